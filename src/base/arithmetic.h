@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Size arithmetic that says when it would wrap. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Rounds value up to a multiple of unit (a power of two).  False when that exceeds SIZE_MAX. */
+static inline bool rs_round_up(size_t value, size_t unit, size_t *rounded)
+{
+    if (__builtin_add_overflow(value, unit - 1, rounded))
+        return false;
+    *rounded &= ~(unit - 1);
+    return true;
+}
+
+static inline size_t rs_round_down(size_t value, size_t unit)
+{
+    return value & ~(unit - 1);
+}
+
+static inline bool rs_is_power_of_two(size_t value)
+{
+    return value != 0 && (value & (value - 1)) == 0;
+}
+
+static inline size_t rs_min(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline size_t rs_max(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}

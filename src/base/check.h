@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Assertions about our own promises, and a few language helpers.
+ *
+ * Input and driver results are checked and answered, never asserted: this code lives in other
+ * people's processes.  A failed assertion writes one line and aborts; release builds have none. */
+#pragma once
+
+#include <stddef.h>
+
+#if defined(NDEBUG) && !defined(RS_KEEP_ASSERTS)
+#define RS_ASSERT(condition) ((void)0)
+#else
+#define RS_ASSERT(condition)                                                                       \
+    ((condition) ? (void)0 : rs_assert_failed(#condition, __FILE__, __LINE__))
+#endif
+
+/* Walks whole structures; only with -Dslow_asserts=true. */
+#ifdef RS_SLOW_ASSERTS
+#define RS_ASSERT_SLOW(condition) RS_ASSERT(condition)
+#else
+#define RS_ASSERT_SLOW(condition) ((void)0)
+#endif
+
+#define RS_LIKELY(condition)   __builtin_expect(!!(condition), 1)
+#define RS_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
+#define RS_ARRAY_LENGTH(array) (sizeof(array) / sizeof((array)[0]))
+#define RS_CONTAINER_OF(pointer, type, member)                                                     \
+    ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
+#define RS_PRINTF(format_index, first) __attribute__((format(printf, format_index, first)))
+#define RS_CACHE_LINE                  64
+
+__attribute__((noreturn, cold)) void rs_assert_failed(const char *condition, const char *file,
+                                                      int line);

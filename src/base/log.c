@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static atomic_uint lines_written;
+
+int rs_write_all(int fd, const void *bytes, size_t length_bytes)
+{
+    const char *at = bytes;
+
+    while (length_bytes > 0) {
+        ssize_t written = write(fd, at, length_bytes);
+        if (written < 0) {
+            if (errno == EINTR)
+                continue;
+            return -errno;
+        }
+        at += written;
+        length_bytes -= (size_t)written;
+    }
+    return 0;
+}
+
+static void write_line(const char *format, va_list arguments) RS_PRINTF(1, 0);
+
+static void write_line(const char *format, va_list arguments)
+{
+    char line[RS_LOG_LINE_BYTES];
+    int saved_errno = errno;
+    int prefix = snprintf(line, sizeof(line), "rmmshim[%d]: ", (int)getpid());
+    size_t room = sizeof(line) - (size_t)prefix - 1;
+    int body = vsnprintf(line + prefix, room, format, arguments);
+    size_t length = (size_t)prefix + (body < 0 ? 0 : (size_t)body < room ? (size_t)body : room - 1);
+
+    line[length++] = '\n';
+    (void)rs_write_all(STDERR_FILENO, line, length); /* nobody is left to be told */
+    errno = saved_errno;
+}
+
+void rs_log(const char *format, ...)
+{
+    unsigned before = atomic_fetch_add_explicit(&lines_written, 1, memory_order_relaxed);
+    va_list arguments;
+
+    if (before >= RS_LOG_LINES_MAX) {
+        atomic_fetch_sub_explicit(&lines_written, 1, memory_order_relaxed);
+        return;
+    }
+    va_start(arguments, format);
+    write_line(format, arguments);
+    va_end(arguments);
+    if (before == RS_LOG_LINES_MAX - 1)
+        rs_log_asked("further messages are suppressed");
+}
+
+void rs_log_asked(const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    write_line(format, arguments);
+    va_end(arguments);
+}
+
+bool rs_log_once(bool *said)
+{
+    return !__atomic_exchange_n(said, true, __ATOMIC_RELAXED);
+}
+
+void rs_assert_failed(const char *condition, const char *file, int line)
+{
+    rs_log_asked("%s:%d: assertion failed: %s", file, line, condition);
+    abort();
+}

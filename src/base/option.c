@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/option.h"
+
+#include "base/check.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static const char *const boolean_words[] = {"0",  "1",     "no",   "yes", "off",
+                                            "on", "false", "true", NULL};
+
+static bool is_word(const char *begin, const char *end, const char *word)
+{
+    size_t length = (size_t)(end - begin);
+
+    return strlen(word) == length && strncasecmp(begin, word, length) == 0;
+}
+
+static int word_index(const char *const *words, const char *begin, const char *end)
+{
+    for (int i = 0; words[i]; i++)
+        if (is_word(begin, end, words[i]))
+            return i;
+    return -1;
+}
+
+static bool parse_word(const char *const *words, const struct rs_source *source, const char *begin,
+                       const char *end, struct rs_complaints *complaints, uint64_t *index)
+{
+    int found = word_index(words, begin, end);
+    char known[160] = "";
+    const char *nearest;
+
+    if (found >= 0) {
+        *index = (uint64_t)found;
+        return true;
+    }
+    nearest = rs_nearest_word(begin, end, words);
+    if (nearest) {
+        rs_complain(complaints, source, begin, "unknown word; did you mean '%s'?", nearest);
+        return false;
+    }
+    for (size_t i = 0, length = 0; words[i] && length < sizeof(known); i++)
+        length += (size_t)snprintf(known + length, sizeof(known) - length, " %s", words[i]);
+    rs_complain(complaints, source, begin, "unknown word; known are%s", known);
+    return false;
+}
+
+static bool parse_count(const struct rs_source *source, const char *begin, const char *end,
+                        struct rs_complaints *complaints, uint64_t *count)
+{
+    *count = 0;
+    for (const char *at = begin; at < end; at++) {
+        if (*at < '0' || *at > '9' || __builtin_mul_overflow(*count, (uint64_t)10, count) ||
+            __builtin_add_overflow(*count, (uint64_t)(*at - '0'), count)) {
+            rs_complain(complaints, source, at, "expected a whole number");
+            return false;
+        }
+    }
+    if (begin == end)
+        rs_complain(complaints, source, begin, "a number is missing");
+    return begin < end;
+}
+
+static bool parse_size(const struct rs_option *row, const struct rs_source *source,
+                       const char *begin, const char *end, struct rs_complaints *complaints,
+                       struct rs_size *size)
+{
+    const char *at, *reason;
+    char bound[RS_SIZE_TEXT_BYTES];
+
+    if (!rs_size_parse(begin, end, size, &at, &reason)) {
+        rs_complain(complaints, source, at, "%s", reason);
+        return false;
+    }
+    if (size->kind != RS_SIZE_BYTES)
+        return true;
+    if (size->number < row->minimum) {
+        rs_complain(complaints, source, begin, "less than %s",
+                    rs_size_format((size_t)row->minimum, bound));
+        return false;
+    }
+    if (row->maximum && size->number > row->maximum) {
+        rs_complain(complaints, source, begin, "more than %s",
+                    rs_size_format((size_t)row->maximum, bound));
+        return false;
+    }
+    if (row->multiple_of && size->number % row->multiple_of) {
+        rs_complain(complaints, source, begin, "not a multiple of %zu (the nearest is %llu)",
+                    row->multiple_of,
+                    (unsigned long long)((size->number + row->multiple_of / 2) / row->multiple_of *
+                                         row->multiple_of));
+        return false;
+    }
+    return true;
+}
+
+static bool parse_range(const struct rs_option *row, const struct rs_source *source,
+                        const char *begin, const char *end, struct rs_complaints *complaints,
+                        struct rs_option_value *value)
+{
+    const char *dash = memchr(begin, '-', (size_t)(end - begin));
+
+    if (!dash || dash == begin) {
+        rs_complain(complaints, source, begin, "expected two sizes, as in 256KiB-4MiB");
+        return false;
+    }
+    if (!parse_size(row, source, begin, dash, complaints, &value->size) ||
+        !parse_size(row, source, dash + 1, end, complaints, &value->size_to))
+        return false;
+    if (value->size.kind != RS_SIZE_BYTES || value->size_to.kind != RS_SIZE_BYTES) {
+        rs_complain(complaints, source, value->size.kind != RS_SIZE_BYTES ? begin : dash + 1,
+                    "parts of a device have no place in a range");
+        return false;
+    }
+    if (value->size.number > value->size_to.number) {
+        rs_complain(complaints, source, begin, "the first size is the larger one");
+        return false;
+    }
+    return true;
+}
+
+static bool parse_exponent(const struct rs_option *row, const struct rs_source *source,
+                           const char *begin, const char *end, struct rs_complaints *complaints,
+                           struct rs_size *size)
+{
+    uint64_t exponent;
+
+    if (!parse_count(source, begin, end, complaints, &exponent))
+        return false;
+    if (exponent >= 64) {
+        rs_complain(complaints, source, begin, "an exponent of two below 64 is expected");
+        return false;
+    }
+    *size = (struct rs_size){1ull << exponent, RS_SIZE_BYTES};
+    if (size->number < row->minimum || (row->maximum && size->number > row->maximum)) {
+        rs_complain(complaints, source, begin, "2^%llu is out of bounds for %s",
+                    (unsigned long long)exponent, row->name);
+        return false;
+    }
+    return true;
+}
+
+bool rs_option_parse(const struct rs_option *row, enum rs_option_type type,
+                     const struct rs_source *source, const char *begin, const char *end,
+                     struct rs_complaints *complaints, struct rs_option_value *value)
+{
+    struct rs_option_value parsed = {.given = true};
+
+    switch (type) {
+    case RS_OPTION_SIZE:
+        if (row->none && is_word(begin, end, "none"))
+            parsed.none = true;
+        else if (!parse_size(row, source, begin, end, complaints, &parsed.size))
+            return false;
+        break;
+    case RS_OPTION_EXPONENT:
+        if (!parse_exponent(row, source, begin, end, complaints, &parsed.size))
+            return false;
+        break;
+    case RS_OPTION_RANGE:
+        if (!parse_range(row, source, begin, end, complaints, &parsed))
+            return false;
+        break;
+    case RS_OPTION_COUNT:
+        if (!parse_count(source, begin, end, complaints, &parsed.count))
+            return false;
+        if (parsed.count < row->minimum || (row->maximum && parsed.count > row->maximum)) {
+            rs_complain(complaints, source, begin, "out of bounds for %s", row->name);
+            return false;
+        }
+        break;
+    case RS_OPTION_BOOLEAN:
+        if (!parse_word(boolean_words, source, begin, end, complaints, &parsed.count))
+            return false;
+        parsed.count &= 1; /* every second word says yes */
+        break;
+    case RS_OPTION_WORD:
+        if (!parse_word(row->words, source, begin, end, complaints, &parsed.count))
+            return false;
+        break;
+    case RS_OPTION_TEXT:
+        if (begin == end) {
+            rs_complain(complaints, source, begin, "%s is empty", row->name);
+            return false;
+        }
+        parsed.text = strndup(begin, (size_t)(end - begin));
+        if (!parsed.text) {
+            rs_complain(complaints, source, begin, "out of host memory");
+            return false;
+        }
+        break;
+    }
+    rs_option_value_clear(value);
+    *value = parsed;
+    return true;
+}
+
+static void ignore_line(void *data, const char *line)
+{
+    (void)data;
+    (void)line;
+}
+
+int rs_option_defaults(const struct rs_option *rows, struct rs_option_value *values)
+{
+    struct rs_complaints nobody = {.write = ignore_line};
+
+    for (size_t i = 0; rows[i].name; i++) {
+        const char *text = rows[i].default_text;
+        struct rs_source source = {rows[i].name, text};
+
+        values[i] = (struct rs_option_value){.given = false};
+        if (!text || (rows[i].type == RS_OPTION_TEXT && !*text))
+            continue;
+        if (!rs_option_parse(&rows[i], rows[i].type, &source, text, text + strlen(text), &nobody,
+                             &values[i]))
+            return -ENOMEM; /* a unit test parses every default: only memory can be missing here */
+        values[i].given = false;
+    }
+    return 0;
+}
+
+void rs_option_value_clear(struct rs_option_value *value)
+{
+    free(value->text);
+    value->text = NULL;
+}
+
+void rs_option_store(const struct rs_option *row, const struct rs_option_value *value, void *config,
+                     size_t total_bytes, size_t free_bytes)
+{
+    void *field = (char *)config + row->offset;
+
+    switch (row->type) {
+    case RS_OPTION_SIZE:
+    case RS_OPTION_EXPONENT:
+        *(size_t *)field =
+            value->none ? SIZE_MAX : rs_size_resolve(value->size, total_bytes, free_bytes);
+        break;
+    case RS_OPTION_RANGE:
+        *(struct rs_size_range *)field = (struct rs_size_range){
+            rs_size_resolve(value->size, total_bytes, free_bytes),
+            rs_size_resolve(value->size_to, total_bytes, free_bytes),
+        };
+        break;
+    case RS_OPTION_COUNT:
+        *(uint64_t *)field = value->count;
+        break;
+    case RS_OPTION_BOOLEAN:
+        *(bool *)field = value->count != 0;
+        break;
+    case RS_OPTION_WORD:
+        *(int *)field = (int)value->count;
+        break;
+    case RS_OPTION_TEXT:
+        *(const char **)field = value->text;
+        break;
+    }
+}
+
+const struct rs_option *rs_option_find(const struct rs_option *rows, const char *begin,
+                                       const char *end, enum rs_option_type *type)
+{
+    for (; rows->name; rows++) {
+        if (is_word(begin, end, rows->name)) {
+            *type = rows->type;
+            return rows;
+        }
+        for (size_t i = 0; i < RS_OPTION_ALIASES_MAX && rows->aliases[i].name; i++) {
+            if (is_word(begin, end, rows->aliases[i].name)) {
+                *type = rows->aliases[i].type;
+                return rows;
+            }
+        }
+    }
+    return NULL;
+}
+
+const char *rs_option_type_text(const struct rs_option *row, char *buffer, size_t buffer_bytes)
+{
+    size_t length = 0;
+
+    switch (row->type) {
+    case RS_OPTION_SIZE:
+        return row->none ? "SIZE|none" : "SIZE";
+    case RS_OPTION_EXPONENT:
+        return "EXPONENT";
+    case RS_OPTION_RANGE:
+        return "SIZE-SIZE";
+    case RS_OPTION_COUNT:
+        return "COUNT";
+    case RS_OPTION_BOOLEAN:
+        return "0|1";
+    case RS_OPTION_TEXT:
+        return "TEXT";
+    case RS_OPTION_WORD:
+        break;
+    }
+    buffer[0] = '\0';
+    for (size_t i = 0; row->words[i] && length < buffer_bytes; i++)
+        length += (size_t)snprintf(buffer + length, buffer_bytes - length, "%s%s", i ? "|" : "",
+                                   row->words[i]);
+    return buffer;
+}

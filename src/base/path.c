@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/path.h"
+
+#include "base/check.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TEXT_BYTES = 256, HIGH_DESCRIPTOR = 500 };
+
+struct output {
+    char *bytes;
+    size_t length, capacity_bytes;
+};
+
+/* Keeps room for the terminating zero. */
+static bool put(struct output *output, const char *text, size_t length)
+{
+    if (length >= output->capacity_bytes - output->length)
+        return false;
+    memcpy(output->bytes + output->length, text, length);
+    output->length += length;
+    return true;
+}
+
+/* Ticks since boot at which the kernel started this process; -1 when it does not say. */
+static long long start_ticks(void)
+{
+    char stat[1024];
+    int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd < 0 ? -1 : read(fd, stat, sizeof(stat) - 1);
+    const char *field;
+
+    if (fd >= 0)
+        close(fd);
+    if (length <= 0)
+        return -1;
+    stat[length] = '\0';
+    /* Field 2 is the program's name in parentheses and may hold blanks; the time is field 22. */
+    field = strrchr(stat, ')');
+    for (int i = 2; field && i < 22; i++)
+        field = strchr(field + 1, ' ');
+    return field ? strtoll(field, NULL, 10) : -1;
+}
+
+static long long start_seconds(void)
+{
+    static atomic_llong known; /* asked once, so that all files of a process agree */
+    long long seconds = atomic_load_explicit(&known, memory_order_relaxed);
+    struct timespec now, since_boot;
+    long long ticks;
+
+    if (seconds)
+        return seconds;
+    ticks = start_ticks();
+    clock_gettime(CLOCK_REALTIME, &now);
+    clock_gettime(CLOCK_BOOTTIME, &since_boot);
+    seconds = now.tv_sec;
+    if (ticks >= 0)
+        seconds += ticks / sysconf(_SC_CLK_TCK) - since_boot.tv_sec;
+    atomic_store_explicit(&known, seconds, memory_order_relaxed);
+    return seconds;
+}
+
+static const char *rank(void)
+{
+    static const char *const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(names); i++) {
+        const char *value = getenv(names[i]);
+        if (value && *value)
+            return value;
+    }
+    return "0";
+}
+
+/* %q{VAR}: cursor is at the brace.  Moves it past the closing one. */
+static const char *variable(const char **cursor, char text[TEXT_BYTES], const char **reason)
+{
+    const char *name = *cursor + 1;
+    const char *close = **cursor == '{' ? strchr(name, '}') : NULL;
+    const char *value;
+
+    if (!close || close == name || close - name >= TEXT_BYTES) {
+        *reason = "expected %q{VARIABLE}";
+        return NULL;
+    }
+    memcpy(text, name, (size_t)(close - name));
+    text[close - name] = '\0';
+    value = getenv(text);
+    if (!value)
+        *reason = "this variable is not set";
+    *cursor = close + 1;
+    return value;
+}
+
+/* The text of the placeholder whose letter is at *cursor, which moves past it. */
+static const char *placeholder(const char **cursor, char text[TEXT_BYTES], const char **reason)
+{
+    switch (*(*cursor)++) {
+    case '%':
+        return "%";
+    case 'p':
+        snprintf(text, TEXT_BYTES, "%d", (int)getpid());
+        return text;
+    case 'h':
+        if (gethostname(text, TEXT_BYTES) != 0)
+            snprintf(text, TEXT_BYTES, "localhost");
+        text[TEXT_BYTES - 1] = '\0';
+        return text;
+    case 'e':
+        snprintf(text, TEXT_BYTES, "%s", program_invocation_short_name);
+        for (char *slash = text; (slash = strchr(slash, '/')) != NULL;)
+            *slash = '_'; /* programs may rename themselves to anything */
+        return text;
+    case 't':
+        snprintf(text, TEXT_BYTES, "%lld", start_seconds());
+        return text;
+    case 'r':
+        return rank();
+    case 'q':
+        return variable(cursor, text, reason);
+    default:
+        *reason = "unknown placeholder; known are %p %h %e %t %r %q{VAR} %%";
+        return NULL;
+    }
+}
+
+bool rs_path_expand(const char *pattern, char *path, size_t path_bytes, const char **at,
+                    const char **reason)
+{
+    struct output output = {path, 0, path_bytes};
+    const char *cursor = pattern;
+
+    RS_ASSERT(path_bytes > 0);
+    while (*cursor) {
+        size_t plain = strcspn(cursor, "%");
+        char text[TEXT_BYTES];
+        const char *value = cursor;
+
+        *at = cursor;
+        if (plain > 0) {
+            cursor += plain;
+        } else {
+            cursor++;
+            value = placeholder(&cursor, text, reason);
+            if (!value)
+                return false;
+            plain = strlen(value);
+        }
+        if (!put(&output, value, plain)) {
+            *reason = "the file name is too long";
+            return false;
+        }
+    }
+    path[output.length] = '\0';
+    return true;
+}
+
+/* An output must be a file of ours or a device.  A FIFO would stop the program when its reader is
+ * slow or gone.  Somebody else's file, or one with a second name, may have been put there for us to
+ * overwrite. */
+static int check_output(int fd, bool created)
+{
+    struct stat status;
+
+    if (fstat(fd, &status) != 0)
+        return -errno;
+    if (S_ISCHR(status.st_mode) || created)
+        return 0;
+    if (!S_ISREG(status.st_mode))
+        return -EINVAL;
+    if (status.st_uid != geteuid())
+        return -EPERM;
+    if (status.st_nlink > 1)
+        return -EMLINK;
+    return ftruncate(fd, 0) == 0 ? 0 : -errno;
+}
+
+/* A program that closed its stderr must not find our file there: away from the low numbers. */
+static int duplicate_high(int fd)
+{
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR);
+
+    if (copy < 0)
+        copy = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); /* a low RLIMIT_NOFILE */
+    return copy < 0 ? -errno : copy;
+}
+
+static int open_file(const char *path)
+{
+    /* Not blocking, since opening a FIFO waits for its reader. */
+    int flags = O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK;
+    int fd = open(path, flags | O_CREAT | O_EXCL, 0600);
+    bool created = fd >= 0;
+    int result;
+
+    if (!created && errno == EEXIST)
+        fd = open(path, flags);
+    if (fd < 0)
+        return errno == ENXIO ? -EINVAL : -errno; /* a FIFO without a reader, or a socket */
+    result = check_output(fd, created);
+    if (result == 0) {
+        (void)fcntl(fd, F_SETFL, O_WRONLY);
+        result = duplicate_high(fd);
+    }
+    close(fd);
+    return result;
+}
+
+/* -1 when path is not one of the names of an open descriptor.  Those are links, and opening what
+ * they point to would truncate a file that the program writes to. */
+static int descriptor_of(const char *path)
+{
+    if (strcmp(path, "/dev/stdout") == 0)
+        return STDOUT_FILENO;
+    if (strcmp(path, "/dev/stderr") == 0)
+        return STDERR_FILENO;
+    return -1;
+}
+
+int rs_path_open_output(const char *path)
+{
+    int descriptor = descriptor_of(path);
+
+    return descriptor < 0 ? open_file(path) : duplicate_high(descriptor);
+}

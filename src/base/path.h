@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* File names with placeholders: %p process id, %h host, %e program, %t start time (seconds since
+ * 1970), %r rank (RANK, OMPI_COMM_WORLD_RANK, PMI_RANK or SLURM_PROCID, else 0), %q{VAR} an
+ * environment variable, %% a percent sign. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Expands `pattern` into `path`.  False with *at at the place and *reason set when a placeholder is
+ * unknown, its variable is not set, or the result does not fit. */
+bool rs_path_expand(const char *pattern, char *path, size_t path_bytes, const char **at,
+                    const char **reason);
+
+/* Opens an output file: created or truncated, 0600, close-on-exec, never through a symbolic link
+ * that another user planted (O_NOFOLLOW), never a directory or FIFO.  Devices such as /dev/stderr
+ * and /dev/null are allowed.  Returns a descriptor or -errno. */
+int rs_path_open_output(const char *path);

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/size.h"
+
+#include "base/arithmetic.h"
+#include "base/check.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+static const struct {
+    const char *name;
+    uint64_t bytes;
+} units[] = {
+    {"", 1},
+    {"B", 1},
+    {"K", 1ull << 10},
+    {"KB", 1000ull},
+    {"KiB", 1ull << 10},
+    {"M", 1ull << 20},
+    {"MB", 1000000ull},
+    {"MiB", 1ull << 20},
+    {"G", 1ull << 30},
+    {"GB", 1000000000ull},
+    {"GiB", 1ull << 30},
+    {"T", 1ull << 40},
+    {"TB", 1000000000000ull},
+    {"TiB", 1ull << 40},
+    {"P", 1ull << 50},
+    {"PB", 1000000000000000ull},
+    {"PiB", 1ull << 50},
+};
+
+static bool fail(const char **at, const char *place, const char **reason, const char *text)
+{
+    *at = place;
+    *reason = text;
+    return false;
+}
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* value = mantissa / divisor, as decimals are kept exact: 0.1GiB must not depend on a double. */
+struct decimal {
+    uint64_t mantissa, divisor;
+};
+
+/* Eighteen digits hold any size; more would wrap. */
+static bool decimal_parse(const char **cursor, const char *end, struct decimal *value,
+                          const char **at, const char **reason)
+{
+    const char *begin = *cursor;
+    unsigned digits = 0;
+    bool point = false;
+
+    *value = (struct decimal){0, 1};
+    for (; *cursor < end && (is_digit(**cursor) || (**cursor == '.' && !point)); ++*cursor) {
+        if (**cursor == '.') {
+            point = true;
+            continue;
+        }
+        if (++digits > 20 ||
+            __builtin_mul_overflow(value->mantissa, (uint64_t)10, &value->mantissa) ||
+            __builtin_add_overflow(value->mantissa, (uint64_t)(**cursor - '0'), &value->mantissa) ||
+            (point && __builtin_mul_overflow(value->divisor, (uint64_t)10, &value->divisor)))
+            return fail(at, begin, reason, "too many digits");
+    }
+    if (digits == 0)
+        return fail(at, begin, reason,
+                    begin < end && *begin == '-' ? "a size cannot be negative"
+                                                 : "a size begins with a digit, as in 4GiB or 80%");
+    return true;
+}
+
+static bool decimal_times(struct decimal value, uint64_t factor, uint64_t *product)
+{
+    unsigned __int128 exact = (unsigned __int128)value.mantissa * factor / value.divisor;
+
+    *product = (uint64_t)exact;
+    return exact <= SIZE_MAX;
+}
+
+bool rs_size_parse(const char *begin, const char *end, struct rs_size *size, const char **at,
+                   const char **reason)
+{
+    const char *cursor = begin;
+    struct decimal value;
+    size_t unit_length;
+
+    if (begin == end)
+        return fail(at, begin, reason, "a size is missing");
+    if (!decimal_parse(&cursor, end, &value, at, reason))
+        return false;
+    while (cursor < end && *cursor == ' ')
+        cursor++;
+    unit_length = (size_t)(end - cursor);
+
+    if (unit_length > 0 && *cursor == '%') {
+        struct rs_size share = {0, RS_SIZE_OF_TOTAL};
+        if (unit_length == 5 && strncasecmp(cursor, "%free", 5) == 0)
+            share.kind = RS_SIZE_OF_FREE;
+        else if (unit_length != 1)
+            return fail(at, cursor + 1, reason, "after '%' only 'free' may follow, as in 80%free");
+        if (!decimal_times(value, RS_SIZE_WHOLE / 100, &share.number) ||
+            share.number > RS_SIZE_WHOLE)
+            return fail(at, begin, reason, "more than 100%");
+        *size = share;
+        return true;
+    }
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(units); i++) {
+        uint64_t bytes;
+        if (strlen(units[i].name) != unit_length ||
+            strncasecmp(units[i].name, cursor, unit_length) != 0)
+            continue;
+        if (!decimal_times(value, units[i].bytes, &bytes))
+            return fail(at, begin, reason, "larger than any memory");
+        *size = (struct rs_size){bytes, RS_SIZE_BYTES};
+        return true;
+    }
+    return fail(at, cursor, reason,
+                "unknown unit; known are B K KB KiB M MB MiB G GB GiB T TB TiB %");
+}
+
+size_t rs_size_resolve(struct rs_size size, size_t total_bytes, size_t free_bytes)
+{
+    size_t whole = size.kind == RS_SIZE_OF_FREE ? free_bytes : total_bytes;
+
+    if (size.kind == RS_SIZE_BYTES)
+        return (size_t)size.number;
+    return rs_round_down((size_t)((unsigned __int128)whole * size.number / RS_SIZE_WHOLE),
+                         2u << 20);
+}
+
+const char *rs_size_format(size_t bytes, char text[RS_SIZE_TEXT_BYTES])
+{
+    static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    size_t unit = 0;
+
+    while (bytes != 0 && bytes % 1024 == 0 && unit + 1 < RS_ARRAY_LENGTH(names)) {
+        bytes /= 1024;
+        unit++;
+    }
+    snprintf(text, RS_SIZE_TEXT_BYTES, "%zu%s", bytes, names[unit]);
+    return text;
+}
+
+const char *rs_size_format_short(uint64_t bytes, char text[RS_SIZE_TEXT_BYTES])
+{
+    static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+
+    while (value >= 1023.5 && unit + 1 < RS_ARRAY_LENGTH(names)) { /* what would print as 1024 */
+        value /= 1024;
+        unit++;
+    }
+    if (unit == 0)
+        snprintf(text, RS_SIZE_TEXT_BYTES, "%llu B", (unsigned long long)bytes);
+    else
+        snprintf(text, RS_SIZE_TEXT_BYTES, "%.*f %s",
+                 value < 9.995   ? 2
+                 : value < 99.95 ? 1
+                                 : 0,
+                 value, names[unit]);
+    return text;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "driver/context.h"
+
+#include "driver/driver.h"
+
+bool rs_context_enter(CUcontext context, CUresult *result)
+{
+    CUcontext current = NULL;
+
+    *result = rs_driver.cuCtxGetCurrent(&current);
+    if (*result != CUDA_SUCCESS || current == context)
+        return false;
+    *result = rs_driver.cuCtxPushCurrent_v2(context);
+    return *result == CUDA_SUCCESS;
+}
+
+void rs_context_leave(bool entered)
+{
+    CUcontext popped;
+
+    if (entered)
+        (void)rs_driver.cuCtxPopCurrent_v2(&popped);
+}

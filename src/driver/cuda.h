@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CUDA Toolkit's driver API header with every version of every function under its exported
+ * name: without the internal switch cuda.h maps cuMemAlloc to cuMemAlloc_v2 by macro and hides the
+ * per-thread-stream variants (_ptsz), and one could not name what libcuda really exports. */
+#pragma once
+
+#define __CUDA_API_VERSION_INTERNAL
+#include <cuda.h>
+
+#if CUDA_VERSION < 12000
+#error "CUDA headers of 12.0 or newer are needed to build (any driver from 11.4 on is served)"
+#endif

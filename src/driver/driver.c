@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "driver/driver.h"
+
+#include "driver/loader.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+struct rs_driver rs_driver;
+
+enum { NOT_LOADED, FILLING, READY };
+
+static _Atomic int state;
+
+static void fill(struct rs_driver *driver, void *libcuda)
+{
+    rs_dlsym_function *find = rs_real_dlsym();
+    void *address;
+
+/* Pointers are copied by bits: see loader.c. */
+#define FIND(symbol)                                                                               \
+    address = find(libcuda, #symbol);                                                              \
+    memcpy(&driver->symbol, &address, sizeof(address));
+#define HOOK(symbol, name, since, until, stream, group, summary) FIND(symbol)
+#define CALL(symbol) FIND(symbol)
+#include "driver/entry_points.def"
+#undef FIND
+}
+
+/* No lock is held across dlopen: another thread may hold the loader's own lock (it runs a library's
+ * constructor) and be on its way here. */
+static bool load_slowly(bool load)
+{
+    void *libcuda = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    int expected = NOT_LOADED;
+    struct rs_driver found;
+
+    if (!libcuda && load)
+        libcuda = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!libcuda)
+        return false;
+    memset(&found, 0, sizeof(found));
+    fill(&found, libcuda);
+    if (atomic_compare_exchange_strong(&state, &expected, FILLING)) {
+        rs_driver = found; /* the reference on libcuda is kept for as long as the process lives */
+        atomic_store_explicit(&state, READY, memory_order_release);
+        return true;
+    }
+    dlclose(libcuda);
+    while (atomic_load_explicit(&state, memory_order_acquire) != READY)
+        sched_yield(); /* the other thread is copying a struct */
+    return true;
+}
+
+bool rs_driver_ready(bool load)
+{
+    if (RS_LIKELY(atomic_load_explicit(&state, memory_order_acquire) == READY))
+        return true;
+    return load_slowly(load);
+}
+
+CUstreamCaptureMode rs_capture_relax(void)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+    if (rs_driver.cuThreadExchangeStreamCaptureMode)
+        (void)rs_driver.cuThreadExchangeStreamCaptureMode(&mode);
+    return mode;
+}
+
+void rs_capture_restore(CUstreamCaptureMode mode)
+{
+    if (rs_driver.cuThreadExchangeStreamCaptureMode)
+        (void)rs_driver.cuThreadExchangeStreamCaptureMode(&mode);
+}
+
+const char *rs_driver_error_name(CUresult result, char buffer[32])
+{
+    const char *name = NULL;
+
+    if (rs_driver.cuGetErrorName && rs_driver.cuGetErrorName(result, &name) == CUDA_SUCCESS && name)
+        return name;
+    snprintf(buffer, 32, "error %d", (int)result);
+    return buffer;
+}

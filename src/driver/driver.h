@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The driver's real functions, typed, found lazily in the loaded libcuda.
+ *
+ * They are called through `rs_driver` and never by name: a call by name would come back to our own
+ * exported hook.  A member is NULL when the driver does not have it.  Unit tests assign members. */
+#pragma once
+
+#include "driver/cuda.h"
+
+#include "base/check.h"
+
+#include <stdbool.h>
+
+struct rs_driver {
+#define HOOK(symbol, name, since, until, stream, group, summary) __typeof__(&symbol) symbol;
+#define CALL(symbol) __typeof__(&symbol) symbol;
+#include "driver/entry_points.def"
+};
+
+extern struct rs_driver rs_driver;
+
+/* Fills rs_driver from the process's libcuda.so.1, loading it where `load` is set and it is not
+ * there yet.  False when there is none.  Cheap once done.  Thread safe. */
+bool rs_driver_ready(bool load);
+
+/* For a hook that was reached before libcuda: what the driver's own function would be, or NULL. */
+#define RS_DRIVER_HAS(symbol) (rs_driver_ready(true) && rs_driver.symbol)
+
+/* Between these two the calling thread may allocate and free while some stream captures: without
+ * them such a call fails and spoils the capture (cuda-measured.md, "Semantics seen").  7 ns. */
+CUstreamCaptureMode rs_capture_relax(void);
+void rs_capture_restore(CUstreamCaptureMode mode);
+
+/* "CUDA_ERROR_OUT_OF_MEMORY" or the number. */
+const char *rs_driver_error_name(CUresult result, char buffer[32]);

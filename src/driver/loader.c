@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "driver/loader.h"
+
+#include "base/check.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <string.h>
+
+/* Newest first: since glibc 2.34 dlsym lives in libc itself and libdl is a stub.  The others are
+ * the first versions of x86-64 and AArch64, which a second hook below us may carry alone. */
+static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
+
+rs_dlsym_function *rs_real_dlsym(void)
+{
+    static _Atomic(void *) found;
+    void *symbol = atomic_load_explicit(&found, memory_order_relaxed);
+    rs_dlsym_function *function;
+
+    for (size_t i = 0; !symbol && i < RS_ARRAY_LENGTH(versions); i++)
+        symbol = dlvsym(RTLD_NEXT, "dlsym", versions[i]);
+    atomic_store_explicit(&found, symbol, memory_order_relaxed);
+    /* ISO C has no cast between object and function pointers; POSIX promises that the bits agree. */
+    memcpy(&function, &symbol, sizeof(function));
+    return function;
+}
