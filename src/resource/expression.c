@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parser.  Recursive with a fixed depth: the text comes from the environment. */
+#include "resource/expression.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct parser {
+    const struct rs_source *source;
+    struct rs_complaints *complaints;
+    const char *cursor;
+    unsigned depth;
+};
+
+struct rs_expression *rs_expression_node(const struct rs_mr_descriptor *descriptor,
+                                         struct rs_expression *upstream,
+                                         const struct rs_source *source)
+{
+    struct rs_expression *node = calloc(1, sizeof(*node));
+
+    if (node && rs_option_defaults(descriptor->options, node->values) == 0) {
+        node->descriptor = descriptor;
+        node->source = source;
+        node->upstream[0] = upstream;
+        return node;
+    }
+    free(node);
+    rs_expression_free(upstream);
+    return NULL;
+}
+
+void rs_expression_free(struct rs_expression *expression)
+{
+    if (!expression)
+        return;
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX; i++)
+        rs_expression_free(expression->upstream[i]);
+    for (size_t i = 0; expression->descriptor->options[i].name; i++)
+        rs_option_value_clear(&expression->values[i]);
+    free(expression);
+}
+
+struct rs_option_value *rs_expression_value(struct rs_expression *expression, const char *option)
+{
+    const struct rs_option *rows = expression->descriptor->options;
+
+    for (size_t i = 0; rows[i].name; i++)
+        if (strcmp(rows[i].name, option) == 0)
+            return &expression->values[i];
+    return NULL;
+}
+
+static bool is_name_byte(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+static void skip_blanks(struct parser *parser)
+{
+    while (*parser->cursor == ' ' || *parser->cursor == '\t' || *parser->cursor == '\n')
+        parser->cursor++;
+}
+
+/* The name at the cursor; returns its end. */
+static const char *name_end(const char *begin)
+{
+    while (is_name_byte(*begin))
+        begin++;
+    return begin;
+}
+
+static const struct rs_mr_descriptor *parse_resource_name(struct parser *parser)
+{
+    const char *begin = parser->cursor, *end = name_end(begin);
+    const struct rs_mr_descriptor *descriptor = rs_mr_find(begin, end);
+    const char *names[64];
+    size_t count = 0;
+    const char *nearest;
+
+    if (begin == end) {
+        rs_complain(parser->complaints, parser->source, begin,
+                    *begin ? "a memory resource is expected here, as in pool(cuda)"
+                           : "ends where a memory resource is expected");
+        return NULL;
+    }
+    if (descriptor) {
+        parser->cursor = end;
+        return descriptor;
+    }
+    while (rs_mr_descriptors[count] && count + 1 < RS_ARRAY_LENGTH(names)) {
+        names[count] = rs_mr_descriptors[count]->name;
+        count++;
+    }
+    names[count] = NULL;
+    nearest = rs_nearest_word(begin, end, names);
+    if (nearest)
+        rs_complain(parser->complaints, parser->source, begin,
+                    "no memory resource of this name; did you mean '%s'?", nearest);
+    else
+        rs_complain(parser->complaints, parser->source, begin,
+                    "no memory resource of this name; `rmmshim resources` lists them");
+    return NULL;
+}
+
+static void complain_of_option(struct parser *parser, const struct rs_mr_descriptor *descriptor,
+                               const char *begin, const char *end)
+{
+    const char *names[RS_OPTION_ROWS_MAX + 1];
+    size_t count = 0;
+    const char *nearest;
+    const char *row_beginning_so = NULL;
+
+    for (; descriptor->options[count].name; count++) {
+        names[count] = descriptor->options[count].name;
+        if (!row_beginning_so &&
+            strncmp(names[count], begin, (size_t)(end - begin)) == 0) /* initial= for initial_size= */
+            row_beginning_so = names[count];
+    }
+    names[count] = NULL;
+    nearest = rs_nearest_word(begin, end, names);
+    if (!nearest)
+        nearest = row_beginning_so;
+    if (nearest)
+        rs_complain(parser->complaints, parser->source, begin,
+                    "'%s' has no option of this name; did you mean '%s'?", descriptor->name,
+                    nearest);
+    else if (count == 0)
+        rs_complain(parser->complaints, parser->source, begin, "'%s' has no options",
+                    descriptor->name);
+    else
+        rs_complain(parser->complaints, parser->source, begin,
+                    "'%s' has no option of this name; `rmmshim resources %s` lists them",
+                    descriptor->name, descriptor->name);
+}
+
+/* A value ends at ',' or ')'; within "" both may stand in it. */
+static const char *value_end(const char *begin, bool *quoted)
+{
+    *quoted = *begin == '"';
+    if (*quoted) {
+        const char *quote = strchr(begin + 1, '"');
+        return quote ? quote + 1 : NULL;
+    }
+    return begin + strcspn(begin, ",)");
+}
+
+static bool parse_option(struct parser *parser, struct rs_expression *node)
+{
+    const char *begin = parser->cursor, *end = name_end(begin), *last;
+    enum rs_option_type type;
+    const struct rs_option *row = rs_option_find(node->descriptor->options, begin, end, &type);
+    struct rs_option_value *value;
+    bool quoted;
+
+    if (!row) {
+        complain_of_option(parser, node->descriptor, begin, end);
+        return false;
+    }
+    value = &node->values[row - node->descriptor->options];
+    if (value->given) {
+        rs_complain(parser->complaints, parser->source, begin, "'%s' is given twice", row->name);
+        return false;
+    }
+    parser->cursor = end;
+    skip_blanks(parser);
+    parser->cursor++; /* '=', which the caller saw */
+    skip_blanks(parser);
+    begin = parser->cursor;
+    end = value_end(begin, &quoted);
+    if (!end) {
+        rs_complain(parser->complaints, parser->source, begin, "the closing quote is missing");
+        return false;
+    }
+    parser->cursor = end;
+    for (last = end; !quoted && last > begin && (last[-1] == ' ' || last[-1] == '\t');)
+        last--;
+    return rs_option_parse(row, type, parser->source, begin + quoted, last - quoted,
+                           parser->complaints, value);
+}
+
+static bool at_option(const struct parser *parser)
+{
+    const char *after = name_end(parser->cursor);
+
+    while (*after == ' ' || *after == '\t')
+        after++;
+    return after > parser->cursor && *after == '=';
+}
+
+static struct rs_expression *parse_node(struct parser *parser);
+
+static bool parse_arguments(struct parser *parser, struct rs_expression *node)
+{
+    unsigned upstreams = 0;
+    bool options_begun = false;
+
+    parser->cursor++; /* '(' */
+    skip_blanks(parser);
+    while (*parser->cursor != ')') {
+        if (at_option(parser)) {
+            options_begun = true;
+            if (!parse_option(parser, node))
+                return false;
+        } else if (options_begun) {
+            rs_complain(parser->complaints, parser->source, parser->cursor,
+                        *parser->cursor ? "expected option=value here"
+                                        : "ends where option=value or ')' is expected");
+            return false;
+        } else if (upstreams == node->descriptor->upstream_count) {
+            rs_complain(parser->complaints, parser->source, parser->cursor,
+                        !*parser->cursor ? "'%s(' ends where option=value or ')' is expected"
+                        : upstreams ? "'%s' has its upstream already; options are named, as in "
+                                    "initial_size=1GiB"
+                                  : "'%s' is a leaf: it takes no upstream",
+                        node->descriptor->name);
+            return false;
+        } else {
+            struct rs_expression *upstream = parse_node(parser);
+            if (!upstream)
+                return false;
+            node->upstream[upstreams++] = upstream;
+        }
+        skip_blanks(parser);
+        if (*parser->cursor == ',') {
+            parser->cursor++;
+            skip_blanks(parser);
+        } else if (*parser->cursor != ')') {
+            rs_complain(parser->complaints, parser->source, parser->cursor,
+                        *parser->cursor ? "expected ',' or ')' here"
+                                        : "ends where ',' or ')' is expected");
+            return false;
+        }
+    }
+    parser->cursor++;
+    return true;
+}
+
+static struct rs_expression *parse_node(struct parser *parser)
+{
+    const char *begin = parser->cursor;
+    const struct rs_mr_descriptor *descriptor;
+    struct rs_expression *node;
+
+    if (parser->depth == RS_EXPRESSION_DEPTH_MAX) {
+        rs_complain(parser->complaints, parser->source, begin, "more than %d levels deep",
+                    RS_EXPRESSION_DEPTH_MAX);
+        return NULL;
+    }
+    descriptor = parse_resource_name(parser);
+    if (!descriptor)
+        return NULL;
+    node = rs_expression_node(descriptor, NULL, parser->source);
+    if (!node) {
+        rs_complain(parser->complaints, parser->source, begin, "out of host memory");
+        return NULL;
+    }
+    node->at = begin;
+    parser->depth++;
+    skip_blanks(parser);
+    if (*parser->cursor == '(' && !parse_arguments(parser, node)) {
+        rs_expression_free(node);
+        return NULL;
+    }
+    parser->depth--;
+    if (descriptor->upstream_count && !node->upstream[descriptor->upstream_count - 1]) {
+        rs_complain(parser->complaints, parser->source, begin,
+                    descriptor->upstream_count == 1 ? "'%s' needs an upstream, as in %s(cuda)"
+                                                    : "'%s' needs two upstreams, as in %s(cuda, "
+                                                      "managed)",
+                    descriptor->name, descriptor->name);
+        rs_expression_free(node);
+        return NULL;
+    }
+    return node;
+}
+
+struct rs_expression *rs_expression_parse(const struct rs_source *source,
+                                          struct rs_complaints *complaints)
+{
+    struct parser parser = {source, complaints, source->text, 0};
+    struct rs_expression *expression;
+
+    skip_blanks(&parser);
+    expression = parse_node(&parser);
+    if (!expression)
+        return NULL;
+    skip_blanks(&parser);
+    if (*parser.cursor) {
+        rs_complain(complaints, source, parser.cursor, "nothing more is expected here");
+        rs_expression_free(expression);
+        return NULL;
+    }
+    return expression;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stacks as text: constructor calls, upstream first, then options by name, as in
+ * statistics(limiting(pool(cuda, initial_size=1GiB, maximum_size=80%), limit=8GiB)). */
+#pragma once
+
+#include "resource/resource.h"
+
+enum { RS_EXPRESSION_DEPTH_MAX = 64, RS_EXPRESSION_TEXT_BYTES = 2048 };
+
+struct rs_expression {
+    const struct rs_mr_descriptor *descriptor;
+    const struct rs_source *source; /* where it was asked for; outlives the expression */
+    const char *at;                 /* the place in source->text, or NULL */
+    struct rs_option_value values[RS_OPTION_ROWS_MAX];
+    struct rs_expression *upstream[RS_MR_UPSTREAMS_MAX];
+};
+
+/* Parses the whole of source->text.  NULL after complaining. */
+struct rs_expression *rs_expression_parse(const struct rs_source *source,
+                                          struct rs_complaints *complaints);
+
+/* A node over upstreams (owned from now on; NULL for a leaf) with all options at their defaults.
+ * NULL when out of host memory, upstreams freed. */
+struct rs_expression *rs_expression_node(const struct rs_mr_descriptor *descriptor,
+                                         struct rs_expression *upstream,
+                                         const struct rs_source *source);
+
+/* The value of a node's option, for setting it. */
+struct rs_option_value *rs_expression_value(struct rs_expression *expression, const char *option);
+
+void rs_expression_free(struct rs_expression *expression);
+
+/* The uppermost node of that resource, or NULL. */
+struct rs_expression *rs_expression_find(struct rs_expression *expression,
+                                         const struct rs_mr_descriptor *descriptor);
+
+/* Puts `reuse` above the uppermost node whose free does not wait, where none stands above it: what
+ * is below sees only blocks that no work uses any more.  Returns the new top, NULL when out of host
+ * memory (expression freed). */
+struct rs_expression *rs_expression_insert_reuse(struct rs_expression *expression);
+
+/* Checks option values against each other (descriptor->validate); with place NULL only what needs
+ * no device.  False after complaining. */
+bool rs_expression_validate(const struct rs_expression *expression, const struct rs_place *place,
+                            struct rs_complaints *complaints);
+
+/* Makes the stack.  0, -EINVAL after complaining, or another -errno. */
+int rs_expression_build(const struct rs_expression *expression, const struct rs_place *place,
+                        struct rs_complaints *complaints, struct rs_mr **out);
+
+/* The canonical text: options that were given, sizes in bytes' exact units; percentages resolved
+ * where place is given.  Parses back to the same (apart from percentages). */
+const char *rs_expression_format(const struct rs_expression *expression,
+                                 const struct rs_place *place, char text[RS_EXPRESSION_TEXT_BYTES]);

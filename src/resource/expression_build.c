@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From an expression to a stack: where `reuse` goes, what the values amount to on a device, and the
+ * canonical text. */
+#include "resource/expression.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { CONFIG_BYTES_MAX = 256 };
+
+struct rs_expression *rs_expression_find(struct rs_expression *expression,
+                                         const struct rs_mr_descriptor *descriptor)
+{
+    struct rs_expression *found = NULL;
+
+    if (!expression || expression->descriptor == descriptor)
+        return expression;
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && !found; i++)
+        found = rs_expression_find(expression->upstream[i], descriptor);
+    return found;
+}
+
+static bool frees_at_once(const struct rs_expression *expression)
+{
+    if (!expression)
+        return false;
+    if (expression->descriptor->frees != RS_FREE_AS_UPSTREAM)
+        return expression->descriptor->frees == RS_FREE_AT_ONCE;
+    return frees_at_once(expression->upstream[0]) || frees_at_once(expression->upstream[1]);
+}
+
+struct rs_expression *rs_expression_insert_reuse(struct rs_expression *expression)
+{
+    struct rs_expression *reuse;
+
+    if (!frees_at_once(expression))
+        return expression;
+    /* Counters, logs and limits see a free at once, so they stay above; a node with two upstreams
+     * routes frees by what it remembers of them, so it stays below with both. */
+    if (expression->descriptor->frees == RS_FREE_AS_UPSTREAM &&
+        expression->descriptor->upstream_count == 1) {
+        expression->upstream[0] = rs_expression_insert_reuse(expression->upstream[0]);
+        if (expression->upstream[0])
+            return expression;
+        rs_expression_free(expression);
+        return NULL;
+    }
+    reuse = rs_expression_node(&rs_mr_descriptor_reuse, expression, expression->source);
+    return reuse;
+}
+
+static void store_values(const struct rs_expression *expression, const struct rs_place *place,
+                         void *config)
+{
+    const struct rs_option *rows = expression->descriptor->options;
+
+    memset(config, 0, expression->descriptor->config_bytes);
+    for (size_t i = 0; rows[i].name; i++)
+        rs_option_store(&rows[i], &expression->values[i], config, place ? place->total_bytes : 0,
+                        place ? place->free_bytes : 0);
+}
+
+static bool has_percentage(const struct rs_expression *expression)
+{
+    for (size_t i = 0; expression->descriptor->options[i].name; i++)
+        if (expression->values[i].size.kind != RS_SIZE_BYTES)
+            return true;
+    return false;
+}
+
+bool rs_expression_validate(const struct rs_expression *expression, const struct rs_place *place,
+                            struct rs_complaints *complaints)
+{
+    const struct rs_mr_descriptor *descriptor = expression->descriptor;
+    _Alignas(16) char config[CONFIG_BYTES_MAX];
+    bool good = true;
+
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX; i++)
+        if (expression->upstream[i])
+            good = rs_expression_validate(expression->upstream[i], place, complaints) && good;
+    if (!descriptor->validate || (!place && has_percentage(expression)))
+        return good;
+    RS_ASSERT(descriptor->config_bytes <= sizeof(config));
+    store_values(expression, place, config);
+    return descriptor->validate(config, place, expression->source, complaints) && good;
+}
+
+int rs_expression_build(const struct rs_expression *expression, const struct rs_place *place,
+                        struct rs_complaints *complaints, struct rs_mr **out)
+{
+    const struct rs_mr_descriptor *descriptor = expression->descriptor;
+    struct rs_mr *upstream[RS_MR_UPSTREAMS_MAX] = {NULL};
+    _Alignas(16) char config[CONFIG_BYTES_MAX];
+    int result = 0;
+
+    RS_ASSERT(descriptor->config_bytes <= sizeof(config));
+    store_values(expression, place, config);
+    if (descriptor->validate &&
+        !descriptor->validate(config, place, expression->source, complaints))
+        return -EINVAL;
+    for (size_t i = 0; i < descriptor->upstream_count && result == 0; i++)
+        result = rs_expression_build(expression->upstream[i], place, complaints, &upstream[i]);
+    if (result == 0)
+        result = descriptor->create(place, config, upstream, out);
+    if (result != 0)
+        for (size_t i = 0; i < descriptor->upstream_count; i++)
+            rs_mr_destroy(upstream[i], false);
+    return result;
+}
+
+struct writer {
+    char *text;
+    size_t length;
+    const struct rs_place *place;
+};
+
+static void put(struct writer *writer, const char *format, ...) RS_PRINTF(2, 3);
+
+static void put(struct writer *writer, const char *format, ...)
+{
+    size_t room = RS_EXPRESSION_TEXT_BYTES - writer->length;
+    va_list arguments;
+    int added;
+
+    va_start(arguments, format);
+    added = vsnprintf(writer->text + writer->length, room, format, arguments);
+    va_end(arguments);
+    if (added > 0)
+        writer->length += (size_t)added < room ? (size_t)added : room - 1;
+}
+
+static void put_size(struct writer *writer, struct rs_size size)
+{
+    char text[RS_SIZE_TEXT_BYTES];
+
+    if (size.kind != RS_SIZE_BYTES && !writer->place)
+        put(writer, "%g%%%s", (double)size.number * 100 / RS_SIZE_WHOLE,
+            size.kind == RS_SIZE_OF_FREE ? "free" : "");
+    else
+        put(writer, "%s",
+            rs_size_format(rs_size_resolve(size, writer->place ? writer->place->total_bytes : 0,
+                                           writer->place ? writer->place->free_bytes : 0),
+                           text));
+}
+
+static void put_value(struct writer *writer, const struct rs_option *row,
+                      const struct rs_option_value *value)
+{
+    switch (row->type) {
+    case RS_OPTION_SIZE:
+    case RS_OPTION_EXPONENT:
+        if (value->none)
+            put(writer, "none");
+        else
+            put_size(writer, value->size);
+        break;
+    case RS_OPTION_RANGE:
+        put_size(writer, value->size);
+        put(writer, "-");
+        put_size(writer, value->size_to);
+        break;
+    case RS_OPTION_COUNT:
+    case RS_OPTION_BOOLEAN:
+        put(writer, "%llu", (unsigned long long)value->count);
+        break;
+    case RS_OPTION_WORD:
+        put(writer, "%s", row->words[value->count]);
+        break;
+    case RS_OPTION_TEXT:
+        put(writer, strpbrk(value->text, ",) ") ? "\"%s\"" : "%s", value->text);
+        break;
+    }
+}
+
+static void put_expression(struct writer *writer, const struct rs_expression *expression)
+{
+    const struct rs_option *rows = expression->descriptor->options;
+    const char *between = "(";
+
+    put(writer, "%s", expression->descriptor->name);
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && expression->upstream[i]; i++) {
+        put(writer, "%s", between);
+        put_expression(writer, expression->upstream[i]);
+        between = ", ";
+    }
+    for (size_t i = 0; rows[i].name; i++) {
+        if (!expression->values[i].given)
+            continue;
+        put(writer, "%s%s=", between, rows[i].name);
+        put_value(writer, &rows[i], &expression->values[i]);
+        between = ", ";
+    }
+    if (between[0] == ',')
+        put(writer, ")");
+}
+
+const char *rs_expression_format(const struct rs_expression *expression,
+                                 const struct rs_place *place, char text[RS_EXPRESSION_TEXT_BYTES])
+{
+    struct writer writer = {text, 0, place};
+
+    text[0] = '\0';
+    put_expression(&writer, expression);
+    return text;
+}

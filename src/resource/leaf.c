@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "resource/leaf.h"
+
+#include "driver/driver.h"
+#include "resource/account.h"
+#include "resource/report.h"
+#include "resource/segment.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static struct rs_leaf *leaf_of(struct rs_mr *mr)
+{
+    return RS_CONTAINER_OF(mr, struct rs_leaf, base);
+}
+
+static CUresult give(struct rs_leaf *leaf, CUdeviceptr address)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+    CUresult result = leaf->give(address);
+
+    rs_capture_restore(mode);
+    return result;
+}
+
+static CUresult leaf_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                              struct rs_allocation *out)
+{
+    struct rs_leaf *leaf = leaf_of(mr);
+    CUstreamCaptureMode mode = rs_capture_relax();
+    CUdeviceptr address = 0;
+    CUresult result = leaf->take(size_bytes, &address);
+
+    (void)stream; /* these driver calls are synchronous: usable on every stream at once */
+    rs_capture_restore(mode);
+    if (result != CUDA_SUCCESS) {
+        atomic_fetch_add_explicit(&leaf->failures, 1, memory_order_relaxed);
+        return result;
+    }
+    if (!rs_segment_add(leaf->place, address, size_bytes)) {
+        (void)give(leaf, address); /* out of host memory; nobody has seen the block */
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    rs_account_take(leaf->place->account, size_bytes, leaf->on_device);
+    atomic_fetch_add_explicit(&leaf->allocations, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&leaf->held_bytes, size_bytes, memory_order_relaxed);
+    *out = (struct rs_allocation){address, size_bytes, NULL};
+    return CUDA_SUCCESS;
+}
+
+static CUresult leaf_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                                CUstream stream)
+{
+    struct rs_leaf *leaf = leaf_of(mr);
+    CUresult result;
+
+    (void)stream;
+    /* Removed first: the moment the driver has it back it may give the address to another thread,
+     * whose entry must not be the one removed. */
+    rs_segment_remove(leaf->place, allocation->address);
+    result = give(leaf, allocation->address);
+    if (result != CUDA_SUCCESS) {
+        /* Still the driver's allocation (a sticky error, say).  Room for it was there before. */
+        (void)rs_segment_add(leaf->place, allocation->address, allocation->size_bytes);
+        return result;
+    }
+    rs_account_give(leaf->place->account, allocation->size_bytes, leaf->on_device);
+    atomic_fetch_add_explicit(&leaf->deallocations, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&leaf->held_bytes, allocation->size_bytes, memory_order_relaxed);
+    return CUDA_SUCCESS;
+}
+
+static void leaf_destroy(struct rs_mr *mr, bool memory_is_gone)
+{
+    (void)memory_is_gone; /* the account of its context knows (rs_account_lose) */
+    free(leaf_of(mr));
+}
+
+static size_t leaf_trim(struct rs_mr *mr, size_t keep_bytes)
+{
+    (void)mr;
+    (void)keep_bytes;
+    return 0;
+}
+
+static void leaf_report(struct rs_mr *mr, struct rs_report *report)
+{
+    struct rs_leaf *leaf = leaf_of(mr);
+    const char *name = mr->descriptor->name;
+
+    rs_report_add(report, name, "held", RS_COUNTER_LIVE, RS_UNIT_BYTES,
+                  atomic_load_explicit(&leaf->held_bytes, memory_order_relaxed));
+    rs_report_add(report, name, "driver_allocations", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                  atomic_load_explicit(&leaf->allocations, memory_order_relaxed));
+    rs_report_add(report, name, "driver_frees", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                  atomic_load_explicit(&leaf->deallocations, memory_order_relaxed));
+    rs_report_add(report, name, "driver_refusals", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                  atomic_load_explicit(&leaf->failures, memory_order_relaxed));
+}
+
+static const struct rs_mr_ops leaf_ops = {
+    .allocate = leaf_allocate,
+    .deallocate = leaf_deallocate,
+    .destroy = leaf_destroy,
+    .trim = leaf_trim,
+    .report = leaf_report,
+};
+
+int rs_leaf_create(const struct rs_mr_descriptor *descriptor, const struct rs_place *place,
+                   bool on_device, CUresult (*take)(size_t, CUdeviceptr *),
+                   CUresult (*give_back)(CUdeviceptr), struct rs_mr **out)
+{
+    struct rs_leaf *leaf = calloc(1, sizeof(*leaf));
+
+    if (!leaf)
+        return -ENOMEM;
+    rs_mr_init(&leaf->base, &leaf_ops, descriptor, NULL);
+    leaf->place = place;
+    leaf->on_device = on_device;
+    leaf->take = take;
+    leaf->give = give_back;
+    *out = &leaf->base;
+    return 0;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Counters of resources: each resource adds its own, one emitter writes text, JSON and Prometheus.
+ * Counters of stacks that are gone are folded into the ones of their device. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* How two stacks' values of one counter become one, and how it is written. */
+enum rs_counter_kind {
+    RS_COUNTER_TOTAL, /* grows only: sum */
+    RS_COUNTER_LIVE,  /* goes up and down: sum */
+    RS_COUNTER_PEAK,  /* the largest */
+};
+
+enum rs_counter_unit { RS_UNIT_BYTES, RS_UNIT_COUNT, RS_UNIT_NANOSECONDS };
+
+struct rs_counter {
+    const char *resource; /* static text: the descriptor's name */
+    const char *name;     /* static text: snake_case without unit, "live", "peak", "allocations" */
+    enum rs_counter_kind kind;
+    enum rs_counter_unit unit;
+    uint64_t value;
+};
+
+enum { RS_REPORT_COUNTERS_MAX = 96 };
+
+struct rs_report {
+    struct rs_counter counters[RS_REPORT_COUNTERS_MAX];
+    size_t count;
+};
+
+/* Adds a counter, or folds it into the one of the same resource, name and unit. */
+void rs_report_add(struct rs_report *report, const char *resource, const char *name,
+                   enum rs_counter_kind kind, enum rs_counter_unit unit, uint64_t value);
+
+/* The value of a counter, or `missing`. */
+uint64_t rs_report_value(const struct rs_report *report, const char *resource, const char *name,
+                         uint64_t missing);

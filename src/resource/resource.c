@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "resource/resource.h"
+
+#include <string.h>
+#include <strings.h>
+
+const struct rs_mr_descriptor *const rs_mr_descriptors[] = {
+#define RS_MR_ROW(name) &rs_mr_descriptor_##name,
+    RS_MR_LIST(RS_MR_ROW)
+#undef RS_MR_ROW
+        NULL,
+};
+
+static bool is_called(const char *name, const char *begin, size_t length)
+{
+    return name && strlen(name) == length && strncasecmp(name, begin, length) == 0;
+}
+
+const struct rs_mr_descriptor *rs_mr_find(const char *begin, const char *end)
+{
+    size_t length = (size_t)(end - begin);
+
+    for (size_t i = 0; rs_mr_descriptors[i]; i++) {
+        const struct rs_mr_descriptor *descriptor = rs_mr_descriptors[i];
+        if (is_called(descriptor->name, begin, length))
+            return descriptor;
+        for (size_t j = 0; j < RS_ARRAY_LENGTH(descriptor->aliases); j++)
+            if (is_called(descriptor->aliases[j], begin, length))
+                return descriptor;
+    }
+    return NULL;
+}
+
+CUresult rs_mr_forward_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                struct rs_allocation *out)
+{
+    return rs_mr_allocate(mr->upstream[0], size_bytes, stream, out);
+}
+
+CUresult rs_mr_forward_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                                  CUstream stream)
+{
+    return rs_mr_deallocate(mr->upstream[0], allocation, stream);
+}
+
+static size_t default_trim(struct rs_mr *mr, size_t keep_bytes)
+{
+    size_t given_back = 0;
+
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
+        given_back += rs_mr_trim(mr->upstream[i], keep_bytes);
+    return given_back;
+}
+
+static size_t default_idle_bytes(struct rs_mr *mr)
+{
+    (void)mr;
+    return 0;
+}
+
+static void default_report(struct rs_mr *mr, struct rs_report *report)
+{
+    (void)mr;
+    (void)report;
+}
+
+static bool default_check(struct rs_mr *mr)
+{
+    (void)mr;
+    return true;
+}
+
+void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
+                const struct rs_mr_descriptor *descriptor, struct rs_mr *const *upstream)
+{
+    RS_ASSERT(ops->allocate && ops->deallocate && ops->destroy);
+    mr->ops = *ops;
+    if (!mr->ops.trim)
+        mr->ops.trim = default_trim;
+    if (!mr->ops.idle_bytes)
+        mr->ops.idle_bytes = default_idle_bytes;
+    if (!mr->ops.report)
+        mr->ops.report = default_report;
+    if (!mr->ops.check)
+        mr->ops.check = default_check;
+    mr->descriptor = descriptor;
+    for (unsigned i = 0; i < RS_MR_UPSTREAMS_MAX; i++)
+        mr->upstream[i] = upstream && i < descriptor->upstream_count ? upstream[i] : NULL;
+}
+
+void rs_mr_destroy(struct rs_mr *mr, bool memory_is_gone)
+{
+    struct rs_mr *upstream[RS_MR_UPSTREAMS_MAX];
+
+    if (!mr)
+        return;
+    memcpy(upstream, mr->upstream, sizeof(upstream));
+    mr->ops.destroy(mr, memory_is_gone);
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX; i++)
+        rs_mr_destroy(upstream[i], memory_is_gone);
+}
+
+size_t rs_mr_idle_bytes(struct rs_mr *mr)
+{
+    size_t bytes = mr->ops.idle_bytes(mr);
+
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
+        bytes += rs_mr_idle_bytes(mr->upstream[i]);
+    return bytes;
+}
+
+void rs_mr_report(struct rs_mr *mr, struct rs_report *report)
+{
+    mr->ops.report(mr, report);
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
+        rs_mr_report(mr->upstream[i], report);
+}
+
+bool rs_mr_check(struct rs_mr *mr)
+{
+    bool good = mr->ops.check(mr);
+
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
+        good = rs_mr_check(mr->upstream[i]) && good;
+    return good;
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory resources: the interface all of them share, and the descriptor each file defines.
+ *
+ * A stack is a tree of memory resources; a leaf takes memory from the driver, an adaptor or an
+ * allocator takes it from its upstream.  There is one stack per context and kind of memory.
+ *
+ * To add a resource: one file that defines `const struct rs_mr_descriptor rs_mr_descriptor_<name>`,
+ * and its name in src/resource/meson.build.  Parser, help, README tables and the contract test
+ * take it from there. */
+#pragma once
+
+#include "base/arithmetic.h"
+#include "base/check.h"
+#include "base/option.h"
+#include "driver/cuda.h"
+#include "resource/resource_list.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    RS_BLOCK_ALIGNMENT = 512,   /* of every block: what the driver gives (cuda-measured.md) */
+    RS_DRIVER_GRANULARITY = 2 << 20, /* the driver's own unit for large allocations */
+};
+
+/* One allocation, as it travels down a stack and back.  The holder keeps all three and gives the
+ * same three back; `token` is private to the resource that made the allocation (its record of the
+ * block, so that deallocation needs no search).  Adaptors pass it through. */
+struct rs_allocation {
+    CUdeviceptr address;
+    size_t size_bytes; /* as requested, not as rounded */
+    void *token;
+};
+
+struct rs_mr;
+struct rs_report;
+
+struct rs_mr_ops {
+    /* Allocates size_bytes (> 0), aligned to RS_BLOCK_ALIGNMENT, usable at once on any stream when
+     * `stream` is the NULL stream.  CUDA_ERROR_OUT_OF_MEMORY or the driver's error otherwise, *out
+     * untouched then.  Thread safe. */
+    CUresult (*allocate)(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                         struct rs_allocation *out);
+
+    /* Gives an allocation back.  Needs no host memory.  An error means that it is still allocated.
+     * Unless the descriptor says that frees wait, the caller has made sure that no work uses the
+     * block any more.  Thread safe. */
+    CUresult (*deallocate)(struct rs_mr *mr, const struct rs_allocation *allocation,
+                           CUstream stream);
+
+    /* Frees the resource itself, not its upstream (rs_mr_destroy does).  With memory_is_gone the
+     * memory died with its context and no call is made; without, what is held upstream goes back. */
+    void (*destroy)(struct rs_mr *mr, bool memory_is_gone);
+
+    /* Optional; rs_mr_create fills in what is NULL. */
+
+    /* Gives wholly free upstream blocks back, keeping keep_bytes of them.  Returns bytes given back.
+     * Default: asks the upstream. */
+    size_t (*trim)(struct rs_mr *mr, size_t keep_bytes);
+
+    /* Bytes held from upstream that are not allocated to anybody.  Default: 0 (the upstream's own
+     * are asked for separately). */
+    size_t (*idle_bytes)(struct rs_mr *mr);
+
+    /* Adds this resource's counters.  Default: none. */
+    void (*report)(struct rs_mr *mr, struct rs_report *report);
+
+    /* True when all invariants hold; walks everything.  Default: true. */
+    bool (*check)(struct rs_mr *mr);
+};
+
+enum { RS_MR_UPSTREAMS_MAX = 2 };
+
+/* First member of every resource. */
+struct rs_mr {
+    struct rs_mr_ops ops;
+    const struct rs_mr_descriptor *descriptor;
+    struct rs_mr *upstream[RS_MR_UPSTREAMS_MAX];
+};
+
+/* What the shim does for leaves; NULL members are allowed (unit tests). */
+struct rs_account;
+
+/* Where a stack stands.  Outlives it. */
+struct rs_place {
+    CUdevice device;
+    CUcontext context;
+    struct rs_account *account; /* of the device: every byte taken from the driver */
+    size_t total_bytes;         /* of device memory */
+    size_t free_bytes;          /* when the stack was made */
+    bool first_on_device;       /* this context takes the initial pool */
+};
+
+enum rs_free_behaviour {
+    RS_FREE_AS_UPSTREAM, /* adaptors that keep no memory */
+    RS_FREE_WAITS,       /* returns when all work given to the context before is done */
+    RS_FREE_AT_ONCE,     /* the memory may be handed out again at once: the caller must know */
+};
+
+struct rs_mr_descriptor {
+    const char *name;
+    const char *aliases[3]; /* RMM's names for it */
+    const char *summary;    /* one clause */
+    unsigned upstream_count; /* 0: a leaf */
+    enum rs_free_behaviour frees;
+    bool dies_with_context; /* leaves: a context's end frees the memory */
+    size_t config_bytes;
+    const struct rs_option *options; /* ended by RS_OPTION_END; never NULL */
+
+    /* Checks what rows alone cannot say (maximum below initial): complains about source and returns
+     * false.  Sizes are resolved; called once at parse time when no percentage is involved, and
+     * again when the stack is made.  May be NULL. */
+    bool (*validate)(const void *config, const struct rs_place *place,
+                     const struct rs_source *source, struct rs_complaints *complaints);
+
+    /* Allocates the resource with its upstreams (0 for a leaf) and returns it in *out with at least
+     * the mandatory ops set: use rs_mr_init.  0 or -errno.  `config` lives only during the call,
+     * its text too. */
+    int (*create)(const struct rs_place *place, const void *config, struct rs_mr *const *upstream,
+                  struct rs_mr **out);
+};
+
+/* rs_mr_descriptor_cuda and so on. */
+#define RS_MR_DECLARE(name) extern const struct rs_mr_descriptor rs_mr_descriptor_##name;
+RS_MR_LIST(RS_MR_DECLARE)
+#undef RS_MR_DECLARE
+
+/* The table of all resources, NULL-terminated, in the order of src/resource/meson.build. */
+extern const struct rs_mr_descriptor *const rs_mr_descriptors[];
+
+/* The descriptor called [begin, end), by its name or one of RMM's; NULL when there is none. */
+const struct rs_mr_descriptor *rs_mr_find(const char *begin, const char *end);
+
+/* Initialises the base of a resource: copies the ops, fills in optional ones, sets the upstreams.
+ * `ops` must have allocate, deallocate and destroy. */
+void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
+                const struct rs_mr_descriptor *descriptor, struct rs_mr *const *upstream);
+
+/* Destroys a whole stack from its top. */
+void rs_mr_destroy(struct rs_mr *mr, bool memory_is_gone);
+
+/* Defaults for adaptors: forward to upstream[0]. */
+CUresult rs_mr_forward_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                struct rs_allocation *out);
+CUresult rs_mr_forward_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                                  CUstream stream);
+
+/* Callers use these, never mr->ops themselves. */
+static inline CUresult rs_mr_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                      struct rs_allocation *out)
+{
+    return mr->ops.allocate(mr, size_bytes, stream, out);
+}
+
+static inline CUresult rs_mr_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                                        CUstream stream)
+{
+    return mr->ops.deallocate(mr, allocation, stream);
+}
+
+static inline size_t rs_mr_trim(struct rs_mr *mr, size_t keep_bytes)
+{
+    return mr->ops.trim(mr, keep_bytes);
+}
+
+/* Of the whole stack below and including mr. */
+size_t rs_mr_idle_bytes(struct rs_mr *mr);
+void rs_mr_report(struct rs_mr *mr, struct rs_report *report);
+bool rs_mr_check(struct rs_mr *mr);

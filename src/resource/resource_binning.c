@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* binning: blocks of one size per power of two for small requests, the upstream for the rest.  RMM's
+ * binning_memory_resource, its bins fixed_size resources over the same upstream.
+ *
+ * RMM takes 128 blocks per bin at once, 992 MiB for bins of 256 KiB to 4 MiB.  Here a bin takes 8 and
+ * only when it is first used. */
+#include "resource/report.h"
+#include "resource/resource.h"
+#include "resource/resource_fixed_size.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+struct binning_config {
+    size_t minimum_size, maximum_size;
+    uint64_t blocks_to_preallocate;
+};
+
+enum { BINS_MAX = 64 };
+
+struct binning {
+    struct rs_mr base;
+    unsigned first_bit; /* bins[0] has blocks of 2^first_bit bytes */
+    unsigned bin_count;
+    struct rs_mr *bins[BINS_MAX];
+};
+
+static struct binning *binning_of(struct rs_mr *mr)
+{
+    return RS_CONTAINER_OF(mr, struct binning, base);
+}
+
+/* The exponent of the smallest power of two that is not below size_bytes. */
+static unsigned bits_of(size_t size_bytes)
+{
+    return size_bytes <= 1 ? 0 : 64u - (unsigned)__builtin_clzl(size_bytes - 1);
+}
+
+/* Who serves requests of this size; asked again, with the same size, when they are freed. */
+static struct rs_mr *resource_for(struct binning *binning, size_t size_bytes)
+{
+    unsigned bit = bits_of(size_bytes);
+    unsigned bin = bit > binning->first_bit ? bit - binning->first_bit : 0;
+
+    return bin < binning->bin_count ? binning->bins[bin] : binning->base.upstream[0];
+}
+
+/* Each bin asks the upstream in its turn. */
+static size_t binning_trim(struct rs_mr *mr, size_t keep_bytes)
+{
+    struct binning *binning = binning_of(mr);
+    size_t returned_bytes = 0;
+
+    if (binning->bin_count == 0)
+        return rs_mr_trim(mr->upstream[0], keep_bytes);
+    for (unsigned i = 0; i < binning->bin_count; i++)
+        returned_bytes += rs_mr_trim(binning->bins[i], keep_bytes);
+    return returned_bytes;
+}
+
+static CUresult binning_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                 struct rs_allocation *out)
+{
+    struct rs_mr *resource = resource_for(binning_of(mr), size_bytes);
+    CUresult result = rs_mr_allocate(resource, size_bytes, stream, out);
+
+    /* What other bins hold without use is missing here. */
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && binning_trim(mr, 0) > 0)
+        result = rs_mr_allocate(resource, size_bytes, stream, out);
+    return result;
+}
+
+static CUresult binning_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                                   CUstream stream)
+{
+    return rs_mr_deallocate(resource_for(binning_of(mr), allocation->size_bytes), allocation,
+                            stream);
+}
+
+static size_t binning_idle_bytes(struct rs_mr *mr)
+{
+    struct binning *binning = binning_of(mr);
+    size_t idle_bytes = 0;
+
+    for (unsigned i = 0; i < binning->bin_count; i++)
+        idle_bytes += binning->bins[i]->ops.idle_bytes(binning->bins[i]); /* not the upstream's */
+    return idle_bytes;
+}
+
+/* The bins' counters come out as one fixed_size's. */
+static void binning_report(struct rs_mr *mr, struct rs_report *report)
+{
+    struct binning *binning = binning_of(mr);
+
+    rs_report_add(report, mr->descriptor->name, "bins", RS_COUNTER_LIVE, RS_UNIT_COUNT,
+                  binning->bin_count);
+    for (unsigned i = 0; i < binning->bin_count; i++)
+        binning->bins[i]->ops.report(binning->bins[i], report);
+}
+
+static bool binning_check(struct rs_mr *mr)
+{
+    struct binning *binning = binning_of(mr);
+    bool good = true;
+
+    for (unsigned i = 0; i < binning->bin_count; i++)
+        good = binning->bins[i]->ops.check(binning->bins[i]) && good;
+    return good;
+}
+
+static void binning_destroy(struct rs_mr *mr, bool memory_is_gone)
+{
+    struct binning *binning = binning_of(mr);
+
+    for (unsigned i = 0; i < binning->bin_count; i++)
+        binning->bins[i]->ops.destroy(binning->bins[i], memory_is_gone); /* not the upstream */
+    free(binning);
+}
+
+static const struct rs_mr_ops binning_ops = {
+    .allocate = binning_allocate,
+    .deallocate = binning_deallocate,
+    .destroy = binning_destroy,
+    .trim = binning_trim,
+    .idle_bytes = binning_idle_bytes,
+    .report = binning_report,
+    .check = binning_check,
+};
+
+static int add_bins(struct binning *binning, const struct binning_config *settings)
+{
+    static const struct rs_place nowhere; /* not the first on its device: bins take nothing yet */
+    unsigned last_bit = bits_of(settings->maximum_size);
+
+    binning->first_bit = bits_of(rs_max(settings->minimum_size, RS_BLOCK_ALIGNMENT));
+    for (unsigned bit = binning->first_bit; bit <= last_bit; bit++) {
+        struct rs_fixed_size_config bin = {(size_t)1 << bit, settings->blocks_to_preallocate};
+        int failed = rs_mr_descriptor_fixed_size.create(&nowhere, &bin, binning->base.upstream,
+                                                        &binning->bins[binning->bin_count]);
+        if (failed)
+            return failed;
+        binning->bin_count++;
+    }
+    return 0;
+}
+
+static int binning_create(const struct rs_place *place, const void *config,
+                          struct rs_mr *const *upstream, struct rs_mr **out)
+{
+    const struct binning_config *settings = config;
+    struct binning *binning = calloc(1, sizeof(*binning));
+    int failed = 0;
+
+    (void)place;
+    if (!binning)
+        return -ENOMEM;
+    rs_mr_init(&binning->base, &binning_ops, &rs_mr_descriptor_binning, upstream);
+    if (settings->maximum_size != SIZE_MAX)
+        failed = add_bins(binning, settings);
+    if (failed) {
+        binning_destroy(&binning->base, false);
+        return failed;
+    }
+    *out = &binning->base;
+    return 0;
+}
+
+static bool binning_validate(const void *config, const struct rs_place *place,
+                             const struct rs_source *source, struct rs_complaints *complaints)
+{
+    const struct binning_config *settings = config;
+    const char *wrong = NULL;
+
+    (void)place;
+    if (settings->minimum_size == SIZE_MAX && settings->maximum_size == SIZE_MAX)
+        return true; /* no bins, as in RMM */
+    if (settings->minimum_size == SIZE_MAX || settings->maximum_size == SIZE_MAX)
+        wrong = "binning needs both minimum_size and maximum_size, or none";
+    else if (!rs_is_power_of_two(settings->minimum_size) ||
+             !rs_is_power_of_two(settings->maximum_size))
+        wrong = "bin sizes are powers of two, as in 256KiB and 4MiB";
+    else if (settings->maximum_size < settings->minimum_size)
+        wrong = "binning's maximum_size is below its minimum_size";
+    if (wrong)
+        rs_complain(complaints, source, NULL, "%s", wrong);
+    return !wrong;
+}
+
+/* Larger bins would be blocks of more memory than any device has. */
+enum { BIN_BITS_MAX = 40 };
+#define BIN_BYTES_MAX (1ull << BIN_BITS_MAX)
+
+static const struct rs_option binning_options[] = {
+    RS_OPTION_SIZE_ROW(struct binning_config, minimum_size, "none",
+                       "block size of the smallest bin, a power of two", .none = true, .minimum = 1,
+                       .maximum = BIN_BYTES_MAX,
+                       .aliases = {{"min_size_exponent", RS_OPTION_EXPONENT}}),
+    RS_OPTION_SIZE_ROW(struct binning_config, maximum_size, "none",
+                       "block size of the largest bin; larger requests go to the upstream",
+                       .none = true, .minimum = 1, .maximum = BIN_BYTES_MAX,
+                       .aliases = {{"max_size_exponent", RS_OPTION_EXPONENT}}),
+    RS_OPTION_COUNT_ROW(struct binning_config, blocks_to_preallocate, "8",
+                        "blocks that a bin takes from upstream at a time, first when it is used",
+                        .minimum = 1, .maximum = 1 << 20),
+    RS_OPTION_END,
+};
+
+const struct rs_mr_descriptor rs_mr_descriptor_binning = {
+    .name = "binning",
+    .summary = "small requests from bins of power-of-two blocks, others from upstream",
+    .upstream_count = 1,
+    .frees = RS_FREE_AT_ONCE,
+    .config_bytes = sizeof(struct binning_config),
+    .options = binning_options,
+    .validate = binning_validate,
+    .create = binning_create,
+};

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda: the driver's own allocations, one call each.  RMM's cuda_memory_resource. */
+#include "driver/driver.h"
+#include "resource/leaf.h"
+
+static CUresult cuda_take(size_t size_bytes, CUdeviceptr *address)
+{
+    return rs_driver.cuMemAlloc_v2(address, size_bytes);
+}
+
+static CUresult cuda_give(CUdeviceptr address)
+{
+    return rs_driver.cuMemFree_v2(address);
+}
+
+static int cuda_create(const struct rs_place *place, const void *config,
+                       struct rs_mr *const *upstream, struct rs_mr **out)
+{
+    (void)config;
+    (void)upstream;
+    return rs_leaf_create(&rs_mr_descriptor_cuda, place, true, cuda_take, cuda_give, out);
+}
+
+static const struct rs_option cuda_options[] = {RS_OPTION_END};
+
+const struct rs_mr_descriptor rs_mr_descriptor_cuda = {
+    .name = "cuda",
+    .summary = "device memory, one driver allocation per request (cudaMalloc)",
+    .frees = RS_FREE_WAITS,
+    .dies_with_context = true,
+    .options = cuda_options,
+    .create = cuda_create,
+};

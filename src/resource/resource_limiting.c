@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* limiting: refuses an allocation that would bring the live bytes above a limit.  RMM's
+ * limiting_resource_adaptor: requested bytes, counted in units of 256. */
+#include "resource/report.h"
+#include "resource/resource.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum { ACCOUNTING_UNIT = 256 }; /* RMM's, so that its numbers come out the same */
+
+struct limiting_config {
+    size_t limit;
+};
+
+struct limiting {
+    struct rs_mr base;
+    size_t limit_bytes;
+    _Atomic size_t live_bytes, peak_bytes;
+    _Atomic uint64_t refusals;
+};
+
+static struct limiting *limiting_of(struct rs_mr *mr)
+{
+    return RS_CONTAINER_OF(mr, struct limiting, base);
+}
+
+static void raise_peak(struct limiting *limiting, size_t live_bytes)
+{
+    size_t peak_bytes = atomic_load_explicit(&limiting->peak_bytes, memory_order_relaxed);
+
+    while (live_bytes > peak_bytes &&
+           !atomic_compare_exchange_weak_explicit(&limiting->peak_bytes, &peak_bytes, live_bytes,
+                                                  memory_order_relaxed, memory_order_relaxed))
+        ;
+}
+
+/* Checks and then adds in one step.  Adding first, as RMM does, lets a request that is too large
+ * make another thread's fitting one fail. */
+static bool charge(struct limiting *limiting, size_t bytes)
+{
+    size_t live_bytes = atomic_load_explicit(&limiting->live_bytes, memory_order_relaxed);
+
+    do {
+        if (bytes > limiting->limit_bytes - live_bytes)
+            return false;
+    } while (!atomic_compare_exchange_weak_explicit(&limiting->live_bytes, &live_bytes,
+                                                    live_bytes + bytes, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    return true;
+}
+
+static void discharge(struct limiting *limiting, size_t bytes)
+{
+    size_t before = atomic_fetch_sub_explicit(&limiting->live_bytes, bytes, memory_order_relaxed);
+
+    RS_ASSERT(before >= bytes);
+    (void)before;
+}
+
+static CUresult limiting_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                  struct rs_allocation *out)
+{
+    struct limiting *limiting = limiting_of(mr);
+    size_t counted_bytes;
+    CUresult result;
+
+    if (!rs_round_up(size_bytes, ACCOUNTING_UNIT, &counted_bytes) ||
+        !charge(limiting, counted_bytes)) {
+        atomic_fetch_add_explicit(&limiting->refusals, 1, memory_order_relaxed);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    result = rs_mr_allocate(mr->upstream[0], size_bytes, stream, out);
+    if (result != CUDA_SUCCESS) {
+        discharge(limiting, counted_bytes);
+        return result;
+    }
+    /* Only now: what upstream refused was never live. */
+    raise_peak(limiting, atomic_load_explicit(&limiting->live_bytes, memory_order_relaxed));
+    return CUDA_SUCCESS;
+}
+
+/* Discharged after upstream has the memory back, so that upstream never holds more than the limit. */
+static CUresult limiting_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                                    CUstream stream)
+{
+    size_t counted_bytes = 0;
+    bool is_a_size = rs_round_up(allocation->size_bytes, ACCOUNTING_UNIT, &counted_bytes);
+    CUresult result = rs_mr_deallocate(mr->upstream[0], allocation, stream);
+
+    RS_ASSERT(is_a_size); /* it was when it was allocated */
+    (void)is_a_size;
+    if (result == CUDA_SUCCESS)
+        discharge(limiting_of(mr), counted_bytes);
+    return result;
+}
+
+static void limiting_report(struct rs_mr *mr, struct rs_report *report)
+{
+    struct limiting *limiting = limiting_of(mr);
+    const char *name = mr->descriptor->name;
+
+    rs_report_add(report, name, "limit", RS_COUNTER_PEAK, RS_UNIT_BYTES, limiting->limit_bytes);
+    rs_report_add(report, name, "live", RS_COUNTER_LIVE, RS_UNIT_BYTES,
+                  atomic_load_explicit(&limiting->live_bytes, memory_order_relaxed));
+    rs_report_add(report, name, "live_peak", RS_COUNTER_PEAK, RS_UNIT_BYTES,
+                  atomic_load_explicit(&limiting->peak_bytes, memory_order_relaxed));
+    rs_report_add(report, name, "refusals", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                  atomic_load_explicit(&limiting->refusals, memory_order_relaxed));
+}
+
+static bool limiting_check(struct rs_mr *mr)
+{
+    struct limiting *limiting = limiting_of(mr);
+
+    return atomic_load_explicit(&limiting->live_bytes, memory_order_relaxed) <=
+           limiting->limit_bytes;
+}
+
+static void limiting_destroy(struct rs_mr *mr, bool memory_is_gone)
+{
+    (void)memory_is_gone;
+    free(limiting_of(mr));
+}
+
+static const struct rs_mr_ops limiting_ops = {
+    .allocate = limiting_allocate,
+    .deallocate = limiting_deallocate,
+    .destroy = limiting_destroy,
+    .report = limiting_report,
+    .check = limiting_check,
+};
+
+static int limiting_create(const struct rs_place *place, const void *config,
+                           struct rs_mr *const *upstream, struct rs_mr **out)
+{
+    const struct limiting_config *settings = config;
+    struct limiting *limiting = calloc(1, sizeof(*limiting));
+
+    (void)place;
+    if (!limiting)
+        return -ENOMEM;
+    rs_mr_init(&limiting->base, &limiting_ops, &rs_mr_descriptor_limiting, upstream);
+    limiting->limit_bytes = settings->limit;
+    *out = &limiting->base;
+    return 0;
+}
+
+static bool limiting_validate(const void *config, const struct rs_place *place,
+                              const struct rs_source *source, struct rs_complaints *complaints)
+{
+    const struct limiting_config *settings = config;
+
+    (void)place;
+    if (settings->limit != SIZE_MAX)
+        return true;
+    rs_complain(complaints, source, NULL, "limiting needs a limit, as in limit=8GiB");
+    return false;
+}
+
+static const struct rs_option limiting_options[] = {
+    RS_OPTION_SIZE_ROW(struct limiting_config, limit, "none",
+                       "most bytes that may be live at once; must be given", .none = true,
+                       .aliases = {{"allocation_limit", RS_OPTION_SIZE}}),
+    RS_OPTION_END,
+};
+
+const struct rs_mr_descriptor rs_mr_descriptor_limiting = {
+    .name = "limiting",
+    .summary = "refuses what would bring the program's live bytes above a limit",
+    .upstream_count = 1,
+    .frees = RS_FREE_AS_UPSTREAM,
+    .config_bytes = sizeof(struct limiting_config),
+    .options = limiting_options,
+    .validate = limiting_validate,
+    .create = limiting_create,
+};

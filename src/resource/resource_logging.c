@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* logging: one CSV row per event.  RMM's logging_resource_adaptor byte for byte, so that its replay
+ * benchmark and everybody's scripts read it. */
+#include "resource/resource_logging.h"
+
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/path.h"
+#include "resource/resource.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BUFFER_BYTES = 64 << 10, ROW_BYTES_MAX = 160 };
+
+static const char header[] = "Thread,Time,Action,Pointer,Size,Stream\n";
+
+/* One per file and process, shared by all stacks that name the file.  It stays open to the end: a
+ * stack made again after a context's end goes on writing where the first one stopped. */
+struct sink {
+    struct sink *next;
+    struct rs_mutex lock; /* protects what follows but the path */
+    int fd;               /* -1: off, could not be opened or written */
+    pid_t owner;          /* a child's buffer is a copy of its parent's: not its own to write */
+    time_t second;        /* that clock_text is for */
+    char clock_text[16];
+    size_t used_bytes;
+    char buffer[BUFFER_BYTES];
+    char path[PATH_MAX];
+};
+
+struct logging_config {
+    const char *path;
+    bool auto_flush;
+};
+
+struct logging {
+    struct rs_mr base;
+    struct sink *sink;
+    bool auto_flush;
+};
+
+static struct rs_mutex sinks_lock = RS_MUTEX_INIT; /* protects the list */
+static struct sink *sinks;
+
+static struct logging *logging_of(struct rs_mr *mr)
+{
+    return RS_CONTAINER_OF(mr, struct logging, base);
+}
+
+/* ---- sinks; the functions that take one want its lock held ---- */
+
+/* Logging is off from here on; the program is not disturbed for it. */
+static void sink_close(struct sink *sink, const char *what, int error)
+{
+    rs_log("logging: %s: %s: %s; this log is off", sink->path, what, strerror(error));
+    if (sink->fd >= 0)
+        close(sink->fd);
+    sink->fd = -1;
+    sink->used_bytes = 0;
+}
+
+static void sink_flush(struct sink *sink)
+{
+    int failed;
+
+    if (sink->fd < 0 || sink->used_bytes == 0 || sink->owner != getpid())
+        return;
+    failed = rs_write_all(sink->fd, sink->buffer, sink->used_bytes);
+    sink->used_bytes = 0;
+    if (failed)
+        sink_close(sink, "cannot be written", -failed);
+}
+
+static void append(struct sink *sink, const char *text, size_t length)
+{
+    if (length > BUFFER_BYTES - sink->used_bytes)
+        sink_flush(sink);
+    if (length > BUFFER_BYTES - sink->used_bytes)
+        return; /* a child after fork, with the parent's full buffer: nobody will read it */
+    memcpy(sink->buffer + sink->used_bytes, text, length);
+    sink->used_bytes += length;
+}
+
+/* Local time of day, as RMM prints it.  Converting a second takes as long as all the rest of a row,
+ * so it is done once a second. */
+static const char *clock_text(struct sink *sink, const struct timespec *now)
+{
+    struct tm parts;
+
+    if (now->tv_sec != sink->second || !sink->clock_text[0]) {
+        localtime_r(&now->tv_sec, &parts);
+        strftime(sink->clock_text, sizeof(sink->clock_text), "%H:%M:%S", &parts);
+        sink->second = now->tv_sec;
+    }
+    return sink->clock_text;
+}
+
+static void sink_write_row(struct sink *sink, const char *action, CUdeviceptr address,
+                           size_t size_bytes, CUstream stream, bool flush)
+{
+    static _Thread_local int thread;
+    char row[ROW_BYTES_MAX], stream_text[24] = "0";
+    struct timespec now;
+    int length;
+
+    if (sink->fd < 0)
+        return;
+    if (thread == 0)
+        thread = (int)gettid();
+    if (stream)
+        snprintf(stream_text, sizeof(stream_text), "%p", (void *)stream);
+    clock_gettime(CLOCK_REALTIME, &now);
+    length = snprintf(row, sizeof(row), "%d,%s.%06ld,%s,%p,%zu,%s\n", thread,
+                      clock_text(sink, &now), now.tv_nsec / 1000, action,
+                      (void *)(uintptr_t)address, size_bytes, stream_text);
+    RS_ASSERT(length > 0 && length < ROW_BYTES_MAX);
+    append(sink, row, (size_t)length);
+    if (flush)
+        sink_flush(sink);
+}
+
+static struct sink *sink_find(const char *path)
+{
+    for (struct sink *sink = sinks; sink; sink = sink->next)
+        if (strcmp(sink->path, path) == 0)
+            return sink;
+    return NULL;
+}
+
+/* An unwritable path gives a sink that is off, so that it is complained about once. */
+static struct sink *sink_open(const char *path)
+{
+    struct sink *sink = calloc(1, sizeof(*sink));
+
+    if (!sink)
+        return NULL;
+    rs_mutex_init(&sink->lock);
+    snprintf(sink->path, sizeof(sink->path), "%s", path);
+    sink->owner = getpid();
+    sink->fd = rs_path_open_output(path);
+    if (sink->fd < 0)
+        sink_close(sink, "cannot be opened", -sink->fd);
+    else
+        append(sink, header, sizeof(header) - 1);
+    return sink;
+}
+
+static struct sink *sink_get(const char *path)
+{
+    struct sink *sink;
+
+    rs_mutex_lock(&sinks_lock);
+    sink = sink_find(path);
+    if (!sink) {
+        sink = sink_open(path);
+        if (sink) {
+            sink->next = sinks;
+            sinks = sink;
+        }
+    }
+    rs_mutex_unlock(&sinks_lock);
+    return sink;
+}
+
+void rs_logging_flush_all(void)
+{
+    rs_mutex_lock(&sinks_lock);
+    for (struct sink *sink = sinks; sink; sink = sink->next) {
+        rs_mutex_lock(&sink->lock);
+        sink_flush(sink);
+        rs_mutex_unlock(&sink->lock);
+    }
+    rs_mutex_unlock(&sinks_lock);
+}
+
+/* ---- the resource ---- */
+
+static void log_row(struct rs_mr *mr, const char *action, CUdeviceptr address, size_t size_bytes,
+                    CUstream stream)
+{
+    struct logging *logging = logging_of(mr);
+
+    rs_mutex_lock(&logging->sink->lock);
+    sink_write_row(logging->sink, action, address, size_bytes, stream, logging->auto_flush);
+    rs_mutex_unlock(&logging->sink->lock);
+}
+
+static CUresult logging_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                 struct rs_allocation *out)
+{
+    CUresult result = rs_mr_allocate(mr->upstream[0], size_bytes, stream, out);
+
+    if (result == CUDA_SUCCESS)
+        log_row(mr, "allocate", out->address, size_bytes, stream);
+    else
+        log_row(mr, "allocate failure", 0, size_bytes, stream);
+    return result;
+}
+
+/* Before upstream frees, so that an address's next allocation always comes after it. */
+static CUresult logging_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                                   CUstream stream)
+{
+    log_row(mr, "free", allocation->address, allocation->size_bytes, stream);
+    return rs_mr_deallocate(mr->upstream[0], allocation, stream);
+}
+
+static void logging_destroy(struct rs_mr *mr, bool memory_is_gone)
+{
+    struct logging *logging = logging_of(mr);
+
+    (void)memory_is_gone;
+    rs_mutex_lock(&logging->sink->lock);
+    sink_flush(logging->sink);
+    rs_mutex_unlock(&logging->sink->lock);
+    free(logging);
+}
+
+static const struct rs_mr_ops logging_ops = {
+    .allocate = logging_allocate,
+    .deallocate = logging_deallocate,
+    .destroy = logging_destroy,
+};
+
+/* RMM's rows have no device, so devices after the first get files of their own: "log.dev1.csv", as
+ * RMM's Python layer names them.  Not so /dev/stderr and its like. */
+static bool path_for_device(const char *pattern, CUdevice device, char path[PATH_MAX],
+                            const char **reason)
+{
+    char expanded[PATH_MAX];
+    const char *at, *dot, *slash;
+    int length;
+
+    if (!rs_path_expand(pattern, expanded, sizeof(expanded), &at, reason))
+        return false;
+    dot = strrchr(expanded, '.');
+    slash = strrchr(expanded, '/');
+    if (!dot || (slash && dot < slash + 2) || dot == expanded)
+        dot = expanded + strlen(expanded);
+    if (device > 0 && strncmp(expanded, "/dev/", 5) != 0)
+        length = snprintf(path, PATH_MAX, "%.*s.dev%d%s", (int)(dot - expanded), expanded,
+                          (int)device, dot);
+    else
+        length = snprintf(path, PATH_MAX, "%s", expanded);
+    *reason = "too long";
+    return length < PATH_MAX;
+}
+
+static int logging_create(const struct rs_place *place, const void *config,
+                          struct rs_mr *const *upstream, struct rs_mr **out)
+{
+    const struct logging_config *settings = config;
+    struct logging *logging = calloc(1, sizeof(*logging));
+    char path[PATH_MAX];
+    const char *reason;
+
+    if (!logging)
+        return -ENOMEM;
+    if (!path_for_device(settings->path, place->device, path, &reason)) {
+        rs_log("logging: %s: %s", settings->path, reason); /* validated: cannot happen but late */
+        free(logging);
+        return -EINVAL;
+    }
+    logging->sink = sink_get(path);
+    if (!logging->sink) {
+        free(logging);
+        return -ENOMEM;
+    }
+    logging->auto_flush = settings->auto_flush;
+    rs_mr_init(&logging->base, &logging_ops, &rs_mr_descriptor_logging, upstream);
+    *out = &logging->base;
+    return 0;
+}
+
+static bool logging_validate(const void *config, const struct rs_place *place,
+                             const struct rs_source *source, struct rs_complaints *complaints)
+{
+    const struct logging_config *settings = config;
+    char path[PATH_MAX];
+    const char *reason;
+
+    if (!settings->path || !*settings->path) {
+        rs_complain(complaints, source, NULL, "logging needs a path, as in path=log.%%p.csv");
+        return false;
+    }
+    if (!path_for_device(settings->path, place ? place->device : 0, path, &reason)) {
+        rs_complain(complaints, source, NULL, "path '%s': %s", settings->path, reason);
+        return false;
+    }
+    return true;
+}
+
+static const struct rs_option logging_options[] = {
+    RS_OPTION_TEXT_ROW(struct logging_config, path, "",
+                       "file to write, with %p %h %e %t %r %q{VAR}; must be given"),
+    RS_OPTION_BOOLEAN_ROW(struct logging_config, auto_flush, "0",
+                          "write each row at once instead of 64 KiB at a time"),
+    RS_OPTION_END,
+};
+
+const struct rs_mr_descriptor rs_mr_descriptor_logging = {
+    .name = "logging",
+    .summary = "writes RMM's event log, one CSV row per allocation and free",
+    .upstream_count = 1,
+    .frees = RS_FREE_AS_UPSTREAM,
+    .config_bytes = sizeof(struct logging_config),
+    .options = logging_options,
+    .validate = logging_validate,
+    .create = logging_create,
+};

@@ -1,0 +1,736 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pool: best fit with immediate coalescing, in chunks of its upstream's.  RMM's
+ * pool_memory_resource, with an index in place of its lists and no upstream call under its lock.
+ *
+ * Each chunk is cut into blocks without gaps.  Blocks are linked to their neighbours and free ones
+ * never lie side by side, so a free looks at two records only.  The record is the allocation's
+ * token: nothing is searched for, and since frees only ever release records they need no memory.
+ *
+ * Handed-out blocks are rounded up to 512 bytes except at the end of a chunk whose own size is not a
+ * multiple of that: its last block keeps its true size, is indexed by it and compared with the true
+ * request, so the odd end is used and no byte past it. */
+#include "resource/resource_pool.h"
+
+#include "base/lock.h"
+#include "base/log.h"
+#include "resource/block_index.h"
+#include "resource/record_slab.h"
+#include "resource/report.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum pool_growth { GROWTH_GEOMETRIC, GROWTH_RMM };
+
+static const char *const growth_words[] = {"geometric", "rmm", NULL};
+
+struct pool_config {
+    size_t initial_size, maximum_size;
+    int growth;
+};
+
+/* One upstream allocation.  Its first block lives as long as it does, as merging keeps the lower
+ * record, so that block's record is part of the chunk's. */
+struct chunk {
+    struct rs_block first_block;
+    struct chunk *next, *previous;
+    struct rs_allocation upstream;
+    bool is_initial; /* stays when the pool is trimmed */
+};
+
+struct pool {
+    struct rs_mr base;
+    size_t initial_bytes, maximum_bytes;
+    enum pool_growth growth;
+
+    struct rs_mutex lock;   /* protects what follows; never held around an upstream call */
+    pthread_cond_t settled; /* an upstream call ended: look again */
+    struct rs_block_index free_blocks;
+    struct rs_record_slab records;
+    struct chunk *chunks;
+    size_t chunk_count, free_chunk_count; /* free: nothing of it is handed out */
+
+    size_t charged_bytes; /* against the maximum: held, being asked for, being given back */
+    size_t held_bytes, peak_held_bytes;
+    size_t live_bytes, peak_live_bytes;
+
+    bool is_growing_ahead;    /* a growth larger than its request is under way, ... */
+    size_t ahead_bytes;       /* ... with this much for others who wait for it */
+    unsigned upstream_calls;  /* under way */
+    size_t step_limit_bytes;  /* growth no larger than this: larger was refused lately */
+    uint64_t growths, chunk_returns, allocations, failures;
+};
+
+struct request {
+    size_t bytes, rounded_bytes;
+};
+
+static struct pool *pool_of(struct rs_mr *mr)
+{
+    return RS_CONTAINER_OF(mr, struct pool, base);
+}
+
+/* ---- blocks; all under the lock ---- */
+
+static bool is_whole_chunk(const struct rs_block *block)
+{
+    return !block->before && !block->after;
+}
+
+static void insert_free(struct pool *pool, struct rs_block *block)
+{
+    block->is_free = true;
+    rs_block_index_insert(&pool->free_blocks, block);
+    pool->free_chunk_count += is_whole_chunk(block);
+}
+
+static void remove_free(struct pool *pool, struct rs_block *block)
+{
+    RS_ASSERT(block->is_free);
+    pool->free_chunk_count -= is_whole_chunk(block);
+    rs_block_index_remove(&pool->free_blocks, block);
+    block->is_free = false;
+}
+
+/* Cuts the end off a block that is not in the index and makes it a free block.  From the head stays
+ * used: free space gathers at high addresses.  A record must be in reserve. */
+static void split(struct pool *pool, struct rs_block *block, size_t keep_bytes)
+{
+    struct rs_block *rest = rs_record_slab_take(&pool->records);
+
+    RS_ASSERT(rest && keep_bytes < block->size_bytes);
+    *rest = (struct rs_block){
+        .address = block->address + keep_bytes,
+        .size_bytes = block->size_bytes - keep_bytes,
+        .before = block,
+        .after = block->after,
+    };
+    if (rest->after)
+        rest->after->before = rest;
+    block->after = rest;
+    block->size_bytes = keep_bytes;
+    insert_free(pool, rest);
+}
+
+/* Merges `upper` into `lower`, its neighbour; neither is in the index. */
+static void merge(struct pool *pool, struct rs_block *lower, struct rs_block *upper)
+{
+    RS_ASSERT(lower->address + lower->size_bytes == upper->address);
+    lower->size_bytes += upper->size_bytes;
+    lower->after = upper->after;
+    if (lower->after)
+        lower->after->before = lower;
+    rs_record_slab_give(&pool->records, upper);
+}
+
+/* False when no block fits.  A record must be in reserve. */
+static bool take_block(struct pool *pool, const struct request *request, struct rs_allocation *out)
+{
+    struct rs_block *block = rs_block_index_best_fit(&pool->free_blocks, request->bytes);
+
+    if (!block)
+        return false;
+    remove_free(pool, block);
+    if (block->size_bytes > request->rounded_bytes)
+        split(pool, block, request->rounded_bytes);
+    RS_ASSERT(block->size_bytes >= request->bytes);
+    pool->live_bytes += block->size_bytes;
+    pool->peak_live_bytes = rs_max(pool->peak_live_bytes, pool->live_bytes);
+    *out = (struct rs_allocation){block->address, request->bytes, block};
+    return true;
+}
+
+static void give_block(struct pool *pool, struct rs_block *block)
+{
+    pool->live_bytes -= block->size_bytes;
+    if (block->after && block->after->is_free) {
+        remove_free(pool, block->after);
+        merge(pool, block, block->after);
+    }
+    if (block->before && block->before->is_free) {
+        block = block->before;
+        remove_free(pool, block);
+        merge(pool, block, block->after);
+    }
+    insert_free(pool, block);
+}
+
+/* ---- chunks; all under the lock ---- */
+
+static void add_chunk(struct pool *pool, struct chunk *chunk)
+{
+    RS_ASSERT(chunk->upstream.address % RS_BLOCK_ALIGNMENT == 0);
+    chunk->first_block = (struct rs_block){
+        .address = chunk->upstream.address,
+        .size_bytes = chunk->upstream.size_bytes,
+    };
+    chunk->previous = NULL;
+    chunk->next = pool->chunks;
+    if (chunk->next)
+        chunk->next->previous = chunk;
+    pool->chunks = chunk;
+    pool->chunk_count++;
+    pool->held_bytes += chunk->upstream.size_bytes;
+    pool->peak_held_bytes = rs_max(pool->peak_held_bytes, pool->held_bytes);
+    insert_free(pool, &chunk->first_block);
+}
+
+/* Still charged against the maximum, until upstream has it. */
+static void remove_chunk(struct pool *pool, struct chunk *chunk)
+{
+    remove_free(pool, &chunk->first_block);
+    *(chunk->previous ? &chunk->previous->next : &pool->chunks) = chunk->next;
+    if (chunk->next)
+        chunk->next->previous = chunk->previous;
+    pool->chunk_count--;
+    pool->held_bytes -= chunk->upstream.size_bytes;
+}
+
+static bool is_free_chunk(const struct chunk *chunk)
+{
+    return chunk->first_block.is_free && is_whole_chunk(&chunk->first_block);
+}
+
+/* Takes free chunks out of the pool, all but keep_bytes of them, as a list. */
+static struct chunk *detach_free_chunks(struct pool *pool, size_t keep_bytes, bool keep_initial)
+{
+    struct chunk *detached = NULL, *next;
+
+    for (struct chunk *chunk = pool->chunks; chunk && pool->free_chunk_count; chunk = next) {
+        next = chunk->next;
+        if (!is_free_chunk(chunk) || (keep_initial && chunk->is_initial))
+            continue;
+        if (chunk->upstream.size_bytes <= keep_bytes) {
+            keep_bytes -= chunk->upstream.size_bytes;
+            continue;
+        }
+        remove_chunk(pool, chunk);
+        chunk->next = detached;
+        detached = chunk;
+    }
+    return detached;
+}
+
+static void end_upstream_call(struct pool *pool)
+{
+    pool->upstream_calls--;
+    pthread_cond_broadcast(&pool->settled);
+}
+
+/* Gives free chunks back upstream.  The lock is held at entry and exit, not in between.  Returns
+ * the bytes that upstream took. */
+static size_t return_free_chunks(struct pool *pool, size_t keep_bytes, bool keep_initial)
+{
+    struct chunk *chunk = detach_free_chunks(pool, keep_bytes, keep_initial);
+    size_t returned_bytes = 0;
+
+    while (chunk) {
+        struct chunk *next = chunk->next;
+        CUresult result;
+
+        pool->upstream_calls++;
+        rs_mutex_unlock(&pool->lock);
+        result = rs_mr_deallocate(pool->base.upstream[0], &chunk->upstream, NULL);
+        rs_mutex_lock(&pool->lock);
+        end_upstream_call(pool);
+        if (result == CUDA_SUCCESS) {
+            pool->charged_bytes -= chunk->upstream.size_bytes;
+            returned_bytes += chunk->upstream.size_bytes;
+            pool->chunk_returns++;
+            pool->step_limit_bytes = SIZE_MAX;
+            free(chunk);
+        } else {
+            add_chunk(pool, chunk); /* still ours */
+        }
+        chunk = next;
+    }
+    return returned_bytes;
+}
+
+/* ---- growth ---- */
+
+static size_t round_up_or(size_t bytes, size_t unit, size_t otherwise)
+{
+    size_t rounded;
+
+    return rs_round_up(bytes, unit, &rounded) ? rounded : otherwise;
+}
+
+/* What to ask for when nothing stands in the way. */
+static size_t growth_step(const struct pool *pool, const struct request *request,
+                          size_t remaining_bytes)
+{
+    size_t step_bytes;
+
+    if (pool->growth == GROWTH_RMM)
+        return rs_max(request->rounded_bytes, pool->maximum_bytes == SIZE_MAX
+                                                  ? pool->held_bytes
+                                                  : remaining_bytes / 2);
+    step_bytes = rs_max(request->rounded_bytes, pool->held_bytes / 8);
+    return rs_min(round_up_or(step_bytes, RS_DRIVER_GRANULARITY, step_bytes),
+                  pool->step_limit_bytes);
+}
+
+/* What to ask for next, after ask_bytes was refused.  Below the driver's own unit there is nothing
+ * to gain by trying sizes in between; RMM's rule has them, odd ones too. */
+static size_t smaller_step(const struct pool *pool, size_t ask_bytes, size_t least_bytes)
+{
+    size_t half_bytes = ask_bytes / 2;
+
+    if (pool->growth == GROWTH_GEOMETRIC)
+        half_bytes = rs_round_down(half_bytes, RS_DRIVER_GRANULARITY);
+    return rs_max(half_bytes, least_bytes);
+}
+
+/* After a refusal the next growth begins where this one succeeded, instead of asking the driver in
+ * vain for the same sizes each time, and feels its way up again from there. */
+static void learn_step(struct pool *pool, size_t first_ask_bytes, size_t ask_bytes, CUresult result)
+{
+    if (result != CUDA_SUCCESS || ask_bytes < first_ask_bytes)
+        pool->step_limit_bytes = ask_bytes;
+    else if (ask_bytes >= pool->step_limit_bytes &&
+             __builtin_mul_overflow(ask_bytes, (size_t)2, &pool->step_limit_bytes))
+        pool->step_limit_bytes = SIZE_MAX;
+}
+
+/* Asks upstream for a chunk, less and less down to least_bytes.  Without the lock. */
+static CUresult ask_upstream(struct pool *pool, size_t *ask_bytes, size_t least_bytes,
+                             struct rs_allocation *out)
+{
+    for (;;) {
+        /* On the NULL stream: chunks are for all streams. */
+        CUresult result = rs_mr_allocate(pool->base.upstream[0], *ask_bytes, NULL, out);
+        if (result != CUDA_ERROR_OUT_OF_MEMORY || *ask_bytes == least_bytes)
+            return result;
+        *ask_bytes = smaller_step(pool, *ask_bytes, least_bytes);
+    }
+}
+
+/* Charges for and asks for a chunk between least_bytes and ask_bytes.  The lock is held at entry and
+ * exit, not in between.  All host memory is taken before upstream is called, so there is nothing to
+ * undo behind it; the record that the caller's split needs is put in reserve again. */
+static CUresult add_chunk_from_upstream(struct pool *pool, size_t ask_bytes, size_t least_bytes,
+                                        bool is_initial)
+{
+    struct chunk *chunk = calloc(1, sizeof(*chunk));
+    void *spare = chunk ? rs_record_slab_take(&pool->records) : NULL;
+    size_t first_ask_bytes = ask_bytes;
+    CUresult result;
+
+    if (!spare) {
+        free(chunk);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pool->charged_bytes += first_ask_bytes;
+    pool->upstream_calls++;
+    rs_mutex_unlock(&pool->lock);
+    result = ask_upstream(pool, &ask_bytes, least_bytes, &chunk->upstream);
+    rs_mutex_lock(&pool->lock);
+    end_upstream_call(pool);
+    rs_record_slab_give(&pool->records, spare);
+    pool->charged_bytes -= first_ask_bytes;
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY)
+        learn_step(pool, first_ask_bytes, ask_bytes, result);
+    if (result != CUDA_SUCCESS) {
+        free(chunk);
+        return result;
+    }
+    pool->charged_bytes += ask_bytes;
+    chunk->is_initial = is_initial;
+    add_chunk(pool, chunk);
+    return CUDA_SUCCESS;
+}
+
+/* Grows by at least the request; on success a block for it is in the index and the lock was not
+ * released since.  Only one growth at a time asks for more than its request: sixteen threads that
+ * find nothing at once must not take sixteen steps. */
+static CUresult grow(struct pool *pool, const struct request *request, bool exactly)
+{
+    size_t remaining_bytes = pool->maximum_bytes - pool->charged_bytes;
+    size_t least_bytes = rs_min(request->rounded_bytes, remaining_bytes);
+    size_t ask_bytes = least_bytes;
+    bool ahead;
+    CUresult result;
+
+    if (least_bytes < request->bytes)
+        return CUDA_ERROR_OUT_OF_MEMORY; /* past the maximum */
+    if (!exactly && !pool->is_growing_ahead)
+        ask_bytes = rs_max(
+            least_bytes, rs_min(remaining_bytes, growth_step(pool, request, remaining_bytes)));
+    ahead = ask_bytes > least_bytes;
+    if (ahead) {
+        pool->is_growing_ahead = true;
+        pool->ahead_bytes = ask_bytes - least_bytes;
+    }
+    result = add_chunk_from_upstream(pool, ask_bytes, least_bytes, false);
+    if (ahead) {
+        pool->is_growing_ahead = false;
+        pool->ahead_bytes = 0;
+    }
+    pool->growths += result == CUDA_SUCCESS;
+    return result;
+}
+
+/* Waits for the end of an upstream call of another thread, at most for a while: that call may wait
+ * for the GPU, and the GPU for this thread. */
+static void wait_until_settled(struct pool *pool, long milliseconds)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += milliseconds * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    (void)pthread_cond_timedwait(&pool->settled, &pool->lock.native, &until);
+}
+
+/* ---- the resource ---- */
+
+enum { GROWTH_WAIT_MS = 20, SETTLE_WAIT_MS = 500, ROUNDS_MAX = 16 };
+
+/* True when another thread's growth will leave room for this request and was waited for. */
+static bool waited_for_growth(struct pool *pool, const struct request *request)
+{
+    if (!pool->is_growing_ahead || pool->ahead_bytes < request->rounded_bytes)
+        return false;
+    pool->ahead_bytes -= request->rounded_bytes;
+    wait_until_settled(pool, GROWTH_WAIT_MS);
+    return true;
+}
+
+/* After an out-of-memory: true when something changed or may have, so that another try is due. */
+static bool made_room(struct pool *pool, uint64_t returns_before)
+{
+    if (pool->free_chunk_count && return_free_chunks(pool, 0, false) > 0)
+        return true;
+    if (pool->chunk_returns != returns_before)
+        return true;
+    if (pool->upstream_calls == 0)
+        return false;
+    wait_until_settled(pool, SETTLE_WAIT_MS);
+    return true;
+}
+
+/* Finds a block, growing as needed.  The lock is held at entry and exit.  The rounds are bounded as
+ * other threads could for ever take what was made room for. */
+static CUresult allocate_locked(struct pool *pool, const struct request *request,
+                                struct rs_allocation *out)
+{
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    bool exactly = false;
+
+    for (unsigned round = 0; round < ROUNDS_MAX; round++) {
+        uint64_t returns_before = pool->chunk_returns;
+
+        if (!rs_record_slab_reserve(&pool->records))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        if (take_block(pool, request, out))
+            return CUDA_SUCCESS;
+        if (round == 0 && waited_for_growth(pool, request))
+            continue;
+        result = grow(pool, request, exactly);
+        if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
+            return result;
+        if (take_block(pool, request, out)) /* also after a failure: others may have freed */
+            return CUDA_SUCCESS;
+        exactly = true;
+        if (!made_room(pool, returns_before))
+            return result;
+    }
+    return result;
+}
+
+static CUresult pool_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                              struct rs_allocation *out)
+{
+    struct pool *pool = pool_of(mr);
+    struct request request = {.bytes = size_bytes};
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    bool is_a_size = rs_round_up(size_bytes, RS_BLOCK_ALIGNMENT, &request.rounded_bytes);
+
+    (void)stream; /* blocks in a pool are retired: good for every stream (resource_reuse.c) */
+    RS_ASSERT(size_bytes > 0);
+    rs_mutex_lock(&pool->lock);
+    if (is_a_size && size_bytes <= pool->maximum_bytes)
+        result = allocate_locked(pool, &request, out);
+    pool->allocations += result == CUDA_SUCCESS;
+    pool->failures += result != CUDA_SUCCESS;
+    rs_mutex_unlock(&pool->lock);
+    return result;
+}
+
+static CUresult pool_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                                CUstream stream)
+{
+    struct pool *pool = pool_of(mr);
+    struct rs_block *block = allocation->token;
+
+    (void)stream;
+    rs_mutex_lock(&pool->lock);
+    RS_ASSERT(!block->is_free && block->address == allocation->address);
+    give_block(pool, block);
+    rs_mutex_unlock(&pool->lock);
+    return CUDA_SUCCESS;
+}
+
+static size_t pool_trim(struct rs_mr *mr, size_t keep_bytes)
+{
+    struct pool *pool = pool_of(mr);
+    size_t returned_bytes;
+
+    rs_mutex_lock(&pool->lock);
+    returned_bytes = return_free_chunks(pool, keep_bytes, true);
+    rs_mutex_unlock(&pool->lock);
+    return returned_bytes + rs_mr_trim(mr->upstream[0], keep_bytes);
+}
+
+static size_t pool_idle_bytes(struct rs_mr *mr)
+{
+    struct pool *pool = pool_of(mr);
+    size_t idle_bytes;
+
+    rs_mutex_lock(&pool->lock);
+    idle_bytes = pool->held_bytes - pool->live_bytes;
+    rs_mutex_unlock(&pool->lock);
+    return idle_bytes;
+}
+
+static size_t largest_free_bytes(const struct pool *pool)
+{
+    const struct rs_block *block = rs_block_index_largest(&pool->free_blocks);
+
+    return block ? block->size_bytes : 0;
+}
+
+static void pool_report(struct rs_mr *mr, struct rs_report *report)
+{
+    struct pool *pool = pool_of(mr);
+    const char *name = mr->descriptor->name;
+
+#define ADD(counter, kind, unit, value)                                                            \
+    rs_report_add(report, name, counter, RS_COUNTER_##kind, RS_UNIT_##unit, value)
+    rs_mutex_lock(&pool->lock);
+    ADD("held", LIVE, BYTES, pool->held_bytes);
+    ADD("held_peak", PEAK, BYTES, pool->peak_held_bytes);
+    ADD("live", LIVE, BYTES, pool->live_bytes);
+    ADD("live_peak", PEAK, BYTES, pool->peak_live_bytes);
+    ADD("free", LIVE, BYTES, pool->held_bytes - pool->live_bytes);
+    ADD("largest_free", PEAK, BYTES, largest_free_bytes(pool));
+    ADD("chunks", LIVE, COUNT, pool->chunk_count);
+    ADD("growths", TOTAL, COUNT, pool->growths);
+    ADD("chunk_returns", TOTAL, COUNT, pool->chunk_returns);
+    ADD("allocations", TOTAL, COUNT, pool->allocations);
+    ADD("failures", TOTAL, COUNT, pool->failures);
+    rs_mutex_unlock(&pool->lock);
+#undef ADD
+}
+
+void rs_pool_state(struct rs_mr *mr, struct rs_pool_state *state)
+{
+    struct pool *pool = pool_of(mr);
+
+    rs_mutex_lock(&pool->lock);
+    *state = (struct rs_pool_state){
+        .held_bytes = pool->held_bytes,
+        .peak_held_bytes = pool->peak_held_bytes,
+        .live_bytes = pool->live_bytes,
+        .peak_live_bytes = pool->peak_live_bytes,
+        .largest_free_bytes = largest_free_bytes(pool),
+        .chunk_count = pool->chunk_count,
+        .index_height = rs_block_index_height(&pool->free_blocks),
+    };
+    rs_mutex_unlock(&pool->lock);
+}
+
+struct pool_sums {
+    size_t held_bytes, live_bytes, chunks, free_chunks, free_blocks;
+};
+
+/* One chunk from end to end: no gap, no overlap, no two free blocks side by side. */
+static bool chunk_check(const struct chunk *chunk, struct pool_sums *sums)
+{
+    CUdeviceptr address = chunk->upstream.address;
+    const struct rs_block *before = NULL;
+
+    for (const struct rs_block *block = &chunk->first_block; block; block = block->after) {
+        if (block->address != address || block->before != before || block->size_bytes == 0 ||
+            address % RS_BLOCK_ALIGNMENT != 0)
+            return false;
+        if (before && before->is_free && block->is_free)
+            return false;
+        sums->free_blocks += block->is_free;
+        sums->live_bytes += block->is_free ? 0 : block->size_bytes;
+        address += block->size_bytes;
+        before = block;
+    }
+    sums->held_bytes += chunk->upstream.size_bytes;
+    sums->chunks++;
+    sums->free_chunks += is_free_chunk(chunk);
+    return address == chunk->upstream.address + chunk->upstream.size_bytes;
+}
+
+static bool check_locked(const struct pool *pool)
+{
+    struct pool_sums sums = {0};
+    size_t indexed_blocks;
+
+    for (const struct chunk *chunk = pool->chunks; chunk; chunk = chunk->next)
+        if ((chunk->next && chunk->next->previous != chunk) || !chunk_check(chunk, &sums))
+            return false;
+    /* The index holds free blocks only and as many as there are: exactly those. */
+    return rs_block_index_check(&pool->free_blocks, &indexed_blocks) &&
+           indexed_blocks == sums.free_blocks && sums.held_bytes == pool->held_bytes &&
+           sums.live_bytes == pool->live_bytes && sums.chunks == pool->chunk_count &&
+           sums.free_chunks == pool->free_chunk_count &&
+           pool->charged_bytes >= pool->held_bytes && pool->charged_bytes <= pool->maximum_bytes &&
+           (pool->upstream_calls > 0 || pool->charged_bytes == pool->held_bytes);
+}
+
+static bool pool_check(struct rs_mr *mr)
+{
+    struct pool *pool = pool_of(mr);
+    bool good;
+
+    rs_mutex_lock(&pool->lock);
+    good = check_locked(pool);
+    rs_mutex_unlock(&pool->lock);
+    return good;
+}
+
+static void pool_destroy(struct rs_mr *mr, bool memory_is_gone)
+{
+    struct pool *pool = pool_of(mr);
+
+    while (pool->chunks) {
+        struct chunk *chunk = pool->chunks;
+        pool->chunks = chunk->next;
+        if (!memory_is_gone)
+            (void)rs_mr_deallocate(mr->upstream[0], &chunk->upstream, NULL);
+        free(chunk);
+    }
+    rs_record_slab_destroy(&pool->records);
+    pthread_cond_destroy(&pool->settled);
+    rs_mutex_destroy(&pool->lock);
+    free(pool);
+}
+
+/* ---- creation ---- */
+
+/* Takes the initial size, or what there is of it: less than asked for is worth a line but no error, as
+ * the device may be shared, and the pool grows on demand. */
+static int take_initial(struct pool *pool, const struct rs_place *place)
+{
+    char asked[RS_SIZE_TEXT_BYTES], got[RS_SIZE_TEXT_BYTES];
+    size_t ask_bytes = pool->initial_bytes;
+    CUresult result;
+
+    rs_mutex_lock(&pool->lock);
+    result = add_chunk_from_upstream(pool, ask_bytes, ask_bytes, true);
+    /* What was free is nearer to the wish than its half. */
+    ask_bytes = rs_max(ask_bytes / 2, place->free_bytes < ask_bytes ? place->free_bytes : 0);
+    ask_bytes = rs_round_down(ask_bytes, RS_DRIVER_GRANULARITY);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && ask_bytes > 0)
+        result = add_chunk_from_upstream(pool, ask_bytes, RS_DRIVER_GRANULARITY, true);
+    pool->step_limit_bytes = SIZE_MAX;
+    rs_mutex_unlock(&pool->lock);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
+        return -EIO;
+    if (pool->held_bytes < pool->initial_bytes)
+        rs_log("pool: %s asked for, %s are free: starting with that, growing on demand",
+               rs_size_format(pool->initial_bytes, asked), rs_size_format(pool->held_bytes, got));
+    return 0;
+}
+
+static void init_locks(struct pool *pool)
+{
+    pthread_condattr_t monotonic;
+
+    rs_mutex_init(&pool->lock);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&pool->settled, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+static const struct rs_mr_ops pool_ops = {
+    .allocate = pool_allocate,
+    .deallocate = pool_deallocate,
+    .destroy = pool_destroy,
+    .trim = pool_trim,
+    .idle_bytes = pool_idle_bytes,
+    .report = pool_report,
+    .check = pool_check,
+};
+
+static int pool_create(const struct rs_place *place, const void *config,
+                       struct rs_mr *const *upstream, struct rs_mr **out)
+{
+    const struct pool_config *settings = config;
+    struct pool *pool = calloc(1, sizeof(*pool));
+    int failed = 0;
+
+    if (!pool)
+        return -ENOMEM;
+    rs_mr_init(&pool->base, &pool_ops, &rs_mr_descriptor_pool, upstream);
+    init_locks(pool);
+    pool->initial_bytes = settings->initial_size;
+    pool->maximum_bytes = settings->maximum_size;
+    pool->growth = (enum pool_growth)settings->growth;
+    pool->step_limit_bytes = SIZE_MAX;
+    if (pool->initial_bytes > 0 && place->first_on_device)
+        failed = take_initial(pool, place);
+    if (failed) {
+        pool_destroy(&pool->base, false);
+        return failed;
+    }
+    *out = &pool->base;
+    return 0;
+}
+
+static bool pool_validate(const void *config, const struct rs_place *place,
+                          const struct rs_source *source, struct rs_complaints *complaints)
+{
+    const struct pool_config *settings = config;
+    char first[RS_SIZE_TEXT_BYTES], second[RS_SIZE_TEXT_BYTES];
+
+    if (settings->maximum_size < settings->initial_size) {
+        rs_complain(complaints, source, NULL, "the pool's maximum size %s is below its initial size %s",
+                    rs_size_format(settings->maximum_size, first),
+                    rs_size_format(settings->initial_size, second));
+        return false;
+    }
+    if (place && place->total_bytes && settings->initial_size > place->total_bytes) {
+        rs_complain(complaints, source, NULL,
+                    "the pool's initial size %s is larger than the device's memory of %s",
+                    rs_size_format(settings->initial_size, first),
+                    rs_size_format_short(place->total_bytes, second));
+        return false;
+    }
+    return true;
+}
+
+static const struct rs_option pool_options[] = {
+    RS_OPTION_SIZE_ROW(struct pool_config, initial_size, "0",
+                       "taken at the first allocation; stays when the pool is trimmed",
+                       .multiple_of = 256,
+                       .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
+    RS_OPTION_SIZE_ROW(struct pool_config, maximum_size, "none",
+                       "most bytes taken from upstream", .multiple_of = 256, .none = true,
+                       .aliases = {{"maximum_pool_size", RS_OPTION_SIZE}}),
+    RS_OPTION_WORD_ROW(struct pool_config, growth, growth_words, "geometric",
+                       "by an eighth of what is held, or as RMM does: doubling, half of what is "
+                       "left to the maximum"),
+    RS_OPTION_END,
+};
+
+const struct rs_mr_descriptor rs_mr_descriptor_pool = {
+    .name = "pool",
+    .summary = "best fit with immediate coalescing in large upstream blocks",
+    .upstream_count = 1,
+    .frees = RS_FREE_AT_ONCE,
+    .config_bytes = sizeof(struct pool_config),
+    .options = pool_options,
+    .validate = pool_validate,
+    .create = pool_create,
+};

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What tests and benchmarks look at in a pool beyond its report. */
+#pragma once
+
+#include "resource/resource.h"
+
+/* A snapshot, taken under the pool's lock. */
+struct rs_pool_state {
+    size_t held_bytes;      /* in upstream chunks */
+    size_t peak_held_bytes;
+    size_t live_bytes;      /* handed out, as rounded */
+    size_t peak_live_bytes;
+    size_t largest_free_bytes;
+    size_t chunk_count;
+    unsigned index_height; /* longest path in the index of free blocks */
+};
+
+void rs_pool_state(struct rs_mr *pool, struct rs_pool_state *state);

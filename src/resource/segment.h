@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Segments: the address ranges that our leaves took from the driver.
+ *
+ * An address inside a segment is ours whether or not a live block covers it, so it must never reach
+ * a driver free: at a segment's start the driver would free the whole of it under live blocks. */
+#pragma once
+
+#include "driver/cuda.h"
+#include "resource/resource.h"
+
+#include <stdbool.h>
+
+struct rs_segment {
+    CUdeviceptr start;
+    size_t size_bytes;
+    const struct rs_place *place;
+};
+
+/* Enters or removes a driver allocation.  rs_segment_add is false when out of host memory. */
+bool rs_segment_add(const struct rs_place *place, CUdeviceptr start, size_t size_bytes);
+void rs_segment_remove(const struct rs_place *place, CUdeviceptr start);
+
+/* The segment that holds address. */
+bool rs_segment_find(CUdeviceptr address, struct rs_segment *segment);
+
+/* Removes all segments of a place whose memory is gone. */
+void rs_segment_remove_all(const struct rs_place *place);
