@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The driver door: one short function per HOOK row.  Each asks the shim and forwards what is not
+ * ours; nothing else happens here. */
+#include "base/log.h"
+#include "driver/driver.h"
+#include "hook/hook.h"
+#include "hook/look_up.h"
+#include "shim/context.h"
+#include "shim/life.h"
+#include "shim/observe.h"
+#include "shim/shim.h"
+
+/* Exported under the driver's own name, reached inside by the static one: a program that defines
+ * the same name must not come between. */
+#define HOOK(symbol, name, since, until, stream, group, summary)                                   \
+    static __typeof__(symbol) hook_##symbol;                                                       \
+    extern __typeof__(symbol) symbol __attribute__((alias("hook_" #symbol), visibility("default")));
+#include "driver/entry_points.def"
+
+CUresult rs_hook_missing(void)
+{
+    return rs_driver_ready(true) ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_NO_DEVICE;
+}
+
+/* ---- look-ups ---- */
+
+static CUresult hook_cuGetProcAddress(const char *symbol, void **function, int version,
+                                      cuuint64_t flags)
+{
+    CUresult result = RS_FORWARD(cuGetProcAddress, (symbol, function, version, flags));
+
+    if (result == CUDA_SUCCESS && function && *function)
+        *function = rs_look_up_translate(symbol, *function, version, flags);
+    return result;
+}
+
+static CUresult hook_cuGetProcAddress_v2(const char *symbol, void **function, int version,
+                                         cuuint64_t flags, CUdriverProcAddressQueryResult *status)
+{
+    CUresult result = RS_FORWARD(cuGetProcAddress_v2, (symbol, function, version, flags, status));
+
+    if (result == CUDA_SUCCESS && function && *function)
+        *function = rs_look_up_translate(symbol, *function, version, flags);
+    return result;
+}
+
+/* ---- device memory ---- */
+
+static CUresult hook_cuMemAlloc_v2(CUdeviceptr *address, size_t size_bytes)
+{
+    CUresult result;
+
+    if (rs_shim_allocate(size_bytes, address, &result))
+        return result;
+    return RS_FORWARD(cuMemAlloc_v2, (address, size_bytes));
+}
+
+static CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch_bytes,
+                                        size_t width_bytes, size_t height, unsigned element_bytes)
+{
+    CUresult result;
+
+    if (rs_shim_allocate_pitch(width_bytes, height, element_bytes, address, pitch_bytes, &result))
+        return result;
+    return RS_FORWARD(cuMemAllocPitch_v2,
+                      (address, pitch_bytes, width_bytes, height, element_bytes));
+}
+
+static CUresult hook_cuMemFree_v2(CUdeviceptr address)
+{
+    CUresult result;
+
+    if (rs_shim_free(address, &result))
+        return result;
+    return RS_FORWARD(cuMemFree_v2, (address));
+}
+
+static CUresult hook_cuMemAllocManaged(CUdeviceptr *address, size_t size_bytes, unsigned flags)
+{
+    return RS_FORWARD(cuMemAllocManaged, (address, size_bytes, flags));
+}
+
+/* ---- observers ---- */
+
+static CUresult hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
+{
+    size_t total;
+    CUresult result = RS_FORWARD(cuMemGetInfo_v2, (free_bytes, total_bytes));
+
+    if (result != CUDA_SUCCESS || !free_bytes)
+        return result;
+    if (total_bytes)
+        total = *total_bytes;
+    else if (RS_FORWARD(cuMemGetInfo_v2, (free_bytes, &total)) != CUDA_SUCCESS)
+        return result;
+    rs_observe_memory_info(free_bytes, total);
+    return result;
+}
+
+static CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size_bytes,
+                                             CUdeviceptr address)
+{
+    struct rs_observation observation = rs_observe(address);
+    CUresult result;
+
+    if (observation.what == RS_OBSERVED_FREED)
+        return CUDA_ERROR_NOT_FOUND;
+    result = RS_FORWARD(cuMemGetAddressRange_v2, (base, size_bytes, address));
+    if (result != CUDA_SUCCESS || observation.what == RS_OBSERVED_FOREIGN)
+        return result;
+    if (base)
+        *base = observation.address;
+    if (size_bytes)
+        *size_bytes = observation.size_bytes;
+    return result;
+}
+
+static CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
+                                           CUdeviceptr address)
+{
+    struct rs_observation observation = rs_observe(address);
+    CUresult result;
+
+    if (observation.what == RS_OBSERVED_FREED)
+        address = rs_observe_unknown_address();
+    result = RS_FORWARD(cuPointerGetAttribute, (data, attribute, address));
+    if (result == CUDA_SUCCESS && observation.what == RS_OBSERVED_BLOCK)
+        rs_observe_attribute(&observation, attribute, data);
+    return result;
+}
+
+static CUresult hook_cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes,
+                                            void **data, CUdeviceptr address)
+{
+    struct rs_observation observation = rs_observe(address);
+    CUresult result;
+
+    if (observation.what == RS_OBSERVED_FREED)
+        address = rs_observe_unknown_address();
+    result = RS_FORWARD(cuPointerGetAttributes, (count, attributes, data, address));
+    if (result != CUDA_SUCCESS || observation.what != RS_OBSERVED_BLOCK)
+        return result;
+    for (unsigned i = 0; i < count; i++)
+        if (data[i])
+            rs_observe_attribute(&observation, attributes[i], data[i]);
+    return result;
+}
+
+/* ---- guards: entry points that do not serve yet, and must not see memory of ours ---- */
+
+/* In a capture the driver would make a graph node of it, which a block of ours cannot be. */
+static bool is_capturing(CUresult (*ask)(CUstream, CUstreamCaptureStatus *), CUstream stream,
+                         CUresult *result)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    *result = ask ? ask(stream, &status) : CUDA_SUCCESS;
+    if (*result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
+        *result = CUDA_ERROR_INVALID_VALUE;
+    return *result != CUDA_SUCCESS;
+}
+
+static bool free_async(CUdeviceptr address, CUstream stream,
+                       CUresult (*ask)(CUstream, CUstreamCaptureStatus *), CUresult *result)
+{
+    if (rs_observe(address).what == RS_OBSERVED_FOREIGN)
+        return false;
+    return is_capturing(ask, stream, result) || rs_shim_free(address, result);
+}
+
+static CUresult hook_cuMemFreeAsync(CUdeviceptr address, CUstream stream)
+{
+    CUresult result;
+
+    if (free_async(address, stream, rs_driver.cuStreamIsCapturing, &result))
+        return result;
+    return RS_FORWARD(cuMemFreeAsync, (address, stream));
+}
+
+static CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
+{
+    CUresult result;
+
+    if (free_async(address, stream, rs_driver.cuStreamIsCapturing_ptsz, &result))
+        return result;
+    return RS_FORWARD(cuMemFreeAsync_ptsz, (address, stream));
+}
+
+static CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
+{
+    static bool said;
+    struct rs_observation observation = rs_observe(address);
+
+    if (observation.what == RS_OBSERVED_FREED)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (observation.what == RS_OBSERVED_BLOCK && !observation.whole) {
+        if (rs_log_once(&said))
+            rs_log("cuIpcGetMemHandle: refused for a block inside a larger driver allocation, whose "
+                   "handle would name all of it; memory to be shared needs a stack without a pool");
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    return RS_FORWARD(cuIpcGetMemHandle, (handle, address));
+}
+
+/* ---- contexts ---- */
+
+/* A context's end, in three steps: out of service, the driver's call, memory forgotten. */
+#define END_CONTEXT(begin, call)                                                                   \
+    struct rs_context *context = rs_life_serving() ? (begin) : NULL;                               \
+    CUresult result = call;                                                                        \
+    rs_context_end_finish(context, result == CUDA_SUCCESS);                                        \
+    return result
+
+static CUresult hook_cuCtxDestroy_v2(CUcontext handle)
+{
+    END_CONTEXT(rs_context_end_begin(handle), RS_FORWARD(cuCtxDestroy_v2, (handle)));
+}
+
+static CUresult hook_cuCtxDestroy(CUcontext handle)
+{
+    END_CONTEXT(rs_context_end_begin(handle), RS_FORWARD(cuCtxDestroy, (handle)));
+}
+
+static CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice device)
+{
+    END_CONTEXT(rs_context_end_begin_primary(device),
+                RS_FORWARD(cuDevicePrimaryCtxReset_v2, (device)));
+}
+
+static CUresult hook_cuDevicePrimaryCtxReset(CUdevice device)
+{
+    END_CONTEXT(rs_context_end_begin_primary(device),
+                RS_FORWARD(cuDevicePrimaryCtxReset, (device)));
+}
+
+/* Only the last reference ends the context, and only afterwards can one tell. */
+static void note_release(CUdevice device)
+{
+    unsigned flags;
+    int active = 1;
+
+    if (rs_life_serving() && rs_driver.cuDevicePrimaryCtxGetState &&
+        rs_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && !active)
+        rs_context_end_finish(rs_context_end_begin_primary(device), true);
+}
+
+static CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+    CUresult result = RS_FORWARD(cuDevicePrimaryCtxRelease_v2, (device));
+
+    if (result == CUDA_SUCCESS)
+        note_release(device);
+    return result;
+}
+
+static CUresult hook_cuDevicePrimaryCtxRelease(CUdevice device)
+{
+    CUresult result = RS_FORWARD(cuDevicePrimaryCtxRelease, (device));
+
+    if (result == CUDA_SUCCESS)
+        note_release(device);
+    return result;
+}
+
+/* Gives up one use of the current context (cuCtxAttach, long deprecated).  The last one destroys it,
+ * which shows in that it is no longer current. */
+static CUresult hook_cuCtxDetach(CUcontext handle)
+{
+    CUresult result = RS_FORWARD(cuCtxDetach, (handle));
+    CUcontext current = handle;
+
+    if (result == CUDA_SUCCESS && rs_life_serving() &&
+        rs_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current != handle)
+        rs_context_end_finish(rs_context_end_begin(handle), true);
+    return result;
+}

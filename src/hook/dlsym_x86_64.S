@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* void *dlsym(void *handle, const char *name)
+ *
+ * Asks rs_look_up(handle, name, caller); what it does not answer is a jump into the real dlsym with
+ * the registers and the stack as they came.  It must be a jump: glibc tells from the return address
+ * what RTLD_NEXT and the caller's RUNPATH mean, and a call from here would make us the caller. */
+        .text
+        .globl  dlsym
+        .type   dlsym, @function
+        .p2align 4
+dlsym:
+        .cfi_startproc
+        endbr64
+        pushq   %rdi
+        .cfi_adjust_cfa_offset 8
+        pushq   %rsi
+        .cfi_adjust_cfa_offset 8
+        subq    $8, %rsp
+        .cfi_adjust_cfa_offset 8
+        movq    24(%rsp), %rdx          /* the return address */
+        call    rs_look_up
+        addq    $8, %rsp
+        .cfi_adjust_cfa_offset -8
+        popq    %rsi
+        .cfi_adjust_cfa_offset -8
+        popq    %rdi
+        .cfi_adjust_cfa_offset -8
+        testq   %rdx, %rdx              /* struct rs_answer: rax address, rdx forward to */
+        jnz     1f
+        ret
+1:      jmp     *%rdx
+        .cfi_endproc
+        .size   dlsym, . - dlsym
+
+        .section .note.GNU-stack, "", @progbits
+
+        /* Says that this object keeps the promises of -fcf-protection. */
+        .section .note.gnu.property, "a"
+        .p2align 3
+        .long   4
+        .long   16
+        .long   5
+        .asciz  "GNU"
+        .long   0xc0000002
+        .long   4
+        .long   3
+        .long   0

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of hooks: what we export, and in whose place. */
+#pragma once
+
+#include "driver/cuda.h"
+
+#include <stdbool.h>
+
+enum rs_hook_stream { RS_STREAM_LEGACY, RS_STREAM_PER_THREAD };
+
+/* One row of driver/entry_points.def. */
+struct rs_hook {
+    const char *symbol; /* as exported */
+    const char *name;   /* as cuGetProcAddress knows it; NULL for a function of the runtime */
+    int since, until;   /* CUDA versions that give this symbol for that name */
+    enum rs_hook_stream stream;
+    void *replacement;
+    void *(*real)(void); /* the driver's exported function; NULL for a function of the runtime */
+};
+
+extern const struct rs_hook rs_hooks[];
+extern const unsigned rs_hook_count;
+
+/* The driver's function of that type and name, or the answer of a machine without it: never a call
+ * through NULL. */
+#define RS_FORWARD(symbol, arguments)                                                              \
+    (RS_LIKELY(rs_driver_ready(true) && rs_driver.symbol) ? rs_driver.symbol arguments             \
+                                                          : rs_hook_missing())
+
+/* No driver, or one that does not have the function. */
+CUresult rs_hook_missing(void);

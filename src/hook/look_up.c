@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "hook/look_up.h"
+
+#include "base/check.h"
+#include "base/log.h"
+#include "driver/driver.h"
+#include "driver/loader.h"
+#include "hook/caller.h"
+#include "hook/hook.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+
+static const struct rs_hook *hook_named(const char *symbol)
+{
+    for (unsigned i = 0; i < rs_hook_count; i++)
+        if (strcmp(rs_hooks[i].symbol, symbol) == 0)
+            return &rs_hooks[i];
+    return NULL;
+}
+
+/* ---- addresses of the driver's functions to our entries ---- */
+
+enum { SLOTS = 512 }; /* a power of two, far more than there are hooks, versions and flags */
+
+static struct {
+    void *real, *replacement;
+} slots[SLOTS];
+
+static _Atomic int slots_state; /* 0 empty, 1 being filled, 2 filled */
+
+static size_t slot_of(const void *address)
+{
+    return ((uintptr_t)address * 0x9e3779b97f4a7c15u) >> 55;
+}
+
+_Static_assert(SLOTS == 1 << (64 - 55), "slot_of fits the table");
+
+static void add_slot(void *real, void *replacement)
+{
+    size_t i = slot_of(real);
+
+    if (!real || real == replacement)
+        return;
+    while (slots[i].real && slots[i].real != real)
+        i = (i + 1) % SLOTS;
+    slots[i].real = real;
+    slots[i].replacement = replacement;
+}
+
+/* Versions at which drivers changed what a name means, and the newest that we know. */
+static const int versions[] = {3020, 4000, 6000, 7000, 11000, 11020, 11040, 12000, 12020, 12050,
+                               12080, 13000};
+
+static void *ask_driver(const struct rs_hook *hook, int version)
+{
+    cuuint64_t flags = hook->stream == RS_STREAM_PER_THREAD
+                           ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+                           : CU_GET_PROC_ADDRESS_LEGACY_STREAM;
+    void *function = NULL;
+    CUdriverProcAddressQueryResult status;
+    CUresult result = CUDA_ERROR_NOT_FOUND;
+
+    if (rs_driver.cuGetProcAddress_v2)
+        result = rs_driver.cuGetProcAddress_v2(hook->name, &function, version, flags, &status);
+    else if (rs_driver.cuGetProcAddress)
+        result = rs_driver.cuGetProcAddress(hook->name, &function, version, flags);
+    return result == CUDA_SUCCESS ? function : NULL;
+}
+
+/* Where libcuda's exported symbol and cuGetProcAddress differ (another shim beneath us answers one
+ * of them) both lead to our entry. */
+static void fill_slots(void)
+{
+    for (unsigned i = 0; i < rs_hook_count; i++) {
+        const struct rs_hook *hook = &rs_hooks[i];
+        if (!hook->name)
+            continue;
+        add_slot(ask_driver(hook, hook->since), hook->replacement);
+        for (size_t v = 0; v < RS_ARRAY_LENGTH(versions); v++)
+            if (versions[v] > hook->since && versions[v] < hook->until)
+                add_slot(ask_driver(hook, versions[v]), hook->replacement);
+    }
+    /* The exported symbols last: they are certain. */
+    for (unsigned i = 0; i < rs_hook_count; i++)
+        if (rs_hooks[i].name)
+            add_slot(rs_hooks[i].real(), rs_hooks[i].replacement);
+}
+
+/* No lock is held while the driver is asked; threads that come meanwhile wait for a few
+ * microseconds. */
+static bool slots_ready(void)
+{
+    int empty = 0;
+
+    if (RS_LIKELY(atomic_load_explicit(&slots_state, memory_order_acquire) == 2))
+        return true;
+    if (!rs_driver_ready(false))
+        return false;
+    if (atomic_compare_exchange_strong(&slots_state, &empty, 1)) {
+        fill_slots();
+        atomic_store_explicit(&slots_state, 2, memory_order_release);
+    }
+    while (atomic_load_explicit(&slots_state, memory_order_acquire) != 2)
+        sched_yield();
+    return true;
+}
+
+static void *replacement_of(void *real)
+{
+    size_t i = slot_of(real);
+
+    if (!slots_ready())
+        return NULL;
+    for (; slots[i].real; i = (i + 1) % SLOTS)
+        if (slots[i].real == real)
+            return slots[i].replacement;
+    return NULL;
+}
+
+/* A name that we hook came back as something we do not know: a newer driver's new version, or
+ * another shim's entry.  It is handed on untouched, and said. */
+static void say_unknown(const char *name, int version, cuuint64_t flags)
+{
+    static bool said;
+    bool per_thread = flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+
+    for (unsigned i = 0; i < rs_hook_count; i++) {
+        const struct rs_hook *hook = &rs_hooks[i];
+        if (!hook->name || strcmp(hook->name, name) != 0 || version < hook->since ||
+            version >= hook->until ||
+            (hook->stream == RS_STREAM_PER_THREAD) != per_thread)
+            continue;
+        if (rs_log_once(&said))
+            rs_log("the driver answers %s at version %d with a function that rmmshim does not "
+                   "know: it is not served",
+                   name, version);
+        return;
+    }
+}
+
+void *rs_look_up_translate(const char *name, void *function, int version, cuuint64_t flags)
+{
+    void *replacement = replacement_of(function);
+
+    if (replacement)
+        return replacement;
+    if (name)
+        say_unknown(name, version, flags);
+    return function;
+}
+
+/* ---- dlsym ---- */
+
+static struct rs_answer forward(void)
+{
+    return (struct rs_answer){NULL, (void *)rs_real_dlsym()};
+}
+
+static struct rs_answer answer(void *address)
+{
+    return (struct rs_answer){address, NULL};
+}
+
+/* The driver looks functions up in other parts of itself (WSL's libcuda is a stub over the true
+ * one): it must find those. */
+static bool is_driver(const void *caller)
+{
+    Dl_info driver, asking;
+
+    return rs_driver.cuCtxGetCurrent && dladdr((void *)rs_driver.cuCtxGetCurrent, &driver) &&
+           dladdr(caller, &asking) && driver.dli_fbase == asking.dli_fbase;
+}
+
+/* RTLD_DEFAULT, or a handle that searches the global scope: the real dlsym would find our own
+ * export there, also on a machine or in a process without CUDA, where a program that asks "is CUDA
+ * here?" must hear no.  So: what would it find without us? */
+static struct rs_answer look_up_default(const struct rs_hook *hook, const void *caller)
+{
+    void *real = rs_real_dlsym()(RTLD_NEXT, hook->symbol); /* the global scope after us */
+
+    if (!real)
+        real = rs_caller_find(caller, hook->symbol);
+    return answer(real ? hook->replacement : NULL); /* dlerror is the real look-up's */
+}
+
+struct rs_answer rs_look_up(void *handle, const char *symbol, const void *caller)
+{
+    const struct rs_hook *hook;
+    void *real, *replacement;
+
+    /* Most look-ups of a process are none of ours: two bytes tell. */
+    if (!symbol || symbol[0] != 'c' || symbol[1] != 'u' || handle == RTLD_NEXT)
+        return forward();
+    hook = hook_named(symbol);
+    if (!hook)
+        return forward();
+    if (handle == RTLD_DEFAULT)
+        return look_up_default(hook, caller);
+    real = rs_real_dlsym()(handle, symbol);
+    if (!real)
+        return answer(NULL);
+    if (real == hook->replacement)
+        return look_up_default(hook, caller);
+    if (!hook->name) /* the runtime by handle: its own function, which comes to the driver door */
+        return answer(real);
+    replacement = replacement_of(real);
+    return answer(replacement && !is_driver(caller) ? replacement : real);
+}

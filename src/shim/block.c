@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shim/block.h"
+
+#include "base/address_map.h"
+#include "base/lock.h"
+#include "resource/record_slab.h"
+#include "resource/segment.h"
+#include "shim/context.h"
+
+#include <stdatomic.h>
+
+enum block_state { BLOCK_FREE, BLOCK_LIVE, BLOCK_TAKEN };
+
+/* Records are recycled and never unmapped: a reader that is late sees another block's record, which
+ * it tells by the address. */
+struct rs_block {
+    void *slab_link; /* the slab's own */
+    _Atomic int state;
+    _Atomic CUdeviceptr address;
+    _Atomic size_t size_bytes;
+    _Atomic(void *) token;
+    _Atomic(struct rs_context *) context;
+};
+
+_Static_assert(sizeof(struct rs_block) <= RS_RECORD_BYTES, "a block's record is a slab's record");
+
+static _Atomic(struct rs_address_map *) blocks;
+static struct rs_mutex records_lock = RS_MUTEX_INIT; /* protects records */
+static struct rs_record_slab records = RS_RECORD_SLAB_INIT;
+
+static struct rs_address_map *block_map(void)
+{
+    struct rs_address_map *map = atomic_load_explicit(&blocks, memory_order_acquire);
+    struct rs_address_map *created;
+
+    if (RS_LIKELY(map))
+        return map;
+    created = rs_address_map_create();
+    if (created && !atomic_compare_exchange_strong(&blocks, &map, created)) {
+        rs_address_map_destroy(created); /* another thread was first */
+        return map;
+    }
+    return created;
+}
+
+static struct rs_block *take_record(void)
+{
+    struct rs_block *block;
+
+    rs_mutex_lock(&records_lock);
+    block = rs_record_slab_take(&records);
+    rs_mutex_unlock(&records_lock);
+    return block;
+}
+
+static void give_record(struct rs_block *block)
+{
+    rs_mutex_lock(&records_lock);
+    rs_record_slab_give(&records, block);
+    rs_mutex_unlock(&records_lock);
+}
+
+bool rs_block_enter(struct rs_context *context, const struct rs_allocation *allocation)
+{
+    struct rs_address_map *map = block_map();
+    struct rs_block *block = map ? take_record() : NULL;
+
+    if (!block)
+        return false;
+    atomic_store_explicit(&block->address, allocation->address, memory_order_relaxed);
+    atomic_store_explicit(&block->size_bytes, allocation->size_bytes, memory_order_relaxed);
+    atomic_store_explicit(&block->token, allocation->token, memory_order_relaxed);
+    atomic_store_explicit(&block->context, context, memory_order_relaxed);
+    atomic_store_explicit(&block->state, BLOCK_LIVE, memory_order_release);
+    if (rs_address_map_insert(map, allocation->address, allocation->size_bytes, block))
+        return true;
+    atomic_store_explicit(&block->state, BLOCK_FREE, memory_order_relaxed);
+    give_record(block);
+    return false;
+}
+
+static bool is_alive(struct rs_block *block)
+{
+    struct rs_context *context = atomic_load_explicit(&block->context, memory_order_relaxed);
+
+    return atomic_load_explicit(&context->alive, memory_order_relaxed);
+}
+
+/* Removes a block whose state is BLOCK_TAKEN. */
+static void forget(struct rs_block *block, CUdeviceptr address)
+{
+    (void)rs_address_map_remove(atomic_load(&blocks), address, block);
+    atomic_store_explicit(&block->state, BLOCK_FREE, memory_order_relaxed);
+    give_record(block);
+}
+
+bool rs_block_take(CUdeviceptr address, struct rs_allocation *allocation,
+                   struct rs_context **context)
+{
+    struct rs_address_map *map = atomic_load_explicit(&blocks, memory_order_acquire);
+    int live = BLOCK_LIVE;
+    struct rs_range range;
+    struct rs_block *block;
+
+    if (!map || !rs_address_map_find(map, address, &range))
+        return false;
+    block = range.owner;
+    if (!is_alive(block) ||
+        !atomic_compare_exchange_strong_explicit(&block->state, &live, BLOCK_TAKEN,
+                                                 memory_order_acquire, memory_order_relaxed))
+        return false;
+    if (atomic_load_explicit(&block->address, memory_order_relaxed) != address) {
+        /* Freed and recycled for another block since the look-up: the program frees twice. */
+        atomic_store_explicit(&block->state, BLOCK_LIVE, memory_order_release);
+        return false;
+    }
+    *allocation = (struct rs_allocation){
+        address,
+        atomic_load_explicit(&block->size_bytes, memory_order_relaxed),
+        atomic_load_explicit(&block->token, memory_order_relaxed),
+    };
+    *context = atomic_load_explicit(&block->context, memory_order_relaxed);
+    forget(block, address);
+    return true;
+}
+
+bool rs_block_find(CUdeviceptr address, struct rs_block_view *view)
+{
+    struct rs_address_map *map = atomic_load_explicit(&blocks, memory_order_acquire);
+    struct rs_segment segment;
+    struct rs_range range;
+    struct rs_block *block;
+
+    if (!map || !rs_address_map_find_inside(map, address, &range))
+        return false;
+    block = range.owner;
+    if (atomic_load_explicit(&block->state, memory_order_acquire) != BLOCK_LIVE || !is_alive(block))
+        return false;
+    *view = (struct rs_block_view){range.start, range.size_bytes, false};
+    view->whole = rs_segment_find(address, &segment) && segment.start == range.start &&
+                  segment.size_bytes - range.size_bytes < RS_BLOCK_ALIGNMENT;
+    return true;
+}
+
+bool rs_block_is_our_memory(CUdeviceptr address)
+{
+    struct rs_segment segment;
+
+    return rs_segment_find(address, &segment);
+}
+
+static bool forget_if_owned(void *context, const struct rs_range *range)
+{
+    struct rs_block *block = range->owner;
+
+    if (atomic_load_explicit(&block->context, memory_order_relaxed) == context &&
+        rs_address_map_remove(atomic_load(&blocks), range->start, block)) {
+        atomic_store_explicit(&block->state, BLOCK_FREE, memory_order_relaxed);
+        give_record(block);
+    }
+    return true;
+}
+
+void rs_block_forget_all(struct rs_context *context)
+{
+    struct rs_address_map *map = atomic_load_explicit(&blocks, memory_order_acquire);
+
+    if (map)
+        rs_address_map_each(map, forget_if_owned, context);
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Blocks: what the program holds of ours, found by any address inside. */
+#pragma once
+
+#include "driver/cuda.h"
+#include "resource/resource.h"
+
+#include <stdbool.h>
+
+struct rs_context;
+
+/* What observers may know of a block. */
+struct rs_block_view {
+    CUdeviceptr address;
+    size_t size_bytes; /* as requested */
+    bool whole;        /* it fills a driver allocation of its own */
+};
+
+/* Enters a block; false when out of host memory. */
+bool rs_block_enter(struct rs_context *context, const struct rs_allocation *allocation);
+
+/* Takes the live block that begins at address out of the table, for freeing it: at most one thread
+ * gets it, and from now on nobody finds it.  False when there is none.  A deallocation that fails
+ * enters it again. */
+bool rs_block_take(CUdeviceptr address, struct rs_allocation *allocation,
+                   struct rs_context **context);
+
+/* The live block that holds address. */
+bool rs_block_find(CUdeviceptr address, struct rs_block_view *view);
+
+/* True when address lies in memory that our stacks took from the driver, in a live block or not. */
+bool rs_block_is_our_memory(CUdeviceptr address);
+
+/* Forgets every block of a context whose memory is gone. */
+void rs_block_forget_all(struct rs_context *context);

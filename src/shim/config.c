@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shim/config.h"
+
+#include "base/path.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static const char *const free_words[] = {"wait", "immediate", NULL};
+static const char *const on_error_words[] = {"abort", "passthrough", "deny", NULL};
+static const char *const hook_words[] = {"device", "runtime", "all", NULL};
+
+#define VARIABLE(index, variable_name, value_type, text, ...)                                      \
+    [RS_VARIABLE_##index] = {                                                                      \
+        .option = {.name = (variable_name), .type = RS_OPTION_##value_type, .help = (text)},       \
+        __VA_ARGS__}
+#define LATER(variable_name, text)                                                                 \
+    {                                                                                              \
+        .option = {.name = (variable_name), .type = RS_OPTION_TEXT, .help = (text)},               \
+        .per_device = true, .later = true                                                          \
+    }
+
+const struct rs_variable rs_variables[] = {
+    VARIABLE(RESOURCE, "RMM_RESOURCE", TEXT,
+             "the stack as an expression, as in statistics(pool(cuda, initial_size=4GiB))",
+             .per_device = true),
+    VARIABLE(POOL_SIZE, "RMM_POOL_SIZE", SIZE,
+             "a pool, and what it takes from the driver at the first allocation",
+             .per_device = true, .builds_a_part = true, .option.multiple_of = 256),
+    VARIABLE(POOL_MAX_SIZE, "RMM_POOL_MAX_SIZE", SIZE,
+             "a pool, and the most it may hold; it starts empty without RMM_POOL_SIZE",
+             .per_device = true, .builds_a_part = true, .option.multiple_of = 256),
+    VARIABLE(BINNING, "RMM_BINNING", RANGE,
+             "bins of equal blocks, one per power of two in this range, over the pool",
+             .per_device = true, .builds_a_part = true, .option.minimum = 512),
+    VARIABLE(MANAGED, "RMM_MANAGED", BOOLEAN, "managed memory stands in for device memory",
+             .per_device = true, .builds_a_part = true),
+    VARIABLE(FREE, "RMM_FREE", WORD,
+             "what a free that makes memory reusable does: wait for all earlier work of the "
+             "context, as cudaFree does, or trust a program that uses one stream (immediate)",
+             .per_device = true, .option.words = free_words),
+    VARIABLE(STATISTICS, "RMM_STATISTICS", TEXT,
+             "a report at exit: 1 or text (stderr), text:PATH, json:PATH, prom:PATH"),
+    VARIABLE(LOG, "RMM_LOG", TEXT,
+             "path of an event log in RMM's CSV format; %p is the process, %h the host, %e the "
+             "program, %t the start time, %r the rank, %q{VAR} a variable",
+             .per_device = true),
+    VARIABLE(VERBOSE, "RMM_VERBOSE", BOOLEAN, "print the stack that the settings amount to"),
+    VARIABLE(ON_ERROR, "RMM_ON_ERROR", WORD,
+             "after a bad setting: end the process at its first CUDA allocation (abort, exit code "
+             "78), run it untouched (passthrough) or answer out of memory (deny)",
+             .option.words = on_error_words),
+    VARIABLE(HOOKS, "RMM_HOOKS", TEXT,
+             "groups of entry points that serve memory, separated by commas: device, runtime, all"),
+    LATER("RMM_ARENA_SIZE", "an arena instead of a pool"),
+    LATER("RMM_ASYNC", "the driver's stream-ordered pool beneath"),
+    LATER("RMM_PREFETCH", "prefetch managed memory to the device"),
+    LATER("RMM_FALLBACK", "spill to managed or pinned memory instead of failing"),
+    LATER("RMM_LIMIT", "hard cap on what the process takes from the driver on a device"),
+    LATER("RMM_PINNED_POOL_SIZE", "a pool of pinned host memory"),
+    LATER("RMM_MANAGED_POOL_SIZE", "a pool for cudaMallocManaged"),
+    LATER("RMM_PINNED_RESOURCE", "the stack for pinned host memory"),
+    LATER("RMM_MANAGED_RESOURCE", "the stack for cudaMallocManaged"),
+    LATER("RMM_TRACKING", "leak report with call sites"),
+    {.option = {.name = NULL}},
+};
+
+/* Belong to RAPIDS RMM itself. */
+static const char *const foreign_names[] = {"RMM_LOG_FILE", "RMM_DEBUG_LOG_FILE", NULL};
+
+/* The variables for all devices, or for one. */
+struct scope {
+    struct rs_source source[RS_VARIABLES_MAX]; /* owned texts; .text NULL: not set */
+    struct rs_option_value value[RS_VARIABLES_MAX];
+};
+
+struct rs_config_values {
+    struct scope general;
+    struct scope *device[RS_DEVICES_MAX];
+};
+
+static void scope_clear(struct scope *scope)
+{
+    if (!scope)
+        return;
+    for (size_t i = 0; i < RS_VARIABLES_MAX; i++) {
+        free((void *)(uintptr_t)scope->source[i].name);
+        free((void *)(uintptr_t)scope->source[i].text);
+        rs_option_value_clear(&scope->value[i]);
+    }
+}
+
+void rs_config_free(struct rs_config *config)
+{
+    if (!config->values)
+        return;
+    for (size_t i = 0; i <= RS_DEVICES_MAX; i++)
+        rs_expression_free(config->device_stack[i]);
+    for (size_t i = 0; i < RS_DEVICES_MAX; i++) {
+        scope_clear(config->values->device[i]);
+        free(config->values->device[i]);
+    }
+    scope_clear(&config->values->general);
+    free(config->values);
+    *config = (struct rs_config){.anything_set = false};
+}
+
+/* The length of a name without a device's number: "RMM_POOL_SIZE" of "RMM_POOL_SIZE_1", whose device
+ * is 1; a name without a number is for all devices, -1. */
+static size_t split_device(const char *name, size_t length, int *device)
+{
+    size_t digits = 0;
+
+    *device = -1;
+    while (digits < length && name[length - 1 - digits] >= '0' && name[length - 1 - digits] <= '9')
+        digits++;
+    if (digits == 0 || digits > 2 || digits == length || name[length - 1 - digits] != '_')
+        return length;
+    *device = atoi(name + length - digits);
+    return length - digits - 1;
+}
+
+/* The row's index, or -1. */
+static int find_variable(const char *name, size_t length)
+{
+    for (int i = 0; rs_variables[i].option.name; i++)
+        if (strlen(rs_variables[i].option.name) == length &&
+            strncmp(rs_variables[i].option.name, name, length) == 0)
+            return i;
+    return -1;
+}
+
+/* The variable that this unknown name is a misspelling of, or NULL.  Short names allow one wrong
+ * letter only: RMM_TAG is somebody's, not a misspelt RMM_LOG. */
+static const char *misspelt(const char *name, size_t length)
+{
+    enum { PREFIX = 4 }; /* "RMM_", which no misspelling may touch */
+
+    for (size_t i = 0; foreign_names[i]; i++)
+        if (strlen(foreign_names[i]) == length && strncmp(foreign_names[i], name, length) == 0)
+            return NULL;
+    for (size_t i = 0; rs_variables[i].option.name; i++) {
+        const char *known = rs_variables[i].option.name + PREFIX;
+        size_t known_length = strlen(known);
+        if (rs_word_distance(name + PREFIX, length - PREFIX, known, known_length) <=
+            rs_word_tolerance(known_length))
+            return rs_variables[i].option.name;
+    }
+    return NULL;
+}
+
+static struct scope *scope_for(struct rs_config *config, int device)
+{
+    if (device < 0)
+        return &config->values->general;
+    if (!config->values->device[device])
+        config->values->device[device] = calloc(1, sizeof(struct scope));
+    return config->values->device[device];
+}
+
+static void read_entry(struct rs_config *config, const char *entry, struct rs_complaints *complaints)
+{
+    const char *equals = strchr(entry, '=');
+    size_t length = equals ? (size_t)(equals - entry) : 0;
+    char name[128];
+    struct rs_source source = {name, equals ? equals + 1 : ""};
+    const char *nearest;
+    struct scope *scope;
+    int device, index;
+
+    if (length == 0 || length >= sizeof(name) || !equals[1]) /* NAME= means not set */
+        return;
+    memcpy(name, entry, length);
+    name[length] = '\0';
+    length = split_device(entry, length, &device);
+    index = find_variable(entry, length);
+    if (index < 0) {
+        nearest = misspelt(entry, length);
+        if (nearest)
+            rs_complain(complaints, &source, NULL, "unknown variable; did you mean %s?", nearest);
+        return;
+    }
+    if (rs_variables[index].later) {
+        rs_complain(complaints, &source, NULL, "%s: not in this version of rmmshim",
+                    rs_variables[index].option.help);
+        return;
+    }
+    if (device >= 0 && !rs_variables[index].per_device) {
+        rs_complain(complaints, &source, NULL, "%s is for the whole process, not for one device",
+                    rs_variables[index].option.name);
+        return;
+    }
+    if (device >= RS_DEVICES_MAX) {
+        rs_complain(complaints, &source, NULL, "devices are numbered below %d", RS_DEVICES_MAX);
+        return;
+    }
+    scope = scope_for(config, device);
+    if (!scope || scope->source[index].text)
+        return; /* the first of two equal names counts, as for getenv */
+    scope->source[index] = (struct rs_source){strdup(name), strdup(equals + 1)};
+    if (!scope->source[index].name || !scope->source[index].text)
+        return;
+    (void)rs_option_parse(&rs_variables[index].option, rs_variables[index].option.type,
+                          &scope->source[index], scope->source[index].text,
+                          scope->source[index].text + strlen(scope->source[index].text), complaints,
+                          &scope->value[index]);
+}
+
+static const struct rs_option_value *value_of(const struct rs_config *config, int device, int index,
+                                              const struct rs_source **source)
+{
+    const struct scope *own = device >= 0 ? config->values->device[device] : NULL;
+    const struct scope *scope = own && own->value[index].given ? own : &config->values->general;
+
+    if (!scope->value[index].given)
+        return NULL;
+    if (source)
+        *source = &scope->source[index];
+    return &scope->value[index];
+}
+
+/* One part more on the stack; NULL (with everything freed) when out of host memory. */
+static struct rs_expression *stack_on(const struct rs_mr_descriptor *descriptor,
+                                      struct rs_expression *stack, const struct rs_source *source)
+{
+    return stack ? rs_expression_node(descriptor, stack, source) : NULL;
+}
+
+static void set_value(struct rs_expression *node, const char *option, struct rs_size size)
+{
+    struct rs_option_value *value = node ? rs_expression_value(node, option) : NULL;
+
+    if (value)
+        *value = (struct rs_option_value){.given = true, .size = size};
+}
+
+static struct rs_expression *build_from_parts(const struct rs_config *config, int device)
+{
+    const struct rs_source *source = NULL, *max_source = NULL;
+    const struct rs_option_value *managed = value_of(config, device, RS_VARIABLE_MANAGED, &source);
+    const struct rs_option_value *initial, *maximum, *bins;
+    struct rs_expression *stack;
+
+    stack = rs_expression_node(managed && managed->count ? &rs_mr_descriptor_managed
+                                                         : &rs_mr_descriptor_cuda,
+                               NULL, source);
+    initial = value_of(config, device, RS_VARIABLE_POOL_SIZE, &source);
+    maximum = value_of(config, device, RS_VARIABLE_POOL_MAX_SIZE, &max_source);
+    if (initial || maximum) {
+        stack = stack_on(&rs_mr_descriptor_pool, stack, maximum ? max_source : source);
+        if (initial)
+            set_value(stack, "initial_size", initial->size);
+        if (maximum)
+            set_value(stack, "maximum_size", maximum->size);
+    }
+    bins = value_of(config, device, RS_VARIABLE_BINNING, &source);
+    if (bins) {
+        stack = stack_on(&rs_mr_descriptor_binning, stack, source);
+        set_value(stack, "minimum_size", bins->size);
+        set_value(stack, "maximum_size", bins->size_to);
+    }
+    return stack;
+}
+
+/* Counters and the log stand on top, where a free is seen at once. */
+static struct rs_expression *add_observers(const struct rs_config *config, int device,
+                                           struct rs_expression *stack,
+                                           struct rs_complaints *complaints)
+{
+    const struct rs_source *source = NULL;
+    const struct rs_option_value *log = value_of(config, device, RS_VARIABLE_LOG, &source);
+    struct rs_option_value *path;
+
+    if (stack && config->statistics != RS_STATISTICS_NONE &&
+        !rs_expression_find(stack, &rs_mr_descriptor_statistics))
+        stack = stack_on(&rs_mr_descriptor_statistics, stack,
+                         &config->values->general.source[RS_VARIABLE_STATISTICS]);
+    if (!log)
+        return stack;
+    if (rs_expression_find(stack, &rs_mr_descriptor_logging)) {
+        rs_complain(complaints, source, NULL, "RMM_RESOURCE has a log of its own: use one");
+        return stack;
+    }
+    stack = stack_on(&rs_mr_descriptor_logging, stack, source);
+    path = stack ? rs_expression_value(stack, "path") : NULL;
+    if (path) {
+        rs_option_value_clear(path);
+        *path = (struct rs_option_value){.given = true, .text = strdup(log->text)};
+    }
+    if (path && !path->text) {
+        rs_expression_free(stack);
+        return NULL;
+    }
+    return stack;
+}
+
+static bool scope_gives(const struct scope *scope, bool part, int *which)
+{
+    for (int i = 0; scope && rs_variables[i].option.name; i++) {
+        bool wanted = part ? rs_variables[i].builds_a_part : i == RS_VARIABLE_RESOURCE;
+        if (wanted && scope->value[i].given) {
+            *which = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The stack for a device (-1: for those without settings of their own). */
+static void build_stack(struct rs_config *config, int device, struct rs_complaints *complaints)
+{
+    const struct scope *own = device >= 0 ? config->values->device[device] : NULL;
+    const struct scope *general = &config->values->general;
+    const struct scope *scopes[] = {own, general};
+    const struct rs_option_value *free_mode = value_of(config, device, RS_VARIABLE_FREE, NULL);
+    struct rs_expression *stack = NULL;
+    int part = 0, resource = 0;
+    bool wanted = config->statistics != RS_STATISTICS_NONE ||
+                  value_of(config, device, RS_VARIABLE_LOG, NULL);
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(scopes); i++) {
+        bool has_part = scope_gives(scopes[i], true, &part);
+        if (scope_gives(scopes[i], false, &resource)) {
+            if (has_part) {
+                rs_complain(complaints, &scopes[i]->source[part], NULL,
+                            "builds a part of the stack, and %s gives all of it: use one",
+                            scopes[i]->source[resource].name);
+                return;
+            }
+            stack = rs_expression_parse(&scopes[i]->source[resource], complaints);
+            if (!stack)
+                return;
+            break;
+        }
+        if (has_part) {
+            stack = build_from_parts(config, device);
+            break;
+        }
+    }
+    if (!stack && wanted)
+        stack = rs_expression_node(&rs_mr_descriptor_cuda, NULL, NULL);
+    if (!stack)
+        return;
+    if (!free_mode || free_mode->count == RS_FREE_MODE_WAIT)
+        stack = rs_expression_insert_reuse(stack);
+    stack = add_observers(config, device, stack, complaints);
+    if (stack && !rs_expression_validate(stack, NULL, complaints)) {
+        rs_expression_free(stack);
+        stack = NULL;
+    }
+    config->device_stack[device < 0 ? RS_DEVICES_MAX : device] = stack;
+}
+
+/* Checks the placeholders of a path now, so that a misspelt one is a bad setting and not a missing
+ * report hours later. */
+static bool check_path(const struct rs_source *source, const char *path,
+                       struct rs_complaints *complaints)
+{
+    char expanded[PATH_MAX];
+    const char *at, *reason;
+
+    if (*path && rs_path_expand(path, expanded, sizeof(expanded), &at, &reason))
+        return true;
+    if (*path)
+        rs_complain(complaints, source, at, "%s", reason);
+    else
+        rs_complain(complaints, source, path, "a path is missing");
+    return false;
+}
+
+static void parse_statistics(struct rs_config *config, struct rs_complaints *complaints)
+{
+    static const char *const words[] = {"0",  "no",   "off", "false", "1",    "yes",
+                                        "on", "true", "text", "json", "prom", NULL};
+    static const enum rs_statistics_format formats[] = {
+        RS_STATISTICS_NONE, RS_STATISTICS_NONE, RS_STATISTICS_NONE, RS_STATISTICS_NONE,
+        RS_STATISTICS_TEXT, RS_STATISTICS_TEXT, RS_STATISTICS_TEXT, RS_STATISTICS_TEXT,
+        RS_STATISTICS_TEXT, RS_STATISTICS_JSON, RS_STATISTICS_PROMETHEUS};
+    const struct rs_source *source;
+    const struct rs_option_value *value = value_of(config, -1, RS_VARIABLE_STATISTICS, &source);
+    const char *text, *colon, *nearest;
+    size_t length;
+
+    if (!value)
+        return;
+    text = source->text;
+    length = strcspn(text, ":");
+    colon = text[length] ? text + length : NULL;
+    for (size_t i = 0; words[i]; i++) {
+        if (strlen(words[i]) != length || strncasecmp(words[i], text, length) != 0)
+            continue;
+        config->statistics = formats[i];
+        if (colon && check_path(source, colon + 1, complaints))
+            config->statistics_path = colon + 1;
+        return;
+    }
+    nearest = rs_nearest_word(text, text + length, words + 8);
+    rs_complain(complaints, source, text,
+                nearest ? "unknown word; did you mean '%s'?"
+                        : "expected 1, text, text:PATH, json:PATH or prom:PATH%s",
+                nearest ? nearest : "");
+}
+
+static void parse_hooks(struct rs_config *config, struct rs_complaints *complaints)
+{
+    static const unsigned groups[] = {RS_HOOK_GROUP_DEVICE, RS_HOOK_GROUP_RUNTIME,
+                                      RS_HOOK_GROUPS_ALL};
+    const struct rs_source *source;
+    const struct rs_option_value *value = value_of(config, -1, RS_VARIABLE_HOOKS, &source);
+    const char *at;
+
+    config->hook_groups = RS_HOOK_GROUPS_ALL;
+    if (!value)
+        return;
+    config->hook_groups = 0;
+    for (at = source->text;; at++) {
+        const char *end = at + strcspn(at, ",");
+        const char *nearest;
+        size_t i = 0;
+        while (hook_words[i] && (strlen(hook_words[i]) != (size_t)(end - at) ||
+                                 strncasecmp(hook_words[i], at, (size_t)(end - at)) != 0))
+            i++;
+        if (!hook_words[i]) {
+            nearest = rs_nearest_word(at, end, hook_words);
+            rs_complain(complaints, source, at,
+                        nearest ? "unknown group; did you mean '%s'?"
+                                : "unknown group; known are device, runtime, all%s",
+                        nearest ? nearest : "");
+            return;
+        }
+        config->hook_groups |= groups[i];
+        at = end;
+        if (!*at)
+            return;
+    }
+}
+
+unsigned rs_config_parse(char *const *environment, struct rs_complaints *complaints,
+                         struct rs_config *config)
+{
+    unsigned before = complaints->count;
+    const struct rs_option_value *value;
+
+    *config = (struct rs_config){.on_error = RS_ON_ERROR_ABORT};
+    for (char *const *entry = environment; *entry; entry++) {
+        if (strncmp(*entry, "RMM_", 4) != 0)
+            continue;
+        if (!config->values) {
+            config->values = calloc(1, sizeof(*config->values));
+            if (!config->values)
+                return ++complaints->count - before;
+        }
+        read_entry(config, *entry, complaints);
+    }
+    if (!config->values)
+        return 0; /* a process without our variables costs one walk over its environment */
+
+    value = value_of(config, -1, RS_VARIABLE_ON_ERROR, NULL);
+    config->on_error = value ? (enum rs_on_error)value->count : RS_ON_ERROR_ABORT;
+    value = value_of(config, -1, RS_VARIABLE_VERBOSE, NULL);
+    config->verbose = value && value->count;
+    parse_statistics(config, complaints);
+    parse_hooks(config, complaints);
+    build_stack(config, -1, complaints);
+    /* What is wrong for all devices is told once. */
+    for (int device = 0; device < RS_DEVICES_MAX && complaints->count == before; device++)
+        if (config->values->device[device])
+            build_stack(config, device, complaints);
+    for (size_t i = 0; i <= RS_DEVICES_MAX; i++)
+        config->anything_set = config->anything_set || config->device_stack[i];
+    return complaints->count - before;
+}
+
+const struct rs_expression *rs_config_stack(const struct rs_config *config, int device)
+{
+    bool own = device >= 0 && device < RS_DEVICES_MAX && config->values &&
+               config->values->device[device];
+
+    return config->device_stack[own ? device : RS_DEVICES_MAX];
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Settings: the table of environment variables, and what they amount to for each device.
+ *
+ * RMM_RESOURCE gives a stack as an expression; the short variables build the same expression, so
+ * that the common cases need no grammar.  A name with _0, _1, ... is for that device alone. */
+#pragma once
+
+#include "base/complaint.h"
+#include "base/option.h"
+#include "resource/expression.h"
+
+#include <stdbool.h>
+
+enum rs_variable_index {
+    RS_VARIABLE_RESOURCE,
+    RS_VARIABLE_POOL_SIZE,
+    RS_VARIABLE_POOL_MAX_SIZE,
+    RS_VARIABLE_BINNING,
+    RS_VARIABLE_MANAGED,
+    RS_VARIABLE_FREE,
+    RS_VARIABLE_STATISTICS,
+    RS_VARIABLE_LOG,
+    RS_VARIABLE_VERBOSE,
+    RS_VARIABLE_ON_ERROR,
+    RS_VARIABLE_HOOKS,
+    RS_VARIABLE_IMPLEMENTED, /* rows from here on are known, and refused until they exist */
+};
+
+enum { RS_VARIABLES_MAX = 32, RS_DEVICES_MAX = 64 };
+
+struct rs_variable {
+    struct rs_option option; /* .name is the whole variable's: "RMM_POOL_SIZE" */
+    bool per_device;         /* _<N> may follow */
+    bool builds_a_part;      /* of the stack, so it contradicts RMM_RESOURCE */
+    bool later;              /* known, not there yet: a bad setting that says so */
+};
+
+/* Ended by a row without a name. */
+extern const struct rs_variable rs_variables[];
+
+enum rs_on_error { RS_ON_ERROR_ABORT, RS_ON_ERROR_PASSTHROUGH, RS_ON_ERROR_DENY };
+enum rs_free_mode { RS_FREE_MODE_WAIT, RS_FREE_MODE_IMMEDIATE };
+enum rs_statistics_format {
+    RS_STATISTICS_NONE,
+    RS_STATISTICS_TEXT,
+    RS_STATISTICS_JSON,
+    RS_STATISTICS_PROMETHEUS
+};
+
+/* Groups of entry points that RMM_HOOKS switches. */
+enum { RS_HOOK_GROUP_DEVICE = 1 << 0, RS_HOOK_GROUP_RUNTIME = 1 << 1, RS_HOOK_GROUPS_ALL = 3 };
+
+struct rs_config {
+    bool anything_set; /* false: every call is forwarded */
+    enum rs_on_error on_error;
+    bool verbose;
+    unsigned hook_groups;
+    enum rs_statistics_format statistics;
+    const char *statistics_path; /* NULL: stderr */
+
+    /* The stack for device memory; NULL: the driver's own allocations. */
+    struct rs_expression *device_stack[RS_DEVICES_MAX + 1]; /* last: devices without a row */
+
+    struct rs_config_values *values; /* private */
+};
+
+/* Reads `environment` (like environ).  Complains about every bad setting; returns the number of
+ * complaints.  Even then on_error is valid.  The config lives until rs_config_free. */
+unsigned rs_config_parse(char *const *environment, struct rs_complaints *complaints,
+                         struct rs_config *config);
+
+void rs_config_free(struct rs_config *config);
+
+/* The expression for a device, or NULL. */
+const struct rs_expression *rs_config_stack(const struct rs_config *config, int device);

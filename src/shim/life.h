@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The life of the shim in a process: nothing happens before the first hooked call that allocates,
+ * frees or asks about memory; then the settings are read once and decide what hooks do from then
+ * on.  A child after fork() only forwards, since CUDA is dead in it; a child that forks before any
+ * context exists starts afresh. */
+#pragma once
+
+#include "base/check.h"
+#include "shim/config.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+enum rs_mode {
+    RS_MODE_UNBORN,  /* settings not read yet */
+    RS_MODE_FORWARD, /* every call goes to the driver */
+    RS_MODE_SERVE,   /* stacks serve */
+    RS_MODE_DENY,    /* a bad setting: allocations are out of memory */
+};
+
+extern _Atomic int rs_life_mode;
+extern const volatile unsigned char *rs_life_page; /* reads 0 in a forked child */
+extern struct rs_config rs_config;                 /* valid once the mode is known */
+
+enum rs_mode rs_life_mode_slow(void);
+
+/* What hooks do now.  The first call reads the settings and may end the process. */
+static inline enum rs_mode rs_life(void)
+{
+    if (RS_LIKELY(atomic_load_explicit(&rs_life_mode, memory_order_acquire) == RS_MODE_SERVE &&
+                  *rs_life_page))
+        return RS_MODE_SERVE;
+    return rs_life_mode_slow();
+}
+
+/* True once stacks may serve in this process: for hooks that only track. */
+static inline bool rs_life_serving(void)
+{
+    return atomic_load_explicit(&rs_life_mode, memory_order_acquire) == RS_MODE_SERVE &&
+           *rs_life_page;
+}
+
+/* A context got a stack: from now on a forked child stays a forwarder. */
+void rs_life_note_context(void);
+
+/* Bad settings that show only on a device (a pool larger than it): ends the process, forwards from
+ * now on, or denies, as RMM_ON_ERROR says.  Returns the mode. */
+enum rs_mode rs_life_bad_settings(void);
+
+/* Complaints go to the log. */
+extern struct rs_complaints rs_life_complaints;

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What observers are told: a block of ours looks as if the driver had allocated it by itself. */
+#pragma once
+
+#include "driver/cuda.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Corrects the driver's answer about free memory on the current context's device: what we hold and
+ * nobody uses is free. */
+void rs_observe_memory_info(size_t *free_bytes, size_t total_bytes);
+
+enum rs_observed {
+    RS_OBSERVED_FOREIGN, /* not our memory: forward */
+    RS_OBSERVED_BLOCK,   /* a live block: its answers are corrected */
+    RS_OBSERVED_FREED,   /* our memory, but no live block: unknown to the program */
+};
+
+struct rs_observation {
+    enum rs_observed what;
+    CUdeviceptr address; /* of the block */
+    size_t size_bytes;
+    bool whole;          /* a driver allocation of its own: native IPC handle */
+};
+
+struct rs_observation rs_observe(CUdeviceptr address);
+
+/* Overwrites the driver's answer to one attribute of an address inside the block. */
+void rs_observe_attribute(const struct rs_observation *observation, CUpointer_attribute attribute,
+                          void *data);
+
+/* An address that the driver knows nothing of, to ask about instead of one inside our free memory. */
+CUdeviceptr rs_observe_unknown_address(void);

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shim/report.h"
+
+#include "base/log.h"
+#include "base/path.h"
+#include "resource/resource_logging.h"
+#include "shim/context.h"
+#include "shim/life.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TEXT_BYTES = 64 << 10 };
+
+/* The whole report, built in memory and written at once, so that ranks that share a terminal do not
+ * mix their lines.  Static: at exit nothing may fail for want of memory. */
+static struct {
+    char text[TEXT_BYTES];
+    size_t length;
+} page;
+
+static void put(const char *format, ...) RS_PRINTF(1, 2);
+
+static void put(const char *format, ...)
+{
+    size_t room = TEXT_BYTES - page.length;
+    va_list arguments;
+    int added;
+
+    va_start(arguments, format);
+    added = vsnprintf(page.text + page.length, room, format, arguments);
+    va_end(arguments);
+    if (added > 0)
+        page.length += (size_t)added < room ? (size_t)added : room - 1;
+}
+
+/* JSON and Prometheus labels share these escapes; other control bytes become '?'. */
+static void put_escaped(const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            put("\\%c", *text);
+        else
+            put("%c", (unsigned char)*text < ' ' ? '?' : *text);
+    }
+}
+
+static const char *unit_name(enum rs_counter_unit unit)
+{
+    static const char *const names[] = {"bytes", "count", "nanoseconds"};
+
+    return names[unit];
+}
+
+struct collected {
+    int device;
+    struct rs_report report;
+};
+
+static void collect(void *data, struct rs_context *context)
+{
+    struct collected *collected = data;
+
+    if (context->stack && context->place.device == collected->device)
+        rs_mr_report(context->stack, &collected->report);
+}
+
+/* Counters of all contexts of a device, alive and gone.  False when it was never used. */
+static bool collect_device(int device, struct rs_report *report)
+{
+    static struct collected collected;
+
+    collected.device = device;
+    collected.report = *rs_context_folded_report(device);
+    rs_context_each(collect, &collected);
+    *report = collected.report;
+    return report->count > 0;
+}
+
+static void put_expression(int device, bool escaped)
+{
+    static char text[RS_EXPRESSION_TEXT_BYTES];
+    const struct rs_expression *expression = rs_config_stack(&rs_config, device);
+
+    if (!expression)
+        return;
+    rs_expression_format(expression, NULL, text);
+    if (escaped)
+        put_escaped(text);
+    else
+        put("%s", text);
+}
+
+static void put_value(const struct rs_counter *counter)
+{
+    char text[RS_SIZE_TEXT_BYTES];
+
+    if (counter->unit == RS_UNIT_BYTES)
+        put("%s", rs_size_format_short(counter->value, text));
+    else if (counter->unit == RS_UNIT_NANOSECONDS)
+        put("%.3f ms", (double)counter->value / 1e6);
+    else
+        put("%llu", (unsigned long long)counter->value);
+}
+
+/* One line a resource: "pool  held 4.00 GiB, held_peak 4.00 GiB, ..." */
+static void put_text(int device, const struct rs_report *report)
+{
+    put("rmmshim[%d]: %s, device %d: ", (int)getpid(), program_invocation_short_name, device);
+    put_expression(device, false);
+    put("\n");
+    for (size_t i = 0; i < report->count; i++) {
+        const struct rs_counter *counter = &report->counters[i];
+        bool first = i == 0 || strcmp(counter->resource, report->counters[i - 1].resource) != 0;
+        if (first)
+            put("%s  %-11s", i ? "\n" : "", counter->resource);
+        put("%s%s ", first ? " " : ", ", counter->name);
+        put_value(counter);
+    }
+    put("\n");
+}
+
+static void put_json_device(int device, const struct rs_report *report)
+{
+    put("{\"device\":%d,\"expression\":\"", device);
+    put_expression(device, true);
+    put("\",\"counters\":[");
+    for (size_t i = 0; i < report->count; i++) {
+        const struct rs_counter *counter = &report->counters[i];
+        put("%s\n{\"resource\":\"%s\",\"name\":\"%s\",\"unit\":\"%s\",\"value\":%llu}",
+            i ? "," : "", counter->resource, counter->name, unit_name(counter->unit),
+            (unsigned long long)counter->value);
+    }
+    put("]}");
+}
+
+static void put_prometheus(int device, const struct rs_report *report)
+{
+    for (size_t i = 0; i < report->count; i++) {
+        const struct rs_counter *counter = &report->counters[i];
+        put("rmmshim_%s_%s%s%s{device=\"%d\",pid=\"%d\",program=\"", counter->resource,
+            counter->name, counter->unit == RS_UNIT_COUNT ? "" : "_",
+            counter->unit == RS_UNIT_COUNT ? "" : unit_name(counter->unit), device, (int)getpid());
+        put_escaped(program_invocation_short_name);
+        put("\"} %llu\n", (unsigned long long)counter->value);
+    }
+}
+
+static void fill_page(void)
+{
+    static struct rs_report report;
+    bool first = true;
+
+    if (rs_config.statistics == RS_STATISTICS_JSON) {
+        put("{\"schema\":1,\"pid\":%d,\"program\":\"", (int)getpid());
+        put_escaped(program_invocation_short_name);
+        put("\",\"devices\":[");
+    }
+    for (int device = 0; device < RS_DEVICES_MAX; device++) {
+        if (!collect_device(device, &report))
+            continue;
+        if (rs_config.statistics == RS_STATISTICS_JSON) {
+            put("%s\n", first ? "" : ",");
+            put_json_device(device, &report);
+        } else if (rs_config.statistics == RS_STATISTICS_PROMETHEUS) {
+            put_prometheus(device, &report);
+        } else {
+            put_text(device, &report);
+        }
+        first = false;
+    }
+    if (rs_config.statistics == RS_STATISTICS_JSON)
+        put("]}\n");
+}
+
+static void write_report(void)
+{
+    char path[PATH_MAX];
+    const char *at, *reason = "";
+    int fd = STDERR_FILENO, result;
+
+    fill_page();
+    if (page.length == 0)
+        return; /* no device was used */
+    if (rs_config.statistics_path) {
+        fd = rs_path_expand(rs_config.statistics_path, path, sizeof(path), &at, &reason)
+                 ? rs_path_open_output(path)
+                 : -EINVAL;
+        if (fd < 0) {
+            rs_log("statistics: %s: %s", rs_config.statistics_path,
+                   fd == -EINVAL ? reason : strerror(-fd));
+            return;
+        }
+    }
+    result = rs_write_all(fd, page.text, page.length);
+    if (result < 0)
+        rs_log("statistics: %s", strerror(-result));
+    if (fd != STDERR_FILENO)
+        close(fd);
+}
+
+static _Atomic bool armed;
+
+/* After all exit handlers and other libraries' destructors that may still free.  Calls nothing of
+ * CUDA: the driver may be gone. */
+__attribute__((destructor)) static void at_exit(void)
+{
+    if (!atomic_exchange(&armed, false) || !rs_life_serving())
+        return; /* nothing was asked for, or this is a forked child */
+    rs_logging_flush_all();
+    if (rs_config.statistics != RS_STATISTICS_NONE)
+        write_report();
+}
+
+void rs_report_arm(void)
+{
+    atomic_store(&armed, true);
+}

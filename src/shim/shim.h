@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What hooks do with memory.  Each function returns false when the call is not ours to answer: then
+ * the hook forwards it unchanged.  None writes an output unless it succeeds. */
+#pragma once
+
+#include "driver/cuda.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Allocates from the current context's stack. */
+bool rs_shim_allocate(size_t size_bytes, CUdeviceptr *address, CUresult *result);
+
+/* Allocates height rows of width_bytes each, at the driver's pitch. */
+bool rs_shim_allocate_pitch(size_t width_bytes, size_t height, unsigned element_bytes,
+                            CUdeviceptr *address, size_t *pitch_bytes, CUresult *result);
+
+/* Deallocates.  Addresses in memory of ours that are no live block's beginning are answered with the
+ * driver's error for such a free and never reach it. */
+bool rs_shim_free(CUdeviceptr address, CUresult *result);
+
+/* The same as the runtime door wants it: true only for success, everything else untouched (so that
+ * the program's runtime sees the failing call itself and keeps its last error). */
+bool rs_shim_allocate_at_once(size_t size_bytes, CUdeviceptr *address);
+bool rs_shim_free_at_once(CUdeviceptr address);
