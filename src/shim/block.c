@@ -13,7 +13,7 @@ enum block_state { BLOCK_FREE, BLOCK_LIVE, BLOCK_TAKEN };
 
 /* Records are recycled and never unmapped: a reader that is late sees another block's record, which
  * it tells by the address. */
-struct rs_block {
+struct record {
     void *slab_link; /* the slab's own */
     _Atomic int state;
     _Atomic CUdeviceptr address;
@@ -22,7 +22,7 @@ struct rs_block {
     _Atomic(struct rs_context *) context;
 };
 
-_Static_assert(sizeof(struct rs_block) <= RS_RECORD_BYTES, "a block's record is a slab's record");
+_Static_assert(sizeof(struct record) <= RS_RECORD_BYTES, "a block's record is a slab's record");
 
 static _Atomic(struct rs_address_map *) blocks;
 static struct rs_mutex records_lock = RS_MUTEX_INIT; /* protects records */
@@ -43,9 +43,9 @@ static struct rs_address_map *block_map(void)
     return created;
 }
 
-static struct rs_block *take_record(void)
+static struct record *take_record(void)
 {
-    struct rs_block *block;
+    struct record *block;
 
     rs_mutex_lock(&records_lock);
     block = rs_record_slab_take(&records);
@@ -53,7 +53,7 @@ static struct rs_block *take_record(void)
     return block;
 }
 
-static void give_record(struct rs_block *block)
+static void give_record(struct record *block)
 {
     rs_mutex_lock(&records_lock);
     rs_record_slab_give(&records, block);
@@ -63,7 +63,7 @@ static void give_record(struct rs_block *block)
 bool rs_block_enter(struct rs_context *context, const struct rs_allocation *allocation)
 {
     struct rs_address_map *map = block_map();
-    struct rs_block *block = map ? take_record() : NULL;
+    struct record *block = map ? take_record() : NULL;
 
     if (!block)
         return false;
@@ -79,7 +79,7 @@ bool rs_block_enter(struct rs_context *context, const struct rs_allocation *allo
     return false;
 }
 
-static bool is_alive(struct rs_block *block)
+static bool is_alive(struct record *block)
 {
     struct rs_context *context = atomic_load_explicit(&block->context, memory_order_relaxed);
 
@@ -87,7 +87,7 @@ static bool is_alive(struct rs_block *block)
 }
 
 /* Removes a block whose state is BLOCK_TAKEN. */
-static void forget(struct rs_block *block, CUdeviceptr address)
+static void forget(struct record *block, CUdeviceptr address)
 {
     (void)rs_address_map_remove(atomic_load(&blocks), address, block);
     atomic_store_explicit(&block->state, BLOCK_FREE, memory_order_relaxed);
@@ -100,7 +100,7 @@ bool rs_block_take(CUdeviceptr address, struct rs_allocation *allocation,
     struct rs_address_map *map = atomic_load_explicit(&blocks, memory_order_acquire);
     int live = BLOCK_LIVE;
     struct rs_range range;
-    struct rs_block *block;
+    struct record *block;
 
     if (!map || !rs_address_map_find(map, address, &range))
         return false;
@@ -129,7 +129,7 @@ bool rs_block_find(CUdeviceptr address, struct rs_block_view *view)
     struct rs_address_map *map = atomic_load_explicit(&blocks, memory_order_acquire);
     struct rs_segment segment;
     struct rs_range range;
-    struct rs_block *block;
+    struct record *block;
 
     if (!map || !rs_address_map_find_inside(map, address, &range))
         return false;
@@ -151,7 +151,7 @@ bool rs_block_is_our_memory(CUdeviceptr address)
 
 static bool forget_if_owned(void *context, const struct rs_range *range)
 {
-    struct rs_block *block = range->owner;
+    struct record *block = range->owner;
 
     if (atomic_load_explicit(&block->context, memory_order_relaxed) == context &&
         rs_address_map_remove(atomic_load(&blocks), range->start, block)) {
