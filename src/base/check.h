@@ -26,6 +26,9 @@
 #define RS_ARRAY_LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 #define RS_CONTAINER_OF(pointer, type, member)                                                     \
     ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
+/* For what a sanitizer's own start calls (it looks functions up with dlsym): nothing may be watched
+ * before it is ready. */
+#define RS_BEFORE_SANITIZERS           __attribute__((no_sanitize("address", "thread", "undefined")))
 #define RS_PRINTF(format_index, first) __attribute__((format(printf, format_index, first)))
 #define RS_CACHE_LINE                  64
 

@@ -10,3 +10,15 @@
 #if CUDA_VERSION < 12000
 #error "CUDA headers of 12.0 or newer are needed to build (any driver from 11.4 on is served)"
 #endif
+
+/* Newer than the oldest headers that are enough to build. */
+#if CUDA_VERSION < 12030
+typedef struct CUgraphEdgeData_st CUgraphEdgeData;
+CUresult cuStreamBeginCaptureToGraph(CUstream, CUgraph, const CUgraphNode *,
+                                     const CUgraphEdgeData *, size_t, CUstreamCaptureMode);
+CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream, CUgraph, const CUgraphNode *,
+                                          const CUgraphEdgeData *, size_t, CUstreamCaptureMode);
+#endif
+#if CUDA_VERSION < 12050
+CUresult cuCtxRecordEvent(CUcontext, CUevent);
+#endif

@@ -25,7 +25,7 @@ static void fill(struct rs_driver *driver, void *libcuda)
     address = find(libcuda, #symbol);                                                              \
     memcpy(&driver->symbol, &address, sizeof(address));
 #define HOOK(symbol, name, since, until, stream, group, summary) FIND(symbol)
-#define CALL(symbol) FIND(symbol)
+#define CALL(symbol)                                             FIND(symbol)
 #include "driver/entry_points.def"
 #undef FIND
 }

@@ -13,7 +13,7 @@
 
 struct rs_driver {
 #define HOOK(symbol, name, since, until, stream, group, summary) __typeof__(&symbol) symbol;
-#define CALL(symbol) __typeof__(&symbol) symbol;
+#define CALL(symbol)                                             __typeof__(&symbol) symbol;
 #include "driver/entry_points.def"
 };
 

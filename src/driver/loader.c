@@ -12,7 +12,7 @@
  * the first versions of x86-64 and AArch64, which a second hook below us may carry alone. */
 static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
 
-rs_dlsym_function *rs_real_dlsym(void)
+RS_BEFORE_SANITIZERS rs_dlsym_function *rs_real_dlsym(void)
 {
     static _Atomic(void *) found;
     void *symbol = atomic_load_explicit(&found, memory_order_relaxed);
@@ -21,7 +21,8 @@ rs_dlsym_function *rs_real_dlsym(void)
     for (size_t i = 0; !symbol && i < RS_ARRAY_LENGTH(versions); i++)
         symbol = dlvsym(RTLD_NEXT, "dlsym", versions[i]);
     atomic_store_explicit(&found, symbol, memory_order_relaxed);
-    /* ISO C has no cast between object and function pointers; POSIX promises that the bits agree. */
+    /* ISO C has no cast between object and function pointers; POSIX promises that the bits agree.
+     */
     memcpy(&function, &symbol, sizeof(function));
     return function;
 }

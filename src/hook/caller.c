@@ -58,17 +58,20 @@ void *rs_caller_find(const void *caller, const char *symbol)
     return found ? found : rs_caller_next(symbol);
 }
 
-static int count_unloads(struct dl_phdr_info *info, size_t bytes, void *data)
+void *rs_caller_find_to_keep(const void *caller, const char *symbol, bool *keep)
 {
-    if (bytes >= offsetof(struct dl_phdr_info, dlpi_subs) + sizeof(info->dlpi_subs))
-        *(unsigned long long *)data = info->dlpi_subs;
-    return 1; /* one object is enough */
+    void *found = rs_caller_find(caller, symbol);
+    const struct link_map *object = found ? object_of(found) : NULL;
+
+    /* The reference is never given back. */
+    *keep = object && object != object_of(caller) &&
+            dlopen(object->l_name, RTLD_LAZY | RTLD_NOLOAD) != NULL;
+    return found;
 }
 
-unsigned long long rs_caller_unload_count(void)
+bool rs_caller_comes_before_us(const void *caller)
 {
-    unsigned long long count = 0;
+    const struct link_map *object = object_of(caller);
 
-    (void)dl_iterate_phdr(count_unloads, &count);
-    return count;
+    return object && comes_before_us(object);
 }

@@ -10,8 +10,13 @@
  * own), the next one after us.  Never ours.  NULL when there is none. */
 void *rs_caller_find(const void *caller, const char *symbol);
 
+/* The same for keeping: the object that has the definition stays loaded from now on.  *keep is
+ * false when that object is the caller's own, which must be free to go: then look again each time.
+ */
+void *rs_caller_find_to_keep(const void *caller, const char *symbol, bool *keep);
+
 /* The next definition after ours in the global scope. */
 void *rs_caller_next(const char *symbol);
 
-/* Changes whenever an object was unloaded: what was found before may be gone. */
-unsigned long long rs_caller_unload_count(void);
+/* True when the caller's object precedes us in the global scope. */
+bool rs_caller_comes_before_us(const void *caller);

@@ -14,7 +14,8 @@
  * the same name must not come between. */
 #define HOOK(symbol, name, since, until, stream, group, summary)                                   \
     static __typeof__(symbol) hook_##symbol;                                                       \
-    extern __typeof__(symbol) symbol __attribute__((alias("hook_" #symbol), visibility("default")));
+    extern __typeof__(symbol) symbol __attribute__((alias("hook_" #symbol), visibility("defaul"    \
+                                                                                       "t")));
 #include "driver/entry_points.def"
 
 CUresult rs_hook_missing(void)
@@ -195,8 +196,9 @@ static CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr addre
         return CUDA_ERROR_INVALID_VALUE;
     if (observation.what == RS_OBSERVED_BLOCK && !observation.whole) {
         if (rs_log_once(&said))
-            rs_log("cuIpcGetMemHandle: refused for a block inside a larger driver allocation, whose "
-                   "handle would name all of it; memory to be shared needs a stack without a pool");
+            rs_log(
+                "cuIpcGetMemHandle: refused for a block inside a larger driver allocation, whose "
+                "handle would name all of it; memory to be shared needs a stack without a pool");
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     return RS_FORWARD(cuIpcGetMemHandle, (handle, address));
@@ -262,8 +264,8 @@ static CUresult hook_cuDevicePrimaryCtxRelease(CUdevice device)
     return result;
 }
 
-/* Gives up one use of the current context (cuCtxAttach, long deprecated).  The last one destroys it,
- * which shows in that it is no longer current. */
+/* Gives up one use of the current context (cuCtxAttach, long deprecated).  The last one destroys
+ * it, which shows in that it is no longer current. */
 static CUresult hook_cuCtxDetach(CUcontext handle)
 {
     CUresult result = RS_FORWARD(cuCtxDetach, (handle));

@@ -51,8 +51,8 @@ static void add_slot(void *real, void *replacement)
 }
 
 /* Versions at which drivers changed what a name means, and the newest that we know. */
-static const int versions[] = {3020, 4000, 6000, 7000, 11000, 11020, 11040, 12000, 12020, 12050,
-                               12080, 13000};
+static const int versions[] = {3020,  4000,  6000,  7000,  11000, 11020,
+                               11040, 12000, 12020, 12050, 12080, 13000};
 
 static void *ask_driver(const struct rs_hook *hook, int version)
 {
@@ -76,8 +76,8 @@ static void fill_slots(void)
 {
     for (unsigned i = 0; i < rs_hook_count; i++) {
         const struct rs_hook *hook = &rs_hooks[i];
-        if (!hook->name)
-            continue;
+        if (!hook->name || !hook->real())
+            continue; /* what the driver does not have is not substituted */
         add_slot(ask_driver(hook, hook->since), hook->replacement);
         for (size_t v = 0; v < RS_ARRAY_LENGTH(versions); v++)
             if (versions[v] > hook->since && versions[v] < hook->until)
@@ -85,7 +85,7 @@ static void fill_slots(void)
     }
     /* The exported symbols last: they are certain. */
     for (unsigned i = 0; i < rs_hook_count; i++)
-        if (rs_hooks[i].name)
+        if (rs_hooks[i].name && rs_hooks[i].real())
             add_slot(rs_hooks[i].real(), rs_hooks[i].replacement);
 }
 
@@ -130,8 +130,7 @@ static void say_unknown(const char *name, int version, cuuint64_t flags)
     for (unsigned i = 0; i < rs_hook_count; i++) {
         const struct rs_hook *hook = &rs_hooks[i];
         if (!hook->name || strcmp(hook->name, name) != 0 || version < hook->since ||
-            version >= hook->until ||
-            (hook->stream == RS_STREAM_PER_THREAD) != per_thread)
+            version >= hook->until || (hook->stream == RS_STREAM_PER_THREAD) != per_thread)
             continue;
         if (rs_log_once(&said))
             rs_log("the driver answers %s at version %d with a function that rmmshim does not "
@@ -154,7 +153,7 @@ void *rs_look_up_translate(const char *name, void *function, int version, cuuint
 
 /* ---- dlsym ---- */
 
-static struct rs_answer forward(void)
+RS_BEFORE_SANITIZERS static struct rs_answer forward(void)
 {
     return (struct rs_answer){NULL, (void *)rs_real_dlsym()};
 }
@@ -174,9 +173,9 @@ static bool is_driver(const void *caller)
            dladdr(caller, &asking) && driver.dli_fbase == asking.dli_fbase;
 }
 
-/* RTLD_DEFAULT, or a handle that searches the global scope: the real dlsym would find our own
- * export there, also on a machine or in a process without CUDA, where a program that asks "is CUDA
- * here?" must hear no.  So: what would it find without us? */
+/* RTLD_DEFAULT, RTLD_NEXT from before us, or a handle that searches the global scope: the real
+ * dlsym would find our own export there, also on a machine or in a process without CUDA, where a
+ * program that asks "is CUDA here?" must hear no.  So: what would it find without us? */
 static struct rs_answer look_up_default(const struct rs_hook *hook, const void *caller)
 {
     void *real = rs_real_dlsym()(RTLD_NEXT, hook->symbol); /* the global scope after us */
@@ -186,18 +185,21 @@ static struct rs_answer look_up_default(const struct rs_hook *hook, const void *
     return answer(real ? hook->replacement : NULL); /* dlerror is the real look-up's */
 }
 
-struct rs_answer rs_look_up(void *handle, const char *symbol, const void *caller)
+RS_BEFORE_SANITIZERS struct rs_answer rs_look_up(void *handle, const char *symbol,
+                                                 const void *caller)
 {
     const struct rs_hook *hook;
     void *real, *replacement;
 
     /* Most look-ups of a process are none of ours: two bytes tell. */
-    if (!symbol || symbol[0] != 'c' || symbol[1] != 'u' || handle == RTLD_NEXT)
+    if (!symbol || symbol[0] != 'c' || symbol[1] != 'u')
         return forward();
     hook = hook_named(symbol);
     if (!hook)
         return forward();
-    if (handle == RTLD_DEFAULT)
+    if (handle == RTLD_NEXT && !rs_caller_comes_before_us(caller))
+        return forward(); /* an interposer after us: it wants what is after itself */
+    if (handle == RTLD_DEFAULT || handle == RTLD_NEXT)
         return look_up_default(hook, caller);
     real = rs_real_dlsym()(handle, symbol);
     if (!real)

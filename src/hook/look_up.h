@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Look-ups of functions by name: dlsym (entered through dlsym_<cpu>.S) and cuGetProcAddress.
  *
- * The real look-up is always made first, and what it returned is translated by address: a name alone
- * does not say which ABI was meant. */
+ * The real look-up is always made first, and what it returned is translated by address: a name
+ * alone does not say which ABI was meant. */
 #pragma once
 
 #include "driver/cuda.h"

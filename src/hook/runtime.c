@@ -15,8 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NO_RUNTIME = 999, /* cudaErrorUnknown */
-       FIRST_EAGER_RUNTIME = 12000 /* before, cudaSetDevice left the old context current */ };
+enum {
+    NO_RUNTIME = 999,           /* cudaErrorUnknown */
+    FIRST_EAGER_RUNTIME = 12000 /* before, cudaSetDevice left the old context current */
+};
 
 enum function { MALLOC, FREE, MALLOC_MANAGED, FUNCTIONS };
 
@@ -25,9 +27,8 @@ static const char *const names[FUNCTIONS] = {"cudaMalloc", "cudaFree", "cudaMall
 /* A place that calls us, and the runtime it belongs to. */
 struct site {
     const void *caller;
-    bool eager; /* its runtime is new enough for serving at once */
-    unsigned long long unload_count;
-    void *function[FUNCTIONS];
+    bool eager;                /* its runtime is new enough for serving at once */
+    void *function[FUNCTIONS]; /* NULL: look again each time */
 };
 
 enum { SITES = 1024 };
@@ -48,10 +49,14 @@ static bool runtime_is_eager(const void *caller)
 
 static void resolve(struct site *site, const void *caller)
 {
+    bool keep;
+
     site->caller = caller;
-    site->unload_count = rs_caller_unload_count();
-    for (int i = 0; i < FUNCTIONS; i++)
-        site->function[i] = rs_caller_find(caller, names[i]);
+    for (int i = 0; i < FUNCTIONS; i++) {
+        site->function[i] = rs_caller_find_to_keep(caller, names[i], &keep);
+        if (!keep)
+            site->function[i] = NULL;
+    }
     site->eager = runtime_is_eager(caller);
 }
 
@@ -62,8 +67,8 @@ static size_t site_slot(const void *caller)
 
 _Static_assert(SITES == 1 << (64 - 54), "site_slot fits the table");
 
-/* Looks the caller up in the table, entering it at its first call.  Entries are never removed: a
- * site whose object was unloaded is resolved anew when it forwards. */
+/* Looks the caller up in the table, entering it at its first call.  Entries are never removed, and
+ * a forward takes no lock of the loader's: a child of fork() might find it taken for ever. */
 static const struct site *find_site(const void *caller)
 {
     static __thread struct site overflow;
@@ -119,14 +124,10 @@ static bool serves_at_once(const void *caller)
 
 static void *forward_target(const void *caller, enum function which)
 {
-    const struct site *site = site_of(caller);
-    void *target = site->function[which];
-    struct site again;
+    void *target = site_of(caller)->function[which];
 
-    if (site->unload_count != rs_caller_unload_count()) {
-        resolve(&again, caller);
-        target = again.function[which];
-    }
+    if (!target)
+        target = rs_caller_find(caller, names[which]);
     /* What we call calls us again: another interposer between the program and its runtime. */
     return target == forwarding_to ? rs_caller_next(names[which]) : target;
 }

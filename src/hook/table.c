@@ -4,8 +4,8 @@
 #include "hook/hook.h"
 #include "hook/runtime.h"
 
-#define NEWEST (1 << 30)
-#define LEGACY RS_STREAM_LEGACY
+#define NEWEST     (1 << 30)
+#define LEGACY     RS_STREAM_LEGACY
 #define PER_THREAD RS_STREAM_PER_THREAD
 
 /* Function pointers are kept as object pointers, as dlsym hands them out. */

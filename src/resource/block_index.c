@@ -74,8 +74,8 @@ static size_t next_class(const struct rs_block_index *index, size_t from)
 
 /* ---- one class's tree: a treap, in order of (size, address), heap of random ranks ---- */
 
-/* A good mixer (MurmurHash3's): addresses come at regular distances, and a mere multiplication would
- * make ranks of some distances monotone, the tree a list. */
+/* A good mixer (MurmurHash3's): addresses come at regular distances, and a mere multiplication
+ * would make ranks of some distances monotone, the tree a list. */
 static uint32_t rank_of(CUdeviceptr address)
 {
     uint64_t bits = (uint64_t)address;
@@ -228,7 +228,7 @@ bool rs_block_index_check(const struct rs_block_index *index, size_t *count)
     for (size_t word = 0; word < RS_BLOCK_CLASS_WORDS; word++)
         if (bit_is_set(index->groups, word) != (index->words[word] != 0))
             return false;
-    for (size_t class = 0; class < RS_BLOCK_CLASSES; class++)
+    for (size_t class = 0; class < RS_BLOCK_CLASSES; class ++)
         if (bit_is_set(index->words, class) != (index->roots[class] != NULL) ||
             !tree_check(index->roots[class], class, NULL, NULL, count))
             return false;
@@ -250,7 +250,7 @@ unsigned rs_block_index_height(const struct rs_block_index *index)
 {
     unsigned highest = 0;
 
-    for (size_t class = 0; class < RS_BLOCK_CLASSES; class++) {
+    for (size_t class = 0; class < RS_BLOCK_CLASSES; class ++) {
         unsigned height = tree_height(index->roots[class]);
         highest = height > highest ? height : highest;
     }

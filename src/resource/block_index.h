@@ -3,7 +3,8 @@
  *
  * Classes of sizes, each with a small tree, under a bitmap that tells which have any.  Classes are
  * 512 bytes wide up to 128 KiB and 1/128 to 1/256 of the size above, so trees stay a few nodes deep
- * with thousands of free blocks.  Needs a lock of its owner's; no memory beyond the blocks' records. */
+ * with thousands of free blocks.  Needs a lock of its owner's; no memory beyond the blocks'
+ * records. */
 #pragma once
 
 #include "driver/cuda.h"
@@ -15,16 +16,16 @@
 /* A part of an upstream chunk, free or handed out: out-of-band, as device memory cannot be read. */
 struct rs_block {
     CUdeviceptr address;
-    size_t size_bytes;              /* a multiple of 512 unless it ends its chunk */
+    size_t size_bytes;               /* a multiple of 512 unless it ends its chunk */
     struct rs_block *before, *after; /* neighbours in the chunk; NULL at its ends */
-    struct rs_block *left, *right;  /* of a free block: its tree in the index */
-    uint32_t rank;                  /* of a free block: its height in the tree, random */
+    struct rs_block *left, *right;   /* of a free block: its tree in the index */
+    uint32_t rank;                   /* of a free block: its height in the tree, random */
     bool is_free;
 };
 
 enum {
-    RS_BLOCK_UNIT_BITS = 9,      /* sizes count in units of 512 bytes, rounded up */
-    RS_BLOCK_CLASS_BITS = 7,     /* classes per doubling: 2^7 */
+    RS_BLOCK_UNIT_BITS = 9,  /* sizes count in units of 512 bytes, rounded up */
+    RS_BLOCK_CLASS_BITS = 7, /* classes per doubling: 2^7 */
     RS_BLOCK_UNITS_BITS = 64 - RS_BLOCK_UNIT_BITS + 1, /* of SIZE_MAX in units, rounded up */
     RS_BLOCK_CLASSES = (RS_BLOCK_UNITS_BITS - RS_BLOCK_CLASS_BITS + 1) << RS_BLOCK_CLASS_BITS,
     RS_BLOCK_CLASS_WORDS = (RS_BLOCK_CLASSES + 63) / 64,

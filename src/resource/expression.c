@@ -112,8 +112,8 @@ static void complain_of_option(struct parser *parser, const struct rs_mr_descrip
 
     for (; descriptor->options[count].name; count++) {
         names[count] = descriptor->options[count].name;
-        if (!row_beginning_so &&
-            strncmp(names[count], begin, (size_t)(end - begin)) == 0) /* initial= for initial_size= */
+        if (!row_beginning_so && strncmp(names[count], begin, (size_t)(end - begin)) ==
+                                     0) /* initial= for initial_size= */
             row_beginning_so = names[count];
     }
     names[count] = NULL;
@@ -210,8 +210,8 @@ static bool parse_arguments(struct parser *parser, struct rs_expression *node)
             rs_complain(parser->complaints, parser->source, parser->cursor,
                         !*parser->cursor ? "'%s(' ends where option=value or ')' is expected"
                         : upstreams ? "'%s' has its upstream already; options are named, as in "
-                                    "initial_size=1GiB"
-                                  : "'%s' is a leaf: it takes no upstream",
+                                      "initial_size=1GiB"
+                                    : "'%s' is a leaf: it takes no upstream",
                         node->descriptor->name);
             return false;
         } else {

@@ -11,9 +11,9 @@
 enum { RS_RECORD_BYTES = 64 }; /* a cache line */
 
 struct rs_record_slab {
-    void *recycled;           /* list of records given back, through their first word */
-    char *fresh, *fresh_end;  /* records of the newest page that were never used */
-    void *pages;              /* list of pages, through their first word */
+    void *recycled;          /* list of records given back, through their first word */
+    char *fresh, *fresh_end; /* records of the newest page that were never used */
+    void *pages;             /* list of pages, through their first word */
 };
 
 #define RS_RECORD_SLAB_INIT                                                                        \

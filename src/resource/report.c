@@ -34,6 +34,15 @@ void rs_report_add(struct rs_report *report, const char *resource, const char *n
         counter->value = value;
 }
 
+void rs_report_fold_gone(struct rs_report *report, const struct rs_report *gone)
+{
+    for (size_t i = 0; i < gone->count; i++) {
+        const struct rs_counter *counter = &gone->counters[i];
+        rs_report_add(report, counter->resource, counter->name, counter->kind, counter->unit,
+                      counter->kind == RS_COUNTER_LIVE ? 0 : counter->value);
+    }
+}
+
 uint64_t rs_report_value(const struct rs_report *report, const char *resource, const char *name,
                          uint64_t missing)
 {

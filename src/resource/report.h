@@ -34,6 +34,9 @@ struct rs_report {
 void rs_report_add(struct rs_report *report, const char *resource, const char *name,
                    enum rs_counter_kind kind, enum rs_counter_unit unit, uint64_t value);
 
+/* Folds in the counters of a stack whose memory is gone: nothing of it is live any more. */
+void rs_report_fold_gone(struct rs_report *report, const struct rs_report *gone);
+
 /* The value of a counter, or `missing`. */
 uint64_t rs_report_value(const struct rs_report *report, const char *resource, const char *name,
                          uint64_t missing);

@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 enum {
-    RS_BLOCK_ALIGNMENT = 512,   /* of every block: what the driver gives (cuda-measured.md) */
+    RS_BLOCK_ALIGNMENT = 512,        /* of every block: what the driver gives (cuda-measured.md) */
     RS_DRIVER_GRANULARITY = 2 << 20, /* the driver's own unit for large allocations */
 };
 
@@ -50,13 +50,14 @@ struct rs_mr_ops {
                            CUstream stream);
 
     /* Frees the resource itself, not its upstream (rs_mr_destroy does).  With memory_is_gone the
-     * memory died with its context and no call is made; without, what is held upstream goes back. */
+     * memory died with its context and no call is made; without, what is held upstream goes back.
+     */
     void (*destroy)(struct rs_mr *mr, bool memory_is_gone);
 
     /* Optional; rs_mr_create fills in what is NULL. */
 
-    /* Gives wholly free upstream blocks back, keeping keep_bytes of them.  Returns bytes given back.
-     * Default: asks the upstream. */
+    /* Gives wholly free upstream blocks back, keeping keep_bytes of them.  Returns bytes given
+     * back. Default: asks the upstream. */
     size_t (*trim)(struct rs_mr *mr, size_t keep_bytes);
 
     /* Bytes held from upstream that are not allocated to anybody.  Default: 0 (the upstream's own
@@ -79,17 +80,18 @@ struct rs_mr {
     struct rs_mr *upstream[RS_MR_UPSTREAMS_MAX];
 };
 
-/* What the shim does for leaves; NULL members are allowed (unit tests). */
 struct rs_account;
+struct rs_sentinel;
 
 /* Where a stack stands.  Outlives it. */
 struct rs_place {
     CUdevice device;
     CUcontext context;
-    struct rs_account *account; /* of the device: every byte taken from the driver */
-    size_t total_bytes;         /* of device memory */
-    size_t free_bytes;          /* when the stack was made */
-    bool first_on_device;       /* this context takes the initial pool */
+    struct rs_sentinel *sentinel; /* for waiting as cudaFree does */
+    struct rs_account *account;   /* of the device: every byte taken from the driver */
+    size_t total_bytes;           /* of device memory */
+    size_t free_bytes;            /* when the stack was made */
+    bool first_on_device;         /* this context takes the initial pool */
 };
 
 enum rs_free_behaviour {
@@ -100,8 +102,8 @@ enum rs_free_behaviour {
 
 struct rs_mr_descriptor {
     const char *name;
-    const char *aliases[3]; /* RMM's names for it */
-    const char *summary;    /* one clause */
+    const char *aliases[3];  /* RMM's names for it */
+    const char *summary;     /* one clause */
     unsigned upstream_count; /* 0: a leaf */
     enum rs_free_behaviour frees;
     bool dies_with_context; /* leaves: a context's end frees the memory */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* binning: blocks of one size per power of two for small requests, the upstream for the rest.  RMM's
+/* binning: blocks of one size per power of two for small requests, the upstream for the rest. RMM's
  * binning_memory_resource, its bins fixed_size resources over the same upstream.
  *
- * RMM takes 128 blocks per bin at once, 992 MiB for bins of 256 KiB to 4 MiB.  Here a bin takes 8 and
- * only when it is first used. */
+ * RMM takes 128 blocks per bin at once, 992 MiB for bins of 256 KiB to 4 MiB.  Here a bin takes 8
+ * and only when it is first used. */
 #include "resource/report.h"
 #include "resource/resource.h"
 #include "resource/resource_fixed_size.h"
@@ -45,7 +45,7 @@ static struct rs_mr *resource_for(struct binning *binning, size_t size_bytes)
     return bin < binning->bin_count ? binning->bins[bin] : binning->base.upstream[0];
 }
 
-/* Each bin asks the upstream in its turn. */
+/* Each bin keeps keep_bytes, and asks the upstream in its turn. */
 static size_t binning_trim(struct rs_mr *mr, size_t keep_bytes)
 {
     struct binning *binning = binning_of(mr);

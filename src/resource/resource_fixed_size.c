@@ -2,7 +2,8 @@
 /* fixed_size: equal blocks, cut from upstream chunks of many.  RMM's fixed_size_memory_resource.
  *
  * RMM's list is first in, first out, so that a program walks through all blocks it ever had.  This
- * one hands the block freed last out first: its lines and pages are the ones still in the caches. */
+ * one hands the block freed last out first: its lines and pages are the ones still in the caches.
+ */
 #include "resource/resource_fixed_size.h"
 
 #include "base/lock.h"
@@ -185,8 +186,9 @@ static CUresult grow(struct fixed_size *fixed)
     return CUDA_SUCCESS;
 }
 
-/* Waits a while for another thread's growth: sixteen threads that find nothing at once must not take
- * sixteen chunks.  Not for ever, as upstream may wait for the GPU, and the GPU for this thread. */
+/* Waits a while for another thread's growth: sixteen threads that find nothing at once must not
+ * take sixteen chunks.  Not for ever, as upstream may wait for the GPU, and the GPU for this
+ * thread. */
 static void wait_for_growth(struct fixed_size *fixed)
 {
     enum { WAIT_MS = 500 };
@@ -466,8 +468,7 @@ static bool fixed_size_validate(const void *config, const struct rs_place *place
     (void)place;
     if (settings->block_size > 0 &&
         rs_round_up(settings->block_size, RS_BLOCK_ALIGNMENT, &chunk_bytes) &&
-        !__builtin_mul_overflow(chunk_bytes, (size_t)settings->blocks_to_preallocate,
-                                &chunk_bytes))
+        !__builtin_mul_overflow(chunk_bytes, (size_t)settings->blocks_to_preallocate, &chunk_bytes))
         return true;
     rs_complain(complaints, source, NULL, "fixed_size cannot have %llu blocks of %s",
                 (unsigned long long)settings->blocks_to_preallocate,

@@ -81,7 +81,8 @@ static CUresult limiting_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
     return CUDA_SUCCESS;
 }
 
-/* Discharged after upstream has the memory back, so that upstream never holds more than the limit. */
+/* Discharged after upstream has the memory back, so that upstream never holds more than the limit.
+ */
 static CUresult limiting_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                     CUstream stream)
 {

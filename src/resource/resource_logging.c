@@ -116,9 +116,9 @@ static void sink_write_row(struct sink *sink, const char *action, CUdeviceptr ad
     if (stream)
         snprintf(stream_text, sizeof(stream_text), "%p", (void *)stream);
     clock_gettime(CLOCK_REALTIME, &now);
-    length = snprintf(row, sizeof(row), "%d,%s.%06ld,%s,%p,%zu,%s\n", thread,
-                      clock_text(sink, &now), now.tv_nsec / 1000, action,
-                      (void *)(uintptr_t)address, size_bytes, stream_text);
+    length =
+        snprintf(row, sizeof(row), "%d,%s.%06ld,%s,%p,%zu,%s\n", thread, clock_text(sink, &now),
+                 now.tv_nsec / 1000, action, (void *)(uintptr_t)address, size_bytes, stream_text);
     RS_ASSERT(length > 0 && length < ROW_BYTES_MAX);
     append(sink, row, (size_t)length);
     if (flush)
@@ -144,10 +144,12 @@ static struct sink *sink_open(const char *path)
     snprintf(sink->path, sizeof(sink->path), "%s", path);
     sink->owner = getpid();
     sink->fd = rs_path_open_output(path);
-    if (sink->fd < 0)
+    if (sink->fd < 0) {
         sink_close(sink, "cannot be opened", -sink->fd);
-    else
-        append(sink, header, sizeof(header) - 1);
+        return sink;
+    }
+    append(sink, header, sizeof(header) - 1);
+    sink_flush(sink); /* a process that ends by _exit leaves a log that can be read */
     return sink;
 }
 

@@ -6,9 +6,9 @@
  * never lie side by side, so a free looks at two records only.  The record is the allocation's
  * token: nothing is searched for, and since frees only ever release records they need no memory.
  *
- * Handed-out blocks are rounded up to 512 bytes except at the end of a chunk whose own size is not a
- * multiple of that: its last block keeps its true size, is indexed by it and compared with the true
- * request, so the odd end is used and no byte past it. */
+ * Handed-out blocks are rounded up to 512 bytes except at the end of a chunk whose own size is not
+ * a multiple of that: its last block keeps its true size, is indexed by it and compared with the
+ * true request, so the odd end is used and no byte past it. */
 #include "resource/resource_pool.h"
 
 #include "base/lock.h"
@@ -55,10 +55,10 @@ struct pool {
     size_t held_bytes, peak_held_bytes;
     size_t live_bytes, peak_live_bytes;
 
-    bool is_growing_ahead;    /* a growth larger than its request is under way, ... */
-    size_t ahead_bytes;       /* ... with this much for others who wait for it */
-    unsigned upstream_calls;  /* under way */
-    size_t step_limit_bytes;  /* growth no larger than this: larger was refused lately */
+    bool is_growing_ahead;   /* a growth larger than its request is under way, ... */
+    size_t ahead_bytes;      /* ... with this much for others who wait for it */
+    unsigned upstream_calls; /* under way */
+    size_t step_limit_bytes; /* growth no larger than this: larger was refused lately */
     uint64_t growths, chunk_returns, allocations, failures;
 };
 
@@ -264,9 +264,8 @@ static size_t growth_step(const struct pool *pool, const struct request *request
     size_t step_bytes;
 
     if (pool->growth == GROWTH_RMM)
-        return rs_max(request->rounded_bytes, pool->maximum_bytes == SIZE_MAX
-                                                  ? pool->held_bytes
-                                                  : remaining_bytes / 2);
+        return rs_max(request->rounded_bytes,
+                      pool->maximum_bytes == SIZE_MAX ? pool->held_bytes : remaining_bytes / 2);
     step_bytes = rs_max(request->rounded_bytes, pool->held_bytes / 8);
     return rs_min(round_up_or(step_bytes, RS_DRIVER_GRANULARITY, step_bytes),
                   pool->step_limit_bytes);
@@ -287,7 +286,9 @@ static size_t smaller_step(const struct pool *pool, size_t ask_bytes, size_t lea
  * vain for the same sizes each time, and feels its way up again from there. */
 static void learn_step(struct pool *pool, size_t first_ask_bytes, size_t ask_bytes, CUresult result)
 {
-    if (result != CUDA_SUCCESS || ask_bytes < first_ask_bytes)
+    if (result != CUDA_SUCCESS)
+        pool->step_limit_bytes = rs_min(pool->step_limit_bytes, ask_bytes);
+    else if (ask_bytes < first_ask_bytes)
         pool->step_limit_bytes = ask_bytes;
     else if (ask_bytes >= pool->step_limit_bytes &&
              __builtin_mul_overflow(ask_bytes, (size_t)2, &pool->step_limit_bytes))
@@ -307,9 +308,9 @@ static CUresult ask_upstream(struct pool *pool, size_t *ask_bytes, size_t least_
     }
 }
 
-/* Charges for and asks for a chunk between least_bytes and ask_bytes.  The lock is held at entry and
- * exit, not in between.  All host memory is taken before upstream is called, so there is nothing to
- * undo behind it; the record that the caller's split needs is put in reserve again. */
+/* Charges for and asks for a chunk between least_bytes and ask_bytes.  The lock is held at entry
+ * and exit, not in between.  All host memory is taken before upstream is called, so there is
+ * nothing to undo behind it; the record that the caller's split needs is put in reserve again. */
 static CUresult add_chunk_from_upstream(struct pool *pool, size_t ask_bytes, size_t least_bytes,
                                         bool is_initial)
 {
@@ -356,8 +357,8 @@ static CUresult grow(struct pool *pool, const struct request *request, bool exac
     if (least_bytes < request->bytes)
         return CUDA_ERROR_OUT_OF_MEMORY; /* past the maximum */
     if (!exactly && !pool->is_growing_ahead)
-        ask_bytes = rs_max(
-            least_bytes, rs_min(remaining_bytes, growth_step(pool, request, remaining_bytes)));
+        ask_bytes = rs_max(least_bytes,
+                           rs_min(remaining_bytes, growth_step(pool, request, remaining_bytes)));
     ahead = ask_bytes > least_bytes;
     if (ahead) {
         pool->is_growing_ahead = true;
@@ -582,8 +583,8 @@ static bool check_locked(const struct pool *pool)
     return rs_block_index_check(&pool->free_blocks, &indexed_blocks) &&
            indexed_blocks == sums.free_blocks && sums.held_bytes == pool->held_bytes &&
            sums.live_bytes == pool->live_bytes && sums.chunks == pool->chunk_count &&
-           sums.free_chunks == pool->free_chunk_count &&
-           pool->charged_bytes >= pool->held_bytes && pool->charged_bytes <= pool->maximum_bytes &&
+           sums.free_chunks == pool->free_chunk_count && pool->charged_bytes >= pool->held_bytes &&
+           pool->charged_bytes <= pool->maximum_bytes &&
            (pool->upstream_calls > 0 || pool->charged_bytes == pool->held_bytes);
 }
 
@@ -617,8 +618,8 @@ static void pool_destroy(struct rs_mr *mr, bool memory_is_gone)
 
 /* ---- creation ---- */
 
-/* Takes the initial size, or what there is of it: less than asked for is worth a line but no error, as
- * the device may be shared, and the pool grows on demand. */
+/* Takes the initial size, or what there is of it: less than asked for is worth a line but no error,
+ * as the device may be shared, and the pool grows on demand. */
 static int take_initial(struct pool *pool, const struct rs_place *place)
 {
     char asked[RS_SIZE_TEXT_BYTES], got[RS_SIZE_TEXT_BYTES];
@@ -695,7 +696,8 @@ static bool pool_validate(const void *config, const struct rs_place *place,
     char first[RS_SIZE_TEXT_BYTES], second[RS_SIZE_TEXT_BYTES];
 
     if (settings->maximum_size < settings->initial_size) {
-        rs_complain(complaints, source, NULL, "the pool's maximum size %s is below its initial size %s",
+        rs_complain(complaints, source, NULL,
+                    "the pool's maximum size %s is below its initial size %s",
                     rs_size_format(settings->maximum_size, first),
                     rs_size_format(settings->initial_size, second));
         return false;
@@ -713,10 +715,9 @@ static bool pool_validate(const void *config, const struct rs_place *place,
 static const struct rs_option pool_options[] = {
     RS_OPTION_SIZE_ROW(struct pool_config, initial_size, "0",
                        "taken at the first allocation; stays when the pool is trimmed",
-                       .multiple_of = 256,
-                       .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
-    RS_OPTION_SIZE_ROW(struct pool_config, maximum_size, "none",
-                       "most bytes taken from upstream", .multiple_of = 256, .none = true,
+                       .multiple_of = 256, .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
+    RS_OPTION_SIZE_ROW(struct pool_config, maximum_size, "none", "most bytes taken from upstream",
+                       .multiple_of = 256, .none = true,
                        .aliases = {{"maximum_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_WORD_ROW(struct pool_config, growth, growth_words, "geometric",
                        "by an eighth of what is held, or as RMM does: doubling, half of what is "

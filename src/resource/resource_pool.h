@@ -6,9 +6,9 @@
 
 /* A snapshot, taken under the pool's lock. */
 struct rs_pool_state {
-    size_t held_bytes;      /* in upstream chunks */
+    size_t held_bytes; /* in upstream chunks */
     size_t peak_held_bytes;
-    size_t live_bytes;      /* handed out, as rounded */
+    size_t live_bytes; /* handed out, as rounded */
     size_t peak_live_bytes;
     size_t largest_free_bytes;
     size_t chunk_count;

@@ -7,8 +7,7 @@
  * idle, destroyed, per-thread and non-blocking ones included, and it harms no capture
  * (cuda-measured.md, "One fence").  cuCtxSynchronize would invalidate captures of any thread. */
 #include "base/clock.h"
-#include "driver/context.h"
-#include "driver/driver.h"
+#include "driver/fence.h"
 #include "resource/report.h"
 #include "resource/resource.h"
 
@@ -19,60 +18,20 @@
 struct reuse {
     struct rs_mr base;
     const struct rs_place *place;
-    /* Two sentinels: one to free, and one that stays, so that the driver keeps their common 2 MiB
-     * block and the pair of calls costs 2 us instead of 55 (cuda-measured.md). */
-    _Atomic CUdeviceptr spare, anchor;
     _Atomic uint64_t wait_count, wait_ns;
 };
-
-enum { SENTINEL_BYTES = 512 };
 
 static struct reuse *reuse_of(struct rs_mr *mr)
 {
     return RS_CONTAINER_OF(mr, struct reuse, base);
 }
 
-/* 0 when the driver has no memory left for it. */
-static CUdeviceptr take_sentinel(struct reuse *reuse)
-{
-    CUdeviceptr sentinel = 0;
-    CUresult result;
-    bool entered = rs_context_enter(reuse->place->context, &result);
-
-    if (result == CUDA_SUCCESS && rs_driver.cuMemAlloc_v2(&sentinel, SENTINEL_BYTES) != CUDA_SUCCESS)
-        sentinel = 0;
-    rs_context_leave(entered);
-    return sentinel;
-}
-
-static void store_sentinel(_Atomic CUdeviceptr *slot, CUdeviceptr sentinel)
-{
-    CUdeviceptr expected = 0;
-
-    if (sentinel && !atomic_compare_exchange_strong(slot, &expected, sentinel))
-        (void)rs_driver.cuMemFree_v2(sentinel); /* another thread filled the slot */
-}
-
-/* Waits for all work that the context was given before.  Not under any lock: it may take as long as
- * the program's kernels do. */
+/* Not under any lock: it may take as long as the program's kernels do. */
 static CUresult wait_for_context(struct reuse *reuse)
 {
     uint64_t begin_ns = rs_clock_ns();
-    CUstreamCaptureMode mode = rs_capture_relax();
-    CUdeviceptr sentinel = atomic_exchange(&reuse->spare, 0);
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = rs_sentinel_wait(reuse->place->sentinel, reuse->place->context);
 
-    if (!sentinel)
-        sentinel = take_sentinel(reuse);
-    if (!sentinel) /* the device is full to the last 512 bytes: use the one that stays */
-        sentinel = atomic_exchange(&reuse->anchor, 0);
-    if (sentinel) {
-        result = rs_driver.cuMemFree_v2(sentinel);
-        if (result == CUDA_SUCCESS)
-            sentinel = take_sentinel(reuse);
-        store_sentinel(atomic_load(&reuse->anchor) ? &reuse->spare : &reuse->anchor, sentinel);
-    }
-    rs_capture_restore(mode);
     atomic_fetch_add_explicit(&reuse->wait_count, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&reuse->wait_ns, rs_clock_ns() - begin_ns, memory_order_relaxed);
     return result;
@@ -88,13 +47,8 @@ static CUresult reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *a
 
 static void reuse_destroy(struct rs_mr *mr, bool memory_is_gone)
 {
-    struct reuse *reuse = reuse_of(mr);
-    CUdeviceptr sentinels[] = {atomic_load(&reuse->spare), atomic_load(&reuse->anchor)};
-
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(sentinels) && !memory_is_gone; i++)
-        if (sentinels[i])
-            (void)rs_driver.cuMemFree_v2(sentinels[i]);
-    free(reuse);
+    (void)memory_is_gone;
+    free(reuse_of(mr));
 }
 
 static void reuse_report(struct rs_mr *mr, struct rs_report *report)

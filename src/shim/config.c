@@ -108,8 +108,8 @@ void rs_config_free(struct rs_config *config)
     *config = (struct rs_config){.anything_set = false};
 }
 
-/* The length of a name without a device's number: "RMM_POOL_SIZE" of "RMM_POOL_SIZE_1", whose device
- * is 1; a name without a number is for all devices, -1. */
+/* The length of a name without a device's number: "RMM_POOL_SIZE" of "RMM_POOL_SIZE_1", whose
+ * device is 1; a name without a number is for all devices, -1. */
 static size_t split_device(const char *name, size_t length, int *device)
 {
     size_t digits = 0;
@@ -161,7 +161,8 @@ static struct scope *scope_for(struct rs_config *config, int device)
     return config->values->device[device];
 }
 
-static void read_entry(struct rs_config *config, const char *entry, struct rs_complaints *complaints)
+static void read_entry(struct rs_config *config, const char *entry,
+                       struct rs_complaints *complaints)
 {
     const char *equals = strchr(entry, '=');
     size_t length = equals ? (size_t)(equals - entry) : 0;
@@ -318,8 +319,8 @@ static void build_stack(struct rs_config *config, int device, struct rs_complain
     const struct rs_option_value *free_mode = value_of(config, device, RS_VARIABLE_FREE, NULL);
     struct rs_expression *stack = NULL;
     int part = 0, resource = 0;
-    bool wanted = config->statistics != RS_STATISTICS_NONE ||
-                  value_of(config, device, RS_VARIABLE_LOG, NULL);
+    bool wanted =
+        config->statistics != RS_STATISTICS_NONE || value_of(config, device, RS_VARIABLE_LOG, NULL);
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(scopes); i++) {
         bool has_part = scope_gives(scopes[i], true, &part);
@@ -373,11 +374,11 @@ static bool check_path(const struct rs_source *source, const char *path,
 
 static void parse_statistics(struct rs_config *config, struct rs_complaints *complaints)
 {
-    static const char *const words[] = {"0",  "no",   "off", "false", "1",    "yes",
-                                        "on", "true", "text", "json", "prom", NULL};
+    static const char *const words[] = {"0",  "no",   "off",  "false", "1",    "yes",
+                                        "on", "true", "text", "json",  "prom", NULL};
     static const enum rs_statistics_format formats[] = {
-        RS_STATISTICS_NONE, RS_STATISTICS_NONE, RS_STATISTICS_NONE, RS_STATISTICS_NONE,
-        RS_STATISTICS_TEXT, RS_STATISTICS_TEXT, RS_STATISTICS_TEXT, RS_STATISTICS_TEXT,
+        RS_STATISTICS_NONE, RS_STATISTICS_NONE, RS_STATISTICS_NONE,      RS_STATISTICS_NONE,
+        RS_STATISTICS_TEXT, RS_STATISTICS_TEXT, RS_STATISTICS_TEXT,      RS_STATISTICS_TEXT,
         RS_STATISTICS_TEXT, RS_STATISTICS_JSON, RS_STATISTICS_PROMETHEUS};
     const struct rs_source *source;
     const struct rs_option_value *value = value_of(config, -1, RS_VARIABLE_STATISTICS, &source);
@@ -476,8 +477,8 @@ unsigned rs_config_parse(char *const *environment, struct rs_complaints *complai
 
 const struct rs_expression *rs_config_stack(const struct rs_config *config, int device)
 {
-    bool own = device >= 0 && device < RS_DEVICES_MAX && config->values &&
-               config->values->device[device];
+    bool own =
+        device >= 0 && device < RS_DEVICES_MAX && config->values && config->values->device[device];
 
     return config->device_stack[own ? device : RS_DEVICES_MAX];
 }

@@ -70,7 +70,8 @@ static void remove_entries_of(const struct rs_context *context)
 
 static void drop(struct rs_context *context);
 
-/* Caller holds the lock.  A handle whose id changed is another context: the old one ended unseen. */
+/* Caller holds the lock.  A handle whose id changed is another context: the old one ended unseen.
+ */
 static struct rs_context *find(CUcontext handle)
 {
     for (size_t i = 0; i < entry_count; i++) {
@@ -125,8 +126,12 @@ static void drop(struct rs_context *context)
     rs_block_forget_all(context);
     rs_segment_remove_all(&context->place);
     rs_account_lose(&context->account);
-    if (context->stack)
-        rs_mr_report(context->stack, &folded[context->place.device]);
+    if (context->stack) {
+        static struct rs_report gone; /* under the lock */
+        gone.count = 0;
+        rs_mr_report(context->stack, &gone);
+        rs_report_fold_gone(&folded[context->place.device], &gone);
+    }
     context->next_dropped = NULL;
     *dropped_end = context;
     dropped_end = &context->next_dropped;
@@ -183,7 +188,8 @@ static bool make_stack(struct rs_context *context, CUcontext handle, CUdevice de
     context->handle = handle;
     context->id = id_of(handle);
     context->primary = is_primary(handle, device);
-    context->place = (struct rs_place){.device = device, .context = handle};
+    context->place =
+        (struct rs_place){.device = device, .context = handle, .sentinel = &context->sentinel};
     atomic_store(&context->alive, true);
     if (!expression || device >= RS_DEVICES_MAX)
         return true;
@@ -194,6 +200,7 @@ static bool make_stack(struct rs_context *context, CUcontext handle, CUdevice de
         CUDA_SUCCESS)
         return true; /* a broken context: the driver shall say so itself */
     say_stack(context, expression);
+    rs_sentinel_prepare(&context->sentinel, handle); /* before a pool takes all there is */
     result = rs_expression_build(expression, &context->place, &rs_life_complaints, &context->stack);
     if (result == -EINVAL)
         return false;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "driver/cuda.h"
+#include "driver/fence.h"
 #include "resource/account.h"
 #include "resource/report.h"
 #include "resource/resource.h"
@@ -15,9 +16,10 @@ struct rs_context {
     unsigned long long id; /* cuCtxGetId, 0 where the driver has none: tells a reused handle */
     bool primary;
     struct rs_place place;
+    struct rs_sentinel sentinel;
     struct rs_account account; /* what this context holds; part of its device's */
-    struct rs_mr *stack; /* device memory; NULL: the driver's own allocations */
-    _Atomic bool alive;  /* false while the context is being destroyed, and ever after */
+    struct rs_mr *stack;       /* device memory; NULL: the driver's own allocations */
+    _Atomic bool alive;        /* false while the context is being destroyed, and ever after */
     struct rs_context *next_dropped;
 };
 

@@ -21,7 +21,7 @@ struct rs_observation {
     enum rs_observed what;
     CUdeviceptr address; /* of the block */
     size_t size_bytes;
-    bool whole;          /* a driver allocation of its own: native IPC handle */
+    bool whole; /* a driver allocation of its own: native IPC handle */
 };
 
 struct rs_observation rs_observe(CUdeviceptr address);
@@ -30,5 +30,6 @@ struct rs_observation rs_observe(CUdeviceptr address);
 void rs_observe_attribute(const struct rs_observation *observation, CUpointer_attribute attribute,
                           void *data);
 
-/* An address that the driver knows nothing of, to ask about instead of one inside our free memory. */
+/* An address that the driver knows nothing of, to ask about instead of one inside our free memory.
+ */
 CUdeviceptr rs_observe_unknown_address(void);

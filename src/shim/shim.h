@@ -15,8 +15,8 @@ bool rs_shim_allocate(size_t size_bytes, CUdeviceptr *address, CUresult *result)
 bool rs_shim_allocate_pitch(size_t width_bytes, size_t height, unsigned element_bytes,
                             CUdeviceptr *address, size_t *pitch_bytes, CUresult *result);
 
-/* Deallocates.  Addresses in memory of ours that are no live block's beginning are answered with the
- * driver's error for such a free and never reach it. */
+/* Deallocates.  Addresses in memory of ours that are no live block's beginning are answered with
+ * the driver's error for such a free and never reach it. */
 bool rs_shim_free(CUdeviceptr address, CUresult *result);
 
 /* The same as the runtime door wants it: true only for success, everything else untouched (so that

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "driver/fence.h"
+
+#include "base/check.h"
+#include "driver/capture.h"
+#include "driver/context.h"
+#include "driver/driver.h"
+
+#include <stdatomic.h>
+
+bool rs_fence_supported(void)
+{
+    return rs_driver.cuCtxRecordEvent && rs_driver.cuEventCreate && rs_driver.cuEventQuery &&
+           rs_driver.cuEventDestroy_v2;
+}
+
+CUevent rs_fence_create(CUcontext context)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+    CUevent event = NULL;
+    CUresult result;
+    bool entered = rs_context_enter(context, &result);
+
+    if (result == CUDA_SUCCESS &&
+        rs_driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+        event = NULL;
+    rs_context_leave(entered);
+    rs_capture_restore(mode);
+    return event;
+}
+
+void rs_fence_destroy(CUevent event)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+
+    (void)rs_driver.cuEventDestroy_v2(event);
+    rs_capture_restore(mode);
+}
+
+bool rs_fence_record(CUcontext context, CUevent event)
+{
+    CUresult result;
+
+    if (!rs_capture_gate_enter())
+        return false;
+    result = rs_driver.cuCtxRecordEvent(context, event);
+    rs_capture_gate_leave();
+    return result == CUDA_SUCCESS;
+}
+
+enum rs_fence_state rs_fence_query(CUcontext context, CUevent event)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+    CUresult result;
+    bool entered = rs_context_enter(context, &result);
+
+    if (result == CUDA_SUCCESS)
+        result = rs_driver.cuEventQuery(event);
+    rs_context_leave(entered);
+    rs_capture_restore(mode);
+    return result == CUDA_SUCCESS           ? RS_FENCE_DONE
+           : result == CUDA_ERROR_NOT_READY ? RS_FENCE_PENDING
+                                            : RS_FENCE_BROKEN;
+}
+
+enum { SENTINEL_BYTES = 512 };
+
+/* 0 when the driver has no memory left for it. */
+static CUdeviceptr take_sentinel(CUcontext context)
+{
+    CUdeviceptr sentinel = 0;
+    CUresult result;
+    bool entered = rs_context_enter(context, &result);
+
+    if (result == CUDA_SUCCESS &&
+        rs_driver.cuMemAlloc_v2(&sentinel, SENTINEL_BYTES) != CUDA_SUCCESS)
+        sentinel = 0;
+    rs_context_leave(entered);
+    return sentinel;
+}
+
+static void store_sentinel(_Atomic CUdeviceptr *slot, CUdeviceptr sentinel)
+{
+    CUdeviceptr expected = 0;
+
+    if (sentinel && !atomic_compare_exchange_strong(slot, &expected, sentinel))
+        (void)rs_driver.cuMemFree_v2(sentinel); /* another thread filled the slot */
+}
+
+void rs_sentinel_prepare(struct rs_sentinel *sentinel, CUcontext context)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+
+    store_sentinel(&sentinel->anchor, take_sentinel(context));
+    store_sentinel(&sentinel->spare, take_sentinel(context));
+    rs_capture_restore(mode);
+}
+
+/* One sentinel is freed, and another stays, so that the driver keeps their common 2 MiB block and
+ * the pair of calls costs 2 us instead of 55. */
+CUresult rs_sentinel_wait(struct rs_sentinel *sentinel, CUcontext context)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+    CUdeviceptr block = atomic_exchange(&sentinel->spare, 0);
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+    if (!atomic_load(&sentinel->anchor))
+        store_sentinel(&sentinel->anchor, take_sentinel(context));
+    if (!block)
+        block = take_sentinel(context);
+    if (!block) /* the device is full to the last 512 bytes: use the one that stays */
+        block = atomic_exchange(&sentinel->anchor, 0);
+    if (block) {
+        result = rs_driver.cuMemFree_v2(block);
+        if (result == CUDA_SUCCESS)
+            store_sentinel(&sentinel->spare, take_sentinel(context));
+        else
+            store_sentinel(&sentinel->spare, block); /* an error of the context's: still there */
+    }
+    rs_capture_restore(mode);
+    return result;
+}
+
+void rs_sentinel_free(struct rs_sentinel *sentinel)
+{
+    CUdeviceptr blocks[] = {atomic_exchange(&sentinel->spare, 0),
+                            atomic_exchange(&sentinel->anchor, 0)};
+    CUstreamCaptureMode mode = rs_capture_relax();
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(blocks); i++)
+        if (blocks[i])
+            (void)rs_driver.cuMemFree_v2(blocks[i]);
+    rs_capture_restore(mode);
+}

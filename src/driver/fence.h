@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Fences: "is all work that this context was given before done?"
+ *
+ * One cuCtxRecordEvent (driver 12.5) covers every stream of the context, destroyed, per-thread and
+ * green ones included, costs 129 ns and delays nothing (cuda-measured.md, "One fence").  Older
+ * drivers have no such event; there, and while a stream captures, only the driver's own wait
+ * remains: freeing a block with cuMemFree returns when the context is idle, and harms no capture.
+ */
+#pragma once
+
+#include "driver/cuda.h"
+
+#include <stdbool.h>
+
+enum rs_fence_state {
+    RS_FENCE_PENDING,
+    RS_FENCE_DONE,
+    RS_FENCE_BROKEN, /* the context has an error: it will never be done */
+};
+
+/* False for drivers without context events. */
+bool rs_fence_supported(void);
+
+/* An event for fences in this context, or NULL. */
+CUevent rs_fence_create(CUcontext context);
+void rs_fence_destroy(CUevent event);
+
+/* Records the fence.  False while a stream captures, or when the driver refuses. */
+bool rs_fence_record(CUcontext context, CUevent event);
+
+enum rs_fence_state rs_fence_query(CUcontext context, CUevent event);
+
+/* The driver's own wait; unbounded.  A context's pair of sentinel blocks, all zero at first. */
+struct rs_sentinel {
+    _Atomic CUdeviceptr spare, anchor;
+};
+
+/* Takes the blocks in advance, for a device that will be full.  The context is current. */
+void rs_sentinel_prepare(struct rs_sentinel *sentinel, CUcontext context);
+
+CUresult rs_sentinel_wait(struct rs_sentinel *sentinel, CUcontext context);
+void rs_sentinel_free(struct rs_sentinel *sentinel);

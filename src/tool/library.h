@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The library that `run` preloads, and whether a program can load it. */
+#pragma once
+
+#include <limits.h>
+#include <stdbool.h>
+
+/* Finds librmmshim.so: RMMSHIM_LIBRARY, else relative to this command.  False after saying why not.
+ */
+bool library_find(char path[PATH_MAX]);
+
+/* Puts it in front of LD_PRELOAD.  False after saying why not. */
+bool library_preload(const char *path);
+
+/* Finds a program as execvp would.  0, or the exit code after saying what is wrong: not found, not
+ * executable, or one that the dynamic linker would start without the library. */
+int library_check_program(const char *library, const char *program);

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tool/tool.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct tool_command *const commands[] = {&tool_run, &tool_check, &tool_resources};
+
+static void print_line(void *data, const char *line)
+{
+    (void)data;
+    tool_say("%s", line);
+}
+
+struct rs_complaints tool_complaints(void)
+{
+    return (struct rs_complaints){.write = print_line};
+}
+
+void tool_say(const char *format, ...)
+{
+    va_list arguments;
+
+    (void)fflush(stdout);
+    fputs("rmmshim: ", stderr);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+}
+
+void tool_say_unknown(const char *kind, const char *word, const char *const *words)
+{
+    const char *nearest = rs_nearest_word(word, word + strlen(word), words);
+
+    if (nearest)
+        tool_say("unknown %s '%s'; did you mean '%s'?", kind, word, nearest);
+    else
+        tool_say("unknown %s '%s'", kind, word);
+}
+
+bool tool_is_help(const char *argument)
+{
+    return argument && (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0);
+}
+
+void tool_print_help(const struct tool_command *command)
+{
+    printf("usage: rmmshim %s %s\n%s.\n", command->name, command->arguments, command->summary);
+    if (command->help) {
+        putchar('\n');
+        command->help();
+    }
+}
+
+static void print_usage(void)
+{
+    puts("rmmshim: GPU memory resources for unmodified CUDA programs.\n\nusage:");
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(commands); i++)
+        printf("  rmmshim %s %s\n      %s\n", commands[i]->name, commands[i]->arguments,
+               commands[i]->summary);
+    puts("  rmmshim COMMAND --help\n      More on a command\n"
+         "  rmmshim --version\n      The version\n\n"
+         "Without the command: LD_PRELOAD=librmmshim.so RMM_POOL_SIZE=4GiB program");
+}
+
+static const struct tool_command *find_command(const char *name)
+{
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(commands); i++)
+        if (strcmp(commands[i]->name, name) == 0)
+            return commands[i];
+    return NULL;
+}
+
+static int unknown_command(const char *name)
+{
+    const char *words[RS_ARRAY_LENGTH(commands) + 3] = {"help", "--help", "--version"};
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(commands); i++)
+        words[3 + i] = commands[i]->name;
+    tool_say_unknown(name[0] == '-' ? "option" : "command", name, words);
+    return TOOL_USAGE;
+}
+
+static int print_help_of(const char *name)
+{
+    const struct tool_command *command = name ? find_command(name) : NULL;
+
+    if (!name)
+        print_usage();
+    else if (command)
+        tool_print_help(command);
+    else
+        return unknown_command(name);
+    return TOOL_OK;
+}
+
+static int dispatch(char **arguments)
+{
+    const struct tool_command *command;
+
+    if (!arguments[0]) {
+        tool_say("no command; `rmmshim --help` lists them");
+        return TOOL_USAGE;
+    }
+    if (strcmp(arguments[0], "--version") == 0) {
+        puts("rmmshim " RMMSHIM_VERSION);
+        return TOOL_OK;
+    }
+    if (tool_is_help(arguments[0]) || strcmp(arguments[0], "help") == 0)
+        return print_help_of(arguments[1]);
+    command = find_command(arguments[0]);
+    if (!command)
+        return unknown_command(arguments[0]);
+    if (tool_is_help(arguments[1])) {
+        tool_print_help(command);
+        return TOOL_OK;
+    }
+    return command->run(arguments + 1);
+}
+
+int main(int argc, char **argv)
+{
+    int code = dispatch(argc > 0 ? argv + 1 : argv);
+
+    /* A listing that could not be written is no success. */
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        tool_say("standard output: write error");
+        code = code ? code : TOOL_FINDING;
+    }
+    return code;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rmmshim command: one file per subcommand, and what they share. */
+#pragma once
+
+#include "base/check.h"
+#include "base/complaint.h"
+
+#include <stdbool.h>
+
+enum {
+    TOOL_OK = 0,
+    TOOL_FINDING = 1, /* a check found something */
+    TOOL_USAGE = 2,
+
+    /* of `run`, as env, nohup and timeout have them */
+    TOOL_RUN_FAILED = 125,
+    TOOL_RUN_NOT_EXECUTABLE = 126,
+    TOOL_RUN_NOT_FOUND = 127,
+};
+
+struct tool_command {
+    const char *name;
+    const char *arguments; /* as in the usage line */
+    const char *summary;
+    int (*run)(char **arguments); /* what follows the command's name, ended by NULL */
+    void (*help)(void);           /* what follows the usage line */
+};
+
+extern const struct tool_command tool_run, tool_check, tool_resources;
+
+/* One line on stderr, after "rmmshim: ". */
+void tool_say(const char *format, ...) RS_PRINTF(1, 2);
+
+/* Complaints go to stderr the same way. */
+struct rs_complaints tool_complaints(void);
+
+/* Says "unknown <kind> '<word>'", with the nearest of `words` (NULL-terminated). */
+void tool_say_unknown(const char *kind, const char *word, const char *const *words);
+
+bool tool_is_help(const char *argument);
+void tool_print_help(const struct tool_command *command);

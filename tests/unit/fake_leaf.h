@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A leaf for tests: addresses out of nowhere, a capacity, failures on demand, and a record of every
+ * live allocation, so that what a resource does to its upstream can be checked. */
+#pragma once
+
+#include "resource/resource.h"
+
+#include <pthread.h>
+
+enum { FAKE_LEAF_LIVE_MAX = 1 << 16 };
+
+struct fake_leaf {
+    struct rs_mr base;
+    pthread_mutex_t lock; /* protects what follows */
+    size_t capacity_bytes;
+    size_t live_bytes, peak_bytes;
+    size_t largest_bytes; /* larger requests are refused */
+    CUdeviceptr next_address;
+    uint64_t allocations, deallocations, refusals; /* calls */
+    uint64_t fail_at;                 /* this allocate call (1 is the next) fails with ... */
+    CUresult fail_with;               /* ... this */
+    CUresult fail_deallocations_with; /* when not CUDA_SUCCESS */
+    unsigned wrong_calls;             /* deallocations of what is not live, or with another size */
+    unsigned pause_us;                /* each allocation takes this long, outside the lock */
+    bool is_tight;                    /* allocations follow each other without a gap */
+    void (*on_call)(void *data);      /* called once, in the next allocate before it is answered */
+    void *on_call_data;
+    size_t live_count;
+    struct rs_allocation live[FAKE_LEAF_LIVE_MAX];
+};
+
+/* Addresses are never given out twice, and there are gaps between allocations. */
+struct fake_leaf *fake_leaf_create(size_t capacity_bytes);
+
+/* Frees the leaf by itself; rs_mr_destroy on top of it does too. */
+void fake_leaf_destroy(struct fake_leaf *leaf);
+
+/* True when [address, address + size_bytes) lies inside one live allocation. */
+bool fake_leaf_owns(struct fake_leaf *leaf, CUdeviceptr address, size_t size_bytes);
+
+extern const struct rs_mr_descriptor fake_leaf_descriptor;
+extern const struct rs_place fake_place;        /* the first context on its device */
+extern const struct rs_place fake_second_place; /* another one */
+
+/* A resource over `upstream` with options as "name=value" (NULL-terminated list, NULL for none),
+ * validated and made at `place`.  NULL when that failed; *error then is why. */
+struct rs_mr *make_resource_at(const struct rs_place *place,
+                               const struct rs_mr_descriptor *descriptor, struct rs_mr *upstream,
+                               const char *const *options, int *error);
+
+/* The same at fake_place, and it must succeed. */
+struct rs_mr *make_resource(const struct rs_mr_descriptor *descriptor, struct rs_mr *upstream,
+                            const char *const *options);
+/* Random numbers, the same in every run. */
+static inline uint64_t test_random(uint64_t *seed)
+{
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    return *seed;
+}
+
+#define OPTIONS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+/* Parses and validates options only; what was complained about is in `line`. */
+bool options_are_valid(const struct rs_mr_descriptor *descriptor, const struct rs_place *place,
+                       const char *const *options, char *line, size_t line_bytes);

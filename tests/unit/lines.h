@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Complaints kept for a test to look at. */
+#pragma once
+
+#include "base/complaint.h"
+
+#include <stdio.h>
+
+enum { LINES_MAX = 64, LINES_BYTES = 1024 };
+
+struct lines {
+    char text[LINES_MAX][LINES_BYTES];
+    unsigned count;
+    struct rs_complaints complaints;
+};
+
+static inline void lines_keep(void *data, const char *line)
+{
+    struct lines *lines = data;
+
+    if (lines->count < LINES_MAX)
+        snprintf(lines->text[lines->count++], LINES_BYTES, "%s", line);
+}
+
+static inline struct rs_complaints *lines_begin(struct lines *lines)
+{
+    lines->count = 0;
+    lines->complaints = (struct rs_complaints){.write = lines_keep, .data = lines};
+    return &lines->complaints;
+}

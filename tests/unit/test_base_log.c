@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Log lines: one write each, cut, capped, errno kept. */
+#include "unit.h"
+
+#include "base/check.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { CAPTURE_BYTES = 16384, PIPE_CAPACITY = 65536 };
+
+/* Runs `say` in a child, whose cap of lines is its own, and returns what it wrote to stderr.
+ * Each write() is one packet; packets are joined with a '|' in front. */
+static const char *stderr_of(void (*say)(void))
+{
+    static char captured[CAPTURE_BYTES];
+    size_t length = 0;
+    int pair[2], status;
+    pid_t child;
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        dup2(pair[1], STDERR_FILENO);
+        close(pair[0]);
+        close(pair[1]);
+        say();
+        _exit(0);
+    }
+    close(pair[1]);
+    for (;;) {
+        ssize_t got = recv(pair[0], captured + length + 1, sizeof(captured) - length - 2, 0);
+        if (got <= 0)
+            break;
+        captured[length] = '|';
+        length += (size_t)got + 1;
+    }
+    captured[length] = '\0';
+    close(pair[0]);
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+    return captured;
+}
+
+static unsigned count_of(const char *text, const char *part)
+{
+    unsigned count = 0;
+
+    while ((text = strstr(text, part)) != NULL) {
+        text += strlen(part);
+        count++;
+    }
+    return count;
+}
+
+static void say_one(void)
+{
+    rs_log("%s is %d", "answer", 42);
+}
+
+static void a_line_has_prefix_and_newline_and_is_one_write(void **state)
+{
+    const char *text = stderr_of(say_one);
+
+    (void)state;
+    assert_memory_equal(text, "|rmmshim[", 9);
+    assert_non_null(strstr(text, "]: answer is 42\n"));
+    assert_int_equal(count_of(text, "|"), 1);
+}
+
+static void say_long(void)
+{
+    char text[5000];
+
+    memset(text, 'x', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    rs_log("%s", text);
+    rs_log("next");
+}
+
+static void a_long_line_is_cut_and_still_ends(void **state)
+{
+    const char *text = stderr_of(say_long);
+    const char *end = strchr(text, '\n');
+
+    (void)state;
+    assert_non_null(end);
+    assert_in_range(end - text, 900, RS_LOG_LINE_BYTES);
+    assert_int_equal(count_of(text, "|"), 2);
+    assert_int_equal(count_of(text, "\n"), 2);
+    assert_non_null(strstr(text, "next\n"));
+}
+
+static void say_too_much(void)
+{
+    for (int i = 0; i < 100; i++)
+        rs_log("line %d.", i);
+    rs_log_asked("asked for");
+}
+
+static void lines_are_capped_but_not_those_asked_for(void **state)
+{
+    const char *text = stderr_of(say_too_much);
+    char last[32];
+
+    (void)state;
+    assert_int_equal(count_of(text, "line "), RS_LOG_LINES_MAX);
+    snprintf(last, sizeof(last), "line %d.", RS_LOG_LINES_MAX - 1);
+    assert_non_null(strstr(text, last));
+    assert_int_equal(count_of(text, "suppressed"), 1);
+    assert_int_equal(count_of(text, "asked for"), 1);
+    assert_int_equal(count_of(text, "\n"), RS_LOG_LINES_MAX + 2);
+}
+
+static void *say_some(void *data)
+{
+    (void)data;
+    for (int i = 0; i < 20; i++)
+        rs_log("line %d.", i);
+    return NULL;
+}
+
+static void say_from_threads(void)
+{
+    pthread_t threads[8];
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(threads); i++)
+        if (pthread_create(&threads[i], NULL, say_some, NULL) != 0)
+            _exit(1);
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(threads); i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void the_cap_holds_for_all_threads_together(void **state)
+{
+    const char *text = stderr_of(say_from_threads);
+
+    (void)state;
+    assert_int_equal(count_of(text, "line "), RS_LOG_LINES_MAX);
+    assert_int_equal(count_of(text, "suppressed"), 1);
+}
+
+static void say_without_stderr(void)
+{
+    close(STDERR_FILENO);
+    errno = ERANGE;
+    rs_log("to nobody");
+    if (errno != ERANGE)
+        _exit(1);
+    rs_log_asked("to nobody");
+    if (errno != ERANGE)
+        _exit(2);
+}
+
+static void errno_is_kept_and_a_closed_stderr_is_no_harm(void **state)
+{
+    (void)state;
+    assert_string_equal(stderr_of(say_without_stderr), "");
+}
+
+static void say_once_many_times(void)
+{
+    static bool said, said_too;
+
+    for (int i = 0; i < 10; i++) {
+        if (rs_log_once(&said))
+            rs_log("first");
+        if (rs_log_once(&said_too))
+            rs_log("second");
+    }
+}
+
+static void once_means_once_for_each_flag(void **state)
+{
+    const char *text = stderr_of(say_once_many_times);
+
+    (void)state;
+    assert_int_equal(count_of(text, "first"), 1);
+    assert_int_equal(count_of(text, "second"), 1);
+}
+
+static void interrupted(int signal_number)
+{
+    (void)signal_number;
+}
+
+static void *drain_slowly(void *data)
+{
+    int fd = *(int *)data;
+    size_t total = 0;
+    char bytes[4096];
+    ssize_t got;
+
+    usleep(20000); /* long enough to find the pipe full, and be interrupted there */
+    while ((got = read(fd, bytes, sizeof(bytes))) > 0) {
+        total += (size_t)got;
+        usleep(200);
+    }
+    return (void *)total;
+}
+
+static void *interrupt_often(void *data)
+{
+    for (int i = 0; i < 100; i++) {
+        pthread_kill(*(pthread_t *)data, SIGUSR1);
+        usleep(300);
+    }
+    return NULL;
+}
+
+/* A write to a full pipe sleeps, is interrupted, and fails with EINTR; one that has written a part
+ * returns short. */
+static void write_all_writes_all_over_interruptions(void **state)
+{
+    static char bytes[1 << 20];
+    struct sigaction action = {.sa_handler = interrupted}; /* no SA_RESTART */
+    pthread_t self = pthread_self(), reader, interrupter;
+    void *total;
+    int ends[2];
+
+    (void)state;
+    assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(pthread_create(&reader, NULL, drain_slowly, &ends[0]), 0);
+    assert_int_equal(pthread_create(&interrupter, NULL, interrupt_often, &self), 0);
+    assert_int_equal(rs_write_all(ends[1], bytes, PIPE_CAPACITY), 0);
+    assert_int_equal(rs_write_all(ends[1], bytes, sizeof(bytes) - PIPE_CAPACITY), 0);
+    close(ends[1]);
+    pthread_join(reader, &total);
+    pthread_join(interrupter, NULL);
+    assert_int_equal((size_t)total, sizeof(bytes));
+    close(ends[0]);
+}
+
+static void write_all_says_why_it_failed(void **state)
+{
+    int full = open("/dev/full", O_WRONLY);
+
+    (void)state;
+    assert_int_equal(rs_write_all(-1, "x", 1), -EBADF);
+    assert_int_equal(rs_write_all(-1, "", 0), 0);
+    assert_true(full >= 0);
+    assert_int_equal(rs_write_all(full, "x", 1), -ENOSPC);
+    close(full);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_line_has_prefix_and_newline_and_is_one_write),
+        cmocka_unit_test(a_long_line_is_cut_and_still_ends),
+        cmocka_unit_test(lines_are_capped_but_not_those_asked_for),
+        cmocka_unit_test(the_cap_holds_for_all_threads_together),
+        cmocka_unit_test(errno_is_kept_and_a_closed_stderr_is_no_harm),
+        cmocka_unit_test(once_means_once_for_each_flag),
+        cmocka_unit_test(write_all_writes_all_over_interruptions),
+        cmocka_unit_test(write_all_says_why_it_failed),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Option rows: every type, its bounds, defaults, aliases. */
+#include "unit.h"
+
+#include "lines.h"
+
+#include "base/check.h"
+#include "base/option.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MIB ((size_t)1 << 20)
+#define GIB ((size_t)1 << 30)
+
+struct config {
+    size_t plain, initial, chunk, limit;
+    struct rs_size_range bins;
+    uint64_t count;
+    bool on;
+    int mode;
+    const char *path, *name;
+};
+
+static const char *const modes[] = {"wait", "deferred", "immediate", NULL};
+
+static const struct rs_option rows[] = {
+    RS_OPTION_SIZE_ROW(struct config, plain, "1GiB", "any size"),
+    RS_OPTION_SIZE_ROW(struct config, initial, "0", "initial size", .maximum = 8ull << 30,
+                       .aliases = {{"initial_pool_size", RS_OPTION_SIZE},
+                                   {"initial_size_exponent", RS_OPTION_EXPONENT}}),
+    RS_OPTION_SIZE_ROW(struct config, chunk, "2MiB", "chunk", .minimum = 4096, .multiple_of = 4096),
+    RS_OPTION_SIZE_ROW(struct config, limit, "none", "limit", .none = true),
+    {
+        .name = "bins",
+        .type = RS_OPTION_RANGE,
+        .offset = RS_OPTION_FIELD(struct config, bins, struct rs_size_range),
+        .default_text = "256KiB-4MiB",
+        .help = "bins",
+        .minimum = 512,
+    },
+    RS_OPTION_COUNT_ROW(struct config, count, "128", "blocks", .minimum = 1, .maximum = 1000),
+    RS_OPTION_BOOLEAN_ROW(struct config, on, "yes", "switch"),
+    RS_OPTION_WORD_ROW(struct config, mode, modes, "deferred", "mode"),
+    RS_OPTION_TEXT_ROW(struct config, path, NULL, "file"),
+    RS_OPTION_TEXT_ROW(struct config, name, "log.csv", "file"),
+    RS_OPTION_END,
+};
+
+static const struct rs_option *row_of(const char *name, enum rs_option_type *type)
+{
+    return rs_option_find(rows, name, name + strlen(name), type);
+}
+
+/* Parses "name=text". */
+static bool parse(const char *name, const char *text, struct lines *lines,
+                  struct rs_option_value *value)
+{
+    enum rs_option_type type;
+    const struct rs_option *row = row_of(name, &type);
+    struct rs_source source = {name, text};
+
+    assert_non_null(row);
+    return rs_option_parse(row, type, &source, text, text + strlen(text), lines_begin(lines),
+                           value);
+}
+
+static void defaults_parse_and_are_not_given(void **state)
+{
+    struct rs_option_value values[RS_OPTION_ROWS_MAX];
+    struct config config;
+
+    (void)state;
+    assert_int_equal(rs_option_defaults(rows, values), 0);
+    for (size_t i = 0; rows[i].name; i++) {
+        assert_false(values[i].given);
+        rs_option_store(&rows[i], &values[i], &config, 100 * GIB, 50 * GIB);
+    }
+    assert_int_equal(config.plain, GIB);
+    assert_int_equal(config.initial, 0);
+    assert_int_equal(config.chunk, 2 * MIB);
+    assert_int_equal(config.limit, SIZE_MAX);
+    assert_int_equal(config.bins.from_bytes, MIB / 4);
+    assert_int_equal(config.bins.to_bytes, 4 * MIB);
+    assert_int_equal(config.count, 128);
+    assert_true(config.on);
+    assert_int_equal(config.mode, 1);
+    assert_null(config.path);
+    assert_string_equal(config.name, "log.csv");
+    for (size_t i = 0; rows[i].name; i++)
+        rs_option_value_clear(&values[i]);
+}
+
+static void good_values_reach_their_field(void **state)
+{
+    static const struct {
+        const char *name, *text;
+        size_t offset;
+        uint64_t expected; /* of the first 8 bytes; of 1 for on, of 4 for mode */
+    } cases[] = {
+        {"plain", "80%", offsetof(struct config, plain), 80 * GIB},
+        {"plain", "80%free", offsetof(struct config, plain), 40 * GIB},
+        {"plain", "12.5%", offsetof(struct config, plain), 100 * GIB / 8},
+        {"PLAIN", "1.5GiB", offsetof(struct config, plain), 3 * GIB / 2},
+        {"initial", "8GiB", offsetof(struct config, initial), 8 * GIB},
+        {"initial_pool_size", "4G", offsetof(struct config, initial), 4 * GIB},
+        {"initial_size_exponent", "20", offsetof(struct config, initial), MIB},
+        {"initial_size_exponent", "33", offsetof(struct config, initial), 8 * GIB},
+        {"chunk", "8K", offsetof(struct config, chunk), 8192},
+        {"chunk", "50%", offsetof(struct config, chunk), 50 * GIB},
+        {"limit", "none", offsetof(struct config, limit), SIZE_MAX},
+        {"limit", "NONE", offsetof(struct config, limit), SIZE_MAX},
+        {"limit", "1GiB", offsetof(struct config, limit), GIB},
+        {"bins", "512-1KiB", offsetof(struct config, bins), 512},
+        {"bins", "1KiB-1KiB", offsetof(struct config, bins), 1024},
+        {"count", "1", offsetof(struct config, count), 1},
+        {"count", "1000", offsetof(struct config, count), 1000},
+        {"count", "007", offsetof(struct config, count), 7},
+    };
+    static const struct {
+        const char *text;
+        bool on;
+    } switches[] = {{"1", true},    {"0", false},   {"yes", true},  {"no", false},   {"on", true},
+                    {"off", false}, {"true", true}, {"TRUE", true}, {"False", false}};
+    struct lines lines;
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
+        struct rs_option_value value = {0};
+        struct config config = {0};
+        enum rs_option_type type;
+        uint64_t got;
+        if (!parse(cases[i].name, cases[i].text, &lines, &value))
+            fail_msg("%s", lines.text[0]);
+        assert_true(value.given);
+        rs_option_store(row_of(cases[i].name, &type), &value, &config, 100 * GIB, 50 * GIB);
+        memcpy(&got, (char *)&config + cases[i].offset, sizeof(got));
+        if (got != cases[i].expected)
+            fail_msg("%s=%s became %llu", cases[i].name, cases[i].text, (unsigned long long)got);
+    }
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(switches); i++) {
+        struct rs_option_value value = {0};
+        struct config config = {.on = !switches[i].on};
+        enum rs_option_type type;
+        assert_true(parse("on", switches[i].text, &lines, &value));
+        rs_option_store(row_of("on", &type), &value, &config, 0, 0);
+        assert_int_equal(config.on, switches[i].on);
+    }
+    for (int i = 0; modes[i]; i++) {
+        struct rs_option_value value = {0};
+        struct config config;
+        enum rs_option_type type;
+        assert_true(parse("mode", modes[i], &lines, &value));
+        rs_option_store(row_of("mode", &type), &value, &config, 0, 0);
+        assert_int_equal(config.mode, i);
+    }
+}
+
+static void both_ends_of_a_range_are_stored(void **state)
+{
+    struct rs_option_value value = {0};
+    struct config config;
+    enum rs_option_type type;
+    struct lines lines;
+
+    (void)state;
+    assert_true(parse("bins", "1MiB-0.5GiB", &lines, &value));
+    rs_option_store(row_of("bins", &type), &value, &config, GIB, 0);
+    assert_int_equal(config.bins.from_bytes, MIB);
+    assert_int_equal(config.bins.to_bytes, GIB / 2);
+}
+
+static void bad_values_get_one_line_with_the_place(void **state)
+{
+    static const struct {
+        const char *name, *text, *line; /* line: its beginning */
+    } cases[] = {
+        {"plain", "10Q", "plain=10^Q: unknown unit"},
+        {"plain", "-1", "plain=^-1: a size cannot be negative"},
+        {"plain", "200%", "plain=^200%: more than 100%"},
+        {"plain", "none", "plain=^none: "},
+        {"plain", "", "plain=^: a size is missing"},
+        {"initial", "8193MiB", "initial=^8193MiB: more than 8GiB"},
+        {"initial_size_exponent", "34", "initial_size_exponent=^34: 2^34 is out of bounds"},
+        {"initial_size_exponent", "64", "initial_size_exponent=^64: "},
+        {"initial_size_exponent", "18446744073709551616",
+         "initial_size_exponent=1844674407370955161^6: "},
+        {"initial_size_exponent", "1MiB", "initial_size_exponent=1^MiB: expected a whole number"},
+        {"chunk", "2K", "chunk=^2K: less than 4KiB"},
+        {"chunk", "5000", "chunk=^5000: not a multiple of 4096 (the nearest is 4096)"},
+        {"chunk", "7000", "chunk=^7000: not a multiple of 4096 (the nearest is 8192)"},
+        {"limit", "non", "limit=^non: "},
+        {"bins", "1MiB", "bins=^1MiB: expected two sizes"},
+        {"bins", "-1MiB", "bins=^-1MiB: expected two sizes"},
+        {"bins", "1MiB-", "bins=1MiB-^: a size is missing"},
+        {"bins", "2MiB-1MiB", "bins=^2MiB-1MiB: the first size is the larger one"},
+        {"bins", "1MiB-2MiB-3MiB", "bins=1MiB-2^MiB-3MiB: "},
+        {"bins", "100-1MiB", "bins=^100-1MiB: less than 512B"},
+        /* cannot be compared before a device is known */
+        {"bins", "50%-1MiB", "bins=^50%-1MiB: parts of a device"},
+        {"bins", "1MiB-50%", "bins=1MiB-^50%: parts of a device"},
+        {"count", "", "count=^: a number is missing"},
+        {"count", "0", "count=^0: out of bounds for count"},
+        {"count", "1001", "count=^1001: out of bounds for count"},
+        {"count", "-1", "count=^-1: expected a whole number"},
+        {"count", "12x", "count=12^x: expected a whole number"},
+        {"count", "99999999999999999999", "count=9999999999999999999^9: "},
+        {"on", "ye", "on=^ye: unknown word; did you mean 'yes'?"},
+        {"on", "", "on=^: unknown word"},
+        {"on", "perhaps", "on=^perhaps: unknown word; known are 0 1 no yes off on false true"},
+        {"on", "2", "on=^2: unknown word"},
+        {"mode", "defered", "mode=^defered: unknown word; did you mean 'deferred'?"},
+        {"mode", "later", "mode=^later: unknown word; known are wait deferred immediate"},
+        {"name", "", "name=^: name is empty"},
+    };
+    struct lines lines;
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
+        struct rs_option_value value = {.count = 42};
+        if (parse(cases[i].name, cases[i].text, &lines, &value))
+            fail_msg("%s=%s was taken", cases[i].name, cases[i].text);
+        assert_int_equal(lines.complaints.count, 1);
+        if (strncmp(lines.text[0], cases[i].line, strlen(cases[i].line)) != 0)
+            fail_msg("%s", lines.text[0]);
+        assert_int_equal(value.count, 42); /* outputs only on success */
+        assert_false(value.given);
+    }
+}
+
+static void a_text_value_is_replaced_and_freed(void **state)
+{
+    struct rs_option_value value = {0};
+    struct config config;
+    enum rs_option_type type;
+    struct lines lines;
+
+    (void)state;
+    assert_true(parse("path", "first", &lines, &value));
+    assert_true(parse("path", "second", &lines, &value)); /* leaks show in sanitizer builds */
+    rs_option_store(row_of("path", &type), &value, &config, 0, 0);
+    assert_string_equal(config.path, "second");
+    rs_option_value_clear(&value);
+    assert_null(value.text);
+    rs_option_value_clear(&value);
+}
+
+static void only_a_part_of_the_text_may_be_the_value(void **state)
+{
+    const char *text = "pool(cuda, name=abc, plain=4GiB)";
+    struct rs_source source = {"RMM_RESOURCE", text};
+    struct rs_option_value value = {0};
+    enum rs_option_type type;
+    struct lines lines;
+
+    (void)state;
+    assert_true(rs_option_parse(row_of("name", &type), RS_OPTION_TEXT, &source, text + 16,
+                                text + 19, lines_begin(&lines), &value));
+    assert_string_equal(value.text, "abc");
+    rs_option_value_clear(&value);
+    assert_true(rs_option_parse(row_of("plain", &type), RS_OPTION_SIZE, &source, text + 27,
+                                text + 31, lines_begin(&lines), &value));
+    assert_int_equal(value.size.number, 4 * GIB);
+    assert_false(rs_option_parse(row_of("plain", &type), RS_OPTION_SIZE, &source, text + 27,
+                                 text + 32, lines_begin(&lines), &value));
+    assert_memory_equal(lines.text[0], "RMM_RESOURCE=pool(cuda, name=abc, plain=4^GiB): unknown",
+                        strlen("RMM_RESOURCE=pool(cuda, name=abc, plain=4^GiB): unknown"));
+}
+
+static void names_and_aliases_are_found_in_any_case(void **state)
+{
+    enum rs_option_type type = RS_OPTION_TEXT;
+
+    (void)state;
+    assert_ptr_equal(row_of("initial", &type), &rows[1]);
+    assert_int_equal(type, RS_OPTION_SIZE);
+    assert_ptr_equal(row_of("Initial_Size_EXPONENT", &type), &rows[1]);
+    assert_int_equal(type, RS_OPTION_EXPONENT);
+    assert_null(row_of("initial_", &type));
+    assert_null(row_of("initia", &type));
+    assert_null(row_of("", &type));
+}
+
+static void type_texts_say_what_to_write(void **state)
+{
+    static const char *const expected[] = {"SIZE",      "SIZE",  "SIZE", "SIZE|none",
+                                           "SIZE-SIZE", "COUNT", "0|1",  "wait|deferred|immediate",
+                                           "TEXT",      "TEXT"};
+    char buffer[64], small[8];
+
+    (void)state;
+    for (size_t i = 0; rows[i].name; i++)
+        assert_string_equal(rs_option_type_text(&rows[i], buffer, sizeof(buffer)), expected[i]);
+    assert_true(strlen(rs_option_type_text(&rows[7], small, sizeof(small))) < sizeof(small));
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_parse_and_are_not_given),
+        cmocka_unit_test(good_values_reach_their_field),
+        cmocka_unit_test(both_ends_of_a_range_are_stored),
+        cmocka_unit_test(bad_values_get_one_line_with_the_place),
+        cmocka_unit_test(a_text_value_is_replaced_and_freed),
+        cmocka_unit_test(only_a_part_of_the_text_may_be_the_value),
+        cmocka_unit_test(names_and_aliases_are_found_in_any_case),
+        cmocka_unit_test(type_texts_say_what_to_write),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

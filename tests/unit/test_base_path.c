@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* File names with placeholders, and which files may be opened as outputs. */
+#include "unit.h"
+
+#include "base/check.h"
+#include "base/path.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *const rank_names[] = {"SLURM_PROCID", "PMI_RANK", "OMPI_COMM_WORLD_RANK",
+                                         "RANK"};
+
+/* ---- placeholders ---- */
+
+static void expands_every_placeholder(void **state)
+{
+    char pid[32], host[256], expected[1024];
+    struct {
+        const char *pattern, *expected;
+    } cases[] = {
+        {"", ""},
+        {"plain", "plain"},
+        {"/a/b.csv", "/a/b.csv"},
+        {"%%", "%"},
+        {"100%%.%%", "100%.%"},
+        {"%p", pid},
+        {"%h", host},
+        {"%e", program_invocation_short_name},
+        {"%q{RS_TEST}", "a/b"},
+        {"%q{RS_EMPTY}", ""},
+        {"x%q{RS_TEST}y", "xa/by"},
+        {"%r", "0"},
+        {"%q{RS_TEST}/%%%h.%p.log", expected},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(rank_names); i++)
+        unsetenv(rank_names[i]);
+    setenv("RS_TEST", "a/b", 1);
+    setenv("RS_EMPTY", "", 1);
+    snprintf(pid, sizeof(pid), "%d", (int)getpid());
+    assert_int_equal(gethostname(host, sizeof(host)), 0);
+    snprintf(expected, sizeof(expected), "a/b/%%%s.%s.log", host, pid);
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
+        char path[4096];
+        const char *at, *reason;
+        assert_true(rs_path_expand(cases[i].pattern, path, sizeof(path), &at, &reason));
+        assert_string_equal(path, cases[i].expected);
+    }
+}
+
+static void rank_comes_from_the_first_launcher_that_says(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(rank_names); i++)
+        unsetenv(rank_names[i]);
+    setenv("RANK", "", 1);                                     /* set but empty does not say */
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(rank_names); i++) { /* each outranks those before it */
+        char value[16], path[64];
+        const char *at, *reason;
+        snprintf(value, sizeof(value), "%zu", i + 10);
+        setenv(rank_names[i], value, 1);
+        assert_true(rs_path_expand("%r", path, sizeof(path), &at, &reason));
+        assert_string_equal(path, value);
+    }
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(rank_names); i++)
+        unsetenv(rank_names[i]);
+}
+
+static void start_time_is_that_of_this_process_and_stays(void **state)
+{
+    char first[64], second[64];
+    const char *at, *reason;
+    long long seconds;
+
+    (void)state;
+    assert_true(rs_path_expand("%t", first, sizeof(first), &at, &reason));
+    seconds = strtoll(first, NULL, 10);
+    assert_in_range(seconds, time(NULL) - 60, time(NULL) + 1);
+    usleep(1100000);
+    assert_true(rs_path_expand("%t", second, sizeof(second), &at, &reason));
+    assert_string_equal(first, second);
+}
+
+static void says_which_placeholder_is_wrong(void **state)
+{
+    static const struct {
+        const char *pattern;
+        size_t at;
+        const char *reason; /* a part of it */
+    } cases[] = {
+        {"%", 0, "unknown placeholder"},      {"abc%", 3, "unknown placeholder"},
+        {"%x", 0, "unknown placeholder"},     {"%P", 0, "unknown placeholder"},
+        {"%p%%%y", 4, "unknown placeholder"}, {"%q", 0, "%q{VARIABLE}"},
+        {"%qHOME", 0, "%q{VARIABLE}"},        {"%q{", 0, "%q{VARIABLE}"},
+        {"%q{HOME", 0, "%q{VARIABLE}"},       {"a%q{}", 1, "%q{VARIABLE}"},
+        {"a%q{RS_UNSET}", 1, "not set"},
+    };
+    char long_name[400] = "%q{", path[4096] = "before";
+    const char *at, *reason;
+
+    (void)state;
+    unsetenv("RS_UNSET");
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
+        if (rs_path_expand(cases[i].pattern, path, sizeof(path), &at, &reason))
+            fail_msg("'%s' was taken", cases[i].pattern);
+        if (at != cases[i].pattern + cases[i].at || !strstr(reason, cases[i].reason))
+            fail_msg("'%s' at %zd: %s", cases[i].pattern, at - cases[i].pattern, reason);
+    }
+    memset(long_name + 3, 'A', 300);
+    strcpy(long_name + 303, "}");
+    assert_false(rs_path_expand(long_name, path, sizeof(path), &at, &reason));
+}
+
+static void what_does_not_fit_is_refused_not_cut(void **state)
+{
+    char path[8];
+    const char *at, *reason;
+
+    (void)state;
+    setenv("RS_TEST", "1234", 1);
+    assert_true(rs_path_expand("1234567", path, sizeof(path), &at, &reason));
+    assert_string_equal(path, "1234567");
+    assert_false(rs_path_expand("12345678", path, sizeof(path), &at, &reason));
+    assert_non_null(strstr(reason, "too long"));
+    assert_true(rs_path_expand("%q{RS_TEST}567", path, sizeof(path), &at, &reason));
+    assert_false(rs_path_expand("%q{RS_TEST}5678", path, sizeof(path), &at, &reason));
+    assert_false(rs_path_expand("%%%%%%%%%%%%%%%%", path, sizeof(path), &at, &reason));
+    assert_true(rs_path_expand("", path, 1, &at, &reason));
+    assert_false(rs_path_expand("x", path, 1, &at, &reason));
+}
+
+/* ---- outputs ---- */
+
+static char directory[] = "/tmp/rs-test-path-XXXXXX";
+
+static int enter_directory(void **state)
+{
+    (void)state;
+    return mkdtemp(directory) && chdir(directory) == 0 ? 0 : -1;
+}
+
+static int leave_directory(void **state)
+{
+    static const char *const names[] = {"new",  "old",    "link",   "dangling",
+                                        "fifo", "socket", "second", "target"};
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(names); i++)
+        unlink(names[i]);
+    rmdir("subdirectory");
+    return chdir("/") == 0 ? rmdir(directory) : -1;
+}
+
+static void write_file(const char *name, const char *text)
+{
+    FILE *file = fopen(name, "w");
+
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static off_t size_of(const char *name)
+{
+    struct stat status;
+
+    assert_int_equal(stat(name, &status), 0);
+    return status.st_size;
+}
+
+static void a_new_file_is_private_and_high_and_closed_on_exec(void **state)
+{
+    mode_t mask = umask(0);
+    int fd = rs_path_open_output("new");
+    struct stat status;
+
+    (void)state;
+    umask(mask);
+    assert_true(fd >= 500);
+    assert_int_equal(fstat(fd, &status), 0);
+    assert_int_equal(status.st_mode & 07777, 0600);
+    assert_int_equal(fcntl(fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+    assert_int_equal(fcntl(fd, F_GETFL) & O_NONBLOCK, 0);
+    assert_int_equal(write(fd, "x", 1), 1);
+    close(fd);
+}
+
+static void an_old_file_is_emptied(void **state)
+{
+    int fd;
+
+    (void)state;
+    write_file("old", "something");
+    fd = rs_path_open_output("old");
+    assert_true(fd >= 0);
+    assert_int_equal(size_of("old"), 0);
+    close(fd);
+}
+
+static void what_is_not_a_file_of_ours_is_refused_untouched(void **state)
+{
+    (void)state;
+    write_file("target", "precious");
+    assert_int_equal(symlink("target", "link"), 0);
+    assert_int_equal(symlink("nowhere", "dangling"), 0);
+    assert_int_equal(link("target", "second"), 0);
+    assert_int_equal(mkdir("subdirectory", 0700), 0);
+
+    assert_int_equal(rs_path_open_output("link"), -ELOOP);
+    assert_true(rs_path_open_output("dangling") < 0);
+    assert_int_equal(access("nowhere", F_OK), -1);
+    assert_int_equal(rs_path_open_output("second"), -EMLINK);
+    assert_int_equal(size_of("target"), 8);
+    assert_int_equal(rs_path_open_output("subdirectory"), -EISDIR);
+    assert_int_equal(rs_path_open_output("subdirectory/"), -EISDIR);
+    assert_int_equal(rs_path_open_output("no/such/parent"), -ENOENT);
+    assert_int_equal(rs_path_open_output(""), -ENOENT);
+    if (geteuid() != 0)
+        assert_int_equal(rs_path_open_output("/etc/rs-test"), -EACCES);
+}
+
+static void somebody_elses_file_is_refused(void **state)
+{
+    (void)state;
+    write_file("old", "theirs");
+    if (geteuid() != 0)
+        return; /* only root can make such a file */
+    assert_int_equal(chown("old", 12345, 12345), 0);
+    assert_int_equal(rs_path_open_output("old"), -EPERM);
+    assert_int_equal(size_of("old"), 6);
+}
+
+/* Opening one must not wait either: the test's timeout would tell. */
+static void a_fifo_is_refused_with_and_without_a_reader(void **state)
+{
+    int reader;
+
+    (void)state;
+    assert_int_equal(mkfifo("fifo", 0600), 0);
+    assert_int_equal(rs_path_open_output("fifo"), -EINVAL);
+    reader = open("fifo", O_RDONLY | O_NONBLOCK);
+    assert_true(reader >= 0);
+    assert_int_equal(rs_path_open_output("fifo"), -EINVAL);
+    close(reader);
+}
+
+static void devices_are_allowed(void **state)
+{
+    int fd = rs_path_open_output("/dev/null");
+
+    (void)state;
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, "x", 1), 1);
+    close(fd);
+}
+
+/* Also when it leads to a pipe, or to a file, which then is not truncated. */
+static void standard_streams_are_duplicated(void **state)
+{
+    int ends[2], saved = dup(STDOUT_FILENO), fd;
+    char byte = 0;
+
+    (void)state;
+    fflush(stdout);
+    assert_int_equal(pipe(ends), 0);
+    dup2(ends[1], STDOUT_FILENO);
+    fd = rs_path_open_output("/dev/stdout");
+    dup2(saved, STDOUT_FILENO);
+    assert_true(fd >= 500);
+    assert_int_equal(write(fd, "x", 1), 1);
+    assert_int_equal(read(ends[0], &byte, 1), 1);
+    assert_int_equal(byte, 'x');
+    close(fd);
+    close(ends[0]);
+    close(ends[1]);
+
+    write_file("old", "something");
+    unlink("old");
+    write_file("old", "something");
+    ends[1] = open("old", O_WRONLY | O_APPEND);
+    dup2(ends[1], STDOUT_FILENO);
+    fd = rs_path_open_output("/dev/stdout");
+    dup2(saved, STDOUT_FILENO);
+    assert_true(fd >= 0);
+    assert_int_equal(size_of("old"), 9);
+    close(fd);
+    close(ends[1]);
+    close(saved);
+}
+
+static void few_descriptors_are_enough(void **state)
+{
+    struct rlimit before, few;
+    int fd;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = (struct rlimit){64, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    fd = rs_path_open_output("new");
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_in_range(fd, 3, 63);
+    close(fd);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(expands_every_placeholder),
+        cmocka_unit_test(rank_comes_from_the_first_launcher_that_says),
+        cmocka_unit_test(start_time_is_that_of_this_process_and_stays),
+        cmocka_unit_test(says_which_placeholder_is_wrong),
+        cmocka_unit_test(what_does_not_fit_is_refused_not_cut),
+        cmocka_unit_test(a_new_file_is_private_and_high_and_closed_on_exec),
+        cmocka_unit_test(an_old_file_is_emptied),
+        cmocka_unit_test(what_is_not_a_file_of_ours_is_refused_untouched),
+        cmocka_unit_test(somebody_elses_file_is_refused),
+        cmocka_unit_test(a_fifo_is_refused_with_and_without_a_reader),
+        cmocka_unit_test(devices_are_allowed),
+        cmocka_unit_test(standard_streams_are_duplicated),
+        cmocka_unit_test(few_descriptors_are_enough),
+    };
+
+    return cmocka_run_group_tests(tests, enter_directory, leave_directory);
+}

@@ -1,0 +1,812 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What RMM's own tests ask of the resources that exist here, rewritten for this interface.  A test
+ * is named after its line in the project's conformance list; what needs a device (attributes of
+ * pointers, created streams, real exhaustion) is in the gpu suite. */
+#include "unit.h"
+
+#include "fake_leaf.h"
+#include "resource/report.h"
+#include "resource/resource_pool.h"
+#include "resource/resource_statistics.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define KIB          ((size_t)1 << 10)
+#define MIB          ((size_t)1 << 20)
+#define GIB          ((size_t)1 << 30)
+#define PIB          ((size_t)1 << 50)
+#define DEVICE_BYTES (80 * GIB)
+
+/* ---- stacks under test ---- */
+
+struct stack {
+    struct fake_leaf *leaf;
+    struct rs_mr *mr;
+};
+
+static struct rs_mr *over(const struct rs_mr_descriptor *descriptor, struct rs_mr *upstream,
+                          const char *const *options)
+{
+    return make_resource(descriptor, upstream, options);
+}
+
+static struct rs_mr *build_pool(struct rs_mr *leaf)
+{
+    return over(&rs_mr_descriptor_pool, leaf, OPTIONS("initial_size=40GiB"));
+}
+
+static struct rs_mr *build_growing_pool(struct rs_mr *leaf)
+{
+    return over(&rs_mr_descriptor_pool, leaf, NULL);
+}
+
+static struct rs_mr *build_rmm_pool(struct rs_mr *leaf)
+{
+    return over(&rs_mr_descriptor_pool, leaf, OPTIONS("growth=rmm"));
+}
+
+static struct rs_mr *build_pool_over_pool(struct rs_mr *leaf)
+{
+    return build_growing_pool(build_pool(leaf));
+}
+
+static struct rs_mr *build_binning(struct rs_mr *leaf)
+{
+    return over(&rs_mr_descriptor_binning, build_pool(leaf),
+                OPTIONS("min_size_exponent=18", "max_size_exponent=22"));
+}
+
+static struct rs_mr *build_limiting(struct rs_mr *leaf)
+{
+    return over(&rs_mr_descriptor_limiting, build_pool(leaf), OPTIONS("limit=79GiB"));
+}
+
+static struct rs_mr *build_statistics(struct rs_mr *leaf)
+{
+    return over(&rs_mr_descriptor_statistics, build_pool(leaf), NULL);
+}
+
+static struct rs_mr *build_logging(struct rs_mr *leaf)
+{
+    return over(&rs_mr_descriptor_logging, build_pool(leaf), OPTIONS("path=/dev/null"));
+}
+
+/* Line 10: any adaptor over any resource, also another of its kind. */
+static struct rs_mr *build_tower(struct rs_mr *leaf)
+{
+    struct rs_mr *mr = build_statistics(leaf);
+
+    mr = over(&rs_mr_descriptor_logging, mr, OPTIONS("path=/dev/null"));
+    mr = over(&rs_mr_descriptor_limiting, mr, OPTIONS("limit=79GiB"));
+    mr = over(&rs_mr_descriptor_limiting, mr, OPTIONS("limit=78GiB"));
+    mr = over(&rs_mr_descriptor_logging, mr, OPTIONS("path=/dev/null"));
+    return over(&rs_mr_descriptor_statistics, mr, NULL);
+}
+
+static const struct builder {
+    const char *name;
+    struct rs_mr *(*build)(struct rs_mr *leaf);
+} builders[] = {
+    {"pool", build_pool},
+    {"growing_pool", build_growing_pool},
+    {"rmm_pool", build_rmm_pool},
+    {"pool_over_pool", build_pool_over_pool},
+    {"binning", build_binning},
+    {"limiting", build_limiting},
+    {"statistics", build_statistics},
+    {"logging", build_logging},
+    {"tower", build_tower},
+};
+
+static struct stack stack_of(void **state)
+{
+    const struct builder *builder = *state;
+    struct stack stack = {.leaf = fake_leaf_create(DEVICE_BYTES)};
+
+    stack.mr = builder->build(&stack.leaf->base);
+    return stack;
+}
+
+static struct stack stack_over(size_t capacity_bytes, const struct rs_mr_descriptor *descriptor,
+                               const char *const *options)
+{
+    struct stack stack = {.leaf = fake_leaf_create(capacity_bytes)};
+
+    stack.mr = over(descriptor, &stack.leaf->base, options);
+    return stack;
+}
+
+static void end(struct stack *stack)
+{
+    assert_true(rs_mr_check(stack->mr));
+    rs_mr_destroy(stack->mr, false);
+}
+
+static struct rs_allocation take(struct stack *stack, size_t size_bytes)
+{
+    struct rs_allocation allocation;
+
+    assert_int_equal(rs_mr_allocate(stack->mr, size_bytes, NULL, &allocation), CUDA_SUCCESS);
+    assert_int_not_equal(allocation.address, 0);
+    assert_int_equal(allocation.address % 256, 0);
+    return allocation;
+}
+
+static void refuse(struct stack *stack, size_t size_bytes)
+{
+    struct rs_allocation allocation = {0};
+
+    assert_int_equal(rs_mr_allocate(stack->mr, size_bytes, NULL, &allocation),
+                     CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(allocation.address, 0);
+}
+
+static void give(struct stack *stack, const struct rs_allocation *allocation)
+{
+    assert_int_equal(rs_mr_deallocate(stack->mr, allocation, NULL), CUDA_SUCCESS);
+}
+
+static uint64_t counter(struct rs_mr *mr, const char *resource, const char *name)
+{
+    struct rs_report report = {.count = 0};
+
+    mr->ops.report(mr, &report);
+    return rs_report_value(&report, resource, name, UINT64_MAX);
+}
+
+/* ---- any resource ---- */
+
+static void line_1_common_sizes_are_served(void **state)
+{
+    static const size_t sizes[] = {4, KIB, MIB, GIB};
+    struct stack stack = stack_of(state);
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(sizes); i++) {
+        struct rs_allocation allocation = take(&stack, sizes[i]);
+        give(&stack, &allocation);
+    }
+    end(&stack);
+}
+
+static void line_2_a_pebibyte_is_refused_each_time(void **state)
+{
+    struct stack stack = stack_of(state);
+
+    refuse(&stack, PIB);
+    refuse(&stack, PIB);
+    end(&stack);
+}
+
+static void line_4_two_live_blocks_differ(void **state)
+{
+    struct stack stack = stack_of(state);
+    struct rs_allocation first = take(&stack, 8), second = take(&stack, 8);
+
+    assert_int_not_equal(first.address, second.address);
+    give(&stack, &first);
+    give(&stack, &second);
+    end(&stack);
+}
+
+enum { RANDOM_COUNT = 100 };
+
+static void line_5_random_sizes_live_at_once(void **state)
+{
+    struct stack stack = stack_of(state);
+    struct rs_allocation live[RANDOM_COUNT];
+    uint64_t seed = 5;
+
+    for (unsigned i = 0; i < RANDOM_COUNT; i++)
+        live[i] = take(&stack, 1 + test_random(&seed) % (5 * MIB));
+    for (unsigned i = 0; i < RANDOM_COUNT; i++)
+        give(&stack, &live[i]);
+    end(&stack);
+}
+
+/* 53 % allocations; no assertions, as it runs on many threads. */
+static bool mixed(struct rs_mr *mr, uint64_t seed)
+{
+    struct rs_allocation live[RANDOM_COUNT];
+    unsigned live_count = 0, allocated_count = 0;
+    bool good = true;
+
+    while (live_count > 0 || allocated_count < RANDOM_COUNT) {
+        bool allocates = live_count == 0 || test_random(&seed) % 100 < 53;
+        if (allocates && allocated_count < RANDOM_COUNT) {
+            size_t size_bytes = 1 + test_random(&seed) % (5 * MIB);
+            good &= rs_mr_allocate(mr, size_bytes, NULL, &live[live_count]) == CUDA_SUCCESS &&
+                    live[live_count].address % 256 == 0;
+            live_count++;
+            allocated_count++;
+        } else {
+            unsigned i = (unsigned)(test_random(&seed) % live_count);
+            good &= rs_mr_deallocate(mr, &live[i], NULL) == CUDA_SUCCESS;
+            live[i] = live[--live_count];
+        }
+    }
+    return good;
+}
+
+static void line_6_mixed_allocations_and_frees(void **state)
+{
+    struct stack stack = stack_of(state);
+
+    assert_true(mixed(stack.mr, 6));
+    end(&stack);
+}
+
+static void *mixed_thread(void *data)
+{
+    return mixed(data, 7) ? data : NULL;
+}
+
+static void line_7_four_threads_at_once(void **state)
+{
+    struct stack stack = stack_of(state);
+    pthread_t threads[4];
+
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, mixed_thread, stack.mr), 0);
+    for (unsigned i = 0; i < 4; i++) {
+        void *result;
+        pthread_join(threads[i], &result);
+        assert_non_null(result);
+    }
+    end(&stack);
+}
+
+/* Streams and events are the reuse node's; here: freed by another thread than allocated it. */
+struct hand_over {
+    struct rs_mr *mr;
+    atomic_uint produced;
+    struct rs_allocation blocks[RANDOM_COUNT];
+};
+
+static void *consume(void *data)
+{
+    struct hand_over *hand_over = data;
+
+    for (unsigned i = 0; i < RANDOM_COUNT; i++) {
+        while (atomic_load(&hand_over->produced) <= i)
+            sched_yield();
+        if (rs_mr_deallocate(hand_over->mr, &hand_over->blocks[i], NULL) != CUDA_SUCCESS)
+            return NULL;
+    }
+    return data;
+}
+
+static void line_8_one_thread_allocates_another_frees(void **state)
+{
+    struct stack stack = stack_of(state);
+    struct hand_over hand_over = {.mr = stack.mr};
+    pthread_t thread;
+    void *result;
+
+    assert_int_equal(pthread_create(&thread, NULL, consume, &hand_over), 0);
+    for (unsigned i = 0; i < RANDOM_COUNT; i++) {
+        hand_over.blocks[i] = take(&stack, 1 + 1000 * i);
+        atomic_fetch_add(&hand_over.produced, 1);
+    }
+    pthread_join(thread, &result);
+    assert_non_null(result);
+    end(&stack);
+}
+
+static void line_10_an_adaptor_knows_its_upstream(void **state)
+{
+    struct stack stack = stack_of(state);
+    struct rs_mr *mr = stack.mr;
+
+    while (mr->upstream[0])
+        mr = mr->upstream[0];
+    assert_ptr_equal(mr, &stack.leaf->base);
+    end(&stack);
+}
+
+static void line_11_every_block_has_the_drivers_alignment(void **state)
+{
+    struct stack stack = stack_of(state);
+
+    for (size_t size_bytes = 1; size_bytes < 3000; size_bytes += 97)
+        assert_int_equal(take(&stack, size_bytes).address % RS_BLOCK_ALIGNMENT, 0);
+    end(&stack);
+}
+
+/* ---- pool ---- */
+
+static bool pool_options_are_valid(const char *initial, const char *maximum)
+{
+    char line[300];
+
+    return options_are_valid(&rs_mr_descriptor_pool, &fake_place, OPTIONS(initial, maximum), line,
+                             sizeof(line));
+}
+
+static void line_16_a_maximum_below_the_initial_size_is_refused(void **state)
+{
+    (void)state;
+    assert_false(pool_options_are_valid("initial_pool_size=2048", "maximum_pool_size=1024"));
+}
+
+static void line_17_sizes_are_multiples_of_256(void **state)
+{
+    (void)state;
+    assert_false(pool_options_are_valid("initial_pool_size=1000031", "maximum_pool_size=1000192"));
+    assert_false(pool_options_are_valid("initial_pool_size=1000192", "maximum_pool_size=1000200"));
+    assert_true(pool_options_are_valid("initial_pool_size=1000192", "maximum_pool_size=1000448"));
+}
+
+static void line_18_initial_may_equal_maximum(void **state)
+{
+    struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_pool,
+                                    OPTIONS("initial_size=1000192", "maximum_size=1000192"));
+    struct rs_allocation allocation = take(&stack, 1000192);
+
+    (void)state;
+    refuse(&stack, 1);
+    give(&stack, &allocation);
+    end(&stack);
+}
+
+static void line_19_nine_tenths_of_the_device_can_be_a_pool(void **state)
+{
+    struct stack stack =
+        stack_over(DEVICE_BYTES, &rs_mr_descriptor_pool, OPTIONS("initial_size=90%"));
+
+    (void)state;
+    assert_in_range(stack.leaf->live_bytes, DEVICE_BYTES * 9 / 10 - 2 * MIB, DEVICE_BYTES * 9 / 10);
+    end(&stack);
+}
+
+static void line_20_two_quarters_of_the_device_from_half_of_it(void **state)
+{
+    struct stack stack =
+        stack_over(DEVICE_BYTES, &rs_mr_descriptor_pool, OPTIONS("initial_size=50%"));
+
+    (void)state;
+    (void)take(&stack, DEVICE_BYTES / 4);
+    (void)take(&stack, DEVICE_BYTES / 4);
+    assert_int_equal(stack.leaf->allocations, 1);
+    end(&stack);
+}
+
+static void line_21_growth_backs_off_by_halving(void **state)
+{
+    struct stack stack = stack_over(6000, &rs_mr_descriptor_pool, OPTIONS("growth=rmm"));
+
+    (void)state;
+    (void)take(&stack, 1000);
+    (void)take(&stack, 4000);
+    (void)take(&stack, 500);
+    refuse(&stack, 2000);
+    end(&stack);
+}
+
+static void line_22_growth_stops_at_the_maximum_and_what_is_there_serves(void **state)
+{
+    struct stack stack =
+        stack_over(6000, &rs_mr_descriptor_pool, OPTIONS("growth=rmm", "maximum_size=8192"));
+
+    (void)state;
+    (void)take(&stack, 1000);
+    refuse(&stack, 4000);
+    (void)take(&stack, 500);
+    (void)take(&stack, 2000);
+    end(&stack);
+}
+
+static void line_25_the_pool_holds_at_least_its_initial_size(void **state)
+{
+    struct stack stack =
+        stack_over(DEVICE_BYTES, &rs_mr_descriptor_pool, OPTIONS("initial_size=1MiB"));
+
+    (void)state;
+    assert_true(counter(stack.mr, "pool", "held") >= MIB);
+    end(&stack);
+}
+
+static void line_26_a_small_maximum_serves_itself_and_no_more(void **state)
+{
+    struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_pool,
+                                    OPTIONS("initial_size=0", "maximum_size=1024"));
+
+    (void)state;
+    (void)take(&stack, 1024);
+    refuse(&stack, 1024);
+    end(&stack);
+}
+
+static void line_27_sizes_as_text_and_almost_the_whole_cap(void **state)
+{
+    static const char *const growths[] = {"growth=geometric", "growth=rmm"};
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(growths); i++) {
+        struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_pool,
+                                        OPTIONS("maximum_size=8MiB", growths[i]));
+        (void)take(&stack, 8 * MIB - 1);
+        refuse(&stack, 16 * MIB);
+        end(&stack);
+    }
+}
+
+/* ---- binning, fixed_size ---- */
+
+static void line_42_a_bin_serves_smaller_requests(void **state)
+{
+    struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_binning,
+                                    OPTIONS("minimum_size=1KiB", "maximum_size=1KiB"));
+    struct rs_allocation allocation = take(&stack, 100);
+
+    (void)state;
+    assert_int_equal(stack.leaf->live_bytes, 8 * KIB);
+    give(&stack, &allocation);
+    end(&stack);
+}
+
+static void line_44_above_the_largest_bin_goes_upstream(void **state)
+{
+    struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_binning,
+                                    OPTIONS("minimum_size=1KiB", "maximum_size=128KiB"));
+    struct rs_allocation allocation = take(&stack, 128 * MIB);
+
+    (void)state;
+    assert_int_equal(stack.leaf->live_bytes, 128 * MIB);
+    give(&stack, &allocation);
+    assert_int_equal(stack.leaf->live_bytes, 0);
+    end(&stack);
+}
+
+static void line_46_fixed_size_refuses_larger_and_grows(void **state)
+{
+    struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_fixed_size,
+                                    OPTIONS("block_size=1MiB", "blocks_to_preallocate=2"));
+    struct rs_allocation blocks[3];
+
+    (void)state;
+    refuse(&stack, MIB + 1);
+    for (unsigned i = 0; i < 3; i++)
+        blocks[i] = take(&stack, MIB);
+    assert_int_not_equal(blocks[0].address, blocks[1].address);
+    assert_int_equal(stack.leaf->allocations, 2);
+    end(&stack);
+}
+
+/* ---- limiting ---- */
+
+static uint64_t used(struct rs_mr *mr)
+{
+    return counter(mr, "limiting", "live");
+}
+
+static void line_56_one_byte_above_the_limit_is_refused(void **state)
+{
+    struct stack stack =
+        stack_over(DEVICE_BYTES, &rs_mr_descriptor_limiting, OPTIONS("limit=10MiB"));
+
+    (void)state;
+    refuse(&stack, 10 * MIB + 1);
+    assert_int_equal(used(stack.mr), 0);
+    end(&stack);
+}
+
+static void line_57_an_inner_refusal_passes_through(void **state)
+{
+    struct stack stack =
+        stack_over(DEVICE_BYTES, &rs_mr_descriptor_limiting, OPTIONS("limit=5MiB"));
+    struct rs_mr *inner = stack.mr;
+
+    (void)state;
+    stack.mr = over(&rs_mr_descriptor_limiting, inner, OPTIONS("limit=10MiB"));
+    (void)take(&stack, MIB);
+    refuse(&stack, 5 * MIB);
+    assert_int_equal(used(stack.mr), MIB);
+    assert_int_equal(used(inner), MIB);
+    end(&stack);
+}
+
+static void line_58_fills_exactly_and_counts_each_step(void **state)
+{
+    struct stack stack =
+        stack_over(DEVICE_BYTES, &rs_mr_descriptor_limiting, OPTIONS("limit=10MiB"));
+    struct rs_allocation first = take(&stack, 4 * MIB), second = take(&stack, 4 * MIB), third;
+
+    (void)state;
+    assert_int_equal(used(stack.mr), 8 * MIB);
+    give(&stack, &first);
+    assert_int_equal(used(stack.mr), 4 * MIB);
+    third = take(&stack, 6 * MIB);
+    assert_int_equal(used(stack.mr), 10 * MIB);
+    give(&stack, &second);
+    give(&stack, &third);
+    assert_int_equal(used(stack.mr), 0);
+    end(&stack);
+}
+
+static void line_59_a_refusal_leaves_the_counters(void **state)
+{
+    struct stack stack =
+        stack_over(DEVICE_BYTES, &rs_mr_descriptor_limiting, OPTIONS("limit=10MiB"));
+
+    (void)state;
+    (void)take(&stack, 4 * MIB);
+    refuse(&stack, 7 * MIB);
+    assert_int_equal(used(stack.mr), 4 * MIB);
+    (void)take(&stack, 6 * MIB);
+    refuse(&stack, 1);
+    assert_int_equal(used(stack.mr), 10 * MIB);
+    end(&stack);
+}
+
+/* ---- logging ---- */
+
+static void read_and_remove(const char *path, char *text, size_t text_bytes)
+{
+    FILE *file = fopen(path, "r");
+    size_t length;
+
+    assert_non_null(file);
+    length = fread(text, 1, text_bytes - 1, file);
+    text[length] = '\0';
+    fclose(file);
+    unlink(path);
+}
+
+/* Takes a row of *text apart and compares all but thread and time. */
+static void assert_row(char **text, const char *expected)
+{
+    char *row = strsep(text, "\n");
+
+    assert_non_null(row);
+    row = strchr(row, ',');
+    assert_non_null(row);
+    row = strchr(row + 1, ',');
+    assert_non_null(row);
+    assert_string_equal(row + 1, expected);
+}
+
+static void line_60_and_61_header_and_rows_are_exact(void **state)
+{
+    char path[] = "/tmp/rmmshim-conformance-XXXXXX", option[64], text[1000], expected[100];
+    char *at = text;
+    int fd = mkstemp(path);
+    struct stack stack;
+    struct rs_allocation first, second;
+
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    snprintf(option, sizeof(option), "path=%s", path);
+    stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_logging, OPTIONS(option));
+    first = take(&stack, 100);
+    second = take(&stack, 42);
+    give(&stack, &first);
+    give(&stack, &second);
+    refuse(&stack, (size_t)1 << 40);
+    end(&stack);
+
+    read_and_remove(path, text, sizeof(text));
+    assert_string_equal(strsep(&at, "\n"), "Thread,Time,Action,Pointer,Size,Stream");
+    snprintf(expected, sizeof(expected), "allocate,0x%llx,100,0", first.address);
+    assert_row(&at, expected);
+    snprintf(expected, sizeof(expected), "allocate,0x%llx,42,0", second.address);
+    assert_row(&at, expected);
+    snprintf(expected, sizeof(expected), "free,0x%llx,100,0", first.address);
+    assert_row(&at, expected);
+    snprintf(expected, sizeof(expected), "free,0x%llx,42,0", second.address);
+    assert_row(&at, expected);
+    assert_row(&at, "allocate failure,(nil),1099511627776,0");
+    assert_string_equal(at, "");
+}
+
+/* ---- statistics ---- */
+
+static void assert_counters(struct rs_mr *mr, int64_t mib, int64_t peak_mib, int64_t total_mib,
+                            int64_t count, int64_t peak_count, int64_t total_count)
+{
+    struct rs_statistics_level level;
+    const int64_t mib_bytes = (int64_t)MIB;
+
+    rs_statistics_get(mr, &level);
+    assert_int_equal(level.bytes.live, mib * mib_bytes);
+    assert_int_equal(level.bytes.peak, peak_mib * mib_bytes);
+    assert_int_equal(level.bytes.total, total_mib * mib_bytes);
+    assert_int_equal(level.allocations.live, count);
+    assert_int_equal(level.allocations.peak, peak_count);
+    assert_int_equal(level.allocations.total, total_count);
+}
+
+static void line_64_all_zero_at_start_and_value_zero_at_end(void **state)
+{
+    struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_statistics, NULL);
+    struct rs_allocation allocation;
+
+    (void)state;
+    assert_counters(stack.mr, 0, 0, 0, 0, 0, 0);
+    allocation = take(&stack, 10 * MIB);
+    give(&stack, &allocation);
+    assert_counters(stack.mr, 0, 10, 10, 0, 1, 1);
+    end(&stack);
+}
+
+static void line_65_peak_and_total_of_ten_blocks(void **state)
+{
+    struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_statistics, NULL);
+    struct rs_allocation blocks[20];
+
+    (void)state;
+    for (unsigned i = 0; i < 10; i++)
+        blocks[i] = take(&stack, 10 * MIB);
+    for (unsigned i = 0; i < 10; i += 2)
+        give(&stack, &blocks[i]);
+    assert_counters(stack.mr, 50, 100, 100, 5, 10, 10);
+    for (unsigned i = 10; i < 20; i++)
+        blocks[i] = take(&stack, 10 * MIB);
+    for (unsigned i = 1; i < 20; i += i < 9 ? 2 : 1)
+        give(&stack, &blocks[i]);
+    assert_counters(stack.mr, 0, 150, 200, 0, 15, 20);
+    end(&stack);
+}
+
+static void line_66_stacked_adaptors_count_for_themselves(void **state)
+{
+    struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_statistics, NULL);
+    struct stack inner = stack;
+    struct rs_allocation blocks[10];
+
+    (void)state;
+    stack.mr = over(&rs_mr_descriptor_statistics, inner.mr, NULL);
+    for (unsigned i = 0; i < 10; i++)
+        blocks[i] = take(i % 2 ? &inner : &stack, 10 * MIB);
+    assert_counters(stack.mr, 50, 50, 50, 5, 5, 5);
+    assert_counters(inner.mr, 100, 100, 100, 10, 10, 10);
+    for (unsigned i = 0; i < 10; i++)
+        give(&stack, &blocks[i]); /* half of them foreign to the outer one */
+    assert_counters(stack.mr, -50, 50, 50, -5, 5, 5);
+    assert_counters(inner.mr, 0, 100, 100, 0, 10, 10);
+    end(&stack);
+}
+
+static void line_67_push_and_pop(void **state)
+{
+    struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_statistics, NULL);
+    struct rs_statistics_level level;
+    struct rs_allocation first = take(&stack, 10 * MIB), second;
+
+    (void)state;
+    assert_int_equal(rs_statistics_push(stack.mr, &level), 0);
+    assert_int_equal(level.bytes.live, 10 * MIB);
+    assert_counters(stack.mr, 0, 0, 0, 0, 0, 0);
+    second = take(&stack, 5 * MIB);
+    give(&stack, &second);
+    assert_int_equal(rs_statistics_pop(stack.mr, &level), 0);
+    assert_int_equal(level.bytes.peak, 5 * MIB);
+    assert_counters(stack.mr, 10, 15, 15, 1, 2, 2);
+    assert_int_equal(rs_statistics_pop(stack.mr, &level), -ERANGE);
+    give(&stack, &first);
+    end(&stack);
+}
+
+/* An upstream that, inside a free and before it returns, lets another thread allocate and free, as
+ * a real one may give the address out again at once. */
+static struct rs_mr *reused_statistics;
+static int64_t live_inside_free, live_count_inside_free;
+static CUresult (*real_deallocate)(struct rs_mr *, const struct rs_allocation *, CUstream);
+
+static CUresult free_slowly(struct rs_mr *mr, const struct rs_allocation *allocation,
+                            CUstream stream)
+{
+    CUresult result = real_deallocate(mr, allocation, stream);
+    struct rs_allocation again;
+
+    mr->ops.deallocate = real_deallocate;
+    if (rs_mr_allocate(reused_statistics, allocation->size_bytes, stream, &again) == CUDA_SUCCESS) {
+        struct rs_statistics_level level;
+        rs_statistics_get(reused_statistics, &level);
+        live_inside_free = level.bytes.live;
+        live_count_inside_free = level.allocations.live;
+        (void)rs_mr_deallocate(reused_statistics, &again, stream);
+    }
+    return result;
+}
+
+static void line_68_memory_reused_during_its_free_is_not_live_twice(void **state)
+{
+    struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_statistics, NULL);
+    struct rs_allocation allocation = take(&stack, 10 * MIB);
+
+    (void)state;
+    reused_statistics = stack.mr;
+    real_deallocate = stack.leaf->base.ops.deallocate;
+    stack.leaf->base.ops.deallocate = free_slowly;
+    give(&stack, &allocation);
+    assert_int_equal(live_inside_free, 10 * MIB);
+    assert_int_equal(live_count_inside_free, 1);
+    assert_counters(stack.mr, 0, 10, 20, 0, 1, 2);
+    end(&stack);
+}
+
+/* ---- the tables ---- */
+
+#define TEST(function)                                                                             \
+    {                                                                                              \
+#function, function                                                                        \
+    }
+
+struct named_test {
+    const char *name;
+    CMUnitTestFunction function;
+};
+
+static const struct named_test generic[] = {
+    TEST(line_1_common_sizes_are_served),
+    TEST(line_2_a_pebibyte_is_refused_each_time),
+    TEST(line_4_two_live_blocks_differ),
+    TEST(line_5_random_sizes_live_at_once),
+    TEST(line_6_mixed_allocations_and_frees),
+    TEST(line_7_four_threads_at_once),
+    TEST(line_8_one_thread_allocates_another_frees),
+    TEST(line_10_an_adaptor_knows_its_upstream),
+    TEST(line_11_every_block_has_the_drivers_alignment),
+};
+
+static const struct named_test specific[] = {
+    TEST(line_16_a_maximum_below_the_initial_size_is_refused),
+    TEST(line_17_sizes_are_multiples_of_256),
+    TEST(line_18_initial_may_equal_maximum),
+    TEST(line_19_nine_tenths_of_the_device_can_be_a_pool),
+    TEST(line_20_two_quarters_of_the_device_from_half_of_it),
+    TEST(line_21_growth_backs_off_by_halving),
+    TEST(line_22_growth_stops_at_the_maximum_and_what_is_there_serves),
+    /* line 23, a pool as a pool's upstream, is the generic tests' pool_over_pool */
+    TEST(line_25_the_pool_holds_at_least_its_initial_size),
+    TEST(line_26_a_small_maximum_serves_itself_and_no_more),
+    TEST(line_27_sizes_as_text_and_almost_the_whole_cap),
+    TEST(line_42_a_bin_serves_smaller_requests),
+    TEST(line_44_above_the_largest_bin_goes_upstream),
+    TEST(line_46_fixed_size_refuses_larger_and_grows),
+    TEST(line_56_one_byte_above_the_limit_is_refused),
+    TEST(line_57_an_inner_refusal_passes_through),
+    TEST(line_58_fills_exactly_and_counts_each_step),
+    TEST(line_59_a_refusal_leaves_the_counters),
+    TEST(line_60_and_61_header_and_rows_are_exact),
+    TEST(line_64_all_zero_at_start_and_value_zero_at_end),
+    TEST(line_65_peak_and_total_of_ten_blocks),
+    TEST(line_66_stacked_adaptors_count_for_themselves),
+    TEST(line_67_push_and_pop),
+    TEST(line_68_memory_reused_during_its_free_is_not_live_twice),
+};
+
+enum {
+    GENERIC = RS_ARRAY_LENGTH(generic),
+    SPECIFIC = RS_ARRAY_LENGTH(specific),
+    BUILDERS = RS_ARRAY_LENGTH(builders),
+    TESTS = GENERIC * BUILDERS + SPECIFIC,
+    NAME_BYTES = 120,
+};
+
+int main(void)
+{
+    static struct CMUnitTest tests[TESTS];
+    static char names[TESTS][NAME_BYTES];
+    size_t count = 0;
+
+    for (size_t i = 0; i < GENERIC; i++) {
+        for (size_t j = 0; j < BUILDERS; j++, count++) {
+            snprintf(names[count], NAME_BYTES, "%s_by_%s", generic[i].name, builders[j].name);
+            tests[count] = (struct CMUnitTest){.name = names[count],
+                                               .test_func = generic[i].function,
+                                               .initial_state = (void *)(uintptr_t)&builders[j]};
+        }
+    }
+    for (size_t i = 0; i < SPECIFIC; i++, count++)
+        tests[count] =
+            (struct CMUnitTest){.name = specific[i].name, .test_func = specific[i].function};
+    return _cmocka_run_group_tests("resource_conformance", tests, count, NULL, NULL);
+}

@@ -1,0 +1,616 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What every memory resource over an upstream must do, run over the table of resources. */
+#include "unit.h"
+
+#include "fake_leaf.h"
+#include "resource/report.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/types.h>
+
+/* ---- host memory that runs out and is counted: the linker leads the resources here ---- */
+
+enum { HELD_MAX = 1 << 14 };
+
+static struct {
+    pthread_mutex_t lock;
+    bool counts;
+    long left; /* requests that succeed yet; negative: all */
+    size_t refused;
+    size_t held_count;
+    void *held[HELD_MAX];
+} host = {.lock = PTHREAD_MUTEX_INITIALIZER, .left = -1};
+
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t count, size_t bytes);
+void __real_free(void *memory);
+void *__real_mmap(void *, size_t, int, int, int, off_t);
+void *__real_mmap64(void *, size_t, int, int, int, off_t);
+int __real_munmap(void *memory, size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+void __wrap_free(void *memory);
+void *__wrap_mmap(void *, size_t, int, int, int, off_t);
+void *__wrap_mmap64(void *, size_t, int, int, int, off_t);
+int __wrap_munmap(void *memory, size_t bytes);
+
+static bool host_refuses(void)
+{
+    bool refuses = false;
+
+    pthread_mutex_lock(&host.lock);
+    if (host.left > 0)
+        host.left--;
+    else
+        refuses = host.left == 0;
+    host.refused += refuses;
+    pthread_mutex_unlock(&host.lock);
+    errno = refuses ? ENOMEM : errno;
+    return refuses;
+}
+
+static void *host_enter(void *memory)
+{
+    pthread_mutex_lock(&host.lock);
+    if (host.counts && memory && host.held_count < HELD_MAX)
+        host.held[host.held_count++] = memory;
+    pthread_mutex_unlock(&host.lock);
+    return memory;
+}
+
+static void host_remove(void *memory)
+{
+    pthread_mutex_lock(&host.lock);
+    for (size_t i = host.held_count; i-- > 0;) {
+        if (host.held[i] == memory) {
+            host.held[i] = host.held[--host.held_count];
+            break;
+        }
+    }
+    pthread_mutex_unlock(&host.lock);
+}
+
+void *__wrap_malloc(size_t bytes)
+{
+    return host_refuses() ? NULL : host_enter(__real_malloc(bytes));
+}
+
+void *__wrap_calloc(size_t count, size_t bytes)
+{
+    return host_refuses() ? NULL : host_enter(__real_calloc(count, bytes));
+}
+
+void __wrap_free(void *memory)
+{
+    host_remove(memory);
+    __real_free(memory);
+}
+
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
+{
+    return host_refuses() ? MAP_FAILED
+                          : host_enter(__real_mmap(at, bytes, protection, flags, fd, offset));
+}
+
+void *__wrap_mmap64(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
+{
+    return host_refuses() ? MAP_FAILED
+                          : host_enter(__real_mmap64(at, bytes, protection, flags, fd, offset));
+}
+
+int __wrap_munmap(void *memory, size_t bytes)
+{
+    host_remove(memory);
+    return __real_munmap(memory, bytes);
+}
+
+/* ---- the resources under test ---- */
+
+#define MIB        ((size_t)1 << 20)
+#define LEAF_BYTES (512 * MIB)
+
+struct subject {
+    const char *name;
+    const char *options[4];
+    bool needs_driver; /* tested elsewhere */
+};
+
+/* Names that are not here are tested with their default options. */
+static const struct subject subjects[] = {
+    {"reuse", {NULL}, true},
+    {"limiting", {"limit=1TiB"}, false},
+    {"logging", {"path=/dev/null"}, false},
+    {"pool", {"initial_size=1MiB"}, false},
+    {"binning", {"minimum_size=1KiB", "maximum_size=32KiB"}, false},
+    {"fixed_size", {"block_size=64KiB", "blocks_to_preallocate=16"}, false},
+};
+
+struct stack {
+    struct fake_leaf *leaf;
+    struct rs_mr *mr;
+};
+
+static const struct subject *subject_of(const struct rs_mr_descriptor *descriptor)
+{
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(subjects); i++)
+        if (strcmp(subjects[i].name, descriptor->name) == 0)
+            return &subjects[i];
+    return NULL;
+}
+
+static struct rs_mr *make_subject(const struct rs_mr_descriptor *descriptor,
+                                  const struct rs_place *place, struct fake_leaf *leaf, int *error)
+{
+    const struct subject *subject = subject_of(descriptor);
+
+    return make_resource_at(place, descriptor, &leaf->base, subject ? subject->options : NULL,
+                            error);
+}
+
+static struct stack make_stack(void **state)
+{
+    struct stack stack = {.leaf = fake_leaf_create(LEAF_BYTES)};
+    int error;
+
+    stack.mr = make_subject(*state, &fake_second_place, stack.leaf, &error);
+    assert_non_null(stack.mr);
+    return stack;
+}
+
+/* Destroys the resource alone and checks that it leaves nothing upstream. */
+static void end_stack(struct stack *stack)
+{
+    assert_true(rs_mr_check(stack->mr));
+    stack->mr->ops.destroy(stack->mr, false);
+    assert_int_equal(stack->leaf->live_count, 0);
+    assert_int_equal(stack->leaf->wrong_calls, 0);
+    fake_leaf_destroy(stack->leaf);
+}
+
+static const struct rs_allocation untouched = {0xdeadbeef, 12345, (void *)0x77};
+
+static bool is_untouched(const struct rs_allocation *allocation)
+{
+    return memcmp(allocation, &untouched, sizeof(untouched)) == 0;
+}
+
+static void allocate(struct stack *stack, size_t size_bytes, struct rs_allocation *out)
+{
+    assert_int_equal(rs_mr_allocate(stack->mr, size_bytes, NULL, out), CUDA_SUCCESS);
+    assert_int_equal(out->address % RS_BLOCK_ALIGNMENT, 0);
+    assert_int_equal(out->size_bytes, size_bytes);
+    assert_true(fake_leaf_owns(stack->leaf, out->address, size_bytes));
+    assert_true(rs_mr_check(stack->mr));
+}
+
+static void deallocate(struct stack *stack, const struct rs_allocation *allocation)
+{
+    assert_int_equal(rs_mr_deallocate(stack->mr, allocation, NULL), CUDA_SUCCESS);
+    assert_true(rs_mr_check(stack->mr));
+}
+
+static const size_t sizes[] = {1, 511, 512, 513, 4096, 1000, 33333, 64 << 10, 2, 1024};
+enum { SIZES = RS_ARRAY_LENGTH(sizes) };
+
+/* ---- tests ---- */
+
+static void serves_and_leaves_nothing_upstream(void **state)
+{
+    struct stack stack = make_stack(state);
+    struct rs_allocation live[SIZES];
+
+    for (size_t i = 0; i < SIZES; i++)
+        allocate(&stack, sizes[i], &live[i]);
+    for (size_t i = 0; i < SIZES; i += 2)
+        deallocate(&stack, &live[i]);
+    for (size_t i = 0; i < SIZES; i += 2)
+        allocate(&stack, sizes[i], &live[i]);
+    for (size_t i = 0; i < SIZES; i++)
+        for (size_t j = 0; j < i; j++)
+            assert_true(live[i].address + sizes[i] <= live[j].address ||
+                        live[j].address + sizes[j] <= live[i].address);
+    for (size_t i = SIZES; i-- > 0;)
+        deallocate(&stack, &live[i]);
+    end_stack(&stack);
+}
+
+static void what_is_idle_is_told_and_goes_back_on_trim(void **state)
+{
+    struct stack stack = make_stack(state);
+    struct rs_allocation live[SIZES];
+
+    for (size_t i = 0; i < SIZES; i++)
+        allocate(&stack, sizes[i], &live[i]);
+    for (size_t i = 0; i < SIZES; i++)
+        deallocate(&stack, &live[i]);
+    assert_int_equal(rs_mr_idle_bytes(stack.mr), stack.leaf->live_bytes);
+    assert_int_equal(rs_mr_trim(stack.mr, SIZE_MAX), 0);
+    assert_int_equal(rs_mr_idle_bytes(stack.mr), stack.leaf->live_bytes);
+    (void)rs_mr_trim(stack.mr, 0);
+    assert_int_equal(stack.leaf->live_count, 0);
+    assert_int_equal(rs_mr_idle_bytes(stack.mr), 0);
+    allocate(&stack, 1000, &live[0]);
+    deallocate(&stack, &live[0]);
+    end_stack(&stack);
+}
+
+static void upstream_failure_comes_back_unchanged_and_output_untouched(void **state)
+{
+    static const CUresult errors[] = {CUDA_ERROR_UNKNOWN, CUDA_ERROR_ILLEGAL_ADDRESS,
+                                      CUDA_ERROR_DEINITIALIZED};
+    struct stack stack = make_stack(state);
+    struct rs_allocation allocation = untouched;
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(errors); i++) {
+        stack.leaf->fail_at = 1;
+        stack.leaf->fail_with = errors[i];
+        assert_int_equal(rs_mr_allocate(stack.mr, 1000, NULL, &allocation), errors[i]);
+        assert_true(is_untouched(&allocation));
+        assert_true(rs_mr_check(stack.mr));
+        assert_int_equal(stack.leaf->live_count, 0);
+    }
+    allocate(&stack, 1000, &allocation);
+    deallocate(&stack, &allocation);
+    end_stack(&stack);
+}
+
+static void upstream_out_of_memory_is_reported_and_recovered_from(void **state)
+{
+    struct stack stack = make_stack(state);
+    struct rs_allocation allocation = untouched;
+
+    stack.leaf->capacity_bytes = 0;
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(rs_mr_allocate(stack.mr, 1000, NULL, &allocation),
+                         CUDA_ERROR_OUT_OF_MEMORY);
+    assert_true(is_untouched(&allocation));
+    assert_true(rs_mr_check(stack.mr));
+    stack.leaf->capacity_bytes = LEAF_BYTES;
+    allocate(&stack, 1000, &allocation);
+    deallocate(&stack, &allocation);
+    end_stack(&stack);
+}
+
+static void sizes_near_the_largest_are_refused(void **state)
+{
+    static const size_t huge[] = {SIZE_MAX,       SIZE_MAX - 1,     SIZE_MAX - 255,
+                                  SIZE_MAX - 256, SIZE_MAX - 511,   SIZE_MAX - 512,
+                                  SIZE_MAX - 513, SIZE_MAX - 1023,  SIZE_MAX - (2u << 20),
+                                  SIZE_MAX / 2,   SIZE_MAX / 2 + 2, (size_t)1 << 50};
+    struct stack stack = make_stack(state);
+    struct rs_allocation kept, allocation = untouched;
+
+    allocate(&stack, 5000, &kept);
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(huge); i++) {
+        assert_int_equal(rs_mr_allocate(stack.mr, huge[i], NULL, &allocation),
+                         CUDA_ERROR_OUT_OF_MEMORY);
+        assert_true(is_untouched(&allocation));
+        assert_true(rs_mr_check(stack.mr));
+    }
+    deallocate(&stack, &kept);
+    end_stack(&stack);
+}
+
+static void failed_upstream_free_loses_nothing(void **state)
+{
+    struct stack stack = make_stack(state);
+    struct rs_allocation allocation;
+    CUresult result;
+
+    allocate(&stack, 4096, &allocation);
+    stack.leaf->fail_deallocations_with = CUDA_ERROR_LAUNCH_FAILED;
+    result = rs_mr_deallocate(stack.mr, &allocation, NULL);
+    assert_int_equal(rs_mr_trim(stack.mr, 0), 0);
+    assert_true(rs_mr_check(stack.mr));
+    stack.leaf->fail_deallocations_with = CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS) {
+        assert_int_equal(result, CUDA_ERROR_LAUNCH_FAILED);
+        deallocate(&stack, &allocation);
+    }
+    (void)rs_mr_trim(stack.mr, 0);
+    assert_int_equal(stack.leaf->live_count, 0);
+    end_stack(&stack);
+}
+
+static bool is_one_of(const struct rs_allocation *allocation, const struct rs_allocation *live)
+{
+    for (size_t i = 0; i < SIZES; i++)
+        if (live[i].address == allocation->address && sizes[i] == allocation->size_bytes)
+            return true;
+    return false;
+}
+
+static void destroyed_with_live_allocations(void **state)
+{
+    struct stack stack = make_stack(state);
+    struct rs_allocation live[SIZES];
+
+    for (size_t i = 0; i < SIZES; i++)
+        allocate(&stack, sizes[i], &live[i]);
+    stack.mr->ops.destroy(stack.mr, false);
+    assert_int_equal(stack.leaf->wrong_calls, 0);
+    /* What was held has gone back; what only passed through is not the resource's to free. */
+    for (size_t i = 0; i < stack.leaf->live_count; i++)
+        assert_true(is_one_of(&stack.leaf->live[i], live));
+    fake_leaf_destroy(stack.leaf);
+}
+
+static void memory_that_is_gone_is_not_freed(void **state)
+{
+    struct stack stack = make_stack(state);
+    struct rs_allocation live[SIZES];
+    uint64_t deallocations;
+
+    for (size_t i = 0; i < SIZES; i++)
+        allocate(&stack, sizes[i], &live[i]);
+    deallocate(&stack, &live[0]);
+    deallocations = stack.leaf->deallocations;
+    stack.mr->ops.destroy(stack.mr, true);
+    assert_int_equal(stack.leaf->deallocations, deallocations);
+    fake_leaf_destroy(stack.leaf);
+}
+
+/* More blocks than a page of records has, so that a second page is needed. */
+enum { MANY = 1200 };
+
+static void take_and_give_many(struct rs_mr *mr)
+{
+    static struct rs_allocation live[MANY];
+    size_t count = 0;
+
+    while (count < MANY && rs_mr_allocate(mr, 512, NULL, &live[count]) == CUDA_SUCCESS)
+        count++;
+    assert_true(rs_mr_check(mr));
+    while (count > 0)
+        assert_int_equal(rs_mr_deallocate(mr, &live[--count], NULL), CUDA_SUCCESS);
+}
+
+/* Creates, uses and destroys a resource; anything may fail with out-of-memory, nothing else. */
+static void use_everything(const struct rs_mr_descriptor *descriptor, struct fake_leaf *leaf)
+{
+    struct rs_allocation live[SIZES];
+    bool is_live[SIZES] = {false};
+    int error;
+    struct rs_mr *mr = make_subject(descriptor, &fake_place, leaf, &error);
+
+    if (!mr) {
+        assert_int_equal(error, -ENOMEM);
+        return;
+    }
+    for (size_t i = 0; i < SIZES; i++) {
+        CUresult result = rs_mr_allocate(mr, sizes[i], NULL, &live[i]);
+        is_live[i] = result == CUDA_SUCCESS;
+        assert_true(is_live[i] || result == CUDA_ERROR_OUT_OF_MEMORY);
+        assert_true(rs_mr_check(mr));
+    }
+    take_and_give_many(mr);
+    host.left = host.left < 0 ? -1 : 0; /* frees need no memory, ever */
+    for (size_t i = 0; i < SIZES; i++)
+        if (is_live[i])
+            assert_int_equal(rs_mr_deallocate(mr, &live[i], NULL), CUDA_SUCCESS);
+    assert_true(rs_mr_check(mr));
+    mr->ops.destroy(mr, false);
+}
+
+static void every_missing_host_allocation_is_survived(void **state)
+{
+    struct fake_leaf *leaf = fake_leaf_create(LEAF_BYTES);
+    long allowed = 0;
+
+    use_everything(*state, leaf); /* a log's file stays open from here on */
+    host.counts = true;
+    do {
+        host.refused = 0;
+        host.left = allowed++;
+        use_everything(*state, leaf);
+        host.left = -1;
+        assert_int_equal(host.held_count, 0);
+        assert_int_equal(leaf->live_count, 0);
+    } while (host.refused > 0 && allowed < 1000);
+    host.counts = false;
+    assert_in_range(allowed, 2, 999); /* it did need memory, and in the end it had enough */
+    assert_int_equal(leaf->wrong_calls, 0);
+    fake_leaf_destroy(leaf);
+}
+
+static void what_was_done_once_needs_no_more_host_memory(void **state)
+{
+    struct stack stack = make_stack(state);
+    struct rs_allocation live[SIZES];
+
+    for (unsigned round = 0; round < 500; round++) {
+        for (size_t i = 0; i < SIZES; i++)
+            assert_int_equal(rs_mr_allocate(stack.mr, sizes[i], NULL, &live[i]), CUDA_SUCCESS);
+        for (size_t i = 0; i < SIZES; i++)
+            assert_int_equal(rs_mr_deallocate(stack.mr, &live[i], NULL), CUDA_SUCCESS);
+        host.left = 0;
+    }
+    host.left = -1;
+    end_stack(&stack);
+}
+
+/* ---- eight threads ---- */
+
+enum { THREADS = 8, ROUNDS = 1500, LIVE_PER_THREAD = 40, GRANULES = 1 << 20 };
+
+static atomic_bool granule_is_live[GRANULES];
+static atomic_uint overlaps, refusals, errors;
+
+/* Marks what an allocation covers; overlap shows as a mark that is there already. */
+static void mark(const struct rs_allocation *allocation, bool is_live)
+{
+    size_t first = allocation->address / RS_BLOCK_ALIGNMENT;
+    size_t count = (allocation->size_bytes + RS_BLOCK_ALIGNMENT - 1) / RS_BLOCK_ALIGNMENT;
+
+    for (size_t i = first; i < first + count; i++)
+        if (atomic_exchange(&granule_is_live[i % GRANULES], is_live) == is_live)
+            atomic_fetch_add(&overlaps, 1);
+}
+
+struct worker {
+    pthread_t thread;
+    struct rs_mr *mr;
+    uint64_t seed;
+};
+
+static void give(struct worker *worker, struct rs_allocation *allocation)
+{
+    mark(allocation, false);
+    if (rs_mr_deallocate(worker->mr, allocation, NULL) != CUDA_SUCCESS)
+        atomic_fetch_add(&errors, 1);
+    allocation->size_bytes = 0;
+}
+
+static void take(struct worker *worker, struct rs_allocation *allocation)
+{
+    size_t size_bytes = 1 + test_random(&worker->seed) % (16 << 10);
+    CUresult result = rs_mr_allocate(worker->mr, size_bytes, NULL, allocation);
+
+    if (result == CUDA_SUCCESS)
+        mark(allocation, true);
+    else
+        atomic_fetch_add(result == CUDA_ERROR_OUT_OF_MEMORY ? &refusals : &errors, 1);
+}
+
+static void *work(void *data)
+{
+    struct worker *worker = data;
+    struct rs_allocation live[LIVE_PER_THREAD] = {{0}};
+
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        struct rs_allocation *allocation = &live[test_random(&worker->seed) % LIVE_PER_THREAD];
+        if (allocation->size_bytes)
+            give(worker, allocation);
+        else
+            take(worker, allocation);
+        if (round % 100 == 99)
+            (void)rs_mr_trim(worker->mr, 0);
+        if (round % 200 == 199 && !rs_mr_check(worker->mr))
+            atomic_fetch_add(&errors, 1);
+    }
+    for (size_t i = 0; i < LIVE_PER_THREAD; i++)
+        if (live[i].size_bytes)
+            give(worker, &live[i]);
+    return NULL;
+}
+
+static void run_threads(struct stack *stack)
+{
+    struct worker workers[THREADS];
+
+    atomic_store(&overlaps, 0);
+    atomic_store(&refusals, 0);
+    atomic_store(&errors, 0);
+    for (unsigned i = 0; i < THREADS; i++) {
+        workers[i] = (struct worker){.mr = stack->mr, .seed = 88172645463325252u + i};
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+    }
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_join(workers[i].thread, NULL);
+    assert_int_equal(atomic_load(&overlaps), 0);
+    assert_int_equal(atomic_load(&errors), 0);
+}
+
+static void eight_threads_share_it(void **state)
+{
+    struct stack stack = make_stack(state);
+
+    run_threads(&stack);
+    assert_int_equal(atomic_load(&refusals), 0);
+    end_stack(&stack);
+}
+
+static void eight_threads_share_too_little(void **state)
+{
+    struct stack stack = make_stack(state);
+
+    stack.leaf->capacity_bytes = MIB;
+    run_threads(&stack);
+    end_stack(&stack);
+}
+
+static void counters_are_reported(void **state)
+{
+    struct stack stack = make_stack(state);
+    struct rs_report report = {.count = 0};
+    struct rs_allocation allocation;
+
+    allocate(&stack, 1000, &allocation);
+    stack.mr->ops.report(stack.mr, &report);
+    for (size_t i = 0; i < report.count; i++)
+        for (size_t j = 0; j < i; j++)
+            assert_false(strcmp(report.counters[i].name, report.counters[j].name) == 0 &&
+                         strcmp(report.counters[i].resource, report.counters[j].resource) == 0);
+    deallocate(&stack, &allocation);
+    end_stack(&stack);
+}
+
+/* ---- the table ---- */
+
+#define TEST(function)                                                                             \
+    {                                                                                              \
+#function, function                                                                        \
+    }
+
+static const struct {
+    const char *name;
+    CMUnitTestFunction function;
+} contract[] = {
+    TEST(serves_and_leaves_nothing_upstream),
+    TEST(what_is_idle_is_told_and_goes_back_on_trim),
+    TEST(upstream_failure_comes_back_unchanged_and_output_untouched),
+    TEST(upstream_out_of_memory_is_reported_and_recovered_from),
+    TEST(sizes_near_the_largest_are_refused),
+    TEST(failed_upstream_free_loses_nothing),
+    TEST(destroyed_with_live_allocations),
+    TEST(memory_that_is_gone_is_not_freed),
+    TEST(every_missing_host_allocation_is_survived),
+    TEST(what_was_done_once_needs_no_more_host_memory),
+    TEST(eight_threads_share_it),
+    TEST(eight_threads_share_too_little),
+    TEST(counters_are_reported),
+};
+
+enum { CONTRACT = RS_ARRAY_LENGTH(contract), TESTS_MAX = 64 * CONTRACT, NAME_BYTES = 120 };
+
+static bool is_tested_here(const struct rs_mr_descriptor *descriptor)
+{
+    const struct subject *subject = subject_of(descriptor);
+
+    return descriptor->upstream_count == 1 && !(subject && subject->needs_driver);
+}
+
+static size_t list_tests(struct CMUnitTest *tests, char (*names)[NAME_BYTES])
+{
+    size_t count = 0;
+
+    for (size_t i = 0; rs_mr_descriptors[i]; i++) {
+        if (!is_tested_here(rs_mr_descriptors[i]))
+            continue;
+        for (size_t j = 0; j < CONTRACT && count < TESTS_MAX; j++, count++) {
+            snprintf(names[count], NAME_BYTES, "%s_%s", rs_mr_descriptors[i]->name,
+                     contract[j].name);
+            tests[count] = (struct CMUnitTest){
+                .name = names[count],
+                .test_func = contract[j].function,
+                .initial_state = (void *)(uintptr_t)rs_mr_descriptors[i],
+            };
+        }
+    }
+    return count;
+}
+
+int main(void)
+{
+    static struct CMUnitTest tests[TESTS_MAX];
+    static char names[TESTS_MAX][NAME_BYTES];
+
+    return _cmocka_run_group_tests("resource_contract", tests, list_tests(tests, names), NULL,
+                                   NULL);
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Expressions: parsing, complaints, where reuse goes, the canonical text. */
+#include "unit.h"
+
+#include "lines.h"
+
+#include "base/check.h"
+#include "resource/expression.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct rs_expression *parse(const char *text, struct rs_source *source, struct lines *lines)
+{
+    *source = (struct rs_source){"RMM_RESOURCE", text};
+    return rs_expression_parse(source, lines_begin(lines));
+}
+
+static void canonical_text_parses_back(void **state)
+{
+    static const char *const cases[][2] = {
+        {"cuda", "cuda"},
+        {" cuda ", "cuda"},
+        {"cuda()", "cuda"},
+        {"POOL(Cuda)", "pool(cuda)"},
+        {"pool(cuda, initial_size=1GiB)", "pool(cuda, initial_size=1GiB)"},
+        {"pool ( cuda , initial_size = 1G , maximum_size=none )",
+         "pool(cuda, initial_size=1GiB, maximum_size=none)"},
+        {"pool(cuda,initial_pool_size=4096,maximum_pool_size=80%)",
+         "pool(cuda, initial_size=4KiB, maximum_size=80%)"},
+        {"pool(cuda, initial_size=50%free)", "pool(cuda, initial_size=50%free)"},
+        {"statistics(limiting(pool(cuda, growth=rmm), allocation_limit=8GiB))",
+         "statistics(limiting(pool(cuda, growth=rmm), limit=8GiB))"},
+        {"binning(pool(managed), min_size_exponent=18, max_size_exponent=22)",
+         "binning(pool(managed), minimum_size=256KiB, maximum_size=4MiB)"},
+        {"logging(cuda, path=\"a, b).csv\")", "logging(cuda, path=\"a, b).csv\")"},
+        {"logging(cuda, path=/tmp/x.csv)", "logging(cuda, path=/tmp/x.csv)"},
+        {"pool(pool(cuda))", "pool(pool(cuda))"},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
+        char text[RS_EXPRESSION_TEXT_BYTES], again[RS_EXPRESSION_TEXT_BYTES];
+        struct rs_source source;
+        struct lines lines;
+        struct rs_expression *expression = parse(cases[i][0], &source, &lines);
+
+        if (!expression)
+            fail_msg("%s: %s", cases[i][0], lines.text[0]);
+        assert_string_equal(rs_expression_format(expression, NULL, text), cases[i][1]);
+        rs_expression_free(expression);
+        expression = parse(text, &source, &lines);
+        assert_non_null(expression);
+        assert_string_equal(rs_expression_format(expression, NULL, again), text);
+        rs_expression_free(expression);
+    }
+}
+
+static void each_mistake_is_one_line_with_its_place(void **state)
+{
+    static const char *const cases[][2] = {
+        {"pol(cuda)",
+         "RMM_RESOURCE=^pol(cuda): no memory resource of this name; did you mean 'pool'?"},
+        {"pool(", "RMM_RESOURCE=pool(^: ends where a memory resource is expected"},
+        {"pool", "RMM_RESOURCE=^pool: 'pool' needs an upstream, as in pool(cuda)"},
+        {"pool()", "RMM_RESOURCE=^pool(): 'pool' needs an upstream, as in pool(cuda)"},
+        {"", "RMM_RESOURCE=^: ends where a memory resource is expected"},
+        {"pool(cuda", "RMM_RESOURCE=pool(cuda^: ends where ',' or ')' is expected"},
+        {"pool(cuda,",
+         "RMM_RESOURCE=pool(cuda,^: 'pool(' ends where option=value or ')' is expected"},
+        {"pool(cuda))", "RMM_RESOURCE=pool(cuda)^): nothing more is expected here"},
+        {"pool(cuda, initial=1GiB)",
+         "RMM_RESOURCE=pool(cuda, ^initial=1GiB): 'pool' has no option of this name; did you mean "
+         "'initial_size'?"},
+        {"pool(cuda, inital_size=1GiB)",
+         "RMM_RESOURCE=pool(cuda, ^inital_size=1GiB): 'pool' has no option of this name; did you "
+         "mean 'initial_size'?"},
+        {"pool(cuda, initial_size=1GiB, initial_size=2GiB)",
+         "RMM_RESOURCE=pool(cuda, initial_size=1GiB, ^initial_size=2GiB): 'initial_size' is given "
+         "twice"},
+        {"pool(cuda, initial_size=1000)", "RMM_RESOURCE=pool(cuda, initial_size=^1000): not a "
+                                          "multiple of 256 (the nearest is 1024)"},
+        {"cuda(pool)", "RMM_RESOURCE=cuda(^pool): 'cuda' is a leaf: it takes no upstream"},
+        {"cuda(x=1)", "RMM_RESOURCE=cuda(^x=1): 'cuda' has no options"},
+        {"pool(cuda, managed)",
+         "RMM_RESOURCE=pool(cuda, ^managed): 'pool' has its upstream already; options are named, "
+         "as in initial_size=1GiB"},
+        {"pool(initial_size=1GiB, cuda)",
+         "RMM_RESOURCE=pool(initial_size=1GiB, ^cuda): expected option=value here"},
+        {"logging(cuda, path=\"x)", "RMM_RESOURCE=logging(cuda, path=^\"x): the closing quote is "
+                                    "missing"},
+        {"1GiB", "RMM_RESOURCE=^1GiB: no memory resource of this name; `rmmshim resources` lists "
+                 "them"},
+        {"(cuda)", "RMM_RESOURCE=^(cuda): a memory resource is expected here, as in pool(cuda)"},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
+        struct rs_source source;
+        struct lines lines;
+
+        assert_null(parse(cases[i][0], &source, &lines));
+        assert_int_equal(lines.count, 1);
+        assert_string_equal(lines.text[0], cases[i][1]);
+    }
+}
+
+static void depth_is_limited(void **state)
+{
+    enum { LEVELS = 10000 };
+    char *text = malloc(5 * LEVELS + LEVELS + 5);
+    struct rs_source source;
+    struct lines lines;
+    size_t length = 0;
+    (void)state;
+
+    for (int i = 0; i < LEVELS; i++)
+        length += (size_t)sprintf(text + length, "pool(");
+    length += (size_t)sprintf(text + length, "cuda");
+    memset(text + length, ')', LEVELS);
+    text[length + LEVELS] = '\0';
+    assert_null(parse(text, &source, &lines));
+    assert_int_equal(lines.count, 1);
+    assert_non_null(strstr(lines.text[0], "more than 64 levels deep"));
+    assert_true(strlen(lines.text[0]) < 200);
+    free(text);
+}
+
+static void reuse_stands_above_what_hands_memory_out_again(void **state)
+{
+    static const char *const cases[][2] = {
+        {"cuda", "cuda"},
+        {"statistics(cuda)", "statistics(cuda)"},
+        {"pool(cuda)", "reuse(pool(cuda))"},
+        {"binning(pool(cuda))", "reuse(binning(pool(cuda)))"},
+        {"statistics(limiting(logging(pool(cuda), path=x), limit=1GiB))",
+         "statistics(limiting(logging(reuse(pool(cuda)), path=x), limit=1GiB))"},
+        {"fixed_size(managed)", "reuse(fixed_size(managed))"},
+        {"reuse(pool(cuda))", "reuse(pool(cuda))"},
+        {"pool(statistics(pool(cuda)))", "reuse(pool(statistics(pool(cuda))))"},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
+        char text[RS_EXPRESSION_TEXT_BYTES];
+        struct rs_source source;
+        struct lines lines;
+        struct rs_expression *expression = parse(cases[i][0], &source, &lines);
+
+        assert_non_null(expression);
+        expression = rs_expression_insert_reuse(expression);
+        assert_string_equal(rs_expression_format(expression, NULL, text), cases[i][1]);
+        rs_expression_free(expression);
+    }
+}
+
+static void contradicting_values_are_complained_of(void **state)
+{
+    static const struct rs_place place = {.total_bytes = (size_t)8 << 30,
+                                          .free_bytes = (size_t)4 << 30};
+    static const struct {
+        const char *text;
+        bool good_without_device, good_on_device;
+    } cases[] = {
+        {"pool(cuda, initial_size=2GiB, maximum_size=1GiB)", false, false},
+        {"pool(cuda, initial_size=1GiB, maximum_size=1GiB)", true, true},
+        {"pool(cuda, initial_size=80%, maximum_size=1GiB)", true, false},
+        {"pool(cuda, initial_size=50%free, maximum_size=2GiB)", true, true},
+        {"pool(cuda, initial_size=9GiB)", true, false},
+        {"pool(cuda, initial_size=100%)", true, true},
+        {"limiting(cuda)", false, false},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
+        struct rs_source source;
+        struct lines lines;
+        struct rs_expression *expression = parse(cases[i].text, &source, &lines);
+
+        assert_non_null(expression);
+        if (rs_expression_validate(expression, NULL, &lines.complaints) !=
+            cases[i].good_without_device)
+            fail_msg("%s without a device", cases[i].text);
+        if (rs_expression_validate(expression, &place, &lines.complaints) !=
+            cases[i].good_on_device)
+            fail_msg("%s on a device", cases[i].text);
+        rs_expression_free(expression);
+    }
+}
+
+static void percentages_are_shown_resolved_for_a_place(void **state)
+{
+    static const struct rs_place place = {.total_bytes = (size_t)10 << 30,
+                                          .free_bytes = (size_t)4 << 30};
+    char text[RS_EXPRESSION_TEXT_BYTES];
+    struct rs_source source;
+    struct lines lines;
+    struct rs_expression *expression =
+        parse("pool(cuda, initial_size=50%free, maximum_size=80%)", &source, &lines);
+    (void)state;
+
+    assert_string_equal(rs_expression_format(expression, &place, text),
+                        "pool(cuda, initial_size=2GiB, maximum_size=8GiB)");
+    rs_expression_free(expression);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(canonical_text_parses_back),
+        cmocka_unit_test(each_mistake_is_one_line_with_its_place),
+        cmocka_unit_test(depth_is_limited),
+        cmocka_unit_test(reuse_stands_above_what_hands_memory_out_again),
+        cmocka_unit_test(contradicting_values_are_complained_of),
+        cmocka_unit_test(percentages_are_shown_resolved_for_a_place),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

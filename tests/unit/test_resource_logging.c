@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* logging: RMM's CSV to the byte, and what becomes of files that cannot be written. */
+#include "unit.h"
+
+#include "fake_leaf.h"
+#include "resource/resource_logging.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PLENTY ((size_t)1 << 50)
+
+static char directory[64];
+
+static int make_directory(void **state)
+{
+    (void)state;
+    snprintf(directory, sizeof(directory), "/tmp/rmmshim-logging-XXXXXX");
+    return mkdtemp(directory) ? 0 : -1;
+}
+
+static int remove_directory(void **state)
+{
+    char command[100];
+
+    (void)state;
+    snprintf(command, sizeof(command), "rm -rf %s", directory);
+    return system(command);
+}
+
+struct log {
+    struct fake_leaf *leaf;
+    struct rs_mr *mr;
+    char path[128];
+};
+
+static struct log open_log(const char *name, const char *flush, CUdevice device)
+{
+    struct log log = {.leaf = fake_leaf_create(PLENTY)};
+    struct rs_place place = fake_place;
+    char option[160];
+    int error;
+
+    place.device = device;
+    snprintf(log.path, sizeof(log.path), "%s/%s", directory, name);
+    snprintf(option, sizeof(option), "path=%s", log.path);
+    log.mr = make_resource_at(&place, &rs_mr_descriptor_logging, &log.leaf->base,
+                              OPTIONS(option, flush), &error);
+    assert_non_null(log.mr);
+    return log;
+}
+
+static struct rs_allocation take(struct log *log, size_t size_bytes, CUstream stream)
+{
+    struct rs_allocation allocation;
+
+    assert_int_equal(rs_mr_allocate(log->mr, size_bytes, stream, &allocation), CUDA_SUCCESS);
+    return allocation;
+}
+
+static void give(struct log *log, const struct rs_allocation *allocation, CUstream stream)
+{
+    assert_int_equal(rs_mr_deallocate(log->mr, allocation, stream), CUDA_SUCCESS);
+}
+
+/* The file's whole text, empty when there is none. */
+static const char *text_of(const char *path)
+{
+    static char text[1 << 20];
+    FILE *file = fopen(path, "r");
+    size_t length = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+
+    if (file)
+        fclose(file);
+    text[length] = '\0';
+    return text;
+}
+
+#define HEADER "Thread,Time,Action,Pointer,Size,Stream\n"
+
+/* Checks thread and time of a row, and that the rest is as expected; returns the next row. */
+static const char *assert_row(const char *row, const char *expected_rest)
+{
+    const char *end = strchr(row, '\n');
+    int thread, hours, minutes, seconds, micros, length = 0;
+    char rest[200], again[64];
+    struct tm now;
+    time_t seconds_now = time(NULL);
+
+    assert_non_null(end);
+    assert_int_equal(
+        sscanf(row, "%d,%2d:%2d:%2d.%6d,%n", &thread, &hours, &minutes, &seconds, &micros, &length),
+        5);
+    snprintf(again, sizeof(again), "%d,%02d:%02d:%02d.%06d,", thread, hours, minutes, seconds,
+             micros);
+    assert_memory_equal(row, again, strlen(again));
+    assert_int_equal(length, strlen(again));
+    assert_int_equal(thread, gettid());
+    localtime_r(&seconds_now, &now);
+    assert_in_range((now.tm_hour - hours + 24) % 24 * 3600 + (now.tm_min - minutes) * 60 +
+                        (now.tm_sec - seconds) + 86400,
+                    86400, 86400 + 20);
+    snprintf(rest, sizeof(rest), "%.*s", (int)(end - row) - length, row + length);
+    assert_string_equal(rest, expected_rest);
+    return end + 1;
+}
+
+static void rows_are_rmms_to_the_byte(void **state)
+{
+    struct log log = open_log("rows.csv", NULL, 0);
+    struct rs_allocation first = take(&log, 1048577, NULL);
+    struct rs_allocation second = take(&log, 1, (CUstream)(uintptr_t)1);
+    struct rs_allocation failed;
+    char row[200];
+    const char *at;
+
+    (void)state;
+    give(&log, &first, NULL);
+    give(&log, &second, (CUstream)(uintptr_t)0x55d0deadbeef);
+    assert_int_equal(rs_mr_allocate(log.mr, (size_t)1 << 60, (CUstream)(uintptr_t)2, &failed),
+                     CUDA_ERROR_OUT_OF_MEMORY);
+    rs_mr_destroy(log.mr, false);
+
+    at = text_of(log.path);
+    assert_memory_equal(at, HEADER, strlen(HEADER));
+    at += strlen(HEADER);
+    snprintf(row, sizeof(row), "allocate,0x%llx,1048577,0", first.address);
+    at = assert_row(at, row);
+    snprintf(row, sizeof(row), "allocate,0x%llx,1,0x1", second.address);
+    at = assert_row(at, row);
+    snprintf(row, sizeof(row), "free,0x%llx,1048577,0", first.address);
+    at = assert_row(at, row);
+    snprintf(row, sizeof(row), "free,0x%llx,1,0x55d0deadbeef", second.address);
+    at = assert_row(at, row);
+    at = assert_row(at, "allocate failure,(nil),1152921504606846976,0x2");
+    assert_string_equal(at, "");
+}
+
+static void microseconds_keep_their_zeros(void **state)
+{
+    struct log log = open_log("zeros.csv", NULL, 0);
+    struct timespec now;
+    const char *at;
+
+    (void)state;
+    do /* the first tenth of a second */
+        clock_gettime(CLOCK_REALTIME, &now);
+    while (now.tv_nsec > 50000000 && usleep(10000) == 0);
+    (void)take(&log, 100, NULL);
+    rs_mr_destroy(log.mr, false);
+    at = strchr(text_of(log.path) + strlen(HEADER), ',') + 1;
+    assert_int_equal(at[8], '.');
+    assert_int_equal(at[9], '0');
+    assert_int_equal(at[15], ',');
+}
+
+static size_t size_of(const char *path)
+{
+    struct stat status;
+
+    return stat(path, &status) == 0 ? (size_t)status.st_size : SIZE_MAX;
+}
+
+static void rows_are_buffered_until_flushed(void **state)
+{
+    struct log log = open_log("buffered.csv", NULL, 0);
+    struct rs_allocation allocation = take(&log, 100, NULL);
+
+    (void)state;
+    assert_int_equal(lines_of(log.path), 1); /* the header, so that the file can be read */
+    rs_logging_flush_all();
+    assert_non_null(strstr(text_of(log.path), ",allocate,"));
+    give(&log, &allocation, NULL);
+    for (unsigned i = 0; i < 2000; i++) {
+        allocation = take(&log, 100, NULL);
+        give(&log, &allocation, NULL);
+    }
+    assert_in_range(size_of(log.path), 64 << 10, 4 << 20);
+    rs_mr_destroy(log.mr, false);
+}
+
+static void auto_flush_writes_each_row(void **state)
+{
+    struct log log = open_log("flush.csv", "auto_flush=1", 0);
+
+    (void)state;
+    (void)take(&log, 100, NULL);
+    assert_non_null(strstr(text_of(log.path), ",allocate,"));
+    rs_mr_destroy(log.mr, false);
+}
+
+static size_t lines_of(const char *path)
+{
+    size_t lines = 0;
+
+    for (const char *at = text_of(path); *at; at++)
+        lines += *at == '\n';
+    return lines;
+}
+
+static void stacks_share_a_file_and_a_later_one_goes_on(void **state)
+{
+    struct log first = open_log("shared.csv", NULL, 0), second = open_log("shared.csv", NULL, 0);
+
+    (void)state;
+    (void)take(&first, 1, NULL);
+    (void)take(&second, 2, NULL);
+    rs_mr_destroy(first.mr, false);
+    rs_mr_destroy(second.mr, false);
+    first = open_log("shared.csv", NULL, 0);
+    (void)take(&first, 3, NULL);
+    rs_mr_destroy(first.mr, false);
+    assert_int_equal(lines_of(first.path), 4);
+}
+
+static void further_devices_have_files_of_their_own(void **state)
+{
+    struct log log = open_log("device.csv", NULL, 3), bare;
+    char path[160];
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/x.y", directory); /* not an extension */
+    assert_int_equal(mkdir(path, 0700), 0);
+    bare = open_log("x.y/../bare", NULL, 1);
+    rs_mr_destroy(log.mr, false);
+    rs_mr_destroy(bare.mr, false);
+    snprintf(path, sizeof(path), "%s/device.dev3.csv", directory);
+    assert_string_equal(text_of(path), HEADER);
+    assert_int_equal(size_of(log.path), SIZE_MAX);
+    snprintf(path, sizeof(path), "%s/bare.dev1", directory);
+    assert_string_equal(text_of(path), HEADER);
+}
+
+static void placeholders_are_expanded(void **state)
+{
+    struct log log = open_log("log.%p.csv", NULL, 0);
+    char path[160];
+
+    (void)state;
+    rs_mr_destroy(log.mr, false);
+    snprintf(path, sizeof(path), "%s/log.%d.csv", directory, (int)getpid());
+    assert_string_equal(text_of(path), HEADER);
+}
+
+/* ---- what is written to stderr meanwhile ---- */
+
+static int saved_stderr;
+
+static void catch_stderr(void)
+{
+    char path[128];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/stderr", directory);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    saved_stderr = dup(STDERR_FILENO);
+    dup2(fileno(file), STDERR_FILENO);
+    fclose(file);
+}
+
+static const char *caught_stderr(void)
+{
+    char path[128];
+
+    dup2(saved_stderr, STDERR_FILENO);
+    close(saved_stderr);
+    snprintf(path, sizeof(path), "%s/stderr", directory);
+    return text_of(path);
+}
+
+static void an_unwritable_path_is_said_once_and_allocations_go_on(void **state)
+{
+    struct log first, second;
+    struct rs_allocation allocation;
+    const char *said;
+
+    (void)state;
+    catch_stderr();
+    first = open_log("missing/log.csv", NULL, 0);
+    second = open_log("missing/log.csv", NULL, 0);
+    allocation = take(&first, 100, NULL);
+    give(&first, &allocation, NULL);
+    (void)take(&second, 100, NULL);
+    rs_mr_destroy(first.mr, false);
+    rs_mr_destroy(second.mr, false);
+    said = caught_stderr();
+    assert_non_null(strstr(said, "missing/log.csv: cannot be opened: No such file"));
+    assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
+}
+
+static void a_full_disk_turns_the_log_off(void **state)
+{
+    struct fake_leaf *leaf = fake_leaf_create(PLENTY);
+    struct log log = {.leaf = leaf};
+    const char *said;
+
+    (void)state;
+    catch_stderr();
+    log.mr = make_resource(&rs_mr_descriptor_logging, &leaf->base,
+                           OPTIONS("path=/dev/full", "auto_flush=1"));
+    for (unsigned i = 0; i < 10; i++)
+        (void)take(&log, 100, NULL);
+    said = caught_stderr();
+    assert_non_null(strstr(said, "/dev/full: cannot be written: No space left"));
+    assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
+    rs_mr_destroy(log.mr, false);
+}
+
+static void a_child_never_writes_its_parents_rows(void **state)
+{
+    struct log log = open_log("fork.csv", NULL, 0);
+    pid_t child;
+    int status;
+
+    (void)state;
+    (void)take(&log, 100, NULL);
+    child = fork();
+    if (child == 0) {
+        rs_logging_flush_all();
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(lines_of(log.path), 1);
+    rs_mr_destroy(log.mr, false);
+    assert_int_equal(lines_of(log.path), 2);
+}
+
+static void *write_rows(void *data)
+{
+    struct log *log = data;
+
+    for (unsigned i = 0; i < 1000; i++) {
+        struct rs_allocation allocation = {0};
+        if (rs_mr_allocate(log->mr, 64, NULL, &allocation) == CUDA_SUCCESS)
+            (void)rs_mr_deallocate(log->mr, &allocation, NULL);
+    }
+    return NULL;
+}
+
+static void rows_of_many_threads_stay_whole(void **state)
+{
+    struct log log = open_log("threads.csv", NULL, 0);
+    pthread_t threads[8];
+    const char *line;
+
+    (void)state;
+    for (unsigned i = 0; i < 8; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, write_rows, &log), 0);
+    for (unsigned i = 0; i < 8; i++)
+        pthread_join(threads[i], NULL);
+    rs_mr_destroy(log.mr, false);
+    assert_int_equal(lines_of(log.path), 1 + 8 * 2000);
+    line = strchr(text_of(log.path), '\n') + 1;
+    for (; *line; line = strchr(line, '\n') + 1) {
+        int commas = 0;
+        for (const char *at = line; *at != '\n'; at++)
+            commas += *at == ',';
+        assert_int_equal(commas, 5);
+    }
+}
+
+static void a_path_must_be_given_and_make_sense(void **state)
+{
+    char line[400], too_long[5000] = "path=";
+
+    (void)state;
+    assert_false(options_are_valid(&rs_mr_descriptor_logging, NULL, NULL, line, sizeof(line)));
+    assert_non_null(strstr(line, "logging needs a path"));
+    assert_false(options_are_valid(&rs_mr_descriptor_logging, NULL, OPTIONS("path=log.%z.csv"),
+                                   line, sizeof(line)));
+    memset(too_long + 5, 'a', sizeof(too_long) - 6);
+    assert_false(
+        options_are_valid(&rs_mr_descriptor_logging, NULL, OPTIONS(too_long), line, sizeof(line)));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_rmms_to_the_byte),
+        cmocka_unit_test(microseconds_keep_their_zeros),
+        cmocka_unit_test(rows_are_buffered_until_flushed),
+        cmocka_unit_test(auto_flush_writes_each_row),
+        cmocka_unit_test(stacks_share_a_file_and_a_later_one_goes_on),
+        cmocka_unit_test(further_devices_have_files_of_their_own),
+        cmocka_unit_test(placeholders_are_expanded),
+        cmocka_unit_test(an_unwritable_path_is_said_once_and_allocations_go_on),
+        cmocka_unit_test(a_full_disk_turns_the_log_off),
+        cmocka_unit_test(a_child_never_writes_its_parents_rows),
+        cmocka_unit_test(rows_of_many_threads_stay_whole),
+        cmocka_unit_test(a_path_must_be_given_and_make_sense),
+    };
+
+    return cmocka_run_group_tests_name("resource_logging", tests, make_directory, remove_directory);
+}

@@ -1,0 +1,978 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The pool: which block it takes, how it grows and shrinks, and random traces against a plain
+ * model. */
+#include "unit.h"
+
+#include "fake_leaf.h"
+#include "random_workload.h"
+#include "resource/block_index.h"
+#include "resource/report.h"
+#include "resource/resource_pool.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KIB    ((size_t)1 << 10)
+#define MIB    ((size_t)1 << 20)
+#define GIB    ((size_t)1 << 30)
+#define PLENTY ((size_t)1 << 50)
+
+struct stack {
+    struct fake_leaf *leaf;
+    struct rs_mr *pool;
+};
+
+static struct stack make_pool(size_t capacity_bytes, const char *const *options)
+{
+    struct stack stack = {.leaf = fake_leaf_create(capacity_bytes)};
+
+    stack.pool = make_resource(&rs_mr_descriptor_pool, &stack.leaf->base, options);
+    return stack;
+}
+
+static void end_pool(struct stack *stack)
+{
+    assert_true(rs_mr_check(stack->pool));
+    stack->pool->ops.destroy(stack->pool, false);
+    assert_int_equal(stack->leaf->live_count, 0);
+    assert_int_equal(stack->leaf->wrong_calls, 0);
+    fake_leaf_destroy(stack->leaf);
+}
+
+static struct rs_allocation take(struct stack *stack, size_t size_bytes)
+{
+    struct rs_allocation allocation;
+
+    assert_int_equal(rs_mr_allocate(stack->pool, size_bytes, NULL, &allocation), CUDA_SUCCESS);
+    assert_true(rs_mr_check(stack->pool));
+    return allocation;
+}
+
+static void refuse(struct stack *stack, size_t size_bytes)
+{
+    struct rs_allocation allocation;
+
+    assert_int_equal(rs_mr_allocate(stack->pool, size_bytes, NULL, &allocation),
+                     CUDA_ERROR_OUT_OF_MEMORY);
+    assert_true(rs_mr_check(stack->pool));
+}
+
+static void give(struct stack *stack, const struct rs_allocation *allocation)
+{
+    assert_int_equal(rs_mr_deallocate(stack->pool, allocation, NULL), CUDA_SUCCESS);
+    assert_true(rs_mr_check(stack->pool));
+}
+
+static struct rs_pool_state state_of(struct stack *stack)
+{
+    struct rs_pool_state state;
+
+    rs_pool_state(stack->pool, &state);
+    return state;
+}
+
+/* ---- which block ---- */
+
+static void takes_the_smallest_block_that_fits(void **state)
+{
+    struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=1MiB"));
+    struct rs_allocation large = take(&stack, 64 * KIB), wall = take(&stack, 512);
+    struct rs_allocation small = take(&stack, 8 * KIB), wall2 = take(&stack, 512);
+    struct rs_allocation medium = take(&stack, 16 * KIB), wall3 = take(&stack, 512);
+    struct rs_allocation again;
+
+    (void)state;
+    (void)wall, (void)wall2, (void)wall3;
+    give(&stack, &large);
+    give(&stack, &small);
+    give(&stack, &medium);
+    again = take(&stack, 10 * KIB);
+    assert_int_equal(again.address, medium.address);
+    again = take(&stack, 8 * KIB);
+    assert_int_equal(again.address, small.address);
+    again = take(&stack, 17 * KIB);
+    assert_int_equal(again.address, large.address);
+    end_pool(&stack);
+}
+
+static void takes_the_lowest_address_among_equals(void **state)
+{
+    enum { BLOCKS = 40 };
+    struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=1MiB"));
+    struct rs_allocation blocks[BLOCKS], walls[BLOCKS];
+
+    (void)state;
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        blocks[i] = take(&stack, 4 * KIB);
+        walls[i] = take(&stack, 512);
+    }
+    for (unsigned i = 0; i < BLOCKS; i++)
+        give(&stack, &blocks[i * 7 % BLOCKS]);
+    for (unsigned i = 0; i < BLOCKS; i++)
+        assert_int_equal(take(&stack, 4 * KIB).address, blocks[i].address);
+    (void)walls;
+    end_pool(&stack);
+}
+
+static void freed_neighbours_become_one_block_in_any_order(void **state)
+{
+    static const unsigned orders[][4] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {0, 2, 1, 3}, {1, 3, 2, 0},
+                                         {2, 0, 3, 1}, {1, 2, 0, 3}, {0, 3, 1, 2}};
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(orders); i++) {
+        struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=1MiB"));
+        struct rs_allocation blocks[4];
+        for (unsigned j = 0; j < 4; j++)
+            blocks[j] = take(&stack, 100 * KIB);
+        for (unsigned j = 0; j < 4; j++)
+            give(&stack, &blocks[orders[i][j]]);
+        assert_int_equal(take(&stack, MIB).address, blocks[0].address);
+        assert_int_equal(stack.leaf->allocations, 1);
+        end_pool(&stack);
+    }
+}
+
+static void chunks_never_merge_even_when_they_touch(void **state)
+{
+    struct stack stack = make_pool(PLENTY, NULL);
+    struct rs_allocation first, second;
+
+    (void)state;
+    stack.leaf->is_tight = true;
+    first = take(&stack, 2 * MIB);
+    second = take(&stack, 2 * MIB);
+    assert_int_equal(first.address + 2 * MIB, second.address);
+    give(&stack, &first);
+    give(&stack, &second);
+    assert_int_equal(state_of(&stack).largest_free_bytes, 2 * MIB);
+    (void)take(&stack, 3 * MIB);
+    assert_int_equal(stack.leaf->allocations, 3);
+    end_pool(&stack);
+}
+
+static void odd_end_of_a_chunk_is_served_and_nothing_past_it(void **state)
+{
+    (void)state;
+    for (size_t odd = 256; odd < 4096; odd += 256) {
+        char initial[40], maximum[40];
+        struct stack stack;
+        struct rs_allocation head, tail;
+
+        snprintf(initial, sizeof(initial), "initial_size=%zu", 4096 + odd);
+        snprintf(maximum, sizeof(maximum), "maximum_size=%zu", 4096 + odd);
+        stack = make_pool(PLENTY, OPTIONS(initial, maximum));
+        head = take(&stack, 4096 + odd); /* the whole of it */
+        give(&stack, &head);
+        refuse(&stack, 4096 + odd + 1);
+        head = take(&stack, 4000);
+        refuse(&stack, odd + 1);
+        tail = take(&stack, odd);
+        assert_int_equal(tail.address, head.address + 4096);
+        refuse(&stack, 1);
+        give(&stack, &head);
+        give(&stack, &tail);
+        assert_int_equal(state_of(&stack).largest_free_bytes, 4096 + odd);
+        end_pool(&stack);
+    }
+}
+
+/* ---- growth ---- */
+
+static void assert_chunks(const struct stack *stack, const size_t *sizes, size_t count)
+{
+    assert_int_equal(stack->leaf->live_count, count);
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(stack->leaf->live[i].size_bytes, sizes[i]);
+}
+
+static void geometric_growth_takes_an_eighth_of_what_is_held(void **state)
+{
+    static const size_t sizes[] = {80 * MIB, 10 * MIB, 12 * MIB, 2 * GIB};
+    struct stack stack = make_pool(PLENTY, NULL);
+
+    (void)state;
+    (void)take(&stack, 80 * MIB);
+    (void)take(&stack, 1000);
+    (void)take(&stack, 10 * MIB); /* a 8th of 90 MiB rounded up to 2 MiB */
+    (void)take(&stack, 2 * GIB - 1000);
+    assert_chunks(&stack, sizes, RS_ARRAY_LENGTH(sizes));
+    end_pool(&stack);
+}
+
+static void rmm_growth_doubles(void **state)
+{
+    static const size_t sizes[] = {MIB, MIB, 2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB, 32 * MIB};
+    struct stack stack = make_pool(PLENTY, OPTIONS("growth=rmm"));
+
+    (void)state;
+    for (unsigned i = 0; i < 33; i++)
+        (void)take(&stack, MIB);
+    assert_chunks(&stack, sizes, RS_ARRAY_LENGTH(sizes));
+    end_pool(&stack);
+}
+
+static void rmm_growth_takes_half_of_what_is_left_to_the_maximum(void **state)
+{
+    static const size_t sizes[] = {4096, 2048, 1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1, 1};
+    struct stack stack = make_pool(PLENTY, OPTIONS("growth=rmm", "maximum_size=8GiB"));
+
+    (void)state;
+    for (unsigned i = 0; i < 8192; i++)
+        (void)take(&stack, MIB);
+    refuse(&stack, 1);
+    assert_int_equal(stack.leaf->live_count, RS_ARRAY_LENGTH(sizes));
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(sizes); i++)
+        assert_int_equal(stack.leaf->live[i].size_bytes, sizes[i] * MIB);
+    end_pool(&stack);
+}
+
+static void rmm_growth_halves_to_odd_sizes(void **state)
+{
+    struct stack stack = make_pool(6000, OPTIONS("growth=rmm"));
+    struct rs_allocation last;
+
+    (void)state;
+    (void)take(&stack, 1000);
+    (void)take(&stack, 4000);
+    last = take(&stack, 500);
+    assert_int_equal(stack.leaf->live[2].size_bytes, 640);
+    assert_int_equal(take(&stack, 128).address, last.address + 512);
+    refuse(&stack, 1);
+    end_pool(&stack);
+}
+
+static void growth_halves_when_upstream_refuses(void **state)
+{
+    struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=1GiB"));
+
+    (void)state;
+    (void)take(&stack, GIB);
+    stack.leaf->capacity_bytes = GIB + 40 * MIB;
+    (void)take(&stack, 1000); /* 128 refused, 64 refused, 32 */
+    assert_int_equal(stack.leaf->live[1].size_bytes, 32 * MIB);
+    assert_int_equal(stack.leaf->refusals, 2);
+    end_pool(&stack);
+}
+
+static void sizes_that_were_refused_are_not_tried_again_each_time(void **state)
+{
+    struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=1GiB"));
+
+    (void)state;
+    (void)take(&stack, GIB);
+    stack.leaf->largest_bytes = 3 * MIB;
+    (void)take(&stack, 2 * MIB);
+    assert_int_equal(stack.leaf->refusals, 6); /* 128, 64, 32, 16, 8, 4 */
+    refuse(&stack, 50 * MIB);                  /* says nothing new about small ones */
+    stack.leaf->refusals = 0;
+    (void)take(&stack, 2 * MIB);
+    assert_int_equal(stack.leaf->refusals, 0);
+    stack.leaf->largest_bytes = SIZE_MAX; /* and growth feels its way up again */
+    for (unsigned i = 0; i < 40; i++)
+        (void)take(&stack, 2 * MIB);
+    assert_true(stack.leaf->live[stack.leaf->live_count - 1].size_bytes > 16 * MIB);
+    end_pool(&stack);
+}
+
+static void the_maximum_is_never_exceeded(void **state)
+{
+    static const char *const growths[] = {"growth=geometric", "growth=rmm"};
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(growths); i++) {
+        struct stack stack = make_pool(PLENTY, OPTIONS("maximum_size=10MiB", growths[i]));
+        struct rs_allocation allocation;
+        uint64_t seed = 7;
+        while (rs_mr_allocate(stack.pool, 1 + test_random(&seed) % MIB, NULL, &allocation) ==
+               CUDA_SUCCESS)
+            ;
+        assert_in_range(stack.leaf->peak_bytes, 9 * MIB, 10 * MIB);
+        end_pool(&stack);
+    }
+}
+
+static void a_request_above_the_maximum_disturbs_nothing(void **state)
+{
+    struct stack stack = make_pool(PLENTY, OPTIONS("maximum_size=10MiB"));
+    struct rs_allocation cached = take(&stack, MIB);
+
+    (void)state;
+    give(&stack, &cached);
+    refuse(&stack, 10 * MIB + 1);
+    assert_int_equal(stack.leaf->deallocations, 0);
+    assert_int_equal(stack.leaf->refusals, 0);
+    end_pool(&stack);
+}
+
+/* ---- giving back ---- */
+
+static void free_chunks_make_room_below_the_maximum(void **state)
+{
+    struct stack stack = make_pool(PLENTY, OPTIONS("maximum_size=16MiB"));
+    struct rs_allocation first = take(&stack, 8 * MIB), second = take(&stack, 8 * MIB);
+
+    (void)state;
+    refuse(&stack, 1);
+    give(&stack, &first);
+    give(&stack, &second);
+    (void)take(&stack, 12 * MIB);
+    assert_int_equal(stack.leaf->live_bytes, 12 * MIB);
+    assert_int_equal(stack.leaf->peak_bytes, 16 * MIB);
+    end_pool(&stack);
+}
+
+static void free_chunks_make_room_upstream(void **state)
+{
+    struct stack stack = make_pool(100 * MIB, OPTIONS("initial_size=60MiB"));
+    struct rs_allocation other = take(&stack, 60 * MIB);
+    struct rs_allocation kept = take(&stack, 20 * MIB);
+
+    (void)state;
+    give(&stack, &other);
+    (void)take(&stack, 80 * MIB); /* the initial chunk, too, rather than out-of-memory */
+    assert_int_equal(stack.leaf->live_bytes, 100 * MIB);
+    give(&stack, &kept);
+    refuse(&stack, 100 * MIB); /* a live block pins the rest */
+    assert_int_equal(stack.leaf->live_bytes, 80 * MIB);
+    end_pool(&stack);
+}
+
+static void trim_keeps_the_initial_chunk_and_what_it_is_told_to(void **state)
+{
+    struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=4MiB"));
+    struct rs_allocation blocks[4];
+
+    (void)state;
+    for (unsigned i = 0; i < 4; i++)
+        blocks[i] = take(&stack, 4 * MIB);
+    for (unsigned i = 0; i < 4; i++)
+        give(&stack, &blocks[i]);
+    assert_int_equal(state_of(&stack).held_bytes, 16 * MIB);
+    assert_int_equal(rs_mr_trim(stack.pool, 8 * MIB), 4 * MIB);
+    assert_int_equal(rs_mr_trim(stack.pool, 0), 8 * MIB);
+    assert_int_equal(rs_mr_trim(stack.pool, 0), 0);
+    assert_int_equal(take(&stack, 4 * MIB).address, blocks[0].address);
+    end_pool(&stack);
+}
+
+static void a_chunk_with_a_live_block_stays(void **state)
+{
+    struct stack stack = make_pool(PLENTY, NULL);
+    struct rs_allocation large = take(&stack, MIB), small = take(&stack, 1);
+
+    (void)state;
+    give(&stack, &large);
+    assert_int_equal(rs_mr_trim(stack.pool, 0), 0);
+    give(&stack, &small);
+    assert_int_equal(rs_mr_trim(stack.pool, 0), 2 * MIB);
+    end_pool(&stack);
+}
+
+/* ---- the initial size ---- */
+
+static void initial_size_is_taken_by_the_first_context_only(void **state)
+{
+    struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=1GiB"));
+    int error;
+    struct rs_mr *second =
+        make_resource_at(&fake_second_place, &rs_mr_descriptor_pool, &stack.leaf->base,
+                         OPTIONS("initial_size=1GiB"), &error);
+
+    (void)state;
+    assert_non_null(second);
+    assert_int_equal(stack.leaf->live_bytes, GIB);
+    second->ops.destroy(second, false);
+    end_pool(&stack);
+}
+
+static void an_initial_size_larger_than_what_is_free_starts_smaller(void **state)
+{
+    struct rs_place place = fake_place;
+    struct stack stack = {.leaf = fake_leaf_create(3 * GIB + 1000)};
+    int error;
+
+    (void)state;
+    stack.pool = make_resource_at(&place, &rs_mr_descriptor_pool, &stack.leaf->base,
+                                  OPTIONS("initial_size=4GiB"), &error);
+    assert_non_null(stack.pool);
+    assert_int_equal(state_of(&stack).held_bytes, 2 * GIB); /* halved */
+    stack.pool->ops.destroy(stack.pool, false);
+
+    place.free_bytes = 3 * GIB + 500;
+    stack.pool = make_resource_at(&place, &rs_mr_descriptor_pool, &stack.leaf->base,
+                                  OPTIONS("initial_size=4GiB"), &error);
+    assert_non_null(stack.pool);
+    assert_int_equal(state_of(&stack).held_bytes, 3 * GIB); /* what was free */
+    (void)take(&stack, 1000);
+    end_pool(&stack);
+}
+
+static void no_room_at_all_for_the_initial_size_is_no_error(void **state)
+{
+    struct stack stack = make_pool(0, OPTIONS("initial_size=4GiB"));
+
+    (void)state;
+    refuse(&stack, 1000);
+    stack.leaf->capacity_bytes = 8 * MIB;
+    (void)take(&stack, 1000);
+    end_pool(&stack);
+}
+
+static void another_error_for_the_initial_size_fails_creation(void **state)
+{
+    struct fake_leaf *leaf = fake_leaf_create(PLENTY);
+    int error;
+
+    (void)state;
+    leaf->fail_at = 1;
+    leaf->fail_with = CUDA_ERROR_ILLEGAL_ADDRESS;
+    assert_null(make_resource_at(&fake_place, &rs_mr_descriptor_pool, &leaf->base,
+                                 OPTIONS("initial_size=4GiB"), &error));
+    assert_int_equal(error, -EIO);
+    fake_leaf_destroy(leaf);
+}
+
+static void contradicting_options_are_complained_about(void **state)
+{
+    char line[300];
+
+    (void)state;
+    assert_false(options_are_valid(&rs_mr_descriptor_pool, NULL,
+                                   OPTIONS("initial_size=2GiB", "maximum_size=1GiB"), line,
+                                   sizeof(line)));
+    assert_non_null(strstr(line, "maximum size 1GiB is below its initial size 2GiB"));
+    assert_true(options_are_valid(&rs_mr_descriptor_pool, NULL, OPTIONS("initial_size=90GiB"), line,
+                                  sizeof(line)));
+    assert_false(options_are_valid(&rs_mr_descriptor_pool, &fake_place,
+                                   OPTIONS("initial_size=90GiB"), line, sizeof(line)));
+    assert_non_null(strstr(line, "larger than the device's"));
+    assert_true(options_are_valid(&rs_mr_descriptor_pool, &fake_place,
+                                  OPTIONS("initial_pool_size=1GiB", "maximum_pool_size=1GiB"), line,
+                                  sizeof(line)));
+}
+
+/* ---- what happens during an upstream call ---- */
+
+struct during {
+    struct stack *stack;
+    struct rs_allocation *to_free;
+    struct rs_allocation taken;
+};
+
+static void use_pool_during_call(void *data)
+{
+    struct during *during = data;
+
+    during->taken = take(during->stack, 1000); /* would hang if the lock were held */
+    give(during->stack, &during->taken);
+}
+
+static void the_pool_is_usable_during_upstream_calls(void **state)
+{
+    struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=1MiB"));
+    struct during during = {.stack = &stack};
+
+    (void)state;
+    stack.leaf->on_call = use_pool_during_call;
+    stack.leaf->on_call_data = &during;
+    (void)take(&stack, 64 * MIB);
+    assert_int_not_equal(during.taken.address, 0);
+    end_pool(&stack);
+}
+
+static void free_during_call(void *data)
+{
+    struct during *during = data;
+
+    give(during->stack, during->to_free);
+}
+
+static void a_block_freed_during_a_failing_growth_is_found(void **state)
+{
+    struct stack stack = make_pool(64 * MIB, OPTIONS("initial_size=64MiB"));
+    struct rs_allocation block = take(&stack, 32 * MIB), pin = take(&stack, 32 * MIB);
+    struct during during = {.stack = &stack, .to_free = &block};
+
+    (void)state;
+    (void)pin;
+    stack.leaf->on_call = free_during_call;
+    stack.leaf->on_call_data = &during;
+    assert_int_equal(take(&stack, 20 * MIB).address, block.address);
+    end_pool(&stack);
+}
+
+static void take_5_mib_during_call(void *data)
+{
+    struct during *during = data;
+
+    during->taken = take(during->stack, 5 * MIB);
+}
+
+static void only_one_growth_at_a_time_asks_for_more_than_it_needs(void **state)
+{
+    struct stack stack = make_pool(PLENTY, NULL);
+    struct during during = {.stack = &stack};
+
+    (void)state;
+    stack.leaf->on_call = take_5_mib_during_call;
+    stack.leaf->on_call_data = &during;
+    (void)take(&stack, 1000);
+    assert_int_equal(stack.leaf->live[0].size_bytes, 5 * MIB); /* not 6 */
+    assert_int_equal(stack.leaf->live[1].size_bytes, 2 * MIB);
+    end_pool(&stack);
+}
+
+/* An upstream call takes SHORT or LONG: longer than a thread waits for another one's growth. */
+enum { THREADS = 16, SHORT_US = 2000, LONG_US = 60000 };
+
+static pthread_barrier_t start;
+
+static void *take_one(void *data)
+{
+    struct rs_allocation allocation;
+
+    pthread_barrier_wait(&start);
+    return (void *)(uintptr_t)rs_mr_allocate(data, 64 * KIB, NULL, &allocation);
+}
+
+static void many_threads_take_one(struct stack *stack, unsigned pause_us)
+{
+    pthread_t threads[THREADS];
+
+    stack->leaf->pause_us = pause_us;
+    pthread_barrier_init(&start, NULL, THREADS);
+    for (unsigned i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, take_one, stack->pool), 0);
+    for (unsigned i = 0; i < THREADS; i++) {
+        void *result;
+        pthread_join(threads[i], &result);
+        assert_int_equal((uintptr_t)result, CUDA_SUCCESS);
+    }
+    pthread_barrier_destroy(&start);
+}
+
+static void threads_that_miss_together_grow_once(void **state)
+{
+    struct stack stack = make_pool(PLENTY, NULL);
+
+    (void)state;
+    many_threads_take_one(&stack, SHORT_US);
+    assert_in_range(stack.leaf->peak_bytes, 2 * MIB, 2 * MIB + 2 * 64 * KIB);
+    end_pool(&stack);
+}
+
+static void a_maximum_being_taken_by_another_thread_is_no_out_of_memory(void **state)
+{
+    struct stack stack = make_pool(PLENTY, OPTIONS("maximum_size=1MiB"));
+
+    (void)state;
+    many_threads_take_one(&stack, LONG_US); /* exactly fits */
+    end_pool(&stack);
+}
+
+static void memory_being_taken_by_another_thread_is_no_out_of_memory(void **state)
+{
+    struct stack stack = make_pool(2 * MIB, NULL);
+
+    (void)state;
+    many_threads_take_one(&stack, LONG_US);
+    end_pool(&stack);
+}
+
+/* ---- the index alone ---- */
+
+static struct rs_block *plain_best_fit(struct rs_block *blocks, size_t count, size_t size_bytes)
+{
+    struct rs_block *best = NULL;
+
+    for (size_t i = 0; i < count; i++)
+        if (blocks[i].is_free && blocks[i].size_bytes >= size_bytes &&
+            (!best || blocks[i].size_bytes < best->size_bytes ||
+             (blocks[i].size_bytes == best->size_bytes && blocks[i].address < best->address)))
+            best = &blocks[i];
+    return best;
+}
+
+static size_t random_size(uint64_t *seed)
+{
+    unsigned bits = 1 + (unsigned)(test_random(seed) % 45);
+    size_t size_bytes = 1 + test_random(seed) % ((size_t)1 << bits);
+
+    return test_random(seed) % 4 ? (size_bytes + 511) & ~(size_t)511 : size_bytes;
+}
+
+static void index_finds_what_a_plain_search_finds(void **state)
+{
+    enum { BLOCKS = 400, STEPS = 20000 };
+    static struct rs_block_index index;
+    static struct rs_block blocks[BLOCKS];
+    const struct rs_block *largest;
+    size_t free_count = 0, counted;
+    uint64_t seed = 99;
+
+    (void)state;
+    for (unsigned step = 0; step < STEPS; step++) {
+        struct rs_block *block = &blocks[test_random(&seed) % BLOCKS];
+        size_t wanted = random_size(&seed);
+        if (block->is_free) {
+            rs_block_index_remove(&index, block);
+            block->is_free = false;
+            free_count--;
+        } else {
+            *block = (struct rs_block){.address = (CUdeviceptr)(block - blocks + 1) << 46,
+                                       .size_bytes = random_size(&seed),
+                                       .is_free = true};
+            rs_block_index_insert(&index, block);
+            free_count++;
+        }
+        assert_ptr_equal(rs_block_index_best_fit(&index, wanted),
+                         plain_best_fit(blocks, BLOCKS, wanted));
+        largest = rs_block_index_largest(&index);
+        if (largest)
+            assert_null(plain_best_fit(blocks, BLOCKS, largest->size_bytes + 1));
+        else
+            assert_int_equal(free_count, 0);
+    }
+    assert_true(rs_block_index_check(&index, &counted));
+    assert_int_equal(counted, free_count);
+}
+
+static void index_holds_sizes_to_the_largest(void **state)
+{
+    static const size_t sizes[] = {1, 512, 513, SIZE_MAX / 2, SIZE_MAX - 511, SIZE_MAX};
+    static struct rs_block_index index;
+    struct rs_block blocks[RS_ARRAY_LENGTH(sizes)];
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(sizes); i++) {
+        blocks[i] = (struct rs_block){.address = 512 * i, .size_bytes = sizes[i], .is_free = true};
+        rs_block_index_insert(&index, &blocks[i]);
+    }
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(sizes); i++) {
+        assert_ptr_equal(rs_block_index_best_fit(&index, sizes[i]), &blocks[i]);
+        assert_ptr_equal(rs_block_index_largest(&index), &blocks[RS_ARRAY_LENGTH(sizes) - 1]);
+    }
+}
+
+static void index_stays_shallow_whatever_the_distances(void **state)
+{
+    enum { BLOCKS = 1 << 14 };
+    static struct rs_block_index index;
+    static struct rs_block blocks[BLOCKS];
+    static const size_t distances[] = {512,     1024,       4096,
+                                       1 << 20, 1597 * 512, 0x9e3779b97f4aull * 512};
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(distances); i++) {
+        memset(&index, 0, sizeof(index));
+        for (size_t j = 0; j < BLOCKS; j++) {
+            blocks[j] = (struct rs_block){
+                .address = distances[i] * (j + 1), .size_bytes = 512, .is_free = true};
+            rs_block_index_insert(&index, &blocks[j]);
+        }
+        assert_in_range(rs_block_index_height(&index), 14, 60);
+    }
+}
+
+/* ---- random traces against a plain model ---- */
+
+enum { RANGES_MAX = 4096 };
+
+struct range {
+    CUdeviceptr start;
+    size_t size_bytes;
+    size_t chunk; /* free ranges merge within one */
+};
+
+/* Free memory as a plain list. */
+struct model {
+    size_t free_count, chunk_count, live_bytes;
+    struct range free[RANGES_MAX];
+};
+
+static void model_add(struct model *model, struct range range)
+{
+    for (size_t i = 0; i < model->free_count;) {
+        struct range *other = &model->free[i];
+        bool follows = other->start + other->size_bytes == range.start;
+        bool precedes = range.start + range.size_bytes == other->start;
+        if (other->chunk != range.chunk || (!follows && !precedes)) {
+            i++;
+            continue;
+        }
+        range.start = follows ? other->start : range.start;
+        range.size_bytes += other->size_bytes;
+        *other = model->free[--model->free_count];
+        i = 0;
+    }
+    assert_true(model->free_count < RANGES_MAX);
+    model->free[model->free_count++] = range;
+}
+
+/* Takes the best fit; *taken is what was taken of it.  False when nothing fits. */
+static bool model_take(struct model *model, size_t size_bytes, struct range *taken)
+{
+    struct range *best = NULL;
+    size_t rounded = (size_bytes + 511) & ~(size_t)511;
+
+    for (size_t i = 0; i < model->free_count; i++) {
+        struct range *range = &model->free[i];
+        if (range->size_bytes >= size_bytes &&
+            (!best || range->size_bytes < best->size_bytes ||
+             (range->size_bytes == best->size_bytes && range->start < best->start)))
+            best = range;
+    }
+    if (!best)
+        return false;
+    *taken = *best;
+    if (best->size_bytes <= rounded) {
+        *best = model->free[--model->free_count];
+    } else {
+        taken->size_bytes = rounded;
+        best->start += rounded;
+        best->size_bytes -= rounded;
+    }
+    model->live_bytes += taken->size_bytes;
+    return true;
+}
+
+/* Follows the pool's growth: new upstream allocations are free ranges. */
+static void model_grow(struct model *model, const struct fake_leaf *leaf)
+{
+    for (; model->chunk_count < leaf->live_count; model->chunk_count++)
+        model_add(model,
+                  (struct range){leaf->live[model->chunk_count].address,
+                                 leaf->live[model->chunk_count].size_bytes, model->chunk_count});
+}
+
+static void follows_the_model(const char *const *options, uint64_t seed)
+{
+    enum { LIVE = 300, STEPS = 4000 };
+    static struct model model;
+    struct stack stack = make_pool(PLENTY, options);
+    struct rs_allocation live[LIVE] = {{0}};
+    struct range ranges[LIVE];
+
+    memset(&model, 0, sizeof(model));
+    for (unsigned step = 0; step < STEPS; step++) {
+        size_t i = test_random(&seed) % LIVE;
+        if (live[i].size_bytes) {
+            give(&stack, &live[i]);
+            model.live_bytes -= ranges[i].size_bytes;
+            model_add(&model, ranges[i]);
+            live[i].size_bytes = 0;
+        } else {
+            live[i] = take(&stack, 1 + random_size(&seed) % (256 * KIB));
+            model_grow(&model, stack.leaf);
+            assert_true(model_take(&model, live[i].size_bytes, &ranges[i]));
+            assert_int_equal(live[i].address, ranges[i].start);
+        }
+        assert_int_equal(state_of(&stack).live_bytes, model.live_bytes);
+    }
+    assert_int_equal(state_of(&stack).held_bytes, stack.leaf->live_bytes);
+    end_pool(&stack);
+}
+
+static void every_step_is_the_best_fit_of_a_plain_list(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        follows_the_model(NULL, seed);
+        follows_the_model(OPTIONS("growth=rmm"), seed);
+        follows_the_model(OPTIONS("initial_size=1000192"), seed);
+        follows_the_model(OPTIONS("initial_size=999936", "growth=rmm"), seed);
+    }
+}
+
+/* Memory is short, so chunks of odd sizes come and go; where blocks lie is checked, not which. */
+static void trace_in_little_memory(const char *const *options, uint64_t seed)
+{
+    enum { LIVE = 120, STEPS = 6000 };
+    struct stack stack = make_pool(8 * MIB + 777, options);
+    struct rs_allocation live[LIVE] = {{0}};
+    size_t refused = 0;
+
+    for (unsigned step = 0; step < STEPS; step++) {
+        struct rs_allocation *allocation = &live[test_random(&seed) % LIVE];
+        if (allocation->size_bytes) {
+            give(&stack, allocation);
+            allocation->size_bytes = 0;
+        } else if (rs_mr_allocate(stack.pool, 1 + random_size(&seed) % (512 * KIB), NULL,
+                                  allocation) != CUDA_SUCCESS) {
+            refused++;
+            continue;
+        }
+        for (size_t i = 0; allocation->size_bytes && i < LIVE; i++)
+            assert_true(&live[i] == allocation || !live[i].size_bytes ||
+                        live[i].address + live[i].size_bytes <= allocation->address ||
+                        allocation->address + allocation->size_bytes <= live[i].address);
+        if (allocation->size_bytes) {
+            assert_int_equal(allocation->address % RS_BLOCK_ALIGNMENT, 0);
+            assert_true(fake_leaf_owns(stack.leaf, allocation->address, allocation->size_bytes));
+        }
+        assert_true(rs_mr_check(stack.pool));
+    }
+    assert_true(refused > 10);
+    end_pool(&stack);
+}
+
+static void nothing_overlaps_or_sticks_out_when_memory_is_short(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 11; seed <= 15; seed++) {
+        trace_in_little_memory(NULL, seed);
+        trace_in_little_memory(OPTIONS("growth=rmm"), seed);
+        trace_in_little_memory(OPTIONS("growth=rmm", "maximum_size=5000192"), seed);
+        trace_in_little_memory(OPTIONS("initial_size=5000192", "maximum_size=5000192"), seed);
+    }
+}
+
+/* ---- RMM's random workload ---- */
+
+static void random_workload_is_rmms(void **state)
+{
+    static const struct {
+        size_t allocations, max_mib;
+        uint64_t hash;
+        size_t peak_count, peak_mib;
+    } golden[] = {
+        {1000, 1, 0x0a01169c41d5b10b, 638, 309},
+        {1000, 4, 0xf71e86c0cad1d323, 642, 1270},
+        {1000, 64, 0x42dd185240e2338e, 528, 16000},
+        {1000, 256, 0x98bbb3669b011909, 150, 15999},
+        {1000, 1024, 0x6d9b0c730cae0bcc, 44, 15999},
+        {1000, 4096, 0xf33f6e239df3e016, 15, 15998},
+        {10000, 1, 0xb48179f771930716, 6204, 3104},
+        {10000, 4, 0x7226a43ee708d374, 6203, 12445},
+        {10000, 4096, 0x6f0f19a4aa2588c7, 16, 15999},
+        {100000, 1, 0xe20b4cec1688e184, 36071, 16000},
+        {100000, 4, 0x1c19b69f55857e88, 9714, 16000},
+        {100000, 64, 0x66153dddcb931511, 644, 16000},
+        {100000, 256, 0x3acdfd4ef230c976, 176, 16000},
+        {100000, 1024, 0xac6cc5d403dbc081, 53, 16000},
+        {100000, 4096, 0x0114dd316b70ed04, 19, 16000},
+    };
+    static size_t sizes[100000];
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(golden); i++) {
+        struct random_workload workload;
+        struct random_step step;
+        random_workload_init(&workload, golden[i].allocations, golden[i].max_mib, sizes);
+        while (random_workload_next(&workload, &step))
+            ;
+        assert_int_equal(workload.hash, golden[i].hash);
+        assert_int_equal(workload.live_count, 0);
+        assert_int_equal(workload.peak_count, golden[i].peak_count);
+        assert_int_equal((workload.peak_bytes + MIB / 2) / MIB, golden[i].peak_mib);
+    }
+}
+
+static void random_workload_runs_and_leaves_nothing(void **state)
+{
+    enum { ALLOCATIONS = 10000 };
+    static size_t sizes[ALLOCATIONS];
+    static struct rs_allocation live[ALLOCATIONS];
+    struct stack stack = make_pool(PLENTY, NULL);
+    struct random_workload workload;
+    struct random_step step;
+
+    (void)state;
+    random_workload_init(&workload, ALLOCATIONS, 1, sizes);
+    while (random_workload_next(&workload, &step)) {
+        if (step.is_allocation) {
+            assert_int_equal(rs_mr_allocate(stack.pool, step.size_bytes, NULL, &live[step.index]),
+                             CUDA_SUCCESS);
+            continue;
+        }
+        assert_int_equal(live[step.index].size_bytes, step.size_bytes);
+        assert_int_equal(rs_mr_deallocate(stack.pool, &live[step.index], NULL), CUDA_SUCCESS);
+        live[step.index] = live[workload.live_count];
+    }
+    assert_int_equal(state_of(&stack).live_bytes, 0);
+    assert_true(state_of(&stack).peak_held_bytes <
+                state_of(&stack).peak_live_bytes + state_of(&stack).peak_live_bytes / 10);
+    (void)rs_mr_trim(stack.pool, 0);
+    assert_int_equal(stack.leaf->live_count, 0);
+    end_pool(&stack);
+}
+
+static void the_report_is_exact(void **state)
+{
+    struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=1MiB"));
+    struct rs_allocation first = take(&stack, 1000), second = take(&stack, 10 * MIB);
+    struct rs_report report = {.count = 0};
+
+    (void)state;
+    give(&stack, &second);
+    (void)first;
+    refuse(&stack, SIZE_MAX);
+    stack.pool->ops.report(stack.pool, &report);
+#define VALUE(name) rs_report_value(&report, "pool", name, 999)
+    assert_int_equal(VALUE("held"), 11 * MIB);
+    assert_int_equal(VALUE("held_peak"), 11 * MIB);
+    assert_int_equal(VALUE("live"), KIB);
+    assert_int_equal(VALUE("live_peak"), KIB + 10 * MIB);
+    assert_int_equal(VALUE("free"), 11 * MIB - KIB);
+    assert_int_equal(VALUE("largest_free"), 10 * MIB);
+    assert_int_equal(VALUE("chunks"), 2);
+    assert_int_equal(VALUE("growths"), 1);
+    assert_int_equal(VALUE("chunk_returns"), 0);
+    assert_int_equal(VALUE("allocations"), 2);
+    assert_int_equal(VALUE("failures"), 1);
+    assert_int_equal(rs_mr_idle_bytes(stack.pool), 11 * MIB - KIB);
+    assert_int_equal(rs_mr_trim(stack.pool, 0), 10 * MIB);
+    report.count = 0;
+    stack.pool->ops.report(stack.pool, &report);
+    assert_int_equal(VALUE("chunk_returns"), 1);
+#undef VALUE
+    end_pool(&stack);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(takes_the_smallest_block_that_fits),
+        cmocka_unit_test(takes_the_lowest_address_among_equals),
+        cmocka_unit_test(freed_neighbours_become_one_block_in_any_order),
+        cmocka_unit_test(chunks_never_merge_even_when_they_touch),
+        cmocka_unit_test(odd_end_of_a_chunk_is_served_and_nothing_past_it),
+        cmocka_unit_test(geometric_growth_takes_an_eighth_of_what_is_held),
+        cmocka_unit_test(rmm_growth_doubles),
+        cmocka_unit_test(rmm_growth_takes_half_of_what_is_left_to_the_maximum),
+        cmocka_unit_test(rmm_growth_halves_to_odd_sizes),
+        cmocka_unit_test(growth_halves_when_upstream_refuses),
+        cmocka_unit_test(sizes_that_were_refused_are_not_tried_again_each_time),
+        cmocka_unit_test(the_maximum_is_never_exceeded),
+        cmocka_unit_test(a_request_above_the_maximum_disturbs_nothing),
+        cmocka_unit_test(free_chunks_make_room_below_the_maximum),
+        cmocka_unit_test(free_chunks_make_room_upstream),
+        cmocka_unit_test(trim_keeps_the_initial_chunk_and_what_it_is_told_to),
+        cmocka_unit_test(a_chunk_with_a_live_block_stays),
+        cmocka_unit_test(initial_size_is_taken_by_the_first_context_only),
+        cmocka_unit_test(an_initial_size_larger_than_what_is_free_starts_smaller),
+        cmocka_unit_test(no_room_at_all_for_the_initial_size_is_no_error),
+        cmocka_unit_test(another_error_for_the_initial_size_fails_creation),
+        cmocka_unit_test(contradicting_options_are_complained_about),
+        cmocka_unit_test(the_pool_is_usable_during_upstream_calls),
+        cmocka_unit_test(a_block_freed_during_a_failing_growth_is_found),
+        cmocka_unit_test(only_one_growth_at_a_time_asks_for_more_than_it_needs),
+        cmocka_unit_test(threads_that_miss_together_grow_once),
+        cmocka_unit_test(a_maximum_being_taken_by_another_thread_is_no_out_of_memory),
+        cmocka_unit_test(memory_being_taken_by_another_thread_is_no_out_of_memory),
+        cmocka_unit_test(index_finds_what_a_plain_search_finds),
+        cmocka_unit_test(index_holds_sizes_to_the_largest),
+        cmocka_unit_test(index_stays_shallow_whatever_the_distances),
+        cmocka_unit_test(every_step_is_the_best_fit_of_a_plain_list),
+        cmocka_unit_test(nothing_overlaps_or_sticks_out_when_memory_is_short),
+        cmocka_unit_test(random_workload_is_rmms),
+        cmocka_unit_test(random_workload_runs_and_leaves_nothing),
+        cmocka_unit_test(the_report_is_exact),
+    };
+
+    return cmocka_run_group_tests_name("resource_pool", tests, NULL, NULL);
+}

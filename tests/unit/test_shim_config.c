@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The environment: what each variable builds, per device, and every kind of bad setting. */
+#include "unit.h"
+
+#include "lines.h"
+
+#include "base/check.h"
+#include "shim/config.h"
+
+#include <string.h>
+
+enum { SETTINGS_MAX = 6 };
+
+static unsigned parse(const char *const *settings, struct lines *lines, struct rs_config *config)
+{
+    return rs_config_parse((char *const *)(uintptr_t)settings, lines_begin(lines), config);
+}
+
+static const char *stack_text(const struct rs_config *config, int device,
+                              char text[RS_EXPRESSION_TEXT_BYTES])
+{
+    const struct rs_expression *stack = rs_config_stack(config, device);
+
+    return stack ? rs_expression_format(stack, NULL, text) : "none";
+}
+
+static void variables_build_the_stack(void **state)
+{
+    static const struct {
+        const char *settings[SETTINGS_MAX];
+        const char *stack;
+    } cases[] = {
+        {{"PATH=/bin"}, "none"},
+        {{"RMM_POOL_SIZE="}, "none"},
+        {{"RMM_VERBOSE=1"}, "none"},
+        {{"RMM_FREE=immediate"}, "none"},
+        {{"RMM_POOL_SIZE=4GiB"}, "reuse(pool(cuda, initial_size=4GiB))"},
+        {{"RMM_POOL_SIZE=0"}, "reuse(pool(cuda, initial_size=0B))"},
+        {{"RMM_POOL_MAX_SIZE=80%"}, "reuse(pool(cuda, maximum_size=80%))"},
+        {{"RMM_POOL_SIZE=1G", "RMM_POOL_MAX_SIZE=2G"},
+         "reuse(pool(cuda, initial_size=1GiB, maximum_size=2GiB))"},
+        {{"RMM_MANAGED=1"}, "managed"},
+        {{"RMM_MANAGED=0"}, "cuda"},
+        {{"RMM_MANAGED=yes", "RMM_POOL_SIZE=1GiB"}, "reuse(pool(managed, initial_size=1GiB))"},
+        {{"RMM_POOL_SIZE=1GiB", "RMM_BINNING=256KiB-4MiB"},
+         "reuse(binning(pool(cuda, initial_size=1GiB), minimum_size=256KiB, maximum_size=4MiB))"},
+        {{"RMM_POOL_SIZE=1GiB", "RMM_FREE=immediate"}, "pool(cuda, initial_size=1GiB)"},
+        {{"RMM_POOL_SIZE=1GiB", "RMM_FREE=wait"}, "reuse(pool(cuda, initial_size=1GiB))"},
+        {{"RMM_STATISTICS=1"}, "statistics(cuda)"},
+        {{"RMM_STATISTICS=0"}, "none"},
+        {{"RMM_STATISTICS=json:/tmp/x"}, "statistics(cuda)"},
+        {{"RMM_LOG=/tmp/x.csv"}, "logging(cuda, path=/tmp/x.csv)"},
+        {{"RMM_LOG=/tmp/%p.csv", "RMM_STATISTICS=prom:/tmp/%e", "RMM_POOL_SIZE=1GiB"},
+         "logging(statistics(reuse(pool(cuda, initial_size=1GiB))), path=/tmp/%p.csv)"},
+        {{"RMM_RESOURCE=pool(cuda)"}, "reuse(pool(cuda))"},
+        {{"RMM_RESOURCE=statistics(pool(cuda))", "RMM_STATISTICS=1"},
+         "statistics(reuse(pool(cuda)))"},
+        {{"RMM_RESOURCE=pool(cuda)", "RMM_STATISTICS=1", "RMM_LOG=x"},
+         "logging(statistics(reuse(pool(cuda))), path=x)"},
+        {{"RMM_LOG_FILE=x", "RMM_DEBUG_LOG_FILE=y", "RMM_TAG=z", "RMM_ROOT=/rmm"}, "none"},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
+        char text[RS_EXPRESSION_TEXT_BYTES];
+        struct rs_config config;
+        struct lines lines;
+
+        if (parse(cases[i].settings, &lines, &config) != 0)
+            fail_msg("case %zu: %s", i, lines.text[0]);
+        assert_string_equal(stack_text(&config, 0, text), cases[i].stack);
+        assert_int_equal(config.anything_set, strcmp(cases[i].stack, "none") != 0);
+        rs_config_free(&config);
+    }
+}
+
+static void a_numbered_variable_is_for_that_device(void **state)
+{
+    static const struct {
+        const char *settings[SETTINGS_MAX];
+        const char *device_0, *device_1;
+    } cases[] = {
+        {{"RMM_POOL_SIZE_1=1GiB"}, "none", "reuse(pool(cuda, initial_size=1GiB))"},
+        {{"RMM_POOL_SIZE=4GiB", "RMM_POOL_SIZE_1=1GiB"},
+         "reuse(pool(cuda, initial_size=4GiB))",
+         "reuse(pool(cuda, initial_size=1GiB))"},
+        {{"RMM_POOL_SIZE=4GiB", "RMM_MANAGED_1=1"},
+         "reuse(pool(cuda, initial_size=4GiB))",
+         "reuse(pool(managed, initial_size=4GiB))"},
+        {{"RMM_POOL_SIZE=4GiB", "RMM_RESOURCE_1=managed"},
+         "reuse(pool(cuda, initial_size=4GiB))",
+         "managed"},
+        {{"RMM_RESOURCE=managed", "RMM_POOL_SIZE_1=1GiB"},
+         "managed",
+         "reuse(pool(cuda, initial_size=1GiB))"},
+        {{"RMM_RESOURCE=pool(cuda)", "RMM_FREE_1=immediate", "RMM_LOG_1=x"},
+         "reuse(pool(cuda))",
+         "logging(pool(cuda), path=x)"},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
+        char text[RS_EXPRESSION_TEXT_BYTES];
+        struct rs_config config;
+        struct lines lines;
+
+        if (parse(cases[i].settings, &lines, &config) != 0)
+            fail_msg("case %zu: %s", i, lines.text[0]);
+        assert_string_equal(stack_text(&config, 0, text), cases[i].device_0);
+        assert_string_equal(stack_text(&config, 1, text), cases[i].device_1);
+        assert_string_equal(stack_text(&config, 2, text), cases[i].device_0);
+        rs_config_free(&config);
+    }
+}
+
+static void bad_settings_are_one_line_each(void **state)
+{
+    static const struct {
+        const char *settings[SETTINGS_MAX];
+        const char *line; /* its beginning */
+    } cases[] = {
+        {{"RMM_POOL_SIZE=10Q"}, "RMM_POOL_SIZE=10^Q: unknown unit"},
+        {{"RMM_POOL_SIZE=-1"}, "RMM_POOL_SIZE=^-1: a size cannot be negative"},
+        {{"RMM_POOL_SIZE=200%"}, "RMM_POOL_SIZE=^200%: more than 100%"},
+        {{"RMM_POOL_SIZE=2GiB", "RMM_POOL_MAX_SIZE=1GiB"}, "RMM_POOL_MAX_SIZE=1GiB: "},
+        {{"RMM_RESOURCE=pol(cuda)"}, "RMM_RESOURCE=^pol(cuda): no memory resource of this name"},
+        {{"RMM_POOLSIZE=1GiB"}, "RMM_POOLSIZE=1GiB: unknown variable; did you mean RMM_POOL_SIZE?"},
+        {{"RMM_POOL_SZIE_1=1GiB"}, "RMM_POOL_SZIE_1=1GiB: unknown variable"},
+        {{"RMM_MANAGE=1"}, "RMM_MANAGE=1: unknown variable; did you mean RMM_MANAGED?"},
+        {{"RMM_LOGS=1"}, "RMM_LOGS=1: unknown variable; did you mean RMM_LOG?"},
+        {{"RMM_RESOURCE=pool(cuda)", "RMM_POOL_SIZE=1GiB"},
+         "RMM_POOL_SIZE=1GiB: builds a part of the stack, and RMM_RESOURCE gives all of it"},
+        {{"RMM_RESOURCE_1=pool(cuda)", "RMM_MANAGED_1=1"},
+         "RMM_MANAGED_1=1: builds a part of the stack, and RMM_RESOURCE_1 gives all of it"},
+        {{"RMM_RESOURCE=logging(cuda, path=x)", "RMM_LOG=y"}, "RMM_LOG=y: RMM_RESOURCE has a log"},
+        {{"RMM_MANAGED=maybe"}, "RMM_MANAGED=^maybe: unknown word"},
+        {{"RMM_FREE=imediate"}, "RMM_FREE=^imediate: unknown word; did you mean 'immediate'?"},
+        {{"RMM_ON_ERROR=abrot"}, "RMM_ON_ERROR=^abrot: unknown word; did you mean 'abort'?"},
+        {{"RMM_STATISTICS=jsno:x"}, "RMM_STATISTICS=^jsno:x: unknown word; did you mean 'json'?"},
+        {{"RMM_STATISTICS=json:"}, "RMM_STATISTICS=json:^: a path is missing"},
+        {{"RMM_STATISTICS=json:%z"}, "RMM_STATISTICS=json:^%z: "},
+        {{"RMM_LOG=%q{NO_SUCH_VARIABLE_HERE}"}, "RMM_LOG=%q{NO_SUCH_VARIABLE_HERE}: "},
+        {{"RMM_HOOKS=device,runtme"}, "RMM_HOOKS=device,^runtme: unknown group; did you mean"},
+        {{"RMM_BINNING=4MiB-256KiB"}, "RMM_BINNING=^4MiB-256KiB: the first size is the larger"},
+        {{"RMM_BINNING=4MiB"}, "RMM_BINNING=^4MiB: expected two sizes"},
+        {{"RMM_VERBOSE_1=1"}, "RMM_VERBOSE_1=1: RMM_VERBOSE is for the whole process"},
+        {{"RMM_POOL_SIZE_64=1GiB"}, "RMM_POOL_SIZE_64=1GiB: devices are numbered below 64"},
+        {{"RMM_LIMIT=1GiB"}, "RMM_LIMIT=1GiB: hard cap"},
+        {{"RMM_ARENA_SIZE_0=1GiB"}, "RMM_ARENA_SIZE_0=1GiB: an arena instead of a pool: not in "},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
+        struct rs_config config;
+        struct lines lines;
+
+        if (parse(cases[i].settings, &lines, &config) != 1 || lines.count != 1)
+            fail_msg("case %zu: %u lines: %s", i, lines.count, lines.count ? lines.text[0] : "");
+        if (strncmp(lines.text[0], cases[i].line, strlen(cases[i].line)) != 0)
+            fail_msg("case %zu: %s", i, lines.text[0]);
+        rs_config_free(&config);
+    }
+}
+
+static void all_bad_settings_are_told_at_once(void **state)
+{
+    static const char *const settings[] = {"RMM_POOL_SIZE=x", "RMM_BINNING=y", "RMM_POOLSIZE=1",
+                                           "RMM_ON_ERROR=deny", NULL};
+    struct rs_config config;
+    struct lines lines;
+    (void)state;
+
+    assert_int_equal(parse(settings, &lines, &config), 3);
+    assert_int_equal(lines.count, 3);
+    assert_int_equal(config.on_error, RS_ON_ERROR_DENY);
+    rs_config_free(&config);
+}
+
+static void process_wide_settings_are_read(void **state)
+{
+    static const char *const settings[] = {"RMM_STATISTICS=json:/tmp/%p.json",
+                                           "RMM_ON_ERROR=passthrough", "RMM_VERBOSE=on",
+                                           "RMM_HOOKS=device", NULL};
+    struct rs_config config;
+    struct lines lines;
+    (void)state;
+
+    assert_int_equal(parse(settings, &lines, &config), 0);
+    assert_int_equal(config.statistics, RS_STATISTICS_JSON);
+    assert_string_equal(config.statistics_path, "/tmp/%p.json");
+    assert_int_equal(config.on_error, RS_ON_ERROR_PASSTHROUGH);
+    assert_true(config.verbose);
+    assert_int_equal(config.hook_groups, RS_HOOK_GROUP_DEVICE);
+    rs_config_free(&config);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(variables_build_the_stack),
+        cmocka_unit_test(a_numbered_variable_is_for_that_device),
+        cmocka_unit_test(bad_settings_are_one_line_each),
+        cmocka_unit_test(all_bad_settings_are_told_at_once),
+        cmocka_unit_test(process_wide_settings_are_read),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
