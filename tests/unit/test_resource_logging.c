@@ -168,6 +168,15 @@ static size_t size_of(const char *path)
     return stat(path, &status) == 0 ? (size_t)status.st_size : SIZE_MAX;
 }
 
+static size_t lines_of(const char *path)
+{
+    size_t lines = 0;
+
+    for (const char *at = text_of(path); *at; at++)
+        lines += *at == '\n';
+    return lines;
+}
+
 static void rows_are_buffered_until_flushed(void **state)
 {
     struct log log = open_log("buffered.csv", NULL, 0);
@@ -194,15 +203,6 @@ static void auto_flush_writes_each_row(void **state)
     (void)take(&log, 100, NULL);
     assert_non_null(strstr(text_of(log.path), ",allocate,"));
     rs_mr_destroy(log.mr, false);
-}
-
-static size_t lines_of(const char *path)
-{
-    size_t lines = 0;
-
-    for (const char *at = text_of(path); *at; at++)
-        lines += *at == '\n';
-    return lines;
 }
 
 static void stacks_share_a_file_and_a_later_one_goes_on(void **state)

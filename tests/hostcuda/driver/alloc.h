@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An allocation: what the driver knows of one range of addresses that it handed out. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct hc_ctx;
+struct hc_pool;
+
+enum hc_kind {
+    HC_DEVICE,     /* cuMemAlloc and cuMemAllocPitch */
+    HC_ASYNC,      /* cuMemAllocAsync */
+    HC_MANAGED,    /* cuMemAllocManaged */
+    HC_PINNED,     /* cuMemHostAlloc and cuMemAllocHost */
+    HC_REGISTERED, /* cuMemHostRegister */
+    HC_IMPORTED,   /* cuIpcOpenMemHandle */
+    HC_MAPPED,     /* cuMemMap */
+};
+
+struct hc_alloc {
+    uintptr_t base;
+    size_t size;           /* as asked for */
+    size_t reserved_bytes; /* with rounding */
+    enum hc_kind kind;
+    int device;
+    unsigned flags;
+    bool is_freed;         /* in the order of a stream that has not come to it */
+    unsigned long long id; /* never used twice in a process */
+    struct hc_ctx *ctx;    /* it dies with this context; NULL: it belongs to the device */
+    struct hc_pool *pool;
+    struct hc_alloc *next, **link; /* in the context's list */
+};

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Entry points: stream-ordered memory. */
+#include "driver/call.h"
+#include "driver/capture.h"
+#include "driver/context.h"
+#include "driver/lock.h"
+#include "driver/pool.h"
+#include "driver/race.h"
+#include "driver/stream.h"
+
+#include <string.h>
+
+/* pool_handle NULL: the current pool of the stream's device. */
+static CUresult allocate(CUdeviceptr *out, size_t bytes, const CUmemoryPool *pool_handle,
+                         CUstream handle)
+{
+    HC_LOCKED();
+    struct hc_stream *stream;
+    struct hc_pool *pool;
+    CUresult result = hc_stream_of(handle, &stream);
+    if (!result && pool_handle)
+        result = hc_pool_of(*pool_handle, &pool);
+    if (result)
+        return result;
+    if (!pool_handle)
+        pool = hc_pool_current(stream->ctx->device);
+    if (!out || !bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (stream->capture)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    struct hc_alloc *alloc;
+    result = hc_pool_take(pool, bytes, &alloc);
+    if (result)
+        return result;
+    result = hc_stream_enqueue(stream, NULL, NULL);
+    if (result) {
+        hc_memory_release(alloc, HC_RACE_FREE);
+        return result;
+    }
+    hc_race_stream_allocates(stream, alloc->base, alloc->size);
+    *out = alloc->base;
+    return CUDA_SUCCESS;
+}
+
+HC_PAIR(cuMemAllocAsync, _ptsz, (CUdeviceptr * dptr, size_t bytes, CUstream stream),
+        allocate(dptr, bytes, NULL, HC_STREAM(stream)));
+HC_PAIR(cuMemAllocFromPoolAsync, _ptsz,
+        (CUdeviceptr * dptr, size_t bytes, CUmemoryPool pool, CUstream stream),
+        allocate(dptr, bytes, &pool, HC_STREAM(stream)));
+
+/* The memory is gone when the stream comes to this place. */
+static void finish_free(void *args)
+{
+    struct hc_alloc *alloc;
+    memcpy(&alloc, args, sizeof(alloc));
+    hc_memory_release(alloc, HC_RACE_FREE_IN_ORDER);
+}
+
+static CUresult free_on(CUdeviceptr dptr, CUstream handle)
+{
+    HC_LOCKED();
+    struct hc_stream *stream;
+    CUresult result = hc_stream_of(handle, &stream);
+    if (result || !dptr)
+        return result;
+    struct hc_alloc *alloc = hc_memory_find_base(dptr);
+    if (!alloc || alloc->is_freed)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (alloc->kind == HC_MANAGED)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (alloc->kind != HC_DEVICE && alloc->kind != HC_ASYNC)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (stream->capture)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    result = hc_capture_check_implicit(stream, false);
+    if (result)
+        return result;
+    hc_memory_disown(alloc);
+    alloc->is_freed = true;
+    struct hc_work work = {.finish = finish_free};
+    memcpy(work.args, &alloc, sizeof(alloc));
+    /* A place in the order for the detector first: the free itself may be done at once. */
+    result = hc_stream_enqueue(stream, NULL, NULL);
+    if (result)
+        return result;
+    hc_race_stream_frees(stream, dptr);
+    return hc_stream_enqueue(stream, &work, NULL);
+}
+
+HC_PAIR(cuMemFreeAsync, _ptsz, (CUdeviceptr dptr, CUstream stream),
+        free_on(dptr, HC_STREAM(stream)));

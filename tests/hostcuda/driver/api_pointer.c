@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Entry points: what is known of a pointer. */
+#include "driver/call.h"
+#include "driver/lock.h"
+#include "driver/memory.h"
+
+#include <string.h>
+
+static bool is_host(const struct hc_alloc *alloc)
+{
+    return alloc->kind == HC_PINNED || alloc->kind == HC_REGISTERED;
+}
+
+static bool is_seen_by_host(const struct hc_alloc *alloc)
+{
+    return is_host(alloc) || alloc->kind == HC_MANAGED;
+}
+
+/* Answers for one attribute of a live allocation. */
+static CUresult answer(const struct hc_alloc *alloc, CUpointer_attribute attribute, CUdeviceptr at,
+                       void *out)
+{
+    switch ((int)attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        *(CUcontext *)out = alloc->ctx ? hc_ctx_handle(alloc->ctx) : NULL;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        *(unsigned *)out = is_host(alloc) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        *(CUdeviceptr *)out = at;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+        if (!is_seen_by_host(alloc))
+            return CUDA_ERROR_INVALID_VALUE;
+        *(void **)out = (void *)at;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+        *(unsigned *)out = 0;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+        *(unsigned long long *)out = alloc->id;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        *(unsigned *)out = alloc->kind == HC_MANAGED;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *(int *)out = alloc->device;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        *(unsigned *)out = alloc->kind == HC_DEVICE;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+        *(CUdeviceptr *)out = alloc->base;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+        *(size_t *)out = alloc->size;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+        *(unsigned *)out = 1;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        *(unsigned long long *)out = 0;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        *(unsigned *)out = alloc->kind == HC_DEVICE;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        *(unsigned *)out = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        *(CUmemoryPool *)out = (CUmemoryPool)alloc->pool;
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+HC_API CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr dptr)
+{
+    HC_ENTER(cuPointerGetAttribute);
+    HC_LOCKED();
+    const struct hc_alloc *alloc = hc_memory_find(dptr);
+    if (!data || !alloc)
+        return CUDA_ERROR_INVALID_VALUE;
+    return answer(alloc, attribute, dptr, data);
+}
+
+static size_t size_of(CUpointer_attribute attribute)
+{
+    switch ((int)attribute) {
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        return sizeof(int);
+    default:
+        return sizeof(uint64_t);
+    }
+}
+
+/* Where the single question fails for a pointer, this one answers zero (ordinal -2) and succeeds.
+ */
+HC_API CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes,
+                                       void **data, CUdeviceptr dptr)
+{
+    HC_ENTER(cuPointerGetAttributes);
+    HC_LOCKED();
+    if (!count || !attributes || !data)
+        return CUDA_ERROR_INVALID_VALUE;
+    const struct hc_alloc *alloc = hc_memory_find(dptr);
+    for (unsigned i = 0; i < count; i++) {
+        if (!data[i])
+            return CUDA_ERROR_INVALID_VALUE;
+        if (alloc && !answer(alloc, attributes[i], dptr, data[i]))
+            continue;
+        memset(data[i], 0, size_of(attributes[i]));
+        if (!alloc && attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+            *(int *)data[i] = -2;
+    }
+    return CUDA_SUCCESS;
+}
+
+HC_API CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
+                                      CUdeviceptr dptr)
+{
+    HC_ENTER(cuPointerSetAttribute);
+    HC_LOCKED();
+    if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !hc_memory_find(dptr))
+        return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS; /* every synchronous copy of this device waits anyway */
+}

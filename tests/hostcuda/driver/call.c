@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "driver/call.h"
+
+#include "driver/config.h"
+#include "driver/device.h"
+#include "driver/fault.h"
+#include "driver/hide.h"
+#include "driver/lock.h"
+#include "hostcuda.h"
+
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+pthread_mutex_t hc_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static atomic_ullong counts[HC_FN_COUNT];
+static atomic_ullong unsupported_count;
+static atomic_bool is_initialised;
+
+/* A page that a forked child finds empty, however it was forked. */
+static const volatile char *_Atomic parent_page;
+
+__attribute__((constructor)) static void load(void)
+{
+    hc_config_read();
+    hc_fault_read();
+    hc_hide_exports();
+}
+
+bool hc_call_is_forked(void)
+{
+    const volatile char *page = atomic_load_explicit(&parent_page, memory_order_acquire);
+    return page && !*page;
+}
+
+static CUresult initialise(void)
+{
+    HC_LOCKED();
+    if (is_initialised)
+        return CUDA_SUCCESS;
+    size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+    char *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED || madvise(page, bytes, MADV_WIPEONFORK))
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    *page = 1;
+    parent_page = page;
+    if (!hc_devices_open())
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    is_initialised = true;
+    return CUDA_SUCCESS;
+}
+
+CUresult hc_call_begin_early(struct hc_call *call)
+{
+    atomic_fetch_add_explicit(&counts[call->fn], 1, memory_order_relaxed);
+    return hc_fault_before(call->fn);
+}
+
+CUresult hc_call_begin(struct hc_call *call)
+{
+    CUresult result = hc_call_begin_early(call);
+    if (result)
+        return result;
+    if (!is_initialised || hc_call_is_forked())
+        return CUDA_ERROR_NOT_INITIALIZED;
+    return CUDA_SUCCESS;
+}
+
+void hc_call_end(struct hc_call *call)
+{
+    hc_fault_after(call->fn);
+}
+
+int hc_unsupported(enum hc_fn fn)
+{
+    atomic_fetch_add_explicit(&counts[fn], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&unsupported_count, 1, memory_order_relaxed);
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+HC_API CUresult cuInit(unsigned int flags)
+{
+    HC_ENTER_EARLY(cuInit);
+    if (flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (hc_call_is_forked())
+        return CUDA_ERROR_NOT_INITIALIZED;
+    return initialise();
+}
+
+HC_API unsigned long long hostcuda_call_count(const char *symbol)
+{
+    for (int i = 0; i < HC_FN_COUNT; i++) {
+        if (!strcmp(hc_fn_names[i], symbol))
+            return counts[i];
+    }
+    return 0;
+}
+
+HC_API unsigned long long hostcuda_unsupported_count(void)
+{
+    return unsupported_count;
+}

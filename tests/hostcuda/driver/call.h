@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What every exported function does first and last: count, refuse after a fork or before cuInit,
+ * inject faults. */
+#pragma once
+
+#ifndef __CUDA_API_VERSION_INTERNAL
+#define __CUDA_API_VERSION_INTERNAL
+#endif
+#include "driver/entry_table.h"
+
+#include <cuda.h>
+
+struct hc_call {
+    enum hc_fn fn;
+};
+
+/* CUDA_SUCCESS, or what the function must return without doing anything. */
+CUresult hc_call_begin(struct hc_call *call);
+void hc_call_end(struct hc_call *call);
+
+/* The same for the few functions that work before cuInit. */
+CUresult hc_call_begin_early(struct hc_call *call);
+
+/* True in a child process that a parent with a running driver forked. */
+bool hc_call_is_forked(void);
+
+#define HC_ENTER(name)                                                                             \
+    __attribute__((cleanup(hc_call_end))) struct hc_call hc_call_ = {HC_FN_##name};                \
+    CUresult hc_refused_ = hc_call_begin(&hc_call_);                                               \
+    if (hc_refused_)                                                                               \
+    return hc_refused_
+
+#define HC_ENTER_EARLY(name)                                                                       \
+    __attribute__((cleanup(hc_call_end))) struct hc_call hc_call_ = {HC_FN_##name};                \
+    CUresult hc_refused_ = hc_call_begin_early(&hc_call_);                                         \
+    if (hc_refused_)                                                                               \
+    return hc_refused_
+
+/* A function in both its variants: NULL is the legacy stream in one and the calling thread's own in
+ * the other. HC_STREAM(s) in the body gives the stream that is meant. */
+#define HC_PAIR(name, suffix, params, ...)                                                         \
+    HC_API CUresult name params                                                                    \
+    {                                                                                              \
+        HC_ENTER(name);                                                                            \
+        const CUstream hc_default_ = CU_STREAM_LEGACY;                                             \
+        (void)hc_default_;                                                                         \
+        return __VA_ARGS__;                                                                        \
+    }                                                                                              \
+    HC_API CUresult name##suffix params                                                            \
+    {                                                                                              \
+        HC_ENTER(name##suffix);                                                                    \
+        const CUstream hc_default_ = CU_STREAM_PER_THREAD;                                         \
+        (void)hc_default_;                                                                         \
+        return __VA_ARGS__;                                                                        \
+    }                                                                                              \
+    _Static_assert(1, "the semicolon")
+
+#define HC_STREAM(stream) ((stream) ? (stream) : hc_default_)

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "driver/device.h"
+
+#include "driver/config.h"
+
+/* Addresses are worth little: several times the capacity spares the driver any fragmentation. */
+#define ADDRESSES_PER_BYTE              4
+#define ADDRESSES_PER_BYTE_IF_USED_ONCE 32
+#define SHARED_ADDRESSES                ((size_t)64 << 30)
+
+static struct hc_device devices[HC_DEVICES_MAX];
+static struct hc_region managed, pinned;
+
+bool hc_devices_open(void)
+{
+    bool used_once = hc_config.placement == HC_NEVER_AGAIN || hc_config.quarantine;
+    size_t factor = used_once ? ADDRESSES_PER_BYTE_IF_USED_ONCE : ADDRESSES_PER_BYTE;
+    for (int i = 0; i < hc_config.device_count; i++) {
+        if (!hc_region_open(&devices[i].memory, hc_config.memory_bytes * factor,
+                            hc_config.memory_bytes))
+            return false;
+    }
+    return hc_region_open(&managed, SHARED_ADDRESSES, SIZE_MAX) &&
+           hc_region_open(&pinned, SHARED_ADDRESSES, SIZE_MAX);
+}
+
+struct hc_device *hc_device_at(int ordinal)
+{
+    return ordinal >= 0 && ordinal < hc_config.device_count ? &devices[ordinal] : NULL;
+}
+
+struct hc_region *hc_managed_region(void)
+{
+    return &managed;
+}
+
+struct hc_region *hc_pinned_region(void)
+{
+    return &pinned;
+}

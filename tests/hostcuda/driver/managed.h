@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where managed memory resides. Its bytes are always in one place; what moves is the account: a
+ * block that a device uses counts against that device's capacity until it is evicted, used by
+ * another device, prefetched to the host or freed. The caller holds the lock. */
+#pragma once
+
+#include "driver/op.h"
+
+/* A device is about to run work: brings the managed blocks of its ranges to it. */
+void hc_managed_use(int device, const struct hc_work *work);
+
+/* Moves a range, to the host with a device of -1. */
+void hc_managed_move(uintptr_t address, size_t bytes, int device);
+
+/* The range is freed. */
+void hc_managed_forget(uintptr_t address, size_t bytes);
+
+/* Evicts the block that came to the device longest ago; false if it holds none. */
+bool hc_managed_evict(int device);

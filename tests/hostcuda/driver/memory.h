@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every range of addresses that the driver handed out. The caller holds the lock. */
+#pragma once
+
+#include "driver/context.h"
+#include "driver/race.h"
+#include "driver/region.h"
+
+/* Takes memory of a region for a context; CUDA_ERROR_OUT_OF_MEMORY if there is none. */
+CUresult hc_memory_take(struct hc_region *region, struct hc_ctx *ctx, enum hc_kind kind,
+                        size_t bytes, unsigned flags, struct hc_alloc **out);
+
+/* Notes a range that lies outside all regions; false if it overlaps another. */
+bool hc_memory_note(struct hc_alloc *alloc, struct hc_ctx *ctx);
+
+/* Takes it off its context's list: it no longer dies with it. */
+void hc_memory_disown(struct hc_alloc *alloc);
+
+/* Gives a range back at once, whatever works on it. */
+void hc_memory_release(struct hc_alloc *alloc, enum hc_race_end why);
+void hc_memory_free_all(struct hc_ctx *ctx);
+
+/* The allocation whose requested range holds the address, or NULL. */
+struct hc_alloc *hc_memory_find(uintptr_t address);
+
+/* The same if the address is its first byte. */
+struct hc_alloc *hc_memory_find_base(uintptr_t address);
+
+/* The region of that address, or NULL: memory of the program, or a range that was only noted. */
+struct hc_region *hc_memory_region_of(uintptr_t address);
+
+/* True if the device reaches the address directly and in its own time: not pageable host memory. */
+bool hc_memory_is_known(uintptr_t address);

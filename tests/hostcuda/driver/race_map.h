@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The race detector's memory: blocks, live and freed, by address. The caller holds the lock. */
+#pragma once
+
+#include "driver/site.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The latest operation of one stream on a block. */
+struct hc_race_access {
+    unsigned slot;
+    uint64_t tick;
+    struct hc_site site;
+};
+
+/* A place in a stream's order. */
+struct hc_race_point {
+    bool is_set;
+    unsigned slot;
+    uint64_t tick;
+};
+
+struct hc_race_block {
+    uintptr_t begin, end;
+    bool is_freed;
+    struct hc_race_point allocated; /* set for stream-ordered memory */
+    struct hc_site allocate_site, free_site;
+    struct hc_race_access *accesses;
+    unsigned access_count;
+};
+
+struct hc_race_map {
+    struct hc_race_block **blocks; /* sorted, none overlaps another */
+    unsigned count, room;
+};
+
+/* The index of the first block that ends after the address. */
+unsigned hc_race_map_at(const struct hc_race_map *map, uintptr_t address);
+
+/* A live block of that range, which must be free of others. */
+struct hc_race_block *hc_race_map_add(struct hc_race_map *map, uintptr_t begin, uintptr_t end);
+
+/* Forgets the parts of blocks that lie in the range. */
+void hc_race_map_clear(struct hc_race_map *map, uintptr_t begin, uintptr_t end);
+
+/* The block that begins there, or NULL. */
+struct hc_race_block *hc_race_map_base(const struct hc_race_map *map, uintptr_t begin);
+
+void hc_race_block_access(struct hc_race_block *block, unsigned slot, uint64_t tick,
+                          const struct hc_site *site);

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Virtual memory management: reserved addresses, and memory that is mapped there. The caller holds
+ * the lock. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* False if the range lies in reserved addresses without a mapping that the device may use so. */
+bool hc_vmm_is_allowed(uintptr_t address, size_t bytes, int device, bool write);

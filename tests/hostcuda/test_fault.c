@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check.h"
+#include "hostcuda.h"
+
+#include <time.h>
+
+static int start(void **state)
+{
+    *state = use_primary();
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    hostcuda_fault_clear();
+    drop_primary();
+    return 0;
+}
+
+static CUresult allocate_and_free(void)
+{
+    CUdeviceptr pointer;
+    CUresult result = cuMemAlloc(&pointer, 512);
+    if (!result)
+        OK(cuMemFree(pointer));
+    return result;
+}
+
+static void nth_call_fails_as_often_as_asked(void **state)
+{
+    (void)state;
+    OK(hostcuda_fault_add("cuMemAlloc_v2:nth=3:count=2:code=2"));
+    OK(allocate_and_free());
+    OK(allocate_and_free());
+    assert_int_equal(allocate_and_free(), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(allocate_and_free(), CUDA_ERROR_OUT_OF_MEMORY);
+    OK(allocate_and_free());
+    assert_int_equal(hostcuda_fault_hits(), 2);
+}
+
+static void base_name_means_all_versions(void **state)
+{
+    (void)state;
+    OK(hostcuda_fault_add("cuMemAlloc,cuMemGetInfo:code=999"));
+    assert_int_equal(allocate_and_free(), CUDA_ERROR_UNKNOWN);
+    assert_int_equal(cuMemGetInfo(NULL, NULL), CUDA_ERROR_UNKNOWN);
+}
+
+static void percent_is_repeatable_by_seed(void **state)
+{
+    (void)state;
+    unsigned runs[2] = {0, 0};
+    for (int run = 0; run < 2; run++) {
+        OK(hostcuda_fault_add("cuMemAlloc_v2:percent=30:seed=7:code=2"));
+        for (unsigned i = 0; i < 32; i++)
+            runs[run] |= (allocate_and_free() != 0 ? 1u : 0u) << i;
+        hostcuda_fault_clear();
+    }
+    assert_true(runs[0] != 0 && runs[0] != UINT32_MAX);
+    assert_int_equal(runs[0], runs[1]);
+}
+
+static void sticky_fault_stays_in_the_context(void **state)
+{
+    CUcontext ctx;
+    OK(cuCtxCreate(&ctx, NULL, 0, 0));
+    OK(hostcuda_fault_add("cuMemAlloc_v2:count=1:code=700:sticky"));
+    assert_int_equal(allocate_and_free(), CUDA_ERROR_ILLEGAL_ADDRESS);
+    assert_int_equal(allocate_and_free(), CUDA_ERROR_ILLEGAL_ADDRESS);
+    assert_int_equal(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+    OK(cuCtxDestroy(ctx));
+    OK(cuCtxSetCurrent(*state));
+    OK(allocate_and_free());
+}
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static void delays_come_before_and_after(void **state)
+{
+    (void)state;
+    OK(hostcuda_fault_add("cuMemGetInfo_v2:before_us=3000:after_us=3000"));
+    double begin = seconds();
+    OK(cuMemGetInfo(NULL, NULL));
+    assert_true(seconds() - begin >= 0.006);
+}
+
+static void bad_rules_are_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(hostcuda_fault_add("cuNoSuchThing:code=1"), -1);
+    assert_int_equal(hostcuda_fault_add("cuMemAlloc:cod=1"), -1);
+    assert_int_equal(hostcuda_fault_add("cuMemAlloc:code=x"), -1);
+    assert_int_equal(hostcuda_fault_add("cuMemAlloc:code="), -1);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
+    const struct CMUnitTest tests[] = {
+        TEST(nth_call_fails_as_often_as_asked), TEST(base_name_means_all_versions),
+        TEST(percent_is_repeatable_by_seed),    TEST(sticky_fault_stays_in_the_context),
+        TEST(delays_come_before_and_after),     TEST(bad_rules_are_refused),
+    };
+    return cmocka_run_group_tests_name("fault", tests, NULL, NULL);
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check.h"
+
+#include <string.h>
+
+static int start(void **state)
+{
+    *state = use_primary();
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    drop_primary();
+    return 0;
+}
+
+static void refuses_bad_requests(void **state)
+{
+    (void)state;
+    CUdeviceptr pointer;
+    assert_int_equal(cuMemAlloc(&pointer, 0), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuMemAlloc(NULL, 16), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuMemAlloc(&pointer, (size_t)1 << 60), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(cuMemAlloc(&pointer, SIZE_MAX), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+static void refuses_wrong_frees(void **state)
+{
+    (void)state;
+    CUdeviceptr pointer;
+    int local = 0;
+    OK(cuMemAlloc(&pointer, 4096));
+    OK(cuMemFree(0));
+    assert_int_equal(cuMemFree(pointer + 16), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuMemFree((CUdeviceptr)(uintptr_t)&local), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemFree(pointer));
+    assert_int_equal(cuMemFree(pointer), CUDA_ERROR_INVALID_VALUE);
+}
+
+static void allocates_only_in_a_context_and_frees_anywhere(void **state)
+{
+    CUdeviceptr pointer, other;
+    OK(cuMemAlloc(&pointer, 4096));
+    OK(cuCtxSetCurrent(NULL));
+    assert_int_equal(cuMemAlloc(&other, 16), CUDA_ERROR_INVALID_CONTEXT);
+    OK(cuMemFree(pointer));
+    OK(cuCtxSetCurrent(*state));
+}
+
+static void small_blocks_lie_512_apart_and_keep_their_size(void **state)
+{
+    (void)state;
+    CUdeviceptr a, b, base;
+    size_t size;
+    OK(cuMemAlloc(&a, 1000));
+    OK(cuMemAlloc(&b, 1000));
+    assert_int_equal(b - a, 0x400);
+    OK(cuMemGetAddressRange(&base, &size, b + 999));
+    assert_true(base == b && size == 1000);
+    assert_int_equal(cuMemGetAddressRange(&base, &size, b + 1000), CUDA_ERROR_NOT_FOUND);
+    OK(cuMemGetAddressRange(NULL, NULL, b));
+    OK(cuMemFree(a));
+    OK(cuMemFree(b));
+    assert_int_equal(cuMemGetAddressRange(&base, &size, b), CUDA_ERROR_NOT_FOUND);
+}
+
+static void large_blocks_are_aligned_to_2_mib(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        CUdeviceptr pointer;
+        OK(cuMemAlloc(&pointer, (1 << 20) + 1));
+        assert_int_equal(pointer % (2 << 20), 0);
+        OK(cuMemFree(pointer));
+    }
+}
+
+static void capacity_is_kept_and_comes_back(void **state)
+{
+    (void)state;
+    size_t before, after, total;
+    CUdeviceptr pointer, other;
+    OK(cuMemGetInfo(&before, &total));
+    OK(cuMemGetInfo(NULL, NULL));
+    OK(cuMemAlloc(&pointer, before));
+    OK(cuMemGetInfo(&after, &total));
+    assert_int_equal(after, 0);
+    assert_int_equal(cuMemAlloc(&other, 1), CUDA_ERROR_OUT_OF_MEMORY);
+    OK(cuMemFree(pointer));
+    OK(cuMemGetInfo(&after, &total));
+    assert_int_equal(after, before);
+}
+
+static void bytes_travel_in_every_direction(void **state)
+{
+    (void)state;
+    enum { BYTES = 3 << 20 };
+    static unsigned char in[BYTES], out[BYTES];
+    CUdeviceptr device, second, managed;
+    for (int i = 0; i < BYTES; i++)
+        in[i] = (unsigned char)(i * 7);
+    OK(cuMemAlloc(&device, BYTES));
+    OK(cuMemAlloc(&second, BYTES));
+    OK(cuMemAllocManaged(&managed, BYTES, CU_MEM_ATTACH_GLOBAL));
+    OK(cuMemcpyHtoD(device, in, BYTES));
+    OK(cuMemcpyDtoD(second, device, BYTES));
+    OK(cuMemcpy(managed, second, BYTES));
+    OK(cuCtxSynchronize());
+    assert_memory_equal((void *)managed, in, BYTES);
+    OK(cuMemcpyDtoH(out, managed, BYTES));
+    assert_memory_equal(out, in, BYTES);
+    OK(cuMemsetD32(device, 0x01020304, BYTES / 4));
+    OK(cuMemcpyDtoH(out, device, BYTES));
+    assert_int_equal(*(unsigned *)&out[BYTES - 4], 0x01020304);
+    OK(cuMemFree(device));
+    OK(cuMemFree(second));
+    OK(cuMemFree(managed));
+}
+
+static void attributes_describe_the_allocation(void **state)
+{
+    CUdeviceptr device, managed, start_of;
+    void *pinned, *host;
+    CUcontext ctx;
+    unsigned type, is_managed, is_ipc;
+    unsigned long long first_id, second_id;
+    OK(cuMemAlloc(&device, 1000));
+    OK(cuMemAllocManaged(&managed, 1000, CU_MEM_ATTACH_GLOBAL));
+    OK(cuMemHostAlloc(&pinned, 1000, 0));
+    OK(cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, device + 5));
+    assert_ptr_equal(ctx, *state);
+    OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, device));
+    assert_int_equal(type, CU_MEMORYTYPE_DEVICE);
+    OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)pinned));
+    assert_int_equal(type, CU_MEMORYTYPE_HOST);
+    OK(cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, managed));
+    assert_int_equal(is_managed, 1);
+    OK(cuPointerGetAttribute(&is_ipc, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, managed));
+    assert_int_equal(is_ipc, 0);
+    OK(cuPointerGetAttribute(&start_of, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, device + 999));
+    assert_true(start_of == device);
+    OK(cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, managed));
+    assert_int_equal(cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, device),
+                     CUDA_ERROR_INVALID_VALUE);
+    OK(cuPointerGetAttribute(&first_id, CU_POINTER_ATTRIBUTE_BUFFER_ID, device));
+    OK(cuMemFree(device));
+    OK(cuMemAlloc(&device, 1000));
+    OK(cuPointerGetAttribute(&second_id, CU_POINTER_ATTRIBUTE_BUFFER_ID, device));
+    assert_true(first_id != second_id);
+    OK(cuMemFree(device));
+    OK(cuMemFree(managed));
+    OK(cuMemFreeHost(pinned));
+}
+
+static void pitch_is_a_multiple_of_512(void **state)
+{
+    (void)state;
+    CUdeviceptr pointer;
+    size_t pitch;
+    OK(cuMemAllocPitch(&pointer, &pitch, 513, 3, 4));
+    assert_int_equal(pitch, 1024);
+    OK(cuMemFree(pointer));
+    assert_int_equal(cuMemAllocPitch(&pointer, &pitch, 513, 3, 5), CUDA_ERROR_INVALID_VALUE);
+}
+
+static void pinned_memory_keeps_flags_inside(void **state)
+{
+    (void)state;
+    void *pinned;
+    unsigned flags;
+    OK(cuMemHostAlloc(&pinned, 8192, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_WRITECOMBINED));
+    OK(cuMemHostGetFlags(&flags, (char *)pinned + 100));
+    assert_int_equal(flags, 7);
+    assert_int_equal(cuMemFreeHost((char *)pinned + 100), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemFreeHost(pinned));
+}
+
+static void free_waits_for_streams_of_its_context_only(void **state)
+{
+    CUdeviceptr mine, theirs;
+    CUcontext other;
+    CUstream stream;
+    unsigned *flag = flag_new();
+    OK(cuMemAlloc(&mine, 4096));
+    OK(cuCtxCreate(&other, NULL, 0, 0));
+    OK(cuMemAlloc(&theirs, 4096));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(spin_until(stream, flag));
+    OK(cuMemFree(mine)); /* would hang if it waited for the other context */
+    assert_int_equal(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+    flag_raise(flag);
+    OK(cuMemFree(theirs));
+    OK(cuStreamQuery(stream));
+    OK(cuCtxDestroy(other));
+    OK(cuCtxSetCurrent(*state));
+    OK(cuMemFreeHost(flag));
+}
+
+static void memory_dies_with_its_context(void **state)
+{
+    CUdeviceptr pointer;
+    CUcontext other;
+    OK(cuCtxCreate(&other, NULL, 0, 0));
+    OK(cuMemAlloc(&pointer, 4096));
+    OK(cuCtxDestroy(other));
+    OK(cuCtxSetCurrent(*state));
+    assert_int_equal(cuMemFree(pointer), CUDA_ERROR_INVALID_VALUE);
+}
+
+static void ipc_handle_is_that_of_the_allocation(void **state)
+{
+    (void)state;
+    CUdeviceptr pointer, managed;
+    CUipcMemHandle whole, inside;
+    OK(cuMemAlloc(&pointer, 4096));
+    OK(cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL));
+    OK(cuIpcGetMemHandle(&whole, pointer));
+    OK(cuIpcGetMemHandle(&inside, pointer + 100));
+    assert_memory_equal(&whole, &inside, sizeof(whole));
+    assert_int_equal(cuIpcGetMemHandle(&whole, managed), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemFree(pointer));
+    OK(cuMemFree(managed));
+}
+
+static void stream_ordered_memory_mixes_with_the_other(void **state)
+{
+    (void)state;
+    CUdeviceptr async, plain, managed;
+    CUstream stream;
+    unsigned *flag = flag_new();
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuMemAlloc(&plain, 4096));
+    OK(cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL));
+    OK(spin_until(stream, flag));
+    OK(cuMemAllocAsync(&async, 4096, stream));
+    OK(cuMemFree(async)); /* does not wait */
+    OK(cuMemFreeAsync(plain, stream));
+    assert_int_equal(cuMemFreeAsync(plain, stream), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuMemFreeAsync(managed, stream), CUDA_ERROR_NOT_SUPPORTED);
+    flag_raise(flag);
+    OK(cuStreamSynchronize(stream));
+    OK(cuStreamDestroy(stream));
+    OK(cuMemFree(managed));
+    OK(cuMemFreeHost(flag));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refuses_bad_requests),
+        cmocka_unit_test(refuses_wrong_frees),
+        cmocka_unit_test(allocates_only_in_a_context_and_frees_anywhere),
+        cmocka_unit_test(small_blocks_lie_512_apart_and_keep_their_size),
+        cmocka_unit_test(large_blocks_are_aligned_to_2_mib),
+        cmocka_unit_test(capacity_is_kept_and_comes_back),
+        cmocka_unit_test(bytes_travel_in_every_direction),
+        cmocka_unit_test(attributes_describe_the_allocation),
+        cmocka_unit_test(pitch_is_a_multiple_of_512),
+        cmocka_unit_test(pinned_memory_keeps_flags_inside),
+        cmocka_unit_test(free_waits_for_streams_of_its_context_only),
+        cmocka_unit_test(memory_dies_with_its_context),
+        cmocka_unit_test(ipc_handle_is_that_of_the_allocation),
+        cmocka_unit_test(stream_ordered_memory_mixes_with_the_other),
+    };
+    return cmocka_run_group_tests_name("memory", tests, start, stop);
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where memory lies again after a free, and what a freed byte is. Run in each mode. */
+#include "check.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LARGE ((size_t)4 << 20)
+
+static const char *mode;
+
+static int start(void **state)
+{
+    *state = use_primary();
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    drop_primary();
+    return 0;
+}
+
+static void address_after_a_free_is_as_the_mode_says(void **state)
+{
+    (void)state;
+    CUdeviceptr keep, first, next;
+    OK(cuMemAlloc(&keep, LARGE));
+    for (int i = 0; i < 8; i++) {
+        OK(cuMemAlloc(&first, LARGE));
+        OK(cuMemFree(first));
+        OK(cuMemAlloc(&next, LARGE));
+        bool is_same = first == next;
+        OK(cuMemFree(next));
+        assert_int_equal(is_same, strcmp(mode, "never") && strcmp(mode, "quarantine"));
+    }
+    OK(cuMemFree(keep));
+}
+
+static void last_freed_comes_first_or_lowest_does(void **state)
+{
+    (void)state;
+    CUdeviceptr low, high, next;
+    OK(cuMemAlloc(&low, LARGE));
+    OK(cuMemAlloc(&high, LARGE));
+    OK(cuMemFree(low));
+    OK(cuMemFree(high));
+    OK(cuMemAlloc(&next, LARGE));
+    if (!strcmp(mode, "same"))
+        assert_true(next == high);
+    else if (!strcmp(mode, "never") || !strcmp(mode, "quarantine"))
+        assert_true(next != low && next != high);
+    else
+        assert_true(next == low);
+    OK(cuMemFree(next));
+}
+
+static void freed_memory_is_poisoned_or_faults(void **state)
+{
+    (void)state;
+    CUdeviceptr keep, freed;
+    OK(cuMemAlloc(&keep, 512));
+    OK(cuMemAlloc(&freed, 512));
+    OK(cuMemsetD32(freed, 1, 128));
+    OK(cuMemFree(freed));
+    if (!strcmp(mode, "poison"))
+        assert_int_equal(*(unsigned char *)freed, 0xDB);
+    if (!strcmp(mode, "quarantine")) {
+        unsigned value;
+        CUcontext ctx;
+        OK(cuCtxCreate(&ctx, NULL, 0, 0));
+        OK(fill32(NULL, freed, 1, 1));
+        assert_int_equal(cuMemcpyDtoH(&value, keep, 4), CUDA_ERROR_ILLEGAL_ADDRESS);
+        OK(cuCtxDestroy(ctx));
+        OK(cuCtxSetCurrent(*state));
+    }
+    OK(cuMemFree(keep));
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(address_after_a_free_is_as_the_mode_says),
+        cmocka_unit_test(last_freed_comes_first_or_lowest_does),
+        cmocka_unit_test(freed_memory_is_poisoned_or_faults),
+    };
+    mode = argc == 2 ? argv[1] : "first";
+    const struct {
+        const char *mode, *variable, *value;
+    } settings[] = {
+        {"same", "HOSTCUDA_PLACEMENT", "same"},
+        {"never", "HOSTCUDA_PLACEMENT", "never"},
+        {"poison", "HOSTCUDA_POISON", "1"},
+        {"quarantine", "HOSTCUDA_QUARANTINE", "1"},
+    };
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+        const char *value = getenv(settings[i].variable);
+        if (!strcmp(mode, settings[i].mode) && (!value || strcmp(value, settings[i].value)))
+            return 1;
+    }
+    return cmocka_run_group_tests_name("placement", tests, start, stop);
+}

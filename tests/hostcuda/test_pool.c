@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check.h"
+
+static CUmemoryPool pool;
+static CUstream stream;
+
+static int start(void **state)
+{
+    *state = use_primary();
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    OK(cuMemPoolCreate(&pool, &props));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    OK(cuStreamSynchronize(stream));
+    OK(cuStreamDestroy(stream));
+    OK(cuMemPoolDestroy(pool));
+    drop_primary();
+    return 0;
+}
+
+static cuuint64_t attribute(CUmemPool_attribute which)
+{
+    cuuint64_t value = 0;
+    OK(cuMemPoolGetAttribute(pool, which, &value));
+    return value;
+}
+
+static size_t free_bytes(void)
+{
+    size_t bytes;
+    OK(cuMemGetInfo(&bytes, NULL));
+    return bytes;
+}
+
+static void pool_counts_what_is_in_use(void **state)
+{
+    (void)state;
+    CUdeviceptr block;
+    OK(cuMemAllocFromPoolAsync(&block, 4 << 20, pool, stream));
+    assert_int_equal(attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 4 << 20);
+    OK(cuMemFreeAsync(block, stream));
+    OK(cuStreamSynchronize(stream));
+    assert_int_equal(attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
+    assert_int_equal(attribute(CU_MEMPOOL_ATTR_USED_MEM_HIGH), 4 << 20);
+}
+
+static void threshold_decides_what_is_kept_and_trim_gives_it_back(void **state)
+{
+    (void)state;
+    CUdeviceptr block;
+    cuuint64_t threshold = UINT64_MAX;
+    size_t before = free_bytes();
+    OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+    OK(cuMemAllocFromPoolAsync(&block, 8 << 20, pool, stream));
+    OK(cuMemFreeAsync(block, stream));
+    OK(cuStreamSynchronize(stream));
+    assert_int_equal(before - free_bytes(), 8 << 20);
+    OK(cuMemPoolTrimTo(pool, 0));
+    assert_int_equal(before, free_bytes());
+}
+
+static void a_full_device_takes_what_pools_hold(void **state)
+{
+    (void)state;
+    CUdeviceptr block, all;
+    cuuint64_t threshold = UINT64_MAX;
+    size_t before = free_bytes();
+    OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+    OK(cuMemAllocFromPoolAsync(&block, 8 << 20, pool, stream));
+    OK(cuMemFreeAsync(block, stream));
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemAlloc(&all, before));
+    OK(cuMemFree(all));
+}
+
+static void memory_is_gone_only_when_the_stream_comes_there(void **state)
+{
+    (void)state;
+    CUdeviceptr block;
+    unsigned *flag = flag_new();
+    OK(cuMemAllocFromPoolAsync(&block, 4 << 20, pool, stream));
+    OK(spin_until(stream, flag));
+    OK(cuMemFreeAsync(block, stream));
+    assert_int_equal(attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 4 << 20);
+    flag_raise(flag);
+    OK(cuStreamSynchronize(stream));
+    assert_int_equal(attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
+    OK(cuMemFreeHost(flag));
+}
+
+static void pointers_know_their_pool_and_have_no_ipc(void **state)
+{
+    (void)state;
+    CUdeviceptr block;
+    CUmemoryPool found;
+    CUipcMemHandle handle;
+    unsigned is_capable;
+    OK(cuMemAllocFromPoolAsync(&block, 4096, pool, stream));
+    OK(cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, block));
+    assert_ptr_equal(found, pool);
+    OK(cuPointerGetAttribute(&is_capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, block));
+    assert_int_equal(is_capable, 0);
+    assert_int_equal(cuIpcGetMemHandle(&handle, block), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemFree(block));
+}
+
+static void memory_survives_a_context_reset(void **state)
+{
+    (void)state;
+    CUdeviceptr block;
+    CUcontext ctx;
+    OK(cuMemAllocFromPoolAsync(&block, 4096, pool, stream));
+    OK(cuDevicePrimaryCtxReset(0));
+    OK(cuDevicePrimaryCtxRetain(&ctx, 0));
+    OK(cuCtxSetCurrent(ctx));
+    OK(cuMemFree(block));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
+    const struct CMUnitTest tests[] = {
+        TEST(pool_counts_what_is_in_use),
+        TEST(threshold_decides_what_is_kept_and_trim_gives_it_back),
+        TEST(a_full_device_takes_what_pools_hold),
+        TEST(memory_is_gone_only_when_the_stream_comes_there),
+        TEST(pointers_know_their_pool_and_have_no_ipc),
+        TEST(memory_survives_a_context_reset),
+    };
+    return cmocka_run_group_tests_name("pool", tests, NULL, NULL);
+}

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check.h"
+
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static CUstream blocking, blocking2, free_stream;
+static unsigned *flag;
+
+static int start(void **state)
+{
+    *state = use_primary();
+    OK(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+    OK(cuStreamCreate(&blocking2, CU_STREAM_DEFAULT));
+    OK(cuStreamCreate(&free_stream, CU_STREAM_NON_BLOCKING));
+    flag = flag_new();
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    flag_raise(flag);
+    OK(cuCtxSynchronize());
+    OK(cuStreamDestroy(blocking));
+    OK(cuStreamDestroy(blocking2));
+    OK(cuStreamDestroy(free_stream));
+    OK(cuMemFreeHost(flag));
+    drop_primary();
+    return 0;
+}
+
+static CUevent event_new(void)
+{
+    CUevent event;
+    OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    return event;
+}
+
+static void null_query_covers_blocking_streams_only(void **state)
+{
+    (void)state;
+    OK(spin_until(free_stream, flag));
+    OK(cuStreamQuery(NULL));
+    OK(spin_until(blocking, flag));
+    assert_int_equal(cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);
+    OK(cuStreamQuery(blocking2));
+}
+
+static void *work_on_own_stream(void *ctx)
+{
+    OK(cuCtxSetCurrent(ctx));
+    OK(spin_until(CU_STREAM_PER_THREAD, flag));
+    return NULL;
+}
+
+static void null_query_covers_the_stream_of_an_exited_thread(void **state)
+{
+    pthread_t thread;
+    OK(pthread_create(&thread, NULL, work_on_own_stream, *state));
+    OK(pthread_join(thread, NULL));
+    assert_int_equal(cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);
+}
+
+static void record_on_null_holds_later_blocking_work(void **state)
+{
+    (void)state;
+    CUevent event = event_new();
+    OK(spin_until(blocking, flag));
+    OK(spin_us(blocking2, 1));
+    OK(cuStreamSynchronize(blocking2)); /* side by side so far */
+    OK(cuEventRecord(event, NULL));
+    OK(spin_us(blocking2, 1));
+    OK(spin_us(free_stream, 1));
+    OK(cuStreamSynchronize(free_stream));
+    assert_int_equal(cuStreamQuery(blocking2), CUDA_ERROR_NOT_READY);
+    assert_int_equal(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+    flag_raise(flag);
+    OK(cuEventSynchronize(event));
+    OK(cuStreamSynchronize(blocking2));
+    OK(cuEventDestroy(event));
+}
+
+static void event_on_a_blocking_stream_follows_null_work(void **state)
+{
+    (void)state;
+    CUevent event = event_new();
+    OK(spin_until(NULL, flag));
+    OK(cuEventRecord(event, blocking));
+    assert_int_equal(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+    flag_raise(flag);
+    OK(cuEventSynchronize(event));
+    OK(cuEventDestroy(event));
+}
+
+static void stream_waits_for_event(void **state)
+{
+    (void)state;
+    CUevent event = event_new();
+    CUdeviceptr words;
+    unsigned value = 0;
+    OK(cuMemAlloc(&words, 4));
+    OK(spin_us(blocking, 3000));
+    OK(fill32(blocking, words, 1, 7));
+    OK(cuEventRecord(event, blocking));
+    OK(cuStreamWaitEvent(free_stream, event, 0));
+    OK(cuMemcpyDtoHAsync(&value, words, 4, free_stream));
+    assert_int_equal(value, 7); /* to pageable memory: done on return */
+    OK(cuMemFree(words));
+    OK(cuEventDestroy(event));
+}
+
+static void context_event_covers_all_and_delays_none(void **state)
+{
+    CUcontext ctx = *state;
+    CUevent event = event_new();
+    CUstream gone;
+    OK(cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
+    OK(spin_until(gone, flag));
+    OK(cuStreamDestroy(gone));
+    OK(cuCtxRecordEvent(ctx, event));
+    OK(spin_us(blocking, 1));
+    OK(spin_us(NULL, 1));
+    OK(cuStreamSynchronize(NULL)); /* not held by the event */
+    assert_int_equal(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+    flag_raise(flag);
+    OK(cuEventSynchronize(event));
+    OK(cuEventDestroy(event));
+}
+
+static void stale_handles_are_refused(void **state)
+{
+    (void)state;
+    CUstream stream;
+    CUevent event = event_new();
+    OK(cuStreamCreate(&stream, 0));
+    OK(cuStreamDestroy(stream));
+    assert_int_equal(cuStreamQuery(stream), CUDA_ERROR_INVALID_HANDLE);
+    OK(cuEventDestroy(event));
+    assert_int_equal(cuEventQuery(event), CUDA_ERROR_INVALID_HANDLE);
+}
+
+static void capture_builds_a_graph(void **state)
+{
+    (void)state;
+    CUdeviceptr words;
+    CUgraph graph;
+    CUgraphExec exec;
+    CUevent event = event_new();
+    unsigned value = 0;
+    OK(cuMemAlloc(&words, 4));
+    OK(cuMemsetD32(words, 0, 1));
+    OK(cuStreamSynchronize(NULL));
+    OK(cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(fill32(blocking, words, 1, 41));
+    OK(cuEventRecord(event, blocking));
+    OK(cuStreamWaitEvent(free_stream, event, 0));
+    void *args[] = {&words, &(size_t){1}};
+    OK(launch("add_one", free_stream, args));
+    OK(cuEventRecord(event, free_stream));
+    OK(cuStreamWaitEvent(blocking, event, 0));
+    OK(cuStreamEndCapture(blocking, &graph));
+    OK(cuMemcpyDtoH(&value, words, 4));
+    assert_int_equal(value, 0);
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, blocking));
+    OK(cuMemcpyDtoH(&value, words, 4));
+    assert_int_equal(value, 42);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuEventDestroy(event));
+    OK(cuMemFree(words));
+}
+
+/* Begins a capture, makes the call, ends the capture: what the call and the end answer. */
+#define IN_CAPTURE(stream, mode, call, call_result, end_result)                                    \
+    do {                                                                                           \
+        CUgraph graph_ = NULL;                                                                     \
+        OK(cuStreamBeginCapture(stream, mode));                                                    \
+        assert_int_equal(call, call_result);                                                       \
+        assert_int_equal(cuStreamEndCapture(stream, &graph_), end_result);                         \
+        if (graph_)                                                                                \
+            OK(cuGraphDestroy(graph_));                                                            \
+    } while (0)
+
+static void capture_is_spoilt_as_measured(void **state)
+{
+    CUcontext ctx = *state;
+    CUdeviceptr pointer = 0;
+    CUevent event = event_new(), fresh;
+    CUstreamCaptureStatus status;
+    size_t bytes;
+    const CUstreamCaptureMode GLOBAL = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    const CUstreamCaptureMode THREAD = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    const CUstreamCaptureMode RELAXED = CU_STREAM_CAPTURE_MODE_RELAXED;
+    IN_CAPTURE(free_stream, GLOBAL, cuMemAlloc(&pointer, 16), 900, 901);
+    IN_CAPTURE(free_stream, THREAD, cuMemFree(1), 900, 901);
+    IN_CAPTURE(free_stream, RELAXED, cuMemFree(1), 1, 0);
+    IN_CAPTURE(free_stream, GLOBAL, cuEventQuery(event), 900, 901);
+    IN_CAPTURE(free_stream, GLOBAL, cuStreamQuery(blocking), 900, 901);
+    IN_CAPTURE(free_stream, GLOBAL, cuStreamSynchronize(blocking), 900, 901);
+    IN_CAPTURE(free_stream, RELAXED, cuCtxSynchronize(), 900, 901);
+    IN_CAPTURE(free_stream, RELAXED, cuCtxRecordEvent(ctx, event), 900, 901);
+    IN_CAPTURE(free_stream, RELAXED, cuEventRecord(event, NULL), 0, 0);
+    IN_CAPTURE(blocking, RELAXED, cuEventRecord(event, NULL), 906, 901);
+    IN_CAPTURE(blocking, RELAXED, cuStreamQuery(NULL), 906, 901);
+    IN_CAPTURE(blocking, GLOBAL, cuStreamIsCapturing(NULL, &status), 906, 0);
+    IN_CAPTURE(free_stream, GLOBAL, cuMemGetInfo(&bytes, &bytes), 0, 0);
+    IN_CAPTURE(blocking, GLOBAL, cuEventCreate(&fresh, 0), 0, 0);
+    IN_CAPTURE(blocking, GLOBAL, cuEventRecord(event, free_stream), 0, 0);
+    OK(cuEventDestroy(event));
+    OK(cuEventDestroy(fresh));
+}
+
+static void relaxed_thread_harms_no_capture(void **state)
+{
+    (void)state;
+    CUdeviceptr pointer;
+    CUgraph graph;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    OK(cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(cuThreadExchangeStreamCaptureMode(&mode));
+    OK(cuMemAlloc(&pointer, 512));
+    OK(cuMemFree(pointer));
+    OK(cuThreadExchangeStreamCaptureMode(&mode));
+    OK(cuStreamEndCapture(blocking, &graph));
+    OK(cuGraphDestroy(graph));
+}
+
+static void fault_is_sticky_until_the_context_goes(void **state)
+{
+    CUcontext ctx;
+    CUdeviceptr pointer;
+    OK(cuCtxCreate(&ctx, NULL, 0, 0));
+    OK(launch("fault", NULL, NULL));
+    assert_int_equal(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+    assert_int_equal(cuMemAlloc(&pointer, 16), CUDA_ERROR_ILLEGAL_ADDRESS);
+    OK(cuCtxDestroy(ctx));
+    OK(cuCtxSetCurrent(*state));
+    OK(cuCtxSynchronize());
+}
+
+static void forked_child_has_no_driver(void **state)
+{
+    (void)state;
+    pid_t child = fork();
+    if (!child) {
+        CUdeviceptr pointer;
+        _exit(cuMemAlloc(&pointer, 16) == CUDA_ERROR_NOT_INITIALIZED ? 0 : 1);
+    }
+    int status;
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
+    const struct CMUnitTest tests[] = {
+        TEST(null_query_covers_blocking_streams_only),
+        TEST(null_query_covers_the_stream_of_an_exited_thread),
+        TEST(record_on_null_holds_later_blocking_work),
+        TEST(event_on_a_blocking_stream_follows_null_work),
+        TEST(stream_waits_for_event),
+        TEST(context_event_covers_all_and_delays_none),
+        TEST(stale_handles_are_refused),
+        TEST(capture_builds_a_graph),
+        TEST(capture_is_spoilt_as_measured),
+        TEST(relaxed_thread_harms_no_capture),
+        TEST(fault_is_sticky_until_the_context_goes),
+        TEST(forked_child_has_no_driver),
+    };
+    return cmocka_run_group_tests_name("stream", tests, NULL, NULL);
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Code that calls the CUDA runtime: a program of its own (DOOR_PROGRAM), or a library that another
+ * program loads.  It has whatever runtime it was linked with. */
+#include "door_user.h"
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAIRS = 200 };
+
+int door_use(const char *name)
+{
+    unsigned wrong = 0;
+    void *blocks[8] = {NULL}, *p = NULL;
+
+    for (int i = 0; i < PAIRS; i++) {
+        void **block = &blocks[i % 8];
+        if (*block)
+            wrong += cudaFree(*block) != cudaSuccess;
+        *block = NULL;
+        wrong += cudaMalloc(block, 1000 + (size_t)i * 100) != cudaSuccess;
+        wrong += !*block || (uintptr_t)*block % 512 != 0;
+    }
+    for (int i = 0; i < 8; i++)
+        wrong += cudaFree(blocks[i]) != cudaSuccess;
+    printf("%s: %d pairs, %u wrong, last error %d\n", name, PAIRS, wrong, (int)cudaGetLastError());
+
+    printf("%s: malloc of 0 = %d", name, (int)cudaMalloc(&p, 0));
+    printf(" (%s), to nowhere = %d", p ? "a pointer" : "null", (int)cudaMalloc(NULL, 100));
+    printf(", last error %d then", (int)cudaGetLastError());
+    printf(" %d\n", (int)cudaGetLastError());
+    printf("%s: malloc of too much = %d", name, (int)cudaMalloc(&p, (size_t)1 << 60));
+    printf(", last error %d then", (int)cudaGetLastError());
+    printf(" %d\n", (int)cudaGetLastError());
+    printf("%s: free of NULL = %d, of an unknown pointer = %d", name, (int)cudaFree(NULL),
+           (int)cudaFree((void *)0x1234000));
+    printf(", last error %d then", (int)cudaGetLastError());
+    printf(" %d\n", (int)cudaGetLastError());
+    wrong += cudaMalloc(&p, 5000) != cudaSuccess;
+    printf("%s: free of an interior pointer = %d", name, (int)cudaFree((char *)p + 512));
+    printf(", free = %d", (int)cudaFree(p));
+    printf(", again = %d", (int)cudaFree(p));
+    printf(", last error %d\n", (int)cudaGetLastError());
+    wrong += cudaMallocManaged(&p, 4096, cudaMemAttachGlobal) != cudaSuccess;
+    memset(p, 1, 4096);
+    printf("%s: managed, free = %d, last error %d\n", name, (int)cudaFree(p),
+           (int)cudaGetLastError());
+    return wrong != 0;
+}
+
+int door_fail(const char *name)
+{
+    void *p = NULL;
+
+    printf("%s: malloc of too much = %d\n", name, (int)cudaMalloc(&p, (size_t)1 << 60));
+    return 0;
+}
+
+int door_last_error(const char *name)
+{
+    printf("%s: last error %d then", name, (int)cudaGetLastError());
+    printf(" %d\n", (int)cudaGetLastError());
+    return 0;
+}
+
+#ifdef DOOR_PROGRAM
+int main(void)
+{
+    return door_use("program");
+}
+#endif

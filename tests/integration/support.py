@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the integration tests share: paths from the build, and runs with and without the library.
+
+meson sets RMMSHIM_LIBRARY, HOSTCUDA_DIRECTORY, PROGRAMS (where the test programs are), SAMPLES,
+PRELOAD_FIRST, and TOOLKIT_LIBRARIES (empty without a CUDA Toolkit)."""
+import difflib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SHIM = os.environ.get("RMMSHIM_LIBRARY", "")
+HOSTCUDA = os.environ.get("HOSTCUDA_DIRECTORY", "")
+PROGRAMS = os.environ.get("PROGRAMS", "")
+SAMPLES = os.environ.get("SAMPLES", "")
+PRELOAD_FIRST = os.environ.get("PRELOAD_FIRST", "")
+TOOLKIT = os.environ.get("TOOLKIT_LIBRARIES", "")
+
+LINE = re.compile(r"^rmmshim\[\d+\]: (.*)$")
+
+
+def program(name):
+    for folder in (PROGRAMS, SAMPLES):
+        path = os.path.join(folder, name)
+        if os.path.exists(path):
+            return path
+    raise unittest.SkipTest("%s was not built" % name)
+
+
+class Result:
+    def __init__(self, status, stdout, stderr):
+        self.status = status
+        self.stdout = stdout.decode(errors="replace")
+        self.stderr = stderr.decode(errors="replace")
+
+    @property
+    def said(self):
+        """The library's own lines, without their prefix."""
+        return [match.group(1) for match in map(LINE.match, self.stderr.splitlines()) if match]
+
+    @property
+    def outcome(self):
+        return (self.status, self.stdout)
+
+    def __str__(self):
+        return "status %s\nstdout:\n%sstderr:\n%s" % (self.status, self.stdout, self.stderr)
+
+
+def environment(settings=None, preload=None, driver=True, more=None):
+    """A clean environment: no RMM_ variable but `settings`, the host-memory driver if wanted."""
+    env = {name: value for name, value in os.environ.items()
+           if not name.startswith(("RMM_", "HOSTCUDA_", "LD_"))}
+    preload = [SHIM] if preload is None else list(preload)
+    if PRELOAD_FIRST:
+        preload.insert(0, PRELOAD_FIRST)
+    if preload:
+        env["LD_PRELOAD"] = ":".join(preload)
+    if driver:
+        env["LD_LIBRARY_PATH"] = HOSTCUDA
+    # CUDA keeps memory to its end and so may programs; what is looked for here is not leaks.
+    env["ASAN_OPTIONS"] = "detect_leaks=0:" + env.get("ASAN_OPTIONS", "")
+    env.update(more or {})
+    env.update(settings or {})
+    return env
+
+
+def run(command, settings=None, timeout=60, cwd=None, **how):
+    """Runs with the library preloaded, or with preload=[] without it.  A run that takes too long ends
+    with status None, its children with it."""
+    process = subprocess.Popen(command, env=environment(settings, **how), stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd, start_new_session=True)
+    try:
+        stdout, stderr = process.communicate(timeout=timeout)
+        return Result(process.returncode, stdout, stderr)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return Result(None, *process.communicate())
+
+
+def difference(plain, served):
+    """What is not the same, in a few lines."""
+    lines = list(difflib.unified_diff(plain.stdout.splitlines(), served.stdout.splitlines(), "without", "with",
+                                      lineterm="", n=0))
+    if len(lines) > 24:
+        lines[24:] = ["... %d lines more" % (len(lines) - 24)]
+    return "\n".join(["status %s, without the library %s" % (served.status, plain.status)] + lines
+                     + ["stderr: " + line for line in served.stderr.splitlines()[:10]])
+
+
+_plain_runs = {}
+
+
+def run_plain(command, **how):
+    """A run without the library; each is made once."""
+    key = repr((command, sorted(how.items())))
+    if key not in _plain_runs:
+        _plain_runs[key] = run(command, preload=[], **how)
+    return _plain_runs[key]
+
+
+class Test(unittest.TestCase):
+    """Adds: a scratch folder, and comparison of a run with and without the library."""
+
+    longMessage = True
+    maxDiff = 5000
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="rmmshim-test-")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def assert_same(self, command, settings=None, silent=True, **how):
+        """The program prints and exits as without the library, and the library says nothing."""
+        plain = run_plain(command, **how)
+        served = run(command, settings, **how)
+        if served.outcome != plain.outcome:
+            self.fail("%s under %s\n%s" % (command, settings, difference(plain, served)))
+        if silent:
+            self.assertEqual(served.stderr, plain.stderr, "%s under %s" % (command, settings))
+        return served
+
+
+def main():
+    unittest.main(argv=[sys.argv[0]] + sys.argv[1:], verbosity=2)

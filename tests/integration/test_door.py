@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runtime door: exported cudaMalloc and cudaFree serve at once what succeeds; everything else goes
+to the runtime that the caller would have called without the library."""
+import os
+
+import support
+from support import run
+
+SETTINGS = [{}, {"RMM_POOL_SIZE": "256MiB"}, {"RMM_POOL_SIZE": "256MiB", "RMM_HOOKS": "device"},
+            {"RMM_MANAGED": "1"}, {"RMM_POOL_MAX_SIZE": "1GiB", "RMM_BINNING": "256KiB-4MiB"}]
+POOL = {"RMM_POOL_SIZE": "256MiB"}
+
+# What door_use() calls: 200 pairs, then cudaMalloc 4 and cudaFree 6 times more.
+MALLOCS, FREES = 204, 206
+
+
+def library(name):
+    return os.path.join(support.PROGRAMS, "lib%s.so" % name)
+
+
+PLUGINS = ["door_counting", "door_shared", "door_static", "door_second"]
+
+
+class Door(support.Test):
+    def counts(self, command, settings, preload=None, **more):
+        """What each counting library saw, and the run."""
+        path = self.path("counts")
+        if os.path.exists(path):
+            os.unlink(path)
+        result = run(command, settings, preload=preload, more=dict(more, DOOR_COUNTS=path))
+        self.assertEqual(result.status, 0, result)
+        seen = {}
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                for line in file:
+                    words = line.split()
+                    seen[words[0]] = (int(words[1]), int(words[3]))
+        return seen, result
+
+    def test_same_answers_in_a_program(self):
+        for settings in SETTINGS:
+            for name in ("door_program", "door_program_shared", "door_program_static"):
+                with self.subTest("%s under %s" % (name, settings)):
+                    self.assert_same([support.program(name)], settings)
+
+    def test_same_answers_in_libraries(self):
+        for settings in SETTINGS:
+            for way in ("use", "errors", "reload"):
+                for names in [[name] for name in PLUGINS] + [PLUGINS, PLUGINS[::-1]]:
+                    with self.subTest("%s %s under %s" % (way, names, settings)):
+                        self.assert_same([support.program("door_host"), way] + [library(name) for name in names],
+                                         settings)
+
+    def test_serves_at_once(self):
+        program = [support.program("door_program")]
+        seen, _ = self.counts(program, POOL)
+        # The first call starts CUDA; wrong ones and size 0 go on; nothing else does.
+        self.assertLess(seen["runtime"][0], 10)
+        self.assertLess(seen["runtime"][1], 10)
+        self.assertGreater(seen["runtime"][0], 0)
+        plugin = [support.program("door_host"), "use", library("door_counting")]
+        seen, _ = self.counts(plugin, POOL)
+        self.assertLess(seen["runtime"][0], 20)
+
+    def test_forwards_all(self):
+        """Where nothing is to be served at once the runtime sees every call."""
+        program = [support.program("door_program")]
+        for settings, more in (({}, {}), (dict(POOL, RMM_HOOKS="device"), {}),
+                               (POOL, {"CUDA_INJECTION64_PATH": "/nowhere/tool.so"}),
+                               (POOL, {"DOOR_VERSION": "11080"})):
+            with self.subTest("%s %s" % (settings, more)):
+                seen, _ = self.counts(program, settings, **more)
+                self.assertEqual(seen["runtime"], (MALLOCS, FREES))
+
+    def test_interposer_before_us(self):
+        program = [support.program("door_program")]
+        interposer = library("door_interposer")
+        plain = run(program, preload=[interposer])
+        for settings in SETTINGS:
+            seen, result = self.counts(program, settings, preload=[interposer, support.SHIM])
+            self.assertEqual(result.outcome, plain.outcome, settings)
+            self.assertEqual(seen["interposer"], (MALLOCS, FREES))
+
+    def test_interposer_after_us(self):
+        program = [support.program("door_program")]
+        interposer = library("door_interposer")
+        plain = run(program, preload=[interposer])
+        for settings in SETTINGS:
+            seen, result = self.counts(program, settings, preload=[support.SHIM, interposer])
+            self.assertEqual(result.outcome, plain.outcome, settings)
+            # What is forwarded passes through it, as it would without us.
+            self.assertEqual(seen["interposer"], seen["runtime"], settings)
+        seen, _ = self.counts(program, POOL, preload=[support.SHIM, interposer], CUDA_INJECTION64_PATH="/nowhere")
+        self.assertEqual(seen["interposer"], (MALLOCS, FREES))
+
+    def test_interposer_under_a_library(self):
+        command = [support.program("door_host"), "use", library("door_shared")]
+        interposer = library("door_interposer")
+        plain = run(command, preload=[])
+        self.assertEqual(plain.status, 0, plain)
+        for preload in ([support.SHIM, interposer], [interposer, support.SHIM]):
+            # The interposer alone finds no next cudaMalloc there; the library must not do worse.
+            alone = run(command, preload=[interposer])
+            if alone.status == 0:
+                self.assertEqual(run(command, POOL, preload=preload).outcome, alone.outcome, preload)
+
+
+if __name__ == "__main__":
+    support.main()

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lives of processes and contexts: forks, exits, resets, threads.  The program's answers are those it
+gets without the library, and the outputs asked for are whole."""
+import csv
+import json
+import os
+import signal
+
+import support
+from support import run
+
+SETTINGS = [
+    {},
+    {"RMM_STATISTICS": "json:/dev/null"},
+    {"RMM_POOL_SIZE": "64MiB"},
+    {"RMM_POOL_MAX_SIZE": "4GiB"},
+    {"RMM_MANAGED": "1"},
+    {"RMM_POOL_SIZE": "256MiB", "RMM_MANAGED": "1"},
+    {"RMM_POOL_SIZE": "256MiB", "RMM_BINNING": "256KiB-4MiB"},
+    {"RMM_RESOURCE": "statistics(limiting(pool(cuda), limit=1GiB))"},
+    {"RMM_POOL_SIZE": "64MiB", "RMM_HOOKS": "device"},
+]
+
+RUNTIME_SCENES = [
+    ["plain"], ["plain", "live"],
+    ["fork_before"], ["fork_before", "live"], ["fork_after"], ["fork_after", "exit"], ["fork_busy"],
+    ["exec"], ["exec_child"],
+    ["leave"], ["leave", "_exit"], ["leave", "quick_exit"], ["leave_in_thread"],
+    ["free_late"], ["free_late", "early_handler"],
+    ["reset"], ["threads"],
+]
+
+DRIVER_SCENES = ["destroyed_contexts", "two_contexts", "no_context", "primary_context", "two_references",
+                 "other_thread", "live_at_exit"]
+
+
+class Lives(support.Test):
+    def scenes_are_same(self, name, scenes):
+        program = support.program(name)
+        for scene in scenes:
+            for settings in SETTINGS:
+                with self.subTest("%s under %s" % (scene, settings)):
+                    self.assert_same([program] + scene, settings)
+
+    def test_shared_runtime(self):
+        self.scenes_are_same("life_runtime_shared", RUNTIME_SCENES)
+
+    def test_static_runtime(self):
+        self.scenes_are_same("life_runtime_static", RUNTIME_SCENES)
+
+    def test_driver(self):
+        self.scenes_are_same("life_driver", [[scene] for scene in DRIVER_SCENES])
+
+    def test_reused_handles_and_addresses(self):
+        """A driver that gives the same addresses again at once, and one that never does."""
+        program = support.program("life_driver")
+        for placement in ("same", "never"):
+            for scene in DRIVER_SCENES:
+                with self.subTest("%s, %s" % (scene, placement)):
+                    self.assert_same([program, scene], {"RMM_POOL_SIZE": "64MiB"},
+                                     more={"HOSTCUDA_PLACEMENT": placement})
+
+    def test_abort_is_a_signal_still(self):
+        result = run([support.program("life_runtime_shared"), "leave", "abort"], {"RMM_POOL_SIZE": "64MiB"})
+        self.assertEqual(result.status, -signal.SIGABRT, result)
+
+
+class Outputs(support.Test):
+    def report(self, *scene, settings=None, status=0):
+        path = self.path("report.json")
+        result = run([support.program("life_runtime_shared")] + list(scene),
+                     dict(settings or {"RMM_POOL_SIZE": "64MiB"}, RMM_STATISTICS="json:" + path))
+        self.assertEqual(result.status, status, result)
+        self.assertEqual(result.stderr, "")
+        if not os.path.exists(path):
+            return None
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+
+    def counter(self, report, name):
+        return [counter["value"] for device in report["devices"] for counter in device["counters"]
+                if (counter["resource"], counter["name"]) == ("statistics", name)][0]
+
+    def test_report_counts_what_the_program_did(self):
+        report = self.report("plain")
+        self.assertEqual(report["schema"], 1)
+        self.assertEqual(len(report["devices"]), 1)
+        self.assertEqual(report["devices"][0]["device"], 0)
+        self.assertIn("pool(cuda", report["devices"][0]["expression"])
+        sizes = sum(100000 + i for i in range(16))
+        expected = {"live": 0, "peak": sizes, "total": sizes, "live_allocations": 0, "peak_allocations": 16,
+                    "allocations": 16, "failures": 0}
+        self.assertEqual({name: self.counter(report, name) for name in expected}, expected)
+
+    def test_report_shows_live_blocks(self):
+        report = self.report("leave", status=7)
+        self.assertEqual(self.counter(report, "live_allocations"), 16)
+
+    def test_report_at_exit_from_a_thread(self):
+        report = self.report("leave_in_thread", status=8)
+        self.assertEqual(self.counter(report, "allocations"), 32)
+
+    def test_report_outlives_a_reset(self):
+        report = self.report("reset")
+        self.assertEqual(self.counter(report, "allocations"), 6 * 16)
+        self.assertEqual(self.counter(report, "live_allocations"), 0)
+
+    def test_no_report_after__exit(self):
+        self.assertIsNone(self.report("leave", "_exit", status=5))
+
+    def test_a_forked_child_leaves_the_parents_report_alone(self):
+        for scene in (["fork_after"], ["fork_after", "exit"], ["fork_busy"]):
+            report = self.report(*scene)
+            self.assertEqual(self.counter(report, "live_allocations"), 0, scene)
+            self.assertGreater(self.counter(report, "allocations"), 0, scene)
+
+    def test_parent_and_child_report_each(self):
+        result = run([support.program("life_runtime_shared"), "fork_before"],
+                     {"RMM_POOL_SIZE": "64MiB", "RMM_STATISTICS": "json:" + self.path("report.%p")})
+        self.assertEqual(result.status, 0, result)
+        names = os.listdir(self.folder)
+        self.assertEqual(len(names), 2, names)
+        for name in names:
+            with open(self.path(name), encoding="utf-8") as file:
+                self.assertEqual(self.counter(json.load(file), "allocations"), 16)
+
+    def test_text_report_goes_to_stderr(self):
+        result = run([support.program("life_runtime_shared"), "plain"],
+                     {"RMM_POOL_SIZE": "64MiB", "RMM_STATISTICS": "1"})
+        self.assertEqual(result.status, 0)
+        self.assertIn("16", result.stderr)
+
+    def test_no_report_without_cuda(self):
+        result = run(["true"], {"RMM_POOL_SIZE": "64MiB", "RMM_STATISTICS": "json:" + self.path("r")})
+        self.assertEqual((result.status, result.stderr, os.listdir(self.folder)), (0, "", []))
+
+    def read_log(self, path):
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        self.assertTrue(text.endswith("\n"), "the last line is cut off")
+        rows = list(csv.reader(text.splitlines()))
+        self.assertEqual(rows[0], ["Thread", "Time", "Action", "Pointer", "Size", "Stream"])
+        for row in rows[1:]:
+            self.assertEqual(len(row), 6, row)
+        return rows[1:]
+
+    def test_log_has_every_event(self):
+        path = self.path("log.csv")
+        result = run([support.program("life_runtime_shared"), "plain"], {"RMM_POOL_SIZE": "64MiB", "RMM_LOG": path})
+        self.assertEqual((result.status, result.stderr), (0, ""), result)
+        rows = self.read_log(path)
+        made = [row for row in rows if row[2] == "allocate"]
+        freed = [row for row in rows if row[2] == "free"]
+        self.assertEqual([int(row[4]) for row in made], [100000 + i for i in range(16)])
+        self.assertEqual([row[3] for row in freed], [row[3] for row in made])
+        self.assertEqual([row[4] for row in freed], [row[4] for row in made])
+
+    def test_log_of_threads_is_whole(self):
+        path = self.path("log.csv")
+        result = run([support.program("life_runtime_shared"), "fork_busy"],
+                     {"RMM_POOL_SIZE": "64MiB", "RMM_LOG": path})
+        self.assertEqual(result.status, 0, result)
+        rows = self.read_log(path)
+        self.assertEqual(sum(row[2] == "allocate" for row in rows), 4 * 20000)
+        self.assertEqual(sum(row[2] == "free" for row in rows), 4 * 20000)
+        live = set()
+        for row in rows:
+            if row[2] == "allocate":
+                self.assertNotIn(row[3], live)
+                live.add(row[3])
+            else:
+                live.remove(row[3])
+
+    def test_log_is_whole_after__exit_and_exec(self):
+        for scene, status in ((["leave", "_exit"], 5), (["exec"], 0)):
+            path = self.path("log.%p.csv")
+            result = run([support.program("life_runtime_shared")] + scene, {"RMM_POOL_SIZE": "64MiB", "RMM_LOG": path})
+            self.assertEqual(result.status, status, result)
+            for name in os.listdir(self.folder):
+                self.read_log(self.path(name))
+
+
+if __name__ == "__main__":
+    support.main()

@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rmmshim command as users meet it: help, listings, errors, exit codes, what `run` starts.
+
+meson sets TOOL, RMMSHIM_LIBRARY, PRELOAD_FIRST and VERSION."""
+import os
+import shutil
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TOOL = os.environ["TOOL"]
+SHIM = os.environ["RMMSHIM_LIBRARY"]
+VERSION = os.environ["VERSION"]
+
+
+def harmless_library():
+    """Stands in for ours where ours cannot be preloaded alone: built with gcc's sanitizers."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        for line in maps:
+            path = line.split()[-1]
+            if "/libc.so" in path or "/libc-" in path:
+                return path
+    raise unittest.SkipTest("no library found")
+
+
+LIBRARY = harmless_library() if os.environ.get("PRELOAD_FIRST") else SHIM
+
+
+def environment(**settings):
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("RMM_", "LD_"))}
+    env["RMMSHIM_LIBRARY"] = LIBRARY
+    env.update({name: value for name, value in settings.items() if value is not None})
+    return {name: value for name, value in env.items() if settings.get(name, "") is not None}
+
+
+def rmmshim(*arguments, tool=TOOL, **settings):
+    return subprocess.run([tool, *arguments], env=environment(**settings), capture_output=True,
+                          text=True, timeout=60, stdin=subprocess.DEVNULL, check=False)
+
+
+class Test(unittest.TestCase):
+    longMessage = True
+
+    def setUp(self):
+        self.directory = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.directory)
+
+    def file(self, name, content, mode=0o755):
+        path = os.path.join(self.directory, name)
+        with open(path, "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode())
+        os.chmod(path, mode)
+        return path
+
+    def expect(self, result, code, line=None):
+        """The exit code, and either the one line on stderr or none at all."""
+        self.assertEqual(code, result.returncode, result)
+        if line is None:
+            self.assertEqual("", result.stderr)
+        else:
+            self.assertEqual(1, result.stderr.count("\n"), result.stderr)
+            self.assertTrue(result.stderr.startswith("rmmshim: "), result.stderr)
+            self.assertIn(line, result.stderr)
+
+
+class Help(Test):
+    def test_help_names_every_command(self):
+        for arguments in (["--help"], ["-h"], ["help"]):
+            result = rmmshim(*arguments)
+            self.expect(result, 0)
+            for command in ("run", "check", "resources"):
+                self.assertIn("rmmshim " + command, result.stdout)
+
+    def test_each_command_has_help(self):
+        for command in ("run", "check", "resources"):
+            for arguments in ([command, "--help"], [command, "-h"], ["help", command]):
+                result = rmmshim(*arguments)
+                self.expect(result, 0)
+                self.assertTrue(result.stdout.startswith("usage: rmmshim " + command), result.stdout)
+
+    def test_run_help_lists_an_option_for_each_variable(self):
+        text = rmmshim("run", "--help").stdout
+        for option in ("--pool-size SIZE", "--managed[=0|1]", "--resource TEXT", "RMM_BINNING", "125"):
+            self.assertIn(option, text)
+
+    def test_version(self):
+        result = rmmshim("--version")
+        self.expect(result, 0)
+        self.assertEqual(f"rmmshim {VERSION}\n", result.stdout)
+
+    def test_wrong_usage_is_one_line_with_the_nearest_word(self):
+        for arguments, code, line in (
+            ([], 2, "no command"),
+            (["chekc"], 2, "did you mean 'check'"),
+            (["resource"], 2, "did you mean 'resources'"),
+            (["something"], 2, "unknown command 'something'"),
+            (["--versoin"], 2, "did you mean '--version'"),
+            (["help", "rnu"], 2, "unknown command 'rnu'; did you mean 'run'"),
+            (["check"], 2, "one expression"),
+            (["check", "cuda", "cuda"], 2, "one expression"),
+            (["resources", "pol"], 2, "did you mean 'pool'"),
+            (["resources", "nothing"], 2, "unknown memory resource 'nothing'"),
+            (["resources", "pool", "cuda"], 2, "one name"),
+        ):
+            with self.subTest(arguments):
+                self.expect(rmmshim(*arguments), code, line)
+
+    def test_a_full_disk_is_no_success(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            result = subprocess.run([TOOL, "--help"], stdout=full, stderr=subprocess.PIPE, text=True,
+                                    check=False, env=environment())
+        self.assertEqual(1, result.returncode)
+        self.assertIn("write error", result.stderr)
+
+
+class Listings(Test):
+    def test_all_resources_are_listed(self):
+        result = rmmshim("resources")
+        self.expect(result, 0)
+        names = [line.split()[0] for line in result.stdout.splitlines()[1:]]
+        for name in ("cuda", "managed", "pool", "fixed_size", "binning", "limiting", "statistics", "logging", "reuse"):
+            self.assertIn(name, names)
+
+    def test_one_resource_shows_its_options_and_rmms_names(self):
+        result = rmmshim("resources", "pool")
+        self.expect(result, 0)
+        self.assertTrue(result.stdout.startswith("pool: "))
+        for text in ("initial_size", "maximum_size", "initial_pool_size", "SIZE|none"):
+            self.assertIn(text, result.stdout)
+
+    def test_a_leaf_without_options_has_no_table(self):
+        result = rmmshim("resources", "cuda")
+        self.expect(result, 0)
+        self.assertNotIn("OPTION", result.stdout)
+
+    def test_examples_pass_the_check(self):
+        names = [line.split()[0] for line in rmmshim("resources").stdout.splitlines()[1:]]
+        for name in names:
+            for line in rmmshim("resources", name).stdout.splitlines():
+                if line.startswith("written:") and "..." not in line:
+                    with self.subTest(line):
+                        self.assertEqual(0, rmmshim("check", line.split(None, 1)[1]).returncode)
+
+
+class Check(Test):
+    def test_prints_the_tree_with_every_value(self):
+        result = rmmshim("check", "statistics(pool(cuda, initial_size=1GiB, maximum_size=12.5%))")
+        self.expect(result, 0)
+        lines = result.stdout.splitlines()
+        self.assertEqual("statistics", lines[0])
+        self.assertIn("reuse", lines[1])
+        self.assertIn("<-", lines[1])
+        self.assertRegex(lines[2], r"^    pool initial_size=1GiB maximum_size=12\.5% growth=")
+        self.assertEqual("      cuda", lines[3])
+        self.assertEqual(4, len(lines))
+
+    def test_reuse_is_not_put_twice(self):
+        result = rmmshim("check", "reuse(pool(cuda))")
+        self.expect(result, 0)
+        self.assertEqual(1, result.stdout.count("reuse"))
+        self.assertNotIn("<-", result.stdout)
+
+    def test_what_waits_by_itself_needs_no_reuse(self):
+        result = rmmshim("check", "cuda")
+        self.expect(result, 0)
+        self.assertEqual("cuda\n", result.stdout)
+
+    def test_wrong_expressions_show_the_place(self):
+        for text, line in (
+            ("pol(cuda)", "EXPRESSION=^pol(cuda): "),
+            ("pool(", "EXPRESSION=pool(^: "),
+            ("pool(cuda, initial=1GiB)", "did you mean 'initial_size'"),
+            ("pool(cuda, initial_size=10Q)", "initial_size=10^Q"),
+            ("pool", "needs an upstream"),
+            ("", "EXPRESSION=^: "),
+            ("pool(" * 10000, "levels deep"),
+            ("cuda)", "EXPRESSION=cuda^)"),
+        ):
+            with self.subTest(text[:40]):
+                result = rmmshim("check", text)
+                self.expect(result, 1, line)
+                self.assertEqual("", result.stdout)
+
+    def test_options_that_contradict_each_other_are_found(self):
+        result = rmmshim("check", "pool(cuda, initial_size=2GiB, maximum_size=1GiB)")
+        self.assertEqual(1, result.returncode)
+        self.assertEqual("", result.stdout)
+        self.assertIn("rmmshim: ", result.stderr)
+
+
+class Run(Test):
+    def seen_by(self, *arguments, **settings):
+        """The environment that a program sees."""
+        result = rmmshim("run", *arguments, "env", "-0", **settings)
+        self.expect(result, 0)
+        return dict(entry.split("=", 1) for entry in result.stdout.split("\0") if entry)
+
+    def test_options_become_variables(self):
+        env = self.seen_by("--pool-size", "4GiB", "--pool-max-size=8GiB", "--managed", "--verbose=0",
+                           "--pool-size-1", "1GiB", "--pool-size-12=2GiB", "--statistics", "1")
+        self.assertEqual("4GiB", env["RMM_POOL_SIZE"])
+        self.assertEqual("8GiB", env["RMM_POOL_MAX_SIZE"])
+        self.assertEqual("1", env["RMM_MANAGED"])
+        self.assertEqual("0", env["RMM_VERBOSE"])
+        self.assertEqual("1GiB", env["RMM_POOL_SIZE_1"])
+        self.assertEqual("2GiB", env["RMM_POOL_SIZE_12"])
+        self.assertEqual("1", env["RMM_STATISTICS"])
+
+    def test_options_win_over_the_environment(self):
+        env = self.seen_by("--pool-size", "4GiB", RMM_POOL_SIZE="1GiB", RMM_FREE="wait")
+        self.assertEqual("4GiB", env["RMM_POOL_SIZE"])
+        self.assertEqual("wait", env["RMM_FREE"])
+
+    def test_nothing_else_is_set(self):
+        before = environment()
+        after = self.seen_by()
+        self.assertEqual({"LD_PRELOAD"}, {name for name in after.keys() | before.keys()
+                                          if after.get(name) != before.get(name) and name != "_"})
+
+    def test_the_library_comes_first_in_ld_preload(self):
+        library = os.path.realpath(LIBRARY)
+        self.assertEqual(library, self.seen_by()["LD_PRELOAD"])
+        self.assertEqual(library, self.seen_by(LD_PRELOAD="")["LD_PRELOAD"])
+        other = harmless_library()
+        if os.path.realpath(other) != library:
+            self.assertEqual(f"{library}:{other}", self.seen_by(LD_PRELOAD=other)["LD_PRELOAD"])
+        self.assertEqual(library, self.seen_by(LD_PRELOAD=library)["LD_PRELOAD"])
+
+    def test_run_inside_run_names_the_library_once(self):
+        env = self.seen_by(TOOL, "run", "--managed")
+        self.assertEqual(os.path.realpath(LIBRARY), env["LD_PRELOAD"])
+        self.assertEqual("1", env["RMM_MANAGED"])
+
+    def test_what_follows_the_program_is_the_programs(self):
+        result = rmmshim("run", "echo", "--pool-size", "--help", "--")
+        self.expect(result, 0)
+        self.assertEqual("--pool-size --help --\n", result.stdout)
+        odd = self.file("--odd", "#!/bin/sh\necho odd\n")
+        result = rmmshim("run", "--", "--odd", PATH=os.path.dirname(odd) + ":" + os.environ["PATH"])
+        self.expect(result, 0)
+        self.assertEqual("odd\n", result.stdout)
+
+    def test_exit_codes_are_the_programs_own(self):
+        for code in (0, 1, 42, 125, 255):
+            self.assertEqual(code, rmmshim("run", "sh", "-c", f"exit {code}").returncode)
+        self.assertEqual(-15, rmmshim("run", "sh", "-c", "kill -TERM $$").returncode)
+
+    def test_the_program_keeps_the_standard_streams(self):
+        result = subprocess.run([TOOL, "run", "cat"], env=environment(), input="through", text=True,
+                                capture_output=True, check=False)
+        self.assertEqual("through", result.stdout)
+
+    def test_bad_settings_stop_it_before_anything_starts(self):
+        marker = os.path.join(self.directory, "started")
+        for arguments, settings, line in (
+            (["--pool-size", "10Q"], {}, "RMM_POOL_SIZE=10^Q: unknown unit"),
+            (["--pool-size=-1"], {}, "RMM_POOL_SIZE=^-1: a size cannot be negative"),
+            ([], {"RMM_POOL_SIZE": "200%"}, "RMM_POOL_SIZE=^200%"),
+            ([], {"RMM_POOLSIZE": "1GiB"}, "did you mean RMM_POOL_SIZE"),
+            (["--resource", "pol(cuda)"], {}, "RMM_RESOURCE=^pol(cuda)"),
+            (["--resource", "pool("], {}, "RMM_RESOURCE=pool(^"),
+            (["--resource", "cuda", "--pool-size", "1GiB"], {}, "RMM_POOL_SIZE"),
+            (["--managed=perhaps"], {}, "RMM_MANAGED=^perhaps"),
+            (["--pool-size-99", "1GiB"], {}, "RMM_POOL_SIZE_99"),
+            (["--verbose-1"], {}, "RMM_VERBOSE_1"),
+            (["--limit", "8GiB"], {}, "not in this version"),
+            (["--log", "%x"], {}, "unknown placeholder"),
+        ):
+            with self.subTest(arguments + list(settings)):
+                self.expect(rmmshim("run", *arguments, "touch", marker, **settings), 125, line)
+                self.assertFalse(os.path.exists(marker))
+
+    def test_two_bad_settings_are_two_lines(self):
+        result = rmmshim("run", "--pool-size", "10Q", "--managed=perhaps", "true")
+        self.assertEqual(125, result.returncode)
+        self.assertEqual(2, result.stderr.count("\n"), result.stderr)
+
+    def test_wrong_options_are_one_line(self):
+        for arguments, line in (
+            ([], "no program"),
+            (["--"], "no program"),
+            (["--pool-size"], "--pool-size needs a value"),
+            (["--pol-size", "1GiB", "true"], "unknown option '--pol-size'; did you mean '--pool-size'"),
+            (["--something", "true"], "unknown option '--something'"),
+            (["--pool-size-x=1", "true"], "unknown option '--pool-size-x'"),
+            (["--pool-size-" + "1" * 40, "1GiB", "true"], "unknown option '--pool-size-1111"),
+            (["-v", "true"], "unknown option '-v'"),
+            (["-", "true"], "unknown option '-'"),
+        ):
+            with self.subTest(arguments):
+                self.expect(rmmshim("run", *arguments), 125, line)
+
+    def test_programs_that_cannot_be_started(self):
+        plain = self.file("plain", "no program", mode=0o644)
+        broken = self.file("broken", "#!/no/such/interpreter\n")
+        self.expect(rmmshim("run", "no-such-program"), 127, "no-such-program: not found")
+        self.expect(rmmshim("run", "/no/such/program"), 127, "not found")
+        self.expect(rmmshim("run", ""), 127, "not found")
+        self.expect(rmmshim("run", plain), 126, "Permission denied")
+        self.expect(rmmshim("run", self.directory), 126, "Permission denied")
+        self.expect(rmmshim("run", broken), 127, "No such file")
+
+    def elf(self, name, bits=64, machine=None, kind=2):
+        """The beginning of a program: enough to see for whom it is."""
+        with open(sys.executable, "rb") as own:
+            header = bytearray(own.read(64))
+        header[4] = {32: 1, 64: 2}[bits]
+        struct.pack_into("<H", header, 16, kind)
+        if machine:
+            struct.pack_into("<H", header, 18, machine)
+        struct.pack_into("<H", header, 56, 0)  # no program headers: nobody links it
+        return self.file(name, bytes(header))
+
+    def test_programs_that_cannot_load_the_library(self):
+        self.expect(rmmshim("run", self.elf("small", bits=32)), 125, "32-bit program")
+        self.expect(rmmshim("run", self.elf("foreign", machine=0x1234)), 125, "another processor")
+        self.expect(rmmshim("run", self.elf("static")), 125, "linked statically")
+        suid = self.file("suid", "#!/bin/sh\n")
+        if os.geteuid() == 0:
+            os.chown(suid, 12345, 12345)
+            os.chmod(suid, 0o755 | stat.S_ISUID)
+            self.expect(rmmshim("run", suid), 125, "another user")
+
+    def test_scripts_are_started(self):
+        script = self.file("script", "#!/bin/sh\necho \"$1\"\n")
+        plain = self.file("plain-script", "echo \"$1\"\n")
+        for path in (script, plain):
+            result = rmmshim("run", path, "argument")
+            self.expect(result, 0)
+            self.assertEqual("argument\n", result.stdout)
+
+    def test_a_program_is_found_by_path_as_the_shell_does(self):
+        self.file("tool-a", "no program", mode=0o644)
+        self.expect(rmmshim("run", "tool-a", PATH=self.directory), 126, "Permission denied")
+        other = os.path.join(self.directory, "other")
+        os.mkdir(other)
+        with open(os.path.join(other, "tool-a"), "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\necho found\n")
+        os.chmod(os.path.join(other, "tool-a"), 0o755)
+        result = rmmshim("run", "tool-a", PATH=self.directory + ":" + other + ":/bin:/usr/bin")
+        self.expect(result, 0)
+        self.assertEqual("found\n", result.stdout)
+        self.expect(rmmshim("run", "true", PATH=None), 0)
+
+
+class Library(Test):
+    def test_a_wrong_rmmshim_library_is_said(self):
+        self.expect(rmmshim("run", "true", RMMSHIM_LIBRARY="/no/such/library.so"), 125,
+                    "RMMSHIM_LIBRARY=/no/such/library.so: ")
+        text = self.file("text.so", "no library")
+        self.expect(rmmshim("run", sys.executable, "-c", "", RMMSHIM_LIBRARY=text), 125, "is not a library")
+
+    def test_a_path_that_ld_preload_cannot_hold_is_said(self):
+        odd = os.path.join(self.directory, "with blank.so")
+        shutil.copy(LIBRARY, odd)
+        self.expect(rmmshim("run", "true", RMMSHIM_LIBRARY=odd), 125, "blank or a colon")
+
+    def test_a_relative_path_becomes_absolute(self):
+        result = subprocess.run([TOOL, "run", "printenv", "LD_PRELOAD"], capture_output=True, text=True,
+                                cwd=os.path.dirname(LIBRARY), check=False,
+                                env=environment(RMMSHIM_LIBRARY=os.path.basename(LIBRARY)))
+        self.assertEqual(os.path.realpath(LIBRARY) + "\n", result.stdout)
+
+    def test_it_is_found_beside_the_command_and_in_an_installation(self):
+        for tool, library in (("bin/rmmshim", "lib/librmmshim.so"), ("bin/rmmshim", "bin/librmmshim.so"),
+                              ("tool/rmmshim", "hook/librmmshim.so")):
+            with self.subTest(library):
+                root = tempfile.mkdtemp(dir=self.directory)
+                for name, source in ((tool, TOOL), (library, LIBRARY)):
+                    os.makedirs(os.path.dirname(os.path.join(root, name)), exist_ok=True)
+                    shutil.copy(source, os.path.join(root, name))
+                result = rmmshim("run", "printenv", "LD_PRELOAD", tool=os.path.join(root, tool),
+                                 RMMSHIM_LIBRARY=None)
+                self.expect(result, 0)
+                self.assertEqual(os.path.realpath(os.path.join(root, library)) + "\n", result.stdout)
+
+    def test_without_a_library_nothing_starts(self):
+        alone = shutil.copy(TOOL, os.path.join(self.directory, "rmmshim"))
+        self.expect(rmmshim("run", "true", tool=alone, RMMSHIM_LIBRARY=None), 125, "set RMMSHIM_LIBRARY")
+
+
+if __name__ == "__main__":
+    unittest.main()
