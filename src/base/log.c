@@ -69,6 +69,38 @@ void rs_log_asked(const char *format, ...)
     va_end(arguments);
 }
 
+static _Atomic bool serving;
+static struct {
+    _Atomic(const char *) text; /* set last, taken once */
+    char name[64];
+} kept;
+
+static void write_kept(void)
+{
+    const char *text = atomic_exchange(&kept.text, NULL);
+
+    if (text)
+        rs_log("%s%s", kept.name, text);
+}
+
+void rs_log_once_serving(const char *text, const char *name)
+{
+    static bool said;
+
+    if (!rs_log_once(&said))
+        return;
+    snprintf(kept.name, sizeof(kept.name), "%s", name);
+    atomic_store(&kept.text, text);
+    if (atomic_load(&serving))
+        write_kept();
+}
+
+void rs_log_serving(void)
+{
+    atomic_store(&serving, true);
+    write_kept();
+}
+
 bool rs_log_once(bool *said)
 {
     return !__atomic_exchange_n(said, true, __ATOMIC_RELAXED);

@@ -14,6 +14,11 @@ enum { RS_LOG_LINES_MAX = 40, RS_LOG_LINE_BYTES = 1024 };
 /* Writes "rmmshim[pid]: <text>\n" to stderr.  Counts against RS_LOG_LINES_MAX.  Thread safe. */
 void rs_log(const char *format, ...) RS_PRINTF(1, 2);
 
+/* Writes "<name><text>", once, and not before rs_log_serving is called: for what a look-up shows
+ * before it is known whether this process has settings at all.  `text` is static. */
+void rs_log_once_serving(const char *text, const char *name);
+void rs_log_serving(void);
+
 /* The same for lines the user asked for (RMM_VERBOSE, the report at exit): not counted. */
 void rs_log_asked(const char *format, ...) RS_PRINTF(1, 2);
 

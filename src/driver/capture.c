@@ -64,10 +64,9 @@ bool rs_capture_is_origin(struct rs_capture_stream stream)
 void rs_capture_distrust(const char *name)
 {
     if (!atomic_exchange(&distrusted, true))
-        rs_log(
-            "%s begins captures in a way that rmmshim does not know: freed memory is reused only "
-            "when a device is full",
-            name);
+        rs_log_once_serving(" may bring work that no fence covers: from now on freed memory is "
+                            "reused only after full waits",
+                            name);
 }
 
 bool rs_capture_gate_enter(void)

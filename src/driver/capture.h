@@ -28,8 +28,8 @@ void rs_capture_ended(struct rs_capture_stream stream);
 /* True when this stream is the origin of a capture that we saw begin. */
 bool rs_capture_is_origin(struct rs_capture_stream stream);
 
-/* A way to begin a capture that we do not know was looked up: from now on any moment may be inside
- * one. */
+/* A way to begin a capture that we do not know was looked up, or one was used whose work no fence
+ * covers: from now on the gate is shut. */
 void rs_capture_distrust(const char *name);
 
 /* True when nothing captures; then nothing can begin to until rs_capture_gate_leave.  Never waits.

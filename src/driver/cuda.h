@@ -22,3 +22,15 @@ CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream, CUgraph, const CUgraphNode *
 #if CUDA_VERSION < 12050
 CUresult cuCtxRecordEvent(CUcontext, CUevent);
 #endif
+#if CUDA_VERSION < 13010
+typedef struct CUstreamCigCaptureParams_st CUstreamCigCaptureParams;
+CUresult cuStreamBeginCaptureToCig(CUstream, CUstreamCigCaptureParams *);
+CUresult cuStreamBeginCaptureToCig_ptsz(CUstream, CUstreamCigCaptureParams *);
+#endif
+#if CUDA_VERSION < 13030
+typedef void (*CUgraphRecaptureCallback)(void);
+CUresult cuStreamBeginRecaptureToGraph(CUstream, CUstreamCaptureMode, CUgraph,
+                                       CUgraphRecaptureCallback, void *);
+CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream, CUstreamCaptureMode, CUgraph,
+                                            CUgraphRecaptureCallback, void *);
+#endif

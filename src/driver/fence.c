@@ -63,8 +63,6 @@ enum rs_fence_state rs_fence_query(CUcontext context, CUevent event)
                                             : RS_FENCE_BROKEN;
 }
 
-enum { SENTINEL_BYTES = 512 };
-
 /* 0 when the driver has no memory left for it. */
 static CUdeviceptr take_sentinel(CUcontext context)
 {
@@ -73,7 +71,7 @@ static CUdeviceptr take_sentinel(CUcontext context)
     bool entered = rs_context_enter(context, &result);
 
     if (result == CUDA_SUCCESS &&
-        rs_driver.cuMemAlloc_v2(&sentinel, SENTINEL_BYTES) != CUDA_SUCCESS)
+        rs_driver.cuMemAlloc_v2(&sentinel, RS_SENTINEL_BYTES) != CUDA_SUCCESS)
         sentinel = 0;
     rs_context_leave(entered);
     return sentinel;
@@ -87,12 +85,19 @@ static void store_sentinel(_Atomic CUdeviceptr *slot, CUdeviceptr sentinel)
         (void)rs_driver.cuMemFree_v2(sentinel); /* another thread filled the slot */
 }
 
+void rs_sentinel_add(struct rs_sentinel *sentinel, CUdeviceptr block)
+{
+    store_sentinel(atomic_load(&sentinel->anchor) ? &sentinel->spare : &sentinel->anchor, block);
+}
+
 void rs_sentinel_prepare(struct rs_sentinel *sentinel, CUcontext context)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
 
-    store_sentinel(&sentinel->anchor, take_sentinel(context));
-    store_sentinel(&sentinel->spare, take_sentinel(context));
+    if (!atomic_load(&sentinel->anchor))
+        store_sentinel(&sentinel->anchor, take_sentinel(context));
+    if (!atomic_load(&sentinel->spare))
+        store_sentinel(&sentinel->spare, take_sentinel(context));
     rs_capture_restore(mode);
 }
 

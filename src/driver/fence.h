@@ -35,6 +35,11 @@ struct rs_sentinel {
     _Atomic CUdeviceptr spare, anchor;
 };
 
+enum { RS_SENTINEL_BYTES = 512 };
+
+/* Hands over a block of that size, taken with the real cuMemAlloc. */
+void rs_sentinel_add(struct rs_sentinel *sentinel, CUdeviceptr block);
+
 /* Takes the blocks in advance, for a device that will be full.  The context is current. */
 void rs_sentinel_prepare(struct rs_sentinel *sentinel, CUcontext context);
 

@@ -5,7 +5,10 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <stdatomic.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <string.h>
 
 void *rs_caller_next(const char *symbol)
 {
@@ -75,3 +78,37 @@ bool rs_caller_comes_before_us(const void *caller)
 
     return object && comes_before_us(object);
 }
+
+/* By file name: the loader gives a new object the old one's addresses and even its records. */
+static unsigned long long identity_of(const struct link_map *object)
+{
+    unsigned long long hash = 14695981039346656037u; /* FNV-1a */
+
+    for (const char *name = object ? object->l_name : ""; *name; name++)
+        hash = (hash ^ (unsigned char)*name) * 1099511628211u;
+    return object ? hash | 1 : 0;
+}
+
+#if __GLIBC_PREREQ(2, 35)
+unsigned long long rs_caller_identity(const void *caller)
+{
+    static _Atomic(void *) found; /* not linked: glibc 2.34 does not have it */
+    void *symbol = atomic_load_explicit(&found, memory_order_relaxed);
+    struct dl_find_object result;
+    __typeof__(_dl_find_object) *find;
+
+    if (!symbol) {
+        symbol = rs_real_dlsym()(RTLD_DEFAULT, "_dl_find_object");
+        atomic_store_explicit(&found, symbol, memory_order_relaxed);
+    }
+    if (!symbol)
+        return identity_of(object_of(caller));
+    memcpy(&find, &symbol, sizeof(find));
+    return find((void *)(uintptr_t)caller, &result) == 0 ? identity_of(result.dlfo_link_map) : 0;
+}
+#else
+unsigned long long rs_caller_identity(const void *caller)
+{
+    return identity_of(object_of(caller));
+}
+#endif

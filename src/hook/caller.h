@@ -15,6 +15,10 @@ void *rs_caller_find(const void *caller, const char *symbol);
  */
 void *rs_caller_find_to_keep(const void *caller, const char *symbol, bool *keep);
 
+/* Tells the object that holds the caller from another one that was loaded to its place later: 0
+ * when nothing holds it.  Takes no lock of the loader's where glibc is 2.35 or newer. */
+unsigned long long rs_caller_identity(const void *caller);
+
 /* The next definition after ours in the global scope. */
 void *rs_caller_next(const char *symbol);
 

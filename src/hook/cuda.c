@@ -10,12 +10,17 @@
 #include "shim/observe.h"
 #include "shim/shim.h"
 
-/* Exported under the driver's own name, reached inside by the static one: a program that defines
- * the same name must not come between. */
-#define HOOK(symbol, name, since, until, stream, group, summary)                                   \
-    static __typeof__(symbol) hook_##symbol;                                                       \
-    extern __typeof__(symbol) symbol __attribute__((alias("hook_" #symbol), visibility("defaul"    \
-                                                                                       "t")));
+/* clang-format off */
+#define HOOK_lookup RS_HOOK_DECLARE
+#define HOOK_device RS_HOOK_DECLARE
+#define HOOK_managed RS_HOOK_DECLARE
+#define HOOK_pinned RS_HOOK_DECLARE
+#define HOOK_observe RS_HOOK_DECLARE
+#define HOOK_guard RS_HOOK_DECLARE
+#define HOOK_context RS_HOOK_DECLARE
+#define HOOK_capture(symbol) /* capture.c */
+/* clang-format on */
+#define HOOK(symbol, name, since, until, stream, group, summary) HOOK_##group(symbol)
 #include "driver/entry_points.def"
 
 CUresult rs_hook_missing(void)
@@ -79,6 +84,35 @@ static CUresult hook_cuMemFree_v2(CUdeviceptr address)
 static CUresult hook_cuMemAllocManaged(CUdeviceptr *address, size_t size_bytes, unsigned flags)
 {
     return RS_FORWARD(cuMemAllocManaged, (address, size_bytes, flags));
+}
+
+/* ---- pinned host memory ---- */
+
+static CUresult hook_cuMemHostAlloc(void **address, size_t size_bytes, unsigned flags)
+{
+    CUresult result;
+
+    if (rs_shim_allocate_host(size_bytes, flags, address, &result))
+        return result;
+    return RS_FORWARD(cuMemHostAlloc, (address, size_bytes, flags));
+}
+
+static CUresult hook_cuMemAllocHost_v2(void **address, size_t size_bytes)
+{
+    CUresult result;
+
+    if (rs_shim_allocate_host(size_bytes, 0, address, &result))
+        return result;
+    return RS_FORWARD(cuMemAllocHost_v2, (address, size_bytes));
+}
+
+static CUresult hook_cuMemFreeHost(void *address)
+{
+    CUresult result;
+
+    if (rs_shim_free_host(address, &result))
+        return result;
+    return RS_FORWARD(cuMemFreeHost, (address));
 }
 
 /* ---- observers ---- */

@@ -21,6 +21,13 @@ struct rs_hook {
 extern const struct rs_hook rs_hooks[];
 extern const unsigned rs_hook_count;
 
+/* A hook: exported under the driver's own name, reached inside by the static one, as a program that
+ * defines the same name must not come between. */
+#define RS_HOOK_DECLARE(symbol)                                                                    \
+    static __typeof__(symbol) hook_##symbol;                                                       \
+    extern __typeof__(symbol) symbol __attribute__((alias("hook_" #symbol), visibility("defaul"    \
+                                                                                       "t")));
+
 /* The driver's function of that type and name, or the answer of a machine without it: never a call
  * through NULL. */
 #define RS_FORWARD(symbol, arguments)                                                              \

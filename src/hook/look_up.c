@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "driver/capture.h"
 #include "driver/driver.h"
 #include "driver/loader.h"
 #include "hook/caller.h"
@@ -124,7 +125,6 @@ static void *replacement_of(void *real)
  * another shim's entry.  It is handed on untouched, and said. */
 static void say_unknown(const char *name, int version, cuuint64_t flags)
 {
-    static bool said;
     bool per_thread = flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
 
     for (unsigned i = 0; i < rs_hook_count; i++) {
@@ -132,12 +132,21 @@ static void say_unknown(const char *name, int version, cuuint64_t flags)
         if (!hook->name || strcmp(hook->name, name) != 0 || version < hook->since ||
             version >= hook->until || (hook->stream == RS_STREAM_PER_THREAD) != per_thread)
             continue;
-        if (rs_log_once(&said))
-            rs_log("the driver answers %s at version %d with a function that rmmshim does not "
-                   "know: it is not served",
-                   name, version);
+        rs_log_once_serving(
+            " is answered by the driver with a function that rmmshim does not know: "
+            "it is not served",
+            name);
         return;
     }
+}
+
+/* What may come after cuStreamBeginRecaptureToGraph of 13.3. */
+static void note_unknown_capture(const char *name)
+{
+    static const char begin[] = "cuStreamBegin";
+
+    if (strncmp(name, begin, sizeof(begin) - 1) == 0 && strcasestr(name, "capture"))
+        rs_capture_distrust(name);
 }
 
 void *rs_look_up_translate(const char *name, void *function, int version, cuuint64_t flags)
@@ -146,8 +155,10 @@ void *rs_look_up_translate(const char *name, void *function, int version, cuuint
 
     if (replacement)
         return replacement;
-    if (name)
+    if (name) {
         say_unknown(name, version, flags);
+        note_unknown_capture(name);
+    }
     return function;
 }
 
@@ -195,8 +206,10 @@ RS_BEFORE_SANITIZERS struct rs_answer rs_look_up(void *handle, const char *symbo
     if (!symbol || symbol[0] != 'c' || symbol[1] != 'u')
         return forward();
     hook = hook_named(symbol);
-    if (!hook)
+    if (!hook) {
+        note_unknown_capture(symbol);
         return forward();
+    }
     if (handle == RTLD_NEXT && !rs_caller_comes_before_us(caller))
         return forward(); /* an interposer after us: it wants what is after itself */
     if (handle == RTLD_DEFAULT || handle == RTLD_NEXT)

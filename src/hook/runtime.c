@@ -27,8 +27,9 @@ static const char *const names[FUNCTIONS] = {"cudaMalloc", "cudaFree", "cudaMall
 /* A place that calls us, and the runtime it belongs to. */
 struct site {
     const void *caller;
-    bool eager;                /* its runtime is new enough for serving at once */
-    void *function[FUNCTIONS]; /* NULL: look again each time */
+    unsigned long long identity; /* of the object it lies in */
+    bool eager;                  /* its runtime is new enough for serving at once */
+    void *function[FUNCTIONS];   /* NULL: look again each time */
 };
 
 enum { SITES = 1024 };
@@ -52,6 +53,7 @@ static void resolve(struct site *site, const void *caller)
     bool keep;
 
     site->caller = caller;
+    site->identity = rs_caller_identity(caller);
     for (int i = 0; i < FUNCTIONS; i++) {
         site->function[i] = rs_caller_find_to_keep(caller, names[i], &keep);
         if (!keep)
@@ -124,9 +126,10 @@ static bool serves_at_once(const void *caller)
 
 static void *forward_target(const void *caller, enum function which)
 {
-    void *target = site_of(caller)->function[which];
+    const struct site *site = site_of(caller);
+    void *target = site->function[which];
 
-    if (!target)
+    if (!target || site->identity != rs_caller_identity(caller))
         target = rs_caller_find(caller, names[which]);
     /* What we call calls us again: another interposer between the program and its runtime. */
     return target == forwarding_to ? rs_caller_next(names[which]) : target;

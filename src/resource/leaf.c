@@ -29,7 +29,7 @@ static CUresult leaf_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stre
     struct rs_leaf *leaf = leaf_of(mr);
     CUstreamCaptureMode mode = rs_capture_relax();
     CUdeviceptr address = 0;
-    CUresult result = leaf->take(size_bytes, &address);
+    CUresult result = leaf->take(leaf->place, size_bytes, &address);
 
     (void)stream; /* these driver calls are synchronous: usable on every stream at once */
     rs_capture_restore(mode);
@@ -107,7 +107,7 @@ static const struct rs_mr_ops leaf_ops = {
 };
 
 int rs_leaf_create(const struct rs_mr_descriptor *descriptor, const struct rs_place *place,
-                   bool on_device, CUresult (*take)(size_t, CUdeviceptr *),
+                   bool on_device, CUresult (*take)(const struct rs_place *, size_t, CUdeviceptr *),
                    CUresult (*give_back)(CUdeviceptr), struct rs_mr **out)
 {
     struct rs_leaf *leaf = calloc(1, sizeof(*leaf));

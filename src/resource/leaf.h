@@ -9,7 +9,7 @@ struct rs_leaf {
     struct rs_mr base;
     const struct rs_place *place;
     bool on_device; /* the bytes are device memory, not managed or host memory */
-    CUresult (*take)(size_t size_bytes, CUdeviceptr *address);
+    CUresult (*take)(const struct rs_place *place, size_t size_bytes, CUdeviceptr *address);
     CUresult (*give)(CUdeviceptr address);
     _Atomic uint64_t allocations, deallocations, failures;
     _Atomic size_t held_bytes;
@@ -17,5 +17,5 @@ struct rs_leaf {
 
 /* A leaf over a pair of driver calls.  0 or -ENOMEM. */
 int rs_leaf_create(const struct rs_mr_descriptor *descriptor, const struct rs_place *place,
-                   bool on_device, CUresult (*take)(size_t, CUdeviceptr *),
+                   bool on_device, CUresult (*take)(const struct rs_place *, size_t, CUdeviceptr *),
                    CUresult (*give)(CUdeviceptr), struct rs_mr **out);

@@ -43,6 +43,16 @@ CUresult rs_mr_forward_deallocate(struct rs_mr *mr, const struct rs_allocation *
     return rs_mr_deallocate(mr->upstream[0], allocation, stream);
 }
 
+static CUresult default_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                      struct rs_allocation *out)
+{
+    (void)mr;
+    (void)size_bytes;
+    (void)stream;
+    (void)out;
+    return CUDA_ERROR_NOT_READY;
+}
+
 static size_t default_trim(struct rs_mr *mr, size_t keep_bytes)
 {
     size_t given_back = 0;
@@ -75,6 +85,8 @@ void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
 {
     RS_ASSERT(ops->allocate && ops->deallocate && ops->destroy);
     mr->ops = *ops;
+    if (!mr->ops.allocate_held)
+        mr->ops.allocate_held = default_allocate_held;
     if (!mr->ops.trim)
         mr->ops.trim = default_trim;
     if (!mr->ops.idle_bytes)

@@ -54,7 +54,12 @@ struct rs_mr_ops {
      */
     void (*destroy)(struct rs_mr *mr, bool memory_is_gone);
 
-    /* Optional; rs_mr_create fills in what is NULL. */
+    /* Optional; rs_mr_init fills in what is NULL. */
+
+    /* As allocate, but only from memory that is held already: CUDA_ERROR_NOT_READY where upstream
+     * would have to be asked.  Default: always that. */
+    CUresult (*allocate_held)(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                              struct rs_allocation *out);
 
     /* Gives wholly free upstream blocks back, keeping keep_bytes of them.  Returns bytes given
      * back. Default: asks the upstream. */
@@ -91,6 +96,7 @@ struct rs_place {
     struct rs_account *account;   /* of the device: every byte taken from the driver */
     size_t total_bytes;           /* of device memory */
     size_t free_bytes;            /* when the stack was made */
+    unsigned host_flags;          /* of pinned memory: CU_MEMHOSTALLOC_... */
     bool first_on_device;         /* this context takes the initial pool */
 };
 
@@ -153,6 +159,12 @@ static inline CUresult rs_mr_allocate(struct rs_mr *mr, size_t size_bytes, CUstr
                                       struct rs_allocation *out)
 {
     return mr->ops.allocate(mr, size_bytes, stream, out);
+}
+
+static inline CUresult rs_mr_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                           struct rs_allocation *out)
+{
+    return mr->ops.allocate_held(mr, size_bytes, stream, out);
 }
 
 static inline CUresult rs_mr_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,

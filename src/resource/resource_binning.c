@@ -70,6 +70,12 @@ static CUresult binning_allocate(struct rs_mr *mr, size_t size_bytes, CUstream s
     return result;
 }
 
+static CUresult binning_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                      struct rs_allocation *out)
+{
+    return rs_mr_allocate_held(resource_for(binning_of(mr), size_bytes), size_bytes, stream, out);
+}
+
 static CUresult binning_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                    CUstream stream)
 {
@@ -119,6 +125,7 @@ static void binning_destroy(struct rs_mr *mr, bool memory_is_gone)
 
 static const struct rs_mr_ops binning_ops = {
     .allocate = binning_allocate,
+    .allocate_held = binning_allocate_held,
     .deallocate = binning_deallocate,
     .destroy = binning_destroy,
     .trim = binning_trim,

@@ -3,8 +3,9 @@
 #include "driver/driver.h"
 #include "resource/leaf.h"
 
-static CUresult cuda_take(size_t size_bytes, CUdeviceptr *address)
+static CUresult cuda_take(const struct rs_place *place, size_t size_bytes, CUdeviceptr *address)
 {
+    (void)place;
     return rs_driver.cuMemAlloc_v2(address, size_bytes);
 }
 

@@ -145,16 +145,21 @@ static void remove_chunk(struct fixed_size *fixed, struct chunk *chunk)
 
 /* ---- growth ---- */
 
-/* Asks for `blocks` blocks, or on out-of-memory fewer, down to one.  Without the lock. */
-static CUresult ask_upstream(struct fixed_size *fixed, struct chunk *chunk, size_t blocks)
+/* Either allocation function of a resource. */
+typedef CUresult ask_function(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                              struct rs_allocation *out);
+
+/* Asks for `blocks` blocks, or where there are not so many for fewer, down to one.  Without the
+ * lock. */
+static CUresult ask_upstream(struct fixed_size *fixed, ask_function *ask, struct chunk *chunk,
+                             size_t blocks)
 {
     CUresult result;
 
     for (;; blocks /= 2) {
         /* On the NULL stream: chunks are for all streams. */
-        result = rs_mr_allocate(fixed->base.upstream[0], blocks * fixed->block_bytes, NULL,
-                                &chunk->upstream);
-        if (result != CUDA_ERROR_OUT_OF_MEMORY || blocks == 1)
+        result = ask(fixed->base.upstream[0], blocks * fixed->block_bytes, NULL, &chunk->upstream);
+        if ((result != CUDA_ERROR_OUT_OF_MEMORY && result != CUDA_ERROR_NOT_READY) || blocks == 1)
             break;
     }
     chunk->slot_count = blocks;
@@ -163,7 +168,7 @@ static CUresult ask_upstream(struct fixed_size *fixed, struct chunk *chunk, size
 
 /* The lock is held at entry and exit, not in between.  All host memory is taken first, so there is
  * nothing to undo behind upstream. */
-static CUresult grow(struct fixed_size *fixed)
+static CUresult grow(struct fixed_size *fixed, ask_function *ask)
 {
     size_t slots_bytes = fixed->blocks_per_chunk * sizeof(struct slot);
     struct chunk *chunk = calloc(1, sizeof(*chunk) + slots_bytes);
@@ -173,7 +178,7 @@ static CUresult grow(struct fixed_size *fixed)
         return CUDA_ERROR_OUT_OF_MEMORY;
     fixed->is_growing = true;
     rs_mutex_unlock(&fixed->lock);
-    result = ask_upstream(fixed, chunk, fixed->blocks_per_chunk);
+    result = ask_upstream(fixed, ask, chunk, fixed->blocks_per_chunk);
     rs_mutex_lock(&fixed->lock);
     fixed->is_growing = false;
     pthread_cond_broadcast(&fixed->settled);
@@ -203,7 +208,7 @@ static void wait_for_growth(struct fixed_size *fixed)
         ;
 }
 
-static CUresult allocate_locked(struct fixed_size *fixed, size_t size_bytes,
+static CUresult allocate_locked(struct fixed_size *fixed, ask_function *ask, size_t size_bytes,
                                 struct rs_allocation *out)
 {
     CUresult result;
@@ -215,7 +220,7 @@ static CUresult allocate_locked(struct fixed_size *fixed, size_t size_bytes,
         if (take_block(fixed, size_bytes, out))
             return CUDA_SUCCESS;
     }
-    result = grow(fixed);
+    result = grow(fixed, ask);
     /* Also after a failure: others may have freed or grown meanwhile. */
     return take_block(fixed, size_bytes, out) ? CUDA_SUCCESS : result;
 }
@@ -231,11 +236,26 @@ static CUresult fixed_size_allocate(struct rs_mr *mr, size_t size_bytes, CUstrea
     (void)stream; /* blocks here are retired: good for every stream (resource_reuse.c) */
     rs_mutex_lock(&fixed->lock);
     if (size_bytes <= fixed->block_bytes)
-        result = allocate_locked(fixed, size_bytes, out);
+        result = allocate_locked(fixed, rs_mr_allocate, size_bytes, out);
     fixed->allocations += result == CUDA_SUCCESS;
     fixed->failures += result != CUDA_SUCCESS;
     rs_mutex_unlock(&fixed->lock);
     return result;
+}
+
+static CUresult fixed_size_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                         struct rs_allocation *out)
+{
+    struct fixed_size *fixed = fixed_size_of(mr);
+    CUresult result = CUDA_ERROR_NOT_READY;
+
+    (void)stream;
+    rs_mutex_lock(&fixed->lock);
+    if (size_bytes <= fixed->block_bytes)
+        result = allocate_locked(fixed, rs_mr_allocate_held, size_bytes, out);
+    fixed->allocations += result == CUDA_SUCCESS;
+    rs_mutex_unlock(&fixed->lock);
+    return result == CUDA_SUCCESS ? result : CUDA_ERROR_NOT_READY;
 }
 
 static CUresult fixed_size_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
@@ -404,6 +424,7 @@ static void fixed_size_destroy(struct rs_mr *mr, bool memory_is_gone)
 
 static const struct rs_mr_ops fixed_size_ops = {
     .allocate = fixed_size_allocate,
+    .allocate_held = fixed_size_allocate_held,
     .deallocate = fixed_size_deallocate,
     .destroy = fixed_size_destroy,
     .trim = fixed_size_trim,
@@ -429,7 +450,7 @@ static int preallocate(struct fixed_size *fixed)
     CUresult result;
 
     rs_mutex_lock(&fixed->lock);
-    result = grow(fixed);
+    result = grow(fixed, rs_mr_allocate);
     rs_mutex_unlock(&fixed->lock);
     return result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY ? 0 : -EIO;
 }

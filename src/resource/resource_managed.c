@@ -3,8 +3,9 @@
 #include "driver/driver.h"
 #include "resource/leaf.h"
 
-static CUresult managed_take(size_t size_bytes, CUdeviceptr *address)
+static CUresult managed_take(const struct rs_place *place, size_t size_bytes, CUdeviceptr *address)
 {
+    (void)place;
     return rs_driver.cuMemAllocManaged(address, size_bytes, CU_MEM_ATTACH_GLOBAL);
 }
 

@@ -461,6 +461,25 @@ static CUresult pool_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stre
     return result;
 }
 
+static CUresult pool_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                   struct rs_allocation *out)
+{
+    struct pool *pool = pool_of(mr);
+    struct request request = {.bytes = size_bytes};
+    CUresult result = CUDA_ERROR_NOT_READY;
+
+    (void)stream;
+    if (!rs_round_up(size_bytes, RS_BLOCK_ALIGNMENT, &request.rounded_bytes))
+        return result;
+    rs_mutex_lock(&pool->lock);
+    if (rs_record_slab_reserve(&pool->records) && take_block(pool, &request, out)) {
+        result = CUDA_SUCCESS;
+        pool->allocations++;
+    }
+    rs_mutex_unlock(&pool->lock);
+    return result;
+}
+
 static CUresult pool_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                 CUstream stream)
 {
@@ -656,6 +675,7 @@ static void init_locks(struct pool *pool)
 
 static const struct rs_mr_ops pool_ops = {
     .allocate = pool_allocate,
+    .allocate_held = pool_allocate_held,
     .deallocate = pool_deallocate,
     .destroy = pool_destroy,
     .trim = pool_trim,

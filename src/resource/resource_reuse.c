@@ -1,24 +1,93 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reuse: lets a freed block become reusable only when all work that its context had been given
- * before the free is done, which is what cudaFree guarantees.
+/* reuse: lets a freed block be handed out again only when all work that its context had been given
+ * before the free is done, which is what cudaFree guarantees by stopping the world.
  *
- * It waits the way the driver itself does: it frees a sentinel, a 512-byte block, with the real
- * cuMemFree in relaxed capture mode.  That call returns when every stream of the block's context is
- * idle, destroyed, per-thread and non-blocking ones included, and it harms no capture
- * (cuda-measured.md, "One fence").  cuCtxSynchronize would invalidate captures of any thread. */
+ * Freed blocks gather in open lists, one per group of threads.  By need (bytes, count, an
+ * allocation that finds nothing clean) the lists are sealed into an epoch, which no free can join
+ * any more, and the epoch is then fenced by one context event (driver/fence.h).  When the event is
+ * done the epoch's blocks are clean and go upstream.  Nobody waits in a free, and an allocation
+ * waits only when it would otherwise grow past what the program ever used at once, and then for a
+ * bounded time: the work it waits for may itself wait for this thread. */
 #include "base/clock.h"
+#include "base/lock.h"
+#include "base/log.h"
 #include "driver/fence.h"
+#include "resource/account.h"
+#include "resource/record_slab.h"
 #include "resource/report.h"
 #include "resource/resource.h"
 
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
+
+enum reuse_mode { MODE_DEFERRED, MODE_WAIT };
+
+static const char *const mode_words[] = {"deferred", "wait", NULL};
+
+struct reuse_config {
+    int free;
+};
+
+enum {
+    SHARDS = 16,
+    SEAL_BYTES = 32 << 20, /* in one shard: so that a large block is not held twice over */
+    SEAL_COUNT = 128,
+    WAIT_NS = 20 * 1000 * 1000, /* for one epoch, once */
+    SPIN_NS = 50 * 1000,        /* then in naps: */
+    NAP_NS = 20 * 1000,
+};
+
+static const uint64_t last_wait_ns = 30ull * 1000 * 1000 * 1000; /* before out-of-memory */
+
+/* A live or freed block of the program's; taken at allocation, so that a free needs no memory.  It
+ * is the token. */
+struct freed {
+    struct freed *next;
+    struct rs_allocation upstream;
+    unsigned home; /* the shard whose slab it belongs to */
+};
+
+_Static_assert(sizeof(struct freed) <= RS_RECORD_BYTES,
+               "a freed block's record is a slab's record");
+
+struct list {
+    struct freed *first, *last;
+    size_t bytes, count;
+};
+
+/* Threads are spread over shards, so that their frees do not meet. */
+struct shard {
+    _Alignas(2 * RS_CACHE_LINE) struct rs_mutex lock; /* protects the shard */
+    struct rs_record_slab records;
+    struct list open;
+    ptrdiff_t live_bytes; /* allocated minus freed through this shard; may be negative */
+};
+
+struct epoch {
+    struct epoch *next;
+    struct list blocks;
+    CUevent event;
+    bool timed_out; /* was waited for in vain, and is not waited for again */
+};
 
 struct reuse {
     struct rs_mr base;
     const struct rs_place *place;
-    _Atomic uint64_t wait_count, wait_ns;
+    enum reuse_mode mode;
+    bool has_fences;
+    size_t initial_bytes; /* held upstream when this was made */
+
+    struct rs_mutex lock; /* protects what follows; no driver call that waits is made under it */
+    struct epoch *first, **end; /* sealed, oldest first */
+    struct epoch *spare;        /* with their events */
+    size_t peak_live_bytes;
+
+    _Atomic size_t quarantined_bytes, quarantined_count;
+    _Atomic uint64_t retired_epochs, sealed_epochs, waits, wait_ns, full_waits, timeouts;
+
+    struct shard shards[SHARDS];
 };
 
 static struct reuse *reuse_of(struct rs_mr *mr)
@@ -26,70 +95,561 @@ static struct reuse *reuse_of(struct rs_mr *mr)
     return RS_CONTAINER_OF(mr, struct reuse, base);
 }
 
-/* Not under any lock: it may take as long as the program's kernels do. */
-static CUresult wait_for_context(struct reuse *reuse)
+static void count(_Atomic uint64_t *counter, uint64_t by)
 {
+    atomic_fetch_add_explicit(counter, by, memory_order_relaxed);
+}
+
+/* ---- lists ---- */
+
+static void list_push(struct list *list, struct freed *freed)
+{
+    freed->next = NULL;
+    if (list->last)
+        list->last->next = freed;
+    else
+        list->first = freed;
+    list->last = freed;
+    list->bytes += freed->upstream.size_bytes;
+    list->count++;
+}
+
+static void list_append(struct list *list, struct list *tail)
+{
+    if (!tail->first)
+        return;
+    if (list->last)
+        list->last->next = tail->first;
+    else
+        list->first = tail->first;
+    list->last = tail->last;
+    list->bytes += tail->bytes;
+    list->count += tail->count;
+    *tail = (struct list){NULL, NULL, 0, 0};
+}
+
+/* ---- shards ---- */
+
+static struct shard *shard_of_thread(struct reuse *reuse, unsigned *index)
+{
+    static _Atomic unsigned threads;
+    static __thread unsigned mine; /* plus one */
+
+    if (RS_UNLIKELY(!mine))
+        mine = 1 + atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) % SHARDS;
+    *index = mine - 1;
+    return &reuse->shards[mine - 1];
+}
+
+/* For an allocation of that size, which is counted as live from now on. */
+static struct freed *take_record(struct reuse *reuse, size_t size_bytes)
+{
+    unsigned home;
+    struct shard *shard = shard_of_thread(reuse, &home);
+    struct freed *record;
+
+    rs_mutex_lock(&shard->lock);
+    record = rs_record_slab_take(&shard->records);
+    shard->live_bytes += record ? (ptrdiff_t)size_bytes : 0;
+    rs_mutex_unlock(&shard->lock);
+    if (record)
+        record->home = home;
+    return record;
+}
+
+static void give_record(struct reuse *reuse, struct freed *record)
+{
+    struct shard *home = &reuse->shards[record->home];
+
+    rs_mutex_lock(&home->lock);
+    rs_record_slab_give(&home->records, record);
+    rs_mutex_unlock(&home->lock);
+}
+
+/* The allocation failed. */
+static void untake_record(struct reuse *reuse, struct freed *record, size_t size_bytes)
+{
+    struct shard *home = &reuse->shards[record->home];
+
+    rs_mutex_lock(&home->lock);
+    home->live_bytes -= (ptrdiff_t)size_bytes;
+    rs_record_slab_give(&home->records, record);
+    rs_mutex_unlock(&home->lock);
+}
+
+/* Takes all open lists (where wanted), and notes how much is live.  Under reuse->lock. */
+static struct list gather(struct reuse *reuse, bool take)
+{
+    struct list all = {NULL, NULL, 0, 0};
+    ptrdiff_t live = 0;
+
+    for (unsigned i = 0; i < SHARDS; i++) {
+        struct shard *shard = &reuse->shards[i];
+        rs_mutex_lock(&shard->lock);
+        if (take)
+            list_append(&all, &shard->open);
+        live += shard->live_bytes;
+        rs_mutex_unlock(&shard->lock);
+    }
+    if (live > 0)
+        reuse->peak_live_bytes = rs_max(reuse->peak_live_bytes, (size_t)live);
+    return all;
+}
+
+static void put_back(struct reuse *reuse, struct list *list)
+{
+    unsigned index;
+    struct shard *shard = shard_of_thread(reuse, &index);
+
+    rs_mutex_lock(&shard->lock);
+    list_append(&shard->open, list);
+    rs_mutex_unlock(&shard->lock);
+}
+
+/* ---- clean blocks ---- */
+
+/* Gives blocks that no work uses any more upstream. */
+static void give_upstream(struct reuse *reuse, struct list *list)
+{
+    struct freed *next;
+
+    atomic_fetch_sub_explicit(&reuse->quarantined_bytes, list->bytes, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&reuse->quarantined_count, list->count, memory_order_relaxed);
+    for (struct freed *freed = list->first; freed; freed = next) {
+        next = freed->next;
+        /* Fails only when a driver call beneath does, for a context that is broken anyhow. */
+        (void)rs_mr_deallocate(reuse->base.upstream[0], &freed->upstream, NULL);
+        give_record(reuse, freed);
+    }
+    *list = (struct list){NULL, NULL, 0, 0};
+}
+
+/* ---- epochs ---- */
+
+static struct epoch *take_epoch(struct reuse *reuse)
+{
+    struct epoch *epoch = reuse->spare;
+
+    if (epoch) {
+        reuse->spare = epoch->next;
+        return epoch;
+    }
+    epoch = calloc(1, sizeof(*epoch));
+    if (!epoch)
+        return NULL;
+    epoch->event = rs_fence_create(reuse->place->context);
+    if (!epoch->event) {
+        free(epoch);
+        return NULL;
+    }
+    return epoch;
+}
+
+static void spare_epoch(struct reuse *reuse, struct epoch *epoch)
+{
+    epoch->next = reuse->spare;
+    reuse->spare = epoch;
+}
+
+/* Seals what is open and fences it.  In this order: a free that joins later must not lie behind the
+ * fence.  False when nothing was open or no fence can be had now (a capture, host memory). */
+static bool seal(struct reuse *reuse)
+{
+    struct epoch *epoch;
+    struct list open;
+    bool fenced = false;
+
+    if (!reuse->has_fences)
+        return false;
+    rs_mutex_lock(&reuse->lock);
+    epoch = take_epoch(reuse);
+    if (epoch) {
+        open = gather(reuse, true);
+        fenced = open.first && rs_fence_record(reuse->place->context, epoch->event);
+        if (fenced) {
+            epoch->blocks = open;
+            epoch->timed_out = false;
+            epoch->next = NULL;
+            *reuse->end = epoch;
+            reuse->end = &epoch->next;
+            count(&reuse->sealed_epochs, 1);
+        } else {
+            put_back(reuse, &open);
+            spare_epoch(reuse, epoch);
+        }
+    }
+    rs_mutex_unlock(&reuse->lock);
+    return fenced;
+}
+
+/* Retires the epochs whose fences are done, oldest first.  True when there was one. */
+static bool retire(struct reuse *reuse)
+{
+    struct list clean = {NULL, NULL, 0, 0};
+
+    rs_mutex_lock(&reuse->lock);
+    while (reuse->first &&
+           rs_fence_query(reuse->place->context, reuse->first->event) == RS_FENCE_DONE) {
+        struct epoch *epoch = reuse->first;
+        reuse->first = epoch->next;
+        if (!reuse->first)
+            reuse->end = &reuse->first;
+        list_append(&clean, &epoch->blocks);
+        spare_epoch(reuse, epoch);
+        count(&reuse->retired_epochs, 1);
+    }
+    rs_mutex_unlock(&reuse->lock);
+    if (!clean.first)
+        return false;
+    give_upstream(reuse, &clean);
+    return true;
+}
+
+static bool has_sealed(struct reuse *reuse, bool not_timed_out)
+{
+    bool sealed;
+
+    rs_mutex_lock(&reuse->lock);
+    sealed = reuse->first && !(not_timed_out && reuse->first->timed_out);
+    rs_mutex_unlock(&reuse->lock);
+    return sealed;
+}
+
+static void give_up_first(struct reuse *reuse)
+{
+    rs_mutex_lock(&reuse->lock);
+    if (reuse->first)
+        reuse->first->timed_out = true;
+    rs_mutex_unlock(&reuse->lock);
+    count(&reuse->timeouts, 1);
+}
+
+/* Waits until the oldest epoch is retired, at most that long.  Not under any lock. */
+static bool wait_for_first(struct reuse *reuse, uint64_t limit_ns)
+{
+    static const struct timespec nap = {.tv_nsec = NAP_NS};
+    uint64_t begin_ns = rs_clock_ns(), waited_ns = 0;
+    bool retired = retire(reuse);
+
+    while (!retired && waited_ns < limit_ns) {
+        if (waited_ns > SPIN_NS)
+            nanosleep(&nap, NULL);
+        retired = retire(reuse);
+        waited_ns = rs_clock_ns() - begin_ns;
+    }
+    count(&reuse->waits, 1);
+    count(&reuse->wait_ns, waited_ns);
+    return retired;
+}
+
+/* The driver's own wait, after which all that was freed before is clean: sealed or not, fenced or
+ * not. */
+static CUresult wait_for_all(struct reuse *reuse)
+{
+    struct list clean;
+    CUresult result;
+
+    rs_mutex_lock(&reuse->lock);
+    clean = gather(reuse, true);
+    rs_mutex_unlock(&reuse->lock);
+    count(&reuse->full_waits, 1);
+    result = rs_sentinel_wait(reuse->place->sentinel, reuse->place->context);
+    if (result == CUDA_SUCCESS)
+        give_upstream(reuse, &clean);
+    else
+        put_back(reuse, &clean);
+    (void)retire(reuse);
+    return result;
+}
+
+/* ---- allocation ---- */
+
+static size_t held_bytes(const struct reuse *reuse)
+{
+    const struct rs_account *account = reuse->place->account;
+
+    return account ? atomic_load_explicit(&account->held_bytes, memory_order_relaxed) +
+                         atomic_load_explicit(&account->held_elsewhere_bytes, memory_order_relaxed)
+                   : 0;
+}
+
+/* Growth is free up to what the program used at once, this request included (it is counted as live
+ * already), and the initial size: it would have needed that much of the driver too. */
+static bool may_grow(struct reuse *reuse, size_t size_bytes)
+{
+    size_t allowed_bytes;
+
+    rs_mutex_lock(&reuse->lock);
+    (void)gather(reuse, false);
+    allowed_bytes = reuse->peak_live_bytes + reuse->initial_bytes;
+    rs_mutex_unlock(&reuse->lock);
+    return held_bytes(reuse) + size_bytes <= allowed_bytes;
+}
+
+/* Upstream has no more.  What is still in quarantine may do: bounded, with one line, as the program
+ * would have waited in cudaFree for the same work. */
+static CUresult allocate_at_last(struct reuse *reuse, size_t size_bytes, CUstream stream,
+                                 struct rs_allocation *out)
+{
+    static bool said;
+    uint64_t begin_ns = rs_clock_ns();
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+    while (result == CUDA_ERROR_OUT_OF_MEMORY &&
+           atomic_load_explicit(&reuse->quarantined_count, memory_order_relaxed) > 0 &&
+           rs_clock_ns() - begin_ns < last_wait_ns) {
+        (void)seal(reuse);
+        if (!retire(reuse)) {
+            if (!has_sealed(reuse, false)) {
+                /* Nothing could be fenced: an old driver, or a capture is under way. */
+                if (wait_for_all(reuse) != CUDA_SUCCESS)
+                    return result;
+            } else if (!wait_for_first(reuse, last_wait_ns)) {
+                break;
+            }
+            if (rs_clock_ns() - begin_ns > 1000000000 && rs_log_once(&said))
+                rs_log("device %d is full: waited for work that uses freed memory",
+                       (int)reuse->place->device);
+        }
+        result = rs_mr_allocate(reuse->base.upstream[0], size_bytes, stream, out);
+    }
+    return result;
+}
+
+static CUresult allocate_slowly(struct reuse *reuse, size_t size_bytes, CUstream stream,
+                                struct rs_allocation *out)
+{
+    struct rs_mr *upstream = reuse->base.upstream[0];
+    CUresult result;
+
+    if (retire(reuse) || (seal(reuse) && retire(reuse))) {
+        result = rs_mr_allocate_held(upstream, size_bytes, stream, out);
+        if (result != CUDA_ERROR_NOT_READY)
+            return result;
+    }
+    while (!may_grow(reuse, size_bytes) && has_sealed(reuse, true)) {
+        if (!wait_for_first(reuse, WAIT_NS))
+            give_up_first(reuse);
+        result = rs_mr_allocate_held(upstream, size_bytes, stream, out);
+        if (result != CUDA_ERROR_NOT_READY)
+            return result;
+    }
+    result = rs_mr_allocate(upstream, size_bytes, stream, out);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY)
+        return result;
+    return allocate_at_last(reuse, size_bytes, stream, out);
+}
+
+static CUresult reuse_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                               struct rs_allocation *out)
+{
+    struct reuse *reuse = reuse_of(mr);
+    struct freed *record = take_record(reuse, size_bytes);
+    CUresult result;
+
+    if (!record)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = rs_mr_allocate_held(mr->upstream[0], size_bytes, stream, &record->upstream);
+    if (result == CUDA_ERROR_NOT_READY)
+        result = allocate_slowly(reuse, size_bytes, stream, &record->upstream);
+    if (result != CUDA_SUCCESS) {
+        untake_record(reuse, record, size_bytes);
+        return result;
+    }
+    *out = (struct rs_allocation){record->upstream.address, size_bytes, record};
+    return CUDA_SUCCESS;
+}
+
+/* ---- deallocation ---- */
+
+/* Enters a freed block into the open list of the thread's shard.  True when that is full. */
+static bool open_push(struct reuse *reuse, struct freed *record)
+{
+    unsigned index;
+    struct shard *shard = shard_of_thread(reuse, &index);
+    bool full;
+
+    atomic_fetch_add_explicit(&reuse->quarantined_bytes, record->upstream.size_bytes,
+                              memory_order_relaxed);
+    atomic_fetch_add_explicit(&reuse->quarantined_count, 1, memory_order_relaxed);
+    rs_mutex_lock(&shard->lock);
+    shard->live_bytes -= (ptrdiff_t)record->upstream.size_bytes;
+    list_push(&shard->open, record);
+    full = shard->open.bytes >= SEAL_BYTES || shard->open.count >= SEAL_COUNT;
+    rs_mutex_unlock(&shard->lock);
+    return full;
+}
+
+/* As cudaFree: nothing of it is touched any more when this returns. */
+static CUresult deallocate_waiting(struct reuse *reuse, struct freed *record)
+{
+    size_t size_bytes = record->upstream.size_bytes;
     uint64_t begin_ns = rs_clock_ns();
     CUresult result = rs_sentinel_wait(reuse->place->sentinel, reuse->place->context);
 
-    atomic_fetch_add_explicit(&reuse->wait_count, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&reuse->wait_ns, rs_clock_ns() - begin_ns, memory_order_relaxed);
+    count(&reuse->full_waits, 1);
+    count(&reuse->wait_ns, rs_clock_ns() - begin_ns);
+    if (result == CUDA_SUCCESS)
+        result = rs_mr_deallocate(reuse->base.upstream[0], &record->upstream, NULL);
+    if (result == CUDA_SUCCESS)
+        untake_record(reuse, record, size_bytes);
     return result;
 }
 
 static CUresult reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                  CUstream stream)
 {
-    CUresult result = wait_for_context(reuse_of(mr));
+    struct reuse *reuse = reuse_of(mr);
 
-    return result == CUDA_SUCCESS ? rs_mr_deallocate(mr->upstream[0], allocation, stream) : result;
+    (void)stream;
+    if (reuse->mode == MODE_WAIT)
+        return deallocate_waiting(reuse, allocation->token);
+    if (!open_push(reuse, allocation->token))
+        return CUDA_SUCCESS;
+    if (!reuse->has_fences) {
+        /* An old driver: a free may wait, as cudaFree does, and an allocation may not.  An error is
+         * the context's, and the next call will say it. */
+        (void)wait_for_all(reuse);
+        return CUDA_SUCCESS;
+    }
+    (void)seal(reuse);
+    (void)retire(reuse);
+    return CUDA_SUCCESS;
 }
 
-static void reuse_destroy(struct rs_mr *mr, bool memory_is_gone)
+/* ---- the rest of the resource ---- */
+
+static size_t reuse_trim(struct rs_mr *mr, size_t keep_bytes)
 {
-    (void)memory_is_gone;
-    free(reuse_of(mr));
+    struct reuse *reuse = reuse_of(mr);
+
+    (void)seal(reuse);
+    (void)retire(reuse);
+    return rs_mr_trim(mr->upstream[0], keep_bytes);
+}
+
+static size_t reuse_idle_bytes(struct rs_mr *mr)
+{
+    return atomic_load_explicit(&reuse_of(mr)->quarantined_bytes, memory_order_relaxed);
 }
 
 static void reuse_report(struct rs_mr *mr, struct rs_report *report)
 {
     struct reuse *reuse = reuse_of(mr);
 
-    rs_report_add(report, "reuse", "waits", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
-                  atomic_load_explicit(&reuse->wait_count, memory_order_relaxed));
-    rs_report_add(report, "reuse", "waited", RS_COUNTER_TOTAL, RS_UNIT_NANOSECONDS,
-                  atomic_load_explicit(&reuse->wait_ns, memory_order_relaxed));
+#define ADD(name, kind, unit, field)                                                               \
+    rs_report_add(report, "reuse", name, RS_COUNTER_##kind, RS_UNIT_##unit,                        \
+                  atomic_load_explicit(&reuse->field, memory_order_relaxed))
+    ADD("quarantined", LIVE, BYTES, quarantined_bytes);
+    ADD("quarantined_blocks", LIVE, COUNT, quarantined_count);
+    ADD("epochs_sealed", TOTAL, COUNT, sealed_epochs);
+    ADD("epochs_retired", TOTAL, COUNT, retired_epochs);
+    ADD("waits", TOTAL, COUNT, waits);
+    ADD("waits_in_vain", TOTAL, COUNT, timeouts);
+    ADD("full_waits", TOTAL, COUNT, full_waits);
+    ADD("waited", TOTAL, NANOSECONDS, wait_ns);
+#undef ADD
+}
+
+static bool reuse_check(struct rs_mr *mr)
+{
+    struct reuse *reuse = reuse_of(mr);
+    size_t bytes = 0, blocks = 0;
+    bool good;
+
+    rs_mutex_lock(&reuse->lock);
+    for (unsigned i = 0; i < SHARDS; i++) {
+        rs_mutex_lock(&reuse->shards[i].lock);
+        bytes += reuse->shards[i].open.bytes;
+        blocks += reuse->shards[i].open.count;
+        rs_mutex_unlock(&reuse->shards[i].lock);
+    }
+    for (struct epoch *epoch = reuse->first; epoch; epoch = epoch->next) {
+        bytes += epoch->blocks.bytes;
+        blocks += epoch->blocks.count;
+    }
+    /* Blocks on their way upstream are in no list and still counted. */
+    good = bytes <= atomic_load(&reuse->quarantined_bytes) &&
+           blocks <= atomic_load(&reuse->quarantined_count);
+    rs_mutex_unlock(&reuse->lock);
+    return good;
+}
+
+static void destroy_epochs(struct reuse *reuse, struct epoch *epoch, bool memory_is_gone)
+{
+    while (epoch) {
+        struct epoch *next = epoch->next;
+        if (!memory_is_gone) {
+            give_upstream(reuse, &epoch->blocks);
+            rs_fence_destroy(epoch->event);
+        }
+        free(epoch);
+        epoch = next;
+    }
+}
+
+static void reuse_destroy(struct rs_mr *mr, bool memory_is_gone)
+{
+    struct reuse *reuse = reuse_of(mr);
+
+    if (!memory_is_gone)
+        (void)wait_for_all(reuse);
+    destroy_epochs(reuse, reuse->first, memory_is_gone);
+    destroy_epochs(reuse, reuse->spare, memory_is_gone);
+    for (unsigned i = 0; i < SHARDS; i++) {
+        rs_record_slab_destroy(&reuse->shards[i].records);
+        rs_mutex_destroy(&reuse->shards[i].lock);
+    }
+    rs_mutex_destroy(&reuse->lock);
+    free(reuse);
 }
 
 static const struct rs_mr_ops reuse_ops = {
-    .allocate = rs_mr_forward_allocate,
+    .allocate = reuse_allocate,
     .deallocate = reuse_deallocate,
     .destroy = reuse_destroy,
+    .trim = reuse_trim,
+    .idle_bytes = reuse_idle_bytes,
     .report = reuse_report,
+    .check = reuse_check,
 };
 
 static int reuse_create(const struct rs_place *place, const void *config,
                         struct rs_mr *const *upstream, struct rs_mr **out)
 {
-    struct reuse *reuse = calloc(1, sizeof(*reuse));
+    const struct reuse_config *settings = config;
+    struct reuse *reuse = aligned_alloc(_Alignof(struct reuse), sizeof(*reuse));
 
-    (void)config;
     if (!reuse)
         return -ENOMEM;
+    *reuse = (struct reuse){.place = place, .mode = (enum reuse_mode)settings->free};
     rs_mr_init(&reuse->base, &reuse_ops, &rs_mr_descriptor_reuse, upstream);
-    reuse->place = place;
+    reuse->has_fences = rs_fence_supported();
+    reuse->end = &reuse->first;
+    reuse->initial_bytes = held_bytes(reuse);
+    rs_mutex_init(&reuse->lock);
+    for (unsigned i = 0; i < SHARDS; i++)
+        rs_mutex_init(&reuse->shards[i].lock);
     *out = &reuse->base;
     return 0;
 }
 
-static const struct rs_option reuse_options[] = {RS_OPTION_END};
+static const struct rs_option reuse_options[] = {
+    RS_OPTION_WORD_ROW(
+        struct reuse_config, free, mode_words, "deferred",
+        "a free returns at once and its block waits in quarantine, or the free itself "
+        "waits for all earlier work of the context, as cudaFree does"),
+    RS_OPTION_END,
+};
 
 const struct rs_mr_descriptor rs_mr_descriptor_reuse = {
     .name = "reuse",
-    .summary = "a freed block becomes reusable when all earlier work of its context is done "
-               "(inserted where it is needed)",
+    .summary =
+        "a freed block becomes reusable when all earlier work of its context is done; put in "
+        "where it is needed",
     .upstream_count = 1,
     .frees = RS_FREE_WAITS,
+    .config_bytes = sizeof(struct reuse_config),
     .options = reuse_options,
     .create = reuse_create,
 };

@@ -19,7 +19,7 @@ struct record {
     _Atomic CUdeviceptr address;
     _Atomic size_t size_bytes;
     _Atomic(void *) token;
-    _Atomic(struct rs_context *) context;
+    _Atomic(struct rs_stack *) stack;
 };
 
 _Static_assert(sizeof(struct record) <= RS_RECORD_BYTES, "a block's record is a slab's record");
@@ -60,7 +60,7 @@ static void give_record(struct record *block)
     rs_mutex_unlock(&records_lock);
 }
 
-bool rs_block_enter(struct rs_context *context, const struct rs_allocation *allocation)
+bool rs_block_enter(struct rs_stack *stack, const struct rs_allocation *allocation)
 {
     struct rs_address_map *map = block_map();
     struct record *block = map ? take_record() : NULL;
@@ -70,7 +70,7 @@ bool rs_block_enter(struct rs_context *context, const struct rs_allocation *allo
     atomic_store_explicit(&block->address, allocation->address, memory_order_relaxed);
     atomic_store_explicit(&block->size_bytes, allocation->size_bytes, memory_order_relaxed);
     atomic_store_explicit(&block->token, allocation->token, memory_order_relaxed);
-    atomic_store_explicit(&block->context, context, memory_order_relaxed);
+    atomic_store_explicit(&block->stack, stack, memory_order_relaxed);
     atomic_store_explicit(&block->state, BLOCK_LIVE, memory_order_release);
     if (rs_address_map_insert(map, allocation->address, allocation->size_bytes, block))
         return true;
@@ -79,11 +79,14 @@ bool rs_block_enter(struct rs_context *context, const struct rs_allocation *allo
     return false;
 }
 
+static struct rs_stack *stack_of(struct record *block)
+{
+    return atomic_load_explicit(&block->stack, memory_order_relaxed);
+}
+
 static bool is_alive(struct record *block)
 {
-    struct rs_context *context = atomic_load_explicit(&block->context, memory_order_relaxed);
-
-    return atomic_load_explicit(&context->alive, memory_order_relaxed);
+    return atomic_load_explicit(&stack_of(block)->context->alive, memory_order_relaxed);
 }
 
 /* Removes a block whose state is BLOCK_TAKEN. */
@@ -94,8 +97,8 @@ static void forget(struct record *block, CUdeviceptr address)
     give_record(block);
 }
 
-bool rs_block_take(CUdeviceptr address, struct rs_allocation *allocation,
-                   struct rs_context **context)
+bool rs_block_take(CUdeviceptr address, enum rs_kind kind, struct rs_allocation *allocation,
+                   struct rs_stack **stack)
 {
     struct rs_address_map *map = atomic_load_explicit(&blocks, memory_order_acquire);
     int live = BLOCK_LIVE;
@@ -105,7 +108,7 @@ bool rs_block_take(CUdeviceptr address, struct rs_allocation *allocation,
     if (!map || !rs_address_map_find(map, address, &range))
         return false;
     block = range.owner;
-    if (!is_alive(block) ||
+    if (!is_alive(block) || stack_of(block)->kind != kind ||
         !atomic_compare_exchange_strong_explicit(&block->state, &live, BLOCK_TAKEN,
                                                  memory_order_acquire, memory_order_relaxed))
         return false;
@@ -119,7 +122,7 @@ bool rs_block_take(CUdeviceptr address, struct rs_allocation *allocation,
         atomic_load_explicit(&block->size_bytes, memory_order_relaxed),
         atomic_load_explicit(&block->token, memory_order_relaxed),
     };
-    *context = atomic_load_explicit(&block->context, memory_order_relaxed);
+    *stack = stack_of(block);
     forget(block, address);
     return true;
 }
@@ -153,7 +156,7 @@ static bool forget_if_owned(void *context, const struct rs_range *range)
 {
     struct record *block = range->owner;
 
-    if (atomic_load_explicit(&block->context, memory_order_relaxed) == context &&
+    if (stack_of(block)->context == context &&
         rs_address_map_remove(atomic_load(&blocks), range->start, block)) {
         atomic_store_explicit(&block->state, BLOCK_FREE, memory_order_relaxed);
         give_record(block);

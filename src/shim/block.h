@@ -4,10 +4,12 @@
 
 #include "driver/cuda.h"
 #include "resource/resource.h"
+#include "shim/config.h"
 
 #include <stdbool.h>
 
 struct rs_context;
+struct rs_stack;
 
 /* What observers may know of a block. */
 struct rs_block_view {
@@ -17,13 +19,13 @@ struct rs_block_view {
 };
 
 /* Enters a block; false when out of host memory. */
-bool rs_block_enter(struct rs_context *context, const struct rs_allocation *allocation);
+bool rs_block_enter(struct rs_stack *stack, const struct rs_allocation *allocation);
 
-/* Takes the live block that begins at address out of the table, for freeing it: at most one thread
- * gets it, and from now on nobody finds it.  False when there is none.  A deallocation that fails
- * enters it again. */
-bool rs_block_take(CUdeviceptr address, struct rs_allocation *allocation,
-                   struct rs_context **context);
+/* Takes the live block of that kind that begins at address out of the table, for freeing it: at
+ * most one thread gets it, and from now on nobody finds it.  False when there is none.  A
+ * deallocation that fails enters it again. */
+bool rs_block_take(CUdeviceptr address, enum rs_kind kind, struct rs_allocation *allocation,
+                   struct rs_stack **stack);
 
 /* The live block that holds address. */
 bool rs_block_find(CUdeviceptr address, struct rs_block_view *view);

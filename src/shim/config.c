@@ -9,9 +9,9 @@
 #include <string.h>
 #include <strings.h>
 
-static const char *const free_words[] = {"wait", "immediate", NULL};
+static const char *const free_words[] = {"deferred", "wait", "immediate", NULL};
 static const char *const on_error_words[] = {"abort", "passthrough", "deny", NULL};
-static const char *const hook_words[] = {"device", "runtime", "all", NULL};
+static const char *const hook_words[] = {"device", "pinned", "runtime", "all", NULL};
 
 #define VARIABLE(index, variable_name, value_type, text, ...)                                      \
     [RS_VARIABLE_##index] = {                                                                      \
@@ -39,9 +39,17 @@ const struct rs_variable rs_variables[] = {
     VARIABLE(MANAGED, "RMM_MANAGED", BOOLEAN, "managed memory stands in for device memory",
              .per_device = true, .builds_a_part = true),
     VARIABLE(FREE, "RMM_FREE", WORD,
-             "what a free that makes memory reusable does: wait for all earlier work of the "
-             "context, as cudaFree does, or trust a program that uses one stream (immediate)",
+             "when a freed block is reused: after all earlier work of its context, at no cost to "
+             "the free (deferred); the same, and the free itself waits for that work, as cudaFree "
+             "does (wait); at once, for a program that uses one stream (immediate)",
              .per_device = true, .option.words = free_words),
+    VARIABLE(PINNED_RESOURCE, "RMM_PINNED_RESOURCE", TEXT,
+             "the stack for pinned host memory, as in pool(pinned, initial_size=1GiB)",
+             .per_device = true, .kind = RS_KIND_PINNED),
+    VARIABLE(PINNED_POOL_SIZE, "RMM_PINNED_POOL_SIZE", SIZE,
+             "a pool of pinned host memory, and what it takes at the first allocation of it",
+             .per_device = true, .builds_a_part = true, .kind = RS_KIND_PINNED,
+             .option.multiple_of = 256),
     VARIABLE(STATISTICS, "RMM_STATISTICS", TEXT,
              "a report at exit: 1 or text (stderr), text:PATH, json:PATH, prom:PATH"),
     VARIABLE(LOG, "RMM_LOG", TEXT,
@@ -54,15 +62,14 @@ const struct rs_variable rs_variables[] = {
              "78), run it untouched (passthrough) or answer out of memory (deny)",
              .option.words = on_error_words),
     VARIABLE(HOOKS, "RMM_HOOKS", TEXT,
-             "groups of entry points that serve memory, separated by commas: device, runtime, all"),
+             "groups of entry points that serve memory, separated by commas: device, pinned, "
+             "runtime, all"),
     LATER("RMM_ARENA_SIZE", "an arena instead of a pool"),
     LATER("RMM_ASYNC", "the driver's stream-ordered pool beneath"),
     LATER("RMM_PREFETCH", "prefetch managed memory to the device"),
     LATER("RMM_FALLBACK", "spill to managed or pinned memory instead of failing"),
     LATER("RMM_LIMIT", "hard cap on what the process takes from the driver on a device"),
-    LATER("RMM_PINNED_POOL_SIZE", "a pool of pinned host memory"),
     LATER("RMM_MANAGED_POOL_SIZE", "a pool for cudaMallocManaged"),
-    LATER("RMM_PINNED_RESOURCE", "the stack for pinned host memory"),
     LATER("RMM_MANAGED_RESOURCE", "the stack for cudaMallocManaged"),
     LATER("RMM_TRACKING", "leak report with call sites"),
     {.option = {.name = NULL}},
@@ -98,7 +105,8 @@ void rs_config_free(struct rs_config *config)
     if (!config->values)
         return;
     for (size_t i = 0; i <= RS_DEVICES_MAX; i++)
-        rs_expression_free(config->device_stack[i]);
+        for (int kind = 0; kind < RS_KINDS; kind++)
+            rs_expression_free(config->stack[kind][i]);
     for (size_t i = 0; i < RS_DEVICES_MAX; i++) {
         scope_clear(config->values->device[i]);
         free(config->values->device[i]);
@@ -238,7 +246,27 @@ static void set_value(struct rs_expression *node, const char *option, struct rs_
         *value = (struct rs_option_value){.given = true, .size = size};
 }
 
-static struct rs_expression *build_from_parts(const struct rs_config *config, int device)
+static void set_word(struct rs_expression *node, const char *option, uint64_t index)
+{
+    struct rs_option_value *value = node ? rs_expression_value(node, option) : NULL;
+
+    if (value)
+        *value = (struct rs_option_value){.given = true, .count = index};
+}
+
+static struct rs_expression *build_pinned(const struct rs_config *config, int device)
+{
+    const struct rs_source *source = NULL;
+    const struct rs_option_value *initial =
+        value_of(config, device, RS_VARIABLE_PINNED_POOL_SIZE, &source);
+    struct rs_expression *stack = rs_expression_node(&rs_mr_descriptor_pinned, NULL, source);
+
+    stack = stack_on(&rs_mr_descriptor_pool, stack, source);
+    set_value(stack, "initial_size", initial->size);
+    return stack;
+}
+
+static struct rs_expression *build_device(const struct rs_config *config, int device)
 {
     const struct rs_source *source = NULL, *max_source = NULL;
     const struct rs_option_value *managed = value_of(config, device, RS_VARIABLE_MANAGED, &source);
@@ -298,61 +326,94 @@ static struct rs_expression *add_observers(const struct rs_config *config, int d
     return stack;
 }
 
-static bool scope_gives(const struct scope *scope, bool part, int *which)
+/* Host memory cannot stand in for device memory, nor the other way round. */
+static bool check_leaf(enum rs_kind kind, const struct rs_expression *stack,
+                       struct rs_complaints *complaints)
 {
-    for (int i = 0; scope && rs_variables[i].option.name; i++) {
-        bool wanted = part ? rs_variables[i].builds_a_part : i == RS_VARIABLE_RESOURCE;
-        if (wanted && scope->value[i].given) {
-            *which = i;
-            return true;
-        }
-    }
+    while (stack->upstream[0])
+        stack = stack->upstream[0];
+    if ((stack->descriptor == &rs_mr_descriptor_pinned) == (kind == RS_KIND_PINNED))
+        return true;
+    rs_complain(complaints, stack->source, stack->at,
+                kind == RS_KIND_PINNED ? "a stack for pinned memory stands on 'pinned', not '%s'"
+                                       : "a stack for device memory cannot stand on '%s'",
+                stack->descriptor->name);
     return false;
 }
 
-/* The stack for a device (-1: for those without settings of their own). */
-static void build_stack(struct rs_config *config, int device, struct rs_complaints *complaints)
+/* Which variable of the scope gives all of the kind's stack, or a part of it; -1: none. */
+static int scope_gives(const struct scope *scope, enum rs_kind kind, bool part)
+{
+    static const int whole[RS_KINDS] = {RS_VARIABLE_RESOURCE, RS_VARIABLE_PINNED_RESOURCE};
+
+    for (int i = 0; scope && rs_variables[i].option.name; i++) {
+        bool wanted =
+            part ? rs_variables[i].builds_a_part && rs_variables[i].kind == kind : i == whole[kind];
+        if (wanted && scope->value[i].given)
+            return i;
+    }
+    return -1;
+}
+
+/* What was asked for, without what is added to every stack; NULL with *bad unset: nothing. */
+static struct rs_expression *asked_stack(const struct rs_config *config, enum rs_kind kind,
+                                         int device, struct rs_complaints *complaints, bool *bad)
 {
     const struct scope *own = device >= 0 ? config->values->device[device] : NULL;
-    const struct scope *general = &config->values->general;
-    const struct scope *scopes[] = {own, general};
-    const struct rs_option_value *free_mode = value_of(config, device, RS_VARIABLE_FREE, NULL);
-    struct rs_expression *stack = NULL;
-    int part = 0, resource = 0;
-    bool wanted =
-        config->statistics != RS_STATISTICS_NONE || value_of(config, device, RS_VARIABLE_LOG, NULL);
+    const struct scope *scopes[] = {own, &config->values->general};
+    struct rs_expression *stack;
 
+    *bad = false;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(scopes); i++) {
-        bool has_part = scope_gives(scopes[i], true, &part);
-        if (scope_gives(scopes[i], false, &resource)) {
-            if (has_part) {
-                rs_complain(complaints, &scopes[i]->source[part], NULL,
-                            "builds a part of the stack, and %s gives all of it: use one",
-                            scopes[i]->source[resource].name);
-                return;
-            }
-            stack = rs_expression_parse(&scopes[i]->source[resource], complaints);
-            if (!stack)
-                return;
-            break;
+        int part = scope_gives(scopes[i], kind, true), whole = scope_gives(scopes[i], kind, false);
+        if (whole >= 0 && part >= 0) {
+            rs_complain(complaints, &scopes[i]->source[part], NULL,
+                        "builds a part of the stack, and %s gives all of it: use one",
+                        scopes[i]->source[whole].name);
+            *bad = true;
+            return NULL;
         }
-        if (has_part) {
-            stack = build_from_parts(config, device);
-            break;
-        }
+        if (whole < 0 && part < 0)
+            continue;
+        if (whole >= 0)
+            stack = rs_expression_parse(&scopes[i]->source[whole], complaints);
+        else
+            stack = kind == RS_KIND_DEVICE ? build_device(config, device)
+                                           : build_pinned(config, device);
+        *bad = !stack;
+        return stack;
     }
-    if (!stack && wanted)
+    return NULL;
+}
+
+/* The stack for a device (-1: for those without settings of their own). */
+static void build_stack(struct rs_config *config, enum rs_kind kind, int device,
+                        struct rs_complaints *complaints)
+{
+    const struct rs_option_value *free_mode = value_of(config, device, RS_VARIABLE_FREE, NULL);
+    bool observed =
+        config->statistics != RS_STATISTICS_NONE || value_of(config, device, RS_VARIABLE_LOG, NULL);
+    bool bad;
+    struct rs_expression *stack = asked_stack(config, kind, device, complaints, &bad);
+
+    if (!stack && !bad && observed && kind == RS_KIND_DEVICE)
         stack = rs_expression_node(&rs_mr_descriptor_cuda, NULL, NULL);
     if (!stack)
         return;
-    if (!free_mode || free_mode->count == RS_FREE_MODE_WAIT)
+    if (!free_mode || free_mode->count != RS_FREE_MODE_IMMEDIATE)
         stack = rs_expression_insert_reuse(stack);
+    if (stack && free_mode && free_mode->count == RS_FREE_MODE_WAIT)
+        set_word(rs_expression_find(stack, &rs_mr_descriptor_reuse), "free", RS_FREE_MODE_WAIT);
     stack = add_observers(config, device, stack, complaints);
+    if (stack && !check_leaf(kind, stack, complaints)) {
+        rs_expression_free(stack);
+        stack = NULL;
+    }
     if (stack && !rs_expression_validate(stack, NULL, complaints)) {
         rs_expression_free(stack);
         stack = NULL;
     }
-    config->device_stack[device < 0 ? RS_DEVICES_MAX : device] = stack;
+    config->stack[kind][device < 0 ? RS_DEVICES_MAX : device] = stack;
 }
 
 /* Checks the placeholders of a path now, so that a misspelt one is a bad setting and not a missing
@@ -407,8 +468,8 @@ static void parse_statistics(struct rs_config *config, struct rs_complaints *com
 
 static void parse_hooks(struct rs_config *config, struct rs_complaints *complaints)
 {
-    static const unsigned groups[] = {RS_HOOK_GROUP_DEVICE, RS_HOOK_GROUP_RUNTIME,
-                                      RS_HOOK_GROUPS_ALL};
+    static const unsigned groups[] = {RS_HOOK_GROUP_DEVICE, RS_HOOK_GROUP_PINNED,
+                                      RS_HOOK_GROUP_RUNTIME, RS_HOOK_GROUPS_ALL};
     const struct rs_source *source;
     const struct rs_option_value *value = value_of(config, -1, RS_VARIABLE_HOOKS, &source);
     const char *at;
@@ -428,7 +489,7 @@ static void parse_hooks(struct rs_config *config, struct rs_complaints *complain
             nearest = rs_nearest_word(at, end, hook_words);
             rs_complain(complaints, source, at,
                         nearest ? "unknown group; did you mean '%s'?"
-                                : "unknown group; known are device, runtime, all%s",
+                                : "unknown group; known are device, pinned, runtime, all%s",
                         nearest ? nearest : "");
             return;
         }
@@ -436,6 +497,15 @@ static void parse_hooks(struct rs_config *config, struct rs_complaints *complain
         at = end;
         if (!*at)
             return;
+    }
+}
+
+static void build_stacks(struct rs_config *config, int device, struct rs_complaints *complaints)
+{
+    for (int kind = 0; kind < RS_KINDS; kind++) {
+        build_stack(config, (enum rs_kind)kind, device, complaints);
+        config->anything_set =
+            config->anything_set || config->stack[kind][device < 0 ? RS_DEVICES_MAX : device];
     }
 }
 
@@ -465,20 +535,19 @@ unsigned rs_config_parse(char *const *environment, struct rs_complaints *complai
     config->verbose = value && value->count;
     parse_statistics(config, complaints);
     parse_hooks(config, complaints);
-    build_stack(config, -1, complaints);
+    build_stacks(config, -1, complaints);
     /* What is wrong for all devices is told once. */
     for (int device = 0; device < RS_DEVICES_MAX && complaints->count == before; device++)
         if (config->values->device[device])
-            build_stack(config, device, complaints);
-    for (size_t i = 0; i <= RS_DEVICES_MAX; i++)
-        config->anything_set = config->anything_set || config->device_stack[i];
+            build_stacks(config, device, complaints);
     return complaints->count - before;
 }
 
-const struct rs_expression *rs_config_stack(const struct rs_config *config, int device)
+const struct rs_expression *rs_config_stack(const struct rs_config *config, enum rs_kind kind,
+                                            int device)
 {
     bool own =
         device >= 0 && device < RS_DEVICES_MAX && config->values && config->values->device[device];
 
-    return config->device_stack[own ? device : RS_DEVICES_MAX];
+    return config->stack[kind][own ? device : RS_DEVICES_MAX];
 }

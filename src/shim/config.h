@@ -18,6 +18,8 @@ enum rs_variable_index {
     RS_VARIABLE_BINNING,
     RS_VARIABLE_MANAGED,
     RS_VARIABLE_FREE,
+    RS_VARIABLE_PINNED_RESOURCE,
+    RS_VARIABLE_PINNED_POOL_SIZE,
     RS_VARIABLE_STATISTICS,
     RS_VARIABLE_LOG,
     RS_VARIABLE_VERBOSE,
@@ -28,18 +30,22 @@ enum rs_variable_index {
 
 enum { RS_VARIABLES_MAX = 32, RS_DEVICES_MAX = 64 };
 
+/* Kinds of memory, each with stacks of its own. */
+enum rs_kind { RS_KIND_DEVICE, RS_KIND_PINNED, RS_KINDS };
+
 struct rs_variable {
     struct rs_option option; /* .name is the whole variable's: "RMM_POOL_SIZE" */
     bool per_device;         /* _<N> may follow */
-    bool builds_a_part;      /* of the stack, so it contradicts RMM_RESOURCE */
-    bool later;              /* known, not there yet: a bad setting that says so */
+    bool builds_a_part;      /* of the kind's stack, so it contradicts the kind's expression */
+    enum rs_kind kind;
+    bool later; /* known, not there yet: a bad setting that says so */
 };
 
 /* Ended by a row without a name. */
 extern const struct rs_variable rs_variables[];
 
 enum rs_on_error { RS_ON_ERROR_ABORT, RS_ON_ERROR_PASSTHROUGH, RS_ON_ERROR_DENY };
-enum rs_free_mode { RS_FREE_MODE_WAIT, RS_FREE_MODE_IMMEDIATE };
+enum rs_free_mode { RS_FREE_MODE_DEFERRED, RS_FREE_MODE_WAIT, RS_FREE_MODE_IMMEDIATE };
 enum rs_statistics_format {
     RS_STATISTICS_NONE,
     RS_STATISTICS_TEXT,
@@ -48,7 +54,12 @@ enum rs_statistics_format {
 };
 
 /* Groups of entry points that RMM_HOOKS switches. */
-enum { RS_HOOK_GROUP_DEVICE = 1 << 0, RS_HOOK_GROUP_RUNTIME = 1 << 1, RS_HOOK_GROUPS_ALL = 3 };
+enum {
+    RS_HOOK_GROUP_DEVICE = 1 << 0,
+    RS_HOOK_GROUP_PINNED = 1 << 1,
+    RS_HOOK_GROUP_RUNTIME = 1 << 2,
+    RS_HOOK_GROUPS_ALL = (1 << 3) - 1,
+};
 
 struct rs_config {
     bool anything_set; /* false: every call is forwarded */
@@ -58,8 +69,8 @@ struct rs_config {
     enum rs_statistics_format statistics;
     const char *statistics_path; /* NULL: stderr */
 
-    /* The stack for device memory; NULL: the driver's own allocations. */
-    struct rs_expression *device_stack[RS_DEVICES_MAX + 1]; /* last: devices without a row */
+    /* NULL: the driver's own allocations.  The last row is for devices without settings. */
+    struct rs_expression *stack[RS_KINDS][RS_DEVICES_MAX + 1];
 
     struct rs_config_values *values; /* private */
 };
@@ -71,5 +82,6 @@ unsigned rs_config_parse(char *const *environment, struct rs_complaints *complai
 
 void rs_config_free(struct rs_config *config);
 
-/* The expression for a device, or NULL. */
-const struct rs_expression *rs_config_stack(const struct rs_config *config, int device);
+/* The expression for a kind of memory on a device, or NULL. */
+const struct rs_expression *rs_config_stack(const struct rs_config *config, enum rs_kind kind,
+                                            int device);

@@ -31,8 +31,8 @@ static struct entry entries[CONTEXTS_MAX];
 static size_t entry_count;
 static struct rs_context *dropped, **dropped_end = &dropped; /* oldest first */
 static size_t dropped_count;
-static bool device_used[RS_DEVICES_MAX];
-static struct rs_report folded[RS_DEVICES_MAX];
+static bool initial_taken[RS_KINDS][RS_DEVICES_MAX];
+static struct rs_report folded[RS_KINDS][RS_DEVICES_MAX];
 static struct rs_account accounts[RS_DEVICES_MAX];
 
 /* Goes up with every change that makes a cached entry wrong. */
@@ -115,22 +115,32 @@ static struct rs_context *take_record(void)
     context = dropped;
     dropped = context->next_dropped;
     dropped_count--;
-    rs_mr_destroy(context->stack, true);
+    for (int i = 0; i < RS_STACKS; i++)
+        rs_mr_destroy(atomic_load(&context->stack[i].mr), true);
     *context = (struct rs_context){.handle = NULL};
     return context;
+}
+
+static void fold_report(const struct rs_stack *stack, struct rs_mr *mr)
+{
+    static struct rs_report gone; /* under the lock */
+
+    gone.count = 0;
+    rs_mr_report(mr, &gone);
+    rs_report_fold_gone(&folded[stack->kind][stack->place.device], &gone);
 }
 
 /* Caller holds the lock; the context's memory is gone. */
 static void drop(struct rs_context *context)
 {
     rs_block_forget_all(context);
-    rs_segment_remove_all(&context->place);
     rs_account_lose(&context->account);
-    if (context->stack) {
-        static struct rs_report gone; /* under the lock */
-        gone.count = 0;
-        rs_mr_report(context->stack, &gone);
-        rs_report_fold_gone(&folded[context->place.device], &gone);
+    for (int i = 0; i < RS_STACKS; i++) {
+        struct rs_mr *mr = atomic_load(&context->stack[i].mr);
+        if (!mr)
+            continue;
+        rs_segment_remove_all(&context->stack[i].place);
+        fold_report(&context->stack[i], mr);
     }
     context->next_dropped = NULL;
     *dropped_end = context;
@@ -139,19 +149,21 @@ static void drop(struct rs_context *context)
 }
 
 /* The context that owns memory allocated while `handle` is current: itself, or a green context's
- * primary. */
-static CUcontext memory_owner(CUcontext handle)
+ * primary.  The block that shows it is kept, as a sentinel: freeing it would wait for the device.
+ */
+static CUcontext memory_owner(CUcontext handle, CUdeviceptr *block)
 {
     CUcontext owner = handle;
-    CUdeviceptr probe;
 
-    if (rs_driver.cuMemAlloc_v2(&probe, 512) != CUDA_SUCCESS)
+    *block = 0;
+    if (rs_driver.cuMemAlloc_v2(block, RS_SENTINEL_BYTES) != CUDA_SUCCESS) {
+        *block = 0;
         return handle;
-    if (rs_driver.cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, probe) !=
+    }
+    if (rs_driver.cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, *block) !=
             CUDA_SUCCESS ||
         !owner)
         owner = handle;
-    (void)rs_driver.cuMemFree_v2(probe);
     return owner;
 }
 
@@ -170,82 +182,132 @@ static bool is_primary(CUcontext handle, CUdevice device)
     return primary == handle;
 }
 
-static void say_stack(const struct rs_context *context, const struct rs_expression *expression)
+/* ---- stacks; the caller holds the lock ---- */
+
+static void say_stack(const struct rs_stack *stack, const struct rs_expression *expression)
 {
     char text[RS_EXPRESSION_TEXT_BYTES];
 
     if (rs_config.verbose)
-        rs_log_asked("device %d: %s", (int)context->place.device,
-                     rs_expression_format(expression, &context->place, text));
+        rs_log_asked("device %d%s: %s", (int)stack->place.device,
+                     stack->kind == RS_KIND_PINNED ? ", pinned memory" : "",
+                     rs_expression_format(expression, &stack->place, text));
 }
 
-/* Describes the current context and makes its stack.  False when the settings are bad for it. */
-static bool make_stack(struct rs_context *context, CUcontext handle, CUdevice device)
+/* Makes the stack; the memory's owner is current.  False when the settings are bad for it. */
+static bool make_stack(struct rs_stack *stack, const struct rs_expression *expression)
 {
-    const struct rs_expression *expression = rs_config_stack(&rs_config, device);
+    CUdevice device = stack->place.device;
+    bool *taken = &initial_taken[stack->kind][device];
+    struct rs_mr *mr = NULL;
     int result;
 
-    context->handle = handle;
-    context->id = id_of(handle);
-    context->primary = is_primary(handle, device);
-    context->place =
-        (struct rs_place){.device = device, .context = handle, .sentinel = &context->sentinel};
-    atomic_store(&context->alive, true);
-    if (!expression || device >= RS_DEVICES_MAX)
-        return true;
-    context->account.device = &accounts[device];
-    context->place.account = &context->account;
-    context->place.first_on_device = !device_used[device];
-    if (rs_driver.cuMemGetInfo_v2(&context->place.free_bytes, &context->place.total_bytes) !=
+    if (rs_driver.cuMemGetInfo_v2(&stack->place.free_bytes, &stack->place.total_bytes) !=
         CUDA_SUCCESS)
         return true; /* a broken context: the driver shall say so itself */
-    say_stack(context, expression);
-    rs_sentinel_prepare(&context->sentinel, handle); /* before a pool takes all there is */
-    result = rs_expression_build(expression, &context->place, &rs_life_complaints, &context->stack);
+    stack->place.first_on_device = !*taken;
+    *taken = true;
+    say_stack(stack, expression);
+    rs_sentinel_prepare(&stack->context->sentinel, stack->context->handle); /* before a pool takes
+                                                                               all there is */
+    result = rs_expression_build(expression, &stack->place, &rs_life_complaints, &mr);
     if (result == -EINVAL)
         return false;
     if (result != 0)
         rs_log("device %d: the stack could not be made (%s): its allocations go to the driver",
                (int)device, result == -ENOMEM ? "out of host memory" : "the driver refused");
-    device_used[device] = true;
+    else
+        atomic_store_explicit(&stack->mr, mr, memory_order_release);
     return true;
 }
 
-/* Caller holds the lock.  Driver calls here allocate, which does not wait for the device. */
-static struct rs_context *create(CUcontext handle, bool *denied)
+static void settle(struct rs_stack *stack, bool *denied)
 {
-    CUcontext owner = memory_owner(handle);
-    struct rs_context *context = owner == handle ? NULL : find(owner);
-    bool entered = false;
+    const struct rs_expression *expression =
+        rs_config_stack(&rs_config, stack->kind, stack->place.device);
     CUresult result = CUDA_SUCCESS;
+    bool entered;
+
+    stack->settled = true;
+    if (!expression)
+        return;
+    entered = rs_context_enter(stack->context->handle, &result);
+    if (result == CUDA_SUCCESS && !make_stack(stack, expression))
+        *denied = rs_life_bad_settings() == RS_MODE_DENY;
+    rs_context_leave(entered);
+}
+
+/* ---- contexts; the caller holds the lock ---- */
+
+static bool wants_stacks(CUdevice device)
+{
+    bool wants = false;
+
+    for (int kind = 0; kind < RS_KINDS && device < RS_DEVICES_MAX; kind++)
+        wants = wants || rs_config_stack(&rs_config, (enum rs_kind)kind, device);
+    return wants;
+}
+
+static struct rs_context *describe(CUcontext handle, CUdevice device)
+{
+    struct rs_context *context = take_record();
+
+    if (!context)
+        return NULL;
+    context->handle = handle;
+    context->id = id_of(handle);
+    context->device = device;
+    context->primary = is_primary(handle, device);
+    context->account.device = device < RS_DEVICES_MAX ? &accounts[device] : NULL;
+    atomic_store(&context->alive, true);
+    for (unsigned i = 0; i < RS_STACKS; i++) {
+        struct rs_stack *stack = &context->stack[i];
+        stack->context = context;
+        stack->kind = i == 0 ? RS_KIND_DEVICE : RS_KIND_PINNED;
+        stack->place = (struct rs_place){
+            .device = device,
+            .context = handle,
+            .sentinel = &context->sentinel,
+            .account = &context->account,
+            .host_flags = i == 0 ? 0 : i - 1,
+        };
+    }
+    if (!enter(handle, context)) {
+        free(context);
+        return NULL;
+    }
+    rs_life_note_context();
+    return context;
+}
+
+static struct rs_context *create(CUcontext handle)
+{
+    struct rs_context *context = NULL;
+    CUdeviceptr block = 0;
+    CUcontext owner;
     CUdevice device;
 
     if (rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
         return NULL;
-    if (!context) {
-        context = take_record();
-        if (!context)
-            return NULL;
-        if (owner != handle)
-            entered = rs_context_enter(owner, &result);
-        if (result == CUDA_SUCCESS && !make_stack(context, owner, device)) {
-            *denied = rs_life_bad_settings() == RS_MODE_DENY;
-            result = CUDA_ERROR_INVALID_VALUE;
-        }
-        if (result != CUDA_SUCCESS || !enter(owner, context)) {
-            rs_mr_destroy(context->stack, false);
-            free(context);
-            context = NULL;
-        }
-        rs_context_leave(entered);
-        rs_life_note_context();
-    }
+    if (!wants_stacks(device))
+        return describe(handle, device);
+    owner = memory_owner(handle, &block);
+    if (owner != handle)
+        context = find(owner);
+    if (!context)
+        context = describe(owner, device);
     if (context && owner != handle)
         (void)enter(handle, context);
+    if (block && context)
+        rs_sentinel_add(&context->sentinel, block);
+    else if (block)
+        (void)rs_driver.cuMemFree_v2(block);
     return context;
 }
 
-static struct rs_context *find_current(bool make, bool *denied)
+/* ---- look-up ---- */
+
+static struct rs_context *find_current(bool make)
 {
     unsigned now = atomic_load_explicit(&generation, memory_order_acquire);
     struct rs_context *context;
@@ -262,7 +324,7 @@ static struct rs_context *find_current(bool make, bool *denied)
     context = find(handle);
     if (!context && make) {
         CUstreamCaptureMode mode = rs_capture_relax();
-        context = create(handle, denied);
+        context = create(handle);
         rs_capture_restore(mode);
     }
     now = atomic_load_explicit(&generation, memory_order_acquire);
@@ -276,22 +338,46 @@ static struct rs_context *find_current(bool make, bool *denied)
     return context;
 }
 
-struct rs_context *rs_context_for_allocation(bool *denied)
+static void settle_locking(struct rs_stack *stack, bool *denied)
 {
-    struct rs_context *context;
+    if (creating)
+        return;
+    creating = true;
+    rs_mutex_lock(&lock);
+    if (!stack->settled) {
+        CUstreamCaptureMode mode = rs_capture_relax();
+        settle(stack, denied);
+        rs_capture_restore(mode);
+    }
+    rs_mutex_unlock(&lock);
+    creating = false;
+}
+
+struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *denied)
+{
+    struct rs_context *context = find_current(true);
+    struct rs_stack *stack;
 
     *denied = false;
-    context = find_current(true, denied);
-    return context && context->stack ? context : NULL;
+    if (!context)
+        return NULL;
+    stack = &context->stack[kind == RS_KIND_DEVICE ? 0 : 1 + host_flags % RS_HOST_FLAG_SETS];
+    if (RS_LIKELY(atomic_load_explicit(&stack->mr, memory_order_acquire)))
+        return stack;
+    settle_locking(stack, denied);
+    return atomic_load_explicit(&stack->mr, memory_order_acquire) ? stack : NULL;
 }
 
-struct rs_context *rs_context_if_known(void)
+struct rs_stack *rs_context_made_stack(void)
 {
-    bool denied;
-    struct rs_context *context = find_current(false, &denied);
+    struct rs_context *context = find_current(false);
 
-    return context && context->stack ? context : NULL;
+    return context && atomic_load_explicit(&context->stack[0].mr, memory_order_acquire)
+               ? &context->stack[0]
+               : NULL;
 }
+
+/* ---- ends ---- */
 
 static struct rs_context *end_begin(struct rs_context *context)
 {
@@ -321,7 +407,7 @@ struct rs_context *rs_context_end_begin_primary(CUdevice device)
 
     rs_mutex_lock(&lock);
     for (size_t i = 0; i < entry_count; i++)
-        if (entries[i].context->primary && entries[i].context->place.device == device)
+        if (entries[i].context->primary && entries[i].context->device == device)
             context = entries[i].context;
     context = end_begin(context);
     rs_mutex_unlock(&lock);
@@ -342,23 +428,24 @@ void rs_context_end_finish(struct rs_context *context, bool destroyed)
     rs_mutex_unlock(&lock);
 }
 
-void rs_context_each(void (*visit)(void *data, struct rs_context *context), void *data)
+void rs_context_each_stack(void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
+                           void *data)
 {
     if (creating)
         return; /* this thread holds the lock */
     rs_mutex_lock(&lock);
-    for (size_t i = 0; i < entry_count; i++)
-        if (entries[i].context->handle == entries[i].handle)
-            visit(data, entries[i].context);
+    for (size_t i = 0; i < entry_count; i++) {
+        struct rs_context *context = entries[i].context;
+        for (int j = 0; j < RS_STACKS && context->handle == entries[i].handle; j++) {
+            struct rs_mr *mr = atomic_load_explicit(&context->stack[j].mr, memory_order_acquire);
+            if (mr)
+                visit(data, &context->stack[j], mr);
+        }
+    }
     rs_mutex_unlock(&lock);
 }
 
-const struct rs_report *rs_context_folded_report(int device)
+const struct rs_report *rs_context_folded_report(enum rs_kind kind, int device)
 {
-    return &folded[device];
-}
-
-struct rs_account *rs_context_account(int device)
-{
-    return &accounts[device];
+    return &folded[kind][device];
 }

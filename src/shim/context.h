@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Contexts and their stacks: made at a context's first allocation, dropped when it ends. */
+/* Contexts and their stacks: a stack is made at the first allocation of its kind in a context, and
+ * dropped when the context ends. */
 #pragma once
 
 #include "driver/cuda.h"
@@ -7,29 +8,45 @@
 #include "resource/account.h"
 #include "resource/report.h"
 #include "resource/resource.h"
+#include "shim/config.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
 
+enum {
+    RS_HOST_FLAG_SETS = 8, /* portable, device-mapped, write-combined: kept apart, as each block
+                              must answer with its own flags */
+    RS_STACKS = 1 + RS_HOST_FLAG_SETS,
+};
+
+struct rs_stack {
+    struct rs_context *context;
+    enum rs_kind kind;
+    struct rs_place place;
+    _Atomic(struct rs_mr *) mr; /* NULL: not made, or none is wanted */
+    bool settled;               /* made, or none is wanted; under the contexts' lock */
+};
+
 struct rs_context {
     CUcontext handle;
     unsigned long long id; /* cuCtxGetId, 0 where the driver has none: tells a reused handle */
+    CUdevice device;
     bool primary;
-    struct rs_place place;
     struct rs_sentinel sentinel;
-    struct rs_account account; /* what this context holds; part of its device's */
-    struct rs_mr *stack;       /* device memory; NULL: the driver's own allocations */
-    _Atomic bool alive;        /* false while the context is being destroyed, and ever after */
+    struct rs_account account;        /* what this context holds; part of its device's */
+    struct rs_stack stack[RS_STACKS]; /* device memory, then pinned memory by flags */
+    _Atomic bool alive; /* false while the context is being destroyed, and ever after */
     struct rs_context *next_dropped;
 };
 
-/* The calling thread's context, made known if need be.  NULL when there is none, when it has no
- * stack, or when the settings turned out bad on its device (then *denied tells whether allocations
- * are refused).  Several contexts share one entry when they share memory (green contexts). */
-struct rs_context *rs_context_for_allocation(bool *denied);
+/* The calling thread's stack for this kind of memory (and these CU_MEMHOSTALLOC flags), made if
+ * need be.  NULL when there is no context, when no stack is wanted, or when the settings turned out
+ * bad on this device (then *denied tells whether allocations are refused).  Contexts that share
+ * memory (green contexts and their primary) share stacks. */
+struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *denied);
 
-/* The same without making anything: NULL when this context has no stack yet. */
-struct rs_context *rs_context_if_known(void);
+/* The stack for device memory if it has been made. */
+struct rs_stack *rs_context_made_stack(void);
 
 /* A context's end.  begin takes it out of service before the driver destroys it; finish, after,
  * forgets its memory or (destroyed false) puts it back into service. */
@@ -37,9 +54,10 @@ struct rs_context *rs_context_end_begin(CUcontext handle);
 struct rs_context *rs_context_end_begin_primary(CUdevice device);
 void rs_context_end_finish(struct rs_context *context, bool destroyed);
 
-/* Calls visit for each context in service, with a lock held that visit must not need. */
-void rs_context_each(void (*visit)(void *data, struct rs_context *context), void *data);
+/* Calls visit for each stack of each context in service, with a lock held that visit must not
+ * need. */
+void rs_context_each_stack(void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
+                           void *data);
 
-/* Counters of contexts of this device that are gone, and what it holds. */
-const struct rs_report *rs_context_folded_report(int device);
-struct rs_account *rs_context_account(int device);
+/* Counters of stacks of this kind and device whose contexts are gone. */
+const struct rs_report *rs_context_folded_report(enum rs_kind kind, int device);

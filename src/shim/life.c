@@ -37,19 +37,11 @@ struct rs_complaints rs_life_complaints = {.write = log_complaint};
 
 enum rs_mode rs_life_bad_settings(void)
 {
-    static bool said;
-    enum rs_mode mode = RS_MODE_DENY;
+    enum rs_mode mode =
+        rs_config.on_error == RS_ON_ERROR_PASSTHROUGH ? RS_MODE_FORWARD : RS_MODE_DENY;
 
-    if (rs_config.on_error == RS_ON_ERROR_ABORT) {
-        rs_log("bad settings: the process ends here (RMM_ON_ERROR=passthrough would run it "
-               "without rmmshim)");
-        _exit(EXIT_CONFIG);
-    }
-    if (rs_config.on_error == RS_ON_ERROR_PASSTHROUGH)
-        mode = RS_MODE_FORWARD;
-    if (rs_log_once(&said))
-        rs_log(mode == RS_MODE_FORWARD ? "bad settings: running without rmmshim"
-                                       : "bad settings: every CUDA allocation is refused");
+    if (rs_config.on_error == RS_ON_ERROR_ABORT)
+        _exit(EXIT_CONFIG); /* each bad setting had its line */
     atomic_store_explicit(&rs_life_mode, mode, memory_order_release);
     return mode;
 }
@@ -111,6 +103,7 @@ static void read_settings(void)
             pthread_atfork(NULL, NULL, after_fork_in_child);
         handlers = true;
         rs_report_arm();
+        rs_log_serving();
         mode = RS_MODE_SERVE;
     }
     atomic_store_explicit(&rs_life_mode, mode, memory_order_release);

@@ -15,14 +15,14 @@ struct idle {
     size_t bytes;
 };
 
-static void add_idle(void *data, struct rs_context *context)
+static void add_idle(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
     struct idle *idle = data;
-    size_t held = atomic_load_explicit(&context->account.held_bytes, memory_order_relaxed);
+    size_t held = atomic_load_explicit(&stack->context->account.held_bytes, memory_order_relaxed);
 
     /* A stack over managed memory holds nothing of the device. */
-    if (context->stack && context->place.device == idle->device)
-        idle->bytes += rs_min(rs_mr_idle_bytes(context->stack), held);
+    if (stack->kind == RS_KIND_DEVICE && stack->place.device == idle->device)
+        idle->bytes += rs_min(rs_mr_idle_bytes(mr), held);
 }
 
 void rs_observe_memory_info(size_t *free_bytes, size_t total_bytes)
@@ -31,7 +31,7 @@ void rs_observe_memory_info(size_t *free_bytes, size_t total_bytes)
 
     if (rs_life() != RS_MODE_SERVE || rs_driver.cuCtxGetDevice(&idle.device) != CUDA_SUCCESS)
         return;
-    rs_context_each(add_idle, &idle);
+    rs_context_each_stack(add_idle, &idle);
     *free_bytes = rs_min(*free_bytes + idle.bytes, total_bytes);
 }
 

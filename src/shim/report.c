@@ -59,34 +59,39 @@ static const char *unit_name(enum rs_counter_unit unit)
 }
 
 struct collected {
+    enum rs_kind kind;
     int device;
     struct rs_report report;
 };
 
-static void collect(void *data, struct rs_context *context)
+static void collect(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
     struct collected *collected = data;
 
-    if (context->stack && context->place.device == collected->device)
-        rs_mr_report(context->stack, &collected->report);
+    if (stack->kind == collected->kind && stack->place.device == collected->device)
+        rs_mr_report(mr, &collected->report);
 }
 
-/* Counters of all contexts of a device, alive and gone.  False when it was never used. */
-static bool collect_device(int device, struct rs_report *report)
+/* Counters of all contexts, alive and gone.  False when there were none. */
+static bool collect_stacks(struct collected *collected, enum rs_kind kind, int device)
 {
-    static struct collected collected;
-
-    collected.device = device;
-    collected.report = *rs_context_folded_report(device);
-    rs_context_each(collect, &collected);
-    *report = collected.report;
-    return report->count > 0;
+    collected->kind = kind;
+    collected->device = device;
+    collected->report = *rs_context_folded_report(kind, device);
+    rs_context_each_stack(collect, collected);
+    return collected->report.count > 0;
 }
 
-static void put_expression(int device, bool escaped)
+static const char *kind_name(enum rs_kind kind)
+{
+    return kind == RS_KIND_PINNED ? "pinned" : "device";
+}
+
+static void put_expression(const struct collected *collected, bool escaped)
 {
     static char text[RS_EXPRESSION_TEXT_BYTES];
-    const struct rs_expression *expression = rs_config_stack(&rs_config, device);
+    const struct rs_expression *expression =
+        rs_config_stack(&rs_config, collected->kind, collected->device);
 
     if (!expression)
         return;
@@ -110,10 +115,13 @@ static void put_value(const struct rs_counter *counter)
 }
 
 /* One line a resource: "pool  held 4.00 GiB, held_peak 4.00 GiB, ..." */
-static void put_text(int device, const struct rs_report *report)
+static void put_text(const struct collected *collected)
 {
-    put("rmmshim[%d]: %s, device %d: ", (int)getpid(), program_invocation_short_name, device);
-    put_expression(device, false);
+    const struct rs_report *report = &collected->report;
+
+    put("rmmshim[%d]: %s, device %d%s: ", (int)getpid(), program_invocation_short_name,
+        collected->device, collected->kind == RS_KIND_PINNED ? ", pinned memory" : "");
+    put_expression(collected, false);
     put("\n");
     for (size_t i = 0; i < report->count; i++) {
         const struct rs_counter *counter = &report->counters[i];
@@ -126,10 +134,13 @@ static void put_text(int device, const struct rs_report *report)
     put("\n");
 }
 
-static void put_json_device(int device, const struct rs_report *report)
+static void put_json_stacks(const struct collected *collected)
 {
-    put("{\"device\":%d,\"expression\":\"", device);
-    put_expression(device, true);
+    const struct rs_report *report = &collected->report;
+
+    put("{\"device\":%d,\"kind\":\"%s\",\"expression\":\"", collected->device,
+        kind_name(collected->kind));
+    put_expression(collected, true);
     put("\",\"counters\":[");
     for (size_t i = 0; i < report->count; i++) {
         const struct rs_counter *counter = &report->counters[i];
@@ -140,43 +151,60 @@ static void put_json_device(int device, const struct rs_report *report)
     put("]}");
 }
 
-static void put_prometheus(int device, const struct rs_report *report)
+static void put_prometheus(const struct collected *collected)
 {
+    const struct rs_report *report = &collected->report;
+
     for (size_t i = 0; i < report->count; i++) {
         const struct rs_counter *counter = &report->counters[i];
-        put("rmmshim_%s_%s%s%s{device=\"%d\",pid=\"%d\",program=\"", counter->resource,
+        put("rmmshim_%s_%s%s%s{device=\"%d\",kind=\"%s\",pid=\"%d\",program=\"", counter->resource,
             counter->name, counter->unit == RS_UNIT_COUNT ? "" : "_",
-            counter->unit == RS_UNIT_COUNT ? "" : unit_name(counter->unit), device, (int)getpid());
+            counter->unit == RS_UNIT_COUNT ? "" : unit_name(counter->unit), collected->device,
+            kind_name(collected->kind), (int)getpid());
         put_escaped(program_invocation_short_name);
         put("\"} %llu\n", (unsigned long long)counter->value);
     }
 }
 
+static void put_stacks(const struct collected *collected, bool first)
+{
+    switch (rs_config.statistics) {
+    case RS_STATISTICS_JSON:
+        put("%s\n", first ? "" : ",");
+        put_json_stacks(collected);
+        break;
+    case RS_STATISTICS_PROMETHEUS:
+        put_prometheus(collected);
+        break;
+    case RS_STATISTICS_TEXT:
+    case RS_STATISTICS_NONE:
+        put_text(collected);
+        break;
+    }
+}
+
 static void fill_page(void)
 {
-    static struct rs_report report;
-    bool first = true;
+    static struct collected collected;
+    bool json = rs_config.statistics == RS_STATISTICS_JSON, first = true;
 
-    if (rs_config.statistics == RS_STATISTICS_JSON) {
+    if (json) {
         put("{\"schema\":1,\"pid\":%d,\"program\":\"", (int)getpid());
         put_escaped(program_invocation_short_name);
         put("\",\"devices\":[");
     }
     for (int device = 0; device < RS_DEVICES_MAX; device++) {
-        if (!collect_device(device, &report))
-            continue;
-        if (rs_config.statistics == RS_STATISTICS_JSON) {
-            put("%s\n", first ? "" : ",");
-            put_json_device(device, &report);
-        } else if (rs_config.statistics == RS_STATISTICS_PROMETHEUS) {
-            put_prometheus(device, &report);
-        } else {
-            put_text(device, &report);
+        for (int kind = 0; kind < RS_KINDS; kind++) {
+            if (!collect_stacks(&collected, (enum rs_kind)kind, device))
+                continue;
+            put_stacks(&collected, first);
+            first = false;
         }
-        first = false;
     }
-    if (rs_config.statistics == RS_STATISTICS_JSON)
+    if (json)
         put("]}\n");
+    if (first)
+        page.length = 0; /* no device was used */
 }
 
 static void write_report(void)
@@ -187,20 +215,20 @@ static void write_report(void)
 
     fill_page();
     if (page.length == 0)
-        return; /* no device was used */
+        return;
     if (rs_config.statistics_path) {
         fd = rs_path_expand(rs_config.statistics_path, path, sizeof(path), &at, &reason)
                  ? rs_path_open_output(path)
                  : -EINVAL;
         if (fd < 0) {
-            rs_log("statistics: %s: %s", rs_config.statistics_path,
+            rs_log("RMM_STATISTICS: %s: %s: no report", rs_config.statistics_path,
                    fd == -EINVAL ? reason : strerror(-fd));
             return;
         }
     }
     result = rs_write_all(fd, page.text, page.length);
     if (result < 0)
-        rs_log("statistics: %s", strerror(-result));
+        rs_log("RMM_STATISTICS: %s", strerror(-result));
     if (fd != STDERR_FILENO)
         close(fd);
 }

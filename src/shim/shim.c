@@ -9,55 +9,57 @@
 
 enum { PITCH_BYTES = 512 }; /* what the driver rounds a row up to (cuda-measured.md) */
 
-static CUresult allocate_from(struct rs_context *context, size_t size_bytes, CUdeviceptr *address)
+static CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, CUdeviceptr *address)
 {
+    struct rs_mr *mr = atomic_load_explicit(&stack->mr, memory_order_relaxed);
     struct rs_allocation allocation;
-    CUresult result = rs_mr_allocate(context->stack, size_bytes, NULL, &allocation);
+    CUresult result = rs_mr_allocate(mr, size_bytes, NULL, &allocation);
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (!rs_block_enter(context, &allocation)) {
-        (void)rs_mr_deallocate(context->stack, &allocation, NULL);
+    if (!rs_block_enter(stack, &allocation)) {
+        (void)rs_mr_deallocate(mr, &allocation, NULL);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *address = allocation.address;
     return CUDA_SUCCESS;
 }
 
-/* The context to allocate from, or NULL with *answered telling whether *result is the answer. */
-static struct rs_context *serving_context(bool *answered, CUresult *result)
+/* The stack to allocate from, or NULL with *answered telling whether *result is the answer. */
+static struct rs_stack *serving_stack(enum rs_kind kind, unsigned host_flags, bool *answered,
+                                      CUresult *result)
 {
+    static const unsigned groups[RS_KINDS] = {RS_HOOK_GROUP_DEVICE, RS_HOOK_GROUP_PINNED};
     enum rs_mode mode = rs_life();
-    struct rs_context *context = NULL;
+    struct rs_stack *stack = NULL;
     bool denied = mode == RS_MODE_DENY;
 
-    if (mode == RS_MODE_SERVE && (rs_config.hook_groups & RS_HOOK_GROUP_DEVICE) &&
-        rs_driver_ready(true))
-        context = rs_context_for_allocation(&denied);
+    if (mode == RS_MODE_SERVE && (rs_config.hook_groups & groups[kind]) && rs_driver_ready(true))
+        stack = rs_context_stack(kind, host_flags, &denied);
     *answered = denied;
     if (denied)
         *result = CUDA_ERROR_OUT_OF_MEMORY;
-    return context;
+    return stack;
 }
 
 bool rs_shim_allocate(size_t size_bytes, CUdeviceptr *address, CUresult *result)
 {
-    struct rs_context *context;
+    struct rs_stack *stack;
     bool answered;
 
     if (!address || size_bytes == 0)
         return false; /* the driver's own error */
-    context = serving_context(&answered, result);
-    if (!context)
+    stack = serving_stack(RS_KIND_DEVICE, 0, &answered, result);
+    if (!stack)
         return answered;
-    *result = allocate_from(context, size_bytes, address);
+    *result = allocate_from(stack, size_bytes, address);
     return true;
 }
 
 bool rs_shim_allocate_pitch(size_t width_bytes, size_t height, unsigned element_bytes,
                             CUdeviceptr *address, size_t *pitch_bytes, CUresult *result)
 {
-    struct rs_context *context;
+    struct rs_stack *stack;
     size_t row_bytes, size_bytes;
     bool answered;
 
@@ -66,35 +68,36 @@ bool rs_shim_allocate_pitch(size_t width_bytes, size_t height, unsigned element_
         !rs_round_up(width_bytes, PITCH_BYTES, &row_bytes) ||
         __builtin_mul_overflow(row_bytes, height, &size_bytes))
         return false; /* the driver's own error */
-    context = serving_context(&answered, result);
-    if (!context)
+    stack = serving_stack(RS_KIND_DEVICE, 0, &answered, result);
+    if (!stack)
         return answered;
-    *result = allocate_from(context, size_bytes, address);
+    *result = allocate_from(stack, size_bytes, address);
     if (*result == CUDA_SUCCESS)
         *pitch_bytes = row_bytes;
     return true;
 }
 
-static CUresult free_block(struct rs_context *context, const struct rs_allocation *allocation)
+static CUresult free_block(struct rs_stack *stack, const struct rs_allocation *allocation)
 {
-    CUresult result = rs_mr_deallocate(context->stack, allocation, NULL);
+    CUresult result =
+        rs_mr_deallocate(atomic_load_explicit(&stack->mr, memory_order_relaxed), allocation, NULL);
 
     /* A sticky error of the device, say: the block is still allocated, as it would be without us.
      * There was room for its record a moment ago. */
     if (result != CUDA_SUCCESS)
-        (void)rs_block_enter(context, allocation);
+        (void)rs_block_enter(stack, allocation);
     return result;
 }
 
-bool rs_shim_free(CUdeviceptr address, CUresult *result)
+static bool free_kind(CUdeviceptr address, enum rs_kind kind, CUresult *result)
 {
     struct rs_allocation allocation;
-    struct rs_context *context;
+    struct rs_stack *stack;
 
     if (address == 0 || !rs_life_serving())
         return false;
-    if (rs_block_take(address, &allocation, &context)) {
-        *result = free_block(context, &allocation);
+    if (rs_block_take(address, kind, &allocation, &stack)) {
+        *result = free_block(stack, &allocation);
         return true;
     }
     if (!rs_block_is_our_memory(address))
@@ -103,25 +106,52 @@ bool rs_shim_free(CUdeviceptr address, CUresult *result)
     return true;
 }
 
+bool rs_shim_free(CUdeviceptr address, CUresult *result)
+{
+    return free_kind(address, RS_KIND_DEVICE, result);
+}
+
+bool rs_shim_allocate_host(size_t size_bytes, unsigned flags, void **address, CUresult *result)
+{
+    struct rs_stack *stack;
+    CUdeviceptr allocated;
+    bool answered;
+
+    if (!address || size_bytes == 0 || flags >= RS_HOST_FLAG_SETS)
+        return false; /* the driver's own answer */
+    stack = serving_stack(RS_KIND_PINNED, flags, &answered, result);
+    if (!stack)
+        return answered;
+    *result = allocate_from(stack, size_bytes, &allocated);
+    if (*result == CUDA_SUCCESS)
+        *address = (void *)(uintptr_t)allocated;
+    return true;
+}
+
+bool rs_shim_free_host(void *address, CUresult *result)
+{
+    return free_kind((CUdeviceptr)(uintptr_t)address, RS_KIND_PINNED, result);
+}
+
 bool rs_shim_allocate_at_once(size_t size_bytes, CUdeviceptr *address)
 {
-    struct rs_context *context;
+    struct rs_stack *stack;
 
     if (size_bytes == 0 || rs_life() != RS_MODE_SERVE || !rs_driver_ready(false))
         return false;
-    context = rs_context_if_known();
-    return context && allocate_from(context, size_bytes, address) == CUDA_SUCCESS;
+    stack = rs_context_made_stack();
+    return stack && allocate_from(stack, size_bytes, address) == CUDA_SUCCESS;
 }
 
 bool rs_shim_free_at_once(CUdeviceptr address)
 {
     struct rs_allocation allocation;
-    struct rs_context *context;
+    struct rs_stack *stack;
     CUcontext current = NULL;
 
     /* Without a current context the runtime makes one current: that is its business. */
     return address != 0 && rs_life_serving() &&
            rs_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current &&
-           rs_block_take(address, &allocation, &context) &&
-           free_block(context, &allocation) == CUDA_SUCCESS;
+           rs_block_take(address, RS_KIND_DEVICE, &allocation, &stack) &&
+           free_block(stack, &allocation) == CUDA_SUCCESS;
 }

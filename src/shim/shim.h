@@ -19,6 +19,10 @@ bool rs_shim_allocate_pitch(size_t width_bytes, size_t height, unsigned element_
  * the driver's error for such a free and never reach it. */
 bool rs_shim_free(CUdeviceptr address, CUresult *result);
 
+/* Pinned host memory, with the driver's flags. */
+bool rs_shim_allocate_host(size_t size_bytes, unsigned flags, void **address, CUresult *result);
+bool rs_shim_free_host(void *address, CUresult *result);
+
 /* The same as the runtime door wants it: true only for success, everything else untouched (so that
  * the program's runtime sees the failing call itself and keeps its last error). */
 bool rs_shim_allocate_at_once(size_t size_bytes, CUdeviceptr *address);

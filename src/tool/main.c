@@ -76,10 +76,11 @@ static const struct tool_command *find_command(const char *name)
 
 static int unknown_command(const char *name)
 {
-    const char *words[RS_ARRAY_LENGTH(commands) + 3] = {"help", "--help", "--version"};
+    enum { OTHERS = 3, END = 1 };
+    const char *words[OTHERS + RS_ARRAY_LENGTH(commands) + END] = {"help", "--help", "--version"};
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(commands); i++)
-        words[3 + i] = commands[i]->name;
+        words[OTHERS + i] = commands[i]->name;
     tool_say_unknown(name[0] == '-' ? "option" : "command", name, words);
     return TOOL_USAGE;
 }

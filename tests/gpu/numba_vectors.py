@@ -22,6 +22,19 @@ def combine(out, a, b, factor):
         out[i] = a[i] * factor + b[i]
 
 
+def run_kernel(out, a, b, host_a, host_b):
+    """On the device; where Numba lacks its compiler library, on the host: the arrays matter here."""
+    global combine
+    if combine:
+        try:
+            combine[(out.size + 255) // 256, 256](out, a, b, numpy.float32(2.0))
+            return
+        except Exception as error:
+            print("no kernels: %s: %s" % (type(error).__name__, error), file=sys.stderr)
+            combine = None
+    out.copy_to_device(host_a * numpy.float32(2.0) + host_b)
+
+
 def main():
     if not cuda.is_available():
         print("no CUDA device for Numba", file=sys.stderr)
@@ -36,7 +49,7 @@ def main():
         begin = time.perf_counter()
         a, b = cuda.to_device(host_a), cuda.to_device(host_b)
         out = cuda.device_array(n, dtype=numpy.float32)
-        combine[(n + 255) // 256, 256](out, a, b, numpy.float32(2.0))
+        run_kernel(out, a, b, host_a, host_b)
         del a, b
         result = out.copy_to_host()
         seconds.append(time.perf_counter() - begin)

@@ -16,6 +16,11 @@ unsigned long long hostcuda_call_count(const char *symbol);
 /* How often functions were called that this device does not implement. */
 unsigned long long hostcuda_unsupported_count(void);
 
+/* What is alive in this process: allocations of every kind, events. For tests that leave nothing.
+ */
+unsigned hostcuda_live_allocations(void);
+unsigned hostcuda_live_events(void);
+
 /* ---- The stream-order race detector, on with HOSTCUDA_RACE=1 ----
  * A program with reports prints them to stderr and exits with status 66. */
 unsigned long long hostcuda_race_count(void);

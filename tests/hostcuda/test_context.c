@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Contexts on two devices: primary and created ones, green ones, peers. */
 #include "check.h"
+#include "hostcuda.h"
+
+#include <time.h>
 
 static CUcontext first, second;
 
@@ -128,6 +131,7 @@ static void whole_context_waits_for_an_event(void **state)
     OK(cuEventRecord(event, stream));
     OK(cuCtxWaitEvent(first, event));
     OK(spin_us(NULL, 1));
+    nanosleep(&(struct timespec){0, 5000000}, NULL); /* long done, if nothing held it */
     assert_int_equal(cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);
     flag_raise(flag);
     OK(cuStreamSynchronize(NULL));
@@ -167,12 +171,37 @@ static void copies_cross_devices_kernels_need_permission(void **state)
     OK(cuCtxSetCurrent(first));
 }
 
+static void a_context_takes_all_with_it(void **state)
+{
+    (void)state;
+    CUcontext ctx;
+    CUdeviceptr memory;
+    CUevent event;
+    CUstream stream;
+    void *pinned;
+    unsigned allocations = hostcuda_live_allocations(), events = hostcuda_live_events();
+    OK(cuCtxCreate(&ctx, NULL, 0, 0));
+    OK(cuMemAlloc(&memory, 512));
+    OK(cuMemAllocManaged(&memory, 512, CU_MEM_ATTACH_GLOBAL));
+    OK(cuMemHostAlloc(&pinned, 512, 0));
+    OK(cuEventCreate(&event, 0));
+    OK(cuStreamCreate(&stream, 0));
+    OK(spin_us(stream, 1000));
+    OK(cuCtxDestroy(ctx));
+    assert_int_equal(hostcuda_live_allocations(), allocations);
+    assert_int_equal(hostcuda_live_events(), events);
+    assert_int_equal(cuEventQuery(event), CUDA_ERROR_INVALID_HANDLE);
+    assert_int_equal(cuStreamQuery(stream), CUDA_ERROR_INVALID_HANDLE);
+    OK(cuCtxSetCurrent(first));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(primary_is_counted),
         cmocka_unit_test(stack_of_current_contexts),
         cmocka_unit_test(handle_of_a_destroyed_context_is_used_again_with_another_id),
+        cmocka_unit_test(a_context_takes_all_with_it),
         cmocka_unit_test(green_work_is_seen_as_measured),
         cmocka_unit_test(whole_context_waits_for_an_event),
         cmocka_unit_test(copies_cross_devices_kernels_need_permission),

@@ -82,6 +82,8 @@ static void attach_wants_a_whole_allocation(void **state)
     OK(cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL));
     OK(cuStreamAttachMemAsync(NULL, managed, 0, CU_MEM_ATTACH_HOST));
     OK(cuStreamAttachMemAsync(NULL, managed, 4096, CU_MEM_ATTACH_GLOBAL));
+    assert_int_equal(cuStreamAttachMemAsync(NULL, managed, 512, CU_MEM_ATTACH_GLOBAL),
+                     CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(cuStreamAttachMemAsync(NULL, managed + 512, 0, CU_MEM_ATTACH_GLOBAL),
                      CUDA_ERROR_INVALID_VALUE);
     OK(cuMemFree(managed));

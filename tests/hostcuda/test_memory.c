@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check.h"
 
+#include <signal.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static int start(void **state)
 {
@@ -63,18 +66,23 @@ static void small_blocks_lie_512_apart_and_keep_their_size(void **state)
     OK(cuMemGetAddressRange(NULL, NULL, b));
     OK(cuMemFree(a));
     OK(cuMemFree(b));
+    OK(cuMemAlloc(&a, 100));
+    OK(cuMemAlloc(&b, 100));
+    assert_int_equal(b - a, 512);
+    OK(cuMemFree(a));
+    OK(cuMemFree(b));
     assert_int_equal(cuMemGetAddressRange(&base, &size, b), CUDA_ERROR_NOT_FOUND);
 }
 
 static void large_blocks_are_aligned_to_2_mib(void **state)
 {
     (void)state;
-    for (int i = 0; i < 4; i++) {
-        CUdeviceptr pointer;
-        OK(cuMemAlloc(&pointer, (1 << 20) + 1));
-        assert_int_equal(pointer % (2 << 20), 0);
-        OK(cuMemFree(pointer));
-    }
+    CUdeviceptr small, large;
+    OK(cuMemAlloc(&small, 512));
+    OK(cuMemAlloc(&large, (1 << 20) + 1));
+    assert_int_equal(large % (2 << 20), 0);
+    OK(cuMemFree(large));
+    OK(cuMemFree(small));
 }
 
 static void capacity_is_kept_and_comes_back(void **state)
@@ -152,6 +160,22 @@ static void attributes_describe_the_allocation(void **state)
     OK(cuMemFree(device));
     OK(cuMemFree(managed));
     OK(cuMemFreeHost(pinned));
+}
+
+static void host_faults_on_device_memory(void **state)
+{
+    (void)state;
+    CUdeviceptr pointer;
+    int status;
+    OK(cuMemAlloc(&pointer, 64));
+    pid_t child = fork();
+    if (!child) {
+        signal(SIGSEGV, SIG_DFL); /* a sanitizer would report it */
+        _exit(*(volatile char *)pointer);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    OK(cuMemFree(pointer));
 }
 
 static void pitch_is_a_multiple_of_512(void **state)
@@ -257,6 +281,7 @@ int main(void)
         cmocka_unit_test(capacity_is_kept_and_comes_back),
         cmocka_unit_test(bytes_travel_in_every_direction),
         cmocka_unit_test(attributes_describe_the_allocation),
+        cmocka_unit_test(host_faults_on_device_memory),
         cmocka_unit_test(pitch_is_a_multiple_of_512),
         cmocka_unit_test(pinned_memory_keeps_flags_inside),
         cmocka_unit_test(free_waits_for_streams_of_its_context_only),

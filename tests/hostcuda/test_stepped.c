@@ -3,6 +3,8 @@
 #include "check.h"
 #include "hostcuda.h"
 
+#include <time.h>
+
 static CUstream a, b;
 
 static int start(void **state)
@@ -35,6 +37,7 @@ static void nothing_runs_until_it_is_stepped(void **state)
     *(unsigned *)word = 0;
     OK(fill32(a, word, 1, 1));
     OK(fill32(b, word, 1, 2));
+    nanosleep(&(struct timespec){0, 5000000}, NULL);
     assert_int_equal(hostcuda_ready_count(), 2);
     assert_int_equal(cuStreamQuery(a), CUDA_ERROR_NOT_READY);
     assert_int_equal(hostcuda_step(b), 1);

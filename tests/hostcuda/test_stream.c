@@ -2,6 +2,8 @@
 #include "check.h"
 
 #include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -255,8 +257,35 @@ static void forked_child_has_no_driver(void **state)
     assert_int_equal(status, 0);
 }
 
-int main(void)
+static void free_at_exit(void)
 {
+    CUresult result = cuMemFree((CUdeviceptr)512);
+    _exit(result == CUDA_ERROR_DEINITIALIZED ? 0 : 1);
+}
+
+/* In a process of its own, since exit can be tried only once. */
+static void calls_after_the_drivers_exit_are_refused(void **state)
+{
+    (void)state;
+    int status;
+    pid_t child = fork();
+    if (!child) {
+        char name[] = "exit", *arguments[] = {name, NULL};
+        execv("/proc/self/exe", arguments);
+        _exit(2);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc && !strcmp(argv[0], "exit")) {
+        atexit(free_at_exit);
+        OK(cuInit(0));
+        return 1;
+    }
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
     const struct CMUnitTest tests[] = {
         TEST(null_query_covers_blocking_streams_only),
@@ -271,6 +300,7 @@ int main(void)
         TEST(relaxed_thread_harms_no_capture),
         TEST(fault_is_sticky_until_the_context_goes),
         TEST(forked_child_has_no_driver),
+        TEST(calls_after_the_drivers_exit_are_refused),
     };
     return cmocka_run_group_tests_name("stream", tests, NULL, NULL);
 }

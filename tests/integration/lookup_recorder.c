@@ -79,11 +79,12 @@ static CUresult empty_table(const void **table, const CUuuid *id)
 {
     enum { ENTRIES = 64 };
     static const void *entries[ENTRIES];
+    CUresult (*const function)(void) = nothing;
 
     (void)id;
     entries[0] = (const void *)sizeof(entries);
     for (int i = 1; i < ENTRIES; i++)
-        *(CUresult(**)(void)) & entries[i] = nothing;
+        memcpy(&entries[i], &function, sizeof(function));
     *table = entries;
     return CUDA_SUCCESS;
 }

@@ -5,6 +5,7 @@ import csv
 import json
 import os
 import signal
+import unittest
 
 import support
 from support import run
@@ -29,6 +30,11 @@ RUNTIME_SCENES = [
     ["free_late"], ["free_late", "early_handler"],
     ["reset"], ["threads"],
 ]
+
+if support.PRELOAD_FIRST:
+    # gcc 12's sanitizers do not take their allocator's lock around a fork, so the child of a process
+    # whose threads allocate meanwhile may find it locked for ever.
+    RUNTIME_SCENES.remove(["fork_busy"])
 
 DRIVER_SCENES = ["destroyed_contexts", "two_contexts", "no_context", "primary_context", "two_references",
                  "other_thread", "live_at_exit"]
@@ -109,7 +115,7 @@ class Outputs(support.Test):
         self.assertIsNone(self.report("leave", "_exit", status=5))
 
     def test_a_forked_child_leaves_the_parents_report_alone(self):
-        for scene in (["fork_after"], ["fork_after", "exit"], ["fork_busy"]):
+        for scene in [scene for scene in RUNTIME_SCENES if scene[0] in ("fork_after", "fork_busy")]:
             report = self.report(*scene)
             self.assertEqual(self.counter(report, "live_allocations"), 0, scene)
             self.assertGreater(self.counter(report, "allocations"), 0, scene)
@@ -155,6 +161,7 @@ class Outputs(support.Test):
         self.assertEqual([row[3] for row in freed], [row[3] for row in made])
         self.assertEqual([row[4] for row in freed], [row[4] for row in made])
 
+    @unittest.skipIf(support.PRELOAD_FIRST, "a sanitizer's allocator does not survive such a fork")
     def test_log_of_threads_is_whole(self):
         path = self.path("log.csv")
         result = run([support.program("life_runtime_shared"), "fork_busy"],

@@ -19,7 +19,7 @@ static unsigned parse(const char *const *settings, struct lines *lines, struct r
 static const char *stack_text(const struct rs_config *config, int device,
                               char text[RS_EXPRESSION_TEXT_BYTES])
 {
-    const struct rs_expression *stack = rs_config_stack(config, device);
+    const struct rs_expression *stack = rs_config_stack(config, RS_KIND_DEVICE, device);
 
     return stack ? rs_expression_format(stack, NULL, text) : "none";
 }
@@ -45,7 +45,9 @@ static void variables_build_the_stack(void **state)
         {{"RMM_POOL_SIZE=1GiB", "RMM_BINNING=256KiB-4MiB"},
          "reuse(binning(pool(cuda, initial_size=1GiB), minimum_size=256KiB, maximum_size=4MiB))"},
         {{"RMM_POOL_SIZE=1GiB", "RMM_FREE=immediate"}, "pool(cuda, initial_size=1GiB)"},
-        {{"RMM_POOL_SIZE=1GiB", "RMM_FREE=wait"}, "reuse(pool(cuda, initial_size=1GiB))"},
+        {{"RMM_POOL_SIZE=1GiB", "RMM_FREE=wait"},
+         "reuse(pool(cuda, initial_size=1GiB), free=wait)"},
+        {{"RMM_POOL_SIZE=1GiB", "RMM_FREE=deferred"}, "reuse(pool(cuda, initial_size=1GiB))"},
         {{"RMM_STATISTICS=1"}, "statistics(cuda)"},
         {{"RMM_STATISTICS=0"}, "none"},
         {{"RMM_STATISTICS=json:/tmp/x"}, "statistics(cuda)"},
@@ -70,6 +72,39 @@ static void variables_build_the_stack(void **state)
             fail_msg("case %zu: %s", i, lines.text[0]);
         assert_string_equal(stack_text(&config, 0, text), cases[i].stack);
         assert_int_equal(config.anything_set, strcmp(cases[i].stack, "none") != 0);
+        rs_config_free(&config);
+    }
+}
+
+static void pinned_memory_has_stacks_of_its_own(void **state)
+{
+    static const struct {
+        const char *settings[SETTINGS_MAX];
+        const char *device, *pinned;
+    } cases[] = {
+        {{"RMM_PINNED_POOL_SIZE=1GiB"}, "none", "reuse(pool(pinned, initial_size=1GiB))"},
+        {{"RMM_PINNED_RESOURCE=pool(pinned_host)", "RMM_POOL_SIZE=4GiB"},
+         "reuse(pool(cuda, initial_size=4GiB))",
+         "reuse(pool(pinned))"},
+        {{"RMM_PINNED_POOL_SIZE=1GiB", "RMM_STATISTICS=1", "RMM_FREE=wait"},
+         "statistics(cuda)",
+         "statistics(reuse(pool(pinned, initial_size=1GiB), free=wait))"},
+        {{"RMM_POOL_SIZE=1GiB"}, "reuse(pool(cuda, initial_size=1GiB))", "none"},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
+        char text[RS_EXPRESSION_TEXT_BYTES];
+        const struct rs_expression *pinned;
+        struct rs_config config;
+        struct lines lines;
+
+        if (parse(cases[i].settings, &lines, &config) != 0)
+            fail_msg("case %zu: %s", i, lines.text[0]);
+        assert_string_equal(stack_text(&config, 0, text), cases[i].device);
+        pinned = rs_config_stack(&config, RS_KIND_PINNED, 0);
+        assert_string_equal(pinned ? rs_expression_format(pinned, NULL, text) : "none",
+                            cases[i].pinned);
         rs_config_free(&config);
     }
 }
@@ -146,6 +181,12 @@ static void bad_settings_are_one_line_each(void **state)
         {{"RMM_VERBOSE_1=1"}, "RMM_VERBOSE_1=1: RMM_VERBOSE is for the whole process"},
         {{"RMM_POOL_SIZE_64=1GiB"}, "RMM_POOL_SIZE_64=1GiB: devices are numbered below 64"},
         {{"RMM_LIMIT=1GiB"}, "RMM_LIMIT=1GiB: hard cap"},
+        {{"RMM_RESOURCE=pool(pinned)"},
+         "RMM_RESOURCE=pool(^pinned): a stack for device memory cannot stand on 'pinned'"},
+        {{"RMM_PINNED_RESOURCE=pool(cuda)"},
+         "RMM_PINNED_RESOURCE=pool(^cuda): a stack for pinned memory stands on 'pinned'"},
+        {{"RMM_PINNED_RESOURCE=pool(pinned)", "RMM_PINNED_POOL_SIZE=1GiB"},
+         "RMM_PINNED_POOL_SIZE=1GiB: builds a part of the stack, and RMM_PINNED_RESOURCE gives"},
         {{"RMM_ARENA_SIZE_0=1GiB"}, "RMM_ARENA_SIZE_0=1GiB: an arena instead of a pool: not in "},
     };
     (void)state;
@@ -198,6 +239,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(variables_build_the_stack),
+        cmocka_unit_test(pinned_memory_has_stacks_of_its_own),
         cmocka_unit_test(a_numbered_variable_is_for_that_device),
         cmocka_unit_test(bad_settings_are_one_line_each),
         cmocka_unit_test(all_bad_settings_are_told_at_once),

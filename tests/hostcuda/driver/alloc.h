@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 struct hc_ctx;
+struct hc_graph_memory;
 struct hc_pool;
 
 enum hc_kind {
@@ -30,5 +31,6 @@ struct hc_alloc {
     unsigned long long id; /* never used twice in a process */
     struct hc_ctx *ctx;    /* it dies with this context; NULL: it belongs to the device */
     struct hc_pool *pool;
+    struct hc_graph_memory *graph; /* a graph's: it lives as long as the graph */
     struct hc_alloc *next, **link; /* in the context's list */
 };

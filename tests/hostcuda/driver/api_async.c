@@ -1,14 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Entry points: stream-ordered memory. */
 #include "driver/call.h"
-#include "driver/capture.h"
+#include "driver/capture_session.h"
 #include "driver/context.h"
+#include "driver/graph.h"
 #include "driver/lock.h"
 #include "driver/pool.h"
 #include "driver/race.h"
 #include "driver/stream.h"
 
 #include <string.h>
+
+/* A node of the graph; its args hold the allocation. */
+static CUresult add_node(struct hc_stream *stream, CUgraphNodeType type, struct hc_alloc *alloc)
+{
+    struct hc_work work = {.type = type};
+    memcpy(work.args, &alloc, sizeof(alloc));
+    return hc_capture_add_node(stream, type, &work);
+}
+
+static CUresult allocate_in_graph(struct hc_stream *stream, size_t bytes, CUdeviceptr *out)
+{
+    struct hc_session *session = stream->capture->session;
+    struct hc_alloc *alloc;
+    if (session->is_spoilt)
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    CUresult result = hc_graph_allocate(session->graph, stream->ctx->device, bytes, &alloc);
+    if (!result)
+        result = add_node(stream, CU_GRAPH_NODE_TYPE_MEM_ALLOC, alloc);
+    if (!result)
+        *out = alloc->base;
+    return result;
+}
 
 /* pool_handle NULL: the current pool of the stream's device. */
 static CUresult allocate(CUdeviceptr *out, size_t bytes, const CUmemoryPool *pool_handle,
@@ -27,7 +50,7 @@ static CUresult allocate(CUdeviceptr *out, size_t bytes, const CUmemoryPool *poo
     if (!out || !bytes)
         return CUDA_ERROR_INVALID_VALUE;
     if (stream->capture)
-        return CUDA_ERROR_NOT_SUPPORTED;
+        return allocate_in_graph(stream, bytes, out);
     struct hc_alloc *alloc;
     result = hc_pool_take(pool, bytes, &alloc);
     if (result)
@@ -48,12 +71,13 @@ HC_PAIR(cuMemAllocFromPoolAsync, _ptsz,
         (CUdeviceptr * dptr, size_t bytes, CUmemoryPool pool, CUstream stream),
         allocate(dptr, bytes, &pool, HC_STREAM(stream)));
 
-/* The memory is gone when the stream comes to this place. */
+/* The memory is gone when the stream comes to this place; a graph's stays with the graph. */
 static void finish_free(void *args)
 {
     struct hc_alloc *alloc;
     memcpy(&alloc, args, sizeof(alloc));
-    hc_memory_release(alloc, HC_RACE_FREE_IN_ORDER);
+    if (!alloc->graph)
+        hc_memory_release(alloc, HC_RACE_FREE_IN_ORDER);
 }
 
 static CUresult free_on(CUdeviceptr dptr, CUstream handle)
@@ -64,6 +88,8 @@ static CUresult free_on(CUdeviceptr dptr, CUstream handle)
     if (result || !dptr)
         return result;
     struct hc_alloc *alloc = hc_memory_find_base(dptr);
+    if (alloc && alloc->graph && stream->capture)
+        return add_node(stream, CU_GRAPH_NODE_TYPE_MEM_FREE, alloc);
     if (!alloc || alloc->is_freed)
         return CUDA_ERROR_INVALID_VALUE;
     if (alloc->kind == HC_MANAGED)

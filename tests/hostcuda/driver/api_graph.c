@@ -4,12 +4,16 @@
 #include "driver/capture_session.h"
 #include "driver/graph.h"
 #include "driver/handle.h"
+#include "driver/kernel.h"
 #include "driver/lock.h"
+#include "driver/race.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* A graph ready to be launched: the work in an order that respects all of the graph's. */
 struct hc_exec {
+    struct hc_graph_memory *memory;
     unsigned count;
     struct hc_work work[];
 };
@@ -60,6 +64,7 @@ static CUresult instantiate(CUgraphExec *out, CUgraph handle)
         return CUDA_ERROR_OUT_OF_MEMORY;
     for (const struct hc_node *node = graph->nodes; node; node = node->next)
         exec->work[exec->count++] = node->work;
+    exec->memory = hc_graph_memory_ref(graph->memory);
     hc_handle_add(exec, HC_HANDLE_EXEC);
     *out = (CUgraphExec)exec;
     return CUDA_SUCCESS;
@@ -110,8 +115,22 @@ HC_API CUresult cuGraphExecDestroy(CUgraphExec exec)
     if (!hc_handle_is(exec, HC_HANDLE_EXEC))
         return CUDA_ERROR_INVALID_VALUE;
     hc_handle_remove(exec);
+    hc_graph_memory_unref(((struct hc_exec *)exec)->memory);
     free(exec); /* a launch has its own copy of the work */
     return CUDA_SUCCESS;
+}
+
+/* What a node of a launch does to the graph's memory. */
+static void account(const struct hc_stream *stream, const struct hc_work *work)
+{
+    struct hc_alloc *alloc;
+    memcpy(&alloc, work->args, sizeof(alloc));
+    if (work->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+        hc_race_stream_allocates(stream, alloc->base, alloc->size);
+    } else if (work->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+        hc_race_stream_frees(stream, alloc->base);
+        alloc->is_freed = true;
+    }
 }
 
 static CUresult launch(CUgraphExec handle, CUstream stream_handle)
@@ -121,9 +140,15 @@ static CUresult launch(CUgraphExec handle, CUstream stream_handle)
     CUresult result = hc_stream_of(stream_handle, &stream);
     if (!result && !hc_handle_is(handle, HC_HANDLE_EXEC))
         result = CUDA_ERROR_INVALID_VALUE;
+    if (result)
+        return result;
     const struct hc_exec *exec = (const struct hc_exec *)handle;
-    for (unsigned i = 0; !result && i < exec->count; i++)
+    hc_graph_memory_begin(exec->memory);
+    for (unsigned i = 0; !result && i < exec->count; i++) {
         result = hc_stream_submit(stream, &exec->work[i], NULL);
+        if (!result && !stream->capture)
+            account(stream, &exec->work[i]);
+    }
     return result;
 }
 
@@ -136,3 +161,52 @@ static CUresult upload(CUgraphExec exec)
 }
 
 HC_PAIR(cuGraphUpload, _ptsz, (CUgraphExec exec, CUstream stream), ((void)stream, upload(exec)));
+
+/* ---- nodes by hand ---- */
+
+static CUresult add_node(CUgraphNode *out, CUgraph handle, const CUgraphNode *earlier, size_t count,
+                         CUgraphNodeType type, const struct hc_work *work)
+{
+    HC_LOCKED();
+    if (!out || !hc_handle_is(handle, HC_HANDLE_GRAPH) || (count && !earlier))
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count; i++) {
+        if (!hc_handle_is(earlier[i], HC_HANDLE_NODE))
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct hc_node *node = hc_graph_add((struct hc_graph *)handle, type, work,
+                                        (struct hc_node *const *)earlier, (unsigned)count);
+    *out = (CUgraphNode)node;
+    return node ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+HC_API CUresult cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *earlier,
+                                    size_t count)
+{
+    HC_ENTER(cuGraphAddEmptyNode);
+    return add_node(node, graph, earlier, count, CU_GRAPH_NODE_TYPE_EMPTY, NULL);
+}
+
+HC_API CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph,
+                                        const CUgraphNode *earlier, size_t count,
+                                        const CUDA_KERNEL_NODE_PARAMS *params)
+{
+    HC_ENTER(cuGraphAddKernelNode_v2);
+    struct hc_work work;
+    if (!params)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = hc_kernel_work(params->func ? (void *)params->func : (void *)params->kern,
+                                     params->kernelParams, params->extra, &work);
+    return result ? result
+                  : add_node(node, graph, earlier, count, CU_GRAPH_NODE_TYPE_KERNEL, &work);
+}
+
+HC_API CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type)
+{
+    HC_ENTER(cuGraphNodeGetType);
+    HC_LOCKED();
+    if (!type || !hc_handle_is(node, HC_HANDLE_NODE))
+        return CUDA_ERROR_INVALID_VALUE;
+    *type = ((const struct hc_node *)node)->type;
+    return CUDA_SUCCESS;
+}

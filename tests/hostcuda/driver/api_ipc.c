@@ -4,6 +4,7 @@
 #include "driver/call.h"
 #include "driver/capture.h"
 #include "driver/device.h"
+#include "driver/ipc.h"
 #include "driver/lock.h"
 #include "driver/memory.h"
 #include "driver/stream.h"
@@ -166,21 +167,45 @@ HC_API CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *dptr, CUipcMemHandle handle, 
     return open_handle(dptr, &handle, flags);
 }
 
+/* Takes an import off the list and unmaps it. */
+static void close_import(struct import **link)
+{
+    struct import *import = *link;
+    *link = import->next;
+    hc_memory_release(import->alloc, HC_RACE_FREE);
+    free(import);
+}
+
+void hc_ipc_close_all(const struct hc_ctx *ctx)
+{
+    for (struct import **link = &imports; *link;) {
+        if ((*link)->alloc->ctx == ctx)
+            close_import(link);
+        else
+            link = &(*link)->next;
+    }
+}
+
+static struct import **find_opened(CUdeviceptr dptr)
+{
+    struct import **link = &imports;
+    while (*link && (*link)->alloc->base != dptr)
+        link = &(*link)->next;
+    return link;
+}
+
 HC_API CUresult cuIpcCloseMemHandle(CUdeviceptr dptr)
 {
     HC_ENTER(cuIpcCloseMemHandle);
     HC_LOCKED();
-    struct import **link = &imports;
-    while (*link && (*link)->alloc->base != dptr)
-        link = &(*link)->next;
-    struct import *import = *link;
+    struct import *import = *find_opened(dptr);
     if (!import)
         return CUDA_ERROR_INVALID_VALUE;
     if (--import->count)
         return CUDA_SUCCESS;
-    *link = import->next;
     hc_stream_wait_all(import->alloc->ctx);
-    hc_memory_release(import->alloc, HC_RACE_FREE);
-    free(import);
+    struct import **link = find_opened(dptr);
+    if (*link && !(*link)->count) /* nobody opened it again, or closed it, meanwhile */
+        close_import(link);
     return CUDA_SUCCESS;
 }

@@ -7,65 +7,18 @@
 
 #include <string.h>
 
-/* Where the parameters lie: each by its own pointer, or all in one buffer. */
-static const char *buffer_of(void **extra, size_t *bytes)
-{
-    const char *buffer = NULL;
-    *bytes = 0;
-    for (; extra && *extra != CU_LAUNCH_PARAM_END; extra += 2) {
-        if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER)
-            buffer = extra[1];
-        else if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE)
-            *bytes = *(size_t *)extra[1];
-        else
-            return NULL;
-    }
-    return buffer;
-}
-
-static CUresult read_args(const struct hc_kernel *kernel, void **params, void **extra,
-                          uint64_t *args)
-{
-    size_t room, offset = 0;
-    const char *buffer = buffer_of(extra, &room);
-    if (kernel->param_count && !params && !buffer)
-        return CUDA_ERROR_INVALID_VALUE;
-    for (unsigned i = 0; i < kernel->param_count; i++) {
-        size_t bytes = kernel->param_bytes[i];
-        const void *from = params ? params[i] : NULL;
-        if (!params) {
-            offset = (offset + bytes - 1) / bytes * bytes;
-            if (offset + bytes > room)
-                return CUDA_ERROR_INVALID_VALUE;
-            from = buffer + offset;
-            offset += bytes;
-        }
-        args[i] = 0;
-        memcpy(&args[i], from, bytes);
-    }
-    return CUDA_SUCCESS;
-}
-
 static CUresult launch(CUfunction function, CUstream handle, void **params, void **extra,
                        size_t threads)
 {
     HC_LOCKED();
-    const struct hc_kernel *kernel = hc_kernel_of(function);
     struct hc_stream *stream;
-    uint64_t args[HC_KERNEL_PARAMS];
-    if (!kernel)
-        return CUDA_ERROR_INVALID_HANDLE;
-    CUresult result = hc_stream_of(handle, &stream);
-    if (!result && !threads)
-        result = CUDA_ERROR_INVALID_VALUE;
-    if (!result)
-        result = read_args(kernel, params, extra, args);
-    if (result)
+    struct hc_work work;
+    CUresult result = hc_kernel_work(function, params, extra, &work);
+    if (result == CUDA_ERROR_INVALID_HANDLE)
         return result;
-    struct hc_work work = {.type = CU_GRAPH_NODE_TYPE_KERNEL, .run = kernel->run};
-    memcpy(work.args, args, sizeof(args));
-    if (kernel->declare)
-        kernel->declare(&work, args);
+    CUresult stream_result = hc_stream_of(handle, &stream);
+    if (stream_result || result || !threads)
+        return stream_result ? stream_result : CUDA_ERROR_INVALID_VALUE;
     return hc_stream_submit(stream, &work, NULL);
 }
 

@@ -100,7 +100,10 @@ HC_API CUresult cuMemFree_v2(CUdeviceptr dptr)
         if (result)
             return result;
     }
-    hc_memory_release(alloc, HC_RACE_FREE);
+    if (alloc->graph)
+        alloc->is_freed = true; /* its addresses stay with the graph */
+    else
+        hc_memory_release(alloc, HC_RACE_FREE);
     return CUDA_SUCCESS;
 }
 

@@ -9,6 +9,7 @@
 #include "hostcuda.h"
 
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@ pthread_mutex_t hc_mutex = PTHREAD_MUTEX_INITIALIZER;
 static atomic_ullong counts[HC_FN_COUNT];
 static atomic_ullong unsupported_count;
 static atomic_bool is_initialised;
+static atomic_bool is_exiting;
 
 /* A page that a forked child finds empty, however it was forked. */
 static const volatile char *_Atomic parent_page;
@@ -35,6 +37,12 @@ bool hc_call_is_forked(void)
     return page && !*page;
 }
 
+/* Runs before all destructors and all exit handlers from before cuInit. */
+static void exits(void)
+{
+    is_exiting = true;
+}
+
 static CUresult initialise(void)
 {
     HC_LOCKED();
@@ -46,7 +54,7 @@ static CUresult initialise(void)
         return CUDA_ERROR_OPERATING_SYSTEM;
     *page = 1;
     parent_page = page;
-    if (!hc_devices_open())
+    if (!hc_devices_open() || atexit(exits))
         return CUDA_ERROR_OUT_OF_MEMORY;
     is_initialised = true;
     return CUDA_SUCCESS;
@@ -65,7 +73,7 @@ CUresult hc_call_begin(struct hc_call *call)
         return result;
     if (!is_initialised || hc_call_is_forked())
         return CUDA_ERROR_NOT_INITIALIZED;
-    return CUDA_SUCCESS;
+    return is_exiting ? CUDA_ERROR_DEINITIALIZED : CUDA_SUCCESS;
 }
 
 void hc_call_end(struct hc_call *call)

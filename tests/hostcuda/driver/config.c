@@ -14,6 +14,7 @@ struct hc_config hc_config = {
     .device_count = 1,
     .memory_bytes = (size_t)8 << 30,
     .context_bytes = (size_t)32 << 20,
+    .guard = true,
 };
 
 static void refuse(const char *name, const char *value)
@@ -111,6 +112,7 @@ void hc_config_read(void)
     hc_config.withhold = text_of("HOSTCUDA_WITHHOLD");
     read_schedule();
     read_placement();
+    read_bool("HOSTCUDA_GUARD", &hc_config.guard);
     read_bool("HOSTCUDA_POISON", &hc_config.poison);
     read_bool("HOSTCUDA_QUARANTINE", &hc_config.quarantine);
     read_bool("HOSTCUDA_RACE", &hc_config.race);

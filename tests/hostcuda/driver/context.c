@@ -4,7 +4,9 @@
 #include "driver/capture.h"
 #include "driver/config.h"
 #include "driver/device.h"
+#include "driver/event.h"
 #include "driver/handle.h"
+#include "driver/ipc.h"
 #include "driver/memory.h"
 #include "driver/stream.h"
 
@@ -149,6 +151,8 @@ void hc_ctx_destroy(struct hc_ctx *ctx)
         return; /* another thread was faster */
     ctx->is_active = false;
     hc_stream_drop_all(ctx);
+    hc_event_drop_all(ctx);
+    hc_ipc_close_all(ctx);
     hc_memory_free_all(ctx);
     if (ctx->owner != ctx)
         leave_owner(ctx);

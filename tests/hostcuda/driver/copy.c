@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "driver/copy.h"
 
+#include "driver/device.h"
+
 #include <string.h>
 
 static CUresult run_copy(void *args)
 {
     const struct hc_copy *copy = args;
+    char *to = hc_bytes((uintptr_t)copy->to);
+    const char *from = hc_bytes((uintptr_t)copy->from);
     for (size_t row = 0; row < copy->height; row++)
-        memmove(copy->to + row * copy->to_pitch, copy->from + row * copy->from_pitch, copy->width);
+        memmove(to + row * copy->to_pitch, from + row * copy->from_pitch, copy->width);
     return CUDA_SUCCESS;
 }
 
@@ -31,7 +35,7 @@ static CUresult run_fill(void *args)
 {
     const struct hc_fill *fill = args;
     for (size_t row = 0; row < fill->height; row++) {
-        char *to = fill->to + row * fill->pitch;
+        char *to = (char *)hc_bytes((uintptr_t)fill->to) + row * fill->pitch;
         if (fill->element_bytes == 1) {
             memset(to, (int)fill->value, fill->width);
             continue;

@@ -17,11 +17,11 @@ bool hc_devices_open(void)
     size_t factor = used_once ? ADDRESSES_PER_BYTE_IF_USED_ONCE : ADDRESSES_PER_BYTE;
     for (int i = 0; i < hc_config.device_count; i++) {
         if (!hc_region_open(&devices[i].memory, hc_config.memory_bytes * factor,
-                            hc_config.memory_bytes))
+                            hc_config.memory_bytes, hc_config.guard))
             return false;
     }
-    return hc_region_open(&managed, SHARED_ADDRESSES, SIZE_MAX) &&
-           hc_region_open(&pinned, SHARED_ADDRESSES, SIZE_MAX);
+    return hc_region_open(&managed, SHARED_ADDRESSES, SIZE_MAX, false) &&
+           hc_region_open(&pinned, SHARED_ADDRESSES, SIZE_MAX, false);
 }
 
 struct hc_device *hc_device_at(int ordinal)
@@ -37,4 +37,13 @@ struct hc_region *hc_managed_region(void)
 struct hc_region *hc_pinned_region(void)
 {
     return &pinned;
+}
+
+void *hc_bytes(uintptr_t address)
+{
+    for (int i = 0; i < hc_config.device_count; i++) {
+        if (hc_region_holds(&devices[i].memory, address))
+            return hc_region_bytes(&devices[i].memory, address);
+    }
+    return (void *)address;
 }

@@ -24,6 +24,10 @@ bool hc_devices_open(void);
 /* The device of that ordinal, or NULL. */
 struct hc_device *hc_device_at(int ordinal);
 
+/* Where the driver itself reaches the memory behind an address of the program; works without the
+ * lock. */
+void *hc_bytes(uintptr_t address);
+
 /* Memory that all devices see. */
 struct hc_region *hc_managed_region(void);
 struct hc_region *hc_pinned_region(void);

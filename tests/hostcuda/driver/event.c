@@ -9,11 +9,13 @@
 #include "driver/lock.h"
 #include "driver/race.h"
 #include "driver/stream.h"
+#include "hostcuda.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static struct hc_event *events;
+static unsigned live_count;
 static struct hc_event *unused; /* a new event gets the handle of the latest destroyed one */
 
 CUresult hc_event_of(CUevent handle, struct hc_event **event)
@@ -90,9 +92,31 @@ HC_API CUresult cuEventCreate(CUevent *out, unsigned int flags)
     if (events)
         events->link = &event->next;
     events = event;
+    live_count++;
     hc_handle_add(event, HC_HANDLE_EVENT);
     *out = (CUevent)event;
     return CUDA_SUCCESS;
+}
+
+static void release(struct hc_event *event)
+{
+    hc_handle_remove(event);
+    clear(event);
+    *event->link = event->next;
+    if (event->next)
+        event->next->link = event->link;
+    event->next = unused;
+    unused = event;
+    live_count--;
+}
+
+void hc_event_drop_all(const struct hc_ctx *ctx)
+{
+    for (struct hc_event *event = events, *next; event; event = next) {
+        next = event->next;
+        if (event->ctx == ctx)
+            release(event);
+    }
 }
 
 static CUresult destroy(CUevent handle)
@@ -101,13 +125,7 @@ static CUresult destroy(CUevent handle)
     struct hc_event *event;
     if (hc_event_of(handle, &event) == CUDA_ERROR_INVALID_HANDLE)
         return CUDA_ERROR_INVALID_HANDLE;
-    hc_handle_remove(event);
-    clear(event);
-    *event->link = event->next;
-    if (event->next)
-        event->next->link = event->link;
-    event->next = unused;
-    unused = event;
+    release(event);
     return CUDA_SUCCESS;
 }
 
@@ -303,3 +321,9 @@ static CUresult wait(CUstream stream_handle, CUevent event_handle, unsigned flag
 
 HC_PAIR(cuStreamWaitEvent, _ptsz, (CUstream stream, CUevent event, unsigned int flags),
         wait(HC_STREAM(stream), event, flags));
+
+HC_API unsigned hostcuda_live_events(void)
+{
+    HC_LOCKED();
+    return live_count;
+}

@@ -29,5 +29,8 @@ CUresult hc_event_capture(struct hc_event *event, unsigned long long session_id,
 CUresult hc_event_record_context(struct hc_event *event, struct hc_ctx *ctx);
 CUresult hc_event_wait_context(struct hc_event *event, struct hc_ctx *ctx);
 
+/* The context goes, and its events with it. */
+void hc_event_drop_all(const struct hc_ctx *ctx);
+
 /* The capture is over: events that were recorded in it mean nothing. */
 void hc_event_forget_session(unsigned long long session_id);

@@ -2,6 +2,7 @@
 #include "driver/graph.h"
 
 #include "driver/handle.h"
+#include "driver/pool.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +10,10 @@
 struct hc_graph *hc_graph_new(void)
 {
     struct hc_graph *graph = calloc(1, sizeof(*graph));
-    if (graph)
-        hc_handle_add(graph, HC_HANDLE_GRAPH);
+    if (!graph)
+        return NULL;
+    graph->last = &graph->nodes;
+    hc_handle_add(graph, HC_HANDLE_GRAPH);
     return graph;
 }
 
@@ -23,6 +26,7 @@ void hc_graph_free(struct hc_graph *graph)
         free(node->earlier);
         free(node);
     }
+    hc_graph_memory_unref(graph->memory);
     hc_handle_remove(graph);
     free(graph);
 }
@@ -46,21 +50,83 @@ struct hc_node *hc_graph_add(struct hc_graph *graph, CUgraphNodeType type,
     node->graph = graph;
     if (work)
         node->work = *work;
-    struct hc_node **link = &graph->nodes;
-    while (*link)
-        link = &(*link)->next;
-    *link = node;
+    *graph->last = node;
+    graph->last = &node->next;
     graph->node_count++;
     hc_handle_add(node, HC_HANDLE_NODE);
     return node;
 }
 
-bool hc_graph_leads_to(const struct hc_node *node, struct hc_node *const *others, unsigned count)
+/* Each node is looked at once: mark holds the number of the search that has seen it. */
+static bool leads_to(const struct hc_node *node, struct hc_node *const *others, unsigned count,
+                     unsigned long long search)
 {
     for (unsigned i = 0; i < count; i++) {
-        if (others[i] == node ||
-            hc_graph_leads_to(node, others[i]->earlier, others[i]->earlier_count))
+        if (others[i] == node)
+            return true;
+        if (others[i]->mark == search)
+            continue;
+        others[i]->mark = search;
+        if (leads_to(node, others[i]->earlier, others[i]->earlier_count, search))
             return true;
     }
     return false;
+}
+
+bool hc_graph_leads_to(const struct hc_node *node, struct hc_node *const *others, unsigned count)
+{
+    static unsigned long long search;
+    return leads_to(node, others, count, ++search);
+}
+
+struct hc_graph_memory {
+    unsigned refs;
+    struct hc_alloc **allocs;
+    unsigned count;
+};
+
+struct hc_graph_memory *hc_graph_memory_ref(struct hc_graph_memory *memory)
+{
+    if (memory)
+        memory->refs++;
+    return memory;
+}
+
+void hc_graph_memory_unref(struct hc_graph_memory *memory)
+{
+    if (!memory || --memory->refs)
+        return;
+    for (unsigned i = 0; i < memory->count; i++)
+        hc_memory_release(memory->allocs[i], HC_RACE_FREE_IN_ORDER);
+    free(memory->allocs);
+    free(memory);
+}
+
+CUresult hc_graph_allocate(struct hc_graph *graph, int device, size_t bytes,
+                           struct hc_alloc **alloc)
+{
+    struct hc_graph_memory *memory = graph->memory;
+    if (!memory) {
+        memory = graph->memory = calloc(1, sizeof(*memory));
+        if (!memory)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        memory->refs = 1;
+    }
+    struct hc_alloc **allocs = realloc(memory->allocs, (memory->count + 1) * sizeof(*allocs));
+    if (!allocs)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    memory->allocs = allocs;
+    CUresult result = hc_pool_take(hc_pool_default(device), bytes, alloc);
+    if (result)
+        return result;
+    (*alloc)->graph = memory;
+    (*alloc)->is_freed = true; /* until a launch */
+    memory->allocs[memory->count++] = *alloc;
+    return CUDA_SUCCESS;
+}
+
+void hc_graph_memory_begin(struct hc_graph_memory *memory)
+{
+    for (unsigned i = 0; memory && i < memory->count; i++)
+        memory->allocs[i]->is_freed = false;
 }

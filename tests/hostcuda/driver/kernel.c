@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "driver/kernel.h"
 
+#include "driver/device.h"
+
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
@@ -9,7 +11,7 @@
 
 static uint32_t *words(uint64_t address)
 {
-    return (uint32_t *)(uintptr_t)address;
+    return hc_bytes((uintptr_t)address);
 }
 
 static uint64_t now_ns(void)
@@ -29,8 +31,9 @@ static void nap(void)
 static CUresult fill32(void *args)
 {
     const uint64_t *arg = args;
+    uint32_t *to = words(arg[0]);
     for (uint64_t i = 0; i < arg[1]; i++)
-        words(arg[0])[i] = (uint32_t)arg[2];
+        to[i] = (uint32_t)arg[2];
     return CUDA_SUCCESS;
 }
 
@@ -43,8 +46,9 @@ static void writes_words(struct hc_work *work, const uint64_t *args)
 static CUresult add_one(void *args)
 {
     const uint64_t *arg = args;
+    uint32_t *to = words(arg[0]);
     for (uint64_t i = 0; i < arg[1]; i++)
-        words(arg[0])[i]++;
+        to[i]++;
     return CUDA_SUCCESS;
 }
 
@@ -66,9 +70,10 @@ static void copies(struct hc_work *work, const uint64_t *args)
 static CUresult check_pattern(void *args)
 {
     const uint64_t *arg = args;
+    const uint32_t *from = words(arg[0]);
     uint32_t wrong = 0;
     for (uint64_t i = 0; i < arg[1]; i++)
-        wrong += words(arg[0])[i] != (uint32_t)arg[2];
+        wrong += from[i] != (uint32_t)arg[2];
     atomic_fetch_add((_Atomic uint32_t *)words(arg[3]), wrong);
     return CUDA_SUCCESS;
 }
@@ -160,4 +165,59 @@ const struct hc_kernel *hc_kernel_of(const void *handle)
             return &kernels[i];
     }
     return NULL;
+}
+
+/* Where the parameters lie: each by its own pointer, or all in one buffer. */
+static const char *buffer_of(void **extra, size_t *bytes)
+{
+    const char *buffer = NULL;
+    *bytes = 0;
+    for (; extra && *extra != CU_LAUNCH_PARAM_END; extra += 2) {
+        if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER)
+            buffer = extra[1];
+        else if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE)
+            *bytes = *(size_t *)extra[1];
+        else
+            return NULL;
+    }
+    return buffer;
+}
+
+static CUresult read_args(const struct hc_kernel *kernel, void **params, void **extra,
+                          uint64_t *args)
+{
+    size_t room, offset = 0;
+    const char *buffer = buffer_of(extra, &room);
+    if (kernel->param_count && !params && !buffer)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned i = 0; i < kernel->param_count; i++) {
+        size_t bytes = kernel->param_bytes[i];
+        const void *from = params ? params[i] : NULL;
+        if (!params) {
+            offset = (offset + bytes - 1) / bytes * bytes;
+            if (offset + bytes > room)
+                return CUDA_ERROR_INVALID_VALUE;
+            from = buffer + offset;
+            offset += bytes;
+        }
+        args[i] = 0;
+        memcpy(&args[i], from, bytes);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult hc_kernel_work(const void *handle, void **params, void **extra, struct hc_work *work)
+{
+    const struct hc_kernel *kernel = hc_kernel_of(handle);
+    uint64_t args[HC_KERNEL_PARAMS];
+    if (!kernel)
+        return CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = read_args(kernel, params, extra, args);
+    if (result)
+        return result;
+    *work = (struct hc_work){.type = CU_GRAPH_NODE_TYPE_KERNEL, .run = kernel->run};
+    memcpy(work->args, args, sizeof(args));
+    if (kernel->declare)
+        kernel->declare(work, args);
+    return CUDA_SUCCESS;
 }

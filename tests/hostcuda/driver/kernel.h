@@ -20,3 +20,6 @@ unsigned hc_kernel_count(void);
 
 /* The kernel of a CUfunction or CUkernel, or NULL. */
 const struct hc_kernel *hc_kernel_of(const void *handle);
+
+/* The work of a launch with these arguments, given as cuLaunchKernel takes them. */
+CUresult hc_kernel_work(const void *handle, void **params, void **extra, struct hc_work *work);

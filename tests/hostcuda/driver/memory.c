@@ -3,15 +3,19 @@
 
 #include "driver/config.h"
 #include "driver/device.h"
+#include "driver/entry_table.h"
+#include "driver/lock.h"
 #include "driver/managed.h"
 #include "driver/pool.h"
 #include "driver/race.h"
+#include "hostcuda.h"
 
 #include <search.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
 static unsigned long long last_id;
+static unsigned live_count;
 static void *noted; /* a tree of allocations that lie in no region; none overlaps another */
 
 /* Ranges that overlap compare equal: that makes the tree find a range by any address inside. */
@@ -26,6 +30,7 @@ static int compare(const void *a, const void *b)
 static void own(struct hc_alloc *alloc, struct hc_ctx *ctx)
 {
     alloc->id = ++last_id;
+    live_count++;
     alloc->ctx = ctx;
     if (!ctx)
         return;
@@ -104,6 +109,7 @@ void hc_memory_release(struct hc_alloc *alloc, enum hc_race_end why)
     if (alloc->kind == HC_IMPORTED)
         munmap((void *)(alloc->base / HC_BLOCK_BYTES * HC_BLOCK_BYTES), alloc->reserved_bytes);
     free(alloc);
+    live_count--;
 }
 
 void hc_memory_free_all(struct hc_ctx *ctx)
@@ -144,4 +150,10 @@ struct hc_alloc *hc_memory_find_base(uintptr_t address)
 bool hc_memory_is_known(uintptr_t address)
 {
     return hc_memory_region_of(address) || hc_memory_find(address);
+}
+
+HC_API unsigned hostcuda_live_allocations(void)
+{
+    HC_LOCKED();
+    return live_count;
 }

@@ -34,27 +34,39 @@ static bool is_free(const struct hc_block *block)
     return !block->large && !block->slab && !block->retired;
 }
 
-bool hc_region_open(struct hc_region *region, size_t bytes, size_t capacity_bytes)
+/* Addresses that begin with a block; nothing is behind them yet. 0 if there are none. */
+static uintptr_t reserve(size_t bytes)
 {
-    bytes = round_up(bytes, HC_BLOCK_BYTES);
-    int fd = memfd_create("hostcuda", MFD_CLOEXEC);
-    if (fd < 0 || ftruncate(fd, (off_t)bytes))
-        return false;
-    /* Reserve one block more, so that the base can be aligned to a block. */
     char *raw = mmap(NULL, bytes + HC_BLOCK_BYTES, PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (raw == MAP_FAILED)
-        return false;
-    uintptr_t base = round_up((uintptr_t)raw, HC_BLOCK_BYTES);
+    return raw == MAP_FAILED ? 0 : round_up((uintptr_t)raw, HC_BLOCK_BYTES);
+}
+
+static bool map(int fd, uintptr_t base, size_t bytes)
+{
     if (mmap((void *)base, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
              fd, 0) == MAP_FAILED)
         return false;
     madvise((void *)base, bytes, MADV_DONTFORK);
     madvise((void *)base, bytes, MADV_DONTDUMP);
+    return true;
+}
+
+bool hc_region_open(struct hc_region *region, size_t bytes, size_t capacity_bytes, bool is_guarded)
+{
+    bytes = round_up(bytes, HC_BLOCK_BYTES);
+    int fd = memfd_create("hostcuda", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, (off_t)bytes))
+        return false;
+    uintptr_t base = reserve(bytes);
+    uintptr_t bytes_at = is_guarded ? reserve(bytes) : base;
+    if (!base || !bytes_at || !map(fd, bytes_at, bytes))
+        return false;
     region->blocks = calloc(bytes / HC_BLOCK_BYTES, sizeof(*region->blocks));
     if (!region->blocks)
         return false;
     region->base = base;
+    region->bytes_at = bytes_at;
     region->bytes = bytes;
     region->capacity_bytes = capacity_bytes;
     region->fd = fd;
@@ -121,7 +133,7 @@ static void advance_first_free(struct hc_region *region)
 
 static void give_blocks(struct hc_region *region, size_t first, size_t count)
 {
-    void *memory = (char *)region->base + first * HC_BLOCK_BYTES;
+    void *memory = hc_region_bytes(region, region->base + first * HC_BLOCK_BYTES);
     /* The pages go back to the host; the mapping stays, so that work of another context that still
      * runs on them cannot take the process down. */
     madvise(memory, count * HC_BLOCK_BYTES, MADV_REMOVE);
@@ -262,7 +274,7 @@ void hc_region_give(struct hc_region *region, struct hc_alloc *alloc)
 {
     size_t first = (alloc->base - region->base) / HC_BLOCK_BYTES;
     if (hc_config.poison)
-        memset((void *)alloc->base, 0xDB, alloc->reserved_bytes);
+        memset(hc_region_bytes(region, alloc->base), 0xDB, alloc->reserved_bytes);
     if (region->blocks[first].slab)
         give_small(region, region->blocks[first].slab, alloc);
     else

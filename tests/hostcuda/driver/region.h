@@ -19,6 +19,7 @@ struct hc_region {
     size_t bytes;
     size_t capacity_bytes; /* what may be in use; SIZE_MAX: no limit */
     size_t used_bytes;     /* blocks in use, and what others charged */
+    uintptr_t bytes_at; /* where the memory is mapped for the driver's own use */
     int fd;                /* the memory behind it: offset 0 is base */
     struct hc_block *blocks;
     size_t block_count;
@@ -28,8 +29,9 @@ struct hc_region {
     struct hc_slab *slabs;
 };
 
-/* Reserves addresses, memory only when it is touched. False if the host refuses. */
-bool hc_region_open(struct hc_region *region, size_t bytes, size_t capacity_bytes);
+/* Reserves addresses, memory only when it is touched. Guarded: the program gets a fault when it touches
+ * the memory itself. False if the host refuses. */
+bool hc_region_open(struct hc_region *region, size_t bytes, size_t capacity_bytes, bool is_guarded);
 
 /* Places alloc->size bytes and sets base and reserved_bytes; false if the capacity is used up. */
 bool hc_region_take(struct hc_region *region, struct hc_alloc *alloc);
@@ -46,4 +48,10 @@ bool hc_region_is_mapped(const struct hc_region *region, uintptr_t address, size
 static inline bool hc_region_holds(const struct hc_region *region, uintptr_t address)
 {
     return address - region->base < region->bytes;
+}
+
+/* Where the driver itself reaches the memory behind an address of the region. */
+static inline void *hc_region_bytes(const struct hc_region *region, uintptr_t address)
+{
+    return (void *)(address - region->base + region->bytes_at);
 }

@@ -9,8 +9,9 @@
 
 #define OWN_FRAMES 12 /* at most this many are inside this library */
 
-extern const char __ehdr_start; /* the linker's: first byte of this library */
-extern const char etext;        /* and the end of its code */
+/* The linker's: first byte of this library, and the end of its code. */
+extern const char __ehdr_start __attribute__((visibility("hidden")));
+extern const char etext __attribute__((visibility("hidden")));
 
 static int is_own(const void *address)
 {

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check.h"
+
+static CUstream stream;
+
+static int start(void **state)
+{
+    *state = use_primary();
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    OK(cuStreamDestroy(stream));
+    drop_primary();
+    return 0;
+}
+
+static CUgraphExec instantiate(CUgraph graph)
+{
+    CUgraphExec exec;
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    return exec;
+}
+
+static void nodes_added_by_hand_run_in_their_order(void **state)
+{
+    (void)state;
+    CUdeviceptr words;
+    CUgraph graph;
+    CUgraphNode first, second;
+    size_t count = 1;
+    unsigned value = 20, out = 0;
+    OK(cuMemAlloc(&words, 4));
+    void *fill_args[] = {&words, &count, &value}, *add_args[] = {&words, &count};
+    CUDA_KERNEL_NODE_PARAMS params = {.func = kernel_named("fill32"),
+                                      .gridDimX = 1,
+                                      .gridDimY = 1,
+                                      .gridDimZ = 1,
+                                      .blockDimX = 1,
+                                      .blockDimY = 1,
+                                      .blockDimZ = 1,
+                                      .kernelParams = fill_args};
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddKernelNode(&first, graph, NULL, 0, &params));
+    params.func = kernel_named("add_one");
+    params.kernelParams = add_args;
+    OK(cuGraphAddKernelNode(&second, graph, &first, 1, &params));
+    CUgraphExec exec = instantiate(graph);
+    OK(cuGraphDestroy(graph)); /* what was made of it stays */
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuMemcpyDtoHAsync(&out, words, 4, stream));
+    assert_int_equal(out, 21);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuMemFree(words));
+}
+
+static void captured_allocation_lives_in_a_launch(void **state)
+{
+    (void)state;
+    CUdeviceptr inside, copy;
+    CUgraph graph;
+    unsigned out = 0;
+    OK(cuMemAlloc(&copy, 4));
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(cuMemAllocAsync(&inside, 4096, stream));
+    OK(fill32(stream, inside, 1, 33));
+    OK(cuMemcpyDtoDAsync(copy, inside, 4, stream));
+    OK(cuMemFreeAsync(inside, stream));
+    OK(cuStreamEndCapture(stream, &graph));
+    assert_int_equal(cuMemFree(inside), CUDA_ERROR_INVALID_VALUE); /* not launched yet */
+    CUgraphExec exec = instantiate(graph);
+    for (int i = 0; i < 2; i++) {
+        OK(cuMemsetD32(copy, 0, 1));
+        OK(cuCtxSynchronize());
+        OK(cuGraphLaunch(exec, stream));
+        OK(cuMemcpyDtoHAsync(&out, copy, 4, stream));
+        assert_int_equal(out, 33);
+    }
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuMemFree(copy));
+}
+
+static void graph_allocation_may_be_freed_outside(void **state)
+{
+    (void)state;
+    CUdeviceptr inside;
+    CUgraph graph;
+    unsigned out = 0;
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(cuMemAllocAsync(&inside, 4096, stream));
+    OK(fill32(stream, inside, 1, 34));
+    OK(cuStreamEndCapture(stream, &graph));
+    CUgraphExec exec = instantiate(graph);
+    for (int i = 0; i < 2; i++) {
+        OK(cuGraphLaunch(exec, stream));
+        OK(cuMemcpyDtoHAsync(&out, inside, 4, stream));
+        assert_int_equal(out, 34);
+        OK(cuMemFreeAsync(inside, stream));
+        assert_int_equal(cuMemFreeAsync(inside, stream), CUDA_ERROR_INVALID_VALUE);
+    }
+    OK(cuStreamSynchronize(stream));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nodes_added_by_hand_run_in_their_order),
+        cmocka_unit_test(captured_allocation_lives_in_a_launch),
+        cmocka_unit_test(graph_allocation_may_be_freed_outside),
+    };
+    return cmocka_run_group_tests_name("graph", tests, start, stop);
+}

@@ -1,0 +1,1239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reuse: when a freed block may be handed out again.  The device here is a count of what the
+ * program has submitted and of how much of that is done; an event is done when the count that it
+ * was recorded at is.  Tests say when that is. */
+#include "unit.h"
+
+#include "base/clock.h"
+#include "driver/capture.h"
+#include "driver/driver.h"
+#include "driver/fence.h"
+#include "fake_leaf.h"
+#include "resource/account.h"
+#include "resource/report.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/types.h>
+#include <time.h>
+
+#define MIB    ((size_t)1 << 20)
+#define PLENTY ((size_t)1 << 50)
+#define CTX    ((CUcontext)(uintptr_t)0x1000)
+#define OTHER  ((CUcontext)(uintptr_t)0x2000)
+
+enum {
+    EVENTS_MAX = 4096,
+    STACK_MAX = 8,
+    WAIT_MS = 20, /* for one epoch */
+    SEAL_MIB = 32,
+    SEAL_COUNT = 128,
+    UNIT_BYTES = 512,
+};
+
+/* ---- host memory that runs out ---- */
+
+static _Atomic bool host_is_full;
+
+void *__real_calloc(size_t count, size_t bytes);
+void *__real_mmap(void *, size_t, int, int, int, off_t);
+void *__real_mmap64(void *, size_t, int, int, int, off_t);
+void *__wrap_calloc(size_t count, size_t bytes);
+void *__wrap_mmap(void *, size_t, int, int, int, off_t);
+void *__wrap_mmap64(void *, size_t, int, int, int, off_t);
+
+void *__wrap_calloc(size_t count, size_t bytes)
+{
+    return host_is_full ? NULL : __real_calloc(count, bytes);
+}
+
+void *__wrap_mmap(void *at, size_t bytes, int access, int flags, int file, off_t offset)
+{
+    return host_is_full ? MAP_FAILED : __real_mmap(at, bytes, access, flags, file, offset);
+}
+
+void *__wrap_mmap64(void *at, size_t bytes, int access, int flags, int file, off_t offset)
+{
+    return host_is_full ? MAP_FAILED : __real_mmap64(at, bytes, access, flags, file, offset);
+}
+
+/* ---- the device ---- */
+
+struct fake_event {
+    CUcontext context;
+    uint64_t covers;
+    bool is_recorded, is_live;
+};
+
+static struct {
+    pthread_mutex_t lock; /* protects what follows */
+    struct fake_event events[EVENTS_MAX];
+    size_t event_count;
+    CUdeviceptr next_sentinel;
+    size_t live_sentinels;
+    unsigned records, queries, waits; /* calls; waits: frees of a sentinel */
+    unsigned wrong_calls;             /* in a wrong context, of a dead event, outside relaxed mode */
+    CUresult record_answer, query_answer, free_answer; /* when not CUDA_SUCCESS */
+    bool is_full;                                      /* no sentinel can be had */
+    void (*in_record)(void);                           /* once, when the event is stamped */
+} device = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static _Atomic uint64_t submitted, completed;
+
+static __thread struct {
+    CUcontext stack[STACK_MAX];
+    unsigned depth;
+    CUstreamCaptureMode mode;
+} thread;
+
+/* The program gives the device something to do. */
+static uint64_t submit(void)
+{
+    return atomic_fetch_add(&submitted, 1) + 1;
+}
+
+static void complete_to(uint64_t count)
+{
+    uint64_t seen = atomic_load(&completed);
+
+    while (seen < count && !atomic_compare_exchange_weak(&completed, &seen, count))
+        ;
+}
+
+static void complete_all(void)
+{
+    complete_to(atomic_load(&submitted));
+}
+
+static CUcontext current(void)
+{
+    return thread.depth ? thread.stack[thread.depth - 1] : NULL;
+}
+
+static void device_lock(void)
+{
+    pthread_mutex_lock(&device.lock);
+}
+
+static void device_unlock(void)
+{
+    pthread_mutex_unlock(&device.lock);
+}
+
+/* A call that would spoil a capture in any other mode. */
+static void must_be_relaxed(void)
+{
+    device.wrong_calls += thread.mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+}
+
+static CUresult fake_get_current(CUcontext *context)
+{
+    *context = current();
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_push(CUcontext context)
+{
+    assert_true(thread.depth < STACK_MAX);
+    thread.stack[thread.depth++] = context;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_pop(CUcontext *context)
+{
+    assert_true(thread.depth > 0);
+    *context = thread.stack[--thread.depth];
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_exchange_mode(CUstreamCaptureMode *mode)
+{
+    CUstreamCaptureMode before = thread.mode;
+
+    thread.mode = *mode;
+    *mode = before;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_event_create(CUevent *event, unsigned flags)
+{
+    device_lock();
+    must_be_relaxed();
+    assert_true(device.event_count < EVENTS_MAX);
+    assert_true(flags & CU_EVENT_DISABLE_TIMING);
+    device.events[device.event_count] = (struct fake_event){.context = current(), .is_live = true};
+    *event = (CUevent)(void *)&device.events[device.event_count++];
+    device_unlock();
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_event_destroy(CUevent event)
+{
+    struct fake_event *fake = (struct fake_event *)(void *)event;
+
+    device_lock();
+    device.wrong_calls += !fake->is_live;
+    fake->is_live = false;
+    device_unlock();
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_record(CUcontext context, CUevent event)
+{
+    struct fake_event *fake = (struct fake_event *)(void *)event;
+    void (*in_record)(void);
+    CUresult result;
+
+    device_lock();
+    device.records++;
+    device.wrong_calls += !fake->is_live || fake->context != context || context != CTX;
+    result = device.record_answer;
+    if (result == CUDA_SUCCESS) {
+        fake->is_recorded = true;
+        fake->covers = atomic_load(&submitted);
+    }
+    in_record = device.in_record;
+    device.in_record = NULL;
+    device_unlock();
+    if (in_record)
+        in_record();
+    return result;
+}
+
+static CUresult fake_query(CUevent event)
+{
+    struct fake_event *fake = (struct fake_event *)(void *)event;
+    CUresult result;
+
+    device_lock();
+    must_be_relaxed();
+    device.queries++;
+    device.wrong_calls += !fake->is_live || !fake->is_recorded || current() != fake->context;
+    result = device.query_answer;
+    if (result == CUDA_SUCCESS && fake->covers > atomic_load(&completed))
+        result = CUDA_ERROR_NOT_READY;
+    device_unlock();
+    return result;
+}
+
+static CUresult fake_allocate(CUdeviceptr *address, size_t bytes)
+{
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+    device_lock();
+    must_be_relaxed();
+    device.wrong_calls += current() != CTX || bytes != 512;
+    if (!device.is_full) {
+        *address = 0x100 + ++device.next_sentinel;
+        device.live_sentinels++;
+        result = CUDA_SUCCESS;
+    }
+    device_unlock();
+    return result;
+}
+
+/* As cuMemFree: returns when all that was submitted is done. */
+static CUresult fake_free(CUdeviceptr address)
+{
+    CUresult result;
+
+    device_lock();
+    must_be_relaxed();
+    device.wrong_calls += address <= 0x100;
+    device.waits++;
+    result = device.free_answer;
+    device.live_sentinels -= result == CUDA_SUCCESS;
+    device_unlock();
+    if (result == CUDA_SUCCESS)
+        complete_all();
+    return result;
+}
+
+static struct rs_sentinel sentinel;
+static struct rs_account account;
+static const struct rs_place place = {
+    .context = CTX,
+    .sentinel = &sentinel,
+    .account = &account,
+    .total_bytes = (size_t)80 << 30,
+    .first_on_device = true,
+};
+
+static void start_device(bool has_fences)
+{
+    memset(device.events, 0, sizeof(device.events));
+    device.event_count = 0;
+    device.live_sentinels = 0;
+    device.records = device.queries = device.waits = device.wrong_calls = 0;
+    device.record_answer = device.query_answer = device.free_answer = CUDA_SUCCESS;
+    device.is_full = false;
+    device.in_record = NULL;
+    atomic_store(&submitted, 0);
+    atomic_store(&completed, 0);
+    memset(&account, 0, sizeof(account));
+    rs_driver = (struct rs_driver){
+        .cuCtxGetCurrent = fake_get_current,
+        .cuCtxPushCurrent_v2 = fake_push,
+        .cuCtxPopCurrent_v2 = fake_pop,
+        .cuThreadExchangeStreamCaptureMode = fake_exchange_mode,
+        .cuEventCreate = fake_event_create,
+        .cuEventDestroy_v2 = fake_event_destroy,
+        .cuEventQuery = fake_query,
+        .cuCtxRecordEvent = has_fences ? fake_record : NULL,
+        .cuMemAlloc_v2 = fake_allocate,
+        .cuMemFree_v2 = fake_free,
+    };
+    thread.depth = 0;
+    thread.mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    (void)fake_push(CTX);
+}
+
+/* ---- stacks ---- */
+
+struct stack {
+    struct fake_leaf *leaf;
+    struct rs_mr *mr; /* reuse over a resource over the leaf */
+};
+
+static void charge(struct stack *stack)
+{
+    atomic_store(&account.held_bytes, stack->leaf->live_bytes);
+}
+
+static struct stack stack_over(const struct rs_mr_descriptor *descriptor, size_t capacity_bytes,
+                               const char *const *options, const char *mode)
+{
+    struct stack stack = {.leaf = fake_leaf_create(capacity_bytes)};
+    struct rs_mr *below;
+    int error;
+
+    below = make_resource_at(&place, descriptor, &stack.leaf->base, options, &error);
+    assert_int_equal(error, 0);
+    charge(&stack);
+    stack.mr = make_resource_at(&place, &rs_mr_descriptor_reuse, below, OPTIONS(mode), &error);
+    assert_int_equal(error, 0);
+    return stack;
+}
+
+static struct stack start(size_t capacity_bytes, const char *initial_size)
+{
+    start_device(true);
+    return stack_over(&rs_mr_descriptor_pool, capacity_bytes, OPTIONS(initial_size),
+                      "free=deferred");
+}
+
+/* The fences of all that was freed must be done, and everything goes upstream. */
+static void end(struct stack *stack)
+{
+    struct rs_mr *below = stack->mr->upstream[0];
+
+    assert_true(rs_mr_check(stack->mr));
+    stack->mr->ops.destroy(stack->mr, false);
+    rs_sentinel_free(&sentinel);
+    assert_true(rs_mr_check(below));
+    below->ops.destroy(below, false);
+    assert_int_equal(stack->leaf->live_count, 0);
+    assert_int_equal(stack->leaf->wrong_calls, 0);
+    assert_int_equal(device.wrong_calls, 0);
+    assert_int_equal(device.live_sentinels, 0);
+    for (size_t i = 0; i < device.event_count; i++)
+        assert_false(device.events[i].is_live);
+    assert_int_equal(thread.depth, 1);
+    assert_int_equal(thread.mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    fake_leaf_destroy(stack->leaf);
+}
+
+static CUresult try(struct stack *stack, size_t size_bytes, struct rs_allocation *out)
+{
+    CUresult result;
+
+    charge(stack);
+    result = rs_mr_allocate(stack->mr, size_bytes, NULL, out);
+    assert_true(rs_mr_check(stack->mr));
+    return result;
+}
+
+static struct rs_allocation take(struct stack *stack, size_t size_bytes)
+{
+    struct rs_allocation allocation;
+
+    assert_int_equal(try(stack, size_bytes, &allocation), CUDA_SUCCESS);
+    assert_int_equal(allocation.size_bytes, size_bytes);
+    return allocation;
+}
+
+static void give(struct stack *stack, const struct rs_allocation *allocation)
+{
+    charge(stack);
+    assert_int_equal(rs_mr_deallocate(stack->mr, allocation, NULL), CUDA_SUCCESS);
+    assert_true(rs_mr_check(stack->mr));
+}
+
+/* The block is used by work that is not done, and freed. */
+static uint64_t give_busy(struct stack *stack, const struct rs_allocation *allocation)
+{
+    uint64_t work = submit();
+
+    give(stack, allocation);
+    return work;
+}
+
+static uint64_t counter(struct stack *stack, const char *name)
+{
+    struct rs_report report = {.count = 0};
+
+    rs_mr_report(stack->mr, &report);
+    return rs_report_value(&report, "reuse", name, UINT64_MAX);
+}
+
+static void sleep_ms(unsigned ms)
+{
+    struct timespec delay = {ms / 1000, (long)(ms % 1000) * 1000000};
+
+    nanosleep(&delay, NULL);
+}
+
+static void *complete_soon(void *ms)
+{
+    sleep_ms(*(unsigned *)ms);
+    complete_all();
+    return NULL;
+}
+
+/* ---- tests ---- */
+
+static void a_freed_block_waits_for_its_fence(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=8MiB");
+    struct rs_allocation a = take(&stack, 4 * MIB), b = take(&stack, 4 * MIB), c, d;
+
+    (void)state;
+    (void)give_busy(&stack, &a);
+    c = take(&stack, 4 * MIB);
+    assert_true(c.address != a.address);
+    assert_int_equal(device.records, 1);
+    assert_int_equal(counter(&stack, "quarantined"), 4 * MIB);
+    complete_all();
+    d = take(&stack, 4 * MIB);
+    assert_int_equal(d.address, a.address);
+    assert_int_equal(counter(&stack, "quarantined"), 0);
+    give(&stack, &b);
+    give(&stack, &c);
+    give(&stack, &d);
+    end(&stack);
+}
+
+static void a_free_after_the_seal_is_not_covered(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=12MiB");
+    struct rs_allocation a = take(&stack, 4 * MIB), b = take(&stack, 4 * MIB),
+                         c = take(&stack, 4 * MIB), d, e, f, g;
+    uint64_t first, second;
+
+    (void)state;
+    first = give_busy(&stack, &a);
+    d = take(&stack, 4 * MIB); /* seals a */
+    second = give_busy(&stack, &b);
+    complete_to(first);
+    e = take(&stack, 4 * MIB);
+    assert_int_equal(e.address, a.address);
+    f = take(&stack, 4 * MIB);
+    assert_true(f.address != b.address);
+    complete_to(second);
+    g = take(&stack, 4 * MIB);
+    assert_int_equal(g.address, b.address);
+    give(&stack, &c);
+    give(&stack, &d);
+    give(&stack, &e);
+    give(&stack, &f);
+    give(&stack, &g);
+    end(&stack);
+}
+
+static struct {
+    struct stack *stack;
+    struct rs_allocation allocation;
+    uint64_t work;
+} late;
+
+static void free_late(void)
+{
+    late.work = submit();
+    assert_int_equal(rs_mr_deallocate(late.stack->mr, &late.allocation, NULL), CUDA_SUCCESS);
+}
+
+static void a_free_during_the_seal_is_not_covered(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=8MiB");
+    struct rs_allocation a = take(&stack, 4 * MIB), b = take(&stack, 4 * MIB), c, d, e;
+    uint64_t first;
+
+    (void)state;
+    late.stack = &stack;
+    late.allocation = b;
+    device.in_record = free_late;
+    first = give_busy(&stack, &a);
+    c = take(&stack, 4 * MIB); /* seals a; b is freed behind the fence */
+    assert_null(device.in_record);
+    complete_to(first);
+    d = take(&stack, 4 * MIB);
+    e = take(&stack, 4 * MIB);
+    assert_true(d.address == a.address);
+    assert_true(e.address != b.address);
+    give(&stack, &c);
+    give(&stack, &d);
+    give(&stack, &e);
+    end(&stack);
+}
+
+static void small_frees_are_sealed_by_the_hundred(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=8MiB");
+    static struct rs_allocation blocks[2 * SEAL_COUNT];
+
+    (void)state;
+    for (unsigned i = 0; i < 2 * SEAL_COUNT; i++)
+        blocks[i] = take(&stack, 1000);
+    for (unsigned i = 0; i < SEAL_COUNT - 1; i++)
+        (void)give_busy(&stack, &blocks[i]);
+    assert_int_equal(device.records, 0);
+    assert_int_equal(device.queries, 0);
+    (void)give_busy(&stack, &blocks[SEAL_COUNT - 1]);
+    assert_int_equal(device.records, 1);
+    complete_all();
+    for (unsigned i = SEAL_COUNT; i < 2 * SEAL_COUNT; i++)
+        (void)give_busy(&stack, &blocks[i]);
+    assert_int_equal(device.records, 2);
+    assert_int_equal(counter(&stack, "epochs_sealed"), 2);
+    assert_int_equal(counter(&stack, "epochs_retired"), 1);
+    assert_int_equal(counter(&stack, "quarantined_blocks"), SEAL_COUNT);
+    assert_int_equal(counter(&stack, "quarantined"), SEAL_COUNT * 1000);
+    end(&stack);
+}
+
+static void a_large_free_is_sealed_at_once(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=64MiB");
+    struct rs_allocation a = take(&stack, SEAL_MIB * MIB - 1), b = take(&stack, 1);
+
+    (void)state;
+    (void)give_busy(&stack, &a);
+    assert_int_equal(device.records, 0);
+    (void)give_busy(&stack, &b);
+    assert_int_equal(device.records, 1);
+    end(&stack);
+}
+
+static void growth_is_free_up_to_the_peak_and_the_initial_size(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=16MiB");
+    struct rs_allocation a = take(&stack, 16 * MIB), b;
+
+    (void)state;
+    (void)give_busy(&stack, &a);
+    b = take(&stack, 16 * MIB); /* peak 16 + initial 16 = held 16 + request 16 */
+    assert_true(b.address != a.address);
+    assert_int_equal(stack.leaf->live_bytes, 32 * MIB);
+    assert_int_equal(counter(&stack, "waits"), 0);
+    give(&stack, &b);
+    end(&stack);
+}
+
+static void past_the_peak_an_epoch_is_waited_for_once(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=0");
+    struct rs_allocation a = take(&stack, 16 * MIB), b, c, d;
+    uint64_t begin_ns, waited_ns;
+
+    (void)state;
+    (void)give_busy(&stack, &a);
+    begin_ns = rs_clock_ns();
+    b = take(&stack, 16 * MIB);
+    waited_ns = rs_clock_ns() - begin_ns;
+    assert_true(b.address != a.address);
+    assert_true(waited_ns >= WAIT_MS * 1000000ull);
+    assert_true(waited_ns < 5000000000ull);
+    assert_int_equal(counter(&stack, "waits"), 1);
+    assert_int_equal(counter(&stack, "waits_in_vain"), 1);
+    assert_true(counter(&stack, "waited") >= WAIT_MS * 1000000ull);
+    assert_true(counter(&stack, "waited") <= waited_ns);
+    (void)give_busy(&stack, &b);
+    c = take(&stack, 16 * MIB);
+    assert_int_equal(counter(&stack, "waits"), 1); /* the first epoch hides the second */
+    assert_int_equal(stack.leaf->live_bytes, 48 * MIB);
+    complete_all();
+    d = take(&stack, 16 * MIB);
+    assert_true(d.address == a.address || d.address == b.address);
+    assert_int_equal(stack.leaf->live_bytes, 48 * MIB);
+    give(&stack, &c);
+    give(&stack, &d);
+    end(&stack);
+}
+
+static void a_wait_ends_with_the_work(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=0");
+    struct rs_allocation a = take(&stack, 16 * MIB), b;
+    unsigned ms = 3;
+    pthread_t helper;
+
+    (void)state;
+    (void)give_busy(&stack, &a);
+    assert_int_equal(pthread_create(&helper, NULL, complete_soon, &ms), 0);
+    b = take(&stack, 16 * MIB);
+    assert_int_equal(pthread_join(helper, NULL), 0);
+    assert_int_equal(b.address, a.address);
+    assert_int_equal(counter(&stack, "waits"), 1);
+    assert_int_equal(counter(&stack, "waits_in_vain"), 0);
+    assert_int_equal(stack.leaf->live_bytes, 16 * MIB);
+    give(&stack, &b);
+    end(&stack);
+}
+
+/* What is freed is sealed and waited for even when another epoch has just been retired. */
+static void growth_waits_for_open_frees_too(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=0");
+    struct rs_allocation a = take(&stack, 4 * MIB), b = take(&stack, 16 * MIB), c, d;
+    unsigned ms = 3;
+    uint64_t first;
+    pthread_t helper;
+
+    (void)state;
+    first = give_busy(&stack, &a);
+    c = take(&stack, 8 * MIB); /* grows, as the peak does; seals a */
+    complete_to(first);
+    (void)give_busy(&stack, &b);
+    assert_int_equal(pthread_create(&helper, NULL, complete_soon, &ms), 0);
+    d = take(&stack, 16 * MIB);
+    assert_int_equal(pthread_join(helper, NULL), 0);
+    assert_int_equal(d.address, b.address);
+    give(&stack, &c);
+    give(&stack, &d);
+    end(&stack);
+}
+
+static void before_out_of_memory_all_is_waited_for(void **state)
+{
+    struct stack stack = start(16 * MIB, "initial_size=16MiB");
+    struct rs_allocation a = take(&stack, 8 * MIB), b = take(&stack, 8 * MIB), c, d;
+    unsigned ms = 3 * WAIT_MS;
+    pthread_t helper;
+
+    (void)state;
+    (void)give_busy(&stack, &a);
+    (void)give_busy(&stack, &b);
+    assert_int_equal(pthread_create(&helper, NULL, complete_soon, &ms), 0);
+    c = take(&stack, 16 * MIB);
+    assert_int_equal(pthread_join(helper, NULL), 0);
+    assert_int_equal(counter(&stack, "quarantined"), 0);
+    assert_int_equal(try(&stack, 1, &d), CUDA_ERROR_OUT_OF_MEMORY);
+    give(&stack, &c);
+    end(&stack);
+}
+
+/* Several threads wait for the same work, and one of them sees its end. */
+static void *take_and_give(void *data)
+{
+    struct stack *stack = data;
+    struct rs_allocation allocation;
+    CUresult result;
+
+    thread.depth = 0;
+    (void)fake_push(CTX);
+    result = rs_mr_allocate(stack->mr, 4 * MIB, NULL, &allocation);
+    return (void *)(uintptr_t)result;
+}
+
+static void threads_that_wait_for_the_same_work_all_go_on(void **state)
+{
+    struct stack stack = start(32 * MIB, "initial_size=32MiB");
+    struct rs_allocation blocks[8];
+    unsigned ms = 3 * WAIT_MS;
+    uint64_t begin_ns = rs_clock_ns();
+    pthread_t helper, threads[8];
+    void *result;
+
+    (void)state;
+    for (unsigned i = 0; i < 8; i++)
+        blocks[i] = take(&stack, 4 * MIB);
+    for (unsigned i = 0; i < 8; i++)
+        (void)give_busy(&stack, &blocks[i]);
+    assert_int_equal(pthread_create(&helper, NULL, complete_soon, &ms), 0);
+    for (unsigned i = 0; i < 8; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, take_and_give, &stack), 0);
+    for (unsigned i = 0; i < 8; i++) {
+        assert_int_equal(pthread_join(threads[i], &result), 0);
+        assert_int_equal((uintptr_t)result, CUDA_SUCCESS);
+    }
+    assert_int_equal(pthread_join(helper, NULL), 0);
+    assert_true(rs_clock_ns() - begin_ns < 10000000000ull);
+    stack.mr->ops.destroy(stack.mr, false);
+    rs_sentinel_free(&sentinel);
+    rs_mr_destroy(stack.leaf ? &stack.leaf->base : NULL, true);
+}
+
+static void a_fence_that_can_never_be_done_is_not_waited_for(void **state)
+{
+    struct stack stack = start(16 * MIB, "initial_size=16MiB");
+    struct rs_allocation a = take(&stack, 16 * MIB), b;
+    uint64_t begin_ns = rs_clock_ns();
+
+    (void)state;
+    (void)give_busy(&stack, &a);
+    device.query_answer = device.free_answer = CUDA_ERROR_ILLEGAL_ADDRESS;
+    assert_int_equal(try(&stack, 16 * MIB, &b), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_true(rs_clock_ns() - begin_ns < 5000000000ull);
+    assert_int_equal(counter(&stack, "quarantined"), 16 * MIB);
+    device.query_answer = device.free_answer = CUDA_SUCCESS;
+    end(&stack);
+}
+
+static const struct rs_capture_stream capturing = {&device};
+
+static void begin_capture(void)
+{
+    rs_capture_begin_enter();
+    rs_capture_begin_leave(capturing, true);
+}
+
+static void nothing_is_sealed_while_a_stream_captures(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=0");
+    struct rs_allocation a = take(&stack, 16 * MIB), b, c;
+
+    (void)state;
+    begin_capture();
+    (void)give_busy(&stack, &a);
+    b = take(&stack, 16 * MIB);
+    assert_int_equal(device.records, 0);
+    assert_int_equal(counter(&stack, "epochs_sealed"), 0);
+    assert_int_equal(stack.leaf->live_bytes, 32 * MIB);
+    rs_capture_ended((struct rs_capture_stream){&stack}); /* another stream's end */
+    assert_int_equal(rs_mr_trim(stack.mr, 0), 0);
+    assert_int_equal(device.records, 0);
+    rs_capture_ended(capturing);
+    complete_all();
+    c = take(&stack, 16 * MIB);
+    assert_int_equal(c.address, a.address);
+    assert_int_equal(device.records, 1);
+    give(&stack, &b);
+    give(&stack, &c);
+    end(&stack);
+}
+
+static void a_capture_that_does_not_begin_leaves_the_gate_open(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=0");
+    struct rs_allocation a = take(&stack, MIB);
+
+    (void)state;
+    rs_capture_begin_enter();
+    rs_capture_begin_leave(capturing, false);
+    (void)give_busy(&stack, &a);
+    (void)rs_mr_trim(stack.mr, 0);
+    assert_int_equal(device.records, 1);
+    end(&stack);
+}
+
+static void a_capture_that_is_just_beginning_holds_the_gate(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=0");
+    struct rs_allocation a = take(&stack, MIB), b;
+
+    (void)state;
+    rs_capture_begin_enter();
+    (void)give_busy(&stack, &a);
+    b = take(&stack, MIB);
+    assert_true(b.address != a.address);
+    assert_int_equal(device.records, 0);
+    rs_capture_begin_leave(capturing, false);
+    give(&stack, &b);
+    end(&stack);
+}
+
+static struct {
+    pthread_t thread;
+    _Atomic bool began;
+} beginner;
+
+static void *begin_elsewhere(void *unused)
+{
+    rs_capture_begin_enter();
+    atomic_store(&beginner.began, true);
+    rs_capture_begin_leave(capturing, false);
+    return unused;
+}
+
+static void start_to_begin(void)
+{
+    assert_int_equal(pthread_create(&beginner.thread, NULL, begin_elsewhere, NULL), 0);
+    sleep_ms(WAIT_MS);
+    assert_false(atomic_load(&beginner.began));
+}
+
+static void no_capture_begins_while_a_fence_is_recorded(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=0");
+    struct rs_allocation a = take(&stack, MIB);
+
+    (void)state;
+    atomic_store(&beginner.began, false);
+    (void)give_busy(&stack, &a);
+    device.in_record = start_to_begin;
+    (void)rs_mr_trim(stack.mr, 0);
+    assert_int_equal(pthread_join(beginner.thread, NULL), 0);
+    assert_true(atomic_load(&beginner.began));
+    end(&stack);
+}
+
+static void a_full_device_in_a_capture_waits_by_the_sentinel(void **state)
+{
+    struct stack stack = start(16 * MIB, "initial_size=16MiB");
+    struct rs_allocation a = take(&stack, 16 * MIB), b;
+
+    (void)state;
+    begin_capture();
+    (void)give_busy(&stack, &a);
+    b = take(&stack, 16 * MIB);
+    assert_int_equal(b.address, a.address);
+    assert_int_equal(device.records, 0);
+    assert_int_equal(device.waits, 1);
+    assert_int_equal(counter(&stack, "full_waits"), 1);
+    rs_capture_ended(capturing);
+    give(&stack, &b);
+    end(&stack);
+}
+
+static void a_refused_record_leaves_the_blocks_open(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=0");
+    struct rs_allocation a = take(&stack, MIB), b, c;
+
+    (void)state;
+    device.record_answer = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    (void)give_busy(&stack, &a);
+    complete_all();
+    b = take(&stack, MIB);
+    assert_true(b.address != a.address);
+    assert_int_equal(counter(&stack, "quarantined_blocks"), 1);
+    device.record_answer = CUDA_SUCCESS;
+    c = take(&stack, MIB);
+    assert_int_equal(c.address, a.address);
+    give(&stack, &b);
+    give(&stack, &c);
+    end(&stack);
+}
+
+static struct stack start_old(size_t capacity_bytes, const char *initial_size)
+{
+    start_device(false);
+    return stack_over(&rs_mr_descriptor_pool, capacity_bytes, OPTIONS(initial_size),
+                      "free=deferred");
+}
+
+static void on_an_old_driver_frees_wait_at_the_threshold(void **state)
+{
+    struct stack stack = start_old(PLENTY, "initial_size=8MiB");
+    struct rs_allocation blocks[SEAL_COUNT], again;
+
+    (void)state;
+    for (unsigned i = 0; i < SEAL_COUNT; i++)
+        blocks[i] = take(&stack, 1000);
+    for (unsigned i = 0; i < SEAL_COUNT - 1; i++)
+        (void)give_busy(&stack, &blocks[i]);
+    assert_int_equal(device.waits, 0);
+    again = take(&stack, 8 * MIB); /* grows */
+    assert_int_equal(device.waits, 0);
+    assert_int_equal(counter(&stack, "quarantined_blocks"), SEAL_COUNT - 1);
+    (void)give_busy(&stack, &blocks[SEAL_COUNT - 1]);
+    assert_int_equal(device.waits, 1);
+    assert_int_equal(atomic_load(&completed), atomic_load(&submitted));
+    assert_int_equal(counter(&stack, "quarantined_blocks"), 0);
+    assert_int_equal(counter(&stack, "full_waits"), 1);
+    assert_int_equal(device.event_count, 0);
+    give(&stack, &again);
+    end(&stack);
+}
+
+static void on_an_old_driver_a_full_device_waits(void **state)
+{
+    struct stack stack = start_old(16 * MIB, "initial_size=16MiB");
+    struct rs_allocation a = take(&stack, 16 * MIB), b;
+
+    (void)state;
+    (void)give_busy(&stack, &a);
+    b = take(&stack, 16 * MIB);
+    assert_int_equal(b.address, a.address);
+    assert_int_equal(device.waits, 1);
+    give(&stack, &b);
+    end(&stack);
+}
+
+/* Without memory for a new sentinel the one that is held back serves. */
+static void the_sentinel_works_on_a_full_device(void **state)
+{
+    struct stack stack = start_old(16 * MIB, "initial_size=16MiB");
+    struct rs_allocation a = take(&stack, 16 * MIB), b;
+
+    (void)state;
+    rs_sentinel_prepare(&sentinel, CTX);
+    assert_int_equal(device.live_sentinels, 2);
+    device.is_full = true;
+    for (unsigned i = 0; i < 2; i++) {
+        (void)give_busy(&stack, &a);
+        b = take(&stack, 16 * MIB);
+        assert_int_equal(b.address, a.address);
+        assert_int_equal(device.waits, i + 1);
+        a = b;
+    }
+    (void)give_busy(&stack, &a);
+    assert_int_equal(try(&stack, 16 * MIB, &b), CUDA_ERROR_OUT_OF_MEMORY); /* cannot wait */
+    device.is_full = false;
+    b = take(&stack, 16 * MIB);
+    give(&stack, &b);
+    end(&stack);
+}
+
+static void free_wait_waits_in_each_free(void **state)
+{
+    struct stack stack;
+    struct rs_allocation a, b;
+
+    (void)state;
+    start_device(true);
+    stack = stack_over(&rs_mr_descriptor_pool, PLENTY, OPTIONS("initial_size=16MiB"), "free=wait");
+    for (unsigned i = 0; i < 3; i++) {
+        a = take(&stack, 16 * MIB);
+        (void)give_busy(&stack, &a);
+        assert_int_equal(device.waits, i + 1);
+        assert_int_equal(atomic_load(&completed), i + 1);
+        assert_int_equal(counter(&stack, "quarantined"), 0);
+    }
+    assert_int_equal(counter(&stack, "full_waits"), 3);
+    assert_int_equal(device.records, 0);
+    a = take(&stack, 16 * MIB);
+    device.free_answer = CUDA_ERROR_ILLEGAL_ADDRESS;
+    charge(&stack);
+    assert_int_equal(rs_mr_deallocate(stack.mr, &a, NULL), CUDA_ERROR_ILLEGAL_ADDRESS);
+    device.free_answer = CUDA_SUCCESS;
+    b = take(&stack, 16 * MIB);
+    assert_true(b.address != a.address); /* still allocated */
+    give(&stack, &a);
+    give(&stack, &b);
+    end(&stack);
+}
+
+static void fixed_size_blocks_wait_too(void **state)
+{
+    struct stack stack;
+    struct rs_allocation blocks[4], again;
+
+    (void)state;
+    start_device(true);
+    stack = stack_over(&rs_mr_descriptor_fixed_size, 4 * MIB,
+                       OPTIONS("block_size=1MiB", "blocks_to_preallocate=4"), "free=deferred");
+    for (unsigned i = 0; i < 4; i++)
+        blocks[i] = take(&stack, MIB);
+    (void)give_busy(&stack, &blocks[2]);
+    rs_capture_begin_enter(); /* what would wait returns */
+    device.free_answer = CUDA_ERROR_ILLEGAL_ADDRESS;
+    assert_int_equal(try(&stack, MIB, &again), CUDA_ERROR_OUT_OF_MEMORY);
+    device.free_answer = CUDA_SUCCESS;
+    rs_capture_begin_leave(capturing, false);
+    complete_all();
+    again = take(&stack, MIB);
+    assert_int_equal(again.address, blocks[2].address);
+    assert_int_equal(device.records, 1);
+    for (unsigned i = 0; i < 4; i++)
+        give(&stack, i == 2 ? &again : &blocks[i]);
+    end(&stack);
+}
+
+/* Another context of the program is current: the fences are this stack's context's all the same. */
+static void fences_belong_to_the_context_of_the_memory(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=0");
+    struct rs_allocation a = take(&stack, MIB), b;
+    CUcontext popped;
+
+    (void)state;
+    (void)fake_push(OTHER);
+    (void)give_busy(&stack, &a);
+    complete_all();
+    b = take(&stack, MIB);
+    assert_int_equal(b.address, a.address);
+    assert_ptr_equal(device.events[0].context, CTX);
+    give(&stack, &b);
+    assert_ptr_equal(current(), OTHER);
+    (void)fake_pop(&popped);
+    end(&stack);
+}
+
+static void trim_gives_back_what_is_clean(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=0");
+    struct rs_allocation a = take(&stack, 8 * MIB);
+
+    (void)state;
+    (void)give_busy(&stack, &a);
+    assert_int_equal(rs_mr_idle_bytes(stack.mr), 8 * MIB);
+    assert_int_equal(rs_mr_trim(stack.mr, 0), 0);
+    assert_int_equal(stack.leaf->live_bytes, 8 * MIB);
+    complete_all();
+    assert_int_equal(rs_mr_trim(stack.mr, 0), 8 * MIB);
+    assert_int_equal(stack.leaf->live_bytes, 0);
+    assert_int_equal(rs_mr_idle_bytes(stack.mr), 0);
+    end(&stack);
+}
+
+static void without_host_memory_nothing_is_lost(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=16MiB");
+    struct rs_allocation a = take(&stack, 8 * MIB), b = take(&stack, 8 * MIB), c;
+
+    (void)state;
+    (void)give_busy(&stack, &a);
+    complete_all();
+    host_is_full = true;
+    give(&stack, &b); /* a free needs none */
+    assert_int_equal(try(&stack, 8 * MIB, &c), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(device.records, 0);
+    host_is_full = false;
+    assert_int_equal(counter(&stack, "quarantined_blocks"), 2);
+    complete_all();
+    c = take(&stack, 16 * MIB);
+    assert_int_equal(stack.leaf->live_bytes, 16 * MIB);
+    give(&stack, &c);
+    end(&stack);
+}
+
+static void records_need_host_memory(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=16MiB");
+    struct rs_allocation a, b;
+
+    (void)state;
+    host_is_full = true;
+    assert_int_equal(try(&stack, MIB, &a), CUDA_ERROR_OUT_OF_MEMORY);
+    host_is_full = false;
+    a = take(&stack, 16 * MIB); /* nothing was lost */
+    (void)give_busy(&stack, &a);
+    b = take(&stack, 16 * MIB); /* the failure did not count as live: 16 + 16 may be held */
+    assert_int_equal(counter(&stack, "waits"), 0);
+    give(&stack, &b);
+    end(&stack);
+}
+
+/* A failed allocation is not live: the peak, and so growth, must not remember it. */
+static void failures_do_not_raise_the_peak(void **state)
+{
+    struct stack stack = start(64 * MIB, "initial_size=0");
+    struct rs_allocation a = take(&stack, 16 * MIB), b;
+
+    (void)state;
+    assert_int_equal(try(&stack, 128 * MIB, &b), CUDA_ERROR_OUT_OF_MEMORY);
+    give(&stack, &a);
+    end(&stack);
+}
+
+static void memory_that_is_gone_needs_no_driver(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=8MiB");
+    struct rs_allocation a = take(&stack, 4 * MIB), b = take(&stack, 4 * MIB);
+    unsigned queries, waits;
+
+    (void)state;
+    (void)give_busy(&stack, &a);
+    (void)rs_mr_trim(stack.mr, 0);
+    (void)give_busy(&stack, &b);
+    queries = device.queries;
+    waits = device.waits;
+    rs_mr_destroy(stack.mr, true);
+    assert_int_equal(device.queries, queries);
+    assert_int_equal(device.waits, waits);
+}
+
+static void the_report_is_exact(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=64MiB");
+    struct rs_allocation a = take(&stack, 1000), b = take(&stack, 2000), c;
+
+    (void)state;
+    assert_int_equal(counter(&stack, "quarantined"), 0);
+    (void)give_busy(&stack, &a);
+    (void)give_busy(&stack, &b);
+    assert_int_equal(counter(&stack, "quarantined"), 3000);
+    assert_int_equal(counter(&stack, "quarantined_blocks"), 2);
+    assert_int_equal(counter(&stack, "epochs_sealed"), 0);
+    (void)rs_mr_trim(stack.mr, 0);
+    assert_int_equal(counter(&stack, "epochs_sealed"), 1);
+    assert_int_equal(counter(&stack, "epochs_retired"), 0);
+    complete_all();
+    (void)rs_mr_trim(stack.mr, 0);
+    assert_int_equal(counter(&stack, "epochs_sealed"), 1);
+    assert_int_equal(counter(&stack, "epochs_retired"), 1);
+    assert_int_equal(counter(&stack, "quarantined"), 0);
+    assert_int_equal(counter(&stack, "quarantined_blocks"), 0);
+    assert_int_equal(counter(&stack, "waits"), 0);
+    assert_int_equal(counter(&stack, "waits_in_vain"), 0);
+    assert_int_equal(counter(&stack, "full_waits"), 0);
+    assert_int_equal(counter(&stack, "waited"), 0);
+    c = take(&stack, 1);
+    give(&stack, &c);
+    end(&stack);
+}
+
+/* ---- threads ---- */
+
+enum { THREADS = 8, ROUNDS = 4000, HELD = 32, ADDRESSES = 1 << 20 };
+
+/* What the latest work on each 512 bytes of the leaf's addresses was. */
+static _Atomic uint64_t last_work[ADDRESSES];
+static _Atomic unsigned early;
+
+static _Atomic uint64_t *work_at(CUdeviceptr address)
+{
+    size_t at = (size_t)(address - 0x10000000) / UNIT_BYTES;
+
+    assert_true(at < ADDRESSES);
+    return &last_work[at];
+}
+
+static void mark(const struct rs_allocation *allocation, uint64_t work)
+{
+    for (size_t at = 0; at < allocation->size_bytes; at += UNIT_BYTES)
+        atomic_store(work_at(allocation->address + at), work);
+}
+
+static void expect_done(const struct rs_allocation *allocation)
+{
+    uint64_t done = atomic_load(&completed);
+
+    for (size_t at = 0; at < allocation->size_bytes; at += UNIT_BYTES)
+        if (atomic_load(work_at(allocation->address + at)) > done)
+            atomic_fetch_add(&early, 1);
+}
+
+struct worker {
+    struct stack *stack;
+    uint64_t seed;
+};
+
+static void *work(void *data)
+{
+    struct worker *worker = data;
+    struct rs_allocation held[HELD];
+    unsigned count = 0;
+
+    thread.depth = 0;
+    (void)fake_push(CTX);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        uint64_t random = test_random(&worker->seed);
+        if (count < HELD && (count == 0 || random % 2)) {
+            size_t bytes = 1 + test_random(&worker->seed) % (random % 64 ? 8192 : 2 * MIB);
+            if (rs_mr_allocate(worker->stack->mr, bytes, NULL, &held[count]) != CUDA_SUCCESS)
+                continue;
+            expect_done(&held[count++]);
+        } else {
+            unsigned at = (unsigned)(random >> 8) % count;
+            mark(&held[at], submit());
+            assert_int_equal(rs_mr_deallocate(worker->stack->mr, &held[at], NULL), CUDA_SUCCESS);
+            held[at] = held[--count];
+        }
+        if (random % 16 == 0)
+            complete_to(atomic_load(&submitted) - (random >> 16) % 64 % (atomic_load(&submitted) + 1));
+        if (random % 512 == 0) {
+            rs_capture_begin_enter();
+            rs_capture_begin_leave((struct rs_capture_stream){worker}, true);
+        } else if (random % 64 == 0) {
+            rs_capture_ended((struct rs_capture_stream){worker});
+        }
+    }
+    while (count)
+        assert_int_equal(rs_mr_deallocate(worker->stack->mr, &held[--count], NULL), CUDA_SUCCESS);
+    for (unsigned i = 0; i < ROUNDS; i++)
+        rs_capture_ended((struct rs_capture_stream){worker});
+    return NULL;
+}
+
+static void run_threads(struct stack *stack)
+{
+    pthread_t threads[THREADS];
+    struct worker workers[THREADS];
+
+    for (size_t i = 0; i < ADDRESSES; i++)
+        atomic_store(&last_work[i], 0);
+    atomic_store(&early, 0);
+    for (unsigned i = 0; i < THREADS; i++) {
+        workers[i] = (struct worker){stack, 0x9e3779b97f4a7c15 * (i + 1)};
+        assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+    }
+    for (unsigned i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    complete_all();
+    assert_int_equal(atomic_load(&early), 0);
+}
+
+static void threads_never_get_a_busy_block(void **state)
+{
+    struct stack stack = start(96 * MIB, "initial_size=16MiB");
+
+    (void)state;
+    run_threads(&stack);
+    assert_true(counter(&stack, "epochs_retired") > 10);
+    assert_true(counter(&stack, "epochs_sealed") >= counter(&stack, "epochs_retired"));
+    end(&stack);
+}
+
+static void threads_never_get_a_busy_block_on_an_old_driver(void **state)
+{
+    struct stack stack = start_old(96 * MIB, "initial_size=16MiB");
+
+    (void)state;
+    run_threads(&stack);
+    assert_true(counter(&stack, "full_waits") > 10);
+    end(&stack);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_freed_block_waits_for_its_fence),
+        cmocka_unit_test(a_free_after_the_seal_is_not_covered),
+        cmocka_unit_test(a_free_during_the_seal_is_not_covered),
+        cmocka_unit_test(small_frees_are_sealed_by_the_hundred),
+        cmocka_unit_test(a_large_free_is_sealed_at_once),
+        cmocka_unit_test(growth_is_free_up_to_the_peak_and_the_initial_size),
+        cmocka_unit_test(past_the_peak_an_epoch_is_waited_for_once),
+        cmocka_unit_test(a_wait_ends_with_the_work),
+        cmocka_unit_test(growth_waits_for_open_frees_too),
+        cmocka_unit_test(before_out_of_memory_all_is_waited_for),
+        cmocka_unit_test(threads_that_wait_for_the_same_work_all_go_on),
+        cmocka_unit_test(a_fence_that_can_never_be_done_is_not_waited_for),
+        cmocka_unit_test(nothing_is_sealed_while_a_stream_captures),
+        cmocka_unit_test(a_capture_that_does_not_begin_leaves_the_gate_open),
+        cmocka_unit_test(a_capture_that_is_just_beginning_holds_the_gate),
+        cmocka_unit_test(no_capture_begins_while_a_fence_is_recorded),
+        cmocka_unit_test(a_full_device_in_a_capture_waits_by_the_sentinel),
+        cmocka_unit_test(a_refused_record_leaves_the_blocks_open),
+        cmocka_unit_test(on_an_old_driver_frees_wait_at_the_threshold),
+        cmocka_unit_test(on_an_old_driver_a_full_device_waits),
+        cmocka_unit_test(the_sentinel_works_on_a_full_device),
+        cmocka_unit_test(free_wait_waits_in_each_free),
+        cmocka_unit_test(fixed_size_blocks_wait_too),
+        cmocka_unit_test(fences_belong_to_the_context_of_the_memory),
+        cmocka_unit_test(trim_gives_back_what_is_clean),
+        cmocka_unit_test(without_host_memory_nothing_is_lost),
+        cmocka_unit_test(records_need_host_memory),
+        cmocka_unit_test(failures_do_not_raise_the_peak),
+        cmocka_unit_test(memory_that_is_gone_needs_no_driver),
+        cmocka_unit_test(the_report_is_exact),
+        cmocka_unit_test(threads_never_get_a_busy_block),
+        cmocka_unit_test(threads_never_get_a_busy_block_on_an_old_driver),
+    };
+    return cmocka_run_group_tests_name("reuse", tests, NULL, NULL);
+}
