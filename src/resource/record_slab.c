@@ -31,14 +31,23 @@ static bool add_page(struct rs_record_slab *slab)
         return false;
     set_next(page, slab->pages);
     slab->pages = page;
-    slab->fresh = page + RS_RECORD_BYTES; /* the first holds the list of pages */
+    if (slab->fresh < slab->fresh_end)
+        rs_record_slab_give(slab, slab->fresh); /* the last one of the old page */
+    slab->fresh = page + RS_RECORD_BYTES;       /* the first holds the list of pages */
     slab->fresh_end = page + PAGE_BYTES;
     return true;
 }
 
+static bool has_two(const struct rs_record_slab *slab)
+{
+    size_t fresh = (size_t)(slab->fresh_end - slab->fresh) / RS_RECORD_BYTES;
+
+    return (slab->recycled && (next_of(slab->recycled) || fresh > 0)) || fresh > 1;
+}
+
 bool rs_record_slab_reserve(struct rs_record_slab *slab)
 {
-    return RS_LIKELY(slab->recycled || slab->fresh < slab->fresh_end) || add_page(slab);
+    return RS_LIKELY(has_two(slab)) || add_page(slab);
 }
 
 void *rs_record_slab_take(struct rs_record_slab *slab)
@@ -49,7 +58,7 @@ void *rs_record_slab_take(struct rs_record_slab *slab)
         slab->recycled = next_of(record);
         return record;
     }
-    if (!rs_record_slab_reserve(slab))
+    if (slab->fresh == slab->fresh_end && !add_page(slab))
         return NULL;
     record = slab->fresh;
     slab->fresh += RS_RECORD_BYTES;

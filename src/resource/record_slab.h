@@ -21,7 +21,7 @@ struct rs_record_slab {
         NULL, NULL, NULL, NULL                                                                     \
     }
 
-/* Makes sure that the next take succeeds.  False when out of host memory. */
+/* Makes sure that the next two takes succeed.  False when out of host memory. */
 bool rs_record_slab_reserve(struct rs_record_slab *slab);
 
 /* A record, not cleared; NULL when out of host memory. */

@@ -64,7 +64,23 @@ struct pool {
 
 struct request {
     size_t bytes, rounded_bytes;
+    size_t alignment;   /* wanted; RS_BLOCK_ALIGNMENT is always kept */
+    bool any_alignment; /* where the wanted one cannot be had */
 };
+
+enum { LARGE_BYTES = 1 << 20, LARGE_ALIGNMENT = 64 << 10 };
+
+/* False for sizes that no memory has. */
+static bool request_init(struct request *request, const struct pool *pool, size_t size_bytes)
+{
+    *request = (struct request){
+        .bytes = size_bytes,
+        .alignment = RS_BLOCK_ALIGNMENT,
+    };
+    if (size_bytes >= LARGE_BYTES && pool->growth != GROWTH_RMM)
+        request->alignment = LARGE_ALIGNMENT; /* RMM's own rules pack everything */
+    return rs_round_up(size_bytes, RS_BLOCK_ALIGNMENT, &request->rounded_bytes);
+}
 
 static struct pool *pool_of(struct rs_mr *mr)
 {
@@ -93,9 +109,9 @@ static void remove_free(struct pool *pool, struct rs_block *block)
     block->is_free = false;
 }
 
-/* Cuts the end off a block that is not in the index and makes it a free block.  From the head stays
- * used: free space gathers at high addresses.  A record must be in reserve. */
-static void split(struct pool *pool, struct rs_block *block, size_t keep_bytes)
+/* Cuts a block that is not in the index in two; returns the upper one.  A record must be in
+ * reserve. */
+static struct rs_block *cut(struct pool *pool, struct rs_block *block, size_t keep_bytes)
 {
     struct rs_block *rest = rs_record_slab_take(&pool->records);
 
@@ -110,7 +126,7 @@ static void split(struct pool *pool, struct rs_block *block, size_t keep_bytes)
         rest->after->before = rest;
     block->after = rest;
     block->size_bytes = keep_bytes;
-    insert_free(pool, rest);
+    return rest;
 }
 
 /* Merges `upper` into `lower`, its neighbour; neither is in the index. */
@@ -124,16 +140,49 @@ static void merge(struct pool *pool, struct rs_block *lower, struct rs_block *up
     rs_record_slab_give(&pool->records, upper);
 }
 
-/* False when no block fits.  A record must be in reserve. */
-static bool take_block(struct pool *pool, const struct request *request, struct rs_allocation *out)
+/* Bytes from the block's beginning to where the request's alignment allows it to begin. */
+static size_t lead_bytes(const struct rs_block *block, const struct request *request)
+{
+    return (size_t)(-block->address & (request->alignment - 1));
+}
+
+/* The smallest block that fits.  Large requests are aligned for GPUDirect and dma-buf pages, where
+ * the smallest block allows it or a somewhat larger one does; a chunk that is not aligned itself
+ * and has no room to spare serves them all the same when there is nothing else. */
+static struct rs_block *find_block(struct pool *pool, const struct request *request)
 {
     struct rs_block *block = rs_block_index_best_fit(&pool->free_blocks, request->bytes);
+    size_t spare_bytes;
+
+    if (!block || block->size_bytes - request->bytes >= lead_bytes(block, request))
+        return block;
+    if (!__builtin_add_overflow(request->rounded_bytes, request->alignment - RS_BLOCK_ALIGNMENT,
+                                &spare_bytes)) {
+        struct rs_block *larger = rs_block_index_best_fit(&pool->free_blocks, spare_bytes);
+        if (larger)
+            return larger;
+    }
+    return request->any_alignment ? block : NULL;
+}
+
+/* False when no block fits.  Records must be in reserve.  From the head stays used: free space
+ * gathers at high addresses. */
+static bool take_block(struct pool *pool, const struct request *request, struct rs_allocation *out)
+{
+    struct rs_block *block = find_block(pool, request), *lead;
+    size_t lead_size_bytes;
 
     if (!block)
         return false;
     remove_free(pool, block);
+    lead_size_bytes = lead_bytes(block, request);
+    if (lead_size_bytes > 0 && block->size_bytes - request->bytes >= lead_size_bytes) {
+        lead = block;
+        block = cut(pool, lead, lead_size_bytes);
+        insert_free(pool, lead);
+    }
     if (block->size_bytes > request->rounded_bytes)
-        split(pool, block, request->rounded_bytes);
+        insert_free(pool, cut(pool, block, request->rounded_bytes));
     RS_ASSERT(block->size_bytes >= request->bytes);
     pool->live_bytes += block->size_bytes;
     pool->peak_live_bytes = rs_max(pool->peak_live_bytes, pool->live_bytes);
@@ -415,7 +464,7 @@ static bool made_room(struct pool *pool, uint64_t returns_before)
 
 /* Finds a block, growing as needed.  The lock is held at entry and exit.  The rounds are bounded as
  * other threads could for ever take what was made room for. */
-static CUresult allocate_locked(struct pool *pool, const struct request *request,
+static CUresult allocate_locked(struct pool *pool, struct request *request,
                                 struct rs_allocation *out)
 {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -433,6 +482,7 @@ static CUresult allocate_locked(struct pool *pool, const struct request *request
         result = grow(pool, request, exactly);
         if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
             return result;
+        request->any_alignment = true;      /* better than a refusal, or a second chunk */
         if (take_block(pool, request, out)) /* also after a failure: others may have freed */
             return CUDA_SUCCESS;
         exactly = true;
@@ -446,9 +496,9 @@ static CUresult pool_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stre
                               struct rs_allocation *out)
 {
     struct pool *pool = pool_of(mr);
-    struct request request = {.bytes = size_bytes};
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    bool is_a_size = rs_round_up(size_bytes, RS_BLOCK_ALIGNMENT, &request.rounded_bytes);
+    struct request request;
+    bool is_a_size = request_init(&request, pool, size_bytes);
 
     (void)stream; /* blocks in a pool are retired: good for every stream (resource_reuse.c) */
     RS_ASSERT(size_bytes > 0);
@@ -465,11 +515,11 @@ static CUresult pool_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream
                                    struct rs_allocation *out)
 {
     struct pool *pool = pool_of(mr);
-    struct request request = {.bytes = size_bytes};
     CUresult result = CUDA_ERROR_NOT_READY;
+    struct request request;
 
     (void)stream;
-    if (!rs_round_up(size_bytes, RS_BLOCK_ALIGNMENT, &request.rounded_bytes))
+    if (!request_init(&request, pool, size_bytes))
         return result;
     rs_mutex_lock(&pool->lock);
     if (rs_record_slab_reserve(&pool->records) && take_block(pool, &request, out)) {

@@ -198,7 +198,11 @@ static bool was_freed_before(struct range block)
 
 static void record(struct slot *slot, CUstream stream)
 {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+    swap_mode(&mode);
     MUST(cuEventRecord(slot->done, stream));
+    swap_mode(&mode);
 }
 
 struct thread_work {
@@ -345,6 +349,13 @@ static size_t some_size(unsigned round)
     return (bytes + 15) / 16 * 16;
 }
 
+/* The filler's context: a green context's memory is its primary's, and what fills it is not to be
+ * held up by what holds it. */
+static void use_filler_context(void)
+{
+    MUST(cuCtxSetCurrent(contexts[now.scene->owner == GREEN ? PRIMARY : now.scene->owner]));
+}
+
 static void finish_round(unsigned round)
 {
     struct slot *slot = &now.slots[round % SLOTS];
@@ -352,6 +363,7 @@ static void finish_round(unsigned round)
     if (!slot->waiting)
         return;
     MUST(cuEventSynchronize(slot->done));
+    use_filler_context();
     for (unsigned i = 0; i < slot->block_count; i++) {
         check(now.filler, slot->blocks[i].begin, slot->blocks[i].bytes / 4, slot->value,
               now.counters + round * sizeof(uint64_t));
@@ -362,6 +374,7 @@ static void finish_round(unsigned round)
         release(slot->blocks[i], round);
     }
     slot->waiting = false;
+    MUST(cuCtxSetCurrent(now.context));
 }
 
 static void fill_block(const struct range *block, uint32_t value, bool by_copy)
@@ -423,7 +436,7 @@ static void run_round(unsigned round)
             reused |= was_freed_before(*block);
         }
     }
-    MUST(cuCtxSetCurrent(now.context));
+    use_filler_context();
     for (unsigned i = 0; i < slot->block_count; i++)
         fill_block(&slot->blocks[i], slot->value,
                    round % 3 == 1 && !captures && scene->where != CAPTURES_LATER);
@@ -431,6 +444,7 @@ static void run_round(unsigned round)
         end_capture(now.stream);
     if (captures)
         capture_elsewhere(round, false);
+    MUST(cuCtxSetCurrent(now.context));
     slot->waiting = true;
     now.early += early;
     now.reused += reused;
@@ -458,8 +472,7 @@ static void set_up(const struct scene *scene)
         now.stream = CU_STREAM_PER_THREAD;
     else
         create_stream(&now.stream, scene->blocking);
-    if (scene->owner == GREEN) /* so that what fills is not held up by what holds */
-        MUST(cuCtxSetCurrent(contexts[PRIMARY]));
+    use_filler_context();
     create_stream(&now.filler, false);
     create_stream(&now.capturing[0], false);
     create_stream(&now.capturing[1], true);
@@ -471,10 +484,12 @@ static void set_up(const struct scene *scene)
 
     /* Every kernel once: the driver loads them late, and may wait for that. */
     hold(now.stream, now.scratch, 64, 0, 0);
+    MUST(cuStreamSynchronize(now.stream));
+    use_filler_context();
     fill(now.filler, now.scratch, 64, 0);
     check(now.filler, now.scratch, 64, 0, now.counters);
-    MUST(cuStreamSynchronize(now.stream));
     MUST(cuStreamSynchronize(now.filler));
+    MUST(cuCtxSetCurrent(now.context));
 }
 
 static void tear_down(void)

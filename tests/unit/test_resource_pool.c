@@ -933,9 +933,39 @@ static void the_report_is_exact(void **state)
     end_pool(&stack);
 }
 
+/* For GPUDirect and dma-buf pages, without wasting what lies between. */
+static void large_blocks_are_aligned_to_64_kib(void **state)
+{
+    struct stack stack = make_pool(64 * MIB, OPTIONS("initial_size=16MiB"));
+    struct rs_allocation small = take(&stack, 1000), large[3], between;
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        large[i] = take(&stack, MIB + 512 * i);
+        assert_int_equal((large[i].address - stack.leaf->live[0].address) % (64 * KIB), 0);
+    }
+    assert_int_equal(large[0].address - small.address, 64 * KIB);
+    between = take(&stack, 60 * KIB); /* in front of the first large one */
+    assert_int_equal(between.address - small.address, 1024);
+    assert_true(rs_mr_check(stack.pool));
+    give(&stack, &between);
+    give(&stack, &small);
+    for (size_t i = 0; i < 3; i++)
+        give(&stack, &large[i]);
+    assert_int_equal(state_of(&stack).largest_free_bytes, 16 * MIB);
+    /* All of it in one block, and what does not fit aligned is served all the same. */
+    small = take(&stack, 512);
+    large[0] = take(&stack, 16 * MIB - 512);
+    assert_int_equal(stack.leaf->live_count, 2);
+    give(&stack, &small);
+    give(&stack, &large[0]);
+    end_pool(&stack);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(large_blocks_are_aligned_to_64_kib),
         cmocka_unit_test(takes_the_smallest_block_that_fits),
         cmocka_unit_test(takes_the_lowest_address_among_equals),
         cmocka_unit_test(freed_neighbours_become_one_block_in_any_order),
