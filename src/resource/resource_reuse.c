@@ -39,6 +39,7 @@ enum {
     NAP_NS = 20 * 1000,
 };
 
+static const struct timespec nap = {.tv_nsec = NAP_NS};
 static const uint64_t last_wait_ns = 30ull * 1000 * 1000 * 1000; /* before out-of-memory */
 
 /* A live or freed block of the program's; taken at allocation, so that a free needs no memory.  It
@@ -213,14 +214,15 @@ static void give_upstream(struct reuse *reuse, struct list *list)
 {
     struct freed *next;
 
-    atomic_fetch_sub_explicit(&reuse->quarantined_bytes, list->bytes, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&reuse->quarantined_count, list->count, memory_order_relaxed);
     for (struct freed *freed = list->first; freed; freed = next) {
         next = freed->next;
         /* Fails only when a driver call beneath does, for a context that is broken anyhow. */
         (void)rs_mr_deallocate(reuse->base.upstream[0], &freed->upstream, NULL);
         give_record(reuse, freed);
     }
+    /* Now, not before: whoever finds nothing in quarantine and nothing upstream is out of memory. */
+    atomic_fetch_sub_explicit(&reuse->quarantined_bytes, list->bytes, memory_order_release);
+    atomic_fetch_sub_explicit(&reuse->quarantined_count, list->count, memory_order_release);
     *list = (struct list){NULL, NULL, 0, 0};
 }
 
@@ -282,14 +284,18 @@ static bool seal(struct reuse *reuse)
     return fenced;
 }
 
-/* Retires the epochs whose fences are done, oldest first.  True when there was one. */
-static bool retire(struct reuse *reuse)
+/* Retires the epochs whose fences are done, oldest first.  True when there was one.  *oldest is the
+ * state of the fence that is the oldest then: RS_FENCE_DONE when there is none left. */
+static bool retire_and_look(struct reuse *reuse, enum rs_fence_state *oldest)
 {
     struct list clean = {NULL, NULL, 0, 0};
 
+    *oldest = RS_FENCE_DONE;
     rs_mutex_lock(&reuse->lock);
-    while (reuse->first &&
-           rs_fence_query(reuse->place->context, reuse->first->event) == RS_FENCE_DONE) {
+    while (reuse->first) {
+        *oldest = rs_fence_query(reuse->place->context, reuse->first->event);
+        if (*oldest != RS_FENCE_DONE)
+            break;
         struct epoch *epoch = reuse->first;
         reuse->first = epoch->next;
         if (!reuse->first)
@@ -303,6 +309,25 @@ static bool retire(struct reuse *reuse)
         return false;
     give_upstream(reuse, &clean);
     return true;
+}
+
+static bool retire(struct reuse *reuse)
+{
+    enum rs_fence_state oldest;
+
+    return retire_and_look(reuse, &oldest);
+}
+
+static bool has_open(struct reuse *reuse)
+{
+    bool found = false;
+
+    for (unsigned i = 0; i < SHARDS && !found; i++) {
+        rs_mutex_lock(&reuse->shards[i].lock);
+        found = reuse->shards[i].open.first;
+        rs_mutex_unlock(&reuse->shards[i].lock);
+    }
+    return found;
 }
 
 static bool has_sealed(struct reuse *reuse, bool not_timed_out)
@@ -324,22 +349,25 @@ static void give_up_first(struct reuse *reuse)
     count(&reuse->timeouts, 1);
 }
 
-/* Waits until the oldest epoch is retired, at most that long.  Not under any lock. */
+/* Waits until the oldest epoch is retired, by this thread or by another, at most that long.  Not
+ * under any lock.  False when that was in vain, at once when the fence is broken. */
 static bool wait_for_first(struct reuse *reuse, uint64_t limit_ns)
 {
-    static const struct timespec nap = {.tv_nsec = NAP_NS};
     uint64_t begin_ns = rs_clock_ns(), waited_ns = 0;
-    bool retired = retire(reuse);
+    uint64_t before = atomic_load_explicit(&reuse->retired_epochs, memory_order_relaxed);
+    enum rs_fence_state oldest;
+    bool retired = retire_and_look(reuse, &oldest);
 
-    while (!retired && waited_ns < limit_ns) {
+    while (!retired && oldest == RS_FENCE_PENDING && waited_ns < limit_ns) {
         if (waited_ns > SPIN_NS)
             nanosleep(&nap, NULL);
-        retired = retire(reuse);
+        retired = retire_and_look(reuse, &oldest) ||
+                  atomic_load_explicit(&reuse->retired_epochs, memory_order_relaxed) != before;
         waited_ns = rs_clock_ns() - begin_ns;
     }
     count(&reuse->waits, 1);
     count(&reuse->wait_ns, waited_ns);
-    return retired;
+    return retired || oldest == RS_FENCE_DONE;
 }
 
 /* The driver's own wait, after which all that was freed before is clean: sealed or not, fenced or
@@ -386,31 +414,42 @@ static bool may_grow(struct reuse *reuse, size_t size_bytes)
     return held_bytes(reuse) + size_bytes <= allowed_bytes;
 }
 
-/* Upstream has no more.  What is still in quarantine may do: bounded, with one line, as the program
- * would have waited in cudaFree for the same work. */
+static bool has_quarantine(const struct reuse *reuse)
+{
+    return atomic_load_explicit(&reuse->quarantined_count, memory_order_acquire) > 0;
+}
+
+/* Upstream has no more: waits until something more of the quarantine is there.  False when that
+ * failed. */
+static bool clean_some(struct reuse *reuse)
+{
+    (void)seal(reuse);
+    if (retire(reuse))
+        return true;
+    if (has_sealed(reuse, false))
+        return wait_for_first(reuse, last_wait_ns);
+    if (has_open(reuse)) /* nothing could be fenced: an old driver, or a capture is under way */
+        return wait_for_all(reuse) == CUDA_SUCCESS;
+    nanosleep(&nap, NULL); /* another thread is about to give it upstream */
+    return true;
+}
+
+/* Upstream had no more, when there was something in quarantine.  That may do: bounded, with one
+ * line, as the program would have waited in cudaFree for the same work. */
 static CUresult allocate_at_last(struct reuse *reuse, size_t size_bytes, CUstream stream,
                                  struct rs_allocation *out)
 {
     static bool said;
     uint64_t begin_ns = rs_clock_ns();
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    bool more = true;
 
-    while (result == CUDA_ERROR_OUT_OF_MEMORY &&
-           atomic_load_explicit(&reuse->quarantined_count, memory_order_relaxed) > 0 &&
-           rs_clock_ns() - begin_ns < last_wait_ns) {
-        (void)seal(reuse);
-        if (!retire(reuse)) {
-            if (!has_sealed(reuse, false)) {
-                /* Nothing could be fenced: an old driver, or a capture is under way. */
-                if (wait_for_all(reuse) != CUDA_SUCCESS)
-                    return result;
-            } else if (!wait_for_first(reuse, last_wait_ns)) {
-                break;
-            }
-            if (rs_clock_ns() - begin_ns > 1000000000 && rs_log_once(&said))
-                rs_log("device %d is full: waited for work that uses freed memory",
-                       (int)reuse->place->device);
-        }
+    while (result == CUDA_ERROR_OUT_OF_MEMORY && more && rs_clock_ns() - begin_ns < last_wait_ns &&
+           clean_some(reuse)) {
+        if (rs_clock_ns() - begin_ns > 1000000000 && rs_log_once(&said))
+            rs_log("device %d is full: waited for work that uses freed memory",
+                   (int)reuse->place->device);
+        more = has_quarantine(reuse);
         result = rs_mr_allocate(reuse->base.upstream[0], size_bytes, stream, out);
     }
     return result;
@@ -421,21 +460,26 @@ static CUresult allocate_slowly(struct reuse *reuse, size_t size_bytes, CUstream
 {
     struct rs_mr *upstream = reuse->base.upstream[0];
     CUresult result;
+    bool more;
 
     if (retire(reuse) || (seal(reuse) && retire(reuse))) {
         result = rs_mr_allocate_held(upstream, size_bytes, stream, out);
         if (result != CUDA_ERROR_NOT_READY)
             return result;
     }
-    while (!may_grow(reuse, size_bytes) && has_sealed(reuse, true)) {
+    while (!may_grow(reuse, size_bytes)) {
+        (void)seal(reuse);
+        if (!has_sealed(reuse, true))
+            break;
         if (!wait_for_first(reuse, WAIT_NS))
             give_up_first(reuse);
         result = rs_mr_allocate_held(upstream, size_bytes, stream, out);
         if (result != CUDA_ERROR_NOT_READY)
             return result;
     }
+    more = has_quarantine(reuse); /* before, so that a block cannot slip past in between */
     result = rs_mr_allocate(upstream, size_bytes, stream, out);
-    if (result != CUDA_ERROR_OUT_OF_MEMORY)
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || !more)
         return result;
     return allocate_at_last(reuse, size_bytes, stream, out);
 }

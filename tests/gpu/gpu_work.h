@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What reuse_safety and free_latency share: two more kernels, launches, a watchdog.
  *
- *   hold32(ptr, n, value, us)    ptr[0..n) = value again and again for that long, and then once more
+ *   hold32(ptr, n, value, us)    ptr[0..n) = value again and again for that long, then once more
  *   spin_until(flag)             until the host makes the 32-bit word other than 0
  *
  * The device in host memory has both built in.  Kernels come from a library (cuLibraryLoadData), so
@@ -93,18 +93,19 @@ static void launch(CUfunction kernel, CUstream stream, void **parameters)
                         parameters, NULL));
 }
 
-static void fill(CUstream stream, CUdeviceptr block, uint64_t words, uint64_t value)
+static inline void fill(CUstream stream, CUdeviceptr block, uint64_t words, uint64_t value)
 {
     launch(kernels.fill32, stream, (void *[]){&block, &words, &value});
 }
 
-static void hold(CUstream stream, CUdeviceptr block, uint64_t words, uint64_t value, uint64_t us)
+static inline void hold(CUstream stream, CUdeviceptr block, uint64_t words, uint64_t value,
+                        uint64_t us)
 {
     launch(kernels.hold32, stream, (void *[]){&block, &words, &value, &us});
 }
 
-static void check(CUstream stream, CUdeviceptr block, uint64_t words, uint64_t value,
-                  CUdeviceptr counter)
+static inline void check(CUstream stream, CUdeviceptr block, uint64_t words, uint64_t value,
+                         CUdeviceptr counter)
 {
     launch(kernels.check_pattern, stream, (void *[]){&block, &words, &value, &counter});
 }

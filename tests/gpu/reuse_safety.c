@@ -12,10 +12,10 @@
  *                   scenes where something captures
  *
  * Prints one line for each scene: rounds; corrupted, rounds in which something was overwritten;
- * early, rounds in which a block came back before its work was done; reused, rounds in which a block
- * freed before was handed out while work was in flight; spoilt captures; and allocations that failed
- * at first.  Exit status: 1 when anything was corrupted, early or spoilt; 3 after a hang; 77 without
- * a device.  An idle program that is right but never reuses shows 0 reused. */
+ * early, rounds in which a block came back before its work was done; reused, rounds in which a
+ * block freed before was handed out while work was in flight; spoilt captures; and allocations that
+ * failed at first.  Exit status: 1 when anything was corrupted, early or spoilt; 3 after a hang; 77
+ * without a device. */
 #include "gpu_work.h"
 
 #include <cuda_runtime_api.h>
@@ -252,8 +252,8 @@ static void start_work(struct thread_work *work)
         CHECK(!pthread_join(thread, NULL));
         break;
     case DESTROYED:
-        MUST(cuStreamCreate(&stream, now.scene->blocking ? CU_STREAM_DEFAULT
-                                                         : CU_STREAM_NON_BLOCKING));
+        MUST(cuStreamCreate(&stream,
+                            now.scene->blocking ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING));
         work_on(stream, work);
         record(work->slot, stream);
         MUST(cuStreamDestroy(stream));
@@ -392,8 +392,8 @@ static void fill_block(const struct range *block, uint32_t value, bool by_copy)
 /* What the block that is worked on and freed is followed by. */
 static unsigned next_sizes(unsigned round, size_t bytes, size_t *sizes)
 {
-    static const unsigned parts[][BLOCKS + 1] = {
-        {1, 1}, {2, 2, 2}, {2, 1, 4}, {4, 4, 4, 4, 4}, {1, 1}, {1, 1}}; /* count, then divisors */
+    static const unsigned parts[][BLOCKS + 1] = {{1, 1}, {2, 2, 2}, {2, 1, 4}, {4, 4, 4, 4, 4},
+                                                 {1, 1}, {1, 1}}; /* count, then divisors */
     const unsigned *part = parts[round % (sizeof(parts) / sizeof(parts[0]))];
 
     for (unsigned i = 0; i < part[0]; i++)
@@ -555,8 +555,8 @@ static void create_green(void)
         const char *name;
         void *function;
     } wanted[] = {
-        {"cuDeviceGetDevResource", &get_resource},   {"cuDevSmResourceSplitByCount", &split},
-        {"cuDevResourceGenerateDesc", &generate},    {"cuGreenCtxCreate", &create},
+        {"cuDeviceGetDevResource", &get_resource}, {"cuDevSmResourceSplitByCount", &split},
+        {"cuDevResourceGenerateDesc", &generate},  {"cuGreenCtxCreate", &create},
         {"cuCtxFromGreenCtx", &from_green},
     };
     CUdevResource all, part;
@@ -566,7 +566,8 @@ static void create_green(void)
 
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
         CUdriverProcAddressQueryResult found;
-        if (cuGetProcAddress(wanted[i].name, wanted[i].function, 12040, 0, &found) != CUDA_SUCCESS ||
+        if (cuGetProcAddress(wanted[i].name, wanted[i].function, 12040, 0, &found) !=
+                CUDA_SUCCESS ||
             found != CU_GET_PROC_ADDRESS_SUCCESS)
             return;
     }

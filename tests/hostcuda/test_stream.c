@@ -215,6 +215,61 @@ static void capture_is_spoilt_as_measured(void **state)
     OK(cuEventDestroy(fresh));
 }
 
+static void capture_must_be_joined_and_ended_where_it_began(void **state)
+{
+    (void)state;
+    CUgraph graph = NULL;
+    CUevent event = event_new();
+    CUdeviceptr words;
+    CUstreamCaptureStatus status;
+    OK(cuMemAlloc(&words, 4));
+    assert_int_equal(cuStreamBeginCapture(NULL, CU_STREAM_CAPTURE_MODE_GLOBAL),
+                     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    assert_int_equal(cuStreamEndCapture(blocking, &graph), CUDA_ERROR_ILLEGAL_STATE);
+    OK(cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuEventRecord(event, blocking));
+    OK(cuStreamWaitEvent(free_stream, event, 0));
+    assert_int_equal(cuStreamEndCapture(free_stream, &graph), CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+    OK(fill32(free_stream, words, 1, 1));
+    assert_int_equal(cuStreamEndCapture(blocking, &graph), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+    assert_null(graph);
+    OK(cuStreamIsCapturing(free_stream, &status));
+    assert_int_equal(status, CU_STREAM_CAPTURE_STATUS_NONE);
+    OK(cuEventDestroy(event));
+    OK(cuMemFree(words));
+}
+
+static void destroying_the_stream_ends_its_capture(void **state)
+{
+    CUcontext ctx = *state;
+    CUstream gone;
+    CUevent event = event_new();
+    OK(cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamBeginCapture(gone, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(cuStreamDestroy(gone));
+    OK(cuCtxRecordEvent(ctx, event));
+    OK(cuCtxSynchronize());
+    OK(cuEventDestroy(event));
+}
+
+/* Work from before a capture still counts for the driver's own wait. */
+static void free_waits_for_work_from_before_a_capture(void **state)
+{
+    (void)state;
+    CUgraph graph;
+    CUdeviceptr block;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    OK(cuMemAlloc(&block, 512));
+    OK(spin_us(free_stream, 20000));
+    OK(cuStreamBeginCapture(free_stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(cuThreadExchangeStreamCaptureMode(&mode));
+    OK(cuMemFree(block));
+    OK(cuThreadExchangeStreamCaptureMode(&mode));
+    OK(cuStreamEndCapture(free_stream, &graph));
+    OK(cuStreamQuery(free_stream));
+    OK(cuGraphDestroy(graph));
+}
+
 static void relaxed_thread_harms_no_capture(void **state)
 {
     (void)state;
@@ -297,6 +352,9 @@ int main(int argc, char **argv)
         TEST(stale_handles_are_refused),
         TEST(capture_builds_a_graph),
         TEST(capture_is_spoilt_as_measured),
+        TEST(capture_must_be_joined_and_ended_where_it_began),
+        TEST(destroying_the_stream_ends_its_capture),
+        TEST(free_waits_for_work_from_before_a_capture),
         TEST(relaxed_thread_harms_no_capture),
         TEST(fault_is_sticky_until_the_context_goes),
         TEST(forked_child_has_no_driver),

@@ -69,21 +69,21 @@ HC_API CUresult cuModuleUnload(CUmodule module)
     return unload(module);
 }
 
-static CUresult get_kernel(const void **out, const void *handle, const char *name)
+static CUresult get_kernel(void **out, const void *handle, const char *name)
 {
     HC_LOCKED();
     if (!out || !name)
         return CUDA_ERROR_INVALID_VALUE;
     if (!hc_handle_is(handle, HC_HANDLE_MODULE))
         return CUDA_ERROR_INVALID_HANDLE;
-    *out = hc_kernel_named(name);
+    *out = (void *)(uintptr_t)hc_kernel_named(name);
     return *out ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
 HC_API CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {
     HC_ENTER(cuModuleGetFunction);
-    return get_kernel((const void **)function, module, name);
+    return get_kernel((void **)function, module, name);
 }
 
 HC_API CUresult cuModuleGetFunctionCount(unsigned int *count, CUmodule module)
@@ -132,7 +132,7 @@ HC_API CUresult cuLibraryUnload(CUlibrary library)
 HC_API CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
 {
     HC_ENTER(cuLibraryGetKernel);
-    return get_kernel((const void **)kernel, library, name);
+    return get_kernel((void **)kernel, library, name);
 }
 
 HC_API CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library)

@@ -21,8 +21,9 @@ static atomic_ullong unsupported_count;
 static atomic_bool is_initialised;
 static atomic_bool is_exiting;
 
-/* A page that a forked child finds empty, however it was forked. */
-static const volatile char *_Atomic parent_page;
+/* A page that a forked child finds empty, however it was forked. Where the kernel cannot do that, the
+ * fork handler does. */
+static volatile char *_Atomic parent_page;
 
 __attribute__((constructor)) static void load(void)
 {
@@ -35,6 +36,11 @@ bool hc_call_is_forked(void)
 {
     const volatile char *page = atomic_load_explicit(&parent_page, memory_order_acquire);
     return page && !*page;
+}
+
+static void forget_parent(void)
+{
+    *parent_page = 0;
 }
 
 /* Runs before all destructors and all exit handlers from before cuInit. */
@@ -50,7 +56,9 @@ static CUresult initialise(void)
         return CUDA_SUCCESS;
     size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
     char *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED || madvise(page, bytes, MADV_WIPEONFORK))
+    if (page == MAP_FAILED)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    if (madvise(page, bytes, MADV_WIPEONFORK) && pthread_atfork(NULL, NULL, forget_parent))
         return CUDA_ERROR_OPERATING_SYSTEM;
     *page = 1;
     parent_page = page;

@@ -18,10 +18,10 @@ struct hc_config {
     enum hc_schedule schedule; /* HOSTCUDA_SCHEDULE: real, random[:SEED], stepped */
     uint64_t seed;
     enum hc_placement placement; /* HOSTCUDA_PLACEMENT: first, same, never */
-    bool guard; /* HOSTCUDA_GUARD, on: the host faults when it touches device memory itself */
-    bool poison;                 /* HOSTCUDA_POISON: fill freed memory */
-    bool quarantine;    /* HOSTCUDA_QUARANTINE: freed memory faults and is not placed again */
-    bool race;          /* HOSTCUDA_RACE */
+    bool guard;      /* HOSTCUDA_GUARD, on: the host faults when it touches device memory itself */
+    bool poison;     /* HOSTCUDA_POISON: fill freed memory */
+    bool quarantine; /* HOSTCUDA_QUARANTINE: freed memory faults and is not placed again */
+    bool race;       /* HOSTCUDA_RACE */
     const char *faults; /* HOSTCUDA_FAULT */
 };
 

@@ -19,7 +19,7 @@ struct hc_region {
     size_t bytes;
     size_t capacity_bytes; /* what may be in use; SIZE_MAX: no limit */
     size_t used_bytes;     /* blocks in use, and what others charged */
-    uintptr_t bytes_at; /* where the memory is mapped for the driver's own use */
+    uintptr_t bytes_at;    /* where the memory is mapped for the driver's own use */
     int fd;                /* the memory behind it: offset 0 is base */
     struct hc_block *blocks;
     size_t block_count;
@@ -29,8 +29,8 @@ struct hc_region {
     struct hc_slab *slabs;
 };
 
-/* Reserves addresses, memory only when it is touched. Guarded: the program gets a fault when it touches
- * the memory itself. False if the host refuses. */
+/* Reserves addresses, memory only when it is touched. Guarded: the program gets a fault when it
+ * touches the memory itself. False if the host refuses. */
 bool hc_region_open(struct hc_region *region, size_t bytes, size_t capacity_bytes, bool is_guarded);
 
 /* Places alloc->size bytes and sets base and reserved_bytes; false if the capacity is used up. */

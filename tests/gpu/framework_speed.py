@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch and CuPy with their own allocators, without them, and without them but with rmmshim: time of
+an iteration and memory taken.  Prints one table.
+
+    framework_speed.py [--only WORKLOAD,...] [--json FILE]
+
+Every program is started first and waits when it has imported its framework; then each runs alone.
+Each runs twice, in turn; a last run of each under rmmshim counts memory.  RMMSHIM_LIBRARY is the
+library, which is told RMM_POOL_SIZE=512MiB and nothing else (the last run: RMM_STATISTICS too).  Exit
+status: 1 when a run failed, was slower than with the framework's own allocator by more than noise, or
+took more memory than it may; 77 where there is neither framework nor GPU."""
+import argparse
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.dont_write_bytecode = True
+import gpu_common
+from gpu_common import compare
+
+TORCH = ["mlp", "transformer", "changing"]
+CUPY = ["expression", "small"]
+TITLES = {"mlp": "PyTorch MLP 12x512, Adam", "transformer": "PyTorch transformer, 6 layers bf16, AdamW",
+          "changing": "PyTorch transformer, changing lengths", "expression": "CuPy expression, 16 MB arrays",
+          "small": "CuPy small arrays"}
+POOL_BYTES = 512 << 20
+SETTING = {"RMM_POOL_SIZE": "512MiB"}
+NOISE = 1.03
+CHUNK_LIMIT_S = 2.5
+MIB = 1 << 20
+
+
+# ---- in the child ----
+
+
+def measure(step, synchronize, warm, chunk, chunks):
+    """Milliseconds of an iteration: the median of chunks."""
+    for i in range(warm):
+        step(i)
+    synchronize()
+    times = []
+    end = time.perf_counter() + CHUNK_LIMIT_S
+    for _ in range(chunks):
+        begin = time.perf_counter()
+        for i in range(chunk):
+            step(i)
+        synchronize()
+        times.append((time.perf_counter() - begin) / chunk * 1e3)
+        if time.perf_counter() > end and len(times) >= 3:
+            break
+    return sorted(times)[len(times) // 2]
+
+
+def torch_mlp(torch):
+    layers = []
+    for _ in range(12):
+        layers += [torch.nn.Linear(512, 512), torch.nn.ReLU()]
+    model = torch.nn.Sequential(*layers).cuda()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+    x, y = torch.randn(256, 512, device="cuda"), torch.randn(256, 512, device="cuda")
+
+    def step(_):
+        optimizer.zero_grad(set_to_none=True)
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+    return step, 40, 25, 12
+
+
+def torch_transformer(torch, lengths):
+    words, width, batch = 8000, 512, 16
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words = torch.nn.Embedding(words, width)
+            layer = torch.nn.TransformerEncoderLayer(width, 8, 4 * width, dropout=0.1, batch_first=True, norm_first=True)
+            self.layers = torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
+            self.head = torch.nn.Linear(width, words)
+
+        def forward(self, tokens):
+            return self.head(self.layers(self.words(tokens)))
+
+    model = Model().cuda().train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+    def step(i):
+        tokens = torch.randint(words, (batch, lengths[i % len(lengths)] + 1), device="cuda")
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            scores = model(tokens[:, :-1])
+        torch.nn.functional.cross_entropy(scores.float().reshape(-1, words), tokens[:, 1:].reshape(-1)).backward()
+        optimizer.step()
+
+    return step, 2 * len(lengths) + 8, 2 * len(lengths) if len(lengths) > 1 else 10, 10
+
+
+def run_torch(torch, workload):
+    if workload == "mlp":
+        step, *amounts = torch_mlp(torch)
+    else:
+        step, *amounts = torch_transformer(
+            torch, [256] if workload == "transformer" else [128, 320, 192, 448, 256, 384, 160, 512])
+    ms = measure(step, torch.cuda.synchronize, *amounts)
+    return {"ms": ms, "reserved": torch.cuda.max_memory_reserved(), "live": torch.cuda.max_memory_allocated()}
+
+
+def run_cupy(cupy, workload, own):
+    if not own:
+        cupy.cuda.set_allocator(None)
+    n = 4000000 if workload == "expression" else 1000
+    a, b = cupy.random.rand(n, dtype=cupy.float32), cupy.random.rand(n, dtype=cupy.float32)
+
+    def expression(_):
+        return (a * 2 + b) * (a - b) + a * b - cupy.sqrt(a)
+
+    def small(_):
+        c = a + b
+        d = c * a
+        return d - b
+
+    synchronize = cupy.cuda.Device().synchronize
+    if workload == "expression":
+        ms = measure(expression, synchronize, 50, 100, 15)
+    else:
+        ms = measure(small, synchronize, 200, 500, 15)
+    return {"ms": ms, "reserved": cupy.get_default_memory_pool().total_bytes() if own else 0, "live": 0}
+
+
+def child(workload, own):
+    """Says ready, waits for a line, measures, and says what came of it."""
+    try:
+        if workload in TORCH:
+            import torch as framework
+        else:
+            import cupy as framework
+    except ImportError as error:
+        print(json.dumps({"absent": str(error)}), flush=True)
+        return 77
+    print("ready", flush=True)
+    if not sys.stdin.readline():
+        return 1
+    if workload in TORCH:
+        if not framework.cuda.is_available():
+            print(json.dumps({"absent": "no CUDA device for PyTorch"}), flush=True)
+            return 77
+        result = run_torch(framework, workload)
+    else:
+        result = run_cupy(framework, workload, own)
+    print(json.dumps(result), flush=True)
+    return 0
+
+
+# ---- in the parent ----
+
+
+class Program:
+    def __init__(self, workload, variant, folder, index):
+        self.workload, self.variant = workload, variant
+        self.folder = os.path.join(folder, str(index))
+        os.mkdir(self.folder)
+        setting = dict(SETTING) if variant in ("shim", "counted") else None
+        report_path = os.path.join(self.folder, "report.%p.json")
+        # Without a setting of ours compare's own environment would ask for a report; this one does not.
+        env = compare.environment(setting, os.environ.get("RMMSHIM_LIBRARY", ""), report_path)
+        if variant == "shim":
+            del env["RMM_STATISTICS"]
+        if variant != "own" and workload in TORCH:
+            env["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
+        command = [sys.executable, os.path.abspath(__file__), "--child", workload] + (
+            ["--own"] if variant == "own" else [])
+        self.error_file = open(os.path.join(self.folder, "stderr"), "w+b")
+        self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=self.error_file, start_new_session=True)
+        self.counts = compare.Run(setting)
+        self.result = {}
+        self.problem = None
+
+    def read_line(self, timeout):
+        readable, _, _ = select.select([self.process.stdout], [], [], timeout)
+        return self.process.stdout.readline().decode(errors="replace").strip() if readable else None
+
+    def wait_ready(self, until):
+        line = self.read_line(max(0.0, until - time.monotonic()))
+        if line == "ready":
+            return
+        if line and line.startswith("{"):
+            self.result = json.loads(line)
+        self.problem = self.result.get("absent") or self.error("did not start")
+
+    def run(self, timeout):
+        if self.problem:
+            return
+        try:
+            self.process.stdin.write(b"go\n")
+            self.process.stdin.flush()
+            line = self.read_line(timeout)
+        except OSError as error:
+            line, self.problem = "", str(error)
+        try:
+            self.result = json.loads(line or "")
+            self.problem = self.result.get("absent")
+        except ValueError:
+            self.problem = self.error("TIMEOUT" if line is None else "failed")
+        self.end()
+        if self.process.returncode != 0 and not self.problem:
+            self.problem = self.error("status %s" % self.process.returncode)
+        self.counts.read_reports(self.folder)
+
+    def end(self):
+        try:
+            self.process.stdin.close()
+            self.process.wait(20 if not self.problem else 0.1)
+        except (OSError, subprocess.TimeoutExpired):
+            self.process.kill()
+            self.process.wait()
+
+    def error(self, what):
+        self.error_file.flush()
+        self.error_file.seek(0)
+        last = self.error_file.read().decode(errors="replace").strip().splitlines()[-3:]
+        return what + "".join("; " + line for line in last)
+
+    @property
+    def ms(self):
+        return self.result.get("ms")
+
+
+def growth_step(held_bytes):
+    return max(2 * MIB, (held_bytes // 8 + 2 * MIB - 1) // (2 * MIB) * 2 * MIB)
+
+
+def show_ms(programs):
+    return " ".join("%.3f" % program.ms if program.ms else "-" for program in programs)
+
+
+def judge(workload, by_variant, rows, wrong):
+    own, none, shim, counted = (by_variant.get(variant, []) for variant in ("own", "none", "shim", "counted"))
+    problems = [program for programs in by_variant.values() for program in programs if program.problem]
+    for program in problems:
+        wrong.append("%s, %s: %s" % (TITLES[workload], program.variant, program.problem))
+    best = {variant: min((program.ms for program in programs if program.ms), default=None)
+            for variant, programs in by_variant.items()}
+    ratio = lambda a, b: "%.2f" % (best[a] / best[b]) if best.get(a) and best.get(b) else "-"
+    rows.append([TITLES[workload], show_ms(own), show_ms(none), show_ms(shim + counted), ratio("none", "own"),
+                 ratio("shim", "own")])
+    if best.get("own") and best.get("shim"):
+        slowest_own = max(program.ms for program in own if program.ms)
+        if best["shim"] > slowest_own * NOISE:
+            wrong.append("%s: slower than with its own allocator: %s against %s ms" % (
+                TITLES[workload], show_ms(shim), show_ms(own)))
+    peak = held = None
+    if counted and not counted[0].problem:
+        run = counted[0].counts
+        peak, held = run.counter("statistics", "peak"), run.counter("pool", "held_peak")
+        if peak is None or held is None:
+            wrong.append("%s: %s" % (TITLES[workload], run.report_error or "the report lacks peak or held_peak"))
+        elif held > peak + POOL_BYTES + growth_step(held):
+            wrong.append("%s: holds %s for a peak of %s live" % (TITLES[workload], compare.size(held), compare.size(peak)))
+        rows[-1] += [compare.size(peak), compare.size(held),
+                     compare.size(peak + POOL_BYTES + growth_step(held)) if peak and held else "-"]
+    else:
+        rows[-1] += ["-"] * 3
+    first = own[0].result if own else {}
+    rows[-1] += [compare.size(first.get("live") or None), compare.size(first.get("reserved") or None)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(TORCH + CUPY), metavar="WORKLOAD,...")
+    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--own", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        return child(args.child, args.own)
+    workloads = args.only.split(",")
+    for workload in workloads:
+        if workload not in TITLES:
+            parser.error("unknown workload %s" % workload)
+    if not gpu_common.has_gpu():
+        print("no GPU")
+        return 77
+
+    programs, wrong = [], []
+    rows = [["ms/iteration", "own allocator", "without", "without, rmmshim", "without/own", "rmmshim/own",
+             "peak live", "held", "may hold", "own: peak live", "own: reserved"]]
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="framework-speed-") as folder:
+        try:
+            for repetition in range(2):
+                for workload in workloads:
+                    for variant in ["own", "none", "shim"] + (["counted"] if repetition else []):
+                        programs.append(Program(workload, variant, folder, len(programs)))
+            for program in programs:
+                program.wait_ready(begin + 120)
+            print("%d programs are ready after %.0f s" % (len(programs), time.monotonic() - begin), flush=True)
+            for program in programs:
+                program.run(45)
+        finally:
+            for program in programs:
+                if program.process.poll() is None:
+                    program.process.kill()
+                    program.process.wait()
+                program.error_file.close()
+    absent = {program.workload for program in programs if "absent" in program.result}
+    for workload in workloads:
+        if workload in absent:
+            print("%s: not there" % TITLES[workload])
+            continue
+        by_variant = {}
+        for program in programs:
+            if program.workload == workload:
+                by_variant.setdefault(program.variant, []).append(program)
+        judge(workload, by_variant, rows, wrong)
+    print("\nthe third run with rmmshim counts memory, too; ratios are of the best runs\n" +
+          compare.text_table(rows, right=range(1, len(rows[0]))))
+    for line in wrong:
+        print("FAILED: " + line)
+    print("speed: %s, %.0f s" % ("%d wrong" % len(wrong) if wrong else "all well", time.monotonic() - begin))
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump([{"workload": program.workload, "variant": program.variant, "result": program.result,
+                        "problem": program.problem, "report": program.counts.report} for program in programs], file,
+                      indent=1)
+    if absent == set(workloads):
+        return 77
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
