@@ -494,6 +494,8 @@ static void parse_hooks(struct rs_config *config, struct rs_complaints *complain
             return;
         }
         config->hook_groups |= groups[i];
+        if (groups[i] == RS_HOOK_GROUP_RUNTIME) /* serves at once what the driver door began */
+            config->hook_groups |= RS_HOOK_GROUP_DEVICE;
         at = end;
         if (!*at)
             return;
@@ -516,7 +518,7 @@ unsigned rs_config_parse(char *const *environment, struct rs_complaints *complai
     const struct rs_option_value *value;
 
     *config = (struct rs_config){.on_error = RS_ON_ERROR_ABORT};
-    for (char *const *entry = environment; *entry; entry++) {
+    for (char *const *entry = environment; entry && *entry; entry++) { /* NULL after clearenv() */
         if (strncmp(*entry, "RMM_", 4) != 0)
             continue;
         if (!config->values) {

@@ -235,6 +235,30 @@ static void process_wide_settings_are_read(void **state)
     rs_config_free(&config);
 }
 
+static void no_environment_is_no_settings(void **state)
+{
+    struct rs_config config;
+    struct lines lines;
+    (void)state;
+
+    assert_int_equal(rs_config_parse(NULL, lines_begin(&lines), &config), 0);
+    assert_false(config.anything_set);
+    assert_null(rs_config_stack(&config, RS_KIND_DEVICE, 0));
+    rs_config_free(&config);
+}
+
+static void the_runtime_door_needs_the_drivers(void **state)
+{
+    static const char *const settings[] = {"RMM_HOOKS=runtime", NULL};
+    struct rs_config config;
+    struct lines lines;
+    (void)state;
+
+    assert_int_equal(parse(settings, &lines, &config), 0);
+    assert_int_equal(config.hook_groups, RS_HOOK_GROUP_DEVICE | RS_HOOK_GROUP_RUNTIME);
+    rs_config_free(&config);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,6 +268,8 @@ int main(void)
         cmocka_unit_test(bad_settings_are_one_line_each),
         cmocka_unit_test(all_bad_settings_are_told_at_once),
         cmocka_unit_test(process_wide_settings_are_read),
+        cmocka_unit_test(no_environment_is_no_settings),
+        cmocka_unit_test(the_runtime_door_needs_the_drivers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
