@@ -6,6 +6,7 @@
 #include "base/check.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 
 struct rs_mutex {
     pthread_mutex_t native;
@@ -31,6 +32,12 @@ static inline void rs_mutex_lock(struct rs_mutex *mutex)
     int failed = pthread_mutex_lock(&mutex->native);
     RS_ASSERT(!failed);
     (void)failed;
+}
+
+/* False when somebody, the calling thread included, holds it. */
+static inline bool rs_mutex_try_lock(struct rs_mutex *mutex)
+{
+    return pthread_mutex_trylock(&mutex->native) == 0;
 }
 
 static inline void rs_mutex_unlock(struct rs_mutex *mutex)

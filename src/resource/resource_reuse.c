@@ -32,8 +32,12 @@ struct reuse_config {
 
 enum {
     SHARDS = 16,
-    SEAL_BYTES = 32 << 20, /* in one shard: so that a large block is not held twice over */
+    SEAL_BYTES =
+        32 << 20,    /* in one shard, or a share of what is held where that is more: so that */
+    SEAL_SHARE = 16, /* a large block is not held twice over */
     SEAL_COUNT = 128,
+    SCARCE_SHARE = 32, /* less than this share of what is held is clean: frees seal at once */
+    SCARCE_EVERY = 16, /* looked at by the first free after a seal, and by every sixteenth */
     WAIT_NS = 20 * 1000 * 1000, /* for one epoch, once */
     SPIN_NS = 50 * 1000,        /* then in naps: */
     NAP_NS = 20 * 1000,
@@ -64,6 +68,7 @@ struct shard {
     struct rs_record_slab records;
     struct list open;
     ptrdiff_t live_bytes; /* allocated minus freed through this shard; may be negative */
+    _Atomic bool is_used; /* by any thread, ever; without the lock */
 };
 
 struct epoch {
@@ -139,6 +144,8 @@ static struct shard *shard_of_thread(struct reuse *reuse, unsigned *index)
     if (RS_UNLIKELY(!mine))
         mine = 1 + atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) % SHARDS;
     *index = mine - 1;
+    if (RS_UNLIKELY(!atomic_load_explicit(&reuse->shards[mine - 1].is_used, memory_order_relaxed)))
+        atomic_store(&reuse->shards[mine - 1].is_used, true);
     return &reuse->shards[mine - 1];
 }
 
@@ -186,6 +193,8 @@ static struct list gather(struct reuse *reuse, bool take)
 
     for (unsigned i = 0; i < SHARDS; i++) {
         struct shard *shard = &reuse->shards[i];
+        if (!atomic_load(&shard->is_used))
+            continue;
         rs_mutex_lock(&shard->lock);
         if (take)
             list_append(&all, &shard->open);
@@ -220,7 +229,8 @@ static void give_upstream(struct reuse *reuse, struct list *list)
         (void)rs_mr_deallocate(reuse->base.upstream[0], &freed->upstream, NULL);
         give_record(reuse, freed);
     }
-    /* Now, not before: whoever finds nothing in quarantine and nothing upstream is out of memory. */
+    /* Now, not before: whoever finds nothing in quarantine and nothing upstream is out of memory.
+     */
     atomic_fetch_sub_explicit(&reuse->quarantined_bytes, list->bytes, memory_order_release);
     atomic_fetch_sub_explicit(&reuse->quarantined_count, list->count, memory_order_release);
     *list = (struct list){NULL, NULL, 0, 0};
@@ -255,16 +265,12 @@ static void spare_epoch(struct reuse *reuse, struct epoch *epoch)
 
 /* Seals what is open and fences it.  In this order: a free that joins later must not lie behind the
  * fence.  False when nothing was open or no fence can be had now (a capture, host memory). */
-static bool seal(struct reuse *reuse)
+static bool seal_locked(struct reuse *reuse)
 {
-    struct epoch *epoch;
+    struct epoch *epoch = reuse->has_fences ? take_epoch(reuse) : NULL;
     struct list open;
     bool fenced = false;
 
-    if (!reuse->has_fences)
-        return false;
-    rs_mutex_lock(&reuse->lock);
-    epoch = take_epoch(reuse);
     if (epoch) {
         open = gather(reuse, true);
         fenced = open.first && rs_fence_record(reuse->place->context, epoch->event);
@@ -280,18 +286,26 @@ static bool seal(struct reuse *reuse)
             spare_epoch(reuse, epoch);
         }
     }
+    return fenced;
+}
+
+static bool seal(struct reuse *reuse)
+{
+    bool fenced;
+
+    rs_mutex_lock(&reuse->lock);
+    fenced = seal_locked(reuse);
     rs_mutex_unlock(&reuse->lock);
     return fenced;
 }
 
-/* Retires the epochs whose fences are done, oldest first.  True when there was one.  *oldest is the
- * state of the fence that is the oldest then: RS_FENCE_DONE when there is none left. */
-static bool retire_and_look(struct reuse *reuse, enum rs_fence_state *oldest)
+/* Takes the blocks of the epochs whose fences are done, oldest first.  *oldest is the state of the
+ * fence that is the oldest then: RS_FENCE_DONE when there is none left. */
+static struct list retire_locked(struct reuse *reuse, enum rs_fence_state *oldest)
 {
     struct list clean = {NULL, NULL, 0, 0};
 
     *oldest = RS_FENCE_DONE;
-    rs_mutex_lock(&reuse->lock);
     while (reuse->first) {
         *oldest = rs_fence_query(reuse->place->context, reuse->first->event);
         if (*oldest != RS_FENCE_DONE)
@@ -304,11 +318,37 @@ static bool retire_and_look(struct reuse *reuse, enum rs_fence_state *oldest)
         spare_epoch(reuse, epoch);
         count(&reuse->retired_epochs, 1);
     }
+    return clean;
+}
+
+/* True when there was something to retire. */
+static bool retire_and_look(struct reuse *reuse, enum rs_fence_state *oldest)
+{
+    struct list clean;
+
+    rs_mutex_lock(&reuse->lock);
+    clean = retire_locked(reuse, oldest);
     rs_mutex_unlock(&reuse->lock);
     if (!clean.first)
         return false;
     give_upstream(reuse, &clean);
     return true;
+}
+
+/* What a free does when it is time: seals and retires, unless somebody is about it.  That may be
+ * this very thread, when a tool's callback from a driver call of ours frees. */
+static void seal_and_retire_in_passing(struct reuse *reuse)
+{
+    enum rs_fence_state oldest;
+    struct list clean;
+
+    if (!rs_mutex_try_lock(&reuse->lock))
+        return;
+    (void)seal_locked(reuse);
+    clean = retire_locked(reuse, &oldest);
+    rs_mutex_unlock(&reuse->lock);
+    if (clean.first)
+        give_upstream(reuse, &clean);
 }
 
 static bool retire(struct reuse *reuse)
@@ -506,11 +546,20 @@ static CUresult reuse_allocate(struct rs_mr *mr, size_t size_bytes, CUstream str
 
 /* ---- deallocation ---- */
 
-/* Enters a freed block into the open list of the thread's shard.  True when that is full. */
+/* True when the next allocation will probably need what is being freed now.  Then the fence must
+ * not wait for that allocation: work that is launched in between would be behind it too, and that
+ * work may end only when this thread goes on. */
+static bool is_scarce(struct reuse *reuse)
+{
+    return rs_mr_idle_bytes(reuse->base.upstream[0]) < held_bytes(reuse) / SCARCE_SHARE;
+}
+
+/* Enters a freed block into the open list of the thread's shard.  True when it is time to seal. */
 static bool open_push(struct reuse *reuse, struct freed *record)
 {
     unsigned index;
     struct shard *shard = shard_of_thread(reuse, &index);
+    size_t limit_bytes = rs_max(SEAL_BYTES, held_bytes(reuse) / SEAL_SHARE), opened;
     bool full;
 
     atomic_fetch_add_explicit(&reuse->quarantined_bytes, record->upstream.size_bytes,
@@ -519,9 +568,10 @@ static bool open_push(struct reuse *reuse, struct freed *record)
     rs_mutex_lock(&shard->lock);
     shard->live_bytes -= (ptrdiff_t)record->upstream.size_bytes;
     list_push(&shard->open, record);
-    full = shard->open.bytes >= SEAL_BYTES || shard->open.count >= SEAL_COUNT;
+    opened = shard->open.count;
+    full = shard->open.bytes >= limit_bytes || opened >= SEAL_COUNT;
     rs_mutex_unlock(&shard->lock);
-    return full;
+    return full || (reuse->has_fences && opened % SCARCE_EVERY == 1 && is_scarce(reuse));
 }
 
 /* As cudaFree: nothing of it is touched any more when this returns. */
@@ -556,8 +606,7 @@ static CUresult reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *a
         (void)wait_for_all(reuse);
         return CUDA_SUCCESS;
     }
-    (void)seal(reuse);
-    (void)retire(reuse);
+    seal_and_retire_in_passing(reuse);
     return CUDA_SUCCESS;
 }
 

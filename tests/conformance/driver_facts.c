@@ -183,6 +183,7 @@ static const struct {
     {"green", facts_green},
     {"peer", facts_peer},
     {"fault", facts_fault},
+    {"host_function", facts_host_function},
 };
 
 static bool is_wanted(const char *name, int argc, char **argv)

@@ -60,3 +60,4 @@ void facts_ipc(void);
 void facts_green(void);
 void facts_peer(void);
 void facts_fault(void);
+void facts_host_function(void);

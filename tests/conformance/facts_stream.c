@@ -564,3 +564,28 @@ void facts_capture(void)
     SAY("exchange_bad_mode", CU(cuThreadExchangeStreamCaptureMode)(&mode));
     say_misuse();
 }
+
+/* ---- host functions ---- */
+
+static void allocate_inside(void *result)
+{
+    CUdeviceptr pointer;
+    *(CUresult *)result = CU(cuMemAlloc_v2)(&pointer, 512);
+}
+
+static void query_inside(void *result)
+{
+    *(CUresult *)result = CU(cuStreamQuery)(free_stream);
+}
+
+void facts_host_function(void)
+{
+    streams_begin();
+    CUresult result = CUDA_SUCCESS;
+    NEED(CU(cuLaunchHostFunc)(blocking, query_inside, &result));
+    NEED(CU(cuStreamSynchronize)(blocking));
+    SAY("query_inside", result);
+    NEED(CU(cuLaunchHostFunc)(blocking, allocate_inside, &result));
+    NEED(CU(cuStreamSynchronize)(blocking));
+    SAY("alloc_inside", result);
+}

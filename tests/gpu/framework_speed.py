@@ -110,10 +110,11 @@ def run_torch(torch, workload):
 
 
 def run_cupy(cupy, workload, own):
+    import numpy
     if not own:
         cupy.cuda.set_allocator(None)
     n = 4000000 if workload == "expression" else 1000
-    a, b = cupy.random.rand(n, dtype=cupy.float32), cupy.random.rand(n, dtype=cupy.float32)
+    a, b = (cupy.asarray(numpy.random.rand(n).astype(numpy.float32)) for _ in range(2))
 
     def expression(_):
         return (a * 2 + b) * (a - b) + a * b - cupy.sqrt(a)
@@ -165,7 +166,7 @@ class Program:
         os.mkdir(self.folder)
         setting = dict(SETTING) if variant in ("shim", "counted") else None
         report_path = os.path.join(self.folder, "report.%p.json")
-        # Without a setting of ours compare's own environment would ask for a report; this one does not.
+        # With a setting there is a report, but the timed runs are to do without.
         env = compare.environment(setting, os.environ.get("RMMSHIM_LIBRARY", ""), report_path)
         if variant == "shim":
             del env["RMM_STATISTICS"]
@@ -175,14 +176,19 @@ class Program:
             ["--own"] if variant == "own" else [])
         self.error_file = open(os.path.join(self.folder, "stderr"), "w+b")
         self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=self.error_file, start_new_session=True)
+                                        stderr=self.error_file, start_new_session=True, bufsize=0)
         self.counts = compare.Run(setting)
         self.result = {}
         self.problem = None
 
     def read_line(self, timeout):
-        readable, _, _ = select.select([self.process.stdout], [], [], timeout)
-        return self.process.stdout.readline().decode(errors="replace").strip() if readable else None
+        """Passes over what a framework may say.  None: time is up; empty: it has ended."""
+        end = time.monotonic() + timeout
+        while select.select([self.process.stdout], [], [], max(0.0, end - time.monotonic()))[0]:
+            line = self.process.stdout.readline().decode(errors="replace")
+            if not line or line == "ready\n" or line.startswith("{"):
+                return line.strip()
+        return None
 
     def wait_ready(self, until):
         line = self.read_line(max(0.0, until - time.monotonic()))
@@ -214,7 +220,7 @@ class Program:
     def end(self):
         try:
             self.process.stdin.close()
-            self.process.wait(20 if not self.problem else 0.1)
+            self.process.wait(20 if not self.problem else 2)
         except (OSError, subprocess.TimeoutExpired):
             self.process.kill()
             self.process.wait()

@@ -5,6 +5,7 @@
  * Rounds overlap, so that blocks of earlier ones come back while work is in flight.
  *
  *   reuse_safety [--rounds N] [--log2-limit N] [--relaxed] [SCENE]...
+ *   reuse_safety --list
  *
  *   --rounds N      of each scene (1000)
  *   --log2-limit N  blocks of at most 2^N bytes (22)
@@ -340,10 +341,14 @@ static void capture_elsewhere(unsigned round, bool begin)
 
 static size_t some_size(unsigned round)
 {
-    size_t limit = (size_t)1 << settings.log2_limit, bytes;
+    unsigned log2_limit = settings.log2_limit;
+    size_t limit, bytes;
 
+    if (now.scene->calls == MANAGED || now.scene->calls == PINNED)
+        log2_limit = log2_limit > 18 ? 18 : log2_limit; /* these are slow to make */
+    limit = (size_t)1 << log2_limit;
     if (round % 4 == 3) /* a small one of any magnitude */
-        bytes = sequence_size(&now.sequence, settings.log2_limit - 1);
+        bytes = sequence_size(&now.sequence, log2_limit - 1);
     else
         bytes = limit / 4 + sequence_below(&now.sequence, limit * 3 / 4);
     return (bytes + 15) / 16 * 16;
@@ -512,7 +517,7 @@ static bool run_scene(const struct scene *scene)
     unsigned rounds = settings.rounds, corrupted = 0;
     uint64_t begin_ns = now_ns(), *counts;
 
-    watchdog(scene->name, 60 + rounds / 5);
+    watchdog(scene->name, 40 + rounds / 20);
     if (!contexts[scene->owner]) {
         printf("%-23s skipped\n", scene->name);
         return true;
@@ -598,6 +603,11 @@ int main(int argc, char **argv)
 
     for (int i = 1; i < argc; i++) {
         bool known = false;
+        if (!strcmp(argv[i], "--list")) {
+            for (size_t j = 0; j < SCENES; j++)
+                puts(scenes[j].name);
+            return 0;
+        }
         if (!strcmp(argv[i], "--relaxed")) {
             settings.relaxed = true;
             continue;

@@ -129,6 +129,22 @@ static void an_older_driver_lacks_what_came_later(void **state)
     assert_non_null(symbol_named("cuMemAlloc_v2"));
 }
 
+static void what_is_not_implemented_says_so_and_is_counted(void **state)
+{
+    (void)state;
+    int (*create)(void *, void *);
+    unsigned long long (*count)(void);
+    unsigned long long (*count_of)(const char *);
+    *(void **)&create = symbol_named("cuArrayCreate_v2");
+    *(void **)&count = symbol_named("hostcuda_unsupported_count");
+    *(void **)&count_of = symbol_named("hostcuda_call_count");
+    unsigned long long before = count();
+    assert_int_equal(create(NULL, NULL), CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(count(), before + 1);
+    assert_int_equal(count_of("cuArrayCreate_v2"), 1);
+    assert_int_equal(count_of("cuNoSuchThing"), 0);
+}
+
 static void withheld_names_are_gone(void **state)
 {
     (void)state;
@@ -146,6 +162,7 @@ int main(void)
         cmocka_unit_test(the_status_says_why),
         cmocka_unit_test(bad_questions_are_refused),
         cmocka_unit_test(an_older_driver_lacks_what_came_later),
+        cmocka_unit_test(what_is_not_implemented_says_so_and_is_counted),
         cmocka_unit_test(withheld_names_are_gone),
     };
     PFN_cuDriverGetVersion_v2020 get_version;

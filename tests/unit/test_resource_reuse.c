@@ -79,6 +79,7 @@ static struct {
     CUresult record_answer, query_answer, free_answer; /* when not CUDA_SUCCESS */
     bool is_full;                                      /* no sentinel can be had */
     void (*in_record)(void);                           /* once, when the event is stamped */
+    void (*in_free)(void);                             /* once, when all is done */
 } device = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static _Atomic uint64_t submitted, completed;
@@ -238,6 +239,7 @@ static CUresult fake_allocate(CUdeviceptr *address, size_t bytes)
 /* As cuMemFree: returns when all that was submitted is done. */
 static CUresult fake_free(CUdeviceptr address)
 {
+    void (*in_free)(void);
     CUresult result;
 
     device_lock();
@@ -246,9 +248,13 @@ static CUresult fake_free(CUdeviceptr address)
     device.waits++;
     result = device.free_answer;
     device.live_sentinels -= result == CUDA_SUCCESS;
+    in_free = device.in_free;
+    device.in_free = NULL;
     device_unlock();
     if (result == CUDA_SUCCESS)
         complete_all();
+    if (in_free)
+        in_free();
     return result;
 }
 
@@ -272,6 +278,7 @@ static void start_device(bool has_fences)
     device.record_answer = device.query_answer = device.free_answer = CUDA_SUCCESS;
     device.is_full = false;
     device.in_record = NULL;
+    device.in_free = NULL;
     atomic_store(&submitted, 0);
     atomic_store(&completed, 0);
     memset(&account, 0, sizeof(account));
@@ -466,10 +473,17 @@ static void free_late(void)
     assert_int_equal(rs_mr_deallocate(late.stack->mr, &late.allocation, NULL), CUDA_SUCCESS);
 }
 
+/* Seals and retires what it can, and gives nothing back. */
+static void turn(struct stack *stack)
+{
+    charge(stack);
+    assert_int_equal(rs_mr_trim(stack->mr, SIZE_MAX), 0);
+}
+
 static void a_free_during_the_seal_is_not_covered(void **state)
 {
-    struct stack stack = start(PLENTY, "initial_size=8MiB");
-    struct rs_allocation a = take(&stack, 4 * MIB), b = take(&stack, 4 * MIB), c, d, e;
+    struct stack stack = start(PLENTY, "initial_size=64MiB");
+    struct rs_allocation a = take(&stack, 4 * MIB), b = take(&stack, 4 * MIB), c, d;
     uint64_t first;
 
     (void)state;
@@ -477,16 +491,17 @@ static void a_free_during_the_seal_is_not_covered(void **state)
     late.allocation = b;
     device.in_record = free_late;
     first = give_busy(&stack, &a);
-    c = take(&stack, 4 * MIB); /* seals a; b is freed behind the fence */
+    turn(&stack); /* seals a; b is freed behind the fence */
     assert_null(device.in_record);
     complete_to(first);
-    d = take(&stack, 4 * MIB);
-    e = take(&stack, 4 * MIB);
-    assert_true(d.address == a.address);
-    assert_true(e.address != b.address);
+    turn(&stack);
+    assert_int_equal(counter(&stack, "quarantined_blocks"), 1);
+    c = take(&stack, 4 * MIB);
+    d = take(&stack, 56 * MIB); /* all that is left */
+    assert_true(c.address == a.address);
+    assert_true(d.address > b.address);
     give(&stack, &c);
     give(&stack, &d);
-    give(&stack, &e);
     end(&stack);
 }
 
@@ -874,6 +889,27 @@ static void on_an_old_driver_a_full_device_waits(void **state)
     end(&stack);
 }
 
+/* The driver has waited, and returns to us only after another thread's free. */
+static void a_free_during_the_full_wait_is_not_covered(void **state)
+{
+    struct stack stack = start_old(64 * MIB, "initial_size=64MiB");
+    struct rs_allocation a = take(&stack, 16 * MIB), b = take(&stack, 8 * MIB),
+                         c = take(&stack, 32 * MIB), d;
+
+    (void)state;
+    late.stack = &stack;
+    late.allocation = b;
+    device.in_free = free_late;
+    (void)give_busy(&stack, &a);
+    d = take(&stack, 16 * MIB); /* only 8 MiB are left */
+    assert_null(device.in_free);
+    assert_int_equal(d.address, a.address);
+    assert_int_equal(counter(&stack, "quarantined_blocks"), 1);
+    give(&stack, &c);
+    give(&stack, &d);
+    end(&stack);
+}
+
 /* Without memory for a new sentinel the one that is held back serves. */
 static void the_sentinel_works_on_a_full_device(void **state)
 {
@@ -896,6 +932,33 @@ static void the_sentinel_works_on_a_full_device(void **state)
     device.is_full = false;
     b = take(&stack, 16 * MIB);
     give(&stack, &b);
+    end(&stack);
+}
+
+static void nobody_gets_the_block_while_its_free_waits(void)
+{
+    struct rs_allocation allocation;
+
+    assert_int_equal(rs_mr_allocate(late.stack->mr, 16 * MIB, NULL, &allocation), CUDA_SUCCESS);
+    assert_true(allocation.address != late.allocation.address);
+    late.allocation = allocation;
+}
+
+static void free_wait_waits_before_the_block_is_free(void **state)
+{
+    struct stack stack;
+    struct rs_allocation a;
+
+    (void)state;
+    start_device(true);
+    stack = stack_over(&rs_mr_descriptor_pool, PLENTY, OPTIONS("initial_size=16MiB"), "free=wait");
+    a = take(&stack, 16 * MIB);
+    late.stack = &stack;
+    late.allocation = a;
+    device.in_free = nobody_gets_the_block_while_its_free_waits;
+    (void)give_busy(&stack, &a);
+    assert_null(device.in_free);
+    give(&stack, &late.allocation);
     end(&stack);
 }
 
@@ -1221,7 +1284,9 @@ int main(void)
         cmocka_unit_test(on_an_old_driver_frees_wait_at_the_threshold),
         cmocka_unit_test(on_an_old_driver_a_full_device_waits),
         cmocka_unit_test(the_sentinel_works_on_a_full_device),
+        cmocka_unit_test(a_free_during_the_full_wait_is_not_covered),
         cmocka_unit_test(free_wait_waits_in_each_free),
+        cmocka_unit_test(free_wait_waits_before_the_block_is_free),
         cmocka_unit_test(fixed_size_blocks_wait_too),
         cmocka_unit_test(fences_belong_to_the_context_of_the_memory),
         cmocka_unit_test(trim_gives_back_what_is_clean),

@@ -29,8 +29,12 @@ static bool may_reach(const struct hc_ctx *ctx, const struct hc_range *range, in
 static bool is_allowed(const struct hc_ctx *ctx, const struct hc_range *range, bool is_kernel)
 {
     const struct hc_region *region = hc_memory_region_of(range->address);
-    if (!region)
+    if (!region) {
+        /* A kernel reaches no pageable memory of the program; a copy does. */
+        if (is_kernel && !hc_memory_find(range->address))
+            return false;
         return hc_vmm_is_allowed(range->address, range->bytes, ctx->device, range->write);
+    }
     if (!hc_region_is_mapped(region, range->address, range->bytes))
         return false;
     return !is_kernel || may_reach(ctx, range, device_of(region));

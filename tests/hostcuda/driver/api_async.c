@@ -96,8 +96,8 @@ static CUresult free_on(CUdeviceptr dptr, CUstream handle)
         return CUDA_ERROR_NOT_SUPPORTED;
     if (alloc->kind != HC_DEVICE && alloc->kind != HC_ASYNC)
         return CUDA_ERROR_INVALID_VALUE;
-    if (stream->capture)
-        return CUDA_ERROR_NOT_SUPPORTED;
+    if (stream->capture) /* only what the graph allocated */
+        return CUDA_ERROR_INVALID_VALUE;
     result = hc_capture_check_implicit(stream, false);
     if (result)
         return result;

@@ -53,7 +53,9 @@ struct host_call {
 static CUresult run_host_call(void *args)
 {
     const struct host_call *call = args;
+    hc_call_forbid(true);
     call->function(call->data);
+    hc_call_forbid(false);
     return CUDA_SUCCESS;
 }
 
@@ -85,7 +87,9 @@ struct callback {
 static CUresult run_callback(void *args)
 {
     const struct callback *callback = args;
+    hc_call_forbid(true);
     callback->function(callback->stream, CUDA_SUCCESS, callback->data);
+    hc_call_forbid(false);
     return CUDA_SUCCESS;
 }
 

@@ -3,6 +3,7 @@
 #include "driver/call.h"
 #include "driver/capture.h"
 #include "driver/context.h"
+#include "driver/handle.h"
 #include "driver/lock.h"
 #include "driver/memory.h"
 #include "driver/stream.h"
@@ -36,16 +37,13 @@ HC_API CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags,
     return create(stream, flags, clamped);
 }
 
+/* Also in a context that has failed. */
 static CUresult destroy(CUstream handle)
 {
     HC_LOCKED();
-    struct hc_stream *stream;
-    CUresult result = hc_stream_of(handle, &stream);
-    if (result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_INVALID_CONTEXT)
-        return result;
-    if (stream->kind != HC_STREAM_CREATED)
+    if (!hc_handle_is(handle, HC_HANDLE_STREAM))
         return CUDA_ERROR_INVALID_HANDLE;
-    hc_stream_destroy(stream);
+    hc_stream_destroy((struct hc_stream *)handle);
     return CUDA_SUCCESS;
 }
 

@@ -9,6 +9,7 @@
 #include "hostcuda.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -18,11 +19,13 @@ pthread_mutex_t hc_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static atomic_ullong counts[HC_FN_COUNT];
 static atomic_ullong unsupported_count;
+static atomic_bool is_unsupported[HC_FN_COUNT];
 static atomic_bool is_initialised;
 static atomic_bool is_exiting;
+static __thread bool is_forbidden;
 
-/* A page that a forked child finds empty, however it was forked. Where the kernel cannot do that, the
- * fork handler does. */
+/* A page that a forked child finds empty, however it was forked. Where the kernel cannot do that,
+ * the fork handler does. */
 static volatile char *_Atomic parent_page;
 
 __attribute__((constructor)) static void load(void)
@@ -81,7 +84,14 @@ CUresult hc_call_begin(struct hc_call *call)
         return result;
     if (!is_initialised || hc_call_is_forked())
         return CUDA_ERROR_NOT_INITIALIZED;
+    if (is_forbidden)
+        return CUDA_ERROR_NOT_PERMITTED;
     return is_exiting ? CUDA_ERROR_DEINITIALIZED : CUDA_SUCCESS;
+}
+
+void hc_call_forbid(bool forbidden)
+{
+    is_forbidden = forbidden;
 }
 
 void hc_call_end(struct hc_call *call)
@@ -92,8 +102,18 @@ void hc_call_end(struct hc_call *call)
 int hc_unsupported(enum hc_fn fn)
 {
     atomic_fetch_add_explicit(&counts[fn], 1, memory_order_relaxed);
+    is_unsupported[fn] = true;
     atomic_fetch_add_explicit(&unsupported_count, 1, memory_order_relaxed);
     return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+__attribute__((destructor)) static void report(void)
+{
+    for (int i = 0; hc_config.report && i < HC_FN_COUNT; i++) {
+        if (is_unsupported[i])
+            dprintf(STDERR_FILENO, "hostcuda: %s is not implemented, called %llu times\n",
+                    hc_fn_names[i], counts[i]);
+    }
 }
 
 HC_API CUresult cuInit(unsigned int flags)

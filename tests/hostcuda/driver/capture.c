@@ -285,7 +285,9 @@ static struct hc_session *session_of(unsigned long long id)
 CUresult hc_capture_wait(struct hc_stream *stream, struct hc_event *event)
 {
     struct hc_session *session = session_of(event->session_id);
-    if (!session) { /* a capturing stream waits for work outside */
+    if (!session && !stream->capture)
+        return CUDA_ERROR_CAPTURED_EVENT; /* that capture is over */
+    if (!session) {                       /* a capturing stream waits for work outside */
         spoil(stream->capture->session);
         return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     }

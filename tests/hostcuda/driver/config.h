@@ -22,6 +22,8 @@ struct hc_config {
     bool poison;     /* HOSTCUDA_POISON: fill freed memory */
     bool quarantine; /* HOSTCUDA_QUARANTINE: freed memory faults and is not placed again */
     bool race;       /* HOSTCUDA_RACE */
+    const char *race_owner; /* HOSTCUDA_RACE_OWNER: the library whose pool the notes are about */
+    bool report;        /* HOSTCUDA_REPORT: at the end, what was called and is not implemented */
     const char *faults; /* HOSTCUDA_FAULT */
 };
 

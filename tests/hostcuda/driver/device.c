@@ -5,8 +5,8 @@
 
 /* Addresses are worth little: several times the capacity spares the driver any fragmentation. */
 #define ADDRESSES_PER_BYTE              4
+#define SHARED_LEAST_BYTES              ((size_t)1 << 30)
 #define ADDRESSES_PER_BYTE_IF_USED_ONCE 32
-#define SHARED_ADDRESSES                ((size_t)64 << 30)
 
 static struct hc_device devices[HC_DEVICES_MAX];
 static struct hc_region managed, pinned;
@@ -15,13 +15,16 @@ bool hc_devices_open(void)
 {
     bool used_once = hc_config.placement == HC_NEVER_AGAIN || hc_config.quarantine;
     size_t factor = used_once ? ADDRESSES_PER_BYTE_IF_USED_ONCE : ADDRESSES_PER_BYTE;
+    size_t shared_bytes = hc_config.memory_bytes * factor;
+    if (shared_bytes < SHARED_LEAST_BYTES)
+        shared_bytes = SHARED_LEAST_BYTES;
     for (int i = 0; i < hc_config.device_count; i++) {
         if (!hc_region_open(&devices[i].memory, hc_config.memory_bytes * factor,
                             hc_config.memory_bytes, hc_config.guard))
             return false;
     }
-    return hc_region_open(&managed, SHARED_ADDRESSES, SIZE_MAX, false) &&
-           hc_region_open(&pinned, SHARED_ADDRESSES, SIZE_MAX, false);
+    return hc_region_open(&managed, shared_bytes, SIZE_MAX, false) &&
+           hc_region_open(&pinned, shared_bytes, SIZE_MAX, false);
 }
 
 struct hc_device *hc_device_at(int ordinal)

@@ -158,6 +158,38 @@ HC_API CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle)
     return CUDA_SUCCESS;
 }
 
+/* The pools of a location, since 13.0: device memory only. */
+static CUresult check_location(const CUmemLocation *location, CUmemAllocationType type)
+{
+    if (!location || type != CU_MEM_ALLOCATION_TYPE_PINNED)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return hc_device_at(location->id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+HC_API CUresult cuMemGetDefaultMemPool(CUmemoryPool *out, CUmemLocation *location,
+                                       CUmemAllocationType type)
+{
+    HC_ENTER(cuMemGetDefaultMemPool);
+    HC_LOCKED();
+    CUresult result = out ? check_location(location, type) : CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        *out = (CUmemoryPool)hc_pool_default(location->id);
+    return result;
+}
+
+HC_API CUresult cuMemGetMemPool(CUmemoryPool *out, CUmemLocation *location,
+                                CUmemAllocationType type)
+{
+    HC_ENTER(cuMemGetMemPool);
+    HC_LOCKED();
+    CUresult result = out ? check_location(location, type) : CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        *out = (CUmemoryPool)hc_pool_current(location->id);
+    return result;
+}
+
 HC_API CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
 {
     HC_ENTER(cuMemPoolCreate);

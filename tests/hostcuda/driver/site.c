@@ -23,6 +23,8 @@ void hc_site_take(struct hc_site *site)
     void *frames[OWN_FRAMES + HC_SITE_FRAMES];
     int count = backtrace(frames, OWN_FRAMES + HC_SITE_FRAMES);
     int first = 0;
+    while (first < count && !is_own(frames[first])) /* a sanitizer's frame comes before ours */
+        first++;
     while (first < count && is_own(frames[first]))
         first++;
     memset(site, 0, sizeof(*site));
@@ -34,6 +36,13 @@ static const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
+}
+
+bool hc_site_is_in(const struct hc_site *site, const char *file)
+{
+    Dl_info info;
+    return site->frames[0] && dladdr(site->frames[0], &info) && info.dli_fname &&
+           !strcmp(base_name(info.dli_fname), file);
 }
 
 static int print_frame(void *frame, char *text, size_t bytes)

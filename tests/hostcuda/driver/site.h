@@ -2,6 +2,7 @@
 /* Where a program called from. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define HC_SITE_FRAMES 4
@@ -12,6 +13,9 @@ struct hc_site {
 
 /* The calling thread's frames outside this library. */
 void hc_site_take(struct hc_site *site);
+
+/* True if the innermost frame lies in a program or library of that file name. */
+bool hc_site_is_in(const struct hc_site *site, const char *file);
 
 /* Writes "function+0x1c (program) < caller+0x20 (program)". */
 void hc_site_print(const struct hc_site *site, char *text, size_t bytes);
