@@ -87,6 +87,8 @@ void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
     mr->ops = *ops;
     if (!mr->ops.allocate_held)
         mr->ops.allocate_held = default_allocate_held;
+    if (!mr->ops.allocate_little)
+        mr->ops.allocate_little = mr->ops.allocate;
     if (!mr->ops.trim)
         mr->ops.trim = default_trim;
     if (!mr->ops.idle_bytes)

@@ -61,6 +61,11 @@ struct rs_mr_ops {
     CUresult (*allocate_held)(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                               struct rs_allocation *out);
 
+    /* As allocate, but takes no more from upstream than this request needs: for a caller that grows
+     * past its allowance.  Default: allocate. */
+    CUresult (*allocate_little)(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                struct rs_allocation *out);
+
     /* Gives wholly free upstream blocks back, keeping keep_bytes of them.  Returns bytes given
      * back. Default: asks the upstream. */
     size_t (*trim)(struct rs_mr *mr, size_t keep_bytes);
@@ -165,6 +170,12 @@ static inline CUresult rs_mr_allocate_held(struct rs_mr *mr, size_t size_bytes, 
                                            struct rs_allocation *out)
 {
     return mr->ops.allocate_held(mr, size_bytes, stream, out);
+}
+
+static inline CUresult rs_mr_allocate_little(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                             struct rs_allocation *out)
+{
+    return mr->ops.allocate_little(mr, size_bytes, stream, out);
 }
 
 static inline CUresult rs_mr_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,

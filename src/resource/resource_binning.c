@@ -70,6 +70,16 @@ static CUresult binning_allocate(struct rs_mr *mr, size_t size_bytes, CUstream s
     return result;
 }
 
+static CUresult binning_allocate_little(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                        struct rs_allocation *out)
+{
+    CUresult result =
+        rs_mr_allocate_little(resource_for(binning_of(mr), size_bytes), size_bytes, stream, out);
+
+    return result == CUDA_ERROR_OUT_OF_MEMORY ? binning_allocate(mr, size_bytes, stream, out)
+                                              : result;
+}
+
 static CUresult binning_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                       struct rs_allocation *out)
 {
@@ -126,6 +136,7 @@ static void binning_destroy(struct rs_mr *mr, bool memory_is_gone)
 static const struct rs_mr_ops binning_ops = {
     .allocate = binning_allocate,
     .allocate_held = binning_allocate_held,
+    .allocate_little = binning_allocate_little,
     .deallocate = binning_deallocate,
     .destroy = binning_destroy,
     .trim = binning_trim,

@@ -392,10 +392,14 @@ static CUresult add_chunk_from_upstream(struct pool *pool, size_t ask_bytes, siz
     return CUDA_SUCCESS;
 }
 
+/* What a growth asks for: a step ahead of the request, the request in the driver's own unit, or the
+ * request alone. */
+enum how_much { A_STEP, A_LITTLE, EXACTLY };
+
 /* Grows by at least the request; on success a block for it is in the index and the lock was not
  * released since.  Only one growth at a time asks for more than its request: sixteen threads that
  * find nothing at once must not take sixteen steps. */
-static CUresult grow(struct pool *pool, const struct request *request, bool exactly)
+static CUresult grow(struct pool *pool, const struct request *request, enum how_much how_much)
 {
     size_t remaining_bytes = pool->maximum_bytes - pool->charged_bytes;
     size_t least_bytes = rs_min(request->rounded_bytes, remaining_bytes);
@@ -405,7 +409,11 @@ static CUresult grow(struct pool *pool, const struct request *request, bool exac
 
     if (least_bytes < request->bytes)
         return CUDA_ERROR_OUT_OF_MEMORY; /* past the maximum */
-    if (!exactly && !pool->is_growing_ahead)
+    if (how_much == A_LITTLE)
+        ask_bytes = rs_max(
+            least_bytes,
+            rs_min(remaining_bytes, round_up_or(request->rounded_bytes, RS_DRIVER_GRANULARITY, 0)));
+    if (how_much == A_STEP && !pool->is_growing_ahead)
         ask_bytes = rs_max(least_bytes,
                            rs_min(remaining_bytes, growth_step(pool, request, remaining_bytes)));
     ahead = ask_bytes > least_bytes;
@@ -464,11 +472,10 @@ static bool made_room(struct pool *pool, uint64_t returns_before)
 
 /* Finds a block, growing as needed.  The lock is held at entry and exit.  The rounds are bounded as
  * other threads could for ever take what was made room for. */
-static CUresult allocate_locked(struct pool *pool, struct request *request,
+static CUresult allocate_locked(struct pool *pool, struct request *request, enum how_much how_much,
                                 struct rs_allocation *out)
 {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    bool exactly = false;
 
     for (unsigned round = 0; round < ROUNDS_MAX; round++) {
         uint64_t returns_before = pool->chunk_returns;
@@ -479,36 +486,48 @@ static CUresult allocate_locked(struct pool *pool, struct request *request,
             return CUDA_SUCCESS;
         if (round == 0 && waited_for_growth(pool, request))
             continue;
-        result = grow(pool, request, exactly);
+        result = grow(pool, request, how_much);
         if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
             return result;
         request->any_alignment = true;      /* better than a refusal, or a second chunk */
         if (take_block(pool, request, out)) /* also after a failure: others may have freed */
             return CUDA_SUCCESS;
-        exactly = true;
+        how_much = EXACTLY;
         if (!made_room(pool, returns_before))
             return result;
     }
     return result;
 }
 
-static CUresult pool_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                              struct rs_allocation *out)
+static CUresult allocate(struct pool *pool, size_t size_bytes, enum how_much how_much,
+                         struct rs_allocation *out)
 {
-    struct pool *pool = pool_of(mr);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     struct request request;
     bool is_a_size = request_init(&request, pool, size_bytes);
 
-    (void)stream; /* blocks in a pool are retired: good for every stream (resource_reuse.c) */
     RS_ASSERT(size_bytes > 0);
     rs_mutex_lock(&pool->lock);
     if (is_a_size && size_bytes <= pool->maximum_bytes)
-        result = allocate_locked(pool, &request, out);
+        result = allocate_locked(pool, &request, how_much, out);
     pool->allocations += result == CUDA_SUCCESS;
     pool->failures += result != CUDA_SUCCESS;
     rs_mutex_unlock(&pool->lock);
     return result;
+}
+
+static CUresult pool_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                              struct rs_allocation *out)
+{
+    (void)stream; /* blocks in a pool are retired: good for every stream (resource_reuse.c) */
+    return allocate(pool_of(mr), size_bytes, A_STEP, out);
+}
+
+static CUresult pool_allocate_little(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                     struct rs_allocation *out)
+{
+    (void)stream;
+    return allocate(pool_of(mr), size_bytes, A_LITTLE, out);
 }
 
 static CUresult pool_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
@@ -726,6 +745,7 @@ static void init_locks(struct pool *pool)
 static const struct rs_mr_ops pool_ops = {
     .allocate = pool_allocate,
     .allocate_held = pool_allocate_held,
+    .allocate_little = pool_allocate_little,
     .deallocate = pool_deallocate,
     .destroy = pool_destroy,
     .trim = pool_trim,

@@ -344,8 +344,8 @@ static void seal_and_retire_in_passing(struct reuse *reuse)
 
     if (!rs_mutex_try_lock(&reuse->lock))
         return;
+    clean = retire_locked(reuse, &oldest); /* first: a fence is not done as it is recorded */
     (void)seal_locked(reuse);
-    clean = retire_locked(reuse, &oldest);
     rs_mutex_unlock(&reuse->lock);
     if (clean.first)
         give_upstream(reuse, &clean);
@@ -500,14 +500,14 @@ static CUresult allocate_slowly(struct reuse *reuse, size_t size_bytes, CUstream
 {
     struct rs_mr *upstream = reuse->base.upstream[0];
     CUresult result;
-    bool more;
+    bool more, allowed;
 
     if (retire(reuse) || (seal(reuse) && retire(reuse))) {
         result = rs_mr_allocate_held(upstream, size_bytes, stream, out);
         if (result != CUDA_ERROR_NOT_READY)
             return result;
     }
-    while (!may_grow(reuse, size_bytes)) {
+    while (!(allowed = may_grow(reuse, size_bytes))) {
         (void)seal(reuse);
         if (!has_sealed(reuse, true))
             break;
@@ -518,7 +518,8 @@ static CUresult allocate_slowly(struct reuse *reuse, size_t size_bytes, CUstream
             return result;
     }
     more = has_quarantine(reuse); /* before, so that a block cannot slip past in between */
-    result = rs_mr_allocate(upstream, size_bytes, stream, out);
+    result = allowed ? rs_mr_allocate(upstream, size_bytes, stream, out)
+                     : rs_mr_allocate_little(upstream, size_bytes, stream, out);
     if (result != CUDA_ERROR_OUT_OF_MEMORY || !more)
         return result;
     return allocate_at_last(reuse, size_bytes, stream, out);

@@ -962,9 +962,28 @@ static void large_blocks_are_aligned_to_64_kib(void **state)
     end_pool(&stack);
 }
 
+/* What an allocation past its allowance takes: its own size in the driver's unit, and no step. */
+static void allocate_little_takes_no_step(void **state)
+{
+    static const size_t sizes[] = {80 * MIB, 2 * MIB, 4 * MIB};
+    struct stack stack = make_pool(GIB, NULL);
+    struct rs_allocation little;
+
+    (void)state;
+    (void)take(&stack, 80 * MIB);
+    assert_int_equal(rs_mr_allocate_held(stack.pool, 1000, NULL, &little), CUDA_ERROR_NOT_READY);
+    assert_int_equal(rs_mr_allocate_little(stack.pool, 1000, NULL, &little), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_held(stack.pool, MIB, NULL, &little), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_little(stack.pool, 3 * MIB, NULL, &little), CUDA_SUCCESS);
+    assert_chunks(&stack, sizes, 3);
+    assert_true(rs_mr_check(stack.pool));
+    end_pool(&stack);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(allocate_little_takes_no_step),
         cmocka_unit_test(large_blocks_are_aligned_to_64_kib),
         cmocka_unit_test(takes_the_smallest_block_that_fits),
         cmocka_unit_test(takes_the_lowest_address_among_equals),

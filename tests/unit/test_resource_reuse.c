@@ -75,7 +75,7 @@ static struct {
     CUdeviceptr next_sentinel;
     size_t live_sentinels;
     unsigned records, queries, waits; /* calls; waits: frees of a sentinel */
-    unsigned wrong_calls;             /* in a wrong context, of a dead event, outside relaxed mode */
+    unsigned wrong_calls; /* in a wrong context, of a dead event, outside relaxed mode */
     CUresult record_answer, query_answer, free_answer; /* when not CUDA_SUCCESS */
     bool is_full;                                      /* no sentinel can be had */
     void (*in_record)(void);                           /* once, when the event is stamped */
@@ -1206,7 +1206,8 @@ static void *work(void *data)
             held[at] = held[--count];
         }
         if (random % 16 == 0)
-            complete_to(atomic_load(&submitted) - (random >> 16) % 64 % (atomic_load(&submitted) + 1));
+            complete_to(atomic_load(&submitted) -
+                        (random >> 16) % 64 % (atomic_load(&submitted) + 1));
         if (random % 512 == 0) {
             rs_capture_begin_enter();
             rs_capture_begin_leave((struct rs_capture_stream){worker}, true);
