@@ -32,10 +32,10 @@ struct site {
     void *function[FUNCTIONS];   /* NULL: look again each time */
 };
 
-enum { SITES = 1024 };
+enum { SITES = 1024, RECENT_SITES = 8 };
 
 static _Atomic(struct site *) sites[SITES];
-static __thread const struct site *last_site;
+static __thread const struct site *recent_sites[RECENT_SITES]; /* by the caller's low bits */
 static __thread void *forwarding_to;
 
 static bool runtime_is_eager(const void *caller)
@@ -99,9 +99,11 @@ static const struct site *find_site(const void *caller)
 
 static const struct site *site_of(const void *caller)
 {
-    if (RS_UNLIKELY(!last_site || last_site->caller != caller))
-        last_site = find_site(caller);
-    return last_site;
+    const struct site **recent = &recent_sites[site_slot(caller) % RECENT_SITES];
+
+    if (RS_UNLIKELY(!*recent || (*recent)->caller != caller))
+        *recent = find_site(caller);
+    return *recent;
 }
 
 /* CUDA_INJECTION64_PATH: a tool traces the runtime's calls, and must see them. */
