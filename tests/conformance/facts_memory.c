@@ -157,7 +157,10 @@ void facts_pinned(void)
     size_t bytes = 0;
     static char pageable[3 * 4096];
     char *page = (char *)(((uintptr_t)pageable + 4095) / 4096 * 4096);
+    a = &flags;
     SAY("zero_bytes", CU(cuMemHostAlloc)(&a, 0, 0));
+    SAY_YES("zero_bytes_gives_null", !a);
+    SAY("alloc_host_zero_bytes", CU(cuMemAllocHost_v2)(&a, 0));
     SAY("null_out", CU(cuMemHostAlloc)(NULL, 16, 0));
     SAY("bad_flags", CU(cuMemHostAlloc)(&a, 16, 0x100));
     NEED(CU(cuMemHostAlloc)(&a, 8192, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_WRITECOMBINED));
@@ -338,7 +341,9 @@ void facts_pool(void)
     SAY("reuse_opportunistic", flag);
     NEED(CU(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, &flag));
     SAY("reuse_follow_events", flag);
+    a = 1;
     SAY("zero_bytes", CU(cuMemAllocAsync)(&a, 0, NULL));
+    SAY_YES("zero_bytes_gives_0", !a);
     SAY("null_out", CU(cuMemAllocAsync)(NULL, 16, NULL));
     SAY("2_to_60_bytes", CU(cuMemAllocAsync)(&a, (size_t)1 << 60, NULL));
     SAY("allocate", CU(cuMemAllocAsync)(&a, 5000, NULL));

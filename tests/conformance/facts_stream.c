@@ -562,6 +562,9 @@ void facts_capture(void)
     NEED(CU(cuThreadExchangeStreamCaptureMode)(&mode));
     mode = (CUstreamCaptureMode)7;
     SAY("exchange_bad_mode", CU(cuThreadExchangeStreamCaptureMode)(&mode));
+    mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    NEED(CU(cuThreadExchangeStreamCaptureMode)(&mode));
+    SAY("mode_after_a_bad_one", mode);
     say_misuse();
 }
 
@@ -578,14 +581,57 @@ static void query_inside(void *result)
     *(CUresult *)result = CU(cuStreamQuery)(free_stream);
 }
 
+static void query_event_inside(void *result)
+{
+    *(CUresult *)result = CU(cuEventQuery)(captured_event);
+}
+
+static void get_current_inside(void *result)
+{
+    CUcontext ctx;
+    *(CUresult *)result = CU(cuCtxGetCurrent)(&ctx);
+}
+
+static void range_inside(void *result)
+{
+    *(CUresult *)result = in_range();
+}
+
+static void attribute_inside(void *result)
+{
+    unsigned long long id;
+    *(CUresult *)result = CU(cuPointerGetAttribute)(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, block);
+}
+
+static void info_inside(void *result)
+{
+    *(CUresult *)result = in_info();
+}
+
+static void free_inside(void *result)
+{
+    *(CUresult *)result = in_free();
+}
+
+static void say_inside(const char *name, CUhostFn function)
+{
+    CUresult result = CUDA_ERROR_UNKNOWN;
+    NEED(CU(cuLaunchHostFunc)(blocking, function, &result));
+    NEED(CU(cuStreamSynchronize)(blocking));
+    SAY(name, result);
+}
+
 void facts_host_function(void)
 {
     streams_begin();
-    CUresult result = CUDA_SUCCESS;
-    NEED(CU(cuLaunchHostFunc)(blocking, query_inside, &result));
-    NEED(CU(cuStreamSynchronize)(blocking));
-    SAY("query_inside", result);
-    NEED(CU(cuLaunchHostFunc)(blocking, allocate_inside, &result));
-    NEED(CU(cuStreamSynchronize)(blocking));
-    SAY("alloc_inside", result);
+    captured_event = event_new();
+    block_new();
+    say_inside("query_inside", query_inside);
+    say_inside("alloc_inside", allocate_inside);
+    say_inside("event_query_inside", query_event_inside);
+    say_inside("current_inside", get_current_inside);
+    say_inside("range_inside", range_inside);
+    say_inside("attribute_inside", attribute_inside);
+    say_inside("info_inside", info_inside);
+    say_inside("free_inside", free_inside); /* last: it may wait for itself */
 }

@@ -39,7 +39,7 @@ void hostcuda_note_free(const void *pointer);
 void hostcuda_note_allocate_on(const void *pointer, size_t bytes, void *stream);
 void hostcuda_note_free_on(const void *pointer, void *stream);
 
-/* The free that was noted has failed: the block lives on. */
+/* The free that was noted has failed: the block lives on, unless an earlier free had freed it. */
 void hostcuda_note_free_failed(const void *pointer);
 
 /* ---- Faults ----

@@ -54,6 +54,20 @@ static void expect_silence(void)
         fail_msg("%s", hostcuda_race_last());
 }
 
+static void failed_free_leaves_the_block_as_it_was(void **state)
+{
+    (void)state;
+    hostcuda_note_free((void *)words);
+    hostcuda_note_free_failed((void *)words);
+    OK(cuMemsetD8Async(words, 1, 64, a));
+    expect_silence(); /* it lives on */
+    hostcuda_note_free((void *)words);
+    hostcuda_note_free((void *)words);
+    hostcuda_note_free_failed((void *)words); /* since it was freed already */
+    OK(cuMemsetD8Async(words, 1, 64, a));
+    expect_report("use after free");
+}
+
 static void reuse_of_the_block(void)
 {
     hostcuda_note_free((void *)words);
@@ -284,6 +298,7 @@ int main(void)
         TEST(stream_ordered_pool_may_reuse_on_its_stream),
         TEST(block_handed_out_twice_is_reported),
         TEST(live_block_given_back_to_the_driver_is_reported),
+        TEST(failed_free_leaves_the_block_as_it_was),
         TEST(splitting_keeps_the_history),
         TEST(graph_launch_uses_what_its_nodes_use),
         TEST(host_function_tells_the_program),

@@ -47,10 +47,14 @@ static CUresult allocate(CUdeviceptr *out, size_t bytes, const CUmemoryPool *poo
         return result;
     if (!pool_handle)
         pool = hc_pool_current(stream->ctx->device);
-    if (!out || !bytes)
+    if (!out)
         return CUDA_ERROR_INVALID_VALUE;
     if (stream->capture)
-        return allocate_in_graph(stream, bytes, out);
+        return bytes ? allocate_in_graph(stream, bytes, out) : CUDA_ERROR_INVALID_VALUE;
+    if (!bytes) {
+        *out = 0;
+        return CUDA_SUCCESS;
+    }
     struct hc_alloc *alloc;
     result = hc_pool_take(pool, bytes, &alloc);
     if (result)

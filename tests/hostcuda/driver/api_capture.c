@@ -118,7 +118,7 @@ HC_API CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
     HC_ENTER(cuThreadExchangeStreamCaptureMode);
     HC_LOCKED();
-    if (!mode || (unsigned)*mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+    if (!mode)
         return CUDA_ERROR_INVALID_VALUE;
     *mode = hc_capture_exchange_mode(*mode);
     return CUDA_SUCCESS;

@@ -30,7 +30,7 @@ static CUresult release(CUdevice ordinal)
         return CUDA_ERROR_INVALID_DEVICE;
     if (!device->primary_count)
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (--device->primary_count == 0)
+    if (--device->primary_count == 0 && device->primary->is_active)
         hc_ctx_destroy(device->primary);
     return CUDA_SUCCESS;
 }
@@ -47,6 +47,7 @@ HC_API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
     return release(device);
 }
 
+/* Who retained the context before must still release it. */
 static CUresult reset(CUdevice ordinal)
 {
     HC_LOCKED();
@@ -55,7 +56,6 @@ static CUresult reset(CUdevice ordinal)
         return CUDA_ERROR_INVALID_DEVICE;
     if (device->primary && device->primary->is_active)
         hc_ctx_destroy(device->primary);
-    device->primary_count = 0;
     return CUDA_SUCCESS;
 }
 
@@ -152,7 +152,9 @@ static CUresult destroy(CUcontext handle)
 {
     HC_LOCKED();
     struct hc_ctx *ctx;
-    CUresult result = handle ? hc_ctx_of(handle, &ctx) : CUDA_ERROR_INVALID_CONTEXT;
+    if (!handle)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = hc_ctx_of(handle, &ctx);
     if (result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
         return result;
     if (ctx->is_primary)

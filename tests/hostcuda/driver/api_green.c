@@ -134,7 +134,7 @@ HC_API CUresult cuGreenCtxDestroy(CUgreenCtx handle)
     if (hc_ctx_top() == green)
         hc_ctx_pop(&green);
     hc_ctx_destroy(green);
-    if (device->primary_count && !--device->primary_count)
+    if (device->primary_count && !--device->primary_count && device->primary->is_active)
         hc_ctx_destroy(device->primary);
     return CUDA_SUCCESS;
 }

@@ -20,8 +20,12 @@ static CUresult allocate(void **out, size_t bytes, unsigned flags)
         result = hc_capture_check_unsafe();
     if (result)
         return result;
-    if (!out || !bytes || (flags & ~(unsigned)KNOWN_FLAGS))
+    if (!out || (flags & ~(unsigned)KNOWN_FLAGS))
         return CUDA_ERROR_INVALID_VALUE;
+    if (!bytes) {
+        *out = NULL;
+        return CUDA_SUCCESS;
+    }
     struct hc_alloc *alloc;
     /* Every pinned allocation is mapped for the device where addresses are shared. */
     result = hc_memory_take(hc_pinned_region(), ctx->owner, HC_PINNED, bytes,

@@ -139,12 +139,12 @@ static CUresult open_handle(CUdeviceptr *out, const CUipcMemHandle *raw, unsigne
     memcpy(&handle, raw, sizeof(handle));
     if (memcmp(handle.magic, "hostcud", 8) || handle.sum != sum_of(&handle))
         return CUDA_ERROR_INVALID_HANDLE;
+    if (handle.pid == getpid())
+        return CUDA_ERROR_INVALID_CONTEXT;
     for (size_t i = sizeof(handle); i < sizeof(*raw); i++) {
         if (raw->reserved[i])
             return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (handle.pid == getpid())
-        return CUDA_ERROR_INVALID_CONTEXT;
     struct import *import = find_import(&handle);
     if (!import)
         result = import_new(ctx, &handle, &import);

@@ -132,6 +132,8 @@ HC_API CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdevi
     const struct hc_alloc *alloc = hc_memory_find(dptr);
     if (!alloc)
         return CUDA_ERROR_NOT_FOUND;
+    if (alloc->ctx && hc_ctx_error(alloc->ctx))
+        return hc_ctx_error(alloc->ctx);
     if (base)
         *base = alloc->base;
     if (bytes)

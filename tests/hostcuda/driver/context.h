@@ -27,6 +27,8 @@ struct hc_ctx {
     struct hc_ctx *next;       /* in greens, or in the list of contexts to use again */
     struct hc_stream *streams; /* all but destroyed ones whose work is done */
     struct hc_stream *null_stream;
+    struct hc_clock gone_clock;          /* of destroyed streams whose work is done */
+    struct hc_clock gone_blocking_clock; /* of those that the NULL stream is ordered with */
     struct hc_alloc *allocs;
     unsigned peers;     /* bit per device that this context may reach */
     unsigned sm_count;  /* of a green context */

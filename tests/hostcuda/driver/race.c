@@ -307,6 +307,9 @@ static void note_free(const void *pointer, void *stream, bool is_ordered)
     HC_LOCKED();
     if (is_ordered && hc_stream_of((CUstream)stream, &on))
         return;
+    struct hc_race_block *block = hc_race_map_base(&noted, (uintptr_t)pointer);
+    if (block && block->is_freed)
+        block->repeated_frees++;
     release(&noted, (uintptr_t)pointer, on);
 }
 
@@ -336,6 +339,10 @@ HC_API void hostcuda_note_free_failed(const void *pointer)
         return;
     HC_LOCKED();
     struct hc_race_block *block = hc_race_map_base(&noted, (uintptr_t)pointer);
-    if (block)
+    if (!block)
+        return;
+    if (block->repeated_frees)
+        block->repeated_frees--; /* it failed because an earlier free had freed the block */
+    else
         block->is_freed = false;
 }

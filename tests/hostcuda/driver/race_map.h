@@ -24,6 +24,7 @@ struct hc_race_point {
 struct hc_race_block {
     uintptr_t begin, end;
     bool is_freed;
+    unsigned repeated_frees;        /* frees of a freed block whose answers are not known yet */
     struct hc_race_point allocated; /* set for stream-ordered memory */
     struct hc_site allocate_site, free_site;
     struct hc_race_access *accesses;

@@ -142,10 +142,16 @@ static void release(struct hc_stream **link)
 static void release_done(struct hc_ctx *ctx)
 {
     for (struct hc_stream **link = &ctx->streams; *link;) {
-        if ((*link)->is_destroyed && is_done(*link))
+        struct hc_stream *stream = *link;
+        if (stream->is_destroyed && is_done(stream)) {
+            /* Whoever waits for the context waits for its work, done or not. */
+            hc_clock_join(&ctx->gone_clock, &stream->clock);
+            if (hc_stream_is_blocking(stream))
+                hc_clock_join(&ctx->gone_blocking_clock, &stream->clock);
             release(link);
-        else
-            link = &(*link)->next;
+        } else {
+            link = &stream->next;
+        }
     }
 }
 
@@ -168,6 +174,8 @@ void hc_stream_drop_all(struct hc_ctx *ctx)
     hc_op_unref(ctx->gate);
     ctx->gate = NULL;
     hc_clock_clear(&ctx->gate_clock);
+    hc_clock_clear(&ctx->gone_clock);
+    hc_clock_clear(&ctx->gone_blocking_clock);
 }
 
 /* Puts an operation after all that is in the stream; the NULL stream holds its partners' work too.
@@ -178,6 +186,7 @@ static void follow(const struct hc_stream *stream, struct hc_op *op, struct hc_c
     hc_clock_join(clock, &stream->clock);
     if (stream->kind != HC_STREAM_NULL)
         return;
+    hc_clock_join(clock, &stream->ctx->gone_blocking_clock);
     for (const struct hc_stream *other = stream->ctx->streams; other; other = other->next) {
         if (other == stream || !hc_stream_is_blocking(other))
             continue;
@@ -270,6 +279,7 @@ bool hc_stream_is_idle(const struct hc_stream *stream)
 static void fence_streams(struct hc_ctx *ctx, struct hc_op *op, struct hc_clock *clock)
 {
     release_done(ctx);
+    hc_clock_join(clock, &ctx->gone_clock);
     for (struct hc_stream *stream = ctx->streams; stream; stream = stream->next) {
         hc_op_after(op, stream->tail);
         hc_clock_join(clock, &stream->clock);

@@ -255,10 +255,11 @@ HC_API CUresult cuMemMap(CUdeviceptr dptr, size_t bytes, size_t offset,
     struct memory *memory = memory_of(handle);
     struct reservation *reservation = reservation_of(dptr);
     if (!memory || !reservation || offset || flags || !is_block_multiple(bytes) ||
-        dptr % HC_BLOCK_BYTES || bytes > memory->bytes ||
-        bytes > reservation->base + reservation->bytes - dptr ||
+        dptr % HC_BLOCK_BYTES || bytes > reservation->base + reservation->bytes - dptr ||
         overlaps_mapping(reservation, dptr, bytes))
         return CUDA_ERROR_INVALID_VALUE;
+    if (bytes > memory->bytes)
+        return CUDA_ERROR_NOT_SUPPORTED;
     struct mapping *mapping = calloc(1, sizeof(*mapping));
     struct hc_alloc *alloc = calloc(1, sizeof(*alloc));
     if (!mapping || !alloc ||
@@ -307,12 +308,26 @@ static size_t covered(const struct reservation *reservation, uintptr_t base, siz
     return sum;
 }
 
+/* True if a mapping lies in the range with a part of it only. */
+static bool cuts_mapping(const struct reservation *reservation, uintptr_t base, size_t bytes)
+{
+    for (const struct mapping *mapping = reservation->mappings; mapping; mapping = mapping->next) {
+        uintptr_t begin = mapping->alloc->base, end = begin + mapping->alloc->size;
+        if (begin < base + bytes && base < end && (begin < base || end > base + bytes))
+            return true;
+    }
+    return false;
+}
+
+/* What is not mapped in the range is passed over. */
 HC_API CUresult cuMemUnmap(CUdeviceptr dptr, size_t bytes)
 {
     HC_ENTER(cuMemUnmap);
     HC_LOCKED();
     struct reservation *reservation = reservation_of(dptr);
-    if (!reservation || !bytes || covered(reservation, dptr, bytes) != bytes)
+    if (!reservation || !is_block_multiple(bytes) || dptr % HC_BLOCK_BYTES ||
+        bytes > reservation->base + reservation->bytes - dptr ||
+        cuts_mapping(reservation, dptr, bytes))
         return CUDA_ERROR_INVALID_VALUE;
     for (struct mapping **link = &reservation->mappings; *link;) {
         const struct hc_alloc *alloc = (*link)->alloc;
