@@ -36,7 +36,7 @@ static CUresult both(CUcontext peer_handle, struct hc_ctx **ctx, struct hc_ctx *
         return result;
     result = peer_handle ? hc_ctx_of(peer_handle, peer) : CUDA_ERROR_INVALID_CONTEXT;
     if (!result && (*peer)->device == (*ctx)->device)
-        result = CUDA_ERROR_INVALID_DEVICE;
+        result = CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     return result;
 }
 

@@ -80,7 +80,7 @@ CUresult hc_call_begin_early(struct hc_call *call)
 /* Measured: a host function may ask about a stream. */
 static bool is_harmless(enum hc_fn fn)
 {
-    return fn == HC_FN_cuStreamQuery || fn == HC_FN_cuStreamQuery_ptsz;
+    return fn == HC_FN_cuStreamQuery || fn == HC_FN_cuStreamQuery_ptsz || fn == HC_FN_cuEventQuery;
 }
 
 CUresult hc_call_begin(struct hc_call *call)

@@ -21,7 +21,8 @@ void hc_call_end(struct hc_call *call);
 /* The same for the few functions that work before cuInit. */
 CUresult hc_call_begin_early(struct hc_call *call);
 
-/* While a host function runs on this thread, nothing is permitted but questions about streams. */
+/* While a host function runs on this thread, nothing is permitted but queries of streams and
+ * events. */
 void hc_call_forbid(bool forbidden);
 
 /* True in a child process that a parent with a running driver forked. */
