@@ -661,6 +661,8 @@ static void *take_and_give(void *data)
     thread.depth = 0;
     (void)fake_push(CTX);
     result = rs_mr_allocate(stack->mr, 4 * MIB, NULL, &allocation);
+    if (result == CUDA_SUCCESS)
+        result = rs_mr_deallocate(stack->mr, &allocation, NULL);
     return (void *)(uintptr_t)result;
 }
 
@@ -687,9 +689,7 @@ static void threads_that_wait_for_the_same_work_all_go_on(void **state)
     }
     assert_int_equal(pthread_join(helper, NULL), 0);
     assert_true(rs_clock_ns() - begin_ns < 10000000000ull);
-    stack.mr->ops.destroy(stack.mr, false);
-    rs_sentinel_free(&sentinel);
-    rs_mr_destroy(stack.leaf ? &stack.leaf->base : NULL, true);
+    end(&stack);
 }
 
 static void a_fence_that_can_never_be_done_is_not_waited_for(void **state)
