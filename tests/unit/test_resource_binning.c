@@ -2,8 +2,8 @@
 /* binning: which bin serves what. */
 #include "unit.h"
 
-#include "fake_leaf.h"
 #include "resource/report.h"
+#include "stack.h"
 
 #include <string.h>
 
@@ -11,41 +11,9 @@
 #define MIB    ((size_t)1 << 20)
 #define PLENTY ((size_t)1 << 50)
 
-struct stack {
-    struct fake_leaf *leaf;
-    struct rs_mr *mr;
-};
-
 static struct stack make_binning(size_t capacity_bytes, const char *const *options)
 {
-    struct stack stack = {.leaf = fake_leaf_create(capacity_bytes)};
-
-    stack.mr = make_resource(&rs_mr_descriptor_binning, &stack.leaf->base, options);
-    return stack;
-}
-
-static void end_binning(struct stack *stack)
-{
-    assert_true(rs_mr_check(stack->mr));
-    stack->mr->ops.destroy(stack->mr, false);
-    assert_int_equal(stack->leaf->live_count, 0);
-    assert_int_equal(stack->leaf->wrong_calls, 0);
-    fake_leaf_destroy(stack->leaf);
-}
-
-static struct rs_allocation take(struct stack *stack, size_t size_bytes)
-{
-    struct rs_allocation allocation;
-
-    assert_int_equal(rs_mr_allocate(stack->mr, size_bytes, NULL, &allocation), CUDA_SUCCESS);
-    assert_true(rs_mr_check(stack->mr));
-    return allocation;
-}
-
-static void give(struct stack *stack, const struct rs_allocation *allocation)
-{
-    assert_int_equal(rs_mr_deallocate(stack->mr, allocation, NULL), CUDA_SUCCESS);
-    assert_true(rs_mr_check(stack->mr));
+    return make_stack(&rs_mr_descriptor_binning, capacity_bytes, options);
 }
 
 /* How much the upstream gave for one request: eight blocks of a bin, or the request itself. */
@@ -56,7 +24,7 @@ static size_t taken_upstream(size_t size_bytes)
     size_t taken_bytes = stack.leaf->live_bytes;
 
     give(&stack, &allocation);
-    end_binning(&stack);
+    end_stack(&stack);
     return taken_bytes;
 }
 
@@ -84,7 +52,7 @@ static void bins_take_nothing_before_their_first_use(void **state)
 
     (void)state;
     assert_int_equal(stack.leaf->allocations, 0);
-    end_binning(&stack);
+    end_stack(&stack);
 }
 
 static void without_sizes_there_are_no_bins(void **state)
@@ -95,7 +63,7 @@ static void without_sizes_there_are_no_bins(void **state)
     (void)state;
     assert_int_equal(stack.leaf->live_bytes, 1000);
     give(&stack, &allocation);
-    end_binning(&stack);
+    end_stack(&stack);
 }
 
 static void rmms_exponents_are_understood(void **state)
@@ -106,7 +74,7 @@ static void rmms_exponents_are_understood(void **state)
     (void)state;
     (void)take(&stack, 1);
     assert_int_equal(stack.leaf->live_bytes, 256 * KIB);
-    end_binning(&stack);
+    end_stack(&stack);
 }
 
 static void bins_below_the_alignment_are_one(void **state)
@@ -120,7 +88,7 @@ static void bins_below_the_alignment_are_one(void **state)
     assert_int_equal(stack.leaf->live_bytes, 512);
     stack.mr->ops.report(stack.mr, &report);
     assert_int_equal(rs_report_value(&report, "binning", "bins", 0), 2);
-    end_binning(&stack);
+    end_stack(&stack);
 }
 
 static void bins_give_way_before_out_of_memory(void **state)
@@ -136,7 +104,7 @@ static void bins_give_way_before_out_of_memory(void **state)
     give(&stack, &allocation);
     for (unsigned i = 0; i < 8; i++) /* the other bin */
         (void)take(&stack, 2 * MIB);
-    end_binning(&stack);
+    end_stack(&stack);
 }
 
 static void contradicting_options_are_complained_about(void **state)
@@ -171,7 +139,7 @@ static void the_report_adds_the_bins_up(void **state)
     assert_int_equal(rs_report_value(&report, "fixed_size", "held", 0), 40 * KIB);
     assert_int_equal(rs_report_value(&report, "fixed_size", "live", 0), 5 * KIB);
     assert_int_equal(rs_report_value(&report, "fixed_size", "allocations", 0), 2);
-    end_binning(&stack);
+    end_stack(&stack);
 }
 
 int main(void)

@@ -2,8 +2,8 @@
 /* fixed_size: blocks of one size. */
 #include "unit.h"
 
-#include "fake_leaf.h"
 #include "resource/report.h"
+#include "stack.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -13,42 +13,9 @@
 #define MIB    ((size_t)1 << 20)
 #define PLENTY ((size_t)1 << 50)
 
-struct stack {
-    struct fake_leaf *leaf;
-    struct rs_mr *mr;
-};
-
 static struct stack make_fixed(size_t capacity_bytes, const char *const *options)
 {
-    struct stack stack = {.leaf = fake_leaf_create(capacity_bytes)};
-
-    stack.mr = make_resource(&rs_mr_descriptor_fixed_size, &stack.leaf->base, options);
-    return stack;
-}
-
-static void end_fixed(struct stack *stack)
-{
-    assert_true(rs_mr_check(stack->mr));
-    stack->mr->ops.destroy(stack->mr, false);
-    assert_int_equal(stack->leaf->live_count, 0);
-    assert_int_equal(stack->leaf->wrong_calls, 0);
-    fake_leaf_destroy(stack->leaf);
-}
-
-static struct rs_allocation take(struct stack *stack, size_t size_bytes)
-{
-    struct rs_allocation allocation;
-
-    assert_int_equal(rs_mr_allocate(stack->mr, size_bytes, NULL, &allocation), CUDA_SUCCESS);
-    assert_int_equal(allocation.size_bytes, size_bytes);
-    assert_true(rs_mr_check(stack->mr));
-    return allocation;
-}
-
-static void give(struct stack *stack, const struct rs_allocation *allocation)
-{
-    assert_int_equal(rs_mr_deallocate(stack->mr, allocation, NULL), CUDA_SUCCESS);
-    assert_true(rs_mr_check(stack->mr));
+    return make_stack(&rs_mr_descriptor_fixed_size, capacity_bytes, options);
 }
 
 static void takes_128_blocks_of_1_mib_by_default(void **state)
@@ -62,7 +29,7 @@ static void takes_128_blocks_of_1_mib_by_default(void **state)
     assert_int_equal(stack.leaf->live_count, 1);
     (void)take(&stack, 1);
     assert_int_equal(stack.leaf->live_bytes, 256 * MIB);
-    end_fixed(&stack);
+    end_stack(&stack);
 }
 
 static void block_size_is_rounded_up_to_the_alignment(void **state)
@@ -73,7 +40,7 @@ static void block_size_is_rounded_up_to_the_alignment(void **state)
     (void)state;
     assert_int_equal(stack.leaf->live_bytes, 3 * KIB);
     assert_int_equal(second.address, first.address + KIB);
-    end_fixed(&stack);
+    end_stack(&stack);
 }
 
 static void a_request_above_the_block_size_is_refused(void **state)
@@ -85,7 +52,7 @@ static void a_request_above_the_block_size_is_refused(void **state)
     assert_int_equal(rs_mr_allocate(stack.mr, 4 * KIB + 1, NULL, &allocation),
                      CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(stack.leaf->allocations, 1);
-    end_fixed(&stack);
+    end_stack(&stack);
 }
 
 static void the_block_freed_last_is_handed_out_first(void **state)
@@ -100,7 +67,7 @@ static void the_block_freed_last_is_handed_out_first(void **state)
     give(&stack, &blocks[3]);
     assert_int_equal(take(&stack, 1).address, blocks[3].address);
     assert_int_equal(take(&stack, 1).address, blocks[1].address);
-    end_fixed(&stack);
+    end_stack(&stack);
 }
 
 static void another_context_of_the_device_takes_nothing_at_first(void **state)
@@ -115,7 +82,7 @@ static void another_context_of_the_device_takes_nothing_at_first(void **state)
     assert_int_equal(leaf->allocations, 0);
     (void)take(&stack, 1);
     assert_int_equal(leaf->allocations, 1);
-    end_fixed(&stack);
+    end_stack(&stack);
 }
 
 static void fewer_blocks_are_taken_when_memory_is_short(void **state)
@@ -129,7 +96,7 @@ static void fewer_blocks_are_taken_when_memory_is_short(void **state)
         (void)take(&stack, MIB);
     assert_int_equal(rs_mr_allocate(stack.mr, MIB, NULL, &allocation), CUDA_ERROR_OUT_OF_MEMORY);
     assert_true(rs_mr_check(stack.mr));
-    end_fixed(&stack);
+    end_stack(&stack);
 }
 
 static void no_room_for_the_first_chunk_is_no_error(void **state)
@@ -139,7 +106,7 @@ static void no_room_for_the_first_chunk_is_no_error(void **state)
     (void)state;
     stack.leaf->capacity_bytes = PLENTY;
     (void)take(&stack, 1);
-    end_fixed(&stack);
+    end_stack(&stack);
 }
 
 static void another_error_for_the_first_chunk_fails_creation(void **state)
@@ -172,7 +139,7 @@ static void chunks_without_live_blocks_are_trimmed(void **state)
     assert_int_equal(rs_mr_idle_bytes(stack.mr), MIB);
     give(&stack, &blocks[5]);
     assert_int_equal(rs_mr_trim(stack.mr, 0), 2 * MIB);
-    end_fixed(&stack);
+    end_stack(&stack);
 }
 
 static void use_during_call(void *data)
@@ -194,7 +161,7 @@ static void a_block_freed_during_a_failing_growth_is_found(void **state)
     stack.leaf->on_call = use_during_call; /* would hang if the lock were held */
     stack.leaf->on_call_data = blocks;
     assert_int_equal(take(&stack, MIB).address, blocks[1].address);
-    end_fixed(&stack);
+    end_stack(&stack);
 }
 
 enum { THREADS = 16 };
@@ -229,7 +196,7 @@ static void threads_that_miss_together_grow_once(void **state)
     }
     pthread_barrier_destroy(&start);
     assert_int_equal(leaf->allocations, 1);
-    end_fixed(&stack);
+    end_stack(&stack);
 }
 
 static void impossible_options_are_complained_about(void **state)
@@ -265,7 +232,7 @@ static void the_report_is_exact(void **state)
     assert_int_equal(rs_report_value(&report, "fixed_size", "chunks", 0), 2);
     assert_int_equal(rs_report_value(&report, "fixed_size", "allocations", 0), 3);
     assert_int_equal(rs_report_value(&report, "fixed_size", "failures", 0), 1);
-    end_fixed(&stack);
+    end_stack(&stack);
 }
 
 int main(void)

@@ -3,11 +3,11 @@
  * model. */
 #include "unit.h"
 
-#include "fake_leaf.h"
 #include "random_workload.h"
 #include "resource/block_index.h"
 #include "resource/report.h"
 #include "resource/resource_pool.h"
+#include "stack.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -20,57 +20,25 @@
 #define GIB    ((size_t)1 << 30)
 #define PLENTY ((size_t)1 << 50)
 
-struct stack {
-    struct fake_leaf *leaf;
-    struct rs_mr *pool;
-};
-
 static struct stack make_pool(size_t capacity_bytes, const char *const *options)
 {
-    struct stack stack = {.leaf = fake_leaf_create(capacity_bytes)};
-
-    stack.pool = make_resource(&rs_mr_descriptor_pool, &stack.leaf->base, options);
-    return stack;
-}
-
-static void end_pool(struct stack *stack)
-{
-    assert_true(rs_mr_check(stack->pool));
-    stack->pool->ops.destroy(stack->pool, false);
-    assert_int_equal(stack->leaf->live_count, 0);
-    assert_int_equal(stack->leaf->wrong_calls, 0);
-    fake_leaf_destroy(stack->leaf);
-}
-
-static struct rs_allocation take(struct stack *stack, size_t size_bytes)
-{
-    struct rs_allocation allocation;
-
-    assert_int_equal(rs_mr_allocate(stack->pool, size_bytes, NULL, &allocation), CUDA_SUCCESS);
-    assert_true(rs_mr_check(stack->pool));
-    return allocation;
+    return make_stack(&rs_mr_descriptor_pool, capacity_bytes, options);
 }
 
 static void refuse(struct stack *stack, size_t size_bytes)
 {
     struct rs_allocation allocation;
 
-    assert_int_equal(rs_mr_allocate(stack->pool, size_bytes, NULL, &allocation),
+    assert_int_equal(rs_mr_allocate(stack->mr, size_bytes, NULL, &allocation),
                      CUDA_ERROR_OUT_OF_MEMORY);
-    assert_true(rs_mr_check(stack->pool));
-}
-
-static void give(struct stack *stack, const struct rs_allocation *allocation)
-{
-    assert_int_equal(rs_mr_deallocate(stack->pool, allocation, NULL), CUDA_SUCCESS);
-    assert_true(rs_mr_check(stack->pool));
+    assert_true(rs_mr_check(stack->mr));
 }
 
 static struct rs_pool_state state_of(struct stack *stack)
 {
     struct rs_pool_state state;
 
-    rs_pool_state(stack->pool, &state);
+    rs_pool_state(stack->mr, &state);
     return state;
 }
 
@@ -95,7 +63,7 @@ static void takes_the_smallest_block_that_fits(void **state)
     assert_int_equal(again.address, small.address);
     again = take(&stack, 17 * KIB);
     assert_int_equal(again.address, large.address);
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 static void takes_the_lowest_address_among_equals(void **state)
@@ -114,7 +82,7 @@ static void takes_the_lowest_address_among_equals(void **state)
     for (unsigned i = 0; i < BLOCKS; i++)
         assert_int_equal(take(&stack, 4 * KIB).address, blocks[i].address);
     (void)walls;
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 static void freed_neighbours_become_one_block_in_any_order(void **state)
@@ -132,7 +100,7 @@ static void freed_neighbours_become_one_block_in_any_order(void **state)
             give(&stack, &blocks[orders[i][j]]);
         assert_int_equal(take(&stack, MIB).address, blocks[0].address);
         assert_int_equal(stack.leaf->allocations, 1);
-        end_pool(&stack);
+        end_stack(&stack);
     }
 }
 
@@ -151,7 +119,7 @@ static void chunks_never_merge_even_when_they_touch(void **state)
     assert_int_equal(state_of(&stack).largest_free_bytes, 2 * MIB);
     (void)take(&stack, 3 * MIB);
     assert_int_equal(stack.leaf->allocations, 3);
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 static void odd_end_of_a_chunk_is_served_and_nothing_past_it(void **state)
@@ -176,7 +144,7 @@ static void odd_end_of_a_chunk_is_served_and_nothing_past_it(void **state)
         give(&stack, &head);
         give(&stack, &tail);
         assert_int_equal(state_of(&stack).largest_free_bytes, 4096 + odd);
-        end_pool(&stack);
+        end_stack(&stack);
     }
 }
 
@@ -200,7 +168,7 @@ static void geometric_growth_takes_an_eighth_of_what_is_held(void **state)
     (void)take(&stack, 10 * MIB); /* a 8th of 90 MiB rounded up to 2 MiB */
     (void)take(&stack, 2 * GIB - 1000);
     assert_chunks(&stack, sizes, RS_ARRAY_LENGTH(sizes));
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 static void rmm_growth_doubles(void **state)
@@ -212,7 +180,7 @@ static void rmm_growth_doubles(void **state)
     for (unsigned i = 0; i < 33; i++)
         (void)take(&stack, MIB);
     assert_chunks(&stack, sizes, RS_ARRAY_LENGTH(sizes));
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 static void rmm_growth_takes_half_of_what_is_left_to_the_maximum(void **state)
@@ -227,7 +195,7 @@ static void rmm_growth_takes_half_of_what_is_left_to_the_maximum(void **state)
     assert_int_equal(stack.leaf->live_count, RS_ARRAY_LENGTH(sizes));
     for (size_t i = 0; i < RS_ARRAY_LENGTH(sizes); i++)
         assert_int_equal(stack.leaf->live[i].size_bytes, sizes[i] * MIB);
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 static void rmm_growth_halves_to_odd_sizes(void **state)
@@ -242,7 +210,7 @@ static void rmm_growth_halves_to_odd_sizes(void **state)
     assert_int_equal(stack.leaf->live[2].size_bytes, 640);
     assert_int_equal(take(&stack, 128).address, last.address + 512);
     refuse(&stack, 1);
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 static void growth_halves_when_upstream_refuses(void **state)
@@ -255,7 +223,7 @@ static void growth_halves_when_upstream_refuses(void **state)
     (void)take(&stack, 1000); /* 128 refused, 64 refused, 32 */
     assert_int_equal(stack.leaf->live[1].size_bytes, 32 * MIB);
     assert_int_equal(stack.leaf->refusals, 2);
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 static void sizes_that_were_refused_are_not_tried_again_each_time(void **state)
@@ -275,7 +243,7 @@ static void sizes_that_were_refused_are_not_tried_again_each_time(void **state)
     for (unsigned i = 0; i < 40; i++)
         (void)take(&stack, 2 * MIB);
     assert_true(stack.leaf->live[stack.leaf->live_count - 1].size_bytes > 16 * MIB);
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 static void the_maximum_is_never_exceeded(void **state)
@@ -287,11 +255,11 @@ static void the_maximum_is_never_exceeded(void **state)
         struct stack stack = make_pool(PLENTY, OPTIONS("maximum_size=10MiB", growths[i]));
         struct rs_allocation allocation;
         uint64_t seed = 7;
-        while (rs_mr_allocate(stack.pool, 1 + test_random(&seed) % MIB, NULL, &allocation) ==
+        while (rs_mr_allocate(stack.mr, 1 + test_random(&seed) % MIB, NULL, &allocation) ==
                CUDA_SUCCESS)
             ;
         assert_in_range(stack.leaf->peak_bytes, 9 * MIB, 10 * MIB);
-        end_pool(&stack);
+        end_stack(&stack);
     }
 }
 
@@ -305,7 +273,7 @@ static void a_request_above_the_maximum_disturbs_nothing(void **state)
     refuse(&stack, 10 * MIB + 1);
     assert_int_equal(stack.leaf->deallocations, 0);
     assert_int_equal(stack.leaf->refusals, 0);
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 /* ---- giving back ---- */
@@ -322,7 +290,7 @@ static void free_chunks_make_room_below_the_maximum(void **state)
     (void)take(&stack, 12 * MIB);
     assert_int_equal(stack.leaf->live_bytes, 12 * MIB);
     assert_int_equal(stack.leaf->peak_bytes, 16 * MIB);
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 static void free_chunks_make_room_upstream(void **state)
@@ -338,7 +306,7 @@ static void free_chunks_make_room_upstream(void **state)
     give(&stack, &kept);
     refuse(&stack, 100 * MIB); /* a live block pins the rest */
     assert_int_equal(stack.leaf->live_bytes, 80 * MIB);
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 static void trim_keeps_the_initial_chunk_and_what_it_is_told_to(void **state)
@@ -352,11 +320,11 @@ static void trim_keeps_the_initial_chunk_and_what_it_is_told_to(void **state)
     for (unsigned i = 0; i < 4; i++)
         give(&stack, &blocks[i]);
     assert_int_equal(state_of(&stack).held_bytes, 16 * MIB);
-    assert_int_equal(rs_mr_trim(stack.pool, 8 * MIB), 4 * MIB);
-    assert_int_equal(rs_mr_trim(stack.pool, 0), 8 * MIB);
-    assert_int_equal(rs_mr_trim(stack.pool, 0), 0);
+    assert_int_equal(rs_mr_trim(stack.mr, 8 * MIB), 4 * MIB);
+    assert_int_equal(rs_mr_trim(stack.mr, 0), 8 * MIB);
+    assert_int_equal(rs_mr_trim(stack.mr, 0), 0);
     assert_int_equal(take(&stack, 4 * MIB).address, blocks[0].address);
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 static void a_chunk_with_a_live_block_stays(void **state)
@@ -366,10 +334,10 @@ static void a_chunk_with_a_live_block_stays(void **state)
 
     (void)state;
     give(&stack, &large);
-    assert_int_equal(rs_mr_trim(stack.pool, 0), 0);
+    assert_int_equal(rs_mr_trim(stack.mr, 0), 0);
     give(&stack, &small);
-    assert_int_equal(rs_mr_trim(stack.pool, 0), 2 * MIB);
-    end_pool(&stack);
+    assert_int_equal(rs_mr_trim(stack.mr, 0), 2 * MIB);
+    end_stack(&stack);
 }
 
 /* ---- the initial size ---- */
@@ -386,7 +354,7 @@ static void initial_size_is_taken_by_the_first_context_only(void **state)
     assert_non_null(second);
     assert_int_equal(stack.leaf->live_bytes, GIB);
     second->ops.destroy(second, false);
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 static void an_initial_size_larger_than_what_is_free_starts_smaller(void **state)
@@ -396,19 +364,19 @@ static void an_initial_size_larger_than_what_is_free_starts_smaller(void **state
     int error;
 
     (void)state;
-    stack.pool = make_resource_at(&place, &rs_mr_descriptor_pool, &stack.leaf->base,
-                                  OPTIONS("initial_size=4GiB"), &error);
-    assert_non_null(stack.pool);
+    stack.mr = make_resource_at(&place, &rs_mr_descriptor_pool, &stack.leaf->base,
+                                OPTIONS("initial_size=4GiB"), &error);
+    assert_non_null(stack.mr);
     assert_int_equal(state_of(&stack).held_bytes, 2 * GIB); /* halved */
-    stack.pool->ops.destroy(stack.pool, false);
+    stack.mr->ops.destroy(stack.mr, false);
 
     place.free_bytes = 3 * GIB + 500;
-    stack.pool = make_resource_at(&place, &rs_mr_descriptor_pool, &stack.leaf->base,
-                                  OPTIONS("initial_size=4GiB"), &error);
-    assert_non_null(stack.pool);
+    stack.mr = make_resource_at(&place, &rs_mr_descriptor_pool, &stack.leaf->base,
+                                OPTIONS("initial_size=4GiB"), &error);
+    assert_non_null(stack.mr);
     assert_int_equal(state_of(&stack).held_bytes, 3 * GIB); /* what was free */
     (void)take(&stack, 1000);
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 static void no_room_at_all_for_the_initial_size_is_no_error(void **state)
@@ -419,7 +387,7 @@ static void no_room_at_all_for_the_initial_size_is_no_error(void **state)
     refuse(&stack, 1000);
     stack.leaf->capacity_bytes = 8 * MIB;
     (void)take(&stack, 1000);
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 static void another_error_for_the_initial_size_fails_creation(void **state)
@@ -481,7 +449,7 @@ static void the_pool_is_usable_during_upstream_calls(void **state)
     stack.leaf->on_call_data = &during;
     (void)take(&stack, 64 * MIB);
     assert_int_not_equal(during.taken.address, 0);
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 static void free_during_call(void *data)
@@ -502,7 +470,7 @@ static void a_block_freed_during_a_failing_growth_is_found(void **state)
     stack.leaf->on_call = free_during_call;
     stack.leaf->on_call_data = &during;
     assert_int_equal(take(&stack, 20 * MIB).address, block.address);
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 static void take_5_mib_during_call(void *data)
@@ -523,7 +491,7 @@ static void only_one_growth_at_a_time_asks_for_more_than_it_needs(void **state)
     (void)take(&stack, 1000);
     assert_int_equal(stack.leaf->live[0].size_bytes, 5 * MIB); /* not 6 */
     assert_int_equal(stack.leaf->live[1].size_bytes, 2 * MIB);
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 /* An upstream call takes SHORT or LONG: longer than a thread waits for another one's growth. */
@@ -546,7 +514,7 @@ static void many_threads_take_one(struct stack *stack, unsigned pause_us)
     stack->leaf->pause_us = pause_us;
     pthread_barrier_init(&start, NULL, THREADS);
     for (unsigned i = 0; i < THREADS; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, take_one, stack->pool), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, take_one, stack->mr), 0);
     for (unsigned i = 0; i < THREADS; i++) {
         void *result;
         pthread_join(threads[i], &result);
@@ -562,7 +530,7 @@ static void threads_that_miss_together_grow_once(void **state)
     (void)state;
     many_threads_take_one(&stack, SHORT_US);
     assert_in_range(stack.leaf->peak_bytes, 2 * MIB, 2 * MIB + 2 * 64 * KIB);
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 static void a_maximum_being_taken_by_another_thread_is_no_out_of_memory(void **state)
@@ -571,7 +539,7 @@ static void a_maximum_being_taken_by_another_thread_is_no_out_of_memory(void **s
 
     (void)state;
     many_threads_take_one(&stack, LONG_US); /* exactly fits */
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 static void memory_being_taken_by_another_thread_is_no_out_of_memory(void **state)
@@ -580,7 +548,7 @@ static void memory_being_taken_by_another_thread_is_no_out_of_memory(void **stat
 
     (void)state;
     many_threads_take_one(&stack, LONG_US);
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 /* ---- the index alone ---- */
@@ -774,7 +742,7 @@ static void follows_the_model(const char *const *options, uint64_t seed)
         assert_int_equal(state_of(&stack).live_bytes, model.live_bytes);
     }
     assert_int_equal(state_of(&stack).held_bytes, stack.leaf->live_bytes);
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 static void every_step_is_the_best_fit_of_a_plain_list(void **state)
@@ -801,7 +769,7 @@ static void trace_in_little_memory(const char *const *options, uint64_t seed)
         if (allocation->size_bytes) {
             give(&stack, allocation);
             allocation->size_bytes = 0;
-        } else if (rs_mr_allocate(stack.pool, 1 + random_size(&seed) % (512 * KIB), NULL,
+        } else if (rs_mr_allocate(stack.mr, 1 + random_size(&seed) % (512 * KIB), NULL,
                                   allocation) != CUDA_SUCCESS) {
             refused++;
             continue;
@@ -814,10 +782,10 @@ static void trace_in_little_memory(const char *const *options, uint64_t seed)
             assert_int_equal(allocation->address % RS_BLOCK_ALIGNMENT, 0);
             assert_true(fake_leaf_owns(stack.leaf, allocation->address, allocation->size_bytes));
         }
-        assert_true(rs_mr_check(stack.pool));
+        assert_true(rs_mr_check(stack.mr));
     }
     assert_true(refused > 10);
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 static void nothing_overlaps_or_sticks_out_when_memory_is_short(void **state)
@@ -885,20 +853,20 @@ static void random_workload_runs_and_leaves_nothing(void **state)
     random_workload_init(&workload, ALLOCATIONS, 1, sizes);
     while (random_workload_next(&workload, &step)) {
         if (step.is_allocation) {
-            assert_int_equal(rs_mr_allocate(stack.pool, step.size_bytes, NULL, &live[step.index]),
+            assert_int_equal(rs_mr_allocate(stack.mr, step.size_bytes, NULL, &live[step.index]),
                              CUDA_SUCCESS);
             continue;
         }
         assert_int_equal(live[step.index].size_bytes, step.size_bytes);
-        assert_int_equal(rs_mr_deallocate(stack.pool, &live[step.index], NULL), CUDA_SUCCESS);
+        assert_int_equal(rs_mr_deallocate(stack.mr, &live[step.index], NULL), CUDA_SUCCESS);
         live[step.index] = live[workload.live_count];
     }
     assert_int_equal(state_of(&stack).live_bytes, 0);
     assert_true(state_of(&stack).peak_held_bytes <
                 state_of(&stack).peak_live_bytes + state_of(&stack).peak_live_bytes / 10);
-    (void)rs_mr_trim(stack.pool, 0);
+    (void)rs_mr_trim(stack.mr, 0);
     assert_int_equal(stack.leaf->live_count, 0);
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 static void the_report_is_exact(void **state)
@@ -911,7 +879,7 @@ static void the_report_is_exact(void **state)
     give(&stack, &second);
     (void)first;
     refuse(&stack, SIZE_MAX);
-    stack.pool->ops.report(stack.pool, &report);
+    stack.mr->ops.report(stack.mr, &report);
 #define VALUE(name) rs_report_value(&report, "pool", name, 999)
     assert_int_equal(VALUE("held"), 11 * MIB);
     assert_int_equal(VALUE("held_peak"), 11 * MIB);
@@ -924,13 +892,13 @@ static void the_report_is_exact(void **state)
     assert_int_equal(VALUE("chunk_returns"), 0);
     assert_int_equal(VALUE("allocations"), 2);
     assert_int_equal(VALUE("failures"), 1);
-    assert_int_equal(rs_mr_idle_bytes(stack.pool), 11 * MIB - KIB);
-    assert_int_equal(rs_mr_trim(stack.pool, 0), 10 * MIB);
+    assert_int_equal(rs_mr_idle_bytes(stack.mr), 11 * MIB - KIB);
+    assert_int_equal(rs_mr_trim(stack.mr, 0), 10 * MIB);
     report.count = 0;
-    stack.pool->ops.report(stack.pool, &report);
+    stack.mr->ops.report(stack.mr, &report);
     assert_int_equal(VALUE("chunk_returns"), 1);
 #undef VALUE
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 /* For GPUDirect and dma-buf pages, without wasting what lies between. */
@@ -947,7 +915,7 @@ static void large_blocks_are_aligned_to_64_kib(void **state)
     assert_int_equal(large[0].address - small.address, 64 * KIB);
     between = take(&stack, 60 * KIB); /* in front of the first large one */
     assert_int_equal(between.address - small.address, 1024);
-    assert_true(rs_mr_check(stack.pool));
+    assert_true(rs_mr_check(stack.mr));
     give(&stack, &between);
     give(&stack, &small);
     for (size_t i = 0; i < 3; i++)
@@ -959,7 +927,7 @@ static void large_blocks_are_aligned_to_64_kib(void **state)
     assert_int_equal(stack.leaf->live_count, 2);
     give(&stack, &small);
     give(&stack, &large[0]);
-    end_pool(&stack);
+    end_stack(&stack);
 }
 
 /* What an allocation past its allowance takes: its own size in the driver's unit, and no step. */
@@ -971,13 +939,13 @@ static void allocate_little_takes_no_step(void **state)
 
     (void)state;
     (void)take(&stack, 80 * MIB);
-    assert_int_equal(rs_mr_allocate_held(stack.pool, 1000, NULL, &little), CUDA_ERROR_NOT_READY);
-    assert_int_equal(rs_mr_allocate_little(stack.pool, 1000, NULL, &little), CUDA_SUCCESS);
-    assert_int_equal(rs_mr_allocate_held(stack.pool, MIB, NULL, &little), CUDA_SUCCESS);
-    assert_int_equal(rs_mr_allocate_little(stack.pool, 3 * MIB, NULL, &little), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_held(stack.mr, 1000, NULL, &little), CUDA_ERROR_NOT_READY);
+    assert_int_equal(rs_mr_allocate_little(stack.mr, 1000, NULL, &little), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_held(stack.mr, MIB, NULL, &little), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_little(stack.mr, 3 * MIB, NULL, &little), CUDA_SUCCESS);
     assert_chunks(&stack, sizes, 3);
-    assert_true(rs_mr_check(stack.pool));
-    end_pool(&stack);
+    assert_true(rs_mr_check(stack.mr));
+    end_stack(&stack);
 }
 
 int main(void)
