@@ -10,37 +10,91 @@ static void raise_peak(_Atomic size_t *peak, size_t value)
         ;
 }
 
-void rs_account_take(struct rs_account *account, size_t bytes, bool on_device)
+/* Adds unless that exceeds the limit: never for a moment above it, since another thread's request
+ * could be refused for bytes that nobody got. */
+static bool charge(struct rs_account *account, size_t bytes)
 {
-    for (; account; account = account->device) {
-        atomic_fetch_add_explicit(&account->driver_allocations, 1, memory_order_relaxed);
-        if (on_device)
-            raise_peak(&account->peak_bytes,
-                       bytes + atomic_fetch_add_explicit(&account->held_bytes, bytes,
-                                                         memory_order_relaxed));
-        else
-            atomic_fetch_add_explicit(&account->held_elsewhere_bytes, bytes, memory_order_relaxed);
-    }
+    size_t charged = atomic_load_explicit(&account->charged_bytes, memory_order_relaxed), limit;
+
+    do {
+        limit = atomic_load_explicit(&account->limit_bytes, memory_order_relaxed);
+        if (limit && (charged > limit || bytes > limit - charged)) {
+            atomic_fetch_add_explicit(&account->refusals, 1, memory_order_relaxed);
+            return false;
+        }
+    } while (!atomic_compare_exchange_weak_explicit(&account->charged_bytes, &charged,
+                                                    charged + bytes, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    return true;
 }
 
-void rs_account_give(struct rs_account *account, size_t bytes, bool on_device)
+static void add(struct rs_account *account, size_t bytes, enum rs_memory memory)
+{
+    size_t held = bytes + atomic_fetch_add_explicit(&account->held_bytes[memory], bytes,
+                                                    memory_order_relaxed);
+
+    if (memory == RS_MEMORY_DEVICE)
+        raise_peak(&account->peak_bytes, held);
+}
+
+static void subtract(struct rs_account *account, size_t bytes, enum rs_memory memory)
+{
+    atomic_fetch_sub_explicit(&account->held_bytes[memory], bytes, memory_order_relaxed);
+    if (memory != RS_MEMORY_HOST)
+        atomic_fetch_sub_explicit(&account->charged_bytes, bytes, memory_order_relaxed);
+}
+
+bool rs_account_take(struct rs_account *account, size_t bytes, enum rs_memory memory)
+{
+    struct rs_account *device = account && account->device ? account->device : account;
+
+    if (!account)
+        return true;
+    if (memory != RS_MEMORY_HOST) {
+        if (!charge(device, bytes))
+            return false;
+        if (account != device)
+            atomic_fetch_add_explicit(&account->charged_bytes, bytes, memory_order_relaxed);
+    }
+    for (; account; account = account->device) {
+        atomic_fetch_add_explicit(&account->driver_allocations, 1, memory_order_relaxed);
+        add(account, bytes, memory);
+    }
+    return true;
+}
+
+void rs_account_give(struct rs_account *account, size_t bytes, enum rs_memory memory)
 {
     for (; account; account = account->device) {
         atomic_fetch_add_explicit(&account->driver_frees, 1, memory_order_relaxed);
-        atomic_fetch_sub_explicit(on_device ? &account->held_bytes : &account->held_elsewhere_bytes,
-                                  bytes, memory_order_relaxed);
+        subtract(account, bytes, memory);
     }
+}
+
+void rs_account_untake(struct rs_account *account, size_t bytes, enum rs_memory memory)
+{
+    for (; account; account = account->device) {
+        atomic_fetch_sub_explicit(&account->driver_allocations, 1, memory_order_relaxed);
+        subtract(account, bytes, memory);
+    }
+}
+
+size_t rs_account_held_bytes(const struct rs_account *account)
+{
+    size_t held = 0;
+
+    for (int memory = 0; account && memory < RS_MEMORIES; memory++)
+        held += atomic_load_explicit(&account->held_bytes[memory], memory_order_relaxed);
+    return held;
 }
 
 void rs_account_lose(struct rs_account *account)
 {
-    size_t held = atomic_exchange_explicit(&account->held_bytes, 0, memory_order_relaxed);
-    size_t elsewhere =
-        atomic_exchange_explicit(&account->held_elsewhere_bytes, 0, memory_order_relaxed);
-
-    if (!account->device)
-        return;
-    atomic_fetch_sub_explicit(&account->device->held_bytes, held, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&account->device->held_elsewhere_bytes, elsewhere,
-                              memory_order_relaxed);
+    for (int memory = 0; memory < RS_MEMORIES; memory++) {
+        size_t held =
+            atomic_exchange_explicit(&account->held_bytes[memory], 0, memory_order_relaxed);
+        if (account->device)
+            subtract(account->device, held, (enum rs_memory)memory);
+    }
+    atomic_store_explicit(&account->charged_bytes, 0, memory_order_relaxed);
 }

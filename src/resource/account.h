@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What this process holds of one device, beneath every stack: each byte that a leaf takes from the
- * driver is charged here first, so that it is counted once whatever the stack looks like. */
+ * driver is charged here first, so that it is counted once whatever the stack looks like, and a
+ * limit is checked before the driver is asked. */
 #pragma once
 
 #include <stdatomic.h>
@@ -8,18 +9,35 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct rs_account {
-    struct rs_account *device; /* of a context's account: the device's, which counts it too */
-    _Atomic size_t held_bytes; /* device memory now taken from the driver by our leaves */
-    _Atomic size_t peak_bytes;
-    _Atomic size_t held_elsewhere_bytes; /* managed and host memory: not the device's */
-    _Atomic uint64_t driver_allocations, driver_frees;
+/* Where bytes lie. */
+enum rs_memory {
+    RS_MEMORY_DEVICE,
+    RS_MEMORY_MANAGED, /* wherever it is used, so all of it may lie on the device */
+    RS_MEMORY_HOST,
+    RS_MEMORIES
 };
 
-/* Counts bytes taken or given back; `on_device` tells device memory from managed and host memory.
- * A NULL account is allowed.  Thread safe. */
-void rs_account_take(struct rs_account *account, size_t bytes, bool on_device);
-void rs_account_give(struct rs_account *account, size_t bytes, bool on_device);
+struct rs_account {
+    struct rs_account *device; /* of a context's account: the device's, which counts it too */
+    _Atomic size_t held_bytes[RS_MEMORIES]; /* now taken from the driver */
+    _Atomic size_t charged_bytes;           /* device and managed memory: what the limit is about */
+    _Atomic size_t limit_bytes;             /* of a device's account; 0: none */
+    _Atomic size_t peak_bytes;              /* of device memory */
+    _Atomic uint64_t driver_allocations, driver_frees, refusals;
+};
+
+/* Counts bytes about to be taken.  False, with nothing counted, when they would exceed the device's
+ * limit: then the driver must not be asked.  A NULL account is allowed.  Thread safe. */
+bool rs_account_take(struct rs_account *account, size_t bytes, enum rs_memory memory);
+
+/* Counts bytes given back.  Thread safe. */
+void rs_account_give(struct rs_account *account, size_t bytes, enum rs_memory memory);
+
+/* The driver refused what rs_account_take counted. */
+void rs_account_untake(struct rs_account *account, size_t bytes, enum rs_memory memory);
+
+/* All that is held, of whatever memory. */
+size_t rs_account_held_bytes(const struct rs_account *account);
 
 /* A context is gone with all it held: takes that off its device's account. */
 void rs_account_lose(struct rs_account *account);

@@ -23,25 +23,40 @@ static CUresult give(struct rs_leaf *leaf, CUdeviceptr address)
     return result;
 }
 
+/* Counted first, then taken, then entered; undone where it fails. */
+static CUresult take(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
+{
+    enum rs_memory memory = leaf->base.descriptor->memory;
+    CUstreamCaptureMode mode;
+    CUresult result;
+
+    if (!rs_account_take(leaf->place->account, size_bytes, memory))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    mode = rs_capture_relax();
+    result = leaf->take(leaf->place, size_bytes, address);
+    rs_capture_restore(mode);
+    if (result == CUDA_SUCCESS && !rs_segment_add(leaf->place, *address, size_bytes)) {
+        (void)give(leaf, *address); /* out of host memory; nobody has seen the block */
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result != CUDA_SUCCESS)
+        rs_account_untake(leaf->place->account, size_bytes, memory);
+    return result;
+}
+
 static CUresult leaf_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                               struct rs_allocation *out)
 {
     struct rs_leaf *leaf = leaf_of(mr);
-    CUstreamCaptureMode mode = rs_capture_relax();
     CUdeviceptr address = 0;
-    CUresult result = leaf->take(leaf->place, size_bytes, &address);
+    CUresult result;
 
     (void)stream; /* these driver calls are synchronous: usable on every stream at once */
-    rs_capture_restore(mode);
+    result = take(leaf, size_bytes, &address);
     if (result != CUDA_SUCCESS) {
         atomic_fetch_add_explicit(&leaf->failures, 1, memory_order_relaxed);
         return result;
     }
-    if (!rs_segment_add(leaf->place, address, size_bytes)) {
-        (void)give(leaf, address); /* out of host memory; nobody has seen the block */
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    rs_account_take(leaf->place->account, size_bytes, leaf->on_device);
     atomic_fetch_add_explicit(&leaf->allocations, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&leaf->held_bytes, size_bytes, memory_order_relaxed);
     *out = (struct rs_allocation){address, size_bytes, NULL};
@@ -64,7 +79,7 @@ static CUresult leaf_deallocate(struct rs_mr *mr, const struct rs_allocation *al
         (void)rs_segment_add(leaf->place, allocation->address, allocation->size_bytes);
         return result;
     }
-    rs_account_give(leaf->place->account, allocation->size_bytes, leaf->on_device);
+    rs_account_give(leaf->place->account, allocation->size_bytes, mr->descriptor->memory);
     atomic_fetch_add_explicit(&leaf->deallocations, 1, memory_order_relaxed);
     atomic_fetch_sub_explicit(&leaf->held_bytes, allocation->size_bytes, memory_order_relaxed);
     return CUDA_SUCCESS;
@@ -107,8 +122,8 @@ static const struct rs_mr_ops leaf_ops = {
 };
 
 int rs_leaf_create(const struct rs_mr_descriptor *descriptor, const struct rs_place *place,
-                   bool on_device, CUresult (*take)(const struct rs_place *, size_t, CUdeviceptr *),
-                   CUresult (*give_back)(CUdeviceptr), struct rs_mr **out)
+                   CUresult (*take_memory)(const struct rs_place *, size_t, CUdeviceptr *),
+                   CUresult (*give_memory)(CUdeviceptr), struct rs_mr **out)
 {
     struct rs_leaf *leaf = calloc(1, sizeof(*leaf));
 
@@ -116,9 +131,8 @@ int rs_leaf_create(const struct rs_mr_descriptor *descriptor, const struct rs_pl
         return -ENOMEM;
     rs_mr_init(&leaf->base, &leaf_ops, descriptor, NULL);
     leaf->place = place;
-    leaf->on_device = on_device;
-    leaf->take = take;
-    leaf->give = give_back;
+    leaf->take = take_memory;
+    leaf->give = give_memory;
     *out = &leaf->base;
     return 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every leaf does around the driver's call: relaxed capture mode, the device's account, the
- * table of segments. */
+/* What every leaf does around the driver's call: the device's account with its limit, relaxed
+ * capture mode, the table of segments. */
 #pragma once
 
 #include "resource/resource.h"
@@ -8,14 +8,13 @@
 struct rs_leaf {
     struct rs_mr base;
     const struct rs_place *place;
-    bool on_device; /* the bytes are device memory, not managed or host memory */
     CUresult (*take)(const struct rs_place *place, size_t size_bytes, CUdeviceptr *address);
     CUresult (*give)(CUdeviceptr address);
     _Atomic uint64_t allocations, deallocations, failures;
     _Atomic size_t held_bytes;
 };
 
-/* A leaf over a pair of driver calls.  0 or -ENOMEM. */
+/* A leaf over a pair of driver calls; its descriptor tells what memory that is.  0 or -ENOMEM. */
 int rs_leaf_create(const struct rs_mr_descriptor *descriptor, const struct rs_place *place,
-                   bool on_device, CUresult (*take)(const struct rs_place *, size_t, CUdeviceptr *),
+                   CUresult (*take)(const struct rs_place *, size_t, CUdeviceptr *),
                    CUresult (*give)(CUdeviceptr), struct rs_mr **out);

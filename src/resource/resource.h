@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/option.h"
 #include "driver/cuda.h"
+#include "resource/account.h"
 #include "resource/resource_list.h"
 
 #include <stdbool.h>
@@ -90,19 +91,20 @@ struct rs_mr {
     struct rs_mr *upstream[RS_MR_UPSTREAMS_MAX];
 };
 
-struct rs_account;
+struct rs_own_stream;
 struct rs_sentinel;
 
 /* Where a stack stands.  Outlives it. */
 struct rs_place {
     CUdevice device;
     CUcontext context;
-    struct rs_sentinel *sentinel; /* for waiting as cudaFree does */
-    struct rs_account *account;   /* of the device: every byte taken from the driver */
-    size_t total_bytes;           /* of device memory */
-    size_t free_bytes;            /* when the stack was made */
-    unsigned host_flags;          /* of pinned memory: CU_MEMHOSTALLOC_... */
-    bool first_on_device;         /* this context takes the initial pool */
+    struct rs_sentinel *sentinel;     /* for waiting as cudaFree does */
+    struct rs_own_stream *own_stream; /* for our own stream-ordered calls (driver/own_stream.h) */
+    struct rs_account *account;       /* of the context: every byte taken from the driver */
+    size_t total_bytes;               /* of device memory */
+    size_t free_bytes;                /* when the stack was made */
+    unsigned host_flags;              /* of pinned memory: CU_MEMHOSTALLOC_... */
+    bool first_on_device;             /* this context takes the initial pool */
 };
 
 enum rs_free_behaviour {
@@ -116,6 +118,7 @@ struct rs_mr_descriptor {
     const char *aliases[3];  /* RMM's names for it */
     const char *summary;     /* one clause */
     unsigned upstream_count; /* 0: a leaf */
+    enum rs_memory memory;   /* of a leaf */
     enum rs_free_behaviour frees;
     bool dies_with_context; /* leaves: a context's end frees the memory */
     size_t config_bytes;

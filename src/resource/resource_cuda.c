@@ -19,7 +19,7 @@ static int cuda_create(const struct rs_place *place, const void *config,
 {
     (void)config;
     (void)upstream;
-    return rs_leaf_create(&rs_mr_descriptor_cuda, place, true, cuda_take, cuda_give, out);
+    return rs_leaf_create(&rs_mr_descriptor_cuda, place, cuda_take, cuda_give, out);
 }
 
 static const struct rs_option cuda_options[] = {RS_OPTION_END};
@@ -27,6 +27,7 @@ static const struct rs_option cuda_options[] = {RS_OPTION_END};
 const struct rs_mr_descriptor rs_mr_descriptor_cuda = {
     .name = "cuda",
     .summary = "device memory, one driver allocation per request (cudaMalloc)",
+    .memory = RS_MEMORY_DEVICE,
     .frees = RS_FREE_WAITS,
     .dies_with_context = true,
     .options = cuda_options,

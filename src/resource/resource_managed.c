@@ -19,7 +19,7 @@ static int managed_create(const struct rs_place *place, const void *config,
 {
     (void)config;
     (void)upstream;
-    return rs_leaf_create(&rs_mr_descriptor_managed, place, false, managed_take, managed_give, out);
+    return rs_leaf_create(&rs_mr_descriptor_managed, place, managed_take, managed_give, out);
 }
 
 static const struct rs_option managed_options[] = {RS_OPTION_END};
@@ -27,6 +27,7 @@ static const struct rs_option managed_options[] = {RS_OPTION_END};
 const struct rs_mr_descriptor rs_mr_descriptor_managed = {
     .name = "managed",
     .summary = "memory that migrates between host and device (cudaMallocManaged)",
+    .memory = RS_MEMORY_MANAGED,
     .frees = RS_FREE_WAITS,
     .dies_with_context = true,
     .options = managed_options,

@@ -26,7 +26,7 @@ static int pinned_create(const struct rs_place *place, const void *config,
 {
     (void)config;
     (void)upstream;
-    return rs_leaf_create(&rs_mr_descriptor_pinned, place, false, pinned_take, pinned_give, out);
+    return rs_leaf_create(&rs_mr_descriptor_pinned, place, pinned_take, pinned_give, out);
 }
 
 static const struct rs_option pinned_options[] = {RS_OPTION_END};
@@ -35,6 +35,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_pinned = {
     .name = "pinned",
     .aliases = {"pinned_host"},
     .summary = "page-locked host memory (cudaHostAlloc)",
+    .memory = RS_MEMORY_HOST,
     .frees = RS_FREE_WAITS,
     .dies_with_context = true,
     .options = pinned_options,

@@ -434,11 +434,7 @@ static CUresult wait_for_all(struct reuse *reuse)
 
 static size_t held_bytes(const struct reuse *reuse)
 {
-    const struct rs_account *account = reuse->place->account;
-
-    return account ? atomic_load_explicit(&account->held_bytes, memory_order_relaxed) +
-                         atomic_load_explicit(&account->held_elsewhere_bytes, memory_order_relaxed)
-                   : 0;
+    return rs_account_held_bytes(reuse->place->account);
 }
 
 /* Growth is free up to what the program used at once, this request included (it is counted as live

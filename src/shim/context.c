@@ -268,6 +268,7 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
             .device = device,
             .context = handle,
             .sentinel = &context->sentinel,
+            .own_stream = &context->own_stream,
             .account = &context->account,
             .host_flags = i == 0 ? 0 : i - 1,
         };

@@ -5,6 +5,7 @@
 
 #include "driver/cuda.h"
 #include "driver/fence.h"
+#include "driver/own_stream.h"
 #include "resource/account.h"
 #include "resource/report.h"
 #include "resource/resource.h"
@@ -33,6 +34,7 @@ struct rs_context {
     CUdevice device;
     bool primary;
     struct rs_sentinel sentinel;
+    struct rs_own_stream own_stream;
     struct rs_account account;        /* what this context holds; part of its device's */
     struct rs_stack stack[RS_STACKS]; /* device memory, then pinned memory by flags */
     _Atomic bool alive; /* false while the context is being destroyed, and ever after */

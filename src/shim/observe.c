@@ -18,7 +18,8 @@ struct idle {
 static void add_idle(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
     struct idle *idle = data;
-    size_t held = atomic_load_explicit(&stack->context->account.held_bytes, memory_order_relaxed);
+    size_t held = atomic_load_explicit(&stack->context->account.held_bytes[RS_MEMORY_DEVICE],
+                                       memory_order_relaxed);
 
     /* A stack over managed memory holds nothing of the device. */
     if (stack->kind == RS_KIND_DEVICE && stack->place.device == idle->device)

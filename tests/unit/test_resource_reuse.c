@@ -308,7 +308,7 @@ struct stack {
 
 static void charge(struct stack *stack)
 {
-    atomic_store(&account.held_bytes, stack->leaf->live_bytes);
+    atomic_store(&account.held_bytes[RS_MEMORY_DEVICE], stack->leaf->live_bytes);
 }
 
 static struct stack stack_over(const struct rs_mr_descriptor *descriptor, size_t capacity_bytes,
