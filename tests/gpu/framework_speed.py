@@ -2,15 +2,19 @@
 """PyTorch and CuPy with their own allocators, without them, and without them but with rmmshim: time of
 an iteration and memory taken.  Prints one table.
 
-    framework_speed.py [--only WORKLOAD,...] [--json FILE]
+    framework_speed.py [--only WORKLOAD,...] [--pairs N] [--chunks N] [--json FILE]
 
-Every program is started first and waits when it has imported its framework; then each runs alone.
-Each runs twice, in turn; a last run of each under rmmshim counts memory.  RMMSHIM_LIBRARY is the
-library, which is told RMM_POOL_SIZE=512MiB and nothing else (the last run: RMM_STATISTICS too).  Exit
-status: 1 when a run failed, was slower than with the framework's own allocator by more than noise, or
-took more memory than it may; 77 where there is neither framework nor GPU."""
+A machine's speed drifts by more than what is to be seen here.  So the program with its own allocator
+and the one with rmmshim are alive at the same time and take turns: a few iterations of the one, then
+of the other, while the other waits.  Each two neighbouring turns give one ratio; the figure is the
+median of all ratios of several such pairs of processes, with the interval in which the true median
+lies with 95 % certainty (by order statistics).  A last run under rmmshim counts memory.
+RMMSHIM_LIBRARY is the library, which is told RMM_POOL_SIZE=512MiB and nothing else (the last run:
+RMM_STATISTICS too).  Exit status: 1 when a run failed, was certainly slower than with the framework's
+own allocator, or took more memory than it may; 77 where there is neither framework nor GPU."""
 import argparse
 import json
+import math
 import os
 import select
 import subprocess
@@ -29,30 +33,25 @@ TITLES = {"mlp": "PyTorch MLP 12x512, Adam", "transformer": "PyTorch transformer
           "small": "CuPy small arrays"}
 POOL_BYTES = 512 << 20
 SETTING = {"RMM_POOL_SIZE": "512MiB"}
-NOISE = 1.03
-CHUNK_LIMIT_S = 2.5
+SLOWER = 1.01  # a median that certainly lies above this is slower
 MIB = 1 << 20
 
 
 # ---- in the child ----
 
 
-def measure(step, synchronize, warm, chunk, chunks):
-    """Milliseconds of an iteration: the median of chunks."""
+def take_turns(step, synchronize, warm, chunk):
+    """Warms up, and then at each line that comes in runs a few iterations and says how long one took."""
     for i in range(warm):
         step(i)
     synchronize()
-    times = []
-    end = time.perf_counter() + CHUNK_LIMIT_S
-    for _ in range(chunks):
+    print("warm", flush=True)
+    while sys.stdin.readline() == "turn\n":
         begin = time.perf_counter()
         for i in range(chunk):
             step(i)
         synchronize()
-        times.append((time.perf_counter() - begin) / chunk * 1e3)
-        if time.perf_counter() > end and len(times) >= 3:
-            break
-    return sorted(times)[len(times) // 2]
+        print(json.dumps((time.perf_counter() - begin) / chunk * 1e3), flush=True)
 
 
 def torch_mlp(torch):
@@ -68,7 +67,7 @@ def torch_mlp(torch):
         torch.nn.functional.mse_loss(model(x), y).backward()
         optimizer.step()
 
-    return step, 40, 25, 12
+    return step, 40, 25
 
 
 def torch_transformer(torch, lengths):
@@ -96,7 +95,7 @@ def torch_transformer(torch, lengths):
         torch.nn.functional.cross_entropy(scores.float().reshape(-1, words), tokens[:, 1:].reshape(-1)).backward()
         optimizer.step()
 
-    return step, 2 * len(lengths) + 8, 2 * len(lengths) if len(lengths) > 1 else 10, 10
+    return step, 2 * len(lengths) + 8, len(lengths) if len(lengths) > 1 else 6
 
 
 def run_torch(torch, workload):
@@ -105,8 +104,8 @@ def run_torch(torch, workload):
     else:
         step, *amounts = torch_transformer(
             torch, [256] if workload == "transformer" else [128, 320, 192, 448, 256, 384, 160, 512])
-    ms = measure(step, torch.cuda.synchronize, *amounts)
-    return {"ms": ms, "reserved": torch.cuda.max_memory_reserved(), "live": torch.cuda.max_memory_allocated()}
+    take_turns(step, torch.cuda.synchronize, *amounts)
+    return {"reserved": torch.cuda.max_memory_reserved(), "live": torch.cuda.max_memory_allocated()}
 
 
 def run_cupy(cupy, workload, own):
@@ -126,14 +125,14 @@ def run_cupy(cupy, workload, own):
 
     synchronize = cupy.cuda.Device().synchronize
     if workload == "expression":
-        ms = measure(expression, synchronize, 50, 100, 15)
+        take_turns(expression, synchronize, 50, 100)
     else:
-        ms = measure(small, synchronize, 200, 500, 15)
-    return {"ms": ms, "reserved": cupy.get_default_memory_pool().total_bytes() if own else 0, "live": 0}
+        take_turns(small, synchronize, 200, 1000)
+    return {"reserved": cupy.get_default_memory_pool().total_bytes() if own else 0, "live": 0}
 
 
 def child(workload, own):
-    """Says ready, waits for a line, measures, and says what came of it."""
+    """Says ready, waits for a line, takes its turns, and says what came of it."""
     try:
         if workload in TORCH:
             import torch as framework
@@ -179,6 +178,7 @@ class Program:
                                         stderr=self.error_file, start_new_session=True, bufsize=0)
         self.counts = compare.Run(setting)
         self.result = {}
+        self.ms = []
         self.problem = None
 
     def read_line(self, timeout):
@@ -186,9 +186,26 @@ class Program:
         end = time.monotonic() + timeout
         while select.select([self.process.stdout], [], [], max(0.0, end - time.monotonic()))[0]:
             line = self.process.stdout.readline().decode(errors="replace")
-            if not line or line == "ready\n" or line.startswith("{"):
+            if not line or line in ("ready\n", "warm\n") or line[0] in "{0123456789":
                 return line.strip()
         return None
+
+    def say(self, line, timeout=45):
+        """Says a line and returns the answer; a problem from then on where there is none."""
+        if self.problem:
+            return None
+        try:
+            self.process.stdin.write(line.encode() + b"\n")
+            self.process.stdin.flush()
+            answer = self.read_line(timeout)
+        except OSError as error:
+            answer, self.problem = "", str(error)
+        if answer and answer.startswith("{"):
+            self.result = json.loads(answer)
+            self.problem = self.result.get("absent")
+        elif not answer:
+            self.problem = self.error("TIMEOUT" if answer is None else "failed")
+        return answer
 
     def wait_ready(self, until):
         line = self.read_line(max(0.0, until - time.monotonic()))
@@ -198,20 +215,13 @@ class Program:
             self.result = json.loads(line)
         self.problem = self.result.get("absent") or self.error("did not start")
 
-    def run(self, timeout):
-        if self.problem:
-            return
-        try:
-            self.process.stdin.write(b"go\n")
-            self.process.stdin.flush()
-            line = self.read_line(timeout)
-        except OSError as error:
-            line, self.problem = "", str(error)
-        try:
-            self.result = json.loads(line or "")
-            self.problem = self.result.get("absent")
-        except ValueError:
-            self.problem = self.error("TIMEOUT" if line is None else "failed")
+    def turn(self):
+        answer = self.say("turn")
+        if answer and not self.problem:
+            self.ms.append(float(answer))
+
+    def finish(self):
+        self.say("end")
         self.end()
         if self.process.returncode != 0 and not self.problem:
             self.problem = self.error("status %s" % self.process.returncode)
@@ -231,17 +241,40 @@ class Program:
         last = self.error_file.read().decode(errors="replace").strip().splitlines()[-3:]
         return what + "".join("; " + line for line in last)
 
-    @property
-    def ms(self):
-        return self.result.get("ms")
+
+def take_turns_between(programs, turns):
+    """They run at the same time and take turns, each first every other time."""
+    for program in programs:
+        program.say("go")
+    for i in range(turns):
+        for program in programs if i % 2 == 0 else reversed(programs):
+            program.turn()
+    for program in programs:
+        program.finish()
+
+
+def median_and_interval(numbers):
+    """The median, and the 95 % interval of the true one: order statistics, whatever the distribution."""
+    numbers = sorted(numbers)
+    count = len(numbers)
+    reach = int(math.ceil(0.98 * math.sqrt(count)))
+    middle = count // 2
+    return numbers[middle], numbers[max(0, middle - reach)], numbers[min(count - 1, middle + reach)]
 
 
 def growth_step(held_bytes):
     return max(2 * MIB, (held_bytes // 8 + 2 * MIB - 1) // (2 * MIB) * 2 * MIB)
 
 
+def median_ms(programs):
+    """Of all turns of all these programs."""
+    times = sorted(ms for program in programs for ms in program.ms)
+    return times[len(times) // 2] if times else None
+
+
 def show_ms(programs):
-    return " ".join("%.3f" % program.ms if program.ms else "-" for program in programs)
+    ms = median_ms(programs)
+    return "%.3f" % ms if ms else "-"
 
 
 def judge(workload, by_variant, rows, wrong):
@@ -249,16 +282,16 @@ def judge(workload, by_variant, rows, wrong):
     problems = [program for programs in by_variant.values() for program in programs if program.problem]
     for program in problems:
         wrong.append("%s, %s: %s" % (TITLES[workload], program.variant, program.problem))
-    best = {variant: min((program.ms for program in programs if program.ms), default=None)
-            for variant, programs in by_variant.items()}
-    ratio = lambda a, b: "%.2f" % (best[a] / best[b]) if best.get(a) and best.get(b) else "-"
-    rows.append([TITLES[workload], show_ms(own), show_ms(none), show_ms(shim + counted), ratio("none", "own"),
-                 ratio("shim", "own")])
-    if best.get("own") and best.get("shim"):
-        slowest_own = max(program.ms for program in own if program.ms)
-        if best["shim"] > slowest_own * NOISE:
-            wrong.append("%s: slower than with its own allocator: %s against %s ms" % (
-                TITLES[workload], show_ms(shim), show_ms(own)))
+    ratios = [b / a for x, y in zip(own, shim) for a, b in zip(x.ms, y.ms)]
+    against_none = "%.2f" % (median_ms(none) / median_ms(own)) if median_ms(none) and median_ms(own) else "-"
+    rows.append([TITLES[workload], show_ms(own), show_ms(none), show_ms(shim), against_none])
+    if ratios:
+        middle, low, high = median_and_interval(ratios)
+        rows[-1].append("%.3f (%.3f to %.3f)" % (middle, low, high))
+        if low > SLOWER:
+            wrong.append("%s: slower than with its own allocator: %s times" % (TITLES[workload], rows[-1][-1]))
+    else:
+        rows[-1].append("-")
     peak = held = None
     if counted and not counted[0].problem:
         run = counted[0].counts
@@ -278,6 +311,8 @@ def judge(workload, by_variant, rows, wrong):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(TORCH + CUPY), metavar="WORKLOAD,...")
+    parser.add_argument("--pairs", type=int, default=3, metavar="N", help="pairs of processes for each workload")
+    parser.add_argument("--chunks", type=int, default=24, metavar="N", help="turns of each process")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--own", action="store_true", help=argparse.SUPPRESS)
@@ -293,20 +328,20 @@ def main():
         return 77
 
     programs, wrong = [], []
-    rows = [["ms/iteration", "own allocator", "without", "without, rmmshim", "without/own", "rmmshim/own",
+    rows = [["ms/iteration", "own allocator", "without", "without, rmmshim", "without/own", "rmmshim/own (95 %)",
              "peak live", "held", "may hold", "own: peak live", "own: reserved"]]
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="framework-speed-") as folder:
         try:
-            for repetition in range(2):
-                for workload in workloads:
-                    for variant in ["own", "none", "shim"] + (["counted"] if repetition else []):
-                        programs.append(Program(workload, variant, folder, len(programs)))
+            for workload in workloads:
+                for variant in ["own", "shim"] * args.pairs + ["none", "counted"]:
+                    programs.append(Program(workload, variant, folder, len(programs)))
             for program in programs:
-                program.wait_ready(begin + 120)
+                program.wait_ready(begin + 150)
             print("%d programs are ready after %.0f s" % (len(programs), time.monotonic() - begin), flush=True)
-            for program in programs:
-                program.run(45)
+            while waiting := [program for program in programs if program.process.returncode is None]:
+                together = waiting[:2] if waiting[0].variant == "own" else waiting[:1]
+                take_turns_between(together, args.chunks if len(together) > 1 else max(3, args.chunks // 4))
         finally:
             for program in programs:
                 if program.process.poll() is None:
@@ -323,14 +358,14 @@ def main():
             if program.workload == workload:
                 by_variant.setdefault(program.variant, []).append(program)
         judge(workload, by_variant, rows, wrong)
-    print("\nthe third run with rmmshim counts memory, too; ratios are of the best runs\n" +
+    print("\nmedians of all turns; rmmshim/own is of neighbouring turns, %d of them\n" % (args.pairs * args.chunks) +
           compare.text_table(rows, right=range(1, len(rows[0]))))
     for line in wrong:
         print("FAILED: " + line)
     print("speed: %s, %.0f s" % ("%d wrong" % len(wrong) if wrong else "all well", time.monotonic() - begin))
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
-            json.dump([{"workload": program.workload, "variant": program.variant, "result": program.result,
+            json.dump([{"workload": program.workload, "variant": program.variant, "ms": program.ms, "result": program.result,
                         "problem": program.problem, "report": program.counts.report} for program in programs], file,
                       indent=1)
     if absent == set(workloads):
