@@ -4,8 +4,9 @@ an iteration and memory taken.  Prints one table.
 
     framework_speed.py [--only WORKLOAD,...] [--pairs N] [--chunks N] [--json FILE]
 
-A machine's speed drifts by more than what is to be seen here.  So the program with its own allocator
-and the one with rmmshim are alive at the same time and take turns: a few iterations of the one, then
+A machine's speed drifts by more than what is to be seen here, and one core may be 1.5 times as fast as
+the next for seconds (what its neighbours do).  So the program with its own allocator and the one with
+rmmshim are alive at the same time, on the same core, and take turns: a few iterations of the one, then
 of the other, while the other waits.  Each two neighbouring turns give one ratio; the figure is the
 median of all ratios of several such pairs of processes, with the interval in which the true median
 lies with 95 % certainty (by order statistics).  A last run under rmmshim counts memory.
@@ -13,6 +14,7 @@ RMMSHIM_LIBRARY is the library, which is told RMM_POOL_SIZE=512MiB and nothing e
 RMM_STATISTICS too).  Exit status: 1 when a run failed, was certainly slower than with the framework's
 own allocator, or took more memory than it may; 77 where there is neither framework nor GPU."""
 import argparse
+import itertools
 import json
 import math
 import os
@@ -207,6 +209,14 @@ class Program:
             self.problem = self.error("TIMEOUT" if answer is None else "failed")
         return answer
 
+    def settle_on(self, core):
+        """All its threads; those to come inherit it."""
+        try:
+            for thread in os.listdir("/proc/%d/task" % self.process.pid):
+                os.sched_setaffinity(int(thread), {core})
+        except OSError as error:
+            self.problem = self.problem or str(error)
+
     def wait_ready(self, until):
         line = self.read_line(max(0.0, until - time.monotonic()))
         if line == "ready":
@@ -242,9 +252,10 @@ class Program:
         return what + "".join("; " + line for line in last)
 
 
-def take_turns_between(programs, turns):
-    """They run at the same time and take turns, each first every other time."""
+def take_turns_between(programs, turns, core):
+    """They run at the same time on the same core and take turns, each first every other time."""
     for program in programs:
+        program.settle_on(core)
         program.say("go")
     for i in range(turns):
         for program in programs if i % 2 == 0 else reversed(programs):
@@ -339,9 +350,11 @@ def main():
             for program in programs:
                 program.wait_ready(begin + 150)
             print("%d programs are ready after %.0f s" % (len(programs), time.monotonic() - begin), flush=True)
+            cores = itertools.cycle(sorted(os.sched_getaffinity(0))[1:] or [0])
             while waiting := [program for program in programs if program.process.returncode is None]:
                 together = waiting[:2] if waiting[0].variant == "own" else waiting[:1]
-                take_turns_between(together, args.chunks if len(together) > 1 else max(3, args.chunks // 4))
+                take_turns_between(together, args.chunks if len(together) > 1 else max(3, args.chunks // 4),
+                                   next(cores))
         finally:
             for program in programs:
                 if program.process.poll() is None:
