@@ -10,8 +10,8 @@ rmmshim are alive at the same time, on the same core, and take turns: a few iter
 of the other, while the other waits.  Each two neighbouring turns give one ratio; the figure is the
 median of all ratios of several such pairs of processes, with the interval in which the true median
 lies with 95 % certainty (by order statistics).  A last run under rmmshim counts memory.
-RMMSHIM_LIBRARY is the library, which is told RMM_POOL_SIZE=512MiB and nothing else (the last run:
-RMM_STATISTICS too).  Exit status: 1 when a run failed, was certainly slower than with the framework's
+RMMSHIM_LIBRARY is the library, which is told RMM_POOL_SIZE=512MiB and nothing else (RMM_PINNED_POOL_SIZE
+too for the workload that lives on pinned memory; the last run: RMM_STATISTICS too).  Exit status: 1 when a run failed, was certainly slower than with the framework's
 own allocator, or took more memory than it may; 77 where there is neither framework nor GPU."""
 import argparse
 import itertools
@@ -29,12 +29,13 @@ import gpu_common
 from gpu_common import compare
 
 TORCH = ["mlp", "transformer", "changing"]
-CUPY = ["expression", "small"]
+CUPY = ["expression", "small", "pinned"]
 TITLES = {"mlp": "PyTorch MLP 12x512, Adam", "transformer": "PyTorch transformer, 6 layers bf16, AdamW",
           "changing": "PyTorch transformer, changing lengths", "expression": "CuPy expression, 16 MB arrays",
-          "small": "CuPy small arrays"}
+          "small": "CuPy small arrays", "pinned": "CuPy, 4 MiB to the device from pinned memory"}
 POOL_BYTES = 512 << 20
 SETTING = {"RMM_POOL_SIZE": "512MiB"}
+PINNED_SETTING = {"RMM_POOL_SIZE": "512MiB", "RMM_PINNED_POOL_SIZE": "64MiB"}
 SLOWER = 1.01  # a median that certainly lies above this is slower
 MIB = 1 << 20
 
@@ -114,6 +115,7 @@ def run_cupy(cupy, workload, own):
     import numpy
     if not own:
         cupy.cuda.set_allocator(None)
+        cupy.cuda.set_pinned_memory_allocator(None)
     n = 4000000 if workload == "expression" else 1000
     a, b = (cupy.asarray(numpy.random.rand(n).astype(numpy.float32)) for _ in range(2))
 
@@ -125,8 +127,20 @@ def run_cupy(cupy, workload, own):
         d = c * a
         return d - b
 
+    values = numpy.random.rand(1 << 20).astype(numpy.float32)
+
+    def pinned(_):
+        memory = cupy.cuda.alloc_pinned_memory(values.nbytes)
+        host = numpy.frombuffer(memory, values.dtype, values.size)
+        host[:] = values
+        device = cupy.empty(values.size, dtype=values.dtype)
+        device.set(host)
+        cupy.cuda.get_current_stream().synchronize()
+
     synchronize = cupy.cuda.Device().synchronize
-    if workload == "expression":
+    if workload == "pinned":
+        take_turns(pinned, synchronize, 20, 40)
+    elif workload == "expression":
         take_turns(expression, synchronize, 50, 100)
     else:
         take_turns(small, synchronize, 200, 1000)
@@ -165,7 +179,7 @@ class Program:
         self.workload, self.variant = workload, variant
         self.folder = os.path.join(folder, str(index))
         os.mkdir(self.folder)
-        setting = dict(SETTING) if variant in ("shim", "counted") else None
+        setting = dict(PINNED_SETTING if workload == "pinned" else SETTING) if variant in ("shim", "counted") else None
         report_path = os.path.join(self.folder, "report.%p.json")
         # With a setting there is a report, but the timed runs are to do without.
         env = compare.environment(setting, os.environ.get("RMMSHIM_LIBRARY", ""), report_path)
