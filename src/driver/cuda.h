@@ -12,6 +12,11 @@
 #endif
 
 /* Newer than the oldest headers that are enough to build. */
+#if CUDA_VERSION < 12020
+#define CU_MEM_LOCATION_TYPE_HOST ((CUmemLocationType)2)
+CUresult cuMemAdvise_v2(CUdeviceptr, size_t, CUmem_advise, CUmemLocation);
+CUresult cuMemPrefetchAsync_v2(CUdeviceptr, size_t, CUmemLocation, unsigned, CUstream);
+#endif
 #if CUDA_VERSION < 12030
 typedef struct CUgraphEdgeData_st CUgraphEdgeData;
 CUresult cuStreamBeginCaptureToGraph(CUstream, CUgraph, const CUgraphNode *,

@@ -26,7 +26,7 @@ static CUresult give(struct rs_leaf *leaf, CUdeviceptr address)
 /* Counted first, then taken, then entered; undone where it fails. */
 static CUresult take(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
 {
-    enum rs_memory memory = leaf->base.descriptor->memory;
+    enum rs_memory memory = leaf->memory;
     CUstreamCaptureMode mode;
     CUresult result;
 
@@ -79,7 +79,7 @@ static CUresult leaf_deallocate(struct rs_mr *mr, const struct rs_allocation *al
         (void)rs_segment_add(leaf->place, allocation->address, allocation->size_bytes);
         return result;
     }
-    rs_account_give(leaf->place->account, allocation->size_bytes, mr->descriptor->memory);
+    rs_account_give(leaf->place->account, allocation->size_bytes, leaf->memory);
     atomic_fetch_add_explicit(&leaf->deallocations, 1, memory_order_relaxed);
     atomic_fetch_sub_explicit(&leaf->held_bytes, allocation->size_bytes, memory_order_relaxed);
     return CUDA_SUCCESS;
@@ -131,6 +131,7 @@ int rs_leaf_create(const struct rs_mr_descriptor *descriptor, const struct rs_pl
         return -ENOMEM;
     rs_mr_init(&leaf->base, &leaf_ops, descriptor, NULL);
     leaf->place = place;
+    leaf->memory = descriptor->memory;
     leaf->take = take_memory;
     leaf->give = give_memory;
     *out = &leaf->base;

@@ -8,6 +8,7 @@
 struct rs_leaf {
     struct rs_mr base;
     const struct rs_place *place;
+    enum rs_memory memory; /* that it is counted as; the descriptor's unless changed at creation */
     CUresult (*take)(const struct rs_place *place, size_t size_bytes, CUdeviceptr *address);
     CUresult (*give)(CUdeviceptr address);
     _Atomic uint64_t allocations, deallocations, failures;

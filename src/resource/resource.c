@@ -89,6 +89,8 @@ void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
         mr->ops.allocate_held = default_allocate_held;
     if (!mr->ops.allocate_little)
         mr->ops.allocate_little = mr->ops.allocate;
+    if (!mr->ops.allocate_best)
+        mr->ops.allocate_best = mr->ops.allocate;
     if (!mr->ops.trim)
         mr->ops.trim = default_trim;
     if (!mr->ops.idle_bytes)
@@ -120,6 +122,15 @@ size_t rs_mr_idle_bytes(struct rs_mr *mr)
 
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
         bytes += rs_mr_idle_bytes(mr->upstream[i]);
+    return bytes;
+}
+
+size_t rs_mr_idle_bytes_best(struct rs_mr *mr)
+{
+    size_t bytes = 0;
+
+    for (; mr; mr = mr->upstream[0])
+        bytes += mr->ops.idle_bytes(mr);
     return bytes;
 }
 

@@ -67,6 +67,11 @@ struct rs_mr_ops {
     CUresult (*allocate_little)(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                 struct rs_allocation *out);
 
+    /* As allocate, but CUDA_ERROR_NOT_READY where a lesser upstream would have to stand in: for a
+     * caller that may yet make room in the better one, by waiting a little.  Default: allocate. */
+    CUresult (*allocate_best)(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                              struct rs_allocation *out);
+
     /* Gives wholly free upstream blocks back, keeping keep_bytes of them.  Returns bytes given
      * back. Default: asks the upstream. */
     size_t (*trim)(struct rs_mr *mr, size_t keep_bytes);
@@ -103,8 +108,9 @@ struct rs_place {
     struct rs_account *account;       /* of the context: every byte taken from the driver */
     size_t total_bytes;               /* of device memory */
     size_t free_bytes;                /* when the stack was made */
-    unsigned host_flags;              /* of pinned memory: CU_MEMHOSTALLOC_... */
-    bool first_on_device;             /* this context takes the initial pool */
+    unsigned host_flags;  /* of pinned memory: CU_MEMHOSTALLOC_...; that the device sees it where it
+                             stands in for device memory */
+    bool first_on_device; /* this context takes the initial pool */
 };
 
 enum rs_free_behaviour {
@@ -181,6 +187,12 @@ static inline CUresult rs_mr_allocate_little(struct rs_mr *mr, size_t size_bytes
     return mr->ops.allocate_little(mr, size_bytes, stream, out);
 }
 
+static inline CUresult rs_mr_allocate_best(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                           struct rs_allocation *out)
+{
+    return mr->ops.allocate_best(mr, size_bytes, stream, out);
+}
+
 static inline CUresult rs_mr_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                         CUstream stream)
 {
@@ -194,5 +206,9 @@ static inline size_t rs_mr_trim(struct rs_mr *mr, size_t keep_bytes)
 
 /* Of the whole stack below and including mr. */
 size_t rs_mr_idle_bytes(struct rs_mr *mr);
+
+/* The same without what only stands in for the first of two upstreams. */
+size_t rs_mr_idle_bytes_best(struct rs_mr *mr);
+
 void rs_mr_report(struct rs_mr *mr, struct rs_report *report);
 bool rs_mr_check(struct rs_mr *mr);

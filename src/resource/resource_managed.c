@@ -3,6 +3,10 @@
 #include "driver/driver.h"
 #include "resource/leaf.h"
 
+struct managed_config {
+    bool charged;
+};
+
 static CUresult managed_take(const struct rs_place *place, size_t size_bytes, CUdeviceptr *address)
 {
     (void)place;
@@ -17,12 +21,21 @@ static CUresult managed_give(CUdeviceptr address)
 static int managed_create(const struct rs_place *place, const void *config,
                           struct rs_mr *const *upstream, struct rs_mr **out)
 {
-    (void)config;
+    const struct managed_config *settings = config;
+    int failed = rs_leaf_create(&rs_mr_descriptor_managed, place, managed_take, managed_give, out);
+
     (void)upstream;
-    return rs_leaf_create(&rs_mr_descriptor_managed, place, managed_take, managed_give, out);
+    if (!failed && !settings->charged)
+        RS_CONTAINER_OF(*out, struct rs_leaf, base)->memory = RS_MEMORY_HOST;
+    return failed;
 }
 
-static const struct rs_option managed_options[] = {RS_OPTION_END};
+static const struct rs_option managed_options[] = {
+    RS_OPTION_BOOLEAN_ROW(struct managed_config, charged, "1",
+                          "counts as the device's memory against a limit; 0: as the host's, for "
+                          "what is spilled from a device that is full"),
+    RS_OPTION_END,
+};
 
 const struct rs_mr_descriptor rs_mr_descriptor_managed = {
     .name = "managed",
@@ -30,6 +43,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_managed = {
     .memory = RS_MEMORY_MANAGED,
     .frees = RS_FREE_WAITS,
     .dies_with_context = true,
+    .config_bytes = sizeof(struct managed_config),
     .options = managed_options,
     .create = managed_create,
 };

@@ -491,6 +491,36 @@ static CUresult allocate_at_last(struct reuse *reuse, size_t size_bytes, CUstrea
     return result;
 }
 
+/* Waits for the oldest epoch, unless that was in vain once.  False when there is none such. */
+static bool wait_once(struct reuse *reuse)
+{
+    (void)seal(reuse);
+    if (!has_sealed(reuse, true))
+        return false;
+    if (!wait_for_first(reuse, WAIT_NS))
+        give_up_first(reuse);
+    return true;
+}
+
+/* The best upstream is full and another would stand in, whose memory is slow.  That is worse than a
+ * short wait and better than a long one, so epochs that end within the bound are waited for, as
+ * long as what is freed can be enough.  An old driver has no epochs: there the next frees clean it.
+ */
+static CUresult allocate_or_fall_back(struct reuse *reuse, size_t size_bytes, CUstream stream,
+                                      struct rs_allocation *out)
+{
+    struct rs_mr *upstream = reuse->base.upstream[0];
+    uint64_t begin_ns = rs_clock_ns();
+    CUresult result = rs_mr_allocate_best(upstream, size_bytes, stream, out);
+
+    while (result == CUDA_ERROR_NOT_READY && rs_clock_ns() - begin_ns < WAIT_NS &&
+           rs_mr_idle_bytes_best(&reuse->base) >= size_bytes && wait_once(reuse))
+        result = rs_mr_allocate_best(upstream, size_bytes, stream, out);
+    if (result == CUDA_ERROR_NOT_READY)
+        result = rs_mr_allocate(upstream, size_bytes, stream, out);
+    return result;
+}
+
 static CUresult allocate_slowly(struct reuse *reuse, size_t size_bytes, CUstream stream,
                                 struct rs_allocation *out)
 {
@@ -504,17 +534,14 @@ static CUresult allocate_slowly(struct reuse *reuse, size_t size_bytes, CUstream
             return result;
     }
     while (!(allowed = may_grow(reuse, size_bytes))) {
-        (void)seal(reuse);
-        if (!has_sealed(reuse, true))
+        if (!wait_once(reuse))
             break;
-        if (!wait_for_first(reuse, WAIT_NS))
-            give_up_first(reuse);
         result = rs_mr_allocate_held(upstream, size_bytes, stream, out);
         if (result != CUDA_ERROR_NOT_READY)
             return result;
     }
     more = has_quarantine(reuse); /* before, so that a block cannot slip past in between */
-    result = allowed ? rs_mr_allocate(upstream, size_bytes, stream, out)
+    result = allowed ? allocate_or_fall_back(reuse, size_bytes, stream, out)
                      : rs_mr_allocate_little(upstream, size_bytes, stream, out);
     if (result != CUDA_ERROR_OUT_OF_MEMORY || !more)
         return result;
@@ -541,6 +568,27 @@ static CUresult reuse_allocate(struct rs_mr *mr, size_t size_bytes, CUstream str
     return CUDA_SUCCESS;
 }
 
+/* From what upstream holds, with what can be cleaned at once. */
+static CUresult reuse_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                    struct rs_allocation *out)
+{
+    struct reuse *reuse = reuse_of(mr);
+    struct freed *record = take_record(reuse, size_bytes);
+    CUresult result;
+
+    if (!record)
+        return CUDA_ERROR_NOT_READY;
+    result = rs_mr_allocate_held(mr->upstream[0], size_bytes, stream, &record->upstream);
+    if (result == CUDA_ERROR_NOT_READY && retire(reuse))
+        result = rs_mr_allocate_held(mr->upstream[0], size_bytes, stream, &record->upstream);
+    if (result != CUDA_SUCCESS) {
+        untake_record(reuse, record, size_bytes);
+        return result;
+    }
+    *out = (struct rs_allocation){record->upstream.address, size_bytes, record};
+    return CUDA_SUCCESS;
+}
+
 /* ---- deallocation ---- */
 
 /* True when the next allocation will probably need what is being freed now.  Then the fence must
@@ -548,7 +596,7 @@ static CUresult reuse_allocate(struct rs_mr *mr, size_t size_bytes, CUstream str
  * work may end only when this thread goes on. */
 static bool is_scarce(struct reuse *reuse)
 {
-    return rs_mr_idle_bytes(reuse->base.upstream[0]) < held_bytes(reuse) / SCARCE_SHARE;
+    return rs_mr_idle_bytes_best(reuse->base.upstream[0]) < held_bytes(reuse) / SCARCE_SHARE;
 }
 
 /* Enters a freed block into the open list of the thread's shard.  True when it is time to seal. */
@@ -696,6 +744,7 @@ static void reuse_destroy(struct rs_mr *mr, bool memory_is_gone)
 
 static const struct rs_mr_ops reuse_ops = {
     .allocate = reuse_allocate,
+    .allocate_held = reuse_allocate_held,
     .deallocate = reuse_deallocate,
     .destroy = reuse_destroy,
     .trim = reuse_trim,

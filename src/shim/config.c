@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
+static const char *const fallback_words[] = {"managed", "pinned", NULL};
 static const char *const free_words[] = {"deferred", "wait", "immediate", NULL};
 static const char *const on_error_words[] = {"abort", "passthrough", "deny", NULL};
 static const char *const hook_words[] = {"device", "pinned", "runtime", "all", NULL};
@@ -38,6 +39,13 @@ const struct rs_variable rs_variables[] = {
              .per_device = true, .builds_a_part = true, .option.minimum = 512),
     VARIABLE(MANAGED, "RMM_MANAGED", BOOLEAN, "managed memory stands in for device memory",
              .per_device = true, .builds_a_part = true),
+    VARIABLE(FALLBACK, "RMM_FALLBACK", WORD,
+             "what the device has no memory for lies in managed memory, which migrates, or in "
+             "pinned host memory, instead of failing",
+             .per_device = true, .builds_a_part = true, .option.words = fallback_words),
+    VARIABLE(PREFETCH, "RMM_PREFETCH", BOOLEAN,
+             "each new block of managed memory is moved to the device at once", .per_device = true,
+             .builds_a_part = true),
     VARIABLE(FREE, "RMM_FREE", WORD,
              "when a freed block is reused: after all earlier work of its context, at no cost to "
              "the free (deferred); the same, and the free itself waits for that work, as cudaFree "
@@ -66,8 +74,6 @@ const struct rs_variable rs_variables[] = {
              "runtime, all"),
     LATER("RMM_ARENA_SIZE", "an arena instead of a pool"),
     LATER("RMM_ASYNC", "the driver's stream-ordered pool beneath"),
-    LATER("RMM_PREFETCH", "prefetch managed memory to the device"),
-    LATER("RMM_FALLBACK", "spill to managed or pinned memory instead of failing"),
     LATER("RMM_LIMIT", "hard cap on what the process takes from the driver on a device"),
     LATER("RMM_MANAGED_POOL_SIZE", "a pool for cudaMallocManaged"),
     LATER("RMM_MANAGED_RESOURCE", "the stack for cudaMallocManaged"),
@@ -266,7 +272,65 @@ static struct rs_expression *build_pinned(const struct rs_config *config, int de
     return stack;
 }
 
-static struct rs_expression *build_device(const struct rs_config *config, int device)
+/* A second upstream for what `stack` is out of memory for, with a pool where the stack has one:
+ * pinned memory costs 0.5 ms for 4 KiB, and freeing managed memory waits (cuda-measured.md).  What
+ * is spilled lies beyond a limit, so it is not charged against one. */
+static struct rs_expression *add_fallback(const struct rs_config *config, int device,
+                                          struct rs_expression *stack)
+{
+    const struct rs_source *source = NULL;
+    const struct rs_option_value *kind = value_of(config, device, RS_VARIABLE_FALLBACK, &source);
+    bool pooled = stack && stack->upstream[0];
+    struct rs_expression *second;
+
+    if (!kind || !stack)
+        return stack;
+    second = rs_expression_node(kind->count == RS_FALLBACK_PINNED ? &rs_mr_descriptor_pinned
+                                                                  : &rs_mr_descriptor_managed,
+                                NULL, source);
+    if (kind->count == RS_FALLBACK_MANAGED)
+        set_word(second, "charged", 0);
+    if (pooled)
+        second = stack_on(&rs_mr_descriptor_pool, second, source);
+    stack = second ? stack_on(&rs_mr_descriptor_fallback, stack, source) : stack;
+    if (second && stack) {
+        stack->upstream[1] = second;
+        return stack;
+    }
+    rs_expression_free(stack);
+    rs_expression_free(second);
+    return NULL;
+}
+
+static bool has_managed(const struct rs_expression *stack)
+{
+    if (!stack)
+        return false;
+    return (stack->descriptor->upstream_count == 0 &&
+            stack->descriptor->memory == RS_MEMORY_MANAGED) ||
+           has_managed(stack->upstream[0]) || has_managed(stack->upstream[1]);
+}
+
+static struct rs_expression *add_prefetch(const struct rs_config *config, int device,
+                                          struct rs_expression *stack,
+                                          struct rs_complaints *complaints)
+{
+    const struct rs_source *source = NULL;
+    const struct rs_option_value *wanted = value_of(config, device, RS_VARIABLE_PREFETCH, &source);
+
+    if (!stack || !wanted || !wanted->count)
+        return stack;
+    if (has_managed(stack))
+        return stack_on(&rs_mr_descriptor_prefetch, stack, source);
+    rs_complain(complaints, source, NULL,
+                "only managed memory can be prefetched: use it with RMM_MANAGED=1 or "
+                "RMM_FALLBACK=managed");
+    rs_expression_free(stack);
+    return NULL;
+}
+
+static struct rs_expression *build_device(const struct rs_config *config, int device,
+                                          struct rs_complaints *complaints)
 {
     const struct rs_source *source = NULL, *max_source = NULL;
     const struct rs_option_value *managed = value_of(config, device, RS_VARIABLE_MANAGED, &source);
@@ -291,7 +355,8 @@ static struct rs_expression *build_device(const struct rs_config *config, int de
         set_value(stack, "minimum_size", bins->size);
         set_value(stack, "maximum_size", bins->size_to);
     }
-    return stack;
+    stack = add_fallback(config, device, stack);
+    return add_prefetch(config, device, stack, complaints);
 }
 
 /* Counters and the log stand on top, where a free is seen at once. */
@@ -326,12 +391,15 @@ static struct rs_expression *add_observers(const struct rs_config *config, int d
     return stack;
 }
 
-/* Host memory cannot stand in for device memory, nor the other way round. */
+/* Host memory cannot stand in for device memory, except as what a device falls back on; nothing can
+ * stand in for pinned memory. */
 static bool check_leaf(enum rs_kind kind, const struct rs_expression *stack,
                        struct rs_complaints *complaints)
 {
-    while (stack->upstream[0])
-        stack = stack->upstream[0];
+    for (; stack->upstream[0]; stack = stack->upstream[0])
+        if (kind == RS_KIND_PINNED && stack->upstream[1] &&
+            !check_leaf(kind, stack->upstream[1], complaints))
+            return false;
     if ((stack->descriptor == &rs_mr_descriptor_pinned) == (kind == RS_KIND_PINNED))
         return true;
     rs_complain(complaints, stack->source, stack->at,
@@ -378,7 +446,7 @@ static struct rs_expression *asked_stack(const struct rs_config *config, enum rs
         if (whole >= 0)
             stack = rs_expression_parse(&scopes[i]->source[whole], complaints);
         else
-            stack = kind == RS_KIND_DEVICE ? build_device(config, device)
+            stack = kind == RS_KIND_DEVICE ? build_device(config, device, complaints)
                                            : build_pinned(config, device);
         *bad = !stack;
         return stack;

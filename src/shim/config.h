@@ -17,6 +17,8 @@ enum rs_variable_index {
     RS_VARIABLE_POOL_MAX_SIZE,
     RS_VARIABLE_BINNING,
     RS_VARIABLE_MANAGED,
+    RS_VARIABLE_FALLBACK,
+    RS_VARIABLE_PREFETCH,
     RS_VARIABLE_FREE,
     RS_VARIABLE_PINNED_RESOURCE,
     RS_VARIABLE_PINNED_POOL_SIZE,
@@ -46,6 +48,7 @@ extern const struct rs_variable rs_variables[];
 
 enum rs_on_error { RS_ON_ERROR_ABORT, RS_ON_ERROR_PASSTHROUGH, RS_ON_ERROR_DENY };
 enum rs_free_mode { RS_FREE_MODE_DEFERRED, RS_FREE_MODE_WAIT, RS_FREE_MODE_IMMEDIATE };
+enum rs_fallback { RS_FALLBACK_MANAGED, RS_FALLBACK_PINNED };
 enum rs_statistics_format {
     RS_STATISTICS_NONE,
     RS_STATISTICS_TEXT,

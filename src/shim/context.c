@@ -270,7 +270,7 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
             .sentinel = &context->sentinel,
             .own_stream = &context->own_stream,
             .account = &context->account,
-            .host_flags = i == 0 ? 0 : i - 1,
+            .host_flags = i == 0 ? CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP : i - 1,
         };
     }
     if (!enter(handle, context)) {

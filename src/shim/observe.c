@@ -23,7 +23,7 @@ static void add_idle(void *data, struct rs_stack *stack, struct rs_mr *mr)
 
     /* A stack over managed memory holds nothing of the device. */
     if (stack->kind == RS_KIND_DEVICE && stack->place.device == idle->device)
-        idle->bytes += rs_min(rs_mr_idle_bytes(mr), held);
+        idle->bytes += rs_min(rs_mr_idle_bytes_best(mr), held);
 }
 
 void rs_observe_memory_info(size_t *free_bytes, size_t total_bytes)

@@ -210,12 +210,12 @@ static void clear(const struct rs_mr_descriptor *descriptor, struct rs_option_va
     test_free(config);
 }
 
-struct rs_mr *make_resource_at(const struct rs_place *place,
-                               const struct rs_mr_descriptor *descriptor, struct rs_mr *upstream,
-                               const char *const *options, int *error)
+struct rs_mr *make_resource_of_two(const struct rs_place *place,
+                                   const struct rs_mr_descriptor *descriptor, struct rs_mr *first,
+                                   struct rs_mr *second, const char *const *options, int *error)
 {
     struct rs_option_value values[RS_OPTION_ROWS_MAX] = {0};
-    struct rs_mr *upstreams[RS_MR_UPSTREAMS_MAX] = {upstream};
+    struct rs_mr *upstreams[RS_MR_UPSTREAMS_MAX] = {first, second};
     struct line nobody = {NULL, 0};
     struct rs_complaints complaints = {.write = keep_line, .data = &nobody};
     void *config = test_calloc(1, descriptor->config_bytes + 1);
@@ -226,6 +226,13 @@ struct rs_mr *make_resource_at(const struct rs_place *place,
         *error = descriptor->create(place, config, upstreams, &mr);
     clear(descriptor, values, config);
     return mr;
+}
+
+struct rs_mr *make_resource_at(const struct rs_place *place,
+                               const struct rs_mr_descriptor *descriptor, struct rs_mr *upstream,
+                               const char *const *options, int *error)
+{
+    return make_resource_of_two(place, descriptor, upstream, NULL, options, error);
 }
 
 struct rs_mr *make_resource(const struct rs_mr_descriptor *descriptor, struct rs_mr *upstream,

@@ -4,7 +4,9 @@
  * pointers, created streams, real exhaustion) is in the gpu suite. */
 #include "unit.h"
 
+#include "driver/own_stream.h"
 #include "fake_leaf.h"
+#include "placing_driver.h"
 #include "resource/report.h"
 #include "resource/resource_pool.h"
 #include "resource/resource_statistics.h"
@@ -72,6 +74,24 @@ static struct rs_mr *build_statistics(struct rs_mr *leaf)
     return over(&rs_mr_descriptor_statistics, build_pool(leaf), NULL);
 }
 
+static struct rs_mr *build_aligned(struct rs_mr *leaf)
+{
+    return over(&rs_mr_descriptor_aligned, build_pool(leaf), OPTIONS("alignment=4096"));
+}
+
+static struct rs_mr *build_prefetch(struct rs_mr *leaf)
+{
+    return over(&rs_mr_descriptor_prefetch, build_pool(leaf), NULL);
+}
+
+static struct rs_mr *build_fallback(struct rs_mr *leaf)
+{
+    int error;
+
+    return make_resource_of_two(&fake_place, &rs_mr_descriptor_fallback, build_pool(leaf),
+                                &fake_leaf_create(0)->base, NULL, &error);
+}
+
 static struct rs_mr *build_logging(struct rs_mr *leaf)
 {
     return over(&rs_mr_descriptor_logging, build_pool(leaf), OPTIONS("path=/dev/null"));
@@ -101,6 +121,9 @@ static const struct builder {
     {"limiting", build_limiting},
     {"statistics", build_statistics},
     {"logging", build_logging},
+    {"aligned", build_aligned},
+    {"prefetch", build_prefetch},
+    {"fallback", build_fallback},
     {"tower", build_tower},
 };
 
@@ -463,6 +486,32 @@ static void line_44_above_the_largest_bin_goes_upstream(void **state)
     end(&stack);
 }
 
+static const struct rs_place placing_place = {.device = PLACING_DEVICE, .context = PLACING_CONTEXT};
+
+static void line_45_bins_work_over_any_resource(void **state)
+{
+    struct fake_leaf *leaf;
+    struct rs_mr *headroom;
+    struct stack stack;
+    int error;
+
+    (void)state;
+    for (int memory = 0; memory < RS_MEMORIES; memory++) {
+        placing_start(false);
+        placing.free_bytes = GIB;
+        leaf = placing_leaf((enum rs_memory)memory);
+        headroom = make_resource_at(&placing_place, &rs_mr_descriptor_headroom, &leaf->base,
+                                    OPTIONS("headroom=512MiB"), &error);
+        stack = (struct stack){leaf, over(&rs_mr_descriptor_binning, headroom,
+                                          OPTIONS("minimum_size=1KiB", "maximum_size=128KiB"))};
+        for (size_t size_bytes = 1; size_bytes < MIB; size_bytes *= 3) {
+            struct rs_allocation allocation = take(&stack, size_bytes);
+            give(&stack, &allocation);
+        }
+        end(&stack);
+    }
+}
+
 static void line_46_fixed_size_refuses_larger_and_grows(void **state)
 {
     struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_fixed_size,
@@ -475,6 +524,185 @@ static void line_46_fixed_size_refuses_larger_and_grows(void **state)
         blocks[i] = take(&stack, MIB);
     assert_int_not_equal(blocks[0].address, blocks[1].address);
     assert_int_equal(stack.leaf->allocations, 2);
+    end(&stack);
+}
+
+/* ---- prefetch, headroom ---- */
+
+static struct rs_own_stream placing_stream;
+
+static struct stack prefetching_stack(enum rs_memory memory)
+{
+    static const struct rs_place place = {
+        .device = PLACING_DEVICE, .context = PLACING_CONTEXT, .own_stream = &placing_stream};
+    struct stack stack;
+    int error;
+
+    placing_start(false);
+    placing_stream = (struct rs_own_stream){NULL};
+    stack.leaf = placing_leaf(memory);
+    stack.mr =
+        make_resource_at(&place, &rs_mr_descriptor_prefetch, &stack.leaf->base, NULL, &error);
+    return stack;
+}
+
+/* The driver's view of the last prefetch is the gpu suite's; here: what it is told. */
+static void line_53_each_block_is_prefetched_to_the_device(void **state)
+{
+    struct stack stack = prefetching_stack(RS_MEMORY_MANAGED);
+    struct rs_allocation allocation = take(&stack, MIB);
+
+    (void)state;
+    assert_int_equal(placing.count, 1);
+    assert_placed(0, PREFETCH, allocation.address, MIB, PLACING_DEVICE);
+    give(&stack, &allocation);
+    end(&stack);
+}
+
+static void line_54_other_memory_is_not_prefetched_and_no_error(void **state)
+{
+    struct stack stack = prefetching_stack(RS_MEMORY_HOST);
+    struct rs_allocation allocation;
+
+    (void)state;
+    placing.answer = CUDA_ERROR_INVALID_VALUE; /* the driver's for memory that is not managed */
+    allocation = take(&stack, MIB);
+    give(&stack, &allocation);
+    end(&stack);
+}
+
+static void line_55_headroom_above_all_free_memory_keeps_it_on_the_host(void **state)
+{
+    struct stack stack;
+    struct rs_allocation allocation;
+    int error;
+
+    (void)state;
+    placing_start(false);
+    placing.free_bytes = 80 * GIB - 1;
+    stack.leaf = placing_leaf(RS_MEMORY_HOST);
+    stack.mr = make_resource_at(&placing_place, rs_mr_find("sam_headroom", &"sam_headroom"[12]),
+                                &stack.leaf->base, OPTIONS("headroom=80GiB"), &error);
+    allocation = take(&stack, MIB);
+    assert_int_equal(placing.count, 1);
+    assert_placed(0, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, allocation.address, MIB, CU_DEVICE_CPU);
+    give(&stack, &allocation);
+    end(&stack);
+}
+
+/* ---- aligned ---- */
+
+static bool alignment_is_valid(const char *alignment)
+{
+    char line[300];
+
+    return options_are_valid(&rs_mr_descriptor_aligned, NULL, OPTIONS(alignment), line,
+                             sizeof(line));
+}
+
+static void line_72_powers_of_two_only_and_small_ones_are_raised(void **state)
+{
+    static const char *const small[] = {"alignment=32", "alignment=64", "alignment=128"};
+
+    (void)state;
+    assert_false(alignment_is_valid("alignment=255"));
+    assert_false(alignment_is_valid("alignment=768"));
+    assert_true(alignment_is_valid("alignment=256"));
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(small); i++) {
+        struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_aligned, OPTIONS(small[i]));
+        assert_int_equal(take(&stack, 5).address % 256, 0);
+        end(&stack);
+    }
+}
+
+static void passes_through(const char *const *options, size_t size_bytes)
+{
+    struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_aligned, options);
+    struct rs_allocation allocation = take(&stack, size_bytes);
+
+    assert_int_equal(stack.leaf->live[0].address, allocation.address);
+    assert_int_equal(stack.leaf->live[0].size_bytes, size_bytes);
+    give(&stack, &allocation);
+    assert_int_equal(stack.leaf->live_count, 0);
+    end(&stack);
+}
+
+static void line_73_default_alignment_and_small_sizes_pass_unchanged(void **state)
+{
+    (void)state;
+    passes_through(NULL, 5);
+    passes_through(OPTIONS("alignment=256"), 5);
+    passes_through(OPTIONS("alignment=4096", "alignment_threshold=65536"), 65535);
+}
+
+/* RMM's numbers with its base alignment of 256 replaced by ours: it says + 3840. */
+static void line_74_the_upstream_is_asked_for_room_and_gets_its_own_back(void **state)
+{
+    static const size_t asked[][2] = {{65536, 65536}, {73728, 73728}, {77800, 77824}};
+    const size_t extra_bytes = 4096 - RS_BLOCK_ALIGNMENT;
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(asked); i++) {
+        struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_aligned,
+                                        OPTIONS("alignment=4096", "alignment_threshold=65536"));
+        struct rs_allocation allocation;
+
+        stack.leaf->next_address = 0x10000200;
+        allocation = take(&stack, asked[i][0]);
+        assert_int_equal(stack.leaf->live[0].size_bytes, asked[i][1] + extra_bytes);
+        assert_int_equal(allocation.address, 0x10001000);
+        give(&stack, &allocation);
+        assert_int_equal(stack.leaf->live_count, 0);
+        assert_int_equal(stack.leaf->wrong_calls, 0);
+        end(&stack);
+    }
+}
+
+/* ---- fallback ---- */
+
+static struct stack failing_stack(CUresult error, struct fake_leaf **second)
+{
+    struct stack stack = {.leaf = fake_leaf_create(DEVICE_BYTES)};
+    int failed;
+
+    *second = fake_leaf_create(DEVICE_BYTES);
+    (*second)->next_address = (CUdeviceptr)1 << 40;
+    stack.mr = make_resource_of_two(&fake_place, &rs_mr_descriptor_fallback, &stack.leaf->base,
+                                    &(*second)->base, NULL, &failed);
+    stack.leaf->fail_at = 1;
+    stack.leaf->fail_with = error;
+    return stack;
+}
+
+static void line_75_the_second_is_asked_for_the_size_else_the_error_is_the_original(void **state)
+{
+    struct fake_leaf *second;
+    struct stack stack = failing_stack(CUDA_ERROR_OUT_OF_MEMORY, &second);
+    struct rs_allocation allocation = take(&stack, 5 * MIB);
+
+    (void)state;
+    assert_int_equal(second->live[0].size_bytes, 5 * MIB);
+    give(&stack, &allocation);
+    assert_int_equal(second->live_count, 0);
+    stack.leaf->capacity_bytes = second->capacity_bytes = 0;
+    refuse(&stack, MIB);
+    end(&stack);
+}
+
+static void line_76_only_out_of_memory_falls_back_and_new_errors_surface(void **state)
+{
+    struct rs_allocation allocation;
+    struct fake_leaf *second;
+    struct stack stack = failing_stack(CUDA_ERROR_UNKNOWN, &second);
+
+    (void)state;
+    assert_int_equal(rs_mr_allocate(stack.mr, MIB, NULL, &allocation), CUDA_ERROR_UNKNOWN);
+    assert_int_equal(second->allocations + second->refusals, 0);
+    end(&stack);
+    stack = failing_stack(CUDA_ERROR_OUT_OF_MEMORY, &second);
+    second->fail_at = 1;
+    second->fail_with = CUDA_ERROR_ILLEGAL_STATE;
+    assert_int_equal(rs_mr_allocate(stack.mr, MIB, NULL, &allocation), CUDA_ERROR_ILLEGAL_STATE);
     end(&stack);
 }
 
@@ -770,7 +998,11 @@ static const struct named_test specific[] = {
     TEST(line_27_sizes_as_text_and_almost_the_whole_cap),
     TEST(line_42_a_bin_serves_smaller_requests),
     TEST(line_44_above_the_largest_bin_goes_upstream),
+    TEST(line_45_bins_work_over_any_resource),
     TEST(line_46_fixed_size_refuses_larger_and_grows),
+    TEST(line_53_each_block_is_prefetched_to_the_device),
+    TEST(line_54_other_memory_is_not_prefetched_and_no_error),
+    TEST(line_55_headroom_above_all_free_memory_keeps_it_on_the_host),
     TEST(line_56_one_byte_above_the_limit_is_refused),
     TEST(line_57_an_inner_refusal_passes_through),
     TEST(line_58_fills_exactly_and_counts_each_step),
@@ -781,6 +1013,11 @@ static const struct named_test specific[] = {
     TEST(line_66_stacked_adaptors_count_for_themselves),
     TEST(line_67_push_and_pop),
     TEST(line_68_memory_reused_during_its_free_is_not_live_twice),
+    TEST(line_72_powers_of_two_only_and_small_ones_are_raised),
+    TEST(line_73_default_alignment_and_small_sizes_pass_unchanged),
+    TEST(line_74_the_upstream_is_asked_for_room_and_gets_its_own_back),
+    TEST(line_75_the_second_is_asked_for_the_size_else_the_error_is_the_original),
+    TEST(line_76_only_out_of_memory_falls_back_and_new_errors_surface),
 };
 
 enum {

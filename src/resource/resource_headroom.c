@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* headroom: leaves some of the device's memory free.  RMM's sam_headroom_memory_resource, and the
+ * same wish for memory that cannot lie elsewhere.  Which of the two it is, the memory of the leaf
+ * beneath says (of the first, where there are two):
+ *
+ * Managed and system memory migrate.  As RMM does, as much of a block as is free now, less the
+ * headroom, is advised to lie on the device and the rest on the host.  The advice is taken back
+ * when the block is freed, so that a pool's memory carries none.
+ *
+ * Device memory does not.  What the upstream holds already is served; for more, a request that
+ * would leave less than the headroom free is out of memory, without asking, so that
+ * fallback(headroom(cuda, headroom=1GiB), managed) leaves room for others.  Its place is beneath a
+ * pool, where it bounds the pool's growth; over one, a growth may be a step larger than the request
+ * that it was checked for.
+ *
+ * Pinned memory takes nothing from the device: the driver refuses the advice, and nothing happens.
+ */
+#include "driver/context.h"
+#include "driver/driver.h"
+#include "driver/placement.h"
+#include "resource/report.h"
+#include "resource/resource.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { PLACEMENT_UNIT = 256 }; /* RMM's; the driver rounds to pages */
+
+struct headroom_config {
+    size_t headroom;
+};
+
+struct headroom {
+    struct rs_mr base;
+    const struct rs_place *place;
+    size_t headroom_bytes;
+    bool is_placing;              /* the memory migrates */
+    _Atomic size_t pending_bytes; /* being asked for: not yet in what the driver says is free */
+    _Atomic uint64_t on_device_bytes, on_host_bytes, refusals;
+};
+
+static struct headroom *headroom_of(struct rs_mr *mr)
+{
+    return RS_CONTAINER_OF(mr, struct headroom, base);
+}
+
+/* What may still be taken of the device. */
+static size_t spare_bytes(const struct headroom *headroom)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+    size_t free_bytes = 0, total_bytes = 0;
+    CUresult result;
+    bool entered = rs_context_enter(headroom->place->context, &result);
+
+    if (result == CUDA_SUCCESS &&
+        rs_driver.cuMemGetInfo_v2(&free_bytes, &total_bytes) != CUDA_SUCCESS)
+        free_bytes = 0; /* the context is broken: the next call will say so */
+    rs_context_leave(entered);
+    rs_capture_restore(mode);
+    return free_bytes > headroom->headroom_bytes ? free_bytes - headroom->headroom_bytes : 0;
+}
+
+/* ---- memory that migrates ---- */
+
+static void advise(const struct headroom *headroom, CUdeviceptr address, size_t size_bytes,
+                   CUmem_advise advice, int where)
+{
+    if (size_bytes > 0)
+        (void)rs_placement_advise(headroom->place->context, address, size_bytes, advice, where);
+}
+
+static void place(struct headroom *headroom, const struct rs_allocation *allocation)
+{
+    size_t device_bytes =
+        rs_round_down(rs_min(spare_bytes(headroom), allocation->size_bytes), PLACEMENT_UNIT);
+    size_t host_bytes = allocation->size_bytes - device_bytes;
+
+    advise(headroom, allocation->address, device_bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION,
+           (int)headroom->place->device);
+    advise(headroom, allocation->address + device_bytes, host_bytes,
+           CU_MEM_ADVISE_SET_PREFERRED_LOCATION, RS_PLACEMENT_HOST);
+    atomic_fetch_add_explicit(&headroom->on_device_bytes, device_bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&headroom->on_host_bytes, host_bytes, memory_order_relaxed);
+}
+
+static CUresult allocate_placed(struct headroom *headroom, size_t size_bytes, CUstream stream,
+                                struct rs_allocation *out)
+{
+    CUresult result = rs_mr_allocate(headroom->base.upstream[0], size_bytes, stream, out);
+
+    if (result == CUDA_SUCCESS)
+        place(headroom, out);
+    return result;
+}
+
+/* ---- device memory ---- */
+
+/* Announces bytes that will be taken.  False when they would not leave the headroom.  What other
+ * threads announced may be counted twice for a moment (taken, and still announced), so a refusal is
+ * believed when it does not change with theirs. */
+static bool announce(struct headroom *headroom, size_t bytes)
+{
+    enum { ROUNDS_MAX = 64, NAP_NS = 20 * 1000 };
+    static const struct timespec nap = {.tv_nsec = NAP_NS};
+    size_t spare = 0, others = 0;
+
+    for (unsigned round = 0; round < ROUNDS_MAX; round++) {
+        others = atomic_fetch_add(&headroom->pending_bytes, bytes);
+        spare = spare_bytes(headroom);
+        if (others <= spare && bytes <= spare - others)
+            return true;
+        atomic_fetch_sub(&headroom->pending_bytes, bytes);
+        if (others == 0 || bytes > spare)
+            return false;
+        nanosleep(&nap, NULL);
+    }
+    return false;
+}
+
+static CUresult allocate_guarded(struct headroom *headroom, size_t size_bytes, CUstream stream,
+                                 struct rs_allocation *out)
+{
+    struct rs_mr *upstream = headroom->base.upstream[0];
+    CUresult result = rs_mr_allocate_held(upstream, size_bytes, stream, out);
+    size_t taken_bytes;
+
+    if (result != CUDA_ERROR_NOT_READY)
+        return result;
+    if (!rs_round_up(size_bytes, RS_DRIVER_GRANULARITY, &taken_bytes) ||
+        !announce(headroom, taken_bytes)) {
+        atomic_fetch_add_explicit(&headroom->refusals, 1, memory_order_relaxed);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    result = rs_mr_allocate_little(upstream, size_bytes, stream, out);
+    atomic_fetch_sub(&headroom->pending_bytes, taken_bytes);
+    return result;
+}
+
+/* ---- the resource ---- */
+
+static CUresult headroom_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                  struct rs_allocation *out)
+{
+    struct headroom *headroom = headroom_of(mr);
+
+    return headroom->is_placing ? allocate_placed(headroom, size_bytes, stream, out)
+                                : allocate_guarded(headroom, size_bytes, stream, out);
+}
+
+static CUresult headroom_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                       struct rs_allocation *out)
+{
+    struct headroom *headroom = headroom_of(mr);
+    CUresult result = rs_mr_allocate_held(mr->upstream[0], size_bytes, stream, out);
+
+    if (result == CUDA_SUCCESS && headroom->is_placing)
+        place(headroom, out);
+    return result;
+}
+
+static CUresult headroom_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                                    CUstream stream)
+{
+    struct headroom *headroom = headroom_of(mr);
+    CUresult result;
+
+    /* First: afterwards the memory may be another's. */
+    if (headroom->is_placing)
+        advise(headroom, allocation->address, allocation->size_bytes,
+               CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, (int)headroom->place->device);
+    result = rs_mr_deallocate(mr->upstream[0], allocation, stream);
+    if (result != CUDA_SUCCESS && headroom->is_placing)
+        place(headroom, allocation);
+    return result;
+}
+
+static void headroom_report(struct rs_mr *mr, struct rs_report *report)
+{
+    struct headroom *headroom = headroom_of(mr);
+
+#define ADD(counter, unit, field)                                                                  \
+    rs_report_add(report, mr->descriptor->name, counter, RS_COUNTER_TOTAL, RS_UNIT_##unit,         \
+                  atomic_load_explicit(&headroom->field, memory_order_relaxed))
+    ADD("preferred_on_device", BYTES, on_device_bytes);
+    ADD("preferred_on_host", BYTES, on_host_bytes);
+    ADD("refusals", COUNT, refusals);
+#undef ADD
+}
+
+static void headroom_destroy(struct rs_mr *mr, bool memory_is_gone)
+{
+    (void)memory_is_gone;
+    free(headroom_of(mr));
+}
+
+static const struct rs_mr_ops headroom_ops = {
+    .allocate = headroom_allocate,
+    .allocate_held = headroom_allocate_held,
+    .deallocate = headroom_deallocate,
+    .destroy = headroom_destroy,
+    .report = headroom_report,
+};
+
+static bool migrates(const struct rs_mr *mr)
+{
+    while (mr->upstream[0])
+        mr = mr->upstream[0];
+    return mr->descriptor->memory != RS_MEMORY_DEVICE;
+}
+
+static int headroom_create(const struct rs_place *place, const void *config,
+                           struct rs_mr *const *upstream, struct rs_mr **out)
+{
+    const struct headroom_config *settings = config;
+    struct headroom *headroom = calloc(1, sizeof(*headroom));
+
+    if (!headroom)
+        return -ENOMEM;
+    rs_mr_init(&headroom->base, &headroom_ops, &rs_mr_descriptor_headroom, upstream);
+    headroom->place = place;
+    headroom->headroom_bytes = settings->headroom;
+    headroom->is_placing = migrates(upstream[0]);
+    *out = &headroom->base;
+    return 0;
+}
+
+static bool headroom_validate(const void *config, const struct rs_place *place,
+                              const struct rs_source *source, struct rs_complaints *complaints)
+{
+    const struct headroom_config *settings = config;
+
+    (void)place;
+    if (settings->headroom != SIZE_MAX)
+        return true;
+    rs_complain(complaints, source, NULL, "headroom needs a size, as in headroom=1GiB");
+    return false;
+}
+
+static const struct rs_option headroom_options[] = {
+    RS_OPTION_SIZE_ROW(struct headroom_config, headroom, "none",
+                       "device memory that stays free; must be given", .none = true),
+    RS_OPTION_END,
+};
+
+const struct rs_mr_descriptor rs_mr_descriptor_headroom = {
+    .name = "headroom",
+    .aliases = {"sam_headroom"},
+    .summary = "leaves device memory free: places migrating memory, refuses other",
+    .upstream_count = 1,
+    .frees = RS_FREE_AS_UPSTREAM,
+    .config_bytes = sizeof(struct headroom_config),
+    .options = headroom_options,
+    .validate = headroom_validate,
+    .create = headroom_create,
+};

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* prefetch: each new block of managed memory is moved to the device before the program touches it,
+ * and may be given advice about where to lie.  RMM's prefetch_resource_adaptor.
+ *
+ * A prefetch runs on the context's private stream, beside the program's work and in no order with
+ * it: pages that the program touches first move then.  It outlives no memory: the driver's free
+ * waits for that stream too, as does the fence of `reuse`.  Whoever cannot be prefetched (device
+ * and pinned memory, a device without concurrent managed access) is left alone; an error is
+ * nobody's, as the block is good without.
+ *
+ * Advice holds for whole pages, so the neighbours of a small block get it too; it is taken back
+ * when the block is freed, so that a pool's memory carries none. */
+#include "driver/driver.h"
+#include "driver/own_stream.h"
+#include "driver/placement.h"
+#include "resource/report.h"
+#include "resource/resource.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum preferred { PREFERRED_NONE, PREFERRED_DEVICE, PREFERRED_HOST };
+
+static const char *const preferred_words[] = {"none", "device", "host", NULL};
+
+struct prefetch_config {
+    int preferred_location;
+    bool accessed_by;
+};
+
+struct prefetch {
+    struct rs_mr base;
+    const struct rs_place *place;
+    enum preferred preferred;
+    bool accessed_by;
+    _Atomic bool
+        is_idle; /* nothing can be prefetched: known from the leaves, or the driver said so */
+    _Atomic uint64_t prefetches, prefetched_bytes, refusals;
+};
+
+/* Either allocation function of a resource. */
+typedef CUresult ask_function(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                              struct rs_allocation *out);
+
+static struct prefetch *prefetch_of(struct rs_mr *mr)
+{
+    return RS_CONTAINER_OF(mr, struct prefetch, base);
+}
+
+/* True when some leaf's memory may move.  Which host memory does, the driver knows: that a program
+ * may touch as it is (system) and not what is locked (pinned). */
+static bool may_migrate(const struct rs_mr *mr)
+{
+    if (!mr->upstream[0])
+        return mr->descriptor->memory != RS_MEMORY_DEVICE;
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
+        if (may_migrate(mr->upstream[i]))
+            return true;
+    return false;
+}
+
+static void advise(const struct prefetch *prefetch, const struct rs_allocation *allocation,
+                   CUmem_advise advice, int where)
+{
+    (void)rs_placement_advise(prefetch->place->context, allocation->address, allocation->size_bytes,
+                              advice, where);
+}
+
+static int preferred_place(const struct prefetch *prefetch)
+{
+    return prefetch->preferred == PREFERRED_HOST ? RS_PLACEMENT_HOST : (int)prefetch->place->device;
+}
+
+static void give_advice(const struct prefetch *prefetch, const struct rs_allocation *allocation)
+{
+    if (prefetch->preferred != PREFERRED_NONE)
+        advise(prefetch, allocation, CU_MEM_ADVISE_SET_PREFERRED_LOCATION,
+               preferred_place(prefetch));
+    if (prefetch->accessed_by)
+        advise(prefetch, allocation, CU_MEM_ADVISE_SET_ACCESSED_BY, (int)prefetch->place->device);
+}
+
+static void take_advice_back(const struct prefetch *prefetch,
+                             const struct rs_allocation *allocation)
+{
+    if (prefetch->preferred != PREFERRED_NONE)
+        advise(prefetch, allocation, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION,
+               preferred_place(prefetch));
+    if (prefetch->accessed_by)
+        advise(prefetch, allocation, CU_MEM_ADVISE_UNSET_ACCESSED_BY, (int)prefetch->place->device);
+}
+
+static void start(struct prefetch *prefetch, const struct rs_allocation *allocation)
+{
+    CUstream stream = rs_own_stream(prefetch->place->own_stream, prefetch->place->context);
+    CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+
+    if (stream)
+        result =
+            rs_placement_prefetch(prefetch->place->context, allocation->address,
+                                  allocation->size_bytes, (int)prefetch->place->device, stream);
+    if (result == CUDA_SUCCESS) {
+        atomic_fetch_add_explicit(&prefetch->prefetches, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&prefetch->prefetched_bytes, allocation->size_bytes,
+                                  memory_order_relaxed);
+        return;
+    }
+    atomic_fetch_add_explicit(&prefetch->refusals, 1, memory_order_relaxed);
+    if (result == CUDA_ERROR_INVALID_DEVICE || result == CUDA_ERROR_NOT_SUPPORTED)
+        atomic_store_explicit(&prefetch->is_idle, true, memory_order_relaxed);
+}
+
+static CUresult allocate_by(struct rs_mr *mr, ask_function *ask, size_t size_bytes, CUstream stream,
+                            struct rs_allocation *out)
+{
+    struct prefetch *prefetch = prefetch_of(mr);
+    CUresult result = ask(mr->upstream[0], size_bytes, stream, out);
+
+    if (result != CUDA_SUCCESS || atomic_load_explicit(&prefetch->is_idle, memory_order_relaxed))
+        return result;
+    give_advice(prefetch, out);
+    start(prefetch, out);
+    return CUDA_SUCCESS;
+}
+
+static CUresult prefetch_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                  struct rs_allocation *out)
+{
+    return allocate_by(mr, rs_mr_allocate, size_bytes, stream, out);
+}
+
+static CUresult prefetch_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                       struct rs_allocation *out)
+{
+    return allocate_by(mr, rs_mr_allocate_held, size_bytes, stream, out);
+}
+
+static CUresult prefetch_allocate_little(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                         struct rs_allocation *out)
+{
+    return allocate_by(mr, rs_mr_allocate_little, size_bytes, stream, out);
+}
+
+static CUresult prefetch_allocate_best(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                       struct rs_allocation *out)
+{
+    return allocate_by(mr, rs_mr_allocate_best, size_bytes, stream, out);
+}
+
+/* The advice first: afterwards the memory may be another's. */
+static CUresult prefetch_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                                    CUstream stream)
+{
+    struct prefetch *prefetch = prefetch_of(mr);
+    bool advised = !atomic_load_explicit(&prefetch->is_idle, memory_order_relaxed);
+    CUresult result;
+
+    if (advised)
+        take_advice_back(prefetch, allocation);
+    result = rs_mr_deallocate(mr->upstream[0], allocation, stream);
+    if (advised && result != CUDA_SUCCESS)
+        give_advice(prefetch, allocation);
+    return result;
+}
+
+static void prefetch_report(struct rs_mr *mr, struct rs_report *report)
+{
+    struct prefetch *prefetch = prefetch_of(mr);
+
+#define ADD(counter, unit, field)                                                                  \
+    rs_report_add(report, mr->descriptor->name, counter, RS_COUNTER_TOTAL, RS_UNIT_##unit,         \
+                  atomic_load_explicit(&prefetch->field, memory_order_relaxed))
+    ADD("prefetches", COUNT, prefetches);
+    ADD("prefetched", BYTES, prefetched_bytes);
+    ADD("refusals", COUNT, refusals);
+#undef ADD
+}
+
+static void prefetch_destroy(struct rs_mr *mr, bool memory_is_gone)
+{
+    (void)memory_is_gone; /* the stream is the context's, and driver frees wait for it */
+    free(prefetch_of(mr));
+}
+
+static const struct rs_mr_ops prefetch_ops = {
+    .allocate = prefetch_allocate,
+    .allocate_held = prefetch_allocate_held,
+    .allocate_little = prefetch_allocate_little,
+    .allocate_best = prefetch_allocate_best,
+    .deallocate = prefetch_deallocate,
+    .destroy = prefetch_destroy,
+    .report = prefetch_report,
+};
+
+static int prefetch_create(const struct rs_place *place, const void *config,
+                           struct rs_mr *const *upstream, struct rs_mr **out)
+{
+    const struct prefetch_config *settings = config;
+    struct prefetch *prefetch = calloc(1, sizeof(*prefetch));
+
+    if (!prefetch)
+        return -ENOMEM;
+    rs_mr_init(&prefetch->base, &prefetch_ops, &rs_mr_descriptor_prefetch, upstream);
+    prefetch->place = place;
+    prefetch->preferred = (enum preferred)settings->preferred_location;
+    prefetch->accessed_by = settings->accessed_by;
+    atomic_store(&prefetch->is_idle, !may_migrate(upstream[0]));
+    *out = &prefetch->base;
+    return 0;
+}
+
+static const struct rs_option prefetch_options[] = {
+    RS_OPTION_WORD_ROW(struct prefetch_config, preferred_location, preferred_words, "none",
+                       "where the driver shall keep the block's pages when it has the choice"),
+    RS_OPTION_BOOLEAN_ROW(struct prefetch_config, accessed_by, "0",
+                          "the device keeps its mapping of pages that lie elsewhere, so that it "
+                          "reads them there without a fault"),
+    RS_OPTION_END,
+};
+
+const struct rs_mr_descriptor rs_mr_descriptor_prefetch = {
+    .name = "prefetch",
+    .summary = "moves each new block of managed memory to the device",
+    .upstream_count = 1,
+    .frees = RS_FREE_AS_UPSTREAM,
+    .config_bytes = sizeof(struct prefetch_config),
+    .options = prefetch_options,
+    .create = prefetch_create,
+};

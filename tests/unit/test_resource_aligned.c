@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* aligned: the alignment, what the upstream is asked for, and that it gets back what it gave. */
+#include "stack.h"
+
+#include "resource/report.h"
+
+#include <string.h>
+
+#define KIB    ((size_t)1 << 10)
+#define MIB    ((size_t)1 << 20)
+#define PLENTY ((size_t)1 << 50)
+
+static void every_large_block_is_aligned(void **state)
+{
+    struct stack stack = make_stack(&rs_mr_descriptor_aligned, PLENTY,
+                                    OPTIONS("alignment=2MiB", "alignment_threshold=1MiB"));
+    struct rs_allocation live[40];
+    uint64_t seed = 1;
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(live); i++) {
+        live[i] = take(&stack, MIB + test_random(&seed) % (3 * MIB));
+        assert_int_equal(live[i].address % (2 * MIB), 0);
+        assert_true(fake_leaf_owns(stack.leaf, live[i].address, live[i].size_bytes));
+    }
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(live); i++)
+        give(&stack, &live[i]);
+    end_stack(&stack);
+}
+
+static void below_the_threshold_nothing_changes(void **state)
+{
+    struct stack stack = make_stack(&rs_mr_descriptor_aligned, PLENTY,
+                                    OPTIONS("alignment=64KiB", "alignment_threshold=10000"));
+    struct rs_allocation small, large;
+
+    (void)state;
+    small = take(&stack, 9999);
+    assert_memory_equal(&small, &stack.leaf->live[0], sizeof(small));
+    large = take(&stack, 10000);
+    assert_int_equal(stack.leaf->live[1].size_bytes, 64 * KIB + 64 * KIB - 512);
+    assert_int_equal(large.address % (64 * KIB), 0);
+    give(&stack, &large);
+    give(&stack, &small);
+    end_stack(&stack);
+}
+
+static void an_upstream_that_is_aligned_by_chance_serves_from_its_beginning(void **state)
+{
+    struct stack stack = make_stack(&rs_mr_descriptor_aligned, PLENTY, OPTIONS("alignment=4KiB"));
+    struct rs_allocation allocation;
+
+    (void)state;
+    stack.leaf->next_address = 64 * KIB;
+    allocation = take(&stack, 100);
+    assert_int_equal(allocation.address, 64 * KIB);
+    give(&stack, &allocation);
+    stack.leaf->next_address = 64 * KIB + 512;
+    allocation = take(&stack, 100);
+    assert_int_equal(allocation.address, 68 * KIB);
+    give(&stack, &allocation);
+    end_stack(&stack);
+}
+
+static void what_is_extra_is_told(void **state)
+{
+    struct stack stack = make_stack(&rs_mr_descriptor_aligned, PLENTY, OPTIONS("alignment=4KiB"));
+    struct rs_report report = {.count = 0};
+    struct rs_allocation allocation = take(&stack, 4 * KIB);
+
+    (void)state;
+    stack.mr->ops.report(stack.mr, &report);
+    assert_int_equal(rs_report_value(&report, "aligned", "aligned", 99), 1);
+    assert_int_equal(rs_report_value(&report, "aligned", "extra", 99), 4 * KIB - 512);
+    give(&stack, &allocation);
+    report.count = 0;
+    stack.mr->ops.report(stack.mr, &report);
+    assert_int_equal(rs_report_value(&report, "aligned", "extra", 99), 0);
+    end_stack(&stack);
+}
+
+/* A pool beneath holds memory that serves without asking further. */
+static void what_is_held_beneath_is_found(void **state)
+{
+    struct fake_leaf *leaf = fake_leaf_create(PLENTY);
+    struct rs_mr *pool =
+        make_resource(&rs_mr_descriptor_pool, &leaf->base, OPTIONS("initial_size=1MiB"));
+    struct rs_mr *mr = make_resource(&rs_mr_descriptor_aligned, pool, OPTIONS("alignment=4KiB"));
+    struct rs_allocation allocation;
+
+    (void)state;
+    assert_int_equal(rs_mr_allocate_held(mr, 2 * MIB, NULL, &allocation), CUDA_ERROR_NOT_READY);
+    assert_int_equal(rs_mr_allocate_held(mr, SIZE_MAX, NULL, &allocation), CUDA_ERROR_NOT_READY);
+    assert_int_equal(rs_mr_allocate_held(mr, 5000, NULL, &allocation), CUDA_SUCCESS);
+    assert_int_equal(allocation.address % (4 * KIB), 0);
+    assert_int_equal(leaf->allocations, 1);
+    assert_int_equal(rs_mr_deallocate(mr, &allocation, NULL), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_little(mr, 3 * MIB, NULL, &allocation), CUDA_SUCCESS);
+    assert_int_equal(leaf->live[1].size_bytes, 4 * MIB);
+    assert_int_equal(rs_mr_deallocate(mr, &allocation, NULL), CUDA_SUCCESS);
+    assert_true(rs_mr_check(mr));
+    rs_mr_destroy(mr, false);
+}
+
+static void only_powers_of_two(void **state)
+{
+    char line[300];
+
+    (void)state;
+    assert_false(options_are_valid(&rs_mr_descriptor_aligned, NULL, OPTIONS("alignment=3MiB"), line,
+                                   sizeof(line)));
+    assert_non_null(strstr(line, "3MiB is not a power of two"));
+    assert_false(options_are_valid(&rs_mr_descriptor_aligned, NULL, OPTIONS("alignment=0"), line,
+                                   sizeof(line)));
+    assert_true(options_are_valid(&rs_mr_descriptor_aligned, NULL, OPTIONS("alignment=1"), line,
+                                  sizeof(line)));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_large_block_is_aligned),
+        cmocka_unit_test(below_the_threshold_nothing_changes),
+        cmocka_unit_test(an_upstream_that_is_aligned_by_chance_serves_from_its_beginning),
+        cmocka_unit_test(what_is_extra_is_told),
+        cmocka_unit_test(what_is_held_beneath_is_found),
+        cmocka_unit_test(only_powers_of_two),
+    };
+
+    return cmocka_run_group_tests_name("resource_aligned", tests, NULL, NULL);
+}

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fallback: where a block comes from, that it goes back there, and how often a full upstream is
+ * asked.  Time stands still unless a test moves it. */
+#include "unit.h"
+
+#include "fake_leaf.h"
+#include "resource/report.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#define MIB    ((size_t)1 << 20)
+#define PLENTY ((size_t)1 << 50)
+
+/* ---- the clock: the linker leads rs_clock_ns here ---- */
+
+static _Atomic uint64_t now_ns;
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
+{
+    uint64_t now = atomic_load(&now_ns);
+
+    (void)clock;
+    *time = (struct timespec){.tv_sec = (time_t)(now / 1000000000),
+                              .tv_nsec = (long)(now % 1000000000)};
+    return 0;
+}
+
+static void pass_ms(unsigned ms)
+{
+    atomic_fetch_add(&now_ns, ms * 1000000ull);
+}
+
+/* ---- stacks ---- */
+
+struct sides {
+    struct fake_leaf *first, *second;
+    struct rs_mr *mr;
+};
+
+static struct sides start(size_t first_bytes, size_t second_bytes)
+{
+    struct sides sides = {fake_leaf_create(first_bytes), fake_leaf_create(second_bytes), NULL};
+    int error;
+
+    sides.second->next_address = (CUdeviceptr)1 << 40;
+    sides.mr = make_resource_of_two(&fake_place, &rs_mr_descriptor_fallback, &sides.first->base,
+                                    &sides.second->base, NULL, &error);
+    assert_non_null(sides.mr);
+    return sides;
+}
+
+static void end(struct sides *sides)
+{
+    assert_true(rs_mr_check(sides->mr));
+    assert_int_equal(sides->first->wrong_calls + sides->second->wrong_calls, 0);
+    rs_mr_destroy(sides->mr, false);
+}
+
+static struct rs_allocation take(struct sides *sides, size_t size_bytes)
+{
+    struct rs_allocation allocation;
+
+    assert_int_equal(rs_mr_allocate(sides->mr, size_bytes, NULL, &allocation), CUDA_SUCCESS);
+    assert_int_equal(allocation.size_bytes, size_bytes);
+    return allocation;
+}
+
+static void give(struct sides *sides, const struct rs_allocation *allocation)
+{
+    assert_int_equal(rs_mr_deallocate(sides->mr, allocation, NULL), CUDA_SUCCESS);
+}
+
+static bool is_first(struct sides *sides, const struct rs_allocation *allocation)
+{
+    bool first = fake_leaf_owns(sides->first, allocation->address, allocation->size_bytes);
+
+    assert_true(first !=
+                fake_leaf_owns(sides->second, allocation->address, allocation->size_bytes));
+    return first;
+}
+
+static uint64_t counter(struct sides *sides, const char *name)
+{
+    struct rs_report report = {.count = 0};
+
+    sides->mr->ops.report(sides->mr, &report);
+    return rs_report_value(&report, "fallback", name, UINT64_MAX);
+}
+
+/* ---- tests ---- */
+
+static void the_second_serves_what_the_first_cannot(void **state)
+{
+    struct sides sides = start(10 * MIB, PLENTY);
+    struct rs_allocation first = take(&sides, 8 * MIB), second = take(&sides, 4 * MIB);
+    struct rs_allocation small = take(&sides, 2 * MIB);
+
+    (void)state;
+    assert_true(is_first(&sides, &first));
+    assert_false(is_first(&sides, &second));
+    assert_true(is_first(&sides, &small)); /* smaller than what was refused */
+    assert_int_equal(counter(&sides, "live_first"), 10 * MIB);
+    assert_int_equal(counter(&sides, "live_first_blocks"), 2);
+    assert_int_equal(counter(&sides, "live_second"), 4 * MIB);
+    assert_int_equal(counter(&sides, "live_second_blocks"), 1);
+    assert_int_equal(counter(&sides, "fallbacks"), 1);
+    assert_int_equal(counter(&sides, "refusals"), 1);
+    give(&sides, &second);
+    give(&sides, &first);
+    give(&sides, &small);
+    assert_int_equal(sides.first->live_count + sides.second->live_count, 0);
+    assert_int_equal(counter(&sides, "live_first") + counter(&sides, "live_second"), 0);
+    assert_int_equal(counter(&sides, "live_second_peak"), 4 * MIB);
+    end(&sides);
+}
+
+static void blocks_come_home_when_there_is_room(void **state)
+{
+    struct sides sides = start(10 * MIB, PLENTY);
+    struct rs_allocation first = take(&sides, 8 * MIB), second = take(&sides, 8 * MIB), again;
+
+    (void)state;
+    give(&sides, &first);
+    again = take(&sides, 8 * MIB);
+    assert_true(is_first(&sides, &again));
+    give(&sides, &again);
+    give(&sides, &second);
+    end(&sides);
+}
+
+/* A refusal by the driver costs what an allocation does. */
+static void a_full_upstream_is_not_asked_in_vain(void **state)
+{
+    struct sides sides = start(10 * MIB, PLENTY);
+    struct rs_allocation first = take(&sides, 9 * MIB), small = take(&sides, MIB), kept[100];
+
+    (void)state;
+    for (unsigned i = 0; i < 100; i++) {
+        kept[i] = take(&sides, 2 * MIB + i);
+        assert_false(is_first(&sides, &kept[i]));
+    }
+    assert_int_equal(sides.first->refusals, 1);
+    assert_int_equal(counter(&sides, "refusals_expected"), 99);
+    give(&sides, &small); /* 1 MiB came back: not enough for 2, and enough for 1 */
+    give(&sides, &kept[0]);
+    kept[0] = take(&sides, 2 * MIB);
+    assert_false(is_first(&sides, &kept[0]));
+    assert_int_equal(sides.first->refusals, 1);
+    small = take(&sides, MIB);
+    assert_true(is_first(&sides, &small));
+    give(&sides, &first);
+    give(&sides, &small);
+    for (unsigned i = 0; i < 100; i++)
+        give(&sides, &kept[i]);
+    end(&sides);
+}
+
+/* Another process, context or stack may have given memory back. */
+static void a_full_upstream_is_asked_again_after_a_while(void **state)
+{
+    struct sides sides = start(0, PLENTY);
+    struct rs_allocation allocation = take(&sides, MIB);
+
+    (void)state;
+    give(&sides, &allocation);
+    sides.first->capacity_bytes = MIB;
+    allocation = take(&sides, MIB);
+    assert_false(is_first(&sides, &allocation));
+    give(&sides, &allocation);
+    pass_ms(10);
+    allocation = take(&sides, MIB);
+    assert_true(is_first(&sides, &allocation));
+    give(&sides, &allocation);
+    end(&sides);
+}
+
+static struct sides *freeing_sides;
+static struct rs_allocation freed_meanwhile;
+
+static void free_meanwhile(void *data)
+{
+    (void)data;
+    give(freeing_sides, &freed_meanwhile);
+    freeing_sides->first->fail_at = 1; /* this request came before the free */
+    freeing_sides->first->fail_with = CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static void what_is_freed_while_the_first_is_asked_counts(void **state)
+{
+    struct sides sides = start(10 * MIB, PLENTY);
+    struct rs_allocation refused, next;
+
+    (void)state;
+    freeing_sides = &sides;
+    freed_meanwhile = take(&sides, 10 * MIB);
+    sides.first->on_call = free_meanwhile;
+    refused = take(&sides, 10 * MIB);
+    assert_false(is_first(&sides, &refused));
+    next = take(&sides, 10 * MIB);
+    assert_true(is_first(&sides, &next));
+    give(&sides, &refused);
+    give(&sides, &next);
+    end(&sides);
+}
+
+static void both_full_is_out_of_memory_and_recovered_from(void **state)
+{
+    struct sides sides = start(MIB, MIB);
+    struct rs_allocation first = take(&sides, MIB), second = take(&sides, MIB), none;
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(rs_mr_allocate(sides.mr, MIB, NULL, &none), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(sides.first->refusals, 4); /* out of memory is never told from memory */
+    sides.first->capacity_bytes = 2 * MIB;
+    none = take(&sides, MIB);
+    assert_true(is_first(&sides, &none));
+    give(&sides, &none);
+    give(&sides, &second);
+    give(&sides, &first);
+    end(&sides);
+}
+
+static void other_errors_surface(void **state)
+{
+    struct sides sides = start(10 * MIB, PLENTY);
+    struct rs_allocation allocation;
+
+    (void)state;
+    sides.first->fail_at = 1;
+    sides.first->fail_with = CUDA_ERROR_ILLEGAL_ADDRESS;
+    assert_int_equal(rs_mr_allocate(sides.mr, MIB, NULL, &allocation), CUDA_ERROR_ILLEGAL_ADDRESS);
+    assert_int_equal(sides.second->allocations + sides.second->refusals, 0);
+    sides.second->fail_at = 1;
+    sides.second->fail_with = CUDA_ERROR_UNKNOWN;
+    assert_int_equal(rs_mr_allocate(sides.mr, 20 * MIB, NULL, &allocation), CUDA_ERROR_UNKNOWN);
+    end(&sides);
+}
+
+static void a_failed_free_is_no_free(void **state)
+{
+    struct sides sides = start(MIB, PLENTY);
+    struct rs_allocation first = take(&sides, MIB), second = take(&sides, MIB);
+
+    (void)state;
+    sides.second->fail_deallocations_with = CUDA_ERROR_LAUNCH_FAILED;
+    assert_int_equal(rs_mr_deallocate(sides.mr, &second, NULL), CUDA_ERROR_LAUNCH_FAILED);
+    assert_int_equal(counter(&sides, "live_second"), MIB);
+    sides.second->fail_deallocations_with = CUDA_SUCCESS;
+    give(&sides, &second);
+    give(&sides, &first);
+    end(&sides);
+}
+
+/* ---- pools on both sides ---- */
+
+static struct sides start_pools(size_t first_bytes)
+{
+    struct sides sides = {fake_leaf_create(first_bytes), fake_leaf_create(PLENTY), NULL};
+    struct rs_mr *first = make_resource(&rs_mr_descriptor_pool, &sides.first->base, NULL);
+    struct rs_mr *second = make_resource(&rs_mr_descriptor_pool, &sides.second->base, NULL);
+    int error;
+
+    first = make_resource(&rs_mr_descriptor_binning, first,
+                          OPTIONS("minimum_size=64KiB", "maximum_size=256KiB"));
+    sides.second->next_address = (CUdeviceptr)1 << 40;
+    sides.mr =
+        make_resource_of_two(&fake_place, &rs_mr_descriptor_fallback, first, second, NULL, &error);
+    assert_non_null(sides.mr);
+    return sides;
+}
+
+/* The chunks that bins hold are free, and the pool beneath does not know. */
+static void free_chunks_of_the_first_go_back_before_falling_back(void **state)
+{
+    struct sides sides = start_pools(4 * MIB);
+    struct rs_allocation small[16], large;
+
+    (void)state;
+    for (unsigned i = 0; i < 16; i++)
+        small[i] = take(&sides, MIB / 4);
+    for (unsigned i = 0; i < 16; i++)
+        give(&sides, &small[i]);
+    large = take(&sides, 4 * MIB);
+    assert_true(is_first(&sides, &large));
+    give(&sides, &large);
+    end(&sides);
+}
+
+static void held_memory_is_the_firsts(void **state)
+{
+    struct sides sides = start_pools(4 * MIB);
+    struct rs_allocation first = take(&sides, 4 * MIB), second = take(&sides, MIB), none;
+
+    (void)state;
+    give(&sides, &second);
+    assert_int_equal(rs_mr_idle_bytes(sides.mr), sides.second->live_bytes);
+    assert_int_equal(rs_mr_idle_bytes_best(sides.mr), 0);
+    assert_int_equal(rs_mr_allocate_held(sides.mr, MIB, NULL, &none), CUDA_ERROR_NOT_READY);
+    assert_int_equal(rs_mr_allocate_best(sides.mr, MIB, NULL, &none), CUDA_ERROR_NOT_READY);
+    give(&sides, &first);
+    assert_int_equal(rs_mr_idle_bytes_best(sides.mr), 4 * MIB);
+    assert_int_equal(rs_mr_allocate_held(sides.mr, MIB, NULL, &none), CUDA_SUCCESS);
+    assert_true(is_first(&sides, &none));
+    give(&sides, &none);
+    assert_int_equal(rs_mr_allocate_best(sides.mr, MIB, NULL, &none), CUDA_SUCCESS);
+    give(&sides, &none);
+    assert_true(rs_mr_trim(sides.mr, 0) > 0);
+    assert_int_equal(sides.first->live_count + sides.second->live_count, 0);
+    end(&sides);
+}
+
+static void what_the_first_holds_serves_though_it_is_full(void **state)
+{
+    struct sides sides = start_pools(10 * MIB);
+    struct rs_allocation held = take(&sides, 3 * MIB), pinned = take(&sides, 5 * MIB), large, again;
+
+    (void)state;
+    large = take(&sides, 2 * MIB); /* refused: full */
+    assert_false(is_first(&sides, &large));
+    give(&sides, &held);
+    again = take(&sides, 3 * MIB);
+    assert_true(is_first(&sides, &again));
+    give(&sides, &again);
+    give(&sides, &large);
+    give(&sides, &pinned);
+    end(&sides);
+}
+
+/* ---- threads ---- */
+
+enum { THREADS = 8, ROUNDS = 4000, LIVE = 16 };
+
+static void *work(void *data)
+{
+    struct sides *sides = data;
+    struct rs_allocation live[LIVE] = {{0}};
+    uint64_t seed = (uint64_t)(uintptr_t)&live;
+    uintptr_t errors = 0;
+
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        struct rs_allocation *block = &live[test_random(&seed) % LIVE];
+        if (block->size_bytes) {
+            errors += rs_mr_deallocate(sides->mr, block, NULL) != CUDA_SUCCESS;
+            block->size_bytes = 0;
+        } else {
+            errors += rs_mr_allocate(sides->mr, 1 + test_random(&seed) % MIB, NULL, block) !=
+                      CUDA_SUCCESS;
+        }
+    }
+    for (unsigned i = 0; i < LIVE; i++)
+        if (live[i].size_bytes)
+            errors += rs_mr_deallocate(sides->mr, &live[i], NULL) != CUDA_SUCCESS;
+    return (void *)errors;
+}
+
+static void threads_lose_nothing(void **state)
+{
+    struct sides sides = start(16 * MIB, PLENTY);
+    pthread_t threads[THREADS];
+
+    (void)state;
+    for (unsigned i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, work, &sides), 0);
+    for (unsigned i = 0; i < THREADS; i++) {
+        void *errors;
+        pthread_join(threads[i], &errors);
+        assert_null(errors);
+    }
+    assert_true(counter(&sides, "fallbacks") > 0);
+    assert_int_equal(counter(&sides, "live_first") + counter(&sides, "live_second"), 0);
+    assert_int_equal(counter(&sides, "live_first_blocks"), 0);
+    assert_int_equal(sides.first->live_count + sides.second->live_count, 0);
+    end(&sides);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_second_serves_what_the_first_cannot),
+        cmocka_unit_test(blocks_come_home_when_there_is_room),
+        cmocka_unit_test(a_full_upstream_is_not_asked_in_vain),
+        cmocka_unit_test(a_full_upstream_is_asked_again_after_a_while),
+        cmocka_unit_test(what_is_freed_while_the_first_is_asked_counts),
+        cmocka_unit_test(both_full_is_out_of_memory_and_recovered_from),
+        cmocka_unit_test(other_errors_surface),
+        cmocka_unit_test(a_failed_free_is_no_free),
+        cmocka_unit_test(free_chunks_of_the_first_go_back_before_falling_back),
+        cmocka_unit_test(held_memory_is_the_firsts),
+        cmocka_unit_test(what_the_first_holds_serves_though_it_is_full),
+        cmocka_unit_test(threads_lose_nothing),
+    };
+
+    return cmocka_run_group_tests_name("resource_fallback", tests, NULL, NULL);
+}
