@@ -333,35 +333,6 @@ static struct stack start(size_t capacity_bytes, const char *initial_size)
                       "free=deferred");
 }
 
-/* reuse over a fallback from a pool to a second leaf of any size. */
-static struct stack start_with_fallback(bool has_fences, size_t capacity_bytes,
-                                        struct fake_leaf **second)
-{
-    struct stack stack = {.leaf = fake_leaf_create(capacity_bytes)};
-    struct rs_mr *below;
-    int error;
-
-    start_device(has_fences);
-    *second = fake_leaf_create(PLENTY);
-    (*second)->next_address = (CUdeviceptr)1 << 40;
-    below = make_resource_at(&place, &rs_mr_descriptor_pool, &stack.leaf->base, NULL, &error);
-    below = make_resource_of_two(&place, &rs_mr_descriptor_fallback, below, &(*second)->base, NULL,
-                                 &error);
-    stack.mr = make_resource_at(&place, &rs_mr_descriptor_reuse, below, NULL, &error);
-    assert_non_null(stack.mr);
-    return stack;
-}
-
-static void end_with_fallback(struct stack *stack)
-{
-    assert_true(rs_mr_check(stack->mr));
-    complete_all();
-    rs_mr_destroy(stack->mr, false);
-    rs_sentinel_free(&sentinel);
-    assert_int_equal(device.wrong_calls, 0);
-    assert_int_equal(device.live_sentinels, 0);
-}
-
 /* The fences of all that was freed must be done, and everything goes upstream. */
 static void end(struct stack *stack)
 {
@@ -1292,6 +1263,42 @@ static void threads_never_get_a_busy_block_on_an_old_driver(void **state)
 
 /* ---- over a fallback ---- */
 
+/* reuse over a fallback from a pool to a second leaf of any size. */
+static struct stack start_with_fallback(bool has_fences, size_t capacity_bytes,
+                                        struct fake_leaf **second)
+{
+    struct stack stack = {.leaf = fake_leaf_create(capacity_bytes)};
+    struct rs_allocation peak;
+    struct rs_mr *below;
+    int error;
+
+    start_device(has_fences);
+    *second = fake_leaf_create(PLENTY);
+    (*second)->next_address = (CUdeviceptr)1 << 40;
+    below = make_resource_at(&place, &rs_mr_descriptor_pool, &stack.leaf->base, NULL, &error);
+    below = make_resource_of_two(&place, &rs_mr_descriptor_fallback, below, &(*second)->base, NULL,
+                                 &error);
+    stack.mr = make_resource_at(&place, &rs_mr_descriptor_reuse, below, NULL, &error);
+    assert_non_null(stack.mr);
+    /* The program has used much at once before, so that growth is free. */
+    peak = take(&stack, 4096 * MIB);
+    give(&stack, &peak);
+    (void)rs_mr_trim(stack.mr, 0);
+    (*second)->allocations = 0;
+    device.waits = 0;
+    return stack;
+}
+
+static void end_with_fallback(struct stack *stack)
+{
+    assert_true(rs_mr_check(stack->mr));
+    complete_all();
+    rs_mr_destroy(stack->mr, false);
+    rs_sentinel_free(&sentinel);
+    assert_int_equal(device.wrong_calls, 0);
+    assert_int_equal(device.live_sentinels, 0);
+}
+
 /* What is quarantined would do, within the bound: that is better than slow memory. */
 static void a_fallback_waits_for_what_will_be_clean_soon(void **state)
 {
@@ -1302,7 +1309,7 @@ static void a_fallback_waits_for_what_will_be_clean_soon(void **state)
 
     (void)state;
     give_busy(&stack, &large);
-    assert_int_equal(pthread_create(&completer, NULL, complete_soon, (void *)(uintptr_t)2), 0);
+    assert_int_equal(pthread_create(&completer, NULL, complete_soon, &(unsigned){2}), 0);
     again = take(&stack, 48 * MIB);
     pthread_join(completer, NULL);
     assert_int_equal(second->allocations, 0);
@@ -1382,7 +1389,7 @@ static void both_full_waits_before_out_of_memory(void **state)
     second->capacity_bytes = 16 * MIB;
     spilled = take(&stack, 16 * MIB);
     give_busy(&stack, &spilled);
-    assert_int_equal(pthread_create(&completer, NULL, complete_soon, (void *)(uintptr_t)50), 0);
+    assert_int_equal(pthread_create(&completer, NULL, complete_soon, &(unsigned){50}), 0);
     again = take(&stack, 16 * MIB);
     pthread_join(completer, NULL);
     assert_int_equal(second->allocations, 2);
