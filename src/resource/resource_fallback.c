@@ -7,9 +7,12 @@
  * the driver is not asked in vain each time: a refusal costs what an allocation does, and a pool
  * asks for several sizes.
  *
- * Before falling back, free chunks of the first are given back and it is asked again; and `reuse`
- * above waits for freed blocks, but never long (see `best` in resource.h).  Spill rather than fail,
- * and rather wait 20 ms than spill. */
+ * Whoever says out of memory has given its free chunks back before (pool, binning), so that is not
+ * this file's affair.  Blocks in quarantine are: `reuse` above asks for the best first and waits
+ * for freed blocks, but never long (allocate_best in resource.h).  Spill rather than fail, and wait
+ * 20 ms rather than spill.  With an allocator in between, as in pool(fallback(cuda, managed)),
+ * there is no such wait, and chunks of both kinds of memory lie in one pool: fallback(pool(cuda),
+ * pool(managed)) is better. */
 #include "base/clock.h"
 #include "base/lock.h"
 #include "resource/record_slab.h"
@@ -142,18 +145,12 @@ static void learn(struct fallback *fallback, size_t size_bytes, size_t freed, CU
     rs_mutex_unlock(&fallback->lock);
 }
 
-/* Asks the first; when it has no more, once again after it gave its free chunks back (a pool has
- * done so by itself; bins over it have not). */
 static CUresult ask_first(struct fallback *fallback, ask_function *ask, size_t size_bytes,
                           CUstream stream, struct rs_allocation *out)
 {
-    struct rs_mr *first = fallback->base.upstream[FIRST];
     size_t freed = atomic_load_explicit(&fallback->freed_bytes, memory_order_acquire);
-    CUresult result = ask(first, size_bytes, stream, out);
+    CUresult result = ask(fallback->base.upstream[FIRST], size_bytes, stream, out);
 
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && rs_mr_idle_bytes(first) > 0 &&
-        rs_mr_trim(first, 0) > 0)
-        result = ask(first, size_bytes, stream, out);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         count(&fallback->refusals);
     learn(fallback, size_bytes, freed, result);

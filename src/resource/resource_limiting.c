@@ -59,8 +59,12 @@ static void discharge(struct limiting *limiting, size_t bytes)
     (void)before;
 }
 
-static CUresult limiting_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                  struct rs_allocation *out)
+/* Any of upstream's allocation functions. */
+typedef CUresult ask_function(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                              struct rs_allocation *out);
+
+static CUresult allocate_by(struct rs_mr *mr, ask_function *ask, size_t size_bytes, CUstream stream,
+                            struct rs_allocation *out)
 {
     struct limiting *limiting = limiting_of(mr);
     size_t counted_bytes;
@@ -68,10 +72,11 @@ static CUresult limiting_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
 
     if (!rs_round_up(size_bytes, ACCOUNTING_UNIT, &counted_bytes) ||
         !charge(limiting, counted_bytes)) {
-        atomic_fetch_add_explicit(&limiting->refusals, 1, memory_order_relaxed);
+        if (ask != rs_mr_allocate_held) /* after that comes another one */
+            atomic_fetch_add_explicit(&limiting->refusals, 1, memory_order_relaxed);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    result = rs_mr_allocate(mr->upstream[0], size_bytes, stream, out);
+    result = ask(mr->upstream[0], size_bytes, stream, out);
     if (result != CUDA_SUCCESS) {
         discharge(limiting, counted_bytes);
         return result;
@@ -79,6 +84,32 @@ static CUresult limiting_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
     /* Only now: what upstream refused was never live. */
     raise_peak(limiting, atomic_load_explicit(&limiting->live_bytes, memory_order_relaxed));
     return CUDA_SUCCESS;
+}
+
+static CUresult limiting_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                  struct rs_allocation *out)
+{
+    return allocate_by(mr, rs_mr_allocate, size_bytes, stream, out);
+}
+
+static CUresult limiting_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                       struct rs_allocation *out)
+{
+    CUresult result = allocate_by(mr, rs_mr_allocate_held, size_bytes, stream, out);
+
+    return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_NOT_READY : result;
+}
+
+static CUresult limiting_allocate_little(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                         struct rs_allocation *out)
+{
+    return allocate_by(mr, rs_mr_allocate_little, size_bytes, stream, out);
+}
+
+static CUresult limiting_allocate_best(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                       struct rs_allocation *out)
+{
+    return allocate_by(mr, rs_mr_allocate_best, size_bytes, stream, out);
 }
 
 /* Discharged after upstream has the memory back, so that upstream never holds more than the limit.
@@ -127,6 +158,9 @@ static void limiting_destroy(struct rs_mr *mr, bool memory_is_gone)
 
 static const struct rs_mr_ops limiting_ops = {
     .allocate = limiting_allocate,
+    .allocate_held = limiting_allocate_held,
+    .allocate_little = limiting_allocate_little,
+    .allocate_best = limiting_allocate_best,
     .deallocate = limiting_deallocate,
     .destroy = limiting_destroy,
     .report = limiting_report,

@@ -44,7 +44,7 @@ class Spill(support.Test):
         for kind, place in (("managed", 1), ("pinned", 2)):
             for more in ({}, {"RMM_POOL_SIZE": "16MiB"}, {"RMM_POOL_SIZE": "16MiB", "RMM_FREE": "wait"},
                          {"RMM_POOL_SIZE": "16MiB", "RMM_BINNING": "512KiB-1MiB"}):
-                for device in ({}, {"HOSTCUDA_DRIVER_VERSION": "11040"}):
+                for device in ({}, {"HOSTCUDA_DRIVER_VERSION": "11040"})[:1 + (kind == "managed")]:
                     with self.subTest(kind=kind, more=more, device=device):
                         stdout, counters = self.spill(dict(more, RMM_FALLBACK=kind), device)
                         self.assert_right(stdout)
@@ -100,6 +100,15 @@ class Spill(support.Test):
         self.assert_right(stdout)
         self.assertEqual(counters["headroom", "preferred_on_device"] + counters["headroom", "preferred_on_host"],
                          (MANY + FEWER) * MIB)
+
+    def test_a_limit_can_be_spilled_over(self):
+        stdout, counters = self.spill(
+            {"RMM_RESOURCE": "fallback(limiting(pool(cuda), limit=24MiB), pool(managed, initial_size=8MiB))"})
+        self.assert_right(stdout)
+        first, again = self.places(stdout)
+        self.assertEqual((first, again[0] + again[1]), ((24, MANY - 24, 0), FEWER))
+        self.assertEqual(counters["limiting", "live_peak"], 24 * MIB)
+        self.assertEqual(again[0], 24)  # home again
 
     def test_aligned_blocks(self):
         stdout, counters = self.spill({

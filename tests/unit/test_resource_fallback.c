@@ -274,7 +274,7 @@ static struct sides start_pools(size_t first_bytes)
     return sides;
 }
 
-/* The chunks that bins hold are free, and the pool beneath does not know. */
+/* Bins hold chunks that nobody uses. */
 static void free_chunks_of_the_first_go_back_before_falling_back(void **state)
 {
     struct sides sides = start_pools(4 * MIB);
@@ -360,7 +360,7 @@ static void *work(void *data)
 
 static void threads_lose_nothing(void **state)
 {
-    struct sides sides = start(16 * MIB, PLENTY);
+    struct sides sides = start(MIB, PLENTY); /* less than one thread uses */
     pthread_t threads[THREADS];
 
     (void)state;

@@ -108,6 +108,29 @@ static void a_refusal_upstream_is_not_counted(void **state)
     end_limiting(&stack);
 }
 
+static void held_memory_is_within_the_limit_too(void **state)
+{
+    struct fake_leaf *leaf = fake_leaf_create(PLENTY);
+    struct rs_mr *pool =
+        make_resource(&rs_mr_descriptor_pool, &leaf->base, OPTIONS("initial_size=8MiB"));
+    struct stack stack = {leaf,
+                          make_resource(&rs_mr_descriptor_limiting, pool, OPTIONS("limit=5MiB"))};
+    struct rs_allocation allocation, none;
+
+    (void)state;
+    assert_int_equal(rs_mr_allocate_held(stack.mr, 4 * MIB, NULL, &allocation), CUDA_SUCCESS);
+    assert_int_equal(counter(&stack, "live"), 4 * MIB);
+    assert_int_equal(rs_mr_allocate_held(stack.mr, 2 * MIB, NULL, &none), CUDA_ERROR_NOT_READY);
+    assert_int_equal(counter(&stack, "refusals"), 0);
+    assert_int_equal(rs_mr_allocate_little(stack.mr, 2 * MIB, NULL, &none),
+                     CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(rs_mr_deallocate(stack.mr, &allocation, NULL), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_little(stack.mr, 5 * MIB, NULL, &allocation), CUDA_SUCCESS);
+    assert_int_equal(leaf->allocations, 1);
+    assert_int_equal(rs_mr_deallocate(stack.mr, &allocation, NULL), CUDA_SUCCESS);
+    end_limiting(&stack);
+}
+
 static void a_failed_free_stays_counted(void **state)
 {
     struct stack stack = make_limiting(10 * MIB);
@@ -172,6 +195,7 @@ int main(void)
         cmocka_unit_test(counts_in_units_of_256_bytes),
         cmocka_unit_test(sizes_near_the_largest_do_not_wrap),
         cmocka_unit_test(a_refusal_upstream_is_not_counted),
+        cmocka_unit_test(held_memory_is_within_the_limit_too),
         cmocka_unit_test(a_failed_free_stays_counted),
         cmocka_unit_test(a_request_that_is_too_large_harms_no_other_thread),
         cmocka_unit_test(a_limit_must_be_given),
