@@ -3,6 +3,7 @@
  * asked.  Time stands still unless a test moves it. */
 #include "unit.h"
 
+#include "driver/driver.h"
 #include "fake_leaf.h"
 #include "resource/report.h"
 
@@ -331,6 +332,52 @@ static void what_the_first_holds_serves_though_it_is_full(void **state)
     end(&sides);
 }
 
+/* ---- what a spill side counts as ---- */
+
+static CUresult allocate_managed(CUdeviceptr *address, size_t bytes, unsigned flags)
+{
+    (void)bytes;
+    assert_int_equal(flags, CU_MEM_ATTACH_GLOBAL);
+    *address = 0x40000000;
+    return CUDA_SUCCESS;
+}
+
+static CUresult free_managed(CUdeviceptr address)
+{
+    assert_int_equal(address, 0x40000000);
+    return CUDA_SUCCESS;
+}
+
+static void spilled_managed_memory_need_not_count_against_a_limit(void **state)
+{
+    static const char *const options[] = {"charged=1", "charged=0"};
+
+    (void)state;
+    rs_driver =
+        (struct rs_driver){.cuMemAllocManaged = allocate_managed, .cuMemFree_v2 = free_managed};
+    for (unsigned i = 0; i < RS_ARRAY_LENGTH(options); i++) {
+        enum rs_memory memory = i == 0 ? RS_MEMORY_MANAGED : RS_MEMORY_HOST;
+        struct rs_account account = {.limit_bytes = 4 * MIB};
+        struct rs_place place = {.account = &account};
+        struct rs_allocation small, large;
+        int error;
+        struct rs_mr *mr =
+            make_resource_at(&place, &rs_mr_descriptor_managed, NULL, OPTIONS(options[i]), &error);
+
+        assert_int_equal(rs_mr_allocate(mr, 3 * MIB, NULL, &small), CUDA_SUCCESS);
+        assert_int_equal(account.held_bytes[memory], 3 * MIB);
+        assert_int_equal(account.charged_bytes, i == 0 ? 3 * MIB : 0);
+        assert_int_equal(rs_mr_deallocate(mr, &small, NULL), CUDA_SUCCESS);
+        assert_int_equal(rs_mr_allocate(mr, 5 * MIB, NULL, &large),
+                         i == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS);
+        if (i == 1)
+            assert_int_equal(rs_mr_deallocate(mr, &large, NULL), CUDA_SUCCESS);
+        assert_int_equal(account.held_bytes[memory], 0);
+        assert_int_equal(account.charged_bytes, 0);
+        rs_mr_destroy(mr, false);
+    }
+}
+
 /* ---- threads ---- */
 
 enum { THREADS = 8, ROUNDS = 4000, LIVE = 16 };
@@ -392,6 +439,7 @@ int main(void)
         cmocka_unit_test(free_chunks_of_the_first_go_back_before_falling_back),
         cmocka_unit_test(held_memory_is_the_firsts),
         cmocka_unit_test(what_the_first_holds_serves_though_it_is_full),
+        cmocka_unit_test(spilled_managed_memory_need_not_count_against_a_limit),
         cmocka_unit_test(threads_lose_nothing),
     };
 
