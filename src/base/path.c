@@ -164,6 +164,32 @@ bool rs_path_expand(const char *pattern, char *path, size_t path_bytes, const ch
     return true;
 }
 
+bool rs_path_expand_for_device(const char *pattern, int device, char *path, size_t path_bytes,
+                               const char **at, const char **reason)
+{
+    char number[TEXT_BYTES];
+    char *dot, *slash;
+    size_t length;
+
+    if (!rs_path_expand(pattern, path, path_bytes, at, reason))
+        return false;
+    if (device <= 0 || strncmp(path, "/dev/", 5) == 0)
+        return true;
+    dot = strrchr(path, '.');
+    slash = strrchr(path, '/');
+    if (!dot || (slash && dot < slash + 2) || dot == path)
+        dot = path + strlen(path);
+    length = (size_t)snprintf(number, sizeof(number), ".dev%d", device);
+    if (strlen(path) + length >= path_bytes) {
+        *at = pattern;
+        *reason = "the file name is too long";
+        return false;
+    }
+    memmove(dot + length, dot, strlen(dot) + 1);
+    memcpy(dot, number, length);
+    return true;
+}
+
 /* An output must be a file of ours or a device.  A FIFO would stop the program when its reader is
  * slow or gone.  Somebody else's file, or one with a second name, may have been put there for us to
  * overwrite. */

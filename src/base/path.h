@@ -12,6 +12,11 @@
 bool rs_path_expand(const char *pattern, char *path, size_t path_bytes, const char **at,
                     const char **reason);
 
+/* The same for a file that each device has of its own: "log.dev1.csv", as RMM's Python layer names
+ * them, for devices after the first.  Not so /dev/stderr and its like. */
+bool rs_path_expand_for_device(const char *pattern, int device, char *path, size_t path_bytes,
+                               const char **at, const char **reason);
+
 /* Opens an output file: created or truncated, 0600, close-on-exec, never through a symbolic link
  * that another user planted (O_NOFOLLOW), never a directory or FIFO.  Devices such as /dev/stderr
  * and /dev/null are allowed.  Returns a descriptor or -errno. */

@@ -230,41 +230,19 @@ static const struct rs_mr_ops logging_ops = {
     .destroy = logging_destroy,
 };
 
-/* RMM's rows have no device, so devices after the first get files of their own: "log.dev1.csv", as
- * RMM's Python layer names them.  Not so /dev/stderr and its like. */
-static bool path_for_device(const char *pattern, CUdevice device, char path[PATH_MAX],
-                            const char **reason)
-{
-    char expanded[PATH_MAX];
-    const char *at, *dot, *slash;
-    int length;
-
-    if (!rs_path_expand(pattern, expanded, sizeof(expanded), &at, reason))
-        return false;
-    dot = strrchr(expanded, '.');
-    slash = strrchr(expanded, '/');
-    if (!dot || (slash && dot < slash + 2) || dot == expanded)
-        dot = expanded + strlen(expanded);
-    if (device > 0 && strncmp(expanded, "/dev/", 5) != 0)
-        length = snprintf(path, PATH_MAX, "%.*s.dev%d%s", (int)(dot - expanded), expanded,
-                          (int)device, dot);
-    else
-        length = snprintf(path, PATH_MAX, "%s", expanded);
-    *reason = "too long";
-    return length < PATH_MAX;
-}
-
 static int logging_create(const struct rs_place *place, const void *config,
                           struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct logging_config *settings = config;
     struct logging *logging = calloc(1, sizeof(*logging));
     char path[PATH_MAX];
-    const char *reason;
+    const char *at, *reason;
 
     if (!logging)
         return -ENOMEM;
-    if (!path_for_device(settings->path, place->device, path, &reason)) {
+    /* RMM's rows have no device. */
+    if (!rs_path_expand_for_device(settings->path, place->device, path, sizeof(path), &at,
+                                   &reason)) {
         rs_log("logging: %s: %s", settings->path, reason); /* validated: cannot happen but late */
         free(logging);
         return -EINVAL;
@@ -285,13 +263,14 @@ static bool logging_validate(const void *config, const struct rs_place *place,
 {
     const struct logging_config *settings = config;
     char path[PATH_MAX];
-    const char *reason;
+    const char *at, *reason;
 
     if (!settings->path || !*settings->path) {
         rs_complain(complaints, source, NULL, "logging needs a path, as in path=log.%%p.csv");
         return false;
     }
-    if (!path_for_device(settings->path, place ? place->device : 0, path, &reason)) {
+    if (!rs_path_expand_for_device(settings->path, place ? place->device : 0, path, sizeof(path),
+                                   &at, &reason)) {
         rs_complain(complaints, source, NULL, "path '%s': %s", settings->path, reason);
         return false;
     }

@@ -13,6 +13,7 @@
 
 #include "base/lock.h"
 #include "base/log.h"
+#include "resource/alignment.h"
 #include "resource/block_index.h"
 #include "resource/record_slab.h"
 #include "resource/report.h"
@@ -68,17 +69,15 @@ struct request {
     bool any_alignment; /* where the wanted one cannot be had */
 };
 
-enum { LARGE_BYTES = 1 << 20, LARGE_ALIGNMENT = 64 << 10 };
-
 /* False for sizes that no memory has. */
 static bool request_init(struct request *request, const struct pool *pool, size_t size_bytes)
 {
     *request = (struct request){
         .bytes = size_bytes,
-        .alignment = RS_BLOCK_ALIGNMENT,
+        .alignment = rs_block_alignment(size_bytes),
     };
-    if (size_bytes >= LARGE_BYTES && pool->growth != GROWTH_RMM)
-        request->alignment = LARGE_ALIGNMENT; /* RMM's own rules pack everything */
+    if (pool->growth == GROWTH_RMM)
+        request->alignment = RS_BLOCK_ALIGNMENT; /* RMM's own rules pack everything */
     return rs_round_up(size_bytes, RS_BLOCK_ALIGNMENT, &request->rounded_bytes);
 }
 
@@ -140,12 +139,6 @@ static void merge(struct pool *pool, struct rs_block *lower, struct rs_block *up
     rs_record_slab_give(&pool->records, upper);
 }
 
-/* Bytes from the block's beginning to where the request's alignment allows it to begin. */
-static size_t lead_bytes(const struct rs_block *block, const struct request *request)
-{
-    return (size_t)(-block->address & (request->alignment - 1));
-}
-
 /* The smallest block that fits.  Large requests are aligned for GPUDirect and dma-buf pages, where
  * the smallest block allows it or a somewhat larger one does; a chunk that is not aligned itself
  * and has no room to spare serves them all the same when there is nothing else. */
@@ -154,7 +147,8 @@ static struct rs_block *find_block(struct pool *pool, const struct request *requ
     struct rs_block *block = rs_block_index_best_fit(&pool->free_blocks, request->bytes);
     size_t spare_bytes;
 
-    if (!block || block->size_bytes - request->bytes >= lead_bytes(block, request))
+    if (!block ||
+        block->size_bytes - request->bytes >= rs_lead_bytes(block->address, request->alignment))
         return block;
     if (!__builtin_add_overflow(request->rounded_bytes, request->alignment - RS_BLOCK_ALIGNMENT,
                                 &spare_bytes)) {
@@ -175,7 +169,7 @@ static bool take_block(struct pool *pool, const struct request *request, struct 
     if (!block)
         return false;
     remove_free(pool, block);
-    lead_size_bytes = lead_bytes(block, request);
+    lead_size_bytes = rs_lead_bytes(block->address, request->alignment);
     if (lead_size_bytes > 0 && block->size_bytes - request->bytes >= lead_size_bytes) {
         lead = block;
         block = cut(pool, lead, lead_size_bytes);

@@ -4,6 +4,7 @@
 
 #include "fake_leaf.h"
 #include "resource/report.h"
+#include "subjects.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -115,39 +116,12 @@ int __wrap_munmap(void *memory, size_t bytes)
 #define MIB        ((size_t)1 << 20)
 #define LEAF_BYTES (512 * MIB)
 
-struct subject {
-    const char *name;
-    const char *options[4];
-    bool needs_driver; /* tested elsewhere */
-};
-
-/* Names that are not here are tested with their default options. */
-static const struct subject subjects[] = {
-    {"reuse", {NULL}, true},
-    {"limiting", {"limit=1TiB"}, false},
-    {"aligned", {"alignment=4096", "alignment_threshold=1000"}, false},
-    {"headroom", {NULL}, true},
-    {"prefetch", {"preferred_location=device", "accessed_by=1"}, false},
-    {"logging", {"path=/dev/null"}, false},
-    {"pool", {"initial_size=1MiB"}, false},
-    {"binning", {"minimum_size=1KiB", "maximum_size=32KiB"}, false},
-    {"fixed_size", {"block_size=64KiB", "blocks_to_preallocate=16"}, false},
-};
-
 static struct fake_leaf *full_leaf; /* the second upstream of who needs one */
 
 struct stack {
     struct fake_leaf *leaf;
     struct rs_mr *mr;
 };
-
-static const struct subject *subject_of(const struct rs_mr_descriptor *descriptor)
-{
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(subjects); i++)
-        if (strcmp(subjects[i].name, descriptor->name) == 0)
-            return &subjects[i];
-    return NULL;
-}
 
 static struct rs_mr *make_subject(const struct rs_mr_descriptor *descriptor,
                                   const struct rs_place *place, struct fake_leaf *leaf, int *error)
@@ -589,9 +563,7 @@ enum { CONTRACT = RS_ARRAY_LENGTH(contract), TESTS_MAX = 64 * CONTRACT, NAME_BYT
 
 static bool is_tested_here(const struct rs_mr_descriptor *descriptor)
 {
-    const struct subject *subject = subject_of(descriptor);
-
-    return descriptor->upstream_count > 0 && !(subject && subject->needs_driver);
+    return descriptor->upstream_count > 0 && !subject_needs_driver(descriptor);
 }
 
 static size_t list_tests(struct CMUnitTest *tests, char (*names)[NAME_BYTES])

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Options with which the tests that go through the table of resources make each of them. */
+#pragma once
+
+#include "resource/resource.h"
+
+#include <string.h>
+
+enum { SUBJECT_OPTIONS_MAX = 4 };
+
+struct subject {
+    const char *name;
+    const char *options[SUBJECT_OPTIONS_MAX];
+    bool needs_driver; /* calls it, which the fake leaf is not: tested elsewhere */
+};
+
+/* Names that are not here are tested with their default options. */
+static const struct subject subjects[] = {
+    {"reuse", {NULL}, true},
+    {"limiting", {"limit=1TiB"}, false},
+    {"aligned", {"alignment=4096", "alignment_threshold=1000"}, false},
+    {"headroom", {NULL}, true},
+    {"prefetch", {"preferred_location=device", "accessed_by=1"}, false},
+    {"logging", {"path=/dev/null"}, false},
+    {"pool", {"initial_size=1MiB"}, false},
+    {"arena", {"arena_size=64MiB"}, false},
+    {"binning", {"minimum_size=1KiB", "maximum_size=32KiB"}, false},
+    {"fixed_size", {"block_size=64KiB", "blocks_to_preallocate=16"}, false},
+};
+
+static inline const struct subject *subject_of(const struct rs_mr_descriptor *descriptor)
+{
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(subjects); i++)
+        if (strcmp(subjects[i].name, descriptor->name) == 0)
+            return &subjects[i];
+    return NULL;
+}
+
+static inline bool subject_needs_driver(const struct rs_mr_descriptor *descriptor)
+{
+    const struct subject *subject = subject_of(descriptor);
+
+    return subject && subject->needs_driver;
+}
