@@ -540,10 +540,6 @@ static bool arena_validate(const void *config, const struct rs_place *place,
                     rs_size_format_short(place->total_bytes, second));
         return false;
     }
-    if (settings->dump_log_on_failure && !*settings->dump_path) {
-        rs_complain(complaints, source, NULL, "the arena's dump needs a path");
-        return false;
-    }
     if (!dump_path(settings, place, path, &reason)) {
         rs_complain(complaints, source, NULL, "path '%s': %s", settings->dump_path, reason);
         return false;

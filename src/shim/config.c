@@ -34,6 +34,11 @@ const struct rs_variable rs_variables[] = {
     VARIABLE(POOL_MAX_SIZE, "RMM_POOL_MAX_SIZE", SIZE,
              "a pool, and the most it may hold; it starts empty without RMM_POOL_SIZE",
              .per_device = true, .builds_a_part = true, .option.multiple_of = 256),
+    VARIABLE(ARENA_SIZE, "RMM_ARENA_SIZE", SIZE,
+             "an arena instead of a pool: all it may hold, taken at the first allocation; each "
+             "thread has a part of its own",
+             .per_device = true, .builds_a_part = true, .option.minimum = 1 << 20,
+             .option.maximum = 1ull << 40),
     VARIABLE(BINNING, "RMM_BINNING", RANGE,
              "bins of equal blocks, one per power of two in this range, over the pool",
              .per_device = true, .builds_a_part = true, .option.minimum = 512),
@@ -72,7 +77,6 @@ const struct rs_variable rs_variables[] = {
     VARIABLE(HOOKS, "RMM_HOOKS", TEXT,
              "groups of entry points that serve memory, separated by commas: device, pinned, "
              "runtime, all"),
-    LATER("RMM_ARENA_SIZE", "an arena instead of a pool"),
     LATER("RMM_ASYNC", "the driver's stream-ordered pool beneath"),
     LATER("RMM_LIMIT", "hard cap on what the process takes from the driver on a device"),
     LATER("RMM_MANAGED_POOL_SIZE", "a pool for cudaMallocManaged"),
@@ -329,26 +333,88 @@ static struct rs_expression *add_prefetch(const struct rs_config *config, int de
     return NULL;
 }
 
+/* What large blocks are cut up by. */
+struct allocator {
+    const struct rs_option_value *initial, *maximum; /* of a pool */
+    const struct rs_option_value *arena;
+    const struct rs_source *source, *arena_source; /* NULL: none given */
+};
+
+static struct allocator allocator_of(const struct rs_config *config, int device)
+{
+    struct allocator found = {.source = NULL};
+
+    found.initial = value_of(config, device, RS_VARIABLE_POOL_SIZE, &found.source);
+    found.maximum = value_of(config, device, RS_VARIABLE_POOL_MAX_SIZE, &found.source);
+    found.arena = value_of(config, device, RS_VARIABLE_ARENA_SIZE, &found.arena_source);
+    return found;
+}
+
+/* True when a device's own variable says so, and not the one for all devices. */
+static bool is_own(const struct rs_config *config, int device, const struct rs_option_value *value)
+{
+    const struct scope *own = device >= 0 ? config->values->device[device] : NULL;
+
+    return own && value >= own->value && value < own->value + RS_VARIABLES_MAX;
+}
+
+/* A pool or an arena, of which a device's own counts.  False when it is both. */
+static bool choose_allocator(const struct rs_config *config, int device, struct allocator *chosen,
+                             struct rs_complaints *complaints)
+{
+    bool own_pool =
+        is_own(config, device, chosen->initial) || is_own(config, device, chosen->maximum);
+    bool own_arena = is_own(config, device, chosen->arena);
+
+    if (!chosen->source || !chosen->arena_source)
+        return true;
+    if (own_pool == own_arena) {
+        rs_complain(complaints, chosen->arena_source, NULL,
+                    "an arena stands in place of a pool, and %s gives one: use one of them",
+                    chosen->source->name);
+        return false;
+    }
+    if (own_arena)
+        chosen->initial = chosen->maximum = NULL;
+    else
+        chosen->arena = NULL;
+    return true;
+}
+
+static struct rs_expression *stack_allocator(const struct allocator *allocator,
+                                             struct rs_expression *stack)
+{
+    if (allocator->arena) {
+        stack = stack_on(&rs_mr_descriptor_arena, stack, allocator->arena_source);
+        set_value(stack, "arena_size", allocator->arena->size);
+        return stack;
+    }
+    if (!allocator->initial && !allocator->maximum)
+        return stack;
+    stack = stack_on(&rs_mr_descriptor_pool, stack, allocator->source);
+    if (allocator->initial)
+        set_value(stack, "initial_size", allocator->initial->size);
+    if (allocator->maximum)
+        set_value(stack, "maximum_size", allocator->maximum->size);
+    return stack;
+}
+
+/* NULL when settings contradict each other, or out of host memory. */
 static struct rs_expression *build_device(const struct rs_config *config, int device,
                                           struct rs_complaints *complaints)
 {
-    const struct rs_source *source = NULL, *max_source = NULL;
+    const struct rs_source *source = NULL;
     const struct rs_option_value *managed = value_of(config, device, RS_VARIABLE_MANAGED, &source);
-    const struct rs_option_value *initial, *maximum, *bins;
+    struct allocator allocator = allocator_of(config, device);
+    const struct rs_option_value *bins;
     struct rs_expression *stack;
 
+    if (!choose_allocator(config, device, &allocator, complaints))
+        return NULL;
     stack = rs_expression_node(managed && managed->count ? &rs_mr_descriptor_managed
                                                          : &rs_mr_descriptor_cuda,
                                NULL, source);
-    initial = value_of(config, device, RS_VARIABLE_POOL_SIZE, &source);
-    maximum = value_of(config, device, RS_VARIABLE_POOL_MAX_SIZE, &max_source);
-    if (initial || maximum) {
-        stack = stack_on(&rs_mr_descriptor_pool, stack, maximum ? max_source : source);
-        if (initial)
-            set_value(stack, "initial_size", initial->size);
-        if (maximum)
-            set_value(stack, "maximum_size", maximum->size);
-    }
+    stack = stack_allocator(&allocator, stack);
     bins = value_of(config, device, RS_VARIABLE_BINNING, &source);
     if (bins) {
         stack = stack_on(&rs_mr_descriptor_binning, stack, source);

@@ -31,13 +31,15 @@ CASES = [
     ({"RMM_FREE": "wiat", "RMM_POOL_SIZE": "1GiB"}, ["RMM_FREE", "wait"]),
     ({"RMM_ON_ERROR": "abrt", "RMM_POOL_SIZE": "1GiB"}, ["RMM_ON_ERROR", "abort"]),
     ({"RMM_STATISTICS": "jsn:x", "RMM_POOL_SIZE": "1GiB"}, ["RMM_STATISTICS", "json"]),
-    ({"RMM_ARENA_SIZE": "1GiB"}, ["RMM_ARENA_SIZE", "not in this version"]),
+    ({"RMM_ARENA_SIZE": "1GiB", "RMM_POOL_SIZE": "1GiB"}, ["RMM_ARENA_SIZE", "RMM_POOL_SIZE"]),
+    ({"RMM_ARENA_SIZE": "1000KiB"}, ["RMM_ARENA_SIZE", "1MiB"]),
     ({"RMM_POOL_SIZE_1": "10Q"}, ["RMM_POOL_SIZE_1", "Q"]),
 ]
 
 # These can only be seen on the device, which has 8 GiB.
 DEVICE_CASES = [
     ({"RMM_POOL_SIZE": "16GiB"}, ["RMM_POOL_SIZE"]),
+    ({"RMM_ARENA_SIZE": "16GiB"}, ["RMM_ARENA_SIZE"]),
     ({"RMM_RESOURCE": "pool(cuda, initial_size=16GiB)"}, ["RMM_RESOURCE"]),
     ({"RMM_POOL_SIZE": "80%", "RMM_POOL_MAX_SIZE": "1GiB"}, ["RMM_POOL"]),
 ]

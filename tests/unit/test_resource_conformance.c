@@ -10,6 +10,7 @@
 #include "resource/report.h"
 #include "resource/resource_pool.h"
 #include "resource/resource_statistics.h"
+#include "resource/size_class.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -56,6 +57,21 @@ static struct rs_mr *build_rmm_pool(struct rs_mr *leaf)
 static struct rs_mr *build_pool_over_pool(struct rs_mr *leaf)
 {
     return build_growing_pool(build_pool(leaf));
+}
+
+static struct rs_mr *build_arena(struct rs_mr *leaf)
+{
+    return over(&rs_mr_descriptor_arena, leaf, NULL);
+}
+
+static struct rs_mr *build_arena_over_pool(struct rs_mr *leaf)
+{
+    return over(&rs_mr_descriptor_arena, build_growing_pool(leaf), OPTIONS("arena_size=20GiB"));
+}
+
+static struct rs_mr *build_pool_over_arena(struct rs_mr *leaf)
+{
+    return build_growing_pool(build_arena(leaf));
 }
 
 static struct rs_mr *build_binning(struct rs_mr *leaf)
@@ -117,6 +133,9 @@ static const struct builder {
     {"growing_pool", build_growing_pool},
     {"rmm_pool", build_rmm_pool},
     {"pool_over_pool", build_pool_over_pool},
+    {"arena", build_arena},
+    {"arena_over_pool", build_arena_over_pool},
+    {"pool_over_arena", build_pool_over_arena},
     {"binning", build_binning},
     {"limiting", build_limiting},
     {"statistics", build_statistics},
@@ -459,6 +478,191 @@ static void line_27_sizes_as_text_and_almost_the_whole_cap(void **state)
     }
 }
 
+/* ---- arena; lines 31 to 33, about its blocks and superblocks, are test_resource_span.c's ---- */
+
+static struct stack arena_of(const char *size)
+{
+    return stack_over(DEVICE_BYTES, &rs_mr_descriptor_arena, OPTIONS(size));
+}
+
+static void line_30_at_least_a_mebibyte_at_most_nearly_all(void **state)
+{
+    char line[300];
+    struct stack stack;
+
+    (void)state;
+    assert_false(options_are_valid(&rs_mr_descriptor_arena, &fake_place,
+                                   OPTIONS("arena_size=1048448"), line, sizeof(line)));
+    stack = arena_of("arena_size=90%");
+    assert_in_range(stack.leaf->live_bytes, DEVICE_BYTES * 9 / 10 - 512, DEVICE_BYTES * 9 / 10);
+    end(&stack);
+    stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_arena, NULL);
+    assert_int_equal(stack.leaf->live_bytes, DEVICE_BYTES / 2);
+    (void)take(&stack, 1);
+    (void)take(&stack, 64 * MIB);
+    (void)take(&stack, DEVICE_BYTES / 3);
+    end(&stack);
+}
+
+static void line_34_mebibytes_in_address_order_then_none_and_back(void **state)
+{
+    struct stack stack = arena_of("arena_size=4MiB");
+    struct rs_allocation blocks[4];
+
+    (void)state;
+    for (unsigned i = 0; i < 4; i++)
+        blocks[i] = take(&stack, MIB);
+    for (unsigned i = 1; i < 4; i++)
+        assert_int_equal(blocks[i].address, blocks[0].address + i * MIB);
+    refuse(&stack, MIB);
+    refuse(&stack, 1);
+    give(&stack, &blocks[0]);
+    give(&stack, &blocks[1]); /* with previous */
+    give(&stack, &blocks[3]);
+    give(&stack, &blocks[2]); /* with both */
+    assert_int_equal(take(&stack, 4 * MIB).address, blocks[0].address);
+    end(&stack);
+}
+
+static void line_35_large_requests_are_first_fit_and_merge_to_the_whole(void **state)
+{
+    struct stack stack = arena_of("arena_size=16MiB");
+    struct rs_allocation first = take(&stack, 2 * MIB + 100), second = take(&stack, 3 * MIB + 7);
+    struct rs_allocation third = take(&stack, 4 * MIB), whole;
+
+    (void)state;
+    assert_true(first.address < second.address && second.address < third.address);
+    refuse(&stack, 17 * MIB);
+    refuse(&stack, 17 * MIB);
+    give(&stack, &second);
+    second = take(&stack, 2 * MIB);
+    assert_true(first.address < second.address && second.address < third.address);
+    give(&stack, &third);
+    give(&stack, &first);
+    give(&stack, &second);
+    whole = take(&stack, 16 * MIB);
+    give(&stack, &whole);
+    end(&stack);
+}
+
+static void line_36_and_39_blocks_outlive_a_defragmentation(void **state)
+{
+    struct stack stack = arena_of("arena_size=8MiB");
+    struct hand_over hand_over = {.mr = stack.mr};
+    pthread_t thread;
+    void *result;
+
+    (void)state;
+    for (unsigned i = 0; i < RANDOM_COUNT; i++)
+        hand_over.blocks[i] = take(&stack, 20000);
+    refuse(&stack, 8 * MIB);
+    assert_int_equal(counter(stack.mr, "arena", "live"), RANDOM_COUNT * 20480);
+    atomic_store(&hand_over.produced, RANDOM_COUNT);
+    assert_int_equal(pthread_create(&thread, NULL, consume, &hand_over), 0);
+    pthread_join(thread, &result);
+    assert_non_null(result);
+    (void)take(&stack, 8 * MIB);
+    end(&stack);
+}
+
+static void line_37_a_threads_arena_is_first_fit_and_gives_back(void **state)
+{
+    struct stack stack = arena_of("arena_size=2MiB");
+    struct rs_allocation blocks[8];
+    const unsigned order[] = {3, 4, 6, 5, 1, 0, 7, 2}; /* previous, next, both */
+
+    (void)state;
+    for (unsigned i = 0; i < 8; i++)
+        blocks[i] = take(&stack, 256 * KIB);
+    for (unsigned i = 1; i < 8; i++)
+        assert_int_equal(blocks[i].address, blocks[i - 1].address + 256 * KIB);
+    for (unsigned i = 0; i < 8; i++)
+        give(&stack, &blocks[order[i]]);
+    assert_int_equal(take(&stack, 100 * KIB).address, blocks[0].address);
+    refuse(&stack, 2 * MIB);
+    end(&stack);
+
+    stack = arena_of("arena_size=2MiB");
+    blocks[0] = take(&stack, 100);
+    give(&stack, &blocks[0]);
+    (void)take(&stack, 2 * MIB);
+    assert_int_equal(counter(stack.mr, "arena", "defragmentations"), 1);
+    end(&stack);
+}
+
+/* While the four still live, each with superblocks of its own. */
+struct arena_user {
+    pthread_t thread;
+    struct rs_mr *mr;
+    pthread_barrier_t *is_done, *may_end;
+    bool good;
+};
+
+static void *use_arena(void *data)
+{
+    struct arena_user *user = data;
+
+    user->good = true;
+    for (unsigned i = 0; i < 100; i++) {
+        struct rs_allocation block;
+        user->good &= rs_mr_allocate(user->mr, 1 + 1000 * i, NULL, &block) == CUDA_SUCCESS &&
+                      rs_mr_deallocate(user->mr, &block, NULL) == CUDA_SUCCESS;
+    }
+    pthread_barrier_wait(user->is_done);
+    pthread_barrier_wait(user->may_end);
+    return NULL;
+}
+
+static void line_38_all_of_it_after_four_threads(void **state)
+{
+    struct stack stack = arena_of("arena_size=8MiB");
+    struct arena_user users[4];
+    pthread_barrier_t is_done, may_end;
+    struct rs_allocation whole;
+
+    (void)state;
+    pthread_barrier_init(&is_done, NULL, 5);
+    pthread_barrier_init(&may_end, NULL, 5);
+    for (unsigned i = 0; i < 4; i++) {
+        users[i] = (struct arena_user){.mr = stack.mr, .is_done = &is_done, .may_end = &may_end};
+        assert_int_equal(pthread_create(&users[i].thread, NULL, use_arena, &users[i]), 0);
+    }
+    pthread_barrier_wait(&is_done);
+    assert_int_equal(counter(stack.mr, "arena", "superblocks"), 4);
+    whole = take(&stack, 8 * MIB);
+    pthread_barrier_wait(&may_end);
+    for (unsigned i = 0; i < 4; i++) {
+        pthread_join(users[i].thread, NULL);
+        assert_true(users[i].good);
+    }
+    give(&stack, &whole);
+    end(&stack);
+    pthread_barrier_destroy(&is_done);
+    pthread_barrier_destroy(&may_end);
+}
+
+static void line_41_size_classes(void **state)
+{
+    struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_arena,
+                                    OPTIONS("arena_size=64MiB", "size_classes=1"));
+    struct rs_allocation first = take(&stack, 17 * KIB), second = take(&stack, 17 * KIB);
+
+    (void)state;
+    assert_int_equal(rs_size_class(8), 256);
+    assert_int_equal(rs_size_class(264), 512);
+    assert_int_equal(rs_size_class(2048), 2048);
+    assert_int_equal(rs_size_class(2049), 2560);
+    assert_int_equal(rs_size_class(17 * KIB), 20 * KIB);
+    assert_int_equal(rs_size_class(54 * KIB), 56 * KIB);
+    assert_int_equal(rs_size_class(13 * MIB), 14 * MIB);
+    assert_int_equal(rs_size_class(2500 * MIB), 2560 * MIB);
+    assert_int_equal(rs_size_class(256 * GIB), 256 * GIB);
+    assert_int_equal(rs_size_class(PIB), SIZE_MAX);
+    assert_int_equal(second.address, first.address + 20 * KIB);
+    refuse(&stack, PIB);
+    end(&stack);
+}
+
 /* ---- binning, fixed_size ---- */
 
 static void line_42_a_bin_serves_smaller_requests(void **state)
@@ -786,6 +990,29 @@ static void read_and_remove(const char *path, char *text, size_t text_bytes)
     unlink(path);
 }
 
+static void line_40_a_failure_writes_the_dump(void **state)
+{
+    char path[] = "/tmp/rmmshim-conformance-XXXXXX", option[64], text[2000];
+    int fd = mkstemp(path);
+    struct stack stack;
+
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    snprintf(option, sizeof(option), "dump_path=%s", path);
+    stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_arena,
+                       OPTIONS("arena_size=8MiB", "dump_log_on_failure=1", option));
+    (void)take(&stack, 1000);
+    (void)take(&stack, 2 * MIB);
+    refuse(&stack, 6 * MIB);
+    read_and_remove(path, text, sizeof(text));
+    assert_non_null(strstr(text, "no room for 6MiB"));
+    assert_non_null(strstr(text, "global arena: free 5MiB, largest free 5MiB, fragmentation 0 %"));
+    assert_non_null(strstr(text, "2MiB block"));
+    assert_non_null(strstr(text, ": 1 blocks, free "));
+    end(&stack);
+}
+
 /* Takes a row of *text apart and compares all but thread and time. */
 static void assert_row(char **text, const char *expected)
 {
@@ -996,6 +1223,14 @@ static const struct named_test specific[] = {
     TEST(line_25_the_pool_holds_at_least_its_initial_size),
     TEST(line_26_a_small_maximum_serves_itself_and_no_more),
     TEST(line_27_sizes_as_text_and_almost_the_whole_cap),
+    TEST(line_30_at_least_a_mebibyte_at_most_nearly_all),
+    TEST(line_34_mebibytes_in_address_order_then_none_and_back),
+    TEST(line_35_large_requests_are_first_fit_and_merge_to_the_whole),
+    TEST(line_36_and_39_blocks_outlive_a_defragmentation),
+    TEST(line_37_a_threads_arena_is_first_fit_and_gives_back),
+    TEST(line_38_all_of_it_after_four_threads),
+    TEST(line_40_a_failure_writes_the_dump),
+    TEST(line_41_size_classes),
     TEST(line_42_a_bin_serves_smaller_requests),
     TEST(line_44_above_the_largest_bin_goes_upstream),
     TEST(line_45_bins_work_over_any_resource),
