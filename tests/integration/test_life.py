@@ -15,6 +15,7 @@ SETTINGS = [
     {"RMM_STATISTICS": "json:/dev/null"},
     {"RMM_POOL_SIZE": "64MiB"},
     {"RMM_POOL_MAX_SIZE": "4GiB"},
+    {"RMM_ARENA_SIZE": "256MiB"},
     {"RMM_MANAGED": "1"},
     {"RMM_POOL_SIZE": "256MiB", "RMM_MANAGED": "1"},
     {"RMM_POOL_SIZE": "256MiB", "RMM_BINNING": "256KiB-4MiB"},
