@@ -474,6 +474,48 @@ static void nothing_is_overlooked_on_its_way(void **state)
     end_stack(&stack);
 }
 
+static void *take_and_end(void *data)
+{
+    struct rs_allocation block;
+
+    return rs_mr_allocate(data, 100, NULL, &block) == CUDA_SUCCESS &&
+                   rs_mr_deallocate(data, &block, NULL) == CUDA_SUCCESS
+               ? data
+               : NULL;
+}
+
+static void *start_many(void *data)
+{
+    struct thread *thread = data;
+    pthread_t child;
+    void *result;
+
+    for (unsigned i = 0; i < 3000; i++) {
+        if (pthread_create(&child, NULL, take_and_end, thread->mr) != 0 ||
+            pthread_join(child, &result) != 0 || !result)
+            thread->failures++;
+    }
+    return NULL;
+}
+
+/* There is one superblock, that every thread needs and leaves empty at its end. */
+static void nothing_is_overlooked_when_threads_end(void **state)
+{
+    struct stack stack = make_arena("arena_size=1MiB");
+    struct thread threads[3];
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        threads[i] = (struct thread){.mr = stack.mr};
+        assert_int_equal(pthread_create(&threads[i].id, NULL, start_many, &threads[i]), 0);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        pthread_join(threads[i].id, NULL);
+        assert_int_equal(threads[i].failures, 0);
+    }
+    end_stack(&stack);
+}
+
 /* ---- options ---- */
 
 static void bad_options_are_refused(void **state)
@@ -521,6 +563,7 @@ int main(void)
         cmocka_unit_test(no_lock_is_held_around_upstream_calls),
         cmocka_unit_test(generations_of_threads_leave_it_whole),
         cmocka_unit_test(nothing_is_overlooked_on_its_way),
+        cmocka_unit_test(nothing_is_overlooked_when_threads_end),
         cmocka_unit_test(bad_options_are_refused),
     };
 
