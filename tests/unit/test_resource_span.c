@@ -32,7 +32,7 @@ static CUdeviceptr at(uint32_t unit)
 
 static void first_fit_is_the_lowest_address(void **state)
 {
-    struct rs_span_set set = {NULL};
+    struct rs_span_set set = {.root = NULL};
     struct rs_span *range = add(&set, base, 100), *blocks[10];
 
     (void)state;
@@ -56,7 +56,7 @@ static void first_fit_is_the_lowest_address(void **state)
 
 static void spans_merge_with_previous_next_and_both(void **state)
 {
-    struct rs_span_set set = {NULL};
+    struct rs_span_set set = {.root = NULL};
     struct rs_span *range = add(&set, base, 30);
     struct rs_span *low = take(&set, 10), *middle = take(&set, 10), *high = take(&set, 10);
     struct rs_span_sums sums;
@@ -87,7 +87,7 @@ static void spans_merge_with_previous_next_and_both(void **state)
 
 static void neighbouring_ranges_never_merge(void **state)
 {
-    struct rs_span_set set = {NULL};
+    struct rs_span_set set = {.root = NULL};
     struct rs_span *first = add(&set, base, 10), *second = add(&set, at(10), 10);
     struct rs_span *blocks[2] = {take(&set, 10), take(&set, 10)};
 
@@ -137,7 +137,7 @@ static void check_set(const struct rs_span_set *set, const struct rs_span *range
 
 static void random_steps_agree_with_the_model(void **state)
 {
-    struct rs_span_set set = {NULL};
+    struct rs_span_set set = {.root = NULL};
     struct rs_span *range = add(&set, base, UNITS), *live[LIVE_MAX];
     size_t live_count = 0, refused_count = 0;
     uint64_t seed = 2718281828;
@@ -190,7 +190,7 @@ static void the_tree_stays_shallow(void **state)
 {
     enum { MANY = 1 << 15 };
     static struct rs_span *blocks[MANY];
-    struct rs_span_set set = {NULL};
+    struct rs_span_set set = {.root = NULL};
 
     (void)state;
     (void)add(&set, base, MANY);
