@@ -2,20 +2,12 @@
 /* pool: best fit with immediate coalescing, in chunks of its upstream's.  RMM's
  * pool_memory_resource, with an index in place of its lists and no upstream call under its lock.
  *
- * Each chunk is cut into blocks without gaps.  Blocks are linked to their neighbours and free ones
- * never lie side by side, so a free looks at two records only.  The record is the allocation's
- * token: nothing is searched for, and since frees only ever release records they need no memory.
- *
- * Handed-out blocks are rounded up to 512 bytes except at the end of a chunk whose own size is not
- * a multiple of that: its last block keeps its true size, is indexed by it and compared with the
- * true request, so the odd end is used and no byte past it. */
+ * How chunks are cut into blocks and blocks merge is in blocks.h. */
 #include "resource/resource_pool.h"
 
 #include "base/lock.h"
 #include "base/log.h"
-#include "resource/alignment.h"
-#include "resource/block_index.h"
-#include "resource/record_slab.h"
+#include "resource/blocks.h"
 #include "resource/report.h"
 
 #include <errno.h>
@@ -47,14 +39,12 @@ struct pool {
 
     struct rs_mutex lock;   /* protects what follows; never held around an upstream call */
     pthread_cond_t settled; /* an upstream call ended: look again */
-    struct rs_block_index free_blocks;
-    struct rs_record_slab records;
+    struct rs_blocks blocks;
     struct chunk *chunks;
-    size_t chunk_count, free_chunk_count; /* free: nothing of it is handed out */
+    size_t chunk_count;
 
     size_t charged_bytes; /* against the maximum: held, being asked for, being given back */
     size_t held_bytes, peak_held_bytes;
-    size_t live_bytes, peak_live_bytes;
 
     bool is_growing_ahead;   /* a growth larger than its request is under way, ... */
     size_t ahead_bytes;      /* ... with this much for others who wait for it */
@@ -63,140 +53,16 @@ struct pool {
     uint64_t growths, chunk_returns, allocations, failures;
 };
 
-struct request {
-    size_t bytes, rounded_bytes;
-    size_t alignment;   /* wanted; RS_BLOCK_ALIGNMENT is always kept */
-    bool any_alignment; /* where the wanted one cannot be had */
-};
-
-/* False for sizes that no memory has. */
-static bool request_init(struct request *request, const struct pool *pool, size_t size_bytes)
+/* RMM's own rules pack everything. */
+static bool request_init(struct rs_block_request *request, const struct pool *pool,
+                         size_t size_bytes)
 {
-    *request = (struct request){
-        .bytes = size_bytes,
-        .alignment = rs_block_alignment(size_bytes),
-    };
-    if (pool->growth == GROWTH_RMM)
-        request->alignment = RS_BLOCK_ALIGNMENT; /* RMM's own rules pack everything */
-    return rs_round_up(size_bytes, RS_BLOCK_ALIGNMENT, &request->rounded_bytes);
+    return rs_block_request_init(request, size_bytes, pool->growth == GROWTH_RMM);
 }
 
 static struct pool *pool_of(struct rs_mr *mr)
 {
     return RS_CONTAINER_OF(mr, struct pool, base);
-}
-
-/* ---- blocks; all under the lock ---- */
-
-static bool is_whole_chunk(const struct rs_block *block)
-{
-    return !block->before && !block->after;
-}
-
-static void insert_free(struct pool *pool, struct rs_block *block)
-{
-    block->is_free = true;
-    rs_block_index_insert(&pool->free_blocks, block);
-    pool->free_chunk_count += is_whole_chunk(block);
-}
-
-static void remove_free(struct pool *pool, struct rs_block *block)
-{
-    RS_ASSERT(block->is_free);
-    pool->free_chunk_count -= is_whole_chunk(block);
-    rs_block_index_remove(&pool->free_blocks, block);
-    block->is_free = false;
-}
-
-/* Cuts a block that is not in the index in two; returns the upper one.  A record must be in
- * reserve. */
-static struct rs_block *cut(struct pool *pool, struct rs_block *block, size_t keep_bytes)
-{
-    struct rs_block *rest = rs_record_slab_take(&pool->records);
-
-    RS_ASSERT(rest && keep_bytes < block->size_bytes);
-    *rest = (struct rs_block){
-        .address = block->address + keep_bytes,
-        .size_bytes = block->size_bytes - keep_bytes,
-        .before = block,
-        .after = block->after,
-    };
-    if (rest->after)
-        rest->after->before = rest;
-    block->after = rest;
-    block->size_bytes = keep_bytes;
-    return rest;
-}
-
-/* Merges `upper` into `lower`, its neighbour; neither is in the index. */
-static void merge(struct pool *pool, struct rs_block *lower, struct rs_block *upper)
-{
-    RS_ASSERT(lower->address + lower->size_bytes == upper->address);
-    lower->size_bytes += upper->size_bytes;
-    lower->after = upper->after;
-    if (lower->after)
-        lower->after->before = lower;
-    rs_record_slab_give(&pool->records, upper);
-}
-
-/* The smallest block that fits.  Large requests are aligned for GPUDirect and dma-buf pages, where
- * the smallest block allows it or a somewhat larger one does; a chunk that is not aligned itself
- * and has no room to spare serves them all the same when there is nothing else. */
-static struct rs_block *find_block(struct pool *pool, const struct request *request)
-{
-    struct rs_block *block = rs_block_index_best_fit(&pool->free_blocks, request->bytes);
-    size_t spare_bytes;
-
-    if (!block ||
-        block->size_bytes - request->bytes >= rs_lead_bytes(block->address, request->alignment))
-        return block;
-    if (!__builtin_add_overflow(request->rounded_bytes, request->alignment - RS_BLOCK_ALIGNMENT,
-                                &spare_bytes)) {
-        struct rs_block *larger = rs_block_index_best_fit(&pool->free_blocks, spare_bytes);
-        if (larger)
-            return larger;
-    }
-    return request->any_alignment ? block : NULL;
-}
-
-/* False when no block fits.  Records must be in reserve.  From the head stays used: free space
- * gathers at high addresses. */
-static bool take_block(struct pool *pool, const struct request *request, struct rs_allocation *out)
-{
-    struct rs_block *block = find_block(pool, request), *lead;
-    size_t lead_size_bytes;
-
-    if (!block)
-        return false;
-    remove_free(pool, block);
-    lead_size_bytes = rs_lead_bytes(block->address, request->alignment);
-    if (lead_size_bytes > 0 && block->size_bytes - request->bytes >= lead_size_bytes) {
-        lead = block;
-        block = cut(pool, lead, lead_size_bytes);
-        insert_free(pool, lead);
-    }
-    if (block->size_bytes > request->rounded_bytes)
-        insert_free(pool, cut(pool, block, request->rounded_bytes));
-    RS_ASSERT(block->size_bytes >= request->bytes);
-    pool->live_bytes += block->size_bytes;
-    pool->peak_live_bytes = rs_max(pool->peak_live_bytes, pool->live_bytes);
-    *out = (struct rs_allocation){block->address, request->bytes, block};
-    return true;
-}
-
-static void give_block(struct pool *pool, struct rs_block *block)
-{
-    pool->live_bytes -= block->size_bytes;
-    if (block->after && block->after->is_free) {
-        remove_free(pool, block->after);
-        merge(pool, block, block->after);
-    }
-    if (block->before && block->before->is_free) {
-        block = block->before;
-        remove_free(pool, block);
-        merge(pool, block, block->after);
-    }
-    insert_free(pool, block);
 }
 
 /* ---- chunks; all under the lock ---- */
@@ -216,13 +82,13 @@ static void add_chunk(struct pool *pool, struct chunk *chunk)
     pool->chunk_count++;
     pool->held_bytes += chunk->upstream.size_bytes;
     pool->peak_held_bytes = rs_max(pool->peak_held_bytes, pool->held_bytes);
-    insert_free(pool, &chunk->first_block);
+    rs_blocks_insert_free(&pool->blocks, &chunk->first_block);
 }
 
 /* Still charged against the maximum, until upstream has it. */
 static void remove_chunk(struct pool *pool, struct chunk *chunk)
 {
-    remove_free(pool, &chunk->first_block);
+    rs_blocks_remove_free(&pool->blocks, &chunk->first_block);
     *(chunk->previous ? &chunk->previous->next : &pool->chunks) = chunk->next;
     if (chunk->next)
         chunk->next->previous = chunk->previous;
@@ -232,7 +98,7 @@ static void remove_chunk(struct pool *pool, struct chunk *chunk)
 
 static bool is_free_chunk(const struct chunk *chunk)
 {
-    return chunk->first_block.is_free && is_whole_chunk(&chunk->first_block);
+    return chunk->first_block.is_free && rs_block_is_whole(&chunk->first_block);
 }
 
 /* Takes free chunks out of the pool, all but keep_bytes of them, as a list. */
@@ -240,7 +106,7 @@ static struct chunk *detach_free_chunks(struct pool *pool, size_t keep_bytes, bo
 {
     struct chunk *detached = NULL, *next;
 
-    for (struct chunk *chunk = pool->chunks; chunk && pool->free_chunk_count; chunk = next) {
+    for (struct chunk *chunk = pool->chunks; chunk && pool->blocks.free_range_count; chunk = next) {
         next = chunk->next;
         if (!is_free_chunk(chunk) || (keep_initial && chunk->is_initial))
             continue;
@@ -301,7 +167,7 @@ static size_t round_up_or(size_t bytes, size_t unit, size_t otherwise)
 }
 
 /* What to ask for when nothing stands in the way. */
-static size_t growth_step(const struct pool *pool, const struct request *request,
+static size_t growth_step(const struct pool *pool, const struct rs_block_request *request,
                           size_t remaining_bytes)
 {
     size_t step_bytes;
@@ -358,7 +224,7 @@ static CUresult add_chunk_from_upstream(struct pool *pool, size_t ask_bytes, siz
                                         bool is_initial)
 {
     struct chunk *chunk = calloc(1, sizeof(*chunk));
-    void *spare = chunk ? rs_record_slab_take(&pool->records) : NULL;
+    void *spare = chunk ? rs_record_slab_take(&pool->blocks.records) : NULL;
     size_t first_ask_bytes = ask_bytes;
     CUresult result;
 
@@ -372,7 +238,7 @@ static CUresult add_chunk_from_upstream(struct pool *pool, size_t ask_bytes, siz
     result = ask_upstream(pool, &ask_bytes, least_bytes, &chunk->upstream);
     rs_mutex_lock(&pool->lock);
     end_upstream_call(pool);
-    rs_record_slab_give(&pool->records, spare);
+    rs_record_slab_give(&pool->blocks.records, spare);
     pool->charged_bytes -= first_ask_bytes;
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY)
         learn_step(pool, first_ask_bytes, ask_bytes, result);
@@ -393,7 +259,8 @@ enum how_much { A_STEP, A_LITTLE, EXACTLY };
 /* Grows by at least the request; on success a block for it is in the index and the lock was not
  * released since.  Only one growth at a time asks for more than its request: sixteen threads that
  * find nothing at once must not take sixteen steps. */
-static CUresult grow(struct pool *pool, const struct request *request, enum how_much how_much)
+static CUresult grow(struct pool *pool, const struct rs_block_request *request,
+                     enum how_much how_much)
 {
     size_t remaining_bytes = pool->maximum_bytes - pool->charged_bytes;
     size_t least_bytes = rs_min(request->rounded_bytes, remaining_bytes);
@@ -442,7 +309,7 @@ static void wait_until_settled(struct pool *pool, long milliseconds)
 enum { GROWTH_WAIT_MS = 20, SETTLE_WAIT_MS = 500, ROUNDS_MAX = 16 };
 
 /* True when another thread's growth will leave room for this request and was waited for. */
-static bool waited_for_growth(struct pool *pool, const struct request *request)
+static bool waited_for_growth(struct pool *pool, const struct rs_block_request *request)
 {
     if (!pool->is_growing_ahead || pool->ahead_bytes < request->rounded_bytes)
         return false;
@@ -454,7 +321,7 @@ static bool waited_for_growth(struct pool *pool, const struct request *request)
 /* After an out-of-memory: true when something changed or may have, so that another try is due. */
 static bool made_room(struct pool *pool, uint64_t returns_before)
 {
-    if (pool->free_chunk_count && return_free_chunks(pool, 0, false) > 0)
+    if (pool->blocks.free_range_count && return_free_chunks(pool, 0, false) > 0)
         return true;
     if (pool->chunk_returns != returns_before)
         return true;
@@ -466,25 +333,26 @@ static bool made_room(struct pool *pool, uint64_t returns_before)
 
 /* Finds a block, growing as needed.  The lock is held at entry and exit.  The rounds are bounded as
  * other threads could for ever take what was made room for. */
-static CUresult allocate_locked(struct pool *pool, struct request *request, enum how_much how_much,
-                                struct rs_allocation *out)
+static CUresult allocate_locked(struct pool *pool, struct rs_block_request *request,
+                                enum how_much how_much, struct rs_allocation *out)
 {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
     for (unsigned round = 0; round < ROUNDS_MAX; round++) {
         uint64_t returns_before = pool->chunk_returns;
 
-        if (!rs_record_slab_reserve(&pool->records))
+        if (!rs_record_slab_reserve(&pool->blocks.records))
             return CUDA_ERROR_OUT_OF_MEMORY;
-        if (take_block(pool, request, out))
+        if (rs_blocks_take(&pool->blocks, request, out))
             return CUDA_SUCCESS;
         if (round == 0 && waited_for_growth(pool, request))
             continue;
         result = grow(pool, request, how_much);
         if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
             return result;
-        request->any_alignment = true;      /* better than a refusal, or a second chunk */
-        if (take_block(pool, request, out)) /* also after a failure: others may have freed */
+        request->any_alignment = true; /* better than a refusal, or a second chunk */
+        if (rs_blocks_take(&pool->blocks, request,
+                           out)) /* also after a failure: others may have freed */
             return CUDA_SUCCESS;
         how_much = EXACTLY;
         if (!made_room(pool, returns_before))
@@ -497,7 +365,7 @@ static CUresult allocate(struct pool *pool, size_t size_bytes, enum how_much how
                          struct rs_allocation *out)
 {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    struct request request;
+    struct rs_block_request request;
     bool is_a_size = request_init(&request, pool, size_bytes);
 
     RS_ASSERT(size_bytes > 0);
@@ -529,13 +397,14 @@ static CUresult pool_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream
 {
     struct pool *pool = pool_of(mr);
     CUresult result = CUDA_ERROR_NOT_READY;
-    struct request request;
+    struct rs_block_request request;
 
     (void)stream;
     if (!request_init(&request, pool, size_bytes))
         return result;
     rs_mutex_lock(&pool->lock);
-    if (rs_record_slab_reserve(&pool->records) && take_block(pool, &request, out)) {
+    if (rs_record_slab_reserve(&pool->blocks.records) &&
+        rs_blocks_take(&pool->blocks, &request, out)) {
         result = CUDA_SUCCESS;
         pool->allocations++;
     }
@@ -552,7 +421,7 @@ static CUresult pool_deallocate(struct rs_mr *mr, const struct rs_allocation *al
     (void)stream;
     rs_mutex_lock(&pool->lock);
     RS_ASSERT(!block->is_free && block->address == allocation->address);
-    give_block(pool, block);
+    rs_blocks_give(&pool->blocks, block);
     rs_mutex_unlock(&pool->lock);
     return CUDA_SUCCESS;
 }
@@ -574,16 +443,9 @@ static size_t pool_idle_bytes(struct rs_mr *mr)
     size_t idle_bytes;
 
     rs_mutex_lock(&pool->lock);
-    idle_bytes = pool->held_bytes - pool->live_bytes;
+    idle_bytes = pool->held_bytes - pool->blocks.live_bytes;
     rs_mutex_unlock(&pool->lock);
     return idle_bytes;
-}
-
-static size_t largest_free_bytes(const struct pool *pool)
-{
-    const struct rs_block *block = rs_block_index_largest(&pool->free_blocks);
-
-    return block ? block->size_bytes : 0;
 }
 
 static void pool_report(struct rs_mr *mr, struct rs_report *report)
@@ -596,10 +458,10 @@ static void pool_report(struct rs_mr *mr, struct rs_report *report)
     rs_mutex_lock(&pool->lock);
     ADD("held", LIVE, BYTES, pool->held_bytes);
     ADD("held_peak", PEAK, BYTES, pool->peak_held_bytes);
-    ADD("live", LIVE, BYTES, pool->live_bytes);
-    ADD("live_peak", PEAK, BYTES, pool->peak_live_bytes);
-    ADD("free", LIVE, BYTES, pool->held_bytes - pool->live_bytes);
-    ADD("largest_free", PEAK, BYTES, largest_free_bytes(pool));
+    ADD("live", LIVE, BYTES, pool->blocks.live_bytes);
+    ADD("live_peak", PEAK, BYTES, pool->blocks.peak_live_bytes);
+    ADD("free", LIVE, BYTES, pool->held_bytes - pool->blocks.live_bytes);
+    ADD("largest_free", PEAK, BYTES, rs_blocks_largest_free_bytes(&pool->blocks));
     ADD("chunks", LIVE, COUNT, pool->chunk_count);
     ADD("growths", TOTAL, COUNT, pool->growths);
     ADD("chunk_returns", TOTAL, COUNT, pool->chunk_returns);
@@ -617,11 +479,11 @@ void rs_pool_state(struct rs_mr *mr, struct rs_pool_state *state)
     *state = (struct rs_pool_state){
         .held_bytes = pool->held_bytes,
         .peak_held_bytes = pool->peak_held_bytes,
-        .live_bytes = pool->live_bytes,
-        .peak_live_bytes = pool->peak_live_bytes,
-        .largest_free_bytes = largest_free_bytes(pool),
+        .live_bytes = pool->blocks.live_bytes,
+        .peak_live_bytes = pool->blocks.peak_live_bytes,
+        .largest_free_bytes = rs_blocks_largest_free_bytes(&pool->blocks),
         .chunk_count = pool->chunk_count,
-        .index_height = rs_block_index_height(&pool->free_blocks),
+        .index_height = rs_block_index_height(&pool->blocks.free_blocks),
     };
     rs_mutex_unlock(&pool->lock);
 }
@@ -662,11 +524,11 @@ static bool check_locked(const struct pool *pool)
         if ((chunk->next && chunk->next->previous != chunk) || !chunk_check(chunk, &sums))
             return false;
     /* The index holds free blocks only and as many as there are: exactly those. */
-    return rs_block_index_check(&pool->free_blocks, &indexed_blocks) &&
+    return rs_block_index_check(&pool->blocks.free_blocks, &indexed_blocks) &&
            indexed_blocks == sums.free_blocks && sums.held_bytes == pool->held_bytes &&
-           sums.live_bytes == pool->live_bytes && sums.chunks == pool->chunk_count &&
-           sums.free_chunks == pool->free_chunk_count && pool->charged_bytes >= pool->held_bytes &&
-           pool->charged_bytes <= pool->maximum_bytes &&
+           sums.live_bytes == pool->blocks.live_bytes && sums.chunks == pool->chunk_count &&
+           sums.free_chunks == pool->blocks.free_range_count &&
+           pool->charged_bytes >= pool->held_bytes && pool->charged_bytes <= pool->maximum_bytes &&
            (pool->upstream_calls > 0 || pool->charged_bytes == pool->held_bytes);
 }
 
@@ -692,7 +554,7 @@ static void pool_destroy(struct rs_mr *mr, bool memory_is_gone)
             (void)rs_mr_deallocate(mr->upstream[0], &chunk->upstream, NULL);
         free(chunk);
     }
-    rs_record_slab_destroy(&pool->records);
+    rs_record_slab_destroy(&pool->blocks.records);
     pthread_cond_destroy(&pool->settled);
     rs_mutex_destroy(&pool->lock);
     free(pool);

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "resource/blocks.h"
+
+#include "resource/alignment.h"
+
+bool rs_block_request_init(struct rs_block_request *request, size_t size_bytes, bool packed)
+{
+    *request = (struct rs_block_request){
+        .bytes = size_bytes,
+        .alignment = packed ? RS_BLOCK_ALIGNMENT : rs_block_alignment(size_bytes),
+    };
+    return rs_round_up(size_bytes, RS_BLOCK_ALIGNMENT, &request->rounded_bytes);
+}
+
+void rs_blocks_insert_free(struct rs_blocks *blocks, struct rs_block *block)
+{
+    block->is_free = true;
+    rs_block_index_insert(&blocks->free_blocks, block);
+    blocks->free_range_count += rs_block_is_whole(block);
+}
+
+void rs_blocks_remove_free(struct rs_blocks *blocks, struct rs_block *block)
+{
+    RS_ASSERT(block->is_free);
+    blocks->free_range_count -= rs_block_is_whole(block);
+    rs_block_index_remove(&blocks->free_blocks, block);
+    block->is_free = false;
+}
+
+struct rs_block *rs_blocks_cut(struct rs_blocks *blocks, struct rs_block *block, size_t keep_bytes)
+{
+    struct rs_block *rest = rs_record_slab_take(&blocks->records);
+
+    RS_ASSERT(rest && keep_bytes < block->size_bytes);
+    *rest = (struct rs_block){
+        .address = block->address + keep_bytes,
+        .size_bytes = block->size_bytes - keep_bytes,
+        .before = block,
+        .after = block->after,
+    };
+    if (rest->after)
+        rest->after->before = rest;
+    block->after = rest;
+    block->size_bytes = keep_bytes;
+    return rest;
+}
+
+void rs_blocks_merge(struct rs_blocks *blocks, struct rs_block *lower, struct rs_block *upper)
+{
+    RS_ASSERT(lower->address + lower->size_bytes == upper->address);
+    lower->size_bytes += upper->size_bytes;
+    lower->after = upper->after;
+    if (lower->after)
+        lower->after->before = lower;
+    rs_record_slab_give(&blocks->records, upper);
+}
+
+/* The smallest block that fits.  A large request gets its alignment where the smallest block allows
+ * it or a somewhat larger one does; a range that is not aligned itself and has no room to spare
+ * serves it all the same when there is nothing else. */
+static struct rs_block *find_block(struct rs_blocks *blocks, const struct rs_block_request *request)
+{
+    struct rs_block *block = rs_block_index_best_fit(&blocks->free_blocks, request->bytes);
+    size_t spare_bytes;
+
+    if (!block ||
+        block->size_bytes - request->bytes >= rs_lead_bytes(block->address, request->alignment))
+        return block;
+    if (!__builtin_add_overflow(request->rounded_bytes, request->alignment - RS_BLOCK_ALIGNMENT,
+                                &spare_bytes)) {
+        struct rs_block *larger = rs_block_index_best_fit(&blocks->free_blocks, spare_bytes);
+        if (larger)
+            return larger;
+    }
+    return request->any_alignment ? block : NULL;
+}
+
+/* From the head stays used: free space gathers at high addresses. */
+bool rs_blocks_take(struct rs_blocks *blocks, const struct rs_block_request *request,
+                    struct rs_allocation *out)
+{
+    struct rs_block *block = find_block(blocks, request), *lead;
+    size_t lead_bytes;
+
+    if (!block)
+        return false;
+    rs_blocks_remove_free(blocks, block);
+    lead_bytes = rs_lead_bytes(block->address, request->alignment);
+    if (lead_bytes > 0 && block->size_bytes - request->bytes >= lead_bytes) {
+        lead = block;
+        block = rs_blocks_cut(blocks, lead, lead_bytes);
+        rs_blocks_insert_free(blocks, lead);
+    }
+    if (block->size_bytes > request->rounded_bytes)
+        rs_blocks_insert_free(blocks, rs_blocks_cut(blocks, block, request->rounded_bytes));
+    RS_ASSERT(block->size_bytes >= request->bytes);
+    blocks->live_bytes += block->size_bytes;
+    blocks->peak_live_bytes = rs_max(blocks->peak_live_bytes, blocks->live_bytes);
+    *out = (struct rs_allocation){block->address, request->bytes, block};
+    return true;
+}
+
+void rs_blocks_put(struct rs_blocks *blocks, struct rs_block *block)
+{
+    if (block->after && block->after->is_free) {
+        rs_blocks_remove_free(blocks, block->after);
+        rs_blocks_merge(blocks, block, block->after);
+    }
+    if (block->before && block->before->is_free) {
+        block = block->before;
+        rs_blocks_remove_free(blocks, block);
+        rs_blocks_merge(blocks, block, block->after);
+    }
+    rs_blocks_insert_free(blocks, block);
+}
+
+void rs_blocks_give(struct rs_blocks *blocks, struct rs_block *block)
+{
+    blocks->live_bytes -= block->size_bytes;
+    rs_blocks_put(blocks, block);
+}
+
+size_t rs_blocks_largest_free_bytes(const struct rs_blocks *blocks)
+{
+    const struct rs_block *block = rs_block_index_largest(&blocks->free_blocks);
+
+    return block ? block->size_bytes : 0;
+}

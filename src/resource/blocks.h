@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranges of memory cut into blocks without gaps: best fit, immediate coalescing.
+ *
+ * Blocks are linked to their neighbours and free ones never lie side by side, so a free looks at
+ * two records only.  The record is the allocation's token: nothing is searched for, and since frees
+ * only ever release records they need no memory.
+ *
+ * Handed-out blocks are rounded up to 512 bytes except at the end of a range whose own size is not
+ * a multiple of that: its last block keeps its true size, is indexed by it and compared with the
+ * true request, so the odd end is used and no byte past it.
+ *
+ * Needs a lock of its owner's, who also owns each range's first record: merging keeps the lower
+ * record, so that one lives as long as its range. */
+#pragma once
+
+#include "resource/block_index.h"
+#include "resource/record_slab.h"
+#include "resource/resource.h"
+
+struct rs_blocks {
+    struct rs_block_index free_blocks;
+    struct rs_record_slab records;
+    size_t free_range_count; /* ranges that are one free block: nothing of them is handed out */
+    size_t live_bytes, peak_live_bytes;
+};
+
+/* All zero is empty. */
+
+struct rs_block_request {
+    size_t bytes, rounded_bytes;
+    size_t alignment;   /* wanted; RS_BLOCK_ALIGNMENT is always kept */
+    bool any_alignment; /* where the wanted one cannot be had */
+};
+
+/* Large requests are aligned for GPUDirect and dma-buf pages, unless `packed`.  False for sizes
+ * that no memory has. */
+bool rs_block_request_init(struct rs_block_request *request, size_t size_bytes, bool packed);
+
+/* True for a block that is all of its range. */
+static inline bool rs_block_is_whole(const struct rs_block *block)
+{
+    return !block->before && !block->after;
+}
+
+/* Enters a block that nobody uses, or takes one out, as it is. */
+void rs_blocks_insert_free(struct rs_blocks *blocks, struct rs_block *block);
+void rs_blocks_remove_free(struct rs_blocks *blocks, struct rs_block *block);
+
+/* Cuts a block that is in no index in two; returns the upper one.  A record must be in reserve
+ * (rs_record_slab_reserve). */
+struct rs_block *rs_blocks_cut(struct rs_blocks *blocks, struct rs_block *block, size_t keep_bytes);
+
+/* Merges `upper` into `lower`, its neighbour; neither is in an index. */
+void rs_blocks_merge(struct rs_blocks *blocks, struct rs_block *lower, struct rs_block *upper);
+
+/* Hands out the best fit.  Two records must be in reserve.  False when no block fits. */
+bool rs_blocks_take(struct rs_blocks *blocks, const struct rs_block_request *request,
+                    struct rs_allocation *out);
+
+/* Makes a block that is in no index free, merged with free neighbours. */
+void rs_blocks_put(struct rs_blocks *blocks, struct rs_block *block);
+
+/* The same for one that was handed out. */
+void rs_blocks_give(struct rs_blocks *blocks, struct rs_block *block);
+
+/* Size of the largest free block. */
+size_t rs_blocks_largest_free_bytes(const struct rs_blocks *blocks);
