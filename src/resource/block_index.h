@@ -21,6 +21,8 @@ struct rs_block {
     struct rs_block *left, *right;   /* of a free block: its tree in the index */
     uint32_t rank;                   /* of a free block: its height in the tree, random */
     bool is_free;
+    bool is_void; /* of `virtual`: addresses without memory, in an index of their own */
+    bool is_busy; /* of `virtual`: in the middle of driver calls */
 };
 
 enum {

@@ -39,6 +39,9 @@ struct rs_expression *rs_expression_find(struct rs_expression *expression,
  * memory (expression freed). */
 struct rs_expression *rs_expression_insert_reuse(struct rs_expression *expression);
 
+/* True when every leaf has `reuse` somewhere above it: what it gets back is used by no work. */
+bool rs_expression_frees_are_clean(const struct rs_expression *expression);
+
 /* Checks option values against each other (descriptor->validate); with place NULL only what needs
  * no device.  False after complaining. */
 bool rs_expression_validate(const struct rs_expression *expression, const struct rs_place *place,

@@ -51,6 +51,17 @@ struct rs_expression *rs_expression_insert_reuse(struct rs_expression *expressio
     return reuse;
 }
 
+bool rs_expression_frees_are_clean(const struct rs_expression *expression)
+{
+    bool clean = expression->descriptor->upstream_count > 0;
+
+    if (expression->descriptor == &rs_mr_descriptor_reuse)
+        return true;
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && expression->upstream[i]; i++)
+        clean = rs_expression_frees_are_clean(expression->upstream[i]) && clean;
+    return clean;
+}
+
 static void store_values(const struct rs_expression *expression, const struct rs_place *place,
                          void *config)
 {

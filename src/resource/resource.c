@@ -53,6 +53,11 @@ static CUresult default_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstr
     return CUDA_ERROR_NOT_READY;
 }
 
+static void default_context_ended(struct rs_mr *mr)
+{
+    (void)mr;
+}
+
 static size_t default_trim(struct rs_mr *mr, size_t keep_bytes)
 {
     size_t given_back = 0;
@@ -91,6 +96,8 @@ void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
         mr->ops.allocate_little = mr->ops.allocate;
     if (!mr->ops.allocate_best)
         mr->ops.allocate_best = mr->ops.allocate;
+    if (!mr->ops.context_ended)
+        mr->ops.context_ended = default_context_ended;
     if (!mr->ops.trim)
         mr->ops.trim = default_trim;
     if (!mr->ops.idle_bytes)
@@ -114,6 +121,13 @@ void rs_mr_destroy(struct rs_mr *mr, bool memory_is_gone)
     mr->ops.destroy(mr, memory_is_gone);
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX; i++)
         rs_mr_destroy(upstream[i], memory_is_gone);
+}
+
+void rs_mr_context_ended(struct rs_mr *mr)
+{
+    mr->ops.context_ended(mr);
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
+        rs_mr_context_ended(mr->upstream[i]);
 }
 
 size_t rs_mr_idle_bytes(struct rs_mr *mr)

@@ -57,6 +57,13 @@ struct rs_mr_ops {
 
     /* Optional; rs_mr_init fills in what is NULL. */
 
+    /* The context has ended, and with it all work and what dies with a context: gives back to the
+     * driver what does not, at once (destroy, with memory_is_gone, comes much later).  No context
+     * need be current.  A thread may still be inside another op: what it takes from now on goes
+     * back too, allocations fail from here on, and deallocations do nothing.  Called once, never
+     * at process exit.  Default: nothing. */
+    void (*context_ended)(struct rs_mr *mr);
+
     /* As allocate, but only from memory that is held already: CUDA_ERROR_NOT_READY where upstream
      * would have to be asked.  Default: always that. */
     CUresult (*allocate_held)(struct rs_mr *mr, size_t size_bytes, CUstream stream,
@@ -111,6 +118,7 @@ struct rs_place {
     unsigned host_flags;  /* of pinned memory: CU_MEMHOSTALLOC_...; that the device sees it where it
                              stands in for device memory */
     bool first_on_device; /* this context takes the initial pool */
+    bool frees_are_clean; /* no work uses what a leaf gets back: `reuse` is above */
 };
 
 enum rs_free_behaviour {
@@ -126,7 +134,8 @@ struct rs_mr_descriptor {
     unsigned upstream_count; /* 0: a leaf */
     enum rs_memory memory;   /* of a leaf */
     enum rs_free_behaviour frees;
-    bool dies_with_context; /* leaves: a context's end frees the memory */
+    bool dies_with_context; /* leaves: a context's end frees the memory; context_ended does it
+                               where this is false */
     size_t config_bytes;
     const struct rs_option *options; /* ended by RS_OPTION_END; never NULL */
 
@@ -205,6 +214,7 @@ static inline size_t rs_mr_trim(struct rs_mr *mr, size_t keep_bytes)
 }
 
 /* Of the whole stack below and including mr. */
+void rs_mr_context_ended(struct rs_mr *mr);
 size_t rs_mr_idle_bytes(struct rs_mr *mr);
 
 /* The same without what only stands in for the first of two upstreams. */

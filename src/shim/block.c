@@ -139,7 +139,8 @@ bool rs_block_find(CUdeviceptr address, struct rs_block_view *view)
     block = range.owner;
     if (atomic_load_explicit(&block->state, memory_order_acquire) != BLOCK_LIVE || !is_alive(block))
         return false;
-    *view = (struct rs_block_view){range.start, range.size_bytes, false};
+    *view = (struct rs_block_view){range.start, range.size_bytes, stack_of(block)->context->handle,
+                                   false};
     view->whole = rs_segment_find(address, &segment) && segment.start == range.start &&
                   segment.size_bytes - range.size_bytes < RS_BLOCK_ALIGNMENT;
     return true;

@@ -15,6 +15,7 @@ struct rs_stack;
 struct rs_block_view {
     CUdeviceptr address;
     size_t size_bytes; /* as requested */
+    CUcontext context; /* that owns it */
     bool whole;        /* it fills a driver allocation of its own */
 };
 

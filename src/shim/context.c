@@ -29,6 +29,8 @@ struct entry {
 static struct rs_mutex lock = RS_MUTEX_INIT; /* protects all below; no driver call waits under it */
 static struct entry entries[CONTEXTS_MAX];
 static size_t entry_count;
+static struct rs_context
+    *ended; /* dropped, with memory that outlives a context still to give back */
 static struct rs_context *dropped, **dropped_end = &dropped; /* oldest first */
 static size_t dropped_count;
 static bool initial_taken[RS_KINDS][RS_DEVICES_MAX];
@@ -130,11 +132,11 @@ static void fold_report(const struct rs_stack *stack, struct rs_mr *mr)
     rs_report_fold_gone(&folded[stack->kind][stack->place.device], &gone);
 }
 
-/* Caller holds the lock; the context's memory is gone. */
+/* Caller holds the lock and calls give_back_ended without it.  What dies with the context is gone.
+ */
 static void drop(struct rs_context *context)
 {
     rs_block_forget_all(context);
-    rs_account_lose(&context->account);
     for (int i = 0; i < RS_STACKS; i++) {
         struct rs_mr *mr = atomic_load(&context->stack[i].mr);
         if (!mr)
@@ -142,10 +144,37 @@ static void drop(struct rs_context *context)
         rs_segment_remove_all(&context->stack[i].place);
         fold_report(&context->stack[i], mr);
     }
+    context->next_dropped = ended;
+    ended = context;
+}
+
+static void append_to_dropped(struct rs_context *context)
+{
     context->next_dropped = NULL;
     *dropped_end = context;
     dropped_end = &context->next_dropped;
     dropped_count++;
+}
+
+/* Gives back what outlived dropped contexts, which takes driver calls: without the lock. */
+static void give_back_ended(void)
+{
+    struct rs_context *context;
+
+    rs_mutex_lock(&lock);
+    while ((context = ended)) {
+        ended = context->next_dropped;
+        rs_mutex_unlock(&lock);
+        for (int i = 0; i < RS_STACKS; i++) {
+            struct rs_mr *mr = atomic_load(&context->stack[i].mr);
+            if (mr)
+                rs_mr_context_ended(mr);
+        }
+        rs_account_lose(&context->account);
+        rs_mutex_lock(&lock);
+        append_to_dropped(context);
+    }
+    rs_mutex_unlock(&lock);
 }
 
 /* The context that owns memory allocated while `handle` is current: itself, or a green context's
@@ -206,6 +235,7 @@ static bool make_stack(struct rs_stack *stack, const struct rs_expression *expre
         CUDA_SUCCESS)
         return true; /* a broken context: the driver shall say so itself */
     stack->place.first_on_device = !*taken;
+    stack->place.frees_are_clean = rs_expression_frees_are_clean(expression);
     *taken = true;
     say_stack(stack, expression);
     rs_sentinel_prepare(&stack->context->sentinel, stack->context->handle); /* before a pool takes
@@ -323,6 +353,12 @@ static struct rs_context *find_current(bool make)
     creating = true;
     rs_mutex_lock(&lock);
     context = find(handle);
+    if (ended) {
+        rs_mutex_unlock(&lock);
+        give_back_ended();
+        rs_mutex_lock(&lock);
+        context = find(handle);
+    }
     if (!context && make) {
         CUstreamCaptureMode mode = rs_capture_relax();
         context = create(handle);
@@ -427,6 +463,8 @@ void rs_context_end_finish(struct rs_context *context, bool destroyed)
         atomic_fetch_add_explicit(&generation, 1, memory_order_release);
     }
     rs_mutex_unlock(&lock);
+    if (destroyed)
+        give_back_ended();
 }
 
 void rs_context_each_stack(void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),

@@ -45,7 +45,7 @@ struct rs_observation rs_observe(CUdeviceptr address)
         return observation;
     if (rs_block_find(address, &view))
         return (struct rs_observation){RS_OBSERVED_BLOCK, view.address, view.size_bytes,
-                                       view.whole};
+                                       view.context, view.whole};
     if (rs_block_is_our_memory(address))
         observation.what = RS_OBSERVED_FREED;
     return observation;
@@ -60,6 +60,11 @@ void rs_observe_attribute(const struct rs_observation *observation, CUpointer_at
         break;
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
         *(size_t *)data = observation->size_bytes;
+        break;
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        /* what is mapped belongs to no context, in the driver's eyes */
+        if (!*(CUcontext *)data)
+            *(CUcontext *)data = observation->context;
         break;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         /* what cuIpcGetMemHandle will answer */

@@ -21,6 +21,7 @@ struct rs_observation {
     enum rs_observed what;
     CUdeviceptr address; /* of the block */
     size_t size_bytes;
+    CUcontext context;
     bool whole; /* a driver allocation of its own: native IPC handle */
 };
 
