@@ -205,7 +205,7 @@ static bool tree_check(const struct rs_block *tree, size_t class, const struct r
 {
     if (!tree)
         return true;
-    if (!tree->is_free || class_of(tree->size_bytes) != class)
+    if (tree->is_free == tree->is_void || class_of(tree->size_bytes) != class)
         return false;
     if ((above && !comes_before(above, tree)) || (below && !comes_before(tree, below)))
         return false;

@@ -1,0 +1,795 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* virtual over a fake of the driver's virtual memory management: free memory is never too
+ * scattered, live memory never moves, and whatever fails, nothing is lost. */
+#include "unit.h"
+
+#include "fake_leaf.h"
+#include "fake_vmm.h"
+#include "resource/report.h"
+#include "resource/segment.h"
+
+#include "driver/driver.h"
+#include "driver/fence.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
+#define GIB ((size_t)1 << 30)
+
+/* ---- host memory that runs out: the linker leads the resource here ---- */
+
+static long host_left = -1; /* requests that succeed yet; negative: all */
+static size_t host_refused;
+
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t count, size_t bytes);
+void *__real_realloc(void *memory, size_t bytes);
+void *__real_mmap(void *, size_t, int, int, int, off_t);
+void *__real_mmap64(void *, size_t, int, int, int, off_t);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+void *__wrap_realloc(void *memory, size_t bytes);
+void *__wrap_mmap(void *, size_t, int, int, int, off_t);
+void *__wrap_mmap64(void *, size_t, int, int, int, off_t);
+
+static bool host_refuses(void)
+{
+    if (host_left < 0 || host_left-- > 0)
+        return false;
+    host_left = 0;
+    host_refused++;
+    return true;
+}
+
+void *__wrap_malloc(size_t bytes)
+{
+    return host_refuses() ? NULL : __real_malloc(bytes);
+}
+
+void *__wrap_calloc(size_t count, size_t bytes)
+{
+    return host_refuses() ? NULL : __real_calloc(count, bytes);
+}
+
+void *__wrap_realloc(void *memory, size_t bytes)
+{
+    return host_refuses() ? NULL : __real_realloc(memory, bytes);
+}
+
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
+{
+    return host_refuses() ? MAP_FAILED : __real_mmap(at, bytes, protection, flags, fd, offset);
+}
+
+void *__wrap_mmap64(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
+{
+    return host_refuses() ? MAP_FAILED : __real_mmap64(at, bytes, protection, flags, fd, offset);
+}
+
+/* ---- the resource under test ---- */
+
+static struct rs_account account;
+static struct rs_place place;
+
+static struct rs_mr *make(size_t capacity_bytes, const char *const *options)
+{
+    struct rs_mr *mr;
+    int error;
+
+    fake_vmm_install(capacity_bytes);
+    account = (struct rs_account){.device = NULL};
+    place = (struct rs_place){.total_bytes = 80 * GIB,
+                              .first_on_device = true,
+                              .frees_are_clean = true,
+                              .account = &account};
+    mr = make_resource_at(&place, &rs_mr_descriptor_virtual, NULL, options, &error);
+    assert_non_null(mr);
+    return mr;
+}
+
+static void end(struct rs_mr *mr)
+{
+    assert_true(rs_mr_check(mr));
+    rs_mr_destroy(mr, false);
+    assert_true(fake_vmm_is_clean());
+    assert_int_equal(rs_account_held_bytes(&account), 0);
+}
+
+static void assert_good(struct rs_mr *mr)
+{
+    assert_true(rs_mr_check(mr));
+    assert_int_equal(fake_vmm.wrong_calls, 0);
+    assert_int_equal(rs_account_held_bytes(&account), fake_vmm.created_bytes);
+}
+
+static CUresult try_take(struct rs_mr *mr, size_t size_bytes, struct rs_allocation *out)
+{
+    CUresult result = rs_mr_allocate(mr, size_bytes, NULL, out);
+    struct rs_segment segment;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    assert_int_equal(out->size_bytes, size_bytes);
+    assert_int_equal(out->address % RS_BLOCK_ALIGNMENT, 0);
+    assert_true(fake_vmm_is_usable(out->address, size_bytes));
+    assert_true(rs_segment_find(out->address, &segment));
+    fake_vmm_watch(out->address, size_bytes, true);
+    return result;
+}
+
+static struct rs_allocation take(struct rs_mr *mr, size_t size_bytes)
+{
+    struct rs_allocation allocation;
+
+    assert_int_equal(try_take(mr, size_bytes, &allocation), CUDA_SUCCESS);
+    assert_good(mr);
+    return allocation;
+}
+
+static void give(struct rs_mr *mr, const struct rs_allocation *allocation)
+{
+    fake_vmm_watch(allocation->address, allocation->size_bytes, false);
+    assert_int_equal(rs_mr_deallocate(mr, allocation, NULL), CUDA_SUCCESS);
+    assert_true(rs_mr_check(mr));
+}
+
+static void refuse(struct rs_mr *mr, size_t size_bytes)
+{
+    struct rs_allocation allocation;
+
+    assert_int_equal(rs_mr_allocate(mr, size_bytes, NULL, &allocation), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_good(mr);
+}
+
+static uint64_t counter(struct rs_mr *mr, const char *name)
+{
+    struct rs_report report = {.count = 0};
+
+    mr->ops.report(mr, &report);
+    return rs_report_value(&report, "virtual", name, UINT64_MAX);
+}
+
+/* ---- large blocks ---- */
+
+enum { BLOCKS_MAX = 64 };
+
+static void take_many(struct rs_mr *mr, struct rs_allocation *blocks, size_t count,
+                      size_t size_bytes, struct rs_allocation *walls)
+{
+    for (size_t i = 0; i < count; i++) {
+        blocks[i] = take(mr, size_bytes);
+        if (walls)
+            walls[i] = take(mr, 32 * MIB);
+    }
+}
+
+static void give_many(struct rs_mr *mr, const struct rs_allocation *blocks, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        give(mr, &blocks[i * 7 % count]);
+}
+
+static void ten_gibibytes_are_cut_and_merged_at_will(void **state)
+{
+    struct rs_mr *mr = make(10 * GIB, NULL);
+    struct rs_allocation blocks[BLOCKS_MAX];
+    uint64_t creations;
+
+    (void)state;
+    take_many(mr, blocks, 10, GIB, NULL);
+    creations = fake_vmm.creations;
+    give_many(mr, blocks, 10);
+    take_many(mr, blocks, 20, GIB / 2, NULL);
+    give_many(mr, blocks, 20);
+    take_many(mr, blocks, 5, 2 * GIB, NULL);
+    refuse(mr, 1);
+    give_many(mr, blocks, 5);
+    assert_int_equal(fake_vmm.creations, creations);
+    assert_int_equal(fake_vmm.unmappings, 0); /* all of it lay side by side */
+    end(mr);
+}
+
+/* A live granule lies between any two blocks. */
+static void scattered_gibibytes_are_moved_together(void **state)
+{
+    struct rs_mr *mr = make(10 * GIB + 10 * 32 * MIB, NULL);
+    struct rs_allocation blocks[BLOCKS_MAX], walls[BLOCKS_MAX], one;
+    uint64_t creations;
+
+    (void)state;
+    take_many(mr, blocks, 10, GIB, walls);
+    creations = fake_vmm.creations;
+    give_many(mr, blocks, 10);
+    take_many(mr, blocks, 20, GIB / 2, NULL);
+    give_many(mr, blocks, 20);
+    take_many(mr, blocks, 5, 2 * GIB, NULL);
+    give_many(mr, blocks, 5);
+    one = take(mr, 9 * GIB);
+    give(mr, &one);
+    assert_int_equal(fake_vmm.creations, creations);
+    assert_true(counter(mr, "moved") > 9 * GIB);
+    give_many(mr, walls, 10);
+    end(mr);
+}
+
+static void held_memory_is_moved_without_new_memory_or_not_at_all(void **state)
+{
+    struct rs_mr *mr = make(GIB, NULL);
+    struct rs_allocation first = take(mr, 64 * MIB), wall = take(mr, 512);
+    struct rs_allocation second = take(mr, 64 * MIB), wall2 = take(mr, 512), moved;
+    uint64_t creations = fake_vmm.creations;
+
+    (void)state;
+    give(mr, &first);
+    give(mr, &second);
+    assert_int_equal(rs_mr_allocate_held(mr, 200 * MIB, NULL, &moved), CUDA_ERROR_NOT_READY);
+    assert_good(mr);
+    assert_int_equal(rs_mr_allocate_held(mr, 100 * MIB, NULL, &moved), CUDA_SUCCESS);
+    assert_true(fake_vmm_is_usable(moved.address, 100 * MIB));
+    assert_good(mr);
+    assert_int_equal(fake_vmm.creations, creations);
+    give(mr, &moved);
+    give(mr, &wall);
+    give(mr, &wall2);
+    end(mr);
+}
+
+static void growth_continues_the_free_end(void **state)
+{
+    struct rs_mr *mr = make(GIB, NULL);
+    struct rs_allocation first = take(mr, 16 * MIB), second = take(mr, 40 * MIB);
+
+    (void)state;
+    assert_int_equal(second.address, first.address + 16 * MIB);
+    assert_int_equal(fake_vmm.created_bytes, 64 * MIB);
+    assert_int_equal(fake_vmm.unmappings, 0);
+    give(mr, &first);
+    give(mr, &second);
+    end(mr);
+}
+
+static void what_is_missing_is_created_and_the_rest_moved(void **state)
+{
+    struct rs_mr *mr = make(GIB, OPTIONS("granularity=2MiB"));
+    struct rs_allocation first = take(mr, 6 * MIB), wall = take(mr, 2 * MIB), large;
+
+    (void)state;
+    give(mr, &first);
+    large = take(mr, 20 * MIB);
+    assert_int_equal(fake_vmm.created_bytes, 22 * MIB);
+    assert_int_equal(counter(mr, "moved"), 6 * MIB);
+    give(mr, &large);
+    give(mr, &wall);
+    end(mr);
+}
+
+static void scattered_addresses_are_no_shortage_either(void **state)
+{
+    struct rs_mr *mr = NULL;
+    struct rs_allocation blocks[16], large;
+
+    (void)state;
+    fake_vmm_install(GIB);
+    place = (struct rs_place){.total_bytes = 16 * 2 * MIB, .frees_are_clean = true};
+    account = (struct rs_account){.device = NULL};
+    place.account = &account;
+    {
+        int error;
+        mr = make_resource_at(&place, &rs_mr_descriptor_virtual, NULL,
+                              OPTIONS("granularity=2MiB", "reserve=1"), &error);
+    }
+    for (size_t i = 0; i < 16; i++)
+        blocks[i] = take(mr, 2 * MIB);
+    for (size_t i = 0; i < 16; i += 2)
+        give(mr, &blocks[i]);
+    large = take(mr, 16 * MIB);
+    assert_int_equal(fake_vmm.reservations, 2);
+    assert_int_equal(fake_vmm.created_bytes, 32 * MIB);
+    give(mr, &large);
+    for (size_t i = 1; i < 16; i += 2)
+        give(mr, &blocks[i]);
+    end(mr);
+}
+
+static void large_blocks_are_aligned(void **state)
+{
+    struct rs_mr *mr = make(GIB, NULL);
+    struct rs_allocation small = take(mr, 512), large = take(mr, MIB + 512), next = take(mr, 512);
+
+    (void)state;
+    assert_int_equal(large.address % (64 * KIB), 0);
+    give(mr, &large);
+    give(mr, &small);
+    give(mr, &next);
+    end(mr);
+}
+
+/* ---- sizes ---- */
+
+static void the_initial_size_is_there_and_stays(void **state)
+{
+    struct rs_mr *mr = make(GIB, OPTIONS("initial_size=100MiB"));
+    struct rs_allocation block;
+
+    (void)state;
+    assert_int_equal(fake_vmm.created_bytes, 128 * MIB);
+    block = take(mr, 300 * MIB);
+    give(mr, &block);
+    assert_int_equal(rs_mr_idle_bytes(mr), fake_vmm.created_bytes);
+    assert_true(rs_mr_trim(mr, 0) > 0);
+    assert_good(mr);
+    assert_int_equal(fake_vmm.created_bytes, 128 * MIB);
+    end(mr);
+}
+
+static void an_initial_size_larger_than_what_is_free_starts_smaller(void **state)
+{
+    struct rs_mr *mr = make(300 * MIB, OPTIONS("initial_size=1GiB"));
+
+    (void)state;
+    assert_int_equal(fake_vmm.created_bytes, 256 * MIB);
+    end(mr);
+}
+
+static void trim_keeps_what_it_is_told_to(void **state)
+{
+    struct rs_mr *mr = make(GIB, NULL);
+    struct rs_allocation low = take(mr, 512), block = take(mr, 320 * MIB), high = take(mr, 512);
+    size_t created_bytes = fake_vmm.created_bytes, trimmed_bytes;
+
+    (void)state;
+    give(mr, &block);
+    assert_int_equal(rs_mr_trim(mr, SIZE_MAX), 0);
+    trimmed_bytes = rs_mr_trim(mr, 97 * MIB);
+    assert_int_equal(trimmed_bytes, created_bytes - fake_vmm.created_bytes);
+    assert_good(mr);
+    assert_in_range(rs_mr_idle_bytes(mr), 128 * MIB, 128 * MIB + 64 * MIB);
+    (void)rs_mr_trim(mr, 0);
+    assert_good(mr);
+    assert_in_range(fake_vmm.created_bytes, 32 * MIB, 64 * MIB); /* where live blocks are */
+    assert_true(fake_vmm_is_usable(low.address, 512));
+    assert_true(fake_vmm_is_usable(high.address, 512));
+    give(mr, &low);
+    give(mr, &high);
+    (void)rs_mr_trim(mr, 0);
+    assert_int_equal(fake_vmm.created_bytes, 0);
+    low = take(mr, 100 * MIB);
+    give(mr, &low);
+    end(mr);
+}
+
+static void the_maximum_and_the_limit_are_kept(void **state)
+{
+    struct rs_mr *mr = make(GIB, OPTIONS("maximum_size=100MiB"));
+    struct rs_allocation block = take(mr, 90 * MIB), other;
+
+    (void)state;
+    refuse(mr, 7 * MIB);
+    other = take(mr, 6 * MIB);
+    assert_int_equal(fake_vmm.peak_bytes, 96 * MIB);
+    give(mr, &block);
+    give(mr, &other);
+    (void)rs_mr_trim(mr, 0);
+    atomic_store(&account.limit_bytes, 64 * MIB);
+    refuse(mr, 65 * MIB);
+    assert_int_equal(fake_vmm.created_bytes, 0); /* what was created for it went back */
+    other = take(mr, 64 * MIB);
+    give(mr, &other);
+    end(mr);
+}
+
+static void no_size_wraps(void **state)
+{
+    static const size_t huge[] = {SIZE_MAX,     SIZE_MAX - 511, SIZE_MAX - 512,
+                                  SIZE_MAX / 2, SIZE_MAX - 1,   (size_t)1 << 50,
+                                  81 * GIB,     80 * GIB + 1,   SIZE_MAX - 32 * MIB};
+    struct rs_mr *mr = make(80 * GIB, NULL);
+    struct rs_allocation block = take(mr, 5000);
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(huge); i++)
+        refuse(mr, huge[i]);
+    assert_int_equal(fake_vmm.created_bytes, 32 * MIB);
+    give(mr, &block);
+    end(mr);
+}
+
+static bool are_valid(const struct rs_place *at, const char *const *options, const char *expected)
+{
+    char line[300];
+    bool valid = options_are_valid(&rs_mr_descriptor_virtual, at, options, line, sizeof(line));
+
+    if (expected)
+        assert_non_null(strstr(line, expected));
+    return valid;
+}
+
+static void bad_settings_are_one_clear_line(void **state)
+{
+    (void)state;
+    fake_vmm_install(GIB);
+    place = (struct rs_place){.total_bytes = 80 * GIB};
+    assert_true(are_valid(&place, NULL, NULL));
+    assert_true(are_valid(NULL, NULL, NULL));
+    assert_false(are_valid(NULL, OPTIONS("granularity=48MiB"), "power of two"));
+    assert_false(are_valid(NULL, OPTIONS("granularity=1MiB"), "granularity"));
+    assert_false(are_valid(NULL, OPTIONS("maximum_size=16MiB"), "below the granularity"));
+    assert_false(
+        are_valid(NULL, OPTIONS("maximum_size=64MiB", "initial_size=65MiB"), "initial size"));
+    assert_false(are_valid(NULL, OPTIONS("initial_size=1000"), "256"));
+    assert_false(are_valid(&place, OPTIONS("initial_size=81GiB"), "larger than the device"));
+    fake_vmm.granularity_bytes = 64 * MIB;
+    assert_false(are_valid(&place, NULL, "multiple of the device's own"));
+    fake_vmm.is_supported = false;
+    assert_false(are_valid(&place, NULL, "virtual memory management"));
+    fake_vmm_install(GIB);
+    rs_driver.cuMemMap = NULL;
+    assert_false(are_valid(&place, NULL, "virtual memory management"));
+}
+
+/* ---- who may still use what is moved ---- */
+
+static void without_reuse_all_work_is_waited_for_before_memory_moves(void **state)
+{
+    struct rs_sentinel sentinel = {0};
+    struct rs_mr *mr = make(GIB, NULL);
+    struct rs_allocation first = take(mr, 64 * MIB), wall = take(mr, 512), second;
+
+    (void)state;
+    place.frees_are_clean = false;
+    place.sentinel = &sentinel;
+    give(mr, &first);
+    assert_int_equal(fake_vmm.waits, 0);
+    second = take(mr, 160 * MIB);
+    assert_true(fake_vmm.unmappings > 0);
+    assert_int_equal(fake_vmm.waits, 1);
+    give(mr, &second);
+    fake_vmm.waits = 0;
+    assert_true(rs_mr_trim(mr, 0) > 0);
+    assert_int_equal(fake_vmm.waits, 1);
+    give(mr, &wall);
+    end(mr);
+}
+
+/* ---- the end of the context ---- */
+
+static void the_end_of_the_context_gives_all_back_at_once(void **state)
+{
+    struct rs_mr *mr = make(GIB, OPTIONS("initial_size=64MiB"));
+    struct rs_allocation live = take(mr, 100 * MIB), freed = take(mr, 20 * MIB), none;
+    struct rs_segment segment;
+    uint64_t calls;
+
+    (void)state;
+    give(mr, &freed);
+    fake_vmm_watch(live.address, live.size_bytes, false);
+    rs_mr_context_ended(mr);
+    assert_true(fake_vmm_is_clean());
+    assert_int_equal(rs_account_held_bytes(&account), 0);
+    assert_false(rs_segment_find(live.address, &segment));
+    calls = fake_vmm.calls;
+    assert_int_equal(rs_mr_allocate(mr, 512, NULL, &none), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    assert_int_equal(rs_mr_allocate_held(mr, 512, NULL, &none), CUDA_ERROR_NOT_READY);
+    assert_int_equal(rs_mr_deallocate(mr, &live, NULL), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_trim(mr, 0), 0);
+    rs_mr_destroy(mr, true);
+    assert_int_equal(fake_vmm.calls, calls);
+}
+
+static void destroyed_with_its_memory_gone_it_calls_nobody(void **state)
+{
+    struct rs_mr *mr = make(GIB, NULL);
+    uint64_t calls;
+
+    (void)state;
+    (void)take(mr, 1000);
+    calls = fake_vmm.calls;
+    rs_mr_destroy(mr, true);
+    assert_int_equal(fake_vmm.calls, calls);
+}
+
+static void end_context(void *mr)
+{
+    rs_mr_context_ended(mr);
+}
+
+static void a_growth_that_the_end_overtakes_gives_back_too(void **state)
+{
+    struct rs_mr *mr = make(GIB, NULL);
+    struct rs_allocation none;
+
+    (void)state;
+    fake_vmm.on_call = end_context;
+    fake_vmm.on_call_data = mr;
+    assert_int_equal(rs_mr_allocate(mr, 100 * MIB, NULL, &none), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    assert_int_equal(fake_vmm.creations, 4);
+    assert_true(fake_vmm_is_clean());
+    assert_int_equal(rs_account_held_bytes(&account), 0);
+    rs_mr_destroy(mr, true);
+}
+
+/* ---- failures ---- */
+
+/* Growth, a move with creation, a trim: every driver call there is.  What fails says so and costs
+ * nothing that was live. */
+static void use_everything(CUresult expected)
+{
+    static const size_t sizes[] = {1000, 100 * MIB, 512, 64 * MIB, 512, 512};
+    struct rs_allocation live[RS_ARRAY_LENGTH(sizes)], large;
+    bool is_live[RS_ARRAY_LENGTH(sizes)];
+    struct rs_mr *mr;
+    CUresult result;
+    int error;
+
+    place.account = &account;
+    mr = make_resource_at(&place, &rs_mr_descriptor_virtual, NULL, OPTIONS("initial_size=32MiB"),
+                          &error);
+    if (!mr)
+        return;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(sizes); i++) {
+        result = try_take(mr, sizes[i], &live[i]);
+        is_live[i] = result == CUDA_SUCCESS;
+        assert_true(is_live[i] || result == expected);
+        assert_good(mr);
+    }
+    for (size_t i = 1; i < RS_ARRAY_LENGTH(sizes); i += 2)
+        if (is_live[i])
+            give(mr, &live[i]);
+    result = try_take(mr, 190 * MIB, &large);
+    assert_true(result == CUDA_SUCCESS || result == expected);
+    assert_good(mr);
+    if (result == CUDA_SUCCESS)
+        give(mr, &large);
+    (void)rs_mr_trim(mr, 40 * MIB);
+    assert_good(mr);
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(sizes); i += 2)
+        if (is_live[i]) {
+            assert_true(fake_vmm_is_usable(live[i].address, sizes[i]));
+            give(mr, &live[i]);
+        }
+    (void)rs_mr_trim(mr, 0);
+    assert_good(mr);
+    if (!fake_vmm.fails_from_then_on)
+        fake_vmm.fail_at = 0;
+    rs_mr_destroy(mr, false);
+}
+
+static void every_failing_call_is_survived(void **state)
+{
+    static const CUresult errors[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN};
+    uint64_t calls;
+
+    (void)state;
+    rs_mr_destroy(make(GIB, NULL), false);
+    use_everything(CUDA_SUCCESS);
+    calls = fake_vmm.calls;
+    assert_true(calls > 20);
+    assert_true(fake_vmm.unmappings > 0);
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(errors); i++)
+        for (uint64_t at = 1; at < calls; at++) {
+            fake_vmm_install(GIB);
+            account = (struct rs_account){.device = NULL};
+            fake_vmm.fail_at = at;
+            fake_vmm.fail_with = errors[i];
+            use_everything(errors[i]);
+            if (fake_vmm.calls <= 2) /* the reservation: there is nothing to destroy */
+                continue;
+            assert_true(fake_vmm_is_clean());
+            assert_int_equal(rs_account_held_bytes(&account), 0);
+        }
+}
+
+static void a_driver_that_fails_for_ever_is_survived(void **state)
+{
+    (void)state;
+    for (uint64_t at = 1; at < 60; at++) {
+        rs_mr_destroy(make(GIB, NULL), false);
+        fake_vmm.fail_at = at;
+        fake_vmm.fails_from_then_on = true;
+        fake_vmm.fail_with = CUDA_ERROR_LAUNCH_FAILED;
+        use_everything(CUDA_ERROR_LAUNCH_FAILED);
+        assert_int_equal(fake_vmm.wrong_calls, 0);
+    }
+}
+
+static void every_missing_host_allocation_is_survived(void **state)
+{
+    long allowed = 0;
+
+    (void)state;
+    rs_mr_destroy(make(GIB, NULL), false);
+    do {
+        fake_vmm_install(GIB);
+        account = (struct rs_account){.device = NULL};
+        host_refused = 0;
+        host_left = allowed++;
+        {
+            struct rs_allocation live[4] = {{0}};
+            static const size_t sizes[4] = {100 * MIB, 512, 100 * MIB, 160 * MIB};
+            struct rs_mr *mr = NULL;
+            long left;
+            const struct rs_mr_descriptor *descriptor = &rs_mr_descriptor_virtual;
+            struct {
+                size_t granularity, initial_size, maximum_size;
+                uint64_t reserve;
+            } config = {32 * MIB, 0, SIZE_MAX, 4};
+            if (descriptor->create(&place, &config, NULL, &mr) == 0) {
+                for (size_t i = 0; i < 4; i++) {
+                    CUresult result = rs_mr_allocate(mr, sizes[i], NULL, &live[i]);
+                    assert_true(result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY);
+                    left = host_left;
+                    host_left = left < 0 ? -1 : 0; /* frees need no memory */
+                    if (i == 2 && live[0].size_bytes)
+                        assert_int_equal(rs_mr_deallocate(mr, &live[0], NULL), CUDA_SUCCESS);
+                    host_left = left;
+                    assert_good(mr);
+                }
+                (void)rs_mr_trim(mr, 0);
+                assert_good(mr);
+                host_left = host_left < 0 ? -1 : 0;
+                rs_mr_destroy(mr, false);
+            }
+        }
+        host_left = -1;
+        assert_true(fake_vmm_is_clean());
+    } while (host_refused > 0 && allowed < 1000);
+    assert_in_range(allowed, 4, 999);
+}
+
+/* ---- random traces ---- */
+
+static void random_traces_never_touch_what_is_live(void **state)
+{
+    enum { LIVE = 60, STEPS = 6000 };
+    struct rs_mr *mr = make(GIB, OPTIONS("granularity=2MiB"));
+    struct rs_allocation live[LIVE] = {{0}};
+    size_t live_bytes = 0, refused = 0;
+    uint64_t seed = 42;
+
+    (void)state;
+    place.total_bytes = GIB;
+    for (unsigned step = 0; step < STEPS; step++) {
+        struct rs_allocation *block = &live[test_random(&seed) % LIVE];
+        size_t size_bytes = test_random(&seed) % 4 ? 1 + test_random(&seed) % (300 * KIB)
+                                                   : 1 + test_random(&seed) % (200 * MIB);
+        if (block->size_bytes) {
+            live_bytes -= block->size_bytes;
+            give(mr, block);
+            block->size_bytes = 0;
+        } else if (try_take(mr, size_bytes, block) == CUDA_SUCCESS) {
+            live_bytes += size_bytes;
+        } else {
+            /* Only when it would not fit, each live block's granules rounded outwards. */
+            assert_true(live_bytes + size_bytes + LIVE * 4 * MIB > GIB);
+            block->size_bytes = 0;
+            refused++;
+        }
+        assert_good(mr);
+        if (step % 100 == 99)
+            (void)rs_mr_trim(mr, test_random(&seed) % (100 * MIB));
+    }
+    assert_true(refused > 0);
+    assert_true(counter(mr, "moved") > GIB);
+    for (size_t i = 0; i < LIVE; i++)
+        if (live[i].size_bytes)
+            give(mr, &live[i]);
+    end(mr);
+}
+
+/* ---- threads ---- */
+
+enum { THREADS = 8, ROUNDS = 600, PER_THREAD = 12 };
+
+static atomic_uint refusals, errors;
+
+struct worker {
+    pthread_t thread;
+    struct rs_mr *mr;
+    uint64_t seed;
+};
+
+static void *work(void *data)
+{
+    struct worker *worker = data;
+    struct rs_allocation live[PER_THREAD] = {{0}};
+
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        struct rs_allocation *block = &live[test_random(&worker->seed) % PER_THREAD];
+        if (block->size_bytes) {
+            fake_vmm_watch(block->address, block->size_bytes, false);
+            if (rs_mr_deallocate(worker->mr, block, NULL) != CUDA_SUCCESS)
+                atomic_fetch_add(&errors, 1);
+            block->size_bytes = 0;
+        } else {
+            size_t size_bytes = 1 + test_random(&worker->seed) % (5 * MIB);
+            CUresult result = rs_mr_allocate(worker->mr, size_bytes, NULL, block);
+            if (result == CUDA_SUCCESS)
+                fake_vmm_watch(block->address, size_bytes, true);
+            if (result == CUDA_SUCCESS && !fake_vmm_is_usable(block->address, size_bytes))
+                atomic_fetch_add(&errors, 1);
+            if (result != CUDA_SUCCESS)
+                atomic_fetch_add(result == CUDA_ERROR_OUT_OF_MEMORY ? &refusals : &errors, 1);
+        }
+        if (round % 50 == 49)
+            (void)rs_mr_trim(worker->mr, 0);
+        if (round % 100 == 99 && !rs_mr_check(worker->mr))
+            atomic_fetch_add(&errors, 1);
+    }
+    for (size_t i = 0; i < PER_THREAD; i++) {
+        if (!live[i].size_bytes)
+            continue;
+        fake_vmm_watch(live[i].address, live[i].size_bytes, false);
+        (void)rs_mr_deallocate(worker->mr, &live[i], NULL);
+    }
+    return NULL;
+}
+
+static void run_threads(struct rs_mr *mr)
+{
+    struct worker workers[THREADS];
+
+    atomic_store(&errors, 0);
+    atomic_store(&refusals, 0);
+    for (unsigned i = 0; i < THREADS; i++) {
+        workers[i] = (struct worker){.mr = mr, .seed = 88172645463325252u + i};
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+    }
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_join(workers[i].thread, NULL);
+    assert_int_equal(atomic_load(&errors), 0);
+}
+
+static void eight_threads_share_it(void **state)
+{
+    struct rs_mr *mr = make(4 * GIB, OPTIONS("granularity=2MiB"));
+
+    (void)state;
+    run_threads(mr);
+    assert_int_equal(atomic_load(&refusals), 0);
+    end(mr);
+}
+
+static void eight_threads_share_too_little(void **state)
+{
+    struct rs_mr *mr = make(80 * MIB, OPTIONS("granularity=2MiB"));
+
+    (void)state;
+    run_threads(mr);
+    end(mr);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ten_gibibytes_are_cut_and_merged_at_will),
+        cmocka_unit_test(scattered_gibibytes_are_moved_together),
+        cmocka_unit_test(held_memory_is_moved_without_new_memory_or_not_at_all),
+        cmocka_unit_test(growth_continues_the_free_end),
+        cmocka_unit_test(what_is_missing_is_created_and_the_rest_moved),
+        cmocka_unit_test(scattered_addresses_are_no_shortage_either),
+        cmocka_unit_test(large_blocks_are_aligned),
+        cmocka_unit_test(the_initial_size_is_there_and_stays),
+        cmocka_unit_test(an_initial_size_larger_than_what_is_free_starts_smaller),
+        cmocka_unit_test(trim_keeps_what_it_is_told_to),
+        cmocka_unit_test(the_maximum_and_the_limit_are_kept),
+        cmocka_unit_test(no_size_wraps),
+        cmocka_unit_test(bad_settings_are_one_clear_line),
+        cmocka_unit_test(without_reuse_all_work_is_waited_for_before_memory_moves),
+        cmocka_unit_test(the_end_of_the_context_gives_all_back_at_once),
+        cmocka_unit_test(destroyed_with_its_memory_gone_it_calls_nobody),
+        cmocka_unit_test(a_growth_that_the_end_overtakes_gives_back_too),
+        cmocka_unit_test(every_failing_call_is_survived),
+        cmocka_unit_test(a_driver_that_fails_for_ever_is_survived),
+        cmocka_unit_test(every_missing_host_allocation_is_survived),
+        cmocka_unit_test(random_traces_never_touch_what_is_live),
+        cmocka_unit_test(eight_threads_share_it),
+        cmocka_unit_test(eight_threads_share_too_little),
+    };
+
+    return cmocka_run_group_tests_name("resource_virtual", tests, NULL, NULL);
+}
