@@ -948,9 +948,43 @@ static void allocate_little_takes_no_step(void **state)
     end_stack(&stack);
 }
 
+/* Takes blocks of one size, all there is room for, and gives them back in another order. */
+static void use_all(struct stack *stack, size_t count, size_t size_bytes)
+{
+    struct rs_allocation blocks[20];
+
+    for (size_t i = 0; i < count; i++)
+        blocks[i] = take(stack, size_bytes);
+    for (size_t i = 0; i < count; i++)
+        give(stack, &blocks[i * 7 % count]);
+    assert_true(stack->leaf->live_bytes <= stack->leaf->capacity_bytes);
+}
+
+static void ten_gibibytes_are_served_again_in_other_sizes(void **state)
+{
+    static const char *const growths[] = {"growth=geometric", "growth=rmm"};
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(growths); i++) {
+        struct stack stack = make_pool(10 * GIB + 64 * MIB, OPTIONS(growths[i]));
+        stack.leaf->is_tight = true; /* aligned, as the driver's large allocations are */
+        use_all(&stack, 10, GIB);
+        use_all(&stack, 20, GIB / 2);
+        use_all(&stack, 5, 2 * GIB);
+        use_all(&stack, 10, GIB);
+        /* RMM's growth takes more than a request where it can, and that is then in the way. */
+        if (i == 0)
+            use_all(&stack, 3, 3 * GIB);
+        use_all(&stack, 1, 10 * GIB);
+        use_all(&stack, 20, GIB / 2);
+        end_stack(&stack);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ten_gibibytes_are_served_again_in_other_sizes),
         cmocka_unit_test(allocate_little_takes_no_step),
         cmocka_unit_test(large_blocks_are_aligned_to_64_kib),
         cmocka_unit_test(takes_the_smallest_block_that_fits),
