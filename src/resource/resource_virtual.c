@@ -1132,6 +1132,13 @@ static bool validate_at(const struct virtual_config *settings, const struct rs_p
                     rs_size_format(granularity, second));
         return false;
     }
+    if (place->total_bytes && settings->granularity > place->total_bytes) {
+        rs_complain(complaints, source, NULL,
+                    "the granularity %s is larger than the device's memory of %s",
+                    rs_size_format(settings->granularity, first),
+                    rs_size_format_short(place->total_bytes, second));
+        return false;
+    }
     if (place->total_bytes && settings->initial_size > place->total_bytes) {
         rs_complain(complaints, source, NULL,
                     "the initial size %s is larger than the device's memory of %s",

@@ -423,6 +423,9 @@ static void bad_settings_are_one_clear_line(void **state)
         are_valid(NULL, OPTIONS("maximum_size=64MiB", "initial_size=65MiB"), "initial size"));
     assert_false(are_valid(NULL, OPTIONS("initial_size=1000"), "256"));
     assert_false(are_valid(&place, OPTIONS("initial_size=81GiB"), "larger than the device"));
+    place.total_bytes = 16 * MIB;
+    assert_false(are_valid(&place, NULL, "larger than the device"));
+    place.total_bytes = 80 * GIB;
     fake_vmm.granularity_bytes = 64 * MIB;
     assert_false(are_valid(&place, NULL, "multiple of the device's own"));
     fake_vmm.is_supported = false;
