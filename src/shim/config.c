@@ -65,6 +65,8 @@ const struct rs_variable rs_variables[] = {
              .option.multiple_of = 256),
     VARIABLE(STATISTICS, "RMM_STATISTICS", TEXT,
              "a report at exit: 1 or text (stderr), text:PATH, json:PATH, prom:PATH"),
+    VARIABLE(TRACKING, "RMM_TRACKING", TEXT,
+             "a leak report at exit, by call site: 1 or text (stderr), text:PATH, json:PATH"),
     VARIABLE(LOG, "RMM_LOG", TEXT,
              "path of an event log in RMM's CSV format; %p is the process, %h the host, %e the "
              "program, %t the start time, %r the rank, %q{VAR} a variable",
@@ -81,7 +83,6 @@ const struct rs_variable rs_variables[] = {
     LATER("RMM_LIMIT", "hard cap on what the process takes from the driver on a device"),
     LATER("RMM_MANAGED_POOL_SIZE", "a pool for cudaMallocManaged"),
     LATER("RMM_MANAGED_RESOURCE", "the stack for cudaMallocManaged"),
-    LATER("RMM_TRACKING", "leak report with call sites"),
     {.option = {.name = NULL}},
 };
 
@@ -425,7 +426,21 @@ static struct rs_expression *build_device(const struct rs_config *config, int de
     return add_prefetch(config, device, stack, complaints);
 }
 
-/* Counters and the log stand on top, where a free is seen at once. */
+/* With call sites, unless the expression's own tracking says otherwise. */
+static struct rs_expression *add_tracking(const struct rs_config *config,
+                                          struct rs_expression *stack)
+{
+    struct rs_expression *tracking = rs_expression_find(stack, &rs_mr_descriptor_tracking);
+
+    if (!tracking)
+        tracking = stack = stack_on(&rs_mr_descriptor_tracking, stack,
+                                    &config->values->general.source[RS_VARIABLE_TRACKING]);
+    if (tracking && !rs_expression_value(tracking, "stacks")->given)
+        set_word(tracking, "stacks", true);
+    return stack;
+}
+
+/* Tracking, counters and the log stand on top, where a free is seen at once. */
 static struct rs_expression *add_observers(const struct rs_config *config, int device,
                                            struct rs_expression *stack,
                                            struct rs_complaints *complaints)
@@ -434,6 +449,8 @@ static struct rs_expression *add_observers(const struct rs_config *config, int d
     const struct rs_option_value *log = value_of(config, device, RS_VARIABLE_LOG, &source);
     struct rs_option_value *path;
 
+    if (stack && config->tracking != RS_STATISTICS_NONE)
+        stack = add_tracking(config, stack);
     if (stack && config->statistics != RS_STATISTICS_NONE &&
         !rs_expression_find(stack, &rs_mr_descriptor_statistics))
         stack = stack_on(&rs_mr_descriptor_statistics, stack,
@@ -525,8 +542,9 @@ static void build_stack(struct rs_config *config, enum rs_kind kind, int device,
                         struct rs_complaints *complaints)
 {
     const struct rs_option_value *free_mode = value_of(config, device, RS_VARIABLE_FREE, NULL);
-    bool observed =
-        config->statistics != RS_STATISTICS_NONE || value_of(config, device, RS_VARIABLE_LOG, NULL);
+    bool observed = config->statistics != RS_STATISTICS_NONE ||
+                    config->tracking != RS_STATISTICS_NONE ||
+                    value_of(config, device, RS_VARIABLE_LOG, NULL);
     bool bad;
     struct rs_expression *stack = asked_stack(config, kind, device, complaints, &bad);
 
@@ -567,37 +585,43 @@ static bool check_path(const struct rs_source *source, const char *path,
     return false;
 }
 
-static void parse_statistics(struct rs_config *config, struct rs_complaints *complaints)
+/* What report a variable asks for, and where it goes: RS_STATISTICS_NONE where none is. */
+static enum rs_statistics_format parse_report(const struct rs_config *config,
+                                              enum rs_variable_index index, bool prometheus,
+                                              const char **path, struct rs_complaints *complaints)
 {
     static const char *const words[] = {"0",  "no",   "off",  "false", "1",    "yes",
                                         "on", "true", "text", "json",  "prom", NULL};
+    static const char *const kinds[] = {"text", "json", NULL};
     static const enum rs_statistics_format formats[] = {
         RS_STATISTICS_NONE, RS_STATISTICS_NONE, RS_STATISTICS_NONE,      RS_STATISTICS_NONE,
         RS_STATISTICS_TEXT, RS_STATISTICS_TEXT, RS_STATISTICS_TEXT,      RS_STATISTICS_TEXT,
         RS_STATISTICS_TEXT, RS_STATISTICS_JSON, RS_STATISTICS_PROMETHEUS};
     const struct rs_source *source;
-    const struct rs_option_value *value = value_of(config, -1, RS_VARIABLE_STATISTICS, &source);
+    const struct rs_option_value *value = value_of(config, -1, index, &source);
     const char *text, *colon, *nearest;
     size_t length;
 
     if (!value)
-        return;
+        return RS_STATISTICS_NONE;
     text = source->text;
     length = strcspn(text, ":");
     colon = text[length] ? text + length : NULL;
     for (size_t i = 0; words[i]; i++) {
-        if (strlen(words[i]) != length || strncasecmp(words[i], text, length) != 0)
+        if (strlen(words[i]) != length || strncasecmp(words[i], text, length) != 0 ||
+            (formats[i] == RS_STATISTICS_PROMETHEUS && !prometheus))
             continue;
-        config->statistics = formats[i];
         if (colon && check_path(source, colon + 1, complaints))
-            config->statistics_path = colon + 1;
-        return;
+            *path = colon + 1;
+        return formats[i];
     }
-    nearest = rs_nearest_word(text, text + length, words + 8);
+    nearest = rs_nearest_word(text, text + length, prometheus ? words + 8 : kinds);
     rs_complain(complaints, source, text,
-                nearest ? "unknown word; did you mean '%s'?"
-                        : "expected 1, text, text:PATH, json:PATH or prom:PATH%s",
+                nearest      ? "unknown word; did you mean '%s'?"
+                : prometheus ? "expected 1, text, text:PATH, json:PATH or prom:PATH%s"
+                             : "expected 1, text, text:PATH or json:PATH%s",
                 nearest ? nearest : "");
+    return RS_STATISTICS_NONE;
 }
 
 static void parse_hooks(struct rs_config *config, struct rs_complaints *complaints)
@@ -645,6 +669,17 @@ static void build_stacks(struct rs_config *config, int device, struct rs_complai
     }
 }
 
+/* A stack that tracks without RMM_TRACKING reports as if that were 1. */
+static void report_what_is_tracked(struct rs_config *config)
+{
+    if (value_of(config, -1, RS_VARIABLE_TRACKING, NULL))
+        return;
+    for (int kind = 0; kind < RS_KINDS; kind++)
+        for (size_t i = 0; i <= RS_DEVICES_MAX; i++)
+            if (rs_expression_find(config->stack[kind][i], &rs_mr_descriptor_tracking))
+                config->tracking = RS_STATISTICS_TEXT;
+}
+
 unsigned rs_config_parse(char *const *environment, struct rs_complaints *complaints,
                          struct rs_config *config)
 {
@@ -669,13 +704,17 @@ unsigned rs_config_parse(char *const *environment, struct rs_complaints *complai
     config->on_error = value ? (enum rs_on_error)value->count : RS_ON_ERROR_ABORT;
     value = value_of(config, -1, RS_VARIABLE_VERBOSE, NULL);
     config->verbose = value && value->count;
-    parse_statistics(config, complaints);
+    config->statistics =
+        parse_report(config, RS_VARIABLE_STATISTICS, true, &config->statistics_path, complaints);
+    config->tracking =
+        parse_report(config, RS_VARIABLE_TRACKING, false, &config->tracking_path, complaints);
     parse_hooks(config, complaints);
     build_stacks(config, -1, complaints);
     /* What is wrong for all devices is told once. */
     for (int device = 0; device < RS_DEVICES_MAX && complaints->count == before; device++)
         if (config->values->device[device])
             build_stacks(config, device, complaints);
+    report_what_is_tracked(config);
     return complaints->count - before;
 }
 

@@ -24,6 +24,7 @@ enum rs_variable_index {
     RS_VARIABLE_PINNED_RESOURCE,
     RS_VARIABLE_PINNED_POOL_SIZE,
     RS_VARIABLE_STATISTICS,
+    RS_VARIABLE_TRACKING,
     RS_VARIABLE_LOG,
     RS_VARIABLE_VERBOSE,
     RS_VARIABLE_ON_ERROR,
@@ -71,7 +72,9 @@ struct rs_config {
     bool verbose;
     unsigned hook_groups;
     enum rs_statistics_format statistics;
-    const char *statistics_path; /* NULL: stderr */
+    const char *statistics_path;        /* NULL: stderr */
+    enum rs_statistics_format tracking; /* the leak report; never for Prometheus */
+    const char *tracking_path;
 
     /* NULL: the driver's own allocations.  The last row is for devices without settings. */
     struct rs_expression *stack[RS_KINDS][RS_DEVICES_MAX + 1];

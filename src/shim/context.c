@@ -8,6 +8,7 @@
 #include "resource/expression.h"
 #include "resource/segment.h"
 #include "shim/block.h"
+#include "shim/leaks.h"
 #include "shim/life.h"
 
 #include <errno.h>
@@ -143,6 +144,7 @@ static void drop(struct rs_context *context)
             continue;
         rs_segment_remove_all(&context->stack[i].place);
         fold_report(&context->stack[i], mr);
+        rs_leaks_note_gone(&context->stack[i], mr);
     }
     context->next_dropped = ended;
     ended = context;

@@ -1,54 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shim/report.h"
 
-#include "base/log.h"
-#include "base/path.h"
 #include "resource/resource_logging.h"
 #include "shim/context.h"
+#include "shim/leaks.h"
 #include "shim/life.h"
+#include "shim/page.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { TEXT_BYTES = 64 << 10 };
 
-/* The whole report, built in memory and written at once, so that ranks that share a terminal do not
- * mix their lines.  Static: at exit nothing may fail for want of memory. */
-static struct {
-    char text[TEXT_BYTES];
-    size_t length;
-} page;
+static char page_text[TEXT_BYTES];
+static struct rs_page page = {page_text, TEXT_BYTES, 0};
 
 static void put(const char *format, ...) RS_PRINTF(1, 2);
 
 static void put(const char *format, ...)
 {
-    size_t room = TEXT_BYTES - page.length;
     va_list arguments;
-    int added;
 
     va_start(arguments, format);
-    added = vsnprintf(page.text + page.length, room, format, arguments);
+    rs_page_vput(&page, format, arguments);
     va_end(arguments);
-    if (added > 0)
-        page.length += (size_t)added < room ? (size_t)added : room - 1;
 }
 
-/* JSON and Prometheus labels share these escapes; other control bytes become '?'. */
 static void put_escaped(const char *text)
 {
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\')
-            put("\\%c", *text);
-        else
-            put("%c", (unsigned char)*text < ' ' ? '?' : *text);
-    }
+    rs_page_put_escaped(&page, text, strlen(text));
 }
 
 static const char *unit_name(enum rs_counter_unit unit)
@@ -209,28 +192,9 @@ static void fill_page(void)
 
 static void write_report(void)
 {
-    char path[PATH_MAX];
-    const char *at, *reason = "";
-    int fd = STDERR_FILENO, result;
-
     fill_page();
-    if (page.length == 0)
-        return;
-    if (rs_config.statistics_path) {
-        fd = rs_path_expand(rs_config.statistics_path, path, sizeof(path), &at, &reason)
-                 ? rs_path_open_output(path)
-                 : -EINVAL;
-        if (fd < 0) {
-            rs_log("RMM_STATISTICS: %s: %s: no report", rs_config.statistics_path,
-                   fd == -EINVAL ? reason : strerror(-fd));
-            return;
-        }
-    }
-    result = rs_write_all(fd, page.text, page.length);
-    if (result < 0)
-        rs_log("RMM_STATISTICS: %s", strerror(-result));
-    if (fd != STDERR_FILENO)
-        close(fd);
+    if (page.length > 0)
+        rs_page_write(&page, "RMM_STATISTICS", rs_config.statistics_path);
 }
 
 static _Atomic bool armed;
@@ -244,6 +208,8 @@ __attribute__((destructor)) static void at_exit(void)
     rs_logging_flush_all();
     if (rs_config.statistics != RS_STATISTICS_NONE)
         write_report();
+    if (rs_config.tracking != RS_STATISTICS_NONE)
+        rs_leaks_write();
 }
 
 void rs_report_arm(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The report at exit (RMM_STATISTICS): counters of all stacks, those of contexts that are gone
- * folded in. */
+ * folded in.  The leak report (shim/leaks.h) goes with it. */
 #pragma once
 
 /* From now on the process writes what was asked for when it exits (not after _exit or a signal). */
