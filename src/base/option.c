@@ -49,13 +49,26 @@ static bool parse_word(const char *const *words, const struct rs_source *source,
     return false;
 }
 
+/* 16 for what is no digit. */
+static uint64_t digit_value(char digit)
+{
+    if (digit >= '0' && digit <= '9')
+        return (uint64_t)(digit - '0');
+    digit |= 0x20;
+    return digit >= 'a' && digit <= 'f' ? (uint64_t)(digit - 'a') + 10 : 16;
+}
+
 static bool parse_count(const struct rs_source *source, const char *begin, const char *end,
                         struct rs_complaints *complaints, uint64_t *count)
 {
+    bool hexadecimal = end - begin > 2 && begin[0] == '0' && (begin[1] | 0x20) == 'x';
+    uint64_t base = hexadecimal ? 16 : 10;
+
     *count = 0;
-    for (const char *at = begin; at < end; at++) {
-        if (*at < '0' || *at > '9' || __builtin_mul_overflow(*count, (uint64_t)10, count) ||
-            __builtin_add_overflow(*count, (uint64_t)(*at - '0'), count)) {
+    for (const char *at = begin + (hexadecimal ? 2 : 0); at < end; at++) {
+        uint64_t digit = digit_value(*at);
+        if (digit >= base || __builtin_mul_overflow(*count, base, count) ||
+            __builtin_add_overflow(*count, digit, count)) {
             rs_complain(complaints, source, at, "expected a whole number");
             return false;
         }
