@@ -218,12 +218,13 @@ static void check_guards(struct poison *poison, const struct record *record)
     visit = visit_begin(poison);
     before =
         find_difference(&visit, record->upstream.address, guard_pattern(), poison->guard_bytes);
-    after = find_difference(&visit, block + record->size_bytes, guard_pattern(),
-                            poison->guard_bytes);
+    after =
+        find_difference(&visit, block + record->size_bytes, guard_pattern(), poison->guard_bytes);
     count_unchecked(poison, visit_end(&visit));
     if (before.found)
-        say(poison, record, "before its beginning", (long long)before.at -
-            (long long)poison->guard_bytes, before.value, &poison->before_count);
+        say(poison, record, "before its beginning",
+            (long long)before.at - (long long)poison->guard_bytes, before.value,
+            &poison->before_count);
     if (after.found)
         say(poison, record, "past its end", (long long)(record->size_bytes + after.at), after.value,
             &poison->after_count);
@@ -238,8 +239,8 @@ static void check_freed(struct poison *poison, const struct record *record)
     if (!record->is_guarded)
         return;
     visit = visit_begin(poison);
-    difference = find_difference(&visit, address_of(poison, record), poison->fill_freed,
-                                 record->size_bytes);
+    difference =
+        find_difference(&visit, address_of(poison, record), poison->fill_freed, record->size_bytes);
     count_unchecked(poison, visit_end(&visit));
     if (difference.found)
         say(poison, record, "after it was freed", (long long)difference.at, difference.value,

@@ -282,6 +282,32 @@ static void owner_may_fill_what_is_freed_but_must_order_it(void **state)
     expect_report("reuse before earlier work is ordered");
 }
 
+/* Two parts of what was one block; only one of them is being filled. */
+static void owner_may_fill_a_part_and_hand_out_another(void **state)
+{
+    (void)state;
+    hostcuda_note_free((void *)words);
+    OK(fill32(a, words + 1024, 16, 1)); /* bytes 1024 to 1088 */
+    let_finish();
+    hostcuda_note_allocate((void *)words, 1024);
+    hostcuda_note_allocate((void *)(words + 1088), 1024);
+    expect_silence();
+    hostcuda_note_allocate((void *)(words + 1084), 2);
+    expect_report("reuse before earlier work is ordered");
+}
+
+/* The parts know what was done to the whole. */
+static void owners_fill_does_not_hide_earlier_work(void **state)
+{
+    (void)state;
+    OK(fill32(b, words, 1024, 1));
+    hostcuda_note_free((void *)words);
+    OK(fill32(a, words + 1024, 16, 1));
+    OK(cuStreamSynchronize(a));
+    hostcuda_note_allocate((void *)(words + 1024), 64);
+    expect_report("reuse before earlier work is ordered");
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
@@ -303,7 +329,11 @@ int main(void)
         TEST(graph_launch_uses_what_its_nodes_use),
         TEST(host_function_tells_the_program),
     };
-    const struct CMUnitTest owner_tests[] = {TEST(owner_may_fill_what_is_freed_but_must_order_it)};
+    const struct CMUnitTest owner_tests[] = {
+        TEST(owner_may_fill_what_is_freed_but_must_order_it),
+        TEST(owner_may_fill_a_part_and_hand_out_another),
+        TEST(owners_fill_does_not_hide_earlier_work),
+    };
     if (getenv("HOSTCUDA_RACE_OWNER"))
         return cmocka_run_group_tests_name("race_owner", owner_tests, NULL, NULL);
     return cmocka_run_group_tests_name("race", tests, NULL, NULL);

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leak reports and memory mistakes: programs with one of each, whose right place is named, and right
+programs, which stay silent and compute the same."""
+import json
+import os
+import re
+import sys
+import unittest
+
+import support
+from support import run
+
+BYTES = 100000
+POOL = {"RMM_POOL_SIZE": "64MiB"}
+# What a program does is seen at once where its frees wait.
+POISON = {"RMM_RESOURCE": "poison(pool(cuda))", "RMM_FREE": "wait"}
+RACE = {"HOSTCUDA_RACE": "1", "HOSTCUDA_RACE_OWNER": "librmmshim.so"}
+
+PYTHON_PROGRAM = """\
+import ctypes, sys, threading
+cuda = getattr(ctypes, sys.argv[1])(sys.argv[2])
+
+def keep(count):
+    block = ctypes.c_void_p()
+    assert cuda.cudaMalloc(ctypes.byref(block), ctypes.c_size_t(count)) == 0
+    return block
+
+def step():
+    try:
+        raise KeyError("pending")
+    except KeyError:
+        return [keep(1000 + i) for i in range(4)]
+
+class Step:
+    def __del__(self):
+        print("collected")
+
+for count in range(200):
+    cycle = Step()
+    cycle.itself = cycle
+del cycle
+blocks = step()
+thread = threading.Thread(target=keep, args=(5000,))
+thread.start()
+thread.join()
+assert cuda.cudaFree(blocks.pop()) == 0
+print("done")
+"""
+
+
+class Programs(support.Test):
+    programs = ("debug_blocks_shared", "debug_blocks_static")
+
+    def scene(self, name, scene, settings, **how):
+        result = run([support.program(name), scene], settings, **how)
+        self.assertEqual(result.status, 0, result)
+        self.assertTrue(result.stdout.endswith(scene + " is done\n"), result)
+        return result
+
+
+class Leaks(Programs):
+    def report(self, name, scene, settings):
+        path = self.path("leaks.json")
+        result = self.scene(name, scene, dict(settings, RMM_TRACKING="json:" + path))
+        self.assertEqual(result.stderr, "")
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+
+    def test_a_program_shows_exactly_its_leaks(self):
+        for name in self.programs:
+            for settings in ({}, POOL, {"RMM_RESOURCE": "tracking(pool(cuda))"}, POISON):
+                for scene in ("leaks", "leaks_and_resets"):
+                    with self.subTest("%s %s under %s" % (name, scene, settings)):
+                        self.check_leaks(name, scene, settings)
+
+    def check_leaks(self, name, scene, settings):
+        report = self.report(name, scene, settings)
+        self.assertEqual(report["schema"], 1)
+        self.assertEqual(report["others"], {"bytes": 0, "blocks": 0})
+        self.assertEqual(len(report["leaks"]), 1)
+        leak = report["leaks"][0]
+        self.assertEqual((leak["device"], leak["kind"]), (0, "device"))
+        self.assertEqual((leak["bytes"], leak["blocks"]), (6 * BYTES + BYTES + 1, 4))
+        self.assertEqual(leak["more"], {"call_sites": 0, "bytes": 0, "blocks": 0})
+        sites = leak["call_sites"]
+        self.assertEqual([(site["bytes"], site["blocks"]) for site in sites],
+                         [(6 * BYTES, 3), (BYTES + 1, 1)])
+        for site, function in zip(sites, ("forgets_three", "forgets_one")):
+            self.assertEqual(site["context_ended"], scene == "leaks_and_resets")
+            self.assertEqual(site["python"], [])
+            # Where the runtime is in the program itself, its frames are the program's.
+            frames = [frame for frame in site["frames"] if frame["function"] != "cudaMalloc"]
+            functions = [frame["function"] for frame in frames]
+            self.assertEqual(functions[0], function)
+            self.assertIn("main", functions[1:4])
+            self.assertEqual(frames[0]["object"], name)
+            for frame in site["frames"]:
+                self.assertNotIn("rmmshim", frame["object"])
+                self.assertNotIn("libcudart", frame["object"])
+
+    def test_text_names_the_function_first(self):
+        result = self.scene("debug_blocks_shared", "leaks", dict(POOL, RMM_TRACKING="1"))
+        lines = result.stderr.splitlines()
+        self.assertRegex(lines[0], r"^rmmshim\[\d+\]: debug_blocks_shared, device 0: leaked 684 KiB in 4 blocks "
+                                   r"from 2 call sites$")
+        self.assertEqual(lines[1], "  586 KiB in 3 blocks, allocated at")
+        self.assertRegex(lines[2], r"^    forgets_three\+0x[0-9a-f]+ \(debug_blocks_shared\+0x[0-9a-f]+\)$")
+
+    def test_a_program_that_frees_all_is_silent(self):
+        for name in self.programs:
+            for settings in ({"RMM_TRACKING": "1"}, dict(POOL, RMM_TRACKING="text"),
+                             dict(POOL, RMM_TRACKING="1", RMM_PINNED_POOL_SIZE="1MiB")):
+                self.assert_same([support.program(name), "right"], settings)
+        self.assertEqual(self.report("debug_blocks_shared", "right", POOL)["leaks"], [])
+
+    def test_without_stacks_only_amounts(self):
+        result = self.scene("debug_blocks_shared", "leaks", {"RMM_RESOURCE": "tracking(pool(cuda))"})
+        self.assertIn("684 KiB in 4 blocks from 1 call site\n", result.stderr)
+        self.assertIn("it is not known where", result.stderr)
+        result = self.scene("debug_blocks_shared", "leaks",
+                            {"RMM_RESOURCE": "tracking(pool(cuda))", "RMM_TRACKING": "0"})
+        self.assertEqual(result.stderr, "")
+
+    def test_pinned_memory_is_told_apart(self):
+        path = self.path("leaks.json")
+        result = run([support.program("life_runtime_shared"), "plain", "live"],
+                     dict(POOL, RMM_PINNED_POOL_SIZE="1MiB", RMM_TRACKING="json:" + path))
+        self.assertEqual(result.status, 0, result)
+        with open(path, encoding="utf-8") as file:
+            leaks = json.load(file)["leaks"]
+        self.assertEqual([(leak["kind"], leak["blocks"]) for leak in leaks], [("device", 16)])
+
+    def test_forked_children_and__exit_report_nothing(self):
+        result = run([support.program("life_runtime_shared"), "leave", "_exit"], dict(POOL, RMM_TRACKING="1"))
+        self.assertEqual((result.status, result.stderr), (5, ""), result)
+        path = self.path("leaks.%p.json")
+        result = run([support.program("life_runtime_shared"), "fork_after"],
+                     dict(POOL, RMM_TRACKING="json:" + path))
+        self.assertEqual(result.status, 0, result)
+        self.assertEqual(len(os.listdir(self.folder)), 1)
+
+    def test_an_unwritable_path_is_one_line(self):
+        result = self.scene("debug_blocks_shared", "leaks",
+                            dict(POOL, RMM_TRACKING="json:" + self.path("no/where")))
+        self.assertEqual(len(result.stderr.splitlines()), 1, result)
+        self.assertIn("RMM_TRACKING", result.stderr)
+
+
+class Python(support.Test):
+    """Bindings keep Python's lock during a call (PyDLL) or let go of it (CDLL, as most do)."""
+
+    @unittest.skipIf(support.PRELOAD_FIRST, "the interpreter is not built with sanitizers")
+    def test_python_frames(self):
+        script, path = self.path("train.py"), self.path("leaks.json")
+        with open(script, "w", encoding="utf-8") as file:
+            file.write(PYTHON_PROGRAM)
+        numbers = {text.strip(): number for number, text in enumerate(PYTHON_PROGRAM.splitlines(), 1)}
+        called = next(number for text, number in numbers.items() if "cudaMalloc" in text)
+        stepped = next(number for text, number in numbers.items() if "1000 + i" in text)
+        for binding in ("PyDLL", "CDLL") if sys.version_info < (3, 13) else ("PyDLL",):
+            command = [sys.executable, script, binding, os.path.join(support.HOSTCUDA, "libcudart.so")]
+            plain = support.run_plain(command)
+            result = run(command, dict(POOL, RMM_TRACKING="json:" + path))
+            self.assertEqual(result.outcome, plain.outcome, result)
+            self.assertEqual((result.status, result.stderr), (0, ""), result)
+            with open(path, encoding="utf-8") as file:
+                leak, = json.load(file)["leaks"]
+            self.assertEqual((leak["bytes"], leak["blocks"]), (3003 + 5000, 4))
+            by_python = {}
+            for site in leak["call_sites"]:
+                entry = by_python.setdefault(tuple(site["python"][:3]), [0, 0])
+                entry[0] += site["bytes"]
+                entry[1] += site["blocks"]
+            frame = "%s:%d in keep" % (script, called)
+            for lines, amounts in by_python.items():
+                self.assertEqual(lines[0], frame)
+                if amounts[1] == 3:
+                    self.assertTrue(lines[1].startswith("%s:%d in " % (script, stepped)), lines)
+            self.assertEqual(sorted(by_python.values()), [[3003, 3], [5000, 1]], by_python)
+
+
+class Mistakes(Programs):
+    def assert_named(self, scene, what, settings=None):
+        for name in self.programs:
+            result = self.scene(name, scene, dict(settings or POISON))
+            self.assertEqual(len(result.said), 1, result)
+            self.assertRegex(result.said[0], r"^poison: device 0: block 0x[0-9a-f]+ of %d bytes was written %s$"
+                             % (BYTES, re.escape(what)))
+
+    def test_a_byte_past_the_end(self):
+        self.assert_named("writes_past_the_end", "past its end: byte %d is 0x77" % BYTES)
+        for resource in ("poison(cuda)", "poison(managed)", "poison(pool(cuda), guard=512)"):
+            self.assert_named("writes_past_the_end", "past its end: byte %d is 0x77" % BYTES,
+                              dict(POISON, RMM_RESOURCE=resource))
+
+    def test_before_the_beginning(self):
+        self.assert_named("writes_before_the_beginning", "before its beginning: byte -4 is 0x77")
+
+    def test_after_the_free(self):
+        self.assert_named("writes_after_the_free", "after it was freed: byte 1000 is 0x77")
+
+    def test_mistakes_are_counted(self):
+        path = self.path("report.json")
+        result = self.scene("debug_blocks_shared", "writes_past_the_end",
+                            dict(POISON, RMM_STATISTICS="json:" + path))
+        self.assertEqual(len(result.said), 1)
+        with open(path, encoding="utf-8") as file:
+            counters = {counter["name"]: counter["value"] for counter in json.load(file)["devices"][0]["counters"]
+                        if counter["resource"] == "poison"}
+        self.assertEqual([counters[name] for name in ("written_before", "written_past_end", "written_after_free",
+                                                      "unchecked")], [0, 1, 0, 0])
+
+    def test_abort(self):
+        result = run([support.program("debug_blocks_shared"), "writes_past_the_end"],
+                     dict(POISON, RMM_RESOURCE="poison(pool(cuda), abort=1)"))
+        self.assertEqual(result.status, -6, result)
+        self.assertEqual(len(result.said), 1)
+
+    def test_right_programs_are_silent_and_compute_the_same(self):
+        commands = [([support.program(name), "right"], RACE) for name in self.programs]
+        # It frees in ways that the detector does not see; random programs (tests/fuzz) do not.
+        commands.append(([support.program("sample_memory_mix_shared"), "--threads", "4", "--rounds", "400",
+                          "--seed", "7", "mix"], None))
+        for command, more in commands:
+            for mode in ("wait", "deferred"):
+                for resource in ("poison(pool(cuda))", "poison(cuda)", "poison(managed)",
+                                 "poison(pool(cuda), keep=0)", "binning(poison(pool(cuda)))",
+                                 "tracking(poison(pool(cuda)), stacks=1)"):
+                    if resource.startswith("binning"):
+                        resource = resource[:-1] + ", minimum_size=1KiB, maximum_size=32KiB)"
+                    with self.subTest("%s under %s, %s" % (command, resource, mode)):
+                        self.assert_same(command, {"RMM_RESOURCE": resource, "RMM_FREE": mode,
+                                                   "RMM_PINNED_RESOURCE": "poison(pool(pinned, initial_size=1MiB))",
+                                                   "RMM_TRACKING": "json:" + os.devnull}, more=more)
+
+
+class NumaNodes(Programs):
+    def test_pinned_memory_near_the_device(self):
+        for numa in ("device", "0", "none"):
+            self.assert_same([support.program("debug_blocks_shared"), "right"],
+                             {"RMM_PINNED_RESOURCE": "pool(pinned(numa=%s))" % numa})
+
+
+if __name__ == "__main__":
+    support.main()

@@ -3,16 +3,24 @@
 
 #include "unit.h"
 
+#include "driver/own_stream.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { FIRST_ADDRESS = 0x10000000 };
+#define CONTEXT ((CUcontext)(uintptr_t)0x1000)
 
-const struct rs_place fake_place = {.total_bytes = 80ull << 30, .first_on_device = true};
-const struct rs_place fake_second_place = {.total_bytes = 80ull << 30};
+static struct rs_own_stream own_stream;
+
+const struct rs_place fake_place = {.context = CONTEXT,
+                                    .own_stream = &own_stream,
+                                    .total_bytes = 80ull << 30,
+                                    .first_on_device = true};
+const struct rs_place fake_second_place = {
+    .context = CONTEXT, .own_stream = &own_stream, .total_bytes = 80ull << 30};
 
 static struct fake_leaf *leaf_of(struct rs_mr *mr)
 {
@@ -135,7 +143,7 @@ struct fake_leaf *fake_leaf_create(size_t capacity_bytes)
     pthread_mutex_init(&leaf->lock, NULL);
     leaf->capacity_bytes = capacity_bytes;
     leaf->largest_bytes = SIZE_MAX;
-    leaf->next_address = FIRST_ADDRESS;
+    leaf->next_address = FAKE_LEAF_FIRST_ADDRESS;
     return leaf;
 }
 

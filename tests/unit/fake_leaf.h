@@ -7,7 +7,7 @@
 
 #include <pthread.h>
 
-enum { FAKE_LEAF_LIVE_MAX = 1 << 16 };
+enum { FAKE_LEAF_LIVE_MAX = 1 << 16, FAKE_LEAF_FIRST_ADDRESS = 0x10000000 };
 
 struct fake_leaf {
     struct rs_mr base;

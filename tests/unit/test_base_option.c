@@ -116,6 +116,8 @@ static void good_values_reach_their_field(void **state)
         {"count", "1", offsetof(struct config, count), 1},
         {"count", "1000", offsetof(struct config, count), 1000},
         {"count", "007", offsetof(struct config, count), 7},
+        {"count", "0x3e8", offsetof(struct config, count), 1000},
+        {"count", "0X3E7", offsetof(struct config, count), 999},
     };
     static const struct {
         const char *text;
@@ -204,6 +206,10 @@ static void bad_values_get_one_line_with_the_place(void **state)
         {"count", "1001", "count=^1001: out of bounds for count"},
         {"count", "-1", "count=^-1: expected a whole number"},
         {"count", "12x", "count=12^x: expected a whole number"},
+        {"count", "12a", "count=12^a: expected a whole number"},
+        {"count", "0x", "count=0^x: expected a whole number"},
+        {"count", "0x1g", "count=0x1^g: expected a whole number"},
+        {"count", "0x10000000000000000", "count=0x1000000000000000^0: "},
         {"count", "99999999999999999999", "count=9999999999999999999^9: "},
         {"on", "ye", "on=^ye: unknown word; did you mean 'yes'?"},
         {"on", "", "on=^: unknown word"},

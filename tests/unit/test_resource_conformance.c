@@ -12,6 +12,7 @@
 #include "resource/resource_pool.h"
 #include "resource/resource_statistics.h"
 #include "resource/size_class.h"
+#include "resource/resource_tracking.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -109,6 +110,11 @@ static struct rs_mr *build_fallback(struct rs_mr *leaf)
                                 &fake_leaf_create(0)->base, NULL, &error);
 }
 
+static struct rs_mr *build_tracking(struct rs_mr *leaf)
+{
+    return over(&rs_mr_descriptor_tracking, build_pool(leaf), OPTIONS("capture_stacks=1"));
+}
+
 static struct rs_mr *build_logging(struct rs_mr *leaf)
 {
     return over(&rs_mr_descriptor_logging, build_pool(leaf), OPTIONS("path=/dev/null"));
@@ -140,6 +146,7 @@ static struct rs_mr *build_tower(struct rs_mr *leaf)
 {
     struct rs_mr *mr = build_statistics(leaf);
 
+    mr = over(&rs_mr_descriptor_tracking, mr, NULL);
     mr = over(&rs_mr_descriptor_logging, mr, OPTIONS("path=/dev/null"));
     mr = over(&rs_mr_descriptor_limiting, mr, OPTIONS("limit=79GiB"));
     mr = over(&rs_mr_descriptor_limiting, mr, OPTIONS("limit=78GiB"));
@@ -161,6 +168,7 @@ static const struct builder {
     {"binning", build_binning},
     {"limiting", build_limiting},
     {"statistics", build_statistics},
+    {"tracking", build_tracking},
     {"logging", build_logging},
     {"aligned", build_aligned},
     {"prefetch", build_prefetch},
@@ -1174,8 +1182,9 @@ static void line_67_push_and_pop(void **state)
 
 /* An upstream that, inside a free and before it returns, lets another thread allocate and free, as
  * a real one may give the address out again at once. */
-static struct rs_mr *reused_statistics;
-static int64_t live_inside_free, live_count_inside_free;
+static struct rs_mr *reused;
+static void (*look_inside_free)(void);
+static uint64_t live_inside_free, live_count_inside_free;
 static CUresult (*real_deallocate)(struct rs_mr *, const struct rs_allocation *, CUstream);
 
 static CUresult free_slowly(struct rs_mr *mr, const struct rs_allocation *allocation,
@@ -1185,14 +1194,28 @@ static CUresult free_slowly(struct rs_mr *mr, const struct rs_allocation *alloca
     struct rs_allocation again;
 
     mr->ops.deallocate = real_deallocate;
-    if (rs_mr_allocate(reused_statistics, allocation->size_bytes, stream, &again) == CUDA_SUCCESS) {
-        struct rs_statistics_level level;
-        rs_statistics_get(reused_statistics, &level);
-        live_inside_free = level.bytes.live;
-        live_count_inside_free = level.allocations.live;
-        (void)rs_mr_deallocate(reused_statistics, &again, stream);
+    if (rs_mr_allocate(reused, allocation->size_bytes, stream, &again) == CUDA_SUCCESS) {
+        look_inside_free();
+        (void)rs_mr_deallocate(reused, &again, stream);
     }
     return result;
+}
+
+static void free_and_look(struct stack *stack, const struct rs_allocation *allocation,
+                          void (*look)(void))
+{
+    reused = stack->mr;
+    look_inside_free = look;
+    live_inside_free = live_count_inside_free = 0;
+    real_deallocate = stack->leaf->base.ops.deallocate;
+    stack->leaf->base.ops.deallocate = free_slowly;
+    give(stack, allocation);
+}
+
+static void look_at_statistics(void)
+{
+    live_inside_free = counter(reused, "statistics", "live");
+    live_count_inside_free = counter(reused, "statistics", "live_allocations");
 }
 
 static void line_68_memory_reused_during_its_free_is_not_live_twice(void **state)
@@ -1201,13 +1224,114 @@ static void line_68_memory_reused_during_its_free_is_not_live_twice(void **state
     struct rs_allocation allocation = take(&stack, 10 * MIB);
 
     (void)state;
-    reused_statistics = stack.mr;
-    real_deallocate = stack.leaf->base.ops.deallocate;
-    stack.leaf->base.ops.deallocate = free_slowly;
-    give(&stack, &allocation);
+    free_and_look(&stack, &allocation, look_at_statistics);
     assert_int_equal(live_inside_free, 10 * MIB);
     assert_int_equal(live_count_inside_free, 1);
     assert_counters(stack.mr, 0, 10, 20, 0, 1, 2);
+    end(&stack);
+}
+
+/* ---- tracking ---- */
+
+static void count_site(void *data, const struct rs_tracked *tracked)
+{
+    *(unsigned *)data += tracked->site != NULL;
+}
+
+static unsigned sites(struct rs_mr *mr)
+{
+    unsigned count = 0;
+
+    rs_tracking_each(mr, count_site, &count);
+    return count;
+}
+
+static void assert_tracked(struct rs_mr *mr, uint64_t mebibytes, uint64_t blocks)
+{
+    assert_int_equal(counter(mr, "tracking", "live"), mebibytes * MIB);
+    assert_int_equal(counter(mr, "tracking", "live_allocations"), blocks);
+}
+
+static void line_69_live_blocks_are_exact_and_have_stacks_when_asked(void **state)
+{
+    static const char *const options[] = {"capture_stacks=0", "capture_stacks=1"};
+
+    (void)state;
+    for (unsigned asked = 0; asked < 2; asked++) {
+        struct stack stack =
+            stack_over(DEVICE_BYTES, &rs_mr_descriptor_tracking, OPTIONS(options[asked]));
+        struct rs_allocation blocks[10];
+        for (unsigned i = 0; i < 10; i++)
+            blocks[i] = take(&stack, 10 * MIB);
+        for (unsigned i = 0; i < 10; i += 2)
+            give(&stack, &blocks[i]);
+        assert_tracked(stack.mr, 50, 5);
+        assert_int_equal(sites(stack.mr), asked ? 5 : 0);
+        for (unsigned i = 1; i < 10; i += 2)
+            give(&stack, &blocks[i]);
+        assert_tracked(stack.mr, 0, 0);
+        end(&stack);
+    }
+}
+
+/* A block that was never allocated here cannot come (its token would not be ours); a wrong size
+ * can. */
+static void line_70_a_free_with_a_wrong_size_keeps_totals_right(void **state)
+{
+    struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_tracking, NULL);
+    struct rs_allocation first = take(&stack, 10 * MIB), second = take(&stack, 10 * MIB);
+
+    (void)state;
+    first.size_bytes = 5 * MIB;
+    give(&stack, &first);
+    assert_tracked(stack.mr, 10, 1);
+    second.size_bytes = 100 * MIB;
+    give(&stack, &second);
+    assert_tracked(stack.mr, 0, 0);
+    assert_int_equal(stack.leaf->wrong_calls, 0); /* upstream heard the right ones */
+    end(&stack);
+}
+
+static void line_71_nested_trackers_are_independent(void **state)
+{
+    struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_tracking, NULL);
+    struct stack inner = stack;
+    struct rs_allocation outer_blocks[5], inner_blocks[5];
+
+    (void)state;
+    stack.mr = over(&rs_mr_descriptor_tracking, inner.mr, NULL);
+    for (unsigned i = 0; i < 5; i++) {
+        outer_blocks[i] = take(&stack, 10 * MIB);
+        inner_blocks[i] = take(&inner, 10 * MIB);
+    }
+    assert_tracked(stack.mr, 50, 5);
+    assert_tracked(inner.mr, 100, 10);
+    for (unsigned i = 0; i < 5; i++)
+        give(&stack, &outer_blocks[i]);
+    assert_tracked(stack.mr, 0, 0);
+    assert_tracked(inner.mr, 50, 5);
+    for (unsigned i = 0; i < 5; i++)
+        give(&inner, &inner_blocks[i]);
+    assert_tracked(inner.mr, 0, 0);
+    end(&stack);
+}
+
+static void look_at_tracking(void)
+{
+    live_inside_free = counter(reused, "tracking", "live");
+    live_count_inside_free = counter(reused, "tracking", "live_allocations");
+}
+
+static void line_71_memory_reused_during_its_free_is_not_tracked_afterwards(void **state)
+{
+    struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_tracking, NULL);
+    struct rs_allocation allocation = take(&stack, 10 * MIB);
+
+    (void)state;
+    free_and_look(&stack, &allocation, look_at_tracking);
+    assert_int_equal(live_inside_free, 10 * MIB);
+    assert_int_equal(live_count_inside_free, 1);
+    assert_tracked(stack.mr, 0, 0);
     end(&stack);
 }
 
@@ -1272,6 +1396,10 @@ static const struct named_test specific[] = {
     TEST(line_66_stacked_adaptors_count_for_themselves),
     TEST(line_67_push_and_pop),
     TEST(line_68_memory_reused_during_its_free_is_not_live_twice),
+    TEST(line_69_live_blocks_are_exact_and_have_stacks_when_asked),
+    TEST(line_70_a_free_with_a_wrong_size_keeps_totals_right),
+    TEST(line_71_nested_trackers_are_independent),
+    TEST(line_71_memory_reused_during_its_free_is_not_tracked_afterwards),
     TEST(line_72_powers_of_two_only_and_small_ones_are_raised),
     TEST(line_73_default_alignment_and_small_sizes_pass_unchanged),
     TEST(line_74_the_upstream_is_asked_for_room_and_gets_its_own_back),

@@ -3,6 +3,7 @@
 #include "unit.h"
 
 #include "fake_leaf.h"
+#include "fake_memory.h"
 #include "resource/report.h"
 #include "subjects.h"
 
@@ -116,6 +117,27 @@ int __wrap_munmap(void *memory, size_t bytes)
 #define MIB        ((size_t)1 << 20)
 #define LEAF_BYTES (512 * MIB)
 
+struct subject {
+    const char *name;
+    const char *options[4];
+    bool needs_driver; /* tested elsewhere */
+};
+
+/* Names that are not here are tested with their default options. */
+static const struct subject subjects[] = {
+    {"reuse", {NULL}, true},
+    {"limiting", {"limit=1TiB"}, false},
+    {"aligned", {"alignment=4096", "alignment_threshold=1000"}, false},
+    {"headroom", {NULL}, true},
+    {"prefetch", {"preferred_location=device", "accessed_by=1"}, false},
+    {"logging", {"path=/dev/null"}, false},
+    {"pool", {"initial_size=1MiB"}, false},
+    {"binning", {"minimum_size=1KiB", "maximum_size=32KiB"}, false},
+    {"poison", {"guard=512", "keep=1MiB"}, false},
+    {"tracking", {"stacks=1"}, false},
+    {"fixed_size", {"block_size=64KiB", "blocks_to_preallocate=16"}, false},
+};
+
 static struct fake_leaf *full_leaf; /* the second upstream of who needs one */
 
 struct stack {
@@ -137,6 +159,7 @@ static struct stack make_stack(void **state)
     struct stack stack = {.leaf = fake_leaf_create(LEAF_BYTES)};
     int error;
 
+    fake_memory_begin();
     stack.mr = make_subject(*state, &fake_second_place, stack.leaf, &error);
     assert_non_null(stack.mr);
     return stack;
@@ -385,6 +408,7 @@ static void every_missing_host_allocation_is_survived(void **state)
     struct fake_leaf *leaf = fake_leaf_create(LEAF_BYTES);
     long allowed = 0;
 
+    fake_memory_begin();
     use_everything(*state, leaf); /* a log's file stays open from here on */
     host.counts = true;
     do {

@@ -74,6 +74,17 @@ static void variables_build_the_stack(void **state)
         {{"RMM_STATISTICS=1"}, "statistics(cuda)"},
         {{"RMM_STATISTICS=0"}, "none"},
         {{"RMM_STATISTICS=json:/tmp/x"}, "statistics(cuda)"},
+        {{"RMM_TRACKING=1"}, "tracking(cuda, stacks=1)"},
+        {{"RMM_TRACKING=off"}, "none"},
+        {{"RMM_TRACKING=json:/tmp/x", "RMM_POOL_SIZE=1GiB", "RMM_STATISTICS=1", "RMM_LOG=x"},
+         "logging(statistics(tracking(reuse(pool(cuda, initial_size=1GiB)), stacks=1)), path=x)"},
+        {{"RMM_TRACKING=1", "RMM_RESOURCE=statistics(tracking(pool(cuda)))"},
+         "statistics(tracking(reuse(pool(cuda)), stacks=1))"},
+        {{"RMM_TRACKING=1", "RMM_RESOURCE=tracking(cuda, capture_stacks=0)"},
+         "tracking(cuda, stacks=0)"},
+        {{"RMM_RESOURCE=poison(cuda)"}, "reuse(poison(cuda))"},
+        {{"RMM_RESOURCE=tracking(poison(pool(cuda), guard=512), stacks=1)"},
+         "tracking(reuse(poison(pool(cuda), guard=512B)), stacks=1)"},
         {{"RMM_LOG=/tmp/x.csv"}, "logging(cuda, path=/tmp/x.csv)"},
         {{"RMM_LOG=/tmp/%p.csv", "RMM_STATISTICS=prom:/tmp/%e", "RMM_POOL_SIZE=1GiB"},
          "logging(statistics(reuse(pool(cuda, initial_size=1GiB))), path=/tmp/%p.csv)"},
@@ -201,6 +212,11 @@ static void bad_settings_are_one_line_each(void **state)
         {{"RMM_FREE=imediate"}, "RMM_FREE=^imediate: unknown word; did you mean 'immediate'?"},
         {{"RMM_ON_ERROR=abrot"}, "RMM_ON_ERROR=^abrot: unknown word; did you mean 'abort'?"},
         {{"RMM_STATISTICS=jsno:x"}, "RMM_STATISTICS=^jsno:x: unknown word; did you mean 'json'?"},
+        {{"RMM_TRACKING=prom:x"}, "RMM_TRACKING=^prom:x: expected 1, text, text:PATH or json:PATH"},
+        {{"RMM_TRACKING=jsno"}, "RMM_TRACKING=^jsno: unknown word; did you mean 'json'?"},
+        {{"RMM_TRACKING=text:"}, "RMM_TRACKING=text:^: a path is missing"},
+        {{"RMM_TRACKING_1=1"},
+         "RMM_TRACKING_1=1: RMM_TRACKING is for the whole process, not for one device"},
         {{"RMM_STATISTICS=json:"}, "RMM_STATISTICS=json:^: a path is missing"},
         {{"RMM_STATISTICS=json:%z"}, "RMM_STATISTICS=json:^%z: "},
         {{"RMM_LOG=%q{NO_SUCH_VARIABLE_HERE}"}, "RMM_LOG=%q{NO_SUCH_VARIABLE_HERE}: "},
@@ -281,6 +297,35 @@ static void process_wide_settings_are_read(void **state)
     rs_config_free(&config);
 }
 
+static void what_tracks_is_reported(void **state)
+{
+    static const struct {
+        const char *settings[SETTINGS_MAX];
+        enum rs_statistics_format format;
+        const char *path;
+    } cases[] = {
+        {{"RMM_POOL_SIZE=1GiB"}, RS_STATISTICS_NONE, NULL},
+        {{"RMM_TRACKING=1"}, RS_STATISTICS_TEXT, NULL},
+        {{"RMM_TRACKING=text:/tmp/x"}, RS_STATISTICS_TEXT, "/tmp/x"},
+        {{"RMM_TRACKING=json:/tmp/x"}, RS_STATISTICS_JSON, "/tmp/x"},
+        {{"RMM_RESOURCE=tracking(cuda)"}, RS_STATISTICS_TEXT, NULL},
+        {{"RMM_RESOURCE_3=tracking(cuda)"}, RS_STATISTICS_TEXT, NULL},
+        {{"RMM_RESOURCE=tracking(cuda)", "RMM_TRACKING=0"}, RS_STATISTICS_NONE, NULL},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
+        struct rs_config config;
+        struct lines lines;
+        assert_int_equal(parse(cases[i].settings, &lines, &config), 0);
+        assert_int_equal(config.tracking, cases[i].format);
+        assert_int_equal(config.tracking_path != NULL, cases[i].path != NULL);
+        if (cases[i].path)
+            assert_string_equal(config.tracking_path, cases[i].path);
+        rs_config_free(&config);
+    }
+}
+
 static void no_environment_is_no_settings(void **state)
 {
     struct rs_config config;
@@ -314,6 +359,7 @@ int main(void)
         cmocka_unit_test(bad_settings_are_one_line_each),
         cmocka_unit_test(all_bad_settings_are_told_at_once),
         cmocka_unit_test(process_wide_settings_are_read),
+        cmocka_unit_test(what_tracks_is_reported),
         cmocka_unit_test(no_environment_is_no_settings),
         cmocka_unit_test(the_runtime_door_needs_the_drivers),
     };

@@ -150,6 +150,11 @@ static bool use_range(struct hc_race_map *map, const struct hc_range *range,
                       const struct hc_stream *stream, const struct hc_site *site)
 {
     bool found = false;
+    /* A pool may be at work in one part of what was a block, and hand out another. */
+    if (is_owner(site)) {
+        hc_race_map_split_freed(map, range->address);
+        hc_race_map_split_freed(map, range->address + range->bytes);
+    }
     unsigned at = hc_race_map_at(map, range->address);
     for (; at < map->count && map->blocks[at]->begin < range->address + range->bytes; at++) {
         use(map->blocks[at], stream, site);

@@ -92,6 +92,17 @@ void hc_race_map_clear(struct hc_race_map *map, uintptr_t begin, uintptr_t end)
     }
 }
 
+void hc_race_map_split_freed(struct hc_race_map *map, uintptr_t address)
+{
+    unsigned at = hc_race_map_at(map, address);
+    if (at == map->count || !map->blocks[at]->is_freed || map->blocks[at]->begin >= address)
+        return;
+    struct hc_race_block *rest = copy_of(map->blocks[at]);
+    rest->begin = address;
+    map->blocks[at]->end = address;
+    insert(map, at + 1, rest);
+}
+
 struct hc_race_block *hc_race_map_base(const struct hc_race_map *map, uintptr_t begin)
 {
     unsigned at = hc_race_map_at(map, begin);

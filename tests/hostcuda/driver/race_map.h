@@ -45,6 +45,9 @@ struct hc_race_block *hc_race_map_add(struct hc_race_map *map, uintptr_t begin, 
 /* Forgets the parts of blocks that lie in the range. */
 void hc_race_map_clear(struct hc_race_map *map, uintptr_t begin, uintptr_t end);
 
+/* Makes two of a freed block that has the address inside, each with all its operations. */
+void hc_race_map_split_freed(struct hc_race_map *map, uintptr_t address);
+
 /* The block that begins there, or NULL. */
 struct hc_race_block *hc_race_map_base(const struct hc_race_map *map, uintptr_t begin);
 
