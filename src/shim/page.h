@@ -15,7 +15,7 @@ struct rs_page {
 };
 
 void rs_page_put(struct rs_page *page, const char *format, ...) RS_PRINTF(2, 3);
-void rs_page_vput(struct rs_page *page, const char *format, va_list arguments);
+void rs_page_vput(struct rs_page *page, const char *format, va_list arguments) RS_PRINTF(2, 0);
 
 /* For JSON strings and Prometheus labels, which share these escapes; other control bytes become
  * '?'. */

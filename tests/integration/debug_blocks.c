@@ -9,7 +9,7 @@
 
 enum { BYTES = 100000, FILL = 0x5a };
 
-#define NOT_INLINED __attribute__((noinline, noclone))
+#define NOT_INLINED __attribute__((noinline))
 
 static void must(int answer, const char *what)
 {
