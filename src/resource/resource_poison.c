@@ -93,6 +93,7 @@ struct visit {
     CUstreamCaptureMode mode;
     bool entered;
     CUstream stream;
+    bool is_pending; /* something was begun that is not waited for */
     CUresult result;
 };
 
@@ -109,20 +110,30 @@ static struct visit visit_begin(const struct poison *poison)
     return visit;
 }
 
-/* Waits for what was begun.  The first error, if there was any. */
+static void visit_wait(struct visit *visit)
+{
+    CUresult waited = visit->is_pending ? rs_own_stream_wait(visit->stream) : CUDA_SUCCESS;
+
+    visit->is_pending = false;
+    if (visit->result == CUDA_SUCCESS)
+        visit->result = waited;
+}
+
+/* Waits for what was begun, also after an error.  The first error, if there was any. */
 static CUresult visit_end(struct visit *visit)
 {
-    CUresult waited = visit->stream ? rs_own_stream_wait(visit->stream) : CUDA_SUCCESS;
-
+    visit_wait(visit);
     rs_context_leave(visit->entered);
     rs_capture_restore(visit->mode);
-    return visit->result != CUDA_SUCCESS ? visit->result : waited;
+    return visit->result;
 }
 
 static void fill_bytes(struct visit *visit, CUdeviceptr address, unsigned char value, size_t bytes)
 {
-    if (visit->result == CUDA_SUCCESS && bytes > 0)
-        visit->result = rs_driver.cuMemsetD8Async(address, value, bytes, visit->stream);
+    if (visit->result != CUDA_SUCCESS || bytes == 0)
+        return;
+    visit->is_pending = true;
+    visit->result = rs_driver.cuMemsetD8Async(address, value, bytes, visit->stream);
 }
 
 /* Little-endian, as CUDA's hosts and devices are. */
@@ -135,9 +146,11 @@ static void fill_words(struct visit *visit, CUdeviceptr address, unsigned patter
 {
     size_t whole_bytes = rs_round_down(bytes, sizeof(pattern));
 
-    if (visit->result == CUDA_SUCCESS && whole_bytes > 0)
+    if (visit->result == CUDA_SUCCESS && whole_bytes > 0) {
+        visit->is_pending = true;
         visit->result = rs_driver.cuMemsetD32Async(address, pattern, whole_bytes / sizeof(pattern),
                                                    visit->stream);
+    }
     for (size_t i = whole_bytes; i < bytes; i++)
         fill_bytes(visit, address + i, pattern_byte(pattern, i), 1);
 }
@@ -165,11 +178,12 @@ static struct difference find_difference(struct visit *visit, CUdeviceptr addres
 
     for (size_t done = 0, part; done < bytes && !difference.found; done += part) {
         part = rs_min(bytes - done, sizeof(host));
-        if (visit->result == CUDA_SUCCESS)
+        if (visit->result == CUDA_SUCCESS) {
+            visit->is_pending = true;
             visit->result =
                 rs_driver.cuMemcpyDtoHAsync_v2(host, address + done, part, visit->stream);
-        if (visit->result == CUDA_SUCCESS)
-            visit->result = rs_own_stream_wait(visit->stream);
+        }
+        visit_wait(visit);
         if (visit->result != CUDA_SUCCESS)
             break;
         difference = compare(host, pattern, part);
@@ -207,20 +221,21 @@ static unsigned guard_pattern(void)
     return GUARD_BYTE * 0x01010101u;
 }
 
-static void check_guards(struct poison *poison, const struct record *record)
+/* The end of a block's use: its guards are looked at, and it is filled as freed. */
+static void end_use(struct poison *poison, struct record *record)
 {
+    size_t guard_bytes = record->is_guarded ? poison->guard_bytes : 0;
     CUdeviceptr block = address_of(poison, record);
+    struct visit visit = visit_begin(poison);
     struct difference before, after;
-    struct visit visit;
+    CUresult result;
 
-    if (!record->is_guarded || poison->guard_bytes == 0)
-        return;
-    visit = visit_begin(poison);
-    before =
-        find_difference(&visit, record->upstream.address, guard_pattern(), poison->guard_bytes);
-    after =
-        find_difference(&visit, block + record->size_bytes, guard_pattern(), poison->guard_bytes);
-    count_unchecked(poison, visit_end(&visit));
+    fill_words(&visit, block, poison->fill_freed, record->size_bytes);
+    before = find_difference(&visit, record->upstream.address, guard_pattern(), guard_bytes);
+    after = find_difference(&visit, block + record->size_bytes, guard_pattern(), guard_bytes);
+    result = visit_end(&visit);
+    record->is_guarded = record->is_guarded && result == CUDA_SUCCESS;
+    count_unchecked(poison, result);
     if (before.found)
         say(poison, record, "before its beginning",
             (long long)before.at - (long long)poison->guard_bytes, before.value,
@@ -259,17 +274,6 @@ static void fill_allocated(struct poison *poison, struct record *record)
     fill_bytes(&visit, block + record->size_bytes, GUARD_BYTE, poison->guard_bytes);
     result = visit_end(&visit);
     record->is_guarded = result == CUDA_SUCCESS;
-    count_unchecked(poison, result);
-}
-
-static void fill_freed(struct poison *poison, struct record *record)
-{
-    struct visit visit = visit_begin(poison);
-    CUresult result;
-
-    fill_words(&visit, address_of(poison, record), poison->fill_freed, record->size_bytes);
-    result = visit_end(&visit);
-    record->is_guarded = record->is_guarded && result == CUDA_SUCCESS;
     count_unchecked(poison, result);
 }
 
@@ -476,8 +480,7 @@ static CUresult poison_deallocate(struct rs_mr *mr, const struct rs_allocation *
     struct record *record = allocation->token;
 
     (void)stream;
-    check_guards(poison, record);
-    fill_freed(poison, record);
+    end_use(poison, record);
     rs_mutex_lock(&poison->lock);
     ring_remove(record);
     keep_locked(poison, record);
@@ -561,7 +564,7 @@ static void give_all_back(struct poison *poison)
 
     while (poison->live.after != &poison->live) {
         record = poison->live.after;
-        check_guards(poison, record);
+        end_use(poison, record);
         ring_remove(record);
         (void)rs_mr_deallocate(poison->base.upstream[0], &record->upstream, NULL);
     }

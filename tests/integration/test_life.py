@@ -21,6 +21,7 @@ SETTINGS = [
     {"RMM_POOL_SIZE": "256MiB", "RMM_BINNING": "256KiB-4MiB"},
     {"RMM_RESOURCE": "statistics(limiting(pool(cuda), limit=1GiB))"},
     {"RMM_POOL_SIZE": "64MiB", "RMM_HOOKS": "device"},
+    {"RMM_POOL_SIZE": "64MiB", "RMM_TRACKING": "json:/dev/null"},
 ]
 
 RUNTIME_SCENES = [
@@ -57,6 +58,15 @@ class Lives(support.Test):
 
     def test_driver(self):
         self.scenes_are_same("life_driver", [[scene] for scene in DRIVER_SCENES])
+
+    def test_poison(self):
+        """Without the scene of 80000 allocations: each waits for its fill."""
+        for scene in RUNTIME_SCENES:
+            if scene != ["fork_busy"]:
+                self.assert_same([support.program("life_runtime_shared")] + scene,
+                                 {"RMM_RESOURCE": "poison(pool(cuda))"})
+        for scene in DRIVER_SCENES:
+            self.assert_same([support.program("life_driver"), scene], {"RMM_RESOURCE": "poison(pool(cuda))"})
 
     def test_reused_handles_and_addresses(self):
         """A driver that gives the same addresses again at once, and one that never does."""
