@@ -25,6 +25,8 @@ static const struct subject subjects[] = {
     {"pool", {"initial_size=1MiB"}, false},
     {"arena", {"arena_size=64MiB"}, false},
     {"binning", {"minimum_size=1KiB", "maximum_size=32KiB"}, false},
+    {"poison", {"guard=512", "keep=1MiB"}, false},
+    {"tracking", {"stacks=1"}, false},
     {"fixed_size", {"block_size=64KiB", "blocks_to_preallocate=16"}, false},
 };
 
@@ -41,4 +43,10 @@ static inline bool subject_needs_driver(const struct rs_mr_descriptor *descripto
     const struct subject *subject = subject_of(descriptor);
 
     return subject && subject->needs_driver;
+}
+
+/* Its blocks must have memory behind them (fake_memory.h). */
+static inline bool subject_looks_inside(const struct rs_mr_descriptor *descriptor)
+{
+    return strcmp(descriptor->name, "poison") == 0;
 }

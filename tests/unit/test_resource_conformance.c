@@ -11,8 +11,8 @@
 #include "resource/report.h"
 #include "resource/resource_pool.h"
 #include "resource/resource_statistics.h"
-#include "resource/size_class.h"
 #include "resource/resource_tracking.h"
+#include "resource/size_class.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -117,27 +117,6 @@ int __wrap_munmap(void *memory, size_t bytes)
 #define MIB        ((size_t)1 << 20)
 #define LEAF_BYTES (512 * MIB)
 
-struct subject {
-    const char *name;
-    const char *options[4];
-    bool needs_driver; /* tested elsewhere */
-};
-
-/* Names that are not here are tested with their default options. */
-static const struct subject subjects[] = {
-    {"reuse", {NULL}, true},
-    {"limiting", {"limit=1TiB"}, false},
-    {"aligned", {"alignment=4096", "alignment_threshold=1000"}, false},
-    {"headroom", {NULL}, true},
-    {"prefetch", {"preferred_location=device", "accessed_by=1"}, false},
-    {"logging", {"path=/dev/null"}, false},
-    {"pool", {"initial_size=1MiB"}, false},
-    {"binning", {"minimum_size=1KiB", "maximum_size=32KiB"}, false},
-    {"poison", {"guard=512", "keep=1MiB"}, false},
-    {"tracking", {"stacks=1"}, false},
-    {"fixed_size", {"block_size=64KiB", "blocks_to_preallocate=16"}, false},
-};
-
 static struct fake_leaf *full_leaf; /* the second upstream of who needs one */
 
 struct stack {
