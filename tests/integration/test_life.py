@@ -21,6 +21,9 @@ SETTINGS = [
     {"RMM_POOL_SIZE": "256MiB", "RMM_BINNING": "256KiB-4MiB"},
     {"RMM_RESOURCE": "statistics(limiting(pool(cuda), limit=1GiB))"},
     {"RMM_POOL_SIZE": "64MiB", "RMM_HOOKS": "device"},
+    {"RMM_ASYNC": "1"},
+    {"RMM_ASYNC": "1", "RMM_POOL_SIZE": "64MiB"},
+    {"RMM_ASYNC": "1", "RMM_MANAGED": "1"},
 ]
 
 RUNTIME_SCENES = [
