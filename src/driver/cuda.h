@@ -27,6 +27,9 @@ CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream, CUgraph, const CUgraphNode *
 #if CUDA_VERSION < 12050
 CUresult cuCtxRecordEvent(CUcontext, CUevent);
 #endif
+#if CUDA_VERSION < 13000
+#define CU_MEM_ALLOCATION_TYPE_MANAGED ((CUmemAllocationType)2)
+#endif
 #if CUDA_VERSION < 13010
 typedef struct CUstreamCigCaptureParams_st CUstreamCigCaptureParams;
 CUresult cuStreamBeginCaptureToCig(CUstream, CUstreamCigCaptureParams *);

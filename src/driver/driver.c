@@ -77,6 +77,14 @@ void rs_capture_restore(CUstreamCaptureMode mode)
         (void)rs_driver.cuThreadExchangeStreamCaptureMode(&mode);
 }
 
+bool rs_driver_device_has(CUdevice device, CUdevice_attribute attribute)
+{
+    int value = 0;
+
+    return rs_driver.cuDeviceGetAttribute &&
+           rs_driver.cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS && value != 0;
+}
+
 const char *rs_driver_error_name(CUresult result, char buffer[32])
 {
     const char *name = NULL;

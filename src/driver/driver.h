@@ -31,5 +31,8 @@ bool rs_driver_ready(bool load);
 CUstreamCaptureMode rs_capture_relax(void);
 void rs_capture_restore(CUstreamCaptureMode mode);
 
+/* True when the device has that ability: the attribute is known and not 0. */
+bool rs_driver_device_has(CUdevice device, CUdevice_attribute attribute);
+
 /* "CUDA_ERROR_OUT_OF_MEMORY" or the number. */
 const char *rs_driver_error_name(CUresult result, char buffer[32]);

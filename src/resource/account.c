@@ -44,7 +44,7 @@ static void subtract(struct rs_account *account, size_t bytes, enum rs_memory me
         atomic_fetch_sub_explicit(&account->charged_bytes, bytes, memory_order_relaxed);
 }
 
-bool rs_account_take(struct rs_account *account, size_t bytes, enum rs_memory memory)
+bool rs_account_grow(struct rs_account *account, size_t bytes, enum rs_memory memory)
 {
     struct rs_account *device = account && account->device ? account->device : account;
 
@@ -56,11 +56,24 @@ bool rs_account_take(struct rs_account *account, size_t bytes, enum rs_memory me
         if (account != device)
             atomic_fetch_add_explicit(&account->charged_bytes, bytes, memory_order_relaxed);
     }
-    for (; account; account = account->device) {
-        atomic_fetch_add_explicit(&account->driver_allocations, 1, memory_order_relaxed);
+    for (; account; account = account->device)
         add(account, bytes, memory);
-    }
     return true;
+}
+
+bool rs_account_take(struct rs_account *account, size_t bytes, enum rs_memory memory)
+{
+    if (!rs_account_grow(account, bytes, memory))
+        return false;
+    for (; account; account = account->device)
+        atomic_fetch_add_explicit(&account->driver_allocations, 1, memory_order_relaxed);
+    return true;
+}
+
+void rs_account_shrink(struct rs_account *account, size_t bytes, enum rs_memory memory)
+{
+    for (; account; account = account->device)
+        subtract(account, bytes, memory);
 }
 
 void rs_account_give(struct rs_account *account, size_t bytes, enum rs_memory memory)

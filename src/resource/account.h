@@ -33,6 +33,11 @@ bool rs_account_take(struct rs_account *account, size_t bytes, enum rs_memory me
 /* Counts bytes given back.  Thread safe. */
 void rs_account_give(struct rs_account *account, size_t bytes, enum rs_memory memory);
 
+/* For memory that grows and shrinks inside the driver's own calls: the same for bytes alone, no
+ * call is counted. */
+bool rs_account_grow(struct rs_account *account, size_t bytes, enum rs_memory memory);
+void rs_account_shrink(struct rs_account *account, size_t bytes, enum rs_memory memory);
+
 /* The driver refused what rs_account_take counted. */
 void rs_account_untake(struct rs_account *account, size_t bytes, enum rs_memory memory);
 

@@ -44,6 +44,9 @@ const struct rs_variable rs_variables[] = {
              .per_device = true, .builds_a_part = true, .option.minimum = 512),
     VARIABLE(MANAGED, "RMM_MANAGED", BOOLEAN, "managed memory stands in for device memory",
              .per_device = true, .builds_a_part = true),
+    VARIABLE(ASYNC, "RMM_ASYNC", BOOLEAN,
+             "the driver's stream-ordered pool beneath, with RMM_MANAGED=1 a managed one",
+             .per_device = true, .builds_a_part = true),
     VARIABLE(FALLBACK, "RMM_FALLBACK", WORD,
              "what the device has no memory for lies in managed memory, which migrates, or in "
              "pinned host memory, instead of failing",
@@ -79,7 +82,6 @@ const struct rs_variable rs_variables[] = {
     VARIABLE(HOOKS, "RMM_HOOKS", TEXT,
              "groups of entry points that serve memory, separated by commas: device, pinned, "
              "runtime, all"),
-    LATER("RMM_ASYNC", "the driver's stream-ordered pool beneath"),
     LATER("RMM_LIMIT", "hard cap on what the process takes from the driver on a device"),
     LATER("RMM_MANAGED_POOL_SIZE", "a pool for cudaMallocManaged"),
     LATER("RMM_MANAGED_RESOURCE", "the stack for cudaMallocManaged"),
@@ -277,6 +279,21 @@ static struct rs_expression *build_pinned(const struct rs_config *config, int de
     return stack;
 }
 
+/* What lies beneath: RMM_MANAGED and RMM_ASYNC, in each combination. */
+static struct rs_expression *build_leaf(const struct rs_config *config, int device)
+{
+    static const struct rs_mr_descriptor *const leaves[2][2] = {
+        {&rs_mr_descriptor_cuda, &rs_mr_descriptor_async},
+        {&rs_mr_descriptor_managed, &rs_mr_descriptor_async_managed},
+    };
+    const struct rs_source *source = NULL;
+    const struct rs_option_value *managed = value_of(config, device, RS_VARIABLE_MANAGED, &source);
+    const struct rs_option_value *async = value_of(config, device, RS_VARIABLE_ASYNC, &source);
+
+    return rs_expression_node(leaves[managed && managed->count][async && async->count], NULL,
+                              source);
+}
+
 /* A second upstream for what `stack` is out of memory for, with a pool where the stack has one:
  * pinned memory costs 0.5 ms for 4 KiB, and freeing managed memory waits (cuda-measured.md).  What
  * is spilled lies beyond a limit, so it is not charged against one. */
@@ -405,17 +422,13 @@ static struct rs_expression *build_device(const struct rs_config *config, int de
                                           struct rs_complaints *complaints)
 {
     const struct rs_source *source = NULL;
-    const struct rs_option_value *managed = value_of(config, device, RS_VARIABLE_MANAGED, &source);
     struct allocator allocator = allocator_of(config, device);
     const struct rs_option_value *bins;
     struct rs_expression *stack;
 
     if (!choose_allocator(config, device, &allocator, complaints))
         return NULL;
-    stack = rs_expression_node(managed && managed->count ? &rs_mr_descriptor_managed
-                                                         : &rs_mr_descriptor_cuda,
-                               NULL, source);
-    stack = stack_allocator(&allocator, stack);
+    stack = stack_allocator(&allocator, build_leaf(config, device));
     bins = value_of(config, device, RS_VARIABLE_BINNING, &source);
     if (bins) {
         stack = stack_on(&rs_mr_descriptor_binning, stack, source);
@@ -474,20 +487,40 @@ static struct rs_expression *add_observers(const struct rs_config *config, int d
     return stack;
 }
 
+/* The leaves a program's memory of each kind may come from. */
+static const struct rs_mr_descriptor *const leaves_for[RS_KINDS][7] = {
+    [RS_KIND_DEVICE] = {&rs_mr_descriptor_cuda, &rs_mr_descriptor_managed, &rs_mr_descriptor_async,
+                        &rs_mr_descriptor_async_managed, &rs_mr_descriptor_virtual,
+                        &rs_mr_descriptor_system},
+    [RS_KIND_PINNED] = {&rs_mr_descriptor_pinned},
+};
+
 /* Host memory cannot stand in for device memory, except as what a device falls back on; nothing can
  * stand in for pinned memory. */
-static bool check_leaf(enum rs_kind kind, const struct rs_expression *stack,
-                       struct rs_complaints *complaints)
+static bool may_serve(const struct rs_mr_descriptor *leaf, enum rs_kind kind, bool is_second)
+{
+    for (int of = 0; of < RS_KINDS; of++)
+        for (size_t i = 0; leaves_for[of][i]; i++)
+            if (leaves_for[of][i] == leaf &&
+                (of == (int)kind || (is_second && kind == RS_KIND_DEVICE)))
+                return true;
+    return false;
+}
+
+static bool check_leaves(enum rs_kind kind, const struct rs_expression *stack, bool is_second,
+                         struct rs_complaints *complaints)
 {
     for (; stack->upstream[0]; stack = stack->upstream[0])
-        if (kind == RS_KIND_PINNED && stack->upstream[1] &&
-            !check_leaf(kind, stack->upstream[1], complaints))
+        if (stack->upstream[1] && !check_leaves(kind, stack->upstream[1], true, complaints))
             return false;
-    if ((stack->descriptor == &rs_mr_descriptor_pinned) == (kind == RS_KIND_PINNED))
+    if (may_serve(stack->descriptor, kind, is_second))
         return true;
     rs_complain(complaints, stack->source, stack->at,
-                kind == RS_KIND_PINNED ? "a stack for pinned memory stands on 'pinned', not '%s'"
-                                       : "a stack for device memory cannot stand on '%s'",
+                stack->descriptor == &rs_mr_descriptor_simulated
+                    ? "'%s' has addresses without memory, for replaying traces: no program can use "
+                      "it"
+                : kind == RS_KIND_PINNED ? "a stack for pinned memory stands on 'pinned', not '%s'"
+                                         : "a stack for device memory cannot stand on '%s'",
                 stack->descriptor->name);
     return false;
 }
@@ -557,7 +590,7 @@ static void build_stack(struct rs_config *config, enum rs_kind kind, int device,
     if (stack && free_mode && free_mode->count == RS_FREE_MODE_WAIT)
         set_word(rs_expression_find(stack, &rs_mr_descriptor_reuse), "free", RS_FREE_MODE_WAIT);
     stack = add_observers(config, device, stack, complaints);
-    if (stack && !check_leaf(kind, stack, complaints)) {
+    if (stack && !check_leaves(kind, stack, false, complaints)) {
         rs_expression_free(stack);
         stack = NULL;
     }

@@ -11,6 +11,7 @@
  *   served         allocations and frees in captures go to a library that serves them
  *   flags          kernels that wait for the host, which allocates first
  *   devicebound    only plain device memory
+ *   unranged       the driver knows nothing of the blocks' ranges
  *   fences         at the end, with no capture left, the library must still record its fences
  */
 #include "hostcuda.h"
@@ -157,7 +158,8 @@ static struct {
 
 static unsigned *wrong_words; /* pinned: kernels count here */
 static size_t live_max, largest = (size_t)24 << 20;
-static bool served, wants_flags, device_only, has_greens, has_green_streams, one_thread;
+static bool served, wants_flags, device_only, has_greens, has_green_streams, one_thread,
+    is_unranged;
 static _Atomic unsigned long long out_of_memories, captures_done, frees_done;
 
 static uint64_t draw(struct worker *worker, uint64_t below)
@@ -968,7 +970,7 @@ static void ask(struct worker *worker)
     if (!worker->block_count)
         return;
     block = &worker->blocks[draw(worker, worker->block_count)];
-    if (block->kind != DRIVER)
+    if (block->kind != DRIVER || is_unranged)
         return;
     OK(cuMemGetAddressRange_v2(&base, &bytes, (CUdeviceptr)block->at + block->bytes / 2));
     if (base != (CUdeviceptr)block->at || bytes != block->bytes)
@@ -1248,6 +1250,7 @@ int main(int argc, char **argv)
     served = option(argv + 3, "served", 0);
     wants_flags = option(argv + 3, "flags", 0);
     device_only = option(argv + 3, "devicebound", 0);
+    is_unranged = option(argv + 3, "unranged", 0);
     one_thread = threads == 1;
     OK(cuInit(0));
     for (unsigned i = 0; i < WHERES; i++)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check.h"
 
+#include <string.h>
+
 static CUmemoryPool pool;
 static CUstream stream;
 
@@ -123,6 +125,28 @@ static void memory_survives_a_context_reset(void **state)
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 }
 
+static void managed_pools_give_managed_memory(void **state)
+{
+    (void)state;
+    CUdeviceptr block;
+    CUmemoryPool managed, found;
+    CUmemPoolProps props = {.allocType = (CUmemAllocationType)2, /* of 13.0's headers */
+                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    unsigned is_managed = 0;
+    size_t before = free_bytes();
+    OK(cuMemPoolCreate(&managed, &props));
+    OK(cuMemAllocFromPoolAsync(&block, 4 << 20, managed, stream));
+    OK(cuStreamSynchronize(stream));
+    OK(cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, block));
+    OK(cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, block));
+    assert_true(is_managed);
+    assert_ptr_equal(found, managed);
+    memset((void *)block, 7, 4 << 20); /* the host reaches it */
+    assert_int_equal(before, free_bytes());
+    OK(cuMemFreeAsync(block, stream));
+    OK(cuMemPoolDestroy(managed));
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
@@ -133,6 +157,7 @@ int main(void)
         TEST(memory_is_gone_only_when_the_stream_comes_there),
         TEST(pointers_know_their_pool_and_have_no_ipc),
         TEST(memory_survives_a_context_reset),
+        TEST(managed_pools_give_managed_memory),
     };
     return cmocka_run_group_tests_name("pool", tests, NULL, NULL);
 }

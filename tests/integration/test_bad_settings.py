@@ -33,6 +33,8 @@ CASES = [
     ({"RMM_STATISTICS": "jsn:x", "RMM_POOL_SIZE": "1GiB"}, ["RMM_STATISTICS", "json"]),
     ({"RMM_ARENA_SIZE": "1GiB", "RMM_POOL_SIZE": "1GiB"}, ["RMM_ARENA_SIZE", "RMM_POOL_SIZE"]),
     ({"RMM_ARENA_SIZE": "1000KiB"}, ["RMM_ARENA_SIZE", "1MiB"]),
+    ({"RMM_ASYNC": "2GiB"}, ["RMM_ASYNC", "2GiB"]),
+    ({"RMM_RESOURCE": "pool(simulated)"}, ["RMM_RESOURCE", "simulated", "replaying"]),
     ({"RMM_POOL_SIZE_1": "10Q"}, ["RMM_POOL_SIZE_1", "Q"]),
 ]
 
@@ -42,6 +44,8 @@ DEVICE_CASES = [
     ({"RMM_ARENA_SIZE": "16GiB"}, ["RMM_ARENA_SIZE"]),
     ({"RMM_RESOURCE": "pool(cuda, initial_size=16GiB)"}, ["RMM_RESOURCE"]),
     ({"RMM_POOL_SIZE": "80%", "RMM_POOL_MAX_SIZE": "1GiB"}, ["RMM_POOL"]),
+    ({"RMM_RESOURCE": "async(initial_size=16GiB)"}, ["RMM_RESOURCE", "16GiB"]),
+    ({"RMM_RESOURCE": "pool(system)"}, ["RMM_RESOURCE", "HMM"]),
 ]
 
 

@@ -22,6 +22,9 @@ SETTINGS = [
     {"RMM_RESOURCE": "statistics(limiting(pool(cuda), limit=1GiB))"},
     {"RMM_POOL_SIZE": "64MiB", "RMM_HOOKS": "device"},
     {"RMM_POOL_SIZE": "64MiB", "RMM_TRACKING": "json:/dev/null"},
+    {"RMM_ASYNC": "1"},
+    {"RMM_ASYNC": "1", "RMM_POOL_SIZE": "64MiB"},
+    {"RMM_ASYNC": "1", "RMM_MANAGED": "1"},
 ]
 
 RUNTIME_SCENES = [

@@ -32,7 +32,7 @@ static bool is_allowed(const struct hc_ctx *ctx, const struct hc_range *range, b
     if (!region) {
         /* A kernel reaches no pageable memory of the program; a copy does. */
         if (is_kernel && !hc_memory_find(range->address))
-            return false;
+            return hc_config.pageable;
         return hc_vmm_is_allowed(range->address, range->bytes, ctx->device, range->write);
     }
     if (!hc_region_is_mapped(region, range->address, range->bytes))

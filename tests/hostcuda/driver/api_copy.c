@@ -5,6 +5,7 @@
  * read its source when it returns, one to pageable memory is done when it returns. */
 #include "driver/call.h"
 #include "driver/capture.h"
+#include "driver/config.h"
 #include "driver/context.h"
 #include "driver/copy.h"
 #include "driver/lock.h"
@@ -25,7 +26,8 @@ static bool is_pageable(const void *pointer)
 /* A device address must be known to the driver; that it is alive is the device's concern. */
 static bool is_valid_end(enum end end, const void *pointer)
 {
-    return pointer && (end != DEVICE || hc_memory_is_known((uintptr_t)pointer));
+    return pointer &&
+           (end != DEVICE || hc_config.pageable || hc_memory_is_known((uintptr_t)pointer));
 }
 
 static CUresult stage(struct hc_copy *copy, void **staged)
@@ -64,7 +66,9 @@ static CUresult submit(struct hc_stream *stream, struct hc_copy copy, bool is_sy
     bool waits =
         is_sync ? is_host_memory(copy.from) || is_host_memory(copy.to) : is_pageable(copy.to);
     void *staged = NULL;
-    if (!stream->capture && is_pageable(copy.from)) {
+    if (!stream->capture && is_pageable(copy.from) && hc_config.pageable) {
+        waits = true; /* earlier work may write it */
+    } else if (!stream->capture && is_pageable(copy.from)) {
         CUresult result = stage(&copy, &staged);
         if (result)
             return result;
@@ -189,7 +193,7 @@ static CUresult fill(CUstream handle, bool is_sync, CUdeviceptr to, unsigned val
         result = hc_capture_check_stream(stream);
     if (result || !width || !height)
         return result;
-    if (!hc_memory_is_known(to) || to % element_bytes)
+    if ((!hc_config.pageable && !hc_memory_is_known(to)) || to % element_bytes)
         return CUDA_ERROR_INVALID_VALUE;
     struct hc_fill shape = {.to = PTR(to),
                             .value = value,

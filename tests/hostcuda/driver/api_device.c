@@ -147,6 +147,8 @@ HC_API CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, C
     *value = 0;
     if (attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)
         *value = device + 1;
+    if (attribute == CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS)
+        *value = hc_config.pageable;
     for (size_t i = 0; i < sizeof(attributes) / sizeof(attributes[0]); i++) {
         if (attributes[i].attribute == attribute)
             *value = attributes[i].value;

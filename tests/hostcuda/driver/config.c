@@ -112,6 +112,7 @@ void hc_config_read(void)
     hc_config.withhold = text_of("HOSTCUDA_WITHHOLD");
     read_schedule();
     read_placement();
+    read_bool("HOSTCUDA_PAGEABLE", &hc_config.pageable);
     read_bool("HOSTCUDA_GUARD", &hc_config.guard);
     read_bool("HOSTCUDA_POISON", &hc_config.poison);
     read_bool("HOSTCUDA_QUARANTINE", &hc_config.quarantine);

@@ -55,7 +55,8 @@ CUresult hc_pool_of(CUmemoryPool handle, struct hc_pool **pool)
 static void set_cached(struct hc_pool *pool, uint64_t bytes)
 {
     struct hc_region *memory = &hc_device_at(pool->device)->memory;
-    memory->used_bytes += bytes - pool->cached_bytes;
+    if (!pool->is_managed)
+        memory->used_bytes += bytes - pool->cached_bytes;
     pool->cached_bytes = bytes;
 }
 
@@ -63,7 +64,7 @@ bool hc_pool_trim_all(int device)
 {
     bool found = false;
     for (struct hc_pool *pool = pools; pool; pool = pool->next) {
-        if (pool->device != device || !pool->cached_bytes)
+        if (pool->device != device || pool->is_managed || !pool->cached_bytes)
             continue;
         set_cached(pool, 0);
         found = true;
@@ -82,8 +83,10 @@ CUresult hc_pool_take(struct hc_pool *pool, size_t bytes, struct hc_alloc **out)
     /* What the pool holds serves first. */
     uint64_t from_cache = pool->cached_bytes < bytes ? pool->cached_bytes : bytes;
     set_cached(pool, pool->cached_bytes - from_cache / HC_BLOCK_BYTES * HC_BLOCK_BYTES);
+    struct hc_region *memory =
+        pool->is_managed ? hc_managed_region() : &hc_device_at(pool->device)->memory;
     CUresult result =
-        hc_memory_take(&hc_device_at(pool->device)->memory, NULL, HC_ASYNC, bytes, 0, out);
+        hc_memory_take(memory, NULL, pool->is_managed ? HC_MANAGED : HC_ASYNC, bytes, 0, out);
     if (result)
         return result;
     (*out)->pool = pool;
@@ -190,18 +193,30 @@ HC_API CUresult cuMemGetMemPool(CUmemoryPool *out, CUmemLocation *location,
     return result;
 }
 
+/* As in the headers of 13.0, with which managed pools came. */
+enum { TYPE_MANAGED = 2 };
+
+static bool is_pool_type(CUmemAllocationType type)
+{
+    return type == CU_MEM_ALLOCATION_TYPE_PINNED ||
+           ((int)type == TYPE_MANAGED && hc_config.driver_version >= 13000);
+}
+
 HC_API CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
 {
     HC_ENTER(cuMemPoolCreate);
     HC_LOCKED();
-    if (!out || !props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
+    if (!out || !props || !is_pool_type(props->allocType) ||
         props->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !hc_device_at(props->location.id))
         return CUDA_ERROR_INVALID_VALUE;
     if (props->handleTypes & ~(unsigned)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_NOT_SUPPORTED;
     struct hc_pool *pool = pool_new(props->location.id);
+    if (!pool)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    pool->is_managed = (int)props->allocType == TYPE_MANAGED;
     *out = (CUmemoryPool)pool;
-    return pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return CUDA_SUCCESS;
 }
 
 HC_API CUresult cuMemPoolDestroy(CUmemoryPool handle)

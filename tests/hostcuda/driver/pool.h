@@ -9,6 +9,7 @@
 struct hc_pool {
     int device;
     bool is_default;
+    bool is_managed;   /* its memory migrates and takes nothing of the device by itself */
     bool is_destroyed; /* freed with its last allocation */
     uint64_t threshold_bytes;
     uint64_t used_bytes, used_high_bytes;

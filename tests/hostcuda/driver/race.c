@@ -4,6 +4,7 @@
 #include "driver/config.h"
 #include "driver/entry_table.h"
 #include "driver/lock.h"
+#include "driver/memory.h"
 #include "driver/race_map.h"
 #include "hostcuda.h"
 
@@ -145,9 +146,18 @@ static void use(struct hc_race_block *block, const struct hc_stream *stream,
     hc_race_block_access(block, stream->slot, stream->tick, site);
 }
 
+/* Where the device reaches pageable memory, a pool may take its blocks from malloc, and what it
+ * freed may be the program's own buffer by now, or a thread's stack.  Kernels are given blocks
+ * only. */
+static bool may_be_a_buffer(const struct hc_work *work, const struct hc_range *range)
+{
+    return hc_config.pageable && work->type != CU_GRAPH_NODE_TYPE_KERNEL &&
+           !hc_memory_is_known(range->address);
+}
+
 /* Uses the blocks in the range; true if there was one. */
 static bool use_range(struct hc_race_map *map, const struct hc_range *range,
-                      const struct hc_stream *stream, const struct hc_site *site)
+                      const struct hc_stream *stream, const struct hc_site *site, bool only_live)
 {
     bool found = false;
     /* A pool may be at work in one part of what was a block, and hand out another. */
@@ -157,7 +167,8 @@ static bool use_range(struct hc_race_map *map, const struct hc_range *range,
     }
     unsigned at = hc_race_map_at(map, range->address);
     for (; at < map->count && map->blocks[at]->begin < range->address + range->bytes; at++) {
-        use(map->blocks[at], stream, site);
+        if (!only_live || !map->blocks[at]->is_freed)
+            use(map->blocks[at], stream, site);
         found = true;
     }
     return found;
@@ -173,9 +184,10 @@ void hc_race_tick(struct hc_stream *stream, const struct hc_work *work)
     struct hc_site site;
     hc_site_take(&site);
     for (unsigned i = 0; i < work->range_count; i++) {
+        bool only_live = may_be_a_buffer(work, &work->ranges[i]);
         /* A noted block says more than the driver's block around it. */
-        if (!use_range(&noted, &work->ranges[i], stream, &site))
-            use_range(&driver, &work->ranges[i], stream, &site);
+        if (!use_range(&noted, &work->ranges[i], stream, &site, only_live))
+            use_range(&driver, &work->ranges[i], stream, &site, only_live);
     }
 }
 

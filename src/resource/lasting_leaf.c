@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "resource/lasting_leaf.h"
+
+#include "base/log.h"
+#include "driver/fence.h"
+#include "resource/report.h"
+#include "resource/segment.h"
+
+#include <stdlib.h>
+
+/* One allocation; it is the token, so that a free searches for nothing and needs no memory. */
+struct rs_lasting_record {
+    struct rs_lasting_record *next, *previous;
+    CUdeviceptr address;
+    size_t size_bytes;
+};
+
+_Static_assert(sizeof(struct rs_lasting_record) <= RS_RECORD_BYTES, "a record is a slab's record");
+
+/* Leaves whose context has ended and whose memory could not all be given back then. */
+static struct rs_mutex unfinished_lock = RS_MUTEX_INIT;
+static struct rs_lasting_leaf *unfinished;
+
+/* ---- records ---- */
+
+static struct rs_lasting_record *take_record(struct rs_lasting_leaf *leaf)
+{
+    struct rs_lasting_record *record;
+
+    rs_mutex_lock(&leaf->lock);
+    record = rs_record_slab_take(&leaf->records);
+    rs_mutex_unlock(&leaf->lock);
+    return record;
+}
+
+static void give_record(struct rs_lasting_leaf *leaf, struct rs_lasting_record *record)
+{
+    rs_mutex_lock(&leaf->lock);
+    rs_record_slab_give(&leaf->records, record);
+    rs_mutex_unlock(&leaf->lock);
+}
+
+/* ---- the list; under the lock ---- */
+
+static void link_record(struct rs_lasting_leaf *leaf, struct rs_lasting_record *record)
+{
+    record->previous = NULL;
+    record->next = leaf->first;
+    if (leaf->first)
+        leaf->first->previous = record;
+    leaf->first = record;
+    leaf->live_bytes += record->size_bytes;
+}
+
+static void unlink_record(struct rs_lasting_leaf *leaf, struct rs_lasting_record *record)
+{
+    if (record->previous)
+        record->previous->next = record->next;
+    else
+        leaf->first = record->next;
+    if (record->next)
+        record->next->previous = record->previous;
+    leaf->live_bytes -= record->size_bytes;
+}
+
+size_t rs_lasting_leaf_live_bytes(struct rs_lasting_leaf *leaf)
+{
+    size_t bytes;
+
+    rs_mutex_lock(&leaf->lock);
+    bytes = leaf->live_bytes;
+    rs_mutex_unlock(&leaf->lock);
+    return bytes;
+}
+
+/* ---- the end: who is inside then finishes first ---- */
+
+/* Gives a block back that is in no list.  Where that fails it is in the list again. */
+static CUresult give_record_back(struct rs_lasting_leaf *leaf, struct rs_lasting_record *record,
+                                 rs_lasting_give *give)
+{
+    CUresult result;
+
+    /* Removed first, and put back where that failed: see leaf.c. */
+    rs_segment_remove(leaf->place, record->address);
+    result = give(leaf, record->address, record->size_bytes);
+    rs_mutex_lock(&leaf->lock);
+    if (result == CUDA_SUCCESS)
+        rs_record_slab_give(&leaf->records, record);
+    else
+        link_record(leaf, record);
+    rs_mutex_unlock(&leaf->lock);
+    if (result == CUDA_SUCCESS)
+        atomic_fetch_add_explicit(&leaf->deallocations, 1, memory_order_relaxed);
+    else
+        (void)rs_segment_add(leaf->place, record->address, record->size_bytes);
+    return result;
+}
+
+/* Gives back all that can be, when nobody is inside any more.  True when nothing is left. */
+static bool give_all(struct rs_lasting_leaf *leaf, rs_lasting_give *give)
+{
+    struct rs_lasting_record *record = leaf->first, *next;
+
+    leaf->first = NULL;
+    leaf->live_bytes = 0;
+    for (; record; record = next) {
+        next = record->next;
+        (void)give_record_back(leaf, record, give);
+    }
+    return !leaf->first;
+}
+
+static void add_unfinished(struct rs_lasting_leaf *leaf)
+{
+    rs_mutex_lock(&unfinished_lock);
+    leaf->next_unfinished = unfinished;
+    unfinished = leaf;
+    rs_mutex_unlock(&unfinished_lock);
+}
+
+static void finish(struct rs_lasting_leaf *leaf, rs_lasting_give *give)
+{
+    bool all = give_all(leaf, give);
+
+    if (leaf->calls->end)
+        leaf->calls->end(leaf);
+    if (!all)
+        add_unfinished(leaf);
+}
+
+bool rs_lasting_leaf_enter(struct rs_lasting_leaf *leaf)
+{
+    bool entered;
+
+    rs_mutex_lock(&leaf->lock);
+    entered = !leaf->has_ended;
+    leaf->inside += entered;
+    rs_mutex_unlock(&leaf->lock);
+    return entered;
+}
+
+bool rs_lasting_leaf_leave(struct rs_lasting_leaf *leaf)
+{
+    bool has_ended, is_last;
+
+    rs_mutex_lock(&leaf->lock);
+    leaf->inside--;
+    has_ended = leaf->has_ended;
+    is_last = has_ended && leaf->inside == 0;
+    rs_mutex_unlock(&leaf->lock);
+    if (is_last)
+        finish(leaf, leaf->calls->give_late);
+    return !has_ended;
+}
+
+static void end(struct rs_lasting_leaf *leaf, rs_lasting_give *give)
+{
+    bool is_mine;
+
+    rs_mutex_lock(&leaf->lock);
+    is_mine = !leaf->has_ended && leaf->inside == 0;
+    leaf->has_ended = true;
+    rs_mutex_unlock(&leaf->lock);
+    if (is_mine)
+        finish(leaf, give);
+}
+
+/* ---- allocation ---- */
+
+static CUresult take(struct rs_lasting_leaf *leaf, size_t size_bytes, struct rs_allocation *out)
+{
+    struct rs_lasting_record *record = take_record(leaf);
+    CUdeviceptr address = 0;
+    CUresult result;
+
+    if (!record)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = leaf->calls->take(leaf, size_bytes, &address);
+    if (result == CUDA_SUCCESS && !rs_segment_add(leaf->place, address, size_bytes)) {
+        (void)leaf->calls->give(leaf, address, size_bytes); /* nobody has seen the block */
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result != CUDA_SUCCESS) {
+        give_record(leaf, record);
+        return result;
+    }
+    record->address = address;
+    record->size_bytes = size_bytes;
+    rs_mutex_lock(&leaf->lock);
+    link_record(leaf, record);
+    rs_mutex_unlock(&leaf->lock);
+    *out = (struct rs_allocation){address, size_bytes, record};
+    return CUDA_SUCCESS;
+}
+
+static CUresult lasting_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                 struct rs_allocation *out)
+{
+    struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
+    struct rs_allocation taken;
+    CUresult result;
+
+    (void)stream; /* what is taken is usable on all */
+    if (!rs_lasting_leaf_enter(leaf))
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    result = take(leaf, size_bytes, &taken);
+    atomic_fetch_add_explicit(result == CUDA_SUCCESS ? &leaf->allocations : &leaf->failures, 1,
+                              memory_order_relaxed);
+    if (!rs_lasting_leaf_leave(leaf) && result == CUDA_SUCCESS)
+        result = CUDA_ERROR_CONTEXT_IS_DESTROYED; /* it has gone back already */
+    if (result == CUDA_SUCCESS)
+        *out = taken;
+    return result;
+}
+
+static CUresult lasting_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                      struct rs_allocation *out)
+{
+    struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
+
+    return leaf->calls->has_idle && leaf->calls->has_idle(leaf, size_bytes)
+               ? lasting_allocate(mr, size_bytes, stream, out)
+               : CUDA_ERROR_NOT_READY;
+}
+
+static CUresult give_one(struct rs_lasting_leaf *leaf, struct rs_lasting_record *record)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    /* These frees take memory away from under earlier work, which nobody above has waited for. */
+    if (!leaf->place->frees_are_clean)
+        result = rs_sentinel_wait(leaf->place->sentinel, leaf->place->context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    rs_mutex_lock(&leaf->lock);
+    unlink_record(leaf, record);
+    rs_mutex_unlock(&leaf->lock);
+    return give_record_back(leaf, record, leaf->calls->give);
+}
+
+static CUresult lasting_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                                   CUstream stream)
+{
+    struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
+    CUresult result;
+
+    (void)stream;
+    if (!rs_lasting_leaf_enter(leaf))
+        return CUDA_SUCCESS; /* it went back with all the rest */
+    result = give_one(leaf, allocation->token);
+    (void)rs_lasting_leaf_leave(leaf);
+    return result;
+}
+
+/* ---- what could not go back ---- */
+
+static void retry_unfinished(void)
+{
+    struct rs_lasting_leaf **at = &unfinished;
+
+    rs_mutex_lock(&unfinished_lock);
+    while (*at) {
+        struct rs_lasting_leaf *leaf = *at;
+        if (give_all(leaf, leaf->calls->give_late))
+            *at = leaf->next_unfinished;
+        else
+            at = &leaf->next_unfinished;
+    }
+    rs_mutex_unlock(&unfinished_lock);
+}
+
+static void remove_unfinished(struct rs_lasting_leaf *leaf)
+{
+    rs_mutex_lock(&unfinished_lock);
+    for (struct rs_lasting_leaf **at = &unfinished; *at; at = &(*at)->next_unfinished) {
+        if (*at == leaf) {
+            *at = leaf->next_unfinished;
+            break;
+        }
+    }
+    rs_mutex_unlock(&unfinished_lock);
+}
+
+static void lasting_context_ended(struct rs_mr *mr)
+{
+    struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
+
+    end(leaf, leaf->calls->give_late);
+}
+
+/* What is left now is lost: the place, by which segments are known, goes with the leaf. */
+static void lasting_destroy(struct rs_mr *mr, bool memory_is_gone)
+{
+    struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
+
+    end(leaf, memory_is_gone ? leaf->calls->give_late : leaf->calls->give);
+    remove_unfinished(leaf);
+    for (struct rs_lasting_record *record = leaf->first; record; record = record->next)
+        rs_segment_remove(leaf->place, record->address);
+    if (leaf->first)
+        rs_log("%s: %zu bytes of a context that has ended could not be given back",
+               mr->descriptor->name, leaf->live_bytes);
+    rs_record_slab_destroy(&leaf->records);
+    rs_mutex_destroy(&leaf->lock);
+    free(leaf);
+}
+
+/* ---- the rest ---- */
+
+static void lasting_report(struct rs_mr *mr, struct rs_report *report)
+{
+    struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
+    const char *name = mr->descriptor->name;
+    size_t live_bytes = rs_lasting_leaf_live_bytes(leaf);
+
+    rs_report_add(report, name, "held", RS_COUNTER_LIVE, RS_UNIT_BYTES,
+                  leaf->calls->held_bytes ? leaf->calls->held_bytes(leaf) : live_bytes);
+    rs_report_add(report, name, "live", RS_COUNTER_LIVE, RS_UNIT_BYTES, live_bytes);
+    rs_report_add(report, name, "driver_allocations", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                  atomic_load_explicit(&leaf->allocations, memory_order_relaxed));
+    rs_report_add(report, name, "driver_frees", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                  atomic_load_explicit(&leaf->deallocations, memory_order_relaxed));
+    rs_report_add(report, name, "driver_refusals", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                  atomic_load_explicit(&leaf->failures, memory_order_relaxed));
+}
+
+static bool lasting_check(struct rs_mr *mr)
+{
+    struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
+    const struct rs_lasting_record *previous = NULL;
+    size_t bytes = 0;
+    bool good = true;
+
+    rs_mutex_lock(&leaf->lock);
+    for (struct rs_lasting_record *record = leaf->first; record; record = record->next) {
+        good = good && record->previous == previous;
+        bytes += record->size_bytes;
+        previous = record;
+    }
+    good = good && bytes == leaf->live_bytes;
+    rs_mutex_unlock(&leaf->lock);
+    return good;
+}
+
+static size_t nothing_to_trim(struct rs_mr *mr, size_t keep_bytes)
+{
+    (void)mr;
+    (void)keep_bytes;
+    return 0;
+}
+
+void rs_lasting_leaf_init(struct rs_lasting_leaf *leaf, const struct rs_mr_descriptor *descriptor,
+                          const struct rs_place *place, const struct rs_lasting_calls *calls)
+{
+    const struct rs_mr_ops ops = {
+        .allocate = lasting_allocate,
+        .allocate_held = lasting_allocate_held,
+        .deallocate = lasting_deallocate,
+        .destroy = lasting_destroy,
+        .trim = calls->trim ? calls->trim : nothing_to_trim,
+        .idle_bytes = calls->idle_bytes,
+        .context_ended = lasting_context_ended,
+        .report = lasting_report,
+        .check = lasting_check,
+    };
+
+    retry_unfinished();
+    rs_mr_init(&leaf->base, &ops, descriptor, NULL);
+    leaf->place = place;
+    leaf->calls = calls;
+    rs_mutex_init(&leaf->lock);
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A leaf whose memory outlives the context (a driver's pool, the process's own memory): it keeps a
+ * list of what it handed out, so that it can free it when the context ends, as the driver does with
+ * a context's own allocations. */
+#pragma once
+
+#include "base/lock.h"
+#include "resource/record_slab.h"
+#include "resource/resource.h"
+
+struct rs_lasting_leaf;
+struct rs_lasting_record;
+
+typedef CUresult rs_lasting_give(struct rs_lasting_leaf *leaf, CUdeviceptr address,
+                                 size_t size_bytes);
+
+/* What the kinds of leaf do.  Called under no lock of the leaf's; relaxed capture mode is theirs to
+ * set. */
+struct rs_lasting_calls {
+    /* Takes memory, usable on every stream at once, and charges it to the place's account. */
+    CUresult (*take)(struct rs_lasting_leaf *leaf, size_t size_bytes, CUdeviceptr *address);
+    rs_lasting_give *give; /* no work uses it any more */
+
+    /* The same when the context that was the place's is no more.  What fails here is tried again
+     * when the next such leaf is made, and then a context is current. */
+    rs_lasting_give *give_late;
+
+    /* Once, after all was given back that could be: ends what the leaf itself has.  May be NULL. */
+    void (*end)(struct rs_lasting_leaf *leaf);
+
+    /* True when a request of that size needs no more than is held.  May be NULL: never. */
+    bool (*has_idle)(struct rs_lasting_leaf *leaf, size_t size_bytes);
+
+    size_t (*trim)(struct rs_mr *mr, size_t keep_bytes); /* as in struct rs_mr_ops; may be NULL */
+    size_t (*idle_bytes)(struct rs_mr *mr);
+    size_t (*held_bytes)(struct rs_lasting_leaf *leaf); /* for the report: makes no driver call */
+};
+
+/* First member of such a leaf, which is allocated with calloc and freed here. */
+struct rs_lasting_leaf {
+    struct rs_mr base;
+    const struct rs_place *place;
+    const struct rs_lasting_calls *calls;
+    _Atomic uint64_t allocations, deallocations, failures;
+
+    struct rs_mutex lock; /* protects what follows */
+    bool has_ended;
+    unsigned inside; /* calls under way, which the end waits for: the last one out ends it all */
+    struct rs_record_slab records;
+    struct rs_lasting_record *first;
+    size_t live_bytes;
+    struct rs_lasting_leaf *next_unfinished; /* under a lock of their own */
+};
+
+/* The leaf must be all zero.  First gives back what earlier leaves could not. */
+void rs_lasting_leaf_init(struct rs_lasting_leaf *leaf, const struct rs_mr_descriptor *descriptor,
+                          const struct rs_place *place, const struct rs_lasting_calls *calls);
+
+/* Around driver calls about what the leaf has.  False when the context has ended: before, so that
+ * nothing of it is there any more; or meanwhile. */
+bool rs_lasting_leaf_enter(struct rs_lasting_leaf *leaf);
+bool rs_lasting_leaf_leave(struct rs_lasting_leaf *leaf);
+
+/* Bytes handed out, as requested.  Thread safe. */
+size_t rs_lasting_leaf_live_bytes(struct rs_lasting_leaf *leaf);
+
+static inline struct rs_lasting_leaf *rs_lasting_leaf_of(struct rs_mr *mr)
+{
+    return RS_CONTAINER_OF(mr, struct rs_lasting_leaf, base);
+}

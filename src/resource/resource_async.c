@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* async: a driver memory pool of our own per stack.  RMM's cuda_async_memory_resource.
+ *
+ * All of our calls are ordered on the context's private stream, which nothing else uses, so waiting
+ * for it never waits for the program's work.  An allocation is handed out when it has completed
+ * there: from then on it is usable on every stream.  A free is ordered there too; `reuse` above has
+ * made sure that no work uses the block any more.
+ *
+ * The pool belongs to the device and survives the context (cuda-measured.md), see lasting_leaf.h.
+ */
+#include "resource/resource_async.h"
+
+#include "base/log.h"
+#include "driver/context.h"
+#include "driver/driver.h"
+#include "driver/own_stream.h"
+#include "resource/lasting_leaf.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* The largest step by which a driver's pool is known to grow for a request smaller than that. */
+enum { STEP_BYTES = 32 << 20 };
+
+struct async {
+    struct rs_lasting_leaf leaf; /* its lock protects the sizes; only reads of the pool's attributes
+                                    under it, which wait for no work */
+    CUmemoryPool pool;
+    size_t initial_bytes; /* stay when the pool is trimmed */
+    size_t charged_bytes; /* of ours in the account: what the pool has reserved, and pending */
+    size_t pending_bytes; /* calls under way may make the pool grow by this */
+};
+
+static struct async *async_of(struct rs_lasting_leaf *leaf)
+{
+    return RS_CONTAINER_OF(leaf, struct async, leaf);
+}
+
+static enum rs_memory memory_of(const struct async *async)
+{
+    return async->leaf.base.descriptor->memory;
+}
+
+static bool pool_attribute(const struct async *async, CUmemPool_attribute attribute, size_t *bytes)
+{
+    cuuint64_t value = 0;
+    bool good = rs_driver.cuMemPoolGetAttribute(async->pool, attribute, &value) == CUDA_SUCCESS;
+
+    *bytes = value;
+    return good;
+}
+
+/* ---- the account ----
+ *
+ * What counts is what the driver's pool has reserved, live or not, and that changes inside the
+ * driver: it grows in an allocation, and shrinks in any synchronisation when the release threshold
+ * is low, or when the device is full.  So the most that a call may add is charged before it, and
+ * what the pool says it has reserved replaces that after it.  Only where a request should have
+ * fitted into the pool, did not for want of one piece, and the limit is reached, is the limit
+ * passed for a moment: then the request is undone. */
+
+/* Under the lock. */
+static size_t reserved_bytes(const struct async *async)
+{
+    size_t bytes;
+
+    return pool_attribute(async, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes)
+               ? bytes
+               : async->leaf.live_bytes;
+}
+
+/* True when so much is reserved and not handed out, in one piece or not. */
+static bool has_idle(struct async *async, size_t size_bytes)
+{
+    size_t taken_bytes, reserved;
+
+    rs_mutex_lock(&async->leaf.lock);
+    taken_bytes = async->leaf.live_bytes;
+    reserved = async->charged_bytes - async->pending_bytes;
+    rs_mutex_unlock(&async->leaf.lock);
+    return reserved > taken_bytes && reserved - taken_bytes >= size_bytes;
+}
+
+static bool charge(struct async *async, size_t growth_bytes)
+{
+    bool charged;
+
+    rs_mutex_lock(&async->leaf.lock);
+    charged = rs_account_take(async->leaf.place->account, growth_bytes, memory_of(async));
+    if (charged) {
+        async->charged_bytes += growth_bytes;
+        async->pending_bytes += growth_bytes;
+    }
+    rs_mutex_unlock(&async->leaf.lock);
+    return charged;
+}
+
+/* A call that was charged growth_bytes is over, or the pool may have changed: charges what is
+ * reserved, which *charged is then.  False when that is more than the limit allows; then what was
+ * charged stays. */
+static bool settle(struct async *async, size_t growth_bytes, size_t *charged)
+{
+    struct rs_account *account = async->leaf.place->account;
+    size_t reserved, wanted;
+    bool good = true;
+
+    rs_mutex_lock(&async->leaf.lock);
+    reserved = reserved_bytes(async);
+    async->pending_bytes -= growth_bytes;
+    *charged = async->charged_bytes;
+    /* What others may still add is charged already, and a part of it may be there by now. */
+    wanted = rs_max(reserved, rs_min(*charged, reserved + async->pending_bytes));
+    if (wanted > *charged)
+        good = rs_account_grow(account, wanted - *charged, memory_of(async));
+    else
+        rs_account_shrink(account, *charged - wanted, memory_of(async));
+    if (good)
+        *charged = async->charged_bytes = wanted;
+    rs_mutex_unlock(&async->leaf.lock);
+    return good;
+}
+
+/* ---- the driver's calls ---- */
+
+static CUresult free_on_own_stream(struct async *async, CUdeviceptr address)
+{
+    const struct rs_place *place = async->leaf.place;
+    CUstreamCaptureMode mode = rs_capture_relax();
+    CUresult result;
+    bool entered = rs_context_enter(place->context, &result);
+
+    if (result == CUDA_SUCCESS)
+        result =
+            rs_driver.cuMemFreeAsync(address, rs_own_stream(place->own_stream, place->context));
+    rs_context_leave(entered);
+    rs_capture_restore(mode);
+    return result;
+}
+
+static CUresult allocate_on_own_stream(struct async *async, size_t size_bytes, CUdeviceptr *address)
+{
+    const struct rs_place *place = async->leaf.place;
+    CUstream stream = rs_own_stream(place->own_stream, place->context);
+    CUstreamCaptureMode mode = rs_capture_relax();
+    CUresult result;
+    bool entered = rs_context_enter(place->context, &result);
+
+    if (result == CUDA_SUCCESS)
+        result = rs_driver.cuMemAllocFromPoolAsync(address, size_bytes, async->pool, stream);
+    rs_context_leave(entered);
+    rs_capture_restore(mode);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = rs_own_stream_wait(stream);
+    if (result != CUDA_SUCCESS)
+        (void)free_on_own_stream(async, *address);
+    return result;
+}
+
+/* Gives back what is reserved above keep_bytes, as far as nobody uses it. */
+static void trim_pool(struct async *async, size_t keep_bytes)
+{
+    const struct rs_place *place = async->leaf.place;
+
+    /* A free that has not completed keeps its memory reserved. */
+    (void)rs_own_stream_wait(rs_own_stream(place->own_stream, place->context));
+    (void)rs_driver.cuMemPoolTrimTo(async->pool, keep_bytes);
+}
+
+/* Returns how much less is charged now. */
+static size_t give_back(struct async *async, size_t keep_bytes, size_t at_least_bytes)
+{
+    size_t used_bytes, kept_bytes, before_bytes, after_bytes;
+
+    (void)settle(async, 0, &before_bytes);
+    if (!pool_attribute(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used_bytes) ||
+        __builtin_add_overflow(used_bytes, keep_bytes, &kept_bytes))
+        return 0;
+    trim_pool(async, rs_max(kept_bytes, at_least_bytes));
+    (void)settle(async, 0, &after_bytes);
+    return before_bytes > after_bytes ? before_bytes - after_bytes : 0;
+}
+
+/* ---- the leaf ---- */
+
+static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growth_bytes,
+                            CUdeviceptr *address)
+{
+    struct rs_account *account = async->leaf.place->account;
+    CUresult result;
+    size_t charged;
+
+    if (!charge(async, growth_bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = allocate_on_own_stream(async, size_bytes, address);
+    if (!settle(async, growth_bytes, &charged) && result == CUDA_SUCCESS) {
+        (void)free_on_own_stream(async, *address);
+        trim_pool(async, charged);
+        (void)settle(async, 0, &charged);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result != CUDA_SUCCESS)
+        rs_account_untake(account, 0, memory_of(async)); /* the call; the bytes are settled */
+    return result;
+}
+
+static CUresult async_take(struct rs_lasting_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
+{
+    struct async *async = async_of(leaf);
+    size_t step_bytes;
+    CUresult result;
+
+    if (!rs_round_up(size_bytes, STEP_BYTES, &step_bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = try_to_take(async, size_bytes, has_idle(async, size_bytes) ? 0 : step_bytes, address);
+    /* What is idle in small pieces may stand between the request and the limit. */
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && give_back(async, 0, 0) > 0)
+        result = try_to_take(async, size_bytes, step_bytes, address);
+    return result;
+}
+
+static CUresult async_give(struct rs_lasting_leaf *leaf, CUdeviceptr address, size_t size_bytes)
+{
+    struct async *async = async_of(leaf);
+    CUresult result = free_on_own_stream(async, address);
+
+    (void)size_bytes;
+    if (result == CUDA_SUCCESS)
+        rs_account_give(leaf->place->account, 0, memory_of(async)); /* it stays reserved */
+    return result;
+}
+
+/* The stream has ended with its context.  cuMemFree takes such memory too, needs no stream and does
+ * not wait (cuda-measured.md). */
+static CUresult async_give_late(struct rs_lasting_leaf *leaf, CUdeviceptr address,
+                                size_t size_bytes)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+    CUresult result = rs_driver.cuMemFree_v2(address);
+
+    (void)leaf;
+    (void)size_bytes;
+    rs_capture_restore(mode);
+    return result;
+}
+
+/* The driver keeps a destroyed pool until the last of its blocks is freed. */
+static void async_end(struct rs_lasting_leaf *leaf)
+{
+    struct async *async = async_of(leaf);
+
+    (void)rs_driver.cuMemPoolDestroy(async->pool);
+    rs_mutex_lock(&leaf->lock);
+    rs_account_shrink(leaf->place->account, async->charged_bytes, memory_of(async));
+    async->charged_bytes = 0;
+    rs_mutex_unlock(&leaf->lock);
+}
+
+static bool async_has_idle(struct rs_lasting_leaf *leaf, size_t size_bytes)
+{
+    return has_idle(async_of(leaf), size_bytes);
+}
+
+static size_t async_trim(struct rs_mr *mr, size_t keep_bytes)
+{
+    struct async *async = async_of(rs_lasting_leaf_of(mr));
+    size_t bytes;
+
+    if (!rs_lasting_leaf_enter(&async->leaf))
+        return 0;
+    bytes = give_back(async, keep_bytes, async->initial_bytes);
+    (void)rs_lasting_leaf_leave(&async->leaf);
+    return bytes;
+}
+
+static size_t async_idle_bytes(struct rs_mr *mr)
+{
+    struct async *async = async_of(rs_lasting_leaf_of(mr));
+    size_t reserved, used = 0;
+
+    if (!rs_lasting_leaf_enter(&async->leaf))
+        return 0;
+    /* The driver may have taken some back: what is held must say so too. */
+    (void)settle(async, 0, &reserved);
+    if (!pool_attribute(async, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) ||
+        !pool_attribute(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used))
+        reserved = 0;
+    (void)rs_lasting_leaf_leave(&async->leaf);
+    return reserved > used ? reserved - used : 0;
+}
+
+static size_t async_held_bytes(struct rs_lasting_leaf *leaf)
+{
+    size_t bytes;
+
+    rs_mutex_lock(&leaf->lock);
+    bytes = async_of(leaf)->charged_bytes;
+    rs_mutex_unlock(&leaf->lock);
+    return bytes;
+}
+
+static const struct rs_lasting_calls async_calls = {
+    .take = async_take,
+    .give = async_give,
+    .give_late = async_give_late,
+    .end = async_end,
+    .has_idle = async_has_idle,
+    .trim = async_trim,
+    .idle_bytes = async_idle_bytes,
+    .held_bytes = async_held_bytes,
+};
+
+/* ---- creation ---- */
+
+static bool make_pool(struct async *async, CUmemAllocationType type, size_t release_threshold)
+{
+    CUmemPoolProps properties = {
+        .allocType = type,
+        .handleTypes = CU_MEM_HANDLE_TYPE_NONE,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = async->leaf.place->device},
+    };
+    cuuint64_t threshold = release_threshold;
+
+    if (!rs_own_stream(async->leaf.place->own_stream, async->leaf.place->context) ||
+        rs_driver.cuMemPoolCreate(&async->pool, &properties) != CUDA_SUCCESS)
+        return false;
+    if (rs_driver.cuMemPoolSetAttribute(async->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                                        &threshold) == CUDA_SUCCESS)
+        return true;
+    (void)rs_driver.cuMemPoolDestroy(async->pool);
+    return false;
+}
+
+/* Makes the pool reserve its initial size: one allocation and its free, as RMM does. */
+static void take_initial(struct async *async, size_t bytes)
+{
+    char text[RS_SIZE_TEXT_BYTES];
+    CUdeviceptr address;
+
+    if (async_take(&async->leaf, bytes, &address) != CUDA_SUCCESS) {
+        rs_log("%s: %s at the start are not to be had: growing on demand",
+               async->leaf.base.descriptor->name, rs_size_format(bytes, text));
+        return;
+    }
+    async->initial_bytes = bytes;
+    (void)async_give(&async->leaf, address, bytes); /* nothing has used it */
+}
+
+int rs_async_create(const struct rs_mr_descriptor *descriptor, CUmemAllocationType type,
+                    const struct rs_place *place, const struct rs_async_config *config,
+                    struct rs_mr **out)
+{
+    struct async *async = calloc(1, sizeof(*async));
+
+    if (!async)
+        return -ENOMEM;
+    async->leaf.place = place; /* which make_pool needs; a leaf only where there is a pool */
+    if (!make_pool(async, type, config->release_threshold)) {
+        free(async);
+        return -EIO;
+    }
+    rs_lasting_leaf_init(&async->leaf, descriptor, place, &async_calls);
+    if (config->initial_size > 0 && place->first_on_device)
+        take_initial(async, config->initial_size);
+    *out = &async->leaf.base;
+    return 0;
+}
+
+CUmemoryPool rs_async_pool(struct rs_mr *mr)
+{
+    return async_of(rs_lasting_leaf_of(mr))->pool;
+}
+
+/* ---- settings ---- */
+
+bool rs_async_validate(const struct rs_async_config *config, const struct rs_place *place,
+                       const struct rs_source *source, struct rs_complaints *complaints)
+{
+    char first[RS_SIZE_TEXT_BYTES], second[RS_SIZE_TEXT_BYTES];
+
+    if (config->initial_size > config->release_threshold) {
+        rs_complain(complaints, source, NULL,
+                    "the initial size %s is above the release threshold %s, so it would not stay",
+                    rs_size_format(config->initial_size, first),
+                    rs_size_format(config->release_threshold, second));
+        return false;
+    }
+    if (place && place->total_bytes && config->initial_size > place->total_bytes) {
+        rs_complain(complaints, source, NULL,
+                    "the initial size %s is larger than the device's memory of %s",
+                    rs_size_format(config->initial_size, first),
+                    rs_size_format_short(place->total_bytes, second));
+        return false;
+    }
+    return true;
+}
+
+static bool async_validate(const void *config, const struct rs_place *place,
+                           const struct rs_source *source, struct rs_complaints *complaints)
+{
+    if (place &&
+        (!rs_driver.cuMemPoolCreate ||
+         !rs_driver_device_has(place->device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED))) {
+        rs_complain(complaints, source, NULL,
+                    "async needs memory pools, which this driver or device does not have");
+        return false;
+    }
+    return rs_async_validate(config, place, source, complaints);
+}
+
+static int async_create(const struct rs_place *place, const void *config,
+                        struct rs_mr *const *upstream, struct rs_mr **out)
+{
+    (void)upstream;
+    return rs_async_create(&rs_mr_descriptor_async, CU_MEM_ALLOCATION_TYPE_PINNED, place, config,
+                           out);
+}
+
+const struct rs_option rs_async_options[] = {
+    RS_OPTION_SIZE_ROW(struct rs_async_config, initial_size, "0",
+                       "reserved at the first allocation; stays when the pool is trimmed",
+                       .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
+    RS_OPTION_SIZE_ROW(struct rs_async_config, release_threshold, "none",
+                       "what the driver keeps reserved above it goes back at the next "
+                       "synchronisation",
+                       .none = true),
+    RS_OPTION_END,
+};
+
+const struct rs_mr_descriptor rs_mr_descriptor_async = {
+    .name = "async",
+    .aliases = {"cuda_async"},
+    .summary = "the driver's stream-ordered pool, one of our own (cudaMallocFromPoolAsync)",
+    .memory = RS_MEMORY_DEVICE,
+    .frees = RS_FREE_AT_ONCE,
+    .dies_with_context = false,
+    .config_bytes = sizeof(struct rs_async_config),
+    .options = rs_async_options,
+    .validate = async_validate,
+    .create = async_create,
+};
