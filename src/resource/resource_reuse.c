@@ -7,11 +7,16 @@
  * any more, and the epoch is then fenced by one context event (driver/fence.h).  When the event is
  * done the epoch's blocks are clean and go upstream.  Nobody waits in a free, and an allocation
  * waits only when it would otherwise grow past what the program ever used at once, and then for a
- * bounded time: the work it waits for may itself wait for this thread. */
+ * bounded time: the work it waits for may itself wait for this thread.
+ *
+ * A block that was freed in the order of a stream may be handed out at once to an allocation in the
+ * order of the same stream.  Until then it waits with the others, in a list of its own, and leaves
+ * the quarantine by whichever way opens first. */
 #include "base/clock.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "driver/fence.h"
+#include "driver/stream_order.h"
 #include "resource/account.h"
 #include "resource/record_slab.h"
 #include "resource/report.h"
@@ -41,17 +46,26 @@ enum {
     WAIT_NS = 20 * 1000 * 1000, /* for one epoch, once */
     SPIN_NS = 50 * 1000,        /* then in naps: */
     NAP_NS = 20 * 1000,
+    /* Blocks that can be found by their stream; what does not fit only waits for its fence. */
+    ORDERED_SET_BITS = 6,
+    ORDERED_SETS = 1 << ORDERED_SET_BITS, /* by stream and size class */
+    ORDERED_WAYS = 16,
+    ORDERED_WASTE = 8, /* a found block is at most an eighth larger than what is asked for */
 };
 
 static const struct timespec nap = {.tv_nsec = NAP_NS};
 static const uint64_t last_wait_ns = 30ull * 1000 * 1000 * 1000; /* before out-of-memory */
 
+struct list;
+
 /* A live or freed block of the program's; taken at allocation, so that a free needs no memory.  It
  * is the token. */
 struct freed {
-    struct freed *next;
+    struct freed *next, *before; /* before: in a list of ordered blocks only, as is the next */
+    struct list *in;
     struct rs_allocation upstream;
     unsigned home; /* the shard whose slab it belongs to */
+    unsigned slot; /* of an ordered block: where it can be found, plus one; 0: nowhere */
 };
 
 _Static_assert(sizeof(struct freed) <= RS_RECORD_BYTES,
@@ -71,9 +85,27 @@ struct shard {
     _Atomic bool is_used; /* by any thread, ever; without the lock */
 };
 
+/* Blocks freed in the order of a stream.  The lock protects these lists everywhere, those of sealed
+ * epochs too, as an allocation takes blocks out of the middle; it is taken after reuse->lock. */
+struct slot {
+    unsigned long long stream; /* as in rs_stream_key */
+    struct freed *block;       /* NULL: empty */
+};
+
+struct ordered {
+    _Alignas(2 * RS_CACHE_LINE) struct rs_mutex lock;
+    struct list open;
+    ptrdiff_t live_bytes;             /* taken back minus freed; as a shard's */
+    uint64_t reuses;                  /* taken back */
+    _Atomic bool is_used;             /* by any free, ever; without the lock */
+    unsigned char turn[ORDERED_SETS]; /* which way is emptied next */
+    struct slot slots[ORDERED_SETS][ORDERED_WAYS];
+};
+
 struct epoch {
     struct epoch *next;
     struct list blocks;
+    struct list ordered;
     CUevent event;
     bool timed_out; /* was waited for in vain, and is not waited for again */
 };
@@ -94,6 +126,7 @@ struct reuse {
     _Atomic uint64_t retired_epochs, sealed_epochs, waits, wait_ns, full_waits, timeouts;
 
     struct shard shards[SHARDS];
+    struct ordered ordered;
 };
 
 static struct reuse *reuse_of(struct rs_mr *mr)
@@ -160,8 +193,10 @@ static struct freed *take_record(struct reuse *reuse, size_t size_bytes)
     record = rs_record_slab_take(&shard->records);
     shard->live_bytes += record ? (ptrdiff_t)size_bytes : 0;
     rs_mutex_unlock(&shard->lock);
-    if (record)
+    if (record) {
         record->home = home;
+        record->slot = 0;
+    }
     return record;
 }
 
@@ -185,11 +220,183 @@ static void untake_record(struct reuse *reuse, struct freed *record, size_t size
     rs_mutex_unlock(&home->lock);
 }
 
-/* Takes all open lists (where wanted), and notes how much is live.  Under reuse->lock. */
+/* ---- blocks freed in the order of a stream ---- */
+
+static void ordered_link(struct list *list, struct freed *freed)
+{
+    freed->before = list->last;
+    freed->in = list;
+    list_push(list, freed);
+}
+
+static void ordered_unlink(struct freed *freed)
+{
+    struct list *list = freed->in;
+
+    if (freed->before)
+        freed->before->next = freed->next;
+    else
+        list->first = freed->next;
+    if (freed->next)
+        freed->next->before = freed->before;
+    else
+        list->last = freed->before;
+    list->bytes -= freed->upstream.size_bytes;
+    list->count--;
+    freed->in = NULL;
+}
+
+/* From now on the block is not found by its stream. */
+static void ordered_hide(struct ordered *ordered, struct freed *freed)
+{
+    if (freed->slot)
+        ordered->slots[(freed->slot - 1) / ORDERED_WAYS][(freed->slot - 1) % ORDERED_WAYS].block =
+            NULL;
+    freed->slot = 0;
+}
+
+/* Eight classes per doubling of the size. */
+static unsigned size_class(size_t size_bytes)
+{
+    size_t units = (size_bytes - 1) / RS_BLOCK_ALIGNMENT + 1;
+    unsigned shift;
+
+    if (units < ORDERED_WASTE)
+        return (unsigned)units;
+    shift = 60 - (unsigned)__builtin_clzl(units); /* leaves four bits, the highest set */
+    return shift * ORDERED_WASTE + (unsigned)(units >> shift);
+}
+
+static unsigned ordered_set(unsigned long long stream, unsigned class)
+{
+    return (unsigned)(((stream << 10) + class) * 0x9e3779b97f4a7c15u >> (64 - ORDERED_SET_BITS));
+}
+
+static void ordered_show(struct ordered *ordered, struct freed *freed, unsigned long long stream)
+{
+    unsigned set = ordered_set(stream, size_class(freed->upstream.size_bytes)), way;
+    struct slot *slots = ordered->slots[set];
+
+    for (way = 0; way < ORDERED_WAYS && slots[way].block; way++)
+        ;
+    if (way == ORDERED_WAYS) {
+        way = ordered->turn[set]++ % ORDERED_WAYS;
+        ordered_hide(ordered, slots[way].block);
+    }
+    slots[way] = (struct slot){stream, freed};
+    freed->slot = set * ORDERED_WAYS + way + 1;
+}
+
+static struct freed *smaller(struct freed *a, struct freed *b)
+{
+    return a && (!b || a->upstream.size_bytes <= b->upstream.size_bytes) ? a : b;
+}
+
+static struct freed *ordered_find(struct ordered *ordered, unsigned long long stream,
+                                  unsigned class, size_t size_bytes)
+{
+    const struct slot *slots = ordered->slots[ordered_set(stream, class)];
+    struct freed *best = NULL;
+
+    for (unsigned way = 0; way < ORDERED_WAYS; way++) {
+        struct freed *block = slots[way].block;
+        if (block && slots[way].stream == stream && block->upstream.size_bytes >= size_bytes &&
+            block->upstream.size_bytes - size_bytes <= size_bytes / ORDERED_WASTE)
+            best = smaller(best, block);
+    }
+    return best;
+}
+
+/* A block that was freed in the order of this stream, counted as live again; NULL when there is
+ * none that fits. */
+static struct freed *ordered_take(struct reuse *reuse, size_t size_bytes, unsigned long long stream)
+{
+    struct ordered *ordered = &reuse->ordered;
+    unsigned class = size_class(size_bytes);
+    struct freed *block;
+
+    if (!atomic_load_explicit(&ordered->is_used, memory_order_relaxed))
+        return NULL;
+    rs_mutex_lock(&ordered->lock);
+    block = ordered_find(ordered, stream, class, size_bytes);
+    block = smaller(block, ordered_find(ordered, stream, class + 1, size_bytes));
+    if (block) {
+        ordered_hide(ordered, block);
+        ordered_unlink(block);
+        ordered->live_bytes += (ptrdiff_t)block->upstream.size_bytes;
+        ordered->reuses++;
+    }
+    rs_mutex_unlock(&ordered->lock);
+    if (!block)
+        return NULL;
+    atomic_fetch_sub_explicit(&reuse->quarantined_bytes, block->upstream.size_bytes,
+                              memory_order_relaxed);
+    atomic_fetch_sub_explicit(&reuse->quarantined_count, 1, memory_order_relaxed);
+    return block;
+}
+
+/* Moves a list of ordered blocks, which stay ordered.  False when it was empty. */
+static bool ordered_move(struct reuse *reuse, struct list *from, struct list *to)
+{
+    bool any;
+
+    if (!atomic_load(&reuse->ordered.is_used))
+        return false;
+    rs_mutex_lock(&reuse->ordered.lock);
+    any = from->first;
+    for (struct freed *freed = from->first; freed; freed = from->first) {
+        ordered_unlink(freed);
+        ordered_link(to, freed);
+    }
+    rs_mutex_unlock(&reuse->ordered.lock);
+    return any;
+}
+
+/* Moves a list of ordered blocks to others, which wait or go upstream: nobody can take them back.
+ */
+static void ordered_drain(struct reuse *reuse, struct list *from, struct list *to)
+{
+    if (!atomic_load(&reuse->ordered.is_used))
+        return;
+    rs_mutex_lock(&reuse->ordered.lock);
+    for (struct freed *freed = from->first; freed; freed = from->first) {
+        ordered_hide(&reuse->ordered, freed);
+        ordered_unlink(freed);
+        list_push(to, freed);
+    }
+    rs_mutex_unlock(&reuse->ordered.lock);
+}
+
+static bool ordered_has_open(struct reuse *reuse)
+{
+    bool found;
+
+    rs_mutex_lock(&reuse->ordered.lock);
+    found = reuse->ordered.open.first;
+    rs_mutex_unlock(&reuse->ordered.lock);
+    return found;
+}
+
+static ptrdiff_t ordered_live_bytes(struct reuse *reuse)
+{
+    ptrdiff_t live_bytes = 0;
+
+    if (!atomic_load(&reuse->ordered.is_used))
+        return 0;
+    rs_mutex_lock(&reuse->ordered.lock);
+    live_bytes = reuse->ordered.live_bytes;
+    rs_mutex_unlock(&reuse->ordered.lock);
+    return live_bytes;
+}
+
+/* ---- all of the open lists ---- */
+
+/* Takes all open lists (where wanted) but the ordered one, and notes how much is live.  Under
+ * reuse->lock. */
 static struct list gather(struct reuse *reuse, bool take)
 {
     struct list all = {NULL, NULL, 0, 0};
-    ptrdiff_t live = 0;
+    ptrdiff_t live = ordered_live_bytes(reuse);
 
     for (unsigned i = 0; i < SHARDS; i++) {
         struct shard *shard = &reuse->shards[i];
@@ -269,11 +476,12 @@ static bool seal_locked(struct reuse *reuse)
 {
     struct epoch *epoch = reuse->has_fences ? take_epoch(reuse) : NULL;
     struct list open;
-    bool fenced = false;
+    bool fenced = false, any;
 
     if (epoch) {
         open = gather(reuse, true);
-        fenced = open.first && rs_fence_record(reuse->place->context, epoch->event);
+        any = ordered_move(reuse, &reuse->ordered.open, &epoch->ordered) || open.first;
+        fenced = any && rs_fence_record(reuse->place->context, epoch->event);
         if (fenced) {
             epoch->blocks = open;
             epoch->timed_out = false;
@@ -283,6 +491,7 @@ static bool seal_locked(struct reuse *reuse)
             count(&reuse->sealed_epochs, 1);
         } else {
             put_back(reuse, &open);
+            (void)ordered_move(reuse, &epoch->ordered, &reuse->ordered.open);
             spare_epoch(reuse, epoch);
         }
     }
@@ -315,6 +524,7 @@ static struct list retire_locked(struct reuse *reuse, enum rs_fence_state *oldes
         if (!reuse->first)
             reuse->end = &reuse->first;
         list_append(&clean, &epoch->blocks);
+        ordered_drain(reuse, &epoch->ordered, &clean);
         spare_epoch(reuse, epoch);
         count(&reuse->retired_epochs, 1);
     }
@@ -360,7 +570,7 @@ static bool retire(struct reuse *reuse)
 
 static bool has_open(struct reuse *reuse)
 {
-    bool found = false;
+    bool found = ordered_has_open(reuse);
 
     for (unsigned i = 0; i < SHARDS && !found; i++) {
         rs_mutex_lock(&reuse->shards[i].lock);
@@ -419,6 +629,7 @@ static CUresult wait_for_all(struct reuse *reuse)
 
     rs_mutex_lock(&reuse->lock);
     clean = gather(reuse, true);
+    ordered_drain(reuse, &reuse->ordered.open, &clean);
     rs_mutex_unlock(&reuse->lock);
     count(&reuse->full_waits, 1);
     result = rs_sentinel_wait(reuse->place->sentinel, reuse->place->context);
@@ -472,8 +683,7 @@ static bool clean_some(struct reuse *reuse)
 
 /* Upstream had no more, when there was something in quarantine.  That may do: bounded, with one
  * line, as the program would have waited in cudaFree for the same work. */
-static CUresult allocate_at_last(struct reuse *reuse, size_t size_bytes, CUstream stream,
-                                 struct rs_allocation *out)
+static CUresult allocate_at_last(struct reuse *reuse, size_t size_bytes, struct rs_allocation *out)
 {
     static bool said;
     uint64_t begin_ns = rs_clock_ns();
@@ -486,7 +696,7 @@ static CUresult allocate_at_last(struct reuse *reuse, size_t size_bytes, CUstrea
             rs_log("device %d is full: waited for work that uses freed memory",
                    (int)reuse->place->device);
         more = has_quarantine(reuse);
-        result = rs_mr_allocate(reuse->base.upstream[0], size_bytes, stream, out);
+        result = rs_mr_allocate(reuse->base.upstream[0], size_bytes, NULL, out);
     }
     return result;
 }
@@ -506,62 +716,96 @@ static bool wait_once(struct reuse *reuse)
  * short wait and better than a long one, so epochs that end within the bound are waited for, as
  * long as what is freed can be enough.  An old driver has no epochs: there the next frees clean it.
  */
-static CUresult allocate_or_fall_back(struct reuse *reuse, size_t size_bytes, CUstream stream,
+static CUresult allocate_or_fall_back(struct reuse *reuse, size_t size_bytes,
                                       struct rs_allocation *out)
 {
     struct rs_mr *upstream = reuse->base.upstream[0];
     uint64_t begin_ns = rs_clock_ns();
-    CUresult result = rs_mr_allocate_best(upstream, size_bytes, stream, out);
+    CUresult result = rs_mr_allocate_best(upstream, size_bytes, NULL, out);
 
     while (result == CUDA_ERROR_NOT_READY && rs_clock_ns() - begin_ns < WAIT_NS &&
            rs_mr_idle_bytes_best(&reuse->base) >= size_bytes && wait_once(reuse))
-        result = rs_mr_allocate_best(upstream, size_bytes, stream, out);
+        result = rs_mr_allocate_best(upstream, size_bytes, NULL, out);
     if (result == CUDA_ERROR_NOT_READY)
-        result = rs_mr_allocate(upstream, size_bytes, stream, out);
+        result = rs_mr_allocate(upstream, size_bytes, NULL, out);
     return result;
 }
 
-static CUresult allocate_slowly(struct reuse *reuse, size_t size_bytes, CUstream stream,
-                                struct rs_allocation *out)
+static CUresult allocate_slowly(struct reuse *reuse, size_t size_bytes, struct rs_allocation *out)
 {
     struct rs_mr *upstream = reuse->base.upstream[0];
     CUresult result;
     bool more, allowed;
 
     if (retire(reuse) || (seal(reuse) && retire(reuse))) {
-        result = rs_mr_allocate_held(upstream, size_bytes, stream, out);
+        result = rs_mr_allocate_held(upstream, size_bytes, NULL, out);
         if (result != CUDA_ERROR_NOT_READY)
             return result;
     }
     while (!(allowed = may_grow(reuse, size_bytes))) {
         if (!wait_once(reuse))
             break;
-        result = rs_mr_allocate_held(upstream, size_bytes, stream, out);
+        result = rs_mr_allocate_held(upstream, size_bytes, NULL, out);
         if (result != CUDA_ERROR_NOT_READY)
             return result;
     }
     more = has_quarantine(reuse); /* before, so that a block cannot slip past in between */
-    result = allowed ? allocate_or_fall_back(reuse, size_bytes, stream, out)
-                     : rs_mr_allocate_little(upstream, size_bytes, stream, out);
+    result = allowed ? allocate_or_fall_back(reuse, size_bytes, out)
+                     : rs_mr_allocate_little(upstream, size_bytes, NULL, out);
     if (result != CUDA_ERROR_OUT_OF_MEMORY || !more)
         return result;
-    return allocate_at_last(reuse, size_bytes, stream, out);
+    return allocate_at_last(reuse, size_bytes, out);
+}
+
+/* In the order of a stream: what was freed in that order needs no fence.  Sizes are rounded, so
+ * that more of them are alike. */
+static bool allocate_in_order(struct reuse *reuse, size_t *size_bytes, CUstream stream,
+                              struct rs_allocation *out)
+{
+    size_t asked_bytes = *size_bytes, rounded_bytes;
+    unsigned long long key;
+    struct freed *block;
+
+    if (!rs_round_up(asked_bytes, RS_BLOCK_ALIGNMENT, &rounded_bytes))
+        return false;
+    *size_bytes = rounded_bytes;
+    if (reuse->mode == MODE_WAIT || !rs_stream_key(stream, reuse->place->context, &key))
+        return false;
+    block = ordered_take(reuse, rounded_bytes, key);
+    if (!block)
+        return false;
+    *out = (struct rs_allocation){block->upstream.address, asked_bytes, block};
+    return true;
+}
+
+/* What comes from upstream is for all streams, as it will be handed to others in its time. */
+static CUresult allocate_from_upstream(struct reuse *reuse, size_t size_bytes, struct freed *record)
+{
+    CUresult result =
+        rs_mr_allocate_held(reuse->base.upstream[0], size_bytes, NULL, &record->upstream);
+
+    if (result == CUDA_ERROR_NOT_READY)
+        result = allocate_slowly(reuse, size_bytes, &record->upstream);
+    return result;
 }
 
 static CUresult reuse_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                struct rs_allocation *out)
 {
     struct reuse *reuse = reuse_of(mr);
-    struct freed *record = take_record(reuse, size_bytes);
+    size_t upstream_bytes = size_bytes;
+    struct freed *record;
     CUresult result;
+
+    if (RS_UNLIKELY(stream) && allocate_in_order(reuse, &upstream_bytes, stream, out))
+        return CUDA_SUCCESS;
+    record = take_record(reuse, upstream_bytes);
 
     if (!record)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    result = rs_mr_allocate_held(mr->upstream[0], size_bytes, stream, &record->upstream);
-    if (result == CUDA_ERROR_NOT_READY)
-        result = allocate_slowly(reuse, size_bytes, stream, &record->upstream);
+    result = allocate_from_upstream(reuse, upstream_bytes, record);
     if (result != CUDA_SUCCESS) {
-        untake_record(reuse, record, size_bytes);
+        untake_record(reuse, record, upstream_bytes);
         return result;
     }
     *out = (struct rs_allocation){record->upstream.address, size_bytes, record};
@@ -599,6 +843,13 @@ static bool is_scarce(struct reuse *reuse)
     return rs_mr_idle_bytes_best(reuse->base.upstream[0]) < held_bytes(reuse) / SCARCE_SHARE;
 }
 
+static void count_as_quarantined(struct reuse *reuse, const struct freed *record)
+{
+    atomic_fetch_add_explicit(&reuse->quarantined_bytes, record->upstream.size_bytes,
+                              memory_order_relaxed);
+    atomic_fetch_add_explicit(&reuse->quarantined_count, 1, memory_order_relaxed);
+}
+
 /* Enters a freed block into the open list of the thread's shard.  True when it is time to seal. */
 static bool open_push(struct reuse *reuse, struct freed *record)
 {
@@ -607,15 +858,32 @@ static bool open_push(struct reuse *reuse, struct freed *record)
     size_t limit_bytes = rs_max(SEAL_BYTES, held_bytes(reuse) / SEAL_SHARE), opened;
     bool full;
 
-    atomic_fetch_add_explicit(&reuse->quarantined_bytes, record->upstream.size_bytes,
-                              memory_order_relaxed);
-    atomic_fetch_add_explicit(&reuse->quarantined_count, 1, memory_order_relaxed);
+    count_as_quarantined(reuse, record);
     rs_mutex_lock(&shard->lock);
     shard->live_bytes -= (ptrdiff_t)record->upstream.size_bytes;
     list_push(&shard->open, record);
     opened = shard->open.count;
     full = shard->open.bytes >= limit_bytes || opened >= SEAL_COUNT;
     rs_mutex_unlock(&shard->lock);
+    return full || (reuse->has_fences && opened % SCARCE_EVERY == 1 && is_scarce(reuse));
+}
+
+/* The same for a block freed in the order of a stream. */
+static bool ordered_push(struct reuse *reuse, struct freed *record, unsigned long long stream)
+{
+    struct ordered *ordered = &reuse->ordered;
+    size_t limit_bytes = rs_max(SEAL_BYTES, held_bytes(reuse) / SEAL_SHARE), opened;
+    bool full;
+
+    atomic_store(&ordered->is_used, true);
+    count_as_quarantined(reuse, record);
+    rs_mutex_lock(&ordered->lock);
+    ordered->live_bytes -= (ptrdiff_t)record->upstream.size_bytes;
+    ordered_link(&ordered->open, record);
+    ordered_show(ordered, record, stream);
+    opened = ordered->open.count;
+    full = ordered->open.bytes >= limit_bytes || opened >= SEAL_COUNT;
+    rs_mutex_unlock(&ordered->lock);
     return full || (reuse->has_fences && opened % SCARCE_EVERY == 1 && is_scarce(reuse));
 }
 
@@ -639,11 +907,16 @@ static CUresult reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *a
                                  CUstream stream)
 {
     struct reuse *reuse = reuse_of(mr);
+    unsigned long long key;
+    bool time_to_seal;
 
-    (void)stream;
     if (reuse->mode == MODE_WAIT)
         return deallocate_waiting(reuse, allocation->token);
-    if (!open_push(reuse, allocation->token))
+    if (RS_UNLIKELY(stream) && rs_stream_key(stream, reuse->place->context, &key))
+        time_to_seal = ordered_push(reuse, allocation->token, key);
+    else
+        time_to_seal = open_push(reuse, allocation->token);
+    if (!time_to_seal)
         return CUDA_SUCCESS;
     if (!reuse->has_fences) {
         /* An old driver: a free may wait, as cudaFree does, and an allocation may not.  An error is
@@ -687,6 +960,33 @@ static void reuse_report(struct rs_mr *mr, struct rs_report *report)
     ADD("full_waits", TOTAL, COUNT, full_waits);
     ADD("waited", TOTAL, NANOSECONDS, wait_ns);
 #undef ADD
+    if (!atomic_load(&reuse->ordered.is_used))
+        return;
+    rs_mutex_lock(&reuse->ordered.lock);
+    rs_report_add(report, "reuse", "stream_reuses", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                  reuse->ordered.reuses);
+    rs_mutex_unlock(&reuse->ordered.lock);
+}
+
+/* Adds what is in a list of ordered blocks.  False when it contradicts itself. */
+static bool ordered_check(const struct ordered *ordered, const struct list *list, size_t *bytes,
+                          size_t *blocks)
+{
+    const struct freed *before = NULL;
+    size_t sum = 0, count = 0;
+
+    for (const struct freed *freed = list->first; freed; before = freed, freed = freed->next) {
+        unsigned slot = freed->slot - 1;
+        if (freed->in != list || freed->before != before ||
+            (freed->slot &&
+             ordered->slots[slot / ORDERED_WAYS][slot % ORDERED_WAYS].block != freed))
+            return false;
+        sum += freed->upstream.size_bytes;
+        count++;
+    }
+    *bytes += sum;
+    *blocks += count;
+    return list->last == before && list->bytes == sum && list->count == count;
 }
 
 static bool reuse_check(struct rs_mr *mr)
@@ -702,12 +1002,16 @@ static bool reuse_check(struct rs_mr *mr)
         blocks += reuse->shards[i].open.count;
         rs_mutex_unlock(&reuse->shards[i].lock);
     }
+    rs_mutex_lock(&reuse->ordered.lock);
+    good = ordered_check(&reuse->ordered, &reuse->ordered.open, &bytes, &blocks);
     for (struct epoch *epoch = reuse->first; epoch; epoch = epoch->next) {
         bytes += epoch->blocks.bytes;
         blocks += epoch->blocks.count;
+        good = ordered_check(&reuse->ordered, &epoch->ordered, &bytes, &blocks) && good;
     }
+    rs_mutex_unlock(&reuse->ordered.lock);
     /* Blocks on their way upstream are in no list and still counted. */
-    good = bytes <= atomic_load(&reuse->quarantined_bytes) &&
+    good = good && bytes <= atomic_load(&reuse->quarantined_bytes) &&
            blocks <= atomic_load(&reuse->quarantined_count);
     rs_mutex_unlock(&reuse->lock);
     return good;
@@ -718,6 +1022,7 @@ static void destroy_epochs(struct reuse *reuse, struct epoch *epoch, bool memory
     while (epoch) {
         struct epoch *next = epoch->next;
         if (!memory_is_gone) {
+            ordered_drain(reuse, &epoch->ordered, &epoch->blocks);
             give_upstream(reuse, &epoch->blocks);
             rs_fence_destroy(epoch->event);
         }
@@ -738,6 +1043,7 @@ static void reuse_destroy(struct rs_mr *mr, bool memory_is_gone)
         rs_record_slab_destroy(&reuse->shards[i].records);
         rs_mutex_destroy(&reuse->shards[i].lock);
     }
+    rs_mutex_destroy(&reuse->ordered.lock);
     rs_mutex_destroy(&reuse->lock);
     free(reuse);
 }
@@ -767,6 +1073,7 @@ static int reuse_create(const struct rs_place *place, const void *config,
     reuse->end = &reuse->first;
     reuse->initial_bytes = held_bytes(reuse);
     rs_mutex_init(&reuse->lock);
+    rs_mutex_init(&reuse->ordered.lock);
     for (unsigned i = 0; i < SHARDS; i++)
         rs_mutex_init(&reuse->shards[i].lock);
     *out = &reuse->base;

@@ -258,6 +258,38 @@ static CUresult fake_free(CUdeviceptr address)
     return result;
 }
 
+/* A stream is a number and a state; its address is its handle. */
+struct fake_stream {
+    unsigned long long id;
+    CUstreamCaptureStatus capture;
+    CUresult answer;
+};
+
+static CUstream handle_of(struct fake_stream *stream)
+{
+    return (CUstream)(void *)stream;
+}
+
+static struct fake_stream legacy_stream = {.id = 1};
+
+static struct fake_stream *fake_stream_of(CUstream stream)
+{
+    device.wrong_calls += stream == CU_STREAM_LEGACY && current() != CTX;
+    return stream == CU_STREAM_LEGACY ? &legacy_stream : (struct fake_stream *)(void *)stream;
+}
+
+static CUresult fake_stream_id(CUstream stream, unsigned long long *id)
+{
+    *id = fake_stream_of(stream)->id;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_is_capturing(CUstream stream, CUstreamCaptureStatus *status)
+{
+    *status = fake_stream_of(stream)->capture;
+    return fake_stream_of(stream)->answer;
+}
+
 static struct rs_sentinel sentinel;
 static struct rs_account account;
 static const struct rs_place place = {
@@ -293,6 +325,8 @@ static void start_device(bool has_fences)
         .cuCtxRecordEvent = has_fences ? fake_record : NULL,
         .cuMemAlloc_v2 = fake_allocate,
         .cuMemFree_v2 = fake_free,
+        .cuStreamGetId = fake_stream_id,
+        .cuStreamIsCapturing = fake_is_capturing,
     };
     thread.depth = 0;
     thread.mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -1152,8 +1186,12 @@ static void the_report_is_exact(void **state)
 
 enum { THREADS = 8, ROUNDS = 4000, HELD = 32, ADDRESSES = 1 << 20 };
 
-/* What the latest work on each 512 bytes of the leaf's addresses was. */
+/* What the latest work on each 512 bytes of the leaf's addresses was, and above it the number of
+ * the stream in whose order they were freed. */
+enum { STREAM_SHIFT = 48 };
+
 static _Atomic uint64_t last_work[ADDRESSES];
+static bool in_order; /* half of all calls are in the order of the thread's stream */
 static _Atomic unsigned early;
 
 static _Atomic uint64_t *work_at(CUdeviceptr address)
@@ -1164,24 +1202,30 @@ static _Atomic uint64_t *work_at(CUdeviceptr address)
     return &last_work[at];
 }
 
-static void mark(const struct rs_allocation *allocation, uint64_t work)
+static void mark(const struct rs_allocation *allocation, uint64_t work,
+                 const struct fake_stream *stream)
 {
+    uint64_t tag = stream ? (uint64_t)stream->id << STREAM_SHIFT : 0;
+
     for (size_t at = 0; at < allocation->size_bytes; at += UNIT_BYTES)
-        atomic_store(work_at(allocation->address + at), work);
+        atomic_store(work_at(allocation->address + at), work | tag);
 }
 
-static void expect_done(const struct rs_allocation *allocation)
+static void expect_done(const struct rs_allocation *allocation, const struct fake_stream *stream)
 {
-    uint64_t done = atomic_load(&completed);
+    uint64_t done = atomic_load(&completed), last;
 
-    for (size_t at = 0; at < allocation->size_bytes; at += UNIT_BYTES)
-        if (atomic_load(work_at(allocation->address + at)) > done)
+    for (size_t at = 0; at < allocation->size_bytes; at += UNIT_BYTES) {
+        last = atomic_load(work_at(allocation->address + at));
+        if (last << 16 >> 16 > done && !(stream && last >> STREAM_SHIFT == stream->id))
             atomic_fetch_add(&early, 1);
+    }
 }
 
 struct worker {
     struct stack *stack;
     uint64_t seed;
+    struct fake_stream stream;
 };
 
 static void *work(void *data)
@@ -1194,15 +1238,18 @@ static void *work(void *data)
     (void)fake_push(CTX);
     for (unsigned i = 0; i < ROUNDS; i++) {
         uint64_t random = test_random(&worker->seed);
+        struct fake_stream *stream = in_order && random >> 40 & 1 ? &worker->stream : NULL;
         if (count < HELD && (count == 0 || random % 2)) {
             size_t bytes = 1 + test_random(&worker->seed) % (random % 64 ? 8192 : 2 * MIB);
-            if (rs_mr_allocate(worker->stack->mr, bytes, NULL, &held[count]) != CUDA_SUCCESS)
+            if (rs_mr_allocate(worker->stack->mr, bytes, handle_of(stream), &held[count]) !=
+                CUDA_SUCCESS)
                 continue;
-            expect_done(&held[count++]);
+            expect_done(&held[count++], stream);
         } else {
             unsigned at = (unsigned)(random >> 8) % count;
-            mark(&held[at], submit());
-            assert_int_equal(rs_mr_deallocate(worker->stack->mr, &held[at], NULL), CUDA_SUCCESS);
+            mark(&held[at], submit(), stream);
+            assert_int_equal(rs_mr_deallocate(worker->stack->mr, &held[at], handle_of(stream)),
+                             CUDA_SUCCESS);
             held[at] = held[--count];
         }
         if (random % 16 == 0)
@@ -1225,19 +1272,355 @@ static void *work(void *data)
 static void run_threads(struct stack *stack)
 {
     pthread_t threads[THREADS];
-    struct worker workers[THREADS];
+    struct worker workers[THREADS]; /* two on each stream */
 
     for (size_t i = 0; i < ADDRESSES; i++)
         atomic_store(&last_work[i], 0);
     atomic_store(&early, 0);
     for (unsigned i = 0; i < THREADS; i++) {
-        workers[i] = (struct worker){stack, 0x9e3779b97f4a7c15 * (i + 1)};
+        workers[i] = (struct worker){stack, 0x9e3779b97f4a7c15 * (i + 1), {.id = 1 + i / 2}};
         assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
     }
     for (unsigned i = 0; i < THREADS; i++)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     complete_all();
     assert_int_equal(atomic_load(&early), 0);
+}
+
+/* ---- in the order of a stream ---- */
+
+static struct rs_allocation take_on(struct stack *stack, size_t size_bytes, CUstream stream)
+{
+    struct rs_allocation allocation;
+
+    charge(stack);
+    assert_int_equal(rs_mr_allocate(stack->mr, size_bytes, stream, &allocation), CUDA_SUCCESS);
+    assert_int_equal(allocation.size_bytes, size_bytes);
+    assert_true(rs_mr_check(stack->mr));
+    return allocation;
+}
+
+static void give_on(struct stack *stack, const struct rs_allocation *allocation, CUstream stream)
+{
+    (void)submit();
+    charge(stack);
+    assert_int_equal(rs_mr_deallocate(stack->mr, allocation, stream), CUDA_SUCCESS);
+    assert_true(rs_mr_check(stack->mr));
+}
+
+static void the_same_stream_gets_its_block_at_once(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=64MiB");
+    struct fake_stream stream = {.id = 7};
+    CUstream s = handle_of(&stream);
+    struct rs_allocation a = take_on(&stack, 4 * MIB, s), b;
+
+    (void)state;
+    for (unsigned i = 0; i < 1000; i++) {
+        give_on(&stack, &a, s);
+        assert_int_equal(counter(&stack, "quarantined"), 4 * MIB);
+        b = take_on(&stack, 4 * MIB, s);
+        assert_int_equal(b.address, a.address);
+        assert_int_equal(counter(&stack, "quarantined"), 0);
+        a = b;
+    }
+    assert_int_equal(counter(&stack, "stream_reuses"), 1000);
+    assert_int_equal(device.records, 0);
+    give_on(&stack, &a, s);
+    end(&stack);
+}
+
+static void another_stream_waits_for_the_fence(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=8MiB");
+    struct fake_stream one = {.id = 7}, two = {.id = 8};
+    struct rs_allocation a = take_on(&stack, 4 * MIB, handle_of(&one)), b, c, d;
+
+    (void)state;
+    give_on(&stack, &a, handle_of(&one));
+    b = take_on(&stack, 4 * MIB, handle_of(&two));
+    assert_true(b.address != a.address);
+    c = take_on(&stack, 4 * MIB, NULL); /* on any stream */
+    assert_true(c.address != a.address);
+    complete_all();
+    turn(&stack);
+    assert_int_equal(counter(&stack, "quarantined"), 0);
+    d = take_on(&stack, 4 * MIB, handle_of(&two));
+    assert_int_equal(d.address, a.address);
+    give_on(&stack, &b, handle_of(&two));
+    give_on(&stack, &c, NULL);
+    give_on(&stack, &d, handle_of(&two));
+    end(&stack);
+}
+
+/* The handle of a destroyed stream comes back for a new one; its block retires as others do. */
+static void a_recycled_handle_is_another_stream(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=8MiB");
+    struct fake_stream stream = {.id = 7};
+    struct rs_allocation a = take_on(&stack, 4 * MIB, handle_of(&stream)), b, c;
+
+    (void)state;
+    give_on(&stack, &a, handle_of(&stream));
+    stream.id = 9;
+    b = take_on(&stack, 4 * MIB, handle_of(&stream));
+    assert_true(b.address != a.address);
+    turn(&stack);
+    complete_all();
+    turn(&stack);
+    assert_int_equal(counter(&stack, "quarantined"), 0);
+    c = take_on(&stack, 4 * MIB, handle_of(&stream));
+    assert_int_equal(c.address, a.address);
+    give_on(&stack, &b, handle_of(&stream));
+    give_on(&stack, &c, handle_of(&stream));
+    end(&stack);
+}
+
+/* What is captured runs later and again: neither a free nor an allocation in it has an order. */
+static void a_capture_has_no_order(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=64MiB");
+    struct fake_stream stream = {.id = 7};
+    CUstream s = handle_of(&stream);
+    struct rs_allocation a = take_on(&stack, 4 * MIB, s), b = take_on(&stack, 4 * MIB, s), c, d;
+
+    (void)state;
+    give_on(&stack, &a, s);
+    stream.capture = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    c = take_on(&stack, 4 * MIB, s);
+    assert_true(c.address != a.address);
+    give_on(&stack, &b, s);
+    stream.capture = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+    d = take_on(&stack, 4 * MIB, s);
+    assert_true(d.address != a.address && d.address != b.address);
+    give_on(&stack, &d, s);
+    stream.capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    stream.answer = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    d = take_on(&stack, 4 * MIB, s);
+    assert_true(d.address != a.address && d.address != b.address);
+    stream.answer = CUDA_SUCCESS;
+    b = take_on(&stack, 4 * MIB, s);
+    assert_int_equal(b.address, a.address); /* freed before the capture */
+    a = take_on(&stack, 4 * MIB, s);
+    assert_int_equal(counter(&stack, "stream_reuses"), 1);
+    give_on(&stack, &a, s);
+    give_on(&stack, &b, s);
+    give_on(&stack, &c, s);
+    give_on(&stack, &d, s);
+    end(&stack);
+}
+
+static void a_sealed_block_can_still_be_taken_back(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=64MiB");
+    struct fake_stream stream = {.id = 7};
+    CUstream s = handle_of(&stream);
+    struct rs_allocation a = take_on(&stack, 4 * MIB, s), b = take_on(&stack, 6 * MIB, s),
+                         c = take_on(&stack, 8 * MIB, s), d, other;
+    uint64_t first;
+
+    (void)state;
+    give_on(&stack, &a, s);
+    give_on(&stack, &b, s);
+    give_on(&stack, &c, s);
+    first = atomic_load(&submitted);
+    turn(&stack);
+    assert_int_equal(counter(&stack, "epochs_sealed"), 1);
+    d = take_on(&stack, 6 * MIB, s); /* out of the middle */
+    assert_int_equal(d.address, b.address);
+    give_on(&stack, &d, s); /* freed again: behind that fence */
+    complete_to(first);
+    turn(&stack);
+    assert_int_equal(counter(&stack, "quarantined"), 6 * MIB);
+    other = take_on(&stack, 6 * MIB, NULL);
+    assert_true(other.address != b.address);
+    complete_all();
+    turn(&stack);
+    assert_int_equal(counter(&stack, "quarantined"), 0);
+    give_on(&stack, &other, NULL);
+    end(&stack);
+}
+
+static void only_blocks_that_fit_are_taken_back(void **state)
+{
+    static const struct {
+        size_t freed, asked;
+        bool fits;
+    } rows[] = {
+        {512, 1, true},
+        {512, 512, true},
+        {1024, 512, false},
+        {4096, 4096, true},
+        {4096, 3584, false},
+        {4608, 4096, true},
+        {9 * MIB, 8 * MIB, true},
+        {10 * MIB, 8 * MIB, false},
+        {8 * MIB, 8 * MIB + 1, false},
+        {8 * MIB + 1, 8 * MIB, true},
+        {1000, 1020, true}, /* both 1024 bytes upstream */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct stack stack = start(PLENTY, "initial_size=64MiB");
+        struct fake_stream stream = {.id = 7};
+        CUstream s = handle_of(&stream);
+        struct rs_allocation a = take_on(&stack, rows[i].freed, s), b;
+        give_on(&stack, &a, s);
+        b = take_on(&stack, rows[i].asked, s);
+        assert_int_equal(b.address == a.address, rows[i].fits);
+        give_on(&stack, &b, s);
+        end(&stack);
+    }
+}
+
+static void the_best_fit_is_taken_back(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=64MiB");
+    struct fake_stream stream = {.id = 7};
+    CUstream s = handle_of(&stream);
+    struct rs_allocation a = take_on(&stack, 4608, s), b = take_on(&stack, 4096, s), c;
+
+    (void)state;
+    give_on(&stack, &a, s);
+    give_on(&stack, &b, s);
+    c = take_on(&stack, 4000, s);
+    assert_int_equal(c.address, b.address);
+    give_on(&stack, &c, s);
+    end(&stack);
+}
+
+/* More than can be found by their stream: the rest waits for its fence, and none is lost. */
+static void the_cache_is_bounded(void **state)
+{
+    enum { MANY = 120 }; /* fewer than are sealed at once */
+    struct stack stack = start(PLENTY, "initial_size=64MiB");
+    struct fake_stream stream = {.id = 7};
+    CUstream s = handle_of(&stream);
+    static struct rs_allocation blocks[MANY];
+    uint64_t found;
+
+    (void)state;
+    for (unsigned i = 0; i < MANY; i++)
+        blocks[i] = take_on(&stack, 4096, s);
+    for (unsigned i = 0; i < MANY; i++)
+        give_on(&stack, &blocks[i], s);
+    for (unsigned i = 0; i < MANY; i++)
+        blocks[i] = take_on(&stack, 4096, s);
+    found = counter(&stack, "stream_reuses");
+    assert_true(found > 0 && found < MANY);
+    assert_int_equal(counter(&stack, "quarantined_blocks"), MANY - found);
+    for (unsigned i = 0; i < MANY; i++)
+        give_on(&stack, &blocks[i], s);
+    complete_all();
+    turn(&stack);
+    turn(&stack);
+    assert_int_equal(counter(&stack, "quarantined_blocks"), 0);
+    end(&stack);
+}
+
+static void a_full_device_waits_for_ordered_blocks_too(void **state)
+{
+    struct stack stack = start(8 * MIB, "initial_size=8MiB");
+    struct fake_stream one = {.id = 7}, two = {.id = 8};
+    struct rs_allocation a = take_on(&stack, 8 * MIB, handle_of(&one)), b;
+    unsigned ms = 30;
+    pthread_t helper;
+
+    (void)state;
+    give_on(&stack, &a, handle_of(&one));
+    assert_int_equal(pthread_create(&helper, NULL, complete_soon, &ms), 0);
+    b = take_on(&stack, 8 * MIB, handle_of(&two));
+    assert_int_equal(pthread_join(helper, NULL), 0);
+    assert_int_equal(b.address, a.address);
+    give_on(&stack, &b, handle_of(&two));
+    end(&stack);
+}
+
+static void without_stream_numbers_there_is_no_order(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=64MiB");
+    struct fake_stream stream = {.id = 7};
+    struct rs_allocation a = take_on(&stack, 4 * MIB, handle_of(&stream)), b;
+
+    (void)state;
+    rs_driver.cuStreamGetId = NULL;
+    give_on(&stack, &a, handle_of(&stream));
+    b = take_on(&stack, 4 * MIB, handle_of(&stream));
+    assert_true(b.address != a.address);
+    give_on(&stack, &b, handle_of(&stream));
+    end(&stack);
+}
+
+/* The handle means the stream of the memory's context, whatever is current. */
+static void the_legacy_stream_is_the_contexts_own(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=64MiB");
+    struct rs_allocation a = take_on(&stack, 4 * MIB, CU_STREAM_LEGACY), b;
+    CUcontext popped;
+
+    (void)state;
+    (void)fake_push(OTHER);
+    give_on(&stack, &a, CU_STREAM_LEGACY);
+    (void)fake_pop(&popped);
+    b = take_on(&stack, 4 * MIB, CU_STREAM_LEGACY);
+    assert_int_equal(b.address, a.address);
+    give_on(&stack, &b, CU_STREAM_LEGACY);
+    end(&stack);
+}
+
+static void free_wait_knows_no_order(void **state)
+{
+    struct fake_stream stream = {.id = 7};
+    struct rs_allocation a;
+    struct stack stack;
+
+    (void)state;
+    start_device(true);
+    stack = stack_over(&rs_mr_descriptor_pool, PLENTY, OPTIONS("initial_size=8MiB"), "free=wait");
+    a = take_on(&stack, 4 * MIB, handle_of(&stream));
+    give_on(&stack, &a, handle_of(&stream));
+    assert_int_equal(device.waits, 1);
+    assert_int_equal(atomic_load(&completed), atomic_load(&submitted));
+    end(&stack);
+}
+
+static void a_failed_seal_leaves_ordered_blocks_open(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=64MiB");
+    struct fake_stream stream = {.id = 7};
+    CUstream s = handle_of(&stream);
+    struct rs_allocation a = take_on(&stack, 4 * MIB, s), b = take_on(&stack, 6 * MIB, s), c;
+
+    (void)state;
+    give_on(&stack, &a, s);
+    give_on(&stack, &b, s);
+    begin_capture();
+    turn(&stack);
+    assert_int_equal(counter(&stack, "epochs_sealed"), 0);
+    rs_capture_ended(capturing);
+    c = take_on(&stack, 4 * MIB, s);
+    assert_int_equal(c.address, a.address);
+    turn(&stack);
+    assert_int_equal(counter(&stack, "epochs_sealed"), 1);
+    complete_all();
+    turn(&stack);
+    assert_int_equal(counter(&stack, "quarantined"), 0);
+    give_on(&stack, &c, s);
+    end(&stack);
+}
+
+static void threads_with_streams_never_get_a_busy_block(void **state)
+{
+    struct stack stack = start(96 * MIB, "initial_size=16MiB");
+
+    (void)state;
+    in_order = true;
+    run_threads(&stack);
+    in_order = false;
+    assert_true(counter(&stack, "stream_reuses") > 100);
+    assert_true(counter(&stack, "epochs_retired") > 10);
+    end(&stack);
 }
 
 static void threads_never_get_a_busy_block(void **state)
@@ -1455,6 +1838,20 @@ int main(void)
         cmocka_unit_test(on_an_old_driver_a_fallback_does_not_wait),
         cmocka_unit_test(both_full_waits_before_out_of_memory),
         cmocka_unit_test(held_memory_can_be_asked_for),
+        cmocka_unit_test(the_same_stream_gets_its_block_at_once),
+        cmocka_unit_test(another_stream_waits_for_the_fence),
+        cmocka_unit_test(a_recycled_handle_is_another_stream),
+        cmocka_unit_test(a_capture_has_no_order),
+        cmocka_unit_test(a_sealed_block_can_still_be_taken_back),
+        cmocka_unit_test(only_blocks_that_fit_are_taken_back),
+        cmocka_unit_test(the_best_fit_is_taken_back),
+        cmocka_unit_test(the_cache_is_bounded),
+        cmocka_unit_test(a_full_device_waits_for_ordered_blocks_too),
+        cmocka_unit_test(without_stream_numbers_there_is_no_order),
+        cmocka_unit_test(the_legacy_stream_is_the_contexts_own),
+        cmocka_unit_test(free_wait_knows_no_order),
+        cmocka_unit_test(a_failed_seal_leaves_ordered_blocks_open),
+        cmocka_unit_test(threads_with_streams_never_get_a_busy_block),
         cmocka_unit_test(threads_never_get_a_busy_block),
         cmocka_unit_test(threads_never_get_a_busy_block_on_an_old_driver),
     };
