@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "driver/stream_order.h"
 
-#include "driver/context.h"
 #include "driver/driver.h"
 
 static bool ask(CUstream stream, unsigned long long *key)
@@ -14,17 +13,32 @@ static bool ask(CUstream stream, unsigned long long *key)
            rs_driver.cuStreamGetId(stream, key) == CUDA_SUCCESS;
 }
 
+static bool is_default(CUstream stream)
+{
+    return stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
+CUstream rs_stream_from(CUdevice device, CUcontext context, CUstream stream)
+{
+    CUcontext current = NULL;
+    CUdevice current_device;
+
+    if (!is_default(stream) || rs_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current ||
+        current == context)
+        return stream;
+    if (rs_driver.cuCtxGetDevice(&current_device) == CUDA_SUCCESS && current_device != device)
+        return stream; /* the caller means the device's, whichever is current */
+    return NULL;
+}
+
 bool rs_stream_key(CUstream stream, CUcontext context, unsigned long long *key)
 {
-    bool entered, known;
-    CUresult result;
+    CUcontext current = NULL;
 
     if (!stream || !rs_driver.cuStreamGetId || !rs_driver.cuStreamIsCapturing)
         return false;
-    if (stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD)
-        return ask(stream, key);
-    entered = rs_context_enter(context, &result);
-    known = result == CUDA_SUCCESS && ask(stream, key);
-    rs_context_leave(entered);
-    return known;
+    if (is_default(stream) &&
+        (rs_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != context))
+        return false;
+    return ask(stream, key);
 }

@@ -465,6 +465,21 @@ size_t rs_arena_heap_free_bytes(struct rs_arena_heap *heap)
 
 /* ---- what can be seen of it ---- */
 
+size_t rs_arena_heap_free_spans(struct rs_arena_heap *heap)
+{
+    size_t count;
+
+    rs_mutex_lock(&heap->lock);
+    count = heap->spans.free_count;
+    rs_mutex_unlock(&heap->lock);
+    for (struct thread_arena *arena = atomic_load(&heap->arenas); arena; arena = arena->next) {
+        rs_mutex_lock(&arena->lock);
+        count += arena->spans.free_count;
+        rs_mutex_unlock(&arena->lock);
+    }
+    return count;
+}
+
 void rs_arena_heap_state(struct rs_arena_heap *heap, struct rs_arena_heap_state *state)
 {
     rs_mutex_lock(&heap->lock);
@@ -530,6 +545,7 @@ static bool tree_holds(const struct rs_span_set *set, const struct rs_span_sums 
     struct rs_span_sums tree;
 
     return rs_span_tree_check(set, &tree) && tree.free_spans == sums->free_spans &&
+           tree.free_spans == set->free_count &&
            tree.free_units == sums->free_units;
 }
 

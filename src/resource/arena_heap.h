@@ -62,6 +62,9 @@ uint64_t rs_arena_heap_moves(struct rs_arena_heap *heap);
 /* Memory in the heap that is not in use.  Takes no lock. */
 size_t rs_arena_heap_free_bytes(struct rs_arena_heap *heap);
 
+/* The spans that memory is in. */
+size_t rs_arena_heap_free_spans(struct rs_arena_heap *heap);
+
 struct rs_arena_heap_state {
     size_t held_bytes;
     size_t live_bytes;

@@ -16,6 +16,7 @@ void rs_blocks_insert_free(struct rs_blocks *blocks, struct rs_block *block)
 {
     block->is_free = true;
     rs_block_index_insert(&blocks->free_blocks, block);
+    blocks->free_block_count++;
     blocks->free_range_count += rs_block_is_whole(block);
 }
 
@@ -24,6 +25,7 @@ void rs_blocks_remove_free(struct rs_blocks *blocks, struct rs_block *block)
     RS_ASSERT(block->is_free);
     blocks->free_range_count -= rs_block_is_whole(block);
     rs_block_index_remove(&blocks->free_blocks, block);
+    blocks->free_block_count--;
     block->is_free = false;
 }
 

@@ -20,6 +20,7 @@
 struct rs_blocks {
     struct rs_block_index free_blocks;
     struct rs_record_slab records;
+    size_t free_block_count;
     size_t free_range_count; /* ranges that are one free block: nothing of them is handed out */
     size_t live_bytes, peak_live_bytes;
 };

@@ -73,6 +73,12 @@ static size_t default_idle_bytes(struct rs_mr *mr)
     return 0;
 }
 
+static size_t default_free_blocks(struct rs_mr *mr)
+{
+    (void)mr;
+    return 0;
+}
+
 static void default_report(struct rs_mr *mr, struct rs_report *report)
 {
     (void)mr;
@@ -102,6 +108,8 @@ void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
         mr->ops.trim = default_trim;
     if (!mr->ops.idle_bytes)
         mr->ops.idle_bytes = default_idle_bytes;
+    if (!mr->ops.free_blocks)
+        mr->ops.free_blocks = default_free_blocks;
     if (!mr->ops.report)
         mr->ops.report = default_report;
     if (!mr->ops.check)
@@ -146,6 +154,15 @@ size_t rs_mr_idle_bytes_best(struct rs_mr *mr)
     for (; mr; mr = mr->upstream[0])
         bytes += mr->ops.idle_bytes(mr);
     return bytes;
+}
+
+size_t rs_mr_free_blocks(struct rs_mr *mr)
+{
+    size_t blocks = mr->ops.free_blocks(mr);
+
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
+        blocks += rs_mr_free_blocks(mr->upstream[i]);
+    return blocks;
 }
 
 void rs_mr_report(struct rs_mr *mr, struct rs_report *report)

@@ -87,6 +87,9 @@ struct rs_mr_ops {
      * are asked for separately). */
     size_t (*idle_bytes)(struct rs_mr *mr);
 
+    /* How many blocks these idle bytes are in, as this resource keeps them.  Default: 0. */
+    size_t (*free_blocks)(struct rs_mr *mr);
+
     /* Adds this resource's counters.  Default: none. */
     void (*report)(struct rs_mr *mr, struct rs_report *report);
 
@@ -219,6 +222,9 @@ size_t rs_mr_idle_bytes(struct rs_mr *mr);
 
 /* The same without what only stands in for the first of two upstreams. */
 size_t rs_mr_idle_bytes_best(struct rs_mr *mr);
+
+/* How many blocks the idle bytes are in. */
+size_t rs_mr_free_blocks(struct rs_mr *mr);
 
 void rs_mr_report(struct rs_mr *mr, struct rs_report *report);
 bool rs_mr_check(struct rs_mr *mr);

@@ -376,6 +376,11 @@ static size_t arena_idle_bytes(struct rs_mr *mr)
     return rs_arena_heap_free_bytes(arena_of(mr)->heap);
 }
 
+static size_t arena_free_blocks(struct rs_mr *mr)
+{
+    return rs_arena_heap_free_spans(arena_of(mr)->heap);
+}
+
 static void arena_report(struct rs_mr *mr, struct rs_report *report)
 {
     struct arena *arena = arena_of(mr);
@@ -464,6 +469,7 @@ static const struct rs_mr_ops arena_ops = {
     .destroy = arena_destroy,
     .trim = arena_trim,
     .idle_bytes = arena_idle_bytes,
+    .free_blocks = arena_free_blocks,
     .report = arena_report,
     .check = arena_check,
 };

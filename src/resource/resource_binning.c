@@ -103,6 +103,16 @@ static size_t binning_idle_bytes(struct rs_mr *mr)
     return idle_bytes;
 }
 
+static size_t binning_free_blocks(struct rs_mr *mr)
+{
+    struct binning *binning = binning_of(mr);
+    size_t blocks = 0;
+
+    for (unsigned i = 0; i < binning->bin_count; i++)
+        blocks += binning->bins[i]->ops.free_blocks(binning->bins[i]); /* not the upstream's */
+    return blocks;
+}
+
 /* The bins' counters come out as one fixed_size's. */
 static void binning_report(struct rs_mr *mr, struct rs_report *report)
 {
@@ -141,6 +151,7 @@ static const struct rs_mr_ops binning_ops = {
     .destroy = binning_destroy,
     .trim = binning_trim,
     .idle_bytes = binning_idle_bytes,
+    .free_blocks = binning_free_blocks,
     .report = binning_report,
     .check = binning_check,
 };

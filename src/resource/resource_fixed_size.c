@@ -331,6 +331,11 @@ static size_t fixed_size_idle_bytes(struct rs_mr *mr)
     return idle_bytes;
 }
 
+static size_t fixed_size_free_blocks(struct rs_mr *mr)
+{
+    return fixed_size_idle_bytes(mr) / fixed_size_of(mr)->block_bytes;
+}
+
 static void fixed_size_report(struct rs_mr *mr, struct rs_report *report)
 {
     struct fixed_size *fixed = fixed_size_of(mr);
@@ -429,6 +434,7 @@ static const struct rs_mr_ops fixed_size_ops = {
     .destroy = fixed_size_destroy,
     .trim = fixed_size_trim,
     .idle_bytes = fixed_size_idle_bytes,
+    .free_blocks = fixed_size_free_blocks,
     .report = fixed_size_report,
     .check = fixed_size_check,
 };

@@ -16,8 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BUFFER_BYTES = 64 << 10, ROW_BYTES_MAX = 160 };
+enum { BUFFER_BYTES = 64 << 10, ROW_BYTES_MAX = 160, MARK_BYTES_MAX = 200 };
 
+static const char marks_header[] = "Thread,Time,Row,Phase\n";
 static const char header[] = "Thread,Time,Action,Pointer,Size,Stream\n";
 
 /* One per file and process, shared by all stacks that name the file.  It stays open to the end: a
@@ -27,6 +28,8 @@ struct sink {
     struct rs_mutex lock; /* protects what follows but the path */
     int fd;               /* -1: off, could not be opened or written */
     pid_t owner;          /* a child's buffer is a copy of its parent's: not its own to write */
+    uint64_t rows;        /* without the header */
+    int marks_fd;         /* -1: not opened */
     time_t second;        /* that clock_text is for */
     char clock_text[16];
     size_t used_bytes;
@@ -121,6 +124,7 @@ static void sink_write_row(struct sink *sink, const char *action, CUdeviceptr ad
                  now.tv_nsec / 1000, action, (void *)(uintptr_t)address, size_bytes, stream_text);
     RS_ASSERT(length > 0 && length < ROW_BYTES_MAX);
     append(sink, row, (size_t)length);
+    sink->rows++;
     if (flush)
         sink_flush(sink);
 }
@@ -143,6 +147,7 @@ static struct sink *sink_open(const char *path)
     rs_mutex_init(&sink->lock);
     snprintf(sink->path, sizeof(sink->path), "%s", path);
     sink->owner = getpid();
+    sink->marks_fd = -1;
     sink->fd = rs_path_open_output(path);
     if (sink->fd < 0) {
         sink_close(sink, "cannot be opened", -sink->fd);
@@ -179,6 +184,64 @@ void rs_logging_flush_all(void)
         rs_mutex_unlock(&sink->lock);
     }
     rs_mutex_unlock(&sinks_lock);
+}
+
+/* ---- marks ---- */
+
+static int open_marks(struct sink *sink)
+{
+    char path[PATH_MAX];
+    int length, result;
+
+    if (strncmp(sink->path, "/dev/", 5) == 0)
+        return -ENOTSUP; /* beside a device there is no place for a file */
+    length = snprintf(path, sizeof(path), "%s.marks", sink->path);
+    if (length >= (int)sizeof(path))
+        return -ENAMETOOLONG;
+    sink->marks_fd = rs_path_open_output(path);
+    if (sink->marks_fd < 0) {
+        result = sink->marks_fd;
+        sink->marks_fd = -1;
+        return result;
+    }
+    return rs_write_all(sink->marks_fd, marks_header, sizeof(marks_header) - 1);
+}
+
+static int write_mark(struct sink *sink, const char *text)
+{
+    char row[ROW_BYTES_MAX + MARK_BYTES_MAX];
+    struct timespec now;
+    int length, result = sink->marks_fd < 0 ? open_marks(sink) : 0;
+
+    if (result != 0)
+        return result;
+    clock_gettime(CLOCK_REALTIME, &now);
+    length =
+        snprintf(row, sizeof(row), "%d,%s.%06ld,%llu,%.*s\n", (int)gettid(), clock_text(sink, &now),
+                 now.tv_nsec / 1000, (unsigned long long)sink->rows, MARK_BYTES_MAX, text);
+    for (int i = 0; i < length - 1; i++)
+        if ((unsigned char)row[i] < ' ')
+            row[i] = ' ';
+    return rs_write_all(sink->marks_fd, row, (size_t)length);
+}
+
+int rs_logging_mark(const char *text)
+{
+    int first = 0, result;
+    bool any = false;
+
+    rs_mutex_lock(&sinks_lock);
+    for (struct sink *sink = sinks; sink; sink = sink->next) {
+        rs_mutex_lock(&sink->lock);
+        if (sink->fd >= 0) {
+            any = true;
+            result = write_mark(sink, text);
+            first = first ? first : result;
+        }
+        rs_mutex_unlock(&sink->lock);
+    }
+    rs_mutex_unlock(&sinks_lock);
+    return any ? first : -ENOENT;
 }
 
 /* ---- the resource ---- */

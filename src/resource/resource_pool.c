@@ -448,6 +448,17 @@ static size_t pool_idle_bytes(struct rs_mr *mr)
     return idle_bytes;
 }
 
+static size_t pool_free_blocks(struct rs_mr *mr)
+{
+    struct pool *pool = pool_of(mr);
+    size_t blocks;
+
+    rs_mutex_lock(&pool->lock);
+    blocks = pool->blocks.free_block_count;
+    rs_mutex_unlock(&pool->lock);
+    return blocks;
+}
+
 static void pool_report(struct rs_mr *mr, struct rs_report *report)
 {
     struct pool *pool = pool_of(mr);
@@ -525,7 +536,8 @@ static bool check_locked(const struct pool *pool)
             return false;
     /* The index holds free blocks only and as many as there are: exactly those. */
     return rs_block_index_check(&pool->blocks.free_blocks, &indexed_blocks) &&
-           indexed_blocks == sums.free_blocks && sums.held_bytes == pool->held_bytes &&
+           indexed_blocks == sums.free_blocks &&
+           indexed_blocks == pool->blocks.free_block_count && sums.held_bytes == pool->held_bytes &&
            sums.live_bytes == pool->blocks.live_bytes && sums.chunks == pool->chunk_count &&
            sums.free_chunks == pool->blocks.free_range_count &&
            pool->charged_bytes >= pool->held_bytes && pool->charged_bytes <= pool->maximum_bytes &&
@@ -606,6 +618,7 @@ static const struct rs_mr_ops pool_ops = {
     .destroy = pool_destroy,
     .trim = pool_trim,
     .idle_bytes = pool_idle_bytes,
+    .free_blocks = pool_free_blocks,
     .report = pool_report,
     .check = pool_check,
 };

@@ -944,6 +944,11 @@ static size_t reuse_idle_bytes(struct rs_mr *mr)
     return atomic_load_explicit(&reuse_of(mr)->quarantined_bytes, memory_order_relaxed);
 }
 
+static size_t reuse_free_blocks(struct rs_mr *mr)
+{
+    return atomic_load_explicit(&reuse_of(mr)->quarantined_count, memory_order_relaxed);
+}
+
 static void reuse_report(struct rs_mr *mr, struct rs_report *report)
 {
     struct reuse *reuse = reuse_of(mr);
@@ -1055,6 +1060,7 @@ static const struct rs_mr_ops reuse_ops = {
     .destroy = reuse_destroy,
     .trim = reuse_trim,
     .idle_bytes = reuse_idle_bytes,
+    .free_blocks = reuse_free_blocks,
     .report = reuse_report,
     .check = reuse_check,
 };

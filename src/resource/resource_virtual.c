@@ -839,6 +839,18 @@ static size_t virtual_idle_bytes(struct rs_mr *mr)
     return bytes;
 }
 
+/* Addresses without memory behind them are not counted unless others are in the same block. */
+static size_t virtual_free_blocks(struct rs_mr *mr)
+{
+    struct vm *vm = vm_of(mr);
+    size_t blocks;
+
+    rs_mutex_lock(&vm->lock);
+    blocks = idle_bytes(vm) > 0 ? vm->blocks.free_block_count : 0;
+    rs_mutex_unlock(&vm->lock);
+    return blocks;
+}
+
 static void virtual_report(struct rs_mr *mr, struct rs_report *report)
 {
     struct vm *vm = vm_of(mr);
@@ -1040,6 +1052,7 @@ static const struct rs_mr_ops virtual_ops = {
     .context_ended = virtual_context_ended,
     .trim = virtual_trim,
     .idle_bytes = virtual_idle_bytes,
+    .free_blocks = virtual_free_blocks,
     .report = virtual_report,
     .check = virtual_check,
 };

@@ -117,12 +117,14 @@ static void insert_free(struct rs_span_set *set, struct rs_span *span)
 {
     span->rank = rank_of(span->address);
     set->root = insert(set->root, span);
+    set->free_count++;
 }
 
 static void remove_free(struct rs_span_set *set, struct rs_span *span)
 {
     RS_ASSERT(rs_span_is_free(span));
     set->root = without(set->root, span);
+    set->free_count--;
     span->largest[RS_SPAN_ANYWHERE] = span->largest[RS_SPAN_ALIGNED] = 0;
 }
 

@@ -38,6 +38,7 @@ struct rs_span {
 /* All zero is empty. */
 struct rs_span_set {
     struct rs_span *root;
+    size_t free_count; /* in the tree */
     struct rs_record_slab records;
 };
 

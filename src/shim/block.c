@@ -2,6 +2,7 @@
 #include "shim/block.h"
 
 #include "base/address_map.h"
+#include "base/arithmetic.h"
 #include "base/lock.h"
 #include "resource/record_slab.h"
 #include "resource/segment.h"
@@ -16,6 +17,7 @@ enum block_state { BLOCK_FREE, BLOCK_LIVE, BLOCK_TAKEN };
 struct record {
     void *slab_link; /* the slab's own */
     _Atomic int state;
+    _Atomic bool has_other_streams;
     _Atomic CUdeviceptr address;
     _Atomic size_t size_bytes;
     _Atomic(void *) token;
@@ -25,8 +27,9 @@ struct record {
 _Static_assert(sizeof(struct record) <= RS_RECORD_BYTES, "a block's record is a slab's record");
 
 static _Atomic(struct rs_address_map *) blocks;
-static struct rs_mutex records_lock = RS_MUTEX_INIT; /* protects records */
+static struct rs_mutex records_lock = RS_MUTEX_INIT; /* protects records and counts */
 static struct rs_record_slab records = RS_RECORD_SLAB_INIT;
+static struct rs_block_counts counts[RS_KINDS][RS_DEVICES_MAX];
 
 static struct rs_address_map *block_map(void)
 {
@@ -43,27 +46,65 @@ static struct rs_address_map *block_map(void)
     return created;
 }
 
-static struct record *take_record(void)
+static struct rs_block_counts *counts_of(const struct rs_stack *stack)
+{
+    return &counts[stack->kind][(unsigned)stack->place.device % RS_DEVICES_MAX];
+}
+
+/* Under the lock that every allocation takes anyhow, so that counting costs nothing more. */
+static void count_entered(struct rs_block_counts *count, size_t size_bytes)
+{
+    count->live_bytes += size_bytes;
+    count->live_blocks++;
+    count->entered++;
+    count->peak_live_bytes = rs_max(count->peak_live_bytes, count->live_bytes);
+    count->peak_live_blocks = rs_max(count->peak_live_blocks, count->live_blocks);
+}
+
+static void count_left(struct rs_block_counts *count, size_t size_bytes)
+{
+    count->live_bytes -= size_bytes;
+    count->live_blocks--;
+    count->left++;
+}
+
+static struct record *take_record(const struct rs_stack *stack, size_t size_bytes)
 {
     struct record *block;
 
     rs_mutex_lock(&records_lock);
     block = rs_record_slab_take(&records);
+    if (block)
+        count_entered(counts_of(stack), size_bytes);
     rs_mutex_unlock(&records_lock);
     return block;
 }
 
 static void give_record(struct record *block)
 {
+    size_t size_bytes = atomic_load_explicit(&block->size_bytes, memory_order_relaxed);
+    struct rs_stack *stack = atomic_load_explicit(&block->stack, memory_order_relaxed);
+
     rs_mutex_lock(&records_lock);
+    count_left(counts_of(stack), size_bytes);
     rs_record_slab_give(&records, block);
     rs_mutex_unlock(&records_lock);
+}
+
+struct rs_block_counts rs_block_counts(enum rs_kind kind, int device)
+{
+    struct rs_block_counts copy;
+
+    rs_mutex_lock(&records_lock);
+    copy = counts[kind][device];
+    rs_mutex_unlock(&records_lock);
+    return copy;
 }
 
 bool rs_block_enter(struct rs_stack *stack, const struct rs_allocation *allocation)
 {
     struct rs_address_map *map = block_map();
-    struct record *block = map ? take_record() : NULL;
+    struct record *block = map ? take_record(stack, allocation->size_bytes) : NULL;
 
     if (!block)
         return false;
@@ -71,6 +112,7 @@ bool rs_block_enter(struct rs_stack *stack, const struct rs_allocation *allocati
     atomic_store_explicit(&block->size_bytes, allocation->size_bytes, memory_order_relaxed);
     atomic_store_explicit(&block->token, allocation->token, memory_order_relaxed);
     atomic_store_explicit(&block->stack, stack, memory_order_relaxed);
+    atomic_store_explicit(&block->has_other_streams, false, memory_order_relaxed);
     atomic_store_explicit(&block->state, BLOCK_LIVE, memory_order_release);
     if (rs_address_map_insert(map, allocation->address, allocation->size_bytes, block))
         return true;
@@ -125,6 +167,34 @@ bool rs_block_take(CUdeviceptr address, enum rs_kind kind, struct rs_allocation 
     *stack = stack_of(block);
     forget(block, address);
     return true;
+}
+
+/* The live block that begins there, or NULL. */
+static struct record *find_live(CUdeviceptr address)
+{
+    struct rs_address_map *map = atomic_load_explicit(&blocks, memory_order_acquire);
+    struct rs_range range;
+    struct record *block;
+
+    if (!map || !rs_address_map_find(map, address, &range))
+        return NULL;
+    block = range.owner;
+    return atomic_load_explicit(&block->state, memory_order_acquire) == BLOCK_LIVE ? block : NULL;
+}
+
+void rs_block_note_other_streams(CUdeviceptr address)
+{
+    struct record *block = find_live(address);
+
+    if (block)
+        atomic_store_explicit(&block->has_other_streams, true, memory_order_relaxed);
+}
+
+bool rs_block_has_other_streams(CUdeviceptr address)
+{
+    struct record *block = find_live(address);
+
+    return block && atomic_load_explicit(&block->has_other_streams, memory_order_relaxed);
 }
 
 bool rs_block_find(CUdeviceptr address, struct rs_block_view *view)

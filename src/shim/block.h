@@ -19,6 +19,16 @@ struct rs_block_view {
     bool whole;        /* it fills a driver allocation of its own */
 };
 
+/* What the program holds of one kind of memory on one device, exact at any moment. */
+struct rs_block_counts {
+    size_t live_bytes, peak_live_bytes; /* as requested */
+    size_t live_blocks, peak_live_blocks;
+    uint64_t entered, left; /* blocks ever; one whose free fails leaves and enters again */
+};
+
+/* Thread safe; kind and device must be in range. */
+struct rs_block_counts rs_block_counts(enum rs_kind kind, int device);
+
 /* Enters a block; false when out of host memory. */
 bool rs_block_enter(struct rs_stack *stack, const struct rs_allocation *allocation);
 
@@ -27,6 +37,11 @@ bool rs_block_enter(struct rs_stack *stack, const struct rs_allocation *allocati
  * deallocation that fails enters it again. */
 bool rs_block_take(CUdeviceptr address, enum rs_kind kind, struct rs_allocation *allocation,
                    struct rs_stack **stack);
+
+/* The program uses the live block that begins at address on other streams than its own: its free
+ * has no stream's order.  Does nothing for other addresses. */
+void rs_block_note_other_streams(CUdeviceptr address);
+bool rs_block_has_other_streams(CUdeviceptr address);
 
 /* The live block that holds address. */
 bool rs_block_find(CUdeviceptr address, struct rs_block_view *view);

@@ -570,11 +570,42 @@ static struct rs_expression *asked_stack(const struct rs_config *config, enum rs
     return NULL;
 }
 
+static struct rs_expression *add_reuse(const struct rs_config *config, int device,
+                                       struct rs_expression *stack)
+{
+    const struct rs_option_value *mode = value_of(config, device, RS_VARIABLE_FREE, NULL);
+
+    if (!mode || mode->count != RS_FREE_MODE_IMMEDIATE)
+        stack = rs_expression_insert_reuse(stack);
+    if (stack && mode && mode->count == RS_FREE_MODE_WAIT)
+        set_word(rs_expression_find(stack, &rs_mr_descriptor_reuse), "free", RS_FREE_MODE_WAIT);
+    return stack;
+}
+
+/* The stack, or NULL (with everything freed) when it is bad. */
+static struct rs_expression *checked(enum rs_kind kind, struct rs_expression *stack,
+                                     struct rs_complaints *complaints)
+{
+    if (!stack ||
+        (check_leaves(kind, stack, false, complaints) && rs_expression_validate(stack, NULL, complaints)))
+        return stack;
+    rs_expression_free(stack);
+    return NULL;
+}
+
+struct rs_expression *rs_config_expression(const struct rs_config *config,
+                                           const struct rs_source *source,
+                                           struct rs_complaints *complaints)
+{
+    struct rs_expression *stack = rs_expression_parse(source, complaints);
+
+    return stack ? checked(RS_KIND_DEVICE, add_reuse(config, -1, stack), complaints) : NULL;
+}
+
 /* The stack for a device (-1: for those without settings of their own). */
 static void build_stack(struct rs_config *config, enum rs_kind kind, int device,
                         struct rs_complaints *complaints)
 {
-    const struct rs_option_value *free_mode = value_of(config, device, RS_VARIABLE_FREE, NULL);
     bool observed = config->statistics != RS_STATISTICS_NONE ||
                     config->tracking != RS_STATISTICS_NONE ||
                     value_of(config, device, RS_VARIABLE_LOG, NULL);
@@ -585,19 +616,8 @@ static void build_stack(struct rs_config *config, enum rs_kind kind, int device,
         stack = rs_expression_node(&rs_mr_descriptor_cuda, NULL, NULL);
     if (!stack)
         return;
-    if (!free_mode || free_mode->count != RS_FREE_MODE_IMMEDIATE)
-        stack = rs_expression_insert_reuse(stack);
-    if (stack && free_mode && free_mode->count == RS_FREE_MODE_WAIT)
-        set_word(rs_expression_find(stack, &rs_mr_descriptor_reuse), "free", RS_FREE_MODE_WAIT);
-    stack = add_observers(config, device, stack, complaints);
-    if (stack && !check_leaves(kind, stack, false, complaints)) {
-        rs_expression_free(stack);
-        stack = NULL;
-    }
-    if (stack && !rs_expression_validate(stack, NULL, complaints)) {
-        rs_expression_free(stack);
-        stack = NULL;
-    }
+    stack = add_observers(config, device, add_reuse(config, device, stack), complaints);
+    stack = checked(kind, stack, complaints);
     config->stack[kind][device < 0 ? RS_DEVICES_MAX : device] = stack;
 }
 

@@ -90,6 +90,13 @@ unsigned rs_config_parse(char *const *environment, struct rs_complaints *complai
 
 void rs_config_free(struct rs_config *config);
 
+/* The stack for device memory that a text asks for inside the process, with what RMM_FREE (that for
+ * all devices) adds to it.  NULL after complaining, or when out of host memory.  The source and the
+ * config outlive it. */
+struct rs_expression *rs_config_expression(const struct rs_config *config,
+                                           const struct rs_source *source,
+                                           struct rs_complaints *complaints);
+
 /* The expression for a kind of memory on a device, or NULL. */
 const struct rs_expression *rs_config_stack(const struct rs_config *config, enum rs_kind kind,
                                             int device);

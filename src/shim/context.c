@@ -10,6 +10,7 @@
 #include "shim/block.h"
 #include "shim/leaks.h"
 #include "shim/life.h"
+#include "shim/pushed.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -37,6 +38,7 @@ static size_t dropped_count;
 static bool initial_taken[RS_KINDS][RS_DEVICES_MAX];
 static struct rs_report folded[RS_KINDS][RS_DEVICES_MAX];
 static struct rs_account accounts[RS_DEVICES_MAX];
+static struct rs_pushed_stack *spare_pushed; /* recycled, never freed: somebody may be late */
 
 /* Goes up with every change that makes a cached entry wrong. */
 static _Atomic unsigned generation = 1;
@@ -109,6 +111,17 @@ static bool enter(CUcontext handle, struct rs_context *context)
     return true;
 }
 
+static void recycle_pushed(struct rs_pushed_stack *pushed)
+{
+    while (pushed) {
+        struct rs_pushed_stack *next = pushed->next;
+        rs_mr_destroy(atomic_load(&pushed->stack.mr), true);
+        pushed->next = spare_pushed;
+        spare_pushed = pushed;
+        pushed = next;
+    }
+}
+
 static struct rs_context *take_record(void)
 {
     struct rs_context *context;
@@ -120,6 +133,7 @@ static struct rs_context *take_record(void)
     dropped_count--;
     for (int i = 0; i < RS_STACKS; i++)
         rs_mr_destroy(atomic_load(&context->stack[i].mr), true);
+    recycle_pushed(atomic_load(&context->pushed));
     *context = (struct rs_context){.handle = NULL};
     return context;
 }
@@ -133,19 +147,27 @@ static void fold_report(const struct rs_stack *stack, struct rs_mr *mr)
     rs_report_fold_gone(&folded[stack->kind][stack->place.device], &gone);
 }
 
+static void drop_stack(struct rs_stack *stack)
+{
+    struct rs_mr *mr = atomic_load(&stack->mr);
+
+    if (!mr)
+        return;
+    rs_segment_remove_all(&stack->place);
+    fold_report(stack, mr);
+    rs_leaks_note_gone(stack, mr);
+}
+
 /* Caller holds the lock and calls give_back_ended without it.  What dies with the context is gone.
  */
 static void drop(struct rs_context *context)
 {
     rs_block_forget_all(context);
-    for (int i = 0; i < RS_STACKS; i++) {
-        struct rs_mr *mr = atomic_load(&context->stack[i].mr);
-        if (!mr)
-            continue;
-        rs_segment_remove_all(&context->stack[i].place);
-        fold_report(&context->stack[i], mr);
-        rs_leaks_note_gone(&context->stack[i], mr);
-    }
+    for (int i = 0; i < RS_STACKS; i++)
+        drop_stack(&context->stack[i]);
+    for (struct rs_pushed_stack *pushed = atomic_load(&context->pushed); pushed;
+         pushed = pushed->next)
+        drop_stack(&pushed->stack);
     context->next_dropped = ended;
     ended = context;
 }
@@ -158,6 +180,14 @@ static void append_to_dropped(struct rs_context *context)
     dropped_count++;
 }
 
+static void end_stack(struct rs_stack *stack)
+{
+    struct rs_mr *mr = atomic_load(&stack->mr);
+
+    if (mr)
+        rs_mr_context_ended(mr);
+}
+
 /* Gives back what outlived dropped contexts, which takes driver calls: without the lock. */
 static void give_back_ended(void)
 {
@@ -167,11 +197,11 @@ static void give_back_ended(void)
     while ((context = ended)) {
         ended = context->next_dropped;
         rs_mutex_unlock(&lock);
-        for (int i = 0; i < RS_STACKS; i++) {
-            struct rs_mr *mr = atomic_load(&context->stack[i].mr);
-            if (mr)
-                rs_mr_context_ended(mr);
-        }
+        for (int i = 0; i < RS_STACKS; i++)
+            end_stack(&context->stack[i]);
+        for (struct rs_pushed_stack *pushed = atomic_load(&context->pushed); pushed;
+             pushed = pushed->next)
+            end_stack(&pushed->stack);
         rs_account_lose(&context->account);
         rs_mutex_lock(&lock);
         append_to_dropped(context);
@@ -225,11 +255,12 @@ static void say_stack(const struct rs_stack *stack, const struct rs_expression *
                      rs_expression_format(expression, &stack->place, text));
 }
 
-/* Makes the stack; the memory's owner is current.  False when the settings are bad for it. */
-static bool make_stack(struct rs_stack *stack, const struct rs_expression *expression)
+/* Makes the stack; the memory's owner is current.  *taken: somebody has the initial sizes already.
+ * False when the settings are bad for it. */
+static bool make_stack(struct rs_stack *stack, const struct rs_expression *expression, bool *taken,
+                       struct rs_complaints *complaints)
 {
     CUdevice device = stack->place.device;
-    bool *taken = &initial_taken[stack->kind][device];
     struct rs_mr *mr = NULL;
     int result;
 
@@ -242,7 +273,7 @@ static bool make_stack(struct rs_stack *stack, const struct rs_expression *expre
     say_stack(stack, expression);
     rs_sentinel_prepare(&stack->context->sentinel, stack->context->handle); /* before a pool takes
                                                                                all there is */
-    result = rs_expression_build(expression, &stack->place, &rs_life_complaints, &mr);
+    result = rs_expression_build(expression, &stack->place, complaints, &mr);
     if (result == -EINVAL)
         return false;
     if (result != 0)
@@ -264,9 +295,98 @@ static void settle(struct rs_stack *stack, bool *denied)
     if (!expression)
         return;
     entered = rs_context_enter(stack->context->handle, &result);
-    if (result == CUDA_SUCCESS && !make_stack(stack, expression))
+    if (result == CUDA_SUCCESS &&
+        !make_stack(stack, expression, &initial_taken[stack->kind][stack->place.device],
+                    &rs_life_complaints))
         *denied = rs_life_bad_settings() == RS_MODE_DENY;
     rs_context_leave(entered);
+}
+
+/* ---- stacks of pushed resources; the caller holds the lock but where it says so ---- */
+
+/* Without the lock too. */
+static struct rs_pushed_stack *find_pushed(struct rs_context *context,
+                                           const struct rs_pushed *resource)
+{
+    struct rs_pushed_stack *pushed = atomic_load_explicit(&context->pushed, memory_order_acquire);
+
+    while (pushed && pushed->resource != resource)
+        pushed = pushed->next;
+    return pushed;
+}
+
+static struct rs_pushed_stack *take_pushed(struct rs_context *context,
+                                           const struct rs_pushed *resource)
+{
+    struct rs_pushed_stack *pushed = spare_pushed;
+
+    if (pushed)
+        spare_pushed = pushed->next;
+    else
+        pushed = malloc(sizeof(*pushed));
+    if (!pushed)
+        return NULL;
+    *pushed = (struct rs_pushed_stack){
+        .stack = {.context = context,
+                  .kind = RS_KIND_DEVICE,
+                  .place = context->stack[0].place,
+                  .settled = true},
+        .resource = resource,
+    };
+    return pushed;
+}
+
+/* A context that was found while no stack was wanted on its device may be a green one; its memory
+ * is its primary's, and so would its fences have to be. */
+static bool owns_memory(struct rs_context *context)
+{
+    CUdeviceptr block = 0;
+
+    if (context->owns_memory)
+        return true;
+    context->owns_memory = memory_owner(context->handle, &block) == context->handle;
+    if (block && context->owns_memory)
+        rs_sentinel_add(&context->sentinel, block);
+    else if (block)
+        (void)rs_driver.cuMemFree_v2(block);
+    return context->owns_memory;
+}
+
+/* Enters the stack into the context's list, with mr NULL where allocations are to be the driver's
+ * own.  False, after complaining and with nothing entered, when it cannot be made on this device.
+ */
+static bool add_pushed(struct rs_context *context, const struct rs_pushed *resource,
+                       struct rs_complaints *complaints)
+{
+    struct rs_pushed_stack *pushed = take_pushed(context, resource);
+    CUresult result = CUDA_SUCCESS;
+    bool entered, taken = false, good = true;
+
+    if (!pushed)
+        return true; /* out of host memory: the driver's own, this time */
+    entered = rs_context_enter(context->handle, &result);
+    if (result == CUDA_SUCCESS && owns_memory(context))
+        good = make_stack(&pushed->stack, resource->expression, &taken, complaints);
+    rs_context_leave(entered);
+    if (!good) {
+        pushed->next = spare_pushed;
+        spare_pushed = pushed;
+        return false;
+    }
+    pushed->next = atomic_load(&context->pushed);
+    atomic_store_explicit(&context->pushed, pushed, memory_order_release);
+    return true;
+}
+
+static void deny_pushed(struct rs_context *context, const struct rs_pushed *resource)
+{
+    struct rs_pushed_stack *pushed = take_pushed(context, resource);
+
+    if (!pushed)
+        return;
+    pushed->denies = true;
+    pushed->next = atomic_load(&context->pushed);
+    atomic_store_explicit(&context->pushed, pushed, memory_order_release);
 }
 
 /* ---- contexts; the caller holds the lock ---- */
@@ -322,13 +442,15 @@ static struct rs_context *create(CUcontext handle)
 
     if (rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
         return NULL;
-    if (!wants_stacks(device))
+    if (!wants_stacks(device) && !rs_pushed_top)
         return describe(handle, device);
     owner = memory_owner(handle, &block);
     if (owner != handle)
         context = find(owner);
     if (!context)
         context = describe(owner, device);
+    if (context)
+        context->owns_memory = true;
     if (context && owner != handle)
         (void)enter(handle, context);
     if (block && context)
@@ -392,6 +514,57 @@ static void settle_locking(struct rs_stack *stack, bool *denied)
     creating = false;
 }
 
+/* What pushes are worth for that context: its stack, or NULL for the driver's own. */
+static struct rs_stack *made_pushed(struct rs_context *context, bool *denied)
+{
+    struct rs_pushed_stack *pushed = find_pushed(context, rs_pushed_top);
+
+    *denied = pushed && pushed->denies;
+    return pushed && atomic_load_explicit(&pushed->stack.mr, memory_order_acquire) ? &pushed->stack
+                                                                                   : NULL;
+}
+
+/* False after complaining.  Later allocations are denied then, where `deny` is set. */
+static bool make_pushed_locking(struct rs_context *context, struct rs_complaints *complaints,
+                                bool deny)
+{
+    bool good = true;
+
+    if (creating)
+        return true;
+    creating = true;
+    rs_mutex_lock(&lock);
+    if (!find_pushed(context, rs_pushed_top)) {
+        CUstreamCaptureMode mode = rs_capture_relax();
+        good = add_pushed(context, rs_pushed_top, complaints);
+        rs_capture_restore(mode);
+        if (!good && deny)
+            deny_pushed(context, rs_pushed_top);
+    }
+    rs_mutex_unlock(&lock);
+    creating = false;
+    return good;
+}
+
+static struct rs_stack *pushed_stack(struct rs_context *context, bool *denied)
+{
+    struct rs_stack *stack = made_pushed(context, denied);
+
+    if (RS_LIKELY(stack) || find_pushed(context, rs_pushed_top))
+        return stack;
+    *denied = !make_pushed_locking(context, &rs_life_complaints, true);
+    return *denied ? NULL : made_pushed(context, denied);
+}
+
+int rs_context_make_pushed(struct rs_complaints *complaints)
+{
+    struct rs_context *context = rs_pushed_top ? find_current(true) : NULL;
+
+    if (!context || make_pushed_locking(context, complaints, false))
+        return 0;
+    return -EINVAL;
+}
+
 struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *denied)
 {
     struct rs_context *context = find_current(true);
@@ -400,6 +573,8 @@ struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *
     *denied = false;
     if (!context)
         return NULL;
+    if (RS_UNLIKELY(rs_pushed_top) && kind == RS_KIND_DEVICE)
+        return pushed_stack(context, denied);
     stack = &context->stack[kind == RS_KIND_DEVICE ? 0 : 1 + host_flags % RS_HOST_FLAG_SETS];
     if (RS_LIKELY(atomic_load_explicit(&stack->mr, memory_order_acquire)))
         return stack;
@@ -410,7 +585,10 @@ struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *
 struct rs_stack *rs_context_made_stack(void)
 {
     struct rs_context *context = find_current(false);
+    bool denied;
 
+    if (RS_UNLIKELY(rs_pushed_top))
+        return context ? made_pushed(context, &denied) : NULL;
     return context && atomic_load_explicit(&context->stack[0].mr, memory_order_acquire)
                ? &context->stack[0]
                : NULL;
@@ -469,6 +647,26 @@ void rs_context_end_finish(struct rs_context *context, bool destroyed)
         give_back_ended();
 }
 
+/* Each stack of a context that has been made. */
+static void visit_stacks(struct rs_context *context,
+                         void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
+                         void *data)
+{
+    struct rs_pushed_stack *pushed = atomic_load_explicit(&context->pushed, memory_order_acquire);
+    struct rs_mr *mr;
+
+    for (int i = 0; i < RS_STACKS; i++) {
+        mr = atomic_load_explicit(&context->stack[i].mr, memory_order_acquire);
+        if (mr)
+            visit(data, &context->stack[i], mr);
+    }
+    for (; pushed; pushed = pushed->next) {
+        mr = atomic_load_explicit(&pushed->stack.mr, memory_order_acquire);
+        if (mr)
+            visit(data, &pushed->stack, mr);
+    }
+}
+
 void rs_context_each_stack(void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
                            void *data)
 {
@@ -476,14 +674,20 @@ void rs_context_each_stack(void (*visit)(void *data, struct rs_stack *stack, str
         return; /* this thread holds the lock */
     rs_mutex_lock(&lock);
     for (size_t i = 0; i < entry_count; i++) {
-        struct rs_context *context = entries[i].context;
-        for (int j = 0; j < RS_STACKS && context->handle == entries[i].handle; j++) {
-            struct rs_mr *mr = atomic_load_explicit(&context->stack[j].mr, memory_order_acquire);
-            if (mr)
-                visit(data, &context->stack[j], mr);
-        }
+        if (entries[i].context->handle == entries[i].handle) /* not again for a green one */
+            visit_stacks(entries[i].context, visit, data);
     }
     rs_mutex_unlock(&lock);
+}
+
+struct rs_account *rs_context_device_account(int device)
+{
+    return device >= 0 && device < RS_DEVICES_MAX ? &accounts[device] : NULL;
+}
+
+struct rs_context *rs_context_current(void)
+{
+    return find_current(false);
 }
 
 const struct rs_report *rs_context_folded_report(enum rs_kind kind, int device)

@@ -28,6 +28,16 @@ struct rs_stack {
     bool settled;               /* made, or none is wanted; under the contexts' lock */
 };
 
+struct rs_pushed;
+
+/* A stack for a pushed resource, made at the first allocation under it. */
+struct rs_pushed_stack {
+    struct rs_stack stack;
+    const struct rs_pushed *resource;
+    bool denies; /* it cannot be made: allocations are out of memory */
+    struct rs_pushed_stack *next;
+};
+
 struct rs_context {
     CUcontext handle;
     unsigned long long id; /* cuCtxGetId, 0 where the driver has none: tells a reused handle */
@@ -35,17 +45,25 @@ struct rs_context {
     bool primary;
     struct rs_sentinel sentinel;
     struct rs_own_stream own_stream;
-    struct rs_account account;        /* what this context holds; part of its device's */
-    struct rs_stack stack[RS_STACKS]; /* device memory, then pinned memory by flags */
+    struct rs_account account;                /* what this context holds; part of its device's */
+    struct rs_stack stack[RS_STACKS];         /* device memory, then pinned memory by flags */
+    _Atomic(struct rs_pushed_stack *) pushed; /* only ever added to */
+    bool owns_memory;                         /* known not to be a green context's */
     _Atomic bool alive; /* false while the context is being destroyed, and ever after */
     struct rs_context *next_dropped;
 };
 
-/* The calling thread's stack for this kind of memory (and these CU_MEMHOSTALLOC flags), made if
+/* The calling thread's stack for this kind of memory, its pushed resource's where it has one (and
+ * these CU_MEMHOSTALLOC flags), made if
  * need be.  NULL when there is no context, when no stack is wanted, or when the settings turned out
  * bad on this device (then *denied tells whether allocations are refused).  Contexts that share
  * memory (green contexts and their primary) share stacks. */
 struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *denied);
+
+/* Makes the calling thread's pushed resource for the current context, where there is one, so that
+ * what is wrong with it on this device is complained about now.  0, or -EINVAL after complaining.
+ */
+int rs_context_make_pushed(struct rs_complaints *complaints);
 
 /* The stack for device memory if it has been made. */
 struct rs_stack *rs_context_made_stack(void);
@@ -60,6 +78,13 @@ void rs_context_end_finish(struct rs_context *context, bool destroyed);
  * need. */
 void rs_context_each_stack(void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
                            void *data);
+
+/* What the process holds of a device, with its limit; NULL for a number out of range. */
+struct rs_account *rs_context_device_account(int device);
+
+/* What the calling thread allocates from where it has one that is known: its current context, or
+ * the one that owns a green one's memory.  NULL otherwise. */
+struct rs_context *rs_context_current(void);
 
 /* Counters of stacks of this kind and device whose contexts are gone. */
 const struct rs_report *rs_context_folded_report(enum rs_kind kind, int device);

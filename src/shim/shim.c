@@ -2,18 +2,21 @@
 #include "shim/shim.h"
 
 #include "base/arithmetic.h"
+#include "driver/context.h"
 #include "driver/driver.h"
+#include "driver/stream_order.h"
 #include "shim/block.h"
 #include "shim/context.h"
 #include "shim/life.h"
 
 enum { PITCH_BYTES = 512 }; /* what the driver rounds a row up to (cuda-measured.md) */
 
-static CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, CUdeviceptr *address)
+static CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, CUstream stream,
+                              CUdeviceptr *address)
 {
     struct rs_mr *mr = atomic_load_explicit(&stack->mr, memory_order_relaxed);
     struct rs_allocation allocation;
-    CUresult result = rs_mr_allocate(mr, size_bytes, NULL, &allocation);
+    CUresult result = rs_mr_allocate(mr, size_bytes, stream, &allocation);
 
     if (result != CUDA_SUCCESS)
         return result;
@@ -52,7 +55,19 @@ bool rs_shim_allocate(size_t size_bytes, CUdeviceptr *address, CUresult *result)
     stack = serving_stack(RS_KIND_DEVICE, 0, &answered, result);
     if (!stack)
         return answered;
-    *result = allocate_from(stack, size_bytes, address);
+    *result = allocate_from(stack, size_bytes, NULL, address);
+    return true;
+}
+
+bool rs_shim_allocate_in_order(size_t size_bytes, CUstream stream, CUdeviceptr *address,
+                               CUresult *result)
+{
+    bool answered;
+    struct rs_stack *stack = serving_stack(RS_KIND_DEVICE, 0, &answered, result);
+
+    if (!stack)
+        return answered;
+    *result = allocate_from(stack, size_bytes, stream, address);
     return true;
 }
 
@@ -71,16 +86,17 @@ bool rs_shim_allocate_pitch(size_t width_bytes, size_t height, unsigned element_
     stack = serving_stack(RS_KIND_DEVICE, 0, &answered, result);
     if (!stack)
         return answered;
-    *result = allocate_from(stack, size_bytes, address);
+    *result = allocate_from(stack, size_bytes, NULL, address);
     if (*result == CUDA_SUCCESS)
         *pitch_bytes = row_bytes;
     return true;
 }
 
-static CUresult free_block(struct rs_stack *stack, const struct rs_allocation *allocation)
+static CUresult free_block(struct rs_stack *stack, const struct rs_allocation *allocation,
+                           CUstream stream)
 {
-    CUresult result =
-        rs_mr_deallocate(atomic_load_explicit(&stack->mr, memory_order_relaxed), allocation, NULL);
+    CUresult result = rs_mr_deallocate(atomic_load_explicit(&stack->mr, memory_order_relaxed),
+                                       allocation, stream);
 
     /* A sticky error of the device, say: the block is still allocated, as it would be without us.
      * There was room for its record a moment ago. */
@@ -97,12 +113,45 @@ static bool free_kind(CUdeviceptr address, enum rs_kind kind, CUresult *result)
     if (address == 0 || !rs_life_serving())
         return false;
     if (rs_block_take(address, kind, &allocation, &stack)) {
-        *result = free_block(stack, &allocation);
+        *result = free_block(stack, &allocation, NULL);
         return true;
     }
     if (!rs_block_is_our_memory(address))
         return false;
     *result = CUDA_ERROR_INVALID_VALUE;
+    return true;
+}
+
+static CUresult free_in_order(struct rs_stack *stack, const struct rs_allocation *allocation,
+                              CUstream stream)
+{
+    CUresult result = CUDA_SUCCESS;
+    bool entered = false;
+
+    if (rs_context_current() != stack->context) {
+        stream = rs_stream_from(stack->place.device, stack->context->handle, stream);
+        entered = rs_context_enter(stack->context->handle, &result);
+    }
+    if (result == CUDA_SUCCESS)
+        result = free_block(stack, allocation, stream);
+    else
+        (void)rs_block_enter(stack, allocation);
+    rs_context_leave(entered);
+    return result;
+}
+
+bool rs_shim_free_in_order(CUdeviceptr address, CUstream stream, CUresult *result)
+{
+    struct rs_allocation allocation;
+    struct rs_stack *stack;
+    bool ordered;
+
+    if (!rs_life_serving())
+        return false;
+    ordered = !rs_block_has_other_streams(address);
+    if (!rs_block_take(address, RS_KIND_DEVICE, &allocation, &stack))
+        return free_kind(address, RS_KIND_DEVICE, result);
+    *result = free_in_order(stack, &allocation, ordered ? stream : NULL);
     return true;
 }
 
@@ -122,7 +171,7 @@ bool rs_shim_allocate_host(size_t size_bytes, unsigned flags, void **address, CU
     stack = serving_stack(RS_KIND_PINNED, flags, &answered, result);
     if (!stack)
         return answered;
-    *result = allocate_from(stack, size_bytes, &allocated);
+    *result = allocate_from(stack, size_bytes, NULL, &allocated);
     if (*result == CUDA_SUCCESS)
         *address = (void *)(uintptr_t)allocated;
     return true;
@@ -140,7 +189,7 @@ bool rs_shim_allocate_at_once(size_t size_bytes, CUdeviceptr *address)
     if (size_bytes == 0 || rs_life() != RS_MODE_SERVE || !rs_driver_ready(false))
         return false;
     stack = rs_context_made_stack();
-    return stack && allocate_from(stack, size_bytes, address) == CUDA_SUCCESS;
+    return stack && allocate_from(stack, size_bytes, NULL, address) == CUDA_SUCCESS;
 }
 
 bool rs_shim_free_at_once(CUdeviceptr address)
@@ -153,5 +202,5 @@ bool rs_shim_free_at_once(CUdeviceptr address)
     return address != 0 && rs_life_serving() &&
            rs_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current &&
            rs_block_take(address, RS_KIND_DEVICE, &allocation, &stack) &&
-           free_block(stack, &allocation) == CUDA_SUCCESS;
+           free_block(stack, &allocation, NULL) == CUDA_SUCCESS;
 }

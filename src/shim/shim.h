@@ -11,6 +11,12 @@
 /* Allocates from the current context's stack. */
 bool rs_shim_allocate(size_t size_bytes, CUdeviceptr *address, CUresult *result);
 
+/* The same for work in the order of a stream (NULL: any).  rs_shim_free_in_order does not need the
+ * block's context current. */
+bool rs_shim_allocate_in_order(size_t size_bytes, CUstream stream, CUdeviceptr *address,
+                               CUresult *result);
+bool rs_shim_free_in_order(CUdeviceptr address, CUstream stream, CUresult *result);
+
 /* Allocates height rows of width_bytes each, at the driver's pitch. */
 bool rs_shim_allocate_pitch(size_t width_bytes, size_t height, unsigned element_bytes,
                             CUdeviceptr *address, size_t *pitch_bytes, CUresult *result);

@@ -12,6 +12,7 @@
  *   flags          kernels that wait for the host, which allocates first
  *   devicebound    only plain device memory
  *   unranged       the driver knows nothing of the blocks' ranges
+ *   torch          some blocks are rmmshim_torch_alloc's, most of them freed in a stream's order
  *   fences         at the end, with no capture left, the library must still record its fences
  */
 #include "hostcuda.h"
@@ -19,6 +20,7 @@
 
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -103,7 +105,7 @@ struct lane {
     bool captures;
 };
 
-enum block_kind { DEVICE, DRIVER, PITCH, MANAGED, PINNED, ASYNC };
+enum block_kind { DEVICE, DRIVER, PITCH, MANAGED, PINNED, ASYNC, ORDERED };
 
 /* After `last` on that lane, or after an event of its own, or (neither) at once. */
 struct block {
@@ -160,6 +162,8 @@ static unsigned *wrong_words; /* pinned: kernels count here */
 static size_t live_max, largest = (size_t)24 << 20;
 static bool served, wants_flags, device_only, has_greens, has_green_streams, one_thread,
     is_unranged;
+static void *(*torch_alloc)(ssize_t size, int device, cudaStream_t stream);
+static void (*torch_free)(void *block, ssize_t size, int device, cudaStream_t stream);
 static _Atomic unsigned long long out_of_memories, captures_done, frees_done;
 
 static uint64_t draw(struct worker *worker, uint64_t below)
@@ -394,6 +398,8 @@ static enum block_kind draw_kind(struct worker *worker)
 {
     unsigned number = (unsigned)draw(worker, 100);
 
+    if (torch_alloc && worker->context->memory == PRIMARY_MEMORY && number < 50)
+        return ORDERED;
     if (device_only)
         return number < 80 ? DEVICE : DRIVER;
     return number < 64   ? DEVICE
@@ -440,6 +446,12 @@ static int call_allocate(struct worker *worker, struct block *block, struct lane
         answer = cudaMallocAsync((void **)&block->at, block->bytes, lane->stream);
         block->lane = lane;
         break;
+    case ORDERED:
+        block->at = torch_alloc((ssize_t)block->bytes, 0, lane->stream);
+        block->lane = lane;
+        if (block->at)
+            hostcuda_note_allocate_on(block->at, block->bytes, lane->stream);
+        return block->at ? 0 : 2;
     }
     if (!answer && block->kind != ASYNC)
         note_allocated(block->at, block->bytes);
@@ -503,7 +515,8 @@ static void free_block(struct worker *worker, struct block *block)
     int answer = 0;
 
     frees_done++;
-    if (block->kind == ASYNC || (block->kind == DEVICE && chance(worker, 3))) {
+    if (block->kind == ASYNC || (block->kind == DEVICE && chance(worker, 3)) ||
+        (block->kind == ORDERED && chance(worker, 85))) {
         /* In the order of a stream. */
         struct lane *lane = some_lane(worker);
         bool freed = false;
@@ -517,7 +530,12 @@ static void free_block(struct worker *worker, struct block *block)
                 if (order(worker, block, lane)) {
                     /* The detector learns of implied orders only by an operation. */
                     OK(cudaMemsetAsync(block->at, 0, 1, lane->stream));
-                    OK(cudaFreeAsync(block->at, lane->stream));
+                    if (block->kind == ORDERED) {
+                        hostcuda_note_free_on(block->at, lane->stream);
+                        torch_free(block->at, (ssize_t)block->bytes, 0, lane->stream);
+                    } else {
+                        OK(cudaFreeAsync(block->at, lane->stream));
+                    }
                     freed = true;
                 }
                 lane_leave(worker, lane);
@@ -532,6 +550,7 @@ static void free_block(struct worker *worker, struct block *block)
     switch (block->kind) {
     case DEVICE:
     case PITCH:
+    case ORDERED:
         UNSAFE_UNLESS_SERVED(worker, answer = cudaFree(block->at));
         break;
     case DRIVER:
@@ -780,7 +799,7 @@ static void begin_capture(struct worker *worker)
     if (capture->mode == cudaStreamCaptureModeGlobal && !gate_try(&global_gate, CAPTURES))
         goto leave_sync;
     for (unsigned i = worker->block_count; i-- > 0 && capture->graph.count < GRAPH_BLOCKS;)
-        if (worker->blocks[i].kind != ASYNC && words_of(&worker->blocks[i]) && chance(worker, 30))
+        if (worker->blocks[i].kind < ASYNC && words_of(&worker->blocks[i]) && chance(worker, 30))
             capture->graph.blocks[capture->graph.count++] = take_out(worker, i);
     for (unsigned i = 0; i < capture->graph.count; i++)
         if (capture->graph.blocks[i].lane == origin)
@@ -865,7 +884,8 @@ static void finish_capture(struct worker *worker)
             if (worker->blocks[i].lane != capture->origin || worker->blocks[i].kind == ASYNC)
                 continue;
             struct block block = take_out(worker, i);
-            block.kind = block.kind == DEVICE ? PITCH : block.kind; /* not stream-ordered */
+            if (block.kind == DEVICE || block.kind == ORDERED)
+                block.kind = PITCH; /* not stream-ordered */
             free_block(worker, &block);
         }
         for (unsigned i = 0; i < worker->block_count; i++)
@@ -1211,6 +1231,16 @@ static void run_round(unsigned threads, unsigned long long operations, struct wo
         OK(pthread_join(workers[i].thread, NULL));
 }
 
+/* Without the library there are none. */
+static void find_torch(void)
+{
+    void *found[] = {dlsym(RTLD_DEFAULT, "rmmshim_torch_alloc"),
+                     dlsym(RTLD_DEFAULT, "rmmshim_torch_free")};
+
+    memcpy(&torch_alloc, &found[0], sizeof(found[0]));
+    memcpy(&torch_free, &found[1], sizeof(found[1]));
+}
+
 static unsigned long long option(char **arguments, const char *name, unsigned long long missing)
 {
     size_t length = strlen(name);
@@ -1252,6 +1282,8 @@ int main(int argc, char **argv)
     device_only = option(argv + 3, "devicebound", 0);
     is_unranged = option(argv + 3, "unranged", 0);
     one_thread = threads == 1;
+    if (option(argv + 3, "torch", 0))
+        find_torch();
     OK(cuInit(0));
     for (unsigned i = 0; i < WHERES; i++)
         pthread_mutex_init(&contexts[i].null_gate.mutex, NULL);

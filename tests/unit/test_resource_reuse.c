@@ -1552,16 +1552,19 @@ static void without_stream_numbers_there_is_no_order(void **state)
     end(&stack);
 }
 
-/* The handle means the stream of the memory's context, whatever is current. */
-static void the_legacy_stream_is_the_contexts_own(void **state)
+/* The handle means another stream in another context. */
+static void the_legacy_stream_is_the_current_contexts(void **state)
 {
     struct stack stack = start(PLENTY, "initial_size=64MiB");
     struct rs_allocation a = take_on(&stack, 4 * MIB, CU_STREAM_LEGACY), b;
     CUcontext popped;
 
     (void)state;
-    (void)fake_push(OTHER);
     give_on(&stack, &a, CU_STREAM_LEGACY);
+    (void)fake_push(OTHER);
+    b = take_on(&stack, 4 * MIB, CU_STREAM_LEGACY);
+    assert_true(b.address != a.address);
+    give_on(&stack, &b, CU_STREAM_LEGACY);
     (void)fake_pop(&popped);
     b = take_on(&stack, 4 * MIB, CU_STREAM_LEGACY);
     assert_int_equal(b.address, a.address);
@@ -1848,7 +1851,7 @@ int main(void)
         cmocka_unit_test(the_cache_is_bounded),
         cmocka_unit_test(a_full_device_waits_for_ordered_blocks_too),
         cmocka_unit_test(without_stream_numbers_there_is_no_order),
-        cmocka_unit_test(the_legacy_stream_is_the_contexts_own),
+        cmocka_unit_test(the_legacy_stream_is_the_current_contexts),
         cmocka_unit_test(free_wait_knows_no_order),
         cmocka_unit_test(a_failed_seal_leaves_ordered_blocks_open),
         cmocka_unit_test(threads_with_streams_never_get_a_busy_block),

@@ -313,6 +313,9 @@ static void note_allocate(const void *pointer, size_t bytes, void *stream, bool 
     HC_LOCKED();
     if (is_ordered && hc_stream_of((CUstream)stream, &on))
         return;
+    /* It stands in the stream like an operation: after all that the host knows, too. */
+    if (on)
+        hc_clock_join(&on->clock, &hc_host_clock);
     allocate(&noted, (uintptr_t)pointer, bytes, on);
 }
 

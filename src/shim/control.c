@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shim/control.h"
+
+#include "base/arithmetic.h"
+#include "driver/context.h"
+#include "driver/driver.h"
+#include "resource/resource_logging.h"
+#include "shim/context.h"
+#include "shim/life.h"
+#include "shim/pushed.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+/* In the static block of thread-local storage, which is small. */
+static __thread char last_error[200];
+
+const char *rs_control_last_error(void)
+{
+    return last_error;
+}
+
+int rs_control_error(int result, const char *line)
+{
+    snprintf(last_error, sizeof(last_error), "%s", line ? line : "");
+    return result ? result : -EINVAL;
+}
+
+static int not_served(void)
+{
+    return rs_control_error(-ENOTSUP, "rmmshim serves nothing in this process");
+}
+
+/* 0, or why this process or device cannot be asked.  *started: CUDA is. */
+static int check_device(int device, bool *started)
+{
+    int count = 0;
+
+    *started = false;
+    if (rs_life() != RS_MODE_SERVE)
+        return not_served();
+    *started = rs_driver_ready(false) && rs_driver.cuDeviceGetCount &&
+               rs_driver.cuDeviceGetCount(&count) == CUDA_SUCCESS;
+    if (device < 0 || !rs_context_device_account(device) || (*started && device >= count))
+        return rs_control_error(-ENODEV, "no device of that number");
+    return 0;
+}
+
+static int check_started(int device)
+{
+    bool started;
+    int result = check_device(device, &started);
+
+    if (result == 0 && !started)
+        result = rs_control_error(-EAGAIN, "CUDA has not been started");
+    return result;
+}
+
+/* ---- statistics ---- */
+
+struct sums {
+    int device;
+    size_t idle_bytes, free_blocks;
+};
+
+static void add_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    struct sums *sums = data;
+
+    if (stack->kind != RS_KIND_DEVICE || stack->place.device != sums->device)
+        return;
+    sums->idle_bytes += rs_mr_idle_bytes(mr);
+    sums->free_blocks += rs_mr_free_blocks(mr);
+}
+
+int rs_control_statistics(int device, struct rs_control_statistics *statistics)
+{
+    struct sums sums = {.device = device};
+    const struct rs_account *account;
+    int result = check_started(device);
+
+    if (result != 0)
+        return result;
+    account = rs_context_device_account(device);
+    rs_context_each_stack(add_stack, &sums);
+#define READ(field) atomic_load_explicit(&account->field, memory_order_relaxed)
+    *statistics = (struct rs_control_statistics){
+        .blocks = rs_block_counts(RS_KIND_DEVICE, device),
+        .held_bytes = READ(charged_bytes),
+        .peak_held_bytes = READ(peak_bytes),
+        .idle_bytes = sums.idle_bytes,
+        .free_blocks = sums.free_blocks,
+        .limit_bytes = READ(limit_bytes),
+        .refusals = READ(refusals),
+        .driver_allocations = READ(driver_allocations),
+        .driver_frees = READ(driver_frees),
+    };
+#undef READ
+    return 0;
+}
+
+/* ---- trim, limit ---- */
+
+enum { AT_ONCE = 64 };
+
+struct page {
+    int device;
+    size_t skip, count;
+    struct rs_stack *stacks[AT_ONCE];
+};
+
+static void collect(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    struct page *page = data;
+
+    (void)mr;
+    if (stack->place.device != page->device)
+        return;
+    if (page->skip > 0)
+        page->skip--;
+    else if (page->count < AT_ONCE)
+        page->stacks[page->count++] = stack;
+}
+
+/* A stack outlives its context for a while (context.c), so that here it may be used without a lock,
+ * as allocations do; its memory is the driver's only while the context lives. */
+static size_t trim_stack(struct rs_stack *stack, size_t *keep_bytes)
+{
+    struct rs_mr *mr = atomic_load_explicit(&stack->mr, memory_order_acquire);
+    CUresult result = CUDA_SUCCESS;
+    size_t given_back = 0;
+    bool entered;
+
+    if (!mr || !atomic_load(&stack->context->alive))
+        return 0;
+    entered = rs_context_enter(stack->context->handle, &result);
+    if (result == CUDA_SUCCESS)
+        given_back = rs_mr_trim(mr, *keep_bytes);
+    rs_context_leave(entered);
+    *keep_bytes -= rs_min(*keep_bytes, rs_mr_idle_bytes(mr));
+    return given_back;
+}
+
+size_t rs_control_trim(int device, size_t keep_bytes)
+{
+    struct page page = {.device = device};
+    size_t given_back = 0, done = 0;
+
+    if (check_started(device) != 0)
+        return 0;
+    do {
+        page.skip = done;
+        page.count = 0;
+        rs_context_each_stack(collect, &page);
+        for (size_t i = 0; i < page.count; i++)
+            given_back += trim_stack(page.stacks[i], &keep_bytes);
+        done += page.count;
+    } while (page.count == AT_ONCE);
+    return given_back;
+}
+
+int rs_control_set_limit(int device, size_t bytes)
+{
+    struct rs_account *account = rs_context_device_account(device);
+    bool started;
+    int result = check_device(device, &started);
+
+    if (result != 0)
+        return result;
+    atomic_store_explicit(&account->limit_bytes, bytes, memory_order_relaxed);
+    if (bytes && atomic_load_explicit(&account->charged_bytes, memory_order_relaxed) > bytes)
+        (void)rs_control_trim(device, 0);
+    return 0;
+}
+
+int rs_control_set_limit_fraction(int device, double fraction)
+{
+    size_t total_bytes = 0;
+    int result = check_started(device);
+
+    if (result != 0)
+        return result;
+    if (!(fraction >= 0 && fraction <= 1))
+        return rs_control_error(0, "a fraction is between 0 and 1");
+    if (rs_driver.cuDeviceTotalMem_v2(&total_bytes, device) != CUDA_SUCCESS)
+        return rs_control_error(-ENODEV, "the driver does not tell the device's memory");
+    return rs_control_set_limit(device, (size_t)((double)total_bytes * fraction));
+}
+
+int rs_control_get_limit(int device, size_t *bytes)
+{
+    bool started;
+    int result = check_device(device, &started);
+
+    if (result == 0 && !bytes)
+        result = rs_control_error(0, "bytes is NULL");
+    if (result == 0)
+        *bytes = atomic_load_explicit(&rs_context_device_account(device)->limit_bytes,
+                                      memory_order_relaxed);
+    return result;
+}
+
+/* ---- resources ---- */
+
+static void keep_line(void *data, const char *line)
+{
+    (void)data;
+    (void)rs_control_error(0, line);
+}
+
+int rs_control_push(const char *expression)
+{
+    struct rs_complaints complaints = {.write = keep_line};
+    int result;
+
+    if (rs_life() != RS_MODE_SERVE || !(rs_config.hook_groups & RS_HOOK_GROUP_DEVICE))
+        return not_served();
+    if (!expression)
+        return rs_control_error(0, "expression is NULL");
+    result = rs_pushed_push(expression, &complaints);
+    if (result == -ENOSPC)
+        return rs_control_error(result, "too many resources are pushed");
+    if (result == -ENOMEM)
+        return rs_control_error(result, "out of host memory");
+    if (result != 0 || !rs_driver_ready(false))
+        return result;
+    result = rs_context_make_pushed(&complaints);
+    if (result != 0)
+        (void)rs_pushed_pop();
+    return result;
+}
+
+int rs_control_pop(void)
+{
+    if (rs_life() != RS_MODE_SERVE)
+        return not_served();
+    return rs_pushed_pop() == 0 ? 0 : rs_control_error(-ERANGE, "no resource is pushed");
+}
+
+int rs_control_mark(const char *phase)
+{
+    int result;
+
+    if (rs_life() != RS_MODE_SERVE)
+        return not_served();
+    if (!phase)
+        return rs_control_error(0, "phase is NULL");
+    result = rs_logging_mark(phase);
+    if (result == -ENOENT)
+        return rs_control_error(result, "no event log is open");
+    return result == 0 ? 0 : rs_control_error(result, "a file of marks cannot be written");
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Device memory in the order of a stream, with the device given by its number: what PyTorch's
+ * pluggable allocator calls. */
+#include "base/log.h"
+#include "driver/context.h"
+#include "driver/driver.h"
+#include "driver/stream_order.h"
+#include "shim/context.h"
+#include "shim/control.h"
+#include "shim/life.h"
+#include "shim/shim.h"
+
+/* A primary context that was made current for one call. */
+struct visit {
+    bool entered, retained;
+    CUstream stream; /* as it is to be called there; NULL: any */
+};
+
+/* False where the device or CUDA is not there. */
+static bool visit_primary(int device, CUstream stream, struct visit *visit)
+{
+    const struct rs_context *current = rs_life() == RS_MODE_SERVE ? rs_context_current() : NULL;
+    CUcontext primary = NULL;
+    unsigned flags = 0;
+    CUresult result;
+    int active = 0;
+
+    *visit = (struct visit){.stream = stream};
+    if (current && current->primary && current->device == device)
+        return true;
+    if (!rs_driver.cuDevicePrimaryCtxGetState || !rs_driver.cuDevicePrimaryCtxRelease_v2 ||
+        rs_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS ||
+        rs_driver.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS)
+        return false;
+    /* One that we started stays, as the runtime's do: memory will be in it. */
+    visit->retained = active;
+    visit->stream = rs_stream_from(device, primary, stream);
+    visit->entered = rs_context_enter(primary, &result);
+    if (result == CUDA_SUCCESS)
+        return true;
+    if (visit->retained)
+        (void)rs_driver.cuDevicePrimaryCtxRelease_v2(device);
+    return false;
+}
+
+static void leave_primary(int device, const struct visit *visit)
+{
+    rs_context_leave(visit->entered);
+    if (visit->retained)
+        (void)rs_driver.cuDevicePrimaryCtxRelease_v2(device);
+}
+
+static CUstream stream_of(void *stream)
+{
+    return stream ? (CUstream)stream : CU_STREAM_LEGACY;
+}
+
+void *rs_ordered_allocate(size_t size_bytes, int device, void *stream)
+{
+    CUresult result = CUDA_ERROR_NOT_INITIALIZED;
+    CUdeviceptr address = 0;
+    struct visit visit;
+    char buffer[32];
+
+    if (rs_driver_ready(true) && visit_primary(device, stream_of(stream), &visit)) {
+        if (!rs_shim_allocate_in_order(size_bytes, visit.stream, &address, &result))
+            result = rs_driver.cuMemAlloc_v2(&address, size_bytes);
+        leave_primary(device, &visit);
+    }
+    if (result == CUDA_SUCCESS)
+        return (void *)(uintptr_t)address;
+    rs_log("rmmshim_torch_alloc: %zu bytes on device %d: %s", size_bytes, device,
+           rs_driver_ready(false) ? rs_driver_error_name(result, buffer) : "no CUDA driver");
+    return NULL;
+}
+
+static CUresult free_driver_block(CUdeviceptr address, int device)
+{
+    CUresult result = CUDA_ERROR_INVALID_CONTEXT;
+    struct visit visit;
+
+    if (rs_driver_ready(false) && visit_primary(device, NULL, &visit)) {
+        result = rs_driver.cuMemFree_v2(address);
+        leave_primary(device, &visit);
+    }
+    return result;
+}
+
+void rs_ordered_free(void *address, int device, void *stream)
+{
+    static bool said;
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;
+    CUresult result;
+    char buffer[32];
+
+    if (!rs_shim_free_in_order(at, stream_of(stream), &result))
+        result = free_driver_block(at, device);
+    if (result != CUDA_SUCCESS && rs_log_once(&said))
+        rs_log("rmmshim_torch_free: %p on device %d: %s", address, device,
+               rs_driver_ready(false) ? rs_driver_error_name(result, buffer) : "no CUDA driver");
+}
+
+void rs_ordered_note_other_streams(void *address)
+{
+    if (address && rs_life_serving())
+        rs_block_note_other_streams((CUdeviceptr)(uintptr_t)address);
+}

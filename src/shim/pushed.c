@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shim/pushed.h"
+
+#include "base/lock.h"
+#include "shim/config.h"
+#include "shim/life.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+__thread const struct rs_pushed *rs_pushed_top;
+
+static __thread struct {
+    const struct rs_pushed *resources[RS_PUSHED_DEPTH_MAX];
+    unsigned count;
+} stack;
+
+static struct rs_mutex lock = RS_MUTEX_INIT; /* protects what follows; no driver call under it */
+static struct rs_pushed *all;
+static unsigned all_count;
+
+static const struct rs_pushed *find(const char *text)
+{
+    const struct rs_pushed *pushed = all;
+
+    while (pushed && strcmp(pushed->source.text, text) != 0)
+        pushed = pushed->next;
+    return pushed;
+}
+
+static int make(const char *text, struct rs_complaints *complaints, const struct rs_pushed **out)
+{
+    struct rs_pushed *pushed = calloc(1, sizeof(*pushed));
+    char *copy = strdup(text);
+    unsigned before = complaints->count;
+
+    if (pushed && copy) {
+        pushed->source = (struct rs_source){"expression", copy};
+        pushed->expression = rs_config_expression(&rs_config, &pushed->source, complaints);
+    }
+    if (!pushed || !pushed->expression) {
+        free(copy);
+        free(pushed);
+        return complaints->count > before ? -EINVAL : -ENOMEM;
+    }
+    pushed->next = all;
+    all = pushed;
+    all_count++;
+    *out = pushed;
+    return 0;
+}
+
+static int find_or_make(const char *text, struct rs_complaints *complaints,
+                        const struct rs_pushed **out)
+{
+    int result = 0;
+
+    rs_mutex_lock(&lock);
+    *out = find(text);
+    if (!*out)
+        result = all_count < RS_PUSHED_MAX ? make(text, complaints, out) : -ENOSPC;
+    rs_mutex_unlock(&lock);
+    return result;
+}
+
+int rs_pushed_push(const char *text, struct rs_complaints *complaints)
+{
+    const struct rs_pushed *pushed = NULL;
+    int result;
+
+    if (stack.count == RS_PUSHED_DEPTH_MAX)
+        return -ENOSPC;
+    result = find_or_make(text, complaints, &pushed);
+    if (result != 0)
+        return result;
+    stack.resources[stack.count++] = pushed;
+    rs_pushed_top = pushed;
+    return 0;
+}
+
+int rs_pushed_pop(void)
+{
+    if (stack.count == 0)
+        return -ERANGE;
+    stack.count--;
+    rs_pushed_top = stack.count ? stack.resources[stack.count - 1] : NULL;
+    return 0;
+}
