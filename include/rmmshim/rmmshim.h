@@ -75,9 +75,9 @@ RMMSHIM_API int rmmshim_get_statistics(int device, struct rmmshim_statistics *st
 
 /** Gives memory that no block is in back to the driver: wholly free driver allocations of every
  * stack of the device, pinned host memory's too, after freed blocks whose work is done have become
- * free.  A pool keeps its initial size.  keep_bytes: how many free bytes may stay.  Waits as
- * cudaFree does when there is something to give back.  Returns bytes given back; 0 where nothing is
- * served. */
+ * free (drivers before 12.5 do not tell: there they stay).  A pool keeps its initial size.
+ * keep_bytes: how many free bytes may stay.  Waits as cudaFree does when there is something to give
+ * back.  Returns how many bytes less are held afterwards; 0 where nothing is served. */
 RMMSHIM_API size_t rmmshim_trim(int device, size_t keep_bytes);
 
 /** The most that this process may hold of a device from now on, over all contexts and stacks, free

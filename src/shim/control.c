@@ -124,39 +124,41 @@ static void collect(void *data, struct rs_stack *stack, struct rs_mr *mr)
 
 /* A stack outlives its context for a while (context.c), so that here it may be used without a lock,
  * as allocations do; its memory is the driver's only while the context lives. */
-static size_t trim_stack(struct rs_stack *stack, size_t *keep_bytes)
+static void trim_stack(struct rs_stack *stack, size_t *keep_bytes)
 {
     struct rs_mr *mr = atomic_load_explicit(&stack->mr, memory_order_acquire);
     CUresult result = CUDA_SUCCESS;
-    size_t given_back = 0;
     bool entered;
 
     if (!mr || !atomic_load(&stack->context->alive))
-        return 0;
+        return;
     entered = rs_context_enter(stack->context->handle, &result);
     if (result == CUDA_SUCCESS)
-        given_back = rs_mr_trim(mr, *keep_bytes);
+        (void)rs_mr_trim(mr, *keep_bytes);
     rs_context_leave(entered);
     *keep_bytes -= rs_min(*keep_bytes, rs_mr_idle_bytes(mr));
-    return given_back;
 }
 
 size_t rs_control_trim(int device, size_t keep_bytes)
 {
     struct page page = {.device = device};
-    size_t given_back = 0, done = 0;
+    const struct rs_account *account = rs_context_device_account(device);
+    size_t done = 0, before, after;
 
     if (check_started(device) != 0)
         return 0;
+    /* Not what the resources say: what one gives to another is not the driver's yet. */
+    before = rs_account_held_bytes(account);
     do {
         page.skip = done;
         page.count = 0;
         rs_context_each_stack(collect, &page);
         for (size_t i = 0; i < page.count; i++)
-            given_back += trim_stack(page.stacks[i], &keep_bytes);
+            trim_stack(page.stacks[i], &keep_bytes);
         done += page.count;
     } while (page.count == AT_ONCE);
-    return given_back;
+    after = rs_account_held_bytes(account);
+    return before - rs_min(before, after);
 }
 
 int rs_control_set_limit(int device, size_t bytes)

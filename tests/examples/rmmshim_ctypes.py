@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""rmmshim's functions (include/rmmshim/rmmshim.h) for Python, by ctypes.
+
+    import rmmshim_ctypes as rmmshim
+    if rmmshim.available():
+        print(rmmshim.statistics(0))
+"""
+import contextlib
+import ctypes
+import os
+import re
+
+
+class Error(OSError):
+    """errno and what the library says."""
+
+
+class _Statistics(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in (
+        "size", "used_bytes", "peak_used_bytes", "used_blocks", "peak_used_blocks", "allocations", "frees",
+        "total_bytes", "peak_total_bytes", "free_bytes", "free_blocks", "limit_bytes", "refusals",
+        "driver_allocations", "driver_frees")]
+
+
+def _load():
+    """The preloaded library, or None."""
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "rmmshim_version"):
+        return None
+    library.rmmshim_version.restype = ctypes.c_char_p
+    library.rmmshim_last_error.restype = ctypes.c_char_p
+    library.rmmshim_get_statistics.argtypes = [ctypes.c_int, ctypes.POINTER(_Statistics)]
+    library.rmmshim_trim.argtypes = [ctypes.c_int, ctypes.c_size_t]
+    library.rmmshim_trim.restype = ctypes.c_size_t
+    library.rmmshim_set_limit.argtypes = [ctypes.c_int, ctypes.c_size_t]
+    library.rmmshim_set_limit_fraction.argtypes = [ctypes.c_int, ctypes.c_double]
+    library.rmmshim_get_limit.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_size_t)]
+    library.rmmshim_push_resource.argtypes = [ctypes.c_char_p]
+    library.rmmshim_mark.argtypes = [ctypes.c_char_p]
+    library.rmmshim_torch_alloc.argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
+    library.rmmshim_torch_alloc.restype = ctypes.c_void_p
+    library.rmmshim_torch_free.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
+    library.rmmshim_torch_free.restype = None
+    library.rmmshim_torch_record_stream.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    library.rmmshim_torch_record_stream.restype = None
+    return library
+
+
+library = _load()
+
+
+def available():
+    return library is not None
+
+
+def path():
+    """The file of the library, for those who load it by name."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        for line in maps:
+            found = re.search(r"(/\S*librmmshim\S*\.so\S*)", line)
+            if found:
+                return found.group(1)
+    return None
+
+
+def _check(result):
+    if result:
+        said = library.rmmshim_last_error().decode(errors="replace")
+        raise Error(-result, said or os.strerror(-result))
+
+
+def version():
+    return library.rmmshim_version().decode()
+
+
+def statistics(device=0):
+    """A dictionary: used_bytes, total_bytes, free_bytes, free_blocks and so on."""
+    filled = _Statistics(size=ctypes.sizeof(_Statistics))
+    _check(library.rmmshim_get_statistics(device, filled))
+    return {name: getattr(filled, name) for name, _ in _Statistics._fields_ if name != "size"}
+
+
+def trim(device=0, keep_bytes=0):
+    return library.rmmshim_trim(device, keep_bytes)
+
+
+def set_limit(device=0, size=None, fraction=None):
+    if fraction is not None:
+        _check(library.rmmshim_set_limit_fraction(device, fraction))
+    else:
+        _check(library.rmmshim_set_limit(device, size or 0))
+
+
+def get_limit(device=0):
+    limit = ctypes.c_size_t()
+    _check(library.rmmshim_get_limit(device, limit))
+    return limit.value
+
+
+def push_resource(expression):
+    _check(library.rmmshim_push_resource(expression.encode()))
+
+
+def pop_resource():
+    _check(library.rmmshim_pop_resource())
+
+
+@contextlib.contextmanager
+def using_resource(expression):
+    """This thread's device memory comes from that resource inside the block."""
+    push_resource(expression)
+    try:
+        yield
+    finally:
+        pop_resource()
+
+
+def mark(phase):
+    _check(library.rmmshim_mark(phase.encode()))

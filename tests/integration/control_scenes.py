@@ -1,0 +1,420 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What test_control.py runs under the preloaded library: control_scenes.py SCENE [argument...]
+
+Each scene checks for itself and prints nothing but what its test asks for."""
+import ctypes
+import errno
+import os
+import sys
+import threading
+
+import rmmshim_ctypes as rmmshim
+
+MIB = 1 << 20
+OUT_OF_MEMORY = 2
+cuda = ctypes.CDLL("libcuda.so.1")
+
+
+def ok(result):
+    assert result == 0, result
+
+
+def start(device=0):
+    context = ctypes.c_void_p()
+    ok(cuda.cuInit(0))
+    ok(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
+    ok(cuda.cuCtxSetCurrent(context))
+    return context
+
+
+def try_allocate(size):
+    address = ctypes.c_uint64()
+    return cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size)), address.value
+
+
+def allocate(size):
+    result, address = try_allocate(size)
+    ok(result)
+    return address
+
+
+def free(address):
+    ok(cuda.cuMemFree_v2(ctypes.c_uint64(address)))
+
+
+def stream():
+    made = ctypes.c_void_p()
+    ok(cuda.cuStreamCreate(ctypes.byref(made), 1))
+    return made
+
+
+def destroy(made):
+    ok(cuda.cuStreamDestroy_v2(made))
+
+
+def torch_allocate(size, on=None, device=0):
+    return rmmshim.library.rmmshim_torch_alloc(size, device, on)
+
+
+def torch_free(address, size, on=None, device=0):
+    rmmshim.library.rmmshim_torch_free(address, size, device, on)
+
+
+def fails(number, function, *arguments):
+    try:
+        function(*arguments)
+    except rmmshim.Error as error:
+        assert error.errno == number, error
+        return error.strerror
+    raise AssertionError("%s did not fail" % function.__name__)
+
+
+def now():
+    return rmmshim.statistics(0)
+
+
+def statistics():
+    start()
+    assert not any(now()[name] for name in ("used_bytes", "used_blocks", "allocations", "total_bytes"))
+    sizes = [1, 1000, 512, 70000, 3 * MIB, 2 * MIB + 1]
+    blocks = [allocate(size) for size in sizes]
+    s = now()
+    assert s["used_bytes"] == s["peak_used_bytes"] == sum(sizes), s
+    assert s["used_blocks"] == s["peak_used_blocks"] == s["allocations"] == len(sizes), s
+    # Sizes are rounded up to 512 bytes at least, and bins to twice the size at most.
+    rounded = s["total_bytes"] - s["free_bytes"] - s["used_bytes"]
+    assert 0 <= rounded <= s["used_bytes"] + 512 * len(sizes), s
+    assert s["peak_total_bytes"] >= s["total_bytes"] or "managed" in sys.argv, s
+    for block in blocks[::2]:
+        free(block)
+    s = now()
+    assert s["used_bytes"] == sum(sizes[1::2]) and s["peak_used_bytes"] == sum(sizes), s
+    assert s["used_blocks"] == 3 and s["frees"] == 3, s
+    for block in blocks[1::2]:
+        free(block)
+    s = now()
+    assert s["used_bytes"] == s["used_blocks"] == 0 and s["peak_used_blocks"] == len(sizes), s
+    assert s["free_bytes"] <= s["total_bytes"] <= 2 * s["free_bytes"] + 512 * len(sizes), s
+    assert bool(s["free_blocks"]) == bool(s["free_bytes"]), s
+    ok(cuda.cuCtxSynchronize())
+    before = s["total_bytes"]
+    given_back = rmmshim.trim()
+    s = now()
+    assert s["total_bytes"] == before - given_back, (s, given_back)
+    if "old" not in sys.argv:
+        assert s["total_bytes"] == s["free_bytes"], s
+
+
+def grown_struct():
+    """A program built with a smaller or larger struct."""
+    start()
+    allocate(1000)
+    small = (ctypes.c_uint64 * 4)(16, 7, 7, 7)
+    ok(rmmshim.library.rmmshim_get_statistics(0, ctypes.cast(small, ctypes.POINTER(rmmshim._Statistics))))
+    assert list(small) == [16, 1000, 7, 7], list(small)
+    large = (ctypes.c_uint64 * 40)(320, *[7] * 39)
+    ok(rmmshim.library.rmmshim_get_statistics(0, ctypes.cast(large, ctypes.POINTER(rmmshim._Statistics))))
+    assert list(large)[:2] == [8 * 15, 1000] and large[15] == 7, list(large)
+    small[0] = 8
+    assert rmmshim.library.rmmshim_get_statistics(
+        0, ctypes.cast(small, ctypes.POINTER(rmmshim._Statistics))) == -errno.EINVAL
+    assert rmmshim.library.rmmshim_get_statistics(0, None) == -errno.EINVAL
+
+
+def before_start():
+    """Before cuInit nothing crashes, and what needs no CUDA works."""
+    fails(errno.EAGAIN, rmmshim.statistics, 0)
+    fails(errno.EAGAIN, rmmshim.set_limit, 0, None, 0.5)
+    fails(errno.ERANGE, rmmshim.pop_resource)
+    fails(errno.ENOENT, rmmshim.mark, "a phase")
+    fails(errno.ENODEV, rmmshim.set_limit, 64, 1)
+    assert rmmshim.trim() == 0
+    assert torch_allocate(1000) is None
+    torch_free(0x1000, 1000)
+    rmmshim.push_resource("pool(cuda, initial_size=8MiB)")
+    rmmshim.set_limit(0, 64 * MIB)
+    assert rmmshim.get_limit() == 64 * MIB
+    start()
+    block = allocate(MIB)
+    assert now()["total_bytes"] == 8 * MIB
+    rmmshim.pop_resource()
+    assert try_allocate(80 * MIB)[0] == OUT_OF_MEMORY
+    free(block)
+    fails(errno.ENODEV, rmmshim.statistics, 7)
+    fails(errno.ENODEV, rmmshim.statistics, -1)
+
+
+def expect_nothing_served():
+    for function, arguments in ((rmmshim.statistics, (0,)), (rmmshim.set_limit, (0, 1)), (rmmshim.get_limit, (0,)),
+                                (rmmshim.set_limit, (0, None, 0.5)), (rmmshim.push_resource, ("cuda",)),
+                                (rmmshim.pop_resource, ()), (rmmshim.mark, ("a phase",))):
+        said = fails(errno.ENOTSUP, function, *arguments)
+        assert said == "rmmshim serves nothing in this process", said
+    assert rmmshim.trim() == 0
+    rmmshim.library.rmmshim_torch_record_stream(0x1000, None)
+
+
+def nothing_served():
+    """No settings: clear errors, and PyTorch's functions are the driver's."""
+    expect_nothing_served()
+    assert torch_allocate(1000) is None
+    start()
+    expect_nothing_served()
+    before = free_memory()
+    block = torch_allocate(64 * MIB)
+    assert before - free_memory() == 64 * MIB
+    torch_free(block, 64 * MIB)
+    assert free_memory() == before
+
+
+def free_memory():
+    free_bytes, total_bytes = ctypes.c_size_t(), ctypes.c_size_t()
+    ok(cuda.cuMemGetInfo_v2(ctypes.byref(free_bytes), ctypes.byref(total_bytes)))
+    return free_bytes.value
+
+
+def forked():
+    start()
+    block = allocate(1000)
+    rmmshim.push_resource("pool(cuda)")
+    child = os.fork()
+    if child == 0:
+        try:
+            expect_nothing_served()
+            assert torch_allocate(1000) is None
+            torch_free(block, 1000)
+            os._exit(0)
+        except BaseException as error:
+            os.write(2, repr(error).encode())
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    rmmshim.pop_resource()
+    assert now()["used_blocks"] == 1
+
+
+def limits():
+    start()
+    held = [allocate(8 * MIB) for _ in range(4)]
+    assert now()["total_bytes"] == 32 * MIB
+    for block in held[2:]:
+        free(block)
+    ok(cuda.cuCtxSynchronize())
+    rmmshim.set_limit(0, 8 * MIB)  # below what is held: trims, keeps what is live
+    s = now()
+    assert s["used_bytes"] == s["total_bytes"] == 16 * MIB and s["limit_bytes"] == 8 * MIB, s
+    assert try_allocate(MIB)[0] == OUT_OF_MEMORY
+    assert now()["refusals"] > 0
+    free(held[0])
+    block = allocate(8 * MIB)  # from what is free
+    assert block == held[0]
+    rmmshim.set_limit(0, 0)
+    free(allocate(MIB))
+    rmmshim.set_limit(0, None, 0.25)
+    total = ctypes.c_size_t()
+    ok(cuda.cuDeviceTotalMem_v2(ctypes.byref(total), 0))
+    assert rmmshim.get_limit() == total.value // 4
+    fails(errno.EINVAL, rmmshim.set_limit, 0, None, 1.5)
+    fails(errno.EINVAL, rmmshim.set_limit, 0, None, float("nan"))
+
+
+def pushed():
+    start()
+    base = allocate(1000)
+    total = now()["total_bytes"]
+    with rmmshim.using_resource("pool(cuda, initial_size=16MiB, maximum_size=16MiB)"):
+        a = allocate(4 * MIB)
+        assert now()["total_bytes"] == total + 16 * MIB
+        assert try_allocate(16 * MIB)[0] == OUT_OF_MEMORY  # its own maximum
+        with rmmshim.using_resource("cuda"):
+            b = allocate(64 * MIB)
+            assert now()["total_bytes"] == total + 80 * MIB
+        c = allocate(4 * MIB)
+    d = allocate(1000)
+    assert a < c < a + 16 * MIB
+    assert abs(d - base) < 16 * MIB
+    total = now()["total_bytes"]
+    free(b)  # the driver's own: back at once
+    assert now()["total_bytes"] == total - 64 * MIB
+    # The same text again is the same memory.
+    rmmshim.push_resource("pool(cuda, initial_size=16MiB, maximum_size=16MiB)")
+    e = allocate(4 * MIB)
+    assert a < e < a + 16 * MIB and e != c
+    rmmshim.pop_resource()
+    for block in (a, c, d, e, base):
+        free(block)
+    fails(errno.ERANGE, rmmshim.pop_resource)
+    assert now()["used_blocks"] == 0
+
+
+def pushed_wrongly():
+    start()
+    total = now()["total_bytes"]
+    assert "did you mean 'pool'" in fails(errno.EINVAL, rmmshim.push_resource, "pol(cuda)")
+    assert fails(errno.EINVAL, rmmshim.push_resource, "")
+    assert "cannot stand on" in fails(errno.EINVAL, rmmshim.push_resource, "pool(pinned)")
+    assert fails(errno.EINVAL, rmmshim.push_resource, "pool(cuda, initial_size=90000GiB)")
+    assert rmmshim.library.rmmshim_push_resource(None) == -errno.EINVAL
+    fails(errno.ERANGE, rmmshim.pop_resource)
+    for _ in range(15):
+        rmmshim.push_resource("cuda")
+    fails(errno.ENOSPC, rmmshim.push_resource, "cuda")
+    for _ in range(15):
+        rmmshim.pop_resource()
+    for number in range(62):  # two that could be parsed are known already
+        with rmmshim.using_resource("pool(cuda, maximum_size=%dMiB)" % (2 * number + 2)):
+            pass
+    fails(errno.ENOSPC, rmmshim.push_resource, "pool(cuda, maximum_size=1GiB)")
+    free(allocate(1000))
+    assert now()["total_bytes"] >= total
+
+
+def denied_late():
+    """Pushed before CUDA starts, and too large for the device: out of memory, not a crash."""
+    rmmshim.push_resource("pool(cuda, initial_size=90000GiB)")
+    start()
+    assert try_allocate(1000)[0] == OUT_OF_MEMORY
+    assert try_allocate(1000)[0] == OUT_OF_MEMORY
+    rmmshim.pop_resource()
+    free(allocate(1000))
+
+
+def pushed_by_threads():
+    """A push is the thread's own; the stack is everybody's."""
+    context = start()
+    blocks, failures = [], []
+
+    def work(number):
+        try:
+            ok(cuda.cuCtxSetCurrent(context))
+            for _ in range(200):
+                with rmmshim.using_resource("pool(cuda, maximum_size=%dMiB)" % (64 + number % 2)):
+                    mine = [allocate(1000 + number) for _ in range(3)]
+                other = allocate(5000)
+                for block in mine[1:] + [other]:
+                    free(block)
+                blocks.append(mine[0])
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+    assert len(set(blocks)) == 1200 and now()["used_blocks"] == 1200
+    for block in blocks:
+        free(block)
+    assert now()["used_bytes"] == 0
+
+
+def pushed_in_contexts():
+    """A context's end takes its pushed stacks along."""
+    start()
+    for _ in range(100):
+        context = ctypes.c_void_p()
+        ok(cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0))
+        with rmmshim.using_resource("pool(cuda, initial_size=4MiB)"):
+            allocate(MIB)
+        with rmmshim.using_resource("pool(cuda, initial_size=2MiB)"):
+            free(allocate(MIB))
+        assert now()["total_bytes"] == 6 * MIB and now()["used_blocks"] == 1
+        ok(cuda.cuCtxDestroy_v2(context))
+        assert now()["total_bytes"] == 0 and now()["used_blocks"] == 0
+    assert now()["allocations"] == now()["frees"] == 200
+
+
+def marks():
+    start()
+    block = allocate(1000)
+    rmmshim.mark("setup")
+    free(block)
+    free(allocate(2000))
+    rmmshim.mark("a phase,\nwith two lines and %s" % ("x" * 300))
+
+
+def busy(block, size, on=None):
+    """Work that is not done before somebody waits for it (HOSTCUDA_SCHEDULE=stepped)."""
+    ok(cuda.cuMemsetD8Async(ctypes.c_uint64(block), 0, ctypes.c_size_t(size), on))
+
+
+def torch_order():
+    start()
+    one, two = stream(), stream()
+    block = torch_allocate(MIB, one)
+    for _ in range(50):
+        busy(block, MIB, one)
+        torch_free(block, MIB, one)
+        assert torch_allocate(MIB, one) == block
+    busy(block, MIB, one)
+    torch_free(block, MIB, one)
+    other = torch_allocate(MIB, two)
+    assert other != block
+    again = torch_allocate(MIB, one)
+    assert again == block
+    # Used elsewhere too: the free waits for all.
+    rmmshim.library.rmmshim_torch_record_stream(again, two)
+    busy(again, MIB, two)
+    torch_free(again, MIB, one)
+    block = torch_allocate(MIB, one)
+    assert block != again
+    torch_free(block, MIB, one)
+    torch_free(other, MIB, two)
+    # The legacy stream, and zero sizes.
+    block = torch_allocate(5000)
+    busy(block, 5000)
+    torch_free(block, 5000)
+    assert torch_allocate(5000) == block
+    torch_free(block, 5000)
+    assert torch_allocate(0) is None and torch_allocate(-1) is None
+    torch_free(None, 0)
+    # A destroyed stream's handle comes back for a new one, which is another.
+    for _ in range(20):
+        made = stream()
+        block = torch_allocate(3 * MIB, made)
+        busy(block, 3 * MIB, made)
+        torch_free(block, 3 * MIB, made)
+        destroy(made)
+        renewed = stream()
+        assert torch_allocate(3 * MIB, renewed) != block
+        destroy(renewed)
+    assert now()["used_blocks"] == 20
+    ok(cuda.cuCtxSynchronize())
+
+
+def torch_devices():
+    """The block is the device's, whatever is current; torch frees from anywhere."""
+    first = start(0)
+    second = start(1)
+    ok(cuda.cuCtxSetCurrent(first))
+    blocks = [torch_allocate(MIB, None, device) for device in (0, 1, 0, 1)]
+    for device in (0, 1):
+        assert rmmshim.statistics(device)["used_bytes"] == 2 * MIB
+    current = ctypes.c_void_p()
+    ok(cuda.cuCtxGetCurrent(ctypes.byref(current)))
+    assert current.value == first.value
+    ok(cuda.cuCtxSetCurrent(second))
+    for block, device in zip(blocks, (0, 1, 0, 1)):
+        torch_free(block, MIB, None, device)
+    ok(cuda.cuCtxSetCurrent(None))
+    again = torch_allocate(MIB, None, 1)
+    assert again in (blocks[1], blocks[3])
+    torch_free(again, MIB, None, 1)
+    assert torch_allocate(MIB, None, 99) is None
+    for device in (0, 1):
+        assert rmmshim.statistics(device)["used_blocks"] == 0
+
+
+def torch_inactive():
+    """It starts the device's primary context where nobody has."""
+    ok(cuda.cuInit(0))
+    block = torch_allocate(MIB)
+    assert block and now()["used_blocks"] == 1
+    torch_free(block, MIB)
+    assert now()["used_blocks"] == 0
+
+
+if __name__ == "__main__":
+    assert rmmshim.available()
+    globals()[sys.argv[1]]()
+    print("done")

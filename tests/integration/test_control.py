@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Control from inside the process: the public functions in whole programs."""
+import os
+import re
+import sys
+
+import support
+from support import run
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SCENES = os.path.join(HERE, "control_scenes.py")
+EXAMPLES = os.path.join(HERE, "..", "examples")
+PATH = {"PYTHONPATH": EXAMPLES, "PYTHONDONTWRITEBYTECODE": "1"}
+POOL = {"RMM_POOL_SIZE": "64MiB"}
+GROWING = {"RMM_POOL_SIZE": "0"}
+
+STACKS = [
+    {"RMM_RESOURCE": "cuda"},
+    {"RMM_RESOURCE": "statistics(cuda)"},
+    {"RMM_RESOURCE": "pool(cuda)"},
+    {"RMM_RESOURCE": "statistics(limiting(pool(cuda, initial_size=32MiB), limit=1GiB))"},
+    {"RMM_RESOURCE": "binning(pool(cuda), minimum_size=512, maximum_size=4MiB)"},
+    {"RMM_RESOURCE": "pool(cuda)", "RMM_FREE": "wait"},
+    {"RMM_RESOURCE": "pool(cuda)", "RMM_FREE": "immediate"},
+    {"RMM_RESOURCE": "pool(cuda)", "HOSTCUDA_DRIVER_VERSION": "11040"},
+]
+# An allocation that fails says so.
+LINES = re.compile(r"rmmshim_torch_(alloc|free): ")
+
+
+class Control(support.Test):
+    def scene(self, name, settings, *arguments, **how):
+        more = dict(PATH, **how.pop("more", {}))
+        result = run([sys.executable, SCENES, name, *arguments], settings, more=more, **how)
+        self.assertEqual(result.status, 0, result)
+        self.assertEqual(result.stdout, "done\n", result)
+        return result
+
+    def quiet(self, name, settings, *arguments, **how):
+        result = self.scene(name, settings, *arguments, **how)
+        self.assertEqual([line for line in result.said if not LINES.match(line)], [], result)
+        return result
+
+    def test_statistics_of_every_stack(self):
+        for settings in STACKS:
+            with self.subTest(settings):
+                self.quiet("statistics", settings, *(["old"] if "HOSTCUDA_DRIVER_VERSION" in settings else []))
+        self.quiet("statistics", {"RMM_RESOURCE": "pool(managed)"}, "managed")
+
+    def test_struct_of_another_size(self):
+        self.quiet("grown_struct", POOL)
+
+    def test_before_cuda_starts(self):
+        self.quiet("before_start", GROWING)
+
+    def test_nothing_served(self):
+        self.quiet("nothing_served", {})
+        result = self.scene("nothing_served", {"RMM_POOL_SIZE": "1Q", "RMM_ON_ERROR": "passthrough"})
+        self.assertEqual(len([line for line in result.said if not LINES.match(line)]), 1, result)
+
+    def test_forked_child(self):
+        self.quiet("forked", POOL)
+
+    def test_limits(self):
+        self.quiet("limits", {"RMM_RESOURCE": "fixed_size(cuda, block_size=8MiB, blocks_to_preallocate=1)"})
+
+    def test_pushed_resources(self):
+        for settings in (POOL, GROWING, {"RMM_RESOURCE": "cuda"}, dict(POOL, RMM_STATISTICS="json:/dev/null")):
+            with self.subTest(settings):
+                self.quiet("pushed", settings)
+
+    def test_pushed_wrongly(self):
+        self.quiet("pushed_wrongly", POOL)
+
+    def test_pushed_too_large_before_cuda_starts(self):
+        result = self.scene("denied_late", POOL)
+        self.assertEqual(len(result.said), 1, result)
+
+    def test_pushed_by_threads(self):
+        self.quiet("pushed_by_threads", GROWING)
+
+    def test_pushed_in_contexts(self):
+        self.quiet("pushed_in_contexts", GROWING)
+
+    def test_marks(self):
+        log = self.path("log.csv")
+        self.quiet("marks", dict(POOL, RMM_LOG=log))
+        with open(log, encoding="utf-8") as file:
+            rows = file.read().splitlines()
+        self.assertEqual([row.split(",")[2] for row in rows[1:]], ["allocate", "free", "allocate", "free"])
+        with open(log + ".marks", encoding="utf-8") as file:
+            marks = file.read().splitlines()
+        self.assertEqual(marks[0], "Thread,Time,Row,Phase")
+        self.assertEqual(len(marks), 3, marks)
+        self.assertRegex(marks[1], r"^\d+,\d\d:\d\d:\d\d\.\d{6},1,setup$")
+        self.assertRegex(marks[2], r"^\d+,\d\d:\d\d:\d\d\.\d{6},4,a phase, with two lines and x+$")
+        self.assertEqual(len(marks[2].split(",", 3)[3]), 200)
+        self.scene_without_log()
+
+    def scene_without_log(self):
+        result = run([sys.executable, SCENES, "marks"], POOL, more=PATH)
+        self.assertNotEqual(result.status, 0)
+        self.assertIn("no event log is open", result.stderr)
+
+    def test_torch(self):
+        for settings in (POOL, GROWING, dict(POOL, RMM_STATISTICS="json:/dev/null")):
+            with self.subTest(settings):
+                self.quiet("torch_order", settings, more={"HOSTCUDA_SCHEDULE": "stepped"})
+        self.quiet("torch_inactive", POOL)
+
+    def test_torch_on_several_devices(self):
+        self.quiet("torch_devices", POOL, more={"HOSTCUDA_DEVICES": "2"})
+
+    def test_examples(self):
+        expected = ["used 8 MiB of 64 MiB", "a pool of its own: 80 MiB in all",
+                    "100 MiB under a limit of 96 MiB: error 2"]
+        command = [sys.executable, os.path.join(EXAMPLES, "control_ctypes.py")]
+        result = run(command, POOL, more=PATH)
+        self.assertEqual(result.status, 0, result)
+        lines = result.stdout.splitlines()
+        self.assertEqual(lines[:3], expected, result)
+        self.assertIn("did you mean 'pool'", lines[3])
+        self.assertEqual(lines[4:], ["peak 12 MiB, 2 allocations, 0 live"], result)
+        self.assertEqual(result.said, [], result)
+        plain = run(command, preload=[], more=PATH)
+        self.assertEqual(plain.outcome, (0, "rmmshim is not preloaded\n"), plain)
+
+    def test_example_in_c(self):
+        command = [support.program("example_control")]
+        result = run(command, dict(POOL, RMM_LOG=self.path("log.csv")))
+        self.assertEqual(result.status, 0, result)
+        self.assertEqual(result.stdout.splitlines(), [
+            "before CUDA starts: CUDA has not been started",
+            "with one block: used 8 MiB of 64 MiB, peak 8 MiB",
+            "with a pool of its own: used 32 MiB of 88 MiB, peak 32 MiB",
+            "after all: used 0 MiB of 64 MiB, peak 32 MiB"], result)
+        with open(self.path("log.csv.marks"), encoding="utf-8") as file:
+            self.assertTrue(file.read().endswith(",1,one block\n"))
+        plain = run(command, preload=[])
+        self.assertEqual(plain.outcome, (0, "rmmshim is not preloaded\n"), plain)
+
+
+if __name__ == "__main__":
+    support.main()
