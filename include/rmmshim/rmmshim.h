@@ -118,8 +118,8 @@ RMMSHIM_API int rmmshim_mark(const char *phase);
 /** Allocation and free as torch.cuda.memory.CUDAPluggableAllocator wants them: in the order of a
  * stream.  A freed block is handed out again at once to allocations on the same stream, and to
  * others when all earlier work of its context is done.  The stream is a cudaStream_t, NULL being
- * the legacy default stream; it must not have been destroyed.  While it captures, a free has no
- * stream's order.
+ * the legacy default stream.  A stream that captures has no such order, nor has one that was
+ * destroyed before the free: then the block waits for all.
  *
  * The block is the device's primary context's, whichever is current.  Where nothing is served it is
  * a driver allocation (cuMemAlloc), freed with cuMemFree.  NULL for size 0 or less, and when out of

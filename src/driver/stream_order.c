@@ -1,7 +1,61 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "driver/stream_order.h"
 
+#include "base/lock.h"
 #include "driver/driver.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+/* Handles that were destroyed, by a hash; a newer one takes an older one's place. */
+enum { HANDLE_BITS = 12 };
+
+struct handle {
+    CUstream stream;
+    unsigned long long key; /* of the stream that has the handle now; 0: nobody is known to */
+};
+
+static struct rs_mutex lock = RS_MUTEX_INIT; /* protects the handles */
+static struct handle handles[1 << HANDLE_BITS];
+static _Atomic bool any_destroyed;
+
+/* Its place, whether or not it is in it. */
+static struct handle *place_of(CUstream stream)
+{
+    return &handles[(uintptr_t)stream * 0x9e3779b97f4a7c15u >> (64 - HANDLE_BITS)];
+}
+
+void rs_stream_destroyed(CUstream stream)
+{
+    rs_mutex_lock(&lock);
+    *place_of(stream) = (struct handle){stream, 0};
+    rs_mutex_unlock(&lock);
+    atomic_store(&any_destroyed, true);
+}
+
+/* True when the handle was destroyed; *key is the number of the stream that has it now, or 0. */
+static bool was_destroyed(CUstream stream, unsigned long long *key)
+{
+    bool destroyed;
+
+    if (!atomic_load_explicit(&any_destroyed, memory_order_relaxed))
+        return false;
+    rs_mutex_lock(&lock);
+    destroyed = place_of(stream)->stream == stream;
+    *key = place_of(stream)->key;
+    rs_mutex_unlock(&lock);
+    return destroyed;
+}
+
+static void note_alive(CUstream stream, unsigned long long key)
+{
+    if (!atomic_load_explicit(&any_destroyed, memory_order_relaxed))
+        return;
+    rs_mutex_lock(&lock);
+    if (place_of(stream)->stream == stream)
+        place_of(stream)->key = key;
+    rs_mutex_unlock(&lock);
+}
 
 static bool ask(CUstream stream, unsigned long long *key)
 {
@@ -31,7 +85,7 @@ CUstream rs_stream_from(CUdevice device, CUcontext context, CUstream stream)
     return NULL;
 }
 
-bool rs_stream_key(CUstream stream, CUcontext context, unsigned long long *key)
+static bool ask_in(CUstream stream, CUcontext context, unsigned long long *key)
 {
     CUcontext current = NULL;
 
@@ -41,4 +95,22 @@ bool rs_stream_key(CUstream stream, CUcontext context, unsigned long long *key)
         (rs_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != context))
         return false;
     return ask(stream, key);
+}
+
+bool rs_stream_key(CUstream stream, CUcontext context, unsigned long long *key)
+{
+    if (!ask_in(stream, context, key))
+        return false;
+    note_alive(stream, *key);
+    return true;
+}
+
+bool rs_stream_key_to_free(CUstream stream, CUcontext context, unsigned long long allocated_on,
+                           unsigned long long *key)
+{
+    unsigned long long now = 0;
+
+    if (was_destroyed(stream, &now) && (now == 0 || now != allocated_on))
+        return false;
+    return ask_in(stream, context, key);
 }

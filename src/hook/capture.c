@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "driver/driver.h"
+#include "driver/stream_order.h"
 #include "hook/hook.h"
 
 /* clang-format off */
@@ -132,6 +133,7 @@ static CUresult hook_cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
 
 /* Only the origin's end ends a capture; streams that joined it may come and go. */
 #define DESTROY_STREAM(stream, call)                                                               \
+    rs_stream_destroyed(stream);                                                                   \
     struct rs_capture_stream origin = rs_capture_stream(stream, false);                            \
     bool captures = rs_capture_is_origin(origin);                                                  \
     CUresult result = call;                                                                        \

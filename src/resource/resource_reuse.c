@@ -64,7 +64,8 @@ struct freed {
     struct freed *next, *before; /* before: in a list of ordered blocks only, as is the next */
     struct list *in;
     struct rs_allocation upstream;
-    unsigned home; /* the shard whose slab it belongs to */
+    unsigned long long stream; /* that it was allocated on, as in rs_stream_key; 0: not known */
+    unsigned home;             /* the shard whose slab it belongs to */
     unsigned slot; /* of an ordered block: where it can be found, plus one; 0: nowhere */
 };
 
@@ -196,6 +197,7 @@ static struct freed *take_record(struct reuse *reuse, size_t size_bytes)
     if (record) {
         record->home = home;
         record->slot = 0;
+        record->stream = 0;
     }
     return record;
 }
@@ -760,18 +762,17 @@ static CUresult allocate_slowly(struct reuse *reuse, size_t size_bytes, struct r
 /* In the order of a stream: what was freed in that order needs no fence.  Sizes are rounded, so
  * that more of them are alike. */
 static bool allocate_in_order(struct reuse *reuse, size_t *size_bytes, CUstream stream,
-                              struct rs_allocation *out)
+                              unsigned long long *key, struct rs_allocation *out)
 {
     size_t asked_bytes = *size_bytes, rounded_bytes;
-    unsigned long long key;
     struct freed *block;
 
     if (!rs_round_up(asked_bytes, RS_BLOCK_ALIGNMENT, &rounded_bytes))
         return false;
     *size_bytes = rounded_bytes;
-    if (reuse->mode == MODE_WAIT || !rs_stream_key(stream, reuse->place->context, &key))
+    if (reuse->mode == MODE_WAIT || !rs_stream_key(stream, reuse->place->context, key))
         return false;
-    block = ordered_take(reuse, rounded_bytes, key);
+    block = ordered_take(reuse, rounded_bytes, *key);
     if (!block)
         return false;
     *out = (struct rs_allocation){block->upstream.address, asked_bytes, block};
@@ -793,11 +794,12 @@ static CUresult reuse_allocate(struct rs_mr *mr, size_t size_bytes, CUstream str
                                struct rs_allocation *out)
 {
     struct reuse *reuse = reuse_of(mr);
+    unsigned long long key = 0;
     size_t upstream_bytes = size_bytes;
     struct freed *record;
     CUresult result;
 
-    if (RS_UNLIKELY(stream) && allocate_in_order(reuse, &upstream_bytes, stream, out))
+    if (RS_UNLIKELY(stream) && allocate_in_order(reuse, &upstream_bytes, stream, &key, out))
         return CUDA_SUCCESS;
     record = take_record(reuse, upstream_bytes);
 
@@ -808,6 +810,7 @@ static CUresult reuse_allocate(struct rs_mr *mr, size_t size_bytes, CUstream str
         untake_record(reuse, record, upstream_bytes);
         return result;
     }
+    record->stream = key;
     *out = (struct rs_allocation){record->upstream.address, size_bytes, record};
     return CUDA_SUCCESS;
 }
@@ -907,15 +910,17 @@ static CUresult reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *a
                                  CUstream stream)
 {
     struct reuse *reuse = reuse_of(mr);
+    struct freed *record = allocation->token;
     unsigned long long key;
     bool time_to_seal;
 
     if (reuse->mode == MODE_WAIT)
-        return deallocate_waiting(reuse, allocation->token);
-    if (RS_UNLIKELY(stream) && rs_stream_key(stream, reuse->place->context, &key))
-        time_to_seal = ordered_push(reuse, allocation->token, key);
+        return deallocate_waiting(reuse, record);
+    if (RS_UNLIKELY(stream) &&
+        rs_stream_key_to_free(stream, reuse->place->context, record->stream, &key))
+        time_to_seal = ordered_push(reuse, record, key);
     else
-        time_to_seal = open_push(reuse, allocation->token);
+        time_to_seal = open_push(reuse, record);
     if (!time_to_seal)
         return CUDA_SUCCESS;
     if (!reuse->has_fences) {

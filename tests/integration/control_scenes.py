@@ -374,7 +374,10 @@ def torch_order():
         block = torch_allocate(3 * MIB, made)
         busy(block, 3 * MIB, made)
         torch_free(block, 3 * MIB, made)
+        late = torch_allocate(3 * MIB, made)
+        assert late == block
         destroy(made)
+        torch_free(late, 3 * MIB, made)
         renewed = stream()
         assert torch_allocate(3 * MIB, renewed) != block
         destroy(renewed)

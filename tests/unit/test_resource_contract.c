@@ -211,11 +211,13 @@ static void what_is_idle_is_told_and_goes_back_on_trim(void **state)
     for (size_t i = 0; i < SIZES; i++)
         deallocate(&stack, &live[i]);
     assert_int_equal(rs_mr_idle_bytes(stack.mr), stack.leaf->live_bytes);
+    assert_int_equal(rs_mr_free_blocks(stack.mr) > 0, rs_mr_idle_bytes(stack.mr) > 0);
     assert_int_equal(rs_mr_trim(stack.mr, SIZE_MAX), 0);
     assert_int_equal(rs_mr_idle_bytes(stack.mr), stack.leaf->live_bytes);
     (void)rs_mr_trim(stack.mr, 0);
     assert_int_equal(stack.leaf->live_count, 0);
     assert_int_equal(rs_mr_idle_bytes(stack.mr), 0);
+    assert_int_equal(rs_mr_free_blocks(stack.mr), 0);
     allocate(&stack, 1000, &live[0]);
     deallocate(&stack, &live[0]);
     end_stack(&stack);

@@ -8,6 +8,7 @@
 #include "driver/capture.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
+#include "driver/stream_order.h"
 #include "fake_leaf.h"
 #include "resource/account.h"
 #include "resource/report.h"
@@ -263,6 +264,7 @@ struct fake_stream {
     unsigned long long id;
     CUstreamCaptureStatus capture;
     CUresult answer;
+    bool is_dead;
 };
 
 static CUstream handle_of(struct fake_stream *stream)
@@ -274,8 +276,12 @@ static struct fake_stream legacy_stream = {.id = 1};
 
 static struct fake_stream *fake_stream_of(CUstream stream)
 {
+    struct fake_stream *fake =
+        stream == CU_STREAM_LEGACY ? &legacy_stream : (struct fake_stream *)(void *)stream;
+
     device.wrong_calls += stream == CU_STREAM_LEGACY && current() != CTX;
-    return stream == CU_STREAM_LEGACY ? &legacy_stream : (struct fake_stream *)(void *)stream;
+    device.wrong_calls += fake->is_dead;
+    return fake;
 }
 
 static CUresult fake_stream_id(CUstream stream, unsigned long long *id)
@@ -1410,6 +1416,33 @@ static void a_capture_has_no_order(void **state)
     end(&stack);
 }
 
+/* Freed after its stream died: the handle is not asked about, and if it came back, it is another's.
+ */
+static void a_destroyed_stream_has_no_order(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=64MiB");
+    struct fake_stream stream = {.id = 7};
+    CUstream s = handle_of(&stream);
+    struct rs_allocation a = take_on(&stack, 4 * MIB, s), b = take_on(&stack, 4 * MIB, s), c, d;
+
+    (void)state;
+    rs_stream_destroyed(s);
+    stream.is_dead = true;
+    give_on(&stack, &a, s);
+    stream = (struct fake_stream){.id = 8}; /* a new stream with the handle */
+    c = take_on(&stack, 4 * MIB, s);
+    assert_true(c.address != a.address);
+    give_on(&stack, &b, s); /* the first stream's: its work may still run */
+    d = take_on(&stack, 4 * MIB, s);
+    assert_true(d.address != a.address && d.address != b.address);
+    give_on(&stack, &c, s);
+    a = take_on(&stack, 4 * MIB, s);
+    assert_int_equal(a.address, c.address); /* the new stream's own */
+    give_on(&stack, &a, s);
+    give_on(&stack, &d, s);
+    end(&stack);
+}
+
 static void a_sealed_block_can_still_be_taken_back(void **state)
 {
     struct stack stack = start(PLENTY, "initial_size=64MiB");
@@ -1845,6 +1878,7 @@ int main(void)
         cmocka_unit_test(another_stream_waits_for_the_fence),
         cmocka_unit_test(a_recycled_handle_is_another_stream),
         cmocka_unit_test(a_capture_has_no_order),
+        cmocka_unit_test(a_destroyed_stream_has_no_order),
         cmocka_unit_test(a_sealed_block_can_still_be_taken_back),
         cmocka_unit_test(only_blocks_that_fit_are_taken_back),
         cmocka_unit_test(the_best_fit_is_taken_back),
