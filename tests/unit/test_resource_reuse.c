@@ -504,13 +504,15 @@ static void a_free_after_the_seal_is_not_covered(void **state)
 static struct {
     struct stack *stack;
     struct rs_allocation allocation;
+    CUstream stream;
     uint64_t work;
 } late;
 
 static void free_late(void)
 {
     late.work = submit();
-    assert_int_equal(rs_mr_deallocate(late.stack->mr, &late.allocation, NULL), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_deallocate(late.stack->mr, &late.allocation, late.stream), CUDA_SUCCESS);
+    late.stream = NULL;
 }
 
 /* Seals and retires what it can, and gives nothing back. */
@@ -1474,6 +1476,32 @@ static void a_sealed_block_can_still_be_taken_back(void **state)
     end(&stack);
 }
 
+static void an_ordered_free_during_the_seal_is_not_covered(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=64MiB");
+    struct fake_stream stream = {.id = 7};
+    CUstream s = handle_of(&stream);
+    struct rs_allocation a = take_on(&stack, 4 * MIB, s), b = take_on(&stack, 6 * MIB, s);
+    uint64_t first;
+
+    (void)state;
+    late.stack = &stack;
+    late.allocation = b;
+    late.stream = s;
+    give_on(&stack, &a, s);
+    first = atomic_load(&submitted);
+    device.in_record = free_late;
+    turn(&stack); /* seals a; b is freed behind the fence */
+    assert_null(device.in_record);
+    complete_to(first);
+    turn(&stack);
+    assert_int_equal(counter(&stack, "quarantined"), 6 * MIB);
+    complete_all();
+    turn(&stack);
+    assert_int_equal(counter(&stack, "quarantined"), 0);
+    end(&stack);
+}
+
 static void only_blocks_that_fit_are_taken_back(void **state)
 {
     static const struct {
@@ -1880,6 +1908,7 @@ int main(void)
         cmocka_unit_test(a_capture_has_no_order),
         cmocka_unit_test(a_destroyed_stream_has_no_order),
         cmocka_unit_test(a_sealed_block_can_still_be_taken_back),
+        cmocka_unit_test(an_ordered_free_during_the_seal_is_not_covered),
         cmocka_unit_test(only_blocks_that_fit_are_taken_back),
         cmocka_unit_test(the_best_fit_is_taken_back),
         cmocka_unit_test(the_cache_is_bounded),
