@@ -59,13 +59,17 @@ struct rmmshim_statistics {
     uint64_t allocations; /**< blocks ever handed out */
     uint64_t frees;       /**< blocks ever freed, or lost with their context */
 
-    uint64_t total_bytes;      /**< taken from the driver now, managed memory included */
+    uint64_t total_bytes;      /**< taken from the driver now: device memory, managed memory, and
+                                    host memory where a device falls back on it */
     uint64_t peak_total_bytes; /**< the most at once; of device memory alone */
-    uint64_t free_bytes;       /**< of the total, not in a live block; total = used + free +
-                                    what sizes were rounded up by */
+    uint64_t free_bytes;       /**< of the total, not in a live block: total = used + free + what
+                                    sizes were rounded up by */
     uint64_t free_blocks;      /**< that the free bytes are in, as the resources keep them */
-    uint64_t limit_bytes;      /**< rmmshim_set_limit; 0: none */
-    uint64_t refusals;         /**< requests to the driver that the limit prevented */
+
+    uint64_t charged_bytes; /**< of the total, what counts against the limit */
+    uint64_t limit_bytes;   /**< rmmshim_set_limit; 0: none */
+    uint64_t refusals;      /**< requests to the driver that the limit prevented */
+
     uint64_t driver_allocations, driver_frees; /**< calls */
 };
 

@@ -41,6 +41,7 @@ int rmmshim_get_statistics(int device, struct rmmshim_statistics *statistics)
         .peak_total_bytes = now.peak_held_bytes,
         .free_bytes = now.idle_bytes,
         .free_blocks = now.free_blocks,
+        .charged_bytes = now.charged_bytes,
         .limit_bytes = now.limit_bytes,
         .refusals = now.refusals,
         .driver_allocations = now.driver_allocations,

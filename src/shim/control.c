@@ -60,8 +60,22 @@ static int check_started(int device)
 
 struct sums {
     int device;
-    size_t idle_bytes, free_blocks;
+    size_t held_bytes, idle_bytes, free_blocks;
 };
+
+/* What the leaves of a stack hold, spilled memory included, which no limit is charged for. */
+static size_t leaf_held_bytes(struct rs_mr *mr)
+{
+    struct rs_report report = {.count = 0};
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < mr->descriptor->upstream_count; i++)
+        bytes += leaf_held_bytes(mr->upstream[i]);
+    if (mr->descriptor->upstream_count > 0)
+        return bytes;
+    mr->ops.report(mr, &report);
+    return rs_report_value(&report, mr->descriptor->name, "held", 0);
+}
 
 static void add_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
@@ -69,6 +83,7 @@ static void add_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
 
     if (stack->kind != RS_KIND_DEVICE || stack->place.device != sums->device)
         return;
+    sums->held_bytes += leaf_held_bytes(mr);
     sums->idle_bytes += rs_mr_idle_bytes(mr);
     sums->free_blocks += rs_mr_free_blocks(mr);
 }
@@ -86,7 +101,8 @@ int rs_control_statistics(int device, struct rs_control_statistics *statistics)
 #define READ(field) atomic_load_explicit(&account->field, memory_order_relaxed)
     *statistics = (struct rs_control_statistics){
         .blocks = rs_block_counts(RS_KIND_DEVICE, device),
-        .held_bytes = READ(charged_bytes),
+        .held_bytes = rs_max(sums.held_bytes, READ(charged_bytes)),
+        .charged_bytes = READ(charged_bytes),
         .peak_held_bytes = READ(peak_bytes),
         .idle_bytes = sums.idle_bytes,
         .free_blocks = sums.free_blocks,

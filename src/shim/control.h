@@ -11,7 +11,8 @@
 /* Of device and managed memory. */
 struct rs_control_statistics {
     struct rs_block_counts blocks;
-    size_t held_bytes, peak_held_bytes, idle_bytes, free_blocks, limit_bytes;
+    size_t held_bytes, peak_held_bytes, idle_bytes, free_blocks;
+    size_t charged_bytes, limit_bytes;
     uint64_t refusals, driver_allocations, driver_frees;
 };
 

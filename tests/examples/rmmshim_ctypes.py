@@ -18,8 +18,8 @@ class Error(OSError):
 class _Statistics(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint64) for name in (
         "size", "used_bytes", "peak_used_bytes", "used_blocks", "peak_used_blocks", "allocations", "frees",
-        "total_bytes", "peak_total_bytes", "free_bytes", "free_blocks", "limit_bytes", "refusals",
-        "driver_allocations", "driver_frees")]
+        "total_bytes", "peak_total_bytes", "free_bytes", "free_blocks", "charged_bytes", "limit_bytes",
+        "refusals", "driver_allocations", "driver_frees")]
 
 
 def _load():

@@ -105,6 +105,18 @@ def statistics():
         assert s["total_bytes"] == s["free_bytes"], s
 
 
+def spilled():
+    """What a fallback spills is in the total, and not against the limit."""
+    start()
+    rmmshim.set_limit(0, 16 * MIB)
+    blocks = [allocate(8 * MIB) for _ in range(4)]
+    s = now()
+    assert s["used_bytes"] == 32 * MIB and s["charged_bytes"] == 16 * MIB, s
+    assert s["total_bytes"] == s["used_bytes"] + s["free_bytes"] == 32 * MIB, s
+    for block in blocks:
+        free(block)
+
+
 def grown_struct():
     """A program built with a smaller or larger struct."""
     start()
@@ -114,7 +126,7 @@ def grown_struct():
     assert list(small) == [16, 1000, 7, 7], list(small)
     large = (ctypes.c_uint64 * 40)(320, *[7] * 39)
     ok(rmmshim.library.rmmshim_get_statistics(0, ctypes.cast(large, ctypes.POINTER(rmmshim._Statistics))))
-    assert list(large)[:2] == [8 * 15, 1000] and large[15] == 7, list(large)
+    assert list(large)[:2] == [8 * 16, 1000] and large[16] == 7, list(large)
     small[0] = 8
     assert rmmshim.library.rmmshim_get_statistics(
         0, ctypes.cast(small, ctypes.POINTER(rmmshim._Statistics))) == -errno.EINVAL

@@ -47,6 +47,10 @@ class Control(support.Test):
                 self.quiet("statistics", settings, *(["old"] if "HOSTCUDA_DRIVER_VERSION" in settings else []))
         self.quiet("statistics", {"RMM_RESOURCE": "pool(managed)"}, "managed")
 
+    def test_statistics_of_a_fallback(self):
+        for second in ("managed(charged=0)", "pinned"):
+            self.quiet("spilled", {"RMM_RESOURCE": "fallback(cuda, %s)" % second})
+
     def test_struct_of_another_size(self):
         self.quiet("grown_struct", POOL)
 
@@ -65,6 +69,7 @@ class Control(support.Test):
         self.quiet("limits", {"RMM_RESOURCE": "fixed_size(cuda, block_size=8MiB, blocks_to_preallocate=1)"})
 
     def test_pushed_resources(self):
+        """Conformance 80: what was there before comes back, and they nest."""
         for settings in (POOL, GROWING, {"RMM_RESOURCE": "cuda"}, dict(POOL, RMM_STATISTICS="json:/dev/null")):
             with self.subTest(settings):
                 self.quiet("pushed", settings)
@@ -103,6 +108,7 @@ class Control(support.Test):
         self.assertIn("no event log is open", result.stderr)
 
     def test_torch(self):
+        """Conformance 81 and 82: no bytes, streams, a stream that died before the free; live bytes."""
         for settings in (POOL, GROWING, dict(POOL, RMM_STATISTICS="json:/dev/null")):
             with self.subTest(settings):
                 self.quiet("torch_order", settings, more={"HOSTCUDA_SCHEDULE": "stepped"})

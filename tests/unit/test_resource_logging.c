@@ -382,9 +382,43 @@ static void a_path_must_be_given_and_make_sense(void **state)
         options_are_valid(&rs_mr_descriptor_logging, NULL, OPTIONS(too_long), line, sizeof(line)));
 }
 
+static const char *rest_after_time(const char *row)
+{
+    return strchr(strchr(row, ',') + 1, ',') + 1;
+}
+
+static void marks_tell_where_in_the_log_they_stand(void **state)
+{
+    struct log log = open_log("marked.csv", "auto_flush=0", 0);
+    char path[160], long_text[400];
+    struct rs_allocation allocation;
+    const char *row;
+
+    (void)state;
+    memset(long_text, 'x', sizeof(long_text) - 1);
+    long_text[sizeof(long_text) - 1] = '\0';
+    snprintf(path, sizeof(path), "%s.marks", log.path);
+    assert_int_equal(access(path, F_OK), -1); /* none without a mark */
+    assert_int_equal(rs_logging_mark("first"), 0);
+    allocation = take(&log, 1000, NULL);
+    give(&log, &allocation, NULL);
+    assert_int_equal(rs_logging_mark("two\nlines"), 0);
+    assert_int_equal(rs_logging_mark(long_text), 0);
+    row = text_of(path);
+    assert_memory_equal(row, "Thread,Time,Row,Phase\n", 22);
+    row = strchr(row, '\n') + 1;
+    assert_memory_equal(rest_after_time(row), "0,first\n", 8);
+    row = strchr(row, '\n') + 1;
+    assert_memory_equal(rest_after_time(row), "2,two lines\n", 12);
+    row = strchr(row, '\n') + 1;
+    assert_int_equal(strlen(rest_after_time(row)), strlen("2,") + 200 + 1);
+    rs_mr_destroy(log.mr, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(marks_tell_where_in_the_log_they_stand),
         cmocka_unit_test(rows_are_rmms_to_the_byte),
         cmocka_unit_test(microseconds_keep_their_zeros),
         cmocka_unit_test(rows_are_buffered_until_flushed),

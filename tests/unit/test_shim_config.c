@@ -379,6 +379,43 @@ static void the_runtime_door_needs_the_drivers(void **state)
     rs_config_free(&config);
 }
 
+/* What a program pushes is a whole stack: only RMM_FREE adds to it. */
+static void an_expression_from_inside(void **state)
+{
+    static const struct {
+        const char *setting, *expression, *stack;
+    } cases[] = {
+        {"RMM_POOL_SIZE=1GiB", "pool(cuda)", "reuse(pool(cuda))"},
+        {"RMM_STATISTICS=1", "cuda", "cuda"},
+        {"RMM_FREE=immediate", "pool(cuda)", "pool(cuda)"},
+        {"RMM_FREE=wait", "statistics(pool(cuda))", "statistics(reuse(pool(cuda), free=wait))"},
+        {"RMM_FREE_1=immediate", "pool(cuda)", "reuse(pool(cuda))"},
+        {"RMM_POOL_SIZE=1GiB", "pool(pinned)", NULL},
+        {"RMM_POOL_SIZE=1GiB", "pool(cuda", NULL},
+        {"RMM_POOL_SIZE=1GiB", "pool(cuda, initial_size=2GiB, maximum_size=1GiB)", NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
+        const char *const settings[] = {cases[i].setting, NULL};
+        struct rs_source source = {"expression", cases[i].expression};
+        char text[RS_EXPRESSION_TEXT_BYTES];
+        struct rs_expression *stack;
+        struct rs_config config;
+        struct lines lines;
+
+        assert_int_equal(parse(settings, &lines, &config), 0);
+        stack = rs_config_expression(&config, &source, lines_begin(&lines));
+        assert_int_equal(lines.count, cases[i].stack ? 0 : 1);
+        if (cases[i].stack)
+            assert_string_equal(rs_expression_format(stack, NULL, text), cases[i].stack);
+        else
+            assert_null(stack);
+        rs_expression_free(stack);
+        rs_config_free(&config);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -391,6 +428,7 @@ int main(void)
         cmocka_unit_test(what_tracks_is_reported),
         cmocka_unit_test(no_environment_is_no_settings),
         cmocka_unit_test(the_runtime_door_needs_the_drivers),
+        cmocka_unit_test(an_expression_from_inside),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
