@@ -545,8 +545,7 @@ static bool tree_holds(const struct rs_span_set *set, const struct rs_span_sums 
     struct rs_span_sums tree;
 
     return rs_span_tree_check(set, &tree) && tree.free_spans == sums->free_spans &&
-           tree.free_spans == set->free_count &&
-           tree.free_units == sums->free_units;
+           tree.free_spans == set->free_count && tree.free_units == sums->free_units;
 }
 
 static bool arena_check(struct thread_arena *arena)

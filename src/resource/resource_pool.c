@@ -536,10 +536,9 @@ static bool check_locked(const struct pool *pool)
             return false;
     /* The index holds free blocks only and as many as there are: exactly those. */
     return rs_block_index_check(&pool->blocks.free_blocks, &indexed_blocks) &&
-           indexed_blocks == sums.free_blocks &&
-           indexed_blocks == pool->blocks.free_block_count && sums.held_bytes == pool->held_bytes &&
-           sums.live_bytes == pool->blocks.live_bytes && sums.chunks == pool->chunk_count &&
-           sums.free_chunks == pool->blocks.free_range_count &&
+           indexed_blocks == sums.free_blocks && indexed_blocks == pool->blocks.free_block_count &&
+           sums.held_bytes == pool->held_bytes && sums.live_bytes == pool->blocks.live_bytes &&
+           sums.chunks == pool->chunk_count && sums.free_chunks == pool->blocks.free_range_count &&
            pool->charged_bytes >= pool->held_bytes && pool->charged_bytes <= pool->maximum_bytes &&
            (pool->upstream_calls > 0 || pool->charged_bytes == pool->held_bytes);
 }

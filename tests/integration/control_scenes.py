@@ -331,9 +331,11 @@ def pushed_in_contexts():
         with rmmshim.using_resource("pool(cuda, initial_size=2MiB)"):
             free(allocate(MIB))
         assert now()["total_bytes"] == 6 * MIB and now()["used_blocks"] == 1
+        with rmmshim.using_resource("virtual"):  # whose memory outlives contexts
+            free(allocate(MIB))
         ok(cuda.cuCtxDestroy_v2(context))
         assert now()["total_bytes"] == 0 and now()["used_blocks"] == 0
-    assert now()["allocations"] == now()["frees"] == 200
+    assert now()["allocations"] == now()["frees"] == 300
 
 
 def marks():

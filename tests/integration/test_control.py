@@ -20,6 +20,8 @@ STACKS = [
     {"RMM_RESOURCE": "pool(cuda)"},
     {"RMM_RESOURCE": "statistics(limiting(pool(cuda, initial_size=32MiB), limit=1GiB))"},
     {"RMM_RESOURCE": "binning(pool(cuda), minimum_size=512, maximum_size=4MiB)"},
+    {"RMM_RESOURCE": "arena(cuda)"},
+    {"RMM_RESOURCE": "virtual"},
     {"RMM_RESOURCE": "pool(cuda)", "RMM_FREE": "wait"},
     {"RMM_RESOURCE": "pool(cuda)", "RMM_FREE": "immediate"},
     {"RMM_RESOURCE": "pool(cuda)", "HOSTCUDA_DRIVER_VERSION": "11040"},
