@@ -586,8 +586,8 @@ static struct rs_expression *add_reuse(const struct rs_config *config, int devic
 static struct rs_expression *checked(enum rs_kind kind, struct rs_expression *stack,
                                      struct rs_complaints *complaints)
 {
-    if (!stack ||
-        (check_leaves(kind, stack, false, complaints) && rs_expression_validate(stack, NULL, complaints)))
+    if (!stack || (check_leaves(kind, stack, false, complaints) &&
+                   rs_expression_validate(stack, NULL, complaints)))
         return stack;
     rs_expression_free(stack);
     return NULL;
