@@ -64,7 +64,8 @@ struct rmmshim_statistics {
     uint64_t peak_total_bytes; /**< the most at once; of device memory alone */
     uint64_t free_bytes;       /**< of the total, not in a live block: total = used + free + what
                                     sizes were rounded up by */
-    uint64_t free_blocks;      /**< that the free bytes are in, as the resources keep them */
+    uint64_t free_blocks;      /**< that the free bytes are in, as the resources keep them; those
+                                    inside the driver's own pools are not known */
 
     uint64_t charged_bytes; /**< of the total, what counts against the limit */
     uint64_t limit_bytes;   /**< rmmshim_set_limit; 0: none */

@@ -509,6 +509,17 @@ static size_t poison_idle_bytes(struct rs_mr *mr)
     return kept_bytes;
 }
 
+static size_t poison_free_blocks(struct rs_mr *mr)
+{
+    struct poison *poison = poison_of(mr);
+    size_t blocks;
+
+    rs_mutex_lock(&poison->lock);
+    blocks = poison->kept_count;
+    rs_mutex_unlock(&poison->lock);
+    return blocks;
+}
+
 static void poison_report(struct rs_mr *mr, struct rs_report *report)
 {
     struct poison *poison = poison_of(mr);
@@ -590,6 +601,7 @@ static const struct rs_mr_ops poison_ops = {
     .destroy = poison_destroy,
     .trim = poison_trim,
     .idle_bytes = poison_idle_bytes,
+    .free_blocks = poison_free_blocks,
     .report = poison_report,
     .check = poison_check,
 };
