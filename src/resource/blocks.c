@@ -3,13 +3,15 @@
 
 #include "resource/alignment.h"
 
-bool rs_block_request_init(struct rs_block_request *request, size_t size_bytes, bool packed)
+bool rs_block_request_init(struct rs_block_request *request, size_t size_bytes, size_t unit_bytes,
+                           bool packed)
 {
     *request = (struct rs_block_request){
         .bytes = size_bytes,
-        .alignment = packed ? RS_BLOCK_ALIGNMENT : rs_block_alignment(size_bytes),
+        .unit = unit_bytes,
+        .alignment = packed ? unit_bytes : rs_max(rs_block_alignment(size_bytes), unit_bytes),
     };
-    return rs_round_up(size_bytes, RS_BLOCK_ALIGNMENT, &request->rounded_bytes);
+    return rs_round_up(size_bytes, unit_bytes, &request->rounded_bytes);
 }
 
 void rs_blocks_insert_free(struct rs_blocks *blocks, struct rs_block *block)
@@ -68,13 +70,13 @@ static struct rs_block *find_block(struct rs_blocks *blocks, const struct rs_blo
     if (!block ||
         block->size_bytes - request->bytes >= rs_lead_bytes(block->address, request->alignment))
         return block;
-    if (!__builtin_add_overflow(request->rounded_bytes, request->alignment - RS_BLOCK_ALIGNMENT,
+    if (!__builtin_add_overflow(request->rounded_bytes, request->alignment - request->unit,
                                 &spare_bytes)) {
         struct rs_block *larger = rs_block_index_best_fit(&blocks->free_blocks, spare_bytes);
         if (larger)
             return larger;
     }
-    return request->any_alignment ? block : NULL;
+    return request->any_alignment && block->address % request->unit == 0 ? block : NULL;
 }
 
 /* From the head stays used: free space gathers at high addresses. */

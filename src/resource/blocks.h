@@ -7,7 +7,8 @@
  *
  * Handed-out blocks are rounded up to 512 bytes except at the end of a range whose own size is not
  * a multiple of that: its last block keeps its true size, is indexed by it and compared with the
- * true request, so the odd end is used and no byte past it.
+ * true request, so the odd end is used and no byte past it.  An owner whose blocks shall share no
+ * larger unit than 512 bytes asks for all of them with that unit, and begins its ranges so aligned.
  *
  * Needs a lock of its owner's, who also owns each range's first record: merging keeps the lower
  * record, so that one lives as long as its range. */
@@ -29,13 +30,15 @@ struct rs_blocks {
 
 struct rs_block_request {
     size_t bytes, rounded_bytes;
-    size_t alignment;   /* wanted; RS_BLOCK_ALIGNMENT is always kept */
+    size_t unit;        /* of which address and rounded size are always multiples */
+    size_t alignment;   /* wanted */
     bool any_alignment; /* where the wanted one cannot be had */
 };
 
-/* Large requests are aligned for GPUDirect and dma-buf pages, unless `packed`.  False for sizes
- * that no memory has. */
-bool rs_block_request_init(struct rs_block_request *request, size_t size_bytes, bool packed);
+/* Large requests are aligned for GPUDirect and dma-buf pages, unless `packed`.  unit_bytes is a
+ * power of two, RS_BLOCK_ALIGNMENT or more.  False for sizes that no memory has. */
+bool rs_block_request_init(struct rs_block_request *request, size_t size_bytes, size_t unit_bytes,
+                           bool packed);
 
 /* True for a block that is all of its range. */
 static inline bool rs_block_is_whole(const struct rs_block *block)

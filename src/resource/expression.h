@@ -42,6 +42,12 @@ struct rs_expression *rs_expression_insert_reuse(struct rs_expression *expressio
 /* True when every leaf has `reuse` somewhere above it: what it gets back is used by no work. */
 bool rs_expression_frees_are_clean(const struct rs_expression *expression);
 
+/* Makes every node that cuts blocks out of larger ones keep to multiples of unit_bytes, a power of
+ * two, so that no two blocks share one of them: an option that was not given gets that value.
+ * False after complaining about one that was given otherwise, or a node that cannot. */
+bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
+                            struct rs_complaints *complaints);
+
 /* Checks option values against each other (descriptor->validate); with place NULL only what needs
  * no device.  False after complaining. */
 bool rs_expression_validate(const struct rs_expression *expression, const struct rs_place *place,

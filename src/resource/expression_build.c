@@ -62,6 +62,45 @@ bool rs_expression_frees_are_clean(const struct rs_expression *expression)
     return clean;
 }
 
+static bool is_multiple(const struct rs_option_value *value, size_t unit_bytes)
+{
+    return value->none || (value->size.kind == RS_SIZE_BYTES && value->size.number > 0 &&
+                           value->size.number % unit_bytes == 0);
+}
+
+bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
+                            struct rs_complaints *complaints)
+{
+    const struct rs_mr_descriptor *descriptor = expression->descriptor;
+    struct rs_option_value *value = NULL;
+    char text[RS_SIZE_TEXT_BYTES];
+    bool good = true;
+
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && good; i++)
+        if (expression->upstream[i])
+            good = rs_expression_set_unit(expression->upstream[i], unit_bytes, complaints);
+    if (!good || descriptor->frees != RS_FREE_AT_ONCE)
+        return good;
+    if (descriptor->unit_option)
+        value = rs_expression_value(expression, descriptor->unit_option);
+    if (value && !value->given && !is_multiple(value, unit_bytes))
+        *value = (struct rs_option_value){
+            .given = true,
+            .size = {.kind = RS_SIZE_BYTES, .number = unit_bytes},
+        };
+    if (value && is_multiple(value, unit_bytes))
+        return true;
+    rs_size_format(unit_bytes, text);
+    if (value)
+        rs_complain(complaints, expression->source, expression->at,
+                    "%s of %s must be a multiple of %s here, as blocks would share pages",
+                    descriptor->unit_option, descriptor->name, text);
+    else
+        rs_complain(complaints, expression->source, expression->at,
+                    "'%s' cannot keep blocks on pages of their own, of %s", descriptor->name, text);
+    return false;
+}
+
 static void store_values(const struct rs_expression *expression, const struct rs_place *place,
                          void *config)
 {

@@ -241,6 +241,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_binning = {
     .frees = RS_FREE_AT_ONCE,
     .config_bytes = sizeof(struct binning_config),
     .options = binning_options,
+    .unit_option = "minimum_size",
     .validate = binning_validate,
     .create = binning_create,
 };

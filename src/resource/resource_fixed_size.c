@@ -522,6 +522,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_fixed_size = {
     .frees = RS_FREE_AT_ONCE,
     .config_bytes = sizeof(struct rs_fixed_size_config),
     .options = fixed_size_options,
+    .unit_option = "block_size",
     .validate = fixed_size_validate,
     .create = fixed_size_create,
 };

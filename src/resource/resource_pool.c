@@ -7,6 +7,7 @@
 
 #include "base/lock.h"
 #include "base/log.h"
+#include "resource/alignment.h"
 #include "resource/blocks.h"
 #include "resource/report.h"
 
@@ -19,7 +20,7 @@ enum pool_growth { GROWTH_GEOMETRIC, GROWTH_RMM };
 static const char *const growth_words[] = {"geometric", "rmm", NULL};
 
 struct pool_config {
-    size_t initial_size, maximum_size;
+    size_t initial_size, maximum_size, alignment;
     int growth;
 };
 
@@ -35,6 +36,7 @@ struct chunk {
 struct pool {
     struct rs_mr base;
     size_t initial_bytes, maximum_bytes;
+    size_t alignment; /* of every block's address and rounded size */
     enum pool_growth growth;
 
     struct rs_mutex lock;   /* protects what follows; never held around an upstream call */
@@ -46,6 +48,7 @@ struct pool {
     size_t charged_bytes; /* against the maximum: held, being asked for, being given back */
     size_t held_bytes, peak_held_bytes;
 
+    bool is_misaligned;      /* upstream has given a chunk that is aligned less than the pool */
     bool is_growing_ahead;   /* a growth larger than its request is under way, ... */
     size_t ahead_bytes;      /* ... with this much for others who wait for it */
     unsigned upstream_calls; /* under way */
@@ -57,7 +60,7 @@ struct pool {
 static bool request_init(struct rs_block_request *request, const struct pool *pool,
                          size_t size_bytes)
 {
-    return rs_block_request_init(request, size_bytes, pool->growth == GROWTH_RMM);
+    return rs_block_request_init(request, size_bytes, pool->alignment, pool->growth == GROWTH_RMM);
 }
 
 static struct pool *pool_of(struct rs_mr *mr)
@@ -67,12 +70,25 @@ static struct pool *pool_of(struct rs_mr *mr)
 
 /* ---- chunks; all under the lock ---- */
 
+/* Bytes at a chunk's beginning that no block may use, where the upstream aligns less than the pool.
+ * A chunk that would be left with nothing stays as it is, and no request fits it. */
+static size_t skipped_bytes(const struct pool *pool, const struct chunk *chunk)
+{
+    size_t skipped = rs_lead_bytes(chunk->upstream.address, pool->alignment);
+
+    return skipped < chunk->upstream.size_bytes ? skipped : 0;
+}
+
 static void add_chunk(struct pool *pool, struct chunk *chunk)
 {
+    size_t skipped = skipped_bytes(pool, chunk);
+
     RS_ASSERT(chunk->upstream.address % RS_BLOCK_ALIGNMENT == 0);
+    if (chunk->upstream.address % pool->alignment != 0)
+        pool->is_misaligned = true;
     chunk->first_block = (struct rs_block){
-        .address = chunk->upstream.address,
-        .size_bytes = chunk->upstream.size_bytes,
+        .address = chunk->upstream.address + skipped,
+        .size_bytes = chunk->upstream.size_bytes - skipped,
     };
     chunk->previous = NULL;
     chunk->next = pool->chunks;
@@ -164,6 +180,16 @@ static size_t round_up_or(size_t bytes, size_t unit, size_t otherwise)
     size_t rounded;
 
     return rs_round_up(bytes, unit, &rounded) ? rounded : otherwise;
+}
+
+/* The least that a chunk for this request alone must have. */
+static size_t needed_bytes(const struct pool *pool, const struct rs_block_request *request)
+{
+    size_t slack_bytes = pool->is_misaligned ? pool->alignment - RS_BLOCK_ALIGNMENT : 0, needed;
+
+    return __builtin_add_overflow(request->rounded_bytes, slack_bytes, &needed)
+               ? request->rounded_bytes
+               : needed;
 }
 
 /* What to ask for when nothing stands in the way. */
@@ -263,7 +289,7 @@ static CUresult grow(struct pool *pool, const struct rs_block_request *request,
                      enum how_much how_much)
 {
     size_t remaining_bytes = pool->maximum_bytes - pool->charged_bytes;
-    size_t least_bytes = rs_min(request->rounded_bytes, remaining_bytes);
+    size_t least_bytes = rs_min(needed_bytes(pool, request), remaining_bytes);
     size_t ask_bytes = least_bytes;
     bool ahead;
     CUresult result;
@@ -354,6 +380,7 @@ static CUresult allocate_locked(struct pool *pool, struct rs_block_request *requ
         if (rs_blocks_take(&pool->blocks, request,
                            out)) /* also after a failure: others may have freed */
             return CUDA_SUCCESS;
+        result = CUDA_ERROR_OUT_OF_MEMORY; /* also when a misaligned chunk was of no use */
         how_much = EXACTLY;
         if (!made_room(pool, returns_before))
             return result;
@@ -504,9 +531,9 @@ struct pool_sums {
 };
 
 /* One chunk from end to end: no gap, no overlap, no two free blocks side by side. */
-static bool chunk_check(const struct chunk *chunk, struct pool_sums *sums)
+static bool chunk_check(const struct pool *pool, const struct chunk *chunk, struct pool_sums *sums)
 {
-    CUdeviceptr address = chunk->upstream.address;
+    CUdeviceptr address = chunk->upstream.address + skipped_bytes(pool, chunk);
     const struct rs_block *before = NULL;
 
     for (const struct rs_block *block = &chunk->first_block; block; block = block->after) {
@@ -532,7 +559,7 @@ static bool check_locked(const struct pool *pool)
     size_t indexed_blocks;
 
     for (const struct chunk *chunk = pool->chunks; chunk; chunk = chunk->next)
-        if ((chunk->next && chunk->next->previous != chunk) || !chunk_check(chunk, &sums))
+        if ((chunk->next && chunk->next->previous != chunk) || !chunk_check(pool, chunk, &sums))
             return false;
     /* The index holds free blocks only and as many as there are: exactly those. */
     return rs_block_index_check(&pool->blocks.free_blocks, &indexed_blocks) &&
@@ -635,6 +662,7 @@ static int pool_create(const struct rs_place *place, const void *config,
     init_locks(pool);
     pool->initial_bytes = settings->initial_size;
     pool->maximum_bytes = settings->maximum_size;
+    pool->alignment = settings->alignment;
     pool->growth = (enum pool_growth)settings->growth;
     pool->step_limit_bytes = SIZE_MAX;
     if (pool->initial_bytes > 0 && place->first_on_device)
@@ -660,6 +688,13 @@ static bool pool_validate(const void *config, const struct rs_place *place,
                     rs_size_format(settings->initial_size, second));
         return false;
     }
+    if (!rs_is_power_of_two(settings->alignment) || settings->alignment < RS_BLOCK_ALIGNMENT ||
+        settings->alignment > RS_DRIVER_GRANULARITY) {
+        rs_complain(complaints, source, NULL,
+                    "the pool's alignment is a power of two from 512 bytes to 2MiB, not %s",
+                    rs_size_format(settings->alignment, first));
+        return false;
+    }
     if (place && place->total_bytes && settings->initial_size > place->total_bytes) {
         rs_complain(complaints, source, NULL,
                     "the pool's initial size %s is larger than the device's memory of %s",
@@ -680,6 +715,10 @@ static const struct rs_option pool_options[] = {
     RS_OPTION_WORD_ROW(struct pool_config, growth, growth_words, "geometric",
                        "by an eighth of what is held, or as RMM does: doubling, half of what is "
                        "left to the maximum"),
+    RS_OPTION_SIZE_ROW(struct pool_config, alignment, "512",
+                       "of every block: its address and the room it takes are multiples of this "
+                       "power of two",
+                       .minimum = RS_BLOCK_ALIGNMENT, .maximum = RS_DRIVER_GRANULARITY),
     RS_OPTION_END,
 };
 
@@ -690,6 +729,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_pool = {
     .frees = RS_FREE_AT_ONCE,
     .config_bytes = sizeof(struct pool_config),
     .options = pool_options,
+    .unit_option = "alignment",
     .validate = pool_validate,
     .create = pool_create,
 };

@@ -685,7 +685,7 @@ static CUresult virtual_allocate(struct rs_mr *mr, size_t size_bytes, CUstream s
     struct vm *vm = vm_of(mr);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     struct rs_block_request request;
-    bool is_a_size = rs_block_request_init(&request, size_bytes, false);
+    bool is_a_size = rs_block_request_init(&request, size_bytes, RS_BLOCK_ALIGNMENT, false);
 
     (void)stream; /* blocks are retired: good for every stream (resource_reuse.c) */
     RS_ASSERT(size_bytes > 0);
@@ -707,7 +707,7 @@ static CUresult virtual_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstr
     struct rs_block_request request;
 
     (void)stream;
-    if (!rs_block_request_init(&request, size_bytes, false))
+    if (!rs_block_request_init(&request, size_bytes, RS_BLOCK_ALIGNMENT, false))
         return result;
     rs_mutex_lock(&vm->lock);
     if (!vm->ended && rs_record_slab_reserve(&vm->blocks.records) &&
@@ -1001,7 +1001,7 @@ static CUresult take_initial(struct vm *vm, size_t initial_bytes)
 
     while (ask_bytes > 0 && result == CUDA_ERROR_OUT_OF_MEMORY) {
         struct rs_block_request request;
-        (void)rs_block_request_init(&request, ask_bytes, false);
+        (void)rs_block_request_init(&request, ask_bytes, RS_BLOCK_ALIGNMENT, false);
         result = grow(vm, &request, true);
         /* What was free is nearer to the wish than its half. */
         ask_bytes = rs_max(rs_round_down(ask_bytes / 2, vm->granule_bytes),

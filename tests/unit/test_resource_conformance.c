@@ -56,6 +56,12 @@ static struct rs_mr *build_rmm_pool(struct rs_mr *leaf)
     return over(&rs_mr_descriptor_pool, leaf, OPTIONS("growth=rmm"));
 }
 
+/* As for cudaMallocManaged. */
+static struct rs_mr *build_managed_pool(struct rs_mr *leaf)
+{
+    return over(&rs_mr_descriptor_pool, leaf, OPTIONS("initial_size=40GiB", "alignment=64KiB"));
+}
+
 static struct rs_mr *build_pool_over_pool(struct rs_mr *leaf)
 {
     return build_growing_pool(build_pool(leaf));
@@ -161,6 +167,7 @@ static const struct builder {
     {"pool", build_pool},
     {"growing_pool", build_growing_pool},
     {"rmm_pool", build_rmm_pool},
+    {"managed_pool", build_managed_pool},
     {"pool_over_pool", build_pool_over_pool},
     {"arena", build_arena},
     {"arena_over_pool", build_arena_over_pool},
