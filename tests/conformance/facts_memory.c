@@ -109,6 +109,25 @@ void facts_free(void)
     SAY("async_free_of_unknown", CU(cuMemFreeAsync)((CUdeviceptr)0x1000, NULL));
 }
 
+/* Whether small managed blocks share pages, and with them advice; and what a new one begins with.
+ */
+static void facts_neighbours(void)
+{
+    CUdeviceptr a, b;
+    int advised = 9;
+    NEED(CU(cuMemAllocManaged)(&a, 600, CU_MEM_ATTACH_GLOBAL));
+    NEED(CU(cuMemAllocManaged)(&b, 600, CU_MEM_ATTACH_GLOBAL));
+    SAY_YES("small_ones_share_a_page", a / 4096 == b / 4096);
+    NEED(CU(cuMemAdvise)(a, 600, CU_MEM_ADVISE_SET_READ_MOSTLY, 0));
+    NEED(CU(cuMemRangeGetAttribute)(&advised, 4, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, b, 600));
+    SAY("advice_seen_by_the_neighbour", advised);
+    NEED(CU(cuMemFree_v2)(a));
+    NEED(CU(cuMemFree_v2)(b));
+    NEED(CU(cuMemAllocManaged)(&a, (size_t)4 << 20, CU_MEM_ATTACH_GLOBAL));
+    SAY_YES("large_aligned_to_64_kib", a % 65536 == 0);
+    NEED(CU(cuMemFree_v2)(a));
+}
+
 void facts_managed(void)
 {
     facts_begin();
@@ -139,10 +158,17 @@ void facts_managed(void)
     SAY("attach_whole", CU(cuStreamAttachMemAsync)(NULL, a, 5000, CU_MEM_ATTACH_GLOBAL));
     SAY("attach_part", CU(cuStreamAttachMemAsync)(NULL, a, 512, CU_MEM_ATTACH_GLOBAL));
     SAY("attach_interior", CU(cuStreamAttachMemAsync)(NULL, a + 512, 0, CU_MEM_ATTACH_GLOBAL));
+    SAY("attach_single_null", CU(cuStreamAttachMemAsync)(NULL, a, 0, CU_MEM_ATTACH_SINGLE));
+    SAY("attach_global_again", CU(cuStreamAttachMemAsync)(NULL, a, 0, CU_MEM_ATTACH_GLOBAL));
     NEED(CU(cuCtxSynchronize)());
+    SAY("advise_to_the_page", CU(cuMemAdvise)(a, 8192, CU_MEM_ADVISE_SET_READ_MOSTLY, 0));
+    SAY("advise_past_it", CU(cuMemAdvise)(a, (size_t)64 << 20, CU_MEM_ADVISE_SET_READ_MOSTLY, 0));
+    SAY("unadvise_never_advised",
+        CU(cuMemAdvise)(a, 5000, CU_MEM_ADVISE_UNSET_ACCESSED_BY, CU_DEVICE_CPU));
     SAY("free_interior", CU(cuMemFree_v2)(a + 512));
     SAY("free", CU(cuMemFree_v2)(a));
     SAY("free_again", CU(cuMemFree_v2)(a));
+    facts_neighbours();
     CUdeviceptr device = take(4096);
     SAY("attach_device_memory", CU(cuStreamAttachMemAsync)(NULL, device, 0, CU_MEM_ATTACH_GLOBAL));
     NEED(CU(cuMemFree_v2)(device));

@@ -358,7 +358,7 @@ struct calls {
 };
 
 static CUevent captured_event;
-static CUdeviceptr allocated;
+static CUdeviceptr allocated, managed_block;
 
 static CUresult in_alloc(void)
 {
@@ -374,6 +374,11 @@ static CUresult in_free(void)
 static CUresult in_managed(void)
 {
     return CU(cuMemAllocManaged)(&allocated, 512, CU_MEM_ATTACH_GLOBAL);
+}
+
+static CUresult in_advise(void)
+{
+    return CU(cuMemAdvise)(managed_block, 4096, CU_MEM_ADVISE_UNSET_READ_MOSTLY, 0);
 }
 
 static CUresult in_host_alloc(void)
@@ -450,6 +455,7 @@ static const struct calls calls[] = {
     {"alloc", in_alloc},
     {"free", in_free},
     {"managed", in_managed},
+    {"advise", in_advise},
     {"host_alloc", in_host_alloc},
     {"info", in_info},
     {"range", in_range},
@@ -536,6 +542,7 @@ void facts_capture(void)
     streams_begin();
     captured_event = event_new();
     block_new();
+    NEED(CU(cuMemAllocManaged)(&managed_block, 4096, CU_MEM_ATTACH_GLOBAL));
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         for (int mode = 0; mode < 3; mode++) {
             say_in_capture("non_blocking", free_stream, (CUstreamCaptureMode)mode, &calls[i]);
@@ -565,6 +572,7 @@ void facts_capture(void)
     mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
     NEED(CU(cuThreadExchangeStreamCaptureMode)(&mode));
     SAY("mode_after_a_bad_one", mode);
+    NEED(CU(cuMemFree_v2)(managed_block));
     say_misuse();
 }
 

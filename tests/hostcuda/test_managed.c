@@ -89,6 +89,50 @@ static void attach_wants_a_whole_allocation(void **state)
     OK(cuMemFree(managed));
 }
 
+static int range_attribute(CUdeviceptr at, size_t bytes, CUmem_range_attribute attribute)
+{
+    int value = 77;
+    OK(cuMemRangeGetAttribute(&value, sizeof(value), attribute, at, bytes));
+    return value;
+}
+
+static void advice_is_of_pages_and_ends_with_the_memory(void **state)
+{
+    (void)state;
+    CUdeviceptr managed, again;
+    CUmemLocation device = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
+    CUmemLocation host = {.type = CU_MEM_LOCATION_TYPE_HOST}, none = {.type = 0};
+    int accesses[3];
+    OK(cuMemAllocManaged(&managed, 16384, CU_MEM_ATTACH_GLOBAL));
+    OK(cuMemAdvise(managed + 5000, 1, CU_MEM_ADVISE_SET_READ_MOSTLY, none));
+    assert_int_equal(range_attribute(managed, 16384, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY), 0);
+    assert_int_equal(range_attribute(managed + 4096, 4096, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY), 1);
+    OK(cuMemAdvise(managed, 16384, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, device));
+    OK(cuMemAdvise(managed, 16384, CU_MEM_ADVISE_SET_ACCESSED_BY, device));
+    OK(cuMemAdvise(managed, 16384, CU_MEM_ADVISE_SET_ACCESSED_BY, host));
+    OK(cuMemPrefetchAsync(managed, 16384, host, 0, NULL));
+    OK(cuMemRangeGetAttribute(accesses, sizeof(accesses), CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY,
+                              managed, 16384));
+    assert_int_equal(accesses[0], 0);
+    assert_int_equal(accesses[1], CU_DEVICE_CPU);
+    assert_int_equal(accesses[2], CU_DEVICE_INVALID);
+    assert_int_equal(range_attribute(managed, 16384, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION), 0);
+    assert_int_equal(range_attribute(managed, 9, CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION),
+                     CU_DEVICE_CPU);
+    assert_int_equal(cuMemAdvise(managed, 16385, CU_MEM_ADVISE_SET_READ_MOSTLY, none),
+                     CUDA_ERROR_INVALID_VALUE);
+    device.id = 5;
+    assert_int_equal(cuMemAdvise(managed, 16384, CU_MEM_ADVISE_SET_ACCESSED_BY, device),
+                     CUDA_ERROR_INVALID_DEVICE);
+    OK(cuMemFree(managed));
+    OK(cuMemAllocManaged(&again, 16384, CU_MEM_ATTACH_GLOBAL));
+    assert_int_equal(again, managed);
+    assert_int_equal(range_attribute(again + 4096, 4096, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY), 0);
+    assert_int_equal(range_attribute(again, 16384, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION),
+                     CU_DEVICE_INVALID);
+    OK(cuMemFree(again));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -96,6 +140,7 @@ int main(void)
         cmocka_unit_test(makes_room_for_device_memory),
         cmocka_unit_test(prefetch_moves_both_ways),
         cmocka_unit_test(attach_wants_a_whole_allocation),
+        cmocka_unit_test(advice_is_of_pages_and_ends_with_the_memory),
     };
     return cmocka_run_group_tests_name("managed", tests, start, stop);
 }

@@ -194,6 +194,8 @@ static CUresult attach(CUstream handle, CUdeviceptr dptr, size_t length, unsigne
     if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
         flags != CU_MEM_ATTACH_SINGLE)
         return CUDA_ERROR_INVALID_VALUE;
+    if (flags == CU_MEM_ATTACH_SINGLE && (!handle || handle == CU_STREAM_LEGACY))
+        return CUDA_ERROR_INVALID_VALUE; /* no particular stream, says the manual */
     return hc_stream_submit(stream, &(struct hc_work){.type = CU_GRAPH_NODE_TYPE_EMPTY}, NULL);
 }
 

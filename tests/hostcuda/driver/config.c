@@ -15,6 +15,7 @@ struct hc_config hc_config = {
     .memory_bytes = (size_t)8 << 30,
     .context_bytes = (size_t)32 << 20,
     .guard = true,
+    .concurrent_managed = true,
 };
 
 static void refuse(const char *name, const char *value)
@@ -114,6 +115,7 @@ void hc_config_read(void)
     read_placement();
     read_bool("HOSTCUDA_PAGEABLE", &hc_config.pageable);
     read_bool("HOSTCUDA_GUARD", &hc_config.guard);
+    read_bool("HOSTCUDA_CONCURRENT_MANAGED", &hc_config.concurrent_managed);
     read_bool("HOSTCUDA_POISON", &hc_config.poison);
     read_bool("HOSTCUDA_QUARANTINE", &hc_config.quarantine);
     read_bool("HOSTCUDA_RACE", &hc_config.race);

@@ -19,6 +19,7 @@ struct hc_config {
     uint64_t seed;
     enum hc_placement placement; /* HOSTCUDA_PLACEMENT: first, same, never */
     bool pageable;   /* HOSTCUDA_PAGEABLE: kernels reach the program's pageable memory */
+    bool concurrent_managed; /* HOSTCUDA_CONCURRENT_MANAGED, on: what the attribute says */
     bool guard;      /* HOSTCUDA_GUARD, on: the host faults when it touches device memory itself */
     bool poison;     /* HOSTCUDA_POISON: fill freed memory */
     bool quarantine; /* HOSTCUDA_QUARANTINE: freed memory faults and is not placed again */

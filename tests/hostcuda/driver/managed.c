@@ -107,6 +107,7 @@ void hc_managed_forget(uintptr_t address, size_t bytes)
     unsigned long long before = to_host_count;
     hc_managed_move(address, bytes, ON_HOST);
     to_host_count = before; /* nothing was moved: it is gone */
+    hc_advice_forget(address, bytes);
 }
 
 void hc_managed_use(int device, const struct hc_work *work)
@@ -138,8 +139,7 @@ static void finish_prefetch(void *args)
         hc_managed_move(prefetch->address, prefetch->bytes, prefetch->device);
 }
 
-/* True if the range is managed memory in one allocation. */
-static bool is_managed(CUdeviceptr dptr, size_t bytes)
+bool hc_managed_holds(CUdeviceptr dptr, size_t bytes)
 {
     const struct hc_alloc *alloc = hc_memory_find(dptr);
     return bytes && alloc && alloc->kind == HC_MANAGED && bytes <= alloc->base + alloc->size - dptr;
@@ -154,8 +154,9 @@ static CUresult prefetch_to(CUdeviceptr dptr, size_t bytes, int device, CUstream
         return result;
     if (device != ON_HOST && !hc_device_at(device))
         return CUDA_ERROR_INVALID_DEVICE;
-    if (!is_managed(dptr, bytes))
+    if (!hc_managed_holds(dptr, bytes))
         return CUDA_ERROR_INVALID_VALUE;
+    hc_advice_prefetched(dptr, bytes, device);
     struct prefetch prefetch = {dptr, bytes, device};
     struct hc_work work = {.finish = finish_prefetch, .type = CU_GRAPH_NODE_TYPE_EMPTY};
     memcpy(work.args, &prefetch, sizeof(prefetch));
@@ -185,24 +186,3 @@ HC_PAIR(cuMemPrefetchAsync_v2, _ptsz,
         (CUdeviceptr dptr, size_t bytes, CUmemLocation location, unsigned int flags,
          CUstream stream),
         prefetch_to_location(dptr, bytes, location, flags, HC_STREAM(stream)));
-
-static CUresult advise(CUdeviceptr dptr, size_t bytes)
-{
-    HC_LOCKED();
-    return is_managed(dptr, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-HC_API CUresult cuMemAdvise(CUdeviceptr dptr, size_t bytes, CUmem_advise advice, CUdevice device)
-{
-    HC_ENTER(cuMemAdvise);
-    (void)advice, (void)device;
-    return advise(dptr, bytes);
-}
-
-HC_API CUresult cuMemAdvise_v2(CUdeviceptr dptr, size_t bytes, CUmem_advise advice,
-                               CUmemLocation location)
-{
-    HC_ENTER(cuMemAdvise_v2);
-    (void)advice, (void)location;
-    return advise(dptr, bytes);
-}

@@ -12,6 +12,13 @@ void hc_managed_use(int device, const struct hc_work *work);
 /* Moves a range, to the host with a device of -1. */
 void hc_managed_move(uintptr_t address, size_t bytes, int device);
 
+/* True if the range is managed memory in one allocation. */
+bool hc_managed_holds(CUdeviceptr dptr, size_t bytes);
+
+/* Advice and the last prefetch, of whole pages (advice.c). */
+void hc_advice_prefetched(uintptr_t address, size_t bytes, int device);
+void hc_advice_forget(uintptr_t address, size_t bytes);
+
 /* The range is freed. */
 void hc_managed_forget(uintptr_t address, size_t bytes);
 
