@@ -92,13 +92,19 @@ void rs_account_untake(struct rs_account *account, size_t bytes, enum rs_memory 
     }
 }
 
-size_t rs_account_held_bytes(const struct rs_account *account)
+size_t rs_account_held_bytes_of(const struct rs_account *account, unsigned memories)
 {
     size_t held = 0;
 
     for (int memory = 0; account && memory < RS_MEMORIES; memory++)
-        held += atomic_load_explicit(&account->held_bytes[memory], memory_order_relaxed);
+        if (memories & 1u << memory)
+            held += atomic_load_explicit(&account->held_bytes[memory], memory_order_relaxed);
     return held;
+}
+
+size_t rs_account_held_bytes(const struct rs_account *account)
+{
+    return rs_account_held_bytes_of(account, ~0u);
 }
 
 void rs_account_lose(struct rs_account *account)

@@ -41,8 +41,9 @@ void rs_account_shrink(struct rs_account *account, size_t bytes, enum rs_memory 
 /* The driver refused what rs_account_take counted. */
 void rs_account_untake(struct rs_account *account, size_t bytes, enum rs_memory memory);
 
-/* All that is held, of whatever memory. */
+/* All that is held, of whatever memory, or of those whose bits (1 << memory) are set. */
 size_t rs_account_held_bytes(const struct rs_account *account);
+size_t rs_account_held_bytes_of(const struct rs_account *account, unsigned memories);
 
 /* A context is gone with all it held: takes that off its device's account. */
 void rs_account_lose(struct rs_account *account);

@@ -115,8 +115,12 @@ void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
     if (!mr->ops.check)
         mr->ops.check = default_check;
     mr->descriptor = descriptor;
-    for (unsigned i = 0; i < RS_MR_UPSTREAMS_MAX; i++)
+    mr->memories = descriptor->upstream_count ? 0 : 1u << descriptor->memory;
+    for (unsigned i = 0; i < RS_MR_UPSTREAMS_MAX; i++) {
         mr->upstream[i] = upstream && i < descriptor->upstream_count ? upstream[i] : NULL;
+        if (mr->upstream[i])
+            mr->memories |= mr->upstream[i]->memories;
+    }
 }
 
 void rs_mr_destroy(struct rs_mr *mr, bool memory_is_gone)

@@ -104,6 +104,7 @@ struct rs_mr {
     struct rs_mr_ops ops;
     const struct rs_mr_descriptor *descriptor;
     struct rs_mr *upstream[RS_MR_UPSTREAMS_MAX];
+    unsigned memories; /* that the leaves beneath are counted as: bits 1 << rs_memory */
 };
 
 struct rs_own_stream;

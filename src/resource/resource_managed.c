@@ -25,8 +25,10 @@ static int managed_create(const struct rs_place *place, const void *config,
     int failed = rs_leaf_create(&rs_mr_descriptor_managed, place, managed_take, managed_give, out);
 
     (void)upstream;
-    if (!failed && !settings->charged)
+    if (!failed && !settings->charged) {
         RS_CONTAINER_OF(*out, struct rs_leaf, base)->memory = RS_MEMORY_HOST;
+        (*out)->memories = 1u << RS_MEMORY_HOST;
+    }
     return failed;
 }
 

@@ -645,9 +645,11 @@ static CUresult wait_for_all(struct reuse *reuse)
 
 /* ---- allocation ---- */
 
+/* By the context, of the memories of this stack: what its stacks of other kinds hold is no measure
+ * of what this one may. */
 static size_t held_bytes(const struct reuse *reuse)
 {
-    return rs_account_held_bytes(reuse->place->account);
+    return rs_account_held_bytes_of(reuse->place->account, reuse->base.upstream[0]->memories);
 }
 
 /* Growth is free up to what the program used at once, this request included (it is counted as live

@@ -600,6 +600,24 @@ static void growth_is_free_up_to_the_peak_and_the_initial_size(void **state)
     end(&stack);
 }
 
+/* What the context's stacks of other kinds hold is charged to the same account. */
+static void other_memories_do_not_count_against_growth(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=16MiB");
+    struct rs_allocation a, b;
+
+    (void)state;
+    atomic_store(&account.held_bytes[RS_MEMORY_HOST], 1 << 30);
+    atomic_store(&account.held_bytes[RS_MEMORY_MANAGED], 1 << 30);
+    a = take(&stack, 16 * MIB);
+    (void)give_busy(&stack, &a);
+    b = take(&stack, 16 * MIB); /* as above */
+    assert_true(b.address != a.address);
+    assert_int_equal(counter(&stack, "waits"), 0);
+    give(&stack, &b);
+    end(&stack);
+}
+
 static void past_the_peak_an_epoch_is_waited_for_once(void **state)
 {
     struct stack stack = start(PLENTY, "initial_size=0");
@@ -1870,6 +1888,7 @@ int main(void)
         cmocka_unit_test(small_frees_are_sealed_by_the_hundred),
         cmocka_unit_test(a_large_free_is_sealed_at_once),
         cmocka_unit_test(growth_is_free_up_to_the_peak_and_the_initial_size),
+        cmocka_unit_test(other_memories_do_not_count_against_growth),
         cmocka_unit_test(past_the_peak_an_epoch_is_waited_for_once),
         cmocka_unit_test(a_wait_ends_with_the_work),
         cmocka_unit_test(growth_waits_for_open_frees_too),
