@@ -13,6 +13,8 @@
  *   devicebound    only plain device memory
  *   unranged       the driver knows nothing of the blocks' ranges
  *   torch          some blocks are rmmshim_torch_alloc's, most of them freed in a stream's order
+ *   managed=N      of 100 blocks, managed memory; with `served` a library serves that too
+ *   advised        managed blocks are advised, which no other block may show
  *   fences         at the end, with no capture left, the library must still record its fences
  */
 #include "hostcuda.h"
@@ -160,7 +162,8 @@ static struct {
 
 static unsigned *wrong_words; /* pinned: kernels count here */
 static size_t live_max, largest = (size_t)24 << 20;
-static bool served, wants_flags, device_only, has_greens, has_green_streams, one_thread,
+static unsigned managed_percent;
+static bool served, is_advised, wants_flags, device_only, has_greens, has_green_streams, one_thread,
     is_unranged;
 static void *(*torch_alloc)(ssize_t size, int device, cudaStream_t stream);
 static void (*torch_free)(void *block, ssize_t size, int device, cudaStream_t stream);
@@ -402,6 +405,8 @@ static enum block_kind draw_kind(struct worker *worker)
         return ORDERED;
     if (device_only)
         return number < 80 ? DEVICE : DRIVER;
+    if (managed_percent && chance(worker, managed_percent))
+        return MANAGED;
     return number < 64   ? DEVICE
            : number < 80 ? DRIVER
            : number < 85 ? PITCH
@@ -415,6 +420,11 @@ static void note_allocated(const void *at, size_t bytes)
 {
     hostcuda_note_free(at);
     hostcuda_note_allocate(at, bytes);
+}
+
+static bool managed_is_served(void)
+{
+    return served && managed_percent;
 }
 
 static int call_allocate(struct worker *worker, struct block *block, struct lane *lane)
@@ -436,8 +446,11 @@ static int call_allocate(struct worker *worker, struct block *block, struct lane
         block->bytes = answer ? 0 : pitch * height;
         break;
     case MANAGED:
-        UNSAFE(worker,
-               answer = cudaMallocManaged((void **)&block->at, block->bytes, cudaMemAttachGlobal));
+        if (managed_is_served())
+            answer = cudaMallocManaged((void **)&block->at, block->bytes, cudaMemAttachGlobal);
+        else
+            UNSAFE(worker, answer = cudaMallocManaged((void **)&block->at, block->bytes,
+                                                      cudaMemAttachGlobal));
         break;
     case PINNED:
         UNSAFE(worker, answer = cudaHostAlloc((void **)&block->at, block->bytes, 0));
@@ -468,6 +481,35 @@ static void free_some(struct worker *worker)
     }
 }
 
+static int range_attribute(const struct block *block, CUmem_range_attribute attribute)
+{
+    int first, last;
+    CUdeviceptr end = (CUdeviceptr)block->at + block->bytes;
+
+    OK(cuMemRangeGetAttribute(&first, 4, attribute, (CUdeviceptr)block->at, 1));
+    OK(cuMemRangeGetAttribute(&last, 4, attribute, end - 1, 1));
+    if (first != last)
+        FAIL("a new block's ends have attribute %d of %d and %d", (int)attribute, first, last);
+    return first;
+}
+
+/* A new block starts without; then some of it is advised. */
+static void advise(struct worker *worker, const struct block *block)
+{
+    static const CUmem_advise advices[] = {CU_MEM_ADVISE_SET_READ_MOSTLY,
+                                           CU_MEM_ADVISE_SET_PREFERRED_LOCATION,
+                                           CU_MEM_ADVISE_SET_ACCESSED_BY};
+    size_t begin = draw(worker, block->bytes), bytes = 1 + draw(worker, block->bytes - begin);
+
+    if (range_attribute(block, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY) ||
+        range_attribute(block, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION) != CU_DEVICE_INVALID ||
+        range_attribute(block, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY) != CU_DEVICE_INVALID)
+        FAIL("a new block has another's advice");
+    for (unsigned i = (unsigned)draw(worker, 4); i > 0; i--)
+        OK(cuMemAdvise((CUdeviceptr)block->at + begin, bytes, advices[draw(worker, 3)],
+                       chance(worker, 50) ? 0 : CU_DEVICE_CPU));
+}
+
 static void allocate(struct worker *worker)
 {
     struct block block = {.kind = draw_kind(worker), .memory = worker->context->memory};
@@ -494,6 +536,8 @@ static void allocate(struct worker *worker)
         FAIL("allocation of %zu bytes, kind %d: %d", block.bytes, block.kind, answer);
     if ((uintptr_t)block.at % 256)
         FAIL("a block at %p", (void *)block.at);
+    if (is_advised && block.kind == MANAGED)
+        advise(worker, &block);
     if (chance(worker, 85)) {
         if (words_of(&block) && !chance(worker, 5)) {
             fill_edges(worker, &block, lane->stream, (unsigned)draw(worker, UINT32_MAX));
@@ -557,7 +601,10 @@ static void free_block(struct worker *worker, struct block *block)
         UNSAFE_UNLESS_SERVED(worker, answer = (int)cuMemFree_v2((CUdeviceptr)block->at));
         break;
     case MANAGED:
-        UNSAFE(worker, answer = cudaFree(block->at));
+        if (managed_is_served())
+            answer = cudaFree(block->at);
+        else
+            UNSAFE(worker, answer = cudaFree(block->at));
         break;
     case PINNED:
         UNSAFE(worker, answer = cudaFreeHost(block->at));
@@ -1281,6 +1328,8 @@ int main(int argc, char **argv)
     wants_flags = option(argv + 3, "flags", 0);
     device_only = option(argv + 3, "devicebound", 0);
     is_unranged = option(argv + 3, "unranged", 0);
+    managed_percent = (unsigned)option(argv + 3, "managed", 0);
+    is_advised = option(argv + 3, "advised", 0);
     one_thread = threads == 1;
     if (option(argv + 3, "torch", 0))
         find_torch();
