@@ -43,7 +43,7 @@ RMMSHIM_API const char *rmmshim_last_error(void);
 
 /** A device's memory as this library holds it: of all contexts of the process together.  What the
  * driver serves itself (cudaMallocAsync, cuMemCreate, arrays) is not in it.  Pinned host memory
- * neither.
+ * and cudaMallocManaged's neither.
  *
  * Each member is exact at some moment during the call; while other threads allocate, two members
  * may be of different moments. */
@@ -79,8 +79,8 @@ struct rmmshim_statistics {
 RMMSHIM_API int rmmshim_get_statistics(int device, struct rmmshim_statistics *statistics);
 
 /** Gives memory that no block is in back to the driver: wholly free driver allocations of every
- * stack of the device, pinned host memory's too, after freed blocks whose work is done have become
- * free (drivers before 12.5 do not tell: there they stay).  A pool keeps its initial size.
+ * stack of the device, pinned and managed memory's too, after freed blocks whose work is done have
+ * become free (drivers before 12.5 do not tell: there they stay).  A pool keeps its initial size.
  * keep_bytes: how many free bytes may stay.  Waits as cudaFree does when there is something to give
  * back.  Returns how many bytes less are held afterwards; 0 where nothing is served. */
 RMMSHIM_API size_t rmmshim_trim(int device, size_t keep_bytes);
@@ -102,7 +102,8 @@ RMMSHIM_API int rmmshim_get_limit(int device, size_t *bytes);
  * stack for each different text, shared by threads, made at its first use and kept until the
  * context ends: pushing a text again goes on with the same memory.  An initial size is taken when
  * the stack is made.  "cuda" stands for the driver's own allocations.  Blocks go back to the stack
- * that they came from, wherever and whenever they are freed.  Pinned memory is not concerned.
+ * that they came from, wherever and whenever they are freed.  Pinned memory and cudaMallocManaged's
+ * are not concerned.
  *
  * -EINVAL: rmmshim_last_error() tells the place in the text.  -ENOSPC: 15 are pushed already, or 64
  * different texts were, in this process.  Without a current context a text that does not fit a

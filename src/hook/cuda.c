@@ -7,6 +7,7 @@
 #include "hook/look_up.h"
 #include "shim/context.h"
 #include "shim/life.h"
+#include "shim/managed.h"
 #include "shim/observe.h"
 #include "shim/shim.h"
 
@@ -83,6 +84,10 @@ static CUresult hook_cuMemFree_v2(CUdeviceptr address)
 
 static CUresult hook_cuMemAllocManaged(CUdeviceptr *address, size_t size_bytes, unsigned flags)
 {
+    CUresult result;
+
+    if (rs_shim_allocate_managed(size_bytes, flags, address, &result))
+        return result;
     return RS_FORWARD(cuMemAllocManaged, (address, size_bytes, flags));
 }
 
@@ -181,7 +186,53 @@ static CUresult hook_cuPointerGetAttributes(unsigned count, CUpointer_attribute 
     return result;
 }
 
-/* ---- guards: entry points that do not serve yet, and must not see memory of ours ---- */
+/* ---- guards: entry points that must not see memory of ours, or not as it is ---- */
+
+static CUresult hook_cuMemAdvise(CUdeviceptr address, size_t size_bytes, CUmem_advise advice,
+                                 CUdevice device)
+{
+    CUresult result;
+
+    if (rs_managed_refuses_advice(address, size_bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    result = RS_FORWARD(cuMemAdvise, (address, size_bytes, advice, device));
+    if (result == CUDA_SUCCESS)
+        rs_managed_note_advice(address, advice, device);
+    return result;
+}
+
+static CUresult hook_cuMemAdvise_v2(CUdeviceptr address, size_t size_bytes, CUmem_advise advice,
+                                    CUmemLocation location)
+{
+    CUresult result;
+
+    if (rs_managed_refuses_advice(address, size_bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    result = RS_FORWARD(cuMemAdvise_v2, (address, size_bytes, advice, location));
+    if (result == CUDA_SUCCESS)
+        rs_managed_note_advice(address, advice, rs_managed_device_of(location));
+    return result;
+}
+
+static CUresult hook_cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address, size_t size_bytes,
+                                            unsigned flags)
+{
+    CUresult result;
+
+    if (rs_managed_attach(stream, false, &address, &size_bytes, &flags, &result))
+        return result;
+    return RS_FORWARD(cuStreamAttachMemAsync, (stream, address, size_bytes, flags));
+}
+
+static CUresult hook_cuStreamAttachMemAsync_ptsz(CUstream stream, CUdeviceptr address,
+                                                 size_t size_bytes, unsigned flags)
+{
+    CUresult result;
+
+    if (rs_managed_attach(stream, true, &address, &size_bytes, &flags, &result))
+        return result;
+    return RS_FORWARD(cuStreamAttachMemAsync_ptsz, (stream, address, size_bytes, flags));
+}
 
 /* In a capture the driver would make a graph node of it, which a block of ours cannot be. */
 static bool is_capturing(CUresult (*ask)(CUstream, CUstreamCaptureStatus *), CUstream stream,
@@ -198,8 +249,15 @@ static bool is_capturing(CUresult (*ask)(CUstream, CUstreamCaptureStatus *), CUs
 static bool free_async(CUdeviceptr address, CUstream stream,
                        CUresult (*ask)(CUstream, CUstreamCaptureStatus *), CUresult *result)
 {
-    if (rs_observe(address).what == RS_OBSERVED_FOREIGN)
+    struct rs_observation observation = rs_observe(address);
+
+    if (observation.what == RS_OBSERVED_FOREIGN)
         return false;
+    if (observation.what == RS_OBSERVED_BLOCK && observation.kind == RS_KIND_MANAGED) {
+        *result = address == observation.address ? CUDA_ERROR_NOT_SUPPORTED /* as the driver */
+                                                 : CUDA_ERROR_INVALID_VALUE;
+        return true;
+    }
     return is_capturing(ask, stream, result) || rs_shim_free(address, result);
 }
 
@@ -228,7 +286,9 @@ static CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr addre
 
     if (observation.what == RS_OBSERVED_FREED)
         return CUDA_ERROR_INVALID_VALUE;
-    if (observation.what == RS_OBSERVED_BLOCK && !observation.whole) {
+    /* Managed memory has no handle, says the driver itself. */
+    if (observation.what == RS_OBSERVED_BLOCK && !observation.whole &&
+        observation.kind != RS_KIND_MANAGED) {
         if (rs_log_once(&said))
             rs_log(
                 "cuIpcGetMemHandle: refused for a block inside a larger driver allocation, whose "

@@ -16,6 +16,7 @@
 #include <string.h>
 
 enum {
+    ATTACH_GLOBAL = 1,          /* cudaMemAttachGlobal */
     NO_RUNTIME = 999,           /* cudaErrorUnknown */
     FIRST_EAGER_RUNTIME = 12000 /* before, cudaSetDevice left the old context current */
 };
@@ -157,7 +158,8 @@ rs_cuda_error cudaMalloc(void **address, size_t size_bytes)
     const void *caller = __builtin_return_address(0);
     CUdeviceptr allocated;
 
-    if (address && serves_at_once(caller) && rs_shim_allocate_at_once(size_bytes, &allocated)) {
+    if (address && serves_at_once(caller) &&
+        rs_shim_allocate_at_once(RS_KIND_DEVICE, size_bytes, &allocated)) {
         *address = (void *)(uintptr_t)allocated;
         return 0;
     }
@@ -176,6 +178,12 @@ rs_cuda_error cudaFree(void *address)
 rs_cuda_error cudaMallocManaged(void **address, size_t size_bytes, unsigned flags)
 {
     const void *caller = __builtin_return_address(0);
+    CUdeviceptr allocated;
 
+    if (address && flags == ATTACH_GLOBAL && serves_at_once(caller) &&
+        rs_shim_allocate_at_once(RS_KIND_MANAGED, size_bytes, &allocated)) {
+        *address = (void *)(uintptr_t)allocated;
+        return 0;
+    }
     FORWARD(MALLOC_MANAGED, cudaMallocManaged, (address, size_bytes, flags));
 }

@@ -79,7 +79,7 @@ bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && good; i++)
         if (expression->upstream[i])
             good = rs_expression_set_unit(expression->upstream[i], unit_bytes, complaints);
-    if (!good || descriptor->frees != RS_FREE_AT_ONCE)
+    if (!good || descriptor->frees != RS_FREE_AT_ONCE || descriptor->keeps_blocks)
         return good;
     if (descriptor->unit_option)
         value = rs_expression_value(expression, descriptor->unit_option);

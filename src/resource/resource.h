@@ -144,6 +144,7 @@ struct rs_mr_descriptor {
     const struct rs_option *options; /* ended by RS_OPTION_END; never NULL */
     const char *unit_option; /* of what cuts blocks: the SIZE option whose value's multiples are
                                 every block's address and room; NULL: there is none */
+    bool keeps_blocks;       /* each of its blocks lies in an upstream block of its own */
 
     /* Checks what rows alone cannot say (maximum below initial): complains about source and returns
      * false.  Sizes are resolved; called once at parse time when no percentage is involved, and

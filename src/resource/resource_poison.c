@@ -659,6 +659,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_poison = {
     .summary = "fills memory and guards its edges, to find writes past a block or after its free",
     .upstream_count = 1,
     .frees = RS_FREE_AT_ONCE,
+    .keeps_blocks = true,
     .config_bytes = sizeof(struct poison_config),
     .options = poison_options,
     .create = poison_create,

@@ -18,6 +18,8 @@ struct record {
     void *slab_link; /* the slab's own */
     _Atomic int state;
     _Atomic bool has_other_streams;
+    _Atomic unsigned char advised; /* RS_ADVISED_... */
+    _Atomic uint64_t device_accesses;
     _Atomic CUdeviceptr address;
     _Atomic size_t size_bytes;
     _Atomic(void *) token;
@@ -113,6 +115,8 @@ bool rs_block_enter(struct rs_stack *stack, const struct rs_allocation *allocati
     atomic_store_explicit(&block->token, allocation->token, memory_order_relaxed);
     atomic_store_explicit(&block->stack, stack, memory_order_relaxed);
     atomic_store_explicit(&block->has_other_streams, false, memory_order_relaxed);
+    atomic_store_explicit(&block->advised, 0, memory_order_relaxed);
+    atomic_store_explicit(&block->device_accesses, 0, memory_order_relaxed);
     atomic_store_explicit(&block->state, BLOCK_LIVE, memory_order_release);
     if (rs_address_map_insert(map, allocation->address, allocation->size_bytes, block))
         return true;
@@ -139,8 +143,7 @@ static void forget(struct record *block, CUdeviceptr address)
     give_record(block);
 }
 
-bool rs_block_take(CUdeviceptr address, enum rs_kind kind, struct rs_allocation *allocation,
-                   struct rs_stack **stack)
+bool rs_block_take(CUdeviceptr address, unsigned kinds, struct rs_taken_block *taken)
 {
     struct rs_address_map *map = atomic_load_explicit(&blocks, memory_order_acquire);
     int live = BLOCK_LIVE;
@@ -150,7 +153,7 @@ bool rs_block_take(CUdeviceptr address, enum rs_kind kind, struct rs_allocation 
     if (!map || !rs_address_map_find(map, address, &range))
         return false;
     block = range.owner;
-    if (!is_alive(block) || stack_of(block)->kind != kind ||
+    if (!is_alive(block) || !(kinds & 1u << stack_of(block)->kind) ||
         !atomic_compare_exchange_strong_explicit(&block->state, &live, BLOCK_TAKEN,
                                                  memory_order_acquire, memory_order_relaxed))
         return false;
@@ -159,12 +162,16 @@ bool rs_block_take(CUdeviceptr address, enum rs_kind kind, struct rs_allocation 
         atomic_store_explicit(&block->state, BLOCK_LIVE, memory_order_release);
         return false;
     }
-    *allocation = (struct rs_allocation){
+    taken->allocation = (struct rs_allocation){
         address,
         atomic_load_explicit(&block->size_bytes, memory_order_relaxed),
         atomic_load_explicit(&block->token, memory_order_relaxed),
     };
-    *stack = stack_of(block);
+    taken->stack = stack_of(block);
+    taken->advice = (struct rs_advice){
+        atomic_load_explicit(&block->advised, memory_order_relaxed),
+        atomic_load_explicit(&block->device_accesses, memory_order_relaxed),
+    };
     forget(block, address);
     return true;
 }
@@ -197,20 +204,42 @@ bool rs_block_has_other_streams(CUdeviceptr address)
     return block && atomic_load_explicit(&block->has_other_streams, memory_order_relaxed);
 }
 
-bool rs_block_find(CUdeviceptr address, struct rs_block_view *view)
+/* The live block that holds address, or NULL. */
+static struct record *find(CUdeviceptr address, struct rs_range *range)
 {
     struct rs_address_map *map = atomic_load_explicit(&blocks, memory_order_acquire);
-    struct rs_segment segment;
-    struct rs_range range;
     struct record *block;
 
-    if (!map || !rs_address_map_find_inside(map, address, &range))
-        return false;
-    block = range.owner;
+    if (!map || !rs_address_map_find_inside(map, address, range))
+        return NULL;
+    block = range->owner;
     if (atomic_load_explicit(&block->state, memory_order_acquire) != BLOCK_LIVE || !is_alive(block))
+        return NULL;
+    return block;
+}
+
+void rs_block_note_advice(CUdeviceptr address, const struct rs_advice *advice)
+{
+    struct rs_range range;
+    struct record *block = find(address, &range);
+
+    if (!block)
+        return;
+    atomic_fetch_or_explicit(&block->advised, advice->advised, memory_order_relaxed);
+    atomic_fetch_or_explicit(&block->device_accesses, advice->device_accesses,
+                             memory_order_relaxed);
+}
+
+bool rs_block_find(CUdeviceptr address, struct rs_block_view *view)
+{
+    struct rs_segment segment;
+    struct rs_range range;
+    struct record *block = find(address, &range);
+
+    if (!block)
         return false;
     *view = (struct rs_block_view){range.start, range.size_bytes, stack_of(block)->context->handle,
-                                   false};
+                                   false, stack_of(block)->kind};
     view->whole = rs_segment_find(address, &segment) && segment.start == range.start &&
                   segment.size_bytes - range.size_bytes < RS_BLOCK_ALIGNMENT;
     return true;

@@ -17,6 +17,26 @@ struct rs_block_view {
     size_t size_bytes; /* as requested */
     CUcontext context; /* that owns it */
     bool whole;        /* it fills a driver allocation of its own */
+    enum rs_kind kind;
+};
+
+/* What the program advised the driver of a managed block (cuMemAdvise), and has to be undone before
+ * the block is another's. */
+enum {
+    RS_ADVISED_READ_MOSTLY = 1 << 0,
+    RS_ADVISED_LOCATION = 1 << 1,
+    RS_ADVISED_HOST_ACCESS = 1 << 2,
+};
+
+struct rs_advice {
+    unsigned advised;         /* RS_ADVISED_... */
+    uint64_t device_accesses; /* a bit for each device */
+};
+
+struct rs_taken_block {
+    struct rs_allocation allocation;
+    struct rs_stack *stack;
+    struct rs_advice advice;
 };
 
 /* What the program holds of one kind of memory on one device, exact at any moment. */
@@ -32,11 +52,10 @@ struct rs_block_counts rs_block_counts(enum rs_kind kind, int device);
 /* Enters a block; false when out of host memory. */
 bool rs_block_enter(struct rs_stack *stack, const struct rs_allocation *allocation);
 
-/* Takes the live block of that kind that begins at address out of the table, for freeing it: at
- * most one thread gets it, and from now on nobody finds it.  False when there is none.  A
- * deallocation that fails enters it again. */
-bool rs_block_take(CUdeviceptr address, enum rs_kind kind, struct rs_allocation *allocation,
-                   struct rs_stack **stack);
+/* Takes the live block that begins at address out of the table, for freeing it, if its kind's bit
+ * (1 << kind) is in kinds: at most one thread gets it, and from now on nobody finds it.  False when
+ * there is none.  A deallocation that fails enters it again. */
+bool rs_block_take(CUdeviceptr address, unsigned kinds, struct rs_taken_block *taken);
 
 /* The program uses the live block that begins at address on other streams than its own: its free
  * has no stream's order.  Does nothing for other addresses. */
@@ -45,6 +64,9 @@ bool rs_block_has_other_streams(CUdeviceptr address);
 
 /* The live block that holds address. */
 bool rs_block_find(CUdeviceptr address, struct rs_block_view *view);
+
+/* Adds to what is known to be advised of the live block that holds address.  Thread safe. */
+void rs_block_note_advice(CUdeviceptr address, const struct rs_advice *advice);
 
 /* True when address lies in memory that our stacks took from the driver, in a live block or not. */
 bool rs_block_is_our_memory(CUdeviceptr address);

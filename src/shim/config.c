@@ -12,7 +12,10 @@
 static const char *const fallback_words[] = {"managed", "pinned", NULL};
 static const char *const free_words[] = {"deferred", "wait", "immediate", NULL};
 static const char *const on_error_words[] = {"abort", "passthrough", "deny", NULL};
-static const char *const hook_words[] = {"device", "pinned", "runtime", "all", NULL};
+static const char *const hook_words[] = {"device", "pinned", "managed", "runtime", "all", NULL};
+
+const char *const rs_kind_names[RS_KINDS] = {"device", "pinned", "managed"};
+const char *const rs_kind_texts[RS_KINDS] = {"", ", pinned memory", ", managed memory"};
 
 #define VARIABLE(index, variable_name, value_type, text, ...)                                      \
     [RS_VARIABLE_##index] = {                                                                      \
@@ -57,7 +60,8 @@ const struct rs_variable rs_variables[] = {
     VARIABLE(FREE, "RMM_FREE", WORD,
              "when a freed block is reused: after all earlier work of its context, at no cost to "
              "the free (deferred); the same, and the free itself waits for that work, as cudaFree "
-             "does (wait); at once, for a program that uses one stream (immediate)",
+             "does (wait); at once, for device memory of a program that uses one stream "
+             "(immediate)",
              .per_device = true, .option.words = free_words),
     VARIABLE(PINNED_RESOURCE, "RMM_PINNED_RESOURCE", TEXT,
              "the stack for pinned host memory, as in pool(pinned, initial_size=1GiB)",
@@ -65,6 +69,13 @@ const struct rs_variable rs_variables[] = {
     VARIABLE(PINNED_POOL_SIZE, "RMM_PINNED_POOL_SIZE", SIZE,
              "a pool of pinned host memory, and what it takes at the first allocation of it",
              .per_device = true, .builds_a_part = true, .kind = RS_KIND_PINNED,
+             .option.multiple_of = 256),
+    VARIABLE(MANAGED_RESOURCE, "RMM_MANAGED_RESOURCE", TEXT,
+             "the stack for cudaMallocManaged, as in pool(managed, initial_size=1GiB)",
+             .per_device = true, .kind = RS_KIND_MANAGED),
+    VARIABLE(MANAGED_POOL_SIZE, "RMM_MANAGED_POOL_SIZE", SIZE,
+             "a pool for cudaMallocManaged, and what it takes at the first allocation of it",
+             .per_device = true, .builds_a_part = true, .kind = RS_KIND_MANAGED,
              .option.multiple_of = 256),
     VARIABLE(STATISTICS, "RMM_STATISTICS", TEXT,
              "a report at exit: 1 or text (stderr), text:PATH, json:PATH, prom:PATH"),
@@ -81,10 +92,8 @@ const struct rs_variable rs_variables[] = {
              .option.words = on_error_words),
     VARIABLE(HOOKS, "RMM_HOOKS", TEXT,
              "groups of entry points that serve memory, separated by commas: device, pinned, "
-             "runtime, all"),
+             "managed, runtime, all"),
     LATER("RMM_LIMIT", "hard cap on what the process takes from the driver on a device"),
-    LATER("RMM_MANAGED_POOL_SIZE", "a pool for cudaMallocManaged"),
-    LATER("RMM_MANAGED_RESOURCE", "the stack for cudaMallocManaged"),
     {.option = {.name = NULL}},
 };
 
@@ -267,12 +276,13 @@ static void set_word(struct rs_expression *node, const char *option, uint64_t in
         *value = (struct rs_option_value){.given = true, .count = index};
 }
 
-static struct rs_expression *build_pinned(const struct rs_config *config, int device)
+/* A pool over a leaf, from the variable that gives its initial size. */
+static struct rs_expression *build_pool(const struct rs_config *config, int device, int variable,
+                                        const struct rs_mr_descriptor *leaf)
 {
     const struct rs_source *source = NULL;
-    const struct rs_option_value *initial =
-        value_of(config, device, RS_VARIABLE_PINNED_POOL_SIZE, &source);
-    struct rs_expression *stack = rs_expression_node(&rs_mr_descriptor_pinned, NULL, source);
+    const struct rs_option_value *initial = value_of(config, device, variable, &source);
+    struct rs_expression *stack = rs_expression_node(leaf, NULL, source);
 
     stack = stack_on(&rs_mr_descriptor_pool, stack, source);
     set_value(stack, "initial_size", initial->size);
@@ -439,6 +449,16 @@ static struct rs_expression *build_device(const struct rs_config *config, int de
     return add_prefetch(config, device, stack, complaints);
 }
 
+static struct rs_expression *build_parts(const struct rs_config *config, enum rs_kind kind,
+                                         int device, struct rs_complaints *complaints)
+{
+    if (kind == RS_KIND_PINNED)
+        return build_pool(config, device, RS_VARIABLE_PINNED_POOL_SIZE, &rs_mr_descriptor_pinned);
+    if (kind == RS_KIND_MANAGED)
+        return build_pool(config, device, RS_VARIABLE_MANAGED_POOL_SIZE, &rs_mr_descriptor_managed);
+    return build_device(config, device, complaints);
+}
+
 /* With call sites, unless the expression's own tracking says otherwise. */
 static struct rs_expression *add_tracking(const struct rs_config *config,
                                           struct rs_expression *stack)
@@ -493,10 +513,11 @@ static const struct rs_mr_descriptor *const leaves_for[RS_KINDS][7] = {
                         &rs_mr_descriptor_async_managed, &rs_mr_descriptor_virtual,
                         &rs_mr_descriptor_system},
     [RS_KIND_PINNED] = {&rs_mr_descriptor_pinned},
+    [RS_KIND_MANAGED] = {&rs_mr_descriptor_managed},
 };
 
 /* Host memory cannot stand in for device memory, except as what a device falls back on; nothing can
- * stand in for pinned memory. */
+ * stand in for pinned memory, nor for managed memory. */
 static bool may_serve(const struct rs_mr_descriptor *leaf, enum rs_kind kind, bool is_second)
 {
     for (int of = 0; of < RS_KINDS; of++)
@@ -520,7 +541,9 @@ static bool check_leaves(enum rs_kind kind, const struct rs_expression *stack, b
                     ? "'%s' has addresses without memory, for replaying traces: no program can use "
                       "it"
                 : kind == RS_KIND_PINNED ? "a stack for pinned memory stands on 'pinned', not '%s'"
-                                         : "a stack for device memory cannot stand on '%s'",
+                : kind == RS_KIND_MANAGED
+                    ? "a stack for managed memory stands on 'managed', not '%s'"
+                    : "a stack for device memory cannot stand on '%s'",
                 stack->descriptor->name);
     return false;
 }
@@ -528,7 +551,8 @@ static bool check_leaves(enum rs_kind kind, const struct rs_expression *stack, b
 /* Which variable of the scope gives all of the kind's stack, or a part of it; -1: none. */
 static int scope_gives(const struct scope *scope, enum rs_kind kind, bool part)
 {
-    static const int whole[RS_KINDS] = {RS_VARIABLE_RESOURCE, RS_VARIABLE_PINNED_RESOURCE};
+    static const int whole[RS_KINDS] = {RS_VARIABLE_RESOURCE, RS_VARIABLE_PINNED_RESOURCE,
+                                        RS_VARIABLE_MANAGED_RESOURCE};
 
     for (int i = 0; scope && rs_variables[i].option.name; i++) {
         bool wanted =
@@ -562,20 +586,20 @@ static struct rs_expression *asked_stack(const struct rs_config *config, enum rs
         if (whole >= 0)
             stack = rs_expression_parse(&scopes[i]->source[whole], complaints);
         else
-            stack = kind == RS_KIND_DEVICE ? build_device(config, device, complaints)
-                                           : build_pinned(config, device);
+            stack = build_parts(config, kind, device, complaints);
         *bad = !stack;
         return stack;
     }
     return NULL;
 }
 
-static struct rs_expression *add_reuse(const struct rs_config *config, int device,
-                                       struct rs_expression *stack)
+/* Memory that the host uses itself follows no stream: it is never reused at once. */
+static struct rs_expression *add_reuse(const struct rs_config *config, enum rs_kind kind,
+                                       int device, struct rs_expression *stack)
 {
     const struct rs_option_value *mode = value_of(config, device, RS_VARIABLE_FREE, NULL);
 
-    if (!mode || mode->count != RS_FREE_MODE_IMMEDIATE)
+    if (!mode || mode->count != RS_FREE_MODE_IMMEDIATE || kind != RS_KIND_DEVICE)
         stack = rs_expression_insert_reuse(stack);
     if (stack && mode && mode->count == RS_FREE_MODE_WAIT)
         set_word(rs_expression_find(stack, &rs_mr_descriptor_reuse), "free", RS_FREE_MODE_WAIT);
@@ -599,7 +623,8 @@ struct rs_expression *rs_config_expression(const struct rs_config *config,
 {
     struct rs_expression *stack = rs_expression_parse(source, complaints);
 
-    return stack ? checked(RS_KIND_DEVICE, add_reuse(config, -1, stack), complaints) : NULL;
+    return stack ? checked(RS_KIND_DEVICE, add_reuse(config, RS_KIND_DEVICE, -1, stack), complaints)
+                 : NULL;
 }
 
 /* The stack for a device (-1: for those without settings of their own). */
@@ -616,7 +641,11 @@ static void build_stack(struct rs_config *config, enum rs_kind kind, int device,
         stack = rs_expression_node(&rs_mr_descriptor_cuda, NULL, NULL);
     if (!stack)
         return;
-    stack = add_observers(config, device, add_reuse(config, device, stack), complaints);
+    if (kind == RS_KIND_MANAGED && !rs_expression_set_unit(stack, RS_MANAGED_UNIT, complaints)) {
+        rs_expression_free(stack);
+        return;
+    }
+    stack = add_observers(config, device, add_reuse(config, kind, device, stack), complaints);
     stack = checked(kind, stack, complaints);
     config->stack[kind][device < 0 ? RS_DEVICES_MAX : device] = stack;
 }
@@ -680,7 +709,8 @@ static enum rs_statistics_format parse_report(const struct rs_config *config,
 static void parse_hooks(struct rs_config *config, struct rs_complaints *complaints)
 {
     static const unsigned groups[] = {RS_HOOK_GROUP_DEVICE, RS_HOOK_GROUP_PINNED,
-                                      RS_HOOK_GROUP_RUNTIME, RS_HOOK_GROUPS_ALL};
+                                      RS_HOOK_GROUP_MANAGED, RS_HOOK_GROUP_RUNTIME,
+                                      RS_HOOK_GROUPS_ALL};
     const struct rs_source *source;
     const struct rs_option_value *value = value_of(config, -1, RS_VARIABLE_HOOKS, &source);
     const char *at;
@@ -699,8 +729,9 @@ static void parse_hooks(struct rs_config *config, struct rs_complaints *complain
         if (!hook_words[i]) {
             nearest = rs_nearest_word(at, end, hook_words);
             rs_complain(complaints, source, at,
-                        nearest ? "unknown group; did you mean '%s'?"
-                                : "unknown group; known are device, pinned, runtime, all%s",
+                        nearest
+                            ? "unknown group; did you mean '%s'?"
+                            : "unknown group; known are device, pinned, managed, runtime, all%s",
                         nearest ? nearest : "");
             return;
         }

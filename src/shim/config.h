@@ -24,6 +24,8 @@ enum rs_variable_index {
     RS_VARIABLE_FREE,
     RS_VARIABLE_PINNED_RESOURCE,
     RS_VARIABLE_PINNED_POOL_SIZE,
+    RS_VARIABLE_MANAGED_RESOURCE,
+    RS_VARIABLE_MANAGED_POOL_SIZE,
     RS_VARIABLE_STATISTICS,
     RS_VARIABLE_TRACKING,
     RS_VARIABLE_LOG,
@@ -36,7 +38,17 @@ enum rs_variable_index {
 enum { RS_VARIABLES_MAX = 32, RS_DEVICES_MAX = 64 };
 
 /* Kinds of memory, each with stacks of its own. */
-enum rs_kind { RS_KIND_DEVICE, RS_KIND_PINNED, RS_KINDS };
+enum rs_kind { RS_KIND_DEVICE, RS_KIND_PINNED, RS_KIND_MANAGED, RS_KINDS };
+
+/* No two blocks of managed memory share this much: advice, residency and prefetching go by pages,
+ * and no machine that CUDA runs on has larger ones (4 KiB, on AArch64 64 KiB too). */
+enum { RS_MANAGED_UNIT = 64 << 10 };
+
+/* "device", "pinned", "managed": in reports. */
+extern const char *const rs_kind_names[RS_KINDS];
+
+/* What follows "device 0" in a line: "", ", pinned memory", ", managed memory". */
+extern const char *const rs_kind_texts[RS_KINDS];
 
 struct rs_variable {
     struct rs_option option; /* .name is the whole variable's: "RMM_POOL_SIZE" */
@@ -63,8 +75,9 @@ enum rs_statistics_format {
 enum {
     RS_HOOK_GROUP_DEVICE = 1 << 0,
     RS_HOOK_GROUP_PINNED = 1 << 1,
-    RS_HOOK_GROUP_RUNTIME = 1 << 2,
-    RS_HOOK_GROUPS_ALL = (1 << 3) - 1,
+    RS_HOOK_GROUP_MANAGED = 1 << 2,
+    RS_HOOK_GROUP_RUNTIME = 1 << 3,
+    RS_HOOK_GROUPS_ALL = (1 << 4) - 1,
 };
 
 struct rs_config {

@@ -250,8 +250,7 @@ static void say_stack(const struct rs_stack *stack, const struct rs_expression *
     char text[RS_EXPRESSION_TEXT_BYTES];
 
     if (rs_config.verbose)
-        rs_log_asked("device %d%s: %s", (int)stack->place.device,
-                     stack->kind == RS_KIND_PINNED ? ", pinned memory" : "",
+        rs_log_asked("device %d%s: %s", (int)stack->place.device, rs_kind_texts[stack->kind],
                      rs_expression_format(expression, &stack->place, text));
 }
 
@@ -284,6 +283,26 @@ static bool make_stack(struct rs_stack *stack, const struct rs_expression *expre
     return true;
 }
 
+/* Where host and devices may not use managed memory at the same time, an allocation that no kernel
+ * uses may still be used by the host while kernels run: what it is attached to decides, and that is
+ * a property of the driver's allocation, which blocks of a pool would share. */
+static bool is_managed_poolable(void)
+{
+    static bool said;
+    int devices = 0, without = 0;
+
+    if (!rs_driver.cuDeviceGetCount || rs_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS)
+        return false;
+    while (without < devices &&
+           rs_driver_device_has(without, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS))
+        without++;
+    if (without < devices && rs_log_once(&said))
+        rs_log("device %d has no concurrent access to managed memory: cudaMallocManaged goes to "
+               "the driver",
+               without);
+    return without == devices;
+}
+
 static void settle(struct rs_stack *stack, bool *denied)
 {
     const struct rs_expression *expression =
@@ -292,7 +311,7 @@ static void settle(struct rs_stack *stack, bool *denied)
     bool entered;
 
     stack->settled = true;
-    if (!expression)
+    if (!expression || (stack->kind == RS_KIND_MANAGED && !is_managed_poolable()))
         return;
     entered = rs_context_enter(stack->context->handle, &result);
     if (result == CUDA_SUCCESS &&
@@ -329,7 +348,7 @@ static struct rs_pushed_stack *take_pushed(struct rs_context *context,
     *pushed = (struct rs_pushed_stack){
         .stack = {.context = context,
                   .kind = RS_KIND_DEVICE,
-                  .place = context->stack[0].place,
+                  .place = context->stack[RS_STACK_DEVICE].place,
                   .settled = true},
         .resource = resource,
     };
@@ -400,6 +419,20 @@ static bool wants_stacks(CUdevice device)
     return wants;
 }
 
+static enum rs_kind kind_at(unsigned index)
+{
+    return index == RS_STACK_DEVICE    ? RS_KIND_DEVICE
+           : index == RS_STACK_MANAGED ? RS_KIND_MANAGED
+                                       : RS_KIND_PINNED;
+}
+
+static unsigned index_of(enum rs_kind kind, unsigned host_flags)
+{
+    return kind == RS_KIND_DEVICE    ? RS_STACK_DEVICE
+           : kind == RS_KIND_MANAGED ? RS_STACK_MANAGED
+                                     : RS_STACK_PINNED + host_flags % RS_HOST_FLAG_SETS;
+}
+
 static struct rs_context *describe(CUcontext handle, CUdevice device)
 {
     struct rs_context *context = take_record();
@@ -415,14 +448,15 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
     for (unsigned i = 0; i < RS_STACKS; i++) {
         struct rs_stack *stack = &context->stack[i];
         stack->context = context;
-        stack->kind = i == 0 ? RS_KIND_DEVICE : RS_KIND_PINNED;
+        stack->kind = kind_at(i);
         stack->place = (struct rs_place){
             .device = device,
             .context = handle,
             .sentinel = &context->sentinel,
             .own_stream = &context->own_stream,
             .account = &context->account,
-            .host_flags = i == 0 ? CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP : i - 1,
+            .host_flags = i < RS_STACK_PINNED ? CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP
+                                              : i - RS_STACK_PINNED,
         };
     }
     if (!enter(handle, context)) {
@@ -575,23 +609,22 @@ struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *
         return NULL;
     if (RS_UNLIKELY(rs_pushed_top) && kind == RS_KIND_DEVICE)
         return pushed_stack(context, denied);
-    stack = &context->stack[kind == RS_KIND_DEVICE ? 0 : 1 + host_flags % RS_HOST_FLAG_SETS];
+    stack = &context->stack[index_of(kind, host_flags)];
     if (RS_LIKELY(atomic_load_explicit(&stack->mr, memory_order_acquire)))
         return stack;
     settle_locking(stack, denied);
     return atomic_load_explicit(&stack->mr, memory_order_acquire) ? stack : NULL;
 }
 
-struct rs_stack *rs_context_made_stack(void)
+struct rs_stack *rs_context_made_stack(enum rs_kind kind)
 {
     struct rs_context *context = find_current(false);
+    struct rs_stack *stack = context ? &context->stack[index_of(kind, 0)] : NULL;
     bool denied;
 
-    if (RS_UNLIKELY(rs_pushed_top))
+    if (RS_UNLIKELY(rs_pushed_top) && kind == RS_KIND_DEVICE)
         return context ? made_pushed(context, &denied) : NULL;
-    return context && atomic_load_explicit(&context->stack[0].mr, memory_order_acquire)
-               ? &context->stack[0]
-               : NULL;
+    return stack && atomic_load_explicit(&stack->mr, memory_order_acquire) ? stack : NULL;
 }
 
 /* ---- ends ---- */

@@ -17,7 +17,10 @@
 enum {
     RS_HOST_FLAG_SETS = 8, /* portable, device-mapped, write-combined: kept apart, as each block
                               must answer with its own flags */
-    RS_STACKS = 1 + RS_HOST_FLAG_SETS,
+    RS_STACK_DEVICE = 0,   /* where each kind's stacks are in a context */
+    RS_STACK_MANAGED,
+    RS_STACK_PINNED, /* by flags */
+    RS_STACKS = RS_STACK_PINNED + RS_HOST_FLAG_SETS,
 };
 
 struct rs_stack {
@@ -46,7 +49,7 @@ struct rs_context {
     struct rs_sentinel sentinel;
     struct rs_own_stream own_stream;
     struct rs_account account;                /* what this context holds; part of its device's */
-    struct rs_stack stack[RS_STACKS];         /* device memory, then pinned memory by flags */
+    struct rs_stack stack[RS_STACKS];         /* RS_STACK_... */
     _Atomic(struct rs_pushed_stack *) pushed; /* only ever added to */
     bool owns_memory;                         /* known not to be a green context's */
     _Atomic bool alive; /* false while the context is being destroyed, and ever after */
@@ -65,8 +68,8 @@ struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *
  */
 int rs_context_make_pushed(struct rs_complaints *complaints);
 
-/* The stack for device memory if it has been made. */
-struct rs_stack *rs_context_made_stack(void);
+/* The stack for device or managed memory if it has been made. */
+struct rs_stack *rs_context_made_stack(enum rs_kind kind);
 
 /* A context's end.  begin takes it out of service before the driver destroys it; finish, after,
  * forgets its memory or (destroyed false) puts it back into service. */

@@ -260,7 +260,7 @@ static void put_text_stack(const struct leak *leaks, size_t count)
     size_t said = 0;
 
     PUT("rmmshim[%d]: %s, device %d%s: leaked ", (int)getpid(), program_invocation_short_name,
-        leaks[0].device, leaks[0].kind == RS_KIND_PINNED ? ", pinned memory" : "");
+        leaks[0].device, rs_kind_texts[leaks[0].kind]);
     put_amount(add_up(leaks, count));
     PUT(" from %zu call site%s\n", count, plural(count));
     for (; said < count && said < TEXT_SITES_MAX && has_room(); said++)
@@ -320,8 +320,7 @@ static void put_json_stack(const struct leak *leaks, size_t count)
     size_t said = 0;
 
     PUT("{\"device\":%d,\"kind\":\"%s\",\"bytes\":%zu,\"blocks\":%zu,\"call_sites\":[",
-        leaks[0].device, leaks[0].kind == RS_KIND_PINNED ? "pinned" : "device", all.bytes,
-        all.blocks);
+        leaks[0].device, rs_kind_names[leaks[0].kind], all.bytes, all.blocks);
     for (; said < count && said < JSON_SITES_MAX && has_room(); said++) {
         PUT("%s", said ? "," : "");
         put_json_site(&leaks[said]);

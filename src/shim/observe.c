@@ -45,7 +45,7 @@ struct rs_observation rs_observe(CUdeviceptr address)
         return observation;
     if (rs_block_find(address, &view))
         return (struct rs_observation){RS_OBSERVED_BLOCK, view.address, view.size_bytes,
-                                       view.context, view.whole};
+                                       view.context,      view.whole,   view.kind};
     if (rs_block_is_our_memory(address))
         observation.what = RS_OBSERVED_FREED;
     return observation;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "driver/cuda.h"
+#include "shim/config.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,6 +24,7 @@ struct rs_observation {
     size_t size_bytes;
     CUcontext context;
     bool whole; /* a driver allocation of its own: native IPC handle */
+    enum rs_kind kind;
 };
 
 struct rs_observation rs_observe(CUdeviceptr address);

@@ -65,11 +65,6 @@ static bool collect_stacks(struct collected *collected, enum rs_kind kind, int d
     return collected->report.count > 0;
 }
 
-static const char *kind_name(enum rs_kind kind)
-{
-    return kind == RS_KIND_PINNED ? "pinned" : "device";
-}
-
 static void put_expression(const struct collected *collected, bool escaped)
 {
     static char text[RS_EXPRESSION_TEXT_BYTES];
@@ -103,7 +98,7 @@ static void put_text(const struct collected *collected)
     const struct rs_report *report = &collected->report;
 
     put("rmmshim[%d]: %s, device %d%s: ", (int)getpid(), program_invocation_short_name,
-        collected->device, collected->kind == RS_KIND_PINNED ? ", pinned memory" : "");
+        collected->device, rs_kind_texts[collected->kind]);
     put_expression(collected, false);
     put("\n");
     for (size_t i = 0; i < report->count; i++) {
@@ -122,7 +117,7 @@ static void put_json_stacks(const struct collected *collected)
     const struct rs_report *report = &collected->report;
 
     put("{\"device\":%d,\"kind\":\"%s\",\"expression\":\"", collected->device,
-        kind_name(collected->kind));
+        rs_kind_names[collected->kind]);
     put_expression(collected, true);
     put("\",\"counters\":[");
     for (size_t i = 0; i < report->count; i++) {
@@ -143,7 +138,7 @@ static void put_prometheus(const struct collected *collected)
         put("rmmshim_%s_%s%s%s{device=\"%d\",kind=\"%s\",pid=\"%d\",program=\"", counter->resource,
             counter->name, counter->unit == RS_UNIT_COUNT ? "" : "_",
             counter->unit == RS_UNIT_COUNT ? "" : unit_name(counter->unit), collected->device,
-            kind_name(collected->kind), (int)getpid());
+            rs_kind_names[collected->kind], (int)getpid());
         put_escaped(program_invocation_short_name);
         put("\"} %llu\n", (unsigned long long)counter->value);
     }

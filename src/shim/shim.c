@@ -8,6 +8,7 @@
 #include "shim/block.h"
 #include "shim/context.h"
 #include "shim/life.h"
+#include "shim/managed.h"
 
 enum { PITCH_BYTES = 512 }; /* what the driver rounds a row up to (cuda-measured.md) */
 
@@ -32,7 +33,8 @@ static CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, CUstrea
 static struct rs_stack *serving_stack(enum rs_kind kind, unsigned host_flags, bool *answered,
                                       CUresult *result)
 {
-    static const unsigned groups[RS_KINDS] = {RS_HOOK_GROUP_DEVICE, RS_HOOK_GROUP_PINNED};
+    static const unsigned groups[RS_KINDS] = {RS_HOOK_GROUP_DEVICE, RS_HOOK_GROUP_PINNED,
+                                              RS_HOOK_GROUP_MANAGED};
     enum rs_mode mode = rs_life();
     struct rs_stack *stack = NULL;
     bool denied = mode == RS_MODE_DENY;
@@ -92,28 +94,34 @@ bool rs_shim_allocate_pitch(size_t width_bytes, size_t height, unsigned element_
     return true;
 }
 
-static CUresult free_block(struct rs_stack *stack, const struct rs_allocation *allocation,
-                           CUstream stream)
-{
-    CUresult result = rs_mr_deallocate(atomic_load_explicit(&stack->mr, memory_order_relaxed),
-                                       allocation, stream);
+/* What cuMemFree frees, and cuMemFreeHost. */
+enum {
+    DEVICE_KINDS = 1 << RS_KIND_DEVICE | 1 << RS_KIND_MANAGED,
+    HOST_KINDS = 1 << RS_KIND_PINNED,
+};
 
+static CUresult free_block(const struct rs_taken_block *taken, CUstream stream)
+{
+    struct rs_mr *mr = atomic_load_explicit(&taken->stack->mr, memory_order_relaxed);
+    CUresult result = rs_managed_unadvise(taken);
+
+    if (result == CUDA_SUCCESS)
+        result = rs_mr_deallocate(mr, &taken->allocation, stream);
     /* A sticky error of the device, say: the block is still allocated, as it would be without us.
      * There was room for its record a moment ago. */
-    if (result != CUDA_SUCCESS)
-        (void)rs_block_enter(stack, allocation);
+    if (result != CUDA_SUCCESS && rs_block_enter(taken->stack, &taken->allocation))
+        rs_block_note_advice(taken->allocation.address, &taken->advice);
     return result;
 }
 
-static bool free_kind(CUdeviceptr address, enum rs_kind kind, CUresult *result)
+static bool free_kind(CUdeviceptr address, unsigned kinds, CUresult *result)
 {
-    struct rs_allocation allocation;
-    struct rs_stack *stack;
+    struct rs_taken_block taken;
 
     if (address == 0 || !rs_life_serving())
         return false;
-    if (rs_block_take(address, kind, &allocation, &stack)) {
-        *result = free_block(stack, &allocation, NULL);
+    if (rs_block_take(address, kinds, &taken)) {
+        *result = free_block(&taken, NULL);
         return true;
     }
     if (!rs_block_is_our_memory(address))
@@ -122,9 +130,9 @@ static bool free_kind(CUdeviceptr address, enum rs_kind kind, CUresult *result)
     return true;
 }
 
-static CUresult free_in_order(struct rs_stack *stack, const struct rs_allocation *allocation,
-                              CUstream stream)
+static CUresult free_in_order(const struct rs_taken_block *taken, CUstream stream)
 {
+    struct rs_stack *stack = taken->stack;
     CUresult result = CUDA_SUCCESS;
     bool entered = false;
 
@@ -133,31 +141,45 @@ static CUresult free_in_order(struct rs_stack *stack, const struct rs_allocation
         entered = rs_context_enter(stack->context->handle, &result);
     }
     if (result == CUDA_SUCCESS)
-        result = free_block(stack, allocation, stream);
+        result = free_block(taken, stream);
     else
-        (void)rs_block_enter(stack, allocation);
+        (void)rs_block_enter(stack, &taken->allocation);
     rs_context_leave(entered);
     return result;
 }
 
 bool rs_shim_free_in_order(CUdeviceptr address, CUstream stream, CUresult *result)
 {
-    struct rs_allocation allocation;
-    struct rs_stack *stack;
+    struct rs_taken_block taken;
     bool ordered;
 
     if (!rs_life_serving())
         return false;
     ordered = !rs_block_has_other_streams(address);
-    if (!rs_block_take(address, RS_KIND_DEVICE, &allocation, &stack))
-        return free_kind(address, RS_KIND_DEVICE, result);
-    *result = free_in_order(stack, &allocation, ordered ? stream : NULL);
+    if (!rs_block_take(address, 1 << RS_KIND_DEVICE, &taken))
+        return free_kind(address, DEVICE_KINDS, result);
+    *result = free_in_order(&taken, ordered ? stream : NULL);
     return true;
 }
 
 bool rs_shim_free(CUdeviceptr address, CUresult *result)
 {
-    return free_kind(address, RS_KIND_DEVICE, result);
+    return free_kind(address, DEVICE_KINDS, result);
+}
+
+bool rs_shim_allocate_managed(size_t size_bytes, unsigned flags, CUdeviceptr *address,
+                              CUresult *result)
+{
+    struct rs_stack *stack;
+    bool answered;
+
+    if (!address || size_bytes == 0 || flags != CU_MEM_ATTACH_GLOBAL)
+        return false; /* the driver's own answer */
+    stack = serving_stack(RS_KIND_MANAGED, 0, &answered, result);
+    if (!stack)
+        return answered;
+    *result = allocate_from(stack, size_bytes, NULL, address);
+    return true;
 }
 
 bool rs_shim_allocate_host(size_t size_bytes, unsigned flags, void **address, CUresult *result)
@@ -179,28 +201,26 @@ bool rs_shim_allocate_host(size_t size_bytes, unsigned flags, void **address, CU
 
 bool rs_shim_free_host(void *address, CUresult *result)
 {
-    return free_kind((CUdeviceptr)(uintptr_t)address, RS_KIND_PINNED, result);
+    return free_kind((CUdeviceptr)(uintptr_t)address, HOST_KINDS, result);
 }
 
-bool rs_shim_allocate_at_once(size_t size_bytes, CUdeviceptr *address)
+bool rs_shim_allocate_at_once(enum rs_kind kind, size_t size_bytes, CUdeviceptr *address)
 {
     struct rs_stack *stack;
 
     if (size_bytes == 0 || rs_life() != RS_MODE_SERVE || !rs_driver_ready(false))
         return false;
-    stack = rs_context_made_stack();
+    stack = rs_context_made_stack(kind);
     return stack && allocate_from(stack, size_bytes, NULL, address) == CUDA_SUCCESS;
 }
 
 bool rs_shim_free_at_once(CUdeviceptr address)
 {
-    struct rs_allocation allocation;
-    struct rs_stack *stack;
+    struct rs_taken_block taken;
     CUcontext current = NULL;
 
     /* Without a current context the runtime makes one current: that is its business. */
     return address != 0 && rs_life_serving() &&
            rs_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current &&
-           rs_block_take(address, RS_KIND_DEVICE, &allocation, &stack) &&
-           free_block(stack, &allocation, NULL) == CUDA_SUCCESS;
+           rs_block_take(address, DEVICE_KINDS, &taken) && free_block(&taken, NULL) == CUDA_SUCCESS;
 }

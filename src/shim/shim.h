@@ -4,6 +4,7 @@
 #pragma once
 
 #include "driver/cuda.h"
+#include "shim/config.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,9 +22,13 @@ bool rs_shim_free_in_order(CUdeviceptr address, CUstream stream, CUresult *resul
 bool rs_shim_allocate_pitch(size_t width_bytes, size_t height, unsigned element_bytes,
                             CUdeviceptr *address, size_t *pitch_bytes, CUresult *result);
 
-/* Deallocates.  Addresses in memory of ours that are no live block's beginning are answered with
- * the driver's error for such a free and never reach it. */
+/* Deallocates device or managed memory.  Addresses in memory of ours that are no live block's
+ * beginning are answered with the driver's error for such a free and never reach it. */
 bool rs_shim_free(CUdeviceptr address, CUresult *result);
+
+/* Managed memory.  What is not attached globally is the driver's: see shim/managed.h. */
+bool rs_shim_allocate_managed(size_t size_bytes, unsigned flags, CUdeviceptr *address,
+                              CUresult *result);
 
 /* Pinned host memory, with the driver's flags. */
 bool rs_shim_allocate_host(size_t size_bytes, unsigned flags, void **address, CUresult *result);
@@ -31,5 +36,5 @@ bool rs_shim_free_host(void *address, CUresult *result);
 
 /* The same as the runtime door wants it: true only for success, everything else untouched (so that
  * the program's runtime sees the failing call itself and keeps its last error). */
-bool rs_shim_allocate_at_once(size_t size_bytes, CUdeviceptr *address);
+bool rs_shim_allocate_at_once(enum rs_kind kind, size_t size_bytes, CUdeviceptr *address);
 bool rs_shim_free_at_once(CUdeviceptr address);

@@ -88,6 +88,7 @@ static void variables_build_the_stack(void **state)
         {{"RMM_POOL_SIZE=1GiB", "RMM_FREE=immediate"}, "pool(cuda, initial_size=1GiB)"},
         {{"RMM_POOL_SIZE=1GiB", "RMM_FREE=wait"},
          "reuse(pool(cuda, initial_size=1GiB), free=wait)"},
+        {{"RMM_RESOURCE=pool(cuda, alignment=1MiB)"}, "reuse(pool(cuda, alignment=1MiB))"},
         {{"RMM_POOL_SIZE=1GiB", "RMM_FREE=deferred"}, "reuse(pool(cuda, initial_size=1GiB))"},
         {{"RMM_STATISTICS=1"}, "statistics(cuda)"},
         {{"RMM_STATISTICS=0"}, "none"},
@@ -135,6 +136,9 @@ static void pinned_memory_has_stacks_of_its_own(void **state)
         const char *device, *pinned;
     } cases[] = {
         {{"RMM_PINNED_POOL_SIZE=1GiB"}, "none", "reuse(pool(pinned, initial_size=1GiB))"},
+        {{"RMM_PINNED_POOL_SIZE=1GiB", "RMM_FREE=immediate"},
+         "none",
+         "reuse(pool(pinned, initial_size=1GiB))"}, /* the host follows no stream */
         {{"RMM_PINNED_RESOURCE=pool(pinned_host)", "RMM_POOL_SIZE=4GiB"},
          "reuse(pool(cuda, initial_size=4GiB))",
          "reuse(pool(pinned))"},
@@ -157,6 +161,51 @@ static void pinned_memory_has_stacks_of_its_own(void **state)
         pinned = rs_config_stack(&config, RS_KIND_PINNED, 0);
         assert_string_equal(pinned ? rs_expression_format(pinned, NULL, text) : "none",
                             cases[i].pinned);
+        rs_config_free(&config);
+    }
+}
+
+static void managed_memory_has_a_stack_of_its_own(void **state)
+{
+    static const struct {
+        const char *settings[SETTINGS_MAX];
+        const char *device, *managed;
+    } cases[] = {
+        {{"RMM_MANAGED_POOL_SIZE=1GiB"},
+         "none",
+         "reuse(pool(managed, initial_size=1GiB, alignment=64KiB))"},
+        {{"RMM_MANAGED_POOL_SIZE=0", "RMM_POOL_SIZE=4GiB", "RMM_FREE=immediate"},
+         "pool(cuda, initial_size=4GiB)",
+         "reuse(pool(managed, initial_size=0B, alignment=64KiB))"},
+        {{"RMM_MANAGED_RESOURCE=managed", "RMM_MANAGED=1"}, "managed", "managed"},
+        {{"RMM_MANAGED_RESOURCE=pool(managed, alignment=2MiB)", "RMM_FREE=wait", "RMM_STATISTICS=1",
+          "RMM_LOG=x"},
+         "logging(statistics(cuda), path=x)",
+         "logging(statistics(reuse(pool(managed, alignment=2MiB), free=wait)), path=x)"},
+        {{"RMM_MANAGED_RESOURCE=binning(pool(managed), minimum_size=64KiB, maximum_size=1MiB)"},
+         "none",
+         "reuse(binning(pool(managed, alignment=64KiB), minimum_size=64KiB, maximum_size=1MiB))"},
+        {{"RMM_MANAGED_RESOURCE=fixed_size(managed)"}, "none", "reuse(fixed_size(managed))"},
+        {{"RMM_MANAGED_RESOURCE=poison(pool(managed))"},
+         "none",
+         "reuse(poison(pool(managed, alignment=64KiB)))"},
+        {{"RMM_MANAGED=1"}, "managed", "none"},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
+        char text[RS_EXPRESSION_TEXT_BYTES];
+        const struct rs_expression *managed;
+        struct rs_config config;
+        struct lines lines;
+
+        if (parse(cases[i].settings, &lines, &config) != 0)
+            fail_msg("case %zu: %s", i, lines.text[0]);
+        assert_string_equal(stack_text(&config, 0, text), cases[i].device);
+        managed = rs_config_stack(&config, RS_KIND_MANAGED, 0);
+        assert_string_equal(managed ? rs_expression_format(managed, NULL, text) : "none",
+                            cases[i].managed);
+        assert_null(rs_config_stack(&config, RS_KIND_PINNED, 0));
         rs_config_free(&config);
     }
 }
@@ -279,6 +328,23 @@ static void bad_settings_are_one_line_each(void **state)
          "RMM_ARENA_SIZE=1GiB: builds a part of the stack, and RMM_RESOURCE gives all of it"},
         {{"RMM_ARENA_SIZE=1000KiB"}, "RMM_ARENA_SIZE=^1000KiB: "},
         {{"RMM_ARENA_SIZE=2TiB"}, "RMM_ARENA_SIZE=^2TiB: "},
+        {{"RMM_MANAGED_RESOURCE=pool(cuda)"},
+         "RMM_MANAGED_RESOURCE=pool(^cuda): a stack for managed memory stands on 'managed', not "},
+        {{"RMM_MANAGED_RESOURCE=pool(pinned)"}, "RMM_MANAGED_RESOURCE=pool(^pinned): a stack for "},
+        {{"RMM_MANAGED_RESOURCE=managed", "RMM_MANAGED_POOL_SIZE=1GiB"},
+         "RMM_MANAGED_POOL_SIZE=1GiB: builds a part of the stack, and RMM_MANAGED_RESOURCE gives"},
+        {{"RMM_MANAGED_RESOURCE=pool(managed, alignment=4KiB)"},
+         "RMM_MANAGED_RESOURCE=^pool(managed, alignment=4KiB): alignment of pool must be a "
+         "multiple of 64KiB"},
+        {{"RMM_MANAGED_RESOURCE=binning(pool(managed), minimum_size=4KiB, maximum_size=1MiB)"},
+         "RMM_MANAGED_RESOURCE=^binning(pool(managed), minimum_size=4KiB...: minimum_size of "
+         "binning must be"},
+        {{"RMM_MANAGED_RESOURCE=arena(managed)"},
+         "RMM_MANAGED_RESOURCE=^arena(managed): 'arena' cannot keep blocks on pages of their own"},
+        {{"RMM_MANAGED_RESOURCE=fallback(managed, cuda)"},
+         "RMM_MANAGED_RESOURCE=fallback(managed, ^cuda): a stack for managed memory stands on"},
+        {{"RMM_MANAGED_POOL_SIZE=1GB1"}, "RMM_MANAGED_POOL_SIZE=1^GB1: "},
+        {{"RMM_HOOKS=manged"}, "RMM_HOOKS=^manged: unknown group; did you mean 'managed'?"},
     };
     (void)state;
 
@@ -421,6 +487,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(variables_build_the_stack),
         cmocka_unit_test(pinned_memory_has_stacks_of_its_own),
+        cmocka_unit_test(managed_memory_has_a_stack_of_its_own),
         cmocka_unit_test(a_numbered_variable_is_for_that_device),
         cmocka_unit_test(bad_settings_are_one_line_each),
         cmocka_unit_test(all_bad_settings_are_told_at_once),
