@@ -67,8 +67,8 @@ struct rmmshim_statistics {
     uint64_t free_blocks;      /**< that the free bytes are in, as the resources keep them; those
                                     inside the driver's own pools are not known */
 
-    uint64_t charged_bytes; /**< of the total, what counts against the limit */
-    uint64_t limit_bytes;   /**< rmmshim_set_limit; 0: none */
+    uint64_t charged_bytes; /**< what counts against the limit, in the driver's own units */
+    uint64_t limit_bytes;   /**< RMM_LIMIT or rmmshim_set_limit; 0: none */
     uint64_t refusals;      /**< requests to the driver that the limit prevented */
 
     uint64_t driver_allocations, driver_frees; /**< calls */

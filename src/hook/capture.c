@@ -16,6 +16,8 @@
 #define HOOK_observe(symbol)
 #define HOOK_guard(symbol)
 #define HOOK_context(symbol)
+#define HOOK_limit(symbol)
+#define HOOK_count(symbol)
 /* clang-format on */
 #define HOOK(symbol, name, since, until, stream, group, summary) HOOK_##group(symbol)
 #include "driver/entry_points.def"

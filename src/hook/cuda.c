@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The driver door: one short function per HOOK row.  Each asks the shim and forwards what is not
  * ours; nothing else happens here. */
+#include "base/arithmetic.h"
 #include "base/log.h"
 #include "driver/driver.h"
+#include "hook/charged.h"
 #include "hook/hook.h"
 #include "hook/look_up.h"
 #include "shim/context.h"
@@ -20,6 +22,8 @@
 #define HOOK_guard RS_HOOK_DECLARE
 #define HOOK_context RS_HOOK_DECLARE
 #define HOOK_capture(symbol) /* capture.c */
+#define HOOK_limit(symbol)   /* limit.c */
+#define HOOK_count(symbol)
 /* clang-format on */
 #define HOOK(symbol, name, since, until, stream, group, summary) HOOK_##group(symbol)
 #include "driver/entry_points.def"
@@ -53,24 +57,33 @@ static CUresult hook_cuGetProcAddress_v2(const char *symbol, void **function, in
 
 /* ---- device memory ---- */
 
+enum { PITCH_BYTES = 512 }; /* what the driver rounds a row up to (cuda-measured.md) */
+
 static CUresult hook_cuMemAlloc_v2(CUdeviceptr *address, size_t size_bytes)
 {
     CUresult result;
 
     if (rs_shim_allocate(size_bytes, address, &result))
         return result;
-    return RS_FORWARD(cuMemAlloc_v2, (address, size_bytes));
+    RS_CHARGED(RS_PATH_DRIVER, -1, size_bytes, RS_FORWARD(cuMemAlloc_v2, (address, size_bytes)),
+               *address);
 }
 
 static CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch_bytes,
                                         size_t width_bytes, size_t height, unsigned element_bytes)
 {
+    size_t row_bytes, size_bytes;
     CUresult result;
 
     if (rs_shim_allocate_pitch(width_bytes, height, element_bytes, address, pitch_bytes, &result))
         return result;
-    return RS_FORWARD(cuMemAllocPitch_v2,
-                      (address, pitch_bytes, width_bytes, height, element_bytes));
+    if (!rs_round_up(width_bytes, PITCH_BYTES, &row_bytes) ||
+        __builtin_mul_overflow(row_bytes, height, &size_bytes))
+        size_bytes = 0; /* the driver's own error */
+    RS_CHARGED(
+        RS_PATH_DRIVER, -1, size_bytes,
+        RS_FORWARD(cuMemAllocPitch_v2, (address, pitch_bytes, width_bytes, height, element_bytes)),
+        *address);
 }
 
 static CUresult hook_cuMemFree_v2(CUdeviceptr address)
@@ -79,7 +92,7 @@ static CUresult hook_cuMemFree_v2(CUdeviceptr address)
 
     if (rs_shim_free(address, &result))
         return result;
-    return RS_FORWARD(cuMemFree_v2, (address));
+    RS_CHARGED_FREE(RS_KEYS_ADDRESSES, address, RS_FORWARD(cuMemFree_v2, (address)));
 }
 
 static CUresult hook_cuMemAllocManaged(CUdeviceptr *address, size_t size_bytes, unsigned flags)
@@ -88,7 +101,8 @@ static CUresult hook_cuMemAllocManaged(CUdeviceptr *address, size_t size_bytes, 
 
     if (rs_shim_allocate_managed(size_bytes, flags, address, &result))
         return result;
-    return RS_FORWARD(cuMemAllocManaged, (address, size_bytes, flags));
+    RS_CHARGED(RS_PATH_MANAGED, -1, size_bytes,
+               RS_FORWARD(cuMemAllocManaged, (address, size_bytes, flags)), *address);
 }
 
 /* ---- pinned host memory ---- */
@@ -124,16 +138,25 @@ static CUresult hook_cuMemFreeHost(void *address)
 
 static CUresult hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
-    size_t total;
-    CUresult result = RS_FORWARD(cuMemGetInfo_v2, (free_bytes, total_bytes));
+    size_t free_seen, total_seen;
+    CUresult result = RS_FORWARD(cuMemGetInfo_v2, (&free_seen, &total_seen));
 
-    if (result != CUDA_SUCCESS || !free_bytes)
+    if (result != CUDA_SUCCESS)
         return result;
+    rs_observe_memory_info(&free_seen, &total_seen);
+    if (free_bytes)
+        *free_bytes = free_seen;
     if (total_bytes)
-        total = *total_bytes;
-    else if (RS_FORWARD(cuMemGetInfo_v2, (free_bytes, &total)) != CUDA_SUCCESS)
-        return result;
-    rs_observe_memory_info(free_bytes, total);
+        *total_bytes = total_seen;
+    return result;
+}
+
+static CUresult hook_cuDeviceTotalMem_v2(size_t *total_bytes, CUdevice device)
+{
+    CUresult result = RS_FORWARD(cuDeviceTotalMem_v2, (total_bytes, device));
+
+    if (result == CUDA_SUCCESS)
+        rs_observe_total_memory(device, total_bytes);
     return result;
 }
 
@@ -267,7 +290,7 @@ static CUresult hook_cuMemFreeAsync(CUdeviceptr address, CUstream stream)
 
     if (free_async(address, stream, rs_driver.cuStreamIsCapturing, &result))
         return result;
-    return RS_FORWARD(cuMemFreeAsync, (address, stream));
+    RS_CHARGED_FREE(RS_KEYS_ADDRESSES, address, RS_FORWARD(cuMemFreeAsync, (address, stream)));
 }
 
 static CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
@@ -276,7 +299,7 @@ static CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
 
     if (free_async(address, stream, rs_driver.cuStreamIsCapturing_ptsz, &result))
         return result;
-    return RS_FORWARD(cuMemFreeAsync_ptsz, (address, stream));
+    RS_CHARGED_FREE(RS_KEYS_ADDRESSES, address, RS_FORWARD(cuMemFreeAsync_ptsz, (address, stream)));
 }
 
 static CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
@@ -302,10 +325,27 @@ static CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr addre
 
 /* A context's end, in three steps: out of service, the driver's call, memory forgotten. */
 #define END_CONTEXT(begin, call)                                                                   \
-    struct rs_context *context = rs_life_serving() ? (begin) : NULL;                               \
+    bool serving = begin_ending();                                                                 \
+    struct rs_context *context = serving ? (begin) : NULL;                                         \
     CUresult result = call;                                                                        \
     rs_context_end_finish(context, result == CUDA_SUCCESS);                                        \
+    end_ending(serving);                                                                           \
     return result
+
+static bool begin_ending(void)
+{
+    bool serving = rs_life_serving();
+
+    if (serving)
+        rs_context_ending_enter();
+    return serving;
+}
+
+static void end_ending(bool serving)
+{
+    if (serving)
+        rs_context_ending_leave();
+}
 
 static CUresult hook_cuCtxDestroy_v2(CUcontext handle)
 {
@@ -342,19 +382,23 @@ static void note_release(CUdevice device)
 
 static CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
+    bool serving = begin_ending();
     CUresult result = RS_FORWARD(cuDevicePrimaryCtxRelease_v2, (device));
 
     if (result == CUDA_SUCCESS)
         note_release(device);
+    end_ending(serving);
     return result;
 }
 
 static CUresult hook_cuDevicePrimaryCtxRelease(CUdevice device)
 {
+    bool serving = begin_ending();
     CUresult result = RS_FORWARD(cuDevicePrimaryCtxRelease, (device));
 
     if (result == CUDA_SUCCESS)
         note_release(device);
+    end_ending(serving);
     return result;
 }
 
@@ -362,11 +406,13 @@ static CUresult hook_cuDevicePrimaryCtxRelease(CUdevice device)
  * it, which shows in that it is no longer current. */
 static CUresult hook_cuCtxDetach(CUcontext handle)
 {
+    bool serving = begin_ending();
     CUresult result = RS_FORWARD(cuCtxDetach, (handle));
     CUcontext current = handle;
 
     if (result == CUDA_SUCCESS && rs_life_serving() &&
         rs_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current != handle)
         rs_context_end_finish(rs_context_end_begin(handle), true);
+    end_ending(serving);
     return result;
 }

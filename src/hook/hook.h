@@ -14,6 +14,7 @@ struct rs_hook {
     const char *name;   /* as cuGetProcAddress knows it; NULL for a function of the runtime */
     int since, until;   /* CUDA versions that give this symbol for that name */
     enum rs_hook_stream stream;
+    bool allocates; /* device memory that a limit is about */
     void *replacement;
     void *(*real)(void); /* the driver's exported function; NULL for a function of the runtime */
 };

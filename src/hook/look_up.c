@@ -8,6 +8,7 @@
 #include "driver/loader.h"
 #include "hook/caller.h"
 #include "hook/hook.h"
+#include "shim/life.h"
 
 #include <dlfcn.h>
 #include <sched.h>
@@ -132,6 +133,8 @@ static void say_unknown(const char *name, int version, cuuint64_t flags)
         if (!hook->name || strcmp(hook->name, name) != 0 || version < hook->since ||
             version >= hook->until || (hook->stream == RS_STREAM_PER_THREAD) != per_thread)
             continue;
+        if (hook->allocates)
+            rs_life_note_unknown(name);
         rs_log_once_serving(
             " is answered by the driver with a function that rmmshim does not know: "
             "it is not served",

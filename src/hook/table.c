@@ -8,6 +8,19 @@
 #define LEGACY     RS_STREAM_LEGACY
 #define PER_THREAD RS_STREAM_PER_THREAD
 
+/* clang-format off */
+#define ALLOCATES_lookup  false
+#define ALLOCATES_device  true
+#define ALLOCATES_managed true
+#define ALLOCATES_pinned  false
+#define ALLOCATES_observe false
+#define ALLOCATES_guard   false
+#define ALLOCATES_limit   true
+#define ALLOCATES_count   false
+#define ALLOCATES_capture false
+#define ALLOCATES_context false
+/* clang-format on */
+
 /* Function pointers are kept as object pointers, as dlsym hands them out. */
 #define ADDRESS(symbol) ((void *)(symbol))
 
@@ -20,8 +33,9 @@
 
 const struct rs_hook rs_hooks[] = {
 #define HOOK(symbol, name, since, until, stream, group, summary)                                   \
-    {#symbol, #name, since, until, stream, ADDRESS(symbol), real_##symbol},
-#define RUNTIME(symbol, group, summary) {#symbol, NULL, 0, NEWEST, LEGACY, ADDRESS(symbol), NULL},
+    {#symbol, #name, since, until, stream, ALLOCATES_##group, ADDRESS(symbol), real_##symbol},
+#define RUNTIME(symbol, group, summary)                                                            \
+    {#symbol, NULL, 0, NEWEST, LEGACY, false, ADDRESS(symbol), NULL},
 #include "driver/entry_points.def"
 };
 

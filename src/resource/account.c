@@ -25,6 +25,7 @@ static bool charge(struct rs_account *account, size_t bytes)
     } while (!atomic_compare_exchange_weak_explicit(&account->charged_bytes, &charged,
                                                     charged + bytes, memory_order_relaxed,
                                                     memory_order_relaxed));
+    raise_peak(&account->peak_charged_bytes, charged + bytes);
     return true;
 }
 
@@ -37,59 +38,113 @@ static void add(struct rs_account *account, size_t bytes, enum rs_memory memory)
         raise_peak(&account->peak_bytes, held);
 }
 
-static void subtract(struct rs_account *account, size_t bytes, enum rs_memory memory)
+static void subtract(struct rs_account *account, size_t bytes, size_t charge_bytes,
+                     enum rs_memory memory)
 {
     atomic_fetch_sub_explicit(&account->held_bytes[memory], bytes, memory_order_relaxed);
     if (memory != RS_MEMORY_HOST)
-        atomic_fetch_sub_explicit(&account->charged_bytes, bytes, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&account->charged_bytes, charge_bytes, memory_order_relaxed);
 }
 
-bool rs_account_grow(struct rs_account *account, size_t bytes, enum rs_memory memory)
+static bool grow_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
+                    enum rs_memory memory)
 {
     struct rs_account *device = account && account->device ? account->device : account;
 
     if (!account)
         return true;
     if (memory != RS_MEMORY_HOST) {
-        if (!charge(device, bytes))
+        if (!charge(device, charge_bytes))
             return false;
         if (account != device)
-            atomic_fetch_add_explicit(&account->charged_bytes, bytes, memory_order_relaxed);
+            atomic_fetch_add_explicit(&account->charged_bytes, charge_bytes, memory_order_relaxed);
     }
     for (; account; account = account->device)
         add(account, bytes, memory);
     return true;
 }
 
-bool rs_account_take(struct rs_account *account, size_t bytes, enum rs_memory memory)
+bool rs_account_grow(struct rs_account *account, size_t bytes, enum rs_memory memory)
 {
-    if (!rs_account_grow(account, bytes, memory))
+    return grow_as(account, bytes, bytes, memory);
+}
+
+bool rs_account_take_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
+                        enum rs_memory memory)
+{
+    if (!grow_as(account, bytes, charge_bytes, memory))
         return false;
     for (; account; account = account->device)
         atomic_fetch_add_explicit(&account->driver_allocations, 1, memory_order_relaxed);
     return true;
 }
 
+bool rs_account_take(struct rs_account *account, size_t bytes, enum rs_memory memory)
+{
+    return rs_account_take_as(account, bytes, bytes, memory);
+}
+
 void rs_account_shrink(struct rs_account *account, size_t bytes, enum rs_memory memory)
 {
     for (; account; account = account->device)
-        subtract(account, bytes, memory);
+        subtract(account, bytes, bytes, memory);
+}
+
+void rs_account_give_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
+                        enum rs_memory memory)
+{
+    for (; account; account = account->device) {
+        atomic_fetch_add_explicit(&account->driver_frees, 1, memory_order_relaxed);
+        subtract(account, bytes, charge_bytes, memory);
+    }
 }
 
 void rs_account_give(struct rs_account *account, size_t bytes, enum rs_memory memory)
 {
+    rs_account_give_as(account, bytes, bytes, memory);
+}
+
+void rs_account_untake_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
+                          enum rs_memory memory)
+{
     for (; account; account = account->device) {
-        atomic_fetch_add_explicit(&account->driver_frees, 1, memory_order_relaxed);
-        subtract(account, bytes, memory);
+        atomic_fetch_sub_explicit(&account->driver_allocations, 1, memory_order_relaxed);
+        subtract(account, bytes, charge_bytes, memory);
     }
 }
 
 void rs_account_untake(struct rs_account *account, size_t bytes, enum rs_memory memory)
 {
+    rs_account_untake_as(account, bytes, bytes, memory);
+}
+
+void rs_account_recharge(struct rs_account *account, size_t from_bytes, size_t to_bytes)
+{
     for (; account; account = account->device) {
-        atomic_fetch_sub_explicit(&account->driver_allocations, 1, memory_order_relaxed);
-        subtract(account, bytes, memory);
+        size_t before = atomic_fetch_add_explicit(&account->charged_bytes, to_bytes - from_bytes,
+                                                  memory_order_relaxed);
+        raise_peak(&account->peak_charged_bytes, before + (to_bytes - from_bytes));
     }
+}
+
+void rs_account_follow(struct rs_account *account, size_t from_held_bytes, size_t to_held_bytes,
+                       size_t from_bytes)
+{
+    size_t held = to_held_bytes - from_held_bytes +
+                  atomic_fetch_add_explicit(&account->held_bytes[RS_MEMORY_DEVICE],
+                                            to_held_bytes - from_held_bytes, memory_order_relaxed);
+
+    raise_peak(&account->peak_bytes, held);
+    rs_account_recharge(account, from_bytes, to_held_bytes);
+}
+
+bool rs_account_has_room(const struct rs_account *account, size_t bytes)
+{
+    const struct rs_account *device = account && account->device ? account->device : account;
+    size_t limit = device ? atomic_load_explicit(&device->limit_bytes, memory_order_relaxed) : 0;
+    size_t charged = limit ? atomic_load_explicit(&device->charged_bytes, memory_order_relaxed) : 0;
+
+    return limit == 0 || (charged <= limit && bytes <= limit - charged);
 }
 
 size_t rs_account_held_bytes_of(const struct rs_account *account, unsigned memories)
@@ -109,11 +164,15 @@ size_t rs_account_held_bytes(const struct rs_account *account)
 
 void rs_account_lose(struct rs_account *account)
 {
+    size_t charged = atomic_exchange_explicit(&account->charged_bytes, 0, memory_order_relaxed);
+
     for (int memory = 0; memory < RS_MEMORIES; memory++) {
         size_t held =
             atomic_exchange_explicit(&account->held_bytes[memory], 0, memory_order_relaxed);
         if (account->device)
-            subtract(account->device, held, (enum rs_memory)memory);
+            atomic_fetch_sub_explicit(&account->device->held_bytes[memory], held,
+                                      memory_order_relaxed);
     }
-    atomic_store_explicit(&account->charged_bytes, 0, memory_order_relaxed);
+    if (account->device)
+        atomic_fetch_sub_explicit(&account->device->charged_bytes, charged, memory_order_relaxed);
 }

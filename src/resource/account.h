@@ -20,7 +20,9 @@ enum rs_memory {
 struct rs_account {
     struct rs_account *device; /* of a context's account: the device's, which counts it too */
     _Atomic size_t held_bytes[RS_MEMORIES]; /* now taken from the driver */
-    _Atomic size_t charged_bytes;           /* device and managed memory: what the limit is about */
+    _Atomic size_t charged_bytes;           /* device and managed memory, in the driver's own units
+                                               where they are known: what the limit is about */
+    _Atomic size_t peak_charged_bytes;      /* of a device's account */
     _Atomic size_t limit_bytes;             /* of a device's account; 0: none */
     _Atomic size_t peak_bytes;              /* of device memory */
     _Atomic uint64_t driver_allocations, driver_frees, refusals;
@@ -30,8 +32,15 @@ struct rs_account {
  * limit: then the driver must not be asked.  A NULL account is allowed.  Thread safe. */
 bool rs_account_take(struct rs_account *account, size_t bytes, enum rs_memory memory);
 
+/* The same where the driver takes more of the device than was asked for. */
+bool rs_account_take_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
+                        enum rs_memory memory);
+
 /* Counts bytes given back.  Thread safe. */
 void rs_account_give(struct rs_account *account, size_t bytes, enum rs_memory memory);
+
+void rs_account_give_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
+                        enum rs_memory memory);
 
 /* For memory that grows and shrinks inside the driver's own calls: the same for bytes alone, no
  * call is counted. */
@@ -40,6 +49,20 @@ void rs_account_shrink(struct rs_account *account, size_t bytes, enum rs_memory 
 
 /* The driver refused what rs_account_take counted. */
 void rs_account_untake(struct rs_account *account, size_t bytes, enum rs_memory memory);
+void rs_account_untake_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
+                          enum rs_memory memory);
+
+/* What was charged as from_bytes turned out to be to_bytes, which the driver has taken already: no
+ * limit is checked. */
+void rs_account_recharge(struct rs_account *account, size_t from_bytes, size_t to_bytes);
+
+/* Counts bytes that the driver holds or gave back by itself (a stream-ordered pool), charged as
+ * from_bytes before. */
+void rs_account_follow(struct rs_account *account, size_t from_held_bytes, size_t to_held_bytes,
+                       size_t from_bytes);
+
+/* True when the device's limit leaves room for that much now. */
+bool rs_account_has_room(const struct rs_account *account, size_t bytes);
 
 /* All that is held, of whatever memory, or of those whose bits (1 << memory) are set. */
 size_t rs_account_held_bytes(const struct rs_account *account);

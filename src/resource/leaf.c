@@ -2,7 +2,7 @@
 #include "resource/leaf.h"
 
 #include "driver/driver.h"
-#include "resource/account.h"
+#include "resource/footprint.h"
 #include "resource/report.h"
 #include "resource/segment.h"
 
@@ -23,14 +23,22 @@ static CUresult give(struct rs_leaf *leaf, CUdeviceptr address)
     return result;
 }
 
-/* Counted first, then taken, then entered; undone where it fails. */
-static CUresult take(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
+static __thread bool asks_ahead;
+
+void rs_leaf_ask_ahead(bool ahead)
 {
+    asks_ahead = ahead;
+}
+
+/* Counted first, then taken, then entered; undone where it fails. */
+static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
+{
+    struct rs_account *account = leaf->place->account;
     enum rs_memory memory = leaf->memory;
     CUstreamCaptureMode mode;
     CUresult result;
 
-    if (!rs_account_take(leaf->place->account, size_bytes, memory))
+    if (!rs_footprint_take(account, size_bytes, memory))
         return CUDA_ERROR_OUT_OF_MEMORY;
     mode = rs_capture_relax();
     result = leaf->take(leaf->place, size_bytes, address);
@@ -39,9 +47,27 @@ static CUresult take(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *addre
         (void)give(leaf, *address); /* out of host memory; nobody has seen the block */
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
+    if (result == CUDA_SUCCESS && !rs_footprint_settle(account, *address, size_bytes, memory)) {
+        rs_segment_remove(leaf->place, *address);
+        (void)give(leaf, *address);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
     if (result != CUDA_SUCCESS)
-        rs_account_untake(leaf->place->account, size_bytes, memory);
+        rs_footprint_untake(account, size_bytes, memory);
     return result;
+}
+
+/* Before it is out of memory, the device's other stacks and contexts give back what they merely
+ * keep. */
+static CUresult take(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
+{
+    const struct rs_place *place = leaf->place;
+    CUresult result = take_once(leaf, size_bytes, address);
+
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || asks_ahead || !place->reclaim ||
+        leaf->memory == RS_MEMORY_HOST || place->reclaim(place, size_bytes) == 0)
+        return result;
+    return take_once(leaf, size_bytes, address);
 }
 
 static CUresult leaf_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
@@ -79,7 +105,8 @@ static CUresult leaf_deallocate(struct rs_mr *mr, const struct rs_allocation *al
         (void)rs_segment_add(leaf->place, allocation->address, allocation->size_bytes);
         return result;
     }
-    rs_account_give(leaf->place->account, allocation->size_bytes, leaf->memory);
+    rs_footprint_give(leaf->place->account, allocation->address, allocation->size_bytes,
+                      leaf->memory);
     atomic_fetch_add_explicit(&leaf->deallocations, 1, memory_order_relaxed);
     atomic_fetch_sub_explicit(&leaf->held_bytes, allocation->size_bytes, memory_order_relaxed);
     return CUDA_SUCCESS;

@@ -19,3 +19,7 @@ struct rs_leaf {
 int rs_leaf_create(const struct rs_mr_descriptor *descriptor, const struct rs_place *place,
                    CUresult (*take)(const struct rs_place *, size_t, CUdeviceptr *),
                    CUresult (*give)(CUdeviceptr), struct rs_mr **out);
+
+/* Between these two the calling thread asks for more than anybody needs now: nothing is reclaimed
+ * for it, as it will ask for less. */
+void rs_leaf_ask_ahead(bool ahead);

@@ -184,3 +184,21 @@ bool rs_mr_check(struct rs_mr *mr)
         good = rs_mr_check(mr->upstream[i]) && good;
     return good;
 }
+
+static __thread bool trimming_all;
+
+size_t rs_mr_trim_all(struct rs_mr *mr)
+{
+    bool before = trimming_all;
+    size_t returned;
+
+    trimming_all = true;
+    returned = rs_mr_trim(mr, 0);
+    trimming_all = before;
+    return returned;
+}
+
+bool rs_mr_is_trimming_all(void)
+{
+    return trimming_all;
+}

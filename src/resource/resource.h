@@ -117,8 +117,14 @@ struct rs_place {
     struct rs_sentinel *sentinel;     /* for waiting as cudaFree does */
     struct rs_own_stream *own_stream; /* for our own stream-ordered calls (driver/own_stream.h) */
     struct rs_account *account;       /* of the context: every byte taken from the driver */
-    size_t total_bytes;               /* of device memory */
-    size_t free_bytes;                /* when the stack was made */
+
+    /* Has all stacks of the device give back what they hold and nobody uses, before a request for
+     * that much more is out of memory.  Returns bytes given back.  May be NULL.  No lock may be
+     * held: it frees, and that waits. */
+    size_t (*reclaim)(const struct rs_place *place, size_t size_bytes);
+
+    size_t total_bytes;   /* of device memory */
+    size_t free_bytes;    /* when the stack was made */
     unsigned host_flags;  /* of pinned memory: CU_MEMHOSTALLOC_...; that the device sees it where it
                              stands in for device memory */
     bool first_on_device; /* this context takes the initial pool */
@@ -219,6 +225,13 @@ static inline size_t rs_mr_trim(struct rs_mr *mr, size_t keep_bytes)
 {
     return mr->ops.trim(mr, keep_bytes);
 }
+
+/* rs_mr_trim with nothing kept, not even what a resource keeps by its own settings (a pool's
+ * initial size): somebody else is out of memory. */
+size_t rs_mr_trim_all(struct rs_mr *mr);
+
+/* True inside rs_mr_trim_all: for a resource's trim. */
+bool rs_mr_is_trimming_all(void);
 
 /* Of the whole stack below and including mr. */
 void rs_mr_context_ended(struct rs_mr *mr);

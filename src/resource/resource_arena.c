@@ -15,6 +15,7 @@
 #include "base/path.h"
 #include "resource/alignment.h"
 #include "resource/arena_heap.h"
+#include "resource/leaf.h"
 #include "resource/report.h"
 #include "resource/resource.h"
 #include "resource/size_class.h"
@@ -75,8 +76,12 @@ static CUresult ask_upstream(struct arena *arena, size_t ask_bytes, size_t least
     size_t free_bytes = arena->place->free_bytes;
 
     for (;;) {
+        CUresult result;
+
         /* On the NULL stream: chunks are for all streams. */
-        CUresult result = rs_mr_allocate(arena->base.upstream[0], ask_bytes, NULL, out);
+        rs_leaf_ask_ahead(ask_bytes > least_bytes);
+        result = rs_mr_allocate(arena->base.upstream[0], ask_bytes, NULL, out);
+        rs_leaf_ask_ahead(false);
         if (result != CUDA_ERROR_OUT_OF_MEMORY || ask_bytes == least_bytes)
             return result;
         if (is_first && free_bytes < ask_bytes && free_bytes > ask_bytes / 2)
@@ -228,6 +233,11 @@ static size_t arena_trim(struct rs_mr *mr, size_t keep_bytes)
 
     (void)rs_arena_heap_drain(arena->heap);
     rs_mutex_lock(&arena->lock);
+    /* The call may be this very thread's, or of one that trims for it in turn. */
+    if (arena->is_calling && rs_mr_is_trimming_all()) {
+        rs_mutex_unlock(&arena->lock);
+        return rs_mr_trim(mr->upstream[0], keep_bytes);
+    }
     wait_until_settled(arena);
     chunk = detach_free_chunks(arena, keep_bytes);
     if (chunk) {

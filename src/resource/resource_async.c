@@ -216,6 +216,10 @@ static CUresult async_take(struct rs_lasting_leaf *leaf, size_t size_bytes, CUde
     /* What is idle in small pieces may stand between the request and the limit. */
     if (result == CUDA_ERROR_OUT_OF_MEMORY && give_back(async, 0, 0) > 0)
         result = try_to_take(async, size_bytes, step_bytes, address);
+    /* And so may what other stacks of the device merely keep. */
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && leaf->place->reclaim &&
+        leaf->place->reclaim(leaf->place, size_bytes) > 0)
+        result = try_to_take(async, size_bytes, step_bytes, address);
     return result;
 }
 

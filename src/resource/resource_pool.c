@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "resource/alignment.h"
 #include "resource/blocks.h"
+#include "resource/leaf.h"
 #include "resource/report.h"
 
 #include <errno.h>
@@ -235,8 +236,12 @@ static CUresult ask_upstream(struct pool *pool, size_t *ask_bytes, size_t least_
                              struct rs_allocation *out)
 {
     for (;;) {
+        CUresult result;
+
         /* On the NULL stream: chunks are for all streams. */
-        CUresult result = rs_mr_allocate(pool->base.upstream[0], *ask_bytes, NULL, out);
+        rs_leaf_ask_ahead(*ask_bytes > least_bytes);
+        result = rs_mr_allocate(pool->base.upstream[0], *ask_bytes, NULL, out);
+        rs_leaf_ask_ahead(false);
         if (result != CUDA_ERROR_OUT_OF_MEMORY || *ask_bytes == least_bytes)
             return result;
         *ask_bytes = smaller_step(pool, *ask_bytes, least_bytes);
@@ -459,7 +464,7 @@ static size_t pool_trim(struct rs_mr *mr, size_t keep_bytes)
     size_t returned_bytes;
 
     rs_mutex_lock(&pool->lock);
-    returned_bytes = return_free_chunks(pool, keep_bytes, true);
+    returned_bytes = return_free_chunks(pool, keep_bytes, !rs_mr_is_trimming_all());
     rs_mutex_unlock(&pool->lock);
     return returned_bytes + rs_mr_trim(mr->upstream[0], keep_bytes);
 }

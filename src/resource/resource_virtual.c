@@ -679,6 +679,23 @@ static CUresult allocate_locked(struct vm *vm, struct rs_block_request *request,
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* The same, and once more when the device's other stacks gave back what they merely kept.  The lock
+ * is held at entry and exit. */
+static CUresult allocate_or_reclaim(struct vm *vm, struct rs_block_request *request,
+                                    struct rs_allocation *out)
+{
+    CUresult result = allocate_locked(vm, request, out);
+    size_t granules = (request->rounded_bytes - 1) / vm->granule_bytes + 1, returned;
+
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || !vm->place->reclaim ||
+        granules > vm->maximum_granules - vm->charged_granules)
+        return result; /* past its own maximum, which nobody else stands in the way of */
+    rs_mutex_unlock(&vm->lock);
+    returned = vm->place->reclaim(vm->place, request->rounded_bytes);
+    rs_mutex_lock(&vm->lock);
+    return returned > 0 ? allocate_locked(vm, request, out) : result;
+}
+
 static CUresult virtual_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                  struct rs_allocation *out)
 {
@@ -691,7 +708,7 @@ static CUresult virtual_allocate(struct rs_mr *mr, size_t size_bytes, CUstream s
     RS_ASSERT(size_bytes > 0);
     rs_mutex_lock(&vm->lock);
     if (is_a_size && (request.rounded_bytes - 1) / vm->granule_bytes < vm->maximum_granules)
-        result = allocate_locked(vm, &request, out);
+        result = allocate_or_reclaim(vm, &request, out);
     vm->allocations += result == CUDA_SUCCESS;
     vm->failures += result != CUDA_SUCCESS;
     leave(vm);

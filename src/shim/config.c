@@ -63,6 +63,10 @@ const struct rs_variable rs_variables[] = {
              "does (wait); at once, for device memory of a program that uses one stream "
              "(immediate)",
              .per_device = true, .option.words = free_words),
+    VARIABLE(LIMIT, "RMM_LIMIT", SIZE,
+             "the most that the process takes from the driver on a device, over all contexts and "
+             "ways to allocate, cached memory included",
+             .per_device = true, .option.minimum = 1),
     VARIABLE(PINNED_RESOURCE, "RMM_PINNED_RESOURCE", TEXT,
              "the stack for pinned host memory, as in pool(pinned, initial_size=1GiB)",
              .per_device = true, .kind = RS_KIND_PINNED),
@@ -93,7 +97,6 @@ const struct rs_variable rs_variables[] = {
     VARIABLE(HOOKS, "RMM_HOOKS", TEXT,
              "groups of entry points that serve memory, separated by commas: device, pinned, "
              "managed, runtime, all"),
-    LATER("RMM_LIMIT", "hard cap on what the process takes from the driver on a device"),
     {.option = {.name = NULL}},
 };
 
@@ -627,11 +630,49 @@ struct rs_expression *rs_config_expression(const struct rs_config *config,
                  : NULL;
 }
 
+/* What a resource takes at its first allocation. */
+static size_t initial_bytes(const struct rs_expression *node, const struct rs_place *place)
+{
+    const struct rs_option *rows = node->descriptor->options;
+
+    for (size_t i = 0; rows[i].name; i++) {
+        const struct rs_option_value *value = &node->values[i];
+        if (strcmp(rows[i].name, "initial_size") != 0 || rows[i].type != RS_OPTION_SIZE ||
+            value->none || (!place && value->size.kind != RS_SIZE_BYTES))
+            continue;
+        return rs_size_resolve(value->size, place ? place->total_bytes : 0,
+                               place ? place->free_bytes : 0);
+    }
+    return 0;
+}
+
+bool rs_config_fits_limit(const struct rs_expression *stack, size_t limit_bytes,
+                          const struct rs_place *place, struct rs_complaints *complaints)
+{
+    char initial[RS_SIZE_TEXT_BYTES], limit[RS_SIZE_TEXT_BYTES];
+    bool fits = true;
+
+    if (limit_bytes == 0)
+        return true;
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && fits; i++)
+        fits = !stack->upstream[i] ||
+               rs_config_fits_limit(stack->upstream[i], limit_bytes, place, complaints);
+    if (!fits || initial_bytes(stack, place) <= limit_bytes)
+        return fits;
+    rs_complain(complaints, stack->source, stack->at, "%s begins with %s, and RMM_LIMIT is %s",
+                stack->descriptor->name, rs_size_format(initial_bytes(stack, place), initial),
+                rs_size_format(limit_bytes, limit));
+    return false;
+}
+
 /* The stack for a device (-1: for those without settings of their own). */
 static void build_stack(struct rs_config *config, enum rs_kind kind, int device,
                         struct rs_complaints *complaints)
 {
-    bool observed = config->statistics != RS_STATISTICS_NONE ||
+    const struct rs_source *limit_source = NULL;
+    const struct rs_option_value *limit =
+        value_of(config, device, RS_VARIABLE_LIMIT, &limit_source);
+    bool observed = config->statistics != RS_STATISTICS_NONE || limit ||
                     config->tracking != RS_STATISTICS_NONE ||
                     value_of(config, device, RS_VARIABLE_LOG, NULL);
     bool bad;
@@ -647,6 +688,13 @@ static void build_stack(struct rs_config *config, enum rs_kind kind, int device,
     }
     stack = add_observers(config, device, add_reuse(config, kind, device, stack), complaints);
     stack = checked(kind, stack, complaints);
+    if (stack && kind == RS_KIND_DEVICE && limit && limit->size.kind == RS_SIZE_BYTES &&
+        !rs_config_fits_limit(stack, limit->size.number, NULL, complaints)) {
+        rs_expression_free(stack);
+        stack = NULL;
+    }
+    if (limit)
+        config->any_limit = limit_source;
     config->stack[kind][device < 0 ? RS_DEVICES_MAX : device] = stack;
 }
 
@@ -809,4 +857,13 @@ const struct rs_expression *rs_config_stack(const struct rs_config *config, enum
         device >= 0 && device < RS_DEVICES_MAX && config->values && config->values->device[device];
 
     return config->stack[kind][own ? device : RS_DEVICES_MAX];
+}
+
+const struct rs_size *rs_config_limit(const struct rs_config *config, int device)
+{
+    const struct rs_option_value *limit = config->values && device >= 0 && device < RS_DEVICES_MAX
+                                              ? value_of(config, device, RS_VARIABLE_LIMIT, NULL)
+                                              : NULL;
+
+    return limit ? &limit->size : NULL;
 }

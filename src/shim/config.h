@@ -22,6 +22,7 @@ enum rs_variable_index {
     RS_VARIABLE_FALLBACK,
     RS_VARIABLE_PREFETCH,
     RS_VARIABLE_FREE,
+    RS_VARIABLE_LIMIT,
     RS_VARIABLE_PINNED_RESOURCE,
     RS_VARIABLE_PINNED_POOL_SIZE,
     RS_VARIABLE_MANAGED_RESOURCE,
@@ -81,7 +82,8 @@ enum {
 };
 
 struct rs_config {
-    bool anything_set; /* false: every call is forwarded */
+    bool anything_set;                 /* false: every call is forwarded */
+    const struct rs_source *any_limit; /* RMM_LIMIT for some device, or NULL */
     enum rs_on_error on_error;
     bool verbose;
     unsigned hook_groups;
@@ -113,3 +115,11 @@ struct rs_expression *rs_config_expression(const struct rs_config *config,
 /* The expression for a kind of memory on a device, or NULL. */
 const struct rs_expression *rs_config_stack(const struct rs_config *config, enum rs_kind kind,
                                             int device);
+
+/* The device's limit as it was written, or NULL. */
+const struct rs_size *rs_config_limit(const struct rs_config *config, int device);
+
+/* False, after complaining, when a resource of the stack begins with more than limit_bytes (0: no
+ * limit).  With place NULL percentages are let through. */
+bool rs_config_fits_limit(const struct rs_expression *stack, size_t limit_bytes,
+                          const struct rs_place *place, struct rs_complaints *complaints);

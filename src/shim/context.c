@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shim/context.h"
 
+#include "base/arithmetic.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "resource/expression.h"
+#include "resource/footprint.h"
 #include "resource/segment.h"
 #include "shim/block.h"
+#include "shim/charge.h"
 #include "shim/leaks.h"
 #include "shim/life.h"
+#include "shim/limit.h"
 #include "shim/pushed.h"
 
 #include <errno.h>
@@ -37,8 +41,9 @@ static struct rs_context *dropped, **dropped_end = &dropped; /* oldest first */
 static size_t dropped_count;
 static bool initial_taken[RS_KINDS][RS_DEVICES_MAX];
 static struct rs_report folded[RS_KINDS][RS_DEVICES_MAX];
-static struct rs_account accounts[RS_DEVICES_MAX];
 static struct rs_pushed_stack *spare_pushed; /* recycled, never freed: somebody may be late */
+static unsigned endings, trims;              /* under way: no trim begins while a context ends */
+static pthread_cond_t trims_done = PTHREAD_COND_INITIALIZER;
 
 /* Goes up with every change that makes a cached entry wrong. */
 static _Atomic unsigned generation = 1;
@@ -163,6 +168,7 @@ static void drop_stack(struct rs_stack *stack)
 static void drop(struct rs_context *context)
 {
     rs_block_forget_all(context);
+    rs_charge_forget(context);
     for (int i = 0; i < RS_STACKS; i++)
         drop_stack(&context->stack[i]);
     for (struct rs_pushed_stack *pushed = atomic_load(&context->pushed); pushed;
@@ -203,6 +209,7 @@ static void give_back_ended(void)
              pushed = pushed->next)
             end_stack(&pushed->stack);
         rs_account_lose(&context->account);
+        rs_footprint_lose(&context->account);
         rs_mutex_lock(&lock);
         append_to_dropped(context);
     }
@@ -266,6 +273,8 @@ static bool make_stack(struct rs_stack *stack, const struct rs_expression *expre
     if (rs_driver.cuMemGetInfo_v2(&stack->place.free_bytes, &stack->place.total_bytes) !=
         CUDA_SUCCESS)
         return true; /* a broken context: the driver shall say so itself */
+    if (!rs_config_fits_limit(expression, rs_limit_get(device), &stack->place, complaints))
+        return false;
     stack->place.first_on_device = !*taken;
     stack->place.frees_are_clean = rs_expression_frees_are_clean(expression);
     *taken = true;
@@ -433,6 +442,12 @@ static unsigned index_of(enum rs_kind kind, unsigned host_flags)
                                      : RS_STACK_PINNED + host_flags % RS_HOST_FLAG_SETS;
 }
 
+static size_t reclaim(const struct rs_place *place, size_t size_bytes)
+{
+    (void)size_bytes; /* what is kept is given back whole */
+    return rs_limit_reclaim(place->device);
+}
+
 static struct rs_context *describe(CUcontext handle, CUdevice device)
 {
     struct rs_context *context = take_record();
@@ -443,7 +458,7 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
     context->id = id_of(handle);
     context->device = device;
     context->primary = is_primary(handle, device);
-    context->account.device = device < RS_DEVICES_MAX ? &accounts[device] : NULL;
+    context->account.device = rs_limit_account(device);
     atomic_store(&context->alive, true);
     for (unsigned i = 0; i < RS_STACKS; i++) {
         struct rs_stack *stack = &context->stack[i];
@@ -455,6 +470,7 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
             .sentinel = &context->sentinel,
             .own_stream = &context->own_stream,
             .account = &context->account,
+            .reclaim = reclaim,
             .host_flags = i < RS_STACK_PINNED ? CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP
                                               : i - RS_STACK_PINNED,
         };
@@ -476,6 +492,7 @@ static struct rs_context *create(CUcontext handle)
 
     if (rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
         return NULL;
+    rs_limit_resolve(device);
     if (!wants_stacks(device) && !rs_pushed_top)
         return describe(handle, device);
     owner = memory_owner(handle, &block);
@@ -627,6 +644,134 @@ struct rs_stack *rs_context_made_stack(enum rs_kind kind)
     return stack && atomic_load_explicit(&stack->mr, memory_order_acquire) ? stack : NULL;
 }
 
+struct rs_context *rs_context_owner(void)
+{
+    return find_current(true);
+}
+
+/* Each stack of a context that has been made. */
+static void visit_stacks(struct rs_context *context,
+                         void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
+                         void *data)
+{
+    struct rs_pushed_stack *pushed = atomic_load_explicit(&context->pushed, memory_order_acquire);
+    struct rs_mr *mr;
+
+    for (int i = 0; i < RS_STACKS; i++) {
+        mr = atomic_load_explicit(&context->stack[i].mr, memory_order_acquire);
+        if (mr)
+            visit(data, &context->stack[i], mr);
+    }
+    for (; pushed; pushed = pushed->next) {
+        mr = atomic_load_explicit(&pushed->stack.mr, memory_order_acquire);
+        if (mr)
+            visit(data, &pushed->stack, mr);
+    }
+}
+
+/* ---- giving back ---- */
+
+enum { TRIMMED_AT_ONCE = 64 };
+
+struct trimmed {
+    int device;
+    bool all_kinds; /* pinned memory's too */
+    size_t skip, count;
+    struct rs_stack *stacks[TRIMMED_AT_ONCE];
+};
+
+static void collect(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    struct trimmed *trimmed = data;
+
+    (void)mr;
+    if (stack->place.device != trimmed->device ||
+        (!trimmed->all_kinds && stack->kind == RS_KIND_PINNED))
+        return;
+    if (trimmed->skip > 0)
+        trimmed->skip--;
+    else if (trimmed->count < TRIMMED_AT_ONCE)
+        trimmed->stacks[trimmed->count++] = stack;
+}
+
+/* keep_bytes NULL: somebody is out of memory. */
+static size_t trim_stack(struct rs_stack *stack, size_t *keep_bytes)
+{
+    struct rs_mr *mr = atomic_load_explicit(&stack->mr, memory_order_acquire);
+    CUresult result = CUDA_SUCCESS;
+    size_t returned = 0;
+    bool entered;
+
+    if (!mr || !atomic_load(&stack->context->alive))
+        return 0;
+    entered = rs_context_enter(stack->context->handle, &result);
+    if (result == CUDA_SUCCESS)
+        returned = keep_bytes ? rs_mr_trim(mr, *keep_bytes) : rs_mr_trim_all(mr);
+    rs_context_leave(entered);
+    if (keep_bytes)
+        *keep_bytes -= rs_min(*keep_bytes, rs_mr_idle_bytes(mr));
+    return returned;
+}
+
+/* False when nothing may be trimmed: a context ends. */
+static bool begin_trim(struct trimmed *trimmed)
+{
+    bool may;
+
+    rs_mutex_lock(&lock);
+    may = endings == 0;
+    trims += may;
+    for (size_t i = 0; i < entry_count && may; i++)
+        if (entries[i].context->handle == entries[i].handle)
+            visit_stacks(entries[i].context, collect, trimmed);
+    rs_mutex_unlock(&lock);
+    return may;
+}
+
+static void end_trim(void)
+{
+    rs_mutex_lock(&lock);
+    trims--;
+    pthread_cond_broadcast(&trims_done);
+    rs_mutex_unlock(&lock);
+}
+
+size_t rs_context_trim(int device, size_t *keep_bytes)
+{
+    struct trimmed trimmed = {.device = device, .all_kinds = keep_bytes != NULL};
+    size_t done = 0, returned = 0;
+
+    if (creating)
+        return 0; /* this thread holds the lock */
+    do {
+        trimmed.skip = done;
+        trimmed.count = 0;
+        if (!begin_trim(&trimmed))
+            break;
+        for (size_t i = 0; i < trimmed.count; i++)
+            returned += trim_stack(trimmed.stacks[i], keep_bytes);
+        end_trim();
+        done += trimmed.count;
+    } while (trimmed.count == TRIMMED_AT_ONCE);
+    return returned;
+}
+
+void rs_context_ending_enter(void)
+{
+    rs_mutex_lock(&lock);
+    endings++;
+    while (trims > 0)
+        pthread_cond_wait(&trims_done, &lock.native);
+    rs_mutex_unlock(&lock);
+}
+
+void rs_context_ending_leave(void)
+{
+    rs_mutex_lock(&lock);
+    endings--;
+    rs_mutex_unlock(&lock);
+}
+
 /* ---- ends ---- */
 
 static struct rs_context *end_begin(struct rs_context *context)
@@ -680,26 +825,6 @@ void rs_context_end_finish(struct rs_context *context, bool destroyed)
         give_back_ended();
 }
 
-/* Each stack of a context that has been made. */
-static void visit_stacks(struct rs_context *context,
-                         void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
-                         void *data)
-{
-    struct rs_pushed_stack *pushed = atomic_load_explicit(&context->pushed, memory_order_acquire);
-    struct rs_mr *mr;
-
-    for (int i = 0; i < RS_STACKS; i++) {
-        mr = atomic_load_explicit(&context->stack[i].mr, memory_order_acquire);
-        if (mr)
-            visit(data, &context->stack[i], mr);
-    }
-    for (; pushed; pushed = pushed->next) {
-        mr = atomic_load_explicit(&pushed->stack.mr, memory_order_acquire);
-        if (mr)
-            visit(data, &pushed->stack, mr);
-    }
-}
-
 void rs_context_each_stack(void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
                            void *data)
 {
@@ -715,7 +840,7 @@ void rs_context_each_stack(void (*visit)(void *data, struct rs_stack *stack, str
 
 struct rs_account *rs_context_device_account(int device)
 {
-    return device >= 0 && device < RS_DEVICES_MAX ? &accounts[device] : NULL;
+    return rs_limit_account(device);
 }
 
 struct rs_context *rs_context_current(void)

@@ -71,6 +71,21 @@ int rs_context_make_pushed(struct rs_complaints *complaints);
 /* The stack for device or managed memory if it has been made. */
 struct rs_stack *rs_context_made_stack(enum rs_kind kind);
 
+/* The context that owns what the calling thread allocates now, made known if need be; NULL without
+ * one. */
+struct rs_context *rs_context_owner(void);
+
+/* Has every stack for device memory of the device's contexts give back its wholly free memory.
+ * *keep_bytes of it stays, and what is left of that allowance is left in it; NULL: nothing stays,
+ * not even a pool's initial size, as somebody is out of memory.  Returns the bytes given back.  The
+ * driver calls wait: no lock may be held.  Does nothing while a context ends. */
+size_t rs_context_trim(int device, size_t *keep_bytes);
+
+/* Around each driver call that may end a context: waits for trims under way, whose frees must not
+ * reach the driver after the context, when its addresses may be somebody else's. */
+void rs_context_ending_enter(void);
+void rs_context_ending_leave(void);
+
 /* A context's end.  begin takes it out of service before the driver destroys it; finish, after,
  * forgets its memory or (destroyed false) puts it back into service. */
 struct rs_context *rs_context_end_begin(CUcontext handle);

@@ -7,6 +7,7 @@
 #include "resource/resource_logging.h"
 #include "shim/context.h"
 #include "shim/life.h"
+#include "shim/limit.h"
 #include "shim/pushed.h"
 
 #include <errno.h>
@@ -101,12 +102,13 @@ int rs_control_statistics(int device, struct rs_control_statistics *statistics)
 #define READ(field) atomic_load_explicit(&account->field, memory_order_relaxed)
     *statistics = (struct rs_control_statistics){
         .blocks = rs_block_counts(RS_KIND_DEVICE, device),
-        .held_bytes = rs_max(sums.held_bytes, READ(charged_bytes)),
+        .held_bytes = rs_max(sums.held_bytes, READ(held_bytes[RS_MEMORY_DEVICE]) +
+                                                  READ(held_bytes[RS_MEMORY_MANAGED])),
         .charged_bytes = READ(charged_bytes),
         .peak_held_bytes = READ(peak_bytes),
         .idle_bytes = sums.idle_bytes,
         .free_blocks = sums.free_blocks,
-        .limit_bytes = READ(limit_bytes),
+        .limit_bytes = rs_limit_get(device),
         .refusals = READ(refusals),
         .driver_allocations = READ(driver_allocations),
         .driver_frees = READ(driver_frees),
@@ -117,62 +119,16 @@ int rs_control_statistics(int device, struct rs_control_statistics *statistics)
 
 /* ---- trim, limit ---- */
 
-enum { AT_ONCE = 64 };
-
-struct page {
-    int device;
-    size_t skip, count;
-    struct rs_stack *stacks[AT_ONCE];
-};
-
-static void collect(void *data, struct rs_stack *stack, struct rs_mr *mr)
-{
-    struct page *page = data;
-
-    (void)mr;
-    if (stack->place.device != page->device)
-        return;
-    if (page->skip > 0)
-        page->skip--;
-    else if (page->count < AT_ONCE)
-        page->stacks[page->count++] = stack;
-}
-
-/* A stack outlives its context for a while (context.c), so that here it may be used without a lock,
- * as allocations do; its memory is the driver's only while the context lives. */
-static void trim_stack(struct rs_stack *stack, size_t *keep_bytes)
-{
-    struct rs_mr *mr = atomic_load_explicit(&stack->mr, memory_order_acquire);
-    CUresult result = CUDA_SUCCESS;
-    bool entered;
-
-    if (!mr || !atomic_load(&stack->context->alive))
-        return;
-    entered = rs_context_enter(stack->context->handle, &result);
-    if (result == CUDA_SUCCESS)
-        (void)rs_mr_trim(mr, *keep_bytes);
-    rs_context_leave(entered);
-    *keep_bytes -= rs_min(*keep_bytes, rs_mr_idle_bytes(mr));
-}
-
 size_t rs_control_trim(int device, size_t keep_bytes)
 {
-    struct page page = {.device = device};
     const struct rs_account *account = rs_context_device_account(device);
-    size_t done = 0, before, after;
+    size_t before, after;
 
     if (check_started(device) != 0)
         return 0;
     /* Not what the resources say: what one gives to another is not the driver's yet. */
     before = rs_account_held_bytes(account);
-    do {
-        page.skip = done;
-        page.count = 0;
-        rs_context_each_stack(collect, &page);
-        for (size_t i = 0; i < page.count; i++)
-            trim_stack(page.stacks[i], &keep_bytes);
-        done += page.count;
-    } while (page.count == AT_ONCE);
+    (void)rs_shim_trim(device, keep_bytes);
     after = rs_account_held_bytes(account);
     return before - rs_min(before, after);
 }
@@ -185,8 +141,9 @@ int rs_control_set_limit(int device, size_t bytes)
 
     if (result != 0)
         return result;
-    atomic_store_explicit(&account->limit_bytes, bytes, memory_order_relaxed);
-    if (bytes && atomic_load_explicit(&account->charged_bytes, memory_order_relaxed) > bytes)
+    if (!rs_limit_set(device, bytes))
+        return not_served();
+    if (!rs_account_has_room(account, 0))
         (void)rs_control_trim(device, 0);
     return 0;
 }
@@ -213,8 +170,7 @@ int rs_control_get_limit(int device, size_t *bytes)
     if (result == 0 && !bytes)
         result = rs_control_error(0, "bytes is NULL");
     if (result == 0)
-        *bytes = atomic_load_explicit(&rs_context_device_account(device)->limit_bytes,
-                                      memory_order_relaxed);
+        *bytes = rs_limit_get(device);
     return result;
 }
 

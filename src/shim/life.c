@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -84,6 +85,33 @@ static void make_page(void)
     rs_life_page = page;
 }
 
+static _Atomic bool unknown;
+static char unknown_name[64];
+
+/* A limit that one way around it makes void is worse than none. */
+static bool is_limit_void(void)
+{
+    if (!rs_config.any_limit || !atomic_load(&unknown))
+        return false;
+    rs_complain(&rs_life_complaints, rs_config.any_limit, NULL,
+                "%s is answered by the driver with a function that rmmshim does not know: what it "
+                "takes cannot be limited",
+                unknown_name);
+    return true;
+}
+
+void rs_life_note_unknown(const char *name)
+{
+    static bool noted;
+
+    if (!rs_log_once(&noted))
+        return;
+    snprintf(unknown_name, sizeof(unknown_name), "%s", name);
+    atomic_store(&unknown, true);
+    if (rs_life_serving() && is_limit_void())
+        (void)rs_life_bad_settings();
+}
+
 static void read_settings(void)
 {
     static bool handlers;
@@ -93,7 +121,7 @@ static void read_settings(void)
         atomic_store_explicit(&rs_life_mode, RS_MODE_FORWARD, memory_order_release);
         return;
     }
-    if (rs_config_parse(environ, &rs_life_complaints, &rs_config) > 0) {
+    if (rs_config_parse(environ, &rs_life_complaints, &rs_config) > 0 || is_limit_void()) {
         (void)rs_life_bad_settings();
         return;
     }

@@ -47,5 +47,10 @@ void rs_life_note_context(void);
  * now on, or denies, as RMM_ON_ERROR says.  Returns the mode. */
 enum rs_mode rs_life_bad_settings(void);
 
+/* The driver answers a name that allocates with a function that we do not know, so what it takes
+ * cannot be counted: said once, and a bad setting where a limit is set, now or when the settings
+ * are read. */
+void rs_life_note_unknown(const char *name);
+
 /* Complaints go to the log. */
 extern struct rs_complaints rs_life_complaints;

@@ -6,13 +6,15 @@
 #include "shim/block.h"
 #include "shim/context.h"
 #include "shim/life.h"
+#include "shim/limit.h"
 
 #include <stdatomic.h>
 #include <sys/mman.h>
 
 struct idle {
     CUdevice device;
-    size_t bytes;
+    size_t bytes;         /* of the device */
+    size_t charged_bytes; /* and of what counts as the device's against a limit */
 };
 
 static void add_idle(void *data, struct rs_stack *stack, struct rs_mr *mr)
@@ -21,19 +23,28 @@ static void add_idle(void *data, struct rs_stack *stack, struct rs_mr *mr)
     size_t held = atomic_load_explicit(&stack->context->account.held_bytes[RS_MEMORY_DEVICE],
                                        memory_order_relaxed);
 
+    if (stack->kind != RS_KIND_PINNED && stack->place.device == idle->device)
+        idle->charged_bytes += rs_mr_idle_bytes_best(mr);
     /* A stack over managed memory holds nothing of the device. */
     if (stack->kind == RS_KIND_DEVICE && stack->place.device == idle->device)
         idle->bytes += rs_min(rs_mr_idle_bytes_best(mr), held);
 }
 
-void rs_observe_memory_info(size_t *free_bytes, size_t total_bytes)
+void rs_observe_memory_info(size_t *free_bytes, size_t *total_bytes)
 {
-    struct idle idle = {0, 0};
+    struct idle idle = {0, 0, 0};
 
     if (rs_life() != RS_MODE_SERVE || rs_driver.cuCtxGetDevice(&idle.device) != CUDA_SUCCESS)
         return;
     rs_context_each_stack(add_idle, &idle);
-    *free_bytes = rs_min(*free_bytes + idle.bytes, total_bytes);
+    *free_bytes = rs_min(*free_bytes + idle.bytes, *total_bytes);
+    rs_limit_observe(idle.device, idle.charged_bytes, free_bytes, total_bytes);
+}
+
+void rs_observe_total_memory(CUdevice device, size_t *total_bytes)
+{
+    if (rs_life() == RS_MODE_SERVE)
+        rs_limit_observe(device, 0, NULL, total_bytes);
 }
 
 struct rs_observation rs_observe(CUdeviceptr address)

@@ -8,9 +8,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Corrects the driver's answer about free memory on the current context's device: what we hold and
- * nobody uses is free. */
-void rs_observe_memory_info(size_t *free_bytes, size_t total_bytes);
+/* Corrects the driver's answer about memory of the current context's device: what we hold and
+ * nobody uses is free, and a limit is the device's size. */
+void rs_observe_memory_info(size_t *free_bytes, size_t *total_bytes);
+
+/* Corrects the driver's answer about the size of a device that has a limit. */
+void rs_observe_total_memory(CUdevice device, size_t *total_bytes);
 
 enum rs_observed {
     RS_OBSERVED_FOREIGN, /* not our memory: forward */

@@ -5,6 +5,7 @@
 #include "shim/context.h"
 #include "shim/leaks.h"
 #include "shim/life.h"
+#include "shim/limit.h"
 #include "shim/page.h"
 
 #include <errno.h>
@@ -62,6 +63,8 @@ static bool collect_stacks(struct collected *collected, enum rs_kind kind, int d
     collected->device = device;
     collected->report = *rs_context_folded_report(kind, device);
     rs_context_each_stack(collect, collected);
+    if (kind == RS_KIND_DEVICE)
+        rs_limit_report(device, &collected->report);
     return collected->report.count > 0;
 }
 

@@ -132,16 +132,16 @@ static void an_older_driver_lacks_what_came_later(void **state)
 static void what_is_not_implemented_says_so_and_is_counted(void **state)
 {
     (void)state;
-    int (*create)(void *, void *);
+    int (*create)(void *, void *, void *, void *);
     unsigned long long (*count)(void);
     unsigned long long (*count_of)(const char *);
-    *(void **)&create = symbol_named("cuArrayCreate_v2");
+    *(void **)&create = symbol_named("cuTexObjectCreate");
     *(void **)&count = symbol_named("hostcuda_unsupported_count");
     *(void **)&count_of = symbol_named("hostcuda_call_count");
     unsigned long long before = count();
-    assert_int_equal(create(NULL, NULL), CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(create(NULL, NULL, NULL, NULL), CUDA_ERROR_NOT_SUPPORTED);
     assert_int_equal(count(), before + 1);
-    assert_int_equal(count_of("cuArrayCreate_v2"), 1);
+    assert_int_equal(count_of("cuTexObjectCreate"), 1);
     assert_int_equal(count_of("cuNoSuchThing"), 0);
 }
 

@@ -221,10 +221,14 @@ def limits():
     assert block == held[0]
     rmmshim.set_limit(0, 0)
     free(allocate(MIB))
-    rmmshim.set_limit(0, None, 0.25)
     total = ctypes.c_size_t()
     ok(cuda.cuDeviceTotalMem_v2(ctypes.byref(total), 0))
+    rmmshim.set_limit(0, None, 0.25)  # of the real total, whatever the program is told from now on
+    rmmshim.set_limit(0, None, 0.25)
     assert rmmshim.get_limit() == total.value // 4
+    real = total.value
+    ok(cuda.cuDeviceTotalMem_v2(ctypes.byref(total), 0))
+    assert total.value == real // 4
     fails(errno.EINVAL, rmmshim.set_limit, 0, None, 1.5)
     fails(errno.EINVAL, rmmshim.set_limit, 0, None, float("nan"))
 

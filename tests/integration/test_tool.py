@@ -273,7 +273,7 @@ class Run(Test):
             (["--managed=perhaps"], {}, "RMM_MANAGED=^perhaps"),
             (["--pool-size-99", "1GiB"], {}, "RMM_POOL_SIZE_99"),
             (["--verbose-1"], {}, "RMM_VERBOSE_1"),
-            (["--limit", "8GiB"], {}, "not in this version"),
+            (["--limit", "8GiB", "--pool-size", "9GiB"], {}, "and RMM_LIMIT is 8GiB"),
             (["--log", "%x"], {}, "unknown placeholder"),
         ):
             with self.subTest(arguments + list(settings)):

@@ -112,6 +112,9 @@ static void variables_build_the_stack(void **state)
          "statistics(reuse(pool(cuda)))"},
         {{"RMM_RESOURCE=pool(cuda)", "RMM_STATISTICS=1", "RMM_LOG=x"},
          "logging(statistics(reuse(pool(cuda))), path=x)"},
+        {{"RMM_LIMIT=1GiB"}, "cuda"},
+        {{"RMM_LIMIT=1GiB", "RMM_POOL_SIZE=1GiB"}, "reuse(pool(cuda, initial_size=1GiB))"},
+        {{"RMM_LIMIT=50%", "RMM_POOL_SIZE=60%"}, "reuse(pool(cuda, initial_size=60%))"},
         {{"RMM_LOG_FILE=x", "RMM_DEBUG_LOG_FILE=y", "RMM_TAG=z", "RMM_ROOT=/rmm"}, "none"},
     };
     (void)state;
@@ -292,7 +295,11 @@ static void bad_settings_are_one_line_each(void **state)
         {{"RMM_BINNING=4MiB"}, "RMM_BINNING=^4MiB: expected two sizes"},
         {{"RMM_VERBOSE_1=1"}, "RMM_VERBOSE_1=1: RMM_VERBOSE is for the whole process"},
         {{"RMM_POOL_SIZE_64=1GiB"}, "RMM_POOL_SIZE_64=1GiB: devices are numbered below 64"},
-        {{"RMM_LIMIT=1GiB"}, "RMM_LIMIT=1GiB: hard cap"},
+        {{"RMM_LIMIT=0"}, "RMM_LIMIT=^0: "},
+        {{"RMM_LIMIT=1GiB", "RMM_POOL_SIZE=2GiB"},
+         "RMM_POOL_SIZE=2GiB: pool begins with 2GiB, and RMM_LIMIT is 1GiB"},
+        {{"RMM_LIMIT_1=1GiB", "RMM_RESOURCE=statistics(pool(cuda, initial_size=1025MiB))"},
+         "RMM_RESOURCE=statistics(^pool(cuda, initial_size=1025MiB)): pool begins with 1025MiB"},
         {{"RMM_RESOURCE=pool(pinned)"},
          "RMM_RESOURCE=pool(^pinned): a stack for device memory cannot stand on 'pinned'"},
         {{"RMM_RESOURCE=pool(simulated(size=1GiB))"},

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct hc_array;
 struct hc_ctx;
 struct hc_graph_memory;
 struct hc_pool;
@@ -18,6 +19,7 @@ enum hc_kind {
     HC_REGISTERED, /* cuMemHostRegister */
     HC_IMPORTED,   /* cuIpcOpenMemHandle */
     HC_MAPPED,     /* cuMemMap */
+    HC_ARRAY,      /* cuArrayCreate and its kin; has no address that anybody is told */
 };
 
 struct hc_alloc {
@@ -31,6 +33,7 @@ struct hc_alloc {
     unsigned long long id; /* never used twice in a process */
     struct hc_ctx *ctx;    /* it dies with this context; NULL: it belongs to the device */
     struct hc_pool *pool;
+    struct hc_array *array;
     struct hc_graph_memory *graph; /* a graph's: it lives as long as the graph */
     struct hc_alloc *next, **link; /* in the context's list */
 };

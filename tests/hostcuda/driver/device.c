@@ -2,6 +2,9 @@
 #include "driver/device.h"
 
 #include "driver/config.h"
+#include "driver/entry_table.h"
+#include "driver/lock.h"
+#include "hostcuda.h"
 
 /* Addresses are worth little: several times the capacity spares the driver any fragmentation. */
 #define ADDRESSES_PER_BYTE              4
@@ -49,4 +52,24 @@ void *hc_bytes(uintptr_t address)
             return hc_region_bytes(&devices[i].memory, address);
     }
     return (void *)address;
+}
+
+void hc_device_note_peaks(void)
+{
+    for (int i = 0; i < hc_config.device_count; i++) {
+        if (devices[i].memory.used_bytes > devices[i].peak_bytes)
+            devices[i].peak_bytes = devices[i].memory.used_bytes;
+    }
+}
+
+HC_API size_t hostcuda_used_bytes(int device)
+{
+    HC_LOCKED();
+    return hc_device_at(device) ? devices[device].memory.used_bytes : 0;
+}
+
+HC_API size_t hostcuda_peak_bytes(int device)
+{
+    HC_LOCKED();
+    return hc_device_at(device) ? devices[device].peak_bytes : 0;
 }

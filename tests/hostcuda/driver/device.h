@@ -16,6 +16,7 @@ struct hc_device {
     struct hc_ctx *primary; /* one object for the life of the process */
     unsigned primary_count;
     struct hc_pool *default_pool, *current_pool;
+    size_t peak_bytes; /* of what was in use when a call let go of the lock */
 };
 
 /* Opens the devices' memory; false if the host refuses. */

@@ -18,6 +18,8 @@ enum hc_handle_type {
     HC_HANDLE_POOL,
     HC_HANDLE_MEMORY,
     HC_HANDLE_DESC,
+    HC_HANDLE_ARRAY,
+    HC_HANDLE_MIPMAPPED,
 };
 
 void hc_handle_add(const void *handle, enum hc_handle_type type);

@@ -11,8 +11,12 @@ static inline void hc_lock(void)
     pthread_mutex_lock(&hc_mutex);
 }
 
+/* Notes the most that was in use of each device (device.c). */
+void hc_device_note_peaks(void);
+
 static inline void hc_unlock(void)
 {
+    hc_device_note_peaks();
     pthread_mutex_unlock(&hc_mutex);
 }
 

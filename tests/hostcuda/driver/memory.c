@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "driver/memory.h"
 
+#include "driver/array.h"
 #include "driver/config.h"
 #include "driver/device.h"
 #include "driver/entry_table.h"
@@ -99,6 +100,8 @@ void hc_memory_release(struct hc_alloc *alloc, enum hc_race_end why)
     struct hc_region *region = hc_memory_region_of(alloc->base);
     if (alloc->pool)
         hc_pool_give(alloc);
+    if (alloc->array)
+        hc_array_forget(alloc->array);
     if (alloc->kind == HC_MANAGED)
         hc_managed_forget(alloc->base, alloc->size);
     hc_race_driver_frees(alloc->base, alloc->size, why);

@@ -81,8 +81,9 @@ static uint64_t reserved_bytes(const struct hc_pool *pool)
 CUresult hc_pool_take(struct hc_pool *pool, size_t bytes, struct hc_alloc **out)
 {
     /* What the pool holds serves first. */
-    uint64_t from_cache = pool->cached_bytes < bytes ? pool->cached_bytes : bytes;
-    set_cached(pool, pool->cached_bytes - from_cache / HC_BLOCK_BYTES * HC_BLOCK_BYTES);
+    uint64_t blocks = ((uint64_t)bytes + HC_BLOCK_BYTES - 1) / HC_BLOCK_BYTES * HC_BLOCK_BYTES;
+    uint64_t from_cache = pool->cached_bytes < blocks ? pool->cached_bytes : blocks;
+    set_cached(pool, pool->cached_bytes - from_cache);
     struct hc_region *memory =
         pool->is_managed ? hc_managed_region() : &hc_device_at(pool->device)->memory;
     CUresult result =

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/hash_table.h"
+
+#include <stdlib.h>
+
+enum { FIRST_SLOTS = 64 };
+
+/* A power of two of slots, at most half of them full. */
+static size_t home_of(const struct rs_hash_table *table, uint64_t key)
+{
+    return (size_t)((key * 0x9e3779b97f4a7c15u) >> 17) & (table->slot_count - 1);
+}
+
+static size_t slot_of(const struct rs_hash_table *table, uint64_t key)
+{
+    size_t at = home_of(table, key);
+
+    while (table->slots[at].key && table->slots[at].key != key)
+        at = (at + 1) & (table->slot_count - 1);
+    return at;
+}
+
+static bool grow(struct rs_hash_table *table, size_t slot_count)
+{
+    struct rs_hash_table larger = {calloc(slot_count, sizeof(*larger.slots)), slot_count,
+                                   table->count};
+
+    if (!larger.slots)
+        return false;
+    for (size_t i = 0; i < table->slot_count; i++)
+        if (table->slots[i].key)
+            larger.slots[slot_of(&larger, table->slots[i].key)] = table->slots[i];
+    free(table->slots);
+    *table = larger;
+    return true;
+}
+
+bool rs_hash_reserve(struct rs_hash_table *table, size_t more)
+{
+    size_t slot_count = table->slot_count ? table->slot_count : FIRST_SLOTS;
+
+    while ((table->count + more) * 2 > slot_count)
+        slot_count *= 2;
+    return slot_count == table->slot_count || grow(table, slot_count);
+}
+
+bool rs_hash_put(struct rs_hash_table *table, uint64_t key, void *value)
+{
+    size_t at;
+
+    if (!rs_hash_reserve(table, 1))
+        return false;
+    at = slot_of(table, key);
+    table->count += table->slots[at].key == 0;
+    table->slots[at] = (struct rs_hash_slot){key, value};
+    return true;
+}
+
+void *rs_hash_get(const struct rs_hash_table *table, uint64_t key)
+{
+    return table->slot_count && key ? table->slots[slot_of(table, key)].value : NULL;
+}
+
+/* Closes the gap: what probed past it moves up. */
+static void close_gap(struct rs_hash_table *table, size_t gap)
+{
+    size_t mask = table->slot_count - 1;
+
+    for (size_t at = (gap + 1) & mask; table->slots[at].key; at = (at + 1) & mask) {
+        size_t home = home_of(table, table->slots[at].key);
+        if (((at - home) & mask) < ((at - gap) & mask))
+            continue;
+        table->slots[gap] = table->slots[at];
+        gap = at;
+    }
+    table->slots[gap] = (struct rs_hash_slot){0, NULL};
+}
+
+void *rs_hash_take(struct rs_hash_table *table, uint64_t key)
+{
+    size_t at;
+    void *value;
+
+    if (!table->slot_count || !key)
+        return NULL;
+    at = slot_of(table, key);
+    value = table->slots[at].value;
+    if (table->slots[at].key) {
+        table->count--;
+        close_gap(table, at);
+    }
+    return value;
+}
+
+void *rs_hash_at(const struct rs_hash_table *table, size_t slot)
+{
+    return table->slots[slot].value;
+}
+
+void rs_hash_clear(struct rs_hash_table *table)
+{
+    free(table->slots);
+    *table = (struct rs_hash_table){NULL, 0, 0};
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an allocation really takes of a device, for the account: the driver cuts requests up to 1
+ * MiB from blocks of 2 MiB that they share, and gives larger ones whole blocks (cuda-measured.md).
+ * A thousand requests of one byte must not pass a limit as a thousand bytes, nor cost a thousand
+ * blocks, so shared blocks are counted by address, once for each context. */
+#pragma once
+
+#include "driver/cuda.h"
+#include "resource/account.h"
+
+/* Charges the most that the driver may take for the request, before it is asked.  False, with
+ * nothing counted, when that exceeds the limit.  Thread safe, as all of these. */
+bool rs_footprint_take(struct rs_account *account, size_t size_bytes, enum rs_memory memory);
+
+/* The driver refused. */
+void rs_footprint_untake(struct rs_account *account, size_t size_bytes, enum rs_memory memory);
+
+/* The driver answered with that address: corrects the charge.  False when out of host memory;
+ * nothing has changed then. */
+bool rs_footprint_settle(struct rs_account *account, CUdeviceptr address, size_t size_bytes,
+                         enum rs_memory memory);
+
+/* The driver has it back.  Needs no host memory. */
+void rs_footprint_give(struct rs_account *account, CUdeviceptr address, size_t size_bytes,
+                       enum rs_memory memory);
+
+/* A context is gone with all it held (with rs_account_lose). */
+void rs_footprint_lose(struct rs_account *account);
+
+/* The most that the driver may take for a request. */
+size_t rs_footprint_most(size_t size_bytes);

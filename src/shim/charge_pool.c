@@ -1,0 +1,561 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Stream-ordered pools: the driver knows what each holds, so an allocation charges what the pool
+ * may grow by, and afterwards the pool is charged for what the driver says it holds.  Only while a
+ * limit or statistics is set: the reading costs as much as a small part of the allocation. */
+#include "base/arithmetic.h"
+#include "base/lock.h"
+#include "driver/context.h"
+#include "driver/driver.h"
+#include "resource/footprint.h"
+#include "shim/charge_record.h"
+#include "shim/config.h"
+#include "shim/life.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+/* A driver's pool, or (graphs) what all graphs of a device hold. */
+struct rs_pool_record {
+    struct rs_pool_record *next;
+    CUmemoryPool handle; /* NULL: of graphs */
+    int device;
+    bool host;         /* of host memory: not counted */
+    bool is_default;   /* never destroyed */
+    bool destroyed;    /* it lives until its last allocation is freed */
+    bool going;        /* cuMemPoolDestroy is under way */
+    size_t live_bytes; /* of allocations that we follow, rounded: of pools that can be destroyed */
+    size_t held_bytes; /* charged */
+    uint64_t tickets, applied; /* see follow */
+    uint64_t settled;          /* goes up with each reading */
+    size_t claimed_bytes;      /* of what it keeps, by calls under way */
+    unsigned calls;            /* of ours under way, which name it */
+};
+
+static struct rs_mutex lock = RS_MUTEX_INIT; /* protects what follows */
+static struct rs_pool_record *pools;
+static pthread_cond_t calls_done = PTHREAD_COND_INITIALIZER;
+
+static struct {
+    _Atomic size_t unit;   /* what a driver's pool grows by, as seen */
+    _Atomic size_t flying; /* charged by calls under way for what pools may grow by */
+} growth[RS_DEVICES_MAX];
+
+enum {
+    BLOCK_BYTES = 2 << 20,
+    UNIT_MOST = 64 << 20
+}; /* a growth beyond that was for a large request */
+
+static enum rs_path path_of(const struct rs_pool_record *pool)
+{
+    return pool->handle ? RS_PATH_STREAM_ORDERED : RS_PATH_GRAPH;
+}
+
+/* ---- the table; under the lock ---- */
+
+static struct rs_pool_record *find(CUmemoryPool handle, int device)
+{
+    struct rs_pool_record *pool = pools;
+
+    while (pool && (pool->handle != handle || pool->destroyed || pool->going ||
+                    (!handle && pool->device != device)))
+        pool = pool->next;
+    return pool;
+}
+
+static struct rs_pool_record *find_or_add(CUmemoryPool handle, int device)
+{
+    struct rs_pool_record *pool = find(handle, device);
+
+    if (pool)
+        return pool;
+    pool = calloc(1, sizeof(*pool));
+    if (!pool)
+        return NULL;
+    pool->next = pools;
+    pool->handle = handle;
+    pool->device = device;
+    pools = pool;
+    return pool;
+}
+
+/* The device's account changes from charged_bytes (for the pool's old size and a growth that may
+ * have been) to the pool's new size. */
+static void set_held(struct rs_pool_record *pool, size_t held_bytes, size_t charged_bytes)
+{
+    rs_account_follow(rs_limit_account(pool->device), pool->held_bytes, held_bytes,
+                      pool->held_bytes + charged_bytes);
+    rs_limit_note_path(pool->device, path_of(pool), pool->held_bytes, held_bytes);
+    pool->held_bytes = held_bytes;
+}
+
+static void remove_record(struct rs_pool_record *pool)
+{
+    struct rs_pool_record **link = &pools;
+
+    while (*link != pool)
+        link = &(*link)->next;
+    *link = pool->next;
+    free(pool);
+}
+
+/* A destroyed pool answers no questions: it holds what is live in it, and what its frees under way
+ * hold goes back by itself. */
+static void follow_destroyed(struct rs_pool_record *pool)
+{
+    set_held(pool, rs_min(pool->held_bytes, pool->live_bytes), 0);
+    if (pool->live_bytes == 0 && pool->calls == 0)
+        remove_record(pool);
+}
+
+/* ---- asking the driver; not under the lock ---- */
+
+static bool read_bytes(const struct rs_pool_record *pool, bool used, size_t *bytes)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+    cuuint64_t value = 0;
+    CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+
+    if (pool->handle && rs_driver.cuMemPoolGetAttribute)
+        result = rs_driver.cuMemPoolGetAttribute(
+            pool->handle,
+            used ? CU_MEMPOOL_ATTR_USED_MEM_CURRENT : CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &value);
+    else if (!pool->handle && rs_driver.cuDeviceGetGraphMemAttribute)
+        result = rs_driver.cuDeviceGetGraphMemAttribute(
+            pool->device,
+            used ? CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT : CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
+            &value);
+    rs_capture_restore(mode);
+    *bytes = (size_t)value;
+    return result == CUDA_SUCCESS;
+}
+
+/* Charges the pool for what it holds now, in place of charged_bytes more.  Threads read at the same
+ * time and may come here in another order: a later ticket's reading was begun later, so it has seen
+ * all that an earlier ticket's owner did, and the earlier reading is dropped.  Returns what it
+ * was charged for until now. */
+static size_t follow(struct rs_pool_record *pool, size_t charged_bytes)
+{
+    size_t held, before;
+    uint64_t ticket;
+    bool told;
+
+    rs_mutex_lock(&lock);
+    ticket = ++pool->tickets;
+    rs_mutex_unlock(&lock);
+    told = read_bytes(pool, false, &held);
+    rs_mutex_lock(&lock);
+    before = pool->held_bytes;
+    pool->settled++;
+    if (told && ticket > pool->applied && !pool->destroyed) {
+        pool->applied = ticket;
+        /* While somebody counts on what the pool kept it is not charged for less: the driver may
+         * serve this request from that, and grow for the other. */
+        set_held(pool, pool->claimed_bytes ? rs_max(held, before + charged_bytes) : held,
+                 charged_bytes);
+    } else if (charged_bytes && pool->claimed_bytes && !pool->destroyed) {
+        set_held(pool, before + charged_bytes, charged_bytes);
+    } else if (charged_bytes) {
+        rs_account_recharge(rs_limit_account(pool->device), charged_bytes, 0);
+    }
+    rs_mutex_unlock(&lock);
+    return before;
+}
+
+/* The pools of a device, for calls without the lock: their records are kept meanwhile. */
+enum { POOLS_AT_ONCE = 32 };
+
+static size_t collect(int device, struct rs_pool_record *found[POOLS_AT_ONCE])
+{
+    size_t count = 0;
+
+    rs_mutex_lock(&lock);
+    for (struct rs_pool_record *pool = pools; pool && count < POOLS_AT_ONCE; pool = pool->next) {
+        if (pool->device != device || pool->host || pool->destroyed || pool->going)
+            continue;
+        pool->calls++;
+        found[count++] = pool;
+    }
+    rs_mutex_unlock(&lock);
+    return count;
+}
+
+static void let_go(struct rs_pool_record *pool)
+{
+    rs_mutex_lock(&lock);
+    if (--pool->calls == 0)
+        pthread_cond_broadcast(&calls_done);
+    if (pool->destroyed)
+        follow_destroyed(pool);
+    rs_mutex_unlock(&lock);
+}
+
+void rs_charge_follow_pools(int device)
+{
+    struct rs_pool_record *found[POOLS_AT_ONCE];
+    size_t count = collect(device, found);
+
+    for (size_t i = 0; i < count; i++) {
+        (void)follow(found[i], 0);
+        let_go(found[i]);
+    }
+}
+
+static size_t trim(struct rs_pool_record *pool, size_t keep_bytes)
+{
+    CUstreamCaptureMode mode;
+    size_t before = 0, after = 0;
+
+    (void)read_bytes(pool, false, &before);
+    mode = rs_capture_relax();
+    if (pool->handle && rs_driver.cuMemPoolTrimTo)
+        (void)rs_driver.cuMemPoolTrimTo(pool->handle, keep_bytes);
+    else if (!pool->handle && rs_driver.cuDeviceGraphMemTrim)
+        (void)rs_driver.cuDeviceGraphMemTrim(pool->device);
+    rs_capture_restore(mode);
+    (void)read_bytes(pool, false, &after);
+    return before - rs_min(after, before);
+}
+
+/* The pools that the program would use without naming one, known to us or not. */
+static void add_usual_pools(int device)
+{
+    CUmemoryPool usual[2] = {NULL, NULL};
+
+    if (!rs_driver.cuDeviceGetDefaultMemPool || !rs_driver.cuDeviceGetMemPool ||
+        rs_driver.cuDeviceGetDefaultMemPool(&usual[0], device) != CUDA_SUCCESS ||
+        rs_driver.cuDeviceGetMemPool(&usual[1], device) != CUDA_SUCCESS)
+        return;
+    rs_mutex_lock(&lock);
+    for (int i = 0; i < 2; i++) {
+        struct rs_pool_record *pool = usual[i] ? find_or_add(usual[i], device) : NULL;
+        if (pool && usual[i] == usual[0])
+            pool->is_default = true;
+    }
+    rs_mutex_unlock(&lock);
+}
+
+size_t rs_charge_trim_pools(int device, size_t keep_bytes)
+{
+    struct rs_pool_record *found[POOLS_AT_ONCE];
+    size_t count, returned = 0;
+
+    add_usual_pools(device);
+    count = collect(device, found);
+    for (size_t i = 0; i < count; i++) {
+        returned += trim(found[i], keep_bytes);
+        if (rs_limit_follows())
+            (void)follow(found[i], 0);
+        let_go(found[i]);
+    }
+    return returned;
+}
+
+/* ---- allocations ---- */
+
+static CUstream default_stream(CUstream stream, bool per_thread_default)
+{
+    return stream || !per_thread_default ? stream : CU_STREAM_PER_THREAD;
+}
+
+static bool is_capturing(CUstream stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    return rs_driver.cuStreamIsCapturing &&
+           rs_driver.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* The device whose memory an allocation on the stream takes; -1 when that cannot be told. */
+static int device_of(CUstream stream)
+{
+    CUcontext context = NULL;
+    CUdevice device = -1;
+    CUresult result;
+    bool entered = false;
+
+    if (stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD &&
+        rs_driver.cuStreamGetCtx && rs_driver.cuStreamGetCtx(stream, &context) == CUDA_SUCCESS &&
+        context)
+        entered = rs_context_enter(context, &result);
+    if (rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+        device = -1;
+    rs_context_leave(entered);
+    return device;
+}
+
+/* What the pool may grow by for this request. */
+static size_t most_growth(const struct rs_pool_charge *charge)
+{
+    return rs_max(rs_footprint_most(charge->bytes), atomic_load(&growth[charge->device].unit));
+}
+
+/* True when the pool keeps that much that nobody uses, and no other call under way was told so.  An
+ * allocation that was settled while the driver was asked may have used what it said was free. */
+static bool claim_once(struct rs_pool_charge *charge, bool *raced)
+{
+    struct rs_pool_record *pool = charge->pool;
+    size_t held, used, bytes = rs_footprint_most(charge->bytes);
+    uint64_t settled;
+    bool claimed;
+
+    rs_mutex_lock(&lock);
+    settled = pool->settled;
+    held = pool->held_bytes;
+    rs_mutex_unlock(&lock);
+    *raced = false;
+    if (!read_bytes(pool, true, &used) || !rs_round_up(used, BLOCK_BYTES, &used))
+        return false;
+    rs_mutex_lock(&lock);
+    *raced = pool->settled != settled;
+    claimed = !*raced && held >= used && held - used >= pool->claimed_bytes &&
+              held - used - pool->claimed_bytes >= bytes;
+    if (claimed) {
+        pool->claimed_bytes += bytes;
+        charge->claimed = bytes;
+    }
+    rs_mutex_unlock(&lock);
+    return claimed;
+}
+
+enum { CLAIMS_MAX = 8 };
+
+static bool claim(struct rs_pool_charge *charge)
+{
+    bool raced = true, claimed = false;
+
+    for (int i = 0; i < CLAIMS_MAX && raced && !claimed; i++)
+        claimed = claim_once(charge, &raced);
+    return claimed;
+}
+
+static bool take(struct rs_pool_charge *charge)
+{
+    size_t bytes = most_growth(charge);
+
+    if (!rs_account_take_as(rs_limit_account(charge->device), 0, bytes, RS_MEMORY_DEVICE))
+        return false;
+    charge->charged = bytes;
+    atomic_fetch_add(&growth[charge->device].flying, bytes);
+    return true;
+}
+
+/* What others freed meanwhile is seen first; what the pool keeps serves next; then all give back
+ * what they keep. */
+static bool make_room(struct rs_pool_charge *charge)
+{
+    if (take(charge) || claim(charge))
+        return true;
+    rs_charge_follow_pools(charge->device);
+    if (take(charge))
+        return true;
+    (void)rs_limit_reclaim(charge->device);
+    return take(charge) || claim(charge);
+}
+
+static bool set_pool(struct rs_pool_charge *charge, CUmemoryPool handle)
+{
+    CUmemoryPool usual = NULL;
+    bool counted = true, is_default;
+
+    if (rs_driver.cuDeviceGetDefaultMemPool)
+        (void)rs_driver.cuDeviceGetDefaultMemPool(&usual, charge->device);
+    is_default = usual == handle;
+    rs_mutex_lock(&lock);
+    charge->pool = find_or_add(handle, charge->device);
+    if (charge->pool && charge->pool->host) {
+        charge->pool = NULL;
+        counted = false;
+    } else if (charge->pool) {
+        charge->pool->is_default = is_default;
+        charge->device = charge->pool->device;
+        charge->pool->calls++;
+    }
+    rs_mutex_unlock(&lock);
+    return charge->pool || !counted;
+}
+
+/* Charges for the allocation; false when there is no room. */
+static bool begin(struct rs_pool_charge *charge, CUmemoryPool pool)
+{
+    if (!pool && (!rs_driver.cuDeviceGetMemPool ||
+                  rs_driver.cuDeviceGetMemPool(&pool, charge->device) != CUDA_SUCCESS))
+        return true; /* the driver's own error */
+    if (!set_pool(charge, pool))
+        return false;
+    if (!charge->pool)
+        return true;
+    if (!charge->pool->is_default)
+        charge->record = rs_charged_reserve(RS_KEYS_ADDRESSES);
+    if ((charge->record || charge->pool->is_default) && make_room(charge))
+        return true;
+    if (charge->record)
+        rs_charged_drop(charge->record);
+    let_go(charge->pool);
+    return false;
+}
+
+bool rs_charge_async_begin(struct rs_pool_charge *charge, CUmemoryPool pool, CUstream stream,
+                           bool per_thread_default, size_t size_bytes)
+{
+    enum rs_mode life = rs_life();
+    CUstreamCaptureMode mode;
+    bool begun = true;
+
+    *charge = (struct rs_pool_charge){.device = -1, .bytes = size_bytes};
+    if (size_bytes == 0 || life != RS_MODE_SERVE || !rs_driver_ready(true))
+        return life != RS_MODE_DENY || size_bytes == 0;
+    stream = default_stream(stream, per_thread_default);
+    mode = rs_capture_relax();
+    charge->device = device_of(stream);
+    if (rs_limit_account(charge->device)) {
+        rs_limit_resolve(charge->device);
+        charge->in_graph = is_capturing(stream);
+        if (rs_limit_follows())
+            begun = charge->in_graph ? rs_charge_graph_node(charge->device, charge->bytes)
+                                     : begin(charge, pool);
+    } else {
+        charge->device = -1;
+    }
+    rs_capture_restore(mode);
+    return begun;
+}
+
+bool rs_charge_async_again(struct rs_pool_charge *charge, CUresult result)
+{
+    return result == CUDA_ERROR_OUT_OF_MEMORY && charge->device >= 0 && !charge->in_graph &&
+           rs_limit_reclaim(charge->device) > 0;
+}
+
+/* A driver's pool grows in units of its own: the next request is charged for one. */
+static void learn_unit(int device, size_t grown_bytes)
+{
+    size_t seen = atomic_load(&growth[device].unit);
+
+    while (grown_bytes > seen && grown_bytes <= UNIT_MOST &&
+           !atomic_compare_exchange_weak(&growth[device].unit, &seen, grown_bytes))
+        ;
+}
+
+/* True when the pool grew by more than calls under way were charged for, and past the limit. */
+static bool is_excess(const struct rs_pool_charge *charge, size_t grown_bytes, size_t flying_bytes)
+{
+    const struct rs_account *account = rs_limit_account(charge->device);
+    size_t limit = atomic_load(&account->limit_bytes);
+
+    if (grown_bytes <= flying_bytes)
+        return false;
+    learn_unit(charge->device, grown_bytes);
+    return limit && atomic_load(&account->charged_bytes) > limit + flying_bytes - charge->charged;
+}
+
+static void enter_record(const struct rs_pool_charge *charge, CUdeviceptr address)
+{
+    struct rs_charged *record = charge->record;
+
+    record->path = RS_PATH_STREAM_ORDERED;
+    record->device = charge->device;
+    record->pool = charge->pool;
+    record->size_bytes = rs_footprint_most(charge->bytes);
+    rs_mutex_lock(&lock);
+    charge->pool->live_bytes += record->size_bytes;
+    rs_mutex_unlock(&lock);
+    rs_charged_enter(record, address);
+}
+
+bool rs_charge_async_end(struct rs_pool_charge *charge, CUresult result, CUdeviceptr address)
+{
+    struct rs_pool_record *pool = charge->pool;
+    size_t before, flying;
+    bool excess;
+
+    if (!pool)
+        return false;
+    flying = atomic_load(&growth[charge->device].flying);
+    before = follow(pool, charge->charged); /* the claim is still there: not charged for less */
+    excess = result == CUDA_SUCCESS && pool->held_bytes > before &&
+             is_excess(charge, pool->held_bytes - before, flying);
+    atomic_fetch_sub(&growth[charge->device].flying, charge->charged);
+    if (charge->record && result == CUDA_SUCCESS && !excess)
+        enter_record(charge, address);
+    else if (charge->record)
+        rs_charged_drop(charge->record);
+    rs_mutex_lock(&lock);
+    pool->claimed_bytes -= charge->claimed;
+    rs_mutex_unlock(&lock);
+    let_go(pool);
+    return excess;
+}
+
+void rs_charge_pool_freed(struct rs_pool_record *pool, size_t size_bytes)
+{
+    rs_mutex_lock(&lock);
+    pool->live_bytes -= size_bytes;
+    if (pool->destroyed)
+        follow_destroyed(pool);
+    rs_mutex_unlock(&lock);
+}
+
+/* ---- pools that come and go ---- */
+
+void rs_charge_pool_made(CUmemoryPool handle, const CUmemPoolProps *props)
+{
+    struct rs_pool_record *pool;
+
+    if (rs_life() != RS_MODE_SERVE || !rs_limit_account(props->location.id))
+        return;
+    rs_mutex_lock(&lock);
+    pool = find_or_add(handle, props->location.id);
+    if (pool)
+        pool->host = props->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
+    rs_mutex_unlock(&lock);
+}
+
+struct rs_pool_record *rs_charge_pool_destroy_begin(CUmemoryPool handle)
+{
+    struct rs_pool_record *pool;
+
+    if (!handle || !rs_life_serving())
+        return NULL;
+    rs_mutex_lock(&lock);
+    pool = find(handle, 0);
+    if (pool)
+        pool->going = true; /* no call of ours names it from now on */
+    while (pool && pool->calls)
+        pthread_cond_wait(&calls_done, &lock.native);
+    rs_mutex_unlock(&lock);
+    return pool;
+}
+
+void rs_charge_pool_destroy_end(struct rs_pool_record *pool, CUresult result)
+{
+    if (!pool)
+        return;
+    rs_mutex_lock(&lock);
+    pool->going = false;
+    if (result == CUDA_SUCCESS) {
+        pool->destroyed = true;
+        follow_destroyed(pool);
+    }
+    rs_mutex_unlock(&lock);
+}
+
+/* ---- graphs ---- */
+
+bool rs_charge_graph_node(int device, size_t size_bytes)
+{
+    struct rs_pool_record *pool;
+    struct rs_account *account = rs_limit_account(device);
+
+    if (!account || rs_life() != RS_MODE_SERVE || !rs_limit_follows())
+        return true;
+    rs_limit_resolve(device);
+    rs_mutex_lock(&lock);
+    pool = find_or_add(NULL, device); /* followed from now on */
+    rs_mutex_unlock(&lock);
+    if (!pool)
+        return false;
+    (void)follow(pool, 0);
+    return rs_account_has_room(account, size_bytes) ||
+           (rs_limit_reclaim(device) > 0 && rs_account_has_room(account, size_bytes));
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shim/limit.h"
+
+#include "base/arithmetic.h"
+#include "driver/driver.h"
+#include "shim/charge.h"
+#include "shim/context.h"
+#include "shim/life.h"
+
+#include <stdatomic.h>
+
+static struct {
+    struct rs_account account;
+    _Atomic size_t path_bytes[RS_PATHS];
+    _Atomic bool resolved; /* the setting has been read, or rs_limit_set came first */
+} devices[RS_DEVICES_MAX];
+
+static _Atomic bool any_limit;
+
+static bool is_known(int device)
+{
+    return device >= 0 && device < RS_DEVICES_MAX;
+}
+
+struct rs_account *rs_limit_account(int device)
+{
+    return is_known(device) ? &devices[device].account : NULL;
+}
+
+static void set(int device, size_t bytes)
+{
+    atomic_store(&devices[device].account.limit_bytes, bytes);
+    if (bytes)
+        atomic_store(&any_limit, true);
+}
+
+/* What is free, told by the current context; false where there is none of this device. */
+static bool ask_free(CUdevice device, size_t *free_bytes)
+{
+    CUdevice current;
+    size_t total;
+
+    return rs_driver.cuCtxGetDevice(&current) == CUDA_SUCCESS && current == device &&
+           rs_driver.cuMemGetInfo_v2(free_bytes, &total) == CUDA_SUCCESS;
+}
+
+void rs_limit_resolve(CUdevice device)
+{
+    const struct rs_size *size;
+    size_t total = 0, free_bytes = 0, bytes;
+    bool expected = false;
+
+    if (!is_known(device) || atomic_load(&devices[device].resolved))
+        return;
+    size = rs_config_limit(&rs_config, device);
+    if (size && size->kind != RS_SIZE_BYTES &&
+        (!rs_driver.cuDeviceTotalMem_v2 ||
+         rs_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS))
+        return; /* no such device, or the driver is not ready: a later call tells */
+    if (size && size->kind == RS_SIZE_OF_FREE && !ask_free(device, &free_bytes))
+        return;
+    bytes = size ? rs_max(rs_size_resolve(*size, total, free_bytes), 1) : 0;
+    if (atomic_compare_exchange_strong(&devices[device].resolved, &expected, true) && bytes)
+        set(device, bytes);
+}
+
+size_t rs_limit_get(int device)
+{
+    if (!is_known(device) || !rs_life_serving())
+        return 0;
+    rs_limit_resolve(device);
+    return atomic_load(&devices[device].account.limit_bytes);
+}
+
+bool rs_limit_set(int device, size_t bytes)
+{
+    if (!is_known(device) || rs_life() != RS_MODE_SERVE)
+        return false;
+    atomic_store(&devices[device].resolved, true);
+    set(device, bytes);
+    return true;
+}
+
+bool rs_limit_follows(void)
+{
+    return rs_config.statistics != RS_STATISTICS_NONE || rs_config.any_limit ||
+           atomic_load_explicit(&any_limit, memory_order_relaxed);
+}
+
+/* ---- giving back ---- */
+
+size_t rs_shim_trim(int device, size_t keep_bytes)
+{
+    if (!is_known(device) || rs_life() != RS_MODE_SERVE || !rs_driver_ready(false))
+        return 0;
+    return rs_context_trim(device, &keep_bytes);
+}
+
+size_t rs_limit_reclaim(int device)
+{
+    static __thread bool reclaiming; /* a free of ours may come back through a tool's callback */
+    size_t returned, before, after;
+
+    if (reclaiming || !is_known(device))
+        return 0;
+    reclaiming = true;
+    before = atomic_load(&devices[device].account.charged_bytes);
+    returned = rs_driver_ready(false) ? rs_context_trim(device, NULL) : 0;
+    returned += rs_charge_trim_pools(device, 0);
+    after = atomic_load(&devices[device].account.charged_bytes);
+    reclaiming = false;
+    /* A pool of the driver's may have given memory back by itself, which is only seen now. */
+    return rs_max(returned, before - rs_min(after, before));
+}
+
+/* ---- what the program is told ---- */
+
+void rs_limit_observe(int device, size_t idle_bytes, size_t *free_bytes, size_t *total_bytes)
+{
+    size_t limit = rs_limit_get(device), charged, live;
+
+    if (!limit)
+        return;
+    if (total_bytes)
+        *total_bytes = rs_min(*total_bytes, limit);
+    if (!free_bytes)
+        return;
+    rs_charge_follow_pools(device);
+    charged = atomic_load(&devices[device].account.charged_bytes);
+    live = charged - rs_min(idle_bytes, charged);
+    *free_bytes = rs_min(*free_bytes, limit - rs_min(live, limit));
+}
+
+/* ---- the report ---- */
+
+void rs_limit_note_path(int device, enum rs_path path, size_t from_bytes, size_t to_bytes)
+{
+    if (is_known(device))
+        atomic_fetch_add_explicit(&devices[device].path_bytes[path], to_bytes - from_bytes,
+                                  memory_order_relaxed);
+}
+
+void rs_limit_report(int device, struct rs_report *report)
+{
+    static const char *const names[RS_PATHS] = {"driver", "managed",        "arrays",
+                                                "vmm",    "stream_ordered", "graphs"};
+    const struct rs_account *account = rs_limit_account(device);
+    size_t limit = account ? atomic_load(&account->limit_bytes) : 0, charged, others = 0;
+
+    if (!account || (!limit && !atomic_load(&account->peak_charged_bytes)))
+        return;
+    charged = atomic_load(&account->charged_bytes);
+    for (int path = 0; path < RS_PATHS; path++)
+        others += atomic_load(&devices[device].path_bytes[path]);
+    rs_report_add(report, "account", "limit", RS_COUNTER_LIVE, RS_UNIT_BYTES, limit);
+    rs_report_add(report, "account", "charged", RS_COUNTER_LIVE, RS_UNIT_BYTES, charged);
+    rs_report_add(report, "account", "charged_peak", RS_COUNTER_PEAK, RS_UNIT_BYTES,
+                  atomic_load(&account->peak_charged_bytes));
+    rs_report_add(report, "account", "refusals", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                  atomic_load(&account->refusals));
+    rs_report_add(report, "account", "served", RS_COUNTER_LIVE, RS_UNIT_BYTES,
+                  charged - rs_min(others, charged));
+    for (int path = 0; path < RS_PATHS; path++)
+        rs_report_add(report, "account", names[path], RS_COUNTER_LIVE, RS_UNIT_BYTES,
+                      atomic_load(&devices[device].path_bytes[path]));
+}

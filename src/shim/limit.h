@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* RMM_LIMIT: the most that this process takes from the driver on a device, over all contexts,
+ * stacks and paths.  One account per device (resource/account.h) is charged before the driver is
+ * asked. */
+#pragma once
+
+#include "base/complaint.h"
+#include "driver/cuda.h"
+#include "resource/account.h"
+#include "resource/report.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The device's account; NULL for a device beyond those that we know.  Lives as long as the process.
+ */
+struct rs_account *rs_limit_account(int device);
+
+/* Reads the setting for a device once: percentages are of its real total.  A share of what is free
+ * waits for the first call with a context of the device current.  Makes driver calls that do not
+ * wait.  Thread safe. */
+void rs_limit_resolve(CUdevice device);
+
+/* The limit in bytes, 0 when there is none. */
+size_t rs_limit_get(int device);
+
+/* Sets the limit from now on (0: none), whatever RMM_LIMIT says.  What is held already stays: only
+ * further requests are refused.  False for an unknown device, or when nothing is counted in this
+ * process (no setting at all).  Thread safe. */
+bool rs_limit_set(int device, size_t bytes);
+
+/* True when the program's stream-ordered allocations must be followed: a limit or statistics. */
+bool rs_limit_follows(void);
+
+/* Gives wholly free memory of every stack of the device's contexts back to the driver, pinned
+ * memory's too, all but keep_bytes.  Returns what the stacks gave back.  Calls the driver, which
+ * may wait for work of any context of the device: no lock may be held.  Thread safe. */
+size_t rs_shim_trim(int device, size_t keep_bytes);
+
+/* Before a request for device memory fails: every stack for device memory, and then the program's
+ * stream-ordered pools and graphs, give back what nobody uses; nothing is kept, not even a pool's
+ * initial size.  Returns the bytes, 0 when called by what it calls. */
+size_t rs_limit_reclaim(int device);
+
+/* Corrects the driver's answer about a device's total memory; with free_bytes (of the current
+ * context's device) also that.  idle_bytes: what stacks hold and nobody uses. */
+void rs_limit_observe(int device, size_t idle_bytes, size_t *free_bytes, size_t *total_bytes);
+
+/* Ways to the driver's memory that are counted beside the stacks' own. */
+enum rs_path {
+    RS_PATH_DRIVER,         /* cuMemAlloc that no stack served */
+    RS_PATH_MANAGED,        /* cuMemAllocManaged */
+    RS_PATH_ARRAY,          /* CUDA arrays */
+    RS_PATH_VMM,            /* cuMemCreate */
+    RS_PATH_STREAM_ORDERED, /* pools of cuMemAllocAsync, with what they keep */
+    RS_PATH_GRAPH,          /* memory nodes of graphs */
+    RS_PATHS
+};
+
+/* The bytes charged on a path went from one figure to another. */
+void rs_limit_note_path(int device, enum rs_path path, size_t from_bytes, size_t to_bytes);
+
+/* Adds the account's counters when anything was taken of the device. */
+void rs_limit_report(int device, struct rs_report *report);

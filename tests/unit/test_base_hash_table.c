@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "unit.h"
+
+#include "base/hash_table.h"
+
+#include <stdlib.h>
+
+enum { KEYS = 5000 };
+
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+
+static bool out_of_memory;
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    return out_of_memory ? NULL : __real_calloc(count, size);
+}
+
+/* Spread like handles (pointers), and some that meet. */
+static uint64_t key_of(size_t i)
+{
+    return i % 3 ? (uint64_t)(i + 1) << 21 : i + 1;
+}
+
+static void *value_of(size_t i)
+{
+    static char values[KEYS + 1];
+
+    return &values[i];
+}
+
+static void finds_what_was_put(void **state)
+{
+    struct rs_hash_table table = {NULL, 0, 0};
+    (void)state;
+
+    assert_null(rs_hash_get(&table, 1));
+    assert_null(rs_hash_take(&table, 1));
+    for (size_t i = 0; i < KEYS; i++)
+        assert_true(rs_hash_put(&table, key_of(i), value_of(i)));
+    assert_int_equal(table.count, KEYS);
+    assert_true(rs_hash_put(&table, key_of(7), value_of(KEYS)));
+    assert_int_equal(table.count, KEYS);
+    assert_ptr_equal(rs_hash_get(&table, key_of(7)), value_of(KEYS));
+    assert_null(rs_hash_get(&table, 0));
+    rs_hash_clear(&table);
+}
+
+/* Every other key goes; no gap hides what is left. */
+static void taking_leaves_the_others(void **state)
+{
+    struct rs_hash_table table = {NULL, 0, 0};
+    size_t seen = 0;
+    (void)state;
+
+    for (size_t i = 0; i < KEYS; i++)
+        assert_true(rs_hash_put(&table, key_of(i), value_of(i)));
+    for (size_t i = 0; i < KEYS; i += 2) {
+        assert_ptr_equal(rs_hash_take(&table, key_of(i)), value_of(i));
+        assert_null(rs_hash_take(&table, key_of(i)));
+    }
+    for (size_t i = 0; i < KEYS; i++)
+        assert_ptr_equal(rs_hash_get(&table, key_of(i)), i % 2 ? value_of(i) : NULL);
+    for (size_t slot = 0; slot < table.slot_count; slot++)
+        seen += rs_hash_at(&table, slot) != NULL;
+    assert_int_equal(seen, KEYS / 2);
+    assert_int_equal(table.count, KEYS / 2);
+    rs_hash_clear(&table);
+}
+
+static void reserved_keys_need_no_memory(void **state)
+{
+    struct rs_hash_table table = {NULL, 0, 0};
+    (void)state;
+
+    out_of_memory = true;
+    assert_false(rs_hash_put(&table, 1, value_of(0)));
+    out_of_memory = false;
+    assert_true(rs_hash_reserve(&table, KEYS));
+    out_of_memory = true;
+    for (size_t i = 0; i < KEYS; i++)
+        assert_true(rs_hash_put(&table, key_of(i), value_of(i)));
+    assert_false(rs_hash_reserve(&table, 10 * KEYS));
+    for (size_t i = 0; i < KEYS; i++)
+        assert_ptr_equal(rs_hash_get(&table, key_of(i)), value_of(i));
+    out_of_memory = false;
+    rs_hash_clear(&table);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(finds_what_was_put),
+        cmocka_unit_test(taking_leaves_the_others),
+        cmocka_unit_test(reserved_keys_need_no_memory),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The account of a device, and what allocations really take of it. */
+#include "unit.h"
+
+#include "resource/account.h"
+#include "resource/footprint.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#define MIB ((size_t)1 << 20)
+
+static struct rs_account device, first, second;
+
+static int setup(void **state)
+{
+    (void)state;
+    device = (struct rs_account){.limit_bytes = 16 * MIB};
+    first = (struct rs_account){.device = &device};
+    second = (struct rs_account){.device = &device};
+    return 0;
+}
+
+static void assert_charged(size_t device_bytes, size_t first_bytes, size_t second_bytes)
+{
+    assert_int_equal(device.charged_bytes, device_bytes);
+    assert_int_equal(first.charged_bytes, first_bytes);
+    assert_int_equal(second.charged_bytes, second_bytes);
+}
+
+static void a_refusal_changes_nothing(void **state)
+{
+    struct rs_account before;
+    (void)state;
+
+    assert_true(rs_account_take(&first, 10 * MIB, RS_MEMORY_DEVICE));
+    before = device;
+    assert_false(rs_account_take(&second, 7 * MIB, RS_MEMORY_DEVICE));
+    assert_false(rs_account_take(&second, SIZE_MAX, RS_MEMORY_MANAGED));
+    assert_int_equal(device.refusals, 2);
+    before.refusals = 2;
+    assert_memory_equal(&before, &device, sizeof(before));
+    assert_charged(10 * MIB, 10 * MIB, 0);
+    assert_true(rs_account_take(&second, 6 * MIB, RS_MEMORY_MANAGED));
+    assert_false(rs_account_take(&second, 1, RS_MEMORY_DEVICE));
+    assert_true(rs_account_take(&second, 100 * MIB, RS_MEMORY_HOST)); /* of no device */
+    rs_account_give(&first, 10 * MIB, RS_MEMORY_DEVICE);
+    assert_charged(6 * MIB, 0, 6 * MIB);
+    assert_int_equal(device.peak_charged_bytes, 16 * MIB);
+}
+
+static void a_lost_context_gives_its_part_back(void **state)
+{
+    (void)state;
+
+    assert_true(rs_footprint_take(&first, 3 * MIB, RS_MEMORY_DEVICE));
+    assert_true(rs_footprint_take(&first, 100, RS_MEMORY_DEVICE));
+    assert_true(rs_footprint_settle(&first, 64 * MIB, 100, RS_MEMORY_DEVICE));
+    assert_true(rs_footprint_take(&second, 100, RS_MEMORY_DEVICE));
+    assert_true(rs_footprint_settle(&second, 64 * MIB + 512, 100, RS_MEMORY_DEVICE));
+    assert_charged(8 * MIB, 6 * MIB, 2 * MIB);
+    rs_account_lose(&first);
+    rs_footprint_lose(&first);
+    assert_charged(2 * MIB, 0, 2 * MIB);
+    assert_int_equal(device.held_bytes[RS_MEMORY_DEVICE], 100);
+    /* The next context at the same place begins anew. */
+    assert_true(rs_footprint_take(&first, 100, RS_MEMORY_DEVICE));
+    assert_true(rs_footprint_settle(&first, 64 * MIB, 100, RS_MEMORY_DEVICE));
+    assert_charged(4 * MIB, 2 * MIB, 2 * MIB);
+    rs_footprint_give(&first, 64 * MIB, 100, RS_MEMORY_DEVICE);
+    rs_footprint_give(&second, 64 * MIB + 512, 100, RS_MEMORY_DEVICE);
+    assert_charged(0, 0, 0);
+}
+
+/* A thousand small ones in one block of the driver's are that block; scattered ones one each. */
+static void small_allocations_share_blocks(void **state)
+{
+    (void)state;
+
+    for (size_t i = 0; i < 1000; i++) {
+        assert_true(rs_footprint_take(&first, 1, RS_MEMORY_DEVICE));
+        assert_true(rs_footprint_settle(&first, 32 * MIB + 512 * i, 1, RS_MEMORY_DEVICE));
+        assert_charged(2 * MIB, 2 * MIB, 0);
+    }
+    for (size_t i = 0; i < 7; i++) {
+        assert_true(rs_footprint_take(&first, MIB, RS_MEMORY_DEVICE));
+        assert_true(rs_footprint_settle(&first, (34 + 2 * i) * MIB, MIB, RS_MEMORY_DEVICE));
+    }
+    assert_charged(16 * MIB, 16 * MIB, 0);
+    assert_false(rs_footprint_take(&first, 1, RS_MEMORY_DEVICE)); /* it may need a block */
+    for (size_t i = 0; i < 999; i++)
+        rs_footprint_give(&first, 32 * MIB + 512 * i, 1, RS_MEMORY_DEVICE);
+    assert_charged(16 * MIB, 16 * MIB, 0);
+    rs_footprint_give(&first, 32 * MIB + 512 * 999, 1, RS_MEMORY_DEVICE);
+    assert_charged(14 * MIB, 14 * MIB, 0);
+    for (size_t i = 0; i < 7; i++)
+        rs_footprint_give(&first, (34 + 2 * i) * MIB, MIB, RS_MEMORY_DEVICE);
+    assert_charged(0, 0, 0);
+    assert_int_equal(device.held_bytes[RS_MEMORY_DEVICE], 0);
+}
+
+static void a_small_allocation_may_lie_in_two_blocks(void **state)
+{
+    (void)state;
+
+    assert_true(rs_footprint_take(&first, MIB, RS_MEMORY_DEVICE));
+    assert_true(rs_footprint_settle(&first, 32 * MIB + 512 - MIB, MIB, RS_MEMORY_DEVICE));
+    assert_charged(4 * MIB, 4 * MIB, 0);
+    rs_footprint_give(&first, 32 * MIB + 512 - MIB, MIB, RS_MEMORY_DEVICE);
+    assert_charged(0, 0, 0);
+}
+
+static void large_allocations_are_whole_blocks(void **state)
+{
+    (void)state;
+
+    assert_int_equal(rs_footprint_most(1), 2 * MIB);
+    assert_int_equal(rs_footprint_most(2 * MIB + 1), 4 * MIB);
+    assert_int_equal(rs_footprint_most(SIZE_MAX), SIZE_MAX);
+    assert_true(rs_footprint_take(&first, 3 * MIB, RS_MEMORY_DEVICE));
+    assert_charged(4 * MIB, 4 * MIB, 0);
+    rs_footprint_untake(&first, 3 * MIB, RS_MEMORY_DEVICE);
+    assert_charged(0, 0, 0);
+}
+
+/* A pool of the driver's: charged for a growth that may be, then for what it is. */
+static void what_the_driver_holds_is_followed(void **state)
+{
+    (void)state;
+
+    assert_true(rs_account_take_as(&device, 0, 6 * MIB, RS_MEMORY_DEVICE));
+    rs_account_follow(&device, 0, 10 * MIB, 6 * MIB);
+    assert_int_equal(device.charged_bytes, 10 * MIB);
+    assert_int_equal(device.held_bytes[RS_MEMORY_DEVICE], 10 * MIB);
+    assert_true(rs_account_has_room(&first, 6 * MIB));
+    assert_false(rs_account_has_room(&first, 6 * MIB + 1));
+    rs_account_follow(&device, 10 * MIB, 0, 10 * MIB);
+    assert_int_equal(device.charged_bytes, 0);
+    assert_int_equal(device.held_bytes[RS_MEMORY_DEVICE], 0);
+    assert_int_equal(device.peak_charged_bytes, 10 * MIB);
+}
+
+static void *take_and_give(void *account)
+{
+    size_t most = 0;
+
+    for (int i = 0; i < 20000; i++) {
+        if (!rs_account_take(account, 3 * MIB, RS_MEMORY_DEVICE))
+            continue;
+        most = device.charged_bytes > most ? device.charged_bytes : most;
+        rs_account_give(account, 3 * MIB, RS_MEMORY_DEVICE);
+    }
+    return (void *)most;
+}
+
+static void threads_never_pass_the_limit(void **state)
+{
+    pthread_t threads[8];
+    (void)state;
+
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, take_and_give, i % 2 ? &first : &second),
+                         0);
+    for (int i = 0; i < 8; i++) {
+        void *most;
+        pthread_join(threads[i], &most);
+        assert_true((size_t)most <= 16 * MIB);
+    }
+    assert_true(device.peak_charged_bytes <= 16 * MIB);
+    assert_charged(0, 0, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_refusal_changes_nothing, setup),
+        cmocka_unit_test_setup(a_lost_context_gives_its_part_back, setup),
+        cmocka_unit_test_setup(small_allocations_share_blocks, setup),
+        cmocka_unit_test_setup(a_small_allocation_may_lie_in_two_blocks, setup),
+        cmocka_unit_test_setup(large_allocations_are_whole_blocks, setup),
+        cmocka_unit_test_setup(what_the_driver_holds_is_followed, setup),
+        cmocka_unit_test_setup(threads_never_pass_the_limit, setup),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
