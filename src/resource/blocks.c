@@ -100,7 +100,7 @@ bool rs_blocks_take(struct rs_blocks *blocks, const struct rs_block_request *req
     RS_ASSERT(block->size_bytes >= request->bytes);
     blocks->live_bytes += block->size_bytes;
     blocks->peak_live_bytes = rs_max(blocks->peak_live_bytes, blocks->live_bytes);
-    *out = (struct rs_allocation){block->address, request->bytes, block};
+    *out = (struct rs_allocation){block->address, request->bytes, block, NULL};
     return true;
 }
 

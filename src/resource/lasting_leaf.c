@@ -190,7 +190,7 @@ static CUresult take(struct rs_lasting_leaf *leaf, size_t size_bytes, struct rs_
     rs_mutex_lock(&leaf->lock);
     link_record(leaf, record);
     rs_mutex_unlock(&leaf->lock);
-    *out = (struct rs_allocation){address, size_bytes, record};
+    *out = (struct rs_allocation){address, size_bytes, record, NULL};
     return CUDA_SUCCESS;
 }
 

@@ -85,7 +85,7 @@ static CUresult leaf_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stre
     }
     atomic_fetch_add_explicit(&leaf->allocations, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&leaf->held_bytes, size_bytes, memory_order_relaxed);
-    *out = (struct rs_allocation){address, size_bytes, NULL};
+    *out = (struct rs_allocation){address, size_bytes, NULL, NULL};
     return CUDA_SUCCESS;
 }
 

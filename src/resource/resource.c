@@ -121,6 +121,8 @@ void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
         if (mr->upstream[i])
             mr->memories |= mr->upstream[i]->memories;
     }
+    mr->keeps_holders =
+        descriptor->passes_allocations && mr->upstream[0] && mr->upstream[0]->keeps_holders;
 }
 
 void rs_mr_destroy(struct rs_mr *mr, bool memory_is_gone)

@@ -32,6 +32,9 @@ struct rs_allocation {
     CUdeviceptr address;
     size_t size_bytes; /* as requested, not as rounded */
     void *token;
+    void *holder; /* the holder's own record of the block, given with a deallocation to a resource
+                     that keeps holders: the block may then come back from it with that record, at
+                     the same address and of the same size.  NULL: the block is new to its holder */
 };
 
 struct rs_mr;
@@ -104,7 +107,8 @@ struct rs_mr {
     struct rs_mr_ops ops;
     const struct rs_mr_descriptor *descriptor;
     struct rs_mr *upstream[RS_MR_UPSTREAMS_MAX];
-    unsigned memories; /* that the leaves beneath are counted as: bits 1 << rs_memory */
+    unsigned memories;  /* that the leaves beneath are counted as: bits 1 << rs_memory */
+    bool keeps_holders; /* what is deallocated here may keep its holder's record */
 };
 
 struct rs_own_stream;
@@ -128,6 +132,9 @@ struct rs_place {
     unsigned host_flags;  /* of pinned memory: CU_MEMHOSTALLOC_...; that the device sees it where it
                              stands in for device memory */
     bool first_on_device; /* this context takes the initial pool */
+    /* A block goes upstream, or to another holder: its record is no longer kept.  NULL where no
+     * holder keeps records. */
+    void (*forget_holder)(const struct rs_place *place, void *holder);
     bool frees_are_clean; /* no work uses what a leaf gets back: `reuse` is above */
 };
 
@@ -144,8 +151,9 @@ struct rs_mr_descriptor {
     unsigned upstream_count; /* 0: a leaf */
     enum rs_memory memory;   /* of a leaf */
     enum rs_free_behaviour frees;
-    bool dies_with_context; /* leaves: a context's end frees the memory; context_ended does it
-                               where this is false */
+    bool passes_allocations; /* an adaptor that hands allocations through as they are */
+    bool dies_with_context;  /* leaves: a context's end frees the memory; context_ended does it
+                                where this is false */
     size_t config_bytes;
     const struct rs_option *options; /* ended by RS_OPTION_END; never NULL */
     const char *unit_option; /* of what cuts blocks: the SIZE option whose value's multiples are

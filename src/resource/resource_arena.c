@@ -332,7 +332,7 @@ static CUresult allocate(struct arena *arena, size_t size_bytes, bool may_grow,
         struct rs_span *block = rs_arena_heap_take(arena->heap, size_bytes, units);
 
         if (block) {
-            *out = (struct rs_allocation){block->address, size_bytes, block};
+            *out = (struct rs_allocation){block->address, size_bytes, block, NULL};
             return CUDA_SUCCESS;
         }
         result = may_grow ? grow(arena, rs_span_bytes(units), moves) : CUDA_ERROR_OUT_OF_MEMORY;

@@ -202,8 +202,8 @@ static CUresult finish(struct fallback *fallback, struct spillable *record, CUre
                        struct rs_allocation *out)
 {
     if (result == CUDA_SUCCESS)
-        *out =
-            (struct rs_allocation){record->upstream.address, record->upstream.size_bytes, record};
+        *out = (struct rs_allocation){record->upstream.address, record->upstream.size_bytes, record,
+                                      NULL};
     else
         give_record(fallback, record);
     return result;

@@ -109,7 +109,7 @@ static bool take_block(struct fixed_size *fixed, size_t size_bytes, struct rs_al
         list_add(&fixed->full, chunk);
     }
     fixed->live_count++;
-    *out = (struct rs_allocation){slot_address(fixed, slot), size_bytes, slot};
+    *out = (struct rs_allocation){slot_address(fixed, slot), size_bytes, slot, NULL};
     return true;
 }
 

@@ -451,7 +451,7 @@ static CUresult allocate_by(allocate_function *allocate, struct rs_mr *mr, size_
     rs_mutex_lock(&poison->lock);
     ring_add(&poison->live, record);
     rs_mutex_unlock(&poison->lock);
-    *out = (struct rs_allocation){address_of(poison, record), size_bytes, record};
+    *out = (struct rs_allocation){address_of(poison, record), size_bytes, record, NULL};
     return CUDA_SUCCESS;
 }
 

@@ -9,6 +9,10 @@
  * waits only when it would otherwise grow past what the program ever used at once, and then for a
  * bounded time: the work it waits for may itself wait for this thread.
  *
+ * Clean blocks that are not large stay with the group of threads that allocated them, by size, up
+ * to a share of what is held: the next request for just that size costs neither upstream's search
+ * nor a record, not even its holder's.  They go upstream before anything more is taken from there.
+ *
  * A block that was freed in the order of a stream may be handed out at once to an allocation in the
  * order of the same stream.  Until then it waits with the others, in a list of its own, and leaves
  * the quarantine by whichever way opens first. */
@@ -46,6 +50,15 @@ enum {
     WAIT_NS = 20 * 1000 * 1000, /* for one epoch, once */
     SPIN_NS = 50 * 1000,        /* then in naps: */
     NAP_NS = 20 * 1000,
+    /* Clean blocks kept by a shard. */
+    KEPT_BIN_BITS = 7,
+    KEPT_BINS = 1 << KEPT_BIN_BITS, /* by size */
+    KEPT_LOOK = 4,                  /* so many of a bin are looked at */
+    KEPT_COUNT = 512,
+    KEPT_SHARE = 16,      /* this share of what is held, ... */
+    KEPT_BYTES = 1 << 20, /* ... or so much; */
+    KEPT_LARGE_SHARE = 4, /* no block larger than this share of that */
+    LAZY_EPOCHS = 4,      /* a free that seals for its bytes retires when so many are sealed */
     /* Blocks that can be found by their stream; what does not fit only waits for its fence. */
     ORDERED_SET_BITS = 6,
     ORDERED_SETS = 1 << ORDERED_SET_BITS, /* by stream and size class */
@@ -63,10 +76,19 @@ struct list;
 struct freed {
     struct freed *next, *before; /* before: in a list of ordered blocks only, as is the next */
     struct list *in;
-    struct rs_allocation upstream;
-    unsigned long long stream; /* that it was allocated on, as in rs_stream_key; 0: not known */
-    unsigned home;             /* the shard whose slab it belongs to */
-    unsigned slot; /* of an ordered block: where it can be found, plus one; 0: nowhere */
+    struct {
+        CUdeviceptr address;
+        size_t size_bytes;
+        void *token;
+    } upstream;
+    union {
+        unsigned long long stream; /* of a live block: that it was allocated on, as in
+                                      rs_stream_key; 0: not known */
+        void *holder;              /* of a freed one that has_holder: its holder's record */
+    };
+    uint32_t slot; /* of an ordered block: where it can be found, plus one; 0: nowhere */
+    uint16_t home; /* the shard whose slab it belongs to */
+    bool has_holder;
 };
 
 _Static_assert(sizeof(struct freed) <= RS_RECORD_BYTES,
@@ -77,11 +99,18 @@ struct list {
     size_t bytes, count;
 };
 
+/* Clean blocks by their exact size, the latest first. */
+struct kept {
+    struct freed *bins[KEPT_BINS];
+    size_t bytes, count;
+};
+
 /* Threads are spread over shards, so that their frees do not meet. */
 struct shard {
     _Alignas(2 * RS_CACHE_LINE) struct rs_mutex lock; /* protects the shard */
     struct rs_record_slab records;
     struct list open;
+    struct kept kept;
     ptrdiff_t live_bytes; /* allocated minus freed through this shard; may be negative */
     _Atomic bool is_used; /* by any thread, ever; without the lock */
 };
@@ -124,6 +153,7 @@ struct reuse {
     size_t peak_live_bytes;
 
     _Atomic size_t quarantined_bytes, quarantined_count;
+    _Atomic unsigned in_need; /* threads that upstream has nothing for: nothing is kept meanwhile */
     _Atomic uint64_t retired_epochs, sealed_epochs, waits, wait_ns, full_waits, timeouts;
 
     struct shard shards[SHARDS];
@@ -183,21 +213,71 @@ static struct shard *shard_of_thread(struct reuse *reuse, unsigned *index)
     return &reuse->shards[mine - 1];
 }
 
-/* For an allocation of that size, which is counted as live from now on. */
-static struct freed *take_record(struct reuse *reuse, size_t size_bytes)
+static unsigned kept_bin(size_t size_bytes)
+{
+    return (unsigned)(size_bytes * 0x9e3779b97f4a7c15u >> (64 - KEPT_BIN_BITS));
+}
+
+/* Under the shard's lock, as are the next two. */
+static struct freed *kept_take(struct kept *kept, size_t size_bytes)
+{
+    struct freed **at = &kept->bins[kept_bin(size_bytes)], *found;
+
+    for (unsigned i = 0; i < KEPT_LOOK && *at; i++, at = &(*at)->next) {
+        if ((*at)->upstream.size_bytes != size_bytes)
+            continue;
+        found = *at;
+        *at = found->next;
+        kept->bytes -= size_bytes;
+        kept->count--;
+        return found;
+    }
+    return NULL;
+}
+
+static void kept_put(struct kept *kept, struct freed *freed)
+{
+    struct freed **bin = &kept->bins[kept_bin(freed->upstream.size_bytes)];
+
+    freed->next = *bin;
+    *bin = freed;
+    kept->bytes += freed->upstream.size_bytes;
+    kept->count++;
+}
+
+static void kept_empty(struct kept *kept, struct list *list)
+{
+    for (unsigned i = 0; i < KEPT_BINS && kept->count > 0; i++) {
+        for (struct freed *freed = kept->bins[i], *next; freed; freed = next) {
+            next = freed->next;
+            list_push(list, freed);
+            kept->count--;
+        }
+        kept->bins[i] = NULL;
+    }
+    kept->bytes = 0;
+}
+
+/* A clean block of that size (*is_kept), or a record for one, which is counted as live from now on.
+ */
+static struct freed *take_kept_or_record(struct reuse *reuse, size_t size_bytes, bool *is_kept)
 {
     unsigned home;
     struct shard *shard = shard_of_thread(reuse, &home);
     struct freed *record;
 
     rs_mutex_lock(&shard->lock);
-    record = rs_record_slab_take(&shard->records);
+    record = kept_take(&shard->kept, size_bytes);
+    *is_kept = record;
+    if (!record)
+        record = rs_record_slab_take(&shard->records);
     shard->live_bytes += record ? (ptrdiff_t)size_bytes : 0;
     rs_mutex_unlock(&shard->lock);
-    if (record) {
-        record->home = home;
+    if (record && !*is_kept) {
+        record->home = (uint16_t)home;
         record->slot = 0;
         record->stream = 0;
+        record->has_holder = false;
     }
     return record;
 }
@@ -427,17 +507,132 @@ static void put_back(struct reuse *reuse, struct list *list)
 
 /* ---- clean blocks ---- */
 
-/* Gives blocks that no work uses any more upstream. */
-static void give_upstream(struct reuse *reuse, struct list *list)
+/* By the context, of the memories of this stack: what its stacks of other kinds hold is no measure
+ * of what this one may. */
+static size_t held_bytes(const struct reuse *reuse)
+{
+    return rs_account_held_bytes_of(reuse->place->account, reuse->base.upstream[0]->memories);
+}
+
+static void forget_holder(const struct reuse *reuse, struct freed *freed)
+{
+    if (freed->has_holder)
+        reuse->place->forget_holder(reuse->place, freed->holder);
+    freed->has_holder = false;
+}
+
+static CUresult deallocate_upstream(struct reuse *reuse, const struct freed *freed)
+{
+    const struct rs_allocation allocation = {freed->upstream.address, freed->upstream.size_bytes,
+                                             freed->upstream.token, NULL};
+
+    return rs_mr_deallocate(reuse->base.upstream[0], &allocation, NULL);
+}
+
+static void give_list_upstream(struct reuse *reuse, const struct list *list)
 {
     struct freed *next;
 
     for (struct freed *freed = list->first; freed; freed = next) {
         next = freed->next;
+        forget_holder(reuse, freed);
         /* Fails only when a driver call beneath does, for a context that is broken anyhow. */
-        (void)rs_mr_deallocate(reuse->base.upstream[0], &freed->upstream, NULL);
+        (void)deallocate_upstream(reuse, freed);
         give_record(reuse, freed);
     }
+}
+
+/* Keeps a clean block in its shard, or adds it to those that go upstream; with it, when the shard
+ * has no more room, all that is there: sizes that are no longer asked for would stay for ever.
+ * Under the shard's lock. */
+static void keep_or_not(struct reuse *reuse, struct shard *shard, struct freed *freed,
+                        size_t limit_bytes, struct list *rest)
+{
+    size_t size_bytes = freed->upstream.size_bytes;
+
+    if (size_bytes > limit_bytes / KEPT_LARGE_SHARE || atomic_load(&reuse->in_need) > 0) {
+        list_push(rest, freed);
+        return;
+    }
+    if (shard->kept.bytes + size_bytes > limit_bytes || shard->kept.count >= KEPT_COUNT)
+        kept_empty(&shard->kept, rest);
+    kept_put(&shard->kept, freed);
+}
+
+/* Of a list of clean blocks, those that go upstream. */
+static struct list keep_some(struct reuse *reuse, const struct list *list)
+{
+    size_t limit_bytes = rs_max(KEPT_BYTES, held_bytes(reuse) / KEPT_SHARE);
+    struct list rest = {NULL, NULL, 0, 0};
+    struct shard *locked = NULL;
+    struct freed *next;
+
+    for (struct freed *freed = list->first; freed; freed = next) {
+        struct shard *home = &reuse->shards[freed->home];
+        next = freed->next;
+        if (locked && locked != home)
+            rs_mutex_unlock(&locked->lock);
+        if (locked != home)
+            rs_mutex_lock(&home->lock);
+        locked = home;
+        keep_or_not(reuse, home, freed, limit_bytes, &rest);
+    }
+    if (locked)
+        rs_mutex_unlock(&locked->lock);
+    return rest;
+}
+
+/* Gives all that is kept upstream.  False when that is nothing. */
+static bool give_kept_upstream(struct reuse *reuse)
+{
+    struct list all = {NULL, NULL, 0, 0};
+
+    for (unsigned i = 0; i < SHARDS; i++) {
+        struct shard *shard = &reuse->shards[i];
+        if (!atomic_load(&shard->is_used))
+            continue;
+        rs_mutex_lock(&shard->lock);
+        kept_empty(&shard->kept, &all);
+        rs_mutex_unlock(&shard->lock);
+    }
+    give_list_upstream(reuse, &all);
+    return all.first;
+}
+
+/* From here to the end of need whatever is clean goes upstream.  Who keeps a block looks for need
+ * under the shard's lock, which is taken here afterwards: so none slips through.  True when
+ * something went upstream. */
+static bool begin_need(struct reuse *reuse)
+{
+    atomic_fetch_add(&reuse->in_need, 1);
+    return give_kept_upstream(reuse);
+}
+
+static void end_need(struct reuse *reuse)
+{
+    atomic_fetch_sub(&reuse->in_need, 1);
+}
+
+static size_t kept_bytes(struct reuse *reuse, size_t *count)
+{
+    size_t bytes = 0;
+
+    *count = 0;
+    for (unsigned i = 0; i < SHARDS; i++) {
+        rs_mutex_lock(&reuse->shards[i].lock);
+        bytes += reuse->shards[i].kept.bytes;
+        *count += reuse->shards[i].kept.count;
+        rs_mutex_unlock(&reuse->shards[i].lock);
+    }
+    return bytes;
+}
+
+/* Blocks that no work uses any more leave the quarantine. */
+static void give_clean(struct reuse *reuse, struct list *list)
+{
+    struct list rest = keep_some(reuse, list);
+
+    give_list_upstream(reuse, &rest);
     /* Now, not before: whoever finds nothing in quarantine and nothing upstream is out of memory.
      */
     atomic_fetch_sub_explicit(&reuse->quarantined_bytes, list->bytes, memory_order_release);
@@ -543,24 +738,30 @@ static bool retire_and_look(struct reuse *reuse, enum rs_fence_state *oldest)
     rs_mutex_unlock(&reuse->lock);
     if (!clean.first)
         return false;
-    give_upstream(reuse, &clean);
+    give_clean(reuse, &clean);
     return true;
 }
 
 /* What a free does when it is time: seals and retires, unless somebody is about it.  That may be
- * this very thread, when a tool's callback from a driver call of ours frees. */
-static void seal_and_retire_in_passing(struct reuse *reuse)
+ * this very thread, when a tool's callback from a driver call of ours frees.  A free of a large
+ * block leaves retiring to others while only a few epochs are sealed: asking for a fence costs as
+ * much as all the rest of it. */
+static void seal_and_retire_in_passing(struct reuse *reuse, bool is_large)
 {
+    struct list clean = {NULL, NULL, 0, 0};
     enum rs_fence_state oldest;
-    struct list clean;
+    uint64_t pending;
 
     if (!rs_mutex_try_lock(&reuse->lock))
         return;
-    clean = retire_locked(reuse, &oldest); /* first: a fence is not done as it is recorded */
+    pending = atomic_load_explicit(&reuse->sealed_epochs, memory_order_relaxed) -
+              atomic_load_explicit(&reuse->retired_epochs, memory_order_relaxed);
+    if (!is_large || pending >= LAZY_EPOCHS)
+        clean = retire_locked(reuse, &oldest); /* first: a fence is not done as it is recorded */
     (void)seal_locked(reuse);
     rs_mutex_unlock(&reuse->lock);
     if (clean.first)
-        give_upstream(reuse, &clean);
+        give_clean(reuse, &clean);
 }
 
 static bool retire(struct reuse *reuse)
@@ -636,7 +837,7 @@ static CUresult wait_for_all(struct reuse *reuse)
     count(&reuse->full_waits, 1);
     result = rs_sentinel_wait(reuse->place->sentinel, reuse->place->context);
     if (result == CUDA_SUCCESS)
-        give_upstream(reuse, &clean);
+        give_clean(reuse, &clean);
     else
         put_back(reuse, &clean);
     (void)retire(reuse);
@@ -644,13 +845,6 @@ static CUresult wait_for_all(struct reuse *reuse)
 }
 
 /* ---- allocation ---- */
-
-/* By the context, of the memories of this stack: what its stacks of other kinds hold is no measure
- * of what this one may. */
-static size_t held_bytes(const struct reuse *reuse)
-{
-    return rs_account_held_bytes_of(reuse->place->account, reuse->base.upstream[0]->memories);
-}
 
 /* Growth is free up to what the program used at once, this request included (it is counted as live
  * already), and the initial size: it would have needed that much of the driver too. */
@@ -735,13 +929,13 @@ static CUresult allocate_or_fall_back(struct reuse *reuse, size_t size_bytes,
     return result;
 }
 
-static CUresult allocate_slowly(struct reuse *reuse, size_t size_bytes, struct rs_allocation *out)
+static CUresult allocate_in_need(struct reuse *reuse, size_t size_bytes, struct rs_allocation *out)
 {
     struct rs_mr *upstream = reuse->base.upstream[0];
+    bool more = begin_need(reuse), allowed;
     CUresult result;
-    bool more, allowed;
 
-    if (retire(reuse) || (seal(reuse) && retire(reuse))) {
+    if (retire(reuse) || (seal(reuse) && retire(reuse)) || more) {
         result = rs_mr_allocate_held(upstream, size_bytes, NULL, out);
         if (result != CUDA_ERROR_NOT_READY)
             return result;
@@ -761,6 +955,14 @@ static CUresult allocate_slowly(struct reuse *reuse, size_t size_bytes, struct r
     return allocate_at_last(reuse, size_bytes, out);
 }
 
+static CUresult allocate_slowly(struct reuse *reuse, size_t size_bytes, struct rs_allocation *out)
+{
+    CUresult result = allocate_in_need(reuse, size_bytes, out);
+
+    end_need(reuse);
+    return result;
+}
+
 /* In the order of a stream: what was freed in that order needs no fence.  Sizes are rounded, so
  * that more of them are alike. */
 static bool allocate_in_order(struct reuse *reuse, size_t *size_bytes, CUstream stream,
@@ -777,65 +979,86 @@ static bool allocate_in_order(struct reuse *reuse, size_t *size_bytes, CUstream 
     block = ordered_take(reuse, rounded_bytes, *key);
     if (!block)
         return false;
-    *out = (struct rs_allocation){block->upstream.address, asked_bytes, block};
+    block->stream = *key;
+    *out = (struct rs_allocation){block->upstream.address, asked_bytes, block, NULL};
     return true;
 }
 
-/* What comes from upstream is for all streams, as it will be handed to others in its time. */
-static CUresult allocate_from_upstream(struct reuse *reuse, size_t size_bytes, struct freed *record)
+static CUresult allocate_held_in_need(struct reuse *reuse, size_t size_bytes,
+                                      struct rs_allocation *out)
 {
-    CUresult result =
-        rs_mr_allocate_held(reuse->base.upstream[0], size_bytes, NULL, &record->upstream);
+    CUresult result = CUDA_ERROR_NOT_READY;
 
-    if (result == CUDA_ERROR_NOT_READY)
-        result = allocate_slowly(reuse, size_bytes, &record->upstream);
+    if (begin_need(reuse))
+        result = rs_mr_allocate_held(reuse->base.upstream[0], size_bytes, NULL, out);
+    if (result == CUDA_ERROR_NOT_READY && retire(reuse))
+        result = rs_mr_allocate_held(reuse->base.upstream[0], size_bytes, NULL, out);
+    end_need(reuse);
     return result;
+}
+
+/* What comes from upstream is for all streams, as it will be handed to others in its time. */
+static CUresult allocate_from_upstream(struct reuse *reuse, size_t size_bytes, bool only_held,
+                                       struct rs_allocation *out)
+{
+    CUresult result = rs_mr_allocate_held(reuse->base.upstream[0], size_bytes, NULL, out);
+
+    if (result != CUDA_ERROR_NOT_READY)
+        return result;
+    return only_held ? allocate_held_in_need(reuse, size_bytes, out)
+                     : allocate_slowly(reuse, size_bytes, out);
+}
+
+/* A block of the shard's, or one from upstream; for an allocation on the stream of that key. */
+static CUresult allocate_any(struct reuse *reuse, size_t size_bytes, size_t upstream_bytes,
+                             unsigned long long key, bool only_held, struct rs_allocation *out)
+{
+    struct rs_allocation upstream;
+    void *holder = NULL;
+    bool is_kept;
+    struct freed *record = take_kept_or_record(reuse, upstream_bytes, &is_kept);
+    CUresult result;
+
+    if (!record)
+        return only_held ? CUDA_ERROR_NOT_READY : CUDA_ERROR_OUT_OF_MEMORY;
+    if (!is_kept) {
+        result = allocate_from_upstream(reuse, upstream_bytes, only_held, &upstream);
+        if (result != CUDA_SUCCESS) {
+            untake_record(reuse, record, upstream_bytes);
+            return result;
+        }
+        record->upstream.address = upstream.address;
+        record->upstream.size_bytes = upstream.size_bytes;
+        record->upstream.token = upstream.token;
+    } else if (size_bytes != upstream_bytes) {
+        forget_holder(reuse, record);
+    } else if (record->has_holder) {
+        holder = record->holder;
+    }
+    record->has_holder = false;
+    record->stream = key;
+    *out = (struct rs_allocation){record->upstream.address, size_bytes, record, holder};
+    return CUDA_SUCCESS;
 }
 
 static CUresult reuse_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                struct rs_allocation *out)
 {
     struct reuse *reuse = reuse_of(mr);
-    unsigned long long key = 0;
     size_t upstream_bytes = size_bytes;
-    struct freed *record;
-    CUresult result;
+    unsigned long long key = 0;
 
     if (RS_UNLIKELY(stream) && allocate_in_order(reuse, &upstream_bytes, stream, &key, out))
         return CUDA_SUCCESS;
-    record = take_record(reuse, upstream_bytes);
-
-    if (!record)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    result = allocate_from_upstream(reuse, upstream_bytes, record);
-    if (result != CUDA_SUCCESS) {
-        untake_record(reuse, record, upstream_bytes);
-        return result;
-    }
-    record->stream = key;
-    *out = (struct rs_allocation){record->upstream.address, size_bytes, record};
-    return CUDA_SUCCESS;
+    return allocate_any(reuse, size_bytes, upstream_bytes, key, false, out);
 }
 
 /* From what upstream holds, with what can be cleaned at once. */
 static CUresult reuse_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                     struct rs_allocation *out)
 {
-    struct reuse *reuse = reuse_of(mr);
-    struct freed *record = take_record(reuse, size_bytes);
-    CUresult result;
-
-    if (!record)
-        return CUDA_ERROR_NOT_READY;
-    result = rs_mr_allocate_held(mr->upstream[0], size_bytes, stream, &record->upstream);
-    if (result == CUDA_ERROR_NOT_READY && retire(reuse))
-        result = rs_mr_allocate_held(mr->upstream[0], size_bytes, stream, &record->upstream);
-    if (result != CUDA_SUCCESS) {
-        untake_record(reuse, record, size_bytes);
-        return result;
-    }
-    *out = (struct rs_allocation){record->upstream.address, size_bytes, record};
-    return CUDA_SUCCESS;
+    (void)stream;
+    return allocate_any(reuse_of(mr), size_bytes, size_bytes, 0, true, out);
 }
 
 /* ---- deallocation ---- */
@@ -902,10 +1125,22 @@ static CUresult deallocate_waiting(struct reuse *reuse, struct freed *record)
     count(&reuse->full_waits, 1);
     count(&reuse->wait_ns, rs_clock_ns() - begin_ns);
     if (result == CUDA_SUCCESS)
-        result = rs_mr_deallocate(reuse->base.upstream[0], &record->upstream, NULL);
+        result = deallocate_upstream(reuse, record);
     if (result == CUDA_SUCCESS)
         untake_record(reuse, record, size_bytes);
     return result;
+}
+
+/* A block that another size or stream may be handed is new to its holder then. */
+static void keep_holder(struct reuse *reuse, struct freed *record,
+                        const struct rs_allocation *allocation, bool in_order)
+{
+    record->has_holder =
+        allocation->holder && !in_order && allocation->size_bytes == record->upstream.size_bytes;
+    if (record->has_holder)
+        record->holder = allocation->holder;
+    else if (allocation->holder)
+        reuse->place->forget_holder(reuse->place, allocation->holder);
 }
 
 static CUresult reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
@@ -913,16 +1148,16 @@ static CUresult reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *a
 {
     struct reuse *reuse = reuse_of(mr);
     struct freed *record = allocation->token;
+    size_t size_bytes = record->upstream.size_bytes; /* the record is another's after the push */
     unsigned long long key;
-    bool time_to_seal;
+    bool time_to_seal, in_order;
 
     if (reuse->mode == MODE_WAIT)
         return deallocate_waiting(reuse, record);
-    if (RS_UNLIKELY(stream) &&
-        rs_stream_key_to_free(stream, reuse->place->context, record->stream, &key))
-        time_to_seal = ordered_push(reuse, record, key);
-    else
-        time_to_seal = open_push(reuse, record);
+    in_order = RS_UNLIKELY(stream) &&
+               rs_stream_key_to_free(stream, reuse->place->context, record->stream, &key);
+    keep_holder(reuse, record, allocation, in_order);
+    time_to_seal = in_order ? ordered_push(reuse, record, key) : open_push(reuse, record);
     if (!time_to_seal)
         return CUDA_SUCCESS;
     if (!reuse->has_fences) {
@@ -931,7 +1166,7 @@ static CUresult reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *a
         (void)wait_for_all(reuse);
         return CUDA_SUCCESS;
     }
-    seal_and_retire_in_passing(reuse);
+    seal_and_retire_in_passing(reuse, size_bytes >= SEAL_BYTES);
     return CUDA_SUCCESS;
 }
 
@@ -941,30 +1176,43 @@ static size_t reuse_trim(struct rs_mr *mr, size_t keep_bytes)
 {
     struct reuse *reuse = reuse_of(mr);
 
+    (void)begin_need(reuse);
     (void)seal(reuse);
     (void)retire(reuse);
+    end_need(reuse);
     return rs_mr_trim(mr->upstream[0], keep_bytes);
 }
 
 static size_t reuse_idle_bytes(struct rs_mr *mr)
 {
-    return atomic_load_explicit(&reuse_of(mr)->quarantined_bytes, memory_order_relaxed);
+    struct reuse *reuse = reuse_of(mr);
+    size_t count;
+
+    return kept_bytes(reuse, &count) +
+           atomic_load_explicit(&reuse->quarantined_bytes, memory_order_relaxed);
 }
 
 static size_t reuse_free_blocks(struct rs_mr *mr)
 {
-    return atomic_load_explicit(&reuse_of(mr)->quarantined_count, memory_order_relaxed);
+    struct reuse *reuse = reuse_of(mr);
+    size_t count;
+
+    (void)kept_bytes(reuse, &count);
+    return count + atomic_load_explicit(&reuse->quarantined_count, memory_order_relaxed);
 }
 
 static void reuse_report(struct rs_mr *mr, struct rs_report *report)
 {
     struct reuse *reuse = reuse_of(mr);
+    size_t count;
 
 #define ADD(name, kind, unit, field)                                                               \
     rs_report_add(report, "reuse", name, RS_COUNTER_##kind, RS_UNIT_##unit,                        \
                   atomic_load_explicit(&reuse->field, memory_order_relaxed))
     ADD("quarantined", LIVE, BYTES, quarantined_bytes);
     ADD("quarantined_blocks", LIVE, COUNT, quarantined_count);
+    rs_report_add(report, "reuse", "kept", RS_COUNTER_LIVE, RS_UNIT_BYTES,
+                  kept_bytes(reuse, &count));
     ADD("epochs_sealed", TOTAL, COUNT, sealed_epochs);
     ADD("epochs_retired", TOTAL, COUNT, retired_epochs);
     ADD("waits", TOTAL, COUNT, waits);
@@ -1001,21 +1249,37 @@ static bool ordered_check(const struct ordered *ordered, const struct list *list
     return list->last == before && list->bytes == sum && list->count == count;
 }
 
+/* Under the shard's lock. */
+static bool kept_check(const struct kept *kept)
+{
+    size_t bytes = 0, count = 0;
+
+    for (unsigned i = 0; i < KEPT_BINS; i++) {
+        for (const struct freed *freed = kept->bins[i]; freed; freed = freed->next, count++) {
+            bytes += freed->upstream.size_bytes;
+            if (kept_bin(freed->upstream.size_bytes) != i || freed->slot)
+                return false;
+        }
+    }
+    return bytes == kept->bytes && count == kept->count;
+}
+
 static bool reuse_check(struct rs_mr *mr)
 {
     struct reuse *reuse = reuse_of(mr);
     size_t bytes = 0, blocks = 0;
-    bool good;
+    bool good = true;
 
     rs_mutex_lock(&reuse->lock);
     for (unsigned i = 0; i < SHARDS; i++) {
         rs_mutex_lock(&reuse->shards[i].lock);
         bytes += reuse->shards[i].open.bytes;
         blocks += reuse->shards[i].open.count;
+        good = kept_check(&reuse->shards[i].kept) && good;
         rs_mutex_unlock(&reuse->shards[i].lock);
     }
     rs_mutex_lock(&reuse->ordered.lock);
-    good = ordered_check(&reuse->ordered, &reuse->ordered.open, &bytes, &blocks);
+    good = ordered_check(&reuse->ordered, &reuse->ordered.open, &bytes, &blocks) && good;
     for (struct epoch *epoch = reuse->first; epoch; epoch = epoch->next) {
         bytes += epoch->blocks.bytes;
         blocks += epoch->blocks.count;
@@ -1035,7 +1299,7 @@ static void destroy_epochs(struct reuse *reuse, struct epoch *epoch, bool memory
         struct epoch *next = epoch->next;
         if (!memory_is_gone) {
             ordered_drain(reuse, &epoch->ordered, &epoch->blocks);
-            give_upstream(reuse, &epoch->blocks);
+            give_clean(reuse, &epoch->blocks);
             rs_fence_destroy(epoch->event);
         }
         free(epoch);
@@ -1047,8 +1311,10 @@ static void reuse_destroy(struct rs_mr *mr, bool memory_is_gone)
 {
     struct reuse *reuse = reuse_of(mr);
 
-    if (!memory_is_gone)
+    if (!memory_is_gone) {
+        (void)begin_need(reuse);
         (void)wait_for_all(reuse);
+    }
     destroy_epochs(reuse, reuse->first, memory_is_gone);
     destroy_epochs(reuse, reuse->spare, memory_is_gone);
     for (unsigned i = 0; i < SHARDS; i++) {
@@ -1082,6 +1348,7 @@ static int reuse_create(const struct rs_place *place, const void *config,
         return -ENOMEM;
     *reuse = (struct reuse){.place = place, .mode = (enum reuse_mode)settings->free};
     rs_mr_init(&reuse->base, &reuse_ops, &rs_mr_descriptor_reuse, upstream);
+    reuse->base.keeps_holders = reuse->mode == MODE_DEFERRED && place->forget_holder;
     reuse->has_fences = rs_fence_supported();
     reuse->end = &reuse->first;
     reuse->initial_bytes = held_bytes(reuse);

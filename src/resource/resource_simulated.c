@@ -154,7 +154,7 @@ static CUresult simulated_allocate(struct rs_mr *mr, size_t size_bytes, CUstream
     rs_mutex_unlock(&simulated->lock);
     if (!part)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *out = (struct rs_allocation){part->address, size_bytes, part};
+    *out = (struct rs_allocation){part->address, size_bytes, part, NULL};
     return CUDA_SUCCESS;
 }
 

@@ -213,6 +213,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_statistics = {
     .summary = "counts live, peak and total bytes and allocations",
     .upstream_count = 1,
     .frees = RS_FREE_AS_UPSTREAM,
+    .passes_allocations = true,
     .options = statistics_options,
     .create = statistics_create,
 };

@@ -127,7 +127,7 @@ static CUresult allocate_by(allocate_function *allocate, struct rs_mr *mr, size_
     }
     record->site = tracking->stacks ? rs_call_site_here() : NULL;
     enter(tracking, record);
-    *out = (struct rs_allocation){record->upstream.address, size_bytes, record};
+    *out = (struct rs_allocation){record->upstream.address, size_bytes, record, NULL};
     return CUDA_SUCCESS;
 }
 

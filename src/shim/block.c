@@ -29,9 +29,15 @@ struct record {
 _Static_assert(sizeof(struct record) <= RS_RECORD_BYTES, "a block's record is a slab's record");
 
 static _Atomic(struct rs_address_map *) blocks;
-static struct rs_mutex records_lock = RS_MUTEX_INIT; /* protects records and counts */
+static struct rs_mutex records_lock = RS_MUTEX_INIT; /* protects records */
 static struct rs_record_slab records = RS_RECORD_SLAB_INIT;
-static struct rs_block_counts counts[RS_KINDS][RS_DEVICES_MAX];
+
+/* Live blocks are those entered less those that left. */
+static struct {
+    _Alignas(RS_CACHE_LINE) _Atomic size_t live_bytes;
+    _Atomic uint64_t entered, left;
+    _Atomic size_t peak_live_bytes, peak_live_blocks;
+} counts[RS_KINDS][RS_DEVICES_MAX];
 
 static struct rs_address_map *block_map(void)
 {
@@ -48,78 +54,104 @@ static struct rs_address_map *block_map(void)
     return created;
 }
 
-static struct rs_block_counts *counts_of(const struct rs_stack *stack)
+static __typeof__(&counts[0][0]) counts_of(const struct rs_stack *stack)
 {
     return &counts[stack->kind][(unsigned)stack->place.device % RS_DEVICES_MAX];
 }
 
-/* Under the lock that every allocation takes anyhow, so that counting costs nothing more. */
-static void count_entered(struct rs_block_counts *count, size_t size_bytes)
+static void raise_peak(_Atomic size_t *peak, size_t value)
 {
-    count->live_bytes += size_bytes;
-    count->live_blocks++;
-    count->entered++;
-    count->peak_live_bytes = rs_max(count->peak_live_bytes, count->live_bytes);
-    count->peak_live_blocks = rs_max(count->peak_live_blocks, count->live_blocks);
+    size_t seen = atomic_load_explicit(peak, memory_order_relaxed);
+
+    while (value > seen && !atomic_compare_exchange_weak_explicit(
+                               peak, &seen, value, memory_order_relaxed, memory_order_relaxed))
+        ;
 }
 
-static void count_left(struct rs_block_counts *count, size_t size_bytes)
+static void count_entered(const struct rs_stack *stack, size_t size_bytes)
 {
-    count->live_bytes -= size_bytes;
-    count->live_blocks--;
-    count->left++;
+    __typeof__(counts_of(stack)) count = counts_of(stack);
+    uint64_t entered = 1 + atomic_fetch_add_explicit(&count->entered, 1, memory_order_relaxed);
+
+    raise_peak(&count->peak_live_bytes,
+               size_bytes +
+                   atomic_fetch_add_explicit(&count->live_bytes, size_bytes, memory_order_relaxed));
+    raise_peak(&count->peak_live_blocks,
+               (size_t)(entered - atomic_load_explicit(&count->left, memory_order_relaxed)));
 }
 
-static struct record *take_record(const struct rs_stack *stack, size_t size_bytes)
+static void count_left(const struct rs_stack *stack, size_t size_bytes)
+{
+    __typeof__(counts_of(stack)) count = counts_of(stack);
+
+    atomic_fetch_add_explicit(&count->left, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&count->live_bytes, size_bytes, memory_order_relaxed);
+}
+
+struct rs_block_counts rs_block_counts(enum rs_kind kind, int device)
+{
+    uint64_t left = atomic_load(&counts[kind][device].left);
+    uint64_t entered = atomic_load(&counts[kind][device].entered);
+
+    return (struct rs_block_counts){
+        .live_bytes = atomic_load(&counts[kind][device].live_bytes),
+        .peak_live_bytes = atomic_load(&counts[kind][device].peak_live_bytes),
+        .live_blocks = (size_t)(entered - left),
+        .peak_live_blocks = atomic_load(&counts[kind][device].peak_live_blocks),
+        .entered = entered,
+        .left = left,
+    };
+}
+
+static struct record *take_record(void)
 {
     struct record *block;
 
     rs_mutex_lock(&records_lock);
     block = rs_record_slab_take(&records);
-    if (block)
-        count_entered(counts_of(stack), size_bytes);
     rs_mutex_unlock(&records_lock);
     return block;
 }
 
 static void give_record(struct record *block)
 {
-    size_t size_bytes = atomic_load_explicit(&block->size_bytes, memory_order_relaxed);
-    struct rs_stack *stack = atomic_load_explicit(&block->stack, memory_order_relaxed);
-
     rs_mutex_lock(&records_lock);
-    count_left(counts_of(stack), size_bytes);
     rs_record_slab_give(&records, block);
     rs_mutex_unlock(&records_lock);
 }
 
-struct rs_block_counts rs_block_counts(enum rs_kind kind, int device)
+/* From here on the block is found. */
+static void show(struct record *block, struct rs_stack *stack,
+                 const struct rs_allocation *allocation)
 {
-    struct rs_block_counts copy;
-
-    rs_mutex_lock(&records_lock);
-    copy = counts[kind][device];
-    rs_mutex_unlock(&records_lock);
-    return copy;
+    count_entered(stack, allocation->size_bytes);
+    atomic_store_explicit(&block->token, allocation->token, memory_order_relaxed);
+    atomic_store_explicit(&block->has_other_streams, false, memory_order_relaxed);
+    atomic_store_explicit(&block->advised, 0, memory_order_relaxed);
+    atomic_store_explicit(&block->device_accesses, 0, memory_order_relaxed);
+    atomic_store_explicit(&block->state, BLOCK_LIVE, memory_order_release);
 }
 
 bool rs_block_enter(struct rs_stack *stack, const struct rs_allocation *allocation)
 {
     struct rs_address_map *map = block_map();
-    struct record *block = map ? take_record(stack, allocation->size_bytes) : NULL;
+    struct record *block = allocation->holder;
 
+    if (block) {
+        show(block, stack, allocation);
+        return true;
+    }
+    block = map ? take_record() : NULL;
     if (!block)
         return false;
     atomic_store_explicit(&block->address, allocation->address, memory_order_relaxed);
     atomic_store_explicit(&block->size_bytes, allocation->size_bytes, memory_order_relaxed);
-    atomic_store_explicit(&block->token, allocation->token, memory_order_relaxed);
     atomic_store_explicit(&block->stack, stack, memory_order_relaxed);
-    atomic_store_explicit(&block->has_other_streams, false, memory_order_relaxed);
-    atomic_store_explicit(&block->advised, 0, memory_order_relaxed);
-    atomic_store_explicit(&block->device_accesses, 0, memory_order_relaxed);
-    atomic_store_explicit(&block->state, BLOCK_LIVE, memory_order_release);
-    if (rs_address_map_insert(map, allocation->address, allocation->size_bytes, block))
+    atomic_store_explicit(&block->state, BLOCK_TAKEN, memory_order_release);
+    if (rs_address_map_insert(map, allocation->address, allocation->size_bytes, block)) {
+        show(block, stack, allocation);
         return true;
+    }
     atomic_store_explicit(&block->state, BLOCK_FREE, memory_order_relaxed);
     give_record(block);
     return false;
@@ -135,12 +167,23 @@ static bool is_alive(struct record *block)
     return atomic_load_explicit(&stack_of(block)->context->alive, memory_order_relaxed);
 }
 
-/* Removes a block whose state is BLOCK_TAKEN. */
+/* Removes a block whose state is BLOCK_TAKEN, unless the end of its context has done so. */
 static void forget(struct record *block, CUdeviceptr address)
 {
-    (void)rs_address_map_remove(atomic_load(&blocks), address, block);
+    if (!rs_address_map_remove(atomic_load(&blocks), address, block))
+        return;
     atomic_store_explicit(&block->state, BLOCK_FREE, memory_order_relaxed);
     give_record(block);
+}
+
+void rs_block_forget_holder(const struct rs_place *place, void *holder)
+{
+    struct record *block = holder;
+
+    /* A record that is not out of sight, or another stack's, has been recycled. */
+    if (&stack_of(block)->place == place &&
+        atomic_load_explicit(&block->state, memory_order_relaxed) == BLOCK_TAKEN)
+        forget(block, atomic_load_explicit(&block->address, memory_order_relaxed));
 }
 
 bool rs_block_take(CUdeviceptr address, unsigned kinds, struct rs_taken_block *taken)
@@ -166,13 +209,18 @@ bool rs_block_take(CUdeviceptr address, unsigned kinds, struct rs_taken_block *t
         address,
         atomic_load_explicit(&block->size_bytes, memory_order_relaxed),
         atomic_load_explicit(&block->token, memory_order_relaxed),
+        NULL,
     };
     taken->stack = stack_of(block);
     taken->advice = (struct rs_advice){
         atomic_load_explicit(&block->advised, memory_order_relaxed),
         atomic_load_explicit(&block->device_accesses, memory_order_relaxed),
     };
-    forget(block, address);
+    count_left(taken->stack, taken->allocation.size_bytes);
+    if (atomic_load_explicit(&taken->stack->mr, memory_order_relaxed)->keeps_holders)
+        taken->allocation.holder = block;
+    else
+        forget(block, address);
     return true;
 }
 
@@ -258,7 +306,8 @@ static bool forget_if_owned(void *context, const struct rs_range *range)
 
     if (stack_of(block)->context == context &&
         rs_address_map_remove(atomic_load(&blocks), range->start, block)) {
-        atomic_store_explicit(&block->state, BLOCK_FREE, memory_order_relaxed);
+        if (atomic_exchange_explicit(&block->state, BLOCK_FREE, memory_order_relaxed) == BLOCK_LIVE)
+            count_left(stack_of(block), range->size_bytes);
         give_record(block);
     }
     return true;

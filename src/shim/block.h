@@ -39,7 +39,8 @@ struct rs_taken_block {
     struct rs_advice advice;
 };
 
-/* What the program holds of one kind of memory on one device, exact at any moment. */
+/* What the program holds of one kind of memory on one device; exact, also the peaks, unless other
+ * threads allocate or free at that moment. */
 struct rs_block_counts {
     size_t live_bytes, peak_live_bytes; /* as requested */
     size_t live_blocks, peak_live_blocks;
@@ -49,13 +50,19 @@ struct rs_block_counts {
 /* Thread safe; kind and device must be in range. */
 struct rs_block_counts rs_block_counts(enum rs_kind kind, int device);
 
-/* Enters a block; false when out of host memory. */
+/* Enters a block that was just allocated, or one whose deallocation failed; false when out of host
+ * memory.  One that came back with its record (allocation->holder) needs none. */
 bool rs_block_enter(struct rs_stack *stack, const struct rs_allocation *allocation);
 
-/* Takes the live block that begins at address out of the table, for freeing it, if its kind's bit
+/* Takes the live block that begins at address out of sight, for freeing it, if its kind's bit
  * (1 << kind) is in kinds: at most one thread gets it, and from now on nobody finds it.  False when
- * there is none.  A deallocation that fails enters it again. */
+ * there is none.  A deallocation that fails enters it again.  Where the stack keeps holders the
+ * block's record stays in the table, out of sight, and goes with the allocation. */
 bool rs_block_take(CUdeviceptr address, unsigned kinds, struct rs_taken_block *taken);
+
+/* The record that went with a deallocation is no longer kept (rs_place.forget_holder).  Does
+ * nothing when its context ended meanwhile. */
+void rs_block_forget_holder(const struct rs_place *place, void *holder);
 
 /* The program uses the live block that begins at address on other streams than its own: its free
  * has no stream's order.  Does nothing for other addresses. */

@@ -471,6 +471,7 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
             .own_stream = &context->own_stream,
             .account = &context->account,
             .reclaim = reclaim,
+            .forget_holder = rs_block_forget_holder,
             .host_flags = i < RS_STACK_PINNED ? CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP
                                               : i - RS_STACK_PINNED,
         };

@@ -43,7 +43,7 @@ static void enter(struct fake_leaf *leaf, size_t size_bytes, struct rs_allocatio
 {
     size_t spread_bytes = leaf->is_tight ? 0 : RS_BLOCK_ALIGNMENT * (1 + leaf->allocations % 3);
 
-    *out = (struct rs_allocation){leaf->next_address, size_bytes, NULL};
+    *out = (struct rs_allocation){leaf->next_address, size_bytes, NULL, NULL};
     leaf->next_address += (size_bytes + spread_bytes + RS_BLOCK_ALIGNMENT - 1) &
                           ~(CUdeviceptr)(RS_BLOCK_ALIGNMENT - 1);
     leaf->live[leaf->live_count++] = *out;

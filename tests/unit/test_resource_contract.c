@@ -154,7 +154,7 @@ static void end_stack(struct stack *stack)
     fake_leaf_destroy(stack->leaf);
 }
 
-static const struct rs_allocation untouched = {0xdeadbeef, 12345, (void *)0x77};
+static const struct rs_allocation untouched = {0xdeadbeef, 12345, (void *)0x77, NULL};
 
 static bool is_untouched(const struct rs_allocation *allocation)
 {

@@ -438,7 +438,7 @@ static void give(struct site *site, const struct rs_allocation *allocation)
 
 static void refuse(struct site *site, size_t bytes, CUresult expected)
 {
-    static const struct rs_allocation untouched = {0xdeadbeef, 12345, (void *)0x77};
+    static const struct rs_allocation untouched = {0xdeadbeef, 12345, (void *)0x77, NULL};
     struct rs_allocation allocation = untouched;
 
     assert_int_equal(rs_mr_allocate(site->mr, bytes, NULL, &allocation), expected);

@@ -133,7 +133,7 @@ static void check_new(const struct tower *tower, const struct live *live,
 /* True when it was served; anything but out-of-memory is a failure. */
 static bool take(const struct tower *tower, struct live *live, size_t size_bytes)
 {
-    static const struct rs_allocation untouched = {1, 2, NULL};
+    static const struct rs_allocation untouched = {1, 2, NULL, NULL};
     struct rs_allocation allocation = untouched;
     CUresult result = rs_mr_allocate(top_of(tower), size_bytes, NULL, &allocation);
 
