@@ -144,7 +144,7 @@ struct reuse {
     struct rs_mr base;
     const struct rs_place *place;
     enum reuse_mode mode;
-    bool has_fences;
+    bool has_fences, keeps_blocks;
     size_t initial_bytes; /* held upstream when this was made */
 
     struct rs_mutex lock; /* protects what follows; no driver call that waits is made under it */
@@ -550,7 +550,8 @@ static void keep_or_not(struct reuse *reuse, struct shard *shard, struct freed *
 {
     size_t size_bytes = freed->upstream.size_bytes;
 
-    if (size_bytes > limit_bytes / KEPT_LARGE_SHARE || atomic_load(&reuse->in_need) > 0) {
+    if (!reuse->keeps_blocks || size_bytes > limit_bytes / KEPT_LARGE_SHARE ||
+        atomic_load(&reuse->in_need) > 0) {
         list_push(rest, freed);
         return;
     }
@@ -1338,6 +1339,13 @@ static const struct rs_mr_ops reuse_ops = {
     .check = reuse_check,
 };
 
+/* True when memory may come from a lesser upstream: a block of that must not be handed out again
+ * while the better one has room. */
+static bool chooses(const struct rs_mr *mr)
+{
+    return mr->upstream[1] || (mr->upstream[0] && chooses(mr->upstream[0]));
+}
+
 static int reuse_create(const struct rs_place *place, const void *config,
                         struct rs_mr *const *upstream, struct rs_mr **out)
 {
@@ -1348,7 +1356,8 @@ static int reuse_create(const struct rs_place *place, const void *config,
         return -ENOMEM;
     *reuse = (struct reuse){.place = place, .mode = (enum reuse_mode)settings->free};
     rs_mr_init(&reuse->base, &reuse_ops, &rs_mr_descriptor_reuse, upstream);
-    reuse->base.keeps_holders = reuse->mode == MODE_DEFERRED && place->forget_holder;
+    reuse->keeps_blocks = reuse->mode == MODE_DEFERRED && !chooses(upstream[0]);
+    reuse->base.keeps_holders = reuse->keeps_blocks && place->forget_holder;
     reuse->has_fences = rs_fence_supported();
     reuse->end = &reuse->first;
     reuse->initial_bytes = held_bytes(reuse);

@@ -306,6 +306,17 @@ static const struct rs_place place = {
     .first_on_device = true,
 };
 
+static void forget_one(const struct rs_place *where, void *holder);
+
+static const struct rs_place place_with_holders = {
+    .context = CTX,
+    .sentinel = &sentinel,
+    .account = &account,
+    .total_bytes = (size_t)80 << 30,
+    .first_on_device = true,
+    .forget_holder = forget_one,
+};
+
 static void start_device(bool has_fences)
 {
     host_is_full = false;
@@ -351,19 +362,26 @@ static void charge(struct stack *stack)
     atomic_store(&account.held_bytes[RS_MEMORY_DEVICE], stack->leaf->live_bytes);
 }
 
-static struct stack stack_over(const struct rs_mr_descriptor *descriptor, size_t capacity_bytes,
-                               const char *const *options, const char *mode)
+static struct stack stack_at(const struct rs_place *where,
+                             const struct rs_mr_descriptor *descriptor, size_t capacity_bytes,
+                             const char *const *options, const char *mode)
 {
     struct stack stack = {.leaf = fake_leaf_create(capacity_bytes)};
     struct rs_mr *below;
     int error;
 
-    below = make_resource_at(&place, descriptor, &stack.leaf->base, options, &error);
+    below = make_resource_at(where, descriptor, &stack.leaf->base, options, &error);
     assert_int_equal(error, 0);
     charge(&stack);
-    stack.mr = make_resource_at(&place, &rs_mr_descriptor_reuse, below, OPTIONS(mode), &error);
+    stack.mr = make_resource_at(where, &rs_mr_descriptor_reuse, below, OPTIONS(mode), &error);
     assert_int_equal(error, 0);
     return stack;
+}
+
+static struct stack stack_over(const struct rs_mr_descriptor *descriptor, size_t capacity_bytes,
+                               const char *const *options, const char *mode)
+{
+    return stack_at(&place, descriptor, capacity_bytes, options, mode);
 }
 
 static struct stack start(size_t capacity_bytes, const char *initial_size)
@@ -1178,6 +1196,139 @@ static void memory_that_is_gone_needs_no_driver(void **state)
     assert_int_equal(device.waits, waits);
 }
 
+/* ---- clean blocks that are kept ---- */
+
+enum { KEPT = 300, KEPT_BLOCK = 4096 };
+
+static int holders[KEPT]; /* how often each was forgotten */
+
+static void forget_one(const struct rs_place *where, void *holder)
+{
+    assert_ptr_equal(where, &place_with_holders);
+    (*(int *)holder)++;
+}
+
+/* KEPT blocks were freed with their holders, and all but the last of them are clean and kept. */
+static struct stack start_kept(size_t capacity_bytes)
+{
+    struct rs_allocation blocks[KEPT];
+    struct stack stack;
+
+    start_device(true);
+    memset(holders, 0, sizeof(holders));
+    stack = stack_at(&place_with_holders, &rs_mr_descriptor_pool, capacity_bytes,
+                     OPTIONS("initial_size=0"), "free=deferred");
+    assert_true(stack.mr->keeps_holders);
+    for (unsigned i = 0; i < KEPT; i++) {
+        blocks[i] = take(&stack, KEPT_BLOCK);
+        assert_null(blocks[i].holder);
+    }
+    for (unsigned i = 0; i < KEPT; i++) {
+        blocks[i].holder = &holders[i];
+        give(&stack, &blocks[i]);
+        complete_all();
+    }
+    assert_true(counter(&stack, "kept") > 0);
+    return stack;
+}
+
+static unsigned forgotten(void)
+{
+    unsigned sum = 0;
+
+    for (unsigned i = 0; i < KEPT; i++) {
+        assert_true(holders[i] <= 1);
+        sum += (unsigned)holders[i];
+    }
+    return sum;
+}
+
+static void a_kept_block_comes_back_with_its_holder(void **state)
+{
+    struct stack stack = start_kept(PLENTY);
+    size_t kept = counter(&stack, "kept");
+    struct rs_allocation again = take(&stack, KEPT_BLOCK), other;
+
+    (void)state;
+    assert_non_null(again.holder);
+    assert_int_equal(*(int *)again.holder, 0);
+    assert_int_equal(counter(&stack, "kept"), kept - KEPT_BLOCK);
+    other = take(&stack, KEPT_BLOCK / 2); /* only just that size */
+    assert_null(other.holder);
+    assert_int_equal(counter(&stack, "kept"), kept - KEPT_BLOCK);
+    assert_int_equal(forgotten(), 0);
+    give(&stack, &again);
+    give(&stack, &other);
+    complete_all();
+    end(&stack);
+    assert_int_equal(forgotten(), KEPT);
+}
+
+/* What is kept goes upstream before upstream is asked for more, and no block goes there with a
+ * holder that still knows it. */
+static void kept_blocks_go_upstream_in_need(void **state)
+{
+    struct stack stack = start_kept(2 * MIB);
+    struct rs_allocation large = take(&stack, 2 * MIB);
+
+    (void)state;
+    assert_int_equal(counter(&stack, "kept"), 0);
+    assert_int_equal(forgotten(), KEPT);
+    assert_null(large.holder);
+    give(&stack, &large);
+    complete_all();
+    end(&stack);
+}
+
+static void kept_blocks_go_upstream_on_trim(void **state)
+{
+    struct stack stack = start_kept(PLENTY);
+
+    (void)state;
+    assert_true(rs_mr_trim(stack.mr, 0) > 0);
+    assert_int_equal(counter(&stack, "kept"), 0);
+    assert_int_equal(rs_mr_idle_bytes(stack.mr), 0);
+    assert_int_equal(stack.leaf->live_bytes, 0);
+    assert_int_equal(forgotten(), KEPT);
+    end(&stack);
+}
+
+/* The share of what is held that may be kept. */
+static void no_more_is_kept_than_a_share(void **state)
+{
+    enum { SIZES = 40 };
+    struct stack stack = start(PLENTY, "initial_size=64MiB");
+    struct rs_allocation blocks[8];
+
+    (void)state;
+    for (unsigned size = 1; size <= SIZES; size++) {
+        for (unsigned round = 0; round < 60; round++) {
+            for (unsigned i = 0; i < RS_ARRAY_LENGTH(blocks); i++)
+                blocks[i] = take(&stack, size * (16 << 10));
+            for (unsigned i = 0; i < RS_ARRAY_LENGTH(blocks); i++) {
+                give(&stack, &blocks[i]);
+                complete_all();
+            }
+            assert_true(counter(&stack, "kept") <= stack.leaf->live_bytes / 16);
+        }
+    }
+    assert_true(counter(&stack, "kept") > 0);
+    end(&stack);
+}
+
+/* One that waits in each free, or has a lesser upstream, keeps nothing. */
+static void nothing_is_kept_where_it_would_be_wrong(void **state)
+{
+    struct stack stack;
+
+    (void)state;
+    start_device(true);
+    stack = stack_at(&place_with_holders, &rs_mr_descriptor_pool, PLENTY, OPTIONS("initial_size=0"),
+                     "free=wait");
+    assert_false(stack.mr->keeps_holders);
+    end(&stack);
+}
+
 static void the_report_is_exact(void **state)
 {
     struct stack stack = start(PLENTY, "initial_size=64MiB");
@@ -1914,6 +2065,11 @@ int main(void)
         cmocka_unit_test(records_need_host_memory),
         cmocka_unit_test(failures_do_not_raise_the_peak),
         cmocka_unit_test(memory_that_is_gone_needs_no_driver),
+        cmocka_unit_test(a_kept_block_comes_back_with_its_holder),
+        cmocka_unit_test(kept_blocks_go_upstream_in_need),
+        cmocka_unit_test(kept_blocks_go_upstream_on_trim),
+        cmocka_unit_test(no_more_is_kept_than_a_share),
+        cmocka_unit_test(nothing_is_kept_where_it_would_be_wrong),
         cmocka_unit_test(the_report_is_exact),
         cmocka_unit_test(a_fallback_waits_for_what_will_be_clean_soon),
         cmocka_unit_test(a_fallback_does_not_wait_long),
