@@ -1299,6 +1299,7 @@ static void no_more_is_kept_than_a_share(void **state)
     enum { SIZES = 40 };
     struct stack stack = start(PLENTY, "initial_size=64MiB");
     struct rs_allocation blocks[8];
+    size_t most = 0;
 
     (void)state;
     for (unsigned size = 1; size <= SIZES; size++) {
@@ -1310,9 +1311,10 @@ static void no_more_is_kept_than_a_share(void **state)
                 complete_all();
             }
             assert_true(counter(&stack, "kept") <= stack.leaf->live_bytes / 16);
+            most = rs_max(most, counter(&stack, "kept"));
         }
     }
-    assert_true(counter(&stack, "kept") > 0);
+    assert_true(most > stack.leaf->live_bytes / 32);
     end(&stack);
 }
 
@@ -1852,7 +1854,7 @@ static void threads_with_streams_never_get_a_busy_block(void **state)
     run_threads(&stack);
     in_order = false;
     assert_true(counter(&stack, "stream_reuses") > 100);
-    assert_true(counter(&stack, "epochs_retired") > 10);
+    assert_true(counter(&stack, "epochs_retired") > 1);
     end(&stack);
 }
 
