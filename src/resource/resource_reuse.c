@@ -13,6 +13,9 @@
  * to a share of what is held: the next request for just that size costs neither upstream's search
  * nor a record, not even its holder's.  They go upstream before anything more is taken from there.
  *
+ * Host memory is sealed at each free that is not small and looked at by the next such allocation, so
+ * that a loop over one buffer stays in the processor's caches.
+ *
  * A block that was freed in the order of a stream may be handed out at once to an allocation in the
  * order of the same stream.  Until then it waits with the others, in a list of its own, and leaves
  * the quarantine by whichever way opens first. */
@@ -55,10 +58,13 @@ enum {
     KEPT_BINS = 1 << KEPT_BIN_BITS, /* by size */
     KEPT_LOOK = 4,                  /* so many of a bin are looked at */
     KEPT_COUNT = 512,
-    KEPT_SHARE = 16,      /* this share of what is held, ... */
-    KEPT_BYTES = 1 << 20, /* ... or so much; */
-    KEPT_LARGE_SHARE = 4, /* no block larger than this share of that */
-    LAZY_EPOCHS = 4,      /* a free that seals for its bytes retires when so many are sealed */
+    KEPT_SHARE = 64,        /* this share of what is held, ... */
+    KEPT_BYTES = 1 << 20,   /* ... or so much; */
+    KEPT_LARGE_SHARE = 4,   /* no block larger than this share of that, ... */
+    KEPT_LARGE = 1 << 20,   /* ... nor than this: it would stand in the way of larger ones */
+    LAZY_SHARE = 8,         /* a free of so large a share of what is held ... */
+    LAZY_EPOCHS = 4,        /* ... retires only when so many epochs are sealed */
+    EAGER_BYTES = 64 << 10, /* of host memory, a free of so much seals at once */
     /* Blocks that can be found by their stream; what does not fit only waits for its fence. */
     ORDERED_SET_BITS = 6,
     ORDERED_SETS = 1 << ORDERED_SET_BITS, /* by stream and size class */
@@ -145,6 +151,7 @@ struct reuse {
     const struct rs_place *place;
     enum reuse_mode mode;
     bool has_fences, keeps_blocks;
+    bool is_eager;        /* host memory: the block used last is still in the processor's caches */
     size_t initial_bytes; /* held upstream when this was made */
 
     struct rs_mutex lock; /* protects what follows; no driver call that waits is made under it */
@@ -550,8 +557,8 @@ static void keep_or_not(struct reuse *reuse, struct shard *shard, struct freed *
 {
     size_t size_bytes = freed->upstream.size_bytes;
 
-    if (!reuse->keeps_blocks || size_bytes > limit_bytes / KEPT_LARGE_SHARE ||
-        atomic_load(&reuse->in_need) > 0) {
+    if (!reuse->keeps_blocks || size_bytes > KEPT_LARGE ||
+        size_bytes > limit_bytes / KEPT_LARGE_SHARE || atomic_load(&reuse->in_need) > 0) {
         list_push(rest, freed);
         return;
     }
@@ -1049,6 +1056,8 @@ static CUresult reuse_allocate(struct rs_mr *mr, size_t size_bytes, CUstream str
     size_t upstream_bytes = size_bytes;
     unsigned long long key = 0;
 
+    if (reuse->is_eager && size_bytes >= EAGER_BYTES)
+        (void)retire(reuse);
     if (RS_UNLIKELY(stream) && allocate_in_order(reuse, &upstream_bytes, stream, &key, out))
         return CUDA_SUCCESS;
     return allocate_any(reuse, size_bytes, upstream_bytes, key, false, out);
@@ -1159,6 +1168,7 @@ static CUresult reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *a
                rs_stream_key_to_free(stream, reuse->place->context, record->stream, &key);
     keep_holder(reuse, record, allocation, in_order);
     time_to_seal = in_order ? ordered_push(reuse, record, key) : open_push(reuse, record);
+    time_to_seal = time_to_seal || (reuse->is_eager && size_bytes >= EAGER_BYTES);
     if (!time_to_seal)
         return CUDA_SUCCESS;
     if (!reuse->has_fences) {
@@ -1167,7 +1177,8 @@ static CUresult reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *a
         (void)wait_for_all(reuse);
         return CUDA_SUCCESS;
     }
-    seal_and_retire_in_passing(reuse, size_bytes >= SEAL_BYTES);
+    seal_and_retire_in_passing(
+        reuse, reuse->is_eager || size_bytes >= rs_max(SEAL_BYTES, held_bytes(reuse) / LAZY_SHARE));
     return CUDA_SUCCESS;
 }
 
@@ -1359,6 +1370,7 @@ static int reuse_create(const struct rs_place *place, const void *config,
     reuse->keeps_blocks = reuse->mode == MODE_DEFERRED && !chooses(upstream[0]);
     reuse->base.keeps_holders = reuse->keeps_blocks && place->forget_holder;
     reuse->has_fences = rs_fence_supported();
+    reuse->is_eager = reuse->has_fences && upstream[0]->memories == 1u << RS_MEMORY_HOST;
     reuse->end = &reuse->first;
     reuse->initial_bytes = held_bytes(reuse);
     rs_mutex_init(&reuse->lock);
