@@ -138,11 +138,16 @@ static const struct rs_call_site *enter(bucket *head, const struct capture *capt
 
 /* ---- capture ---- */
 
+enum { INTERCEPTORS_MAX = 2 };
+
 static void unwind(struct capture *capture)
 {
     int count = backtrace(capture->addresses, (int)RS_ARRAY_LENGTH(capture->addresses));
     int own = 0;
 
+    /* A sanitizer's frame may stand before ours: backtrace is intercepted. */
+    while (own < count && own < INTERCEPTORS_MAX && !is_our_frame(capture->addresses[own]))
+        own++;
     while (own < count && is_our_frame(capture->addresses[own]))
         own++;
     capture->frames = capture->addresses + own;

@@ -13,8 +13,8 @@
  * to a share of what is held: the next request for just that size costs neither upstream's search
  * nor a record, not even its holder's.  They go upstream before anything more is taken from there.
  *
- * Host memory is sealed at each free that is not small and looked at by the next such allocation, so
- * that a loop over one buffer stays in the processor's caches.
+ * Host memory is sealed at each free that is not small and looked at by the next such allocation,
+ * so that a loop over one buffer stays in the processor's caches.
  *
  * A block that was freed in the order of a stream may be handed out at once to an allocation in the
  * order of the same stream.  Until then it waits with the others, in a list of its own, and leaves

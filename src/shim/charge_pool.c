@@ -19,10 +19,10 @@ struct rs_pool_record {
     struct rs_pool_record *next;
     CUmemoryPool handle; /* NULL: of graphs */
     int device;
-    bool host;         /* of host memory: not counted */
-    bool is_default;   /* never destroyed */
-    bool destroyed;    /* it lives until its last allocation is freed */
-    bool going;        /* cuMemPoolDestroy is under way */
+    bool host;               /* of host memory: not counted */
+    _Atomic bool is_default; /* never destroyed */
+    bool destroyed;          /* it lives until its last allocation is freed */
+    bool going;              /* cuMemPoolDestroy is under way */
     size_t live_bytes; /* of allocations that we follow, rounded: of pools that can be destroyed */
     size_t held_bytes; /* charged */
     uint64_t tickets, applied; /* see follow */

@@ -57,6 +57,7 @@ static CUstream stream_of(void *stream)
 
 void *rs_ordered_allocate(size_t size_bytes, int device, void *stream)
 {
+    static bool said; /* a program may ask again and again */
     CUresult result = CUDA_ERROR_NOT_INITIALIZED;
     CUdeviceptr address = 0;
     struct visit visit;
@@ -69,8 +70,9 @@ void *rs_ordered_allocate(size_t size_bytes, int device, void *stream)
     }
     if (result == CUDA_SUCCESS)
         return (void *)(uintptr_t)address;
-    rs_log("rmmshim_torch_alloc: %zu bytes on device %d: %s", size_bytes, device,
-           rs_driver_ready(false) ? rs_driver_error_name(result, buffer) : "no CUDA driver");
+    if (rs_log_once(&said))
+        rs_log("rmmshim_torch_alloc: %zu bytes on device %d: %s", size_bytes, device,
+               rs_driver_ready(false) ? rs_driver_error_name(result, buffer) : "no CUDA driver");
     return NULL;
 }
 

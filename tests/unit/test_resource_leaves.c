@@ -207,9 +207,11 @@ static CUresult remove_block(CUdeviceptr address)
 
 static CUresult fake_mem_free(CUdeviceptr address)
 {
+    pthread_mutex_lock(&device.lock);
     for (size_t i = 0; i < device.block_count; i++)
         device.sentinel_frees += device.blocks[i].address == address && !device.blocks[i].pool &&
                                  device.blocks[i].size_bytes == RS_SENTINEL_BYTES;
+    pthread_mutex_unlock(&device.lock);
     return remove_block(address);
 }
 

@@ -23,8 +23,8 @@ static struct policy policy_now(void)
 {
     struct policy policy = {.mode = -1};
 
-    if (syscall(SYS_get_mempolicy, &policy.mode, policy.nodes, (long)NODES_MAX + 1, NULL, 0) != 0)
-        skip(); /* a sandbox refuses the system call */
+    assert_int_equal(
+        syscall(SYS_get_mempolicy, &policy.mode, policy.nodes, (long)NODES_MAX + 1, NULL, 0), 0);
     return policy;
 }
 
@@ -32,8 +32,7 @@ static void set_policy(int mode, unsigned long nodes)
 {
     unsigned long mask[WORDS] = {nodes};
 
-    if (syscall(SYS_set_mempolicy, mode, mask, (long)NODES_MAX + 1) != 0)
-        skip();
+    assert_int_equal(syscall(SYS_set_mempolicy, mode, mask, (long)NODES_MAX + 1), 0);
 }
 
 /* ---- the driver ---- */
@@ -205,8 +204,19 @@ static void options_are_words_or_nodes(void **state)
                                        sizeof(line)));
 }
 
+/* A sandbox may refuse the system calls, and qemu's user mode does. */
+static bool are_policies_known(void)
+{
+    struct policy policy;
+
+    return syscall(SYS_get_mempolicy, &policy.mode, policy.nodes, (long)NODES_MAX + 1, NULL, 0) ==
+               0 &&
+           syscall(SYS_set_mempolicy, 0, NULL, 0) == 0;
+}
+
 int main(void)
 {
+    const struct CMUnitTest without_policies[] = {cmocka_unit_test(options_are_words_or_nodes)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(by_default_the_policy_is_the_threads),
         cmocka_unit_test(a_node_is_preferred_during_the_call),
@@ -216,5 +226,9 @@ int main(void)
         cmocka_unit_test(options_are_words_or_nodes),
     };
 
+    if (!are_policies_known()) {
+        fprintf(stderr, "memory policies are refused here: only options are tested\n");
+        return cmocka_run_group_tests_name("resource_pinned", without_policies, NULL, NULL);
+    }
     return cmocka_run_group_tests_name("resource_pinned", tests, NULL, NULL);
 }

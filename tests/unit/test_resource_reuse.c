@@ -279,8 +279,8 @@ static struct fake_stream *fake_stream_of(CUstream stream)
     struct fake_stream *fake =
         stream == CU_STREAM_LEGACY ? &legacy_stream : (struct fake_stream *)(void *)stream;
 
-    device.wrong_calls += stream == CU_STREAM_LEGACY && current() != CTX;
-    device.wrong_calls += fake->is_dead;
+    if ((stream == CU_STREAM_LEGACY && current() != CTX) || fake->is_dead)
+        device.wrong_calls++;
     return fake;
 }
 
