@@ -132,12 +132,26 @@ static void show(struct record *block, struct rs_stack *stack,
     atomic_store_explicit(&block->state, BLOCK_LIVE, memory_order_release);
 }
 
+static struct rs_stack *stack_of(struct record *block)
+{
+    return atomic_load_explicit(&block->stack, memory_order_relaxed);
+}
+
+static bool is_alive(struct record *block)
+{
+    return atomic_load_explicit(&stack_of(block)->context->alive, memory_order_relaxed);
+}
+
 bool rs_block_enter(struct rs_stack *stack, const struct rs_allocation *allocation)
 {
     struct rs_address_map *map = block_map();
     struct record *block = allocation->holder;
 
     if (block) {
+        /* Unless its context has ended and the record is another's by now. */
+        if (stack_of(block) != stack ||
+            atomic_load_explicit(&block->state, memory_order_relaxed) != BLOCK_TAKEN)
+            return false;
         show(block, stack, allocation);
         return true;
     }
@@ -155,16 +169,6 @@ bool rs_block_enter(struct rs_stack *stack, const struct rs_allocation *allocati
     atomic_store_explicit(&block->state, BLOCK_FREE, memory_order_relaxed);
     give_record(block);
     return false;
-}
-
-static struct rs_stack *stack_of(struct record *block)
-{
-    return atomic_load_explicit(&block->stack, memory_order_relaxed);
-}
-
-static bool is_alive(struct record *block)
-{
-    return atomic_load_explicit(&stack_of(block)->context->alive, memory_order_relaxed);
 }
 
 /* Removes a block whose state is BLOCK_TAKEN, unless the end of its context has done so. */
