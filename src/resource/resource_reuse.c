@@ -25,6 +25,8 @@
 #include "driver/fence.h"
 #include "driver/stream_order.h"
 #include "resource/account.h"
+#include "resource/kept_blocks.h"
+#include "resource/ordered_blocks.h"
 #include "resource/record_slab.h"
 #include "resource/report.h"
 #include "resource/resource.h"
@@ -54,9 +56,6 @@ enum {
     SPIN_NS = 50 * 1000,        /* then in naps: */
     NAP_NS = 20 * 1000,
     /* Clean blocks kept by a shard. */
-    KEPT_BIN_BITS = 7,
-    KEPT_BINS = 1 << KEPT_BIN_BITS, /* by size */
-    KEPT_LOOK = 4,                  /* so many of a bin are looked at */
     KEPT_COUNT = 512,
     KEPT_SHARE = 64,        /* this share of what is held, ... */
     KEPT_BYTES = 1 << 20,   /* ... or so much; */
@@ -65,83 +64,25 @@ enum {
     LAZY_SHARE = 8,         /* a free of so large a share of what is held ... */
     LAZY_EPOCHS = 4,        /* ... retires only when so many epochs are sealed */
     EAGER_BYTES = 64 << 10, /* of host memory, a free of so much seals at once */
-    /* Blocks that can be found by their stream; what does not fit only waits for its fence. */
-    ORDERED_SET_BITS = 6,
-    ORDERED_SETS = 1 << ORDERED_SET_BITS, /* by stream and size class */
-    ORDERED_WAYS = 16,
-    ORDERED_WASTE = 8, /* a found block is at most an eighth larger than what is asked for */
 };
 
 static const struct timespec nap = {.tv_nsec = NAP_NS};
 static const uint64_t last_wait_ns = 30ull * 1000 * 1000 * 1000; /* before out-of-memory */
 
-struct list;
-
-/* A live or freed block of the program's; taken at allocation, so that a free needs no memory.  It
- * is the token. */
-struct freed {
-    struct freed *next, *before; /* before: in a list of ordered blocks only, as is the next */
-    struct list *in;
-    struct {
-        CUdeviceptr address;
-        size_t size_bytes;
-        void *token;
-    } upstream;
-    union {
-        unsigned long long stream; /* of a live block: that it was allocated on, as in
-                                      rs_stream_key; 0: not known */
-        void *holder;              /* of a freed one that has_holder: its holder's record */
-    };
-    uint32_t slot; /* of an ordered block: where it can be found, plus one; 0: nowhere */
-    uint16_t home; /* the shard whose slab it belongs to */
-    bool has_holder;
-};
-
-_Static_assert(sizeof(struct freed) <= RS_RECORD_BYTES,
-               "a freed block's record is a slab's record");
-
-struct list {
-    struct freed *first, *last;
-    size_t bytes, count;
-};
-
-/* Clean blocks by their exact size, the latest first. */
-struct kept {
-    struct freed *bins[KEPT_BINS];
-    size_t bytes, count;
-};
-
 /* Threads are spread over shards, so that their frees do not meet. */
 struct shard {
     _Alignas(2 * RS_CACHE_LINE) struct rs_mutex lock; /* protects the shard */
     struct rs_record_slab records;
-    struct list open;
-    struct kept kept;
+    struct rs_freed_list open;
+    struct rs_kept_blocks kept;
     ptrdiff_t live_bytes; /* allocated minus freed through this shard; may be negative */
     _Atomic bool is_used; /* by any thread, ever; without the lock */
 };
 
-/* Blocks freed in the order of a stream.  The lock protects these lists everywhere, those of sealed
- * epochs too, as an allocation takes blocks out of the middle; it is taken after reuse->lock. */
-struct slot {
-    unsigned long long stream; /* as in rs_stream_key */
-    struct freed *block;       /* NULL: empty */
-};
-
-struct ordered {
-    _Alignas(2 * RS_CACHE_LINE) struct rs_mutex lock;
-    struct list open;
-    ptrdiff_t live_bytes;             /* taken back minus freed; as a shard's */
-    uint64_t reuses;                  /* taken back */
-    _Atomic bool is_used;             /* by any free, ever; without the lock */
-    unsigned char turn[ORDERED_SETS]; /* which way is emptied next */
-    struct slot slots[ORDERED_SETS][ORDERED_WAYS];
-};
-
 struct epoch {
     struct epoch *next;
-    struct list blocks;
-    struct list ordered;
+    struct rs_freed_list blocks;
+    struct rs_freed_list ordered;
     CUevent event;
     bool timed_out; /* was waited for in vain, and is not waited for again */
 };
@@ -164,7 +105,7 @@ struct reuse {
     _Atomic uint64_t retired_epochs, sealed_epochs, waits, wait_ns, full_waits, timeouts;
 
     struct shard shards[SHARDS];
-    struct ordered ordered;
+    struct rs_ordered_blocks ordered;
 };
 
 static struct reuse *reuse_of(struct rs_mr *mr)
@@ -175,34 +116,6 @@ static struct reuse *reuse_of(struct rs_mr *mr)
 static void count(_Atomic uint64_t *counter, uint64_t by)
 {
     atomic_fetch_add_explicit(counter, by, memory_order_relaxed);
-}
-
-/* ---- lists ---- */
-
-static void list_push(struct list *list, struct freed *freed)
-{
-    freed->next = NULL;
-    if (list->last)
-        list->last->next = freed;
-    else
-        list->first = freed;
-    list->last = freed;
-    list->bytes += freed->upstream.size_bytes;
-    list->count++;
-}
-
-static void list_append(struct list *list, struct list *tail)
-{
-    if (!tail->first)
-        return;
-    if (list->last)
-        list->last->next = tail->first;
-    else
-        list->first = tail->first;
-    list->last = tail->last;
-    list->bytes += tail->bytes;
-    list->count += tail->count;
-    *tail = (struct list){NULL, NULL, 0, 0};
 }
 
 /* ---- shards ---- */
@@ -220,61 +133,16 @@ static struct shard *shard_of_thread(struct reuse *reuse, unsigned *index)
     return &reuse->shards[mine - 1];
 }
 
-static unsigned kept_bin(size_t size_bytes)
-{
-    return (unsigned)(size_bytes * 0x9e3779b97f4a7c15u >> (64 - KEPT_BIN_BITS));
-}
-
-/* Under the shard's lock, as are the next two. */
-static struct freed *kept_take(struct kept *kept, size_t size_bytes)
-{
-    struct freed **at = &kept->bins[kept_bin(size_bytes)], *found;
-
-    for (unsigned i = 0; i < KEPT_LOOK && *at; i++, at = &(*at)->next) {
-        if ((*at)->upstream.size_bytes != size_bytes)
-            continue;
-        found = *at;
-        *at = found->next;
-        kept->bytes -= size_bytes;
-        kept->count--;
-        return found;
-    }
-    return NULL;
-}
-
-static void kept_put(struct kept *kept, struct freed *freed)
-{
-    struct freed **bin = &kept->bins[kept_bin(freed->upstream.size_bytes)];
-
-    freed->next = *bin;
-    *bin = freed;
-    kept->bytes += freed->upstream.size_bytes;
-    kept->count++;
-}
-
-static void kept_empty(struct kept *kept, struct list *list)
-{
-    for (unsigned i = 0; i < KEPT_BINS && kept->count > 0; i++) {
-        for (struct freed *freed = kept->bins[i], *next; freed; freed = next) {
-            next = freed->next;
-            list_push(list, freed);
-            kept->count--;
-        }
-        kept->bins[i] = NULL;
-    }
-    kept->bytes = 0;
-}
-
 /* A clean block of that size (*is_kept), or a record for one, which is counted as live from now on.
  */
-static struct freed *take_kept_or_record(struct reuse *reuse, size_t size_bytes, bool *is_kept)
+static struct rs_freed *take_kept_or_record(struct reuse *reuse, size_t size_bytes, bool *is_kept)
 {
     unsigned home;
     struct shard *shard = shard_of_thread(reuse, &home);
-    struct freed *record;
+    struct rs_freed *record;
 
     rs_mutex_lock(&shard->lock);
-    record = kept_take(&shard->kept, size_bytes);
+    record = rs_kept_take(&shard->kept, size_bytes);
     *is_kept = record;
     if (!record)
         record = rs_record_slab_take(&shard->records);
@@ -289,7 +157,7 @@ static struct freed *take_kept_or_record(struct reuse *reuse, size_t size_bytes,
     return record;
 }
 
-static void give_record(struct reuse *reuse, struct freed *record)
+static void give_record(struct reuse *reuse, struct rs_freed *record)
 {
     struct shard *home = &reuse->shards[record->home];
 
@@ -299,7 +167,7 @@ static void give_record(struct reuse *reuse, struct freed *record)
 }
 
 /* The allocation failed. */
-static void untake_record(struct reuse *reuse, struct freed *record, size_t size_bytes)
+static void untake_record(struct reuse *reuse, struct rs_freed *record, size_t size_bytes)
 {
     struct shard *home = &reuse->shards[record->home];
 
@@ -309,183 +177,14 @@ static void untake_record(struct reuse *reuse, struct freed *record, size_t size
     rs_mutex_unlock(&home->lock);
 }
 
-/* ---- blocks freed in the order of a stream ---- */
-
-static void ordered_link(struct list *list, struct freed *freed)
-{
-    freed->before = list->last;
-    freed->in = list;
-    list_push(list, freed);
-}
-
-static void ordered_unlink(struct freed *freed)
-{
-    struct list *list = freed->in;
-
-    if (freed->before)
-        freed->before->next = freed->next;
-    else
-        list->first = freed->next;
-    if (freed->next)
-        freed->next->before = freed->before;
-    else
-        list->last = freed->before;
-    list->bytes -= freed->upstream.size_bytes;
-    list->count--;
-    freed->in = NULL;
-}
-
-/* From now on the block is not found by its stream. */
-static void ordered_hide(struct ordered *ordered, struct freed *freed)
-{
-    if (freed->slot)
-        ordered->slots[(freed->slot - 1) / ORDERED_WAYS][(freed->slot - 1) % ORDERED_WAYS].block =
-            NULL;
-    freed->slot = 0;
-}
-
-/* Eight classes per doubling of the size. */
-static unsigned size_class(size_t size_bytes)
-{
-    size_t units = (size_bytes - 1) / RS_BLOCK_ALIGNMENT + 1;
-    unsigned shift;
-
-    if (units < ORDERED_WASTE)
-        return (unsigned)units;
-    shift = 60 - (unsigned)__builtin_clzl(units); /* leaves four bits, the highest set */
-    return shift * ORDERED_WASTE + (unsigned)(units >> shift);
-}
-
-static unsigned ordered_set(unsigned long long stream, unsigned class)
-{
-    return (unsigned)(((stream << 10) + class) * 0x9e3779b97f4a7c15u >> (64 - ORDERED_SET_BITS));
-}
-
-static void ordered_show(struct ordered *ordered, struct freed *freed, unsigned long long stream)
-{
-    unsigned set = ordered_set(stream, size_class(freed->upstream.size_bytes)), way;
-    struct slot *slots = ordered->slots[set];
-
-    for (way = 0; way < ORDERED_WAYS && slots[way].block; way++)
-        ;
-    if (way == ORDERED_WAYS) {
-        way = ordered->turn[set]++ % ORDERED_WAYS;
-        ordered_hide(ordered, slots[way].block);
-    }
-    slots[way] = (struct slot){stream, freed};
-    freed->slot = set * ORDERED_WAYS + way + 1;
-}
-
-static struct freed *smaller(struct freed *a, struct freed *b)
-{
-    return a && (!b || a->upstream.size_bytes <= b->upstream.size_bytes) ? a : b;
-}
-
-static struct freed *ordered_find(struct ordered *ordered, unsigned long long stream,
-                                  unsigned class, size_t size_bytes)
-{
-    const struct slot *slots = ordered->slots[ordered_set(stream, class)];
-    struct freed *best = NULL;
-
-    for (unsigned way = 0; way < ORDERED_WAYS; way++) {
-        struct freed *block = slots[way].block;
-        if (block && slots[way].stream == stream && block->upstream.size_bytes >= size_bytes &&
-            block->upstream.size_bytes - size_bytes <= size_bytes / ORDERED_WASTE)
-            best = smaller(best, block);
-    }
-    return best;
-}
-
-/* A block that was freed in the order of this stream, counted as live again; NULL when there is
- * none that fits. */
-static struct freed *ordered_take(struct reuse *reuse, size_t size_bytes, unsigned long long stream)
-{
-    struct ordered *ordered = &reuse->ordered;
-    unsigned class = size_class(size_bytes);
-    struct freed *block;
-
-    if (!atomic_load_explicit(&ordered->is_used, memory_order_relaxed))
-        return NULL;
-    rs_mutex_lock(&ordered->lock);
-    block = ordered_find(ordered, stream, class, size_bytes);
-    block = smaller(block, ordered_find(ordered, stream, class + 1, size_bytes));
-    if (block) {
-        ordered_hide(ordered, block);
-        ordered_unlink(block);
-        ordered->live_bytes += (ptrdiff_t)block->upstream.size_bytes;
-        ordered->reuses++;
-    }
-    rs_mutex_unlock(&ordered->lock);
-    if (!block)
-        return NULL;
-    atomic_fetch_sub_explicit(&reuse->quarantined_bytes, block->upstream.size_bytes,
-                              memory_order_relaxed);
-    atomic_fetch_sub_explicit(&reuse->quarantined_count, 1, memory_order_relaxed);
-    return block;
-}
-
-/* Moves a list of ordered blocks, which stay ordered.  False when it was empty. */
-static bool ordered_move(struct reuse *reuse, struct list *from, struct list *to)
-{
-    bool any;
-
-    if (!atomic_load(&reuse->ordered.is_used))
-        return false;
-    rs_mutex_lock(&reuse->ordered.lock);
-    any = from->first;
-    for (struct freed *freed = from->first; freed; freed = from->first) {
-        ordered_unlink(freed);
-        ordered_link(to, freed);
-    }
-    rs_mutex_unlock(&reuse->ordered.lock);
-    return any;
-}
-
-/* Moves a list of ordered blocks to others, which wait or go upstream: nobody can take them back.
- */
-static void ordered_drain(struct reuse *reuse, struct list *from, struct list *to)
-{
-    if (!atomic_load(&reuse->ordered.is_used))
-        return;
-    rs_mutex_lock(&reuse->ordered.lock);
-    for (struct freed *freed = from->first; freed; freed = from->first) {
-        ordered_hide(&reuse->ordered, freed);
-        ordered_unlink(freed);
-        list_push(to, freed);
-    }
-    rs_mutex_unlock(&reuse->ordered.lock);
-}
-
-static bool ordered_has_open(struct reuse *reuse)
-{
-    bool found;
-
-    rs_mutex_lock(&reuse->ordered.lock);
-    found = reuse->ordered.open.first;
-    rs_mutex_unlock(&reuse->ordered.lock);
-    return found;
-}
-
-static ptrdiff_t ordered_live_bytes(struct reuse *reuse)
-{
-    ptrdiff_t live_bytes = 0;
-
-    if (!atomic_load(&reuse->ordered.is_used))
-        return 0;
-    rs_mutex_lock(&reuse->ordered.lock);
-    live_bytes = reuse->ordered.live_bytes;
-    rs_mutex_unlock(&reuse->ordered.lock);
-    return live_bytes;
-}
-
 /* ---- all of the open lists ---- */
 
 /* Takes all open lists (where wanted) but the ordered one, and notes how much is live.  Under
  * reuse->lock. */
-static struct list gather(struct reuse *reuse, bool take)
+static struct rs_freed_list gather(struct reuse *reuse, bool take)
 {
-    struct list all = {NULL, NULL, 0, 0};
-    ptrdiff_t live = ordered_live_bytes(reuse);
+    struct rs_freed_list all = {NULL, NULL, 0, 0};
+    ptrdiff_t live = rs_ordered_live_bytes(&reuse->ordered);
 
     for (unsigned i = 0; i < SHARDS; i++) {
         struct shard *shard = &reuse->shards[i];
@@ -493,7 +192,7 @@ static struct list gather(struct reuse *reuse, bool take)
             continue;
         rs_mutex_lock(&shard->lock);
         if (take)
-            list_append(&all, &shard->open);
+            rs_freed_append(&all, &shard->open);
         live += shard->live_bytes;
         rs_mutex_unlock(&shard->lock);
     }
@@ -502,13 +201,13 @@ static struct list gather(struct reuse *reuse, bool take)
     return all;
 }
 
-static void put_back(struct reuse *reuse, struct list *list)
+static void put_back(struct reuse *reuse, struct rs_freed_list *list)
 {
     unsigned index;
     struct shard *shard = shard_of_thread(reuse, &index);
 
     rs_mutex_lock(&shard->lock);
-    list_append(&shard->open, list);
+    rs_freed_append(&shard->open, list);
     rs_mutex_unlock(&shard->lock);
 }
 
@@ -521,14 +220,14 @@ static size_t held_bytes(const struct reuse *reuse)
     return rs_account_held_bytes_of(reuse->place->account, reuse->base.upstream[0]->memories);
 }
 
-static void forget_holder(const struct reuse *reuse, struct freed *freed)
+static void forget_holder(const struct reuse *reuse, struct rs_freed *freed)
 {
     if (freed->has_holder)
         reuse->place->forget_holder(reuse->place, freed->holder);
     freed->has_holder = false;
 }
 
-static CUresult deallocate_upstream(struct reuse *reuse, const struct freed *freed)
+static CUresult deallocate_upstream(struct reuse *reuse, const struct rs_freed *freed)
 {
     const struct rs_allocation allocation = {freed->upstream.address, freed->upstream.size_bytes,
                                              freed->upstream.token, NULL};
@@ -536,11 +235,11 @@ static CUresult deallocate_upstream(struct reuse *reuse, const struct freed *fre
     return rs_mr_deallocate(reuse->base.upstream[0], &allocation, NULL);
 }
 
-static void give_list_upstream(struct reuse *reuse, const struct list *list)
+static void give_list_upstream(struct reuse *reuse, const struct rs_freed_list *list)
 {
-    struct freed *next;
+    struct rs_freed *next;
 
-    for (struct freed *freed = list->first; freed; freed = next) {
+    for (struct rs_freed *freed = list->first; freed; freed = next) {
         next = freed->next;
         forget_holder(reuse, freed);
         /* Fails only when a driver call beneath does, for a context that is broken anyhow. */
@@ -552,30 +251,30 @@ static void give_list_upstream(struct reuse *reuse, const struct list *list)
 /* Keeps a clean block in its shard, or adds it to those that go upstream; with it, when the shard
  * has no more room, all that is there: sizes that are no longer asked for would stay for ever.
  * Under the shard's lock. */
-static void keep_or_not(struct reuse *reuse, struct shard *shard, struct freed *freed,
-                        size_t limit_bytes, struct list *rest)
+static void keep_or_not(struct reuse *reuse, struct shard *shard, struct rs_freed *freed,
+                        size_t limit_bytes, struct rs_freed_list *rest)
 {
     size_t size_bytes = freed->upstream.size_bytes;
 
     if (!reuse->keeps_blocks || size_bytes > KEPT_LARGE ||
         size_bytes > limit_bytes / KEPT_LARGE_SHARE || atomic_load(&reuse->in_need) > 0) {
-        list_push(rest, freed);
+        rs_freed_push(rest, freed);
         return;
     }
     if (shard->kept.bytes + size_bytes > limit_bytes || shard->kept.count >= KEPT_COUNT)
-        kept_empty(&shard->kept, rest);
-    kept_put(&shard->kept, freed);
+        rs_kept_empty(&shard->kept, rest);
+    rs_kept_put(&shard->kept, freed);
 }
 
 /* Of a list of clean blocks, those that go upstream. */
-static struct list keep_some(struct reuse *reuse, const struct list *list)
+static struct rs_freed_list keep_some(struct reuse *reuse, const struct rs_freed_list *list)
 {
     size_t limit_bytes = rs_max(KEPT_BYTES, held_bytes(reuse) / KEPT_SHARE);
-    struct list rest = {NULL, NULL, 0, 0};
+    struct rs_freed_list rest = {NULL, NULL, 0, 0};
     struct shard *locked = NULL;
-    struct freed *next;
+    struct rs_freed *next;
 
-    for (struct freed *freed = list->first; freed; freed = next) {
+    for (struct rs_freed *freed = list->first; freed; freed = next) {
         struct shard *home = &reuse->shards[freed->home];
         next = freed->next;
         if (locked && locked != home)
@@ -593,14 +292,14 @@ static struct list keep_some(struct reuse *reuse, const struct list *list)
 /* Gives all that is kept upstream.  False when that is nothing. */
 static bool give_kept_upstream(struct reuse *reuse)
 {
-    struct list all = {NULL, NULL, 0, 0};
+    struct rs_freed_list all = {NULL, NULL, 0, 0};
 
     for (unsigned i = 0; i < SHARDS; i++) {
         struct shard *shard = &reuse->shards[i];
         if (!atomic_load(&shard->is_used))
             continue;
         rs_mutex_lock(&shard->lock);
-        kept_empty(&shard->kept, &all);
+        rs_kept_empty(&shard->kept, &all);
         rs_mutex_unlock(&shard->lock);
     }
     give_list_upstream(reuse, &all);
@@ -636,16 +335,16 @@ static size_t kept_bytes(struct reuse *reuse, size_t *count)
 }
 
 /* Blocks that no work uses any more leave the quarantine. */
-static void give_clean(struct reuse *reuse, struct list *list)
+static void give_clean(struct reuse *reuse, struct rs_freed_list *list)
 {
-    struct list rest = keep_some(reuse, list);
+    struct rs_freed_list rest = keep_some(reuse, list);
 
     give_list_upstream(reuse, &rest);
     /* Now, not before: whoever finds nothing in quarantine and nothing upstream is out of memory.
      */
     atomic_fetch_sub_explicit(&reuse->quarantined_bytes, list->bytes, memory_order_release);
     atomic_fetch_sub_explicit(&reuse->quarantined_count, list->count, memory_order_release);
-    *list = (struct list){NULL, NULL, 0, 0};
+    *list = (struct rs_freed_list){NULL, NULL, 0, 0};
 }
 
 /* ---- epochs ---- */
@@ -680,12 +379,12 @@ static void spare_epoch(struct reuse *reuse, struct epoch *epoch)
 static bool seal_locked(struct reuse *reuse)
 {
     struct epoch *epoch = reuse->has_fences ? take_epoch(reuse) : NULL;
-    struct list open;
+    struct rs_freed_list open;
     bool fenced = false, any;
 
     if (epoch) {
         open = gather(reuse, true);
-        any = ordered_move(reuse, &reuse->ordered.open, &epoch->ordered) || open.first;
+        any = rs_ordered_move(&reuse->ordered, &reuse->ordered.open, &epoch->ordered) || open.first;
         fenced = any && rs_fence_record(reuse->place->context, epoch->event);
         if (fenced) {
             epoch->blocks = open;
@@ -696,7 +395,7 @@ static bool seal_locked(struct reuse *reuse)
             count(&reuse->sealed_epochs, 1);
         } else {
             put_back(reuse, &open);
-            (void)ordered_move(reuse, &epoch->ordered, &reuse->ordered.open);
+            (void)rs_ordered_move(&reuse->ordered, &epoch->ordered, &reuse->ordered.open);
             spare_epoch(reuse, epoch);
         }
     }
@@ -715,9 +414,9 @@ static bool seal(struct reuse *reuse)
 
 /* Takes the blocks of the epochs whose fences are done, oldest first.  *oldest is the state of the
  * fence that is the oldest then: RS_FENCE_DONE when there is none left. */
-static struct list retire_locked(struct reuse *reuse, enum rs_fence_state *oldest)
+static struct rs_freed_list retire_locked(struct reuse *reuse, enum rs_fence_state *oldest)
 {
-    struct list clean = {NULL, NULL, 0, 0};
+    struct rs_freed_list clean = {NULL, NULL, 0, 0};
 
     *oldest = RS_FENCE_DONE;
     while (reuse->first) {
@@ -728,8 +427,8 @@ static struct list retire_locked(struct reuse *reuse, enum rs_fence_state *oldes
         reuse->first = epoch->next;
         if (!reuse->first)
             reuse->end = &reuse->first;
-        list_append(&clean, &epoch->blocks);
-        ordered_drain(reuse, &epoch->ordered, &clean);
+        rs_freed_append(&clean, &epoch->blocks);
+        rs_ordered_drain(&reuse->ordered, &epoch->ordered, &clean);
         spare_epoch(reuse, epoch);
         count(&reuse->retired_epochs, 1);
     }
@@ -739,7 +438,7 @@ static struct list retire_locked(struct reuse *reuse, enum rs_fence_state *oldes
 /* True when there was something to retire. */
 static bool retire_and_look(struct reuse *reuse, enum rs_fence_state *oldest)
 {
-    struct list clean;
+    struct rs_freed_list clean;
 
     rs_mutex_lock(&reuse->lock);
     clean = retire_locked(reuse, oldest);
@@ -756,7 +455,7 @@ static bool retire_and_look(struct reuse *reuse, enum rs_fence_state *oldest)
  * much as all the rest of it. */
 static void seal_and_retire_in_passing(struct reuse *reuse, bool is_large)
 {
-    struct list clean = {NULL, NULL, 0, 0};
+    struct rs_freed_list clean = {NULL, NULL, 0, 0};
     enum rs_fence_state oldest;
     uint64_t pending;
 
@@ -781,7 +480,7 @@ static bool retire(struct reuse *reuse)
 
 static bool has_open(struct reuse *reuse)
 {
-    bool found = ordered_has_open(reuse);
+    bool found = rs_ordered_has_open(&reuse->ordered);
 
     for (unsigned i = 0; i < SHARDS && !found; i++) {
         rs_mutex_lock(&reuse->shards[i].lock);
@@ -835,12 +534,12 @@ static bool wait_for_first(struct reuse *reuse, uint64_t limit_ns)
  * not. */
 static CUresult wait_for_all(struct reuse *reuse)
 {
-    struct list clean;
+    struct rs_freed_list clean;
     CUresult result;
 
     rs_mutex_lock(&reuse->lock);
     clean = gather(reuse, true);
-    ordered_drain(reuse, &reuse->ordered.open, &clean);
+    rs_ordered_drain(&reuse->ordered, &reuse->ordered.open, &clean);
     rs_mutex_unlock(&reuse->lock);
     count(&reuse->full_waits, 1);
     result = rs_sentinel_wait(reuse->place->sentinel, reuse->place->context);
@@ -977,16 +676,19 @@ static bool allocate_in_order(struct reuse *reuse, size_t *size_bytes, CUstream 
                               unsigned long long *key, struct rs_allocation *out)
 {
     size_t asked_bytes = *size_bytes, rounded_bytes;
-    struct freed *block;
+    struct rs_freed *block;
 
     if (!rs_round_up(asked_bytes, RS_BLOCK_ALIGNMENT, &rounded_bytes))
         return false;
     *size_bytes = rounded_bytes;
     if (reuse->mode == MODE_WAIT || !rs_stream_key(stream, reuse->place->context, key))
         return false;
-    block = ordered_take(reuse, rounded_bytes, *key);
+    block = rs_ordered_take(&reuse->ordered, rounded_bytes, *key);
     if (!block)
         return false;
+    atomic_fetch_sub_explicit(&reuse->quarantined_bytes, block->upstream.size_bytes,
+                              memory_order_relaxed);
+    atomic_fetch_sub_explicit(&reuse->quarantined_count, 1, memory_order_relaxed);
     block->stream = *key;
     *out = (struct rs_allocation){block->upstream.address, asked_bytes, block, NULL};
     return true;
@@ -1024,7 +726,7 @@ static CUresult allocate_any(struct reuse *reuse, size_t size_bytes, size_t upst
     struct rs_allocation upstream;
     void *holder = NULL;
     bool is_kept;
-    struct freed *record = take_kept_or_record(reuse, upstream_bytes, &is_kept);
+    struct rs_freed *record = take_kept_or_record(reuse, upstream_bytes, &is_kept);
     CUresult result;
 
     if (!record)
@@ -1081,7 +783,7 @@ static bool is_scarce(struct reuse *reuse)
     return rs_mr_idle_bytes_best(reuse->base.upstream[0]) < held_bytes(reuse) / SCARCE_SHARE;
 }
 
-static void count_as_quarantined(struct reuse *reuse, const struct freed *record)
+static void count_as_quarantined(struct reuse *reuse, const struct rs_freed *record)
 {
     atomic_fetch_add_explicit(&reuse->quarantined_bytes, record->upstream.size_bytes,
                               memory_order_relaxed);
@@ -1089,7 +791,7 @@ static void count_as_quarantined(struct reuse *reuse, const struct freed *record
 }
 
 /* Enters a freed block into the open list of the thread's shard.  True when it is time to seal. */
-static bool open_push(struct reuse *reuse, struct freed *record)
+static bool open_push(struct reuse *reuse, struct rs_freed *record)
 {
     unsigned index;
     struct shard *shard = shard_of_thread(reuse, &index);
@@ -1099,7 +801,7 @@ static bool open_push(struct reuse *reuse, struct freed *record)
     count_as_quarantined(reuse, record);
     rs_mutex_lock(&shard->lock);
     shard->live_bytes -= (ptrdiff_t)record->upstream.size_bytes;
-    list_push(&shard->open, record);
+    rs_freed_push(&shard->open, record);
     opened = shard->open.count;
     full = shard->open.bytes >= limit_bytes || opened >= SEAL_COUNT;
     rs_mutex_unlock(&shard->lock);
@@ -1107,26 +809,18 @@ static bool open_push(struct reuse *reuse, struct freed *record)
 }
 
 /* The same for a block freed in the order of a stream. */
-static bool ordered_push(struct reuse *reuse, struct freed *record, unsigned long long stream)
+static bool ordered_push(struct reuse *reuse, struct rs_freed *record, unsigned long long stream)
 {
-    struct ordered *ordered = &reuse->ordered;
-    size_t limit_bytes = rs_max(SEAL_BYTES, held_bytes(reuse) / SEAL_SHARE), opened;
-    bool full;
+    size_t limit_bytes = rs_max(SEAL_BYTES, held_bytes(reuse) / SEAL_SHARE), opened, open_bytes;
 
-    atomic_store(&ordered->is_used, true);
     count_as_quarantined(reuse, record);
-    rs_mutex_lock(&ordered->lock);
-    ordered->live_bytes -= (ptrdiff_t)record->upstream.size_bytes;
-    ordered_link(&ordered->open, record);
-    ordered_show(ordered, record, stream);
-    opened = ordered->open.count;
-    full = ordered->open.bytes >= limit_bytes || opened >= SEAL_COUNT;
-    rs_mutex_unlock(&ordered->lock);
-    return full || (reuse->has_fences && opened % SCARCE_EVERY == 1 && is_scarce(reuse));
+    opened = rs_ordered_push(&reuse->ordered, record, stream, &open_bytes);
+    return open_bytes >= limit_bytes || opened >= SEAL_COUNT ||
+           (reuse->has_fences && opened % SCARCE_EVERY == 1 && is_scarce(reuse));
 }
 
 /* As cudaFree: nothing of it is touched any more when this returns. */
-static CUresult deallocate_waiting(struct reuse *reuse, struct freed *record)
+static CUresult deallocate_waiting(struct reuse *reuse, struct rs_freed *record)
 {
     size_t size_bytes = record->upstream.size_bytes;
     uint64_t begin_ns = rs_clock_ns();
@@ -1142,7 +836,7 @@ static CUresult deallocate_waiting(struct reuse *reuse, struct freed *record)
 }
 
 /* A block that another size or stream may be handed is new to its holder then. */
-static void keep_holder(struct reuse *reuse, struct freed *record,
+static void keep_holder(struct reuse *reuse, struct rs_freed *record,
                         const struct rs_allocation *allocation, bool in_order)
 {
     record->has_holder =
@@ -1157,7 +851,7 @@ static CUresult reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *a
                                  CUstream stream)
 {
     struct reuse *reuse = reuse_of(mr);
-    struct freed *record = allocation->token;
+    struct rs_freed *record = allocation->token;
     size_t size_bytes = record->upstream.size_bytes; /* the record is another's after the push */
     unsigned long long key;
     bool time_to_seal, in_order;
@@ -1232,48 +926,9 @@ static void reuse_report(struct rs_mr *mr, struct rs_report *report)
     ADD("full_waits", TOTAL, COUNT, full_waits);
     ADD("waited", TOTAL, NANOSECONDS, wait_ns);
 #undef ADD
-    if (!atomic_load(&reuse->ordered.is_used))
-        return;
-    rs_mutex_lock(&reuse->ordered.lock);
-    rs_report_add(report, "reuse", "stream_reuses", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
-                  reuse->ordered.reuses);
-    rs_mutex_unlock(&reuse->ordered.lock);
-}
-
-/* Adds what is in a list of ordered blocks.  False when it contradicts itself. */
-static bool ordered_check(const struct ordered *ordered, const struct list *list, size_t *bytes,
-                          size_t *blocks)
-{
-    const struct freed *before = NULL;
-    size_t sum = 0, count = 0;
-
-    for (const struct freed *freed = list->first; freed; before = freed, freed = freed->next) {
-        unsigned slot = freed->slot - 1;
-        if (freed->in != list || freed->before != before ||
-            (freed->slot &&
-             ordered->slots[slot / ORDERED_WAYS][slot % ORDERED_WAYS].block != freed))
-            return false;
-        sum += freed->upstream.size_bytes;
-        count++;
-    }
-    *bytes += sum;
-    *blocks += count;
-    return list->last == before && list->bytes == sum && list->count == count;
-}
-
-/* Under the shard's lock. */
-static bool kept_check(const struct kept *kept)
-{
-    size_t bytes = 0, count = 0;
-
-    for (unsigned i = 0; i < KEPT_BINS; i++) {
-        for (const struct freed *freed = kept->bins[i]; freed; freed = freed->next, count++) {
-            bytes += freed->upstream.size_bytes;
-            if (kept_bin(freed->upstream.size_bytes) != i || freed->slot)
-                return false;
-        }
-    }
-    return bytes == kept->bytes && count == kept->count;
+    if (atomic_load(&reuse->ordered.is_used))
+        rs_report_add(report, "reuse", "stream_reuses", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                      rs_ordered_reuses(&reuse->ordered));
 }
 
 static bool reuse_check(struct rs_mr *mr)
@@ -1287,15 +942,15 @@ static bool reuse_check(struct rs_mr *mr)
         rs_mutex_lock(&reuse->shards[i].lock);
         bytes += reuse->shards[i].open.bytes;
         blocks += reuse->shards[i].open.count;
-        good = kept_check(&reuse->shards[i].kept) && good;
+        good = rs_kept_check(&reuse->shards[i].kept) && good;
         rs_mutex_unlock(&reuse->shards[i].lock);
     }
     rs_mutex_lock(&reuse->ordered.lock);
-    good = ordered_check(&reuse->ordered, &reuse->ordered.open, &bytes, &blocks) && good;
+    good = rs_ordered_check(&reuse->ordered, &reuse->ordered.open, &bytes, &blocks) && good;
     for (struct epoch *epoch = reuse->first; epoch; epoch = epoch->next) {
         bytes += epoch->blocks.bytes;
         blocks += epoch->blocks.count;
-        good = ordered_check(&reuse->ordered, &epoch->ordered, &bytes, &blocks) && good;
+        good = rs_ordered_check(&reuse->ordered, &epoch->ordered, &bytes, &blocks) && good;
     }
     rs_mutex_unlock(&reuse->ordered.lock);
     /* Blocks on their way upstream are in no list and still counted. */
@@ -1310,7 +965,7 @@ static void destroy_epochs(struct reuse *reuse, struct epoch *epoch, bool memory
     while (epoch) {
         struct epoch *next = epoch->next;
         if (!memory_is_gone) {
-            ordered_drain(reuse, &epoch->ordered, &epoch->blocks);
+            rs_ordered_drain(&reuse->ordered, &epoch->ordered, &epoch->blocks);
             give_clean(reuse, &epoch->blocks);
             rs_fence_destroy(epoch->event);
         }

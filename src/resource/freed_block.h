@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What `reuse` knows of each block that it handed out, and lists of those that were freed. */
+#pragma once
+
+#include "driver/cuda.h"
+#include "resource/record_slab.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct rs_freed_list;
+
+/* A live or freed block of the program's; taken at allocation, so that a free needs no memory.  It
+ * is the token. */
+struct rs_freed {
+    struct rs_freed *next, *before; /* before: in a list of ordered blocks only, as is the next */
+    struct rs_freed_list *in;
+    struct {
+        CUdeviceptr address;
+        size_t size_bytes;
+        void *token;
+    } upstream;
+    union {
+        unsigned long long stream; /* of a live block: that it was allocated on, as in
+                                      rs_stream_key; 0: not known */
+        void *holder;              /* of a freed one that has_holder: its holder's record */
+    };
+    uint32_t slot; /* of an ordered block: where it can be found, plus one; 0: nowhere */
+    uint16_t home; /* the shard whose slab it belongs to */
+    bool has_holder;
+};
+
+_Static_assert(sizeof(struct rs_freed) <= RS_RECORD_BYTES,
+               "a freed block's record is a slab's record");
+
+struct rs_freed_list {
+    struct rs_freed *first, *last;
+    size_t bytes, count;
+};
+
+static inline void rs_freed_push(struct rs_freed_list *list, struct rs_freed *freed)
+{
+    freed->next = NULL;
+    if (list->last)
+        list->last->next = freed;
+    else
+        list->first = freed;
+    list->last = freed;
+    list->bytes += freed->upstream.size_bytes;
+    list->count++;
+}
+
+static inline void rs_freed_append(struct rs_freed_list *list, struct rs_freed_list *tail)
+{
+    if (!tail->first)
+        return;
+    if (list->last)
+        list->last->next = tail->first;
+    else
+        list->first = tail->first;
+    list->last = tail->last;
+    list->bytes += tail->bytes;
+    list->count += tail->count;
+    *tail = (struct rs_freed_list){NULL, NULL, 0, 0};
+}
