@@ -19,6 +19,16 @@ from gpu_common import compare
 SMALL_POOL = {"RMM_POOL_SIZE": "32MiB", "RMM_POOL_MAX_SIZE": "32MiB"}
 MANAGED = {"RMM_MANAGED": "1", "RMM_POOL_SIZE": "4MiB", "RMM_POOL_MAX_SIZE": "4MiB"}
 MANAGED_SCENES = ["blocking", "non_blocking", "null", "mem_free", "runtime_free"]
+# Other stacks: setting, scenes, whether so little memory is there that blocks must come back.
+SCENES = ["blocking", "non_blocking", "null", "green_null", "graph", "mem_free", "runtime_free"]
+OTHERS = {
+    "arena": ({"RMM_ARENA_SIZE": "32MiB"}, SCENES, True),
+    "virtual": ({"RMM_RESOURCE": "virtual(granularity=2MiB, maximum_size=32MiB)"}, SCENES, True),
+    "async": ({"RMM_ASYNC": "1"}, SCENES, False),
+    "async_managed": ({"RMM_ASYNC": "1", "RMM_MANAGED": "1"}, MANAGED_SCENES, False),
+    "managed pool": ({"RMM_MANAGED_POOL_SIZE": "4MiB"}, ["managed"], False),
+    "pinned pool": ({"RMM_PINNED_POOL_SIZE": "4MiB"}, ["pinned"], False),
+}
 # Nothing is cached for these by the settings above, so nothing is reused.
 NOT_CACHED = {"managed", "pinned"}
 # What the driver by itself does with such blocks is its own business.
@@ -126,6 +136,9 @@ def main():
     reuse.run("managed", MANAGED, some, small, managed())
     reuse.run("managed, immediate", dict(MANAGED, RMM_FREE="immediate"), few, small, managed(),
               dangerous=True)
+    for label, (setting, scenes, reuses) in OTHERS.items():
+        reuse.run(label, setting, some, small if "managed" in label or "pinned" in label else [], list(scenes),
+                  reuses=reuses)
     print("\n" + reuse.table())
     for line in reuse.wrong:
         print(("  " if line.startswith(" ") else "FAILED: ") + line.strip())
