@@ -100,8 +100,8 @@ static struct {
     bool has_pools, is_pageable;
     int version;
     CUresult allocate_answer, free_answer, wait_answer; /* when not CUDA_SUCCESS */
-    unsigned sentinel_frees;                            /* each waits for all work */
-    unsigned asked, wrong_calls, unwaited; /* unwaited: pool allocations not complete yet */
+    _Atomic unsigned sentinel_frees;                    /* each waits for all work */
+    _Atomic unsigned asked, wrong_calls, unwaited; /* unwaited: pool allocations not complete yet */
 } device;
 
 static void device_start(void)

@@ -27,8 +27,12 @@ static void nap(void)
     nanosleep(&delay, NULL);
 }
 
+/* What a program's kernels do to each other is the race detector's affair (race.h), and some tests
+ * let them race; ThreadSanitizer is there for the host's threads. */
+#define KERNEL __attribute__((no_sanitize("thread"))) static
+
 /* fill32(words, count, value) */
-static CUresult fill32(void *args)
+KERNEL CUresult fill32(void *args)
 {
     const uint64_t *arg = args;
     uint32_t *to = words(arg[0]);
@@ -43,7 +47,7 @@ static void writes_words(struct hc_work *work, const uint64_t *args)
 }
 
 /* add_one(words, count) */
-static CUresult add_one(void *args)
+KERNEL CUresult add_one(void *args)
 {
     const uint64_t *arg = args;
     uint32_t *to = words(arg[0]);
@@ -67,7 +71,7 @@ static void copies(struct hc_work *work, const uint64_t *args)
 }
 
 /* check_pattern(words, count, value, counter): adds the number of other values to *counter. */
-static CUresult check_pattern(void *args)
+KERNEL CUresult check_pattern(void *args)
 {
     const uint64_t *arg = args;
     const uint32_t *from = words(arg[0]);
