@@ -24,7 +24,7 @@ struct rs_pool_record {
     bool destroyed;          /* it lives until its last allocation is freed */
     bool going;              /* cuMemPoolDestroy is under way */
     size_t live_bytes; /* of allocations that we follow, rounded: of pools that can be destroyed */
-    size_t held_bytes; /* charged */
+    _Atomic size_t held_bytes; /* charged; written under the lock, read without too */
     uint64_t tickets, applied; /* see follow */
     uint64_t settled;          /* goes up with each reading */
     size_t claimed_bytes;      /* of what it keeps, by calls under way */
@@ -466,15 +466,15 @@ static void enter_record(const struct rs_pool_charge *charge, CUdeviceptr addres
 bool rs_charge_async_end(struct rs_pool_charge *charge, CUresult result, CUdeviceptr address)
 {
     struct rs_pool_record *pool = charge->pool;
-    size_t before, flying;
+    size_t before, after, flying;
     bool excess;
 
     if (!pool)
         return false;
     flying = atomic_load(&growth[charge->device].flying);
     before = follow(pool, charge->charged); /* the claim is still there: not charged for less */
-    excess = result == CUDA_SUCCESS && pool->held_bytes > before &&
-             is_excess(charge, pool->held_bytes - before, flying);
+    after = pool->held_bytes;
+    excess = result == CUDA_SUCCESS && after > before && is_excess(charge, after - before, flying);
     atomic_fetch_sub(&growth[charge->device].flying, charge->charged);
     if (charge->record && result == CUDA_SUCCESS && !excess)
         enter_record(charge, address);
