@@ -25,9 +25,9 @@ enum {
     RS_DRIVER_GRANULARITY = 2 << 20, /* the driver's own unit for large allocations */
 };
 
-/* One allocation, as it travels down a stack and back.  The holder keeps all three and gives the
- * same three back; `token` is private to the resource that made the allocation (its record of the
- * block, so that deallocation needs no search).  Adaptors pass it through. */
+/* One allocation, as it travels down a stack and back.  The holder keeps address, size
+ * and token and gives the same back; `token` is private to the resource that made the allocation
+ * (its record of the block, so that deallocation needs no search).  Adaptors pass it through. */
 struct rs_allocation {
     CUdeviceptr address;
     size_t size_bytes; /* as requested, not as rounded */

@@ -51,7 +51,8 @@ struct rs_block_counts {
 struct rs_block_counts rs_block_counts(enum rs_kind kind, int device);
 
 /* Enters a block that was just allocated, or one whose deallocation failed; false when out of host
- * memory.  One that came back with its record (allocation->holder) needs none. */
+ * memory.  One that came back with its record (allocation->holder) needs none; false then when its
+ * context has ended, and the record is not its own any more. */
 bool rs_block_enter(struct rs_stack *stack, const struct rs_allocation *allocation);
 
 /* Takes the live block that begins at address out of sight, for freeing it, if its kind's bit

@@ -22,6 +22,7 @@ static CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, CUstrea
     if (result != CUDA_SUCCESS)
         return result;
     if (!rs_block_enter(stack, &allocation)) {
+        allocation.holder = NULL;
         (void)rs_mr_deallocate(mr, &allocation, NULL);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -1355,9 +1355,10 @@ static void host_memory_comes_back_at_once(void **state)
     end(&stack);
 }
 
-/* One that waits in each free, or has a lesser upstream, keeps nothing. */
-static void nothing_is_kept_where_it_would_be_wrong(void **state)
+/* Its frees go upstream at once. */
+static void free_wait_keeps_nothing(void **state)
 {
+    struct rs_allocation a;
     struct stack stack;
 
     (void)state;
@@ -1365,6 +1366,10 @@ static void nothing_is_kept_where_it_would_be_wrong(void **state)
     stack = stack_at(&place_with_holders, &rs_mr_descriptor_pool, PLENTY, OPTIONS("initial_size=0"),
                      "free=wait");
     assert_false(stack.mr->keeps_holders);
+    a = take(&stack, KEPT_BLOCK);
+    give(&stack, &a);
+    assert_int_equal(counter(&stack, "kept"), 0);
+    assert_int_equal(counter(&stack, "quarantined"), 0);
     end(&stack);
 }
 
@@ -2109,7 +2114,7 @@ int main(void)
         cmocka_unit_test(kept_blocks_go_upstream_on_trim),
         cmocka_unit_test(no_more_is_kept_than_a_share),
         cmocka_unit_test(host_memory_comes_back_at_once),
-        cmocka_unit_test(nothing_is_kept_where_it_would_be_wrong),
+        cmocka_unit_test(free_wait_keeps_nothing),
         cmocka_unit_test(the_report_is_exact),
         cmocka_unit_test(a_fallback_waits_for_what_will_be_clean_soon),
         cmocka_unit_test(a_fallback_does_not_wait_long),
