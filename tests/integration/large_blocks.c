@@ -8,21 +8,13 @@
 #include <stdlib.h>
 
 #include "../samples/kernels.h"
+#include "../samples/sample.h"
 
 #define MIB ((size_t)1 << 20)
 
 extern CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device);
 
 enum { BLOCKS_MAX = 20, WALLS = 10 };
-
-#define MUST(call)                                                                                 \
-    do {                                                                                           \
-        CUresult must_result_ = (call);                                                            \
-        if (must_result_ != CUDA_SUCCESS) {                                                        \
-            printf("line %d: %s = %d\n", __LINE__, #call, (int)must_result_);                      \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 static CUdevice device;
 static CUfunction fill, check;

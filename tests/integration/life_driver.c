@@ -3,6 +3,8 @@
  * compares that with and without the library.
  *
  *   life_driver SCENE [ROUNDS] */
+#include "../samples/sample.h"
+
 #include <cuda.h>
 #include <dlfcn.h>
 #include <pthread.h>
@@ -19,14 +21,6 @@ static CUdevice device;
 static int rounds = 20; /* of contexts that come and go */
 
 #define SAY(call) printf("%s = %d\n", #call, (int)(call))
-#define MUST(call)                                                                                 \
-    do {                                                                                           \
-        CUresult must_result_ = (call);                                                            \
-        if (must_result_ != CUDA_SUCCESS) {                                                        \
-            printf("line %d: %s = %d\n", __LINE__, #call, (int)must_result_);                      \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 static void make(CUdeviceptr blocks[BLOCKS], unsigned char value)
 {

@@ -5,6 +5,7 @@
  *   limit SCENE LIMIT_BYTES [keeps]      keeps: a pool serves, which keeps what was freed
  *
  * Prints what is wrong; "ok" and status 0 when nothing is. */
+#include "../samples/sample.h"
 #include "hostcuda.h"
 
 #include <cuda.h>
@@ -24,19 +25,11 @@ static unsigned wrong;
 static CUdevice device;
 static CUmemoryPool pool;
 
-#define CHECK(condition)                                                                           \
+#define EXPECT(condition)                                                                          \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
             printf("line %d: %s\n", __LINE__, #condition);                                         \
             wrong++;                                                                               \
-        }                                                                                          \
-    } while (0)
-#define MUST(call)                                                                                 \
-    do {                                                                                           \
-        CUresult must_result_ = (call);                                                            \
-        if (must_result_ != CUDA_SUCCESS) {                                                        \
-            printf("line %d: %s = %d\n", __LINE__, #call, (int)must_result_);                      \
-            exit(1);                                                                               \
         }                                                                                          \
     } while (0)
 
@@ -210,15 +203,15 @@ static void check_held(void)
 {
     size_t free_bytes, total_bytes, device_total;
 
-    CHECK(hostcuda_used_bytes(device) <= base_bytes + limit_bytes);
-    CHECK(hostcuda_peak_bytes(device) <= base_bytes + limit_bytes);
+    EXPECT(hostcuda_used_bytes(device) <= base_bytes + limit_bytes);
+    EXPECT(hostcuda_peak_bytes(device) <= base_bytes + limit_bytes);
     if (hostcuda_peak_bytes(device) > base_bytes + limit_bytes)
         printf("  by %zu bytes\n", hostcuda_peak_bytes(device) - base_bytes - limit_bytes);
     MUST(cuMemGetInfo(&free_bytes, &total_bytes));
     MUST(cuDeviceTotalMem(&device_total, device));
-    CHECK(total_bytes == limit_bytes);
-    CHECK(device_total == limit_bytes);
-    CHECK(free_bytes <= total_bytes);
+    EXPECT(total_bytes == limit_bytes);
+    EXPECT(device_total == limit_bytes);
+    EXPECT(free_bytes <= total_bytes);
 }
 
 static size_t free_now(void)
@@ -235,9 +228,9 @@ static void check_all_back(void)
     /* A pool's chunk smaller than the driver's block counts as the block while it is held. */
     size_t slack = keeps ? 4 * MIB : 0;
 
-    CHECK(keeps || hostcuda_used_bytes(device) == base_bytes);
-    CHECK(free_now() >= limit_bytes - slack);
-    CHECK(free_now() <= limit_bytes);
+    EXPECT(keeps || hostcuda_used_bytes(device) == base_bytes);
+    EXPECT(free_now() >= limit_bytes - slack);
+    EXPECT(free_now() <= limit_bytes);
 }
 
 static size_t fill(enum path path, size_t bytes, struct block *blocks)
@@ -269,17 +262,17 @@ static void every_path(void)
             size_t count = fill((enum path)path, sizes[s], blocks), again, used;
             unsigned before = wrong;
 
-            CHECK(count >= limit_bytes / (6 * MIB) - 1);
+            EXPECT(count >= limit_bytes / (6 * MIB) - 1);
             used = hostcuda_used_bytes(device);
             for (int other = 0; other < PATHS; other++) {
                 struct block block;
-                CHECK(take((enum path)other, sizes[0] * 2, &block) == CUDA_ERROR_OUT_OF_MEMORY);
+                EXPECT(take((enum path)other, sizes[0] * 2, &block) == CUDA_ERROR_OUT_OF_MEMORY);
             }
-            CHECK(hostcuda_used_bytes(device) <= used);
+            EXPECT(hostcuda_used_bytes(device) <= used);
             give_all(blocks, count);
             check_all_back();
             again = fill((enum path)path, sizes[s], blocks);
-            CHECK(again == count);
+            EXPECT(again == count);
             give_all(blocks, again);
             if (wrong != before)
                 printf("  that was %s, %zu bytes: %zu blocks, then %zu\n", path_names[path],
@@ -314,14 +307,14 @@ static void mixture(void)
             refused += result == CUDA_ERROR_OUT_OF_MEMORY;
         if (result != CUDA_SUCCESS && count) {
             size_t victim = next_random(&state) % count;
-            CHECK(result == CUDA_ERROR_OUT_OF_MEMORY);
+            EXPECT(result == CUDA_ERROR_OUT_OF_MEMORY);
             give(&blocks[victim]);
             blocks[victim] = blocks[--count];
         }
         if (i % 16 == 0)
             check_held();
     }
-    CHECK(refused > 100);
+    EXPECT(refused > 100);
     give_all(blocks, count);
     check_all_back();
 }
@@ -334,12 +327,12 @@ static void information(void)
         size_t before = free_now();
 
         MUST(take((enum path)path, 8 * MIB, &block));
-        CHECK(before - free_now() >= 8 * MIB);
-        CHECK(before - free_now() <= 16 * MIB);
+        EXPECT(before - free_now() >= 8 * MIB);
+        EXPECT(before - free_now() <= 16 * MIB);
         check_held();
         give(&block);
         MUST(cuCtxSynchronize());
-        CHECK(free_now() == before);
+        EXPECT(free_now() == before);
     }
 }
 
@@ -351,7 +344,7 @@ static bool has_room(void)
     if (result == CUDA_SUCCESS)
         MUST(cuMemRelease(handle));
     else
-        CHECK(result == CUDA_ERROR_OUT_OF_MEMORY);
+        EXPECT(result == CUDA_ERROR_OUT_OF_MEMORY);
     return result == CUDA_SUCCESS;
 }
 
@@ -363,22 +356,22 @@ static void references(void)
     CUdeviceptr first, second;
 
     MUST(create(bytes, &handle));
-    CHECK(!has_room());
-    CHECK(cuMemRelease(handle ^ 0x5a5a5a5a00) != CUDA_SUCCESS);
+    EXPECT(!has_room());
+    EXPECT(cuMemRelease(handle ^ 0x5a5a5a5a00) != CUDA_SUCCESS);
     first = map(handle, bytes);
     MUST(cuMemRelease(handle));
-    CHECK(!has_room()); /* released while mapped */
+    EXPECT(!has_room()); /* released while mapped */
     unmap(first, bytes);
-    CHECK(has_room());
+    EXPECT(has_room());
 
     MUST(create(bytes, &handle));
     first = map(handle, bytes);
     MUST(cuMemRelease(handle));
     MUST(cuMemRetainAllocationHandle(&other, (void *)(uintptr_t)(first + 4096)));
     unmap(first, bytes);
-    CHECK(!has_room()); /* retained */
+    EXPECT(!has_room()); /* retained */
     MUST(cuMemRelease(other));
-    CHECK(has_room());
+    EXPECT(has_room());
 
     MUST(create(bytes, &handle));
     MUST(cuMemAddressReserve(&first, bytes, 0, 0, 0));
@@ -387,12 +380,12 @@ static void references(void)
     second = map(handle, bytes);
     MUST(cuMemRelease(handle));
     MUST(cuMemRelease(other));
-    CHECK(cuMemUnmap(first, half) != CUDA_SUCCESS); /* not a part of a mapping */
-    CHECK(!has_room());
+    EXPECT(cuMemUnmap(first, half) != CUDA_SUCCESS); /* not a part of a mapping */
+    EXPECT(!has_room());
     unmap(first, bytes);
-    CHECK(!has_room()); /* mapped twice */
+    EXPECT(!has_room()); /* mapped twice */
     unmap(second, bytes);
-    CHECK(has_room());
+    EXPECT(has_room());
 
     MUST(create(half, &handle));
     MUST(create(half, &other));
@@ -401,9 +394,9 @@ static void references(void)
     MUST(cuMemMap(first + half, half, 0, other, 0));
     MUST(cuMemRelease(handle));
     MUST(cuMemRelease(other));
-    CHECK(!has_room());
+    EXPECT(!has_room());
     unmap(first, 2 * half); /* both at once */
-    CHECK(has_room());
+    EXPECT(has_room());
     check_all_back();
 }
 
@@ -463,9 +456,9 @@ static void contexts(void)
     MUST(take(ALLOC, 700, &mine));
     MUST(cuCtxDestroy(second));
     MUST(cuCtxSetCurrent(first));
-    CHECK(free_now() == free_before - 4 * MIB); /* what cuMemCreate made survives */
+    EXPECT(free_now() == free_before - 4 * MIB); /* what cuMemCreate made survives */
     give(&blocks[3]);
-    CHECK(free_now() == free_before);
+    EXPECT(free_now() == free_before);
     MUST(take(ALLOC, bytes, &mine));
     give(&mine);
 }
@@ -518,11 +511,11 @@ static void threads(void)
     for (unsigned i = 0; i < THREADS; i++) {
         pthread_join(workers[i].thread, NULL);
         taken += workers[i].taken;
-        CHECK(workers[i].other == 0);
+        EXPECT(workers[i].other == 0);
         refused += workers[i].refused;
     }
-    CHECK(taken > 0);
-    CHECK(refused > 0);
+    EXPECT(taken > 0);
+    EXPECT(refused > 0);
     MUST(cuCtxSynchronize());
     check_held();
     check_all_back();
@@ -536,10 +529,10 @@ static void destroyed_pool(void)
 
     MUST(take(POOL, bytes, &block));
     MUST(cuMemPoolDestroy(pool));
-    CHECK(!has_room());
+    EXPECT(!has_room());
     give(&block);
     MUST(cuCtxSynchronize());
-    CHECK(has_room());
+    EXPECT(has_room());
 }
 
 /* Prints each device's size as the program is told it. */
@@ -576,7 +569,7 @@ static void start(void)
     base_bytes = hostcuda_used_bytes(device) + 2 * MIB;
     MUST(cuMemAlloc(&block, 512));
     MUST(cuMemFree(block));
-    CHECK(keeps || base_bytes == hostcuda_used_bytes(device));
+    EXPECT(keeps || base_bytes == hostcuda_used_bytes(device));
 }
 
 int main(int argc, char **argv)

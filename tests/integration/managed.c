@@ -4,6 +4,7 @@
  *
  *   managed SCENE */
 #define __CUDA_API_VERSION_INTERNAL
+#include "../samples/sample.h"
 #include "hostcuda.h"
 #include "hostcudart.h"
 
@@ -16,14 +17,6 @@
 enum { ROUNDS = 200, BLOCKS = 16, WORDS = 5000 };
 
 #define SAY(call) printf("%s = %d\n", #call, (int)(call))
-#define MUST(call)                                                                                 \
-    do {                                                                                           \
-        int must_result_ = (int)(call);                                                            \
-        if (must_result_) {                                                                        \
-            printf("line %d: %s = %d\n", __LINE__, #call, must_result_);                           \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 static CUdeviceptr allocate(size_t bytes)
 {
