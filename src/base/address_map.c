@@ -17,13 +17,12 @@
 #include "base/address_map.h"
 
 #include "base/check.h"
+#include "base/lock.h"
 
-#include <sched.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 enum {
     ADDRESS_BITS = 57, /* of a GPU with five-level page tables */
@@ -61,9 +60,10 @@ struct table {
 };
 
 struct shard {
-    alignas(2 * RS_CACHE_LINE) atomic_uint lock; /* pairs of lines are fetched together */
-    atomic_uint sequence;                        /* odd while slots change */
-    _Atomic uintptr_t table;                     /* a struct table * with log2 of its slots below */
+    /* Held for some ten instructions, or for a table's growth. */
+    alignas(2 * RS_CACHE_LINE) struct rs_spinlock lock; /* pairs of lines are fetched together */
+    atomic_uint sequence;                               /* odd while slots change */
+    _Atomic uintptr_t table; /* a struct table * with log2 of its slots below */
     atomic_size_t count;
     /* Words of the bitmap (number + 1) that became empty and still stand in the summary: a program
      * that allocates and frees at one place does not pay for the summary every time. */
@@ -113,37 +113,6 @@ static uint64_t word_number(uint64_t start)
 static struct shard *shard_of(struct rs_address_map *map, uint64_t start)
 {
     return &map->shards[(word_number(start) * hash_factor) >> (64 - SHARD_BITS)];
-}
-
-static void pause_once(unsigned turn)
-{
-    if (turn < 128) {
-#if defined(__x86_64__)
-        __builtin_ia32_pause();
-#elif defined(__aarch64__)
-        __asm__ volatile("isb");
-#endif
-    } else if (turn < 1024) {
-        sched_yield();
-    } else {
-        /* The holder may have a lower real-time priority and get no processor while we yield. */
-        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
-    }
-}
-
-/* Held for some ten instructions, or for a table's growth. */
-static void shard_lock(struct shard *shard)
-{
-    unsigned turn = 0;
-
-    while (RS_UNLIKELY(atomic_exchange_explicit(&shard->lock, 1, memory_order_acquire)))
-        while (atomic_load_explicit(&shard->lock, memory_order_relaxed))
-            pause_once(turn++);
-}
-
-static void shard_unlock(struct shard *shard)
-{
-    atomic_store_explicit(&shard->lock, 0, memory_order_release);
 }
 
 /* Between these two, slots change.  Every store in between releases, so that a reader that sees one
@@ -567,9 +536,9 @@ bool rs_address_map_insert(struct rs_address_map *map, uint64_t start, uint64_t 
     if (RS_UNLIKELY(!region) && !(region = region_make(map, start >> REGION_BITS)))
         return false;
     note_size(map, size_bytes);
-    shard_lock(shard);
+    rs_spinlock_lock(&shard->lock);
     done = insert_locked(shard, region, &range);
-    shard_unlock(shard);
+    rs_spinlock_unlock(&shard->lock);
     return done;
 }
 
@@ -580,7 +549,7 @@ bool rs_address_map_remove(struct rs_address_map *map, uint64_t start, void *own
     struct slot *slot;
     bool found;
 
-    shard_lock(shard);
+    rs_spinlock_lock(&shard->lock);
     view = view_locked(shard);
     slot = &view.slots[slot_locked(&view, start)];
     found = slot_key(slot) != 0 &&
@@ -594,7 +563,7 @@ bool rs_address_map_remove(struct rs_address_map *map, uint64_t start, void *own
                               atomic_load_explicit(&shard->count, memory_order_relaxed) - 1,
                               memory_order_relaxed);
     }
-    shard_unlock(shard);
+    rs_spinlock_unlock(&shard->lock);
     return found;
 }
 
@@ -623,7 +592,7 @@ bool rs_address_map_find(struct rs_address_map *map, uint64_t start, struct rs_r
 
     if (start % (1u << UNIT_BITS) != 0)
         return false;
-    for (unsigned turn = 0;; pause_once(turn++)) {
+    for (unsigned turn = 0;; rs_pause(turn++)) {
         unsigned before = atomic_load_explicit(&shard->sequence, memory_order_acquire);
         struct rs_range seen;
         bool found;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A mutex.  A child after fork() never takes one: it only forwards (shim/life.h), so locks need no
+/* Locks.  A child after fork() never takes one: it only forwards (shim/life.h), so locks need no
  * fork handlers. */
 #pragma once
 
 #include "base/check.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 struct rs_mutex {
@@ -45,4 +46,27 @@ static inline void rs_mutex_unlock(struct rs_mutex *mutex)
     int failed = pthread_mutex_unlock(&mutex->native);
     RS_ASSERT(!failed);
     (void)failed;
+}
+
+/* Between two looks at what another thread is about to change, which has been looked at `turn`
+ * times: pauses, later yields, later naps. */
+__attribute__((cold)) void rs_pause(unsigned turn);
+
+/* For some ten instructions that threads seldom meet in: one locked instruction for a pair of lock
+ * and unlock, where a mutex takes two and two calls.  All zero is unlocked. */
+struct rs_spinlock {
+    atomic_uint taken;
+};
+
+__attribute__((cold)) void rs_spinlock_lock_slow(struct rs_spinlock *lock);
+
+static inline void rs_spinlock_lock(struct rs_spinlock *lock)
+{
+    if (RS_UNLIKELY(atomic_exchange_explicit(&lock->taken, 1, memory_order_acquire)))
+        rs_spinlock_lock_slow(lock);
+}
+
+static inline void rs_spinlock_unlock(struct rs_spinlock *lock)
+{
+    atomic_store_explicit(&lock->taken, 0, memory_order_release);
 }

@@ -7,6 +7,7 @@
 #include "resource/resource_tracking.h"
 
 #include "base/lock.h"
+#include "base/thread_index.h"
 #include "resource/record_slab.h"
 #include "resource/report.h"
 
@@ -50,12 +51,7 @@ static struct tracking *tracking_of(struct rs_mr *mr)
 
 static unsigned shard_of_thread(void)
 {
-    static _Atomic unsigned threads;
-    static __thread unsigned mine; /* plus one */
-
-    if (RS_UNLIKELY(!mine))
-        mine = 1 + atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) % SHARDS;
-    return mine - 1;
+    return rs_thread_index() % SHARDS;
 }
 
 static struct record *take_record(struct tracking *tracking)

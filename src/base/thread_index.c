@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/thread_index.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+__thread unsigned rs_thread_index_plus_one;
+
+static _Atomic uint64_t taken = 1u << RS_THREAD_INDEX_SHARED; /* a bit for each index */
+
+/* The key's only use is its destructor, which runs when a thread ends. */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t key;
+static bool has_key;
+
+_Static_assert(RS_THREAD_INDEXES == 64, "a word has a bit for each index");
+
+static void end_of_thread(void *data)
+{
+    unsigned index = (unsigned)(uintptr_t)data;
+
+    /* Destructors that run after this one may still free. */
+    rs_thread_index_plus_one = RS_THREAD_INDEX_SHARED + 1;
+    atomic_fetch_and_explicit(&taken, ~((uint64_t)1 << index), memory_order_release);
+}
+
+static void make_key(void)
+{
+    has_key = pthread_key_create(&key, end_of_thread) == 0;
+}
+
+/* The lowest free one, or the shared one. */
+static unsigned take_lowest(void)
+{
+    uint64_t seen = atomic_load_explicit(&taken, memory_order_relaxed);
+    unsigned index;
+
+    do {
+        if (seen == UINT64_MAX)
+            return RS_THREAD_INDEX_SHARED;
+        index = (unsigned)__builtin_ctzll(~seen);
+    } while (!atomic_compare_exchange_weak_explicit(&taken, &seen, seen | (uint64_t)1 << index,
+                                                    memory_order_acquire, memory_order_relaxed));
+    return index;
+}
+
+unsigned rs_thread_index_take(void)
+{
+    unsigned index = RS_THREAD_INDEX_SHARED;
+
+    /* First: what follows may allocate, and come back here through a hook of malloc. */
+    rs_thread_index_plus_one = index + 1;
+    pthread_once(&once, make_key);
+    if (has_key)
+        index = take_lowest();
+    if (index != RS_THREAD_INDEX_SHARED &&
+        pthread_setspecific(key, (void *)(uintptr_t)index) != 0) {
+        /* Its end would not be noticed. */
+        atomic_fetch_and_explicit(&taken, ~((uint64_t)1 << index), memory_order_release);
+        index = RS_THREAD_INDEX_SHARED;
+    }
+    rs_thread_index_plus_one = index + 1;
+    return index;
+}
