@@ -6,6 +6,7 @@
 #include "base/lock.h"
 #include "resource/record_slab.h"
 #include "resource/segment.h"
+#include "shim/block_counts.h"
 #include "shim/context.h"
 
 #include <stdatomic.h>
@@ -32,13 +33,6 @@ static _Atomic(struct rs_address_map *) blocks;
 static struct rs_mutex records_lock = RS_MUTEX_INIT; /* protects records */
 static struct rs_record_slab records = RS_RECORD_SLAB_INIT;
 
-/* Live blocks are those entered less those that left. */
-static struct {
-    _Alignas(RS_CACHE_LINE) _Atomic size_t live_bytes;
-    _Atomic uint64_t entered, left;
-    _Atomic size_t peak_live_bytes, peak_live_blocks;
-} counts[RS_KINDS][RS_DEVICES_MAX];
-
 static struct rs_address_map *block_map(void)
 {
     struct rs_address_map *map = atomic_load_explicit(&blocks, memory_order_acquire);
@@ -52,55 +46,6 @@ static struct rs_address_map *block_map(void)
         return map;
     }
     return created;
-}
-
-static __typeof__(&counts[0][0]) counts_of(const struct rs_stack *stack)
-{
-    return &counts[stack->kind][(unsigned)stack->place.device % RS_DEVICES_MAX];
-}
-
-static void raise_peak(_Atomic size_t *peak, size_t value)
-{
-    size_t seen = atomic_load_explicit(peak, memory_order_relaxed);
-
-    while (value > seen && !atomic_compare_exchange_weak_explicit(
-                               peak, &seen, value, memory_order_relaxed, memory_order_relaxed))
-        ;
-}
-
-static void count_entered(const struct rs_stack *stack, size_t size_bytes)
-{
-    __typeof__(counts_of(stack)) count = counts_of(stack);
-    uint64_t entered = 1 + atomic_fetch_add_explicit(&count->entered, 1, memory_order_relaxed);
-
-    raise_peak(&count->peak_live_bytes,
-               size_bytes +
-                   atomic_fetch_add_explicit(&count->live_bytes, size_bytes, memory_order_relaxed));
-    raise_peak(&count->peak_live_blocks,
-               (size_t)(entered - atomic_load_explicit(&count->left, memory_order_relaxed)));
-}
-
-static void count_left(const struct rs_stack *stack, size_t size_bytes)
-{
-    __typeof__(counts_of(stack)) count = counts_of(stack);
-
-    atomic_fetch_add_explicit(&count->left, 1, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&count->live_bytes, size_bytes, memory_order_relaxed);
-}
-
-struct rs_block_counts rs_block_counts(enum rs_kind kind, int device)
-{
-    uint64_t left = atomic_load(&counts[kind][device].left);
-    uint64_t entered = atomic_load(&counts[kind][device].entered);
-
-    return (struct rs_block_counts){
-        .live_bytes = atomic_load(&counts[kind][device].live_bytes),
-        .peak_live_bytes = atomic_load(&counts[kind][device].peak_live_bytes),
-        .live_blocks = (size_t)(entered - left),
-        .peak_live_blocks = atomic_load(&counts[kind][device].peak_live_blocks),
-        .entered = entered,
-        .left = left,
-    };
 }
 
 static struct record *take_record(void)
@@ -124,7 +69,7 @@ static void give_record(struct record *block)
 static void show(struct record *block, struct rs_stack *stack,
                  const struct rs_allocation *allocation)
 {
-    count_entered(stack, allocation->size_bytes);
+    rs_block_count_entered(stack->counter, allocation->size_bytes);
     atomic_store_explicit(&block->token, allocation->token, memory_order_relaxed);
     atomic_store_explicit(&block->has_other_streams, false, memory_order_relaxed);
     atomic_store_explicit(&block->advised, 0, memory_order_relaxed);
@@ -220,7 +165,7 @@ bool rs_block_take(CUdeviceptr address, unsigned kinds, struct rs_taken_block *t
         atomic_load_explicit(&block->advised, memory_order_relaxed),
         atomic_load_explicit(&block->device_accesses, memory_order_relaxed),
     };
-    count_left(taken->stack, taken->allocation.size_bytes);
+    rs_block_count_left(taken->stack->counter, taken->allocation.size_bytes);
     if (atomic_load_explicit(&taken->stack->mr, memory_order_relaxed)->keeps_holders)
         taken->allocation.holder = block;
     else
@@ -311,7 +256,7 @@ static bool forget_if_owned(void *context, const struct rs_range *range)
     if (stack_of(block)->context == context &&
         rs_address_map_remove(atomic_load(&blocks), range->start, block)) {
         if (atomic_exchange_explicit(&block->state, BLOCK_FREE, memory_order_relaxed) == BLOCK_LIVE)
-            count_left(stack_of(block), range->size_bytes);
+            rs_block_count_left(stack_of(block)->counter, range->size_bytes);
         give_record(block);
     }
     return true;

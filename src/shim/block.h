@@ -39,17 +39,6 @@ struct rs_taken_block {
     struct rs_advice advice;
 };
 
-/* What the program holds of one kind of memory on one device; exact, also the peaks, unless other
- * threads allocate or free at that moment. */
-struct rs_block_counts {
-    size_t live_bytes, peak_live_bytes; /* as requested */
-    size_t live_blocks, peak_live_blocks;
-    uint64_t entered, left; /* blocks ever; one whose free fails leaves and enters again */
-};
-
-/* Thread safe; kind and device must be in range. */
-struct rs_block_counts rs_block_counts(enum rs_kind kind, int device);
-
 /* Enters a block that was just allocated, or one whose deallocation failed; false when out of host
  * memory.  One that came back with its record (allocation->holder) needs none; false then when its
  * context has ended, and the record is not its own any more. */

@@ -10,6 +10,7 @@
 #include "resource/footprint.h"
 #include "resource/segment.h"
 #include "shim/block.h"
+#include "shim/block_counts.h"
 #include "shim/charge.h"
 #include "shim/leaks.h"
 #include "shim/life.h"
@@ -357,6 +358,7 @@ static struct rs_pushed_stack *take_pushed(struct rs_context *context,
     *pushed = (struct rs_pushed_stack){
         .stack = {.context = context,
                   .kind = RS_KIND_DEVICE,
+                  .counter = context->stack[RS_STACK_DEVICE].counter,
                   .place = context->stack[RS_STACK_DEVICE].place,
                   .settled = true},
         .resource = resource,
@@ -464,6 +466,7 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
         struct rs_stack *stack = &context->stack[i];
         stack->context = context;
         stack->kind = kind_at(i);
+        stack->counter = rs_block_counter(stack->kind, (int)((unsigned)device % RS_DEVICES_MAX));
         stack->place = (struct rs_place){
             .device = device,
             .context = handle,

@@ -25,10 +25,11 @@ enum {
 
 struct rs_stack {
     struct rs_context *context;
-    enum rs_kind kind;
-    struct rs_place place;
     _Atomic(struct rs_mr *) mr; /* NULL: not made, or none is wanted */
-    bool settled;               /* made, or none is wanted; under the contexts' lock */
+    struct rs_block_counter *counter;
+    enum rs_kind kind;
+    bool settled; /* made, or none is wanted; under the contexts' lock */
+    struct rs_place place;
 };
 
 struct rs_pushed;

@@ -3,7 +3,7 @@
  * their errors).  All are thread safe and may be called in any process at any time. */
 #pragma once
 
-#include "shim/block.h"
+#include "shim/block_counts.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -5,6 +5,7 @@
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/stream_order.h"
+#include "shim/block.h"
 #include "shim/context.h"
 #include "shim/control.h"
 #include "shim/life.h"

@@ -209,7 +209,7 @@ bool rs_shim_allocate_at_once(enum rs_kind kind, size_t size_bytes, CUdeviceptr 
 {
     struct rs_stack *stack;
 
-    if (size_bytes == 0 || rs_life() != RS_MODE_SERVE || !rs_driver_ready(false))
+    if (size_bytes == 0 || !rs_driver_ready(false))
         return false;
     stack = rs_context_made_stack(kind);
     return stack && allocate_from(stack, size_bytes, NULL, address) == CUDA_SUCCESS;
@@ -221,7 +221,7 @@ bool rs_shim_free_at_once(CUdeviceptr address)
     CUcontext current = NULL;
 
     /* Without a current context the runtime makes one current: that is its business. */
-    return address != 0 && rs_life_serving() &&
-           rs_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current &&
-           rs_block_take(address, DEVICE_KINDS, &taken) && free_block(&taken, NULL) == CUDA_SUCCESS;
+    return rs_driver_ready(false) && rs_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
+           current && rs_block_take(address, DEVICE_KINDS, &taken) &&
+           free_block(&taken, NULL) == CUDA_SUCCESS;
 }

@@ -34,7 +34,8 @@ bool rs_shim_allocate_managed(size_t size_bytes, unsigned flags, CUdeviceptr *ad
 bool rs_shim_allocate_host(size_t size_bytes, unsigned flags, void **address, CUresult *result);
 bool rs_shim_free_host(void *address, CUresult *result);
 
-/* The same as the runtime door wants it: true only for success, everything else untouched (so that
- * the program's runtime sees the failing call itself and keeps its last error). */
+/* The same as the runtime door wants it, which has seen that stacks serve: true only for success,
+ * everything else untouched (so that the program's runtime sees the failing call itself and keeps
+ * its last error). */
 bool rs_shim_allocate_at_once(enum rs_kind kind, size_t size_bytes, CUdeviceptr *address);
 bool rs_shim_free_at_once(CUdeviceptr address);
