@@ -98,7 +98,7 @@ static const struct site *find_site(const void *caller)
     return &overflow;
 }
 
-static const struct site *site_of(const void *caller)
+static inline const struct site *site_of(const void *caller)
 {
     const struct site **recent = &recent_sites[site_slot(caller) % RECENT_SITES];
 
@@ -107,24 +107,24 @@ static const struct site *site_of(const void *caller)
     return *recent;
 }
 
-/* CUDA_INJECTION64_PATH: a tool traces the runtime's calls, and must see them. */
-static bool is_traced(void)
+/* By the settings, which are read.  CUDA_INJECTION64_PATH: a tool traces the runtime's calls, and
+ * must see them. */
+static bool is_open(void)
 {
-    static _Atomic int traced; /* 0 unknown, 1 no, 2 yes */
-    int known = atomic_load_explicit(&traced, memory_order_relaxed);
+    static _Atomic int open; /* 0 unknown, 1 no, 2 yes */
+    int known = atomic_load_explicit(&open, memory_order_relaxed);
 
     if (RS_UNLIKELY(!known)) {
         const char *path = getenv("CUDA_INJECTION64_PATH");
-        known = path && *path ? 2 : 1;
-        atomic_store_explicit(&traced, known, memory_order_relaxed);
+        known = (path && *path) || !(rs_config.hook_groups & RS_HOOK_GROUP_RUNTIME) ? 1 : 2;
+        atomic_store_explicit(&open, known, memory_order_relaxed);
     }
     return known == 2;
 }
 
-static bool serves_at_once(const void *caller)
+static inline bool serves_at_once(const void *caller)
 {
-    return rs_life() == RS_MODE_SERVE && (rs_config.hook_groups & RS_HOOK_GROUP_RUNTIME) &&
-           !is_traced() && !forwarding_to && site_of(caller)->eager;
+    return rs_life() == RS_MODE_SERVE && is_open() && !forwarding_to && site_of(caller)->eager;
 }
 
 static void *forward_target(const void *caller, enum function which)

@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/thread_index.h"
 #include "driver/fence.h"
 #include "driver/stream_order.h"
 #include "resource/account.h"
@@ -71,12 +72,14 @@ static const uint64_t last_wait_ns = 30ull * 1000 * 1000 * 1000; /* before out-o
 
 /* Threads are spread over shards, so that their frees do not meet. */
 struct shard {
-    _Alignas(2 * RS_CACHE_LINE) struct rs_mutex lock; /* protects the shard */
+    _Alignas(2 * RS_CACHE_LINE) struct rs_spinlock lock; /* protects the shard */
+    _Atomic bool is_used;                                /* by any thread, ever; without the lock */
     struct rs_record_slab records;
     struct rs_freed_list open;
-    struct rs_kept_blocks kept;
     ptrdiff_t live_bytes; /* allocated minus freed through this shard; may be negative */
-    _Atomic bool is_used; /* by any thread, ever; without the lock */
+    /* That ever entered the quarantine through this shard; read without the lock. */
+    _Atomic size_t entered_bytes, entered_count;
+    struct rs_kept_blocks kept;
 };
 
 struct epoch {
@@ -100,7 +103,8 @@ struct reuse {
     struct epoch *spare;        /* with their events */
     size_t peak_live_bytes;
 
-    _Atomic size_t quarantined_bytes, quarantined_count;
+    /* That ever entered the quarantine in the order of a stream, and that ever left it. */
+    _Atomic size_t ordered_bytes, ordered_count, left_bytes, left_count;
     _Atomic unsigned in_need; /* threads that upstream has nothing for: nothing is kept meanwhile */
     _Atomic uint64_t retired_epochs, sealed_epochs, waits, wait_ns, full_waits, timeouts;
 
@@ -122,15 +126,13 @@ static void count(_Atomic uint64_t *counter, uint64_t by)
 
 static struct shard *shard_of_thread(struct reuse *reuse, unsigned *index)
 {
-    static _Atomic unsigned threads;
-    static __thread unsigned mine; /* plus one */
+    struct shard *shard;
 
-    if (RS_UNLIKELY(!mine))
-        mine = 1 + atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) % SHARDS;
-    *index = mine - 1;
-    if (RS_UNLIKELY(!atomic_load_explicit(&reuse->shards[mine - 1].is_used, memory_order_relaxed)))
-        atomic_store(&reuse->shards[mine - 1].is_used, true);
-    return &reuse->shards[mine - 1];
+    *index = rs_thread_index() % SHARDS;
+    shard = &reuse->shards[*index];
+    if (RS_UNLIKELY(!atomic_load_explicit(&shard->is_used, memory_order_relaxed)))
+        atomic_store(&shard->is_used, true);
+    return shard;
 }
 
 /* A clean block of that size (*is_kept), or a record for one, which is counted as live from now on.
@@ -141,13 +143,13 @@ static struct rs_freed *take_kept_or_record(struct reuse *reuse, size_t size_byt
     struct shard *shard = shard_of_thread(reuse, &home);
     struct rs_freed *record;
 
-    rs_mutex_lock(&shard->lock);
+    rs_spinlock_lock(&shard->lock);
     record = rs_kept_take(&shard->kept, size_bytes);
     *is_kept = record;
     if (!record)
         record = rs_record_slab_take(&shard->records);
     shard->live_bytes += record ? (ptrdiff_t)size_bytes : 0;
-    rs_mutex_unlock(&shard->lock);
+    rs_spinlock_unlock(&shard->lock);
     if (record && !*is_kept) {
         record->home = (uint16_t)home;
         record->slot = 0;
@@ -161,9 +163,9 @@ static void give_record(struct reuse *reuse, struct rs_freed *record)
 {
     struct shard *home = &reuse->shards[record->home];
 
-    rs_mutex_lock(&home->lock);
+    rs_spinlock_lock(&home->lock);
     rs_record_slab_give(&home->records, record);
-    rs_mutex_unlock(&home->lock);
+    rs_spinlock_unlock(&home->lock);
 }
 
 /* The allocation failed. */
@@ -171,10 +173,50 @@ static void untake_record(struct reuse *reuse, struct rs_freed *record, size_t s
 {
     struct shard *home = &reuse->shards[record->home];
 
-    rs_mutex_lock(&home->lock);
+    rs_spinlock_lock(&home->lock);
     home->live_bytes -= (ptrdiff_t)size_bytes;
     rs_record_slab_give(&home->records, record);
-    rs_mutex_unlock(&home->lock);
+    rs_spinlock_unlock(&home->lock);
+}
+
+/* ---- what is in quarantine ---- */
+
+static size_t load(const _Atomic size_t *size)
+{
+    return atomic_load_explicit(size, memory_order_acquire);
+}
+
+/* Never too little: what left is read first, and a block leaves in the end, when it is upstream. */
+static size_t quarantined_bytes(const struct reuse *reuse)
+{
+    size_t bytes = 0 - load(&reuse->left_bytes);
+
+    for (unsigned i = 0; i < SHARDS; i++)
+        bytes += load(&reuse->shards[i].entered_bytes);
+    return bytes + load(&reuse->ordered_bytes);
+}
+
+static size_t quarantined_count(const struct reuse *reuse)
+{
+    size_t blocks = 0 - load(&reuse->left_count);
+
+    for (unsigned i = 0; i < SHARDS; i++)
+        blocks += load(&reuse->shards[i].entered_count);
+    return blocks + load(&reuse->ordered_count);
+}
+
+/* Under the shard's lock, so that no locked instruction is needed. */
+static void count_entered(struct shard *shard, size_t size_bytes)
+{
+    atomic_store_explicit(&shard->entered_bytes, shard->entered_bytes + size_bytes,
+                          memory_order_relaxed);
+    atomic_store_explicit(&shard->entered_count, shard->entered_count + 1, memory_order_relaxed);
+}
+
+static void count_left(struct reuse *reuse, size_t size_bytes, size_t blocks)
+{
+    atomic_fetch_add_explicit(&reuse->left_bytes, size_bytes, memory_order_release);
+    atomic_fetch_add_explicit(&reuse->left_count, blocks, memory_order_release);
 }
 
 /* ---- all of the open lists ---- */
@@ -190,11 +232,11 @@ static struct rs_freed_list gather(struct reuse *reuse, bool take)
         struct shard *shard = &reuse->shards[i];
         if (!atomic_load(&shard->is_used))
             continue;
-        rs_mutex_lock(&shard->lock);
+        rs_spinlock_lock(&shard->lock);
         if (take)
             rs_freed_append(&all, &shard->open);
         live += shard->live_bytes;
-        rs_mutex_unlock(&shard->lock);
+        rs_spinlock_unlock(&shard->lock);
     }
     if (live > 0)
         reuse->peak_live_bytes = rs_max(reuse->peak_live_bytes, (size_t)live);
@@ -206,9 +248,9 @@ static void put_back(struct reuse *reuse, struct rs_freed_list *list)
     unsigned index;
     struct shard *shard = shard_of_thread(reuse, &index);
 
-    rs_mutex_lock(&shard->lock);
+    rs_spinlock_lock(&shard->lock);
     rs_freed_append(&shard->open, list);
-    rs_mutex_unlock(&shard->lock);
+    rs_spinlock_unlock(&shard->lock);
 }
 
 /* ---- clean blocks ---- */
@@ -278,14 +320,14 @@ static struct rs_freed_list keep_some(struct reuse *reuse, const struct rs_freed
         struct shard *home = &reuse->shards[freed->home];
         next = freed->next;
         if (locked && locked != home)
-            rs_mutex_unlock(&locked->lock);
+            rs_spinlock_unlock(&locked->lock);
         if (locked != home)
-            rs_mutex_lock(&home->lock);
+            rs_spinlock_lock(&home->lock);
         locked = home;
         keep_or_not(reuse, home, freed, limit_bytes, &rest);
     }
     if (locked)
-        rs_mutex_unlock(&locked->lock);
+        rs_spinlock_unlock(&locked->lock);
     return rest;
 }
 
@@ -298,9 +340,9 @@ static bool give_kept_upstream(struct reuse *reuse)
         struct shard *shard = &reuse->shards[i];
         if (!atomic_load(&shard->is_used))
             continue;
-        rs_mutex_lock(&shard->lock);
+        rs_spinlock_lock(&shard->lock);
         rs_kept_empty(&shard->kept, &all);
-        rs_mutex_unlock(&shard->lock);
+        rs_spinlock_unlock(&shard->lock);
     }
     give_list_upstream(reuse, &all);
     return all.first;
@@ -326,10 +368,10 @@ static size_t kept_bytes(struct reuse *reuse, size_t *count)
 
     *count = 0;
     for (unsigned i = 0; i < SHARDS; i++) {
-        rs_mutex_lock(&reuse->shards[i].lock);
+        rs_spinlock_lock(&reuse->shards[i].lock);
         bytes += reuse->shards[i].kept.bytes;
         *count += reuse->shards[i].kept.count;
-        rs_mutex_unlock(&reuse->shards[i].lock);
+        rs_spinlock_unlock(&reuse->shards[i].lock);
     }
     return bytes;
 }
@@ -342,8 +384,7 @@ static void give_clean(struct reuse *reuse, struct rs_freed_list *list)
     give_list_upstream(reuse, &rest);
     /* Now, not before: whoever finds nothing in quarantine and nothing upstream is out of memory.
      */
-    atomic_fetch_sub_explicit(&reuse->quarantined_bytes, list->bytes, memory_order_release);
-    atomic_fetch_sub_explicit(&reuse->quarantined_count, list->count, memory_order_release);
+    count_left(reuse, list->bytes, list->count);
     *list = (struct rs_freed_list){NULL, NULL, 0, 0};
 }
 
@@ -483,9 +524,9 @@ static bool has_open(struct reuse *reuse)
     bool found = rs_ordered_has_open(&reuse->ordered);
 
     for (unsigned i = 0; i < SHARDS && !found; i++) {
-        rs_mutex_lock(&reuse->shards[i].lock);
+        rs_spinlock_lock(&reuse->shards[i].lock);
         found = reuse->shards[i].open.first;
-        rs_mutex_unlock(&reuse->shards[i].lock);
+        rs_spinlock_unlock(&reuse->shards[i].lock);
     }
     return found;
 }
@@ -568,7 +609,7 @@ static bool may_grow(struct reuse *reuse, size_t size_bytes)
 
 static bool has_quarantine(const struct reuse *reuse)
 {
-    return atomic_load_explicit(&reuse->quarantined_count, memory_order_acquire) > 0;
+    return quarantined_count(reuse) > 0;
 }
 
 /* Upstream has no more: waits until something more of the quarantine is there.  False when that
@@ -686,9 +727,7 @@ static bool allocate_in_order(struct reuse *reuse, size_t *size_bytes, CUstream 
     block = rs_ordered_take(&reuse->ordered, rounded_bytes, *key);
     if (!block)
         return false;
-    atomic_fetch_sub_explicit(&reuse->quarantined_bytes, block->upstream.size_bytes,
-                              memory_order_relaxed);
-    atomic_fetch_sub_explicit(&reuse->quarantined_count, 1, memory_order_relaxed);
+    count_left(reuse, block->upstream.size_bytes, 1);
     block->stream = *key;
     *out = (struct rs_allocation){block->upstream.address, asked_bytes, block, NULL};
     return true;
@@ -783,11 +822,12 @@ static bool is_scarce(struct reuse *reuse)
     return rs_mr_idle_bytes_best(reuse->base.upstream[0]) < held_bytes(reuse) / SCARCE_SHARE;
 }
 
-static void count_as_quarantined(struct reuse *reuse, const struct rs_freed *record)
+static bool is_time_to_seal(struct reuse *reuse, size_t open_bytes, size_t opened)
 {
-    atomic_fetch_add_explicit(&reuse->quarantined_bytes, record->upstream.size_bytes,
-                              memory_order_relaxed);
-    atomic_fetch_add_explicit(&reuse->quarantined_count, 1, memory_order_relaxed);
+    if (opened >= SEAL_COUNT ||
+        (open_bytes >= SEAL_BYTES && open_bytes >= held_bytes(reuse) / SEAL_SHARE))
+        return true;
+    return reuse->has_fences && opened % SCARCE_EVERY == 1 && is_scarce(reuse);
 }
 
 /* Enters a freed block into the open list of the thread's shard.  True when it is time to seal. */
@@ -795,28 +835,28 @@ static bool open_push(struct reuse *reuse, struct rs_freed *record)
 {
     unsigned index;
     struct shard *shard = shard_of_thread(reuse, &index);
-    size_t limit_bytes = rs_max(SEAL_BYTES, held_bytes(reuse) / SEAL_SHARE), opened;
-    bool full;
+    size_t size_bytes = record->upstream.size_bytes, opened, open_bytes;
 
-    count_as_quarantined(reuse, record);
-    rs_mutex_lock(&shard->lock);
-    shard->live_bytes -= (ptrdiff_t)record->upstream.size_bytes;
+    rs_spinlock_lock(&shard->lock);
+    count_entered(shard, size_bytes);
+    shard->live_bytes -= (ptrdiff_t)size_bytes;
     rs_freed_push(&shard->open, record);
     opened = shard->open.count;
-    full = shard->open.bytes >= limit_bytes || opened >= SEAL_COUNT;
-    rs_mutex_unlock(&shard->lock);
-    return full || (reuse->has_fences && opened % SCARCE_EVERY == 1 && is_scarce(reuse));
+    open_bytes = shard->open.bytes;
+    rs_spinlock_unlock(&shard->lock);
+    return is_time_to_seal(reuse, open_bytes, opened);
 }
 
 /* The same for a block freed in the order of a stream. */
 static bool ordered_push(struct reuse *reuse, struct rs_freed *record, unsigned long long stream)
 {
-    size_t limit_bytes = rs_max(SEAL_BYTES, held_bytes(reuse) / SEAL_SHARE), opened, open_bytes;
+    size_t opened, open_bytes;
 
-    count_as_quarantined(reuse, record);
+    atomic_fetch_add_explicit(&reuse->ordered_bytes, record->upstream.size_bytes,
+                              memory_order_relaxed);
+    atomic_fetch_add_explicit(&reuse->ordered_count, 1, memory_order_relaxed);
     opened = rs_ordered_push(&reuse->ordered, record, stream, &open_bytes);
-    return open_bytes >= limit_bytes || opened >= SEAL_COUNT ||
-           (reuse->has_fences && opened % SCARCE_EVERY == 1 && is_scarce(reuse));
+    return is_time_to_seal(reuse, open_bytes, opened);
 }
 
 /* As cudaFree: nothing of it is touched any more when this returns. */
@@ -894,8 +934,7 @@ static size_t reuse_idle_bytes(struct rs_mr *mr)
     struct reuse *reuse = reuse_of(mr);
     size_t count;
 
-    return kept_bytes(reuse, &count) +
-           atomic_load_explicit(&reuse->quarantined_bytes, memory_order_relaxed);
+    return kept_bytes(reuse, &count) + quarantined_bytes(reuse);
 }
 
 static size_t reuse_free_blocks(struct rs_mr *mr)
@@ -904,7 +943,7 @@ static size_t reuse_free_blocks(struct rs_mr *mr)
     size_t count;
 
     (void)kept_bytes(reuse, &count);
-    return count + atomic_load_explicit(&reuse->quarantined_count, memory_order_relaxed);
+    return count + quarantined_count(reuse);
 }
 
 static void reuse_report(struct rs_mr *mr, struct rs_report *report)
@@ -915,8 +954,10 @@ static void reuse_report(struct rs_mr *mr, struct rs_report *report)
 #define ADD(name, kind, unit, field)                                                               \
     rs_report_add(report, "reuse", name, RS_COUNTER_##kind, RS_UNIT_##unit,                        \
                   atomic_load_explicit(&reuse->field, memory_order_relaxed))
-    ADD("quarantined", LIVE, BYTES, quarantined_bytes);
-    ADD("quarantined_blocks", LIVE, COUNT, quarantined_count);
+    rs_report_add(report, "reuse", "quarantined", RS_COUNTER_LIVE, RS_UNIT_BYTES,
+                  quarantined_bytes(reuse));
+    rs_report_add(report, "reuse", "quarantined_blocks", RS_COUNTER_LIVE, RS_UNIT_COUNT,
+                  quarantined_count(reuse));
     rs_report_add(report, "reuse", "kept", RS_COUNTER_LIVE, RS_UNIT_BYTES,
                   kept_bytes(reuse, &count));
     ADD("epochs_sealed", TOTAL, COUNT, sealed_epochs);
@@ -939,11 +980,11 @@ static bool reuse_check(struct rs_mr *mr)
 
     rs_mutex_lock(&reuse->lock);
     for (unsigned i = 0; i < SHARDS; i++) {
-        rs_mutex_lock(&reuse->shards[i].lock);
+        rs_spinlock_lock(&reuse->shards[i].lock);
         bytes += reuse->shards[i].open.bytes;
         blocks += reuse->shards[i].open.count;
         good = rs_kept_check(&reuse->shards[i].kept) && good;
-        rs_mutex_unlock(&reuse->shards[i].lock);
+        rs_spinlock_unlock(&reuse->shards[i].lock);
     }
     rs_mutex_lock(&reuse->ordered.lock);
     good = rs_ordered_check(&reuse->ordered, &reuse->ordered.open, &bytes, &blocks) && good;
@@ -954,8 +995,7 @@ static bool reuse_check(struct rs_mr *mr)
     }
     rs_mutex_unlock(&reuse->ordered.lock);
     /* Blocks on their way upstream are in no list and still counted. */
-    good = good && bytes <= atomic_load(&reuse->quarantined_bytes) &&
-           blocks <= atomic_load(&reuse->quarantined_count);
+    good = good && bytes <= quarantined_bytes(reuse) && blocks <= quarantined_count(reuse);
     rs_mutex_unlock(&reuse->lock);
     return good;
 }
@@ -984,10 +1024,8 @@ static void reuse_destroy(struct rs_mr *mr, bool memory_is_gone)
     }
     destroy_epochs(reuse, reuse->first, memory_is_gone);
     destroy_epochs(reuse, reuse->spare, memory_is_gone);
-    for (unsigned i = 0; i < SHARDS; i++) {
+    for (unsigned i = 0; i < SHARDS; i++)
         rs_record_slab_destroy(&reuse->shards[i].records);
-        rs_mutex_destroy(&reuse->shards[i].lock);
-    }
     rs_mutex_destroy(&reuse->ordered.lock);
     rs_mutex_destroy(&reuse->lock);
     free(reuse);
@@ -1030,8 +1068,6 @@ static int reuse_create(const struct rs_place *place, const void *config,
     reuse->initial_bytes = held_bytes(reuse);
     rs_mutex_init(&reuse->lock);
     rs_mutex_init(&reuse->ordered.lock);
-    for (unsigned i = 0; i < SHARDS; i++)
-        rs_mutex_init(&reuse->shards[i].lock);
     *out = &reuse->base;
     return 0;
 }

@@ -67,8 +67,12 @@ int door_last_error(const char *name)
 }
 
 #ifdef DOOR_PROGRAM
-int main(void)
+int main(int argc, char **argv)
 {
+    /* Before anything has loaded the driver. */
+    if (argc > 1 && strcmp(argv[1], "wrong") == 0)
+        printf("program: first a free of an unknown pointer = %d\n",
+               (int)cudaFree((void *)0x1234000));
     return door_use("program");
 }
 #endif

@@ -42,6 +42,7 @@ class Door(support.Test):
             for name in ("door_program", "door_program_shared", "door_program_static"):
                 with self.subTest("%s under %s" % (name, settings)):
                     self.assert_same([support.program(name)], settings)
+                    self.assert_same([support.program(name), "wrong"], settings)
 
     def test_same_answers_in_libraries(self):
         for settings in SETTINGS:
