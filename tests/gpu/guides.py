@@ -3,24 +3,10 @@
 what the library says of its memory; the same must come out with rmmshim beneath.
 
     guides.py NAME        one of those below; `guides.py list` names them"""
-import hashlib
 import os
 import sys
 
-PROGRAMS = {}
-
-
-def program(function):
-    PROGRAMS[function.__name__] = function
-    return function
-
-
-def digest(*arrays):
-    """Of arrays on the host."""
-    result = hashlib.sha256()
-    for array in arrays:
-        result.update(array.tobytes())
-    return result.hexdigest()[:32]
+from scenes import digest, main, scene
 
 
 def work(cupy):
@@ -41,7 +27,7 @@ def work(cupy):
 # ---- RMM ----
 
 
-@program
+@scene
 def device_buffer():
     import numpy
     import rmm
@@ -66,17 +52,17 @@ def reinitialized(**settings):
     print(type(rmm.mr.get_current_device_resource()).__name__, work(cupy))
 
 
-@program
+@scene
 def reinitialize_managed():
     reinitialized(managed_memory=True)
 
 
-@program
+@scene
 def reinitialize_pool():
     reinitialized(pool_allocator=True, initial_pool_size=1 << 28, maximum_pool_size=1 << 32)
 
 
-@program
+@scene
 def singlecell_pool():
     """What rapids-singlecell advises for speed, with a workload of its kind."""
     import rmm
@@ -84,7 +70,7 @@ def singlecell_pool():
     singlecell()
 
 
-@program
+@scene
 def singlecell_managed():
     """And for data larger than the device (here small, in what is free)."""
     import rmm
@@ -127,19 +113,19 @@ def pool_over(upstream):
         print("MemoryError", "maximum" in str(error).lower())
 
 
-@program
+@scene
 def pool_over_cuda():
     import rmm
     pool_over(rmm.mr.CudaMemoryResource())
 
 
-@program
+@scene
 def pool_over_managed():
     import rmm
     pool_over(rmm.mr.ManagedMemoryResource())
 
 
-@program
+@scene
 def rmm_async():
     import cupy
     import rmm
@@ -149,7 +135,7 @@ def rmm_async():
     print(work(cupy))
 
 
-@program
+@scene
 def rmm_torch():
     import torch
     from rmm.allocators.torch import rmm_torch_allocator
@@ -169,7 +155,7 @@ def rmm_torch():
     print("loss %.9g" % float(loss), digest(*(p.detach().cpu().numpy() for p in model.parameters())))
 
 
-@program
+@scene
 def rmm_numba():
     """NUMBA_CUDA_MEMORY_MANAGER=rmm.allocators.numba, as RMM's guide says."""
     os.environ["NUMBA_CUDA_MEMORY_MANAGER"] = "rmm.allocators.numba"
@@ -193,7 +179,7 @@ def rmm_numba():
 # ---- CuPy ----
 
 
-@program
+@scene
 def cupy_pool():
     """used_bytes, total_bytes, free_all_blocks, n_free_blocks, and both kinds of limit, per device."""
     import cupy
@@ -230,7 +216,7 @@ def cupy_pool():
     print(work(cupy))
 
 
-@program
+@scene
 def cupy_managed():
     import cupy
     pool = cupy.cuda.MemoryPool(cupy.cuda.malloc_managed)
@@ -240,7 +226,7 @@ def cupy_managed():
     print("total", pool.total_bytes())
 
 
-@program
+@scene
 def cupy_async():
     import cupy
     cupy.cuda.set_allocator(cupy.cuda.MemoryAsyncPool().malloc)
@@ -250,7 +236,7 @@ def cupy_async():
         print(work(cupy))
 
 
-@program
+@scene
 def cupy_none():
     """Without any pool, and pinned memory too."""
     import cupy
@@ -268,7 +254,7 @@ def cupy_none():
         del memory, host
 
 
-@program
+@scene
 def cupy_using_allocator():
     import cupy
     pool = cupy.cuda.MemoryPool()
@@ -283,17 +269,4 @@ def cupy_using_allocator():
     stream.synchronize()
 
 
-def main():
-    if sys.argv[1:] == ["list"]:
-        print("\n".join(PROGRAMS))
-        return
-    if len(sys.argv) != 2 or sys.argv[1] not in PROGRAMS:
-        sys.exit(__doc__)
-    try:
-        PROGRAMS[sys.argv[1]]()
-    except ImportError as error:
-        print(error, file=sys.stderr)
-        sys.exit(77)
-
-
-main()
+sys.exit(main(__doc__))

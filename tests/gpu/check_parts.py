@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of scripts/gpu-check that need no GPU: its table of programs, what it makes of their runs, and
+what test_ranks.py makes of files."""
+import importlib.machinery
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+import test_ranks
+
+
+def load_gpu_check():
+    loader = importlib.machinery.SourceFileLoader("gpu_check", os.path.join(HERE, "..", "..", "scripts", "gpu-check"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_check", loader))
+    loader.exec_module(module)
+    return module
+
+
+gpu_check = load_gpu_check()
+
+
+class Programs(unittest.TestCase):
+    def setUp(self):
+        self.programs = gpu_check.programs(None, 2)
+
+    def test_each_has_a_name_and_a_part(self):
+        names = [(program.part, program.name) for program in self.programs]
+        self.assertEqual(len(names), len(set(names)))
+        self.assertLessEqual({program.part for program in self.programs}, set(gpu_check.PARTS))
+
+    def test_each_runs_a_scene_that_there_is(self):
+        scenes = {}
+        for program in self.programs:
+            for script, *arguments in zip(program.command, program.command[1:]):
+                if not script.endswith(("_scenes.py", "guides.py")):
+                    continue
+                if script not in scenes:
+                    scenes[script] = gpu_check.scene_names(os.path.basename(script))
+                self.assertIn(arguments[0], scenes[script], program.name)
+        used = {(word, following) for program in self.programs
+                for word, following in zip(program.command, program.command[1:])}
+        for script, names in scenes.items():
+            for name in names:
+                if (os.path.basename(script), name) != ("rank_scenes.py", "alone"):  # test_ranks.py's
+                    self.assertIn((script, name), used)
+
+    def test_one_device_has_no_peers(self):
+        self.assertNotIn("peers", {program.part for program in gpu_check.programs(None, 1)})
+
+    def test_scripts_compile(self):
+        for name in sorted(os.listdir(HERE)):
+            if name.endswith(".py"):
+                with open(os.path.join(HERE, name), encoding="utf-8") as file:
+                    compile(file.read(), name, "exec")
+
+
+class Judgement(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="rmmshim-check-")
+        self.addCleanup(folder.cleanup)
+        self.check = gpu_check.Check(folder.name, 2)
+        self.check.gpu, self.check.devices = "none", 0
+        self.addCleanup(self.check.log_file.close)
+
+    def run_of(self, text, status=0, setting=None):
+        run = gpu_check.compare.Run(setting)
+        run.stdout, run.status = text.encode(), status
+        return run
+
+    def verdict(self, first, second, text, status=0):
+        program = gpu_check.Program("samples", "it", ["it"])
+        program.bases = [self.run_of(first), self.run_of(second)]
+        return self.check.judge(program, self.run_of(text, status, {"RMM_POOL_SIZE": "1"}))
+
+    def test_equal_bases_ask_for_equality(self):
+        self.assertEqual(self.verdict("loss 1.5\n", "loss 1.5\n", "loss 1.5\n"), "bit-equal")
+        self.assertEqual(self.verdict("loss 1.5\n", "loss 1.5\n", "loss 1.6\n"), "DIFFERS")
+
+    def test_other_bases_ask_for_their_spread(self):
+        self.assertEqual(self.verdict("loss 1.5\ndigest a\n", "loss 1.7\ndigest b\n", "loss 1.6\ndigest c\n"),
+                         "within spread")
+        self.assertEqual(self.verdict("loss 1.5\n", "loss 1.7\n", "loss 2.6\n"), "OUTSIDE")
+
+    def test_a_status_counts(self):
+        self.assertEqual(self.verdict("a\n", "a\n", "a\n", 1), "status 1")
+
+    def failures_of(self, program, status):
+        program.bases = [self.run_of("", status)]
+        self.check.table([program])
+        return self.check.failures
+
+    def test_what_is_missing(self):
+        self.assertEqual(self.failures_of(gpu_check.Program("samples", "it", ["it"], optional=True), 77), [])
+        self.assertIn("not there", self.failures_of(gpu_check.Program("samples", "it", ["it"]), 77)[0])
+        self.assertIn("status 1", self.failures_of(gpu_check.Program("samples", "it", ["it"], optional=True), 1)[-1])
+
+    def test_a_program_that_was_not_built(self):
+        result = self.check.one_run(gpu_check.Program("samples", "it", ["/nowhere/it"]), None)
+        self.assertEqual(result.status, 77)
+        self.assertIn(b"/nowhere/it was not built", result.stderr)
+
+
+class Ranks(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="rmmshim-check-")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        for rank in (0, 1):
+            self.report(rank, rank)
+            suffix = ".dev1" if rank else ""
+            self.write("log.%d.77%s.csv" % (rank, suffix),
+                       "Thread,Time,Action,Pointer,Size,Stream\n7,0,allocate,0x1,1,0\n")
+
+    def write(self, name, text):
+        with open(os.path.join(self.folder, name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def report(self, rank, device):
+        self.write("statistics.%d.json" % rank, json.dumps({"devices": [
+            {"device": device, "counters": [{"name": "allocations", "value": 3}]}]}))
+
+    def wrong(self):
+        return list(test_ranks.wrong_files(self.folder))
+
+    def test_good(self):
+        self.assertEqual(self.wrong(), [])
+
+    def test_each_mistake(self):
+        self.report(1, 0)
+        self.assertEqual(self.wrong(), ["rank 1 was served on devices [0]"])
+        os.unlink(os.path.join(self.folder, "statistics.0.json"))
+        self.assertIn("rank 0 wrote no report", self.wrong())
+        self.write("log.0.77.csv", "Thread,Time,Action,Pointer,Size,Stream\n")
+        os.unlink(os.path.join(self.folder, "statistics.1.json"))
+        self.report(0, 0)
+        self.report(1, 1)
+        self.assertEqual(self.wrong(), ["rank 0 logged nothing in ['log.0.77.csv']"])
+        self.write("core.7", "")
+        self.assertIn("the folder has", self.wrong()[-1])
+
+
+if __name__ == "__main__":
+    unittest.main()

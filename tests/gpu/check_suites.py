@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of run_suites.py that needs no GPU: lists and their mistakes, which differences count, and what
+becomes of tests that crash, hang or cannot be collected.  The latter with a stand-in for pytest that
+writes what the plugin would, and with pytest itself where it is installed."""
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import unittest
+
+sys.dont_write_bytecode = True
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+import run_suites
+import suite_list
+
+FETCH = os.path.join(HERE, "..", "..", "scripts", "fetch-suites")
+
+# Runs the tests that a file names, a word each: pass, fail, crash, hang, exit.
+STAND_IN = """
+import json, os, sys, time
+path, shard, shards = os.environ["SUITE_OUTCOMES"], *map(int, os.environ["SUITE_SHARE"].split("/"))
+only = open(os.environ["SUITE_ONLY"]).read().split("\\n") if "SUITE_ONLY" in os.environ else None
+file = os.path.basename(sys.argv[1])
+tests = ["%s::%s" % (file, word) for word in open(sys.argv[1]).read().split()]
+tests = [t for i, t in enumerate(tests) if i % shards == shard and (only is None or t in only)]
+begun = set()
+if os.path.exists(path):
+    begun = {v["begin"] for v in (json.loads(line) for line in open(path) if line.strip()) if "begin" in v}
+
+def write(**value):
+    with open(path, "a") as out:
+        out.write(json.dumps(value) + "\\n")
+
+write(collected=tests)
+status = 0
+for test in tests:
+    if test in begun:
+        continue
+    write(begin=test)
+    kind = test.split("::")[1].split("_")[0]
+    if kind == "crash":
+        os.abort()
+    if kind == "hang":
+        time.sleep(600)
+    if kind == "exit":
+        os._exit(0)
+    if kind == "slow":
+        time.sleep(1)
+    fails = kind == "fail" or kind == "preload" and "RMM_POOL_SIZE" in os.environ
+    write(end=test, outcome="failed" if fails else "passed", said="why" if fails else "")
+    status |= fails
+sys.exit(status)
+"""
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="rmmshim-check-")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def write(self, name, text):
+        path = os.path.join(self.folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(textwrap.dedent(text))
+        return path
+
+
+class Lists(Folder):
+    def read(self, text):
+        return suite_list.read_list(self.write("list.txt", text))
+
+    def test_units(self):
+        units, files = self.read("""
+            # a comment
+            run torch a.py shards=2 k='graph and not oom'
+            run torch a.py X=1
+            run numba c/d.py  # another
+            needs cupy tests/conftest.py
+            """)
+        self.assertEqual([unit.name for unit in units],
+                         ["torch:a.py 1/2", "torch:a.py 2/2", "torch:a.py@X=1", "numba:c/d.py"])
+        self.assertEqual(units[0].expression, "graph and not oom")
+        self.assertEqual(files, {"torch": ["a.py", "a.py"], "cupy": ["tests/conftest.py"], "numba": ["c/d.py"]})
+
+    def test_mistakes_are_named(self):
+        for line, said in [
+                ("walk torch a.py", "list.txt:1: a line is"), ("run torch", "list.txt:1: a line is"),
+                ("run jax a.py", "unknown suite jax"), ("run torch /etc/passwd", "leads out"),
+                ("run torch a/../../b.py", "leads out"), ("run torch a.py shards=0", "shards=0 is none of"),
+                ("run torch a.py fast", "fast is none of"),
+                ("run torch a.py\nrun torch a.py", "list.txt:2: torch a.py again"),
+                ("needs cupy a b", "no more words"), ("run torch 'a", "No closing quotation")]:
+            with self.subTest(line=line), self.assertRaises(suite_list.Bad) as caught:
+                self.read(line)
+            self.assertIn(said, str(caught.exception))
+
+    def test_differences(self):
+        path = self.write("differences.txt", "torch:a.py::t passed -> failed  # because\n'cupy:b.py::t[x y]' a -> b\n")
+        self.assertEqual(suite_list.read_differences(path),
+                         {"torch:a.py::t": ("passed", "failed"), "cupy:b.py::t[x y]": ("a", "b")})
+        with self.assertRaises(suite_list.Bad):
+            suite_list.read_differences(self.write("differences.txt", "torch:a.py::t passed failed\n"))
+
+    def test_the_lists_of_this_tree(self):
+        units, files = suite_list.read_list()
+        self.assertEqual({unit.suite for unit in units}, set(suite_list.SUITES))
+        self.assertTrue(all(files.values()))
+        suite_list.read_differences()
+
+
+class Judgement(unittest.TestCase):
+    def sides(self, base, other):
+        sides = [run_suites.Side(name, None, "") for name in ("without", "with")]
+        for side, outcomes in zip(sides, (base, other)):
+            side.outcomes = {name: (outcome, "") for name, outcome in outcomes.items()}
+        return sides
+
+    def test_same_failures_are_no_difference(self):
+        wrong, fine = run_suites.judge(*self.sides({"a": "passed", "b": "failed"}, {"a": "passed", "b": "failed"}), {})
+        self.assertEqual((wrong, fine), ([], []))
+
+    def test_each_kind_of_difference(self):
+        wrong, _ = run_suites.judge(*self.sides({"a": "passed", "b": "failed", "c": "passed", "d": "skipped"},
+                                                {"a": "crashed", "b": "passed", "c": "skipped", "d": "passed"}), {})
+        self.assertEqual(wrong, ["a passed -> crashed", "b failed -> passed", "c passed -> skipped",
+                                 "d skipped -> passed"])
+
+    def test_explained_differences(self):
+        sides = self.sides({"a": "passed", "b": "passed", "c": "passed"},
+                           {"a": "failed", "b": "crashed", "c": "passed"})
+        explained = {"a": ("passed", "failed"), "b": ("passed", "failed"), "c": ("passed", "failed"),
+                     "gone": ("passed", "failed")}
+        wrong, fine = run_suites.judge(*sides, explained)
+        self.assertEqual(wrong, ["b passed -> crashed"])
+        self.assertEqual(fine, ["a passed -> failed", "c no longer differs (passed -> failed in the list)"])
+
+    def test_what_only_one_side_ran_is_not_compared(self):
+        sides = self.sides({"a": "passed", "b": "passed"}, {"a": "passed"})
+        self.assertEqual(run_suites.judge(*sides, {})[0], [])
+        sides[1].out_of_time = True
+        self.assertIn("reached in time", run_suites.judge(*sides, {})[0][0])
+
+    def test_a_run_in_which_nothing_passes_proves_nothing(self):
+        self.assertIn("no test passes", run_suites.judge(*self.sides({"a": "failed"}, {"a": "failed"}), {})[0][0])
+
+
+class Running(Folder):
+    def setUp(self):
+        super().setUp()
+        self.stand_in = self.write("stand_in.py", STAND_IN)
+
+    def side(self, name="without", setting=None, stall_seconds=60):
+        return run_suites.Side(name, setting, self.folder, stall_seconds=stall_seconds, command=lambda root, unit: [
+            sys.executable, self.stand_in, os.path.join(root, unit.file)])
+
+    def run_words(self, words, side=None, seconds=60, **unit):
+        self.write("suite.py", words)
+        side = side or self.side()
+        units = [suite_list.Unit("torch", "suite.py", shard, unit.get("shards", 1))
+                 for shard in range(unit.get("shards", 1))]
+        side.run([(self.folder, one, None) for one in units], 2, time.monotonic() + seconds)
+        return side, {name.split("::")[-1]: value[0] for name, value in side.outcomes.items()}
+
+    def test_goes_on_behind_crashes(self):
+        side, outcomes = self.run_words("pass crash_1 fail exit_1 crash_2 pass_2")
+        self.assertEqual(outcomes, {"pass": "passed", "crash_1": "crashed", "fail": "failed", "exit_1": "crashed",
+                                    "crash_2": "crashed", "pass_2": "passed"})
+        self.assertEqual(side.unrun, {"torch:suite.py": 0})
+        self.assertEqual(side.given_up, [])
+
+    def test_a_test_that_hangs_is_ended(self):
+        begin = time.monotonic()
+        _, outcomes = self.run_words("pass hang pass_2", self.side(stall_seconds=3))
+        self.assertEqual(outcomes, {"pass": "passed", "hang": "stalled", "pass_2": "passed"})
+        self.assertLess(time.monotonic() - begin, 60)
+
+    def test_crashes_without_end_are_left(self):
+        side, outcomes = self.run_words(" ".join("crash_%d" % i for i in range(20)))
+        self.assertEqual(set(outcomes.values()), {"crashed"})
+        self.assertEqual([unit.name for unit in side.given_up], ["torch:suite.py"])
+        self.assertEqual(side.unrun["torch:suite.py"], 20 - run_suites.CRASHES)
+        base, _ = self.run_words("pass")
+        self.assertIn("torch:suite.py: left after %d crashes" % run_suites.CRASHES, run_suites.judge(base, side, {})[0])
+
+    def test_out_of_time(self):
+        side, outcomes = self.run_words("pass hang pass_2", seconds=4)
+        self.assertEqual(outcomes, {"pass": "passed"})
+        self.assertTrue(side.out_of_time)
+        self.assertEqual(side.unrun, {"torch:suite.py": 2})
+
+    def test_shares(self):
+        side, outcomes = self.run_words("pass_1 pass_2 pass_3 fail_4 pass_5", shards=2)
+        self.assertEqual(len(outcomes), 5)
+        self.assertEqual(outcomes["fail_4"], "failed")
+        self.assertEqual({name: len(tests) for name, tests in side.of_unit.items()},
+                         {"torch:suite.py 1/2": 3, "torch:suite.py 2/2": 2})
+
+    def test_a_suite_that_does_not_start(self):
+        self.stand_in = self.write("broken.py", "import sys; print('no such option'); sys.exit(4)")
+        side, outcomes = self.run_words("pass")
+        self.assertEqual(outcomes, {"torch:suite.py (as a whole)": "error"})
+        self.assertIn("no such option", side.outcomes["torch:suite.py (as a whole)"][1])
+
+    def test_with_and_without(self):
+        """What differs runs once more alone, and a difference that stays is reported."""
+        sides = [self.side(), self.side("with", {"RMM_POOL_SIZE": "1MiB"})]
+        for side in sides:
+            self.run_words("pass preload fail", side)
+        self.assertEqual(run_suites.differing(*sides), ["torch:suite.py::preload"])
+        flaky = "torch:suite.py::pass"
+        sides[1].outcomes[flaky] = ("failed", "disturbed")
+        count = run_suites.run_again(sides, {"torch": self.folder}, 60)
+        self.assertEqual(count, 2)
+        self.assertEqual(run_suites.judge(*sides, {})[0], ["torch:suite.py::preload passed -> failed"])
+        units = [suite_list.Unit("torch", "suite.py")]
+        self.assertEqual([line.split() for line in run_suites.table(sides, units).splitlines()[2:]],
+                         [["torch:suite.py", "without", "3", "2", "1", "0", "0", "0"],
+                          ["torch:suite.py", "with", "3", "1", "2", "0", "0", "0"]])
+
+    def test_stand_in_alone(self):
+        """Its own exit statuses are pytest's."""
+        self.write("suite.py", "pass fail")
+        env = dict(os.environ, SUITE_OUTCOMES=os.path.join(self.folder, "o"), SUITE_SHARE="0/1")
+        status = subprocess.run([sys.executable, self.stand_in, os.path.join(self.folder, "suite.py")], env=env,
+                                check=False).returncode
+        self.assertEqual(status, 1)
+
+
+@unittest.skipUnless(importlib.util.find_spec("pytest"), "no pytest")
+class WithPytest(Folder):
+    SUITE = """
+        import os, unittest, pytest
+
+        def test_passes(): pass
+        def test_fails(): assert False, "so it is"
+        def test_skips(): pytest.skip("why")
+        @pytest.mark.xfail
+        def test_expected(): assert False
+        def test_crashes(): os.abort()
+        @pytest.fixture
+        def broken(): raise OSError("no")
+        def test_set_up(broken): pass
+        @pytest.fixture
+        def late():
+            yield
+            raise OSError("late")
+        def test_tear_down(late): pass
+
+        class TestUnit(unittest.TestCase):
+            def test_part(self):
+                for i in range(3):
+                    with self.subTest(i=i):
+                        self.assertNotEqual(i, 1)
+
+        @pytest.mark.usefixtures("initialize_from_pytest_config")
+        class TestConfigured:
+            def test_has(self): assert self._dump_failed_filechecks is False
+
+        @pytest.mark.parametrize("word", ["a b", "c'd"])
+        def test_words(word): pass
+        """
+
+    def run_file(self, expression="", shards=1):
+        side = run_suites.Side("without", None, self.folder)
+        units = [suite_list.Unit("cupy", "tests/test_it.py", i, shards, expression) for i in range(shards)]
+        side.run([(self.folder, unit, None) for unit in units], 2, time.monotonic() + 120)
+        return side, {name.split("test_it.py")[-1]: value[0] for name, value in side.outcomes.items()}
+
+    def test_outcomes(self):
+        self.write("tests/test_it.py", self.SUITE)
+        side, outcomes = self.run_file()
+        self.assertEqual(outcomes, {
+            "::test_passes": "passed", "::test_fails": "failed", "::test_skips": "skipped",
+            "::test_expected": "xfailed", "::test_crashes": "crashed", "::test_set_up": "error",
+            "::test_tear_down": "error", "::TestUnit::test_part": "failed", "::TestConfigured::test_has": "passed",
+            "::test_words[a b]": "passed", "::test_words[c'd]": "passed"})
+        self.assertIn("so it is", side.outcomes["cupy:tests/test_it.py::test_fails"][1])
+        again = run_suites.run_again([side, self.changed(side)], {"cupy": self.folder}, 120)
+        self.assertEqual(again, 2)
+
+    def changed(self, side):
+        other = run_suites.Side("with", None, self.folder)
+        other.outcomes = dict(side.outcomes)
+        for name in ("::test_words[a b]", "::test_crashes"):
+            other.outcomes["cupy:tests/test_it.py" + name] = ("stalled", "")
+        self.addCleanup(lambda: self.assertEqual(run_suites.differing(side, other), []))
+        return other
+
+    def test_expression_and_shares(self):
+        self.write("tests/test_it.py", self.SUITE)
+        side, outcomes = self.run_file("passes or words or has", 2)
+        self.assertEqual(set(outcomes), {"::test_passes", "::TestConfigured::test_has", "::test_words[a b]",
+                                         "::test_words[c'd]"})
+        self.assertEqual(sorted(len(tests) for tests in side.of_unit.values()), [2, 2])
+
+    def test_what_cannot_be_collected(self):
+        self.write("tests/test_it.py", "import nothing_of_this_name\n")
+        side, outcomes = self.run_file()
+        self.assertEqual(outcomes, {" (collection)": "error"})
+        self.assertIn("nothing_of_this_name", side.outcomes["cupy:tests/test_it.py (collection)"][1])
+
+
+@unittest.skipUnless(shutil.which("git"), "no git")
+class Fetching(Folder):
+    def test_copies_what_the_list_names(self):
+        git = ["git", "-c", "user.name=a", "-c", "user.email=b", "-C", os.path.join(self.folder, "theirs")]
+        self.write("theirs/test/a.py", "first\n")
+        self.write("theirs/test/deep/b.py", "b\n")
+        self.write("theirs/other.py", "no\n")
+        for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"], ["tag", "v1"]):
+            subprocess.run(git + words, check=True)
+        self.write("theirs/test/a.py", "second\n")
+        subprocess.run(git + ["commit", "-qam", "y"], check=True)
+        path = self.write("list.txt", "run torch test/a.py\nneeds torch test/deep\nneeds torch test/gone.py\n")
+
+        def fetch(*words):
+            return subprocess.run([sys.executable, FETCH, "--list", path, "--into", os.path.join(self.folder, "out")] +
+                                  list(words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+
+        result = fetch("torch=%s/theirs@v1" % self.folder)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("torch: test/gone.py is not in v1", result.stdout)
+        found = sorted(os.path.relpath(os.path.join(at, name), self.folder)
+                       for at, _, names in os.walk(os.path.join(self.folder, "out")) for name in names)
+        self.assertEqual(found, ["out/torch/REVISION", "out/torch/test/a.py", "out/torch/test/deep/b.py"])
+        with open(os.path.join(self.folder, "out/torch/test/a.py"), encoding="utf-8") as file:
+            self.assertEqual(file.read(), "first\n")
+        self.assertIn("has no revision v2", fetch("torch=%s/theirs@v2" % self.folder).stdout)
+        self.assertIn("suites to fetch are", fetch("jax=%s/theirs" % self.folder).stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs what suites.txt names of PyTorch's, CuPy's and numba-cuda's own tests, without the library and with
+it, and compares what became of each test.  numba-cuda's tests are those of the installed package; the
+others lie in .suites at the top of the tree, where scripts/fetch-suites puts them; what is not there is
+left out.  Tests that came out differently run once more by themselves on both sides: only what differs
+then too counts, and what suite_differences.txt explains does not.
+
+    run_suites.py [--seconds N] [--jobs N] [--suites NAME,NAME] [--json FILE]
+
+RMMSHIM_LIBRARY is the library.  Exit status: 1 when a test differs and is not explained; 77 where there is
+neither GPU nor suite."""
+import argparse
+import collections
+import concurrent.futures
+import glob
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.dont_write_bytecode = True
+import gpu_common
+import suite_list
+from gpu_common import compare
+
+TOP = os.path.dirname(os.path.dirname(gpu_common.HERE))
+SETTING = {"RMM_POOL_SIZE": "1GiB"}
+STALL_SECONDS = 60  # without an outcome: the test hangs
+CRASHES = 6  # of one unit, after which the rest of it is left
+AGAIN_JOBS = 3  # tests that are run once more: few at a time, since many are disturbed by neighbours
+
+
+def root_of(suite):
+    """Where its tests are, or None."""
+    if suite == "numba":
+        spec = importlib.util.find_spec("numba_cuda")
+        folder = os.path.join(os.path.dirname(spec.origin), "numba", "cuda", "tests") if spec else ""
+    else:
+        folder = os.path.join(TOP, ".suites", suite)
+    return folder if os.path.isdir(folder) else None
+
+
+def pytest_command(root, unit):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "suite_plugin", "-p", "no:cacheprovider", "-c", os.devnull,
+               "--rootdir", root, "-o", "consider_namespace_packages=true", "--continue-on-collection-errors"]
+    if unit.expression:
+        command += ["-k", unit.expression]
+    return command + [os.path.join(root, unit.file)]
+
+
+class Outcomes:
+    """What the plugin wrote of one unit."""
+
+    def __init__(self, path):
+        self.collected, self.begun, self.ended = [], [], {}
+        if not os.path.exists(path):
+            return
+        with open(path, encoding="utf-8") as file:
+            for line in file:
+                try:
+                    value = json.loads(line)
+                except ValueError:
+                    continue  # cut off by a crash
+                if "collected" in value:
+                    self.collected += [name for name in value["collected"] if name not in self.collected]
+                elif "begin" in value:
+                    self.begun.append(value["begin"])
+                elif "end" in value:
+                    self.ended[value["end"]] = (value["outcome"], value["said"])
+
+    @property
+    def in_work(self):
+        """The test in which the process ended, or None."""
+        return next((name for name in self.begun if name not in self.ended), None)
+
+    @property
+    def unrun(self):
+        return [name for name in self.collected if name not in self.ended]
+
+
+class Side:
+    """All units, without the library or with it."""
+
+    def __init__(self, name, setting, folder, command=pytest_command, stall_seconds=STALL_SECONDS):
+        self.name, self.setting, self.folder = name, setting, folder
+        self.command, self.stall_seconds = command, stall_seconds
+        self.outcomes = {}  # by test: (outcome, the end of what was said)
+        self.where = {}  # by test: (unit, pytest's name of it)
+        self.of_unit = {}  # by unit: its tests
+        self.unrun = {}  # by unit: how many tests
+        self.given_up = []  # units
+        self.out_of_time = False
+        self.lock = threading.Lock()
+        self.count = 0
+
+    def environment(self, unit, path, only):
+        reports = os.path.join(self.folder, "%s.report.%s.%%p.json" % (self.name, unit.suite))
+        env = compare.environment(self.setting, os.environ.get("RMMSHIM_LIBRARY", ""), reports)
+        # The order of sets, and with it that of tests, is the same in every process.
+        env.update({"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "2",
+                    "SUITE_OUTCOMES": path, "SUITE_SHARE": "%d/%d" % (unit.shard, unit.shards)})
+        env.update(unit.environment)
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, [env.get("PYTHONPATH"), gpu_common.HERE]))
+        if only:
+            env["SUITE_ONLY"] = path + ".only"
+            with open(env["SUITE_ONLY"], "w", encoding="utf-8") as file:
+                file.write("\n".join(only))
+        return env
+
+    def watch(self, command, env, cwd, path, deadline):
+        """Runs it; returns (status, output).  Status None: out of time; "stalled": no outcome for long."""
+        with open(path + ".out", "w+b") as output:
+            process = subprocess.Popen(command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=output,
+                                       stderr=subprocess.STDOUT, start_new_session=True)
+            size, since, status = -1, time.monotonic(), None
+            while True:
+                try:
+                    status = process.wait(0.25)
+                    break
+                except subprocess.TimeoutExpired:
+                    now = time.monotonic()
+                    grown = os.path.getsize(path) if os.path.exists(path) else 0
+                    if grown != size:
+                        size, since = grown, now
+                    if now > deadline:
+                        break
+                    if now - since > self.stall_seconds:
+                        status = "stalled"
+                        break
+            try:  # what it started too
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
+            output.seek(max(0, output.seek(0, os.SEEK_END) - 3000))
+            return status, output.read().decode(errors="replace")
+
+    def run_unit(self, root, unit, deadline, only=None):
+        """Runs it again behind each crash."""
+        with self.lock:
+            self.count += 1
+            path = os.path.join(self.folder, "%s.%d.jsonl" % (self.name, self.count))
+        env = self.environment(unit, path, only)
+        done = Outcomes(path)
+        for _ in range(CRASHES):
+            if time.monotonic() > deadline:
+                break
+            status, output = self.watch(self.command(root, unit), env, root, path, deadline)
+            begun_before, done = len(done.begun), Outcomes(path)
+            if status is None or status in (0, 1, 5) and not done.unrun:
+                break
+            broken = done.in_work
+            if broken:
+                outcome = "stalled" if status == "stalled" else "crashed"
+                said = "status %s\n%s" % (status, output)
+                with open(path, "a", encoding="utf-8") as file:
+                    file.write("\n" + json.dumps({"end": broken, "outcome": outcome, "said": said[-2000:]}) + "\n")
+                done.ended[broken] = (outcome, said[-2000:])
+            elif len(done.begun) == begun_before or not done.unrun:
+                # Not a test's fault: it did not start, or did not end.
+                if status not in (0, 1, 5):
+                    done.ended[unit.file + " (as a whole)"] = ("error", "status %s\n%s" % (status, output[-1500:]))
+                break
+        else:
+            with self.lock:
+                self.given_up.append(unit)
+        with self.lock:
+            if time.monotonic() > deadline and (done.unrun or not done.collected):
+                self.out_of_time = True
+            for test, value in done.ended.items():
+                name = unit.name_of(test)
+                self.outcomes[name] = value
+                if test in done.collected:
+                    self.where[name] = (unit, test)
+            if not only:
+                self.of_unit[unit.name] = [unit.name_of(test) for test in done.ended]
+                self.unrun[unit.name] = len(done.unrun)
+        return done
+
+    def run(self, work, jobs, deadline):
+        """work: (root, unit, tests to run or None)."""
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            for future in [pool.submit(self.run_unit, root, unit, deadline, only) for root, unit, only in work]:
+                future.result()
+
+
+def differing(base, other):
+    """Tests that both sides ran, with different outcomes."""
+    return [name for name in base.outcomes
+            if name in other.outcomes and base.outcomes[name][0] != other.outcomes[name][0]]
+
+
+def judge(base, other, explained):
+    """(lines about what is wrong, lines about what is explained)."""
+    wrong, fine = [], []
+    for name in differing(base, other):
+        outcomes = (base.outcomes[name][0], other.outcomes[name][0])
+        line = "%s %s -> %s" % (name, *outcomes)
+        if explained.get(name) == outcomes:
+            fine.append(line)
+        else:
+            wrong.append(line)
+    for name, outcomes in explained.items():
+        if name in base.outcomes and name in other.outcomes and name not in differing(base, other):
+            fine.append("%s no longer differs (%s -> %s in the list)" % (name, *outcomes))
+    for unit in other.given_up:
+        if unit.name not in [given_up.name for given_up in base.given_up]:
+            wrong.append("%s: left after %d crashes" % (unit.name, CRASHES))
+    if other.out_of_time and not base.out_of_time:
+        wrong.append("without rmmshim all tests were reached in time, with it not")
+    if base.outcomes and not any(value[0] == "passed" for value in base.outcomes.values()):
+        wrong.append("no test passes without rmmshim, so nothing is compared")
+    return wrong, fine
+
+
+def run_again(sides, roots, seconds):
+    """Each test that differs by itself, on both sides."""
+    work = []
+    for name in differing(*sides):
+        if name in sides[0].where:  # else it is a file as a whole
+            unit, test = sides[0].where[name]
+            work.append((roots[unit.suite], unit.alone(), [test]))
+    for side in sides:
+        out_of_time = side.out_of_time
+        side.run(work, AGAIN_JOBS, time.monotonic() + seconds)
+        side.out_of_time = out_of_time
+    return len(work)
+
+
+def served(folder, suite):
+    """Allocations that the stack served in all processes of a suite's tests."""
+    total = 0
+    for path in glob.glob(os.path.join(folder, "with.report.%s.*.json" % suite)):
+        result = compare.Run({})
+        try:
+            with open(path, encoding="utf-8") as file:
+                result.report = json.load(file)
+        except ValueError:
+            continue  # its process was killed while it wrote
+        total += result.allocations or 0
+    return total
+
+
+def table(sides, units):
+    """A row for each file, or each way to run it, and side."""
+    rows = [["file", "side", "tests", "passed", "failed", "skipped", "other", "unrun"]]
+    for name in dict.fromkeys(unit.alone().name for unit in units):
+        shares = [unit for unit in units if unit.alone().name == name]
+        for side in sides:
+            kinds = collections.Counter(side.outcomes[test][0] for unit in shares for test in side.of_unit[unit.name])
+            known = [kinds["passed"], kinds["failed"] + kinds["error"], kinds["skipped"]]
+            numbers = [sum(kinds.values())] + known + [sum(kinds.values()) - sum(known),
+                                                       sum(side.unrun[unit.name] for unit in shares)]
+            rows.append([name, side.name] + [str(number) for number in numbers])
+    return compare.text_table(rows, right=range(2, 8))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=int, default=190, help="for all tests of a side (190)")
+    parser.add_argument("--again-seconds", type=int, default=30, help="for the tests that differ, a side (30)")
+    parser.add_argument("--jobs", type=int, default=max(1, min(12, (os.cpu_count() or 2) - 4)))
+    parser.add_argument("--suites", default=",".join(suite_list.SUITES), metavar="NAME,NAME")
+    parser.add_argument("--json", metavar="FILE")
+    args = parser.parse_args()
+    chosen = args.suites.split(",")
+    if not set(chosen) <= set(suite_list.SUITES):
+        parser.error("known suites are %s" % " ".join(suite_list.SUITES))
+    try:
+        units, _ = suite_list.read_list()
+        explained = suite_list.read_differences()
+    except suite_list.Bad as error:
+        parser.error(str(error))
+    if not gpu_common.has_gpu():
+        print("no GPU")
+        return 77
+    roots = {suite: root_of(suite) for suite in chosen}
+    for suite in chosen:
+        if not roots[suite]:
+            print("%s: its tests are not there, left out" % suite)
+    units = [unit for unit in units if roots.get(unit.suite)]
+    for unit in [unit for unit in units if not os.path.exists(os.path.join(roots[unit.suite], unit.file))]:
+        print("%s: not there, left out" % unit.name)
+        units.remove(unit)
+    if not units:
+        return 77
+
+    with tempfile.TemporaryDirectory(prefix="rmmshim-suites-") as folder:
+        sides = [Side("without", None, folder), Side("with", SETTING, folder)]
+        for side in sides:
+            begin = time.monotonic()
+            side.run([(roots[unit.suite], unit, None) for unit in units], args.jobs, begin + args.seconds)
+            print("%s: %d tests, %.0f s" % (side.name, len(side.outcomes), time.monotonic() - begin), flush=True)
+        before = {name: [side.outcomes[name][0] for side in sides] for name in differing(*sides)}
+        count = run_again(sides, roots, args.again_seconds)
+        if count:
+            print("%d tests differed and ran once more by themselves, %d differ still" % (
+                count, len(differing(*sides))))
+        wrong, fine = judge(*sides, explained)
+        for suite in dict.fromkeys(unit.suite for unit in units):
+            allocations = served(folder, suite)
+            print("%s: the stack served %s allocations" % (suite, compare.number(allocations)))
+            if not allocations:
+                wrong.append("%s: the stack served nothing" % suite)
+    print(table(sides, units))
+    for line in fine:
+        print("explained: " + line)
+    for line in wrong:
+        print("FAILED: " + line)
+    if args.json:
+        names = dict.fromkeys(name for side in sides for name in side.outcomes)
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump({
+                "first": before, "wrong": wrong,
+                "tests": {name: [side.outcomes.get(name, ("unrun", ""))[0] for side in sides] for name in names},
+                "said": {side.name: {name: value[1] for name, value in side.outcomes.items() if value[1]}
+                         for side in sides},
+            }, file, indent=1)
+    print("suites: %s" % ("%d wrong" % len(wrong) if wrong else "all well"))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
