@@ -8,6 +8,7 @@
 #include "driver/loader.h"
 #include "hook/caller.h"
 #include "hook/hook.h"
+#include "hook/runtime.h"
 #include "shim/life.h"
 
 #include <dlfcn.h>
@@ -222,8 +223,8 @@ RS_BEFORE_SANITIZERS struct rs_answer rs_look_up(void *handle, const char *symbo
         return answer(NULL);
     if (real == hook->replacement)
         return look_up_default(hook, caller);
-    if (!hook->name) /* the runtime by handle: its own function, which comes to the driver door */
-        return answer(real);
+    if (!hook->name)
+        return answer(rs_runtime_by_handle(handle, symbol, real));
     replacement = replacement_of(real);
     return answer(replacement && !is_driver(caller) ? replacement : real);
 }

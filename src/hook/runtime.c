@@ -16,7 +16,6 @@
 #include <string.h>
 
 enum {
-    ATTACH_GLOBAL = 1,          /* cudaMemAttachGlobal */
     NO_RUNTIME = 999,           /* cudaErrorUnknown */
     FIRST_EAGER_RUNTIME = 12000 /* before, cudaSetDevice left the old context current */
 };
@@ -39,14 +38,13 @@ static _Atomic(struct site *) sites[SITES];
 static __thread const struct site *recent_sites[RECENT_SITES]; /* by the caller's low bits */
 static __thread void *forwarding_to;
 
-static bool runtime_is_eager(const void *caller)
+bool rs_runtime_is_eager(void *get_version)
 {
-    void *symbol = rs_caller_find(caller, "cudaRuntimeGetVersion");
-    rs_cuda_error (*get_version)(int *);
+    rs_cuda_error (*function)(int *);
     int version = 0;
 
-    memcpy(&get_version, &symbol, sizeof(symbol));
-    return symbol && get_version(&version) == 0 && version >= FIRST_EAGER_RUNTIME;
+    memcpy(&function, &get_version, sizeof(function));
+    return function && function(&version) == 0 && version >= FIRST_EAGER_RUNTIME;
 }
 
 static void resolve(struct site *site, const void *caller)
@@ -60,7 +58,7 @@ static void resolve(struct site *site, const void *caller)
         if (!keep)
             site->function[i] = NULL;
     }
-    site->eager = runtime_is_eager(caller);
+    site->eager = rs_runtime_is_eager(rs_caller_find(caller, "cudaRuntimeGetVersion"));
 }
 
 static size_t site_slot(const void *caller)
@@ -107,9 +105,8 @@ static inline const struct site *site_of(const void *caller)
     return *recent;
 }
 
-/* By the settings, which are read.  CUDA_INJECTION64_PATH: a tool traces the runtime's calls, and
- * must see them. */
-static bool is_open(void)
+/* CUDA_INJECTION64_PATH: a tool traces the runtime's calls, and must see them. */
+bool rs_runtime_door_is_open(void)
 {
     static _Atomic int open; /* 0 unknown, 1 no, 2 yes */
     int known = atomic_load_explicit(&open, memory_order_relaxed);
@@ -124,7 +121,8 @@ static bool is_open(void)
 
 static inline bool serves_at_once(const void *caller)
 {
-    return rs_life() == RS_MODE_SERVE && is_open() && !forwarding_to && site_of(caller)->eager;
+    return rs_life() == RS_MODE_SERVE && rs_runtime_door_is_open() && !forwarding_to &&
+           site_of(caller)->eager;
 }
 
 static void *forward_target(const void *caller, enum function which)
@@ -180,7 +178,7 @@ rs_cuda_error cudaMallocManaged(void **address, size_t size_bytes, unsigned flag
     const void *caller = __builtin_return_address(0);
     CUdeviceptr allocated;
 
-    if (address && flags == ATTACH_GLOBAL && serves_at_once(caller) &&
+    if (address && flags == RS_RUNTIME_ATTACH_GLOBAL && serves_at_once(caller) &&
         rs_shim_allocate_at_once(RS_KIND_MANAGED, size_bytes, &allocated)) {
         *address = (void *)(uintptr_t)allocated;
         return 0;

@@ -9,6 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef DOOR_BY_HANDLE
+#include "door_by_handle.h"
+#else
+#define door_open_runtime() ((void)0)
+#endif
+
 enum { PAIRS = 200 };
 
 int door_use(const char *name)
@@ -69,6 +75,9 @@ int door_last_error(const char *name)
 #ifdef DOOR_PROGRAM
 int main(int argc, char **argv)
 {
+    door_open_runtime();
+    if (argc > 1 && strcmp(argv[1], "open") == 0)
+        return 0;
     /* Before anything has loaded the driver. */
     if (argc > 1 && strcmp(argv[1], "wrong") == 0)
         printf("program: first a free of an unknown pointer = %d\n",

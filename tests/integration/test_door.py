@@ -18,6 +18,7 @@ def library(name):
     return os.path.join(support.PROGRAMS, "lib%s.so" % name)
 
 
+RUNTIMES = [library("door_runtime"), library("door_second_runtime"), "libcudart.so.13"]
 PLUGINS = ["door_counting", "door_shared", "door_static", "door_second"]
 
 
@@ -44,6 +45,14 @@ class Door(support.Test):
                     self.assert_same([support.program(name)], settings)
                     self.assert_same([support.program(name), "wrong"], settings)
 
+    def test_same_answers_by_handle(self):
+        program = support.program("door_program_by_handle")
+        for runtime in RUNTIMES:
+            for settings in SETTINGS:
+                for word in ([], ["wrong"]):
+                    with self.subTest("%s %s under %s" % (runtime, word, settings)):
+                        self.assert_same([program] + word, settings, more={"DOOR_RUNTIME": runtime})
+
     def test_same_answers_in_libraries(self):
         for settings in SETTINGS:
             for way in ("use", "errors", "reload"):
@@ -56,6 +65,11 @@ class Door(support.Test):
         program = [support.program("door_program")]
         seen, _ = self.counts(program, POOL)
         # The first call starts CUDA; wrong ones and size 0 go on; nothing else does.
+        self.assertLess(seen["runtime"][0], 10)
+        self.assertLess(seen["runtime"][1], 10)
+        self.assertGreater(seen["runtime"][0], 0)
+        by_handle = [support.program("door_program_by_handle")]
+        seen, _ = self.counts(by_handle, POOL, DOOR_RUNTIME=library("door_runtime"))
         self.assertLess(seen["runtime"][0], 10)
         self.assertLess(seen["runtime"][1], 10)
         self.assertGreater(seen["runtime"][0], 0)
@@ -72,6 +86,16 @@ class Door(support.Test):
             with self.subTest("%s %s" % (settings, more)):
                 seen, _ = self.counts(program, settings, **more)
                 self.assertEqual(seen["runtime"], (MALLOCS, FREES))
+                seen, _ = self.counts([support.program("door_program_by_handle")], settings,
+                                      DOOR_RUNTIME=library("door_runtime"), **more)
+                self.assertEqual(seen["runtime"], (MALLOCS, FREES))
+
+    def test_only_runtimes_by_handle(self):
+        """What another interposer answers for itself is not ours to replace."""
+        program = [support.program("door_program_by_handle"), "open"]
+        for name, owner in (("door_runtime", "librmmshim.so"), ("door_interposer", "libdoor_interposer.so")):
+            result = run(program, POOL, more={"DOOR_RUNTIME": library(name), "DOOR_OWNER": "1"})
+            self.assertEqual(result.stdout, "cudaMalloc is in %s\n" % owner)
 
     def test_interposer_before_us(self):
         program = [support.program("door_program")]
