@@ -102,7 +102,7 @@ class Side:
         reports = os.path.join(self.folder, "%s.report.%s.%%p.json" % (self.name, unit.suite))
         env = compare.environment(self.setting, os.environ.get("RMMSHIM_LIBRARY", ""), reports)
         # The order of sets, and with it that of tests, is the same in every process.
-        env.update({"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "2",
+        env.update({"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "2",
                     "SUITE_OUTCOMES": path, "SUITE_SHARE": "%d/%d" % (unit.shard, unit.shards)})
         env.update(unit.environment)
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [env.get("PYTHONPATH"), gpu_common.HERE]))
