@@ -14,7 +14,8 @@
  * nor a record, not even its holder's.  They go upstream before anything more is taken from there.
  *
  * Host memory is sealed at each free that is not small and looked at by the next such allocation,
- * so that a loop over one buffer stays in the processor's caches.
+ * and the last large block stays with its threads too, so that a loop over one buffer stays in the
+ * processor's caches.
  *
  * A block that was freed in the order of a stream may be handed out at once to an allocation in the
  * order of the same stream.  Until then it waits with the others, in a list of its own, and leaves
@@ -290,20 +291,25 @@ static void give_list_upstream(struct reuse *reuse, const struct rs_freed_list *
     }
 }
 
+static bool is_small(size_t size_bytes, size_t limit_bytes)
+{
+    return size_bytes <= KEPT_LARGE && size_bytes <= limit_bytes / KEPT_LARGE_SHARE;
+}
+
 /* Keeps a clean block in its shard, or adds it to those that go upstream; with it, when the shard
- * has no more room, all that is there: sizes that are no longer asked for would stay for ever.
- * Under the shard's lock. */
+ * has no more room, all that is there: sizes that are no longer asked for would stay for ever.  Of
+ * large blocks only host memory's last one is kept, alone.  Under the shard's lock. */
 static void keep_or_not(struct reuse *reuse, struct shard *shard, struct rs_freed *freed,
                         size_t limit_bytes, struct rs_freed_list *rest)
 {
     size_t size_bytes = freed->upstream.size_bytes;
+    bool small = is_small(size_bytes, limit_bytes);
 
-    if (!reuse->keeps_blocks || size_bytes > KEPT_LARGE ||
-        size_bytes > limit_bytes / KEPT_LARGE_SHARE || atomic_load(&reuse->in_need) > 0) {
+    if (!reuse->keeps_blocks || (!small && !reuse->is_eager) || atomic_load(&reuse->in_need) > 0) {
         rs_freed_push(rest, freed);
         return;
     }
-    if (shard->kept.bytes + size_bytes > limit_bytes || shard->kept.count >= KEPT_COUNT)
+    if (!small || shard->kept.bytes + size_bytes > limit_bytes || shard->kept.count >= KEPT_COUNT)
         rs_kept_empty(&shard->kept, rest);
     rs_kept_put(&shard->kept, freed);
 }

@@ -1318,16 +1318,12 @@ static void no_more_is_kept_than_a_share(void **state)
     end(&stack);
 }
 
-/* Host memory that was used last is still in the processor's caches: as soon as it is clean it
- * comes back, though there is more that is free. */
-static void host_memory_comes_back_at_once(void **state)
+static struct stack start_host(void)
 {
     struct stack stack = {.leaf = fake_leaf_create(PLENTY)};
-    struct rs_allocation a, b, small;
     struct rs_mr *below;
     int error;
 
-    (void)state;
     start_device(true);
     stack.leaf->base.memories = 1u << RS_MEMORY_HOST;
     below = make_resource_at(&place, &rs_mr_descriptor_pool, &stack.leaf->base,
@@ -1336,6 +1332,17 @@ static void host_memory_comes_back_at_once(void **state)
     stack.mr =
         make_resource_at(&place, &rs_mr_descriptor_reuse, below, OPTIONS("free=deferred"), &error);
     assert_int_equal(error, 0);
+    return stack;
+}
+
+/* Host memory that was used last is still in the processor's caches: as soon as it is clean it
+ * comes back, though there is more that is free. */
+static void host_memory_comes_back_at_once(void **state)
+{
+    struct stack stack = start_host();
+    struct rs_allocation a, b, small;
+
+    (void)state;
     a = take(&stack, 4 * MIB);
     (void)give_busy(&stack, &a);
     assert_int_equal(counter(&stack, "epochs_sealed"), 1);
@@ -1343,7 +1350,11 @@ static void host_memory_comes_back_at_once(void **state)
     assert_true(b.address != a.address); /* it is still used */
     give(&stack, &b);
     complete_all();
-    for (unsigned i = 0; i < 10; i++) {
+    a = take(&stack, 4 * MIB);
+    assert_int_equal(a.address, b.address); /* freed last */
+    (void)give_busy(&stack, &a);
+    complete_all();
+    for (unsigned i = 1; i < 10; i++) {
         b = take(&stack, 4 * MIB);
         assert_int_equal(b.address, a.address);
         (void)give_busy(&stack, &b);
@@ -1353,6 +1364,36 @@ static void host_memory_comes_back_at_once(void **state)
     give(&stack, &small);
     assert_int_equal(counter(&stack, "epochs_sealed"), 12);
     end(&stack);
+}
+
+/* Of large host memory the block used last, which is not searched for again, and no other: what is
+ * kept splits what is free upstream. */
+static void the_last_large_host_block_is_kept(void **state)
+{
+    struct stack stack = start_host();
+    struct rs_allocation a, b, c, whole;
+
+    (void)state;
+    atomic_fetch_add(&account.held_bytes[RS_MEMORY_HOST], 16ull << 30); /* so several might be */
+    a = take(&stack, 20 * MIB);
+    b = take(&stack, 24 * MIB);
+    give(&stack, &a);
+    give(&stack, &b);
+    complete_all();
+    c = take(&stack, MIB);
+    assert_int_equal(counter(&stack, "kept"), 24 * MIB);
+    b = take(&stack, 24 * MIB);
+    assert_int_equal(counter(&stack, "kept"), 0);
+    give(&stack, &b);
+    give(&stack, &c);
+    complete_all();
+    whole = take(&stack, 64 * MIB); /* goes before more is taken from the system */
+    assert_int_equal(counter(&stack, "kept"), 0);
+    assert_int_equal(stack.leaf->allocations, 1);
+    give(&stack, &whole);
+    complete_all();
+    end(&stack);
+    atomic_fetch_sub(&account.held_bytes[RS_MEMORY_HOST], 16ull << 30);
 }
 
 /* Its frees go upstream at once. */
@@ -2114,6 +2155,7 @@ int main(void)
         cmocka_unit_test(kept_blocks_go_upstream_on_trim),
         cmocka_unit_test(no_more_is_kept_than_a_share),
         cmocka_unit_test(host_memory_comes_back_at_once),
+        cmocka_unit_test(the_last_large_host_block_is_kept),
         cmocka_unit_test(free_wait_keeps_nothing),
         cmocka_unit_test(the_report_is_exact),
         cmocka_unit_test(a_fallback_waits_for_what_will_be_clean_soon),
