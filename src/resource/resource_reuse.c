@@ -182,28 +182,42 @@ static void untake_record(struct reuse *reuse, struct rs_freed *record, size_t s
 
 /* ---- what is in quarantine ---- */
 
+struct quantity {
+    size_t bytes, blocks;
+};
+
 static size_t load(const _Atomic size_t *size)
 {
     return atomic_load_explicit(size, memory_order_acquire);
 }
 
-/* Never too little: what left is read first, and a block leaves in the end, when it is upstream. */
-static size_t quarantined_bytes(const struct reuse *reuse)
+static struct quantity entered(const struct reuse *reuse)
 {
-    size_t bytes = 0 - load(&reuse->left_bytes);
+    struct quantity sum = {load(&reuse->ordered_bytes), load(&reuse->ordered_count)};
 
-    for (unsigned i = 0; i < SHARDS; i++)
-        bytes += load(&reuse->shards[i].entered_bytes);
-    return bytes + load(&reuse->ordered_bytes);
+    for (unsigned i = 0; i < SHARDS; i++) {
+        sum.bytes += load(&reuse->shards[i].entered_bytes);
+        sum.blocks += load(&reuse->shards[i].entered_count);
+    }
+    return sum;
 }
 
-static size_t quarantined_count(const struct reuse *reuse)
+/* Never too little: what left is read first, and a block leaves in the end, when it is upstream. */
+static bool has_quarantine(const struct reuse *reuse)
 {
-    size_t blocks = 0 - load(&reuse->left_count);
+    size_t left = load(&reuse->left_count);
 
-    for (unsigned i = 0; i < SHARDS; i++)
-        blocks += load(&reuse->shards[i].entered_count);
-    return blocks + load(&reuse->ordered_count);
+    return entered(reuse).blocks != left;
+}
+
+/* Never too much, so that no more memory is said to be idle than there is. */
+static struct quantity quarantined(const struct reuse *reuse)
+{
+    struct quantity sum = entered(reuse);
+    size_t left_bytes = load(&reuse->left_bytes), left_count = load(&reuse->left_count);
+
+    return (struct quantity){sum.bytes > left_bytes ? sum.bytes - left_bytes : 0,
+                             sum.blocks > left_count ? sum.blocks - left_count : 0};
 }
 
 /* Under the shard's lock, so that no locked instruction is needed. */
@@ -613,11 +627,6 @@ static bool may_grow(struct reuse *reuse, size_t size_bytes)
     return held_bytes(reuse) + size_bytes <= allowed_bytes;
 }
 
-static bool has_quarantine(const struct reuse *reuse)
-{
-    return quarantined_count(reuse) > 0;
-}
-
 /* Upstream has no more: waits until something more of the quarantine is there.  False when that
  * failed. */
 static bool clean_some(struct reuse *reuse)
@@ -940,7 +949,7 @@ static size_t reuse_idle_bytes(struct rs_mr *mr)
     struct reuse *reuse = reuse_of(mr);
     size_t count;
 
-    return kept_bytes(reuse, &count) + quarantined_bytes(reuse);
+    return kept_bytes(reuse, &count) + quarantined(reuse).bytes;
 }
 
 static size_t reuse_free_blocks(struct rs_mr *mr)
@@ -949,7 +958,7 @@ static size_t reuse_free_blocks(struct rs_mr *mr)
     size_t count;
 
     (void)kept_bytes(reuse, &count);
-    return count + quarantined_count(reuse);
+    return count + quarantined(reuse).blocks;
 }
 
 static void reuse_report(struct rs_mr *mr, struct rs_report *report)
@@ -961,9 +970,9 @@ static void reuse_report(struct rs_mr *mr, struct rs_report *report)
     rs_report_add(report, "reuse", name, RS_COUNTER_##kind, RS_UNIT_##unit,                        \
                   atomic_load_explicit(&reuse->field, memory_order_relaxed))
     rs_report_add(report, "reuse", "quarantined", RS_COUNTER_LIVE, RS_UNIT_BYTES,
-                  quarantined_bytes(reuse));
+                  quarantined(reuse).bytes);
     rs_report_add(report, "reuse", "quarantined_blocks", RS_COUNTER_LIVE, RS_UNIT_COUNT,
-                  quarantined_count(reuse));
+                  quarantined(reuse).blocks);
     rs_report_add(report, "reuse", "kept", RS_COUNTER_LIVE, RS_UNIT_BYTES,
                   kept_bytes(reuse, &count));
     ADD("epochs_sealed", TOTAL, COUNT, sealed_epochs);
@@ -1001,7 +1010,7 @@ static bool reuse_check(struct rs_mr *mr)
     }
     rs_mutex_unlock(&reuse->ordered.lock);
     /* Blocks on their way upstream are in no list and still counted. */
-    good = good && bytes <= quarantined_bytes(reuse) && blocks <= quarantined_count(reuse);
+    good = good && bytes <= quarantined(reuse).bytes && blocks <= quarantined(reuse).blocks;
     rs_mutex_unlock(&reuse->lock);
     return good;
 }

@@ -26,15 +26,15 @@ static struct rs_block_counter counters[RS_KINDS][RS_DEVICES_MAX];
 
 static uint64_t get(const _Atomic uint64_t *count)
 {
-    return atomic_load_explicit(count, memory_order_relaxed);
+    return atomic_load_explicit(count, memory_order_acquire);
 }
 
 static void add(_Atomic uint64_t *count, uint64_t by, bool is_shared)
 {
     if (RS_UNLIKELY(is_shared))
-        atomic_fetch_add_explicit(count, by, memory_order_relaxed);
+        atomic_fetch_add_explicit(count, by, memory_order_release);
     else
-        atomic_store_explicit(count, get(count) + by, memory_order_relaxed);
+        atomic_store_explicit(count, get(count) + by, memory_order_release);
 }
 
 static void raise_peak(_Atomic size_t *peak, int64_t value)
@@ -47,20 +47,20 @@ static void raise_peak(_Atomic size_t *peak, int64_t value)
         ;
 }
 
-/* What all threads entered less what they took away.  What left is read first: a block that goes
- * from one thread to another meanwhile counts rather twice than not at all. */
+/* What all threads entered less what they took away.  What was entered is read first: what others
+ * do while this thread is interrupted makes the sum too small, and a peak may never be invented. */
 static void sum(struct rs_block_counter *counter, uint64_t used, int64_t *bytes, int64_t *blocks)
 {
     *bytes = *blocks = 0;
     for (uint64_t rest = used; rest; rest &= rest - 1) {
         const struct share *share = &counter->shares[__builtin_ctzll(rest)];
-        *bytes -= (int64_t)get(&share->left_bytes);
-        *blocks -= (int64_t)get(&share->left);
+        *bytes += (int64_t)get(&share->entered_bytes);
+        *blocks += (int64_t)get(&share->entered);
     }
     for (uint64_t rest = used; rest; rest &= rest - 1) {
         const struct share *share = &counter->shares[__builtin_ctzll(rest)];
-        *bytes += (int64_t)get(&share->entered_bytes);
-        *blocks += (int64_t)get(&share->entered);
+        *bytes -= (int64_t)get(&share->left_bytes);
+        *blocks -= (int64_t)get(&share->left);
     }
 }
 
