@@ -2,6 +2,8 @@
 #include "base/path.h"
 
 #include "base/check.h"
+#include "base/descriptor.h"
+#include "base/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TEXT_BYTES = 256, HIGH_DESCRIPTOR = 500 };
+enum { TEXT_BYTES = 256 };
 
 struct output {
     char *bytes;
@@ -30,26 +32,6 @@ static bool put(struct output *output, const char *text, size_t length)
     return true;
 }
 
-/* Ticks since boot at which the kernel started this process; -1 when it does not say. */
-static long long start_ticks(void)
-{
-    char stat[1024];
-    int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
-    ssize_t length = fd < 0 ? -1 : read(fd, stat, sizeof(stat) - 1);
-    const char *field;
-
-    if (fd >= 0)
-        close(fd);
-    if (length <= 0)
-        return -1;
-    stat[length] = '\0';
-    /* Field 2 is the program's name in parentheses and may hold blanks; the time is field 22. */
-    field = strrchr(stat, ')');
-    for (int i = 2; field && i < 22; i++)
-        field = strchr(field + 1, ' ');
-    return field ? strtoll(field, NULL, 10) : -1;
-}
-
 static long long start_seconds(void)
 {
     static atomic_llong known; /* asked once, so that all files of a process agree */
@@ -59,7 +41,7 @@ static long long start_seconds(void)
 
     if (seconds)
         return seconds;
-    ticks = start_ticks();
+    ticks = rs_process_start_ticks(0);
     clock_gettime(CLOCK_REALTIME, &now);
     clock_gettime(CLOCK_BOOTTIME, &since_boot);
     seconds = now.tv_sec;
@@ -210,16 +192,6 @@ static int check_output(int fd, bool created)
     return ftruncate(fd, 0) == 0 ? 0 : -errno;
 }
 
-/* A program that closed its stderr must not find our file there: away from the low numbers. */
-static int duplicate_high(int fd)
-{
-    int copy = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR);
-
-    if (copy < 0)
-        copy = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); /* a low RLIMIT_NOFILE */
-    return copy < 0 ? -errno : copy;
-}
-
 static int open_file(const char *path)
 {
     /* Not blocking, since opening a FIFO waits for its reader. */
@@ -235,7 +207,7 @@ static int open_file(const char *path)
     result = check_output(fd, created);
     if (result == 0) {
         (void)fcntl(fd, F_SETFL, O_WRONLY);
-        result = duplicate_high(fd);
+        result = rs_descriptor_duplicate(fd);
     }
     close(fd);
     return result;
@@ -256,5 +228,5 @@ int rs_path_open_output(const char *path)
 {
     int descriptor = descriptor_of(path);
 
-    return descriptor < 0 ? open_file(path) : duplicate_high(descriptor);
+    return descriptor < 0 ? open_file(path) : rs_descriptor_duplicate(descriptor);
 }

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/descriptor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { HIGH_DESCRIPTOR = 500 };
+
+/* A program that closed its stderr must not find our file there. */
+int rs_descriptor_duplicate(int fd)
+{
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR);
+
+    if (copy < 0)
+        copy = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); /* a low RLIMIT_NOFILE */
+    return copy < 0 ? -errno : copy;
+}
+
+bool rs_descriptor_keep(struct rs_kept_descriptor *kept, int fd)
+{
+    struct stat status;
+    int copy = rs_descriptor_duplicate(fd);
+
+    close(fd);
+    if (copy < 0)
+        return false;
+    if (fstat(copy, &status) != 0) {
+        close(copy);
+        return false;
+    }
+    *kept = (struct rs_kept_descriptor){copy, status.st_dev, status.st_ino};
+    return true;
+}
+
+bool rs_descriptor_is_kept(const struct rs_kept_descriptor *kept)
+{
+    struct stat status;
+
+    return fstat(kept->fd, &status) == 0 && status.st_dev == kept->device &&
+           status.st_ino == kept->inode;
+}
+
+void rs_descriptor_close(const struct rs_kept_descriptor *kept)
+{
+    if (rs_descriptor_is_kept(kept))
+        close(kept->fd);
+}
