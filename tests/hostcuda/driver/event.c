@@ -5,6 +5,7 @@
 #include "driver/call.h"
 #include "driver/capture.h"
 #include "driver/context.h"
+#include "driver/event_page.h"
 #include "driver/handle.h"
 #include "driver/lock.h"
 #include "driver/race.h"
@@ -70,6 +71,22 @@ void hc_event_forget_session(unsigned long long session_id)
     }
 }
 
+struct hc_event *hc_event_new(struct hc_ctx *ctx, unsigned flags)
+{
+    struct hc_event *event = unused;
+    if (event)
+        unused = event->next;
+    else if (!(event = malloc(sizeof(*event))))
+        return NULL;
+    *event = (struct hc_event){.ctx = ctx, .flags = flags, .next = events, .link = &events};
+    if (events)
+        events->link = &event->next;
+    events = event;
+    live_count++;
+    hc_handle_add(event, HC_HANDLE_EVENT);
+    return event;
+}
+
 HC_API CUresult cuEventCreate(CUevent *out, unsigned int flags)
 {
     HC_ENTER(cuEventCreate);
@@ -83,17 +100,15 @@ HC_API CUresult cuEventCreate(CUevent *out, unsigned int flags)
         return CUDA_ERROR_INVALID_VALUE;
     if ((flags & CU_EVENT_INTERPROCESS) && !(flags & CU_EVENT_DISABLE_TIMING))
         return CUDA_ERROR_INVALID_VALUE;
-    struct hc_event *event = unused;
-    if (event)
-        unused = event->next;
-    else if (!(event = malloc(sizeof(*event))))
+    struct hc_event_page *page = NULL;
+    if ((flags & CU_EVENT_INTERPROCESS) && !(page = hc_event_page_create()))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *event = (struct hc_event){.ctx = ctx, .flags = flags, .next = events, .link = &events};
-    if (events)
-        events->link = &event->next;
-    events = event;
-    live_count++;
-    hc_handle_add(event, HC_HANDLE_EVENT);
+    struct hc_event *event = hc_event_new(ctx, flags);
+    if (!event) {
+        hc_event_page_leave(page);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    event->page = page;
     *out = (CUevent)event;
     return CUDA_SUCCESS;
 }
@@ -102,6 +117,7 @@ static void release(struct hc_event *event)
 {
     hc_handle_remove(event);
     clear(event);
+    hc_event_page_leave(event->page);
     *event->link = event->next;
     if (event->next)
         event->next->link = event->link;
@@ -158,8 +174,11 @@ static CUresult record(CUevent event_handle, CUstream stream_handle)
         return result;
     if (stream->capture)
         return hc_capture_record(stream, event);
+    struct hc_work work;
     struct hc_op *op;
-    result = hc_stream_enqueue(stream, NULL, &op);
+    if (event->page)
+        hc_event_page_record(event->page, &work);
+    result = hc_stream_enqueue(stream, event->page ? &work : NULL, &op);
     if (!result)
         hc_event_set(event, op, &stream->clock);
     return result;
@@ -242,7 +261,7 @@ HC_API CUresult cuEventQuery(CUevent handle)
         result = check(event);
     if (result)
         return result;
-    if (event->op && !event->op->done)
+    if ((event->op && !event->op->done) || (event->page && !hc_event_page_is_done(event->page)))
         return CUDA_ERROR_NOT_READY;
     hc_race_host_knows(&event->clock);
     return CUDA_SUCCESS;
@@ -262,7 +281,9 @@ HC_API CUresult cuEventSynchronize(CUevent handle)
     struct hc_ctx *ctx = event->ctx;
     struct hc_clock clock = {0};
     hc_clock_join(&clock, &event->clock);
-    hc_op_wait(event->op);
+    struct hc_op *op = event->page ? hc_event_page_op(event->page, ctx) : hc_op_ref(event->op);
+    hc_op_wait(op);
+    hc_op_unref(op);
     hc_race_host_knows(&clock);
     hc_clock_clear(&clock);
     return hc_ctx_error(ctx);
@@ -314,6 +335,11 @@ static CUresult wait(CUstream stream_handle, CUevent event_handle, unsigned flag
     if (event->session_id || stream->capture)
         return hc_capture_wait(stream, event);
     result = hc_capture_check_implicit(stream, false);
+    struct hc_work work;
+    if (!result && event->page) {
+        hc_event_page_wait(event->page, &work);
+        result = hc_stream_enqueue(stream, &work, NULL);
+    }
     if (result || !event->op)
         return result;
     return hc_stream_wait(stream, event->op, &event->clock);

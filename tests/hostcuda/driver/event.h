@@ -5,11 +5,13 @@
 #include "driver/clock.h"
 #include "driver/op.h"
 
+struct hc_event_page;
 struct hc_node;
 
 struct hc_event {
     struct hc_ctx *ctx;
     unsigned flags;
+    struct hc_event_page *page;    /* NULL: this process's alone */
     struct hc_op *op;              /* its latest record, NULL before the first */
     struct hc_clock clock;         /* of that record */
     unsigned long long session_id; /* the capture that it was recorded in, or 0 */
@@ -19,6 +21,9 @@ struct hc_event {
 };
 
 CUresult hc_event_of(CUevent handle, struct hc_event **event);
+
+/* A new event, NULL without memory. */
+struct hc_event *hc_event_new(struct hc_ctx *ctx, unsigned flags);
 
 /* The event means this place from now on; takes the reference to op. */
 void hc_event_set(struct hc_event *event, struct hc_op *op, const struct hc_clock *clock);
