@@ -2,12 +2,13 @@
 /* The driver door: one short function per HOOK row.  Each asks the shim and forwards what is not
  * ours; nothing else happens here. */
 #include "base/arithmetic.h"
-#include "base/log.h"
 #include "driver/driver.h"
 #include "hook/charged.h"
 #include "hook/hook.h"
 #include "hook/look_up.h"
 #include "shim/context.h"
+#include "shim/ipc_export.h"
+#include "shim/ipc_import.h"
 #include "shim/life.h"
 #include "shim/managed.h"
 #include "shim/observe.h"
@@ -160,6 +161,11 @@ static CUresult hook_cuDeviceTotalMem_v2(size_t *total_bytes, CUdevice device)
     return result;
 }
 
+static bool is_corrected(const struct rs_observation *observation)
+{
+    return observation->what == RS_OBSERVED_BLOCK || observation->what == RS_OBSERVED_OPENED;
+}
+
 static CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size_bytes,
                                              CUdeviceptr address)
 {
@@ -169,7 +175,7 @@ static CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size_byt
     if (observation.what == RS_OBSERVED_FREED)
         return CUDA_ERROR_NOT_FOUND;
     result = RS_FORWARD(cuMemGetAddressRange_v2, (base, size_bytes, address));
-    if (result != CUDA_SUCCESS || observation.what == RS_OBSERVED_FOREIGN)
+    if (result != CUDA_SUCCESS || !is_corrected(&observation))
         return result;
     if (base)
         *base = observation.address;
@@ -187,7 +193,7 @@ static CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attri
     if (observation.what == RS_OBSERVED_FREED)
         address = rs_observe_unknown_address();
     result = RS_FORWARD(cuPointerGetAttribute, (data, attribute, address));
-    if (result == CUDA_SUCCESS && observation.what == RS_OBSERVED_BLOCK)
+    if (result == CUDA_SUCCESS && is_corrected(&observation))
         rs_observe_attribute(&observation, attribute, data);
     return result;
 }
@@ -201,7 +207,7 @@ static CUresult hook_cuPointerGetAttributes(unsigned count, CUpointer_attribute 
     if (observation.what == RS_OBSERVED_FREED)
         address = rs_observe_unknown_address();
     result = RS_FORWARD(cuPointerGetAttributes, (count, attributes, data, address));
-    if (result != CUDA_SUCCESS || observation.what != RS_OBSERVED_BLOCK)
+    if (result != CUDA_SUCCESS || !is_corrected(&observation))
         return result;
     for (unsigned i = 0; i < count; i++)
         if (data[i])
@@ -274,7 +280,7 @@ static bool free_async(CUdeviceptr address, CUstream stream,
 {
     struct rs_observation observation = rs_observe(address);
 
-    if (observation.what == RS_OBSERVED_FOREIGN)
+    if (observation.what == RS_OBSERVED_FOREIGN || observation.what == RS_OBSERVED_OPENED)
         return false;
     if (observation.what == RS_OBSERVED_BLOCK && observation.kind == RS_KIND_MANAGED) {
         *result = address == observation.address ? CUDA_ERROR_NOT_SUPPORTED /* as the driver */
@@ -302,23 +308,51 @@ static CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
     RS_CHARGED_FREE(RS_KEYS_ADDRESSES, address, RS_FORWARD(cuMemFreeAsync_ptsz, (address, stream)));
 }
 
+/* ---- memory of several processes ---- */
+
 static CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 {
-    static bool said;
-    struct rs_observation observation = rs_observe(address);
+    CUresult result;
 
-    if (observation.what == RS_OBSERVED_FREED)
-        return CUDA_ERROR_INVALID_VALUE;
-    /* Managed memory has no handle, says the driver itself. */
-    if (observation.what == RS_OBSERVED_BLOCK && !observation.whole &&
-        observation.kind != RS_KIND_MANAGED) {
-        if (rs_log_once(&said))
-            rs_log(
-                "cuIpcGetMemHandle: refused for a block inside a larger driver allocation, whose "
-                "handle would name all of it; memory to be shared needs a stack without a pool");
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    if (rs_export(address, handle, &result))
+        return result;
     return RS_FORWARD(cuIpcGetMemHandle, (handle, address));
+}
+
+static CUresult hook_cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigned flags)
+{
+    CUresult result;
+
+    if (RS_DRIVER_HAS(cuIpcOpenMemHandle) &&
+        rs_import_open(rs_driver.cuIpcOpenMemHandle, address, &handle, flags, &result))
+        return result;
+    result = RS_FORWARD(cuIpcOpenMemHandle, (address, handle, flags));
+    if (result == CUDA_SUCCESS)
+        rs_import_note_native(*address);
+    return result;
+}
+
+static CUresult hook_cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle,
+                                           unsigned flags)
+{
+    CUresult result;
+
+    if (RS_DRIVER_HAS(cuIpcOpenMemHandle_v2) &&
+        rs_import_open(rs_driver.cuIpcOpenMemHandle_v2, address, &handle, flags, &result))
+        return result;
+    result = RS_FORWARD(cuIpcOpenMemHandle_v2, (address, handle, flags));
+    if (result == CUDA_SUCCESS)
+        rs_import_note_native(*address);
+    return result;
+}
+
+static CUresult hook_cuIpcCloseMemHandle(CUdeviceptr address)
+{
+    CUresult result;
+
+    if (rs_import_close(address, &result))
+        return result;
+    return RS_FORWARD(cuIpcCloseMemHandle, (address));
 }
 
 /* ---- contexts ---- */
@@ -345,6 +379,7 @@ static void end_ending(bool serving)
 {
     if (serving)
         rs_context_ending_leave();
+    rs_import_context_ended();
 }
 
 static CUresult hook_cuCtxDestroy_v2(CUcontext handle)

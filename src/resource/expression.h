@@ -48,6 +48,10 @@ bool rs_expression_frees_are_clean(const struct rs_expression *expression);
 bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
                             struct rs_complaints *complaints);
 
+/* Takes out every node that cuts blocks out of larger ones or keeps freed ones.  Returns the new
+ * top. */
+struct rs_expression *rs_expression_without_allocators(struct rs_expression *expression);
+
 /* Checks option values against each other (descriptor->validate); with place NULL only what needs
  * no device.  False after complaining. */
 bool rs_expression_validate(const struct rs_expression *expression, const struct rs_place *place,

@@ -101,6 +101,30 @@ bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
     return false;
 }
 
+/* `reuse` too: it keeps blocks for the next request. */
+static bool is_allocator(const struct rs_mr_descriptor *descriptor)
+{
+    return descriptor == &rs_mr_descriptor_reuse ||
+           (descriptor->upstream_count == 1 && descriptor->frees == RS_FREE_AT_ONCE &&
+            !descriptor->keeps_blocks);
+}
+
+struct rs_expression *rs_expression_without_allocators(struct rs_expression *expression)
+{
+    struct rs_expression *upstream;
+
+    while (is_allocator(expression->descriptor)) {
+        upstream = expression->upstream[0];
+        expression->upstream[0] = NULL;
+        rs_expression_free(expression);
+        expression = upstream;
+    }
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX; i++)
+        if (expression->upstream[i])
+            expression->upstream[i] = rs_expression_without_allocators(expression->upstream[i]);
+    return expression;
+}
+
 static void store_values(const struct rs_expression *expression, const struct rs_place *place,
                          void *config)
 {

@@ -8,6 +8,7 @@
 #include "resource/segment.h"
 #include "shim/block_counts.h"
 #include "shim/context.h"
+#include "shim/ipc_export.h"
 
 #include <stdatomic.h>
 
@@ -20,6 +21,7 @@ struct record {
     _Atomic int state;
     _Atomic bool has_other_streams;
     _Atomic unsigned char advised; /* RS_ADVISED_... */
+    _Atomic uint16_t exported;     /* RS_EXPORTED_... */
     _Atomic uint64_t device_accesses;
     _Atomic CUdeviceptr address;
     _Atomic size_t size_bytes;
@@ -73,6 +75,7 @@ static void show(struct record *block, struct rs_stack *stack,
     atomic_store_explicit(&block->token, allocation->token, memory_order_relaxed);
     atomic_store_explicit(&block->has_other_streams, false, memory_order_relaxed);
     atomic_store_explicit(&block->advised, 0, memory_order_relaxed);
+    atomic_store_explicit(&block->exported, RS_EXPORTED_NOT, memory_order_relaxed);
     atomic_store_explicit(&block->device_accesses, 0, memory_order_relaxed);
     atomic_store_explicit(&block->state, BLOCK_LIVE, memory_order_release);
 }
@@ -165,6 +168,7 @@ bool rs_block_take(CUdeviceptr address, unsigned kinds, struct rs_taken_block *t
         atomic_load_explicit(&block->advised, memory_order_relaxed),
         atomic_load_explicit(&block->device_accesses, memory_order_relaxed),
     };
+    taken->exported = atomic_load_explicit(&block->exported, memory_order_relaxed);
     rs_block_count_left(taken->stack->counter, taken->allocation.size_bytes);
     if (atomic_load_explicit(&taken->stack->mr, memory_order_relaxed)->keeps_holders)
         taken->allocation.holder = block;
@@ -227,6 +231,23 @@ void rs_block_note_advice(CUdeviceptr address, const struct rs_advice *advice)
                              memory_order_relaxed);
 }
 
+unsigned rs_block_exported(CUdeviceptr address)
+{
+    struct rs_range range;
+    struct record *block = find(address, &range);
+
+    return block ? atomic_load_explicit(&block->exported, memory_order_relaxed) : RS_EXPORTED_NOT;
+}
+
+bool rs_block_note_exported(CUdeviceptr address, unsigned exported)
+{
+    struct record *block = find_live(address);
+
+    if (block)
+        atomic_store_explicit(&block->exported, (uint16_t)exported, memory_order_relaxed);
+    return block;
+}
+
 bool rs_block_find(CUdeviceptr address, struct rs_block_view *view)
 {
     struct rs_segment segment;
@@ -255,8 +276,11 @@ static bool forget_if_owned(void *context, const struct rs_range *range)
 
     if (stack_of(block)->context == context &&
         rs_address_map_remove(atomic_load(&blocks), range->start, block)) {
-        if (atomic_exchange_explicit(&block->state, BLOCK_FREE, memory_order_relaxed) == BLOCK_LIVE)
+        if (atomic_exchange_explicit(&block->state, BLOCK_FREE, memory_order_relaxed) ==
+            BLOCK_LIVE) {
             rs_block_count_left(stack_of(block)->counter, range->size_bytes);
+            rs_export_forget(atomic_load_explicit(&block->exported, memory_order_relaxed));
+        }
         give_record(block);
     }
     return true;
@@ -268,4 +292,5 @@ void rs_block_forget_all(struct rs_context *context)
 
     if (map)
         rs_address_map_each(map, forget_if_owned, context);
+    rs_export_forget_held(context);
 }

@@ -33,10 +33,15 @@ struct rs_advice {
     uint64_t device_accesses; /* a bit for each device */
 };
 
+/* How a block is exported (rs_block_exported), if not by the number of its slot plus one. */
+enum { RS_EXPORTED_NOT = 0, RS_EXPORTED_NATIVE = 0xffff };
+
 struct rs_taken_block {
     struct rs_allocation allocation;
     struct rs_stack *stack;
     struct rs_advice advice;
+    unsigned exported;
+    unsigned long long exported_id; /* ipc_export.c's own */
 };
 
 /* Enters a block that was just allocated, or one whose deallocation failed; false when out of host
@@ -64,6 +69,12 @@ bool rs_block_find(CUdeviceptr address, struct rs_block_view *view);
 
 /* Adds to what is known to be advised of the live block that holds address.  Thread safe. */
 void rs_block_note_advice(CUdeviceptr address, const struct rs_advice *advice);
+
+/* How the live block that holds address is exported (shim/ipc_export.h). */
+unsigned rs_block_exported(CUdeviceptr address);
+
+/* Notes how the live block that begins at address is.  False when there is none. */
+bool rs_block_note_exported(CUdeviceptr address, unsigned exported);
 
 /* True when address lies in memory that our stacks took from the driver, in a live block or not. */
 bool rs_block_is_our_memory(CUdeviceptr address);

@@ -11,6 +11,7 @@
 
 static const char *const fallback_words[] = {"managed", "pinned", NULL};
 static const char *const free_words[] = {"deferred", "wait", "immediate", NULL};
+static const char *const ipc_words[] = {"shared", "dedicated", NULL};
 static const char *const on_error_words[] = {"abort", "passthrough", "deny", NULL};
 static const char *const hook_words[] = {"device", "pinned", "managed", "runtime", "all", NULL};
 
@@ -67,6 +68,11 @@ const struct rs_variable rs_variables[] = {
              "the most that the process takes from the driver on a device, over all contexts and "
              "ways to allocate, cached memory included",
              .per_device = true, .option.minimum = 1),
+    VARIABLE(IPC, "RMM_IPC", WORD,
+             "device memory for other processes (cudaIpcGetMemHandle): blocks of a pool too, which "
+             "the other process opens under rmmshim (shared); or no pool, every block an "
+             "allocation of the driver's own, which any process can open (dedicated)",
+             .per_device = true, .option.words = ipc_words),
     VARIABLE(PINNED_RESOURCE, "RMM_PINNED_RESOURCE", TEXT,
              "the stack for pinned host memory, as in pool(pinned, initial_size=1GiB)",
              .per_device = true, .kind = RS_KIND_PINNED),
@@ -596,6 +602,31 @@ static struct rs_expression *asked_stack(const struct rs_config *config, enum rs
     return NULL;
 }
 
+/* What another process may open by the driver's own handle: every block of device memory, since any
+ * may be asked for, is an allocation of its own.  NULL after complaining. */
+static struct rs_expression *make_dedicated(const struct rs_config *config, int device,
+                                            struct rs_expression *stack,
+                                            struct rs_complaints *complaints)
+{
+    const struct rs_source *source = NULL;
+    const struct rs_option_value *mode = value_of(config, device, RS_VARIABLE_IPC, &source);
+    const struct rs_expression *leaf;
+
+    if (!stack || !mode || mode->count != RS_IPC_DEDICATED)
+        return stack;
+    stack = rs_expression_without_allocators(stack);
+    for (leaf = stack; leaf->upstream[0];)
+        leaf = leaf->upstream[0];
+    if (leaf->descriptor == &rs_mr_descriptor_cuda)
+        return stack;
+    rs_complain(complaints, source, NULL,
+                "the driver has no handle for memory of '%s', only for "
+                "that of 'cuda'",
+                leaf->descriptor->name);
+    rs_expression_free(stack);
+    return NULL;
+}
+
 /* Memory that the host uses itself follows no stream: it is never reused at once. */
 static struct rs_expression *add_reuse(const struct rs_config *config, enum rs_kind kind,
                                        int device, struct rs_expression *stack)
@@ -626,6 +657,7 @@ struct rs_expression *rs_config_expression(const struct rs_config *config,
 {
     struct rs_expression *stack = rs_expression_parse(source, complaints);
 
+    stack = make_dedicated(config, -1, stack, complaints);
     return stack ? checked(RS_KIND_DEVICE, add_reuse(config, RS_KIND_DEVICE, -1, stack), complaints)
                  : NULL;
 }
@@ -678,6 +710,8 @@ static void build_stack(struct rs_config *config, enum rs_kind kind, int device,
     bool bad;
     struct rs_expression *stack = asked_stack(config, kind, device, complaints, &bad);
 
+    if (kind == RS_KIND_DEVICE && stack)
+        bad = !(stack = make_dedicated(config, device, stack, complaints));
     if (!stack && !bad && observed && kind == RS_KIND_DEVICE)
         stack = rs_expression_node(&rs_mr_descriptor_cuda, NULL, NULL);
     if (!stack)

@@ -23,6 +23,7 @@ enum rs_variable_index {
     RS_VARIABLE_PREFETCH,
     RS_VARIABLE_FREE,
     RS_VARIABLE_LIMIT,
+    RS_VARIABLE_IPC,
     RS_VARIABLE_PINNED_RESOURCE,
     RS_VARIABLE_PINNED_POOL_SIZE,
     RS_VARIABLE_MANAGED_RESOURCE,
@@ -64,6 +65,7 @@ extern const struct rs_variable rs_variables[];
 
 enum rs_on_error { RS_ON_ERROR_ABORT, RS_ON_ERROR_PASSTHROUGH, RS_ON_ERROR_DENY };
 enum rs_free_mode { RS_FREE_MODE_DEFERRED, RS_FREE_MODE_WAIT, RS_FREE_MODE_IMMEDIATE };
+enum rs_ipc { RS_IPC_SHARED, RS_IPC_DEDICATED };
 enum rs_fallback { RS_FALLBACK_MANAGED, RS_FALLBACK_PINNED };
 enum rs_statistics_format {
     RS_STATISTICS_NONE,

@@ -12,6 +12,7 @@
 #include "shim/block.h"
 #include "shim/block_counts.h"
 #include "shim/charge.h"
+#include "shim/ipc_export.h"
 #include "shim/leaks.h"
 #include "shim/life.h"
 #include "shim/limit.h"
@@ -717,26 +718,33 @@ static size_t trim_stack(struct rs_stack *stack, size_t *keep_bytes)
     return returned;
 }
 
-/* False when nothing may be trimmed: a context ends. */
-static bool begin_trim(struct trimmed *trimmed)
+bool rs_context_ends_hold(void)
 {
     bool may;
 
+    if (creating)
+        return false; /* this thread holds the lock */
     rs_mutex_lock(&lock);
     may = endings == 0;
     trims += may;
-    for (size_t i = 0; i < entry_count && may; i++)
-        if (entries[i].context->handle == entries[i].handle)
-            visit_stacks(entries[i].context, collect, trimmed);
     rs_mutex_unlock(&lock);
     return may;
 }
 
-static void end_trim(void)
+void rs_context_ends_release(void)
 {
     rs_mutex_lock(&lock);
     trims--;
     pthread_cond_broadcast(&trims_done);
+    rs_mutex_unlock(&lock);
+}
+
+static void collect_all(struct trimmed *trimmed)
+{
+    rs_mutex_lock(&lock);
+    for (size_t i = 0; i < entry_count; i++)
+        if (entries[i].context->handle == entries[i].handle)
+            visit_stacks(entries[i].context, collect, trimmed);
     rs_mutex_unlock(&lock);
 }
 
@@ -745,16 +753,16 @@ size_t rs_context_trim(int device, size_t *keep_bytes)
     struct trimmed trimmed = {.device = device, .all_kinds = keep_bytes != NULL};
     size_t done = 0, returned = 0;
 
-    if (creating)
-        return 0; /* this thread holds the lock */
+    rs_export_collect(true);
     do {
         trimmed.skip = done;
         trimmed.count = 0;
-        if (!begin_trim(&trimmed))
+        if (!rs_context_ends_hold())
             break;
+        collect_all(&trimmed);
         for (size_t i = 0; i < trimmed.count; i++)
             returned += trim_stack(trimmed.stacks[i], keep_bytes);
-        end_trim();
+        rs_context_ends_release();
         done += trimmed.count;
     } while (trimmed.count == TRIMMED_AT_ONCE);
     return returned;

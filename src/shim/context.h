@@ -87,6 +87,11 @@ size_t rs_context_trim(int device, size_t *keep_bytes);
 void rs_context_ending_enter(void);
 void rs_context_ending_leave(void);
 
+/* Around deallocations that the program did not ask for, in any context: no context ends meanwhile.
+ * False when nothing may be deallocated now. */
+bool rs_context_ends_hold(void);
+void rs_context_ends_release(void);
+
 /* A context's end.  begin takes it out of service before the driver destroys it; finish, after,
  * forgets its memory or (destroyed false) puts it back into service. */
 struct rs_context *rs_context_end_begin(CUcontext handle);

@@ -5,6 +5,7 @@
 #include "driver/driver.h"
 #include "shim/block.h"
 #include "shim/context.h"
+#include "shim/ipc_import.h"
 #include "shim/life.h"
 #include "shim/limit.h"
 
@@ -52,6 +53,16 @@ struct rs_observation rs_observe(CUdeviceptr address)
     struct rs_observation observation = {.what = RS_OBSERVED_FOREIGN};
     struct rs_block_view view;
 
+    switch (rs_import_find(address, &observation.address, &observation.size_bytes)) {
+    case RS_IMPORTED_BLOCK:
+        observation.what = RS_OBSERVED_OPENED;
+        return observation;
+    case RS_IMPORTED_OUTSIDE:
+        observation.what = RS_OBSERVED_FREED;
+        return observation;
+    case RS_IMPORTED_NOT:
+        break;
+    }
     if (!rs_life_serving())
         return observation;
     if (rs_block_find(address, &view))
@@ -76,11 +87,6 @@ void rs_observe_attribute(const struct rs_observation *observation, CUpointer_at
         /* what is mapped belongs to no context, in the driver's eyes */
         if (!*(CUcontext *)data)
             *(CUcontext *)data = observation->context;
-        break;
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-        /* what cuIpcGetMemHandle will answer */
-        if (!observation->whole)
-            *(int *)data = 0;
         break;
     default:
         break;

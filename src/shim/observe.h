@@ -18,7 +18,9 @@ void rs_observe_total_memory(CUdevice device, size_t *total_bytes);
 enum rs_observed {
     RS_OBSERVED_FOREIGN, /* not our memory: forward */
     RS_OBSERVED_BLOCK,   /* a live block: its answers are corrected */
-    RS_OBSERVED_FREED,   /* our memory, but no live block: unknown to the program */
+    RS_OBSERVED_OPENED,  /* another process's block, opened here: its answers are corrected too */
+    RS_OBSERVED_FREED,   /* our memory, or another process's, but no such block: unknown to the
+                            program */
 };
 
 struct rs_observation {

@@ -7,6 +7,7 @@
 #include "driver/stream_order.h"
 #include "shim/block.h"
 #include "shim/context.h"
+#include "shim/ipc_export.h"
 #include "shim/life.h"
 #include "shim/managed.h"
 
@@ -17,8 +18,10 @@ static CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, CUstrea
 {
     struct rs_mr *mr = atomic_load_explicit(&stack->mr, memory_order_relaxed);
     struct rs_allocation allocation;
-    CUresult result = rs_mr_allocate(mr, size_bytes, stream, &allocation);
+    CUresult result;
 
+    rs_export_look();
+    result = rs_mr_allocate(mr, size_bytes, stream, &allocation);
     if (result != CUDA_SUCCESS)
         return result;
     if (!rs_block_enter(stack, &allocation)) {
@@ -101,13 +104,19 @@ enum {
     HOST_KINDS = 1 << RS_KIND_PINNED,
 };
 
-static CUresult free_block(const struct rs_taken_block *taken, CUstream stream)
+static CUresult free_block(struct rs_taken_block *taken, CUstream stream)
 {
     struct rs_mr *mr = atomic_load_explicit(&taken->stack->mr, memory_order_relaxed);
-    CUresult result = rs_managed_unadvise(taken);
+    CUresult result;
 
+    rs_export_look();
+    if (RS_UNLIKELY(taken->exported != RS_EXPORTED_NOT) && rs_export_end(taken))
+        return CUDA_SUCCESS; /* another process has it open: it is freed when that closes it */
+    result = rs_managed_unadvise(taken);
     if (result == CUDA_SUCCESS)
         result = rs_mr_deallocate(mr, &taken->allocation, stream);
+    if (RS_UNLIKELY(taken->exported == RS_EXPORTED_NATIVE) && result == CUDA_SUCCESS)
+        rs_export_freed(taken);
     /* A sticky error of the device, say: the block is still allocated, as it would be without us.
      * There was room for its record a moment ago. */
     if (result != CUDA_SUCCESS && rs_block_enter(taken->stack, &taken->allocation))
@@ -131,7 +140,7 @@ static bool free_kind(CUdeviceptr address, unsigned kinds, CUresult *result)
     return true;
 }
 
-static CUresult free_in_order(const struct rs_taken_block *taken, CUstream stream)
+static CUresult free_in_order(struct rs_taken_block *taken, CUstream stream)
 {
     struct rs_stack *stack = taken->stack;
     CUresult result = CUDA_SUCCESS;

@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One of several processes that share device memory: does what it is told on stdin, a command a
+ * line, and answers each with one line ("ok ...", or "error CODE").  ipc_scenes.py says what.
+ *
+ *   allocate NAME BYTES       fill NAME SEED            check NAME SEED
+ *   free NAME                 export NAME [OFFSET]      range NAME [OFFSET]
+ *   open NAME BYTES HANDLE    open_v1 ...               close NAME
+ *   view NAME OF OFFSET BYTES                           compare NAME OTHER
+ *   later NAME WORD US        words NAME WORD           synchronize
+ *   event NAME                export_event NAME         open_event NAME HANDLE
+ *   record_event NAME         query_event NAME          wait_event NAME
+ *   trim                      reset                     close_files
+ *   calls FUNCTION
+ *
+ * Built with IPC_RUNTIME the memory and its handles go through the CUDA runtime. */
+#include "../samples/kernels.h"
+#include "../samples/sample.h"
+
+#define __CUDA_API_VERSION_INTERNAL /* both versions of cuIpcOpenMemHandle */
+#include <cuda.h>
+#include <dlfcn.h>
+#include <string.h>
+#include <unistd.h>
+#ifdef IPC_RUNTIME
+#include <cuda_runtime_api.h>
+#endif
+
+enum { NAMES = 4096, NAME_BYTES = 24, LINE_BYTES = 512 };
+
+static struct entry {
+    char name[NAME_BYTES];
+    CUdeviceptr address;
+    size_t size_bytes;
+    CUevent event;
+} entries[NAMES];
+
+static CUstream stream;
+static CUfunction fill, spin;
+
+/* ---- memory and its handles, by either interface ---- */
+
+#ifdef IPC_RUNTIME
+_Static_assert(sizeof(CUipcMemHandle) == sizeof(cudaIpcMemHandle_t), "the same bytes");
+
+static int allocate(CUdeviceptr *address, size_t size_bytes)
+{
+    return cudaMalloc((void **)address, size_bytes);
+}
+
+static int give_back(CUdeviceptr address)
+{
+    return cudaFree((void *)address);
+}
+
+static int get_handle(CUipcMemHandle *handle, CUdeviceptr address)
+{
+    return cudaIpcGetMemHandle((cudaIpcMemHandle_t *)handle, (void *)address);
+}
+
+static int open_handle(CUdeviceptr *address, CUipcMemHandle handle)
+{
+    cudaIpcMemHandle_t same;
+
+    memcpy(&same, &handle, sizeof(same));
+    return cudaIpcOpenMemHandle((void **)address, same, cudaIpcMemLazyEnablePeerAccess);
+}
+
+static int close_handle(CUdeviceptr address)
+{
+    return cudaIpcCloseMemHandle((void *)address);
+}
+#else
+static int allocate(CUdeviceptr *address, size_t size_bytes)
+{
+    return cuMemAlloc_v2(address, size_bytes);
+}
+
+static int give_back(CUdeviceptr address)
+{
+    return cuMemFree_v2(address);
+}
+
+static int get_handle(CUipcMemHandle *handle, CUdeviceptr address)
+{
+    return cuIpcGetMemHandle(handle, address);
+}
+
+static int open_handle(CUdeviceptr *address, CUipcMemHandle handle)
+{
+    return cuIpcOpenMemHandle_v2(address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+}
+
+static int close_handle(CUdeviceptr address)
+{
+    return cuIpcCloseMemHandle(address);
+}
+#endif
+
+/* ---- answers ---- */
+
+static void answer(int result)
+{
+    if (result)
+        printf("error %d\n", result);
+    else
+        printf("ok\n");
+}
+
+static void answer_bytes(int result, const void *bytes, size_t count)
+{
+    const unsigned char *byte = bytes;
+
+    if (result) {
+        printf("error %d\n", result);
+        return;
+    }
+    printf("ok ");
+    for (size_t i = 0; i < count; i++)
+        printf("%02x", byte[i]);
+    printf("\n");
+}
+
+static void read_bytes(const char *text, void *bytes, size_t count)
+{
+    unsigned char *byte = bytes;
+
+    CHECK(strlen(text) == 2 * count);
+    for (size_t i = 0; i < count; i++) {
+        unsigned value;
+        CHECK(sscanf(text + 2 * i, "%2x", &value) == 1);
+        byte[i] = (unsigned char)value;
+    }
+}
+
+/* ---- what is known by name ---- */
+
+static struct entry *find(const char *name)
+{
+    for (int i = 0; i < NAMES; i++)
+        if (!strcmp(entries[i].name, name))
+            return &entries[i];
+    printf("no such name: %s\n", name);
+    exit(1);
+}
+
+static struct entry *add(const char *name)
+{
+    struct entry *entry = find("");
+
+    CHECK(strlen(name) < sizeof(entry->name));
+    strcpy(entry->name, name);
+    return entry;
+}
+
+static void forget(struct entry *entry)
+{
+    *entry = (struct entry){.address = 0};
+}
+
+/* ---- commands ---- */
+
+/* Every byte depends on its place, so that memory at a wrong offset shows. */
+static unsigned char *pattern(size_t size_bytes, unsigned seed)
+{
+    unsigned char *bytes = malloc(size_bytes);
+
+    CHECK(bytes);
+    for (size_t i = 0; i < size_bytes; i++)
+        bytes[i] = (unsigned char)((i + seed) * 2654435761u >> 13);
+    return bytes;
+}
+
+static void do_fill(const struct entry *entry, unsigned seed)
+{
+    unsigned char *bytes = pattern(entry->size_bytes, seed);
+    int result = cuMemcpyHtoD_v2(entry->address, bytes, entry->size_bytes);
+
+    free(bytes);
+    answer(result ? result : (int)cuCtxSynchronize());
+}
+
+static void do_check(const struct entry *entry, unsigned seed)
+{
+    unsigned char *wanted = pattern(entry->size_bytes, seed), *seen = malloc(entry->size_bytes);
+    int result = cuMemcpyDtoH_v2(seen, entry->address, entry->size_bytes);
+    size_t i = 0;
+
+    if (result) {
+        answer(result);
+    } else {
+        while (i < entry->size_bytes && seen[i] == wanted[i])
+            i++;
+        if (i < entry->size_bytes)
+            printf("byte %zu is %d, not %d\n", i, seen[i], wanted[i]);
+        else
+            printf("ok\n");
+    }
+    free(seen);
+    free(wanted);
+}
+
+static void do_words(const struct entry *entry, unsigned word)
+{
+    unsigned *seen = malloc(entry->size_bytes);
+    int result = cuMemcpyDtoH_v2(seen, entry->address, entry->size_bytes);
+    size_t i = 0;
+
+    while (!result && i < entry->size_bytes / 4 && seen[i] == word)
+        i++;
+    if (result)
+        answer(result);
+    else
+        printf(i == entry->size_bytes / 4 ? "ok\n" : "word %zu is %u\n", i,
+               i == entry->size_bytes / 4 ? 0 : seen[i]);
+    free(seen);
+}
+
+/* Where the range that is reported begins and ends, from the block's own point of view. */
+static void do_range(const struct entry *entry, size_t offset)
+{
+    CUdeviceptr base = 0, start = 0;
+    size_t bytes = 0, size = 0;
+    int capable = -1;
+    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                        CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+                                        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
+    void *data[] = {&start, &size, &capable};
+    CUdeviceptr at = entry->address + offset;
+    int result = cuMemGetAddressRange_v2(&base, &bytes, at);
+
+    if (!result)
+        result = cuPointerGetAttributes(3, attributes, data, at);
+    if (result) {
+        answer(result);
+        return;
+    }
+    CHECK(cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, at) == 0);
+    CHECK(base == start && bytes == size);
+    printf("ok %lld %zu %d\n", (long long)(base - entry->address), bytes, capable);
+}
+
+static void do_open(const char *name, size_t size_bytes, const char *text, int version)
+{
+    CUdeviceptr address = 0;
+    CUipcMemHandle handle;
+    int result;
+
+    read_bytes(text, &handle, sizeof(handle));
+    result = version == 1
+                 ? (int)cuIpcOpenMemHandle(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
+                 : open_handle(&address, handle);
+    if (!result) {
+        struct entry *entry = add(name);
+        entry->address = address;
+        entry->size_bytes = size_bytes;
+    }
+    answer(result);
+}
+
+/* Writes the words, but not before that time has passed. */
+static void do_later(const struct entry *entry, unsigned word, unsigned long long us)
+{
+    unsigned long long at = entry->address, count = entry->size_bytes / 4, value = word;
+    void *spin_arguments[] = {&us}, *fill_arguments[] = {&at, &count, &value};
+    int result = cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, spin_arguments, NULL);
+
+    if (!result)
+        result = cuLaunchKernel(fill, KERNEL_BLOCKS, 1, 1, KERNEL_THREADS, 1, 1, 0, stream,
+                                fill_arguments, NULL);
+    answer(result);
+}
+
+static void do_trim(void)
+{
+    size_t (*trim)(int, size_t);
+    void *found = dlsym(RTLD_DEFAULT, "rmmshim_trim");
+
+    memcpy(&trim, &found, sizeof(trim));
+    printf("ok %zu\n", found ? trim(0, 0) : 0);
+}
+
+/* Known on the device in host memory. */
+static void do_calls(const char *function)
+{
+    unsigned long long (*count)(const char *);
+    void *found = dlsym(RTLD_DEFAULT, "hostcuda_call_count");
+
+    memcpy(&count, &found, sizeof(count));
+    printf("ok %lld\n", found ? (long long)count(function) : -1);
+}
+
+static void do_reset(void)
+{
+    CUcontext context;
+
+    MUST(cuDevicePrimaryCtxReset_v2(0));
+    MUST(cuDevicePrimaryCtxRetain(&context, 0));
+    MUST(cuCtxSetCurrent(context));
+    memset(entries, 0, sizeof(entries));
+    answer(0);
+}
+
+/* Those of the library, as a program that closes what it has not opened would. */
+static void close_files(void)
+{
+    char path[64], target[64];
+    ssize_t length;
+
+    for (int fd = 3; fd < 1024; fd++) {
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        length = readlink(path, target, sizeof(target) - 1);
+        target[length > 0 ? length : 0] = '\0';
+        if (strstr(target, "rmmshim"))
+            close(fd);
+    }
+    answer(0);
+}
+
+static void do_event(const char *command, const char *name, const char *text)
+{
+    CUipcEventHandle handle;
+    struct entry *entry;
+    CUevent event;
+    int result;
+
+    if (!strcmp(command, "event")) {
+        result = cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING);
+        if (!result)
+            add(name)->event = event;
+        answer(result);
+    } else if (!strcmp(command, "export_event")) {
+        result = cuIpcGetEventHandle(&handle, find(name)->event);
+        answer_bytes(result, &handle, sizeof(handle));
+    } else if (!strcmp(command, "open_event")) {
+        read_bytes(text, &handle, sizeof(handle));
+        result = cuIpcOpenEventHandle(&event, handle);
+        if (!result)
+            add(name)->event = event;
+        answer(result);
+    } else {
+        entry = find(name);
+        answer(!strcmp(command, "record_event")  ? (int)cuEventRecord(entry->event, stream)
+               : !strcmp(command, "query_event") ? (int)cuEventQuery(entry->event)
+               : !strcmp(command, "wait_event")  ? (int)cuStreamWaitEvent(stream, entry->event, 0)
+                                                 : (int)cuEventDestroy_v2(entry->event));
+    }
+}
+
+static void do_memory(const char *command, char words[5][2 * CU_IPC_HANDLE_SIZE + 1])
+{
+    const char *name = words[0];
+    struct entry *entry;
+    CUipcMemHandle handle;
+    CUdeviceptr address;
+    int result;
+
+    if (!strcmp(command, "allocate")) {
+        result = allocate(&address, strtoull(words[1], NULL, 0));
+        if (!result) {
+            entry = add(name);
+            entry->address = address;
+            entry->size_bytes = strtoull(words[1], NULL, 0);
+        }
+        answer(result);
+    } else if (!strcmp(command, "open") || !strcmp(command, "open_v1")) {
+        do_open(name, strtoull(words[1], NULL, 0), words[2], command[4] ? 1 : 2);
+    } else if (!strcmp(command, "view")) {
+        entry = add(name);
+        entry->address = find(words[1])->address + strtoull(words[2], NULL, 0);
+        entry->size_bytes = strtoull(words[3], NULL, 0);
+        answer(0);
+    } else if (!strcmp(command, "free") || !strcmp(command, "close")) {
+        entry = find(name);
+        result = *command == 'f' ? give_back(entry->address) : close_handle(entry->address);
+        if (!result)
+            forget(entry);
+        answer(result);
+    } else if (!strcmp(command, "export")) {
+        entry = find(name);
+        result = get_handle(&handle, entry->address + strtoull(words[1], NULL, 0));
+        answer_bytes(result, &handle, sizeof(handle));
+    } else if (!strcmp(command, "compare")) {
+        printf(find(name)->address == find(words[1])->address ? "ok same\n" : "ok different\n");
+    } else {
+        printf("what is %s?\n", command);
+        exit(1);
+    }
+}
+
+static void obey(const char *command, char words[5][2 * CU_IPC_HANDLE_SIZE + 1])
+{
+    if (strstr(command, "event"))
+        do_event(command, words[0], words[1]);
+    else if (!strcmp(command, "fill"))
+        do_fill(find(words[0]), (unsigned)atoi(words[1]));
+    else if (!strcmp(command, "check"))
+        do_check(find(words[0]), (unsigned)atoi(words[1]));
+    else if (!strcmp(command, "words"))
+        do_words(find(words[0]), (unsigned)atoi(words[1]));
+    else if (!strcmp(command, "range"))
+        do_range(find(words[0]), strtoull(words[1], NULL, 0));
+    else if (!strcmp(command, "later"))
+        do_later(find(words[0]), (unsigned)atoi(words[1]), strtoull(words[2], NULL, 0));
+    else if (!strcmp(command, "synchronize"))
+        answer((int)cuCtxSynchronize());
+    else if (!strcmp(command, "trim"))
+        do_trim();
+    else if (!strcmp(command, "calls"))
+        do_calls(words[0]);
+    else if (!strcmp(command, "reset"))
+        do_reset();
+    else if (!strcmp(command, "close_files")) {
+        close_files();
+    } else
+        do_memory(command, words);
+}
+
+int main(void)
+{
+    char line[LINE_BYTES], command[32], words[5][2 * CU_IPC_HANDLE_SIZE + 1];
+    CUcontext context;
+    CUmodule module;
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    MUST(cuInit(0));
+    MUST(cuDevicePrimaryCtxRetain(&context, 0));
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    MUST(cuModuleLoadData(&module, kernels_ptx));
+    MUST(cuModuleGetFunction(&fill, module, "fill32"));
+    MUST(cuModuleGetFunction(&spin, module, "spin_us"));
+    printf("ready\n");
+    while (fgets(line, sizeof(line), stdin)) {
+        memset(words, 0, sizeof(words));
+        CHECK(sscanf(line, "%31s %128s %128s %128s %128s", command, words[0], words[1], words[2],
+                     words[3]) >= 1);
+        obey(command, words);
+    }
+    return 0;
+}

@@ -1,0 +1,564 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that share device memory: scenes for ipc_peer, on the device in host memory and on a GPU.
+
+A scene is a function of one argument, `start`: start(settings, shim=True) gives a Peer, a process
+under these settings, with the library or without it.  A scene that goes wrong raises."""
+import contextlib
+import os
+import re
+import select
+import signal
+import subprocess
+import tempfile
+
+KIB = 1 << 10
+MIB = 1 << 20
+POOL = {"RMM_POOL_SIZE": "64MiB"}
+DEDICATED = {"RMM_POOL_SIZE": "64MiB", "RMM_IPC": "dedicated"}
+SIZES = [256, 512, 1000, 4 * KIB, 33 * KIB + 4, 256 * KIB, 700 * KIB, MIB, 2 * MIB, 3 * MIB + 512, 8 * MIB]
+
+INVALID_VALUE, INVALID_CONTEXT, MAP_FAILED, INVALID_HANDLE, NOT_FOUND = 1, 201, 205, 400, 500
+NOT_READY, NOT_PERMITTED, NOT_SUPPORTED = 600, 800, 801
+PATIENCE_S = 120
+
+
+class Failure(Exception):
+    """An answer of CUDA's."""
+
+    def __init__(self, command, answer):
+        super().__init__("%s: %s" % (command[:60], answer))
+        found = re.match(r"error (\d+)$", answer)
+        self.code = int(found.group(1)) if found else None
+
+
+class Peer:
+    """One process; a command that fails raises Failure."""
+
+    def __init__(self, command, environment):
+        self.stderr = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=self.stderr, start_new_session=True)
+        self.buffer = b""
+        first = self.read_line()
+        if first != "ready":
+            raise Failure("start", "%s\n%s" % (first, self.said))
+
+    def read_line(self):
+        while b"\n" not in self.buffer:
+            if not select.select([self.process.stdout], [], [], PATIENCE_S)[0]:
+                raise Failure("wait", "no answer")
+            more = os.read(self.process.stdout.fileno(), 65536)
+            if not more:
+                raise Failure("wait", "the process ended with %s\n%s" % (self.process.wait(), self.said))
+            self.buffer += more
+        line, self.buffer = self.buffer.split(b"\n", 1)
+        return line.decode()
+
+    def ask(self, *words):
+        command = " ".join(str(word) for word in words)
+        self.process.stdin.write(command.encode() + b"\n")
+        self.process.stdin.flush()
+        answer = self.read_line()
+        if answer.split(" ")[0] != "ok":
+            raise Failure(command, answer)
+        return answer[3:]
+
+    def refuses(self, code, *words):
+        """With that error of CUDA's; None: whatever error."""
+        try:
+            self.ask(*words)
+        except Failure as failure:
+            assert failure.code and code in (None, failure.code), "%s, expected %s" % (failure, code)
+            return
+        raise AssertionError("%s succeeded, expected error %s" % (words[:2], code))
+
+    def calls(self, name):
+        """How often the driver saw that call; None where only the device in host memory could tell."""
+        count = int(self.ask("calls", name))
+        return None if count < 0 else count
+
+    def share(self, name, size, seed):
+        """A new block with that content; its handle."""
+        self.ask("allocate", name, size)
+        self.ask("fill", name, seed)
+        return self.ask("export", name)
+
+    @property
+    def said(self):
+        self.stderr.seek(0)
+        return self.stderr.read().decode(errors="replace")
+
+    @property
+    def lines(self):
+        return [line.split(": ", 1)[1] for line in self.said.splitlines() if line.startswith("rmmshim[")]
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def end(self):
+        """Lets it end by itself; its exit status."""
+        self.process.stdin.close()
+        return self.process.wait(PATIENCE_S)
+
+    def clean_up(self):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self.stderr):
+            with contextlib.suppress(OSError):
+                stream.close()
+
+
+def range_of(peer, name, offset=0):
+    start, size, capable = peer.ask("range", name, offset).split()
+    return int(start), int(size), int(capable)
+
+
+def settle(peer):
+    """What was freed is clean, what is held for others has been looked at."""
+    peer.ask("trim")
+    peer.ask("synchronize")
+    peer.ask("trim")
+
+
+def reuses(exporter, name, of):
+    """True when a block like the freed one gets its memory (whose address the name `of` kept)."""
+    exporter.ask("allocate", name, 256 * KIB)
+    same = exporter.ask("compare", name, of) == "same"
+    return same
+
+
+# ---- scenes ----
+
+def sizes(start, settings=None, capable=1):
+    """Blocks of all sizes, several in each 2 MiB; both ways; what observers say of them."""
+    a, b = start(POOL if settings is None else settings), start(POOL)
+    for turn, size in enumerate(SIZES * 2):
+        handle = a.share("x%d" % turn, size, turn)
+        b.ask("open", "x%d" % turn, size, handle)
+    for turn, size in enumerate(SIZES * 2):
+        name = "x%d" % turn
+        b.ask("check", name, turn)
+        b.ask("fill", name, turn + 100)
+        assert range_of(a, name, size - 1) == (0, size, capable), range_of(a, name, size - 1)
+        start_at, seen = range_of(b, name, size - 1)[:2]
+        assert start_at == 0 and size <= seen < size + 512, (name, size, start_at, seen)
+    for turn in range(len(SIZES) * 2):
+        a.ask("check", "x%d" % turn, turn + 100)
+    for turn in range(len(SIZES) * 2):
+        b.ask("close", "x%d" % turn)
+        a.ask("free", "x%d" % turn)
+    assert not a.lines and not b.lines, a.lines + b.lines
+
+
+def three(start):
+    """A shares with B and C, B with C and A; all write."""
+    peers = [start(POOL) for _ in range(3)]
+    size = 300 * KIB
+    for peer in peers:
+        peer.ask("allocate", "first", 5 * KIB)
+    handles = [peer.share("mine", size, 10 * i) for i, peer in enumerate(peers)]
+    for i, peer in enumerate(peers):
+        for j in range(3):
+            if i != j:
+                peer.ask("open", "of%d" % j, size, handles[j])
+                peer.ask("check", "of%d" % j, 10 * j)
+    for round_number in range(3):
+        for writer, peer in enumerate(peers):
+            owner = (writer + 1) % 3
+            reader = (writer + 2) % 3
+            peer.ask("fill", "of%d" % owner, 1000 + round_number)
+            peers[owner].ask("check", "mine", 1000 + round_number)
+            peers[reader].ask("check", "of%d" % owner, 1000 + round_number)
+    for i, peer in enumerate(peers):
+        for j in range(3):
+            if i != j:
+                peer.ask("close", "of%d" % j)
+        peer.ask("free", "mine")
+        assert not peer.lines and peer.end() == 0, peer.lines
+
+
+def handles(start):
+    """The same block always the same bytes, whatever address inside is given; another block others."""
+    a, b = start(POOL), start(POOL)
+    handle = a.share("x", 256 * KIB, 1)
+    assert handle == a.ask("export", "x") == a.ask("export", "x", 1000) == a.ask("export", "x", 256 * KIB - 1)
+    b.ask("open", "x", 256 * KIB, handle)
+    assert a.ask("export", "x") == handle
+    b.ask("close", "x")
+    other = a.share("y", 256 * KIB, 2)
+    assert other != handle
+    a.ask("view", "old", "x", 0, 256 * KIB)
+    seen = {handle, other}
+    for turn in range(5):
+        a.ask("free", "x")
+        a.refuses(INVALID_VALUE, "export", "old")
+        b.refuses(INVALID_VALUE, "open", "x", 256 * KIB, handle)
+        settle(a)
+        assert reuses(a, "x", "old"), "another address: the test tests nothing"
+        b.refuses(INVALID_VALUE, "open", "x", 256 * KIB, handle)
+        handle = a.ask("export", "x")
+        assert handle not in seen
+        seen.add(handle)
+        a.ask("fill", "x", turn)
+        b.ask("open", "x", 256 * KIB, handle)
+        b.ask("check", "x", turn)
+        b.ask("close", "x")
+    assert a.lines == [], a.lines
+    assert [line for line in b.lines if "has been freed by its process" in line] == b.lines and len(b.lines) == 1, b.lines
+
+
+def counts(start):
+    """Opening again gives the same address, and each open wants its close."""
+    a, b = start(POOL), start(POOL)
+    first, second = a.share("x", 256 * KIB, 1), a.share("y", 256 * KIB, 2)
+    for name in ("x1", "x2", "x3"):
+        b.ask("open", name, 256 * KIB, first)
+    b.ask("open_v1", "y1", 256 * KIB, second)
+    assert sum(b.calls(name) or 0 for name in ("cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2")) <= 1
+    assert b.ask("compare", "x1", "x2") == b.ask("compare", "x1", "x3") == "same"
+    assert b.ask("compare", "x1", "y1") == "different"
+    b.ask("close", "x1")
+    b.ask("close", "x2")
+    b.ask("check", "x3", 1)
+    b.ask("view", "x", "x3", 0, 256 * KIB)
+    b.ask("close", "x3")
+    b.refuses(INVALID_VALUE, "close", "x")
+    b.refuses(NOT_FOUND, "range", "x")  # though the driver has it mapped, for y's sake
+    b.ask("check", "y1", 2)
+    b.ask("view", "y", "y1", 0, 256 * KIB)
+    b.ask("view", "inside", "y1", 512, 512)
+    b.refuses(INVALID_VALUE, "close", "inside")
+    b.refuses(INVALID_VALUE, "free", "y1")
+    b.ask("close", "y1")
+    b.refuses(INVALID_VALUE, "close", "y")
+    a.ask("export", "x")
+    a.refuses(INVALID_CONTEXT, "open", "own", 256 * KIB, first)
+    b.ask("open", "again", 256 * KIB, first)
+    b.ask("check", "again", 1)
+
+
+def base_and_offset(start):
+    """As PyTorch and CuPy do it: the range's base is exported, the place inside travels beside it."""
+    a, b = start(POOL), start(POOL)
+    a.ask("allocate", "other", 100 * KIB)
+    a.ask("allocate", "block", 640 * KIB)
+    a.ask("view", "tensor", "block", 200 * KIB, 64 * KIB)
+    a.ask("fill", "tensor", 5)
+    offset = -range_of(a, "tensor", 10)[0]
+    assert offset == 200 * KIB, offset
+    a.ask("view", "base", "tensor", -offset, 640 * KIB)
+    b.ask("open", "base", 640 * KIB, a.ask("export", "base"))
+    b.ask("view", "tensor", "base", offset, 64 * KIB)
+    b.ask("check", "tensor", 5)
+    start_at, size = range_of(b, "tensor")[:2]
+    assert (start_at, size) == (-offset, 640 * KIB), (start_at, size)
+    b.ask("fill", "tensor", 6)
+    a.ask("check", "tensor", 6)
+
+
+def held(start, end="close", settings=None):
+    """A block that is freed while another process has it open is nobody else's until that closes it."""
+    a, b = start(settings or POOL), start(POOL)
+    handle = a.share("x", 256 * KIB, 1)
+    a.share("wall", 256 * KIB, 1)
+    b.ask("open", "x", 256 * KIB, handle)
+    b.ask("open", "wall", 256 * KIB, a.ask("export", "wall"))  # so that the allocation stays open
+    a.ask("view", "old", "x", 0, 256 * KIB)
+    a.ask("free", "x")
+    a.refuses(INVALID_VALUE, "free", "old")
+    a.refuses(NOT_FOUND, "range", "old")
+    settle(a)
+    for turn in range(20):
+        assert not reuses(a, "n%d" % turn, "old")
+        a.ask("fill", "n%d" % turn, 50 + turn)
+    b.ask("check", "x", 1)
+    b.ask("fill", "x", 2)
+    for turn in range(20):
+        a.ask("check", "n%d" % turn, 50 + turn)
+    if end == "kill":
+        b.kill()
+    elif end == "exit":
+        assert b.end() == 0
+    elif end == "reset":
+        b.ask("reset")
+    else:
+        b.ask("close", "x")
+    settle(a)
+    found = any([reuses(a, "m%d" % turn, "old") for turn in range(20)])
+    assert found, "the memory did not come back"
+    assert not a.lines, a.lines
+
+
+def held_back(start):
+    """What was held comes back with the next calls, without a trim."""
+    a, b = start(POOL), start(POOL)
+    b.ask("open", "x", 256 * KIB, a.share("x", 256 * KIB, 1))
+    a.share("wall", 256 * KIB, 1)
+    a.ask("view", "old", "x", 0, 256 * KIB)
+    a.ask("free", "x")
+    b.ask("close", "x")
+    found = False
+    for turn in range(600):  # past what the pool holds now
+        found = found or reuses(a, "n%d" % turn, "old")
+    assert found, "the memory did not come back"
+
+
+def late_work(start):
+    """Work of the importer that is under way when it closes is done before the memory is another's."""
+    a, b = start(POOL), start(POOL)
+    b.ask("open", "wall", 256 * KIB, a.share("wall", 256 * KIB, 1))
+    b.ask("open", "x", 256 * KIB, a.share("x", 256 * KIB, 1))
+    a.ask("view", "old", "x", 0, 256 * KIB)
+    b.ask("later", "x", 77, 300000)
+    b.ask("close", "x")
+    a.ask("free", "x")
+    settle(a)
+    assert reuses(a, "y", "old"), "another address: the test tests nothing"
+    a.ask("fill", "y", 9)
+    b.ask("synchronize")
+    a.ask("check", "y", 9)
+
+
+def without_shim(start, refusal=INVALID_HANDLE):
+    """A block inside a larger allocation is refused to an importer without the library; one that is an
+    allocation of its own is not."""
+    a, b = start({"RMM_RESOURCE": "pool(cuda)"}), start({}, shim=False)
+    whole = a.share("whole", 40 * MIB, 3)  # the pool's first, so a driver allocation of its own
+    b.ask("open", "whole", 40 * MIB, whole)
+    b.ask("check", "whole", 3)
+    b.ask("close", "whole")
+    part = a.share("part", 256 * KIB, 4)
+    b.refuses(refusal, "open", "part", 256 * KIB, part)
+    b.ask("open", "whole", 40 * MIB, whole)  # and it goes on
+    b.ask("check", "whole", 3)
+
+
+def whole_then_part(start):
+    """The driver's handle of an allocation is one block's alone: a later one gets another."""
+    a, b = start({"RMM_RESOURCE": "pool(cuda)"}), start(POOL)
+    first = a.share("x", 40 * MIB, 3)
+    assert a.ask("export", "x") == first
+    b.ask("open", "x", 40 * MIB, first)
+    b.ask("check", "x", 3)
+    b.ask("close", "x")
+    a.ask("view", "old", "x", 0, 40 * MIB)
+    a.ask("free", "x")
+    a.ask("synchronize")
+    a.ask("allocate", "y", 40 * MIB)
+    assert a.ask("compare", "y", "old") == "same", "another address: the test tests nothing"
+    second = a.ask("export", "y")
+    assert second != first and a.ask("export", "y") == second
+    a.ask("fill", "y", 4)
+    b.ask("open", "y", 40 * MIB, second)
+    b.ask("check", "y", 4)
+
+
+def dedicated(start):
+    """RMM_IPC=dedicated: every block opens anywhere, by the driver's own handle."""
+    a, b = start(DEDICATED), start({}, shim=False)
+    for turn, size in enumerate(SIZES * 2):
+        b.ask("open", "x%d" % turn, size, a.share("x%d" % turn, size, turn))
+    for turn in range(len(SIZES) * 2):
+        b.ask("check", "x%d" % turn, turn)
+        b.ask("fill", "x%d" % turn, turn + 50)
+        b.ask("close", "x%d" % turn)
+        a.ask("check", "x%d" % turn, turn + 50)
+        a.ask("free", "x%d" % turn)
+    assert not a.lines, a.lines
+
+
+def native_and_ours(start):
+    """The driver's handle of an allocation that is cut up later: both opens at its address count."""
+    a, b = start({"RMM_RESOURCE": "pool(cuda)"}), start(POOL)
+    b.ask("open", "whole", 40 * MIB, a.share("whole", 40 * MIB, 3))
+    a.ask("free", "whole")
+    a.ask("synchronize")
+    handle = a.share("first", 256 * KIB, 1)
+    b.ask("open", "first", 256 * KIB, handle)
+    assert b.ask("compare", "first", "whole") == "same", "another address: the test tests nothing"
+    b.ask("close", "whole")
+    a.ask("view", "old", "first", 0, 256 * KIB)
+    a.ask("free", "first")
+    settle(a)
+    assert not reuses(a, "second", "old")
+    b.ask("check", "first", 1)
+    b.ask("view", "closed", "first", 0, 256 * KIB)
+    b.ask("close", "first")
+    b.refuses(INVALID_VALUE, "close", "closed")
+
+
+def without_settings(start):
+    """An importer whose own memory is not served opens our handles all the same."""
+    a, b = start(POOL), start({})
+    b.ask("open", "x", 256 * KIB, a.share("x", 256 * KIB, 1))
+    b.ask("check", "x", 1)
+    assert range_of(b, "x", 5)[:2] == (0, 256 * KIB)
+    b.ask("close", "x")
+    assert not b.lines, b.lines
+
+
+def exporter_dies(start):
+    """What is open stays what it is; what is not can no longer be opened."""
+    a, b = start(POOL), start(POOL)
+    opened, other = a.share("x", 256 * KIB, 1), a.share("y", 256 * KIB, 2)
+    b.ask("open", "x", 256 * KIB, opened)
+    b.ask("check", "x", 1)
+    a.kill()
+    b.refuses(MAP_FAILED, "open", "y", 256 * KIB, other)
+    b.ask("close", "x")
+    b.refuses(MAP_FAILED, "open", "x", 256 * KIB, opened)
+    assert len(b.lines) == 1 and "has ended" in b.lines[0], b.lines
+
+
+def damaged(start):
+    """A handle of which a byte is wrong is refused, wherever that is."""
+    a, b = start(POOL), start(POOL)
+    handle = a.share("x", 256 * KIB, 1)
+    for byte in range(7, 64):
+        wrong = handle[:2 * byte] + "%02x" % (int(handle[2 * byte:2 * byte + 2], 16) ^ 1) + handle[2 * byte + 2:]
+        b.refuses(INVALID_HANDLE, "open", "x", 256 * KIB, wrong)
+    b.ask("open", "x", 256 * KIB, handle)
+    assert len(b.lines) == 1 and "damaged" in b.lines[0], b.lines
+
+
+def files_closed(start):
+    """A program that closes files it did not open: nothing goes wrong, and one line."""
+    a, b = start(POOL), start(POOL)
+    handle = a.share("x", 256 * KIB, 1)
+    a.ask("view", "old", "x", 0, 256 * KIB)
+    a.ask("close_files")
+    b.refuses(MAP_FAILED, "open", "x", 256 * KIB, handle)
+    a.ask("free", "x")
+    a.ask("trim")
+    for turn in range(20):
+        assert not reuses(a, "n%d" % turn, "old")
+    assert len(a.lines) == 1 and "closed a file" in a.lines[0], a.lines
+    a.refuses(NOT_SUPPORTED, "export", "n0")
+
+
+def importer_closes_files(start):
+    """The same on the other side: what it opens later is right, and what it had open it can close."""
+    a, b = start(POOL), start(POOL)
+    first, second = a.share("x", 256 * KIB, 1), a.share("y", 256 * KIB, 2)
+    b.ask("open", "x", 256 * KIB, first)
+    b.ask("close_files")
+    b.ask("open", "y", 256 * KIB, second)
+    b.ask("check", "y", 2)
+    a.ask("view", "old", "y", 0, 256 * KIB)
+    b.ask("close", "x")
+    a.ask("free", "y")
+    settle(a)
+    assert not reuses(a, "n", "old")
+    b.ask("close", "y")
+    settle(a)
+    assert any([reuses(a, "m%d" % turn, "old") for turn in range(5)]), "the memory did not come back"
+
+
+def held_as_cuda_free(start):
+    """A free that holds the block still waits for the work that was given before, as cudaFree does."""
+    a, b = start({"RMM_POOL_SIZE": "64MiB", "RMM_FREE": "wait"}), start(POOL)
+    a.ask("event", "e")
+    b.ask("open", "x", 256 * KIB, a.share("x", 256 * KIB, 1))
+    a.ask("later", "x", 5, 200000)
+    a.ask("record_event", "e")
+    a.ask("free", "x")
+    a.ask("query_event", "e")
+    b.ask("words", "x", 5)
+
+
+def contexts(start):
+    """A context's end, on either side, ends what was shared."""
+    a, b = start(POOL), start(POOL)
+    handle = a.share("x", 256 * KIB, 1)
+    b.ask("open", "x", 256 * KIB, handle)
+    b.ask("reset")
+    b.ask("open", "x", 256 * KIB, handle)
+    b.ask("check", "x", 1)
+    b.ask("close", "x")
+    b.ask("open", "x", 256 * KIB, handle)
+    a.ask("free", "x")  # held
+    live = a.share("live", 256 * KIB, 7)
+    a.ask("reset")
+    b.refuses(INVALID_VALUE, "open", "live", 256 * KIB, live)
+    fresh = a.share("x", 256 * KIB, 3)
+    assert fresh != handle
+    b.ask("close", "x")
+    b.refuses(INVALID_VALUE, "open", "y", 256 * KIB, handle)
+    b.ask("open", "z", 256 * KIB, fresh)
+    b.ask("check", "z", 3)
+
+
+def resets(start, rounds=70):
+    """More contexts than are remembered, each ending with a block that another process has open."""
+    a, b = start(POOL), start(POOL)
+    for turn in range(rounds):
+        b.ask("open", "x%d" % turn, 256 * KIB, a.share("x", 256 * KIB, turn))
+        a.ask("free", "x")
+        a.ask("reset")
+    a.ask("allocate", "y", 256 * KIB)
+    for turn in range(rounds):
+        b.ask("close", "x%d" % turn)
+        a.ask("allocate", "z%d" % turn, 4 * KIB)
+    settle(a)
+    a.ask("fill", "y", 1)
+    a.ask("check", "y", 1)
+
+
+def many(start):
+    """Hundreds of blocks, opened and closed in another order, with frees in between."""
+    a, b = start(POOL), start(POOL)
+    size = 40 * KIB
+    for turn in range(300):
+        b.ask("open", "x%d" % turn, size, a.share("x%d" % turn, size, turn))
+        if turn % 3 == 2:
+            b.ask("close", "x%d" % (turn - 1))
+            a.ask("free", "x%d" % (turn - 1))
+        if turn % 5 == 4 and (turn - 2) % 3 != 1:
+            a.ask("free", "x%d" % (turn - 2))  # held
+    for turn in range(300):
+        if turn % 3 != 1:
+            b.ask("check", "x%d" % turn, turn)
+    for turn in range(299, -1, -1):
+        if turn % 3 != 1:
+            b.ask("close", "x%d" % turn)
+    assert not a.lines and not b.lines, a.lines + b.lines
+
+
+def refused(start):
+    """Memory for which the driver has no handle."""
+    for resource in ("virtual", "pool(async)", "pool(managed)"):
+        a = start({"RMM_RESOURCE": resource})
+        a.ask("allocate", "x", 256 * KIB)
+        a.ask("allocate", "y", 256 * KIB)
+        assert range_of(a, "x")[2] == 0, resource
+        a.refuses(NOT_SUPPORTED, "export", "x")
+        a.refuses(NOT_SUPPORTED, "export", "y")
+        assert len(a.lines) == 1 and "has no handle" in a.lines[0], a.lines
+
+
+def events(start):
+    """Events between processes pass us by, and our own fences do not mind."""
+    a, b = start(POOL), start(POOL)
+    a.ask("event", "e")
+    b.ask("open_event", "e", a.ask("export_event", "e"))
+    handle = a.share("x", 256 * KIB, 1)
+    b.ask("open", "x", 256 * KIB, handle)
+    a.ask("later", "x", 5, 200000)
+    a.ask("record_event", "e")
+    b.refuses(NOT_READY, "query_event", "e")
+    b.ask("wait_event", "e")
+    b.ask("later", "x", 6, 1)
+    for turn in range(40):
+        a.ask("allocate", "n%d" % turn, 100 * KIB)
+        a.ask("free", "n%d" % turn)
+    b.ask("synchronize")
+    b.ask("query_event", "e")
+    a.ask("words", "x", 6)
+
+
+SCENES = {scene.__name__: scene for scene in (
+    sizes, three, handles, counts, base_and_offset, held, held_back, late_work, without_shim, whole_then_part,
+    dedicated, native_and_ours, without_settings, exporter_dies, damaged, files_closed, importer_closes_files,
+    held_as_cuda_free, contexts, resets, many, refused, events)}

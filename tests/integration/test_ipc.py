@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that share device memory (ipc_scenes.py), on the device in host memory."""
+import functools
+import subprocess
+
+import ipc_scenes
+import support
+
+PEERS = ("ipc_peer", "ipc_peer_shared", "ipc_peer_static")
+STACKS = [
+    {"RMM_POOL_SIZE": "64MiB", "RMM_FREE": "wait"},
+    {"RMM_POOL_SIZE": "64MiB", "RMM_FREE": "immediate"},
+    {"RMM_POOL_SIZE": "64MiB", "RMM_BINNING": "256KiB-4MiB"},
+    {"RMM_ARENA_SIZE": "128MiB"},
+    {"RMM_RESOURCE": "fixed_size(cuda, block_size=8MiB, blocks_to_preallocate=4)"},
+    {"RMM_POOL_SIZE": "64MiB", "RMM_STATISTICS": "json:/dev/null", "RMM_LIMIT": "4GiB"},
+    {"RMM_POOL_SIZE": "64MiB", "HOSTCUDA_DRIVER_VERSION": "11040"},
+    {"RMM_RESOURCE": "poison(pool(cuda))"},
+    {"RMM_RESOURCE": "cuda"},
+]
+
+
+class Ipc(support.Test):
+    def start(self, settings, shim=True, program="ipc_peer", more=None, prefix=()):
+        environment = support.environment(settings, None if shim else [], more=more)
+        peer = ipc_scenes.Peer([*prefix, support.program(program)], environment)
+        self.addCleanup(peer.clean_up)
+        return peer
+
+    def play(self, name, *arguments, **how):
+        ipc_scenes.SCENES[name](functools.partial(self.start, **how), *arguments)
+
+    def needs(self, prefix):
+        """A command to start another with, where that is permitted."""
+        if subprocess.run(prefix + ["true"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
+            self.skipTest("not permitted here: %s" % " ".join(prefix))
+        return prefix
+
+    def stranger(self, prefix, reason):
+        """An importer that is started by that command is refused, and told why."""
+        exporter = self.start(ipc_scenes.POOL)
+        handle = exporter.share("x", 1 << 18, 1)
+        importer = self.start({}, prefix=self.needs(prefix))
+        importer.refuses(ipc_scenes.NOT_PERMITTED, "open", "x", 1 << 18, handle)
+        importer.refuses(ipc_scenes.NOT_PERMITTED, "open", "x", 1 << 18, handle)
+        self.assertEqual(len(importer.lines), 1, importer.lines)
+        self.assertIn(reason, importer.lines[0])
+
+    def test_other_user(self):
+        self.stranger(["setpriv", "--reuid=65534", "--clear-groups"], "may not look into")
+
+    def test_privileged_process_of_another_user(self):
+        exporter = self.start(ipc_scenes.POOL, prefix=self.needs(["setpriv", "--reuid=65534", "--clear-groups"]))
+        importer = self.start({})
+        importer.refuses(ipc_scenes.NOT_PERMITTED, "open", "x", 1 << 18, exporter.share("x", 1 << 18, 1))
+        self.assertIn("may not look into", importer.lines[0])
+
+    def test_other_process_namespace(self):
+        self.stranger(["unshare", "--pid", "--fork", "--mount-proc"], "another PID namespace")
+
+    def test_data_under_every_stack(self):
+        for settings in STACKS:
+            with self.subTest(str(settings)):
+                self.play("sizes", settings)
+
+    def test_held_under_every_stack(self):
+        for settings in STACKS[:3] + STACKS[5:6]:
+            with self.subTest(str(settings)):
+                self.play("held", "close", settings)
+
+    def test_ends_of_importers(self):
+        for end in ("kill", "exit", "reset"):
+            with self.subTest(end):
+                self.play("held", end)
+
+    def test_runtimes(self):
+        for program in PEERS[1:]:
+            for name in ("sizes", "handles", "counts", "base_and_offset", "without_shim", "dedicated"):
+                with self.subTest("%s, %s" % (name, program)):
+                    self.play(name, program=program)
+
+
+def add_scene(name):
+    setattr(Ipc, "test_" + name, lambda self: self.play(name))
+
+
+for scene in ipc_scenes.SCENES:
+    add_scene(scene)
+
+
+if __name__ == "__main__":
+    support.main()
