@@ -171,6 +171,36 @@ static void copies_cross_devices_kernels_need_permission(void **state)
     OK(cuCtxSetCurrent(first));
 }
 
+static void a_pools_memory_is_reached_by_what_the_pool_says(void **state)
+{
+    (void)state;
+    CUdeviceptr far;
+    CUmemoryPool pool;
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}};
+    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUcontext ctx;
+    OK(cuCtxSetCurrent(second));
+    OK(cuMemPoolCreate(&pool, &props));
+    OK(cuMemAllocFromPoolAsync(&far, 4096, pool, NULL));
+    OK(cuCtxSynchronize());
+    OK(cuCtxCreate(&ctx, NULL, 0, 0));
+    OK(cuMemPoolSetAccess(pool, &access, 1));
+    OK(fill32(NULL, far, 1, 4)); /* without access between the contexts */
+    OK(cuCtxSynchronize());
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    OK(cuMemPoolSetAccess(pool, &access, 1));
+    OK(cuCtxEnablePeerAccess(second, 0));
+    OK(fill32(NULL, far, 1, 4));
+    assert_int_equal(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+    OK(cuCtxDestroy(ctx));
+    OK(cuCtxSetCurrent(second));
+    OK(cuMemFree(far));
+    OK(cuMemPoolDestroy(pool));
+    OK(cuCtxSetCurrent(first));
+}
+
 static void a_context_takes_all_with_it(void **state)
 {
     (void)state;
@@ -205,6 +235,7 @@ int main(void)
         cmocka_unit_test(green_work_is_seen_as_measured),
         cmocka_unit_test(whole_context_waits_for_an_event),
         cmocka_unit_test(copies_cross_devices_kernels_need_permission),
+        cmocka_unit_test(a_pools_memory_is_reached_by_what_the_pool_says),
     };
     return cmocka_run_group_tests_name("context", tests, start, stop);
 }

@@ -107,12 +107,60 @@ static void graph_allocation_may_be_freed_outside(void **state)
     OK(cuGraphDestroy(graph));
 }
 
+static void allocation_nodes_added_by_hand(void **state)
+{
+    (void)state;
+    CUgraph graph;
+    CUgraphNode first, second, last;
+    CUdeviceptr plain;
+    unsigned out = 0;
+    size_t count = 1, value = 35;
+    CUDA_MEM_ALLOC_NODE_PARAMS memory = {
+        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}},
+        .bytesize = 4096};
+    OK(cuMemAlloc(&plain, 4));
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemAllocNode(&first, graph, NULL, 0, &memory));
+    void *args[] = {&memory.dptr, &count, &value}, *copy_args[] = {&plain, &memory.dptr, &value};
+    CUDA_KERNEL_NODE_PARAMS params = {.func = kernel_named("fill32"),
+                                      .gridDimX = 1,
+                                      .gridDimY = 1,
+                                      .gridDimZ = 1,
+                                      .blockDimX = 1,
+                                      .blockDimY = 1,
+                                      .blockDimZ = 1,
+                                      .kernelParams = args};
+    OK(cuGraphAddKernelNode(&second, graph, &first, 1, &params));
+    value = 4; /* bytes */
+    params.func = kernel_named("copy");
+    params.kernelParams = copy_args;
+    OK(cuGraphAddKernelNode(&last, graph, &second, 1, &params));
+    assert_int_equal(cuGraphAddMemFreeNode(&second, graph, &last, 1, plain),
+                     CUDA_ERROR_INVALID_VALUE);
+    OK(cuGraphAddMemFreeNode(&second, graph, &last, 1, memory.dptr));
+    CUgraphExec exec = instantiate(graph);
+    for (int i = 0; i < 2; i++) {
+        OK(cuMemsetD32(plain, 0, 1));
+        OK(cuCtxSynchronize());
+        OK(cuGraphLaunch(exec, stream));
+        OK(cuMemcpyDtoHAsync(&out, plain, 4, stream));
+        assert_int_equal(out, 35);
+    }
+    assert_int_equal(cuMemFreeAsync(memory.dptr, stream), CUDA_ERROR_INVALID_VALUE);
+    OK(cuStreamSynchronize(stream));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuMemFree(plain));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_added_by_hand_run_in_their_order),
         cmocka_unit_test(captured_allocation_lives_in_a_launch),
         cmocka_unit_test(graph_allocation_may_be_freed_outside),
+        cmocka_unit_test(allocation_nodes_added_by_hand),
     };
     return cmocka_run_group_tests_name("graph", tests, start, stop);
 }

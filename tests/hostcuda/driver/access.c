@@ -16,14 +16,16 @@ static int device_of(const struct hc_region *region)
     return -1;
 }
 
-/* A kernel reaches another device's memory only where that was allowed; the copy engines always do.
- */
+/* A kernel reaches another device's memory only where that was allowed: by the pool, or for all
+ * other memory between the contexts. The copy engines always do. */
 static bool may_reach(const struct hc_ctx *ctx, const struct hc_range *range, int device)
 {
-    if (device < 0 || device == ctx->device || ctx->owner->peers & 1u << device)
+    if (device < 0 || device == ctx->device)
         return true;
     const struct hc_alloc *alloc = hc_memory_find(range->address);
-    return alloc && alloc->pool && alloc->pool->access & 1u << ctx->device;
+    if (alloc && alloc->pool)
+        return alloc->pool->access & 1u << ctx->device;
+    return ctx->owner->peers & 1u << device;
 }
 
 static bool is_allowed(const struct hc_ctx *ctx, const struct hc_range *range, bool is_kernel)

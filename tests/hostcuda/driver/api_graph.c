@@ -2,10 +2,12 @@
 /* Entry points: graphs. */
 #include "driver/call.h"
 #include "driver/capture_session.h"
+#include "driver/device.h"
 #include "driver/graph.h"
 #include "driver/handle.h"
 #include "driver/kernel.h"
 #include "driver/lock.h"
+#include "driver/memory.h"
 #include "driver/race.h"
 
 #include <stdlib.h>
@@ -164,20 +166,74 @@ HC_PAIR(cuGraphUpload, _ptsz, (CUgraphExec exec, CUstream stream), ((void)stream
 
 /* ---- nodes by hand ---- */
 
-static CUresult add_node(CUgraphNode *out, CUgraph handle, const CUgraphNode *earlier, size_t count,
-                         CUgraphNodeType type, const struct hc_work *work)
+static CUresult check_node(const CUgraphNode *out, CUgraph handle, const CUgraphNode *earlier,
+                           size_t count)
 {
-    HC_LOCKED();
     if (!out || !hc_handle_is(handle, HC_HANDLE_GRAPH) || (count && !earlier))
         return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; i++) {
         if (!hc_handle_is(earlier[i], HC_HANDLE_NODE))
             return CUDA_ERROR_INVALID_VALUE;
     }
+    return CUDA_SUCCESS;
+}
+
+static CUresult add_checked(CUgraphNode *out, CUgraph handle, const CUgraphNode *earlier,
+                            size_t count, CUgraphNodeType type, const struct hc_work *work)
+{
     struct hc_node *node = hc_graph_add((struct hc_graph *)handle, type, work,
                                         (struct hc_node *const *)earlier, (unsigned)count);
     *out = (CUgraphNode)node;
     return node ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult add_node(CUgraphNode *out, CUgraph handle, const CUgraphNode *earlier, size_t count,
+                         CUgraphNodeType type, const struct hc_work *work)
+{
+    HC_LOCKED();
+    CUresult result = check_node(out, handle, earlier, count);
+    return result ? result : add_checked(out, handle, earlier, count, type, work);
+}
+
+/* A node about an allocation of the graph's, which its args hold. */
+static CUresult add_memory_node(CUgraphNode *out, CUgraph handle, const CUgraphNode *earlier,
+                                size_t count, CUgraphNodeType type, struct hc_alloc *alloc)
+{
+    struct hc_work work = {.type = type};
+    memcpy(work.args, &alloc, sizeof(alloc));
+    return add_checked(out, handle, earlier, count, type, &work);
+}
+
+HC_API CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *earlier,
+                                       size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *params)
+{
+    HC_ENTER(cuGraphAddMemAllocNode);
+    HC_LOCKED();
+    struct hc_alloc *alloc;
+    CUresult result = check_node(node, graph, earlier, count);
+    if (result || !params || !params->bytesize ||
+        params->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
+        params->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        !hc_device_at(params->poolProps.location.id))
+        return result ? result : CUDA_ERROR_INVALID_VALUE;
+    result = hc_graph_allocate((struct hc_graph *)graph, params->poolProps.location.id,
+                               params->bytesize, &alloc);
+    if (result)
+        return result;
+    params->dptr = alloc->base;
+    return add_memory_node(node, graph, earlier, count, CU_GRAPH_NODE_TYPE_MEM_ALLOC, alloc);
+}
+
+HC_API CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *earlier,
+                                      size_t count, CUdeviceptr dptr)
+{
+    HC_ENTER(cuGraphAddMemFreeNode);
+    HC_LOCKED();
+    struct hc_alloc *alloc = hc_memory_find_base(dptr);
+    CUresult result = check_node(node, graph, earlier, count);
+    if (result || !alloc || !alloc->graph)
+        return result ? result : CUDA_ERROR_INVALID_VALUE;
+    return add_memory_node(node, graph, earlier, count, CU_GRAPH_NODE_TYPE_MEM_FREE, alloc);
 }
 
 HC_API CUresult cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *earlier,
