@@ -147,6 +147,13 @@ bool rs_account_has_room(const struct rs_account *account, size_t bytes)
     return limit == 0 || (charged <= limit && bytes <= limit - charged);
 }
 
+bool rs_account_has_limit(const struct rs_account *account)
+{
+    const struct rs_account *device = account && account->device ? account->device : account;
+
+    return device && atomic_load_explicit(&device->limit_bytes, memory_order_relaxed) > 0;
+}
+
 size_t rs_account_held_bytes_of(const struct rs_account *account, unsigned memories)
 {
     size_t held = 0;

@@ -64,6 +64,9 @@ void rs_account_follow(struct rs_account *account, size_t from_held_bytes, size_
 /* True when the device's limit leaves room for that much now. */
 bool rs_account_has_room(const struct rs_account *account, size_t bytes);
 
+/* True when the device has a limit. */
+bool rs_account_has_limit(const struct rs_account *account);
+
 /* All that is held, of whatever memory, or of those whose bits (1 << memory) are set. */
 size_t rs_account_held_bytes(const struct rs_account *account);
 size_t rs_account_held_bytes_of(const struct rs_account *account, unsigned memories);

@@ -23,6 +23,20 @@ static CUresult give(struct rs_leaf *leaf, CUdeviceptr address)
     return result;
 }
 
+/* Under a limit what is given back must be there for the next request. */
+static CUresult give_in_order(struct rs_leaf *leaf, CUdeviceptr address, CUstream stream)
+{
+    CUstreamCaptureMode mode;
+    CUresult result;
+
+    if (!stream || !leaf->give_in_order || rs_account_has_limit(leaf->place->account))
+        return give(leaf, address);
+    mode = rs_capture_relax();
+    result = leaf->give_in_order(address, stream);
+    rs_capture_restore(mode);
+    return result;
+}
+
 static __thread bool asks_ahead;
 
 void rs_leaf_ask_ahead(bool ahead)
@@ -95,11 +109,10 @@ static CUresult leaf_deallocate(struct rs_mr *mr, const struct rs_allocation *al
     struct rs_leaf *leaf = leaf_of(mr);
     CUresult result;
 
-    (void)stream;
     /* Removed first: the moment the driver has it back it may give the address to another thread,
      * whose entry must not be the one removed. */
     rs_segment_remove(leaf->place, allocation->address);
-    result = give(leaf, allocation->address);
+    result = give_in_order(leaf, allocation->address, stream);
     if (result != CUDA_SUCCESS) {
         /* Still the driver's allocation (a sticky error, say).  Room for it was there before. */
         (void)rs_segment_add(leaf->place, allocation->address, allocation->size_bytes);

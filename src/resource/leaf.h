@@ -11,6 +11,7 @@ struct rs_leaf {
     enum rs_memory memory; /* that it is counted as; the descriptor's unless changed at creation */
     CUresult (*take)(const struct rs_place *place, size_t size_bytes, CUdeviceptr *address);
     CUresult (*give)(CUdeviceptr address);
+    CUresult (*give_in_order)(CUdeviceptr address, CUstream stream); /* does not wait; or NULL */
     _Atomic uint64_t allocations, deallocations, failures;
     _Atomic size_t held_bytes;
 };

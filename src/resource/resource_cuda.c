@@ -14,12 +14,24 @@ static CUresult cuda_give(CUdeviceptr address)
     return rs_driver.cuMemFree_v2(address);
 }
 
+/* The driver takes such memory in the order of a stream too. */
+static CUresult cuda_give_in_order(CUdeviceptr address, CUstream stream)
+{
+    return rs_driver.cuMemFreeAsync ? rs_driver.cuMemFreeAsync(address, stream)
+                                    : rs_driver.cuMemFree_v2(address);
+}
+
 static int cuda_create(const struct rs_place *place, const void *config,
                        struct rs_mr *const *upstream, struct rs_mr **out)
 {
+    int failed;
+
     (void)config;
     (void)upstream;
-    return rs_leaf_create(&rs_mr_descriptor_cuda, place, cuda_take, cuda_give, out);
+    failed = rs_leaf_create(&rs_mr_descriptor_cuda, place, cuda_take, cuda_give, out);
+    if (!failed)
+        RS_CONTAINER_OF(*out, struct rs_leaf, base)->give_in_order = cuda_give_in_order;
+    return failed;
 }
 
 static const struct rs_option cuda_options[] = {RS_OPTION_END};

@@ -911,7 +911,7 @@ static CUresult reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *a
     unsigned long long key;
     bool time_to_seal, in_order;
 
-    if (reuse->mode == MODE_WAIT)
+    if (reuse->mode == MODE_WAIT && !stream) /* cuMemFreeAsync does not wait */
         return deallocate_waiting(reuse, record);
     in_order = RS_UNLIKELY(stream) &&
                rs_stream_key_to_free(stream, reuse->place->context, record->stream, &key);

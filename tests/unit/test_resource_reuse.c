@@ -1887,10 +1887,11 @@ static void the_legacy_stream_is_the_current_contexts(void **state)
     end(&stack);
 }
 
-static void free_wait_knows_no_order(void **state)
+/* As cudaFreeAsync: the block waits in quarantine, and its free does not. */
+static void free_wait_waits_for_no_free_on_a_stream(void **state)
 {
     struct fake_stream stream = {.id = 7};
-    struct rs_allocation a;
+    struct rs_allocation a, b;
     struct stack stack;
 
     (void)state;
@@ -1898,8 +1899,18 @@ static void free_wait_knows_no_order(void **state)
     stack = stack_over(&rs_mr_descriptor_pool, PLENTY, OPTIONS("initial_size=8MiB"), "free=wait");
     a = take_on(&stack, 4 * MIB, handle_of(&stream));
     give_on(&stack, &a, handle_of(&stream));
+    assert_int_equal(device.waits, 0);
+    assert_int_equal(counter(&stack, "quarantined"), 4 * MIB);
+    b = take_on(&stack, 4 * MIB, handle_of(&stream));
+    assert_true(b.address != a.address); /* this mode knows no order */
+    complete_all();
+    turn(&stack);
+    complete_all();
+    turn(&stack);
+    assert_int_equal(counter(&stack, "quarantined"), 0);
+    assert_int_equal(device.waits, 0);
+    give(&stack, &b);
     assert_int_equal(device.waits, 1);
-    assert_int_equal(atomic_load(&completed), atomic_load(&submitted));
     end(&stack);
 }
 
@@ -2177,7 +2188,7 @@ int main(void)
         cmocka_unit_test(a_full_device_waits_for_ordered_blocks_too),
         cmocka_unit_test(without_stream_numbers_there_is_no_order),
         cmocka_unit_test(the_legacy_stream_is_the_current_contexts),
-        cmocka_unit_test(free_wait_knows_no_order),
+        cmocka_unit_test(free_wait_waits_for_no_free_on_a_stream),
         cmocka_unit_test(a_failed_seal_leaves_ordered_blocks_open),
         cmocka_unit_test(threads_with_streams_never_get_a_busy_block),
         cmocka_unit_test(threads_never_get_a_busy_block),
