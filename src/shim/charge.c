@@ -30,7 +30,7 @@ struct rs_mapping {
 static void give(const struct rs_charged *record)
 {
     if (record->pool) {
-        rs_charge_pool_freed(record->pool, record->size_bytes);
+        rs_charge_pool_freed(record->pool, record->size_bytes, record->charged_bytes);
         return;
     }
     rs_account_give_as(rs_limit_account(record->device), record->size_bytes, record->charged_bytes,

@@ -67,7 +67,7 @@ void rs_charge_unmap_end(struct rs_mapping *mappings, CUresult result);
 
 struct rs_pool_charge {
     struct rs_pool_record *pool; /* NULL: not counted */
-    struct rs_charged *record;   /* of an explicit pool's allocation */
+    struct rs_charged *record;   /* of the allocation */
     int device;
     size_t bytes;   /* asked for */
     size_t charged; /* for what the pool may grow by */
@@ -96,5 +96,5 @@ void rs_charge_follow_pools(int device);
 /* Has the device's pools give back what they keep beyond keep_bytes.  Returns the bytes. */
 size_t rs_charge_trim_pools(int device, size_t keep_bytes);
 
-/* An allocation of an explicit pool was freed (charge.c tells charge_pool.c). */
-void rs_charge_pool_freed(struct rs_pool_record *pool, size_t size_bytes);
+/* An allocation of a pool was freed (charge.c tells charge_pool.c). */
+void rs_charge_pool_freed(struct rs_pool_record *pool, size_t size_bytes, size_t charged_bytes);

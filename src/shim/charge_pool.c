@@ -19,11 +19,10 @@ struct rs_pool_record {
     struct rs_pool_record *next;
     CUmemoryPool handle; /* NULL: of graphs */
     int device;
-    bool host;               /* of host memory: not counted */
-    _Atomic bool is_default; /* never destroyed */
-    bool destroyed;          /* it lives until its last allocation is freed */
-    bool going;              /* cuMemPoolDestroy is under way */
-    size_t live_bytes; /* of allocations that we follow, rounded: of pools that can be destroyed */
+    bool host;                 /* of host memory: not counted */
+    bool destroyed;            /* it lives until its last allocation is freed */
+    bool going;                /* cuMemPoolDestroy is under way */
+    size_t live_bytes;         /* of allocations, rounded */
     _Atomic size_t held_bytes; /* charged; written under the lock, read without too */
     uint64_t tickets, applied; /* see follow */
     uint64_t settled;          /* goes up with each reading */
@@ -226,11 +225,9 @@ static void add_usual_pools(int device)
         rs_driver.cuDeviceGetMemPool(&usual[1], device) != CUDA_SUCCESS)
         return;
     rs_mutex_lock(&lock);
-    for (int i = 0; i < 2; i++) {
-        struct rs_pool_record *pool = usual[i] ? find_or_add(usual[i], device) : NULL;
-        if (pool && usual[i] == usual[0])
-            pool->is_default = true;
-    }
+    for (int i = 0; i < 2; i++)
+        if (usual[i])
+            (void)find_or_add(usual[i], device);
     rs_mutex_unlock(&lock);
 }
 
@@ -355,19 +352,14 @@ static bool make_room(struct rs_pool_charge *charge)
 
 static bool set_pool(struct rs_pool_charge *charge, CUmemoryPool handle)
 {
-    CUmemoryPool usual = NULL;
-    bool counted = true, is_default;
+    bool counted = true;
 
-    if (rs_driver.cuDeviceGetDefaultMemPool)
-        (void)rs_driver.cuDeviceGetDefaultMemPool(&usual, charge->device);
-    is_default = usual == handle;
     rs_mutex_lock(&lock);
     charge->pool = find_or_add(handle, charge->device);
     if (charge->pool && charge->pool->host) {
         charge->pool = NULL;
         counted = false;
     } else if (charge->pool) {
-        charge->pool->is_default = is_default;
         charge->device = charge->pool->device;
         charge->pool->calls++;
     }
@@ -385,9 +377,8 @@ static bool begin(struct rs_pool_charge *charge, CUmemoryPool pool)
         return false;
     if (!charge->pool)
         return true;
-    if (!charge->pool->is_default)
-        charge->record = rs_charged_reserve(RS_KEYS_ADDRESSES);
-    if ((charge->record || charge->pool->is_default) && make_room(charge))
+    charge->record = rs_charged_reserve(RS_KEYS_ADDRESSES);
+    if (charge->record && make_room(charge))
         return true;
     if (charge->record)
         rs_charged_drop(charge->record);
@@ -456,10 +447,12 @@ static void enter_record(const struct rs_pool_charge *charge, CUdeviceptr addres
     record->path = RS_PATH_STREAM_ORDERED;
     record->device = charge->device;
     record->pool = charge->pool;
-    record->size_bytes = rs_footprint_most(charge->bytes);
+    record->size_bytes = charge->bytes;
+    record->charged_bytes = rs_footprint_most(charge->bytes);
     rs_mutex_lock(&lock);
-    charge->pool->live_bytes += record->size_bytes;
+    charge->pool->live_bytes += record->charged_bytes;
     rs_mutex_unlock(&lock);
+    rs_limit_note_stream_ordered(record->device, record->size_bytes, false);
     rs_charged_enter(record, address);
 }
 
@@ -476,9 +469,9 @@ bool rs_charge_async_end(struct rs_pool_charge *charge, CUresult result, CUdevic
     after = pool->held_bytes;
     excess = result == CUDA_SUCCESS && after > before && is_excess(charge, after - before, flying);
     atomic_fetch_sub(&growth[charge->device].flying, charge->charged);
-    if (charge->record && result == CUDA_SUCCESS && !excess)
+    if (result == CUDA_SUCCESS && !excess)
         enter_record(charge, address);
-    else if (charge->record)
+    else
         rs_charged_drop(charge->record);
     rs_mutex_lock(&lock);
     pool->claimed_bytes -= charge->claimed;
@@ -487,10 +480,11 @@ bool rs_charge_async_end(struct rs_pool_charge *charge, CUresult result, CUdevic
     return excess;
 }
 
-void rs_charge_pool_freed(struct rs_pool_record *pool, size_t size_bytes)
+void rs_charge_pool_freed(struct rs_pool_record *pool, size_t size_bytes, size_t charged_bytes)
 {
+    rs_limit_note_stream_ordered(pool->device, size_bytes, true);
     rs_mutex_lock(&lock);
-    pool->live_bytes -= size_bytes;
+    pool->live_bytes -= charged_bytes;
     if (pool->destroyed)
         follow_destroyed(pool);
     rs_mutex_unlock(&lock);

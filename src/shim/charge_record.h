@@ -10,9 +10,8 @@ struct rs_charged {
     unsigned long long key;
     enum rs_path path;
     int device;
-    struct rs_context *context; /* it dies with this one; NULL: it belongs to the device */
-    struct rs_pool_record
-        *pool; /* of an explicit pool's allocation, which the pool is charged for */
+    struct rs_context *context;  /* it dies with this one; NULL: it belongs to the device */
+    struct rs_pool_record *pool; /* of a stream-ordered allocation, which the pool is charged for */
     size_t size_bytes, charged_bytes;
     unsigned handles, mappings; /* of virtual memory: what refers to it */
     unsigned calls;             /* under way, which refer to it too */

@@ -12,6 +12,8 @@
 static struct {
     struct rs_account account;
     _Atomic size_t path_bytes[RS_PATHS];
+    _Atomic uint64_t ordered_allocations; /* stream-ordered ones of the driver's, and what is */
+    _Atomic size_t ordered_live_bytes, ordered_live_blocks; /* live of them, as asked for */
     _Atomic bool resolved; /* the setting has been read, or rs_limit_set came first */
 } devices[RS_DEVICES_MAX];
 
@@ -140,6 +142,17 @@ void rs_limit_note_path(int device, enum rs_path path, size_t from_bytes, size_t
                                   memory_order_relaxed);
 }
 
+void rs_limit_note_stream_ordered(int device, size_t bytes, bool freed)
+{
+    if (!is_known(device))
+        return;
+    atomic_fetch_add_explicit(&devices[device].ordered_allocations, !freed, memory_order_relaxed);
+    atomic_fetch_add_explicit(&devices[device].ordered_live_bytes, freed ? -bytes : bytes,
+                              memory_order_relaxed);
+    atomic_fetch_add_explicit(&devices[device].ordered_live_blocks, freed ? -(size_t)1 : 1,
+                              memory_order_relaxed);
+}
+
 void rs_limit_report(int device, struct rs_report *report)
 {
     static const char *const names[RS_PATHS] = {"driver", "managed",        "arrays",
@@ -163,4 +176,10 @@ void rs_limit_report(int device, struct rs_report *report)
     for (int path = 0; path < RS_PATHS; path++)
         rs_report_add(report, "account", names[path], RS_COUNTER_LIVE, RS_UNIT_BYTES,
                       atomic_load(&devices[device].path_bytes[path]));
+    rs_report_add(report, "account", "stream_ordered_live", RS_COUNTER_LIVE, RS_UNIT_BYTES,
+                  atomic_load(&devices[device].ordered_live_bytes));
+    rs_report_add(report, "account", "stream_ordered_blocks", RS_COUNTER_LIVE, RS_UNIT_COUNT,
+                  atomic_load(&devices[device].ordered_live_blocks));
+    rs_report_add(report, "account", "stream_ordered_allocations", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                  atomic_load(&devices[device].ordered_allocations));
 }

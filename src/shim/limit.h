@@ -60,5 +60,8 @@ enum rs_path {
 /* The bytes charged on a path went from one figure to another. */
 void rs_limit_note_path(int device, enum rs_path path, size_t from_bytes, size_t to_bytes);
 
+/* A stream-ordered allocation of the program's that the driver served, or its free. */
+void rs_limit_note_stream_ordered(int device, size_t bytes, bool freed);
+
 /* Adds the account's counters when anything was taken of the device. */
 void rs_limit_report(int device, struct rs_report *report);
