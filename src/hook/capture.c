@@ -16,6 +16,7 @@
 #define HOOK_observe(symbol)
 #define HOOK_guard(symbol)
 #define HOOK_context(symbol)
+#define HOOK_async(symbol)
 #define HOOK_limit(symbol)
 #define HOOK_count(symbol)
 /* clang-format on */

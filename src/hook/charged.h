@@ -28,3 +28,24 @@
         rs_charge_free_end(&charge, answer);                                                       \
         return answer;                                                                             \
     } while (0)
+
+/* The same as RS_CHARGED for stream-ordered memory, with the hook's own parameters.  A pool that
+ * grew past the limit all the same (by a unit of the driver's that was not known) gives the block
+ * back in the stream's order. */
+#define RS_CHARGED_ASYNC(pool, per_thread, free_function, call)                                    \
+    do {                                                                                           \
+        struct rs_pool_charge charge;                                                              \
+        CUresult answer;                                                                           \
+        if (!address)                                                                              \
+            return call; /* the driver's own error */                                              \
+        if (!rs_charge_async_begin(&charge, pool, stream, per_thread, size_bytes))                 \
+            return CUDA_ERROR_OUT_OF_MEMORY;                                                       \
+        answer = call;                                                                             \
+        if (rs_charge_async_again(&charge, answer))                                                \
+            answer = call;                                                                         \
+        if (!rs_charge_async_end(&charge, answer, answer == CUDA_SUCCESS ? *address : 0))          \
+            return answer;                                                                         \
+        (void)RS_FORWARD(free_function, (*address, stream));                                       \
+        *address = 0;                                                                              \
+        return CUDA_ERROR_OUT_OF_MEMORY;                                                           \
+    } while (0)

@@ -12,6 +12,7 @@
 #include "shim/life.h"
 #include "shim/managed.h"
 #include "shim/observe.h"
+#include "shim/peer.h"
 #include "shim/shim.h"
 
 /* clang-format off */
@@ -22,6 +23,7 @@
 #define HOOK_observe RS_HOOK_DECLARE
 #define HOOK_guard RS_HOOK_DECLARE
 #define HOOK_context RS_HOOK_DECLARE
+#define HOOK_async(symbol)   /* async.c */
 #define HOOK_capture(symbol) /* capture.c */
 #define HOOK_limit(symbol)   /* limit.c */
 #define HOOK_count(symbol)
@@ -263,49 +265,34 @@ static CUresult hook_cuStreamAttachMemAsync_ptsz(CUstream stream, CUdeviceptr ad
     return RS_FORWARD(cuStreamAttachMemAsync_ptsz, (stream, address, size_bytes, flags));
 }
 
-/* In a capture the driver would make a graph node of it, which a block of ours cannot be. */
-static bool is_capturing(CUresult (*ask)(CUstream, CUstreamCaptureStatus *), CUstream stream,
-                         CUresult *result)
+/* Access that our memory cannot be given does not count as given. */
+static CUresult hook_cuCtxEnablePeerAccess(CUcontext peer, unsigned flags)
 {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = RS_FORWARD(cuCtxEnablePeerAccess, (peer, flags));
 
-    *result = ask ? ask(stream, &status) : CUDA_SUCCESS;
-    if (*result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
-        *result = CUDA_ERROR_INVALID_VALUE;
-    return *result != CUDA_SUCCESS;
-}
-
-static bool free_async(CUdeviceptr address, CUstream stream,
-                       CUresult (*ask)(CUstream, CUstreamCaptureStatus *), CUresult *result)
-{
-    struct rs_observation observation = rs_observe(address);
-
-    if (observation.what == RS_OBSERVED_FOREIGN || observation.what == RS_OBSERVED_OPENED)
-        return false;
-    if (observation.what == RS_OBSERVED_BLOCK && observation.kind == RS_KIND_MANAGED) {
-        *result = address == observation.address ? CUDA_ERROR_NOT_SUPPORTED /* as the driver */
-                                                 : CUDA_ERROR_INVALID_VALUE;
-        return true;
-    }
-    return is_capturing(ask, stream, result) || rs_shim_free(address, result);
-}
-
-static CUresult hook_cuMemFreeAsync(CUdeviceptr address, CUstream stream)
-{
-    CUresult result;
-
-    if (free_async(address, stream, rs_driver.cuStreamIsCapturing, &result))
+    if (result != CUDA_SUCCESS)
         return result;
-    RS_CHARGED_FREE(RS_KEYS_ADDRESSES, address, RS_FORWARD(cuMemFreeAsync, (address, stream)));
+    result = rs_peer_changed(peer, true);
+    if (result != CUDA_SUCCESS)
+        (void)RS_FORWARD(cuCtxDisablePeerAccess, (peer));
+    return result;
 }
 
-static CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
+static CUresult hook_cuCtxDisablePeerAccess(CUcontext peer)
 {
-    CUresult result;
+    CUresult result = RS_FORWARD(cuCtxDisablePeerAccess, (peer));
 
-    if (free_async(address, stream, rs_driver.cuStreamIsCapturing_ptsz, &result))
-        return result;
-    RS_CHARGED_FREE(RS_KEYS_ADDRESSES, address, RS_FORWARD(cuMemFreeAsync_ptsz, (address, stream)));
+    return result == CUDA_SUCCESS ? rs_peer_changed(peer, false) : result;
+}
+
+static CUresult hook_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access,
+                                        size_t count)
+{
+    CUresult result = RS_FORWARD(cuMemPoolSetAccess, (pool, access, count));
+
+    if (result == CUDA_SUCCESS)
+        rs_shim_note_pool_access(pool, access, count);
+    return result;
 }
 
 /* ---- memory of several processes ---- */

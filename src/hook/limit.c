@@ -11,7 +11,7 @@
 /* clang-format off */
 #define HOOK_limit RS_HOOK_DECLARE
 #define HOOK_count RS_HOOK_DECLARE
-#define HOOK_lookup(symbol) /* the others: cuda.c, capture.c */
+#define HOOK_lookup(symbol) /* the others: cuda.c, async.c, capture.c */
 #define HOOK_device(symbol)
 #define HOOK_managed(symbol)
 #define HOOK_pinned(symbol)
@@ -19,54 +19,25 @@
 #define HOOK_guard(symbol)
 #define HOOK_capture(symbol)
 #define HOOK_context(symbol)
+#define HOOK_async(symbol)
 /* clang-format on */
 #define HOOK(symbol, name, since, until, stream, group, summary) HOOK_##group(symbol)
 #include "driver/entry_points.def"
 
 /* ---- stream-ordered memory ---- */
 
-/* A pool that grew past the limit all the same (by a unit of the driver's that was not known) gives
- * the block back in the stream's order. */
-#define ALLOCATE_ASYNC(pool, per_thread, free_function, call)                                      \
-    struct rs_pool_charge charge;                                                                  \
-    CUresult result;                                                                               \
-    if (!address)                                                                                  \
-        return call; /* the driver's own error */                                                  \
-    if (!rs_charge_async_begin(&charge, pool, stream, per_thread, size_bytes))                     \
-        return CUDA_ERROR_OUT_OF_MEMORY;                                                           \
-    result = call;                                                                                 \
-    if (rs_charge_async_again(&charge, result))                                                    \
-        result = call;                                                                             \
-    if (!rs_charge_async_end(&charge, result, result == CUDA_SUCCESS ? *address : 0))              \
-        return result;                                                                             \
-    (void)RS_FORWARD(free_function, (*address, stream));                                           \
-    *address = 0;                                                                                  \
-    return CUDA_ERROR_OUT_OF_MEMORY
-
-static CUresult hook_cuMemAllocAsync(CUdeviceptr *address, size_t size_bytes, CUstream stream)
-{
-    ALLOCATE_ASYNC(NULL, false, cuMemFreeAsync,
-                   RS_FORWARD(cuMemAllocAsync, (address, size_bytes, stream)));
-}
-
-static CUresult hook_cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t size_bytes, CUstream stream)
-{
-    ALLOCATE_ASYNC(NULL, true, cuMemFreeAsync_ptsz,
-                   RS_FORWARD(cuMemAllocAsync_ptsz, (address, size_bytes, stream)));
-}
-
 static CUresult hook_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t size_bytes,
                                              CUmemoryPool pool, CUstream stream)
 {
-    ALLOCATE_ASYNC(pool, false, cuMemFreeAsync,
-                   RS_FORWARD(cuMemAllocFromPoolAsync, (address, size_bytes, pool, stream)));
+    RS_CHARGED_ASYNC(pool, false, cuMemFreeAsync,
+                     RS_FORWARD(cuMemAllocFromPoolAsync, (address, size_bytes, pool, stream)));
 }
 
 static CUresult hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t size_bytes,
                                                   CUmemoryPool pool, CUstream stream)
 {
-    ALLOCATE_ASYNC(pool, true, cuMemFreeAsync_ptsz,
-                   RS_FORWARD(cuMemAllocFromPoolAsync_ptsz, (address, size_bytes, pool, stream)));
+    RS_CHARGED_ASYNC(pool, true, cuMemFreeAsync_ptsz,
+                     RS_FORWARD(cuMemAllocFromPoolAsync_ptsz, (address, size_bytes, pool, stream)));
 }
 
 static CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)

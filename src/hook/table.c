@@ -13,6 +13,7 @@
 #define ALLOCATES_device  true
 #define ALLOCATES_managed true
 #define ALLOCATES_pinned  false
+#define ALLOCATES_async   true
 #define ALLOCATES_observe false
 #define ALLOCATES_guard   false
 #define ALLOCATES_limit   true

@@ -42,6 +42,10 @@ struct rs_expression *rs_expression_insert_reuse(struct rs_expression *expressio
 /* True when every leaf has `reuse` somewhere above it: what it gets back is used by no work. */
 bool rs_expression_frees_are_clean(const struct rs_expression *expression);
 
+/* True when giving a block back may wait for work of the program's, also where the order of a
+ * stream is given. */
+bool rs_expression_frees_wait(const struct rs_expression *expression);
+
 /* Makes every node that cuts blocks out of larger ones keep to multiples of unit_bytes, a power of
  * two, so that no two blocks share one of them: an option that was not given gets that value.
  * False after complaining about one that was given otherwise, or a node that cannot. */

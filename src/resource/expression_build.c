@@ -62,6 +62,18 @@ bool rs_expression_frees_are_clean(const struct rs_expression *expression)
     return clean;
 }
 
+bool rs_expression_frees_wait(const struct rs_expression *expression)
+{
+    const struct rs_mr_descriptor *descriptor = expression->descriptor;
+
+    if (descriptor == &rs_mr_descriptor_reuse)
+        return false;
+    if (descriptor->frees != RS_FREE_AS_UPSTREAM) /* a leaf waits where no `reuse` is above it */
+        return descriptor->frees == RS_FREE_WAITS || descriptor->upstream_count == 0;
+    return rs_expression_frees_wait(expression->upstream[0]) ||
+           (expression->upstream[1] && rs_expression_frees_wait(expression->upstream[1]));
+}
+
 static bool is_multiple(const struct rs_option_value *value, size_t unit_bytes)
 {
     return value->none || (value->size.kind == RS_SIZE_BYTES && value->size.number > 0 &&

@@ -360,6 +360,7 @@ void rs_lasting_leaf_init(struct rs_lasting_leaf *leaf, const struct rs_mr_descr
         .destroy = lasting_destroy,
         .trim = calls->trim ? calls->trim : nothing_to_trim,
         .idle_bytes = calls->idle_bytes,
+        .access_changed = calls->access_changed,
         .context_ended = lasting_context_ended,
         .report = lasting_report,
         .check = lasting_check,

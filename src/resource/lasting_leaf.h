@@ -33,6 +33,7 @@ struct rs_lasting_calls {
 
     size_t (*trim)(struct rs_mr *mr, size_t keep_bytes); /* as in struct rs_mr_ops; may be NULL */
     size_t (*idle_bytes)(struct rs_mr *mr);
+    CUresult (*access_changed)(struct rs_mr *mr, CUdevice peer, bool allowed); /* may be NULL */
     size_t (*held_bytes)(struct rs_lasting_leaf *leaf); /* for the report: makes no driver call */
 };
 

@@ -58,6 +58,14 @@ static void default_context_ended(struct rs_mr *mr)
     (void)mr;
 }
 
+static CUresult default_access_changed(struct rs_mr *mr, CUdevice peer, bool allowed)
+{
+    (void)mr;
+    (void)peer;
+    (void)allowed;
+    return CUDA_SUCCESS;
+}
+
 static size_t default_trim(struct rs_mr *mr, size_t keep_bytes)
 {
     size_t given_back = 0;
@@ -104,6 +112,8 @@ void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
         mr->ops.allocate_best = mr->ops.allocate;
     if (!mr->ops.context_ended)
         mr->ops.context_ended = default_context_ended;
+    if (!mr->ops.access_changed)
+        mr->ops.access_changed = default_access_changed;
     if (!mr->ops.trim)
         mr->ops.trim = default_trim;
     if (!mr->ops.idle_bytes)
@@ -142,6 +152,15 @@ void rs_mr_context_ended(struct rs_mr *mr)
     mr->ops.context_ended(mr);
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
         rs_mr_context_ended(mr->upstream[i]);
+}
+
+CUresult rs_mr_access_changed(struct rs_mr *mr, CUdevice peer, bool allowed)
+{
+    CUresult result = mr->ops.access_changed(mr, peer, allowed);
+
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i] && result == CUDA_SUCCESS; i++)
+        result = rs_mr_access_changed(mr->upstream[i], peer, allowed);
+    return result;
 }
 
 size_t rs_mr_idle_bytes(struct rs_mr *mr)

@@ -16,6 +16,7 @@
 #include "resource/account.h"
 #include "resource/resource_list.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -66,6 +67,12 @@ struct rs_mr_ops {
      * back too, allocations fail from here on, and deallocations do nothing.  Called once, never
      * at process exit.  Default: nothing. */
     void (*context_ended)(struct rs_mr *mr);
+
+    /* Another device may reach the context's memory from now on, or no longer (place->peers says so
+     * already): tells the driver about all memory that is held.  Memory taken later follows
+     * place->peers by itself.  An error may leave a part of it told.  Default: nothing, for
+     * cuMemAlloc's memory, which the driver sees to. */
+    CUresult (*access_changed)(struct rs_mr *mr, CUdevice peer, bool allowed);
 
     /* As allocate, but only from memory that is held already: CUDA_ERROR_NOT_READY where upstream
      * would have to be asked.  Default: always that. */
@@ -121,6 +128,8 @@ struct rs_place {
     struct rs_sentinel *sentinel;     /* for waiting as cudaFree does */
     struct rs_own_stream *own_stream; /* for our own stream-ordered calls (driver/own_stream.h) */
     struct rs_account *account;       /* of the context: every byte taken from the driver */
+    const _Atomic uint64_t *peers;    /* other devices that may reach the context's memory, a bit
+                                         each (cuCtxEnablePeerAccess).  NULL: none */
 
     /* Has all stacks of the device give back what they hold and nobody uses, before a request for
      * that much more is out of memory.  Returns bytes given back.  May be NULL.  No lock may be
@@ -137,6 +146,11 @@ struct rs_place {
     void (*forget_holder)(const struct rs_place *place, void *holder);
     bool frees_are_clean; /* no work uses what a leaf gets back: `reuse` is above */
 };
+
+static inline uint64_t rs_place_peers(const struct rs_place *place)
+{
+    return place->peers ? atomic_load(place->peers) : 0;
+}
 
 enum rs_free_behaviour {
     RS_FREE_AS_UPSTREAM, /* adaptors that keep no memory */
@@ -243,6 +257,7 @@ bool rs_mr_is_trimming_all(void);
 
 /* Of the whole stack below and including mr. */
 void rs_mr_context_ended(struct rs_mr *mr);
+CUresult rs_mr_access_changed(struct rs_mr *mr, CUdevice peer, bool allowed);
 size_t rs_mr_idle_bytes(struct rs_mr *mr);
 
 /* The same without what only stands in for the first of two upstreams. */

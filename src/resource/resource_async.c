@@ -303,6 +303,33 @@ static size_t async_held_bytes(struct rs_lasting_leaf *leaf)
     return bytes;
 }
 
+/* A pool's memory is not what cuCtxEnablePeerAccess is about: other devices reach it where the pool
+ * says so.  Managed memory is reached by all devices anyhow. */
+static CUresult set_access(const struct async *async, CUdevice peer, bool allowed)
+{
+    const CUmemAccessDesc access = {
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = peer},
+        .flags = allowed ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE,
+    };
+
+    if (memory_of(async) == RS_MEMORY_MANAGED)
+        return CUDA_SUCCESS;
+    return rs_driver.cuMemPoolSetAccess ? rs_driver.cuMemPoolSetAccess(async->pool, &access, 1)
+                                        : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static CUresult async_access_changed(struct rs_mr *mr, CUdevice peer, bool allowed)
+{
+    struct async *async = async_of(rs_lasting_leaf_of(mr));
+    CUresult result;
+
+    if (!rs_lasting_leaf_enter(&async->leaf))
+        return CUDA_SUCCESS;
+    result = set_access(async, peer, allowed);
+    (void)rs_lasting_leaf_leave(&async->leaf);
+    return result;
+}
+
 static const struct rs_lasting_calls async_calls = {
     .take = async_take,
     .give = async_give,
@@ -311,6 +338,7 @@ static const struct rs_lasting_calls async_calls = {
     .has_idle = async_has_idle,
     .trim = async_trim,
     .idle_bytes = async_idle_bytes,
+    .access_changed = async_access_changed,
     .held_bytes = async_held_bytes,
 };
 
@@ -350,6 +378,16 @@ static void take_initial(struct async *async, size_t bytes)
     (void)async_give(&async->leaf, address, bytes); /* nothing has used it */
 }
 
+static bool allow_peers(const struct async *async)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    for (uint64_t peers = rs_place_peers(async->leaf.place); peers && result == CUDA_SUCCESS;
+         peers &= peers - 1)
+        result = set_access(async, __builtin_ctzll(peers), true);
+    return result == CUDA_SUCCESS;
+}
+
 int rs_async_create(const struct rs_mr_descriptor *descriptor, CUmemAllocationType type,
                     const struct rs_place *place, const struct rs_async_config *config,
                     struct rs_mr **out)
@@ -364,6 +402,10 @@ int rs_async_create(const struct rs_mr_descriptor *descriptor, CUmemAllocationTy
         return -EIO;
     }
     rs_lasting_leaf_init(&async->leaf, descriptor, place, &async_calls);
+    if (!allow_peers(async)) {
+        rs_mr_destroy(&async->leaf.base, false);
+        return -EIO;
+    }
     if (config->initial_size > 0 && place->first_on_device)
         take_initial(async, config->initial_size);
     *out = &async->leaf.base;

@@ -13,7 +13,11 @@
  *
  * What a call of the driver is about is busy: in no index, so that nobody else touches it and no
  * lock is held meanwhile.  None of these calls needs a current context, and what they made
- * outlives it (cuda-measured.md), so it is given back when the context has ended. */
+ * outlives it (cuda-measured.md), so it is given back when the context has ended.
+ *
+ * Which other devices reach the memory is a property of each mapping, which cuCtxEnablePeerAccess
+ * does not change: so it is told again for every mapping when a peer comes or goes, and nothing is
+ * mapped or unmapped meanwhile. */
 #include "base/lock.h"
 #include "base/log.h"
 #include "driver/driver.h"
@@ -67,6 +71,7 @@ struct vm {
     unsigned calls;     /* under way */
     size_t ahead_bytes; /* that a growth under way will leave for others who wait for it */
     uint64_t changes;   /* goes up when memory may have become free */
+    bool is_still;      /* nothing is mapped or unmapped: access is being changed */
     bool ended;         /* with its context: nothing is served any more */
     bool released;
     uint64_t driver_allocations, driver_frees, driver_refusals, moved_granules;
@@ -136,14 +141,21 @@ static void take_free(struct vm *vm, struct rs_block *block)
 
 /* ---- driver calls; without the lock ---- */
 
-/* The one place that says who may use the memory. */
+enum { PEERS_MAX = 64 /* as many as place->peers has bits */ };
+
+/* Who may use new memory: the device itself, and those that were allowed to before. */
 static CUresult set_access(const struct vm *vm, CUdeviceptr address, size_t size_bytes)
 {
-    const CUmemAccessDesc access[] = {
+    CUmemAccessDesc access[1 + PEERS_MAX] = {
         {vm->properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
     };
+    size_t count = 1;
 
-    return rs_driver.cuMemSetAccess(address, size_bytes, access, RS_ARRAY_LENGTH(access));
+    for (uint64_t peers = rs_place_peers(vm->place); peers; peers &= peers - 1) {
+        access[count] = access[0];
+        access[count++].location.id = __builtin_ctzll(peers);
+    }
+    return rs_driver.cuMemSetAccess(address, size_bytes, access, count);
 }
 
 static CUresult create_granule(const struct vm *vm, CUmemGenericAllocationHandle *handle)
@@ -516,12 +528,19 @@ static CUresult add_region(struct vm *vm, size_t least_bytes)
  * be created. */
 static CUresult grow(struct vm *vm, const struct rs_block_request *request, bool may_create)
 {
-    size_t free_bytes = vm->held_granules * vm->granule_bytes - vm->blocks.live_bytes;
-    struct hole hole = find_hole(vm, request);
     struct move move = {.gap = NULL};
-    size_t region_bytes, ahead_bytes;
+    size_t free_bytes, region_bytes, ahead_bytes;
+    struct hole hole;
     CUresult result;
 
+    if (vm->is_still && !may_create)
+        return CUDA_ERROR_NOT_READY;
+    while (vm->is_still)
+        pthread_cond_wait(&vm->settled, &vm->lock.native);
+    if (vm->ended)
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    free_bytes = vm->held_granules * vm->granule_bytes - vm->blocks.live_bytes;
+    hole = find_hole(vm, request);
     if (!may_create && (!hole.block || hole.gap_bytes > free_bytes))
         return CUDA_ERROR_NOT_READY;
     if (!hole.block) {
@@ -834,10 +853,68 @@ static size_t virtual_trim(struct rs_mr *mr, size_t keep_bytes)
     size_t released_bytes = 0;
 
     rs_mutex_lock(&vm->lock);
-    if (!vm->ended)
+    if (!vm->ended && !vm->is_still)
         released_bytes = trim(vm, keep_bytes);
     leave(vm);
     return released_bytes;
+}
+
+/* Calls `visit` for each run of mapped granules, until one fails.  Nothing is mapped or unmapped
+ * meanwhile. */
+static CUresult each_mapped(const struct vm *vm,
+                            CUresult (*visit)(const void *data, CUdeviceptr address,
+                                              size_t size_bytes),
+                            const void *data)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    for (struct region *region = atomic_load(&vm->regions); region; region = region->next) {
+        size_t count = region->size_bytes / vm->granule_bytes, end;
+        for (size_t i = 0; i < count && result == CUDA_SUCCESS; i = end) {
+            for (end = i; end < count && region->handles[end]; end++)
+                ;
+            if (end > i)
+                result = visit(data, region->base + i * vm->granule_bytes,
+                               (end - i) * vm->granule_bytes);
+            end += end == i;
+        }
+    }
+    return result;
+}
+
+static CUresult set_peer_access(const void *data, CUdeviceptr address, size_t size_bytes)
+{
+    return rs_driver.cuMemSetAccess(address, size_bytes, data, 1);
+}
+
+/* Calls that are under way end first, and none begins meanwhile, so that no mapping is missed: one
+ * made later follows place->peers. */
+static CUresult virtual_access_changed(struct rs_mr *mr, CUdevice peer, bool allowed)
+{
+    struct vm *vm = vm_of(mr);
+    const CUmemAccessDesc access = {
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = peer},
+        .flags = allowed ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE,
+    };
+    CUresult result = CUDA_SUCCESS;
+
+    rs_mutex_lock(&vm->lock);
+    while (vm->is_still)
+        pthread_cond_wait(&vm->settled, &vm->lock.native);
+    vm->is_still = true;
+    while (vm->calls > 0)
+        pthread_cond_wait(&vm->settled, &vm->lock.native);
+    if (!vm->ended) {
+        vm->calls++; /* the end of the context waits */
+        rs_mutex_unlock(&vm->lock);
+        result = each_mapped(vm, set_peer_access, &access);
+        rs_mutex_lock(&vm->lock);
+        vm->calls--;
+    }
+    vm->is_still = false;
+    pthread_cond_broadcast(&vm->settled);
+    leave(vm);
+    return result;
 }
 
 static size_t idle_bytes(const struct vm *vm)
@@ -1067,6 +1144,7 @@ static const struct rs_mr_ops virtual_ops = {
     .deallocate = virtual_deallocate,
     .destroy = virtual_destroy,
     .context_ended = virtual_context_ended,
+    .access_changed = virtual_access_changed,
     .trim = virtual_trim,
     .idle_bytes = virtual_idle_bytes,
     .free_blocks = virtual_free_blocks,

@@ -13,7 +13,8 @@ static const char *const fallback_words[] = {"managed", "pinned", NULL};
 static const char *const free_words[] = {"deferred", "wait", "immediate", NULL};
 static const char *const ipc_words[] = {"shared", "dedicated", NULL};
 static const char *const on_error_words[] = {"abort", "passthrough", "deny", NULL};
-static const char *const hook_words[] = {"device", "pinned", "managed", "runtime", "all", NULL};
+static const char *const hook_words[] = {"device", "pinned", "managed", "runtime",
+                                         "async",  "all",    NULL};
 
 const char *const rs_kind_names[RS_KINDS] = {"device", "pinned", "managed"};
 const char *const rs_kind_texts[RS_KINDS] = {"", ", pinned memory", ", managed memory"};
@@ -102,7 +103,7 @@ const struct rs_variable rs_variables[] = {
              .option.words = on_error_words),
     VARIABLE(HOOKS, "RMM_HOOKS", TEXT,
              "groups of entry points that serve memory, separated by commas: device, pinned, "
-             "managed, runtime, all"),
+             "managed, runtime, async (cudaMallocAsync), all; where not set: all but async"),
     {.option = {.name = NULL}},
 };
 
@@ -790,14 +791,14 @@ static enum rs_statistics_format parse_report(const struct rs_config *config,
 
 static void parse_hooks(struct rs_config *config, struct rs_complaints *complaints)
 {
-    static const unsigned groups[] = {RS_HOOK_GROUP_DEVICE, RS_HOOK_GROUP_PINNED,
+    static const unsigned groups[] = {RS_HOOK_GROUP_DEVICE,  RS_HOOK_GROUP_PINNED,
                                       RS_HOOK_GROUP_MANAGED, RS_HOOK_GROUP_RUNTIME,
-                                      RS_HOOK_GROUPS_ALL};
+                                      RS_HOOK_GROUP_ASYNC,   RS_HOOK_GROUPS_ALL};
     const struct rs_source *source;
     const struct rs_option_value *value = value_of(config, -1, RS_VARIABLE_HOOKS, &source);
     const char *at;
 
-    config->hook_groups = RS_HOOK_GROUPS_ALL;
+    config->hook_groups = RS_HOOK_GROUPS_DEFAULT;
     if (!value)
         return;
     config->hook_groups = 0;
@@ -811,9 +812,9 @@ static void parse_hooks(struct rs_config *config, struct rs_complaints *complain
         if (!hook_words[i]) {
             nearest = rs_nearest_word(at, end, hook_words);
             rs_complain(complaints, source, at,
-                        nearest
-                            ? "unknown group; did you mean '%s'?"
-                            : "unknown group; known are device, pinned, managed, runtime, all%s",
+                        nearest ? "unknown group; did you mean '%s'?"
+                                : "unknown group; known are device, pinned, managed, runtime, "
+                                  "async, all%s",
                         nearest ? nearest : "");
             return;
         }

@@ -80,7 +80,11 @@ enum {
     RS_HOOK_GROUP_PINNED = 1 << 1,
     RS_HOOK_GROUP_MANAGED = 1 << 2,
     RS_HOOK_GROUP_RUNTIME = 1 << 3,
-    RS_HOOK_GROUPS_ALL = (1 << 4) - 1,
+    RS_HOOK_GROUP_ASYNC = 1 << 4,
+    RS_HOOK_GROUPS_ALL = (1 << 5) - 1,
+    /* Stream-ordered memory of the driver outlives contexts, is reached by what its pool says, and
+     * is seen in that pool: ours is not, so that somebody has to ask for it. */
+    RS_HOOK_GROUPS_DEFAULT = RS_HOOK_GROUPS_ALL & ~RS_HOOK_GROUP_ASYNC,
 };
 
 struct rs_config {

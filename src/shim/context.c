@@ -16,6 +16,7 @@
 #include "shim/leaks.h"
 #include "shim/life.h"
 #include "shim/limit.h"
+#include "shim/peer.h"
 #include "shim/pushed.h"
 
 #include <errno.h>
@@ -171,6 +172,8 @@ static void drop(struct rs_context *context)
 {
     rs_block_forget_all(context);
     rs_charge_forget(context);
+    if (!context->primary) /* whose handle stays its own */
+        rs_peer_forget(context->handle);
     for (int i = 0; i < RS_STACKS; i++)
         drop_stack(&context->stack[i]);
     for (struct rs_pushed_stack *pushed = atomic_load(&context->pushed); pushed;
@@ -279,6 +282,7 @@ static bool make_stack(struct rs_stack *stack, const struct rs_expression *expre
         return false;
     stack->place.first_on_device = !*taken;
     stack->place.frees_are_clean = rs_expression_frees_are_clean(expression);
+    stack->frees_wait = rs_expression_frees_wait(expression) || !rs_fence_supported();
     *taken = true;
     say_stack(stack, expression);
     rs_sentinel_prepare(&stack->context->sentinel, stack->context->handle); /* before a pool takes
@@ -462,6 +466,7 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
     context->device = device;
     context->primary = is_primary(handle, device);
     context->account.device = rs_limit_account(device);
+    atomic_store(&context->peers, rs_peer_devices(handle) & ~(1ull << device % RS_DEVICES_MAX));
     atomic_store(&context->alive, true);
     for (unsigned i = 0; i < RS_STACKS; i++) {
         struct rs_stack *stack = &context->stack[i];
@@ -474,6 +479,7 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
             .sentinel = &context->sentinel,
             .own_stream = &context->own_stream,
             .account = &context->account,
+            .peers = &context->peers,
             .reclaim = reclaim,
             .forget_holder = rs_block_forget_holder,
             .host_flags = i < RS_STACK_PINNED ? CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP
@@ -672,6 +678,61 @@ static void visit_stacks(struct rs_context *context,
         if (mr)
             visit(data, &pushed->stack, mr);
     }
+}
+
+/* ---- other devices ---- */
+
+struct peer_change {
+    CUdevice peer;
+    bool allowed;
+    CUresult result;
+};
+
+static void tell_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    struct peer_change *change = data;
+
+    (void)stack;
+    if (change->result == CUDA_SUCCESS)
+        change->result = rs_mr_access_changed(mr, change->peer, change->allowed);
+}
+
+/* Under the lock, so that a stack is either told here or made after its context's peers have
+ * changed. */
+static CUresult apply_peers(struct rs_context *context)
+{
+    uint64_t before = atomic_load(&context->peers);
+    uint64_t now = rs_peer_devices(context->handle) & ~(1ull << context->device % RS_DEVICES_MAX);
+    struct peer_change change = {.result = CUDA_SUCCESS};
+
+    atomic_store(&context->peers, now);
+    for (uint64_t changed = before ^ now; changed && change.result == CUDA_SUCCESS;
+         changed &= changed - 1) {
+        change.peer = __builtin_ctzll(changed);
+        change.allowed = now >> change.peer & 1;
+        visit_stacks(context, tell_stack, &change);
+    }
+    return change.result;
+}
+
+CUresult rs_context_apply_peers(CUcontext handle)
+{
+    CUstreamCaptureMode mode;
+    struct rs_context *context;
+    CUresult result = CUDA_SUCCESS;
+
+    if (creating)
+        return result; /* this thread holds the lock */
+    creating = true;
+    mode = rs_capture_relax();
+    rs_mutex_lock(&lock);
+    context = find(handle);
+    if (context && context->handle == handle)
+        result = apply_peers(context);
+    rs_mutex_unlock(&lock);
+    rs_capture_restore(mode);
+    creating = false;
+    return result;
 }
 
 /* ---- giving back ---- */

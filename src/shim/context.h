@@ -28,7 +28,8 @@ struct rs_stack {
     _Atomic(struct rs_mr *) mr; /* NULL: not made, or none is wanted */
     struct rs_block_counter *counter;
     enum rs_kind kind;
-    bool settled; /* made, or none is wanted; under the contexts' lock */
+    bool frees_wait; /* for work; or may, on a driver without fences */
+    bool settled;    /* made, or none is wanted; under the contexts' lock */
     struct rs_place place;
 };
 
@@ -50,6 +51,7 @@ struct rs_context {
     struct rs_sentinel sentinel;
     struct rs_own_stream own_stream;
     struct rs_account account;                /* what this context holds; part of its device's */
+    _Atomic uint64_t peers;                   /* devices that may reach its memory, a bit each */
     struct rs_stack stack[RS_STACKS];         /* RS_STACK_... */
     _Atomic(struct rs_pushed_stack *) pushed; /* only ever added to */
     bool owns_memory;                         /* known not to be a green context's */
@@ -102,6 +104,10 @@ void rs_context_end_finish(struct rs_context *context, bool destroyed);
  * need. */
 void rs_context_each_stack(void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
                            void *data);
+
+/* Tells the context's stacks which devices may reach its memory now (shim/peer.h).  After an error
+ * some may be told and some not. */
+CUresult rs_context_apply_peers(CUcontext handle);
 
 /* What the process holds of a device, with its limit; NULL for a number out of range. */
 struct rs_account *rs_context_device_account(int device);

@@ -65,7 +65,8 @@ void *rs_ordered_allocate(size_t size_bytes, int device, void *stream)
     char buffer[32];
 
     if (rs_driver_ready(true) && visit_primary(device, stream_of(stream), &visit)) {
-        if (!rs_shim_allocate_in_order(size_bytes, visit.stream, &address, &result))
+        if (!rs_shim_allocate_in_order(RS_HOOK_GROUP_DEVICE, size_bytes, visit.stream, &address,
+                                       &result))
             result = rs_driver.cuMemAlloc_v2(&address, size_bytes);
         leave_primary(device, &visit);
     }

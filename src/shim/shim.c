@@ -34,16 +34,14 @@ static CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, CUstrea
 }
 
 /* The stack to allocate from, or NULL with *answered telling whether *result is the answer. */
-static struct rs_stack *serving_stack(enum rs_kind kind, unsigned host_flags, bool *answered,
-                                      CUresult *result)
+static struct rs_stack *serving_stack(unsigned hook_group, enum rs_kind kind, unsigned host_flags,
+                                      bool *answered, CUresult *result)
 {
-    static const unsigned groups[RS_KINDS] = {RS_HOOK_GROUP_DEVICE, RS_HOOK_GROUP_PINNED,
-                                              RS_HOOK_GROUP_MANAGED};
     enum rs_mode mode = rs_life();
     struct rs_stack *stack = NULL;
     bool denied = mode == RS_MODE_DENY;
 
-    if (mode == RS_MODE_SERVE && (rs_config.hook_groups & groups[kind]) && rs_driver_ready(true))
+    if (mode == RS_MODE_SERVE && (rs_config.hook_groups & hook_group) && rs_driver_ready(true))
         stack = rs_context_stack(kind, host_flags, &denied);
     *answered = denied;
     if (denied)
@@ -58,21 +56,23 @@ bool rs_shim_allocate(size_t size_bytes, CUdeviceptr *address, CUresult *result)
 
     if (!address || size_bytes == 0)
         return false; /* the driver's own error */
-    stack = serving_stack(RS_KIND_DEVICE, 0, &answered, result);
+    stack = serving_stack(RS_HOOK_GROUP_DEVICE, RS_KIND_DEVICE, 0, &answered, result);
     if (!stack)
         return answered;
     *result = allocate_from(stack, size_bytes, NULL, address);
     return true;
 }
 
-bool rs_shim_allocate_in_order(size_t size_bytes, CUstream stream, CUdeviceptr *address,
-                               CUresult *result)
+bool rs_shim_allocate_in_order(unsigned hook_group, size_t size_bytes, CUstream stream,
+                               CUdeviceptr *address, CUresult *result)
 {
     bool answered;
-    struct rs_stack *stack = serving_stack(RS_KIND_DEVICE, 0, &answered, result);
+    struct rs_stack *stack = serving_stack(hook_group, RS_KIND_DEVICE, 0, &answered, result);
 
     if (!stack)
         return answered;
+    if (hook_group == RS_HOOK_GROUP_ASYNC && stack->frees_wait)
+        return false; /* a free in the order of a stream must not */
     *result = allocate_from(stack, size_bytes, stream, address);
     return true;
 }
@@ -89,7 +89,7 @@ bool rs_shim_allocate_pitch(size_t width_bytes, size_t height, unsigned element_
         !rs_round_up(width_bytes, PITCH_BYTES, &row_bytes) ||
         __builtin_mul_overflow(row_bytes, height, &size_bytes))
         return false; /* the driver's own error */
-    stack = serving_stack(RS_KIND_DEVICE, 0, &answered, result);
+    stack = serving_stack(RS_HOOK_GROUP_DEVICE, RS_KIND_DEVICE, 0, &answered, result);
     if (!stack)
         return answered;
     *result = allocate_from(stack, size_bytes, NULL, address);
@@ -185,7 +185,7 @@ bool rs_shim_allocate_managed(size_t size_bytes, unsigned flags, CUdeviceptr *ad
 
     if (!address || size_bytes == 0 || flags != CU_MEM_ATTACH_GLOBAL)
         return false; /* the driver's own answer */
-    stack = serving_stack(RS_KIND_MANAGED, 0, &answered, result);
+    stack = serving_stack(RS_HOOK_GROUP_MANAGED, RS_KIND_MANAGED, 0, &answered, result);
     if (!stack)
         return answered;
     *result = allocate_from(stack, size_bytes, NULL, address);
@@ -200,7 +200,7 @@ bool rs_shim_allocate_host(size_t size_bytes, unsigned flags, void **address, CU
 
     if (!address || size_bytes == 0 || flags >= RS_HOST_FLAG_SETS)
         return false; /* the driver's own answer */
-    stack = serving_stack(RS_KIND_PINNED, flags, &answered, result);
+    stack = serving_stack(RS_HOOK_GROUP_PINNED, RS_KIND_PINNED, flags, &answered, result);
     if (!stack)
         return answered;
     *result = allocate_from(stack, size_bytes, NULL, &allocated);

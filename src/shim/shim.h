@@ -12,11 +12,22 @@
 /* Allocates from the current context's stack. */
 bool rs_shim_allocate(size_t size_bytes, CUdeviceptr *address, CUresult *result);
 
-/* The same for work in the order of a stream (NULL: any).  rs_shim_free_in_order does not need the
- * block's context current. */
-bool rs_shim_allocate_in_order(size_t size_bytes, CUstream stream, CUdeviceptr *address,
-                               CUresult *result);
+/* The same for work in the order of a stream (NULL: any), where RMM_HOOKS has the group.
+ * rs_shim_free_in_order does not need the block's context current. */
+bool rs_shim_allocate_in_order(unsigned hook_group, size_t size_bytes, CUstream stream,
+                               CUdeviceptr *address, CUresult *result);
 bool rs_shim_free_in_order(CUdeviceptr address, CUstream stream, CUresult *result);
+
+/* cuMemAllocAsync and cuMemFreeAsync.  The stream is never NULL: CU_STREAM_LEGACY and
+ * CU_STREAM_PER_THREAD are those of the current context.  Not ours are: an allocation that
+ * RMM_HOOKS does not ask for, on a stream that captures, from a current pool that is the program's
+ * own or that it gave other devices access to, and where the stack's own frees would wait. */
+bool rs_shim_allocate_async(size_t size_bytes, CUstream stream, CUdeviceptr *address,
+                            CUresult *result);
+bool rs_shim_free_async(CUdeviceptr address, CUstream stream, CUresult *result);
+
+/* The program gave devices access to a pool. */
+void rs_shim_note_pool_access(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count);
 
 /* Allocates height rows of width_bytes each, at the driver's pitch. */
 bool rs_shim_allocate_pitch(size_t width_bytes, size_t height, unsigned element_bytes,

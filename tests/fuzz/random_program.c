@@ -13,6 +13,7 @@
  *   devicebound    only plain device memory
  *   unranged       the driver knows nothing of the blocks' ranges
  *   torch          some blocks are rmmshim_torch_alloc's, most of them freed in a stream's order
+ *   async=N        of 100 blocks, more of cudaMallocAsync's than a few
  *   managed=N      of 100 blocks, managed memory; with `served` a library serves that too
  *   advised        managed blocks are advised, which no other block may show
  *   fences         at the end, with no capture left, the library must still record its fences
@@ -162,7 +163,7 @@ static struct {
 
 static unsigned *wrong_words; /* pinned: kernels count here */
 static size_t live_max, largest = (size_t)24 << 20;
-static unsigned managed_percent;
+static unsigned async_percent, managed_percent;
 static bool served, is_advised, wants_flags, device_only, has_greens, has_green_streams, one_thread,
     is_unranged;
 static void *(*torch_alloc)(ssize_t size, int device, cudaStream_t stream);
@@ -405,6 +406,8 @@ static enum block_kind draw_kind(struct worker *worker)
         return ORDERED;
     if (device_only)
         return number < 80 ? DEVICE : DRIVER;
+    if (async_percent && chance(worker, async_percent))
+        return ASYNC;
     if (managed_percent && chance(worker, managed_percent))
         return MANAGED;
     return number < 64   ? DEVICE
@@ -1328,6 +1331,7 @@ int main(int argc, char **argv)
     wants_flags = option(argv + 3, "flags", 0);
     device_only = option(argv + 3, "devicebound", 0);
     is_unranged = option(argv + 3, "unranged", 0);
+    async_percent = (unsigned)option(argv + 3, "async", 0);
     managed_percent = (unsigned)option(argv + 3, "managed", 0);
     is_advised = option(argv + 3, "advised", 0);
     one_thread = threads == 1;

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuMemAllocAsync from the stack in the stream's order, and cuMemFreeAsync of any block of ours. */
+#include "base/log.h"
+#include "driver/context.h"
+#include "driver/driver.h"
+#include "driver/own_stream.h"
+#include "shim/context.h"
+#include "shim/life.h"
+#include "shim/observe.h"
+#include "shim/shim.h"
+
+#include <stdatomic.h>
+
+/* A bit for each device: those whose default pool the program gave other devices access to, and
+ * those where something was served. */
+static _Atomic uint64_t shared_devices, served_devices;
+
+/* The context whose stream it is; NULL where that cannot be told. */
+static CUcontext context_of(CUstream stream)
+{
+    CUcontext context = NULL;
+    CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+
+    if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
+        result = rs_driver.cuCtxGetCurrent(&context);
+    else if (rs_driver.cuStreamGetCtx)
+        result = rs_driver.cuStreamGetCtx(stream, &context);
+    return result == CUDA_SUCCESS ? context : NULL;
+}
+
+/* What the stream says of itself; an error is the driver's answer to any call about the stream. */
+static CUresult ask_capturing(CUstream stream, bool *is_capturing)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = rs_driver.cuStreamIsCapturing ? rs_driver.cuStreamIsCapturing(stream, &status)
+                                                    : CUDA_SUCCESS;
+
+    *is_capturing = status != CU_STREAM_CAPTURE_STATUS_NONE;
+    return result;
+}
+
+/* ---- allocation ---- */
+
+/* A current pool of the program's own shall serve, and so shall a default one that other devices
+ * reach, as they would not reach our memory.  The stream's context is current. */
+static bool may_replace_pool(CUdevice *device)
+{
+    CUmemoryPool usual = NULL, current = NULL;
+
+    return rs_driver.cuCtxGetDevice(device) == CUDA_SUCCESS && *device < RS_DEVICES_MAX &&
+           !(atomic_load_explicit(&shared_devices, memory_order_relaxed) >> *device & 1) &&
+           rs_driver.cuDeviceGetDefaultMemPool && rs_driver.cuDeviceGetMemPool &&
+           rs_driver.cuDeviceGetDefaultMemPool(&usual, *device) == CUDA_SUCCESS &&
+           rs_driver.cuDeviceGetMemPool(&current, *device) == CUDA_SUCCESS && usual == current;
+}
+
+static void note_served(CUdevice device)
+{
+    uint64_t bit = 1ull << device;
+
+    if (!(atomic_load_explicit(&served_devices, memory_order_relaxed) & bit))
+        atomic_fetch_or(&served_devices, bit);
+}
+
+/* On a stream of the current context. */
+static bool allocate_here(size_t size_bytes, CUstream stream, CUdeviceptr *address,
+                          CUresult *result)
+{
+    CUdevice device;
+
+    if (!may_replace_pool(&device) ||
+        !rs_shim_allocate_in_order(RS_HOOK_GROUP_ASYNC, size_bytes, stream, address, result))
+        return false;
+    if (*result == CUDA_SUCCESS)
+        note_served(device);
+    return true;
+}
+
+static bool allocate_on(CUstream stream, size_t size_bytes, CUdeviceptr *address, CUresult *result)
+{
+    CUcontext context, current = NULL;
+    bool is_capturing, entered, served;
+    CUresult entering;
+
+    if (rs_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current ||
+        ask_capturing(stream, &is_capturing) != CUDA_SUCCESS || is_capturing)
+        return false; /* the driver's own answer */
+    context = context_of(stream);
+    if (!context)
+        return false;
+    entered = rs_context_enter(context, &entering);
+    served = entering == CUDA_SUCCESS && allocate_here(size_bytes, stream, address, result);
+    rs_context_leave(entered);
+    return served;
+}
+
+bool rs_shim_allocate_async(size_t size_bytes, CUstream stream, CUdeviceptr *address,
+                            CUresult *result)
+{
+    CUstreamCaptureMode mode;
+    bool served;
+
+    if (!address || size_bytes == 0 || rs_life() != RS_MODE_SERVE ||
+        !(rs_config.hook_groups & RS_HOOK_GROUP_ASYNC) || !rs_driver_ready(true))
+        return false;
+    mode = rs_capture_relax();
+    served = allocate_on(stream, size_bytes, address, result);
+    rs_capture_restore(mode);
+    return served;
+}
+
+void rs_shim_note_pool_access(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count)
+{
+    static bool said;
+    CUmemoryPool usual;
+    int devices = 0;
+
+    /* Before the settings are read too. */
+    if (atomic_load(&rs_life_mode) == RS_MODE_FORWARD || !rs_driver.cuDeviceGetDefaultMemPool ||
+        rs_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS)
+        return;
+    for (int device = 0; device < devices && device < RS_DEVICES_MAX; device++) {
+        bool shared = false;
+        if (rs_driver.cuDeviceGetDefaultMemPool(&usual, device) != CUDA_SUCCESS || usual != pool)
+            continue;
+        for (size_t i = 0; i < count; i++)
+            shared = shared || (access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+                                (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+                                 access[i].location.id != device));
+        if (!shared)
+            continue;
+        atomic_fetch_or(&shared_devices, 1ull << device);
+        if (atomic_load(&served_devices) >> device & 1 && rs_log_once(&said))
+            rs_log("cuMemPoolSetAccess: device %d: others do not reach what cudaMallocAsync was "
+                   "served before; from now on its memory is the driver's",
+                   device);
+    }
+}
+
+/* ---- deallocation ---- */
+
+/* Also of a green context, whose memory is its primary's. */
+static bool is_stream_of_owner(CUstream stream, const struct rs_observation *block)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+    CUcontext context = context_of(stream);
+    const struct rs_context *owner = NULL;
+    CUresult result;
+    bool entered;
+
+    if (context && context != block->context) {
+        entered = rs_context_enter(context, &result);
+        if (result == CUDA_SUCCESS)
+            owner = rs_context_current();
+        rs_context_leave(entered);
+    }
+    rs_capture_restore(mode);
+    return context == block->context || (owner && owner->handle == block->context);
+}
+
+/* The driver's error for such a free.  In a capture the driver would make a graph node of it, which
+ * a block of ours cannot be. */
+static CUresult check_free(const struct rs_observation *block, CUdeviceptr address, CUstream stream)
+{
+    bool is_capturing;
+    CUresult result;
+
+    if (block->what == RS_OBSERVED_BLOCK && block->kind == RS_KIND_MANAGED)
+        return address == block->address ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+    result = ask_capturing(stream, &is_capturing);
+    return result == CUDA_SUCCESS && is_capturing ? CUDA_ERROR_INVALID_VALUE : result;
+}
+
+bool rs_shim_free_async(CUdeviceptr address, CUstream stream, CUresult *result)
+{
+    struct rs_observation block = rs_observe(address);
+
+    if (block.what == RS_OBSERVED_FOREIGN || block.what == RS_OBSERVED_OPENED)
+        return false;
+    *result = check_free(&block, address, stream);
+    if (*result != CUDA_SUCCESS)
+        return true;
+    if (block.what == RS_OBSERVED_BLOCK && !is_stream_of_owner(stream, &block)) {
+        /* The fences of the block's context do not cover that stream's work, and nothing is ever
+         * recorded on a program's stream. */
+        *result = rs_own_stream_wait(stream);
+        if (*result != CUDA_SUCCESS)
+            return true;
+        stream = NULL;
+    }
+    return rs_shim_free_in_order(address, stream, result);
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Access to a context's memory from other devices, as cuCtxEnablePeerAccess gives it.  The driver
+ * itself sees to what cuMemAlloc made; our pools and mappings must be told. */
+#pragma once
+
+#include "driver/cuda.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The current context may reach the memory of `owner` from now on, or no longer.  Known before any
+ * stack is made, so that a stack made later follows.  An error when a stack could not be told: then
+ * nothing has changed, and the driver's own call is to be undone.  Thread safe. */
+CUresult rs_peer_changed(CUcontext owner, bool allowed);
+
+/* The devices with a context that may reach the memory of `owner`, a bit each. */
+uint64_t rs_peer_devices(CUcontext owner);
+
+/* The context is no more; its handle may come back for another. */
+void rs_peer_forget(CUcontext owner);

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory while a stream captures, in every mode of capture: no call of ours spoils a capture, graphs' own
+memory stays the driver's, and what was taken meanwhile is the program's like any other."""
+import support
+from support import run
+
+STACKS = [
+    {"RMM_POOL_SIZE": "64MiB"},
+    {"RMM_POOL_SIZE": "16MiB", "RMM_BINNING": "4KiB-1MiB", "RMM_HOOKS": "all"},
+    {"RMM_ARENA_SIZE": "1GiB", "RMM_HOOKS": "all"},
+    {"RMM_RESOURCE": "virtual(granularity=2MiB)", "RMM_HOOKS": "all"},
+    {"RMM_ASYNC": "1", "RMM_HOOKS": "all"},
+    {"RMM_RESOURCE": "pool(async)"},
+    {"RMM_RESOURCE": "statistics(cuda)"},
+    {"RMM_MANAGED": "1", "RMM_POOL_SIZE": "64MiB", "RMM_HOOKS": "all"},
+    {"RMM_POOL_SIZE": "64MiB", "RMM_FREE": "wait", "RMM_HOOKS": "all"},
+    {"RMM_POOL_SIZE": "64MiB", "RMM_LIMIT": "2GiB", "RMM_STATISTICS": "text:/dev/null", "RMM_HOOKS": "all"},
+]
+MODES = ["0", "1", "2"]
+OLD = {"HOSTCUDA_DRIVER_VERSION": "12040"}  # without fences
+
+
+class Captures(support.Test):
+    def scene(self, name, settings, mode="0", more=None):
+        with self.subTest("%s %s under %s, %s" % (name, mode, settings, more)):
+            result = run([support.program("captures"), name, mode], settings, more=more)
+            self.assertEqual((result.status, result.stdout, result.stderr), (0, "ok\n", ""), result)
+
+    def test_the_driver_alone(self):
+        """What the scenes ask for is what the driver does, where it does not refuse to allocate."""
+        for name, mode in (("allocations", "2"), ("frees", "0"), ("frees", "1"), ("frees", "2"),
+                           ("nodes", "2"), ("nodes_by_hand", "0")):
+            with self.subTest("%s %s" % (name, mode)):
+                result = run([support.program("captures"), name, mode], preload=[])
+                self.assertEqual((result.status, result.stdout), (0, "ok\n"), result)
+
+    def test_allocations_and_frees(self):
+        for settings in STACKS:
+            for mode in MODES:
+                self.scene("allocations", settings, mode)
+        for mode in MODES:
+            self.scene("allocations", STACKS[1], mode, OLD)
+
+    def test_frees_of_what_a_graph_uses(self):
+        for settings in STACKS:
+            for mode in MODES:
+                self.scene("frees", settings, mode)
+
+    def test_nodes(self):
+        for settings in STACKS:
+            for mode in MODES:
+                self.scene("nodes", settings, mode)
+            self.scene("nodes_by_hand", settings)
+
+
+if __name__ == "__main__":
+    support.main()
