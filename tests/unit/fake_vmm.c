@@ -21,7 +21,7 @@ struct memory {
 struct mapping {
     CUdeviceptr address;
     size_t size_bytes, memory;
-    bool is_accessible;
+    uint64_t devices; /* that may use it, a bit each; the first is its own */
 };
 
 struct fake_vmm fake_vmm;
@@ -198,7 +198,7 @@ static CUresult fake_map(CUdeviceptr address, size_t size_bytes, size_t offset,
             return misuse();
     memory->is_mapped = true;
     mappings[fake_vmm.mappings++] =
-        (struct mapping){address, size_bytes, (size_t)(memory - memories), false};
+        (struct mapping){address, size_bytes, (size_t)(memory - memories), 0};
     return leave(CUDA_SUCCESS);
 }
 
@@ -240,6 +240,16 @@ static CUresult fake_unmap(CUdeviceptr address, size_t size_bytes)
     return leave(CUDA_SUCCESS);
 }
 
+static void change_access(struct mapping *mapping, const CUmemAccessDesc *access)
+{
+    uint64_t bit = 1ull << access->location.id;
+
+    if (access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+        mapping->devices |= bit;
+    else
+        mapping->devices &= ~bit;
+}
+
 static CUresult fake_set_access(CUdeviceptr address, size_t size_bytes,
                                 const CUmemAccessDesc *access, size_t count)
 {
@@ -247,12 +257,18 @@ static CUresult fake_set_access(CUdeviceptr address, size_t size_bytes,
 
     if (!enter(&result))
         return leave(result);
-    if (count != 1 || access->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE ||
-        covered_bytes(address, size_bytes) != size_bytes)
+    if (count == 0 || covered_bytes(address, size_bytes) != size_bytes)
         return misuse();
+    for (size_t i = 0; i < count; i++)
+        if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || access[i].location.id < 0 ||
+            access[i].location.id > 63 ||
+            (access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE &&
+             (access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE || access[i].location.id == 0)))
+            return misuse();
     for (size_t i = 0; i < fake_vmm.mappings; i++)
         if (overlap(mappings[i].address, mappings[i].size_bytes, address, size_bytes))
-            mappings[i].is_accessible = true;
+            for (size_t j = 0; j < count; j++)
+                change_access(&mappings[i], &access[j]);
     return leave(CUDA_SUCCESS);
 }
 
@@ -329,14 +345,15 @@ void fake_vmm_watch(CUdeviceptr address, size_t size_bytes, bool watch)
     pthread_mutex_unlock(&lock);
 }
 
-bool fake_vmm_is_usable(CUdeviceptr address, size_t size_bytes)
+bool fake_vmm_is_usable_by(int device, CUdeviceptr address, size_t size_bytes)
 {
     size_t bytes = 0;
 
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < fake_vmm.mappings; i++) {
         CUdeviceptr begin = mappings[i].address, end = begin + mappings[i].size_bytes;
-        if (!mappings[i].is_accessible || !overlap(begin, end - begin, address, size_bytes))
+        if (!(mappings[i].devices >> device & 1) ||
+            !overlap(begin, end - begin, address, size_bytes))
             continue;
         begin = begin < address ? address : begin;
         end = end > address + size_bytes ? address + size_bytes : end;
@@ -344,6 +361,11 @@ bool fake_vmm_is_usable(CUdeviceptr address, size_t size_bytes)
     }
     pthread_mutex_unlock(&lock);
     return bytes == size_bytes;
+}
+
+bool fake_vmm_is_usable(CUdeviceptr address, size_t size_bytes)
+{
+    return fake_vmm_is_usable_by(0, address, size_bytes);
 }
 
 bool fake_vmm_is_clean(void)

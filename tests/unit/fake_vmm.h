@@ -33,8 +33,9 @@ void fake_vmm_install(size_t capacity_bytes);
 /* From now on (watched) unmapping any part of the range is wrong. */
 void fake_vmm_watch(CUdeviceptr address, size_t size_bytes, bool watched);
 
-/* True when every byte of the range is mapped and may be used. */
+/* True when every byte of the range is mapped and may be used, by device 0 or by that one. */
 bool fake_vmm_is_usable(CUdeviceptr address, size_t size_bytes);
+bool fake_vmm_is_usable_by(int device, CUdeviceptr address, size_t size_bytes);
 
 /* True when no reservation, mapping or memory is left and nothing was misused. */
 bool fake_vmm_is_clean(void);

@@ -461,6 +461,53 @@ static void without_reuse_all_work_is_waited_for_before_memory_moves(void **stat
 
 /* ---- the end of the context ---- */
 
+/* Every mapping is told; later ones are made so, and what has moved too. */
+static void other_devices_reach_all_of_it(void **state)
+{
+    enum { BLOCKS = 20, FIRST = 5, SECOND = 63 };
+    static _Atomic uint64_t peers;
+    struct rs_mr *mr = make(25 * GIB, NULL);
+    struct rs_allocation blocks[BLOCKS], later;
+
+    (void)state;
+    peers = 0;
+    place.peers = &peers;
+    take_many(mr, blocks, BLOCKS, GIB, NULL);
+    give(mr, &blocks[3]);
+    assert_false(fake_vmm_is_usable_by(FIRST, blocks[0].address, 1));
+    peers |= 1ull << FIRST;
+    assert_int_equal(rs_mr_access_changed(mr, FIRST, true), CUDA_SUCCESS);
+    blocks[3] = take(mr, GIB);
+    later = take(mr, 2 * GIB);
+    peers |= 1ull << SECOND;
+    assert_int_equal(rs_mr_access_changed(mr, SECOND, true), CUDA_SUCCESS);
+    for (size_t i = 0; i < BLOCKS; i++)
+        assert_true(fake_vmm_is_usable_by(FIRST, blocks[i].address, GIB) &&
+                    fake_vmm_is_usable_by(SECOND, blocks[i].address, GIB) &&
+                    fake_vmm_is_usable(blocks[i].address, GIB));
+    assert_true(fake_vmm_is_usable_by(FIRST, later.address, 2 * GIB));
+    assert_good(mr);
+
+    peers &= ~(1ull << FIRST);
+    assert_int_equal(rs_mr_access_changed(mr, FIRST, false), CUDA_SUCCESS);
+    give(mr, &later);
+    later = take(mr, 3 * GIB);
+    assert_false(fake_vmm_is_usable_by(FIRST, blocks[0].address, 1));
+    assert_false(fake_vmm_is_usable_by(FIRST, later.address + 3 * GIB - 1, 1));
+    assert_true(fake_vmm_is_usable_by(SECOND, later.address, 3 * GIB));
+
+    fake_vmm.fail_at = 1;
+    fake_vmm.fail_with = CUDA_ERROR_NOT_SUPPORTED;
+    assert_int_equal(rs_mr_access_changed(mr, FIRST, true), CUDA_ERROR_NOT_SUPPORTED);
+    give(mr, &later); /* and goes on */
+    later = take(mr, 3 * GIB);
+    give(mr, &later);
+    give_many(mr, blocks, BLOCKS);
+    rs_mr_context_ended(mr);
+    assert_int_equal(rs_mr_access_changed(mr, FIRST, true), CUDA_SUCCESS); /* nothing is there */
+    end(mr);
+}
+
 static void the_end_of_the_context_gives_all_back_at_once(void **state)
 {
     struct rs_mr *mr = make(GIB, OPTIONS("initial_size=64MiB"));
@@ -783,6 +830,7 @@ int main(void)
         cmocka_unit_test(no_size_wraps),
         cmocka_unit_test(bad_settings_are_one_clear_line),
         cmocka_unit_test(without_reuse_all_work_is_waited_for_before_memory_moves),
+        cmocka_unit_test(other_devices_reach_all_of_it),
         cmocka_unit_test(the_end_of_the_context_gives_all_back_at_once),
         cmocka_unit_test(destroyed_with_its_memory_gone_it_calls_nobody),
         cmocka_unit_test(a_growth_that_the_end_overtakes_gives_back_too),

@@ -458,6 +458,28 @@ static void no_environment_is_no_settings(void **state)
     rs_config_free(&config);
 }
 
+static void stream_ordered_memory_is_served_where_asked_for(void **state)
+{
+    static const struct {
+        const char *settings[SETTINGS_MAX];
+        unsigned groups;
+    } cases[] = {
+        {{"RMM_POOL_SIZE=1GiB"}, RS_HOOK_GROUPS_ALL - RS_HOOK_GROUP_ASYNC},
+        {{"RMM_HOOKS=all"}, RS_HOOK_GROUPS_ALL},
+        {{"RMM_HOOKS=async"}, RS_HOOK_GROUP_ASYNC},
+        {{"RMM_HOOKS=pinned,async"}, RS_HOOK_GROUP_PINNED | RS_HOOK_GROUP_ASYNC},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
+        struct rs_config config;
+        struct lines lines;
+        assert_int_equal(parse(cases[i].settings, &lines, &config), 0);
+        assert_int_equal(config.hook_groups, cases[i].groups);
+        rs_config_free(&config);
+    }
+}
+
 static void the_runtime_door_needs_the_drivers(void **state)
 {
     static const char *const settings[] = {"RMM_HOOKS=runtime", NULL};
@@ -519,6 +541,7 @@ int main(void)
         cmocka_unit_test(process_wide_settings_are_read),
         cmocka_unit_test(what_tracks_is_reported),
         cmocka_unit_test(no_environment_is_no_settings),
+        cmocka_unit_test(stream_ordered_memory_is_served_where_asked_for),
         cmocka_unit_test(the_runtime_door_needs_the_drivers),
         cmocka_unit_test(an_expression_from_inside),
     };
