@@ -3,9 +3,9 @@
  *
  *   captures SCENE [MODE]     prints "ok", or what is wrong.  MODE: 0 global, 1 thread-local,
  *                             2 relaxed, as the driver numbers them */
-#include "hostcuda.h"
-#include "kernels.h"
+#include "device_work.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -78,15 +78,15 @@ static void allocations(void)
     CUgraphExec exec;
     CUgraph graph;
 
-    fill32(stream, block, WORDS, 5);
-    fill32(stream, before, WORDS, 5); /* freed in the capture: under way */
+    fill(stream, block, WORDS, 5);
+    fill(stream, before, WORDS, 5); /* freed in the capture: under way */
     MUST(cuStreamBeginCapture(stream, mode));
     for (int i = 0; i < 2; i++)
         CHECK(pthread_create(&threads[i], NULL, churn_elsewhere, &seeds[i]) == 0);
     add_one(stream, block, WORDS);
     within = allocate(BYTES);
     MUST(cuMemFree(before));
-    fill32(stream, within, WORDS, 40);
+    fill(stream, within, WORDS, 40);
     churn(1);
     add_one(stream, within, WORDS);
     for (int i = 0; i < 2; i++)
@@ -119,8 +119,8 @@ static void frees(void)
     CUgraph graph;
 
     MUST(cuStreamBeginCapture(stream, mode));
-    spin_until(stream, flag);
-    fill32(stream, block, WORDS, 9);
+    stop_at(stream, flag);
+    fill(stream, block, WORDS, 9);
     CHECK(cuMemFreeAsync(block, stream) == CUDA_ERROR_INVALID_VALUE);
     MUST(cuStreamEndCapture(stream, &graph));
     exec = instantiate(graph);
@@ -128,9 +128,9 @@ static void frees(void)
     MUST(cuMemFreeAsync(block, stream));
     MUST(cuMemAlloc(&again, BYTES));
     CHECK(again != block);
-    fill32(other, again, WORDS, 3);
+    fill(other, again, WORDS, 3);
     MUST(cuStreamSynchronize(other));
-    flag_set(flag, 1);
+    flag_raise(flag);
     MUST(cuStreamSynchronize(stream));
     CHECK(last_word(again) == 3);
     MUST(cuMemFree(again));
@@ -162,9 +162,9 @@ static void nodes(void)
     MUST(cuMemAllocAsync(&inside, BYTES, stream));
     MUST(cuMemAllocAsync(&kept, BYTES, stream));
     MUST(cuMemAllocAsync(&beside, BYTES, other)); /* this one does not capture */
-    fill32(other, beside, WORDS, 77);
-    fill32(stream, inside, WORDS, 21);
-    fill32(stream, kept, WORDS, 22);
+    fill(other, beside, WORDS, 77);
+    fill(stream, inside, WORDS, 21);
+    fill(stream, kept, WORDS, 22);
     MUST(cuMemcpyDtoDAsync(to, inside, BYTES, stream));
     MUST(cuMemFreeAsync(inside, stream));
     MUST(cuStreamEndCapture(stream, &graph));
@@ -179,7 +179,7 @@ static void nodes(void)
     exec = instantiate(graph);
     for (int i = 0; i < 4; i++) {
         ours = allocate(BYTES);
-        fill32(stream, ours, WORDS, 23);
+        fill(stream, ours, WORDS, 23);
         MUST(cuGraphLaunch(exec, stream));
         MUST(cuStreamSynchronize(stream));
         CHECK(last_word(to) == 21 && last_word(kept) == 22 && last_word(ours) == 23);
@@ -217,7 +217,7 @@ static void nodes_by_hand(void)
     CHECK(cuGraphAddMemFreeNode(&node, graph, &allocation, 1, block) == CUDA_ERROR_INVALID_VALUE);
     exec = instantiate(graph);
     MUST(cuGraphLaunch(exec, stream));
-    fill32(stream, memory.dptr, WORDS, 31);
+    fill(stream, memory.dptr, WORDS, 31);
     MUST(cuMemcpyDtoDAsync(block, memory.dptr, BYTES, stream));
     MUST(cuMemFreeAsync(memory.dptr, stream));
     MUST(cuStreamSynchronize(stream));
@@ -237,9 +237,10 @@ int main(int argc, char **argv)
     MUST(cuDeviceGet(&device, 0));
     MUST(cuDevicePrimaryCtxRetain(&context, device));
     MUST(cuCtxSetCurrent(context));
+    gpu_work_load();
+    watchdog(scene, 60);
     MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     MUST(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
-    (void)kernel_named("fill32");
     if (!strcmp(scene, "allocations"))
         allocations();
     else if (!strcmp(scene, "frees"))

@@ -3,9 +3,9 @@
  *
  *   stream_ordered SCENE      answers    prints what the driver answers: the same with the library
  *                             others     print "ok", or what is wrong */
-#include "hostcuda.h"
-#include "kernels.h"
+#include "device_work.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -47,7 +47,7 @@ static void use(CUstream on, CUdeviceptr block, unsigned value)
 {
     static unsigned host[WORDS];
 
-    fill32(on, block, WORDS, value);
+    fill(on, block, WORDS, value);
     add_one(on, block, WORDS);
     MUST(cuMemcpyDtoHAsync(host, block, BYTES, on));
     MUST(cuStreamSynchronize(on));
@@ -101,9 +101,9 @@ static void order(void)
     CUdeviceptr block, again, elsewhere, plain;
 
     block = allocate_on(stream, BYTES);
-    fill32(stream, block, WORDS, 1);
-    spin_until(stream, flag);
-    fill32(stream, block, WORDS, 2);
+    fill(stream, block, WORDS, 1);
+    stop_at(stream, flag);
+    fill(stream, block, WORDS, 2);
     MUST(cuMemFreeAsync(block, stream));
     elsewhere = allocate_on(other, BYTES);
     CHECK(elsewhere != block);
@@ -111,12 +111,12 @@ static void order(void)
     CHECK(plain != block);
     again = allocate_on(stream, BYTES);
     CHECK(again == block);
-    fill32(stream, again, WORDS, 3);
-    fill32(other, elsewhere, WORDS, 4);
+    fill(stream, again, WORDS, 3);
+    fill(other, elsewhere, WORDS, 4);
     MUST(cuMemcpyDtoHAsync(host, elsewhere, BYTES, other));
     MUST(cuStreamSynchronize(other));
     CHECK(host[0] == 4 && host[WORDS - 1] == 4);
-    flag_set(flag, 1);
+    flag_raise(flag);
     MUST(cuMemcpyDtoHAsync(host, again, BYTES, stream));
     MUST(cuStreamSynchronize(stream));
     CHECK(host[0] == 3 && host[WORDS - 1] == 3);
@@ -135,7 +135,7 @@ static void no_wait(bool also_plain)
     for (int i = 0; i < MANY; i++)
         if (also_plain)
             MUST(cuMemAlloc(&plain[i], BYTES));
-    spin_until(stream, flag);
+    stop_at(stream, flag);
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < MANY; i++)
             blocks[i] = allocate_on(i % 2 ? stream : other, BYTES);
@@ -146,7 +146,7 @@ static void no_wait(bool also_plain)
         if (also_plain)
             MUST(cuMemFreeAsync(plain[i], stream));
     CHECK(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY);
-    flag_set(flag, 1);
+    flag_raise(flag);
     MUST(cuCtxSynchronize());
     MUST(cuMemFreeHost(flag));
 }
@@ -217,7 +217,7 @@ static void shared_pool(void)
     MUST(cuCtxGetCurrent(&here));
     MUST(cuDevicePrimaryCtxRetain(&there, 1));
     MUST(cuCtxSetCurrent(there));
-    fill32(NULL, block, WORDS, 5);
+    fill(NULL, block, WORDS, 5);
     MUST(cuCtxSynchronize());
     MUST(cuCtxSetCurrent(here));
     MUST(cuMemFreeAsync(block, stream));
@@ -244,7 +244,7 @@ static void elsewhere(void)
     MUST(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, far_block));
     CHECK(ordinal == 1);
     MUST(cuCtxSetCurrent(there));
-    fill32(far, far_block, WORDS, 6);
+    fill(far, far_block, WORDS, 6);
     MUST(cuCtxSetCurrent(here));
     MUST(cuMemFreeAsync(far_block, far));
 
@@ -257,13 +257,13 @@ static void elsewhere(void)
         hostcuda_note_allocate((void *)block, BYTES);
         MUST(cuStreamSynchronize(stream));
         MUST(cuCtxSetCurrent(there));
-        fill32(far, block, WORDS, 7);
+        fill(far, block, WORDS, 7);
         MUST(cuCtxSetCurrent(here));
         hostcuda_note_free_on((void *)block, far);
         MUST(cuMemFreeAsync(block, far));
         MUST(cuMemAlloc(&again, BYTES));
         hostcuda_note_allocate((void *)again, BYTES);
-        fill32(stream, again, WORDS, 8);
+        fill(stream, again, WORDS, 8);
         MUST(cuStreamSynchronize(stream));
         hostcuda_note_free((void *)again);
         MUST(cuMemFree(again));
@@ -280,6 +280,8 @@ int main(int argc, char **argv)
     MUST(cuDeviceGet(&device, 0));
     MUST(cuDevicePrimaryCtxRetain(&context, device));
     MUST(cuCtxSetCurrent(context));
+    gpu_work_load();
+    watchdog(scene, 30);
     MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     MUST(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
     if (!strcmp(scene, "answers"))

@@ -72,7 +72,9 @@ class Limit(support.Test):
         self.assertGreater(counters.pop("charged_peak"), 34 * MIB - 1)
         self.assertGreater(counters.pop("refusals"), 0)
         self.assertEqual(set(counters), {"charged", "served", "driver", "managed", "arrays", "vmm",
-                                         "stream_ordered", "graphs"})
+                                         "stream_ordered", "graphs", "stream_ordered_live",
+                                         "stream_ordered_blocks", "stream_ordered_allocations"})
+        self.assertGreater(counters.pop("stream_ordered_allocations"), 0)
         self.assertEqual(set(counters.values()), {0})
 
     def test_initial_size_above_the_limit(self):

@@ -67,8 +67,11 @@ class StreamOrdered(support.Test):
         result = self.scene("shared_pool", SERVED[0], TWO)
         self.assertEqual(len(result.said), 1, result)
         self.assertIn("cuMemPoolSetAccess: device 0", result.said[0])
-        self.scene("elsewhere", SERVED[0], dict(RACE, **TWO))
-        self.scene("elsewhere", POOL, dict(RACE, **TWO))
+
+    def test_a_free_on_another_devices_stream_comes_after_its_work(self):
+        """With so little memory that a freed block is the next one."""
+        for hooks in ("all", "device"):
+            self.scene("elsewhere", {"RMM_POOL_MAX_SIZE": "2MiB", "RMM_HOOKS": hooks}, dict(RACE, **TWO))
 
     def test_statistics(self):
         served = self.counters("no_wait_async", SERVED[0])
