@@ -21,16 +21,20 @@ def load_compare():
 compare = load_compare()
 
 
-def has_gpu():
-    """A real one.  With RMMSHIM_DRY_RUN set the device in host memory will do."""
+def device_count():
+    """Real ones.  With RMMSHIM_DRY_RUN set the device in host memory will do."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return False
+        return 0
     count = ctypes.c_int(0)
     if hasattr(driver, "hostcuda_call_count") and not os.environ.get("RMMSHIM_DRY_RUN"):
-        return False
-    return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
+        return 0
+    return count.value if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
+
+
+def has_gpu():
+    return device_count() > 0
 
 
 def run(command, setting, timeout, environment=None):
