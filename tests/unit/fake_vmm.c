@@ -255,6 +255,8 @@ static CUresult fake_set_access(CUdeviceptr address, size_t size_bytes,
 {
     CUresult result;
 
+    if (fake_vmm.on_access)
+        fake_vmm.on_access(fake_vmm.on_access_data);
     if (!enter(&result))
         return leave(result);
     if (count == 0 || covered_bytes(address, size_bytes) != size_bytes)

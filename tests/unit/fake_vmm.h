@@ -23,6 +23,8 @@ struct fake_vmm {
     uint64_t unmapped_unwaited;  /* unmappings since the last wait */
     void (*on_call)(void *data); /* called once, inside the next call that creates memory */
     void *on_call_data;
+    void (*on_access)(void *data); /* called inside each call that changes access */
+    void *on_access_data;
 };
 
 extern struct fake_vmm fake_vmm;

@@ -508,6 +508,38 @@ static void other_devices_reach_all_of_it(void **state)
     end(mr);
 }
 
+static void nothing_moves(void *data)
+{
+    struct rs_allocation block;
+
+    assert_int_equal(rs_mr_trim(data, 0), 0);
+    assert_int_equal(rs_mr_allocate_held(data, 3 * GIB, NULL, &block), CUDA_ERROR_NOT_READY);
+}
+
+/* What is mapped while all mappings are told is what was mapped before. */
+static void nothing_moves_while_access_changes(void **state)
+{
+    struct rs_mr *mr = make(10 * GIB, NULL);
+    struct rs_allocation blocks[5], walls[5], large;
+    uint64_t calls;
+
+    (void)state;
+    take_many(mr, blocks, 5, GIB, walls);
+    give_many(mr, blocks, 5);
+    fake_vmm.on_access = nothing_moves;
+    fake_vmm.on_access_data = mr;
+    calls = fake_vmm.unmappings;
+    assert_int_equal(rs_mr_access_changed(mr, 3, true), CUDA_SUCCESS);
+    assert_int_equal(fake_vmm.unmappings, calls);
+    fake_vmm.on_access = NULL;
+    assert_int_equal(rs_mr_allocate_held(mr, 3 * GIB, NULL, &large), CUDA_SUCCESS);
+    assert_true(fake_vmm.unmappings > calls); /* they were there to be moved */
+    assert_int_equal(rs_mr_deallocate(mr, &large, NULL), CUDA_SUCCESS);
+    assert_true(rs_mr_trim(mr, 0) > 0);
+    give_many(mr, walls, 5);
+    end(mr);
+}
+
 static void the_end_of_the_context_gives_all_back_at_once(void **state)
 {
     struct rs_mr *mr = make(GIB, OPTIONS("initial_size=64MiB"));
@@ -831,6 +863,7 @@ int main(void)
         cmocka_unit_test(bad_settings_are_one_clear_line),
         cmocka_unit_test(without_reuse_all_work_is_waited_for_before_memory_moves),
         cmocka_unit_test(other_devices_reach_all_of_it),
+        cmocka_unit_test(nothing_moves_while_access_changes),
         cmocka_unit_test(the_end_of_the_context_gives_all_back_at_once),
         cmocka_unit_test(destroyed_with_its_memory_gone_it_calls_nobody),
         cmocka_unit_test(a_growth_that_the_end_overtakes_gives_back_too),
