@@ -30,6 +30,9 @@ PROGRAMS = {
 }
 SETTINGS = [{"RMM_LIMIT": "1GiB"}, {"RMM_LIMIT": "1GiB", "RMM_POOL_SIZE": "256MiB"}]
 
+# cudaMallocAsync may be served too.
+SERVED_ASYNC = {"RMM_LIMIT": "1GiB", "RMM_POOL_SIZE": "256MiB", "RMM_HOOKS": "all"}
+
 
 # ---- in the child ----
 
@@ -189,7 +192,7 @@ def main():
     assert driver.cuCtxSetCurrent(context) == 0
     rows, wrong = [["program and setting", "took until refused", "device lost", "told: free", "told: total"]], []
     for name in PROGRAMS:
-        for setting in SETTINGS:
+        for setting in SETTINGS + ([SERVED_ASYNC] if name.endswith("_async") else []):
             run(driver, name, setting, rows, wrong)
     width = len(rows[0])
     print(compare.text_table([row[:width] + [""] * (width - len(row)) for row in rows], right=range(1, width)))

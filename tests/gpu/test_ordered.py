@@ -23,6 +23,7 @@ PEERS = [{}, POOL, VIRTUAL, ASYNC, POOL_OF_ASYNC, {"RMM_ARENA_SIZE": "2GiB"}]
 # program, scene, arguments; settings; whether the driver alone passes it.
 CASES = [
     ("stream_ordered", ["order"], SERVED, False),
+    ("stream_ordered", ["per_thread"], SERVED, False),
     ("stream_ordered", ["no_wait"], STACKS, False),
     ("stream_ordered", ["no_wait_async"], [{"RMM_RESOURCE": "cuda", **ALL}], True),
     ("stream_ordered", ["pools"], [SERVED[0]], False),

@@ -126,6 +126,50 @@ static void order(void)
     MUST(cuMemFreeHost(flag));
 }
 
+/* What programs call that are compiled for per-thread default streams. */
+extern CUresult cuMemAllocAsync_ptsz(CUdeviceptr *block, size_t bytes, CUstream stream);
+extern CUresult cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream);
+
+struct in_thread {
+    CUcontext context;
+    CUdeviceptr block;
+};
+
+static void *allocate_in_thread(void *data)
+{
+    struct in_thread *in_thread = data;
+
+    MUST(cuCtxSetCurrent(in_thread->context));
+    MUST(cuMemAllocAsync_ptsz(&in_thread->block, BYTES, NULL));
+    MUST(cuMemFreeAsync_ptsz(in_thread->block, NULL));
+    return NULL;
+}
+
+/* The NULL stream of such a program is this thread's, neither another's nor the legacy one. */
+static void per_thread(CUcontext context)
+{
+    unsigned *flag = flag_new();
+    struct in_thread in_thread = {.context = context};
+    CUdeviceptr block, again, legacy;
+    pthread_t thread;
+
+    MUST(cuMemAllocAsync_ptsz(&block, BYTES, NULL));
+    stop_at(CU_STREAM_PER_THREAD, flag);
+    MUST(cuMemFreeAsync_ptsz(block, NULL));
+    legacy = allocate_on(NULL, BYTES);
+    CHECK(legacy != block);
+    CHECK(pthread_create(&thread, NULL, allocate_in_thread, &in_thread) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(in_thread.block != block);
+    MUST(cuMemAllocAsync_ptsz(&again, BYTES, NULL));
+    CHECK(again == block);
+    flag_raise(flag);
+    MUST(cuMemFreeAsync_ptsz(again, NULL));
+    MUST(cuMemFreeAsync(legacy, NULL));
+    MUST(cuCtxSynchronize());
+    MUST(cuMemFreeHost(flag));
+}
+
 /* No call waits for work: it ends only when this thread goes on. */
 static void no_wait(bool also_plain)
 {
@@ -288,6 +332,8 @@ int main(int argc, char **argv)
         answers();
     else if (!strcmp(scene, "order"))
         order();
+    else if (!strcmp(scene, "per_thread"))
+        per_thread(context);
     else if (!strcmp(scene, "no_wait"))
         no_wait(true);
     else if (!strcmp(scene, "no_wait_async"))

@@ -49,6 +49,7 @@ class StreamOrdered(support.Test):
     def test_a_free_serves_its_own_stream_at_once_and_no_other(self):
         for settings in SERVED[:-1]:
             self.scene("order", settings)
+            self.scene("per_thread", settings)
 
     def test_the_driver_serves_it_unless_asked_otherwise(self):
         for settings in FORWARDED:
