@@ -240,8 +240,15 @@ static CUresult refuse(bool *said, const char *reason)
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-static CUresult export_in_slot(const struct rs_observation *block, const CUipcMemHandle *native,
-                               size_t offset_bytes, CUipcMemHandle *handle)
+/* What the driver says of the block's memory. */
+struct allocation {
+    CUipcMemHandle native;
+    CUdeviceptr base;
+    size_t size_bytes;
+};
+
+static CUresult export_in_slot(const struct rs_observation *block,
+                               const struct allocation *allocation, CUipcMemHandle *handle)
 {
     static bool said;
     uint32_t number = slot_of(block);
@@ -259,9 +266,10 @@ static CUresult export_in_slot(const struct rs_observation *block, const CUipcMe
         entry->generation += entry->generation == UINT32_MAX ? 2 : 1; /* never 0 */
         entry->address = block->address;
         entry->size_bytes = block->size_bytes;
-        slot->offset_bytes = offset_bytes;
+        slot->offset_bytes = block->address - allocation->base;
         slot->size_bytes = block->size_bytes;
-        slot->native = *native;
+        slot->allocation_bytes = allocation->size_bytes;
+        slot->native = allocation->native;
         if (!rs_block_note_exported(block->address, number)) {
             give_slot(number); /* the program has just freed it */
             return CUDA_ERROR_INVALID_VALUE;
@@ -275,24 +283,23 @@ static CUresult export_in_slot(const struct rs_observation *block, const CUipcMe
 static CUresult export_block(const struct rs_observation *block, CUipcMemHandle *handle)
 {
     static bool said;
-    CUipcMemHandle native;
-    CUdeviceptr base;
-    size_t bytes;
-    CUresult result = rs_driver.cuIpcGetMemHandle(&native, block->address);
+    struct allocation allocation;
+    CUresult result = rs_driver.cuIpcGetMemHandle(&allocation.native, block->address);
 
     if (!block->whole && (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED))
         return refuse(&said, "the driver has no handle for the memory that this block lies in "
                              "(virtual, stream-ordered, managed or host memory)");
     if (result == CUDA_SUCCESS)
-        result = rs_driver.cuMemGetAddressRange_v2(&base, &bytes, block->address);
+        result = rs_driver.cuMemGetAddressRange_v2(&allocation.base, &allocation.size_bytes,
+                                                   block->address);
     if (result != CUDA_SUCCESS)
         return result;
     rs_mutex_lock(&lock);
     if (block->whole && !slot_of(block) && may_be_native(allocation_id(block->address)) &&
         rs_block_note_exported(block->address, RS_EXPORTED_NATIVE))
-        *handle = native;
+        *handle = allocation.native;
     else
-        result = export_in_slot(block, &native, (size_t)(block->address - base), handle);
+        result = export_in_slot(block, &allocation, handle);
     rs_mutex_unlock(&lock);
     return result;
 }

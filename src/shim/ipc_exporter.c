@@ -25,10 +25,9 @@ static struct rs_exporter *exporters;
 
 /* ---- what is said ---- */
 
-static struct {
+static const struct {
     CUresult result;
     const char *reason;
-    bool said;
 } refusals[] = {
     [RS_IPC_REFUSED_HANDLE] = {CUDA_ERROR_INVALID_HANDLE,
                                "the handle is damaged, or made by another version of rmmshim"},
@@ -36,10 +35,9 @@ static struct {
                                   "the memory is of a process in another PID namespace"},
     [RS_IPC_REFUSED_ENDED] = {CUDA_ERROR_MAP_FAILED,
                               "the process that shared the memory has ended"},
-    [RS_IPC_REFUSED_ACCESS] =
-        {CUDA_ERROR_NOT_PERMITTED,
-         "the memory is of a process that this one may not look into (another "
-         "user's, or one that is protected)"},
+    [RS_IPC_REFUSED_ACCESS] = {CUDA_ERROR_NOT_PERMITTED,
+                               "the memory is of a process that this one may not look into "
+                               "(another user's, or one that is protected)"},
     [RS_IPC_REFUSED_TABLE] = {CUDA_ERROR_MAP_FAILED,
                               "the process that shared the memory has no table of it any more"},
     [RS_IPC_REFUSED_LOCK] = {CUDA_ERROR_MAP_FAILED, "the table of shared memory cannot be locked"},
@@ -49,7 +47,9 @@ static struct {
 
 CUresult rs_ipc_refuse(enum rs_ipc_refusal why)
 {
-    if (rs_log_once(&refusals[why].said))
+    static bool said[RS_ARRAY_LENGTH(refusals)];
+
+    if (rs_log_once(&said[why]))
         rs_log("cuIpcOpenMemHandle: refused: %s", refusals[why].reason);
     return refusals[why].result;
 }

@@ -13,11 +13,19 @@
 #include <string.h>
 #include <unistd.h>
 
+/* How one sees that opened memory is still there: by the driver's number of the allocation, never
+ * used twice, or by its range.  Where the driver tells neither of opened memory it counts as there.
+ */
+struct proof {
+    unsigned long long id; /* 0: not told */
+    bool has_range;
+};
+
 /* A driver allocation of another process, opened once in a context for all blocks inside. */
 struct segment {
     CUipcMemHandle native;
     CUcontext context;
-    unsigned long long id; /* the driver's, never used twice; 0: not known */
+    struct proof proof;
     CUdeviceptr base;
     size_t size_bytes;
     unsigned uses;
@@ -40,7 +48,7 @@ struct opened {
  * address: the allocation was one block when that handle was made, and is cut up now. */
 struct native {
     CUdeviceptr address;
-    unsigned long long id;
+    struct proof proof;
     unsigned count;
     struct native *next;
 };
@@ -85,16 +93,24 @@ static unsigned long long allocation_id(CUdeviceptr address)
     return id;
 }
 
-/* False when its context has ended, and its memory with it. */
-static bool is_alive(CUdeviceptr address, unsigned long long id)
+static bool is_base(CUdeviceptr address)
 {
     CUdeviceptr base;
     size_t bytes;
 
-    if (id)
-        return allocation_id(address) == id;
     return rs_driver.cuMemGetAddressRange_v2(&base, &bytes, address) == CUDA_SUCCESS &&
            base == address;
+}
+
+static struct proof proof_of(CUdeviceptr address)
+{
+    return (struct proof){allocation_id(address), is_base(address)};
+}
+
+/* False when its context has ended, and its memory with it. */
+static bool is_alive(CUdeviceptr address, struct proof proof)
+{
+    return proof.id ? allocation_id(address) == proof.id : !proof.has_range || is_base(address);
 }
 
 static struct segment *find_segment(const CUipcMemHandle *native, CUcontext context)
@@ -107,14 +123,25 @@ static struct segment *find_segment(const CUipcMemHandle *native, CUcontext cont
     return segment;
 }
 
+/* Takes a range out of a map, or puts another owner's there that begins at the same address: the
+ * same memory, opened in another context. */
+static void forget_range(_Atomic(struct rs_address_map *) *map, CUdeviceptr start, void *owner,
+                         void *other, size_t other_bytes)
+{
+    if (!other || !rs_address_map_insert(atomic_load(map), start, other_bytes, other))
+        (void)rs_address_map_remove(atomic_load(map), start, owner);
+}
+
 static void unlink_segment(struct segment *segment)
 {
-    struct segment **link = &segments;
+    struct segment **link = &segments, *other;
 
     while (*link != segment)
         link = &(*link)->next;
     *link = segment->next;
-    (void)rs_address_map_remove(atomic_load(&segment_map), segment->base, segment);
+    for (other = segments; other && other->base != segment->base;)
+        other = other->next;
+    forget_range(&segment_map, segment->base, segment, other, other ? other->size_bytes : 0);
 }
 
 static struct segment *enter_segment(struct segment *segment)
@@ -129,27 +156,26 @@ static struct segment *enter_segment(struct segment *segment)
 }
 
 /* Opens the driver's handle. */
-static struct segment *open_segment(const struct opening *opening, const CUipcMemHandle *native,
+static struct segment *open_segment(const struct opening *opening, const struct rs_ipc_slot *slot,
                                     CUresult *result)
 {
     struct segment *segment = calloc(1, sizeof(*segment));
-    CUdeviceptr base;
 
-    *result =
-        segment ? opening->open(&segment->base, *native, opening->flags) : CUDA_ERROR_OUT_OF_MEMORY;
+    *result = segment ? opening->open(&segment->base, slot->native, opening->flags)
+                      : CUDA_ERROR_OUT_OF_MEMORY;
     if (*result != CUDA_SUCCESS) {
         free(segment);
         return NULL;
     }
-    segment->native = *native;
+    segment->native = slot->native;
     segment->context = opening->context;
-    segment->id = allocation_id(segment->base);
-    *result = rs_driver.cuMemGetAddressRange_v2(&base, &segment->size_bytes, segment->base);
-    if (*result == CUDA_SUCCESS && enter_segment(segment))
+    segment->size_bytes = slot->allocation_bytes;
+    segment->proof = proof_of(segment->base);
+    if (enter_segment(segment))
         return segment;
     (void)rs_driver.cuIpcCloseMemHandle(segment->base);
     free(segment);
-    *result = *result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : *result;
+    *result = CUDA_ERROR_OUT_OF_MEMORY;
     return NULL;
 }
 
@@ -173,12 +199,14 @@ static void leave_slot(struct rs_exporter *exporter, uint32_t slot)
 
 static void unlink_block(struct opened *block)
 {
-    struct opened **link = &blocks;
+    struct opened **link = &blocks, *other;
 
     while (*link != block)
         link = &(*link)->next;
     *link = block->next;
-    (void)rs_address_map_remove(atomic_load(&block_map), block->address, block);
+    for (other = blocks; other && other->address != block->address;)
+        other = other->next;
+    forget_range(&block_map, block->address, block, other, other ? other->size_bytes : 0);
 }
 
 /* The block's segment went with its context. */
@@ -208,12 +236,12 @@ static void forget_ended(void)
 
     for (; segment; segment = next) {
         next = segment->next;
-        if (segment->uses > 0 && !is_alive(segment->base, segment->id))
+        if (segment->uses > 0 && !is_alive(segment->base, segment->proof))
             forget_segment(segment);
     }
     for (struct native **link = &natives; *link;) {
         struct native *native = *link;
-        if (is_alive(native->address, native->id)) {
+        if (is_alive(native->address, native->proof)) {
             link = &native->next;
             continue;
         }
@@ -258,6 +286,17 @@ static struct opened *enter_block(const struct opening *opening, struct rs_expor
 
 /* ---- opening ---- */
 
+/* As far as the driver tells how large what it opened is. */
+static bool is_inside(const struct rs_ipc_slot *slot, CUdeviceptr base)
+{
+    CUdeviceptr start;
+    size_t bytes;
+
+    if (rs_driver.cuMemGetAddressRange_v2(&start, &bytes, base) != CUDA_SUCCESS)
+        bytes = slot->allocation_bytes;
+    return slot->offset_bytes <= bytes && slot->size_bytes <= bytes - slot->offset_bytes;
+}
+
 /* The segment that the slot names, opened if need be, with the block in it. */
 static struct opened *open_in_segment(const struct opening *opening, struct rs_exporter *exporter,
                                       const struct rs_ipc_slot *slot, CUresult *result)
@@ -266,11 +305,10 @@ static struct opened *open_in_segment(const struct opening *opening, struct rs_e
     struct opened *block = NULL;
 
     if (!segment)
-        segment = open_segment(opening, &slot->native, result);
+        segment = open_segment(opening, slot, result);
     if (!segment)
         return NULL;
-    if (slot->offset_bytes > segment->size_bytes ||
-        slot->size_bytes > segment->size_bytes - slot->offset_bytes)
+    if (!is_inside(slot, segment->base))
         *result = rs_ipc_refuse(RS_IPC_REFUSED_SIZE);
     else if (!(block = enter_block(opening, exporter, segment, slot)))
         *result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -364,7 +402,7 @@ void rs_import_note_native(CUdeviceptr address)
     native = find_native(address);
     if (!native && (native = calloc(1, sizeof(*native)))) {
         native->address = address;
-        native->id = allocation_id(address);
+        native->proof = proof_of(address);
         native->next = natives;
         natives = native;
     }

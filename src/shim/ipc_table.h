@@ -58,6 +58,7 @@ struct rs_ipc_slot {
     uint32_t unused;
     uint64_t offset_bytes; /* of the block from what the driver's handle opens */
     uint64_t size_bytes;
+    uint64_t allocation_bytes; /* of what the driver's handle opens */
     CUipcMemHandle native;
 };
 

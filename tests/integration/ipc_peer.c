@@ -10,7 +10,8 @@
  *   event NAME                export_event NAME         open_event NAME HANDLE
  *   record_event NAME         query_event NAME          wait_event NAME
  *   trim                      reset                     close_files
- *   calls FUNCTION
+ *   push_context              pop_context
+ *   calls FUNCTION            known SEED BYTES HANDLE   storm THREADS ROUNDS
  *
  * Built with IPC_RUNTIME the memory and its handles go through the CUDA runtime. */
 #include "../samples/kernels.h"
@@ -19,6 +20,8 @@
 #define __CUDA_API_VERSION_INTERNAL /* both versions of cuIpcOpenMemHandle */
 #include <cuda.h>
 #include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 #ifdef IPC_RUNTIME
@@ -34,6 +37,7 @@ static struct entry {
     CUevent event;
 } entries[NAMES];
 
+static CUcontext context, pushed;
 static CUstream stream;
 static CUfunction fill, spin;
 
@@ -291,8 +295,6 @@ static void do_calls(const char *function)
 
 static void do_reset(void)
 {
-    CUcontext context;
-
     MUST(cuDevicePrimaryCtxReset_v2(0));
     MUST(cuDevicePrimaryCtxRetain(&context, 0));
     MUST(cuCtxSetCurrent(context));
@@ -344,6 +346,98 @@ static void do_event(const char *command, const char *name, const char *text)
                : !strcmp(command, "wait_event")  ? (int)cuStreamWaitEvent(stream, entry->event, 0)
                                                  : (int)cuEventDestroy_v2(entry->event));
     }
+}
+
+/* ---- many threads ---- */
+
+enum { KNOWN_MAX = 64, THREADS_MAX = 16, PROBE_BYTES = 4096, LOOKS = 100 };
+
+static struct known {
+    unsigned seed;
+    size_t size_bytes;
+    CUipcMemHandle handle;
+} known[KNOWN_MAX];
+static unsigned known_count;
+
+struct storm {
+    pthread_t thread;
+    struct sequence sequence;
+    unsigned rounds, opened, refused;
+    const char *wrong;
+};
+
+static void do_known(unsigned seed, size_t size_bytes, const char *text)
+{
+    CHECK(known_count < KNOWN_MAX && size_bytes >= PROBE_BYTES);
+    known[known_count] = (struct known){.seed = seed, .size_bytes = size_bytes};
+    read_bytes(text, &known[known_count++].handle, sizeof(known[0].handle));
+    answer(0);
+}
+
+/* What is open is what it was when the handle was made, also after its free. */
+static const char *probe(struct storm *storm, const struct known *one)
+{
+    unsigned char seen[PROBE_BYTES], *wanted;
+    CUdeviceptr address, base;
+    const char *wrong = NULL;
+    size_t bytes;
+    int result = open_handle(&address, one->handle);
+
+    if (result == CUDA_ERROR_INVALID_VALUE) {
+        storm->refused++;
+        return NULL;
+    }
+    if (result)
+        return "the open failed";
+    storm->opened++;
+    wanted = pattern(one->size_bytes, one->seed);
+    for (int i = 0; i < LOOKS && !wrong; i++) {
+        size_t at = (size_t)sequence_below(&storm->sequence, one->size_bytes - PROBE_BYTES);
+        if (cuMemGetAddressRange_v2(&base, &bytes, address + at) || base != address ||
+            bytes != one->size_bytes)
+            wrong = "the range is another";
+        else if (cuMemcpyDtoH_v2(seen, address + at, sizeof(seen)))
+            wrong = "the copy failed";
+        else if (memcmp(seen, wanted + at, sizeof(seen)) != 0)
+            wrong = "the bytes are another's";
+    }
+    free(wanted);
+    return close_handle(address) ? "the close failed" : wrong;
+}
+
+static void *run_storm(void *data)
+{
+    struct storm *storm = data;
+
+    if (cuCtxSetCurrent(context))
+        storm->wrong = "no context";
+    for (unsigned i = 0; i < storm->rounds && !storm->wrong; i++)
+        storm->wrong = probe(storm, &known[sequence_below(&storm->sequence, known_count)]);
+    return NULL;
+}
+
+static void do_storm(unsigned threads, unsigned rounds)
+{
+    struct storm storms[THREADS_MAX] = {{.rounds = 0}};
+    unsigned opened = 0, refused = 0;
+    const char *wrong = NULL;
+
+    CHECK(threads <= THREADS_MAX && known_count > 0);
+    for (unsigned i = 0; i < threads; i++) {
+        storms[i].rounds = rounds;
+        storms[i].sequence.state = i;
+        CHECK(!pthread_create(&storms[i].thread, NULL, run_storm, &storms[i]));
+    }
+    for (unsigned i = 0; i < threads; i++) {
+        CHECK(!pthread_join(storms[i].thread, NULL));
+        opened += storms[i].opened;
+        refused += storms[i].refused;
+        wrong = wrong ? wrong : storms[i].wrong;
+    }
+    if (wrong)
+        printf("%s\n", wrong);
+    else
+        printf("ok %u %u\n", opened, refused);
 }
 
 static void do_memory(const char *command, char words[5][2 * CU_IPC_HANDLE_SIZE + 1])
@@ -405,6 +499,14 @@ static void obey(const char *command, char words[5][2 * CU_IPC_HANDLE_SIZE + 1])
         answer((int)cuCtxSynchronize());
     else if (!strcmp(command, "trim"))
         do_trim();
+    else if (!strcmp(command, "push_context"))
+        answer((int)cuCtxCreate_v2(&pushed, 0, 0));
+    else if (!strcmp(command, "pop_context"))
+        answer((int)cuCtxDestroy_v2(pushed));
+    else if (!strcmp(command, "known"))
+        do_known((unsigned)atoi(words[0]), strtoull(words[1], NULL, 0), words[2]);
+    else if (!strcmp(command, "storm"))
+        do_storm((unsigned)atoi(words[0]), (unsigned)atoi(words[1]));
     else if (!strcmp(command, "calls"))
         do_calls(words[0]);
     else if (!strcmp(command, "reset"))
@@ -418,7 +520,6 @@ static void obey(const char *command, char words[5][2 * CU_IPC_HANDLE_SIZE + 1])
 int main(void)
 {
     char line[LINE_BYTES], command[32], words[5][2 * CU_IPC_HANDLE_SIZE + 1];
-    CUcontext context;
     CUmodule module;
 
     setvbuf(stdout, NULL, _IOLBF, 0);

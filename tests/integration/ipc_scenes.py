@@ -54,10 +54,17 @@ class Peer:
         line, self.buffer = self.buffer.split(b"\n", 1)
         return line.decode()
 
-    def ask(self, *words):
+    def tell(self, *words):
+        """As ask, without waiting for the answer."""
         command = " ".join(str(word) for word in words)
         self.process.stdin.write(command.encode() + b"\n")
         self.process.stdin.flush()
+        return command
+
+    def ask(self, *words):
+        return self.hear(self.tell(*words))
+
+    def hear(self, command):
         answer = self.read_line()
         if answer.split(" ")[0] != "ok":
             raise Failure(command, answer)
@@ -526,6 +533,31 @@ def many(start):
     assert not a.lines and not b.lines, a.lines + b.lines
 
 
+def storm(start, threads=4, rounds=60):
+    """Threads of two importers open, look and close while the exporter frees, allocates and fills."""
+    peers = [start(POOL) for _ in range(3)]
+    a, size = peers[0], 100 * KIB
+    for turn in range(24):
+        handle = a.share("x%d" % turn, size, turn)
+        for b in peers[1:]:
+            b.ask("known", turn, size, handle)
+    told = [b.tell("storm", threads, rounds) for b in peers[1:]]
+    for turn in range(16):
+        a.ask("free", "x%d" % turn)
+        a.ask("trim")
+        for other in range(3):
+            a.ask("allocate", "n%d.%d" % (turn, other), size)
+            a.ask("fill", "n%d.%d" % (turn, other), 1000 + turn * 3 + other)
+    for b, command in zip(peers[1:], told):
+        opened, _ = b.hear(command).split()
+        assert int(opened) > 0
+    for turn in range(16):
+        for other in range(3):
+            a.ask("check", "n%d.%d" % (turn, other), 1000 + turn * 3 + other)
+    for turn in range(16, 24):
+        a.ask("check", "x%d" % turn, turn)
+
+
 def refused(start):
     """Memory for which the driver has no handle."""
     for resource in ("virtual", "pool(async)", "pool(managed)"):
@@ -561,4 +593,4 @@ def events(start):
 SCENES = {scene.__name__: scene for scene in (
     sizes, three, handles, counts, base_and_offset, held, held_back, late_work, without_shim, whole_then_part,
     dedicated, native_and_ours, without_settings, exporter_dies, damaged, files_closed, importer_closes_files,
-    held_as_cuda_free, contexts, resets, many, refused, events)}
+    held_as_cuda_free, contexts, resets, many, storm, refused, events)}

@@ -58,6 +58,39 @@ class Ipc(support.Test):
     def test_other_process_namespace(self):
         self.stranger(["unshare", "--pid", "--fork", "--mount-proc"], "another PID namespace")
 
+    def test_opened_in_two_contexts(self):
+        """Which a driver may refuse; this one gives the same address."""
+        a, b = self.start(ipc_scenes.POOL), self.start(ipc_scenes.POOL)
+        size = 256 << 10
+        b.ask("open", "wall", size, a.share("wall", size, 7))
+        handle = a.share("x", size, 1)
+        for end in ("close", "pop_context"):
+            b.ask("open", "first", size, handle)
+            b.ask("push_context")
+            b.ask("open", "second", size, handle)
+            self.assertEqual(b.ask("compare", "first", "second"), "same")
+            if end == "close":
+                b.ask("close", "second")
+            b.ask("pop_context")
+            self.assertEqual(ipc_scenes.range_of(b, "first", 9)[:2], (0, size))
+            a.ask("view", "old" + end, "x", 0, size)
+            a.ask("free", "x")
+            ipc_scenes.settle(a)
+            self.assertFalse(ipc_scenes.reuses(a, "y" + end, "old" + end))
+            b.ask("check", "first", 1)
+            b.ask("close", "first")
+            handle = a.share("x", size, 1)
+
+    def test_driver_that_tells_nothing_of_opened_memory(self):
+        exporter = self.start(ipc_scenes.POOL)
+        importer = self.start({"HOSTCUDA_FAULT": "cuPointerGetAttribute:code=1;cuMemGetAddressRange_v2:code=500"})
+        handles = [exporter.share("x%d" % turn, 1 << 18, turn) for turn in range(2)]
+        for turn in range(2):
+            importer.ask("open", "x%d" % turn, 1 << 18, handles[turn])
+        for turn in range(2):
+            importer.ask("check", "x%d" % turn, turn)
+            importer.ask("close", "x%d" % turn)
+
     def test_data_under_every_stack(self):
         for settings in STACKS:
             with self.subTest(str(settings)):
