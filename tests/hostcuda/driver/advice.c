@@ -4,6 +4,7 @@
 #include "driver/managed.h"
 
 #include "driver/call.h"
+#include "driver/capture.h"
 #include "driver/device.h"
 #include "driver/lock.h"
 #include "driver/memory.h"
@@ -105,6 +106,9 @@ static CUresult advise(CUdeviceptr dptr, size_t bytes, CUmem_advise advice, int 
 {
     HC_LOCKED();
     struct pages range;
+    CUresult result = hc_capture_check_unsafe();
+    if (result)
+        return result;
     if (takes_a_place(advice) && device != CU_DEVICE_CPU && !hc_device_at(device))
         return CUDA_ERROR_INVALID_DEVICE;
     if (advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY ||
