@@ -21,7 +21,10 @@
  * the byte of that number, of the kind that belongs to the process (fcntl F_SETLK), so the kernel
  * drops it when the process dies, and a forked child does not keep it.  The exporter asks for such
  * a lock when the block is freed, after it took the block's generation out of the slot; the
- * importer looks at the generation after it took the lock.  One of the two sees the other. */
+ * importer looks at the generation after it took the lock.  One of the two sees the other.  A
+ * process that is killed drops its locks when its files are closed, which may be a moment before
+ * the GPU has stopped its work; that matters only to what was freed while it had it open, which
+ * CUDA forbids. */
 #pragma once
 
 #include "driver/cuda.h"

@@ -10,7 +10,8 @@
  *   event NAME                export_event NAME         open_event NAME HANDLE
  *   record_event NAME         query_event NAME          wait_event NAME
  *   trim                      reset                     close_files
- *   push_context              pop_context
+ *   push_context              pop_context               fork
+ *   churn THREADS ROUNDS
  *   calls FUNCTION            known SEED BYTES HANDLE   storm THREADS ROUNDS
  *
  * Built with IPC_RUNTIME the memory and its handles go through the CUDA runtime. */
@@ -416,17 +417,17 @@ static void *run_storm(void *data)
     return NULL;
 }
 
-static void do_storm(unsigned threads, unsigned rounds)
+static void run_threads(void *(*run)(void *), unsigned threads, unsigned rounds)
 {
     struct storm storms[THREADS_MAX] = {{.rounds = 0}};
     unsigned opened = 0, refused = 0;
     const char *wrong = NULL;
 
-    CHECK(threads <= THREADS_MAX && known_count > 0);
+    CHECK(threads <= THREADS_MAX);
     for (unsigned i = 0; i < threads; i++) {
         storms[i].rounds = rounds;
         storms[i].sequence.state = i;
-        CHECK(!pthread_create(&storms[i].thread, NULL, run_storm, &storms[i]));
+        CHECK(!pthread_create(&storms[i].thread, NULL, run, &storms[i]));
     }
     for (unsigned i = 0; i < threads; i++) {
         CHECK(!pthread_join(storms[i].thread, NULL));
@@ -438,6 +439,50 @@ static void do_storm(unsigned threads, unsigned rounds)
         printf("%s\n", wrong);
     else
         printf("ok %u %u\n", opened, refused);
+}
+
+static void do_storm(unsigned threads, unsigned rounds)
+{
+    CHECK(known_count > 0);
+    run_threads(run_storm, threads, rounds);
+}
+
+/* Blocks come, get handles that no other block has, and go. */
+static void *run_churn(void *data)
+{
+    struct storm *storm = data;
+    CUipcMemHandle before = {{0}}, handle, again;
+    CUdeviceptr address;
+
+    if (cuCtxSetCurrent(context))
+        storm->wrong = "no context";
+    for (unsigned i = 0; i < storm->rounds && !storm->wrong; i++) {
+        size_t size_bytes = (size_t)sequence_below(&storm->sequence, 100000) + 1;
+        if (allocate(&address, size_bytes) || get_handle(&handle, address) ||
+            get_handle(&again, address + size_bytes - 1) || give_back(address))
+            storm->wrong = "a call failed";
+        else if (memcmp(&handle, &again, sizeof(handle)) != 0)
+            storm->wrong = "two handles of a block";
+        else if (memcmp(&handle, &before, sizeof(handle)) == 0)
+            storm->wrong = "a handle of two blocks";
+        before = handle;
+    }
+    return NULL;
+}
+
+static void do_churn(unsigned threads, unsigned rounds)
+{
+    run_threads(run_churn, threads, rounds);
+}
+
+/* A child that lives on and does nothing. */
+static void do_fork(void)
+{
+    pid_t child = fork();
+
+    while (!child)
+        pause();
+    answer(child < 0);
 }
 
 static void do_memory(const char *command, char words[5][2 * CU_IPC_HANDLE_SIZE + 1])
@@ -503,6 +548,10 @@ static void obey(const char *command, char words[5][2 * CU_IPC_HANDLE_SIZE + 1])
         answer((int)cuCtxCreate_v2(&pushed, 0, 0));
     else if (!strcmp(command, "pop_context"))
         answer((int)cuCtxDestroy_v2(pushed));
+    else if (!strcmp(command, "fork"))
+        do_fork();
+    else if (!strcmp(command, "churn"))
+        do_churn((unsigned)atoi(words[0]), (unsigned)atoi(words[1]));
     else if (!strcmp(command, "known"))
         do_known((unsigned)atoi(words[0]), strtoull(words[1], NULL, 0), words[2]);
     else if (!strcmp(command, "storm"))

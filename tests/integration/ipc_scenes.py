@@ -284,7 +284,9 @@ def held(start, end="close", settings=None):
     b.ask("fill", "x", 2)
     for turn in range(20):
         a.ask("check", "n%d" % turn, 50 + turn)
-    if end == "kill":
+    if end in ("kill", "kill, with a child"):
+        if end != "kill":
+            b.ask("fork")
         b.kill()
     elif end == "exit":
         assert b.end() == 0
@@ -558,6 +560,21 @@ def storm(start, threads=4, rounds=60):
         a.ask("check", "x%d" % turn, turn)
 
 
+def churn(start, threads=4, rounds=300):
+    """Threads allocate, export and free, while others' blocks are held and come back."""
+    a, b = start(POOL), start(POOL)
+    for turn in range(20):
+        b.ask("open", "x%d" % turn, 40 * KIB, a.share("x%d" % turn, 40 * KIB, turn))
+    for turn in range(20):
+        a.ask("free", "x%d" % turn)
+    command = a.tell("churn", threads, rounds)
+    for turn in range(20):
+        b.ask("check", "x%d" % turn, turn)
+        b.ask("close", "x%d" % turn)
+    a.hear(command)
+    assert not a.lines, a.lines
+
+
 def refused(start):
     """Memory for which the driver has no handle."""
     for resource in ("virtual", "pool(async)", "pool(managed)"):
@@ -593,4 +610,4 @@ def events(start):
 SCENES = {scene.__name__: scene for scene in (
     sizes, three, handles, counts, base_and_offset, held, held_back, late_work, without_shim, whole_then_part,
     dedicated, native_and_ours, without_settings, exporter_dies, damaged, files_closed, importer_closes_files,
-    held_as_cuda_free, contexts, resets, many, storm, refused, events)}
+    held_as_cuda_free, contexts, resets, many, storm, churn, refused, events)}

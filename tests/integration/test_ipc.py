@@ -102,7 +102,7 @@ class Ipc(support.Test):
                 self.play("held", "close", settings)
 
     def test_ends_of_importers(self):
-        for end in ("kill", "exit", "reset"):
+        for end in ("kill", "kill, with a child", "exit", "reset"):
             with self.subTest(end):
                 self.play("held", end)
 
