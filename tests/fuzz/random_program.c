@@ -509,8 +509,9 @@ static void advise(struct worker *worker, const struct block *block)
         range_attribute(block, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY) != CU_DEVICE_INVALID)
         FAIL("a new block has another's advice");
     for (unsigned i = (unsigned)draw(worker, 4); i > 0; i--)
-        OK(cuMemAdvise((CUdeviceptr)block->at + begin, bytes, advices[draw(worker, 3)],
-                       chance(worker, 50) ? 0 : CU_DEVICE_CPU));
+        UNSAFE(worker,
+               OK(cuMemAdvise((CUdeviceptr)block->at + begin, bytes, advices[draw(worker, 3)],
+                              chance(worker, 50) ? 0 : CU_DEVICE_CPU)));
 }
 
 static void allocate(struct worker *worker)
