@@ -10,7 +10,8 @@ rmmshim are alive at the same time, on the same core, and take turns: a few iter
 of the other, while the other waits.  Each two neighbouring turns give one ratio; the figure is the
 median of all ratios of several such pairs of processes, with the interval in which the true median
 lies with 95 % certainty (by order statistics).  A last run under rmmshim counts memory.
-RMMSHIM_LIBRARY is the library, which is told RMM_POOL_SIZE=512MiB and nothing else (RMM_PINNED_POOL_SIZE
+With --floor a third one takes its turns, under a door with no allocator behind it: what is slower with
+that is the framework's own way to cudaMalloc.  RMMSHIM_LIBRARY is the library, which is told RMM_POOL_SIZE=512MiB and nothing else (RMM_PINNED_POOL_SIZE
 too for the workload that lives on pinned memory; the last run: RMM_STATISTICS too).  Exit status: 1 when a run failed, was certainly slower than with the framework's
 own allocator, or took more memory than it may; 77 where there is neither framework nor GPU."""
 import argparse
@@ -175,7 +176,7 @@ def child(workload, own):
 
 
 class Program:
-    def __init__(self, workload, variant, folder, index):
+    def __init__(self, workload, variant, folder, index, floor=None):
         self.workload, self.variant = workload, variant
         self.folder = os.path.join(folder, str(index))
         os.mkdir(self.folder)
@@ -185,6 +186,8 @@ class Program:
         env = compare.environment(setting, os.environ.get("RMMSHIM_LIBRARY", ""), report_path)
         if variant == "shim":
             del env["RMM_STATISTICS"]
+        if variant == "floor":
+            env["LD_PRELOAD"] = ":".join(filter(None, [floor, env.get("LD_PRELOAD")]))
         if variant != "own" and workload in TORCH:
             env["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
         command = [sys.executable, os.path.abspath(__file__), "--child", workload] + (
@@ -302,12 +305,18 @@ def show_ms(programs):
     return "%.3f" % ms if ms else "-"
 
 
+def ratios_of(one, other):
+    """Of neighbouring turns."""
+    return [b / a for x, y in zip(one, other) for a, b in zip(x.ms, y.ms)]
+
+
 def judge(workload, by_variant, rows, wrong):
-    own, none, shim, counted = (by_variant.get(variant, []) for variant in ("own", "none", "shim", "counted"))
+    own, none, shim, counted, floor = (by_variant.get(variant, [])
+                                       for variant in ("own", "none", "shim", "counted", "floor"))
     problems = [program for programs in by_variant.values() for program in programs if program.problem]
     for program in problems:
         wrong.append("%s, %s: %s" % (TITLES[workload], program.variant, program.problem))
-    ratios = [b / a for x, y in zip(own, shim) for a, b in zip(x.ms, y.ms)]
+    ratios, floor_ratios = ratios_of(own, shim), ratios_of(own, floor)
     against_none = "%.2f" % (median_ms(none) / median_ms(own)) if median_ms(none) and median_ms(own) else "-"
     rows.append([TITLES[workload], show_ms(own), show_ms(none), show_ms(shim), against_none])
     if ratios:
@@ -317,6 +326,7 @@ def judge(workload, by_variant, rows, wrong):
             wrong.append("%s: slower than with its own allocator: %s times" % (TITLES[workload], rows[-1][-1]))
     else:
         rows[-1].append("-")
+    rows[-1].append("%.3f (%.3f to %.3f)" % median_and_interval(floor_ratios) if floor_ratios else "-")
     peak = held = None
     if counted and not counted[0].problem:
         run = counted[0].counts
@@ -338,6 +348,7 @@ def main():
     parser.add_argument("--only", default=",".join(TORCH + CUPY), metavar="WORKLOAD,...")
     parser.add_argument("--pairs", type=int, default=3, metavar="N", help="pairs of processes for each workload")
     parser.add_argument("--chunks", type=int, default=24, metavar="N", help="turns of each process")
+    parser.add_argument("--floor", metavar="LIBRARY", help="built of tests/bench/floor.c: runs take turns with it too")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--own", action="store_true", help=argparse.SUPPRESS)
@@ -352,21 +363,22 @@ def main():
         print("no GPU")
         return 77
 
+    taking_turns = ["own", "shim"] + (["floor"] if args.floor else [])
     programs, wrong = [], []
-    rows = [["ms/iteration", "own allocator", "without", "without, rmmshim", "without/own", "rmmshim/own (95 %)",
+    rows = [["ms/iteration", "own allocator", "without", "without, rmmshim", "without/own", "rmmshim/own (95 %)", "floor/own",
              "peak live", "held", "may hold", "own: peak live", "own: reserved"]]
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="framework-speed-") as folder:
         try:
             for workload in workloads:
-                for variant in ["own", "shim"] * args.pairs + ["none", "counted"]:
-                    programs.append(Program(workload, variant, folder, len(programs)))
+                for variant in taking_turns * args.pairs + ["none", "counted"]:
+                    programs.append(Program(workload, variant, folder, len(programs), args.floor))
             for program in programs:
                 program.wait_ready(begin + 150)
             print("%d programs are ready after %.0f s" % (len(programs), time.monotonic() - begin), flush=True)
             cores = itertools.cycle(sorted(os.sched_getaffinity(0))[1:] or [0])
             while waiting := [program for program in programs if program.process.returncode is None]:
-                together = waiting[:2] if waiting[0].variant == "own" else waiting[:1]
+                together = waiting[:len(taking_turns)] if waiting[0].variant == "own" else waiting[:1]
                 take_turns_between(together, args.chunks if len(together) > 1 else max(3, args.chunks // 4),
                                    next(cores))
         finally:
