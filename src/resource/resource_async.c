@@ -43,9 +43,11 @@ static enum rs_memory memory_of(const struct async *async)
 
 static bool pool_attribute(const struct async *async, CUmemPool_attribute attribute, size_t *bytes)
 {
+    CUstreamCaptureMode mode = rs_capture_relax();
     cuuint64_t value = 0;
     bool good = rs_driver.cuMemPoolGetAttribute(async->pool, attribute, &value) == CUDA_SUCCESS;
 
+    rs_capture_restore(mode);
     *bytes = value;
     return good;
 }
@@ -161,10 +163,12 @@ static CUresult allocate_on_own_stream(struct async *async, size_t size_bytes, C
 static void trim_pool(struct async *async, size_t keep_bytes)
 {
     const struct rs_place *place = async->leaf.place;
+    CUstreamCaptureMode mode = rs_capture_relax();
 
     /* A free that has not completed keeps its memory reserved. */
     (void)rs_own_stream_wait(rs_own_stream(place->own_stream, place->context));
     (void)rs_driver.cuMemPoolTrimTo(async->pool, keep_bytes);
+    rs_capture_restore(mode);
 }
 
 /* Returns how much less is charged now. */

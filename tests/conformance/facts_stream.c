@@ -358,7 +358,8 @@ struct calls {
 };
 
 static CUevent captured_event;
-static CUdeviceptr allocated, managed_block;
+static CUdeviceptr allocated, managed_block, pool_block;
+static CUmemoryPool current_pool;
 
 static CUresult in_alloc(void)
 {
@@ -440,6 +441,42 @@ static CUresult in_context_synchronize(void)
     return CU(cuCtxSynchronize)();
 }
 
+/* Stream-ordered memory, on a stream that does not capture. */
+
+static CUresult in_alloc_async(void)
+{
+    return CU(cuMemAllocAsync)(&allocated, 512, blocking2);
+}
+
+static CUresult in_alloc_from_pool(void)
+{
+    return CU(cuMemAllocFromPoolAsync)(&allocated, 512, current_pool, blocking2);
+}
+
+static CUresult in_free_async(void)
+{
+    CUresult result = CU(cuMemFreeAsync)(pool_block, blocking2);
+    if (result == CUDA_SUCCESS)
+        pool_block = 0;
+    return result;
+}
+
+static CUresult in_device_pool(void)
+{
+    return CU(cuDeviceGetMemPool)(&current_pool, 0);
+}
+
+static CUresult in_pool_attribute(void)
+{
+    cuuint64_t bytes;
+    return CU(cuMemPoolGetAttribute)(current_pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes);
+}
+
+static CUresult in_pool_trim(void)
+{
+    return CU(cuMemPoolTrimTo)(current_pool, 0);
+}
+
 static CUresult in_context_record(void)
 {
     return CU(cuCtxRecordEvent)(primary, captured_event);
@@ -469,6 +506,12 @@ static const struct calls calls[] = {
     {"null_is_capturing", in_null_is_capturing},
     {"context_synchronize", in_context_synchronize},
     {"context_record", in_context_record},
+    {"alloc_async", in_alloc_async},
+    {"alloc_from_pool", in_alloc_from_pool},
+    {"free_async", in_free_async},
+    {"device_pool", in_device_pool},
+    {"pool_attribute", in_pool_attribute},
+    {"pool_trim", in_pool_trim},
 };
 
 static void say_in_capture(const char *who, CUstream stream, CUstreamCaptureMode mode,
@@ -478,6 +521,8 @@ static void say_in_capture(const char *who, CUstream stream, CUstreamCaptureMode
     char name[128];
     snprintf(name, sizeof(name), "%s_%s_%s", who, mode_names[mode], call->name);
     block_new();
+    if (!pool_block)
+        NEED(CU(cuMemAllocAsync)(&pool_block, 512, blocking2));
     NEED(CU(cuStreamBeginCapture_v2)(stream, mode));
     CUresult result = call->call();
     CUresult end = CU(cuStreamEndCapture)(stream, &graph);
@@ -543,6 +588,7 @@ void facts_capture(void)
     captured_event = event_new();
     block_new();
     NEED(CU(cuMemAllocManaged)(&managed_block, 4096, CU_MEM_ATTACH_GLOBAL));
+    NEED(CU(cuDeviceGetMemPool)(&current_pool, 0));
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         for (int mode = 0; mode < 3; mode++) {
             say_in_capture("non_blocking", free_stream, (CUstreamCaptureMode)mode, &calls[i]);

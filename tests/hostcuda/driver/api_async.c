@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Entry points: stream-ordered memory. */
 #include "driver/call.h"
+#include "driver/capture.h"
 #include "driver/capture_session.h"
 #include "driver/context.h"
 #include "driver/graph.h"
@@ -55,6 +56,11 @@ static CUresult allocate(CUdeviceptr *out, size_t bytes, const CUmemoryPool *poo
         *out = 0;
         return CUDA_SUCCESS;
     }
+    /* As an H200 does where another stream captures (580.159.04: 900, and the capture is spoilt).
+     */
+    result = hc_capture_check_unsafe();
+    if (result)
+        return result;
     struct hc_alloc *alloc;
     result = hc_pool_take(pool, bytes, &alloc);
     if (result)
