@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,6 +28,8 @@ struct sink {
     struct sink *next;
     struct rs_mutex lock; /* protects what follows but the path */
     int fd;               /* -1: off, could not be opened or written */
+    dev_t device;         /* of the file behind fd: a program may close what it does not know and */
+    ino_t inode;          /* get the number for a file of its own */
     pid_t owner;          /* a child's buffer is a copy of its parent's: not its own to write */
     uint64_t rows;        /* without the header */
     int marks_fd;         /* -1: not opened */
@@ -68,12 +71,26 @@ static void sink_close(struct sink *sink, const char *what, int error)
     sink->used_bytes = 0;
 }
 
+static bool is_ours(const struct sink *sink)
+{
+    struct stat status;
+
+    return fstat(sink->fd, &status) == 0 && status.st_dev == sink->device &&
+           status.st_ino == sink->inode;
+}
+
 static void sink_flush(struct sink *sink)
 {
     int failed;
 
     if (sink->fd < 0 || sink->used_bytes == 0 || sink->owner != getpid())
         return;
+    if (!is_ours(sink)) {
+        sink->fd = -1; /* not ours to close */
+        sink->marks_fd = -1;
+        sink_close(sink, "closed by the program", EBADF);
+        return;
+    }
     failed = rs_write_all(sink->fd, sink->buffer, sink->used_bytes);
     sink->used_bytes = 0;
     if (failed)
@@ -141,6 +158,7 @@ static struct sink *sink_find(const char *path)
 static struct sink *sink_open(const char *path)
 {
     struct sink *sink = calloc(1, sizeof(*sink));
+    struct stat status;
 
     if (!sink)
         return NULL;
@@ -152,6 +170,10 @@ static struct sink *sink_open(const char *path)
     if (sink->fd < 0) {
         sink_close(sink, "cannot be opened", -sink->fd);
         return sink;
+    }
+    if (fstat(sink->fd, &status) == 0) {
+        sink->device = status.st_dev;
+        sink->inode = status.st_ino;
     }
     append(sink, header, sizeof(header) - 1);
     sink_flush(sink); /* a process that ends by _exit leaves a log that can be read */
@@ -215,6 +237,8 @@ static int write_mark(struct sink *sink, const char *text)
 
     if (result != 0)
         return result;
+    if (!is_ours(sink)) /* then the marks' own may be somebody else's too */
+        return -EBADF;
     clock_gettime(CLOCK_REALTIME, &now);
     length =
         snprintf(row, sizeof(row), "%d,%s.%06ld,%llu,%.*s\n", (int)gettid(), clock_text(sink, &now),
