@@ -46,11 +46,12 @@ CASES = [
     (program, scene, FEW)
     for program in ("life_runtime_static", "life_runtime_shared")
     for scene in (["plain", "live"], ["fork_before"], ["fork_after"], ["exec_child"], ["leave"], ["leave", "_exit"],
-                  ["leave_in_thread"], ["free_late"], ["free_late", "early_handler"], ["reset"], ["threads"])
+                  ["leave_in_thread"], ["free_late"], ["free_late", "early_handler"], ["reset"], ["threads"], ["threads_that_kept"],
+                  ["clone_after"], ["spawn"], ["exec_in_thread"])
 ] + [
     ("life_driver", scene, FEW)
     for scene in (["destroyed_contexts", "4"], ["two_contexts"], ["no_context"], ["primary_context"],
-                  ["two_references"], ["other_thread"], ["live_at_exit"])
+                  ["two_references"], ["other_thread"], ["cloned"], ["green_contexts"], ["live_at_exit"])
 ]
 # Memory information changes with what other processes do: alone.
 ALONE = [

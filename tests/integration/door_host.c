@@ -3,7 +3,11 @@
  *
  *   door_host use LIBRARY...       each in turn
  *   door_host errors LIBRARY...    a failure in one is no error of another's runtime
- *   door_host reload LIBRARY...    each loaded, used and unloaded, many times */
+ *   door_host reload LIBRARY...    each loaded, used and unloaded, many times
+ *   door_host devices LIBRARY...   each in turn on two devices
+ *   door_host cross LIBRARY...     what one allocated the next one frees
+ *   door_host keep LIBRARY...      unloaded with blocks that are freed meanwhile, and left with
+ * some */
 #include "door_user.h"
 
 #include <dlfcn.h>
@@ -24,12 +28,17 @@ static void *load(const char *path)
     return handle;
 }
 
+static const char *short_name(const char *path)
+{
+    return strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+}
+
 static int call(void *handle, const char *function, const char *path)
 {
     door_function *found;
 
     *(void **)&found = dlsym(handle, function);
-    return found(strrchr(path, '/') ? strrchr(path, '/') + 1 : path);
+    return found(short_name(path));
 }
 
 int main(int argc, char **argv)
@@ -48,8 +57,26 @@ int main(int argc, char **argv)
         }
         return failed;
     }
+    for (int round = 0; !strcmp(argv[1], "keep") && round < 2; round++)
+        for (int i = 0; i < count; i++) {
+            void *handle = load(argv[2 + i]);
+            failed |= call(handle, "door_keep", argv[2 + i]);
+            if (round == 0)
+                dlclose(handle);
+        }
     for (int i = 0; i < count; i++)
         handles[i] = load(argv[2 + i]);
+    if (!strcmp(argv[1], "devices"))
+        for (int i = 0; i < 2 * count; i++)
+            failed |= call(handles[i % count], "door_devices", argv[2 + i % count]);
+    if (!strcmp(argv[1], "cross"))
+        for (int i = 0; i < count; i++) {
+            void *(*make)(void);
+            int (*release)(const char *name, void *block);
+            *(void **)&make = dlsym(handles[i], "door_make");
+            *(void **)&release = dlsym(handles[(i + 1) % count], "door_free");
+            failed |= release(short_name(argv[2 + (i + 1) % count]), make());
+        }
     if (!strcmp(argv[1], "use"))
         for (int round = 0; round < 2; round++)
             for (int i = 0; i < count; i++)

@@ -72,7 +72,73 @@ int door_last_error(const char *name)
     return 0;
 }
 
-#ifdef DOOR_PROGRAM
+#ifndef DOOR_PROGRAM /* for libraries alone */
+
+int door_devices(const char *name)
+{
+    enum { DEVICES = 2, ROUNDS = 20 };
+    unsigned wrong = 0;
+
+    for (int round = 0; round < ROUNDS; round++) {
+        void *blocks[DEVICES];
+        struct cudaPointerAttributes attributes[DEVICES];
+        for (int device = 0; device < DEVICES; device++) {
+            wrong += cudaSetDevice(device) != cudaSuccess;
+            wrong += cudaMalloc(&blocks[device], 10000) != cudaSuccess;
+        }
+        for (int device = 0; device < DEVICES; device++) {
+            wrong += cudaPointerGetAttributes(&attributes[device], blocks[device]) != cudaSuccess;
+            wrong += attributes[device].device != device;
+            wrong += cudaSetDevice(1 - device) != cudaSuccess;
+            wrong += cudaFree(blocks[device]) != cudaSuccess;
+        }
+        wrong += cudaFree(blocks[0]) != cudaErrorInvalidValue;
+        wrong += cudaGetLastError() != cudaErrorInvalidValue;
+    }
+    wrong += cudaSetDevice(0) != cudaSuccess;
+    printf("%s: %d devices, %u wrong, last error %d\n", name, DEVICES, wrong,
+           (int)cudaGetLastError());
+    return wrong != 0;
+}
+
+enum { KEPT = 4 };
+static void *kept[KEPT];
+
+int door_keep(const char *name)
+{
+    unsigned wrong = 0;
+
+    for (int i = 0; i < KEPT; i++)
+        wrong += !kept[i] && cudaMalloc(&kept[i], 30000) != cudaSuccess;
+    printf("%s: keeps %d, %u wrong\n", name, KEPT, wrong);
+    return wrong != 0;
+}
+
+/* The runtime may be gone by now (4), or not yet (0). */
+__attribute__((destructor)) static void free_kept(void)
+{
+    for (int i = 0; i < KEPT; i++) {
+        int freed = kept[i] ? (int)cudaFree(kept[i]) : 0;
+        if (freed != 0 && freed != cudaErrorCudartUnloading)
+            printf("a library's last free: %d\n", freed);
+    }
+}
+
+void *door_make(void)
+{
+    void *block = NULL;
+
+    return cudaMalloc(&block, 20000) == cudaSuccess ? block : NULL;
+}
+
+int door_free(const char *name, void *block)
+{
+    printf("%s: free of another's = %d,", name, (int)cudaFree(block));
+    printf(" again %d, last error %d\n", (int)cudaFree(block), (int)cudaGetLastError());
+    return 0;
+}
+
+#else
 int main(int argc, char **argv)
 {
     door_open_runtime();

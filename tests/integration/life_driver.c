@@ -8,9 +8,13 @@
 #include <cuda.h>
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { BYTES = 50000, BLOCKS = 8 };
 
@@ -189,6 +193,63 @@ static void other_thread(void)
     MUST(cuCtxDestroy(context));
 }
 
+/* A child that no handler of fork() was told of asks about, and frees, what is its parent's. */
+static void cloned(void)
+{
+    CUdeviceptr blocks[BLOCKS], base;
+    size_t bytes;
+    int status = 0;
+    pid_t child;
+
+    create();
+    make(blocks, 8);
+    child = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+    if (child == 0) {
+        int failed = cuMemFree(blocks[0]) != CUDA_SUCCESS;
+        failed += 2 * (cuMemGetAddressRange(&base, &bytes, blocks[1]) != CUDA_SUCCESS);
+        failed += 4 * (cuMemAlloc(&base, BYTES) != CUDA_SUCCESS);
+        _exit(failed);
+    }
+    waitpid(child, &status, 0);
+    printf("of its calls failed: %d\n", status);
+    check(blocks, 8);
+    drop(blocks);
+}
+
+/* Memory allocated under a green context is its primary's, and outlives it. */
+static void green_contexts(void)
+{
+#if CUDA_VERSION >= 12040
+    CUdeviceptr first[BLOCKS], second[BLOCKS];
+    CUcontext primary, context, owner;
+    CUdevResourceDesc description;
+    CUdevResource resource;
+    CUgreenCtx green;
+
+    MUST(cuDevicePrimaryCtxRetain(&primary, device));
+    for (int round = 0; round < 5; round++) {
+        MUST(cuDeviceGetDevResource(device, &resource, CU_DEV_RESOURCE_TYPE_SM));
+        MUST(cuDevResourceGenerateDesc(&description, &resource, 1));
+        MUST(cuGreenCtxCreate(&green, description, device, CU_GREEN_CTX_DEFAULT_STREAM));
+        MUST(cuCtxFromGreenCtx(&context, green));
+        MUST(cuCtxSetCurrent(context));
+        make(first, (unsigned char)round);
+        check(first, (unsigned char)round);
+        MUST(cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, first[0]));
+        printf("owner is the %s\n", owner == primary ? "primary" : "green one");
+        MUST(cuCtxSetCurrent(primary));
+        make(second, (unsigned char)(round + 50));
+        SAY(cuMemFree(first[0]));
+        SAY(cuGreenCtxDestroy(green));
+        check(second, (unsigned char)(round + 50));
+        for (int i = 1; i < BLOCKS; i++)
+            SAY(cuMemFree(first[i]));
+        drop(second);
+    }
+    MUST(cuDevicePrimaryCtxRelease(device));
+#endif
+}
+
 static void live_at_exit(void)
 {
     CUdeviceptr blocks[BLOCKS];
@@ -211,6 +272,8 @@ int main(int argc, char **argv)
         {"primary_context", primary_context},
         {"two_references", two_references},
         {"other_thread", other_thread},
+        {"cloned", cloned},
+        {"green_contexts", green_contexts},
         {"live_at_exit", live_at_exit},
     };
 

@@ -4,11 +4,17 @@
  *
  *   life_runtime SCENE [ARGUMENT] */
 #include <cuda_runtime_api.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -205,6 +211,123 @@ static int exec_child(const char *argument)
     return 0;
 }
 
+/* A child that no handler of fork() was told of. */
+static int clone_after(const char *argument)
+{
+    pid_t child;
+
+    (void)argument;
+    make_blocks();
+    child = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+    if (child == 0) {
+        void *p = NULL;
+        int made = (int)cudaMalloc(&p, BYTES), freed = (int)cudaFree(blocks[0]);
+        _exit(made * 16 + freed);
+    }
+    end_child(child);
+    check_blocks();
+    free_blocks();
+    return 0;
+}
+
+static int spawn(const char *argument)
+{
+    char *words[] = {(char *)(uintptr_t)own_path, (char *)(uintptr_t) "plain", NULL};
+    pid_t child;
+
+    (void)argument;
+    make_blocks();
+    SAY(posix_spawn(&child, own_path, NULL, NULL, words, environ));
+    end_child(child);
+    check_blocks();
+    free_blocks();
+    return 0;
+}
+
+static void *exec_here(void *data)
+{
+    make_blocks();
+    printf("exec in a thread\n");
+    execl(own_path, own_path, "descriptors", (char *)NULL);
+    return data;
+}
+
+static int exec_in_thread(const char *argument)
+{
+    pthread_t thread;
+
+    (void)argument;
+    make_blocks();
+    pthread_create(&thread, NULL, exec_here, NULL);
+    pthread_join(thread, NULL);
+    return 1;
+}
+
+/* What a new program finds open, and then the plain course of things. */
+static int descriptors(const char *argument)
+{
+    int open_descriptors = 0;
+
+    for (int fd = STDERR_FILENO + 1; fd < 1024; fd++)
+        open_descriptors += fcntl(fd, F_GETFD) >= 0;
+    printf("%d descriptors are open\n", open_descriptors);
+    return plain(argument);
+}
+
+/* A daemon closes all that it does not know; what it opens next is its own. */
+static int close_all(const char *argument)
+{
+    enum { NUMBERS = 1024 };
+    char text[64] = "";
+    int fd, last = -1;
+
+    (void)argument;
+    make_blocks();
+    free_blocks();
+    for (fd = STDERR_FILENO + 1; fd < NUMBERS; fd++)
+        if (fcntl(fd, F_GETFD) >= 0 && close(fd) == 0)
+            last = fd;
+    fd = memfd_create("mine", 0);
+    if (last >= 0 && last != fd)
+        dup2(fd, last); /* every number that was in use */
+    for (int round = 0; round < 200; round++) {
+        make_blocks();
+        free_blocks();
+    }
+    printf("%zd bytes in a file of its own\n", pread(fd, text, sizeof(text), 0));
+    return 0;
+}
+
+static void *fill_and_exit(void *data)
+{
+    enum { MANY = 100, MANY_BYTES = 64 << 10 };
+    void *many[MANY];
+    int wrong = 0;
+
+    for (int i = 0; i < MANY; i++)
+        wrong += cudaMalloc(&many[i], MANY_BYTES) != cudaSuccess;
+    for (int i = 0; i < MANY; i++)
+        wrong += cudaFree(many[i]) != cudaSuccess;
+    cudaDeviceSynchronize();
+    *(int *)data += wrong;
+    return NULL;
+}
+
+/* What threads freed and may have kept is there for the next when they are gone. */
+static int threads_that_kept(const char *argument)
+{
+    int wrong = 0;
+
+    (void)argument;
+    for (int i = 0; i < 40; i++) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, fill_and_exit, &wrong);
+        pthread_join(thread, NULL);
+    }
+    printf("%d calls failed\n", wrong);
+    return 0;
+}
+
 static int leave(const char *argument)
 {
     make_blocks();
@@ -326,10 +449,24 @@ static const struct {
     const char *name;
     int (*run)(const char *argument);
 } scenes[] = {
-    {"plain", plain},           {"first_call", first_call}, {"fork_before", fork_before},
-    {"fork_after", fork_after}, {"fork_busy", fork_busy},   {"exec", exec},
-    {"exec_child", exec_child}, {"leave", leave},           {"leave_in_thread", leave_in_thread},
-    {"free_late", free_late},   {"reset", reset},           {"threads", threads},
+    {"plain", plain},
+    {"first_call", first_call},
+    {"fork_before", fork_before},
+    {"fork_after", fork_after},
+    {"fork_busy", fork_busy},
+    {"exec", exec},
+    {"exec_child", exec_child},
+    {"leave", leave},
+    {"leave_in_thread", leave_in_thread},
+    {"free_late", free_late},
+    {"reset", reset},
+    {"threads", threads},
+    {"clone_after", clone_after},
+    {"spawn", spawn},
+    {"exec_in_thread", exec_in_thread},
+    {"descriptors", descriptors},
+    {"close_all", close_all},
+    {"threads_that_kept", threads_that_kept},
 };
 
 int main(int argc, char **argv)

@@ -55,11 +55,21 @@ class Door(support.Test):
 
     def test_same_answers_in_libraries(self):
         for settings in SETTINGS:
-            for way in ("use", "errors", "reload"):
+            for way in ("use", "errors", "reload", "cross", "keep"):
                 for names in [[name] for name in PLUGINS] + [PLUGINS, PLUGINS[::-1]]:
                     with self.subTest("%s %s under %s" % (way, names, settings)):
                         self.assert_same([support.program("door_host"), way] + [library(name) for name in names],
                                          settings)
+
+    def test_two_devices(self):
+        """By each runtime, and by several in one process: the counting one knows one device only."""
+        names = ["door_shared", "door_static", "door_second"]
+        for settings in SETTINGS + [{"RMM_POOL_SIZE_0": "16MiB", "RMM_ARENA_SIZE_1": "64MiB"},
+                                    {"RMM_POOL_SIZE_1": "16MiB"}, {"RMM_ASYNC": "1"}]:
+            for chosen in [[name] for name in names] + [names, names[::-1]]:
+                with self.subTest("%s under %s" % (chosen, settings)):
+                    self.assert_same([support.program("door_host"), "devices"] + [library(name) for name in chosen],
+                                     settings, more={"HOSTCUDA_DEVICES": "2"})
 
     def test_serves_at_once(self):
         program = [support.program("door_program")]

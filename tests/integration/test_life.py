@@ -33,7 +33,8 @@ RUNTIME_SCENES = [
     ["exec"], ["exec_child"],
     ["leave"], ["leave", "_exit"], ["leave", "quick_exit"], ["leave_in_thread"],
     ["free_late"], ["free_late", "early_handler"],
-    ["reset"], ["threads"],
+    ["reset"], ["threads"], ["threads_that_kept"],
+    ["clone_after"], ["spawn"], ["exec_in_thread"], ["descriptors"], ["close_all"],
 ]
 
 if support.PRELOAD_FIRST:
@@ -42,7 +43,7 @@ if support.PRELOAD_FIRST:
     RUNTIME_SCENES.remove(["fork_busy"])
 
 DRIVER_SCENES = ["destroyed_contexts", "two_contexts", "no_context", "primary_context", "two_references",
-                 "other_thread", "live_at_exit"]
+                 "other_thread", "cloned", "green_contexts", "live_at_exit"]
 
 
 class Lives(support.Test):
@@ -79,6 +80,36 @@ class Lives(support.Test):
                 with self.subTest("%s, %s" % (scene, placement)):
                     self.assert_same([program, scene], {"RMM_POOL_SIZE": "64MiB"},
                                      more={"HOSTCUDA_PLACEMENT": placement})
+
+    def test_python_workers(self):
+        """multiprocessing in each of its ways, with CUDA running in the parent or not."""
+        program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "life_processes.py")
+        for method in ("spawn", "fork", "forkserver"):
+            for when in ("before", "after"):
+                for settings in ({}, {"RMM_POOL_SIZE": "64MiB"}, {"RMM_ASYNC": "1"},
+                                 {"RMM_POOL_SIZE": "64MiB", "RMM_STATISTICS": "json:" + self.path("report.%p"),
+                                  "RMM_LOG": self.path("log.%p")}):
+                    with self.subTest("%s %s under %s" % (method, when, settings)):
+                        self.assert_same(["python3", program, method, when], settings)
+
+    def test_what_threads_kept_is_there_for_others(self):
+        """6 MiB of each of 40 threads, in a pool of 16."""
+        for more in ({}, {"RMM_FREE": "wait"}, {"RMM_BINNING": "4KiB-128KiB"}):
+            self.assert_same([support.program("life_runtime_shared"), "threads_that_kept"],
+                             dict(more, RMM_POOL_MAX_SIZE="16MiB"))
+
+    @unittest.skipIf(support.PRELOAD_FIRST, "a sanitizer's runtime would have to be there from the start")
+    def test_loaded_late(self):
+        """Not preloaded but opened by the program itself, before CUDA and after: it does no harm."""
+        here = os.path.dirname(os.path.abspath(__file__))
+        load = "ctypes.CDLL(%r, ctypes.RTLD_GLOBAL)\n" % support.SHIM
+        use = "life_processes.main()\n"
+        for body in (load + use, use + load + use):
+            script = ("import ctypes, sys\nsys.argv = ['', 'alone']\nsys.path.insert(0, %r)\n"
+                      "sys.dont_write_bytecode = True\nimport life_processes\n" % here) + body
+            result = run(["python3", "-c", script], {"RMM_POOL_SIZE": "64MiB"}, preload=[])
+            self.assertEqual((result.status, result.stderr), (0, ""), result)
+            self.assertEqual(result.stdout.count("(0, 0, 0) ([0], True)\n"), body.count(use), result)
 
     def test_abort_is_a_signal_still(self):
         result = run([support.program("life_runtime_shared"), "leave", "abort"], {"RMM_POOL_SIZE": "64MiB"})
@@ -191,6 +222,28 @@ class Outputs(support.Test):
                 live.add(row[3])
             else:
                 live.remove(row[3])
+
+    def test_log_of_a_parent_alone_after_fork(self):
+        """What the parent had not written when it forked is not written twice."""
+        for scene in (["fork_after"], ["fork_after", "exit"], ["clone_after"]):
+            path = self.path("log.csv")
+            result = run([support.program("life_runtime_shared")] + scene, {"RMM_POOL_SIZE": "64MiB", "RMM_LOG": path})
+            self.assertEqual((result.status, result.stderr), (0, ""), result)
+            actions = [row[2] for row in self.read_log(path)]
+            blocks = 16 if scene == ["clone_after"] else 32
+            self.assertEqual((actions.count("allocate"), actions.count("free")), (blocks, blocks), scene)
+
+    def test_a_new_program_inherits_no_descriptor(self):
+        settings = {"RMM_POOL_SIZE": "64MiB", "RMM_LOG": self.path("log.%p"),
+                    "RMM_STATISTICS": "json:" + self.path("report.%p")}
+        self.assert_same([support.program("life_runtime_shared"), "exec_in_thread"], settings)
+
+    def test_a_log_whose_descriptor_is_another_files(self):
+        path = self.path("log.csv")
+        plain = run([support.program("life_runtime_shared"), "close_all"], preload=[])
+        result = run([support.program("life_runtime_shared"), "close_all"], {"RMM_POOL_SIZE": "64MiB", "RMM_LOG": path})
+        self.assertEqual(result.outcome, plain.outcome)
+        self.assertEqual(result.said, ["logging: %s: closed by the program: Bad file descriptor; this log is off" % path])
 
     def test_log_is_whole_after__exit_and_exec(self):
         for scene, status in ((["leave", "_exit"], 5), (["exec"], 0)):
