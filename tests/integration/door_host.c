@@ -6,11 +6,13 @@
  *   door_host reload LIBRARY...    each loaded, used and unloaded, many times
  *   door_host devices LIBRARY...   each in turn on two devices
  *   door_host cross LIBRARY...     what one allocated the next one frees
- *   door_host keep LIBRARY...      unloaded with blocks that are freed meanwhile, and left with
- * some */
+ *   door_host keep LIBRARY...      unloaded with blocks, which its destructor frees
+ *
+ * DOOR_LOAD=deepbind or namespace: they bind past what is preloaded (RTLD_DEEPBIND, dlmopen). */
 #include "door_user.h"
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +21,10 @@ enum { LIBRARIES_MAX = 8, RELOADS = 5 };
 
 static void *load(const char *path)
 {
-    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    const char *how = getenv("DOOR_LOAD");
+    bool deep = how && !strcmp(how, "deepbind"), apart = how && !strcmp(how, "namespace");
+    void *handle = apart ? dlmopen(LM_ID_NEWLM, path, RTLD_NOW | RTLD_LOCAL)
+                         : dlopen(path, RTLD_NOW | RTLD_LOCAL | (deep ? RTLD_DEEPBIND : 0));
 
     if (!handle) {
         printf("%s\n", dlerror());

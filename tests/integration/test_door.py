@@ -2,6 +2,7 @@
 """The runtime door: exported cudaMalloc and cudaFree serve at once what succeeds; everything else goes
 to the runtime that the caller would have called without the library."""
 import os
+import unittest
 
 import support
 from support import run
@@ -70,6 +71,24 @@ class Door(support.Test):
                 with self.subTest("%s under %s" % (chosen, settings)):
                     self.assert_same([support.program("door_host"), "devices"] + [library(name) for name in chosen],
                                      settings, more={"HOSTCUDA_DEVICES": "2"})
+
+    @unittest.skipIf(support.PRELOAD_FIRST, "sanitizers refuse RTLD_DEEPBIND")
+    def test_libraries_that_bind_past_us(self):
+        """They run as without the library."""
+        served = self.path("report.json")
+        for settings in SETTINGS:
+            for how in ("deepbind", "namespace"):
+                for name in ("door_shared", "door_static", "door_second"):
+                    for way in ("use", "keep"):
+                        with self.subTest("%s %s %s under %s" % (way, name, how, settings)):
+                            self.assert_same([support.program("door_host"), way, library(name)], settings,
+                                             more={"DOOR_LOAD": how})
+        for how, seen in (("", True), ("deepbind", False), ("namespace", False)):
+            run([support.program("door_host"), "use", library("door_static")],
+                dict(POOL, RMM_STATISTICS="json:" + served), more={"DOOR_LOAD": how})
+            self.assertEqual(os.path.exists(served), seen, how) # past us indeed
+            if seen:
+                os.unlink(served)
 
     def test_serves_at_once(self):
         program = [support.program("door_program")]
