@@ -6,6 +6,7 @@
 #include "hook/charged.h"
 #include "hook/hook.h"
 #include "hook/look_up.h"
+#include "shim/block.h"
 #include "shim/context.h"
 #include "shim/ipc_export.h"
 #include "shim/ipc_import.h"
@@ -14,6 +15,7 @@
 #include "shim/observe.h"
 #include "shim/peer.h"
 #include "shim/shim.h"
+#include "shim/sync_memops.h"
 
 /* clang-format off */
 #define HOOK_lookup RS_HOOK_DECLARE
@@ -177,13 +179,25 @@ static CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size_byt
     if (observation.what == RS_OBSERVED_FREED)
         return CUDA_ERROR_NOT_FOUND;
     result = RS_FORWARD(cuMemGetAddressRange_v2, (base, size_bytes, address));
-    if (result != CUDA_SUCCESS || !is_corrected(&observation))
+    if (!is_corrected(&observation) ||
+        (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_FOUND)) /* memory of the process */
         return result;
     if (base)
         *base = observation.address;
     if (size_bytes)
         *size_bytes = observation.size_bytes;
-    return result;
+    return CUDA_SUCCESS;
+}
+
+/* Instead of an address that is no host memory of the program's one that the driver knows nothing
+ * of. */
+static void *visible_host(void *address)
+{
+    struct rs_observation observation = rs_observe((CUdeviceptr)(uintptr_t)address);
+
+    if (observation.what == RS_OBSERVED_FREED || rs_observe_as_requested(&observation))
+        return (void *)(uintptr_t)rs_observe_unknown_address();
+    return address;
 }
 
 static CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
@@ -195,8 +209,8 @@ static CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attri
     if (observation.what == RS_OBSERVED_FREED)
         address = rs_observe_unknown_address();
     result = RS_FORWARD(cuPointerGetAttribute, (data, attribute, address));
-    if (result == CUDA_SUCCESS && is_corrected(&observation))
-        rs_observe_attribute(&observation, attribute, data);
+    if (is_corrected(&observation))
+        result = rs_observe_attribute(&observation, address, attribute, result, data);
     return result;
 }
 
@@ -209,15 +223,46 @@ static CUresult hook_cuPointerGetAttributes(unsigned count, CUpointer_attribute 
     if (observation.what == RS_OBSERVED_FREED)
         address = rs_observe_unknown_address();
     result = RS_FORWARD(cuPointerGetAttributes, (count, attributes, data, address));
-    if (result != CUDA_SUCCESS || !is_corrected(&observation))
-        return result;
-    for (unsigned i = 0; i < count; i++)
-        if (data[i])
-            rs_observe_attribute(&observation, attributes[i], data[i]);
+    if (result == CUDA_SUCCESS && is_corrected(&observation))
+        rs_observe_attributes(&observation, address, count, attributes, data);
     return result;
 }
 
+static CUresult hook_cuMemHostGetFlags(unsigned *flags, void *address)
+{
+    return RS_FORWARD(cuMemHostGetFlags, (flags, visible_host(address)));
+}
+
+static CUresult hook_cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *address,
+                                                  unsigned flags)
+{
+    return RS_FORWARD(cuMemHostGetDevicePointer_v2, (device, visible_host(address), flags));
+}
+
 /* ---- guards: entry points that must not see memory of ours, or not as it is ---- */
+
+static CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
+                                           CUdeviceptr address)
+{
+    struct rs_observation observation = rs_observe(address);
+
+    if (observation.what == RS_OBSERVED_FREED)
+        address = rs_observe_unknown_address();
+    if (observation.what == RS_OBSERVED_BLOCK && value &&
+        attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && rs_driver.cuPointerSetAttribute)
+        return rs_sync_memops_set(address, *(const unsigned *)value != 0);
+    return RS_FORWARD(cuPointerSetAttribute, (value, attribute, address));
+}
+
+/* Callers round a block outwards to pages, so a range of it may begin before it. */
+static CUresult hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address,
+                                                   size_t size_bytes, CUmemRangeHandleType type,
+                                                   unsigned long long flags)
+{
+    if (rs_observe(address).what == RS_OBSERVED_FREED && !rs_block_is_near(address, size_bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    return RS_FORWARD(cuMemGetHandleForAddressRange, (handle, address, size_bytes, type, flags));
+}
 
 static CUresult hook_cuMemAdvise(CUdeviceptr address, size_t size_bytes, CUmem_advise advice,
                                  CUdevice device)

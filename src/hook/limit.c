@@ -7,6 +7,7 @@
 #include "hook/hook.h"
 #include "shim/array_size.h"
 #include "shim/charge.h"
+#include "shim/observe.h"
 
 /* clang-format off */
 #define HOOK_limit RS_HOOK_DECLARE
@@ -100,8 +101,12 @@ static CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle)
 static CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle,
                                                  void *address)
 {
-    CUresult result = RS_FORWARD(cuMemRetainAllocationHandle, (handle, address));
+    CUresult result;
 
+    /* The driver has none for what cuMemAlloc gave; ours may be mapped all the same. */
+    if (rs_observe((CUdeviceptr)(uintptr_t)address).what != RS_OBSERVED_FOREIGN)
+        return CUDA_ERROR_INVALID_VALUE;
+    result = RS_FORWARD(cuMemRetainAllocationHandle, (handle, address));
     if (result == CUDA_SUCCESS)
         rs_charge_retained(*handle, (CUdeviceptr)(uintptr_t)address);
     return result;

@@ -23,6 +23,7 @@ struct record {
     _Atomic unsigned char advised; /* RS_ADVISED_... */
     _Atomic uint16_t exported;     /* RS_EXPORTED_... */
     _Atomic uint64_t device_accesses;
+    _Atomic uint64_t id; /* 0: nobody asked yet */
     _Atomic CUdeviceptr address;
     _Atomic size_t size_bytes;
     _Atomic(void *) token;
@@ -77,6 +78,7 @@ static void show(struct record *block, struct rs_stack *stack,
     atomic_store_explicit(&block->advised, 0, memory_order_relaxed);
     atomic_store_explicit(&block->exported, RS_EXPORTED_NOT, memory_order_relaxed);
     atomic_store_explicit(&block->device_accesses, 0, memory_order_relaxed);
+    atomic_store_explicit(&block->id, 0, memory_order_relaxed);
     atomic_store_explicit(&block->state, BLOCK_LIVE, memory_order_release);
 }
 
@@ -248,6 +250,77 @@ bool rs_block_note_exported(CUdeviceptr address, unsigned exported)
     return block;
 }
 
+void rs_block_forget_sync_memops(CUdeviceptr address)
+{
+    struct rs_range range;
+    struct record *block = find(address, &range);
+
+    if (block)
+        atomic_fetch_and_explicit(&block->advised, (unsigned char)~RS_ADVISED_SYNC_MEMOPS,
+                                  memory_order_relaxed);
+}
+
+bool rs_block_syncs_memops(CUdeviceptr address)
+{
+    struct rs_range range;
+    struct record *block = find(address, &range);
+
+    return block &&
+           (atomic_load_explicit(&block->advised, memory_order_relaxed) & RS_ADVISED_SYNC_MEMOPS);
+}
+
+struct search {
+    struct rs_segment segment;
+    bool found;
+};
+
+static bool find_sync_memops(void *data, const struct rs_range *range)
+{
+    struct search *search = data;
+
+    if (range->start - search->segment.start < search->segment.size_bytes &&
+        rs_block_syncs_memops(range->start))
+        search->found = true;
+    return !search->found;
+}
+
+bool rs_block_segment_syncs_memops(CUdeviceptr address)
+{
+    struct search search = {.found = false};
+
+    if (rs_segment_find(address, &search.segment))
+        rs_address_map_each(atomic_load(&blocks), find_sync_memops, &search);
+    return search.found;
+}
+
+uint64_t rs_block_id(CUdeviceptr address)
+{
+    /* The driver counts from 1 up; ours lie where it does not come to. */
+    static _Atomic uint64_t last = (uint64_t)1 << 62;
+    struct rs_range range;
+    struct record *block = find(address, &range);
+    uint64_t known = block ? atomic_load_explicit(&block->id, memory_order_relaxed) : 0, made;
+
+    if (!block || known)
+        return known;
+    made = 1 + atomic_fetch_add_explicit(&last, 1, memory_order_relaxed);
+    return atomic_compare_exchange_strong_explicit(&block->id, &known, made, memory_order_relaxed,
+                                                   memory_order_relaxed)
+               ? made
+               : known;
+}
+
+bool rs_block_is_near(CUdeviceptr address, size_t size_bytes)
+{
+    size_t look_bytes = rs_min(size_bytes, RS_MANAGED_UNIT);
+    struct rs_range range;
+
+    for (size_t i = 0; i < look_bytes; i += RS_BLOCK_ALIGNMENT)
+        if (find(address + i, &range))
+            return true;
+    return false;
+}
+
 bool rs_block_find(CUdeviceptr address, struct rs_block_view *view)
 {
     struct rs_segment segment;
@@ -256,8 +329,11 @@ bool rs_block_find(CUdeviceptr address, struct rs_block_view *view)
 
     if (!block)
         return false;
-    *view = (struct rs_block_view){range.start, range.size_bytes, stack_of(block)->context->handle,
-                                   false, stack_of(block)->kind};
+    *view = (struct rs_block_view){.address = range.start,
+                                   .size_bytes = range.size_bytes,
+                                   .context = stack_of(block)->context->handle,
+                                   .device = stack_of(block)->place.device,
+                                   .kind = stack_of(block)->kind};
     view->whole = rs_segment_find(address, &segment) && segment.start == range.start &&
                   segment.size_bytes - range.size_bytes < RS_BLOCK_ALIGNMENT;
     return true;

@@ -16,16 +16,18 @@ struct rs_block_view {
     CUdeviceptr address;
     size_t size_bytes; /* as requested */
     CUcontext context; /* that owns it */
-    bool whole;        /* it fills a driver allocation of its own */
+    CUdevice device;
+    bool whole; /* it fills a driver allocation of its own */
     enum rs_kind kind;
 };
 
-/* What the program advised the driver of a managed block (cuMemAdvise), and has to be undone before
- * the block is another's. */
+/* What the program told the driver of a block, and has to be undone before the block is another's:
+ * advice about managed memory (cuMemAdvise), and for every kind SYNC_MEMOPS. */
 enum {
     RS_ADVISED_READ_MOSTLY = 1 << 0,
     RS_ADVISED_LOCATION = 1 << 1,
     RS_ADVISED_HOST_ACCESS = 1 << 2,
+    RS_ADVISED_SYNC_MEMOPS = 1 << 3,
 };
 
 struct rs_advice {
@@ -75,6 +77,18 @@ unsigned rs_block_exported(CUdeviceptr address);
 
 /* Notes how the live block that begins at address is.  False when there is none. */
 bool rs_block_note_exported(CUdeviceptr address, unsigned exported);
+/* RS_ADVISED_SYNC_MEMOPS of the live block that holds address; and whether any live block has it in
+ * the driver allocation that holds address (which looks at every block).  Thread safe. */
+void rs_block_forget_sync_memops(CUdeviceptr address);
+bool rs_block_syncs_memops(CUdeviceptr address);
+bool rs_block_segment_syncs_memops(CUdeviceptr address);
+
+/* A number for the live block that holds address, which no other allocation of the process has or
+ * will have; 0 when there is none. */
+uint64_t rs_block_id(CUdeviceptr address);
+
+/* True when a live block holds a byte of the range, or of its first RS_MANAGED_UNIT bytes. */
+bool rs_block_is_near(CUdeviceptr address, size_t size_bytes);
 
 /* True when address lies in memory that our stacks took from the driver, in a live block or not. */
 bool rs_block_is_our_memory(CUdeviceptr address);

@@ -12,6 +12,7 @@
 static const char *const fallback_words[] = {"managed", "pinned", NULL};
 static const char *const free_words[] = {"deferred", "wait", "immediate", NULL};
 static const char *const ipc_words[] = {"shared", "dedicated", NULL};
+static const char *const memory_type_words[] = {"requested", "actual", NULL};
 static const char *const on_error_words[] = {"abort", "passthrough", "deny", NULL};
 static const char *const hook_words[] = {"device", "pinned", "managed", "runtime",
                                          "async",  "all",    NULL};
@@ -59,6 +60,11 @@ const struct rs_variable rs_variables[] = {
     VARIABLE(PREFETCH, "RMM_PREFETCH", BOOLEAN,
              "each new block of managed memory is moved to the device at once", .per_device = true,
              .builds_a_part = true),
+    VARIABLE(MEMORY_TYPE, "RMM_MEMORY_TYPE", WORD,
+             "what pointer attributes call memory that was asked for as device memory and lies "
+             "elsewhere (managed, pinned, the system's): device memory (requested), or what it is "
+             "(actual)",
+             .option.words = memory_type_words),
     VARIABLE(FREE, "RMM_FREE", WORD,
              "when a freed block is reused: after all earlier work of its context, at no cost to "
              "the free (deferred); the same, and the free itself waits for that work, as cudaFree "
@@ -871,6 +877,8 @@ unsigned rs_config_parse(char *const *environment, struct rs_complaints *complai
     config->on_error = value ? (enum rs_on_error)value->count : RS_ON_ERROR_ABORT;
     value = value_of(config, -1, RS_VARIABLE_VERBOSE, NULL);
     config->verbose = value && value->count;
+    value = value_of(config, -1, RS_VARIABLE_MEMORY_TYPE, NULL);
+    config->actual_memory_type = value && value->count == RS_MEMORY_TYPE_ACTUAL;
     config->statistics =
         parse_report(config, RS_VARIABLE_STATISTICS, true, &config->statistics_path, complaints);
     config->tracking =

@@ -21,6 +21,7 @@ enum rs_variable_index {
     RS_VARIABLE_ASYNC,
     RS_VARIABLE_FALLBACK,
     RS_VARIABLE_PREFETCH,
+    RS_VARIABLE_MEMORY_TYPE,
     RS_VARIABLE_FREE,
     RS_VARIABLE_LIMIT,
     RS_VARIABLE_IPC,
@@ -66,6 +67,7 @@ extern const struct rs_variable rs_variables[];
 enum rs_on_error { RS_ON_ERROR_ABORT, RS_ON_ERROR_PASSTHROUGH, RS_ON_ERROR_DENY };
 enum rs_free_mode { RS_FREE_MODE_DEFERRED, RS_FREE_MODE_WAIT, RS_FREE_MODE_IMMEDIATE };
 enum rs_ipc { RS_IPC_SHARED, RS_IPC_DEDICATED };
+enum rs_memory_type_word { RS_MEMORY_TYPE_REQUESTED, RS_MEMORY_TYPE_ACTUAL };
 enum rs_fallback { RS_FALLBACK_MANAGED, RS_FALLBACK_PINNED };
 enum rs_statistics_format {
     RS_STATISTICS_NONE,
@@ -97,6 +99,7 @@ struct rs_config {
     const char *statistics_path;        /* NULL: stderr */
     enum rs_statistics_format tracking; /* the leak report; never for Prometheus */
     const char *tracking_path;
+    bool actual_memory_type; /* RMM_MEMORY_TYPE=actual */
 
     /* NULL: the driver's own allocations.  The last row is for devices without settings. */
     struct rs_expression *stack[RS_KINDS][RS_DEVICES_MAX + 1];

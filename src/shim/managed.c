@@ -72,8 +72,6 @@ CUresult rs_managed_unadvise(const struct rs_taken_block *block)
     const struct rs_advice *advice = &block->advice;
     CUresult result = CUDA_SUCCESS;
 
-    if (RS_LIKELY(!advice->advised && !advice->device_accesses))
-        return CUDA_SUCCESS;
     if (advice->advised & RS_ADVISED_READ_MOSTLY)
         result = unadvise(block, CU_MEM_ADVISE_UNSET_READ_MOSTLY, RS_PLACEMENT_HOST);
     if (result == CUDA_SUCCESS && advice->advised & RS_ADVISED_LOCATION)

@@ -8,6 +8,7 @@
 #include "shim/ipc_import.h"
 #include "shim/life.h"
 #include "shim/limit.h"
+#include "shim/sync_memops.h"
 
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -66,31 +67,173 @@ struct rs_observation rs_observe(CUdeviceptr address)
     if (!rs_life_serving())
         return observation;
     if (rs_block_find(address, &view))
-        return (struct rs_observation){RS_OBSERVED_BLOCK, view.address, view.size_bytes,
-                                       view.context,      view.whole,   view.kind};
+        return (struct rs_observation){.what = RS_OBSERVED_BLOCK,
+                                       .address = view.address,
+                                       .size_bytes = view.size_bytes,
+                                       .context = view.context,
+                                       .device = view.device,
+                                       .whole = view.whole,
+                                       .kind = view.kind};
     if (rs_block_is_our_memory(address))
         observation.what = RS_OBSERVED_FREED;
     return observation;
 }
 
-void rs_observe_attribute(const struct rs_observation *observation, CUpointer_attribute attribute,
-                          void *data)
+static CUresult ask(CUpointer_attribute attribute, CUdeviceptr address, unsigned *value)
+{
+    return rs_driver.cuPointerGetAttribute(value, attribute, address);
+}
+
+/* Memory that the program asked for as device memory and that lies elsewhere, or nowhere that the
+ * driver knows (the process's own). */
+static bool is_plain(CUdeviceptr address)
+{
+    unsigned type = 0, managed = 1;
+
+    return ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address, &type) == CUDA_SUCCESS &&
+           type == CU_MEMORYTYPE_DEVICE &&
+           ask(CU_POINTER_ATTRIBUTE_IS_MANAGED, address, &managed) == CUDA_SUCCESS && !managed;
+}
+
+static bool is_known(CUdeviceptr address)
+{
+    unsigned type;
+
+    return ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address, &type) == CUDA_SUCCESS;
+}
+
+bool rs_observe_as_requested(const struct rs_observation *observation)
+{
+    return observation->what == RS_OBSERVED_BLOCK && observation->kind == RS_KIND_DEVICE &&
+           !rs_config.actual_memory_type;
+}
+
+/* What device memory of its own would answer where the driver has no answer: for memory that it
+ * does not know. */
+static CUresult answer_unknown(const struct rs_observation *observation, CUdeviceptr address,
+                               CUpointer_attribute attribute, void *data)
 {
     switch ((int)attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        *(CUcontext *)data = NULL; /* for correct() to fill in */
+        break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        *(CUdeviceptr *)data = address;
+        break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *(int *)data = observation->device;
+        break;
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+        *(unsigned *)data = 1;
+        break;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        *(unsigned *)data = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        *(unsigned *)data = 0;
+        break;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        *(unsigned long long *)data = 0;
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        *(CUmemoryPool *)data = NULL;
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: /* for correct() */
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        *(CUdeviceptr *)data = observation->address;
-        break;
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        *(size_t *)data = observation->size_bytes;
         break;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* True when that was all there is to correct. */
+static bool correct_range(const struct rs_observation *observation, CUpointer_attribute attribute,
+                          void *data)
+{
+    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+        *(CUdeviceptr *)data = observation->address;
+    else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+        *(size_t *)data = observation->size_bytes;
+    else
+        return false;
+    return true;
+}
+
+static void correct(const struct rs_observation *observation, CUpointer_attribute attribute,
+                    void *data)
+{
+    uint64_t id;
+
+    if (correct_range(observation, attribute, data))
+        return;
+    switch ((int)attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         /* what is mapped belongs to no context, in the driver's eyes */
         if (!*(CUcontext *)data)
             *(CUcontext *)data = observation->context;
         break;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        id = rs_block_id(observation->address);
+        if (id)
+            *(unsigned long long *)data = id;
+        break;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+        *(unsigned *)data = rs_block_syncs_memops(observation->address);
+        break;
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS: /* asking sets it */
+        rs_sync_memops_note(observation->address);
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        if (rs_observe_as_requested(observation))
+            *(unsigned *)data = CU_MEMORYTYPE_DEVICE;
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        if (rs_observe_as_requested(observation))
+            *(unsigned *)data = 0;
+        break;
     default:
         break;
     }
+}
+
+CUresult rs_observe_attribute(const struct rs_observation *observation, CUdeviceptr address,
+                              CUpointer_attribute attribute, CUresult result, void *data)
+{
+    if (!data)
+        return result;
+    if (observation->what == RS_OBSERVED_OPENED) {
+        if (result == CUDA_SUCCESS)
+            (void)correct_range(observation, attribute, data);
+        return result;
+    }
+    if (result == CUDA_ERROR_INVALID_VALUE && rs_observe_as_requested(observation) &&
+        !is_known(address))
+        result = answer_unknown(observation, address, attribute, data);
+    else if (result == CUDA_SUCCESS && attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER &&
+             rs_observe_as_requested(observation) && !is_plain(address))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        correct(observation, attribute, data);
+    return result;
+}
+
+void rs_observe_attributes(const struct rs_observation *observation, CUdeviceptr address,
+                           unsigned count, const CUpointer_attribute *attributes, void **data)
+{
+    bool unknown = rs_observe_as_requested(observation) && !is_known(address);
+
+    for (unsigned i = 0; i < count; i++)
+        if (rs_observe_attribute(observation, address, attributes[i],
+                                 unknown ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS,
+                                 data[i]) != CUDA_SUCCESS &&
+            attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
+            *(void **)data[i] = NULL;
 }
 
 CUdeviceptr rs_observe_unknown_address(void)

@@ -28,15 +28,25 @@ struct rs_observation {
     CUdeviceptr address; /* of the block */
     size_t size_bytes;
     CUcontext context;
+    CUdevice device;
     bool whole; /* a driver allocation of its own: native IPC handle */
     enum rs_kind kind;
 };
 
 struct rs_observation rs_observe(CUdeviceptr address);
 
-/* Overwrites the driver's answer to one attribute of an address inside the block. */
-void rs_observe_attribute(const struct rs_observation *observation, CUpointer_attribute attribute,
-                          void *data);
+/* True for a block that is device memory in the program's eyes, wherever it lies
+ * (RMM_MEMORY_TYPE). */
+bool rs_observe_as_requested(const struct rs_observation *observation);
+
+/* Corrects the driver's answer (result, and *data with success) to one attribute of an address
+ * inside the block.  Returns what the program is answered. */
+CUresult rs_observe_attribute(const struct rs_observation *observation, CUdeviceptr address,
+                              CUpointer_attribute attribute, CUresult result, void *data);
+
+/* The same for cuPointerGetAttributes, which answers zero where the question for one fails. */
+void rs_observe_attributes(const struct rs_observation *observation, CUdeviceptr address,
+                           unsigned count, const CUpointer_attribute *attributes, void **data);
 
 /* An address that the driver knows nothing of, to ask about instead of one inside our free memory.
  */

@@ -10,6 +10,7 @@
 #include "shim/ipc_export.h"
 #include "shim/life.h"
 #include "shim/managed.h"
+#include "shim/sync_memops.h"
 
 enum { PITCH_BYTES = 512 }; /* what the driver rounds a row up to (cuda-measured.md) */
 
@@ -104,6 +105,14 @@ enum {
     HOST_KINDS = 1 << RS_KIND_PINNED,
 };
 
+static CUresult undo_advice(const struct rs_taken_block *taken)
+{
+    if (RS_LIKELY(!taken->advice.advised && !taken->advice.device_accesses))
+        return CUDA_SUCCESS;
+    rs_sync_memops_freed(taken);
+    return rs_managed_unadvise(taken);
+}
+
 static CUresult free_block(struct rs_taken_block *taken, CUstream stream)
 {
     struct rs_mr *mr = atomic_load_explicit(&taken->stack->mr, memory_order_relaxed);
@@ -112,7 +121,7 @@ static CUresult free_block(struct rs_taken_block *taken, CUstream stream)
     rs_export_look();
     if (RS_UNLIKELY(taken->exported != RS_EXPORTED_NOT) && rs_export_end(taken))
         return CUDA_SUCCESS; /* another process has it open: it is freed when that closes it */
-    result = rs_managed_unadvise(taken);
+    result = undo_advice(taken);
     if (result == CUDA_SUCCESS)
         result = rs_mr_deallocate(mr, &taken->allocation, stream);
     if (RS_UNLIKELY(taken->exported == RS_EXPORTED_NATIVE) && result == CUDA_SUCCESS)

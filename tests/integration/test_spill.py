@@ -17,7 +17,8 @@ class Spill(support.Test):
         """What the program says, and the counters of its stack."""
         path = self.path("report.json")
         result = run([support.program("spill"), str(MANY), str(FEWER)],
-                     dict(settings, RMM_STATISTICS="json:" + path), more=dict(SMALL, **(device or {})))
+                     dict(settings, RMM_STATISTICS="json:" + path, RMM_MEMORY_TYPE="actual"),
+                     more=dict(SMALL, **(device or {})))
         self.assertEqual((result.status, result.stderr), (0, ""), result)
         with open(path, encoding="utf-8") as file:
             stack = [stack for stack in json.load(file)["devices"] if stack["kind"] == "device"][0]

@@ -5,6 +5,8 @@
 #include "driver/memory.h"
 
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static bool is_host(const struct hc_alloc *alloc)
 {
@@ -17,7 +19,7 @@ static bool is_seen_by_host(const struct hc_alloc *alloc)
 }
 
 /* Answers for one attribute of a live allocation. */
-static CUresult answer(const struct hc_alloc *alloc, CUpointer_attribute attribute, CUdeviceptr at,
+static CUresult answer(struct hc_alloc *alloc, CUpointer_attribute attribute, CUdeviceptr at,
                        void *out)
 {
     switch ((int)attribute) {
@@ -35,8 +37,15 @@ static CUresult answer(const struct hc_alloc *alloc, CUpointer_attribute attribu
             return CUDA_ERROR_INVALID_VALUE;
         *(void **)out = (void *)at;
         return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS: /* asking sets the other, says cuda.h */
+        if (alloc->kind != HC_DEVICE)
+            return CUDA_ERROR_INVALID_VALUE;
+        *(CUDA_POINTER_ATTRIBUTE_P2P_TOKENS *)out =
+            (CUDA_POINTER_ATTRIBUTE_P2P_TOKENS){.p2pToken = alloc->id, .vaSpaceToken = 1};
+        alloc->syncs_memops = true;
+        return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-        *(unsigned *)out = 0;
+        *(unsigned *)out = alloc->syncs_memops;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
@@ -83,7 +92,7 @@ HC_API CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
 {
     HC_ENTER(cuPointerGetAttribute);
     HC_LOCKED();
-    const struct hc_alloc *alloc = hc_memory_find(dptr);
+    struct hc_alloc *alloc = hc_memory_find(dptr);
     if (!data || !alloc)
         return CUDA_ERROR_INVALID_VALUE;
     return answer(alloc, attribute, dptr, data);
@@ -92,6 +101,8 @@ HC_API CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
 static size_t size_of(CUpointer_attribute attribute)
 {
     switch ((int)attribute) {
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+        return sizeof(CUDA_POINTER_ATTRIBUTE_P2P_TOKENS);
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
@@ -115,7 +126,7 @@ HC_API CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *
     HC_LOCKED();
     if (!count || !attributes || !data)
         return CUDA_ERROR_INVALID_VALUE;
-    const struct hc_alloc *alloc = hc_memory_find(dptr);
+    struct hc_alloc *alloc = hc_memory_find(dptr);
     for (unsigned i = 0; i < count; i++) {
         if (!data[i])
             return CUDA_ERROR_INVALID_VALUE;
@@ -133,7 +144,29 @@ HC_API CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute att
 {
     HC_ENTER(cuPointerSetAttribute);
     HC_LOCKED();
-    if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !hc_memory_find(dptr))
+    struct hc_alloc *alloc = hc_memory_find(dptr);
+    if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !alloc)
         return CUDA_ERROR_INVALID_VALUE;
-    return CUDA_SUCCESS; /* every synchronous copy of this device waits anyway */
+    alloc->syncs_memops = *(const unsigned *)value != 0; /* every copy that may wait waits anyway */
+    return CUDA_SUCCESS;
+}
+
+/* A descriptor for a page-aligned part of one allocation; nothing can be done with it here. */
+HC_API CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
+                                              CUmemRangeHandleType type, unsigned long long flags)
+{
+    HC_ENTER(cuMemGetHandleForAddressRange);
+    HC_LOCKED();
+    const struct hc_alloc *alloc = hc_memory_find(dptr);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (!handle || !size || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags ||
+        dptr % page != 0 || size % page != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!alloc || alloc->kind != HC_DEVICE || dptr + size > alloc->base + alloc->reserved_bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    int fd = memfd_create("hostcuda range", MFD_CLOEXEC);
+    if (fd < 0)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    *(int *)handle = fd;
+    return CUDA_SUCCESS;
 }

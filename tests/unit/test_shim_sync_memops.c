@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SYNC_MEMOPS of blocks that share an allocation of the driver's, and their numbers. */
+#include "unit.h"
+
+#include "driver/driver.h"
+#include "resource/segment.h"
+#include "shim/block.h"
+#include "shim/block_counts.h"
+#include "shim/context.h"
+#include "shim/sync_memops.h"
+
+#include <stdatomic.h>
+
+enum { BLOCKS = 3, BLOCK_BYTES = 1000, SEGMENT_BYTES = 1 << 20 };
+static const CUdeviceptr segments[2] = {0x700000000000, 0x700000800000};
+
+static struct rs_mr mr; /* keeps no holders */
+static struct rs_context context;
+static struct rs_stack stack = {.context = &context, .kind = RS_KIND_DEVICE};
+static struct rs_allocation blocks[2][BLOCKS];
+
+/* What the driver holds of each segment. */
+static unsigned driver_value[2], driver_calls;
+static CUresult driver_result;
+static CUdeviceptr set_meanwhile; /* a block that another thread sets during the next call */
+
+static CUresult set_attribute(const void *value, CUpointer_attribute attribute, CUdeviceptr address)
+{
+    CUdeviceptr other = set_meanwhile;
+
+    assert_int_equal(attribute, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS);
+    if (driver_result != CUDA_SUCCESS)
+        return driver_result;
+    set_meanwhile = 0;
+    if (other)
+        assert_int_equal(rs_sync_memops_set(other, true), CUDA_SUCCESS);
+    driver_calls++;
+    driver_value[address - segments[1] < SEGMENT_BYTES] = *(const unsigned *)value;
+    return CUDA_SUCCESS;
+}
+
+static CUresult get_current(CUcontext *current)
+{
+    *current = stack.place.context;
+    return CUDA_SUCCESS;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    rs_driver.cuPointerSetAttribute = set_attribute;
+    rs_driver.cuCtxGetCurrent = get_current;
+    driver_value[0] = driver_value[1] = driver_calls = 0;
+    driver_result = CUDA_SUCCESS;
+    set_meanwhile = 0;
+    stack.mr = &mr;
+    stack.counter = rs_block_counter(RS_KIND_DEVICE, 0);
+    atomic_store(&context.alive, true);
+    for (int s = 0; s < 2; s++) {
+        assert_true(rs_segment_add(&stack.place, segments[s], SEGMENT_BYTES));
+        for (int i = 0; i < BLOCKS; i++) {
+            blocks[s][i] = (struct rs_allocation){.address = segments[s] + (CUdeviceptr)i * 1024,
+                                                  .size_bytes = BLOCK_BYTES};
+            assert_true(rs_block_enter(&stack, &blocks[s][i]));
+        }
+    }
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    rs_block_forget_all(&context);
+    rs_segment_remove_all(&stack.place);
+    return 0;
+}
+
+/* As the program's free does it. */
+static void free_block(const struct rs_allocation *block)
+{
+    struct rs_taken_block taken;
+
+    assert_true(rs_block_take(block->address, 1 << RS_KIND_DEVICE, &taken));
+    rs_sync_memops_freed(&taken);
+}
+
+static void each_block_answers_for_itself(void **state)
+{
+    (void)state;
+    assert_int_equal(rs_sync_memops_set(blocks[0][1].address + 500, true), CUDA_SUCCESS);
+    assert_true(rs_block_syncs_memops(blocks[0][1].address));
+    assert_false(rs_block_syncs_memops(blocks[0][0].address));
+    assert_false(rs_block_syncs_memops(blocks[0][2].address));
+    assert_int_equal(driver_value[0], 1);
+    assert_int_equal(driver_value[1], 0);
+}
+
+static void it_stays_while_one_block_wants_it(void **state)
+{
+    unsigned calls;
+
+    (void)state;
+    assert_int_equal(rs_sync_memops_set(blocks[0][0].address, true), CUDA_SUCCESS);
+    assert_int_equal(rs_sync_memops_set(blocks[0][1].address, true), CUDA_SUCCESS);
+    assert_int_equal(rs_sync_memops_set(blocks[1][0].address, true), CUDA_SUCCESS);
+    calls = driver_calls;
+    assert_int_equal(rs_sync_memops_set(blocks[0][0].address, false), CUDA_SUCCESS);
+    assert_int_equal(driver_calls, calls); /* not even for a moment */
+    assert_int_equal(driver_value[0], 1);
+    free_block(&blocks[0][1]);
+    assert_int_equal(driver_value[0], 0); /* the last of its segment; another's does not matter */
+    assert_int_equal(driver_value[1], 1);
+}
+
+static void a_free_of_another_block_changes_nothing(void **state)
+{
+    unsigned calls;
+
+    (void)state;
+    assert_int_equal(rs_sync_memops_set(blocks[0][0].address, true), CUDA_SUCCESS);
+    calls = driver_calls;
+    free_block(&blocks[0][1]);
+    assert_int_equal(driver_calls, calls);
+    assert_int_equal(driver_value[0], 1);
+}
+
+static void a_reused_block_starts_without(void **state)
+{
+    (void)state;
+    assert_int_equal(rs_sync_memops_set(blocks[0][0].address, true), CUDA_SUCCESS);
+    free_block(&blocks[0][0]);
+    assert_int_equal(driver_value[0], 0);
+    assert_true(rs_block_enter(&stack, &blocks[0][0]));
+    assert_false(rs_block_syncs_memops(blocks[0][0].address));
+}
+
+static void unsetting_what_was_not_set_asks_nobody(void **state)
+{
+    (void)state;
+    assert_int_equal(rs_sync_memops_set(blocks[0][0].address, false), CUDA_SUCCESS);
+    assert_int_equal(driver_calls, 0);
+}
+
+static void a_refusal_is_passed_on_and_forgotten(void **state)
+{
+    (void)state;
+    driver_result = CUDA_ERROR_INVALID_VALUE;
+    assert_int_equal(rs_sync_memops_set(blocks[0][0].address, true), CUDA_ERROR_INVALID_VALUE);
+    assert_false(rs_block_syncs_memops(blocks[0][0].address));
+    driver_result = CUDA_SUCCESS;
+    assert_int_equal(rs_sync_memops_set(blocks[0][0].address, true), CUDA_SUCCESS);
+    driver_result = CUDA_ERROR_INVALID_VALUE;
+    assert_int_equal(rs_sync_memops_set(blocks[0][0].address, true), CUDA_ERROR_INVALID_VALUE);
+    assert_true(rs_block_syncs_memops(blocks[0][0].address));
+}
+
+/* The last block that wants it goes while another comes to want it. */
+static void setting_wins_over_clearing(void **state)
+{
+    (void)state;
+    assert_int_equal(rs_sync_memops_set(blocks[0][0].address, true), CUDA_SUCCESS);
+    set_meanwhile = blocks[0][2].address;
+    free_block(&blocks[0][0]);
+    assert_true(rs_block_syncs_memops(blocks[0][2].address));
+    assert_int_equal(driver_value[0], 1);
+}
+
+static void numbers_are_never_used_again(void **state)
+{
+    uint64_t first = rs_block_id(blocks[0][0].address), second = rs_block_id(blocks[0][1].address);
+
+    (void)state;
+    assert_true(first != 0 && second != 0 && first != second);
+    assert_int_equal(rs_block_id(blocks[0][0].address + BLOCK_BYTES - 1), first);
+    assert_int_equal(rs_block_id(blocks[0][0].address + BLOCK_BYTES), 0);
+    free_block(&blocks[0][0]);
+    assert_int_equal(rs_block_id(blocks[0][0].address), 0);
+    assert_true(rs_block_enter(&stack, &blocks[0][0]));
+    assert_true(rs_block_id(blocks[0][0].address) > second);
+}
+
+static void pages_near_a_block(void **state)
+{
+    (void)state;
+    assert_true(rs_block_is_near(segments[0], 4096));
+    assert_false(rs_block_is_near(segments[0] + 4096, 4096));
+    free_block(&blocks[0][0]);
+    free_block(&blocks[0][1]);
+    assert_true(rs_block_is_near(segments[0], 4096));
+    assert_false(rs_block_is_near(segments[0], 2048));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(each_block_answers_for_itself, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(it_stays_while_one_block_wants_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_free_of_another_block_changes_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_reused_block_starts_without, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(unsetting_what_was_not_set_asks_nobody, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_refusal_is_passed_on_and_forgotten, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(setting_wins_over_clearing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(numbers_are_never_used_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(pages_near_a_block, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
