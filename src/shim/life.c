@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "shim/report.h"
+#include "shim/sanitizer.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -132,6 +133,7 @@ static void read_settings(void)
         handlers = true;
         rs_report_arm();
         rs_log_serving();
+        rs_sanitizer_advise(&rs_config);
         mode = RS_MODE_SERVE;
     }
     atomic_store_explicit(&rs_life_mode, mode, memory_order_release);

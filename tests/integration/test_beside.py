@@ -92,6 +92,30 @@ class Injected(support.Test):
                                  more={"CUDA_INJECTION64_PATH": library("beside_dlsym")})
 
 
+class ComputeSanitizer(support.Test):
+    """It tells the processes that it runs by variables of its own."""
+
+    def said(self, settings, variable="NV_SANITIZER_INJECTION_PORT_BASE"):
+        command = [support.program("sample_vector_runtime_static")]
+        result = run(command, settings, more={variable: "49152"})
+        self.assertEqual(result.outcome, support.run_plain(command).outcome)
+        return result.said
+
+    def test_what_it_cannot_see_is_said_once(self):
+        for settings in (POOL, {"RMM_ARENA_SIZE": "256MiB"}, {"RMM_RESOURCE": "statistics(virtual)"},
+                         {"RMM_POOL_SIZE_3": "1GiB"}):
+            for variable in ("NV_SANITIZER_INJECTION_PORT_BASE", "NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN"):
+                said = self.said(settings, variable)
+                self.assertEqual(len(said), 1, settings)
+                self.assertIn("RMM_RESOURCE=cuda", said[0])
+
+    def test_nothing_is_said_where_it_sees_all(self):
+        for settings in ({}, {"RMM_RESOURCE": "cuda"}, {"RMM_STATISTICS": "json:/dev/null"}, {"RMM_MANAGED": "1"},
+                         {"RMM_PINNED_POOL_SIZE": "64MiB"}):
+            self.assertEqual(self.said(settings), [], settings)
+        self.assertEqual(self.said(POOL, "NV_SANITIZER"), []) # without the tool
+
+
 class Sanitized(support.Test):
     """A program that was built with a sanitizer, with its runtime first, and where it allows that, after."""
 
