@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The runtime door for programs that open a libcudart and look its functions up (CuPy, JAX): each
+/* The runtime door for programs that open a libcudart and look its functions up (XLA, ctypes): each
  * runtime has three functions of ours that know it, so no caller has to be asked for its runtime.
  */
 #include "base/check.h"

@@ -159,9 +159,15 @@ static CUresult mem_free(CUdeviceptr address)
     return give(address) ? CUDA_SUCCESS : real.driver_free(address);
 }
 
+static CUresult look_up(const char *name, void **function, int version, cuuint64_t flags,
+                        CUdriverProcAddressQueryResult *status);
+
 static void translate(const char *name, void **function)
 {
-    if (strcmp(name, "cuMemAlloc") == 0) {
+    if (strcmp(name, "cuGetProcAddress_v2") == 0) {
+        *(void **)&real.get_proc_address = *function;
+        *function = (void *)look_up;
+    } else if (strcmp(name, "cuMemAlloc") == 0) {
         *(void **)&real.driver_malloc = *function;
         *function = (void *)mem_alloc;
     } else if (strcmp(name, "cuMemFree") == 0) {
@@ -175,9 +181,23 @@ static CUresult look_up(const char *name, void **function, int version, cuuint64
 {
     CUresult result = real.get_proc_address(name, function, version, flags, status);
 
-    if (result == CUDA_SUCCESS && *function && version >= 3020)
+    if (result != CUDA_SUCCESS || !*function)
+        return result;
+    if (strcmp(name, "cuGetProcAddress") == 0 && version >= 12000)
+        translate("cuGetProcAddress_v2", function);
+    else if (version >= 3020)
         translate(name, function);
     return result;
+}
+
+/* The first version of cuGetProcAddress, by which the second is found. */
+static CUresult look_up_first(const char *name, void **function, int version, cuuint64_t flags)
+{
+    CUdriverProcAddressQueryResult status;
+
+    if (!real.get_proc_address)
+        return CUDA_ERROR_NOT_FOUND;
+    return look_up(name, function, version, flags, &status);
 }
 
 PUBLIC void *dlsym(void *handle, const char *name)
@@ -195,9 +215,12 @@ PUBLIC void *dlsym(void *handle, const char *name)
         *(void **)&real.runtime_free = found;
         return (void *)cudaFree;
     }
-    if (strcmp(name, "cuGetProcAddress_v2") == 0) {
-        *(void **)&real.get_proc_address = found;
-        return (void *)look_up;
+    if (strcmp(name, "cuGetProcAddress_v2") == 0)
+        translate(name, &found);
+    if (strcmp(name, "cuGetProcAddress") == 0) {
+        *(void **)&real.get_proc_address = real_dlsym(handle, "cuGetProcAddress_v2");
+        if (real.get_proc_address)
+            return (void *)look_up_first;
     }
     if (strcmp(name, "cuMemAlloc_v2") == 0)
         translate("cuMemAlloc", &found);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For code that opens a CUDA runtime (DOOR_RUNTIME) and looks its functions up, as CuPy does. */
+/* For code that opens a CUDA runtime (DOOR_RUNTIME) and looks its functions up, as XLA does. */
 #pragma once
 
 #include <cuda_runtime_api.h>
