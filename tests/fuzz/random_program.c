@@ -459,7 +459,7 @@ static int call_allocate(struct worker *worker, struct block *block, struct lane
         UNSAFE(worker, answer = cudaHostAlloc((void **)&block->at, block->bytes, 0));
         break;
     case ASYNC:
-        answer = cudaMallocAsync((void **)&block->at, block->bytes, lane->stream);
+        UNSAFE(worker, answer = cudaMallocAsync((void **)&block->at, block->bytes, lane->stream));
         block->lane = lane;
         break;
     case ORDERED:
