@@ -77,6 +77,16 @@ void rs_capture_restore(CUstreamCaptureMode mode)
         (void)rs_driver.cuThreadExchangeStreamCaptureMode(&mode);
 }
 
+unsigned long long rs_driver_allocation_id(CUdeviceptr address)
+{
+    unsigned long long id = 0;
+
+    if (rs_driver.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address) !=
+        CUDA_SUCCESS)
+        return 0;
+    return id;
+}
+
 bool rs_driver_device_has(CUdevice device, CUdevice_attribute attribute)
 {
     int value = 0;

@@ -31,6 +31,9 @@ bool rs_driver_ready(bool load);
 CUstreamCaptureMode rs_capture_relax(void);
 void rs_capture_restore(CUstreamCaptureMode mode);
 
+/* The driver's number of the allocation that holds address, never used twice; 0: not known. */
+unsigned long long rs_driver_allocation_id(CUdeviceptr address);
+
 /* True when the device has that ability: the attribute is known and not 0. */
 bool rs_driver_device_has(CUdevice device, CUdevice_attribute attribute);
 

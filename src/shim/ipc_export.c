@@ -213,17 +213,6 @@ static bool is_open_elsewhere(uint32_t number)
 
 /* ---- native handles; the caller holds the lock ---- */
 
-/* The driver's number of the allocation that holds address, never used twice; 0: not known. */
-static unsigned long long allocation_id(CUdeviceptr address)
-{
-    unsigned long long id = 0;
-
-    if (rs_driver.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address) !=
-        CUDA_SUCCESS)
-        return 0;
-    return id;
-}
-
 /* A driver's handle names its allocation for as long as that lives, so only one block may ever have
  * it: later ones in the same memory get handles of ours. */
 static bool may_be_native(unsigned long long id)
@@ -295,7 +284,7 @@ static CUresult export_block(const struct rs_observation *block, CUipcMemHandle 
     if (result != CUDA_SUCCESS)
         return result;
     rs_mutex_lock(&lock);
-    if (block->whole && !slot_of(block) && may_be_native(allocation_id(block->address)) &&
+    if (block->whole && !slot_of(block) && may_be_native(rs_driver_allocation_id(block->address)) &&
         rs_block_note_exported(block->address, RS_EXPORTED_NATIVE))
         *handle = allocation.native;
     else
@@ -384,7 +373,7 @@ bool rs_export_end(struct rs_taken_block *taken)
 
     if (taken->exported == RS_EXPORTED_NATIVE) {
         rs_mutex_lock(&lock);
-        taken->exported_id = allocation_id(taken->allocation.address);
+        taken->exported_id = rs_driver_allocation_id(taken->allocation.address);
         if (taken->exported_id && !rs_hash_put(&spent, taken->exported_id, is_spent))
             all_spent = true;
         rs_mutex_unlock(&lock);

@@ -83,16 +83,6 @@ struct opening {
 
 /* ---- segments; the caller holds the lock ---- */
 
-static unsigned long long allocation_id(CUdeviceptr address)
-{
-    unsigned long long id = 0;
-
-    if (rs_driver.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address) !=
-        CUDA_SUCCESS)
-        return 0;
-    return id;
-}
-
 static bool is_base(CUdeviceptr address)
 {
     CUdeviceptr base;
@@ -104,13 +94,14 @@ static bool is_base(CUdeviceptr address)
 
 static struct proof proof_of(CUdeviceptr address)
 {
-    return (struct proof){allocation_id(address), is_base(address)};
+    return (struct proof){rs_driver_allocation_id(address), is_base(address)};
 }
 
 /* False when its context has ended, and its memory with it. */
 static bool is_alive(CUdeviceptr address, struct proof proof)
 {
-    return proof.id ? allocation_id(address) == proof.id : !proof.has_range || is_base(address);
+    return proof.id ? rs_driver_allocation_id(address) == proof.id
+                    : !proof.has_range || is_base(address);
 }
 
 static struct segment *find_segment(const CUipcMemHandle *native, CUcontext context)
