@@ -5,16 +5,50 @@
  *
  * For measuring only: a block is handed out again while work may still use it, nothing ever goes
  * back to the driver, and what it does not know it forwards.  Answers programs linked with a
- * runtime, those that look one up, and the driver's functions by dlsym and cuGetProcAddress. */
+ * runtime, those that look one up, and the driver's functions by dlsym and cuGetProcAddress.
+ *
+ * Built with ADDRESSES_ONLY there is no memory either: each allocation is another address that
+ * nobody may touch, and no free is remembered.  A program whose sizes are all different would find
+ * no stack of its size, and can have its floor only so. */
 #include <cuda.h>
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define PUBLIC __attribute__((visibility("default")))
 
+#ifdef ADDRESSES_ONLY
+/* No driver hands these out: below the highest address of a process, far from all mappings. */
+static const uintptr_t addresses_begin = (uintptr_t)0x200000000000, slice = (uintptr_t)1 << 36;
+enum { SLICES = 256 };
+
+static __thread uintptr_t next_address;
+
+static uintptr_t take(size_t bytes)
+{
+    static _Atomic unsigned threads;
+
+    if (!bytes)
+        return 0;
+    if (!next_address || next_address % slice == 0)
+        next_address = addresses_begin + slice * (atomic_fetch_add(&threads, 1) % SLICES);
+    return next_address += 512;
+}
+
+static bool give(uintptr_t at)
+{
+    return at - addresses_begin < slice * SLICES;
+}
+
+static void own(uintptr_t at, size_t bytes)
+{
+    (void)at;
+    (void)bytes;
+}
+#else
 enum { SIZES = 512, DEPTH = 256, OWNED = 1 << 16 };
 
 /* The blocks of one size that this thread freed. */
@@ -24,7 +58,9 @@ struct stack {
     uintptr_t blocks[DEPTH];
 };
 
-static __thread struct stack stacks[SIZES];
+/* SIZES of them, made when a thread needs them: so much room in each thread's own data would make
+ * small threads impossible. */
+static __thread struct stack *stacks;
 
 /* Sizes of all blocks that were ever taken from the driver; entries are never removed. */
 static struct {
@@ -39,8 +75,11 @@ static uint64_t hash(uint64_t key, unsigned bits)
 
 static struct stack *stack_of(size_t bytes)
 {
-    struct stack *stack = &stacks[hash(bytes, 9)];
+    struct stack *stack;
 
+    if (!stacks && !(stacks = calloc(SIZES, sizeof(stacks[0]))))
+        return NULL;
+    stack = &stacks[hash(bytes, 9)];
     if (!stack->count)
         stack->bytes = bytes;
     return stack->bytes == bytes ? stack : NULL;
@@ -80,6 +119,7 @@ static bool give(uintptr_t at)
     stack->blocks[stack->count++] = at;
     return true;
 }
+#endif
 
 /* ---- doors ---- */
 

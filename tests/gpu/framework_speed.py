@@ -11,7 +11,8 @@ of the other, while the other waits.  Each two neighbouring turns give one ratio
 median of all ratios of several such pairs of processes, with the interval in which the true median
 lies with 95 % certainty (by order statistics).  A last run under rmmshim counts memory.
 With --floor a third one takes its turns, under a door with no allocator behind it: what is slower with
-that is the framework's own way to cudaMalloc.  RMMSHIM_LIBRARY is the library, which is told RMM_POOL_SIZE=512MiB and nothing else (RMM_PINNED_POOL_SIZE
+that is the framework's own way to cudaMalloc.  With --both one more, for the first pair: the framework's own
+allocator with rmmshim beneath.  RMMSHIM_LIBRARY is the library, which is told RMM_POOL_SIZE=512MiB and nothing else (RMM_PINNED_POOL_SIZE
 too for the workload that lives on pinned memory; the last run: RMM_STATISTICS too).  Exit status: 1 when a run failed, was certainly slower than with the framework's
 own allocator, or took more memory than it may; 77 where there is neither framework nor GPU."""
 import argparse
@@ -176,22 +177,22 @@ def child(workload, own):
 
 
 class Program:
-    def __init__(self, workload, variant, folder, index, floor=None):
-        self.workload, self.variant = workload, variant
+    def __init__(self, workload, variant, folder, index, group, floor=None):
+        self.workload, self.variant, self.group = workload, variant, group
         self.folder = os.path.join(folder, str(index))
         os.mkdir(self.folder)
-        setting = dict(PINNED_SETTING if workload == "pinned" else SETTING) if variant in ("shim", "counted") else None
+        setting = dict(PINNED_SETTING if workload == "pinned" else SETTING) if variant in ("shim", "both", "counted") else None
         report_path = os.path.join(self.folder, "report.%p.json")
         # With a setting there is a report, but the timed runs are to do without.
         env = compare.environment(setting, os.environ.get("RMMSHIM_LIBRARY", ""), report_path)
-        if variant == "shim":
+        if variant in ("shim", "both"):
             del env["RMM_STATISTICS"]
         if variant == "floor":
             env["LD_PRELOAD"] = ":".join(filter(None, [floor, env.get("LD_PRELOAD")]))
-        if variant != "own" and workload in TORCH:
+        if variant not in ("own", "both") and workload in TORCH:
             env["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
         command = [sys.executable, os.path.abspath(__file__), "--child", workload] + (
-            ["--own"] if variant == "own" else [])
+            ["--own"] if variant in ("own", "both") else [])
         self.error_file = open(os.path.join(self.folder, "stderr"), "w+b")
         self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.error_file, start_new_session=True, bufsize=0)
@@ -311,8 +312,8 @@ def ratios_of(one, other):
 
 
 def judge(workload, by_variant, rows, wrong):
-    own, none, shim, counted, floor = (by_variant.get(variant, [])
-                                       for variant in ("own", "none", "shim", "counted", "floor"))
+    own, none, shim, counted, floor, both = (by_variant.get(variant, [])
+                                             for variant in ("own", "none", "shim", "counted", "floor", "both"))
     problems = [program for programs in by_variant.values() for program in programs if program.problem]
     for program in problems:
         wrong.append("%s, %s: %s" % (TITLES[workload], program.variant, program.problem))
@@ -327,6 +328,10 @@ def judge(workload, by_variant, rows, wrong):
     else:
         rows[-1].append("-")
     rows[-1].append("%.3f (%.3f to %.3f)" % median_and_interval(floor_ratios) if floor_ratios else "-")
+    both_ratios = ratios_of(own, both)
+    rows[-1].append("%.3f (%.3f to %.3f)" % median_and_interval(both_ratios) if both_ratios else "-")
+    if both_ratios and median_and_interval(both_ratios)[1] > SLOWER:
+        wrong.append("%s: its own allocator is slower with rmmshim beneath: %s times" % (TITLES[workload], rows[-1][-1]))
     peak = held = None
     if counted and not counted[0].problem:
         run = counted[0].counts
@@ -349,6 +354,7 @@ def main():
     parser.add_argument("--pairs", type=int, default=3, metavar="N", help="pairs of processes for each workload")
     parser.add_argument("--chunks", type=int, default=24, metavar="N", help="turns of each process")
     parser.add_argument("--floor", metavar="LIBRARY", help="built of tests/bench/floor.c: runs take turns with it too")
+    parser.add_argument("--both", action="store_true", help="also the framework's own allocator with rmmshim beneath")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--own", action="store_true", help=argparse.SUPPRESS)
@@ -366,19 +372,22 @@ def main():
     taking_turns = ["own", "shim"] + (["floor"] if args.floor else [])
     programs, wrong = [], []
     rows = [["ms/iteration", "own allocator", "without", "without, rmmshim", "without/own", "rmmshim/own (95 %)", "floor/own",
+             "own and rmmshim/own",
              "peak live", "held", "may hold", "own: peak live", "own: reserved"]]
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="framework-speed-") as folder:
         try:
             for workload in workloads:
-                for variant in taking_turns * args.pairs + ["none", "counted"]:
-                    programs.append(Program(workload, variant, folder, len(programs), args.floor))
+                groups = [list(taking_turns) for _ in range(args.pairs)] + [["none"], ["counted"]]
+                groups[0] += ["both"] if args.both else []
+                for group, variant in ((group, variant) for group in groups for variant in group):
+                    programs.append(Program(workload, variant, folder, len(programs), group, args.floor))
             for program in programs:
                 program.wait_ready(begin + 150)
             print("%d programs are ready after %.0f s" % (len(programs), time.monotonic() - begin), flush=True)
             cores = itertools.cycle(sorted(os.sched_getaffinity(0))[1:] or [0])
             while waiting := [program for program in programs if program.process.returncode is None]:
-                together = waiting[:len(taking_turns)] if waiting[0].variant == "own" else waiting[:1]
+                together = [program for program in waiting if program.group is waiting[0].group]
                 take_turns_between(together, args.chunks if len(together) > 1 else max(3, args.chunks // 4),
                                    next(cores))
         finally:

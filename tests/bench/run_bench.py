@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmarks: rmmshim, the driver, cudaMallocAsync, a door with no allocator behind it (the floor) and,
+where its packages are, RMM, by turns on the same core.  Prints a table for each group of workloads.
+
+    run_bench.py [--only GROUP,...] [--quick] [--json FILE]
+
+pairs     allocate and free one block, by size; `shared` is the runtime door, `static` the driver's
+random    random sizes: RMM's own benchmark, and sizes of all magnitudes
+threads   pairs by 1 to 16 threads at once, wall time of a round; with a stream for each thread too
+busy      a free while a kernel runs
+pinned    pinned host memory
+startup   a program's first CUDA calls, and the process as a whole
+preload   a process that uses no CUDA
+
+PROGRAMS is the folder of the programs, RMMSHIM_LIBRARY the library, EXPORTS (where the driver is the one of
+tests/hostcuda) the list of its functions.  --quick: fewer turns.  Exit status: 1 when a program failed or saw
+an error, never for a figure; 77 without a device."""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+sys.dont_write_bytecode = True
+from contenders import Contender, Contest, Figures, compare, environment, parse_figure, show_ns
+import gpu_common
+
+GIB = 1 << 30
+PAIR_SIZES = [256, 64 << 10, 1 << 20, 16 << 20, 256 << 20]
+THREADS = [1, 2, 4, 8, 16]
+THREAD_SIZES = [4 << 10, 1 << 20]
+LOG_SIZES = [1 << 20, 64 << 20]
+RMM_COUNTS = [1000, 10000, 100000]
+RMM_MIB = [1, 4, 64, 256, 1024, 4096]
+PINNED_SIZES = [64 << 20, 512 << 20]
+BUSY_BYTES = 1 << 20
+RANDOM_POOL = 20 * GIB  # of which RMM's benchmark has 16000 MiB live
+
+FLAVOURS = ["static", "shared"]
+RMM_MEMORY = ["pool", "arena", "binning", "async"]
+
+figures = Figures()
+wrong, notes = [], []
+
+
+def programs(name):
+    return os.path.join(os.environ["PROGRAMS"], name)
+
+
+def has_rmm():
+    return os.path.exists(programs("bench_rmm"))
+
+
+def pool_setting(pool_bytes, **more):
+    return dict({"RMM_POOL_SIZE": str(pool_bytes)}, **more)
+
+
+def rmm(memory, pool_bytes):
+    return Contender("RMM " + memory.replace("_", " "), "bench_rmm", "rmm_" + memory, pool_bytes=pool_bytes, foreign=True)
+
+
+def contenders(pool_bytes, floor, groups):
+    """groups: which of driver, async, floor, rmmshim, binning, hooked, rmm."""
+    made = []
+    for flavour in FLAVOURS:
+        program = "bench_" + flavour
+        if "driver" in groups:
+            made.append(Contender(flavour + " driver", program, "cuda"))
+        if "async" in groups and flavour == "static":
+            made.append(Contender("cudaMallocAsync", program, "async"))
+        if "floor" in groups:
+            made.append(Contender(flavour + " floor", program, "cuda", preload=programs(floor)))
+        if "rmmshim" in groups:
+            made.append(Contender(flavour + " rmmshim", program, "cuda", pool_setting(pool_bytes)))
+        if flavour == "shared":
+            continue
+        if "binning" in groups:
+            made.append(Contender("static rmmshim, bins", program, "cuda",
+                                  pool_setting(pool_bytes, RMM_BINNING="256KiB-4MiB")))
+        if "hooked" in groups:
+            made.append(Contender("rmmshim, cudaMallocAsync", program, "async", pool_setting(pool_bytes, RMM_HOOKS="all")))
+    if "rmm" in groups and has_rmm():
+        made += [rmm(memory, pool_bytes) for memory in RMM_MEMORY]
+    return made
+
+
+def close(contest):
+    for contender in contest.contenders:
+        if contender.problem:
+            wrong.append("%s: %s" % (contender.name, contender.problem))
+
+
+# ---- groups ----
+
+
+def short_groups(groups, quick):
+    """Those that do with the same processes."""
+    turns, ms = (3, 1) if quick else (15, 4)
+    everyone = contenders(4 * GIB, "libfloor.so", {"driver", "async", "floor", "rmmshim", "binning", "hooked", "rmm"})
+    with Contest(everyone, figures) as contest:
+        if "pairs" in groups:
+            for size in PAIR_SIZES:
+                contest.turns("pairs %d %d" % (size, ms), turns)
+        if "threads" in groups:
+            streams = [contender for contender in everyone if contender.memory not in ("cuda", "pinned")]
+            for count in THREADS:
+                for size in THREAD_SIZES:
+                    contest.turns("threads %d %d %d" % (count, size, 2 * ms), 3 if quick else 5)
+                contest.turns("threads %d %d %d own" % (count, THREAD_SIZES[-1], 2 * ms), 1 if quick else 3, streams)
+        if "busy" in groups:
+            contest.turns("busy %d 3" % BUSY_BYTES, 1 if quick else 3)
+    close(contest)
+
+
+def random_log(quick):
+    everyone = contenders(4 * GIB, "libfloor_addresses.so", {"driver", "async", "floor", "rmmshim", "binning", "rmm"})
+    with Contest(everyone, figures) as contest:
+        for size in LOG_SIZES:
+            contest.turns("random_log %d %d %d" % (size, 4 * GIB, 4 if quick else 10), 3 if quick else 9)
+    close(contest)
+
+
+def random_rmm(quick):
+    """The floor and rmmshim by turns.  The others take long and much memory: RMM's pools one at a time, as
+    large as in its own benchmark; no row longer than its limit, which then is of the beginning of it."""
+    limit_ms = 300 if quick else 6000
+    with Contest(contenders(RANDOM_POOL, "libfloor_addresses.so", {"floor", "rmmshim"}), figures) as contest:
+        for count in RMM_COUNTS:
+            for mib in RMM_MIB:
+                contest.turns("random_rmm %d %d %d" % (count, mib, limit_ms), 3 if quick else 5)
+    close(contest)
+    others = [contender for contender in contenders(0, "", {"driver", "async", "rmm"}) if contender.name != "shared driver"]
+    pools = [contender for contender in others if contender.memory in ("rmm_pool", "rmm_arena", "rmm_binning")]
+    for together in [[contender] for contender in pools] + [[contender for contender in others if contender not in pools]]:
+        with Contest(together, figures) as contest:
+            side_by_side(contest, quick, limit_ms)
+        close(contest)
+
+
+def side_by_side(contest, quick, limit_ms):
+    """One run of each row, each process on a core of its own."""
+    counts = RMM_COUNTS[:2] if quick else RMM_COUNTS
+    cores = sorted(os.sched_getaffinity(0))
+    lock = threading.Lock()
+
+    def rows(index, contender):
+        limit = min(limit_ms, 1000) if contender.memory == "cuda" else limit_ms
+        contender.say("core %d" % cores[(index + 1) % len(cores)])
+        for count in counts:
+            for mib in RMM_MIB:
+                for figure in contender.say("random_rmm %d %d %d" % (count, mib, limit), limit / 1e3 + 60):
+                    with lock:
+                        figures.add(contender.name, 0, figure)
+
+    threads = [threading.Thread(target=rows, args=item) for item in enumerate(contest.contenders)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def pinned(quick):
+    setting = {"RMM_PINNED_POOL_SIZE": str(GIB)}
+    everyone = [Contender("static driver", "bench_static", "pinned"),
+                Contender("static rmmshim", "bench_static", "pinned", setting),
+                Contender("shared rmmshim", "bench_shared", "pinned", setting)]
+    if has_rmm():
+        everyone.append(rmm("pinned_pool", GIB))
+    found = Figures()
+    with Contest(everyone, found) as contest:
+        for size in PINNED_SIZES:
+            contest.turns("pairs %d 2" % size, 2 if quick else 3)
+    close(contest)
+    for name, by_contender in found.turns.items():
+        for contender, values in by_contender.items():
+            for turn, value in values.items():
+                figures.add(contender, turn, parse_figure("pinned_%s %s ns" % (name, value)))
+
+
+def output_of(command, timeout, env=None):
+    """Its figures; a failure goes to `wrong`."""
+    try:
+        result = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
+                                timeout=timeout, env=env)
+    except subprocess.TimeoutExpired:
+        wrong.append("%s took more than %d s" % (os.path.basename(command[0]), timeout))
+        return []
+    if result.returncode != 0 or result.stderr:
+        wrong.append("%s: status %d; %s" % (os.path.basename(command[0]), result.returncode,
+                                            "; ".join((result.stdout + result.stderr).decode(errors="replace").splitlines()[-3:])))
+        return []
+    return [figure for figure in map(parse_figure, result.stdout.decode().splitlines()) if figure]
+
+
+def startup(quick):
+    exports = os.environ.get("EXPORTS")
+    setting = pool_setting(GIB)
+    for flavour in FLAVOURS:
+        command = [programs("startup_" + flavour)] + ([exports] if exports else [])
+        for turn in range(3 if quick else 5):
+            for name, env in (("driver", environment(None, None)), ("rmmshim", environment(setting, None))):
+                for figure in output_of(command, 120, env):
+                    # Calls are as good as a figure of time, but never of the same name.
+                    name_of = figure.name if figure.unit == "ns" else figure.name.replace("startup/", "startup_calls/")
+                    figures.add("%s %s" % (flavour, name), turn, figure._replace(name=name_of))
+    spawn("process/startup", 5 if quick else 6, [programs("startup_static")], setting)
+
+
+def preload(quick):
+    spawn("process/true", 100 if quick else 400, ["/bin/true"], pool_setting(GIB))
+
+
+def spawn(name, count, command, setting):
+    shim = os.environ["RMMSHIM_LIBRARY"]
+    env = dict(environment(None, None), **setting)
+    core = sorted(os.sched_getaffinity(0))[-1]
+    found = output_of([programs("spawn"), "--core", str(core), str(count), "-," + shim] + command, 120, env)
+    by_number = {figure.name: figure for figure in found}
+    for number, who in (("0", "without"), ("1", "rmmshim")):
+        figure = by_number.get("spawn/" + number)
+        if figure:
+            figures.add(who, 0, figure._replace(name=name))
+
+
+GROUPS = ["pairs", "threads", "busy", "random", "pinned", "startup", "preload"]
+
+
+def run_groups(groups, quick):
+    if {"pairs", "threads", "busy"} & set(groups):
+        short_groups(groups, quick)
+    if "random" in groups:
+        random_log(quick)
+        random_rmm(quick)
+    for group in (pinned, startup, preload):
+        if group.__name__ in groups:
+            group(quick)
+
+
+# ---- what came of it ----
+
+
+def check_failures():
+    """An allocation that fails turns into a free in RMM's benchmark: what is measured is then another thing."""
+    for name, by_contender in figures.fields.items():
+        for contender, fields in by_contender.items():
+            if not fields.get("failures"):
+                continue
+            text = "%s, %s: %d allocations failed" % (contender, name, fields["failures"])
+            (wrong if "rmmshim" in contender else notes).append(text)
+
+
+PREFERRED = ["static floor", "static rmmshim", "shared floor", "shared rmmshim"]
+
+
+def table(prefix):
+    names = [name for name in figures.turns if name.startswith(prefix)]
+    if not names:
+        return
+    found = list(dict.fromkeys(contender for name in names for contender in figures.turns[name]))
+    columns = [name for name in PREFERRED if name in found] + [name for name in found if name not in PREFERRED]
+    columns = columns[:4] + [name for name in columns[4:]]
+    rows = [["median"] + columns]
+    for name in names:
+        row = [name]
+        for column in columns:
+            value = figures.median(name, column)
+            text = "-" if value is None else "%.0f" % value if figures.units[name] == "calls" else show_ns(value)
+            if figures.field(name, column, "finished") == 0:
+                text = "> %s" % text  # the beginning of it
+            row.append(text)
+        rows.append(row)
+    print("\n" + compare.text_table(rows, right=range(1, len(rows[0]))))
+
+
+def ratios():
+    """Lines for programs: each of our figures against the floor, the driver and cudaMallocAsync of its turns."""
+    for name, by_contender in figures.turns.items():
+        for contender in by_contender:
+            if "rmmshim" not in contender or figures.units[name] != "ns":
+                continue
+            flavour = contender.split(" ")[0]
+            words = ["ratio", name, contender.replace(" ", "_").replace(",", ""), "%.1f" % figures.median(name, contender)]
+            for key, other in (("floor", flavour + " floor"), ("driver", flavour + " driver"), ("driver", "without"),
+                               ("cudaMallocAsync", "cudaMallocAsync")):
+                ratio = figures.ratio(name, contender, other)
+                if ratio is not None:
+                    words.append("%s=%.4g" % (key, ratio))
+            print(" ".join(words))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(GROUPS), metavar="GROUP,...")
+    parser.add_argument("--quick", action="store_true", help="fewer turns, for a device that is not to be judged")
+    parser.add_argument("--json", metavar="FILE")
+    args = parser.parse_args()
+    groups = args.only.split(",")
+    for group in groups:
+        if group not in GROUPS:
+            parser.error("unknown group %s; known are %s" % (group, " ".join(GROUPS)))
+    if groups != ["preload"] and not gpu_common.has_gpu():
+        print("no device")
+        return 77
+    begin = time.monotonic()
+    if not has_rmm():
+        print("RMM is left out: there is no bench_rmm (tests/bench/build-rmm makes it of RMM's packages)")
+    run_groups(groups, args.quick)
+    check_failures()
+    for prefix in ("pairs/", "threads/", "threads_own/", "busy/", "random_log/", "random_rmm/", "pinned_pairs/", "startup/",
+                   "startup_calls/", "process/"):
+        table(prefix)
+    print()
+    ratios()
+    for line in notes:
+        print("note: " + line)
+    for line in wrong:
+        print("FAILED: " + line)
+    print("benchmarks: %s, %.0f s" % ("%d wrong" % len(wrong) if wrong else "all well", time.monotonic() - begin))
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump({"figures": figures.to_json(), "wrong": wrong, "notes": notes}, file, indent=1)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
