@@ -11,12 +11,13 @@
  *   random_log BYTES LIVE_BYTES MS sizes of all magnitudes up to BYTES, about half of 1024 blocks
  *                                  live, at most LIVE_BYTES of them
  *   busy BYTES COUNT               deallocations while a kernel runs
+ *   streams COUNT KERNELS          kernels on so many streams, each with a block meanwhile
  *
  * and, as lines of their own, memory NAME [POOL_BYTES] and core N|all.  A workload takes about MS
  * milliseconds.  Figures are printed as `NAME VALUE ns KEY=NUMBER...`: per pair (pairs), per round
  * in which each thread makes a pair (threads), per single operation (random), per deallocation
- * (busy); with --turns a line `done` follows.  Exit status: 1 when a call failed, 2 for wrong
- * usage. */
+ * (busy), for all kernels together (streams); with --turns a line `done` follows.  Exit status: 1
+ * when a call failed, 2 for wrong usage. */
 #include "bench.h"
 
 #include "sample.h"
@@ -113,6 +114,8 @@ static int run(char **words, unsigned count)
         bench_random_log(memory, number(words[1]), number(words[2]), milliseconds(words[3]));
     else if (!strcmp(name, "busy") && count == 3)
         bench_busy(memory, number(words[1]), (unsigned)number(words[2]));
+    else if (!strcmp(name, "streams") && count == 3)
+        bench_streams(memory, (unsigned)number(words[1]), (unsigned)number(words[2]));
     else
         return 2;
     return 0;

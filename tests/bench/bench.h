@@ -37,6 +37,7 @@ void bench_random_rmm(const struct bench_memory *memory, unsigned allocations, u
 void bench_random_log(const struct bench_memory *memory, size_t max_bytes, size_t live_bytes,
                       uint64_t budget_ns);
 void bench_busy(const struct bench_memory *memory, size_t bytes, unsigned count);
+void bench_streams(const struct bench_memory *memory, unsigned stream_count, unsigned kernels);
 
 /* A driver function by its name, as a runtime finds it. */
 void *bench_driver_function(const char *name);

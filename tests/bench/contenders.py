@@ -100,12 +100,20 @@ class Contender:
         self.errors.seek(0)
         return self.errors.read().decode(errors="replace").strip().splitlines()[-3:]
 
+    def end_soon(self):
+        """So that several end at the same time."""
+        try:
+            if self.process:
+                self.process.stdin.close()
+        except OSError as error:
+            self.problem = self.problem or str(error)
+
     def end(self):
         """Kills it where it is not well."""
         if not self.process:
             return
         try:
-            self.process.stdin.close()
+            self.end_soon()
             status = self.process.wait(30 if not self.problem else 0)
             if status != 0 and not self.problem:
                 self.problem = "; ".join(["status %s at the end" % status] + self.said())
@@ -139,6 +147,8 @@ class Contest:
         return self
 
     def __exit__(self, *_):
+        for contender in self.contenders:
+            contender.end_soon()
         for contender in self.contenders:
             contender.end()
 

@@ -8,6 +8,7 @@ pairs     allocate and free one block, by size; `shared` is the runtime door, `s
 random    random sizes: RMM's own benchmark, and sizes of all magnitudes
 threads   pairs by 1 to 16 threads at once, wall time of a round; with a stream for each thread too
 busy      a free while a kernel runs
+streams   kernels on 1, 2 and 4 streams, each with a block that is freed at once
 pinned    pinned host memory
 startup   a program's first CUDA calls, and the process as a whole
 preload   a process that uses no CUDA
@@ -36,6 +37,7 @@ RMM_COUNTS = [1000, 10000, 100000]
 RMM_MIB = [1, 4, 64, 256, 1024, 4096]
 PINNED_SIZES = [64 << 20, 512 << 20]
 BUSY_BYTES = 1 << 20
+STREAMS = [1, 2, 4]
 RANDOM_POOL = 20 * GIB  # of which RMM's benchmark has 16000 MiB live
 
 FLAVOURS = ["static", "shared"]
@@ -111,6 +113,9 @@ def short_groups(groups, quick):
                 contest.turns("threads %d %d %d own" % (count, THREAD_SIZES[-1], 2 * ms), 1 if quick else 3, streams)
         if "busy" in groups:
             contest.turns("busy %d 3" % BUSY_BYTES, 1 if quick else 3)
+        if "streams" in groups:
+            for count in STREAMS:
+                contest.turns("streams %d 4" % count, 1 if quick else 3)
     close(contest)
 
 
@@ -199,7 +204,7 @@ def startup(quick):
     setting = pool_setting(GIB)
     for flavour in FLAVOURS:
         command = [programs("startup_" + flavour)] + ([exports] if exports else [])
-        for turn in range(3 if quick else 5):
+        for turn in range(3):
             for name, env in (("driver", environment(None, None)), ("rmmshim", environment(setting, None))):
                 for figure in output_of(command, 120, env):
                     # Calls are as good as a figure of time, but never of the same name.
@@ -224,11 +229,12 @@ def spawn(name, count, command, setting):
             figures.add(who, 0, figure._replace(name=name))
 
 
-GROUPS = ["pairs", "threads", "busy", "random", "pinned", "startup", "preload"]
+SHORT_GROUPS = ["pairs", "threads", "busy", "streams"]
+GROUPS = SHORT_GROUPS + ["random", "pinned", "startup", "preload"]
 
 
 def run_groups(groups, quick):
-    if {"pairs", "threads", "busy"} & set(groups):
+    if set(SHORT_GROUPS) & set(groups):
         short_groups(groups, quick)
     if "random" in groups:
         random_log(quick)
@@ -260,7 +266,6 @@ def table(prefix):
         return
     found = list(dict.fromkeys(contender for name in names for contender in figures.turns[name]))
     columns = [name for name in PREFERRED if name in found] + [name for name in found if name not in PREFERRED]
-    columns = columns[:4] + [name for name in columns[4:]]
     rows = [["median"] + columns]
     for name in names:
         row = [name]
@@ -308,7 +313,7 @@ def main():
         print("RMM is left out: there is no bench_rmm (tests/bench/build-rmm makes it of RMM's packages)")
     run_groups(groups, args.quick)
     check_failures()
-    for prefix in ("pairs/", "threads/", "threads_own/", "busy/", "random_log/", "random_rmm/", "pinned_pairs/", "startup/",
+    for prefix in ("pairs/", "threads/", "threads_own/", "busy/", "streams/", "random_log/", "random_rmm/", "pinned_pairs/", "startup/",
                    "startup_calls/", "process/"):
         table(prefix)
     print()
