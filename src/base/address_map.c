@@ -608,6 +608,23 @@ bool rs_address_map_find(struct rs_address_map *map, uint64_t start, struct rs_r
     }
 }
 
+/* A look at the one slot where a start mostly is; all else takes the long way. */
+void *rs_address_map_owner(struct rs_address_map *map, uint64_t start)
+{
+    struct shard *shard = shard_of(map, start);
+    unsigned before = atomic_load_explicit(&shard->sequence, memory_order_acquire);
+    struct view view = view_of(atomic_load_explicit(&shard->table, memory_order_acquire));
+    const struct slot *slot = &view.slots[home_of(&view, start)];
+    uint64_t key = slot_key(slot);
+    void *owner = atomic_load_explicit(&slot->owner, memory_order_acquire);
+    struct rs_range range;
+
+    if (RS_LIKELY(key == start + 1 && before % 2 == 0 &&
+                  atomic_load_explicit(&shard->sequence, memory_order_relaxed) == before))
+        return owner;
+    return rs_address_map_find(map, start, &range) ? range.owner : NULL;
+}
+
 bool rs_address_map_find_inside(struct rs_address_map *map, uint64_t address,
                                 struct rs_range *range)
 {

@@ -23,6 +23,8 @@
 
 #define RS_LIKELY(condition)   __builtin_expect(!!(condition), 1)
 #define RS_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
+/* For the path of every allocation: the compiler counts uses, not how often they run. */
+#define RS_HOT_INLINE          static inline __attribute__((always_inline))
 #define RS_ARRAY_LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 #define RS_CONTAINER_OF(pointer, type, member)                                                     \
     ((type *)(void *)((char *)(pointer)-offsetof(type, member)))

@@ -11,9 +11,9 @@
 
 struct rs_driver rs_driver;
 
-enum { NOT_LOADED, FILLING, READY };
+_Atomic bool rs_driver_is_ready;
 
-static _Atomic int state;
+static _Atomic bool is_filling; /* by one thread, or it is ready */
 
 static void fill(struct rs_driver *driver, void *libcuda)
 {
@@ -32,10 +32,9 @@ static void fill(struct rs_driver *driver, void *libcuda)
 
 /* No lock is held across dlopen: another thread may hold the loader's own lock (it runs a library's
  * constructor) and be on its way here. */
-static bool load_slowly(bool load)
+bool rs_driver_ready_slowly(bool load)
 {
     void *libcuda = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    int expected = NOT_LOADED;
     struct rs_driver found;
 
     if (!libcuda && load)
@@ -44,22 +43,15 @@ static bool load_slowly(bool load)
         return false;
     memset(&found, 0, sizeof(found));
     fill(&found, libcuda);
-    if (atomic_compare_exchange_strong(&state, &expected, FILLING)) {
+    if (!atomic_exchange(&is_filling, true)) {
         rs_driver = found; /* the reference on libcuda is kept for as long as the process lives */
-        atomic_store_explicit(&state, READY, memory_order_release);
+        atomic_store_explicit(&rs_driver_is_ready, true, memory_order_release);
         return true;
     }
     dlclose(libcuda);
-    while (atomic_load_explicit(&state, memory_order_acquire) != READY)
+    while (!atomic_load_explicit(&rs_driver_is_ready, memory_order_acquire))
         sched_yield(); /* the other thread is copying a struct */
     return true;
-}
-
-bool rs_driver_ready(bool load)
-{
-    if (RS_LIKELY(atomic_load_explicit(&state, memory_order_acquire) == READY))
-        return true;
-    return load_slowly(load);
 }
 
 CUstreamCaptureMode rs_capture_relax(void)

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 struct rs_driver {
@@ -21,7 +22,15 @@ extern struct rs_driver rs_driver;
 
 /* Fills rs_driver from the process's libcuda.so.1, loading it where `load` is set and it is not
  * there yet.  False when there is none.  Cheap once done.  Thread safe. */
-bool rs_driver_ready(bool load);
+bool rs_driver_ready_slowly(bool load);
+
+extern _Atomic bool rs_driver_is_ready;
+
+static inline bool rs_driver_ready(bool load)
+{
+    return RS_LIKELY(atomic_load_explicit(&rs_driver_is_ready, memory_order_acquire)) ||
+           rs_driver_ready_slowly(load);
+}
 
 /* For a hook that was reached before libcuda: what the driver's own function would be, or NULL. */
 #define RS_DRIVER_HAS(symbol) (rs_driver_ready(true) && rs_driver.symbol)

@@ -64,14 +64,19 @@ static CUresult hook_cuGetProcAddress_v2(const char *symbol, void **function, in
 
 enum { PITCH_BYTES = 512 }; /* what the driver rounds a row up to (cuda-measured.md) */
 
+__attribute__((noinline)) static CUresult forward_allocate(CUdeviceptr *address, size_t size_bytes)
+{
+    RS_CHARGED(RS_PATH_DRIVER, -1, size_bytes, RS_FORWARD(cuMemAlloc_v2, (address, size_bytes)),
+               *address);
+}
+
 static CUresult hook_cuMemAlloc_v2(CUdeviceptr *address, size_t size_bytes)
 {
     CUresult result;
 
-    if (rs_shim_allocate(size_bytes, address, &result))
-        return result;
-    RS_CHARGED(RS_PATH_DRIVER, -1, size_bytes, RS_FORWARD(cuMemAlloc_v2, (address, size_bytes)),
-               *address);
+    return RS_LIKELY(rs_shim_allocate(size_bytes, address, &result))
+               ? result
+               : forward_allocate(address, size_bytes);
 }
 
 static CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch_bytes,
@@ -91,13 +96,16 @@ static CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch_byte
         *address);
 }
 
+__attribute__((noinline)) static CUresult forward_free(CUdeviceptr address)
+{
+    RS_CHARGED_FREE(RS_KEYS_ADDRESSES, address, RS_FORWARD(cuMemFree_v2, (address)));
+}
+
 static CUresult hook_cuMemFree_v2(CUdeviceptr address)
 {
     CUresult result;
 
-    if (rs_shim_free(address, &result))
-        return result;
-    RS_CHARGED_FREE(RS_KEYS_ADDRESSES, address, RS_FORWARD(cuMemFree_v2, (address)));
+    return RS_LIKELY(rs_shim_free(address, &result)) ? result : forward_free(address);
 }
 
 static CUresult hook_cuMemAllocManaged(CUdeviceptr *address, size_t size_bytes, unsigned flags)

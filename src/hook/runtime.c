@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "hook/caller.h"
+#include "shim/context.h"
 #include "shim/life.h"
 #include "shim/shim.h"
 
@@ -28,14 +29,18 @@ static const char *const names[FUNCTIONS] = {"cudaMalloc", "cudaFree", "cudaMall
 struct site {
     const void *caller;
     unsigned long long identity; /* of the object it lies in */
-    bool eager;                  /* its runtime is new enough for serving at once */
+    _Atomic int served;          /* SERVED_... */
     void *function[FUNCTIONS];   /* NULL: look again each time */
 };
+
+/* At once, or not: its runtime is too old, or the settings or a tool want to see its calls.  Asked
+ * when the settings are known. */
+enum { SERVED_UNKNOWN, SERVED_NOT, SERVED_AT_ONCE };
 
 enum { SITES = 1024, RECENT_SITES = 8 };
 
 static _Atomic(struct site *) sites[SITES];
-static __thread const struct site *recent_sites[RECENT_SITES]; /* by the caller's low bits */
+static __thread struct site *recent_sites[FUNCTIONS][RECENT_SITES];
 static __thread void *forwarding_to;
 
 bool rs_runtime_is_eager(void *get_version)
@@ -58,7 +63,6 @@ static void resolve(struct site *site, const void *caller)
         if (!keep)
             site->function[i] = NULL;
     }
-    site->eager = rs_runtime_is_eager(rs_caller_find(caller, "cudaRuntimeGetVersion"));
 }
 
 static size_t site_slot(const void *caller)
@@ -70,7 +74,7 @@ _Static_assert(SITES == 1 << (64 - 54), "site_slot fits the table");
 
 /* Looks the caller up in the table, entering it at its first call.  Entries are never removed, and
  * a forward takes no lock of the loader's: a child of fork() might find it taken for ever. */
-static const struct site *find_site(const void *caller)
+static struct site *find_site(const void *caller)
 {
     static __thread struct site overflow;
     struct site *made, *site = NULL;
@@ -96,11 +100,12 @@ static const struct site *find_site(const void *caller)
     return &overflow;
 }
 
-static inline const struct site *site_of(const void *caller)
+/* As calls of one function come mostly from one place, each has its own. */
+static struct site *site_of(const void *caller, enum function which)
 {
-    const struct site **recent = &recent_sites[site_slot(caller) % RECENT_SITES];
+    struct site **recent = &recent_sites[which][site_slot(caller) % RECENT_SITES];
 
-    if (RS_UNLIKELY(!*recent || (*recent)->caller != caller))
+    if (!*recent || (*recent)->caller != caller)
         *recent = find_site(caller);
     return *recent;
 }
@@ -119,15 +124,37 @@ bool rs_runtime_door_is_open(void)
     return known == 2;
 }
 
-static inline bool serves_at_once(const void *caller)
+__attribute__((noinline)) static bool decide(struct site *site)
 {
-    return rs_life() == RS_MODE_SERVE && rs_runtime_door_is_open() && !forwarding_to &&
-           site_of(caller)->eager;
+    int served = atomic_load_explicit(&site->served, memory_order_relaxed);
+
+    if (served == SERVED_UNKNOWN) {
+        served = rs_runtime_door_is_open() &&
+                         rs_runtime_is_eager(rs_caller_find(site->caller, "cudaRuntimeGetVersion"))
+                     ? SERVED_AT_ONCE
+                     : SERVED_NOT;
+        atomic_store_explicit(&site->served, served, memory_order_relaxed);
+    }
+    return served == SERVED_AT_ONCE;
+}
+
+/* True when the caller's call may be served at once. */
+RS_HOT_INLINE bool serves_at_once(const void *caller, enum function which)
+{
+    struct site *site;
+
+    if (RS_UNLIKELY(rs_life() != RS_MODE_SERVE || forwarding_to))
+        return false;
+    site = recent_sites[which][site_slot(caller) % RECENT_SITES];
+    if (RS_UNLIKELY(!site || site->caller != caller))
+        site = site_of(caller, which);
+    return RS_LIKELY(atomic_load_explicit(&site->served, memory_order_relaxed) == SERVED_AT_ONCE) ||
+           decide(site);
 }
 
 static void *forward_target(const void *caller, enum function which)
 {
-    const struct site *site = site_of(caller);
+    const struct site *site = site_of(caller, which);
     void *target = site->function[which];
 
     if (!target || site->identity != rs_caller_identity(caller))
@@ -151,26 +178,44 @@ static void *forward_target(const void *caller, enum function which)
         return result;                                                                             \
     } while (0)
 
+/* Not inline, so that what is served at once saves no registers for them. */
+__attribute__((noinline)) static rs_cuda_error forward_malloc(const void *caller, void **address,
+                                                              size_t size_bytes)
+{
+    FORWARD(MALLOC, cudaMalloc, (address, size_bytes));
+}
+
+__attribute__((noinline)) static rs_cuda_error forward_free(const void *caller, void *address)
+{
+    FORWARD(FREE, cudaFree, (address));
+}
+
+__attribute__((noinline)) static rs_cuda_error
+forward_malloc_managed(const void *caller, void **address, size_t size_bytes, unsigned flags)
+{
+    FORWARD(MALLOC_MANAGED, cudaMallocManaged, (address, size_bytes, flags));
+}
+
 rs_cuda_error cudaMalloc(void **address, size_t size_bytes)
 {
     const void *caller = __builtin_return_address(0);
     CUdeviceptr allocated;
 
-    if (address && serves_at_once(caller) &&
-        rs_shim_allocate_at_once(RS_KIND_DEVICE, size_bytes, &allocated)) {
-        *address = (void *)(uintptr_t)allocated;
-        return 0;
-    }
-    FORWARD(MALLOC, cudaMalloc, (address, size_bytes));
+    if (RS_UNLIKELY(!address || !serves_at_once(caller, MALLOC) ||
+                    !rs_shim_allocate_at_once(RS_STACK_DEVICE, size_bytes, &allocated)))
+        return forward_malloc(caller, address, size_bytes);
+    *address = (void *)(uintptr_t)allocated;
+    return 0;
 }
 
 rs_cuda_error cudaFree(void *address)
 {
     const void *caller = __builtin_return_address(0);
 
-    if (address && serves_at_once(caller) && rs_shim_free_at_once((CUdeviceptr)(uintptr_t)address))
-        return 0;
-    FORWARD(FREE, cudaFree, (address));
+    if (RS_UNLIKELY(!address || !serves_at_once(caller, FREE) ||
+                    !rs_shim_free_at_once((CUdeviceptr)(uintptr_t)address)))
+        return forward_free(caller, address);
+    return 0;
 }
 
 rs_cuda_error cudaMallocManaged(void **address, size_t size_bytes, unsigned flags)
@@ -178,10 +223,9 @@ rs_cuda_error cudaMallocManaged(void **address, size_t size_bytes, unsigned flag
     const void *caller = __builtin_return_address(0);
     CUdeviceptr allocated;
 
-    if (address && flags == RS_RUNTIME_ATTACH_GLOBAL && serves_at_once(caller) &&
-        rs_shim_allocate_at_once(RS_KIND_MANAGED, size_bytes, &allocated)) {
-        *address = (void *)(uintptr_t)allocated;
-        return 0;
-    }
-    FORWARD(MALLOC_MANAGED, cudaMallocManaged, (address, size_bytes, flags));
+    if (!address || flags != RS_RUNTIME_ATTACH_GLOBAL || !serves_at_once(caller, MALLOC_MANAGED) ||
+        !rs_shim_allocate_at_once(RS_STACK_MANAGED, size_bytes, &allocated))
+        return forward_malloc_managed(caller, address, size_bytes, flags);
+    *address = (void *)(uintptr_t)allocated;
+    return 0;
 }

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "driver/loader.h"
 #include "hook/runtime.h"
+#include "shim/context.h"
 #include "shim/life.h"
 #include "shim/shim.h"
 
@@ -56,7 +57,7 @@ static inline rs_cuda_error allocate(struct runtime *runtime, void **address, si
     CUdeviceptr allocated;
 
     if (address && serves_at_once(runtime) &&
-        rs_shim_allocate_at_once(RS_KIND_DEVICE, size_bytes, &allocated)) {
+        rs_shim_allocate_at_once(RS_STACK_DEVICE, size_bytes, &allocated)) {
         *address = (void *)(uintptr_t)allocated;
         return 0;
     }
@@ -76,7 +77,7 @@ static inline rs_cuda_error allocate_managed(struct runtime *runtime, void **add
     CUdeviceptr allocated;
 
     if (address && flags == RS_RUNTIME_ATTACH_GLOBAL && serves_at_once(runtime) &&
-        rs_shim_allocate_at_once(RS_KIND_MANAGED, size_bytes, &allocated)) {
+        rs_shim_allocate_at_once(RS_STACK_MANAGED, size_bytes, &allocated)) {
         *address = (void *)(uintptr_t)allocated;
         return 0;
     }

@@ -2,6 +2,7 @@
 /* What `reuse` knows of each block that it handed out, and lists of those that were freed. */
 #pragma once
 
+#include "base/check.h"
 #include "driver/cuda.h"
 #include "resource/record_slab.h"
 
@@ -39,7 +40,7 @@ struct rs_freed_list {
     size_t bytes, count;
 };
 
-static inline void rs_freed_push(struct rs_freed_list *list, struct rs_freed *freed)
+RS_HOT_INLINE void rs_freed_push(struct rs_freed_list *list, struct rs_freed *freed)
 {
     freed->next = NULL;
     if (list->last)
@@ -51,7 +52,7 @@ static inline void rs_freed_push(struct rs_freed_list *list, struct rs_freed *fr
     list->count++;
 }
 
-static inline void rs_freed_append(struct rs_freed_list *list, struct rs_freed_list *tail)
+RS_HOT_INLINE void rs_freed_append(struct rs_freed_list *list, struct rs_freed_list *tail)
 {
     if (!tail->first)
         return;

@@ -8,6 +8,7 @@
 enum {
     RS_KEPT_BIN_BITS = 7,
     RS_KEPT_BINS = 1 << RS_KEPT_BIN_BITS, /* by size */
+    RS_KEPT_LOOK = 4,
 };
 
 /* The latest first.  All zero is empty. */
@@ -16,10 +17,36 @@ struct rs_kept_blocks {
     size_t bytes, count;
 };
 
-/* A block of exactly that size, or NULL: only the latest few of a bin are looked at. */
-struct rs_freed *rs_kept_take(struct rs_kept_blocks *kept, size_t size_bytes);
+RS_HOT_INLINE unsigned rs_kept_bin(size_t size_bytes)
+{
+    return (unsigned)(size_bytes * 0x9e3779b97f4a7c15u >> (64 - RS_KEPT_BIN_BITS));
+}
 
-void rs_kept_put(struct rs_kept_blocks *kept, struct rs_freed *freed);
+/* A block of exactly that size, or NULL: only the latest few of a bin are looked at. */
+RS_HOT_INLINE struct rs_freed *rs_kept_take(struct rs_kept_blocks *kept, size_t size_bytes)
+{
+    struct rs_freed **at = &kept->bins[rs_kept_bin(size_bytes)], *found;
+
+    for (unsigned i = 0; (found = *at) && i < RS_KEPT_LOOK; i++, at = &found->next) {
+        if (found->upstream.size_bytes != size_bytes)
+            continue;
+        *at = found->next;
+        kept->bytes -= size_bytes;
+        kept->count--;
+        return found;
+    }
+    return NULL;
+}
+
+RS_HOT_INLINE void rs_kept_put(struct rs_kept_blocks *kept, struct rs_freed *freed)
+{
+    struct rs_freed **bin = &kept->bins[rs_kept_bin(freed->upstream.size_bytes)];
+
+    freed->next = *bin;
+    *bin = freed;
+    kept->bytes += freed->upstream.size_bytes;
+    kept->count++;
+}
 
 /* Moves all of them to a list. */
 void rs_kept_empty(struct rs_kept_blocks *kept, struct rs_freed_list *list);

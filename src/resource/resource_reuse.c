@@ -65,7 +65,7 @@ enum {
     KEPT_LARGE = 1 << 20,   /* ... nor than this: it would stand in the way of larger ones */
     LAZY_SHARE = 8,         /* a free of so large a share of what is held ... */
     LAZY_EPOCHS = 4,        /* ... retires only when so many epochs are sealed */
-    EAGER_BYTES = 64 << 10, /* of host memory, a free of so much seals at once */
+    EAGER_BYTES = 64 << 10, /* of host memory; of other memory, none is enough */
 };
 
 static const struct timespec nap = {.tv_nsec = NAP_NS};
@@ -97,6 +97,7 @@ struct reuse {
     enum reuse_mode mode;
     bool has_fences, keeps_blocks;
     bool is_eager;        /* host memory: the block used last is still in the processor's caches */
+    size_t eager_bytes;   /* a free of so much seals at once, and an allocation looks at fences */
     size_t initial_bytes; /* held upstream when this was made */
 
     struct rs_mutex lock; /* protects what follows; no driver call that waits is made under it */
@@ -125,38 +126,45 @@ static void count(_Atomic uint64_t *counter, uint64_t by)
 
 /* ---- shards ---- */
 
-static struct shard *shard_of_thread(struct reuse *reuse, unsigned *index)
+RS_HOT_INLINE struct shard *shard_of_thread(struct reuse *reuse)
 {
-    struct shard *shard;
+    struct shard *shard = &reuse->shards[rs_thread_index() % SHARDS];
 
-    *index = rs_thread_index() % SHARDS;
-    shard = &reuse->shards[*index];
     if (RS_UNLIKELY(!atomic_load_explicit(&shard->is_used, memory_order_relaxed)))
         atomic_store(&shard->is_used, true);
     return shard;
 }
 
-/* A clean block of that size (*is_kept), or a record for one, which is counted as live from now on.
- */
-static struct rs_freed *take_kept_or_record(struct reuse *reuse, size_t size_bytes, bool *is_kept)
+/* A clean block of that size, which is counted as live from now on, or NULL. */
+RS_HOT_INLINE struct rs_freed *take_kept(struct reuse *reuse, size_t size_bytes)
 {
-    unsigned home;
-    struct shard *shard = shard_of_thread(reuse, &home);
+    struct shard *shard = shard_of_thread(reuse);
+    struct rs_freed *kept;
+
+    rs_spinlock_lock(&shard->lock);
+    kept = rs_kept_take(&shard->kept, size_bytes);
+    if (RS_LIKELY(kept))
+        shard->live_bytes += (ptrdiff_t)size_bytes;
+    rs_spinlock_unlock(&shard->lock);
+    return kept;
+}
+
+/* A record for a block of that size, which is counted as live from now on. */
+static struct rs_freed *take_record(struct reuse *reuse, size_t size_bytes)
+{
+    struct shard *shard = shard_of_thread(reuse);
     struct rs_freed *record;
 
     rs_spinlock_lock(&shard->lock);
-    record = rs_kept_take(&shard->kept, size_bytes);
-    *is_kept = record;
-    if (!record)
-        record = rs_record_slab_take(&shard->records);
+    record = rs_record_slab_take(&shard->records);
     shard->live_bytes += record ? (ptrdiff_t)size_bytes : 0;
     rs_spinlock_unlock(&shard->lock);
-    if (record && !*is_kept) {
-        record->home = (uint16_t)home;
-        record->slot = 0;
-        record->stream = 0;
-        record->has_holder = false;
-    }
+    if (!record)
+        return NULL;
+    record->home = (uint16_t)(shard - reuse->shards);
+    record->slot = 0;
+    record->stream = 0;
+    record->has_holder = false;
     return record;
 }
 
@@ -260,8 +268,7 @@ static struct rs_freed_list gather(struct reuse *reuse, bool take)
 
 static void put_back(struct reuse *reuse, struct rs_freed_list *list)
 {
-    unsigned index;
-    struct shard *shard = shard_of_thread(reuse, &index);
+    struct shard *shard = shard_of_thread(reuse);
 
     rs_spinlock_lock(&shard->lock);
     rs_freed_append(&shard->open, list);
@@ -773,50 +780,71 @@ static CUresult allocate_from_upstream(struct reuse *reuse, size_t size_bytes, b
                      : allocate_slowly(reuse, size_bytes, out);
 }
 
-/* A block of the shard's, or one from upstream; for an allocation on the stream of that key. */
-static CUresult allocate_any(struct reuse *reuse, size_t size_bytes, size_t upstream_bytes,
-                             unsigned long long key, bool only_held, struct rs_allocation *out)
+__attribute__((noinline)) static CUresult allocate_new(struct reuse *reuse, size_t size_bytes,
+                                                       size_t upstream_bytes,
+                                                       unsigned long long key, bool only_held,
+                                                       struct rs_allocation *out)
 {
+    struct rs_freed *record = take_record(reuse, upstream_bytes);
     struct rs_allocation upstream;
-    void *holder = NULL;
-    bool is_kept;
-    struct rs_freed *record = take_kept_or_record(reuse, upstream_bytes, &is_kept);
     CUresult result;
 
     if (!record)
         return only_held ? CUDA_ERROR_NOT_READY : CUDA_ERROR_OUT_OF_MEMORY;
-    if (!is_kept) {
-        result = allocate_from_upstream(reuse, upstream_bytes, only_held, &upstream);
-        if (result != CUDA_SUCCESS) {
-            untake_record(reuse, record, upstream_bytes);
-            return result;
-        }
-        record->upstream.address = upstream.address;
-        record->upstream.size_bytes = upstream.size_bytes;
-        record->upstream.token = upstream.token;
-    } else if (size_bytes != upstream_bytes) {
-        forget_holder(reuse, record);
-    } else if (record->has_holder) {
-        holder = record->holder;
+    result = allocate_from_upstream(reuse, upstream_bytes, only_held, &upstream);
+    if (result != CUDA_SUCCESS) {
+        untake_record(reuse, record, upstream_bytes);
+        return result;
     }
-    record->has_holder = false;
+    record->upstream.address = upstream.address;
+    record->upstream.size_bytes = upstream.size_bytes;
+    record->upstream.token = upstream.token;
     record->stream = key;
-    *out = (struct rs_allocation){record->upstream.address, size_bytes, record, holder};
+    *out = (struct rs_allocation){record->upstream.address, size_bytes, record, NULL};
     return CUDA_SUCCESS;
+}
+
+/* A block of the shard's, or one from upstream; for an allocation on the stream of that key. */
+RS_HOT_INLINE CUresult allocate_any(struct reuse *reuse, size_t size_bytes, size_t upstream_bytes,
+                                    unsigned long long key, bool only_held,
+                                    struct rs_allocation *out)
+{
+    struct rs_freed *kept = take_kept(reuse, upstream_bytes);
+
+    if (!kept)
+        return allocate_new(reuse, size_bytes, upstream_bytes, key, only_held, out);
+    if (size_bytes != upstream_bytes)
+        forget_holder(reuse, kept);
+    *out = (struct rs_allocation){kept->upstream.address, size_bytes, kept,
+                                  kept->has_holder ? kept->holder : NULL};
+    kept->has_holder = false;
+    kept->stream = key;
+    return CUDA_SUCCESS;
+}
+
+__attribute__((noinline)) static CUresult reuse_allocate_in_order(struct reuse *reuse,
+                                                                  size_t size_bytes,
+                                                                  CUstream stream,
+                                                                  struct rs_allocation *out)
+{
+    size_t upstream_bytes = size_bytes;
+    unsigned long long key = 0;
+
+    if (allocate_in_order(reuse, &upstream_bytes, stream, &key, out))
+        return CUDA_SUCCESS;
+    return allocate_any(reuse, size_bytes, upstream_bytes, key, false, out);
 }
 
 static CUresult reuse_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                struct rs_allocation *out)
 {
     struct reuse *reuse = reuse_of(mr);
-    size_t upstream_bytes = size_bytes;
-    unsigned long long key = 0;
 
-    if (reuse->is_eager && size_bytes >= EAGER_BYTES)
+    if (RS_UNLIKELY(size_bytes >= reuse->eager_bytes))
         (void)retire(reuse);
-    if (RS_UNLIKELY(stream) && allocate_in_order(reuse, &upstream_bytes, stream, &key, out))
-        return CUDA_SUCCESS;
-    return allocate_any(reuse, size_bytes, upstream_bytes, key, false, out);
+    if (RS_UNLIKELY(stream))
+        return reuse_allocate_in_order(reuse, size_bytes, stream, out);
+    return allocate_any(reuse, size_bytes, size_bytes, 0, false, out);
 }
 
 /* From what upstream holds, with what can be cleaned at once. */
@@ -837,7 +865,8 @@ static bool is_scarce(struct reuse *reuse)
     return rs_mr_idle_bytes_best(reuse->base.upstream[0]) < held_bytes(reuse) / SCARCE_SHARE;
 }
 
-static bool is_time_to_seal(struct reuse *reuse, size_t open_bytes, size_t opened)
+__attribute__((noinline)) static bool is_time_to_seal_now(struct reuse *reuse, size_t open_bytes,
+                                                          size_t opened)
 {
     if (opened >= SEAL_COUNT ||
         (open_bytes >= SEAL_BYTES && open_bytes >= held_bytes(reuse) / SEAL_SHARE))
@@ -845,11 +874,19 @@ static bool is_time_to_seal(struct reuse *reuse, size_t open_bytes, size_t opene
     return reuse->has_fences && opened % SCARCE_EVERY == 1 && is_scarce(reuse);
 }
 
-/* Enters a freed block into the open list of the thread's shard.  True when it is time to seal. */
-static bool open_push(struct reuse *reuse, struct rs_freed *record)
+_Static_assert(SEAL_COUNT % SCARCE_EVERY == 0, "is_time_to_seal looks at one remainder");
+
+RS_HOT_INLINE bool is_time_to_seal(struct reuse *reuse, size_t open_bytes, size_t opened)
 {
-    unsigned index;
-    struct shard *shard = shard_of_thread(reuse, &index);
+    if (RS_LIKELY(opened % SCARCE_EVERY > 1 && open_bytes < SEAL_BYTES && opened < SEAL_COUNT))
+        return false;
+    return is_time_to_seal_now(reuse, open_bytes, opened);
+}
+
+/* Enters a freed block into the open list of the thread's shard.  True when it is time to seal. */
+RS_HOT_INLINE bool open_push(struct reuse *reuse, struct rs_freed *record)
+{
+    struct shard *shard = shard_of_thread(reuse);
     size_t size_bytes = record->upstream.size_bytes, opened, open_bytes;
 
     rs_spinlock_lock(&shard->lock);
@@ -875,7 +912,8 @@ static bool ordered_push(struct reuse *reuse, struct rs_freed *record, unsigned 
 }
 
 /* As cudaFree: nothing of it is touched any more when this returns. */
-static CUresult deallocate_waiting(struct reuse *reuse, struct rs_freed *record)
+__attribute__((noinline)) static CUresult deallocate_waiting(struct reuse *reuse,
+                                                             struct rs_freed *record)
 {
     size_t size_bytes = record->upstream.size_bytes;
     uint64_t begin_ns = rs_clock_ns();
@@ -891,8 +929,8 @@ static CUresult deallocate_waiting(struct reuse *reuse, struct rs_freed *record)
 }
 
 /* A block that another size or stream may be handed is new to its holder then. */
-static void keep_holder(struct reuse *reuse, struct rs_freed *record,
-                        const struct rs_allocation *allocation, bool in_order)
+RS_HOT_INLINE void keep_holder(struct reuse *reuse, struct rs_freed *record,
+                               const struct rs_allocation *allocation, bool in_order)
 {
     record->has_holder =
         allocation->holder && !in_order && allocation->size_bytes == record->upstream.size_bytes;
@@ -902,24 +940,8 @@ static void keep_holder(struct reuse *reuse, struct rs_freed *record,
         reuse->place->forget_holder(reuse->place, allocation->holder);
 }
 
-static CUresult reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
-                                 CUstream stream)
+__attribute__((noinline)) static CUresult seal_after_free(struct reuse *reuse, size_t size_bytes)
 {
-    struct reuse *reuse = reuse_of(mr);
-    struct rs_freed *record = allocation->token;
-    size_t size_bytes = record->upstream.size_bytes; /* the record is another's after the push */
-    unsigned long long key;
-    bool time_to_seal, in_order;
-
-    if (reuse->mode == MODE_WAIT && !stream) /* cuMemFreeAsync does not wait */
-        return deallocate_waiting(reuse, record);
-    in_order = RS_UNLIKELY(stream) &&
-               rs_stream_key_to_free(stream, reuse->place->context, record->stream, &key);
-    keep_holder(reuse, record, allocation, in_order);
-    time_to_seal = in_order ? ordered_push(reuse, record, key) : open_push(reuse, record);
-    time_to_seal = time_to_seal || (reuse->is_eager && size_bytes >= EAGER_BYTES);
-    if (!time_to_seal)
-        return CUDA_SUCCESS;
     if (!reuse->has_fences) {
         /* An old driver: a free may wait, as cudaFree does, and an allocation may not.  An error is
          * the context's, and the next call will say it. */
@@ -929,6 +951,38 @@ static CUresult reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *a
     seal_and_retire_in_passing(
         reuse, reuse->is_eager || size_bytes >= rs_max(SEAL_BYTES, held_bytes(reuse) / LAZY_SHARE));
     return CUDA_SUCCESS;
+}
+
+__attribute__((noinline)) static CUresult
+deallocate_in_order(struct reuse *reuse, const struct rs_allocation *allocation, CUstream stream)
+{
+    struct rs_freed *record = allocation->token;
+    size_t size_bytes = record->upstream.size_bytes; /* the record is another's after the push */
+    unsigned long long key;
+    bool in_order = rs_stream_key_to_free(stream, reuse->place->context, record->stream, &key);
+    bool time_to_seal;
+
+    keep_holder(reuse, record, allocation, in_order);
+    time_to_seal = in_order ? ordered_push(reuse, record, key) : open_push(reuse, record);
+    return time_to_seal || size_bytes >= reuse->eager_bytes ? seal_after_free(reuse, size_bytes)
+                                                            : CUDA_SUCCESS;
+}
+
+static CUresult reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                                 CUstream stream)
+{
+    struct reuse *reuse = reuse_of(mr);
+    struct rs_freed *record = allocation->token;
+    size_t size_bytes = record->upstream.size_bytes; /* the record is another's after the push */
+
+    if (RS_UNLIKELY(stream)) /* does not wait, in no mode: cuMemFreeAsync does not */
+        return deallocate_in_order(reuse, allocation, stream);
+    if (RS_UNLIKELY(reuse->mode == MODE_WAIT))
+        return deallocate_waiting(reuse, record);
+    keep_holder(reuse, record, allocation, false);
+    return RS_UNLIKELY(open_push(reuse, record) || size_bytes >= reuse->eager_bytes)
+               ? seal_after_free(reuse, size_bytes)
+               : CUDA_SUCCESS;
 }
 
 /* ---- the rest of the resource ---- */
@@ -1079,6 +1133,7 @@ static int reuse_create(const struct rs_place *place, const void *config,
     reuse->base.keeps_holders = reuse->keeps_blocks && place->forget_holder;
     reuse->has_fences = rs_fence_supported();
     reuse->is_eager = reuse->has_fences && upstream[0]->memories == 1u << RS_MEMORY_HOST;
+    reuse->eager_bytes = reuse->is_eager ? EAGER_BYTES : SIZE_MAX;
     reuse->end = &reuse->first;
     reuse->initial_bytes = held_bytes(reuse);
     rs_mutex_init(&reuse->lock);

@@ -1,59 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shim/block.h"
 
-#include "base/address_map.h"
 #include "base/arithmetic.h"
 #include "base/lock.h"
 #include "resource/record_slab.h"
 #include "resource/segment.h"
-#include "shim/block_counts.h"
-#include "shim/context.h"
+#include "shim/block_record.h"
 #include "shim/ipc_export.h"
 
-#include <stdatomic.h>
+_Static_assert(sizeof(struct rs_block_record) <= RS_RECORD_BYTES,
+               "a block's record is a slab's record");
 
-enum block_state { BLOCK_FREE, BLOCK_LIVE, BLOCK_TAKEN };
-
-/* Records are recycled and never unmapped: a reader that is late sees another block's record, which
- * it tells by the address. */
-struct record {
-    void *slab_link; /* the slab's own */
-    _Atomic int state;
-    _Atomic bool has_other_streams;
-    _Atomic unsigned char advised; /* RS_ADVISED_... */
-    _Atomic uint16_t exported;     /* RS_EXPORTED_... */
-    _Atomic uint64_t device_accesses;
-    _Atomic uint64_t id; /* 0: nobody asked yet */
-    _Atomic CUdeviceptr address;
-    _Atomic size_t size_bytes;
-    _Atomic(void *) token;
-    _Atomic(struct rs_stack *) stack;
-};
-
-_Static_assert(sizeof(struct record) <= RS_RECORD_BYTES, "a block's record is a slab's record");
-
-static _Atomic(struct rs_address_map *) blocks;
+_Atomic(struct rs_address_map *) rs_blocks;
 static struct rs_mutex records_lock = RS_MUTEX_INIT; /* protects records */
 static struct rs_record_slab records = RS_RECORD_SLAB_INIT;
 
 static struct rs_address_map *block_map(void)
 {
-    struct rs_address_map *map = atomic_load_explicit(&blocks, memory_order_acquire);
+    struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
     struct rs_address_map *created;
 
     if (RS_LIKELY(map))
         return map;
     created = rs_address_map_create();
-    if (created && !atomic_compare_exchange_strong(&blocks, &map, created)) {
+    if (created && !atomic_compare_exchange_strong(&rs_blocks, &map, created)) {
         rs_address_map_destroy(created); /* another thread was first */
         return map;
     }
     return created;
 }
 
-static struct record *take_record(void)
+static struct rs_block_record *take_record(void)
 {
-    struct record *block;
+    struct rs_block_record *block;
 
     rs_mutex_lock(&records_lock);
     block = rs_record_slab_take(&records);
@@ -61,140 +40,68 @@ static struct record *take_record(void)
     return block;
 }
 
-static void give_record(struct record *block)
+static void give_record(struct rs_block_record *block)
 {
     rs_mutex_lock(&records_lock);
     rs_record_slab_give(&records, block);
     rs_mutex_unlock(&records_lock);
 }
 
-/* From here on the block is found. */
-static void show(struct record *block, struct rs_stack *stack,
-                 const struct rs_allocation *allocation)
-{
-    rs_block_count_entered(stack->counter, allocation->size_bytes);
-    atomic_store_explicit(&block->token, allocation->token, memory_order_relaxed);
-    atomic_store_explicit(&block->has_other_streams, false, memory_order_relaxed);
-    atomic_store_explicit(&block->advised, 0, memory_order_relaxed);
-    atomic_store_explicit(&block->exported, RS_EXPORTED_NOT, memory_order_relaxed);
-    atomic_store_explicit(&block->device_accesses, 0, memory_order_relaxed);
-    atomic_store_explicit(&block->id, 0, memory_order_relaxed);
-    atomic_store_explicit(&block->state, BLOCK_LIVE, memory_order_release);
-}
-
-static struct rs_stack *stack_of(struct record *block)
-{
-    return atomic_load_explicit(&block->stack, memory_order_relaxed);
-}
-
-static bool is_alive(struct record *block)
-{
-    return atomic_load_explicit(&stack_of(block)->context->alive, memory_order_relaxed);
-}
-
-bool rs_block_enter(struct rs_stack *stack, const struct rs_allocation *allocation)
+bool rs_block_enter_new(struct rs_stack *stack, const struct rs_allocation *allocation)
 {
     struct rs_address_map *map = block_map();
-    struct record *block = allocation->holder;
+    struct rs_block_record *block = map ? take_record() : NULL;
 
-    if (block) {
-        /* Unless its context has ended and the record is another's by now. */
-        if (stack_of(block) != stack ||
-            atomic_load_explicit(&block->state, memory_order_relaxed) != BLOCK_TAKEN)
-            return false;
-        show(block, stack, allocation);
-        return true;
-    }
-    block = map ? take_record() : NULL;
     if (!block)
         return false;
     atomic_store_explicit(&block->address, allocation->address, memory_order_relaxed);
     atomic_store_explicit(&block->size_bytes, allocation->size_bytes, memory_order_relaxed);
     atomic_store_explicit(&block->stack, stack, memory_order_relaxed);
-    atomic_store_explicit(&block->state, BLOCK_TAKEN, memory_order_release);
+    atomic_store_explicit(&block->state, RS_BLOCK_TAKEN, memory_order_release);
     if (rs_address_map_insert(map, allocation->address, allocation->size_bytes, block)) {
-        show(block, stack, allocation);
+        rs_block_show(block, stack, allocation);
         return true;
     }
-    atomic_store_explicit(&block->state, BLOCK_FREE, memory_order_relaxed);
+    atomic_store_explicit(&block->state, RS_BLOCK_FREE, memory_order_relaxed);
     give_record(block);
     return false;
 }
 
-/* Removes a block whose state is BLOCK_TAKEN, unless the end of its context has done so. */
-static void forget(struct record *block, CUdeviceptr address)
+void rs_block_forget(struct rs_block_record *block, CUdeviceptr address)
 {
-    if (!rs_address_map_remove(atomic_load(&blocks), address, block))
+    if (!rs_address_map_remove(atomic_load(&rs_blocks), address, block))
         return;
-    atomic_store_explicit(&block->state, BLOCK_FREE, memory_order_relaxed);
+    atomic_store_explicit(&block->state, RS_BLOCK_FREE, memory_order_relaxed);
     give_record(block);
 }
 
 void rs_block_forget_holder(const struct rs_place *place, void *holder)
 {
-    struct record *block = holder;
+    struct rs_block_record *block = holder;
 
     /* A record that is not out of sight, or another stack's, has been recycled. */
-    if (&stack_of(block)->place == place &&
-        atomic_load_explicit(&block->state, memory_order_relaxed) == BLOCK_TAKEN)
-        forget(block, atomic_load_explicit(&block->address, memory_order_relaxed));
-}
-
-bool rs_block_take(CUdeviceptr address, unsigned kinds, struct rs_taken_block *taken)
-{
-    struct rs_address_map *map = atomic_load_explicit(&blocks, memory_order_acquire);
-    int live = BLOCK_LIVE;
-    struct rs_range range;
-    struct record *block;
-
-    if (!map || !rs_address_map_find(map, address, &range))
-        return false;
-    block = range.owner;
-    if (!is_alive(block) || !(kinds & 1u << stack_of(block)->kind) ||
-        !atomic_compare_exchange_strong_explicit(&block->state, &live, BLOCK_TAKEN,
-                                                 memory_order_acquire, memory_order_relaxed))
-        return false;
-    if (atomic_load_explicit(&block->address, memory_order_relaxed) != address) {
-        /* Freed and recycled for another block since the look-up: the program frees twice. */
-        atomic_store_explicit(&block->state, BLOCK_LIVE, memory_order_release);
-        return false;
-    }
-    taken->allocation = (struct rs_allocation){
-        address,
-        atomic_load_explicit(&block->size_bytes, memory_order_relaxed),
-        atomic_load_explicit(&block->token, memory_order_relaxed),
-        NULL,
-    };
-    taken->stack = stack_of(block);
-    taken->advice = (struct rs_advice){
-        atomic_load_explicit(&block->advised, memory_order_relaxed),
-        atomic_load_explicit(&block->device_accesses, memory_order_relaxed),
-    };
-    taken->exported = atomic_load_explicit(&block->exported, memory_order_relaxed);
-    rs_block_count_left(taken->stack->counter, taken->allocation.size_bytes);
-    if (atomic_load_explicit(&taken->stack->mr, memory_order_relaxed)->keeps_holders)
-        taken->allocation.holder = block;
-    else
-        forget(block, address);
-    return true;
+    if (&rs_block_stack(block)->place == place &&
+        atomic_load_explicit(&block->state, memory_order_relaxed) == RS_BLOCK_TAKEN)
+        rs_block_forget(block, atomic_load_explicit(&block->address, memory_order_relaxed));
 }
 
 /* The live block that begins there, or NULL. */
-static struct record *find_live(CUdeviceptr address)
+static struct rs_block_record *find_live(CUdeviceptr address)
 {
-    struct rs_address_map *map = atomic_load_explicit(&blocks, memory_order_acquire);
+    struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
     struct rs_range range;
-    struct record *block;
+    struct rs_block_record *block;
 
     if (!map || !rs_address_map_find(map, address, &range))
         return NULL;
     block = range.owner;
-    return atomic_load_explicit(&block->state, memory_order_acquire) == BLOCK_LIVE ? block : NULL;
+    return atomic_load_explicit(&block->state, memory_order_acquire) == RS_BLOCK_LIVE ? block
+                                                                                      : NULL;
 }
 
 void rs_block_note_other_streams(CUdeviceptr address)
 {
-    struct record *block = find_live(address);
+    struct rs_block_record *block = find_live(address);
 
     if (block)
         atomic_store_explicit(&block->has_other_streams, true, memory_order_relaxed);
@@ -202,21 +109,22 @@ void rs_block_note_other_streams(CUdeviceptr address)
 
 bool rs_block_has_other_streams(CUdeviceptr address)
 {
-    struct record *block = find_live(address);
+    struct rs_block_record *block = find_live(address);
 
     return block && atomic_load_explicit(&block->has_other_streams, memory_order_relaxed);
 }
 
 /* The live block that holds address, or NULL. */
-static struct record *find(CUdeviceptr address, struct rs_range *range)
+static struct rs_block_record *find(CUdeviceptr address, struct rs_range *range)
 {
-    struct rs_address_map *map = atomic_load_explicit(&blocks, memory_order_acquire);
-    struct record *block;
+    struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
+    struct rs_block_record *block;
 
     if (!map || !rs_address_map_find_inside(map, address, range))
         return NULL;
     block = range->owner;
-    if (atomic_load_explicit(&block->state, memory_order_acquire) != BLOCK_LIVE || !is_alive(block))
+    if (atomic_load_explicit(&block->state, memory_order_acquire) != RS_BLOCK_LIVE ||
+        !rs_block_is_alive(block))
         return NULL;
     return block;
 }
@@ -224,7 +132,7 @@ static struct record *find(CUdeviceptr address, struct rs_range *range)
 void rs_block_note_advice(CUdeviceptr address, const struct rs_advice *advice)
 {
     struct rs_range range;
-    struct record *block = find(address, &range);
+    struct rs_block_record *block = find(address, &range);
 
     if (!block)
         return;
@@ -236,14 +144,14 @@ void rs_block_note_advice(CUdeviceptr address, const struct rs_advice *advice)
 unsigned rs_block_exported(CUdeviceptr address)
 {
     struct rs_range range;
-    struct record *block = find(address, &range);
+    struct rs_block_record *block = find(address, &range);
 
     return block ? atomic_load_explicit(&block->exported, memory_order_relaxed) : RS_EXPORTED_NOT;
 }
 
 bool rs_block_note_exported(CUdeviceptr address, unsigned exported)
 {
-    struct record *block = find_live(address);
+    struct rs_block_record *block = find_live(address);
 
     if (block)
         atomic_store_explicit(&block->exported, (uint16_t)exported, memory_order_relaxed);
@@ -253,7 +161,7 @@ bool rs_block_note_exported(CUdeviceptr address, unsigned exported)
 void rs_block_forget_sync_memops(CUdeviceptr address)
 {
     struct rs_range range;
-    struct record *block = find(address, &range);
+    struct rs_block_record *block = find(address, &range);
 
     if (block)
         atomic_fetch_and_explicit(&block->advised, (unsigned char)~RS_ADVISED_SYNC_MEMOPS,
@@ -263,7 +171,7 @@ void rs_block_forget_sync_memops(CUdeviceptr address)
 bool rs_block_syncs_memops(CUdeviceptr address)
 {
     struct rs_range range;
-    struct record *block = find(address, &range);
+    struct rs_block_record *block = find(address, &range);
 
     return block &&
            (atomic_load_explicit(&block->advised, memory_order_relaxed) & RS_ADVISED_SYNC_MEMOPS);
@@ -289,7 +197,7 @@ bool rs_block_segment_syncs_memops(CUdeviceptr address)
     struct search search = {.found = false};
 
     if (rs_segment_find(address, &search.segment))
-        rs_address_map_each(atomic_load(&blocks), find_sync_memops, &search);
+        rs_address_map_each(atomic_load(&rs_blocks), find_sync_memops, &search);
     return search.found;
 }
 
@@ -298,7 +206,7 @@ uint64_t rs_block_id(CUdeviceptr address)
     /* The driver counts from 1 up; ours lie where it does not come to. */
     static _Atomic uint64_t last = (uint64_t)1 << 62;
     struct rs_range range;
-    struct record *block = find(address, &range);
+    struct rs_block_record *block = find(address, &range);
     uint64_t known = block ? atomic_load_explicit(&block->id, memory_order_relaxed) : 0, made;
 
     if (!block || known)
@@ -325,15 +233,15 @@ bool rs_block_find(CUdeviceptr address, struct rs_block_view *view)
 {
     struct rs_segment segment;
     struct rs_range range;
-    struct record *block = find(address, &range);
+    struct rs_block_record *block = find(address, &range);
 
     if (!block)
         return false;
     *view = (struct rs_block_view){.address = range.start,
                                    .size_bytes = range.size_bytes,
-                                   .context = stack_of(block)->context->handle,
-                                   .device = stack_of(block)->place.device,
-                                   .kind = stack_of(block)->kind};
+                                   .context = rs_block_stack(block)->context->handle,
+                                   .device = rs_block_stack(block)->place.device,
+                                   .kind = rs_block_stack(block)->kind};
     view->whole = rs_segment_find(address, &segment) && segment.start == range.start &&
                   segment.size_bytes - range.size_bytes < RS_BLOCK_ALIGNMENT;
     return true;
@@ -348,13 +256,13 @@ bool rs_block_is_our_memory(CUdeviceptr address)
 
 static bool forget_if_owned(void *context, const struct rs_range *range)
 {
-    struct record *block = range->owner;
+    struct rs_block_record *block = range->owner;
 
-    if (stack_of(block)->context == context &&
-        rs_address_map_remove(atomic_load(&blocks), range->start, block)) {
-        if (atomic_exchange_explicit(&block->state, BLOCK_FREE, memory_order_relaxed) ==
-            BLOCK_LIVE) {
-            rs_block_count_left(stack_of(block)->counter, range->size_bytes);
+    if (rs_block_stack(block)->context == context &&
+        rs_address_map_remove(atomic_load(&rs_blocks), range->start, block)) {
+        if (atomic_exchange_explicit(&block->state, RS_BLOCK_FREE, memory_order_relaxed) ==
+            RS_BLOCK_LIVE) {
+            rs_block_count_left(rs_block_stack(block)->counter, range->size_bytes);
             rs_export_forget(atomic_load_explicit(&block->exported, memory_order_relaxed));
         }
         give_record(block);
@@ -364,7 +272,7 @@ static bool forget_if_owned(void *context, const struct rs_range *range)
 
 void rs_block_forget_all(struct rs_context *context)
 {
-    struct rs_address_map *map = atomic_load_explicit(&blocks, memory_order_acquire);
+    struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
 
     if (map)
         rs_address_map_each(map, forget_if_owned, context);

@@ -46,17 +46,6 @@ struct rs_taken_block {
     unsigned long long exported_id; /* ipc_export.c's own */
 };
 
-/* Enters a block that was just allocated, or one whose deallocation failed; false when out of host
- * memory.  One that came back with its record (allocation->holder) needs none; false then when its
- * context has ended, and the record is not its own any more. */
-bool rs_block_enter(struct rs_stack *stack, const struct rs_allocation *allocation);
-
-/* Takes the live block that begins at address out of sight, for freeing it, if its kind's bit
- * (1 << kind) is in kinds: at most one thread gets it, and from now on nobody finds it.  False when
- * there is none.  A deallocation that fails enters it again.  Where the stack keeps holders the
- * block's record stays in the table, out of sight, and goes with the allocation. */
-bool rs_block_take(CUdeviceptr address, unsigned kinds, struct rs_taken_block *taken);
-
 /* The record that went with a deallocation is no longer kept (rs_place.forget_holder).  Does
  * nothing when its context ended meanwhile. */
 void rs_block_forget_holder(const struct rs_place *place, void *holder);

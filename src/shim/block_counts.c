@@ -1,32 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shim/block_counts.h"
 
-#include "base/check.h"
-#include "base/thread_index.h"
-
-#include <stdatomic.h>
 #include <stdbool.h>
-
-/* One thread's share.  Written by its owner alone, but for the shared one. */
-struct share {
-    _Alignas(RS_CACHE_LINE) _Atomic uint64_t entered_bytes;
-    _Atomic uint64_t left_bytes;
-    _Atomic uint64_t entered, left;
-    /* The least that was entered and had not left since the owner last looked for a peak. */
-    _Atomic int64_t looked_bytes, looked_blocks;
-};
-
-struct rs_block_counter {
-    _Alignas(RS_CACHE_LINE) _Atomic uint64_t used; /* a bit for each share; rarely written */
-    _Atomic size_t peak_live_bytes, peak_live_blocks;
-    struct share shares[RS_THREAD_INDEXES];
-};
 
 static struct rs_block_counter counters[RS_KINDS][RS_DEVICES_MAX];
 
 static uint64_t get(const _Atomic uint64_t *count)
 {
-    return atomic_load_explicit(count, memory_order_acquire);
+    return rs_block_count_get(count);
 }
 
 static void add(_Atomic uint64_t *count, uint64_t by, bool is_shared)
@@ -53,18 +34,18 @@ static void sum(struct rs_block_counter *counter, uint64_t used, int64_t *bytes,
 {
     *bytes = *blocks = 0;
     for (uint64_t rest = used; rest; rest &= rest - 1) {
-        const struct share *share = &counter->shares[__builtin_ctzll(rest)];
+        const struct rs_block_share *share = &counter->shares[__builtin_ctzll(rest)];
         *bytes += (int64_t)get(&share->entered_bytes);
         *blocks += (int64_t)get(&share->entered);
     }
     for (uint64_t rest = used; rest; rest &= rest - 1) {
-        const struct share *share = &counter->shares[__builtin_ctzll(rest)];
+        const struct rs_block_share *share = &counter->shares[__builtin_ctzll(rest)];
         *bytes -= (int64_t)get(&share->left_bytes);
         *blocks -= (int64_t)get(&share->left);
     }
 }
 
-static struct share *share_of_thread(struct rs_block_counter *counter, unsigned index)
+static struct rs_block_share *share_of_thread(struct rs_block_counter *counter, unsigned index)
 {
     uint64_t bit = (uint64_t)1 << index;
 
@@ -85,7 +66,7 @@ static int64_t lower(_Atomic int64_t *looked, int64_t value)
 
 /* True when since the thread last looked, or has held less, so much has come that a peak may have
  * been missed by more than it may. */
-static bool has_grown(struct share *share, size_t size_bytes)
+static bool has_grown(struct rs_block_share *share, size_t size_bytes)
 {
     int64_t bytes = (int64_t)(get(&share->entered_bytes) - get(&share->left_bytes));
     int64_t blocks = (int64_t)(get(&share->entered) - get(&share->left));
@@ -119,10 +100,10 @@ static void look(struct rs_block_counter *counter, uint64_t used)
     raise_peak(&counter->peak_live_blocks, blocks);
 }
 
-void rs_block_count_entered(struct rs_block_counter *counter, size_t size_bytes)
+void rs_block_count_entered_slowly(struct rs_block_counter *counter, size_t size_bytes)
 {
     unsigned index = rs_thread_index();
-    struct share *share = share_of_thread(counter, index);
+    struct rs_block_share *share = share_of_thread(counter, index);
     uint64_t used = get(&counter->used);
 
     add(&share->entered_bytes, size_bytes, index == RS_THREAD_INDEX_SHARED);
@@ -136,10 +117,10 @@ void rs_block_count_entered(struct rs_block_counter *counter, size_t size_bytes)
     }
 }
 
-void rs_block_count_left(struct rs_block_counter *counter, size_t size_bytes)
+void rs_block_count_left_slowly(struct rs_block_counter *counter, size_t size_bytes)
 {
     unsigned index = rs_thread_index();
-    struct share *share = share_of_thread(counter, index);
+    struct rs_block_share *share = share_of_thread(counter, index);
 
     add(&share->left_bytes, size_bytes, index == RS_THREAD_INDEX_SHARED);
     add(&share->left, 1, index == RS_THREAD_INDEX_SHARED);

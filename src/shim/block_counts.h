@@ -6,8 +6,11 @@
  * peak has seen yet: looking at all the others each time would cost more than the allocation. */
 #pragma once
 
+#include "base/check.h"
+#include "base/thread_index.h"
 #include "shim/config.h"
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,6 +27,73 @@ struct rs_block_counts {
 /* Thread safe, as all here; kind and device must be in range. */
 struct rs_block_counts rs_block_counts(enum rs_kind kind, int device);
 
+/* One thread's share.  Written by its owner alone, but for the shared one. */
+struct rs_block_share {
+    _Alignas(RS_CACHE_LINE) _Atomic uint64_t entered_bytes;
+    _Atomic uint64_t left_bytes;
+    _Atomic uint64_t entered, left;
+    /* The least that was entered and had not left since the owner last looked for a peak. */
+    _Atomic int64_t looked_bytes, looked_blocks;
+};
+
+struct rs_block_counter {
+    _Alignas(RS_CACHE_LINE) _Atomic uint64_t used; /* a bit for each share; rarely written */
+    _Atomic size_t peak_live_bytes, peak_live_blocks;
+    struct rs_block_share shares[RS_THREAD_INDEXES];
+};
+
 struct rs_block_counter *rs_block_counter(enum rs_kind kind, int device);
-void rs_block_count_entered(struct rs_block_counter *counter, size_t size_bytes);
-void rs_block_count_left(struct rs_block_counter *counter, size_t size_bytes);
+
+/* For threads that are not alone with the counter, or raise a peak. */
+void rs_block_count_entered_slowly(struct rs_block_counter *counter, size_t size_bytes);
+void rs_block_count_left_slowly(struct rs_block_counter *counter, size_t size_bytes);
+
+/* The share of a thread that is the only one that ever counted here, or NULL. */
+RS_HOT_INLINE struct rs_block_share *rs_block_share_alone(struct rs_block_counter *counter)
+{
+    unsigned index = rs_thread_index();
+
+    return RS_LIKELY(index != RS_THREAD_INDEX_SHARED &&
+                     atomic_load_explicit(&counter->used, memory_order_acquire) == (uint64_t)1
+                                                                                       << index)
+               ? &counter->shares[index]
+               : NULL;
+}
+
+RS_HOT_INLINE uint64_t rs_block_count_get(const _Atomic uint64_t *count)
+{
+    return atomic_load_explicit(count, memory_order_acquire);
+}
+
+RS_HOT_INLINE void rs_block_count_entered(struct rs_block_counter *counter, size_t size_bytes)
+{
+    struct rs_block_share *share = rs_block_share_alone(counter);
+    uint64_t bytes = share ? rs_block_count_get(&share->entered_bytes) + size_bytes : 0;
+    uint64_t blocks = share ? rs_block_count_get(&share->entered) + 1 : 0;
+
+    if (RS_UNLIKELY(!share ||
+                    bytes - rs_block_count_get(&share->left_bytes) >
+                        atomic_load_explicit(&counter->peak_live_bytes, memory_order_relaxed) ||
+                    blocks - rs_block_count_get(&share->left) >
+                        atomic_load_explicit(&counter->peak_live_blocks, memory_order_relaxed))) {
+        rs_block_count_entered_slowly(counter, size_bytes);
+        return;
+    }
+    atomic_store_explicit(&share->entered_bytes, bytes, memory_order_release);
+    atomic_store_explicit(&share->entered, blocks, memory_order_release);
+}
+
+RS_HOT_INLINE void rs_block_count_left(struct rs_block_counter *counter, size_t size_bytes)
+{
+    unsigned index = rs_thread_index();
+    struct rs_block_share *share = &counter->shares[index];
+
+    if (RS_UNLIKELY(index == RS_THREAD_INDEX_SHARED ||
+                    !(rs_block_count_get(&counter->used) & (uint64_t)1 << index))) {
+        rs_block_count_left_slowly(counter, size_bytes);
+        return;
+    }
+    atomic_store_explicit(&share->left_bytes, rs_block_count_get(&share->left_bytes) + size_bytes,
+                          memory_order_release);
+    atomic_store_explicit(&share->left, rs_block_count_get(&share->left) + 1, memory_order_release);
+}

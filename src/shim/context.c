@@ -48,16 +48,8 @@ static struct rs_pushed_stack *spare_pushed; /* recycled, never freed: somebody 
 static unsigned endings, trims;              /* under way: no trim begins while a context ends */
 static pthread_cond_t trims_done = PTHREAD_COND_INITIALIZER;
 
-/* Goes up with every change that makes a cached entry wrong. */
-static _Atomic unsigned generation = 1;
-
-/* What the thread found last.  Entries of green contexts are not cached: their handles come and go
- * without our seeing it. */
-static __thread struct {
-    CUcontext handle;
-    unsigned generation;
-    struct rs_context *context;
-} cache;
+_Atomic unsigned rs_context_generation = 1;
+__thread struct rs_context_found rs_context_found;
 
 static __thread bool creating; /* a driver call of ours may come back through another tool's hook */
 
@@ -78,7 +70,7 @@ static void remove_entries_of(const struct rs_context *context)
         else
             i++;
     }
-    atomic_fetch_add_explicit(&generation, 1, memory_order_release);
+    atomic_fetch_add_explicit(&rs_context_generation, 1, memory_order_release);
 }
 
 static void drop(struct rs_context *context);
@@ -526,15 +518,13 @@ static struct rs_context *create(CUcontext handle)
 
 static struct rs_context *find_current(bool make)
 {
-    unsigned now = atomic_load_explicit(&generation, memory_order_acquire);
-    struct rs_context *context;
+    struct rs_context *context = rs_context_found_before();
     CUcontext handle = NULL;
+    unsigned now;
 
-    if (rs_driver.cuCtxGetCurrent(&handle) != CUDA_SUCCESS || !handle)
-        return NULL;
-    if (RS_LIKELY(cache.handle == handle && cache.generation == now))
-        return cache.context;
-    if (creating)
+    if (RS_LIKELY(context))
+        return context;
+    if (rs_driver.cuCtxGetCurrent(&handle) != CUDA_SUCCESS || !handle || creating)
         return NULL;
     creating = true;
     rs_mutex_lock(&lock);
@@ -550,14 +540,11 @@ static struct rs_context *find_current(bool make)
         context = create(handle);
         rs_capture_restore(mode);
     }
-    now = atomic_load_explicit(&generation, memory_order_acquire);
+    now = atomic_load_explicit(&rs_context_generation, memory_order_acquire);
     rs_mutex_unlock(&lock);
     creating = false;
-    if (context && context->handle == handle) {
-        cache.handle = handle;
-        cache.generation = now;
-        cache.context = context;
-    }
+    if (context && context->handle == handle)
+        rs_context_found = (struct rs_context_found){handle, now, context};
     return context;
 }
 
@@ -644,13 +631,13 @@ struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *
     return atomic_load_explicit(&stack->mr, memory_order_acquire) ? stack : NULL;
 }
 
-struct rs_stack *rs_context_made_stack(enum rs_kind kind)
+struct rs_stack *rs_context_made_stack(unsigned which)
 {
     struct rs_context *context = find_current(false);
-    struct rs_stack *stack = context ? &context->stack[index_of(kind, 0)] : NULL;
+    struct rs_stack *stack = context ? &context->stack[which] : NULL;
     bool denied;
 
-    if (RS_UNLIKELY(rs_pushed_top) && kind == RS_KIND_DEVICE)
+    if (RS_UNLIKELY(rs_pushed_top) && which == RS_STACK_DEVICE)
         return context ? made_pushed(context, &denied) : NULL;
     return stack && atomic_load_explicit(&stack->mr, memory_order_acquire) ? stack : NULL;
 }
@@ -891,7 +878,7 @@ void rs_context_end_finish(struct rs_context *context, bool destroyed)
         drop(context);
     } else if (enter(context->handle, context)) {
         atomic_store(&context->alive, true);
-        atomic_fetch_add_explicit(&generation, 1, memory_order_release);
+        atomic_fetch_add_explicit(&rs_context_generation, 1, memory_order_release);
     }
     rs_mutex_unlock(&lock);
     if (destroyed)

@@ -3,13 +3,16 @@
  * dropped when the context ends. */
 #pragma once
 
+#include "base/check.h"
 #include "driver/cuda.h"
+#include "driver/driver.h"
 #include "driver/fence.h"
 #include "driver/own_stream.h"
 #include "resource/account.h"
 #include "resource/report.h"
 #include "resource/resource.h"
 #include "shim/config.h"
+#include "shim/pushed.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -32,8 +35,6 @@ struct rs_stack {
     bool settled;    /* made, or none is wanted; under the contexts' lock */
     struct rs_place place;
 };
-
-struct rs_pushed;
 
 /* A stack for a pushed resource, made at the first allocation under it. */
 struct rs_pushed_stack {
@@ -71,8 +72,43 @@ struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *
  */
 int rs_context_make_pushed(struct rs_complaints *complaints);
 
-/* The stack for device or managed memory if it has been made. */
-struct rs_stack *rs_context_made_stack(enum rs_kind kind);
+/* The stack for device or managed memory (RS_STACK_...) if it has been made. */
+struct rs_stack *rs_context_made_stack(unsigned which);
+
+/* What the calling thread found last.  Green contexts are not: their handles come and go without
+ * our seeing it. */
+struct rs_context_found {
+    CUcontext handle;
+    unsigned generation;
+    struct rs_context *context;
+};
+
+extern __thread struct rs_context_found rs_context_found;
+extern _Atomic unsigned rs_context_generation; /* goes up with every change that makes it wrong */
+
+/* The current context as the thread found it before, or NULL: look it up then. */
+RS_HOT_INLINE struct rs_context *rs_context_found_before(void)
+{
+    unsigned now = atomic_load_explicit(&rs_context_generation, memory_order_acquire);
+    CUcontext handle;
+
+    return RS_LIKELY(rs_context_found.context && rs_context_found.generation == now &&
+                     rs_driver.cuCtxGetCurrent(&handle) == CUDA_SUCCESS &&
+                     handle == rs_context_found.handle)
+               ? rs_context_found.context
+               : NULL;
+}
+
+/* rs_context_made_stack in the common case: NULL says nothing. */
+RS_HOT_INLINE struct rs_stack *rs_context_stack_before(unsigned which)
+{
+    struct rs_context *context = RS_LIKELY(!rs_pushed_top) ? rs_context_found_before() : NULL;
+
+    return RS_LIKELY(context &&
+                     atomic_load_explicit(&context->stack[which].mr, memory_order_acquire))
+               ? &context->stack[which]
+               : NULL;
+}
 
 /* The context that owns what the calling thread allocates now, made known if need be; NULL without
  * one. */

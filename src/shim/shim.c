@@ -5,7 +5,7 @@
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/stream_order.h"
-#include "shim/block.h"
+#include "shim/block_record.h"
 #include "shim/context.h"
 #include "shim/ipc_export.h"
 #include "shim/life.h"
@@ -14,8 +14,10 @@
 
 enum { PITCH_BYTES = 512 }; /* what the driver rounds a row up to (cuda-measured.md) */
 
-static CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, CUstream stream,
-                              CUdeviceptr *address)
+/* Inline in the doors: the common case of an allocation, and of a free, is one path without calls
+ * down to the stack's own. */
+RS_HOT_INLINE CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, CUstream stream,
+                                     CUdeviceptr *address)
 {
     struct rs_mr *mr = atomic_load_explicit(&stack->mr, memory_order_relaxed);
     struct rs_allocation allocation;
@@ -23,9 +25,9 @@ static CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, CUstrea
 
     rs_export_look();
     result = rs_mr_allocate(mr, size_bytes, stream, &allocation);
-    if (result != CUDA_SUCCESS)
+    if (RS_UNLIKELY(result != CUDA_SUCCESS))
         return result;
-    if (!rs_block_enter(stack, &allocation)) {
+    if (RS_UNLIKELY(!rs_block_enter(stack, &allocation))) {
         allocation.holder = NULL;
         (void)rs_mr_deallocate(mr, &allocation, NULL);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -50,7 +52,9 @@ static struct rs_stack *serving_stack(unsigned hook_group, enum rs_kind kind, un
     return stack;
 }
 
-bool rs_shim_allocate(size_t size_bytes, CUdeviceptr *address, CUresult *result)
+/* For the first allocation of a context, and where something is not as usual. */
+__attribute__((noinline)) static bool allocate_slowly(size_t size_bytes, CUdeviceptr *address,
+                                                      CUresult *result)
 {
     struct rs_stack *stack;
     bool answered;
@@ -60,6 +64,18 @@ bool rs_shim_allocate(size_t size_bytes, CUdeviceptr *address, CUresult *result)
     stack = serving_stack(RS_HOOK_GROUP_DEVICE, RS_KIND_DEVICE, 0, &answered, result);
     if (!stack)
         return answered;
+    *result = allocate_from(stack, size_bytes, NULL, address);
+    return true;
+}
+
+bool rs_shim_allocate(size_t size_bytes, CUdeviceptr *address, CUresult *result)
+{
+    struct rs_stack *stack = NULL;
+
+    if (RS_LIKELY(rs_life_serving() && (rs_config.hook_groups & RS_HOOK_GROUP_DEVICE)))
+        stack = rs_context_stack_before(RS_STACK_DEVICE);
+    if (RS_UNLIKELY(!stack || !address || size_bytes == 0))
+        return allocate_slowly(size_bytes, address, result);
     *result = allocate_from(stack, size_bytes, NULL, address);
     return true;
 }
@@ -105,47 +121,68 @@ enum {
     HOST_KINDS = 1 << RS_KIND_PINNED,
 };
 
-static CUresult undo_advice(const struct rs_taken_block *taken)
+/* A sticky error of the device, say: the block is still allocated, as it would be without us.
+ * There was room for its record a moment ago. */
+__attribute__((cold, noinline)) static CUresult keep_block(const struct rs_taken_block *taken,
+                                                           CUresult result)
 {
-    if (RS_LIKELY(!taken->advice.advised && !taken->advice.device_accesses))
-        return CUDA_SUCCESS;
-    rs_sync_memops_freed(taken);
-    return rs_managed_unadvise(taken);
+    if (rs_block_enter(taken->stack, &taken->allocation))
+        rs_block_note_advice(taken->allocation.address, &taken->advice);
+    return result;
 }
 
-static CUresult free_block(struct rs_taken_block *taken, CUstream stream)
+/* A block that is exported or was given advice. */
+__attribute__((noinline)) static CUresult free_with_history(struct rs_taken_block *taken,
+                                                            CUstream stream)
+{
+    struct rs_mr *mr = atomic_load_explicit(&taken->stack->mr, memory_order_relaxed);
+    CUresult result = CUDA_SUCCESS;
+
+    if (taken->exported != RS_EXPORTED_NOT && rs_export_end(taken))
+        return CUDA_SUCCESS; /* another process has it open: it is freed when that closes it */
+    if (taken->advice.advised || taken->advice.device_accesses) {
+        rs_sync_memops_freed(taken);
+        result = rs_managed_unadvise(taken);
+    }
+    if (result == CUDA_SUCCESS)
+        result = rs_mr_deallocate(mr, &taken->allocation, stream);
+    if (taken->exported == RS_EXPORTED_NATIVE && result == CUDA_SUCCESS)
+        rs_export_freed(taken);
+    return result;
+}
+
+RS_HOT_INLINE CUresult free_block(struct rs_taken_block *taken, CUstream stream)
 {
     struct rs_mr *mr = atomic_load_explicit(&taken->stack->mr, memory_order_relaxed);
     CUresult result;
 
     rs_export_look();
-    if (RS_UNLIKELY(taken->exported != RS_EXPORTED_NOT) && rs_export_end(taken))
-        return CUDA_SUCCESS; /* another process has it open: it is freed when that closes it */
-    result = undo_advice(taken);
-    if (result == CUDA_SUCCESS)
+    if (RS_UNLIKELY(taken->exported != RS_EXPORTED_NOT || taken->advice.advised ||
+                    taken->advice.device_accesses))
+        result = free_with_history(taken, stream);
+    else
         result = rs_mr_deallocate(mr, &taken->allocation, stream);
-    if (RS_UNLIKELY(taken->exported == RS_EXPORTED_NATIVE) && result == CUDA_SUCCESS)
-        rs_export_freed(taken);
-    /* A sticky error of the device, say: the block is still allocated, as it would be without us.
-     * There was room for its record a moment ago. */
-    if (result != CUDA_SUCCESS && rs_block_enter(taken->stack, &taken->allocation))
-        rs_block_note_advice(taken->allocation.address, &taken->advice);
-    return result;
+    return RS_LIKELY(result == CUDA_SUCCESS) ? CUDA_SUCCESS : keep_block(taken, result);
 }
 
-static bool free_kind(CUdeviceptr address, unsigned kinds, CUresult *result)
+/* An address that no block begins at is the driver's own, unless it lies in our memory. */
+__attribute__((noinline)) static bool free_nothing(CUdeviceptr address, CUresult *result)
 {
-    struct rs_taken_block taken;
-
-    if (address == 0 || !rs_life_serving())
-        return false;
-    if (rs_block_take(address, kinds, &taken)) {
-        *result = free_block(&taken, NULL);
-        return true;
-    }
     if (!rs_block_is_our_memory(address))
         return false;
     *result = CUDA_ERROR_INVALID_VALUE;
+    return true;
+}
+
+RS_HOT_INLINE bool free_kind(CUdeviceptr address, unsigned kinds, CUresult *result)
+{
+    struct rs_taken_block taken;
+
+    if (RS_UNLIKELY(address == 0 || !rs_life_serving()))
+        return false;
+    if (RS_UNLIKELY(!rs_block_take(address, kinds, &taken)))
+        return free_nothing(address, result);
+    *result = free_block(&taken, NULL);
     return true;
 }
 
@@ -223,14 +260,14 @@ bool rs_shim_free_host(void *address, CUresult *result)
     return free_kind((CUdeviceptr)(uintptr_t)address, HOST_KINDS, result);
 }
 
-bool rs_shim_allocate_at_once(enum rs_kind kind, size_t size_bytes, CUdeviceptr *address)
+bool rs_shim_allocate_at_once(unsigned which_stack, size_t size_bytes, CUdeviceptr *address)
 {
-    struct rs_stack *stack;
+    struct rs_stack *stack = rs_context_stack_before(which_stack);
 
-    if (size_bytes == 0 || !rs_driver_ready(false))
-        return false;
-    stack = rs_context_made_stack(kind);
-    return stack && allocate_from(stack, size_bytes, NULL, address) == CUDA_SUCCESS;
+    if (RS_UNLIKELY(!stack) && rs_driver_ready(false))
+        stack = rs_context_made_stack(which_stack);
+    return RS_LIKELY(stack && size_bytes > 0) &&
+           allocate_from(stack, size_bytes, NULL, address) == CUDA_SUCCESS;
 }
 
 bool rs_shim_free_at_once(CUdeviceptr address)
@@ -239,7 +276,7 @@ bool rs_shim_free_at_once(CUdeviceptr address)
     CUcontext current = NULL;
 
     /* Without a current context the runtime makes one current: that is its business. */
-    return rs_driver_ready(false) && rs_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
-           current && rs_block_take(address, DEVICE_KINDS, &taken) &&
-           free_block(&taken, NULL) == CUDA_SUCCESS;
+    return RS_LIKELY(rs_driver_ready(false) &&
+                     rs_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current) &&
+           rs_block_take(address, DEVICE_KINDS, &taken) && free_block(&taken, NULL) == CUDA_SUCCESS;
 }

@@ -46,7 +46,7 @@ bool rs_shim_allocate_host(size_t size_bytes, unsigned flags, void **address, CU
 bool rs_shim_free_host(void *address, CUresult *result);
 
 /* The same as the runtime door wants it, which has seen that stacks serve: true only for success,
- * everything else untouched (so that the program's runtime sees the failing call itself and keeps
- * its last error). */
-bool rs_shim_allocate_at_once(enum rs_kind kind, size_t size_bytes, CUdeviceptr *address);
+ * everything else untouched (which_stack: RS_STACK_... of shim/context.h; so that the program's
+ * runtime sees the failing call itself and keeps its last error). */
+bool rs_shim_allocate_at_once(unsigned which_stack, size_t size_bytes, CUdeviceptr *address);
 bool rs_shim_free_at_once(CUdeviceptr address);

@@ -108,6 +108,7 @@ static void writes_after_the_free(void)
 
     OK(cudaFree(block));
     OK(cudaMemset(block + 1000, 0x77, 4));
+    OK(cudaDeviceSynchronize()); /* the look at the block waits for no work of the program's */
     OK(cudaFree(allocate(BYTES)));
 }
 

@@ -4,8 +4,8 @@
 
 #include "driver/driver.h"
 #include "resource/segment.h"
-#include "shim/block.h"
 #include "shim/block_counts.h"
+#include "shim/block_record.h"
 #include "shim/context.h"
 #include "shim/sync_memops.h"
 
