@@ -12,6 +12,8 @@
  * Clean blocks that are not large stay with the group of threads that allocated them, by size, up
  * to a share of what is held: the next request for just that size costs neither upstream's search
  * nor a record, not even its holder's.  They go upstream before anything more is taken from there.
+ * Whoever finds an epoch done gives each group its blocks in one piece; the group's next allocation
+ * that finds nothing by size sorts them.
  *
  * Host memory is sealed at each free that is not small and looked at by the next such allocation,
  * and the last large block stays with its threads too, so that a loop over one buffer stays in the
@@ -76,16 +78,25 @@ struct shard {
     _Alignas(2 * RS_CACHE_LINE) struct rs_spinlock lock; /* protects the shard */
     _Atomic bool is_used;                                /* by any thread, ever; without the lock */
     struct rs_record_slab records;
-    struct rs_freed_list open;
+    struct rs_freed_list open, open_rest; /* as in struct batch */
     ptrdiff_t live_bytes; /* allocated minus freed through this shard; may be negative */
     /* That ever entered the quarantine through this shard; read without the lock. */
     _Atomic size_t entered_bytes, entered_count;
+    struct rs_freed_list clean; /* has come back, and is not sorted yet: kept, or upstream */
     struct rs_kept_blocks kept;
+};
+
+/* Freed blocks of all shards.  A shard's own that are not large come back to it in one piece when
+ * they are clean, untouched by the thread that brings them, so that their records stay in the cache
+ * of the threads that use them. */
+struct batch {
+    struct rs_freed_list own[SHARDS];
+    struct rs_freed_list rest; /* large ones, and those that another shard's threads freed */
 };
 
 struct epoch {
     struct epoch *next;
-    struct rs_freed_list blocks;
+    struct batch blocks;
     struct rs_freed_list ordered;
     CUevent event;
     bool timed_out; /* was waited for in vain, and is not waited for again */
@@ -98,6 +109,7 @@ struct reuse {
     bool has_fences, keeps_blocks;
     bool is_eager;        /* host memory: the block used last is still in the processor's caches */
     size_t eager_bytes;   /* a free of so much seals at once, and an allocation looks at fences */
+    size_t own_bytes;     /* what is not larger comes back to its shard when it is clean */
     size_t initial_bytes; /* held upstream when this was made */
 
     struct rs_mutex lock; /* protects what follows; no driver call that waits is made under it */
@@ -135,8 +147,9 @@ RS_HOT_INLINE struct shard *shard_of_thread(struct reuse *reuse)
     return shard;
 }
 
-/* A clean block of that size, which is counted as live from now on, or NULL. */
-RS_HOT_INLINE struct rs_freed *take_kept(struct reuse *reuse, size_t size_bytes)
+/* A clean block of that size, which is counted as live from now on, or NULL; *more: there may be
+ * one among those that are not sorted yet. */
+RS_HOT_INLINE struct rs_freed *take_kept(struct reuse *reuse, size_t size_bytes, bool *more)
 {
     struct shard *shard = shard_of_thread(reuse);
     struct rs_freed *kept;
@@ -145,6 +158,8 @@ RS_HOT_INLINE struct rs_freed *take_kept(struct reuse *reuse, size_t size_bytes)
     kept = rs_kept_take(&shard->kept, size_bytes);
     if (RS_LIKELY(kept))
         shard->live_bytes += (ptrdiff_t)size_bytes;
+    else
+        *more = shard->clean.first;
     rs_spinlock_unlock(&shard->lock);
     return kept;
 }
@@ -242,13 +257,43 @@ static void count_left(struct reuse *reuse, size_t size_bytes, size_t blocks)
     atomic_fetch_add_explicit(&reuse->left_count, blocks, memory_order_release);
 }
 
+/* ---- batches ---- */
+
+static const struct batch no_batch;
+
+static bool is_empty(const struct batch *batch)
+{
+    bool empty = !batch->rest.first;
+
+    for (unsigned i = 0; i < SHARDS; i++)
+        empty = empty && !batch->own[i].first;
+    return empty;
+}
+
+static struct quantity size_of(const struct batch *batch)
+{
+    struct quantity size = {batch->rest.bytes, batch->rest.count};
+
+    for (unsigned i = 0; i < SHARDS; i++) {
+        size.bytes += batch->own[i].bytes;
+        size.blocks += batch->own[i].count;
+    }
+    return size;
+}
+
+static void append_batch(struct batch *batch, struct batch *tail)
+{
+    for (unsigned i = 0; i < SHARDS; i++)
+        rs_freed_append(&batch->own[i], &tail->own[i]);
+    rs_freed_append(&batch->rest, &tail->rest);
+}
+
 /* ---- all of the open lists ---- */
 
-/* Takes all open lists (where wanted) but the ordered one, and notes how much is live.  Under
- * reuse->lock. */
-static struct rs_freed_list gather(struct reuse *reuse, bool take)
+/* Moves all open lists but the ordered one to a batch, unless that is NULL, and notes how much is
+ * live.  Under reuse->lock. */
+static void gather(struct reuse *reuse, struct batch *batch)
 {
-    struct rs_freed_list all = {NULL, NULL, 0, 0};
     ptrdiff_t live = rs_ordered_live_bytes(&reuse->ordered);
 
     for (unsigned i = 0; i < SHARDS; i++) {
@@ -256,23 +301,31 @@ static struct rs_freed_list gather(struct reuse *reuse, bool take)
         if (!atomic_load(&shard->is_used))
             continue;
         rs_spinlock_lock(&shard->lock);
-        if (take)
-            rs_freed_append(&all, &shard->open);
+        if (batch) {
+            rs_freed_append(&batch->own[i], &shard->open);
+            rs_freed_append(&batch->rest, &shard->open_rest);
+        }
         live += shard->live_bytes;
         rs_spinlock_unlock(&shard->lock);
     }
     if (live > 0)
         reuse->peak_live_bytes = rs_max(reuse->peak_live_bytes, (size_t)live);
-    return all;
 }
 
-static void put_back(struct reuse *reuse, struct rs_freed_list *list)
+static void put_back(struct reuse *reuse, struct batch *batch)
 {
     struct shard *shard = shard_of_thread(reuse);
 
     rs_spinlock_lock(&shard->lock);
-    rs_freed_append(&shard->open, list);
+    rs_freed_append(&shard->open_rest, &batch->rest);
     rs_spinlock_unlock(&shard->lock);
+    for (unsigned i = 0; i < SHARDS; i++) {
+        if (!batch->own[i].first)
+            continue;
+        rs_spinlock_lock(&reuse->shards[i].lock);
+        rs_freed_append(&reuse->shards[i].open, &batch->own[i]);
+        rs_spinlock_unlock(&reuse->shards[i].lock);
+    }
 }
 
 /* ---- clean blocks ---- */
@@ -317,6 +370,13 @@ static bool is_small(size_t size_bytes, size_t limit_bytes)
     return size_bytes <= KEPT_LARGE && size_bytes <= limit_bytes / KEPT_LARGE_SHARE;
 }
 
+/* True for a block that is not large where there is room for it. */
+RS_HOT_INLINE bool has_room(const struct shard *shard, size_t size_bytes, size_t limit_bytes)
+{
+    return is_small(size_bytes, limit_bytes) && shard->kept.bytes + size_bytes <= limit_bytes &&
+           shard->kept.count < KEPT_COUNT;
+}
+
 /* Keeps a clean block in its shard, or adds it to those that go upstream; with it, when the shard
  * has no more room, all that is there: sizes that are no longer asked for would stay for ever.  Of
  * large blocks only host memory's last one is kept, alone.  Under the shard's lock. */
@@ -330,16 +390,49 @@ static void keep_or_not(struct reuse *reuse, struct shard *shard, struct rs_free
         rs_freed_push(rest, freed);
         return;
     }
-    if (!small || shard->kept.bytes + size_bytes > limit_bytes || shard->kept.count >= KEPT_COUNT)
+    if (!has_room(shard, size_bytes, limit_bytes))
         rs_kept_empty(&shard->kept, rest);
     rs_kept_put(&shard->kept, freed);
 }
 
-/* Of a list of clean blocks, those that go upstream. */
-static struct rs_freed_list keep_some(struct reuse *reuse, const struct rs_freed_list *list)
+static size_t kept_limit(const struct reuse *reuse)
 {
-    size_t limit_bytes = rs_max(KEPT_BYTES, held_bytes(reuse) / KEPT_SHARE);
-    struct rs_freed_list rest = {NULL, NULL, 0, 0};
+    return rs_max(KEPT_BYTES, held_bytes(reuse) / KEPT_SHARE);
+}
+
+/* Sorts what has come back to a shard; what goes upstream is added to the rest.  Under its lock. */
+static void sort_locked(struct reuse *reuse, struct shard *shard, size_t limit_bytes,
+                        struct rs_freed_list *rest)
+{
+    bool keeps = reuse->keeps_blocks && atomic_load(&reuse->in_need) == 0;
+
+    for (struct rs_freed *freed = shard->clean.first, *next; freed; freed = next) {
+        size_t size_bytes = freed->upstream.size_bytes;
+        next = freed->next;
+        if (RS_LIKELY(keeps && has_room(shard, size_bytes, limit_bytes)))
+            rs_kept_put(&shard->kept, freed);
+        else
+            keep_or_not(reuse, shard, freed, limit_bytes, rest);
+    }
+    shard->clean = (struct rs_freed_list){NULL, NULL, 0, 0};
+}
+
+/* Brings a shard's own clean blocks back to it, for its threads to sort; what would be too much for
+ * one that may never allocate again is sorted here. */
+static void bring_back(struct reuse *reuse, struct shard *shard, struct rs_freed_list *list,
+                       size_t limit_bytes, struct rs_freed_list *rest)
+{
+    rs_spinlock_lock(&shard->lock);
+    rs_freed_append(&shard->clean, list);
+    if (atomic_load(&reuse->in_need) > 0 || shard->clean.bytes > limit_bytes)
+        sort_locked(reuse, shard, limit_bytes, rest);
+    rs_spinlock_unlock(&shard->lock);
+}
+
+/* Of a list of clean blocks, adds those that go upstream to the rest. */
+static void keep_some(struct reuse *reuse, const struct rs_freed_list *list, size_t limit_bytes,
+                      struct rs_freed_list *rest)
+{
     struct shard *locked = NULL;
     struct rs_freed *next;
 
@@ -351,11 +444,10 @@ static struct rs_freed_list keep_some(struct reuse *reuse, const struct rs_freed
         if (locked != home)
             rs_spinlock_lock(&home->lock);
         locked = home;
-        keep_or_not(reuse, home, freed, limit_bytes, &rest);
+        keep_or_not(reuse, home, freed, limit_bytes, rest);
     }
     if (locked)
         rs_spinlock_unlock(&locked->lock);
-    return rest;
 }
 
 /* Gives all that is kept upstream.  False when that is nothing. */
@@ -369,6 +461,7 @@ static bool give_kept_upstream(struct reuse *reuse)
             continue;
         rs_spinlock_lock(&shard->lock);
         rs_kept_empty(&shard->kept, &all);
+        rs_freed_append(&all, &shard->clean);
         rs_spinlock_unlock(&shard->lock);
     }
     give_list_upstream(reuse, &all);
@@ -396,23 +489,42 @@ static size_t kept_bytes(struct reuse *reuse, size_t *count)
     *count = 0;
     for (unsigned i = 0; i < SHARDS; i++) {
         rs_spinlock_lock(&reuse->shards[i].lock);
-        bytes += reuse->shards[i].kept.bytes;
-        *count += reuse->shards[i].kept.count;
+        bytes += reuse->shards[i].kept.bytes + reuse->shards[i].clean.bytes;
+        *count += reuse->shards[i].kept.count + reuse->shards[i].clean.count;
         rs_spinlock_unlock(&reuse->shards[i].lock);
     }
     return bytes;
 }
 
 /* Blocks that no work uses any more leave the quarantine. */
-static void give_clean(struct reuse *reuse, struct rs_freed_list *list)
+static void give_clean(struct reuse *reuse, struct batch *batch)
 {
-    struct rs_freed_list rest = keep_some(reuse, list);
+    struct rs_freed_list rest = {NULL, NULL, 0, 0};
+    struct quantity size = size_of(batch);
+    size_t limit_bytes = kept_limit(reuse);
 
+    for (unsigned i = 0; i < SHARDS; i++)
+        if (batch->own[i].first)
+            bring_back(reuse, &reuse->shards[i], &batch->own[i], limit_bytes, &rest);
+    keep_some(reuse, &batch->rest, limit_bytes, &rest);
     give_list_upstream(reuse, &rest);
     /* Now, not before: whoever finds nothing in quarantine and nothing upstream is out of memory.
      */
-    count_left(reuse, list->bytes, list->count);
-    *list = (struct rs_freed_list){NULL, NULL, 0, 0};
+    count_left(reuse, size.bytes, size.blocks);
+    *batch = no_batch;
+}
+
+/* Sorts what has come back to the thread's shard. */
+static void sort_clean(struct reuse *reuse)
+{
+    struct shard *shard = shard_of_thread(reuse);
+    struct rs_freed_list rest = {NULL, NULL, 0, 0};
+    size_t limit_bytes = kept_limit(reuse);
+
+    rs_spinlock_lock(&shard->lock);
+    sort_locked(reuse, shard, limit_bytes, &rest);
+    rs_spinlock_unlock(&shard->lock);
+    give_list_upstream(reuse, &rest);
 }
 
 /* ---- epochs ---- */
@@ -447,22 +559,21 @@ static void spare_epoch(struct reuse *reuse, struct epoch *epoch)
 static bool seal_locked(struct reuse *reuse)
 {
     struct epoch *epoch = reuse->has_fences ? take_epoch(reuse) : NULL;
-    struct rs_freed_list open;
     bool fenced = false, any;
 
     if (epoch) {
-        open = gather(reuse, true);
-        any = rs_ordered_move(&reuse->ordered, &reuse->ordered.open, &epoch->ordered) || open.first;
+        gather(reuse, &epoch->blocks);
+        any = rs_ordered_move(&reuse->ordered, &reuse->ordered.open, &epoch->ordered) ||
+              !is_empty(&epoch->blocks);
         fenced = any && rs_fence_record(reuse->place->context, epoch->event);
         if (fenced) {
-            epoch->blocks = open;
             epoch->timed_out = false;
             epoch->next = NULL;
             *reuse->end = epoch;
             reuse->end = &epoch->next;
             count(&reuse->sealed_epochs, 1);
         } else {
-            put_back(reuse, &open);
+            put_back(reuse, &epoch->blocks);
             (void)rs_ordered_move(&reuse->ordered, &epoch->ordered, &reuse->ordered.open);
             spare_epoch(reuse, epoch);
         }
@@ -480,12 +591,14 @@ static bool seal(struct reuse *reuse)
     return fenced;
 }
 
-/* Takes the blocks of the epochs whose fences are done, oldest first.  *oldest is the state of the
- * fence that is the oldest then: RS_FENCE_DONE when there is none left. */
-static struct rs_freed_list retire_locked(struct reuse *reuse, enum rs_fence_state *oldest)
+/* Takes the blocks of the epochs whose fences are done, oldest first; false when there are none.
+ * *oldest is the state of the fence that is the oldest then: RS_FENCE_DONE when there is none left.
+ */
+static bool retire_locked(struct reuse *reuse, enum rs_fence_state *oldest, struct batch *clean)
 {
-    struct rs_freed_list clean = {NULL, NULL, 0, 0};
+    bool any = false;
 
+    *clean = no_batch;
     *oldest = RS_FENCE_DONE;
     while (reuse->first) {
         *oldest = rs_fence_query(reuse->place->context, reuse->first->event);
@@ -495,26 +608,27 @@ static struct rs_freed_list retire_locked(struct reuse *reuse, enum rs_fence_sta
         reuse->first = epoch->next;
         if (!reuse->first)
             reuse->end = &reuse->first;
-        rs_freed_append(&clean, &epoch->blocks);
-        rs_ordered_drain(&reuse->ordered, &epoch->ordered, &clean);
+        append_batch(clean, &epoch->blocks);
+        rs_ordered_drain(&reuse->ordered, &epoch->ordered, &clean->rest);
         spare_epoch(reuse, epoch);
         count(&reuse->retired_epochs, 1);
+        any = true;
     }
-    return clean;
+    return any && !is_empty(clean);
 }
 
 /* True when there was something to retire. */
 static bool retire_and_look(struct reuse *reuse, enum rs_fence_state *oldest)
 {
-    struct rs_freed_list clean;
+    struct batch clean;
+    bool any;
 
     rs_mutex_lock(&reuse->lock);
-    clean = retire_locked(reuse, oldest);
+    any = retire_locked(reuse, oldest, &clean);
     rs_mutex_unlock(&reuse->lock);
-    if (!clean.first)
-        return false;
-    give_clean(reuse, &clean);
-    return true;
+    if (any)
+        give_clean(reuse, &clean);
+    return any;
 }
 
 /* What a free does when it is time: seals and retires, unless somebody is about it.  That may be
@@ -523,19 +637,21 @@ static bool retire_and_look(struct reuse *reuse, enum rs_fence_state *oldest)
  * much as all the rest of it. */
 static void seal_and_retire_in_passing(struct reuse *reuse, bool is_large)
 {
-    struct rs_freed_list clean = {NULL, NULL, 0, 0};
+    struct batch clean;
     enum rs_fence_state oldest;
     uint64_t pending;
+    bool any = false;
 
     if (!rs_mutex_try_lock(&reuse->lock))
         return;
     pending = atomic_load_explicit(&reuse->sealed_epochs, memory_order_relaxed) -
               atomic_load_explicit(&reuse->retired_epochs, memory_order_relaxed);
     if (!is_large || pending >= LAZY_EPOCHS)
-        clean = retire_locked(reuse, &oldest); /* first: a fence is not done as it is recorded */
+        /* first: a fence is not done as it is recorded */
+        any = retire_locked(reuse, &oldest, &clean);
     (void)seal_locked(reuse);
     rs_mutex_unlock(&reuse->lock);
-    if (clean.first)
+    if (any)
         give_clean(reuse, &clean);
 }
 
@@ -552,7 +668,7 @@ static bool has_open(struct reuse *reuse)
 
     for (unsigned i = 0; i < SHARDS && !found; i++) {
         rs_spinlock_lock(&reuse->shards[i].lock);
-        found = reuse->shards[i].open.first;
+        found = reuse->shards[i].open.first || reuse->shards[i].open_rest.first;
         rs_spinlock_unlock(&reuse->shards[i].lock);
     }
     return found;
@@ -602,12 +718,12 @@ static bool wait_for_first(struct reuse *reuse, uint64_t limit_ns)
  * not. */
 static CUresult wait_for_all(struct reuse *reuse)
 {
-    struct rs_freed_list clean;
+    struct batch clean = no_batch;
     CUresult result;
 
     rs_mutex_lock(&reuse->lock);
-    clean = gather(reuse, true);
-    rs_ordered_drain(&reuse->ordered, &reuse->ordered.open, &clean);
+    gather(reuse, &clean);
+    rs_ordered_drain(&reuse->ordered, &reuse->ordered.open, &clean.rest);
     rs_mutex_unlock(&reuse->lock);
     count(&reuse->full_waits, 1);
     result = rs_sentinel_wait(reuse->place->sentinel, reuse->place->context);
@@ -628,7 +744,7 @@ static bool may_grow(struct reuse *reuse, size_t size_bytes)
     size_t allowed_bytes;
 
     rs_mutex_lock(&reuse->lock);
-    (void)gather(reuse, false);
+    gather(reuse, NULL);
     allowed_bytes = reuse->peak_live_bytes + reuse->initial_bytes;
     rs_mutex_unlock(&reuse->lock);
     return held_bytes(reuse) + size_bytes <= allowed_bytes;
@@ -809,9 +925,14 @@ RS_HOT_INLINE CUresult allocate_any(struct reuse *reuse, size_t size_bytes, size
                                     unsigned long long key, bool only_held,
                                     struct rs_allocation *out)
 {
-    struct rs_freed *kept = take_kept(reuse, upstream_bytes);
+    bool more = false;
+    struct rs_freed *kept = take_kept(reuse, upstream_bytes, &more);
 
-    if (!kept)
+    if (RS_UNLIKELY(!kept && more)) {
+        sort_clean(reuse);
+        kept = take_kept(reuse, upstream_bytes, &more);
+    }
+    if (RS_UNLIKELY(!kept))
         return allocate_new(reuse, size_bytes, upstream_bytes, key, only_held, out);
     if (size_bytes != upstream_bytes)
         forget_holder(reuse, kept);
@@ -889,12 +1010,14 @@ RS_HOT_INLINE bool open_push(struct reuse *reuse, struct rs_freed *record)
     struct shard *shard = shard_of_thread(reuse);
     size_t size_bytes = record->upstream.size_bytes, opened, open_bytes;
 
+    bool is_own = size_bytes <= reuse->own_bytes && &reuse->shards[record->home] == shard;
+
     rs_spinlock_lock(&shard->lock);
     count_entered(shard, size_bytes);
     shard->live_bytes -= (ptrdiff_t)size_bytes;
-    rs_freed_push(&shard->open, record);
-    opened = shard->open.count;
-    open_bytes = shard->open.bytes;
+    rs_freed_push(is_own ? &shard->open : &shard->open_rest, record);
+    opened = shard->open.count + shard->open_rest.count;
+    open_bytes = shard->open.bytes + shard->open_rest.bytes;
     rs_spinlock_unlock(&shard->lock);
     return is_time_to_seal(reuse, open_bytes, opened);
 }
@@ -1050,16 +1173,16 @@ static bool reuse_check(struct rs_mr *mr)
     rs_mutex_lock(&reuse->lock);
     for (unsigned i = 0; i < SHARDS; i++) {
         rs_spinlock_lock(&reuse->shards[i].lock);
-        bytes += reuse->shards[i].open.bytes;
-        blocks += reuse->shards[i].open.count;
+        bytes += reuse->shards[i].open.bytes + reuse->shards[i].open_rest.bytes;
+        blocks += reuse->shards[i].open.count + reuse->shards[i].open_rest.count;
         good = rs_kept_check(&reuse->shards[i].kept) && good;
         rs_spinlock_unlock(&reuse->shards[i].lock);
     }
     rs_mutex_lock(&reuse->ordered.lock);
     good = rs_ordered_check(&reuse->ordered, &reuse->ordered.open, &bytes, &blocks) && good;
     for (struct epoch *epoch = reuse->first; epoch; epoch = epoch->next) {
-        bytes += epoch->blocks.bytes;
-        blocks += epoch->blocks.count;
+        bytes += size_of(&epoch->blocks).bytes;
+        blocks += size_of(&epoch->blocks).blocks;
         good = rs_ordered_check(&reuse->ordered, &epoch->ordered, &bytes, &blocks) && good;
     }
     rs_mutex_unlock(&reuse->ordered.lock);
@@ -1074,7 +1197,7 @@ static void destroy_epochs(struct reuse *reuse, struct epoch *epoch, bool memory
     while (epoch) {
         struct epoch *next = epoch->next;
         if (!memory_is_gone) {
-            rs_ordered_drain(&reuse->ordered, &epoch->ordered, &epoch->blocks);
+            rs_ordered_drain(&reuse->ordered, &epoch->ordered, &epoch->blocks.rest);
             give_clean(reuse, &epoch->blocks);
             rs_fence_destroy(epoch->event);
         }
@@ -1133,6 +1256,7 @@ static int reuse_create(const struct rs_place *place, const void *config,
     reuse->base.keeps_holders = reuse->keeps_blocks && place->forget_holder;
     reuse->has_fences = rs_fence_supported();
     reuse->is_eager = reuse->has_fences && upstream[0]->memories == 1u << RS_MEMORY_HOST;
+    reuse->own_bytes = reuse->keeps_blocks ? KEPT_LARGE : 0;
     reuse->eager_bytes = reuse->is_eager ? EAGER_BYTES : SIZE_MAX;
     reuse->end = &reuse->first;
     reuse->initial_bytes = held_bytes(reuse);

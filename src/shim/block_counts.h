@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RS_PEAK_SLACK_BYTES = 1 << 20, RS_PEAK_SLACK_BLOCKS = 64 };
+enum { RS_PEAK_SLACK_BYTES = 4 << 20, RS_PEAK_SLACK_BLOCKS = 64 };
 
 /* Of one kind of memory on one device; exact, but for the peaks, unless threads allocate or free at
  * that moment. */

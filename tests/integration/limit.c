@@ -470,6 +470,11 @@ struct worker {
     unsigned taken, refused, other;
 };
 
+/* Nobody stops before somebody was refused: on a busy machine the threads meet late. */
+enum { ROUNDS = 1500, ROUNDS_MAX = 1000 * 1000 };
+
+static _Atomic bool somebody_was_refused;
+
 static void *hammer(void *data)
 {
     struct worker *worker = data;
@@ -477,7 +482,7 @@ static void *hammer(void *data)
     size_t count = 0;
 
     MUST(cuCtxSetCurrent(worker->context));
-    for (int i = 0; i < 1500; i++) {
+    for (int i = 0; i < ROUNDS || (!somebody_was_refused && i < ROUNDS_MAX); i++) {
         size_t bytes = (1 + next_random(&worker->seed) % 4) * 2 * MIB;
         enum path path = (enum path)(next_random(&worker->seed) % PATHS);
         CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -485,7 +490,10 @@ static void *hammer(void *data)
         if (count < 8)
             result = take(path, bytes, &blocks[count]);
         worker->taken += result == CUDA_SUCCESS;
-        worker->refused += count < 8 && result == CUDA_ERROR_OUT_OF_MEMORY;
+        if (count < 8 && result == CUDA_ERROR_OUT_OF_MEMORY) {
+            worker->refused++;
+            somebody_was_refused = true;
+        }
         worker->other += result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY;
         if (result == CUDA_SUCCESS)
             count++;

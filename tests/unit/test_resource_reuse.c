@@ -1293,7 +1293,7 @@ static void kept_blocks_go_upstream_on_trim(void **state)
     end(&stack);
 }
 
-/* The share of what is held that may be kept. */
+/* The share of what is held that may be kept, and as much again that is not sorted yet. */
 static void no_more_is_kept_than_a_share(void **state)
 {
     enum { SIZES = 40 };
@@ -1310,7 +1310,7 @@ static void no_more_is_kept_than_a_share(void **state)
                 give(&stack, &blocks[i]);
                 complete_all();
             }
-            assert_true(counter(&stack, "kept") <= rs_max(MIB, stack.leaf->live_bytes / 64));
+            assert_true(counter(&stack, "kept") <= 2 * rs_max(MIB, stack.leaf->live_bytes / 64));
             most = rs_max(most, counter(&stack, "kept"));
         }
     }

@@ -119,14 +119,14 @@ static void a_peak_is_missed_by_the_slack_at_most(void **state)
     enum { THREADS = 8, BLOCKS = 50 };
     struct job jobs[THREADS];
     struct rs_block_counts counts;
-    size_t reached = (size_t)THREADS * BLOCKS * 100 * KIB;
+    size_t reached = (size_t)THREADS * BLOCKS * 400 * KIB;
 
     (void)state;
     for (unsigned i = 0; i < THREADS; i++)
-        jobs[i] = (struct job){counter_of(5), 100 * KIB, BLOCKS, 0, 1, NULL};
+        jobs[i] = (struct job){counter_of(5), 400 * KIB, BLOCKS, 0, 1, NULL};
     run(jobs, THREADS);
     for (unsigned i = 0; i < THREADS; i++)
-        jobs[i] = (struct job){counter_of(5), 100 * KIB, 0, BLOCKS, 1, NULL};
+        jobs[i] = (struct job){counter_of(5), 400 * KIB, 0, BLOCKS, 1, NULL};
     run(jobs, THREADS);
     counts = rs_block_counts(RS_KIND_DEVICE, 5);
     assert_int_equal(counts.live_bytes, 0);
