@@ -128,10 +128,11 @@ class Table(unittest.TestCase):
         self.assertEqual(rows["held, RMM_POOL_SIZE=512MiB: " + title].verdict, "missed by 256.000 MiB")
 
     def test_footprints(self):
-        met, missed = targets.footprint_rows([
-            {"trace": "a", "ratios": {"rmmshim": 1.04, "RMM pool": 1.3, "PyTorch": 1.1}},
-            {"trace": "b", "ratios": {"rmmshim": 1.2, "RMM pool": 1.3, "PyTorch": 1.1}}])
-        self.assertEqual((met.verdict, missed.verdict), ("met", "missed by 0.100 x"))
+        met, missed, unknown = targets.footprint_rows({
+            "a": {"pool": 1.04, "arena": 1.01, "RMM pool": 1.3, "PyTorch": 1.1},
+            "b": {"pool": 1.2, "RMM pool": 1.3, "RMM arena": None, "PyTorch": 1.1},
+            "c": {"pool": None, "RMM pool": 1.3}})
+        self.assertEqual((met.verdict, missed.verdict, unknown.verdict), ("met", "missed by 0.100 x", "not measured"))
         self.assertIn("PyTorch", missed.details[0])
 
     def test_nothing_measured(self):

@@ -4,7 +4,7 @@ and RMM in the same run, and whether the target is met or by how much it is miss
 
     targets.py [--bench FILE] [--speed FILE] [--footprint FILE] [--json FILE]
 
-The files are what run_bench.py, framework_speed.py and replay.py (footprints) write with --json; a row whose
+The files are what run_bench.py, framework_speed.py and footprint.py write with --json; a row whose
 file is missing says so.  Where a row stands for several sizes it shows the one that is furthest from its
 target.  Differences from the floor, and ratios to it, are medians of those within a turn.  Exit status: 0,
 whatever the figures are."""
@@ -19,7 +19,8 @@ import framework_speed
 import run_bench
 
 PEERS = ["driver", "cudaMallocAsync", "RMM pool", "RMM arena", "RMM binning", "RMM async"]
-COLUMNS = ["rmmshim", "floor"] + PEERS
+COLUMNS = ["rmmshim", "floor"] + PEERS + ["PyTorch"]
+FOOTPRINT_PEERS = ["RMM pool", "RMM arena", "RMM binning", "PyTorch"]
 PRELOAD_NS = 300e3
 
 
@@ -202,18 +203,18 @@ def held_row(title, program):
 
 
 def footprint_rows(traces):
-    """traces: [{"trace": NAME, "ratios": {"rmmshim": PEAK HELD / PEAK LIVE, "RMM pool": ..., "PyTorch": ...}}]"""
+    """traces: {NAME: {"pool": PEAK RESERVED / PEAK LIVE, "RMM pool": ..., "PyTorch": ...}}; None: not served."""
     rows = []
-    for entry in traces:
-        ratios = dict(entry["ratios"])
-        row = Row("held / live at the peak: " + entry["trace"], "< RMM's, PyTorch's")
-        ours = ratios.pop("rmmshim", None)
-        row.cells = {name: "%.3f" % ratio for name, ratio in ratios.items()}
-        if ours is not None and ratios:
+    for trace, ratios in traces.items():
+        row = Row("reserved / live, replay: " + trace, "< RMM's, PyTorch's")
+        ours = ratios.get("pool")
+        others = {name: ratios[name] for name in FOOTPRINT_PEERS if ratios.get(name)}
+        row.cells = {name: "%.3f" % ratio for name, ratio in others.items()}
+        if ours is not None and others:
+            best = min(others, key=others.get)
             row.cells["rmmshim"] = "%.3f" % ours
-            row.excess, row.unit = ours - min(ratios.values()), "x"
-            best = min(ratios, key=ratios.get)
-            row.details.append("the lowest other one is %s: %.3f" % (best, ratios[best]))
+            row.excess, row.unit = ours - others[best], "x"
+            row.details.append("the lowest other one is %s: %.3f" % (best, others[best]))
         rows.append(row)
     return rows
 
@@ -228,7 +229,7 @@ def read(path):
 def all_rows(bench, speed, footprint):
     rows = bench_rows(Figures.from_json(bench["figures"] if bench else {}))
     rows += speed_rows(speed) if speed else [Row("PyTorch and CuPy, speed and memory held (part speed)", "")]
-    rows += footprint_rows(footprint) if footprint else [Row("replay of recorded traces, held / live", "< RMM's, PyTorch's")]
+    rows += footprint_rows(footprint) if footprint else [Row("reserved / live, replay of traces", "< RMM's, PyTorch's")]
     return rows
 
 
