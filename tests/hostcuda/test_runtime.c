@@ -99,6 +99,23 @@ static void stream_ordered_memory_works(void **state)
     OK(cudaDeviceSynchronize());
 }
 
+static void streams_have_numbers_and_priorities(void **state)
+{
+    (void)state;
+    int least = -1, greatest = 1;
+    unsigned long long legacy, null, other;
+    cudaStream_t stream;
+    OK(cudaStreamCreate(&stream));
+    OK(cudaStreamGetId(NULL, &null));
+    OK(cudaStreamGetId(cudaStreamLegacy, &legacy));
+    OK(cudaStreamGetId(stream, &other));
+    assert_int_equal(null, legacy);
+    assert_int_not_equal(other, legacy);
+    OK(cudaStreamDestroy(stream));
+    OK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    assert_true(greatest < least);
+}
+
 static void entry_points_come_from_the_driver(void **state)
 {
     (void)state;
@@ -118,6 +135,7 @@ int main(void)
         cmocka_unit_test(pointers_are_told_apart),
         cmocka_unit_test(reset_frees_and_the_runtime_starts_again),
         cmocka_unit_test(stream_ordered_memory_works),
+        cmocka_unit_test(streams_have_numbers_and_priorities),
         cmocka_unit_test(entry_points_come_from_the_driver),
     };
     return cmocka_run_group_tests_name("runtime", tests, NULL, NULL);

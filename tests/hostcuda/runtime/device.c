@@ -106,6 +106,11 @@ RT_API cudaError_t cudaDeviceReset(void)
     return rt_end(error);
 }
 
+RT_API cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    return RT_CALL(rt_driver.cuCtxGetStreamPriorityRange(least, greatest));
+}
+
 RT_API cudaError_t cudaDeviceSynchronize(void)
 {
     return RT_CALL(rt_driver.cuCtxSynchronize());

@@ -18,6 +18,7 @@
     X(cuCtxSetCurrent, 4000)                \
     X(cuCtxGetDevice, 2000)                 \
     X(cuCtxSynchronize, 2000)               \
+    X(cuCtxGetStreamPriorityRange, 5050)    \
     X(cuCtxEnablePeerAccess, 4000)          \
     X(cuCtxDisablePeerAccess, 4000)         \
     X(cuMemAlloc, 3020)                     \
@@ -69,6 +70,7 @@
     X(cuStreamQuery, 2000, 7000_ptsz)               \
     X(cuStreamSynchronize, 2000, 7000_ptsz)         \
     X(cuStreamWaitEvent, 3020, 7000_ptsz)           \
+    X(cuStreamGetId, 12000, 12000_ptsz)             \
     X(cuStreamIsCapturing, 10000, 10000_ptsz)       \
     X(cuStreamBeginCapture, 10010, 10010_ptsz)      \
     X(cuStreamEndCapture, 10000, 10000_ptsz)        \

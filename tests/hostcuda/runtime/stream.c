@@ -32,6 +32,15 @@ RT_PAIR(cudaStreamSynchronize, _ptsz, (cudaStream_t stream),
         RT_CALL(rt_driver.cuStreamSynchronize[own](stream)));
 RT_PAIR(cudaStreamWaitEvent, _ptsz, (cudaStream_t stream, cudaEvent_t event, unsigned int flags),
         RT_CALL(rt_driver.cuStreamWaitEvent[own](stream, event, flags)));
+/* The driver has it since 12.0. */
+static CUresult get_id(int own, cudaStream_t stream, unsigned long long *id)
+{
+    return rt_driver.cuStreamGetId[own] ? rt_driver.cuStreamGetId[own](stream, id)
+                                        : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+RT_PAIR(cudaStreamGetId, _ptsz, (cudaStream_t stream, unsigned long long *id),
+        RT_CALL(get_id(own, stream, id)));
 RT_PAIR(cudaStreamIsCapturing, _ptsz, (cudaStream_t stream, enum cudaStreamCaptureStatus *status),
         RT_CALL(rt_driver.cuStreamIsCapturing[own](stream, (CUstreamCaptureStatus *)status)));
 RT_PAIR(cudaStreamBeginCapture, _ptsz, (cudaStream_t stream, enum cudaStreamCaptureMode mode),

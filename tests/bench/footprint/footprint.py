@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Plays the recorded traces (tests/bench/traces) through our stacks and other allocators, on the CUDA device
+in host memory, and prints for each how much it took from the driver at most over how much was live at most.
+
+    footprint.py BUILD [--peers DIRECTORY] [--record] [--ours] [TRACE]...
+
+Ours start empty and reuse freed blocks at once, as in a program with one stream (RMM_FREE=immediate).  Arenas
+have a fixed size: the figure is the smallest that serves the trace, found by halving, which nobody knows
+beforehand (RMM's default is half of what is free).  Peers are RMM and PyTorch themselves, built by
+tests/bench/footprint/build-peers; --record keeps their figures in traces/peers.txt, and where they are not built, or with
+--ours, the recorded ones stand for them.  Exit status 1: pool is not below a peer, and EXCEPTIONS does not
+name the trace."""
+import argparse
+import concurrent.futures
+import glob
+import os
+import re
+import subprocess
+import sys
+
+sys.dont_write_bytecode = True
+HERE = os.path.dirname(os.path.abspath(__file__))
+TRACES = os.path.join(HERE, "..", "traces")
+RECORDED = os.path.join(TRACES, "peers.txt")
+MIB = 1 << 20
+ARENA_MOST = 16  # times what is live
+
+# Ours: name in the table -> expression.  %d is an arena's size.
+STACKS = {
+    "pool": "pool(cuda)",
+    "pool, bins": "binning(pool(cuda), minimum_size=256KiB, maximum_size=4MiB)",
+    "arena": "arena(cuda, arena_size=%d)",
+    "virtual": "virtual",
+}
+# Theirs: name -> command and its arguments.
+PEERS = {
+    "RMM pool": ["replay_rmm", "pool"],
+    "RMM arena": ["replay_rmm", "arena=%d"],
+    "RMM binning": ["replay_rmm", "binning"],
+    "PyTorch": ["replay_torch"],
+}
+# Trace -> peers that pool does not have to be below, and why.
+EXCEPTIONS = {}
+
+
+class Failed(Exception):
+    pass
+
+
+class Player:
+    def __init__(self, build, peers):
+        self.build, self.peers = build, peers
+
+    def play(self, command, path, more):
+        """(live, reserved); reserved None when out of memory."""
+        env = {name: value for name, value in os.environ.items()
+               if not name.startswith(("RMM_", "HOSTCUDA_", "LD_", "PYTORCH_"))}
+        env.update({"LD_LIBRARY_PATH": os.path.join(self.build, "tests", "hostcuda"), "HOSTCUDA_MEMORY": "256GiB"}, **more)
+        done = subprocess.run(command + [path], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+        text = done.stdout.decode()
+        figures = re.search(r"live (\d+)(?: reserved (\d+))?", text)
+        if done.returncode not in (0, 2) or not figures:
+            raise Failed("%s %s: status %d: %s" % (command[0], path, done.returncode, done.stderr.decode().strip()[-300:]))
+        return int(figures[1]), int(figures[2]) if done.returncode == 0 else None
+
+    def stack(self, expression, path):
+        return self.play([os.path.join(self.build, "tests", "bench", "footprint", "trace_replay")], path,
+                         {"LD_PRELOAD": os.path.join(self.build, "src", "hook", "librmmshim.so"),
+                          "RMM_RESOURCE": expression, "RMM_FREE": "immediate"})
+
+    def peer(self, arguments, path):
+        return self.play([os.path.join(self.peers, arguments[0])] + arguments[1:], path, {})
+
+    def driver(self, path):
+        return self.play([os.path.join(self.build, "tests", "bench", "footprint", "trace_replay")], path, {})
+
+
+def smallest(live, play):
+    """The smallest size that play() succeeds with, in steps of 2 MiB, as far as halving finds it."""
+    low, high = live // (2 * MIB), ARENA_MOST * live // (2 * MIB)
+    if play(high * 2 * MIB)[1] is None:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if play(middle * 2 * MIB)[1] is None:
+            low = middle
+        else:
+            high = middle
+    return high * 2 * MIB
+
+
+def ratio(player, kind, name, path):
+    """Peak reserved over peak live, or None when the trace was not served."""
+    if kind == "driver":
+        live, reserved = player.driver(path)
+    elif kind == "stack" and "%d" in STACKS[name]:
+        live, _ = player.driver(path)
+        reserved = smallest(live, lambda size: player.stack(STACKS[name] % size, path))
+    elif kind == "stack":
+        live, reserved = player.stack(STACKS[name], path)
+    elif "%d" in PEERS[name][-1]:
+        live, _ = player.driver(path)
+        reserved = smallest(live, lambda size: player.peer(PEERS[name][:-1] + [PEERS[name][-1] % size], path))
+    else:
+        live, reserved = player.peer(PEERS[name], path)
+    return reserved / live if reserved else None
+
+
+def read_recorded():
+    """{(trace, peer): ratio}"""
+    recorded = {}
+    if os.path.exists(RECORDED):
+        with open(RECORDED, encoding="utf-8") as file:
+            for line in file:
+                if not line.startswith("#"):
+                    trace, figure, peer = line.split(None, 2)
+                    recorded[trace, peer.strip()] = float(figure)
+    return recorded
+
+
+def write_recorded(figures):
+    with open(RECORDED, "w", encoding="utf-8") as file:
+        file.write("# Peak reserved over peak live of other allocators, by footprint.py --record: RMM 26.10, PyTorch 2.15\n")
+        for (trace, peer), figure in sorted(figures.items()):
+            if figure:
+                file.write("%s %.4f %s\n" % (trace, figure, peer))
+
+
+def show(figure):
+    return "%.3f" % figure if figure else "-"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", metavar="BUILD")
+    parser.add_argument("traces", nargs="*", metavar="TRACE", help="default: all of tests/bench/traces")
+    parser.add_argument("--peers", metavar="DIRECTORY", help="default: BUILD/peers")
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--ours", action="store_true", help="play no trace through the peers")
+    args = parser.parse_args()
+    player = Player(os.path.abspath(args.build), os.path.abspath(args.peers or os.path.join(args.build, "peers")))
+    paths = args.traces or sorted(glob.glob(os.path.join(TRACES, "*.trace")))
+    built = not args.ours and all(os.path.exists(os.path.join(player.peers, peer[0])) for peer in PEERS.values())
+    if args.record and not built:
+        parser.error("the peers are not in %s: tests/bench/footprint/build-peers builds them" % player.peers)
+    jobs = {}
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for path in paths:
+            trace = os.path.splitext(os.path.basename(path))[0]
+            wanted = [("driver", "driver")] + [("stack", name) for name in STACKS]
+            for kind, name in wanted + ([("peer", name) for name in PEERS] if built else []):
+                jobs[trace, name] = pool.submit(ratio, player, kind, name, path)
+        try:
+            figures = {key: job.result() for key, job in jobs.items()}
+        except (Failed, OSError) as error:
+            print(error, file=sys.stderr)
+            return 1
+    traces = sorted({trace for trace, _ in figures})
+    if not built:
+        figures.update({key: figure for key, figure in read_recorded().items() if key[0] in traces})
+    if args.record:
+        write_recorded({key: figure for key, figure in figures.items() if key[1] in PEERS})
+    names = ["driver"] + list(STACKS) + list(PEERS)
+    rows = [["peak reserved/live"] + names]
+    rows += [[trace] + [show(figures.get((trace, name))) for name in names] for trace in traces]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for row in rows:
+        print("  ".join([row[0].ljust(widths[0])] + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]))
+    if not built:
+        print("RMM's and PyTorch's figures are recorded ones")
+    wrong = ["%s: pool has %s, %s %s" % (trace, show(figures[trace, "pool"]), peer, show(figures.get((trace, peer))))
+             for trace in traces for peer in PEERS
+             if peer not in EXCEPTIONS.get(trace, {}) and
+             not (figures[trace, "pool"] and figures[trace, "pool"] < figures.get((trace, peer), 0))]
+    for line in wrong:
+        print("FAILED: " + line)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
