@@ -3,7 +3,7 @@
 """Plays the recorded traces (tests/bench/traces) through our stacks and other allocators, on the CUDA device
 in host memory, and prints for each how much it took from the driver at most over how much was live at most.
 
-    footprint.py BUILD [--peers DIRECTORY] [--record] [--ours] [TRACE]...
+    footprint.py BUILD [--peers DIRECTORY] [--record] [--ours] [--json FILE] [TRACE]...
 
 Ours start empty and reuse freed blocks at once, as in a program with one stream (RMM_FREE=immediate).  Arenas
 have a fixed size: the figure is the smallest that serves the trace, found by halving, which nobody knows
@@ -14,6 +14,7 @@ name the trace."""
 import argparse
 import concurrent.futures
 import glob
+import json
 import os
 import re
 import subprocess
@@ -137,6 +138,7 @@ def main():
     parser.add_argument("traces", nargs="*", metavar="TRACE", help="default: all of tests/bench/traces")
     parser.add_argument("--peers", metavar="DIRECTORY", help="default: BUILD/peers")
     parser.add_argument("--record", action="store_true")
+    parser.add_argument("--json", metavar="FILE", help="gets {trace: {name in the table: ratio or null}}")
     parser.add_argument("--ours", action="store_true", help="play no trace through the peers")
     args = parser.parse_args()
     player = Player(os.path.abspath(args.build), os.path.abspath(args.peers or os.path.join(args.build, "peers")))
@@ -167,6 +169,9 @@ def main():
     widths = [max(map(len, column)) for column in zip(*rows)]
     for row in rows:
         print("  ".join([row[0].ljust(widths[0])] + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]))
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump({trace: {name: figures.get((trace, name)) for name in names} for trace in traces}, file, indent=1)
     if not built:
         print("RMM's and PyTorch's figures are recorded ones")
     wrong = ["%s: pool has %s, %s %s" % (trace, show(figures[trace, "pool"]), peer, show(figures.get((trace, peer))))
