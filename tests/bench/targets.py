@@ -40,8 +40,8 @@ class Row:
             return "met"
         return "missed by " + (show_ns(self.excess) if self.unit == "ns" else "%.3f %s" % (self.excess, self.unit))
 
-    def words(self):
-        return [self.what, self.target] + [self.cells.get(column, "-") for column in COLUMNS] + [self.verdict]
+    def words(self, columns):
+        return [self.what, self.target] + [self.cells.get(column, "-") for column in columns] + [self.verdict]
 
     def to_json(self):
         return {"what": self.what, "target": self.target, "cells": self.cells, "excess": self.excess, "unit": self.unit,
@@ -239,13 +239,16 @@ def main():
         parser.add_argument("--" + name, metavar="FILE")
     args = parser.parse_args()
     rows = all_rows(read(args.bench), read(args.speed), read(args.footprint))
-    print(compare.text_table([["what", "target"] + COLUMNS + ["verdict"]] + [row.words() for row in rows],
-                             right=range(2, 2 + len(COLUMNS))))
+    columns = [column for column in COLUMNS if any(column in row.cells for row in rows)]
     missed = [row for row in rows if row.excess is not None and row.excess > 0]
     for row in missed:
-        print("\n%s: target %s, %s" % (row.what, row.target, row.verdict))
+        print("%s: target %s, %s" % (row.what, row.target, row.verdict))
         for line in row.details:
             print("  " + line)
+    # Last, as only the end of a long output may be kept.
+    table = compare.text_table([["what", "target"] + columns + ["verdict"]] + [row.words(columns) for row in rows],
+                               right=range(2, 2 + len(columns)))
+    print("\n" + "\n".join(line.rstrip() for line in table.splitlines()))
     print("\ntargets: %d met, %d missed, %d not measured" % (
         sum(row.excess is not None and row.excess <= 0 for row in rows), len(missed),
         sum(row.excess is None for row in rows)))
