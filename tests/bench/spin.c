@@ -13,10 +13,13 @@ struct bench_spin bench_spin_open(void)
     __typeof__(&cuModuleLoadData) load = bench_driver_function("cuModuleLoadData");
     __typeof__(&cuModuleGetFunction) get = bench_driver_function("cuModuleGetFunction");
     struct bench_spin spin;
+    CUmodule module;
+    CUfunction function;
 
     launch_kernel = bench_driver_function("cuLaunchKernel");
-    MUST(load((CUmodule *)&spin.module, kernels_ptx));
-    MUST(get((CUfunction *)&spin.function, spin.module, "spin_us"));
+    MUST(load(&module, kernels_ptx));
+    MUST(get(&function, module, "spin_us"));
+    spin = (struct bench_spin){module, function};
     bench_spin_launch(&spin, NULL, 1);
     MUST(cudaDeviceSynchronize());
     return spin;
