@@ -14,6 +14,8 @@ enum {
 /* The latest first.  All zero is empty. */
 struct rs_kept_blocks {
     struct rs_freed *bins[RS_KEPT_BINS];
+    uint64_t
+        filled[RS_KEPT_BINS / 64]; /* a bit for each bin that was filled since all were emptied */
     size_t bytes, count;
 };
 
@@ -40,10 +42,11 @@ RS_HOT_INLINE struct rs_freed *rs_kept_take(struct rs_kept_blocks *kept, size_t 
 
 RS_HOT_INLINE void rs_kept_put(struct rs_kept_blocks *kept, struct rs_freed *freed)
 {
-    struct rs_freed **bin = &kept->bins[rs_kept_bin(freed->upstream.size_bytes)];
+    unsigned bin = rs_kept_bin(freed->upstream.size_bytes);
 
-    freed->next = *bin;
-    *bin = freed;
+    freed->next = kept->bins[bin];
+    kept->bins[bin] = freed;
+    kept->filled[bin / 64] |= (uint64_t)1 << bin % 64;
     kept->bytes += freed->upstream.size_bytes;
     kept->count++;
 }

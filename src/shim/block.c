@@ -12,8 +12,13 @@ _Static_assert(sizeof(struct rs_block_record) <= RS_RECORD_BYTES,
                "a block's record is a slab's record");
 
 _Atomic(struct rs_address_map *) rs_blocks;
-static struct rs_mutex records_lock = RS_MUTEX_INIT; /* protects records */
-static struct rs_record_slab records = RS_RECORD_SLAB_INIT;
+/* Records, by threads, so that threads do not meet here.  One is given back to any of them. */
+enum { RECORD_SHARDS = 16 };
+
+static struct record_shard {
+    _Alignas(2 * RS_CACHE_LINE) struct rs_spinlock lock; /* protects records */
+    struct rs_record_slab records;
+} record_shards[RECORD_SHARDS];
 
 static struct rs_address_map *block_map(void)
 {
@@ -30,21 +35,29 @@ static struct rs_address_map *block_map(void)
     return created;
 }
 
+static struct record_shard *record_shard_of_thread(void)
+{
+    return &record_shards[rs_thread_index() % RECORD_SHARDS];
+}
+
 static struct rs_block_record *take_record(void)
 {
+    struct record_shard *shard = record_shard_of_thread();
     struct rs_block_record *block;
 
-    rs_mutex_lock(&records_lock);
-    block = rs_record_slab_take(&records);
-    rs_mutex_unlock(&records_lock);
+    rs_spinlock_lock(&shard->lock);
+    block = rs_record_slab_take(&shard->records);
+    rs_spinlock_unlock(&shard->lock);
     return block;
 }
 
 static void give_record(struct rs_block_record *block)
 {
-    rs_mutex_lock(&records_lock);
-    rs_record_slab_give(&records, block);
-    rs_mutex_unlock(&records_lock);
+    struct record_shard *shard = record_shard_of_thread();
+
+    rs_spinlock_lock(&shard->lock);
+    rs_record_slab_give(&shard->records, block);
+    rs_spinlock_unlock(&shard->lock);
 }
 
 bool rs_block_enter_new(struct rs_stack *stack, const struct rs_allocation *allocation)
