@@ -26,7 +26,7 @@ static const struct rs_hook *hook_named(const char *symbol)
 
 /* ---- addresses of the driver's functions to our entries ---- */
 
-enum { SLOTS = 512 }; /* a power of two, far more than there are hooks, versions and flags */
+enum { SLOTS = 256 }; /* a power of two, far more than there are hooks */
 
 static struct {
     void *real, *replacement;
@@ -36,10 +36,10 @@ static _Atomic int slots_state; /* 0 empty, 1 being filled, 2 filled */
 
 static size_t slot_of(const void *address)
 {
-    return ((uintptr_t)address * 0x9e3779b97f4a7c15u) >> 55;
+    return ((uintptr_t)address * 0x9e3779b97f4a7c15u) >> 56;
 }
 
-_Static_assert(SLOTS == 1 << (64 - 55), "slot_of fits the table");
+_Static_assert(SLOTS == 1 << (64 - 56), "slot_of fits the table");
 
 static void add_slot(void *real, void *replacement)
 {
@@ -53,47 +53,15 @@ static void add_slot(void *real, void *replacement)
     slots[i].replacement = replacement;
 }
 
-/* Versions at which drivers changed what a name means, and the newest that we know. */
-static const int versions[] = {3020,  4000,  6000,  7000,  11000, 11020,
-                               11040, 12000, 12020, 12050, 12080, 13000};
-
-static void *ask_driver(const struct rs_hook *hook, int version)
-{
-    cuuint64_t flags = hook->stream == RS_STREAM_PER_THREAD
-                           ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
-                           : CU_GET_PROC_ADDRESS_LEGACY_STREAM;
-    void *function = NULL;
-    CUdriverProcAddressQueryResult status;
-    CUresult result = CUDA_ERROR_NOT_FOUND;
-
-    if (rs_driver.cuGetProcAddress_v2)
-        result = rs_driver.cuGetProcAddress_v2(hook->name, &function, version, flags, &status);
-    else if (rs_driver.cuGetProcAddress)
-        result = rs_driver.cuGetProcAddress(hook->name, &function, version, flags);
-    return result == CUDA_SUCCESS ? function : NULL;
-}
-
-/* Where libcuda's exported symbol and cuGetProcAddress differ (another shim beneath us answers one
- * of them) both lead to our entry. */
+/* By the exported symbols: that costs no call of the driver's. */
 static void fill_slots(void)
 {
-    for (unsigned i = 0; i < rs_hook_count; i++) {
-        const struct rs_hook *hook = &rs_hooks[i];
-        if (!hook->name || !hook->real())
-            continue; /* what the driver does not have is not substituted */
-        add_slot(ask_driver(hook, hook->since), hook->replacement);
-        for (size_t v = 0; v < RS_ARRAY_LENGTH(versions); v++)
-            if (versions[v] > hook->since && versions[v] < hook->until)
-                add_slot(ask_driver(hook, versions[v]), hook->replacement);
-    }
-    /* The exported symbols last: they are certain. */
     for (unsigned i = 0; i < rs_hook_count; i++)
         if (rs_hooks[i].name && rs_hooks[i].real())
             add_slot(rs_hooks[i].real(), rs_hooks[i].replacement);
 }
 
-/* No lock is held while the driver is asked; threads that come meanwhile wait for a few
- * microseconds. */
+/* Threads that come meanwhile wait for a microsecond. */
 static bool slots_ready(void)
 {
     int empty = 0;
@@ -120,6 +88,50 @@ static void *replacement_of(void *real)
     for (; slots[i].real; i = (i + 1) % SLOTS)
         if (slots[i].real == real)
             return slots[i].replacement;
+    return NULL;
+}
+
+/* Versions at which drivers changed what a name means, and the newest that we know. */
+static const int versions[] = {3020,  4000,  6000,  7000,  11000, 11020,
+                               11040, 12000, 12020, 12050, 12080, 13000};
+
+static void *ask_driver(const struct rs_hook *hook, int version)
+{
+    cuuint64_t flags = hook->stream == RS_STREAM_PER_THREAD
+                           ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+                           : CU_GET_PROC_ADDRESS_LEGACY_STREAM;
+    void *function = NULL;
+    CUdriverProcAddressQueryResult status;
+    CUresult result = CUDA_ERROR_NOT_FOUND;
+
+    if (rs_driver.cuGetProcAddress_v2)
+        result = rs_driver.cuGetProcAddress_v2(hook->name, &function, version, flags, &status);
+    else if (rs_driver.cuGetProcAddress)
+        result = rs_driver.cuGetProcAddress(hook->name, &function, version, flags);
+    return result == CUDA_SUCCESS ? function : NULL;
+}
+
+static bool is_answer_of(const struct rs_hook *hook, const void *function)
+{
+    bool found = ask_driver(hook, hook->since) == function;
+
+    for (size_t v = 0; v < RS_ARRAY_LENGTH(versions) && !found; v++)
+        found = versions[v] > hook->since && versions[v] < hook->until &&
+                ask_driver(hook, versions[v]) == function;
+    return found;
+}
+
+/* Where libcuda's exported symbol and cuGetProcAddress differ (another shim beneath us answers one
+ * of them, or a stub stands before the true driver) both lead to our entry.  What the driver does
+ * not have is not substituted. */
+static void *replacement_named(const char *name, const void *function)
+{
+    for (unsigned i = 0; i < rs_hook_count; i++) {
+        const struct rs_hook *hook = &rs_hooks[i];
+        if (hook->name && strcmp(hook->name, name) == 0 && hook->real() &&
+            hook->replacement != function && is_answer_of(hook, function))
+            return hook->replacement;
+    }
     return NULL;
 }
 
@@ -157,6 +169,8 @@ void *rs_look_up_translate(const char *name, void *function, int version, cuuint
 {
     void *replacement = replacement_of(function);
 
+    if (!replacement && name)
+        replacement = replacement_named(name, function);
     if (replacement)
         return replacement;
     if (name) {

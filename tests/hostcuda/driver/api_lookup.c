@@ -5,7 +5,9 @@
 #include "driver/hide.h"
 #include "hostcuda.h"
 
+#include <pthread.h>
 #include <string.h>
+#include <sys/mman.h>
 
 HC_API CUresult cuDriverGetVersion(int *version)
 {
@@ -62,6 +64,44 @@ static void *look_up_note(const char *name)
     return address;
 }
 
+/* Jumps to the entry points, for HOSTCUDA_INNER: made once, at the first look-up. */
+#if defined(__x86_64__)
+static const unsigned char jump[] = {0xff, 0x25, 0x02, 0, 0, 0, 0x90, 0x90}; /* jmp *2(%rip) */
+#elif defined(__aarch64__)
+static const unsigned char jump[] = {0x50, 0, 0, 0x58, 0, 0x02, 0x1f, 0xd6}; /* ldr x16; br x16 */
+#endif
+
+struct inner {
+    unsigned char jump[sizeof(jump)];
+    void *target;
+};
+
+static struct inner *inners;
+
+static void make_inners(void)
+{
+    size_t bytes = hc_entry_count * sizeof(struct inner);
+    void *memory =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (memory == MAP_FAILED)
+        return;
+    inners = memory;
+    for (unsigned i = 0; i < hc_entry_count; i++) {
+        memcpy(inners[i].jump, jump, sizeof(jump));
+        memcpy(&inners[i].target, &hc_entries[i].address, sizeof(inners[i].target));
+    }
+    __builtin___clear_cache((char *)memory, (char *)memory + bytes);
+}
+
+static void *inner_of(const struct hc_entry *entry)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, make_inners);
+    return inners ? inners[entry - hc_entries].jump : NULL;
+}
+
 static CUresult get_address(const char *name, void **out, int version, cuuint64_t flags,
                             CUdriverProcAddressQueryResult *status)
 {
@@ -72,7 +112,9 @@ static CUresult get_address(const char *name, void **out, int version, cuuint64_
     bool per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
     const struct hc_entry *entry = look_up(name, version, per_thread, status);
     *out = entry ? NULL : look_up_note(name);
-    if (entry)
+    if (entry && hc_config.inner)
+        *out = inner_of(entry);
+    else if (entry)
         memcpy(out, &entry->address, sizeof(*out));
     else if (*out)
         *status = CU_GET_PROC_ADDRESS_SUCCESS;

@@ -114,6 +114,7 @@ void hc_config_read(void)
     read_schedule();
     read_placement();
     read_bool("HOSTCUDA_PAGEABLE", &hc_config.pageable);
+    read_bool("HOSTCUDA_INNER", &hc_config.inner);
     read_bool("HOSTCUDA_GUARD", &hc_config.guard);
     read_bool("HOSTCUDA_CONCURRENT_MANAGED", &hc_config.concurrent_managed);
     read_bool("HOSTCUDA_POISON", &hc_config.poison);

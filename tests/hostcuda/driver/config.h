@@ -18,6 +18,7 @@ struct hc_config {
     enum hc_schedule schedule; /* HOSTCUDA_SCHEDULE: real, random[:SEED], stepped */
     uint64_t seed;
     enum hc_placement placement; /* HOSTCUDA_PLACEMENT: first, same, never */
+    bool inner;                  /* HOSTCUDA_INNER: cuGetProcAddress answers other addresses */
     bool pageable;           /* HOSTCUDA_PAGEABLE: kernels reach the program's pageable memory */
     bool concurrent_managed; /* HOSTCUDA_CONCURRENT_MANAGED, on: what the attribute says */
     bool guard;      /* HOSTCUDA_GUARD, on: the host faults when it touches device memory itself */
