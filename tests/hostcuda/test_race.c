@@ -5,6 +5,7 @@
 #include "hostcuda.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <time.h>
 
 static CUdeviceptr words;
@@ -152,6 +153,30 @@ static void use_after_free_is_reported(void **state)
     hostcuda_note_free((void *)words);
     OK(fill32(a, words, 16, 1));
     expect_report("use after free");
+}
+
+/* A thread's stack may come to lie where addresses were reserved and given back. */
+static void a_copy_to_host_memory_where_device_memory_was_is_silent(void **state)
+{
+    (void)state;
+    enum { BYTES = 2 << 20 };
+    const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr range;
+    void *buffer;
+    OK(cuMemAddressReserve(&range, BYTES, 0, 0, 0));
+    OK(cuMemCreate(&handle, BYTES, &prop, 0));
+    OK(cuMemMap(range, BYTES, 0, handle, 0));
+    OK(cuMemUnmap(range, BYTES));
+    OK(cuMemRelease(handle));
+    OK(cuMemAddressFree(range, BYTES));
+    buffer = mmap((void *)range, BYTES, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    assert_ptr_equal(buffer, (void *)range);
+    OK(cuMemcpyDtoH(buffer, words, 16));
+    expect_silence();
+    munmap(buffer, BYTES);
 }
 
 static void use_of_freed_driver_memory_is_reported(void **state)
@@ -318,6 +343,7 @@ int main(void)
         TEST(order_through_another_stream_counts),
         TEST(event_before_the_last_operation_is_not_enough),
         TEST(use_after_free_is_reported),
+        TEST(a_copy_to_host_memory_where_device_memory_was_is_silent),
         TEST(use_of_freed_driver_memory_is_reported),
         TEST(stream_ordered_block_must_be_ordered_before_use),
         TEST(stream_ordered_free_must_follow_all_use),

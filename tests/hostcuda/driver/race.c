@@ -146,13 +146,12 @@ static void use(struct hc_race_block *block, const struct hc_stream *stream,
     hc_race_block_access(block, stream->slot, stream->tick, site);
 }
 
-/* Where the device reaches pageable memory, a pool may take its blocks from malloc, and what it
- * freed may be the program's own buffer by now, or a thread's stack.  Kernels are given blocks
- * only. */
+/* A copy has the program's own buffers too, also on a thread's stack, where device memory may have
+ * been: what a pool took from malloc (on a device that reaches pageable memory), or addresses that
+ * were reserved and given back.  Kernels are given blocks only. */
 static bool may_be_a_buffer(const struct hc_work *work, const struct hc_range *range)
 {
-    return hc_config.pageable && work->type != CU_GRAPH_NODE_TYPE_KERNEL &&
-           !hc_memory_is_known(range->address);
+    return work->type != CU_GRAPH_NODE_TYPE_KERNEL && !hc_memory_is_known(range->address);
 }
 
 /* Uses the blocks in the range; true if there was one. */
