@@ -61,13 +61,18 @@ enum {
     NAP_NS = 20 * 1000,
     /* Clean blocks kept by a shard. */
     KEPT_COUNT = 512,
-    KEPT_SHARE = 64,        /* this share of what is held, ... */
-    KEPT_BYTES = 1 << 20,   /* ... or so much; */
-    KEPT_LARGE_SHARE = 4,   /* no block larger than this share of that, ... */
-    KEPT_LARGE = 1 << 20,   /* ... nor than this: it would stand in the way of larger ones */
-    LAZY_SHARE = 8,         /* a free of so large a share of what is held ... */
-    LAZY_EPOCHS = 4,        /* ... retires only when so many epochs are sealed */
-    EAGER_BYTES = 64 << 10, /* of host memory; of other memory, none is enough */
+    KEPT_SHARE = 64,      /* this share of what is held, ... */
+    KEPT_BYTES = 1 << 20, /* ... or so much; */
+    KEPT_LARGE_SHARE = 4, /* no block larger than this share of that, ... */
+    KEPT_LARGE = 1 << 20, /* ... nor than this: it would stand in the way of larger ones. */
+    PLENTY_SHARE = 16,    /* Where upstream has plenty: this share of what is held, ... */
+    PLENTY_IDLE_SHARE =
+        4, /* ... if that is no more than this share of upstream's idle bytes, ... */
+    PLENTY_LARGE_SHARE = 32, /* ... and blocks of this share of those, ... */
+    PLENTY_LARGE = 16 << 20, /* ... or so much */
+    LAZY_SHARE = 8,          /* a free of so large a share of what is held ... */
+    LAZY_EPOCHS = 4,         /* ... retires only when so many epochs are sealed */
+    EAGER_BYTES = 64 << 10,  /* of host memory; of other memory, none is enough */
 };
 
 static const struct timespec nap = {.tv_nsec = NAP_NS};
@@ -76,7 +81,6 @@ static const uint64_t last_wait_ns = 30ull * 1000 * 1000 * 1000; /* before out-o
 /* Threads are spread over shards, so that their frees do not meet. */
 struct shard {
     _Alignas(2 * RS_CACHE_LINE) struct rs_spinlock lock; /* protects the shard */
-    _Atomic bool is_used;                                /* by any thread, ever; without the lock */
     struct rs_record_slab records;
     struct rs_freed_list open, open_rest; /* as in struct batch */
     ptrdiff_t live_bytes; /* allocated minus freed through this shard; may be negative */
@@ -107,10 +111,12 @@ struct reuse {
     const struct rs_place *place;
     enum reuse_mode mode;
     bool has_fences, keeps_blocks;
-    bool is_eager;        /* host memory: the block used last is still in the processor's caches */
-    size_t eager_bytes;   /* a free of so much seals at once, and an allocation looks at fences */
-    size_t own_bytes;     /* what is not larger comes back to its shard when it is clean */
-    size_t initial_bytes; /* held upstream when this was made */
+    bool is_eager;      /* host memory: the block used last is still in the processor's caches */
+    size_t eager_bytes; /* a free of so much seals at once, and an allocation looks at fences */
+    size_t own_bytes_max;
+    _Atomic unsigned shards_used; /* the first so many have been, by any thread, ever */
+    _Atomic size_t own_bytes;     /* what is not larger comes back to its shard when it is clean */
+    size_t initial_bytes;         /* held upstream when this was made */
 
     struct rs_mutex lock; /* protects what follows; no driver call that waits is made under it */
     struct epoch *first, **end; /* sealed, oldest first */
@@ -138,13 +144,27 @@ static void count(_Atomic uint64_t *counter, uint64_t by)
 
 /* ---- shards ---- */
 
+/* Shards from here on were never used. */
+static unsigned shards_used(const struct reuse *reuse)
+{
+    return atomic_load_explicit(&reuse->shards_used, memory_order_acquire);
+}
+
+__attribute__((cold, noinline)) static void use_shard(struct reuse *reuse, unsigned index)
+{
+    unsigned used = atomic_load(&reuse->shards_used);
+
+    while (used <= index && !atomic_compare_exchange_weak(&reuse->shards_used, &used, index + 1))
+        ;
+}
+
 RS_HOT_INLINE struct shard *shard_of_thread(struct reuse *reuse)
 {
-    struct shard *shard = &reuse->shards[rs_thread_index() % SHARDS];
+    unsigned index = rs_thread_index() % SHARDS;
 
-    if (RS_UNLIKELY(!atomic_load_explicit(&shard->is_used, memory_order_relaxed)))
-        atomic_store(&shard->is_used, true);
-    return shard;
+    if (RS_UNLIKELY(atomic_load_explicit(&reuse->shards_used, memory_order_relaxed) <= index))
+        use_shard(reuse, index);
+    return &reuse->shards[index];
 }
 
 /* A clean block of that size, which is counted as live from now on, or NULL; *more: there may be
@@ -218,7 +238,7 @@ static struct quantity entered(const struct reuse *reuse)
 {
     struct quantity sum = {load(&reuse->ordered_bytes), load(&reuse->ordered_count)};
 
-    for (unsigned i = 0; i < SHARDS; i++) {
+    for (unsigned i = 0; i < shards_used(reuse); i++) {
         sum.bytes += load(&reuse->shards[i].entered_bytes);
         sum.blocks += load(&reuse->shards[i].entered_count);
     }
@@ -261,29 +281,25 @@ static void count_left(struct reuse *reuse, size_t size_bytes, size_t blocks)
 
 static const struct batch no_batch;
 
-static bool is_empty(const struct batch *batch)
-{
-    bool empty = !batch->rest.first;
-
-    for (unsigned i = 0; i < SHARDS; i++)
-        empty = empty && !batch->own[i].first;
-    return empty;
-}
-
-static struct quantity size_of(const struct batch *batch)
+static struct quantity size_of(const struct reuse *reuse, const struct batch *batch)
 {
     struct quantity size = {batch->rest.bytes, batch->rest.count};
 
-    for (unsigned i = 0; i < SHARDS; i++) {
+    for (unsigned i = 0; i < shards_used(reuse); i++) {
         size.bytes += batch->own[i].bytes;
         size.blocks += batch->own[i].count;
     }
     return size;
 }
 
-static void append_batch(struct batch *batch, struct batch *tail)
+static bool is_empty(const struct reuse *reuse, const struct batch *batch)
 {
-    for (unsigned i = 0; i < SHARDS; i++)
+    return size_of(reuse, batch).blocks == 0;
+}
+
+static void append_batch(const struct reuse *reuse, struct batch *batch, struct batch *tail)
+{
+    for (unsigned i = 0; i < shards_used(reuse); i++)
         rs_freed_append(&batch->own[i], &tail->own[i]);
     rs_freed_append(&batch->rest, &tail->rest);
 }
@@ -296,10 +312,8 @@ static void gather(struct reuse *reuse, struct batch *batch)
 {
     ptrdiff_t live = rs_ordered_live_bytes(&reuse->ordered);
 
-    for (unsigned i = 0; i < SHARDS; i++) {
+    for (unsigned i = 0; i < shards_used(reuse); i++) {
         struct shard *shard = &reuse->shards[i];
-        if (!atomic_load(&shard->is_used))
-            continue;
         rs_spinlock_lock(&shard->lock);
         if (batch) {
             rs_freed_append(&batch->own[i], &shard->open);
@@ -319,7 +333,7 @@ static void put_back(struct reuse *reuse, struct batch *batch)
     rs_spinlock_lock(&shard->lock);
     rs_freed_append(&shard->open_rest, &batch->rest);
     rs_spinlock_unlock(&shard->lock);
-    for (unsigned i = 0; i < SHARDS; i++) {
+    for (unsigned i = 0; i < shards_used(reuse); i++) {
         if (!batch->own[i].first)
             continue;
         rs_spinlock_lock(&reuse->shards[i].lock);
@@ -365,15 +379,27 @@ static void give_list_upstream(struct reuse *reuse, const struct rs_freed_list *
     }
 }
 
-static bool is_small(size_t size_bytes, size_t limit_bytes)
+/* How much a shard may keep now, and how large the largest block. */
+struct kept_room {
+    size_t limit_bytes, small_bytes;
+};
+
+static struct kept_room kept_room(struct reuse *reuse)
 {
-    return size_bytes <= KEPT_LARGE && size_bytes <= limit_bytes / KEPT_LARGE_SHARE;
+    size_t held = held_bytes(reuse), idle = rs_mr_idle_bytes_best(reuse->base.upstream[0]);
+    size_t plenty_bytes = rs_min(held / PLENTY_SHARE, idle / PLENTY_IDLE_SHARE);
+    size_t large_bytes = rs_max(KEPT_LARGE, rs_min(PLENTY_LARGE, idle / PLENTY_LARGE_SHARE));
+    struct kept_room room = {rs_max(KEPT_BYTES, rs_max(held / KEPT_SHARE, plenty_bytes)), 0};
+
+    room.small_bytes = rs_min(large_bytes, room.limit_bytes / KEPT_LARGE_SHARE);
+    return room;
 }
 
 /* True for a block that is not large where there is room for it. */
-RS_HOT_INLINE bool has_room(const struct shard *shard, size_t size_bytes, size_t limit_bytes)
+RS_HOT_INLINE bool has_room(const struct shard *shard, size_t size_bytes,
+                            const struct kept_room *room)
 {
-    return is_small(size_bytes, limit_bytes) && shard->kept.bytes + size_bytes <= limit_bytes &&
+    return size_bytes <= room->small_bytes && shard->kept.bytes + size_bytes <= room->limit_bytes &&
            shard->kept.count < KEPT_COUNT;
 }
 
@@ -381,27 +407,22 @@ RS_HOT_INLINE bool has_room(const struct shard *shard, size_t size_bytes, size_t
  * has no more room, all that is there: sizes that are no longer asked for would stay for ever.  Of
  * large blocks only host memory's last one is kept, alone.  Under the shard's lock. */
 static void keep_or_not(struct reuse *reuse, struct shard *shard, struct rs_freed *freed,
-                        size_t limit_bytes, struct rs_freed_list *rest)
+                        const struct kept_room *room, struct rs_freed_list *rest)
 {
     size_t size_bytes = freed->upstream.size_bytes;
-    bool small = is_small(size_bytes, limit_bytes);
+    bool small = size_bytes <= room->small_bytes;
 
     if (!reuse->keeps_blocks || (!small && !reuse->is_eager) || atomic_load(&reuse->in_need) > 0) {
         rs_freed_push(rest, freed);
         return;
     }
-    if (!has_room(shard, size_bytes, limit_bytes))
+    if (!has_room(shard, size_bytes, room))
         rs_kept_empty(&shard->kept, rest);
     rs_kept_put(&shard->kept, freed);
 }
 
-static size_t kept_limit(const struct reuse *reuse)
-{
-    return rs_max(KEPT_BYTES, held_bytes(reuse) / KEPT_SHARE);
-}
-
 /* Sorts what has come back to a shard; what goes upstream is added to the rest.  Under its lock. */
-static void sort_locked(struct reuse *reuse, struct shard *shard, size_t limit_bytes,
+static void sort_locked(struct reuse *reuse, struct shard *shard, const struct kept_room *room,
                         struct rs_freed_list *rest)
 {
     bool keeps = reuse->keeps_blocks && atomic_load(&reuse->in_need) == 0;
@@ -409,10 +430,10 @@ static void sort_locked(struct reuse *reuse, struct shard *shard, size_t limit_b
     for (struct rs_freed *freed = shard->clean.first, *next; freed; freed = next) {
         size_t size_bytes = freed->upstream.size_bytes;
         next = freed->next;
-        if (RS_LIKELY(keeps && has_room(shard, size_bytes, limit_bytes)))
+        if (RS_LIKELY(keeps && has_room(shard, size_bytes, room)))
             rs_kept_put(&shard->kept, freed);
         else
-            keep_or_not(reuse, shard, freed, limit_bytes, rest);
+            keep_or_not(reuse, shard, freed, room, rest);
     }
     shard->clean = (struct rs_freed_list){NULL, NULL, 0, 0};
 }
@@ -420,18 +441,18 @@ static void sort_locked(struct reuse *reuse, struct shard *shard, size_t limit_b
 /* Brings a shard's own clean blocks back to it, for its threads to sort; what would be too much for
  * one that may never allocate again is sorted here. */
 static void bring_back(struct reuse *reuse, struct shard *shard, struct rs_freed_list *list,
-                       size_t limit_bytes, struct rs_freed_list *rest)
+                       const struct kept_room *room, struct rs_freed_list *rest)
 {
     rs_spinlock_lock(&shard->lock);
     rs_freed_append(&shard->clean, list);
-    if (atomic_load(&reuse->in_need) > 0 || shard->clean.bytes > limit_bytes)
-        sort_locked(reuse, shard, limit_bytes, rest);
+    if (atomic_load(&reuse->in_need) > 0 || shard->clean.bytes > room->limit_bytes)
+        sort_locked(reuse, shard, room, rest);
     rs_spinlock_unlock(&shard->lock);
 }
 
 /* Of a list of clean blocks, adds those that go upstream to the rest. */
-static void keep_some(struct reuse *reuse, const struct rs_freed_list *list, size_t limit_bytes,
-                      struct rs_freed_list *rest)
+static void keep_some(struct reuse *reuse, const struct rs_freed_list *list,
+                      const struct kept_room *room, struct rs_freed_list *rest)
 {
     struct shard *locked = NULL;
     struct rs_freed *next;
@@ -444,7 +465,7 @@ static void keep_some(struct reuse *reuse, const struct rs_freed_list *list, siz
         if (locked != home)
             rs_spinlock_lock(&home->lock);
         locked = home;
-        keep_or_not(reuse, home, freed, limit_bytes, rest);
+        keep_or_not(reuse, home, freed, room, rest);
     }
     if (locked)
         rs_spinlock_unlock(&locked->lock);
@@ -455,10 +476,8 @@ static bool give_kept_upstream(struct reuse *reuse)
 {
     struct rs_freed_list all = {NULL, NULL, 0, 0};
 
-    for (unsigned i = 0; i < SHARDS; i++) {
+    for (unsigned i = 0; i < shards_used(reuse); i++) {
         struct shard *shard = &reuse->shards[i];
-        if (!atomic_load(&shard->is_used))
-            continue;
         rs_spinlock_lock(&shard->lock);
         rs_kept_empty(&shard->kept, &all);
         rs_freed_append(&all, &shard->clean);
@@ -487,7 +506,7 @@ static size_t kept_bytes(struct reuse *reuse, size_t *count)
     size_t bytes = 0;
 
     *count = 0;
-    for (unsigned i = 0; i < SHARDS; i++) {
+    for (unsigned i = 0; i < shards_used(reuse); i++) {
         rs_spinlock_lock(&reuse->shards[i].lock);
         bytes += reuse->shards[i].kept.bytes + reuse->shards[i].clean.bytes;
         *count += reuse->shards[i].kept.count + reuse->shards[i].clean.count;
@@ -500,13 +519,15 @@ static size_t kept_bytes(struct reuse *reuse, size_t *count)
 static void give_clean(struct reuse *reuse, struct batch *batch)
 {
     struct rs_freed_list rest = {NULL, NULL, 0, 0};
-    struct quantity size = size_of(batch);
-    size_t limit_bytes = kept_limit(reuse);
+    struct quantity size = size_of(reuse, batch);
+    struct kept_room room = kept_room(reuse);
 
-    for (unsigned i = 0; i < SHARDS; i++)
+    atomic_store_explicit(&reuse->own_bytes, rs_min(room.small_bytes, reuse->own_bytes_max),
+                          memory_order_relaxed);
+    for (unsigned i = 0; i < shards_used(reuse); i++)
         if (batch->own[i].first)
-            bring_back(reuse, &reuse->shards[i], &batch->own[i], limit_bytes, &rest);
-    keep_some(reuse, &batch->rest, limit_bytes, &rest);
+            bring_back(reuse, &reuse->shards[i], &batch->own[i], &room, &rest);
+    keep_some(reuse, &batch->rest, &room, &rest);
     give_list_upstream(reuse, &rest);
     /* Now, not before: whoever finds nothing in quarantine and nothing upstream is out of memory.
      */
@@ -519,10 +540,10 @@ static void sort_clean(struct reuse *reuse)
 {
     struct shard *shard = shard_of_thread(reuse);
     struct rs_freed_list rest = {NULL, NULL, 0, 0};
-    size_t limit_bytes = kept_limit(reuse);
+    struct kept_room room = kept_room(reuse);
 
     rs_spinlock_lock(&shard->lock);
-    sort_locked(reuse, shard, limit_bytes, &rest);
+    sort_locked(reuse, shard, &room, &rest);
     rs_spinlock_unlock(&shard->lock);
     give_list_upstream(reuse, &rest);
 }
@@ -564,7 +585,7 @@ static bool seal_locked(struct reuse *reuse)
     if (epoch) {
         gather(reuse, &epoch->blocks);
         any = rs_ordered_move(&reuse->ordered, &reuse->ordered.open, &epoch->ordered) ||
-              !is_empty(&epoch->blocks);
+              !is_empty(reuse, &epoch->blocks);
         fenced = any && rs_fence_record(reuse->place->context, epoch->event);
         if (fenced) {
             epoch->timed_out = false;
@@ -608,13 +629,13 @@ static bool retire_locked(struct reuse *reuse, enum rs_fence_state *oldest, stru
         reuse->first = epoch->next;
         if (!reuse->first)
             reuse->end = &reuse->first;
-        append_batch(clean, &epoch->blocks);
+        append_batch(reuse, clean, &epoch->blocks);
         rs_ordered_drain(&reuse->ordered, &epoch->ordered, &clean->rest);
         spare_epoch(reuse, epoch);
         count(&reuse->retired_epochs, 1);
         any = true;
     }
-    return any && !is_empty(clean);
+    return any && !is_empty(reuse, clean);
 }
 
 /* True when there was something to retire. */
@@ -666,7 +687,7 @@ static bool has_open(struct reuse *reuse)
 {
     bool found = rs_ordered_has_open(&reuse->ordered);
 
-    for (unsigned i = 0; i < SHARDS && !found; i++) {
+    for (unsigned i = 0; i < shards_used(reuse) && !found; i++) {
         rs_spinlock_lock(&reuse->shards[i].lock);
         found = reuse->shards[i].open.first || reuse->shards[i].open_rest.first;
         rs_spinlock_unlock(&reuse->shards[i].lock);
@@ -1010,7 +1031,8 @@ RS_HOT_INLINE bool open_push(struct reuse *reuse, struct rs_freed *record)
     struct shard *shard = shard_of_thread(reuse);
     size_t size_bytes = record->upstream.size_bytes, opened, open_bytes;
 
-    bool is_own = size_bytes <= reuse->own_bytes && &reuse->shards[record->home] == shard;
+    bool is_own = size_bytes <= atomic_load_explicit(&reuse->own_bytes, memory_order_relaxed) &&
+                  &reuse->shards[record->home] == shard;
 
     rs_spinlock_lock(&shard->lock);
     count_entered(shard, size_bytes);
@@ -1171,7 +1193,7 @@ static bool reuse_check(struct rs_mr *mr)
     bool good = true;
 
     rs_mutex_lock(&reuse->lock);
-    for (unsigned i = 0; i < SHARDS; i++) {
+    for (unsigned i = 0; i < shards_used(reuse); i++) {
         rs_spinlock_lock(&reuse->shards[i].lock);
         bytes += reuse->shards[i].open.bytes + reuse->shards[i].open_rest.bytes;
         blocks += reuse->shards[i].open.count + reuse->shards[i].open_rest.count;
@@ -1181,8 +1203,8 @@ static bool reuse_check(struct rs_mr *mr)
     rs_mutex_lock(&reuse->ordered.lock);
     good = rs_ordered_check(&reuse->ordered, &reuse->ordered.open, &bytes, &blocks) && good;
     for (struct epoch *epoch = reuse->first; epoch; epoch = epoch->next) {
-        bytes += size_of(&epoch->blocks).bytes;
-        blocks += size_of(&epoch->blocks).blocks;
+        bytes += size_of(reuse, &epoch->blocks).bytes;
+        blocks += size_of(reuse, &epoch->blocks).blocks;
         good = rs_ordered_check(&reuse->ordered, &epoch->ordered, &bytes, &blocks) && good;
     }
     rs_mutex_unlock(&reuse->ordered.lock);
@@ -1216,7 +1238,7 @@ static void reuse_destroy(struct rs_mr *mr, bool memory_is_gone)
     }
     destroy_epochs(reuse, reuse->first, memory_is_gone);
     destroy_epochs(reuse, reuse->spare, memory_is_gone);
-    for (unsigned i = 0; i < SHARDS; i++)
+    for (unsigned i = 0; i < shards_used(reuse); i++)
         rs_record_slab_destroy(&reuse->shards[i].records);
     rs_mutex_destroy(&reuse->ordered.lock);
     rs_mutex_destroy(&reuse->lock);
@@ -1256,7 +1278,8 @@ static int reuse_create(const struct rs_place *place, const void *config,
     reuse->base.keeps_holders = reuse->keeps_blocks && place->forget_holder;
     reuse->has_fences = rs_fence_supported();
     reuse->is_eager = reuse->has_fences && upstream[0]->memories == 1u << RS_MEMORY_HOST;
-    reuse->own_bytes = reuse->keeps_blocks ? KEPT_LARGE : 0;
+    reuse->own_bytes_max = reuse->keeps_blocks ? PLENTY_LARGE : 0;
+    reuse->own_bytes = rs_min(KEPT_LARGE, reuse->own_bytes_max);
     reuse->eager_bytes = reuse->is_eager ? EAGER_BYTES : SIZE_MAX;
     reuse->end = &reuse->first;
     reuse->initial_bytes = held_bytes(reuse);
