@@ -58,6 +58,7 @@ static void resolve(struct site *site, const void *caller)
 
     site->caller = caller;
     site->identity = rs_caller_identity(caller);
+    atomic_store_explicit(&site->served, SERVED_UNKNOWN, memory_order_relaxed);
     for (int i = 0; i < FUNCTIONS; i++) {
         site->function[i] = rs_caller_find_to_keep(caller, names[i], &keep);
         if (!keep)
