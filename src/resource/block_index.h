@@ -20,6 +20,7 @@ struct rs_block {
     struct rs_block *before, *after; /* neighbours in the chunk; NULL at its ends */
     struct rs_block *left, *right;   /* of a free block: its tree in the index */
     uint32_t rank;                   /* of a free block: its height in the tree, random */
+    uint8_t group;                   /* of its chunk: who may have it (blocks.h) */
     bool is_free;
     bool is_void; /* of `virtual`: addresses without memory, in an index of their own */
     bool is_busy; /* of `virtual`: in the middle of driver calls */
@@ -49,6 +50,15 @@ void rs_block_index_remove(struct rs_block_index *index, struct rs_block *block)
 /* The smallest block of at least size_bytes (> 0), the lowest address among equals; NULL when there
  * is none.  O(log n). */
 struct rs_block *rs_block_index_best_fit(const struct rs_block_index *index, size_t size_bytes);
+
+static inline bool rs_block_index_is_empty(const struct rs_block_index *index)
+{
+    uint64_t any = 0;
+
+    for (size_t group = 0; group < RS_BLOCK_CLASS_GROUPS; group++)
+        any |= index->groups[group];
+    return !any;
+}
 
 /* The largest block, or NULL. */
 struct rs_block *rs_block_index_largest(const struct rs_block_index *index);

@@ -17,7 +17,7 @@ bool rs_block_request_init(struct rs_block_request *request, size_t size_bytes, 
 void rs_blocks_insert_free(struct rs_blocks *blocks, struct rs_block *block)
 {
     block->is_free = true;
-    rs_block_index_insert(&blocks->free_blocks, block);
+    rs_block_index_insert(&blocks->free_blocks[block->group], block);
     blocks->free_block_count++;
     blocks->free_range_count += rs_block_is_whole(block);
 }
@@ -26,7 +26,7 @@ void rs_blocks_remove_free(struct rs_blocks *blocks, struct rs_block *block)
 {
     RS_ASSERT(block->is_free);
     blocks->free_range_count -= rs_block_is_whole(block);
-    rs_block_index_remove(&blocks->free_blocks, block);
+    rs_block_index_remove(&blocks->free_blocks[block->group], block);
     blocks->free_block_count--;
     block->is_free = false;
 }
@@ -41,6 +41,7 @@ struct rs_block *rs_blocks_cut(struct rs_blocks *blocks, struct rs_block *block,
         .size_bytes = block->size_bytes - keep_bytes,
         .before = block,
         .after = block->after,
+        .group = block->group,
     };
     if (rest->after)
         rest->after->before = rest;
@@ -62,9 +63,10 @@ void rs_blocks_merge(struct rs_blocks *blocks, struct rs_block *lower, struct rs
 /* The smallest block that fits.  A large request gets its alignment where the smallest block allows
  * it or a somewhat larger one does; a range that is not aligned itself and has no room to spare
  * serves it all the same when there is nothing else. */
-static struct rs_block *find_block(struct rs_blocks *blocks, const struct rs_block_request *request)
+static struct rs_block *find_in(const struct rs_block_index *index,
+                                const struct rs_block_request *request)
 {
-    struct rs_block *block = rs_block_index_best_fit(&blocks->free_blocks, request->bytes);
+    struct rs_block *block = rs_block_index_best_fit(index, request->bytes);
     size_t spare_bytes;
 
     if (!block ||
@@ -72,22 +74,40 @@ static struct rs_block *find_block(struct rs_blocks *blocks, const struct rs_blo
         return block;
     if (!__builtin_add_overflow(request->rounded_bytes, request->alignment - request->unit,
                                 &spare_bytes)) {
-        struct rs_block *larger = rs_block_index_best_fit(&blocks->free_blocks, spare_bytes);
+        struct rs_block *larger = rs_block_index_best_fit(index, spare_bytes);
         if (larger)
             return larger;
     }
     return request->any_alignment && block->address % request->unit == 0 ? block : NULL;
 }
 
-/* From the head stays used: free space gathers at high addresses. */
-bool rs_blocks_take(struct rs_blocks *blocks, const struct rs_block_request *request,
-                    struct rs_allocation *out)
+static struct rs_block *better_fit(struct rs_block *a, struct rs_block *b)
 {
-    struct rs_block *block = find_block(blocks, request), *lead;
+    if (!a || !b)
+        return a ? a : b;
+    if (a->size_bytes != b->size_bytes)
+        return a->size_bytes < b->size_bytes ? a : b;
+    return a->address < b->address ? a : b;
+}
+
+static struct rs_block *find_block(const struct rs_blocks *blocks,
+                                   const struct rs_block_request *request)
+{
+    const struct rs_block_index *common = &blocks->free_blocks[RS_BLOCKS_COMMON];
+    struct rs_block *block = find_in(&blocks->free_blocks[request->group], request);
+
+    if (request->group == RS_BLOCKS_COMMON || rs_block_index_is_empty(common))
+        return block;
+    return better_fit(block, find_in(common, request));
+}
+
+/* From the head stays used: free space gathers at high addresses. */
+static void hand_out(struct rs_blocks *blocks, struct rs_block *block,
+                     const struct rs_block_request *request, struct rs_allocation *out)
+{
+    struct rs_block *lead;
     size_t lead_bytes;
 
-    if (!block)
-        return false;
     rs_blocks_remove_free(blocks, block);
     lead_bytes = rs_lead_bytes(block->address, request->alignment);
     if (lead_bytes > 0 && block->size_bytes - request->bytes >= lead_bytes) {
@@ -101,7 +121,28 @@ bool rs_blocks_take(struct rs_blocks *blocks, const struct rs_block_request *req
     blocks->live_bytes += block->size_bytes;
     blocks->peak_live_bytes = rs_max(blocks->peak_live_bytes, blocks->live_bytes);
     *out = (struct rs_allocation){block->address, request->bytes, block, NULL};
-    return true;
+}
+
+bool rs_blocks_take(struct rs_blocks *blocks, const struct rs_block_request *request,
+                    struct rs_allocation *out)
+{
+    struct rs_block *block = find_block(blocks, request);
+
+    if (block)
+        hand_out(blocks, block, request, out);
+    return block != NULL;
+}
+
+bool rs_blocks_take_any(struct rs_blocks *blocks, const struct rs_block_request *request,
+                        struct rs_allocation *out)
+{
+    struct rs_block *block = NULL;
+
+    for (size_t group = 0; group < RS_BLOCK_GROUPS; group++)
+        block = better_fit(block, find_in(&blocks->free_blocks[group], request));
+    if (block)
+        hand_out(blocks, block, request, out);
+    return block != NULL;
 }
 
 void rs_blocks_put(struct rs_blocks *blocks, struct rs_block *block)
@@ -126,7 +167,35 @@ void rs_blocks_give(struct rs_blocks *blocks, struct rs_block *block)
 
 size_t rs_blocks_largest_free_bytes(const struct rs_blocks *blocks)
 {
-    const struct rs_block *block = rs_block_index_largest(&blocks->free_blocks);
+    size_t largest_bytes = 0;
 
-    return block ? block->size_bytes : 0;
+    for (size_t group = 0; group < RS_BLOCK_GROUPS; group++) {
+        const struct rs_block *block = rs_block_index_largest(&blocks->free_blocks[group]);
+        largest_bytes = rs_max(largest_bytes, block ? block->size_bytes : 0);
+    }
+    return largest_bytes;
+}
+
+unsigned rs_blocks_index_height(const struct rs_blocks *blocks)
+{
+    unsigned highest = 0;
+
+    for (size_t group = 0; group < RS_BLOCK_GROUPS; group++) {
+        unsigned height = rs_block_index_height(&blocks->free_blocks[group]);
+        highest = height > highest ? height : highest;
+    }
+    return highest;
+}
+
+bool rs_blocks_index_check(const struct rs_blocks *blocks, size_t *count)
+{
+    size_t in_group;
+
+    *count = 0;
+    for (size_t group = 0; group < RS_BLOCK_GROUPS; group++) {
+        if (!rs_block_index_check(&blocks->free_blocks[group], &in_group))
+            return false;
+        *count += in_group;
+    }
+    return true;
 }

@@ -18,8 +18,15 @@
 #include "resource/record_slab.h"
 #include "resource/resource.h"
 
+/* Ranges are of a group, as their first record says and all blocks cut from them.  A request is for
+ * blocks of its own group and of the common one, unless it is for any: a range that only large
+ * blocks are cut from is not pinned by small ones, and is whole again sooner. */
+enum rs_block_group { RS_BLOCKS_COMMON, RS_BLOCKS_SMALL, RS_BLOCKS_MEDIUM, RS_BLOCKS_LARGE };
+
+enum { RS_BLOCK_GROUPS = 4 };
+
 struct rs_blocks {
-    struct rs_block_index free_blocks;
+    struct rs_block_index free_blocks[RS_BLOCK_GROUPS];
     struct rs_record_slab records;
     size_t free_block_count;
     size_t free_range_count; /* ranges that are one free block: nothing of them is handed out */
@@ -33,10 +40,12 @@ struct rs_block_request {
     size_t unit;        /* of which address and rounded size are always multiples */
     size_t alignment;   /* wanted */
     bool any_alignment; /* where the wanted one cannot be had */
+    enum rs_block_group group;
 };
 
 /* Large requests are aligned for GPUDirect and dma-buf pages, unless `packed`.  unit_bytes is a
- * power of two, RS_BLOCK_ALIGNMENT or more.  False for sizes that no memory has. */
+ * power of two, RS_BLOCK_ALIGNMENT or more.  The group is the common one.  False for sizes that no
+ * memory has. */
 bool rs_block_request_init(struct rs_block_request *request, size_t size_bytes, size_t unit_bytes,
                            bool packed);
 
@@ -61,6 +70,10 @@ void rs_blocks_merge(struct rs_blocks *blocks, struct rs_block *lower, struct rs
 bool rs_blocks_take(struct rs_blocks *blocks, const struct rs_block_request *request,
                     struct rs_allocation *out);
 
+/* The same, of any group. */
+bool rs_blocks_take_any(struct rs_blocks *blocks, const struct rs_block_request *request,
+                        struct rs_allocation *out);
+
 /* Makes a block that is in no index free, merged with free neighbours. */
 void rs_blocks_put(struct rs_blocks *blocks, struct rs_block *block);
 
@@ -69,3 +82,8 @@ void rs_blocks_give(struct rs_blocks *blocks, struct rs_block *block);
 
 /* Size of the largest free block. */
 size_t rs_blocks_largest_free_bytes(const struct rs_blocks *blocks);
+
+/* Of all groups' indexes: their height, and whether they are sound and how many blocks are in them.
+ */
+unsigned rs_blocks_index_height(const struct rs_blocks *blocks);
+bool rs_blocks_index_check(const struct rs_blocks *blocks, size_t *count);

@@ -24,12 +24,18 @@ static CUresult give(struct rs_leaf *leaf, CUdeviceptr address)
 }
 
 /* Under a limit what is given back must be there for the next request. */
+static bool gives_in_order(const struct rs_leaf *leaf)
+{
+    return leaf->give_in_order && rs_driver.cuMemFreeAsync &&
+           !rs_account_has_limit(leaf->place->account);
+}
+
 static CUresult give_in_order(struct rs_leaf *leaf, CUdeviceptr address, CUstream stream)
 {
     CUstreamCaptureMode mode;
     CUresult result;
 
-    if (!stream || !leaf->give_in_order || rs_account_has_limit(leaf->place->account))
+    if (!stream || !gives_in_order(leaf))
         return give(leaf, address);
     mode = rs_capture_relax();
     result = leaf->give_in_order(address, stream);
@@ -131,6 +137,11 @@ static void leaf_destroy(struct rs_mr *mr, bool memory_is_gone)
     free(leaf_of(mr));
 }
 
+static bool leaf_deallocates_in_order(struct rs_mr *mr)
+{
+    return gives_in_order(leaf_of(mr));
+}
+
 static size_t leaf_trim(struct rs_mr *mr, size_t keep_bytes)
 {
     (void)mr;
@@ -157,6 +168,7 @@ static const struct rs_mr_ops leaf_ops = {
     .allocate = leaf_allocate,
     .deallocate = leaf_deallocate,
     .destroy = leaf_destroy,
+    .deallocates_in_order = leaf_deallocates_in_order,
     .trim = leaf_trim,
     .report = leaf_report,
 };

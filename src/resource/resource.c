@@ -81,6 +81,12 @@ static size_t default_idle_bytes(struct rs_mr *mr)
     return 0;
 }
 
+static bool default_deallocates_in_order(struct rs_mr *mr)
+{
+    (void)mr;
+    return false;
+}
+
 static size_t default_free_blocks(struct rs_mr *mr)
 {
     (void)mr;
@@ -118,6 +124,8 @@ void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
         mr->ops.trim = default_trim;
     if (!mr->ops.idle_bytes)
         mr->ops.idle_bytes = default_idle_bytes;
+    if (!mr->ops.deallocates_in_order)
+        mr->ops.deallocates_in_order = default_deallocates_in_order;
     if (!mr->ops.free_blocks)
         mr->ops.free_blocks = default_free_blocks;
     if (!mr->ops.report)

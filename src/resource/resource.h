@@ -89,6 +89,9 @@ struct rs_mr_ops {
     CUresult (*allocate_best)(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                               struct rs_allocation *out);
 
+    /* True when deallocate on a stream waits for no work but that stream's.  Default: false. */
+    bool (*deallocates_in_order)(struct rs_mr *mr);
+
     /* Gives wholly free upstream blocks back, keeping keep_bytes of them.  Returns bytes given
      * back. Default: asks the upstream. */
     size_t (*trim)(struct rs_mr *mr, size_t keep_bytes);
@@ -223,6 +226,11 @@ static inline CUresult rs_mr_allocate_held(struct rs_mr *mr, size_t size_bytes, 
                                            struct rs_allocation *out)
 {
     return mr->ops.allocate_held(mr, size_bytes, stream, out);
+}
+
+static inline bool rs_mr_deallocates_in_order(struct rs_mr *mr)
+{
+    return mr->ops.deallocates_in_order(mr);
 }
 
 static inline CUresult rs_mr_allocate_little(struct rs_mr *mr, size_t size_bytes, CUstream stream,

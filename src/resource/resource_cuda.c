@@ -17,8 +17,7 @@ static CUresult cuda_give(CUdeviceptr address)
 /* The driver takes such memory in the order of a stream too. */
 static CUresult cuda_give_in_order(CUdeviceptr address, CUstream stream)
 {
-    return rs_driver.cuMemFreeAsync ? rs_driver.cuMemFreeAsync(address, stream)
-                                    : rs_driver.cuMemFree_v2(address);
+    return rs_driver.cuMemFreeAsync(address, stream);
 }
 
 static int cuda_create(const struct rs_place *place, const void *config,

@@ -2,11 +2,18 @@
 /* pool: best fit with immediate coalescing, in chunks of its upstream's.  RMM's
  * pool_memory_resource, with an index in place of its lists and no upstream call under its lock.
  *
- * How chunks are cut into blocks and blocks merge is in blocks.h. */
+ * How chunks are cut into blocks and blocks merge is in blocks.h.
+ *
+ * What is held beyond what is live is what pieces cost that no request fits.  To keep them few,
+ * chunks taken on demand are for requests of one kind of size each, so that a small block that
+ * lives long pins no chunk of large ones; and before the pool would hold more than its allowance,
+ * chunks that are wholly free, too small as they are, go back.  RMM's rules (growth=rmm) do
+ * neither. */
 #include "resource/resource_pool.h"
 
 #include "base/lock.h"
 #include "base/log.h"
+#include "driver/own_stream.h"
 #include "resource/alignment.h"
 #include "resource/blocks.h"
 #include "resource/leaf.h"
@@ -31,11 +38,26 @@ struct chunk {
     struct rs_block first_block;
     struct chunk *next, *previous;
     struct rs_allocation upstream;
+    enum rs_block_group group;
     bool is_initial; /* stays when the pool is trimmed */
 };
 
+/* Requests below SMALL_BYTES and from LARGE_BYTES on have chunks of their own. */
+enum { SMALL_BYTES = 1 << 20, LARGE_BYTES = 32 << 20 };
+
+/* Held bytes may exceed live ones by the initial size and a SLACK-th.  A growth takes a STEP-th of
+ * what is held, little, as what is ahead of the requests is a part of that slack; with an initial
+ * size, which is room ahead that was asked for, it takes a LONG_STEP-th, in fewer calls. */
+enum { SLACK = 32, STEP = 128, LONG_STEP = 8 };
+
+/* Giving chunks back and taking others costs driver calls and converges only when the program's
+ * sizes do.  So there are that many returns for a start, then one in that many allocations; below
+ * MERGE_RETURNS of them, what was given back is taken again in one piece. */
+enum { RETURNS = 512, ALLOCATIONS_PER_RETURN = 2048, MERGE_RETURNS = 128 };
+
 struct pool {
     struct rs_mr base;
+    const struct rs_place *place;
     size_t initial_bytes, maximum_bytes;
     size_t alignment; /* of every block's address and rounded size */
     enum pool_growth growth;
@@ -54,6 +76,7 @@ struct pool {
     size_t ahead_bytes;      /* ... with this much for others who wait for it */
     unsigned upstream_calls; /* under way */
     size_t step_limit_bytes; /* growth no larger than this: larger was refused lately */
+    uint64_t early_returns;  /* chunks given back in favour of others */
     uint64_t growths, chunk_returns, allocations, failures;
 };
 
@@ -61,7 +84,14 @@ struct pool {
 static bool request_init(struct rs_block_request *request, const struct pool *pool,
                          size_t size_bytes)
 {
-    return rs_block_request_init(request, size_bytes, pool->alignment, pool->growth == GROWTH_RMM);
+    bool is_a_size =
+        rs_block_request_init(request, size_bytes, pool->alignment, pool->growth == GROWTH_RMM);
+
+    if (pool->growth != GROWTH_RMM && pool->initial_bytes == 0)
+        request->group = size_bytes < SMALL_BYTES   ? RS_BLOCKS_SMALL
+                         : size_bytes < LARGE_BYTES ? RS_BLOCKS_MEDIUM
+                                                    : RS_BLOCKS_LARGE;
+    return is_a_size;
 }
 
 static struct pool *pool_of(struct rs_mr *mr)
@@ -90,6 +120,7 @@ static void add_chunk(struct pool *pool, struct chunk *chunk)
     chunk->first_block = (struct rs_block){
         .address = chunk->upstream.address + skipped,
         .size_bytes = chunk->upstream.size_bytes - skipped,
+        .group = (uint8_t)chunk->group,
     };
     chunk->previous = NULL;
     chunk->next = pool->chunks;
@@ -118,12 +149,15 @@ static bool is_free_chunk(const struct chunk *chunk)
     return chunk->first_block.is_free && rs_block_is_whole(&chunk->first_block);
 }
 
-/* Takes free chunks out of the pool, all but keep_bytes of them, as a list. */
-static struct chunk *detach_free_chunks(struct pool *pool, size_t keep_bytes, bool keep_initial)
+/* Takes free chunks out of the pool, at most that many and all but keep_bytes of them, as a list.
+ */
+static struct chunk *detach_free_chunks(struct pool *pool, uint64_t most, size_t keep_bytes,
+                                        bool keep_initial)
 {
     struct chunk *detached = NULL, *next;
 
-    for (struct chunk *chunk = pool->chunks; chunk && pool->blocks.free_range_count; chunk = next) {
+    for (struct chunk *chunk = pool->chunks; chunk && most > 0 && pool->blocks.free_range_count;
+         chunk = next) {
         next = chunk->next;
         if (!is_free_chunk(chunk) || (keep_initial && chunk->is_initial))
             continue;
@@ -134,6 +168,7 @@ static struct chunk *detach_free_chunks(struct pool *pool, size_t keep_bytes, bo
         remove_chunk(pool, chunk);
         chunk->next = detached;
         detached = chunk;
+        most--;
     }
     return detached;
 }
@@ -144,11 +179,10 @@ static void end_upstream_call(struct pool *pool)
     pthread_cond_broadcast(&pool->settled);
 }
 
-/* Gives free chunks back upstream.  The lock is held at entry and exit, not in between.  Returns
- * the bytes that upstream took. */
-static size_t return_free_chunks(struct pool *pool, size_t keep_bytes, bool keep_initial)
+/* Gives detached chunks back upstream, on the stream if there is one.  The lock is held at entry
+ * and exit, not in between.  Returns the bytes that upstream took. */
+static size_t return_chunks(struct pool *pool, struct chunk *chunk, CUstream stream)
 {
-    struct chunk *chunk = detach_free_chunks(pool, keep_bytes, keep_initial);
     size_t returned_bytes = 0;
 
     while (chunk) {
@@ -157,7 +191,7 @@ static size_t return_free_chunks(struct pool *pool, size_t keep_bytes, bool keep
 
         pool->upstream_calls++;
         rs_mutex_unlock(&pool->lock);
-        result = rs_mr_deallocate(pool->base.upstream[0], &chunk->upstream, NULL);
+        result = rs_mr_deallocate(pool->base.upstream[0], &chunk->upstream, stream);
         rs_mutex_lock(&pool->lock);
         end_upstream_call(pool);
         if (result == CUDA_SUCCESS) {
@@ -171,6 +205,69 @@ static size_t return_free_chunks(struct pool *pool, size_t keep_bytes, bool keep
         }
         chunk = next;
     }
+    return returned_bytes;
+}
+
+static size_t return_free_chunks(struct pool *pool, size_t keep_bytes, bool keep_initial)
+{
+    return return_chunks(pool, detach_free_chunks(pool, UINT64_MAX, keep_bytes, keep_initial),
+                         NULL);
+}
+
+/* ---- the allowance ---- */
+
+/* What the pool may hold when this request has been served before fragmentation is to blame. */
+static size_t allowance(const struct pool *pool, const struct rs_block_request *request)
+{
+    size_t live_bytes =
+        rs_max(pool->blocks.peak_live_bytes, pool->blocks.live_bytes + request->rounded_bytes);
+    size_t allowed_bytes;
+
+    if (__builtin_add_overflow(live_bytes + live_bytes / SLACK, pool->initial_bytes,
+                               &allowed_bytes))
+        return pool->maximum_bytes;
+    return rs_min(allowed_bytes, pool->maximum_bytes);
+}
+
+static bool is_past_allowance(const struct pool *pool, const struct rs_block_request *request)
+{
+    return pool->growth != GROWTH_RMM &&
+           pool->charged_bytes + request->rounded_bytes > allowance(pool, request);
+}
+
+/* How many chunks may be given back early now. */
+static uint64_t returns_left(const struct pool *pool)
+{
+    uint64_t allowed = RETURNS + pool->allocations / ALLOCATIONS_PER_RETURN;
+
+    return allowed > pool->early_returns ? allowed - pool->early_returns : 0;
+}
+
+/* Gives free chunks back although more is about to be taken.  Not where that would wait for the
+ * GPU, which may itself wait for this thread, while cudaMalloc does not: what `reuse` above knows
+ * to be unused goes back on a stream of our own.  A program that frees without it says that it has
+ * one stream (RMM_FREE=immediate); there it waits, as for `virtual`.  Returns the bytes given back;
+ * *stream is where. */
+static size_t return_early(struct pool *pool, CUstream *stream)
+{
+    uint64_t left = returns_left(pool), before = pool->chunk_returns;
+    struct chunk *chunks;
+    size_t returned_bytes;
+
+    if (left == 0 || pool->blocks.free_range_count == 0)
+        return 0;
+    if (pool->place->frees_are_clean) {
+        if (!rs_mr_deallocates_in_order(pool->base.upstream[0]))
+            return 0;
+        rs_mutex_unlock(&pool->lock);
+        *stream = rs_own_stream(pool->place->own_stream, pool->place->context);
+        rs_mutex_lock(&pool->lock);
+        if (!*stream)
+            return 0;
+    }
+    chunks = detach_free_chunks(pool, left, 0, true);
+    returned_bytes = return_chunks(pool, chunks, *stream);
+    pool->early_returns += pool->chunk_returns - before;
     return returned_bytes;
 }
 
@@ -193,16 +290,19 @@ static size_t needed_bytes(const struct pool *pool, const struct rs_block_reques
                : needed;
 }
 
-/* What to ask for when nothing stands in the way. */
+/* What to ask for when nothing stands in the way.  again_bytes: were given back for it. */
 static size_t growth_step(const struct pool *pool, const struct rs_block_request *request,
-                          size_t remaining_bytes)
+                          size_t remaining_bytes, size_t again_bytes)
 {
+    bool is_long = pool->initial_bytes > 0 || returns_left(pool) == 0;
     size_t step_bytes;
 
     if (pool->growth == GROWTH_RMM)
         return rs_max(request->rounded_bytes,
                       pool->maximum_bytes == SIZE_MAX ? pool->held_bytes : remaining_bytes / 2);
-    step_bytes = rs_max(request->rounded_bytes, pool->held_bytes / 8);
+    step_bytes = rs_max(request->rounded_bytes, pool->held_bytes / (is_long ? LONG_STEP : STEP));
+    if (returns_left(pool) < MERGE_RETURNS)
+        step_bytes = rs_max(step_bytes, again_bytes);
     return rs_min(round_up_or(step_bytes, RS_DRIVER_GRANULARITY, step_bytes),
                   pool->step_limit_bytes);
 }
@@ -252,7 +352,7 @@ static CUresult ask_upstream(struct pool *pool, size_t *ask_bytes, size_t least_
  * and exit, not in between.  All host memory is taken before upstream is called, so there is
  * nothing to undo behind it; the record that the caller's split needs is put in reserve again. */
 static CUresult add_chunk_from_upstream(struct pool *pool, size_t ask_bytes, size_t least_bytes,
-                                        bool is_initial)
+                                        enum rs_block_group group, bool is_initial)
 {
     struct chunk *chunk = calloc(1, sizeof(*chunk));
     void *spare = chunk ? rs_record_slab_take(&pool->blocks.records) : NULL;
@@ -278,6 +378,7 @@ static CUresult add_chunk_from_upstream(struct pool *pool, size_t ask_bytes, siz
         return result;
     }
     pool->charged_bytes += ask_bytes;
+    chunk->group = group;
     chunk->is_initial = is_initial;
     add_chunk(pool, chunk);
     return CUDA_SUCCESS;
@@ -291,7 +392,7 @@ enum how_much { A_STEP, A_LITTLE, EXACTLY };
  * released since.  Only one growth at a time asks for more than its request: sixteen threads that
  * find nothing at once must not take sixteen steps. */
 static CUresult grow(struct pool *pool, const struct rs_block_request *request,
-                     enum how_much how_much)
+                     enum how_much how_much, size_t again_bytes)
 {
     size_t remaining_bytes = pool->maximum_bytes - pool->charged_bytes;
     size_t least_bytes = rs_min(needed_bytes(pool, request), remaining_bytes);
@@ -306,14 +407,15 @@ static CUresult grow(struct pool *pool, const struct rs_block_request *request,
             least_bytes,
             rs_min(remaining_bytes, round_up_or(request->rounded_bytes, RS_DRIVER_GRANULARITY, 0)));
     if (how_much == A_STEP && !pool->is_growing_ahead)
-        ask_bytes = rs_max(least_bytes,
-                           rs_min(remaining_bytes, growth_step(pool, request, remaining_bytes)));
+        ask_bytes =
+            rs_max(least_bytes, rs_min(remaining_bytes,
+                                       growth_step(pool, request, remaining_bytes, again_bytes)));
     ahead = ask_bytes > least_bytes;
     if (ahead) {
         pool->is_growing_ahead = true;
         pool->ahead_bytes = ask_bytes - least_bytes;
     }
-    result = add_chunk_from_upstream(pool, ask_bytes, least_bytes, false);
+    result = add_chunk_from_upstream(pool, ask_bytes, least_bytes, request->group, false);
     if (ahead) {
         pool->is_growing_ahead = false;
         pool->ahead_bytes = 0;
@@ -362,12 +464,22 @@ static bool made_room(struct pool *pool, uint64_t returns_before)
     return true;
 }
 
+/* What was given back on the stream is the driver's only when the stream has come to it. */
+static void wait_for_returns(struct pool *pool, CUstream stream)
+{
+    rs_mutex_unlock(&pool->lock);
+    (void)rs_own_stream_wait(stream);
+    rs_mutex_lock(&pool->lock);
+}
+
 /* Finds a block, growing as needed.  The lock is held at entry and exit.  The rounds are bounded as
  * other threads could for ever take what was made room for. */
 static CUresult allocate_locked(struct pool *pool, struct rs_block_request *request,
                                 enum how_much how_much, struct rs_allocation *out)
 {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    CUstream returned_on = NULL;
+    size_t again_bytes = 0;
 
     for (unsigned round = 0; round < ROUNDS_MAX; round++) {
         uint64_t returns_before = pool->chunk_returns;
@@ -378,17 +490,29 @@ static CUresult allocate_locked(struct pool *pool, struct rs_block_request *requ
             return CUDA_SUCCESS;
         if (round == 0 && waited_for_growth(pool, request))
             continue;
-        result = grow(pool, request, how_much);
+        if (how_much == A_LITTLE && rs_blocks_take_any(&pool->blocks, request, out))
+            return CUDA_SUCCESS;
+        if (is_past_allowance(pool, request)) {
+            if (again_bytes == 0 && (again_bytes = return_early(pool, &returned_on)) > 0)
+                continue;
+            if (rs_blocks_take_any(&pool->blocks, request, out))
+                return CUDA_SUCCESS;
+        }
+        result = grow(pool, request, how_much, again_bytes);
         if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
             return result;
         request->any_alignment = true; /* better than a refusal, or a second chunk */
-        if (rs_blocks_take(&pool->blocks, request,
-                           out)) /* also after a failure: others may have freed */
+        if (rs_blocks_take_any(&pool->blocks, request,
+                               out)) /* also after a failure: others may have freed */
             return CUDA_SUCCESS;
         result = CUDA_ERROR_OUT_OF_MEMORY; /* also when a misaligned chunk was of no use */
         how_much = EXACTLY;
-        if (!made_room(pool, returns_before))
+        if (returned_on) {
+            wait_for_returns(pool, returned_on);
+            returned_on = NULL;
+        } else if (!made_room(pool, returns_before)) {
             return result;
+        }
     }
     return result;
 }
@@ -424,6 +548,17 @@ static CUresult pool_allocate_little(struct rs_mr *mr, size_t size_bytes, CUstre
     return allocate(pool_of(mr), size_bytes, A_LITTLE, out);
 }
 
+/* `reuse` asks for held memory before it waits for some: there that of all groups is better than a
+ * wait. */
+static bool take_held(struct pool *pool, const struct rs_block_request *request,
+                      struct rs_allocation *out)
+{
+    if (rs_blocks_take(&pool->blocks, request, out))
+        return true;
+    return (pool->place->frees_are_clean || is_past_allowance(pool, request)) &&
+           rs_blocks_take_any(&pool->blocks, request, out);
+}
+
 static CUresult pool_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                    struct rs_allocation *out)
 {
@@ -435,8 +570,7 @@ static CUresult pool_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream
     if (!request_init(&request, pool, size_bytes))
         return result;
     rs_mutex_lock(&pool->lock);
-    if (rs_record_slab_reserve(&pool->blocks.records) &&
-        rs_blocks_take(&pool->blocks, &request, out)) {
+    if (rs_record_slab_reserve(&pool->blocks.records) && take_held(pool, &request, out)) {
         result = CUDA_SUCCESS;
         pool->allocations++;
     }
@@ -526,7 +660,7 @@ void rs_pool_state(struct rs_mr *mr, struct rs_pool_state *state)
         .peak_live_bytes = pool->blocks.peak_live_bytes,
         .largest_free_bytes = rs_blocks_largest_free_bytes(&pool->blocks),
         .chunk_count = pool->chunk_count,
-        .index_height = rs_block_index_height(&pool->blocks.free_blocks),
+        .index_height = rs_blocks_index_height(&pool->blocks),
     };
     rs_mutex_unlock(&pool->lock);
 }
@@ -567,7 +701,7 @@ static bool check_locked(const struct pool *pool)
         if ((chunk->next && chunk->next->previous != chunk) || !chunk_check(pool, chunk, &sums))
             return false;
     /* The index holds free blocks only and as many as there are: exactly those. */
-    return rs_block_index_check(&pool->blocks.free_blocks, &indexed_blocks) &&
+    return rs_blocks_index_check(&pool->blocks, &indexed_blocks) &&
            indexed_blocks == sums.free_blocks && indexed_blocks == pool->blocks.free_block_count &&
            sums.held_bytes == pool->held_bytes && sums.live_bytes == pool->blocks.live_bytes &&
            sums.chunks == pool->chunk_count && sums.free_chunks == pool->blocks.free_range_count &&
@@ -614,12 +748,13 @@ static int take_initial(struct pool *pool, const struct rs_place *place)
     CUresult result;
 
     rs_mutex_lock(&pool->lock);
-    result = add_chunk_from_upstream(pool, ask_bytes, ask_bytes, true);
+    result = add_chunk_from_upstream(pool, ask_bytes, ask_bytes, RS_BLOCKS_COMMON, true);
     /* What was free is nearer to the wish than its half. */
     ask_bytes = rs_max(ask_bytes / 2, place->free_bytes < ask_bytes ? place->free_bytes : 0);
     ask_bytes = rs_round_down(ask_bytes, RS_DRIVER_GRANULARITY);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && ask_bytes > 0)
-        result = add_chunk_from_upstream(pool, ask_bytes, RS_DRIVER_GRANULARITY, true);
+        result =
+            add_chunk_from_upstream(pool, ask_bytes, RS_DRIVER_GRANULARITY, RS_BLOCKS_COMMON, true);
     pool->step_limit_bytes = SIZE_MAX;
     rs_mutex_unlock(&pool->lock);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
@@ -665,6 +800,7 @@ static int pool_create(const struct rs_place *place, const void *config,
         return -ENOMEM;
     rs_mr_init(&pool->base, &pool_ops, &rs_mr_descriptor_pool, upstream);
     init_locks(pool);
+    pool->place = place;
     pool->initial_bytes = settings->initial_size;
     pool->maximum_bytes = settings->maximum_size;
     pool->alignment = settings->alignment;
@@ -717,9 +853,11 @@ static const struct rs_option pool_options[] = {
     RS_OPTION_SIZE_ROW(struct pool_config, maximum_size, "none", "most bytes taken from upstream",
                        .multiple_of = 256, .none = true,
                        .aliases = {{"maximum_pool_size", RS_OPTION_SIZE}}),
-    RS_OPTION_WORD_ROW(struct pool_config, growth, growth_words, "geometric",
-                       "by an eighth of what is held, or as RMM does: doubling, half of what is "
-                       "left to the maximum"),
+    RS_OPTION_WORD_ROW(
+        struct pool_config, growth, growth_words, "geometric",
+        "by little more than what is asked for (an eighth of what is held where there "
+        "is an initial size), or as RMM does: doubling, half of what is left to the "
+        "maximum"),
     RS_OPTION_SIZE_ROW(struct pool_config, alignment, "512",
                        "of every block: its address and the room it takes are multiples of this "
                        "power of two",

@@ -211,7 +211,7 @@ static void collect_sources(struct vm *vm, struct move *move, size_t wanted)
     struct rs_block *block, *without = NULL;
 
     while (move->source_granules < wanted && rs_record_slab_reserve(&blocks->records) &&
-           (block = rs_block_index_largest(&blocks->free_blocks)) &&
+           (block = rs_block_index_largest(&blocks->free_blocks[RS_BLOCKS_COMMON])) &&
            block->size_bytes >= granule_bytes) {
         CUdeviceptr base = region_of(vm, block->address)->base;
         size_t lead_bytes = (size_t)(-(block->address - base) & (granule_bytes - 1));
@@ -386,7 +386,8 @@ static void try_hole(const struct vm *vm, const struct rs_block_request *request
  * block, the smallest that fits by itself, and the largest. */
 static struct hole find_hole(const struct vm *vm, const struct rs_block_request *request)
 {
-    const struct rs_block *largest = rs_block_index_largest(&vm->blocks.free_blocks);
+    const struct rs_block *largest =
+        rs_block_index_largest(&vm->blocks.free_blocks[RS_BLOCKS_COMMON]);
     struct hole best = {.block = NULL};
 
     if (largest) {
@@ -1031,7 +1032,7 @@ static bool check_locked(const struct vm *vm)
     for (struct region *region = atomic_load(&vm->regions); region; region = region->next)
         if (!region_check(vm, region, &sums))
             return false;
-    if (!rs_block_index_check(&vm->blocks.free_blocks, &free_blocks) ||
+    if (!rs_block_index_check(&vm->blocks.free_blocks[RS_BLOCKS_COMMON], &free_blocks) ||
         !rs_block_index_check(&vm->voids, &void_blocks) || free_blocks != sums.free_blocks ||
         void_blocks != sums.void_blocks || sums.live_bytes != vm->blocks.live_bytes ||
         vm->charged_granules > vm->maximum_granules || vm->charged_granules < vm->held_granules ||

@@ -105,13 +105,18 @@ static CUresult fake_deallocate(struct rs_mr *mr, const struct rs_allocation *al
     struct fake_leaf *leaf = leaf_of(mr);
     CUresult result;
 
-    (void)stream;
     pthread_mutex_lock(&leaf->lock);
+    leaf->deallocated_on = stream;
     result = leaf->fail_deallocations_with;
     if (result == CUDA_SUCCESS)
         result = remove_live(leaf, allocation);
     pthread_mutex_unlock(&leaf->lock);
     return result;
+}
+
+static bool fake_deallocates_in_order(struct rs_mr *mr)
+{
+    return leaf_of(mr)->deallocates_in_order;
 }
 
 static void fake_destroy(struct rs_mr *mr, bool memory_is_gone)
@@ -123,6 +128,7 @@ static void fake_destroy(struct rs_mr *mr, bool memory_is_gone)
 static const struct rs_mr_ops fake_ops = {
     .allocate = fake_allocate,
     .deallocate = fake_deallocate,
+    .deallocates_in_order = fake_deallocates_in_order,
     .destroy = fake_destroy,
 };
 

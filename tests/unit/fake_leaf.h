@@ -23,6 +23,8 @@ struct fake_leaf {
     unsigned wrong_calls;             /* deallocations of what is not live, or with another size */
     unsigned pause_us;                /* each allocation takes this long, outside the lock */
     bool is_tight;                    /* allocations follow each other without a gap */
+    bool deallocates_in_order;        /* what it says of itself */
+    CUstream deallocated_on;          /* the latest deallocation's stream */
     void (*on_call)(void *data);      /* called once, in the next allocate before it is answered */
     void *on_call_data;
     size_t live_count;

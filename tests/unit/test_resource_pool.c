@@ -3,6 +3,8 @@
  * model. */
 #include "unit.h"
 
+#include "driver/driver.h"
+#include "driver/own_stream.h"
 #include "random_workload.h"
 #include "resource/block_index.h"
 #include "resource/report.h"
@@ -157,10 +159,25 @@ static void assert_chunks(const struct stack *stack, const size_t *sizes, size_t
         assert_int_equal(stack->leaf->live[i].size_bytes, sizes[i]);
 }
 
-static void geometric_growth_takes_an_eighth_of_what_is_held(void **state)
+static void geometric_growth_takes_little_ahead(void **state)
+{
+    static const size_t sizes[] = {80 * MIB, 2 * MIB, 10 * MIB, 2 * GIB, 18 * MIB};
+    struct stack stack = make_pool(PLENTY, NULL);
+
+    (void)state;
+    (void)take(&stack, 80 * MIB);
+    (void)take(&stack, 1000);
+    (void)take(&stack, 10 * MIB);
+    (void)take(&stack, 2 * GIB - 1000);
+    (void)take(&stack, 3 * MIB); /* a 128th of 2140 MiB rounded up to 2 MiB */
+    assert_chunks(&stack, sizes, RS_ARRAY_LENGTH(sizes));
+    end_stack(&stack);
+}
+
+static void geometric_growth_past_an_initial_size_takes_an_eighth_of_what_is_held(void **state)
 {
     static const size_t sizes[] = {80 * MIB, 10 * MIB, 12 * MIB, 2 * GIB};
-    struct stack stack = make_pool(PLENTY, NULL);
+    struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=80MiB"));
 
     (void)state;
     (void)take(&stack, 80 * MIB);
@@ -337,6 +354,173 @@ static void a_chunk_with_a_live_block_stays(void **state)
     assert_int_equal(rs_mr_trim(stack.mr, 0), 0);
     give(&stack, &small);
     assert_int_equal(rs_mr_trim(stack.mr, 0), 2 * MIB);
+    end_stack(&stack);
+}
+
+/* ---- the allowance ---- */
+
+static void a_small_block_pins_no_chunk_of_large_ones(void **state)
+{
+    struct stack stack = make_pool(PLENTY, NULL);
+    struct rs_allocation large = take(&stack, 8 * MIB), small;
+
+    (void)state;
+    give(&stack, &large);
+    small = take(&stack, 1000);
+    assert_int_equal(rs_mr_trim(stack.mr, 0), 8 * MIB);
+    give(&stack, &small);
+    end_stack(&stack);
+}
+
+static void chunks_too_small_go_back_before_a_growth_past_the_allowance(void **state)
+{
+    struct stack stack = make_pool(PLENTY, NULL);
+    struct rs_allocation block = take(&stack, 40 * MIB);
+
+    (void)state;
+    give(&stack, &block);
+    block = take(&stack, 50 * MIB);
+    assert_int_equal(stack.leaf->peak_bytes, 50 * MIB);
+    assert_int_equal(stack.leaf->deallocations, 1);
+    give(&stack, &block);
+    end_stack(&stack);
+}
+
+static void the_initial_size_is_allowed_on_top(void **state)
+{
+    static const char *const initial_sizes[] = {"initial_size=100MiB", "initial_size=2MiB"};
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(initial_sizes); i++) {
+        struct stack stack = make_pool(PLENTY, OPTIONS(initial_sizes[i]));
+        struct rs_allocation pin = take(&stack, 100 * MIB);
+        struct rs_allocation block = take(&stack, 20 * MIB);
+        give(&stack, &block);
+        (void)take(&stack, 30 * MIB); /* 150 of 130, a 32nd and the initial size */
+        assert_int_equal(stack.leaf->deallocations, i);
+        give(&stack, &pin);
+        end_stack(&stack);
+    }
+}
+
+static void memory_of_another_kind_serves_before_a_growth_past_the_allowance(void **state)
+{
+    struct stack stack = make_pool(PLENTY, NULL);
+    struct rs_allocation block = take(&stack, 64 * MIB), pin, small;
+
+    (void)state;
+    give(&stack, &block);
+    pin = take(&stack, 33 * MIB);
+    small = take(&stack, 1000); /* a chunk of its own: that is allowed */
+    assert_int_equal(stack.leaf->live_count, 2);
+    block = take(&stack, 20 * MIB);
+    assert_int_equal(stack.leaf->live_count, 2);
+    assert_int_equal(block.address, pin.address + 33 * MIB);
+    give(&stack, &small);
+    end_stack(&stack);
+}
+
+static void rmm_growth_gives_nothing_back_early(void **state)
+{
+    struct stack stack = make_pool(PLENTY, OPTIONS("growth=rmm"));
+    struct rs_allocation block = take(&stack, 40 * MIB);
+
+    (void)state;
+    give(&stack, &block);
+    (void)take(&stack, 50 * MIB);
+    assert_int_equal(stack.leaf->deallocations, 0);
+    end_stack(&stack);
+}
+
+/* Each request is larger than all before: it would cost a return and a growth for ever. */
+static void early_returns_are_rationed(void **state)
+{
+    struct stack stack = make_pool(PLENTY, NULL);
+
+    (void)state;
+    for (size_t i = 0; i < 520; i++) {
+        struct rs_allocation block = take(&stack, (64 + 2 * i) * MIB);
+        give(&stack, &block);
+    }
+    assert_int_equal(stack.leaf->deallocations, 512);
+    assert_true(stack.leaf->live_count > 1);
+    end_stack(&stack);
+}
+
+/* ---- under `reuse`, which says that nobody uses what is free ---- */
+
+#define OWN_STREAM ((CUstream)(uintptr_t)0x77)
+
+static struct rs_own_stream own_stream = {OWN_STREAM};
+static struct stack *synchronized;
+
+/* What was given back on the stream is there now. */
+static CUresult CUDAAPI fake_synchronize(CUstream stream)
+{
+    assert_ptr_equal(stream, OWN_STREAM);
+    synchronized->leaf->capacity_bytes = 50 * MIB;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI fake_exchange_mode(CUstreamCaptureMode *mode)
+{
+    (void)mode;
+    return CUDA_SUCCESS;
+}
+
+static struct stack make_clean_pool(bool in_order)
+{
+    static const struct rs_place place = {.context = (CUcontext)(uintptr_t)0x1000,
+                                          .own_stream = &own_stream,
+                                          .frees_are_clean = true};
+    struct stack stack = {.leaf = fake_leaf_create(PLENTY)};
+    int error;
+
+    stack.leaf->deallocates_in_order = in_order;
+    stack.mr = make_resource_at(&place, &rs_mr_descriptor_pool, &stack.leaf->base, NULL, &error);
+    assert_non_null(stack.mr);
+    return stack;
+}
+
+static void an_early_return_does_not_wait(void **state)
+{
+    (void)state;
+    for (int in_order = 0; in_order < 2; in_order++) {
+        struct stack stack = make_clean_pool(in_order);
+        struct rs_allocation block = take(&stack, 40 * MIB);
+        give(&stack, &block);
+        (void)take(&stack, 50 * MIB);
+        assert_int_equal(stack.leaf->deallocations, in_order);
+        assert_ptr_equal(stack.leaf->deallocated_on, in_order ? OWN_STREAM : NULL);
+        end_stack(&stack);
+    }
+}
+
+static void what_goes_back_on_a_stream_is_waited_for_when_it_is_missing(void **state)
+{
+    struct stack stack = make_clean_pool(true);
+    struct rs_allocation block = take(&stack, 40 * MIB);
+
+    (void)state;
+    synchronized = &stack;
+    rs_driver.cuStreamSynchronize = fake_synchronize;
+    rs_driver.cuThreadExchangeStreamCaptureMode = fake_exchange_mode;
+    give(&stack, &block);
+    stack.leaf->capacity_bytes = 40 * MIB;
+    (void)take(&stack, 50 * MIB);
+    assert_int_equal(stack.leaf->live_bytes, 50 * MIB);
+    end_stack(&stack);
+}
+
+static void held_memory_of_any_kind_is_better_than_a_wait(void **state)
+{
+    struct stack stack = make_clean_pool(true);
+    struct rs_allocation block = take(&stack, 8 * MIB), small;
+
+    (void)state;
+    give(&stack, &block);
+    assert_int_equal(rs_mr_allocate_held(stack.mr, 1000, NULL, &small), CUDA_SUCCESS);
+    assert_int_equal(small.address, block.address);
     end_stack(&stack);
 }
 
@@ -941,7 +1125,9 @@ static void allocate_little_takes_no_step(void **state)
     (void)take(&stack, 80 * MIB);
     assert_int_equal(rs_mr_allocate_held(stack.mr, 1000, NULL, &little), CUDA_ERROR_NOT_READY);
     assert_int_equal(rs_mr_allocate_little(stack.mr, 1000, NULL, &little), CUDA_SUCCESS);
-    assert_int_equal(rs_mr_allocate_held(stack.mr, MIB, NULL, &little), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_held(stack.mr, 512 * KIB, NULL, &little), CUDA_SUCCESS);
+    /* Also of another kind of size, where it fits. */
+    assert_int_equal(rs_mr_allocate_little(stack.mr, MIB, NULL, &little), CUDA_SUCCESS);
     assert_int_equal(rs_mr_allocate_little(stack.mr, 3 * MIB, NULL, &little), CUDA_SUCCESS);
     assert_chunks(&stack, sizes, 3);
     assert_true(rs_mr_check(stack.mr));
@@ -1101,7 +1287,8 @@ int main(void)
         cmocka_unit_test(freed_neighbours_become_one_block_in_any_order),
         cmocka_unit_test(chunks_never_merge_even_when_they_touch),
         cmocka_unit_test(odd_end_of_a_chunk_is_served_and_nothing_past_it),
-        cmocka_unit_test(geometric_growth_takes_an_eighth_of_what_is_held),
+        cmocka_unit_test(geometric_growth_takes_little_ahead),
+        cmocka_unit_test(geometric_growth_past_an_initial_size_takes_an_eighth_of_what_is_held),
         cmocka_unit_test(rmm_growth_doubles),
         cmocka_unit_test(rmm_growth_takes_half_of_what_is_left_to_the_maximum),
         cmocka_unit_test(rmm_growth_halves_to_odd_sizes),
@@ -1113,6 +1300,15 @@ int main(void)
         cmocka_unit_test(free_chunks_make_room_upstream),
         cmocka_unit_test(trim_keeps_the_initial_chunk_and_what_it_is_told_to),
         cmocka_unit_test(a_chunk_with_a_live_block_stays),
+        cmocka_unit_test(a_small_block_pins_no_chunk_of_large_ones),
+        cmocka_unit_test(chunks_too_small_go_back_before_a_growth_past_the_allowance),
+        cmocka_unit_test(the_initial_size_is_allowed_on_top),
+        cmocka_unit_test(memory_of_another_kind_serves_before_a_growth_past_the_allowance),
+        cmocka_unit_test(rmm_growth_gives_nothing_back_early),
+        cmocka_unit_test(early_returns_are_rationed),
+        cmocka_unit_test(an_early_return_does_not_wait),
+        cmocka_unit_test(what_goes_back_on_a_stream_is_waited_for_when_it_is_missing),
+        cmocka_unit_test(held_memory_of_any_kind_is_better_than_a_wait),
         cmocka_unit_test(initial_size_is_taken_by_the_first_context_only),
         cmocka_unit_test(an_initial_size_larger_than_what_is_free_starts_smaller),
         cmocka_unit_test(no_room_at_all_for_the_initial_size_is_no_error),

@@ -313,6 +313,7 @@ static const struct rs_place place = {
     .account = &account,
     .total_bytes = (size_t)80 << 30,
     .first_on_device = true,
+    .frees_are_clean = true,
 };
 
 static void forget_one(const struct rs_place *where, void *holder);
@@ -323,6 +324,7 @@ static const struct rs_place place_with_holders = {
     .account = &account,
     .total_bytes = (size_t)80 << 30,
     .first_on_device = true,
+    .frees_are_clean = true,
     .forget_holder = forget_one,
 };
 
