@@ -33,6 +33,7 @@ STACKS = {
     "pool, bins": "binning(pool(cuda), minimum_size=256KiB, maximum_size=4MiB)",
     "arena": "arena(cuda, arena_size=%d)",
     "virtual": "virtual",
+    "virtual, 2MiB": "virtual(granularity=2MiB)",
 }
 # Theirs: name -> command and its arguments.
 PEERS = {
