@@ -11,8 +11,10 @@
  * neither. */
 #include "resource/resource_pool.h"
 
+#include "base/clock.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "driver/fence.h"
 #include "driver/own_stream.h"
 #include "resource/alignment.h"
 #include "resource/blocks.h"
@@ -20,6 +22,7 @@
 #include "resource/report.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -54,6 +57,8 @@ enum { SLACK = 32, STEP = 128, LONG_STEP = 8 };
  * sizes do.  So there are that many returns for a start, then one in that many allocations; below
  * MERGE_RETURNS of them, what was given back is taken again in one piece. */
 enum { RETURNS = 512, ALLOCATIONS_PER_RETURN = 2048, MERGE_RETURNS = 128 };
+
+enum { IDLE_NS = 500 * 1000 }; /* how long an early return looks whether the context is idle */
 
 struct pool {
     struct rs_mr base;
@@ -243,30 +248,61 @@ static uint64_t returns_left(const struct pool *pool)
     return allowed > pool->early_returns ? allowed - pool->early_returns : 0;
 }
 
-/* Gives free chunks back although more is about to be taken.  Not where that would wait for the
- * GPU, which may itself wait for this thread, while cudaMalloc does not: what `reuse` above knows
- * to be unused goes back on a stream of our own.  A program that frees without it says that it has
- * one stream (RMM_FREE=immediate); there it waits, as for `virtual`.  Returns the bytes given back;
- * *stream is where. */
+/* True when all work that the context was given so far is done, or within a moment.  Not under the
+ * lock. */
+static bool is_idle_soon(const struct pool *pool)
+{
+    CUcontext context = pool->place->context;
+    CUevent event = rs_fence_supported() ? rs_fence_create(context) : NULL;
+    enum rs_fence_state state = RS_FENCE_PENDING;
+    uint64_t begin_ns = rs_clock_ns();
+
+    if (!event)
+        return false;
+    if (rs_fence_record(context, event))
+        while ((state = rs_fence_query(context, event)) == RS_FENCE_PENDING &&
+               rs_clock_ns() - begin_ns < IDLE_NS)
+            sched_yield();
+    rs_fence_destroy(event);
+    return state == RS_FENCE_DONE;
+}
+
+static void put_chunks_back(struct pool *pool, struct chunk *chunk)
+{
+    while (chunk) {
+        struct chunk *next = chunk->next;
+        add_chunk(pool, chunk);
+        chunk = next;
+    }
+}
+
+/* Gives free chunks back although more is about to be taken, on a stream of our own.  Never so that
+ * it would wait for the GPU, which may itself wait for this thread, while cudaMalloc does not: only
+ * what `reuse` above knows to be unused, or without it (RMM_FREE=immediate) when the context is
+ * idle.  Returns the bytes given back; *stream is where. */
 static size_t return_early(struct pool *pool, CUstream *stream)
 {
     uint64_t left = returns_left(pool), before = pool->chunk_returns;
+    bool clean = pool->place->frees_are_clean;
     struct chunk *chunks;
-    size_t returned_bytes;
+    size_t returned_bytes = 0;
 
-    if (left == 0 || pool->blocks.free_range_count == 0)
+    if (left == 0 || pool->blocks.free_range_count == 0 ||
+        !rs_mr_deallocates_in_order(pool->base.upstream[0]))
         return 0;
-    if (pool->place->frees_are_clean) {
-        if (!rs_mr_deallocates_in_order(pool->base.upstream[0]))
-            return 0;
-        rs_mutex_unlock(&pool->lock);
-        *stream = rs_own_stream(pool->place->own_stream, pool->place->context);
-        rs_mutex_lock(&pool->lock);
-        if (!*stream)
-            return 0;
-    }
+    /* Before the fence, so that nobody uses them behind it. */
     chunks = detach_free_chunks(pool, left, 0, true);
-    returned_bytes = return_chunks(pool, chunks, *stream);
+    pool->upstream_calls++;
+    rs_mutex_unlock(&pool->lock);
+    *stream = clean || is_idle_soon(pool)
+                  ? rs_own_stream(pool->place->own_stream, pool->place->context)
+                  : NULL;
+    rs_mutex_lock(&pool->lock);
+    end_upstream_call(pool);
+    if (*stream)
+        returned_bytes = return_chunks(pool, chunks, *stream);
+    else
+        put_chunks_back(pool, chunks);
     pool->early_returns += pool->chunk_returns - before;
     return returned_bytes;
 }

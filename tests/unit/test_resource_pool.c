@@ -372,9 +372,32 @@ static void a_small_block_pins_no_chunk_of_large_ones(void **state)
     end_stack(&stack);
 }
 
+#define OWN_STREAM ((CUstream)(uintptr_t)0x77)
+
+static struct rs_own_stream own_stream = {OWN_STREAM};
+
+/* Under `reuse`, which says that nobody uses what is free, or as without it. */
+static struct stack make_pool_under(bool clean, bool in_order, const char *const *options)
+{
+    static const struct rs_place places[] = {
+        {.context = (CUcontext)(uintptr_t)0x1000, .own_stream = &own_stream},
+        {.context = (CUcontext)(uintptr_t)0x1000,
+         .own_stream = &own_stream,
+         .frees_are_clean = true},
+    };
+    struct stack stack = {.leaf = fake_leaf_create(PLENTY)};
+    int error;
+
+    stack.leaf->deallocates_in_order = in_order;
+    stack.mr = make_resource_at(&places[clean], &rs_mr_descriptor_pool, &stack.leaf->base, options,
+                                &error);
+    assert_non_null(stack.mr);
+    return stack;
+}
+
 static void chunks_too_small_go_back_before_a_growth_past_the_allowance(void **state)
 {
-    struct stack stack = make_pool(PLENTY, NULL);
+    struct stack stack = make_pool_under(true, true, NULL);
     struct rs_allocation block = take(&stack, 40 * MIB);
 
     (void)state;
@@ -392,7 +415,7 @@ static void the_initial_size_is_allowed_on_top(void **state)
 
     (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(initial_sizes); i++) {
-        struct stack stack = make_pool(PLENTY, OPTIONS(initial_sizes[i]));
+        struct stack stack = make_pool_under(true, true, OPTIONS(initial_sizes[i]));
         struct rs_allocation pin = take(&stack, 100 * MIB);
         struct rs_allocation block = take(&stack, 20 * MIB);
         give(&stack, &block);
@@ -422,7 +445,7 @@ static void memory_of_another_kind_serves_before_a_growth_past_the_allowance(voi
 
 static void rmm_growth_gives_nothing_back_early(void **state)
 {
-    struct stack stack = make_pool(PLENTY, OPTIONS("growth=rmm"));
+    struct stack stack = make_pool_under(true, true, OPTIONS("growth=rmm"));
     struct rs_allocation block = take(&stack, 40 * MIB);
 
     (void)state;
@@ -435,7 +458,7 @@ static void rmm_growth_gives_nothing_back_early(void **state)
 /* Each request is larger than all before: it would cost a return and a growth for ever. */
 static void early_returns_are_rationed(void **state)
 {
-    struct stack stack = make_pool(PLENTY, NULL);
+    struct stack stack = make_pool_under(true, true, NULL);
 
     (void)state;
     for (size_t i = 0; i < 520; i++) {
@@ -449,9 +472,6 @@ static void early_returns_are_rationed(void **state)
 
 /* ---- under `reuse`, which says that nobody uses what is free ---- */
 
-#define OWN_STREAM ((CUstream)(uintptr_t)0x77)
-
-static struct rs_own_stream own_stream = {OWN_STREAM};
 static struct stack *synchronized;
 
 /* What was given back on the stream is there now. */
@@ -468,25 +488,11 @@ static CUresult CUDAAPI fake_exchange_mode(CUstreamCaptureMode *mode)
     return CUDA_SUCCESS;
 }
 
-static struct stack make_clean_pool(bool in_order)
-{
-    static const struct rs_place place = {.context = (CUcontext)(uintptr_t)0x1000,
-                                          .own_stream = &own_stream,
-                                          .frees_are_clean = true};
-    struct stack stack = {.leaf = fake_leaf_create(PLENTY)};
-    int error;
-
-    stack.leaf->deallocates_in_order = in_order;
-    stack.mr = make_resource_at(&place, &rs_mr_descriptor_pool, &stack.leaf->base, NULL, &error);
-    assert_non_null(stack.mr);
-    return stack;
-}
-
 static void an_early_return_does_not_wait(void **state)
 {
     (void)state;
     for (int in_order = 0; in_order < 2; in_order++) {
-        struct stack stack = make_clean_pool(in_order);
+        struct stack stack = make_pool_under(true, in_order, NULL);
         struct rs_allocation block = take(&stack, 40 * MIB);
         give(&stack, &block);
         (void)take(&stack, 50 * MIB);
@@ -496,9 +502,24 @@ static void an_early_return_does_not_wait(void **state)
     }
 }
 
+/* Without a fence nobody knows whether the context is idle. */
+static void without_reuse_a_context_that_may_be_busy_keeps_its_chunks(void **state)
+{
+    struct stack stack = make_pool_under(false, true, NULL);
+    struct rs_allocation block = take(&stack, 40 * MIB);
+
+    (void)state;
+    give(&stack, &block);
+    (void)take(&stack, 50 * MIB);
+    assert_int_equal(stack.leaf->deallocations, 0);
+    assert_int_equal(stack.leaf->live_bytes, 90 * MIB);
+    assert_true(rs_mr_check(stack.mr));
+    end_stack(&stack);
+}
+
 static void what_goes_back_on_a_stream_is_waited_for_when_it_is_missing(void **state)
 {
-    struct stack stack = make_clean_pool(true);
+    struct stack stack = make_pool_under(true, true, NULL);
     struct rs_allocation block = take(&stack, 40 * MIB);
 
     (void)state;
@@ -514,7 +535,7 @@ static void what_goes_back_on_a_stream_is_waited_for_when_it_is_missing(void **s
 
 static void held_memory_of_any_kind_is_better_than_a_wait(void **state)
 {
-    struct stack stack = make_clean_pool(true);
+    struct stack stack = make_pool_under(true, true, NULL);
     struct rs_allocation block = take(&stack, 8 * MIB), small;
 
     (void)state;
@@ -1307,6 +1328,7 @@ int main(void)
         cmocka_unit_test(rmm_growth_gives_nothing_back_early),
         cmocka_unit_test(early_returns_are_rationed),
         cmocka_unit_test(an_early_return_does_not_wait),
+        cmocka_unit_test(without_reuse_a_context_that_may_be_busy_keeps_its_chunks),
         cmocka_unit_test(what_goes_back_on_a_stream_is_waited_for_when_it_is_missing),
         cmocka_unit_test(held_memory_of_any_kind_is_better_than_a_wait),
         cmocka_unit_test(initial_size_is_taken_by_the_first_context_only),
