@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tools beside us on a GPU: compute-sanitizer, Nsight Systems and Nsight Compute, CUPTI in PyTorch's profiler,
+heaptrack.  A program prints under a tool what it prints without, and the tool sees with us what it sees
+without us.  Prints one table.
+
+PROGRAMS is what tests/samples/build-real made, RMMSHIM_LIBRARY the library, HEAPTRACK_PRELOAD
+libheaptrack_preload.so where no heaptrack is installed.  A tool that is not there is left out; one that does not
+work without rmmshim either is said and does not count.  Exit status: 1 when something went wrong, 77 where there is
+no GPU.  RMMSHIM_DRY_RUN=1 runs on the device in host memory, with what tools there are."""
+import concurrent.futures
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+import gpu_common
+from gpu_common import compare
+
+POOL = {"RMM_POOL_SIZE": "256MiB"}
+WAIT = dict(POOL, RMM_FREE="wait")
+OWN = {"RMM_RESOURCE": "cuda"}  # what README advises under compute-sanitizer
+VIRTUAL = {"RMM_RESOURCE": "virtual"}
+TIMEOUT = 60
+
+MIX = ["memory_mix_static", "--rounds", "60", "mix", "reuse"]
+MIX_SHARED = ["memory_mix_shared"] + MIX[1:]
+VECTORS = [[name, "10"] for name in ("vector_runtime_static", "vector_runtime_shared", "vector_driver")]
+
+
+def find(name, *patterns):
+    """A tool: on PATH, beside the toolkit, or where NVIDIA's packages put it."""
+    toolkit = subprocess.run([os.path.join(gpu_common.HERE, "..", "..", "scripts", "find-cuda"), "home"],
+                             stdout=subprocess.PIPE, check=False).stdout.decode().strip()
+    places = [os.path.join(toolkit, "bin", name)] if toolkit else []
+    for pattern in ("/usr/local/cuda*/bin/" + name,) + patterns:
+        places += sorted(glob.glob(pattern), reverse=True)
+    return shutil.which(name) or next((place for place in places if os.access(place, os.X_OK)), None)
+
+
+class Tool:
+    """How a program is run under it, and what it saw: equal texts say that it saw the same, None that it
+    saw nothing."""
+    name = ""
+    path = None
+
+    def command(self, program, folder):
+        return program
+
+    def environment(self, setting, folder):
+        return {}
+
+    def saw(self, result, folder):
+        return ""
+
+    def misses(self, result, setting):
+        """What should have been said, or None."""
+        return None
+
+
+class ComputeSanitizer(Tool):
+    def __init__(self, *options, pattern="ERROR SUMMARY: .*|LEAK SUMMARY: .*"):
+        self.name = " ".join(("compute-sanitizer",) + options)
+        self.path = find("compute-sanitizer", "/usr/local/cuda*/compute-sanitizer/compute-sanitizer")
+        self.options, self.pattern = list(options), pattern
+
+    def command(self, program, folder):
+        return [self.path] + self.options + ["--log-file", os.path.join(folder, "log")] + program
+
+    def saw(self, result, folder):
+        found = re.findall(self.pattern, read(os.path.join(folder, "log")))
+        return "; ".join(sorted(found)) if found else None
+
+    def misses(self, result, setting):
+        said = result.stderr.count(b"compute-sanitizer sees driver allocations")
+        wanted = 0 if setting == OWN else 1
+        return None if said == wanted else "its line was said %d times, not %d" % (said, wanted)
+
+
+class NsightSystems(Tool):
+    name = "nsys"
+
+    def __init__(self):
+        self.path = find("nsys", "/opt/nvidia/nsight-*/*/host/target-linux-*/nsys", "/opt/nvidia/nsight-*/*/bin/nsys")
+
+    def command(self, program, folder):
+        return [self.path, "profile", "--trace=cuda", "--sample=none", "--cpuctxsw=none", "-o",
+                os.path.join(folder, "report")] + program
+
+    def saw(self, result, folder):
+        # The part of it that Nsight Compute brings makes no .nsys-rep of its .qdstrm.
+        files = [path for path in glob.glob(os.path.join(folder, "report.*")) if os.path.getsize(path)]
+        return "a report" if files else None
+
+
+class NsightCompute(Tool):
+    name = "ncu"
+
+    def __init__(self):
+        self.path = find("ncu", "/usr/local/cuda*/nsight-compute*/ncu", "/opt/nvidia/nsight-compute/*/ncu")
+
+    def command(self, program, folder):
+        return [self.path, "--clock-control", "none", "--launch-count", "8", "--log-file",
+                os.path.join(folder, "log")] + program
+
+    def saw(self, result, folder):
+        kernels = re.findall(r'Profiling "([^"]*)"', read(os.path.join(folder, "log")))
+        return "kernels " + " ".join(kernels) if kernels else None
+
+
+class Profiler(Tool):
+    """It is in the program, which prints what it saw."""
+    name, path = "CUPTI (torch.profiler)", sys.executable
+
+    def saw(self, result, folder):
+        lines = result.stdout.decode(errors="replace").splitlines()
+        return "%d names" % sum(not line.startswith("loss") for line in lines)
+
+
+class Heaptrack(Tool):
+    def __init__(self, first):
+        self.name, self.first = "heaptrack, " + ("before us" if first else "after us"), first
+        self.path = os.environ.get("HEAPTRACK_PRELOAD")
+        if not self.path and shutil.which("heaptrack"):
+            prefix = os.path.dirname(os.path.dirname(os.path.realpath(shutil.which("heaptrack"))))
+            found = [path for folder in ("lib", "lib64", "lib/*")
+                     for path in glob.glob(os.path.join(prefix, folder, "heaptrack", "libheaptrack_preload.so"))]
+            self.path = found[0] if found else None
+
+    def environment(self, setting, folder):
+        both = [self.path] + ([] if setting is None else [os.environ["RMMSHIM_LIBRARY"]])
+        return {"LD_PRELOAD": ":".join(both if self.first else both[::-1]),
+                "DUMP_HEAPTRACK_OUTPUT": os.path.join(folder, "heap")}
+
+    def saw(self, result, folder):
+        # Lines of "+" are allocations; a library that could not be loaded writes none.
+        return "allocations" if re.search(r"^\+ ", read(os.path.join(folder, "heap")), re.M) else None
+
+
+def read(path):
+    if not os.path.exists(path):
+        return ""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+def sanitizer_cases():
+    memcheck = ComputeSanitizer("--tool", "memcheck")
+    for program in [MIX, MIX_SHARED] + VECTORS:
+        yield memcheck, program, [POOL, WAIT, OWN, VIRTUAL]
+    for tool in ("initcheck", "racecheck"):
+        yield ComputeSanitizer("--tool", tool), VECTORS[0], [POOL, OWN]
+    # A pool keeps what it has to the end; where each block is an allocation, leaks are the program's own.
+    yield ComputeSanitizer("--tool", "memcheck", "--leak-check", "full"), VECTORS[2], [OWN]
+    # Not the summary: calls that fail after it count in that too.
+    yield (ComputeSanitizer("--tool", "memcheck", pattern="Invalid __global__ write of size .*"), ["out_of_bounds"],
+           [OWN])
+
+
+def other_cases():
+    for program in VECTORS:
+        yield NsightSystems(), program, [POOL, OWN]
+    yield NsightSystems(), MIX_SHARED, [POOL]
+    for program in VECTORS:
+        yield NsightCompute(), program, [POOL, VIRTUAL]
+    yield Profiler(), [sys.executable, os.path.join(gpu_common.HERE, "torch_profile.py")], [POOL, WAIT]
+    for first in (True, False):
+        for program in VECTORS + [MIX]:
+            yield Heaptrack(first), program, [{}, POOL, WAIT]
+
+
+class Case:
+    """A program under a tool: without us, then under each setting."""
+
+    def __init__(self, tool, program, settings):
+        self.tool, self.settings = tool, settings
+        self.name = os.path.basename(program[-1 if program[0] == sys.executable else 0])
+        self.program = program if program[0] == sys.executable else [
+            os.path.join(os.environ["PROGRAMS"], program[0])] + program[1:]
+        self.rows, self.said = [], []
+
+    def one(self, setting):
+        with tempfile.TemporaryDirectory(prefix="rmmshim-tool-") as folder:
+            result = gpu_common.run(self.tool.command(self.program, folder), setting, TIMEOUT,
+                                    self.tool.environment(setting, folder))
+            return result, self.tool.saw(result, folder)
+
+    def row(self, result, verdict, note):
+        self.rows.append([self.tool.name, self.name, result.name, verdict, "%.1f" % result.seconds, note or ""])
+        if verdict not in ("ok", "left out"):
+            self.said += ["%s, %s, %s: %s, status %s" % (self.tool.name, self.name, result.name, verdict,
+                                                         result.status)]
+            self.said += gpu_common.tail(result, 8)
+
+    def play(self):
+        alone = gpu_common.run(self.program, None, TIMEOUT)
+        if not self.tool.path or alone.status == 77:
+            self.row(alone, "left out", "not there")
+            return self
+        if alone.status != 0:
+            self.row(alone, "FAILED: without a tool", None)
+            return self
+        base, seen = self.one(None)
+        if alone.stdout not in base.stdout or seen is None:
+            self.row(base, "not even without rmmshim", seen)
+            return self
+        self.row(base, "ok", seen)
+        for setting in self.settings:
+            result, seen_with_us = self.one(setting)
+            wrong = [text for good, text in (
+                (result.status == base.status, "status"),
+                (alone.stdout in result.stdout, "output"),
+                (seen_with_us == seen, "saw"),
+                (result.allocations or not setting, "served nothing"),
+            ) if not good] + list(filter(None, [self.tool.misses(result, setting)]))
+            self.row(result, "FAILED: " + ", ".join(wrong) if wrong else "ok", seen_with_us)
+        return self
+
+
+def main():
+    if not gpu_common.has_gpu():
+        print("no GPU")
+        return 77
+    rows = [["tool", "program", "setting", "result", "seconds", "what it saw"]]
+    # Profilers want the device for themselves.
+    for cases, jobs in ((sanitizer_cases(), min(4, os.cpu_count() or 1)), (other_cases(), 1)):
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            for case in pool.map(lambda words: Case(*words).play(), cases):
+                rows += case.rows
+                print("\n".join(case.said), end="\n" if case.said else "", flush=True)
+    print(compare.text_table(rows, right=(4,)))
+    return 1 if any(row[3].startswith("FAILED") for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
