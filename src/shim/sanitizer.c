@@ -28,8 +28,8 @@ void rs_sanitizer_advise(const struct rs_config *config)
     for (size_t i = 0; i <= RS_DEVICES_MAX; i++)
         if (shares_allocations(config->stack[RS_KIND_DEVICE][i])) {
             rs_log("compute-sanitizer sees driver allocations, which blocks of a pool share: "
-                   "RMM_RESOURCE=cuda gives each block its own, RMM_RESOURCE='poison(pool(cuda))' "
-                   "finds writes past them by itself");
+                   "RMM_RESOURCE=cuda gives each block its own, RMM_FREE=wait "
+                   "RMM_RESOURCE='poison(pool(cuda))' finds writes past them by itself");
             return;
         }
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tools beside us on a GPU: compute-sanitizer, Nsight Systems and Nsight Compute, CUPTI in PyTorch's profiler,
-heaptrack.  A program prints under a tool what it prints without, and the tool sees with us what it sees
-without us.  Prints one table.
+heaptrack, other preloaded libraries, AddressSanitizer.  A program prints under a tool what it prints without, and
+the tool sees with us what it sees without us.  Prints one table.
 
 PROGRAMS is what tests/samples/build-real made, RMMSHIM_LIBRARY the library, HEAPTRACK_PRELOAD
 libheaptrack_preload.so where no heaptrack is installed.  A tool that is not there is left out; one that does not
@@ -24,7 +24,8 @@ POOL = {"RMM_POOL_SIZE": "256MiB"}
 WAIT = dict(POOL, RMM_FREE="wait")
 OWN = {"RMM_RESOURCE": "cuda"}  # what README advises under compute-sanitizer
 VIRTUAL = {"RMM_RESOURCE": "virtual"}
-TIMEOUT = 60
+POISON = {"RMM_RESOURCE": "poison(pool(cuda))", "RMM_FREE": "wait"}
+TIMEOUT = 45
 
 MIX = ["memory_mix_static", "--rounds", "60", "mix", "reuse"]
 MIX_SHARED = ["memory_mix_shared"] + MIX[1:]
@@ -77,7 +78,9 @@ class ComputeSanitizer(Tool):
     def misses(self, result, setting):
         said = result.stderr.count(b"compute-sanitizer sees driver allocations")
         wanted = 0 if setting == OWN else 1
-        return None if said == wanted else "its line was said %d times, not %d" % (said, wanted)
+        if said != wanted:
+            return "its line was said %d times, not %d" % (said, wanted)
+        return "poison" if setting == POISON and b"was written past its end" not in result.stderr else None
 
 
 class NsightSystems(Tool):
@@ -120,24 +123,56 @@ class Profiler(Tool):
         return "%d names" % sum(not line.startswith("loss") for line in lines)
 
 
-class Heaptrack(Tool):
-    def __init__(self, first):
-        self.name, self.first = "heaptrack, " + ("before us" if first else "after us"), first
-        self.path = os.environ.get("HEAPTRACK_PRELOAD")
-        if not self.path and shutil.which("heaptrack"):
-            prefix = os.path.dirname(os.path.dirname(os.path.realpath(shutil.which("heaptrack"))))
-            found = [path for folder in ("lib", "lib64", "lib/*")
-                     for path in glob.glob(os.path.join(prefix, folder, "heaptrack", "libheaptrack_preload.so"))]
-            self.path = found[0] if found else None
+class Preloaded(Tool):
+    """Another library, before us or after."""
+
+    def __init__(self, name, path, first):
+        self.name = "%s, %s us" % (name, "before" if first else "after")
+        self.path, self.first = path, first
 
     def environment(self, setting, folder):
         both = [self.path] + ([] if setting is None else [os.environ["RMMSHIM_LIBRARY"]])
         return {"LD_PRELOAD": ":".join(both if self.first else both[::-1]),
-                "DUMP_HEAPTRACK_OUTPUT": os.path.join(folder, "heap")}
+                "BESIDE_COUNTS": os.path.join(folder, "counts")}
+
+    def saw(self, result, folder):
+        return "it was loaded" if read(os.path.join(folder, "counts")) else None
+
+
+class Heaptrack(Preloaded):
+    def __init__(self, first):
+        path = os.environ.get("HEAPTRACK_PRELOAD")
+        if not path and shutil.which("heaptrack"):
+            beside = os.path.join(os.path.dirname(os.path.realpath(shutil.which("heaptrack"))), "..", "lib*")
+            path = next(iter(glob.glob(os.path.join(beside, "heaptrack", "libheaptrack_preload.so"))), None)
+        super().__init__("heaptrack", path, first)
+
+    def environment(self, setting, folder):
+        return dict(super().environment(setting, folder), DUMP_HEAPTRACK_OUTPUT=os.path.join(folder, "heap"))
 
     def saw(self, result, folder):
         # Lines of "+" are allocations; a library that could not be loaded writes none.
         return "allocations" if re.search(r"^\+ ", read(os.path.join(folder, "heap")), re.M) else None
+
+
+class AddressSanitizer(Tool):
+    """It is the program's other build.  Its runtime comes before us, or is told that it does not."""
+
+    def __init__(self, first):
+        built = os.path.join(os.environ["PROGRAMS"], "vector_runtime_asan")
+        self.name, self.first = "AddressSanitizer, %s us" % ("before" if first else "after"), first
+        self.path = built if os.path.exists(built) else None
+
+    def command(self, program, folder):
+        return [self.path] + program[1:]
+
+    def environment(self, setting, folder):
+        runtime = subprocess.run([os.environ.get("CC", "cc"), "-print-file-name=libasan.so"], stdout=subprocess.PIPE,
+                                 check=False).stdout.decode().strip()
+        preload = [] if setting is None else [runtime] * self.first + [os.environ["RMMSHIM_LIBRARY"]]
+        # CUDA maps what lies in the gap of its shadow memory; and keeps memory to its end.
+        return {"LD_PRELOAD": ":".join(preload),
+                "ASAN_OPTIONS": "protect_shadow_gap=0:detect_leaks=0:verify_asan_link_order=%d" % self.first}
 
 
 def read(path):
@@ -150,33 +185,46 @@ def read(path):
 def sanitizer_cases():
     memcheck = ComputeSanitizer("--tool", "memcheck")
     for program in [MIX, MIX_SHARED] + VECTORS:
-        yield memcheck, program, [POOL, WAIT, OWN, VIRTUAL]
+        yield Case(memcheck, program, [POOL, WAIT, OWN, VIRTUAL])
     for tool in ("initcheck", "racecheck"):
-        yield ComputeSanitizer("--tool", tool), VECTORS[0], [POOL, OWN]
-    # A pool keeps what it has to the end; where each block is an allocation, leaks are the program's own.
-    yield ComputeSanitizer("--tool", "memcheck", "--leak-check", "full"), VECTORS[2], [OWN]
+        yield Case(ComputeSanitizer("--tool", tool), VECTORS[0], [POOL, OWN])
+    # A pool keeps what it has to the end: that is not the program's.
+    yield Case(ComputeSanitizer("--tool", "memcheck", "--leak-check", "full"), VECTORS[2], [OWN], blind=[POOL])
     # Not the summary: calls that fail after it count in that too.
-    yield (ComputeSanitizer("--tool", "memcheck", pattern="Invalid __global__ write of size .*"), ["out_of_bounds"],
-           [OWN])
+    yield Case(ComputeSanitizer("--tool", "memcheck", pattern="Invalid __global__ write of size .*"),
+               ["out_of_bounds"], [OWN], blind=[POOL, POISON])
 
 
-def other_cases():
-    for program in VECTORS:
-        yield NsightSystems(), program, [POOL, OWN]
-    yield NsightSystems(), MIX_SHARED, [POOL]
-    for program in VECTORS:
-        yield NsightCompute(), program, [POOL, VIRTUAL]
-    yield Profiler(), [sys.executable, os.path.join(gpu_common.HERE, "torch_profile.py")], [POOL, WAIT]
+def nsys_cases():
+    for program in VECTORS[1:] + [MIX_SHARED]:
+        yield Case(NsightSystems(), program, [POOL, OWN])
+
+
+def ncu_cases():
+    for program in VECTORS[1:]:
+        yield Case(NsightCompute(), program, [POOL, VIRTUAL])
+
+
+def cases_inside():
+    """Tools that are in the program itself."""
+    yield Case(Profiler(), [sys.executable, os.path.join(gpu_common.HERE, "torch_profile.py")], [POOL, WAIT])
     for first in (True, False):
         for program in VECTORS + [MIX]:
-            yield Heaptrack(first), program, [{}, POOL, WAIT]
+            yield Case(Heaptrack(first), program, [{}, POOL, WAIT])
+        for name in ("malloc", "dlsym", "saver"):
+            library = os.path.join(os.environ["PROGRAMS"], "libbeside_%s.so" % name)
+            # One that hooks dlsym before us hides us (README, limits).
+            settings = [{}] if name == "dlsym" and first else [{}, POOL]
+            yield Case(Preloaded("beside_" + name, library, first), VECTORS[1], settings)
+        yield Case(AddressSanitizer(first), VECTORS[1], [{}, POOL, WAIT])
 
 
 class Case:
-    """A program under a tool: without us, then under each setting."""
+    """A program under a tool: without us, then under each setting.  Under the blind ones the tool cannot see the
+    same; what it saw is shown."""
 
-    def __init__(self, tool, program, settings):
-        self.tool, self.settings = tool, settings
+    def __init__(self, tool, program, settings, blind=()):
+        self.tool, self.settings, self.blind = tool, settings + list(blind), blind
         self.name = os.path.basename(program[-1 if program[0] == sys.executable else 0])
         self.program = program if program[0] == sys.executable else [
             os.path.join(os.environ["PROGRAMS"], program[0])] + program[1:]
@@ -204,7 +252,7 @@ class Case:
             self.row(alone, "FAILED: without a tool", None)
             return self
         base, seen = self.one(None)
-        if alone.stdout not in base.stdout or seen is None:
+        if base.status is None or alone.stdout not in base.stdout or seen is None:
             self.row(base, "not even without rmmshim", seen)
             return self
         self.row(base, "ok", seen)
@@ -213,7 +261,7 @@ class Case:
             wrong = [text for good, text in (
                 (result.status == base.status, "status"),
                 (alone.stdout in result.stdout, "output"),
-                (seen_with_us == seen, "saw"),
+                (seen_with_us == seen or setting in self.blind, "saw"),
                 (result.allocations or not setting, "served nothing"),
             ) if not good] + list(filter(None, [self.tool.misses(result, setting)]))
             self.row(result, "FAILED: " + ", ".join(wrong) if wrong else "ok", seen_with_us)
@@ -225,10 +273,12 @@ def main():
         print("no GPU")
         return 77
     rows = [["tool", "program", "setting", "result", "seconds", "what it saw"]]
-    # Profilers want the device for themselves.
-    for cases, jobs in ((sanitizer_cases(), min(4, os.cpu_count() or 1)), (other_cases(), 1)):
-        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            for case in pool.map(lambda words: Case(*words).play(), cases):
+    sanitizer = list(sanitizer_cases())
+    # Two that profile kernels cannot run at a time.
+    lanes = [sanitizer[0::3], sanitizer[1::3], sanitizer[2::3], nsys_cases(), ncu_cases(), cases_inside()]
+    with concurrent.futures.ThreadPoolExecutor(len(lanes)) as pool:
+        for cases in pool.map(lambda lane: [case.play() for case in lane], lanes):
+            for case in cases:
                 rows += case.rows
                 print("\n".join(case.said), end="\n" if case.said else "", flush=True)
     print(compare.text_table(rows, right=(4,)))
