@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inside of `reuse`, for its own files alone.  resource_reuse.c is the resource: the paths of
+ * an allocation and of a free.  What they work with:
+ *
+ *   reuse_shards.c      groups of threads, and the records of their blocks
+ *   reuse_quarantine.c  freed blocks that work may still use: open lists, batches, how much it is
+ *   reuse_epochs.c      what is sealed behind one fence, until that is done or was waited for
+ *   reuse_clean.c       blocks that no work uses any more: kept by a shard, or given upstream
+ *   reuse_need.c        an allocation that upstream has nothing for
+ *
+ * The resource's lock is taken first, then either that of the ordered blocks or one shard's. */
+#pragma once
+
+#include "base/lock.h"
+#include "base/thread_index.h"
+#include "resource/account.h"
+#include "resource/kept_blocks.h"
+#include "resource/ordered_blocks.h"
+#include "resource/record_slab.h"
+#include "resource/resource.h"
+
+#include <stdatomic.h>
+
+enum rs_reuse_mode { RS_REUSE_DEFERRED, RS_REUSE_WAIT };
+
+enum { RS_REUSE_SHARDS = 16 };
+
+struct rs_reuse_epoch;
+
+/* Threads are spread over shards, so that their frees do not meet. */
+struct rs_reuse_shard {
+    _Alignas(2 * RS_CACHE_LINE) struct rs_spinlock lock; /* protects the shard */
+    struct rs_record_slab records;
+    struct rs_freed_list open, open_rest; /* as in struct rs_reuse_batch */
+    ptrdiff_t live_bytes; /* allocated minus freed through this shard; may be negative */
+    /* That ever entered the quarantine through this shard; read without the lock. */
+    _Atomic size_t entered_bytes, entered_count;
+    struct rs_freed_list clean; /* has come back, and is not sorted yet: kept, or upstream */
+    struct rs_kept_blocks kept;
+};
+
+/* Freed blocks of all shards.  A shard's own that are not large come back to it in one piece when
+ * they are clean, untouched by the thread that brings them, so that their records stay in the cache
+ * of the threads that use them. */
+struct rs_reuse_batch {
+    struct rs_freed_list own[RS_REUSE_SHARDS];
+    struct rs_freed_list rest; /* large ones, and those that another shard's threads freed */
+};
+
+struct rs_reuse {
+    struct rs_mr base;
+    const struct rs_place *place;
+    enum rs_reuse_mode mode;
+    bool has_fences, keeps_blocks;
+    bool is_eager;      /* host memory: the block used last is still in the processor's caches */
+    size_t eager_bytes; /* a free of so much seals at once, and an allocation looks at fences */
+    size_t own_bytes_max;
+    _Atomic unsigned shards_used; /* the first so many have been, by any thread, ever */
+    _Atomic size_t own_bytes;     /* what is not larger comes back to its shard when it is clean */
+    size_t initial_bytes;         /* held upstream when this was made */
+
+    struct rs_mutex lock; /* protects what follows; no driver call that waits is made under it */
+    struct rs_reuse_epoch *first, **end; /* sealed, oldest first */
+    struct rs_reuse_epoch *spare;        /* with their events */
+    size_t peak_live_bytes;
+
+    /* That ever entered the quarantine in the order of a stream, and that ever left it. */
+    _Atomic size_t ordered_bytes, ordered_count, left_bytes, left_count;
+    _Atomic unsigned in_need; /* threads that upstream has nothing for: nothing is kept meanwhile */
+    _Atomic uint64_t retired_epochs, sealed_epochs, waits, wait_ns, full_waits, timeouts;
+
+    struct rs_reuse_shard shards[RS_REUSE_SHARDS];
+    struct rs_ordered_blocks ordered;
+};
+
+static inline void rs_reuse_count(_Atomic uint64_t *counter, uint64_t by)
+{
+    atomic_fetch_add_explicit(counter, by, memory_order_relaxed);
+}
+
+/* ---- shards and records ---- */
+
+/* Shards from here on were never used. */
+static inline unsigned rs_reuse_shards_used(const struct rs_reuse *reuse)
+{
+    return atomic_load_explicit(&reuse->shards_used, memory_order_acquire);
+}
+
+__attribute__((cold)) void rs_reuse_use_shard(struct rs_reuse *reuse, unsigned index);
+
+RS_HOT_INLINE struct rs_reuse_shard *rs_reuse_shard_of_thread(struct rs_reuse *reuse)
+{
+    unsigned index = rs_thread_index() % RS_REUSE_SHARDS;
+
+    if (RS_UNLIKELY(atomic_load_explicit(&reuse->shards_used, memory_order_relaxed) <= index))
+        rs_reuse_use_shard(reuse, index);
+    return &reuse->shards[index];
+}
+
+/* A record for a block of that size, which is counted as live from now on; NULL when out of host
+ * memory. */
+RS_HOT_INLINE struct rs_freed *rs_reuse_take_record(struct rs_reuse *reuse, size_t size_bytes)
+{
+    struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
+    struct rs_freed *record;
+
+    rs_spinlock_lock(&shard->lock);
+    record = rs_record_slab_take(&shard->records);
+    shard->live_bytes += record ? (ptrdiff_t)size_bytes : 0;
+    rs_spinlock_unlock(&shard->lock);
+    if (!record)
+        return NULL;
+    record->home = (uint16_t)(shard - reuse->shards);
+    record->slot = 0;
+    record->stream = 0;
+    record->has_holder = false;
+    return record;
+}
+
+RS_HOT_INLINE void rs_reuse_give_record(struct rs_reuse *reuse, struct rs_freed *record)
+{
+    struct rs_reuse_shard *home = &reuse->shards[record->home];
+
+    rs_spinlock_lock(&home->lock);
+    rs_record_slab_give(&home->records, record);
+    rs_spinlock_unlock(&home->lock);
+}
+
+/* Undoes rs_reuse_take_record: for a block that does not go through the quarantine. */
+void rs_reuse_untake_record(struct rs_reuse *reuse, struct rs_freed *record, size_t size_bytes);
+
+/* ---- quarantine ---- */
+
+struct rs_reuse_quantity {
+    size_t bytes, blocks;
+};
+
+/* Never too little: what left is read first, and a block leaves in the end, when it is upstream. */
+bool rs_reuse_has_quarantine(const struct rs_reuse *reuse);
+
+/* Never too much, so that no more memory is said to be idle than there is. */
+struct rs_reuse_quantity rs_reuse_quarantined(const struct rs_reuse *reuse);
+
+static inline void rs_reuse_count_left(struct rs_reuse *reuse, size_t size_bytes, size_t blocks)
+{
+    atomic_fetch_add_explicit(&reuse->left_bytes, size_bytes, memory_order_release);
+    atomic_fetch_add_explicit(&reuse->left_count, blocks, memory_order_release);
+}
+
+extern const struct rs_reuse_batch rs_reuse_no_batch;
+
+static inline struct rs_reuse_quantity rs_reuse_batch_size(const struct rs_reuse *reuse,
+                                                           const struct rs_reuse_batch *batch)
+{
+    struct rs_reuse_quantity size = {batch->rest.bytes, batch->rest.count};
+
+    for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
+        size.bytes += batch->own[i].bytes;
+        size.blocks += batch->own[i].count;
+    }
+    return size;
+}
+
+static inline bool rs_reuse_batch_is_empty(const struct rs_reuse *reuse,
+                                           const struct rs_reuse_batch *batch)
+{
+    return rs_reuse_batch_size(reuse, batch).blocks == 0;
+}
+
+void rs_reuse_batch_append(const struct rs_reuse *reuse, struct rs_reuse_batch *batch,
+                           struct rs_reuse_batch *tail);
+
+/* Moves all open lists but the ordered one to a batch, unless that is NULL, and notes how much is
+ * live.  Under reuse->lock. */
+void rs_reuse_gather(struct rs_reuse *reuse, struct rs_reuse_batch *batch);
+
+/* Opens them again. */
+void rs_reuse_put_back(struct rs_reuse *reuse, struct rs_reuse_batch *batch);
+
+bool rs_reuse_has_open(struct rs_reuse *reuse);
+
+/* ---- epochs ---- */
+
+/* Seals what is open and fences it.  False when nothing was open or no fence can be had now (a
+ * capture, host memory). */
+bool rs_reuse_seal(struct rs_reuse *reuse);
+
+/* Makes the epochs whose fences are done clean.  True when there was something to retire. */
+bool rs_reuse_retire(struct rs_reuse *reuse);
+
+/* What a free does when it is time: seals and retires, unless somebody is about it. */
+void rs_reuse_seal_and_retire_in_passing(struct rs_reuse *reuse, bool is_large);
+
+/* not_timed_out: and the oldest epoch was not waited for in vain. */
+bool rs_reuse_has_sealed(struct rs_reuse *reuse, bool not_timed_out);
+
+/* Between two looks at what another thread or the GPU is about to change. */
+void rs_reuse_nap(void);
+
+/* Waits until the oldest epoch is retired, by this thread or by another, at most that long.  Not
+ * under any lock.  False when that was in vain, at once when the fence is broken. */
+bool rs_reuse_wait_for_first(struct rs_reuse *reuse, uint64_t limit_ns);
+
+/* Seals, and waits for the oldest epoch, unless that was in vain once.  False when there is none
+ * such. */
+bool rs_reuse_wait_once(struct rs_reuse *reuse, uint64_t limit_ns);
+
+/* The driver's own wait, after which all that was freed before is clean: sealed or not, fenced or
+ * not. */
+CUresult rs_reuse_wait_for_all(struct rs_reuse *reuse);
+
+/* Adds what is in the epochs.  False when it contradicts itself.  Under reuse->lock and that of the
+ * ordered blocks. */
+bool rs_reuse_check_epochs(const struct rs_reuse *reuse, size_t *bytes, size_t *blocks);
+
+void rs_reuse_destroy_epochs(struct rs_reuse *reuse, bool memory_is_gone);
+
+/* ---- clean blocks ---- */
+
+void rs_reuse_init_clean(struct rs_reuse *reuse);
+
+/* By the context, of the memories of this stack: what its stacks of other kinds hold is no measure
+ * of what this one may. */
+static inline size_t rs_reuse_held_bytes(const struct rs_reuse *reuse)
+{
+    return rs_account_held_bytes_of(reuse->place->account, reuse->base.upstream[0]->memories);
+}
+
+void rs_reuse_forget_holder(const struct rs_reuse *reuse, struct rs_freed *freed);
+CUresult rs_reuse_deallocate_upstream(struct rs_reuse *reuse, const struct rs_freed *freed);
+
+/* Blocks that no work uses any more leave the quarantine. */
+void rs_reuse_give_clean(struct rs_reuse *reuse, struct rs_reuse_batch *batch);
+
+/* Sorts what has come back to the thread's shard. */
+void rs_reuse_sort_clean(struct rs_reuse *reuse);
+
+/* From here to the end of need whatever is clean goes upstream.  True when something went there. */
+bool rs_reuse_begin_need(struct rs_reuse *reuse);
+void rs_reuse_end_need(struct rs_reuse *reuse);
+
+/* What the shards keep. */
+size_t rs_reuse_kept_bytes(struct rs_reuse *reuse, size_t *count);
+
+/* ---- need ---- */
+
+/* An allocation that what upstream holds does not serve: with what can be cleaned, after a wait for
+ * it, or by growth. */
+CUresult rs_reuse_allocate_slowly(struct rs_reuse *reuse, size_t size_bytes,
+                                  struct rs_allocation *out);
+
+/* The same with what can be cleaned at once alone: CUDA_ERROR_NOT_READY when that does not do. */
+CUresult rs_reuse_allocate_held_in_need(struct rs_reuse *reuse, size_t size_bytes,
+                                        struct rs_allocation *out);

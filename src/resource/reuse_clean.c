@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Clean blocks, which no work uses any more.
+ *
+ * Those that are not large stay with the group of threads that allocated them, by size, up to a
+ * share of what is held: the next request for just that size costs neither upstream's search nor a
+ * record, not even its holder's.  They go upstream before anything more is taken from there.
+ * Whoever finds an epoch done gives each group its blocks in one piece; the group's next allocation
+ * that finds nothing by size sorts them. */
+#include "resource/reuse.h"
+
+enum {
+    KEPT_COUNT = 512,
+    KEPT_SHARE = 64,      /* this share of what is held, ... */
+    KEPT_BYTES = 1 << 20, /* ... or so much; */
+    KEPT_LARGE_SHARE = 4, /* no block larger than this share of that, ... */
+    KEPT_LARGE = 1 << 20, /* ... nor than this: it would stand in the way of larger ones. */
+    PLENTY_SHARE = 16,    /* Where upstream has plenty: this share of what is held, ... */
+    PLENTY_IDLE_SHARE =
+        4, /* ... if that is no more than this share of upstream's idle bytes, ... */
+    PLENTY_LARGE_SHARE = 32, /* ... and blocks of this share of those, ... */
+    PLENTY_LARGE = 16 << 20, /* ... or so much */
+};
+
+void rs_reuse_init_clean(struct rs_reuse *reuse)
+{
+    reuse->own_bytes_max = reuse->keeps_blocks ? PLENTY_LARGE : 0;
+    reuse->own_bytes = rs_min(KEPT_LARGE, reuse->own_bytes_max);
+}
+
+/* ---- the way upstream ---- */
+
+void rs_reuse_forget_holder(const struct rs_reuse *reuse, struct rs_freed *freed)
+{
+    if (freed->has_holder)
+        reuse->place->forget_holder(reuse->place, freed->holder);
+    freed->has_holder = false;
+}
+
+CUresult rs_reuse_deallocate_upstream(struct rs_reuse *reuse, const struct rs_freed *freed)
+{
+    const struct rs_allocation allocation = {freed->upstream.address, freed->upstream.size_bytes,
+                                             freed->upstream.token, NULL};
+
+    return rs_mr_deallocate(reuse->base.upstream[0], &allocation, NULL);
+}
+
+static void give_list_upstream(struct rs_reuse *reuse, const struct rs_freed_list *list)
+{
+    struct rs_freed *next;
+
+    for (struct rs_freed *freed = list->first; freed; freed = next) {
+        next = freed->next;
+        rs_reuse_forget_holder(reuse, freed);
+        /* Fails only when a driver call beneath does, for a context that is broken anyhow. */
+        (void)rs_reuse_deallocate_upstream(reuse, freed);
+        rs_reuse_give_record(reuse, freed);
+    }
+}
+
+/* ---- what a shard keeps ---- */
+
+/* How much a shard may keep now, and how large the largest block. */
+struct kept_room {
+    size_t limit_bytes, small_bytes;
+};
+
+static struct kept_room kept_room(struct rs_reuse *reuse)
+{
+    size_t held = rs_reuse_held_bytes(reuse), idle = rs_mr_idle_bytes_best(reuse->base.upstream[0]);
+    size_t plenty_bytes = rs_min(held / PLENTY_SHARE, idle / PLENTY_IDLE_SHARE);
+    size_t large_bytes = rs_max(KEPT_LARGE, rs_min(PLENTY_LARGE, idle / PLENTY_LARGE_SHARE));
+    struct kept_room room = {rs_max(KEPT_BYTES, rs_max(held / KEPT_SHARE, plenty_bytes)), 0};
+
+    room.small_bytes = rs_min(large_bytes, room.limit_bytes / KEPT_LARGE_SHARE);
+    return room;
+}
+
+/* True for a block that is not large where there is room for it. */
+RS_HOT_INLINE bool has_room(const struct rs_reuse_shard *shard, size_t size_bytes,
+                            const struct kept_room *room)
+{
+    return size_bytes <= room->small_bytes && shard->kept.bytes + size_bytes <= room->limit_bytes &&
+           shard->kept.count < KEPT_COUNT;
+}
+
+/* Keeps a clean block in its shard, or adds it to those that go upstream; with it, when the shard
+ * has no more room, all that is there: sizes that are no longer asked for would stay for ever.  Of
+ * large blocks only host memory's last one is kept, alone.  Under the shard's lock. */
+static void keep_or_not(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
+                        struct rs_freed *freed, const struct kept_room *room,
+                        struct rs_freed_list *rest)
+{
+    size_t size_bytes = freed->upstream.size_bytes;
+    bool small = size_bytes <= room->small_bytes;
+
+    if (!reuse->keeps_blocks || (!small && !reuse->is_eager) || atomic_load(&reuse->in_need) > 0) {
+        rs_freed_push(rest, freed);
+        return;
+    }
+    if (!has_room(shard, size_bytes, room))
+        rs_kept_empty(&shard->kept, rest);
+    rs_kept_put(&shard->kept, freed);
+}
+
+/* Sorts what has come back to a shard; what goes upstream is added to the rest.  Under its lock. */
+static void sort_locked(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
+                        const struct kept_room *room, struct rs_freed_list *rest)
+{
+    bool keeps = reuse->keeps_blocks && atomic_load(&reuse->in_need) == 0;
+
+    for (struct rs_freed *freed = shard->clean.first, *next; freed; freed = next) {
+        size_t size_bytes = freed->upstream.size_bytes;
+        next = freed->next;
+        if (RS_LIKELY(keeps && has_room(shard, size_bytes, room)))
+            rs_kept_put(&shard->kept, freed);
+        else
+            keep_or_not(reuse, shard, freed, room, rest);
+    }
+    shard->clean = (struct rs_freed_list){NULL, NULL, 0, 0};
+}
+
+/* Brings a shard's own clean blocks back to it, for its threads to sort; what would be too much for
+ * one that may never allocate again is sorted here. */
+static void bring_back(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
+                       struct rs_freed_list *list, const struct kept_room *room,
+                       struct rs_freed_list *rest)
+{
+    rs_spinlock_lock(&shard->lock);
+    rs_freed_append(&shard->clean, list);
+    if (atomic_load(&reuse->in_need) > 0 || shard->clean.bytes > room->limit_bytes)
+        sort_locked(reuse, shard, room, rest);
+    rs_spinlock_unlock(&shard->lock);
+}
+
+/* Of a list of clean blocks, adds those that go upstream to the rest. */
+static void keep_some(struct rs_reuse *reuse, const struct rs_freed_list *list,
+                      const struct kept_room *room, struct rs_freed_list *rest)
+{
+    struct rs_reuse_shard *locked = NULL;
+    struct rs_freed *next;
+
+    for (struct rs_freed *freed = list->first; freed; freed = next) {
+        struct rs_reuse_shard *home = &reuse->shards[freed->home];
+        next = freed->next;
+        if (locked && locked != home)
+            rs_spinlock_unlock(&locked->lock);
+        if (locked != home)
+            rs_spinlock_lock(&home->lock);
+        locked = home;
+        keep_or_not(reuse, home, freed, room, rest);
+    }
+    if (locked)
+        rs_spinlock_unlock(&locked->lock);
+}
+
+size_t rs_reuse_kept_bytes(struct rs_reuse *reuse, size_t *count)
+{
+    size_t bytes = 0;
+
+    *count = 0;
+    for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
+        rs_spinlock_lock(&reuse->shards[i].lock);
+        bytes += reuse->shards[i].kept.bytes + reuse->shards[i].clean.bytes;
+        *count += reuse->shards[i].kept.count + reuse->shards[i].clean.count;
+        rs_spinlock_unlock(&reuse->shards[i].lock);
+    }
+    return bytes;
+}
+
+void rs_reuse_give_clean(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
+{
+    struct rs_freed_list rest = {NULL, NULL, 0, 0};
+    struct rs_reuse_quantity size = rs_reuse_batch_size(reuse, batch);
+    struct kept_room room = kept_room(reuse);
+
+    atomic_store_explicit(&reuse->own_bytes, rs_min(room.small_bytes, reuse->own_bytes_max),
+                          memory_order_relaxed);
+    for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++)
+        if (batch->own[i].first)
+            bring_back(reuse, &reuse->shards[i], &batch->own[i], &room, &rest);
+    keep_some(reuse, &batch->rest, &room, &rest);
+    give_list_upstream(reuse, &rest);
+    /* Now, not before: whoever finds nothing in quarantine and nothing upstream is out of memory.
+     */
+    rs_reuse_count_left(reuse, size.bytes, size.blocks);
+    *batch = rs_reuse_no_batch;
+}
+
+void rs_reuse_sort_clean(struct rs_reuse *reuse)
+{
+    struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
+    struct rs_freed_list rest = {NULL, NULL, 0, 0};
+    struct kept_room room = kept_room(reuse);
+
+    rs_spinlock_lock(&shard->lock);
+    sort_locked(reuse, shard, &room, &rest);
+    rs_spinlock_unlock(&shard->lock);
+    give_list_upstream(reuse, &rest);
+}
+
+/* ---- need ---- */
+
+/* Gives all that is kept upstream.  False when that is nothing. */
+static bool give_kept_upstream(struct rs_reuse *reuse)
+{
+    struct rs_freed_list all = {NULL, NULL, 0, 0};
+
+    for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
+        struct rs_reuse_shard *shard = &reuse->shards[i];
+        rs_spinlock_lock(&shard->lock);
+        rs_kept_empty(&shard->kept, &all);
+        rs_freed_append(&all, &shard->clean);
+        rs_spinlock_unlock(&shard->lock);
+    }
+    give_list_upstream(reuse, &all);
+    return all.first;
+}
+
+/* Who keeps a block looks for need under the shard's lock, which is taken here afterwards: so none
+ * slips through. */
+bool rs_reuse_begin_need(struct rs_reuse *reuse)
+{
+    atomic_fetch_add(&reuse->in_need, 1);
+    return give_kept_upstream(reuse);
+}
+
+void rs_reuse_end_need(struct rs_reuse *reuse)
+{
+    atomic_fetch_sub(&reuse->in_need, 1);
+}

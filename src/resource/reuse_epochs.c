@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Epochs: what was open at one time, which no free can join any more, fenced by one context event
+ * (driver/fence.h).  When the event is done the epoch's blocks are clean. */
+#include "base/clock.h"
+#include "driver/fence.h"
+#include "resource/reuse.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+enum {
+    SPIN_NS = 50 * 1000, /* then in naps: */
+    NAP_NS = 20 * 1000,
+    LAZY_EPOCHS = 4, /* a free of a large block retires only when so many are sealed */
+};
+
+struct rs_reuse_epoch {
+    struct rs_reuse_epoch *next;
+    struct rs_reuse_batch blocks;
+    struct rs_freed_list ordered;
+    CUevent event;
+    bool timed_out; /* was waited for in vain, and is not waited for again */
+};
+
+static struct rs_reuse_epoch *take_epoch(struct rs_reuse *reuse)
+{
+    struct rs_reuse_epoch *epoch = reuse->spare;
+
+    if (epoch) {
+        reuse->spare = epoch->next;
+        return epoch;
+    }
+    epoch = calloc(1, sizeof(*epoch));
+    if (!epoch)
+        return NULL;
+    epoch->event = rs_fence_create(reuse->place->context);
+    if (!epoch->event) {
+        free(epoch);
+        return NULL;
+    }
+    return epoch;
+}
+
+static void spare_epoch(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch)
+{
+    epoch->next = reuse->spare;
+    reuse->spare = epoch;
+}
+
+/* Seals what is open and fences it.  In this order: a free that joins later must not lie behind the
+ * fence.  False when nothing was open or no fence can be had now (a capture, host memory). */
+static bool seal_locked(struct rs_reuse *reuse)
+{
+    struct rs_reuse_epoch *epoch = reuse->has_fences ? take_epoch(reuse) : NULL;
+    bool fenced = false, any;
+
+    if (epoch) {
+        rs_reuse_gather(reuse, &epoch->blocks);
+        any = rs_ordered_move(&reuse->ordered, &reuse->ordered.open, &epoch->ordered) ||
+              !rs_reuse_batch_is_empty(reuse, &epoch->blocks);
+        fenced = any && rs_fence_record(reuse->place->context, epoch->event);
+        if (fenced) {
+            epoch->timed_out = false;
+            epoch->next = NULL;
+            *reuse->end = epoch;
+            reuse->end = &epoch->next;
+            rs_reuse_count(&reuse->sealed_epochs, 1);
+        } else {
+            rs_reuse_put_back(reuse, &epoch->blocks);
+            (void)rs_ordered_move(&reuse->ordered, &epoch->ordered, &reuse->ordered.open);
+            spare_epoch(reuse, epoch);
+        }
+    }
+    return fenced;
+}
+
+bool rs_reuse_seal(struct rs_reuse *reuse)
+{
+    bool fenced;
+
+    rs_mutex_lock(&reuse->lock);
+    fenced = seal_locked(reuse);
+    rs_mutex_unlock(&reuse->lock);
+    return fenced;
+}
+
+/* Takes the blocks of the epochs whose fences are done, oldest first; false when there are none.
+ * *oldest is the state of the fence that is the oldest then: RS_FENCE_DONE when there is none left.
+ */
+static bool retire_locked(struct rs_reuse *reuse, enum rs_fence_state *oldest,
+                          struct rs_reuse_batch *clean)
+{
+    bool any = false;
+
+    *clean = rs_reuse_no_batch;
+    *oldest = RS_FENCE_DONE;
+    while (reuse->first) {
+        *oldest = rs_fence_query(reuse->place->context, reuse->first->event);
+        if (*oldest != RS_FENCE_DONE)
+            break;
+        struct rs_reuse_epoch *epoch = reuse->first;
+        reuse->first = epoch->next;
+        if (!reuse->first)
+            reuse->end = &reuse->first;
+        rs_reuse_batch_append(reuse, clean, &epoch->blocks);
+        rs_ordered_drain(&reuse->ordered, &epoch->ordered, &clean->rest);
+        spare_epoch(reuse, epoch);
+        rs_reuse_count(&reuse->retired_epochs, 1);
+        any = true;
+    }
+    return any && !rs_reuse_batch_is_empty(reuse, clean);
+}
+
+/* True when there was something to retire. */
+static bool retire_and_look(struct rs_reuse *reuse, enum rs_fence_state *oldest)
+{
+    struct rs_reuse_batch clean;
+    bool any;
+
+    rs_mutex_lock(&reuse->lock);
+    any = retire_locked(reuse, oldest, &clean);
+    rs_mutex_unlock(&reuse->lock);
+    if (any)
+        rs_reuse_give_clean(reuse, &clean);
+    return any;
+}
+
+/* Somebody else who is about it may be this very thread, when a tool's callback from a driver call
+ * of ours frees.  A free of a large block leaves retiring to others while only a few epochs are
+ * sealed: asking for a fence costs as much as all the rest of it. */
+void rs_reuse_seal_and_retire_in_passing(struct rs_reuse *reuse, bool is_large)
+{
+    struct rs_reuse_batch clean;
+    enum rs_fence_state oldest;
+    uint64_t pending;
+    bool any = false;
+
+    if (!rs_mutex_try_lock(&reuse->lock))
+        return;
+    pending = atomic_load_explicit(&reuse->sealed_epochs, memory_order_relaxed) -
+              atomic_load_explicit(&reuse->retired_epochs, memory_order_relaxed);
+    if (!is_large || pending >= LAZY_EPOCHS)
+        /* first: a fence is not done as it is recorded */
+        any = retire_locked(reuse, &oldest, &clean);
+    (void)seal_locked(reuse);
+    rs_mutex_unlock(&reuse->lock);
+    if (any)
+        rs_reuse_give_clean(reuse, &clean);
+}
+
+bool rs_reuse_retire(struct rs_reuse *reuse)
+{
+    enum rs_fence_state oldest;
+
+    return retire_and_look(reuse, &oldest);
+}
+
+/* ---- waiting ---- */
+
+bool rs_reuse_has_sealed(struct rs_reuse *reuse, bool not_timed_out)
+{
+    bool sealed;
+
+    rs_mutex_lock(&reuse->lock);
+    sealed = reuse->first && !(not_timed_out && reuse->first->timed_out);
+    rs_mutex_unlock(&reuse->lock);
+    return sealed;
+}
+
+static void give_up_first(struct rs_reuse *reuse)
+{
+    rs_mutex_lock(&reuse->lock);
+    if (reuse->first)
+        reuse->first->timed_out = true;
+    rs_mutex_unlock(&reuse->lock);
+    rs_reuse_count(&reuse->timeouts, 1);
+}
+
+void rs_reuse_nap(void)
+{
+    static const struct timespec nap = {.tv_nsec = NAP_NS};
+
+    nanosleep(&nap, NULL);
+}
+
+bool rs_reuse_wait_for_first(struct rs_reuse *reuse, uint64_t limit_ns)
+{
+    uint64_t begin_ns = rs_clock_ns(), waited_ns = 0;
+    uint64_t before = atomic_load_explicit(&reuse->retired_epochs, memory_order_relaxed);
+    enum rs_fence_state oldest;
+    bool retired = retire_and_look(reuse, &oldest);
+
+    while (!retired && oldest == RS_FENCE_PENDING && waited_ns < limit_ns) {
+        if (waited_ns > SPIN_NS)
+            rs_reuse_nap();
+        retired = retire_and_look(reuse, &oldest) ||
+                  atomic_load_explicit(&reuse->retired_epochs, memory_order_relaxed) != before;
+        waited_ns = rs_clock_ns() - begin_ns;
+    }
+    rs_reuse_count(&reuse->waits, 1);
+    rs_reuse_count(&reuse->wait_ns, waited_ns);
+    return retired || oldest == RS_FENCE_DONE;
+}
+
+bool rs_reuse_wait_once(struct rs_reuse *reuse, uint64_t limit_ns)
+{
+    (void)rs_reuse_seal(reuse);
+    if (!rs_reuse_has_sealed(reuse, true))
+        return false;
+    if (!rs_reuse_wait_for_first(reuse, limit_ns))
+        give_up_first(reuse);
+    return true;
+}
+
+CUresult rs_reuse_wait_for_all(struct rs_reuse *reuse)
+{
+    struct rs_reuse_batch clean = rs_reuse_no_batch;
+    CUresult result;
+
+    rs_mutex_lock(&reuse->lock);
+    rs_reuse_gather(reuse, &clean);
+    rs_ordered_drain(&reuse->ordered, &reuse->ordered.open, &clean.rest);
+    rs_mutex_unlock(&reuse->lock);
+    rs_reuse_count(&reuse->full_waits, 1);
+    result = rs_sentinel_wait(reuse->place->sentinel, reuse->place->context);
+    if (result == CUDA_SUCCESS)
+        rs_reuse_give_clean(reuse, &clean);
+    else
+        rs_reuse_put_back(reuse, &clean);
+    (void)rs_reuse_retire(reuse);
+    return result;
+}
+
+/* ---- the rest ---- */
+
+bool rs_reuse_check_epochs(const struct rs_reuse *reuse, size_t *bytes, size_t *blocks)
+{
+    bool good = true;
+
+    for (const struct rs_reuse_epoch *epoch = reuse->first; epoch; epoch = epoch->next) {
+        struct rs_reuse_quantity size = rs_reuse_batch_size(reuse, &epoch->blocks);
+        *bytes += size.bytes;
+        *blocks += size.blocks;
+        good = rs_ordered_check(&reuse->ordered, &epoch->ordered, bytes, blocks) && good;
+    }
+    return good;
+}
+
+static void destroy_all(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch, bool memory_is_gone)
+{
+    while (epoch) {
+        struct rs_reuse_epoch *next = epoch->next;
+        if (!memory_is_gone) {
+            rs_ordered_drain(&reuse->ordered, &epoch->ordered, &epoch->blocks.rest);
+            rs_reuse_give_clean(reuse, &epoch->blocks);
+            rs_fence_destroy(epoch->event);
+        }
+        free(epoch);
+        epoch = next;
+    }
+}
+
+void rs_reuse_destroy_epochs(struct rs_reuse *reuse, bool memory_is_gone)
+{
+    destroy_all(reuse, reuse->first, memory_is_gone);
+    destroy_all(reuse, reuse->spare, memory_is_gone);
+}
