@@ -10,10 +10,11 @@ rmmshim are alive at the same time, on the same core, and take turns: a few iter
 of the other, while the other waits.  Each two neighbouring turns give one ratio; the figure is the
 median of all ratios of several such pairs of processes, with the interval in which the true median
 lies with 95 % certainty (by order statistics).  A last run under rmmshim counts memory.
-With --floor a third one takes its turns, under a door with no allocator behind it: what is slower with
-that is the framework's own way to cudaMalloc.  With --both one more, for the first pair: the framework's own
-allocator with rmmshim beneath.  RMMSHIM_LIBRARY is the library, which is told RMM_POOL_SIZE=512MiB and nothing else (RMM_PINNED_POOL_SIZE
-too for the workload that lives on pinned memory; the last run: RMM_STATISTICS too).  Exit status: 1 when a run failed, was certainly slower than with the framework's
+Two more take their turns beside the first pair: with --floor one under a door with no allocator behind
+it (what is slower with that is the framework's own way to cudaMalloc), with --both the framework's own
+allocator with rmmshim beneath.  RMMSHIM_LIBRARY is the library, which is told RMM_POOL_SIZE=512MiB and
+nothing else (RMM_PINNED_POOL_SIZE too for the workload that lives on pinned memory; the last run:
+RMM_STATISTICS too).  Exit status: 1 when a run failed, was certainly slower than with the framework's
 own allocator, or took more memory than it may; 77 where there is neither framework nor GPU."""
 import argparse
 import itertools
@@ -210,13 +211,20 @@ class Program:
                 return line.strip()
         return None
 
-    def say(self, line, timeout=45):
-        """Says a line and returns the answer; a problem from then on where there is none."""
+    def tell(self, line):
         if self.problem:
-            return None
+            return
         try:
             self.process.stdin.write(line.encode() + b"\n")
             self.process.stdin.flush()
+        except OSError as error:
+            self.problem = str(error)
+
+    def answer(self, timeout=45):
+        """The answer to what it was told; a problem from then on where there is none."""
+        if self.problem:
+            return None
+        try:
             answer = self.read_line(timeout)
         except OSError as error:
             answer, self.problem = "", str(error)
@@ -244,12 +252,14 @@ class Program:
         self.problem = self.result.get("absent") or self.error("did not start")
 
     def turn(self):
-        answer = self.say("turn")
+        self.tell("turn")
+        answer = self.answer()
         if answer and not self.problem:
             self.ms.append(float(answer))
 
     def finish(self):
-        self.say("end")
+        """After it was told to end."""
+        self.answer()
         self.end()
         if self.process.returncode != 0 and not self.problem:
             self.problem = self.error("status %s" % self.process.returncode)
@@ -271,13 +281,17 @@ class Program:
 
 
 def take_turns_between(programs, turns, core):
-    """They run at the same time on the same core and take turns, each first every other time."""
+    """They warm up side by side, and then take turns on the same core, each first every other time."""
     for program in programs:
+        program.tell("go")
+    for program in programs:
+        program.answer()
         program.settle_on(core)
-        program.say("go")
     for i in range(turns):
         for program in programs if i % 2 == 0 else reversed(programs):
             program.turn()
+    for program in programs:
+        program.tell("end")
     for program in programs:
         program.finish()
 
@@ -369,7 +383,7 @@ def main():
         print("no GPU")
         return 77
 
-    taking_turns = ["own", "shim"] + (["floor"] if args.floor else [])
+    beside = (["floor"] if args.floor else []) + (["both"] if args.both else [])
     programs, wrong = [], []
     rows = [["ms/iteration", "own allocator", "without", "without, rmmshim", "without/own", "rmmshim/own (95 %)", "floor/own",
              "own and rmmshim/own",
@@ -378,8 +392,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="framework-speed-") as folder:
         try:
             for workload in workloads:
-                groups = [list(taking_turns) for _ in range(args.pairs)] + [["none"], ["counted"]]
-                groups[0] += ["both"] if args.both else []
+                groups = [["own", "shim"] + (beside if i == 0 else []) for i in range(args.pairs)] + [["none", "counted"]]
                 for group, variant in ((group, variant) for group in groups for variant in group):
                     programs.append(Program(workload, variant, folder, len(programs), group, args.floor))
             for program in programs:
@@ -388,8 +401,8 @@ def main():
             cores = itertools.cycle(sorted(os.sched_getaffinity(0))[1:] or [0])
             while waiting := [program for program in programs if program.process.returncode is None]:
                 together = [program for program in waiting if program.group is waiting[0].group]
-                take_turns_between(together, args.chunks if len(together) > 1 else max(3, args.chunks // 4),
-                                   next(cores))
+                compared = "own" in waiting[0].group  # else for figures that need no more than a few turns
+                take_turns_between(together, args.chunks if compared else max(3, args.chunks // 4), next(cores))
         finally:
             for program in programs:
                 if program.process.poll() is None:

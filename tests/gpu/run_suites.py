@@ -5,7 +5,7 @@ others lie in .suites at the top of the tree, where scripts/fetch-suites puts th
 left out.  Tests that came out differently run once more by themselves on both sides: only what differs
 then too counts, and what suite_differences.txt explains does not.
 
-    run_suites.py [--seconds N] [--jobs N] [--suites NAME,NAME] [--json FILE]
+    run_suites.py [--seconds N] [--jobs N] [--suites NAME,NAME] [--files TEXT,TEXT] [--json FILE]
 
 RMMSHIM_LIBRARY is the library.  Exit status: 1 when a test differs and is not explained; 77 where there is
 neither GPU nor suite."""
@@ -32,7 +32,7 @@ TOP = os.path.dirname(os.path.dirname(gpu_common.HERE))
 SETTING = {"RMM_POOL_SIZE": "1GiB"}
 STALL_SECONDS = 60  # without an outcome: the test hangs
 CRASHES = 6  # of one unit, after which the rest of it is left
-AGAIN_JOBS = 3  # tests that are run once more: few at a time, since many are disturbed by neighbours
+AGAIN_JOBS = 4  # tests that are run once more: few at a time, since many are disturbed by neighbours
 
 
 def root_of(suite):
@@ -263,9 +263,10 @@ def table(sides, units):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=190, help="for all tests of a side (190)")
-    parser.add_argument("--again-seconds", type=int, default=30, help="for the tests that differ, a side (30)")
+    parser.add_argument("--again-seconds", type=int, default=60, help="for the tests that differ, a side (60)")
     parser.add_argument("--jobs", type=int, default=max(1, min(12, (os.cpu_count() or 2) - 4)))
     parser.add_argument("--suites", default=",".join(suite_list.SUITES), metavar="NAME,NAME")
+    parser.add_argument("--files", metavar="TEXT,TEXT", help="only files whose names have one of these in them")
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
     chosen = args.suites.split(",")
@@ -283,7 +284,8 @@ def main():
     for suite in chosen:
         if not roots[suite]:
             print("%s: its tests are not there, left out" % suite)
-    units = [unit for unit in units if roots.get(unit.suite)]
+    units = [unit for unit in units if roots.get(unit.suite)
+             and (not args.files or any(text in unit.file for text in args.files.split(",")))]
     for unit in [unit for unit in units if not os.path.exists(os.path.join(roots[unit.suite], unit.file))]:
         print("%s: not there, left out" % unit.name)
         units.remove(unit)
