@@ -7,31 +7,14 @@
  * addresses with what is free on either side.  Its memory is taken from wherever whole granules are
  * free, and only what is missing then from the driver.  So free memory is never too scattered for a
  * request, and what is held is not more than what was ever live at once and the ends of granules.
- *
- * Moving a granule unmaps addresses.  That is done to free blocks alone, which no work uses: where
- * no `reuse` stands above to see to that, all work of the context is waited for, as cudaFree does.
- *
- * What a call of the driver is about is busy: in no index, so that nobody else touches it and no
- * lock is held meanwhile.  None of these calls needs a current context, and what they made
- * outlives it (cuda-measured.md), so it is given back when the context has ended.
- *
- * Which other devices reach the memory is a property of each mapping, which cuCtxEnablePeerAccess
- * does not change: so it is told again for every mapping when a peer comes or goes, and nothing is
- * mapped or unmapped meanwhile. */
-#include "base/lock.h"
+ */
 #include "base/log.h"
 #include "driver/driver.h"
-#include "driver/fence.h"
-#include "resource/account.h"
-#include "resource/alignment.h"
-#include "resource/blocks.h"
 #include "resource/report.h"
-#include "resource/segment.h"
+#include "resource/virtual.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 struct virtual_config {
@@ -39,601 +22,30 @@ struct virtual_config {
     uint64_t reserve;
 };
 
-/* A reservation.  Its first block lives as long as it does (blocks.h). */
-struct region {
-    struct rs_block first_block;
-    struct region *next;
-    CUdeviceptr base;
-    size_t size_bytes;
-    CUmemGenericAllocationHandle handles[]; /* of the granule mapped there; 0: none.  Those of busy
-                                               blocks belong to whoever made them busy */
-};
-
-struct vm {
-    struct rs_mr base;
-    const struct rs_place *place;
-    CUmemAllocationProp properties;
-    size_t granule_bytes, reserve_bytes;
-    size_t initial_granules, maximum_granules;
-
-    struct rs_mutex lock;   /* protects what follows; never held around a driver call */
-    pthread_cond_t settled; /* driver calls ended: look again */
-    struct rs_blocks blocks;
-    struct rs_block_index voids;
-    _Atomic(struct region *) regions;     /* newest first; looked at without the lock too */
-    CUmemGenericAllocationHandle *spares; /* granules mapped nowhere: of a move that failed */
-    size_t spare_count, spare_room;       /* room for every granule there is */
-
-    size_t charged_granules; /* against the maximum: held and being asked for */
-    size_t held_granules, peak_held_granules;
-    size_t stuck_bytes; /* addresses that the driver would neither make usable nor unmap */
-
-    unsigned calls;     /* under way */
-    size_t ahead_bytes; /* that a growth under way will leave for others who wait for it */
-    uint64_t changes;   /* goes up when memory may have become free */
-    bool is_still;      /* nothing is mapped or unmapped: access is being changed */
-    bool ended;         /* with its context: nothing is served any more */
-    bool released;
-    uint64_t driver_allocations, driver_frees, driver_refusals, moved_granules;
-    uint64_t allocations, failures;
-};
-
-static struct vm *vm_of(struct rs_mr *mr)
+static struct rs_virtual *vm_of(struct rs_mr *mr)
 {
-    return RS_CONTAINER_OF(mr, struct vm, base);
-}
-
-/* ---- blocks without memory; all under the lock ---- */
-
-static struct region *region_of(const struct vm *vm, CUdeviceptr address)
-{
-    struct region *region = atomic_load_explicit(&vm->regions, memory_order_acquire);
-
-    while (address - region->base >= region->size_bytes)
-        region = region->next;
-    return region;
-}
-
-/* Where the handle of the granule at that address is kept. */
-static CUmemGenericAllocationHandle *handles_of(const struct vm *vm, struct region *region,
-                                                CUdeviceptr address)
-{
-    return &region->handles[(address - region->base) / vm->granule_bytes];
-}
-
-static void remove_void(struct vm *vm, struct rs_block *block)
-{
-    RS_ASSERT(block->is_void);
-    rs_block_index_remove(&vm->voids, block);
-    block->is_void = false;
-}
-
-/* Makes a block void that is in no index, merged with void neighbours. */
-static void put_void(struct vm *vm, struct rs_block *block)
-{
-    struct rs_block *after = block->after, *before = block->before;
-
-    block->is_busy = false;
-    if (after && after->is_void) {
-        remove_void(vm, after);
-        rs_blocks_merge(&vm->blocks, block, after);
-    }
-    if (before && before->is_void) {
-        remove_void(vm, before);
-        rs_blocks_merge(&vm->blocks, before, block);
-        block = before;
-    }
-    block->is_void = true;
-    rs_block_index_insert(&vm->voids, block);
-}
-
-static void put_free(struct vm *vm, struct rs_block *block)
-{
-    block->is_busy = false;
-    rs_blocks_put(&vm->blocks, block);
-}
-
-static void take_free(struct vm *vm, struct rs_block *block)
-{
-    rs_blocks_remove_free(&vm->blocks, block);
-    block->is_busy = true;
-}
-
-/* ---- driver calls; without the lock ---- */
-
-enum { PEERS_MAX = 64 /* as many as place->peers has bits */ };
-
-/* Who may use new memory: the device itself, and those that were allowed to before. */
-static CUresult set_access(const struct vm *vm, CUdeviceptr address, size_t size_bytes)
-{
-    CUmemAccessDesc access[1 + PEERS_MAX] = {
-        {vm->properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
-    };
-    size_t count = 1;
-
-    for (uint64_t peers = rs_place_peers(vm->place); peers; peers &= peers - 1) {
-        access[count] = access[0];
-        access[count++].location.id = __builtin_ctzll(peers);
-    }
-    return rs_driver.cuMemSetAccess(address, size_bytes, access, count);
-}
-
-static CUresult create_granule(const struct vm *vm, CUmemGenericAllocationHandle *handle)
-{
-    struct rs_account *account = vm->place->account;
-    CUresult result;
-
-    if (!rs_account_take(account, vm->granule_bytes, RS_MEMORY_DEVICE))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    result = rs_driver.cuMemCreate(handle, vm->granule_bytes, &vm->properties, 0);
-    if (result != CUDA_SUCCESS)
-        rs_account_untake(account, vm->granule_bytes, RS_MEMORY_DEVICE);
-    return result;
-}
-
-/* Gives granules that are mapped nowhere back.  Those that the driver does not take stay, at the
- * beginning; returns how many those are. */
-static size_t release_granules(const struct vm *vm, CUmemGenericAllocationHandle *handles,
-                               size_t count)
-{
-    size_t kept = 0;
-
-    for (size_t i = 0; i < count; i++) {
-        if (rs_driver.cuMemRelease(handles[i]) == CUDA_SUCCESS)
-            rs_account_give(vm->place->account, vm->granule_bytes, RS_MEMORY_DEVICE);
-        else
-            handles[kept++] = handles[i];
-    }
-    return kept;
-}
-
-/* ---- moves ---- */
-
-/* Free memory on its way to other addresses, or back to the driver.  Its blocks are busy. */
-struct move {
-    struct rs_block *low, *gap, *high; /* where it goes: gap gets memory, the others have it */
-    struct rs_block *sources;          /* whose memory it is, linked by .left; ... */
-    size_t unmapped_sources;           /* ... so many of them have lost it */
-    size_t source_granules;
-    size_t create_granules, created; /* to be asked for; got */
-    void *records[2];                /* in reserve for the split behind a growth */
-    CUmemGenericAllocationHandle *handles;
-    size_t handle_count; /* granules mapped nowhere, that belong to this move */
-    bool gap_is_stuck;
-};
-
-/* Makes free granules busy, those of the largest blocks first, until the move has `wanted` of them
- * or there are no more.  Under the lock. */
-static void collect_sources(struct vm *vm, struct move *move, size_t wanted)
-{
-    struct rs_blocks *blocks = &vm->blocks;
-    size_t granule_bytes = vm->granule_bytes;
-    struct rs_block *block, *without = NULL;
-
-    while (move->source_granules < wanted && rs_record_slab_reserve(&blocks->records) &&
-           (block = rs_block_index_largest(&blocks->free_blocks[RS_BLOCKS_COMMON])) &&
-           block->size_bytes >= granule_bytes) {
-        CUdeviceptr base = region_of(vm, block->address)->base;
-        size_t lead_bytes = (size_t)(-(block->address - base) & (granule_bytes - 1));
-        size_t whole_bytes, lacking = wanted - move->source_granules;
-
-        take_free(vm, block);
-        if (block->size_bytes - lead_bytes < granule_bytes) {
-            block->left = without; /* it covers no whole granule; a smaller one may */
-            without = block;
-            continue;
-        }
-        if (lead_bytes > 0) {
-            struct rs_block *lead = block;
-            block = rs_blocks_cut(blocks, lead, lead_bytes);
-            block->is_busy = true;
-            put_free(vm, lead);
-        }
-        whole_bytes = rs_round_down(block->size_bytes, granule_bytes);
-        if (whole_bytes / granule_bytes > lacking)
-            whole_bytes = lacking * granule_bytes;
-        if (block->size_bytes > whole_bytes)
-            put_free(vm, rs_blocks_cut(blocks, block, whole_bytes));
-        block->left = move->sources;
-        move->sources = block;
-        move->source_granules += whole_bytes / granule_bytes;
-    }
-    while (without) {
-        block = without;
-        without = block->left;
-        put_free(vm, block);
-    }
-}
-
-/* Puts the sources back: as void where they were unmapped.  Under the lock. */
-static void put_sources(struct vm *vm, struct move *move)
-{
-    while (move->sources) {
-        struct rs_block *block = move->sources;
-        move->sources = block->left;
-        if (move->unmapped_sources > 0) {
-            move->unmapped_sources--;
-            put_void(vm, block);
-        } else {
-            put_free(vm, block);
-        }
-    }
-}
-
-/* Unmaps the sources; their granules are the move's then.  Without the lock. */
-static CUresult unmap_sources(struct vm *vm, struct move *move)
-{
-    const struct rs_place *place = vm->place;
-    CUresult result = CUDA_SUCCESS;
-
-    if (move->sources && !place->frees_are_clean)
-        result = rs_sentinel_wait(place->sentinel, place->context);
-    for (struct rs_block *block = move->sources; block && result == CUDA_SUCCESS;
-         block = block->left) {
-        struct region *region = region_of(vm, block->address);
-        CUmemGenericAllocationHandle *handles = handles_of(vm, region, block->address);
-        result = rs_driver.cuMemUnmap(block->address, block->size_bytes);
-        if (result != CUDA_SUCCESS)
-            break;
-        move->unmapped_sources++;
-        for (size_t i = 0; i < block->size_bytes / vm->granule_bytes; i++) {
-            move->handles[move->handle_count++] = handles[i];
-            handles[i] = 0;
-        }
-    }
-    return result;
-}
-
-/* Maps the move's granules into its gap.  Without the lock. */
-static CUresult map_gap(struct vm *vm, struct move *move)
-{
-    CUdeviceptr address = move->gap->address;
-    CUmemGenericAllocationHandle *handles = handles_of(vm, region_of(vm, address), address);
-    size_t mapped_bytes = 0, count;
-    CUresult result = CUDA_SUCCESS;
-
-    for (size_t i = 0; i < move->handle_count && result == CUDA_SUCCESS; i++) {
-        result =
-            rs_driver.cuMemMap(address + mapped_bytes, vm->granule_bytes, 0, move->handles[i], 0);
-        if (result == CUDA_SUCCESS)
-            mapped_bytes += vm->granule_bytes;
-    }
-    if (result == CUDA_SUCCESS)
-        result = set_access(vm, address, mapped_bytes);
-    if (result != CUDA_SUCCESS && mapped_bytes > 0)
-        move->gap_is_stuck = rs_driver.cuMemUnmap(address, mapped_bytes) != CUDA_SUCCESS;
-    if (result != CUDA_SUCCESS && !move->gap_is_stuck)
-        return result;
-    count = mapped_bytes / vm->granule_bytes;
-    move->handle_count -= count;
-    memcpy(handles, move->handles, count * sizeof(handles[0]));
-    memmove(move->handles, move->handles + count, move->handle_count * sizeof(handles[0]));
-    return result;
-}
-
-/* Creates what the move lacks; gives it back when not all of it can be had.  Without the lock. */
-static CUresult create_granules(struct vm *vm, struct move *move)
-{
-    CUmemGenericAllocationHandle *handles = move->handles + move->handle_count;
-    CUresult result = CUDA_SUCCESS;
-    size_t count = 0;
-
-    while (count < move->create_granules && result == CUDA_SUCCESS) {
-        result = create_granule(vm, &handles[count]);
-        count += result == CUDA_SUCCESS;
-    }
-    if (result != CUDA_SUCCESS)
-        count = release_granules(vm, handles, count);
-    move->created = count;
-    move->handle_count += count;
-    return result;
-}
-
-/* All driver calls of a growth, so ordered that what fails often fails before anything was moved.
- * Without the lock. */
-static CUresult move_memory(struct vm *vm, struct move *move)
-{
-    CUstreamCaptureMode mode = rs_capture_relax();
-    CUresult result = create_granules(vm, move);
-
-    if (result == CUDA_SUCCESS)
-        result = unmap_sources(vm, move);
-    if (result == CUDA_SUCCESS)
-        result = map_gap(vm, move);
-    rs_capture_restore(mode);
-    return result;
-}
-
-/* ---- holes; all under the lock ---- */
-
-struct hole {
-    struct rs_block *block; /* void */
-    size_t gap_bytes;       /* of it that need memory */
-    bool uses_low, uses_high;
-};
-
-/* What the request would take if it began in the free block below `block`, or there, and ended
- * there or in the free block above; kept when that is less than `best` takes. */
-static void try_hole(const struct vm *vm, const struct rs_block_request *request,
-                     struct rs_block *block, struct hole *best)
-{
-    struct hole hole = {.block = block};
-    size_t low_bytes = 0, lead_bytes, rest_bytes;
-
-    if (!block || !block->is_void)
-        return;
-    if (block->before && block->before->is_free) {
-        lead_bytes = rs_lead_bytes(block->before->address, request->alignment);
-        if (block->before->size_bytes > lead_bytes)
-            low_bytes = block->before->size_bytes - lead_bytes;
-    }
-    hole.uses_low = low_bytes > 0;
-    rest_bytes = request->rounded_bytes - rs_min(request->rounded_bytes - 1, low_bytes);
-    if (!rs_round_up(rest_bytes, vm->granule_bytes, &hole.gap_bytes))
-        return;
-    if (hole.gap_bytes > block->size_bytes) {
-        hole.uses_high = block->after && block->after->is_free &&
-                         rest_bytes - block->size_bytes <= block->after->size_bytes;
-        hole.gap_bytes = block->size_bytes;
-        if (!hole.uses_high)
-            return;
-    }
-    if (!best->block || hole.gap_bytes < best->gap_bytes)
-        *best = hole;
-}
-
-/* Not the best of all holes, but of those that are found without a search: beside the largest free
- * block, the smallest that fits by itself, and the largest. */
-static struct hole find_hole(const struct vm *vm, const struct rs_block_request *request)
-{
-    const struct rs_block *largest =
-        rs_block_index_largest(&vm->blocks.free_blocks[RS_BLOCKS_COMMON]);
-    struct hole best = {.block = NULL};
-
-    if (largest) {
-        try_hole(vm, request, largest->after, &best);
-        try_hole(vm, request, largest->before, &best);
-    }
-    try_hole(vm, request, rs_block_index_best_fit(&vm->voids, request->rounded_bytes), &best);
-    try_hole(vm, request, rs_block_index_largest(&vm->voids), &best);
-    return best;
-}
-
-/* ---- growth ---- */
-
-static void end_call(struct vm *vm)
-{
-    vm->calls--;
-    pthread_cond_broadcast(&vm->settled);
-}
-
-/* Makes the hole's blocks the move's.  A record must be in reserve. */
-static void take_hole(struct vm *vm, const struct hole *hole, struct move *move)
-{
-    move->gap = hole->block;
-    remove_void(vm, move->gap);
-    move->gap->is_busy = true;
-    if (move->gap->size_bytes > hole->gap_bytes)
-        put_void(vm, rs_blocks_cut(&vm->blocks, move->gap, hole->gap_bytes));
-    if (hole->uses_low) {
-        move->low = move->gap->before;
-        take_free(vm, move->low);
-    }
-    if (hole->uses_high) {
-        move->high = move->gap->after;
-        take_free(vm, move->high);
-    }
-}
-
-/* Room among the spares for every granule there is and `more`. */
-static bool reserve_spares(struct vm *vm, size_t more)
-{
-    size_t room = vm->charged_granules + more;
-    CUmemGenericAllocationHandle *spares;
-
-    if (room <= vm->spare_room)
-        return true;
-    room += room / 2;
-    spares = realloc(vm->spares, room * sizeof(spares[0]));
-    if (!spares)
-        return false;
-    vm->spares = spares;
-    vm->spare_room = room;
-    return true;
-}
-
-/* Finds the memory for a gap of that many granules: spares, what is free, and new. */
-static CUresult gather(struct vm *vm, struct move *move, size_t granules, bool may_create)
-{
-    size_t spares = rs_min(vm->spare_count, granules);
-
-    move->handles = malloc(granules * sizeof(move->handles[0]));
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(move->records); i++)
-        if (!(move->records[i] = rs_record_slab_take(&vm->blocks.records)))
-            return CUDA_ERROR_OUT_OF_MEMORY;
-    if (!move->handles)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    collect_sources(vm, move, granules - spares);
-    move->create_granules = granules - spares - move->source_granules;
-    if (move->create_granules > 0 && !may_create)
-        return CUDA_ERROR_NOT_READY;
-    if (move->create_granules > vm->maximum_granules - vm->charged_granules ||
-        !reserve_spares(vm, move->create_granules))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    vm->spare_count -= spares;
-    memcpy(move->handles, vm->spares + vm->spare_count, spares * sizeof(move->handles[0]));
-    move->handle_count = spares;
-    return CUDA_SUCCESS;
-}
-
-/* The end of a move, or of one that was never begun: every block gets a state again. */
-static void settle(struct vm *vm, struct move *move, bool has_moved)
-{
-    put_sources(vm, move);
-    if (has_moved)
-        put_free(vm, move->gap);
-    else if (move->gap_is_stuck)
-        vm->stuck_bytes += move->gap->size_bytes;
-    else if (move->gap)
-        put_void(vm, move->gap);
-    if (move->low)
-        put_free(vm, move->low);
-    if (move->high)
-        put_free(vm, move->high);
-    for (size_t i = 0; i < move->handle_count; i++)
-        vm->spares[vm->spare_count++] = move->handles[i];
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(move->records); i++)
-        if (move->records[i])
-            rs_record_slab_give(&vm->blocks.records, move->records[i]);
-    free(move->handles);
-}
-
-/* Reserves more addresses; the lock is released meanwhile.  For the first time when the resource is
- * made; again only when live blocks are so scattered that no hole is left for a request. */
-static CUresult add_region(struct vm *vm, size_t least_bytes)
-{
-    size_t size_bytes = rs_max(least_bytes, vm->reserve_bytes);
-    size_t count = size_bytes / vm->granule_bytes;
-    struct region *region = calloc(1, sizeof(*region) + count * sizeof(region->handles[0]));
-    CUstreamCaptureMode mode;
-    CUresult result;
-
-    if (!region)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    region->size_bytes = size_bytes;
-    vm->calls++;
-    rs_mutex_unlock(&vm->lock);
-    mode = rs_capture_relax();
-    result = rs_driver.cuMemAddressReserve(&region->base, size_bytes, 0, 0, 0);
-    if (result == CUDA_SUCCESS && !rs_segment_add(vm->place, region->base, size_bytes)) {
-        (void)rs_driver.cuMemAddressFree(region->base, size_bytes);
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    rs_capture_restore(mode);
-    rs_mutex_lock(&vm->lock);
-    end_call(vm);
-    if (result != CUDA_SUCCESS) {
-        free(region);
-        return result;
-    }
-    region->first_block =
-        (struct rs_block){.address = region->base, .size_bytes = region->size_bytes};
-    region->next = atomic_load_explicit(&vm->regions, memory_order_relaxed);
-    atomic_store_explicit(&vm->regions, region, memory_order_release);
-    put_void(vm, &region->first_block);
-    return CUDA_SUCCESS;
-}
-
-/* Makes a free block for the request.  The lock is held at entry and exit, not in between; on
- * success the block is there.  CUDA_ERROR_NOT_READY when that would need new memory and it may not
- * be created. */
-static CUresult grow(struct vm *vm, const struct rs_block_request *request, bool may_create)
-{
-    struct move move = {.gap = NULL};
-    size_t free_bytes, region_bytes, ahead_bytes;
-    struct hole hole;
-    CUresult result;
-
-    if (vm->is_still && !may_create)
-        return CUDA_ERROR_NOT_READY;
-    while (vm->is_still)
-        pthread_cond_wait(&vm->settled, &vm->lock.native);
-    if (vm->ended)
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    free_bytes = vm->held_granules * vm->granule_bytes - vm->blocks.live_bytes;
-    hole = find_hole(vm, request);
-    if (!may_create && (!hole.block || hole.gap_bytes > free_bytes))
-        return CUDA_ERROR_NOT_READY;
-    if (!hole.block) {
-        if (!rs_round_up(request->rounded_bytes, vm->granule_bytes, &region_bytes))
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        result = add_region(vm, region_bytes);
-        if (result != CUDA_SUCCESS)
-            return result;
-        hole = find_hole(vm, request);
-    }
-    if (!hole.block || !rs_record_slab_reserve(&vm->blocks.records))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    take_hole(vm, &hole, &move);
-    result = gather(vm, &move, hole.gap_bytes / vm->granule_bytes, may_create);
-    if (result != CUDA_SUCCESS) {
-        settle(vm, &move, false);
-        return result;
-    }
-    ahead_bytes = hole.gap_bytes > request->rounded_bytes && vm->ahead_bytes == 0
-                      ? hole.gap_bytes - request->rounded_bytes
-                      : 0;
-    vm->ahead_bytes += ahead_bytes;
-    vm->charged_granules += move.create_granules;
-    vm->calls++;
-    rs_mutex_unlock(&vm->lock);
-    result = move_memory(vm, &move);
-    rs_mutex_lock(&vm->lock);
-    end_call(vm);
-    if (ahead_bytes > 0)
-        vm->ahead_bytes = 0;
-    vm->charged_granules -= move.create_granules - move.created;
-    vm->held_granules += move.created;
-    vm->peak_held_granules = rs_max(vm->peak_held_granules, vm->held_granules);
-    vm->driver_allocations += move.created;
-    vm->driver_refusals += move.created < move.create_granules;
-    if (result == CUDA_SUCCESS)
-        vm->moved_granules += move.source_granules;
-    settle(vm, &move, result == CUDA_SUCCESS);
-    return result;
-}
-
-/* ---- the end of the context ---- */
-
-/* Unmaps and releases all memory of a region and gives its addresses back.  Errors mean that the
- * driver is gone, and the memory with it, or that it keeps what nobody can use. */
-static void release_region(struct vm *vm, struct region *region)
-{
-    size_t count = region->size_bytes / vm->granule_bytes, end;
-
-    rs_segment_remove(vm->place, region->base);
-    for (size_t i = 0; i < count; i = end) {
-        end = i + 1;
-        if (!region->handles[i])
-            continue;
-        while (end < count && region->handles[end])
-            end++;
-        (void)rs_driver.cuMemUnmap(region->base + i * vm->granule_bytes,
-                                   (end - i) * vm->granule_bytes);
-        (void)release_granules(vm, &region->handles[i], end - i);
-    }
-    (void)rs_driver.cuMemAddressFree(region->base, region->size_bytes);
-}
-
-static void release_everything(struct vm *vm)
-{
-    CUstreamCaptureMode mode = rs_capture_relax();
-
-    for (struct region *region = atomic_load(&vm->regions); region; region = region->next)
-        release_region(vm, region);
-    (void)release_granules(vm, vm->spares, vm->spare_count);
-    rs_capture_restore(mode);
+    return RS_CONTAINER_OF(mr, struct rs_virtual, base);
 }
 
 /* Ends a turn with the lock.  When the context has ended, the last one whose driver calls were
  * under way releases what there is: nobody takes or moves memory any more. */
-static void leave(struct vm *vm)
+static void leave(struct rs_virtual *vm)
 {
     bool last = vm->ended && vm->calls == 0 && !vm->released;
 
     vm->released = vm->released || last;
     rs_mutex_unlock(&vm->lock);
     if (last)
-        release_everything(vm);
+        rs_virtual_release_everything(vm);
 }
 
-/* ---- the resource ---- */
+/* ---- allocation ---- */
 
 enum { GROWTH_WAIT_MS = 20, SETTLE_WAIT_MS = 500, ROUNDS_MAX = 16 };
 
 /* Waits for the end of another thread's driver calls, at most for a while: they may wait for the
  * GPU, and the GPU for this thread. */
-static void wait_until_settled(struct vm *vm, long milliseconds)
+static void wait_until_settled(struct rs_virtual *vm, long milliseconds)
 {
     struct timespec until;
 
@@ -645,7 +57,7 @@ static void wait_until_settled(struct vm *vm, long milliseconds)
 }
 
 /* True when another thread's growth will leave room for this request and was waited for. */
-static bool waited_for_growth(struct vm *vm, const struct rs_block_request *request)
+static bool waited_for_growth(struct rs_virtual *vm, const struct rs_block_request *request)
 {
     if (vm->ahead_bytes < request->rounded_bytes)
         return false;
@@ -655,7 +67,8 @@ static bool waited_for_growth(struct vm *vm, const struct rs_block_request *requ
 }
 
 /* Not aligned is better than not at all. */
-static bool take_at_last(struct vm *vm, struct rs_block_request *request, struct rs_allocation *out)
+static bool take_at_last(struct rs_virtual *vm, struct rs_block_request *request,
+                         struct rs_allocation *out)
 {
     if (!rs_record_slab_reserve(&vm->blocks.records))
         return false;
@@ -667,7 +80,7 @@ static bool take_at_last(struct vm *vm, struct rs_block_request *request, struct
 
 /* Finds a block, growing as needed.  The lock is held at entry and exit.  The rounds are bounded as
  * other threads could for ever take what became free. */
-static CUresult allocate_locked(struct vm *vm, struct rs_block_request *request,
+static CUresult allocate_locked(struct rs_virtual *vm, struct rs_block_request *request,
                                 struct rs_allocation *out)
 {
     for (unsigned round = 0; round < ROUNDS_MAX; round++) {
@@ -682,7 +95,7 @@ static CUresult allocate_locked(struct vm *vm, struct rs_block_request *request,
             return CUDA_SUCCESS;
         if (round == 0 && waited_for_growth(vm, request))
             continue;
-        result = grow(vm, request, true);
+        result = rs_virtual_grow(vm, request, true);
         if (vm->ended)
             continue;
         if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
@@ -701,7 +114,7 @@ static CUresult allocate_locked(struct vm *vm, struct rs_block_request *request,
 
 /* The same, and once more when the device's other stacks gave back what they merely kept.  The lock
  * is held at entry and exit. */
-static CUresult allocate_or_reclaim(struct vm *vm, struct rs_block_request *request,
+static CUresult allocate_or_reclaim(struct rs_virtual *vm, struct rs_block_request *request,
                                     struct rs_allocation *out)
 {
     CUresult result = allocate_locked(vm, request, out);
@@ -719,7 +132,7 @@ static CUresult allocate_or_reclaim(struct vm *vm, struct rs_block_request *requ
 static CUresult virtual_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                  struct rs_allocation *out)
 {
-    struct vm *vm = vm_of(mr);
+    struct rs_virtual *vm = vm_of(mr);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     struct rs_block_request request;
     bool is_a_size = rs_block_request_init(&request, size_bytes, RS_BLOCK_ALIGNMENT, false);
@@ -739,7 +152,7 @@ static CUresult virtual_allocate(struct rs_mr *mr, size_t size_bytes, CUstream s
 static CUresult virtual_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                       struct rs_allocation *out)
 {
-    struct vm *vm = vm_of(mr);
+    struct rs_virtual *vm = vm_of(mr);
     CUresult result = CUDA_ERROR_NOT_READY;
     struct rs_block_request request;
 
@@ -749,7 +162,7 @@ static CUresult virtual_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstr
     rs_mutex_lock(&vm->lock);
     if (!vm->ended && rs_record_slab_reserve(&vm->blocks.records) &&
         (rs_blocks_take(&vm->blocks, &request, out) ||
-         (grow(vm, &request, false) == CUDA_SUCCESS && !vm->ended &&
+         (rs_virtual_grow(vm, &request, false) == CUDA_SUCCESS && !vm->ended &&
           rs_record_slab_reserve(&vm->blocks.records) &&
           rs_blocks_take(&vm->blocks, &request, out)))) {
         result = CUDA_SUCCESS;
@@ -762,7 +175,7 @@ static CUresult virtual_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstr
 static CUresult virtual_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                    CUstream stream)
 {
-    struct vm *vm = vm_of(mr);
+    struct rs_virtual *vm = vm_of(mr);
     struct rs_block *block = allocation->token;
 
     (void)stream;
@@ -775,128 +188,25 @@ static CUresult virtual_deallocate(struct rs_mr *mr, const struct rs_allocation 
     return CUDA_SUCCESS;
 }
 
-/* Leaves the move no more than that many granules; the others are free again.  False when it takes
- * a record that there is not. */
-static bool limit_sources(struct vm *vm, struct move *move, size_t granules)
-{
-    while (move->source_granules > granules) {
-        struct rs_block *block = move->sources;
-        size_t surplus = move->source_granules - granules;
-        size_t count = block->size_bytes / vm->granule_bytes;
-
-        if (count > surplus) {
-            if (!rs_record_slab_reserve(&vm->blocks.records))
-                return false;
-            put_free(vm, rs_blocks_cut(&vm->blocks, block, (count - surplus) * vm->granule_bytes));
-            move->source_granules -= surplus;
-            continue;
-        }
-        move->sources = block->left;
-        move->source_granules -= count;
-        put_free(vm, block);
-    }
-    return true;
-}
-
-/* Picks what a trim gives back: all that is free but keep_bytes and the initial size.  False when
- * that is nothing. */
-static bool gather_surplus(struct vm *vm, struct move *move, size_t keep_bytes)
-{
-    size_t keep = keep_bytes / vm->granule_bytes + (keep_bytes % vm->granule_bytes != 0);
-    size_t count, spares;
-
-    collect_sources(vm, move, SIZE_MAX);
-    count = move->source_granules + vm->spare_count;
-    count -= rs_min(count, keep);
-    count = rs_min(count, vm->held_granules - rs_min(vm->held_granules, vm->initial_granules));
-    spares = rs_min(vm->spare_count, count);
-    if (count == 0 || !limit_sources(vm, move, count - spares))
-        return false;
-    move->handles = malloc(count * sizeof(move->handles[0]));
-    if (!move->handles)
-        return false;
-    vm->spare_count -= spares;
-    memcpy(move->handles, vm->spares + vm->spare_count, spares * sizeof(move->handles[0]));
-    move->handle_count = spares;
-    return true;
-}
-
-/* The lock is held at entry and exit, not in between. */
-static size_t trim(struct vm *vm, size_t keep_bytes)
-{
-    struct move move = {.gap = NULL};
-    CUstreamCaptureMode mode;
-    size_t released = 0;
-
-    if (gather_surplus(vm, &move, keep_bytes)) {
-        vm->calls++;
-        rs_mutex_unlock(&vm->lock);
-        mode = rs_capture_relax();
-        (void)unmap_sources(vm, &move);
-        released = move.handle_count;
-        move.handle_count = release_granules(vm, move.handles, move.handle_count);
-        released -= move.handle_count;
-        rs_capture_restore(mode);
-        rs_mutex_lock(&vm->lock);
-        end_call(vm);
-        vm->changes++;
-    }
-    vm->charged_granules -= released;
-    vm->held_granules -= released;
-    vm->driver_frees += released;
-    settle(vm, &move, false);
-    return released * vm->granule_bytes;
-}
+/* ---- the rest of the resource ---- */
 
 static size_t virtual_trim(struct rs_mr *mr, size_t keep_bytes)
 {
-    struct vm *vm = vm_of(mr);
+    struct rs_virtual *vm = vm_of(mr);
     size_t released_bytes = 0;
 
     rs_mutex_lock(&vm->lock);
     if (!vm->ended && !vm->is_still)
-        released_bytes = trim(vm, keep_bytes);
+        released_bytes = rs_virtual_trim(vm, keep_bytes);
     leave(vm);
     return released_bytes;
-}
-
-/* Calls `visit` for each run of mapped granules, until one fails.  Nothing is mapped or unmapped
- * meanwhile. */
-static CUresult each_mapped(const struct vm *vm,
-                            CUresult (*visit)(const void *data, CUdeviceptr address,
-                                              size_t size_bytes),
-                            const void *data)
-{
-    CUresult result = CUDA_SUCCESS;
-
-    for (struct region *region = atomic_load(&vm->regions); region; region = region->next) {
-        size_t count = region->size_bytes / vm->granule_bytes, end;
-        for (size_t i = 0; i < count && result == CUDA_SUCCESS; i = end) {
-            for (end = i; end < count && region->handles[end]; end++)
-                ;
-            if (end > i)
-                result = visit(data, region->base + i * vm->granule_bytes,
-                               (end - i) * vm->granule_bytes);
-            end += end == i;
-        }
-    }
-    return result;
-}
-
-static CUresult set_peer_access(const void *data, CUdeviceptr address, size_t size_bytes)
-{
-    return rs_driver.cuMemSetAccess(address, size_bytes, data, 1);
 }
 
 /* Calls that are under way end first, and none begins meanwhile, so that no mapping is missed: one
  * made later follows place->peers. */
 static CUresult virtual_access_changed(struct rs_mr *mr, CUdevice peer, bool allowed)
 {
-    struct vm *vm = vm_of(mr);
-    const CUmemAccessDesc access = {
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = peer},
-        .flags = allowed ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE,
-    };
+    struct rs_virtual *vm = vm_of(mr);
     CUresult result = CUDA_SUCCESS;
 
     rs_mutex_lock(&vm->lock);
@@ -908,7 +218,7 @@ static CUresult virtual_access_changed(struct rs_mr *mr, CUdevice peer, bool all
     if (!vm->ended) {
         vm->calls++; /* the end of the context waits */
         rs_mutex_unlock(&vm->lock);
-        result = each_mapped(vm, set_peer_access, &access);
+        result = rs_virtual_set_peer(vm, peer, allowed);
         rs_mutex_lock(&vm->lock);
         vm->calls--;
     }
@@ -918,14 +228,14 @@ static CUresult virtual_access_changed(struct rs_mr *mr, CUdevice peer, bool all
     return result;
 }
 
-static size_t idle_bytes(const struct vm *vm)
+static size_t idle_bytes(const struct rs_virtual *vm)
 {
     return vm->held_granules * vm->granule_bytes - vm->blocks.live_bytes;
 }
 
 static size_t virtual_idle_bytes(struct rs_mr *mr)
 {
-    struct vm *vm = vm_of(mr);
+    struct rs_virtual *vm = vm_of(mr);
     size_t bytes;
 
     rs_mutex_lock(&vm->lock);
@@ -937,7 +247,7 @@ static size_t virtual_idle_bytes(struct rs_mr *mr)
 /* Addresses without memory behind them are not counted unless others are in the same block. */
 static size_t virtual_free_blocks(struct rs_mr *mr)
 {
-    struct vm *vm = vm_of(mr);
+    struct rs_virtual *vm = vm_of(mr);
     size_t blocks;
 
     rs_mutex_lock(&vm->lock);
@@ -948,14 +258,15 @@ static size_t virtual_free_blocks(struct rs_mr *mr)
 
 static void virtual_report(struct rs_mr *mr, struct rs_report *report)
 {
-    struct vm *vm = vm_of(mr);
+    struct rs_virtual *vm = vm_of(mr);
     const char *name = mr->descriptor->name;
     size_t reserved_bytes = 0;
 
 #define ADD(counter, kind, unit, value)                                                            \
     rs_report_add(report, name, counter, RS_COUNTER_##kind, RS_UNIT_##unit, value)
     rs_mutex_lock(&vm->lock);
-    for (struct region *region = atomic_load(&vm->regions); region; region = region->next)
+    for (struct rs_virtual_region *region = atomic_load(&vm->regions); region;
+         region = region->next)
         reserved_bytes += region->size_bytes;
     ADD("reserved", LIVE, BYTES, reserved_bytes);
     ADD("held", LIVE, BYTES, vm->held_granules * vm->granule_bytes);
@@ -974,91 +285,20 @@ static void virtual_report(struct rs_mr *mr, struct rs_report *report)
 #undef ADD
 }
 
-struct sums {
-    size_t live_bytes, busy_bytes, free_blocks, void_blocks, granules;
-};
-
-/* True when all granules of a block are mapped, or none; those that begin in it are counted. */
-static bool block_memory_check(const struct vm *vm, struct region *region,
-                               const struct rs_block *block, struct sums *sums)
-{
-    size_t first = (block->address - region->base) / vm->granule_bytes;
-    size_t end = (block->address - region->base + block->size_bytes - 1) / vm->granule_bytes;
-
-    if (block->is_void && (block->address - region->base) % vm->granule_bytes != 0)
-        return false;
-    for (size_t i = first; i <= end; i++) {
-        if ((region->handles[i] == 0) != block->is_void)
-            return false;
-        sums->granules +=
-            region->handles[i] != 0 && region->base + i * vm->granule_bytes >= block->address;
-    }
-    return true;
-}
-
-/* One reservation from end to end: no gap, no overlap, no two blocks side by side that should be
- * one. */
-static bool region_check(const struct vm *vm, struct region *region, struct sums *sums)
-{
-    CUdeviceptr address = region->base;
-    const struct rs_block *before = NULL;
-
-    for (const struct rs_block *block = &region->first_block; block; block = block->after) {
-        if (block->address != address || block->before != before || block->size_bytes == 0 ||
-            address % RS_BLOCK_ALIGNMENT != 0 ||
-            block->is_free + block->is_void + block->is_busy > 1 ||
-            (before &&
-             ((before->is_free && block->is_free) || (before->is_void && block->is_void))))
-            return false;
-        if (!block->is_busy && !block_memory_check(vm, region, block, sums))
-            return false;
-        sums->free_blocks += block->is_free;
-        sums->void_blocks += block->is_void;
-        if (block->is_busy)
-            sums->busy_bytes += block->size_bytes;
-        else if (!block->is_free && !block->is_void)
-            sums->live_bytes += block->size_bytes;
-        address += block->size_bytes;
-        before = block;
-    }
-    return address == region->base + region->size_bytes;
-}
-
-static bool check_locked(const struct vm *vm)
-{
-    struct sums sums = {0};
-    size_t free_blocks, void_blocks;
-
-    for (struct region *region = atomic_load(&vm->regions); region; region = region->next)
-        if (!region_check(vm, region, &sums))
-            return false;
-    if (!rs_block_index_check(&vm->blocks.free_blocks[RS_BLOCKS_COMMON], &free_blocks) ||
-        !rs_block_index_check(&vm->voids, &void_blocks) || free_blocks != sums.free_blocks ||
-        void_blocks != sums.void_blocks || sums.live_bytes != vm->blocks.live_bytes ||
-        vm->charged_granules > vm->maximum_granules || vm->charged_granules < vm->held_granules ||
-        vm->spare_room < vm->spare_count)
-        return false;
-    if (vm->calls > 0)
-        return true;
-    return sums.busy_bytes == vm->stuck_bytes && vm->charged_granules == vm->held_granules &&
-           vm->ahead_bytes == 0 &&
-           (vm->stuck_bytes > 0 || sums.granules + vm->spare_count == vm->held_granules);
-}
-
 static bool virtual_check(struct rs_mr *mr)
 {
-    struct vm *vm = vm_of(mr);
+    struct rs_virtual *vm = vm_of(mr);
     bool good;
 
     rs_mutex_lock(&vm->lock);
-    good = vm->ended || check_locked(vm);
+    good = vm->ended || rs_virtual_check(vm);
     rs_mutex_unlock(&vm->lock);
     return good;
 }
 
 static void virtual_context_ended(struct rs_mr *mr)
 {
-    struct vm *vm = vm_of(mr);
+    struct rs_virtual *vm = vm_of(mr);
 
     rs_mutex_lock(&vm->lock);
     vm->ended = true;
@@ -1067,11 +307,11 @@ static void virtual_context_ended(struct rs_mr *mr)
 
 static void virtual_destroy(struct rs_mr *mr, bool memory_is_gone)
 {
-    struct vm *vm = vm_of(mr);
-    struct region *region = atomic_load(&vm->regions), *next;
+    struct rs_virtual *vm = vm_of(mr);
+    struct rs_virtual_region *region = atomic_load(&vm->regions), *next;
 
     if (!memory_is_gone && !vm->released)
-        release_everything(vm);
+        rs_virtual_release_everything(vm);
     for (; region; region = next) {
         next = region->next;
         free(region);
@@ -1087,7 +327,7 @@ static void virtual_destroy(struct rs_mr *mr, bool memory_is_gone)
 
 /* Takes the initial size, or what there is of it: less than asked for is worth a line but no error,
  * as the device may be shared, and memory is added on demand. */
-static CUresult take_initial(struct vm *vm, size_t initial_bytes)
+static CUresult take_initial(struct rs_virtual *vm, size_t initial_bytes)
 {
     char asked[RS_SIZE_TEXT_BYTES], got[RS_SIZE_TEXT_BYTES];
     size_t ask_bytes = vm->initial_granules * vm->granule_bytes;
@@ -1097,7 +337,7 @@ static CUresult take_initial(struct vm *vm, size_t initial_bytes)
     while (ask_bytes > 0 && result == CUDA_ERROR_OUT_OF_MEMORY) {
         struct rs_block_request request;
         (void)rs_block_request_init(&request, ask_bytes, RS_BLOCK_ALIGNMENT, false);
-        result = grow(vm, &request, true);
+        result = rs_virtual_grow(vm, &request, true);
         /* What was free is nearer to the wish than its half. */
         ask_bytes = rs_max(rs_round_down(ask_bytes / 2, vm->granule_bytes),
                            free_bytes < ask_bytes ? free_bytes : 0);
@@ -1128,7 +368,7 @@ static CUmemAllocationProp properties_of(const struct rs_place *place)
     return properties;
 }
 
-static void init_locks(struct vm *vm)
+static void init_locks(struct rs_virtual *vm)
 {
     pthread_condattr_t monotonic;
 
@@ -1153,7 +393,7 @@ static const struct rs_mr_ops virtual_ops = {
     .check = virtual_check,
 };
 
-static void init_sizes(struct vm *vm, const struct virtual_config *settings)
+static void init_sizes(struct rs_virtual *vm, const struct virtual_config *settings)
 {
     size_t maximum_bytes = rs_min(settings->maximum_size, vm->place->total_bytes);
     size_t reserve_bytes;
@@ -1179,7 +419,7 @@ static int virtual_create(const struct rs_place *place, const void *config,
                           struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct virtual_config *settings = config;
-    struct vm *vm = calloc(1, sizeof(*vm));
+    struct rs_virtual *vm = calloc(1, sizeof(*vm));
     CUresult result;
 
     if (!vm)
@@ -1190,7 +430,7 @@ static int virtual_create(const struct rs_place *place, const void *config,
     vm->properties = properties_of(place);
     init_sizes(vm, settings);
     rs_mutex_lock(&vm->lock);
-    result = add_region(vm, vm->granule_bytes);
+    result = rs_virtual_add_region(vm, vm->granule_bytes);
     if (result == CUDA_SUCCESS && vm->initial_granules > 0 && place->first_on_device)
         result = take_initial(vm, settings->initial_size);
     rs_mutex_unlock(&vm->lock);
