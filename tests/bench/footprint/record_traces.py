@@ -20,7 +20,8 @@ GPU = os.path.join(HERE, "..", "..", "gpu")
 BYTES_MAX = 208 << 10  # of a file; what is longer is cut
 
 NO_CACHE = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-# Trace -> what it is, the program, its environment.  At most eight.
+# Trace -> what it is, the program, its environment.  At most eight.  Not JAX: since 0.11 it maps each buffer
+# itself (cuMemCreate), XLA_PYTHON_CLIENT_ALLOCATOR=platform's too; the log has its libraries' dozen workspaces.
 PROGRAMS = {
     "transformer": ("PyTorch trains a transformer in bfloat16, lengths and batches changing",
                     ["trace_programs.py", "transformer"], NO_CACHE),
@@ -32,10 +33,8 @@ PROGRAMS = {
     "expression": ("CuPy array expressions, lengths changing", ["trace_programs.py", "expression"], {}),
     "columns": ("CuPy: tables of columns filtered, sorted, joined, grouped and concatenated",
                 ["trace_programs.py", "columns"], {}),
-    "jax": ("JAX trains a network, each buffer an allocation", [os.path.join(GPU, "jax_mlp.py")],
-            {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}),
 }
-MODULES = {"jax": "jax", "expression": "cupy", "columns": "cupy"}  # the others: torch
+MODULES = {"expression": "cupy", "columns": "cupy"}  # the others: torch
 
 
 def output_of(command):
@@ -88,6 +87,7 @@ def record(name, directory, folder, device):
     if done.returncode != 0 or not os.path.exists(log):
         return "status %d: %s" % (done.returncode, said)
     path = os.path.join(directory, name + ".trace")
+    what += " (%s)" % " ".join([os.path.basename(command[0])] + command[1:])
     convert = [sys.executable, os.path.join(HERE, "trace_from_log.py"), log, path, "--note", what, "--note",
                "made on %s with %s: every allocation the driver's own" % (device, version_of(MODULES.get(name, "torch")))]
     done = subprocess.run(convert, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)

@@ -4,17 +4,11 @@
 few seconds.
 
     trace_programs.py NAME          one of those below; `trace_programs.py list` names them
-    trace_programs.py columns TRACE the program's twin with NumPy on the host: writes the trace itself
 
 Run them under rmmshim with RMM_RESOURCE=cuda and RMM_LOG, PyTorch's with PYTORCH_NO_CUDA_MEMORY_CACHING=1
-(record_traces.py does).  The twin (columns, expression) knows the arrays that the program holds, with true
-lengths, but not the scratch memory inside CuPy's functions.  Exit status 77: the framework is not there."""
+(record_traces.py does).  Exit status 77: the framework is not there."""
 import os
 import sys
-import weakref
-
-sys.dont_write_bytecode = True
-import trace_from_log
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 PROGRAMS = {}
@@ -137,35 +131,10 @@ def mlp():
     torch.cuda.synchronize()
 
 
-# ---- arrays: CuPy, or NumPy as its twin ----
+# ---- CuPy ----
 
 
-class Twin:
-    """NumPy with a record of the arrays that its functions return."""
-
-    def __init__(self, trace):
-        self.trace, self.made = trace, 0
-
-    def note(self, result):
-        if isinstance(result, (tuple, list)):
-            return type(result)(self.note(each) for each in result)
-        if getattr(result, "nbytes", 0) and getattr(result, "base", 0) is None:
-            self.made += 1
-            self.trace.allocate(self.made, result.nbytes)
-            weakref.finalize(result, self.trace.free, self.made).atexit = False
-        return result
-
-    def asarray(self, array):
-        import numpy
-        return self.note(numpy.array(array))
-
-    def __getattr__(self, name):
-        import numpy
-        function = getattr(numpy, name)
-        return lambda *args, **more: self.note(function(*args, **more))
-
-
-def array_module():
+def cupy_module():
     try:
         import cupy
     except ImportError as error:
@@ -180,9 +149,9 @@ def array_module():
 
 
 @program
-def expression(xp=None):
+def expression():
     """Array expressions, a temporary for each operation, lengths growing and shrinking."""
-    xp = xp or array_module()
+    xp = cupy_module()
     import numpy
     random = numpy.random.Generator(numpy.random.PCG64(3))
     kept = []
@@ -206,10 +175,10 @@ def expression(xp=None):
 
 
 @program
-def columns(xp=None):
+def columns():
     """What a data frame library does: tables of columns are read in batches of different lengths, filtered, sorted,
     joined with a table of dimensions, grouped, and the results concatenated."""
-    xp = xp or array_module()
+    xp = cupy_module()
     import numpy
     random = numpy.random.Generator(numpy.random.PCG64(5))
 
@@ -279,27 +248,16 @@ def main():
     if arguments == ["list"]:
         print("\n".join(PROGRAMS))
         return 0
-    if not arguments or arguments[0] not in PROGRAMS or len(arguments) > (2 if arguments[0] in TWINS else 1):
+    if len(arguments) != 1 or arguments[0] not in PROGRAMS:
         print(__doc__, file=sys.stderr)
         return 2
-    run = PROGRAMS[arguments[0]]
-    if len(arguments) == 2:
-        trace = trace_from_log.Writer()
-        run(Twin(trace))
-        import numpy
-        trace.write(arguments[1], [run.__doc__.split("\n")[0].rstrip(),
-                                   "NumPy %s in CuPy's place: the program's arrays, without its functions' scratch"
-                                   % numpy.__version__])
-        return 0
     try:
-        run()
+        PROGRAMS[arguments[0]]()
     except Absent as error:
         print(error, file=sys.stderr)
         return 77
     return 0
 
-
-TWINS = ("expression", "columns")
 
 if __name__ == "__main__":
     sys.exit(main())
