@@ -33,12 +33,13 @@ struct reuse_config {
 
 enum {
     SEAL_BYTES =
-        32 << 20,    /* in one shard, or a share of what is held where that is more: so that */
-    SEAL_SHARE = 16, /* a large block is not held twice over */
-    SEAL_COUNT = 128,
+        32 << 20,      /* in all shards, or a share of what is held where that is more: so that */
+    SEAL_SHARE = 16,   /* a large block is not held twice over */
+    SEAL_COUNT = 128,  /* in one shard */
     SCARCE_SHARE = 32, /* less than this share of what is held is clean: frees seal at once */
-    SCARCE_EVERY = 16, /* looked at by the first free after a seal, and by every sixteenth */
-    LAZY_SHARE = 8,    /* a free of so large a share of what is held leaves retiring to others */
+    LOOK_EVERY = 16,   /* both are looked at by the first free after a seal, by every sixteenth, */
+    LOOK_BYTES = SEAL_BYTES / 8, /* and when so much has opened in a shard since */
+    LAZY_SHARE = 8, /* a free of so large a share of what is held leaves retiring to others */
     EAGER_BYTES = 64 << 10, /* of host memory; of other memory, none is enough */
 };
 
@@ -191,22 +192,36 @@ static bool is_scarce(struct rs_reuse *reuse)
            rs_reuse_held_bytes(reuse) / SCARCE_SHARE;
 }
 
-__attribute__((noinline)) static bool is_time_to_seal_now(struct rs_reuse *reuse, size_t open_bytes,
-                                                          size_t opened)
+__attribute__((noinline)) static bool is_time_to_seal(struct rs_reuse *reuse, size_t open_bytes,
+                                                      size_t opened)
 {
     if (opened >= SEAL_COUNT ||
         (open_bytes >= SEAL_BYTES && open_bytes >= rs_reuse_held_bytes(reuse) / SEAL_SHARE))
         return true;
-    return reuse->has_fences && opened % SCARCE_EVERY == 1 && is_scarce(reuse);
+    return reuse->has_fences && opened % LOOK_EVERY == 1 && is_scarce(reuse);
 }
 
-_Static_assert(SEAL_COUNT % SCARCE_EVERY == 0, "is_time_to_seal looks at one remainder");
+_Static_assert(SEAL_COUNT % LOOK_EVERY == 0, "is_time_to_look looks at one remainder");
 
-RS_HOT_INLINE bool is_time_to_seal(struct rs_reuse *reuse, size_t open_bytes, size_t opened)
+/* Of one shard; the new bytes are those since it last published. */
+RS_HOT_INLINE bool is_time_to_look(size_t opened, size_t open_bytes, size_t new_bytes)
 {
-    if (RS_LIKELY(opened % SCARCE_EVERY > 1 && open_bytes < SEAL_BYTES && opened < SEAL_COUNT))
-        return false;
-    return is_time_to_seal_now(reuse, open_bytes, opened);
+    return RS_UNLIKELY(opened % LOOK_EVERY <= 1 || opened >= SEAL_COUNT ||
+                       open_bytes >= SEAL_BYTES || new_bytes >= LOOK_BYTES);
+}
+
+/* What is open in all shards, of the others what they have published: threads that free side by
+ * side would else each have as much open as one may.  Little is not published, as the sum is in a
+ * cache line that all of them write.  Under the shard's lock. */
+static size_t open_in_all(struct rs_reuse *reuse, struct rs_reuse_shard *shard, size_t open_bytes)
+{
+    size_t new_bytes = open_bytes - shard->published_bytes;
+
+    if (new_bytes < LOOK_BYTES)
+        return atomic_load_explicit(&reuse->open_bytes, memory_order_relaxed) + new_bytes;
+    shard->published_bytes = open_bytes;
+    return atomic_fetch_add_explicit(&reuse->open_bytes, new_bytes, memory_order_relaxed) +
+           new_bytes;
 }
 
 /* Under the shard's lock, so that no locked instruction is needed. */
@@ -222,6 +237,7 @@ RS_HOT_INLINE bool open_push(struct rs_reuse *reuse, struct rs_freed *record)
 {
     struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
     size_t size_bytes = record->upstream.size_bytes, opened, open_bytes;
+    bool looks;
 
     bool is_own = size_bytes <= atomic_load_explicit(&reuse->own_bytes, memory_order_relaxed) &&
                   &reuse->shards[record->home] == shard;
@@ -232,8 +248,11 @@ RS_HOT_INLINE bool open_push(struct rs_reuse *reuse, struct rs_freed *record)
     rs_freed_push(is_own ? &shard->open : &shard->open_rest, record);
     opened = shard->open.count + shard->open_rest.count;
     open_bytes = shard->open.bytes + shard->open_rest.bytes;
+    looks = is_time_to_look(opened, open_bytes, open_bytes - shard->published_bytes);
+    if (looks)
+        open_bytes = open_in_all(reuse, shard, open_bytes);
     rs_spinlock_unlock(&shard->lock);
-    return is_time_to_seal(reuse, open_bytes, opened);
+    return looks && is_time_to_seal(reuse, open_bytes, opened);
 }
 
 /* The same for a block freed in the order of a stream. */
@@ -245,7 +264,7 @@ static bool ordered_push(struct rs_reuse *reuse, struct rs_freed *record, unsign
                               memory_order_relaxed);
     atomic_fetch_add_explicit(&reuse->ordered_count, 1, memory_order_relaxed);
     opened = rs_ordered_push(&reuse->ordered, record, stream, &open_bytes);
-    return is_time_to_seal(reuse, open_bytes, opened);
+    return is_time_to_look(opened, open_bytes, 0) && is_time_to_seal(reuse, open_bytes, opened);
 }
 
 /* As cudaFree: nothing of it is touched any more when this returns. */
@@ -277,6 +296,19 @@ RS_HOT_INLINE void keep_holder(struct rs_reuse *reuse, struct rs_freed *record,
         reuse->place->forget_holder(reuse->place, allocation->holder);
 }
 
+/* False when another thread has sealed since what this one freed: many find at once that it is
+ * time. */
+static bool has_own_open(struct rs_reuse *reuse)
+{
+    struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
+    bool found;
+
+    rs_spinlock_lock(&shard->lock);
+    found = shard->open.first || shard->open_rest.first;
+    rs_spinlock_unlock(&shard->lock);
+    return found || rs_ordered_has_open(&reuse->ordered);
+}
+
 __attribute__((noinline)) static CUresult seal_after_free(struct rs_reuse *reuse, size_t size_bytes)
 {
     if (!reuse->has_fences) {
@@ -285,6 +317,8 @@ __attribute__((noinline)) static CUresult seal_after_free(struct rs_reuse *reuse
         (void)rs_reuse_wait_for_all(reuse);
         return CUDA_SUCCESS;
     }
+    if (!has_own_open(reuse))
+        return CUDA_SUCCESS;
     rs_reuse_seal_and_retire_in_passing(
         reuse, reuse->is_eager ||
                    size_bytes >= rs_max(SEAL_BYTES, rs_reuse_held_bytes(reuse) / LAZY_SHARE));

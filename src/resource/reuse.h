@@ -32,6 +32,7 @@ struct rs_reuse_shard {
     _Alignas(2 * RS_CACHE_LINE) struct rs_spinlock lock; /* protects the shard */
     struct rs_record_slab records;
     struct rs_freed_list open, open_rest; /* as in struct rs_reuse_batch */
+    size_t published_bytes;               /* of what is open here, in the sum of all shards */
     ptrdiff_t live_bytes; /* allocated minus freed through this shard; may be negative */
     /* That ever entered the quarantine through this shard; read without the lock. */
     _Atomic size_t entered_bytes, entered_count;
@@ -71,6 +72,8 @@ struct rs_reuse {
 
     struct rs_reuse_shard shards[RS_REUSE_SHARDS];
     struct rs_ordered_blocks ordered;
+    /* Open in all shards: each adds what has opened now and then, and gathering takes it away. */
+    _Alignas(2 * RS_CACHE_LINE) _Atomic size_t open_bytes;
 };
 
 static inline void rs_reuse_count(_Atomic uint64_t *counter, uint64_t by)

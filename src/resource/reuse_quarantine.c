@@ -62,6 +62,9 @@ void rs_reuse_gather(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
         if (batch) {
             rs_freed_append(&batch->own[i], &shard->open);
             rs_freed_append(&batch->rest, &shard->open_rest);
+            atomic_fetch_sub_explicit(&reuse->open_bytes, shard->published_bytes,
+                                      memory_order_relaxed);
+            shard->published_bytes = 0;
         }
         live += shard->live_bytes;
         rs_spinlock_unlock(&shard->lock);

@@ -615,6 +615,43 @@ static void a_large_free_is_sealed_at_once(void **state)
     end(&stack);
 }
 
+/* Threads that are there at once, each of which frees less than is sealed. */
+struct side_by_side {
+    struct stack *stack;
+    pthread_barrier_t *all_have_freed;
+};
+
+static void *free_some(void *data)
+{
+    struct side_by_side *side = data;
+
+    for (unsigned i = 0; i < SEAL_MIB / 4; i++) {
+        struct rs_allocation block = take(side->stack, MIB);
+        (void)give_busy(side->stack, &block);
+    }
+    pthread_barrier_wait(side->all_have_freed);
+    return NULL;
+}
+
+static void what_threads_free_side_by_side_is_sealed_together(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=256MiB");
+    pthread_barrier_t all_have_freed;
+    struct side_by_side side = {&stack, &all_have_freed};
+    pthread_t threads[8];
+
+    (void)state;
+    assert_int_equal(pthread_barrier_init(&all_have_freed, NULL, 8), 0);
+    for (unsigned i = 0; i < 8; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, free_some, &side), 0);
+    for (unsigned i = 0; i < 8; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    assert_int_equal(counter(&stack, "quarantined"), 2 * SEAL_MIB * MIB);
+    assert_in_range(device.records, 1, 2);
+    pthread_barrier_destroy(&all_have_freed);
+    end(&stack);
+}
+
 static void growth_is_free_up_to_the_peak_and_the_initial_size(void **state)
 {
     struct stack stack = start(PLENTY, "initial_size=16MiB");
@@ -2154,6 +2191,7 @@ int main(void)
         cmocka_unit_test(a_free_during_the_seal_is_not_covered),
         cmocka_unit_test(small_frees_are_sealed_by_the_hundred),
         cmocka_unit_test(a_large_free_is_sealed_at_once),
+        cmocka_unit_test(what_threads_free_side_by_side_is_sealed_together),
         cmocka_unit_test(growth_is_free_up_to_the_peak_and_the_initial_size),
         cmocka_unit_test(other_memories_do_not_count_against_growth),
         cmocka_unit_test(past_the_peak_an_epoch_is_waited_for_once),
