@@ -32,8 +32,7 @@ static CUresult hook_cuMemAllocAsync(CUdeviceptr *address, size_t size_bytes, CU
 
     if (rs_shim_allocate_async(size_bytes, named(stream, CU_STREAM_LEGACY), address, &served))
         return served;
-    RS_CHARGED_ASYNC(NULL, false, cuMemFreeAsync,
-                     RS_FORWARD(cuMemAllocAsync, (address, size_bytes, stream)));
+    RS_CHARGED_ASYNC(NULL, false, RS_FORWARD(cuMemAllocAsync, (address, size_bytes, stream)));
 }
 
 static CUresult hook_cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t size_bytes, CUstream stream)
@@ -42,8 +41,7 @@ static CUresult hook_cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t size_byte
 
     if (rs_shim_allocate_async(size_bytes, named(stream, CU_STREAM_PER_THREAD), address, &served))
         return served;
-    RS_CHARGED_ASYNC(NULL, true, cuMemFreeAsync_ptsz,
-                     RS_FORWARD(cuMemAllocAsync_ptsz, (address, size_bytes, stream)));
+    RS_CHARGED_ASYNC(NULL, true, RS_FORWARD(cuMemAllocAsync_ptsz, (address, size_bytes, stream)));
 }
 
 static CUresult hook_cuMemFreeAsync(CUdeviceptr address, CUstream stream)

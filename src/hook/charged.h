@@ -32,7 +32,7 @@
 /* The same as RS_CHARGED for stream-ordered memory, with the hook's own parameters.  A pool that
  * grew past the limit all the same (by a unit of the driver's that was not known) gives the block
  * back in the stream's order. */
-#define RS_CHARGED_ASYNC(pool, per_thread, free_function, call)                                    \
+#define RS_CHARGED_ASYNC(pool, per_thread, call)                                                   \
     do {                                                                                           \
         struct rs_pool_charge charge;                                                              \
         CUresult answer;                                                                           \
@@ -45,7 +45,7 @@
             answer = call;                                                                         \
         if (!rs_charge_async_end(&charge, answer, answer == CUDA_SUCCESS ? *address : 0))          \
             return answer;                                                                         \
-        (void)RS_FORWARD(free_function, (*address, stream));                                       \
+        rs_charge_async_undo(*address, stream, per_thread);                                        \
         *address = 0;                                                                              \
         return CUDA_ERROR_OUT_OF_MEMORY;                                                           \
     } while (0)

@@ -30,14 +30,14 @@
 static CUresult hook_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t size_bytes,
                                              CUmemoryPool pool, CUstream stream)
 {
-    RS_CHARGED_ASYNC(pool, false, cuMemFreeAsync,
+    RS_CHARGED_ASYNC(pool, false,
                      RS_FORWARD(cuMemAllocFromPoolAsync, (address, size_bytes, pool, stream)));
 }
 
 static CUresult hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t size_bytes,
                                                   CUmemoryPool pool, CUstream stream)
 {
-    RS_CHARGED_ASYNC(pool, true, cuMemFreeAsync_ptsz,
+    RS_CHARGED_ASYNC(pool, true,
                      RS_FORWARD(cuMemAllocFromPoolAsync_ptsz, (address, size_bytes, pool, stream)));
 }
 

@@ -252,12 +252,16 @@ static CUresult async_give_late(struct rs_lasting_leaf *leaf, CUdeviceptr addres
     return result;
 }
 
-/* The driver keeps a destroyed pool until the last of its blocks is freed. */
+/* The driver keeps a destroyed pool until the last of its blocks is freed.  Relaxed as all else
+ * that is asked of the pool: beside a capture the driver refuses even its attributes and trims, and
+ * spoils that capture (facts_h200.txt: pool_attribute, pool_trim). */
 static void async_end(struct rs_lasting_leaf *leaf)
 {
     struct async *async = async_of(leaf);
+    CUstreamCaptureMode mode = rs_capture_relax();
 
     (void)rs_driver.cuMemPoolDestroy(async->pool);
+    rs_capture_restore(mode);
     rs_mutex_lock(&leaf->lock);
     rs_account_shrink(leaf->place->account, async->charged_bytes, memory_of(async));
     async->charged_bytes = 0;

@@ -83,6 +83,9 @@ bool rs_charge_async_again(struct rs_pool_charge *charge, CUresult result);
 /* True when the pool grew past the limit all the same: the allocation must be freed again. */
 bool rs_charge_async_end(struct rs_pool_charge *charge, CUresult result, CUdeviceptr address);
 
+/* Frees it in its stream's order. */
+void rs_charge_async_undo(CUdeviceptr address, CUstream stream, bool per_thread_default);
+
 void rs_charge_pool_made(CUmemoryPool pool, const CUmemPoolProps *props);
 struct rs_pool_record *rs_charge_pool_destroy_begin(CUmemoryPool pool);
 void rs_charge_pool_destroy_end(struct rs_pool_record *pool, CUresult result);

@@ -480,6 +480,18 @@ bool rs_charge_async_end(struct rs_pool_charge *charge, CUresult result, CUdevic
     return excess;
 }
 
+/* Relaxed: the driver took the allocation, but would refuse this free, and the block would be lost,
+ * if another thread began a global capture since, which the refusal spoils (facts_h200.txt:
+ * free_async 900 end 901). */
+void rs_charge_async_undo(CUdeviceptr address, CUstream stream, bool per_thread_default)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+
+    if (rs_driver.cuMemFreeAsync)
+        (void)rs_driver.cuMemFreeAsync(address, default_stream(stream, per_thread_default));
+    rs_capture_restore(mode);
+}
+
 void rs_charge_pool_freed(struct rs_pool_record *pool, size_t size_bytes, size_t charged_bytes)
 {
     rs_limit_note_stream_ordered(pool->device, size_bytes, true);

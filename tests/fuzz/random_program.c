@@ -557,6 +557,15 @@ static void allocate(struct worker *worker)
     put_in(worker, &block);
 }
 
+/* A capture elsewhere forbids this like any free (facts_h200.txt: free_async). */
+static void free_on(struct worker *worker, const struct block *block, cudaStream_t stream)
+{
+    if (block->kind == ASYNC)
+        UNSAFE(worker, OK(cudaFreeAsync(block->at, stream)));
+    else
+        UNSAFE_UNLESS_SERVED(worker, OK(cudaFreeAsync(block->at, stream)));
+}
+
 /* The block is not in the worker's list any more; work on it may be anywhere. */
 static void free_block(struct worker *worker, struct block *block)
 {
@@ -582,7 +591,7 @@ static void free_block(struct worker *worker, struct block *block)
                         hostcuda_note_free_on(block->at, lane->stream);
                         torch_free(block->at, (ssize_t)block->bytes, 0, lane->stream);
                     } else {
-                        OK(cudaFreeAsync(block->at, lane->stream));
+                        free_on(worker, block, lane->stream);
                     }
                     freed = true;
                 }
@@ -767,7 +776,7 @@ static void destroy_lane(struct worker *worker)
         struct block block = take_out(worker, i);
         if (block.kind == ASYNC) {
             OK(cudaMemsetAsync(block.at, 0, 1, lane->stream));
-            OK(cudaFreeAsync(block.at, lane->stream));
+            free_on(worker, &block, lane->stream);
         } else {
             if (words_of(&block))
                 fill_edges(worker, &block, lane->stream, 2);

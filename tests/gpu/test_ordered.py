@@ -30,7 +30,7 @@ CASES = [
     ("stream_ordered", ["not_served"], [POOL, {"RMM_RESOURCE": "cuda", **ALL}], True),
 ] + [
     ("captures", [scene, mode], STACKS, mode == "2" and scene != "frees")
-    for scene in ("allocations", "frees", "nodes") for mode in "012"
+    for scene in ("allocations", "frees", "pools", "nodes") for mode in "012"
 ] + [
     ("captures", ["nodes_by_hand"], STACKS, True),
 ]

@@ -112,6 +112,44 @@ static void pointers_know_their_pool_and_have_no_ipc(void **state)
     OK(cuMemFree(block));
 }
 
+/* As an H200 does (facts_h200.txt): a free that is refused has freed nothing, and a thread in
+ * relaxed mode may do it all. */
+static void a_capture_elsewhere_forbids_all_but_to_name_the_pool(void **state)
+{
+    (void)state;
+    CUstreamCaptureMode relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUstream capturing;
+    CUdeviceptr block, more;
+    CUmemoryPool found;
+    CUgraph graph;
+    cuuint64_t bytes;
+    OK(cuStreamCreate(&capturing, CU_STREAM_NON_BLOCKING));
+    OK(cuMemAllocFromPoolAsync(&block, 4096, pool, stream));
+    for (unsigned i = 0; i < 4; i++) {
+        OK(cuStreamBeginCapture(capturing, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        OK(cuDeviceGetMemPool(&found, 0));
+        assert_int_equal(
+            i == 0   ? cuMemAllocFromPoolAsync(&more, 4096, pool, stream)
+            : i == 1 ? cuMemFreeAsync(block, stream)
+            : i == 2 ? cuMemPoolTrimTo(pool, 0)
+                     : cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes),
+            CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        assert_int_equal(cuStreamEndCapture(capturing, &graph),
+                         CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    }
+    OK(cuStreamBeginCapture(capturing, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(cuThreadExchangeStreamCaptureMode(&relaxed));
+    OK(cuMemAllocFromPoolAsync(&more, 4096, pool, stream));
+    OK(cuMemFreeAsync(more, stream));
+    OK(cuMemFreeAsync(block, stream));
+    assert_int_not_equal(attribute(CU_MEMPOOL_ATTR_USED_MEM_HIGH), 0);
+    OK(cuMemPoolTrimTo(pool, 0));
+    OK(cuThreadExchangeStreamCaptureMode(&relaxed));
+    OK(cuStreamEndCapture(capturing, &graph));
+    OK(cuGraphDestroy(graph));
+    OK(cuStreamDestroy(capturing));
+}
+
 static void memory_survives_a_context_reset(void **state)
 {
     (void)state;
@@ -156,6 +194,7 @@ int main(void)
         TEST(a_full_device_takes_what_pools_hold),
         TEST(memory_is_gone_only_when_the_stream_comes_there),
         TEST(pointers_know_their_pool_and_have_no_ipc),
+        TEST(a_capture_elsewhere_forbids_all_but_to_name_the_pool),
         TEST(memory_survives_a_context_reset),
         TEST(managed_pools_give_managed_memory),
     };

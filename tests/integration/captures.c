@@ -147,6 +147,33 @@ static CUmemoryPool pool_of(CUdeviceptr block)
     return pool;
 }
 
+/* Asking how much is free is allowed in every capture, and an allocation that no device can serve
+ * is refused as ever; for both the library asks and trims the driver's pools, which by themselves
+ * would spoil the capture. */
+static void pools(void)
+{
+    cuuint64_t threshold = UINT64_MAX;
+    size_t free_bytes, total_bytes;
+    CUmemoryPool pool;
+    CUdeviceptr block, too_large;
+    CUgraph graph;
+
+    MUST(cuDeviceGetMemPool(&pool, device));
+    MUST(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+    MUST(cuMemAllocFromPoolAsync(&block, LARGE, pool, other));
+    MUST(cuMemFreeAsync(block, other)); /* the pool keeps it */
+    MUST(cuStreamSynchronize(other));
+    block = allocate(BYTES); /* the stack is there */
+    MUST(cuStreamBeginCapture(stream, mode));
+    fill(stream, block, WORDS, 5);
+    MUST(cuMemGetInfo(&free_bytes, &total_bytes));
+    CHECK(cuMemAlloc(&too_large, 2 * total_bytes) == CUDA_ERROR_OUT_OF_MEMORY);
+    MUST(cuMemGetInfo(&free_bytes, &total_bytes));
+    MUST(cuStreamEndCapture(stream, &graph));
+    MUST(cuGraphDestroy(graph));
+    MUST(cuMemFree(block));
+}
+
 /* What a capturing stream allocates is the graph's, whoever serves others; it is freed in the
  * graph, or after a launch by either call. */
 static void nodes(void)
@@ -250,6 +277,8 @@ int main(int argc, char **argv)
         allocations();
     else if (!strcmp(scene, "frees"))
         frees();
+    else if (!strcmp(scene, "pools"))
+        pools();
     else if (!strcmp(scene, "nodes"))
         nodes();
     else if (!strcmp(scene, "nodes_by_hand"))

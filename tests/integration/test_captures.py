@@ -29,7 +29,7 @@ class Captures(support.Test):
     def test_the_driver_alone(self):
         """What the scenes ask for is what the driver does, where it does not refuse to allocate."""
         for name, mode in (("allocations", "2"), ("frees", "0"), ("frees", "1"), ("frees", "2"),
-                           ("nodes", "2"), ("nodes_by_hand", "0")):
+                           ("pools", "2"), ("nodes", "2"), ("nodes_by_hand", "0")):
             with self.subTest("%s %s" % (name, mode)):
                 result = run([support.program("captures"), name, mode], preload=[])
                 self.assertEqual((result.status, result.stdout), (0, "ok\n"), result)
@@ -45,6 +45,11 @@ class Captures(support.Test):
         for settings in STACKS:
             for mode in MODES:
                 self.scene("frees", settings, mode)
+
+    def test_pools_of_the_drivers(self):
+        for settings in STACKS:
+            for mode in MODES if "RMM_MANAGED" not in settings else []:  # more than a device has is served
+                self.scene("pools", settings, mode)
 
     def test_nodes(self):
         for settings in STACKS:

@@ -104,6 +104,8 @@ static struct {
     _Atomic unsigned asked, wrong_calls, unwaited; /* unwaited: pool allocations not complete yet */
 } device;
 
+static __thread CUstreamCaptureMode mode;
+
 static void device_start(void)
 {
     memset(&device, 0, sizeof(device));
@@ -139,10 +141,28 @@ static CUresult add_block(CUdeviceptr *address, size_t bytes, struct fake_pool *
     return CUDA_SUCCESS;
 }
 
+/* What a driver refuses while a stream captures, spoiling the capture: all that takes and gives
+ * back memory, waits for a stream, or asks a pool (facts_h200.txt; nothing asked cuMemPoolDestroy).
+ */
+static void must_be_relaxed(void)
+{
+    device.wrong_calls += mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+}
+
+static CUresult fake_exchange_mode(CUstreamCaptureMode *other)
+{
+    CUstreamCaptureMode before = mode;
+
+    mode = *other;
+    *other = before;
+    return CUDA_SUCCESS;
+}
+
 static CUresult allocate_plain(CUdeviceptr *address, size_t bytes)
 {
     CUresult result;
 
+    must_be_relaxed();
     pthread_mutex_lock(&device.lock);
     device.asked++;
     result = device.allocate_answer;
@@ -187,6 +207,7 @@ static CUresult remove_block(CUdeviceptr address)
 {
     CUresult result = CUDA_ERROR_INVALID_VALUE;
 
+    must_be_relaxed();
     pthread_mutex_lock(&device.lock);
     for (size_t i = device.block_count; i-- > 0;) {
         struct fake_block *block = &device.blocks[i];
@@ -233,6 +254,7 @@ static CUresult fake_alloc_from_pool(CUdeviceptr *address, size_t bytes, CUmemor
     size_t rounded, idle, growth = 0;
     CUresult result;
 
+    must_be_relaxed();
     if (bytes > (size_t)DEVICE_MIB * MIB)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (device.ends_in_call)
@@ -274,6 +296,7 @@ static CUresult fake_pool_destroy(CUmemoryPool handle)
 {
     struct fake_pool *pool = (struct fake_pool *)handle;
 
+    must_be_relaxed();
     device.wrong_calls += !pool->is_live;
     pool->is_live = false;
     pool->is_destroyed = true;
@@ -292,6 +315,7 @@ static CUresult fake_pool_get(CUmemoryPool handle, CUmemPool_attribute attribute
 {
     const struct fake_pool *pool = (const struct fake_pool *)handle;
 
+    must_be_relaxed();
     pthread_mutex_lock(&device.lock);
     device.wrong_calls += !pool->is_live;
     *(cuuint64_t *)value = attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ? pool->reserved_bytes
@@ -306,6 +330,7 @@ static CUresult fake_pool_trim(CUmemoryPool handle, size_t keep_bytes)
     struct fake_pool *pool = (struct fake_pool *)handle;
     size_t least;
 
+    must_be_relaxed();
     pthread_mutex_lock(&device.lock);
     least = pool->used_bytes > keep_bytes ? pool->used_bytes : keep_bytes;
     if (pool->reserved_bytes > least)
@@ -323,6 +348,7 @@ static CUresult fake_stream_create(CUstream *stream, unsigned flags)
 
 static CUresult fake_stream_wait(CUstream stream)
 {
+    must_be_relaxed();
     pthread_mutex_lock(&device.lock);
     device.wrong_calls += stream != STREAM || device.context_is_gone;
     device.unwaited = 0;
@@ -365,6 +391,7 @@ static void drive(void)
     rs_driver.cuMemPoolSetAttribute = fake_pool_set;
     rs_driver.cuMemPoolGetAttribute = fake_pool_get;
     rs_driver.cuMemPoolTrimTo = fake_pool_trim;
+    rs_driver.cuThreadExchangeStreamCaptureMode = fake_exchange_mode;
     rs_driver.cuStreamCreate = fake_stream_create;
     rs_driver.cuStreamSynchronize = fake_stream_wait;
     rs_driver.cuCtxGetCurrent = fake_get_current;

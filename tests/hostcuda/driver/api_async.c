@@ -34,6 +34,13 @@ static CUresult allocate_in_graph(struct hc_stream *stream, size_t bytes, CUdevi
     return result;
 }
 
+/* For memory in the order of a stream that does not capture itself, while another does. */
+static CUresult check_captures(const struct hc_stream *stream)
+{
+    CUresult result = hc_capture_check_implicit(stream, false);
+    return result ? result : hc_capture_check_unsafe();
+}
+
 /* pool_handle NULL: the current pool of the stream's device. */
 static CUresult allocate(CUdeviceptr *out, size_t bytes, const CUmemoryPool *pool_handle,
                          CUstream handle)
@@ -56,9 +63,7 @@ static CUresult allocate(CUdeviceptr *out, size_t bytes, const CUmemoryPool *poo
         *out = 0;
         return CUDA_SUCCESS;
     }
-    /* As an H200 does where another stream captures (580.159.04: 900, and the capture is spoilt).
-     */
-    result = hc_capture_check_unsafe();
+    result = check_captures(stream);
     if (result)
         return result;
     struct hc_alloc *alloc;
@@ -108,8 +113,8 @@ static CUresult free_on(CUdeviceptr dptr, CUstream handle)
         return CUDA_ERROR_INVALID_VALUE;
     if (stream->capture) /* only what the graph allocated */
         return CUDA_ERROR_INVALID_VALUE;
-    result = hc_capture_check_implicit(stream, false);
-    if (result)
+    result = check_captures(stream);
+    if (result) /* the block is still there */
         return result;
     hc_memory_disown(alloc);
     alloc->is_freed = true;

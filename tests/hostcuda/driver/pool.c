@@ -3,6 +3,7 @@
 #include "driver/pool.h"
 
 #include "driver/call.h"
+#include "driver/capture.h"
 #include "driver/config.h"
 #include "driver/device.h"
 #include "driver/handle.h"
@@ -247,6 +248,8 @@ HC_API CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t keep_bytes)
     HC_LOCKED();
     struct hc_pool *pool;
     CUresult result = hc_pool_of(handle, &pool);
+    if (!result)
+        result = hc_capture_check_unsafe();
     if (result)
         return result;
     uint64_t used = reserved_bytes(pool) - pool->cached_bytes;
@@ -301,6 +304,8 @@ HC_API CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute a
     HC_LOCKED();
     struct hc_pool *pool;
     CUresult result = hc_pool_of(handle, &pool);
+    if (!result)
+        result = hc_capture_check_unsafe();
     if (result || !value)
         return result ? result : CUDA_ERROR_INVALID_VALUE;
     switch ((int)attribute) {

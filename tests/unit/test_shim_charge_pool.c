@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a block goes back whose pool grew past the limit by a unit of the driver's. */
+#include "unit.h"
+
+#include "driver/driver.h"
+#include "shim/charge.h"
+
+#define STREAM ((CUstream)(uintptr_t)0x2000)
+
+enum { ADDRESS = 0x3000 };
+
+static struct {
+    CUstreamCaptureMode mode;
+    CUstream stream;
+    unsigned frees;
+} driver;
+
+static CUresult fake_exchange_mode(CUstreamCaptureMode *other)
+{
+    CUstreamCaptureMode before = driver.mode;
+
+    driver.mode = *other;
+    *other = before;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_free_async(CUdeviceptr address, CUstream stream)
+{
+    assert_int_equal(address, ADDRESS);
+    assert_int_equal(driver.mode, CU_STREAM_CAPTURE_MODE_RELAXED);
+    driver.stream = stream;
+    driver.frees++;
+    return CUDA_SUCCESS;
+}
+
+/* A capture that another thread began since the allocation would be spoilt otherwise, and the free
+ * refused. */
+static void an_allocation_is_undone_whatever_captures(void **state)
+{
+    (void)state;
+
+    driver.mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    rs_driver.cuThreadExchangeStreamCaptureMode = fake_exchange_mode;
+    rs_driver.cuMemFreeAsync = fake_free_async;
+    rs_charge_async_undo(ADDRESS, STREAM, true);
+    assert_ptr_equal(driver.stream, STREAM);
+    rs_charge_async_undo(ADDRESS, NULL, true);
+    assert_ptr_equal(driver.stream, CU_STREAM_PER_THREAD);
+    rs_charge_async_undo(ADDRESS, NULL, false);
+    assert_null(driver.stream);
+    assert_int_equal(driver.frees, 3);
+    assert_int_equal(driver.mode, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_allocation_is_undone_whatever_captures),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
