@@ -10,7 +10,8 @@
  *   random_rmm COUNT MAX_MIB MS    RMM's benchmark of random allocations (random_sequence.h)
  *   random_log BYTES LIVE_BYTES MS sizes of all magnitudes up to BYTES, about half of 1024 blocks
  *                                  live, at most LIVE_BYTES of them
- *   busy BYTES COUNT               deallocations while a kernel runs
+ *   busy BYTES KERNELS             deallocations while a kernel runs
+ *   fence                          what the driver takes for a fence, and for asking after it
  *   streams COUNT KERNELS          kernels on so many streams, each with a block meanwhile
  *
  * and, as lines of their own, memory NAME [POOL_BYTES] and core N|all.  A workload takes about MS
@@ -114,6 +115,8 @@ static int run(char **words, unsigned count)
         bench_random_log(memory, number(words[1]), number(words[2]), milliseconds(words[3]));
     else if (!strcmp(name, "busy") && count == 3)
         bench_busy(memory, number(words[1]), (unsigned)number(words[2]));
+    else if (!strcmp(name, "fence") && count == 1)
+        bench_fence();
     else if (!strcmp(name, "streams") && count == 3)
         bench_streams(memory, (unsigned)number(words[1]), (unsigned)number(words[2]));
     else

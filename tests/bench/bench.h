@@ -36,8 +36,10 @@ void bench_random_rmm(const struct bench_memory *memory, unsigned allocations, u
                       uint64_t budget_ns);
 void bench_random_log(const struct bench_memory *memory, size_t max_bytes, size_t live_bytes,
                       uint64_t budget_ns);
-void bench_busy(const struct bench_memory *memory, size_t bytes, unsigned count);
+void bench_busy(const struct bench_memory *memory, size_t bytes, unsigned kernels);
 void bench_streams(const struct bench_memory *memory, unsigned stream_count, unsigned kernels);
+
+void bench_fence(void);
 
 /* A driver function by its name, as a runtime finds it. */
 void *bench_driver_function(const char *name);

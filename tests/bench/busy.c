@@ -4,37 +4,48 @@
 
 #include "sample.h"
 
-enum { FREES_MAX = 64, BUSY_US = 20000 };
+enum { KERNELS_MAX = 64, BLOCKS = 16, BUSY_US = 20000 };
 
-void bench_busy(const struct bench_memory *memory, size_t bytes, unsigned count)
+/* Frees the blocks, and times those whose free begins while the kernel runs; where a free waits for
+ * the kernel that is the first one. */
+static unsigned free_all(const struct bench_memory *memory, size_t bytes, cudaStream_t stream,
+                         void *const *blocks, uint64_t *samples_ns)
 {
-    uint64_t samples_ns[FREES_MAX];
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        bool busy = cudaStreamQuery(stream) == cudaErrorNotReady;
+        uint64_t begin = bench_now_ns();
+        int failed = memory->deallocate(blocks[i], bytes, NULL);
+        uint64_t ns = bench_now_ns() - begin;
+        MUST(failed);
+        if (busy)
+            samples_ns[count++] = ns;
+    }
+    return count;
+}
+
+void bench_busy(const struct bench_memory *memory, size_t bytes, unsigned kernels)
+{
+    uint64_t samples_ns[KERNELS_MAX * BLOCKS];
     struct bench_spin spin = bench_spin_open();
-    void *block, *next;
-    unsigned idle = 0;
+    unsigned count = 0, idle = 0;
     cudaStream_t stream;
 
-    CHECK(count && count <= FREES_MAX);
+    CHECK(kernels && kernels <= KERNELS_MAX);
     MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    MUST(memory->allocate(&block, bytes, NULL));
-    for (unsigned i = 0; i < count; i++) {
-        uint64_t begin;
-        int failed;
+    for (unsigned i = 0; i < kernels; i++) {
+        void *blocks[BLOCKS];
+        for (unsigned j = 0; j < BLOCKS; j++)
+            MUST(memory->allocate(&blocks[j], bytes, NULL));
         bench_spin_launch(&spin, stream, BUSY_US);
-        /* After 20 ms of nothing the first call of any kind is slow; an allocation does not wait.
-         */
-        MUST(memory->allocate(&next, bytes, NULL));
-        begin = bench_now_ns();
-        failed = memory->deallocate(block, bytes, NULL);
-        samples_ns[i] = bench_now_ns() - begin;
-        MUST(failed);
-        idle += cudaStreamQuery(stream) == cudaSuccess; /* the free waited, or came too late */
+        count += free_all(memory, bytes, stream, blocks, samples_ns + count);
+        idle += cudaStreamQuery(stream) == cudaSuccess; /* a free waited, or came too late */
         MUST(cudaStreamSynchronize(stream));
-        block = next;
     }
-    MUST(memory->deallocate(block, bytes, NULL));
     MUST(cudaStreamDestroy(stream));
     bench_spin_close(&spin);
+    CHECK(count);
     printf("busy/%zu %llu ns count=%u idle_after=%u\n", bytes,
            (unsigned long long)bench_median(samples_ns, count), count, idle);
 }

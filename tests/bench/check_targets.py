@@ -98,6 +98,12 @@ class Table(unittest.TestCase):
         self.assertEqual(rows["pinned 64 MiB, static"].verdict, "missed by 1.0 ns")
         self.assertEqual(rows["pinned 64 MiB, static"].cells["RMM pool"], "300.0 ns")
 
+    def test_where_the_time_goes(self):
+        note = targets.fence_note(figures_of({"fence/record": {"static driver": [500]}, "fence/query": {"static driver": [200]}}))
+        self.assertIn("a fence costs 500.0 ns here and asking for it 200.0 ns", note)
+        self.assertIsNone(targets.fence_note(figures_of({})))
+        self.assertIn("runtime_pair ", targets.budget_note())
+
     def test_preload(self):
         figures = figures_of({"process/true": {"without": [800e3]}})
         figures.add("rmmshim", 0, Figure("process/true", 1e6, "ns", {"more": 310e3}))

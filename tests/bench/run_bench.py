@@ -4,6 +4,7 @@ where its packages are, RMM, by turns on the same core.  Prints a table for each
 
     run_bench.py [--only GROUP,...] [--quick] [--json FILE]
 
+fence     what a fence costs here: what our larger figures are made of
 pairs     allocate and free one block, by size; `shared` is the runtime door, `static` the driver's
 random    random sizes: RMM's own benchmark, and sizes of all magnitudes
 threads   pairs by 1 to 16 threads at once, wall time of a round; with a stream for each thread too
@@ -102,6 +103,8 @@ def short_groups(groups, quick):
     turns, ms = (3, 1) if quick else (15, 4)
     everyone = contenders(4 * GIB, "libfloor.so", {"driver", "async", "floor", "rmmshim", "binning", "hooked", "rmm"})
     with Contest(everyone, figures) as contest:
+        if "fence" in groups:
+            contest.turns("fence", turns, [contender for contender in everyone if contender.name == "static driver"])
         if "pairs" in groups:
             for size in PAIR_SIZES:
                 contest.turns("pairs %d %d" % (size, ms), turns)
@@ -229,7 +232,7 @@ def spawn(name, count, command, setting):
             figures.add(who, 0, figure._replace(name=name))
 
 
-SHORT_GROUPS = ["pairs", "threads", "busy", "streams"]
+SHORT_GROUPS = ["fence", "pairs", "threads", "busy", "streams"]
 GROUPS = SHORT_GROUPS + ["random", "pinned", "startup", "preload"]
 
 
@@ -313,8 +316,8 @@ def main():
         print("RMM is left out: there is no bench_rmm (tests/bench/build-rmm makes it of RMM's packages)")
     run_groups(groups, args.quick)
     check_failures()
-    for prefix in ("pairs/", "threads/", "threads_own/", "busy/", "streams/", "random_log/", "random_rmm/", "pinned_pairs/", "startup/",
-                   "startup_calls/", "process/"):
+    for prefix in ("fence/", "pairs/", "threads/", "threads_own/", "busy/", "streams/", "random_log/", "random_rmm/",
+                   "pinned_pairs/", "startup/", "startup_calls/", "process/"):
         table(prefix)
     print()
     ratios()

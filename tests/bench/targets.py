@@ -16,6 +16,7 @@ import sys
 sys.dont_write_bytecode = True
 from contenders import Figures, compare, show_ns
 import framework_speed
+import instruction_budget
 import run_bench
 
 PEERS = ["driver", "cudaMallocAsync", "RMM pool", "RMM arena", "RMM binning", "RMM async"]
@@ -81,6 +82,16 @@ def judge(row, figures, flavour, measured, unit="ns"):
             row.details.append("%s: %s%s" % (label, show_ns(ours), "" if floor is None else
                                              ", of which the floor has %s" % show_ns(floor)))
     return row
+
+
+def fence_note(figures):
+    """Where the time of large and of pinned blocks goes, or None."""
+    record, query = (figures.median("fence/" + name, "static driver") for name in ("record", "query"))
+    if record is None or query is None:
+        return None
+    return ("a fence costs %s here and asking for it %s: a pair of 256 MiB, or of pinned memory, makes one of each at least; one of "
+            "16 MiB shares them with as many as are a sixteenth of the pool (of 4 GiB: 16), a smaller one with 128" % (
+                show_ns(record), show_ns(query)))
 
 
 def above_floor(figures, what, flavour, entries, allowed_ns):
@@ -219,6 +230,13 @@ def footprint_rows(traces):
     return rows
 
 
+def budget_note():
+    """What the path of every pair is."""
+    counts = {path: count for (_, path), count in instruction_budget.read_table().items()}
+    return "our instructions in a pair (%s): %s" % (os.path.basename(instruction_budget.TABLE), ", ".join(
+        "%s %d" % (path, count) for path, count in counts.items()))
+
+
 def read(path):
     if not path or not os.path.exists(path):
         return None
@@ -238,13 +256,17 @@ def main():
     for name in ("bench", "speed", "footprint", "json"):
         parser.add_argument("--" + name, metavar="FILE")
     args = parser.parse_args()
-    rows = all_rows(read(args.bench), read(args.speed), read(args.footprint))
+    bench = read(args.bench)
+    rows = all_rows(bench, read(args.speed), read(args.footprint))
     columns = [column for column in COLUMNS if any(column in row.cells for row in rows)]
     missed = [row for row in rows if row.excess is not None and row.excess > 0]
     for row in missed:
         print("%s: target %s, %s" % (row.what, row.target, row.verdict))
         for line in row.details:
             print("  " + line)
+    if bench and missed:
+        notes = [fence_note(Figures.from_json(bench["figures"])), budget_note()]
+        print("Where the time goes:" + "".join("\n  " + note for note in notes if note))
     # Last, as only the end of a long output may be kept.
     table = compare.text_table([["what", "target"] + columns + ["verdict"]] + [row.words(columns) for row in rows],
                                right=range(2, 2 + len(columns)))
