@@ -226,13 +226,14 @@ static CUresult hook_cuPointerGetAttributes(unsigned count, CUpointer_attribute 
                                             void **data, CUdeviceptr address)
 {
     struct rs_observation observation = rs_observe(address);
-    CUresult result;
+    CUdeviceptr asked =
+        observation.what == RS_OBSERVED_FREED ? rs_observe_unknown_address() : address;
+    CUresult result = RS_FORWARD(cuPointerGetAttributes, (count, attributes, data, asked));
 
-    if (observation.what == RS_OBSERVED_FREED)
-        address = rs_observe_unknown_address();
-    result = RS_FORWARD(cuPointerGetAttributes, (count, attributes, data, address));
     if (result == CUDA_SUCCESS && is_corrected(&observation))
         rs_observe_attributes(&observation, address, count, attributes, data);
+    if (result == CUDA_SUCCESS && observation.what == RS_OBSERVED_FREED)
+        rs_observe_instead(asked, address, count, attributes, data);
     return result;
 }
 
@@ -253,13 +254,19 @@ static CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribut
                                            CUdeviceptr address)
 {
     struct rs_observation observation = rs_observe(address);
+    CUresult result;
 
     if (observation.what == RS_OBSERVED_FREED)
         address = rs_observe_unknown_address();
     if (observation.what == RS_OBSERVED_BLOCK && value &&
         attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && rs_driver.cuPointerSetAttribute)
-        return rs_sync_memops_set(address, *(const unsigned *)value != 0);
-    return RS_FORWARD(cuPointerSetAttribute, (value, attribute, address));
+        return rs_sync_memops_set(address, observation.kind, *(const unsigned *)value != 0);
+    result = RS_FORWARD(cuPointerSetAttribute, (value, attribute, address));
+    /* Of mapped memory (`virtual`) the driver says this whatever is to be set; of memory that it
+     * allocated by itself it says the other, where that cannot be set (measured on an H200). */
+    if (observation.what == RS_OBSERVED_BLOCK && result == CUDA_ERROR_NOT_SUPPORTED)
+        result = CUDA_ERROR_INVALID_VALUE;
+    return result;
 }
 
 /* Callers round a block outwards to pages, so a range of it may begin before it. */

@@ -181,13 +181,17 @@ void rs_block_forget_sync_memops(CUdeviceptr address)
                                   memory_order_relaxed);
 }
 
-bool rs_block_syncs_memops(CUdeviceptr address)
+unsigned rs_block_advised(CUdeviceptr address)
 {
     struct rs_range range;
     struct rs_block_record *block = find(address, &range);
 
-    return block &&
-           (atomic_load_explicit(&block->advised, memory_order_relaxed) & RS_ADVISED_SYNC_MEMOPS);
+    return block ? atomic_load_explicit(&block->advised, memory_order_relaxed) : 0;
+}
+
+bool rs_block_syncs_memops(CUdeviceptr address)
+{
+    return rs_block_advised(address) & RS_ADVISED_SYNC_MEMOPS;
 }
 
 struct search {

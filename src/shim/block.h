@@ -28,6 +28,7 @@ enum {
     RS_ADVISED_LOCATION = 1 << 1,
     RS_ADVISED_HOST_ACCESS = 1 << 2,
     RS_ADVISED_SYNC_MEMOPS = 1 << 3,
+    RS_ADVISED_NO_SYNC_MEMOPS = 1 << 4, /* managed memory starts with it; the other wins */
 };
 
 struct rs_advice {
@@ -66,6 +67,10 @@ unsigned rs_block_exported(CUdeviceptr address);
 
 /* Notes how the live block that begins at address is.  False when there is none. */
 bool rs_block_note_exported(CUdeviceptr address, unsigned exported);
+
+/* RS_ADVISED_... of the live block that holds address, 0 when there is none.  Thread safe. */
+unsigned rs_block_advised(CUdeviceptr address);
+
 /* RS_ADVISED_SYNC_MEMOPS of the live block that holds address; and whether any live block has it in
  * the driver allocation that holds address (which looks at every block).  Thread safe. */
 void rs_block_forget_sync_memops(CUdeviceptr address);

@@ -184,7 +184,8 @@ static void correct(const struct rs_observation *observation, CUpointer_attribut
             *(unsigned long long *)data = id;
         break;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-        *(unsigned *)data = rs_block_syncs_memops(observation->address);
+        *(unsigned *)data = rs_sync_memops_get(observation->address, observation->kind,
+                                               *(const unsigned *)data != 0);
         break;
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS: /* asking sets it */
         rs_sync_memops_note(observation->address);
@@ -234,6 +235,16 @@ void rs_observe_attributes(const struct rs_observation *observation, CUdeviceptr
                                  data[i]) != CUDA_SUCCESS &&
             attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
             *(void **)data[i] = NULL;
+}
+
+void rs_observe_instead(CUdeviceptr asked, CUdeviceptr address, unsigned count,
+                        const CUpointer_attribute *attributes, void **data)
+{
+    for (unsigned i = 0; i < count; i++)
+        if ((attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER ||
+             attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_POINTER) &&
+            data[i] && *(CUdeviceptr *)data[i] == asked)
+            *(CUdeviceptr *)data[i] = address;
 }
 
 CUdeviceptr rs_observe_unknown_address(void)

@@ -51,3 +51,9 @@ void rs_observe_attributes(const struct rs_observation *observation, CUdeviceptr
 /* An address that the driver knows nothing of, to ask about instead of one inside our free memory.
  */
 CUdeviceptr rs_observe_unknown_address(void);
+
+/* After the driver was asked about that one instead (cuPointerGetAttributes): the address that the
+ * program asked about, where the driver gives the pointer back.  It does so (HOST_POINTER) for what
+ * it does not know, which is the program's own memory then. */
+void rs_observe_instead(CUdeviceptr asked, CUdeviceptr address, unsigned count,
+                        const CUpointer_attribute *attributes, void **data);

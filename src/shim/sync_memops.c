@@ -33,11 +33,32 @@ void rs_sync_memops_note(CUdeviceptr address)
     rs_block_note_advice(address, &(struct rs_advice){RS_ADVISED_SYNC_MEMOPS, 0});
 }
 
-CUresult rs_sync_memops_set(CUdeviceptr address, bool wanted)
+/* Device memory's is the block's own matter, wherever it lies. */
+bool rs_sync_memops_get(CUdeviceptr address, enum rs_kind kind, bool of_the_driver)
+{
+    unsigned advised = rs_block_advised(address);
+
+    if (advised & RS_ADVISED_SYNC_MEMOPS)
+        return true;
+    return kind == RS_KIND_MANAGED && of_the_driver && !(advised & RS_ADVISED_NO_SYNC_MEMOPS);
+}
+
+/* The driver's stays, as the neighbours have it from the start. */
+static void unset_managed(CUdeviceptr address)
+{
+    rs_block_note_advice(address, &(struct rs_advice){RS_ADVISED_NO_SYNC_MEMOPS, 0});
+    rs_block_forget_sync_memops(address);
+}
+
+CUresult rs_sync_memops_set(CUdeviceptr address, enum rs_kind kind, bool wanted)
 {
     bool before = rs_block_syncs_memops(address);
     CUresult result;
 
+    if (!wanted && kind == RS_KIND_MANAGED) {
+        unset_managed(address);
+        return CUDA_SUCCESS;
+    }
     if (!wanted) {
         rs_block_forget_sync_memops(address);
         return before ? clear(address) : CUDA_SUCCESS;
@@ -55,7 +76,7 @@ void rs_sync_memops_freed(const struct rs_taken_block *block)
     CUresult result;
     bool entered;
 
-    if (!(block->advice.advised & RS_ADVISED_SYNC_MEMOPS))
+    if (!(block->advice.advised & RS_ADVISED_SYNC_MEMOPS) || block->stack->kind == RS_KIND_MANAGED)
         return;
     mode = rs_capture_relax();
     entered = rs_context_enter(block->stack->place.context, &result);

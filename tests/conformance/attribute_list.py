@@ -75,21 +75,47 @@ def answers(text):
     return found
 
 
-def unlisted(rows, stack, plain, served):
-    """Differences that no row explains, as lines; marks the rows that explain one."""
-    left = []
+def collapsed(title, cases, asked):
+    """One line for each kind of difference: [(kind, bytes, where, question, text)] that differ in kind and bytes
+    alone are told together.  Sizes are told where they are not all that were asked about, kinds likewise."""
+    sizes, together = {}, {}
+    for (kind, size, _, _), _ in asked:
+        sizes.setdefault(kind, set()).add(size)
+    for kind, size, where, question, text in cases:
+        together.setdefault((where, question, text), {}).setdefault(kind, []).append(size)
+    lines = []
+    for (where, question, text), kinds in together.items():
+        blocks = [kind if len(some) == len(sizes[kind]) else "%s %s" % (kind, ",".join(some))
+                  for kind, some in kinds.items()]
+        lines.append("%s %s %s: %s (%s)" % (title, where, question, text,
+                                            "all" if blocks == list(sizes) else "; ".join(blocks)))
+    return lines
+
+
+def differences(rows, stack, plain, served):
+    """Those that no row explains, and those that one does, as lines (collapsed()); marks the rows that do."""
+    left, listed = [], []
     before, after = answers(plain), answers(served)
     if [words for words, _ in before] != [words for words, _ in after]:
-        return ["%s: other questions: the program went another way" % stack]
+        return ["%s: other questions: the program went another way" % stack], []
     for (words, old), (_, new) in zip(before, after):
         if old == new:
             continue
         fitting = [row for row in rows if row.fits(stack, words)]
         for row in fitting:
             row.seen.add(stack)
-        if not fitting:
-            left.append("%s %s: %s, with the library %s" % (stack, " ".join(words), old, new))
-    return left
+        (listed if fitting else left).append((*words, "%s, with the library %s" % (old, new)))
+    return collapsed(stack, left, before), collapsed(stack, listed, before)
+
+
+def unlisted(rows, stack, plain, served):
+    return differences(rows, stack, plain, served)[0]
+
+
+def told(text):
+    """Everything that a run answered, in few lines: what a model of the driver can be held against."""
+    asked = answers(text)
+    return collapsed("by itself", [(*words, answer) for words, answer in asked], asked)
 
 
 def unseen(rows, stacks):

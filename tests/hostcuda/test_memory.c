@@ -160,6 +160,49 @@ static void attributes_describe_the_allocation(void **state)
     OK(cuMemFreeHost(pinned));
 }
 
+static unsigned answer(CUpointer_attribute attribute, CUdeviceptr pointer)
+{
+    unsigned value = 77;
+    OK(cuPointerGetAttribute(&value, attribute, pointer));
+    return value;
+}
+
+/* What an H200 says of memory of every kind. */
+static void attributes_by_kind(void **state)
+{
+    (void)state;
+    CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_HOST_POINTER,
+                                   CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                   CU_POINTER_ATTRIBUTE_DEVICE_POINTER};
+    CUdeviceptr device, managed, answers[3] = {1, 1, 1};
+    CUDA_POINTER_ATTRIBUTE_P2P_TOKENS tokens;
+    void *pinned, *data[] = {&answers[0], &answers[1], &answers[2]};
+    unsigned flags;
+    size_t mapped;
+    OK(cuMemAlloc(&device, 1000));
+    OK(cuMemAllocManaged(&managed, 1000, CU_MEM_ATTACH_GLOBAL));
+    OK(cuMemHostAlloc(&pinned, 1000, 0));
+    assert_int_equal(answer(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, device), 0);
+    assert_int_equal(answer(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, managed), 1);
+    assert_int_equal(answer(CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, device), 1);
+    assert_int_equal(answer(CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, managed), 0);
+    assert_int_equal(answer((CUpointer_attribute)21 /* decompression */, device), 1);
+    assert_int_equal(answer((CUpointer_attribute)21, managed), 0);
+    OK(cuPointerGetAttribute(&tokens, CU_POINTER_ATTRIBUTE_P2P_TOKENS, managed));
+    assert_int_equal(
+        cuPointerGetAttribute(&tokens, CU_POINTER_ATTRIBUTE_P2P_TOKENS, (CUdeviceptr)pinned),
+        CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemHostGetFlags(&flags, (void *)managed));
+    assert_int_equal(flags, CU_MEMHOSTALLOC_DEVICEMAP);
+    OK(cuPointerGetAttribute(&mapped, (CUpointer_attribute)18 /* MAPPING_SIZE */, device));
+    assert_int_equal(mapped, 2 << 20);
+    OK(cuPointerGetAttributes(3, asked, data, (CUdeviceptr)&device));
+    assert_true(answers[0] == (CUdeviceptr)&device && answers[1] == 1 && answers[2] == 0);
+    OK(cuMemFree(device));
+    OK(cuMemFree(managed));
+    OK(cuMemFreeHost(pinned));
+}
+
 static sigjmp_buf after_fault;
 
 static void fault_comes(int number)
@@ -285,6 +328,7 @@ int main(void)
         cmocka_unit_test(capacity_is_kept_and_comes_back),
         cmocka_unit_test(bytes_travel_in_every_direction),
         cmocka_unit_test(attributes_describe_the_allocation),
+        cmocka_unit_test(attributes_by_kind),
         cmocka_unit_test(host_faults_on_device_memory),
         cmocka_unit_test(pitch_is_a_multiple_of_512),
         cmocka_unit_test(pinned_memory_keeps_flags_inside),

@@ -98,6 +98,8 @@ static void mapped_memory_is_no_allocation_of_the_other_kind(void **state)
     assert_int_equal(cuIpcGetMemHandle(&ipc, range), CUDA_ERROR_INVALID_VALUE);
     OK(cuPointerGetAttribute(&is_capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, range));
     assert_int_equal(is_capable, 0);
+    assert_int_equal(cuPointerSetAttribute(&is_capable, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, range),
+                     CUDA_ERROR_NOT_SUPPORTED);
     assert_int_equal(cuMemAddressFree(range, BYTES), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemUnmap(range, BYTES));
     OK(cuMemRelease(handle));

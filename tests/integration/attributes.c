@@ -126,11 +126,33 @@ union answer {
     CUmemoryPool pool;
 };
 
+static union answer fresh(void)
+{
+    union answer answer;
+
+    memset(&answer, NOT_ANSWERED, sizeof(answer));
+    return answer;
+}
+
+/* Whether the mapping that begins there holds an address.  Not whether it begins with the block or
+ * before: the driver's own small blocks share mappings, which of them begins one is chance. */
+static const char *around(CUdeviceptr mapping, CUdeviceptr at)
+{
+    size_t bytes = 0;
+
+    (void)cuPointerGetAttribute(&bytes, (CUpointer_attribute)18 /* MAPPING_SIZE */, at);
+    return !mapping ? "none" : at - mapping < bytes ? "around it" : "elsewhere";
+}
+
 static const char *in_words(CUpointer_attribute attribute, const union answer *answer,
                             CUdeviceptr at)
 {
     static char words[64];
+    union answer untouched = fresh();
 
+    /* The driver does so of an address that it does not know. */
+    if (!memcmp(answer, &untouched, sizeof(untouched)))
+        return "untouched";
     switch ((int)attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         return !answer->context ? "none" : answer->context == context ? "the block's" : "another";
@@ -141,10 +163,7 @@ static const char *in_words(CUpointer_attribute attribute, const union answer *a
         snprintf(words, sizeof(words), "base%+lld", (long long)(answer->address - base));
         return answer->address ? words : "none";
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-        return !answer->address          ? "none"
-               : answer->address == base ? "base"
-               : answer->address < base  ? "before"
-                                         : "after";
+        return around(answer->address, at);
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
         return !answer->size                ? "none"
                : answer->size < size_bytes  ? "less"
@@ -199,14 +218,6 @@ static const struct attribute {
     {"number_0", 0},
 };
 enum { ATTRIBUTES = sizeof(attributes) / sizeof(attributes[0]), REAL_ATTRIBUTES = 19 };
-
-static union answer fresh(void)
-{
-    union answer answer;
-
-    memset(&answer, NOT_ANSWERED, sizeof(answer));
-    return answer;
-}
 
 /* Each by itself. */
 static void ask_single(CUdeviceptr at)

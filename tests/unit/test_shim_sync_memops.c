@@ -24,6 +24,11 @@ static unsigned driver_value[2], driver_calls;
 static CUresult driver_result;
 static CUdeviceptr set_meanwhile; /* a block that another thread sets during the next call */
 
+static CUresult set(CUdeviceptr address, bool wanted)
+{
+    return rs_sync_memops_set(address, stack.kind, wanted);
+}
+
 static CUresult set_attribute(const void *value, CUpointer_attribute attribute, CUdeviceptr address)
 {
     CUdeviceptr other = set_meanwhile;
@@ -33,7 +38,7 @@ static CUresult set_attribute(const void *value, CUpointer_attribute attribute, 
         return driver_result;
     set_meanwhile = 0;
     if (other)
-        assert_int_equal(rs_sync_memops_set(other, true), CUDA_SUCCESS);
+        assert_int_equal(set(other, true), CUDA_SUCCESS);
     driver_calls++;
     driver_value[address - segments[1] < SEGMENT_BYTES] = *(const unsigned *)value;
     return CUDA_SUCCESS;
@@ -70,6 +75,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
+    stack.kind = RS_KIND_DEVICE;
     rs_block_forget_all(&context);
     rs_segment_remove_all(&stack.place);
     return 0;
@@ -80,14 +86,14 @@ static void free_block(const struct rs_allocation *block)
 {
     struct rs_taken_block taken;
 
-    assert_true(rs_block_take(block->address, 1 << RS_KIND_DEVICE, &taken));
+    assert_true(rs_block_take(block->address, 1u << stack.kind, &taken));
     rs_sync_memops_freed(&taken);
 }
 
 static void each_block_answers_for_itself(void **state)
 {
     (void)state;
-    assert_int_equal(rs_sync_memops_set(blocks[0][1].address + 500, true), CUDA_SUCCESS);
+    assert_int_equal(set(blocks[0][1].address + 500, true), CUDA_SUCCESS);
     assert_true(rs_block_syncs_memops(blocks[0][1].address));
     assert_false(rs_block_syncs_memops(blocks[0][0].address));
     assert_false(rs_block_syncs_memops(blocks[0][2].address));
@@ -100,11 +106,11 @@ static void it_stays_while_one_block_wants_it(void **state)
     unsigned calls;
 
     (void)state;
-    assert_int_equal(rs_sync_memops_set(blocks[0][0].address, true), CUDA_SUCCESS);
-    assert_int_equal(rs_sync_memops_set(blocks[0][1].address, true), CUDA_SUCCESS);
-    assert_int_equal(rs_sync_memops_set(blocks[1][0].address, true), CUDA_SUCCESS);
+    assert_int_equal(set(blocks[0][0].address, true), CUDA_SUCCESS);
+    assert_int_equal(set(blocks[0][1].address, true), CUDA_SUCCESS);
+    assert_int_equal(set(blocks[1][0].address, true), CUDA_SUCCESS);
     calls = driver_calls;
-    assert_int_equal(rs_sync_memops_set(blocks[0][0].address, false), CUDA_SUCCESS);
+    assert_int_equal(set(blocks[0][0].address, false), CUDA_SUCCESS);
     assert_int_equal(driver_calls, calls); /* not even for a moment */
     assert_int_equal(driver_value[0], 1);
     free_block(&blocks[0][1]);
@@ -117,7 +123,7 @@ static void a_free_of_another_block_changes_nothing(void **state)
     unsigned calls;
 
     (void)state;
-    assert_int_equal(rs_sync_memops_set(blocks[0][0].address, true), CUDA_SUCCESS);
+    assert_int_equal(set(blocks[0][0].address, true), CUDA_SUCCESS);
     calls = driver_calls;
     free_block(&blocks[0][1]);
     assert_int_equal(driver_calls, calls);
@@ -127,17 +133,56 @@ static void a_free_of_another_block_changes_nothing(void **state)
 static void a_reused_block_starts_without(void **state)
 {
     (void)state;
-    assert_int_equal(rs_sync_memops_set(blocks[0][0].address, true), CUDA_SUCCESS);
+    assert_int_equal(set(blocks[0][0].address, true), CUDA_SUCCESS);
     free_block(&blocks[0][0]);
     assert_int_equal(driver_value[0], 0);
     assert_true(rs_block_enter(&stack, &blocks[0][0]));
     assert_false(rs_block_syncs_memops(blocks[0][0].address));
 }
 
+static bool get(CUdeviceptr address, bool of_the_driver)
+{
+    return rs_sync_memops_get(address, stack.kind, of_the_driver);
+}
+
+/* Wherever it lies: the driver's own managed memory has it. */
+static void device_memory_starts_without(void **state)
+{
+    (void)state;
+    assert_false(get(blocks[0][0].address, true));
+    assert_int_equal(set(blocks[0][0].address, true), CUDA_SUCCESS);
+    assert_true(get(blocks[0][0].address, true));
+}
+
+static void managed_memory_starts_as_the_driver_says(void **state)
+{
+    CUdeviceptr one = blocks[0][0].address, other = blocks[0][1].address;
+
+    (void)state;
+    stack.kind = RS_KIND_MANAGED;
+    assert_true(get(one, true));
+    assert_false(get(one, false));
+    assert_int_equal(set(one, false), CUDA_SUCCESS);
+    assert_false(get(one, true));
+    assert_true(get(other, true));
+    assert_int_equal(driver_calls, 0); /* the neighbours have it still */
+    assert_int_equal(set(one, true), CUDA_SUCCESS);
+    assert_true(get(one, true));
+    assert_int_equal(driver_value[0], 1);
+    assert_int_equal(set(one, false), CUDA_SUCCESS);
+    assert_false(get(one, true));
+    rs_sync_memops_note(one); /* P2P tokens */
+    assert_true(get(one, true));
+    free_block(&blocks[0][0]);
+    assert_int_equal(driver_value[0], 1);
+    assert_true(rs_block_enter(&stack, &blocks[0][0]));
+    assert_true(get(one, true));
+}
+
 static void unsetting_what_was_not_set_asks_nobody(void **state)
 {
     (void)state;
-    assert_int_equal(rs_sync_memops_set(blocks[0][0].address, false), CUDA_SUCCESS);
+    assert_int_equal(set(blocks[0][0].address, false), CUDA_SUCCESS);
     assert_int_equal(driver_calls, 0);
 }
 
@@ -145,12 +190,12 @@ static void a_refusal_is_passed_on_and_forgotten(void **state)
 {
     (void)state;
     driver_result = CUDA_ERROR_INVALID_VALUE;
-    assert_int_equal(rs_sync_memops_set(blocks[0][0].address, true), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(set(blocks[0][0].address, true), CUDA_ERROR_INVALID_VALUE);
     assert_false(rs_block_syncs_memops(blocks[0][0].address));
     driver_result = CUDA_SUCCESS;
-    assert_int_equal(rs_sync_memops_set(blocks[0][0].address, true), CUDA_SUCCESS);
+    assert_int_equal(set(blocks[0][0].address, true), CUDA_SUCCESS);
     driver_result = CUDA_ERROR_INVALID_VALUE;
-    assert_int_equal(rs_sync_memops_set(blocks[0][0].address, true), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(set(blocks[0][0].address, true), CUDA_ERROR_INVALID_VALUE);
     assert_true(rs_block_syncs_memops(blocks[0][0].address));
 }
 
@@ -158,7 +203,7 @@ static void a_refusal_is_passed_on_and_forgotten(void **state)
 static void setting_wins_over_clearing(void **state)
 {
     (void)state;
-    assert_int_equal(rs_sync_memops_set(blocks[0][0].address, true), CUDA_SUCCESS);
+    assert_int_equal(set(blocks[0][0].address, true), CUDA_SUCCESS);
     set_meanwhile = blocks[0][2].address;
     free_block(&blocks[0][0]);
     assert_true(rs_block_syncs_memops(blocks[0][2].address));
@@ -197,6 +242,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(it_stays_while_one_block_wants_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_free_of_another_block_changes_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_reused_block_starts_without, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(device_memory_starts_without, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(managed_memory_starts_as_the_driver_says, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(unsetting_what_was_not_set_asks_nobody, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_refusal_is_passed_on_and_forgotten, set_up, tear_down),
         cmocka_unit_test_setup_teardown(setting_wins_over_clearing, set_up, tear_down),

@@ -31,6 +31,7 @@ struct hc_alloc {
     unsigned flags;
     bool is_freed;         /* in the order of a stream that has not come to it */
     bool syncs_memops;     /* the attribute SYNC_MEMOPS */
+    bool is_rdma_capable;  /* GPUDirect */
     unsigned long long id; /* never used twice in a process */
     struct hc_ctx *ctx;    /* it dies with this context; NULL: it belongs to the device */
     struct hc_pool *pool;

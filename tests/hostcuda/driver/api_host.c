@@ -79,9 +79,11 @@ HC_API CUresult cuMemHostGetFlags(unsigned int *flags, void *pointer)
     HC_ENTER(cuMemHostGetFlags);
     HC_LOCKED();
     const struct hc_alloc *alloc = hc_memory_find((uintptr_t)pointer);
-    if (!flags || !(is_of(alloc, HC_PINNED) || is_of(alloc, HC_REGISTERED)))
+    if (!flags ||
+        !(is_of(alloc, HC_PINNED) || is_of(alloc, HC_REGISTERED) || is_of(alloc, HC_MANAGED)))
         return CUDA_ERROR_INVALID_VALUE;
-    *flags = alloc->flags;
+    /* Of managed memory an H200 says that the device reaches it. */
+    *flags = alloc->kind == HC_MANAGED ? CU_MEMHOSTALLOC_DEVICEMAP : alloc->flags;
     return CUDA_SUCCESS;
 }
 

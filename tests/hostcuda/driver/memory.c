@@ -71,6 +71,8 @@ CUresult hc_memory_take(struct hc_region *region, struct hc_ctx *ctx, enum hc_ki
     alloc->size = bytes;
     alloc->kind = kind;
     alloc->flags = flags;
+    alloc->is_rdma_capable = kind == HC_DEVICE;
+    alloc->syncs_memops = kind == HC_MANAGED; /* from the start, as on an H200 */
     while (!hc_region_take(region, alloc)) {
         if (reclaim(region))
             continue;

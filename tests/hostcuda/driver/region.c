@@ -293,6 +293,14 @@ struct hc_alloc *hc_region_find(const struct hc_region *region, uintptr_t addres
     return alloc && address - alloc->base < alloc->size ? alloc : NULL;
 }
 
+uintptr_t hc_region_mapping(const struct hc_region *region, const struct hc_alloc *alloc,
+                            size_t *bytes)
+{
+    size_t first = (alloc->base - region->base) / HC_BLOCK_BYTES;
+    *bytes = region->blocks[first].slab ? HC_BLOCK_BYTES : alloc->reserved_bytes;
+    return region->base + first * HC_BLOCK_BYTES;
+}
+
 bool hc_region_is_mapped(const struct hc_region *region, uintptr_t address, size_t bytes)
 {
     size_t first = (address - region->base) / HC_BLOCK_BYTES;

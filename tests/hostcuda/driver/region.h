@@ -42,6 +42,11 @@ void hc_region_give(struct hc_region *region, struct hc_alloc *alloc);
 /* The allocation whose requested range holds the address, or NULL. */
 struct hc_alloc *hc_region_find(const struct hc_region *region, uintptr_t address);
 
+/* The mapping that holds an allocation of the region: its own blocks, or the one of 2 MiB that it
+ * shares with other small ones. */
+uintptr_t hc_region_mapping(const struct hc_region *region, const struct hc_alloc *alloc,
+                            size_t *bytes);
+
 /* True if every block that the range touches is in use: what the device checks on an access. */
 bool hc_region_is_mapped(const struct hc_region *region, uintptr_t address, size_t bytes);
 

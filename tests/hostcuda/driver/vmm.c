@@ -272,6 +272,7 @@ HC_API CUresult cuMemMap(CUdeviceptr dptr, size_t bytes, size_t offset,
                                .size = bytes,
                                .reserved_bytes = bytes,
                                .kind = HC_MAPPED,
+                               .is_rdma_capable = memory->prop.allocFlags.gpuDirectRDMACapable,
                                .device = memory->device < 0 ? 0 : memory->device};
     hc_memory_note(alloc, NULL);
     hc_race_driver_allocates(dptr, bytes);

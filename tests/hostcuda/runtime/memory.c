@@ -227,7 +227,7 @@ RT_API cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attrib
                                                       : cudaMemoryTypeUnregistered;
     attributes->device = device;
     attributes->devicePointer = (void *)device_at;
-    attributes->hostPointer = type ? host_at : (void *)(uintptr_t)pointer;
+    attributes->hostPointer = host_at;
     return cudaSuccess;
 }
 
