@@ -10,6 +10,7 @@ bool rs_block_request_init(struct rs_block_request *request, size_t size_bytes, 
         .bytes = size_bytes,
         .unit = unit_bytes,
         .alignment = packed ? unit_bytes : rs_max(rs_block_alignment(size_bytes), unit_bytes),
+        .most_bytes = SIZE_MAX,
     };
     return rs_round_up(size_bytes, unit_bytes, &request->rounded_bytes);
 }
@@ -128,9 +129,10 @@ bool rs_blocks_take(struct rs_blocks *blocks, const struct rs_block_request *req
 {
     struct rs_block *block = find_block(blocks, request);
 
-    if (block)
-        hand_out(blocks, block, request, out);
-    return block != NULL;
+    if (!block || block->size_bytes > request->most_bytes)
+        return false;
+    hand_out(blocks, block, request, out);
+    return true;
 }
 
 bool rs_blocks_take_any(struct rs_blocks *blocks, const struct rs_block_request *request,

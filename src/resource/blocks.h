@@ -40,12 +40,13 @@ struct rs_block_request {
     size_t unit;        /* of which address and rounded size are always multiples */
     size_t alignment;   /* wanted */
     bool any_alignment; /* where the wanted one cannot be had */
+    size_t most_bytes;  /* of a free block that rs_blocks_take cuts for it */
     enum rs_block_group group;
 };
 
 /* Large requests are aligned for GPUDirect and dma-buf pages, unless `packed`.  unit_bytes is a
- * power of two, RS_BLOCK_ALIGNMENT or more.  The group is the common one.  False for sizes that no
- * memory has. */
+ * power of two, RS_BLOCK_ALIGNMENT or more.  The group is the common one, and the block to cut may
+ * have any size.  False for sizes that no memory has. */
 bool rs_block_request_init(struct rs_block_request *request, size_t size_bytes, size_t unit_bytes,
                            bool packed);
 
@@ -66,11 +67,12 @@ struct rs_block *rs_blocks_cut(struct rs_blocks *blocks, struct rs_block *block,
 /* Merges `upper` into `lower`, its neighbour; neither is in an index. */
 void rs_blocks_merge(struct rs_blocks *blocks, struct rs_block *lower, struct rs_block *upper);
 
-/* Hands out the best fit.  Two records must be in reserve.  False when no block fits. */
+/* Hands out the best fit.  Two records must be in reserve.  False when no block fits, or only one
+ * larger than the request's most_bytes. */
 bool rs_blocks_take(struct rs_blocks *blocks, const struct rs_block_request *request,
                     struct rs_allocation *out);
 
-/* The same, of any group. */
+/* The same, of any group and size. */
 bool rs_blocks_take_any(struct rs_blocks *blocks, const struct rs_block_request *request,
                         struct rs_allocation *out);
 

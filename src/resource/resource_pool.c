@@ -6,9 +6,10 @@
  *
  * What is held beyond what is live is what pieces cost that no request fits.  To keep them few,
  * chunks taken on demand are for requests of one kind of size each, so that a small block that
- * lives long pins no chunk of large ones; and before the pool would hold more than its allowance,
- * chunks that are wholly free, too small as they are, go back.  RMM's rules (growth=rmm) do
- * neither. */
+ * lives long pins no chunk of large ones; a large request cuts no block much larger than itself,
+ * which leaves a rest that the next one does not fit in; and before the pool would hold more than
+ * its allowance, chunks that are wholly free, too small or too large as they are, go back.  RMM's
+ * rules (growth=rmm) do nothing of it. */
 #include "resource/resource_pool.h"
 
 #include "base/clock.h"
@@ -55,7 +56,8 @@ enum { SLACK = 32, STEP = 128, LONG_STEP = 8 };
 
 /* Giving chunks back and taking others costs driver calls and converges only when the program's
  * sizes do.  So there are that many returns for a start, then one in that many allocations; below
- * MERGE_RETURNS of them, what was given back is taken again in one piece. */
+ * MERGE_RETURNS of them, what was given back is taken again in one piece.  The second half of them
+ * is for chunks that are too small. */
 enum { RETURNS = 512, ALLOCATIONS_PER_RETURN = 2048, MERGE_RETURNS = 128 };
 
 enum { IDLE_NS = 500 * 1000 }; /* how long an early return looks whether the context is idle */
@@ -248,6 +250,19 @@ static uint64_t returns_left(const struct pool *pool)
     return allowed > pool->early_returns ? allowed - pool->early_returns : 0;
 }
 
+/* What a large request may cut: a block half as large again.  Any, where a growth instead would be
+ * asked for in vain, or by returns that are better kept. */
+static size_t most_to_cut(const struct pool *pool, const struct rs_block_request *request)
+{
+    size_t most_bytes;
+
+    if (request->group != RS_BLOCKS_LARGE || returns_left(pool) < RETURNS / 2 ||
+        request->rounded_bytes >= pool->step_limit_bytes ||
+        __builtin_add_overflow(request->rounded_bytes, request->rounded_bytes / 2, &most_bytes))
+        return SIZE_MAX;
+    return most_bytes;
+}
+
 /* True when all work that the context was given so far is done, or within a moment.  Not under the
  * lock. */
 static bool is_idle_soon(const struct pool *pool)
@@ -279,7 +294,7 @@ static void put_chunks_back(struct pool *pool, struct chunk *chunk)
 /* Gives free chunks back although more is about to be taken, on a stream of our own.  Never so that
  * it would wait for the GPU, which may itself wait for this thread, while cudaMalloc does not: only
  * what `reuse` above knows to be unused, or without it (RMM_FREE=immediate) when the context is
- * idle.  Returns the bytes given back; *stream is where. */
+ * idle, and a look in vain counts as a return.  Returns the bytes given back; *stream is where. */
 static size_t return_early(struct pool *pool, CUstream *stream)
 {
     uint64_t left = returns_left(pool), before = pool->chunk_returns;
@@ -299,11 +314,13 @@ static size_t return_early(struct pool *pool, CUstream *stream)
                   : NULL;
     rs_mutex_lock(&pool->lock);
     end_upstream_call(pool);
-    if (*stream)
+    if (*stream) {
         returned_bytes = return_chunks(pool, chunks, *stream);
-    else
+        pool->early_returns += pool->chunk_returns - before;
+    } else {
         put_chunks_back(pool, chunks);
-    pool->early_returns += pool->chunk_returns - before;
+        pool->early_returns++;
+    }
     return returned_bytes;
 }
 
@@ -522,6 +539,7 @@ static CUresult allocate_locked(struct pool *pool, struct rs_block_request *requ
 
         if (!rs_record_slab_reserve(&pool->blocks.records))
             return CUDA_ERROR_OUT_OF_MEMORY;
+        request->most_bytes = most_to_cut(pool, request);
         if (rs_blocks_take(&pool->blocks, request, out))
             return CUDA_SUCCESS;
         if (round == 0 && waited_for_growth(pool, request))

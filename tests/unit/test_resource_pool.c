@@ -470,6 +470,105 @@ static void early_returns_are_rationed(void **state)
     end_stack(&stack);
 }
 
+static bool lies_in(const struct rs_allocation *block, const struct rs_allocation *hole)
+{
+    return block->address >= hole->address && block->address - hole->address < hole->size_bytes;
+}
+
+static void a_large_request_cuts_no_much_larger_block(void **state)
+{
+    static const size_t held[] = {60 * MIB, 61 * MIB};
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(held); i++) {
+        struct stack stack = make_pool_under(true, true, NULL);
+        struct rs_allocation block = take(&stack, held[i]);
+        give(&stack, &block);
+        (void)take(&stack, 40 * MIB);
+        assert_int_equal(stack.leaf->deallocations, held[i] > 60 * MIB);
+        assert_int_equal(stack.leaf->live_bytes, (held[i] > 60 * MIB ? 40 : 60) * MIB);
+        end_stack(&stack);
+    }
+}
+
+/* 1124 MiB were live; a 32nd more may be held. */
+static void the_allowance_is_used_before_a_much_larger_block_is_cut(void **state)
+{
+    struct stack stack = make_pool(PLENTY, NULL);
+    struct rs_allocation pin = take(&stack, GIB), hole = take(&stack, 100 * MIB), block;
+
+    (void)state;
+    give(&stack, &hole);
+    block = take(&stack, 33 * MIB);
+    assert_int_equal(stack.leaf->live_count, 3);
+    assert_false(lies_in(&block, &hole));
+    block = take(&stack, 33 * MIB); /* past it, and nothing can go back */
+    assert_int_equal(stack.leaf->live_count, 3);
+    assert_true(lies_in(&block, &hole));
+    give(&stack, &pin);
+    end_stack(&stack);
+}
+
+static void a_much_larger_block_is_cut_where_the_driver_has_refused(void **state)
+{
+    struct stack stack = make_pool(1124 * MIB, NULL);
+    struct rs_allocation pin = take(&stack, GIB), hole = take(&stack, 100 * MIB), block;
+    uint64_t refusals = 0;
+
+    (void)state;
+    give(&stack, &hole);
+    for (unsigned i = 0; i < 3; i++) {
+        block = take(&stack, 33 * MIB);
+        assert_true(lies_in(&block, &hole));
+        assert_true(i > 0 ? stack.leaf->refusals == refusals : stack.leaf->refusals > 0);
+        refusals = stack.leaf->refusals;
+        give(&stack, &block);
+    }
+    give(&stack, &pin);
+    end_stack(&stack);
+}
+
+static void half_of_the_early_returns_are_for_chunks_too_small(void **state)
+{
+    struct stack stack = make_pool_under(true, true, NULL);
+
+    (void)state;
+    stack.leaf->is_tight = true;
+    stack.leaf->next_address = GIB;
+    for (size_t i = 0; i < 600; i++) {
+        struct rs_allocation block = take(&stack, (i % 2 ? 40 : 100) * MIB);
+        give(&stack, &block);
+    }
+    assert_int_equal(stack.leaf->deallocations, 258);
+    assert_int_equal(stack.leaf->live_bytes, 100 * MIB);
+    end_stack(&stack);
+}
+
+/* Half of the returns are used up by looks in vain, before somebody says that the context is idle.
+ */
+static void looks_whether_the_context_is_idle_are_rationed(void **state)
+{
+    static struct rs_place place = {.context = (CUcontext)(uintptr_t)0x1000,
+                                    .own_stream = &own_stream};
+    struct stack stack = {.leaf = fake_leaf_create(PLENTY)};
+    struct rs_allocation block;
+    int error;
+
+    (void)state;
+    stack.leaf->deallocates_in_order = true;
+    stack.mr = make_resource_at(&place, &rs_mr_descriptor_pool, &stack.leaf->base, NULL, &error);
+    assert_non_null(stack.mr);
+    for (size_t i = 0; i < 258; i++) {
+        block = take(&stack, (i ? 40 : 100) * MIB);
+        give(&stack, &block);
+    }
+    place.frees_are_clean = true;
+    (void)take(&stack, 40 * MIB);
+    assert_int_equal(stack.leaf->deallocations, 0);
+    assert_int_equal(stack.leaf->allocations, 1);
+    end_stack(&stack);
+}
+
 /* ---- under `reuse`, which says that nobody uses what is free ---- */
 
 static struct stack *synchronized;
@@ -1327,6 +1426,11 @@ int main(void)
         cmocka_unit_test(memory_of_another_kind_serves_before_a_growth_past_the_allowance),
         cmocka_unit_test(rmm_growth_gives_nothing_back_early),
         cmocka_unit_test(early_returns_are_rationed),
+        cmocka_unit_test(a_large_request_cuts_no_much_larger_block),
+        cmocka_unit_test(the_allowance_is_used_before_a_much_larger_block_is_cut),
+        cmocka_unit_test(a_much_larger_block_is_cut_where_the_driver_has_refused),
+        cmocka_unit_test(half_of_the_early_returns_are_for_chunks_too_small),
+        cmocka_unit_test(looks_whether_the_context_is_idle_are_rationed),
         cmocka_unit_test(an_early_return_does_not_wait),
         cmocka_unit_test(without_reuse_a_context_that_may_be_busy_keeps_its_chunks),
         cmocka_unit_test(what_goes_back_on_a_stream_is_waited_for_when_it_is_missing),

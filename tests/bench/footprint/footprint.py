@@ -42,12 +42,8 @@ PEERS = {
     "RMM binning": ["replay_rmm", "binning"],
     "PyTorch": ["replay_torch"],
 }
-ARENA = "an arena is one piece, whose right size somebody must know"
-# Trace -> peers that pool does not have to be below, and why.
-EXCEPTIONS = {
-    "expression": {"RMM arena": "its peak is eight arrays of 35 and 70 MB, after arrays of many other lengths: " + ARENA},
-    "transformer": {"RMM arena": "activations of many lengths, which change at each step, in chunks: " + ARENA},
-}
+# Trace -> {peer: why pool does not have to be below it there}.
+EXCEPTIONS = {}
 
 
 class Failed(Exception):
