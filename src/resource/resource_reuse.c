@@ -9,9 +9,9 @@
  * an allocation waits only when it would otherwise grow past what the program ever used at once
  * (reuse_need.c).
  *
- * Host memory is sealed at each free that is not small and looked at by the next such allocation,
- * and the last large block is kept too, so that a loop over one buffer stays in the processor's
- * caches.
+ * Host memory is sealed at each free that is not small.  The next such allocation asks for the
+ * fence, unless it is so large that no processor's cache would have the buffer, and the last large
+ * block is kept too, so that a loop over one buffer stays in those caches.
  *
  * A block that was freed in the order of a stream may be handed out at once to an allocation in the
  * order of the same stream.  Until then it waits with the others, in a list of its own, and leaves
@@ -166,7 +166,7 @@ static CUresult reuse_allocate(struct rs_mr *mr, size_t size_bytes, CUstream str
 {
     struct rs_reuse *reuse = reuse_of(mr);
 
-    if (RS_UNLIKELY(size_bytes >= reuse->eager_bytes))
+    if (RS_UNLIKELY(size_bytes >= reuse->eager_bytes) && size_bytes < SEAL_BYTES)
         (void)rs_reuse_retire(reuse);
     if (RS_UNLIKELY(stream))
         return reuse_allocate_in_order(reuse, size_bytes, stream, out);

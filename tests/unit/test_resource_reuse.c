@@ -615,6 +615,66 @@ static void a_large_free_is_sealed_at_once(void **state)
     end(&stack);
 }
 
+/* Frees a hundred of them in one epoch. */
+static uint64_t give_epoch(struct stack *stack, const struct rs_allocation *blocks)
+{
+    uint64_t work = submit();
+
+    for (unsigned i = 0; i < SEAL_COUNT; i++)
+        give(stack, &blocks[i]);
+    return work;
+}
+
+static void a_free_asks_little(void **state)
+{
+    enum { EPOCHS = 70 };
+    struct stack stack = start(PLENTY, "initial_size=64MiB");
+    static struct rs_allocation blocks[EPOCHS][SEAL_COUNT];
+    unsigned queries;
+
+    (void)state;
+    for (unsigned i = 0; i < EPOCHS * SEAL_COUNT; i++)
+        blocks[i / SEAL_COUNT][i % SEAL_COUNT] = take(&stack, UNIT_BYTES);
+    for (unsigned i = 0; i < 4; i++)
+        (void)give_epoch(&stack, blocks[i]);
+    assert_int_equal(counter(&stack, "epochs_sealed"), 4);
+    complete_all();
+    queries = device.queries;
+    (void)give_epoch(&stack, blocks[4]);
+    assert_int_equal(device.queries, queries + 1);
+    assert_int_equal(counter(&stack, "epochs_retired"), 1);
+    for (unsigned i = 5; i < EPOCHS - 1; i++)
+        (void)give_epoch(&stack, blocks[i]);
+    assert_true(counter(&stack, "epochs_retired") < 10);
+    /* Now many are done: one fence covers all before it. */
+    complete_all();
+    queries = device.queries;
+    (void)give_epoch(&stack, blocks[EPOCHS - 1]);
+    assert_int_equal(counter(&stack, "epochs_retired"), EPOCHS - 1);
+    assert_in_range(device.queries - queries, 1, 10);
+    end(&stack);
+}
+
+static void of_many_epochs_only_those_that_are_done_are_retired(void **state)
+{
+    enum { EPOCHS = 41, DONE = 23 };
+    struct stack stack = start(PLENTY, "initial_size=64MiB");
+    static struct rs_allocation blocks[EPOCHS][SEAL_COUNT];
+    uint64_t work[EPOCHS];
+
+    (void)state;
+    for (unsigned i = 0; i < EPOCHS * SEAL_COUNT; i++)
+        blocks[i / SEAL_COUNT][i % SEAL_COUNT] = take(&stack, UNIT_BYTES);
+    for (unsigned i = 0; i < EPOCHS - 1; i++)
+        work[i] = give_epoch(&stack, blocks[i]);
+    assert_int_equal(counter(&stack, "epochs_retired"), 0);
+    complete_to(work[DONE - 1]);
+    (void)give_epoch(&stack, blocks[EPOCHS - 1]);
+    assert_int_equal(counter(&stack, "epochs_retired"), DONE);
+    assert_int_equal(counter(&stack, "quarantined_blocks"), (EPOCHS - DONE) * SEAL_COUNT);
+    end(&stack);
+}
+
 /* Threads that are there at once, each of which frees less than is sealed. */
 struct side_by_side {
     struct stack *stack;
@@ -2191,6 +2251,8 @@ int main(void)
         cmocka_unit_test(a_free_during_the_seal_is_not_covered),
         cmocka_unit_test(small_frees_are_sealed_by_the_hundred),
         cmocka_unit_test(a_large_free_is_sealed_at_once),
+        cmocka_unit_test(a_free_asks_little),
+        cmocka_unit_test(of_many_epochs_only_those_that_are_done_are_retired),
         cmocka_unit_test(what_threads_free_side_by_side_is_sealed_together),
         cmocka_unit_test(growth_is_free_up_to_the_peak_and_the_initial_size),
         cmocka_unit_test(other_memories_do_not_count_against_growth),
