@@ -31,6 +31,7 @@ enum {
     STACK_MAX = 8,
     WAIT_MS = 20, /* for one epoch */
     SEAL_MIB = 32,
+    LOOK_MIB = 4, /* so much more before it is looked at again */
     SEAL_COUNT = 128,
     UNIT_BYTES = 512,
 };
@@ -605,13 +606,16 @@ static void small_frees_are_sealed_by_the_hundred(void **state)
 static void a_large_free_is_sealed_at_once(void **state)
 {
     struct stack stack = start(PLENTY, "initial_size=64MiB");
-    struct rs_allocation a = take(&stack, SEAL_MIB * MIB - 1), b = take(&stack, 1);
+    struct rs_allocation a = take(&stack, SEAL_MIB * MIB - 1), b = take(&stack, LOOK_MIB * MIB);
+    struct rs_allocation c = take(&stack, SEAL_MIB * MIB);
 
     (void)state;
     (void)give_busy(&stack, &a);
     assert_int_equal(device.records, 0);
     (void)give_busy(&stack, &b);
     assert_int_equal(device.records, 1);
+    (void)give_busy(&stack, &c);
+    assert_int_equal(device.records, 2);
     end(&stack);
 }
 
