@@ -125,15 +125,3 @@ CUresult rs_sentinel_wait(struct rs_sentinel *sentinel, CUcontext context)
     rs_capture_restore(mode);
     return result;
 }
-
-void rs_sentinel_free(struct rs_sentinel *sentinel)
-{
-    CUdeviceptr blocks[] = {atomic_exchange(&sentinel->spare, 0),
-                            atomic_exchange(&sentinel->anchor, 0)};
-    CUstreamCaptureMode mode = rs_capture_relax();
-
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(blocks); i++)
-        if (blocks[i])
-            (void)rs_driver.cuMemFree_v2(blocks[i]);
-    rs_capture_restore(mode);
-}

@@ -44,4 +44,3 @@ void rs_sentinel_add(struct rs_sentinel *sentinel, CUdeviceptr block);
 void rs_sentinel_prepare(struct rs_sentinel *sentinel, CUcontext context);
 
 CUresult rs_sentinel_wait(struct rs_sentinel *sentinel, CUcontext context);
-void rs_sentinel_free(struct rs_sentinel *sentinel);

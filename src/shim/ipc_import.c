@@ -6,6 +6,7 @@
 #include "base/process.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
+#include "shim/context.h"
 #include "shim/ipc_exporter.h"
 
 #include <stdatomic.h>
@@ -25,11 +26,12 @@ struct proof {
 struct segment {
     CUipcMemHandle native;
     CUcontext context;
+    struct rs_context
+        *owner; /* of the context's memory; there as long as the segment's memory is */
     struct proof proof;
     CUdeviceptr base;
     size_t size_bytes;
     unsigned uses;
-    struct rs_sentinel sentinel; /* for waiting as the driver's own close does */
     struct segment *next;
 };
 
@@ -77,6 +79,7 @@ struct opening {
     CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned);
     unsigned flags;
     CUcontext context;
+    struct rs_context *owner;
     const CUipcMemHandle *given;
     struct rs_ipc_handle handle; /* the same, read */
 };
@@ -150,7 +153,7 @@ static struct segment *enter_segment(struct segment *segment)
 static struct segment *open_segment(const struct opening *opening, const struct rs_ipc_slot *slot,
                                     CUresult *result)
 {
-    struct segment *segment = calloc(1, sizeof(*segment));
+    struct segment *segment = opening->owner ? calloc(1, sizeof(*segment)) : NULL;
 
     *result = segment ? opening->open(&segment->base, slot->native, opening->flags)
                       : CUDA_ERROR_OUT_OF_MEMORY;
@@ -160,6 +163,7 @@ static struct segment *open_segment(const struct opening *opening, const struct 
     }
     segment->native = slot->native;
     segment->context = opening->context;
+    segment->owner = opening->owner;
     segment->size_bytes = slot->allocation_bytes;
     segment->proof = proof_of(segment->base);
     if (enter_segment(segment))
@@ -368,8 +372,10 @@ bool rs_import_open(CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned), C
              opening.handle.process_namespace == rs_process_namespace() &&
              opening.handle.start_ticks == rs_process_start_ticks(0))
         *result = CUDA_ERROR_INVALID_CONTEXT; /* its own process: as the driver says */
-    else
+    else {
+        opening.owner = rs_context_owner();
         *result = open_ours(&opening, address);
+    }
     return true;
 }
 
@@ -448,8 +454,6 @@ static CUresult leave_segment(struct segment *segment)
     rs_mutex_unlock(&lock);
     if (is_last) {
         result = rs_driver.cuIpcCloseMemHandle(segment->base);
-        if (result == CUDA_SUCCESS) /* else they may have gone with the context */
-            rs_sentinel_free(&segment->sentinel);
         free(segment);
     }
     return result;
@@ -460,7 +464,8 @@ static CUresult leave_segment(struct segment *segment)
 static CUresult close_block(struct opened *block)
 {
     struct segment *segment = block->segment;
-    CUresult waited = rs_sentinel_wait(&segment->sentinel, segment->context);
+    struct rs_context *owner = segment->owner;
+    CUresult waited = rs_sentinel_wait(&owner->sentinel, owner->handle);
     CUresult result = leave_segment(segment);
 
     rs_mutex_lock(&lock);

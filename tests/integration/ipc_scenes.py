@@ -499,6 +499,25 @@ def contexts(start):
     b.ask("check", "z", 3)
 
 
+def again_and_again(start, rounds=20):
+    """A block is opened and closed for each message, as PyTorch does: besides the open and the close that
+    takes the wait of a close, one small block freed and taken again."""
+    a, b = start(POOL), start(POOL)
+    handle = a.share("x", 256 * KIB, 1)
+
+    def message():
+        b.ask("open", "x", 256 * KIB, handle)
+        b.ask("check", "x", 1)
+        b.ask("close", "x")
+
+    message()
+    before = [b.calls("cuMemAlloc_v2") or 0, b.calls("cuMemFree_v2") or 0]
+    for _ in range(rounds):
+        message()
+    after = [b.calls("cuMemAlloc_v2") or 0, b.calls("cuMemFree_v2") or 0]
+    assert all(y - x <= rounds for x, y in zip(before, after)), (before, after)
+
+
 def resets(start, rounds=70):
     """More contexts than are remembered, each ending with a block that another process has open."""
     a, b = start(POOL), start(POOL)
@@ -610,4 +629,4 @@ def events(start):
 SCENES = {scene.__name__: scene for scene in (
     sizes, three, handles, counts, base_and_offset, held, held_back, late_work, without_shim, whole_then_part,
     dedicated, native_and_ours, without_settings, exporter_dies, damaged, files_closed, importer_closes_files,
-    held_as_cuda_free, contexts, resets, many, storm, churn, refused, events)}
+    held_as_cuda_free, contexts, again_and_again, resets, many, storm, churn, refused, events)}

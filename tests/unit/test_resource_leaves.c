@@ -7,6 +7,7 @@
 #include "driver/fence.h"
 #include "driver/own_stream.h"
 #include "fake_leaf.h"
+#include "free_sentinel.h"
 #include "resource/account.h"
 #include "resource/report.h"
 #include "resource/resource_async.h"
@@ -1029,7 +1030,7 @@ static void a_free_that_is_not_clean_waits_first(void **state)
         block = take(&site, 3 * MIB);
         give(&site, &block);
         assert_int_equal(device.sentinel_frees, waits + 1);
-        rs_sentinel_free(&site.sentinel);
+        free_sentinel(&site.sentinel);
         site.place.frees_are_clean = true;
         end(&site);
     }

@@ -10,6 +10,7 @@
 #include "driver/fence.h"
 #include "driver/stream_order.h"
 #include "fake_leaf.h"
+#include "free_sentinel.h"
 #include "resource/account.h"
 #include "resource/report.h"
 
@@ -411,7 +412,7 @@ static void end(struct stack *stack)
 
     assert_true(rs_mr_check(stack->mr));
     stack->mr->ops.destroy(stack->mr, false);
-    rs_sentinel_free(&sentinel);
+    free_sentinel(&sentinel);
     assert_true(rs_mr_check(below));
     below->ops.destroy(below, false);
     assert_int_equal(stack->leaf->live_count, 0);
@@ -2129,7 +2130,7 @@ static void end_with_fallback(struct stack *stack)
     assert_true(rs_mr_check(stack->mr));
     complete_all();
     rs_mr_destroy(stack->mr, false);
-    rs_sentinel_free(&sentinel);
+    free_sentinel(&sentinel);
     assert_int_equal(device.wrong_calls, 0);
     assert_int_equal(device.live_sentinels, 0);
 }
