@@ -94,12 +94,14 @@ static struct rs_block *better_fit(struct rs_block *a, struct rs_block *b)
 static struct rs_block *find_block(const struct rs_blocks *blocks,
                                    const struct rs_block_request *request)
 {
+    const struct rs_block_index *own = &blocks->free_blocks[request->group];
     const struct rs_block_index *common = &blocks->free_blocks[RS_BLOCKS_COMMON];
-    struct rs_block *block = find_in(&blocks->free_blocks[request->group], request);
 
-    if (request->group == RS_BLOCKS_COMMON || rs_block_index_is_empty(common))
-        return block;
-    return better_fit(block, find_in(common, request));
+    if (own == common || rs_block_index_is_empty(own)) /* as where all is in the initial size */
+        return find_in(common, request);
+    if (rs_block_index_is_empty(common))
+        return find_in(own, request);
+    return better_fit(find_in(own, request), find_in(common, request));
 }
 
 /* From the head stays used: free space gathers at high addresses. */

@@ -231,3 +231,20 @@ bool rs_mr_is_trimming_all(void)
 {
     return trimming_all;
 }
+
+static __thread bool takes_any;
+
+CUresult rs_mr_allocate_any_held(struct rs_mr *mr, size_t size_bytes, struct rs_allocation *out)
+{
+    CUresult result;
+
+    takes_any = true;
+    result = rs_mr_allocate_held(mr, size_bytes, NULL, out);
+    takes_any = false;
+    return result;
+}
+
+bool rs_mr_takes_any(void)
+{
+    return takes_any;
+}

@@ -75,7 +75,7 @@ struct rs_mr_ops {
     CUresult (*access_changed)(struct rs_mr *mr, CUdevice peer, bool allowed);
 
     /* As allocate, but only from memory that is held already: CUDA_ERROR_NOT_READY where upstream
-     * would have to be asked.  Default: always that. */
+     * would have to be asked, or better is (see rs_mr_allocate_any_held).  Default: always that. */
     CUresult (*allocate_held)(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                               struct rs_allocation *out);
 
@@ -262,6 +262,13 @@ size_t rs_mr_trim_all(struct rs_mr *mr);
 
 /* True inside rs_mr_trim_all: for a resource's trim. */
 bool rs_mr_is_trimming_all(void);
+
+/* rs_mr_allocate_held for a caller that may not grow instead: also from a block that is better left
+ * to others. */
+CUresult rs_mr_allocate_any_held(struct rs_mr *mr, size_t size_bytes, struct rs_allocation *out);
+
+/* True inside rs_mr_allocate_any_held: for a resource's allocate_held. */
+bool rs_mr_takes_any(void);
 
 /* Of the whole stack below and including mr. */
 void rs_mr_context_ended(struct rs_mr *mr);

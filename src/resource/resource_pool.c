@@ -68,6 +68,7 @@ struct pool {
     size_t initial_bytes, maximum_bytes;
     size_t alignment; /* of every block's address and rounded size */
     enum pool_growth growth;
+    bool parts_kinds; /* chunks are for one kind of size each */
 
     struct rs_mutex lock;   /* protects what follows; never held around an upstream call */
     pthread_cond_t settled; /* an upstream call ended: look again */
@@ -88,13 +89,13 @@ struct pool {
 };
 
 /* RMM's own rules pack everything. */
-static bool request_init(struct rs_block_request *request, const struct pool *pool,
-                         size_t size_bytes)
+RS_HOT_INLINE bool request_init(struct rs_block_request *request, const struct pool *pool,
+                                size_t size_bytes)
 {
     bool is_a_size =
         rs_block_request_init(request, size_bytes, pool->alignment, pool->growth == GROWTH_RMM);
 
-    if (pool->growth != GROWTH_RMM && pool->initial_bytes == 0)
+    if (pool->parts_kinds)
         request->group = size_bytes < SMALL_BYTES   ? RS_BLOCKS_SMALL
                          : size_bytes < LARGE_BYTES ? RS_BLOCKS_MEDIUM
                                                     : RS_BLOCKS_LARGE;
@@ -240,6 +241,13 @@ static bool is_past_allowance(const struct pool *pool, const struct rs_block_req
 {
     return pool->growth != GROWTH_RMM &&
            pool->charged_bytes + request->rounded_bytes > allowance(pool, request);
+}
+
+/* False where upstream would be asked in vain. */
+static bool can_grow(const struct pool *pool, const struct rs_block_request *request)
+{
+    return request->rounded_bytes < pool->step_limit_bytes &&
+           request->rounded_bytes <= pool->maximum_bytes - pool->charged_bytes;
 }
 
 /* How many chunks may be given back early now. */
@@ -525,6 +533,13 @@ static void wait_for_returns(struct pool *pool, CUstream stream)
     rs_mutex_lock(&pool->lock);
 }
 
+/* True when the caller is past an allowance of its own, which may be less than ours: what `reuse`
+ * keeps until the GPU is done with it is live here, and not there. */
+static bool is_past_callers(const struct pool *pool, enum how_much how_much)
+{
+    return pool->growth != GROWTH_RMM && how_much == A_LITTLE;
+}
+
 /* Finds a block, growing as needed.  The lock is held at entry and exit.  The rounds are bounded as
  * other threads could for ever take what was made room for. */
 static CUresult allocate_locked(struct pool *pool, struct rs_block_request *request,
@@ -546,7 +561,7 @@ static CUresult allocate_locked(struct pool *pool, struct rs_block_request *requ
             continue;
         if (how_much == A_LITTLE && rs_blocks_take_any(&pool->blocks, request, out))
             return CUDA_SUCCESS;
-        if (is_past_allowance(pool, request)) {
+        if (is_past_allowance(pool, request) || is_past_callers(pool, how_much)) {
             if (again_bytes == 0 && (again_bytes = return_early(pool, &returned_on)) > 0)
                 continue;
             if (rs_blocks_take_any(&pool->blocks, request, out))
@@ -602,14 +617,20 @@ static CUresult pool_allocate_little(struct rs_mr *mr, size_t size_bytes, CUstre
     return allocate(pool_of(mr), size_bytes, A_LITTLE, out);
 }
 
-/* `reuse` asks for held memory before it waits for some: there that of all groups is better than a
- * wait. */
-static bool take_held(struct pool *pool, const struct rs_block_request *request,
+/* `reuse` asks for held memory before it waits for some, then for any: that of all groups is better
+ * than a wait, but not than a growth. */
+static bool take_held(struct pool *pool, struct rs_block_request *request,
                       struct rs_allocation *out)
 {
+    bool clean = pool->place->frees_are_clean;
+
+    if (request->group == RS_BLOCKS_LARGE && !rs_mr_takes_any() && can_grow(pool, request))
+        request->most_bytes = most_to_cut(pool, request);
     if (rs_blocks_take(&pool->blocks, request, out))
         return true;
-    return (pool->place->frees_are_clean || is_past_allowance(pool, request)) &&
+    if (clean && !rs_mr_takes_any() && can_grow(pool, request))
+        return false;
+    return (clean || is_past_allowance(pool, request)) &&
            rs_blocks_take_any(&pool->blocks, request, out);
 }
 
@@ -860,6 +881,11 @@ static int pool_create(const struct rs_place *place, const void *config,
     pool->alignment = settings->alignment;
     pool->growth = (enum pool_growth)settings->growth;
     pool->step_limit_bytes = SIZE_MAX;
+    /* Where blocks are free at once (RMM_FREE=immediate) an initial size is room enough for all
+     * kinds together.  Where freed blocks wait for the GPU, it is cut for those that come
+     * meanwhile. */
+    pool->parts_kinds =
+        pool->growth != GROWTH_RMM && (pool->initial_bytes == 0 || place->frees_are_clean);
     if (pool->initial_bytes > 0 && place->first_on_device)
         failed = take_initial(pool, place);
     if (failed) {

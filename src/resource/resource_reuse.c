@@ -89,11 +89,15 @@ static bool allocate_in_order(struct rs_reuse *reuse, size_t *size_bytes, CUstre
     return true;
 }
 
-/* What comes from upstream is for all streams, as it will be handed to others in its time. */
+/* What comes from upstream is for all streams, as it will be handed to others in its time.  Where
+ * frees wait no gap is late, so any block will do (reuse_need.c). */
 static CUresult allocate_from_upstream(struct rs_reuse *reuse, size_t size_bytes, bool only_held,
                                        struct rs_allocation *out)
 {
-    CUresult result = rs_mr_allocate_held(reuse->base.upstream[0], size_bytes, NULL, out);
+    struct rs_mr *upstream = reuse->base.upstream[0];
+    CUresult result = RS_UNLIKELY(only_held || reuse->mode == RS_REUSE_WAIT)
+                          ? rs_mr_allocate_any_held(upstream, size_bytes, out)
+                          : rs_mr_allocate_held(upstream, size_bytes, NULL, out);
 
     if (result != CUDA_ERROR_NOT_READY)
         return result;

@@ -6,7 +6,7 @@
  *   reuse_quarantine.c  freed blocks that work may still use: open lists, batches, how much it is
  *   reuse_epochs.c      what is sealed behind one fence, until that is done or was waited for
  *   reuse_clean.c       blocks that no work uses any more: kept by a shard, or given upstream
- *   reuse_need.c        an allocation that upstream has nothing for
+ *   reuse_need.c        an allocation that upstream has nothing fitting for
  *
  * The resource's lock is taken first, then either that of the ordered blocks or one shard's. */
 #pragma once
@@ -65,7 +65,7 @@ struct rs_reuse {
     _Alignas(2 * RS_CACHE_LINE) struct rs_mutex lock;
     struct rs_reuse_epoch *first, **end; /* sealed, oldest first */
     struct rs_reuse_epoch *spare;        /* with their events */
-    size_t peak_live_bytes;
+    _Atomic size_t peak_live_bytes;      /* as it was noted last; read without the lock */
 
     /* That ever entered the quarantine in the order of a stream, and that ever left it. */
     _Atomic size_t ordered_bytes, ordered_count, left_bytes, left_count;

@@ -1,26 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Need: an allocation that upstream has nothing for.  It waits only when it would otherwise grow
- * past what the program ever used at once, and then for a bounded time: the work it waits for may
- * itself wait for this thread. */
+/* Need: an allocation that upstream has nothing fitting for.  It grows up to what the program ever
+ * used at once rather than cut what is better left to others; past that it cuts any block.  It
+ * waits only when it would otherwise grow past that, and then for a bounded time: the work it waits
+ * for may itself wait for this thread. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "resource/reuse.h"
 
-enum { WAIT_NS = 20 * 1000 * 1000 }; /* for one epoch, once */
+enum {
+    WAIT_NS = 20 * 1000 * 1000, /* for one epoch, once */
+    ASK_BYTES = 1 << 20,        /* a request of so much asks for fences before it cuts */
+};
 
 static const uint64_t last_wait_ns = 30ull * 1000 * 1000 * 1000; /* before out-of-memory */
 
-/* Growth is free up to what the program used at once, this request included (it is counted as live
- * already), and the initial size: it would have needed that much of the driver too. */
+/* Growth is free up to what the program used at once, as that was noted last, and the initial size:
+ * it would have needed that much of the driver too. */
+static bool is_within_allowance(const struct rs_reuse *reuse, size_t size_bytes)
+{
+    return rs_reuse_held_bytes(reuse) + size_bytes <=
+           atomic_load_explicit(&reuse->peak_live_bytes, memory_order_relaxed) +
+               reuse->initial_bytes;
+}
+
+/* The same as of now, with this request, which is counted as live already. */
 static bool may_grow(struct rs_reuse *reuse, size_t size_bytes)
 {
-    size_t allowed_bytes;
-
     rs_mutex_lock(&reuse->lock);
     rs_reuse_gather(reuse, NULL);
-    allowed_bytes = reuse->peak_live_bytes + reuse->initial_bytes;
     rs_mutex_unlock(&reuse->lock);
-    return rs_reuse_held_bytes(reuse) + size_bytes <= allowed_bytes;
+    return is_within_allowance(reuse, size_bytes);
+}
+
+/* Freed blocks that wait for the GPU leave their gaps late: what is cut meanwhile in their stead
+ * pins a larger block, and the next large request finds none.  So within the allowance growth is
+ * better than a block that does not fit.  Past it a cut is better than a wait; what is clean by now
+ * may spare it.  That is asked for requests that are not small alone: a question costs 1.3 us
+ * (reuse_epochs.c). */
+static CUresult allocate_past_allowance(struct rs_reuse *reuse, size_t size_bytes,
+                                        struct rs_allocation *out)
+{
+    if (is_within_allowance(reuse, size_bytes))
+        return CUDA_ERROR_NOT_READY;
+    if (size_bytes >= ASK_BYTES)
+        (void)rs_reuse_retire(reuse);
+    return rs_mr_allocate_any_held(reuse->base.upstream[0], size_bytes, out);
 }
 
 /* Upstream has no more: waits until something more of the quarantine is there.  False when that
@@ -87,14 +111,16 @@ static CUresult allocate_in_need(struct rs_reuse *reuse, size_t size_bytes,
     CUresult result;
 
     if (rs_reuse_retire(reuse) || (rs_reuse_seal(reuse) && rs_reuse_retire(reuse)) || more) {
-        result = rs_mr_allocate_held(upstream, size_bytes, NULL, out);
+        result = reuse->mode != RS_REUSE_WAIT && may_grow(reuse, size_bytes)
+                     ? rs_mr_allocate_held(upstream, size_bytes, NULL, out)
+                     : rs_mr_allocate_any_held(upstream, size_bytes, out);
         if (result != CUDA_ERROR_NOT_READY)
             return result;
     }
     while (!(allowed = may_grow(reuse, size_bytes))) {
         if (!rs_reuse_wait_once(reuse, WAIT_NS))
             break;
-        result = rs_mr_allocate_held(upstream, size_bytes, NULL, out);
+        result = rs_mr_allocate_any_held(upstream, size_bytes, out);
         if (result != CUDA_ERROR_NOT_READY)
             return result;
     }
@@ -109,8 +135,11 @@ static CUresult allocate_in_need(struct rs_reuse *reuse, size_t size_bytes,
 CUresult rs_reuse_allocate_slowly(struct rs_reuse *reuse, size_t size_bytes,
                                   struct rs_allocation *out)
 {
-    CUresult result = allocate_in_need(reuse, size_bytes, out);
+    CUresult result = allocate_past_allowance(reuse, size_bytes, out);
 
+    if (result != CUDA_ERROR_NOT_READY)
+        return result;
+    result = allocate_in_need(reuse, size_bytes, out);
     rs_reuse_end_need(reuse);
     return result;
 }
@@ -121,9 +150,9 @@ CUresult rs_reuse_allocate_held_in_need(struct rs_reuse *reuse, size_t size_byte
     CUresult result = CUDA_ERROR_NOT_READY;
 
     if (rs_reuse_begin_need(reuse))
-        result = rs_mr_allocate_held(reuse->base.upstream[0], size_bytes, NULL, out);
+        result = rs_mr_allocate_any_held(reuse->base.upstream[0], size_bytes, out);
     if (result == CUDA_ERROR_NOT_READY && rs_reuse_retire(reuse))
-        result = rs_mr_allocate_held(reuse->base.upstream[0], size_bytes, NULL, out);
+        result = rs_mr_allocate_any_held(reuse->base.upstream[0], size_bytes, out);
     rs_reuse_end_need(reuse);
     return result;
 }

@@ -70,7 +70,11 @@ void rs_reuse_gather(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
         rs_spinlock_unlock(&shard->lock);
     }
     if (live > 0)
-        reuse->peak_live_bytes = rs_max(reuse->peak_live_bytes, (size_t)live);
+        atomic_store_explicit(
+            &reuse->peak_live_bytes,
+            rs_max(atomic_load_explicit(&reuse->peak_live_bytes, memory_order_relaxed),
+                   (size_t)live),
+            memory_order_relaxed);
 }
 
 void rs_reuse_put_back(struct rs_reuse *reuse, struct rs_reuse_batch *batch)

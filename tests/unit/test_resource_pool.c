@@ -639,9 +639,110 @@ static void held_memory_of_any_kind_is_better_than_a_wait(void **state)
 
     (void)state;
     give(&stack, &block);
-    assert_int_equal(rs_mr_allocate_held(stack.mr, 1000, NULL, &small), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_any_held(stack.mr, 1000, &small), CUDA_SUCCESS);
     assert_int_equal(small.address, block.address);
     end_stack(&stack);
+}
+
+static bool is_fitting(struct stack *stack, size_t size_bytes)
+{
+    struct rs_allocation block;
+    CUresult result = rs_mr_allocate_held(stack->mr, size_bytes, NULL, &block);
+
+    if (result == CUDA_SUCCESS)
+        give(stack, &block);
+    else
+        assert_int_equal(result, CUDA_ERROR_NOT_READY);
+    return result == CUDA_SUCCESS;
+}
+
+static void a_growth_is_better_than_a_block_of_another_kind(void **state)
+{
+    (void)state;
+    for (int clean = 0; clean < 2; clean++) {
+        struct stack stack = make_pool_under(clean, true, OPTIONS("initial_size=40MiB"));
+        struct rs_allocation block = take(&stack, 40 * MIB);
+        give(&stack, &block);
+        assert_true(is_fitting(&stack, 39 * MIB));
+        assert_int_equal(is_fitting(&stack, 8 * MIB), !clean);
+        assert_int_equal(is_fitting(&stack, 1000), !clean);
+        assert_int_equal(rs_mr_allocate_any_held(stack.mr, 1000, &block), CUDA_SUCCESS);
+        give(&stack, &block);
+        end_stack(&stack);
+    }
+}
+
+static void what_was_held_at_first_is_for_all_kinds(void **state)
+{
+    struct rs_place place = fake_place;
+    struct stack stack = {.leaf = fake_leaf_create(PLENTY)};
+    int error;
+
+    (void)state;
+    place.frees_are_clean = true;
+    stack.mr = make_resource_at(&place, &rs_mr_descriptor_pool, &stack.leaf->base,
+                                OPTIONS("initial_size=40MiB"), &error);
+    assert_true(is_fitting(&stack, 39 * MIB));
+    assert_true(is_fitting(&stack, 8 * MIB));
+    assert_true(is_fitting(&stack, 1000));
+    end_stack(&stack);
+}
+
+static void a_growth_is_better_than_a_much_larger_block(void **state)
+{
+    struct stack stack = make_pool_under(true, true, NULL);
+    struct rs_allocation block = take(&stack, 100 * MIB);
+
+    (void)state;
+    give(&stack, &block);
+    assert_true(is_fitting(&stack, 67 * MIB));
+    assert_false(is_fitting(&stack, 66 * MIB));
+    assert_int_equal(rs_mr_allocate_any_held(stack.mr, 66 * MIB, &block), CUDA_SUCCESS);
+    end_stack(&stack);
+}
+
+static void any_block_fits_where_no_growth_can_be_had(void **state)
+{
+    struct stack stack = make_pool_under(true, true, OPTIONS("maximum_size=104MiB"));
+    struct rs_allocation block = take(&stack, 100 * MIB);
+
+    (void)state;
+    give(&stack, &block);
+    assert_false(is_fitting(&stack, 4 * MIB));
+    assert_true(is_fitting(&stack, 5 * MIB));
+    end_stack(&stack);
+
+    stack = make_pool_under(true, true, NULL);
+    block = take(&stack, 100 * MIB);
+    give(&stack, &block);
+    (void)take(&stack, 80 * MIB);
+    stack.leaf->capacity_bytes = 100 * MIB;
+    assert_false(is_fitting(&stack, 2 * MIB));
+    block = take(&stack, 2 * MIB); /* of the large one, as the driver refuses */
+    give(&stack, &block);
+    assert_true(is_fitting(&stack, 2 * MIB));
+    end_stack(&stack);
+}
+
+/* By its own measure the pool is far below its allowance: 300 MiB were live. */
+static void a_caller_past_its_own_allowance_gets_chunks_given_back(void **state)
+{
+    static const char *const growths[] = {"growth=geometric", "growth=rmm"};
+
+    (void)state;
+    for (size_t rmm = 0; rmm < RS_ARRAY_LENGTH(growths); rmm++) {
+        struct stack stack = make_pool_under(true, true, OPTIONS(growths[rmm]));
+        struct rs_allocation block = take(&stack, 300 * MIB);
+        give(&stack, &block);
+        (void)rs_mr_trim(stack.mr, 0);
+        block = take(&stack, 40 * MIB);
+        give(&stack, &block);
+        block = take(&stack, 50 * MIB);
+        assert_int_equal(stack.leaf->deallocations, 1); /* the trim's */
+        assert_int_equal(rs_mr_allocate_little(stack.mr, 60 * MIB, NULL, &block), CUDA_SUCCESS);
+        assert_int_equal(stack.leaf->deallocations, rmm ? 1 : 2);
+        end_stack(&stack);
+    }
 }
 
 /* ---- the initial size ---- */
@@ -1431,6 +1532,11 @@ int main(void)
         cmocka_unit_test(a_much_larger_block_is_cut_where_the_driver_has_refused),
         cmocka_unit_test(half_of_the_early_returns_are_for_chunks_too_small),
         cmocka_unit_test(looks_whether_the_context_is_idle_are_rationed),
+        cmocka_unit_test(a_growth_is_better_than_a_block_of_another_kind),
+        cmocka_unit_test(what_was_held_at_first_is_for_all_kinds),
+        cmocka_unit_test(a_growth_is_better_than_a_much_larger_block),
+        cmocka_unit_test(any_block_fits_where_no_growth_can_be_had),
+        cmocka_unit_test(a_caller_past_its_own_allowance_gets_chunks_given_back),
         cmocka_unit_test(an_early_return_does_not_wait),
         cmocka_unit_test(without_reuse_a_context_that_may_be_busy_keeps_its_chunks),
         cmocka_unit_test(what_goes_back_on_a_stream_is_waited_for_when_it_is_missing),

@@ -732,6 +732,79 @@ static void growth_is_free_up_to_the_peak_and_the_initial_size(void **state)
     end(&stack);
 }
 
+/* 64 MiB at first, which are in use, and a large chunk of 40 that is free: 168 may be held. */
+static struct stack start_with_hole(const char *mode, struct rs_allocation *first,
+                                    struct rs_allocation *hole)
+{
+    struct stack stack;
+
+    start_device(true);
+    stack = stack_over(&rs_mr_descriptor_pool, PLENTY, OPTIONS("initial_size=64MiB"), mode);
+    *first = take(&stack, 64 * MIB);
+    *hole = take(&stack, 40 * MIB);
+    give(&stack, hole);
+    return stack;
+}
+
+static bool lies_in(const struct rs_allocation *block, const struct rs_allocation *hole)
+{
+    return block->address >= hole->address && block->address - hole->address < hole->size_bytes;
+}
+
+static void within_the_allowance_growth_is_better_than_a_cut(void **state)
+{
+    static const char *const modes[] = {"free=deferred", "free=wait"};
+
+    (void)state;
+    for (size_t waits = 0; waits < RS_ARRAY_LENGTH(modes); waits++) {
+        struct rs_allocation first, hole, block;
+        struct stack stack = start_with_hole(modes[waits], &first, &hole);
+        block = take(&stack, 20 * MIB);
+        assert_int_equal(lies_in(&block, &hole), waits);
+        give(&stack, &block);
+        give(&stack, &first);
+        end(&stack);
+    }
+}
+
+/* 176 MiB may be held, and 152 are. */
+static void past_the_allowance_a_cut_is_better_than_a_wait(void **state)
+{
+    struct rs_allocation first, hole, busy, block;
+    struct stack stack = start_with_hole("free=deferred", &first, &hole);
+
+    (void)state;
+    busy = take(&stack, 48 * MIB);
+    (void)give_busy(&stack, &busy);
+    block = take(&stack, 28 * MIB);
+    assert_true(lies_in(&block, &hole));
+    assert_int_equal(counter(&stack, "waits"), 0);
+    give(&stack, &block);
+    give(&stack, &first);
+    complete_all();
+    end(&stack);
+}
+
+/* 148 MiB may be held, and 132 are.  The block in the gap is freed and its work done; only nobody
+ * has looked yet. */
+static void past_the_allowance_what_is_clean_by_now_spares_a_cut(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=16MiB");
+    struct rs_allocation first = take(&stack, 16 * MIB), gap = take(&stack, 36 * MIB);
+    struct rs_allocation hole = take(&stack, 80 * MIB), block;
+
+    (void)state;
+    give(&stack, &hole);
+    (void)rs_mr_trim(stack.mr, PLENTY); /* clean, and kept */
+    (void)give_busy(&stack, &gap);      /* large: this seals */
+    complete_all();
+    block = take(&stack, 35 * MIB);
+    assert_true(lies_in(&block, &gap));
+    give(&stack, &block);
+    give(&stack, &first);
+    end(&stack);
+}
+
 /* What the context's stacks of other kinds hold is charged to the same account. */
 static void other_memories_do_not_count_against_growth(void **state)
 {
@@ -2260,6 +2333,9 @@ int main(void)
         cmocka_unit_test(of_many_epochs_only_those_that_are_done_are_retired),
         cmocka_unit_test(what_threads_free_side_by_side_is_sealed_together),
         cmocka_unit_test(growth_is_free_up_to_the_peak_and_the_initial_size),
+        cmocka_unit_test(within_the_allowance_growth_is_better_than_a_cut),
+        cmocka_unit_test(past_the_allowance_a_cut_is_better_than_a_wait),
+        cmocka_unit_test(past_the_allowance_what_is_clean_by_now_spares_a_cut),
         cmocka_unit_test(other_memories_do_not_count_against_growth),
         cmocka_unit_test(past_the_peak_an_epoch_is_waited_for_once),
         cmocka_unit_test(a_wait_ends_with_the_work),
