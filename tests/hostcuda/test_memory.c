@@ -171,12 +171,12 @@ static unsigned answer(CUpointer_attribute attribute, CUdeviceptr pointer)
 static void attributes_by_kind(void **state)
 {
     (void)state;
-    CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_HOST_POINTER,
-                                   CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-                                   CU_POINTER_ATTRIBUTE_DEVICE_POINTER};
-    CUdeviceptr device, managed, answers[3] = {1, 1, 1};
+    CUpointer_attribute asked[] = {
+        CU_POINTER_ATTRIBUTE_HOST_POINTER, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+        CU_POINTER_ATTRIBUTE_DEVICE_POINTER, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+    CUdeviceptr device, managed, answers[4] = {1, 1, 1, 1};
     CUDA_POINTER_ATTRIBUTE_P2P_TOKENS tokens;
-    void *pinned, *data[] = {&answers[0], &answers[1], &answers[2]};
+    void *pinned, *data[] = {&answers[0], &answers[1], &answers[2], &answers[3]};
     unsigned flags;
     size_t mapped;
     OK(cuMemAlloc(&device, 1000));
@@ -196,8 +196,9 @@ static void attributes_by_kind(void **state)
     assert_int_equal(flags, CU_MEMHOSTALLOC_DEVICEMAP);
     OK(cuPointerGetAttribute(&mapped, (CUpointer_attribute)18 /* MAPPING_SIZE */, device));
     assert_int_equal(mapped, 2 << 20);
-    OK(cuPointerGetAttributes(3, asked, data, (CUdeviceptr)&device));
+    OK(cuPointerGetAttributes(4, asked, data, (CUdeviceptr)&device));
     assert_true(answers[0] == (CUdeviceptr)&device && answers[1] == 1 && answers[2] == 0);
+    assert_true(answers[3] == 1);
     OK(cuMemFree(device));
     OK(cuMemFree(managed));
     OK(cuMemFreeHost(pinned));

@@ -157,10 +157,11 @@ static size_t size_of(CUpointer_attribute attribute)
 
 /* What the other question answers of a pointer that the driver does not know, which is the
  * program's own then: zero for most, but an H200 gives the pointer back as the host's, says device
- * -2, and leaves what is there for where the range begins. */
+ * -2, and leaves what is there for where the range begins and how large it is. */
 static void answer_unknown(CUpointer_attribute attribute, CUdeviceptr at, void *out)
 {
-    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
+        attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
         return;
     memset(out, 0, size_of(attribute));
     if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
