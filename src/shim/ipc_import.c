@@ -26,8 +26,7 @@ struct proof {
 struct segment {
     CUipcMemHandle native;
     CUcontext context;
-    struct rs_context
-        *owner; /* of the context's memory; there as long as the segment's memory is */
+    struct rs_context *owner; /* of the context's memory; forget_ended comes before it goes */
     struct proof proof;
     CUdeviceptr base;
     size_t size_bytes;
@@ -231,7 +230,8 @@ static void forget_ended(void)
 
     for (; segment; segment = next) {
         next = segment->next;
-        if (segment->uses > 0 && !is_alive(segment->base, segment->proof))
+        if (segment->uses > 0 &&
+            !(atomic_load(&segment->owner->alive) && is_alive(segment->base, segment->proof)))
             forget_segment(segment);
     }
     for (struct native **link = &natives; *link;) {
