@@ -88,6 +88,9 @@ struct rs_virtual_move {
  * or there are no more.  Under the lock. */
 void rs_virtual_collect_sources(struct rs_virtual *vm, struct rs_virtual_move *move, size_t wanted);
 
+/* The move's first handles are so many spares.  Under the lock. */
+void rs_virtual_take_spares(struct rs_virtual *vm, struct rs_virtual_move *move, size_t count);
+
 /* Unmaps the sources; their granules are the move's then.  Without the lock. */
 CUresult rs_virtual_unmap_sources(struct rs_virtual *vm, struct rs_virtual_move *move);
 

@@ -8,7 +8,6 @@
 #include "resource/virtual.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- holes; all under the lock ---- */
 
@@ -121,9 +120,7 @@ static CUresult gather(struct rs_virtual *vm, struct rs_virtual_move *move, size
     if (move->create_granules > vm->maximum_granules - vm->charged_granules ||
         !reserve_spares(vm, move->create_granules))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    vm->spare_count -= spares;
-    memcpy(move->handles, vm->spares + vm->spare_count, spares * sizeof(move->handles[0]));
-    move->handle_count = spares;
+    rs_virtual_take_spares(vm, move, spares);
     return CUDA_SUCCESS;
 }
 

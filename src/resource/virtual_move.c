@@ -76,6 +76,13 @@ size_t rs_virtual_release_granules(const struct rs_virtual *vm,
 
 /* ---- sources; under the lock ---- */
 
+void rs_virtual_take_spares(struct rs_virtual *vm, struct rs_virtual_move *move, size_t count)
+{
+    vm->spare_count -= count;
+    memcpy(move->handles, vm->spares + vm->spare_count, count * sizeof(move->handles[0]));
+    move->handle_count = count;
+}
+
 void rs_virtual_collect_sources(struct rs_virtual *vm, struct rs_virtual_move *move, size_t wanted)
 {
     struct rs_blocks *blocks = &vm->blocks;

@@ -7,7 +7,6 @@
 #include "resource/virtual.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- a trim ---- */
 
@@ -52,9 +51,7 @@ static bool gather_surplus(struct rs_virtual *vm, struct rs_virtual_move *move, 
     move->handles = malloc(count * sizeof(move->handles[0]));
     if (!move->handles)
         return false;
-    vm->spare_count -= spares;
-    memcpy(move->handles, vm->spares + vm->spare_count, spares * sizeof(move->handles[0]));
-    move->handle_count = spares;
+    rs_virtual_take_spares(vm, move, spares);
     return true;
 }
 
