@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "resource/arena_heap.h"
 
+#include "base/counter.h"
 #include "base/lock.h"
 #include "base/size.h"
 #include "base/thread_slot.h"
 #include "resource/alignment.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -57,23 +57,6 @@ struct rs_arena_heap {
     uint64_t allocations;
 };
 
-/* For counters that are written under a lock. */
-static void add(_Atomic size_t *counter, size_t bytes)
-{
-    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + bytes,
-                          memory_order_relaxed);
-}
-
-static void subtract(_Atomic size_t *counter, size_t bytes)
-{
-    add(counter, (size_t)0 - bytes);
-}
-
-static size_t value(_Atomic size_t *counter)
-{
-    return atomic_load_explicit(counter, memory_order_relaxed);
-}
-
 static void note_move(struct rs_arena_heap *heap)
 {
     atomic_fetch_add(&heap->moves, 1);
@@ -109,7 +92,7 @@ static struct rs_span *take_global(struct rs_arena_heap *heap, uint32_t units, e
     rs_mutex_lock(&heap->lock);
     block = lend(heap, units, fit);
     if (block) {
-        add(&heap->live_bytes, rs_span_bytes(units));
+        rs_counter_add(&heap->live_bytes, rs_span_bytes(units));
         heap->allocations++;
     }
     rs_mutex_unlock(&heap->lock);
@@ -119,7 +102,7 @@ static struct rs_span *take_global(struct rs_arena_heap *heap, uint32_t units, e
 static void give_global(struct rs_arena_heap *heap, struct rs_span *block)
 {
     rs_mutex_lock(&heap->lock);
-    subtract(&heap->live_bytes, rs_span_bytes(block->units));
+    rs_counter_subtract(&heap->live_bytes, rs_span_bytes(block->units));
     take_back(heap, block);
     rs_mutex_unlock(&heap->lock);
 }
@@ -216,7 +199,7 @@ static struct rs_span *take_from(struct rs_arena_heap *heap, struct thread_arena
             list_remove(&arena->empty, superblock);
             list_add(&arena->used, superblock);
         }
-        add(&arena->live_bytes, rs_span_bytes(units));
+        rs_counter_add(&arena->live_bytes, rs_span_bytes(units));
         arena->allocations++;
     }
     rs_mutex_unlock(&arena->lock);
@@ -230,7 +213,7 @@ static void give_to(struct rs_arena_heap *heap, struct superblock *superblock,
     struct thread_arena *arena = superblock->home;
 
     rs_mutex_lock(&arena->lock);
-    subtract(&arena->live_bytes, rs_span_bytes(block->units));
+    rs_counter_subtract(&arena->live_bytes, rs_span_bytes(block->units));
     rs_span_give(&arena->spans, block);
     if (--superblock->live_count == 0) {
         list_remove(&arena->used, superblock);
@@ -363,7 +346,7 @@ void rs_arena_heap_add(struct rs_arena_heap *heap, struct rs_arena_range *range,
     if (range->next)
         range->next->previous = range;
     heap->ranges = range;
-    add(&heap->held_bytes, size_bytes);
+    rs_counter_add(&heap->held_bytes, size_bytes);
     rs_mutex_unlock(&heap->lock);
     note_move(heap);
 }
@@ -375,7 +358,7 @@ bool rs_arena_heap_remove(struct rs_arena_heap *heap, struct rs_arena_range *ran
     rs_mutex_lock(&heap->lock);
     is_whole = rs_span_is_whole(range->first);
     if (is_whole) {
-        subtract(&heap->held_bytes, rs_span_bytes(range->first->units));
+        rs_counter_subtract(&heap->held_bytes, rs_span_bytes(range->first->units));
         rs_span_remove(&heap->spans, range->first);
         range->first = rs_record_slab_take(&heap->spans.records); /* the one just given */
         *(range->previous ? &range->previous->next : &heap->ranges) = range->next;
@@ -449,16 +432,16 @@ uint64_t rs_arena_heap_moves(struct rs_arena_heap *heap)
 
 static size_t live_bytes(struct rs_arena_heap *heap)
 {
-    size_t bytes = value(&heap->live_bytes);
+    size_t bytes = rs_counter_get(&heap->live_bytes);
 
     for (struct thread_arena *arena = atomic_load(&heap->arenas); arena; arena = arena->next)
-        bytes += value(&arena->live_bytes);
+        bytes += rs_counter_get(&arena->live_bytes);
     return bytes;
 }
 
 size_t rs_arena_heap_free_bytes(struct rs_arena_heap *heap)
 {
-    size_t live = live_bytes(heap), held = value(&heap->held_bytes);
+    size_t live = live_bytes(heap), held = rs_counter_get(&heap->held_bytes);
 
     return held > live ? held - live : 0; /* they may move while they are read */
 }
@@ -484,8 +467,8 @@ void rs_arena_heap_state(struct rs_arena_heap *heap, struct rs_arena_heap_state 
 {
     rs_mutex_lock(&heap->lock);
     *state = (struct rs_arena_heap_state){
-        .held_bytes = value(&heap->held_bytes),
-        .live_bytes = value(&heap->live_bytes),
+        .held_bytes = rs_counter_get(&heap->held_bytes),
+        .live_bytes = rs_counter_get(&heap->live_bytes),
         .lent_bytes = heap->lent_bytes,
         .peak_lent_bytes = heap->peak_lent_bytes,
         .largest_free_bytes = rs_span_bytes(rs_span_largest(&heap->spans, RS_SPAN_ANYWHERE)),
@@ -495,7 +478,7 @@ void rs_arena_heap_state(struct rs_arena_heap *heap, struct rs_arena_heap_state 
     rs_mutex_unlock(&heap->lock);
     for (struct thread_arena *arena = atomic_load(&heap->arenas); arena; arena = arena->next) {
         rs_mutex_lock(&arena->lock);
-        state->live_bytes += value(&arena->live_bytes);
+        state->live_bytes += rs_counter_get(&arena->live_bytes);
         state->superblocks += arena->used.count + arena->empty.count;
         state->thread_arenas += !arena->is_abandoned;
         state->allocations += arena->allocations;
@@ -556,7 +539,7 @@ static bool arena_check(struct thread_arena *arena)
     rs_mutex_lock(&arena->lock);
     good = list_check(arena, &arena->used, false, &sums) &&
            list_check(arena, &arena->empty, true, &sums) && tree_holds(&arena->spans, &sums) &&
-           rs_span_bytes((uint32_t)sums.taken_units) == value(&arena->live_bytes) &&
+           rs_span_bytes((uint32_t)sums.taken_units) == rs_counter_get(&arena->live_bytes) &&
            !(arena->is_abandoned && arena->empty.count > 0);
     rs_mutex_unlock(&arena->lock);
     return good;
@@ -578,8 +561,9 @@ static bool global_check(struct rs_arena_heap *heap)
         }
     }
     return tree_holds(&heap->spans, &sums) && sums.taken_units * RS_SPAN_UNIT == heap->lent_bytes &&
-           (sums.taken_units + sums.free_units) * RS_SPAN_UNIT == value(&heap->held_bytes) &&
-           heap->lent_bytes == value(&heap->live_bytes) + superblock_bytes;
+           (sums.taken_units + sums.free_units) * RS_SPAN_UNIT ==
+               rs_counter_get(&heap->held_bytes) &&
+           heap->lent_bytes == rs_counter_get(&heap->live_bytes) + superblock_bytes;
 }
 
 bool rs_arena_heap_check(struct rs_arena_heap *heap)
@@ -620,7 +604,8 @@ static void dump_global(const struct dump *dump, struct rs_arena_heap *heap)
 {
     char line[LINE_BYTES], text[RS_SIZE_TEXT_BYTES];
 
-    dump_set(dump, "global arena", &heap->spans, value(&heap->held_bytes) - heap->lent_bytes);
+    dump_set(dump, "global arena", &heap->spans,
+             rs_counter_get(&heap->held_bytes) - heap->lent_bytes);
     for (const struct rs_arena_range *range = heap->ranges; range; range = range->next)
         for (const struct rs_span *span = range->first; span; span = span->after) {
             snprintf(line, sizeof(line), "  %#llx %s %s\n", (unsigned long long)span->address,
@@ -652,7 +637,7 @@ static void dump_arena(const struct dump *dump, struct thread_arena *arena)
     size_t superblocks = arena->used.count + arena->empty.count;
 
     dump_set(dump, arena->is_abandoned ? "arena of a thread that ended" : "arena of a thread",
-             &arena->spans, superblocks * RS_SUPERBLOCK_BYTES - value(&arena->live_bytes));
+             &arena->spans, superblocks * RS_SUPERBLOCK_BYTES - rs_counter_get(&arena->live_bytes));
     dump_superblocks(dump, &arena->used);
     dump_superblocks(dump, &arena->empty);
 }

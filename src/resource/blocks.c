@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "resource/blocks.h"
 
+#include "base/counter.h"
 #include "resource/alignment.h"
 
 bool rs_block_request_init(struct rs_block_request *request, size_t size_bytes, size_t unit_bytes,
@@ -121,8 +122,8 @@ static void hand_out(struct rs_blocks *blocks, struct rs_block *block,
     if (block->size_bytes > request->rounded_bytes)
         rs_blocks_insert_free(blocks, rs_blocks_cut(blocks, block, request->rounded_bytes));
     RS_ASSERT(block->size_bytes >= request->bytes);
-    blocks->live_bytes += block->size_bytes;
-    blocks->peak_live_bytes = rs_max(blocks->peak_live_bytes, blocks->live_bytes);
+    rs_counter_add(&blocks->live_bytes, block->size_bytes);
+    blocks->peak_live_bytes = rs_max(blocks->peak_live_bytes, rs_counter_get(&blocks->live_bytes));
     *out = (struct rs_allocation){block->address, request->bytes, block, NULL};
 }
 
@@ -165,7 +166,7 @@ void rs_blocks_put(struct rs_blocks *blocks, struct rs_block *block)
 
 void rs_blocks_give(struct rs_blocks *blocks, struct rs_block *block)
 {
-    blocks->live_bytes -= block->size_bytes;
+    rs_counter_subtract(&blocks->live_bytes, block->size_bytes);
     rs_blocks_put(blocks, block);
 }
 

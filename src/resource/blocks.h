@@ -29,8 +29,9 @@ struct rs_blocks {
     struct rs_block_index free_blocks[RS_BLOCK_GROUPS];
     struct rs_record_slab records;
     size_t free_block_count;
-    size_t free_range_count; /* ranges that are one free block: nothing of them is handed out */
-    size_t live_bytes, peak_live_bytes;
+    size_t free_range_count;   /* ranges that are one free block: nothing of them is handed out */
+    _Atomic size_t live_bytes; /* base/counter.h */
+    size_t peak_live_bytes;
 };
 
 /* All zero is empty. */

@@ -6,6 +6,7 @@
  */
 #include "resource/resource_fixed_size.h"
 
+#include "base/counter.h"
 #include "base/lock.h"
 #include "resource/report.h"
 #include "resource/resource.h"
@@ -43,7 +44,8 @@ struct fixed_size {
     pthread_cond_t settled; /* a growth ended: look again */
     struct chunk_list open, full;
     bool is_growing;
-    size_t held_bytes, peak_held_bytes, live_count, chunk_count;
+    _Atomic size_t held_bytes, live_bytes; /* base/counter.h */
+    size_t peak_held_bytes, chunk_count;
     uint64_t growths, chunk_returns, allocations, failures;
 };
 
@@ -108,7 +110,7 @@ static bool take_block(struct fixed_size *fixed, size_t size_bytes, struct rs_al
         list_remove(&fixed->open, chunk);
         list_add(&fixed->full, chunk);
     }
-    fixed->live_count++;
+    rs_counter_add(&fixed->live_bytes, fixed->block_bytes);
     *out = (struct rs_allocation){slot_address(fixed, slot), size_bytes, slot, NULL};
     return true;
 }
@@ -125,22 +127,22 @@ static void give_block(struct fixed_size *fixed, struct slot *slot)
     slot->next = chunk->free_slots;
     chunk->free_slots = slot;
     chunk->live_count--;
-    fixed->live_count--;
+    rs_counter_subtract(&fixed->live_bytes, fixed->block_bytes);
 }
 
 static void add_chunk(struct fixed_size *fixed, struct chunk *chunk)
 {
     list_add(&fixed->open, chunk);
     fixed->chunk_count++;
-    fixed->held_bytes += chunk->upstream.size_bytes;
-    fixed->peak_held_bytes = rs_max(fixed->peak_held_bytes, fixed->held_bytes);
+    rs_counter_add(&fixed->held_bytes, chunk->upstream.size_bytes);
+    fixed->peak_held_bytes = rs_max(fixed->peak_held_bytes, rs_counter_get(&fixed->held_bytes));
 }
 
 static void remove_chunk(struct fixed_size *fixed, struct chunk *chunk)
 {
     list_remove(&fixed->open, chunk);
     fixed->chunk_count--;
-    fixed->held_bytes -= chunk->upstream.size_bytes;
+    rs_counter_subtract(&fixed->held_bytes, chunk->upstream.size_bytes);
 }
 
 /* ---- growth ---- */
@@ -322,13 +324,9 @@ static size_t fixed_size_trim(struct rs_mr *mr, size_t keep_bytes)
 
 static size_t fixed_size_idle_bytes(struct rs_mr *mr)
 {
-    struct fixed_size *fixed = fixed_size_of(mr);
-    size_t idle_bytes;
+    const struct fixed_size *fixed = fixed_size_of(mr);
 
-    rs_mutex_lock(&fixed->lock);
-    idle_bytes = fixed->held_bytes - fixed->live_count * fixed->block_bytes;
-    rs_mutex_unlock(&fixed->lock);
-    return idle_bytes;
+    return rs_counter_idle(&fixed->held_bytes, &fixed->live_bytes);
 }
 
 static size_t fixed_size_free_blocks(struct rs_mr *mr)
@@ -346,7 +344,7 @@ static void fixed_size_report(struct rs_mr *mr, struct rs_report *report)
     rs_mutex_lock(&fixed->lock);
     ADD("held", LIVE, BYTES, fixed->held_bytes);
     ADD("held_peak", PEAK, BYTES, fixed->peak_held_bytes);
-    ADD("live", LIVE, BYTES, fixed->live_count * fixed->block_bytes);
+    ADD("live", LIVE, BYTES, fixed->live_bytes);
     ADD("chunks", LIVE, COUNT, fixed->chunk_count);
     ADD("growths", TOTAL, COUNT, fixed->growths);
     ADD("chunk_returns", TOTAL, COUNT, fixed->chunk_returns);
@@ -398,7 +396,8 @@ static bool fixed_size_check(struct rs_mr *mr)
     rs_mutex_lock(&fixed->lock);
     good = list_check(fixed, &fixed->open, false, &sums) &&
            list_check(fixed, &fixed->full, true, &sums) && sums.held_bytes == fixed->held_bytes &&
-           sums.live_count == fixed->live_count && sums.chunks == fixed->chunk_count;
+           sums.live_count * fixed->block_bytes == fixed->live_bytes &&
+           sums.chunks == fixed->chunk_count;
     rs_mutex_unlock(&fixed->lock);
     return good;
 }

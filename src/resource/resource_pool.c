@@ -13,6 +13,7 @@
 #include "resource/resource_pool.h"
 
 #include "base/clock.h"
+#include "base/counter.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "driver/fence.h"
@@ -76,8 +77,9 @@ struct pool {
     struct chunk *chunks;
     size_t chunk_count;
 
-    size_t charged_bytes; /* against the maximum: held, being asked for, being given back */
-    size_t held_bytes, peak_held_bytes;
+    size_t charged_bytes;      /* against the maximum: held, being asked for, being given back */
+    _Atomic size_t held_bytes; /* base/counter.h */
+    size_t peak_held_bytes;
 
     bool is_misaligned;      /* upstream has given a chunk that is aligned less than the pool */
     bool is_growing_ahead;   /* a growth larger than its request is under way, ... */
@@ -136,8 +138,8 @@ static void add_chunk(struct pool *pool, struct chunk *chunk)
         chunk->next->previous = chunk;
     pool->chunks = chunk;
     pool->chunk_count++;
-    pool->held_bytes += chunk->upstream.size_bytes;
-    pool->peak_held_bytes = rs_max(pool->peak_held_bytes, pool->held_bytes);
+    rs_counter_add(&pool->held_bytes, chunk->upstream.size_bytes);
+    pool->peak_held_bytes = rs_max(pool->peak_held_bytes, rs_counter_get(&pool->held_bytes));
     rs_blocks_insert_free(&pool->blocks, &chunk->first_block);
 }
 
@@ -149,7 +151,7 @@ static void remove_chunk(struct pool *pool, struct chunk *chunk)
     if (chunk->next)
         chunk->next->previous = chunk->previous;
     pool->chunk_count--;
-    pool->held_bytes -= chunk->upstream.size_bytes;
+    rs_counter_subtract(&pool->held_bytes, chunk->upstream.size_bytes);
 }
 
 static bool is_free_chunk(const struct chunk *chunk)
@@ -680,13 +682,9 @@ static size_t pool_trim(struct rs_mr *mr, size_t keep_bytes)
 
 static size_t pool_idle_bytes(struct rs_mr *mr)
 {
-    struct pool *pool = pool_of(mr);
-    size_t idle_bytes;
+    const struct pool *pool = pool_of(mr);
 
-    rs_mutex_lock(&pool->lock);
-    idle_bytes = pool->held_bytes - pool->blocks.live_bytes;
-    rs_mutex_unlock(&pool->lock);
-    return idle_bytes;
+    return rs_counter_idle(&pool->held_bytes, &pool->blocks.live_bytes);
 }
 
 static size_t pool_free_blocks(struct rs_mr *mr)
@@ -712,7 +710,7 @@ static void pool_report(struct rs_mr *mr, struct rs_report *report)
     ADD("held_peak", PEAK, BYTES, pool->peak_held_bytes);
     ADD("live", LIVE, BYTES, pool->blocks.live_bytes);
     ADD("live_peak", PEAK, BYTES, pool->blocks.peak_live_bytes);
-    ADD("free", LIVE, BYTES, pool->held_bytes - pool->blocks.live_bytes);
+    ADD("free", LIVE, BYTES, rs_counter_idle(&pool->held_bytes, &pool->blocks.live_bytes));
     ADD("largest_free", PEAK, BYTES, rs_blocks_largest_free_bytes(&pool->blocks));
     ADD("chunks", LIVE, COUNT, pool->chunk_count);
     ADD("growths", TOTAL, COUNT, pool->growths);

@@ -228,20 +228,9 @@ static CUresult virtual_access_changed(struct rs_mr *mr, CUdevice peer, bool all
     return result;
 }
 
-static size_t idle_bytes(const struct rs_virtual *vm)
-{
-    return vm->held_granules * vm->granule_bytes - vm->blocks.live_bytes;
-}
-
 static size_t virtual_idle_bytes(struct rs_mr *mr)
 {
-    struct rs_virtual *vm = vm_of(mr);
-    size_t bytes;
-
-    rs_mutex_lock(&vm->lock);
-    bytes = idle_bytes(vm);
-    rs_mutex_unlock(&vm->lock);
-    return bytes;
+    return rs_virtual_idle_bytes(vm_of(mr));
 }
 
 /* Addresses without memory behind them are not counted unless others are in the same block. */
@@ -251,7 +240,7 @@ static size_t virtual_free_blocks(struct rs_mr *mr)
     size_t blocks;
 
     rs_mutex_lock(&vm->lock);
-    blocks = idle_bytes(vm) > 0 ? vm->blocks.free_block_count : 0;
+    blocks = rs_virtual_idle_bytes(vm) > 0 ? vm->blocks.free_block_count : 0;
     rs_mutex_unlock(&vm->lock);
     return blocks;
 }
@@ -273,7 +262,7 @@ static void virtual_report(struct rs_mr *mr, struct rs_report *report)
     ADD("held_peak", PEAK, BYTES, vm->peak_held_granules * vm->granule_bytes);
     ADD("live", LIVE, BYTES, vm->blocks.live_bytes);
     ADD("live_peak", PEAK, BYTES, vm->blocks.peak_live_bytes);
-    ADD("free", LIVE, BYTES, idle_bytes(vm));
+    ADD("free", LIVE, BYTES, rs_virtual_idle_bytes(vm));
     ADD("largest_free", PEAK, BYTES, rs_blocks_largest_free_bytes(&vm->blocks));
     ADD("moved", TOTAL, BYTES, vm->moved_granules * vm->granule_bytes);
     ADD("driver_allocations", TOTAL, COUNT, vm->driver_allocations);

@@ -13,6 +13,7 @@
  * lock is held meanwhile. */
 #pragma once
 
+#include "base/counter.h"
 #include "base/lock.h"
 #include "resource/blocks.h"
 
@@ -43,8 +44,9 @@ struct rs_virtual {
     CUmemGenericAllocationHandle *spares; /* granules mapped nowhere: of a move that failed */
     size_t spare_count, spare_room;       /* room for every granule there is */
 
-    size_t charged_granules; /* against the maximum: held and being asked for */
-    size_t held_granules, peak_held_granules;
+    size_t charged_granules;      /* against the maximum: held and being asked for */
+    _Atomic size_t held_granules; /* base/counter.h */
+    size_t peak_held_granules;
     size_t stuck_bytes; /* addresses that the driver would neither make usable nor unmap */
 
     unsigned calls;     /* under way */
@@ -68,6 +70,9 @@ void rs_virtual_put_void(struct rs_virtual *vm, struct rs_block *block);
 /* A busy block, which has memory, becomes free, or the other way round. */
 void rs_virtual_put_free(struct rs_virtual *vm, struct rs_block *block);
 void rs_virtual_take_free(struct rs_virtual *vm, struct rs_block *block);
+
+/* Held and not live.  Needs no lock. */
+size_t rs_virtual_idle_bytes(const struct rs_virtual *vm);
 
 /* ---- moves ---- */
 

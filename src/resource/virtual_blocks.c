@@ -39,3 +39,12 @@ void rs_virtual_take_free(struct rs_virtual *vm, struct rs_block *block)
     rs_blocks_remove_free(&vm->blocks, block);
     block->is_busy = true;
 }
+
+/* As rs_counter_idle: live is read first. */
+size_t rs_virtual_idle_bytes(const struct rs_virtual *vm)
+{
+    size_t live_bytes = rs_counter_get(&vm->blocks.live_bytes);
+    size_t held_bytes = rs_counter_get(&vm->held_granules) * vm->granule_bytes;
+
+    return held_bytes > live_bytes ? held_bytes - live_bytes : 0;
+}

@@ -177,7 +177,7 @@ CUresult rs_virtual_grow(struct rs_virtual *vm, const struct rs_block_request *r
         pthread_cond_wait(&vm->settled, &vm->lock.native);
     if (vm->ended)
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    free_bytes = vm->held_granules * vm->granule_bytes - vm->blocks.live_bytes;
+    free_bytes = rs_virtual_idle_bytes(vm);
     hole = find_hole(vm, request);
     if (!may_create && (!hole.block || hole.gap_bytes > free_bytes))
         return CUDA_ERROR_NOT_READY;
@@ -210,8 +210,8 @@ CUresult rs_virtual_grow(struct rs_virtual *vm, const struct rs_block_request *r
     if (ahead_bytes > 0)
         vm->ahead_bytes = 0;
     vm->charged_granules -= move.create_granules - move.created;
-    vm->held_granules += move.created;
-    vm->peak_held_granules = rs_max(vm->peak_held_granules, vm->held_granules);
+    rs_counter_add(&vm->held_granules, move.created);
+    vm->peak_held_granules = rs_max(vm->peak_held_granules, rs_counter_get(&vm->held_granules));
     vm->driver_allocations += move.created;
     vm->driver_refusals += move.created < move.create_granules;
     if (result == CUDA_SUCCESS)

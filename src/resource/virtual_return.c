@@ -75,7 +75,7 @@ size_t rs_virtual_trim(struct rs_virtual *vm, size_t keep_bytes)
         vm->changes++;
     }
     vm->charged_granules -= released;
-    vm->held_granules -= released;
+    rs_counter_subtract(&vm->held_granules, released);
     vm->driver_frees += released;
     rs_virtual_settle(vm, &move, false);
     return released * vm->granule_bytes;
