@@ -64,6 +64,7 @@ struct rs_reuse {
      * so apart from what every allocation and free reads. */
     _Alignas(2 * RS_CACHE_LINE) struct rs_mutex lock;
     struct rs_reuse_epoch *first, **end; /* sealed, oldest first */
+    size_t epochs_bytes;                 /* in them, without ordered blocks */
     struct rs_reuse_epoch *spare;        /* with their events */
     _Atomic size_t peak_live_bytes;      /* as it was noted last; read without the lock */
 

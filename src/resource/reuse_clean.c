@@ -167,14 +167,22 @@ size_t rs_reuse_kept_bytes(struct rs_reuse *reuse, size_t *count)
     return bytes;
 }
 
+/* Every free reads it: it is not written without need. */
+static void note_own_bytes(struct rs_reuse *reuse, const struct kept_room *room)
+{
+    size_t own_bytes = rs_min(room->small_bytes, reuse->own_bytes_max);
+
+    if (own_bytes != atomic_load_explicit(&reuse->own_bytes, memory_order_relaxed))
+        atomic_store_explicit(&reuse->own_bytes, own_bytes, memory_order_relaxed);
+}
+
 void rs_reuse_give_clean(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
 {
     struct rs_freed_list rest = {NULL, NULL, 0, 0};
     struct rs_reuse_quantity size = rs_reuse_batch_size(reuse, batch);
     struct kept_room room = kept_room(reuse);
 
-    atomic_store_explicit(&reuse->own_bytes, rs_min(room.small_bytes, reuse->own_bytes_max),
-                          memory_order_relaxed);
+    note_own_bytes(reuse, &room);
     for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++)
         if (batch->own[i].first)
             bring_back(reuse, &reuse->shards[i], &batch->own[i], &room, &rest);
