@@ -99,8 +99,10 @@ class Table(unittest.TestCase):
         self.assertEqual(rows["pinned 64 MiB, static"].cells["RMM pool"], "300.0 ns")
 
     def test_where_the_time_goes(self):
-        note = targets.fence_note(figures_of({"fence/record": {"static driver": [500]}, "fence/query": {"static driver": [200]}}))
-        self.assertIn("a fence costs 500.0 ns here and asking for it 200.0 ns", note)
+        known = {"fence/record": {"static driver": [500]}, "fence/query": {"static driver": [200]}}
+        self.assertIn("a fence costs 500.0 ns here and the answer that it is done 200.0 ns:", targets.fence_note(figures_of(known)))
+        known["fence/query_pending"] = {"static driver": [100]}
+        self.assertIn("200.0 ns (that it is not: 100.0 ns):", targets.fence_note(figures_of(known)))
         self.assertIsNone(targets.fence_note(figures_of({})))
         self.assertIn("runtime_pair ", targets.budget_note())
 

@@ -86,12 +86,13 @@ def judge(row, figures, flavour, measured, unit="ns"):
 
 def fence_note(figures):
     """Where the time of large and of pinned blocks goes, or None."""
-    record, query = (figures.median("fence/" + name, "static driver") for name in ("record", "query"))
+    record, query, pending = (figures.median("fence/" + name, "static driver") for name in ("record", "query", "query_pending"))
     if record is None or query is None:
         return None
-    return ("a fence costs %s here and asking for it %s: a pair of 256 MiB, or of pinned memory, makes one of each at least; one of "
-            "16 MiB shares them with as many as are a sixteenth of the pool (of 4 GiB: 16), a smaller one with 128" % (
-                show_ns(record), show_ns(query)))
+    return ("a fence costs %s here and the answer that it is done %s%s: a pair of 256 MiB, or of pinned memory, makes a fence, and four "
+            "such share an answer; of 16 MiB as many share a fence as are a sixteenth of the pool (of 4 GiB: 16), of smaller ones 128, "
+            "and two fences an answer" % (
+                show_ns(record), show_ns(query), "" if pending is None else " (that it is not: %s)" % show_ns(pending)))
 
 
 def above_floor(figures, what, flavour, entries, allowed_ns):
