@@ -87,7 +87,7 @@ class Lists(Folder):
         self.assertEqual([unit.name for unit in units],
                          ["torch:a.py 1/2", "torch:a.py 2/2", "torch:a.py@X=1", "numba:c/d.py"])
         self.assertEqual(units[0].expression, "graph and not oom")
-        self.assertEqual(files, {"torch": ["a.py", "a.py"], "cupy": ["tests/conftest.py"], "numba": ["c/d.py"]})
+        self.assertEqual(files, {"torch": ["a.py", "a.py"], "cupy": ["tests/conftest.py"], "numba": ["c/d.py"], "rmm": []})
 
     def test_mistakes_are_named(self):
         for line, said in [

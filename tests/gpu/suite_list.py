@@ -7,7 +7,7 @@ import shlex
 HERE = os.path.dirname(os.path.abspath(__file__))
 LIST = os.path.join(HERE, "suites.txt")
 DIFFERENCES = os.path.join(HERE, "suite_differences.txt")
-SUITES = ("torch", "cupy", "numba")
+SUITES = ("torch", "cupy", "numba", "rmm")
 
 
 class Bad(Exception):
