@@ -12,6 +12,7 @@ bool rs_block_request_init(struct rs_block_request *request, size_t size_bytes, 
         .unit = unit_bytes,
         .alignment = packed ? unit_bytes : rs_max(rs_block_alignment(size_bytes), unit_bytes),
         .most_bytes = SIZE_MAX,
+        .ample_bytes = SIZE_MAX,
     };
     return rs_round_up(size_bytes, unit_bytes, &request->rounded_bytes);
 }
@@ -105,6 +106,16 @@ static struct rs_block *find_block(const struct rs_blocks *blocks,
     return better_fit(find_in(own, request), find_in(common, request));
 }
 
+/* The best fit among the blocks of ample size. */
+static struct rs_block *find_ample(const struct rs_blocks *blocks,
+                                   const struct rs_block_request *request)
+{
+    struct rs_block_request ample = *request;
+
+    ample.bytes = ample.rounded_bytes = request->ample_bytes;
+    return find_block(blocks, &ample);
+}
+
 /* From the head stays used: free space gathers at high addresses. */
 static void hand_out(struct rs_blocks *blocks, struct rs_block *block,
                      const struct rs_block_request *request, struct rs_allocation *out)
@@ -132,7 +143,9 @@ bool rs_blocks_take(struct rs_blocks *blocks, const struct rs_block_request *req
 {
     struct rs_block *block = find_block(blocks, request);
 
-    if (!block || block->size_bytes > request->most_bytes)
+    if (block && block->size_bytes > request->most_bytes)
+        block = find_ample(blocks, request);
+    if (!block)
         return false;
     hand_out(blocks, block, request, out);
     return true;

@@ -41,7 +41,8 @@ struct rs_block_request {
     size_t unit;        /* of which address and rounded size are always multiples */
     size_t alignment;   /* wanted */
     bool any_alignment; /* where the wanted one cannot be had */
-    size_t most_bytes;  /* of a free block that rs_blocks_take cuts for it */
+    /* Of a free block that rs_blocks_take cuts for it: no more than most, or at least ample. */
+    size_t most_bytes, ample_bytes;
     enum rs_block_group group;
 };
 
@@ -68,8 +69,8 @@ struct rs_block *rs_blocks_cut(struct rs_blocks *blocks, struct rs_block *block,
 /* Merges `upper` into `lower`, its neighbour; neither is in an index. */
 void rs_blocks_merge(struct rs_blocks *blocks, struct rs_block *lower, struct rs_block *upper);
 
-/* Hands out the best fit.  Two records must be in reserve.  False when no block fits, or only one
- * larger than the request's most_bytes. */
+/* Hands out the best fit of those that may be cut for the request.  Two records must be in reserve.
+ * False when there is none. */
 bool rs_blocks_take(struct rs_blocks *blocks, const struct rs_block_request *request,
                     struct rs_allocation *out);
 

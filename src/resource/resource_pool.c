@@ -7,9 +7,9 @@
  * What is held beyond what is live is what pieces cost that no request fits.  To keep them few,
  * chunks taken on demand are for requests of one kind of size each, so that a small block that
  * lives long pins no chunk of large ones; a large request cuts no block much larger than itself,
- * which leaves a rest that the next one does not fit in; and before the pool would hold more than
- * its allowance, chunks that are wholly free, too small or too large as they are, go back.  RMM's
- * rules (growth=rmm) do nothing of it. */
+ * which leaves a rest that the next one does not fit in, unless the largest still fits in that; and
+ * before the pool would hold more than its allowance, chunks that are wholly free, too small or too
+ * large as they are, go back.  RMM's rules (growth=rmm) do nothing of it. */
 #include "resource/resource_pool.h"
 
 #include "base/clock.h"
@@ -80,6 +80,7 @@ struct pool {
     size_t charged_bytes;      /* against the maximum: held, being asked for, being given back */
     _Atomic size_t held_bytes; /* base/counter.h */
     size_t peak_held_bytes;
+    size_t largest_bytes; /* of the requests served so far */
 
     bool is_misaligned;      /* upstream has given a chunk that is aligned less than the pool */
     bool is_growing_ahead;   /* a growth larger than its request is under way, ... */
@@ -260,17 +261,21 @@ static uint64_t returns_left(const struct pool *pool)
     return allowed > pool->early_returns ? allowed - pool->early_returns : 0;
 }
 
-/* What a large request may cut: a block half as large again.  Any, where a growth instead would be
- * asked for in vain, or by returns that are better kept. */
-static size_t most_to_cut(const struct pool *pool, const struct rs_block_request *request)
+/* What a large request may cut.  What is large is passed by for the sake of the largest requests,
+ * so the largest so far may cut any block.  Others may cut one half as large again as themselves,
+ * and one whose rest is half as large again as the largest: just as large was too little for
+ * programs whose lengths grow.  Any, where a growth instead would be asked for in vain, or by
+ * returns that are better kept. */
+static void limit_cuts(const struct pool *pool, struct rs_block_request *request)
 {
-    size_t most_bytes;
+    size_t bytes = request->rounded_bytes, largest_bytes = pool->largest_bytes;
 
-    if (request->group != RS_BLOCKS_LARGE || returns_left(pool) < RETURNS / 2 ||
-        request->rounded_bytes >= pool->step_limit_bytes ||
-        __builtin_add_overflow(request->rounded_bytes, request->rounded_bytes / 2, &most_bytes))
-        return SIZE_MAX;
-    return most_bytes;
+    request->most_bytes = SIZE_MAX;
+    if (request->group != RS_BLOCKS_LARGE || bytes >= largest_bytes ||
+        returns_left(pool) < RETURNS / 2 || bytes >= pool->step_limit_bytes)
+        return;
+    request->most_bytes = bytes + bytes / 2;
+    request->ample_bytes = bytes + largest_bytes + largest_bytes / 2;
 }
 
 /* True when all work that the context was given so far is done, or within a moment.  Not under the
@@ -556,7 +561,7 @@ static CUresult allocate_locked(struct pool *pool, struct rs_block_request *requ
 
         if (!rs_record_slab_reserve(&pool->blocks.records))
             return CUDA_ERROR_OUT_OF_MEMORY;
-        request->most_bytes = most_to_cut(pool, request);
+        limit_cuts(pool, request);
         if (rs_blocks_take(&pool->blocks, request, out))
             return CUDA_SUCCESS;
         if (round == 0 && waited_for_growth(pool, request))
@@ -588,6 +593,12 @@ static CUresult allocate_locked(struct pool *pool, struct rs_block_request *requ
     return result;
 }
 
+static void count_served(struct pool *pool, const struct rs_block_request *request)
+{
+    pool->allocations++;
+    pool->largest_bytes = rs_max(pool->largest_bytes, request->rounded_bytes);
+}
+
 static CUresult allocate(struct pool *pool, size_t size_bytes, enum how_much how_much,
                          struct rs_allocation *out)
 {
@@ -599,8 +610,10 @@ static CUresult allocate(struct pool *pool, size_t size_bytes, enum how_much how
     rs_mutex_lock(&pool->lock);
     if (is_a_size && size_bytes <= pool->maximum_bytes)
         result = allocate_locked(pool, &request, how_much, out);
-    pool->allocations += result == CUDA_SUCCESS;
-    pool->failures += result != CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS)
+        count_served(pool, &request);
+    else
+        pool->failures++;
     rs_mutex_unlock(&pool->lock);
     return result;
 }
@@ -627,7 +640,7 @@ static bool take_held(struct pool *pool, struct rs_block_request *request,
     bool clean = pool->place->frees_are_clean;
 
     if (request->group == RS_BLOCKS_LARGE && !rs_mr_takes_any() && can_grow(pool, request))
-        request->most_bytes = most_to_cut(pool, request);
+        limit_cuts(pool, request);
     if (rs_blocks_take(&pool->blocks, request, out))
         return true;
     if (clean && !rs_mr_takes_any() && can_grow(pool, request))
@@ -649,7 +662,7 @@ static CUresult pool_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream
     rs_mutex_lock(&pool->lock);
     if (rs_record_slab_reserve(&pool->blocks.records) && take_held(pool, &request, out)) {
         result = CUDA_SUCCESS;
-        pool->allocations++;
+        count_served(pool, &request);
     }
     rs_mutex_unlock(&pool->lock);
     return result;

@@ -701,6 +701,90 @@ static void a_growth_is_better_than_a_much_larger_block(void **state)
     end_stack(&stack);
 }
 
+static const struct rs_place place_under_reuse = {
+    .context = (CUcontext)(uintptr_t)0x1000,
+    .own_stream = &own_stream,
+    .first_on_device = true,
+    .frees_are_clean = true,
+};
+
+static struct stack make_large_pool_under_reuse(void)
+{
+    struct stack stack = {.leaf = fake_leaf_create(PLENTY)};
+    int error;
+
+    stack.mr = make_resource_at(&place_under_reuse, &rs_mr_descriptor_pool, &stack.leaf->base,
+                                OPTIONS("initial_size=1GiB"), &error);
+    assert_non_null(stack.mr);
+    return stack;
+}
+
+static bool is_cut_from_first(struct stack *stack, size_t size_bytes, struct rs_allocation *out)
+{
+    return rs_mr_allocate_held(stack->mr, size_bytes, NULL, out) == CUDA_SUCCESS &&
+           stack->leaf->live_count == 1;
+}
+
+static void requests_of_one_size_cut_any_block(void **state)
+{
+    enum { BLOCKS = 16 };
+    struct stack stack = make_large_pool_under_reuse();
+    struct rs_allocation blocks[BLOCKS];
+
+    (void)state;
+    for (size_t round = 0; round < 3; round++) {
+        for (size_t i = 0; i < BLOCKS; i++)
+            assert_true(is_cut_from_first(&stack, 64 * MIB, &blocks[i]));
+        for (size_t i = 0; i < BLOCKS; i++)
+            give(&stack, &blocks[i * 5 % BLOCKS]);
+    }
+    end_stack(&stack);
+}
+
+/* 1024 MiB, of which 500 and half of that again stay whole. */
+static void a_block_is_cut_while_its_rest_serves_the_largest(void **state)
+{
+    struct stack stack = make_large_pool_under_reuse();
+    struct rs_allocation block;
+
+    (void)state;
+    assert_true(is_cut_from_first(&stack, 500 * MIB, &block));
+    give(&stack, &block);
+    assert_true(is_cut_from_first(&stack, 200 * MIB, &block));
+    assert_true(is_fitting(&stack, 74 * MIB));
+    assert_false(is_fitting(&stack, 75 * MIB));
+    assert_true(is_fitting(&stack, 550 * MIB));
+    give(&stack, &block);
+    end_stack(&stack);
+}
+
+static void of_two_much_larger_blocks_the_one_whose_rest_serves_is_cut(void **state)
+{
+    struct stack stack = make_large_pool_under_reuse();
+    struct rs_allocation hole = take(&stack, 130 * MIB), wall = take(&stack, 64 * MIB), block;
+
+    (void)state;
+    give(&stack, &hole);
+    assert_true(is_cut_from_first(&stack, 64 * MIB, &block));
+    assert_int_equal(block.address, wall.address + 64 * MIB);
+    give(&stack, &wall);
+    end_stack(&stack);
+}
+
+/* As one asks who tries how much there is. */
+static void a_refused_request_is_not_the_largest(void **state)
+{
+    struct stack stack = make_large_pool_under_reuse();
+    struct rs_allocation pin = take(&stack, 32 * MIB), block;
+
+    (void)state;
+    stack.leaf->largest_bytes = GIB;
+    refuse(&stack, 10 * GIB);
+    assert_true(is_cut_from_first(&stack, 500 * MIB, &block));
+    give(&stack, &pin);
+    end_stack(&stack);
+}
+
 static void any_block_fits_where_no_growth_can_be_had(void **state)
 {
     struct stack stack = make_pool_under(true, true, OPTIONS("maximum_size=104MiB"));
@@ -1535,6 +1619,10 @@ int main(void)
         cmocka_unit_test(a_growth_is_better_than_a_block_of_another_kind),
         cmocka_unit_test(what_was_held_at_first_is_for_all_kinds),
         cmocka_unit_test(a_growth_is_better_than_a_much_larger_block),
+        cmocka_unit_test(requests_of_one_size_cut_any_block),
+        cmocka_unit_test(a_block_is_cut_while_its_rest_serves_the_largest),
+        cmocka_unit_test(of_two_much_larger_blocks_the_one_whose_rest_serves_is_cut),
+        cmocka_unit_test(a_refused_request_is_not_the_largest),
         cmocka_unit_test(any_block_fits_where_no_growth_can_be_had),
         cmocka_unit_test(a_caller_past_its_own_allowance_gets_chunks_given_back),
         cmocka_unit_test(an_early_return_does_not_wait),
