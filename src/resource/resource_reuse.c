@@ -39,8 +39,7 @@ enum {
     SCARCE_SHARE = 32, /* less than this share of what is held is clean: frees seal at once */
     LOOK_EVERY = 16,   /* both are looked at by the first free after a seal, by every sixteenth, */
     LOOK_BYTES = SEAL_BYTES / 8, /* and when so much has opened in a shard since */
-    LAZY_SHARE = 8, /* a free of so large a share of what is held leaves retiring to others */
-    EAGER_BYTES = 64 << 10, /* of host memory; of other memory, none is enough */
+    EAGER_BYTES = 64 << 10,      /* of host memory; of other memory, none is enough */
 };
 
 static struct rs_reuse *reuse_of(struct rs_mr *mr)
@@ -187,6 +186,12 @@ static CUresult reuse_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstrea
 
 /* ---- deallocation ---- */
 
+/* A block of so many bytes is an epoch of its own. */
+static size_t seal_bytes(const struct rs_reuse *reuse)
+{
+    return rs_max(SEAL_BYTES, rs_reuse_held_bytes(reuse) / SEAL_SHARE);
+}
+
 /* True when the next allocation will probably need what is being freed now.  Then the fence must
  * not wait for that allocation: work that is launched in between would be behind it too, and that
  * work may end only when this thread goes on. */
@@ -199,8 +204,7 @@ static bool is_scarce(struct rs_reuse *reuse)
 __attribute__((noinline)) static bool is_time_to_seal(struct rs_reuse *reuse, size_t open_bytes,
                                                       size_t opened)
 {
-    if (opened >= SEAL_COUNT ||
-        (open_bytes >= SEAL_BYTES && open_bytes >= rs_reuse_held_bytes(reuse) / SEAL_SHARE))
+    if (opened >= SEAL_COUNT || (open_bytes >= SEAL_BYTES && open_bytes >= seal_bytes(reuse)))
         return true;
     return reuse->has_fences && opened % LOOK_EVERY == 1 && is_scarce(reuse);
 }
@@ -323,9 +327,7 @@ __attribute__((noinline)) static CUresult seal_after_free(struct rs_reuse *reuse
     }
     if (!has_own_open(reuse))
         return CUDA_SUCCESS;
-    rs_reuse_seal_and_retire_in_passing(
-        reuse, reuse->is_eager ||
-                   size_bytes >= rs_max(SEAL_BYTES, rs_reuse_held_bytes(reuse) / LAZY_SHARE));
+    rs_reuse_seal_and_retire_in_passing(reuse, reuse->is_eager || size_bytes >= seal_bytes(reuse));
     return CUDA_SUCCESS;
 }
 
