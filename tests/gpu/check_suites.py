@@ -293,6 +293,11 @@ class WithPytest(Folder):
         self.addCleanup(lambda: self.assertEqual(run_suites.differing(side, other), []))
         return other
 
+    def test_a_file_imports_its_neighbour(self):
+        self.write("tests/beside.py", "answer = 42")
+        self.write("tests/test_it.py", "from beside import answer\ndef test_answer(): assert answer == 42")
+        self.assertEqual(self.run_file()[1], {"::test_answer": "passed"})
+
     def test_expression_and_shares(self):
         self.write("tests/test_it.py", self.SUITE)
         side, outcomes = self.run_file("passes or words or has", 2)

@@ -46,11 +46,15 @@ def root_of(suite):
 
 
 def pytest_command(root, unit):
+    file = os.path.join(root, unit.file)
+    folder = os.path.dirname(file)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "suite_plugin", "-p", "no:cacheprovider", "-c", os.devnull,
                "--rootdir", root, "-o", "consider_namespace_packages=true", "--continue-on-collection-errors"]
+    if not os.path.exists(os.path.join(folder, "__init__.py")):
+        command += ["-o", "pythonpath=" + folder]  # the file may import what lies beside it
     if unit.expression:
         command += ["-k", unit.expression]
-    return command + [os.path.join(root, unit.file)]
+    return command + [file]
 
 
 class Outcomes:
