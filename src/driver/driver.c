@@ -11,7 +11,7 @@
 
 struct rs_driver rs_driver;
 
-_Atomic bool rs_driver_is_ready;
+RS_HOT_DATA _Atomic bool rs_driver_is_ready;
 
 static _Atomic bool is_filling; /* by one thread, or it is ready */
 

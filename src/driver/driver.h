@@ -22,9 +22,9 @@ extern struct rs_driver rs_driver;
 
 /* Fills rs_driver from the process's libcuda.so.1, loading it where `load` is set and it is not
  * there yet.  False when there is none.  Cheap once done.  Thread safe. */
-bool rs_driver_ready_slowly(bool load);
+RS_COLD bool rs_driver_ready_slowly(bool load);
 
-extern _Atomic bool rs_driver_is_ready;
+extern RS_HOT_DATA _Atomic bool rs_driver_is_ready;
 
 static inline bool rs_driver_ready(bool load)
 {

@@ -13,10 +13,10 @@ enum {
 
 /* The latest first.  All zero is empty. */
 struct rs_kept_blocks {
-    struct rs_freed *bins[RS_KEPT_BINS];
+    size_t bytes, count;
     uint64_t
         filled[RS_KEPT_BINS / 64]; /* a bit for each bin that was filled since all were emptied */
-    size_t bytes, count;
+    struct rs_freed *bins[RS_KEPT_BINS];
 };
 
 RS_HOT_INLINE unsigned rs_kept_bin(size_t size_bytes)
@@ -30,7 +30,7 @@ RS_HOT_INLINE struct rs_freed *rs_kept_take(struct rs_kept_blocks *kept, size_t 
     struct rs_freed **at = &kept->bins[rs_kept_bin(size_bytes)], *found;
 
     for (unsigned i = 0; (found = *at) && i < RS_KEPT_LOOK; i++, at = &found->next) {
-        if (found->upstream.size_bytes != size_bytes)
+        if (RS_UNLIKELY(found->upstream.size_bytes != size_bytes))
             continue;
         *at = found->next;
         kept->bytes -= size_bytes;

@@ -29,15 +29,20 @@ struct rs_reuse_epoch;
 
 /* Threads are spread over shards, so that their frees do not meet. */
 struct rs_reuse_shard {
-    _Alignas(2 * RS_CACHE_LINE) struct rs_spinlock lock; /* protects the shard */
-    struct rs_record_slab records;
-    struct rs_freed_list open, open_rest; /* as in struct rs_reuse_batch */
-    size_t published_bytes;               /* of what is open here, in the sum of all shards */
-    ptrdiff_t live_bytes; /* allocated minus freed through this shard; may be negative */
+    /* A free's cache line, ... */
+    _Alignas(2 * RS_CACHE_LINE) struct rs_freed_list open; /* as in struct rs_reuse_batch */
+    struct rs_freed_list open_rest;
+
+    /* ... one of both, and then an allocation has its bin. */
+    struct rs_spinlock lock; /* protects the shard */
+    size_t published_bytes;  /* of what is open here, in the sum of all shards */
+    ptrdiff_t live_bytes;    /* allocated minus freed through this shard; may be negative */
     /* That ever entered the quarantine through this shard; read without the lock. */
     _Atomic size_t entered_bytes, entered_count;
-    struct rs_freed_list clean; /* has come back, and is not sorted yet: kept, or upstream */
     struct rs_kept_blocks kept;
+
+    struct rs_freed_list clean; /* has come back, and is not sorted yet: kept, or upstream */
+    struct rs_record_slab records;
 };
 
 /* Freed blocks of all shards.  A shard's own that are not large come back to it in one piece when

@@ -11,7 +11,7 @@
 _Static_assert(sizeof(struct rs_block_record) <= RS_RECORD_BYTES,
                "a block's record is a slab's record");
 
-_Atomic(struct rs_address_map *) rs_blocks;
+RS_HOT_DATA _Atomic(struct rs_address_map *) rs_blocks;
 /* Records, by threads, so that threads do not meet here.  One is given back to any of them. */
 enum { RECORD_SHARDS = 16 };
 

@@ -122,12 +122,21 @@ static void recycle_pushed(struct rs_pushed_stack *pushed)
     }
 }
 
+static struct rs_context *new_record(void)
+{
+    struct rs_context *context = aligned_alloc(_Alignof(struct rs_context), sizeof(*context));
+
+    if (context)
+        *context = (struct rs_context){.handle = NULL};
+    return context;
+}
+
 static struct rs_context *take_record(void)
 {
     struct rs_context *context;
 
     if (dropped_count <= LIMBO_MAX)
-        return calloc(1, sizeof(*context));
+        return new_record();
     context = dropped;
     dropped = context->next_dropped;
     dropped_count--;

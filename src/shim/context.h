@@ -53,10 +53,12 @@ struct rs_context {
     struct rs_own_stream own_stream;
     struct rs_account account;                /* what this context holds; part of its device's */
     _Atomic uint64_t peers;                   /* devices that may reach its memory, a bit each */
-    struct rs_stack stack[RS_STACKS];         /* RS_STACK_... */
     _Atomic(struct rs_pushed_stack *) pushed; /* only ever added to */
     bool owns_memory;                         /* known not to be a green context's */
-    _Atomic bool alive; /* false while the context is being destroyed, and ever after */
+    /* False while the context is being destroyed, and ever after.  Each free reads it, and of the
+     * stack of device memory what is in the same cache line. */
+    _Alignas(RS_CACHE_LINE) _Atomic bool alive;
+    struct rs_stack stack[RS_STACKS]; /* RS_STACK_... */
     struct rs_context *next_dropped;
 };
 

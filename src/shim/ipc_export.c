@@ -56,7 +56,7 @@ static struct rs_hash_table spent;                  /* by the driver's number of
 static bool all_spent;                              /* there was no memory for that table */
 static void *const is_spent = (void *)(uintptr_t)1; /* a value that is not NULL */
 
-_Atomic size_t rs_export_held;
+RS_HOT_DATA _Atomic size_t rs_export_held;
 
 /* ---- the table ---- */
 

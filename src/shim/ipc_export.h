@@ -25,10 +25,10 @@ void rs_export_freed(const struct rs_taken_block *taken);
 
 /* Deallocates held blocks that nobody has open any more: one at a time, or all of them.  No lock
  * may be held.  Does nothing while a context ends. */
-void rs_export_collect(bool all);
+RS_COLD void rs_export_collect(bool all);
 
 /* Blocks that are held. */
-extern _Atomic size_t rs_export_held;
+extern RS_HOT_DATA _Atomic size_t rs_export_held;
 
 static inline void rs_export_look(void)
 {

@@ -22,8 +22,8 @@ enum { READING = RS_MODE_DENY + 1 };
 
 static const volatile unsigned char no_page[1];
 
-_Atomic int rs_life_mode;
-const volatile unsigned char *rs_life_page = no_page;
+RS_HOT_DATA _Atomic int rs_life_mode;
+RS_HOT_DATA _Atomic(const volatile unsigned char *) rs_life_page = no_page;
 struct rs_config rs_config;
 
 static _Atomic bool has_contexts;

@@ -18,17 +18,31 @@ enum rs_mode {
     RS_MODE_DENY,    /* a bad setting: allocations are out of memory */
 };
 
-extern _Atomic int rs_life_mode;
-extern const volatile unsigned char *rs_life_page; /* reads 0 in a forked child */
-extern struct rs_config rs_config;                 /* valid once the mode is known */
+extern RS_HOT_DATA _Atomic int rs_life_mode;
+extern RS_HOT_DATA _Atomic(const volatile unsigned char *)
+    rs_life_page;                  /* reads 0 in a forked child */
+extern struct rs_config rs_config; /* valid once the mode is known */
 
-enum rs_mode rs_life_mode_slow(void);
+RS_COLD enum rs_mode rs_life_mode_slow(void);
+
+static inline bool rs_life_page_is_kept(void)
+{
+    return *atomic_load_explicit(&rs_life_page, memory_order_relaxed);
+}
+
+/* 0 where stacks serve, for callers that look at more in one branch. */
+static inline uintptr_t rs_life_unserving(void)
+{
+    int mode = atomic_load_explicit(&rs_life_mode, memory_order_acquire); /* first: then the page is
+                                                                             the mode's */
+    return RS_DIFFER(mode, RS_MODE_SERVE) | !rs_life_page_is_kept();
+}
 
 /* What hooks do now.  The first call reads the settings and may end the process. */
 static inline enum rs_mode rs_life(void)
 {
     if (RS_LIKELY(atomic_load_explicit(&rs_life_mode, memory_order_acquire) == RS_MODE_SERVE &&
-                  *rs_life_page))
+                  rs_life_page_is_kept()))
         return RS_MODE_SERVE;
     return rs_life_mode_slow();
 }
@@ -36,8 +50,7 @@ static inline enum rs_mode rs_life(void)
 /* True once stacks may serve in this process: for hooks that only track. */
 static inline bool rs_life_serving(void)
 {
-    return atomic_load_explicit(&rs_life_mode, memory_order_acquire) == RS_MODE_SERVE &&
-           *rs_life_page;
+    return RS_LIKELY(!rs_life_unserving());
 }
 
 /* A context got a stack: from now on a forked child stays a forwarder. */
