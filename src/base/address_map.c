@@ -609,7 +609,7 @@ bool rs_address_map_find(struct rs_address_map *map, uint64_t start, struct rs_r
 }
 
 /* A look at the one slot where a start mostly is; all else takes the long way. */
-void *rs_address_map_owner(struct rs_address_map *map, uint64_t start)
+RS_HOT void *rs_address_map_owner(struct rs_address_map *map, uint64_t start)
 {
     struct shard *shard = shard_of(map, start);
     unsigned before = atomic_load_explicit(&shard->sequence, memory_order_acquire);
@@ -619,8 +619,9 @@ void *rs_address_map_owner(struct rs_address_map *map, uint64_t start)
     void *owner = atomic_load_explicit(&slot->owner, memory_order_acquire);
     struct rs_range range;
 
-    if (RS_LIKELY(key == start + 1 && before % 2 == 0 &&
-                  atomic_load_explicit(&shard->sequence, memory_order_relaxed) == before))
+    if (RS_LIKELY(
+            !(RS_DIFFER(key, start + 1) | before % 2 |
+              RS_DIFFER(atomic_load_explicit(&shard->sequence, memory_order_relaxed), before))))
         return owner;
     return rs_address_map_find(map, start, &range) ? range.owner : NULL;
 }

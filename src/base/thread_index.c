@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-__thread unsigned rs_thread_index_plus_one;
+__thread struct rs_thread rs_thread;
 
 static _Atomic uint64_t taken = 1u << RS_THREAD_INDEX_SHARED; /* a bit for each index */
 
@@ -22,7 +22,7 @@ static void end_of_thread(void *data)
     unsigned index = (unsigned)(uintptr_t)data;
 
     /* Destructors that run after this one may still free. */
-    rs_thread_index_plus_one = RS_THREAD_INDEX_SHARED + 1;
+    rs_thread.index_plus_one = RS_THREAD_INDEX_SHARED + 1;
     atomic_fetch_and_explicit(&taken, ~((uint64_t)1 << index), memory_order_release);
 }
 
@@ -51,7 +51,7 @@ unsigned rs_thread_index_take(void)
     unsigned index = RS_THREAD_INDEX_SHARED;
 
     /* First: what follows may allocate, and come back here through a hook of malloc. */
-    rs_thread_index_plus_one = index + 1;
+    rs_thread.index_plus_one = index + 1;
     pthread_once(&once, make_key);
     if (has_key)
         index = take_lowest();
@@ -61,6 +61,6 @@ unsigned rs_thread_index_take(void)
         atomic_fetch_and_explicit(&taken, ~((uint64_t)1 << index), memory_order_release);
         index = RS_THREAD_INDEX_SHARED;
     }
-    rs_thread_index_plus_one = index + 1;
+    rs_thread.index_plus_one = index + 1;
     return index;
 }

@@ -7,17 +7,26 @@
 #pragma once
 
 #include "base/check.h"
+#include "base/thread_state.h"
 
 enum { RS_THREAD_INDEXES = 64, RS_THREAD_INDEX_SHARED = 0 };
 
-extern __thread unsigned rs_thread_index_plus_one; /* 0: none yet */
+RS_COLD unsigned rs_thread_index_take(void);
 
-unsigned rs_thread_index_take(void);
+_Static_assert(RS_THREAD_INDEX_SHARED == 0, "rs_thread_index_if_own may answer it as 0");
+
+/* The calling thread's where it has one that is its own, else RS_THREAD_INDEX_SHARED. */
+static inline unsigned rs_thread_index_if_own(void)
+{
+    unsigned plus_one = rs_thread.index_plus_one;
+
+    return plus_one - (plus_one > 0);
+}
 
 /* The calling thread's. */
 static inline unsigned rs_thread_index(void)
 {
-    if (RS_LIKELY(rs_thread_index_plus_one))
-        return rs_thread_index_plus_one - 1;
+    if (RS_LIKELY(rs_thread.index_plus_one))
+        return rs_thread.index_plus_one - 1;
     return rs_thread_index_take();
 }

@@ -70,7 +70,7 @@ __attribute__((noinline)) static CUresult forward_allocate(CUdeviceptr *address,
                *address);
 }
 
-static CUresult hook_cuMemAlloc_v2(CUdeviceptr *address, size_t size_bytes)
+RS_HOT static CUresult hook_cuMemAlloc_v2(CUdeviceptr *address, size_t size_bytes)
 {
     CUresult result;
 
@@ -101,7 +101,7 @@ __attribute__((noinline)) static CUresult forward_free(CUdeviceptr address)
     RS_CHARGED_FREE(RS_KEYS_ADDRESSES, address, RS_FORWARD(cuMemFree_v2, (address)));
 }
 
-static CUresult hook_cuMemFree_v2(CUdeviceptr address)
+RS_HOT static CUresult hook_cuMemFree_v2(CUdeviceptr address)
 {
     CUresult result;
 

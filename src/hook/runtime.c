@@ -6,6 +6,7 @@
 #include "hook/runtime.h"
 
 #include "base/check.h"
+#include "base/thread_state.h"
 #include "hook/caller.h"
 #include "shim/context.h"
 #include "shim/life.h"
@@ -37,11 +38,11 @@ struct site {
  * when the settings are known. */
 enum { SERVED_UNKNOWN, SERVED_NOT, SERVED_AT_ONCE };
 
-enum { SITES = 1024, RECENT_SITES = 8 };
+enum { SITES = 1024 };
+
+_Static_assert((int)FUNCTIONS == (int)RS_RUNTIME_FUNCTIONS, "each function has its callers");
 
 static _Atomic(struct site *) sites[SITES];
-static __thread struct site *recent_sites[FUNCTIONS][RECENT_SITES];
-static __thread void *forwarding_to;
 
 bool rs_runtime_is_eager(void *get_version)
 {
@@ -97,18 +98,9 @@ static struct site *find_site(const void *caller)
         if (site->caller == caller)
             return site;
     }
-    resolve(&overflow, caller);
+    if (overflow.caller != caller)
+        resolve(&overflow, caller);
     return &overflow;
-}
-
-/* As calls of one function come mostly from one place, each has its own. */
-static struct site *site_of(const void *caller, enum function which)
-{
-    struct site **recent = &recent_sites[which][site_slot(caller) % RECENT_SITES];
-
-    if (!*recent || (*recent)->caller != caller)
-        *recent = find_site(caller);
-    return *recent;
 }
 
 /* CUDA_INJECTION64_PATH: a tool traces the runtime's calls, and must see them. */
@@ -125,7 +117,7 @@ bool rs_runtime_door_is_open(void)
     return known == 2;
 }
 
-__attribute__((noinline)) static bool decide(struct site *site)
+static bool decide(struct site *site)
 {
     int served = atomic_load_explicit(&site->served, memory_order_relaxed);
 
@@ -139,54 +131,61 @@ __attribute__((noinline)) static bool decide(struct site *site)
     return served == SERVED_AT_ONCE;
 }
 
+static const void **served_caller(const void *caller, enum function which)
+{
+    return &rs_thread.served_callers[which][site_slot(caller) % RS_RECENT_CALLERS];
+}
+
+__attribute__((noinline)) static bool serves_at_once_slowly(const void *caller, enum function which)
+{
+    if (rs_life() != RS_MODE_SERVE || rs_thread.forwarding_to || !decide(find_site(caller)))
+        return false;
+    *served_caller(caller, which) = caller;
+    return true;
+}
+
 /* True when the caller's call may be served at once. */
 RS_HOT_INLINE bool serves_at_once(const void *caller, enum function which)
 {
-    struct site *site;
+    uintptr_t unusual = rs_life_unserving() | (uintptr_t)rs_thread.forwarding_to |
+                        RS_DIFFER(*served_caller(caller, which), caller);
 
-    if (RS_UNLIKELY(rs_life() != RS_MODE_SERVE || forwarding_to))
-        return false;
-    site = recent_sites[which][site_slot(caller) % RECENT_SITES];
-    if (RS_UNLIKELY(!site || site->caller != caller))
-        site = site_of(caller, which);
-    return RS_LIKELY(atomic_load_explicit(&site->served, memory_order_relaxed) == SERVED_AT_ONCE) ||
-           decide(site);
+    return RS_LIKELY(unusual == 0) || serves_at_once_slowly(caller, which);
 }
 
 static void *forward_target(const void *caller, enum function which)
 {
-    const struct site *site = site_of(caller, which);
+    const struct site *site = find_site(caller);
     void *target = site->function[which];
 
     if (!target || site->identity != rs_caller_identity(caller))
         target = rs_caller_find(caller, names[which]);
     /* What we call calls us again: another interposer between the program and its runtime. */
-    return target == forwarding_to ? rs_caller_next(names[which]) : target;
+    return target == rs_thread.forwarding_to ? rs_caller_next(names[which]) : target;
 }
 
 /* Calls the function of the caller's own runtime and returns its answer. */
 #define FORWARD(which, symbol, arguments)                                                          \
     do {                                                                                           \
-        void *target = forward_target(caller, which), *before = forwarding_to;                     \
+        void *target = forward_target(caller, which), *before = rs_thread.forwarding_to;           \
         rs_cuda_error result;                                                                      \
         __typeof__(symbol) *function;                                                              \
         if (!target)                                                                               \
             return NO_RUNTIME;                                                                     \
         memcpy(&function, &target, sizeof(function));                                              \
-        forwarding_to = target;                                                                    \
+        rs_thread.forwarding_to = target;                                                          \
         result = function arguments;                                                               \
-        forwarding_to = before;                                                                    \
+        rs_thread.forwarding_to = before;                                                          \
         return result;                                                                             \
     } while (0)
 
 /* Not inline, so that what is served at once saves no registers for them. */
-__attribute__((noinline)) static rs_cuda_error forward_malloc(const void *caller, void **address,
-                                                              size_t size_bytes)
+RS_COLD static rs_cuda_error forward_malloc(const void *caller, void **address, size_t size_bytes)
 {
     FORWARD(MALLOC, cudaMalloc, (address, size_bytes));
 }
 
-__attribute__((noinline)) static rs_cuda_error forward_free(const void *caller, void *address)
+RS_COLD static rs_cuda_error forward_free(const void *caller, void *address)
 {
     FORWARD(FREE, cudaFree, (address));
 }
@@ -197,26 +196,27 @@ forward_malloc_managed(const void *caller, void **address, size_t size_bytes, un
     FORWARD(MALLOC_MANAGED, cudaMallocManaged, (address, size_bytes, flags));
 }
 
-rs_cuda_error cudaMalloc(void **address, size_t size_bytes)
+RS_HOT rs_cuda_error cudaMalloc(void **address, size_t size_bytes)
 {
     const void *caller = __builtin_return_address(0);
     CUdeviceptr allocated;
 
-    if (RS_UNLIKELY(!address || !serves_at_once(caller, MALLOC) ||
-                    !rs_shim_allocate_at_once(RS_STACK_DEVICE, size_bytes, &allocated)))
-        return forward_malloc(caller, address, size_bytes);
-    *address = (void *)(uintptr_t)allocated;
-    return 0;
+    if (RS_LIKELY(address) && RS_LIKELY(serves_at_once(caller, MALLOC)) &&
+        RS_LIKELY(rs_shim_allocate_at_once(RS_STACK_DEVICE, size_bytes, &allocated))) {
+        *address = (void *)(uintptr_t)allocated;
+        return 0;
+    }
+    return forward_malloc(caller, address, size_bytes);
 }
 
-rs_cuda_error cudaFree(void *address)
+RS_HOT rs_cuda_error cudaFree(void *address)
 {
     const void *caller = __builtin_return_address(0);
 
-    if (RS_UNLIKELY(!address || !serves_at_once(caller, FREE) ||
-                    !rs_shim_free_at_once((CUdeviceptr)(uintptr_t)address)))
-        return forward_free(caller, address);
-    return 0;
+    if (RS_LIKELY(address) && RS_LIKELY(serves_at_once(caller, FREE)) &&
+        RS_LIKELY(rs_shim_free_at_once((CUdeviceptr)(uintptr_t)address)))
+        return 0;
+    return forward_free(caller, address);
 }
 
 rs_cuda_error cudaMallocManaged(void **address, size_t size_bytes, unsigned flags)

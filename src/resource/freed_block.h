@@ -25,11 +25,10 @@ struct rs_freed {
     union {
         unsigned long long stream; /* of a live block: that it was allocated on, as in
                                       rs_stream_key; 0: not known */
-        void *holder;              /* of a freed one that has_holder: its holder's record */
+        void *holder;              /* of a freed one: its holder's record, NULL: none is kept */
     };
     uint32_t slot; /* of an ordered block: where it can be found, plus one; 0: nowhere */
     uint16_t home; /* the shard whose slab it belongs to */
-    bool has_holder;
 };
 
 _Static_assert(sizeof(struct rs_freed) <= RS_RECORD_BYTES,

@@ -144,35 +144,33 @@ RS_HOT_INLINE CUresult allocate_any(struct rs_reuse *reuse, size_t size_bytes,
         return allocate_new(reuse, size_bytes, upstream_bytes, key, only_held, out);
     if (size_bytes != upstream_bytes)
         rs_reuse_forget_holder(reuse, kept);
-    *out = (struct rs_allocation){kept->upstream.address, size_bytes, kept,
-                                  kept->has_holder ? kept->holder : NULL};
-    kept->has_holder = false;
+    *out = (struct rs_allocation){kept->upstream.address, size_bytes, kept, kept->holder};
     kept->stream = key;
     return CUDA_SUCCESS;
 }
 
-__attribute__((noinline)) static CUresult reuse_allocate_in_order(struct rs_reuse *reuse,
-                                                                  size_t size_bytes,
-                                                                  CUstream stream,
-                                                                  struct rs_allocation *out)
+/* In the order of a stream, or of a block that an allocation looks at fences for. */
+__attribute__((noinline)) static CUresult allocate_unusual(struct rs_reuse *reuse,
+                                                           size_t size_bytes, CUstream stream,
+                                                           struct rs_allocation *out)
 {
     size_t upstream_bytes = size_bytes;
     unsigned long long key = 0;
 
-    if (allocate_in_order(reuse, &upstream_bytes, stream, &key, out))
+    if (size_bytes >= reuse->eager_bytes && size_bytes < SEAL_BYTES)
+        (void)rs_reuse_retire(reuse);
+    if (stream && allocate_in_order(reuse, &upstream_bytes, stream, &key, out))
         return CUDA_SUCCESS;
     return allocate_any(reuse, size_bytes, upstream_bytes, key, false, out);
 }
 
-static CUresult reuse_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                               struct rs_allocation *out)
+RS_HOT static CUresult reuse_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                      struct rs_allocation *out)
 {
     struct rs_reuse *reuse = reuse_of(mr);
 
-    if (RS_UNLIKELY(size_bytes >= reuse->eager_bytes) && size_bytes < SEAL_BYTES)
-        (void)rs_reuse_retire(reuse);
-    if (RS_UNLIKELY(stream))
-        return reuse_allocate_in_order(reuse, size_bytes, stream, out);
+    if (RS_UNLIKELY((uintptr_t)stream | (size_bytes >= reuse->eager_bytes)))
+        return allocate_unusual(reuse, size_bytes, stream, out);
     return allocate_any(reuse, size_bytes, size_bytes, 0, false, out);
 }
 
@@ -215,7 +213,7 @@ _Static_assert(SEAL_COUNT % LOOK_EVERY == 0, "is_time_to_look looks at one remai
  * on: with two threads looking made a pair of 1 MiB half as long again. */
 RS_HOT_INLINE bool is_time_to_look(size_t opened, size_t new_bytes)
 {
-    return RS_UNLIKELY(opened % LOOK_EVERY <= 1 || opened >= SEAL_COUNT || new_bytes >= LOOK_BYTES);
+    return RS_UNLIKELY((opened % LOOK_EVERY <= 1) | opened / SEAL_COUNT | new_bytes / LOOK_BYTES);
 }
 
 /* What is open in all shards, of the others what they have published: threads that free side by
@@ -233,7 +231,7 @@ static size_t open_in_all(struct rs_reuse *reuse, struct rs_reuse_shard *shard, 
 }
 
 /* Under the shard's lock, so that no locked instruction is needed. */
-static void count_entered(struct rs_reuse_shard *shard, size_t size_bytes)
+RS_HOT_INLINE void count_entered(struct rs_reuse_shard *shard, size_t size_bytes)
 {
     atomic_store_explicit(&shard->entered_bytes, shard->entered_bytes + size_bytes,
                           memory_order_relaxed);
@@ -247,8 +245,8 @@ RS_HOT_INLINE bool open_push(struct rs_reuse *reuse, struct rs_freed *record)
     size_t size_bytes = record->upstream.size_bytes, opened, open_bytes;
     bool looks;
 
-    bool is_own = size_bytes <= atomic_load_explicit(&reuse->own_bytes, memory_order_relaxed) &&
-                  &reuse->shards[record->home] == shard;
+    bool is_own = (size_bytes <= atomic_load_explicit(&reuse->own_bytes, memory_order_relaxed)) &
+                  (&reuse->shards[record->home] == shard);
 
     rs_spinlock_lock(&shard->lock);
     count_entered(shard, size_bytes);
@@ -275,7 +273,8 @@ static bool ordered_push(struct rs_reuse *reuse, struct rs_freed *record, unsign
     return is_time_to_look(opened, open_bytes) && is_time_to_seal(reuse, open_bytes, opened);
 }
 
-/* As cudaFree: nothing of it is touched any more when this returns. */
+/* As cudaFree: nothing of it is touched any more when this returns.  (Frees in the order of a
+ * stream do not wait, in no mode: cuMemFreeAsync does not.) */
 __attribute__((noinline)) static CUresult deallocate_waiting(struct rs_reuse *reuse,
                                                              struct rs_freed *record)
 {
@@ -296,9 +295,8 @@ __attribute__((noinline)) static CUresult deallocate_waiting(struct rs_reuse *re
 RS_HOT_INLINE void keep_holder(struct rs_reuse *reuse, struct rs_freed *record,
                                const struct rs_allocation *allocation, bool in_order)
 {
-    record->has_holder =
-        allocation->holder && !in_order && allocation->size_bytes == record->upstream.size_bytes;
-    if (record->has_holder)
+    record->holder = NULL;
+    if (RS_LIKELY(!in_order && allocation->size_bytes == record->upstream.size_bytes))
         record->holder = allocation->holder;
     else if (allocation->holder)
         reuse->place->forget_holder(reuse->place, allocation->holder);
@@ -346,17 +344,16 @@ deallocate_in_order(struct rs_reuse *reuse, const struct rs_allocation *allocati
                                                             : CUDA_SUCCESS;
 }
 
-static CUresult reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
-                                 CUstream stream)
+RS_HOT static CUresult reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                                        CUstream stream)
 {
     struct rs_reuse *reuse = reuse_of(mr);
     struct rs_freed *record = allocation->token;
     size_t size_bytes = record->upstream.size_bytes; /* the record is another's after the push */
 
-    if (RS_UNLIKELY(stream)) /* does not wait, in no mode: cuMemFreeAsync does not */
-        return deallocate_in_order(reuse, allocation, stream);
-    if (RS_UNLIKELY(reuse->mode == RS_REUSE_WAIT))
-        return deallocate_waiting(reuse, record);
+    if (RS_UNLIKELY((uintptr_t)stream | RS_DIFFER(reuse->mode, RS_REUSE_DEFERRED)))
+        return stream ? deallocate_in_order(reuse, allocation, stream)
+                      : deallocate_waiting(reuse, record);
     keep_holder(reuse, record, allocation, false);
     return RS_UNLIKELY(open_push(reuse, record) || size_bytes >= reuse->eager_bytes)
                ? seal_after_free(reuse, size_bytes)

@@ -97,14 +97,16 @@ static inline unsigned rs_reuse_shards_used(const struct rs_reuse *reuse)
     return atomic_load_explicit(&reuse->shards_used, memory_order_acquire);
 }
 
-__attribute__((cold)) void rs_reuse_use_shard(struct rs_reuse *reuse, unsigned index);
+/* The thread's, which no thread used before, or whose thread has no index yet. */
+RS_COLD unsigned rs_reuse_use_shard(struct rs_reuse *reuse);
 
 RS_HOT_INLINE struct rs_reuse_shard *rs_reuse_shard_of_thread(struct rs_reuse *reuse)
 {
-    unsigned index = rs_thread_index() % RS_REUSE_SHARDS;
+    /* Of a thread without an index, until it has one: any will do that is used. */
+    unsigned index = (rs_thread.index_plus_one - 1) % RS_REUSE_SHARDS;
 
     if (RS_UNLIKELY(atomic_load_explicit(&reuse->shards_used, memory_order_relaxed) <= index))
-        rs_reuse_use_shard(reuse, index);
+        index = rs_reuse_use_shard(reuse);
     return &reuse->shards[index];
 }
 
@@ -124,7 +126,6 @@ RS_HOT_INLINE struct rs_freed *rs_reuse_take_record(struct rs_reuse *reuse, size
     record->home = (uint16_t)(shard - reuse->shards);
     record->slot = 0;
     record->stream = 0;
-    record->has_holder = false;
     return record;
 }
 

@@ -31,9 +31,9 @@ void rs_reuse_init_clean(struct rs_reuse *reuse)
 
 void rs_reuse_forget_holder(const struct rs_reuse *reuse, struct rs_freed *freed)
 {
-    if (freed->has_holder)
+    if (freed->holder)
         reuse->place->forget_holder(reuse->place, freed->holder);
-    freed->has_holder = false;
+    freed->holder = NULL;
 }
 
 CUresult rs_reuse_deallocate_upstream(struct rs_reuse *reuse, const struct rs_freed *freed)
@@ -103,8 +103,8 @@ static void keep_or_not(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
 }
 
 /* Sorts what has come back to a shard; what goes upstream is added to the rest.  Under its lock. */
-static void sort_locked(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
-                        const struct kept_room *room, struct rs_freed_list *rest)
+RS_HOT static void sort_locked(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
+                               const struct kept_room *room, struct rs_freed_list *rest)
 {
     bool keeps = reuse->keeps_blocks && atomic_load(&reuse->in_need) == 0;
 
@@ -194,7 +194,7 @@ void rs_reuse_give_clean(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
     *batch = rs_reuse_no_batch;
 }
 
-void rs_reuse_sort_clean(struct rs_reuse *reuse)
+RS_HOT void rs_reuse_sort_clean(struct rs_reuse *reuse)
 {
     struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
     struct rs_freed_list rest = {NULL, NULL, 0, 0};

@@ -3,12 +3,14 @@
  * allocated. */
 #include "resource/reuse.h"
 
-void rs_reuse_use_shard(struct rs_reuse *reuse, unsigned index)
+unsigned rs_reuse_use_shard(struct rs_reuse *reuse)
 {
+    unsigned index = rs_thread_index() % RS_REUSE_SHARDS;
     unsigned used = atomic_load(&reuse->shards_used);
 
     while (used <= index && !atomic_compare_exchange_weak(&reuse->shards_used, &used, index + 1))
         ;
+    return index;
 }
 
 void rs_reuse_untake_record(struct rs_reuse *reuse, struct rs_freed *record, size_t size_bytes)

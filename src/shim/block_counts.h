@@ -48,18 +48,6 @@ struct rs_block_counter *rs_block_counter(enum rs_kind kind, int device);
 void rs_block_count_entered_slowly(struct rs_block_counter *counter, size_t size_bytes);
 void rs_block_count_left_slowly(struct rs_block_counter *counter, size_t size_bytes);
 
-/* The share of a thread that is the only one that ever counted here, or NULL. */
-RS_HOT_INLINE struct rs_block_share *rs_block_share_alone(struct rs_block_counter *counter)
-{
-    unsigned index = rs_thread_index();
-
-    return RS_LIKELY(index != RS_THREAD_INDEX_SHARED &&
-                     atomic_load_explicit(&counter->used, memory_order_acquire) == (uint64_t)1
-                                                                                       << index)
-               ? &counter->shares[index]
-               : NULL;
-}
-
 RS_HOT_INLINE uint64_t rs_block_count_get(const _Atomic uint64_t *count)
 {
     return atomic_load_explicit(count, memory_order_acquire);
@@ -67,15 +55,18 @@ RS_HOT_INLINE uint64_t rs_block_count_get(const _Atomic uint64_t *count)
 
 RS_HOT_INLINE void rs_block_count_entered(struct rs_block_counter *counter, size_t size_bytes)
 {
-    struct rs_block_share *share = rs_block_share_alone(counter);
-    uint64_t bytes = share ? rs_block_count_get(&share->entered_bytes) + size_bytes : 0;
-    uint64_t blocks = share ? rs_block_count_get(&share->entered) + 1 : 0;
+    unsigned index = rs_thread_index_if_own();
+    struct rs_block_share *share = &counter->shares[index];
+    uint64_t bytes = rs_block_count_get(&share->entered_bytes) + size_bytes;
+    uint64_t blocks = rs_block_count_get(&share->entered) + 1;
+    uint64_t others = rs_block_count_get(&counter->used) ^ (uint64_t)1 << index;
+    /* Below 0 where there is a new peak: no sum comes near half of what the numbers hold. */
+    uint64_t below_peaks = (atomic_load_explicit(&counter->peak_live_bytes, memory_order_relaxed) -
+                            bytes + rs_block_count_get(&share->left_bytes)) |
+                           (atomic_load_explicit(&counter->peak_live_blocks, memory_order_relaxed) -
+                            blocks + rs_block_count_get(&share->left));
 
-    if (RS_UNLIKELY(!share ||
-                    bytes - rs_block_count_get(&share->left_bytes) >
-                        atomic_load_explicit(&counter->peak_live_bytes, memory_order_relaxed) ||
-                    blocks - rs_block_count_get(&share->left) >
-                        atomic_load_explicit(&counter->peak_live_blocks, memory_order_relaxed))) {
+    if (RS_UNLIKELY(others | !index | below_peaks >> 63)) {
         rs_block_count_entered_slowly(counter, size_bytes);
         return;
     }
@@ -85,11 +76,11 @@ RS_HOT_INLINE void rs_block_count_entered(struct rs_block_counter *counter, size
 
 RS_HOT_INLINE void rs_block_count_left(struct rs_block_counter *counter, size_t size_bytes)
 {
-    unsigned index = rs_thread_index();
+    unsigned index = rs_thread_index_if_own();
     struct rs_block_share *share = &counter->shares[index];
+    uint64_t is_new = ~rs_block_count_get(&counter->used) & (uint64_t)1 << index;
 
-    if (RS_UNLIKELY(index == RS_THREAD_INDEX_SHARED ||
-                    !(rs_block_count_get(&counter->used) & (uint64_t)1 << index))) {
+    if (RS_UNLIKELY(is_new | !index)) {
         rs_block_count_left_slowly(counter, size_bytes);
         return;
     }

@@ -31,7 +31,7 @@ struct rs_block_record {
 };
 
 /* All blocks, by address; NULL before the first. */
-extern _Atomic(struct rs_address_map *) rs_blocks;
+extern RS_HOT_DATA _Atomic(struct rs_address_map *) rs_blocks;
 
 bool rs_block_enter_new(struct rs_stack *stack, const struct rs_allocation *allocation);
 
@@ -72,27 +72,35 @@ RS_HOT_INLINE bool rs_block_enter(struct rs_stack *stack, const struct rs_alloca
     if (RS_UNLIKELY(!block))
         return rs_block_enter_new(stack, allocation);
     /* Unless its context has ended and the record is another's by now. */
-    if (RS_UNLIKELY(rs_block_stack(block) != stack ||
-                    atomic_load_explicit(&block->state, memory_order_relaxed) != RS_BLOCK_TAKEN))
+    if (RS_UNLIKELY(
+            RS_DIFFER(rs_block_stack(block), stack) |
+            RS_DIFFER(atomic_load_explicit(&block->state, memory_order_relaxed), RS_BLOCK_TAKEN)))
         return false;
     rs_block_show(block, stack, allocation);
     return true;
+}
+
+/* The record of the block that begins at address, or lately began there; NULL: there is none. */
+RS_HOT_INLINE struct rs_block_record *rs_block_see(CUdeviceptr address)
+{
+    struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
+
+    return RS_LIKELY(map) ? rs_address_map_owner(map, address) : NULL;
 }
 
 /* Takes the live block that begins at address out of sight, for freeing it, if its kind's bit
  * (1 << kind) is in kinds: at most one thread gets it, and from now on nobody finds it.  False when
  * there is none.  A deallocation that fails enters it again.  Where the stack keeps holders the
  * block's record stays in the table, out of sight, and goes with the allocation. */
-RS_HOT_INLINE bool rs_block_take(CUdeviceptr address, unsigned kinds, struct rs_taken_block *taken)
+RS_HOT_INLINE bool rs_block_take_seen(struct rs_block_record *block, CUdeviceptr address,
+                                      unsigned kinds, struct rs_taken_block *taken)
 {
-    struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
-    struct rs_block_record *block = RS_LIKELY(map) ? rs_address_map_owner(map, address) : NULL;
     int live = RS_BLOCK_LIVE;
 
-    if (RS_UNLIKELY(!block) || !rs_block_is_alive(block) ||
-        !(kinds & 1u << rs_block_stack(block)->kind) ||
-        !atomic_compare_exchange_strong_explicit(&block->state, &live, RS_BLOCK_TAKEN,
-                                                 memory_order_acquire, memory_order_relaxed))
+    if (RS_UNLIKELY(!block) ||
+        RS_UNLIKELY(!(rs_block_is_alive(block) & kinds >> rs_block_stack(block)->kind)) ||
+        RS_UNLIKELY(!atomic_compare_exchange_strong_explicit(
+            &block->state, &live, RS_BLOCK_TAKEN, memory_order_acquire, memory_order_relaxed)))
         return false;
     if (RS_UNLIKELY(atomic_load_explicit(&block->address, memory_order_relaxed) != address)) {
         /* Freed and recycled for another block since the look-up: the program frees twice. */
@@ -118,4 +126,9 @@ RS_HOT_INLINE bool rs_block_take(CUdeviceptr address, unsigned kinds, struct rs_
         rs_block_forget(block, address);
     }
     return true;
+}
+
+RS_HOT_INLINE bool rs_block_take(CUdeviceptr address, unsigned kinds, struct rs_taken_block *taken)
+{
+    return rs_block_take_seen(rs_block_see(address), address, kinds, taken);
 }

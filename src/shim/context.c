@@ -48,8 +48,7 @@ static struct rs_pushed_stack *spare_pushed; /* recycled, never freed: somebody 
 static unsigned endings, trims;              /* under way: no trim begins while a context ends */
 static pthread_cond_t trims_done = PTHREAD_COND_INITIALIZER;
 
-_Atomic unsigned rs_context_generation = 1;
-__thread struct rs_context_found rs_context_found;
+RS_HOT_DATA _Atomic unsigned rs_context_generation = 1;
 
 static __thread bool creating; /* a driver call of ours may come back through another tool's hook */
 
@@ -505,7 +504,7 @@ static struct rs_context *create(CUcontext handle)
     if (rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
         return NULL;
     rs_limit_resolve(device);
-    if (!wants_stacks(device) && !rs_pushed_top)
+    if (!wants_stacks(device) && !rs_thread.pushed)
         return describe(handle, device);
     owner = memory_owner(handle, &block);
     if (owner != handle)
@@ -527,7 +526,7 @@ static struct rs_context *create(CUcontext handle)
 
 static struct rs_context *find_current(bool make)
 {
-    struct rs_context *context = rs_context_found_before();
+    struct rs_context *context = rs_context_found_before(0);
     CUcontext handle = NULL;
     unsigned now;
 
@@ -553,7 +552,7 @@ static struct rs_context *find_current(bool make)
     rs_mutex_unlock(&lock);
     creating = false;
     if (context && context->handle == handle)
-        rs_context_found = (struct rs_context_found){handle, now, context};
+        rs_thread.found = (struct rs_context_found){handle, now, context};
     return context;
 }
 
@@ -575,7 +574,7 @@ static void settle_locking(struct rs_stack *stack, bool *denied)
 /* What pushes are worth for that context: its stack, or NULL for the driver's own. */
 static struct rs_stack *made_pushed(struct rs_context *context, bool *denied)
 {
-    struct rs_pushed_stack *pushed = find_pushed(context, rs_pushed_top);
+    struct rs_pushed_stack *pushed = find_pushed(context, rs_thread.pushed);
 
     *denied = pushed && pushed->denies;
     return pushed && atomic_load_explicit(&pushed->stack.mr, memory_order_acquire) ? &pushed->stack
@@ -592,12 +591,12 @@ static bool make_pushed_locking(struct rs_context *context, struct rs_complaints
         return true;
     creating = true;
     rs_mutex_lock(&lock);
-    if (!find_pushed(context, rs_pushed_top)) {
+    if (!find_pushed(context, rs_thread.pushed)) {
         CUstreamCaptureMode mode = rs_capture_relax();
-        good = add_pushed(context, rs_pushed_top, complaints);
+        good = add_pushed(context, rs_thread.pushed, complaints);
         rs_capture_restore(mode);
         if (!good && deny)
-            deny_pushed(context, rs_pushed_top);
+            deny_pushed(context, rs_thread.pushed);
     }
     rs_mutex_unlock(&lock);
     creating = false;
@@ -608,7 +607,7 @@ static struct rs_stack *pushed_stack(struct rs_context *context, bool *denied)
 {
     struct rs_stack *stack = made_pushed(context, denied);
 
-    if (RS_LIKELY(stack) || find_pushed(context, rs_pushed_top))
+    if (RS_LIKELY(stack) || find_pushed(context, rs_thread.pushed))
         return stack;
     *denied = !make_pushed_locking(context, &rs_life_complaints, true);
     return *denied ? NULL : made_pushed(context, denied);
@@ -616,7 +615,7 @@ static struct rs_stack *pushed_stack(struct rs_context *context, bool *denied)
 
 int rs_context_make_pushed(struct rs_complaints *complaints)
 {
-    struct rs_context *context = rs_pushed_top ? find_current(true) : NULL;
+    struct rs_context *context = rs_thread.pushed ? find_current(true) : NULL;
 
     if (!context || make_pushed_locking(context, complaints, false))
         return 0;
@@ -631,7 +630,7 @@ struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *
     *denied = false;
     if (!context)
         return NULL;
-    if (RS_UNLIKELY(rs_pushed_top) && kind == RS_KIND_DEVICE)
+    if (RS_UNLIKELY(rs_thread.pushed) && kind == RS_KIND_DEVICE)
         return pushed_stack(context, denied);
     stack = &context->stack[index_of(kind, host_flags)];
     if (RS_LIKELY(atomic_load_explicit(&stack->mr, memory_order_acquire)))
@@ -646,7 +645,7 @@ struct rs_stack *rs_context_made_stack(unsigned which)
     struct rs_stack *stack = context ? &context->stack[which] : NULL;
     bool denied;
 
-    if (RS_UNLIKELY(rs_pushed_top) && which == RS_STACK_DEVICE)
+    if (RS_UNLIKELY(rs_thread.pushed) && which == RS_STACK_DEVICE)
         return context ? made_pushed(context, &denied) : NULL;
     return stack && atomic_load_explicit(&stack->mr, memory_order_acquire) ? stack : NULL;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/check.h"
+#include "base/thread_state.h"
 #include "driver/cuda.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
@@ -77,37 +78,30 @@ int rs_context_make_pushed(struct rs_complaints *complaints);
 /* The stack for device or managed memory (RS_STACK_...) if it has been made. */
 struct rs_stack *rs_context_made_stack(unsigned which);
 
-/* What the calling thread found last.  Green contexts are not: their handles come and go without
- * our seeing it. */
-struct rs_context_found {
-    CUcontext handle;
-    unsigned generation;
-    struct rs_context *context;
-};
+/* Goes up with every change that makes what threads found last (rs_thread.found) wrong. */
+extern RS_HOT_DATA _Atomic unsigned rs_context_generation;
 
-extern __thread struct rs_context_found rs_context_found;
-extern _Atomic unsigned rs_context_generation; /* goes up with every change that makes it wrong */
-
-/* The current context as the thread found it before, or NULL: look it up then. */
-RS_HOT_INLINE struct rs_context *rs_context_found_before(void)
+/* The current context as the thread found it before, or NULL: look it up then, as where something
+ * else is unusual. */
+RS_HOT_INLINE struct rs_context *rs_context_found_before(uintptr_t unusual)
 {
     unsigned now = atomic_load_explicit(&rs_context_generation, memory_order_acquire);
-    CUcontext handle;
+    struct rs_context *context = rs_thread.found.context;
+    CUcontext handle = NULL;
 
-    return RS_LIKELY(rs_context_found.context && rs_context_found.generation == now &&
-                     rs_driver.cuCtxGetCurrent(&handle) == CUDA_SUCCESS &&
-                     handle == rs_context_found.handle)
-               ? rs_context_found.context
-               : NULL;
+    if (RS_UNLIKELY(unusual | RS_DIFFER(rs_thread.found.generation, now) | !context))
+        return NULL;
+    unusual = (uintptr_t)rs_driver.cuCtxGetCurrent(&handle);
+    return RS_LIKELY(!(unusual | RS_DIFFER(rs_thread.found.handle, handle))) ? context : NULL;
 }
 
 /* rs_context_made_stack in the common case: NULL says nothing. */
 RS_HOT_INLINE struct rs_stack *rs_context_stack_before(unsigned which)
 {
-    struct rs_context *context = RS_LIKELY(!rs_pushed_top) ? rs_context_found_before() : NULL;
+    struct rs_context *context = rs_context_found_before((uintptr_t)rs_thread.pushed);
 
-    return RS_LIKELY(context &&
-                     atomic_load_explicit(&context->stack[which].mr, memory_order_acquire))
+    return RS_LIKELY(context) &&
+                   RS_LIKELY(atomic_load_explicit(&context->stack[which].mr, memory_order_acquire))
                ? &context->stack[which]
                : NULL;
 }

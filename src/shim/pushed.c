@@ -2,14 +2,13 @@
 #include "shim/pushed.h"
 
 #include "base/lock.h"
+#include "base/thread_state.h"
 #include "shim/config.h"
 #include "shim/life.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-__thread const struct rs_pushed *rs_pushed_top;
 
 static __thread struct {
     const struct rs_pushed *resources[RS_PUSHED_DEPTH_MAX];
@@ -75,7 +74,7 @@ int rs_pushed_push(const char *text, struct rs_complaints *complaints)
     if (result != 0)
         return result;
     stack.resources[stack.count++] = pushed;
-    rs_pushed_top = pushed;
+    rs_thread.pushed = pushed;
     return 0;
 }
 
@@ -84,6 +83,6 @@ int rs_pushed_pop(void)
     if (stack.count == 0)
         return -ERANGE;
     stack.count--;
-    rs_pushed_top = stack.count ? stack.resources[stack.count - 1] : NULL;
+    rs_thread.pushed = stack.count ? stack.resources[stack.count - 1] : NULL;
     return 0;
 }

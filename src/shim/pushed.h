@@ -21,11 +21,9 @@ struct rs_pushed {
     struct rs_pushed *next;
 };
 
-/* The calling thread's latest, NULL where there is none. */
-extern __thread const struct rs_pushed *rs_pushed_top;
-
-/* Pushes the resource of that text for the calling thread.  -EINVAL after complaining, -ENOMEM, or
- * -ENOSPC when too many are pushed already or too many different ones were. */
+/* Pushes the resource of that text for the calling thread (rs_thread.pushed is the latest). -EINVAL
+ * after complaining, -ENOMEM, or -ENOSPC when too many are pushed already or too many different
+ * ones were. */
 int rs_pushed_push(const char *text, struct rs_complaints *complaints);
 
 /* Pops the calling thread's latest.  -ERANGE when there is none. */

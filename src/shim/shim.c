@@ -53,8 +53,7 @@ static struct rs_stack *serving_stack(unsigned hook_group, enum rs_kind kind, un
 }
 
 /* For the first allocation of a context, and where something is not as usual. */
-__attribute__((noinline)) static bool allocate_slowly(size_t size_bytes, CUdeviceptr *address,
-                                                      CUresult *result)
+RS_COLD static bool allocate_slowly(size_t size_bytes, CUdeviceptr *address, CUresult *result)
 {
     struct rs_stack *stack;
     bool answered;
@@ -68,7 +67,7 @@ __attribute__((noinline)) static bool allocate_slowly(size_t size_bytes, CUdevic
     return true;
 }
 
-bool rs_shim_allocate(size_t size_bytes, CUdeviceptr *address, CUresult *result)
+RS_HOT bool rs_shim_allocate(size_t size_bytes, CUdeviceptr *address, CUresult *result)
 {
     struct rs_stack *stack = NULL;
 
@@ -123,8 +122,7 @@ enum {
 
 /* A sticky error of the device, say: the block is still allocated, as it would be without us.
  * There was room for its record a moment ago. */
-__attribute__((cold, noinline)) static CUresult keep_block(const struct rs_taken_block *taken,
-                                                           CUresult result)
+RS_COLD static CUresult keep_block(const struct rs_taken_block *taken, CUresult result)
 {
     if (rs_block_enter(taken->stack, &taken->allocation))
         rs_block_note_advice(taken->allocation.address, &taken->advice);
@@ -132,8 +130,7 @@ __attribute__((cold, noinline)) static CUresult keep_block(const struct rs_taken
 }
 
 /* A block that is exported or was given advice. */
-__attribute__((noinline)) static CUresult free_with_history(struct rs_taken_block *taken,
-                                                            CUstream stream)
+RS_COLD static CUresult free_with_history(struct rs_taken_block *taken, CUstream stream)
 {
     struct rs_mr *mr = atomic_load_explicit(&taken->stack->mr, memory_order_relaxed);
     CUresult result = CUDA_SUCCESS;
@@ -157,7 +154,7 @@ RS_HOT_INLINE CUresult free_block(struct rs_taken_block *taken, CUstream stream)
     CUresult result;
 
     rs_export_look();
-    if (RS_UNLIKELY(taken->exported != RS_EXPORTED_NOT || taken->advice.advised ||
+    if (RS_UNLIKELY(RS_DIFFER(taken->exported, RS_EXPORTED_NOT) | taken->advice.advised |
                     taken->advice.device_accesses))
         result = free_with_history(taken, stream);
     else
@@ -166,7 +163,7 @@ RS_HOT_INLINE CUresult free_block(struct rs_taken_block *taken, CUstream stream)
 }
 
 /* An address that no block begins at is the driver's own, unless it lies in our memory. */
-__attribute__((noinline)) static bool free_nothing(CUdeviceptr address, CUresult *result)
+RS_COLD static bool free_nothing(CUdeviceptr address, CUresult *result)
 {
     if (!rs_block_is_our_memory(address))
         return false;
@@ -218,7 +215,7 @@ bool rs_shim_free_in_order(CUdeviceptr address, CUstream stream, CUresult *resul
     return true;
 }
 
-bool rs_shim_free(CUdeviceptr address, CUresult *result)
+RS_HOT bool rs_shim_free(CUdeviceptr address, CUresult *result)
 {
     return free_kind(address, DEVICE_KINDS, result);
 }
@@ -260,23 +257,27 @@ bool rs_shim_free_host(void *address, CUresult *result)
     return free_kind((CUdeviceptr)(uintptr_t)address, HOST_KINDS, result);
 }
 
-bool rs_shim_allocate_at_once(unsigned which_stack, size_t size_bytes, CUdeviceptr *address)
+RS_HOT bool rs_shim_allocate_at_once(unsigned which_stack, size_t size_bytes, CUdeviceptr *address)
 {
     struct rs_stack *stack = rs_context_stack_before(which_stack);
 
     if (RS_UNLIKELY(!stack) && rs_driver_ready(false))
         stack = rs_context_made_stack(which_stack);
     return RS_LIKELY(stack && size_bytes > 0) &&
-           allocate_from(stack, size_bytes, NULL, address) == CUDA_SUCCESS;
+           RS_LIKELY(allocate_from(stack, size_bytes, NULL, address) == CUDA_SUCCESS);
 }
 
-bool rs_shim_free_at_once(CUdeviceptr address)
+RS_HOT bool rs_shim_free_at_once(CUdeviceptr address)
 {
+    /* Looked up first: while that waits for memory, the driver's instructions are fetched. */
+    struct rs_block_record *block = rs_block_see(address);
     struct rs_taken_block taken;
     CUcontext current = NULL;
 
-    /* Without a current context the runtime makes one current: that is its business. */
-    return RS_LIKELY(rs_driver_ready(false) &&
-                     rs_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current) &&
-           rs_block_take(address, DEVICE_KINDS, &taken) && free_block(&taken, NULL) == CUDA_SUCCESS;
+    /* Where there is a block there is a driver.  Without a current context the runtime makes one
+     * current: that is its business. */
+    return RS_LIKELY(block) &&
+           RS_LIKELY(rs_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current) &&
+           RS_LIKELY(rs_block_take_seen(block, address, DEVICE_KINDS, &taken)) &&
+           RS_LIKELY(free_block(&taken, NULL) == CUDA_SUCCESS);
 }
