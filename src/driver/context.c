@@ -21,3 +21,18 @@ void rs_context_leave(bool entered)
     if (entered)
         (void)rs_driver.cuCtxPopCurrent_v2(&popped);
 }
+
+CUcontext rs_context_active_primary(CUdevice device)
+{
+    CUcontext primary = NULL;
+    unsigned flags;
+    int active = 0;
+
+    /* Retaining an inactive one would start it. */
+    if (!rs_driver.cuDevicePrimaryCtxGetState || !rs_driver.cuDevicePrimaryCtxRelease_v2 ||
+        rs_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active ||
+        rs_driver.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS)
+        return NULL;
+    (void)rs_driver.cuDevicePrimaryCtxRelease_v2(device);
+    return primary;
+}

@@ -325,11 +325,16 @@ static CUresult hook_cuStreamAttachMemAsync_ptsz(CUstream stream, CUdeviceptr ad
     return RS_FORWARD(cuStreamAttachMemAsync_ptsz, (stream, address, size_bytes, flags));
 }
 
-/* Access that our memory cannot be given does not count as given. */
+/* Access that our memory cannot be given does not count as given, and what we enabled ourselves the
+ * program has yet to enable. */
 static CUresult hook_cuCtxEnablePeerAccess(CUcontext peer, unsigned flags)
 {
     CUresult result = RS_FORWARD(cuCtxEnablePeerAccess, (peer, flags));
+    bool was_lent = (result == CUDA_SUCCESS || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) &&
+                    rs_peer_end_loan(peer);
 
+    if (result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED && was_lent)
+        return CUDA_SUCCESS;
     if (result != CUDA_SUCCESS)
         return result;
     result = rs_peer_changed(peer, true);
@@ -340,8 +345,11 @@ static CUresult hook_cuCtxEnablePeerAccess(CUcontext peer, unsigned flags)
 
 static CUresult hook_cuCtxDisablePeerAccess(CUcontext peer)
 {
-    CUresult result = RS_FORWARD(cuCtxDisablePeerAccess, (peer));
+    CUresult result;
 
+    if (rs_peer_is_lent(peer))
+        return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+    result = RS_FORWARD(cuCtxDisablePeerAccess, (peer));
     return result == CUDA_SUCCESS ? rs_peer_changed(peer, false) : result;
 }
 

@@ -7,6 +7,7 @@
 #include "shim/context.h"
 #include "shim/life.h"
 #include "shim/observe.h"
+#include "shim/peer.h"
 #include "shim/shim.h"
 
 #include <stdatomic.h>
@@ -109,9 +110,79 @@ bool rs_shim_allocate_async(size_t size_bytes, CUstream stream, CUdeviceptr *add
     return served;
 }
 
-void rs_shim_note_pool_access(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count)
+/* ---- other devices ---- */
+
+/* Contexts of a device whose stacks may hold what was served. */
+struct servers {
+    CUdevice device;
+    CUcontext contexts[8];
+    unsigned count;
+    bool more;
+};
+
+static void add_server(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    struct servers *servers = data;
+
+    (void)mr;
+    if (stack->place.device != servers->device || stack->kind != RS_KIND_DEVICE)
+        return;
+    for (unsigned i = 0; i < servers->count; i++)
+        if (servers->contexts[i] == stack->context->handle)
+            return;
+    if (servers->count < RS_ARRAY_LENGTH(servers->contexts))
+        servers->contexts[servers->count++] = stack->context->handle;
+    else
+        servers->more = true;
+}
+
+/* What cudaMallocAsync was served of `device` before becomes reachable from `peer`, as the driver's
+ * pool would be. */
+static bool lend_served(CUdevice device, CUdevice peer)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+    struct servers servers = {.device = device};
+    bool lent;
+
+    rs_context_each_stack(add_server, &servers);
+    lent = !servers.more;
+    for (unsigned i = 0; i < servers.count; i++)
+        lent = rs_peer_lend(servers.contexts[i], peer) && lent;
+    rs_capture_restore(mode);
+    return lent;
+}
+
+static bool is_for_others(const CUmemAccessDesc *access, CUdevice device)
+{
+    return access->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+           (access->location.type != CU_MEM_LOCATION_TYPE_DEVICE || access->location.id != device);
+}
+
+/* The device's default pool is open to others from now on, and serves itself. */
+static void note_shared(CUdevice device, const CUmemAccessDesc *access, size_t count)
 {
     static bool said;
+    bool shared = false, reached = true;
+
+    for (size_t i = 0; i < count; i++)
+        shared = shared || is_for_others(&access[i], device);
+    if (!shared)
+        return;
+    atomic_fetch_or(&shared_devices, 1ull << device);
+    if (!(atomic_load(&served_devices) >> device & 1))
+        return;
+    for (size_t i = 0; i < count; i++)
+        if (is_for_others(&access[i], device))
+            reached = access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+                      lend_served(device, access[i].location.id) && reached;
+    if (!reached && rs_log_once(&said))
+        rs_log("cuMemPoolSetAccess: device %d: others do not reach what cudaMallocAsync was "
+               "served before; from now on its memory is the driver's",
+               device);
+}
+
+void rs_shim_note_pool_access(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count)
+{
     CUmemoryPool usual;
     int devices = 0;
 
@@ -120,20 +191,8 @@ void rs_shim_note_pool_access(CUmemoryPool pool, const CUmemAccessDesc *access, 
         rs_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS)
         return;
     for (int device = 0; device < devices && device < RS_DEVICES_MAX; device++) {
-        bool shared = false;
-        if (rs_driver.cuDeviceGetDefaultMemPool(&usual, device) != CUDA_SUCCESS || usual != pool)
-            continue;
-        for (size_t i = 0; i < count; i++)
-            shared = shared || (access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
-                                (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-                                 access[i].location.id != device));
-        if (!shared)
-            continue;
-        atomic_fetch_or(&shared_devices, 1ull << device);
-        if (atomic_load(&served_devices) >> device & 1 && rs_log_once(&said))
-            rs_log("cuMemPoolSetAccess: device %d: others do not reach what cudaMallocAsync was "
-                   "served before; from now on its memory is the driver's",
-                   device);
+        if (rs_driver.cuDeviceGetDefaultMemPool(&usual, device) == CUDA_SUCCESS && usual == pool)
+            note_shared(device, access, count);
     }
 }
 

@@ -240,21 +240,6 @@ static CUcontext memory_owner(CUcontext handle, CUdeviceptr *block)
     return owner;
 }
 
-static bool is_primary(CUcontext handle, CUdevice device)
-{
-    CUcontext primary = NULL;
-    unsigned flags;
-    int active = 0;
-
-    /* Retaining an inactive one would create it. */
-    if (!rs_driver.cuDevicePrimaryCtxGetState || !rs_driver.cuDevicePrimaryCtxRelease_v2 ||
-        rs_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active ||
-        rs_driver.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS)
-        return false;
-    (void)rs_driver.cuDevicePrimaryCtxRelease_v2(device);
-    return primary == handle;
-}
-
 /* ---- stacks; the caller holds the lock ---- */
 
 static void say_stack(const struct rs_stack *stack, const struct rs_expression *expression)
@@ -464,7 +449,7 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
     context->handle = handle;
     context->id = id_of(handle);
     context->device = device;
-    context->primary = is_primary(handle, device);
+    context->primary = rs_context_active_primary(device) == handle;
     context->account.device = rs_limit_account(device);
     atomic_store(&context->peers, rs_peer_devices(handle) & ~(1ull << device % RS_DEVICES_MAX));
     atomic_store(&context->alive, true);

@@ -275,9 +275,12 @@ static CUresult export_block(const struct rs_observation *block, CUipcMemHandle 
     struct allocation allocation;
     CUresult result = rs_driver.cuIpcGetMemHandle(&allocation.native, block->address);
 
-    if (!block->whole && (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED))
-        return refuse(&said, "the driver has no handle for the memory that this block lies in "
-                             "(virtual, stream-ordered, managed or host memory)");
+    if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED) {
+        CUresult refused =
+            refuse(&said, "the driver has no handle for the memory that this block "
+                          "lies in (virtual, stream-ordered, managed or host memory)");
+        return block->whole ? result : refused;
+    }
     if (result == CUDA_SUCCESS)
         result = rs_driver.cuMemGetAddressRange_v2(&allocation.base, &allocation.size_bytes,
                                                    block->address);

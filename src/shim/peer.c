@@ -2,6 +2,7 @@
 #include "shim/peer.h"
 
 #include "base/lock.h"
+#include "driver/context.h"
 #include "driver/driver.h"
 #include "shim/config.h"
 #include "shim/context.h"
@@ -12,8 +13,9 @@
 /* A context whose memory others may reach, or might once. */
 struct owner {
     CUcontext handle;
-    unsigned accessors[RS_DEVICES_MAX]; /* contexts of that device that enabled it.  One that ends
-                                           stays counted: the device keeps its access then */
+    unsigned accessors[RS_DEVICES_MAX];  /* contexts of that device that enabled it.  One that ends
+                                            stays counted: the device keeps its access then */
+    CUcontext borrowers[RS_DEVICES_MAX]; /* contexts of that device that never asked for it */
     struct owner *next;
 };
 
@@ -66,6 +68,85 @@ CUresult rs_peer_changed(CUcontext owner, bool allowed)
     (void)rs_context_apply_peers(owner);
     return result;
 }
+
+/* ---- access that the program did not ask for ---- */
+
+static void note_loan(CUcontext handle, CUdevice device, CUcontext borrower)
+{
+    struct owner *owner;
+
+    rs_mutex_lock(&lock);
+    owner = find(handle);
+    if (owner)
+        owner->borrowers[device] = borrower;
+    rs_mutex_unlock(&lock);
+}
+
+/* In the context that is to reach the memory. */
+static bool lend_here(CUcontext owner, CUdevice device, CUcontext borrower)
+{
+    CUresult result = rs_driver.cuCtxEnablePeerAccess(owner, 0);
+
+    if (result != CUDA_SUCCESS)
+        return result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+    if (rs_peer_changed(owner, true) != CUDA_SUCCESS) {
+        (void)rs_driver.cuCtxDisablePeerAccess(owner);
+        return false;
+    }
+    note_loan(owner, device, borrower);
+    return true;
+}
+
+bool rs_peer_lend(CUcontext owner, CUdevice device)
+{
+    CUcontext borrower = rs_context_active_primary(device);
+    CUresult result;
+    bool entered, lent;
+
+    if (!borrower || !rs_driver.cuCtxEnablePeerAccess || !rs_driver.cuCtxDisablePeerAccess)
+        return false;
+    entered = rs_context_enter(borrower, &result);
+    lent = result == CUDA_SUCCESS && lend_here(owner, device, borrower);
+    rs_context_leave(entered);
+    return lent;
+}
+
+/* The current context's place among the borrowers, NULL when it is none. */
+static CUcontext *loan_of_current(CUcontext handle)
+{
+    struct owner *owner = find(handle);
+    CUcontext current = NULL;
+    CUdevice device;
+
+    if (!owner || rs_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current ||
+        rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS || device < 0 || device >= RS_DEVICES_MAX)
+        return NULL;
+    return owner->borrowers[device] == current ? &owner->borrowers[device] : NULL;
+}
+
+bool rs_peer_is_lent(CUcontext owner)
+{
+    bool lent;
+
+    rs_mutex_lock(&lock);
+    lent = loan_of_current(owner);
+    rs_mutex_unlock(&lock);
+    return lent;
+}
+
+bool rs_peer_end_loan(CUcontext owner)
+{
+    CUcontext *loan;
+
+    rs_mutex_lock(&lock);
+    loan = loan_of_current(owner);
+    if (loan)
+        *loan = NULL;
+    rs_mutex_unlock(&lock);
+    return loan;
+}
+
+/* ---- the rest ---- */
 
 uint64_t rs_peer_devices(CUcontext handle)
 {

@@ -35,7 +35,7 @@ CASES = [
     ("captures", ["nodes_by_hand"], STACKS, True),
 ]
 OF_TWO = [
-    ("stream_ordered", ["shared_pool"], [SERVED[0]], False),
+    ("stream_ordered", ["shared_pool"], SERVED, False),
 ] + [
     ("peers", [scene], PEERS, True) for scene in ("before", "after", "disabled", "threads")
 ]

@@ -241,29 +241,47 @@ static void not_served(void)
     MUST(cuMemFreeAsync(block, stream));
 }
 
-/* Other devices reach the default pool's memory when its access says so. */
+/* Other devices reach the default pool's memory when its access says so, also what was allocated
+ * before; cuCtxEnablePeerAccess is still the program's own to call. */
 static void shared_pool(void)
 {
     CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
                               .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CUdeviceptr block;
+    CUdeviceptr before, block;
     CUcontext here, there;
 
     MUST(cuMemPoolSetAccess(default_pool(), &access, 1)); /* its own device's: nothing new */
-    block = allocate_on(stream, BYTES);
-    CHECK(pool_of(block) == NULL);
-    MUST(cuMemFreeAsync(block, stream));
+    before = allocate_on(stream, BYTES);
+    CHECK(pool_of(before) != default_pool());
+    MUST(cuCtxGetCurrent(&here));
+    MUST(cuDevicePrimaryCtxRetain(&there, 1));
     access.location.id = 1;
     MUST(cuMemPoolSetAccess(default_pool(), &access, 1));
     block = allocate_on(stream, BYTES);
     CHECK(pool_of(block) == default_pool());
     MUST(cuStreamSynchronize(stream));
-    MUST(cuCtxGetCurrent(&here));
-    MUST(cuDevicePrimaryCtxRetain(&there, 1));
     MUST(cuCtxSetCurrent(there));
+    fill(NULL, before, WORDS, 4);
     fill(NULL, block, WORDS, 5);
     MUST(cuCtxSynchronize());
+    CHECK(cuCtxDisablePeerAccess(here) == CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    MUST(cuCtxEnablePeerAccess(here, 0));
+    CHECK(cuCtxEnablePeerAccess(here, 0) == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+    MUST(cuCtxDisablePeerAccess(here));
+    CHECK(cuCtxDisablePeerAccess(here) == CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
     MUST(cuCtxSetCurrent(here));
+    MUST(cuMemFreeAsync(before, stream));
+    MUST(cuMemFreeAsync(block, stream));
+}
+
+/* Of a device that nobody uses yet nothing is lent, and that is said. */
+static void shared_too_late(void)
+{
+    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1},
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUdeviceptr block = allocate_on(stream, BYTES);
+
+    MUST(cuMemPoolSetAccess(default_pool(), &access, 1));
     MUST(cuMemFreeAsync(block, stream));
 }
 
@@ -344,6 +362,8 @@ int main(int argc, char **argv)
         not_served();
     else if (!strcmp(scene, "shared_pool"))
         shared_pool();
+    else if (!strcmp(scene, "shared_too_late"))
+        shared_too_late();
     else if (!strcmp(scene, "elsewhere"))
         elsewhere();
     else

@@ -65,7 +65,9 @@ class StreamOrdered(support.Test):
 
     def test_pools_of_the_programs_own_stay_its_own(self):
         self.scene("pools", SERVED[0])
-        result = self.scene("shared_pool", SERVED[0], TWO)
+        for settings in SERVED:
+            self.assertEqual(self.scene("shared_pool", settings, TWO).said, [])
+        result = self.scene("shared_too_late", SERVED[0], TWO)
         self.assertEqual(len(result.said), 1, result)
         self.assertIn("cuMemPoolSetAccess: device 0", result.said[0])
 
