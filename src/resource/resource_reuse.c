@@ -10,8 +10,8 @@
  * (reuse_need.c).
  *
  * Host memory is sealed at each free that is not small.  The next such allocation asks for the
- * fence, unless it is so large that no processor's cache would have the buffer, and the last large
- * block is kept too, so that a loop over one buffer stays in those caches.
+ * fence, unless it is so large that no processor's cache would have the buffer; and the last large
+ * blocks of one size are kept too, so that a loop over one buffer stays in those caches.
  *
  * A block that was freed in the order of a stream may be handed out at once to an allocation in the
  * order of the same stream.  Until then it waits with the others, in a list of its own, and leaves
@@ -149,6 +149,27 @@ RS_HOT_INLINE CUresult allocate_any(struct rs_reuse *reuse, size_t size_bytes,
     return CUDA_SUCCESS;
 }
 
+static bool is_something_kept(struct rs_reuse *reuse, size_t size_bytes)
+{
+    struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
+    bool kept;
+
+    rs_spinlock_lock(&shard->lock);
+    kept = shard->kept.bytes >= size_bytes;
+    rs_spinlock_unlock(&shard->lock);
+    return kept;
+}
+
+/* Of memory that an allocation looks at fences for: so much that no processor's cache has it may be
+ * any block, and is asked for only when there is none. */
+static bool asks_first(struct rs_reuse *reuse, size_t size_bytes)
+{
+    return size_bytes >= reuse->eager_bytes &&
+           (size_bytes < SEAL_BYTES ||
+            (rs_mr_idle_bytes_best(reuse->base.upstream[0]) < size_bytes &&
+             !is_something_kept(reuse, size_bytes)));
+}
+
 /* In the order of a stream, or of a block that an allocation looks at fences for. */
 __attribute__((noinline)) static CUresult allocate_unusual(struct rs_reuse *reuse,
                                                            size_t size_bytes, CUstream stream,
@@ -157,7 +178,7 @@ __attribute__((noinline)) static CUresult allocate_unusual(struct rs_reuse *reus
     size_t upstream_bytes = size_bytes;
     unsigned long long key = 0;
 
-    if (size_bytes >= reuse->eager_bytes && size_bytes < SEAL_BYTES)
+    if (asks_first(reuse, size_bytes))
         (void)rs_reuse_retire(reuse);
     if (stream && allocate_in_order(reuse, &upstream_bytes, stream, &key, out))
         return CUDA_SUCCESS;

@@ -19,6 +19,7 @@ enum {
         4, /* ... if that is no more than this share of upstream's idle bytes, ... */
     PLENTY_LARGE_SHARE = 32, /* ... and blocks of this share of those, ... */
     PLENTY_LARGE = 16 << 20, /* ... or so much */
+    LARGE_COUNT = 4,         /* large blocks of host memory: as many as come back at once */
 };
 
 void rs_reuse_init_clean(struct rs_reuse *reuse)
@@ -83,9 +84,17 @@ RS_HOT_INLINE bool has_room(const struct rs_reuse_shard *shard, size_t size_byte
            shard->kept.count < KEPT_COUNT;
 }
 
+/* Of large blocks some of one size, and then nothing else: what is kept splits what is free
+ * upstream.
+ */
+static bool has_room_for_large(const struct rs_reuse_shard *shard, size_t size_bytes)
+{
+    return shard->kept.count < LARGE_COUNT && shard->kept.bytes == shard->kept.count * size_bytes;
+}
+
 /* Keeps a clean block in its shard, or adds it to those that go upstream; with it, when the shard
  * has no more room, all that is there: sizes that are no longer asked for would stay for ever.  Of
- * large blocks only host memory's last one is kept, alone.  Under the shard's lock. */
+ * large blocks only host memory's last ones are kept.  Under the shard's lock. */
 static void keep_or_not(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
                         struct rs_freed *freed, const struct kept_room *room,
                         struct rs_freed_list *rest)
@@ -97,7 +106,7 @@ static void keep_or_not(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
         rs_freed_push(rest, freed);
         return;
     }
-    if (!has_room(shard, size_bytes, room))
+    if (!(small ? has_room(shard, size_bytes, room) : has_room_for_large(shard, size_bytes)))
         rs_kept_empty(&shard->kept, rest);
     rs_kept_put(&shard->kept, freed);
 }

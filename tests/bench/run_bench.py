@@ -170,12 +170,12 @@ def side_by_side(contest, quick, limit_ms):
 
 
 def pinned(quick):
-    setting = {"RMM_PINNED_POOL_SIZE": str(GIB)}
+    setting = {"RMM_PINNED_POOL_SIZE": str(4 * GIB)}
     everyone = [Contender("static driver", "bench_static", "pinned"),
                 Contender("static rmmshim", "bench_static", "pinned", setting),
                 Contender("shared rmmshim", "bench_shared", "pinned", setting)]
     if has_rmm():
-        everyone.append(rmm("pinned_pool", GIB))
+        everyone.append(rmm("pinned_pool", 4 * GIB))
     found = Figures()
     with Contest(everyone, found) as contest:
         for size in PINNED_SIZES:

@@ -1591,9 +1591,9 @@ static void host_memory_comes_back_at_once(void **state)
     end(&stack);
 }
 
-/* Of large host memory the block used last, which is not searched for again, and no other: what is
- * kept splits what is free upstream. */
-static void the_last_large_host_block_is_kept(void **state)
+/* Of large host memory the blocks used last, which are not searched for again, and none of another
+ * size: what is kept splits what is free upstream. */
+static void the_last_large_host_blocks_are_kept(void **state)
 {
     struct stack stack = start_host();
     struct rs_allocation a, b, c, whole;
@@ -1606,7 +1606,7 @@ static void the_last_large_host_block_is_kept(void **state)
     give(&stack, &b);
     complete_all();
     c = take(&stack, MIB);
-    assert_int_equal(counter(&stack, "kept"), 24 * MIB);
+    assert_int_equal(counter(&stack, "kept"), 24 * MIB); /* not a too */
     b = take(&stack, 24 * MIB);
     assert_int_equal(counter(&stack, "kept"), 0);
     give(&stack, &b);
@@ -1619,6 +1619,57 @@ static void the_last_large_host_block_is_kept(void **state)
     complete_all();
     end(&stack);
     atomic_fetch_sub(&account.held_bytes[RS_MEMORY_HOST], 16ull << 30);
+}
+
+static void a_few_large_host_blocks_of_one_size_are_kept(void **state)
+{
+    struct stack stack = start_host();
+    struct rs_allocation blocks[4], small;
+
+    (void)state;
+    for (unsigned i = 0; i < 4; i++)
+        blocks[i] = take(&stack, 10 * MIB);
+    for (unsigned i = 0; i < 4; i++)
+        give(&stack, &blocks[i]);
+    complete_all();
+    small = take(&stack, MIB);
+    assert_int_equal(counter(&stack, "kept"), 40 * MIB);
+    for (unsigned i = 0; i < 4; i++)
+        blocks[i] = take(&stack, 10 * MIB);
+    assert_int_equal(counter(&stack, "kept"), 0);
+    for (unsigned i = 0; i < 4; i++)
+        give(&stack, &blocks[i]);
+    give(&stack, &small);
+    complete_all();
+    end(&stack);
+}
+
+/* Each answer that a fence is done costs more than all else of such a pair. */
+static void large_host_blocks_are_asked_for_when_there_is_no_other(void **state)
+{
+    struct stack stack = start_host();
+    struct rs_allocation a = take(&stack, SEAL_MIB * MIB), b, c, d;
+
+    (void)state;
+    give(&stack, &a);
+    complete_all();
+    b = take(&stack, SEAL_MIB * MIB);
+    assert_int_equal(device.queries, 0);
+    give(&stack, &b);
+    complete_all();
+    assert_int_equal(device.records, 2);
+    assert_int_equal(device.queries, 0);
+    c = take(&stack, SEAL_MIB * MIB);
+    assert_int_equal(device.queries, 1);
+    assert_int_equal(counter(&stack, "kept"), SEAL_MIB * MIB);
+    d = take(&stack, SEAL_MIB * MIB);
+    assert_int_equal(device.queries, 1);
+    assert_int_equal(c.address + d.address, a.address + b.address);
+    assert_int_equal(stack.leaf->allocations, 1);
+    give(&stack, &c);
+    give(&stack, &d);
+    complete_all();
+    end(&stack);
 }
 
 /* Its frees go upstream at once. */
@@ -2396,7 +2447,9 @@ int main(void)
         cmocka_unit_test(kept_blocks_go_upstream_on_trim),
         cmocka_unit_test(no_more_is_kept_than_a_share),
         cmocka_unit_test(host_memory_comes_back_at_once),
-        cmocka_unit_test(the_last_large_host_block_is_kept),
+        cmocka_unit_test(the_last_large_host_blocks_are_kept),
+        cmocka_unit_test(a_few_large_host_blocks_of_one_size_are_kept),
+        cmocka_unit_test(large_host_blocks_are_asked_for_when_there_is_no_other),
         cmocka_unit_test(free_wait_keeps_nothing),
         cmocka_unit_test(the_report_is_exact),
         cmocka_unit_test(a_fallback_waits_for_what_will_be_clean_soon),
