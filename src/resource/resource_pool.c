@@ -53,7 +53,7 @@ enum { SMALL_BYTES = 1 << 20, LARGE_BYTES = 32 << 20 };
 /* Held bytes may exceed live ones by the initial size and a SLACK-th.  A growth takes a STEP-th of
  * what is held, little, as what is ahead of the requests is a part of that slack; with an initial
  * size, which is room ahead that was asked for, it takes a LONG_STEP-th, in fewer calls. */
-enum { SLACK = 32, STEP = 128, LONG_STEP = 8 };
+enum { SLACK = 32, STEP = 128, LONG_STEP = 16 };
 
 /* Giving chunks back and taking others costs driver calls and converges only when the program's
  * sizes do.  So there are that many returns for a start, then one in that many allocations; below
@@ -946,7 +946,7 @@ static const struct rs_option pool_options[] = {
                        .aliases = {{"maximum_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_WORD_ROW(
         struct pool_config, growth, growth_words, "geometric",
-        "by little more than what is asked for (an eighth of what is held where there "
+        "by little more than what is asked for (a sixteenth of what is held where there "
         "is an initial size), or as RMM does: doubling, half of what is left to the "
         "maximum"),
     RS_OPTION_SIZE_ROW(struct pool_config, alignment, "512",

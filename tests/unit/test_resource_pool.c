@@ -174,15 +174,15 @@ static void geometric_growth_takes_little_ahead(void **state)
     end_stack(&stack);
 }
 
-static void geometric_growth_past_an_initial_size_takes_an_eighth_of_what_is_held(void **state)
+static void geometric_growth_past_an_initial_size_takes_a_sixteenth_of_what_is_held(void **state)
 {
-    static const size_t sizes[] = {80 * MIB, 10 * MIB, 12 * MIB, 2 * GIB};
-    struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=80MiB"));
+    static const size_t sizes[] = {160 * MIB, 10 * MIB, 12 * MIB, 2 * GIB};
+    struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=160MiB"));
 
     (void)state;
-    (void)take(&stack, 80 * MIB);
+    (void)take(&stack, 160 * MIB);
     (void)take(&stack, 1000);
-    (void)take(&stack, 10 * MIB); /* a 8th of 90 MiB rounded up to 2 MiB */
+    (void)take(&stack, 10 * MIB); /* a 16th of 170 MiB rounded up to 2 MiB */
     (void)take(&stack, 2 * GIB - 1000);
     assert_chunks(&stack, sizes, RS_ARRAY_LENGTH(sizes));
     end_stack(&stack);
@@ -236,9 +236,9 @@ static void growth_halves_when_upstream_refuses(void **state)
 
     (void)state;
     (void)take(&stack, GIB);
-    stack.leaf->capacity_bytes = GIB + 40 * MIB;
-    (void)take(&stack, 1000); /* 128 refused, 64 refused, 32 */
-    assert_int_equal(stack.leaf->live[1].size_bytes, 32 * MIB);
+    stack.leaf->capacity_bytes = GIB + 20 * MIB;
+    (void)take(&stack, 1000); /* 64 refused, 32 refused, 16 */
+    assert_int_equal(stack.leaf->live[1].size_bytes, 16 * MIB);
     assert_int_equal(stack.leaf->refusals, 2);
     end_stack(&stack);
 }
@@ -251,7 +251,7 @@ static void sizes_that_were_refused_are_not_tried_again_each_time(void **state)
     (void)take(&stack, GIB);
     stack.leaf->largest_bytes = 3 * MIB;
     (void)take(&stack, 2 * MIB);
-    assert_int_equal(stack.leaf->refusals, 6); /* 128, 64, 32, 16, 8, 4 */
+    assert_int_equal(stack.leaf->refusals, 5); /* 64, 32, 16, 8, 4 */
     refuse(&stack, 50 * MIB);                  /* says nothing new about small ones */
     stack.leaf->refusals = 0;
     (void)take(&stack, 2 * MIB);
@@ -1593,7 +1593,7 @@ int main(void)
         cmocka_unit_test(chunks_never_merge_even_when_they_touch),
         cmocka_unit_test(odd_end_of_a_chunk_is_served_and_nothing_past_it),
         cmocka_unit_test(geometric_growth_takes_little_ahead),
-        cmocka_unit_test(geometric_growth_past_an_initial_size_takes_an_eighth_of_what_is_held),
+        cmocka_unit_test(geometric_growth_past_an_initial_size_takes_a_sixteenth_of_what_is_held),
         cmocka_unit_test(rmm_growth_doubles),
         cmocka_unit_test(rmm_growth_takes_half_of_what_is_left_to_the_maximum),
         cmocka_unit_test(rmm_growth_halves_to_odd_sizes),
