@@ -608,6 +608,14 @@ bool rs_address_map_find(struct rs_address_map *map, uint64_t start, struct rs_r
     }
 }
 
+RS_HOT void rs_address_map_prefetch(struct rs_address_map *map, uint64_t start)
+{
+    struct view view =
+        view_of(atomic_load_explicit(&shard_of(map, start)->table, memory_order_relaxed));
+
+    __builtin_prefetch(&view.slots[home_of(&view, start)]);
+}
+
 /* A look at the one slot where a start mostly is; all else takes the long way. */
 RS_HOT void *rs_address_map_owner(struct rs_address_map *map, uint64_t start)
 {

@@ -36,6 +36,9 @@ bool rs_address_map_find(struct rs_address_map *map, uint64_t start, struct rs_r
 /* The owner of the range that starts there, or NULL: rs_address_map_find for who needs no more. */
 void *rs_address_map_owner(struct rs_address_map *map, uint64_t start);
 
+/* The owner of that range will be asked for soon: fetches what the answer lies in. */
+void rs_address_map_prefetch(struct rs_address_map *map, uint64_t start);
+
 /* The range that holds `address`. */
 bool rs_address_map_find_inside(struct rs_address_map *map, uint64_t address,
                                 struct rs_range *range);

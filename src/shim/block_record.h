@@ -77,6 +77,8 @@ RS_HOT_INLINE bool rs_block_enter(struct rs_stack *stack, const struct rs_alloca
             RS_DIFFER(atomic_load_explicit(&block->state, memory_order_relaxed), RS_BLOCK_TAKEN)))
         return false;
     rs_block_show(block, stack, allocation);
+    rs_address_map_prefetch(atomic_load_explicit(&rs_blocks, memory_order_relaxed),
+                            allocation->address); /* for its free */
     return true;
 }
 
