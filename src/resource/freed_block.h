@@ -51,6 +51,19 @@ RS_HOT_INLINE void rs_freed_push(struct rs_freed_list *list, struct rs_freed *fr
     list->count++;
 }
 
+/* The first; there must be one. */
+RS_HOT_INLINE struct rs_freed *rs_freed_pop(struct rs_freed_list *list)
+{
+    struct rs_freed *freed = list->first;
+
+    list->first = freed->next;
+    if (RS_UNLIKELY(!list->first))
+        list->last = NULL;
+    list->bytes -= freed->upstream.size_bytes;
+    list->count--;
+    return freed;
+}
+
 RS_HOT_INLINE void rs_freed_append(struct rs_freed_list *list, struct rs_freed_list *tail)
 {
     if (!tail->first)

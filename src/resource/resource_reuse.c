@@ -58,10 +58,14 @@ RS_HOT_INLINE struct rs_freed *take_kept(struct rs_reuse *reuse, size_t size_byt
 
     rs_spinlock_lock(&shard->lock);
     kept = rs_kept_take(&shard->kept, size_bytes);
-    if (RS_LIKELY(kept))
+    *more = shard->clean.first;
+    if (RS_LIKELY(kept)) {
         shard->live_bytes += (ptrdiff_t)size_bytes;
-    else
-        *more = shard->clean.first;
+        if (RS_LIKELY(*more))
+            rs_reuse_sort_one(shard);
+        else
+            rs_kept_prefetch(kept);
+    }
     rs_spinlock_unlock(&shard->lock);
     return kept;
 }
@@ -136,7 +140,7 @@ RS_HOT_INLINE CUresult allocate_any(struct rs_reuse *reuse, size_t size_bytes,
     bool more = false;
     struct rs_freed *kept = take_kept(reuse, upstream_bytes, &more);
 
-    if (RS_UNLIKELY(!kept && more)) {
+    while (RS_UNLIKELY(!kept && more)) {
         rs_reuse_sort_clean(reuse);
         kept = take_kept(reuse, upstream_bytes, &more);
     }

@@ -27,21 +27,27 @@ enum { RS_REUSE_SHARDS = 16 };
 
 struct rs_reuse_epoch;
 
+/* How much a shard may keep, and how large the largest block that is not large. */
+struct rs_reuse_room {
+    size_t limit_bytes, small_bytes;
+};
+
 /* Threads are spread over shards, so that their frees do not meet. */
 struct rs_reuse_shard {
     /* A free's cache line, ... */
     _Alignas(2 * RS_CACHE_LINE) struct rs_freed_list open; /* as in struct rs_reuse_batch */
     struct rs_freed_list open_rest;
 
-    /* ... one of both, and then an allocation has its bin. */
+    /* ... one of both, and then an allocation has another and its bin. */
     struct rs_spinlock lock; /* protects the shard */
     size_t published_bytes;  /* of what is open here, in the sum of all shards */
     ptrdiff_t live_bytes;    /* allocated minus freed through this shard; may be negative */
     /* That ever entered the quarantine through this shard; read without the lock. */
     _Atomic size_t entered_bytes, entered_count;
+    struct rs_freed_list clean; /* has come back, and is not sorted yet: kept, or upstream */
+    struct rs_reuse_room room;  /* when it came back */
     struct rs_kept_blocks kept;
 
-    struct rs_freed_list clean; /* has come back, and is not sorted yet: kept, or upstream */
     struct rs_record_slab records;
 };
 
@@ -229,7 +235,34 @@ void rs_reuse_destroy_epochs(struct rs_reuse *reuse, bool memory_is_gone);
 
 /* ---- clean blocks ---- */
 
+enum { RS_REUSE_KEPT_COUNT = 512 };
+
 void rs_reuse_init_clean(struct rs_reuse *reuse);
+
+/* True for a block that is not large where there is room for it.  Under the shard's lock. */
+RS_HOT_INLINE bool rs_reuse_has_room(const struct rs_reuse_shard *shard, size_t size_bytes,
+                                     const struct rs_reuse_room *room)
+{
+    return size_bytes <= room->small_bytes && shard->kept.bytes + size_bytes <= room->limit_bytes &&
+           shard->kept.count < RS_REUSE_KEPT_COUNT;
+}
+
+/* Sorts one block of what has come back, if it is to be kept, and has the processor fetch what the
+ * next will need.  Each allocation does: sorting all at once waits for each record in turn where
+ * the program's own data have pushed them out of the caches.  Under the shard's lock; while all is
+ * to go upstream nothing is here. */
+RS_HOT_INLINE void rs_reuse_sort_one(struct rs_reuse_shard *shard)
+{
+    struct rs_freed *freed = shard->clean.first;
+
+    if (RS_UNLIKELY(!rs_reuse_has_room(shard, freed->upstream.size_bytes, &shard->room)))
+        return;
+    rs_freed_pop(&shard->clean);
+    if (RS_LIKELY(shard->clean.first))
+        __builtin_prefetch(shard->clean.first, 1);
+    __builtin_prefetch(freed->holder, 1);
+    rs_kept_put(&shard->kept, freed);
+}
 
 /* By the context, of the memories of this stack: what its stacks of other kinds hold is no measure
  * of what this one may. */
@@ -244,7 +277,7 @@ CUresult rs_reuse_deallocate_upstream(struct rs_reuse *reuse, const struct rs_fr
 /* Blocks that no work uses any more leave the quarantine. */
 void rs_reuse_give_clean(struct rs_reuse *reuse, struct rs_reuse_batch *batch);
 
-/* Sorts what has come back to the thread's shard. */
+/* Sorts some of what has come back to the thread's shard. */
 void rs_reuse_sort_clean(struct rs_reuse *reuse);
 
 /* From here to the end of need whatever is clean goes upstream.  True when something went there. */

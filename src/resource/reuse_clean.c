@@ -4,12 +4,11 @@
  * Those that are not large stay with the group of threads that allocated them, by size, up to a
  * share of what is held: the next request for just that size costs neither upstream's search nor a
  * record, not even its holder's.  They go upstream before anything more is taken from there.
- * Whoever finds an epoch done gives each group its blocks in one piece; the group's next allocation
- * that finds nothing by size sorts them. */
+ * Whoever finds an epoch done gives each group its blocks in one piece; the group's allocations
+ * sort them, each a block, and one that finds nothing by size some more. */
 #include "resource/reuse.h"
 
 enum {
-    KEPT_COUNT = 512,
     KEPT_SHARE = 64,      /* this share of what is held, ... */
     KEPT_BYTES = 1 << 20, /* ... or so much; */
     KEPT_LARGE_SHARE = 4, /* no block larger than this share of that, ... */
@@ -19,6 +18,7 @@ enum {
         4, /* ... if that is no more than this share of upstream's idle bytes, ... */
     PLENTY_LARGE_SHARE = 32, /* ... and blocks of this share of those, ... */
     PLENTY_LARGE = 16 << 20, /* ... or so much */
+    SORT_COUNT = 16,         /* by an allocation that finds nothing by size */
     LARGE_COUNT = 4,         /* large blocks of host memory: as many as come back at once */
 };
 
@@ -60,28 +60,16 @@ static void give_list_upstream(struct rs_reuse *reuse, const struct rs_freed_lis
 
 /* ---- what a shard keeps ---- */
 
-/* How much a shard may keep now, and how large the largest block. */
-struct kept_room {
-    size_t limit_bytes, small_bytes;
-};
-
-static struct kept_room kept_room(struct rs_reuse *reuse)
+/* How much it may keep now. */
+static struct rs_reuse_room kept_room(struct rs_reuse *reuse)
 {
     size_t held = rs_reuse_held_bytes(reuse), idle = rs_mr_idle_bytes_best(reuse->base.upstream[0]);
     size_t plenty_bytes = rs_min(held / PLENTY_SHARE, idle / PLENTY_IDLE_SHARE);
     size_t large_bytes = rs_max(KEPT_LARGE, rs_min(PLENTY_LARGE, idle / PLENTY_LARGE_SHARE));
-    struct kept_room room = {rs_max(KEPT_BYTES, rs_max(held / KEPT_SHARE, plenty_bytes)), 0};
+    struct rs_reuse_room room = {rs_max(KEPT_BYTES, rs_max(held / KEPT_SHARE, plenty_bytes)), 0};
 
     room.small_bytes = rs_min(large_bytes, room.limit_bytes / KEPT_LARGE_SHARE);
     return room;
-}
-
-/* True for a block that is not large where there is room for it. */
-RS_HOT_INLINE bool has_room(const struct rs_reuse_shard *shard, size_t size_bytes,
-                            const struct kept_room *room)
-{
-    return size_bytes <= room->small_bytes && shard->kept.bytes + size_bytes <= room->limit_bytes &&
-           shard->kept.count < KEPT_COUNT;
 }
 
 /* Of large blocks some of one size, and then nothing else: what is kept splits what is free
@@ -96,7 +84,7 @@ static bool has_room_for_large(const struct rs_reuse_shard *shard, size_t size_b
  * has no more room, all that is there: sizes that are no longer asked for would stay for ever.  Of
  * large blocks only host memory's last ones are kept.  Under the shard's lock. */
 static void keep_or_not(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
-                        struct rs_freed *freed, const struct kept_room *room,
+                        struct rs_freed *freed, const struct rs_reuse_room *room,
                         struct rs_freed_list *rest)
 {
     size_t size_bytes = freed->upstream.size_bytes;
@@ -106,44 +94,46 @@ static void keep_or_not(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
         rs_freed_push(rest, freed);
         return;
     }
-    if (!(small ? has_room(shard, size_bytes, room) : has_room_for_large(shard, size_bytes)))
+    if (!(small ? rs_reuse_has_room(shard, size_bytes, room)
+                : has_room_for_large(shard, size_bytes)))
         rs_kept_empty(&shard->kept, rest);
     rs_kept_put(&shard->kept, freed);
 }
 
-/* Sorts what has come back to a shard; what goes upstream is added to the rest.  Under its lock. */
+/* Sorts up to so many of what has come back to a shard; what goes upstream is added to the rest.
+ * Under its lock. */
 RS_HOT static void sort_locked(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
-                               const struct kept_room *room, struct rs_freed_list *rest)
+                               const struct rs_reuse_room *room, size_t count,
+                               struct rs_freed_list *rest)
 {
     bool keeps = reuse->keeps_blocks && atomic_load(&reuse->in_need) == 0;
 
-    for (struct rs_freed *freed = shard->clean.first, *next; freed; freed = next) {
-        size_t size_bytes = freed->upstream.size_bytes;
-        next = freed->next;
-        if (RS_LIKELY(keeps && has_room(shard, size_bytes, room)))
+    for (; count > 0 && shard->clean.first; count--) {
+        struct rs_freed *freed = rs_freed_pop(&shard->clean);
+        if (RS_LIKELY(keeps && rs_reuse_has_room(shard, freed->upstream.size_bytes, room)))
             rs_kept_put(&shard->kept, freed);
         else
             keep_or_not(reuse, shard, freed, room, rest);
     }
-    shard->clean = (struct rs_freed_list){NULL, NULL, 0, 0};
 }
 
 /* Brings a shard's own clean blocks back to it, for its threads to sort; what would be too much for
  * one that may never allocate again is sorted here. */
 static void bring_back(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
-                       struct rs_freed_list *list, const struct kept_room *room,
+                       struct rs_freed_list *list, const struct rs_reuse_room *room,
                        struct rs_freed_list *rest)
 {
     rs_spinlock_lock(&shard->lock);
     rs_freed_append(&shard->clean, list);
+    shard->room = *room;
     if (atomic_load(&reuse->in_need) > 0 || shard->clean.bytes > room->limit_bytes)
-        sort_locked(reuse, shard, room, rest);
+        sort_locked(reuse, shard, room, SIZE_MAX, rest);
     rs_spinlock_unlock(&shard->lock);
 }
 
 /* Of a list of clean blocks, adds those that go upstream to the rest. */
 static void keep_some(struct rs_reuse *reuse, const struct rs_freed_list *list,
-                      const struct kept_room *room, struct rs_freed_list *rest)
+                      const struct rs_reuse_room *room, struct rs_freed_list *rest)
 {
     struct rs_reuse_shard *locked = NULL;
     struct rs_freed *next;
@@ -177,7 +167,7 @@ size_t rs_reuse_kept_bytes(struct rs_reuse *reuse, size_t *count)
 }
 
 /* Every free reads it: it is not written without need. */
-static void note_own_bytes(struct rs_reuse *reuse, const struct kept_room *room)
+static void note_own_bytes(struct rs_reuse *reuse, const struct rs_reuse_room *room)
 {
     size_t own_bytes = rs_min(room->small_bytes, reuse->own_bytes_max);
 
@@ -189,7 +179,7 @@ void rs_reuse_give_clean(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
 {
     struct rs_freed_list rest = {NULL, NULL, 0, 0};
     struct rs_reuse_quantity size = rs_reuse_batch_size(reuse, batch);
-    struct kept_room room = kept_room(reuse);
+    struct rs_reuse_room room = kept_room(reuse);
 
     note_own_bytes(reuse, &room);
     for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++)
@@ -207,10 +197,10 @@ RS_HOT void rs_reuse_sort_clean(struct rs_reuse *reuse)
 {
     struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
     struct rs_freed_list rest = {NULL, NULL, 0, 0};
-    struct kept_room room = kept_room(reuse);
+    struct rs_reuse_room room = kept_room(reuse);
 
     rs_spinlock_lock(&shard->lock);
-    sort_locked(reuse, shard, &room, &rest);
+    sort_locked(reuse, shard, &room, SORT_COUNT, &rest);
     rs_spinlock_unlock(&shard->lock);
     give_list_upstream(reuse, &rest);
 }

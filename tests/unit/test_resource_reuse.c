@@ -1591,6 +1591,36 @@ static void host_memory_comes_back_at_once(void **state)
     end(&stack);
 }
 
+/* By the allocations, a block each; nothing is lost or found twice. */
+static void what_has_come_back_is_sorted_bit_by_bit(void **state)
+{
+    enum { BACK = 2 * SEAL_COUNT };
+    struct stack stack = start(PLENTY, "initial_size=64MiB");
+    static struct rs_allocation blocks[BACK + SEAL_COUNT];
+    size_t free_blocks;
+
+    (void)state;
+    for (unsigned i = 0; i < BACK + SEAL_COUNT; i++)
+        blocks[i] = take(&stack, UNIT_BYTES);
+    for (unsigned i = 0; i < BACK + SEAL_COUNT; i++) {
+        give(&stack, &blocks[i]);
+        complete_all();
+    }
+    assert_int_equal(counter(&stack, "kept"), BACK * UNIT_BYTES);
+    free_blocks = rs_mr_free_blocks(stack.mr);
+    for (unsigned i = 0; i < BACK; i++) {
+        blocks[i] = take(&stack, UNIT_BYTES);
+        assert_int_equal(counter(&stack, "kept"), (BACK - 1 - i) * UNIT_BYTES);
+        assert_int_equal(rs_mr_free_blocks(stack.mr), free_blocks - 1 - i);
+        for (unsigned j = 0; j < i; j++)
+            assert_true(blocks[j].address != blocks[i].address);
+    }
+    for (unsigned i = 0; i < BACK; i++)
+        give(&stack, &blocks[i]);
+    complete_all();
+    end(&stack);
+}
+
 /* Of large host memory the blocks used last, which are not searched for again, and none of another
  * size: what is kept splits what is free upstream. */
 static void the_last_large_host_blocks_are_kept(void **state)
@@ -2447,6 +2477,7 @@ int main(void)
         cmocka_unit_test(kept_blocks_go_upstream_on_trim),
         cmocka_unit_test(no_more_is_kept_than_a_share),
         cmocka_unit_test(host_memory_comes_back_at_once),
+        cmocka_unit_test(what_has_come_back_is_sorted_bit_by_bit),
         cmocka_unit_test(the_last_large_host_blocks_are_kept),
         cmocka_unit_test(a_few_large_host_blocks_of_one_size_are_kept),
         cmocka_unit_test(large_host_blocks_are_asked_for_when_there_is_no_other),
