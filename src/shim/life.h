@@ -27,7 +27,8 @@ RS_COLD enum rs_mode rs_life_mode_slow(void);
 
 static inline bool rs_life_page_is_kept(void)
 {
-    return *atomic_load_explicit(&rs_life_page, memory_order_relaxed);
+    /* Acquire: some look before the mode says that there is a page. */
+    return *atomic_load_explicit(&rs_life_page, memory_order_acquire);
 }
 
 /* 0 where stacks serve, for callers that look at more in one branch. */
