@@ -10,8 +10,9 @@
  * (reuse_need.c).
  *
  * Host memory is sealed at each free that is not small.  The next such allocation asks for the
- * fence, unless it is so large that no processor's cache would have the buffer; and the last large
- * blocks of one size are kept too, so that a loop over one buffer stays in those caches.
+ * fence, so that a loop over one buffer stays in the processor's caches; one so large that no cache
+ * would have the buffer asks only where there is no other.  The last large blocks of one size are
+ * kept too, which spares a pair the way upstream and back (some 800 instructions).
  *
  * A block that was freed in the order of a stream may be handed out at once to an allocation in the
  * order of the same stream.  Until then it waits with the others, in a list of its own, and leaves
