@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "driver/own_stream.h"
 
+#include "base/clock.h"
 #include "driver/context.h"
 #include "driver/driver.h"
+
+#include <sched.h>
 
 CUstream rs_own_stream(struct rs_own_stream *own, CUcontext context)
 {
@@ -33,4 +36,21 @@ CUresult rs_own_stream_wait(CUstream stream)
 
     rs_capture_restore(mode);
     return result;
+}
+
+/* Asked first, as it could be behind the program's work where streams share a channel, and that
+ * work may wait for this thread. */
+bool rs_own_stream_settle(CUstream stream, uint64_t bound_ns)
+{
+    uint64_t begin_ns = rs_clock_ns();
+    CUstreamCaptureMode mode = rs_capture_relax();
+    CUresult result;
+
+    while ((result = rs_driver.cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY &&
+           rs_clock_ns() - begin_ns < bound_ns)
+        sched_yield();
+    if (result == CUDA_SUCCESS)
+        result = rs_driver.cuStreamSynchronize(stream);
+    rs_capture_restore(mode);
+    return result == CUDA_SUCCESS;
 }

@@ -61,7 +61,8 @@ enum { SLACK = 32, STEP = 128, LONG_STEP = 16 };
  * is for chunks that are too small. */
 enum { RETURNS = 512, ALLOCATIONS_PER_RETURN = 2048, MERGE_RETURNS = 128 };
 
-enum { IDLE_NS = 500 * 1000 }; /* how long an early return looks whether the context is idle */
+/* How long an early return looks whether the context is idle, and for its own end. */
+enum { IDLE_NS = 500 * 1000 };
 
 struct pool {
     struct rs_mr base;
@@ -88,6 +89,7 @@ struct pool {
     unsigned upstream_calls; /* under way */
     size_t step_limit_bytes; /* growth no larger than this: larger was refused lately */
     uint64_t early_returns;  /* chunks given back in favour of others */
+    size_t unsettled_bytes;  /* of those, on our stream and perhaps not yet the driver's */
     uint64_t growths, chunk_returns, allocations, failures;
 };
 
@@ -306,15 +308,30 @@ static void put_chunks_back(struct pool *pool, struct chunk *chunk)
     }
 }
 
+/* Lets the driver have what was given back on the stream (driver/own_stream.h), unless it is long
+ * in coming to it.  The lock is held at entry and exit, not in between. */
+static void settle(struct pool *pool, size_t returned_bytes, CUstream stream)
+{
+    bool settled;
+
+    pool->upstream_calls++;
+    rs_mutex_unlock(&pool->lock);
+    settled = rs_own_stream_settle(stream, IDLE_NS);
+    rs_mutex_lock(&pool->lock);
+    end_upstream_call(pool);
+    pool->unsettled_bytes = settled ? 0 : pool->unsettled_bytes + returned_bytes;
+}
+
 /* Gives free chunks back although more is about to be taken, on a stream of our own.  Never so that
  * it would wait for the GPU, which may itself wait for this thread, while cudaMalloc does not: only
  * what `reuse` above knows to be unused, or without it (RMM_FREE=immediate) when the context is
- * idle, and a look in vain counts as a return.  Returns the bytes given back; *stream is where. */
-static size_t return_early(struct pool *pool, CUstream *stream)
+ * idle, and a look in vain counts as a return.  Returns the bytes given back. */
+static size_t return_early(struct pool *pool)
 {
     uint64_t left = returns_left(pool), before = pool->chunk_returns;
     bool clean = pool->place->frees_are_clean;
     struct chunk *chunks;
+    CUstream stream;
     size_t returned_bytes = 0;
 
     if (left == 0 || pool->blocks.free_range_count == 0 ||
@@ -324,14 +341,15 @@ static size_t return_early(struct pool *pool, CUstream *stream)
     chunks = detach_free_chunks(pool, left, 0, true);
     pool->upstream_calls++;
     rs_mutex_unlock(&pool->lock);
-    *stream = clean || is_idle_soon(pool)
-                  ? rs_own_stream(pool->place->own_stream, pool->place->context)
-                  : NULL;
+    stream = clean || is_idle_soon(pool)
+                 ? rs_own_stream(pool->place->own_stream, pool->place->context)
+                 : NULL;
     rs_mutex_lock(&pool->lock);
     end_upstream_call(pool);
-    if (*stream) {
-        returned_bytes = return_chunks(pool, chunks, *stream);
+    if (stream) {
+        returned_bytes = return_chunks(pool, chunks, stream);
         pool->early_returns += pool->chunk_returns - before;
+        settle(pool, returned_bytes, stream);
     } else {
         put_chunks_back(pool, chunks);
         pool->early_returns++;
@@ -532,12 +550,18 @@ static bool made_room(struct pool *pool, uint64_t returns_before)
     return true;
 }
 
-/* What was given back on the stream is the driver's only when the stream has come to it. */
-static void wait_for_returns(struct pool *pool, CUstream stream)
+/* Memory is missing: waits for what was long in coming back.  Returns its bytes. */
+static size_t settle_at_last(struct pool *pool)
 {
+    size_t bytes = pool->unsettled_bytes;
+
+    if (bytes == 0)
+        return 0;
+    pool->unsettled_bytes = 0;
     rs_mutex_unlock(&pool->lock);
-    (void)rs_own_stream_wait(stream);
+    (void)rs_own_stream_wait(rs_own_stream(pool->place->own_stream, pool->place->context));
     rs_mutex_lock(&pool->lock);
+    return bytes;
 }
 
 /* True when the caller is past an allowance of its own, which may be less than ours: what `reuse`
@@ -553,7 +577,6 @@ static CUresult allocate_locked(struct pool *pool, struct rs_block_request *requ
                                 enum how_much how_much, struct rs_allocation *out)
 {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    CUstream returned_on = NULL;
     size_t again_bytes = 0;
 
     for (unsigned round = 0; round < ROUNDS_MAX; round++) {
@@ -569,7 +592,7 @@ static CUresult allocate_locked(struct pool *pool, struct rs_block_request *requ
         if (how_much == A_LITTLE && rs_blocks_take_any(&pool->blocks, request, out))
             return CUDA_SUCCESS;
         if (is_past_allowance(pool, request) || is_past_callers(pool, how_much)) {
-            if (again_bytes == 0 && (again_bytes = return_early(pool, &returned_on)) > 0)
+            if (again_bytes == 0 && (again_bytes = return_early(pool)) > 0)
                 continue;
             if (rs_blocks_take_any(&pool->blocks, request, out))
                 return CUDA_SUCCESS;
@@ -583,12 +606,8 @@ static CUresult allocate_locked(struct pool *pool, struct rs_block_request *requ
             return CUDA_SUCCESS;
         result = CUDA_ERROR_OUT_OF_MEMORY; /* also when a misaligned chunk was of no use */
         how_much = EXACTLY;
-        if (returned_on) {
-            wait_for_returns(pool, returned_on);
-            returned_on = NULL;
-        } else if (!made_room(pool, returns_before)) {
+        if (settle_at_last(pool) == 0 && !made_room(pool, returns_before))
             return result;
-        }
     }
     return result;
 }
@@ -688,7 +707,8 @@ static size_t pool_trim(struct rs_mr *mr, size_t keep_bytes)
     size_t returned_bytes;
 
     rs_mutex_lock(&pool->lock);
-    returned_bytes = return_free_chunks(pool, keep_bytes, !rs_mr_is_trimming_all());
+    returned_bytes = settle_at_last(pool);
+    returned_bytes += return_free_chunks(pool, keep_bytes, !rs_mr_is_trimming_all());
     rs_mutex_unlock(&pool->lock);
     return returned_bytes + rs_mr_trim(mr->upstream[0], keep_bytes);
 }

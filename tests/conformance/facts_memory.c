@@ -75,6 +75,46 @@ void facts_alloc(void)
     NEED(CU(cuMemFree_v2)(b));
 }
 
+static size_t free_bytes(void)
+{
+    size_t bytes = 0, total_bytes;
+    NEED(CU(cuMemGetInfo_v2)(&bytes, &total_bytes));
+    return bytes;
+}
+
+/* Of cuMemAlloc's memory.  Returns what is free when the stream has come to the free. */
+static size_t free_in_order(CUstream stream)
+{
+    NEED(CU(cuMemFreeAsync)(take((size_t)64 << 20), stream));
+    while (CU(cuStreamQuery)(stream) == CUDA_ERROR_NOT_READY)
+        ;
+    return free_bytes();
+}
+
+/* When it is the device's again, for this process and others. */
+static void facts_late_free(void)
+{
+    CUstream stream = NULL, other = NULL;
+    CUevent event = NULL;
+    size_t at_first, before;
+    NEED(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    NEED(CU(cuStreamCreate)(&other, CU_STREAM_NON_BLOCKING));
+    NEED(CU(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING));
+    at_first = free_bytes();
+    before = free_in_order(stream);
+    SAY_YES("async_free_of_plain_is_late", before < at_first);
+    NEED(CU(cuStreamSynchronize)(stream));
+    SAY_YES("until_its_stream_is_waited_for", free_bytes() > before);
+    before = free_in_order(stream);
+    NEED(CU(cuEventRecord)(event, stream));
+    NEED(CU(cuEventSynchronize)(event));
+    SAY_YES("until_an_event_is_waited_for", free_bytes() > before);
+    before = free_in_order(stream);
+    NEED(CU(cuStreamSynchronize)(other));
+    SAY_YES("until_another_stream_is_waited_for", free_bytes() > before);
+    NEED(CU(cuCtxSynchronize)());
+}
+
 void facts_free(void)
 {
     CUcontext primary = facts_begin(), other;
@@ -107,6 +147,7 @@ void facts_free(void)
     NEED(CU(cuCtxSynchronize)());
     SAY("second_after_async_free", CU(cuMemFree_v2)(a));
     SAY("async_free_of_unknown", CU(cuMemFreeAsync)((CUdeviceptr)0x1000, NULL));
+    facts_late_free();
 }
 
 /* Whether small managed blocks share pages, and with them advice; and what a new one begins with.

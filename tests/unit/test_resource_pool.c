@@ -376,6 +376,42 @@ static void a_small_block_pins_no_chunk_of_large_ones(void **state)
 
 static struct rs_own_stream own_stream = {OWN_STREAM};
 
+/* What goes back on a stream is the driver's when somebody has waited for that stream. */
+static struct fake_leaf *in_order_leaf;
+static bool is_stream_busy;
+static unsigned synchronizations;
+
+static CUresult CUDAAPI fake_query(CUstream stream)
+{
+    assert_ptr_equal(stream, OWN_STREAM);
+    return is_stream_busy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI fake_synchronize(CUstream stream)
+{
+    assert_ptr_equal(stream, OWN_STREAM);
+    synchronizations++;
+    in_order_leaf->lingering_bytes = 0;
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI fake_exchange_mode(CUstreamCaptureMode *mode)
+{
+    (void)mode;
+    return CUDA_SUCCESS;
+}
+
+static void deallocate_in_order(struct fake_leaf *leaf)
+{
+    leaf->deallocates_in_order = true;
+    in_order_leaf = leaf;
+    is_stream_busy = false;
+    synchronizations = 0;
+    rs_driver.cuStreamQuery = fake_query;
+    rs_driver.cuStreamSynchronize = fake_synchronize;
+    rs_driver.cuThreadExchangeStreamCaptureMode = fake_exchange_mode;
+}
+
 /* Under `reuse`, which says that nobody uses what is free, or as without it. */
 static struct stack make_pool_under(bool clean, bool in_order, const char *const *options)
 {
@@ -388,7 +424,8 @@ static struct stack make_pool_under(bool clean, bool in_order, const char *const
     struct stack stack = {.leaf = fake_leaf_create(PLENTY)};
     int error;
 
-    stack.leaf->deallocates_in_order = in_order;
+    if (in_order)
+        deallocate_in_order(stack.leaf);
     stack.mr = make_resource_at(&places[clean], &rs_mr_descriptor_pool, &stack.leaf->base, options,
                                 &error);
     assert_non_null(stack.mr);
@@ -555,7 +592,7 @@ static void looks_whether_the_context_is_idle_are_rationed(void **state)
     int error;
 
     (void)state;
-    stack.leaf->deallocates_in_order = true;
+    deallocate_in_order(stack.leaf);
     stack.mr = make_resource_at(&place, &rs_mr_descriptor_pool, &stack.leaf->base, NULL, &error);
     assert_non_null(stack.mr);
     for (size_t i = 0; i < 258; i++) {
@@ -571,23 +608,7 @@ static void looks_whether_the_context_is_idle_are_rationed(void **state)
 
 /* ---- under `reuse`, which says that nobody uses what is free ---- */
 
-static struct stack *synchronized;
-
-/* What was given back on the stream is there now. */
-static CUresult CUDAAPI fake_synchronize(CUstream stream)
-{
-    assert_ptr_equal(stream, OWN_STREAM);
-    synchronized->leaf->capacity_bytes = 50 * MIB;
-    return CUDA_SUCCESS;
-}
-
-static CUresult CUDAAPI fake_exchange_mode(CUstreamCaptureMode *mode)
-{
-    (void)mode;
-    return CUDA_SUCCESS;
-}
-
-static void an_early_return_does_not_wait(void **state)
+static void an_early_return_is_in_the_order_of_a_stream(void **state)
 {
     (void)state;
     for (int in_order = 0; in_order < 2; in_order++) {
@@ -616,19 +637,53 @@ static void without_reuse_a_context_that_may_be_busy_keeps_its_chunks(void **sta
     end_stack(&stack);
 }
 
-static void what_goes_back_on_a_stream_is_waited_for_when_it_is_missing(void **state)
+/* Before the growth that takes its place, so that the device never holds both. */
+static void what_goes_back_on_a_stream_is_given_to_the_driver_at_once(void **state)
 {
     struct stack stack = make_pool_under(true, true, NULL);
     struct rs_allocation block = take(&stack, 40 * MIB);
 
     (void)state;
-    synchronized = &stack;
-    rs_driver.cuStreamSynchronize = fake_synchronize;
-    rs_driver.cuThreadExchangeStreamCaptureMode = fake_exchange_mode;
     give(&stack, &block);
-    stack.leaf->capacity_bytes = 40 * MIB;
+    stack.leaf->capacity_bytes = 50 * MIB;
     (void)take(&stack, 50 * MIB);
+    assert_int_equal(stack.leaf->refusals, 0);
     assert_int_equal(stack.leaf->live_bytes, 50 * MIB);
+    assert_int_equal(synchronizations, 1);
+    end_stack(&stack);
+}
+
+/* A stream that is long in coming to it is not waited for until the memory is missing. */
+static void what_goes_back_on_a_busy_stream_is_waited_for_when_it_is_missing(void **state)
+{
+    struct stack stack = make_pool_under(true, true, NULL);
+    struct rs_allocation block = take(&stack, 40 * MIB);
+
+    (void)state;
+    is_stream_busy = true;
+    give(&stack, &block);
+    block = take(&stack, 50 * MIB);
+    assert_int_equal(synchronizations, 0);
+    assert_int_equal(stack.leaf->lingering_bytes, 40 * MIB);
+    stack.leaf->capacity_bytes = 110 * MIB;
+    (void)take(&stack, 60 * MIB); /* of this request's own there is nothing to give back */
+    assert_int_equal(synchronizations, 1);
+    assert_int_equal(stack.leaf->live_bytes, 110 * MIB);
+    end_stack(&stack);
+}
+
+static void a_trim_waits_for_what_goes_back_on_a_busy_stream(void **state)
+{
+    struct stack stack = make_pool_under(true, true, NULL);
+    struct rs_allocation block = take(&stack, 40 * MIB);
+
+    (void)state;
+    is_stream_busy = true;
+    give(&stack, &block);
+    (void)take(&stack, 50 * MIB);
+    assert_int_equal(rs_mr_trim(stack.mr, 0), 40 * MIB);
+    assert_int_equal(stack.leaf->lingering_bytes, 0);
+    assert_int_equal(rs_mr_trim(stack.mr, 0), 0);
     end_stack(&stack);
 }
 
@@ -1625,9 +1680,11 @@ int main(void)
         cmocka_unit_test(a_refused_request_is_not_the_largest),
         cmocka_unit_test(any_block_fits_where_no_growth_can_be_had),
         cmocka_unit_test(a_caller_past_its_own_allowance_gets_chunks_given_back),
-        cmocka_unit_test(an_early_return_does_not_wait),
+        cmocka_unit_test(an_early_return_is_in_the_order_of_a_stream),
         cmocka_unit_test(without_reuse_a_context_that_may_be_busy_keeps_its_chunks),
-        cmocka_unit_test(what_goes_back_on_a_stream_is_waited_for_when_it_is_missing),
+        cmocka_unit_test(what_goes_back_on_a_stream_is_given_to_the_driver_at_once),
+        cmocka_unit_test(what_goes_back_on_a_busy_stream_is_waited_for_when_it_is_missing),
+        cmocka_unit_test(a_trim_waits_for_what_goes_back_on_a_busy_stream),
         cmocka_unit_test(held_memory_of_any_kind_is_better_than_a_wait),
         cmocka_unit_test(initial_size_is_taken_by_the_first_context_only),
         cmocka_unit_test(an_initial_size_larger_than_what_is_free_starts_smaller),

@@ -5,6 +5,7 @@
 #include "driver/context.h"
 #include "driver/device.h"
 #include "driver/lock.h"
+#include "driver/memory.h"
 #include "driver/stream.h"
 
 HC_API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
@@ -276,6 +277,7 @@ static CUresult synchronize(CUcontext handle)
     if (result)
         return result;
     hc_stream_wait_all(ctx);
+    hc_memory_settle(ctx);
     return hc_ctx_error(ctx);
 }
 

@@ -82,8 +82,9 @@ static CUresult synchronize(CUstream handle)
         result = hc_capture_check_stream(stream);
     if (result)
         return result;
-    const struct hc_ctx *ctx = stream->ctx;
+    struct hc_ctx *ctx = stream->ctx;
     hc_stream_synchronize(stream);
+    hc_memory_settle(ctx);
     return hc_ctx_error(ctx);
 }
 

@@ -154,6 +154,8 @@ void hc_ctx_destroy(struct hc_ctx *ctx)
     hc_event_drop_all(ctx);
     hc_ipc_close_all(ctx);
     hc_memory_free_all(ctx);
+    if (ctx->owner == ctx)
+        hc_memory_settle(ctx);
     if (ctx->owner != ctx)
         leave_owner(ctx);
     else

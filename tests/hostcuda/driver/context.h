@@ -30,9 +30,10 @@ struct hc_ctx {
     struct hc_clock gone_clock;          /* of destroyed streams whose work is done */
     struct hc_clock gone_blocking_clock; /* of those that the NULL stream is ordered with */
     struct hc_alloc *allocs;
-    unsigned peers;     /* bit per device that this context may reach */
-    unsigned sm_count;  /* of a green context */
-    struct hc_op *gate; /* all work waits for this one; NULL: for nothing */
+    size_t lingering_bytes; /* see hc_memory_linger; in the owner */
+    unsigned peers;         /* bit per device that this context may reach */
+    unsigned sm_count;      /* of a green context */
+    struct hc_op *gate;     /* all work waits for this one; NULL: for nothing */
     struct hc_clock gate_clock;
     unsigned api_version;
     size_t limits[HC_LIMITS];

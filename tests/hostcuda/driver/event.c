@@ -8,6 +8,7 @@
 #include "driver/event_page.h"
 #include "driver/handle.h"
 #include "driver/lock.h"
+#include "driver/memory.h"
 #include "driver/race.h"
 #include "driver/stream.h"
 #include "hostcuda.h"
@@ -286,6 +287,7 @@ HC_API CUresult cuEventSynchronize(CUevent handle)
     hc_op_unref(op);
     hc_race_host_knows(&clock);
     hc_clock_clear(&clock);
+    hc_memory_settle(ctx);
     return hc_ctx_error(ctx);
 }
 

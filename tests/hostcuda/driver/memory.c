@@ -123,6 +123,21 @@ void hc_memory_free_all(struct hc_ctx *ctx)
         hc_memory_release(ctx->allocs, HC_RACE_CONTEXT_ENDS);
 }
 
+void hc_memory_linger(struct hc_ctx *ctx, const struct hc_alloc *alloc)
+{
+    /* Of small ones, which share a block, nothing is known. */
+    if (alloc->device != ctx->device || alloc->reserved_bytes % HC_BLOCK_BYTES != 0)
+        return;
+    ctx->owner->lingering_bytes += alloc->reserved_bytes;
+    hc_device_at(ctx->device)->memory.used_bytes += alloc->reserved_bytes;
+}
+
+void hc_memory_settle(struct hc_ctx *ctx)
+{
+    hc_device_at(ctx->device)->memory.used_bytes -= ctx->owner->lingering_bytes;
+    ctx->owner->lingering_bytes = 0;
+}
+
 struct hc_region *hc_memory_region_of(uintptr_t address)
 {
     if (hc_region_holds(hc_managed_region(), address))

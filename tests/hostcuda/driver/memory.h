@@ -20,6 +20,11 @@ void hc_memory_disown(struct hc_alloc *alloc);
 void hc_memory_release(struct hc_alloc *alloc, enum hc_race_end why);
 void hc_memory_free_all(struct hc_ctx *ctx);
 
+/* cuMemAlloc's memory that cuMemFreeAsync was given stays taken when its stream has come to it,
+ * until the program waits for the stream, an event or the context; only its addresses are free. */
+void hc_memory_linger(struct hc_ctx *ctx, const struct hc_alloc *alloc);
+void hc_memory_settle(struct hc_ctx *ctx);
+
 /* The allocation whose requested range holds the address, or NULL. */
 struct hc_alloc *hc_memory_find(uintptr_t address);
 
