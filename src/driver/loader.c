@@ -4,9 +4,12 @@
 #include "base/check.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 /* Newest first: since glibc 2.34 dlsym lives in libc itself and libdl is a stub.  The others are
  * the first versions of x86-64 and AArch64, which a second hook below us may carry alone. */
@@ -25,4 +28,34 @@ RS_BEFORE_SANITIZERS rs_dlsym_function *rs_real_dlsym(void)
      */
     memcpy(&function, &symbol, sizeof(function));
     return function;
+}
+
+/* What glibc keeps for debuggers. */
+static bool is_loading(void)
+{
+    return *(const volatile __typeof__(_r_debug.r_state) *)&_r_debug.r_state != RT_CONSISTENT;
+}
+
+/* A child may have threads of its own that load something: those come to an end. */
+bool rs_loader_is_stuck(void)
+{
+    enum { NAPS = 100 };
+    static const struct timespec nap = {.tv_nsec = 1000000};
+    static _Atomic pid_t first_process, stuck_process;
+    pid_t first = atomic_load_explicit(&first_process, memory_order_relaxed), process;
+
+    if (RS_LIKELY(first && !is_loading()))
+        return false;
+    process = getpid();
+    if (first == 0)
+        atomic_store_explicit(&first_process, first = process, memory_order_relaxed);
+    if (first == process || !is_loading())
+        return false;
+    if (atomic_load_explicit(&stuck_process, memory_order_relaxed) == process)
+        return true;
+    for (int i = 0; i < NAPS && is_loading(); i++)
+        nanosleep(&nap, NULL);
+    if (is_loading())
+        atomic_store_explicit(&stuck_process, process, memory_order_relaxed);
+    return is_loading();
 }

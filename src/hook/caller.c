@@ -38,10 +38,16 @@ static bool comes_before_us(const struct link_map *object)
     return before != NULL;
 }
 
+/* Another reference to it, or NULL. */
+static void *open_again(const struct link_map *object)
+{
+    return rs_loader_is_stuck() ? NULL : dlopen(object->l_name, RTLD_LAZY | RTLD_NOLOAD);
+}
+
 /* By a handle of the caller's own object: its local scope, which RTLD_NEXT from here cannot see. */
 static void *find_in_object(const struct link_map *object, const char *symbol)
 {
-    void *handle = dlopen(object->l_name, RTLD_LAZY | RTLD_NOLOAD);
+    void *handle = open_again(object);
     void *found;
 
     if (!handle)
@@ -67,8 +73,7 @@ void *rs_caller_find_to_keep(const void *caller, const char *symbol, bool *keep)
     const struct link_map *object = found ? object_of(found) : NULL;
 
     /* The reference is never given back. */
-    *keep = object && object != object_of(caller) &&
-            dlopen(object->l_name, RTLD_LAZY | RTLD_NOLOAD) != NULL;
+    *keep = object && object != object_of(caller) && open_again(object) != NULL;
     return found;
 }
 

@@ -4,7 +4,9 @@
  *
  *   life_runtime SCENE [ARGUMENT] */
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <link.h>
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
@@ -180,6 +182,25 @@ static int fork_busy(const char *argument)
     }
     for (int i = 0; i < 4; i++)
         pthread_join(threads[i], NULL);
+    SAY(cudaGetLastError());
+    return 0;
+}
+
+/* As if another thread had been loading a library at the fork. */
+static int fork_loading(const char *argument)
+{
+    struct r_debug *loader = dlsym(RTLD_DEFAULT, "_r_debug"); /* by name it would be a copy */
+    pid_t child;
+
+    (void)argument;
+    cudaFree(NULL);
+    child = fork();
+    if (child == 0) {
+        void *p = NULL;
+        loader->r_state = RT_ADD;
+        _exit((int)cudaMalloc(&p, BYTES));
+    }
+    end_child(child);
     SAY(cudaGetLastError());
     return 0;
 }
@@ -457,6 +478,7 @@ static const struct {
     {"fork_before", fork_before},
     {"fork_after", fork_after},
     {"fork_busy", fork_busy},
+    {"fork_loading", fork_loading},
     {"exec", exec},
     {"exec_child", exec_child},
     {"leave", leave},

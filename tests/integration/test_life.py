@@ -30,6 +30,7 @@ SETTINGS = [
 RUNTIME_SCENES = [
     ["plain"], ["plain", "live"],
     ["fork_before"], ["fork_before", "live"], ["fork_after"], ["fork_after", "exit"], ["fork_busy"],
+    ["fork_loading"],
     ["exec"], ["exec_child"],
     ["leave"], ["leave", "_exit"], ["leave", "quick_exit"], ["leave_in_thread"],
     ["free_late"], ["free_late", "early_handler"],

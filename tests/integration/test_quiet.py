@@ -22,6 +22,7 @@ SETTINGS = [
     {},
     {"RMM_POOL_SIZE": "4GiB"},
     {"RMM_POOL_SIZE": "4GiB", "RMM_STATISTICS": "1", "RMM_VERBOSE": "1", "RMM_LOG": "log.csv"},
+    {"RMM_TRACKING": "1"},
     {"RMM_POOL_SIZE": "nonsense"},
 ]
 
