@@ -120,6 +120,7 @@ class Judgement(unittest.TestCase):
         sides = [run_suites.Side(name, None, "") for name in ("without", "with")]
         for side, outcomes in zip(sides, (base, other)):
             side.outcomes = {name: (outcome, "") for name, outcome in outcomes.items()}
+            side.seen.update({name: {outcome} for name, outcome in outcomes.items()})
         return sides
 
     def test_same_failures_are_no_difference(self):
@@ -139,7 +140,18 @@ class Judgement(unittest.TestCase):
                      "gone": ("passed", "failed")}
         wrong, fine = run_suites.judge(*sides, explained)
         self.assertEqual(wrong, ["b passed -> crashed"])
-        self.assertEqual(fine, ["a passed -> failed", "c no longer differs (passed -> failed in the list)"])
+        self.assertEqual(fine, ["explained: a passed -> failed",
+                                "explained: c no longer differs (passed -> failed in the list)"])
+
+    def test_what_comes_out_both_ways_without_the_library(self):
+        sides = self.sides({"a": "passed", "b": "passed", "c": "passed"},
+                           {"a": "failed", "b": "crashed", "c": "failed"})
+        for name in "ab":
+            sides[0].seen[name].add("failed")
+        sides[1].seen["a"].add("passed")
+        wrong, fine = run_suites.judge(*sides, {})
+        self.assertEqual(wrong, ["b passed -> crashed", "c passed -> failed"])
+        self.assertEqual(fine, ["unsteady without rmmshim too: a passed -> failed"])
 
     def test_what_only_one_side_ran_is_not_compared(self):
         sides = self.sides({"a": "passed", "b": "passed"}, {"a": "passed"})
@@ -216,6 +228,7 @@ class Running(Folder):
         self.assertEqual(run_suites.differing(*sides), ["torch:suite.py::preload"])
         flaky = "torch:suite.py::pass"
         sides[1].outcomes[flaky] = ("failed", "disturbed")
+        self.assertEqual(sides[0].seen[flaky], {"passed"})
         count = run_suites.run_again(sides, {"torch": self.folder}, 60)
         self.assertEqual(count, 2)
         self.assertEqual(run_suites.judge(*sides, {})[0], ["torch:suite.py::preload passed -> failed"])

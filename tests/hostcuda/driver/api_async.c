@@ -89,7 +89,7 @@ HC_PAIR(cuMemAllocFromPoolAsync, _ptsz,
 /* The memory is gone when the stream comes to this place; a graph's stays with the graph. */
 struct freed {
     struct hc_alloc *alloc;
-    struct hc_ctx *ctx;
+    struct hc_stream *stream;
 };
 
 static void finish_free(void *args)
@@ -99,7 +99,7 @@ static void finish_free(void *args)
     if (freed.alloc->graph)
         return;
     if (freed.alloc->kind == HC_DEVICE)
-        hc_memory_linger(freed.ctx, freed.alloc);
+        hc_memory_linger(freed.stream, freed.alloc);
     hc_memory_release(freed.alloc, HC_RACE_FREE_IN_ORDER);
 }
 
@@ -127,7 +127,7 @@ static CUresult free_on(CUdeviceptr dptr, CUstream handle)
     hc_memory_disown(alloc);
     alloc->is_freed = true;
     struct hc_work work = {.finish = finish_free};
-    memcpy(work.args, &(struct freed){alloc, stream->ctx}, sizeof(struct freed));
+    memcpy(work.args, &(struct freed){alloc, stream}, sizeof(struct freed));
     /* A place in the order for the detector first: the free itself may be done at once. */
     result = hc_stream_enqueue(stream, NULL, NULL);
     if (result)

@@ -82,9 +82,9 @@ static CUresult synchronize(CUstream handle)
         result = hc_capture_check_stream(stream);
     if (result)
         return result;
-    struct hc_ctx *ctx = stream->ctx;
+    const struct hc_ctx *ctx = stream->ctx;
     hc_stream_synchronize(stream);
-    hc_memory_settle(ctx);
+    hc_memory_settle_stream(stream);
     return hc_ctx_error(ctx);
 }
 

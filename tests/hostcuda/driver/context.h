@@ -30,7 +30,7 @@ struct hc_ctx {
     struct hc_clock gone_clock;          /* of destroyed streams whose work is done */
     struct hc_clock gone_blocking_clock; /* of those that the NULL stream is ordered with */
     struct hc_alloc *allocs;
-    size_t lingering_bytes; /* see hc_memory_linger; in the owner */
+    size_t lingering_bytes; /* of streams that are gone, in the owner: hc_memory_linger */
     unsigned peers;         /* bit per device that this context may reach */
     unsigned sm_count;      /* of a green context */
     struct hc_op *gate;     /* all work waits for this one; NULL: for nothing */

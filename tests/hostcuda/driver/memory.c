@@ -123,19 +123,39 @@ void hc_memory_free_all(struct hc_ctx *ctx)
         hc_memory_release(ctx->allocs, HC_RACE_CONTEXT_ENDS);
 }
 
-void hc_memory_linger(struct hc_ctx *ctx, const struct hc_alloc *alloc)
+void hc_memory_linger(struct hc_stream *stream, const struct hc_alloc *alloc)
 {
     /* Of small ones, which share a block, nothing is known. */
-    if (alloc->device != ctx->device || alloc->reserved_bytes % HC_BLOCK_BYTES != 0)
+    if (alloc->device != stream->ctx->device || alloc->reserved_bytes % HC_BLOCK_BYTES != 0)
         return;
-    ctx->owner->lingering_bytes += alloc->reserved_bytes;
-    hc_device_at(ctx->device)->memory.used_bytes += alloc->reserved_bytes;
+    stream->lingering_bytes += alloc->reserved_bytes;
+    hc_device_at(alloc->device)->memory.used_bytes += alloc->reserved_bytes;
+}
+
+static void settle(int device, size_t *bytes)
+{
+    hc_device_at(device)->memory.used_bytes -= *bytes;
+    *bytes = 0;
+}
+
+void hc_memory_settle_stream(struct hc_stream *stream)
+{
+    settle(stream->ctx->device, &stream->lingering_bytes);
+}
+
+static void settle_streams(struct hc_ctx *ctx)
+{
+    for (struct hc_stream *stream = ctx->streams; stream; stream = stream->next)
+        hc_memory_settle_stream(stream);
 }
 
 void hc_memory_settle(struct hc_ctx *ctx)
 {
-    hc_device_at(ctx->device)->memory.used_bytes -= ctx->owner->lingering_bytes;
-    ctx->owner->lingering_bytes = 0;
+    struct hc_ctx *owner = ctx->owner;
+    settle(owner->device, &owner->lingering_bytes);
+    settle_streams(owner);
+    for (struct hc_ctx *green = owner->greens; green; green = green->next)
+        settle_streams(green);
 }
 
 struct hc_region *hc_memory_region_of(uintptr_t address)

@@ -5,6 +5,7 @@
 #include "driver/context.h"
 #include "driver/race.h"
 #include "driver/region.h"
+#include "driver/stream.h"
 
 /* Takes memory of a region for a context; CUDA_ERROR_OUT_OF_MEMORY if there is none. */
 CUresult hc_memory_take(struct hc_region *region, struct hc_ctx *ctx, enum hc_kind kind,
@@ -21,8 +22,9 @@ void hc_memory_release(struct hc_alloc *alloc, enum hc_race_end why);
 void hc_memory_free_all(struct hc_ctx *ctx);
 
 /* cuMemAlloc's memory that cuMemFreeAsync was given stays taken when its stream has come to it,
- * until the program waits for the stream, an event or the context; only its addresses are free. */
-void hc_memory_linger(struct hc_ctx *ctx, const struct hc_alloc *alloc);
+ * until the program waits for that stream, an event or the context; only its addresses are free. */
+void hc_memory_linger(struct hc_stream *stream, const struct hc_alloc *alloc);
+void hc_memory_settle_stream(struct hc_stream *stream);
 void hc_memory_settle(struct hc_ctx *ctx);
 
 /* The allocation whose requested range holds the address, or NULL. */

@@ -132,6 +132,8 @@ static void release(struct hc_stream **link)
     struct hc_stream *stream = *link;
     *link = stream->next;
     hc_race_slot_give(stream->slot, stream->tick);
+    stream->ctx->owner->lingering_bytes += stream->lingering_bytes;
+    stream->lingering_bytes = 0;
     hc_op_unref(stream->tail);
     hc_clock_clear(&stream->clock);
     stream->tail = NULL;

@@ -21,6 +21,7 @@ struct hc_stream {
     struct hc_clock clock;      /* of its latest operation */
     unsigned slot;              /* in vector clocks */
     uint64_t tick;              /* operations so far */
+    size_t lingering_bytes;     /* hc_memory_linger */
     struct hc_stream *next;     /* in the context's list */
 };
 
