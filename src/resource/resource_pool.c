@@ -312,6 +312,7 @@ static void put_chunks_back(struct pool *pool, struct chunk *chunk)
  * in coming to it.  The lock is held at entry and exit, not in between. */
 static void settle(struct pool *pool, size_t returned_bytes, CUstream stream)
 {
+    size_t bytes = pool->unsettled_bytes += returned_bytes;
     bool settled;
 
     pool->upstream_calls++;
@@ -319,7 +320,8 @@ static void settle(struct pool *pool, size_t returned_bytes, CUstream stream)
     settled = rs_own_stream_settle(stream, IDLE_NS);
     rs_mutex_lock(&pool->lock);
     end_upstream_call(pool);
-    pool->unsettled_bytes = settled ? 0 : pool->unsettled_bytes + returned_bytes;
+    if (settled) /* but not what others have given back meanwhile */
+        pool->unsettled_bytes -= rs_min(bytes, pool->unsettled_bytes);
 }
 
 /* Gives free chunks back although more is about to be taken, on a stream of our own.  Never so that

@@ -687,6 +687,41 @@ static void a_trim_waits_for_what_goes_back_on_a_busy_stream(void **state)
     end_stack(&stack);
 }
 
+/* While a query is under way, in which others may go on: 30 MiB that the stream is long in. */
+static struct stack *other_stack;
+static struct rs_allocation other_block;
+
+static CUresult CUDAAPI query_while_another_returns(CUstream stream)
+{
+    struct stack *stack = other_stack;
+
+    other_stack = NULL;
+    if (!stack)
+        return fake_query(stream);
+    is_stream_busy = true;
+    give(stack, &other_block);
+    (void)take(stack, 70 * MIB);
+    is_stream_busy = false;
+    return CUDA_SUCCESS;
+}
+
+static void who_is_done_leaves_what_others_gave_back(void **state)
+{
+    struct stack stack = make_pool_under(true, true, NULL);
+    struct rs_allocation block = take(&stack, 40 * MIB);
+
+    (void)state;
+    other_block = take(&stack, 30 * MIB);
+    other_stack = &stack;
+    rs_driver.cuStreamQuery = query_while_another_returns;
+    give(&stack, &block);
+    (void)take(&stack, 60 * MIB);
+    assert_int_equal(synchronizations, 1);
+    assert_int_equal(rs_mr_trim(stack.mr, 0), 30 * MIB);
+    assert_int_equal(synchronizations, 2);
+    end_stack(&stack);
+}
+
 static void held_memory_of_any_kind_is_better_than_a_wait(void **state)
 {
     struct stack stack = make_pool_under(true, true, NULL);
@@ -1685,6 +1720,7 @@ int main(void)
         cmocka_unit_test(what_goes_back_on_a_stream_is_given_to_the_driver_at_once),
         cmocka_unit_test(what_goes_back_on_a_busy_stream_is_waited_for_when_it_is_missing),
         cmocka_unit_test(a_trim_waits_for_what_goes_back_on_a_busy_stream),
+        cmocka_unit_test(who_is_done_leaves_what_others_gave_back),
         cmocka_unit_test(held_memory_of_any_kind_is_better_than_a_wait),
         cmocka_unit_test(initial_size_is_taken_by_the_first_context_only),
         cmocka_unit_test(an_initial_size_larger_than_what_is_free_starts_smaller),
