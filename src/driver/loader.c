@@ -8,7 +8,6 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Newest first: since glibc 2.34 dlsym lives in libc itself and libdl is a stub.  The others are
@@ -36,26 +35,26 @@ static bool is_loading(void)
     return *(const volatile __typeof__(_r_debug.r_state) *)&_r_debug.r_state != RT_CONSISTENT;
 }
 
-/* A child may have threads of its own that load something: those come to an end. */
+/* A child may have threads of its own that load something.  They hold a lock for that, which dladdr
+ * takes and which glibc frees in a child, so the load that was under way is over behind it. */
 bool rs_loader_is_stuck(void)
 {
-    enum { NAPS = 100 };
-    static const struct timespec nap = {.tv_nsec = 1000000};
-    static _Atomic pid_t first_process, stuck_process;
+    enum { LOOKS = 100 };
+    static _Atomic pid_t first_process;
     pid_t first = atomic_load_explicit(&first_process, memory_order_relaxed), process;
+    Dl_info info;
 
     if (RS_LIKELY(first && !is_loading()))
         return false;
     process = getpid();
     if (first == 0)
         atomic_store_explicit(&first_process, first = process, memory_order_relaxed);
-    if (first == process || !is_loading())
+    if (first == process)
         return false;
-    if (atomic_load_explicit(&stuck_process, memory_order_relaxed) == process)
-        return true;
-    for (int i = 0; i < NAPS && is_loading(); i++)
-        nanosleep(&nap, NULL);
-    if (is_loading())
-        atomic_store_explicit(&stuck_process, process, memory_order_relaxed);
-    return is_loading();
+    for (int i = 0; i < LOOKS; i++) {
+        (void)dladdr(versions, &info);
+        if (!is_loading())
+            return false;
+    }
+    return true;
 }
