@@ -86,7 +86,7 @@ HC_PAIR(cuMemAllocFromPoolAsync, _ptsz,
         (CUdeviceptr * dptr, size_t bytes, CUmemoryPool pool, CUstream stream),
         allocate(dptr, bytes, &pool, HC_STREAM(stream)));
 
-/* The memory is gone when the stream comes to this place; a graph's stays with the graph. */
+/* The range is gone when the stream comes to this place; a graph's stays with the graph. */
 struct freed {
     struct hc_alloc *alloc;
     struct hc_stream *stream;

@@ -154,12 +154,12 @@ void hc_ctx_destroy(struct hc_ctx *ctx)
     hc_event_drop_all(ctx);
     hc_ipc_close_all(ctx);
     hc_memory_free_all(ctx);
-    if (ctx->owner == ctx)
-        hc_memory_settle(ctx);
-    if (ctx->owner != ctx)
+    if (ctx->owner != ctx) {
         leave_owner(ctx);
-    else
+    } else {
+        hc_memory_settle(ctx);
         hc_device_at(ctx->device)->memory.used_bytes -= hc_config.context_bytes;
+    }
     if (ctx->is_primary)
         return;
     hc_handle_remove(ctx);
