@@ -4,17 +4,17 @@
 
 #include "shim/charge.h"
 
-/* Charges size_bytes, makes the call, once more after an out-of-memory that something was given
- * back for, and enters what it made under `key`. */
+/* Charges size_bytes, makes the call, again after each out-of-memory that something was given back
+ * for, and enters what it made under `key`. */
 #define RS_CHARGED(path, device, size_bytes, call, key)                                            \
     do {                                                                                           \
         struct rs_charge charge;                                                                   \
         CUresult answer;                                                                           \
         if (!rs_charge_begin(&charge, path, device, size_bytes))                                   \
             return CUDA_ERROR_OUT_OF_MEMORY;                                                       \
-        answer = call;                                                                             \
-        if (rs_charge_again(&charge, answer))                                                      \
+        do                                                                                         \
             answer = call;                                                                         \
+        while (rs_charge_again(&charge, answer));                                                  \
         return rs_charge_end(&charge, answer, answer == CUDA_SUCCESS ? (key) : 0);                 \
     } while (0)
 
@@ -40,9 +40,9 @@
             return call; /* the driver's own error */                                              \
         if (!rs_charge_async_begin(&charge, pool, stream, per_thread, size_bytes))                 \
             return CUDA_ERROR_OUT_OF_MEMORY;                                                       \
-        answer = call;                                                                             \
-        if (rs_charge_async_again(&charge, answer))                                                \
+        do                                                                                         \
             answer = call;                                                                         \
+        while (rs_charge_async_again(&charge, answer));                                            \
         if (!rs_charge_async_end(&charge, answer, answer == CUDA_SUCCESS ? *address : 0))          \
             return answer;                                                                         \
         rs_charge_async_undo(*address, stream, per_thread);                                        \

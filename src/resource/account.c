@@ -25,17 +25,25 @@ static bool charge(struct rs_account *account, size_t bytes)
     } while (!atomic_compare_exchange_weak_explicit(&account->charged_bytes, &charged,
                                                     charged + bytes, memory_order_relaxed,
                                                     memory_order_relaxed));
-    raise_peak(&account->peak_charged_bytes, charged + bytes);
     return true;
 }
 
-static void add(struct rs_account *account, size_t bytes, enum rs_memory memory)
+/* What other calls under way have asked for is left out: the driver may refuse it. */
+static void raise_peaks(struct rs_account *account)
 {
-    size_t held = bytes + atomic_fetch_add_explicit(&account->held_bytes[memory], bytes,
-                                                    memory_order_relaxed);
+    size_t asked = atomic_load_explicit(&account->asked_bytes, memory_order_relaxed);
+    size_t charged = atomic_load_explicit(&account->charged_bytes, memory_order_relaxed);
+    size_t held =
+        atomic_load_explicit(&account->held_bytes[RS_MEMORY_DEVICE], memory_order_relaxed);
 
-    if (memory == RS_MEMORY_DEVICE)
-        raise_peak(&account->peak_bytes, held);
+    raise_peak(&account->peak_charged_bytes, charged > asked ? charged - asked : 0);
+    raise_peak(&account->peak_bytes, held > asked ? held - asked : 0);
+}
+
+static void note_release(struct rs_account *account)
+{
+    if (!account->device)
+        atomic_fetch_add_explicit(&account->releases, 1, memory_order_release);
 }
 
 static void subtract(struct rs_account *account, size_t bytes, size_t charge_bytes,
@@ -44,6 +52,8 @@ static void subtract(struct rs_account *account, size_t bytes, size_t charge_byt
     atomic_fetch_sub_explicit(&account->held_bytes[memory], bytes, memory_order_relaxed);
     if (memory != RS_MEMORY_HOST)
         atomic_fetch_sub_explicit(&account->charged_bytes, charge_bytes, memory_order_relaxed);
+    if (bytes | charge_bytes)
+        note_release(account);
 }
 
 static bool grow_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
@@ -60,13 +70,31 @@ static bool grow_as(struct rs_account *account, size_t bytes, size_t charge_byte
             atomic_fetch_add_explicit(&account->charged_bytes, charge_bytes, memory_order_relaxed);
     }
     for (; account; account = account->device)
-        add(account, bytes, memory);
+        atomic_fetch_add_explicit(&account->held_bytes[memory], bytes, memory_order_relaxed);
     return true;
 }
 
 bool rs_account_grow(struct rs_account *account, size_t bytes, enum rs_memory memory)
 {
-    return grow_as(account, bytes, bytes, memory);
+    if (!grow_as(account, bytes, bytes, memory))
+        return false;
+    for (; account; account = account->device)
+        raise_peaks(account);
+    return true;
+}
+
+static void answer(struct rs_account *account, size_t charge_bytes, enum rs_memory memory)
+{
+    if (memory != RS_MEMORY_HOST)
+        atomic_fetch_sub_explicit(&account->asked_bytes, charge_bytes, memory_order_relaxed);
+}
+
+void rs_account_taken(struct rs_account *account, size_t charge_bytes, enum rs_memory memory)
+{
+    for (; account; account = account->device) {
+        answer(account, charge_bytes, memory);
+        raise_peaks(account);
+    }
 }
 
 bool rs_account_take_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
@@ -74,8 +102,11 @@ bool rs_account_take_as(struct rs_account *account, size_t bytes, size_t charge_
 {
     if (!grow_as(account, bytes, charge_bytes, memory))
         return false;
-    for (; account; account = account->device)
+    for (; account; account = account->device) {
         atomic_fetch_add_explicit(&account->driver_allocations, 1, memory_order_relaxed);
+        if (memory != RS_MEMORY_HOST)
+            atomic_fetch_add_explicit(&account->asked_bytes, charge_bytes, memory_order_relaxed);
+    }
     return true;
 }
 
@@ -90,13 +121,19 @@ void rs_account_shrink(struct rs_account *account, size_t bytes, enum rs_memory 
         subtract(account, bytes, bytes, memory);
 }
 
+void rs_account_give_many(struct rs_account *account, size_t bytes, size_t charge_bytes,
+                          uint64_t count, enum rs_memory memory)
+{
+    for (; account; account = account->device) {
+        atomic_fetch_add_explicit(&account->driver_frees, count, memory_order_relaxed);
+        subtract(account, bytes, charge_bytes, memory);
+    }
+}
+
 void rs_account_give_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
                         enum rs_memory memory)
 {
-    for (; account; account = account->device) {
-        atomic_fetch_add_explicit(&account->driver_frees, 1, memory_order_relaxed);
-        subtract(account, bytes, charge_bytes, memory);
-    }
+    rs_account_give_many(account, bytes, charge_bytes, 1, memory);
 }
 
 void rs_account_give(struct rs_account *account, size_t bytes, enum rs_memory memory)
@@ -109,6 +146,7 @@ void rs_account_untake_as(struct rs_account *account, size_t bytes, size_t charg
 {
     for (; account; account = account->device) {
         atomic_fetch_sub_explicit(&account->driver_allocations, 1, memory_order_relaxed);
+        answer(account, charge_bytes, memory);
         subtract(account, bytes, charge_bytes, memory);
     }
 }
@@ -121,30 +159,43 @@ void rs_account_untake(struct rs_account *account, size_t bytes, enum rs_memory 
 void rs_account_recharge(struct rs_account *account, size_t from_bytes, size_t to_bytes)
 {
     for (; account; account = account->device) {
-        size_t before = atomic_fetch_add_explicit(&account->charged_bytes, to_bytes - from_bytes,
-                                                  memory_order_relaxed);
-        raise_peak(&account->peak_charged_bytes, before + (to_bytes - from_bytes));
+        atomic_fetch_add_explicit(&account->charged_bytes, to_bytes - from_bytes,
+                                  memory_order_relaxed);
+        raise_peaks(account);
+        if (to_bytes < from_bytes)
+            note_release(account);
     }
 }
 
 void rs_account_follow(struct rs_account *account, size_t from_held_bytes, size_t to_held_bytes,
                        size_t from_bytes)
 {
-    size_t held = to_held_bytes - from_held_bytes +
-                  atomic_fetch_add_explicit(&account->held_bytes[RS_MEMORY_DEVICE],
-                                            to_held_bytes - from_held_bytes, memory_order_relaxed);
-
-    raise_peak(&account->peak_bytes, held);
+    atomic_fetch_add_explicit(&account->held_bytes[RS_MEMORY_DEVICE],
+                              to_held_bytes - from_held_bytes, memory_order_relaxed);
     rs_account_recharge(account, from_bytes, to_held_bytes);
 }
 
-bool rs_account_has_room(const struct rs_account *account, size_t bytes)
+uint64_t rs_account_releases(const struct rs_account *account)
+{
+    const struct rs_account *device = account && account->device ? account->device : account;
+
+    return device ? atomic_load_explicit(&device->releases, memory_order_acquire) : 0;
+}
+
+size_t rs_account_room(const struct rs_account *account)
 {
     const struct rs_account *device = account && account->device ? account->device : account;
     size_t limit = device ? atomic_load_explicit(&device->limit_bytes, memory_order_relaxed) : 0;
     size_t charged = limit ? atomic_load_explicit(&device->charged_bytes, memory_order_relaxed) : 0;
 
-    return limit == 0 || (charged <= limit && bytes <= limit - charged);
+    if (!limit)
+        return SIZE_MAX;
+    return charged < limit ? limit - charged : 0;
+}
+
+bool rs_account_has_room(const struct rs_account *account, size_t bytes)
+{
+    return bytes <= rs_account_room(account);
 }
 
 bool rs_account_has_limit(const struct rs_account *account)
@@ -180,6 +231,8 @@ void rs_account_lose(struct rs_account *account)
             atomic_fetch_sub_explicit(&account->device->held_bytes[memory], held,
                                       memory_order_relaxed);
     }
-    if (account->device)
+    if (account->device) {
         atomic_fetch_sub_explicit(&account->device->charged_bytes, charged, memory_order_relaxed);
+        note_release(account->device);
+    }
 }

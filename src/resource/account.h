@@ -22,19 +22,26 @@ struct rs_account {
     _Atomic size_t held_bytes[RS_MEMORIES]; /* now taken from the driver */
     _Atomic size_t charged_bytes;           /* device and managed memory, in the driver's own units
                                                where they are known: what the limit is about */
+    _Atomic size_t asked_bytes;             /* of these, what the driver has not answered yet */
     _Atomic size_t peak_charged_bytes;      /* of a device's account */
     _Atomic size_t limit_bytes;             /* of a device's account; 0: none */
     _Atomic size_t peak_bytes;              /* of device memory */
     _Atomic uint64_t driver_allocations, driver_frees, refusals;
+    _Atomic uint64_t releases; /* of a device's account: goes up when bytes are charged no longer */
 };
 
 /* Counts bytes about to be taken.  False, with nothing counted, when they would exceed the device's
- * limit: then the driver must not be asked.  A NULL account is allowed.  Thread safe. */
+ * limit: then the driver must not be asked.  Otherwise the driver's answer ends it, by
+ * rs_account_taken or rs_account_untake: until then no peak rises, as the driver may refuse.  A
+ * NULL account is allowed.  Thread safe. */
 bool rs_account_take(struct rs_account *account, size_t bytes, enum rs_memory memory);
 
 /* The same where the driver takes more of the device than was asked for. */
 bool rs_account_take_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
                         enum rs_memory memory);
+
+/* The driver has answered what was charged charge_bytes in advance: peaks rise. */
+void rs_account_taken(struct rs_account *account, size_t charge_bytes, enum rs_memory memory);
 
 /* Counts bytes given back.  Thread safe. */
 void rs_account_give(struct rs_account *account, size_t bytes, enum rs_memory memory);
@@ -42,8 +49,12 @@ void rs_account_give(struct rs_account *account, size_t bytes, enum rs_memory me
 void rs_account_give_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
                         enum rs_memory memory);
 
+/* Several calls' at once. */
+void rs_account_give_many(struct rs_account *account, size_t bytes, size_t charge_bytes,
+                          uint64_t count, enum rs_memory memory);
+
 /* For memory that grows and shrinks inside the driver's own calls: the same for bytes alone, no
- * call is counted. */
+ * call is counted, and nothing is left to be answered. */
 bool rs_account_grow(struct rs_account *account, size_t bytes, enum rs_memory memory);
 void rs_account_shrink(struct rs_account *account, size_t bytes, enum rs_memory memory);
 
@@ -60,6 +71,13 @@ void rs_account_recharge(struct rs_account *account, size_t from_bytes, size_t t
  * from_bytes before. */
 void rs_account_follow(struct rs_account *account, size_t from_held_bytes, size_t to_held_bytes,
                        size_t from_bytes);
+
+/* Changes whenever bytes of the device are charged no longer: a refusal counts only if this is what
+ * it was before the request.  0 for a NULL account. */
+uint64_t rs_account_releases(const struct rs_account *account);
+
+/* Bytes that the device's limit leaves room for now; SIZE_MAX without one. */
+size_t rs_account_room(const struct rs_account *account);
 
 /* True when the device's limit leaves room for that much now. */
 bool rs_account_has_room(const struct rs_account *account, size_t bytes);

@@ -111,8 +111,10 @@ bool rs_footprint_settle(struct rs_account *account, CUdeviceptr address, size_t
     uint64_t first = block_of(address), last = block_of(address + size_bytes - 1);
     size_t bytes, more = 0;
 
-    if (!account || memory == RS_MEMORY_HOST || !is_small(size_bytes))
+    if (!account || memory == RS_MEMORY_HOST || !is_small(size_bytes)) {
+        rs_account_taken(account, rs_footprint_most(size_bytes), memory);
         return true;
+    }
     rs_mutex_lock(&lock);
     bytes = enter(first, account);
     if (bytes != SIZE_MAX && last != first) {
@@ -124,11 +126,12 @@ bool rs_footprint_settle(struct rs_account *account, CUdeviceptr address, size_t
     if (bytes == SIZE_MAX || more == SIZE_MAX)
         return false;
     rs_account_recharge(account, rs_footprint_most(size_bytes), bytes + more);
+    rs_account_taken(account, rs_footprint_most(size_bytes), memory);
     return true;
 }
 
-void rs_footprint_give(struct rs_account *account, CUdeviceptr address, size_t size_bytes,
-                       enum rs_memory memory)
+size_t rs_footprint_leave(struct rs_account *account, CUdeviceptr address, size_t size_bytes,
+                          enum rs_memory memory)
 {
     uint64_t first = block_of(address), last = block_of(address + size_bytes - 1);
     size_t bytes = rs_footprint_most(size_bytes);
@@ -140,7 +143,7 @@ void rs_footprint_give(struct rs_account *account, CUdeviceptr address, size_t s
             bytes += leave(last, account);
         rs_mutex_unlock(&lock);
     }
-    rs_account_give_as(account, size_bytes, bytes, memory);
+    return bytes;
 }
 
 void rs_footprint_lose(struct rs_account *account)

@@ -15,14 +15,15 @@ bool rs_footprint_take(struct rs_account *account, size_t size_bytes, enum rs_me
 /* The driver refused. */
 void rs_footprint_untake(struct rs_account *account, size_t size_bytes, enum rs_memory memory);
 
-/* The driver answered with that address: corrects the charge.  False when out of host memory;
- * nothing has changed then. */
+/* The driver answered with that address: corrects the charge, and peaks rise.  False when out of
+ * host memory; nothing has changed then. */
 bool rs_footprint_settle(struct rs_account *account, CUdeviceptr address, size_t size_bytes,
                          enum rs_memory memory);
 
-/* The driver has it back.  Needs no host memory. */
-void rs_footprint_give(struct rs_account *account, CUdeviceptr address, size_t size_bytes,
-                       enum rs_memory memory);
+/* The allocation is on its way back to the driver.  Returns the bytes charged for it, for
+ * rs_account_give_as when the driver has it.  Needs no host memory. */
+size_t rs_footprint_leave(struct rs_account *account, CUdeviceptr address, size_t size_bytes,
+                          enum rs_memory memory);
 
 /* A context is gone with all it held (with rs_account_lose). */
 void rs_footprint_lose(struct rs_account *account);

@@ -75,6 +75,26 @@ static size_t default_trim(struct rs_mr *mr, size_t keep_bytes)
     return given_back;
 }
 
+static enum rs_readiness default_make_ready(struct rs_mr *mr, uint64_t wait_ns)
+{
+    enum rs_readiness best = RS_READY_NOTHING;
+
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++) {
+        enum rs_readiness readiness = rs_mr_make_ready(mr->upstream[i], wait_ns);
+        best = readiness > best ? readiness : best;
+    }
+    return best;
+}
+
+static uint64_t default_moves(struct rs_mr *mr)
+{
+    uint64_t moves = 0;
+
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
+        moves += rs_mr_moves(mr->upstream[i]);
+    return moves;
+}
+
 static size_t default_idle_bytes(struct rs_mr *mr)
 {
     (void)mr;
@@ -122,6 +142,10 @@ void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
         mr->ops.access_changed = default_access_changed;
     if (!mr->ops.trim)
         mr->ops.trim = default_trim;
+    if (!mr->ops.make_ready)
+        mr->ops.make_ready = default_make_ready;
+    if (!mr->ops.moves)
+        mr->ops.moves = default_moves;
     if (!mr->ops.idle_bytes)
         mr->ops.idle_bytes = default_idle_bytes;
     if (!mr->ops.deallocates_in_order)

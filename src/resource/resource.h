@@ -41,6 +41,13 @@ struct rs_allocation {
 struct rs_mr;
 struct rs_report;
 
+/* What was quarantined. */
+enum rs_readiness {
+    RS_READY_NOTHING, /* nothing is, or it cannot be made ready now */
+    RS_READY_PENDING, /* the GPU is not done with it */
+    RS_READY_SOME,    /* something became ready, or came back from where it was kept */
+};
+
 struct rs_mr_ops {
     /* Allocates size_bytes (> 0), aligned to RS_BLOCK_ALIGNMENT, usable at once on any stream when
      * `stream` is the NULL stream.  CUDA_ERROR_OUT_OF_MEMORY or the driver's error otherwise, *out
@@ -96,6 +103,14 @@ struct rs_mr_ops {
      * back. Default: asks the upstream. */
     size_t (*trim)(struct rs_mr *mr, size_t keep_bytes);
 
+    /* Makes quarantined memory ready for any request; where the GPU is not done with it, waits up
+     * to wait_ns for the oldest.  Thread safe.  Default: asks the upstreams. */
+    enum rs_readiness (*make_ready)(struct rs_mr *mr, uint64_t wait_ns);
+
+    /* Changes with each block that enters or leaves quarantine: a refusal in between may be stale.
+     * Default: the sum of the upstreams'. */
+    uint64_t (*moves)(struct rs_mr *mr);
+
     /* Bytes held from upstream that are not allocated to anybody.  Default: 0 (the upstream's own
      * are asked for separately). */
     size_t (*idle_bytes)(struct rs_mr *mr);
@@ -135,9 +150,11 @@ struct rs_place {
                                          each (cuCtxEnablePeerAccess).  NULL: none */
 
     /* Has all stacks of the device give back what they hold and nobody uses, before a request for
-     * that much more is out of memory.  Returns bytes given back.  May be NULL.  No lock may be
-     * held: it frees, and that waits. */
-    size_t (*reclaim)(const struct rs_place *place, size_t size_bytes);
+     * that much more is out of memory; may_wait: also what is quarantined, for as long as the
+     * request's patience lasts.  `releases`: rs_account_releases before the refusal.  True when
+     * another try may succeed.  May be NULL.  No lock may be held. */
+    bool (*reclaim)(const struct rs_place *place, size_t size_bytes, uint64_t releases,
+                    bool may_wait);
 
     size_t total_bytes;   /* of device memory */
     size_t free_bytes;    /* when the stack was made */
@@ -262,6 +279,16 @@ size_t rs_mr_trim_all(struct rs_mr *mr);
 
 /* True inside rs_mr_trim_all: for a resource's trim. */
 bool rs_mr_is_trimming_all(void);
+
+static inline enum rs_readiness rs_mr_make_ready(struct rs_mr *mr, uint64_t wait_ns)
+{
+    return mr->ops.make_ready(mr, wait_ns);
+}
+
+static inline uint64_t rs_mr_moves(struct rs_mr *mr)
+{
+    return mr->ops.moves(mr);
+}
 
 /* rs_mr_allocate_held for a caller that may not grow instead: also from a block that is better left
  * to others. */

@@ -11,6 +11,7 @@
 #include "resource/resource_async.h"
 
 #include "base/log.h"
+#include "base/request.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/own_stream.h"
@@ -118,6 +119,7 @@ static bool settle(struct async *async, size_t growth_bytes, size_t *charged)
         rs_account_shrink(account, *charged - wanted, memory_of(async));
     if (good)
         *charged = async->charged_bytes = wanted;
+    rs_account_taken(account, growth_bytes, memory_of(async));
     rs_mutex_unlock(&async->leaf.lock);
     return good;
 }
@@ -211,19 +213,26 @@ static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growt
 static CUresult async_take(struct rs_lasting_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
 {
     struct async *async = async_of(leaf);
+    uint64_t releases = rs_account_releases(leaf->place->account);
     size_t step_bytes;
     CUresult result;
 
     if (!rs_round_up(size_bytes, STEP_BYTES, &step_bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
+    rs_request_begin();
     result = try_to_take(async, size_bytes, has_idle(async, size_bytes) ? 0 : step_bytes, address);
     /* What is idle in small pieces may stand between the request and the limit. */
     if (result == CUDA_ERROR_OUT_OF_MEMORY && give_back(async, 0, 0) > 0)
         result = try_to_take(async, size_bytes, step_bytes, address);
     /* And so may what other stacks of the device merely keep. */
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && leaf->place->reclaim &&
-        leaf->place->reclaim(leaf->place, size_bytes) > 0)
+    while (result == CUDA_ERROR_OUT_OF_MEMORY && leaf->place->reclaim &&
+           leaf->place->reclaim(leaf->place, size_bytes, releases, !leaf->place->frees_are_clean)) {
+        releases = rs_account_releases(leaf->place->account);
         result = try_to_take(async, size_bytes, step_bytes, address);
+    }
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        rs_request_note_short();
+    rs_request_end();
     return result;
 }
 

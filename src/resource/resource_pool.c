@@ -16,15 +16,13 @@
 #include "base/counter.h"
 #include "base/lock.h"
 #include "base/log.h"
-#include "driver/fence.h"
-#include "driver/own_stream.h"
+#include "base/request.h"
 #include "resource/alignment.h"
 #include "resource/blocks.h"
 #include "resource/leaf.h"
 #include "resource/report.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -61,9 +59,6 @@ enum { SLACK = 32, STEP = 128, LONG_STEP = 16 };
  * is for chunks that are too small. */
 enum { RETURNS = 512, ALLOCATIONS_PER_RETURN = 2048, MERGE_RETURNS = 128 };
 
-/* How long an early return looks whether the context is idle, and for its own end. */
-enum { IDLE_NS = 500 * 1000 };
-
 struct pool {
     struct rs_mr base;
     const struct rs_place *place;
@@ -89,7 +84,6 @@ struct pool {
     unsigned upstream_calls; /* under way */
     size_t step_limit_bytes; /* growth no larger than this: larger was refused lately */
     uint64_t early_returns;  /* chunks given back in favour of others */
-    size_t unsettled_bytes;  /* of those, on our stream and perhaps not yet the driver's */
     uint64_t growths, chunk_returns, allocations, failures;
 };
 
@@ -192,9 +186,9 @@ static void end_upstream_call(struct pool *pool)
     pthread_cond_broadcast(&pool->settled);
 }
 
-/* Gives detached chunks back upstream, on the stream if there is one.  The lock is held at entry
- * and exit, not in between.  Returns the bytes that upstream took. */
-static size_t return_chunks(struct pool *pool, struct chunk *chunk, CUstream stream)
+/* Gives detached chunks back upstream.  The lock is held at entry and exit, not in between. Returns
+ * the bytes that upstream took: it refuses what would have to wait inside a request. */
+static size_t return_chunks(struct pool *pool, struct chunk *chunk)
 {
     size_t returned_bytes = 0;
 
@@ -204,7 +198,7 @@ static size_t return_chunks(struct pool *pool, struct chunk *chunk, CUstream str
 
         pool->upstream_calls++;
         rs_mutex_unlock(&pool->lock);
-        result = rs_mr_deallocate(pool->base.upstream[0], &chunk->upstream, stream);
+        result = rs_mr_deallocate(pool->base.upstream[0], &chunk->upstream, NULL);
         rs_mutex_lock(&pool->lock);
         end_upstream_call(pool);
         if (result == CUDA_SUCCESS) {
@@ -223,8 +217,7 @@ static size_t return_chunks(struct pool *pool, struct chunk *chunk, CUstream str
 
 static size_t return_free_chunks(struct pool *pool, size_t keep_bytes, bool keep_initial)
 {
-    return return_chunks(pool, detach_free_chunks(pool, UINT64_MAX, keep_bytes, keep_initial),
-                         NULL);
+    return return_chunks(pool, detach_free_chunks(pool, UINT64_MAX, keep_bytes, keep_initial));
 }
 
 /* ---- the allowance ---- */
@@ -280,82 +273,23 @@ static void limit_cuts(const struct pool *pool, struct rs_block_request *request
     request->ample_bytes = bytes + largest_bytes + largest_bytes / 2;
 }
 
-/* True when all work that the context was given so far is done, or within a moment.  Not under the
- * lock. */
-static bool is_idle_soon(const struct pool *pool)
-{
-    CUcontext context = pool->place->context;
-    CUevent event = rs_fence_supported() ? rs_fence_create(context) : NULL;
-    enum rs_fence_state state = RS_FENCE_PENDING;
-    uint64_t begin_ns = rs_clock_ns();
-
-    if (!event)
-        return false;
-    if (rs_fence_record(context, event))
-        while ((state = rs_fence_query(context, event)) == RS_FENCE_PENDING &&
-               rs_clock_ns() - begin_ns < IDLE_NS)
-            sched_yield();
-    rs_fence_destroy(event);
-    return state == RS_FENCE_DONE;
-}
-
-static void put_chunks_back(struct pool *pool, struct chunk *chunk)
-{
-    while (chunk) {
-        struct chunk *next = chunk->next;
-        add_chunk(pool, chunk);
-        chunk = next;
-    }
-}
-
-/* Lets the driver have what was given back on the stream (driver/own_stream.h), unless it is long
- * in coming to it.  The lock is held at entry and exit, not in between. */
-static void settle(struct pool *pool, size_t returned_bytes, CUstream stream)
-{
-    size_t bytes = pool->unsettled_bytes += returned_bytes;
-    bool settled;
-
-    pool->upstream_calls++;
-    rs_mutex_unlock(&pool->lock);
-    settled = rs_own_stream_settle(stream, IDLE_NS);
-    rs_mutex_lock(&pool->lock);
-    end_upstream_call(pool);
-    if (settled) /* but not what others have given back meanwhile */
-        pool->unsettled_bytes -= rs_min(bytes, pool->unsettled_bytes);
-}
-
-/* Gives free chunks back although more is about to be taken, on a stream of our own.  Never so that
- * it would wait for the GPU, which may itself wait for this thread, while cudaMalloc does not: only
- * what `reuse` above knows to be unused, or without it (RMM_FREE=immediate) when the context is
- * idle, and a look in vain counts as a return.  Returns the bytes given back. */
+/* Gives free chunks back although more is about to be taken: where upstream can do that without
+ * waiting for the GPU, which may itself wait for this thread.  A return in vain counts, so that a
+ * busy context is not looked at again and again.  Returns the bytes given back. */
 static size_t return_early(struct pool *pool)
 {
     uint64_t left = returns_left(pool), before = pool->chunk_returns;
-    bool clean = pool->place->frees_are_clean;
     struct chunk *chunks;
-    CUstream stream;
-    size_t returned_bytes = 0;
+    size_t returned_bytes;
 
     if (left == 0 || pool->blocks.free_range_count == 0 ||
         !rs_mr_deallocates_in_order(pool->base.upstream[0]))
         return 0;
-    /* Before the fence, so that nobody uses them behind it. */
     chunks = detach_free_chunks(pool, left, 0, true);
-    pool->upstream_calls++;
-    rs_mutex_unlock(&pool->lock);
-    stream = clean || is_idle_soon(pool)
-                 ? rs_own_stream(pool->place->own_stream, pool->place->context)
-                 : NULL;
-    rs_mutex_lock(&pool->lock);
-    end_upstream_call(pool);
-    if (stream) {
-        returned_bytes = return_chunks(pool, chunks, stream);
-        pool->early_returns += pool->chunk_returns - before;
-        settle(pool, returned_bytes, stream);
-    } else {
-        put_chunks_back(pool, chunks);
-        pool->early_returns++;
-    }
+    if (!chunks)
+        return 0;
+    returned_bytes = return_chunks(pool, chunks);
+    pool->early_returns += rs_max(pool->chunk_returns - before, 1);
     return returned_bytes;
 }
 
@@ -552,20 +486,6 @@ static bool made_room(struct pool *pool, uint64_t returns_before)
     return true;
 }
 
-/* Memory is missing: waits for what was long in coming back.  Returns its bytes. */
-static size_t settle_at_last(struct pool *pool)
-{
-    size_t bytes = pool->unsettled_bytes;
-
-    if (bytes == 0)
-        return 0;
-    pool->unsettled_bytes = 0;
-    rs_mutex_unlock(&pool->lock);
-    (void)rs_own_stream_wait(rs_own_stream(pool->place->own_stream, pool->place->context));
-    rs_mutex_lock(&pool->lock);
-    return bytes;
-}
-
 /* True when the caller is past an allowance of its own, which may be less than ours: what `reuse`
  * keeps until the GPU is done with it is live here, and not there. */
 static bool is_past_callers(const struct pool *pool, enum how_much how_much)
@@ -608,7 +528,7 @@ static CUresult allocate_locked(struct pool *pool, struct rs_block_request *requ
             return CUDA_SUCCESS;
         result = CUDA_ERROR_OUT_OF_MEMORY; /* also when a misaligned chunk was of no use */
         how_much = EXACTLY;
-        if (settle_at_last(pool) == 0 && !made_room(pool, returns_before))
+        if (!made_room(pool, returns_before))
             return result;
     }
     return result;
@@ -628,6 +548,7 @@ static CUresult allocate(struct pool *pool, size_t size_bytes, enum how_much how
     bool is_a_size = request_init(&request, pool, size_bytes);
 
     RS_ASSERT(size_bytes > 0);
+    rs_request_begin();
     rs_mutex_lock(&pool->lock);
     if (is_a_size && size_bytes <= pool->maximum_bytes)
         result = allocate_locked(pool, &request, how_much, out);
@@ -636,6 +557,7 @@ static CUresult allocate(struct pool *pool, size_t size_bytes, enum how_much how
     else
         pool->failures++;
     rs_mutex_unlock(&pool->lock);
+    rs_request_end();
     return result;
 }
 
@@ -709,8 +631,7 @@ static size_t pool_trim(struct rs_mr *mr, size_t keep_bytes)
     size_t returned_bytes;
 
     rs_mutex_lock(&pool->lock);
-    returned_bytes = settle_at_last(pool);
-    returned_bytes += return_free_chunks(pool, keep_bytes, !rs_mr_is_trimming_all());
+    returned_bytes = return_free_chunks(pool, keep_bytes, !rs_mr_is_trimming_all());
     rs_mutex_unlock(&pool->lock);
     return returned_bytes + rs_mr_trim(mr->upstream[0], keep_bytes);
 }

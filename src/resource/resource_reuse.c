@@ -18,6 +18,7 @@
  * order of the same stream.  Until then it waits with the others, in a list of its own, and leaves
  * the quarantine by whichever way opens first. */
 #include "base/clock.h"
+#include "base/request.h"
 #include "driver/fence.h"
 #include "driver/stream_order.h"
 #include "resource/report.h"
@@ -33,9 +34,7 @@ struct reuse_config {
 };
 
 enum {
-    SEAL_BYTES =
-        32 << 20,      /* in all shards, or a share of what is held where that is more: so that */
-    SEAL_SHARE = 16,   /* a large block is not held twice over */
+    SEAL_BYTES = RS_REUSE_SEAL_BYTES,
     SEAL_COUNT = 128,  /* in one shard */
     SCARCE_SHARE = 32, /* less than this share of what is held is clean: frees seal at once */
     LOOK_EVERY = 16,   /* both are looked at by the first free after a seal, by every sixteenth, */
@@ -46,6 +45,11 @@ enum {
 static struct rs_reuse *reuse_of(struct rs_mr *mr)
 {
     return RS_CONTAINER_OF(mr, struct rs_reuse, base);
+}
+
+RS_HOT_INLINE size_t eager_bytes(const struct rs_reuse *reuse)
+{
+    return atomic_load_explicit(&reuse->eager_bytes, memory_order_relaxed);
 }
 
 /* ---- allocation ---- */
@@ -114,16 +118,16 @@ __attribute__((noinline)) static CUresult allocate_new(struct rs_reuse *reuse, s
                                                        unsigned long long key, bool only_held,
                                                        struct rs_allocation *out)
 {
-    struct rs_freed *record = rs_reuse_take_record(reuse, upstream_bytes);
     struct rs_allocation upstream;
-    CUresult result;
+    struct rs_freed *record;
+    CUresult result = allocate_from_upstream(reuse, upstream_bytes, only_held, &upstream);
 
-    if (!record)
-        return only_held ? CUDA_ERROR_NOT_READY : CUDA_ERROR_OUT_OF_MEMORY;
-    result = allocate_from_upstream(reuse, upstream_bytes, only_held, &upstream);
-    if (result != CUDA_SUCCESS) {
-        rs_reuse_untake_record(reuse, record, upstream_bytes);
+    if (result != CUDA_SUCCESS)
         return result;
+    record = rs_reuse_take_record(reuse, upstream_bytes);
+    if (RS_UNLIKELY(!record)) {
+        (void)rs_mr_deallocate(reuse->base.upstream[0], &upstream, NULL); /* nobody has seen it */
+        return only_held ? CUDA_ERROR_NOT_READY : CUDA_ERROR_OUT_OF_MEMORY;
     }
     record->upstream.address = upstream.address;
     record->upstream.size_bytes = upstream.size_bytes;
@@ -169,7 +173,7 @@ static bool is_something_kept(struct rs_reuse *reuse, size_t size_bytes)
  * any block, and is asked for only when there is none. */
 static bool asks_first(struct rs_reuse *reuse, size_t size_bytes)
 {
-    return size_bytes >= reuse->eager_bytes &&
+    return size_bytes >= eager_bytes(reuse) &&
            (size_bytes < SEAL_BYTES ||
             (rs_mr_idle_bytes_best(reuse->base.upstream[0]) < size_bytes &&
              !is_something_kept(reuse, size_bytes)));
@@ -183,8 +187,11 @@ __attribute__((noinline)) static CUresult allocate_unusual(struct rs_reuse *reus
     size_t upstream_bytes = size_bytes;
     unsigned long long key = 0;
 
-    if (asks_first(reuse, size_bytes))
+    if (asks_first(reuse, size_bytes)) {
+        rs_request_begin();
         (void)rs_reuse_retire(reuse);
+        rs_request_end();
+    }
     if (stream && allocate_in_order(reuse, &upstream_bytes, stream, &key, out))
         return CUDA_SUCCESS;
     return allocate_any(reuse, size_bytes, upstream_bytes, key, false, out);
@@ -195,7 +202,7 @@ RS_HOT static CUresult reuse_allocate(struct rs_mr *mr, size_t size_bytes, CUstr
 {
     struct rs_reuse *reuse = reuse_of(mr);
 
-    if (RS_UNLIKELY((uintptr_t)stream | (size_bytes >= reuse->eager_bytes)))
+    if (RS_UNLIKELY((uintptr_t)stream | (size_bytes >= eager_bytes(reuse))))
         return allocate_unusual(reuse, size_bytes, stream, out);
     return allocate_any(reuse, size_bytes, size_bytes, 0, false, out);
 }
@@ -210,12 +217,6 @@ static CUresult reuse_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstrea
 
 /* ---- deallocation ---- */
 
-/* A block of so many bytes is an epoch of its own. */
-static size_t seal_bytes(const struct rs_reuse *reuse)
-{
-    return rs_max(SEAL_BYTES, rs_reuse_held_bytes(reuse) / SEAL_SHARE);
-}
-
 /* True when the next allocation will probably need what is being freed now.  Then the fence must
  * not wait for that allocation: work that is launched in between would be behind it too, and that
  * work may end only when this thread goes on. */
@@ -228,7 +229,8 @@ static bool is_scarce(struct rs_reuse *reuse)
 __attribute__((noinline)) static bool is_time_to_seal(struct rs_reuse *reuse, size_t open_bytes,
                                                       size_t opened)
 {
-    if (opened >= SEAL_COUNT || (open_bytes >= SEAL_BYTES && open_bytes >= seal_bytes(reuse)))
+    if (opened >= SEAL_COUNT ||
+        (open_bytes >= SEAL_BYTES && open_bytes >= rs_reuse_seal_bytes(reuse)))
         return true;
     return reuse->has_fences && opened % LOOK_EVERY == 1 && is_scarce(reuse);
 }
@@ -299,24 +301,6 @@ static bool ordered_push(struct rs_reuse *reuse, struct rs_freed *record, unsign
     return is_time_to_look(opened, open_bytes) && is_time_to_seal(reuse, open_bytes, opened);
 }
 
-/* As cudaFree: nothing of it is touched any more when this returns.  (Frees in the order of a
- * stream do not wait, in no mode: cuMemFreeAsync does not.) */
-__attribute__((noinline)) static CUresult deallocate_waiting(struct rs_reuse *reuse,
-                                                             struct rs_freed *record)
-{
-    size_t size_bytes = record->upstream.size_bytes;
-    uint64_t begin_ns = rs_clock_ns();
-    CUresult result = rs_sentinel_wait(reuse->place->sentinel, reuse->place->context);
-
-    rs_reuse_count(&reuse->full_waits, 1);
-    rs_reuse_count(&reuse->wait_ns, rs_clock_ns() - begin_ns);
-    if (result == CUDA_SUCCESS)
-        result = rs_reuse_deallocate_upstream(reuse, record);
-    if (result == CUDA_SUCCESS)
-        rs_reuse_untake_record(reuse, record, size_bytes);
-    return result;
-}
-
 /* A block that another size or stream may be handed is new to its holder then. */
 RS_HOT_INLINE void keep_holder(struct rs_reuse *reuse, struct rs_freed *record,
                                const struct rs_allocation *allocation, bool in_order)
@@ -326,6 +310,32 @@ RS_HOT_INLINE void keep_holder(struct rs_reuse *reuse, struct rs_freed *record,
         record->holder = allocation->holder;
     else if (allocation->holder)
         reuse->place->forget_holder(reuse->place, allocation->holder);
+}
+
+/* As cudaFree: nothing of it is touched any more when this returns.  (Frees in the order of a
+ * stream do not wait, in no mode: cuMemFreeAsync does not; nor does what is freed late, inside a
+ * request, when the process that it was exported to has closed it.) */
+__attribute__((noinline)) static CUresult deallocate_waiting(struct rs_reuse *reuse,
+                                                             const struct rs_allocation *allocation)
+{
+    struct rs_freed *record = allocation->token;
+    size_t size_bytes = record->upstream.size_bytes;
+    uint64_t begin_ns = rs_clock_ns();
+    CUresult result;
+
+    if (rs_request_is_under_way()) {
+        keep_holder(reuse, record, allocation, false);
+        (void)open_push(reuse, record);
+        return CUDA_SUCCESS;
+    }
+    result = rs_sentinel_wait(reuse->place->sentinel, reuse->place->context);
+    rs_reuse_count(&reuse->full_waits, 1);
+    rs_reuse_count(&reuse->wait_ns, rs_clock_ns() - begin_ns);
+    if (result == CUDA_SUCCESS)
+        result = rs_reuse_deallocate_upstream(reuse, record);
+    if (result == CUDA_SUCCESS)
+        rs_reuse_untake_record(reuse, record, size_bytes);
+    return result;
 }
 
 /* False when another thread has sealed since what this one freed: many find at once that it is
@@ -351,7 +361,8 @@ __attribute__((noinline)) static CUresult seal_after_free(struct rs_reuse *reuse
     }
     if (!has_own_open(reuse))
         return CUDA_SUCCESS;
-    rs_reuse_seal_and_retire_in_passing(reuse, reuse->is_eager || size_bytes >= seal_bytes(reuse));
+    rs_reuse_seal_and_retire_in_passing(reuse, reuse->is_eager ||
+                                                   size_bytes >= rs_reuse_seal_bytes(reuse));
     return CUDA_SUCCESS;
 }
 
@@ -366,7 +377,7 @@ deallocate_in_order(struct rs_reuse *reuse, const struct rs_allocation *allocati
 
     keep_holder(reuse, record, allocation, in_order);
     time_to_seal = in_order ? ordered_push(reuse, record, key) : open_push(reuse, record);
-    return time_to_seal || size_bytes >= reuse->eager_bytes ? seal_after_free(reuse, size_bytes)
+    return time_to_seal || size_bytes >= eager_bytes(reuse) ? seal_after_free(reuse, size_bytes)
                                                             : CUDA_SUCCESS;
 }
 
@@ -379,14 +390,24 @@ RS_HOT static CUresult reuse_deallocate(struct rs_mr *mr, const struct rs_alloca
 
     if (RS_UNLIKELY((uintptr_t)stream | RS_DIFFER(reuse->mode, RS_REUSE_DEFERRED)))
         return stream ? deallocate_in_order(reuse, allocation, stream)
-                      : deallocate_waiting(reuse, record);
+                      : deallocate_waiting(reuse, allocation);
     keep_holder(reuse, record, allocation, false);
-    return RS_UNLIKELY(open_push(reuse, record) || size_bytes >= reuse->eager_bytes)
+    return RS_UNLIKELY(open_push(reuse, record) || size_bytes >= eager_bytes(reuse))
                ? seal_after_free(reuse, size_bytes)
                : CUDA_SUCCESS;
 }
 
 /* ---- the rest of the resource ---- */
+
+static enum rs_readiness reuse_make_ready(struct rs_mr *mr, uint64_t wait_ns)
+{
+    return rs_reuse_make_ready(reuse_of(mr), wait_ns);
+}
+
+static uint64_t reuse_moves(struct rs_mr *mr)
+{
+    return rs_reuse_moves(reuse_of(mr));
+}
 
 static size_t reuse_trim(struct rs_mr *mr, size_t keep_bytes)
 {
@@ -395,6 +416,9 @@ static size_t reuse_trim(struct rs_mr *mr, size_t keep_bytes)
     (void)rs_reuse_begin_need(reuse);
     (void)rs_reuse_seal(reuse);
     (void)rs_reuse_retire(reuse);
+    /* What cannot be fenced is waited for, but not inside a request. */
+    if (!reuse->has_fences && rs_reuse_has_open(reuse) && !rs_request_is_under_way())
+        (void)rs_reuse_wait_for_all(reuse);
     rs_reuse_end_need(reuse);
     return rs_mr_trim(mr->upstream[0], keep_bytes);
 }
@@ -488,6 +512,8 @@ static const struct rs_mr_ops reuse_ops = {
     .allocate_held = reuse_allocate_held,
     .deallocate = reuse_deallocate,
     .destroy = reuse_destroy,
+    .make_ready = reuse_make_ready,
+    .moves = reuse_moves,
     .trim = reuse_trim,
     .idle_bytes = reuse_idle_bytes,
     .free_blocks = reuse_free_blocks,
@@ -517,9 +543,10 @@ static int reuse_create(const struct rs_place *place, const void *config,
     reuse->has_fences = rs_fence_supported();
     reuse->is_eager = reuse->has_fences && upstream[0]->memories == 1u << RS_MEMORY_HOST;
     rs_reuse_init_clean(reuse);
-    reuse->eager_bytes = reuse->is_eager ? EAGER_BYTES : SIZE_MAX;
+    atomic_init(&reuse->eager_bytes, reuse->is_eager ? EAGER_BYTES : SIZE_MAX);
     reuse->end = &reuse->first;
     reuse->initial_bytes = rs_reuse_held_bytes(reuse);
+    rs_reuse_note_room(reuse);
     rs_mutex_init(&reuse->lock);
     rs_mutex_init(&reuse->ordered.lock);
     *out = &reuse->base;

@@ -127,7 +127,9 @@ static struct part *allocate_locked(struct simulated *simulated, size_t size_byt
     if (size_bytes <= simulated->capacity_bytes - simulated->live_bytes &&
         rs_account_take(simulated->place->account, size_bytes, memory)) {
         part = place_part(simulated, size_bytes);
-        if (!part)
+        if (part)
+            rs_account_taken(simulated->place->account, size_bytes, memory);
+        else
             rs_account_untake(simulated->place->account, size_bytes, memory);
     }
     if (part) {

@@ -53,6 +53,7 @@ static CUresult system_take(struct rs_lasting_leaf *leaf, size_t size_bytes, CUd
         rs_account_untake(account, size_bytes, RS_MEMORY_HOST);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    rs_account_taken(account, size_bytes, RS_MEMORY_HOST);
     *address = (CUdeviceptr)(uintptr_t)memory;
     return CUDA_SUCCESS;
 }

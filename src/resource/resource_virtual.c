@@ -9,6 +9,7 @@
  * request, and what is held is not more than what was ever live at once and the ends of granules.
  */
 #include "base/log.h"
+#include "base/request.h"
 #include "driver/driver.h"
 #include "resource/report.h"
 #include "resource/virtual.h"
@@ -117,16 +118,24 @@ static CUresult allocate_locked(struct rs_virtual *vm, struct rs_block_request *
 static CUresult allocate_or_reclaim(struct rs_virtual *vm, struct rs_block_request *request,
                                     struct rs_allocation *out)
 {
-    CUresult result = allocate_locked(vm, request, out);
-    size_t granules = (request->rounded_bytes - 1) / vm->granule_bytes + 1, returned;
+    size_t granules = (request->rounded_bytes - 1) / vm->granule_bytes + 1;
+    const struct rs_place *place = vm->place;
+    uint64_t releases;
+    CUresult result;
+    bool again;
 
-    if (result != CUDA_ERROR_OUT_OF_MEMORY || !vm->place->reclaim ||
-        granules > vm->maximum_granules - vm->charged_granules)
-        return result; /* past its own maximum, which nobody else stands in the way of */
-    rs_mutex_unlock(&vm->lock);
-    returned = vm->place->reclaim(vm->place, request->rounded_bytes);
-    rs_mutex_lock(&vm->lock);
-    return returned > 0 ? allocate_locked(vm, request, out) : result;
+    do {
+        releases = rs_account_releases(place->account);
+        result = allocate_locked(vm, request, out);
+        if (result != CUDA_ERROR_OUT_OF_MEMORY || !place->reclaim ||
+            granules > vm->maximum_granules - vm->charged_granules)
+            return result; /* past its own maximum, which nobody else stands in the way of */
+        rs_request_note_short();
+        rs_mutex_unlock(&vm->lock);
+        again = place->reclaim(place, request->rounded_bytes, releases, !place->frees_are_clean);
+        rs_mutex_lock(&vm->lock);
+    } while (again);
+    return result;
 }
 
 static CUresult virtual_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
@@ -139,12 +148,14 @@ static CUresult virtual_allocate(struct rs_mr *mr, size_t size_bytes, CUstream s
 
     (void)stream; /* blocks are retired: good for every stream (resource_reuse.c) */
     RS_ASSERT(size_bytes > 0);
+    rs_request_begin();
     rs_mutex_lock(&vm->lock);
     if (is_a_size && (request.rounded_bytes - 1) / vm->granule_bytes < vm->maximum_granules)
         result = allocate_or_reclaim(vm, &request, out);
     vm->allocations += result == CUDA_SUCCESS;
     vm->failures += result != CUDA_SUCCESS;
     leave(vm);
+    rs_request_end();
     return result;
 }
 

@@ -64,8 +64,9 @@ struct rs_reuse {
     const struct rs_place *place;
     enum rs_reuse_mode mode;
     bool has_fences, keeps_blocks;
-    bool is_eager;      /* host memory: the block used last is still in the processor's caches */
-    size_t eager_bytes; /* a free of so much seals at once, and an allocation looks at fences */
+    bool is_eager; /* host memory: the block used last is still in the processor's caches */
+    _Atomic size_t
+        eager_bytes; /* a free of so much seals at once, and an allocation looks at fences */
     size_t own_bytes_max;
     _Atomic unsigned shards_used; /* the first so many have been, by any thread, ever */
     _Atomic size_t own_bytes;     /* what is not larger comes back to its shard when it is clean */
@@ -86,6 +87,8 @@ struct rs_reuse {
 
     struct rs_reuse_shard shards[RS_REUSE_SHARDS];
     struct rs_ordered_blocks ordered;
+    struct rs_spinlock refused_lock; /* protects what follows */
+    struct rs_freed_list refused;    /* ready, but upstream would not take it */
     /* Open in all shards: each adds what has opened now and then, and gathering takes it away. */
     _Alignas(2 * RS_CACHE_LINE) _Atomic size_t open_bytes;
 };
@@ -116,8 +119,8 @@ RS_HOT_INLINE struct rs_reuse_shard *rs_reuse_shard_of_thread(struct rs_reuse *r
     return &reuse->shards[index];
 }
 
-/* A record for a block of that size, which is counted as live from now on; NULL when out of host
- * memory. */
+/* A record for a block of that size that upstream has given, which is counted as live from now on;
+ * NULL when out of host memory. */
 RS_HOT_INLINE struct rs_freed *rs_reuse_take_record(struct rs_reuse *reuse, size_t size_bytes)
 {
     struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
@@ -144,7 +147,7 @@ RS_HOT_INLINE void rs_reuse_give_record(struct rs_reuse *reuse, struct rs_freed 
     rs_spinlock_unlock(&home->lock);
 }
 
-/* Undoes rs_reuse_take_record: for a block that does not go through the quarantine. */
+/* For a block that does not go through the quarantine: undoes rs_reuse_take_record. */
 void rs_reuse_untake_record(struct rs_reuse *reuse, struct rs_freed *record, size_t size_bytes);
 
 /* ---- quarantine ---- */
@@ -152,6 +155,9 @@ void rs_reuse_untake_record(struct rs_reuse *reuse, struct rs_freed *record, siz
 struct rs_reuse_quantity {
     size_t bytes, blocks;
 };
+
+/* Changes with each block that enters or leaves. */
+uint64_t rs_reuse_moves(const struct rs_reuse *reuse);
 
 /* Never too little: what left is read first, and a block leaves in the end, when it is upstream. */
 bool rs_reuse_has_quarantine(const struct rs_reuse *reuse);
@@ -189,8 +195,8 @@ void rs_reuse_batch_append(const struct rs_reuse *reuse, struct rs_reuse_batch *
                            struct rs_reuse_batch *tail);
 
 /* Moves all open lists but the ordered one to a batch, unless that is NULL, and notes how much is
- * live.  Under reuse->lock. */
-void rs_reuse_gather(struct rs_reuse *reuse, struct rs_reuse_batch *batch);
+ * live, which it returns.  Under reuse->lock. */
+size_t rs_reuse_gather(struct rs_reuse *reuse, struct rs_reuse_batch *batch);
 
 /* Opens them again. */
 void rs_reuse_put_back(struct rs_reuse *reuse, struct rs_reuse_batch *batch);
@@ -274,6 +280,10 @@ static inline size_t rs_reuse_held_bytes(const struct rs_reuse *reuse)
 void rs_reuse_forget_holder(const struct rs_reuse *reuse, struct rs_freed *freed);
 CUresult rs_reuse_deallocate_upstream(struct rs_reuse *reuse, const struct rs_freed *freed);
 
+/* Blocks that upstream would not take, as a driver call beneath failed or would have waited: tries
+ * again.  True when it took some. */
+bool rs_reuse_return_refused(struct rs_reuse *reuse);
+
 /* Blocks that no work uses any more leave the quarantine. */
 void rs_reuse_give_clean(struct rs_reuse *reuse, struct rs_reuse_batch *batch);
 
@@ -284,10 +294,26 @@ void rs_reuse_sort_clean(struct rs_reuse *reuse);
 bool rs_reuse_begin_need(struct rs_reuse *reuse);
 void rs_reuse_end_need(struct rs_reuse *reuse);
 
-/* What the shards keep. */
+/* What the shards keep, and what upstream would not take. */
 size_t rs_reuse_kept_bytes(struct rs_reuse *reuse, size_t *count);
 
 /* ---- need ---- */
+
+enum { RS_REUSE_SEAL_BYTES = 32 << 20, RS_REUSE_SEAL_SHARE = 16 };
+
+/* Open in all shards, so much is sealed: a share of what is held where that is more. */
+static inline size_t rs_reuse_seal_bytes(const struct rs_reuse *reuse)
+{
+    return rs_max(RS_REUSE_SEAL_BYTES, rs_reuse_held_bytes(reuse) / RS_REUSE_SEAL_SHARE);
+}
+
+/* Without fences no allocation can wait for what is open: it is refused what the driver alone would
+ * have served.  So where there is little more to take than what may be open, each free waits, as
+ * cudaFree does. */
+void rs_reuse_note_room(struct rs_reuse *reuse);
+
+/* As rs_mr_make_ready. */
+enum rs_readiness rs_reuse_make_ready(struct rs_reuse *reuse, uint64_t wait_ns);
 
 /* An allocation that what upstream holds does not serve: with what can be cleaned, after a wait for
  * it, or by growth. */

@@ -6,6 +6,7 @@
  * record, not even its holder's.  They go upstream before anything more is taken from there.
  * Whoever finds an epoch done gives each group its blocks in one piece; the group's allocations
  * sort them, each a block, and one that finds nothing by size some more. */
+#include "base/request.h"
 #include "resource/reuse.h"
 
 enum {
@@ -45,17 +46,38 @@ CUresult rs_reuse_deallocate_upstream(struct rs_reuse *reuse, const struct rs_fr
     return rs_mr_deallocate(reuse->base.upstream[0], &allocation, NULL);
 }
 
-static void give_list_upstream(struct rs_reuse *reuse, const struct rs_freed_list *list)
+/* Returns how many upstream took. */
+static size_t give_list_upstream(struct rs_reuse *reuse, const struct rs_freed_list *list)
 {
+    struct rs_freed_list refused = {NULL, NULL, 0, 0};
+    size_t count = list->count;
     struct rs_freed *next;
 
     for (struct rs_freed *freed = list->first; freed; freed = next) {
         next = freed->next;
         rs_reuse_forget_holder(reuse, freed);
-        /* Fails only when a driver call beneath does, for a context that is broken anyhow. */
-        (void)rs_reuse_deallocate_upstream(reuse, freed);
-        rs_reuse_give_record(reuse, freed);
+        if (RS_LIKELY(rs_reuse_deallocate_upstream(reuse, freed) == CUDA_SUCCESS))
+            rs_reuse_give_record(reuse, freed);
+        else
+            rs_freed_push(&refused, freed);
     }
+    count -= refused.count;
+    if (RS_UNLIKELY(refused.first)) {
+        rs_spinlock_lock(&reuse->refused_lock);
+        rs_freed_append(&reuse->refused, &refused);
+        rs_spinlock_unlock(&reuse->refused_lock);
+    }
+    return count;
+}
+
+bool rs_reuse_return_refused(struct rs_reuse *reuse)
+{
+    struct rs_freed_list refused = {NULL, NULL, 0, 0};
+
+    rs_spinlock_lock(&reuse->refused_lock);
+    rs_freed_append(&refused, &reuse->refused);
+    rs_spinlock_unlock(&reuse->refused_lock);
+    return give_list_upstream(reuse, &refused) > 0;
 }
 
 /* ---- what a shard keeps ---- */
@@ -154,9 +176,12 @@ static void keep_some(struct rs_reuse *reuse, const struct rs_freed_list *list,
 
 size_t rs_reuse_kept_bytes(struct rs_reuse *reuse, size_t *count)
 {
-    size_t bytes = 0;
+    size_t bytes;
 
-    *count = 0;
+    rs_spinlock_lock(&reuse->refused_lock);
+    bytes = reuse->refused.bytes;
+    *count = reuse->refused.count;
+    rs_spinlock_unlock(&reuse->refused_lock);
     for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
         rs_spinlock_lock(&reuse->shards[i].lock);
         bytes += reuse->shards[i].kept.bytes + reuse->shards[i].clean.bytes;
@@ -186,7 +211,7 @@ void rs_reuse_give_clean(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
         if (batch->own[i].first)
             bring_back(reuse, &reuse->shards[i], &batch->own[i], &room, &rest);
     keep_some(reuse, &batch->rest, &room, &rest);
-    give_list_upstream(reuse, &rest);
+    (void)give_list_upstream(reuse, &rest);
     /* Now, not before: whoever finds nothing in quarantine and nothing upstream is out of memory.
      */
     rs_reuse_count_left(reuse, size.bytes, size.blocks);
@@ -202,7 +227,11 @@ RS_HOT void rs_reuse_sort_clean(struct rs_reuse *reuse)
     rs_spinlock_lock(&shard->lock);
     sort_locked(reuse, shard, &room, SORT_COUNT, &rest);
     rs_spinlock_unlock(&shard->lock);
-    give_list_upstream(reuse, &rest);
+    if (!rest.first)
+        return;
+    rs_request_begin();
+    (void)give_list_upstream(reuse, &rest);
+    rs_request_end();
 }
 
 /* ---- need ---- */
@@ -219,16 +248,18 @@ static bool give_kept_upstream(struct rs_reuse *reuse)
         rs_freed_append(&all, &shard->clean);
         rs_spinlock_unlock(&shard->lock);
     }
-    give_list_upstream(reuse, &all);
-    return all.first;
+    return give_list_upstream(reuse, &all) > 0;
 }
 
 /* Who keeps a block looks for need under the shard's lock, which is taken here afterwards: so none
  * slips through. */
 bool rs_reuse_begin_need(struct rs_reuse *reuse)
 {
+    bool returned;
+
     atomic_fetch_add(&reuse->in_need, 1);
-    return give_kept_upstream(reuse);
+    returned = rs_reuse_return_refused(reuse);
+    return give_kept_upstream(reuse) || returned;
 }
 
 void rs_reuse_end_need(struct rs_reuse *reuse)

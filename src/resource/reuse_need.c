@@ -4,32 +4,62 @@
  * waits only when it would otherwise grow past that, and then for a bounded time: the work it waits
  * for may itself wait for this thread. */
 #include "base/clock.h"
-#include "base/log.h"
+#include "base/request.h"
+#include "driver/driver.h"
 #include "resource/reuse.h"
 
 enum {
-    WAIT_NS = 20 * 1000 * 1000, /* for one epoch, once */
-    ASK_BYTES = 1 << 20,        /* a request of so much asks for fences before it cuts */
+    WAIT_NS = 20 * 1000 * 1000,  /* for one epoch, once */
+    ASK_BYTES = 1 << 20,         /* a request of so much asks for fences before it cuts */
+    SLICE_NS = 10 * 1000 * 1000, /* between two looks at what other threads have done */
 };
-
-static const uint64_t last_wait_ns = 30ull * 1000 * 1000 * 1000; /* before out-of-memory */
 
 /* Growth is free up to what the program used at once, as that was noted last, and the initial size:
  * it would have needed that much of the driver too. */
-static bool is_within_allowance(const struct rs_reuse *reuse, size_t size_bytes)
+static bool is_within(const struct rs_reuse *reuse, size_t peak_bytes, size_t size_bytes)
 {
-    return rs_reuse_held_bytes(reuse) + size_bytes <=
-           atomic_load_explicit(&reuse->peak_live_bytes, memory_order_relaxed) +
-               reuse->initial_bytes;
+    return rs_reuse_held_bytes(reuse) + size_bytes <= peak_bytes + reuse->initial_bytes;
 }
 
-/* The same as of now, with this request, which is counted as live already. */
+static bool is_within_allowance(const struct rs_reuse *reuse, size_t size_bytes)
+{
+    return is_within(reuse, atomic_load_explicit(&reuse->peak_live_bytes, memory_order_relaxed),
+                     size_bytes);
+}
+
+/* What would be the peak with this request.  Noted only when upstream has served it: a program that
+ * asks for more than there is has not used that. */
+static size_t peak_with(struct rs_reuse *reuse, size_t size_bytes, bool is_served)
+{
+    size_t peak_bytes;
+
+    rs_mutex_lock(&reuse->lock);
+    peak_bytes = rs_reuse_gather(reuse, NULL) + size_bytes;
+    peak_bytes =
+        rs_max(peak_bytes, atomic_load_explicit(&reuse->peak_live_bytes, memory_order_relaxed));
+    if (is_served)
+        atomic_store_explicit(&reuse->peak_live_bytes, peak_bytes, memory_order_relaxed);
+    rs_mutex_unlock(&reuse->lock);
+    return peak_bytes;
+}
+
 static bool may_grow(struct rs_reuse *reuse, size_t size_bytes)
 {
-    rs_mutex_lock(&reuse->lock);
-    rs_reuse_gather(reuse, NULL);
-    rs_mutex_unlock(&reuse->lock);
-    return is_within_allowance(reuse, size_bytes);
+    return is_within(reuse, peak_with(reuse, size_bytes, false), size_bytes);
+}
+
+void rs_reuse_note_room(struct rs_reuse *reuse)
+{
+    size_t room_bytes = rs_account_room(reuse->place->account), free_bytes, total_bytes;
+
+    if (reuse->has_fences)
+        return;
+    if (rs_driver.cuMemGetInfo_v2 &&
+        rs_driver.cuMemGetInfo_v2(&free_bytes, &total_bytes) == CUDA_SUCCESS)
+        room_bytes = rs_min(room_bytes, free_bytes);
+    atomic_store_explicit(&reuse->eager_bytes,
+                          room_bytes < 2 * rs_reuse_seal_bytes(reuse) ? 0 : SIZE_MAX,
+                          memory_order_relaxed);
 }
 
 /* Freed blocks that wait for the GPU leave their gaps late: what is cut meanwhile in their stead
@@ -47,42 +77,70 @@ static CUresult allocate_past_allowance(struct rs_reuse *reuse, size_t size_byte
     return rs_mr_allocate_any_held(reuse->base.upstream[0], size_bytes, out);
 }
 
-/* Upstream has no more: waits until something more of the quarantine is there.  False when that
- * failed. */
-static bool clean_some(struct rs_reuse *reuse)
+/* ---- out of memory, perhaps ---- */
+
+enum rs_readiness rs_reuse_make_ready(struct rs_reuse *reuse, uint64_t wait_ns)
 {
+    uint64_t begin_ns = rs_clock_ns();
+    bool some = rs_reuse_begin_need(reuse), in_vain = false;
+
     (void)rs_reuse_seal(reuse);
-    if (rs_reuse_retire(reuse))
-        return true;
-    if (rs_reuse_has_sealed(reuse, false))
-        return rs_reuse_wait_for_first(reuse, last_wait_ns);
-    /* Nothing could be fenced: an old driver, or a capture is under way. */
-    if (rs_reuse_has_open(reuse))
-        return rs_reuse_wait_for_all(reuse) == CUDA_SUCCESS;
-    rs_reuse_nap(); /* another thread is about to give it upstream */
-    return true;
+    some = rs_reuse_retire(reuse) || some;
+    if (!some && wait_ns > 0 && rs_reuse_has_sealed(reuse, false)) {
+        some = rs_reuse_wait_for_first(reuse, wait_ns);
+        in_vain = !some && rs_clock_ns() - begin_ns < wait_ns; /* the context is broken */
+    }
+    rs_reuse_end_need(reuse);
+    if (some)
+        return RS_READY_SOME;
+    if (!in_vain && rs_reuse_has_sealed(reuse, false))
+        return RS_READY_PENDING;
+    if (in_vain || rs_reuse_has_open(reuse) || !rs_reuse_has_quarantine(reuse))
+        return rs_mr_make_ready(reuse->base.upstream[0], wait_ns);
+    if (wait_ns > 0)
+        rs_reuse_nap(); /* another thread is about to give it upstream */
+    return RS_READY_PENDING;
 }
 
-/* Upstream had no more, when there was something in quarantine.  That may do: bounded, with one
- * line, as the program would have waited in cudaFree for the same work. */
-static CUresult allocate_at_last(struct rs_reuse *reuse, size_t size_bytes,
-                                 struct rs_allocation *out)
+/* Of this stack alone: where its own maximum stands in the way. */
+static bool wait_for_own(struct rs_reuse *reuse)
 {
-    static bool said;
-    uint64_t begin_ns = rs_clock_ns();
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    bool more = true;
+    enum rs_readiness readiness;
 
-    while (result == CUDA_ERROR_OUT_OF_MEMORY && more && rs_clock_ns() - begin_ns < last_wait_ns &&
-           clean_some(reuse)) {
-        if (rs_clock_ns() - begin_ns > 1000000000 && rs_log_once(&said))
-            rs_log("device %d is full: waited for work that uses freed memory",
-                   (int)reuse->place->device);
-        more = rs_reuse_has_quarantine(reuse);
+    do
+        readiness = rs_reuse_make_ready(reuse, rs_min(SLICE_NS, rs_request_patience_ns()));
+    while (readiness == RS_READY_PENDING && rs_request_patience_ns() > 0);
+    return readiness == RS_READY_SOME;
+}
+
+/* True when another try may succeed.  A block may have gone from thread to thread meanwhile, in and
+ * out of quarantine, unseen by each look at one place: then the refusal does not count. */
+static bool make_room(struct rs_reuse *reuse, size_t size_bytes, uint64_t moves, uint64_t releases)
+{
+    const struct rs_place *place = reuse->place;
+
+    if (rs_request_is_short() && place->reclaim ? place->reclaim(place, size_bytes, releases, true)
+                                                : wait_for_own(reuse))
+        return true;
+    return moves != rs_reuse_moves(reuse) && rs_request_may_repeat();
+}
+
+/* What is freed may do, after a wait that is bounded: the program would have waited in cudaFree for
+ * the same work. */
+static CUresult allocate_at_last(struct rs_reuse *reuse, size_t size_bytes, uint64_t moves,
+                                 uint64_t releases, struct rs_allocation *out)
+{
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+    while (result == CUDA_ERROR_OUT_OF_MEMORY && make_room(reuse, size_bytes, moves, releases)) {
+        moves = rs_reuse_moves(reuse);
+        releases = rs_account_releases(reuse->place->account);
         result = rs_mr_allocate(reuse->base.upstream[0], size_bytes, NULL, out);
     }
     return result;
 }
+
+/* ---- an allocation ---- */
 
 /* The best upstream is full and another would stand in, whose memory is slow.  That is worse than a
  * short wait and better than a long one, so epochs that end within the bound are waited for, as
@@ -108,6 +166,7 @@ static CUresult allocate_in_need(struct rs_reuse *reuse, size_t size_bytes,
 {
     struct rs_mr *upstream = reuse->base.upstream[0];
     bool more = rs_reuse_begin_need(reuse), allowed;
+    uint64_t moves, releases;
     CUresult result;
 
     if (rs_reuse_retire(reuse) || (rs_reuse_seal(reuse) && rs_reuse_retire(reuse)) || more) {
@@ -124,23 +183,32 @@ static CUresult allocate_in_need(struct rs_reuse *reuse, size_t size_bytes,
         if (result != CUDA_ERROR_NOT_READY)
             return result;
     }
-    more = rs_reuse_has_quarantine(reuse); /* before, so that a block cannot slip past in between */
+    moves = rs_reuse_moves(reuse); /* before, so that a block cannot slip past in between */
+    releases = rs_account_releases(reuse->place->account);
     result = allowed ? allocate_or_fall_back(reuse, size_bytes, out)
                      : rs_mr_allocate_little(upstream, size_bytes, NULL, out);
-    if (result != CUDA_ERROR_OUT_OF_MEMORY || !more)
-        return result;
-    return allocate_at_last(reuse, size_bytes, out);
+    rs_reuse_note_room(reuse);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        result = allocate_at_last(reuse, size_bytes, moves, releases, out);
+    if (result == CUDA_SUCCESS)
+        (void)peak_with(reuse, size_bytes, true);
+    return result;
 }
 
 CUresult rs_reuse_allocate_slowly(struct rs_reuse *reuse, size_t size_bytes,
                                   struct rs_allocation *out)
 {
-    CUresult result = allocate_past_allowance(reuse, size_bytes, out);
+    CUresult result;
 
-    if (result != CUDA_ERROR_NOT_READY)
-        return result;
-    result = allocate_in_need(reuse, size_bytes, out);
-    rs_reuse_end_need(reuse);
+    if (size_bytes > PTRDIFF_MAX) /* no device has so much, and sums of live bytes are signed */
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    rs_request_begin();
+    result = allocate_past_allowance(reuse, size_bytes, out);
+    if (result == CUDA_ERROR_NOT_READY) {
+        result = allocate_in_need(reuse, size_bytes, out);
+        rs_reuse_end_need(reuse);
+    }
+    rs_request_end();
     return result;
 }
 
@@ -149,10 +217,12 @@ CUresult rs_reuse_allocate_held_in_need(struct rs_reuse *reuse, size_t size_byte
 {
     CUresult result = CUDA_ERROR_NOT_READY;
 
+    rs_request_begin();
     if (rs_reuse_begin_need(reuse))
         result = rs_mr_allocate_any_held(reuse->base.upstream[0], size_bytes, out);
     if (result == CUDA_ERROR_NOT_READY && rs_reuse_retire(reuse))
         result = rs_mr_allocate_any_held(reuse->base.upstream[0], size_bytes, out);
     rs_reuse_end_need(reuse);
+    rs_request_end();
     return result;
 }

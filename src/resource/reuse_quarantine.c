@@ -29,6 +29,11 @@ bool rs_reuse_has_quarantine(const struct rs_reuse *reuse)
     return entered(reuse).blocks != left;
 }
 
+uint64_t rs_reuse_moves(const struct rs_reuse *reuse)
+{
+    return entered(reuse).blocks + load(&reuse->left_count);
+}
+
 struct rs_reuse_quantity rs_reuse_quarantined(const struct rs_reuse *reuse)
 {
     struct rs_reuse_quantity sum = entered(reuse);
@@ -52,7 +57,7 @@ void rs_reuse_batch_append(const struct rs_reuse *reuse, struct rs_reuse_batch *
 
 /* ---- all of the open lists ---- */
 
-void rs_reuse_gather(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
+size_t rs_reuse_gather(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
 {
     ptrdiff_t live = rs_ordered_live_bytes(&reuse->ordered);
 
@@ -69,12 +74,13 @@ void rs_reuse_gather(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
         live += shard->live_bytes;
         rs_spinlock_unlock(&shard->lock);
     }
-    if (live > 0)
-        atomic_store_explicit(
-            &reuse->peak_live_bytes,
-            rs_max(atomic_load_explicit(&reuse->peak_live_bytes, memory_order_relaxed),
-                   (size_t)live),
-            memory_order_relaxed);
+    if (live <= 0)
+        return 0;
+    atomic_store_explicit(
+        &reuse->peak_live_bytes,
+        rs_max(atomic_load_explicit(&reuse->peak_live_bytes, memory_order_relaxed), (size_t)live),
+        memory_order_relaxed);
+    return (size_t)live;
 }
 
 void rs_reuse_put_back(struct rs_reuse *reuse, struct rs_reuse_batch *batch)

@@ -55,7 +55,9 @@ static CUresult create_granule(const struct rs_virtual *vm, CUmemGenericAllocati
     if (!rs_account_take(account, vm->granule_bytes, RS_MEMORY_DEVICE))
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = rs_driver.cuMemCreate(handle, vm->granule_bytes, &vm->properties, 0);
-    if (result != CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS)
+        rs_account_taken(account, vm->granule_bytes, RS_MEMORY_DEVICE);
+    else
         rs_account_untake(account, vm->granule_bytes, RS_MEMORY_DEVICE);
     return result;
 }

@@ -4,6 +4,7 @@
 
 #include "base/hash_table.h"
 #include "base/lock.h"
+#include "base/request.h"
 #include "driver/driver.h"
 #include "resource/footprint.h"
 #include "shim/charge_record.h"
@@ -27,6 +28,11 @@ struct rs_mapping {
     struct rs_mapping *next;
 };
 
+static enum rs_memory memory_of(const struct rs_charged *record)
+{
+    return record->path == RS_PATH_MANAGED ? RS_MEMORY_MANAGED : RS_MEMORY_DEVICE;
+}
+
 static void give(const struct rs_charged *record)
 {
     if (record->pool) {
@@ -34,15 +40,14 @@ static void give(const struct rs_charged *record)
         return;
     }
     rs_account_give_as(rs_limit_account(record->device), record->size_bytes, record->charged_bytes,
-                       record->path == RS_PATH_MANAGED ? RS_MEMORY_MANAGED : RS_MEMORY_DEVICE);
+                       memory_of(record));
     rs_limit_note_path(record->device, record->path, record->charged_bytes, 0);
 }
 
 static bool take(struct rs_charged *record)
 {
     if (!rs_account_take_as(rs_limit_account(record->device), record->size_bytes,
-                            record->charged_bytes,
-                            record->path == RS_PATH_MANAGED ? RS_MEMORY_MANAGED : RS_MEMORY_DEVICE))
+                            record->charged_bytes, memory_of(record)))
         return false;
     rs_limit_note_path(record->device, record->path, 0, record->charged_bytes);
     return true;
@@ -111,13 +116,26 @@ static enum rs_charge_keys keys_of(enum rs_path path)
                                    : RS_KEYS_ADDRESSES;
 }
 
-bool rs_charge_begin(struct rs_charge *charge, enum rs_path path, int device, size_t size_bytes)
+/* Until the limit leaves room, while anything comes back. */
+static bool take_or_reclaim(struct rs_charged *record)
+{
+    const struct rs_account *account = rs_limit_account(record->device);
+    uint64_t releases;
+
+    do {
+        releases = rs_account_releases(account);
+        if (take(record))
+            return true;
+    } while (rs_limit_reclaim(record->device, record->charged_bytes, releases, true));
+    return false;
+}
+
+static bool begin(struct rs_charge *charge, enum rs_path path, int device, size_t size_bytes)
 {
     enum rs_mode mode = rs_life();
     struct rs_context *context = NULL;
     struct rs_charged *record;
 
-    *charge = (struct rs_charge){NULL, false};
     if (size_bytes == 0 || mode != RS_MODE_SERVE || !rs_driver_ready(true))
         return mode != RS_MODE_DENY || size_bytes == 0;
     if (device < 0) {
@@ -137,34 +155,54 @@ bool rs_charge_begin(struct rs_charge *charge, enum rs_path path, int device, si
     record->context = context;
     record->size_bytes = size_bytes;
     record->charged_bytes = rs_footprint_most(size_bytes);
-    if (!take(record) && (rs_limit_reclaim(device) == 0 || !take(record))) {
+    if (!take_or_reclaim(record)) {
         rs_charged_drop(record);
         return false;
     }
     charge->record = record;
+    charge->releases = rs_account_releases(rs_limit_account(device));
     return true;
+}
+
+bool rs_charge_begin(struct rs_charge *charge, enum rs_path path, int device, size_t size_bytes)
+{
+    bool begun;
+
+    *charge = (struct rs_charge){.record = NULL};
+    rs_request_begin();
+    begun = begin(charge, path, device, size_bytes);
+    if (!begun)
+        rs_request_end();
+    return begun;
 }
 
 bool rs_charge_again(struct rs_charge *charge, CUresult result)
 {
-    return result == CUDA_ERROR_OUT_OF_MEMORY && charge->record &&
-           rs_limit_reclaim(charge->record->device) > 0;
+    const struct rs_charged *record = charge->record;
+    uint64_t releases = charge->releases;
+
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || !record)
+        return false;
+    charge->releases = rs_account_releases(rs_limit_account(record->device));
+    return rs_limit_reclaim(record->device, record->charged_bytes, releases, true);
 }
 
 CUresult rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long long key)
 {
     struct rs_charged *record = charge->record;
 
+    rs_request_end();
     if (!record)
         return result;
     if (result == CUDA_SUCCESS) {
         record->handles = 1;
+        rs_account_taken(rs_limit_account(record->device), record->charged_bytes,
+                         memory_of(record));
         rs_charged_enter(record, key);
         return result;
     }
     rs_account_untake_as(rs_limit_account(record->device), record->size_bytes,
-                         record->charged_bytes,
-                         record->path == RS_PATH_MANAGED ? RS_MEMORY_MANAGED : RS_MEMORY_DEVICE);
+                         record->charged_bytes, memory_of(record));
     rs_limit_note_path(record->device, record->path, record->charged_bytes, 0);
     rs_charged_drop(record);
     return result;
@@ -173,7 +211,7 @@ CUresult rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long 
 void rs_charge_free_begin(struct rs_charge *charge, enum rs_charge_keys keys,
                           unsigned long long key)
 {
-    *charge = (struct rs_charge){NULL, false};
+    *charge = (struct rs_charge){.record = NULL};
     if (!rs_life_serving() || atomic_load_explicit(&entered, memory_order_acquire) == 0)
         return;
     rs_mutex_lock(&lock);
@@ -222,7 +260,7 @@ void rs_charge_release_begin(struct rs_charge *charge, CUmemGenericAllocationHan
 {
     struct rs_charged *memory;
 
-    *charge = (struct rs_charge){NULL, false};
+    *charge = (struct rs_charge){.record = NULL};
     if (!rs_life_serving() || atomic_load_explicit(&entered, memory_order_acquire) == 0)
         return;
     rs_mutex_lock(&lock);

@@ -18,6 +18,7 @@ struct rs_charged;
 struct rs_charge {
     struct rs_charged *record; /* NULL: this call is not counted */
     bool taken_out;            /* of its table, with room kept for it to go back */
+    uint64_t releases;         /* of the device's account, before the driver was asked */
 };
 
 /* What the keys of settled allocations are. */
@@ -25,11 +26,12 @@ enum rs_charge_keys { RS_KEYS_ADDRESSES, RS_KEYS_ARRAYS, RS_KEYS_HANDLES, RS_KEY
 
 /* Charges size_bytes of the current context's device (or of `device`, where it is not negative:
  * memory that outlives contexts).  False, with everything that could be reclaimed given back, when
- * the limit leaves no room or host memory is out: then the answer is CUDA_ERROR_OUT_OF_MEMORY. */
+ * the limit leaves no room or host memory is out: then the answer is CUDA_ERROR_OUT_OF_MEMORY. When
+ * true, a request of the thread's has begun, which rs_charge_end ends. */
 bool rs_charge_begin(struct rs_charge *charge, enum rs_path path, int device, size_t size_bytes);
 
 /* After the driver's call.  True when it must be made once more: it was out of memory, and
- * something was given back since. */
+ * something was given back since, perhaps after a wait. */
 bool rs_charge_again(struct rs_charge *charge, CUresult result);
 
 /* The call's outcome; `key` is what a later free names.  Returns the result to answer. */
@@ -69,13 +71,15 @@ struct rs_pool_charge {
     struct rs_pool_record *pool; /* NULL: not counted */
     struct rs_charged *record;   /* of the allocation */
     int device;
-    size_t bytes;   /* asked for */
-    size_t charged; /* for what the pool may grow by */
-    size_t claimed; /* of what the pool keeps */
-    bool in_graph;  /* the stream captures: a graph's memory */
+    uint64_t releases; /* of the device's account, before the driver was asked */
+    size_t bytes;      /* asked for */
+    size_t charged;    /* for what the pool may grow by */
+    size_t claimed;    /* of what the pool keeps */
+    bool in_graph;     /* the stream captures: a graph's memory */
 };
 
-/* `pool` NULL: the current one of the stream's device.  False: out of memory. */
+/* `pool` NULL: the current one of the stream's device.  False: out of memory.  When true, a request
+ * of the thread's has begun, which rs_charge_async_end ends. */
 bool rs_charge_async_begin(struct rs_pool_charge *charge, CUmemoryPool pool, CUstream stream,
                            bool per_thread_default, size_t size_bytes);
 bool rs_charge_async_again(struct rs_pool_charge *charge, CUresult result);

@@ -4,6 +4,7 @@
  * limit or statistics is set: the reading costs as much as a small part of the allocation. */
 #include "base/arithmetic.h"
 #include "base/lock.h"
+#include "base/request.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "resource/footprint.h"
@@ -341,13 +342,18 @@ static bool take(struct rs_pool_charge *charge)
  * what they keep. */
 static bool make_room(struct rs_pool_charge *charge)
 {
+    const struct rs_account *account = rs_limit_account(charge->device);
+    uint64_t releases;
+
     if (take(charge) || claim(charge))
         return true;
     rs_charge_follow_pools(charge->device);
-    if (take(charge))
-        return true;
-    (void)rs_limit_reclaim(charge->device);
-    return take(charge) || claim(charge);
+    do {
+        releases = rs_account_releases(account);
+        if (take(charge) || claim(charge))
+            return true;
+    } while (rs_limit_reclaim(charge->device, charge->bytes, releases, true));
+    return false;
 }
 
 static bool set_pool(struct rs_pool_charge *charge, CUmemoryPool handle)
@@ -386,8 +392,8 @@ static bool begin(struct rs_pool_charge *charge, CUmemoryPool pool)
     return false;
 }
 
-bool rs_charge_async_begin(struct rs_pool_charge *charge, CUmemoryPool pool, CUstream stream,
-                           bool per_thread_default, size_t size_bytes)
+static bool begin_async(struct rs_pool_charge *charge, CUmemoryPool pool, CUstream stream,
+                        bool per_thread_default, size_t size_bytes)
 {
     enum rs_mode life = rs_life();
     CUstreamCaptureMode mode;
@@ -408,14 +414,31 @@ bool rs_charge_async_begin(struct rs_pool_charge *charge, CUmemoryPool pool, CUs
     } else {
         charge->device = -1;
     }
+    charge->releases = rs_account_releases(rs_limit_account(charge->device));
     rs_capture_restore(mode);
+    return begun;
+}
+
+bool rs_charge_async_begin(struct rs_pool_charge *charge, CUmemoryPool pool, CUstream stream,
+                           bool per_thread_default, size_t size_bytes)
+{
+    bool begun;
+
+    rs_request_begin();
+    begun = begin_async(charge, pool, stream, per_thread_default, size_bytes);
+    if (!begun)
+        rs_request_end();
     return begun;
 }
 
 bool rs_charge_async_again(struct rs_pool_charge *charge, CUresult result)
 {
-    return result == CUDA_ERROR_OUT_OF_MEMORY && charge->device >= 0 && !charge->in_graph &&
-           rs_limit_reclaim(charge->device) > 0;
+    uint64_t releases = charge->releases;
+
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || charge->device < 0 || charge->in_graph)
+        return false;
+    charge->releases = rs_account_releases(rs_limit_account(charge->device));
+    return rs_limit_reclaim(charge->device, charge->bytes, releases, true);
 }
 
 /* A driver's pool grows in units of its own: the next request is charged for one. */
@@ -462,6 +485,7 @@ bool rs_charge_async_end(struct rs_pool_charge *charge, CUresult result, CUdevic
     size_t before, after, flying;
     bool excess;
 
+    rs_request_end();
     if (!pool)
         return false;
     flying = atomic_load(&growth[charge->device].flying);
@@ -469,6 +493,7 @@ bool rs_charge_async_end(struct rs_pool_charge *charge, CUresult result, CUdevic
     after = pool->held_bytes;
     excess = result == CUDA_SUCCESS && after > before && is_excess(charge, after - before, flying);
     atomic_fetch_sub(&growth[charge->device].flying, charge->charged);
+    rs_account_taken(rs_limit_account(charge->device), charge->charged, RS_MEMORY_DEVICE);
     if (result == CUDA_SUCCESS && !excess)
         enter_record(charge, address);
     else
@@ -552,6 +577,8 @@ bool rs_charge_graph_node(int device, size_t size_bytes)
 {
     struct rs_pool_record *pool;
     struct rs_account *account = rs_limit_account(device);
+    uint64_t releases;
+    bool has_room;
 
     if (!account || rs_life() != RS_MODE_SERVE || !rs_limit_follows())
         return true;
@@ -562,6 +589,11 @@ bool rs_charge_graph_node(int device, size_t size_bytes)
     if (!pool)
         return false;
     (void)follow(pool, 0);
-    return rs_account_has_room(account, size_bytes) ||
-           (rs_limit_reclaim(device) > 0 && rs_account_has_room(account, size_bytes));
+    rs_request_begin();
+    do {
+        releases = rs_account_releases(account);
+        has_room = rs_account_has_room(account, size_bytes);
+    } while (!has_room && rs_limit_reclaim(device, size_bytes, releases, true));
+    rs_request_end();
+    return has_room;
 }

@@ -46,11 +46,12 @@ static bool initial_taken[RS_KINDS][RS_DEVICES_MAX];
 static struct rs_report folded[RS_KINDS][RS_DEVICES_MAX];
 static struct rs_pushed_stack *spare_pushed; /* recycled, never freed: somebody may be late */
 static unsigned endings, trims;              /* under way: no trim begins while a context ends */
-static pthread_cond_t trims_done = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t trims_done = PTHREAD_COND_INITIALIZER, ends_done = PTHREAD_COND_INITIALIZER;
 
 RS_HOT_DATA _Atomic unsigned rs_context_generation = 1;
 
 static __thread bool creating; /* a driver call of ours may come back through another tool's hook */
+static __thread bool is_ending; /* this thread is inside a context's end */
 
 static unsigned long long id_of(CUcontext handle)
 {
@@ -434,10 +435,10 @@ static unsigned index_of(enum rs_kind kind, unsigned host_flags)
                                      : RS_STACK_PINNED + host_flags % RS_HOST_FLAG_SETS;
 }
 
-static size_t reclaim(const struct rs_place *place, size_t size_bytes)
+static bool reclaim(const struct rs_place *place, size_t size_bytes, uint64_t releases,
+                    bool may_wait)
 {
-    (void)size_bytes; /* what is kept is given back whole */
-    return rs_limit_reclaim(place->device);
+    return rs_limit_reclaim(place->device, size_bytes, releases, may_wait);
 }
 
 static struct rs_context *describe(CUcontext handle, CUdevice device)
@@ -717,56 +718,94 @@ CUresult rs_context_apply_peers(CUcontext handle)
 
 /* ---- giving back ---- */
 
-enum { TRIMMED_AT_ONCE = 64 };
+enum { VISITED_AT_ONCE = 64, ENDS_WAIT_MS = 1000 };
 
-struct trimmed {
+/* What is done with each stack of a device, without the lock, while no context ends. */
+struct device_visit {
     int device;
     bool all_kinds; /* pinned memory's too */
+    void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr);
+    void *data;
     size_t skip, count;
-    struct rs_stack *stacks[TRIMMED_AT_ONCE];
+    struct rs_stack *stacks[VISITED_AT_ONCE];
 };
 
 static void collect(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
-    struct trimmed *trimmed = data;
+    struct device_visit *visit = data;
 
     (void)mr;
-    if (stack->place.device != trimmed->device ||
-        (!trimmed->all_kinds && stack->kind == RS_KIND_PINNED))
+    if (stack->place.device != visit->device ||
+        (!visit->all_kinds && stack->kind == RS_KIND_PINNED))
         return;
-    if (trimmed->skip > 0)
-        trimmed->skip--;
-    else if (trimmed->count < TRIMMED_AT_ONCE)
-        trimmed->stacks[trimmed->count++] = stack;
+    if (visit->skip > 0)
+        visit->skip--;
+    else if (visit->count < VISITED_AT_ONCE)
+        visit->stacks[visit->count++] = stack;
 }
 
-/* keep_bytes NULL: somebody is out of memory. */
-static size_t trim_stack(struct rs_stack *stack, size_t *keep_bytes)
+static void collect_all(struct device_visit *visit)
+{
+    rs_mutex_lock(&lock);
+    for (size_t i = 0; i < entry_count; i++)
+        if (entries[i].context->handle == entries[i].handle)
+            visit_stacks(entries[i].context, collect, visit);
+    rs_mutex_unlock(&lock);
+}
+
+/* With its context current. */
+static void visit_one(const struct device_visit *visit, struct rs_stack *stack)
 {
     struct rs_mr *mr = atomic_load_explicit(&stack->mr, memory_order_acquire);
     CUresult result = CUDA_SUCCESS;
-    size_t returned = 0;
     bool entered;
 
     if (!mr || !atomic_load(&stack->context->alive))
-        return 0;
+        return;
     entered = rs_context_enter(stack->context->handle, &result);
     if (result == CUDA_SUCCESS)
-        returned = keep_bytes ? rs_mr_trim(mr, *keep_bytes) : rs_mr_trim_all(mr);
+        visit->visit(visit->data, stack, mr);
     rs_context_leave(entered);
-    if (keep_bytes)
-        *keep_bytes -= rs_min(*keep_bytes, rs_mr_idle_bytes(mr));
-    return returned;
 }
 
+static void visit_device(struct device_visit *visit)
+{
+    size_t done = 0;
+
+    do {
+        visit->skip = done;
+        visit->count = 0;
+        if (!rs_context_ends_hold())
+            break;
+        collect_all(visit);
+        for (size_t i = 0; i < visit->count; i++)
+            visit_one(visit, visit->stacks[i]);
+        rs_context_ends_release();
+        done += visit->count;
+    } while (visit->count == VISITED_AT_ONCE);
+}
+
+static bool wait_for_ends(void)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += ENDS_WAIT_MS / 1000;
+    while (endings > 0)
+        if (pthread_cond_timedwait(&ends_done, &lock.native, &until) == ETIMEDOUT)
+            break;
+    return endings == 0;
+}
+
+/* A context's end may wait for work that waits for this thread: not for ever. */
 bool rs_context_ends_hold(void)
 {
     bool may;
 
-    if (creating)
-        return false; /* this thread holds the lock */
+    if (creating || is_ending)
+        return false; /* this thread holds the lock, or would wait for itself */
     rs_mutex_lock(&lock);
-    may = endings == 0;
+    may = wait_for_ends();
     trims += may;
     rs_mutex_unlock(&lock);
     return may;
@@ -780,37 +819,95 @@ void rs_context_ends_release(void)
     rs_mutex_unlock(&lock);
 }
 
-static void collect_all(struct trimmed *trimmed)
+struct trim {
+    size_t *keep_bytes; /* NULL: somebody is out of memory */
+    size_t returned_bytes;
+};
+
+static void trim_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
-    rs_mutex_lock(&lock);
-    for (size_t i = 0; i < entry_count; i++)
-        if (entries[i].context->handle == entries[i].handle)
-            visit_stacks(entries[i].context, collect, trimmed);
-    rs_mutex_unlock(&lock);
+    struct trim *trim = data;
+
+    (void)stack;
+    trim->returned_bytes +=
+        trim->keep_bytes ? rs_mr_trim(mr, *trim->keep_bytes) : rs_mr_trim_all(mr);
+    if (trim->keep_bytes)
+        *trim->keep_bytes -= rs_min(*trim->keep_bytes, rs_mr_idle_bytes(mr));
 }
 
 size_t rs_context_trim(int device, size_t *keep_bytes)
 {
-    struct trimmed trimmed = {.device = device, .all_kinds = keep_bytes != NULL};
-    size_t done = 0, returned = 0;
+    struct trim trim = {.keep_bytes = keep_bytes};
+    struct device_visit visit = {
+        .device = device, .all_kinds = keep_bytes != NULL, .visit = trim_stack, .data = &trim};
 
     rs_export_collect(true);
-    do {
-        trimmed.skip = done;
-        trimmed.count = 0;
-        if (!rs_context_ends_hold())
-            break;
-        collect_all(&trimmed);
-        for (size_t i = 0; i < trimmed.count; i++)
-            returned += trim_stack(trimmed.stacks[i], keep_bytes);
-        rs_context_ends_release();
-        done += trimmed.count;
-    } while (trimmed.count == TRIMMED_AT_ONCE);
-    return returned;
+    visit_device(&visit);
+    return trim.returned_bytes;
+}
+
+struct readiness {
+    enum rs_readiness best;
+    uint64_t wait_ns;
+};
+
+static void make_ready(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    struct readiness *readiness = data;
+    enum rs_readiness now;
+
+    (void)stack;
+    if (readiness->best == RS_READY_SOME)
+        return;
+    now = rs_mr_make_ready(mr, readiness->wait_ns);
+    readiness->best = now > readiness->best ? now : readiness->best;
+}
+
+enum rs_readiness rs_context_make_ready(int device, uint64_t wait_ns)
+{
+    struct readiness readiness = {RS_READY_NOTHING, wait_ns};
+    struct device_visit visit = {.device = device, .visit = make_ready, .data = &readiness};
+
+    visit_device(&visit);
+    return readiness.best;
+}
+
+static void add_moves(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    uint64_t *moves = data;
+
+    if (stack->kind != RS_KIND_PINNED)
+        *moves += rs_mr_moves(mr);
+}
+
+uint64_t rs_context_moves(void)
+{
+    uint64_t moves = 0;
+
+    rs_context_each_stack(add_moves, &moves);
+    return moves;
+}
+
+static void add_idle_bytes(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    size_t *bytes = data;
+
+    (void)stack;
+    *bytes += rs_mr_idle_bytes(mr);
+}
+
+size_t rs_context_idle_bytes(int device)
+{
+    size_t bytes = 0;
+    struct device_visit visit = {.device = device, .visit = add_idle_bytes, .data = &bytes};
+
+    visit_device(&visit);
+    return bytes;
 }
 
 void rs_context_ending_enter(void)
 {
+    is_ending = true;
     rs_mutex_lock(&lock);
     endings++;
     while (trims > 0)
@@ -822,7 +919,9 @@ void rs_context_ending_leave(void)
 {
     rs_mutex_lock(&lock);
     endings--;
+    pthread_cond_broadcast(&ends_done);
     rs_mutex_unlock(&lock);
+    is_ending = false;
 }
 
 /* ---- ends ---- */

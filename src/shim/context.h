@@ -111,10 +111,20 @@ RS_HOT_INLINE struct rs_stack *rs_context_stack_before(unsigned which)
 struct rs_context *rs_context_owner(void);
 
 /* Has every stack for device memory of the device's contexts give back its wholly free memory.
- * *keep_bytes of it stays, and what is left of that allowance is left in it; NULL: nothing stays,
- * not even a pool's initial size, as somebody is out of memory.  Returns the bytes given back.  The
- * driver calls wait: no lock may be held.  Does nothing while a context ends. */
+ * *keep_bytes, in: bytes to keep; out: the unused part.  NULL: nothing stays, not even a pool's
+ * initial size, as somebody is out of memory.  Returns the bytes given back.  No lock may be held:
+ * outside a request the driver calls wait.  Waits up to 1 s for a context that is about to end, as
+ * the next three do. */
 size_t rs_context_trim(int device, size_t *keep_bytes);
+
+/* rs_mr_make_ready of all these stacks, until one of them says RS_READY_SOME. */
+enum rs_readiness rs_context_make_ready(int device, uint64_t wait_ns);
+
+/* What they hold that nobody uses, quarantine included. */
+size_t rs_context_idle_bytes(int device);
+
+/* Changes with each block that enters or leaves the quarantine of any of them, on any device. */
+uint64_t rs_context_moves(void);
 
 /* Around each driver call that may end a context: waits for trims under way, whose frees must not
  * reach the driver after the context, when its addresses may be somebody else's. */
@@ -122,7 +132,8 @@ void rs_context_ending_enter(void);
 void rs_context_ending_leave(void);
 
 /* Around deallocations that the program did not ask for, in any context: no context ends meanwhile.
- * False when nothing may be deallocated now. */
+ * False when nothing may be deallocated now: a context's end took longer than 1 s, or is this
+ * thread's. */
 bool rs_context_ends_hold(void);
 void rs_context_ends_release(void);
 

@@ -7,6 +7,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "base/request.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
 #include "resource/segment.h"
@@ -400,6 +401,12 @@ void rs_export_freed(const struct rs_taken_block *taken)
     rs_mutex_unlock(&lock);
 }
 
+/* A stack without `reuse` waits in a free, which no request may. */
+static bool may_free_now(const struct rs_taken_block *block)
+{
+    return block->stack->place.frees_are_clean || !rs_request_is_under_way();
+}
+
 /* Takes the oldest held block if nobody has it open any more, else it is the youngest from now on.
  */
 static bool take_released(struct rs_taken_block *block)
@@ -411,7 +418,7 @@ static bool take_released(struct rs_taken_block *block)
     number = take_held();
     if (number) {
         *block = exports[number - 1].held;
-        is_released = !is_open_elsewhere(number);
+        is_released = may_free_now(block) && !is_open_elsewhere(number);
         if (is_released)
             give_slot(number);
         else
@@ -419,6 +426,13 @@ static bool take_released(struct rs_taken_block *block)
     }
     rs_mutex_unlock(&lock);
     return is_released;
+}
+
+void rs_export_collect_in_request(void)
+{
+    rs_request_begin();
+    rs_export_collect(false);
+    rs_request_end();
 }
 
 void rs_export_collect(bool all)

@@ -2,12 +2,20 @@
 #include "shim/limit.h"
 
 #include "base/arithmetic.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/request.h"
 #include "driver/driver.h"
 #include "shim/charge.h"
 #include "shim/context.h"
 #include "shim/life.h"
 
 #include <stdatomic.h>
+
+enum {
+    SLICE_NS = 5 * 1000 * 1000, /* of a wait, for one stack */
+    SAY_NS = 1000 * 1000 * 1000,
+};
 
 static struct {
     struct rs_account account;
@@ -98,21 +106,66 @@ size_t rs_shim_trim(int device, size_t keep_bytes)
     return rs_context_trim(device, &keep_bytes);
 }
 
-size_t rs_limit_reclaim(int device)
+/* All that nobody uses goes back.  True when something did, here or on another thread since
+ * `releases`: a pool of the driver's may also give memory back by itself, which is only seen now.
+ */
+static bool give_back(int device, uint64_t releases)
+{
+    const struct rs_account *account = &devices[device].account;
+    uint64_t moves = rs_context_moves();
+    bool returned = rs_context_trim(device, NULL) > 0;
+
+    returned = rs_charge_trim_pools(device, 0) > 0 || returned;
+    return returned || ((rs_account_releases(account) != releases || rs_context_moves() != moves) &&
+                        rs_request_may_repeat());
+}
+
+/* False when a request is larger than all that is not live. */
+static bool can_be_served(int device, size_t size_bytes)
+{
+    const struct rs_account *account = &devices[device].account;
+    size_t limit = atomic_load(&account->limit_bytes), idle = rs_context_idle_bytes(device);
+    size_t held = limit ? atomic_load(&account->charged_bytes)
+                        : atomic_load(&account->held_bytes[RS_MEMORY_DEVICE]);
+    size_t total = limit;
+
+    if (!limit && (!rs_driver.cuDeviceTotalMem_v2 ||
+                   rs_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS))
+        return true;
+    return size_bytes <= total - rs_min(total, held - rs_min(idle, held));
+}
+
+/* Waits for the oldest epochs of the device's stacks.  True when something became ready. */
+static bool wait_for_quarantine(int device)
+{
+    static bool said;
+    uint64_t begin_ns = rs_clock_ns(), patience_ns = rs_request_patience_ns();
+    enum rs_readiness readiness;
+
+    do {
+        readiness = rs_context_make_ready(device, rs_min(SLICE_NS, patience_ns));
+        patience_ns = rs_request_patience_ns();
+        if (rs_clock_ns() - begin_ns > SAY_NS && rs_log_once(&said))
+            rs_log("device %d is full: waiting for work that uses freed memory", device);
+    } while (readiness == RS_READY_PENDING && patience_ns > 0);
+    return readiness == RS_READY_SOME;
+}
+
+bool rs_limit_reclaim(int device, size_t size_bytes, uint64_t releases, bool may_wait)
 {
     static __thread bool reclaiming; /* a free of ours may come back through a tool's callback */
-    size_t returned, before, after;
+    bool again;
 
-    if (reclaiming || !is_known(device))
-        return 0;
+    if (reclaiming || !is_known(device) || !rs_driver_ready(false))
+        return false;
     reclaiming = true;
-    before = atomic_load(&devices[device].account.charged_bytes);
-    returned = rs_driver_ready(false) ? rs_context_trim(device, NULL) : 0;
-    returned += rs_charge_trim_pools(device, 0);
-    after = atomic_load(&devices[device].account.charged_bytes);
+    rs_request_begin();
+    again = give_back(device, releases);
+    if (!again && may_wait && can_be_served(device, size_bytes))
+        again = wait_for_quarantine(device);
+    rs_request_end();
     reclaiming = false;
-    /* A pool of the driver's may have given memory back by itself, which is only seen now. */
-    return rs_max(returned, before - rs_min(after, before));
+    return again;
 }
 
 /* ---- what the program is told ---- */

@@ -23,7 +23,7 @@ RS_HOT_INLINE CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, 
     struct rs_allocation allocation;
     CUresult result;
 
-    rs_export_look();
+    rs_export_look_in_request();
     result = rs_mr_allocate(mr, size_bytes, stream, &allocation);
     if (RS_UNLIKELY(result != CUDA_SUCCESS))
         return result;

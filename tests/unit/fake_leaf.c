@@ -29,12 +29,10 @@ static struct fake_leaf *leaf_of(struct rs_mr *mr)
 
 static CUresult answer(struct fake_leaf *leaf, size_t size_bytes)
 {
-    size_t taken_bytes = leaf->live_bytes + leaf->lingering_bytes;
-
     if (leaf->fail_at && --leaf->fail_at == 0)
         return leaf->fail_with;
-    if (size_bytes > leaf->largest_bytes || taken_bytes > leaf->capacity_bytes ||
-        size_bytes > leaf->capacity_bytes - taken_bytes)
+    if (size_bytes > leaf->largest_bytes || leaf->live_bytes > leaf->capacity_bytes ||
+        size_bytes > leaf->capacity_bytes - leaf->live_bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (leaf->live_count == FAKE_LEAF_LIVE_MAX)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -50,7 +48,7 @@ static void enter(struct fake_leaf *leaf, size_t size_bytes, struct rs_allocatio
                           ~(CUdeviceptr)(RS_BLOCK_ALIGNMENT - 1);
     leaf->live[leaf->live_count++] = *out;
     leaf->live_bytes += size_bytes;
-    leaf->peak_bytes = rs_max(leaf->peak_bytes, leaf->live_bytes + leaf->lingering_bytes);
+    leaf->peak_bytes = rs_max(leaf->peak_bytes, leaf->live_bytes);
     leaf->allocations++;
 }
 
@@ -107,13 +105,11 @@ static CUresult fake_deallocate(struct rs_mr *mr, const struct rs_allocation *al
     struct fake_leaf *leaf = leaf_of(mr);
     CUresult result;
 
+    (void)stream;
     pthread_mutex_lock(&leaf->lock);
-    leaf->deallocated_on = stream;
     result = leaf->fail_deallocations_with;
     if (result == CUDA_SUCCESS)
         result = remove_live(leaf, allocation);
-    if (result == CUDA_SUCCESS && stream && leaf->deallocates_in_order)
-        leaf->lingering_bytes += allocation->size_bytes;
     pthread_mutex_unlock(&leaf->lock);
     return result;
 }

@@ -24,8 +24,6 @@ struct fake_leaf {
     unsigned pause_us;                /* each allocation takes this long, outside the lock */
     bool is_tight;                    /* allocations follow each other without a gap */
     bool deallocates_in_order;        /* what it says of itself */
-    CUstream deallocated_on;          /* the latest deallocation's stream */
-    size_t lingering_bytes;           /* given back on one, and taken until the test clears this */
     void (*on_call)(void *data);      /* called once, in the next allocate before it is answered */
     void *on_call_data;
     size_t live_count;

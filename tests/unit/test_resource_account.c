@@ -28,12 +28,20 @@ static void assert_charged(size_t device_bytes, size_t first_bytes, size_t secon
     assert_int_equal(second.charged_bytes, second_bytes);
 }
 
+static void give_footprint(struct rs_account *account, CUdeviceptr address, size_t size_bytes,
+                           enum rs_memory memory)
+{
+    rs_account_give_as(account, size_bytes,
+                       rs_footprint_leave(account, address, size_bytes, memory), memory);
+}
+
 static void a_refusal_changes_nothing(void **state)
 {
     struct rs_account before;
     (void)state;
 
     assert_true(rs_account_take(&first, 10 * MIB, RS_MEMORY_DEVICE));
+    rs_account_taken(&first, 10 * MIB, RS_MEMORY_DEVICE);
     before = device;
     assert_false(rs_account_take(&second, 7 * MIB, RS_MEMORY_DEVICE));
     assert_false(rs_account_take(&second, SIZE_MAX, RS_MEMORY_MANAGED));
@@ -42,11 +50,42 @@ static void a_refusal_changes_nothing(void **state)
     assert_memory_equal(&before, &device, sizeof(before));
     assert_charged(10 * MIB, 10 * MIB, 0);
     assert_true(rs_account_take(&second, 6 * MIB, RS_MEMORY_MANAGED));
+    rs_account_taken(&second, 6 * MIB, RS_MEMORY_MANAGED);
     assert_false(rs_account_take(&second, 1, RS_MEMORY_DEVICE));
     assert_true(rs_account_take(&second, 100 * MIB, RS_MEMORY_HOST)); /* of no device */
     rs_account_give(&first, 10 * MIB, RS_MEMORY_DEVICE);
     assert_charged(6 * MIB, 0, 6 * MIB);
     assert_int_equal(device.peak_charged_bytes, 16 * MIB);
+}
+
+/* A program that probes for memory asks for more than there is: that was never its peak. */
+static void a_peak_rises_when_the_driver_has_answered(void **state)
+{
+    (void)state;
+
+    device.limit_bytes = 0;
+    assert_true(rs_account_take(&first, 4 * MIB, RS_MEMORY_DEVICE));
+    rs_account_taken(&first, 4 * MIB, RS_MEMORY_DEVICE);
+    assert_true(rs_account_take(&first, 100 * MIB, RS_MEMORY_DEVICE));
+    /* Meanwhile another is answered. */
+    assert_true(rs_account_take(&second, 2 * MIB, RS_MEMORY_DEVICE));
+    rs_account_taken(&second, 2 * MIB, RS_MEMORY_DEVICE);
+    rs_account_untake(&first, 100 * MIB, RS_MEMORY_DEVICE);
+    assert_int_equal(device.peak_charged_bytes, 6 * MIB);
+    assert_int_equal(device.peak_bytes, 6 * MIB);
+    assert_int_equal(device.asked_bytes, 0);
+}
+
+/* Whoever was refused for what another had asked for in vain must be able to see it. */
+static void releases_tell_that_bytes_came_back(void **state)
+{
+    uint64_t before = rs_account_releases(&first);
+    (void)state;
+
+    assert_true(rs_account_take(&first, 10 * MIB, RS_MEMORY_DEVICE));
+    assert_int_equal(rs_account_releases(&first), before);
+    rs_account_untake(&first, 10 * MIB, RS_MEMORY_DEVICE);
+    assert_int_not_equal(rs_account_releases(&second), before);
 }
 
 static void a_lost_context_gives_its_part_back(void **state)
@@ -67,8 +106,8 @@ static void a_lost_context_gives_its_part_back(void **state)
     assert_true(rs_footprint_take(&first, 100, RS_MEMORY_DEVICE));
     assert_true(rs_footprint_settle(&first, 64 * MIB, 100, RS_MEMORY_DEVICE));
     assert_charged(4 * MIB, 2 * MIB, 2 * MIB);
-    rs_footprint_give(&first, 64 * MIB, 100, RS_MEMORY_DEVICE);
-    rs_footprint_give(&second, 64 * MIB + 512, 100, RS_MEMORY_DEVICE);
+    give_footprint(&first, 64 * MIB, 100, RS_MEMORY_DEVICE);
+    give_footprint(&second, 64 * MIB + 512, 100, RS_MEMORY_DEVICE);
     assert_charged(0, 0, 0);
 }
 
@@ -89,12 +128,12 @@ static void small_allocations_share_blocks(void **state)
     assert_charged(16 * MIB, 16 * MIB, 0);
     assert_false(rs_footprint_take(&first, 1, RS_MEMORY_DEVICE)); /* it may need a block */
     for (size_t i = 0; i < 999; i++)
-        rs_footprint_give(&first, 32 * MIB + 512 * i, 1, RS_MEMORY_DEVICE);
+        give_footprint(&first, 32 * MIB + 512 * i, 1, RS_MEMORY_DEVICE);
     assert_charged(16 * MIB, 16 * MIB, 0);
-    rs_footprint_give(&first, 32 * MIB + 512 * 999, 1, RS_MEMORY_DEVICE);
+    give_footprint(&first, 32 * MIB + 512 * 999, 1, RS_MEMORY_DEVICE);
     assert_charged(14 * MIB, 14 * MIB, 0);
     for (size_t i = 0; i < 7; i++)
-        rs_footprint_give(&first, (34 + 2 * i) * MIB, MIB, RS_MEMORY_DEVICE);
+        give_footprint(&first, (34 + 2 * i) * MIB, MIB, RS_MEMORY_DEVICE);
     assert_charged(0, 0, 0);
     assert_int_equal(device.held_bytes[RS_MEMORY_DEVICE], 0);
 }
@@ -106,7 +145,7 @@ static void a_small_allocation_may_lie_in_two_blocks(void **state)
     assert_true(rs_footprint_take(&first, MIB, RS_MEMORY_DEVICE));
     assert_true(rs_footprint_settle(&first, 32 * MIB + 512 - MIB, MIB, RS_MEMORY_DEVICE));
     assert_charged(4 * MIB, 4 * MIB, 0);
-    rs_footprint_give(&first, 32 * MIB + 512 - MIB, MIB, RS_MEMORY_DEVICE);
+    give_footprint(&first, 32 * MIB + 512 - MIB, MIB, RS_MEMORY_DEVICE);
     assert_charged(0, 0, 0);
 }
 
@@ -130,6 +169,7 @@ static void what_the_driver_holds_is_followed(void **state)
 
     assert_true(rs_account_take_as(&device, 0, 6 * MIB, RS_MEMORY_DEVICE));
     rs_account_follow(&device, 0, 10 * MIB, 6 * MIB);
+    rs_account_taken(&device, 6 * MIB, RS_MEMORY_DEVICE);
     assert_int_equal(device.charged_bytes, 10 * MIB);
     assert_int_equal(device.held_bytes[RS_MEMORY_DEVICE], 10 * MIB);
     assert_true(rs_account_has_room(&first, 6 * MIB));
@@ -147,6 +187,7 @@ static void *take_and_give(void *account)
     for (int i = 0; i < 20000; i++) {
         if (!rs_account_take(account, 3 * MIB, RS_MEMORY_DEVICE))
             continue;
+        rs_account_taken(account, 3 * MIB, RS_MEMORY_DEVICE);
         most = device.charged_bytes > most ? device.charged_bytes : most;
         rs_account_give(account, 3 * MIB, RS_MEMORY_DEVICE);
     }
@@ -174,6 +215,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_refusal_changes_nothing, setup),
+        cmocka_unit_test_setup(a_peak_rises_when_the_driver_has_answered, setup),
+        cmocka_unit_test_setup(releases_tell_that_bytes_came_back, setup),
         cmocka_unit_test_setup(a_lost_context_gives_its_part_back, setup),
         cmocka_unit_test_setup(small_allocations_share_blocks, setup),
         cmocka_unit_test_setup(a_small_allocation_may_lie_in_two_blocks, setup),

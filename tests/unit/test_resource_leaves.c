@@ -3,6 +3,7 @@
  * left when their context has ended. */
 #include "unit.h"
 
+#include "base/request.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
 #include "driver/own_stream.h"
@@ -95,6 +96,9 @@ static struct {
     size_t block_count;
     CUdeviceptr next_address;
     bool pools_grow_always; /* what is idle is in pieces that are too small */
+    size_t lingering_bytes; /* given back in order, and taken until somebody waits for the stream */
+    bool stream_is_busy;
+    unsigned waits; /* for the stream */
     bool context_is_gone;
     struct rs_mr *ends_in_call; /* in the next allocation of a pool's */
     void (*in_call)(void);
@@ -119,7 +123,7 @@ static void device_start(void)
 
 static size_t device_used(void)
 {
-    size_t used = 0;
+    size_t used = device.lingering_bytes;
 
     for (size_t i = 0; i < POOLS_MAX; i++)
         used += device.pools[i].reserved_bytes;
@@ -204,7 +208,7 @@ static void leave_pool(struct fake_pool *pool, size_t bytes)
         pool->reserved_bytes = pool->used_bytes;
 }
 
-static CUresult remove_block(CUdeviceptr address)
+static CUresult remove_block(CUdeviceptr address, bool in_order)
 {
     CUresult result = CUDA_ERROR_INVALID_VALUE;
 
@@ -216,6 +220,8 @@ static CUresult remove_block(CUdeviceptr address)
             continue;
         result = device.free_answer;
         if (result == CUDA_SUCCESS) {
+            if (!block->pool && in_order)
+                device.lingering_bytes += block->size_bytes;
             if (block->pool)
                 leave_pool(block->pool, round_to(block->size_bytes, 512));
             *block = device.blocks[--device.block_count];
@@ -234,18 +240,18 @@ static CUresult fake_mem_free(CUdeviceptr address)
         device.sentinel_frees += device.blocks[i].address == address && !device.blocks[i].pool &&
                                  device.blocks[i].size_bytes == RS_SENTINEL_BYTES;
     pthread_mutex_unlock(&device.lock);
-    return remove_block(address);
+    return remove_block(address, false);
 }
 
 static CUresult fake_free_host(void *host)
 {
-    return remove_block((CUdeviceptr)(uintptr_t)host);
+    return remove_block((CUdeviceptr)(uintptr_t)host, false);
 }
 
 static CUresult fake_free_async(CUdeviceptr address, CUstream stream)
 {
     device.wrong_calls += stream != STREAM || device.context_is_gone;
-    return remove_block(address);
+    return remove_block(address, true);
 }
 
 static CUresult fake_alloc_from_pool(CUdeviceptr *address, size_t bytes, CUmemoryPool handle,
@@ -353,8 +359,17 @@ static CUresult fake_stream_wait(CUstream stream)
     pthread_mutex_lock(&device.lock);
     device.wrong_calls += stream != STREAM || device.context_is_gone;
     device.unwaited = 0;
+    device.lingering_bytes = 0;
+    device.waits++;
     pthread_mutex_unlock(&device.lock);
     return device.wait_answer;
+}
+
+static CUresult fake_stream_query(CUstream stream)
+{
+    must_be_relaxed();
+    device.wrong_calls += stream != STREAM;
+    return device.stream_is_busy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 static CUresult fake_get_current(CUcontext *context)
@@ -395,6 +410,7 @@ static void drive(void)
     rs_driver.cuThreadExchangeStreamCaptureMode = fake_exchange_mode;
     rs_driver.cuStreamCreate = fake_stream_create;
     rs_driver.cuStreamSynchronize = fake_stream_wait;
+    rs_driver.cuStreamQuery = fake_stream_query;
     rs_driver.cuCtxGetCurrent = fake_get_current;
     rs_driver.cuDeviceGetAttribute = fake_device_attribute;
     rs_driver.cuDriverGetVersion = fake_version;
@@ -464,6 +480,8 @@ static void give(struct site *site, const struct rs_allocation *allocation)
 {
     assert_int_equal(rs_mr_deallocate(site->mr, allocation, NULL), CUDA_SUCCESS);
     assert_true(rs_mr_check(site->mr));
+    if (site->mr->ops.deallocates_in_order(site->mr))
+        (void)rs_mr_trim(site->mr, SIZE_MAX); /* settles */
 }
 
 static void refuse(struct site *site, size_t bytes, CUresult expected)
@@ -1084,6 +1102,81 @@ static void simulated_memory_has_a_size_and_reuses_addresses(void **state)
     end(&site);
 }
 
+/* ---- the way back to the driver ---- */
+
+/* cuMemFree would wait for the GPU, which may wait for this thread. */
+static void clean_memory_goes_back_in_order(void **state)
+{
+    struct rs_allocation a;
+    struct site site;
+    unsigned asked;
+
+    (void)state;
+    drive();
+    make(&site, &rs_mr_descriptor_cuda, NULL);
+    a = take(&site, 600 * MIB);
+    assert_int_equal(rs_mr_deallocate(site.mr, &a, NULL), CUDA_SUCCESS);
+    assert_int_equal(device.lingering_bytes, 600 * MIB); /* not by cuMemFree */
+    assert_int_equal(site.device_account.charged_bytes, 600 * MIB);
+    assert_int_equal(rs_mr_idle_bytes(site.mr), 600 * MIB);
+    asked = device.asked;
+    a = take(&site, 600 * MIB); /* the device has no room for both */
+    assert_int_equal(device.asked, asked + 1);
+    assert_int_equal(device.waits, 1);
+    assert_int_equal(site.device_account.charged_bytes, 600 * MIB);
+    give(&site, &a);
+    end(&site);
+}
+
+/* Its channel may be behind work that waits for this thread. */
+static void a_busy_stream_is_waited_for_a_while_only(void **state)
+{
+    struct rs_allocation a;
+    struct site site;
+
+    (void)state;
+    drive();
+    make(&site, &rs_mr_descriptor_cuda, NULL);
+    site.device_account.limit_bytes = 1000 * MIB;
+    a = take(&site, 600 * MIB);
+    device.stream_is_busy = true;
+    assert_int_equal(rs_mr_deallocate(site.mr, &a, NULL), CUDA_SUCCESS);
+    refuse(&site, 600 * MIB, CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(device.waits, 0);
+    assert_int_equal(site.device_account.charged_bytes, 600 * MIB);
+    device.stream_is_busy = false;
+    a = take(&site, 600 * MIB);
+    give(&site, &a);
+    assert_int_equal(site.device_account.charged_bytes, 0);
+    end(&site);
+}
+
+/* Of managed and pinned memory, and of what is not clean, the driver's free waits; without context
+ * events nobody can say that it would not. */
+static void no_request_waits_for_a_free(void **state)
+{
+    static const struct rs_mr_descriptor *const waiting[] = {
+        &rs_mr_descriptor_cuda, &rs_mr_descriptor_managed, &rs_mr_descriptor_pinned};
+    (void)state;
+
+    drive();
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(waiting); i++) {
+        struct rs_allocation a;
+        struct site site;
+        make(&site, waiting[i], NULL);
+        site.place.frees_are_clean = waiting[i] != &rs_mr_descriptor_cuda;
+        a = take(&site, MIB);
+        rs_request_begin();
+        assert_int_equal(rs_mr_deallocate(site.mr, &a, NULL), CUDA_ERROR_NOT_READY);
+        rs_request_end();
+        assert_true(is_segment(a.address));
+        assert_int_equal(held(&site), MIB);
+        assert_int_equal(rs_mr_deallocate(site.mr, &a, NULL), CUDA_SUCCESS);
+        assert_int_equal(device.lingering_bytes, 0);
+        end(&site);
+    }
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup(name, setup)
@@ -1094,6 +1187,9 @@ int main(void)
         TEST(a_free_that_fails_leaves_the_block),
         TEST(every_missing_host_allocation_is_survived),
         TEST(a_limit_is_checked_before_the_driver_is_asked),
+        TEST(clean_memory_goes_back_in_order),
+        TEST(a_busy_stream_is_waited_for_a_while_only),
+        TEST(no_request_waits_for_a_free),
         TEST(threads_agree_on_what_is_held),
         TEST(line_47_initial_size_and_release_threshold),
         TEST(line_48_and_49_each_has_a_pool_of_its_own),

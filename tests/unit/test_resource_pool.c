@@ -4,7 +4,6 @@
 #include "unit.h"
 
 #include "driver/driver.h"
-#include "driver/own_stream.h"
 #include "random_workload.h"
 #include "resource/block_index.h"
 #include "resource/report.h"
@@ -372,60 +371,17 @@ static void a_small_block_pins_no_chunk_of_large_ones(void **state)
     end_stack(&stack);
 }
 
-#define OWN_STREAM ((CUstream)(uintptr_t)0x77)
-
-static struct rs_own_stream own_stream = {OWN_STREAM};
-
-/* What goes back on a stream is the driver's when somebody has waited for that stream. */
-static struct fake_leaf *in_order_leaf;
-static bool is_stream_busy;
-static unsigned synchronizations;
-
-static CUresult CUDAAPI fake_query(CUstream stream)
-{
-    assert_ptr_equal(stream, OWN_STREAM);
-    return is_stream_busy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
-}
-
-static CUresult CUDAAPI fake_synchronize(CUstream stream)
-{
-    assert_ptr_equal(stream, OWN_STREAM);
-    synchronizations++;
-    in_order_leaf->lingering_bytes = 0;
-    return CUDA_SUCCESS;
-}
-
-static CUresult CUDAAPI fake_exchange_mode(CUstreamCaptureMode *mode)
-{
-    (void)mode;
-    return CUDA_SUCCESS;
-}
-
-static void deallocate_in_order(struct fake_leaf *leaf)
-{
-    leaf->deallocates_in_order = true;
-    in_order_leaf = leaf;
-    is_stream_busy = false;
-    synchronizations = 0;
-    rs_driver.cuStreamQuery = fake_query;
-    rs_driver.cuStreamSynchronize = fake_synchronize;
-    rs_driver.cuThreadExchangeStreamCaptureMode = fake_exchange_mode;
-}
-
 /* Under `reuse`, which says that nobody uses what is free, or as without it. */
 static struct stack make_pool_under(bool clean, bool in_order, const char *const *options)
 {
     static const struct rs_place places[] = {
-        {.context = (CUcontext)(uintptr_t)0x1000, .own_stream = &own_stream},
-        {.context = (CUcontext)(uintptr_t)0x1000,
-         .own_stream = &own_stream,
-         .frees_are_clean = true},
+        {.context = (CUcontext)(uintptr_t)0x1000},
+        {.context = (CUcontext)(uintptr_t)0x1000, .frees_are_clean = true},
     };
     struct stack stack = {.leaf = fake_leaf_create(PLENTY)};
     int error;
 
-    if (in_order)
-        deallocate_in_order(stack.leaf);
+    stack.leaf->deallocates_in_order = in_order;
     stack.mr = make_resource_at(&places[clean], &rs_mr_descriptor_pool, &stack.leaf->base, options,
                                 &error);
     assert_non_null(stack.mr);
@@ -581,25 +537,18 @@ static void half_of_the_early_returns_are_for_chunks_too_small(void **state)
     end_stack(&stack);
 }
 
-/* Half of the returns are used up by looks in vain, before somebody says that the context is idle.
- */
-static void looks_whether_the_context_is_idle_are_rationed(void **state)
+/* Half of the returns are used up by looks in vain, before upstream sees its context idle. */
+static void returns_in_vain_are_rationed(void **state)
 {
-    static struct rs_place place = {.context = (CUcontext)(uintptr_t)0x1000,
-                                    .own_stream = &own_stream};
-    struct stack stack = {.leaf = fake_leaf_create(PLENTY)};
-    struct rs_allocation block;
-    int error;
+    struct stack stack = make_pool_under(false, true, NULL);
 
     (void)state;
-    deallocate_in_order(stack.leaf);
-    stack.mr = make_resource_at(&place, &rs_mr_descriptor_pool, &stack.leaf->base, NULL, &error);
-    assert_non_null(stack.mr);
+    stack.leaf->fail_deallocations_with = CUDA_ERROR_NOT_READY;
     for (size_t i = 0; i < 258; i++) {
-        block = take(&stack, (i ? 40 : 100) * MIB);
+        struct rs_allocation block = take(&stack, (i ? 40 : 100) * MIB);
         give(&stack, &block);
     }
-    place.frees_are_clean = true;
+    stack.leaf->fail_deallocations_with = CUDA_SUCCESS;
     (void)take(&stack, 40 * MIB);
     assert_int_equal(stack.leaf->deallocations, 0);
     assert_int_equal(stack.leaf->allocations, 1);
@@ -608,7 +557,7 @@ static void looks_whether_the_context_is_idle_are_rationed(void **state)
 
 /* ---- under `reuse`, which says that nobody uses what is free ---- */
 
-static void an_early_return_is_in_the_order_of_a_stream(void **state)
+static void an_early_return_needs_an_upstream_whose_frees_do_not_wait(void **state)
 {
     (void)state;
     for (int in_order = 0; in_order < 2; in_order++) {
@@ -617,111 +566,23 @@ static void an_early_return_is_in_the_order_of_a_stream(void **state)
         give(&stack, &block);
         (void)take(&stack, 50 * MIB);
         assert_int_equal(stack.leaf->deallocations, in_order);
-        assert_ptr_equal(stack.leaf->deallocated_on, in_order ? OWN_STREAM : NULL);
         end_stack(&stack);
     }
 }
 
-/* Without a fence nobody knows whether the context is idle. */
-static void without_reuse_a_context_that_may_be_busy_keeps_its_chunks(void **state)
+/* What would wait inside a request is refused by the leaf, and stays. */
+static void a_context_that_is_busy_keeps_its_chunks(void **state)
 {
     struct stack stack = make_pool_under(false, true, NULL);
     struct rs_allocation block = take(&stack, 40 * MIB);
 
     (void)state;
     give(&stack, &block);
+    stack.leaf->fail_deallocations_with = CUDA_ERROR_NOT_READY;
     (void)take(&stack, 50 * MIB);
-    assert_int_equal(stack.leaf->deallocations, 0);
     assert_int_equal(stack.leaf->live_bytes, 90 * MIB);
     assert_true(rs_mr_check(stack.mr));
-    end_stack(&stack);
-}
-
-/* Before the growth that takes its place, so that the device never holds both. */
-static void what_goes_back_on_a_stream_is_given_to_the_driver_at_once(void **state)
-{
-    struct stack stack = make_pool_under(true, true, NULL);
-    struct rs_allocation block = take(&stack, 40 * MIB);
-
-    (void)state;
-    give(&stack, &block);
-    stack.leaf->capacity_bytes = 50 * MIB;
-    (void)take(&stack, 50 * MIB);
-    assert_int_equal(stack.leaf->refusals, 0);
-    assert_int_equal(stack.leaf->live_bytes, 50 * MIB);
-    assert_int_equal(synchronizations, 1);
-    end_stack(&stack);
-}
-
-/* 40 MiB have gone back for 50, on a stream that is long in coming to it. */
-static struct stack make_pool_with_returns_on_a_busy_stream(void)
-{
-    struct stack stack = make_pool_under(true, true, NULL);
-    struct rs_allocation block = take(&stack, 40 * MIB);
-
-    is_stream_busy = true;
-    give(&stack, &block);
-    (void)take(&stack, 50 * MIB);
-    assert_int_equal(synchronizations, 0);
-    assert_int_equal(stack.leaf->lingering_bytes, 40 * MIB);
-    return stack;
-}
-
-static void what_goes_back_on_a_busy_stream_is_waited_for_when_it_is_missing(void **state)
-{
-    struct stack stack = make_pool_with_returns_on_a_busy_stream();
-
-    (void)state;
-    stack.leaf->capacity_bytes = 110 * MIB;
-    (void)take(&stack, 60 * MIB); /* of this request's own there is nothing to give back */
-    assert_int_equal(synchronizations, 1);
-    assert_int_equal(stack.leaf->live_bytes, 110 * MIB);
-    end_stack(&stack);
-}
-
-static void a_trim_waits_for_what_goes_back_on_a_busy_stream(void **state)
-{
-    struct stack stack = make_pool_with_returns_on_a_busy_stream();
-
-    (void)state;
-    assert_int_equal(rs_mr_trim(stack.mr, 0), 40 * MIB);
-    assert_int_equal(stack.leaf->lingering_bytes, 0);
-    assert_int_equal(rs_mr_trim(stack.mr, 0), 0);
-    end_stack(&stack);
-}
-
-/* While a query is under way, in which others may go on: 30 MiB that the stream is long in. */
-static struct stack *other_stack;
-static struct rs_allocation other_block;
-
-static CUresult CUDAAPI query_while_another_returns(CUstream stream)
-{
-    struct stack *stack = other_stack;
-
-    other_stack = NULL;
-    if (!stack)
-        return fake_query(stream);
-    is_stream_busy = true;
-    give(stack, &other_block);
-    (void)take(stack, 70 * MIB);
-    is_stream_busy = false;
-    return CUDA_SUCCESS;
-}
-
-static void who_is_done_leaves_what_others_gave_back(void **state)
-{
-    struct stack stack = make_pool_under(true, true, NULL);
-    struct rs_allocation block = take(&stack, 40 * MIB);
-
-    (void)state;
-    other_block = take(&stack, 30 * MIB);
-    other_stack = &stack;
-    rs_driver.cuStreamQuery = query_while_another_returns;
-    give(&stack, &block);
-    (void)take(&stack, 60 * MIB);
-    assert_int_equal(synchronizations, 1);
-    assert_int_equal(rs_mr_trim(stack.mr, 0), 30 * MIB);
-    assert_int_equal(synchronizations, 2);
+    stack.leaf->fail_deallocations_with = CUDA_SUCCESS;
     end_stack(&stack);
 }
 
@@ -796,7 +657,6 @@ static void a_growth_is_better_than_a_much_larger_block(void **state)
 
 static const struct rs_place place_under_reuse = {
     .context = (CUcontext)(uintptr_t)0x1000,
-    .own_stream = &own_stream,
     .first_on_device = true,
     .frees_are_clean = true,
 };
@@ -1708,7 +1568,7 @@ int main(void)
         cmocka_unit_test(the_allowance_is_used_before_a_much_larger_block_is_cut),
         cmocka_unit_test(a_much_larger_block_is_cut_where_the_driver_has_refused),
         cmocka_unit_test(half_of_the_early_returns_are_for_chunks_too_small),
-        cmocka_unit_test(looks_whether_the_context_is_idle_are_rationed),
+        cmocka_unit_test(returns_in_vain_are_rationed),
         cmocka_unit_test(a_growth_is_better_than_a_block_of_another_kind),
         cmocka_unit_test(what_was_held_at_first_is_for_all_kinds),
         cmocka_unit_test(a_growth_is_better_than_a_much_larger_block),
@@ -1718,12 +1578,8 @@ int main(void)
         cmocka_unit_test(a_refused_request_is_not_the_largest),
         cmocka_unit_test(any_block_fits_where_no_growth_can_be_had),
         cmocka_unit_test(a_caller_past_its_own_allowance_gets_chunks_given_back),
-        cmocka_unit_test(an_early_return_is_in_the_order_of_a_stream),
-        cmocka_unit_test(without_reuse_a_context_that_may_be_busy_keeps_its_chunks),
-        cmocka_unit_test(what_goes_back_on_a_stream_is_given_to_the_driver_at_once),
-        cmocka_unit_test(what_goes_back_on_a_busy_stream_is_waited_for_when_it_is_missing),
-        cmocka_unit_test(a_trim_waits_for_what_goes_back_on_a_busy_stream),
-        cmocka_unit_test(who_is_done_leaves_what_others_gave_back),
+        cmocka_unit_test(an_early_return_needs_an_upstream_whose_frees_do_not_wait),
+        cmocka_unit_test(a_context_that_is_busy_keeps_its_chunks),
         cmocka_unit_test(held_memory_of_any_kind_is_better_than_a_wait),
         cmocka_unit_test(initial_size_is_taken_by_the_first_context_only),
         cmocka_unit_test(an_initial_size_larger_than_what_is_free_starts_smaller),

@@ -82,6 +82,7 @@ static struct {
     unsigned wrong_calls; /* in a wrong context, of a dead event, outside relaxed mode */
     CUresult record_answer, query_answer, free_answer; /* when not CUDA_SUCCESS */
     bool is_full;                                      /* no sentinel can be had */
+    size_t free_bytes;                                 /* that it says of itself */
     void (*in_record)(void);                           /* once, when the event is stamped */
     void (*in_free)(void);                             /* once, when all is done */
 } device = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -270,6 +271,13 @@ static CUresult fake_free(CUdeviceptr address)
     return result;
 }
 
+static CUresult fake_memory_info(size_t *free_bytes, size_t *total_bytes)
+{
+    *free_bytes = device.free_bytes;
+    *total_bytes = PLENTY;
+    return CUDA_SUCCESS;
+}
+
 /* A stream is a number and a state; its address is its handle. */
 struct fake_stream {
     unsigned long long id;
@@ -340,6 +348,7 @@ static void start_device(bool has_fences)
     device.complete_at = 0;
     device.record_answer = device.query_answer = device.free_answer = CUDA_SUCCESS;
     device.is_full = false;
+    device.free_bytes = PLENTY;
     device.in_record = NULL;
     device.in_free = NULL;
     atomic_store(&submitted, 0);
@@ -356,6 +365,7 @@ static void start_device(bool has_fences)
         .cuCtxRecordEvent = has_fences ? fake_record : NULL,
         .cuMemAlloc_v2 = fake_allocate,
         .cuMemFree_v2 = fake_free,
+        .cuMemGetInfo_v2 = fake_memory_info,
         .cuStreamGetId = fake_stream_id,
         .cuStreamIsCapturing = fake_is_capturing,
     };
@@ -1094,7 +1104,8 @@ static void no_capture_begins_while_a_fence_is_recorded(void **state)
     end(&stack);
 }
 
-static void a_full_device_in_a_capture_waits_by_the_sentinel(void **state)
+/* The driver's own wait has no bound, and an allocation of the driver's does not wait. */
+static void no_allocation_waits_without_bound(void **state)
 {
     struct stack stack = start(16 * MIB, "initial_size=16MiB");
     struct rs_allocation a = take(&stack, 16 * MIB), b;
@@ -1102,12 +1113,13 @@ static void a_full_device_in_a_capture_waits_by_the_sentinel(void **state)
     (void)state;
     begin_capture();
     (void)give_busy(&stack, &a);
+    assert_int_equal(try(&stack, 16 * MIB, &b), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(device.records, 0);
+    assert_int_equal(device.waits, 0);
+    rs_capture_ended(capturing);
+    complete_all();
     b = take(&stack, 16 * MIB);
     assert_int_equal(b.address, a.address);
-    assert_int_equal(device.records, 0);
-    assert_int_equal(device.waits, 1);
-    assert_int_equal(counter(&stack, "full_waits"), 1);
-    rs_capture_ended(capturing);
     give(&stack, &b);
     end(&stack);
 }
@@ -1132,11 +1144,18 @@ static void a_refused_record_leaves_the_blocks_open(void **state)
     end(&stack);
 }
 
-static struct stack start_old(size_t capacity_bytes, const char *initial_size)
+static struct stack start_old_with(size_t capacity_bytes, const char *initial_size,
+                                   size_t free_bytes)
 {
     start_device(false);
+    device.free_bytes = free_bytes;
     return stack_over(&rs_mr_descriptor_pool, capacity_bytes, OPTIONS(initial_size),
                       "free=deferred");
+}
+
+static struct stack start_old(size_t capacity_bytes, const char *initial_size)
+{
+    return start_old_with(capacity_bytes, initial_size, PLENTY);
 }
 
 static void on_an_old_driver_frees_wait_at_the_threshold(void **state)
@@ -1163,9 +1182,10 @@ static void on_an_old_driver_frees_wait_at_the_threshold(void **state)
     end(&stack);
 }
 
-static void on_an_old_driver_a_full_device_waits(void **state)
+/* No allocation could wait for it. */
+static void on_an_old_driver_frees_wait_where_there_is_no_more(void **state)
 {
-    struct stack stack = start_old(16 * MIB, "initial_size=16MiB");
+    struct stack stack = start_old_with(16 * MIB, "initial_size=16MiB", 2 * SEAL_MIB * MIB - 1);
     struct rs_allocation a = take(&stack, 16 * MIB), b;
 
     (void)state;
@@ -1177,20 +1197,36 @@ static void on_an_old_driver_a_full_device_waits(void **state)
     end(&stack);
 }
 
+static void on_an_old_driver_a_limit_is_no_more(void **state)
+{
+    struct stack stack = start_old(PLENTY, "initial_size=0");
+    struct rs_allocation a = take(&stack, MIB), b;
+
+    (void)state;
+    (void)give_busy(&stack, &a);
+    assert_int_equal(device.waits, 0);
+    atomic_store(&account.limit_bytes, 10 * MIB);
+    b = take(&stack, 2 * MIB); /* grows, and sees the limit */
+    (void)give_busy(&stack, &b);
+    assert_int_equal(device.waits, 1);
+    assert_int_equal(counter(&stack, "quarantined"), 0);
+    end(&stack);
+}
+
 /* The driver has waited, and returns to us only after another thread's free. */
 static void a_free_during_the_full_wait_is_not_covered(void **state)
 {
     struct stack stack = start_old(64 * MIB, "initial_size=64MiB");
-    struct rs_allocation a = take(&stack, 16 * MIB), b = take(&stack, 8 * MIB),
-                         c = take(&stack, 32 * MIB), d;
+    struct rs_allocation a = take(&stack, 32 * MIB), b = take(&stack, 8 * MIB),
+                         c = take(&stack, 16 * MIB), d;
 
     (void)state;
     late.stack = &stack;
     late.allocation = b;
     device.in_free = free_late;
-    (void)give_busy(&stack, &a);
-    d = take(&stack, 16 * MIB); /* only 8 MiB are left */
+    (void)give_busy(&stack, &a); /* so much is waited for at once */
     assert_null(device.in_free);
+    d = take(&stack, 32 * MIB);
     assert_int_equal(d.address, a.address);
     assert_int_equal(counter(&stack, "quarantined_blocks"), 1);
     give(&stack, &c);
@@ -1201,7 +1237,7 @@ static void a_free_during_the_full_wait_is_not_covered(void **state)
 /* Without memory for a new sentinel the one that is held back serves. */
 static void the_sentinel_works_on_a_full_device(void **state)
 {
-    struct stack stack = start_old(16 * MIB, "initial_size=16MiB");
+    struct stack stack = start_old_with(16 * MIB, "initial_size=16MiB", 0);
     struct rs_allocation a = take(&stack, 16 * MIB), b;
 
     (void)state;
@@ -1218,6 +1254,7 @@ static void the_sentinel_works_on_a_full_device(void **state)
     (void)give_busy(&stack, &a);
     assert_int_equal(try(&stack, 16 * MIB, &b), CUDA_ERROR_OUT_OF_MEMORY); /* cannot wait */
     device.is_full = false;
+    assert_int_equal(rs_mr_trim(stack.mr, SIZE_MAX), 0); /* may wait */
     b = take(&stack, 16 * MIB);
     give(&stack, &b);
     end(&stack);
@@ -1342,7 +1379,7 @@ static void trim_gives_back_what_is_clean(void **state)
     end(&stack);
 }
 
-/* Neither an epoch nor growth is possible then, but the driver's own wait is. */
+/* Neither an epoch nor growth is possible then. */
 static void without_host_memory_nothing_is_lost(void **state)
 {
     struct stack stack = start(PLENTY, "initial_size=16MiB");
@@ -1351,11 +1388,12 @@ static void without_host_memory_nothing_is_lost(void **state)
     (void)state;
     host_is_full = true;
     (void)give_busy(&stack, &a); /* a free needs none */
-    b = take(&stack, 16 * MIB);
+    assert_int_equal(try(&stack, 16 * MIB, &b), CUDA_ERROR_OUT_OF_MEMORY);
     host_is_full = false;
-    assert_int_equal(b.address, a.address);
     assert_int_equal(device.records, 0);
-    assert_int_equal(device.waits, 1);
+    complete_all();
+    b = take(&stack, 16 * MIB);
+    assert_int_equal(b.address, a.address);
     give(&stack, &b);
     end(&stack);
 }
@@ -1378,14 +1416,66 @@ static void records_need_host_memory(void **state)
 }
 
 /* A failed allocation is not live: the peak, and so growth, must not remember it. */
-static void failures_do_not_raise_the_peak(void **state)
+/* A program that probes for memory must not hold from then on what it never had. */
+static void a_refused_request_is_no_peak(void **state)
 {
-    struct stack stack = start(64 * MIB, "initial_size=0");
+    struct stack stack = start(512 * MIB, "initial_size=0");
+    struct rs_allocation a = take(&stack, 8 * MIB), b;
+
+    (void)state;
+    assert_int_equal(try(&stack, 1024 * MIB, &b), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(try(&stack, (size_t)PTRDIFF_MAX + 1, &b), CUDA_ERROR_OUT_OF_MEMORY);
+    for (unsigned i = 0; i < 20; i++) {
+        (void)give_busy(&stack, &a);
+        complete_in(4);
+        a = take(&stack, 8 * MIB);
+    }
+    assert_true(stack.leaf->live_bytes <= 24 * MIB);
+    give(&stack, &a);
+    end(&stack);
+}
+
+/* The one block that there is room for is freed while upstream says that there is none. */
+static void free_and_complete(void *data)
+{
+    (void)data;
+    free_late();
+    complete_all();
+}
+
+static void a_refusal_counts_only_if_nothing_moved(void **state)
+{
+    struct stack stack = start(16 * MIB, "initial_size=0");
     struct rs_allocation a = take(&stack, 16 * MIB), b;
 
     (void)state;
-    assert_int_equal(try(&stack, 128 * MIB, &b), CUDA_ERROR_OUT_OF_MEMORY);
+    late.stack = &stack;
+    late.allocation = a;
+    stack.leaf->on_call = free_and_complete;
+    b = take(&stack, 16 * MIB);
+    assert_null(stack.leaf->on_call);
+    give(&stack, &b);
+    end(&stack);
+}
+
+/* It is tried again, and nothing is lost. */
+static void what_upstream_does_not_take_back_stays(void **state)
+{
+    struct stack stack;
+    struct rs_allocation a, b;
+
+    (void)state;
+    start_device(true);
+    stack = stack_over(&rs_mr_descriptor_aligned, 16 * MIB, NULL, "free=deferred");
+    a = take(&stack, 16 * MIB);
+    stack.leaf->fail_deallocations_with = CUDA_ERROR_NOT_READY;
     give(&stack, &a);
+    assert_int_equal(try(&stack, 16 * MIB, &b), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(counter(&stack, "quarantined"), 0);
+    assert_int_equal(rs_mr_idle_bytes(stack.mr), 16 * MIB);
+    stack.leaf->fail_deallocations_with = CUDA_SUCCESS;
+    b = take(&stack, 16 * MIB);
+    give(&stack, &b);
     end(&stack);
 }
 
@@ -2457,10 +2547,11 @@ int main(void)
         cmocka_unit_test(a_capture_that_does_not_begin_leaves_the_gate_open),
         cmocka_unit_test(a_capture_that_is_just_beginning_holds_the_gate),
         cmocka_unit_test(no_capture_begins_while_a_fence_is_recorded),
-        cmocka_unit_test(a_full_device_in_a_capture_waits_by_the_sentinel),
+        cmocka_unit_test(no_allocation_waits_without_bound),
         cmocka_unit_test(a_refused_record_leaves_the_blocks_open),
         cmocka_unit_test(on_an_old_driver_frees_wait_at_the_threshold),
-        cmocka_unit_test(on_an_old_driver_a_full_device_waits),
+        cmocka_unit_test(on_an_old_driver_frees_wait_where_there_is_no_more),
+        cmocka_unit_test(on_an_old_driver_a_limit_is_no_more),
         cmocka_unit_test(the_sentinel_works_on_a_full_device),
         cmocka_unit_test(a_free_during_the_full_wait_is_not_covered),
         cmocka_unit_test(free_wait_waits_in_each_free),
@@ -2470,7 +2561,9 @@ int main(void)
         cmocka_unit_test(trim_gives_back_what_is_clean),
         cmocka_unit_test(without_host_memory_nothing_is_lost),
         cmocka_unit_test(records_need_host_memory),
-        cmocka_unit_test(failures_do_not_raise_the_peak),
+        cmocka_unit_test(a_refused_request_is_no_peak),
+        cmocka_unit_test(a_refusal_counts_only_if_nothing_moved),
+        cmocka_unit_test(what_upstream_does_not_take_back_stays),
         cmocka_unit_test(memory_that_is_gone_needs_no_driver),
         cmocka_unit_test(a_kept_block_comes_back_with_its_holder),
         cmocka_unit_test(kept_blocks_go_upstream_in_need),

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "driver/idle.h"
+
+#include "base/clock.h"
+#include "driver/fence.h"
+
+#include <sched.h>
+
+bool rs_context_is_idle(CUcontext context, uint64_t bound_ns)
+{
+    CUevent event = rs_fence_supported() ? rs_fence_create(context) : NULL;
+    enum rs_fence_state state = RS_FENCE_PENDING;
+    uint64_t begin_ns = rs_clock_ns();
+
+    if (!event)
+        return false;
+    if (rs_fence_record(context, event))
+        while ((state = rs_fence_query(context, event)) == RS_FENCE_PENDING &&
+               rs_clock_ns() - begin_ns < bound_ns)
+            sched_yield();
+    rs_fence_destroy(event);
+    return state == RS_FENCE_DONE;
+}
