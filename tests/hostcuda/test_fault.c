@@ -99,13 +99,24 @@ static void bad_rules_are_refused(void **state)
     assert_int_equal(hostcuda_fault_add("cuMemAlloc:code="), -1);
 }
 
+static void what_is_not_implemented_may_fail_too(void **state)
+{
+    (void)state;
+    unsigned long long calls = hostcuda_call_count("cuFuncLoad");
+    OK(hostcuda_fault_add("cuFuncLoad:count=1:code=2"));
+    assert_int_equal(cuFuncLoad(NULL), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(cuFuncLoad(NULL), CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(hostcuda_call_count("cuFuncLoad") - calls, 2);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
     const struct CMUnitTest tests[] = {
-        TEST(nth_call_fails_as_often_as_asked), TEST(base_name_means_all_versions),
-        TEST(percent_is_repeatable_by_seed),    TEST(sticky_fault_stays_in_the_context),
-        TEST(delays_come_before_and_after),     TEST(bad_rules_are_refused),
+        TEST(nth_call_fails_as_often_as_asked),     TEST(base_name_means_all_versions),
+        TEST(percent_is_repeatable_by_seed),        TEST(sticky_fault_stays_in_the_context),
+        TEST(delays_come_before_and_after),         TEST(bad_rules_are_refused),
+        TEST(what_is_not_implemented_may_fail_too),
     };
     return cmocka_run_group_tests_name("fault", tests, NULL, NULL);
 }

@@ -1,25 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Entry points: modules and libraries. Any image will do: it holds the device's own kernels. */
 #include "driver/call.h"
+#include "driver/config.h"
 #include "driver/context.h"
+#include "driver/device.h"
 #include "driver/handle.h"
 #include "driver/kernel.h"
 #include "driver/lock.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct module {
-    struct hc_ctx *ctx; /* NULL: a library, which belongs to no context */
+    struct hc_ctx *ctx;        /* NULL: a library, which belongs to no context */
+    unsigned long long ctx_id; /* a later context may be at the same address */
 };
+
+/* Code and variables of a module are in the device's memory, until it is unloaded or its context
+ * ends. */
+static bool take_memory(struct hc_ctx *ctx)
+{
+    struct hc_region *memory = &hc_device_at(ctx->device)->memory;
+    if (memory->capacity_bytes - memory->used_bytes < hc_config.module_bytes)
+        return false;
+    memory->used_bytes += hc_config.module_bytes;
+    ctx->module_bytes += hc_config.module_bytes;
+    return true;
+}
+
+static void give_memory(const struct module *module)
+{
+    struct hc_ctx *ctx = module->ctx;
+    if (!ctx || !ctx->is_active || ctx->id != module->ctx_id)
+        return;
+    hc_device_at(ctx->device)->memory.used_bytes -= hc_config.module_bytes;
+    ctx->module_bytes -= hc_config.module_bytes;
+}
 
 static CUresult load(void *out, const void *image, struct hc_ctx *ctx)
 {
     if (!out || !image)
         return CUDA_ERROR_INVALID_VALUE;
     struct module *module = calloc(1, sizeof(*module));
-    if (!module)
+    if (!module || (ctx && !take_memory(ctx))) {
+        free(module);
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     module->ctx = ctx;
+    module->ctx_id = ctx ? ctx->id : 0;
     hc_handle_add(module, HC_HANDLE_MODULE);
     *(struct module **)out = module;
     return CUDA_SUCCESS;
@@ -39,12 +68,32 @@ HC_API CUresult cuModuleLoadData(CUmodule *module, const void *image)
     return load_in_current(module, image);
 }
 
+/* What the compiler says goes into the program's buffer, and the length of that in the place of the
+ * buffer's size. */
+static void log_to(const CUjit_option *options, void **values, unsigned count, const char *text)
+{
+    char *buffer = NULL;
+    for (unsigned i = 0; i < count; i++) {
+        if (options[i] == CU_JIT_INFO_LOG_BUFFER)
+            buffer = values[i];
+    }
+    for (unsigned i = 0; buffer && i < count; i++) {
+        if (options[i] != CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES)
+            continue;
+        size_t size = (uintptr_t)values[i];
+        if (size)
+            snprintf(buffer, size, "%s", text);
+        values[i] = (void *)(uintptr_t)(size ? strlen(buffer) : 0);
+    }
+}
+
 HC_API CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count,
                                    CUjit_option *options, void **values)
 {
     HC_ENTER(cuModuleLoadDataEx);
-    (void)count, (void)options, (void)values;
-    return load_in_current(module, image);
+    CUresult result = load_in_current(module, image);
+    log_to(options, values, options && values ? count : 0, result ? "" : "loaded");
+    return result;
 }
 
 HC_API CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
@@ -58,6 +107,7 @@ static CUresult unload(void *handle)
     HC_LOCKED();
     if (!hc_handle_is(handle, HC_HANDLE_MODULE))
         return CUDA_ERROR_INVALID_HANDLE;
+    give_memory(handle);
     hc_handle_remove(handle);
     free(handle);
     return CUDA_SUCCESS;

@@ -107,7 +107,11 @@ void hc_call_end(struct hc_call *call)
 
 int hc_unsupported(enum hc_fn fn)
 {
-    atomic_fetch_add_explicit(&counts[fn], 1, memory_order_relaxed);
+    struct hc_call call = {fn};
+    CUresult result = hc_call_begin_early(&call);
+    hc_call_end(&call);
+    if (result)
+        return result;
     is_unsupported[fn] = true;
     atomic_fetch_add_explicit(&unsupported_count, 1, memory_order_relaxed);
     return CUDA_ERROR_NOT_SUPPORTED;

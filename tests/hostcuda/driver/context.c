@@ -160,6 +160,8 @@ void hc_ctx_destroy(struct hc_ctx *ctx)
         hc_memory_settle(ctx);
         hc_device_at(ctx->device)->memory.used_bytes -= hc_config.context_bytes;
     }
+    hc_device_at(ctx->device)->memory.used_bytes -= ctx->module_bytes;
+    ctx->module_bytes = 0;
     if (ctx->is_primary)
         return;
     hc_handle_remove(ctx);

@@ -30,6 +30,7 @@ struct hc_ctx {
     struct hc_clock gone_clock;          /* of destroyed streams whose work is done */
     struct hc_clock gone_blocking_clock; /* of those that the NULL stream is ordered with */
     struct hc_alloc *allocs;
+    size_t module_bytes;    /* of modules that are loaded here: HOSTCUDA_MODULE_MEMORY */
     size_t lingering_bytes; /* of streams that are gone, in the owner: hc_memory_linger */
     unsigned peers;         /* bit per device that this context may reach */
     unsigned sm_count;      /* of a green context */
