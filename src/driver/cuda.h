@@ -16,6 +16,8 @@
 #define CU_MEM_LOCATION_TYPE_HOST ((CUmemLocationType)2)
 CUresult cuMemAdvise_v2(CUdeviceptr, size_t, CUmem_advise, CUmemLocation);
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr, size_t, CUmemLocation, unsigned, CUstream);
+typedef struct CUgraphNodeParams_st CUgraphNodeParams;
+CUresult cuGraphAddNode(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUgraphNodeParams *);
 #endif
 #if CUDA_VERSION < 12030
 typedef struct CUgraphEdgeData_st CUgraphEdgeData;
@@ -24,8 +26,22 @@ CUresult cuStreamBeginCaptureToGraph(CUstream, CUgraph, const CUgraphNode *,
 CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream, CUgraph, const CUgraphNode *,
                                           const CUgraphEdgeData *, size_t, CUstreamCaptureMode);
 #endif
+#if CUDA_VERSION < 12030
+CUresult cuGraphAddNode_v2(CUgraphNode *, CUgraph, const CUgraphNode *, const CUgraphEdgeData *,
+                           size_t, CUgraphNodeParams *);
+#endif
+#if CUDA_VERSION < 12040
+typedef struct CUgreenCtx_st *CUgreenCtx;
+typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
+CUresult cuCtxFromGreenCtx(CUcontext *, CUgreenCtx);
+CUresult cuFuncLoad(CUfunction);
+CUresult cuGreenCtxCreate(CUgreenCtx *, CUdevResourceDesc, CUdevice, unsigned);
+#endif
 #if CUDA_VERSION < 12050
+typedef struct CUctxCreateParams_st CUctxCreateParams;
+CUresult cuCtxCreate_v4(CUcontext *, CUctxCreateParams *, unsigned, CUdevice);
 CUresult cuCtxRecordEvent(CUcontext, CUevent);
+CUresult cuGreenCtxStreamCreate(CUstream *, CUgreenCtx, unsigned, int);
 #endif
 #if CUDA_VERSION < 13000
 #define CU_MEM_ALLOCATION_TYPE_MANAGED ((CUmemAllocationType)2)

@@ -6,6 +6,7 @@
 #include "hook/charged.h"
 #include "hook/hook.h"
 #include "hook/look_up.h"
+#include "shim/again.h"
 #include "shim/block.h"
 #include "shim/context.h"
 #include "shim/ipc_export.h"
@@ -29,6 +30,7 @@
 #define HOOK_capture(symbol) /* capture.c */
 #define HOOK_limit(symbol)   /* limit.c */
 #define HOOK_count(symbol)
+#define HOOK_retry(symbol)   /* again.c */
 /* clang-format on */
 #define HOOK(symbol, name, since, until, stream, group, summary) HOOK_##group(symbol)
 #include "driver/entry_points.def"
@@ -126,7 +128,8 @@ static CUresult hook_cuMemHostAlloc(void **address, size_t size_bytes, unsigned 
 
     if (rs_shim_allocate_host(size_bytes, flags, address, &result))
         return result;
-    return RS_FORWARD(cuMemHostAlloc, (address, size_bytes, flags));
+    RS_AGAIN(result, -1, RS_FORWARD(cuMemHostAlloc, (address, size_bytes, flags)));
+    return result;
 }
 
 static CUresult hook_cuMemAllocHost_v2(void **address, size_t size_bytes)
@@ -135,7 +138,8 @@ static CUresult hook_cuMemAllocHost_v2(void **address, size_t size_bytes)
 
     if (rs_shim_allocate_host(size_bytes, 0, address, &result))
         return result;
-    return RS_FORWARD(cuMemAllocHost_v2, (address, size_bytes));
+    RS_AGAIN(result, -1, RS_FORWARD(cuMemAllocHost_v2, (address, size_bytes)));
+    return result;
 }
 
 static CUresult hook_cuMemFreeHost(void *address)

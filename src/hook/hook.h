@@ -4,9 +4,14 @@
 
 #include "driver/cuda.h"
 
-#include <stdbool.h>
-
 enum rs_hook_stream { RS_STREAM_LEGACY, RS_STREAM_PER_THREAD };
+
+/* Without a hook, where the driver answers its name with a function that we do not know. */
+enum rs_hook_loss {
+    RS_LOSS_NOTHING, /* the driver serves all the same, but is not asked again */
+    RS_LOSS_SERVICE,
+    RS_LOSS_LIMIT, /* device memory that a limit is about */
+};
 
 /* One row of driver/entry_points.def. */
 struct rs_hook {
@@ -14,7 +19,7 @@ struct rs_hook {
     const char *name;   /* as cuGetProcAddress knows it; NULL for a function of the runtime */
     int since, until;   /* CUDA versions that give this symbol for that name */
     enum rs_hook_stream stream;
-    bool allocates; /* device memory that a limit is about */
+    enum rs_hook_loss loss;
     void *replacement;
     void *(*real)(void); /* the driver's exported function; NULL for a function of the runtime */
 };

@@ -5,6 +5,7 @@
 #include "driver/driver.h"
 #include "hook/charged.h"
 #include "hook/hook.h"
+#include "shim/again.h"
 #include "shim/array_size.h"
 #include "shim/charge.h"
 #include "shim/observe.h"
@@ -21,6 +22,7 @@
 #define HOOK_capture(symbol)
 #define HOOK_context(symbol)
 #define HOOK_async(symbol)
+#define HOOK_retry(symbol)
 /* clang-format on */
 #define HOOK(symbol, name, since, until, stream, group, summary) HOOK_##group(symbol)
 #include "driver/entry_points.def"
@@ -43,8 +45,11 @@ static CUresult hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t s
 
 static CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
 {
-    CUresult result = RS_FORWARD(cuMemPoolCreate, (pool, props));
+    int device =
+        props && props->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? props->location.id : -1;
+    CUresult result;
 
+    RS_AGAIN(result, device, RS_FORWARD(cuMemPoolCreate, (pool, props)));
     if (result == CUDA_SUCCESS)
         rs_charge_pool_made(*pool, props);
     return result;
@@ -63,10 +68,15 @@ static CUresult hook_cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph,
                                             const CUgraphNode *dependencies, size_t count,
                                             CUDA_MEM_ALLOC_NODE_PARAMS *params)
 {
-    if (params && params->poolProps.location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-        !rs_charge_graph_node(params->poolProps.location.id, params->bytesize))
+    bool is_device = params && params->poolProps.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    int device = is_device ? params->poolProps.location.id : -1;
+    CUresult result;
+
+    if (is_device && !rs_charge_graph_node(device, params->bytesize))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    return RS_FORWARD(cuGraphAddMemAllocNode, (node, graph, dependencies, count, params));
+    RS_AGAIN(result, device,
+             RS_FORWARD(cuGraphAddMemAllocNode, (node, graph, dependencies, count, params)));
+    return result;
 }
 
 /* ---- virtual memory ---- */
@@ -130,7 +140,7 @@ static CUresult hook_cuMemMap(CUdeviceptr address, size_t size_bytes, size_t off
 
     if (!rs_charge_map_begin(&mapping, address, size_bytes, handle))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    result = RS_FORWARD(cuMemMap, (address, size_bytes, offset, handle, flags));
+    RS_AGAIN(result, -1, RS_FORWARD(cuMemMap, (address, size_bytes, offset, handle, flags)));
     rs_charge_map_end(mapping, result);
     return result;
 }

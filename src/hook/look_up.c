@@ -146,7 +146,9 @@ static void say_unknown(const char *name, int version, cuuint64_t flags)
         if (!hook->name || strcmp(hook->name, name) != 0 || version < hook->since ||
             version >= hook->until || (hook->stream == RS_STREAM_PER_THREAD) != per_thread)
             continue;
-        if (hook->allocates)
+        if (hook->loss == RS_LOSS_NOTHING)
+            return;
+        if (hook->loss == RS_LOSS_LIMIT)
             rs_life_note_unknown(name);
         rs_log_once_serving(
             " is answered by the driver with a function that rmmshim does not know: "

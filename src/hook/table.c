@@ -9,17 +9,18 @@
 #define PER_THREAD RS_STREAM_PER_THREAD
 
 /* clang-format off */
-#define ALLOCATES_lookup  false
-#define ALLOCATES_device  true
-#define ALLOCATES_managed true
-#define ALLOCATES_pinned  false
-#define ALLOCATES_async   true
-#define ALLOCATES_observe false
-#define ALLOCATES_guard   false
-#define ALLOCATES_limit   true
-#define ALLOCATES_count   false
-#define ALLOCATES_capture false
-#define ALLOCATES_context false
+#define LOSS_lookup  RS_LOSS_SERVICE
+#define LOSS_device  RS_LOSS_LIMIT
+#define LOSS_managed RS_LOSS_LIMIT
+#define LOSS_pinned  RS_LOSS_SERVICE
+#define LOSS_async   RS_LOSS_LIMIT
+#define LOSS_observe RS_LOSS_SERVICE
+#define LOSS_guard   RS_LOSS_SERVICE
+#define LOSS_limit   RS_LOSS_LIMIT
+#define LOSS_count   RS_LOSS_SERVICE
+#define LOSS_capture RS_LOSS_SERVICE
+#define LOSS_context RS_LOSS_SERVICE
+#define LOSS_retry   RS_LOSS_NOTHING
 /* clang-format on */
 
 /* Function pointers are kept as object pointers, as dlsym hands them out. */
@@ -34,9 +35,11 @@
 
 const struct rs_hook rs_hooks[] = {
 #define HOOK(symbol, name, since, until, stream, group, summary)                                   \
-    {#symbol, #name, since, until, stream, ALLOCATES_##group, ADDRESS(symbol), real_##symbol},
+    {#symbol, #name, since, until, stream, LOSS_##group, ADDRESS(symbol), real_##symbol},
+#define NAME(symbol, name, since, until, stream, group)                                            \
+    HOOK(symbol, name, since, until, stream, group, "")
 #define RUNTIME(symbol, group, summary)                                                            \
-    {#symbol, NULL, 0, NEWEST, LEGACY, false, ADDRESS(symbol), NULL},
+    {#symbol, NULL, 0, NEWEST, LEGACY, RS_LOSS_SERVICE, ADDRESS(symbol), NULL},
 #include "driver/entry_points.def"
 };
 
