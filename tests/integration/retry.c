@@ -3,7 +3,8 @@
  * device itself counts them (hostcuda.h).
  *
  *   retry rows CALLS   each call, out of memory once: CALLS is 2 where it is made again, else 1
- *   retry full         what does not fit before the pool gives back what it keeps
+ *   retry full [busy]  what does not fit before the pool gives back what it keeps; busy: while the
+ *                      GPU may still be using what was freed
  *   retry devices      of two devices the one that is out of memory gives back
  *
  * Prints what is wrong; "ok" and status 0 when nothing is. */
@@ -192,12 +193,31 @@ static const struct row {
 
 /* ---- what a pool keeps ---- */
 
+static bool is_busy;
+
+/* Work of 20 ms, from a library: a module would take memory. */
+static void start_work(void)
+{
+    static CUlibrary kernels;
+    static CUkernel spin;
+    size_t microseconds = 20000;
+    void *arguments[] = {&microseconds};
+
+    if (!spin) {
+        MUST(cuLibraryLoadData(&kernels, "image", NULL, NULL, 0, NULL, NULL, 0));
+        MUST(cuLibraryGetKernel(&spin, kernels, "spin_us"));
+    }
+    MUST(cuLaunchKernel((CUfunction)spin, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL));
+}
+
 /* The device's memory in use after one more block was freed, which a pool keeps. */
 static size_t keep(int device, size_t size_bytes)
 {
     CUdeviceptr block;
 
     MUST(cuMemAlloc_v2(&block, size_bytes));
+    if (is_busy)
+        start_work();
     MUST(cuMemFree_v2(block));
     return hostcuda_used_bytes(device);
 }
@@ -387,6 +407,7 @@ static void play_devices(void)
 int main(int argc, char **argv)
 {
     MUST(cuInit(0));
+    is_busy = argc > 2 && !strcmp(argv[2], "busy");
     if (argc > 2 && !strcmp(argv[1], "rows"))
         play_rows((unsigned)atoi(argv[2]));
     else if (argc > 1 && !strcmp(argv[1], "full"))

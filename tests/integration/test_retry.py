@@ -32,6 +32,13 @@ class Retry(support.Test):
             with self.subTest(settings):
                 self.play(["full"], settings, more=FULL)
 
+    def test_full_device_while_the_gpu_is_busy(self):
+        """What was freed is given back when the work before it is done, as the driver's free waits."""
+        self.play(["full", "busy"], more=FULL, preload=[])
+        for settings in ({"RMM_RESOURCE": "pool(cuda)"}, {"RMM_RESOURCE": "virtual"}):
+            with self.subTest(settings):
+                self.play(["full", "busy"], settings, more=FULL)
+
     def test_the_device_that_is_full(self):
         self.play(["devices"], CLEAN, more={"HOSTCUDA_DEVICES": "2"})
 
