@@ -47,6 +47,18 @@ uint64_t rs_request_patience_ns(void)
     return request.deadline_ns > now_ns ? request.deadline_ns - now_ns : 0;
 }
 
+uint64_t rs_request_deadline_ns(void)
+{
+    return request.deadline_ns;
+}
+
+void rs_request_begin_until(uint64_t deadline_ns)
+{
+    rs_request_begin();
+    if (request.depth == 1)
+        request.deadline_ns = deadline_ns;
+}
+
 void rs_request_note_short(void)
 {
     request.is_short = true;

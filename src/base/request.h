@@ -21,6 +21,11 @@ bool rs_request_is_under_way(void);
  */
 uint64_t rs_request_patience_ns(void);
 
+/* For one request that is served in several pieces: when its patience ends, 0 where it has not
+ * waited yet, and the same at the beginning of the next piece. */
+uint64_t rs_request_deadline_ns(void);
+void rs_request_begin_until(uint64_t deadline_ns);
+
 /* The driver, or a limit, has refused memory to the request: what the whole device keeps may help,
  * not only what its own stack does. */
 void rs_request_note_short(void);

@@ -27,7 +27,7 @@
 #define HOOK(symbol, name, since, until, stream, group, summary) HOOK_##group(symbol)
 #include "driver/entry_points.def"
 
-enum { CURRENT = -1 }; /* the device of the current context */
+enum { CURRENT = RS_AGAIN_CURRENT }; /* the device of the current context */
 
 /* Forwards, as the whole of a hook. */
 #define FORWARD(device, symbol, arguments)                                                         \
@@ -60,9 +60,9 @@ static struct jit jit_keep(void **values, unsigned count)
 
 /* Writes what was changed alone, as the program may keep constants in memory that cannot be
  * written. */
-static bool jit_again(const struct jit *jit, CUresult result)
+static bool jit_again(const struct jit *jit, CUresult result, uint64_t *deadline_ns)
 {
-    if (jit->count > JIT_VALUES || !rs_again(result, CURRENT))
+    if (jit->count > JIT_VALUES || !rs_again(result, CURRENT, deadline_ns))
         return false;
     for (unsigned i = 0; i < jit->count; i++)
         if (jit->values[i] != jit->kept[i])
@@ -74,10 +74,12 @@ static bool jit_again(const struct jit *jit, CUresult result)
     do {                                                                                           \
         struct jit jit = jit_keep(values, count);                                                  \
         int tries_left = RS_AGAIN_TRIES;                                                           \
+        uint64_t deadline_ns = 0;                                                                  \
         CUresult answer;                                                                           \
         do                                                                                         \
             answer = RS_FORWARD(symbol, arguments);                                                \
-        while (answer == CUDA_ERROR_OUT_OF_MEMORY && --tries_left > 0 && jit_again(&jit, answer)); \
+        while (answer == CUDA_ERROR_OUT_OF_MEMORY && --tries_left > 0 &&                           \
+               jit_again(&jit, answer, &deadline_ns));                                             \
         return answer;                                                                             \
     } while (0)
 
@@ -303,12 +305,12 @@ static CUresult hook_cuCtxSetLimit(CUlimit limit, size_t value)
 
 static CUresult hook_cuMemHostRegister(void *address, size_t size_bytes, unsigned flags)
 {
-    FORWARD(CURRENT, cuMemHostRegister, (address, size_bytes, flags));
+    FORWARD(RS_AGAIN_CURRENT_AT_ONCE, cuMemHostRegister, (address, size_bytes, flags));
 }
 
 static CUresult hook_cuMemHostRegister_v2(void *address, size_t size_bytes, unsigned flags)
 {
-    FORWARD(CURRENT, cuMemHostRegister_v2, (address, size_bytes, flags));
+    FORWARD(RS_AGAIN_CURRENT_AT_ONCE, cuMemHostRegister_v2, (address, size_bytes, flags));
 }
 
 /* What it set before it failed is set again to the same. */

@@ -128,7 +128,8 @@ static CUresult hook_cuMemHostAlloc(void **address, size_t size_bytes, unsigned 
 
     if (rs_shim_allocate_host(size_bytes, flags, address, &result))
         return result;
-    RS_AGAIN(result, -1, RS_FORWARD(cuMemHostAlloc, (address, size_bytes, flags)));
+    RS_AGAIN(result, RS_AGAIN_CURRENT_AT_ONCE,
+             RS_FORWARD(cuMemHostAlloc, (address, size_bytes, flags)));
     return result;
 }
 
@@ -138,7 +139,8 @@ static CUresult hook_cuMemAllocHost_v2(void **address, size_t size_bytes)
 
     if (rs_shim_allocate_host(size_bytes, 0, address, &result))
         return result;
-    RS_AGAIN(result, -1, RS_FORWARD(cuMemAllocHost_v2, (address, size_bytes)));
+    RS_AGAIN(result, RS_AGAIN_CURRENT_AT_ONCE,
+             RS_FORWARD(cuMemAllocHost_v2, (address, size_bytes)));
     return result;
 }
 

@@ -140,7 +140,8 @@ static CUresult hook_cuMemMap(CUdeviceptr address, size_t size_bytes, size_t off
 
     if (!rs_charge_map_begin(&mapping, address, size_bytes, handle))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    RS_AGAIN(result, -1, RS_FORWARD(cuMemMap, (address, size_bytes, offset, handle, flags)));
+    RS_AGAIN(result, RS_AGAIN_CURRENT,
+             RS_FORWARD(cuMemMap, (address, size_bytes, offset, handle, flags)));
     rs_charge_map_end(mapping, result);
     return result;
 }

@@ -1,16 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shim/again.h"
 
+#include "base/request.h"
 #include "driver/driver.h"
 #include "shim/life.h"
 #include "shim/limit.h"
 
-bool rs_again(CUresult result, int device)
+bool rs_again(CUresult result, int device, uint64_t *deadline_ns)
 {
+    bool may_wait = device != RS_AGAIN_CURRENT_AT_ONCE, again;
+
     if (result != CUDA_ERROR_OUT_OF_MEMORY || !rs_life_serving())
         return false;
     if (device < 0 &&
         (!rs_driver.cuCtxGetDevice || rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS))
         return false;
-    return rs_limit_reclaim(device) > 0;
+    rs_request_begin_until(*deadline_ns);
+    again = rs_limit_reclaim(device, 0, rs_account_releases(rs_limit_account(device)), may_wait);
+    *deadline_ns = rs_request_deadline_ns();
+    rs_request_end();
+    return again;
 }

@@ -232,7 +232,10 @@ static CUresult faulty(const struct row *row, int code, unsigned long long calls
     MUST(hostcuda_fault_add(rule));
     result = row->call();
     made = hostcuda_call_count(row->symbol) - before;
-    EXPECT(made == calls, "%s with error %d: %llu calls", row->symbol, code, made);
+    /* To ask whether the context is idle the library makes an event of its own. */
+    EXPECT(made == calls ||
+               (made == calls + 1 && calls > 1 && !strcmp(row->symbol, "cuEventCreate")),
+           "%s with error %d: %llu calls", row->symbol, code, made);
     hostcuda_fault_clear();
     return result;
 }
