@@ -168,7 +168,8 @@ static void end(struct rs_lasting_leaf *leaf, rs_lasting_give *give)
 
 /* ---- allocation ---- */
 
-static CUresult take(struct rs_lasting_leaf *leaf, size_t size_bytes, struct rs_allocation *out)
+static CUresult take(struct rs_lasting_leaf *leaf, rs_lasting_take *ask, size_t size_bytes,
+                     struct rs_allocation *out)
 {
     struct rs_lasting_record *record = take_record(leaf);
     CUdeviceptr address = 0;
@@ -176,7 +177,7 @@ static CUresult take(struct rs_lasting_leaf *leaf, size_t size_bytes, struct rs_
 
     if (!record)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    result = leaf->calls->take(leaf, size_bytes, &address);
+    result = ask(leaf, size_bytes, &address);
     if (result == CUDA_SUCCESS && !rs_segment_add(leaf->place, address, size_bytes)) {
         (void)leaf->calls->give(leaf, address, size_bytes); /* nobody has seen the block */
         result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -194,19 +195,17 @@ static CUresult take(struct rs_lasting_leaf *leaf, size_t size_bytes, struct rs_
     return CUDA_SUCCESS;
 }
 
-static CUresult lasting_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                 struct rs_allocation *out)
+static CUresult allocate_by(struct rs_lasting_leaf *leaf, rs_lasting_take *ask, size_t size_bytes,
+                            struct rs_allocation *out)
 {
-    struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
     struct rs_allocation taken;
     CUresult result;
 
-    (void)stream; /* what is taken is usable on all */
     if (!rs_lasting_leaf_enter(leaf))
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    result = take(leaf, size_bytes, &taken);
-    atomic_fetch_add_explicit(result == CUDA_SUCCESS ? &leaf->allocations : &leaf->failures, 1,
-                              memory_order_relaxed);
+    result = take(leaf, ask, size_bytes, &taken);
+    if (result == CUDA_SUCCESS)
+        atomic_fetch_add_explicit(&leaf->allocations, 1, memory_order_relaxed);
     if (!rs_lasting_leaf_leave(leaf) && result == CUDA_SUCCESS)
         result = CUDA_ERROR_CONTEXT_IS_DESTROYED; /* it has gone back already */
     if (result == CUDA_SUCCESS)
@@ -214,14 +213,31 @@ static CUresult lasting_allocate(struct rs_mr *mr, size_t size_bytes, CUstream s
     return result;
 }
 
+/* What is taken is usable on all streams. */
+static CUresult lasting_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                 struct rs_allocation *out)
+{
+    struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
+    CUresult result = allocate_by(leaf, leaf->calls->take, size_bytes, out);
+
+    (void)stream;
+    if (result != CUDA_SUCCESS)
+        atomic_fetch_add_explicit(&leaf->failures, 1, memory_order_relaxed);
+    return result;
+}
+
+/* No memory, not even for a record, is no answer to whoever asks for what is held: what is in
+ * quarantine above may serve the request yet. */
 static CUresult lasting_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                       struct rs_allocation *out)
 {
     struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
+    CUresult result = CUDA_ERROR_NOT_READY;
 
-    return leaf->calls->has_idle && leaf->calls->has_idle(leaf, size_bytes)
-               ? lasting_allocate(mr, size_bytes, stream, out)
-               : CUDA_ERROR_NOT_READY;
+    (void)stream;
+    if (leaf->calls->take_held)
+        result = allocate_by(leaf, leaf->calls->take_held, size_bytes, out);
+    return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_NOT_READY : result;
 }
 
 static CUresult give_one(struct rs_lasting_leaf *leaf, struct rs_lasting_record *record)

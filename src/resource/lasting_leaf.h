@@ -11,6 +11,8 @@
 struct rs_lasting_leaf;
 struct rs_lasting_record;
 
+typedef CUresult rs_lasting_take(struct rs_lasting_leaf *leaf, size_t size_bytes,
+                                 CUdeviceptr *address);
 typedef CUresult rs_lasting_give(struct rs_lasting_leaf *leaf, CUdeviceptr address,
                                  size_t size_bytes);
 
@@ -18,7 +20,11 @@ typedef CUresult rs_lasting_give(struct rs_lasting_leaf *leaf, CUdeviceptr addre
  * set. */
 struct rs_lasting_calls {
     /* Takes memory, usable on every stream at once, and charges it to the place's account. */
-    CUresult (*take)(struct rs_lasting_leaf *leaf, size_t size_bytes, CUdeviceptr *address);
+    rs_lasting_take *take;
+
+    /* The same from what is held already: CUDA_ERROR_NOT_READY where that does not serve.  May be
+     * NULL: never. */
+    rs_lasting_take *take_held;
     rs_lasting_give *give; /* no work uses it any more */
 
     /* The same when the context that was the place's is no more.  What fails here is tried again
@@ -27,9 +33,6 @@ struct rs_lasting_calls {
 
     /* Once, after all was given back that could be: ends what the leaf itself has.  May be NULL. */
     void (*end)(struct rs_lasting_leaf *leaf);
-
-    /* True when a request of that size needs no more than is held.  May be NULL: never. */
-    bool (*has_idle)(struct rs_lasting_leaf *leaf, size_t size_bytes);
 
     size_t (*trim)(struct rs_mr *mr, size_t keep_bytes); /* as in struct rs_mr_ops; may be NULL */
     size_t (*idle_bytes)(struct rs_mr *mr);

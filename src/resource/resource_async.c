@@ -6,6 +6,9 @@
  * there: from then on it is usable on every stream.  A free is ordered there too; `reuse` above has
  * made sure that no work uses the block any more.
  *
+ * The driver does not say how large the pieces are that its pool has free.  So a request that must
+ * not make the pool grow is tried, and undone where the pool has grown.
+ *
  * The pool belongs to the device and survives the context (cuda-measured.md), see lasting_leaf.h.
  */
 #include "resource/resource_async.h"
@@ -23,6 +26,12 @@
 /* The largest step by which a driver's pool is known to grow for a request smaller than that. */
 enum { STEP_BYTES = 32 << 20 };
 
+/* Waits for the own stream.  It may be behind the program's work where streams share a channel, and
+ * that work may wait for this thread, so no wait is without an end.  A free of 4 GiB takes 1 to
+ * 2 ms there. */
+static const uint64_t request_wait_ns = 15ull * 1000 * 1000 * 1000; /* for a request's memory */
+static const uint64_t idle_wait_ns = 20 * 1000 * 1000; /* for what may also be had otherwise */
+
 struct async {
     struct rs_lasting_leaf leaf; /* its lock protects the sizes; only reads of the pool's attributes
                                     under it, which wait for no work */
@@ -30,6 +39,11 @@ struct async {
     size_t initial_bytes; /* stay when the pool is trimmed */
     size_t charged_bytes; /* of ours in the account: what the pool has reserved, and pending */
     size_t pending_bytes; /* calls under way may make the pool grow by this */
+
+    /* What is idle did not serve a request of this size ... */
+    size_t vain_bytes; /* SIZE_MAX: none is known */
+    /* ... and so much was given back since then. */
+    size_t given_bytes;
 };
 
 static struct async *async_of(struct rs_lasting_leaf *leaf)
@@ -72,16 +86,44 @@ static size_t reserved_bytes(const struct async *async)
                : async->leaf.live_bytes;
 }
 
-/* True when so much is reserved and not handed out, in one piece or not. */
+/* True when no piece is known to be large enough.  A piece grows by what is given back beside it,
+ * so a caller that has no other way looks again after any free; for others the attempt, which costs
+ * a growth and its undoing, waits until enough was given back.  Under the lock. */
+static bool is_known_scattered(const struct async *async, size_t size_bytes)
+{
+    return size_bytes >= async->vain_bytes &&
+           async->given_bytes < (rs_mr_takes_any() ? 1 : size_bytes);
+}
+
+static void note_in_vain(struct async *async, size_t size_bytes)
+{
+    rs_mutex_lock(&async->leaf.lock);
+    if (async->given_bytes > 0 || size_bytes < async->vain_bytes)
+        async->vain_bytes = size_bytes;
+    async->given_bytes = 0;
+    rs_mutex_unlock(&async->leaf.lock);
+}
+
+static void note_given(struct async *async, size_t size_bytes)
+{
+    rs_mutex_lock(&async->leaf.lock);
+    if (__builtin_add_overflow(async->given_bytes, size_bytes, &async->given_bytes))
+        async->given_bytes = SIZE_MAX;
+    rs_mutex_unlock(&async->leaf.lock);
+}
+
+/* True when so much is reserved and not handed out, and not known to be in smaller pieces. */
 static bool has_idle(struct async *async, size_t size_bytes)
 {
     size_t taken_bytes, reserved;
+    bool scattered;
 
     rs_mutex_lock(&async->leaf.lock);
     taken_bytes = async->leaf.live_bytes;
     reserved = async->charged_bytes - async->pending_bytes;
+    scattered = is_known_scattered(async, size_bytes);
     rs_mutex_unlock(&async->leaf.lock);
-    return reserved > taken_bytes && reserved - taken_bytes >= size_bytes;
+    return reserved > taken_bytes && reserved - taken_bytes >= size_bytes && !scattered;
 }
 
 static bool charge(struct async *async, size_t growth_bytes)
@@ -99,9 +141,9 @@ static bool charge(struct async *async, size_t growth_bytes)
 }
 
 /* A call that was charged growth_bytes is over, or the pool may have changed: charges what is
- * reserved, which *charged is then.  False when that is more than the limit allows; then what was
- * charged stays. */
-static bool settle(struct async *async, size_t growth_bytes, size_t *charged)
+ * reserved, which *charged is then.  False when that is more than before and may not be, or more
+ * than the limit allows; then what was charged stays. */
+static bool settle(struct async *async, size_t growth_bytes, bool may_grow, size_t *charged)
 {
     struct rs_account *account = async->leaf.place->account;
     size_t reserved, wanted;
@@ -114,7 +156,7 @@ static bool settle(struct async *async, size_t growth_bytes, size_t *charged)
     /* What others may still add is charged already, and a part of it may be there by now. */
     wanted = rs_max(reserved, rs_min(*charged, reserved + async->pending_bytes));
     if (wanted > *charged)
-        good = rs_account_grow(account, wanted - *charged, memory_of(async));
+        good = may_grow && rs_account_grow(account, wanted - *charged, memory_of(async));
     else
         rs_account_shrink(account, *charged - wanted, memory_of(async));
     if (good)
@@ -141,7 +183,22 @@ static CUresult free_on_own_stream(struct async *async, CUdeviceptr address)
     return result;
 }
 
-static CUresult allocate_on_own_stream(struct async *async, size_t size_bytes, CUdeviceptr *address)
+/* CUDA_ERROR_NOT_READY when that takes too long. */
+static CUresult wait_for_own_stream(CUstream stream, uint64_t bound_ns)
+{
+    CUstreamCaptureMode mode;
+    CUresult result;
+
+    if (rs_own_stream_settle(stream, bound_ns))
+        return CUDA_SUCCESS;
+    mode = rs_capture_relax();
+    result = rs_driver.cuStreamQuery(stream);
+    rs_capture_restore(mode);
+    return result;
+}
+
+static CUresult allocate_on_own_stream(struct async *async, size_t size_bytes, uint64_t bound_ns,
+                                       CUdeviceptr *address)
 {
     const struct rs_place *place = async->leaf.place;
     CUstream stream = rs_own_stream(place->own_stream, place->context);
@@ -155,20 +212,20 @@ static CUresult allocate_on_own_stream(struct async *async, size_t size_bytes, C
     rs_capture_restore(mode);
     if (result != CUDA_SUCCESS)
         return result;
-    result = rs_own_stream_wait(stream);
+    result = wait_for_own_stream(stream, bound_ns);
     if (result != CUDA_SUCCESS)
-        (void)free_on_own_stream(async, *address);
+        (void)free_on_own_stream(async, *address); /* behind the allocation */
     return result;
 }
 
-/* Gives back what is reserved above keep_bytes, as far as nobody uses it. */
+/* Gives back what is reserved above keep_bytes, as far as nobody uses it.  A free that has not
+ * completed keeps its memory reserved. */
 static void trim_pool(struct async *async, size_t keep_bytes)
 {
     const struct rs_place *place = async->leaf.place;
     CUstreamCaptureMode mode = rs_capture_relax();
 
-    /* A free that has not completed keeps its memory reserved. */
-    (void)rs_own_stream_wait(rs_own_stream(place->own_stream, place->context));
+    (void)rs_own_stream_settle(rs_own_stream(place->own_stream, place->context), idle_wait_ns);
     (void)rs_driver.cuMemPoolTrimTo(async->pool, keep_bytes);
     rs_capture_restore(mode);
 }
@@ -178,19 +235,20 @@ static size_t give_back(struct async *async, size_t keep_bytes, size_t at_least_
 {
     size_t used_bytes, kept_bytes, before_bytes, after_bytes;
 
-    (void)settle(async, 0, &before_bytes);
+    (void)settle(async, 0, true, &before_bytes);
     if (!pool_attribute(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used_bytes) ||
         __builtin_add_overflow(used_bytes, keep_bytes, &kept_bytes))
         return 0;
     trim_pool(async, rs_max(kept_bytes, at_least_bytes));
-    (void)settle(async, 0, &after_bytes);
+    (void)settle(async, 0, true, &after_bytes);
     return before_bytes > after_bytes ? before_bytes - after_bytes : 0;
 }
 
 /* ---- the leaf ---- */
 
+/* growth_bytes are charged before.  Where the pool grows and may not, the request is undone. */
 static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growth_bytes,
-                            CUdeviceptr *address)
+                            bool may_grow, CUdeviceptr *address)
 {
     struct rs_account *account = async->leaf.place->account;
     CUresult result;
@@ -198,16 +256,36 @@ static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growt
 
     if (!charge(async, growth_bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    result = allocate_on_own_stream(async, size_bytes, address);
-    if (!settle(async, growth_bytes, &charged) && result == CUDA_SUCCESS) {
-        (void)free_on_own_stream(async, *address);
+    result = allocate_on_own_stream(async, size_bytes, may_grow ? request_wait_ns : idle_wait_ns,
+                                    address);
+    if (!settle(async, growth_bytes, may_grow, &charged)) {
+        if (result == CUDA_SUCCESS) {
+            (void)free_on_own_stream(async, *address);
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        }
         trim_pool(async, charged);
-        (void)settle(async, 0, &charged);
-        result = CUDA_ERROR_OUT_OF_MEMORY;
+        (void)settle(async, 0, true, &charged);
     }
     if (result != CUDA_SUCCESS)
         rs_account_untake(account, 0, memory_of(async)); /* the call; the bytes are settled */
+    else if (growth_bytes > 0)
+        note_given(async, growth_bytes);
     return result;
+}
+
+/* The pool's idle memory may be in pieces that are too small: then the driver's pool grows. */
+static CUresult async_take_held(struct rs_lasting_leaf *leaf, size_t size_bytes,
+                                CUdeviceptr *address)
+{
+    struct async *async = async_of(leaf);
+    CUresult result;
+
+    if (!has_idle(async, size_bytes))
+        return CUDA_ERROR_NOT_READY;
+    result = try_to_take(async, size_bytes, 0, false, address);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        note_in_vain(async, size_bytes);
+    return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_NOT_READY : result;
 }
 
 static CUresult async_take(struct rs_lasting_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
@@ -220,20 +298,21 @@ static CUresult async_take(struct rs_lasting_leaf *leaf, size_t size_bytes, CUde
     if (!rs_round_up(size_bytes, STEP_BYTES, &step_bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     rs_request_begin();
-    result = try_to_take(async, size_bytes, has_idle(async, size_bytes) ? 0 : step_bytes, address);
+    result =
+        try_to_take(async, size_bytes, has_idle(async, size_bytes) ? 0 : step_bytes, true, address);
     /* What is idle in small pieces may stand between the request and the limit. */
     if (result == CUDA_ERROR_OUT_OF_MEMORY && give_back(async, 0, 0) > 0)
-        result = try_to_take(async, size_bytes, step_bytes, address);
+        result = try_to_take(async, size_bytes, step_bytes, true, address);
     /* And so may what other stacks of the device merely keep. */
     while (result == CUDA_ERROR_OUT_OF_MEMORY && leaf->place->reclaim &&
            leaf->place->reclaim(leaf->place, size_bytes, releases, !leaf->place->frees_are_clean)) {
         releases = rs_account_releases(leaf->place->account);
-        result = try_to_take(async, size_bytes, step_bytes, address);
+        result = try_to_take(async, size_bytes, step_bytes, true, address);
     }
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         rs_request_note_short();
     rs_request_end();
-    return result;
+    return result == CUDA_ERROR_NOT_READY ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
 
 static CUresult async_give(struct rs_lasting_leaf *leaf, CUdeviceptr address, size_t size_bytes)
@@ -241,10 +320,11 @@ static CUresult async_give(struct rs_lasting_leaf *leaf, CUdeviceptr address, si
     struct async *async = async_of(leaf);
     CUresult result = free_on_own_stream(async, address);
 
-    (void)size_bytes;
-    if (result == CUDA_SUCCESS)
-        rs_account_give(leaf->place->account, 0, memory_of(async)); /* it stays reserved */
-    return result;
+    if (result != CUDA_SUCCESS)
+        return result;
+    note_given(async, size_bytes);
+    rs_account_give(leaf->place->account, 0, memory_of(async)); /* it stays reserved */
+    return CUDA_SUCCESS;
 }
 
 /* The stream has ended with its context.  cuMemFree takes such memory too, needs no stream and does
@@ -277,11 +357,6 @@ static void async_end(struct rs_lasting_leaf *leaf)
     rs_mutex_unlock(&leaf->lock);
 }
 
-static bool async_has_idle(struct rs_lasting_leaf *leaf, size_t size_bytes)
-{
-    return has_idle(async_of(leaf), size_bytes);
-}
-
 static size_t async_trim(struct rs_mr *mr, size_t keep_bytes)
 {
     struct async *async = async_of(rs_lasting_leaf_of(mr));
@@ -302,7 +377,7 @@ static size_t async_idle_bytes(struct rs_mr *mr)
     if (!rs_lasting_leaf_enter(&async->leaf))
         return 0;
     /* The driver may have taken some back: what is held must say so too. */
-    (void)settle(async, 0, &reserved);
+    (void)settle(async, 0, true, &reserved);
     if (!pool_attribute(async, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) ||
         !pool_attribute(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used))
         reserved = 0;
@@ -349,10 +424,10 @@ static CUresult async_access_changed(struct rs_mr *mr, CUdevice peer, bool allow
 
 static const struct rs_lasting_calls async_calls = {
     .take = async_take,
+    .take_held = async_take_held,
     .give = async_give,
     .give_late = async_give_late,
     .end = async_end,
-    .has_idle = async_has_idle,
     .trim = async_trim,
     .idle_bytes = async_idle_bytes,
     .access_changed = async_access_changed,
@@ -413,6 +488,7 @@ int rs_async_create(const struct rs_mr_descriptor *descriptor, CUmemAllocationTy
 
     if (!async)
         return -ENOMEM;
+    async->vain_bytes = SIZE_MAX;
     async->leaf.place = place; /* which make_pool needs; a leaf only where there is a pool */
     if (!make_pool(async, type, config->release_threshold)) {
         free(async);

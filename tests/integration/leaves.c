@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Contexts that end with memory in them, over and over: what they held must be there for the next.
  * leaves reset|destroy.  Prints what does not depend on where memory comes from.
- * leaves ipc: whether a block can be shared, as its attribute says and as the driver does. */
+ * leaves ipc: whether a block can be shared, as its attribute says and as the driver does.
+ * leaves alone ROUNDS: one block at a time, with work under way at its free. */
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
 #include <stdio.h>
@@ -61,6 +62,28 @@ static int share(void)
     return 0;
 }
 
+/* Of 1 to 7 MiB: no size twice, so that nothing freed serves the next request as it is. */
+static int alone(unsigned rounds)
+{
+    unsigned refused = 0, seed = 1;
+    CUdeviceptr block;
+
+    begin(1);
+    for (unsigned round = 0; round < rounds; round++) {
+        size_t bytes;
+        seed = seed * 1664525 + 1013904223;
+        bytes = (1 << 20) + seed % (6u << 20);
+        if (cuMemAlloc_v2(&block, bytes) != CUDA_SUCCESS) {
+            refused++;
+            continue;
+        }
+        NEED(cuMemsetD8Async(block, 7, bytes, NULL));
+        NEED(cuMemFree_v2(block));
+    }
+    printf("%u rounds, %u refused\n", rounds, refused);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     int is_reset = argc > 1 && !strcmp(argv[1], "reset");
@@ -69,6 +92,8 @@ int main(int argc, char **argv)
     NEED(cuInit(0));
     if (argc > 1 && !strcmp(argv[1], "ipc"))
         return share();
+    if (argc > 2 && !strcmp(argv[1], "alone"))
+        return alone((unsigned)atoi(argv[2]));
     for (unsigned round = 0; round < ROUNDS; round++) {
         CUcontext context = begin(is_reset);
         if (round > 0 && round % 8 == 0)

@@ -87,6 +87,24 @@ class Contexts(support.Test):
                                      more=dict(device, HOSTCUDA_MEMORY="32MiB", HOSTCUDA_PAGEABLE="1"))
 
 
+class Alone(support.Test):
+    """One block at a time, freed with work under way: what waits for it is reused, or waited for, and never
+    is the answer that memory is out."""
+
+    def test_nothing_is_refused_or_piles_up(self):
+        device = {"HOSTCUDA_MEMORY": "256MiB", "HOSTCUDA_CONTEXT_MEMORY": "1MiB"}
+        for resource in ("async", "fallback(async, pinned)", "async_managed"):
+            with self.subTest(resource):
+                path = self.path("report.json")
+                self.assert_same([support.program("leaves"), "alone", "150"],
+                                 {"RMM_RESOURCE": resource, "RMM_STATISTICS": "json:" + path}, more=device)
+                with open(path, encoding="utf-8") as file:
+                    held = [counter["value"] for stack in json.load(file)["devices"] for counter in stack["counters"]
+                            if counter["resource"].startswith("async") and counter["name"] == "held"]
+                self.assertEqual(len(held), 1)
+                self.assertLessEqual(held[0], 128 << 20)  # 7 MiB, and what a busy machine made it wait for
+
+
 class Unsupported(support.Test):
     def refused(self, settings, words, more):
         result = run([support.program("life_runtime_shared"), "plain"], settings, more=more)

@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/types.h>
+#include <time.h>
 
 #define MIB    ((size_t)1 << 20)
 #define GIB    ((size_t)1 << 30)
@@ -74,6 +75,22 @@ void *__wrap_mmap64(void *at, size_t bytes, int access, int flags, int file, off
     return host_refuses() ? MAP_FAILED : __real_mmap64(at, bytes, access, flags, file, offset);
 }
 
+/* ---- a clock that runs fast while somebody waits ---- */
+
+static uint64_t clock_ahead_ns, clock_step_ns; /* each look at it takes a step */
+
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
+{
+    int result = __real_clock_gettime(clock, now);
+
+    clock_ahead_ns += clock_step_ns;
+    now->tv_sec += (time_t)(clock_ahead_ns / 1000000000);
+    return result;
+}
+
 /* ---- the driver ---- */
 
 struct fake_pool {
@@ -97,9 +114,9 @@ static struct {
     CUdeviceptr next_address;
     bool pools_grow_always; /* what is idle is in pieces that are too small */
     size_t lingering_bytes; /* given back in order, and taken until somebody waits for the stream */
-    bool stream_is_busy;
     unsigned waits; /* for the stream */
     bool context_is_gone;
+    bool is_stuck;              /* nothing that is given to the stream is ever done */
     struct rs_mr *ends_in_call; /* in the next allocation of a pool's */
     void (*in_call)(void);
     bool has_pools, is_pageable;
@@ -357,7 +374,7 @@ static CUresult fake_stream_wait(CUstream stream)
 {
     must_be_relaxed();
     pthread_mutex_lock(&device.lock);
-    device.wrong_calls += stream != STREAM || device.context_is_gone;
+    device.wrong_calls += stream != STREAM || device.context_is_gone || device.is_stuck;
     device.unwaited = 0;
     device.lingering_bytes = 0;
     device.waits++;
@@ -368,8 +385,8 @@ static CUresult fake_stream_wait(CUstream stream)
 static CUresult fake_stream_query(CUstream stream)
 {
     must_be_relaxed();
-    device.wrong_calls += stream != STREAM;
-    return device.stream_is_busy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+    device.wrong_calls += stream != STREAM || device.context_is_gone;
+    return device.is_stuck ? CUDA_ERROR_NOT_READY : device.wait_answer;
 }
 
 static CUresult fake_get_current(CUcontext *context)
@@ -903,6 +920,104 @@ static void only_what_is_idle_serves_without_asking(void **state)
     end(&site);
 }
 
+/* What is idle is in pieces that are too small.  The attempt is not repeated until something that
+ * can make a larger piece was given back; a caller with no other way tries after every free. */
+static void a_held_request_leaves_the_pool_as_it_is(void **state)
+{
+    (void)state;
+
+    EACH_POOLED(i)
+    {
+        struct rs_allocation small, large, block;
+        struct site site;
+        unsigned asked;
+        make(&site, pooled[i], NULL);
+        small = take(&site, MIB);
+        large = take(&site, 8 * MIB);
+        device.pools_grow_always = true;
+        asked = device.asked;
+        for (unsigned j = 0; j < 3; j++)
+            assert_int_equal(rs_mr_allocate_held(site.mr, 4 * MIB, NULL, &block),
+                             CUDA_ERROR_NOT_READY);
+        assert_int_equal(device.asked, asked + 1);
+        assert_int_equal(pool_of(&site)->reserved_bytes, POOL_STEP);
+        assert_int_equal(held(&site), POOL_STEP);
+        assert_int_equal(device.block_count, 2);
+        give(&site, &small);
+        assert_int_equal(rs_mr_allocate_held(site.mr, 4 * MIB, NULL, &block), CUDA_ERROR_NOT_READY);
+        assert_int_equal(device.asked, asked + 1);
+        assert_int_equal(rs_mr_allocate_any_held(site.mr, 4 * MIB, &block), CUDA_ERROR_NOT_READY);
+        assert_int_equal(rs_mr_allocate_any_held(site.mr, 5 * MIB, &block), CUDA_ERROR_NOT_READY);
+        assert_int_equal(device.asked, asked + 2);
+        device.pools_grow_always = false;
+        assert_int_equal(rs_mr_allocate_held(site.mr, MIB, NULL, &block), CUDA_SUCCESS);
+        give(&site, &large);
+        assert_int_equal(rs_mr_allocate_held(site.mr, 4 * MIB, NULL, &block), CUDA_SUCCESS);
+        assert_int_equal(held(&site), POOL_STEP);
+        end(&site);
+    }
+}
+
+/* A request that may grow is served as ever, and what its growth left serves the next. */
+static void what_a_growth_leaves_serves_held_requests(void **state)
+{
+    struct rs_allocation block;
+    struct site site;
+    (void)state;
+
+    make(&site, &rs_mr_descriptor_async, NULL);
+    (void)take(&site, MIB);
+    device.pools_grow_always = true;
+    assert_int_equal(rs_mr_allocate_held(site.mr, 4 * MIB, NULL, &block), CUDA_ERROR_NOT_READY);
+    (void)take(&site, 4 * MIB);
+    assert_int_equal(held(&site), 2 * POOL_STEP);
+    device.pools_grow_always = false;
+    assert_int_equal(rs_mr_allocate_held(site.mr, 4 * MIB, NULL, &block), CUDA_SUCCESS);
+    end(&site);
+}
+
+static void a_full_device_is_no_answer_to_a_held_request(void **state)
+{
+    struct rs_allocation block;
+    struct site site;
+    (void)state;
+
+    make(&site, &rs_mr_descriptor_async, NULL);
+    (void)take(&site, MIB);
+    device.allocate_answer = CUDA_ERROR_OUT_OF_MEMORY;
+    assert_int_equal(rs_mr_allocate_held(site.mr, MIB, NULL, &block), CUDA_ERROR_NOT_READY);
+    device.allocate_answer = CUDA_ERROR_ILLEGAL_ADDRESS;
+    assert_int_equal(rs_mr_allocate_any_held(site.mr, 1000, &block), CUDA_ERROR_ILLEGAL_ADDRESS);
+    device.allocate_answer = CUDA_SUCCESS;
+    end(&site);
+}
+
+/* The stream of ours stands behind work of the program's that waits for this thread. */
+static void no_request_waits_without_end(void **state)
+{
+    struct rs_allocation block;
+    struct site site;
+    uint64_t begin_ns;
+    (void)state;
+
+    make(&site, &rs_mr_descriptor_async, NULL);
+    block = take(&site, 40 * MIB);
+    give(&site, &block);
+    device.is_stuck = true;
+    clock_step_ns = 1000000000;
+    begin_ns = clock_ahead_ns;
+    assert_int_equal(rs_mr_allocate_held(site.mr, MIB, NULL, &block), CUDA_ERROR_NOT_READY);
+    (void)rs_mr_trim(site.mr, 0);
+    assert_in_range(clock_ahead_ns - begin_ns, 1, 6 * clock_step_ns);
+    begin_ns = clock_ahead_ns;
+    refuse(&site, MIB, CUDA_ERROR_OUT_OF_MEMORY);
+    assert_in_range(clock_ahead_ns - begin_ns, 15 * clock_step_ns, 18 * clock_step_ns);
+    clock_step_ns = 0;
+    device.is_stuck = false;
+    assert_int_equal(device.block_count, 0); /* freed in the order of the stream */
+    end(&site);
+}
+
 static void unsupported_is_a_bad_setting(void **state)
 {
     struct rs_place place = {.total_bytes = GIB};
@@ -1139,12 +1254,12 @@ static void a_busy_stream_is_waited_for_a_while_only(void **state)
     make(&site, &rs_mr_descriptor_cuda, NULL);
     site.device_account.limit_bytes = 1000 * MIB;
     a = take(&site, 600 * MIB);
-    device.stream_is_busy = true;
+    device.is_stuck = true;
     assert_int_equal(rs_mr_deallocate(site.mr, &a, NULL), CUDA_SUCCESS);
     refuse(&site, 600 * MIB, CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(device.waits, 0);
     assert_int_equal(site.device_account.charged_bytes, 600 * MIB);
-    device.stream_is_busy = false;
+    device.is_stuck = false;
     a = take(&site, 600 * MIB);
     give(&site, &a);
     assert_int_equal(site.device_account.charged_bytes, 0);
@@ -1200,6 +1315,10 @@ int main(void)
         TEST(idle_memory_serves_below_the_limit),
         TEST(growth_past_the_limit_is_undone),
         TEST(only_what_is_idle_serves_without_asking),
+        TEST(a_held_request_leaves_the_pool_as_it_is),
+        TEST(what_a_growth_leaves_serves_held_requests),
+        TEST(a_full_device_is_no_answer_to_a_held_request),
+        TEST(no_request_waits_without_end),
         TEST(unsupported_is_a_bad_setting),
         TEST(memory_that_outlives_its_context_goes_back),
         TEST(destroying_alone_gives_it_back_too),
