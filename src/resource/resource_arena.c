@@ -68,10 +68,20 @@ static struct arena *arena_of(struct rs_mr *mr)
 
 /* ---- upstream ---- */
 
+/* Any of a resource's allocation functions. */
+typedef CUresult ask_function(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                              struct rs_allocation *out);
+
+/* What less may be had after. */
+static bool is_refusal(CUresult result)
+{
+    return result == CUDA_ERROR_OUT_OF_MEMORY || result == CUDA_ERROR_NOT_READY;
+}
+
 /* Without the lock.  The first chunk is the largest that halving finds: an arena in pieces serves
  * no request larger than a piece.  Later ones are all that is missing, or what is needed now. */
-static CUresult ask_upstream(struct arena *arena, size_t ask_bytes, size_t least_bytes,
-                             bool is_first, struct rs_allocation *out)
+static CUresult ask_upstream(struct arena *arena, ask_function *ask, size_t ask_bytes,
+                             size_t least_bytes, bool is_first, struct rs_allocation *out)
 {
     size_t free_bytes = arena->place->free_bytes;
 
@@ -80,9 +90,9 @@ static CUresult ask_upstream(struct arena *arena, size_t ask_bytes, size_t least
 
         /* On the NULL stream: chunks are for all streams. */
         rs_leaf_ask_ahead(ask_bytes > least_bytes);
-        result = rs_mr_allocate(arena->base.upstream[0], ask_bytes, NULL, out);
+        result = ask(arena->base.upstream[0], ask_bytes, NULL, out);
         rs_leaf_ask_ahead(false);
-        if (result != CUDA_ERROR_OUT_OF_MEMORY || ask_bytes == least_bytes)
+        if (!is_refusal(result) || ask_bytes == least_bytes)
             return result;
         if (is_first && free_bytes < ask_bytes && free_bytes > ask_bytes / 2)
             ask_bytes = free_bytes; /* was free a moment ago */
@@ -146,7 +156,8 @@ static void wait_until_settled(struct arena *arena)
 
 /* A new chunk of least_bytes or more.  The lock is held at entry and exit, not in between.  All
  * host memory is taken first, so there is nothing to undo behind upstream. */
-static CUresult take_chunk(struct arena *arena, size_t least_bytes, bool is_initial)
+static CUresult take_chunk(struct arena *arena, ask_function *ask, size_t least_bytes,
+                           bool is_initial)
 {
     bool is_first = arena->held_bytes == 0;
     size_t ask_bytes = arena->arena_bytes - arena->held_bytes;
@@ -156,7 +167,7 @@ static CUresult take_chunk(struct arena *arena, size_t least_bytes, bool is_init
     if (!chunk)
         return CUDA_ERROR_OUT_OF_MEMORY;
     begin_call(arena);
-    result = ask_upstream(arena, ask_bytes, least_bytes, is_first, &chunk->upstream);
+    result = ask_upstream(arena, ask, ask_bytes, least_bytes, is_first, &chunk->upstream);
     end_call(arena);
     if (result == CUDA_SUCCESS)
         add_chunk(arena, chunk);
@@ -166,7 +177,7 @@ static CUresult take_chunk(struct arena *arena, size_t least_bytes, bool is_init
 }
 
 /* CUDA_SUCCESS when there may be room for the request since `moves`. */
-static CUresult grow(struct arena *arena, size_t request_bytes, uint64_t moves)
+static CUresult grow(struct arena *arena, ask_function *ask, size_t request_bytes, uint64_t moves)
 {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     size_t missing_bytes, least_bytes;
@@ -178,7 +189,7 @@ static CUresult grow(struct arena *arena, size_t request_bytes, uint64_t moves)
     if (rs_arena_heap_moves(arena->heap) != moves)
         result = CUDA_SUCCESS;
     else if (least_bytes >= request_bytes)
-        result = take_chunk(arena, least_bytes, false);
+        result = take_chunk(arena, ask, least_bytes, false);
     rs_mutex_unlock(&arena->lock);
     return result;
 }
@@ -317,16 +328,17 @@ static bool units_for(const struct arena *arena, size_t size_bytes, uint32_t *un
     return true;
 }
 
-/* The rounds are bounded as other threads could for ever take what there was room in. */
-static CUresult allocate(struct arena *arena, size_t size_bytes, bool may_grow,
+/* ask: how upstream is asked for more; NULL: not at all.  The rounds are bounded as other threads
+ * could for ever take what there was room in. */
+static CUresult allocate(struct arena *arena, ask_function *ask, size_t size_bytes,
                          struct rs_allocation *out)
 {
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result, refusal = CUDA_ERROR_OUT_OF_MEMORY;
     uint32_t units;
 
     RS_ASSERT(size_bytes > 0);
     if (!units_for(arena, size_bytes, &units))
-        return result;
+        return refusal;
     for (unsigned round = 0; round < ROUNDS_MAX; round++) {
         uint64_t moves = rs_arena_heap_moves(arena->heap);
         struct rs_span *block = rs_arena_heap_take(arena->heap, size_bytes, units);
@@ -335,25 +347,25 @@ static CUresult allocate(struct arena *arena, size_t size_bytes, bool may_grow,
             *out = (struct rs_allocation){block->address, size_bytes, block, NULL};
             return CUDA_SUCCESS;
         }
-        result = may_grow ? grow(arena, rs_span_bytes(units), moves) : CUDA_ERROR_OUT_OF_MEMORY;
-        if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
+        result = ask ? grow(arena, ask, rs_span_bytes(units), moves) : CUDA_ERROR_OUT_OF_MEMORY;
+        if (result != CUDA_SUCCESS && !is_refusal(result))
             return result;
+        if (result != CUDA_SUCCESS)
+            refusal = result;
         if (rs_arena_heap_moves(arena->heap) == moves)
             break;
     }
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return refusal;
 }
 
 /* allocate_little is the same: an arena takes no more than it was told to, and a part of it would
  * serve no request larger than that for as long as it is in use. */
-static CUresult arena_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                               struct rs_allocation *out)
+static CUresult allocate_by(struct arena *arena, ask_function *ask, size_t size_bytes,
+                            struct rs_allocation *out)
 {
-    struct arena *arena = arena_of(mr);
-    CUresult result = allocate(arena, size_bytes, true, out);
+    CUresult result = allocate(arena, ask, size_bytes, out);
 
-    (void)stream; /* blocks in an arena are retired: good for every stream (resource_reuse.c) */
-    if (RS_LIKELY(result == CUDA_SUCCESS))
+    if (RS_LIKELY(result == CUDA_SUCCESS) || result == CUDA_ERROR_NOT_READY)
         return result;
     atomic_fetch_add_explicit(&arena->failures, 1, memory_order_relaxed);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && arena->dump_path[0])
@@ -361,10 +373,25 @@ static CUresult arena_allocate(struct rs_mr *mr, size_t size_bytes, CUstream str
     return result;
 }
 
+/* Blocks in an arena are retired: good for every stream (resource_reuse.c). */
+static CUresult arena_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                               struct rs_allocation *out)
+{
+    (void)stream;
+    return allocate_by(arena_of(mr), rs_mr_allocate, size_bytes, out);
+}
+
+static CUresult arena_allocate_best(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                    struct rs_allocation *out)
+{
+    (void)stream;
+    return allocate_by(arena_of(mr), rs_mr_allocate_best, size_bytes, out);
+}
+
 static CUresult arena_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                     struct rs_allocation *out)
 {
-    CUresult result = allocate(arena_of(mr), size_bytes, false, out);
+    CUresult result = allocate(arena_of(mr), NULL, size_bytes, out);
 
     (void)stream;
     return result == CUDA_SUCCESS ? result : CUDA_ERROR_NOT_READY;
@@ -462,7 +489,7 @@ static int take_initial(struct arena *arena)
     CUresult result;
 
     rs_mutex_lock(&arena->lock);
-    result = take_chunk(arena, RS_SUPERBLOCK_BYTES, true);
+    result = take_chunk(arena, rs_mr_allocate, RS_SUPERBLOCK_BYTES, true);
     rs_mutex_unlock(&arena->lock);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
         return -EIO;
@@ -475,6 +502,7 @@ static int take_initial(struct arena *arena)
 static const struct rs_mr_ops arena_ops = {
     .allocate = arena_allocate,
     .allocate_held = arena_allocate_held,
+    .allocate_best = arena_allocate_best,
     .deallocate = arena_deallocate,
     .destroy = arena_destroy,
     .trim = arena_trim,

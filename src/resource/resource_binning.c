@@ -25,6 +25,10 @@ struct binning {
     struct rs_mr *bins[BINS_MAX];
 };
 
+/* Any of a resource's allocation functions. */
+typedef CUresult ask_function(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                              struct rs_allocation *out);
+
 static struct binning *binning_of(struct rs_mr *mr)
 {
     return RS_CONTAINER_OF(mr, struct binning, base);
@@ -58,16 +62,30 @@ static size_t binning_trim(struct rs_mr *mr, size_t keep_bytes)
     return returned_bytes;
 }
 
-static CUresult binning_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                 struct rs_allocation *out)
+static CUresult allocate_by(struct rs_mr *mr, ask_function *ask, size_t size_bytes, CUstream stream,
+                            struct rs_allocation *out)
 {
     struct rs_mr *resource = resource_for(binning_of(mr), size_bytes);
-    CUresult result = rs_mr_allocate(resource, size_bytes, stream, out);
+    CUresult result = ask(resource, size_bytes, stream, out);
 
     /* What other bins hold without use is missing here. */
     if (result == CUDA_ERROR_OUT_OF_MEMORY && binning_trim(mr, 0) > 0)
-        result = rs_mr_allocate(resource, size_bytes, stream, out);
+        result = ask(resource, size_bytes, stream, out);
     return result;
+}
+
+static CUresult binning_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                 struct rs_allocation *out)
+{
+    return allocate_by(mr, rs_mr_allocate, size_bytes, stream, out);
+}
+
+/* No bin is trimmed so that a better upstream may serve: a lesser one would give back what it
+ * holds too. */
+static CUresult binning_allocate_best(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                      struct rs_allocation *out)
+{
+    return allocate_by(mr, rs_mr_allocate_best, size_bytes, stream, out);
 }
 
 static CUresult binning_allocate_little(struct rs_mr *mr, size_t size_bytes, CUstream stream,
@@ -147,6 +165,7 @@ static const struct rs_mr_ops binning_ops = {
     .allocate = binning_allocate,
     .allocate_held = binning_allocate_held,
     .allocate_little = binning_allocate_little,
+    .allocate_best = binning_allocate_best,
     .deallocate = binning_deallocate,
     .destroy = binning_destroy,
     .trim = binning_trim,

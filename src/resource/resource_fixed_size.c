@@ -147,7 +147,7 @@ static void remove_chunk(struct fixed_size *fixed, struct chunk *chunk)
 
 /* ---- growth ---- */
 
-/* Either allocation function of a resource. */
+/* Any of a resource's allocation functions. */
 typedef CUresult ask_function(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                               struct rs_allocation *out);
 
@@ -229,20 +229,34 @@ static CUresult allocate_locked(struct fixed_size *fixed, ask_function *ask, siz
 
 /* ---- the resource ---- */
 
+/* CUDA_ERROR_NOT_READY is no failure: another question follows it. */
+static CUresult allocate_by(struct fixed_size *fixed, ask_function *ask, size_t size_bytes,
+                            struct rs_allocation *out)
+{
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+    rs_mutex_lock(&fixed->lock);
+    if (size_bytes <= fixed->block_bytes)
+        result = allocate_locked(fixed, ask, size_bytes, out);
+    fixed->allocations += result == CUDA_SUCCESS;
+    fixed->failures += result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
+    rs_mutex_unlock(&fixed->lock);
+    return result;
+}
+
+/* Blocks here are retired: good for every stream (resource_reuse.c). */
 static CUresult fixed_size_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                     struct rs_allocation *out)
 {
-    struct fixed_size *fixed = fixed_size_of(mr);
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    (void)stream;
+    return allocate_by(fixed_size_of(mr), rs_mr_allocate, size_bytes, out);
+}
 
-    (void)stream; /* blocks here are retired: good for every stream (resource_reuse.c) */
-    rs_mutex_lock(&fixed->lock);
-    if (size_bytes <= fixed->block_bytes)
-        result = allocate_locked(fixed, rs_mr_allocate, size_bytes, out);
-    fixed->allocations += result == CUDA_SUCCESS;
-    fixed->failures += result != CUDA_SUCCESS;
-    rs_mutex_unlock(&fixed->lock);
-    return result;
+static CUresult fixed_size_allocate_best(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                         struct rs_allocation *out)
+{
+    (void)stream;
+    return allocate_by(fixed_size_of(mr), rs_mr_allocate_best, size_bytes, out);
 }
 
 static CUresult fixed_size_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
@@ -429,6 +443,7 @@ static void fixed_size_destroy(struct rs_mr *mr, bool memory_is_gone)
 static const struct rs_mr_ops fixed_size_ops = {
     .allocate = fixed_size_allocate,
     .allocate_held = fixed_size_allocate_held,
+    .allocate_best = fixed_size_allocate_best,
     .deallocate = fixed_size_deallocate,
     .destroy = fixed_size_destroy,
     .trim = fixed_size_trim,

@@ -85,10 +85,14 @@ static void place(struct headroom *headroom, const struct rs_allocation *allocat
     atomic_fetch_add_explicit(&headroom->on_host_bytes, host_bytes, memory_order_relaxed);
 }
 
-static CUresult allocate_placed(struct headroom *headroom, size_t size_bytes, CUstream stream,
-                                struct rs_allocation *out)
+/* Any of a resource's allocation functions. */
+typedef CUresult ask_function(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                              struct rs_allocation *out);
+
+static CUresult allocate_placed(struct headroom *headroom, ask_function *ask, size_t size_bytes,
+                                CUstream stream, struct rs_allocation *out)
 {
-    CUresult result = rs_mr_allocate(headroom->base.upstream[0], size_bytes, stream, out);
+    CUresult result = ask(headroom->base.upstream[0], size_bytes, stream, out);
 
     if (result == CUDA_SUCCESS)
         place(headroom, out);
@@ -119,8 +123,8 @@ static bool announce(struct headroom *headroom, size_t bytes)
     return false;
 }
 
-static CUresult allocate_guarded(struct headroom *headroom, size_t size_bytes, CUstream stream,
-                                 struct rs_allocation *out)
+static CUresult allocate_guarded(struct headroom *headroom, ask_function *ask, size_t size_bytes,
+                                 CUstream stream, struct rs_allocation *out)
 {
     struct rs_mr *upstream = headroom->base.upstream[0];
     CUresult result = rs_mr_allocate_held(upstream, size_bytes, stream, out);
@@ -133,7 +137,7 @@ static CUresult allocate_guarded(struct headroom *headroom, size_t size_bytes, C
         atomic_fetch_add_explicit(&headroom->refusals, 1, memory_order_relaxed);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    result = rs_mr_allocate_little(upstream, size_bytes, stream, out);
+    result = ask(upstream, size_bytes, stream, out);
     atomic_fetch_sub(&headroom->pending_bytes, taken_bytes);
     return result;
 }
@@ -145,8 +149,22 @@ static CUresult headroom_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
 {
     struct headroom *headroom = headroom_of(mr);
 
-    return headroom->is_placing ? allocate_placed(headroom, size_bytes, stream, out)
-                                : allocate_guarded(headroom, size_bytes, stream, out);
+    return headroom->is_placing
+               ? allocate_placed(headroom, rs_mr_allocate, size_bytes, stream, out)
+               : allocate_guarded(headroom, rs_mr_allocate_little, size_bytes, stream, out);
+}
+
+/* Over one kind of memory there is nothing better, and a little is what was announced. */
+static CUresult headroom_allocate_best(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                       struct rs_allocation *out)
+{
+    struct headroom *headroom = headroom_of(mr);
+
+    if (!(mr->memories & (mr->memories - 1)))
+        return headroom_allocate(mr, size_bytes, stream, out);
+    return headroom->is_placing
+               ? allocate_placed(headroom, rs_mr_allocate_best, size_bytes, stream, out)
+               : allocate_guarded(headroom, rs_mr_allocate_best, size_bytes, stream, out);
 }
 
 static CUresult headroom_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
@@ -198,6 +216,7 @@ static void headroom_destroy(struct rs_mr *mr, bool memory_is_gone)
 static const struct rs_mr_ops headroom_ops = {
     .allocate = headroom_allocate,
     .allocate_held = headroom_allocate_held,
+    .allocate_best = headroom_allocate_best,
     .deallocate = headroom_deallocate,
     .destroy = headroom_destroy,
     .report = headroom_report,

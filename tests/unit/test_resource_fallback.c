@@ -315,6 +315,65 @@ static void held_memory_is_the_firsts(void **state)
     end(&sides);
 }
 
+/* A caller that may yet make room in the first, by waiting for freed blocks (reuse_need.c), is told
+ * so through whatever stands between, and the second is not asked. */
+static void the_best_is_asked_for_through_what_cuts_blocks(void **state)
+{
+    static const struct {
+        const struct rs_mr_descriptor *descriptor;
+        const char *options[4];
+    } over[] = {
+        {&rs_mr_descriptor_fixed_size, {"block_size=1MiB", "blocks_to_preallocate=4"}},
+        {&rs_mr_descriptor_binning, {"minimum_size=1MiB", "maximum_size=2MiB"}},
+        {&rs_mr_descriptor_binning, {NULL}},
+        {&rs_mr_descriptor_arena, {"arena_size=64MiB"}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(over); i++) {
+        struct sides sides = start(64 * MIB, PLENTY);
+        struct rs_mr *mr = make_resource_at(&fake_second_place, over[i].descriptor, sides.mr,
+                                            over[i].options, &(int){0});
+        struct rs_allocation all = take(&sides, 64 * MIB), block;
+
+        assert_non_null(mr);
+        assert_int_equal(rs_mr_allocate_best(mr, MIB, NULL, &block), CUDA_ERROR_NOT_READY);
+        assert_int_equal(sides.second->allocations, 0);
+        give(&sides, &all);
+        assert_int_equal(rs_mr_allocate_best(mr, MIB, NULL, &block), CUDA_SUCCESS);
+        assert_true(is_first(&sides, &block));
+        assert_int_equal(rs_mr_deallocate(mr, &block, NULL), CUDA_SUCCESS);
+        assert_true(rs_mr_trim(mr, 0) > 0 || over[i].options[0] == NULL);
+        all = take(&sides, 64 * MIB);
+        assert_true(is_first(&sides, &all));
+        assert_int_equal(rs_mr_allocate(mr, MIB, NULL, &block), CUDA_SUCCESS);
+        assert_false(is_first(&sides, &block));
+        assert_int_equal(rs_mr_deallocate(mr, &block, NULL), CUDA_SUCCESS);
+        give(&sides, &all);
+        sides.mr = mr;
+        end(&sides);
+    }
+}
+
+/* Where there is no second, the best is what there is: a refusal is final. */
+static void without_a_second_a_refusal_is_final(void **state)
+{
+    static const struct rs_mr_descriptor *const over[] = {
+        &rs_mr_descriptor_fixed_size, &rs_mr_descriptor_binning, &rs_mr_descriptor_arena};
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(over); i++) {
+        struct fake_leaf *leaf = fake_leaf_create(0);
+        struct rs_mr *mr =
+            make_resource_at(&fake_second_place, over[i], &leaf->base, NULL, &(int){0});
+        struct rs_allocation block;
+
+        assert_non_null(mr);
+        assert_int_equal(rs_mr_allocate_best(mr, MIB, NULL, &block), CUDA_ERROR_OUT_OF_MEMORY);
+        rs_mr_destroy(mr, false);
+    }
+}
+
 static void what_the_first_holds_serves_though_it_is_full(void **state)
 {
     struct sides sides = start_pools(10 * MIB);
@@ -438,6 +497,8 @@ int main(void)
         cmocka_unit_test(a_failed_free_is_no_free),
         cmocka_unit_test(free_chunks_of_the_first_go_back_before_falling_back),
         cmocka_unit_test(held_memory_is_the_firsts),
+        cmocka_unit_test(the_best_is_asked_for_through_what_cuts_blocks),
+        cmocka_unit_test(without_a_second_a_refusal_is_final),
         cmocka_unit_test(what_the_first_holds_serves_though_it_is_full),
         cmocka_unit_test(spilled_managed_memory_need_not_count_against_a_limit),
         cmocka_unit_test(threads_lose_nothing),

@@ -194,6 +194,43 @@ static void a_failing_upstream_gives_its_room_back(void **state)
     end(&stack);
 }
 
+/* Memory that would only stand in is not asked for, nor placed, by a caller that may yet make room;
+ * the first is full here. */
+static void the_best_is_asked_for(void **state)
+{
+    static const enum rs_memory firsts[] = {RS_MEMORY_DEVICE, RS_MEMORY_MANAGED};
+    int error;
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(firsts); i++) {
+        struct fake_leaf *first, *second;
+        struct rs_allocation block;
+        struct rs_mr *mr;
+
+        placing_start(false);
+        placing.free_bytes = (size_t)8 << 30;
+        first = placing_leaf(firsts[i]);
+        second = placing_leaf(RS_MEMORY_HOST);
+        first->base.memories = 1u << firsts[i];
+        second->base.memories = 1u << RS_MEMORY_HOST;
+        second->next_address = (CUdeviceptr)1 << 40;
+        first->capacity_bytes = MIB;
+        mr = make_resource_of_two(&place, &rs_mr_descriptor_fallback, &first->base, &second->base,
+                                  NULL, &error);
+        mr = make_resource_at(&place, &rs_mr_descriptor_headroom, mr, OPTIONS("headroom=1GiB"),
+                              &error);
+        assert_int_equal(rs_mr_allocate_best(mr, 2 * MIB, NULL, &block), CUDA_ERROR_NOT_READY);
+        assert_int_equal(second->allocations + placing.count, 0);
+        assert_int_equal(rs_mr_allocate(mr, 2 * MIB, NULL, &block), CUDA_SUCCESS);
+        assert_int_equal(second->live_count, 1);
+        assert_int_equal(rs_mr_deallocate(mr, &block, NULL), CUDA_SUCCESS);
+        assert_int_equal(rs_mr_allocate_best(mr, MIB, NULL, &block), CUDA_SUCCESS);
+        assert_int_equal(first->live_count, 1);
+        assert_int_equal(rs_mr_deallocate(mr, &block, NULL), CUDA_SUCCESS);
+        rs_mr_destroy(mr, false);
+    }
+}
+
 static void a_size_must_be_given(void **state)
 {
     char line[300];
@@ -215,6 +252,7 @@ int main(void)
         cmocka_unit_test(two_at_once_do_not_take_the_same_room),
         cmocka_unit_test(what_is_held_beneath_is_served),
         cmocka_unit_test(a_failing_upstream_gives_its_room_back),
+        cmocka_unit_test(the_best_is_asked_for),
         cmocka_unit_test(a_size_must_be_given),
     };
 
