@@ -8,6 +8,7 @@
  * free, and only what is missing then from the driver.  So free memory is never too scattered for a
  * request, and what is held is not more than what was ever live at once and the ends of granules.
  */
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/request.h"
 #include "driver/driver.h"
@@ -42,7 +43,18 @@ static void leave(struct rs_virtual *vm)
 
 /* ---- allocation ---- */
 
-enum { GROWTH_WAIT_MS = 20, SETTLE_WAIT_MS = 500, ROUNDS_MAX = 16 };
+enum { GROWTH_WAIT_MS = 20, SETTLE_WAIT_MS = 500, ROUNDS_MAX = 64 };
+
+/* Of one request's waits for other threads' driver calls, in all. */
+static const uint64_t patience_ns = 15ull * 1000 * 1000 * 1000;
+
+/* A request on its way. */
+struct asking {
+    struct rs_block_request request;
+    uint64_t until_ns; /* it waits no longer; 0: it has not waited yet */
+    bool is_alone;     /* vm->is_reserved is this one's */
+    bool disturbed;    /* its last attempt to grow: see rs_virtual_grow */
+};
 
 /* Waits for the end of another thread's driver calls, at most for a while: they may wait for the
  * GPU, and the GPU for this thread. */
@@ -67,6 +79,19 @@ static bool waited_for_growth(struct rs_virtual *vm, const struct rs_block_reque
     return true;
 }
 
+/* False when the request has waited long enough. */
+static bool wait_patiently(struct rs_virtual *vm, struct asking *asking)
+{
+    uint64_t now_ns = rs_clock_ns();
+
+    if (asking->until_ns == 0)
+        asking->until_ns = now_ns + patience_ns;
+    if (now_ns >= asking->until_ns)
+        return false;
+    wait_until_settled(vm, SETTLE_WAIT_MS);
+    return true;
+}
+
 /* Not aligned is better than not at all. */
 static bool take_at_last(struct rs_virtual *vm, struct rs_block_request *request,
                          struct rs_allocation *out)
@@ -79,46 +104,83 @@ static bool take_at_last(struct rs_virtual *vm, struct rs_block_request *request
     return rs_blocks_take(&vm->blocks, request, out);
 }
 
-/* Finds a block, growing as needed.  The lock is held at entry and exit.  The rounds are bounded as
- * other threads could for ever take what became free. */
-static CUresult allocate_locked(struct rs_virtual *vm, struct rs_block_request *request,
+/* True when no access is being changed and no other thread has reserved what there is. */
+static bool wait_until_free_to_grow(struct rs_virtual *vm, struct asking *asking)
+{
+    while (vm->is_still || (vm->is_reserved && !asking->is_alone))
+        if (!wait_patiently(vm, asking))
+            return false;
+    return true;
+}
+
+/* One attempt.  The lock is held at entry and exit. */
+static CUresult attempt(struct rs_virtual *vm, struct asking *asking, struct rs_allocation *out)
+{
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+    asking->disturbed = false;
+    if (!wait_until_free_to_grow(vm, asking))
+        return result;
+    if (vm->ended)
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (!rs_record_slab_reserve(&vm->blocks.records))
+        return result;
+    if (rs_blocks_take(&vm->blocks, &asking->request, out))
+        return CUDA_SUCCESS;
+    result = rs_virtual_grow(vm, &asking->request, true, &asking->disturbed);
+    if (vm->ended)
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
+        return result;
+    /* After a failure too: others may have freed. */
+    return take_at_last(vm, &asking->request, out) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Has all others end their calls and begin none: each of two that move memory may have in hand what
+ * the other one lacks, and then neither would get it.  False when that takes too long. */
+static bool be_alone(struct rs_virtual *vm, struct asking *asking)
+{
+    if (!wait_until_free_to_grow(vm, asking))
+        return false;
+    vm->is_reserved = asking->is_alone = true;
+    while (vm->calls > 0)
+        if (!wait_patiently(vm, asking))
+            return false;
+    return true;
+}
+
+/* Finds a block, growing as needed.  A refusal is one only where no other thread's call had memory
+ * in hand.  The rounds are bounded since trims are calls too, and begin at any time.  The lock is
+ * held at entry and exit. */
+static CUresult allocate_locked(struct rs_virtual *vm, struct asking *asking,
                                 struct rs_allocation *out)
 {
-    for (unsigned round = 0; round < ROUNDS_MAX; round++) {
-        uint64_t changes = vm->changes;
-        CUresult result;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
-        if (vm->ended)
-            return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-        if (!rs_record_slab_reserve(&vm->blocks.records))
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        if (rs_blocks_take(&vm->blocks, request, out))
+    if (rs_record_slab_reserve(&vm->blocks.records) && !vm->ended) {
+        if (rs_blocks_take(&vm->blocks, &asking->request, out))
             return CUDA_SUCCESS;
-        if (round == 0 && waited_for_growth(vm, request))
-            continue;
-        result = rs_virtual_grow(vm, request, true);
-        if (vm->ended)
-            continue;
-        if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
-            return result;
-        /* After a failure too: others may have freed. */
-        if (take_at_last(vm, request, out))
-            return CUDA_SUCCESS;
-        if (vm->changes != changes)
-            continue;
-        if (vm->calls == 0)
-            break;
-        wait_until_settled(vm, SETTLE_WAIT_MS);
+        (void)waited_for_growth(vm, &asking->request);
     }
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    for (unsigned round = 0; round < ROUNDS_MAX; round++) {
+        result = attempt(vm, asking, out);
+        if (result != CUDA_ERROR_OUT_OF_MEMORY || !asking->disturbed || !be_alone(vm, asking))
+            break;
+    }
+    if (asking->is_alone) {
+        vm->is_reserved = asking->is_alone = false;
+        pthread_cond_broadcast(&vm->settled);
+    }
+    return result;
 }
 
 /* The same, and once more when the device's other stacks gave back what they merely kept.  The lock
  * is held at entry and exit. */
-static CUresult allocate_or_reclaim(struct rs_virtual *vm, struct rs_block_request *request,
+static CUresult allocate_or_reclaim(struct rs_virtual *vm, struct asking *asking,
                                     struct rs_allocation *out)
 {
-    size_t granules = (request->rounded_bytes - 1) / vm->granule_bytes + 1;
+    size_t rounded_bytes = asking->request.rounded_bytes;
+    size_t granules = (rounded_bytes - 1) / vm->granule_bytes + 1;
     const struct rs_place *place = vm->place;
     uint64_t releases;
     CUresult result;
@@ -126,13 +188,13 @@ static CUresult allocate_or_reclaim(struct rs_virtual *vm, struct rs_block_reque
 
     do {
         releases = rs_account_releases(place->account);
-        result = allocate_locked(vm, request, out);
+        result = allocate_locked(vm, asking, out);
         if (result != CUDA_ERROR_OUT_OF_MEMORY || !place->reclaim ||
             granules > vm->maximum_granules - vm->charged_granules)
             return result; /* past its own maximum, which nobody else stands in the way of */
         rs_request_note_short();
         rs_mutex_unlock(&vm->lock);
-        again = place->reclaim(place, request->rounded_bytes, releases, !place->frees_are_clean);
+        again = place->reclaim(place, rounded_bytes, releases, !place->frees_are_clean);
         rs_mutex_lock(&vm->lock);
     } while (again);
     return result;
@@ -143,15 +205,15 @@ static CUresult virtual_allocate(struct rs_mr *mr, size_t size_bytes, CUstream s
 {
     struct rs_virtual *vm = vm_of(mr);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    struct rs_block_request request;
-    bool is_a_size = rs_block_request_init(&request, size_bytes, RS_BLOCK_ALIGNMENT, false);
+    struct asking asking = {.until_ns = 0};
+    bool is_a_size = rs_block_request_init(&asking.request, size_bytes, RS_BLOCK_ALIGNMENT, false);
 
     (void)stream; /* blocks are retired: good for every stream (resource_reuse.c) */
     RS_ASSERT(size_bytes > 0);
     rs_request_begin();
     rs_mutex_lock(&vm->lock);
-    if (is_a_size && (request.rounded_bytes - 1) / vm->granule_bytes < vm->maximum_granules)
-        result = allocate_or_reclaim(vm, &request, out);
+    if (is_a_size && (asking.request.rounded_bytes - 1) / vm->granule_bytes < vm->maximum_granules)
+        result = allocate_or_reclaim(vm, &asking, out);
     vm->allocations += result == CUDA_SUCCESS;
     vm->failures += result != CUDA_SUCCESS;
     leave(vm);
@@ -159,28 +221,38 @@ static CUresult virtual_allocate(struct rs_mr *mr, size_t size_bytes, CUstream s
     return result;
 }
 
+/* The lock is held at entry and exit. */
+static bool take_held(struct rs_virtual *vm, const struct rs_block_request *request,
+                      struct rs_allocation *out)
+{
+    bool disturbed;
+
+    if (vm->ended || !rs_record_slab_reserve(&vm->blocks.records))
+        return false;
+    if (rs_blocks_take(&vm->blocks, request, out))
+        return true;
+    if (vm->is_still || vm->is_reserved ||
+        rs_virtual_grow(vm, request, false, &disturbed) != CUDA_SUCCESS || vm->ended)
+        return false;
+    return rs_record_slab_reserve(&vm->blocks.records) && rs_blocks_take(&vm->blocks, request, out);
+}
+
 /* Also by moving what is free: that costs as much as new memory, and takes none. */
 static CUresult virtual_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                       struct rs_allocation *out)
 {
     struct rs_virtual *vm = vm_of(mr);
-    CUresult result = CUDA_ERROR_NOT_READY;
     struct rs_block_request request;
+    bool taken;
 
     (void)stream;
     if (!rs_block_request_init(&request, size_bytes, RS_BLOCK_ALIGNMENT, false))
-        return result;
+        return CUDA_ERROR_NOT_READY;
     rs_mutex_lock(&vm->lock);
-    if (!vm->ended && rs_record_slab_reserve(&vm->blocks.records) &&
-        (rs_blocks_take(&vm->blocks, &request, out) ||
-         (rs_virtual_grow(vm, &request, false) == CUDA_SUCCESS && !vm->ended &&
-          rs_record_slab_reserve(&vm->blocks.records) &&
-          rs_blocks_take(&vm->blocks, &request, out)))) {
-        result = CUDA_SUCCESS;
-        vm->allocations++;
-    }
+    taken = take_held(vm, &request, out);
+    vm->allocations += taken;
     leave(vm);
-    return result;
+    return taken ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 static CUresult virtual_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
@@ -194,7 +266,6 @@ static CUresult virtual_deallocate(struct rs_mr *mr, const struct rs_allocation 
     RS_ASSERT(!block->is_free && block->address == allocation->address);
     if (!vm->ended)
         rs_blocks_give(&vm->blocks, block);
-    vm->changes++;
     rs_mutex_unlock(&vm->lock);
     return CUDA_SUCCESS;
 }
@@ -227,7 +298,7 @@ static CUresult virtual_access_changed(struct rs_mr *mr, CUdevice peer, bool all
     while (vm->calls > 0)
         pthread_cond_wait(&vm->settled, &vm->lock.native);
     if (!vm->ended) {
-        vm->calls++; /* the end of the context waits */
+        rs_virtual_begin_call(vm); /* the end of the context waits */
         rs_mutex_unlock(&vm->lock);
         result = rs_virtual_set_peer(vm, peer, allowed);
         rs_mutex_lock(&vm->lock);
@@ -333,11 +404,12 @@ static CUresult take_initial(struct rs_virtual *vm, size_t initial_bytes)
     size_t ask_bytes = vm->initial_granules * vm->granule_bytes;
     size_t free_bytes = rs_round_down(vm->place->free_bytes, vm->granule_bytes);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    bool disturbed;
 
     while (ask_bytes > 0 && result == CUDA_ERROR_OUT_OF_MEMORY) {
         struct rs_block_request request;
         (void)rs_block_request_init(&request, ask_bytes, RS_BLOCK_ALIGNMENT, false);
-        result = rs_virtual_grow(vm, &request, true);
+        result = rs_virtual_grow(vm, &request, true, &disturbed);
         /* What was free is nearer to the wish than its half. */
         ask_bytes = rs_max(rs_round_down(ask_bytes / 2, vm->granule_bytes),
                            free_bytes < ask_bytes ? free_bytes : 0);

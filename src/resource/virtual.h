@@ -50,9 +50,10 @@ struct rs_virtual {
     size_t stuck_bytes; /* addresses that the driver would neither make usable nor unmap */
 
     unsigned calls;     /* under way */
+    uint64_t begun;     /* such calls ever */
     size_t ahead_bytes; /* that a growth under way will leave for others who wait for it */
-    uint64_t changes;   /* goes up when memory may have become free */
     bool is_still;      /* nothing is mapped or unmapped: access is being changed */
+    bool is_reserved;   /* no growth begins but that of one thread, which needs all there is */
     bool ended;         /* with its context: nothing is served any more */
     bool released;
     uint64_t driver_allocations, driver_frees, driver_refusals, moved_granules;
@@ -111,7 +112,8 @@ void rs_virtual_settle(struct rs_virtual *vm, struct rs_virtual_move *move, bool
 size_t rs_virtual_release_granules(const struct rs_virtual *vm,
                                    CUmemGenericAllocationHandle *handles, size_t count);
 
-/* Of what vm->calls counts. */
+/* What vm->calls counts. */
+void rs_virtual_begin_call(struct rs_virtual *vm);
 void rs_virtual_end_call(struct rs_virtual *vm);
 
 /* ---- growth and return; the lock is held at entry and exit, not in between ---- */
@@ -120,9 +122,10 @@ void rs_virtual_end_call(struct rs_virtual *vm);
 CUresult rs_virtual_add_region(struct rs_virtual *vm, size_t least_bytes);
 
 /* Makes a free block for the request; on success it is there.  CUDA_ERROR_NOT_READY when that would
- * need new memory and it may not be created. */
+ * need new memory and it may not be created.  *disturbed: other threads' calls had memory in hand
+ * meanwhile, so that a refusal may be for what they gave back since.  Nobody changes access. */
 CUresult rs_virtual_grow(struct rs_virtual *vm, const struct rs_block_request *request,
-                         bool may_create);
+                         bool may_create, bool *disturbed);
 
 /* Gives back what is free but keep_bytes and the initial size; returns how many bytes. */
 size_t rs_virtual_trim(struct rs_virtual *vm, size_t keep_bytes);

@@ -140,7 +140,7 @@ CUresult rs_virtual_add_region(struct rs_virtual *vm, size_t least_bytes)
     if (!region)
         return CUDA_ERROR_OUT_OF_MEMORY;
     region->size_bytes = size_bytes;
-    vm->calls++;
+    rs_virtual_begin_call(vm);
     rs_mutex_unlock(&vm->lock);
     mode = rs_capture_relax();
     result = rs_driver.cuMemAddressReserve(&region->base, size_bytes, 0, 0, 0);
@@ -164,17 +164,16 @@ CUresult rs_virtual_add_region(struct rs_virtual *vm, size_t least_bytes)
 }
 
 CUresult rs_virtual_grow(struct rs_virtual *vm, const struct rs_block_request *request,
-                         bool may_create)
+                         bool may_create, bool *disturbed)
 {
     struct rs_virtual_move move = {.gap = NULL};
     size_t free_bytes, region_bytes, ahead_bytes;
+    uint64_t begun;
     struct hole hole;
     CUresult result;
 
-    if (vm->is_still && !may_create)
-        return CUDA_ERROR_NOT_READY;
-    while (vm->is_still)
-        pthread_cond_wait(&vm->settled, &vm->lock.native);
+    RS_ASSERT(!vm->is_still);
+    *disturbed = false;
     if (vm->ended)
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     free_bytes = rs_virtual_idle_bytes(vm);
@@ -191,6 +190,7 @@ CUresult rs_virtual_grow(struct rs_virtual *vm, const struct rs_block_request *r
     }
     if (!hole.block || !rs_record_slab_reserve(&vm->blocks.records))
         return CUDA_ERROR_OUT_OF_MEMORY;
+    *disturbed = vm->calls > 0;
     take_hole(vm, &hole, &move);
     result = gather(vm, &move, hole.gap_bytes / vm->granule_bytes, may_create);
     if (result != CUDA_SUCCESS) {
@@ -202,11 +202,13 @@ CUresult rs_virtual_grow(struct rs_virtual *vm, const struct rs_block_request *r
                       : 0;
     vm->ahead_bytes += ahead_bytes;
     vm->charged_granules += move.create_granules;
-    vm->calls++;
+    rs_virtual_begin_call(vm);
+    begun = vm->begun;
     rs_mutex_unlock(&vm->lock);
     result = rs_virtual_move_memory(vm, &move);
     rs_mutex_lock(&vm->lock);
     rs_virtual_end_call(vm);
+    *disturbed = *disturbed || vm->begun != begun;
     if (ahead_bytes > 0)
         vm->ahead_bytes = 0;
     vm->charged_granules -= move.create_granules - move.created;

@@ -227,6 +227,12 @@ CUresult rs_virtual_move_memory(struct rs_virtual *vm, struct rs_virtual_move *m
 
 /* ---- the end of a move; under the lock ---- */
 
+void rs_virtual_begin_call(struct rs_virtual *vm)
+{
+    vm->calls++;
+    vm->begun++;
+}
+
 void rs_virtual_end_call(struct rs_virtual *vm)
 {
     vm->calls--;

@@ -62,7 +62,7 @@ size_t rs_virtual_trim(struct rs_virtual *vm, size_t keep_bytes)
     size_t released = 0;
 
     if (gather_surplus(vm, &move, keep_bytes)) {
-        vm->calls++;
+        rs_virtual_begin_call(vm);
         rs_mutex_unlock(&vm->lock);
         mode = rs_capture_relax();
         (void)rs_virtual_unmap_sources(vm, &move);
@@ -72,7 +72,6 @@ size_t rs_virtual_trim(struct rs_virtual *vm, size_t keep_bytes)
         rs_capture_restore(mode);
         rs_mutex_lock(&vm->lock);
         rs_virtual_end_call(vm);
-        vm->changes++;
     }
     vm->charged_granules -= released;
     rs_counter_subtract(&vm->held_granules, released);

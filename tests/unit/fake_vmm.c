@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 enum { PIECES_MAX = 1 << 13 };
 
@@ -39,6 +40,8 @@ static bool enter(CUresult *result)
 {
     bool fails;
 
+    if (fake_vmm.is_slow)
+        nanosleep(&(struct timespec){.tv_nsec = 1000}, NULL);
     pthread_mutex_lock(&lock);
     fake_vmm.calls++;
     fails = fake_vmm.fail_at == 1;

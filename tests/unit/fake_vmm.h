@@ -19,6 +19,7 @@ struct fake_vmm {
     CUresult fail_with;      /* ... this */
     unsigned wrong_calls;    /* double mappings, unmapping what is watched, unknown handles, ... */
     bool is_supported;       /* the device's attribute */
+    bool is_slow;            /* other threads run inside each call */
     unsigned waits;          /* real frees of a sentinel */
     uint64_t unmapped_unwaited;  /* unmappings since the last wait */
     void (*on_call)(void *data); /* called once, inside the next call that creates memory */

@@ -11,11 +11,14 @@
 #include "driver/driver.h"
 #include "driver/fence.h"
 
+#include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
@@ -69,6 +72,52 @@ void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off
 void *__wrap_mmap64(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
     return host_refuses() ? MAP_FAILED : __real_mmap64(at, bytes, protection, flags, fd, offset);
+}
+
+/* ---- waits that end at once, on a clock that says they did not ---- */
+
+#define SECOND_NS ((uint64_t)1000000000)
+
+static atomic_bool time_flies;
+static _Atomic uint64_t clock_ahead_ns;
+
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+int __real_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
+                                  const struct timespec *until);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
+                                  const struct timespec *until);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
+{
+    int result = __real_clock_gettime(clock, now);
+    uint64_t ns = (uint64_t)now->tv_nsec + atomic_load(&clock_ahead_ns);
+
+    now->tv_sec += (time_t)(ns / SECOND_NS);
+    now->tv_nsec = (long)(ns % SECOND_NS);
+    return result;
+}
+
+int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
+                                  const struct timespec *until)
+{
+    struct timespec now, real = *until;
+    uint64_t ahead_ns = atomic_load(&clock_ahead_ns);
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (atomic_load(&time_flies)) {
+        atomic_fetch_add(&clock_ahead_ns,
+                         (uint64_t)((int64_t)(until->tv_sec - now.tv_sec) * (int64_t)SECOND_NS +
+                                    until->tv_nsec - now.tv_nsec));
+        return ETIMEDOUT;
+    }
+    real.tv_sec -= (time_t)(ahead_ns / SECOND_NS);
+    real.tv_nsec -= (long)(ahead_ns % SECOND_NS);
+    if (real.tv_nsec < 0) {
+        real.tv_sec--;
+        real.tv_nsec += (long)SECOND_NS;
+    }
+    return __real_pthread_cond_timedwait(condition, mutex, &real);
 }
 
 /* ---- the resource under test ---- */
@@ -845,6 +894,179 @@ static void eight_threads_share_too_little(void **state)
     end(mr);
 }
 
+/* Each thread has one block at a time of so many bytes; there is room for all of them, in the
+ * driver's granularity.  Bare, nothing would be refused. */
+struct sharer {
+    pthread_t thread;
+    struct rs_mr *mr;
+    uint64_t seed;
+    size_t least_bytes, most_bytes;
+    unsigned rounds;
+};
+
+static void *take_one_at_a_time(void *data)
+{
+    struct sharer *sharer = data;
+
+    for (unsigned round = 0; round < sharer->rounds; round++) {
+        size_t spread = sharer->most_bytes - sharer->least_bytes + 1;
+        size_t size_bytes = sharer->least_bytes + test_random(&sharer->seed) % spread;
+        struct rs_allocation block;
+        CUresult result = rs_mr_allocate(sharer->mr, size_bytes, NULL, &block);
+        if (result != CUDA_SUCCESS) {
+            atomic_fetch_add(result == CUDA_ERROR_OUT_OF_MEMORY ? &refusals : &errors, 1);
+            continue;
+        }
+        if (test_random(&sharer->seed) % 2)
+            sched_yield();
+        if (test_random(&sharer->seed) % 4 == 0)
+            (void)rs_mr_trim(sharer->mr, 0);
+        if (rs_mr_deallocate(sharer->mr, &block, NULL) != CUDA_SUCCESS)
+            atomic_fetch_add(&errors, 1);
+    }
+    return NULL;
+}
+
+static unsigned refused_of(unsigned threads, size_t capacity_bytes, size_t least_bytes,
+                           size_t most_bytes, const char *granularity, unsigned rounds)
+{
+    struct rs_mr *mr = make(capacity_bytes, OPTIONS(granularity));
+    struct sharer sharers[THREADS];
+
+    fake_vmm.is_slow = true;
+    atomic_store(&errors, 0);
+    atomic_store(&refusals, 0);
+    for (unsigned i = 0; i < threads; i++) {
+        sharers[i] = (struct sharer){.mr = mr,
+                                     .seed = 88172645463325252u + i,
+                                     .least_bytes = least_bytes,
+                                     .most_bytes = most_bytes,
+                                     .rounds = rounds};
+        assert_int_equal(pthread_create(&sharers[i].thread, NULL, take_one_at_a_time, &sharers[i]),
+                         0);
+    }
+    for (unsigned i = 0; i < threads; i++)
+        pthread_join(sharers[i].thread, NULL);
+    assert_int_equal(atomic_load(&errors), 0);
+    end(mr);
+    return atomic_load(&refusals);
+}
+
+static void nobody_is_refused_where_there_is_room(void **state)
+{
+    static const struct {
+        unsigned threads;
+        size_t capacity_bytes, least_bytes, most_bytes;
+        const char *granularity;
+    } scenes[] = {
+        {4, 32 * MIB, 8 * MIB, 8 * MIB, "granularity=2MiB"},
+        {8, 48 * MIB, 6 * MIB, 6 * MIB, "granularity=2MiB"},
+        {8, 64 * MIB, 7 * MIB, 7 * MIB, "granularity=2MiB"},
+        {4, 68 * MIB, 1, 16 * MIB, "granularity=2MiB"},
+        {8, 136 * MIB, 1, 16 * MIB, "granularity=2MiB"},
+        {4, 128 * MIB, 32 * MIB, 32 * MIB, "granularity=32MiB"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(scenes); i++)
+        assert_int_equal(refused_of(scenes[i].threads, scenes[i].capacity_bytes,
+                                    scenes[i].least_bytes, scenes[i].most_bytes,
+                                    scenes[i].granularity, 500),
+                         0);
+}
+
+/* ---- others' calls ---- */
+
+/* A request that is too large has all free pieces in hand, and gives them back while the second one
+ * is refused by the driver: that one has looked before and would find them now. */
+static struct {
+    struct rs_mr *mr;
+    pthread_t thread;
+    atomic_bool second_asks;
+    CUresult second;
+    struct rs_allocation block, piece;
+} others;
+
+static void wait_for_the_pieces(void *data)
+{
+    (void)data;
+    atomic_store(&others.second_asks, true);
+    while (rs_mr_allocate_held(others.mr, 2 * MIB, NULL, &others.piece) != CUDA_SUCCESS)
+        sched_yield();
+}
+
+static void *ask_second(void *data)
+{
+    (void)data;
+    others.second = rs_mr_allocate(others.mr, 6 * MIB, NULL, &others.block);
+    return NULL;
+}
+
+static void start_second(void *data)
+{
+    (void)data;
+    fake_vmm.on_call = wait_for_the_pieces;
+    assert_int_equal(pthread_create(&others.thread, NULL, ask_second, NULL), 0);
+    while (!atomic_load(&others.second_asks))
+        sched_yield();
+}
+
+static void what_a_failed_growth_gives_back_is_found(void **state)
+{
+    struct rs_allocation pieces[4], walls[4];
+    struct rs_mr *mr = make(20 * MIB, OPTIONS("granularity=2MiB"));
+
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        pieces[i] = take(mr, 2 * MIB);
+        walls[i] = take(mr, 2 * MIB);
+    }
+    give_many(mr, pieces, 4);
+    others.mr = mr;
+    atomic_store(&others.second_asks, false);
+    fake_vmm.on_call = start_second;
+    refuse(mr, 14 * MIB);
+    pthread_join(others.thread, NULL);
+    assert_int_equal(others.second, CUDA_SUCCESS);
+    give(mr, &others.block);
+    give(mr, &others.piece);
+    give_many(mr, walls, 4);
+    end(mr);
+}
+
+/* One thread's driver call waits for work that waits for this thread: here both are one. */
+static void ask_meanwhile(void *data)
+{
+    uint64_t begin_ns = atomic_load(&clock_ahead_ns);
+    struct rs_allocation block;
+
+    atomic_store(&time_flies, true);
+    assert_int_equal(rs_mr_allocate(data, 6 * GIB, NULL, &block), CUDA_ERROR_OUT_OF_MEMORY);
+    atomic_store(&time_flies, false);
+    assert_in_range(atomic_load(&clock_ahead_ns) - begin_ns, 14 * SECOND_NS, 16 * SECOND_NS);
+}
+
+static void no_request_waits_without_end_for_others(void **state)
+{
+    struct rs_mr *mr = make(10 * GIB, NULL);
+    struct rs_allocation first = take(mr, GIB), block;
+
+    (void)state;
+    fake_vmm.on_access = ask_meanwhile;
+    fake_vmm.on_access_data = mr;
+    assert_int_equal(rs_mr_access_changed(mr, 3, true), CUDA_SUCCESS);
+    fake_vmm.on_access = NULL;
+    fake_vmm.on_call = ask_meanwhile;
+    fake_vmm.on_call_data = mr;
+    fake_vmm.capacity_bytes = 6 * GIB;
+    block = take(mr, 5 * GIB);
+    give(mr, &block);
+    block = take(mr, 5 * GIB); /* nobody is alone any more */
+    give(mr, &block);
+    give(mr, &first);
+    end(mr);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -873,6 +1095,9 @@ int main(void)
         cmocka_unit_test(random_traces_never_touch_what_is_live),
         cmocka_unit_test(eight_threads_share_it),
         cmocka_unit_test(eight_threads_share_too_little),
+        cmocka_unit_test(nobody_is_refused_where_there_is_room),
+        cmocka_unit_test(what_a_failed_growth_gives_back_is_found),
+        cmocka_unit_test(no_request_waits_without_end_for_others),
     };
 
     return cmocka_run_group_tests_name("resource_virtual", tests, NULL, NULL);
