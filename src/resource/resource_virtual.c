@@ -92,13 +92,13 @@ static bool wait_patiently(struct rs_virtual *vm, struct asking *asking)
     return true;
 }
 
-/* Not aligned is better than not at all. */
+/* Not placed or aligned as it should be is better than not at all. */
 static bool take_at_last(struct rs_virtual *vm, struct rs_block_request *request,
                          struct rs_allocation *out)
 {
     if (!rs_record_slab_reserve(&vm->blocks.records))
         return false;
-    if (rs_blocks_take(&vm->blocks, request, out))
+    if (rs_virtual_take(vm, request, out))
         return true;
     request->any_alignment = true;
     return rs_blocks_take(&vm->blocks, request, out);
@@ -125,7 +125,7 @@ static CUresult attempt(struct rs_virtual *vm, struct asking *asking, struct rs_
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (!rs_record_slab_reserve(&vm->blocks.records))
         return result;
-    if (rs_blocks_take(&vm->blocks, &asking->request, out))
+    if (rs_virtual_take(vm, &asking->request, out))
         return CUDA_SUCCESS;
     result = rs_virtual_grow(vm, &asking->request, true, &asking->disturbed);
     if (vm->ended)
@@ -158,7 +158,7 @@ static CUresult allocate_locked(struct rs_virtual *vm, struct asking *asking,
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
     if (rs_record_slab_reserve(&vm->blocks.records) && !vm->ended) {
-        if (rs_blocks_take(&vm->blocks, &asking->request, out))
+        if (rs_virtual_take(vm, &asking->request, out))
             return CUDA_SUCCESS;
         (void)waited_for_growth(vm, &asking->request);
     }
@@ -229,12 +229,12 @@ static bool take_held(struct rs_virtual *vm, const struct rs_block_request *requ
 
     if (vm->ended || !rs_record_slab_reserve(&vm->blocks.records))
         return false;
-    if (rs_blocks_take(&vm->blocks, request, out))
+    if (rs_virtual_take(vm, request, out))
         return true;
     if (vm->is_still || vm->is_reserved ||
         rs_virtual_grow(vm, request, false, &disturbed) != CUDA_SUCCESS || vm->ended)
         return false;
-    return rs_record_slab_reserve(&vm->blocks.records) && rs_blocks_take(&vm->blocks, request, out);
+    return rs_record_slab_reserve(&vm->blocks.records) && rs_virtual_take(vm, request, out);
 }
 
 /* Also by moving what is free: that costs as much as new memory, and takes none. */

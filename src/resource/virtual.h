@@ -72,6 +72,17 @@ void rs_virtual_put_void(struct rs_virtual *vm, struct rs_block *block);
 void rs_virtual_put_free(struct rs_virtual *vm, struct rs_block *block);
 void rs_virtual_take_free(struct rs_virtual *vm, struct rs_block *block);
 
+/* Whose addresses they are.  Needs no lock. */
+struct rs_virtual_region *rs_virtual_region_of(const struct rs_virtual *vm, CUdeviceptr address);
+
+/* How far behind that address the request begins, in its region. */
+size_t rs_virtual_lead_bytes(const struct rs_virtual *vm, CUdeviceptr address,
+                             const struct rs_block_request *request);
+
+/* Hands out of a free block.  Two records must be in reserve.  False when there is none. */
+bool rs_virtual_take(struct rs_virtual *vm, const struct rs_block_request *request,
+                     struct rs_allocation *out);
+
 /* Held and not live.  Needs no lock. */
 size_t rs_virtual_idle_bytes(const struct rs_virtual *vm);
 

@@ -3,7 +3,6 @@
  * either side.  Its memory is taken from wherever whole granules are free, and only what is missing
  * then from the driver. */
 #include "driver/driver.h"
-#include "resource/alignment.h"
 #include "resource/segment.h"
 #include "resource/virtual.h"
 
@@ -14,7 +13,8 @@
 struct hole {
     struct rs_block *block; /* void */
     size_t gap_bytes;       /* of it that need memory */
-    bool uses_low, uses_high;
+    size_t high_bytes;      /* of the free block above, in whole granules, that are needed too */
+    bool uses_low;
 };
 
 /* What the request would take if it began in the free block below `block`, or there, and ended
@@ -28,7 +28,7 @@ static void try_hole(const struct rs_virtual *vm, const struct rs_block_request 
     if (!block || !block->is_void)
         return;
     if (block->before && block->before->is_free) {
-        lead_bytes = rs_lead_bytes(block->before->address, request->alignment);
+        lead_bytes = rs_virtual_lead_bytes(vm, block->before->address, request);
         if (block->before->size_bytes > lead_bytes)
             low_bytes = block->before->size_bytes - lead_bytes;
     }
@@ -37,11 +37,11 @@ static void try_hole(const struct rs_virtual *vm, const struct rs_block_request 
     if (!rs_round_up(rest_bytes, vm->granule_bytes, &hole.gap_bytes))
         return;
     if (hole.gap_bytes > block->size_bytes) {
-        hole.uses_high = block->after && block->after->is_free &&
-                         rest_bytes - block->size_bytes <= block->after->size_bytes;
-        hole.gap_bytes = block->size_bytes;
-        if (!hole.uses_high)
+        if (!block->after || !block->after->is_free ||
+            rest_bytes - block->size_bytes > block->after->size_bytes)
             return;
+        hole.high_bytes = hole.gap_bytes - block->size_bytes;
+        hole.gap_bytes = block->size_bytes;
     }
     if (!best->block || hole.gap_bytes < best->gap_bytes)
         *best = hole;
@@ -76,9 +76,11 @@ static void take_hole(struct rs_virtual *vm, const struct hole *hole, struct rs_
         move->low = move->gap->before;
         rs_virtual_take_free(vm, move->low);
     }
-    if (hole->uses_high) {
+    if (hole->high_bytes > 0) {
         move->high = move->gap->after;
         rs_virtual_take_free(vm, move->high);
+        if (move->high->size_bytes > hole->high_bytes) /* the rest may be a source */
+            rs_virtual_put_free(vm, rs_blocks_cut(&vm->blocks, move->high, hole->high_bytes));
     }
 }
 

@@ -12,15 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct rs_virtual_region *region_of(const struct rs_virtual *vm, CUdeviceptr address)
-{
-    struct rs_virtual_region *region = atomic_load_explicit(&vm->regions, memory_order_acquire);
-
-    while (address - region->base >= region->size_bytes)
-        region = region->next;
-    return region;
-}
-
 /* Where the handle of the granule at that address is kept. */
 static CUmemGenericAllocationHandle *
 handles_of(const struct rs_virtual *vm, struct rs_virtual_region *region, CUdeviceptr address)
@@ -94,7 +85,7 @@ void rs_virtual_collect_sources(struct rs_virtual *vm, struct rs_virtual_move *m
     while (move->source_granules < wanted && rs_record_slab_reserve(&blocks->records) &&
            (block = rs_block_index_largest(&blocks->free_blocks[RS_BLOCKS_COMMON])) &&
            block->size_bytes >= granule_bytes) {
-        CUdeviceptr base = region_of(vm, block->address)->base;
+        CUdeviceptr base = rs_virtual_region_of(vm, block->address)->base;
         size_t lead_bytes = (size_t)(-(block->address - base) & (granule_bytes - 1));
         size_t whole_bytes, lacking = wanted - move->source_granules;
 
@@ -152,7 +143,7 @@ CUresult rs_virtual_unmap_sources(struct rs_virtual *vm, struct rs_virtual_move 
         result = rs_sentinel_wait(place->sentinel, place->context);
     for (struct rs_block *block = move->sources; block && result == CUDA_SUCCESS;
          block = block->left) {
-        struct rs_virtual_region *region = region_of(vm, block->address);
+        struct rs_virtual_region *region = rs_virtual_region_of(vm, block->address);
         CUmemGenericAllocationHandle *handles = handles_of(vm, region, block->address);
         result = rs_driver.cuMemUnmap(block->address, block->size_bytes);
         if (result != CUDA_SUCCESS)
@@ -170,7 +161,8 @@ CUresult rs_virtual_unmap_sources(struct rs_virtual *vm, struct rs_virtual_move 
 static CUresult map_gap(struct rs_virtual *vm, struct rs_virtual_move *move)
 {
     CUdeviceptr address = move->gap->address;
-    CUmemGenericAllocationHandle *handles = handles_of(vm, region_of(vm, address), address);
+    CUmemGenericAllocationHandle *handles =
+        handles_of(vm, rs_virtual_region_of(vm, address), address);
     size_t mapped_bytes = 0, count;
     CUresult result = CUDA_SUCCESS;
 

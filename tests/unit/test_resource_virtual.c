@@ -971,8 +971,59 @@ static void nobody_is_refused_where_there_is_room(void **state)
     for (size_t i = 0; i < RS_ARRAY_LENGTH(scenes); i++)
         assert_int_equal(refused_of(scenes[i].threads, scenes[i].capacity_bytes,
                                     scenes[i].least_bytes, scenes[i].most_bytes,
-                                    scenes[i].granularity, 500),
+                                    scenes[i].granularity, 60),
                          0);
+}
+
+/* ---- nearly all of it live ---- */
+
+static size_t rounded_of(size_t size_bytes)
+{
+    return (size_bytes + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
+}
+
+/* Log-uniform between the two. */
+static size_t random_size(uint64_t *seed, unsigned least_bits, unsigned most_bits)
+{
+    unsigned bits = least_bits + (unsigned)(test_random(seed) % (most_bits - least_bits));
+
+    return ((size_t)1 << bits) + test_random(seed) % ((size_t)1 << bits);
+}
+
+/* Blocks come and go while their sizes, each rounded to 2 MiB, stay below what there is: none is
+ * refused, whatever lies between them. */
+static void use_all_of_it(size_t capacity_bytes, unsigned least_bits, unsigned most_bits,
+                          uint64_t seed)
+{
+    enum { LIVE_MAX = 512, STEPS = 2000 };
+    static struct rs_allocation live[LIVE_MAX];
+    struct rs_mr *mr = make(capacity_bytes, OPTIONS("granularity=2MiB"));
+    size_t count = 0, live_bytes = 0;
+
+    for (unsigned step = 0; step < STEPS; step++) {
+        size_t size_bytes = random_size(&seed, least_bits, most_bits);
+        while (count == LIVE_MAX || live_bytes + rounded_of(size_bytes) > capacity_bytes) {
+            size_t at = test_random(&seed) % count;
+            live_bytes -= rounded_of(live[at].size_bytes);
+            assert_int_equal(rs_mr_deallocate(mr, &live[at], NULL), CUDA_SUCCESS);
+            live[at] = live[--count];
+        }
+        assert_int_equal(rs_mr_allocate(mr, size_bytes, NULL, &live[count]), CUDA_SUCCESS);
+        live_bytes += rounded_of(live[count++].size_bytes);
+    }
+    assert_true(rs_mr_check(mr));
+    while (count > 0)
+        assert_int_equal(rs_mr_deallocate(mr, &live[--count], NULL), CUDA_SUCCESS);
+    end(mr);
+}
+
+static void what_is_live_is_all_that_is_taken_of_the_device(void **state)
+{
+    static const unsigned bits[][2] = {{20, 23}, {21, 25}, {12, 26}, {9, 20}, {22, 27}, {24, 27}};
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(bits); i++)
+        use_all_of_it(512 * MIB, bits[i][0], bits[i][1], 7 + i);
 }
 
 /* ---- others' calls ---- */
@@ -1096,6 +1147,7 @@ int main(void)
         cmocka_unit_test(eight_threads_share_it),
         cmocka_unit_test(eight_threads_share_too_little),
         cmocka_unit_test(nobody_is_refused_where_there_is_room),
+        cmocka_unit_test(what_is_live_is_all_that_is_taken_of_the_device),
         cmocka_unit_test(what_a_failed_growth_gives_back_is_found),
         cmocka_unit_test(no_request_waits_without_end_for_others),
     };
