@@ -4,8 +4,10 @@
  * Moving a granule unmaps addresses.  That is done to free blocks alone, which no work uses: where
  * no `reuse` stands above to see to that, all work of the context is waited for, as cudaFree does.
  */
+#include "base/request.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
+#include "driver/idle.h"
 #include "resource/account.h"
 #include "resource/virtual.h"
 
@@ -134,13 +136,23 @@ static void put_sources(struct rs_virtual *vm, struct rs_virtual_move *move)
 
 /* ---- the way of the memory; without the lock ---- */
 
+/* Until no work uses what is about to be unmapped; inside a request, which must not wait without
+ * bound, for a moment only. */
+static CUresult wait_for_users(const struct rs_place *place)
+{
+    enum { IDLE_NS = 500 * 1000 };
+
+    if (place->frees_are_clean)
+        return CUDA_SUCCESS;
+    if (!rs_request_is_under_way())
+        return rs_sentinel_wait(place->sentinel, place->context);
+    return rs_context_is_idle(place->context, IDLE_NS) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 CUresult rs_virtual_unmap_sources(struct rs_virtual *vm, struct rs_virtual_move *move)
 {
-    const struct rs_place *place = vm->place;
-    CUresult result = CUDA_SUCCESS;
+    CUresult result = move->sources ? wait_for_users(vm->place) : CUDA_SUCCESS;
 
-    if (move->sources && !place->frees_are_clean)
-        result = rs_sentinel_wait(place->sentinel, place->context);
     for (struct rs_block *block = move->sources; block && result == CUDA_SUCCESS;
          block = block->left) {
         struct rs_virtual_region *region = rs_virtual_region_of(vm, block->address);

@@ -114,7 +114,7 @@ static struct {
     CUdeviceptr next_address;
     bool pools_grow_always; /* what is idle is in pieces that are too small */
     size_t lingering_bytes; /* given back in order, and taken until somebody waits for the stream */
-    unsigned waits; /* for the stream */
+    unsigned waits;         /* for the stream */
     bool context_is_gone;
     bool is_stuck;              /* nothing that is given to the stream is ever done */
     struct rs_mr *ends_in_call; /* in the next allocation of a pool's */
