@@ -7,53 +7,105 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Handles that were destroyed, by a hash; a newer one takes an older one's place. */
-enum { HANDLE_BITS = 12 };
+/* Handles that were destroyed, in places by a hash.  A place that had more of them than it has room
+ * for takes every handle that it does not know for a destroyed one from then on: nothing destroyed
+ * is ever forgotten, and a stream that lives is known again once it was allocated on. */
+enum { PLACE_BITS = 10, PLACE_HANDLES = 4 };
 
 struct handle {
-    CUstream stream;
+    CUstream stream;        /* NULL: none */
     unsigned long long key; /* of the stream that has the handle now; 0: nobody is known to */
 };
 
-static struct rs_mutex lock = RS_MUTEX_INIT; /* protects the handles */
-static struct handle handles[1 << HANDLE_BITS];
+struct place {
+    struct handle handles[PLACE_HANDLES];
+    unsigned turn; /* which one goes next where all are of streams that live */
+    bool is_full;  /* unknown handles may have been destroyed */
+};
+
+static struct rs_mutex lock = RS_MUTEX_INIT; /* protects the places */
+static struct place places[1 << PLACE_BITS];
 static _Atomic bool any_destroyed;
 
-/* Its place, whether or not it is in it. */
-static struct handle *place_of(CUstream stream)
+static struct place *place_of(CUstream stream)
 {
-    return &handles[(uintptr_t)stream * 0x9e3779b97f4a7c15u >> (64 - HANDLE_BITS)];
+    return &places[(uintptr_t)stream * 0x9e3779b97f4a7c15u >> (64 - PLACE_BITS)];
+}
+
+static struct handle *find(struct place *place, CUstream stream)
+{
+    for (int i = 0; i < PLACE_HANDLES; i++)
+        if (place->handles[i].stream == stream)
+            return &place->handles[i];
+    return NULL;
+}
+
+/* From now on a handle that is not known counts as destroyed, so those need no room. */
+static void fill_up(struct place *place)
+{
+    place->is_full = true;
+    for (int i = 0; i < PLACE_HANDLES; i++)
+        if (place->handles[i].key == 0)
+            place->handles[i].stream = NULL;
+}
+
+/* For a stream that lives, in a full place. */
+static struct handle *take_room(struct place *place)
+{
+    struct handle *room = find(place, NULL);
+
+    return room ? room : &place->handles[place->turn++ % PLACE_HANDLES];
 }
 
 void rs_stream_destroyed(CUstream stream)
 {
+    struct place *place = place_of(stream);
+    struct handle *handle;
+
     rs_mutex_lock(&lock);
-    *place_of(stream) = (struct handle){stream, 0};
+    handle = find(place, stream);
+    if (!handle && !place->is_full) {
+        handle = find(place, NULL);
+        if (!handle)
+            fill_up(place);
+    }
+    if (handle)
+        *handle = (struct handle){place->is_full ? NULL : stream, 0};
     rs_mutex_unlock(&lock);
     atomic_store(&any_destroyed, true);
 }
 
-/* True when the handle was destroyed; *key is the number of the stream that has it now, or 0. */
+/* True when the handle was destroyed, or may have been; *key is the number of the stream that has
+ * it now, or 0. */
 static bool was_destroyed(CUstream stream, unsigned long long *key)
 {
+    struct place *place = place_of(stream);
+    const struct handle *handle;
     bool destroyed;
 
     if (!atomic_load_explicit(&any_destroyed, memory_order_relaxed))
         return false;
     rs_mutex_lock(&lock);
-    destroyed = place_of(stream)->stream == stream;
-    *key = place_of(stream)->key;
+    handle = find(place, stream);
+    destroyed = handle || place->is_full;
+    *key = handle ? handle->key : 0;
     rs_mutex_unlock(&lock);
     return destroyed;
 }
 
 static void note_alive(CUstream stream, unsigned long long key)
 {
+    struct place *place = place_of(stream);
+    struct handle *handle;
+
     if (!atomic_load_explicit(&any_destroyed, memory_order_relaxed))
         return;
     rs_mutex_lock(&lock);
-    if (place_of(stream)->stream == stream)
-        place_of(stream)->key = key;
+    handle = find(place, stream);
+    if (!handle && place->is_full)
+        handle = take_room(place);
+    if (handle)
+        *handle = (struct handle){stream, key};
     rs_mutex_unlock(&lock);
 }
 
