@@ -3,6 +3,10 @@
 
 #include "driver/driver.h"
 
+#include <stdatomic.h>
+
+enum { PRIMARIES_MAX = 64 };
+
 bool rs_context_enter(CUcontext context, CUresult *result)
 {
     CUcontext current = NULL;
@@ -22,17 +26,42 @@ void rs_context_leave(bool entered)
         (void)rs_driver.cuCtxPopCurrent_v2(&popped);
 }
 
-CUcontext rs_context_active_primary(CUdevice device)
+/* By device.  A primary context that was reset or released by all comes back with the handle that
+ * it had (measured for a reset; assumed for a release). */
+static _Atomic(CUcontext) primaries[PRIMARIES_MAX];
+
+static bool is_active(CUdevice device)
 {
-    CUcontext primary = NULL;
     unsigned flags;
     int active = 0;
 
+    return rs_driver.cuDevicePrimaryCtxGetState && rs_driver.cuDevicePrimaryCtxRelease_v2 &&
+           rs_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active;
+}
+
+CUcontext rs_context_known_primary(CUdevice device)
+{
+    return device >= 0 && device < PRIMARIES_MAX ? atomic_load(&primaries[device]) : NULL;
+}
+
+CUcontext rs_context_learn_primary(CUdevice device)
+{
+    CUcontext primary = NULL;
+
     /* Retaining an inactive one would start it. */
-    if (!rs_driver.cuDevicePrimaryCtxGetState || !rs_driver.cuDevicePrimaryCtxRelease_v2 ||
-        rs_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active ||
-        rs_driver.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS)
+    if (!is_active(device) || rs_driver.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS)
         return NULL;
     (void)rs_driver.cuDevicePrimaryCtxRelease_v2(device);
+    if (device < PRIMARIES_MAX)
+        atomic_store(&primaries[device], primary);
     return primary;
+}
+
+CUcontext rs_context_active_primary(CUdevice device)
+{
+    CUcontext known = rs_context_known_primary(device);
+
+    if (!known)
+        return rs_context_learn_primary(device);
+    return is_active(device) ? known : NULL;
 }

@@ -10,5 +10,14 @@
 bool rs_context_enter(CUcontext context, CUresult *result);
 void rs_context_leave(bool entered);
 
-/* The device's primary context, NULL while nobody holds it: it is not started for this. */
+/* The device's primary context, NULL while nobody holds it: it is not started for this.  Where its
+ * handle is not known yet, a reference is taken for a moment, and that may have become the last one
+ * when it is given up again: rs_context_primary (shim/context.h) sees to that. */
 CUcontext rs_context_active_primary(CUdevice device);
+
+/* What that found last, which is the handle for the life of the process; NULL: nothing yet.  No
+ * driver call. */
+CUcontext rs_context_known_primary(CUdevice device);
+
+/* The same, asked anew. */
+CUcontext rs_context_learn_primary(CUdevice device);

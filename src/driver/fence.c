@@ -77,27 +77,56 @@ static CUdeviceptr take_sentinel(CUcontext context)
     return sentinel;
 }
 
-static void store_sentinel(_Atomic CUdeviceptr *slot, CUdeviceptr sentinel)
+static bool store_sentinel(_Atomic CUdeviceptr *slot, CUdeviceptr block)
 {
     CUdeviceptr expected = 0;
 
-    if (sentinel && !atomic_compare_exchange_strong(slot, &expected, sentinel))
-        (void)rs_driver.cuMemFree_v2(sentinel); /* another thread filled the slot */
+    return !atomic_load(slot) && atomic_compare_exchange_strong(slot, &expected, block);
 }
 
-void rs_sentinel_add(struct rs_sentinel *sentinel, CUdeviceptr block)
+bool rs_sentinel_add(struct rs_sentinel *sentinel, CUdeviceptr block)
 {
-    store_sentinel(atomic_load(&sentinel->anchor) ? &sentinel->spare : &sentinel->anchor, block);
+    bool stored = !block || store_sentinel(&sentinel->anchor, block);
+
+    for (int i = 0; !stored && i < RS_SENTINEL_SPARES; i++)
+        stored = store_sentinel(&sentinel->spares[i], block);
+    return stored;
+}
+
+static CUdeviceptr take_spare(struct rs_sentinel *sentinel)
+{
+    CUdeviceptr block = 0;
+
+    for (int i = RS_SENTINEL_SPARES - 1; !block && i >= 0; i--)
+        if (atomic_load(&sentinel->spares[i]))
+            block = atomic_exchange(&sentinel->spares[i], 0);
+    return block;
+}
+
+static bool has_spare(const struct rs_sentinel *sentinel)
+{
+    bool has = false;
+
+    for (int i = 0; !has && i < RS_SENTINEL_SPARES; i++)
+        has = atomic_load(&sentinel->spares[i]);
+    return has;
+}
+
+/* An anchor and a spare block, where the driver has them. */
+static void fill_up(struct rs_sentinel *sentinel, CUcontext context)
+{
+    for (int i = 0; i < 2; i++) {
+        if (atomic_load(&sentinel->anchor) && has_spare(sentinel))
+            return;
+        (void)rs_sentinel_add(sentinel, take_sentinel(context)); /* there is room but for races */
+    }
 }
 
 void rs_sentinel_prepare(struct rs_sentinel *sentinel, CUcontext context)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
 
-    if (!atomic_load(&sentinel->anchor))
-        store_sentinel(&sentinel->anchor, take_sentinel(context));
-    if (!atomic_load(&sentinel->spare))
-        store_sentinel(&sentinel->spare, take_sentinel(context));
+    fill_up(sentinel, context);
     rs_capture_restore(mode);
 }
 
@@ -106,21 +135,19 @@ void rs_sentinel_prepare(struct rs_sentinel *sentinel, CUcontext context)
 CUresult rs_sentinel_wait(struct rs_sentinel *sentinel, CUcontext context)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
-    CUdeviceptr block = atomic_exchange(&sentinel->spare, 0);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    CUdeviceptr block;
 
-    if (!atomic_load(&sentinel->anchor))
-        store_sentinel(&sentinel->anchor, take_sentinel(context));
-    if (!block)
-        block = take_sentinel(context);
+    fill_up(sentinel, context);
+    block = take_spare(sentinel);
     if (!block) /* the device is full to the last 512 bytes: use the one that stays */
         block = atomic_exchange(&sentinel->anchor, 0);
     if (block) {
         result = rs_driver.cuMemFree_v2(block);
         if (result == CUDA_SUCCESS)
-            store_sentinel(&sentinel->spare, take_sentinel(context));
+            fill_up(sentinel, context);
         else
-            store_sentinel(&sentinel->spare, block); /* an error of the context's: still there */
+            (void)rs_sentinel_add(sentinel, block); /* an error of the context's: still there */
     }
     rs_capture_restore(mode);
     return result;

@@ -30,15 +30,16 @@ bool rs_fence_record(CUcontext context, CUevent event);
 
 enum rs_fence_state rs_fence_query(CUcontext context, CUevent event);
 
-/* The driver's own wait; unbounded.  A context's pair of sentinel blocks, all zero at first. */
+enum { RS_SENTINEL_BYTES = 512, RS_SENTINEL_SPARES = 8 };
+
+/* The driver's own wait; unbounded.  A context's sentinel blocks, all zero at first. */
 struct rs_sentinel {
-    _Atomic CUdeviceptr spare, anchor;
+    _Atomic CUdeviceptr anchor, spares[RS_SENTINEL_SPARES];
 };
 
-enum { RS_SENTINEL_BYTES = 512 };
-
-/* Hands over a block of that size, taken with the real cuMemAlloc. */
-void rs_sentinel_add(struct rs_sentinel *sentinel, CUdeviceptr block);
+/* Hands over a block of that size, taken with the real cuMemAlloc.  Never waits.  False when there
+ * are enough: then it is still the caller's. */
+bool rs_sentinel_add(struct rs_sentinel *sentinel, CUdeviceptr block);
 
 /* Takes the blocks in advance, for a device that will be full.  The context is current. */
 void rs_sentinel_prepare(struct rs_sentinel *sentinel, CUcontext context);

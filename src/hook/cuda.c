@@ -468,12 +468,8 @@ static CUresult hook_cuDevicePrimaryCtxReset(CUdevice device)
 /* Only the last reference ends the context, and only afterwards can one tell. */
 static void note_release(CUdevice device)
 {
-    unsigned flags;
-    int active = 1;
-
-    if (rs_life_serving() && rs_driver.cuDevicePrimaryCtxGetState &&
-        rs_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && !active)
-        rs_context_end_finish(rs_context_end_begin_primary(device), true);
+    if (rs_life_serving())
+        rs_context_released_primary(device);
 }
 
 static CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice device)

@@ -23,8 +23,8 @@
 #include <stdlib.h>
 
 enum {
-    CONTEXTS_MAX = 512, /* alive at the same time */
-    LIMBO_MAX = 64      /* dropped ones kept, since a thread may still be inside their stack */
+    ENTRIES_FIRST = 64,
+    LIMBO_MAX = 64 /* dropped ones kept, since a thread may still be inside their stack */
 };
 
 /* A handle the program may have current, and the context it allocates from: its own, or for a green
@@ -36,8 +36,8 @@ struct entry {
 };
 
 static struct rs_mutex lock = RS_MUTEX_INIT; /* protects all below; no driver call waits under it */
-static struct entry entries[CONTEXTS_MAX];
-static size_t entry_count;
+static struct entry *entries;
+static size_t entry_count, entry_room;
 static struct rs_context
     *ended; /* dropped, with memory that outlives a context still to give back */
 static struct rs_context *dropped, **dropped_end = &dropped; /* oldest first */
@@ -49,6 +49,8 @@ static unsigned endings, trims;              /* under way: no trim begins while 
 static pthread_cond_t trims_done = PTHREAD_COND_INITIALIZER, ends_done = PTHREAD_COND_INITIALIZER;
 
 RS_HOT_DATA _Atomic unsigned rs_context_generation = 1;
+
+static void learn_primary(CUdevice device);
 
 static __thread bool creating; /* a driver call of ours may come back through another tool's hook */
 static __thread bool is_ending; /* this thread is inside a context's end */
@@ -75,8 +77,17 @@ static void remove_entries_of(const struct rs_context *context)
 
 static void drop(struct rs_context *context);
 
+/* Caller holds the lock. */
+static bool is_entered(const struct rs_context *context)
+{
+    for (size_t i = 0; i < entry_count; i++)
+        if (entries[i].context == context)
+            return true;
+    return false;
+}
+
 /* Caller holds the lock.  A handle whose id changed is another context: the old one ended unseen.
- */
+ * NULL for a context that is about to end, too. */
 static struct rs_context *find(CUcontext handle)
 {
     for (size_t i = 0; i < entry_count; i++) {
@@ -84,7 +95,7 @@ static struct rs_context *find(CUcontext handle)
         if (entries[i].handle != handle)
             continue;
         if (entries[i].id == id_of(handle))
-            return context;
+            return atomic_load(&context->alive) ? context : NULL;
         if (context->handle != handle) { /* a green context's: only the handle is stale */
             entries[i] = entries[--entry_count];
             return NULL;
@@ -97,15 +108,27 @@ static struct rs_context *find(CUcontext handle)
     return NULL;
 }
 
+/* Caller holds the lock. */
+static bool has_handle(CUcontext handle)
+{
+    for (size_t i = 0; i < entry_count; i++)
+        if (entries[i].handle == handle)
+            return true;
+    return false;
+}
+
+/* False when out of host memory. */
 static bool enter(CUcontext handle, struct rs_context *context)
 {
-    static bool said;
+    size_t room = entry_room ? 2 * entry_room : ENTRIES_FIRST;
+    struct entry *grown;
 
-    if (entry_count == CONTEXTS_MAX) {
-        if (rs_log_once(&said))
-            rs_log("more than %d contexts at once: further ones use the driver's own allocations",
-                   CONTEXTS_MAX);
-        return false;
+    if (entry_count == entry_room) {
+        grown = realloc(entries, room * sizeof(*entries));
+        if (!grown)
+            return false;
+        entries = grown;
+        entry_room = room;
     }
     entries[entry_count++] = (struct entry){handle, id_of(handle), context};
     return true;
@@ -135,7 +158,7 @@ static struct rs_context *take_record(void)
 {
     struct rs_context *context;
 
-    if (dropped_count <= LIMBO_MAX)
+    if (dropped_count <= LIMBO_MAX || endings > 0) /* whose contexts must not be others meanwhile */
         return new_record();
     context = dropped;
     dropped = context->next_dropped;
@@ -223,8 +246,7 @@ static void give_back_ended(void)
 }
 
 /* The context that owns memory allocated while `handle` is current: itself, or a green context's
- * primary.  The block that shows it is kept, as a sentinel: freeing it would wait for the device.
- */
+ * primary.  The block that shows it is for keep_probe: freeing it would wait for the device. */
 static CUcontext memory_owner(CUcontext handle, CUdeviceptr *block)
 {
     CUcontext owner = handle;
@@ -239,6 +261,26 @@ static CUcontext memory_owner(CUcontext handle, CUdeviceptr *block)
         !owner)
         owner = handle;
     return owner;
+}
+
+/* Keeps the block that showed who owns memory as a sentinel, or gives it back in the order of a
+ * stream of our own: a kernel may wait for this very thread.  The driver counts it as taken until
+ * somebody waits for that stream, which is idle at once unless channels are shared. */
+static void keep_probe(struct rs_context *context, CUdeviceptr block)
+{
+    CUstream stream;
+    CUresult result;
+    bool entered;
+
+    if (!block || rs_sentinel_add(&context->sentinel, block))
+        return;
+    stream = rs_own_stream(&context->own_stream, context->handle);
+    if (!stream || !rs_driver.cuMemFreeAsync)
+        return; /* its 512 bytes go with the context */
+    entered = rs_context_enter(context->handle, &result);
+    if (result == CUDA_SUCCESS && rs_driver.cuMemFreeAsync(block, stream) == CUDA_SUCCESS)
+        (void)rs_own_stream_settle(stream, 0);
+    rs_context_leave(entered);
 }
 
 /* ---- stacks; the caller holds the lock ---- */
@@ -366,10 +408,7 @@ static bool owns_memory(struct rs_context *context)
     if (context->owns_memory)
         return true;
     context->owns_memory = memory_owner(context->handle, &block) == context->handle;
-    if (block && context->owns_memory)
-        rs_sentinel_add(&context->sentinel, block);
-    else if (block)
-        (void)rs_driver.cuMemFree_v2(block);
+    keep_probe(context, block);
     return context->owns_memory;
 }
 
@@ -450,7 +489,7 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
     context->handle = handle;
     context->id = id_of(handle);
     context->device = device;
-    context->primary = rs_context_active_primary(device) == handle;
+    context->primary = rs_context_known_primary(device) == handle;
     context->account.device = rs_limit_account(device);
     atomic_store(&context->peers, rs_peer_devices(handle) & ~(1ull << device % RS_DEVICES_MAX));
     atomic_store(&context->alive, true);
@@ -487,25 +526,44 @@ static struct rs_context *create(CUcontext handle)
     CUcontext owner;
     CUdevice device;
 
-    if (rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
-        return NULL;
+    if (rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS || has_handle(handle))
+        return NULL; /* it is about to end: its allocations are the driver's own */
     rs_limit_resolve(device);
     if (!wants_stacks(device) && !rs_thread.pushed)
         return describe(handle, device);
     owner = memory_owner(handle, &block);
     if (owner != handle)
         context = find(owner);
-    if (!context)
+    if (!context && !has_handle(owner))
         context = describe(owner, device);
     if (context)
         context->owns_memory = true;
     if (context && owner != handle)
         (void)enter(handle, context);
-    if (block && context)
-        rs_sentinel_add(&context->sentinel, block);
-    else if (block)
-        (void)rs_driver.cuMemFree_v2(block);
+    if (context)
+        keep_probe(context, block);
     return context;
+}
+
+/* ---- primary contexts; without the lock ---- */
+
+CUcontext rs_context_primary(CUdevice device)
+{
+    if (!rs_context_known_primary(device))
+        learn_primary(device);
+    return rs_context_active_primary(device);
+}
+
+/* Before the current context is described. */
+static void learn_current(CUcontext handle)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+    CUdevice device;
+
+    if (rs_driver.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
+        rs_context_known_primary(device) != handle)
+        learn_primary(device);
+    rs_capture_restore(mode);
 }
 
 /* ---- look-up ---- */
@@ -523,9 +581,11 @@ static struct rs_context *find_current(bool make)
     creating = true;
     rs_mutex_lock(&lock);
     context = find(handle);
-    if (ended) {
+    if (ended || (!context && make)) {
         rs_mutex_unlock(&lock);
         give_back_ended();
+        if (make)
+            learn_current(handle);
         rs_mutex_lock(&lock);
         context = find(handle);
     }
@@ -535,10 +595,12 @@ static struct rs_context *find_current(bool make)
         rs_capture_restore(mode);
     }
     now = atomic_load_explicit(&rs_context_generation, memory_order_acquire);
+    /* While contexts end, this one may have become another one of the same handle at any moment:
+     * the next look-up asks for its id again. */
+    if (context && context->handle == handle && endings == 0)
+        rs_thread.found = (struct rs_context_found){handle, now, context};
     rs_mutex_unlock(&lock);
     creating = false;
-    if (context && context->handle == handle)
-        rs_thread.found = (struct rs_context_found){handle, now, context};
     return context;
 }
 
@@ -910,6 +972,7 @@ void rs_context_ending_enter(void)
     is_ending = true;
     rs_mutex_lock(&lock);
     endings++;
+    atomic_fetch_add_explicit(&rs_context_generation, 1, memory_order_release);
     while (trims > 0)
         pthread_cond_wait(&trims_done, &lock.native);
     rs_mutex_unlock(&lock);
@@ -926,13 +989,20 @@ void rs_context_ending_leave(void)
 
 /* ---- ends ---- */
 
+/* Its entries stay: who asks meanwhile shall not make it known anew. */
 static struct rs_context *end_begin(struct rs_context *context)
 {
-    if (!context)
-        return NULL;
-    atomic_store(&context->alive, false);
-    remove_entries_of(context);
+    if (context)
+        atomic_store(&context->alive, false);
     return context;
+}
+
+static struct rs_context *find_primary(CUdevice device)
+{
+    for (size_t i = 0; i < entry_count; i++)
+        if (entries[i].context->primary && entries[i].context->device == device)
+            return entries[i].context;
+    return NULL;
 }
 
 struct rs_context *rs_context_end_begin(CUcontext handle)
@@ -950,13 +1020,10 @@ struct rs_context *rs_context_end_begin(CUcontext handle)
 
 struct rs_context *rs_context_end_begin_primary(CUdevice device)
 {
-    struct rs_context *context = NULL;
+    struct rs_context *context;
 
     rs_mutex_lock(&lock);
-    for (size_t i = 0; i < entry_count; i++)
-        if (entries[i].context->primary && entries[i].context->device == device)
-            context = entries[i].context;
-    context = end_begin(context);
+    context = end_begin(find_primary(device));
     rs_mutex_unlock(&lock);
     return context;
 }
@@ -966,15 +1033,77 @@ void rs_context_end_finish(struct rs_context *context, bool destroyed)
     if (!context)
         return;
     rs_mutex_lock(&lock);
-    if (destroyed) {
+    if (!is_entered(context)) {
+        /* a look-up found another context of the same handle, and dropped this one */
+    } else if (destroyed) {
+        remove_entries_of(context);
         drop(context);
-    } else if (enter(context->handle, context)) {
+    } else {
         atomic_store(&context->alive, true);
-        atomic_fetch_add_explicit(&rs_context_generation, 1, memory_order_release);
     }
     rs_mutex_unlock(&lock);
     if (destroyed)
         give_back_ended();
+}
+
+/* False once the context with that id has ended, whatever has its handle now. */
+static bool is_primary_alive(CUdevice device, CUcontext handle, unsigned long long id)
+{
+    unsigned long long now;
+    unsigned flags;
+    int active = 1;
+
+    if (!rs_driver.cuDevicePrimaryCtxGetState ||
+        rs_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS)
+        return true;
+    if (!active)
+        return false;
+    now = id_of(handle);
+    return now == 0 || now == id;
+}
+
+/* The driver is asked without the lock.  What it says is of the context that was entered before:
+ * ids never come again. */
+void rs_context_released_primary(CUdevice device)
+{
+    struct rs_context *context;
+    unsigned long long id = 0;
+    CUcontext handle = NULL;
+
+    rs_mutex_lock(&lock);
+    context = find_primary(device);
+    if (context) {
+        handle = context->handle;
+        id = context->id;
+    }
+    rs_mutex_unlock(&lock);
+    if (!context || is_primary_alive(device, handle, id))
+        return;
+    rs_mutex_lock(&lock);
+    if (is_entered(context)) {
+        atomic_store(&context->alive, false);
+        remove_entries_of(context);
+        drop(context);
+    }
+    rs_mutex_unlock(&lock);
+    give_back_ended();
+}
+
+void rs_context_release_primary(CUdevice device)
+{
+    rs_context_ending_enter();
+    (void)rs_driver.cuDevicePrimaryCtxRelease_v2(device);
+    rs_context_released_primary(device);
+    rs_context_ending_leave();
+}
+
+/* The reference that it takes for a moment may become the last one. */
+static void learn_primary(CUdevice device)
+{
+    rs_context_ending_enter();
+    (void)rs_context_learn_primary(device);
+    rs_context_released_primary(device);
+    rs_context_ending_leave();
 }
 
 void rs_context_each_stack(void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),

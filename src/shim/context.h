@@ -127,7 +127,8 @@ size_t rs_context_idle_bytes(int device);
 uint64_t rs_context_moves(void);
 
 /* Around each driver call that may end a context: waits for trims under way, whose frees must not
- * reach the driver after the context, when its addresses may be somebody else's. */
+ * reach the driver after the context, when its addresses may be somebody else's.  Until the second,
+ * look-ups trust no thread's latest one: a handle may be another context's at any moment. */
 void rs_context_ending_enter(void);
 void rs_context_ending_leave(void);
 
@@ -137,11 +138,21 @@ void rs_context_ending_leave(void);
 bool rs_context_ends_hold(void);
 void rs_context_ends_release(void);
 
-/* A context's end.  begin takes it out of service before the driver destroys it; finish, after,
- * forgets its memory or (destroyed false) puts it back into service. */
+/* A context's end, between the two above.  begin takes it out of service before the driver destroys
+ * it; finish, after, forgets its memory or (destroyed false) puts it back into service. */
 struct rs_context *rs_context_end_begin(CUcontext handle);
 struct rs_context *rs_context_end_begin_primary(CUdevice device);
 void rs_context_end_finish(struct rs_context *context, bool destroyed);
+
+/* A reference to the device's primary context was given up, between the same two: forgets the
+ * context's memory if it was the last one, also where there is a new one already. */
+void rs_context_released_primary(CUdevice device);
+
+/* Gives one up that the library took for a moment.  No lock may be held. */
+void rs_context_release_primary(CUdevice device);
+
+/* The device's primary context, NULL while nobody holds it.  No lock may be held. */
+CUcontext rs_context_primary(CUdevice device);
 
 /* Calls visit for each stack of each context in service, with a lock held that visit must not
  * need. */

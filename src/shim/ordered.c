@@ -40,7 +40,7 @@ static bool visit_primary(int device, CUstream stream, struct visit *visit)
     if (result == CUDA_SUCCESS)
         return true;
     if (visit->retained)
-        (void)rs_driver.cuDevicePrimaryCtxRelease_v2(device);
+        rs_context_release_primary(device);
     return false;
 }
 
@@ -48,7 +48,7 @@ static void leave_primary(int device, const struct visit *visit)
 {
     rs_context_leave(visit->entered);
     if (visit->retained)
-        (void)rs_driver.cuDevicePrimaryCtxRelease_v2(device);
+        rs_context_release_primary(device);
 }
 
 static CUstream stream_of(void *stream)

@@ -99,7 +99,7 @@ static bool lend_here(CUcontext owner, CUdevice device, CUcontext borrower)
 
 bool rs_peer_lend(CUcontext owner, CUdevice device)
 {
-    CUcontext borrower = rs_context_active_primary(device);
+    CUcontext borrower = rs_context_primary(device);
     CUresult result;
     bool entered, lent;
 

@@ -10,12 +10,15 @@
 
 static inline void free_sentinel(struct rs_sentinel *sentinel)
 {
-    CUdeviceptr blocks[] = {atomic_exchange(&sentinel->spare, 0),
-                            atomic_exchange(&sentinel->anchor, 0)};
+    CUdeviceptr anchor = atomic_exchange(&sentinel->anchor, 0), spare;
     CUstreamCaptureMode mode = rs_capture_relax();
 
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(blocks); i++)
-        if (blocks[i])
-            (void)rs_driver.cuMemFree_v2(blocks[i]);
+    if (anchor)
+        (void)rs_driver.cuMemFree_v2(anchor);
+    for (size_t i = 0; i < RS_SENTINEL_SPARES; i++) {
+        spare = atomic_exchange(&sentinel->spares[i], 0);
+        if (spare)
+            (void)rs_driver.cuMemFree_v2(spare);
+    }
     rs_capture_restore(mode);
 }

@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Contexts that come, go and work side by side.
+ *
+ *   contexts SCENE     prints "ok", or what is wrong */
+#include "device_work.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <string.h>
+
+#pragma weak hostcuda_live_allocations
+#pragma weak hostcuda_call_count
+#pragma weak hostcuda_fault_hits
+
+enum { BYTES = 1 << 20, WORDS = BYTES / 4, GREENS = 12, CHURNED = 40, MANY = 600 };
+
+static CUdevice device;
+
+static CUdeviceptr allocate(void)
+{
+    CUdeviceptr block;
+
+    MUST(cuMemAlloc(&block, BYTES));
+    return block;
+}
+
+/* Memory of a context that lives: the driver can fill it and read it. */
+static void use(CUdeviceptr block)
+{
+    unsigned host[WORDS / 64], value = (unsigned)(block >> 9) | 1;
+
+    MUST(cuMemsetD32(block, value, WORDS));
+    MUST(cuMemcpyDtoH(host, block, sizeof(host)));
+    CHECK(host[0] == value && host[WORDS / 64 - 1] == value);
+}
+
+static CUcontext retain(void)
+{
+    CUcontext context;
+
+    MUST(cuDevicePrimaryCtxRetain(&context, device));
+    MUST(cuCtxSetCurrent(context));
+    return context;
+}
+
+/* ---- green contexts ---- */
+
+#if CUDA_VERSION >= 12040
+static CUgreenCtx make_green(CUcontext *context)
+{
+    CUdevResourceDesc description;
+    CUdevResource resource;
+    CUgreenCtx green;
+
+    MUST(cuDeviceGetDevResource(device, &resource, CU_DEV_RESOURCE_TYPE_SM));
+    MUST(cuDevResourceGenerateDesc(&description, &resource, 1));
+    MUST(cuGreenCtxCreate(&green, description, device, CU_GREEN_CTX_DEFAULT_STREAM));
+    MUST(cuCtxFromGreenCtx(context, green));
+    return green;
+}
+
+static void *allocate_in(void *context)
+{
+    MUST(cuCtxSetCurrent(context));
+    (void)allocate();
+    return NULL;
+}
+
+/* A kernel that works for ever beside green contexts keeps nobody from allocating in them. */
+static void green_beside_a_kernel(void)
+{
+    CUcontext primary = retain(), green[GREENS];
+    CUgreenCtx made[GREENS];
+    unsigned *flag = flag_new();
+    CUdeviceptr blocks[GREENS], block = allocate();
+    pthread_t thread;
+    CUstream stream;
+
+    gpu_work_load();
+    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < GREENS; i++)
+        made[i] = make_green(&green[i]);
+    stop_at(stream, flag);
+    for (int i = 0; i < GREENS; i++) {
+        MUST(cuCtxSetCurrent(green[i]));
+        blocks[i] = allocate();
+        CHECK(pthread_create(&thread, NULL, allocate_in, primary) == 0);
+        CHECK(pthread_join(thread, NULL) == 0);
+    }
+    CHECK(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY);
+    flag_raise(flag);
+    MUST(cuStreamSynchronize(stream));
+    for (int i = 0; i < GREENS; i++) {
+        MUST(cuMemFree(blocks[i]));
+        MUST(cuGreenCtxDestroy(made[i]));
+    }
+    MUST(cuCtxSetCurrent(primary));
+    MUST(cuMemFree(block));
+    MUST(cuMemFreeHost(flag));
+}
+
+/* Those that come and go leave nothing: no memory, and no entry that keeps others out. */
+static void green_churn(void)
+{
+    CUcontext primary = retain(), green;
+    unsigned before = 0;
+
+    MUST(cuMemFree(allocate()));
+    for (int round = 0; round < CHURNED; round++) {
+        CUgreenCtx made = make_green(&green);
+        MUST(cuCtxSetCurrent(green));
+        MUST(cuMemFree(allocate()));
+        MUST(cuCtxSetCurrent(primary));
+        MUST(cuGreenCtxDestroy(made));
+        if (round == CHURNED / 2 && hostcuda_live_allocations)
+            before = hostcuda_live_allocations();
+    }
+    CHECK(!hostcuda_live_allocations || hostcuda_live_allocations() <= before + 1);
+}
+#endif
+
+/* ---- primary contexts that end while others go on ---- */
+
+static bool is_active(void)
+{
+    unsigned flags;
+    int active;
+
+    MUST(cuDevicePrimaryCtxGetState(device, &flags, &active));
+    return active;
+}
+
+static void *release(void *data)
+{
+    (void)data;
+    MUST(cuDevicePrimaryCtxRelease(device));
+    return NULL;
+}
+
+static void *reset(void *data)
+{
+    (void)data;
+    MUST(cuDevicePrimaryCtxReset(device));
+    return NULL;
+}
+
+static pthread_t start(void *(*run)(void *data), void *data)
+{
+    pthread_t thread;
+
+    CHECK(pthread_create(&thread, NULL, run, data) == 0);
+    return thread;
+}
+
+static void finish(pthread_t thread)
+{
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
+/* The next call of that name is late: until then it has not begun, or its caller does not know what
+ * it did. */
+static void delay(const char *rule)
+{
+    hostcuda_fault_clear();
+    CHECK(hostcuda_fault_add(rule) == 0);
+}
+
+static void wait_for_delay(void)
+{
+    while (hostcuda_fault_hits() == 0)
+        sched_yield();
+}
+
+/* Blocks of the context that is current now, also after everything was given back. */
+static void use_now(void)
+{
+    CUdeviceptr first = allocate(), second = allocate();
+
+    use(first);
+    use(second);
+    CHECK(first != second);
+    MUST(cuMemFree(first));
+    use(second);
+    MUST(cuMemFree(second));
+    use(allocate());
+}
+
+static void *retain_and_use(void *data)
+{
+    (void)data;
+    (void)retain();
+    use_now();
+    return NULL;
+}
+
+/* The driver's release has ended the context, but has not returned: this thread gets a new one,
+ * with the same handle. */
+static void late_release(void)
+{
+    CUcontext primary = retain();
+    pthread_t thread;
+
+    use(allocate());
+    delay("cuDevicePrimaryCtxRelease:after_us=200000:count=1");
+    thread = start(release, NULL);
+    while (is_active())
+        sched_yield();
+    CHECK(retain() == primary);
+    use_now();
+    finish(thread);
+    use_now();
+}
+
+/* The same, and the first allocation comes when the release has returned. */
+static void retained_meanwhile(void)
+{
+    CUcontext primary = retain();
+    pthread_t thread;
+
+    use(allocate());
+    delay("cuDevicePrimaryCtxRelease:after_us=200000:count=1");
+    thread = start(release, NULL);
+    while (is_active())
+        sched_yield();
+    CHECK(retain() == primary);
+    finish(thread);
+    use_now();
+}
+
+/* The releasing thread has seen that the context is gone, and then there is a new one with memory
+ * in it. */
+static void late_look(void)
+{
+    pthread_t thread;
+
+    (void)retain();
+    use(allocate());
+    MUST(cuCtxSetCurrent(NULL));
+    delay("cuDevicePrimaryCtxGetState:after_us=200000:count=1");
+    thread = start(release, NULL);
+    wait_for_delay();
+    while (is_active())
+        sched_yield();
+    (void)retain();
+    use(allocate());
+    CUdeviceptr block = allocate();
+    finish(thread);
+    use(block);
+    MUST(cuMemFree(block));
+    CHECK(cuMemFree(block) == CUDA_ERROR_INVALID_VALUE);
+    finish(start(retain_and_use, NULL));
+}
+
+/* Memory that is allocated while a reset is on its way is gone after it. */
+static void late_reset(void)
+{
+    CUcontext primary = retain();
+    pthread_t thread;
+
+    use(allocate());
+    delay("cuDevicePrimaryCtxReset:before_us=200000:count=1");
+    thread = start(reset, NULL);
+    wait_for_delay();
+    for (int i = 0; i < 3; i++)
+        (void)allocate(); /* so that some room is left */
+    finish(thread);
+    CHECK(!is_active());
+    CHECK(retain() == primary);
+    use_now();
+}
+
+/* The same for a created context, whose handle comes again. */
+static void *destroy(void *context)
+{
+    MUST(cuCtxDestroy(context));
+    return NULL;
+}
+
+static void late_destroy(void)
+{
+    CUcontext context, again;
+    pthread_t thread;
+
+    MUST(cuCtxCreate_v2(&context, 0, device));
+    use(allocate());
+    delay("cuCtxDestroy:before_us=200000:count=1");
+    thread = start(destroy, context);
+    wait_for_delay();
+    (void)allocate();
+    finish(thread);
+    MUST(cuCtxCreate_v2(&again, 0, device));
+    CHECK(again == context);
+    use_now();
+}
+
+/* A reference that the library takes for a moment may become the last one. */
+static void *allocate_for_torch(void *allocate_on)
+{
+    void *(*function)(size_t size_bytes, int number, void *stream);
+    void *block;
+
+    memcpy(&function, &allocate_on, sizeof(function));
+    block = function(BYTES, device, NULL);
+    CHECK(block);
+    return NULL;
+}
+
+static void released_by_the_library(void)
+{
+    CUcontext primary = retain();
+    void *function = dlsym(RTLD_DEFAULT, "rmmshim_torch_alloc");
+    pthread_t thread;
+
+    CHECK(function);
+    use(allocate());
+    delay("cuDevicePrimaryCtxRelease_v2:before_us=200000:count=1");
+    thread = start(allocate_for_torch, function);
+    wait_for_delay();
+    MUST(cuDevicePrimaryCtxRelease(device));
+    finish(thread);
+    CHECK(!is_active());
+    CHECK(retain() == primary);
+    use_now();
+}
+
+/* ---- many at once ---- */
+
+/* Each allocates; how many were refused. */
+static void many(void)
+{
+    static CUcontext contexts[MANY];
+    static CUdeviceptr blocks[MANY];
+    int refused = 0;
+
+    for (int i = 0; i < MANY; i++) {
+        MUST(cuCtxCreate_v2(&contexts[i], 0, device));
+        refused += cuMemAlloc(&blocks[i], 2 << 20) == CUDA_ERROR_OUT_OF_MEMORY;
+        MUST(cuCtxPopCurrent(&contexts[i]));
+    }
+    printf("%d refused\n", refused);
+    for (int i = 0; i < MANY; i++) {
+        if (blocks[i])
+            MUST(cuMemFree(blocks[i]));
+        MUST(cuCtxDestroy(contexts[i]));
+    }
+}
+
+/* ---- frees on streams of other contexts ---- */
+
+/* `there` is another context: of this device, or of another. */
+static void free_on_stream_of(CUcontext here, CUcontext there)
+{
+    unsigned *flag = flag_new();
+    CUdeviceptr block, other;
+    CUstream far, near;
+
+    MUST(cuCtxSetCurrent(there));
+    MUST(cuStreamCreate(&far, CU_STREAM_NON_BLOCKING));
+    MUST(cuCtxSetCurrent(here));
+    MUST(cuStreamCreate(&near, CU_STREAM_NON_BLOCKING));
+    for (int round = 0; round < 3; round++) {
+        __atomic_store_n(flag, 0, __ATOMIC_SEQ_CST);
+        block = allocate();
+        hostcuda_note_allocate((void *)block, BYTES);
+        MUST(cuCtxSetCurrent(there));
+        stop_at(far, flag);
+        fill(far, block, WORDS, 7);
+        MUST(cuCtxSetCurrent(here));
+        hostcuda_note_free_on((void *)block, far);
+        MUST(cuMemFreeAsync(block, far)); /* does not wait */
+        CHECK(cuStreamQuery(far) == CUDA_ERROR_NOT_READY);
+        CHECK(cuMemFree(block) == CUDA_ERROR_INVALID_VALUE);
+        other = allocate();
+        CHECK(other != block);
+        hostcuda_note_allocate((void *)other, BYTES);
+        fill(near, other, WORDS, 8);
+        MUST(cuStreamSynchronize(near));
+        hostcuda_note_free((void *)other);
+        MUST(cuMemFree(other));
+        flag_raise(flag);
+        for (int i = 0; i < 8; i++) { /* until its block comes again */
+            other = allocate();
+            hostcuda_note_allocate((void *)other, BYTES);
+            fill(near, other, WORDS, 9);
+            MUST(cuStreamSynchronize(near));
+            hostcuda_note_free((void *)other);
+            MUST(cuMemFree(other));
+        }
+        MUST(cuCtxSetCurrent(there));
+        MUST(cuStreamSynchronize(far));
+        MUST(cuCtxSetCurrent(here));
+    }
+    CHECK(hostcuda_race_count() == 0);
+}
+
+static void far_device(void)
+{
+    CUcontext here = retain(), there;
+
+    gpu_work_load();
+    MUST(cuDevicePrimaryCtxRetain(&there, 1));
+    MUST(cuCtxSetCurrent(there));
+    MUST(cuCtxEnablePeerAccess(here, 0));
+    free_on_stream_of(here, there);
+}
+
+static void far_context(void)
+{
+    CUcontext here = retain(), there;
+
+    gpu_work_load();
+    MUST(cuCtxCreate_v2(&there, 0, device));
+    free_on_stream_of(here, there);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } scenes[] = {
+#if CUDA_VERSION >= 12040
+        {"green_beside_a_kernel", green_beside_a_kernel},
+        {"green_churn", green_churn},
+#endif
+        {"late_release", late_release},
+        {"retained_meanwhile", retained_meanwhile},
+        {"late_look", late_look},
+        {"late_reset", late_reset},
+        {"late_destroy", late_destroy},
+        {"released_by_the_library", released_by_the_library},
+        {"many", many},
+        {"far_device", far_device},
+        {"far_context", far_context},
+    };
+
+    setvbuf(stdout, NULL, _IONBF, 0);
+    MUST(cuInit(0));
+    MUST(cuDeviceGet(&device, 0));
+    for (size_t i = 0; argc > 1 && i < sizeof(scenes) / sizeof(scenes[0]); i++)
+        if (!strcmp(argv[1], scenes[i].name)) {
+            watchdog(argv[1], 10);
+            scenes[i].run();
+            puts("ok");
+            return 0;
+        }
+    fprintf(stderr, "usage: contexts SCENE\n");
+    return 2;
+}

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contexts that come, go and work side by side: no memory of a context that has ended is handed out, and
+no call waits for work that another one does."""
+import support
+from support import run
+
+POOL = {"RMM_POOL_SIZE": "64MiB"}
+STACKS = [POOL, {"RMM_RESOURCE": "cuda"}, {"RMM_RESOURCE": "virtual"}, {"RMM_ASYNC": "1"},
+          {"RMM_ARENA_SIZE": "64MiB"}, {"RMM_STATISTICS": "text:/dev/null"}]
+
+
+class Contexts(support.Test):
+    def scene(self, name, settings, **more):
+        with self.subTest("%s under %s, %s" % (name, settings, more)):
+            result = run([support.program("contexts"), name], settings, more=more)
+            self.assertEqual((result.status, result.stdout, result.stderr), (0, "ok\n", ""), result)
+
+    def test_plain(self):
+        """The scenes themselves, on the driver alone."""
+        for name in ("green_beside_a_kernel", "late_release", "late_reset", "late_destroy"):
+            result = run([support.program("contexts"), name], preload=[])
+            self.assertEqual((result.status, result.stdout), (0, "ok\n"), result)
+
+    def test_a_kernel_does_not_stop_green_contexts(self):
+        for settings in STACKS:
+            self.scene("green_beside_a_kernel", settings)
+            self.scene("green_churn", settings)
+
+    def test_a_context_that_ends_is_not_served_again(self):
+        for name in ("late_release", "retained_meanwhile", "late_look", "late_reset", "late_destroy",
+                     "released_by_the_library"):
+            for settings in (POOL, {"RMM_RESOURCE": "virtual"}):
+                self.scene(name, settings)
+
+    def test_as_many_contexts_as_the_device_has_room_for(self):
+        """Each of 600 holds 2 MiB: all are counted, so the last ones are refused."""
+        program = [support.program("contexts"), "many"]
+        few = {"HOSTCUDA_CONTEXT_MEMORY": "64KiB"}
+        for settings in ({"RMM_RESOURCE": "cuda"}, {"RMM_STATISTICS": "text:/dev/null"}, {}):
+            for limit, refused in (("", 0), ("1160MiB", 20)):
+                with self.subTest("%s, limit '%s'" % (settings, limit)):
+                    result = run(program, dict(settings, **({"RMM_LIMIT": limit} if limit else {})), more=few)
+                    self.assertEqual((result.status, result.stdout, result.stderr),
+                                     (0, "%d refused\nok\n" % refused, ""), result)
+
+
+if __name__ == "__main__":
+    support.main()
