@@ -48,6 +48,27 @@ bool rs_fence_record(CUcontext context, CUevent event)
     return result == CUDA_SUCCESS;
 }
 
+/* That a stream waits for an event of cuCtxRecordEvent, and of another device, as it does for
+ * others is assumed: no hardware was asked. */
+bool rs_fence_join(CUcontext context, CUstream stream)
+{
+    CUstreamCaptureMode mode;
+    CUevent event;
+    bool joined;
+
+    if (!rs_fence_supported() || !rs_driver.cuStreamWaitEvent)
+        return false;
+    event = rs_fence_create(context);
+    if (!event)
+        return false;
+    mode = rs_capture_relax();
+    joined = rs_fence_record(context, event) &&
+             rs_driver.cuStreamWaitEvent(stream, event, 0) == CUDA_SUCCESS;
+    rs_capture_restore(mode);
+    rs_fence_destroy(event);
+    return joined;
+}
+
 enum rs_fence_state rs_fence_query(CUcontext context, CUevent event)
 {
     CUstreamCaptureMode mode = rs_capture_relax();

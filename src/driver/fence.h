@@ -28,6 +28,11 @@ void rs_fence_destroy(CUevent event);
 /* Records the fence.  False while a stream captures, or when the driver refuses. */
 bool rs_fence_record(CUcontext context, CUevent event);
 
+/* The stream, of any context, comes after all that `context` was given so far, without a wait here:
+ * fences of the stream's own context cover that work from now on.  False where no fence can be had.
+ */
+bool rs_fence_join(CUcontext context, CUstream stream);
+
 enum rs_fence_state rs_fence_query(CUcontext context, CUevent event);
 
 enum { RS_SENTINEL_BYTES = 512, RS_SENTINEL_SPARES = 8 };

@@ -3,7 +3,9 @@
 #include "base/log.h"
 #include "driver/context.h"
 #include "driver/driver.h"
+#include "driver/fence.h"
 #include "driver/own_stream.h"
+#include "shim/block_record.h"
 #include "shim/context.h"
 #include "shim/life.h"
 #include "shim/observe.h"
@@ -217,6 +219,51 @@ static bool is_stream_of_owner(CUstream stream, const struct rs_observation *blo
     return context == block->context || (owner && owner->handle == block->context);
 }
 
+static struct rs_stack *stack_of(CUdeviceptr address)
+{
+    struct rs_block_record *block = rs_block_see(address);
+
+    return block ? rs_block_stack(block) : NULL;
+}
+
+/* Such a stack gives the block back by cuMemFreeAsync on any stream that is named: a default one
+ * would be taken for the block's own context's. */
+static bool is_freed_there(const struct rs_stack *stack, CUstream stream)
+{
+    return stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD &&
+           rs_mr_deallocates_in_order(atomic_load(&stack->mr));
+}
+
+static bool is_idle(CUstream stream)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+    CUresult result = rs_driver.cuStreamQuery(stream);
+
+    rs_capture_restore(mode);
+    return result == CUDA_SUCCESS;
+}
+
+/* A stream of our own, in the block's context, comes after all that the other context was given. */
+static bool join(CUstream stream, struct rs_context *owner)
+{
+    CUcontext context = context_of(stream);
+    CUstream joining =
+        context && rs_fence_supported() ? rs_own_stream(&owner->joining, owner->handle) : NULL;
+
+    return joining && rs_fence_join(context, joining);
+}
+
+/* The fences of the block's context do not cover the work of another context's stream, and nothing
+ * is ever recorded on a program's stream; they cover what has joined.  Where that cannot be had (on
+ * an old driver, while a stream captures, where freed memory is reused without fences) the free
+ * waits, as cudaFree may. */
+static CUresult come_after(CUstream stream, const struct rs_stack *stack)
+{
+    if (stack && stack->place.frees_are_clean && (is_idle(stream) || join(stream, stack->context)))
+        return CUDA_SUCCESS;
+    return rs_own_stream_wait(stream);
+}
+
 /* The driver's error for such a free.  In a capture the driver would make a graph node of it, which
  * a block of ours cannot be. */
 static CUresult check_free(const struct rs_observation *block, CUdeviceptr address, CUstream stream)
@@ -240,12 +287,13 @@ bool rs_shim_free_async(CUdeviceptr address, CUstream stream, CUresult *result)
     if (*result != CUDA_SUCCESS)
         return true;
     if (block.what == RS_OBSERVED_BLOCK && !is_stream_of_owner(stream, &block)) {
-        /* The fences of the block's context do not cover that stream's work, and nothing is ever
-         * recorded on a program's stream. */
-        *result = rs_own_stream_wait(stream);
-        if (*result != CUDA_SUCCESS)
-            return true;
-        stream = NULL;
+        const struct rs_stack *stack = stack_of(address);
+        if (!stack || !is_freed_there(stack, stream)) {
+            *result = come_after(stream, stack);
+            if (*result != CUDA_SUCCESS)
+                return true;
+            stream = NULL;
+        }
     }
     return rs_shim_free_in_order(address, stream, result);
 }

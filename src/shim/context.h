@@ -52,8 +52,9 @@ struct rs_context {
     bool primary;
     struct rs_sentinel sentinel;
     struct rs_own_stream own_stream;
-    struct rs_account account;                /* what this context holds; part of its device's */
-    _Atomic uint64_t peers;                   /* devices that may reach its memory, a bit each */
+    struct rs_own_stream joining; /* waits for other contexts' work, so the first one need not */
+    struct rs_account account;    /* what this context holds; part of its device's */
+    _Atomic uint64_t peers;       /* devices that may reach its memory, a bit each */
     _Atomic(struct rs_pushed_stack *) pushed; /* only ever added to */
     bool owns_memory;                         /* known not to be a green context's */
     /* False while the context is being destroyed, and ever after.  Each free reads it, and of the

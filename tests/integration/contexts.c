@@ -203,7 +203,7 @@ static void late_release(void)
     pthread_t thread;
 
     use(allocate());
-    delay("cuDevicePrimaryCtxRelease:after_us=200000:count=1");
+    delay("cuDevicePrimaryCtxRelease:after_us=60000:count=1");
     thread = start(release, NULL);
     while (is_active())
         sched_yield();
@@ -220,7 +220,7 @@ static void retained_meanwhile(void)
     pthread_t thread;
 
     use(allocate());
-    delay("cuDevicePrimaryCtxRelease:after_us=200000:count=1");
+    delay("cuDevicePrimaryCtxRelease:after_us=60000:count=1");
     thread = start(release, NULL);
     while (is_active())
         sched_yield();
@@ -238,7 +238,7 @@ static void late_look(void)
     (void)retain();
     use(allocate());
     MUST(cuCtxSetCurrent(NULL));
-    delay("cuDevicePrimaryCtxGetState:after_us=200000:count=1");
+    delay("cuDevicePrimaryCtxGetState:after_us=60000:count=1");
     thread = start(release, NULL);
     wait_for_delay();
     while (is_active())
@@ -260,7 +260,7 @@ static void late_reset(void)
     pthread_t thread;
 
     use(allocate());
-    delay("cuDevicePrimaryCtxReset:before_us=200000:count=1");
+    delay("cuDevicePrimaryCtxReset:before_us=60000:count=1");
     thread = start(reset, NULL);
     wait_for_delay();
     for (int i = 0; i < 3; i++)
@@ -285,7 +285,7 @@ static void late_destroy(void)
 
     MUST(cuCtxCreate_v2(&context, 0, device));
     use(allocate());
-    delay("cuCtxDestroy:before_us=200000:count=1");
+    delay("cuCtxDestroy:before_us=60000:count=1");
     thread = start(destroy, context);
     wait_for_delay();
     (void)allocate();
@@ -315,7 +315,7 @@ static void released_by_the_library(void)
 
     CHECK(function);
     use(allocate());
-    delay("cuDevicePrimaryCtxRelease_v2:before_us=200000:count=1");
+    delay("cuDevicePrimaryCtxRelease_v2:before_us=60000:count=1");
     thread = start(allocate_for_torch, function);
     wait_for_delay();
     MUST(cuDevicePrimaryCtxRelease(device));
@@ -415,6 +415,52 @@ static void far_context(void)
     free_on_stream_of(here, there);
 }
 
+/* Where no fence can be had the free waits for that stream's work: on an old driver, or while
+ * another stream captures. */
+static void far_waits(bool captures)
+{
+    CUcontext here = retain(), there;
+    CUdeviceptr block = allocate(), other;
+    CUstream far, near;
+    CUgraph graph;
+
+    gpu_work_load();
+    MUST(cuStreamCreate(&near, CU_STREAM_NON_BLOCKING));
+    MUST(cuCtxCreate_v2(&there, 0, device));
+    MUST(cuStreamCreate(&far, CU_STREAM_NON_BLOCKING));
+    hostcuda_note_allocate((void *)block, BYTES);
+    hold(far, block, WORDS, 7, 20000);
+    MUST(cuCtxSetCurrent(here));
+    if (captures)
+        MUST(cuStreamBeginCapture(near, CU_STREAM_CAPTURE_MODE_RELAXED));
+    hostcuda_note_free_on((void *)block, far);
+    MUST(cuMemFreeAsync(block, far));
+    CHECK(cuStreamQuery(far) == CUDA_SUCCESS);
+    if (captures) {
+        MUST(cuStreamEndCapture(near, &graph));
+        MUST(cuGraphDestroy(graph));
+    }
+    for (int i = 0; i < 8; i++) {
+        other = allocate();
+        hostcuda_note_allocate((void *)other, BYTES);
+        fill(near, other, WORDS, 9);
+        MUST(cuStreamSynchronize(near));
+        hostcuda_note_free((void *)other);
+        MUST(cuMemFree(other));
+    }
+    CHECK(hostcuda_race_count() == 0);
+}
+
+static void far_captured(void)
+{
+    far_waits(true);
+}
+
+static void far_old(void)
+{
+    far_waits(false);
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -434,6 +480,8 @@ int main(int argc, char **argv)
         {"many", many},
         {"far_device", far_device},
         {"far_context", far_context},
+        {"far_captured", far_captured},
+        {"far_old", far_old},
     };
 
     setvbuf(stdout, NULL, _IONBF, 0);

@@ -7,6 +7,7 @@ from support import run
 POOL = {"RMM_POOL_SIZE": "64MiB"}
 STACKS = [POOL, {"RMM_RESOURCE": "cuda"}, {"RMM_RESOURCE": "virtual"}, {"RMM_ASYNC": "1"},
           {"RMM_ARENA_SIZE": "64MiB"}, {"RMM_STATISTICS": "text:/dev/null"}]
+RACE = {"HOSTCUDA_RACE": "1"}
 
 
 class Contexts(support.Test):
@@ -36,12 +37,20 @@ class Contexts(support.Test):
         """Each of 600 holds 2 MiB: all are counted, so the last ones are refused."""
         program = [support.program("contexts"), "many"]
         few = {"HOSTCUDA_CONTEXT_MEMORY": "64KiB"}
-        for settings in ({"RMM_RESOURCE": "cuda"}, {"RMM_STATISTICS": "text:/dev/null"}, {}):
+        for settings in ({"RMM_RESOURCE": "cuda"}, {}):
             for limit, refused in (("", 0), ("1160MiB", 20)):
                 with self.subTest("%s, limit '%s'" % (settings, limit)):
                     result = run(program, dict(settings, **({"RMM_LIMIT": limit} if limit else {})), more=few)
                     self.assertEqual((result.status, result.stdout, result.stderr),
                                      (0, "%d refused\nok\n" % refused, ""), result)
+
+    def test_a_free_on_another_contexts_stream_does_not_wait(self):
+        for name in ("far_device", "far_context"):
+            for settings in (POOL, {"RMM_POOL_MAX_SIZE": "2MiB"}, {"RMM_RESOURCE": "cuda"}):
+                self.scene(name, settings, HOSTCUDA_DEVICES="2", **RACE)
+        for settings in (POOL, {"RMM_POOL_MAX_SIZE": "2MiB"}):
+            self.scene("far_captured", settings, **RACE)
+            self.scene("far_old", settings, HOSTCUDA_DRIVER_VERSION="12040", **RACE)
 
 
 if __name__ == "__main__":
