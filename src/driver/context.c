@@ -30,7 +30,7 @@ void rs_context_leave(bool entered)
  * it had (measured for a reset; assumed for a release). */
 static _Atomic(CUcontext) primaries[PRIMARIES_MAX];
 
-static bool is_active(CUdevice device)
+bool rs_context_is_primary_active(CUdevice device)
 {
     unsigned flags;
     int active = 0;
@@ -49,7 +49,8 @@ CUcontext rs_context_learn_primary(CUdevice device)
     CUcontext primary = NULL;
 
     /* Retaining an inactive one would start it. */
-    if (!is_active(device) || rs_driver.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS)
+    if (!rs_context_is_primary_active(device) ||
+        rs_driver.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS)
         return NULL;
     (void)rs_driver.cuDevicePrimaryCtxRelease_v2(device);
     if (device < PRIMARIES_MAX)
@@ -63,5 +64,5 @@ CUcontext rs_context_active_primary(CUdevice device)
 
     if (!known)
         return rs_context_learn_primary(device);
-    return is_active(device) ? known : NULL;
+    return rs_context_is_primary_active(device) ? known : NULL;
 }

@@ -15,6 +15,8 @@ void rs_context_leave(bool entered);
  * when it is given up again: rs_context_primary (shim/context.h) sees to that. */
 CUcontext rs_context_active_primary(CUdevice device);
 
+bool rs_context_is_primary_active(CUdevice device);
+
 /* What that found last, which is the handle for the life of the process; NULL: nothing yet.  No
  * driver call. */
 CUcontext rs_context_known_primary(CUdevice device);

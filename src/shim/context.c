@@ -50,6 +50,9 @@ static pthread_cond_t trims_done = PTHREAD_COND_INITIALIZER, ends_done = PTHREAD
 
 RS_HOT_DATA _Atomic unsigned rs_context_generation = 1;
 
+/* A bit for each device whose primary context has not ended since its handle was asked for. */
+static _Atomic uint64_t primaries_learnt;
+
 static void learn_primary(CUdevice device);
 
 static __thread bool creating; /* a driver call of ours may come back through another tool's hook */
@@ -561,7 +564,8 @@ static void learn_current(CUcontext handle)
     CUdevice device;
 
     if (rs_driver.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
-        rs_context_known_primary(device) != handle)
+        rs_context_known_primary(device) != handle &&
+        !(atomic_load(&primaries_learnt) >> device % RS_DEVICES_MAX & 1))
         learn_primary(device);
     rs_capture_restore(mode);
 }
@@ -997,6 +1001,11 @@ static struct rs_context *end_begin(struct rs_context *context)
     return context;
 }
 
+static void forget_learnt(CUdevice device)
+{
+    atomic_fetch_and(&primaries_learnt, ~(1ull << device % RS_DEVICES_MAX));
+}
+
 static struct rs_context *find_primary(CUdevice device)
 {
     for (size_t i = 0; i < entry_count; i++)
@@ -1022,6 +1031,7 @@ struct rs_context *rs_context_end_begin_primary(CUdevice device)
 {
     struct rs_context *context;
 
+    forget_learnt(device);
     rs_mutex_lock(&lock);
     context = end_begin(find_primary(device));
     rs_mutex_unlock(&lock);
@@ -1070,6 +1080,7 @@ void rs_context_released_primary(CUdevice device)
     unsigned long long id = 0;
     CUcontext handle = NULL;
 
+    forget_learnt(device);
     rs_mutex_lock(&lock);
     context = find_primary(device);
     if (context) {
@@ -1100,9 +1111,12 @@ void rs_context_release_primary(CUdevice device)
 /* The reference that it takes for a moment may become the last one. */
 static void learn_primary(CUdevice device)
 {
+    if (!rs_context_is_primary_active(device))
+        return;
     rs_context_ending_enter();
     (void)rs_context_learn_primary(device);
     rs_context_released_primary(device);
+    atomic_fetch_or(&primaries_learnt, 1ull << device % RS_DEVICES_MAX);
     rs_context_ending_leave();
 }
 

@@ -235,6 +235,10 @@ void facts_context(void)
     SAY("active_after_last_release", primary_is_active());
     SAY("one_release_too_many", CU(cuDevicePrimaryCtxRelease_v2)(0));
     NEED(CU(cuDevicePrimaryCtxRetain)(&again, 0));
+    SAY_YES("retain_after_last_release_gives_the_same", again == primary);
+    id = next_id;
+    NEED(CU(cuCtxGetId)(again, &next_id));
+    SAY_YES("id_after_last_release_is_new", next_id != id);
     NEED(CU(cuDevicePrimaryCtxReset_v2)(0));
     NEED(CU(cuDevicePrimaryCtxRetain)(&again, 0));
     NEED(CU(cuDevicePrimaryCtxRelease_v2)(0));
@@ -258,6 +262,67 @@ static CUgreenCtx green_new(void)
 static CUresult free_memory(void *pointer)
 {
     return CU(cuMemFree_v2)(*(CUdeviceptr *)pointer);
+}
+
+static CUresult allocate_memory(void *pointer)
+{
+    return CU(cuMemAlloc_v2)(pointer, 512);
+}
+
+struct freed {
+    CUdeviceptr address;
+    CUstream stream;
+};
+
+static CUresult free_in_order(void *data)
+{
+    struct freed *freed = data;
+    CUresult result = CU(cuMemFreeAsync)(freed->address, freed->stream);
+    return result ? result : CU(cuStreamSynchronize)(freed->stream);
+}
+
+/* Another context's stream comes after all that `first` was given. */
+static void join_contexts(CUcontext first, CUcontext second)
+{
+    CUstream working, joining;
+    CUevent event;
+    NEED(CU(cuCtxSetCurrent)(second));
+    NEED(CU(cuStreamCreate)(&joining, CU_STREAM_NON_BLOCKING));
+    NEED(CU(cuCtxSetCurrent)(first));
+    NEED(CU(cuStreamCreate)(&working, CU_STREAM_NON_BLOCKING));
+    NEED(CU(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING));
+    facts_hold(working);
+    NEED(CU(cuCtxRecordEvent)(first, event));
+    SAY("stream_waits_for_another_contexts_event", CU(cuStreamWaitEvent)(joining, event, 0));
+    NEED(CU(cuEventDestroy_v2)(event));
+    SAY("stream_that_waits", CU(cuStreamQuery)(joining));
+    facts_release();
+    SAY("stream_that_waited", CU(cuStreamSynchronize)(joining));
+    SAY("what_it_waited_for", CU(cuStreamQuery)(working));
+}
+
+/* What a first allocation in a green context does while its primary works. */
+static void facts_green_beside_work(CUcontext primary, CUcontext green)
+{
+    struct freed freed;
+    CUcontext created;
+    CUstream working;
+    NEED(CU(cuCtxSetCurrent)(primary));
+    NEED(CU(cuCtxSynchronize)());
+    NEED(CU(cuStreamCreate)(&working, CU_STREAM_NON_BLOCKING));
+    NEED(CU(cuStreamCreate)(&freed.stream, CU_STREAM_NON_BLOCKING));
+    facts_hold(working);
+    NEED(CU(cuCtxSetCurrent)(green));
+    SAY_YES("allocation_waits_for_the_primary", facts_waits(allocate_memory, &freed.address, NULL));
+    NEED(CU(cuCtxSetCurrent)(primary));
+    NEED(CU(cuCtxSynchronize)());
+    facts_hold(working);
+    SAY_YES("free_in_order_waits_for_the_primary", facts_waits(free_in_order, &freed, NULL));
+    NEED(CU(cuCtxSynchronize)());
+    NEED(CU(cuCtxCreate_v2)(&created, 0, 0));
+    join_contexts(primary, created);
+    NEED(CU(cuCtxDestroy_v2)(created));
+    NEED(CU(cuCtxSetCurrent)(primary));
 }
 
 void facts_green(void)
@@ -295,6 +360,7 @@ void facts_green(void)
     NEED(CU(cuCtxRecordEvent)(primary, event));
     SAY("context_event_while_green_stream_works", CU(cuEventQuery)(event));
     SAY_YES("free_waits_for_green_stream", facts_waits(free_memory, &a, NULL));
+    facts_green_beside_work(primary, ctx);
 }
 
 void facts_peer(void)
@@ -328,6 +394,8 @@ void facts_peer(void)
     NEED(CU(cuCtxSynchronize)());
     SAY("disable", CU(cuCtxDisablePeerAccess)(second));
     SAY("disable_again", CU(cuCtxDisablePeerAccess)(second));
+    join_contexts(second, first);
+    NEED(CU(cuCtxSetCurrent)(first));
 }
 
 void facts_fault(void)

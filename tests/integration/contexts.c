@@ -101,6 +101,33 @@ static void green_beside_a_kernel(void)
     MUST(cuMemFreeHost(flag));
 }
 
+/* The same where a green context was known before it was to get a stack: the first device has none.
+ */
+static void green_pushed(void)
+{
+    CUcontext primary = retain(), green;
+    unsigned *flag = flag_new();
+    int (*push)(const char *expression);
+    void *found = dlsym(RTLD_DEFAULT, "rmmshim_push_resource");
+    CUstream stream;
+
+    CHECK(found);
+    memcpy(&push, &found, sizeof(push));
+    gpu_work_load();
+    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    (void)make_green(&green);
+    MUST(cuCtxSetCurrent(green));
+    (void)allocate();
+    MUST(cuCtxSetCurrent(primary));
+    stop_at(stream, flag);
+    MUST(cuCtxSetCurrent(green));
+    MUST(push("pool(cuda)"));
+    (void)allocate();
+    CHECK(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY);
+    flag_raise(flag);
+    MUST(cuStreamSynchronize(stream));
+}
+
 /* Those that come and go leave nothing: no memory, and no entry that keeps others out. */
 static void green_churn(void)
 {
@@ -470,6 +497,7 @@ int main(int argc, char **argv)
 #if CUDA_VERSION >= 12040
         {"green_beside_a_kernel", green_beside_a_kernel},
         {"green_churn", green_churn},
+        {"green_pushed", green_pushed},
 #endif
         {"late_release", late_release},
         {"retained_meanwhile", retained_meanwhile},

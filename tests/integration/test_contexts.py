@@ -26,6 +26,7 @@ class Contexts(support.Test):
         for settings in STACKS:
             self.scene("green_beside_a_kernel", settings)
             self.scene("green_churn", settings)
+        self.scene("green_pushed", {"RMM_POOL_SIZE_1": "64MiB"}, HOSTCUDA_DEVICES="2")
 
     def test_a_context_that_ends_is_not_served_again(self):
         for name in ("late_release", "retained_meanwhile", "late_look", "late_reset", "late_destroy",
