@@ -14,7 +14,7 @@
 #pragma weak hostcuda_call_count
 #pragma weak hostcuda_fault_hits
 
-enum { BYTES = 1 << 20, WORDS = BYTES / 4, GREENS = 12, CHURNED = 40, MANY = 600 };
+enum { BYTES = 1 << 20, WORDS = BYTES / 4, GREENS = 12, CHURNED = 40, MANY = 600, ROUNDS = 40 };
 
 static CUdevice device;
 
@@ -352,6 +352,38 @@ static void released_by_the_library(void)
     use_now();
 }
 
+/* Threads that hold the primary context while they use it; now and then nobody does. */
+static void *come_and_go(void *data)
+{
+    CUdeviceptr blocks[3];
+
+    for (int round = 0; round < ROUNDS; round++) {
+        (void)retain();
+        for (int i = 0; i < 3; i++) {
+            blocks[i] = allocate();
+            use(blocks[i]);
+        }
+        for (int i = 0; i < 2; i++)
+            MUST(cuMemFree(blocks[i]));
+        use(blocks[2]);
+        if (round % 8) /* else it goes with its context */
+            MUST(cuMemFree(blocks[2]));
+        MUST(cuDevicePrimaryCtxRelease(device));
+    }
+    return data;
+}
+
+static void churn(void)
+{
+    pthread_t threads[2];
+
+    for (int i = 0; i < 2; i++)
+        threads[i] = start(come_and_go, NULL);
+    for (int i = 0; i < 2; i++)
+        finish(threads[i]);
+    CHECK(!is_active());
+}
+
 /* ---- many at once ---- */
 
 /* Each allocates; how many were refused. */
@@ -505,6 +537,7 @@ int main(int argc, char **argv)
         {"late_reset", late_reset},
         {"late_destroy", late_destroy},
         {"released_by_the_library", released_by_the_library},
+        {"churn", churn},
         {"many", many},
         {"far_device", far_device},
         {"far_context", far_context},

@@ -34,6 +34,12 @@ class Contexts(support.Test):
             for settings in (POOL, {"RMM_RESOURCE": "virtual"}):
                 self.scene(name, settings)
 
+    def test_a_context_that_comes_and_goes_in_two_threads(self):
+        for seed in (1, 2):
+            late = "cuDevicePrimaryCtxGetState:after_us=300:percent=50:seed=%d" % seed
+            for settings in (POOL, {"RMM_ASYNC": "1"}, {"RMM_LIMIT": "64MiB", "RMM_POOL_MAX_SIZE": "48MiB"}):
+                self.scene("churn", settings, HOSTCUDA_FAULT=late, **RACE)
+
     def test_as_many_contexts_as_the_device_has_room_for(self):
         """Each of 600 holds 2 MiB: all are counted, so the last ones are refused."""
         program = [support.program("contexts"), "many"]
