@@ -2,27 +2,119 @@
 #include "driver/capture.h"
 
 #include "base/log.h"
+#include "driver/context.h"
+#include "driver/driver.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdlib.h>
 
-enum { ORIGINS_MAX = 256 };
+enum { REVIEW_EVERY = 16, FIRST_ROOM = 16 };
+
+struct origin {
+    struct rs_capture_stream stream;
+    unsigned long long begin; /* begins are numbered, as a handle may come back */
+    unsigned ending;          /* calls under way that may end it */
+};
 
 /* Held exclusively by begins, shared by recorders; protects the list of origins. */
 static pthread_rwlock_t gate = PTHREAD_RWLOCK_INITIALIZER;
-static struct rs_capture_stream origins[ORIGINS_MAX];
-static size_t origin_count;
+static struct origin *origins;
+static _Atomic size_t origin_count; /* written under the lock */
+static size_t origin_room;
+static unsigned long long last_begin;
 static _Atomic bool distrusted;
+static __thread char this_thread;
+
+static bool is_per_thread(CUstream stream, bool per_thread_default)
+{
+    return stream == CU_STREAM_PER_THREAD || (!stream && per_thread_default);
+}
 
 struct rs_capture_stream rs_capture_stream(CUstream stream, bool per_thread_default)
 {
-    static __thread char this_thread;
+    struct rs_capture_stream what = {.identity = stream, .handle = stream};
 
-    if (stream == CU_STREAM_PER_THREAD || (!stream && per_thread_default))
-        return (struct rs_capture_stream){&this_thread};
-    return (struct rs_capture_stream){stream};
+    if (!is_per_thread(stream, per_thread_default))
+        return what;
+    what = (struct rs_capture_stream){.identity = &this_thread, .handle = CU_STREAM_PER_THREAD};
+    /* A thread has one in each context. */
+    if (rs_driver_ready(true) && rs_driver.cuCtxGetCurrent(&what.context) != CUDA_SUCCESS)
+        what.context = NULL;
+    return what;
 }
+
+/* Drivers that have fences have cuStreamGetCtx_v2 (12.5). */
+struct rs_capture_stream rs_capture_origin(CUstream stream, bool per_thread_default)
+{
+    struct rs_capture_stream origin = rs_capture_stream(stream, per_thread_default);
+    CUstreamCaptureMode mode;
+
+    if (!origin.handle || !RS_DRIVER_HAS(cuStreamGetCtx_v2) || !rs_driver.cuStreamGetCtx)
+        return origin;
+    mode = rs_capture_relax();
+    if (rs_driver.cuStreamGetCtx(origin.handle, &origin.context) != CUDA_SUCCESS ||
+        rs_driver.cuStreamGetCtx_v2(origin.handle, &origin.owner, &origin.green) != CUDA_SUCCESS)
+        origin.context = origin.owner = NULL;
+    rs_capture_restore(mode);
+    return origin;
+}
+
+/* ---- the list, under the lock ---- */
+
+static bool is_same(const struct rs_capture_stream *a, const struct rs_capture_stream *b)
+{
+    return a->identity == b->identity && (a->handle != CU_STREAM_PER_THREAD || !a->context ||
+                                          !b->context || a->context == b->context);
+}
+
+static bool is_of_context(const struct rs_capture_stream *stream, CUcontext context)
+{
+    return context && (stream->context == context || stream->owner == context);
+}
+
+static bool ends_with(const struct rs_capture_stream *stream, const struct rs_capture_stream *what)
+{
+    if (what->identity)
+        return is_same(stream, what);
+    return what->green ? stream->green == what->green : is_of_context(stream, what->context);
+}
+
+static bool shuts_gate(const struct rs_capture_stream *stream, CUcontext context)
+{
+    return !stream->owner || is_of_context(stream, context);
+}
+
+static struct origin *find(const struct rs_capture_stream *stream)
+{
+    for (size_t i = 0; i < origin_count; i++)
+        if (is_same(&origins[i].stream, stream))
+            return &origins[i];
+    return NULL;
+}
+
+static void take_out(struct origin *origin)
+{
+    *origin = origins[--origin_count];
+}
+
+static bool make_room(void)
+{
+    size_t room = origin_room ? 2 * origin_room : FIRST_ROOM;
+    struct origin *more;
+
+    if (origin_count < origin_room)
+        return true;
+    more = realloc(origins, room * sizeof(*origins));
+    if (!more)
+        return false;
+    origins = more;
+    origin_room = room;
+    return true;
+}
+
+/* ---- begins and ends ---- */
 
 void rs_capture_begin_enter(void)
 {
@@ -31,35 +123,109 @@ void rs_capture_begin_enter(void)
 
 void rs_capture_begin_leave(struct rs_capture_stream stream, bool began)
 {
-    if (began && origin_count < ORIGINS_MAX)
-        origins[origin_count++] = stream;
+    /* A stream that could begin did not capture: what is noted of it ended unseen. */
+    struct origin *origin = began ? find(&stream) : NULL;
+
+    if (began && !origin && make_room())
+        origin = &origins[origin_count++];
+    if (origin)
+        *origin = (struct origin){.stream = stream, .begin = ++last_begin};
     else if (began)
-        atomic_store(&distrusted, true); /* its end could not be told from the others' */
+        atomic_store(&distrusted, true); /* out of host memory: its end could not be told */
     pthread_rwlock_unlock(&gate);
 }
 
 void rs_capture_ended(struct rs_capture_stream stream)
 {
+    struct origin *origin;
+
+    pthread_rwlock_wrlock(&gate);
+    origin = find(&stream);
+    if (origin)
+        take_out(origin);
+    pthread_rwlock_unlock(&gate);
+}
+
+struct rs_capture_end rs_capture_end_begin(struct rs_capture_stream what)
+{
+    struct rs_capture_end end = {.what = what};
+
+    if (!rs_capture_is_any())
+        return end;
     pthread_rwlock_wrlock(&gate);
     for (size_t i = 0; i < origin_count; i++) {
-        if (origins[i].identity != stream.identity)
+        if (!ends_with(&origins[i].stream, &what))
             continue;
-        origins[i] = origins[--origin_count];
-        break;
+        origins[i].ending++;
+        end.last_begin = last_begin;
+    }
+    pthread_rwlock_unlock(&gate);
+    return end;
+}
+
+/* What began since is a capture of another stream, with the same handle. */
+void rs_capture_end_finish(struct rs_capture_end end, bool ended)
+{
+    if (!end.last_begin)
+        return;
+    pthread_rwlock_wrlock(&gate);
+    for (size_t i = origin_count; i-- > 0;) {
+        if (origins[i].begin > end.last_begin || !ends_with(&origins[i].stream, &end.what))
+            continue;
+        origins[i].ending--;
+        if (ended)
+            take_out(&origins[i]);
     }
     pthread_rwlock_unlock(&gate);
 }
 
-bool rs_capture_is_origin(struct rs_capture_stream stream)
+bool rs_capture_is_any(void)
 {
-    bool found = false;
-
-    pthread_rwlock_rdlock(&gate);
-    for (size_t i = 0; i < origin_count && !found; i++)
-        found = origins[i].identity == stream.identity;
-    pthread_rwlock_unlock(&gate);
-    return found;
+    return origin_count > 0;
 }
+
+/* ---- review ---- */
+
+static bool may_be_asked(const struct origin *origin)
+{
+    return rs_driver.cuStreamIsCapturing && !origin->ending && origin->stream.context &&
+           (origin->stream.handle != CU_STREAM_PER_THREAD ||
+            origin->stream.identity == &this_thread);
+}
+
+static bool is_over(const struct origin *origin)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    CUresult result;
+    bool entered;
+
+    if (!may_be_asked(origin))
+        return false;
+    entered = rs_context_enter(origin->stream.context, &result);
+    if (result == CUDA_SUCCESS)
+        result = rs_driver.cuStreamIsCapturing(origin->stream.handle, &status);
+    rs_context_leave(entered);
+    return result == CUDA_SUCCESS ? status == CU_STREAM_CAPTURE_STATUS_NONE
+                                  : result == CUDA_ERROR_INVALID_CONTEXT ||
+                                        result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
+                                        result == CUDA_ERROR_INVALID_HANDLE;
+}
+
+void rs_capture_review(CUcontext context)
+{
+    CUstreamCaptureMode mode;
+
+    if (!rs_capture_is_any() || pthread_rwlock_trywrlock(&gate) != 0)
+        return;
+    mode = rs_capture_relax();
+    for (size_t i = origin_count; i-- > 0;)
+        if ((!context || shuts_gate(&origins[i].stream, context)) && is_over(&origins[i]))
+            take_out(&origins[i]);
+    rs_capture_restore(mode);
+    pthread_rwlock_unlock(&gate);
+}
+
+/* ---- the gate ---- */
 
 void rs_capture_distrust(const char *name)
 {
@@ -69,14 +235,34 @@ void rs_capture_distrust(const char *name)
                             name);
 }
 
-bool rs_capture_gate_enter(void)
+bool rs_capture_is_distrusted(void)
 {
-    if (atomic_load(&distrusted) || pthread_rwlock_tryrdlock(&gate) != 0)
+    return atomic_load(&distrusted);
+}
+
+static bool pass(CUcontext context)
+{
+    bool shut = false;
+
+    if (rs_capture_is_distrusted() || pthread_rwlock_tryrdlock(&gate) != 0)
         return false;
-    if (origin_count == 0)
+    for (size_t i = 0; i < origin_count && !shut; i++)
+        shut = shuts_gate(&origins[i].stream, context);
+    if (shut)
+        pthread_rwlock_unlock(&gate);
+    return !shut;
+}
+
+bool rs_capture_gate_enter(CUcontext context)
+{
+    static _Atomic unsigned shut_count;
+
+    if (pass(context))
         return true;
-    pthread_rwlock_unlock(&gate);
-    return false;
+    if (atomic_fetch_add(&shut_count, 1) % REVIEW_EVERY != REVIEW_EVERY - 1)
+        return false;
+    rs_capture_review(context);
+    return pass(context);
 }
 
 void rs_capture_gate_leave(void)

@@ -36,12 +36,14 @@ typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
 CUresult cuCtxFromGreenCtx(CUcontext *, CUgreenCtx);
 CUresult cuFuncLoad(CUfunction);
 CUresult cuGreenCtxCreate(CUgreenCtx *, CUdevResourceDesc, CUdevice, unsigned);
+CUresult cuGreenCtxDestroy(CUgreenCtx);
 #endif
 #if CUDA_VERSION < 12050
 typedef struct CUctxCreateParams_st CUctxCreateParams;
 CUresult cuCtxCreate_v4(CUcontext *, CUctxCreateParams *, unsigned, CUdevice);
 CUresult cuCtxRecordEvent(CUcontext, CUevent);
 CUresult cuGreenCtxStreamCreate(CUstream *, CUgreenCtx, unsigned, int);
+CUresult cuStreamGetCtx_v2(CUstream, CUcontext *, CUgreenCtx *);
 #endif
 #if CUDA_VERSION < 13000
 #define CU_MEM_ALLOCATION_TYPE_MANAGED ((CUmemAllocationType)2)

@@ -37,15 +37,27 @@ void rs_fence_destroy(CUevent event)
     rs_capture_restore(mode);
 }
 
-bool rs_fence_record(CUcontext context, CUevent event)
+/* The driver says so of a capture that we did not see begin. */
+static enum rs_fence_refusal refusal_of(CUresult result)
 {
-    CUresult result;
+    if (result == CUDA_SUCCESS)
+        return RS_FENCE_GRANTED;
+    return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CUDA_ERROR_CAPTURED_EVENT
+               ? RS_FENCE_CAPTURES
+               : RS_FENCE_REFUSED;
+}
 
-    if (!rs_capture_gate_enter())
-        return false;
-    result = rs_driver.cuCtxRecordEvent(context, event);
-    rs_capture_gate_leave();
-    return result == CUDA_SUCCESS;
+bool rs_fence_record(CUcontext context, CUevent event, enum rs_fence_refusal *refusal)
+{
+    enum rs_fence_refusal why = rs_capture_is_distrusted() ? RS_FENCE_REFUSED : RS_FENCE_CAPTURES;
+
+    if (rs_capture_gate_enter(context)) {
+        why = refusal_of(rs_driver.cuCtxRecordEvent(context, event));
+        rs_capture_gate_leave();
+    }
+    if (refusal)
+        *refusal = why;
+    return why == RS_FENCE_GRANTED;
 }
 
 /* That a stream waits for an event of cuCtxRecordEvent, and of another device, as it does for

@@ -25,8 +25,15 @@ bool rs_fence_supported(void);
 CUevent rs_fence_create(CUcontext context);
 void rs_fence_destroy(CUevent event);
 
-/* Records the fence.  False while a stream captures, or when the driver refuses. */
-bool rs_fence_record(CUcontext context, CUevent event);
+/* Why there is no fence. */
+enum rs_fence_refusal {
+    RS_FENCE_GRANTED,
+    RS_FENCE_CAPTURES, /* for the moment: a stream of the context captures */
+    RS_FENCE_REFUSED,  /* the driver, or the distrust of driver/capture.h; full waits remain */
+};
+
+/* Records the fence.  Whether it did, and why not, is also in *refusal, unless that is NULL. */
+bool rs_fence_record(CUcontext context, CUevent event, enum rs_fence_refusal *refusal);
 
 /* The stream, of any context, comes after all that `context` was given so far, without a wait here:
  * fences of the stream's own context cover that work from now on.  False where no fence can be had.

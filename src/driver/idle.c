@@ -14,7 +14,7 @@ bool rs_context_is_idle(CUcontext context, uint64_t bound_ns)
 
     if (!event)
         return false;
-    if (rs_fence_record(context, event))
+    if (rs_fence_record(context, event, NULL))
         while ((state = rs_fence_query(context, event)) == RS_FENCE_PENDING &&
                rs_clock_ns() - begin_ns < bound_ns)
             sched_yield();

@@ -26,10 +26,11 @@
 
 /* No capture begins between a look at the gate and what is done behind it. */
 #define BEGIN_CAPTURE(stream, per_thread, call)                                                    \
+    struct rs_capture_stream origin = rs_capture_origin(stream, per_thread);                       \
     CUresult result;                                                                               \
     rs_capture_begin_enter();                                                                      \
     result = call;                                                                                 \
-    rs_capture_begin_leave(rs_capture_stream(stream, per_thread), result == CUDA_SUCCESS);         \
+    rs_capture_begin_leave(origin, result == CUDA_SUCCESS);                                        \
     return result
 
 static CUresult hook_cuStreamBeginCapture(CUstream stream)
@@ -138,11 +139,9 @@ static CUresult hook_cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
 /* Only the origin's end ends a capture; streams that joined it may come and go. */
 #define DESTROY_STREAM(stream, call)                                                               \
     rs_stream_destroyed(stream);                                                                   \
-    struct rs_capture_stream origin = rs_capture_stream(stream, false);                            \
-    bool captures = rs_capture_is_origin(origin);                                                  \
+    struct rs_capture_end end = rs_capture_end_begin(rs_capture_stream(stream, false));            \
     CUresult result = call;                                                                        \
-    if (captures && result == CUDA_SUCCESS)                                                        \
-        rs_capture_ended(origin);                                                                  \
+    rs_capture_end_finish(end, result == CUDA_SUCCESS);                                            \
     return result
 
 static CUresult hook_cuStreamDestroy_v2(CUstream stream)

@@ -2,6 +2,8 @@
 /* The driver door: one short function per HOOK row.  Each asks the shim and forwards what is not
  * ours; nothing else happens here. */
 #include "base/arithmetic.h"
+#include "driver/capture.h"
+#include "driver/context.h"
 #include "driver/driver.h"
 #include "hook/charged.h"
 #include "hook/hook.h"
@@ -418,11 +420,14 @@ static CUresult hook_cuIpcCloseMemHandle(CUdeviceptr address)
 
 /* ---- contexts ---- */
 
-/* A context's end, in three steps: out of service, the driver's call, memory forgotten. */
-#define END_CONTEXT(begin, call)                                                                   \
+/* A context's end, in three steps: out of service, the driver's call, memory forgotten.  `captures`
+ * are those of its streams. */
+#define END_CONTEXT(begin, of, call)                                                               \
     bool serving = begin_ending();                                                                 \
     struct rs_context *context = serving ? (begin) : NULL;                                         \
+    struct rs_capture_end captures = (of);                                                         \
     CUresult result = call;                                                                        \
+    rs_capture_end_finish(captures, result == CUDA_SUCCESS);                                       \
     rs_context_end_finish(context, result == CUDA_SUCCESS);                                        \
     end_ending(serving);                                                                           \
     return result
@@ -443,25 +448,37 @@ static void end_ending(bool serving)
     rs_import_context_ended();
 }
 
+static struct rs_capture_end captures_of(CUcontext handle)
+{
+    return rs_capture_end_begin((struct rs_capture_stream){.context = handle});
+}
+
+static struct rs_capture_end captures_of_primary(CUdevice device)
+{
+    return captures_of(rs_capture_is_any() ? rs_context_active_primary(device) : NULL);
+}
+
 static CUresult hook_cuCtxDestroy_v2(CUcontext handle)
 {
-    END_CONTEXT(rs_context_end_begin(handle), RS_FORWARD(cuCtxDestroy_v2, (handle)));
+    END_CONTEXT(rs_context_end_begin(handle), captures_of(handle),
+                RS_FORWARD(cuCtxDestroy_v2, (handle)));
 }
 
 static CUresult hook_cuCtxDestroy(CUcontext handle)
 {
-    END_CONTEXT(rs_context_end_begin(handle), RS_FORWARD(cuCtxDestroy, (handle)));
+    END_CONTEXT(rs_context_end_begin(handle), captures_of(handle),
+                RS_FORWARD(cuCtxDestroy, (handle)));
 }
 
 static CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
-    END_CONTEXT(rs_context_end_begin_primary(device),
+    END_CONTEXT(rs_context_end_begin_primary(device), captures_of_primary(device),
                 RS_FORWARD(cuDevicePrimaryCtxReset_v2, (device)));
 }
 
 static CUresult hook_cuDevicePrimaryCtxReset(CUdevice device)
 {
-    END_CONTEXT(rs_context_end_begin_primary(device),
+    END_CONTEXT(rs_context_end_begin_primary(device), captures_of_primary(device),
                 RS_FORWARD(cuDevicePrimaryCtxReset, (device)));
 }
 
@@ -472,11 +489,24 @@ static void note_release(CUdevice device)
         rs_context_released_primary(device);
 }
 
+/* Of a primary context that was released. */
+static void note_captures(struct rs_capture_end captures, CUdevice device, CUresult result)
+{
+    unsigned flags;
+    int active = 1;
+
+    if (captures.last_begin && result == CUDA_SUCCESS)
+        (void)rs_driver.cuDevicePrimaryCtxGetState(device, &flags, &active);
+    rs_capture_end_finish(captures, !active);
+}
+
 static CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
     bool serving = begin_ending();
+    struct rs_capture_end captures = captures_of_primary(device);
     CUresult result = RS_FORWARD(cuDevicePrimaryCtxRelease_v2, (device));
 
+    note_captures(captures, device, result);
     if (result == CUDA_SUCCESS)
         note_release(device);
     end_ending(serving);
@@ -486,8 +516,10 @@ static CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice device)
 static CUresult hook_cuDevicePrimaryCtxRelease(CUdevice device)
 {
     bool serving = begin_ending();
+    struct rs_capture_end captures = captures_of_primary(device);
     CUresult result = RS_FORWARD(cuDevicePrimaryCtxRelease, (device));
 
+    note_captures(captures, device, result);
     if (result == CUDA_SUCCESS)
         note_release(device);
     end_ending(serving);
@@ -499,12 +531,51 @@ static CUresult hook_cuDevicePrimaryCtxRelease(CUdevice device)
 static CUresult hook_cuCtxDetach(CUcontext handle)
 {
     bool serving = begin_ending();
+    struct rs_capture_end captures = captures_of(handle);
     CUresult result = RS_FORWARD(cuCtxDetach, (handle));
     CUcontext current = handle;
+    bool ended = result == CUDA_SUCCESS && rs_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
+                 current != handle;
 
-    if (result == CUDA_SUCCESS && rs_life_serving() &&
-        rs_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current != handle)
+    rs_capture_end_finish(captures, ended);
+    if (ended && rs_life_serving())
         rs_context_end_finish(rs_context_end_begin(handle), true);
+    end_ending(serving);
+    return result;
+}
+
+/* False without a driver, or when that is no green context. */
+static bool green_device(CUgreenCtx green, CUdevice *device)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+    CUcontext context = NULL;
+    CUresult result = CUDA_ERROR_INVALID_CONTEXT;
+    bool entered = false;
+
+    if (green && rs_driver.cuCtxFromGreenCtx &&
+        rs_driver.cuCtxFromGreenCtx(&context, green) == CUDA_SUCCESS) {
+        entered = rs_context_enter(context, &result);
+        if (result == CUDA_SUCCESS)
+            result = rs_driver.cuCtxGetDevice(device);
+        rs_context_leave(entered);
+    }
+    rs_capture_restore(mode);
+    return result == CUDA_SUCCESS;
+}
+
+/* A green context holds its primary, which may end with it. */
+static CUresult hook_cuGreenCtxDestroy(CUgreenCtx green)
+{
+    bool serving = begin_ending();
+    CUdevice device;
+    bool found = serving && green_device(green, &device);
+    struct rs_capture_end captures =
+        rs_capture_end_begin((struct rs_capture_stream){.green = green});
+    CUresult result = RS_FORWARD(cuGreenCtxDestroy, (green));
+
+    rs_capture_end_finish(captures, result == CUDA_SUCCESS);
+    if (result == CUDA_SUCCESS && found)
+        note_release(device);
     end_ending(serving);
     return result;
 }

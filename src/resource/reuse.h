@@ -13,6 +13,7 @@
 
 #include "base/lock.h"
 #include "base/thread_index.h"
+#include "driver/fence.h"
 #include "resource/account.h"
 #include "resource/kept_blocks.h"
 #include "resource/ordered_blocks.h"
@@ -78,6 +79,7 @@ struct rs_reuse {
     struct rs_reuse_epoch *first, **end; /* sealed, oldest first */
     size_t epochs_bytes;                 /* in them, without ordered blocks */
     struct rs_reuse_epoch *spare;        /* with their events */
+    _Atomic int refusal;                 /* of the last seal; read without the lock */
     _Atomic size_t peak_live_bytes;      /* as it was noted last; read without the lock */
 
     /* That ever entered the quarantine in the order of a stream, and that ever left it. */
@@ -212,8 +214,9 @@ bool rs_reuse_seal(struct rs_reuse *reuse);
 /* Makes the epochs whose fences are done clean.  True when there was something to retire. */
 bool rs_reuse_retire(struct rs_reuse *reuse);
 
-/* What a free does when it is time: seals and retires, unless somebody is about it. */
-void rs_reuse_seal_and_retire_in_passing(struct rs_reuse *reuse, bool is_large);
+/* What a free does when it is time: seals and retires, unless somebody is about it.  Why something
+ * stays open. */
+enum rs_fence_refusal rs_reuse_seal_and_retire_in_passing(struct rs_reuse *reuse, bool is_large);
 
 /* not_timed_out: and the oldest epoch was not waited for in vain. */
 bool rs_reuse_has_sealed(struct rs_reuse *reuse, bool not_timed_out);

@@ -60,6 +60,7 @@ static void spare_epoch(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch)
 static bool seal_locked(struct rs_reuse *reuse)
 {
     struct rs_reuse_epoch *epoch = reuse->has_fences ? take_epoch(reuse) : NULL;
+    enum rs_fence_refusal refusal = reuse->has_fences ? RS_FENCE_REFUSED : RS_FENCE_GRANTED;
     bool fenced = false, any;
 
     if (epoch) {
@@ -67,7 +68,8 @@ static bool seal_locked(struct rs_reuse *reuse)
         epoch->bytes = rs_reuse_batch_size(reuse, &epoch->blocks).bytes;
         any = rs_ordered_move(&reuse->ordered, &reuse->ordered.open, &epoch->ordered) ||
               epoch->bytes > 0;
-        fenced = any && rs_fence_record(reuse->place->context, epoch->event);
+        refusal = (enum rs_fence_refusal)reuse->refusal; /* unless something was to be sealed */
+        fenced = any && rs_fence_record(reuse->place->context, epoch->event, &refusal);
         if (fenced) {
             reuse->epochs_bytes += epoch->bytes;
             epoch->timed_out = false;
@@ -81,6 +83,7 @@ static bool seal_locked(struct rs_reuse *reuse)
             spare_epoch(reuse, epoch);
         }
     }
+    atomic_store_explicit(&reuse->refusal, refusal, memory_order_relaxed);
     return fenced;
 }
 
@@ -191,17 +194,20 @@ static void retire_in_passing(struct rs_reuse *reuse, bool is_large, struct rs_r
 
 /* Somebody else who is about it may be this very thread, when a tool's callback from a driver call
  * of ours frees. */
-void rs_reuse_seal_and_retire_in_passing(struct rs_reuse *reuse, bool is_large)
+enum rs_fence_refusal rs_reuse_seal_and_retire_in_passing(struct rs_reuse *reuse, bool is_large)
 {
     struct rs_reuse_batch clean = rs_reuse_no_batch;
+    enum rs_fence_refusal refusal = RS_FENCE_GRANTED;
 
     if (!rs_mutex_try_lock(&reuse->lock))
-        return;
+        return refusal;
     retire_in_passing(reuse, is_large, &clean); /* first: a fence is not done as it is recorded */
-    (void)seal_locked(reuse);
+    if (!seal_locked(reuse))
+        refusal = (enum rs_fence_refusal)reuse->refusal;
     rs_mutex_unlock(&reuse->lock);
     if (!rs_reuse_batch_is_empty(reuse, &clean))
         rs_reuse_give_clean(reuse, &clean);
+    return refusal;
 }
 
 bool rs_reuse_retire(struct rs_reuse *reuse)

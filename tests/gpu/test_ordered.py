@@ -13,6 +13,7 @@ import gpu_common
 
 POOL = {"RMM_POOL_SIZE": "256MiB"}
 VIRTUAL = {"RMM_RESOURCE": "virtual"}
+GROWING = {"RMM_RESOURCE": "pool(cuda)"}
 ASYNC = {"RMM_ASYNC": "1"}
 ALL = {"RMM_HOOKS": "all"}
 POOL_OF_ASYNC = {"RMM_RESOURCE": "pool(async)"}
@@ -33,6 +34,9 @@ CASES = [
     for scene in ("allocations", "frees", "pools", "nodes") for mode in "012"
 ] + [
     ("captures", ["nodes_by_hand"], STACKS, True),
+] + [
+    ("captures", [scene, mode], [GROWING, VIRTUAL], False)
+    for scene in ("contexts", "primary", "green_contexts", "last_green_context") for mode in "012"
 ]
 OF_TWO = [
     ("stream_ordered", ["shared_pool"], SERVED, False),

@@ -260,6 +260,221 @@ static void nodes_by_hand(void)
     MUST(cuMemFree(block));
 }
 
+/* ---- how much is held while fences cannot be had ---- */
+
+enum { ROUNDS_MAX = 400 };
+
+/* One block at a time, each used and freed: how many different addresses that takes. */
+static unsigned addresses_of(size_t bytes, unsigned rounds)
+{
+    static CUdeviceptr seen[ROUNDS_MAX];
+    unsigned count = 0, at;
+
+    for (unsigned i = 0; i < rounds; i++) {
+        CUdeviceptr block = allocate(bytes);
+        fill(other, block, WORDS, i);
+        MUST(cuMemFree(block));
+        for (at = 0; at < count && seen[at] != block; at++)
+            ;
+        seen[at] = block;
+        count += at == count;
+    }
+    return count;
+}
+
+/* So many frees are sealed behind a fence, unless that cannot be had. */
+static void fences(const char *when)
+{
+    unsigned long long before, after;
+
+    if (!hostcuda_call_count)
+        return;
+    before = hostcuda_call_count("cuCtxRecordEvent");
+    for (int i = 0; i < 300; i++)
+        MUST(cuMemFree(allocate(1 << 10)));
+    after = hostcuda_call_count("cuCtxRecordEvent");
+    if (after > before)
+        return;
+    printf("%s: no fence\n", when);
+    exit(1);
+}
+
+/* A program whose stream captures for long holds 64 MiB and a little of what it has freed. */
+static void growth(void)
+{
+    CUdeviceptr block = allocate(BYTES);
+    size_t held_bytes = 0;
+    CUgraph graph;
+    unsigned count;
+
+    if (hostcuda_used_bytes)
+        held_bytes = hostcuda_used_bytes(0);
+    MUST(cuStreamBeginCapture(stream, mode));
+    fill(stream, block, WORDS, 5);
+    count = addresses_of(8 << 20, ROUNDS_MAX);
+    if (hostcuda_used_bytes)
+        held_bytes = hostcuda_used_bytes(0) - held_bytes;
+    if (count > 16 || held_bytes > 96 << 20)
+        printf("400 blocks of 8 MiB, one at a time, took %u addresses and hold %zu MiB more\n",
+               count, held_bytes >> 20);
+    MUST(cuStreamEndCapture(stream, &graph));
+    MUST(cuGraphDestroy(graph));
+    MUST(cuMemFree(block));
+    fences("after the capture");
+}
+
+static CUcontext context_new(void)
+{
+    CUcontext made;
+    int count;
+
+    MUST(cuDeviceGetCount(&count)); /* of another device, where there is one */
+    MUST(cuCtxCreate_v2(&made, 0, count > 1 ? 1 : device));
+    return made;
+}
+
+/* A capture is its context's affair, and goes with it. */
+static void contexts(void)
+{
+    CUcontext second = context_new();
+    CUstream capturing, kept;
+    CUgraph graph;
+
+    MUST(cuStreamCreate(&capturing, CU_STREAM_NON_BLOCKING));
+    MUST(cuStreamCreate(&kept, CU_STREAM_NON_BLOCKING));
+    MUST(cuMemFree(allocate(BYTES))); /* a stack there too */
+    MUST(cuStreamBeginCapture(capturing, mode));
+    MUST(cuCtxSetCurrent(context));
+    fences("while another context captures");
+    MUST(cuCtxSetCurrent(second));
+    for (int i = 0; i < 300; i++)
+        MUST(cuMemFree(allocate(1 << 10))); /* no fence there */
+    MUST(cuStreamEndCapture(capturing, &graph));
+    MUST(cuGraphDestroy(graph));
+    MUST(cuStreamBeginCapture(kept, mode));
+    MUST(cuStreamBeginCapture(capturing, mode));
+    MUST(cuStreamDestroy(capturing));
+    MUST(cuCtxDestroy(second));
+    MUST(cuCtxSetCurrent(context));
+    fences("after a capturing context was destroyed");
+}
+
+static void start_primary(void)
+{
+    MUST(cuDevicePrimaryCtxRetain(&context, device));
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    MUST(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+}
+
+/* The primary context comes back with the same handle. */
+static void primary(void)
+{
+    MUST(cuMemFree(allocate(BYTES)));
+    MUST(cuStreamBeginCapture(stream, mode));
+    MUST(cuDevicePrimaryCtxReset(device));
+    MUST(cuDevicePrimaryCtxRelease(device));
+    start_primary();
+    fences("after a reset");
+    MUST(cuStreamBeginCapture(stream, mode));
+    MUST(cuDevicePrimaryCtxRetain(&context, device));
+    MUST(cuDevicePrimaryCtxRelease(device));
+    churn(1); /* the capture is under way */
+    MUST(cuDevicePrimaryCtxRelease(device));
+    start_primary();
+    fences("after the last release");
+}
+
+#if CUDA_VERSION >= 12040
+static CUgreenCtx green_new(void)
+{
+    CUdevResourceDesc description;
+    CUdevResource resource;
+    CUgreenCtx green;
+
+    MUST(cuDeviceGetDevResource(device, &resource, CU_DEV_RESOURCE_TYPE_SM));
+    MUST(cuDevResourceGenerateDesc(&description, &resource, 1));
+    MUST(cuGreenCtxCreate(&green, description, device, CU_GREEN_CTX_DEFAULT_STREAM));
+    return green;
+}
+
+/* A green context's memory is its primary's, and a fence of that spoils its captures. */
+static void green_contexts(void)
+{
+    CUgreenCtx green = green_new();
+    CUstream capturing;
+    CUgraph graph;
+
+    MUST(cuGreenCtxStreamCreate(&capturing, green, CU_STREAM_NON_BLOCKING, 0));
+    MUST(cuMemFree(allocate(BYTES)));
+    MUST(cuStreamBeginCapture(capturing, mode));
+    churn(1);
+    MUST(cuStreamEndCapture(capturing, &graph));
+    MUST(cuGraphDestroy(graph));
+    fences("after a green context's capture");
+    MUST(cuStreamBeginCapture(capturing, mode));
+    MUST(cuGreenCtxDestroy(green));
+    fences("after a capturing green context was destroyed");
+}
+
+/* The last that held the primary: its memory is gone with it. */
+static void last_green_context(void)
+{
+    CUgreenCtx green = green_new();
+    CUdeviceptr block = allocate(BYTES), again;
+
+    MUST(cuDevicePrimaryCtxRelease(device));
+    MUST(cuGreenCtxDestroy(green));
+    CHECK(cuMemFree(block) == CUDA_ERROR_INVALID_VALUE);
+    start_primary();
+    again = allocate(BYTES);
+    fill(other, again, WORDS, 7);
+    MUST(cuStreamSynchronize(other));
+    CHECK(last_word(again) == 7);
+    MUST(cuMemFree(again));
+}
+#else
+static void green_contexts(void)
+{
+}
+
+static void last_green_context(void)
+{
+}
+#endif
+
+/* The driver has the call, and refuses it. */
+static void refused(void)
+{
+    unsigned count;
+
+    if (hostcuda_fault_add)
+        CHECK(hostcuda_fault_add("cuCtxRecordEvent:code=801") == 0);
+    count = addresses_of(8 << 20, 60);
+    if (count > 16)
+        printf("60 blocks of 8 MiB, one at a time, took %u addresses\n", count);
+    if (hostcuda_fault_clear)
+        hostcuda_fault_clear();
+    fences("when fences can be had again");
+}
+
+/* The library has it on every driver. */
+extern CUresult begin_to_cig(CUstream stream, void *parameters) __asm__("cuStreamBeginCaptureToCig")
+    __attribute__((weak));
+
+/* Work that no fence covers may come: full waits from then on, in frees. */
+static void distrust(void)
+{
+    unsigned count;
+
+    MUST(cuMemFree(allocate(BYTES)));
+    if (begin_to_cig)
+        CHECK(begin_to_cig(stream, NULL) != CUDA_SUCCESS);
+    count = addresses_of(8 << 20, 60);
+    if (count > 16)
+        printf("60 blocks of 8 MiB, one at a time, took %u addresses\n", count);
+}
+
 int main(int argc, char **argv)
 {
     const char *scene = argc > 1 ? argv[1] : "";
@@ -283,6 +498,20 @@ int main(int argc, char **argv)
         nodes();
     else if (!strcmp(scene, "nodes_by_hand"))
         nodes_by_hand();
+    else if (!strcmp(scene, "growth"))
+        growth();
+    else if (!strcmp(scene, "contexts"))
+        contexts();
+    else if (!strcmp(scene, "primary"))
+        primary();
+    else if (!strcmp(scene, "green_contexts"))
+        green_contexts();
+    else if (!strcmp(scene, "last_green_context"))
+        last_green_context();
+    else if (!strcmp(scene, "refused"))
+        refused();
+    else if (!strcmp(scene, "distrust"))
+        distrust();
     else
         return 2;
     puts("ok");

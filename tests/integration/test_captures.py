@@ -18,13 +18,16 @@ STACKS = [
 ]
 MODES = ["0", "1", "2"]
 OLD = {"HOSTCUDA_DRIVER_VERSION": "12040"}  # without fences
+GROWING = [{"RMM_RESOURCE": "pool(cuda)"}, {"RMM_POOL_SIZE": "64MiB"}, {"RMM_RESOURCE": "virtual", "RMM_HOOKS": "all"}]
 
 
 class Captures(support.Test):
-    def scene(self, name, settings, mode="0", more=None):
+    def scene(self, name, settings, mode="0", more=None, says=""):
         with self.subTest("%s %s under %s, %s" % (name, mode, settings, more)):
             result = run([support.program("captures"), name, mode], settings, more=more)
-            self.assertEqual((result.status, result.stdout, result.stderr), (0, "ok\n", ""), result)
+            self.assertEqual((result.status, result.stdout), (0, "ok\n"), result)
+            self.assertEqual("\n".join(result.said), says, result)
+            self.assertEqual(len(result.said), len(result.stderr.splitlines()), result)
 
     def test_the_driver_alone(self):
         """What the scenes ask for is what the driver does, where it does not refuse to allocate."""
@@ -56,6 +59,12 @@ class Captures(support.Test):
             for mode in MODES:
                 self.scene("nodes", settings, mode)
             self.scene("nodes_by_hand", settings)
+
+    def test_captures_that_go_with_their_context(self):
+        for mode in MODES:
+            for scene in ("contexts", "primary", "green_contexts", "last_green_context"):
+                self.scene(scene, GROWING[0], mode)
+            self.scene("contexts", GROWING[1], mode, {"HOSTCUDA_DEVICES": "2"})
 
 
 if __name__ == "__main__":

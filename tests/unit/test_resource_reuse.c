@@ -1006,7 +1006,7 @@ static void a_fence_that_can_never_be_done_is_not_waited_for(void **state)
     end(&stack);
 }
 
-static const struct rs_capture_stream capturing = {&device};
+static const struct rs_capture_stream capturing = {.identity = &device};
 
 static void begin_capture(void)
 {
@@ -1026,7 +1026,7 @@ static void nothing_is_sealed_while_a_stream_captures(void **state)
     assert_int_equal(device.records, 0);
     assert_int_equal(counter(&stack, "epochs_sealed"), 0);
     assert_int_equal(stack.leaf->live_bytes, 32 * MIB);
-    rs_capture_ended((struct rs_capture_stream){&stack}); /* another stream's end */
+    rs_capture_ended((struct rs_capture_stream){.identity = &stack}); /* another stream's end */
     assert_int_equal(rs_mr_trim(stack.mr, 0), 0);
     assert_int_equal(device.records, 0);
     rs_capture_ended(capturing);
@@ -1915,15 +1915,15 @@ static void *work(void *data)
                         (random >> 16) % 64 % (atomic_load(&submitted) + 1));
         if (random % 512 == 0) {
             rs_capture_begin_enter();
-            rs_capture_begin_leave((struct rs_capture_stream){worker}, true);
+            rs_capture_begin_leave((struct rs_capture_stream){.identity = worker}, true);
         } else if (random % 64 == 0) {
-            rs_capture_ended((struct rs_capture_stream){worker});
+            rs_capture_ended((struct rs_capture_stream){.identity = worker});
         }
     }
     while (count)
         assert_int_equal(rs_mr_deallocate(worker->stack->mr, &held[--count], NULL), CUDA_SUCCESS);
     for (unsigned i = 0; i < ROUNDS; i++)
-        rs_capture_ended((struct rs_capture_stream){worker});
+        rs_capture_ended((struct rs_capture_stream){.identity = worker});
     return NULL;
 }
 
