@@ -74,7 +74,7 @@ bool rs_fence_join(CUcontext context, CUstream stream)
     if (!event)
         return false;
     mode = rs_capture_relax();
-    joined = rs_fence_record(context, event) &&
+    joined = rs_fence_record(context, event, NULL) &&
              rs_driver.cuStreamWaitEvent(stream, event, 0) == CUDA_SUCCESS;
     rs_capture_restore(mode);
     rs_fence_destroy(event);

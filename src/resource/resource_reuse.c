@@ -40,6 +40,8 @@ enum {
     LOOK_EVERY = 16,   /* both are looked at by the first free after a seal, by every sixteenth, */
     LOOK_BYTES = SEAL_BYTES / 8, /* and when so much has opened in a shard since */
     EAGER_BYTES = 64 << 10,      /* of host memory; of other memory, none is enough */
+    UNFENCED_BYTES = 64 << 20,   /* so much may wait for the end of a capture, or what the program
+                                    held before where that is more */
 };
 
 static struct rs_reuse *reuse_of(struct rs_mr *mr)
@@ -226,13 +228,20 @@ static bool is_scarce(struct rs_reuse *reuse)
            rs_reuse_held_bytes(reuse) / SCARCE_SHARE;
 }
 
+/* False on an old driver, and where the driver refused the last one for good. */
+static bool may_have_fence(const struct rs_reuse *reuse)
+{
+    return reuse->has_fences &&
+           atomic_load_explicit(&reuse->refusal, memory_order_relaxed) != RS_FENCE_REFUSED;
+}
+
 __attribute__((noinline)) static bool is_time_to_seal(struct rs_reuse *reuse, size_t open_bytes,
                                                       size_t opened)
 {
     if (opened >= SEAL_COUNT ||
         (open_bytes >= SEAL_BYTES && open_bytes >= rs_reuse_seal_bytes(reuse)))
         return true;
-    return reuse->has_fences && opened % LOOK_EVERY == 1 && is_scarce(reuse);
+    return may_have_fence(reuse) && opened % LOOK_EVERY == 1 && is_scarce(reuse);
 }
 
 _Static_assert(SEAL_COUNT % LOOK_EVERY == 0, "is_time_to_look looks at one remainder");
@@ -351,18 +360,64 @@ static bool has_own_open(struct rs_reuse *reuse)
     return found || rs_ordered_has_open(&reuse->ordered);
 }
 
-__attribute__((noinline)) static CUresult seal_after_free(struct rs_reuse *reuse, size_t size_bytes)
+static size_t live_bytes(struct rs_reuse *reuse)
 {
+    ptrdiff_t live = rs_ordered_live_bytes(&reuse->ordered);
+
+    for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
+        rs_spinlock_lock(&reuse->shards[i].lock);
+        live += reuse->shards[i].live_bytes;
+        rs_spinlock_unlock(&reuse->shards[i].lock);
+    }
+    return live > 0 ? (size_t)live : 0;
+}
+
+/* A capture may last.  What waits for its end is as much as the program would need again anyway:
+ * what it or the initial size held before, and is not live now; less where upstream has nothing more
+ * (an arena never does). */
+static bool is_much_unfenced(struct rs_reuse *reuse)
+{
+    size_t held_bytes = rs_max(atomic_load_explicit(&reuse->peak_live_bytes, memory_order_relaxed),
+                               reuse->initial_bytes);
+    size_t live = live_bytes(reuse);
+    size_t spare_bytes = held_bytes > live ? held_bytes - live : 0;
+
+    size_t quarantined_bytes = rs_reuse_quarantined(reuse).bytes;
+
+    return quarantined_bytes >= UNFENCED_BYTES &&
+           (quarantined_bytes >= spare_bytes || is_scarce(reuse));
+}
+
+/* What was to be sealed stays open.  Host memory is to be sealed at each free, which must not wait
+ * each time. */
+static bool is_time_to_wait(struct rs_reuse *reuse, enum rs_fence_refusal refusal)
+{
+    if (refusal == RS_FENCE_REFUSED)
+        return !reuse->is_eager || rs_reuse_quarantined(reuse).bytes >= rs_reuse_seal_bytes(reuse);
+    return refusal == RS_FENCE_CAPTURES && is_much_unfenced(reuse);
+}
+
+/* Without a fence, a free may wait, as cudaFree does, and an allocation may not.  An error of the
+ * wait is the context's, and the next call will say it.  A free in the order of a stream waits only
+ * on old drivers. */
+__attribute__((noinline)) static CUresult seal_after_free(struct rs_reuse *reuse, size_t size_bytes,
+                                                          CUstream stream)
+{
+    enum rs_fence_refusal refusal;
+
+    bool may_wait = !rs_request_is_under_way();
+
     if (!reuse->has_fences) {
-        /* An old driver: a free may wait, as cudaFree does, and an allocation may not.  An error is
-         * the context's, and the next call will say it. */
-        (void)rs_reuse_wait_for_all(reuse);
+        if (may_wait)
+            (void)rs_reuse_wait_for_all(reuse);
         return CUDA_SUCCESS;
     }
     if (!has_own_open(reuse))
         return CUDA_SUCCESS;
-    rs_reuse_seal_and_retire_in_passing(reuse, reuse->is_eager ||
-                                                   size_bytes >= rs_reuse_seal_bytes(reuse));
+    refusal = rs_reuse_seal_and_retire_in_passing(
+        reuse, reuse->is_eager || size_bytes >= rs_reuse_seal_bytes(reuse));
+    if (!stream && may_wait && is_time_to_wait(reuse, refusal))
+        (void)rs_reuse_wait_for_all(reuse);
     return CUDA_SUCCESS;
 }
 
@@ -377,8 +432,9 @@ deallocate_in_order(struct rs_reuse *reuse, const struct rs_allocation *allocati
 
     keep_holder(reuse, record, allocation, in_order);
     time_to_seal = in_order ? ordered_push(reuse, record, key) : open_push(reuse, record);
-    return time_to_seal || size_bytes >= eager_bytes(reuse) ? seal_after_free(reuse, size_bytes)
-                                                            : CUDA_SUCCESS;
+    return time_to_seal || size_bytes >= eager_bytes(reuse)
+               ? seal_after_free(reuse, size_bytes, stream)
+               : CUDA_SUCCESS;
 }
 
 RS_HOT static CUresult reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
@@ -393,7 +449,7 @@ RS_HOT static CUresult reuse_deallocate(struct rs_mr *mr, const struct rs_alloca
                       : deallocate_waiting(reuse, allocation);
     keep_holder(reuse, record, allocation, false);
     return RS_UNLIKELY(open_push(reuse, record) || size_bytes >= eager_bytes(reuse))
-               ? seal_after_free(reuse, size_bytes)
+               ? seal_after_free(reuse, size_bytes, NULL)
                : CUDA_SUCCESS;
 }
 

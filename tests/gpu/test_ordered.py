@@ -36,7 +36,7 @@ CASES = [
     ("captures", ["nodes_by_hand"], STACKS, True),
 ] + [
     ("captures", [scene, mode], [GROWING, VIRTUAL], False)
-    for scene in ("contexts", "primary", "green_contexts", "last_green_context") for mode in "012"
+    for scene in ("growth", "contexts", "primary", "green_contexts", "last_green_context") for mode in "012"
 ]
 OF_TWO = [
     ("stream_ordered", ["shared_pool"], SERVED, False),

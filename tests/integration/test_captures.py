@@ -60,11 +60,22 @@ class Captures(support.Test):
                 self.scene("nodes", settings, mode)
             self.scene("nodes_by_hand", settings)
 
+    def test_what_is_held_in_a_long_capture(self):
+        for settings in GROWING:
+            for mode in MODES:
+                self.scene("growth", settings, mode)
+
     def test_captures_that_go_with_their_context(self):
         for mode in MODES:
             for scene in ("contexts", "primary", "green_contexts", "last_green_context"):
                 self.scene(scene, GROWING[0], mode)
             self.scene("contexts", GROWING[1], mode, {"HOSTCUDA_DEVICES": "2"})
+
+    def test_fences_that_cannot_be_had(self):
+        for settings in GROWING:
+            self.scene("refused", settings)
+            self.scene("distrust", settings, says="cuStreamBeginCaptureToCig may bring work that no fence covers: "
+                       "from now on freed memory is reused only after full waits")
 
 
 if __name__ == "__main__":

@@ -1681,6 +1681,118 @@ static void host_memory_comes_back_at_once(void **state)
     end(&stack);
 }
 
+/* One block at a time.  An allocation never waits for it; a free does, past 64 MiB. */
+static void in_a_long_capture_frees_wait(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=0");
+    struct rs_allocation a;
+    unsigned waits;
+
+    (void)state;
+    stack.leaf->is_tight = true; /* a gap would misalign what comes next */
+    begin_capture();
+    for (unsigned i = 0; i < 40; i++) {
+        waits = device.waits;
+        a = take(&stack, 8 * MIB);
+        assert_int_equal(device.waits, waits);
+        (void)give_busy(&stack, &a);
+        assert_in_range(counter(&stack, "quarantined"), 0, 64 * MIB);
+    }
+    assert_in_range(device.waits, 4, 6);
+    assert_int_equal(counter(&stack, "full_waits"), device.waits);
+    assert_int_equal(device.records, 0);
+    assert_in_range(stack.leaf->live_bytes, 0, 80 * MIB);
+    rs_capture_ended(capturing);
+    end(&stack);
+}
+
+/* It is there anyway. */
+static void what_was_held_before_may_wait_for_the_end_of_a_capture(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=256MiB");
+    struct rs_allocation a;
+
+    (void)state;
+    begin_capture();
+    for (unsigned i = 0; i < 31; i++) {
+        a = take(&stack, 8 * MIB);
+        (void)give_busy(&stack, &a);
+    }
+    assert_int_equal(device.waits, 0);
+    assert_int_equal(counter(&stack, "quarantined"), 248 * MIB);
+    a = take(&stack, 8 * MIB);
+    (void)give_busy(&stack, &a);
+    assert_int_equal(device.waits, 1);
+    assert_int_equal(counter(&stack, "quarantined"), 0);
+    rs_capture_ended(capturing);
+    end(&stack);
+}
+
+static void a_free_in_the_order_of_a_stream_does_not_wait_in_a_capture(void **state)
+{
+    struct fake_stream stream = {.id = 7}, other = {.id = 8};
+    struct stack stack = start(PLENTY, "initial_size=0");
+    struct rs_allocation a;
+
+    (void)state;
+    begin_capture();
+    for (unsigned i = 0; i < 40; i++) {
+        a = take(&stack, 8 * MIB);
+        (void)submit();
+        charge(&stack);
+        assert_int_equal(rs_mr_deallocate(stack.mr, &a, handle_of(i % 2 ? &stream : &other)),
+                         CUDA_SUCCESS);
+    }
+    assert_int_equal(device.waits, 0);
+    rs_capture_ended(capturing);
+    end(&stack);
+}
+
+/* As on an old driver: full waits, when it is time, and none for what is scarce. */
+static void frees_wait_where_the_driver_refuses_fences(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=0");
+    struct rs_allocation a;
+    unsigned waits;
+
+    (void)state;
+    stack.leaf->is_tight = true; /* a gap would misalign what comes next */
+    device.record_answer = CUDA_ERROR_NOT_SUPPORTED;
+    for (unsigned i = 0; i < 40; i++) {
+        waits = device.waits;
+        a = take(&stack, 8 * MIB);
+        assert_int_equal(device.waits, waits);
+        (void)give_busy(&stack, &a);
+    }
+    assert_in_range(device.waits, 9, 12);
+    assert_in_range(stack.leaf->live_bytes, 0, 48 * MIB);
+    assert_int_equal(counter(&stack, "epochs_sealed"), 0);
+    device.record_answer = CUDA_SUCCESS; /* for the moment only */
+    for (unsigned i = 0; i < 8; i++) {
+        a = take(&stack, 8 * MIB);
+        (void)give_busy(&stack, &a);
+    }
+    assert_true(counter(&stack, "epochs_sealed") > 0);
+    end(&stack);
+}
+
+/* Each free of host memory is to be sealed, and must not wait each time. */
+static void host_memory_is_waited_for_by_the_size_of_it(void **state)
+{
+    struct stack stack = start_host();
+    struct rs_allocation a;
+
+    (void)state;
+    device.record_answer = CUDA_ERROR_NOT_SUPPORTED;
+    for (unsigned i = 0; i < 40; i++) {
+        a = take(&stack, 4 * MIB);
+        (void)give_busy(&stack, &a);
+    }
+    assert_in_range(device.waits, 1, 5);
+    device.record_answer = CUDA_SUCCESS;
+    end(&stack);
+}
+
 /* By the allocations, a block each; nothing is lost or found twice. */
 static void what_has_come_back_is_sorted_bit_by_bit(void **state)
 {
@@ -2549,6 +2661,11 @@ int main(void)
         cmocka_unit_test(no_capture_begins_while_a_fence_is_recorded),
         cmocka_unit_test(no_allocation_waits_without_bound),
         cmocka_unit_test(a_refused_record_leaves_the_blocks_open),
+        cmocka_unit_test(in_a_long_capture_frees_wait),
+        cmocka_unit_test(what_was_held_before_may_wait_for_the_end_of_a_capture),
+        cmocka_unit_test(a_free_in_the_order_of_a_stream_does_not_wait_in_a_capture),
+        cmocka_unit_test(frees_wait_where_the_driver_refuses_fences),
+        cmocka_unit_test(host_memory_is_waited_for_by_the_size_of_it),
         cmocka_unit_test(on_an_old_driver_frees_wait_at_the_threshold),
         cmocka_unit_test(on_an_old_driver_frees_wait_where_there_is_no_more),
         cmocka_unit_test(on_an_old_driver_a_limit_is_no_more),
