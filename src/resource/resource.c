@@ -101,6 +101,12 @@ static size_t default_idle_bytes(struct rs_mr *mr)
     return 0;
 }
 
+static size_t default_growable_bytes(struct rs_mr *mr)
+{
+    (void)mr;
+    return SIZE_MAX;
+}
+
 static bool default_deallocates_in_order(struct rs_mr *mr)
 {
     (void)mr;
@@ -148,6 +154,8 @@ void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
         mr->ops.moves = default_moves;
     if (!mr->ops.idle_bytes)
         mr->ops.idle_bytes = default_idle_bytes;
+    if (!mr->ops.growable_bytes)
+        mr->ops.growable_bytes = default_growable_bytes;
     if (!mr->ops.deallocates_in_order)
         mr->ops.deallocates_in_order = default_deallocates_in_order;
     if (!mr->ops.free_blocks)
@@ -210,6 +218,15 @@ size_t rs_mr_idle_bytes_best(struct rs_mr *mr)
 
     for (; mr; mr = mr->upstream[0])
         bytes += mr->ops.idle_bytes(mr);
+    return bytes;
+}
+
+size_t rs_mr_growable_bytes_best(struct rs_mr *mr)
+{
+    size_t bytes = SIZE_MAX;
+
+    for (; mr; mr = mr->upstream[0])
+        bytes = rs_min(bytes, mr->ops.growable_bytes(mr));
     return bytes;
 }
 

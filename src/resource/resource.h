@@ -115,6 +115,10 @@ struct rs_mr_ops {
      * are asked for separately). */
     size_t (*idle_bytes)(struct rs_mr *mr);
 
+    /* Bytes that this resource may still take from upstream by its own settings.  Default:
+     * SIZE_MAX. */
+    size_t (*growable_bytes)(struct rs_mr *mr);
+
     /* How many blocks these idle bytes are in, as this resource keeps them.  Default: 0. */
     size_t (*free_blocks)(struct rs_mr *mr);
 
@@ -304,6 +308,9 @@ size_t rs_mr_idle_bytes(struct rs_mr *mr);
 
 /* The same without what only stands in for the first of two upstreams. */
 size_t rs_mr_idle_bytes_best(struct rs_mr *mr);
+
+/* What the first of each two upstreams may still take, at the least. */
+size_t rs_mr_growable_bytes_best(struct rs_mr *mr);
 
 /* How many blocks the idle bytes are in. */
 size_t rs_mr_free_blocks(struct rs_mr *mr);

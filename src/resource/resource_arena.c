@@ -413,6 +413,17 @@ static size_t arena_idle_bytes(struct rs_mr *mr)
     return rs_arena_heap_free_bytes(arena_of(mr)->heap);
 }
 
+static size_t arena_growable_bytes(struct rs_mr *mr)
+{
+    struct arena *arena = arena_of(mr);
+    size_t bytes;
+
+    rs_mutex_lock(&arena->lock);
+    bytes = arena->arena_bytes - arena->held_bytes;
+    rs_mutex_unlock(&arena->lock);
+    return bytes;
+}
+
 static size_t arena_free_blocks(struct rs_mr *mr)
 {
     return rs_arena_heap_free_spans(arena_of(mr)->heap);
@@ -507,6 +518,7 @@ static const struct rs_mr_ops arena_ops = {
     .destroy = arena_destroy,
     .trim = arena_trim,
     .idle_bytes = arena_idle_bytes,
+    .growable_bytes = arena_growable_bytes,
     .free_blocks = arena_free_blocks,
     .report = arena_report,
     .check = arena_check,

@@ -643,6 +643,19 @@ static size_t pool_idle_bytes(struct rs_mr *mr)
     return rs_counter_idle(&pool->held_bytes, &pool->blocks.live_bytes);
 }
 
+static size_t pool_growable_bytes(struct rs_mr *mr)
+{
+    struct pool *pool = pool_of(mr);
+    size_t bytes;
+
+    if (pool->maximum_bytes == SIZE_MAX)
+        return SIZE_MAX;
+    rs_mutex_lock(&pool->lock);
+    bytes = pool->maximum_bytes - pool->charged_bytes;
+    rs_mutex_unlock(&pool->lock);
+    return bytes;
+}
+
 static size_t pool_free_blocks(struct rs_mr *mr)
 {
     struct pool *pool = pool_of(mr);
@@ -813,6 +826,7 @@ static const struct rs_mr_ops pool_ops = {
     .destroy = pool_destroy,
     .trim = pool_trim,
     .idle_bytes = pool_idle_bytes,
+    .growable_bytes = pool_growable_bytes,
     .free_blocks = pool_free_blocks,
     .report = pool_report,
     .check = pool_check,

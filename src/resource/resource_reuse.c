@@ -238,6 +238,8 @@ static bool may_have_fence(const struct rs_reuse *reuse)
 __attribute__((noinline)) static bool is_time_to_seal(struct rs_reuse *reuse, size_t open_bytes,
                                                       size_t opened)
 {
+    if (!reuse->has_fences)
+        rs_reuse_note_room(reuse);
     if (opened >= SEAL_COUNT ||
         (open_bytes >= SEAL_BYTES && open_bytes >= rs_reuse_seal_bytes(reuse)))
         return true;
@@ -372,20 +374,27 @@ static size_t live_bytes(struct rs_reuse *reuse)
     return live > 0 ? (size_t)live : 0;
 }
 
+/* True when more must come from what is ready: an arena has all it will ever have. */
+static bool is_capped(const struct rs_reuse *reuse)
+{
+    return rs_min(rs_mr_growable_bytes_best(reuse->base.upstream[0]),
+                  rs_account_room(reuse->place->account)) < UNFENCED_BYTES;
+}
+
 /* A capture may last.  What waits for its end is as much as the program would need again anyway:
- * what it or the initial size held before, and is not live now; less where upstream has nothing more
- * (an arena never does). */
+ * what it or the initial size held before, and is not live now; but no more than what is ready
+ * where upstream cannot grow. */
 static bool is_much_unfenced(struct rs_reuse *reuse)
 {
     size_t held_bytes = rs_max(atomic_load_explicit(&reuse->peak_live_bytes, memory_order_relaxed),
                                reuse->initial_bytes);
     size_t live = live_bytes(reuse);
     size_t spare_bytes = held_bytes > live ? held_bytes - live : 0;
+    size_t bytes = rs_reuse_quarantined(reuse).bytes;
 
-    size_t quarantined_bytes = rs_reuse_quarantined(reuse).bytes;
-
-    return quarantined_bytes >= UNFENCED_BYTES &&
-           (quarantined_bytes >= spare_bytes || is_scarce(reuse));
+    return bytes >= UNFENCED_BYTES &&
+           (bytes >= spare_bytes ||
+            (is_capped(reuse) && bytes >= rs_mr_idle_bytes_best(reuse->base.upstream[0])));
 }
 
 /* What was to be sealed stays open.  Host memory is to be sealed at each free, which must not wait
@@ -602,7 +611,7 @@ static int reuse_create(const struct rs_place *place, const void *config,
     atomic_init(&reuse->eager_bytes, reuse->is_eager ? EAGER_BYTES : SIZE_MAX);
     reuse->end = &reuse->first;
     reuse->initial_bytes = rs_reuse_held_bytes(reuse);
-    rs_reuse_note_room(reuse);
+    rs_reuse_ask_room(reuse);
     rs_mutex_init(&reuse->lock);
     rs_mutex_init(&reuse->ordered.lock);
     *out = &reuse->base;

@@ -163,7 +163,11 @@ static CUresult allocate_locked(struct rs_virtual *vm, struct asking *asking,
         (void)waited_for_growth(vm, &asking->request);
     }
     for (unsigned round = 0; round < ROUNDS_MAX; round++) {
+        bool was_busy = rs_request_is_busy();
+
         result = attempt(vm, asking, out);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY && !was_busy && rs_request_is_busy())
+            continue; /* this time nothing is moved */
         if (result != CUDA_ERROR_OUT_OF_MEMORY || !asking->disturbed || !be_alone(vm, asking))
             break;
     }
@@ -248,10 +252,12 @@ static CUresult virtual_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstr
     (void)stream;
     if (!rs_block_request_init(&request, size_bytes, RS_BLOCK_ALIGNMENT, false))
         return CUDA_ERROR_NOT_READY;
+    rs_request_begin();
     rs_mutex_lock(&vm->lock);
     taken = take_held(vm, &request, out);
     vm->allocations += taken;
     leave(vm);
+    rs_request_end();
     return taken ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
@@ -313,6 +319,17 @@ static CUresult virtual_access_changed(struct rs_mr *mr, CUdevice peer, bool all
 static size_t virtual_idle_bytes(struct rs_mr *mr)
 {
     return rs_virtual_idle_bytes(vm_of(mr));
+}
+
+static size_t virtual_growable_bytes(struct rs_mr *mr)
+{
+    struct rs_virtual *vm = vm_of(mr);
+    size_t granules;
+
+    rs_mutex_lock(&vm->lock);
+    granules = vm->maximum_granules - vm->charged_granules;
+    rs_mutex_unlock(&vm->lock);
+    return granules * vm->granule_bytes;
 }
 
 /* Addresses without memory behind them are not counted unless others are in the same block. */
@@ -460,6 +477,7 @@ static const struct rs_mr_ops virtual_ops = {
     .access_changed = virtual_access_changed,
     .trim = virtual_trim,
     .idle_bytes = virtual_idle_bytes,
+    .growable_bytes = virtual_growable_bytes,
     .free_blocks = virtual_free_blocks,
     .report = virtual_report,
     .check = virtual_check,

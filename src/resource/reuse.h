@@ -72,6 +72,7 @@ struct rs_reuse {
     _Atomic unsigned shards_used; /* the first so many have been, by any thread, ever */
     _Atomic size_t own_bytes;     /* what is not larger comes back to its shard when it is clean */
     size_t initial_bytes;         /* held upstream when this was made */
+    _Atomic size_t device_free_bytes; /* when upstream was last asked for more, without fences */
 
     /* Protects what follows; no driver call that waits is made under it.  Written at each seal, and
      * so apart from what every allocation and free reads. */
@@ -310,10 +311,17 @@ static inline size_t rs_reuse_seal_bytes(const struct rs_reuse *reuse)
     return rs_max(RS_REUSE_SEAL_BYTES, rs_reuse_held_bytes(reuse) / RS_REUSE_SEAL_SHARE);
 }
 
-/* Without fences no allocation can wait for what is open: it is refused what the driver alone would
- * have served.  So where there is little more to take than what may be open, each free waits, as
- * cudaFree does. */
+/* What may be open, and as much again. */
+static inline size_t rs_reuse_scarce_bytes(const struct rs_reuse *reuse)
+{
+    return 2 * rs_reuse_seal_bytes(reuse);
+}
+
+/* Without fences no allocation can wait for what is open: it would be refused what the driver alone
+ * would have served.  So where there is little more to take than what may be open, each free waits,
+ * as cudaFree does.  The second asks the driver what is free. */
 void rs_reuse_note_room(struct rs_reuse *reuse);
+void rs_reuse_ask_room(struct rs_reuse *reuse);
 
 /* As rs_mr_make_ready. */
 enum rs_readiness rs_reuse_make_ready(struct rs_reuse *reuse, uint64_t wait_ns);

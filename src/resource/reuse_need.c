@@ -50,16 +50,33 @@ static bool may_grow(struct rs_reuse *reuse, size_t size_bytes)
 
 void rs_reuse_note_room(struct rs_reuse *reuse)
 {
-    size_t room_bytes = rs_account_room(reuse->place->account), free_bytes, total_bytes;
+    struct rs_mr *upstream = reuse->base.upstream[0];
+    size_t growable_bytes, idle_bytes;
 
     if (reuse->has_fences)
         return;
-    if (rs_driver.cuMemGetInfo_v2 &&
-        rs_driver.cuMemGetInfo_v2(&free_bytes, &total_bytes) == CUDA_SUCCESS)
-        room_bytes = rs_min(room_bytes, free_bytes);
+    growable_bytes = rs_min(rs_account_room(reuse->place->account),
+                            atomic_load_explicit(&reuse->device_free_bytes, memory_order_relaxed));
+    growable_bytes = rs_min(growable_bytes, rs_mr_growable_bytes_best(upstream));
+    idle_bytes = rs_mr_idle_bytes_best(upstream);
     atomic_store_explicit(&reuse->eager_bytes,
-                          room_bytes < 2 * rs_reuse_seal_bytes(reuse) ? 0 : SIZE_MAX,
+                          growable_bytes < rs_reuse_scarce_bytes(reuse) &&
+                                  idle_bytes < rs_reuse_scarce_bytes(reuse) - growable_bytes
+                              ? 0
+                              : SIZE_MAX,
                           memory_order_relaxed);
+}
+
+void rs_reuse_ask_room(struct rs_reuse *reuse)
+{
+    size_t free_bytes = SIZE_MAX, total_bytes;
+
+    if (reuse->has_fences)
+        return;
+    if (rs_driver.cuMemGetInfo_v2)
+        (void)rs_driver.cuMemGetInfo_v2(&free_bytes, &total_bytes);
+    atomic_store_explicit(&reuse->device_free_bytes, free_bytes, memory_order_relaxed);
+    rs_reuse_note_room(reuse);
 }
 
 /* Freed blocks that wait for the GPU leave their gaps late: what is cut meanwhile in their stead
@@ -187,7 +204,7 @@ static CUresult allocate_in_need(struct rs_reuse *reuse, size_t size_bytes,
     releases = rs_account_releases(reuse->place->account);
     result = allowed ? allocate_or_fall_back(reuse, size_bytes, out)
                      : rs_mr_allocate_little(upstream, size_bytes, NULL, out);
-    rs_reuse_note_room(reuse);
+    rs_reuse_ask_room(reuse);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         result = allocate_at_last(reuse, size_bytes, moves, releases, out);
     if (result == CUDA_SUCCESS)

@@ -84,6 +84,8 @@ void rs_virtual_collect_sources(struct rs_virtual *vm, struct rs_virtual_move *m
     size_t granule_bytes = vm->granule_bytes;
     struct rs_block *block, *without = NULL;
 
+    if (!vm->place->frees_are_clean && rs_request_is_under_way() && rs_request_is_busy())
+        return; /* its users may not be done, and nobody waits for them */
     while (move->source_granules < wanted && rs_record_slab_reserve(&blocks->records) &&
            (block = rs_block_index_largest(&blocks->free_blocks[RS_BLOCKS_COMMON])) &&
            block->size_bytes >= granule_bytes) {
@@ -146,7 +148,10 @@ static CUresult wait_for_users(const struct rs_place *place)
         return CUDA_SUCCESS;
     if (!rs_request_is_under_way())
         return rs_sentinel_wait(place->sentinel, place->context);
-    return rs_context_is_idle(place->context, IDLE_NS) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    if (rs_context_is_idle(place->context, IDLE_NS))
+        return CUDA_SUCCESS;
+    rs_request_note_busy();
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult rs_virtual_unmap_sources(struct rs_virtual *vm, struct rs_virtual_move *move)

@@ -475,28 +475,29 @@ static void far_context(void)
 }
 
 /* Where no fence can be had the free waits for that stream's work: on an old driver, or while
- * another stream captures. */
+ * another stream of its context captures. */
 static void far_waits(bool captures)
 {
     CUcontext here = retain(), there;
     CUdeviceptr block = allocate(), other;
-    CUstream far, near;
+    CUstream far, captured, near;
     CUgraph graph;
 
     gpu_work_load();
     MUST(cuStreamCreate(&near, CU_STREAM_NON_BLOCKING));
     MUST(cuCtxCreate_v2(&there, 0, device));
     MUST(cuStreamCreate(&far, CU_STREAM_NON_BLOCKING));
+    MUST(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
     hostcuda_note_allocate((void *)block, BYTES);
     hold(far, block, WORDS, 7, 20000);
     MUST(cuCtxSetCurrent(here));
     if (captures)
-        MUST(cuStreamBeginCapture(near, CU_STREAM_CAPTURE_MODE_RELAXED));
+        MUST(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
     hostcuda_note_free_on((void *)block, far);
     MUST(cuMemFreeAsync(block, far));
     CHECK(cuStreamQuery(far) == CUDA_SUCCESS);
     if (captures) {
-        MUST(cuStreamEndCapture(near, &graph));
+        MUST(cuStreamEndCapture(captured, &graph));
         MUST(cuGraphDestroy(graph));
     }
     for (int i = 0; i < 8; i++) {
