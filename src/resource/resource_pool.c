@@ -48,9 +48,10 @@ struct chunk {
 /* Requests below SMALL_BYTES and from LARGE_BYTES on have chunks of their own. */
 enum { SMALL_BYTES = 1 << 20, LARGE_BYTES = 32 << 20 };
 
-/* Held bytes may exceed live ones by the initial size and a SLACK-th.  A growth takes a STEP-th of
- * what is held, little, as what is ahead of the requests is a part of that slack; with an initial
- * size, which is room ahead that was asked for, it takes a LONG_STEP-th, in fewer calls. */
+/* Held bytes may exceed live ones by a SLACK-th, and reach the initial size.  A growth takes a
+ * STEP-th of what is held, little, as what is ahead of the requests is a part of that slack; with
+ * an initial size, which is room ahead that was asked for, it takes a LONG_STEP-th, in fewer calls.
+ */
 enum { SLACK = 32, STEP = 128, LONG_STEP = 16 };
 
 /* Giving chunks back and taking others costs driver calls and converges only when the program's
@@ -227,12 +228,9 @@ static size_t allowance(const struct pool *pool, const struct rs_block_request *
 {
     size_t live_bytes =
         rs_max(pool->blocks.peak_live_bytes, pool->blocks.live_bytes + request->rounded_bytes);
-    size_t allowed_bytes;
 
-    if (__builtin_add_overflow(live_bytes + live_bytes / SLACK, pool->initial_bytes,
-                               &allowed_bytes))
-        return pool->maximum_bytes;
-    return rs_min(allowed_bytes, pool->maximum_bytes);
+    return rs_min(rs_max(pool->initial_bytes, live_bytes + live_bytes / SLACK),
+                  pool->maximum_bytes);
 }
 
 static bool is_past_allowance(const struct pool *pool, const struct rs_block_request *request)

@@ -54,6 +54,12 @@ RS_HOT_INLINE size_t eager_bytes(const struct rs_reuse *reuse)
     return atomic_load_explicit(&reuse->eager_bytes, memory_order_relaxed);
 }
 
+/* Upstream had nothing fitting lately (reuse_need.c). */
+static bool is_short(const struct rs_reuse *reuse)
+{
+    return eager_bytes(reuse) == RS_REUSE_SHORT_BYTES;
+}
+
 /* ---- allocation ---- */
 
 /* A clean block of that size, which is counted as live from now on, or NULL; *more: there may be
@@ -228,13 +234,6 @@ static bool is_scarce(struct rs_reuse *reuse)
            rs_reuse_held_bytes(reuse) / SCARCE_SHARE;
 }
 
-/* False on an old driver, and where the driver refused the last one for good. */
-static bool may_have_fence(const struct rs_reuse *reuse)
-{
-    return reuse->has_fences &&
-           atomic_load_explicit(&reuse->refusal, memory_order_relaxed) != RS_FENCE_REFUSED;
-}
-
 __attribute__((noinline)) static bool is_time_to_seal(struct rs_reuse *reuse, size_t open_bytes,
                                                       size_t opened)
 {
@@ -243,7 +242,9 @@ __attribute__((noinline)) static bool is_time_to_seal(struct rs_reuse *reuse, si
     if (opened >= SEAL_COUNT ||
         (open_bytes >= SEAL_BYTES && open_bytes >= rs_reuse_seal_bytes(reuse)))
         return true;
-    return may_have_fence(reuse) && opened % LOOK_EVERY == 1 && is_scarce(reuse);
+    if (opened >= LOOK_EVERY && is_short(reuse))
+        return true;
+    return rs_reuse_may_have_fence(reuse) && opened % LOOK_EVERY == 1 && is_scarce(reuse);
 }
 
 _Static_assert(SEAL_COUNT % LOOK_EVERY == 0, "is_time_to_look looks at one remainder");
@@ -362,6 +363,14 @@ static bool has_own_open(struct rs_reuse *reuse)
     return found || rs_ordered_has_open(&reuse->ordered);
 }
 
+/* Threads that count side by side end a shortage a little early or late. */
+static void count_seal(struct rs_reuse *reuse)
+{
+    if (is_short(reuse) &&
+        atomic_fetch_sub_explicit(&reuse->short_seals, 1, memory_order_relaxed) <= 1)
+        atomic_store_explicit(&reuse->eager_bytes, SIZE_MAX, memory_order_relaxed);
+}
+
 static size_t live_bytes(struct rs_reuse *reuse)
 {
     ptrdiff_t live = rs_ordered_live_bytes(&reuse->ordered);
@@ -413,7 +422,6 @@ __attribute__((noinline)) static CUresult seal_after_free(struct rs_reuse *reuse
                                                           CUstream stream)
 {
     enum rs_fence_refusal refusal;
-
     bool may_wait = !rs_request_is_under_way();
 
     if (!reuse->has_fences) {
@@ -423,6 +431,7 @@ __attribute__((noinline)) static CUresult seal_after_free(struct rs_reuse *reuse
     }
     if (!has_own_open(reuse))
         return CUDA_SUCCESS;
+    count_seal(reuse);
     refusal = rs_reuse_seal_and_retire_in_passing(
         reuse, reuse->is_eager || size_bytes >= rs_reuse_seal_bytes(reuse));
     if (!stream && may_wait && is_time_to_wait(reuse, refusal))

@@ -85,6 +85,7 @@ struct rs_reuse {
 
     /* That ever entered the quarantine in the order of a stream, and that ever left it. */
     _Atomic size_t ordered_bytes, ordered_count, left_bytes, left_count;
+    _Atomic int short_seals;  /* by frees, until upstream is short no longer */
     _Atomic unsigned in_need; /* threads that upstream has nothing for: nothing is kept meanwhile */
     _Atomic uint64_t retired_epochs, sealed_epochs, waits, wait_ns, full_waits, timeouts;
 
@@ -95,6 +96,13 @@ struct rs_reuse {
     /* Open in all shards: each adds what has opened now and then, and gathering takes it away. */
     _Alignas(2 * RS_CACHE_LINE) _Atomic size_t open_bytes;
 };
+
+/* False on an old driver, and where the driver refused the last one for good. */
+static inline bool rs_reuse_may_have_fence(const struct rs_reuse *reuse)
+{
+    return reuse->has_fences &&
+           atomic_load_explicit(&reuse->refusal, memory_order_relaxed) != RS_FENCE_REFUSED;
+}
 
 static inline void rs_reuse_count(_Atomic uint64_t *counter, uint64_t by)
 {
@@ -302,6 +310,12 @@ void rs_reuse_end_need(struct rs_reuse *reuse);
 size_t rs_reuse_kept_bytes(struct rs_reuse *reuse, size_t *count);
 
 /* ---- need ---- */
+
+/* Upstream is short from a need on until so many seals of frees later.  Meanwhile each free of so
+ * many bytes seals, and each such allocation looks at fences (eager_bytes): freed memory comes back
+ * before other blocks are cut in its stead, and a need that waits finds an epoch whose end is near,
+ * behind which the GPU still has work. */
+enum { RS_REUSE_SHORT_SEALS = 1024, RS_REUSE_SHORT_BYTES = 256 << 10 };
 
 enum { RS_REUSE_SEAL_BYTES = 32 << 20, RS_REUSE_SEAL_SHARE = 16 };
 

@@ -1,31 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Need: an allocation that upstream has nothing fitting for.  It grows up to what the program ever
- * used at once rather than cut what is better left to others; past that it cuts any block.  It
- * waits only when it would otherwise grow past that, and then for a bounded time: the work it waits
- * for may itself wait for this thread. */
+ * used at once rather than cut what is better left to others.  It waits only when it would
+ * otherwise grow past that, and then for a bounded time: the work it waits for may itself wait for
+ * this thread. */
 #include "base/clock.h"
 #include "base/request.h"
 #include "driver/driver.h"
 #include "resource/reuse.h"
 
 enum {
-    WAIT_NS = 20 * 1000 * 1000,  /* for one epoch, once */
-    ASK_BYTES = 1 << 20,         /* a request of so much asks for fences before it cuts */
+    WAIT_NS = 20 * 1000 * 1000,  /* for one epoch, once; no wait begins so late after the first */
+    SLACK = 32,                  /* the allowance's, as pool's own is */
     SLICE_NS = 10 * 1000 * 1000, /* between two looks at what other threads have done */
 };
-
-/* Growth is free up to what the program used at once, as that was noted last, and the initial size:
- * it would have needed that much of the driver too. */
-static bool is_within(const struct rs_reuse *reuse, size_t peak_bytes, size_t size_bytes)
-{
-    return rs_reuse_held_bytes(reuse) + size_bytes <= peak_bytes + reuse->initial_bytes;
-}
-
-static bool is_within_allowance(const struct rs_reuse *reuse, size_t size_bytes)
-{
-    return is_within(reuse, atomic_load_explicit(&reuse->peak_live_bytes, memory_order_relaxed),
-                     size_bytes);
-}
 
 /* What would be the peak with this request.  Noted only when upstream has served it: a program that
  * asks for more than there is has not used that. */
@@ -43,9 +30,38 @@ static size_t peak_with(struct rs_reuse *reuse, size_t size_bytes, bool is_serve
     return peak_bytes;
 }
 
+/* Growth is free up to the initial size, and up to what the program used at once and a little, with
+ * this request: it would have needed that much of the driver too.  Both together were too much: a
+ * pool of 20 GiB held 35 GiB for 16 GiB live. */
 static bool may_grow(struct rs_reuse *reuse, size_t size_bytes)
 {
-    return is_within(reuse, peak_with(reuse, size_bytes, false), size_bytes);
+    size_t peak_bytes = peak_with(reuse, size_bytes, false);
+
+    return rs_reuse_held_bytes(reuse) + size_bytes <=
+           rs_max(reuse->initial_bytes, peak_bytes + peak_bytes / SLACK);
+}
+
+/* Upstream is short: for a while frees seal early (resource_reuse.c). */
+static void note_shortage(struct rs_reuse *reuse)
+{
+    if (!rs_reuse_may_have_fence(reuse) || reuse->is_eager)
+        return; /* to seal is to wait, or each free does anyhow */
+    atomic_store_explicit(&reuse->short_seals, RS_REUSE_SHORT_SEALS, memory_order_relaxed);
+    atomic_store_explicit(&reuse->eager_bytes, RS_REUSE_SHORT_BYTES, memory_order_relaxed);
+}
+
+/* How many blocks have entered the quarantine; when as many have left it, what is there now is
+ * clean. */
+static size_t count_entered(const struct rs_reuse *reuse)
+{
+    size_t left = atomic_load_explicit(&reuse->left_count, memory_order_relaxed);
+
+    return left + rs_reuse_quarantined(reuse).blocks;
+}
+
+static bool have_left(const struct rs_reuse *reuse, size_t count)
+{
+    return (ptrdiff_t)(atomic_load_explicit(&reuse->left_count, memory_order_acquire) - count) >= 0;
 }
 
 void rs_reuse_note_room(struct rs_reuse *reuse)
@@ -77,21 +93,6 @@ void rs_reuse_ask_room(struct rs_reuse *reuse)
         (void)rs_driver.cuMemGetInfo_v2(&free_bytes, &total_bytes);
     atomic_store_explicit(&reuse->device_free_bytes, free_bytes, memory_order_relaxed);
     rs_reuse_note_room(reuse);
-}
-
-/* Freed blocks that wait for the GPU leave their gaps late: what is cut meanwhile in their stead
- * pins a larger block, and the next large request finds none.  So within the allowance growth is
- * better than a block that does not fit.  Past it a cut is better than a wait; what is clean by now
- * may spare it.  That is asked for requests that are not small alone: the answer that a fence is
- * done costs 1.3 us (reuse_epochs.c). */
-static CUresult allocate_past_allowance(struct rs_reuse *reuse, size_t size_bytes,
-                                        struct rs_allocation *out)
-{
-    if (is_within_allowance(reuse, size_bytes))
-        return CUDA_ERROR_NOT_READY;
-    if (size_bytes >= ASK_BYTES)
-        (void)rs_reuse_retire(reuse);
-    return rs_mr_allocate_any_held(reuse->base.upstream[0], size_bytes, out);
 }
 
 /* ---- out of memory, perhaps ---- */
@@ -178,25 +179,30 @@ static CUresult allocate_or_fall_back(struct rs_reuse *reuse, size_t size_bytes,
     return result;
 }
 
+/* Freed blocks that wait for the GPU leave their gaps late: what is cut meanwhile in their stead
+ * pins a larger block, and the next large request finds none.  So nothing is cut but what fits,
+ * until all that was freed before is clean; then upstream's own rules are best.  Where that cannot
+ * be waited for, any block is cut. */
 static CUresult allocate_in_need(struct rs_reuse *reuse, size_t size_bytes,
                                  struct rs_allocation *out)
 {
     struct rs_mr *upstream = reuse->base.upstream[0];
     bool more = rs_reuse_begin_need(reuse), allowed;
-    uint64_t moves, releases;
+    uint64_t begin_ns = rs_clock_ns(), moves, releases;
+    size_t entered = count_entered(reuse);
     CUresult result;
 
+    note_shortage(reuse);
     if (rs_reuse_retire(reuse) || (rs_reuse_seal(reuse) && rs_reuse_retire(reuse)) || more) {
-        result = reuse->mode != RS_REUSE_WAIT && may_grow(reuse, size_bytes)
-                     ? rs_mr_allocate_held(upstream, size_bytes, NULL, out)
-                     : rs_mr_allocate_any_held(upstream, size_bytes, out);
+        result = reuse->mode != RS_REUSE_WAIT ? rs_mr_allocate_held(upstream, size_bytes, NULL, out)
+                                              : rs_mr_allocate_any_held(upstream, size_bytes, out);
         if (result != CUDA_ERROR_NOT_READY)
             return result;
     }
-    while (!(allowed = may_grow(reuse, size_bytes))) {
-        if (!rs_reuse_wait_once(reuse, WAIT_NS))
+    while (!(allowed = have_left(reuse, entered) || may_grow(reuse, size_bytes))) {
+        if (rs_clock_ns() - begin_ns >= WAIT_NS || !rs_reuse_wait_once(reuse, WAIT_NS))
             break;
-        result = rs_mr_allocate_any_held(upstream, size_bytes, out);
+        result = rs_mr_allocate_held(upstream, size_bytes, NULL, out);
         if (result != CUDA_ERROR_NOT_READY)
             return result;
     }
@@ -220,11 +226,8 @@ CUresult rs_reuse_allocate_slowly(struct rs_reuse *reuse, size_t size_bytes,
     if (size_bytes > PTRDIFF_MAX) /* no device has so much, and sums of live bytes are signed */
         return CUDA_ERROR_OUT_OF_MEMORY;
     rs_request_begin();
-    result = allocate_past_allowance(reuse, size_bytes, out);
-    if (result == CUDA_ERROR_NOT_READY) {
-        result = allocate_in_need(reuse, size_bytes, out);
-        rs_reuse_end_need(reuse);
-    }
+    result = allocate_in_need(reuse, size_bytes, out);
+    rs_reuse_end_need(reuse);
     rs_request_end();
     return result;
 }
