@@ -5,12 +5,19 @@ in host memory, and prints for each how much it took from the driver at most ove
 
     footprint.py BUILD [--peers DIRECTORY] [--record] [--ours] [--json FILE] [TRACE]...
 
-Ours start empty and reuse freed blocks at once, as in a program with one stream (RMM_FREE=immediate).  Arenas
+Ours start empty, and freed blocks wait for a fence, as for every user; peers reuse them at once.  Arenas
 have a fixed size: the figure is the smallest that serves the trace, found by halving, which nobody knows
 beforehand (RMM's default is half of what is free).  Peers are RMM and PyTorch themselves, built by
 tests/bench/footprint/build-peers; --record keeps their figures in traces/peers.txt, and where they are not built, or with
---ours, the recorded ones stand for them.  Exit status 1: pool is not below a peer, and EXCEPTIONS does not
-name the trace with the reason."""
+--ours, the recorded ones stand for them.
+
+A second table has the same for fences that are done at once, and for a busy GPU whose fences are done up to 1
+and 10 ms late (deferred_replay, whose GPU and clock are numbers): beside each figure how often an allocation
+waited, and by how much the run got longer for it.  Traces have no times: each line takes the program
+10 us, and a busy GPU 20 us.
+
+Exit status 1: pool is not below a peer, and EXCEPTIONS does not name the trace with the reason; or with late
+fences it is not below RMM's pool and PyTorch by LATE_PEERS; or a run got longer by more than LONGER."""
 import argparse
 import concurrent.futures
 import glob
@@ -42,6 +49,12 @@ PEERS = {
     "RMM binning": ["replay_rmm", "binning"],
     "PyTorch": ["replay_torch"],
 }
+# With late fences: those of ours, by how many microseconds, and what one line of a trace takes the program.
+DEFERRED = ["pool", "virtual, 2MiB"]
+LAGS_US = [0, 1000, 10000]
+OPERATION_US = 10
+LATE_PEERS = {"RMM pool": 1.02, "PyTorch": 1.02}  # at most so many times theirs
+LONGER = {0: 0.0001, 1000: 0.05, 10000: 0.05}
 # Trace -> {peer: why pool does not have to be below it there}.
 EXCEPTIONS = {}
 
@@ -69,7 +82,16 @@ class Player:
     def stack(self, expression, path):
         return self.play([os.path.join(self.build, "tests", "bench", "footprint", "trace_replay")], path,
                          {"LD_PRELOAD": os.path.join(self.build, "src", "hook", "librmmshim.so"),
-                          "RMM_RESOURCE": expression, "RMM_FREE": "immediate"})
+                          "RMM_RESOURCE": expression})
+
+    def deferred(self, expression, lag_us, path):
+        """(ratio, waits, longer by that share)"""
+        done = subprocess.run([os.path.join(self.build, "tests", "bench", "footprint", "deferred_replay"), str(lag_us),
+                               str(OPERATION_US), expression, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+        figures = re.search(r"ratio (\S+) waits (\d+) longer (\S+)", done.stdout.decode())
+        if done.returncode != 0 or not figures:
+            raise Failed("%s %s: status %d: %s" % (expression, path, done.returncode, done.stderr.decode().strip()[-300:]))
+        return float(figures[1]), int(figures[2]), float(figures[3])
 
     def peer(self, arguments, path):
         return self.play([os.path.join(self.peers, arguments[0])] + arguments[1:], path, {})
@@ -129,8 +151,45 @@ def write_recorded(figures):
                 file.write("%s %.4f %s\n" % (trace, figure, peer))
 
 
+def trace_of(path):
+    return os.path.splitext(os.path.basename(path))[0]
+
+
 def show(figure):
     return "%.3f" % figure if figure else "-"
+
+
+def print_rows(rows):
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for row in rows:
+        print("  ".join([row[0].ljust(widths[0])] + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]))
+
+
+def lag_name(lag_us):
+    return "%d ms late" % (lag_us // 1000) if lag_us else "prompt"
+
+
+def print_deferred(traces, deferred):
+    columns = [(name, lag_us) for name in DEFERRED for lag_us in LAGS_US]
+    rows = [["fences, waits, run longer by"] + ["%s, %s" % (name, lag_name(lag_us)) for name, lag_us in columns]]
+    for trace in traces:
+        cells = [deferred[(trace,) + column] for column in columns]
+        rows.append([trace] + ["%.3f %5d %4.1f%%" % (figure, waits, 100 * longer) for figure, waits, longer in cells])
+    print_rows(rows)
+
+
+def check_deferred(traces, figures, deferred):
+    wrong = []
+    for trace in traces:
+        for lag_us in LAGS_US:
+            figure, _, longer = deferred[trace, "pool", lag_us]
+            if longer > LONGER[lag_us]:
+                wrong.append("%s, %s: the run is longer by %.4f" % (trace, lag_name(lag_us), longer))
+            for peer, times in LATE_PEERS.items():
+                if not figure <= times * figures.get((trace, peer), 0):
+                    wrong.append("%s, %s: pool has %s, %s %s" % (trace, lag_name(lag_us), show(figure), peer,
+                                                                show(figures.get((trace, peer)))))
+    return wrong
 
 
 def main():
@@ -150,12 +209,15 @@ def main():
     jobs = {}
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for path in paths:
-            trace = os.path.splitext(os.path.basename(path))[0]
+            trace = trace_of(path)
             wanted = [("driver", "driver")] + [("stack", name) for name in STACKS]
             for kind, name in wanted + ([("peer", name) for name in PEERS] if built else []):
                 jobs[trace, name] = pool.submit(ratio, player, kind, name, path)
+        late = {(trace_of(path), name, lag_us): pool.submit(player.deferred, STACKS[name], lag_us, path)
+                for path in paths for name in DEFERRED for lag_us in LAGS_US}
         try:
             figures = {key: job.result() for key, job in jobs.items()}
+            deferred = {key: job.result() for key, job in late.items()}
         except (Failed, OSError) as error:
             print(error, file=sys.stderr)
             return 1
@@ -167,18 +229,20 @@ def main():
     names = ["driver"] + list(STACKS) + list(PEERS)
     rows = [["peak reserved/live"] + names]
     rows += [[trace] + [show(figures.get((trace, name))) for name in names] for trace in traces]
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    for row in rows:
-        print("  ".join([row[0].ljust(widths[0])] + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]))
+    print_rows(rows)
+    print_deferred(traces, deferred)
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({trace: {name: figures.get((trace, name)) for name in names} for trace in traces}, file, indent=1)
+            json.dump({trace: dict({name: figures.get((trace, name)) for name in names},
+                                   **{"%s, %s" % (name, lag_name(lag_us)): deferred[trace, name, lag_us][0]
+                                      for name in DEFERRED for lag_us in LAGS_US if lag_us}) for trace in traces}, file, indent=1)
     if not built:
         print("RMM's and PyTorch's figures are recorded ones")
     wrong = ["%s: pool has %s, %s %s" % (trace, show(figures[trace, "pool"]), peer, show(figures.get((trace, peer))))
              for trace in traces for peer in PEERS
              if peer not in EXCEPTIONS.get(trace, {}) and
              not (figures[trace, "pool"] and figures[trace, "pool"] < figures.get((trace, peer), 0))]
+    wrong += check_deferred(traces, figures, deferred)
     for trace in traces:
         for peer, reason in EXCEPTIONS.get(trace, {}).items():
             print("%s, %s: %s" % (trace, peer, reason))

@@ -2,114 +2,14 @@
 #include "trace.h"
 
 #include "rmmshim/rmmshim.h"
+#include "trace_file.h"
 
-#include <ctype.h>
 #include <dlfcn.h>
-#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { STREAMS_MAX = 64, LINE_BYTES_MAX = 512 };
-
-struct event {
-    size_t bytes; /* 0: a free */
-    uint32_t block;
-    uint32_t stream;
-};
-
-struct trace {
-    struct event *events;
-    size_t *block_bytes; /* 0 once it is freed */
-    size_t event_count, block_count;
-    size_t live_bytes, peak_live_bytes;
-    uint32_t stream_count;
-};
-
-/* ---- reading ---- */
-
-/* Room for one more; doubled whenever count reaches a power of two. */
-static void *with_room(void *array, size_t count, size_t size)
-{
-    if (count & (count - 1))
-        return array;
-    array = realloc(array, (count ? 2 * count : 1) * size);
-    if (!array)
-        abort();
-    return array;
-}
-
-static bool parse_number(const char **at, unsigned long long *out)
-{
-    char *end;
-
-    if (!isdigit((unsigned char)**at))
-        return false;
-    errno = 0;
-    *out = strtoull(*at, &end, 10);
-    *at = end;
-    return errno == 0;
-}
-
-static bool read_line(struct trace *trace, const char *line)
-{
-    unsigned long long number, stream = 0;
-    struct event event = {0};
-    const char *at = line + 1;
-
-    if (!parse_number(&at, &number) || (*at == ' ' && (at++, !parse_number(&at, &stream))) ||
-        (*at && *at != '\n') || stream >= STREAMS_MAX)
-        return false;
-    if (*line == 'a') {
-        if (number == 0)
-            return false;
-        event.bytes = number;
-        event.block = (uint32_t)trace->block_count;
-        trace->block_bytes =
-            with_room(trace->block_bytes, trace->block_count, sizeof(*trace->block_bytes));
-        trace->block_bytes[trace->block_count++] = number;
-        trace->live_bytes += number;
-    } else {
-        if (*line != 'f' || number >= trace->block_count)
-            return false;
-        event.block = (uint32_t)(trace->block_count - 1 - number);
-        if (trace->block_bytes[event.block] == 0)
-            return false;
-        trace->live_bytes -= trace->block_bytes[event.block];
-        trace->block_bytes[event.block] = 0;
-    }
-    if (trace->live_bytes > trace->peak_live_bytes)
-        trace->peak_live_bytes = trace->live_bytes;
-    if (stream >= trace->stream_count)
-        trace->stream_count = (uint32_t)stream + 1;
-    event.stream = (uint32_t)stream;
-    trace->events = with_room(trace->events, trace->event_count, sizeof(*trace->events));
-    trace->events[trace->event_count++] = event;
-    return true;
-}
-
-static bool read_trace(struct trace *trace, const char *path)
-{
-    FILE *file = fopen(path, "r");
-    char line[LINE_BYTES_MAX];
-    unsigned number = 0;
-    bool good = true;
-
-    if (!file) {
-        perror(path);
-        return false;
-    }
-    while (good && fgets(line, sizeof(line), file)) {
-        number++;
-        good = *line == '#' || *line == '\n' || read_line(trace, line);
-    }
-    if (!good)
-        fprintf(stderr, "%s:%u: not a line of a trace: %s\n", path, number, line);
-    fclose(file);
-    return good && trace->event_count > 0;
-}
 
 /* ---- how much was taken from the driver ---- */
 
@@ -183,7 +83,7 @@ static bool play(const struct trace *trace, const struct trace_player *player,
                  const cudaStream_t *streams, void **blocks, size_t *at)
 {
     for (*at = 0; *at < trace->event_count; ++*at) {
-        const struct event *event = &trace->events[*at];
+        const struct trace_event *event = &trace->events[*at];
         cudaStream_t stream = streams[event->stream];
 
         if (event->bytes == 0) {
@@ -202,12 +102,12 @@ static bool play(const struct trace *trace, const struct trace_player *player,
 int trace_play(const char *path, const struct trace_player *player)
 {
     struct trace trace = {0};
-    cudaStream_t streams[STREAMS_MAX] = {NULL};
+    cudaStream_t streams[TRACE_STREAMS_MAX] = {NULL};
     size_t reserved_bytes, at = 0;
     int status = TRACE_BAD;
     void **blocks = NULL;
 
-    if (!read_trace(&trace, path))
+    if (!trace_read(&trace, path))
         goto out;
     blocks = calloc(trace.block_count, sizeof(*blocks));
     if (!blocks || cudaFree(NULL) != cudaSuccess || !open_streams(streams, trace.stream_count)) {
@@ -228,7 +128,6 @@ int trace_play(const char *path, const struct trace_player *player)
     }
 out:
     free(blocks);
-    free(trace.events);
-    free(trace.block_bytes);
+    trace_free(&trace);
     return status;
 }
