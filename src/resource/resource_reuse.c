@@ -363,11 +363,13 @@ static bool has_own_open(struct rs_reuse *reuse)
     return found || rs_ordered_has_open(&reuse->ordered);
 }
 
-/* Threads that count side by side end a shortage a little early or late. */
-static void count_seal(struct rs_reuse *reuse)
+/* Threads that count side by side end a shortage a little early or late.  Where no fence can be had
+ * to seal is to wait. */
+static void count_seal(struct rs_reuse *reuse, enum rs_fence_refusal refusal)
 {
     if (is_short(reuse) &&
-        atomic_fetch_sub_explicit(&reuse->short_seals, 1, memory_order_relaxed) <= 1)
+        (refusal == RS_FENCE_REFUSED ||
+         atomic_fetch_sub_explicit(&reuse->short_seals, 1, memory_order_relaxed) <= 1))
         atomic_store_explicit(&reuse->eager_bytes, SIZE_MAX, memory_order_relaxed);
 }
 
@@ -431,9 +433,9 @@ __attribute__((noinline)) static CUresult seal_after_free(struct rs_reuse *reuse
     }
     if (!has_own_open(reuse))
         return CUDA_SUCCESS;
-    count_seal(reuse);
     refusal = rs_reuse_seal_and_retire_in_passing(
         reuse, reuse->is_eager || size_bytes >= rs_reuse_seal_bytes(reuse));
+    count_seal(reuse, refusal);
     if (!stream && may_wait && is_time_to_wait(reuse, refusal))
         (void)rs_reuse_wait_for_all(reuse);
     return CUDA_SUCCESS;
