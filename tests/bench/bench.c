@@ -13,11 +13,13 @@
  *   busy BYTES KERNELS             deallocations while a kernel runs
  *   fence                          what the driver takes for a fence, and for asking after it
  *   streams COUNT KERNELS          kernels on so many streams, each with a block meanwhile
+ *   tails BYTES PAIRS              pairs while one kernel runs, by decades; BYTES 0: 256 B, 4 and
+ *                                  64 KiB
  *
  * and, as lines of their own, memory NAME [POOL_BYTES] and core N|all.  A workload takes about MS
  * milliseconds.  Figures are printed as `NAME VALUE ns KEY=NUMBER...`: per pair (pairs), per round
  * in which each thread makes a pair (threads), per single operation (random), per deallocation
- * (busy), for all kernels together (streams); with --turns a line `done` follows.  Exit status: 1
+ * (busy), for all kernels together (streams), the median of a call (tails); with --turns a line `done` follows.  Exit status: 1
  * when a call failed, 2 for wrong usage. */
 #include "bench.h"
 
@@ -117,6 +119,8 @@ static int run(char **words, unsigned count)
         bench_busy(memory, number(words[1]), (unsigned)number(words[2]));
     else if (!strcmp(name, "fence") && count == 1)
         bench_fence();
+    else if (!strcmp(name, "tails") && count == 3)
+        bench_tails(memory, number(words[1]), (unsigned)number(words[2]));
     else if (!strcmp(name, "streams") && count == 3)
         bench_streams(memory, (unsigned)number(words[1]), (unsigned)number(words[2]));
     else

@@ -39,6 +39,9 @@ void bench_random_log(const struct bench_memory *memory, size_t max_bytes, size_
 void bench_busy(const struct bench_memory *memory, size_t bytes, unsigned kernels);
 void bench_streams(const struct bench_memory *memory, unsigned stream_count, unsigned kernels);
 
+/* bytes: 0 for a mixture. */
+void bench_tails(const struct bench_memory *memory, size_t bytes, unsigned pairs);
+
 void bench_fence(void);
 
 /* A driver function by its name, as a runtime finds it. */
