@@ -620,7 +620,6 @@ static int reuse_create(const struct rs_place *place, const void *config,
     reuse->is_eager = reuse->has_fences && upstream[0]->memories == 1u << RS_MEMORY_HOST;
     rs_reuse_init_clean(reuse);
     atomic_init(&reuse->eager_bytes, reuse->is_eager ? EAGER_BYTES : SIZE_MAX);
-    reuse->end = &reuse->first;
     reuse->initial_bytes = rs_reuse_held_bytes(reuse);
     rs_reuse_ask_room(reuse);
     rs_mutex_init(&reuse->lock);

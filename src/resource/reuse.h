@@ -24,9 +24,10 @@
 
 enum rs_reuse_mode { RS_REUSE_DEFERRED, RS_REUSE_WAIT };
 
-enum { RS_REUSE_SHARDS = 16 };
+enum { RS_REUSE_SHARDS = 16, RS_REUSE_EPOCHS = 64 };
 
 struct rs_reuse_epoch;
+struct rs_reuse_lot;
 
 /* How much a shard may keep, and how large the largest block that is not large. */
 struct rs_reuse_room {
@@ -77,11 +78,14 @@ struct rs_reuse {
     /* Protects what follows; no driver call that waits is made under it.  Written at each seal, and
      * so apart from what every allocation and free reads. */
     _Alignas(2 * RS_CACHE_LINE) struct rs_mutex lock;
-    struct rs_reuse_epoch *first, **end; /* sealed, oldest first */
-    size_t epochs_bytes;                 /* in them, without ordered blocks */
-    struct rs_reuse_epoch *spare;        /* with their events */
-    _Atomic int refusal;                 /* of the last seal; read without the lock */
-    _Atomic size_t peak_live_bytes;      /* as it was noted last; read without the lock */
+    struct rs_reuse_epoch *sealed[RS_REUSE_EPOCHS]; /* oldest first */
+    unsigned sealed_count, merge_at;                /* merge_at: next to take in the one after it */
+    bool is_stuck;                  /* the oldest was pending when it was asked for last */
+    size_t epochs_bytes;            /* in them, without ordered blocks */
+    struct rs_reuse_epoch *spare;   /* with their events */
+    struct rs_reuse_lot *spare_lot; /* of ordered blocks */
+    _Atomic int refusal;            /* of the last seal; read without the lock */
+    _Atomic size_t peak_live_bytes; /* as it was noted last; read without the lock */
 
     /* That ever entered the quarantine in the order of a stream, and that ever left it. */
     _Atomic size_t ordered_bytes, ordered_count, left_bytes, left_count;

@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Epochs: what was open at one time, which no free can join any more, fenced by one context event
- * (driver/fence.h).  When the event is done the epoch's blocks are clean. */
+ * (driver/fence.h).  When the event is done the epoch's blocks are clean.
+ *
+ * A GPU that is stuck behind one long operation retires nothing, and a program may free millions of
+ * blocks meanwhile.  So there are at most RS_REUSE_EPOCHS epochs: each seal beyond merges two
+ * neighbours, whose blocks then wait for the younger of their two fences.  Which two goes round, so
+ * that an epoch is the larger the older it is, and a block waits at most a small share longer than
+ * it would alone.  The oldest is left as it is: threads wait for it.  No step of a seal or of a
+ * merge depends on how many blocks there are. */
 #include "base/clock.h"
 #include "driver/fence.h"
 #include "resource/reuse.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 enum {
@@ -21,11 +29,18 @@ enum {
     EXACT_SHARE = 8, /* of so many epochs each is asked for, of more every so many-th share */
 };
 
+/* Ordered blocks that were sealed together.  Each block knows its list, so lists are not joined. */
+struct rs_reuse_lot {
+    struct rs_reuse_lot *next;
+    struct rs_freed_list blocks;
+};
+
 struct rs_reuse_epoch {
-    struct rs_reuse_epoch *next;
+    struct rs_reuse_epoch *next; /* of the spare ones */
     struct rs_reuse_batch blocks;
-    struct rs_freed_list ordered;
-    size_t bytes; /* of these blocks */
+    struct rs_reuse_lot *ordered, *last_ordered; /* oldest first */
+    size_t bytes;                                /* of these blocks, without the ordered */
+    unsigned seals;                              /* that were merged here */
     CUevent event;
     bool timed_out; /* was waited for in vain, and is not waited for again */
 };
@@ -55,6 +70,82 @@ static void spare_epoch(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch)
     reuse->spare = epoch;
 }
 
+static struct rs_reuse_lot *take_lot(struct rs_reuse *reuse)
+{
+    struct rs_reuse_lot *lot = reuse->spare_lot;
+
+    if (!lot)
+        return calloc(1, sizeof(*lot));
+    reuse->spare_lot = lot->next;
+    lot->next = NULL;
+    return lot;
+}
+
+static void spare_lot(struct rs_reuse *reuse, struct rs_reuse_lot *lot)
+{
+    lot->next = reuse->spare_lot;
+    reuse->spare_lot = lot;
+}
+
+/* Moves the open ordered blocks to a new epoch.  False when there are none, or no host memory. */
+static bool seal_ordered(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch)
+{
+    struct rs_reuse_lot *lot = atomic_load(&reuse->ordered.is_used) ? take_lot(reuse) : NULL;
+
+    if (lot && rs_ordered_move(&reuse->ordered, &reuse->ordered.open, &lot->blocks))
+        epoch->ordered = epoch->last_ordered = lot;
+    else if (lot)
+        spare_lot(reuse, lot);
+    return epoch->ordered;
+}
+
+static void open_ordered(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch)
+{
+    if (!epoch->ordered)
+        return;
+    (void)rs_ordered_move(&reuse->ordered, &epoch->ordered->blocks, &reuse->ordered.open);
+    spare_lot(reuse, epoch->ordered);
+    epoch->ordered = epoch->last_ordered = NULL;
+}
+
+static void remove_sealed(struct rs_reuse *reuse, unsigned at, unsigned count)
+{
+    reuse->sealed_count -= count;
+    memmove(&reuse->sealed[at], &reuse->sealed[at + count],
+            (reuse->sealed_count - at) * sizeof(reuse->sealed[0]));
+}
+
+/* Two neighbours become one behind the younger's fence, which covers what the older's does. */
+static void merge_with_next(struct rs_reuse *reuse, unsigned at)
+{
+    struct rs_reuse_epoch *older = reuse->sealed[at], *younger = reuse->sealed[at + 1];
+    CUevent event = older->event;
+
+    rs_reuse_batch_append(reuse, &older->blocks, &younger->blocks);
+    if (!older->ordered)
+        older->ordered = younger->ordered;
+    else
+        older->last_ordered->next = younger->ordered;
+    if (younger->ordered)
+        older->last_ordered = younger->last_ordered;
+    older->bytes += younger->bytes;
+    older->seals += younger->seals;
+    older->event = younger->event;
+    younger->event = event;
+    younger->ordered = younger->last_ordered = NULL;
+    remove_sealed(reuse, at + 1, 1);
+    spare_epoch(reuse, younger);
+}
+
+static void make_place(struct rs_reuse *reuse)
+{
+    if (reuse->sealed_count < RS_REUSE_EPOCHS)
+        return;
+    if (reuse->merge_at == 0 || reuse->merge_at + 1 >= reuse->sealed_count)
+        reuse->merge_at = 1;
+    merge_with_next(reuse, reuse->merge_at++);
+}
+
 /* Seals what is open and fences it.  In this order: a free that joins later must not lie behind the
  * fence.  False when nothing was open or no fence can be had now (a capture, host memory). */
 static bool seal_locked(struct rs_reuse *reuse)
@@ -66,20 +157,19 @@ static bool seal_locked(struct rs_reuse *reuse)
     if (epoch) {
         rs_reuse_gather(reuse, &epoch->blocks);
         epoch->bytes = rs_reuse_batch_size(reuse, &epoch->blocks).bytes;
-        any = rs_ordered_move(&reuse->ordered, &reuse->ordered.open, &epoch->ordered) ||
-              epoch->bytes > 0;
+        any = seal_ordered(reuse, epoch) || epoch->bytes > 0;
         refusal = (enum rs_fence_refusal)reuse->refusal; /* unless something was to be sealed */
         fenced = any && rs_fence_record(reuse->place->context, epoch->event, &refusal);
         if (fenced) {
+            make_place(reuse);
             reuse->epochs_bytes += epoch->bytes;
             epoch->timed_out = false;
-            epoch->next = NULL;
-            *reuse->end = epoch;
-            reuse->end = &epoch->next;
+            epoch->seals = 1;
+            reuse->sealed[reuse->sealed_count++] = epoch;
             rs_reuse_count(&reuse->sealed_epochs, 1);
         } else {
             rs_reuse_put_back(reuse, &epoch->blocks);
-            (void)rs_ordered_move(&reuse->ordered, &epoch->ordered, &reuse->ordered.open);
+            open_ordered(reuse, epoch);
             spare_epoch(reuse, epoch);
         }
     }
@@ -97,31 +187,32 @@ bool rs_reuse_seal(struct rs_reuse *reuse)
     return fenced;
 }
 
-/* Takes the blocks of the oldest epochs up to this one, whose fence is done.  It was recorded after
- * theirs, and so covers all that theirs do. */
-static void take_through(struct rs_reuse *reuse, const struct rs_reuse_epoch *last,
-                         struct rs_reuse_batch *clean)
+static void drain_lots(struct rs_reuse *reuse, struct rs_reuse_lot *lot, struct rs_freed_list *to)
 {
-    struct rs_reuse_epoch *epoch;
+    struct rs_reuse_lot *next;
 
-    do {
-        epoch = reuse->first;
-        reuse->first = epoch->next;
-        if (!reuse->first)
-            reuse->end = &reuse->first;
-        rs_reuse_batch_append(reuse, clean, &epoch->blocks);
-        rs_ordered_drain(&reuse->ordered, &epoch->ordered, &clean->rest);
-        reuse->epochs_bytes -= epoch->bytes;
-        spare_epoch(reuse, epoch);
-        rs_reuse_count(&reuse->retired_epochs, 1);
-    } while (epoch != last);
+    for (; lot; lot = next) {
+        next = lot->next;
+        rs_ordered_drain(&reuse->ordered, &lot->blocks, to);
+        spare_lot(reuse, lot);
+    }
 }
 
-/* Sealed and not retired. */
-static uint64_t count_sealed(const struct rs_reuse *reuse)
+/* Takes the blocks of the oldest so many epochs, of which the youngest's fence is done.  It was
+ * recorded after theirs, and so covers all that theirs do. */
+static void take_through(struct rs_reuse *reuse, unsigned count, struct rs_reuse_batch *clean)
 {
-    return atomic_load_explicit(&reuse->sealed_epochs, memory_order_relaxed) -
-           atomic_load_explicit(&reuse->retired_epochs, memory_order_relaxed);
+    for (unsigned i = 0; i < count; i++) {
+        struct rs_reuse_epoch *epoch = reuse->sealed[i];
+        rs_reuse_batch_append(reuse, clean, &epoch->blocks);
+        drain_lots(reuse, epoch->ordered, &clean->rest);
+        epoch->ordered = epoch->last_ordered = NULL;
+        reuse->epochs_bytes -= epoch->bytes;
+        rs_reuse_count(&reuse->retired_epochs, epoch->seals);
+        spare_epoch(reuse, epoch);
+    }
+    remove_sealed(reuse, 0, count);
+    reuse->merge_at -= rs_min(reuse->merge_at, count);
 }
 
 /* Asks for the fence of the count-th oldest epoch, and takes what it covers.
@@ -129,26 +220,31 @@ static uint64_t count_sealed(const struct rs_reuse *reuse)
  * On an H200 the driver takes 1.3 us to say that an event is done, however often it has said so
  * before, and 0.17 us to say that it is not (tests/bench, group fence).  So the young are asked for
  * first: only the last answer is that it is done, and it is good for all before it. */
-static enum rs_fence_state ask_locked(struct rs_reuse *reuse, uint64_t count,
+static enum rs_fence_state ask_locked(struct rs_reuse *reuse, unsigned count,
                                       struct rs_reuse_batch *clean)
 {
-    struct rs_reuse_epoch *epoch = reuse->first;
-    enum rs_fence_state state;
+    struct rs_reuse_epoch *epoch = reuse->sealed[count - 1];
+    enum rs_fence_state state = rs_fence_query(reuse->place->context, epoch->event);
 
-    for (; count > 1; count--)
-        epoch = epoch->next;
-    state = rs_fence_query(reuse->place->context, epoch->event);
     if (state == RS_FENCE_DONE)
-        take_through(reuse, epoch, clean);
+        take_through(reuse, count, clean);
+    reuse->is_stuck = count == 1 && state == RS_FENCE_PENDING;
     return state;
+}
+
+/* What is known without a look at the young: where the oldest was pending it is asked for first, as
+ * all are pending if it still is. */
+static enum rs_fence_state ask_if_stuck(struct rs_reuse *reuse, struct rs_reuse_batch *clean)
+{
+    return reuse->is_stuck ? ask_locked(reuse, 1, clean) : RS_FENCE_DONE;
 }
 
 /* Takes the blocks of all epochs whose fences are done.  Returns the state of the fence that is the
  * oldest then: RS_FENCE_DONE when there is none left. */
 static enum rs_fence_state retire_locked(struct rs_reuse *reuse, struct rs_reuse_batch *clean)
 {
-    enum rs_fence_state state = RS_FENCE_DONE;
-    uint64_t unknown = count_sealed(reuse), count; /* the oldest so many may be done */
+    enum rs_fence_state state = ask_if_stuck(reuse, clean);
+    unsigned unknown = reuse->sealed_count, count; /* the oldest so many may be done */
 
     while (unknown > 0 && state == RS_FENCE_DONE) {
         for (count = unknown; count > 0; count -= 1 + count / EXACT_SHARE) {
@@ -159,7 +255,7 @@ static enum rs_fence_state retire_locked(struct rs_reuse *reuse, struct rs_reuse
         }
         unknown -= count;
     }
-    return state == RS_FENCE_DONE && reuse->first ? RS_FENCE_PENDING : state;
+    return state == RS_FENCE_DONE && reuse->sealed_count ? RS_FENCE_PENDING : state;
 }
 
 /* True when there was something to retire. */
@@ -181,13 +277,14 @@ static bool retire_and_look(struct rs_reuse *reuse, enum rs_fence_state *oldest)
  * oldest is.  An allocation that needs more asks for itself. */
 static void retire_in_passing(struct rs_reuse *reuse, bool is_large, struct rs_reuse_batch *clean)
 {
-    uint64_t count = count_sealed(reuse);
+    unsigned count = reuse->sealed_count;
     bool asks = is_large ? count >= ASK_LARGE_EPOCHS
                          : count >= ASK_EPOCHS ||
                                reuse->epochs_bytes >= rs_reuse_held_bytes(reuse) / ASK_SHARE;
 
-    if (!asks)
+    if (!asks || ask_if_stuck(reuse, clean) != RS_FENCE_DONE)
         return;
+    count = reuse->sealed_count;
     while (count > 0 && ask_locked(reuse, count, clean) == RS_FENCE_PENDING)
         count /= 2;
 }
@@ -224,7 +321,7 @@ bool rs_reuse_has_sealed(struct rs_reuse *reuse, bool not_timed_out)
     bool sealed;
 
     rs_mutex_lock(&reuse->lock);
-    sealed = reuse->first && !(not_timed_out && reuse->first->timed_out);
+    sealed = reuse->sealed_count && !(not_timed_out && reuse->sealed[0]->timed_out);
     rs_mutex_unlock(&reuse->lock);
     return sealed;
 }
@@ -232,8 +329,8 @@ bool rs_reuse_has_sealed(struct rs_reuse *reuse, bool not_timed_out)
 static void give_up_first(struct rs_reuse *reuse)
 {
     rs_mutex_lock(&reuse->lock);
-    if (reuse->first)
-        reuse->first->timed_out = true;
+    if (reuse->sealed_count)
+        reuse->sealed[0]->timed_out = true;
     rs_mutex_unlock(&reuse->lock);
     rs_reuse_count(&reuse->timeouts, 1);
 }
@@ -299,31 +396,47 @@ bool rs_reuse_check_epochs(const struct rs_reuse *reuse, size_t *bytes, size_t *
 {
     bool good = true;
 
-    for (const struct rs_reuse_epoch *epoch = reuse->first; epoch; epoch = epoch->next) {
+    for (unsigned i = 0; i < reuse->sealed_count; i++) {
+        const struct rs_reuse_epoch *epoch = reuse->sealed[i];
         struct rs_reuse_quantity size = rs_reuse_batch_size(reuse, &epoch->blocks);
         *bytes += size.bytes;
         *blocks += size.blocks;
-        good = rs_ordered_check(&reuse->ordered, &epoch->ordered, bytes, blocks) && good;
+        for (const struct rs_reuse_lot *lot = epoch->ordered; lot; lot = lot->next)
+            good = rs_ordered_check(&reuse->ordered, &lot->blocks, bytes, blocks) && good;
     }
     return good;
 }
 
-static void destroy_all(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch, bool memory_is_gone)
+static void destroy_epoch(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch, bool memory_is_gone)
 {
-    while (epoch) {
-        struct rs_reuse_epoch *next = epoch->next;
-        if (!memory_is_gone) {
-            rs_ordered_drain(&reuse->ordered, &epoch->ordered, &epoch->blocks.rest);
-            rs_reuse_give_clean(reuse, &epoch->blocks);
-            rs_fence_destroy(epoch->event);
-        }
-        free(epoch);
-        epoch = next;
+    struct rs_reuse_lot *next;
+
+    for (struct rs_reuse_lot *lot = epoch->ordered; lot; lot = next) {
+        next = lot->next;
+        if (!memory_is_gone)
+            rs_ordered_drain(&reuse->ordered, &lot->blocks, &epoch->blocks.rest);
+        free(lot);
     }
+    if (!memory_is_gone) {
+        rs_reuse_give_clean(reuse, &epoch->blocks);
+        rs_fence_destroy(epoch->event);
+    }
+    free(epoch);
 }
 
 void rs_reuse_destroy_epochs(struct rs_reuse *reuse, bool memory_is_gone)
 {
-    destroy_all(reuse, reuse->first, memory_is_gone);
-    destroy_all(reuse, reuse->spare, memory_is_gone);
+    struct rs_reuse_epoch *epoch;
+    struct rs_reuse_lot *lot;
+
+    for (unsigned i = 0; i < reuse->sealed_count; i++)
+        destroy_epoch(reuse, reuse->sealed[i], memory_is_gone);
+    while ((epoch = reuse->spare)) {
+        reuse->spare = epoch->next;
+        destroy_epoch(reuse, epoch, memory_is_gone);
+    }
+    while ((lot = reuse->spare_lot)) {
+        reuse->spare_lot = lot->next;
+        free(lot);
+    }
 }

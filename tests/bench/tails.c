@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pairs while one kernel runs that ends only when the host says so: nothing that was freed meanwhile
- * is clean.  By decades of how many pairs there were before, and then as many again as soon as the
- * kernel has ended.  A pair in which the library asked the driver for memory is counted apart: the
- * driver takes some tens of microseconds for that.  Of slow calls only: the library's counters are
- * asked after none else. */
+/* Pairs while one kernel runs that ends only when the host says so: nothing that was freed
+ * meanwhile is clean.  By decades of how many pairs there were before, and then as many again as
+ * soon as the kernel has ended.  A pair in which the library asked the driver for memory is counted
+ * apart: the driver takes some tens of microseconds for that.  Of slow calls only: the library's
+ * counters are asked after none else. */
 #include "bench.h"
 
 #include "sample.h"
@@ -18,19 +18,18 @@ enum { LIVE = 64, SLOW_NS = 2000, AFTER = 100000, FIRST_DECADE = 1000 };
 
 static const size_t mixed_bytes[] = {256, 4 << 10, 64 << 10};
 
-static const char until_ptx[] =
-    ".version 6.4\n"
-    ".target sm_50\n"
-    ".address_size 64\n"
-    ".visible .entry spin_until(.param .u64 flag)\n"
-    "{\n"
-    " .reg .pred unset; .reg .u32 v; .reg .u64 at;\n"
-    " ld.param.u64 at, [flag];\n"
-    "more:\n"
-    " ld.volatile.global.u32 v, [at]; setp.eq.u32 unset, v, 0;\n"
-    " @unset bra more;\n"
-    " ret;\n"
-    "}\n";
+static const char until_ptx[] = ".version 6.4\n"
+                                ".target sm_50\n"
+                                ".address_size 64\n"
+                                ".visible .entry spin_until(.param .u64 flag)\n"
+                                "{\n"
+                                " .reg .pred unset; .reg .u32 v; .reg .u64 at;\n"
+                                " ld.param.u64 at, [flag];\n"
+                                "more:\n"
+                                " ld.volatile.global.u32 v, [at]; setp.eq.u32 unset, v, 0;\n"
+                                " @unset bra more;\n"
+                                " ret;\n"
+                                "}\n";
 
 /* ---- the kernel ---- */
 
