@@ -4,7 +4,10 @@
  * By start: 64 shards, each an open-addressing hash table with linear probing.  Writers of a shard
  * take its spinlock; readers only check that its sequence number is even and did not change while
  * they looked, and look again if it did.  A table that was outgrown stays mapped, so a late reader
- * reads stale slots, never freed memory, and then sees the new sequence number.
+ * reads stale slots, never freed memory, and then sees the new sequence number.  Its slots move to
+ * the new one a few at each insertion: all at once took an insertion milliseconds where a shard had
+ * some ten thousand.  Meanwhile a range is in one of the two; a moved or removed slot of the old
+ * one stays marked, so that searches go on past it.
  *
  * By address: per GiB, a bitmap of starts at 512-byte steps with two levels of summary above it.
  * The nearest start at or below an address is the only range that can hold it.
@@ -16,6 +19,7 @@
  * of acquire loads and release stores, but ThreadSanitizer does not know fences. */
 #include "base/address_map.h"
 
+#include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/lock.h"
 
@@ -41,6 +45,9 @@ enum {
     FIRST_TABLE_BITS = 6,
     EMPTIED_BITS = 3,
     EMPTIED_COUNT = 1 << EMPTIED_BITS,
+    MOVE_SLOTS =
+        8,     /* at each insertion; a table has doubled its count before all have been asked */
+    MOVED = 2, /* a key that no start has: of a slot of an outgrown table */
 };
 
 /* 2^64 / golden ratio: consecutive and evenly spaced keys spread evenly. */
@@ -63,8 +70,10 @@ struct shard {
     /* Held for some ten instructions, or for a table's growth. */
     alignas(2 * RS_CACHE_LINE) struct rs_spinlock lock; /* pairs of lines are fetched together */
     atomic_uint sequence;                               /* odd while slots change */
-    _Atomic uintptr_t table; /* a struct table * with log2 of its slots below */
-    atomic_size_t count;
+    _Atomic uintptr_t table;    /* a struct table * with log2 of its slots below */
+    _Atomic uintptr_t outgrown; /* the one before, while slots of it are to be moved; or 0 */
+    size_t moved;               /* its first so many slots have been */
+    atomic_size_t count;        /* in both */
     /* Words of the bitmap (number + 1) that became empty and still stand in the summary: a program
      * that allocates and frees at one place does not pay for the summary every time. */
     uint64_t emptied[EMPTIED_COUNT];
@@ -194,12 +203,54 @@ static void slot_read(const struct slot *slot, struct rs_range *range)
     range->owner = atomic_load_explicit(&slot->owner, memory_order_acquire);
 }
 
-/* Doubles the shard's table.  The new one is complete before readers get it. */
+static bool is_range(uint64_t key)
+{
+    return key != 0 && key != MOVED;
+}
+
+/* Moves some more slots of the outgrown table.  A home's number doubles with the table's size, so
+ * they come to lie side by side again.  Between write_begin and write_end. */
+static void move_some(struct shard *shard, uintptr_t outgrown, size_t count)
+{
+    struct view old = view_of(outgrown), view = view_locked(shard);
+    size_t end = shard->moved + rs_min(count, old.mask + 1 - shard->moved);
+
+    for (; shard->moved < end; shard->moved++) {
+        struct slot *slot = &old.slots[shard->moved];
+        struct rs_range range;
+        if (!is_range(slot_key(slot)))
+            continue;
+        slot_read(slot, &range);
+        slot_write(&view.slots[slot_locked(&view, range.start)], &range);
+        atomic_store_explicit(&slot->start_and_one, MOVED, memory_order_release);
+    }
+    if (end > old.mask)
+        atomic_store_explicit(&shard->outgrown, 0, memory_order_release);
+}
+
+static uintptr_t outgrown_locked(struct shard *shard)
+{
+    return atomic_load_explicit(&shard->outgrown, memory_order_relaxed);
+}
+
+/* The slot of `start` in the outgrown table, or NULL. */
+static struct slot *outgrown_slot(struct shard *shard, uint64_t start)
+{
+    struct view view;
+    struct slot *slot;
+
+    if (RS_LIKELY(!outgrown_locked(shard)))
+        return NULL;
+    view = view_of(outgrown_locked(shard));
+    slot = &view.slots[slot_locked(&view, start)];
+    return slot_key(slot) ? slot : NULL;
+}
+
+/* Doubles the shard's table. */
 static bool table_grow(struct shard *shard)
 {
     uintptr_t old_word = atomic_load_explicit(&shard->table, memory_order_relaxed);
     unsigned old_bits = old_word % RS_CACHE_LINE;
-    struct view old = view_of(old_word), grown;
     size_t bytes = sizeof(struct table) + (sizeof(struct slot) << (old_bits + 1));
     struct table *table = map_zeroed(bytes);
 
@@ -207,15 +258,11 @@ static bool table_grow(struct shard *shard)
         return false;
     table->older = (struct table *)(old_word - old_bits);
     table->mapped_bytes = bytes;
-    grown = view_of((uintptr_t)table + old_bits + 1);
-    for (size_t i = 0; i <= old.mask; i++) {
-        struct rs_range range;
-        if (slot_key(&old.slots[i]) == 0)
-            continue;
-        slot_read(&old.slots[i], &range);
-        slot_write(&grown.slots[slot_locked(&grown, range.start)], &range);
-    }
     write_begin(shard);
+    if (outgrown_locked(shard)) /* host memory was short, and the old table too full */
+        move_some(shard, outgrown_locked(shard), SIZE_MAX);
+    shard->moved = 0;
+    atomic_store_explicit(&shard->outgrown, old_word, memory_order_release);
     atomic_store_explicit(&shard->table, (uintptr_t)table + old_bits + 1, memory_order_release);
     write_end(shard);
     return true;
@@ -502,19 +549,26 @@ static bool insert_locked(struct shard *shard, struct region *region, const stru
 {
     struct view view = view_locked(shard);
     size_t i = slot_locked(&view, range->start);
-    bool is_new = slot_key(&view.slots[i]) == 0;
+    struct slot *slot = &view.slots[i], *old = outgrown_slot(shard, range->start);
+    bool is_new = slot_key(slot) == 0 && !old;
 
     if (is_new) {
         if (!table_reserve(shard))
             return false;
-        view = view_locked(shard);
-        i = slot_locked(&view, range->start);
         atomic_store_explicit(&shard->count,
                               atomic_load_explicit(&shard->count, memory_order_relaxed) + 1,
                               memory_order_relaxed);
     }
     write_begin(shard);
-    slot_write(&view.slots[i], range);
+    if (RS_UNLIKELY(outgrown_locked(shard)))
+        move_some(shard, outgrown_locked(shard), MOVE_SLOTS);
+    if (is_new || old) { /* the table may be another, and slots have moved into it */
+        view = view_locked(shard);
+        slot = &view.slots[slot_locked(&view, range->start)];
+        if ((old = outgrown_slot(shard, range->start)))
+            slot = old;
+    }
+    slot_write(slot, range);
     write_end(shard);
     if (is_new)
         region_mark(region, range->start);
@@ -546,17 +600,21 @@ bool rs_address_map_remove(struct rs_address_map *map, uint64_t start, void *own
 {
     struct shard *shard = shard_of(map, start);
     struct view view;
-    struct slot *slot;
+    struct slot *slot, *old;
     bool found;
 
     rs_spinlock_lock(&shard->lock);
     view = view_locked(shard);
-    slot = &view.slots[slot_locked(&view, start)];
+    old = outgrown_slot(shard, start);
+    slot = old ? old : &view.slots[slot_locked(&view, start)];
     found = slot_key(slot) != 0 &&
             (!owner || atomic_load_explicit(&slot->owner, memory_order_relaxed) == owner);
     if (found) {
         write_begin(shard);
-        table_close(&view, (size_t)(slot - view.slots));
+        if (RS_UNLIKELY(old))
+            atomic_store_explicit(&old->start_and_one, MOVED, memory_order_release);
+        else
+            table_close(&view, (size_t)(slot - view.slots));
         write_end(shard);
         region_unmark(map, shard, start);
         atomic_store_explicit(&shard->count,
@@ -569,9 +627,9 @@ bool rs_address_map_remove(struct rs_address_map *map, uint64_t start, void *own
 
 /* One look; what it finds counts only if the sequence number stayed.  A reader may meet a table in
  * the middle of a move and find no free slot, so steps are counted. */
-static bool look(struct shard *shard, uint64_t start, struct rs_range *range)
+static bool look(uintptr_t table, uint64_t start, struct rs_range *range)
 {
-    struct view view = view_of(atomic_load_explicit(&shard->table, memory_order_acquire));
+    struct view view = view_of(table);
     size_t i = home_of(&view, start);
 
     for (size_t steps = 0; steps <= view.mask; steps++, i = (i + 1) & view.mask) {
@@ -595,11 +653,15 @@ bool rs_address_map_find(struct rs_address_map *map, uint64_t start, struct rs_r
     for (unsigned turn = 0;; rs_pause(turn++)) {
         unsigned before = atomic_load_explicit(&shard->sequence, memory_order_acquire);
         struct rs_range seen;
+        uintptr_t outgrown;
         bool found;
 
         if (before % 2 != 0)
             continue;
-        found = look(shard, start, &seen);
+        found = look(atomic_load_explicit(&shard->table, memory_order_acquire), start, &seen);
+        if (RS_UNLIKELY(!found) &&
+            (outgrown = atomic_load_explicit(&shard->outgrown, memory_order_acquire)))
+            found = look(outgrown, start, &seen);
         if (RS_UNLIKELY(atomic_load_explicit(&shard->sequence, memory_order_relaxed) != before))
             continue;
         if (found)

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #define KIB (1ull << 10)
 #define GIB (1ull << 30)
@@ -22,6 +23,10 @@ static char owners[8];
 /* ---- host memory that runs out: the linker leads the map's mmap here (see meson.build) ---- */
 
 static int mappings_left = -1; /* negative: no end */
+static struct {
+    void *address;
+    size_t bytes;
+} last_mapping; /* without huge pages, so that what is touched can be told */
 
 void *__real_mmap64(void *, size_t, int, int, int, off_t);
 void *__real_mmap(void *, size_t, int, int, int, off_t);
@@ -40,16 +45,26 @@ static bool mapping_fails(void)
     return true;
 }
 
+static void *note_mapping(void *address, size_t bytes)
+{
+    last_mapping.address = address;
+    last_mapping.bytes = bytes;
+    (void)madvise(address, bytes, MADV_NOHUGEPAGE);
+    return address;
+}
+
 void *__wrap_mmap64(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
-    return mapping_fails() ? MAP_FAILED
-                           : __real_mmap64(address, bytes, protection, flags, fd, offset);
+    return mapping_fails()
+               ? MAP_FAILED
+               : note_mapping(__real_mmap64(address, bytes, protection, flags, fd, offset), bytes);
 }
 
 void *__wrap_mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
-    return mapping_fails() ? MAP_FAILED
-                           : __real_mmap(address, bytes, protection, flags, fd, offset);
+    return mapping_fails()
+               ? MAP_FAILED
+               : note_mapping(__real_mmap(address, bytes, protection, flags, fd, offset), bytes);
 }
 
 /* ---- random numbers, the same in every run ---- */
@@ -280,6 +295,73 @@ static void a_hundred_thousand_neighbours_are_kept_apart(void **state)
             assert_int_equal(range.start, i * 512);
     }
     rs_address_map_destroy(map);
+}
+
+static size_t touched_pages(void)
+{
+    size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE), touched = 0;
+    size_t pages = (last_mapping.bytes + page_bytes - 1) / page_bytes;
+    unsigned char *resident = calloc(pages, 1);
+
+    assert_int_equal(mincore(last_mapping.address, last_mapping.bytes, resident), 0);
+    for (size_t i = 0; i < pages; i++)
+        touched += resident[i] & 1;
+    free(resident);
+    return touched;
+}
+
+/* Else an allocation would wait for all that its shard knows. */
+static void an_insertion_that_grows_a_table_moves_few_ranges(void **state)
+{
+    enum { LARGE = 256 << 10 };
+    struct rs_address_map *map = rs_address_map_create();
+    uint64_t i = 0;
+
+    (void)state;
+    assert_true(rs_address_map_insert(map, i++ * 512, 512, &owners[0]));
+    for (last_mapping.bytes = 0; last_mapping.bytes < LARGE; i++)
+        assert_true(rs_address_map_insert(map, i * 512, 512, &owners[0]));
+    assert_in_range(touched_pages(), 1, 4);
+    assert_int_equal(rs_address_map_count(map), i);
+    rs_address_map_destroy(map);
+}
+
+/* Between two sizes of a table a range is in either; all that can be done with one is done. */
+static void ranges_are_kept_while_tables_grow(void **state)
+{
+    enum { COUNT = 60000 };
+    struct rs_address_map *map = rs_address_map_create();
+    unsigned char *owner = calloc(COUNT, 1); /* and one; 0: not there */
+    uint64_t seed = 7;
+    size_t count = 0;
+
+    (void)state;
+    for (uint64_t i = 0; i < COUNT; i++) {
+        uint64_t at = next_random(&seed) % (i + 1), what = next_random(&seed) % 8;
+        struct rs_range range;
+        count += 1;
+        owner[i] = 1;
+        assert_true(rs_address_map_insert(map, i * 512, 512, &owners[0]));
+        assert_int_equal(rs_address_map_find(map, at * 512, &range), owner[at] != 0);
+        if (owner[at])
+            assert_ptr_equal(range.owner, &owners[owner[at] - 1]);
+        if (what == 0) {
+            assert_int_equal(rs_address_map_remove(map, at * 512, NULL), owner[at] != 0);
+            count -= owner[at] != 0;
+            owner[at] = 0;
+        } else {
+            assert_true(rs_address_map_insert(map, at * 512, 512, &owners[what]));
+            count += owner[at] == 0;
+            owner[at] = (unsigned char)(what + 1);
+        }
+        assert_int_equal(rs_address_map_owner(map, at * 512) != NULL, owner[at] != 0);
+    }
+    assert_int_equal(rs_address_map_count(map), count);
+    for (uint64_t i = 0; i < COUNT; i++)
+        assert_ptr_equal(rs_address_map_owner(map, i * 512),
+                         owner[i] ? &owners[owner[i] - 1] : NULL);
+    rs_address_map_destroy(map);
+    free(owner);
 }
 
 /* ---- iteration ---- */
@@ -554,6 +636,8 @@ int main(void)
         cmocka_unit_test(addresses_that_no_device_has_are_refused),
         cmocka_unit_test(behaves_as_a_plain_model),
         cmocka_unit_test(a_hundred_thousand_neighbours_are_kept_apart),
+        cmocka_unit_test(an_insertion_that_grows_a_table_moves_few_ranges),
+        cmocka_unit_test(ranges_are_kept_while_tables_grow),
         cmocka_unit_test(each_visits_all_and_may_remove_them),
         cmocka_unit_test(creation_fails_without_memory),
         cmocka_unit_test(insertion_fails_cleanly_without_memory_and_recovers),
