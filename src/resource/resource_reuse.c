@@ -237,6 +237,8 @@ static bool is_scarce(struct rs_reuse *reuse)
 __attribute__((noinline)) static bool is_time_to_seal(struct rs_reuse *reuse, size_t open_bytes,
                                                       size_t opened)
 {
+    if (rs_reuse_has_backlog(reuse))
+        rs_reuse_give_backlog(reuse);
     if (!reuse->has_fences)
         rs_reuse_note_room(reuse);
     if (opened >= SEAL_COUNT ||

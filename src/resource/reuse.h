@@ -85,6 +85,10 @@ struct rs_reuse {
     struct rs_reuse_epoch *spare;   /* with their events */
     struct rs_reuse_lot *spare_lot; /* of ordered blocks */
     _Atomic int refusal;            /* of the last seal; read without the lock */
+    /* Clean blocks that go upstream a few at a time, still counted as in quarantine. */
+    struct rs_freed_list backlog;
+    struct rs_reuse_lot *backlog_lots;
+    _Atomic bool has_backlog;       /* read without the lock */
     _Atomic size_t peak_live_bytes; /* as it was noted last; read without the lock */
 
     /* That ever entered the quarantine in the order of a stream, and that ever left it. */
@@ -227,6 +231,20 @@ bool rs_reuse_seal(struct rs_reuse *reuse);
 /* Makes the epochs whose fences are done clean.  True when there was something to retire. */
 bool rs_reuse_retire(struct rs_reuse *reuse);
 
+/* The same in a bounded time, so that more may be left: again, until there was nothing. */
+bool rs_reuse_retire_some(struct rs_reuse *reuse);
+
+/* Clean blocks that their shard has no room for: they go upstream a few at a time. */
+void rs_reuse_add_backlog(struct rs_reuse *reuse, struct rs_freed_list *list);
+
+/* Gives a few of those upstream, unless somebody is about it.  Frees do it in passing. */
+void rs_reuse_give_backlog(struct rs_reuse *reuse);
+
+static inline bool rs_reuse_has_backlog(const struct rs_reuse *reuse)
+{
+    return RS_UNLIKELY(atomic_load_explicit(&reuse->has_backlog, memory_order_relaxed));
+}
+
 /* What a free does when it is time: seals and retires, unless somebody is about it.  Why something
  * stays open. */
 enum rs_fence_refusal rs_reuse_seal_and_retire_in_passing(struct rs_reuse *reuse, bool is_large);
@@ -302,6 +320,9 @@ bool rs_reuse_return_refused(struct rs_reuse *reuse);
 
 /* Blocks that no work uses any more leave the quarantine. */
 void rs_reuse_give_clean(struct rs_reuse *reuse, struct rs_reuse_batch *batch);
+
+/* The same for blocks that no shard is to keep. */
+void rs_reuse_give_upstream(struct rs_reuse *reuse, const struct rs_freed_list *list);
 
 /* Sorts some of what has come back to the thread's shard. */
 void rs_reuse_sort_clean(struct rs_reuse *reuse);

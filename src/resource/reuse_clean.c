@@ -139,16 +139,21 @@ RS_HOT static void sort_locked(struct rs_reuse *reuse, struct rs_reuse_shard *sh
     }
 }
 
-/* Brings a shard's own clean blocks back to it, for its threads to sort; what would be too much for
- * one that may never allocate again is sorted here. */
+/* Brings a shard's own clean blocks back to it, for its threads to sort; in need all are sorted
+ * here.  What would be too much, for a shard that may never allocate again, stays in the list:
+ * there may be millions of them. */
 static void bring_back(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
                        struct rs_freed_list *list, const struct rs_reuse_room *room,
                        struct rs_freed_list *rest)
 {
+    bool in_need;
+
     rs_spinlock_lock(&shard->lock);
-    rs_freed_append(&shard->clean, list);
+    in_need = atomic_load(&reuse->in_need) > 0;
     shard->room = *room;
-    if (atomic_load(&reuse->in_need) > 0 || shard->clean.bytes > room->limit_bytes)
+    if (in_need || shard->clean.bytes + list->bytes <= room->limit_bytes)
+        rs_freed_append(&shard->clean, list);
+    if (in_need)
         sort_locked(reuse, shard, room, SIZE_MAX, rest);
     rs_spinlock_unlock(&shard->lock);
 }
@@ -207,15 +212,30 @@ void rs_reuse_give_clean(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
     struct rs_reuse_room room = kept_room(reuse);
 
     note_own_bytes(reuse, &room);
-    for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++)
-        if (batch->own[i].first)
-            bring_back(reuse, &reuse->shards[i], &batch->own[i], &room, &rest);
+    for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
+        struct rs_freed_list *own = &batch->own[i];
+        if (own->first)
+            bring_back(reuse, &reuse->shards[i], own, &room, &rest);
+        if (own->first) {
+            size.bytes -= own->bytes;
+            size.blocks -= own->count;
+            rs_reuse_add_backlog(reuse, own);
+        }
+    }
     keep_some(reuse, &batch->rest, &room, &rest);
     (void)give_list_upstream(reuse, &rest);
     /* Now, not before: whoever finds nothing in quarantine and nothing upstream is out of memory.
      */
     rs_reuse_count_left(reuse, size.bytes, size.blocks);
     *batch = rs_reuse_no_batch;
+}
+
+void rs_reuse_give_upstream(struct rs_reuse *reuse, const struct rs_freed_list *list)
+{
+    struct rs_reuse_quantity size = {list->bytes, list->count};
+
+    (void)give_list_upstream(reuse, list);
+    rs_reuse_count_left(reuse, size.bytes, size.blocks);
 }
 
 RS_HOT void rs_reuse_sort_clean(struct rs_reuse *reuse)

@@ -27,12 +27,18 @@ enum {
     ASK_LARGE_EPOCHS = 4,
 
     EXACT_SHARE = 8, /* of so many epochs each is asked for, of more every so many-th share */
+
+    /* A block takes 0.2 to 0.9 us on its way upstream.  Of those that no shard gets back, so many
+     * go there with their epoch, or in a bounded step of need; ... */
+    AT_ONCE = 128,
+    IN_PASSING = 8, /* ... of more so many with a free that looks, which keeps up with frees */
 };
 
 /* Ordered blocks that were sealed together.  Each block knows its list, so lists are not joined. */
 struct rs_reuse_lot {
     struct rs_reuse_lot *next;
-    struct rs_freed_list blocks;
+    struct rs_freed_list blocks; /* under the ordered blocks' lock */
+    size_t sealed;               /* blocks; some may have been taken back */
 };
 
 struct rs_reuse_epoch {
@@ -92,11 +98,17 @@ static bool seal_ordered(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch)
 {
     struct rs_reuse_lot *lot = atomic_load(&reuse->ordered.is_used) ? take_lot(reuse) : NULL;
 
-    if (lot && rs_ordered_move(&reuse->ordered, &reuse->ordered.open, &lot->blocks))
-        epoch->ordered = epoch->last_ordered = lot;
-    else if (lot)
+    if (!lot)
+        return false;
+    if (!rs_ordered_move(&reuse->ordered, &reuse->ordered.open, &lot->blocks)) {
         spare_lot(reuse, lot);
-    return epoch->ordered;
+        return false;
+    }
+    rs_mutex_lock(&reuse->ordered.lock);
+    lot->sealed = lot->blocks.count;
+    rs_mutex_unlock(&reuse->ordered.lock);
+    epoch->ordered = epoch->last_ordered = lot;
+    return true;
 }
 
 static void open_ordered(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch)
@@ -187,15 +199,89 @@ bool rs_reuse_seal(struct rs_reuse *reuse)
     return fenced;
 }
 
-static void drain_lots(struct rs_reuse *reuse, struct rs_reuse_lot *lot, struct rs_freed_list *to)
+static void drain_one_lot(struct rs_reuse *reuse, struct rs_freed_list *to)
 {
-    struct rs_reuse_lot *next;
+    struct rs_reuse_lot *lot = reuse->backlog_lots;
 
-    for (; lot; lot = next) {
-        next = lot->next;
-        rs_ordered_drain(&reuse->ordered, &lot->blocks, to);
-        spare_lot(reuse, lot);
+    reuse->backlog_lots = lot->next;
+    rs_ordered_drain(&reuse->ordered, &lot->blocks, to);
+    spare_lot(reuse, lot);
+}
+
+/* Ordered blocks that are clean can be had in their order still, until they leave. */
+static void add_backlog_lots(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch)
+{
+    if (!epoch->ordered)
+        return;
+    epoch->last_ordered->next = reuse->backlog_lots;
+    reuse->backlog_lots = epoch->ordered;
+    epoch->ordered = epoch->last_ordered = NULL;
+}
+
+static void note_backlog(struct rs_reuse *reuse)
+{
+    bool has = reuse->backlog.first || reuse->backlog_lots;
+
+    if (has != atomic_load_explicit(&reuse->has_backlog, memory_order_relaxed))
+        atomic_store_explicit(&reuse->has_backlog, has, memory_order_relaxed);
+}
+
+/* Has the processor fetch what the way upstream writes: it was freed long ago. */
+static void take_one(struct rs_reuse *reuse, struct rs_freed_list *list)
+{
+    struct rs_freed *freed = rs_freed_pop(&reuse->backlog);
+
+    __builtin_prefetch(freed->holder, 1);
+    __builtin_prefetch(freed->upstream.token, 1);
+    rs_freed_push(list, freed);
+}
+
+/* Up to so many of the backlog. */
+static void take_backlog(struct rs_reuse *reuse, size_t count, struct rs_freed_list *list)
+{
+    while (list->count < count && (reuse->backlog.first || reuse->backlog_lots)) {
+        if (!reuse->backlog.first)
+            drain_one_lot(reuse, &reuse->backlog);
+        if (reuse->backlog.count <= count - list->count)
+            rs_freed_append(list, &reuse->backlog);
+        else
+            take_one(reuse, list);
     }
+    note_backlog(reuse);
+}
+
+/* Of what is clean now, leaves behind what would take too long.  What comes back to its shard in
+ * one piece does not; in need it does not come back. */
+static void leave_backlog(struct rs_reuse *reuse, struct rs_reuse_batch *clean)
+{
+    if (atomic_load(&reuse->in_need) > 0)
+        for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++)
+            rs_freed_append(&clean->rest, &clean->own[i]);
+    while (reuse->backlog_lots && clean->rest.count + reuse->backlog_lots->sealed <= AT_ONCE)
+        drain_one_lot(reuse, &clean->rest);
+    if (clean->rest.count > AT_ONCE)
+        rs_freed_append(&reuse->backlog, &clean->rest);
+    note_backlog(reuse);
+}
+
+void rs_reuse_add_backlog(struct rs_reuse *reuse, struct rs_freed_list *list)
+{
+    rs_mutex_lock(&reuse->lock);
+    rs_freed_append(&reuse->backlog, list);
+    note_backlog(reuse);
+    rs_mutex_unlock(&reuse->lock);
+}
+
+void rs_reuse_give_backlog(struct rs_reuse *reuse)
+{
+    struct rs_freed_list list = {NULL, NULL, 0, 0};
+
+    if (!rs_mutex_try_lock(&reuse->lock))
+        return;
+    take_backlog(reuse, IN_PASSING, &list);
+    rs_mutex_unlock(&reuse->lock);
+    if (list.first)
+        rs_reuse_give_upstream(reuse, &list);
 }
 
 /* Takes the blocks of the oldest so many epochs, of which the youngest's fence is done.  It was
@@ -205,8 +291,7 @@ static void take_through(struct rs_reuse *reuse, unsigned count, struct rs_reuse
     for (unsigned i = 0; i < count; i++) {
         struct rs_reuse_epoch *epoch = reuse->sealed[i];
         rs_reuse_batch_append(reuse, clean, &epoch->blocks);
-        drain_lots(reuse, epoch->ordered, &clean->rest);
-        epoch->ordered = epoch->last_ordered = NULL;
+        add_backlog_lots(reuse, epoch);
         reuse->epochs_bytes -= epoch->bytes;
         rs_reuse_count(&reuse->retired_epochs, epoch->seals);
         spare_epoch(reuse, epoch);
@@ -258,14 +343,17 @@ static enum rs_fence_state retire_locked(struct rs_reuse *reuse, struct rs_reuse
     return state == RS_FENCE_DONE && reuse->sealed_count ? RS_FENCE_PENDING : state;
 }
 
-/* True when there was something to retire. */
-static bool retire_and_look(struct rs_reuse *reuse, enum rs_fence_state *oldest)
+/* True when there was something to retire.  all: whatever time it takes. */
+static bool retire_and_look(struct rs_reuse *reuse, bool all, enum rs_fence_state *oldest)
 {
     struct rs_reuse_batch clean = rs_reuse_no_batch;
     bool any;
 
     rs_mutex_lock(&reuse->lock);
     *oldest = retire_locked(reuse, &clean);
+    if (!all)
+        leave_backlog(reuse, &clean);
+    take_backlog(reuse, all ? SIZE_MAX : AT_ONCE, &clean.rest);
     rs_mutex_unlock(&reuse->lock);
     any = !rs_reuse_batch_is_empty(reuse, &clean);
     if (any)
@@ -299,6 +387,7 @@ enum rs_fence_refusal rs_reuse_seal_and_retire_in_passing(struct rs_reuse *reuse
     if (!rs_mutex_try_lock(&reuse->lock))
         return refusal;
     retire_in_passing(reuse, is_large, &clean); /* first: a fence is not done as it is recorded */
+    leave_backlog(reuse, &clean);
     if (!seal_locked(reuse))
         refusal = (enum rs_fence_refusal)reuse->refusal;
     rs_mutex_unlock(&reuse->lock);
@@ -311,7 +400,14 @@ bool rs_reuse_retire(struct rs_reuse *reuse)
 {
     enum rs_fence_state oldest;
 
-    return retire_and_look(reuse, &oldest);
+    return retire_and_look(reuse, true, &oldest);
+}
+
+bool rs_reuse_retire_some(struct rs_reuse *reuse)
+{
+    enum rs_fence_state oldest;
+
+    return retire_and_look(reuse, false, &oldest);
 }
 
 /* ---- waiting ---- */
@@ -347,12 +443,12 @@ bool rs_reuse_wait_for_first(struct rs_reuse *reuse, uint64_t limit_ns)
     uint64_t begin_ns = rs_clock_ns(), waited_ns = 0;
     uint64_t before = atomic_load_explicit(&reuse->retired_epochs, memory_order_relaxed);
     enum rs_fence_state oldest;
-    bool retired = retire_and_look(reuse, &oldest);
+    bool retired = retire_and_look(reuse, true, &oldest);
 
     while (!retired && oldest == RS_FENCE_PENDING && waited_ns < limit_ns) {
         if (waited_ns > SPIN_NS)
             rs_reuse_nap();
-        retired = retire_and_look(reuse, &oldest) ||
+        retired = retire_and_look(reuse, true, &oldest) ||
                   atomic_load_explicit(&reuse->retired_epochs, memory_order_relaxed) != before;
         waited_ns = rs_clock_ns() - begin_ns;
     }
@@ -392,31 +488,44 @@ CUresult rs_reuse_wait_for_all(struct rs_reuse *reuse)
 
 /* ---- the rest ---- */
 
-bool rs_reuse_check_epochs(const struct rs_reuse *reuse, size_t *bytes, size_t *blocks)
+static bool check_lots(const struct rs_reuse *reuse, const struct rs_reuse_lot *lot, size_t *bytes,
+                       size_t *blocks)
 {
     bool good = true;
 
+    for (; lot; lot = lot->next)
+        good = rs_ordered_check(&reuse->ordered, &lot->blocks, bytes, blocks) && good;
+    return good;
+}
+
+bool rs_reuse_check_epochs(const struct rs_reuse *reuse, size_t *bytes, size_t *blocks)
+{
+    bool good = check_lots(reuse, reuse->backlog_lots, bytes, blocks);
+
+    *bytes += reuse->backlog.bytes;
+    *blocks += reuse->backlog.count;
     for (unsigned i = 0; i < reuse->sealed_count; i++) {
         const struct rs_reuse_epoch *epoch = reuse->sealed[i];
         struct rs_reuse_quantity size = rs_reuse_batch_size(reuse, &epoch->blocks);
         *bytes += size.bytes;
         *blocks += size.blocks;
-        for (const struct rs_reuse_lot *lot = epoch->ordered; lot; lot = lot->next)
-            good = rs_ordered_check(&reuse->ordered, &lot->blocks, bytes, blocks) && good;
+        good = check_lots(reuse, epoch->ordered, bytes, blocks) && good;
     }
     return good;
 }
 
-static void destroy_epoch(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch, bool memory_is_gone)
+static void free_lots(struct rs_reuse_lot *lot)
 {
     struct rs_reuse_lot *next;
 
-    for (struct rs_reuse_lot *lot = epoch->ordered; lot; lot = next) {
+    for (; lot; lot = next) {
         next = lot->next;
-        if (!memory_is_gone)
-            rs_ordered_drain(&reuse->ordered, &lot->blocks, &epoch->blocks.rest);
         free(lot);
     }
+}
+
+static void destroy_epoch(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch, bool memory_is_gone)
+{
     if (!memory_is_gone) {
         rs_reuse_give_clean(reuse, &epoch->blocks);
         rs_fence_destroy(epoch->event);
@@ -426,17 +535,21 @@ static void destroy_epoch(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch, 
 
 void rs_reuse_destroy_epochs(struct rs_reuse *reuse, bool memory_is_gone)
 {
+    struct rs_reuse_batch clean = rs_reuse_no_batch;
     struct rs_reuse_epoch *epoch;
-    struct rs_reuse_lot *lot;
 
-    for (unsigned i = 0; i < reuse->sealed_count; i++)
+    for (unsigned i = 0; i < reuse->sealed_count; i++) {
+        add_backlog_lots(reuse, reuse->sealed[i]);
         destroy_epoch(reuse, reuse->sealed[i], memory_is_gone);
+    }
     while ((epoch = reuse->spare)) {
         reuse->spare = epoch->next;
         destroy_epoch(reuse, epoch, memory_is_gone);
     }
-    while ((lot = reuse->spare_lot)) {
-        reuse->spare_lot = lot->next;
-        free(lot);
+    if (!memory_is_gone) {
+        take_backlog(reuse, SIZE_MAX, &clean.rest);
+        rs_reuse_give_clean(reuse, &clean);
     }
+    free_lots(reuse->backlog_lots);
+    free_lots(reuse->spare_lot);
 }
