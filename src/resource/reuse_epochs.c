@@ -29,9 +29,10 @@ enum {
     EXACT_SHARE = 8, /* of so many epochs each is asked for, of more every so many-th share */
 
     /* A block takes 0.2 to 0.9 us on its way upstream.  Of those that no shard gets back, so many
-     * go there with their epoch, or in a bounded step of need; ... */
+     * go there with their epoch; ... */
     AT_ONCE = 128,
-    IN_PASSING = 8, /* ... of more so many with a free that looks, which keeps up with frees */
+    IN_PASSING = 8, /* ... of more so many with a free that looks, which keeps up with frees, ... */
+    IN_NEED = 512,  /* ... or in a bounded step of need */
 };
 
 /* Ordered blocks that were sealed together.  Each block knows its list, so lists are not joined. */
@@ -252,14 +253,14 @@ static void take_backlog(struct rs_reuse *reuse, size_t count, struct rs_freed_l
 
 /* Of what is clean now, leaves behind what would take too long.  What comes back to its shard in
  * one piece does not; in need it does not come back. */
-static void leave_backlog(struct rs_reuse *reuse, struct rs_reuse_batch *clean)
+static void leave_backlog(struct rs_reuse *reuse, struct rs_reuse_batch *clean, size_t most)
 {
     if (atomic_load(&reuse->in_need) > 0)
         for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++)
             rs_freed_append(&clean->rest, &clean->own[i]);
-    while (reuse->backlog_lots && clean->rest.count + reuse->backlog_lots->sealed <= AT_ONCE)
+    while (reuse->backlog_lots && clean->rest.count + reuse->backlog_lots->sealed <= most)
         drain_one_lot(reuse, &clean->rest);
-    if (clean->rest.count > AT_ONCE)
+    if (clean->rest.count > most)
         rs_freed_append(&reuse->backlog, &clean->rest);
     note_backlog(reuse);
 }
@@ -343,17 +344,17 @@ static enum rs_fence_state retire_locked(struct rs_reuse *reuse, struct rs_reuse
     return state == RS_FENCE_DONE && reuse->sealed_count ? RS_FENCE_PENDING : state;
 }
 
-/* True when there was something to retire.  all: whatever time it takes. */
-static bool retire_and_look(struct rs_reuse *reuse, bool all, enum rs_fence_state *oldest)
+/* True when there was something to retire.  most: of the blocks that no shard gets back. */
+static bool retire_and_look(struct rs_reuse *reuse, size_t most, enum rs_fence_state *oldest)
 {
     struct rs_reuse_batch clean = rs_reuse_no_batch;
     bool any;
 
     rs_mutex_lock(&reuse->lock);
     *oldest = retire_locked(reuse, &clean);
-    if (!all)
-        leave_backlog(reuse, &clean);
-    take_backlog(reuse, all ? SIZE_MAX : AT_ONCE, &clean.rest);
+    if (most < SIZE_MAX)
+        leave_backlog(reuse, &clean, most);
+    take_backlog(reuse, most, &clean.rest);
     rs_mutex_unlock(&reuse->lock);
     any = !rs_reuse_batch_is_empty(reuse, &clean);
     if (any)
@@ -387,7 +388,7 @@ enum rs_fence_refusal rs_reuse_seal_and_retire_in_passing(struct rs_reuse *reuse
     if (!rs_mutex_try_lock(&reuse->lock))
         return refusal;
     retire_in_passing(reuse, is_large, &clean); /* first: a fence is not done as it is recorded */
-    leave_backlog(reuse, &clean);
+    leave_backlog(reuse, &clean, AT_ONCE);
     if (!seal_locked(reuse))
         refusal = (enum rs_fence_refusal)reuse->refusal;
     rs_mutex_unlock(&reuse->lock);
@@ -400,14 +401,14 @@ bool rs_reuse_retire(struct rs_reuse *reuse)
 {
     enum rs_fence_state oldest;
 
-    return retire_and_look(reuse, true, &oldest);
+    return retire_and_look(reuse, SIZE_MAX, &oldest);
 }
 
 bool rs_reuse_retire_some(struct rs_reuse *reuse)
 {
     enum rs_fence_state oldest;
 
-    return retire_and_look(reuse, false, &oldest);
+    return retire_and_look(reuse, IN_NEED, &oldest);
 }
 
 /* ---- waiting ---- */
@@ -443,12 +444,12 @@ bool rs_reuse_wait_for_first(struct rs_reuse *reuse, uint64_t limit_ns)
     uint64_t begin_ns = rs_clock_ns(), waited_ns = 0;
     uint64_t before = atomic_load_explicit(&reuse->retired_epochs, memory_order_relaxed);
     enum rs_fence_state oldest;
-    bool retired = retire_and_look(reuse, true, &oldest);
+    bool retired = retire_and_look(reuse, SIZE_MAX, &oldest);
 
     while (!retired && oldest == RS_FENCE_PENDING && waited_ns < limit_ns) {
         if (waited_ns > SPIN_NS)
             rs_reuse_nap();
-        retired = retire_and_look(reuse, true, &oldest) ||
+        retired = retire_and_look(reuse, SIZE_MAX, &oldest) ||
                   atomic_load_explicit(&reuse->retired_epochs, memory_order_relaxed) != before;
         waited_ns = rs_clock_ns() - begin_ns;
     }

@@ -187,13 +187,15 @@ static CUresult allocate_in_need(struct rs_reuse *reuse, size_t size_bytes,
                                  struct rs_allocation *out)
 {
     struct rs_mr *upstream = reuse->base.upstream[0];
-    bool more = rs_reuse_begin_need(reuse), allowed;
+    bool more = rs_reuse_begin_need(reuse), allowed, retired;
     uint64_t begin_ns = rs_clock_ns(), moves, releases;
     size_t entered = count_entered(reuse);
     CUresult result;
 
     note_shortage(reuse);
-    if (rs_reuse_retire(reuse) || (rs_reuse_seal(reuse) && rs_reuse_retire(reuse)) || more) {
+    /* In steps: after a long operation millions of blocks may be clean at once. */
+    retired = rs_reuse_retire_some(reuse) || (rs_reuse_seal(reuse) && rs_reuse_retire_some(reuse));
+    for (; retired || more; retired = rs_reuse_retire_some(reuse), more = false) {
         result = reuse->mode != RS_REUSE_WAIT ? rs_mr_allocate_held(upstream, size_bytes, NULL, out)
                                               : rs_mr_allocate_any_held(upstream, size_bytes, out);
         if (result != CUDA_ERROR_NOT_READY)

@@ -1193,6 +1193,26 @@ static void what_piled_up_goes_upstream_a_few_at_a_time(void **state)
     end(&stack);
 }
 
+/* An allocation that upstream has nothing for is served with the first of it. */
+static void need_takes_what_piled_up_in_steps(void **state)
+{
+    enum { STEP = 512 };
+    struct stack stack = start(PLENTY, "initial_size=2MiB");
+    struct rs_allocation block;
+
+    (void)state;
+    for (unsigned i = 0; i < PILED_UP; i++)
+        assert_int_equal(rs_mr_allocate(stack.mr, UNIT_BYTES, NULL, &pile[i]), CUDA_SUCCESS);
+    assert_int_equal(stack.leaf->live_bytes, PILED_UP * UNIT_BYTES); /* nothing is left */
+    pile_up(&stack);
+    complete_all();
+    block = take(&stack, UNIT_BYTES);
+    assert_in_range(counter(&stack, "quarantined_blocks"), PILED_UP - STEP, PILED_UP - 1);
+    assert_int_equal(stack.leaf->live_bytes, PILED_UP * UNIT_BYTES);
+    give(&stack, &block);
+    end(&stack);
+}
+
 static void a_trim_gives_all_that_piled_up_upstream(void **state)
 {
     struct stack stack = start_pile(PLENTY);
@@ -2930,6 +2950,7 @@ int main(void)
         cmocka_unit_test(a_seal_asks_once_however_much_was_freed_while_the_gpu_is_stuck),
         cmocka_unit_test(a_merged_epoch_waits_for_its_youngest_fence),
         cmocka_unit_test(what_piled_up_goes_upstream_a_few_at_a_time),
+        cmocka_unit_test(need_takes_what_piled_up_in_steps),
         cmocka_unit_test(a_trim_gives_all_that_piled_up_upstream),
         cmocka_unit_test(need_takes_all_that_piled_up),
         cmocka_unit_test(what_piled_up_goes_with_its_context),
