@@ -19,8 +19,8 @@
  * and, as lines of their own, memory NAME [POOL_BYTES] and core N|all.  A workload takes about MS
  * milliseconds.  Figures are printed as `NAME VALUE ns KEY=NUMBER...`: per pair (pairs), per round
  * in which each thread makes a pair (threads), per single operation (random), per deallocation
- * (busy), for all kernels together (streams), the median of a call (tails); with --turns a line `done` follows.  Exit status: 1
- * when a call failed, 2 for wrong usage. */
+ * (busy), for all kernels together (streams), the median of a call (tails); with --turns a line
+ * `done` follows.  Exit status: 1 when a call failed, 2 for wrong usage. */
 #include "bench.h"
 
 #include "sample.h"

@@ -11,6 +11,7 @@ threads   pairs by 1 to 16 threads at once, wall time of a round; with a stream 
 busy      a free while a kernel runs
 streams   kernels on 1, 2 and 4 streams, each with a block that is freed at once
 pinned    pinned host memory
+tails     pairs while one kernel runs that does not end: the worst calls, by how many pairs there were
 startup   a program's first CUDA calls, and the process as a whole
 preload   a process that uses no CUDA
 
@@ -39,6 +40,7 @@ RMM_MIB = [1, 4, 64, 256, 1024, 4096]
 PINNED_SIZES = [64 << 20, 512 << 20]
 BUSY_BYTES = 1 << 20
 STREAMS = [1, 2, 4]
+TAIL_SIZES = [256, 4 << 10, 64 << 10]
 RANDOM_POOL = 20 * GIB  # of which RMM's benchmark has 16000 MiB live
 
 FLAVOURS = ["static", "shared"]
@@ -187,6 +189,16 @@ def pinned(quick):
                 figures.add(contender, turn, parse_figure("pinned_%s %s ns" % (name, value)))
 
 
+def tails(quick):
+    """What is freed meanwhile is held: 64 KiB for fewer pairs."""
+    with Contest([Contender("static rmmshim", "bench_static", "cuda", pool_setting(GIB))], figures) as contest:
+        for size in TAIL_SIZES:
+            pairs = 100000 if quick else min(4000000, 32 * GIB // size)
+            contest.turns("tails %d %d" % (size, pairs), 1, timeout=300)
+        contest.turns("tails 0 %d" % (30000 if quick else 1000000), 1, timeout=300)
+    close(contest)
+
+
 def output_of(command, timeout, env=None):
     """Its figures; a failure goes to `wrong`."""
     try:
@@ -233,7 +245,7 @@ def spawn(name, count, command, setting):
 
 
 SHORT_GROUPS = ["fence", "pairs", "threads", "busy", "streams"]
-GROUPS = SHORT_GROUPS + ["random", "pinned", "startup", "preload"]
+GROUPS = SHORT_GROUPS + ["random", "pinned", "tails", "startup", "preload"]
 
 
 def run_groups(groups, quick):
@@ -242,7 +254,7 @@ def run_groups(groups, quick):
     if "random" in groups:
         random_log(quick)
         random_rmm(quick)
-    for group in (pinned, startup, preload):
+    for group in (pinned, tails, startup, preload):
         if group.__name__ in groups:
             group(quick)
 
@@ -282,6 +294,25 @@ def table(prefix):
     print("\n" + compare.text_table(rows, right=range(1, len(rows[0]))))
 
 
+TAIL_FIELDS = ["p99", "p9999", "worst", "unfaulted_p9999", "unfaulted_worst", "grown", "worst_grown"]
+
+
+def tail_table():
+    """unfaulted: of pairs in which the host's kernel had no page to give; grown: allocations that asked the
+    driver, which are in no other figure."""
+    rows = [["tails", "median"] + TAIL_FIELDS]
+    for name, by_contender in figures.turns.items():
+        if not name.startswith("tails"):
+            continue
+        for contender in by_contender:
+            values = [figures.field(name, contender, field) for field in TAIL_FIELDS]
+            rows.append([name, show_ns(figures.median(name, contender))] +
+                        ["-" if value is None else "%d" % value if field == "grown" else show_ns(value)
+                         for field, value in zip(TAIL_FIELDS, values)])
+    if len(rows) > 1:
+        print("\n" + compare.text_table(rows, right=range(1, len(rows[0]))))
+
+
 def ratios():
     """Lines for programs: each of our figures against the floor, the driver and cudaMallocAsync of its turns."""
     for name, by_contender in figures.turns.items():
@@ -319,6 +350,7 @@ def main():
     for prefix in ("fence/", "pairs/", "threads/", "threads_own/", "busy/", "streams/", "random_log/", "random_rmm/",
                    "pinned_pairs/", "startup/", "startup_calls/", "process/"):
         table(prefix)
+    tail_table()
     print()
     ratios()
     for line in notes:
