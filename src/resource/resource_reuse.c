@@ -42,6 +42,7 @@ enum {
     EAGER_BYTES = 64 << 10,      /* of host memory; of other memory, none is enough */
     UNFENCED_BYTES = 64 << 20,   /* so much may wait for the end of a capture, or what the program
                                     held before where that is more */
+    SORT_TURNS = 8, /* an allocation looks so far into what is not sorted: there may be thousands */
 };
 
 static struct rs_reuse *reuse_of(struct rs_mr *mr)
@@ -153,7 +154,7 @@ RS_HOT_INLINE CUresult allocate_any(struct rs_reuse *reuse, size_t size_bytes,
     bool more = false;
     struct rs_freed *kept = take_kept(reuse, upstream_bytes, &more);
 
-    while (RS_UNLIKELY(!kept && more)) {
+    for (unsigned turn = 0; RS_UNLIKELY(!kept && more) && turn < SORT_TURNS; turn++) {
         rs_reuse_sort_clean(reuse);
         kept = take_kept(reuse, upstream_bytes, &more);
     }

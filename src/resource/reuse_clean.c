@@ -20,6 +20,7 @@ enum {
     PLENTY_LARGE_SHARE = 32, /* ... and blocks of this share of those, ... */
     PLENTY_LARGE = 16 << 20, /* ... or so much */
     SORT_COUNT = 16,         /* by an allocation that finds nothing by size */
+    CLEAN_COUNT = 4096,      /* of a shard, not sorted; need gives all of them upstream at once */
     LARGE_COUNT = 4,         /* large blocks of host memory: as many as come back at once */
 };
 
@@ -151,7 +152,8 @@ static void bring_back(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
     rs_spinlock_lock(&shard->lock);
     in_need = atomic_load(&reuse->in_need) > 0;
     shard->room = *room;
-    if (in_need || shard->clean.bytes + list->bytes <= room->limit_bytes)
+    if (in_need || (shard->clean.bytes + list->bytes <= room->limit_bytes &&
+                    shard->clean.count + list->count <= CLEAN_COUNT))
         rs_freed_append(&shard->clean, list);
     if (in_need)
         sort_locked(reuse, shard, room, SIZE_MAX, rest);

@@ -1213,6 +1213,30 @@ static void need_takes_what_piled_up_in_steps(void **state)
     end(&stack);
 }
 
+static void an_allocation_sorts_a_bounded_part_of_what_is_clean(void **state)
+{
+    enum { COUNT = 1500, SORTED = 8 * 16, KEPT = 512 };
+    struct stack stack = start(PLENTY, "initial_size=64MiB");
+    struct rs_allocation other, last[SEAL_COUNT];
+
+    (void)state;
+    for (unsigned i = 0; i < COUNT; i++)
+        pile[i] = take(&stack, UNIT_BYTES);
+    for (unsigned i = 0; i < SEAL_COUNT; i++)
+        last[i] = take(&stack, UNIT_BYTES);
+    for (unsigned i = 0; i < COUNT; i++)
+        (void)give_one(&stack, &pile[i]);
+    complete_all();
+    for (unsigned i = 0; i < SEAL_COUNT; i++)
+        (void)give_one(&stack, &last[i]);
+    assert_in_range(counter(&stack, "kept"), (COUNT - 2 * SEAL_COUNT) * UNIT_BYTES, MIB);
+    other = take(&stack, 2 * UNIT_BYTES);
+    assert_in_range(counter(&stack, "kept"),
+                    (COUNT - 2 * SEAL_COUNT - SORTED - KEPT) * (size_t)UNIT_BYTES, MIB);
+    give(&stack, &other);
+    end(&stack);
+}
+
 static void a_trim_gives_all_that_piled_up_upstream(void **state)
 {
     struct stack stack = start_pile(PLENTY);
@@ -2951,6 +2975,7 @@ int main(void)
         cmocka_unit_test(a_merged_epoch_waits_for_its_youngest_fence),
         cmocka_unit_test(what_piled_up_goes_upstream_a_few_at_a_time),
         cmocka_unit_test(need_takes_what_piled_up_in_steps),
+        cmocka_unit_test(an_allocation_sorts_a_bounded_part_of_what_is_clean),
         cmocka_unit_test(a_trim_gives_all_that_piled_up_upstream),
         cmocka_unit_test(need_takes_all_that_piled_up),
         cmocka_unit_test(what_piled_up_goes_with_its_context),
