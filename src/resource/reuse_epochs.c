@@ -341,7 +341,10 @@ static enum rs_fence_state retire_locked(struct rs_reuse *reuse, struct rs_reuse
         }
         unknown -= count;
     }
-    return state == RS_FENCE_DONE && reuse->sealed_count ? RS_FENCE_PENDING : state;
+    if (state == RS_FENCE_DONE && reuse->sealed_count)
+        state = RS_FENCE_PENDING;
+    reuse->is_stuck = state == RS_FENCE_PENDING;
+    return state;
 }
 
 /* True when there was something to retire.  most: of the blocks that no shard gets back. */

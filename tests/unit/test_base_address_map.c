@@ -23,7 +23,7 @@ static char owners[8];
 /* ---- host memory that runs out: the linker leads the map's mmap here (see meson.build) ---- */
 
 static int mappings_left = -1; /* negative: no end */
-static struct {
+static __thread struct {
     void *address;
     size_t bytes;
 } last_mapping; /* without huge pages, so that what is touched can be told */
