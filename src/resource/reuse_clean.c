@@ -21,6 +21,7 @@ enum {
     PLENTY_LARGE = 16 << 20, /* ... or so much */
     SORT_COUNT = 16,         /* by an allocation that finds nothing by size */
     CLEAN_COUNT = 4096,      /* of a shard, not sorted; need gives all of them upstream at once */
+    SORT_AT_ONCE = 512,      /* so many are sorted by whoever brings them */
     LARGE_COUNT = 4,         /* large blocks of host memory: as many as come back at once */
 };
 
@@ -140,22 +141,24 @@ RS_HOT static void sort_locked(struct rs_reuse *reuse, struct rs_reuse_shard *sh
     }
 }
 
-/* Brings a shard's own clean blocks back to it, for its threads to sort; in need all are sorted
- * here.  What would be too much, for a shard that may never allocate again, stays in the list:
- * there may be millions of them. */
+/* Brings a shard's own clean blocks back to it, for its threads to sort; in need, and where it
+ * would be too much for a shard that may never allocate again, all are sorted here.  Of too many,
+ * as after a long operation, the new ones stay in the list. */
 static void bring_back(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
                        struct rs_freed_list *list, const struct rs_reuse_room *room,
                        struct rs_freed_list *rest)
 {
-    bool in_need;
+    size_t count;
+    bool in_need, fits;
 
     rs_spinlock_lock(&shard->lock);
-    in_need = atomic_load(&reuse->in_need) > 0;
     shard->room = *room;
-    if (in_need || (shard->clean.bytes + list->bytes <= room->limit_bytes &&
-                    shard->clean.count + list->count <= CLEAN_COUNT))
+    count = shard->clean.count + list->count;
+    in_need = atomic_load(&reuse->in_need) > 0;
+    fits = count <= CLEAN_COUNT && shard->clean.bytes + list->bytes <= room->limit_bytes;
+    if (in_need || fits || count <= SORT_AT_ONCE)
         rs_freed_append(&shard->clean, list);
-    if (in_need)
+    if (in_need || (!fits && count <= SORT_AT_ONCE))
         sort_locked(reuse, shard, room, SIZE_MAX, rest);
     rs_spinlock_unlock(&shard->lock);
 }
