@@ -55,6 +55,8 @@ static void *look_up_note(const char *name)
         {"hostcuda_note_allocate_on", (void (*)(void))hostcuda_note_allocate_on},
         {"hostcuda_note_free_on", (void (*)(void))hostcuda_note_free_on},
         {"hostcuda_note_free_failed", (void (*)(void))hostcuda_note_free_failed},
+        {"hostcuda_request_begin", (void (*)(void))hostcuda_request_begin},
+        {"hostcuda_request_end", (void (*)(void))hostcuda_request_end},
     };
     void *address = NULL;
     for (size_t i = 0; i < sizeof(notes) / sizeof(notes[0]); i++) {

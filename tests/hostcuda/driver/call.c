@@ -23,6 +23,7 @@ static atomic_bool is_unsupported[HC_FN_COUNT];
 static atomic_bool is_initialised;
 static atomic_bool is_exiting;
 static __thread bool is_forbidden;
+static __thread enum hc_fn latest;
 
 /* A page that a forked child finds empty, however it was forked. Where the kernel cannot do that,
  * the fork handler does. */
@@ -74,6 +75,7 @@ static CUresult initialise(void)
 CUresult hc_call_begin_early(struct hc_call *call)
 {
     atomic_fetch_add_explicit(&counts[call->fn], 1, memory_order_relaxed);
+    latest = call->fn;
     return hc_fault_before(call->fn);
 }
 
@@ -93,6 +95,11 @@ CUresult hc_call_begin(struct hc_call *call)
     if (is_forbidden && !is_harmless(call->fn))
         return CUDA_ERROR_NOT_PERMITTED;
     return is_exiting ? CUDA_ERROR_DEINITIALIZED : CUDA_SUCCESS;
+}
+
+const char *hc_call_name(void)
+{
+    return hc_fn_names[latest];
 }
 
 void hc_call_forbid(bool forbidden)

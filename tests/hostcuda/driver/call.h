@@ -25,6 +25,9 @@ CUresult hc_call_begin_early(struct hc_call *call);
  * events. */
 void hc_call_forbid(bool forbidden);
 
+/* The exported function that the calling thread has called last. */
+const char *hc_call_name(void);
+
 /* True in a child process that a parent with a running driver forked. */
 bool hc_call_is_forked(void);
 

@@ -122,6 +122,7 @@ void hc_config_read(void)
     read_bool("HOSTCUDA_QUARANTINE", &hc_config.quarantine);
     read_bool("HOSTCUDA_RACE", &hc_config.race);
     hc_config.race_owner = text_of("HOSTCUDA_RACE_OWNER");
+    read_bool("HOSTCUDA_WAITS", &hc_config.waits);
     read_bool("HOSTCUDA_REPORT", &hc_config.report);
     hc_config.faults = text_of("HOSTCUDA_FAULT");
 }

@@ -10,6 +10,7 @@
 #include "driver/lock.h"
 #include "driver/memory.h"
 #include "driver/race.h"
+#include "driver/request.h"
 #include "driver/stream.h"
 #include "hostcuda.h"
 
@@ -37,6 +38,7 @@ static void clear(struct hc_event *event)
     event->tips = NULL;
     event->tip_count = 0;
     event->session_id = 0;
+    event->request_id = 0;
 }
 
 void hc_event_set(struct hc_event *event, struct hc_op *op, const struct hc_clock *clock)
@@ -207,6 +209,7 @@ CUresult hc_event_record_context(struct hc_event *event, struct hc_ctx *ctx)
     struct hc_clock clock = {0};
     struct hc_op *fence = hc_stream_fence(ctx, &clock);
     hc_event_set(event, fence, &clock);
+    event->request_id = hc_request_id();
     hc_clock_clear(&clock);
     return CUDA_SUCCESS;
 }
@@ -265,6 +268,8 @@ HC_API CUresult cuEventQuery(CUevent handle)
     if ((event->op && !event->op->done) || (event->page && !hc_event_page_is_done(event->page)))
         return CUDA_ERROR_NOT_READY;
     hc_race_host_knows(&event->clock);
+    if (event->request_id && event->request_id == hc_request_id())
+        hc_request_saw_idle(event->ctx);
     return CUDA_SUCCESS;
 }
 

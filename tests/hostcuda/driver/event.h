@@ -14,6 +14,7 @@ struct hc_event {
     struct hc_event_page *page;    /* NULL: this process's alone */
     struct hc_op *op;              /* its latest record, NULL before the first */
     struct hc_clock clock;         /* of that record */
+    unsigned long long request_id; /* the allocation that recorded it as a fence, or 0 */
     unsigned long long session_id; /* the capture that it was recorded in, or 0 */
     struct hc_node **tips;         /* in that capture */
     unsigned tip_count;

@@ -2,6 +2,7 @@
 #include "driver/op.h"
 
 #include "driver/context.h"
+#include "driver/request.h"
 #include "driver/schedule.h"
 
 #include <assert.h>
@@ -128,6 +129,7 @@ void hc_op_wait(struct hc_op *op)
     if (!op)
         return;
     hc_op_ref(op);
+    hc_request_waits(op);
     while (!op->done)
         hc_schedule_wait();
     hc_op_unref(op);

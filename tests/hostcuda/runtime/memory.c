@@ -30,7 +30,7 @@ RT_API cudaError_t cudaMalloc(void **out, size_t bytes)
         return cudaSuccess;
     }
     CUdeviceptr pointer = 0;
-    error = (cudaError_t)rt_driver.cuMemAlloc(&pointer, bytes);
+    error = (cudaError_t)RT_REQUEST(rt_driver.cuMemAlloc(&pointer, bytes));
     return hand_out(error, out, pointer, bytes);
 }
 
@@ -49,8 +49,8 @@ RT_API cudaError_t cudaMallocPitch(void **out, size_t *pitch, size_t width, size
     CUdeviceptr pointer = 0;
     cudaError_t error = rt_begin();
     if (!error)
-        error =
-            (cudaError_t)rt_driver.cuMemAllocPitch(out ? &pointer : NULL, pitch, width, height, 4);
+        error = (cudaError_t)RT_REQUEST(
+            rt_driver.cuMemAllocPitch(out ? &pointer : NULL, pitch, width, height, 4));
     return hand_out(error, out, pointer, error ? 0 : *pitch * height);
 }
 
@@ -59,7 +59,8 @@ RT_API cudaError_t cudaMallocManaged(void **out, size_t bytes, unsigned int flag
     CUdeviceptr pointer = 0;
     cudaError_t error = rt_begin();
     if (!error)
-        error = (cudaError_t)rt_driver.cuMemAllocManaged(out ? &pointer : NULL, bytes, flags);
+        error = (cudaError_t)RT_REQUEST(
+            rt_driver.cuMemAllocManaged(out ? &pointer : NULL, bytes, flags));
     return hand_out(error, out, pointer, bytes);
 }
 
@@ -72,7 +73,7 @@ static cudaError_t host_alloc(void **out, size_t bytes, unsigned flags)
     if (!bytes)
         return cudaSuccess;
     void *pointer = NULL;
-    error = (cudaError_t)rt_driver.cuMemHostAlloc(&pointer, bytes, flags);
+    error = (cudaError_t)RT_REQUEST(rt_driver.cuMemHostAlloc(&pointer, bytes, flags));
     return hand_out(error, out, device_pointer(pointer), bytes);
 }
 
@@ -133,7 +134,7 @@ static cudaError_t malloc_async(int own, void **out, size_t bytes, cudaStream_t 
         return rt_end(error ? error : cudaErrorInvalidValue);
     CUdeviceptr pointer = 0;
     if (bytes)
-        error = (cudaError_t)rt_driver.cuMemAllocAsync[own](&pointer, bytes, stream);
+        error = (cudaError_t)RT_REQUEST(rt_driver.cuMemAllocAsync[own](&pointer, bytes, stream));
     if (!error) {
         rt_note_allocate_on((void *)pointer, bytes, meant(own, stream));
         *out = (void *)pointer;

@@ -11,6 +11,9 @@ static void (*note_allocate_on)(const void *, size_t, void *);
 static void (*note_free_on)(const void *, void *);
 static void (*note_free_failed)(const void *);
 
+static void (*request_begin)(void);
+static void (*request_end)(void);
+
 static void find(void *field, const char *name)
 {
     void *address = rt_driver_find(name, 2000, 0);
@@ -24,6 +27,8 @@ static void find_notes(void)
     find(&note_allocate_on, "hostcuda_note_allocate_on");
     find(&note_free_on, "hostcuda_note_free_on");
     find(&note_free_failed, "hostcuda_note_free_failed");
+    find(&request_begin, "hostcuda_request_begin");
+    find(&request_end, "hostcuda_request_end");
 }
 
 void rt_note_allocate(const void *pointer, size_t bytes)
@@ -59,4 +64,17 @@ CUresult rt_note_freed(const void *pointer, CUresult result)
     if (result && note_free_failed)
         note_free_failed(pointer);
     return result;
+}
+
+void rt_request_begin(void)
+{
+    pthread_once(&once, find_notes);
+    if (request_begin)
+        request_begin();
+}
+
+void rt_request_end(void)
+{
+    if (request_end)
+        request_end();
 }

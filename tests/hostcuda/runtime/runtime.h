@@ -34,6 +34,18 @@ void rt_note_free_on(const void *pointer, CUstream stream);
 /* After the driver's free: the note is taken back if it failed. */
 CUresult rt_note_freed(const void *pointer, CUresult result);
 
+/* Around the driver's part of an allocation, for the same device: it must not wait. */
+void rt_request_begin(void);
+void rt_request_end(void);
+
+#define RT_REQUEST(call)                                                                           \
+    ({                                                                                             \
+        rt_request_begin();                                                                        \
+        CUresult rt_result_ = (call);                                                              \
+        rt_request_end();                                                                          \
+        rt_result_;                                                                                \
+    })
+
 /* Finds and initialises the driver, once. */
 cudaError_t rt_driver_open(void);
 

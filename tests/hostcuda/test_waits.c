@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Waits inside allocations: which are reports, and which are not.  The schedule is stepped: an
+ * operation is not done before somebody waits for it or steps. */
+#include "check.h"
+#include "hostcuda.h"
+
+static CUdeviceptr words, managed;
+static CUstream stream;
+static CUevent event;
+static unsigned *flag;
+
+static int start(void **state)
+{
+    *state = use_primary();
+    OK(cuMemAlloc(&words, 1 << 20));
+    OK(cuMemAllocManaged(&managed, 1 << 20, CU_MEM_ATTACH_GLOBAL));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    flag = flag_new();
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    flag_raise(flag);
+    OK(cuCtxSynchronize());
+    OK(cuMemFree(words));
+    OK(cuMemFree(managed));
+    OK(cuMemFreeHost(flag));
+    OK(cuStreamDestroy(stream));
+    OK(cuEventDestroy(event));
+    drop_primary();
+    hostcuda_wait_reset();
+    return 0;
+}
+
+/* Work that is not done when the wait begins. */
+static void make_busy(void)
+{
+    OK(spin_us(stream, 1));
+}
+
+static void finish_all(void)
+{
+    while (hostcuda_step(NULL))
+        ;
+}
+
+static void expect(unsigned long long reports)
+{
+    assert_int_equal(hostcuda_wait_count(), reports);
+}
+
+static CUresult free_device(void)
+{
+    CUresult result = cuMemFree(words);
+    OK(cuMemAlloc(&words, 1 << 20));
+    return result;
+}
+
+static CUresult free_managed(void)
+{
+    CUresult result = cuMemFree(managed);
+    OK(cuMemAllocManaged(&managed, 1 << 20, CU_MEM_ATTACH_GLOBAL));
+    return result;
+}
+
+static CUresult free_pinned(void)
+{
+    CUresult result = cuMemFreeHost(flag);
+    flag = flag_new();
+    return result;
+}
+
+static CUresult synchronize_context(void)
+{
+    return cuCtxSynchronize();
+}
+
+static CUresult synchronize_stream(void)
+{
+    return cuStreamSynchronize(stream);
+}
+
+static CUresult synchronize_event(void)
+{
+    OK(cuEventRecord(event, stream));
+    return cuEventSynchronize(event);
+}
+
+static CUresult (*const waits[])(void) = {free_device,        free_managed,
+                                          free_pinned,        synchronize_context,
+                                          synchronize_stream, synchronize_event};
+
+static void each_wait_in_an_allocation_is_a_report(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < sizeof(waits) / sizeof(waits[0]); i++) {
+        make_busy();
+        OK(HOSTCUDA_REQUEST(waits[i]()));
+        expect(i + 1);
+    }
+}
+
+static void outside_none_is(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < sizeof(waits) / sizeof(waits[0]); i++) {
+        make_busy();
+        OK(waits[i]());
+    }
+    expect(0);
+}
+
+static void nor_where_all_work_is_done(void **state)
+{
+    (void)state;
+    OK(cuCtxSynchronize());
+    for (unsigned i = 0; i < sizeof(waits) / sizeof(waits[0]); i++)
+        OK(HOSTCUDA_REQUEST(waits[i]()));
+    expect(0);
+}
+
+static void a_driver_allocation_is_silent_while_a_kernel_waits(void **state)
+{
+    CUdeviceptr block, ordered;
+    (void)state;
+    OK(spin_until(stream, flag));
+    OK(HOSTCUDA_REQUEST(cuMemAlloc(&block, 4 << 20)));
+    OK(HOSTCUDA_REQUEST(cuMemAllocAsync(&ordered, 4 << 20, stream)));
+    assert_int_equal(HOSTCUDA_REQUEST(cuMemAlloc(&block, (size_t)1 << 40)),
+                     CUDA_ERROR_OUT_OF_MEMORY);
+    flag_raise(flag);
+    OK(cuMemFree(block));
+    OK(cuMemFreeAsync(ordered, stream));
+    expect(0);
+}
+
+static void a_fence_seen_done_in_the_same_allocation_excuses_later_work(void **state)
+{
+    (void)state;
+    hostcuda_request_begin();
+    OK(cuCtxRecordEvent(NULL, event));
+    finish_all();
+    OK(cuEventQuery(event));
+    make_busy(); /* as another thread would */
+    OK(free_device());
+    hostcuda_request_end();
+    expect(0);
+}
+
+static void a_fence_that_is_not_done_excuses_nothing(void **state)
+{
+    (void)state;
+    make_busy();
+    hostcuda_request_begin();
+    OK(cuCtxRecordEvent(NULL, event));
+    assert_int_equal(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+    OK(free_device());
+    hostcuda_request_end();
+    expect(1);
+}
+
+static void nor_does_a_fence_from_before(void **state)
+{
+    (void)state;
+    OK(cuCtxRecordEvent(NULL, event));
+    finish_all();
+    hostcuda_request_begin();
+    OK(cuEventQuery(event));
+    make_busy();
+    OK(free_device());
+    hostcuda_request_end();
+    expect(1);
+    hostcuda_request_begin();
+    OK(cuCtxRecordEvent(NULL, event));
+    finish_all();
+    OK(cuEventQuery(event));
+    hostcuda_request_end();
+    make_busy();
+    OK(HOSTCUDA_REQUEST(free_device()));
+    expect(2);
+}
+
+static void nor_an_event_of_one_stream(void **state)
+{
+    (void)state;
+    hostcuda_request_begin();
+    OK(cuEventRecord(event, stream));
+    finish_all();
+    OK(cuEventQuery(event));
+    make_busy();
+    OK(free_device());
+    hostcuda_request_end();
+    expect(1);
+}
+
+static void nor_a_fence_of_another_context(void **state)
+{
+    CUcontext other, popped;
+    (void)state;
+    OK(cuCtxCreate(&other, NULL, 0, 0));
+    CUevent others;
+    OK(cuEventCreate(&others, CU_EVENT_DISABLE_TIMING));
+    OK(cuCtxPopCurrent(&popped));
+    hostcuda_request_begin();
+    OK(cuCtxRecordEvent(other, others));
+    finish_all();
+    OK(cuEventQuery(others));
+    make_busy();
+    OK(free_device());
+    hostcuda_request_end();
+    expect(1);
+    OK(cuCtxDestroy(other));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(each_wait_in_an_allocation_is_a_report, start, stop),
+        cmocka_unit_test_setup_teardown(outside_none_is, start, stop),
+        cmocka_unit_test_setup_teardown(nor_where_all_work_is_done, start, stop),
+        cmocka_unit_test_setup_teardown(a_driver_allocation_is_silent_while_a_kernel_waits, start,
+                                        stop),
+        cmocka_unit_test_setup_teardown(a_fence_seen_done_in_the_same_allocation_excuses_later_work,
+                                        start, stop),
+        cmocka_unit_test_setup_teardown(a_fence_that_is_not_done_excuses_nothing, start, stop),
+        cmocka_unit_test_setup_teardown(nor_does_a_fence_from_before, start, stop),
+        cmocka_unit_test_setup_teardown(nor_an_event_of_one_stream, start, stop),
+        cmocka_unit_test_setup_teardown(nor_a_fence_of_another_context, start, stop),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
