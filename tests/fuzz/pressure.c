@@ -18,6 +18,7 @@
  *   paths=LIST    letters: r cudaMalloc, d cuMemAlloc, m cuMemAllocManaged, s cuMemAllocAsync,
  *                 v cuMemCreate, a cuArrayCreate (rd)
  *   contexts=N    1 the primary, 2 and one of its own, 3 and a green one
+ *   idle          a block's work is done when it is freed
  *   flags         kernels that wait for the host, which allocates first
  *   captures      streams capture while allocations and frees go on
  *   stall=SECONDS a thread without progress for so long ends the program with status 3 (60) */
@@ -106,7 +107,7 @@ static unsigned context_count;
 static enum path paths[PATHS];
 static unsigned path_count;
 static size_t equal_bytes, largest_bytes;
-static bool wants_flags, wants_captures, wants_powers, counts_pages;
+static bool wants_flags, wants_captures, wants_powers, counts_pages, drains_first;
 static unsigned stall_s;
 static unsigned *wrong_words, *flags; /* pinned */
 
@@ -193,7 +194,7 @@ static CUresult map_new(struct block *block)
     CUmemAccessDesc access = {.location = prop.location,
                               .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUmemGenericAllocationHandle handle;
-    CUresult answer = cuMemCreate(&handle, block->taken_bytes, &prop, 0);
+    CUresult answer = HOSTCUDA_REQUEST(cuMemCreate(&handle, block->taken_bytes, &prop, 0));
 
     if (answer)
         return answer;
@@ -216,7 +217,7 @@ static CUresult array_new(struct block *block)
         .Width = 4096, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
 
     shape.Height = block->bytes / shape.Width ? block->bytes / shape.Width : 1;
-    return cuArrayCreate_v2(&block->array, &shape);
+    return HOSTCUDA_REQUEST(cuArrayCreate_v2(&block->array, &shape));
 }
 
 static CUresult take(struct worker *worker, struct block *block)
@@ -226,16 +227,17 @@ static CUresult take(struct worker *worker, struct block *block)
 
     switch (block->path) {
     case RUNTIME:
-        answer = (CUresult)cudaMalloc((void **)&block->at, block->bytes);
+        answer = (CUresult)HOSTCUDA_REQUEST(cudaMalloc((void **)&block->at, block->bytes));
         break;
     case DRIVER:
-        answer = cuMemAlloc_v2(&block->at, block->bytes);
+        answer = HOSTCUDA_REQUEST(cuMemAlloc_v2(&block->at, block->bytes));
         break;
     case MANAGED:
-        answer = cuMemAllocManaged(&block->at, block->bytes, CU_MEM_ATTACH_GLOBAL);
+        answer =
+            HOSTCUDA_REQUEST(cuMemAllocManaged(&block->at, block->bytes, CU_MEM_ATTACH_GLOBAL));
         break;
     case STREAM:
-        return cuMemAllocAsync(&block->at, block->bytes, stream);
+        return HOSTCUDA_REQUEST(cuMemAllocAsync(&block->at, block->bytes, stream));
     case MAPPED:
         return map_new(block);
     case ARRAY:
@@ -386,6 +388,8 @@ static void give(struct worker *worker, const struct block *block)
     void *at = (void *)block->at;
 
     worker->doing = "a free";
+    if (drains_first)
+        drain(worker, &worker->lanes[block->lane]);
     if (block->path == STREAM) {
         free_in_order(worker, block);
         return;
@@ -678,6 +682,7 @@ static void report(void)
         if (allocations[j])
             printf(" %c=%llu/%llu", letters[j], refusals[j], allocations[j]);
     printf("\n");
+    fflush(stdout); /* reports end the process before its buffers go out */
 }
 
 int main(int argc, char **argv)
@@ -701,6 +706,7 @@ int main(int argc, char **argv)
     largest_bytes = option(argv + 3, "largest", 0);
     wants_powers = option(argv + 3, "powers", 0);
     counts_pages = option(argv + 3, "pages", 0);
+    drains_first = option(argv + 3, "idle", 0);
     wants_flags = option(argv + 3, "flags", 0);
     wants_captures = option(argv + 3, "captures", 0);
     context_count = (unsigned)option(argv + 3, "contexts", 1);
@@ -729,6 +735,6 @@ int main(int argc, char **argv)
         FAIL("%u words were overwritten", *wrong_words);
     report();
     if (hostcuda_race_count())
-        fprintf(stderr, "pressure: seed %llu: %llu reports\n", seed, hostcuda_race_count());
+        fprintf(stderr, "pressure: seed %llu: %llu races\n", seed, hostcuda_race_count());
     return 0;
 }
