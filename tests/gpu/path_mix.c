@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every way to the driver's memory in one process: cuMemAlloc, cuMemAllocAsync, cuMemCreate with a
+ * mapping, arrays.  Each thread has a share and never holds more, counted in the driver's pages,
+ * and frees what cuMemAlloc gave while work on it may still run.
+ *
+ * path_mix SEED OPERATIONS SHARE-BYTES [THREADS [LETTERS]]   (1 thread; d s v a: the four ways)
+ *
+ * Prints "allocations N refused R (d D, s S, v V, a A) wrong W".  What is allocated depends on the
+ * arguments alone as long as nothing is refused.  Status 1: something is wrong; 3: a thread stands
+ * still for a minute. */
+#include "sample.h"
+
+#include <cuda.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { THREADS_MAX = 16, BLOCKS_MAX = 48, LANES = 2, STILL_S = 60, WORDS = 64 };
+#define PAGE_BYTES ((size_t)2 << 20)
+
+enum path { DRIVER, STREAM, MAPPED, ARRAY, PATHS };
+static const char letters[PATHS + 1] = "dsva";
+
+struct block {
+    enum path path;
+    CUdeviceptr at;
+    CUarray array;
+    size_t bytes, pages_bytes;
+    unsigned lane, value;
+};
+
+static struct thread {
+    pthread_t thread;
+    struct sequence random;
+    CUstream lanes[LANES];
+    size_t leaving_bytes[LANES]; /* freed in the stream's order */
+    struct block blocks[BLOCKS_MAX];
+    unsigned count;
+    size_t live_bytes;
+    unsigned long allocations, refused[PATHS], wrong;
+    atomic_ulong progress;
+    atomic_bool is_done;
+} threads[THREADS_MAX];
+static unsigned thread_count = 1;
+static unsigned long operations;
+static size_t share_bytes;
+static enum path paths[PATHS];
+static unsigned path_count;
+static CUcontext context;
+static size_t granularity_bytes;
+
+static size_t round_up(size_t bytes, size_t step)
+{
+    return (bytes + step - 1) / step * step;
+}
+
+static CUmemAllocationProp here(void)
+{
+    CUmemAllocationProp prop;
+
+    memset(&prop, 0, sizeof(prop));
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    return prop;
+}
+
+static CUresult map_new(struct block *block)
+{
+    CUmemAllocationProp prop = here();
+    CUmemAccessDesc access = {.location = prop.location,
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle handle;
+    CUresult answer = cuMemCreate(&handle, block->pages_bytes, &prop, 0);
+
+    if (answer)
+        return answer;
+    MUST(cuMemAddressReserve(&block->at, block->pages_bytes, 0, 0, 0));
+    MUST(cuMemMap(block->at, block->pages_bytes, 0, handle, 0));
+    MUST(cuMemSetAccess(block->at, block->pages_bytes, &access, 1));
+    MUST(cuMemRelease(handle));
+    return CUDA_SUCCESS;
+}
+
+static CUresult array_new(struct block *block)
+{
+    CUDA_ARRAY_DESCRIPTOR shape = {
+        .Width = 16384, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
+
+    shape.Height = block->pages_bytes / shape.Width;
+    return cuArrayCreate(&block->array, &shape);
+}
+
+static CUresult take(struct thread *self, struct block *block)
+{
+    switch (block->path) {
+    case DRIVER:
+        return cuMemAlloc(&block->at, block->bytes);
+    case STREAM:
+        return cuMemAllocAsync(&block->at, block->bytes, self->lanes[block->lane]);
+    case MAPPED:
+        return map_new(block);
+    case ARRAY:
+    case PATHS:
+        break;
+    }
+    return array_new(block);
+}
+
+static void drain(struct thread *self, unsigned lane)
+{
+    MUST(cuStreamSynchronize(self->lanes[lane]));
+    self->live_bytes -= self->leaving_bytes[lane];
+    self->leaving_bytes[lane] = 0;
+}
+
+static CUdeviceptr end_of(const struct block *block)
+{
+    return block->at + (block->bytes / 4 - WORDS) * 4;
+}
+
+static void fill(struct thread *self, struct block *block)
+{
+    if (block->path == ARRAY)
+        return;
+    block->value = (unsigned)sequence_next(&self->random);
+    MUST(cuMemsetD32Async(block->at, block->value, block->bytes / 8, self->lanes[block->lane]));
+    MUST(cuMemsetD32Async(end_of(block), block->value, WORDS, self->lanes[block->lane]));
+}
+
+static void check(struct thread *self, const struct block *block)
+{
+    unsigned words[2][WORDS];
+
+    if (block->path == ARRAY)
+        return;
+    MUST(cuMemcpyDtoHAsync(words[0], block->at, sizeof(words[0]), self->lanes[block->lane]));
+    MUST(cuMemcpyDtoHAsync(words[1], end_of(block), sizeof(words[1]), self->lanes[block->lane]));
+    drain(self, block->lane);
+    for (unsigned i = 0; i < 2 * WORDS; i++)
+        self->wrong += words[i / WORDS][i % WORDS] != block->value;
+}
+
+static void allocate(struct thread *self)
+{
+    size_t most_bytes = share_bytes - self->live_bytes;
+    struct block block = {.path = paths[sequence_below(&self->random, path_count)]};
+    CUresult answer;
+
+    block.lane = (unsigned)sequence_below(&self->random, LANES);
+    if (self->count == BLOCKS_MAX || most_bytes < PAGE_BYTES)
+        return;
+    block.bytes = PAGE_BYTES / 2 + 256 + sequence_below(&self->random, share_bytes / 3);
+    block.bytes = block.bytes / 4 * 4;
+    if (block.bytes > most_bytes)
+        block.bytes = most_bytes;
+    block.pages_bytes =
+        round_up(block.bytes, block.path == MAPPED ? granularity_bytes : PAGE_BYTES);
+    self->allocations++;
+    answer = take(self, &block);
+    if (answer == CUDA_ERROR_OUT_OF_MEMORY) {
+        self->refused[block.path]++;
+        return;
+    }
+    MUST(answer);
+    self->live_bytes += block.pages_bytes;
+    fill(self, &block);
+    self->blocks[self->count++] = block;
+}
+
+static void give(struct thread *self, const struct block *block)
+{
+    if (sequence_below(&self->random, 4) == 0)
+        check(self, block);
+    if (block->path == STREAM) {
+        MUST(cuMemFreeAsync(block->at, self->lanes[block->lane]));
+        self->leaving_bytes[block->lane] += block->pages_bytes;
+        return;
+    }
+    if (block->path == MAPPED) { /* an unmap does not wait */
+        drain(self, block->lane);
+        MUST(cuMemUnmap(block->at, block->pages_bytes));
+        MUST(cuMemAddressFree(block->at, block->pages_bytes));
+    } else if (block->path == ARRAY) {
+        MUST(cuArrayDestroy(block->array));
+    } else {
+        MUST(cuMemFree(block->at));
+    }
+    self->live_bytes -= block->pages_bytes;
+}
+
+static void give_some(struct thread *self)
+{
+    unsigned at;
+    struct block block;
+
+    if (!self->count) {
+        for (unsigned i = 0; i < LANES; i++)
+            drain(self, i);
+        return;
+    }
+    at = (unsigned)sequence_below(&self->random, self->count);
+    block = self->blocks[at];
+    self->blocks[at] = self->blocks[--self->count];
+    give(self, &block);
+}
+
+static void *work(void *argument)
+{
+    struct thread *self = argument;
+
+    MUST(cuCtxSetCurrent(context));
+    for (unsigned i = 0; i < LANES; i++)
+        MUST(cuStreamCreate(&self->lanes[i], CU_STREAM_NON_BLOCKING));
+    for (unsigned long i = 0; i < operations; i++) {
+        if (sequence_below(&self->random, 100) < 55)
+            allocate(self);
+        else
+            give_some(self);
+        if (sequence_below(&self->random, 8) == 0)
+            drain(self, (unsigned)sequence_below(&self->random, LANES));
+        self->progress++;
+    }
+    while (self->count)
+        give_some(self);
+    for (unsigned i = 0; i < LANES; i++) {
+        drain(self, i);
+        MUST(cuStreamDestroy(self->lanes[i]));
+    }
+    self->is_done = true;
+    return NULL;
+}
+
+static void *watch(void *unused)
+{
+    unsigned long before[THREADS_MAX] = {0};
+    unsigned still_s[THREADS_MAX] = {0};
+
+    for (;;) {
+        sleep(1);
+        for (unsigned i = 0; i < thread_count; i++) {
+            bool moved = threads[i].progress != before[i] || threads[i].is_done;
+            still_s[i] = moved ? 0 : still_s[i] + 1;
+            before[i] = threads[i].progress;
+            if (still_s[i] < STILL_S)
+                continue;
+            fprintf(stderr, "path_mix: thread %u stands still\n", i);
+            _exit(3);
+        }
+    }
+    return unused;
+}
+
+static void read_paths(const char *list)
+{
+    for (; *list && path_count < PATHS; list++) {
+        const char *letter = strchr(letters, *list);
+        CHECK(letter);
+        paths[path_count++] = (enum path)(letter - letters);
+    }
+}
+
+static unsigned long report(void)
+{
+    unsigned long allocations = 0, refused[PATHS] = {0}, all_refused = 0, wrong = 0;
+
+    for (unsigned i = 0; i < thread_count; i++) {
+        allocations += threads[i].allocations;
+        wrong += threads[i].wrong;
+        for (unsigned j = 0; j < PATHS; j++) {
+            refused[j] += threads[i].refused[j];
+            all_refused += threads[i].refused[j];
+        }
+    }
+    printf("allocations %lu refused %lu (d %lu, s %lu, v %lu, a %lu) wrong %lu\n", allocations,
+           all_refused, refused[DRIVER], refused[STREAM], refused[MAPPED], refused[ARRAY], wrong);
+    return wrong;
+}
+
+int main(int argc, char **argv)
+{
+    CUmemAllocationProp prop = here();
+    pthread_t watcher;
+
+    if (argc < 4) {
+        fprintf(stderr, "usage: path_mix SEED OPERATIONS SHARE-BYTES [THREADS [LETTERS]]\n");
+        return 2;
+    }
+    operations = strtoul(argv[2], NULL, 10);
+    share_bytes = strtoull(argv[3], NULL, 10) / PAGE_BYTES * PAGE_BYTES;
+    if (argc > 4)
+        thread_count = (unsigned)strtoul(argv[4], NULL, 10);
+    read_paths(argc > 5 ? argv[5] : letters);
+    if (!thread_count || thread_count > THREADS_MAX || share_bytes < 4 * PAGE_BYTES)
+        return 2;
+    MUST(cuInit(0));
+    MUST(cuDevicePrimaryCtxRetain(&context, 0));
+    MUST(cuCtxSetCurrent(context));
+    MUST(
+        cuMemGetAllocationGranularity(&granularity_bytes, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    CHECK(granularity_bytes <= PAGE_BYTES);
+    pthread_create(&watcher, NULL, watch, NULL);
+    for (unsigned i = 0; i < thread_count; i++) {
+        threads[i].random.state = strtoull(argv[1], NULL, 10) * 1000 + i;
+        pthread_create(&threads[i].thread, NULL, work, &threads[i]);
+    }
+    for (unsigned i = 0; i < thread_count; i++)
+        pthread_join(threads[i].thread, NULL);
+    return report() > 0;
+}
