@@ -34,6 +34,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "requests.h"
+
 enum {
     THREADS_MAX = 16,
     BLOCKS_MAX = 64,
@@ -194,7 +196,7 @@ static CUresult map_new(struct block *block)
     CUmemAccessDesc access = {.location = prop.location,
                               .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUmemGenericAllocationHandle handle;
-    CUresult answer = HOSTCUDA_REQUEST(cuMemCreate(&handle, block->taken_bytes, &prop, 0));
+    CUresult answer = cuMemCreate(&handle, block->taken_bytes, &prop, 0);
 
     if (answer)
         return answer;
@@ -217,7 +219,7 @@ static CUresult array_new(struct block *block)
         .Width = 4096, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
 
     shape.Height = block->bytes / shape.Width ? block->bytes / shape.Width : 1;
-    return HOSTCUDA_REQUEST(cuArrayCreate_v2(&block->array, &shape));
+    return cuArrayCreate_v2(&block->array, &shape);
 }
 
 static CUresult take(struct worker *worker, struct block *block)
@@ -227,17 +229,16 @@ static CUresult take(struct worker *worker, struct block *block)
 
     switch (block->path) {
     case RUNTIME:
-        answer = (CUresult)HOSTCUDA_REQUEST(cudaMalloc((void **)&block->at, block->bytes));
+        answer = (CUresult)cudaMalloc((void **)&block->at, block->bytes);
         break;
     case DRIVER:
-        answer = HOSTCUDA_REQUEST(cuMemAlloc_v2(&block->at, block->bytes));
+        answer = cuMemAlloc_v2(&block->at, block->bytes);
         break;
     case MANAGED:
-        answer =
-            HOSTCUDA_REQUEST(cuMemAllocManaged(&block->at, block->bytes, CU_MEM_ATTACH_GLOBAL));
+        answer = cuMemAllocManaged(&block->at, block->bytes, CU_MEM_ATTACH_GLOBAL);
         break;
     case STREAM:
-        return HOSTCUDA_REQUEST(cuMemAllocAsync(&block->at, block->bytes, stream));
+        return cuMemAllocAsync(&block->at, block->bytes, stream);
     case MAPPED:
         return map_new(block);
     case ARRAY:

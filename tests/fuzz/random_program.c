@@ -31,6 +31,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "requests.h"
+
 enum {
     THREADS_MAX = 16,
     BLOCKS_MAX = 40,

@@ -62,6 +62,8 @@ def environment(settings=None, preload=None, driver=True, more=None):
         env["LD_LIBRARY_PATH"] = HOSTCUDA
     # CUDA keeps memory to its end and so may programs; what is looked for here is not leaks.
     env["ASAN_OPTIONS"] = "detect_leaks=0:" + env.get("ASAN_OPTIONS", "")
+    if driver:
+        env["HOSTCUDA_WAITS"] = "1"  # no allocation may wait for the device
     env.update(more or {})
     env.update(settings or {})
     return env
