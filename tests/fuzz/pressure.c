@@ -19,7 +19,7 @@
  *                 v cuMemCreate, a cuArrayCreate (rd)
  *   contexts=N    1 the primary, 2 and one of its own, 3 and a green one
  *   idle          a block's work is done when it is freed
- *   flags         kernels that wait for the host, which allocates first
+ *   flags=N       so many kernels wait for the host, which allocates first
  *   captures      streams capture while allocations and frees go on
  *   stall=SECONDS a thread without progress for so long ends the program with status 3 (60) */
 #include "hostcuda.h"
@@ -109,7 +109,8 @@ static unsigned context_count;
 static enum path paths[PATHS];
 static unsigned path_count;
 static size_t equal_bytes, largest_bytes;
-static bool wants_flags, wants_captures, wants_powers, counts_pages, drains_first;
+static _Atomic int flags_left;
+static bool wants_captures, wants_powers, counts_pages, drains_first;
 static unsigned stall_s;
 static unsigned *wrong_words, *flags; /* pinned */
 
@@ -438,7 +439,7 @@ static void begin_wait(struct worker *worker)
 {
     struct lane *lane = &worker->lanes[draw(worker, LANES)];
 
-    if (worker->is_waiting || lane->captures)
+    if (worker->is_waiting || lane->captures || flags_left-- <= 0)
         return;
     worker->doing = "a launch of a kernel that waits";
     __atomic_store_n(&flags[worker->flag], 0, __ATOMIC_SEQ_CST);
@@ -489,7 +490,7 @@ static void begin_capture(struct worker *worker)
 
 static void step_rare(struct worker *worker)
 {
-    if (wants_flags && chance(worker, 30))
+    if (flags_left > 0 && chance(worker, 30))
         begin_wait(worker);
     else if (wants_captures && chance(worker, 50))
         begin_capture(worker);
@@ -708,7 +709,7 @@ int main(int argc, char **argv)
     wants_powers = option(argv + 3, "powers", 0);
     counts_pages = option(argv + 3, "pages", 0);
     drains_first = option(argv + 3, "idle", 0);
-    wants_flags = option(argv + 3, "flags", 0);
+    flags_left = (int)option(argv + 3, "flags", 0);
     wants_captures = option(argv + 3, "captures", 0);
     context_count = (unsigned)option(argv + 3, "contexts", 1);
     stall_s = (unsigned)option(argv + 3, "stall", 60);

@@ -27,7 +27,7 @@ struct hc_config {
     bool quarantine; /* HOSTCUDA_QUARANTINE: freed memory faults and is not placed again */
     bool race;       /* HOSTCUDA_RACE */
     const char *race_owner; /* HOSTCUDA_RACE_OWNER: the library whose pool the notes are about */
-    bool waits;         /* HOSTCUDA_WAITS: waits inside a program's allocations are reports */
+    bool waits;             /* HOSTCUDA_WAITS: waits inside a program's allocations are reports */
     bool report;        /* HOSTCUDA_REPORT: at the end, what was called and is not implemented */
     const char *faults; /* HOSTCUDA_FAULT */
 };
