@@ -181,6 +181,16 @@ static void nor_does_a_fence_from_before(void **state)
     make_busy();
     OK(HOSTCUDA_REQUEST(free_device()));
     expect(2);
+    hostcuda_request_begin();
+    OK(cuCtxRecordEvent(NULL, event));
+    hostcuda_request_end();
+    finish_all();
+    hostcuda_request_begin();
+    OK(cuEventQuery(event));
+    make_busy();
+    OK(free_device());
+    hostcuda_request_end();
+    expect(3);
 }
 
 static void nor_an_event_of_one_stream(void **state)

@@ -47,7 +47,7 @@ static bool was_idle(const struct hc_ctx *ctx)
 void hc_request_waits(const struct hc_op *op)
 {
     /* An operation that waits for no other ends by itself. */
-    if (!request.depth || op->done || !op->pending || was_idle(op->ctx))
+    if (!request.depth || !op->pending || was_idle(op->ctx))
         return;
     if (atomic_fetch_add(&report_count, 1) >= PRINT_MAX)
         return;
