@@ -441,6 +441,9 @@ static void begin_wait(struct worker *worker)
 
     if (worker->is_waiting || lane->captures || flags_left-- <= 0)
         return;
+    /* What was freed just before is what the allocations to come may need. */
+    for (unsigned i = worker->block_count / 2; i > 0; i--)
+        free_some(worker);
     worker->doing = "a launch of a kernel that waits";
     __atomic_store_n(&flags[worker->flag], 0, __ATOMIC_SEQ_CST);
     OK(hostcudaSpinUntil(&flags[worker->flag], lane->stream));
@@ -502,7 +505,7 @@ static void step(struct worker *worker)
 {
     unsigned what = (unsigned)draw(worker, 100);
 
-    if (worker->is_waiting && chance(worker, 20))
+    if (worker->is_waiting && chance(worker, 10))
         end_wait(worker);
     if (worker->capture_steps > 1 && !--worker->capture_steps)
         worker->capture_steps = 1;
