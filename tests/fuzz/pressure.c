@@ -134,14 +134,16 @@ static size_t round_up(size_t bytes, size_t step)
     return (bytes + step - 1) / step * step;
 }
 
-static bool is_small(size_t bytes)
+/* Small mappings have a page; small arrays and managed blocks are charged one under a limit. */
+static bool is_small(enum path path, size_t bytes)
 {
-    return bytes <= SMALL_BYTES && !counts_pages;
+    return bytes <= SMALL_BYTES && !counts_pages && path != MAPPED && path != ARRAY &&
+           path != MANAGED;
 }
 
 static size_t taken_by(enum path path, size_t bytes)
 {
-    return path == MAPPED || !is_small(bytes) ? round_up(bytes, PAGE_BYTES) : round_up(bytes, 512);
+    return round_up(bytes, is_small(path, bytes) ? 512 : PAGE_BYTES);
 }
 
 /* Small blocks share pages and leave gaps in them, so they are a small part. */
@@ -151,7 +153,7 @@ static bool fits(const struct worker *worker, enum path path, size_t bytes)
 
     if (taken_bytes > worker->share_bytes - worker->live_bytes)
         return false;
-    return path == MAPPED || !is_small(bytes) || equal_bytes ||
+    return !is_small(path, bytes) || equal_bytes ||
            worker->small_bytes + taken_bytes <= worker->share_bytes / 16;
 }
 
