@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A random program on a device, or under a limit, that is nearly full.  Each thread has a share and
  * never holds more, so the memory that is live stays under a fraction of the room: `refused` on the
- * last line counts what was refused all the same.  Alone, on a device of that size, the driver
+ * last line counts what was refused all the same, and `again` of these what was served when it was
+ * asked for once more, at once.  Alone, on a device of that size, the driver
  * refuses nothing below 95 %: its own frees wait, and it maps pages wherever they lie.
  *
  * A block's use is ordered by its stream alone, and most frees come while kernels work on the
@@ -94,7 +95,7 @@ struct worker {
     unsigned flag; /* index in flags; its kernel waits if is_waiting */
     bool is_waiting;
     unsigned capture_steps;
-    unsigned long long allocations[PATHS], refusals[PATHS], excused;
+    unsigned long long allocations[PATHS], refusals[PATHS], served_again;
     unsigned long long first_refusal;
     const char *volatile doing;
     _Atomic unsigned long long progress;
@@ -283,7 +284,6 @@ static void drain_for(struct worker *worker, enum path path, size_t bytes)
 static void note_refusal(struct worker *worker, const struct block *block)
 {
     worker->refusals[block->path]++;
-    worker->excused += worker->is_waiting || worker->capture_steps > 0;
     if (!worker->first_refusal)
         worker->first_refusal = worker->progress;
     if (getenv("PRESSURE_VERBOSE"))
@@ -324,6 +324,11 @@ static void allocate(struct worker *worker)
     if (answer == CUDA_ERROR_OUT_OF_MEMORY) {
         (void)cudaGetLastError();
         note_refusal(worker, &block);
+        answer = take(worker, &block);
+        worker->served_again += !answer;
+    }
+    if (answer == CUDA_ERROR_OUT_OF_MEMORY) {
+        (void)cudaGetLastError();
         return;
     }
     if (answer)
@@ -671,11 +676,11 @@ static void read_paths(const char *list)
 
 static void report(void)
 {
-    unsigned long long allocations[PATHS] = {0}, refusals[PATHS] = {0}, excused = 0, all = 0,
+    unsigned long long allocations[PATHS] = {0}, refusals[PATHS] = {0}, again = 0, all = 0,
                        refused = 0;
 
     for (unsigned i = 0; i < thread_count; i++) {
-        excused += workers[i].excused;
+        again += workers[i].served_again;
         for (unsigned j = 0; j < PATHS; j++) {
             allocations[j] += workers[i].allocations[j];
             refusals[j] += workers[i].refusals[j];
@@ -683,8 +688,8 @@ static void report(void)
             refused += workers[i].refusals[j];
         }
     }
-    printf("pressure: seed=%llu threads=%u allocations=%llu refused=%llu excused=%llu", seed,
-           thread_count, all, refused, excused);
+    printf("pressure: seed=%llu threads=%u allocations=%llu refused=%llu again=%llu", seed,
+           thread_count, all, refused, again);
     for (unsigned j = 0; j < PATHS; j++)
         if (allocations[j])
             printf(" %c=%llu/%llu", letters[j], refusals[j], allocations[j]);
