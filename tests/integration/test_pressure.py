@@ -14,10 +14,10 @@ ROOM_FOR_FOUR = [
     {"RMM_RESOURCE": "pool(cuda, maximum_size=32MiB)"},
     {"RMM_RESOURCE": "virtual(granularity=2MiB, maximum_size=32MiB)"},
 ]
-# Live is 64 MiB in two threads: settings and what they may hold.
+# Live is 64 MiB in two threads: settings and what they may hold.  What cuts chunks may lack a hole of the
+# right size, and is run-pressure's to count.
 MIX = [
     {"RMM_LIMIT": "66MiB"},
-    {"RMM_LIMIT": "80MiB", "RMM_POOL_SIZE": "0"},
     {"RMM_LIMIT": "70MiB", "RMM_RESOURCE": "virtual(granularity=2MiB)"},
     {"RMM_LIMIT": "80MiB", "RMM_ASYNC": "1"},
 ]
