@@ -408,6 +408,42 @@ static void many(void)
 
 /* ---- frees on streams of other contexts ---- */
 
+static CUdeviceptr allocate_noted(void)
+{
+    CUdeviceptr block = allocate();
+
+    if (hostcuda_note_allocate)
+        hostcuda_note_allocate((void *)block, BYTES);
+    return block;
+}
+
+static void free_noted(CUdeviceptr block, CUstream on)
+{
+    if (on && hostcuda_note_free_on)
+        hostcuda_note_free_on((void *)block, on);
+    else if (hostcuda_note_free)
+        hostcuda_note_free((void *)block);
+    if (on)
+        MUST(cuMemFreeAsync(block, on));
+    else
+        MUST(cuMemFree(block));
+}
+
+/* A block that comes and goes in its own context. */
+static void use_on(CUstream near)
+{
+    CUdeviceptr block = allocate_noted();
+
+    fill(near, block, WORDS, 9);
+    MUST(cuStreamSynchronize(near));
+    free_noted(block, NULL);
+}
+
+static void check_races(void)
+{
+    CHECK(!hostcuda_race_count || hostcuda_race_count() == 0);
+}
+
 /* `there` is another context: of this device, or of another. */
 static void free_on_stream_of(CUcontext here, CUcontext there)
 {
@@ -421,37 +457,27 @@ static void free_on_stream_of(CUcontext here, CUcontext there)
     MUST(cuStreamCreate(&near, CU_STREAM_NON_BLOCKING));
     for (int round = 0; round < 3; round++) {
         __atomic_store_n(flag, 0, __ATOMIC_SEQ_CST);
-        block = allocate();
-        hostcuda_note_allocate((void *)block, BYTES);
+        block = allocate_noted();
         MUST(cuCtxSetCurrent(there));
         stop_at(far, flag);
         fill(far, block, WORDS, 7);
         MUST(cuCtxSetCurrent(here));
-        hostcuda_note_free_on((void *)block, far);
-        MUST(cuMemFreeAsync(block, far)); /* does not wait */
+        free_noted(block, far); /* does not wait */
         CHECK(cuStreamQuery(far) == CUDA_ERROR_NOT_READY);
         CHECK(cuMemFree(block) == CUDA_ERROR_INVALID_VALUE);
-        other = allocate();
+        other = allocate_noted();
         CHECK(other != block);
-        hostcuda_note_allocate((void *)other, BYTES);
         fill(near, other, WORDS, 8);
         MUST(cuStreamSynchronize(near));
-        hostcuda_note_free((void *)other);
-        MUST(cuMemFree(other));
+        free_noted(other, NULL);
         flag_raise(flag);
-        for (int i = 0; i < 8; i++) { /* until its block comes again */
-            other = allocate();
-            hostcuda_note_allocate((void *)other, BYTES);
-            fill(near, other, WORDS, 9);
-            MUST(cuStreamSynchronize(near));
-            hostcuda_note_free((void *)other);
-            MUST(cuMemFree(other));
-        }
+        for (int i = 0; i < 8; i++) /* until its block comes again */
+            use_on(near);
         MUST(cuCtxSetCurrent(there));
         MUST(cuStreamSynchronize(far));
         MUST(cuCtxSetCurrent(here));
     }
-    CHECK(hostcuda_race_count() == 0);
+    check_races();
 }
 
 static void far_device(void)
@@ -479,7 +505,7 @@ static void far_context(void)
 static void far_waits(bool captures)
 {
     CUcontext here = retain(), there;
-    CUdeviceptr block = allocate(), other;
+    CUdeviceptr block = allocate_noted();
     CUstream far, captured, near;
     CUgraph graph;
 
@@ -488,27 +514,19 @@ static void far_waits(bool captures)
     MUST(cuCtxCreate_v2(&there, 0, device));
     MUST(cuStreamCreate(&far, CU_STREAM_NON_BLOCKING));
     MUST(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
-    hostcuda_note_allocate((void *)block, BYTES);
     hold(far, block, WORDS, 7, 20000);
     MUST(cuCtxSetCurrent(here));
     if (captures)
         MUST(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
-    hostcuda_note_free_on((void *)block, far);
-    MUST(cuMemFreeAsync(block, far));
+    free_noted(block, far);
     CHECK(cuStreamQuery(far) == CUDA_SUCCESS);
     if (captures) {
         MUST(cuStreamEndCapture(captured, &graph));
         MUST(cuGraphDestroy(graph));
     }
-    for (int i = 0; i < 8; i++) {
-        other = allocate();
-        hostcuda_note_allocate((void *)other, BYTES);
-        fill(near, other, WORDS, 9);
-        MUST(cuStreamSynchronize(near));
-        hostcuda_note_free((void *)other);
-        MUST(cuMemFree(other));
-    }
-    CHECK(hostcuda_race_count() == 0);
+    for (int i = 0; i < 8; i++)
+        use_on(near);
+    check_races();
 }
 
 static void far_captured(void)
