@@ -240,19 +240,40 @@ static void late_release(void)
     use_now();
 }
 
-/* The same, and the first allocation comes when the release has returned. */
-static void retained_meanwhile(void)
+/* The same, and the old context is looked up when its release has begun. */
+static void looked_up_meanwhile(void)
 {
     CUcontext primary = retain();
     pthread_t thread;
 
     use(allocate());
+    delay("cuDevicePrimaryCtxRelease:before_us=60000:after_us=60000:count=1");
+    thread = start(release, NULL);
+    wait_for_delay();
+    (void)allocate();
+    while (is_active())
+        sched_yield();
+    CHECK(retain() == primary);
+    use_now();
+    finish(thread);
+    use_now();
+}
+
+/* The same, and the first allocation comes when the release has returned. */
+static void retained_meanwhile(void)
+{
+    CUcontext primary = retain();
+    CUdeviceptr old = allocate();
+    pthread_t thread;
+
+    use(old);
     delay("cuDevicePrimaryCtxRelease:after_us=60000:count=1");
     thread = start(release, NULL);
     while (is_active())
         sched_yield();
     CHECK(retain() == primary);
     finish(thread);
+    CHECK(cuMemFree(old) == CUDA_ERROR_INVALID_VALUE);
     use_now();
 }
 
@@ -551,6 +572,7 @@ int main(int argc, char **argv)
         {"green_pushed", green_pushed},
 #endif
         {"late_release", late_release},
+        {"looked_up_meanwhile", looked_up_meanwhile},
         {"retained_meanwhile", retained_meanwhile},
         {"late_look", late_look},
         {"late_reset", late_reset},
