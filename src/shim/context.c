@@ -89,6 +89,18 @@ static bool is_entered(const struct rs_context *context)
     return false;
 }
 
+/* The context has ended, and its memory with it.  Its handle is current. */
+static bool is_gone(struct rs_witness witness)
+{
+    unsigned long long id = 0;
+    CUresult result = CUDA_SUCCESS;
+
+    if (witness.address)
+        result =
+            rs_driver.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, witness.address);
+    return result == CUDA_ERROR_INVALID_VALUE || (result == CUDA_SUCCESS && id != witness.id);
+}
+
 /* Caller holds the lock.  A handle whose id changed is another context: the old one ended unseen.
  * NULL for a context that is about to end, too. */
 static struct rs_context *find(CUcontext handle)
@@ -97,7 +109,7 @@ static struct rs_context *find(CUcontext handle)
         struct rs_context *context = entries[i].context;
         if (entries[i].handle != handle)
             continue;
-        if (entries[i].id == id_of(handle))
+        if (entries[i].id == id_of(handle) && !is_gone(context->witness))
             return atomic_load(&context->alive) ? context : NULL;
         if (context->handle != handle) { /* a green context's: only the handle is stale */
             entries[i] = entries[--entry_count];
@@ -275,7 +287,11 @@ static void keep_probe(struct rs_context *context, CUdeviceptr block)
     CUresult result;
     bool entered;
 
-    if (!block || rs_sentinel_add(&context->sentinel, block))
+    if (block && !rs_driver.cuCtxGetId && !context->witness.address) {
+        context->witness.id = rs_driver_allocation_id(block);
+        context->witness.address = context->witness.id ? block : 0;
+    }
+    if (!block || block == context->witness.address || rs_sentinel_add(&context->sentinel, block))
         return;
     stream = rs_own_stream(&context->own_stream, context->handle);
     if (!stream || !rs_driver.cuMemFreeAsync)
@@ -1056,39 +1072,50 @@ void rs_context_end_finish(struct rs_context *context, bool destroyed)
         give_back_ended();
 }
 
-/* False once the context with that id has ended, whatever has its handle now. */
-static bool is_primary_alive(CUdevice device, CUcontext handle, unsigned long long id)
+/* The same, whichever context is current. */
+static bool is_gone_there(struct rs_witness witness, CUcontext handle)
 {
-    unsigned long long now;
+    CUresult result;
+    bool entered, gone;
+
+    if (!witness.address)
+        return false;
+    entered = rs_context_enter(handle, &result);
+    gone = result == CUDA_SUCCESS && is_gone(witness);
+    rs_context_leave(entered);
+    return gone;
+}
+
+/* False once the context has ended, whatever has its handle now. */
+static bool is_primary_alive(const struct rs_context *context, struct rs_witness witness)
+{
+    unsigned long long id;
     unsigned flags;
     int active = 1;
 
     if (!rs_driver.cuDevicePrimaryCtxGetState ||
-        rs_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS)
+        rs_driver.cuDevicePrimaryCtxGetState(context->device, &flags, &active) != CUDA_SUCCESS)
         return true;
-    if (!active)
+    if (!active || is_gone_there(witness, context->handle))
         return false;
-    now = id_of(handle);
-    return now == 0 || now == id;
+    id = id_of(context->handle);
+    return id == 0 || id == context->id;
 }
 
 /* The driver is asked without the lock.  What it says is of the context that was entered before:
- * ids never come again. */
+ * ids never come again, and no record is used again meanwhile. */
 void rs_context_released_primary(CUdevice device)
 {
+    struct rs_witness witness = {0, 0};
     struct rs_context *context;
-    unsigned long long id = 0;
-    CUcontext handle = NULL;
 
     forget_learnt(device);
     rs_mutex_lock(&lock);
     context = find_primary(device);
-    if (context) {
-        handle = context->handle;
-        id = context->id;
-    }
+    if (context)
+        witness = context->witness;
     rs_mutex_unlock(&lock);
-    if (!context || is_primary_alive(device, handle, id))
+    if (!context || is_primary_alive(context, witness))
         return;
     rs_mutex_lock(&lock);
     if (is_entered(context)) {

@@ -45,11 +45,19 @@ struct rs_pushed_stack {
     struct rs_pushed_stack *next;
 };
 
+/* A small block of a context's, where the driver has no cuCtxGetId: while it is there, with that id
+ * of its allocation, so is the context.  All zero: none. */
+struct rs_witness {
+    CUdeviceptr address;
+    unsigned long long id;
+};
+
 struct rs_context {
     CUcontext handle;
     unsigned long long id; /* cuCtxGetId, 0 where the driver has none: tells a reused handle */
     CUdevice device;
     bool primary;
+    struct rs_witness witness;
     struct rs_sentinel sentinel;
     struct rs_own_stream own_stream;
     struct rs_own_stream joining; /* waits for other contexts' work, so the first one need not */

@@ -33,6 +33,8 @@ class Contexts(support.Test):
                      "late_destroy", "released_by_the_library"):
             for settings in (POOL, {"RMM_RESOURCE": "virtual"}):
                 self.scene(name, settings)
+        for name in ("late_release", "retained_meanwhile"):  # without cuCtxGetId
+            self.scene(name, POOL, HOSTCUDA_DRIVER_VERSION="11080")
 
     def test_a_context_that_comes_and_goes_in_two_threads(self):
         for seed in (1, 2):
