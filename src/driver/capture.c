@@ -45,6 +45,16 @@ struct rs_capture_stream rs_capture_stream(CUstream stream, bool per_thread_defa
     return what;
 }
 
+/* 0: not known. */
+static unsigned long long id_of(CUcontext context)
+{
+    unsigned long long id = 0;
+
+    if (!context || !rs_driver.cuCtxGetId || rs_driver.cuCtxGetId(context, &id) != CUDA_SUCCESS)
+        return 0;
+    return id;
+}
+
 /* Drivers that have fences have cuStreamGetCtx_v2 (12.5). */
 struct rs_capture_stream rs_capture_origin(CUstream stream, bool per_thread_default)
 {
@@ -57,6 +67,7 @@ struct rs_capture_stream rs_capture_origin(CUstream stream, bool per_thread_defa
     if (rs_driver.cuStreamGetCtx(origin.handle, &origin.context) != CUDA_SUCCESS ||
         rs_driver.cuStreamGetCtx_v2(origin.handle, &origin.owner, &origin.green) != CUDA_SUCCESS)
         origin.context = origin.owner = NULL;
+    origin.context_id = id_of(origin.context);
     rs_capture_restore(mode);
     return origin;
 }
@@ -193,6 +204,15 @@ static bool may_be_asked(const struct origin *origin)
             origin->stream.identity == &this_thread);
 }
 
+/* The stream's context is current.  A stream of a context that is gone is gone too, and not asked.
+ */
+static CUresult ask(const struct rs_capture_stream *stream, CUstreamCaptureStatus *status)
+{
+    if (id_of(stream->context) != stream->context_id)
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    return rs_driver.cuStreamIsCapturing(stream->handle, status);
+}
+
 static bool is_over(const struct origin *origin)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
@@ -203,7 +223,7 @@ static bool is_over(const struct origin *origin)
         return false;
     entered = rs_context_enter(origin->stream.context, &result);
     if (result == CUDA_SUCCESS)
-        result = rs_driver.cuStreamIsCapturing(origin->stream.handle, &status);
+        result = ask(&origin->stream, &status);
     rs_context_leave(entered);
     return result == CUDA_SUCCESS ? status == CU_STREAM_CAPTURE_STATUS_NONE
                                   : result == CUDA_ERROR_INVALID_CONTEXT ||

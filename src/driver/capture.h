@@ -18,9 +18,10 @@
 struct rs_capture_stream {
     const void *identity; /* a handle, or for a per-thread default stream the calling thread */
     CUstream handle;
-    CUcontext context; /* NULL: not known */
-    CUcontext owner;   /* the context of the memory: a green context's primary, else the same */
-    CUgreenCtx green;  /* NULL: none */
+    CUcontext context;             /* NULL: not known */
+    unsigned long long context_id; /* tells a context that came back with the same handle */
+    CUcontext owner;  /* the context of the memory: a green context's primary, else the same */
+    CUgreenCtx green; /* NULL: none */
 };
 
 /* What tells streams apart.  No stream is asked about. */

@@ -26,7 +26,7 @@ enum { PRIMARY, OTHER, GREEN_CONTEXT };
 
 static struct {
     _Atomic unsigned asked, wrong_calls;
-    CUcontext dead;
+    CUcontext dead, reborn;
     bool forgets_contexts, is_full;
 } device;
 
@@ -45,6 +45,12 @@ static struct fake_stream *stream_of(CUstream handle)
 static CUresult fake_current(CUcontext *context)
 {
     *context = current;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_id(CUcontext context, unsigned long long *id)
+{
+    *id = 1 + (context == device.reborn);
     return CUDA_SUCCESS;
 }
 
@@ -110,11 +116,12 @@ static int start(void **state)
 {
     (void)state;
     device.asked = device.wrong_calls = 0;
-    device.dead = NULL;
+    device.dead = device.reborn = NULL;
     device.forgets_contexts = device.is_full = false;
     current = CONTEXT(PRIMARY);
     rs_driver = (struct rs_driver){
         .cuCtxGetCurrent = fake_current,
+        .cuCtxGetId = fake_id,
         .cuCtxPushCurrent_v2 = fake_push,
         .cuCtxPopCurrent_v2 = fake_pop,
         .cuThreadExchangeStreamCaptureMode = fake_exchange_mode,
@@ -376,6 +383,20 @@ static void a_context_that_ended_unseen_captures_no_more(void **state)
     assert_int_equal(device.asked, 0);
 }
 
+/* As a primary context does; another stream may have the handle, or none. */
+static void a_context_that_came_back_captures_no_more(void **state)
+{
+    struct fake_stream stream = stream_in(PRIMARY);
+
+    (void)state;
+    begin(&stream);
+    device.reborn = CONTEXT(PRIMARY);
+    stream.is_dead = true;
+    rs_capture_review(CONTEXT(PRIMARY));
+    assert_int_equal(device.asked, 0);
+    assert_true(is_open(PRIMARY));
+}
+
 static void a_gate_that_stays_shut_is_reviewed(void **state)
 {
     struct fake_stream stream = stream_in(PRIMARY);
@@ -511,6 +532,7 @@ int main(void)
         TEST(a_review_finds_captures_that_ended_unseen),
         TEST(a_review_asks_no_stream_that_is_about_to_die),
         TEST(a_context_that_ended_unseen_captures_no_more),
+        TEST(a_context_that_came_back_captures_no_more),
         TEST(a_gate_that_stays_shut_is_reviewed),
         TEST(a_review_does_not_wait),
         TEST(any_number_may_capture),
