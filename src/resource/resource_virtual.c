@@ -163,11 +163,7 @@ static CUresult allocate_locked(struct rs_virtual *vm, struct asking *asking,
         (void)waited_for_growth(vm, &asking->request);
     }
     for (unsigned round = 0; round < ROUNDS_MAX; round++) {
-        bool was_busy = rs_request_is_busy();
-
         result = attempt(vm, asking, out);
-        if (result == CUDA_ERROR_OUT_OF_MEMORY && !was_busy && rs_request_is_busy())
-            continue; /* this time nothing is moved */
         if (result != CUDA_ERROR_OUT_OF_MEMORY || !asking->disturbed || !be_alone(vm, asking))
             break;
     }
@@ -252,12 +248,10 @@ static CUresult virtual_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstr
     (void)stream;
     if (!rs_block_request_init(&request, size_bytes, RS_BLOCK_ALIGNMENT, false))
         return CUDA_ERROR_NOT_READY;
-    rs_request_begin();
     rs_mutex_lock(&vm->lock);
     taken = take_held(vm, &request, out);
     vm->allocations += taken;
     leave(vm);
-    rs_request_end();
     return taken ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 

@@ -4,10 +4,8 @@
  * Moving a granule unmaps addresses.  That is done to free blocks alone, which no work uses: where
  * no `reuse` stands above to see to that, all work of the context is waited for, as cudaFree does.
  */
-#include "base/request.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
-#include "driver/idle.h"
 #include "resource/account.h"
 #include "resource/virtual.h"
 
@@ -84,8 +82,6 @@ void rs_virtual_collect_sources(struct rs_virtual *vm, struct rs_virtual_move *m
     size_t granule_bytes = vm->granule_bytes;
     struct rs_block *block, *without = NULL;
 
-    if (!vm->place->frees_are_clean && rs_request_is_under_way() && rs_request_is_busy())
-        return; /* its users may not be done, and nobody waits for them */
     while (move->source_granules < wanted && rs_record_slab_reserve(&blocks->records) &&
            (block = rs_block_index_largest(&blocks->free_blocks[RS_BLOCKS_COMMON])) &&
            block->size_bytes >= granule_bytes) {
@@ -138,26 +134,13 @@ static void put_sources(struct rs_virtual *vm, struct rs_virtual_move *move)
 
 /* ---- the way of the memory; without the lock ---- */
 
-/* Until no work uses what is about to be unmapped; inside a request, which must not wait without
- * bound, for a moment only. */
-static CUresult wait_for_users(const struct rs_place *place)
-{
-    enum { IDLE_NS = 500 * 1000 };
-
-    if (place->frees_are_clean)
-        return CUDA_SUCCESS;
-    if (!rs_request_is_under_way())
-        return rs_sentinel_wait(place->sentinel, place->context);
-    if (rs_context_is_idle(place->context, IDLE_NS))
-        return CUDA_SUCCESS;
-    rs_request_note_busy();
-    return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
 CUresult rs_virtual_unmap_sources(struct rs_virtual *vm, struct rs_virtual_move *move)
 {
-    CUresult result = move->sources ? wait_for_users(vm->place) : CUDA_SUCCESS;
+    const struct rs_place *place = vm->place;
+    CUresult result = CUDA_SUCCESS;
 
+    if (move->sources && !place->frees_are_clean)
+        result = rs_sentinel_wait(place->sentinel, place->context);
     for (struct rs_block *block = move->sources; block && result == CUDA_SUCCESS;
          block = block->left) {
         struct rs_virtual_region *region = rs_virtual_region_of(vm, block->address);

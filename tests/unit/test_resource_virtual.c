@@ -486,8 +486,6 @@ static void bad_settings_are_one_clear_line(void **state)
 
 /* ---- who may still use what is moved ---- */
 
-/* But no request may wait so: it takes new memory instead, where nobody can say that the context is
- * idle. */
 static void without_reuse_all_work_is_waited_for_before_memory_moves(void **state)
 {
     struct rs_sentinel sentinel = {0};
@@ -500,9 +498,10 @@ static void without_reuse_all_work_is_waited_for_before_memory_moves(void **stat
     give(mr, &first);
     assert_int_equal(fake_vmm.waits, 0);
     second = take(mr, 160 * MIB);
-    assert_int_equal(fake_vmm.unmappings, 0);
-    assert_int_equal(fake_vmm.waits, 0);
+    assert_true(fake_vmm.unmappings > 0);
+    assert_int_equal(fake_vmm.waits, 1);
     give(mr, &second);
+    fake_vmm.waits = 0;
     assert_true(rs_mr_trim(mr, 0) > 0);
     assert_int_equal(fake_vmm.waits, 1);
     give(mr, &wall);
