@@ -414,7 +414,7 @@ static void trim_keeps_what_it_is_told_to(void **state)
 
 static void the_maximum_and_the_limit_are_kept(void **state)
 {
-    struct rs_mr *mr = make(GIB, OPTIONS("maximum_size=100MiB"));
+    struct rs_mr *mr = make(GIB, OPTIONS("maximum_size=100MiB", "granularity=32MiB"));
     struct rs_allocation block = take(mr, 90 * MIB), other;
 
     (void)state;
@@ -430,6 +430,42 @@ static void the_maximum_and_the_limit_are_kept(void **state)
     other = take(mr, 64 * MIB);
     give(mr, &other);
     end(mr);
+}
+
+static size_t granularity_at(size_t total_bytes, size_t limit_bytes, size_t device_bytes,
+                             const char *maximum)
+{
+    struct rs_allocation block;
+    struct rs_mr *mr;
+    size_t bytes;
+    int error;
+
+    fake_vmm_install(GIB);
+    fake_vmm.granularity_bytes = device_bytes;
+    account = (struct rs_account){.device = NULL};
+    atomic_store(&account.limit_bytes, limit_bytes);
+    place =
+        (struct rs_place){.total_bytes = total_bytes, .frees_are_clean = true, .account = &account};
+    mr = make_resource_at(&place, &rs_mr_descriptor_virtual, NULL, OPTIONS(maximum), &error);
+    assert_non_null(mr);
+    block = take(mr, 1);
+    bytes = fake_vmm.created_bytes;
+    give(mr, &block);
+    end(mr);
+    return bytes;
+}
+
+static void the_granularity_follows_the_size(void **state)
+{
+    (void)state;
+    assert_int_equal(granularity_at(80 * GIB, 0, 2 * MIB, NULL), 32 * MIB);
+    assert_int_equal(granularity_at(40 * GIB, 0, 2 * MIB, NULL), 16 * MIB);
+    assert_int_equal(granularity_at(8 * GIB, 0, 2 * MIB, NULL), 4 * MIB);
+    assert_int_equal(granularity_at(64 * MIB, 0, 2 * MIB, NULL), 2 * MIB);
+    assert_int_equal(granularity_at(80 * GIB, 16 * GIB, 2 * MIB, NULL), 8 * MIB);
+    assert_int_equal(granularity_at(80 * GIB, 34 * MIB, 2 * MIB, NULL), 2 * MIB);
+    assert_int_equal(granularity_at(80 * GIB, 0, 2 * MIB, "maximum_size=8GiB"), 4 * MIB);
+    assert_int_equal(granularity_at(80 * GIB, 0, 64 * MIB, NULL), 64 * MIB);
 }
 
 static void no_size_wraps(void **state)
@@ -467,16 +503,20 @@ static void bad_settings_are_one_clear_line(void **state)
     assert_true(are_valid(NULL, NULL, NULL));
     assert_false(are_valid(NULL, OPTIONS("granularity=48MiB"), "power of two"));
     assert_false(are_valid(NULL, OPTIONS("granularity=1MiB"), "granularity"));
-    assert_false(are_valid(NULL, OPTIONS("maximum_size=16MiB"), "below the granularity"));
+    assert_false(are_valid(NULL, OPTIONS("maximum_size=1MiB"), "below the granularity"));
+    assert_false(are_valid(NULL, OPTIONS("maximum_size=16MiB", "granularity=32MiB"),
+                           "below the granularity"));
     assert_false(
         are_valid(NULL, OPTIONS("maximum_size=64MiB", "initial_size=65MiB"), "initial size"));
     assert_false(are_valid(NULL, OPTIONS("initial_size=1000"), "256"));
     assert_false(are_valid(&place, OPTIONS("initial_size=81GiB"), "larger than the device"));
     place.total_bytes = 16 * MIB;
-    assert_false(are_valid(&place, NULL, "larger than the device"));
+    assert_true(are_valid(&place, NULL, NULL));
+    assert_false(are_valid(&place, OPTIONS("granularity=32MiB"), "larger than the device"));
     place.total_bytes = 80 * GIB;
     fake_vmm.granularity_bytes = 64 * MIB;
-    assert_false(are_valid(&place, NULL, "multiple of the device's own"));
+    assert_true(are_valid(&place, NULL, NULL));
+    assert_false(are_valid(&place, OPTIONS("granularity=32MiB"), "multiple of the device's own"));
     fake_vmm.is_supported = false;
     assert_false(are_valid(&place, NULL, "virtual memory management"));
     fake_vmm_install(GIB);
@@ -1132,6 +1172,7 @@ int main(void)
         cmocka_unit_test(an_initial_size_larger_than_what_is_free_starts_smaller),
         cmocka_unit_test(trim_keeps_what_it_is_told_to),
         cmocka_unit_test(the_maximum_and_the_limit_are_kept),
+        cmocka_unit_test(the_granularity_follows_the_size),
         cmocka_unit_test(no_size_wraps),
         cmocka_unit_test(bad_settings_are_one_clear_line),
         cmocka_unit_test(without_reuse_all_work_is_waited_for_before_memory_moves),
