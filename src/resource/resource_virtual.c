@@ -80,7 +80,7 @@ static bool waited_for_growth(struct rs_virtual *vm, const struct rs_block_reque
 }
 
 /* False when the request has waited long enough. */
-static bool wait_patiently(struct rs_virtual *vm, struct asking *asking)
+static bool wait_patiently(struct rs_virtual *vm, struct asking *asking, long milliseconds)
 {
     uint64_t now_ns = rs_clock_ns();
 
@@ -88,7 +88,7 @@ static bool wait_patiently(struct rs_virtual *vm, struct asking *asking)
         asking->until_ns = now_ns + patience_ns;
     if (now_ns >= asking->until_ns)
         return false;
-    wait_until_settled(vm, SETTLE_WAIT_MS);
+    wait_until_settled(vm, milliseconds);
     return true;
 }
 
@@ -108,9 +108,28 @@ static bool take_at_last(struct rs_virtual *vm, struct rs_block_request *request
 static bool wait_until_free_to_grow(struct rs_virtual *vm, struct asking *asking)
 {
     while (vm->is_still || (vm->is_reserved && !asking->is_alone))
-        if (!wait_patiently(vm, asking))
+        if (!wait_patiently(vm, asking, SETTLE_WAIT_MS))
             return false;
     return true;
+}
+
+/* What is free may be used by work yet where no `reuse` is above: then memory that is new serves,
+ * and where there is none, what is free when that work is done.  That ends too when it cannot be
+ * known: an old driver has no fences, and a capture may be this very thread's. */
+static CUresult grow(struct rs_virtual *vm, struct asking *asking)
+{
+    CUresult result, moved;
+
+    do {
+        moved = rs_virtual_grow(vm, &asking->request, RS_VIRTUAL_HELD_AND_NEW, &asking->disturbed);
+        if (vm->ended || (moved != CUDA_ERROR_NOT_READY && moved != CUDA_ERROR_NOT_SUPPORTED))
+            return moved;
+        if (!wait_until_free_to_grow(vm, asking))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        result = rs_virtual_grow(vm, &asking->request, RS_VIRTUAL_NEW, &asking->disturbed);
+    } while (result == CUDA_ERROR_OUT_OF_MEMORY && moved == CUDA_ERROR_NOT_READY && !vm->ended &&
+             wait_patiently(vm, asking, GROWTH_WAIT_MS) && wait_until_free_to_grow(vm, asking));
+    return result;
 }
 
 /* One attempt.  The lock is held at entry and exit. */
@@ -127,7 +146,7 @@ static CUresult attempt(struct rs_virtual *vm, struct asking *asking, struct rs_
         return result;
     if (rs_virtual_take(vm, &asking->request, out))
         return CUDA_SUCCESS;
-    result = rs_virtual_grow(vm, &asking->request, true, &asking->disturbed);
+    result = grow(vm, asking);
     if (vm->ended)
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
@@ -144,7 +163,7 @@ static bool be_alone(struct rs_virtual *vm, struct asking *asking)
         return false;
     vm->is_reserved = asking->is_alone = true;
     while (vm->calls > 0)
-        if (!wait_patiently(vm, asking))
+        if (!wait_patiently(vm, asking, SETTLE_WAIT_MS))
             return false;
     return true;
 }
@@ -232,7 +251,7 @@ static bool take_held(struct rs_virtual *vm, const struct rs_block_request *requ
     if (rs_virtual_take(vm, request, out))
         return true;
     if (vm->is_still || vm->is_reserved ||
-        rs_virtual_grow(vm, request, false, &disturbed) != CUDA_SUCCESS || vm->ended)
+        rs_virtual_grow(vm, request, RS_VIRTUAL_HELD, &disturbed) != CUDA_SUCCESS || vm->ended)
         return false;
     return rs_record_slab_reserve(&vm->blocks.records) && rs_virtual_take(vm, request, out);
 }
@@ -420,7 +439,7 @@ static CUresult take_initial(struct rs_virtual *vm, size_t initial_bytes)
     while (ask_bytes > 0 && result == CUDA_ERROR_OUT_OF_MEMORY) {
         struct rs_block_request request;
         (void)rs_block_request_init(&request, ask_bytes, RS_BLOCK_ALIGNMENT, false);
-        result = rs_virtual_grow(vm, &request, true, &disturbed);
+        result = rs_virtual_grow(vm, &request, RS_VIRTUAL_HELD_AND_NEW, &disturbed);
         /* What was free is nearer to the wish than its half. */
         ask_bytes = rs_max(rs_round_down(ask_bytes / 2, vm->granule_bytes),
                            free_bytes < ask_bytes ? free_bytes : 0);

@@ -108,7 +108,9 @@ void rs_virtual_collect_sources(struct rs_virtual *vm, struct rs_virtual_move *m
 /* The move's first handles are so many spares.  Under the lock. */
 void rs_virtual_take_spares(struct rs_virtual *vm, struct rs_virtual_move *move, size_t count);
 
-/* Unmaps the sources; their granules are the move's then.  Without the lock. */
+/* Unmaps the sources; their granules are the move's then.  CUDA_ERROR_NOT_READY when work may use
+ * them yet, CUDA_ERROR_NOT_SUPPORTED when that cannot be known; both leave them.  Without the lock.
+ */
 CUresult rs_virtual_unmap_sources(struct rs_virtual *vm, struct rs_virtual_move *move);
 
 /* All driver calls of a growth.  Without the lock. */
@@ -132,11 +134,15 @@ void rs_virtual_end_call(struct rs_virtual *vm);
 /* Reserves more addresses. */
 CUresult rs_virtual_add_region(struct rs_virtual *vm, size_t least_bytes);
 
+/* Where a growth takes its memory from. */
+enum rs_virtual_means { RS_VIRTUAL_HELD, RS_VIRTUAL_HELD_AND_NEW, RS_VIRTUAL_NEW };
+
 /* Makes a free block for the request; on success it is there.  CUDA_ERROR_NOT_READY when that would
- * need new memory and it may not be created.  *disturbed: other threads' calls had memory in hand
- * meanwhile, so that a refusal may be for what they gave back since.  Nobody changes access. */
+ * need new memory by RS_VIRTUAL_HELD; and as rs_virtual_unmap_sources.  *disturbed: other threads'
+ * calls had memory in hand meanwhile, so that a refusal may be for what they gave back since.
+ * Nobody changes access. */
 CUresult rs_virtual_grow(struct rs_virtual *vm, const struct rs_block_request *request,
-                         bool may_create, bool *disturbed);
+                         enum rs_virtual_means means, bool *disturbed);
 
 /* Gives back what is free but keep_bytes and the initial size; returns how many bytes. */
 size_t rs_virtual_trim(struct rs_virtual *vm, size_t keep_bytes);

@@ -105,7 +105,7 @@ static bool reserve_spares(struct rs_virtual *vm, size_t more)
 
 /* Finds the memory for a gap of that many granules: spares, what is free, and new. */
 static CUresult gather(struct rs_virtual *vm, struct rs_virtual_move *move, size_t granules,
-                       bool may_create)
+                       enum rs_virtual_means means)
 {
     size_t spares = rs_min(vm->spare_count, granules);
 
@@ -115,9 +115,10 @@ static CUresult gather(struct rs_virtual *vm, struct rs_virtual_move *move, size
             return CUDA_ERROR_OUT_OF_MEMORY;
     if (!move->handles)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    rs_virtual_collect_sources(vm, move, granules - spares);
+    if (means != RS_VIRTUAL_NEW)
+        rs_virtual_collect_sources(vm, move, granules - spares);
     move->create_granules = granules - spares - move->source_granules;
-    if (move->create_granules > 0 && !may_create)
+    if (move->create_granules > 0 && means == RS_VIRTUAL_HELD)
         return CUDA_ERROR_NOT_READY;
     if (move->create_granules > vm->maximum_granules - vm->charged_granules ||
         !reserve_spares(vm, move->create_granules))
@@ -166,7 +167,7 @@ CUresult rs_virtual_add_region(struct rs_virtual *vm, size_t least_bytes)
 }
 
 CUresult rs_virtual_grow(struct rs_virtual *vm, const struct rs_block_request *request,
-                         bool may_create, bool *disturbed)
+                         enum rs_virtual_means means, bool *disturbed)
 {
     struct rs_virtual_move move = {.gap = NULL};
     size_t free_bytes, region_bytes, ahead_bytes;
@@ -180,7 +181,7 @@ CUresult rs_virtual_grow(struct rs_virtual *vm, const struct rs_block_request *r
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     free_bytes = rs_virtual_idle_bytes(vm);
     hole = find_hole(vm, request);
-    if (!may_create && (!hole.block || hole.gap_bytes > free_bytes))
+    if (means == RS_VIRTUAL_HELD && (!hole.block || hole.gap_bytes > free_bytes))
         return CUDA_ERROR_NOT_READY;
     if (!hole.block) {
         if (!rs_round_up(request->rounded_bytes, vm->granule_bytes, &region_bytes))
@@ -194,7 +195,7 @@ CUresult rs_virtual_grow(struct rs_virtual *vm, const struct rs_block_request *r
         return CUDA_ERROR_OUT_OF_MEMORY;
     *disturbed = vm->calls > 0;
     take_hole(vm, &hole, &move);
-    result = gather(vm, &move, hole.gap_bytes / vm->granule_bytes, may_create);
+    result = gather(vm, &move, hole.gap_bytes / vm->granule_bytes, means);
     if (result != CUDA_SUCCESS) {
         rs_virtual_settle(vm, &move, false);
         return result;

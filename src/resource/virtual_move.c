@@ -2,13 +2,16 @@
 /* Moves: physical memory leaves free blocks for other addresses, or for the driver.
  *
  * Moving a granule unmaps addresses.  That is done to free blocks alone, which no work uses: where
- * no `reuse` stands above to see to that, all work of the context is waited for, as cudaFree does.
+ * no `reuse` stands above to see to that, only when all work of the context is done.  It is asked
+ * for and not waited for, since an allocation moves too, and work may wait for its thread.
  */
+#include "base/clock.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
 #include "resource/account.h"
 #include "resource/virtual.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -134,13 +137,34 @@ static void put_sources(struct rs_virtual *vm, struct rs_virtual_move *move)
 
 /* ---- the way of the memory; without the lock ---- */
 
+/* CUDA_SUCCESS when all work that the context was given so far is done, or within a moment. */
+static CUresult ask_whether_idle(CUcontext context)
+{
+    enum { IDLE_NS = 500 * 1000 };
+    CUevent event = rs_fence_supported() ? rs_fence_create(context) : NULL;
+    enum rs_fence_state state = RS_FENCE_BROKEN; /* nobody knows: an old driver, or a capture */
+    uint64_t begin_ns = rs_clock_ns();
+
+    if (!event)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (rs_fence_record(context, event))
+        while ((state = rs_fence_query(context, event)) == RS_FENCE_PENDING &&
+               rs_clock_ns() - begin_ns < IDLE_NS)
+            sched_yield();
+    rs_fence_destroy(event);
+    return state == RS_FENCE_DONE      ? CUDA_SUCCESS
+           : state == RS_FENCE_PENDING ? CUDA_ERROR_NOT_READY
+                                       : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* The sources are busy by now, so that nobody uses them behind the fence. */
 CUresult rs_virtual_unmap_sources(struct rs_virtual *vm, struct rs_virtual_move *move)
 {
     const struct rs_place *place = vm->place;
     CUresult result = CUDA_SUCCESS;
 
     if (move->sources && !place->frees_are_clean)
-        result = rs_sentinel_wait(place->sentinel, place->context);
+        result = ask_whether_idle(place->context);
     for (struct rs_block *block = move->sources; block && result == CUDA_SUCCESS;
          block = block->left) {
         struct rs_virtual_region *region = rs_virtual_region_of(vm, block->address);

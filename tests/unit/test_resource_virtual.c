@@ -526,31 +526,132 @@ static void bad_settings_are_one_clear_line(void **state)
 
 /* ---- who may still use what is moved ---- */
 
-static void without_reuse_all_work_is_waited_for_before_memory_moves(void **state)
-{
-    struct rs_sentinel sentinel = {0};
-    struct rs_mr *mr = make(GIB, NULL);
-    struct rs_allocation first = take(mr, 64 * MIB), wall = take(mr, 512), second;
+static struct {
+    bool is_busy;
+    unsigned events, recorded;
+    CUresult record_answer;
+} fences;
 
-    (void)state;
+static CUresult fake_event_create(CUevent *event, unsigned flags)
+{
+    (void)flags;
+    fences.events++;
+    *event = (CUevent)(uintptr_t)0x5000;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_event_destroy(CUevent event)
+{
+    (void)event;
+    fences.events--;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_event_record(CUcontext context, CUevent event)
+{
+    (void)context;
+    (void)event;
+    fences.recorded++;
+    return fences.record_answer;
+}
+
+static CUresult fake_event_query(CUevent event)
+{
+    (void)event;
+    return fences.is_busy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+/* No `reuse` is above.  128 MiB are held and free, in two pieces. */
+static struct rs_mr *make_unclean(size_t capacity_bytes, struct rs_allocation *wall)
+{
+    struct rs_mr *mr = make(capacity_bytes, OPTIONS("granularity=32MiB"));
+    struct rs_allocation first = take(mr, 64 * MIB), second;
+
+    *wall = take(mr, 32 * MIB);
+    second = take(mr, 64 * MIB);
+    rs_driver.cuEventCreate = fake_event_create;
+    rs_driver.cuEventDestroy_v2 = fake_event_destroy;
+    rs_driver.cuEventQuery = fake_event_query;
+    rs_driver.cuCtxRecordEvent = fake_event_record;
+    memset(&fences, 0, sizeof(fences));
     place.frees_are_clean = false;
-    place.sentinel = &sentinel;
     give(mr, &first);
-    assert_int_equal(fake_vmm.waits, 0);
-    second = take(mr, 160 * MIB);
-    assert_true(fake_vmm.unmappings > 0);
-    assert_int_equal(fake_vmm.waits, 1);
     give(mr, &second);
-    fake_vmm.waits = 0;
-    assert_true(rs_mr_trim(mr, 0) > 0);
-    assert_int_equal(fake_vmm.waits, 1);
-    give(mr, &wall);
+    return mr;
+}
+
+static void end_unclean(struct rs_mr *mr, const struct rs_allocation *wall)
+{
+    assert_int_equal(fake_vmm.waits, 0);
+    assert_int_equal(fences.events, 0);
+    give(mr, wall);
     end(mr);
 }
 
-/* ---- the end of the context ---- */
+static void without_reuse_memory_moves_when_all_work_is_done(void **state)
+{
+    struct rs_allocation wall, block;
+    struct rs_mr *mr = make_unclean(160 * MIB, &wall);
 
-/* Every mapping is told; later ones are made so, and what has moved too. */
+    (void)state;
+    assert_int_equal(fences.recorded, 0);
+    block = take(mr, 128 * MIB);
+    assert_int_equal(fences.recorded, 1);
+    assert_true(fake_vmm.unmappings > 0);
+    give(mr, &block);
+    assert_true(rs_mr_trim(mr, 0) > 0);
+    assert_int_equal(fences.recorded, 2);
+    end_unclean(mr, &wall);
+}
+
+/* What is new needs no move, and a request that only a move would serve waits, but not for ever. */
+static void without_reuse_no_request_waits_without_end_for_work(void **state)
+{
+    struct rs_allocation wall, block;
+    struct rs_mr *mr = make_unclean(288 * MIB, &wall);
+    uint64_t begin_ns;
+
+    (void)state;
+    fences.is_busy = true;
+    block = take(mr, 128 * MIB);
+    assert_int_equal(fake_vmm.created_bytes, 224 * MIB);
+    give(mr, &block);
+    fake_vmm.capacity_bytes = fake_vmm.created_bytes;
+    assert_int_equal(rs_mr_trim(mr, 0), 0);
+    assert_int_equal(rs_mr_allocate_held(mr, 192 * MIB, NULL, &block), CUDA_ERROR_NOT_READY);
+    begin_ns = atomic_load(&clock_ahead_ns);
+    atomic_store(&time_flies, true);
+    refuse(mr, 192 * MIB);
+    atomic_store(&time_flies, false);
+    assert_in_range(atomic_load(&clock_ahead_ns) - begin_ns, 10 * SECOND_NS, 16 * SECOND_NS);
+    assert_int_equal(fake_vmm.unmappings, 0);
+    fences.is_busy = false;
+    block = take(mr, 192 * MIB);
+    give(mr, &block);
+    end_unclean(mr, &wall);
+}
+
+/* An old driver, or a capture, which may be of this thread's. */
+static void without_reuse_nothing_moves_where_nobody_can_know(void **state)
+{
+    struct rs_allocation wall, block;
+    struct rs_mr *mr = make_unclean(160 * MIB, &wall);
+    uint64_t ahead_ns = atomic_load(&clock_ahead_ns);
+
+    (void)state;
+    fences.record_answer = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    atomic_store(&time_flies, true);
+    refuse(mr, 128 * MIB);
+    rs_driver.cuCtxRecordEvent = NULL;
+    refuse(mr, 128 * MIB);
+    atomic_store(&time_flies, false);
+    assert_int_equal(atomic_load(&clock_ahead_ns), ahead_ns); /* at once */
+    assert_int_equal(fake_vmm.unmappings, 0);
+    block = take(mr, 64 * MIB);
+    give(mr, &block);
+    end_unclean(mr, &wall);
+}
+
 static void other_devices_reach_all_of_it(void **state)
 {
     enum { BLOCKS = 20, FIRST = 5, SECOND = 63 };
@@ -1175,7 +1276,9 @@ int main(void)
         cmocka_unit_test(the_granularity_follows_the_size),
         cmocka_unit_test(no_size_wraps),
         cmocka_unit_test(bad_settings_are_one_clear_line),
-        cmocka_unit_test(without_reuse_all_work_is_waited_for_before_memory_moves),
+        cmocka_unit_test(without_reuse_memory_moves_when_all_work_is_done),
+        cmocka_unit_test(without_reuse_no_request_waits_without_end_for_work),
+        cmocka_unit_test(without_reuse_nothing_moves_where_nobody_can_know),
         cmocka_unit_test(other_devices_reach_all_of_it),
         cmocka_unit_test(nothing_moves_while_access_changes),
         cmocka_unit_test(the_end_of_the_context_gives_all_back_at_once),
