@@ -2,22 +2,21 @@
 #include "driver/idle.h"
 
 #include "base/clock.h"
-#include "driver/fence.h"
 
 #include <sched.h>
 
-bool rs_context_is_idle(CUcontext context, uint64_t bound_ns)
+enum rs_fence_state rs_context_idle(CUcontext context, uint64_t bound_ns)
 {
     CUevent event = rs_fence_supported() ? rs_fence_create(context) : NULL;
-    enum rs_fence_state state = RS_FENCE_PENDING;
+    enum rs_fence_state state = RS_FENCE_BROKEN;
     uint64_t begin_ns = rs_clock_ns();
 
     if (!event)
-        return false;
+        return state;
     if (rs_fence_record(context, event, NULL))
         while ((state = rs_fence_query(context, event)) == RS_FENCE_PENDING &&
                rs_clock_ns() - begin_ns < bound_ns)
             sched_yield();
     rs_fence_destroy(event);
-    return state == RS_FENCE_DONE;
+    return state;
 }

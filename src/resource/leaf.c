@@ -65,7 +65,7 @@ static bool may_give_now(const struct rs_leaf *leaf)
 {
     if (rs_request_is_busy())
         return false;
-    if (rs_context_is_idle(leaf->place->context, IDLE_NS))
+    if (rs_context_idle(leaf->place->context, IDLE_NS) == RS_FENCE_DONE)
         return true;
     rs_request_note_busy(); /* once is enough: each look may take IDLE_NS */
     return false;

@@ -5,13 +5,11 @@
  * no `reuse` stands above to see to that, only when all work of the context is done.  It is asked
  * for and not waited for, since an allocation moves too, and work may wait for its thread.
  */
-#include "base/clock.h"
 #include "driver/driver.h"
-#include "driver/fence.h"
+#include "driver/idle.h"
 #include "resource/account.h"
 #include "resource/virtual.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -141,17 +139,8 @@ static void put_sources(struct rs_virtual *vm, struct rs_virtual_move *move)
 static CUresult ask_whether_idle(CUcontext context)
 {
     enum { IDLE_NS = 500 * 1000 };
-    CUevent event = rs_fence_supported() ? rs_fence_create(context) : NULL;
-    enum rs_fence_state state = RS_FENCE_BROKEN; /* nobody knows: an old driver, or a capture */
-    uint64_t begin_ns = rs_clock_ns();
+    enum rs_fence_state state = rs_context_idle(context, IDLE_NS);
 
-    if (!event)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    if (rs_fence_record(context, event))
-        while ((state = rs_fence_query(context, event)) == RS_FENCE_PENDING &&
-               rs_clock_ns() - begin_ns < IDLE_NS)
-            sched_yield();
-    rs_fence_destroy(event);
     return state == RS_FENCE_DONE      ? CUDA_SUCCESS
            : state == RS_FENCE_PENDING ? CUDA_ERROR_NOT_READY
                                        : CUDA_ERROR_NOT_SUPPORTED;
