@@ -14,7 +14,7 @@
 #pragma weak hostcuda_call_count
 #pragma weak hostcuda_fault_hits
 
-enum { BYTES = 1 << 20, WORDS = BYTES / 4, GREENS = 12, CHURNED = 40, MANY = 600, ROUNDS = 40 };
+enum { BYTES = 1 << 20, WORDS = BYTES / 4, GREENS = 12, CHURNED = 40, MANY = 600, ROUNDS = 24 };
 
 static CUdevice device;
 
@@ -591,7 +591,7 @@ int main(int argc, char **argv)
     MUST(cuDeviceGet(&device, 0));
     for (size_t i = 0; argc > 1 && i < sizeof(scenes) / sizeof(scenes[0]); i++)
         if (!strcmp(argv[1], scenes[i].name)) {
-            watchdog(argv[1], 10);
+            watchdog(argv[1], 40);
             scenes[i].run();
             puts("ok");
             return 0;
