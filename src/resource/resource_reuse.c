@@ -396,8 +396,8 @@ static bool is_capped(const struct rs_reuse *reuse)
 }
 
 /* A capture may last.  What waits for its end is as much as the program would need again anyway:
- * what it or the initial size held before, and is not live now; but no more than what is ready
- * where upstream cannot grow. */
+ * what it or the initial size held before, and is not live now.  Where upstream cannot grow it is
+ * less, and no more than what is ready, as allocations find only that and do not wait. */
 static bool is_much_unfenced(struct rs_reuse *reuse)
 {
     size_t held_bytes = rs_max(atomic_load_explicit(&reuse->peak_live_bytes, memory_order_relaxed),
@@ -406,9 +406,9 @@ static bool is_much_unfenced(struct rs_reuse *reuse)
     size_t spare_bytes = held_bytes > live ? held_bytes - live : 0;
     size_t bytes = rs_reuse_quarantined(reuse).bytes;
 
-    return bytes >= UNFENCED_BYTES &&
-           (bytes >= spare_bytes ||
-            (is_capped(reuse) && bytes >= rs_mr_idle_bytes_best(reuse->base.upstream[0])));
+    return is_capped(reuse)
+               ? bytes >= rs_min(UNFENCED_BYTES, rs_mr_idle_bytes_best(reuse->base.upstream[0]))
+               : bytes >= rs_max(UNFENCED_BYTES, spare_bytes);
 }
 
 /* What was to be sealed stays open.  Host memory is to be sealed at each free, which must not wait

@@ -2029,6 +2029,30 @@ static void what_was_held_before_may_wait_for_the_end_of_a_capture(void **state)
     end(&stack);
 }
 
+/* An allocation would find nothing, and does not wait. */
+static void in_a_capture_frees_wait_early_where_upstream_is_full(void **state)
+{
+    struct stack stack;
+    struct rs_allocation a;
+    unsigned waits;
+
+    (void)state;
+    start_device(true);
+    stack = stack_over(&rs_mr_descriptor_pool, PLENTY,
+                       OPTIONS("initial_size=48MiB", "maximum_size=48MiB"), "free=deferred");
+    begin_capture();
+    for (unsigned i = 0; i < 40; i++) {
+        waits = device.waits;
+        a = take(&stack, 8 * MIB);
+        assert_int_equal(device.waits, waits);
+        (void)give_busy(&stack, &a);
+    }
+    assert_in_range(device.waits, 5, 20);
+    assert_int_equal(device.records, 0);
+    rs_capture_ended(capturing);
+    end(&stack);
+}
+
 static void a_free_in_the_order_of_a_stream_does_not_wait_in_a_capture(void **state)
 {
     struct fake_stream stream = {.id = 7}, other = {.id = 8};
@@ -3005,6 +3029,7 @@ int main(void)
         cmocka_unit_test(a_refused_record_leaves_the_blocks_open),
         cmocka_unit_test(in_a_long_capture_frees_wait),
         cmocka_unit_test(what_was_held_before_may_wait_for_the_end_of_a_capture),
+        cmocka_unit_test(in_a_capture_frees_wait_early_where_upstream_is_full),
         cmocka_unit_test(a_free_in_the_order_of_a_stream_does_not_wait_in_a_capture),
         cmocka_unit_test(frees_wait_where_the_driver_refuses_fences),
         cmocka_unit_test(host_memory_is_waited_for_by_the_size_of_it),
