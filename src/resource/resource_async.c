@@ -26,11 +26,11 @@
 /* The largest step by which a driver's pool is known to grow for a request smaller than that. */
 enum { STEP_BYTES = 32 << 20 };
 
-/* Waits for the own stream.  It may be behind the program's work where streams share a channel, and
- * that work may wait for this thread, so no wait is without an end.  A free of 4 GiB takes 1 to
- * 2 ms there. */
-static const uint64_t request_wait_ns = 15ull * 1000 * 1000 * 1000; /* for a request's memory */
-static const uint64_t idle_wait_ns = 20 * 1000 * 1000; /* for what may also be had otherwise */
+/* The own stream may be behind the program's work where streams share a channel, and that work may
+ * wait for this thread, so no wait for it is without an end: a request's memory is waited for as
+ * long as the request has patience, and what may also be had otherwise this long.  A free of 4 GiB
+ * takes 1 to 2 ms there. */
+static const uint64_t idle_wait_ns = 20 * 1000 * 1000;
 
 struct async {
     struct rs_lasting_leaf leaf; /* its lock protects the sizes; only reads of the pool's attributes
@@ -251,13 +251,14 @@ static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growt
                             bool may_grow, CUdeviceptr *address)
 {
     struct rs_account *account = async->leaf.place->account;
+    uint64_t wait_ns;
     CUresult result;
     size_t charged;
 
     if (!charge(async, growth_bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    result = allocate_on_own_stream(async, size_bytes, may_grow ? request_wait_ns : idle_wait_ns,
-                                    address);
+    wait_ns = may_grow ? rs_max(rs_request_patience_ns(), idle_wait_ns) : idle_wait_ns;
+    result = allocate_on_own_stream(async, size_bytes, wait_ns, address);
     if (!settle(async, growth_bytes, may_grow, &charged)) {
         if (result == CUDA_SUCCESS) {
             (void)free_on_own_stream(async, *address);

@@ -8,7 +8,6 @@
  * free, and only what is missing then from the driver.  So free memory is never too scattered for a
  * request, and what is held is not more than what was ever live at once and the ends of granules.
  */
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/request.h"
 #include "driver/driver.h"
@@ -45,15 +44,11 @@ static void leave(struct rs_virtual *vm)
 
 enum { GROWTH_WAIT_MS = 20, SETTLE_WAIT_MS = 500, ROUNDS_MAX = 64 };
 
-/* Of one request's waits for other threads' driver calls, in all. */
-static const uint64_t patience_ns = 15ull * 1000 * 1000 * 1000;
-
 /* A request on its way. */
 struct asking {
     struct rs_block_request request;
-    uint64_t until_ns; /* it waits no longer; 0: it has not waited yet */
-    bool is_alone;     /* vm->is_reserved is this one's */
-    bool disturbed;    /* its last attempt to grow: see rs_virtual_grow */
+    bool is_alone;  /* vm->is_reserved is this one's */
+    bool disturbed; /* its last attempt to grow: see rs_virtual_grow */
 };
 
 /* Waits for the end of another thread's driver calls, at most for a while: they may wait for the
@@ -79,14 +74,11 @@ static bool waited_for_growth(struct rs_virtual *vm, const struct rs_block_reque
     return true;
 }
 
-/* False when the request has waited long enough. */
-static bool wait_patiently(struct rs_virtual *vm, struct asking *asking, long milliseconds)
+/* Waits for other threads' driver calls, or for work.  False when the request has waited long
+ * enough. */
+static bool wait_patiently(struct rs_virtual *vm, long milliseconds)
 {
-    uint64_t now_ns = rs_clock_ns();
-
-    if (asking->until_ns == 0)
-        asking->until_ns = now_ns + patience_ns;
-    if (now_ns >= asking->until_ns)
+    if (rs_request_patience_ns() == 0)
         return false;
     wait_until_settled(vm, milliseconds);
     return true;
@@ -108,7 +100,7 @@ static bool take_at_last(struct rs_virtual *vm, struct rs_block_request *request
 static bool wait_until_free_to_grow(struct rs_virtual *vm, struct asking *asking)
 {
     while (vm->is_still || (vm->is_reserved && !asking->is_alone))
-        if (!wait_patiently(vm, asking, SETTLE_WAIT_MS))
+        if (!wait_patiently(vm, SETTLE_WAIT_MS))
             return false;
     return true;
 }
@@ -128,7 +120,7 @@ static CUresult grow(struct rs_virtual *vm, struct asking *asking)
             return CUDA_ERROR_OUT_OF_MEMORY;
         result = rs_virtual_grow(vm, &asking->request, RS_VIRTUAL_NEW, &asking->disturbed);
     } while (result == CUDA_ERROR_OUT_OF_MEMORY && moved == CUDA_ERROR_NOT_READY && !vm->ended &&
-             wait_patiently(vm, asking, GROWTH_WAIT_MS) && wait_until_free_to_grow(vm, asking));
+             wait_patiently(vm, GROWTH_WAIT_MS) && wait_until_free_to_grow(vm, asking));
     return result;
 }
 
@@ -163,7 +155,7 @@ static bool be_alone(struct rs_virtual *vm, struct asking *asking)
         return false;
     vm->is_reserved = asking->is_alone = true;
     while (vm->calls > 0)
-        if (!wait_patiently(vm, asking, SETTLE_WAIT_MS))
+        if (!wait_patiently(vm, SETTLE_WAIT_MS))
             return false;
     return true;
 }
@@ -224,7 +216,7 @@ static CUresult virtual_allocate(struct rs_mr *mr, size_t size_bytes, CUstream s
 {
     struct rs_virtual *vm = vm_of(mr);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    struct asking asking = {.until_ns = 0};
+    struct asking asking = {.is_alone = false};
     bool is_a_size = rs_block_request_init(&asking.request, size_bytes, RS_BLOCK_ALIGNMENT, false);
 
     (void)stream; /* blocks are retired: good for every stream (resource_reuse.c) */

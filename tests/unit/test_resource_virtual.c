@@ -3,6 +3,7 @@
  * scattered, live memory never moves, and whatever fails, nothing is lost. */
 #include "unit.h"
 
+#include "base/request.h"
 #include "fake_leaf.h"
 #include "fake_vmm.h"
 #include "resource/report.h"
@@ -1238,6 +1239,20 @@ static void ask_meanwhile(void *data)
     assert_in_range(atomic_load(&clock_ahead_ns) - begin_ns, 14 * SECOND_NS, 16 * SECOND_NS);
 }
 
+/* What a request has waited elsewhere counts. */
+static void ask_late(void *data)
+{
+    uint64_t begin_ns = atomic_load(&clock_ahead_ns);
+    struct rs_allocation block;
+
+    rs_request_begin_until(1); /* long ago */
+    atomic_store(&time_flies, true);
+    assert_int_equal(rs_mr_allocate(data, 6 * GIB, NULL, &block), CUDA_ERROR_OUT_OF_MEMORY);
+    atomic_store(&time_flies, false);
+    rs_request_end();
+    assert_int_equal(atomic_load(&clock_ahead_ns), begin_ns);
+}
+
 static void no_request_waits_without_end_for_others(void **state)
 {
     struct rs_mr *mr = make(10 * GIB, NULL);
@@ -1246,6 +1261,8 @@ static void no_request_waits_without_end_for_others(void **state)
     (void)state;
     fake_vmm.on_access = ask_meanwhile;
     fake_vmm.on_access_data = mr;
+    assert_int_equal(rs_mr_access_changed(mr, 3, true), CUDA_SUCCESS);
+    fake_vmm.on_access = ask_late;
     assert_int_equal(rs_mr_access_changed(mr, 3, true), CUDA_SUCCESS);
     fake_vmm.on_access = NULL;
     fake_vmm.on_call = ask_meanwhile;
