@@ -13,6 +13,7 @@
  */
 #include "resource/resource_async.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/request.h"
 #include "driver/context.h"
@@ -21,6 +22,7 @@
 #include "resource/lasting_leaf.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 
 /* The largest step by which a driver's pool is known to grow for a request smaller than that. */
@@ -183,16 +185,17 @@ static CUresult free_on_own_stream(struct async *async, CUdeviceptr address)
     return result;
 }
 
-/* CUDA_ERROR_NOT_READY when that takes too long. */
+/* CUDA_ERROR_NOT_READY when that takes too long.  Asked only: a wait would also be for what other
+ * threads give to the stream after this one has looked. */
 static CUresult wait_for_own_stream(CUstream stream, uint64_t bound_ns)
 {
-    CUstreamCaptureMode mode;
+    uint64_t begin_ns = rs_clock_ns();
+    CUstreamCaptureMode mode = rs_capture_relax();
     CUresult result;
 
-    if (rs_own_stream_settle(stream, bound_ns))
-        return CUDA_SUCCESS;
-    mode = rs_capture_relax();
-    result = rs_driver.cuStreamQuery(stream);
+    while ((result = rs_driver.cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY &&
+           rs_clock_ns() - begin_ns < bound_ns)
+        sched_yield();
     rs_capture_restore(mode);
     return result;
 }

@@ -386,6 +386,8 @@ static CUresult fake_stream_query(CUstream stream)
 {
     must_be_relaxed();
     device.wrong_calls += stream != STREAM || device.context_is_gone;
+    if (!device.is_stuck)
+        device.unwaited = 0;
     return device.is_stuck ? CUDA_ERROR_NOT_READY : device.wait_answer;
 }
 
