@@ -60,6 +60,9 @@ enum { SLACK = 32, STEP = 128, LONG_STEP = 16 };
  * is for chunks that are too small. */
 enum { RETURNS = 512, ALLOCATIONS_PER_RETURN = 2048, MERGE_RETURNS = 128 };
 
+/* So many allocations after a growth was refused memory is short. */
+enum { SHORT_ALLOCATIONS = 4096 };
+
 struct pool {
     struct rs_mr base;
     const struct rs_place *place;
@@ -85,6 +88,7 @@ struct pool {
     unsigned upstream_calls; /* under way */
     size_t step_limit_bytes; /* growth no larger than this: larger was refused lately */
     uint64_t early_returns;  /* chunks given back in favour of others */
+    uint64_t short_until;    /* this count of allocations, memory is short */
     uint64_t growths, chunk_returns, allocations, failures;
 };
 
@@ -254,6 +258,38 @@ static uint64_t returns_left(const struct pool *pool)
     return allowed > pool->early_returns ? allowed - pool->early_returns : 0;
 }
 
+static bool is_short(const struct pool *pool)
+{
+    return pool->allocations < pool->short_until;
+}
+
+static size_t round_up_or(size_t bytes, size_t unit, size_t otherwise)
+{
+    size_t rounded;
+
+    return rs_round_up(bytes, unit, &rounded) ? rounded : otherwise;
+}
+
+/* Such a size was refused.  What the program never had it may ask for to see whether it is there.
+ */
+static void note_shortage(struct pool *pool, size_t bytes)
+{
+    if (bytes <= pool->largest_bytes)
+        pool->short_until = pool->allocations + SHORT_ALLOCATIONS;
+}
+
+/* Where memory is short a chunk that a small rest of pins is missed: no block is cut for a request
+ * that does not nearly fill it.  Another chunk, of just its size, is taken for it as long as free
+ * ones can be given back; when all that was refused any block is cut.  So after a while most have a
+ * chunk of their own, as with the driver alone.  An initial size cannot be given back in parts. */
+static void limit_cuts_when_short(const struct pool *pool, struct rs_block_request *request)
+{
+    if (request->group <= RS_BLOCKS_SMALL || (pool->initial_bytes > 0 && !can_grow(pool, request)))
+        return;
+    request->most_bytes = round_up_or(request->rounded_bytes, RS_DRIVER_GRANULARITY, SIZE_MAX);
+    request->ample_bytes = SIZE_MAX;
+}
+
 /* What a large request may cut.  What is large is passed by for the sake of the largest requests,
  * so the largest so far may cut any block.  Others may cut one half as large again as themselves,
  * and one whose rest is half as large again as the largest: just as large was too little for
@@ -292,13 +328,6 @@ static size_t return_early(struct pool *pool)
 }
 
 /* ---- growth ---- */
-
-static size_t round_up_or(size_t bytes, size_t unit, size_t otherwise)
-{
-    size_t rounded;
-
-    return rs_round_up(bytes, unit, &rounded) ? rounded : otherwise;
-}
 
 /* The least that a chunk for this request alone must have. */
 static size_t needed_bytes(const struct pool *pool, const struct rs_block_request *request)
@@ -391,6 +420,8 @@ static CUresult add_chunk_from_upstream(struct pool *pool, size_t ask_bytes, siz
     end_upstream_call(pool);
     rs_record_slab_give(&pool->blocks.records, spare);
     pool->charged_bytes -= first_ask_bytes;
+    if (result == CUDA_ERROR_OUT_OF_MEMORY || ask_bytes < first_ask_bytes)
+        note_shortage(pool, least_bytes);
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY)
         learn_step(pool, first_ask_bytes, ask_bytes, result);
     if (result != CUDA_SUCCESS) {
@@ -420,8 +451,12 @@ static CUresult grow(struct pool *pool, const struct rs_block_request *request,
     bool ahead;
     CUresult result;
 
-    if (least_bytes < request->bytes)
+    if (least_bytes < request->bytes) {
+        note_shortage(pool, request->rounded_bytes);
         return CUDA_ERROR_OUT_OF_MEMORY; /* past the maximum */
+    }
+    if (how_much == A_STEP && pool->initial_bytes == 0 && is_short(pool))
+        how_much = A_LITTLE;
     if (how_much == A_LITTLE)
         ask_bytes = rs_max(
             least_bytes,
@@ -505,6 +540,8 @@ static CUresult allocate_locked(struct pool *pool, struct rs_block_request *requ
         if (!rs_record_slab_reserve(&pool->blocks.records))
             return CUDA_ERROR_OUT_OF_MEMORY;
         limit_cuts(pool, request);
+        if (is_short(pool))
+            limit_cuts_when_short(pool, request);
         if (rs_blocks_take(&pool->blocks, request, out))
             return CUDA_SUCCESS;
         if (round == 0 && waited_for_growth(pool, request))
@@ -514,12 +551,17 @@ static CUresult allocate_locked(struct pool *pool, struct rs_block_request *requ
         if (is_past_allowance(pool, request) || is_past_callers(pool, how_much)) {
             if (again_bytes == 0 && (again_bytes = return_early(pool)) > 0)
                 continue;
-            if (rs_blocks_take_any(&pool->blocks, request, out))
+            if (!is_short(pool) && rs_blocks_take_any(&pool->blocks, request, out))
                 return CUDA_SUCCESS;
         }
         result = grow(pool, request, how_much, again_bytes);
         if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
             return result;
+        if (result != CUDA_SUCCESS && round == 0 && pool->blocks.free_range_count > 0 &&
+            made_room(pool, returns_before)) {
+            how_much = EXACTLY;
+            continue;
+        }
         request->any_alignment = true; /* better than a refusal, or a second chunk */
         if (rs_blocks_take_any(&pool->blocks, request,
                                out)) /* also after a failure: others may have freed */
@@ -582,9 +624,11 @@ static bool take_held(struct pool *pool, struct rs_block_request *request,
 
     if (request->group == RS_BLOCKS_LARGE && !rs_mr_takes_any() && can_grow(pool, request))
         limit_cuts(pool, request);
+    if (RS_UNLIKELY(is_short(pool)) && !rs_mr_takes_any())
+        limit_cuts_when_short(pool, request);
     if (rs_blocks_take(&pool->blocks, request, out))
         return true;
-    if (clean && !rs_mr_takes_any() && can_grow(pool, request))
+    if (clean && !rs_mr_takes_any() && (can_grow(pool, request) || is_short(pool)))
         return false;
     return (clean || is_past_allowance(pool, request)) &&
            rs_blocks_take_any(&pool->blocks, request, out);
