@@ -16,8 +16,11 @@ and 10 ms late (deferred_replay, whose GPU and clock are numbers): beside each f
 waited, and by how much the run got longer for it.  Traces have no times: each line takes the program
 10 us, and a busy GPU 20 us.
 
+A third has how many of 10,000 allocations are refused that the driver alone would serve, on devices whose
+memory two random sequences fill to 60 to 80 % (full_device).
+
 Exit status 1: pool is not below a peer, and EXCEPTIONS does not name the trace with the reason; or with late
-fences it is not below RMM's pool and PyTorch by LATE_PEERS; or a run got longer by more than LONGER."""
+fences it is not below RMM's pool and PyTorch by LATE_PEERS; or a run got longer by more than LONGER; or more than REFUSED were refused."""
 import argparse
 import concurrent.futures
 import glob
@@ -55,6 +58,20 @@ LAGS_US = [0, 1000, 10000]
 OPERATION_US = 10
 LATE_PEERS = {"RMM pool": 1.02, "PyTorch": 1.02}  # at most so many times theirs
 LONGER = {0: 0.0001, 1000: 0.05, 10000: 0.05}
+# A full device: stacks (ALL and HALF are the device's size and half of it), its sizes for 96 MiB live at most.
+FULL = {
+    "cuda": "cuda",
+    "pool": "pool(cuda)",
+    "pool, initial half": "pool(cuda, initial_size=HALF)",
+    "pool, initial all": "pool(cuda, initial_size=ALL)",
+    "arena": "arena(cuda, arena_size=ALL)",
+    "pool, bins": "binning(pool(cuda), minimum_size=256KiB, maximum_size=4MiB)",
+    "virtual, 2MiB": "virtual(granularity=2MiB)",
+}
+FULL_LIVE_MIB = 96
+FULL_MIB = [120, 136, 160]
+FULL_SEEDS = 4
+REFUSED = {("cuda", 120): 0, ("pool", 120): 200, ("pool", 136): 20, ("pool", 160): 2}
 # Trace -> {peer: why pool does not have to be below it there}.
 EXCEPTIONS = {}
 
@@ -92,6 +109,16 @@ class Player:
         if done.returncode != 0 or not figures:
             raise Failed("%s %s: status %d: %s" % (expression, path, done.returncode, done.stderr.decode().strip()[-300:]))
         return float(figures[1]), int(figures[2]), float(figures[3])
+
+    def refused(self, expression, device_mib):
+        """Of 10,000 allocations, without those that the driver would refuse."""
+        expression = expression.replace("ALL", "%dMiB" % (device_mib - 2)).replace("HALF", "%dMiB" % (device_mib // 2))
+        done = subprocess.run([os.path.join(self.build, "tests", "bench", "footprint", "full_device"), str(device_mib),
+                               "0", expression, str(FULL_SEEDS)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+        figures = re.search(r"allocations (\d+) refused (\d+) by the driver (\d+)", done.stdout.decode())
+        if done.returncode != 0 or not figures:
+            raise Failed("%s: status %d: %s" % (expression, done.returncode, done.stderr.decode().strip()[-300:]))
+        return 10000 * (int(figures[2]) - int(figures[3])) / int(figures[1])
 
     def peer(self, arguments, path):
         return self.play([os.path.join(self.peers, arguments[0])] + arguments[1:], path, {})
@@ -215,7 +242,9 @@ def main():
                 jobs[trace, name] = pool.submit(ratio, player, kind, name, path)
         late = {(trace_of(path), name, lag_us): pool.submit(player.deferred, STACKS[name], lag_us, path)
                 for path in paths for name in DEFERRED for lag_us in LAGS_US}
+        full = {(name, size): pool.submit(player.refused, FULL[name], size) for name in FULL for size in FULL_MIB}
         try:
+            refused = {key: job.result() for key, job in full.items()}
             figures = {key: job.result() for key, job in jobs.items()}
             deferred = {key: job.result() for key, job in late.items()}
         except (Failed, OSError) as error:
@@ -231,6 +260,8 @@ def main():
     rows += [[trace] + [show(figures.get((trace, name))) for name in names] for trace in traces]
     print_rows(rows)
     print_deferred(traces, deferred)
+    print_rows([["refused of 10,000, the device filled to"] + ["%d %%" % (100 * FULL_LIVE_MIB // size) for size in FULL_MIB]] +
+               [[name] + ["%.1f" % refused[name, size] for size in FULL_MIB] for name in FULL])
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump({trace: dict({name: figures.get((trace, name)) for name in names},
@@ -242,6 +273,7 @@ def main():
              for trace in traces for peer in PEERS
              if peer not in EXCEPTIONS.get(trace, {}) and
              not (figures[trace, "pool"] and figures[trace, "pool"] < figures.get((trace, peer), 0))]
+    wrong += ["%s on %d MiB: %.1f refused" % (key + (refused[key],)) for key, most in REFUSED.items() if refused[key] > most]
     wrong += check_deferred(traces, figures, deferred)
     for trace in traces:
         for peer, reason in EXCEPTIONS.get(trace, {}).items():
