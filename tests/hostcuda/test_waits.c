@@ -206,6 +206,23 @@ static void nor_an_event_of_one_stream(void **state)
     expect(1);
 }
 
+static void a_stream_found_done_may_be_waited_for(void **state)
+{
+    (void)state;
+    hostcuda_request_begin();
+    OK(cuStreamQuery(stream));
+    make_busy();
+    OK(synchronize_stream());
+    expect(0);
+    make_busy();
+    OK(free_device());
+    expect(1);
+    hostcuda_request_end();
+    make_busy();
+    OK(HOSTCUDA_REQUEST(synchronize_stream()));
+    expect(2);
+}
+
 static void nor_a_fence_of_another_context(void **state)
 {
     CUcontext other, popped;
@@ -238,6 +255,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_fence_that_is_not_done_excuses_nothing, start, stop),
         cmocka_unit_test_setup_teardown(nor_does_a_fence_from_before, start, stop),
         cmocka_unit_test_setup_teardown(nor_an_event_of_one_stream, start, stop),
+        cmocka_unit_test_setup_teardown(a_stream_found_done_may_be_waited_for, start, stop),
         cmocka_unit_test_setup_teardown(nor_a_fence_of_another_context, start, stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

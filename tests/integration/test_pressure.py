@@ -19,7 +19,7 @@ ROOM_FOR_FOUR = [
 MIX = [
     {"RMM_LIMIT": "66MiB"},
     {"RMM_LIMIT": "70MiB", "RMM_RESOURCE": "virtual(granularity=2MiB)"},
-    {"RMM_LIMIT": "80MiB", "RMM_ASYNC": "1"},
+    {"RMM_LIMIT": "112MiB", "RMM_ASYNC": "1"},  # of which 32 MiB are a step of the driver's pool
 ]
 
 

@@ -43,7 +43,8 @@ struct hc_work {
 struct hc_op {
     struct hc_work work;
     struct hc_ctx *ctx;
-    struct hc_stream *stream; /* NULL: in no stream */
+    struct hc_stream *stream;     /* NULL: in no stream */
+    unsigned long long stream_id; /* of a wait for one stream's work */
     unsigned refs;
     unsigned pending; /* operations that it waits for */
     bool done;

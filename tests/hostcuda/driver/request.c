@@ -5,6 +5,7 @@
 #include "driver/config.h"
 #include "driver/context.h"
 #include "driver/site.h"
+#include "driver/stream.h"
 #include "hostcuda.h"
 
 #include <stdatomic.h>
@@ -20,6 +21,7 @@ static __thread struct {
     unsigned long long id;
     unsigned long long idle_ids[IDLE_MAX]; /* of contexts */
     unsigned idle_count;
+    unsigned long long idle_stream_id;
 } request;
 
 static atomic_ullong last_id, report_count;
@@ -35,10 +37,17 @@ void hc_request_saw_idle(const struct hc_ctx *ctx)
         request.idle_ids[request.idle_count++] = ctx->owner->id;
 }
 
-static bool was_idle(const struct hc_ctx *ctx)
+void hc_request_saw_stream_idle(const struct hc_stream *stream)
 {
+    request.idle_stream_id = stream->id;
+}
+
+static bool was_idle(const struct hc_op *op)
+{
+    if (op->stream_id && op->stream_id == request.idle_stream_id)
+        return true;
     for (unsigned i = 0; i < request.idle_count; i++) {
-        if (request.idle_ids[i] == ctx->owner->id)
+        if (request.idle_ids[i] == op->ctx->owner->id)
             return true;
     }
     return false;
@@ -47,7 +56,7 @@ static bool was_idle(const struct hc_ctx *ctx)
 void hc_request_waits(const struct hc_op *op)
 {
     /* An operation that waits for no other ends by itself. */
-    if (!request.depth || !op->pending || was_idle(op->ctx))
+    if (!request.depth || !op->pending || was_idle(op))
         return;
     if (atomic_fetch_add(&report_count, 1) >= PRINT_MAX)
         return;
@@ -76,6 +85,7 @@ HC_API void hostcuda_request_begin(void)
         return;
     request.id = atomic_fetch_add(&last_id, 1) + 1;
     request.idle_count = 0;
+    request.idle_stream_id = 0;
 }
 
 HC_API void hostcuda_request_end(void)

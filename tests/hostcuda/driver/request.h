@@ -12,5 +12,8 @@ unsigned long long hc_request_id(void);
  * submitted by others since. */
 void hc_request_saw_idle(const struct hc_ctx *ctx);
 
+/* The same for one stream, and a wait for that stream. */
+void hc_request_saw_stream_idle(const struct hc_stream *stream);
+
 /* The calling thread is about to wait for the operation. */
 void hc_request_waits(const struct hc_op *op);

@@ -6,6 +6,7 @@
 #include "driver/handle.h"
 #include "driver/lock.h"
 #include "driver/race.h"
+#include "driver/request.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -262,19 +263,27 @@ CUresult hc_stream_wait(struct hc_stream *stream, struct hc_op *op, const struct
     return enqueue_after(stream, NULL, op, clock, NULL);
 }
 
+/* Without an operation of its own: a program that polls would leave thousands. */
 bool hc_stream_is_idle(const struct hc_stream *stream)
 {
+    bool has_partners = stream->kind == HC_STREAM_NULL;
     struct hc_clock clock = {0};
-    struct hc_op *fence = hc_op_new(stream->ctx, NULL);
-    if (!fence)
-        abort();
-    follow(stream, fence, &clock);
-    bool is_idle = !fence->pending;
-    if (is_idle)
+    bool is_idle = is_done(stream);
+    hc_clock_join(&clock, &stream->clock);
+    if (has_partners)
+        hc_clock_join(&clock, &stream->ctx->gone_blocking_clock);
+    for (const struct hc_stream *other = has_partners ? stream->ctx->streams : NULL; other;
+         other = other->next) {
+        if (other == stream || !hc_stream_is_blocking(other))
+            continue;
+        is_idle &= is_done(other);
+        hc_clock_join(&clock, &other->clock);
+    }
+    if (is_idle) {
         hc_race_host_knows(&clock);
+        hc_request_saw_stream_idle(stream);
+    }
     hc_clock_clear(&clock);
-    hc_op_start(fence);
-    hc_op_unref(fence);
     return is_idle;
 }
 
@@ -339,6 +348,7 @@ void hc_stream_synchronize(struct hc_stream *stream)
     if (!fence)
         abort();
     follow(stream, fence, &clock);
+    fence->stream_id = stream->id;
     hc_op_start(fence);
     hc_op_wait(fence);
     hc_op_unref(fence);
