@@ -33,6 +33,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "requests.h"
@@ -44,6 +45,7 @@ enum {
     CONTEXTS_MAX = 3,
     EDGE_WORDS = 64, /* what kernels touch at each end of a block */
     FLAG_WORDS = 64,
+    LONG_MS = 1000,
 };
 #define PAGE_BYTES  ((size_t)2 << 20)
 #define SMALL_BYTES ((size_t)1 << 20) /* above, a request takes pages of its own */
@@ -95,7 +97,7 @@ struct worker {
     unsigned flag; /* index in flags; its kernel waits if is_waiting */
     bool is_waiting;
     unsigned capture_steps;
-    unsigned long long allocations[PATHS], refusals[PATHS], served_again;
+    unsigned long long allocations[PATHS], refusals[PATHS], served_again, longest_ms;
     unsigned long long first_refusal;
     const char *volatile doing;
     _Atomic unsigned long long progress;
@@ -226,7 +228,15 @@ static CUresult array_new(struct block *block)
     return cuArrayCreate_v2(&block->array, &shape);
 }
 
-static CUresult take(struct worker *worker, struct block *block)
+static unsigned long long now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (unsigned long long)now.tv_sec * 1000 + (unsigned long long)now.tv_nsec / 1000000;
+}
+
+static CUresult take_once(struct worker *worker, struct block *block)
 {
     CUstream stream = worker->lanes[block->lane].stream;
     CUresult answer = CUDA_SUCCESS;
@@ -255,6 +265,22 @@ static CUresult take(struct worker *worker, struct block *block)
         hostcuda_note_free((void *)block->at);
         hostcuda_note_allocate((void *)block->at, block->bytes);
     }
+    return answer;
+}
+
+static void end_wait(struct worker *worker);
+
+/* A program whose request took long does not make its kernel wait for more of them. */
+static CUresult take(struct worker *worker, struct block *block)
+{
+    unsigned long long begin_ms = now_ms(), took_ms;
+    CUresult answer = take_once(worker, block);
+
+    took_ms = now_ms() - begin_ms;
+    if (took_ms > worker->longest_ms)
+        worker->longest_ms = took_ms;
+    if (worker->is_waiting && took_ms > LONG_MS)
+        end_wait(worker);
     return answer;
 }
 
@@ -676,11 +702,13 @@ static void read_paths(const char *list)
 
 static void report(void)
 {
-    unsigned long long allocations[PATHS] = {0}, refusals[PATHS] = {0}, again = 0, all = 0,
-                       refused = 0;
+    unsigned long long allocations[PATHS] = {0}, refusals[PATHS] = {0}, again = 0, longest_ms = 0,
+                       all = 0, refused = 0;
 
     for (unsigned i = 0; i < thread_count; i++) {
         again += workers[i].served_again;
+        if (workers[i].longest_ms > longest_ms)
+            longest_ms = workers[i].longest_ms;
         for (unsigned j = 0; j < PATHS; j++) {
             allocations[j] += workers[i].allocations[j];
             refusals[j] += workers[i].refusals[j];
@@ -688,8 +716,9 @@ static void report(void)
             refused += workers[i].refusals[j];
         }
     }
-    printf("pressure: seed=%llu threads=%u allocations=%llu refused=%llu again=%llu", seed,
-           thread_count, all, refused, again);
+    printf(
+        "pressure: seed=%llu threads=%u allocations=%llu refused=%llu again=%llu longest_ms=%llu",
+        seed, thread_count, all, refused, again, longest_ms);
     for (unsigned j = 0; j < PATHS; j++)
         if (allocations[j])
             printf(" %c=%llu/%llu", letters[j], refusals[j], allocations[j]);
