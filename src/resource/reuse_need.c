@@ -179,6 +179,12 @@ static CUresult allocate_or_fall_back(struct rs_reuse *reuse, size_t size_bytes,
     return result;
 }
 
+/* Of what had piled up; what other threads free meanwhile would never end. */
+static bool has_more(struct rs_reuse *reuse)
+{
+    return rs_reuse_has_backlog(reuse) && rs_reuse_retire_some(reuse);
+}
+
 /* Freed blocks that wait for the GPU leave their gaps late: what is cut meanwhile in their stead
  * pins a larger block, and the next large request finds none.  So nothing is cut but what fits,
  * until all that was freed before is clean; then upstream's own rules are best.  Where that cannot
@@ -195,7 +201,7 @@ static CUresult allocate_in_need(struct rs_reuse *reuse, size_t size_bytes,
     note_shortage(reuse);
     /* In steps: after a long operation millions of blocks may be clean at once. */
     retired = rs_reuse_retire_some(reuse) || (rs_reuse_seal(reuse) && rs_reuse_retire_some(reuse));
-    for (; retired || more; retired = rs_reuse_retire_some(reuse), more = false) {
+    for (; retired || more; retired = has_more(reuse), more = false) {
         result = reuse->mode != RS_REUSE_WAIT ? rs_mr_allocate_held(upstream, size_bytes, NULL, out)
                                               : rs_mr_allocate_any_held(upstream, size_bytes, out);
         if (result != CUDA_ERROR_NOT_READY)
