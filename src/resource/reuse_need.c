@@ -120,11 +120,22 @@ enum rs_readiness rs_reuse_make_ready(struct rs_reuse *reuse, uint64_t wait_ns)
     return RS_READY_PENDING;
 }
 
+/* False when a request is larger than all that is not live, and what upstream may still take. */
+static bool can_be_served(struct rs_reuse *reuse, size_t size_bytes)
+{
+    size_t growable_bytes = rs_mr_growable_bytes_best(reuse->base.upstream[0]);
+
+    return size_bytes <= growable_bytes ||
+           size_bytes - growable_bytes <= rs_mr_idle_bytes_best(&reuse->base);
+}
+
 /* Of this stack alone: where its own maximum stands in the way. */
-static bool wait_for_own(struct rs_reuse *reuse)
+static bool wait_for_own(struct rs_reuse *reuse, size_t size_bytes)
 {
     enum rs_readiness readiness;
 
+    if (!can_be_served(reuse, size_bytes))
+        return false;
     do
         readiness = rs_reuse_make_ready(reuse, rs_min(SLICE_NS, rs_request_patience_ns()));
     while (readiness == RS_READY_PENDING && rs_request_patience_ns() > 0);
@@ -138,7 +149,7 @@ static bool make_room(struct rs_reuse *reuse, size_t size_bytes, uint64_t moves,
     const struct rs_place *place = reuse->place;
 
     if (rs_request_is_short() && place->reclaim ? place->reclaim(place, size_bytes, releases, true)
-                                                : wait_for_own(reuse))
+                                                : wait_for_own(reuse, size_bytes))
         return true;
     return moves != rs_reuse_moves(reuse) && rs_request_may_repeat();
 }

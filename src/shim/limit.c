@@ -120,19 +120,20 @@ static bool give_back(int device, uint64_t releases)
                         rs_request_may_repeat());
 }
 
-/* False when a request is larger than all that is not live. */
+/* False when a request is larger than all that is not live.  What calls under way have asked for is
+ * not live yet: this request may be among them. */
 static bool can_be_served(int device, size_t size_bytes)
 {
     const struct rs_account *account = &devices[device].account;
-    size_t limit = atomic_load(&account->limit_bytes), idle = rs_context_idle_bytes(device);
+    size_t limit = atomic_load(&account->limit_bytes), total = limit;
+    size_t others = rs_context_idle_bytes(device) + atomic_load(&account->asked_bytes);
     size_t held = limit ? atomic_load(&account->charged_bytes)
                         : atomic_load(&account->held_bytes[RS_MEMORY_DEVICE]);
-    size_t total = limit;
 
     if (!limit && (!rs_driver.cuDeviceTotalMem_v2 ||
                    rs_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS))
         return true;
-    return size_bytes <= total - rs_min(total, held - rs_min(idle, held));
+    return size_bytes <= total - rs_min(total, held - rs_min(others, held));
 }
 
 /* Waits for the oldest epochs of the device's stacks.  True when something became ready. */

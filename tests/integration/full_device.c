@@ -152,11 +152,11 @@ static unsigned *start_waiting_kernel(void)
 
 static void too_much(const struct way *way)
 {
-    CUdeviceptr block = allocate(300 * MIB);
-    unsigned *flag = start_waiting_kernel();
+    unsigned *flag;
     double begin_s;
 
-    MUST(cuMemFree(block));
+    MUST(cuMemFree(allocate(300 * MIB)));
+    flag = start_waiting_kernel();
     begin_s = now_s();
     CHECK(ask(way, 2048 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
     CHECK(now_s() - begin_s < 5); /* not as long as a request may wait */
