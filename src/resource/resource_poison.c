@@ -26,9 +26,9 @@
 
 enum {
     GUARD_BYTE = 0xfb,
-    CHECK_BYTES = 16 << 10, /* compared at a time, on the stack: a free needs no host memory */
-    KEPT_MAX = 1024,        /* blocks kept back at most */
-    RETRIES_MAX = 100,      /* of an allocation while other threads give kept blocks back */
+    CHECK_BYTES = 1 << 20, /* compared at a time, in pinned memory: a copy to other memory waits */
+    KEPT_MAX = 1024,       /* blocks kept back at most */
+    RETRIES_MAX = 100,     /* of an allocation while other threads give kept blocks back */
 };
 
 static const struct timespec nap = {.tv_nsec = 20 * 1000};
@@ -55,6 +55,9 @@ struct poison {
     size_t guard_bytes, keep_bytes;
     unsigned fill_allocated, fill_freed;
     bool aborts;
+
+    struct rs_mutex copy_lock; /* of the buffer, around copies to it */
+    unsigned char *buffer;     /* CHECK_BYTES; NULL: not needed yet */
 
     struct rs_mutex lock; /* protects what follows; no driver call is made under it */
     struct rs_record_slab records;
@@ -88,6 +91,8 @@ static void ring_remove(struct record *record)
 
 /* ---- the device ---- */
 
+static const uint64_t fill_ns = 15ull * 1000 * 1000 * 1000;
+
 /* Between these two the context is current, and no capture of the program's is spoilt. */
 struct visit {
     CUstreamCaptureMode mode;
@@ -110,13 +115,16 @@ static struct visit visit_begin(const struct poison *poison)
     return visit;
 }
 
+/* The stream may share a channel with work that waits for this thread: not for ever. */
 static void visit_wait(struct visit *visit)
 {
-    CUresult waited = visit->is_pending ? rs_own_stream_wait(visit->stream) : CUDA_SUCCESS;
+    CUresult waited = CUDA_SUCCESS;
 
+    if (visit->is_pending && !rs_own_stream_settle(visit->stream, fill_ns))
+        waited = rs_driver.cuStreamQuery(visit->stream);
     visit->is_pending = false;
     if (visit->result == CUDA_SUCCESS)
-        visit->result = waited;
+        visit->result = waited == CUDA_ERROR_NOT_READY ? CUDA_ERROR_OUT_OF_MEMORY : waited;
 }
 
 /* Waits for what was begun, also after an error.  The first error, if there was any. */
@@ -169,26 +177,41 @@ static struct difference compare(const unsigned char *bytes, unsigned pattern, s
     return (struct difference){false, 0, 0};
 }
 
-/* The first byte that is not as it was filled. */
-static struct difference find_difference(struct visit *visit, CUdeviceptr address, unsigned pattern,
-                                         size_t bytes)
+static CUresult prepare_buffer(struct poison *poison)
 {
-    unsigned char host[CHECK_BYTES];
+    void *buffer = NULL;
+    CUresult result = CUDA_SUCCESS;
+
+    if (!poison->buffer)
+        result = rs_driver.cuMemHostAlloc(&buffer, CHECK_BYTES, CU_MEMHOSTALLOC_PORTABLE);
+    if (buffer)
+        poison->buffer = buffer;
+    return result;
+}
+
+/* The first byte that is not as it was filled. */
+static struct difference find_difference(struct poison *poison, struct visit *visit,
+                                         CUdeviceptr address, unsigned pattern, size_t bytes)
+{
     struct difference difference = {false, 0, 0};
 
+    rs_mutex_lock(&poison->copy_lock);
+    if (visit->result == CUDA_SUCCESS)
+        visit->result = prepare_buffer(poison);
     for (size_t done = 0, part; done < bytes && !difference.found; done += part) {
-        part = rs_min(bytes - done, sizeof(host));
+        part = rs_min(bytes - done, CHECK_BYTES);
         if (visit->result == CUDA_SUCCESS) {
             visit->is_pending = true;
             visit->result =
-                rs_driver.cuMemcpyDtoHAsync_v2(host, address + done, part, visit->stream);
+                rs_driver.cuMemcpyDtoHAsync_v2(poison->buffer, address + done, part, visit->stream);
         }
         visit_wait(visit);
         if (visit->result != CUDA_SUCCESS)
             break;
-        difference = compare(host, pattern, part);
+        difference = compare(poison->buffer, pattern, part);
         difference.at += done;
     }
+    rs_mutex_unlock(&poison->copy_lock);
     return difference;
 }
 
@@ -231,8 +254,10 @@ static void end_use(struct poison *poison, struct record *record)
     CUresult result;
 
     fill_words(&visit, block, poison->fill_freed, record->size_bytes);
-    before = find_difference(&visit, record->upstream.address, guard_pattern(), guard_bytes);
-    after = find_difference(&visit, block + record->size_bytes, guard_pattern(), guard_bytes);
+    before =
+        find_difference(poison, &visit, record->upstream.address, guard_pattern(), guard_bytes);
+    after =
+        find_difference(poison, &visit, block + record->size_bytes, guard_pattern(), guard_bytes);
     result = visit_end(&visit);
     record->is_guarded = record->is_guarded && result == CUDA_SUCCESS;
     count_unchecked(poison, result);
@@ -254,8 +279,8 @@ static void check_freed(struct poison *poison, const struct record *record)
     if (!record->is_guarded)
         return;
     visit = visit_begin(poison);
-    difference =
-        find_difference(&visit, address_of(poison, record), poison->fill_freed, record->size_bytes);
+    difference = find_difference(poison, &visit, address_of(poison, record), poison->fill_freed,
+                                 record->size_bytes);
     count_unchecked(poison, visit_end(&visit));
     if (difference.found)
         say(poison, record, "after it was freed", (long long)difference.at, difference.value,
@@ -588,7 +613,10 @@ static void poison_destroy(struct rs_mr *mr, bool memory_is_gone)
 
     if (!memory_is_gone)
         give_all_back(poison);
+    if (!memory_is_gone && poison->buffer)
+        (void)rs_driver.cuMemFreeHost(poison->buffer);
     rs_record_slab_destroy(&poison->records);
+    rs_mutex_destroy(&poison->copy_lock);
     rs_mutex_destroy(&poison->lock);
     free(poison);
 }
@@ -609,7 +637,7 @@ static const struct rs_mr_ops poison_ops = {
 static bool has_functions(void)
 {
     return rs_driver.cuMemsetD8Async && rs_driver.cuMemsetD32Async &&
-           rs_driver.cuMemcpyDtoHAsync_v2 && rs_driver.cuStreamCreate &&
+           rs_driver.cuMemcpyDtoHAsync_v2 && rs_driver.cuStreamCreate && rs_driver.cuStreamQuery &&
            rs_driver.cuStreamSynchronize;
 }
 
@@ -631,6 +659,7 @@ static int poison_create(const struct rs_place *place, const void *config,
     poison->fill_allocated = (unsigned)settings->fill_allocated;
     poison->fill_freed = (unsigned)settings->fill_freed;
     poison->aborts = settings->abort;
+    rs_mutex_init(&poison->copy_lock);
     rs_mutex_init(&poison->lock);
     poison->live.before = poison->live.after = &poison->live;
     poison->kept.before = poison->kept.after = &poison->kept;

@@ -17,7 +17,7 @@ STACKS = {
     "fixed_size": {"RMM_RESOURCE": "fixed_size(cuda, block_size=64MiB, blocks_to_preallocate=8)"},
     "async": {"RMM_ASYNC": "1"},
     "pool_async": {"RMM_ASYNC": "1", "RMM_POOL_SIZE": "512MiB"},
-    "virtual": {"RMM_RESOURCE": "virtual"},
+    "virtual": {"RMM_RESOURCE": "virtual(granularity=32MiB)"},
     "managed": {"RMM_MANAGED": "1"},
     "pool_managed": {"RMM_MANAGED": "1", "RMM_POOL_SIZE": "512MiB"},
     "spilled_managed": {"RMM_RESOURCE": "fallback(limiting(cuda, limit=512), pool(managed))"},

@@ -6,6 +6,7 @@
 #include "driver/driver.h"
 #include "fake_leaf.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/types.h>
@@ -102,6 +103,25 @@ static CUresult fake_fill32(CUdeviceptr to, unsigned value, size_t count, CUstre
     return result;
 }
 
+static CUresult fake_host_alloc(void **memory, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    *memory = malloc(bytes);
+    return *memory ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult fake_free_host(void *memory)
+{
+    free(memory);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_query(CUstream stream)
+{
+    (void)stream;
+    return atomic_load(&fake_memory_answer);
+}
+
 static CUresult fake_copy(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
     CUresult result = note_call(stream);
@@ -133,6 +153,9 @@ void fake_memory_begin(void)
     rs_driver.cuThreadExchangeStreamCaptureMode = fake_exchange_mode;
     rs_driver.cuStreamCreate = fake_stream_create;
     rs_driver.cuStreamDestroy_v2 = fake_stream_destroy;
+    rs_driver.cuStreamQuery = fake_query;
+    rs_driver.cuMemHostAlloc = fake_host_alloc;
+    rs_driver.cuMemFreeHost = fake_free_host;
     rs_driver.cuStreamSynchronize = fake_synchronize;
     rs_driver.cuMemsetD8Async = fake_fill8;
     rs_driver.cuMemsetD32Async = fake_fill32;
