@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "resource/account.h"
 
+#include "base/arithmetic.h"
+
 static void raise_peak(_Atomic size_t *peak, size_t value)
 {
     size_t seen = atomic_load_explicit(peak, memory_order_relaxed);
@@ -182,20 +184,28 @@ uint64_t rs_account_releases(const struct rs_account *account)
     return device ? atomic_load_explicit(&device->releases, memory_order_acquire) : 0;
 }
 
-size_t rs_account_room(const struct rs_account *account)
+/* SIZE_MAX and 0 without a limit. */
+static size_t limit_of(const struct rs_account *account, size_t *charged)
 {
     const struct rs_account *device = account && account->device ? account->device : account;
     size_t limit = device ? atomic_load_explicit(&device->limit_bytes, memory_order_relaxed) : 0;
-    size_t charged = limit ? atomic_load_explicit(&device->charged_bytes, memory_order_relaxed) : 0;
 
-    if (!limit)
-        return SIZE_MAX;
-    return charged < limit ? limit - charged : 0;
+    *charged = limit ? atomic_load_explicit(&device->charged_bytes, memory_order_relaxed) : 0;
+    return limit ? limit : SIZE_MAX;
+}
+
+size_t rs_account_room(const struct rs_account *account)
+{
+    size_t charged, limit = limit_of(account, &charged);
+
+    return limit == SIZE_MAX ? SIZE_MAX : limit - rs_min(charged, limit);
 }
 
 bool rs_account_has_room(const struct rs_account *account, size_t bytes)
 {
-    return bytes <= rs_account_room(account);
+    size_t charged, limit = limit_of(account, &charged);
+
+    return charged <= limit && bytes <= limit - charged;
 }
 
 bool rs_account_has_limit(const struct rs_account *account)

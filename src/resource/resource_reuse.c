@@ -40,6 +40,7 @@ enum {
     LOOK_EVERY = 16,   /* both are looked at by the first free after a seal, by every sixteenth, */
     LOOK_BYTES = SEAL_BYTES / 8, /* and when so much has opened in a shard since */
     EAGER_BYTES = 64 << 10,      /* of host memory; of other memory, none is enough */
+    TRIM_NS = 500 * 1000,        /* for a fence that a trim has recorded */
     UNFENCED_BYTES = 64 << 20,   /* so much may wait for the end of a capture, or what the program
                                     held before where that is more */
     SORT_TURNS = 8, /* an allocation looks so far into what is not sorted: there may be thousands */
@@ -488,13 +489,25 @@ static uint64_t reuse_moves(struct rs_mr *mr)
     return rs_reuse_moves(reuse_of(mr));
 }
 
+/* The fence of an idle context is done some microseconds after it was recorded: a trim that was
+ * asked for sees that. */
+static void retire_at_once(struct rs_reuse *reuse)
+{
+    uint64_t begin_ns = rs_clock_ns();
+
+    while (!rs_reuse_retire(reuse) && rs_reuse_has_sealed(reuse, false) &&
+           !rs_request_is_under_way() && rs_clock_ns() - begin_ns < TRIM_NS)
+        rs_reuse_nap();
+}
+
 static size_t reuse_trim(struct rs_mr *mr, size_t keep_bytes)
 {
     struct rs_reuse *reuse = reuse_of(mr);
 
     (void)rs_reuse_begin_need(reuse);
-    (void)rs_reuse_seal(reuse);
-    (void)rs_reuse_retire(reuse);
+    if (!rs_reuse_retire(reuse) || rs_reuse_has_open(reuse))
+        (void)rs_reuse_seal(reuse);
+    retire_at_once(reuse);
     /* What cannot be fenced is waited for, but not inside a request. */
     if (!reuse->has_fences && rs_reuse_has_open(reuse) && !rs_request_is_under_way())
         (void)rs_reuse_wait_for_all(reuse);

@@ -380,7 +380,7 @@ def dedicated(start):
 
 def native_and_ours(start):
     """The driver's handle of an allocation that is cut up later: both opens at its address count."""
-    a, b = start({"RMM_RESOURCE": "pool(cuda)"}), start(POOL)
+    a, b = start({"RMM_RESOURCE": "pool(cuda, maximum_size=40MiB)"}), start(POOL)
     b.ask("open", "whole", 40 * MIB, a.share("whole", 40 * MIB, 3))
     a.ask("free", "whole")
     a.ask("synchronize")
