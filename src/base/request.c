@@ -1,16 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/request.h"
 
+#include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/thread_index.h"
 
-enum { REPEATS = 64 };
+#include <time.h>
 
-static const uint64_t patience_ns = 15ull * 1000 * 1000 * 1000;
+/* Threads that are short side by side give back what the other has just taken.  With 64 repeats at
+ * once 10 of 8000 requests for 8 MiB were refused by four threads with room for four such blocks.
+ */
+enum { REPEATS_AT_ONCE = 8, NAP_NS = 20 * 1000, NAP_MOST_NS = 2 * 1000 * 1000 };
+
+static const uint64_t patience_ns = 15ull * 1000 * 1000 * 1000, repeat_ns = 200 * 1000 * 1000;
 
 static __thread struct {
     unsigned depth, repeats;
     uint64_t deadline_ns; /* 0: it has not waited yet */
+    uint64_t repeated_ns; /* when it first took a nap */
     bool is_short, is_busy;
 } request;
 
@@ -81,5 +89,19 @@ bool rs_request_is_busy(void)
 
 bool rs_request_may_repeat(void)
 {
-    return request.depth > 0 && request.repeats++ < REPEATS;
+    uint64_t nap_ns, now_ns;
+
+    if (request.depth == 0)
+        return false;
+    if (request.repeats++ < REPEATS_AT_ONCE)
+        return true;
+    now_ns = rs_clock_ns();
+    if (request.repeats == REPEATS_AT_ONCE + 1)
+        request.repeated_ns = now_ns;
+    if (now_ns - request.repeated_ns > repeat_ns)
+        return false;
+    nap_ns = (uint64_t)NAP_NS << rs_min(request.repeats - REPEATS_AT_ONCE, 16);
+    nap_ns = rs_min(nap_ns, NAP_MOST_NS) * (4 + rs_thread_index() % 4) / 4; /* not in step */
+    nanosleep(&(struct timespec){.tv_nsec = (long)nap_ns}, NULL);
+    return true;
 }

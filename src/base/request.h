@@ -35,6 +35,6 @@ bool rs_request_is_short(void);
 void rs_request_note_busy(void);
 bool rs_request_is_busy(void);
 
-/* True some 64 times in a request: for a refusal that may be stale, as other threads take and give
- * back meanwhile, for ever perhaps. */
+/* For a refusal that may be stale, as other threads take and give back meanwhile, for ever perhaps:
+ * true at once some times, then after naps that grow, and false when that has taken 0.2 s. */
 bool rs_request_may_repeat(void);

@@ -30,6 +30,13 @@ struct rs_account {
     _Atomic uint64_t releases; /* of a device's account: goes up when bytes are charged no longer */
 };
 
+/* A request that may be refused, as its caller knows it before it asks. */
+struct rs_refusal {
+    size_t size_bytes;
+    uint64_t releases;  /* rs_account_releases */
+    size_t asked_bytes; /* that the request itself has charged, and keeps charged meanwhile */
+};
+
 /* Counts bytes about to be taken.  False, with nothing counted, when they would exceed the device's
  * limit: then the driver must not be asked.  Otherwise the driver's answer ends it, by
  * rs_account_taken or rs_account_untake: until then no peak rises, as the driver may refuse.  A

@@ -192,18 +192,17 @@ static bool may_reclaim(const struct rs_leaf *leaf)
 static CUresult take(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
 {
     const struct rs_place *place = leaf->place;
-    uint64_t releases;
+    struct rs_refusal refusal = {.size_bytes = size_bytes};
     CUresult result;
 
     (void)settle(leaf, SETTLE_NS);
     do {
-        releases = rs_account_releases(place->account);
+        refusal.releases = rs_account_releases(place->account);
         result = take_once(leaf, size_bytes, address);
         if (result != CUDA_ERROR_OUT_OF_MEMORY)
             return result;
     } while (settle(leaf, SETTLE_SHORT_NS) > 0 ||
-             (may_reclaim(leaf) &&
-              place->reclaim(place, size_bytes, releases, !place->frees_are_clean)));
+             (may_reclaim(leaf) && place->reclaim(place, &refusal, !place->frees_are_clean)));
     rs_request_note_short();
     return result;
 }

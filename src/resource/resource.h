@@ -153,12 +153,10 @@ struct rs_place {
     const _Atomic uint64_t *peers;    /* other devices that may reach the context's memory, a bit
                                          each (cuCtxEnablePeerAccess).  NULL: none */
 
-    /* Has all stacks of the device give back what they hold and nobody uses, before a request for
-     * that much more is out of memory; may_wait: also what is quarantined, for as long as the
-     * request's patience lasts.  `releases`: rs_account_releases before the refusal.  True when
-     * another try may succeed.  May be NULL.  No lock may be held. */
-    bool (*reclaim)(const struct rs_place *place, size_t size_bytes, uint64_t releases,
-                    bool may_wait);
+    /* Has all stacks of the device give back what they hold and nobody uses, before a request is
+     * out of memory; may_wait: also what is quarantined, for as long as the request's patience
+     * lasts.  True when another try may succeed.  May be NULL.  No lock may be held. */
+    bool (*reclaim)(const struct rs_place *place, const struct rs_refusal *refusal, bool may_wait);
 
     size_t total_bytes;   /* of device memory */
     size_t free_bytes;    /* when the stack was made */

@@ -295,7 +295,7 @@ static CUresult async_take_held(struct rs_lasting_leaf *leaf, size_t size_bytes,
 static CUresult async_take(struct rs_lasting_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
 {
     struct async *async = async_of(leaf);
-    uint64_t releases = rs_account_releases(leaf->place->account);
+    struct rs_refusal refusal = {size_bytes, rs_account_releases(leaf->place->account), 0};
     size_t step_bytes;
     CUresult result;
 
@@ -309,8 +309,8 @@ static CUresult async_take(struct rs_lasting_leaf *leaf, size_t size_bytes, CUde
         result = try_to_take(async, size_bytes, step_bytes, true, address);
     /* And so may what other stacks of the device merely keep. */
     while (result == CUDA_ERROR_OUT_OF_MEMORY && leaf->place->reclaim &&
-           leaf->place->reclaim(leaf->place, size_bytes, releases, !leaf->place->frees_are_clean)) {
-        releases = rs_account_releases(leaf->place->account);
+           leaf->place->reclaim(leaf->place, &refusal, !leaf->place->frees_are_clean)) {
+        refusal.releases = rs_account_releases(leaf->place->account);
         result = try_to_take(async, size_bytes, step_bytes, true, address);
     }
     if (result == CUDA_ERROR_OUT_OF_MEMORY)

@@ -95,6 +95,8 @@ struct rs_reuse {
     _Atomic size_t ordered_bytes, ordered_count, left_bytes, left_count;
     _Atomic int short_seals;  /* by frees, until upstream is short no longer */
     _Atomic unsigned in_need; /* threads that upstream has nothing for: nothing is kept meanwhile */
+    _Atomic unsigned giving;  /* threads that have ready blocks in hand, on their way upstream */
+    _Atomic size_t given;     /* how often such a thread was done */
     _Atomic uint64_t retired_epochs, sealed_epochs, waits, wait_ns, full_waits, timeouts;
 
     struct rs_reuse_shard shards[RS_REUSE_SHARDS];
@@ -175,7 +177,7 @@ struct rs_reuse_quantity {
     size_t bytes, blocks;
 };
 
-/* Changes with each block that enters or leaves. */
+/* Changes with each block that enters or leaves, and with ready ones that come upstream. */
 uint64_t rs_reuse_moves(const struct rs_reuse *reuse);
 
 /* Never too little: what left is read first, and a block leaves in the end, when it is upstream. */

@@ -72,14 +72,29 @@ static size_t give_list_upstream(struct rs_reuse *reuse, const struct rs_freed_l
     return count;
 }
 
+/* Around ready blocks in hand, which are in no list and in no quarantine: another thread must not
+ * take them for live ones.  Begun before they leave their list, or under its lock. */
+static void begin_giving(struct rs_reuse *reuse)
+{
+    atomic_fetch_add(&reuse->giving, 1);
+}
+
+static bool end_giving(struct rs_reuse *reuse, size_t given)
+{
+    atomic_fetch_add_explicit(&reuse->given, 1, memory_order_release);
+    atomic_fetch_sub(&reuse->giving, 1);
+    return given > 0;
+}
+
 bool rs_reuse_return_refused(struct rs_reuse *reuse)
 {
     struct rs_freed_list refused = {NULL, NULL, 0, 0};
 
+    begin_giving(reuse);
     rs_spinlock_lock(&reuse->refused_lock);
     rs_freed_append(&refused, &reuse->refused);
     rs_spinlock_unlock(&reuse->refused_lock);
-    return give_list_upstream(reuse, &refused) > 0;
+    return end_giving(reuse, give_list_upstream(reuse, &refused));
 }
 
 /* ---- what a shard keeps ---- */
@@ -251,11 +266,13 @@ RS_HOT void rs_reuse_sort_clean(struct rs_reuse *reuse)
 
     rs_spinlock_lock(&shard->lock);
     sort_locked(reuse, shard, &room, SORT_COUNT, &rest);
+    if (rest.first)
+        begin_giving(reuse);
     rs_spinlock_unlock(&shard->lock);
     if (!rest.first)
         return;
     rs_request_begin();
-    (void)give_list_upstream(reuse, &rest);
+    (void)end_giving(reuse, give_list_upstream(reuse, &rest));
     rs_request_end();
 }
 
@@ -266,6 +283,7 @@ static bool give_kept_upstream(struct rs_reuse *reuse)
 {
     struct rs_freed_list all = {NULL, NULL, 0, 0};
 
+    begin_giving(reuse);
     for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
         struct rs_reuse_shard *shard = &reuse->shards[i];
         rs_spinlock_lock(&shard->lock);
@@ -273,7 +291,7 @@ static bool give_kept_upstream(struct rs_reuse *reuse)
         rs_freed_append(&all, &shard->clean);
         rs_spinlock_unlock(&shard->lock);
     }
-    return give_list_upstream(reuse, &all) > 0;
+    return end_giving(reuse, give_list_upstream(reuse, &all));
 }
 
 /* Who keeps a block looks for need under the shard's lock, which is taken here afterwards: so none

@@ -113,7 +113,8 @@ enum rs_readiness rs_reuse_make_ready(struct rs_reuse *reuse, uint64_t wait_ns)
         return RS_READY_SOME;
     if (!in_vain && rs_reuse_has_sealed(reuse, false))
         return RS_READY_PENDING;
-    if (in_vain || rs_reuse_has_open(reuse) || !rs_reuse_has_quarantine(reuse))
+    if (in_vain || rs_reuse_has_open(reuse) ||
+        (!rs_reuse_has_quarantine(reuse) && atomic_load(&reuse->giving) == 0))
         return rs_mr_make_ready(reuse->base.upstream[0], wait_ns);
     if (wait_ns > 0)
         rs_reuse_nap(); /* another thread is about to give it upstream */
@@ -144,27 +145,27 @@ static bool wait_for_own(struct rs_reuse *reuse, size_t size_bytes)
 
 /* True when another try may succeed.  A block may have gone from thread to thread meanwhile, in and
  * out of quarantine, unseen by each look at one place: then the refusal does not count. */
-static bool make_room(struct rs_reuse *reuse, size_t size_bytes, uint64_t moves, uint64_t releases)
+static bool make_room(struct rs_reuse *reuse, const struct rs_refusal *refusal, uint64_t moves)
 {
     const struct rs_place *place = reuse->place;
 
-    if (rs_request_is_short() && place->reclaim ? place->reclaim(place, size_bytes, releases, true)
-                                                : wait_for_own(reuse, size_bytes))
+    if (rs_request_is_short() && place->reclaim ? place->reclaim(place, refusal, true)
+                                                : wait_for_own(reuse, refusal->size_bytes))
         return true;
     return moves != rs_reuse_moves(reuse) && rs_request_may_repeat();
 }
 
 /* What is freed may do, after a wait that is bounded: the program would have waited in cudaFree for
  * the same work. */
-static CUresult allocate_at_last(struct rs_reuse *reuse, size_t size_bytes, uint64_t moves,
-                                 uint64_t releases, struct rs_allocation *out)
+static CUresult allocate_at_last(struct rs_reuse *reuse, struct rs_refusal *refusal, uint64_t moves,
+                                 struct rs_allocation *out)
 {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
-    while (result == CUDA_ERROR_OUT_OF_MEMORY && make_room(reuse, size_bytes, moves, releases)) {
+    while (result == CUDA_ERROR_OUT_OF_MEMORY && make_room(reuse, refusal, moves)) {
         moves = rs_reuse_moves(reuse);
-        releases = rs_account_releases(reuse->place->account);
-        result = rs_mr_allocate(reuse->base.upstream[0], size_bytes, NULL, out);
+        refusal->releases = rs_account_releases(reuse->place->account);
+        result = rs_mr_allocate(reuse->base.upstream[0], refusal->size_bytes, NULL, out);
     }
     return result;
 }
@@ -205,7 +206,8 @@ static CUresult allocate_in_need(struct rs_reuse *reuse, size_t size_bytes,
 {
     struct rs_mr *upstream = reuse->base.upstream[0];
     bool more = rs_reuse_begin_need(reuse), allowed, retired;
-    uint64_t begin_ns = rs_clock_ns(), moves, releases;
+    struct rs_refusal refusal = {.size_bytes = size_bytes};
+    uint64_t begin_ns = rs_clock_ns(), moves;
     size_t entered = count_entered(reuse);
     CUresult result;
 
@@ -226,12 +228,12 @@ static CUresult allocate_in_need(struct rs_reuse *reuse, size_t size_bytes,
             return result;
     }
     moves = rs_reuse_moves(reuse); /* before, so that a block cannot slip past in between */
-    releases = rs_account_releases(reuse->place->account);
+    refusal.releases = rs_account_releases(reuse->place->account);
     result = allowed ? allocate_or_fall_back(reuse, size_bytes, out)
                      : rs_mr_allocate_little(upstream, size_bytes, NULL, out);
     rs_reuse_ask_room(reuse);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
-        result = allocate_at_last(reuse, size_bytes, moves, releases, out);
+        result = allocate_at_last(reuse, &refusal, moves, out);
     if (result == CUDA_SUCCESS)
         (void)peak_with(reuse, size_bytes, true);
     return result;

@@ -31,7 +31,7 @@ bool rs_reuse_has_quarantine(const struct rs_reuse *reuse)
 
 uint64_t rs_reuse_moves(const struct rs_reuse *reuse)
 {
-    return entered(reuse).blocks + load(&reuse->left_count);
+    return entered(reuse).blocks + load(&reuse->left_count) + load(&reuse->given);
 }
 
 struct rs_reuse_quantity rs_reuse_quarantined(const struct rs_reuse *reuse)

@@ -15,8 +15,10 @@ bool rs_again(CUresult result, int device, uint64_t *deadline_ns)
     if (device < 0 &&
         (!rs_driver.cuCtxGetDevice || rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS))
         return false;
+    struct rs_refusal refusal = {0, rs_account_releases(rs_limit_account(device)), 0};
+
     rs_request_begin_until(*deadline_ns);
-    again = rs_limit_reclaim(device, 0, rs_account_releases(rs_limit_account(device)), may_wait);
+    again = rs_limit_reclaim(device, &refusal, may_wait);
     *deadline_ns = rs_request_deadline_ns();
     rs_request_end();
     return again;

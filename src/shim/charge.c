@@ -120,13 +120,13 @@ static enum rs_charge_keys keys_of(enum rs_path path)
 static bool take_or_reclaim(struct rs_charged *record)
 {
     const struct rs_account *account = rs_limit_account(record->device);
-    uint64_t releases;
+    struct rs_refusal refusal = {.size_bytes = record->charged_bytes};
 
     do {
-        releases = rs_account_releases(account);
+        refusal.releases = rs_account_releases(account);
         if (take(record))
             return true;
-    } while (rs_limit_reclaim(record->device, record->charged_bytes, releases, true));
+    } while (rs_limit_reclaim(record->device, &refusal, true));
     return false;
 }
 
@@ -179,12 +179,13 @@ bool rs_charge_begin(struct rs_charge *charge, enum rs_path path, int device, si
 bool rs_charge_again(struct rs_charge *charge, CUresult result)
 {
     const struct rs_charged *record = charge->record;
-    uint64_t releases = charge->releases;
+    struct rs_refusal refusal;
 
     if (result != CUDA_ERROR_OUT_OF_MEMORY || !record)
         return false;
+    refusal = (struct rs_refusal){record->charged_bytes, charge->releases, record->charged_bytes};
     charge->releases = rs_account_releases(rs_limit_account(record->device));
-    return rs_limit_reclaim(record->device, record->charged_bytes, releases, true);
+    return rs_limit_reclaim(record->device, &refusal, true);
 }
 
 CUresult rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long long key)

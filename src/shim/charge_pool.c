@@ -343,16 +343,16 @@ static bool take(struct rs_pool_charge *charge)
 static bool make_room(struct rs_pool_charge *charge)
 {
     const struct rs_account *account = rs_limit_account(charge->device);
-    uint64_t releases;
+    struct rs_refusal refusal = {.size_bytes = charge->bytes};
 
     if (take(charge) || claim(charge))
         return true;
     rs_charge_follow_pools(charge->device);
     do {
-        releases = rs_account_releases(account);
+        refusal.releases = rs_account_releases(account);
         if (take(charge) || claim(charge))
             return true;
-    } while (rs_limit_reclaim(charge->device, charge->bytes, releases, true));
+    } while (rs_limit_reclaim(charge->device, &refusal, true));
     return false;
 }
 
@@ -433,12 +433,12 @@ bool rs_charge_async_begin(struct rs_pool_charge *charge, CUmemoryPool pool, CUs
 
 bool rs_charge_async_again(struct rs_pool_charge *charge, CUresult result)
 {
-    uint64_t releases = charge->releases;
+    struct rs_refusal refusal = {charge->bytes, charge->releases, charge->charged};
 
     if (result != CUDA_ERROR_OUT_OF_MEMORY || charge->device < 0 || charge->in_graph)
         return false;
     charge->releases = rs_account_releases(rs_limit_account(charge->device));
-    return rs_limit_reclaim(charge->device, charge->bytes, releases, true);
+    return rs_limit_reclaim(charge->device, &refusal, true);
 }
 
 /* A driver's pool grows in units of its own: the next request is charged for one. */
@@ -577,7 +577,7 @@ bool rs_charge_graph_node(int device, size_t size_bytes)
 {
     struct rs_pool_record *pool;
     struct rs_account *account = rs_limit_account(device);
-    uint64_t releases;
+    struct rs_refusal refusal = {.size_bytes = size_bytes};
     bool has_room;
 
     if (!account || rs_life() != RS_MODE_SERVE || !rs_limit_follows())
@@ -591,9 +591,9 @@ bool rs_charge_graph_node(int device, size_t size_bytes)
     (void)follow(pool, 0);
     rs_request_begin();
     do {
-        releases = rs_account_releases(account);
+        refusal.releases = rs_account_releases(account);
         has_room = rs_account_has_room(account, size_bytes);
-    } while (!has_room && rs_limit_reclaim(device, size_bytes, releases, true));
+    } while (!has_room && rs_limit_reclaim(device, &refusal, true));
     rs_request_end();
     return has_room;
 }

@@ -493,10 +493,9 @@ static unsigned index_of(enum rs_kind kind, unsigned host_flags)
                                      : RS_STACK_PINNED + host_flags % RS_HOST_FLAG_SETS;
 }
 
-static bool reclaim(const struct rs_place *place, size_t size_bytes, uint64_t releases,
-                    bool may_wait)
+static bool reclaim(const struct rs_place *place, const struct rs_refusal *refusal, bool may_wait)
 {
-    return rs_limit_reclaim(place->device, size_bytes, releases, may_wait);
+    return rs_limit_reclaim(place->device, refusal, may_wait);
 }
 
 static struct rs_context *describe(CUcontext handle, CUdevice device)

@@ -106,17 +106,19 @@ size_t rs_shim_trim(int device, size_t keep_bytes)
     return rs_context_trim(device, &keep_bytes);
 }
 
-/* All that nobody uses goes back.  True when something did, here or on another thread since
- * `releases`: a pool of the driver's may also give memory back by itself, which is only seen now.
- */
-static bool give_back(int device, uint64_t releases)
+/* All that nobody uses goes back.  True when something did, here or on another thread, or may yet:
+ * what others have asked for the driver may refuse.  A pool of the driver's may also give memory
+ * back by itself, which is only seen now. */
+static bool give_back(int device, const struct rs_refusal *refusal)
 {
     const struct rs_account *account = &devices[device].account;
     uint64_t moves = rs_context_moves();
     bool returned = rs_context_trim(device, NULL) > 0;
 
     returned = rs_charge_trim_pools(device, 0) > 0 || returned;
-    return returned || ((rs_account_releases(account) != releases || rs_context_moves() != moves) &&
+    return returned || ((rs_account_releases(account) != refusal->releases ||
+                         atomic_load(&account->asked_bytes) > refusal->asked_bytes ||
+                         rs_context_moves() != moves) &&
                         rs_request_may_repeat());
 }
 
@@ -152,7 +154,7 @@ static bool wait_for_quarantine(int device)
     return readiness == RS_READY_SOME;
 }
 
-bool rs_limit_reclaim(int device, size_t size_bytes, uint64_t releases, bool may_wait)
+bool rs_limit_reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
 {
     static __thread bool reclaiming; /* a free of ours may come back through a tool's callback */
     bool again;
@@ -161,8 +163,8 @@ bool rs_limit_reclaim(int device, size_t size_bytes, uint64_t releases, bool may
         return false;
     reclaiming = true;
     rs_request_begin();
-    again = give_back(device, releases);
-    if (!again && may_wait && can_be_served(device, size_bytes))
+    again = give_back(device, refusal);
+    if (!again && may_wait && can_be_served(device, refusal->size_bytes))
         again = wait_for_quarantine(device);
     rs_request_end();
     reclaiming = false;

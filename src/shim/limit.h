@@ -37,13 +37,13 @@ bool rs_limit_follows(void);
  * may wait for work of any context of the device: no lock may be held.  Thread safe. */
 size_t rs_shim_trim(int device, size_t keep_bytes);
 
-/* Before a request for size_bytes of device memory fails: every stack for device memory, and then
+/* Before a request for device memory fails: every stack for device memory, and then
  * the program's stream-ordered pools and graphs, give back what nobody uses; nothing is kept, not
  * even a pool's initial size.  may_wait: where that is nothing, waits for what is quarantined, for
  * as long as the calling thread's request may (base/request.h), unless the request is larger than
  * all that is not live.  `releases`: rs_account_releases before the refusal.  True when another try
  * may succeed; false when called by what it calls. */
-bool rs_limit_reclaim(int device, size_t size_bytes, uint64_t releases, bool may_wait);
+bool rs_limit_reclaim(int device, const struct rs_refusal *refusal, bool may_wait);
 
 /* Corrects the driver's answer about a device's total memory; with free_bytes (of the current
  * context's device) also that.  idle_bytes: what stacks hold and nobody uses. */
