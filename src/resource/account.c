@@ -42,10 +42,15 @@ static void raise_peaks(struct rs_account *account)
     raise_peak(&account->peak_bytes, held > asked ? held - asked : 0);
 }
 
+/* The thread's own, which it need not be told of: what it asks for in vain it releases itself. */
+static __thread uint64_t own_releases;
+
 static void note_release(struct rs_account *account)
 {
-    if (!account->device)
-        atomic_fetch_add_explicit(&account->releases, 1, memory_order_release);
+    if (account->device)
+        return;
+    atomic_fetch_add_explicit(&account->releases, 1, memory_order_release);
+    own_releases++;
 }
 
 static void subtract(struct rs_account *account, size_t bytes, size_t charge_bytes,
@@ -181,7 +186,8 @@ uint64_t rs_account_releases(const struct rs_account *account)
 {
     const struct rs_account *device = account && account->device ? account->device : account;
 
-    return device ? atomic_load_explicit(&device->releases, memory_order_acquire) : 0;
+    return device ? atomic_load_explicit(&device->releases, memory_order_acquire) - own_releases
+                  : 0;
 }
 
 /* SIZE_MAX and 0 without a limit. */

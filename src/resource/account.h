@@ -79,8 +79,8 @@ void rs_account_recharge(struct rs_account *account, size_t from_bytes, size_t t
 void rs_account_follow(struct rs_account *account, size_t from_held_bytes, size_t to_held_bytes,
                        size_t from_bytes);
 
-/* Changes whenever bytes of the device are charged no longer: a refusal counts only if this is what
- * it was before the request.  0 for a NULL account. */
+/* Changes whenever another thread's bytes of the device are charged no longer: a refusal counts
+ * only if this is what it was before the request.  0 for a NULL account. */
 uint64_t rs_account_releases(const struct rs_account *account);
 
 /* Bytes that the device's limit leaves room for now; SIZE_MAX without one. */

@@ -81,7 +81,8 @@ static void begin_giving(struct rs_reuse *reuse)
 
 static bool end_giving(struct rs_reuse *reuse, size_t given)
 {
-    atomic_fetch_add_explicit(&reuse->given, 1, memory_order_release);
+    if (given > 0)
+        atomic_fetch_add_explicit(&reuse->given, given, memory_order_release);
     atomic_fetch_sub(&reuse->giving, 1);
     return given > 0;
 }

@@ -107,19 +107,22 @@ size_t rs_shim_trim(int device, size_t keep_bytes)
 }
 
 /* All that nobody uses goes back.  True when something did, here or on another thread, or may yet:
- * what others have asked for the driver may refuse.  A pool of the driver's may also give memory
- * back by itself, which is only seen now. */
+ * what others have asked for the driver may refuse.  A pool of the driver's may also have given
+ * memory back by itself, which is only seen now. */
 static bool give_back(int device, const struct rs_refusal *refusal)
 {
     const struct rs_account *account = &devices[device].account;
+    size_t charged = atomic_load(&account->charged_bytes);
     uint64_t moves = rs_context_moves();
     bool returned = rs_context_trim(device, NULL) > 0;
 
     returned = rs_charge_trim_pools(device, 0) > 0 || returned;
-    return returned || ((rs_account_releases(account) != refusal->releases ||
-                         atomic_load(&account->asked_bytes) > refusal->asked_bytes ||
-                         rs_context_moves() != moves) &&
-                        rs_request_may_repeat());
+    if (returned || atomic_load(&account->charged_bytes) < charged)
+        return true;
+    return (rs_account_releases(account) != refusal->releases ||
+            atomic_load(&account->asked_bytes) > refusal->asked_bytes ||
+            rs_context_moves() != moves) &&
+           rs_request_may_repeat();
 }
 
 /* False when a request is larger than all that is not live.  What calls under way have asked for is

@@ -76,15 +76,24 @@ static void a_peak_rises_when_the_driver_has_answered(void **state)
     assert_int_equal(device.asked_bytes, 0);
 }
 
+static void *ask_in_vain(void *account)
+{
+    assert_true(rs_account_take(account, 10 * MIB, RS_MEMORY_DEVICE));
+    rs_account_untake(account, 10 * MIB, RS_MEMORY_DEVICE);
+    return NULL;
+}
+
 /* Whoever was refused for what another had asked for in vain must be able to see it. */
-static void releases_tell_that_bytes_came_back(void **state)
+static void releases_tell_what_other_threads_gave_back(void **state)
 {
     uint64_t before = rs_account_releases(&first);
+    pthread_t thread;
     (void)state;
 
-    assert_true(rs_account_take(&first, 10 * MIB, RS_MEMORY_DEVICE));
+    (void)ask_in_vain(&first);
     assert_int_equal(rs_account_releases(&first), before);
-    rs_account_untake(&first, 10 * MIB, RS_MEMORY_DEVICE);
+    assert_int_equal(pthread_create(&thread, NULL, ask_in_vain, &first), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
     assert_int_not_equal(rs_account_releases(&second), before);
 }
 
@@ -216,7 +225,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_refusal_changes_nothing, setup),
         cmocka_unit_test_setup(a_peak_rises_when_the_driver_has_answered, setup),
-        cmocka_unit_test_setup(releases_tell_that_bytes_came_back, setup),
+        cmocka_unit_test_setup(releases_tell_what_other_threads_gave_back, setup),
         cmocka_unit_test_setup(a_lost_context_gives_its_part_back, setup),
         cmocka_unit_test_setup(small_allocations_share_blocks, setup),
         cmocka_unit_test_setup(a_small_allocation_may_lie_in_two_blocks, setup),
