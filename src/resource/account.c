@@ -182,6 +182,24 @@ void rs_account_follow(struct rs_account *account, size_t from_held_bytes, size_
     rs_account_recharge(account, from_bytes, to_held_bytes);
 }
 
+static void add_returning(struct rs_account *account, unsigned count)
+{
+    struct rs_account *device = account && account->device ? account->device : account;
+
+    if (device)
+        atomic_fetch_add(&device->returning, count);
+}
+
+void rs_account_begin_return(struct rs_account *account)
+{
+    add_returning(account, 1);
+}
+
+void rs_account_end_return(struct rs_account *account)
+{
+    add_returning(account, -1u);
+}
+
 uint64_t rs_account_releases(const struct rs_account *account)
 {
     const struct rs_account *device = account && account->device ? account->device : account;

@@ -119,9 +119,14 @@ static size_t unsettled_bytes(struct rs_leaf *leaf)
  * may share a channel with work that waits for this thread.  Returns the bytes. */
 static size_t settle(struct rs_leaf *leaf, uint64_t bound_ns)
 {
+    struct rs_account *account = leaf->place->account;
     size_t bytes, charge_bytes;
     uint64_t count;
+    bool settled;
 
+    if (unsettled_bytes(leaf) == 0)
+        return 0;
+    rs_account_begin_return(account);
     rs_spinlock_lock(&leaf->lock);
     bytes = leaf->unsettled_bytes;
     charge_bytes = leaf->unsettled_charge_bytes;
@@ -129,14 +134,13 @@ static size_t settle(struct rs_leaf *leaf, uint64_t bound_ns)
     leaf->unsettled_bytes = leaf->unsettled_charge_bytes = 0;
     leaf->unsettled_count = 0;
     rs_spinlock_unlock(&leaf->lock);
-    if (count == 0)
-        return 0;
-    if (rs_own_stream_settle(own_stream(leaf), bound_ns)) {
+    settled = count == 0 || rs_own_stream_settle(own_stream(leaf), bound_ns);
+    if (!settled)
+        leave_unsettled(leaf, bytes, charge_bytes, count);
+    else if (count > 0)
         count_given(leaf, bytes, charge_bytes, count);
-        return bytes;
-    }
-    leave_unsettled(leaf, bytes, charge_bytes, count);
-    return 0;
+    rs_account_end_return(account);
+    return settled ? bytes : 0;
 }
 
 /* ---- allocation ---- */

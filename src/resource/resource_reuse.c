@@ -62,6 +62,11 @@ static bool is_short(const struct rs_reuse *reuse)
     return eager_bytes(reuse) == RS_REUSE_SHORT_BYTES;
 }
 
+static bool is_starved(const struct rs_reuse *reuse)
+{
+    return reuse->has_fences && eager_bytes(reuse) == RS_REUSE_STARVED;
+}
+
 /* ---- allocation ---- */
 
 /* A clean block of that size, which is counted as live from now on, or NULL; *more: there may be
@@ -418,7 +423,7 @@ static bool is_time_to_wait(struct rs_reuse *reuse, enum rs_fence_refusal refusa
 {
     if (refusal == RS_FENCE_REFUSED)
         return !reuse->is_eager || rs_reuse_quarantined(reuse).bytes >= rs_reuse_seal_bytes(reuse);
-    return refusal == RS_FENCE_CAPTURES && is_much_unfenced(reuse);
+    return refusal == RS_FENCE_CAPTURES && (is_starved(reuse) || is_much_unfenced(reuse));
 }
 
 /* Without a fence, a free may wait, as cudaFree does, and an allocation may not.  An error of the
@@ -442,6 +447,8 @@ __attribute__((noinline)) static CUresult seal_after_free(struct rs_reuse *reuse
     count_seal(reuse, refusal);
     if (!stream && may_wait && is_time_to_wait(reuse, refusal))
         (void)rs_reuse_wait_for_all(reuse);
+    if (is_starved(reuse) && may_wait)
+        atomic_store_explicit(&reuse->eager_bytes, SIZE_MAX, memory_order_relaxed);
     return CUDA_SUCCESS;
 }
 

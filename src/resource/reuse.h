@@ -344,6 +344,10 @@ size_t rs_reuse_kept_bytes(struct rs_reuse *reuse, size_t *count);
  * behind which the GPU still has work. */
 enum { RS_REUSE_SHORT_SEALS = 1024, RS_REUSE_SHORT_BYTES = 256 << 10 };
 
+/* In eager_bytes: an allocation was refused for what no fence could cover, in a capture.  Programs
+ * answer that by freeing something and asking again, so the next free does the full wait. */
+enum { RS_REUSE_STARVED = 0 };
+
 enum { RS_REUSE_SEAL_BYTES = 32 << 20, RS_REUSE_SEAL_SHARE = 16 };
 
 /* Open in all shards, so much is sealed: a share of what is held where that is more. */

@@ -236,6 +236,8 @@ static CUresult allocate_in_need(struct rs_reuse *reuse, size_t size_bytes,
         result = allocate_at_last(reuse, &refusal, moves, out);
     if (result == CUDA_SUCCESS)
         (void)peak_with(reuse, size_bytes, true);
+    else if (rs_reuse_may_have_fence(reuse) && !reuse->is_eager && rs_reuse_has_open(reuse))
+        atomic_store_explicit(&reuse->eager_bytes, RS_REUSE_STARVED, memory_order_relaxed);
     return result;
 }
 

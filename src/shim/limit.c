@@ -106,23 +106,32 @@ size_t rs_shim_trim(int device, size_t keep_bytes)
     return rs_context_trim(device, &keep_bytes);
 }
 
-/* All that nobody uses goes back.  True when something did, here or on another thread, or may yet:
- * what others have asked for the driver may refuse.  A pool of the driver's may also have given
- * memory back by itself, which is only seen now. */
+/* True when the refusal may be for what another thread had in hand: it has given something back
+ * since, or is about to, or has asked for what the driver may refuse. */
+static bool is_stale(const struct rs_account *account, const struct rs_refusal *refusal)
+{
+    return rs_account_releases(account) != refusal->releases ||
+           atomic_load(&account->returning) > 1 || /* this thread is one */
+           atomic_load(&account->asked_bytes) > refusal->asked_bytes;
+}
+
+/* All that nobody uses goes back.  True when something did, or the refusal does not count.  A pool
+ * of the driver's may also have given memory back by itself, which is only seen now. */
 static bool give_back(int device, const struct rs_refusal *refusal)
 {
-    const struct rs_account *account = &devices[device].account;
+    struct rs_account *account = &devices[device].account;
     size_t charged = atomic_load(&account->charged_bytes);
     uint64_t moves = rs_context_moves();
-    bool returned = rs_context_trim(device, NULL) > 0;
+    bool again;
 
-    returned = rs_charge_trim_pools(device, 0) > 0 || returned;
-    if (returned || atomic_load(&account->charged_bytes) < charged)
-        return true;
-    return (rs_account_releases(account) != refusal->releases ||
-            atomic_load(&account->asked_bytes) > refusal->asked_bytes ||
-            rs_context_moves() != moves) &&
-           rs_request_may_repeat();
+    rs_account_begin_return(account);
+    again = rs_context_trim(device, NULL) > 0;
+    again = rs_charge_trim_pools(device, 0) > 0 || again;
+    again =
+        again || atomic_load(&account->charged_bytes) < charged ||
+        ((is_stale(account, refusal) || rs_context_moves() != moves) && rs_request_may_repeat());
+    rs_account_end_return(account);
+    return again;
 }
 
 /* False when a request is larger than all that is not live.  What calls under way have asked for is

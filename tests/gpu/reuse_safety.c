@@ -98,7 +98,8 @@ static struct {
     unsigned freed_count;
     unsigned early, reused, spoilt, failed_first;
     struct sequence sequence;
-    void *staging; /* pinned */
+    void *staging;     /* pinned */
+    CUdeviceptr spare; /* while something captures: to be freed when memory is missing */
 } now;
 
 /* ---- calls that would spoil a capture, were they not made in relaxed mode ---- */
@@ -142,6 +143,15 @@ static CUresult allocate_once(CUdeviceptr *out, size_t bytes, unsigned round)
     return cuMemAlloc(out, bytes);
 }
 
+static void free_spare(void)
+{
+    CUdeviceptr spare = now.spare;
+
+    now.spare = 0;
+    if (spare)
+        MUST(cuMemFree(spare));
+}
+
 static CUdeviceptr allocate(size_t bytes, unsigned round)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -154,6 +164,7 @@ static CUdeviceptr allocate(size_t bytes, unsigned round)
         result = allocate_once(&block, bytes, round);
         if (result != CUDA_ERROR_OUT_OF_MEMORY)
             break;
+        free_spare(); /* as programs do then; beside a capture a free waits, no allocation does */
         now.failed_first += tries == 0;
         usleep(1000);
     }
@@ -415,6 +426,8 @@ static void run_round(unsigned round)
     bool early = false, reused = false;
     struct thread_work work = {slot, {0, bytes}, round % LONG_EVERY ? SHORT_US : LONG_US};
 
+    if (captures && !settings.relaxed)
+        MUST(cuMemAlloc(&now.spare, 512));
     if (captures_early)
         capture_elsewhere(round, true);
     work.block.begin = allocate(bytes, round);
@@ -449,6 +462,7 @@ static void run_round(unsigned round)
         end_capture(now.stream);
     if (captures)
         capture_elsewhere(round, false);
+    free_spare();
     MUST(cuCtxSetCurrent(now.context));
     slot->waiting = true;
     now.early += early;

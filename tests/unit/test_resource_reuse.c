@@ -1424,6 +1424,28 @@ static void no_allocation_waits_without_bound(void **state)
     end(&stack);
 }
 
+/* Programs answer a refusal by freeing something and asking again. */
+static void after_a_refusal_in_a_capture_the_next_free_waits(void **state)
+{
+    struct stack stack = start(16 * MIB, "initial_size=16MiB");
+    struct rs_allocation a = take(&stack, 15 * MIB), spare = take(&stack, 512), b;
+
+    (void)state;
+    begin_capture();
+    (void)give_busy(&stack, &a);
+    assert_int_equal(try(&stack, 15 * MIB, &b), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(device.waits, 0);
+    give(&stack, &spare);
+    assert_int_equal(device.waits, 1);
+    b = take(&stack, 15 * MIB);
+    spare = take(&stack, 512);
+    give(&stack, &spare); /* only that one */
+    assert_int_equal(device.waits, 1);
+    give(&stack, &b);
+    rs_capture_ended(capturing);
+    end(&stack);
+}
+
 static void a_refused_record_leaves_the_blocks_open(void **state)
 {
     struct stack stack = start(PLENTY, "initial_size=0");
@@ -3026,6 +3048,7 @@ int main(void)
         cmocka_unit_test(a_capture_that_is_just_beginning_holds_the_gate),
         cmocka_unit_test(no_capture_begins_while_a_fence_is_recorded),
         cmocka_unit_test(no_allocation_waits_without_bound),
+        cmocka_unit_test(after_a_refusal_in_a_capture_the_next_free_waits),
         cmocka_unit_test(a_refused_record_leaves_the_blocks_open),
         cmocka_unit_test(in_a_long_capture_frees_wait),
         cmocka_unit_test(what_was_held_before_may_wait_for_the_end_of_a_capture),
