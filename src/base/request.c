@@ -11,15 +11,23 @@
 /* Threads that are short side by side give back what the other has just taken.  With 64 repeats at
  * once 10 of 8000 requests for 8 MiB were refused by four threads with room for four such blocks.
  */
-enum { REPEATS_AT_ONCE = 8, NAP_NS = 20 * 1000, NAP_MOST_NS = 2 * 1000 * 1000 };
+enum {
+    IN_VAIN_MOST = 8,
+    LOOKS_AT_ONCE = 2,
+    LOOKS = 8,
+    REPEATS_AT_ONCE = 8,
+    NAP_NS = 20 * 1000,
+    NAP_MOST_NS = 500 * 1000
+};
 
-static const uint64_t patience_ns = 15ull * 1000 * 1000 * 1000, repeat_ns = 200 * 1000 * 1000;
+static const uint64_t patience_ns = 15ull * 1000 * 1000 * 1000, repeat_ns = 100 * 1000 * 1000;
 
 static __thread struct {
-    unsigned depth, repeats;
+    unsigned depth, repeats, looks;
     uint64_t deadline_ns; /* 0: it has not waited yet */
     uint64_t repeated_ns; /* when it first took a nap */
-    bool is_short, is_busy;
+    bool is_short, is_busy, is_refused;
+    unsigned in_vain; /* so many requests in a row have repeated in vain: kept between them */
 } request;
 
 void rs_request_begin(void)
@@ -27,15 +35,26 @@ void rs_request_begin(void)
     if (request.depth++ > 0)
         return;
     request.repeats = 0;
+    request.looks = 0;
     request.deadline_ns = 0;
     request.is_short = false;
     request.is_busy = false;
+    request.is_refused = false;
+}
+
+/* A program that asks for more than there is, in many threads, is refused fast. */
+static void learn(void)
+{
+    if (request.repeats > REPEATS_AT_ONCE)
+        request.in_vain =
+            request.is_refused ? (unsigned)rs_min(request.in_vain + 1, IN_VAIN_MOST) : 0;
 }
 
 void rs_request_end(void)
 {
     RS_ASSERT(request.depth > 0);
-    request.depth--;
+    if (--request.depth == 0)
+        learn();
 }
 
 bool rs_request_is_under_way(void)
@@ -77,6 +96,11 @@ bool rs_request_is_short(void)
     return request.is_short;
 }
 
+void rs_request_note_refused(bool refused)
+{
+    request.is_refused = refused;
+}
+
 void rs_request_note_busy(void)
 {
     request.is_busy = true;
@@ -85,6 +109,15 @@ void rs_request_note_busy(void)
 bool rs_request_is_busy(void)
 {
     return request.is_busy;
+}
+
+bool rs_request_may_look_again(void)
+{
+    if (request.depth == 0 || request.looks++ >= LOOKS)
+        return false;
+    if (request.looks > LOOKS_AT_ONCE)
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    return true;
 }
 
 bool rs_request_may_repeat(void)
@@ -98,7 +131,7 @@ bool rs_request_may_repeat(void)
     now_ns = rs_clock_ns();
     if (request.repeats == REPEATS_AT_ONCE + 1)
         request.repeated_ns = now_ns;
-    if (now_ns - request.repeated_ns > repeat_ns)
+    if (now_ns - request.repeated_ns > repeat_ns >> request.in_vain)
         return false;
     nap_ns = (uint64_t)NAP_NS << rs_min(request.repeats - REPEATS_AT_ONCE, 16);
     nap_ns = rs_min(nap_ns, NAP_MOST_NS) * (4 + rs_thread_index() % 4) / 4; /* not in step */

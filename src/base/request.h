@@ -36,5 +36,12 @@ void rs_request_note_busy(void);
 bool rs_request_is_busy(void);
 
 /* For a refusal that may be stale, as other threads take and give back meanwhile, for ever perhaps:
- * true at once some times, then after naps that grow, and false when that has taken 0.2 s. */
+ * true at once some times, then after naps that grow, and false when that has taken 0.1 s; half as
+ * long each time that it was in vain for the thread's latest request. */
 bool rs_request_may_repeat(void);
+
+/* Whether the request, as far as it has come, is refused. */
+void rs_request_note_refused(bool refused);
+
+/* The same where little speaks for it: a few times, within half a millisecond. */
+bool rs_request_may_look_again(void);

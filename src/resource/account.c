@@ -182,22 +182,17 @@ void rs_account_follow(struct rs_account *account, size_t from_held_bytes, size_
     rs_account_recharge(account, from_bytes, to_held_bytes);
 }
 
-static void add_returning(struct rs_account *account, unsigned count)
+void rs_account_begin_return(struct rs_account *account, size_t bytes)
 {
     struct rs_account *device = account && account->device ? account->device : account;
 
     if (device)
-        atomic_fetch_add(&device->returning, count);
+        atomic_fetch_add(&device->returning_bytes, bytes);
 }
 
-void rs_account_begin_return(struct rs_account *account)
+void rs_account_end_return(struct rs_account *account, size_t bytes)
 {
-    add_returning(account, 1);
-}
-
-void rs_account_end_return(struct rs_account *account)
-{
-    add_returning(account, -1u);
+    rs_account_begin_return(account, 0 - bytes);
 }
 
 uint64_t rs_account_releases(const struct rs_account *account)

@@ -28,7 +28,7 @@ struct rs_account {
     _Atomic size_t peak_bytes;              /* of device memory */
     _Atomic uint64_t driver_allocations, driver_frees, refusals;
     _Atomic uint64_t releases; /* of a device's account: goes up when bytes are charged no longer */
-    _Atomic unsigned returning; /* of a device's account: threads that have bytes in hand */
+    _Atomic size_t returning_bytes; /* of a device's account: that threads have in hand */
 };
 
 /* A request that may be refused, as its caller knows it before it asks. */
@@ -80,10 +80,10 @@ void rs_account_recharge(struct rs_account *account, size_t from_bytes, size_t t
 void rs_account_follow(struct rs_account *account, size_t from_held_bytes, size_t to_held_bytes,
                        size_t from_bytes);
 
-/* Around what takes long between the moment that others could still find memory and the one that it
- * is charged no longer.  A NULL account is allowed. */
-void rs_account_begin_return(struct rs_account *account);
-void rs_account_end_return(struct rs_account *account);
+/* Around the time in which bytes that go back are nowhere to be found, and charged still.  A NULL
+ * account is allowed. */
+void rs_account_begin_return(struct rs_account *account, size_t bytes);
+void rs_account_end_return(struct rs_account *account, size_t bytes);
 
 /* Changes whenever another thread's bytes of the device are charged no longer: a refusal counts
  * only if this is what it was before the request.  0 for a NULL account. */

@@ -126,10 +126,10 @@ static size_t settle(struct rs_leaf *leaf, uint64_t bound_ns)
 
     if (unsettled_bytes(leaf) == 0)
         return 0;
-    rs_account_begin_return(account);
     rs_spinlock_lock(&leaf->lock);
     bytes = leaf->unsettled_bytes;
     charge_bytes = leaf->unsettled_charge_bytes;
+    rs_account_begin_return(account, charge_bytes);
     count = leaf->unsettled_count;
     leaf->unsettled_bytes = leaf->unsettled_charge_bytes = 0;
     leaf->unsettled_count = 0;
@@ -139,7 +139,7 @@ static size_t settle(struct rs_leaf *leaf, uint64_t bound_ns)
         leave_unsettled(leaf, bytes, charge_bytes, count);
     else if (count > 0)
         count_given(leaf, bytes, charge_bytes, count);
-    rs_account_end_return(account);
+    rs_account_end_return(account, charge_bytes);
     return settled ? bytes : 0;
 }
 

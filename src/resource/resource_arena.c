@@ -223,9 +223,14 @@ static size_t give_upstream(struct arena *arena, struct chunk **link)
 {
     size_t returned_bytes = 0;
 
+    for (const struct chunk *each = *link; each; each = each->next)
+        rs_account_begin_return(arena->place->account, each->upstream.size_bytes);
     while (*link) {
         struct chunk *chunk = *link;
-        if (rs_mr_deallocate(arena->base.upstream[0], &chunk->upstream, NULL) != CUDA_SUCCESS) {
+        CUresult result = rs_mr_deallocate(arena->base.upstream[0], &chunk->upstream, NULL);
+
+        rs_account_end_return(arena->place->account, chunk->upstream.size_bytes);
+        if (result != CUDA_SUCCESS) {
             link = &chunk->next;
             continue;
         }

@@ -197,6 +197,8 @@ static size_t return_chunks(struct pool *pool, struct chunk *chunk)
 {
     size_t returned_bytes = 0;
 
+    for (const struct chunk *each = chunk; each; each = each->next)
+        rs_account_begin_return(pool->place->account, each->upstream.size_bytes);
     while (chunk) {
         struct chunk *next = chunk->next;
         CUresult result;
@@ -204,6 +206,7 @@ static size_t return_chunks(struct pool *pool, struct chunk *chunk)
         pool->upstream_calls++;
         rs_mutex_unlock(&pool->lock);
         result = rs_mr_deallocate(pool->base.upstream[0], &chunk->upstream, NULL);
+        rs_account_end_return(pool->place->account, chunk->upstream.size_bytes);
         rs_mutex_lock(&pool->lock);
         end_upstream_call(pool);
         if (result == CUDA_SUCCESS) {

@@ -527,7 +527,8 @@ static size_t reuse_idle_bytes(struct rs_mr *mr)
     struct rs_reuse *reuse = reuse_of(mr);
     size_t count;
 
-    return rs_reuse_kept_bytes(reuse, &count) + rs_reuse_quarantined(reuse).bytes;
+    return rs_reuse_kept_bytes(reuse, &count) + rs_reuse_quarantined(reuse).bytes +
+           atomic_load(&reuse->giving_bytes);
 }
 
 static size_t reuse_free_blocks(struct rs_mr *mr)

@@ -95,8 +95,8 @@ struct rs_reuse {
     _Atomic size_t ordered_bytes, ordered_count, left_bytes, left_count;
     _Atomic int short_seals;  /* by frees, until upstream is short no longer */
     _Atomic unsigned in_need; /* threads that upstream has nothing for: nothing is kept meanwhile */
-    _Atomic unsigned giving;  /* threads that have ready blocks in hand, on their way upstream */
-    _Atomic size_t given;     /* how many came there */
+    _Atomic size_t giving_bytes; /* ready blocks in hand, on their way upstream */
+    _Atomic size_t given;        /* how many came there */
     _Atomic uint64_t retired_epochs, sealed_epochs, waits, wait_ns, full_waits, timeouts;
 
     struct rs_reuse_shard shards[RS_REUSE_SHARDS];

@@ -72,18 +72,20 @@ static size_t give_list_upstream(struct rs_reuse *reuse, const struct rs_freed_l
     return count;
 }
 
-/* Around ready blocks in hand, which are in no list and in no quarantine: another thread must not
- * take them for live ones.  Begun before they leave their list, or under its lock. */
-static void begin_giving(struct rs_reuse *reuse)
+/* Ready blocks in hand are in no list and in no quarantine: another thread must not take them for
+ * live ones.  Begun under the lock of the list that they leave. */
+static void begin_giving(struct rs_reuse *reuse, size_t size_bytes)
 {
-    atomic_fetch_add(&reuse->giving, 1);
+    atomic_fetch_add(&reuse->giving_bytes, size_bytes);
 }
 
-static bool end_giving(struct rs_reuse *reuse, size_t given)
+static bool give_in_hand(struct rs_reuse *reuse, const struct rs_freed_list *list)
 {
+    size_t size_bytes = list->bytes, given = give_list_upstream(reuse, list);
+
     if (given > 0)
         atomic_fetch_add_explicit(&reuse->given, given, memory_order_release);
-    atomic_fetch_sub(&reuse->giving, 1);
+    atomic_fetch_sub(&reuse->giving_bytes, size_bytes);
     return given > 0;
 }
 
@@ -91,11 +93,11 @@ bool rs_reuse_return_refused(struct rs_reuse *reuse)
 {
     struct rs_freed_list refused = {NULL, NULL, 0, 0};
 
-    begin_giving(reuse);
     rs_spinlock_lock(&reuse->refused_lock);
     rs_freed_append(&refused, &reuse->refused);
+    begin_giving(reuse, refused.bytes);
     rs_spinlock_unlock(&reuse->refused_lock);
-    return end_giving(reuse, give_list_upstream(reuse, &refused));
+    return give_in_hand(reuse, &refused);
 }
 
 /* ---- what a shard keeps ---- */
@@ -268,12 +270,12 @@ RS_HOT void rs_reuse_sort_clean(struct rs_reuse *reuse)
     rs_spinlock_lock(&shard->lock);
     sort_locked(reuse, shard, &room, SORT_COUNT, &rest);
     if (rest.first)
-        begin_giving(reuse);
+        begin_giving(reuse, rest.bytes);
     rs_spinlock_unlock(&shard->lock);
     if (!rest.first)
         return;
     rs_request_begin();
-    (void)end_giving(reuse, give_list_upstream(reuse, &rest));
+    (void)give_in_hand(reuse, &rest);
     rs_request_end();
 }
 
@@ -284,15 +286,15 @@ static bool give_kept_upstream(struct rs_reuse *reuse)
 {
     struct rs_freed_list all = {NULL, NULL, 0, 0};
 
-    begin_giving(reuse);
     for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
         struct rs_reuse_shard *shard = &reuse->shards[i];
         rs_spinlock_lock(&shard->lock);
+        begin_giving(reuse, shard->kept.bytes + shard->clean.bytes);
         rs_kept_empty(&shard->kept, &all);
         rs_freed_append(&all, &shard->clean);
         rs_spinlock_unlock(&shard->lock);
     }
-    return end_giving(reuse, give_list_upstream(reuse, &all));
+    return give_in_hand(reuse, &all);
 }
 
 /* Who keeps a block looks for need under the shard's lock, which is taken here afterwards: so none

@@ -114,7 +114,7 @@ enum rs_readiness rs_reuse_make_ready(struct rs_reuse *reuse, uint64_t wait_ns)
     if (!in_vain && rs_reuse_has_sealed(reuse, false))
         return RS_READY_PENDING;
     if (in_vain || rs_reuse_has_open(reuse) ||
-        (!rs_reuse_has_quarantine(reuse) && atomic_load(&reuse->giving) == 0))
+        (!rs_reuse_has_quarantine(reuse) && atomic_load(&reuse->giving_bytes) == 0))
         return rs_mr_make_ready(reuse->base.upstream[0], wait_ns);
     if (wait_ns > 0)
         rs_reuse_nap(); /* another thread is about to give it upstream */
@@ -149,10 +149,11 @@ static bool make_room(struct rs_reuse *reuse, const struct rs_refusal *refusal, 
 {
     const struct rs_place *place = reuse->place;
 
-    if (rs_request_is_short() && place->reclaim ? place->reclaim(place, refusal, true)
-                                                : wait_for_own(reuse, refusal->size_bytes))
-        return true;
-    return moves != rs_reuse_moves(reuse) && rs_request_may_repeat();
+    if (rs_request_is_short() && place->reclaim)
+        return place->reclaim(place, refusal, true) ||
+               (moves != rs_reuse_moves(reuse) && rs_request_may_repeat());
+    return wait_for_own(reuse, refusal->size_bytes) ||
+           (moves != rs_reuse_moves(reuse) && rs_request_may_repeat());
 }
 
 /* What is freed may do, after a wait that is bounded: the program would have waited in cudaFree for

@@ -108,39 +108,22 @@ size_t rs_shim_trim(int device, size_t keep_bytes)
 
 /* True when the refusal may be for what another thread had in hand: it has given something back
  * since, or is about to, or has asked for what the driver may refuse. */
-static bool is_stale(const struct rs_account *account, const struct rs_refusal *refusal)
+static bool is_stale(const struct rs_account *account, const struct rs_refusal *refusal,
+                     uint64_t moves)
 {
-    return rs_account_releases(account) != refusal->releases ||
-           atomic_load(&account->returning) > 1 || /* this thread is one */
+    return rs_account_releases(account) != refusal->releases || rs_context_moves() != moves ||
+           atomic_load(&account->returning_bytes) > 0 ||
            atomic_load(&account->asked_bytes) > refusal->asked_bytes;
 }
 
-/* All that nobody uses goes back.  True when something did, or the refusal does not count.  A pool
- * of the driver's may also have given memory back by itself, which is only seen now. */
-static bool give_back(int device, const struct rs_refusal *refusal)
-{
-    struct rs_account *account = &devices[device].account;
-    size_t charged = atomic_load(&account->charged_bytes);
-    uint64_t moves = rs_context_moves();
-    bool again;
-
-    rs_account_begin_return(account);
-    again = rs_context_trim(device, NULL) > 0;
-    again = rs_charge_trim_pools(device, 0) > 0 || again;
-    again =
-        again || atomic_load(&account->charged_bytes) < charged ||
-        ((is_stale(account, refusal) || rs_context_moves() != moves) && rs_request_may_repeat());
-    rs_account_end_return(account);
-    return again;
-}
-
 /* False when a request is larger than all that is not live.  What calls under way have asked for is
- * not live yet: this request may be among them. */
+ * not live yet (this request may be among them), and what threads have in hand is no longer. */
 static bool can_be_served(int device, size_t size_bytes)
 {
     const struct rs_account *account = &devices[device].account;
     size_t limit = atomic_load(&account->limit_bytes), total = limit;
-    size_t others = rs_context_idle_bytes(device) + atomic_load(&account->asked_bytes);
+    size_t others = rs_context_idle_bytes(device) + atomic_load(&account->asked_bytes) +
+                    atomic_load(&account->returning_bytes);
     size_t held = limit ? atomic_load(&account->charged_bytes)
                         : atomic_load(&account->held_bytes[RS_MEMORY_DEVICE]);
 
@@ -148,6 +131,18 @@ static bool can_be_served(int device, size_t size_bytes)
                    rs_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS))
         return true;
     return size_bytes <= total - rs_min(total, held - rs_min(others, held));
+}
+
+/* All that nobody uses goes back.  True when something did.  A pool of the driver's may also have
+ * given memory back by itself, which is only seen now. */
+static bool give_back(int device)
+{
+    const struct rs_account *account = &devices[device].account;
+    size_t charged = atomic_load(&account->charged_bytes);
+    bool returned = rs_context_trim(device, NULL) > 0;
+
+    return rs_charge_trim_pools(device, 0) > 0 || returned ||
+           atomic_load(&account->charged_bytes) < charged;
 }
 
 /* Waits for the oldest epochs of the device's stacks.  True when something became ready. */
@@ -166,6 +161,20 @@ static bool wait_for_quarantine(int device)
     return readiness == RS_READY_SOME;
 }
 
+/* What is idle, quarantined and in hand is counted one place after the other while other threads
+ * move it, so no sum is believed while they do. */
+static bool reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
+{
+    const struct rs_account *account = &devices[device].account;
+    uint64_t moves = rs_context_moves();
+
+    if (give_back(device) || (is_stale(account, refusal, moves) && rs_request_may_repeat()))
+        return true;
+    return can_be_served(device, refusal->size_bytes) &&
+           ((may_wait && wait_for_quarantine(device)) ||
+            (refusal->size_bytes > 0 && rs_request_may_look_again()));
+}
+
 bool rs_limit_reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
 {
     static __thread bool reclaiming; /* a free of ours may come back through a tool's callback */
@@ -175,9 +184,8 @@ bool rs_limit_reclaim(int device, const struct rs_refusal *refusal, bool may_wai
         return false;
     reclaiming = true;
     rs_request_begin();
-    again = give_back(device, refusal);
-    if (!again && may_wait && can_be_served(device, refusal->size_bytes))
-        again = wait_for_quarantine(device);
+    again = reclaim(device, refusal, may_wait);
+    rs_request_note_refused(!again);
     rs_request_end();
     reclaiming = false;
     return again;
