@@ -16,6 +16,7 @@
 _Atomic unsigned fake_memory_wrong_calls, fake_memory_waits;
 _Atomic int fake_memory_answer;
 
+static void *host_buffer; /* of one resource; NULL: none */
 static __thread CUcontext current;
 static __thread CUstreamCaptureMode mode;
 
@@ -106,14 +107,23 @@ static CUresult fake_fill32(CUdeviceptr to, unsigned value, size_t count, CUstre
 static CUresult fake_host_alloc(void **memory, size_t bytes, unsigned flags)
 {
     (void)flags;
-    *memory = malloc(bytes);
+    assert_null(host_buffer);
+    *memory = host_buffer = malloc(bytes);
     return *memory ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static CUresult fake_free_host(void *memory)
 {
+    assert_ptr_equal(memory, host_buffer);
     free(memory);
+    host_buffer = NULL;
     return CUDA_SUCCESS;
+}
+
+void fake_memory_end_context(void)
+{
+    free(host_buffer);
+    host_buffer = NULL;
 }
 
 static CUresult fake_query(CUstream stream)

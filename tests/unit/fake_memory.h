@@ -14,6 +14,9 @@ enum { FAKE_MEMORY_BYTES = 1 << 30 };
  * memory is zero and the counts are too. */
 void fake_memory_begin(void);
 
+/* A context that ends takes its page-locked host memory along. */
+void fake_memory_end_context(void);
+
 extern _Atomic unsigned fake_memory_wrong_calls; /* outside relaxed mode or without a context */
 extern _Atomic unsigned fake_memory_waits;       /* for the own stream */
 extern _Atomic int fake_memory_answer;           /* of fills and copies, when not CUDA_SUCCESS */

@@ -338,6 +338,7 @@ static void memory_that_is_gone_is_not_freed(void **state)
     deallocate(&stack, &live[0]);
     deallocations = stack.leaf->deallocations;
     stack.mr->ops.destroy(stack.mr, true);
+    fake_memory_end_context();
     assert_int_equal(stack.leaf->deallocations, deallocations);
     fake_leaf_destroy(stack.leaf);
 }

@@ -687,7 +687,9 @@ static void a_seal_asks_once_however_much_was_freed_while_the_gpu_is_stuck(void 
     (void)state;
     charge(&stack);
     for (unsigned i = 0; i < (EPOCHS + 1) * SEAL_COUNT; i++)
-        assert_int_equal(rs_mr_allocate(stack.mr, UNIT_BYTES, NULL, &blocks[0][i]), CUDA_SUCCESS);
+        assert_int_equal(
+            rs_mr_allocate(stack.mr, UNIT_BYTES, NULL, &blocks[i / SEAL_COUNT][i % SEAL_COUNT]),
+            CUDA_SUCCESS);
     (void)submit();
     for (unsigned i = 0; i < EPOCHS; i++) {
         queries = device.queries;
