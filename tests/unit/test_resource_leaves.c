@@ -77,7 +77,7 @@ void *__wrap_mmap64(void *at, size_t bytes, int access, int flags, int file, off
 
 /* ---- a clock that runs fast while somebody waits ---- */
 
-static uint64_t clock_ahead_ns, clock_step_ns; /* each look at it takes a step */
+static _Atomic uint64_t clock_ahead_ns, clock_step_ns; /* each look at it takes a step */
 
 int __real_clock_gettime(clockid_t clock, struct timespec *now);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
