@@ -97,11 +97,14 @@ const char *rs_nearest_word(const char *begin, const char *end, const char *cons
 {
     const char *nearest = NULL;
     unsigned least = WORD_LENGTH_MAX;
+    size_t given = (size_t)(end - begin);
 
     for (; *words; words++) {
         size_t length = strlen(*words);
-        unsigned distance = rs_word_distance(begin, (size_t)(end - begin), *words, length);
-        if (distance <= rs_word_tolerance(length) && distance < least) {
+        unsigned distance = rs_word_distance(begin, given, *words, length);
+        /* 'y' is one letter away from '0', as any letter is. */
+        if (distance <= rs_word_tolerance(length) && distance < least && distance < length &&
+            distance < given) {
             least = distance;
             nearest = *words;
         }

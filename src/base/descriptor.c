@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/descriptor.h"
 
+#include "base/file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -23,11 +25,11 @@ bool rs_descriptor_keep(struct rs_kept_descriptor *kept, int fd)
     struct stat status;
     int copy = rs_descriptor_duplicate(fd);
 
-    close(fd);
+    rs_file_close(fd);
     if (copy < 0)
         return false;
     if (fstat(copy, &status) != 0) {
-        close(copy);
+        rs_file_close(copy);
         return false;
     }
     *kept = (struct rs_kept_descriptor){copy, status.st_dev, status.st_ino};
@@ -45,5 +47,5 @@ bool rs_descriptor_is_kept(const struct rs_kept_descriptor *kept)
 void rs_descriptor_close(const struct rs_kept_descriptor *kept)
 {
     if (rs_descriptor_is_kept(kept))
-        close(kept->fd);
+        rs_file_close(kept->fd);
 }

@@ -1,8 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/lock.h"
 
+#include "base/clock.h"
+#include "base/undisturbed.h"
+
 #include <sched.h>
+#include <string.h>
 #include <time.h>
+
+void rs_condition_wait(pthread_cond_t *condition, struct rs_mutex *mutex)
+{
+    struct rs_uncancelled uncancelled;
+
+    rs_uncancelled_begin(&uncancelled);
+    (void)pthread_cond_wait(condition, &mutex->native);
+    rs_uncancelled_end(&uncancelled);
+}
+
+int rs_condition_wait_until(pthread_cond_t *condition, struct rs_mutex *mutex,
+                            const struct timespec *until)
+{
+    struct rs_uncancelled uncancelled;
+    int result;
+
+    rs_uncancelled_begin(&uncancelled);
+    result = pthread_cond_timedwait(condition, &mutex->native, until);
+    rs_uncancelled_end(&uncancelled);
+    return result;
+}
+
+void rs_nap(uint64_t ns)
+{
+    struct rs_uncancelled uncancelled;
+
+    rs_uncancelled_begin(&uncancelled);
+    nanosleep(&(struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)}, NULL);
+    rs_uncancelled_end(&uncancelled);
+}
 
 void rs_pause(unsigned turn)
 {
@@ -16,7 +50,7 @@ void rs_pause(unsigned turn)
         sched_yield();
     } else {
         /* The holder may have a lower real-time priority and get no processor while we yield. */
-        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+        rs_nap(50 * 1000);
     }
 }
 
@@ -28,4 +62,85 @@ void rs_spinlock_lock_slow(struct rs_spinlock *lock)
         while (atomic_load_explicit(&lock->taken, memory_order_relaxed))
             rs_pause(turn++);
     while (atomic_exchange_explicit(&lock->taken, 1, memory_order_acquire));
+}
+
+/* ---- at exit ---- */
+
+static __thread struct {
+    uint64_t deadline_ns; /* 0: none */
+    struct rs_locks_missed missed;
+} bound;
+
+void rs_lock_bound_begin(uint64_t wait_ns)
+{
+    bound.deadline_ns = rs_clock_ns() + wait_ns;
+    bound.missed = (struct rs_locks_missed){.times = 0};
+}
+
+void rs_lock_bound_end(void)
+{
+    bound.deadline_ns = 0;
+}
+
+bool rs_lock_is_bound(void)
+{
+    return bound.deadline_ns != 0;
+}
+
+const struct rs_locks_missed *rs_locks_missed(void)
+{
+    return &bound.missed;
+}
+
+static void note_missed(const char *name)
+{
+    struct rs_locks_missed *missed = &bound.missed;
+
+    missed->times++;
+    for (unsigned i = 0; i < missed->name_count; i++)
+        if (strcmp(missed->names[i], name) == 0)
+            return;
+    if (missed->name_count < RS_LOCKS_MISSED_MAX)
+        missed->names[missed->name_count++] = name;
+}
+
+/* False, and noted, when it is still taken at the deadline. */
+static bool take_bounded(bool (*try)(void *lock), void *lock, const char *name)
+{
+    for (unsigned turn = 0; !try(lock); turn++) {
+        if (rs_clock_ns() >= bound.deadline_ns) {
+            note_missed(name);
+            return false;
+        }
+        rs_pause(turn);
+    }
+    return true;
+}
+
+static bool try_mutex(void *mutex)
+{
+    return rs_mutex_try_lock(mutex);
+}
+
+static bool try_spinlock(void *lock)
+{
+    struct rs_spinlock *spinlock = lock;
+
+    return !atomic_exchange_explicit(&spinlock->taken, 1, memory_order_acquire);
+}
+
+bool rs_mutex_lock_bounded(struct rs_mutex *mutex, const char *name)
+{
+    if (bound.deadline_ns)
+        return take_bounded(try_mutex, mutex, name);
+    rs_mutex_lock(mutex);
+    return true;
+}
+
+bool rs_spinlock_lock_bounded(struct rs_spinlock *lock, const char *name)
+{
+    if (bound.deadline_ns)
+        return take_bounded(try_spinlock, lock, name);
+    rs_spinlock_lock(lock);
+    return true;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
 
+#include "base/undisturbed.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -11,7 +13,7 @@
 
 static atomic_uint lines_written;
 
-int rs_write_all(int fd, const void *bytes, size_t length_bytes)
+static int write_all(int fd, const void *bytes, size_t length_bytes)
 {
     const char *at = bytes;
 
@@ -26,6 +28,18 @@ int rs_write_all(int fd, const void *bytes, size_t length_bytes)
         length_bytes -= (size_t)written;
     }
     return 0;
+}
+
+int rs_write_all(int fd, const void *bytes, size_t length_bytes)
+{
+    struct rs_unsignalled unsignalled;
+    int kept_errno = errno, result;
+
+    rs_unsignalled_begin(&unsignalled);
+    result = write_all(fd, bytes, length_bytes);
+    rs_unsignalled_end(&unsignalled, -result);
+    errno = kept_errno;
+    return result;
 }
 
 static void write_line(const char *format, va_list arguments) RS_PRINTF(1, 0);

@@ -25,5 +25,6 @@ void rs_log_asked(const char *format, ...) RS_PRINTF(1, 2);
 /* True the first time it is called with this flag: for lines that are said once.  Thread safe. */
 bool rs_log_once(bool *said);
 
-/* Writes all bytes to a descriptor, over EINTR and short writes.  0 or -errno. */
+/* Writes all bytes to a descriptor, over EINTR and short writes.  0 or -errno.  Raises no signal,
+ * no cancellation acts in it, and it keeps errno. */
 int rs_write_all(int fd, const void *bytes, size_t length_bytes);

@@ -27,6 +27,22 @@ static int word_index(const char *const *words, const char *begin, const char *e
     return -1;
 }
 
+/* The only word that goes on where [begin, end) ends, or NULL. */
+static const char *completed_word(const char *begin, const char *end, const char *const *words)
+{
+    size_t length = (size_t)(end - begin);
+    const char *found = NULL;
+
+    for (; *words; words++) {
+        if (strncasecmp(*words, begin, length) != 0)
+            continue;
+        if (found)
+            return NULL;
+        found = *words;
+    }
+    return found;
+}
+
 static bool parse_word(const char *const *words, const struct rs_source *source, const char *begin,
                        const char *end, struct rs_complaints *complaints, uint64_t *index)
 {
@@ -38,7 +54,9 @@ static bool parse_word(const char *const *words, const struct rs_source *source,
         *index = (uint64_t)found;
         return true;
     }
-    nearest = rs_nearest_word(begin, end, words);
+    nearest = completed_word(begin, end, words);
+    if (!nearest)
+        nearest = rs_nearest_word(begin, end, words);
     if (nearest) {
         rs_complain(complaints, source, begin, "unknown word; did you mean '%s'?", nearest);
         return false;
@@ -78,6 +96,49 @@ static bool parse_count(const struct rs_source *source, const char *begin, const
     return begin < end;
 }
 
+/* 0.125 as a percentage, told without a locale: 12.5. */
+static void ask_for_percentage(const struct rs_source *source, const char *at, const char *number,
+                               struct rs_complaints *complaints)
+{
+    const char *digits = strchr(number, '.') + 1;
+    size_t count = strlen(digits);
+    int percent = (count > 0 ? digits[0] - '0' : 0) * 10 + (count > 1 ? digits[1] - '0' : 0);
+
+    rs_complain(complaints, source, at, "a part of a byte; did you mean %d%s%s%%?", percent,
+                count > 2 ? "." : "", count > 2 ? digits + 2 : "");
+}
+
+/* What people leave out is the unit: 0.5 means half of the memory, 8 means 8GiB, 4096 means
+ * 4096MiB. False after asking. */
+static bool check_unit(const struct rs_option *row, const struct rs_source *source,
+                       const char *begin, const char *end, uint64_t bytes,
+                       struct rs_complaints *complaints)
+{
+    char number[24]; /* the digits that a size may have, and a point */
+    size_t length = 0;
+
+    for (; begin + length < end && length + 1 < sizeof(number); length++) {
+        if (!strchr("0123456789.", begin[length]))
+            break;
+        number[length] = begin[length];
+    }
+    number[length] = '\0';
+    if (begin + length + strspn(begin + length, " ") < end)
+        return true; /* a unit follows */
+    if (strchr(number, '.')) {
+        if (bytes == 0)
+            ask_for_percentage(source, begin, number, complaints);
+        else
+            rs_complain(complaints, source, begin, "a part of a byte; did you mean %sGiB?", number);
+        return false;
+    }
+    if (bytes == 0 || bytes >= row->unit_below)
+        return true;
+    rs_complain(complaints, source, begin, "%s bytes need their unit (%sB); did you mean %s%s?",
+                number, number, number, bytes < 1024 ? "GiB" : "MiB");
+    return false;
+}
+
 static bool parse_size(const struct rs_option *row, const struct rs_source *source,
                        const char *begin, const char *end, struct rs_complaints *complaints,
                        struct rs_size *size)
@@ -89,8 +150,14 @@ static bool parse_size(const struct rs_option *row, const struct rs_source *sour
         rs_complain(complaints, source, at, "%s", reason);
         return false;
     }
-    if (size->kind != RS_SIZE_BYTES)
-        return true;
+    if (size->kind != RS_SIZE_BYTES) {
+        if (size->number > 0 || row->minimum == 0)
+            return true;
+        rs_complain(complaints, source, begin, "no memory at all");
+        return false;
+    }
+    if (!check_unit(row, source, begin, end, size->number, complaints))
+        return false;
     if (size->number < row->minimum) {
         rs_complain(complaints, source, begin, "less than %s",
                     rs_size_format((size_t)row->minimum, bound));

@@ -40,6 +40,7 @@ struct rs_option {
     const char *default_text;  /* parsed like any value */
     const char *help;          /* one clause, units included */
     uint64_t minimum, maximum; /* of SIZE (bytes) and COUNT; maximum 0: none */
+    uint64_t unit_below;       /* SIZE: smaller numbers of bytes need a unit to be meant; 0: none */
     size_t multiple_of;        /* of SIZE given in bytes; 0: any */
     bool none;                 /* SIZE: the word "none" is allowed */
     const char *const *words;  /* WORD: NULL-terminated */

@@ -3,10 +3,13 @@
 
 #include "base/check.h"
 #include "base/descriptor.h"
+#include "base/file.h"
 #include "base/process.h"
+#include "base/undisturbed.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,6 +86,30 @@ static const char *variable(const char **cursor, char text[TEXT_BYTES], const ch
     return value;
 }
 
+static char directory[PATH_MAX]; /* that relative paths start from; empty: where the program is */
+
+void rs_path_keep_directory(void)
+{
+    if (!getcwd(directory, sizeof(directory)) || directory[0] != '/')
+        directory[0] = '\0'; /* it has been removed, or cannot be named */
+}
+
+/* Makes a path that was just expanded absolute, where that is known. */
+static bool put_directory(struct output *output)
+{
+    size_t length = strlen(directory);
+
+    if (length == 0 || output->length == 0 || output->bytes[0] == '/')
+        return true;
+    if (output->length + length + 1 >= output->capacity_bytes)
+        return false;
+    memmove(output->bytes + length + 1, output->bytes, output->length);
+    memcpy(output->bytes, directory, length);
+    output->bytes[length] = '/';
+    output->length += length + 1;
+    return true;
+}
+
 /* The text of the placeholder whose letter is at *cursor, which moves past it. */
 static const char *placeholder(const char **cursor, char text[TEXT_BYTES], const char **reason)
 {
@@ -142,6 +169,11 @@ bool rs_path_expand(const char *pattern, char *path, size_t path_bytes, const ch
             return false;
         }
     }
+    if (!put_directory(&output)) {
+        *at = pattern;
+        *reason = "the file name is too long";
+        return false;
+    }
     path[output.length] = '\0';
     return true;
 }
@@ -187,24 +219,31 @@ static int check_output(int fd, bool created)
         return -EINVAL;
     if (status.st_uid != geteuid())
         return -EPERM;
-    if (status.st_nlink > 1)
-        return -EMLINK;
-    return ftruncate(fd, 0) == 0 ? 0 : -errno;
+    return status.st_nlink > 1 ? -EMLINK : 0;
 }
 
-static int open_file(const char *path)
+static int empty_file(int fd)
+{
+    struct stat status;
+
+    if (fstat(fd, &status) != 0)
+        return -errno;
+    return !S_ISREG(status.st_mode) || ftruncate(fd, 0) == 0 ? 0 : -errno;
+}
+
+static int open_file(const char *path, bool *created)
 {
     /* Not blocking, since opening a FIFO waits for its reader. */
     int flags = O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK;
     int fd = open(path, flags | O_CREAT | O_EXCL, 0600);
-    bool created = fd >= 0;
     int result;
 
-    if (!created && errno == EEXIST)
+    *created = fd >= 0;
+    if (!*created && errno == EEXIST)
         fd = open(path, flags);
     if (fd < 0)
         return errno == ENXIO ? -EINVAL : -errno; /* a FIFO without a reader, or a socket */
-    result = check_output(fd, created);
+    result = check_output(fd, *created);
     if (result == 0) {
         (void)fcntl(fd, F_SETFL, O_WRONLY);
         result = rs_descriptor_duplicate(fd);
@@ -224,9 +263,33 @@ static int descriptor_of(const char *path)
     return -1;
 }
 
+bool rs_path_is_stream(const char *path)
+{
+    return descriptor_of(path) >= 0;
+}
+
+int rs_path_open_untouched(const char *path, bool *created)
+{
+    int descriptor = descriptor_of(path), result;
+    struct rs_uncancelled uncancelled;
+
+    *created = false;
+    rs_uncancelled_begin(&uncancelled);
+    result = descriptor < 0 ? open_file(path, created) : rs_descriptor_duplicate(descriptor);
+    rs_uncancelled_end(&uncancelled);
+    return result;
+}
+
 int rs_path_open_output(const char *path)
 {
-    int descriptor = descriptor_of(path);
+    bool created;
+    int fd = rs_path_open_untouched(path, &created), result;
 
-    return descriptor < 0 ? open_file(path) : rs_descriptor_duplicate(descriptor);
+    if (fd < 0 || created || rs_path_is_stream(path))
+        return fd;
+    result = empty_file(fd);
+    if (result == 0)
+        return fd;
+    rs_file_close(fd);
+    return result;
 }

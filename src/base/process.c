@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/process.h"
 
-#include <fcntl.h>
+#include "base/file.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 long long rs_process_start_ticks(pid_t process)
 {
@@ -17,10 +17,10 @@ long long rs_process_start_ticks(pid_t process)
 
     if (process)
         snprintf(path, sizeof(path), "/proc/%d/stat", (int)process);
-    fd = open(process ? path : "/proc/self/stat", O_RDONLY | O_CLOEXEC);
-    length = fd < 0 ? -1 : read(fd, stat, sizeof(stat) - 1);
+    fd = rs_file_open(process ? path : "/proc/self/stat");
+    length = fd < 0 ? -1 : rs_file_read(fd, stat, sizeof(stat) - 1, 0);
     if (fd >= 0)
-        close(fd);
+        rs_file_close(fd);
     if (length <= 0)
         return -1;
     stat[length] = '\0';

@@ -4,9 +4,9 @@
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/lock.h"
 #include "base/thread_index.h"
-
-#include <time.h>
+#include "base/undisturbed.h"
 
 /* Threads that are short side by side give back what the other has just taken.  With 64 repeats at
  * once 10 of 8000 requests for 8 MiB were refused by four threads with room for four such blocks.
@@ -27,6 +27,7 @@ static __thread struct {
     uint64_t deadline_ns; /* 0: it has not waited yet */
     uint64_t repeated_ns; /* when it first took a nap */
     bool is_short, is_busy, is_refused;
+    struct rs_uncancelled uncancelled;
     unsigned in_vain; /* so many requests in a row have repeated in vain: kept between them */
 } request;
 
@@ -34,6 +35,7 @@ void rs_request_begin(void)
 {
     if (request.depth++ > 0)
         return;
+    rs_uncancelled_begin(&request.uncancelled);
     request.repeats = 0;
     request.looks = 0;
     request.deadline_ns = 0;
@@ -53,8 +55,10 @@ static void learn(void)
 void rs_request_end(void)
 {
     RS_ASSERT(request.depth > 0);
-    if (--request.depth == 0)
-        learn();
+    if (--request.depth > 0)
+        return;
+    learn();
+    rs_uncancelled_end(&request.uncancelled);
 }
 
 bool rs_request_is_under_way(void)
@@ -116,7 +120,7 @@ bool rs_request_may_look_again(void)
     if (request.depth == 0 || request.looks++ >= LOOKS)
         return false;
     if (request.looks > LOOKS_AT_ONCE)
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        rs_nap(NAP_NS);
     return true;
 }
 
@@ -135,6 +139,6 @@ bool rs_request_may_repeat(void)
         return false;
     nap_ns = (uint64_t)NAP_NS << rs_min(request.repeats - REPEATS_AT_ONCE, 16);
     nap_ns = rs_min(nap_ns, NAP_MOST_NS) * (4 + rs_thread_index() % 4) / 4; /* not in step */
-    nanosleep(&(struct timespec){.tv_nsec = (long)nap_ns}, NULL);
+    rs_nap(nap_ns);
     return true;
 }

@@ -20,6 +20,9 @@ struct rs_size {
 
 enum { RS_SIZE_WHOLE = 1000000 }; /* 100 % */
 
+/* Bytes: no process has more addresses, so no memory is larger. */
+#define RS_SIZE_ADDRESSABLE (1ull << 47)
+
 /* Parses [begin, end).  On failure returns false, sets *at to the place and *reason to what is
  * wrong there. */
 bool rs_size_parse(const char *begin, const char *end, struct rs_size *size, const char **at,

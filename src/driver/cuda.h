@@ -47,8 +47,10 @@ CUresult cuStreamGetCtx_v2(CUstream, CUcontext *, CUgreenCtx *);
 #endif
 #if CUDA_VERSION < 13000
 #define CU_MEM_ALLOCATION_TYPE_MANAGED ((CUmemAllocationType)2)
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *, CUmemLocation *, CUmemAllocationType);
+CUresult cuMemGetMemPool(CUmemoryPool *, CUmemLocation *, CUmemAllocationType);
 #endif
-#if CUDA_VERSION < 13010
+#if CUDA_VERSION < 13020 /* drivers have them from 13.1 on */
 typedef struct CUstreamCigCaptureParams_st CUstreamCigCaptureParams;
 CUresult cuStreamBeginCaptureToCig(CUstream, CUstreamCigCaptureParams *);
 CUresult cuStreamBeginCaptureToCig_ptsz(CUstream, CUstreamCigCaptureParams *);
@@ -59,4 +61,8 @@ CUresult cuStreamBeginRecaptureToGraph(CUstream, CUstreamCaptureMode, CUgraph,
                                        CUgraphRecaptureCallback, void *);
 CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream, CUstreamCaptureMode, CUgraph,
                                             CUgraphRecaptureCallback, void *);
+#endif
+#if CUDA_VERSION < 13040
+CUresult cuGraphAddNode_v3(CUgraphNode *, CUgraph, const CUgraphNode *, const CUgraphEdgeData *,
+                           size_t, CUgraphNodeParams *);
 #endif

@@ -220,6 +220,14 @@ static CUresult hook_cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph,
     FORWARD(CURRENT, cuGraphAddNode_v2, (node, graph, dependencies, edges, count, params));
 }
 
+static CUresult hook_cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph,
+                                       const CUgraphNode *dependencies,
+                                       const CUgraphEdgeData *edges, size_t count,
+                                       CUgraphNodeParams *params)
+{
+    FORWARD(CURRENT, cuGraphAddNode_v3, (node, graph, dependencies, edges, count, params));
+}
+
 /* ---- streams and events ---- */
 
 static CUresult hook_cuStreamCreate(CUstream *stream, unsigned flags)

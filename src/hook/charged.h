@@ -2,6 +2,7 @@
 /* Bodies of hooks that forward, and count what the driver takes and gives back. */
 #pragma once
 
+#include "base/request.h"
 #include "shim/charge.h"
 
 /* Charges size_bytes, makes the call, again after each out-of-memory that something was given back
@@ -30,22 +31,29 @@
     } while (0)
 
 /* The same as RS_CHARGED for stream-ordered memory, with the hook's own parameters.  A pool that
- * grew past the limit all the same (by a unit of the driver's that was not known) gives the block
- * back in the stream's order. */
+ * grew past the limit all the same (by a unit of the driver's that was not known, or as what it
+ * kept was in pieces) gives the block back in the stream's order, and is asked again. */
 #define RS_CHARGED_ASYNC(pool, per_thread, call)                                                   \
     do {                                                                                           \
-        struct rs_pool_charge charge;                                                              \
+        struct rs_pool_charge charge = {.turn = 0};                                                \
         CUresult answer;                                                                           \
+        bool anew;                                                                                 \
         if (!address)                                                                              \
-            return call; /* the driver's own error */                                              \
-        if (!rs_charge_async_begin(&charge, pool, stream, per_thread, size_bytes))                 \
-            return CUDA_ERROR_OUT_OF_MEMORY;                                                       \
-        do                                                                                         \
-            answer = call;                                                                         \
-        while (rs_charge_async_again(&charge, answer));                                            \
-        if (!rs_charge_async_end(&charge, answer, answer == CUDA_SUCCESS ? *address : 0))          \
-            return answer;                                                                         \
-        rs_charge_async_undo(*address, stream, per_thread);                                        \
-        *address = 0;                                                                              \
-        return CUDA_ERROR_OUT_OF_MEMORY;                                                           \
+            return call;    /* the driver's own error */                                           \
+        rs_request_begin(); /* one, and its patience, however often it is begun anew */            \
+        do {                                                                                       \
+            answer = CUDA_ERROR_OUT_OF_MEMORY;                                                     \
+            if (!rs_charge_async_begin(&charge, pool, stream, per_thread, size_bytes))             \
+                break;                                                                             \
+            do                                                                                     \
+                answer = call;                                                                     \
+            while (rs_charge_async_again(&charge, answer));                                        \
+            if (!rs_charge_async_end(&charge, answer, answer == CUDA_SUCCESS ? *address : 0))      \
+                break;                                                                             \
+            anew = rs_charge_async_undo(&charge, *address, stream, per_thread);                    \
+            *address = 0;                                                                          \
+            answer = CUDA_ERROR_OUT_OF_MEMORY;                                                     \
+        } while (anew);                                                                            \
+        rs_request_end();                                                                          \
+        return answer;                                                                             \
     } while (0)

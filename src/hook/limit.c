@@ -51,7 +51,27 @@ static CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *p
 
     RS_AGAIN(result, device, RS_FORWARD(cuMemPoolCreate, (pool, props)));
     if (result == CUDA_SUCCESS)
-        rs_charge_pool_made(*pool, props);
+        rs_charge_pool_made(*pool, props->allocType, &props->location);
+    return result;
+}
+
+static CUresult hook_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location,
+                                            CUmemAllocationType type)
+{
+    CUresult result = RS_FORWARD(cuMemGetDefaultMemPool, (pool, location, type));
+
+    if (result == CUDA_SUCCESS)
+        rs_charge_pool_made(*pool, type, location);
+    return result;
+}
+
+static CUresult hook_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location,
+                                     CUmemAllocationType type)
+{
+    CUresult result = RS_FORWARD(cuMemGetMemPool, (pool, location, type));
+
+    if (result == CUDA_SUCCESS)
+        rs_charge_pool_made(*pool, type, location);
     return result;
 }
 

@@ -12,6 +12,7 @@
 #include "shim/life.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -61,6 +62,19 @@ static void fill_slots(void)
             add_slot(rs_hooks[i].real(), rs_hooks[i].replacement);
 }
 
+/* A look-up of the program's that found leaves no error, and one of ours after it may: a driver
+ * that is not there, or lacks a function.  Nobody can put an error back, so this is for what found.
+ */
+static bool driver_ready_quietly(void)
+{
+    int error = errno;
+    bool ready = rs_driver_ready(false);
+
+    (void)dlerror();
+    errno = error;
+    return ready;
+}
+
 /* Threads that come meanwhile wait for a microsecond. */
 static bool slots_ready(void)
 {
@@ -68,7 +82,7 @@ static bool slots_ready(void)
 
     if (RS_LIKELY(atomic_load_explicit(&slots_state, memory_order_acquire) == 2))
         return true;
-    if (!rs_driver_ready(false))
+    if (!driver_ready_quietly())
         return false;
     if (atomic_compare_exchange_strong(&slots_state, &empty, 1)) {
         fill_slots();

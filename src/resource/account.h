@@ -28,7 +28,8 @@ struct rs_account {
     _Atomic size_t peak_bytes;              /* of device memory */
     _Atomic uint64_t driver_allocations, driver_frees, refusals;
     _Atomic uint64_t releases; /* of a device's account: goes up when bytes are charged no longer */
-    _Atomic size_t returning_bytes; /* of a device's account: that threads have in hand */
+    _Atomic size_t returning_bytes;     /* of a device's account: that threads have in hand */
+    struct rs_footprint_packed *packed; /* of a device's account, for its life: footprint.c's */
 };
 
 /* A request that may be refused, as its caller knows it before it asks. */

@@ -465,7 +465,11 @@ size_t rs_arena_heap_free_spans(struct rs_arena_heap *heap)
 
 void rs_arena_heap_state(struct rs_arena_heap *heap, struct rs_arena_heap_state *state)
 {
-    rs_mutex_lock(&heap->lock);
+    static const char name[] = "arena";
+
+    *state = (struct rs_arena_heap_state){0};
+    if (!rs_mutex_lock_bounded(&heap->lock, name))
+        return;
     *state = (struct rs_arena_heap_state){
         .held_bytes = rs_counter_get(&heap->held_bytes),
         .live_bytes = rs_counter_get(&heap->live_bytes),
@@ -477,7 +481,8 @@ void rs_arena_heap_state(struct rs_arena_heap *heap, struct rs_arena_heap_state 
     };
     rs_mutex_unlock(&heap->lock);
     for (struct thread_arena *arena = atomic_load(&heap->arenas); arena; arena = arena->next) {
-        rs_mutex_lock(&arena->lock);
+        if (!rs_mutex_lock_bounded(&arena->lock, name))
+            continue;
         state->live_bytes += rs_counter_get(&arena->live_bytes);
         state->superblocks += arena->used.count + arena->empty.count;
         state->thread_arenas += !arena->is_abandoned;

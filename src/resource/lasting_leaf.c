@@ -17,10 +17,6 @@ struct rs_lasting_record {
 
 _Static_assert(sizeof(struct rs_lasting_record) <= RS_RECORD_BYTES, "a record is a slab's record");
 
-/* Leaves whose context has ended and whose memory could not all be given back then. */
-static struct rs_mutex unfinished_lock = RS_MUTEX_INIT;
-static struct rs_lasting_leaf *unfinished;
-
 /* ---- records ---- */
 
 static struct rs_lasting_record *take_record(struct rs_lasting_leaf *leaf)
@@ -67,7 +63,8 @@ size_t rs_lasting_leaf_live_bytes(struct rs_lasting_leaf *leaf)
 {
     size_t bytes;
 
-    rs_mutex_lock(&leaf->lock);
+    if (!rs_mutex_lock_bounded(&leaf->lock, leaf->base.descriptor->name))
+        return 0;
     bytes = leaf->live_bytes;
     rs_mutex_unlock(&leaf->lock);
     return bytes;
@@ -111,22 +108,27 @@ static bool give_all(struct rs_lasting_leaf *leaf, rs_lasting_give *give)
     return !leaf->first;
 }
 
-static void add_unfinished(struct rs_lasting_leaf *leaf)
+/* Gives back what there is, the leaf's own in the end.  True when nothing is left. */
+static bool try_to_finish(struct rs_lasting_leaf *leaf, rs_lasting_give *give)
 {
-    rs_mutex_lock(&unfinished_lock);
-    leaf->next_unfinished = unfinished;
-    unfinished = leaf;
-    rs_mutex_unlock(&unfinished_lock);
+    bool all = give_all(leaf, give);
+
+    if (!leaf->is_closed)
+        leaf->is_closed = !leaf->calls->end || leaf->calls->end(leaf);
+    return all && leaf->is_closed;
+}
+
+static bool finish_late(struct rs_unfinished *unfinished)
+{
+    struct rs_lasting_leaf *leaf = RS_CONTAINER_OF(unfinished, struct rs_lasting_leaf, unfinished);
+
+    return try_to_finish(leaf, leaf->calls->give_late);
 }
 
 static void finish(struct rs_lasting_leaf *leaf, rs_lasting_give *give)
 {
-    bool all = give_all(leaf, give);
-
-    if (leaf->calls->end)
-        leaf->calls->end(leaf);
-    if (!all)
-        add_unfinished(leaf);
+    if (!try_to_finish(leaf, give))
+        rs_unfinished_add(&leaf->unfinished, finish_late);
 }
 
 bool rs_lasting_leaf_enter(struct rs_lasting_leaf *leaf)
@@ -269,34 +271,7 @@ static CUresult lasting_deallocate(struct rs_mr *mr, const struct rs_allocation 
     return result;
 }
 
-/* ---- what could not go back ---- */
-
-static void retry_unfinished(void)
-{
-    struct rs_lasting_leaf **at = &unfinished;
-
-    rs_mutex_lock(&unfinished_lock);
-    while (*at) {
-        struct rs_lasting_leaf *leaf = *at;
-        if (give_all(leaf, leaf->calls->give_late))
-            *at = leaf->next_unfinished;
-        else
-            at = &leaf->next_unfinished;
-    }
-    rs_mutex_unlock(&unfinished_lock);
-}
-
-static void remove_unfinished(struct rs_lasting_leaf *leaf)
-{
-    rs_mutex_lock(&unfinished_lock);
-    for (struct rs_lasting_leaf **at = &unfinished; *at; at = &(*at)->next_unfinished) {
-        if (*at == leaf) {
-            *at = leaf->next_unfinished;
-            break;
-        }
-    }
-    rs_mutex_unlock(&unfinished_lock);
-}
+/* ---- the end of the context ---- */
 
 static void lasting_context_ended(struct rs_mr *mr)
 {
@@ -311,12 +286,15 @@ static void lasting_destroy(struct rs_mr *mr, bool memory_is_gone)
     struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
 
     end(leaf, memory_is_gone ? leaf->calls->give_late : leaf->calls->give);
-    remove_unfinished(leaf);
+    rs_unfinished_remove(&leaf->unfinished);
     for (struct rs_lasting_record *record = leaf->first; record; record = record->next)
         rs_segment_remove(leaf->place, record->address);
     if (leaf->first)
         rs_log("%s: %zu bytes of a context that has ended could not be given back",
                mr->descriptor->name, leaf->live_bytes);
+    else if (!leaf->is_closed)
+        rs_log("%s: what a context that has ended had reserved could not be given back",
+               mr->descriptor->name);
     rs_record_slab_destroy(&leaf->records);
     rs_mutex_destroy(&leaf->lock);
     free(leaf);
@@ -382,7 +360,7 @@ void rs_lasting_leaf_init(struct rs_lasting_leaf *leaf, const struct rs_mr_descr
         .check = lasting_check,
     };
 
-    retry_unfinished();
+    rs_unfinished_retry();
     rs_mr_init(&leaf->base, &ops, descriptor, NULL);
     leaf->place = place;
     leaf->calls = calls;

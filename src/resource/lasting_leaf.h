@@ -7,6 +7,7 @@
 #include "base/lock.h"
 #include "resource/record_slab.h"
 #include "resource/resource.h"
+#include "resource/unfinished.h"
 
 struct rs_lasting_leaf;
 struct rs_lasting_record;
@@ -28,11 +29,12 @@ struct rs_lasting_calls {
     rs_lasting_give *give; /* no work uses it any more */
 
     /* The same when the context that was the place's is no more.  What fails here is tried again
-     * when the next such leaf is made, and then a context is current. */
+     * (unfinished.h): when the next such leaf is made a context is current. */
     rs_lasting_give *give_late;
 
-    /* Once, after all was given back that could be: ends what the leaf itself has.  May be NULL. */
-    void (*end)(struct rs_lasting_leaf *leaf);
+    /* After all was given back that could be: ends what the leaf itself has.  False when it is to
+     * be called again, as the driver refused.  May be NULL. */
+    bool (*end)(struct rs_lasting_leaf *leaf);
 
     size_t (*trim)(struct rs_mr *mr, size_t keep_bytes); /* as in struct rs_mr_ops; may be NULL */
     size_t (*idle_bytes)(struct rs_mr *mr);
@@ -53,7 +55,10 @@ struct rs_lasting_leaf {
     struct rs_record_slab records;
     struct rs_lasting_record *first;
     size_t live_bytes;
-    struct rs_lasting_leaf *next_unfinished; /* under a lock of their own */
+
+    /* Of who ends it alone. */
+    struct rs_unfinished unfinished;
+    bool is_closed; /* `end` has succeeded */
 };
 
 /* The leaf must be all zero.  First gives back what earlier leaves could not. */

@@ -2,6 +2,7 @@
 #include "resource/leaf.h"
 
 #include "base/request.h"
+#include "base/undisturbed.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/idle.h"
@@ -164,6 +165,7 @@ static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *
     struct rs_account *account = leaf->place->account;
     enum rs_memory memory = leaf->memory;
     CUstreamCaptureMode mode;
+    size_t charged_bytes;
     CUresult result;
 
     if (!rs_footprint_take(account, size_bytes, memory))
@@ -175,7 +177,8 @@ static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *
         (void)give_unseen(leaf, *address);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (result == CUDA_SUCCESS && !rs_footprint_settle(account, *address, size_bytes, memory)) {
+    if (result == CUDA_SUCCESS &&
+        !rs_footprint_settle(account, *address, size_bytes, memory, &charged_bytes)) {
         rs_segment_remove(leaf->place, *address);
         (void)give_unseen(leaf, *address);
         result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -232,10 +235,9 @@ static CUresult leaf_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stre
     return CUDA_SUCCESS;
 }
 
-static CUresult leaf_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
-                                CUstream stream)
+static CUresult deallocate(struct rs_leaf *leaf, const struct rs_allocation *allocation,
+                           CUstream stream)
 {
-    struct rs_leaf *leaf = leaf_of(mr);
     size_t size_bytes = allocation->size_bytes, charge_bytes;
     CUresult result;
     bool settled;
@@ -257,6 +259,18 @@ static CUresult leaf_deallocate(struct rs_mr *mr, const struct rs_allocation *al
     else
         leave_unsettled(leaf, size_bytes, charge_bytes, 1);
     return CUDA_SUCCESS;
+}
+
+static CUresult leaf_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                                CUstream stream)
+{
+    struct rs_uncancelled uncancelled;
+    CUresult result;
+
+    rs_uncancelled_begin(&uncancelled); /* in the driver: who calls us has the memory in hand */
+    result = deallocate(leaf_of(mr), allocation, stream);
+    rs_uncancelled_end(&uncancelled);
+    return result;
 }
 
 static void leaf_destroy(struct rs_mr *mr, bool memory_is_gone)

@@ -190,7 +190,8 @@ uint64_t rs_ordered_reuses(struct rs_ordered_blocks *ordered)
 {
     uint64_t reuses;
 
-    rs_mutex_lock(&ordered->lock);
+    if (!rs_mutex_lock_bounded(&ordered->lock, "reuse"))
+        return 0;
     reuses = ordered->reuses;
     rs_mutex_unlock(&ordered->lock);
     return reuses;

@@ -2,6 +2,7 @@
 #include "resource/python_frames.h"
 
 #include "base/check.h"
+#include "base/undisturbed.h"
 #include "driver/loader.h"
 
 #include <dlfcn.h>
@@ -225,15 +226,18 @@ static size_t put_dumped(const char *dump, size_t dump_bytes, char *text, size_t
  * descriptor: a new one each time, as a program may close what it does not know. */
 static size_t read_without_lock(void *state, char *text, size_t text_bytes)
 {
+    struct rs_unsignalled unsignalled;
     char dump[4096];
     ssize_t dump_bytes;
     int fd = memfd_create("rmmshim", MFD_CLOEXEC);
 
     if (fd < 0)
         return 0;
+    rs_unsignalled_begin(&unsignalled);
     python.dump(fd, state);
     dump_bytes = pread(fd, dump, sizeof(dump), 0);
     close(fd);
+    rs_unsignalled_end(&unsignalled, EFBIG); /* a limit on files is one on this file too */
     return dump_bytes > 0 ? put_dumped(dump, (size_t)dump_bytes, text, text_bytes) : 0;
 }
 

@@ -1,9 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "resource/report.h"
 
-#include "base/check.h"
-
 #include <string.h>
+#include <sys/mman.h>
+
+enum { FIRST_BYTES = 8 << 10 }; /* more than a usual stack's counters */
+
+static bool grow(struct rs_report *report)
+{
+    size_t bytes = report->capacity * sizeof(*report->counters);
+    size_t grown_bytes = bytes ? 2 * bytes : FIRST_BYTES;
+    void *old = report->counters;
+    void *grown =
+        mmap(NULL, grown_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (grown == MAP_FAILED)
+        return false;
+    if (bytes)
+        memcpy(grown, report->counters, bytes);
+    report->counters = grown; /* before the old ones go: who interrupts this may read them */
+    report->capacity = grown_bytes / sizeof(*report->counters);
+    if (bytes)
+        munmap(old, bytes);
+    return true;
+}
+
+void rs_report_clear(struct rs_report *report)
+{
+    report->count = 0;
+    report->is_short = false;
+}
+
+void rs_report_release(struct rs_report *report)
+{
+    if (report->capacity)
+        munmap(report->counters, report->capacity * sizeof(*report->counters));
+    *report = (struct rs_report){.count = 0};
+}
 
 static struct rs_counter *find(const struct rs_report *report, const char *resource,
                                const char *name)
@@ -22,9 +55,10 @@ void rs_report_add(struct rs_report *report, const char *resource, const char *n
     struct rs_counter *counter = find(report, resource, name);
 
     if (!counter) {
-        RS_ASSERT(report->count < RS_REPORT_COUNTERS_MAX);
-        if (report->count == RS_REPORT_COUNTERS_MAX)
+        if (report->count == report->capacity && !grow(report)) {
+            report->is_short = true;
             return;
+        }
         report->counters[report->count++] = (struct rs_counter){resource, name, kind, unit, value};
         return;
     }
@@ -34,13 +68,24 @@ void rs_report_add(struct rs_report *report, const char *resource, const char *n
         counter->value = value;
 }
 
+static void fold(struct rs_report *report, const struct rs_report *other, bool is_gone)
+{
+    for (size_t i = 0; i < other->count; i++) {
+        const struct rs_counter *counter = &other->counters[i];
+        rs_report_add(report, counter->resource, counter->name, counter->kind, counter->unit,
+                      is_gone && counter->kind == RS_COUNTER_LIVE ? 0 : counter->value);
+    }
+    report->is_short |= other->is_short;
+}
+
+void rs_report_fold(struct rs_report *report, const struct rs_report *other)
+{
+    fold(report, other, false);
+}
+
 void rs_report_fold_gone(struct rs_report *report, const struct rs_report *gone)
 {
-    for (size_t i = 0; i < gone->count; i++) {
-        const struct rs_counter *counter = &gone->counters[i];
-        rs_report_add(report, counter->resource, counter->name, counter->kind, counter->unit,
-                      counter->kind == RS_COUNTER_LIVE ? 0 : counter->value);
-    }
+    fold(report, gone, true);
 }
 
 uint64_t rs_report_value(const struct rs_report *report, const char *resource, const char *name,

@@ -3,6 +3,7 @@
  * Counters of stacks that are gone are folded into the ones of their device. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,16 +24,24 @@ struct rs_counter {
     uint64_t value;
 };
 
-enum { RS_REPORT_COUNTERS_MAX = 96 };
-
+/* All zero is empty.  The table grows as it needs, without malloc: a report may be made where that
+ * is locked (shim/report.c). */
 struct rs_report {
-    struct rs_counter counters[RS_REPORT_COUNTERS_MAX];
-    size_t count;
+    struct rs_counter *counters;
+    size_t count, capacity;
+    bool is_short; /* there was no memory for all */
 };
+
+/* Empties it, and keeps or gives back its memory. */
+void rs_report_clear(struct rs_report *report);
+void rs_report_release(struct rs_report *report);
 
 /* Adds a counter, or folds it into the one of the same resource, name and unit. */
 void rs_report_add(struct rs_report *report, const char *resource, const char *name,
                    enum rs_counter_kind kind, enum rs_counter_unit unit, uint64_t value);
+
+/* Folds in all of another's counters. */
+void rs_report_fold(struct rs_report *report, const struct rs_report *other);
 
 /* Folds in the counters of a stack whose memory is gone: nothing of it is live any more. */
 void rs_report_fold_gone(struct rs_report *report, const struct rs_report *gone);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "resource/resource.h"
 
+#include "base/lock.h"
+#include "resource/report.h"
+
 #include <string.h>
 #include <strings.h>
 
@@ -241,7 +244,13 @@ size_t rs_mr_free_blocks(struct rs_mr *mr)
 
 void rs_mr_report(struct rs_mr *mr, struct rs_report *report)
 {
-    mr->ops.report(mr, report);
+    unsigned missed = rs_locks_missed()->times;
+    struct rs_report own = {.count = 0};
+
+    mr->ops.report(mr, &own);
+    if (rs_locks_missed()->times == missed) /* counters of a part of it would be wrong ones */
+        rs_report_fold(report, &own);
+    rs_report_release(&own);
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
         rs_mr_report(mr->upstream[i], report);
 }
@@ -288,4 +297,21 @@ CUresult rs_mr_allocate_any_held(struct rs_mr *mr, size_t size_bytes, struct rs_
 bool rs_mr_takes_any(void)
 {
     return takes_any;
+}
+
+static __thread bool frees_at_once;
+
+CUresult rs_mr_deallocate_at_once(struct rs_mr *mr, const struct rs_allocation *allocation)
+{
+    CUresult result;
+
+    frees_at_once = true;
+    result = rs_mr_deallocate(mr, allocation, NULL);
+    frees_at_once = false;
+    return result;
+}
+
+bool rs_mr_frees_at_once(void)
+{
+    return frees_at_once;
 }

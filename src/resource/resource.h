@@ -270,6 +270,13 @@ static inline CUresult rs_mr_deallocate(struct rs_mr *mr, const struct rs_alloca
     return mr->ops.deallocate(mr, allocation, stream);
 }
 
+/* The same for a free that waits: on return the driver knows nothing of the block any more, where
+ * it is given back to the driver. */
+CUresult rs_mr_deallocate_at_once(struct rs_mr *mr, const struct rs_allocation *allocation);
+
+/* True inside rs_mr_deallocate_at_once: for a resource's deallocate. */
+bool rs_mr_frees_at_once(void);
+
 static inline size_t rs_mr_trim(struct rs_mr *mr, size_t keep_bytes)
 {
     return mr->ops.trim(mr, keep_bytes);

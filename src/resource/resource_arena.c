@@ -10,6 +10,7 @@
  * is wholly free.
  *
  * Blocks are rounded up to 512 bytes, the driver's unit, where RMM rounds up to 256. */
+#include "base/file.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/path.h"
@@ -151,7 +152,7 @@ static void end_call(struct arena *arena)
 static void wait_until_settled(struct arena *arena)
 {
     while (arena->is_calling)
-        pthread_cond_wait(&arena->settled, &arena->lock.native);
+        rs_condition_wait(&arena->settled, &arena->lock);
 }
 
 /* A new chunk of least_bytes or more.  The lock is held at entry and exit, not in between.  All
@@ -310,7 +311,7 @@ static void dump_failure(struct arena *arena, size_t size_bytes)
         write_line(&dump, line);
         rs_arena_heap_dump(arena->heap, write_line, &dump);
         flush_dump(&dump);
-        close(dump.fd);
+        rs_file_close(dump.fd);
     } else if (rs_log_once(&said)) {
         rs_log("arena: %s: cannot be opened: %s", arena->dump_path, strerror(-dump.fd));
     }
@@ -445,7 +446,8 @@ static void arena_report(struct rs_mr *mr, struct rs_report *report)
     free_bytes = state.held_bytes > state.live_bytes ? state.held_bytes - state.live_bytes : 0;
 #define ADD(counter, kind, unit, value)                                                            \
     rs_report_add(report, name, counter, RS_COUNTER_##kind, RS_UNIT_##unit, value)
-    rs_mutex_lock(&arena->lock);
+    if (!rs_mutex_lock_bounded(&arena->lock, name))
+        return;
     ADD("held", LIVE, BYTES, state.held_bytes);
     ADD("held_peak", PEAK, BYTES, arena->peak_held_bytes);
     ADD("live", LIVE, BYTES, state.live_bytes);

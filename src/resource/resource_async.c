@@ -33,6 +33,7 @@ enum { STEP_BYTES = 32 << 20 };
  * long as the request has patience, and what may also be had otherwise this long.  A free of 4 GiB
  * takes 1 to 2 ms there. */
 static const uint64_t idle_wait_ns = 20 * 1000 * 1000;
+static const uint64_t free_wait_ns = 1000 * 1000 * 1000; /* of a free that waits anyhow */
 
 struct async {
     struct rs_lasting_leaf leaf; /* its lock protects the sizes; only reads of the pool's attributes
@@ -221,14 +222,21 @@ static CUresult allocate_on_own_stream(struct async *async, size_t size_bytes, u
     return result;
 }
 
-/* Gives back what is reserved above keep_bytes, as far as nobody uses it.  A free that has not
- * completed keeps its memory reserved. */
-static void trim_pool(struct async *async, size_t keep_bytes)
+/* Lets the driver come to what was given back: until then it counts as used. */
+static void settle_own_stream(const struct async *async, uint64_t bound_ns)
 {
     const struct rs_place *place = async->leaf.place;
-    CUstreamCaptureMode mode = rs_capture_relax();
 
-    (void)rs_own_stream_settle(rs_own_stream(place->own_stream, place->context), idle_wait_ns);
+    (void)rs_own_stream_settle(rs_own_stream(place->own_stream, place->context), bound_ns);
+}
+
+/* Gives back what is reserved above keep_bytes, as far as nobody uses it. */
+static void trim_pool(struct async *async, size_t keep_bytes)
+{
+    CUstreamCaptureMode mode;
+
+    settle_own_stream(async, idle_wait_ns);
+    mode = rs_capture_relax();
     (void)rs_driver.cuMemPoolTrimTo(async->pool, keep_bytes);
     rs_capture_restore(mode);
 }
@@ -238,6 +246,7 @@ static size_t give_back(struct async *async, size_t keep_bytes, size_t at_least_
 {
     size_t used_bytes, kept_bytes, before_bytes, after_bytes;
 
+    settle_own_stream(async, idle_wait_ns);
     (void)settle(async, 0, true, &before_bytes);
     if (!pool_attribute(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used_bytes) ||
         __builtin_add_overflow(used_bytes, keep_bytes, &kept_bytes))
@@ -319,6 +328,15 @@ static CUresult async_take(struct rs_lasting_leaf *leaf, size_t size_bytes, CUde
     return result == CUDA_ERROR_NOT_READY ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
 
+/* After a free that waits the program asks about the address, and is told what the driver says. */
+static void settle_if_waiting(const struct async *async)
+{
+    if (rs_mr_frees_at_once())
+        settle_own_stream(async, free_wait_ns);
+    else if (!async->leaf.place->frees_are_clean)
+        settle_own_stream(async, idle_wait_ns);
+}
+
 static CUresult async_give(struct rs_lasting_leaf *leaf, CUdeviceptr address, size_t size_bytes)
 {
     struct async *async = async_of(leaf);
@@ -326,6 +344,7 @@ static CUresult async_give(struct rs_lasting_leaf *leaf, CUdeviceptr address, si
 
     if (result != CUDA_SUCCESS)
         return result;
+    settle_if_waiting(async);
     note_given(async, size_bytes);
     rs_account_give(leaf->place->account, 0, memory_of(async)); /* it stays reserved */
     return CUDA_SUCCESS;
@@ -348,17 +367,19 @@ static CUresult async_give_late(struct rs_lasting_leaf *leaf, CUdeviceptr addres
 /* The driver keeps a destroyed pool until the last of its blocks is freed.  Relaxed as all else
  * that is asked of the pool: beside a capture the driver refuses even its attributes and trims, and
  * spoils that capture (facts_h200.txt: pool_attribute, pool_trim). */
-static void async_end(struct rs_lasting_leaf *leaf)
+static bool async_end(struct rs_lasting_leaf *leaf)
 {
     struct async *async = async_of(leaf);
     CUstreamCaptureMode mode = rs_capture_relax();
+    CUresult result = rs_driver.cuMemPoolDestroy(async->pool);
 
-    (void)rs_driver.cuMemPoolDestroy(async->pool);
     rs_capture_restore(mode);
+    /* Now in any case: the context's account ends with it. */
     rs_mutex_lock(&leaf->lock);
     rs_account_shrink(leaf->place->account, async->charged_bytes, memory_of(async));
     async->charged_bytes = 0;
     rs_mutex_unlock(&leaf->lock);
+    return result == CUDA_SUCCESS;
 }
 
 static size_t async_trim(struct rs_mr *mr, size_t keep_bytes)
@@ -393,7 +414,8 @@ static size_t async_held_bytes(struct rs_lasting_leaf *leaf)
 {
     size_t bytes;
 
-    rs_mutex_lock(&leaf->lock);
+    if (!rs_mutex_lock_bounded(&leaf->lock, leaf->base.descriptor->name))
+        return 0;
     bytes = async_of(leaf)->charged_bytes;
     rs_mutex_unlock(&leaf->lock);
     return bytes;
@@ -562,6 +584,7 @@ static int async_create(const struct rs_place *place, const void *config,
 const struct rs_option rs_async_options[] = {
     RS_OPTION_SIZE_ROW(struct rs_async_config, initial_size, "0",
                        "reserved at the first allocation; stays when the pool is trimmed",
+                       .maximum = RS_SIZE_ADDRESSABLE,
                        .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_SIZE_ROW(struct rs_async_config, release_threshold, "none",
                        "what the driver keeps reserved above it goes back at the next "

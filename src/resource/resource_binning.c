@@ -175,15 +175,17 @@ static const struct rs_mr_ops binning_ops = {
     .check = binning_check,
 };
 
-static int add_bins(struct binning *binning, const struct binning_config *settings)
+static int add_bins(struct binning *binning, const struct rs_place *place,
+                    const struct binning_config *settings)
 {
-    static const struct rs_place nowhere; /* not the first on its device: bins take nothing yet */
+    struct rs_place later = *place;
     unsigned last_bit = bits_of(settings->maximum_size);
 
+    later.first_on_device = false; /* bins take nothing yet */
     binning->first_bit = bits_of(rs_max(settings->minimum_size, RS_BLOCK_ALIGNMENT));
     for (unsigned bit = binning->first_bit; bit <= last_bit; bit++) {
         struct rs_fixed_size_config bin = {(size_t)1 << bit, settings->blocks_to_preallocate};
-        int failed = rs_mr_descriptor_fixed_size.create(&nowhere, &bin, binning->base.upstream,
+        int failed = rs_mr_descriptor_fixed_size.create(&later, &bin, binning->base.upstream,
                                                         &binning->bins[binning->bin_count]);
         if (failed)
             return failed;
@@ -199,12 +201,11 @@ static int binning_create(const struct rs_place *place, const void *config,
     struct binning *binning = calloc(1, sizeof(*binning));
     int failed = 0;
 
-    (void)place;
     if (!binning)
         return -ENOMEM;
     rs_mr_init(&binning->base, &binning_ops, &rs_mr_descriptor_binning, upstream);
     if (settings->maximum_size != SIZE_MAX)
-        failed = add_bins(binning, settings);
+        failed = add_bins(binning, place, settings);
     if (failed) {
         binning_destroy(&binning->base, false);
         return failed;

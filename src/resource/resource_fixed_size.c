@@ -8,6 +8,7 @@
 
 #include "base/counter.h"
 #include "base/lock.h"
+#include "resource/account.h"
 #include "resource/report.h"
 #include "resource/resource.h"
 
@@ -38,6 +39,7 @@ struct chunk {
 
 struct fixed_size {
     struct rs_mr base;
+    struct rs_account *account;
     size_t block_bytes, blocks_per_chunk;
 
     struct rs_mutex lock;   /* protects what follows; never held around an upstream call */
@@ -205,8 +207,7 @@ static void wait_for_growth(struct fixed_size *fixed)
     until.tv_nsec += WAIT_MS * 1000000l;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    while (fixed->is_growing &&
-           pthread_cond_timedwait(&fixed->settled, &fixed->lock.native, &until) == 0)
+    while (fixed->is_growing && rs_condition_wait_until(&fixed->settled, &fixed->lock, &until) == 0)
         ;
 }
 
@@ -288,7 +289,9 @@ static CUresult fixed_size_deallocate(struct rs_mr *mr, const struct rs_allocati
     return CUDA_SUCCESS;
 }
 
-/* Takes chunks without a live block out of the resource, all but keep_bytes of them, as a list. */
+/* Takes chunks without a live block out of the resource, all but keep_bytes of them, as a list.  In
+ * hand they are neither idle here nor the driver's: another thread that is refused meanwhile is
+ * told so, or it would take them for live. */
 static struct chunk *detach_free_chunks(struct fixed_size *fixed, size_t keep_bytes)
 {
     struct chunk *detached = NULL, *next;
@@ -301,6 +304,7 @@ static struct chunk *detach_free_chunks(struct fixed_size *fixed, size_t keep_by
             keep_bytes -= chunk->upstream.size_bytes;
             continue;
         }
+        rs_account_begin_return(fixed->account, chunk->upstream.size_bytes);
         remove_chunk(fixed, chunk);
         chunk->next = detached;
         detached = chunk;
@@ -323,12 +327,13 @@ static size_t fixed_size_trim(struct rs_mr *mr, size_t keep_bytes)
         rs_mutex_unlock(&fixed->lock);
         result = rs_mr_deallocate(mr->upstream[0], &chunk->upstream, NULL);
         rs_mutex_lock(&fixed->lock);
+        if (result != CUDA_SUCCESS)
+            add_chunk(fixed, chunk); /* still ours */
+        rs_account_end_return(fixed->account, chunk->upstream.size_bytes);
         if (result == CUDA_SUCCESS) {
             returned_bytes += chunk->upstream.size_bytes;
             fixed->chunk_returns++;
             free(chunk);
-        } else {
-            add_chunk(fixed, chunk); /* still ours */
         }
         chunk = next;
     }
@@ -355,7 +360,8 @@ static void fixed_size_report(struct rs_mr *mr, struct rs_report *report)
 
 #define ADD(counter, kind, unit, value)                                                            \
     rs_report_add(report, name, counter, RS_COUNTER_##kind, RS_UNIT_##unit, value)
-    rs_mutex_lock(&fixed->lock);
+    if (!rs_mutex_lock_bounded(&fixed->lock, name))
+        return;
     ADD("held", LIVE, BYTES, fixed->held_bytes);
     ADD("held_peak", PEAK, BYTES, fixed->peak_held_bytes);
     ADD("live", LIVE, BYTES, fixed->live_bytes);
@@ -486,6 +492,7 @@ static int fixed_size_create(const struct rs_place *place, const void *config,
         return -ENOMEM;
     rs_mr_init(&fixed->base, &fixed_size_ops, &rs_mr_descriptor_fixed_size, upstream);
     init_locks(fixed);
+    fixed->account = place->account;
     fixed->blocks_per_chunk = (size_t)settings->blocks_to_preallocate;
     if (!rs_round_up(settings->block_size, RS_BLOCK_ALIGNMENT, &fixed->block_bytes))
         failed = -EINVAL;

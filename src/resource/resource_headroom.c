@@ -15,6 +15,7 @@
  *
  * Pinned memory takes nothing from the device: the driver refuses the advice, and nothing happens.
  */
+#include "base/lock.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/placement.h"
@@ -24,7 +25,6 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum { PLACEMENT_UNIT = 256 }; /* RMM's; the driver rounds to pages */
 
@@ -107,7 +107,6 @@ static CUresult allocate_placed(struct headroom *headroom, ask_function *ask, si
 static bool announce(struct headroom *headroom, size_t bytes)
 {
     enum { ROUNDS_MAX = 64, NAP_NS = 20 * 1000 };
-    static const struct timespec nap = {.tv_nsec = NAP_NS};
     size_t spare = 0, others = 0;
 
     for (unsigned round = 0; round < ROUNDS_MAX; round++) {
@@ -118,7 +117,7 @@ static bool announce(struct headroom *headroom, size_t bytes)
         atomic_fetch_sub(&headroom->pending_bytes, bytes);
         if (others == 0 || bytes > spare)
             return false;
-        nanosleep(&nap, NULL);
+        rs_nap(NAP_NS);
     }
     return false;
 }

@@ -3,8 +3,10 @@
  * benchmark and everybody's scripts read it. */
 #include "resource/resource_logging.h"
 
+#include "base/file_tail.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/output.h"
 #include "base/path.h"
 #include "resource/resource.h"
 
@@ -13,31 +15,33 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { BUFFER_BYTES = 64 << 10, ROW_BYTES_MAX = 160, MARK_BYTES_MAX = 200 };
+enum { ROW_BYTES_MAX = 160, MARK_BYTES_MAX = 200 };
 
 static const char marks_header[] = "Thread,Time,Row,Phase\n";
 static const char header[] = "Thread,Time,Action,Pointer,Size,Stream\n";
 
 /* One per file and process, shared by all stacks that name the file.  It stays open to the end: a
- * stack made again after a context's end goes on writing where the first one stopped. */
+ * stack made again after a context's end goes on writing where the first one stopped.
+ *
+ * A child after fork finds it all zero, which is a log that is off: it neither writes to the file
+ * nor to the tail, which it has mapped too, and needs no unlocked lock. */
 struct sink {
     struct sink *next;
-    struct rs_mutex lock; /* protects what follows but the path */
-    int fd;               /* -1: off, could not be opened or written */
-    dev_t device;         /* of the file behind fd: a program may close what it does not know and */
-    ino_t inode;          /* get the number for a file of its own */
-    pid_t owner;          /* a child's buffer is a copy of its parent's: not its own to write */
+    struct rs_mutex lock; /* protects what follows but the paths */
+    bool on;              /* false: could not be opened or written */
+    pid_t owner;          /* before Linux 4.14 a child has a copy: not its own to write */
     uint64_t rows;        /* without the header */
     int marks_fd;         /* -1: not opened */
     time_t second;        /* that clock_text is for */
     char clock_text[16];
-    size_t used_bytes;
-    char buffer[BUFFER_BYTES];
-    char path[PATH_MAX];
+    struct rs_file_tail tail; /* rows that are not in the file yet; without it each is written at
+                               * once */
+    char path[PATH_MAX];      /* that was asked for */
+    struct rs_output output; /* its path may be another, where another process writes to that one */
 };
 
 struct logging_config {
@@ -62,49 +66,66 @@ static struct logging *logging_of(struct rs_mr *mr)
 /* ---- sinks; the functions that take one want its lock held ---- */
 
 /* Logging is off from here on; the program is not disturbed for it. */
-static void sink_close(struct sink *sink, const char *what, int error)
+static void sink_turn_off(struct sink *sink, const char *what, int error)
 {
-    rs_log("logging: %s: %s: %s; this log is off", sink->path, what, strerror(error));
-    if (sink->fd >= 0)
-        close(sink->fd);
-    sink->fd = -1;
-    sink->used_bytes = 0;
+    rs_log("logging: %s: %s: %s; this log is off", sink->output.path, what, strerror(error));
+    sink->on = false;
+    rs_file_tail_leave(&sink->tail); /* what it has is nowhere else */
 }
 
+/* A program may close what it does not know and get the number for a file of its own. */
 static bool is_ours(const struct sink *sink)
 {
-    struct stat status;
-
-    return fstat(sink->fd, &status) == 0 && status.st_dev == sink->device &&
-           status.st_ino == sink->inode;
+    return rs_descriptor_is_kept(&sink->output.file);
 }
 
-static void sink_flush(struct sink *sink)
+/* False when the log is off from now on. */
+static bool is_written(struct sink *sink, int failed)
 {
-    int failed;
-
-    if (sink->fd < 0 || sink->used_bytes == 0 || sink->owner != getpid())
-        return;
-    if (!is_ours(sink)) {
-        sink->fd = -1; /* not ours to close */
-        sink->marks_fd = -1;
-        sink_close(sink, "closed by the program", EBADF);
-        return;
+    if (failed) {
+        sink_turn_off(sink, "cannot be written", -failed);
+        rs_output_release(&sink->output);
     }
-    failed = rs_write_all(sink->fd, sink->buffer, sink->used_bytes);
-    sink->used_bytes = 0;
-    if (failed)
-        sink_close(sink, "cannot be written", -failed);
+    return !failed;
+}
+
+static bool is_writable(struct sink *sink)
+{
+    if (!sink->on || sink->owner != getpid())
+        return false;
+    if (is_ours(sink))
+        return true;
+    sink->marks_fd = -1; /* not ours to close */
+    sink_turn_off(sink, "closed by the program", EBADF);
+    return false;
+}
+
+static bool sink_flush(struct sink *sink)
+{
+    if (!sink->tail.text || sink->tail.used_bytes == 0)
+        return true;
+    return is_writable(sink) &&
+           is_written(sink, rs_file_tail_write(&sink->tail, sink->output.file.fd));
+}
+
+static void sink_end(struct sink *sink)
+{
+    if (!sink_flush(sink) || !sink->on || sink->owner != getpid())
+        return;
+    rs_file_tail_remove(&sink->tail, sink->output.path);
+    rs_output_release(&sink->output);
+    sink->on = false;
 }
 
 static void append(struct sink *sink, const char *text, size_t length)
 {
-    if (length > BUFFER_BYTES - sink->used_bytes)
-        sink_flush(sink);
-    if (length > BUFFER_BYTES - sink->used_bytes)
-        return; /* a child after fork, with the parent's full buffer: nobody will read it */
-    memcpy(sink->buffer + sink->used_bytes, text, length);
-    sink->used_bytes += length;
+    if (!sink->tail.text) {
+        if (is_writable(sink))
+            (void)is_written(sink, rs_write_all(sink->output.file.fd, text, length));
+        return;
+    }
+    if (!rs_file_tail_append(&sink->tail, text, length) && sink_flush(sink))
+        (void)rs_file_tail_append(&sink->tail, text, length);
 }
 
 /* Local time of day, as RMM prints it.  Converting a second takes as long as all the rest of a row,
@@ -129,7 +150,7 @@ static void sink_write_row(struct sink *sink, const char *action, CUdeviceptr ad
     struct timespec now;
     int length;
 
-    if (sink->fd < 0)
+    if (!sink->on)
         return;
     if (thread == 0)
         thread = (int)gettid();
@@ -143,7 +164,7 @@ static void sink_write_row(struct sink *sink, const char *action, CUdeviceptr ad
     append(sink, row, (size_t)length);
     sink->rows++;
     if (flush)
-        sink_flush(sink);
+        (void)sink_flush(sink);
 }
 
 static struct sink *sink_find(const char *path)
@@ -154,29 +175,77 @@ static struct sink *sink_find(const char *path)
     return NULL;
 }
 
+/* A tail that is there already belongs to a process that did not end in order, or to one that still
+ * writes where locks do not work: its log is left alone, too. */
+static int try_name(struct sink *sink, unsigned name)
+{
+    int result = rs_output_try(&sink->output, sink->path, name);
+
+    if (result != 0 || !sink->output.is_regular)
+        return result;
+    result = rs_file_tail_make(&sink->tail, sink->output.path);
+    if (result == -EEXIST) {
+        rs_output_drop(&sink->output);
+        return result;
+    }
+    result = rs_output_empty(&sink->output); /* without a tail if there can be none */
+    if (result != 0) {
+        rs_file_tail_remove(&sink->tail, sink->output.path);
+        rs_output_release(&sink->output);
+    }
+    return result;
+}
+
+static int sink_claim(struct sink *sink)
+{
+    int first = try_name(sink, 0), result = first;
+
+    for (unsigned name = 1; name < RS_OUTPUT_NAMES && (result == -EBUSY || result == -EEXIST);
+         name++)
+        result = try_name(sink, name);
+    if (result != 0 || first == 0)
+        return result;
+    if (first == -EBUSY)
+        rs_log("logging: %s: another process writes there; this one writes %s", sink->path,
+               sink->output.path);
+    else
+        rs_log("logging: %s: it belongs to %s.part, which a process left; this one writes %s",
+               sink->path, sink->path, sink->output.path);
+    return 0;
+}
+
+/* Not from calloc: a child after fork is to find it all zero. */
+static struct sink *make_sink(void)
+{
+    struct sink *sink =
+        mmap(NULL, sizeof(*sink), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (sink == MAP_FAILED)
+        return NULL;
+    (void)madvise(sink, sizeof(*sink), MADV_WIPEONFORK);
+    rs_mutex_init(&sink->lock);
+    return sink;
+}
+
 /* An unwritable path gives a sink that is off, so that it is complained about once. */
 static struct sink *sink_open(const char *path)
 {
-    struct sink *sink = calloc(1, sizeof(*sink));
-    struct stat status;
+    struct sink *sink = make_sink();
+    int result;
 
     if (!sink)
         return NULL;
-    rs_mutex_init(&sink->lock);
     snprintf(sink->path, sizeof(sink->path), "%s", path);
     sink->owner = getpid();
     sink->marks_fd = -1;
-    sink->fd = rs_path_open_output(path);
-    if (sink->fd < 0) {
-        sink_close(sink, "cannot be opened", -sink->fd);
+    result = sink_claim(sink);
+    if (result != 0) {
+        sink_turn_off(sink, "cannot be opened", -result);
         return sink;
     }
-    if (fstat(sink->fd, &status) == 0) {
-        sink->device = status.st_dev;
-        sink->inode = status.st_ino;
-    }
+    sink->on = true;
     append(sink, header, sizeof(header) - 1);
-    sink_flush(sink); /* a process that ends by _exit leaves a log that can be read */
+    (void)sink_flush(sink); /* a log that is being written can be read */
     return sink;
 }
 
@@ -197,12 +266,14 @@ static struct sink *sink_get(const char *path)
     return sink;
 }
 
-void rs_logging_flush_all(void)
+void rs_logging_end(void)
 {
-    rs_mutex_lock(&sinks_lock);
+    if (!rs_mutex_lock_bounded(&sinks_lock, "logging"))
+        return;
     for (struct sink *sink = sinks; sink; sink = sink->next) {
-        rs_mutex_lock(&sink->lock);
-        sink_flush(sink);
+        if (!rs_mutex_lock_bounded(&sink->lock, sink->path))
+            continue;
+        sink_end(sink);
         rs_mutex_unlock(&sink->lock);
     }
     rs_mutex_unlock(&sinks_lock);
@@ -215,9 +286,9 @@ static int open_marks(struct sink *sink)
     char path[PATH_MAX];
     int length, result;
 
-    if (strncmp(sink->path, "/dev/", 5) == 0)
+    if (!sink->output.is_regular || strncmp(sink->path, "/dev/", 5) == 0)
         return -ENOTSUP; /* beside a device there is no place for a file */
-    length = snprintf(path, sizeof(path), "%s.marks", sink->path);
+    length = snprintf(path, sizeof(path), "%s.marks", sink->output.path);
     if (length >= (int)sizeof(path))
         return -ENAMETOOLONG;
     sink->marks_fd = rs_path_open_output(path);
@@ -257,7 +328,7 @@ int rs_logging_mark(const char *text)
     rs_mutex_lock(&sinks_lock);
     for (struct sink *sink = sinks; sink; sink = sink->next) {
         rs_mutex_lock(&sink->lock);
-        if (sink->fd >= 0) {
+        if (sink->on) {
             any = true;
             result = write_mark(sink, text);
             first = first ? first : result;
@@ -306,7 +377,7 @@ static void logging_destroy(struct rs_mr *mr, bool memory_is_gone)
 
     (void)memory_is_gone;
     rs_mutex_lock(&logging->sink->lock);
-    sink_flush(logging->sink);
+    (void)sink_flush(logging->sink);
     rs_mutex_unlock(&logging->sink->lock);
     free(logging);
 }

@@ -7,13 +7,13 @@
  * Where the memory lies is the kernel's choice for the calling thread, whose memory policy is set
  * for the time of the driver's call and then put back.  The choice is a preference: a full node
  * does not fail the allocation. */
+#include "base/file.h"
 #include "base/log.h"
 #include "driver/driver.h"
 #include "resource/leaf.h"
 
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/mempolicy.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -108,11 +108,11 @@ static int node_of_bus(CUdevice device)
     for (char *at = id; *at; at++)
         *at = (char)tolower((unsigned char)*at);
     snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/numa_node", id);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    fd = rs_file_open(path);
     if (fd < 0)
         return NODE_NONE;
-    length = read(fd, text, sizeof(text) - 1);
-    close(fd);
+    length = rs_file_read(fd, text, sizeof(text) - 1, 0);
+    rs_file_close(fd);
     return length > 0 ? atoi(text) : NODE_NONE;
 }
 

@@ -14,6 +14,7 @@
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/own_stream.h"
+#include "resource/account.h"
 #include "resource/record_slab.h"
 #include "resource/report.h"
 #include "resource/resource.h"
@@ -28,10 +29,9 @@ enum {
     GUARD_BYTE = 0xfb,
     CHECK_BYTES = 1 << 20, /* compared at a time, in pinned memory: a copy to other memory waits */
     KEPT_MAX = 1024,       /* blocks kept back at most */
-    RETRIES_MAX = 100,     /* of an allocation while other threads give kept blocks back */
+    NAP_NS = 20 * 1000,
+    RETRIES_MAX = 100, /* of an allocation while other threads give kept blocks back */
 };
-
-static const struct timespec nap = {.tv_nsec = 20 * 1000};
 
 struct poison_config {
     size_t guard, keep;
@@ -329,6 +329,7 @@ static struct record *take_oldest(struct poison *poison, size_t keep_bytes, size
     if (poison->kept_bytes > keep_bytes || poison->kept_count > keep_count) {
         record = unkeep_locked(poison, poison->kept.after);
         poison->leaving_count++;
+        rs_account_begin_return(poison->place->account, record->upstream.size_bytes);
     }
     rs_mutex_unlock(&poison->lock);
     return record;
@@ -348,6 +349,7 @@ static size_t give_upstream(struct poison *poison, struct record *record)
         rs_record_slab_give(&poison->records, record);
     else
         keep_locked(poison, record);
+    rs_account_end_return(poison->place->account, bytes);
     rs_mutex_unlock(&poison->lock);
     return result == CUDA_SUCCESS ? bytes : 0;
 }
@@ -378,7 +380,7 @@ static bool make_room(struct poison *poison)
     leaving = poison->leaving_count;
     rs_mutex_unlock(&poison->lock);
     if (leaving > 0)
-        nanosleep(&nap, NULL);
+        rs_nap(NAP_NS);
     return leaving > 0;
 }
 
@@ -551,7 +553,8 @@ static void poison_report(struct rs_mr *mr, struct rs_report *report)
     const char *name = mr->descriptor->name;
     size_t kept_bytes, kept_count;
 
-    rs_mutex_lock(&poison->lock);
+    if (!rs_mutex_lock_bounded(&poison->lock, name))
+        return;
     kept_bytes = poison->kept_bytes;
     kept_count = poison->kept_count;
     rs_mutex_unlock(&poison->lock);

@@ -206,17 +206,17 @@ static size_t return_chunks(struct pool *pool, struct chunk *chunk)
         pool->upstream_calls++;
         rs_mutex_unlock(&pool->lock);
         result = rs_mr_deallocate(pool->base.upstream[0], &chunk->upstream, NULL);
-        rs_account_end_return(pool->place->account, chunk->upstream.size_bytes);
         rs_mutex_lock(&pool->lock);
         end_upstream_call(pool);
+        if (result != CUDA_SUCCESS)
+            add_chunk(pool, chunk); /* still ours */
+        rs_account_end_return(pool->place->account, chunk->upstream.size_bytes);
         if (result == CUDA_SUCCESS) {
             pool->charged_bytes -= chunk->upstream.size_bytes;
             returned_bytes += chunk->upstream.size_bytes;
             pool->chunk_returns++;
             pool->step_limit_bytes = SIZE_MAX;
             free(chunk);
-        } else {
-            add_chunk(pool, chunk); /* still ours */
         }
         chunk = next;
     }
@@ -492,7 +492,7 @@ static void wait_until_settled(struct pool *pool, long milliseconds)
     until.tv_nsec += milliseconds * 1000000;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    (void)pthread_cond_timedwait(&pool->settled, &pool->lock.native, &until);
+    (void)rs_condition_wait_until(&pool->settled, &pool->lock, &until);
 }
 
 /* ---- the resource ---- */
@@ -719,7 +719,8 @@ static void pool_report(struct rs_mr *mr, struct rs_report *report)
 
 #define ADD(counter, kind, unit, value)                                                            \
     rs_report_add(report, name, counter, RS_COUNTER_##kind, RS_UNIT_##unit, value)
-    rs_mutex_lock(&pool->lock);
+    if (!rs_mutex_lock_bounded(&pool->lock, name))
+        return;
     ADD("held", LIVE, BYTES, pool->held_bytes);
     ADD("held_peak", PEAK, BYTES, pool->peak_held_bytes);
     ADD("live", LIVE, BYTES, pool->blocks.live_bytes);
@@ -942,9 +943,10 @@ static bool pool_validate(const void *config, const struct rs_place *place,
 static const struct rs_option pool_options[] = {
     RS_OPTION_SIZE_ROW(struct pool_config, initial_size, "0",
                        "taken at the first allocation; stays when the pool is trimmed",
-                       .multiple_of = 256, .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
+                       .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE,
+                       .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_SIZE_ROW(struct pool_config, maximum_size, "none", "most bytes taken from upstream",
-                       .multiple_of = 256, .none = true,
+                       .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE, .none = true,
                        .aliases = {{"maximum_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_WORD_ROW(
         struct pool_config, growth, growth_words, "geometric",

@@ -40,7 +40,8 @@ enum {
     LOOK_EVERY = 16,   /* both are looked at by the first free after a seal, by every sixteenth, */
     LOOK_BYTES = SEAL_BYTES / 8, /* and when so much has opened in a shard since */
     EAGER_BYTES = 64 << 10,      /* of host memory; of other memory, none is enough */
-    TRIM_NS = 500 * 1000,        /* for a fence that a trim has recorded */
+    TRIM_LOOKS = 24,             /* in vain, at fences that a trim waits for, */
+    TRIM_NS = 20 * 1000 * 1000,  /* and its time in all */
     UNFENCED_BYTES = 64 << 20,   /* so much may wait for the end of a capture, or what the program
                                     held before where that is more */
     SORT_TURNS = 8, /* an allocation looks so far into what is not sorted: there may be thousands */
@@ -253,7 +254,8 @@ __attribute__((noinline)) static bool is_time_to_seal(struct rs_reuse *reuse, si
         return true;
     if (opened >= LOOK_EVERY && is_short(reuse))
         return true;
-    return rs_reuse_may_have_fence(reuse) && opened % LOOK_EVERY == 1 && is_scarce(reuse);
+    return rs_reuse_may_have_fence(reuse) && opened % LOOK_EVERY == 1 &&
+           !(opened == 1 && rs_reuse_is_crowded(reuse)) && is_scarce(reuse);
 }
 
 _Static_assert(SEAL_COUNT % LOOK_EVERY == 0, "is_time_to_look looks at one remainder");
@@ -285,6 +287,13 @@ RS_HOT_INLINE void count_entered(struct rs_reuse_shard *shard, size_t size_bytes
     atomic_store_explicit(&shard->entered_bytes, shard->entered_bytes + size_bytes,
                           memory_order_relaxed);
     atomic_store_explicit(&shard->entered_count, shard->entered_count + 1, memory_order_relaxed);
+}
+
+/* Besides those for which it is time. */
+RS_HOT_INLINE bool seals_at_once(const struct rs_reuse *reuse, size_t size_bytes)
+{
+    return RS_UNLIKELY(size_bytes >= eager_bytes(reuse)) &&
+           !(is_short(reuse) && rs_reuse_is_crowded(reuse));
 }
 
 /* Enters a freed block into the open list of the thread's shard.  True when it is time to seal. */
@@ -340,7 +349,7 @@ __attribute__((noinline)) static CUresult deallocate_waiting(struct rs_reuse *re
                                                              const struct rs_allocation *allocation)
 {
     struct rs_freed *record = allocation->token;
-    size_t size_bytes = record->upstream.size_bytes;
+    const struct rs_allocation upstream = rs_freed_upstream(record);
     uint64_t begin_ns = rs_clock_ns();
     CUresult result;
 
@@ -353,9 +362,9 @@ __attribute__((noinline)) static CUresult deallocate_waiting(struct rs_reuse *re
     rs_reuse_count(&reuse->full_waits, 1);
     rs_reuse_count(&reuse->wait_ns, rs_clock_ns() - begin_ns);
     if (result == CUDA_SUCCESS)
-        result = rs_reuse_deallocate_upstream(reuse, record);
+        result = rs_mr_deallocate_at_once(reuse->base.upstream[0], &upstream);
     if (result == CUDA_SUCCESS)
-        rs_reuse_untake_record(reuse, record, size_bytes);
+        rs_reuse_untake_record(reuse, record, upstream.size_bytes);
     return result;
 }
 
@@ -463,7 +472,7 @@ deallocate_in_order(struct rs_reuse *reuse, const struct rs_allocation *allocati
 
     keep_holder(reuse, record, allocation, in_order);
     time_to_seal = in_order ? ordered_push(reuse, record, key) : open_push(reuse, record);
-    return time_to_seal || size_bytes >= eager_bytes(reuse)
+    return time_to_seal || seals_at_once(reuse, size_bytes)
                ? seal_after_free(reuse, size_bytes, stream)
                : CUDA_SUCCESS;
 }
@@ -479,7 +488,7 @@ RS_HOT static CUresult reuse_deallocate(struct rs_mr *mr, const struct rs_alloca
         return stream ? deallocate_in_order(reuse, allocation, stream)
                       : deallocate_waiting(reuse, allocation);
     keep_holder(reuse, record, allocation, false);
-    return RS_UNLIKELY(open_push(reuse, record) || size_bytes >= eager_bytes(reuse))
+    return RS_UNLIKELY(open_push(reuse, record) || seals_at_once(reuse, size_bytes))
                ? seal_after_free(reuse, size_bytes, NULL)
                : CUDA_SUCCESS;
 }
@@ -496,15 +505,20 @@ static uint64_t reuse_moves(struct rs_mr *mr)
     return rs_reuse_moves(reuse_of(mr));
 }
 
-/* The fence of an idle context is done some microseconds after it was recorded: a trim that was
- * asked for sees that. */
+/* The fence of an idle context is done some microseconds after it was recorded, and may be one of
+ * several: a trim that was asked for sees all of them done.  Looks are counted, not time alone, as
+ * other threads may be what the processors are busy with. */
 static void retire_at_once(struct rs_reuse *reuse)
 {
     uint64_t begin_ns = rs_clock_ns();
+    unsigned looks = 0;
 
-    while (!rs_reuse_retire(reuse) && rs_reuse_has_sealed(reuse, false) &&
-           !rs_request_is_under_way() && rs_clock_ns() - begin_ns < TRIM_NS)
+    (void)rs_reuse_retire(reuse);
+    while (rs_reuse_has_sealed(reuse, false) && !rs_request_is_under_way() && looks < TRIM_LOOKS &&
+           rs_clock_ns() - begin_ns < TRIM_NS) {
         rs_reuse_nap();
+        looks = rs_reuse_retire(reuse) ? 0 : looks + 1;
+    }
 }
 
 static size_t reuse_trim(struct rs_mr *mr, size_t keep_bytes)

@@ -211,7 +211,8 @@ static void simulated_report(struct rs_mr *mr, struct rs_report *report)
     struct simulated *simulated = simulated_of(mr);
     const char *name = mr->descriptor->name;
 
-    rs_mutex_lock(&simulated->lock);
+    if (!rs_mutex_lock_bounded(&simulated->lock, name))
+        return;
     rs_report_add(report, name, "held", RS_COUNTER_LIVE, RS_UNIT_BYTES, simulated->live_bytes);
     rs_report_add(report, name, "held_peak", RS_COUNTER_PEAK, RS_UNIT_BYTES, simulated->peak_bytes);
     rs_report_add(report, name, "allocations", RS_COUNTER_TOTAL, RS_UNIT_COUNT,

@@ -153,7 +153,8 @@ static void statistics_report(struct rs_mr *mr, struct rs_report *report)
     struct rs_statistics_level sum;
     uint64_t failures;
 
-    rs_mutex_lock(&statistics->lock);
+    if (!rs_mutex_lock_bounded(&statistics->lock, name))
+        return;
     sum = whole(statistics);
     failures = statistics->failures;
     rs_mutex_unlock(&statistics->lock);

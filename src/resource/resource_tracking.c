@@ -170,7 +170,8 @@ void rs_tracking_each(struct rs_mr *mr, void (*visit)(void *data, const struct r
 
     for (unsigned i = 0; i < SHARDS; i++) {
         struct shard *shard = &tracking->shards[i];
-        rs_mutex_lock(&shard->lock);
+        if (!rs_mutex_lock_bounded(&shard->lock, mr->descriptor->name))
+            continue;
         for (struct record *record = shard->live.after; record != &shard->live;
              record = record->after)
             visit(data, &(struct rs_tracked){record->upstream.address, record->upstream.size_bytes,
@@ -186,7 +187,8 @@ static void tracking_report(struct rs_mr *mr, struct rs_report *report)
     size_t live_bytes = 0, live_count = 0;
 
     for (unsigned i = 0; i < SHARDS; i++) {
-        rs_mutex_lock(&tracking->shards[i].lock);
+        if (!rs_mutex_lock_bounded(&tracking->shards[i].lock, name))
+            return;
         live_bytes += tracking->shards[i].live_bytes;
         live_count += tracking->shards[i].live_count;
         rs_mutex_unlock(&tracking->shards[i].lock);

@@ -61,7 +61,7 @@ static void wait_until_settled(struct rs_virtual *vm, long milliseconds)
     until.tv_nsec += milliseconds * 1000000;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    (void)pthread_cond_timedwait(&vm->settled, &vm->lock.native, &until);
+    (void)rs_condition_wait_until(&vm->settled, &vm->lock, &until);
 }
 
 /* True when another thread's growth will leave room for this request and was waited for. */
@@ -130,6 +130,9 @@ static CUresult attempt(struct rs_virtual *vm, struct asking *asking, struct rs_
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
     asking->disturbed = false;
+    if (!wait_until_free_to_grow(vm, asking))
+        return result;
+    rs_virtual_loosen(vm);
     if (!wait_until_free_to_grow(vm, asking))
         return result;
     if (vm->ended)
@@ -289,6 +292,7 @@ static size_t virtual_trim(struct rs_mr *mr, size_t keep_bytes)
     size_t released_bytes = 0;
 
     rs_mutex_lock(&vm->lock);
+    rs_virtual_loosen(vm);
     if (!vm->ended && !vm->is_still)
         released_bytes = rs_virtual_trim(vm, keep_bytes);
     leave(vm);
@@ -304,10 +308,10 @@ static CUresult virtual_access_changed(struct rs_mr *mr, CUdevice peer, bool all
 
     rs_mutex_lock(&vm->lock);
     while (vm->is_still)
-        pthread_cond_wait(&vm->settled, &vm->lock.native);
+        rs_condition_wait(&vm->settled, &vm->lock);
     vm->is_still = true;
     while (vm->calls > 0)
-        pthread_cond_wait(&vm->settled, &vm->lock.native);
+        rs_condition_wait(&vm->settled, &vm->lock);
     if (!vm->ended) {
         rs_virtual_begin_call(vm); /* the end of the context waits */
         rs_mutex_unlock(&vm->lock);
@@ -357,7 +361,8 @@ static void virtual_report(struct rs_mr *mr, struct rs_report *report)
 
 #define ADD(counter, kind, unit, value)                                                            \
     rs_report_add(report, name, counter, RS_COUNTER_##kind, RS_UNIT_##unit, value)
-    rs_mutex_lock(&vm->lock);
+    if (!rs_mutex_lock_bounded(&vm->lock, name))
+        return;
     for (struct rs_virtual_region *region = atomic_load(&vm->regions); region;
          region = region->next)
         reserved_bytes += region->size_bytes;
@@ -405,6 +410,7 @@ static void virtual_destroy(struct rs_mr *mr, bool memory_is_gone)
 
     if (!memory_is_gone && !vm->released)
         rs_virtual_release_everything(vm);
+    rs_unfinished_remove(&vm->unfinished);
     for (; region; region = next) {
         next = region->next;
         free(region);
@@ -552,6 +558,7 @@ static int virtual_create(const struct rs_place *place, const void *config,
 
     if (!vm)
         return -ENOMEM;
+    rs_unfinished_retry();
     rs_mr_init(&vm->base, &virtual_ops, &rs_mr_descriptor_virtual, upstream);
     init_locks(vm);
     vm->place = place;
@@ -665,10 +672,12 @@ static const struct rs_option virtual_options[] = {
                        .maximum = (uint64_t)1 << 34),
     RS_OPTION_SIZE_ROW(struct virtual_config, initial_size, "0",
                        "taken at the first allocation; stays when memory is trimmed",
-                       .multiple_of = 256, .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
+                       .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE,
+                       .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_SIZE_ROW(struct virtual_config, maximum_size, "none",
                        "most bytes of physical memory, in whole pieces", .multiple_of = 256,
-                       .none = true, .aliases = {{"maximum_pool_size", RS_OPTION_SIZE}}),
+                       .maximum = RS_SIZE_ADDRESSABLE, .none = true,
+                       .aliases = {{"maximum_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_COUNT_ROW(struct virtual_config, reserve, "4",
                         "addresses reserved at a time, as a multiple of the device's memory",
                         .minimum = 1, .maximum = 64),

@@ -40,10 +40,9 @@ void rs_reuse_forget_holder(const struct rs_reuse *reuse, struct rs_freed *freed
     freed->holder = NULL;
 }
 
-CUresult rs_reuse_deallocate_upstream(struct rs_reuse *reuse, const struct rs_freed *freed)
+static CUresult deallocate_upstream(struct rs_reuse *reuse, const struct rs_freed *freed)
 {
-    const struct rs_allocation allocation = {freed->upstream.address, freed->upstream.size_bytes,
-                                             freed->upstream.token, NULL};
+    const struct rs_allocation allocation = rs_freed_upstream(freed);
 
     return rs_mr_deallocate(reuse->base.upstream[0], &allocation, NULL);
 }
@@ -58,7 +57,7 @@ static size_t give_list_upstream(struct rs_reuse *reuse, const struct rs_freed_l
     for (struct rs_freed *freed = list->first; freed; freed = next) {
         next = freed->next;
         rs_reuse_forget_holder(reuse, freed);
-        if (RS_LIKELY(rs_reuse_deallocate_upstream(reuse, freed) == CUDA_SUCCESS))
+        if (RS_LIKELY(deallocate_upstream(reuse, freed) == CUDA_SUCCESS))
             rs_reuse_give_record(reuse, freed);
         else
             rs_freed_push(&refused, freed);
@@ -204,14 +203,18 @@ static void keep_some(struct rs_reuse *reuse, const struct rs_freed_list *list,
 
 size_t rs_reuse_kept_bytes(struct rs_reuse *reuse, size_t *count)
 {
+    static const char name[] = "reuse";
     size_t bytes;
 
-    rs_spinlock_lock(&reuse->refused_lock);
+    *count = 0;
+    if (!rs_spinlock_lock_bounded(&reuse->refused_lock, name))
+        return 0;
     bytes = reuse->refused.bytes;
     *count = reuse->refused.count;
     rs_spinlock_unlock(&reuse->refused_lock);
     for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
-        rs_spinlock_lock(&reuse->shards[i].lock);
+        if (!rs_spinlock_lock_bounded(&reuse->shards[i].lock, name))
+            continue;
         bytes += reuse->shards[i].kept.bytes + reuse->shards[i].clean.bytes;
         *count += reuse->shards[i].kept.count + reuse->shards[i].clean.count;
         rs_spinlock_unlock(&reuse->shards[i].lock);

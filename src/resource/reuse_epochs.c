@@ -9,6 +9,7 @@
  * it would alone.  The oldest is left as it is: threads wait for it.  No step of a seal or of a
  * merge depends on how many blocks there are. */
 #include "base/clock.h"
+#include "base/lock.h"
 #include "driver/fence.h"
 #include "resource/reuse.h"
 
@@ -25,6 +26,8 @@ enum {
     ASK_EPOCHS = 2,
     ASK_SHARE = 64,
     ASK_LARGE_EPOCHS = 4,
+
+    CROWD = 16, /* epochs behind a GPU that is stuck: frees seal in larger portions from here on */
 
     EXACT_SHARE = 8, /* of so many epochs each is asked for, of more every so many-th share */
 
@@ -159,6 +162,14 @@ static void make_place(struct rs_reuse *reuse)
     merge_with_next(reuse, reuse->merge_at++);
 }
 
+static void note_crowd(struct rs_reuse *reuse)
+{
+    bool crowded = reuse->is_stuck && reuse->sealed_count >= CROWD;
+
+    if (crowded != rs_reuse_is_crowded(reuse))
+        atomic_store_explicit(&reuse->is_crowded, crowded, memory_order_relaxed);
+}
+
 /* Seals what is open and fences it.  In this order: a free that joins later must not lie behind the
  * fence.  False when nothing was open or no fence can be had now (a capture, host memory). */
 static bool seal_locked(struct rs_reuse *reuse)
@@ -186,6 +197,7 @@ static bool seal_locked(struct rs_reuse *reuse)
             spare_epoch(reuse, epoch);
         }
     }
+    note_crowd(reuse);
     atomic_store_explicit(&reuse->refusal, refusal, memory_order_relaxed);
     return fenced;
 }
@@ -315,6 +327,7 @@ static enum rs_fence_state ask_locked(struct rs_reuse *reuse, unsigned count,
     if (state == RS_FENCE_DONE)
         take_through(reuse, count, clean);
     reuse->is_stuck = count == 1 && state == RS_FENCE_PENDING;
+    note_crowd(reuse);
     return state;
 }
 
@@ -344,6 +357,7 @@ static enum rs_fence_state retire_locked(struct rs_reuse *reuse, struct rs_reuse
     if (state == RS_FENCE_DONE && reuse->sealed_count)
         state = RS_FENCE_PENDING;
     reuse->is_stuck = state == RS_FENCE_PENDING;
+    note_crowd(reuse);
     return state;
 }
 
@@ -437,9 +451,7 @@ static void give_up_first(struct rs_reuse *reuse)
 
 void rs_reuse_nap(void)
 {
-    static const struct timespec nap = {.tv_nsec = NAP_NS};
-
-    nanosleep(&nap, NULL);
+    rs_nap(NAP_NS);
 }
 
 bool rs_reuse_wait_for_first(struct rs_reuse *reuse, uint64_t limit_ns)

@@ -97,6 +97,15 @@ void rs_reuse_ask_room(struct rs_reuse *reuse)
 
 /* ---- out of memory, perhaps ---- */
 
+/* No fence can be had for it now.  What else is open another thread has freed since the seal. */
+static bool is_open_for_good(struct rs_reuse *reuse)
+{
+    bool granted = reuse->has_fences &&
+                   atomic_load_explicit(&reuse->refusal, memory_order_relaxed) == RS_FENCE_GRANTED;
+
+    return !granted && rs_reuse_has_open(reuse);
+}
+
 enum rs_readiness rs_reuse_make_ready(struct rs_reuse *reuse, uint64_t wait_ns)
 {
     uint64_t begin_ns = rs_clock_ns();
@@ -113,7 +122,7 @@ enum rs_readiness rs_reuse_make_ready(struct rs_reuse *reuse, uint64_t wait_ns)
         return RS_READY_SOME;
     if (!in_vain && rs_reuse_has_sealed(reuse, false))
         return RS_READY_PENDING;
-    if (in_vain || rs_reuse_has_open(reuse) ||
+    if (in_vain || is_open_for_good(reuse) ||
         (!rs_reuse_has_quarantine(reuse) && atomic_load(&reuse->giving_bytes) == 0))
         return rs_mr_make_ready(reuse->base.upstream[0], wait_ns);
     if (wait_ns > 0)

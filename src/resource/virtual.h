@@ -16,6 +16,7 @@
 #include "base/counter.h"
 #include "base/lock.h"
 #include "resource/blocks.h"
+#include "resource/unfinished.h"
 
 #include <stdatomic.h>
 
@@ -25,6 +26,7 @@ struct rs_virtual_region {
     struct rs_virtual_region *next;
     CUdeviceptr base;
     size_t size_bytes;
+    bool is_returned;                       /* its addresses are the driver's again */
     CUmemGenericAllocationHandle handles[]; /* of the granule mapped there; 0: none.  Those of busy
                                                blocks belong to whoever made them busy */
 };
@@ -47,7 +49,9 @@ struct rs_virtual {
     size_t charged_granules;      /* against the maximum: held and being asked for */
     _Atomic size_t held_granules; /* base/counter.h */
     size_t peak_held_granules;
-    size_t stuck_bytes; /* addresses that the driver would neither make usable nor unmap */
+    struct rs_block *stuck; /* busy: the driver would neither make them usable nor unmap them; by
+                               .left */
+    size_t stuck_bytes;     /* of those */
 
     unsigned calls;     /* under way */
     uint64_t begun;     /* such calls ever */
@@ -56,6 +60,7 @@ struct rs_virtual {
     bool is_reserved;   /* no growth begins but that of one thread, which needs all there is */
     bool ended;         /* with its context: nothing is served any more */
     bool released;
+    struct rs_unfinished unfinished; /* of whoever released it: the driver did not take all */
     uint64_t driver_allocations, driver_frees, driver_refusals, moved_granules;
     uint64_t allocations, failures;
 };
@@ -121,9 +126,14 @@ CUresult rs_virtual_move_memory(struct rs_virtual *vm, struct rs_virtual_move *m
 void rs_virtual_settle(struct rs_virtual *vm, struct rs_virtual_move *move, bool has_moved);
 
 /* Gives granules that are mapped nowhere back.  Those that the driver does not take stay, at the
- * beginning; returns how many those are.  Without the lock. */
-size_t rs_virtual_release_granules(const struct rs_virtual *vm,
+ * beginning; returns how many those are.  The account that they are given back to may be NULL: it
+ * has ended with its context.  Without the lock. */
+size_t rs_virtual_release_granules(const struct rs_virtual *vm, struct rs_account *account,
                                    CUmemGenericAllocationHandle *handles, size_t count);
+
+/* Tries again to unmap what is stuck; its granules are spares then.  Nobody changes access.  The
+ * lock is held at entry and exit, not in between. */
+void rs_virtual_loosen(struct rs_virtual *vm);
 
 /* What vm->calls counts. */
 void rs_virtual_begin_call(struct rs_virtual *vm);
@@ -149,7 +159,8 @@ size_t rs_virtual_trim(struct rs_virtual *vm, size_t keep_bytes);
 
 /* ---- without the lock ---- */
 
-/* At the end, when nobody takes or moves memory any more. */
+/* At the end, when nobody takes or moves memory any more.  What the driver does not take is tried
+ * again later (unfinished.h). */
 void rs_virtual_release_everything(struct rs_virtual *vm);
 
 /* While nothing is mapped or unmapped: a peer comes or goes. */

@@ -39,6 +39,7 @@ static CUresult set_access(const struct rs_virtual *vm, CUdeviceptr address, siz
     return rs_driver.cuMemSetAccess(address, size_bytes, access, count);
 }
 
+/* Asked for until all of a move's are there: those that came may have to go back. */
 static CUresult create_granule(const struct rs_virtual *vm, CUmemGenericAllocationHandle *handle)
 {
     struct rs_account *account = vm->place->account;
@@ -47,21 +48,19 @@ static CUresult create_granule(const struct rs_virtual *vm, CUmemGenericAllocati
     if (!rs_account_take(account, vm->granule_bytes, RS_MEMORY_DEVICE))
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = rs_driver.cuMemCreate(handle, vm->granule_bytes, &vm->properties, 0);
-    if (result == CUDA_SUCCESS)
-        rs_account_taken(account, vm->granule_bytes, RS_MEMORY_DEVICE);
-    else
+    if (result != CUDA_SUCCESS)
         rs_account_untake(account, vm->granule_bytes, RS_MEMORY_DEVICE);
     return result;
 }
 
-size_t rs_virtual_release_granules(const struct rs_virtual *vm,
+size_t rs_virtual_release_granules(const struct rs_virtual *vm, struct rs_account *account,
                                    CUmemGenericAllocationHandle *handles, size_t count)
 {
     size_t kept = 0;
 
     for (size_t i = 0; i < count; i++) {
         if (rs_driver.cuMemRelease(handles[i]) == CUDA_SUCCESS)
-            rs_account_give(vm->place->account, vm->granule_bytes, RS_MEMORY_DEVICE);
+            rs_account_give(account, vm->granule_bytes, RS_MEMORY_DEVICE);
         else
             handles[kept++] = handles[i];
     }
@@ -203,14 +202,16 @@ static CUresult create_granules(struct rs_virtual *vm, struct rs_virtual_move *m
 {
     CUmemGenericAllocationHandle *handles = move->handles + move->handle_count;
     CUresult result = CUDA_SUCCESS;
-    size_t count = 0;
+    size_t count = 0, asked_bytes;
 
     while (count < move->create_granules && result == CUDA_SUCCESS) {
         result = create_granule(vm, &handles[count]);
         count += result == CUDA_SUCCESS;
     }
+    asked_bytes = count * vm->granule_bytes;
     if (result != CUDA_SUCCESS)
-        count = rs_virtual_release_granules(vm, handles, count);
+        count = rs_virtual_release_granules(vm, vm->place->account, handles, count);
+    rs_account_taken(vm->place->account, asked_bytes, RS_MEMORY_DEVICE);
     move->created = count;
     move->handle_count += count;
     return result;
@@ -228,6 +229,72 @@ CUresult rs_virtual_move_memory(struct rs_virtual *vm, struct rs_virtual_move *m
         result = map_gap(vm, move);
     rs_capture_restore(mode);
     return result;
+}
+
+/* ---- what is stuck ---- */
+
+/* Bytes at the beginning of a stuck block that are mapped. */
+static size_t stuck_mapped_bytes(const struct rs_virtual *vm, const struct rs_block *block,
+                                 const CUmemGenericAllocationHandle *handles)
+{
+    size_t bytes = 0;
+
+    while (bytes < block->size_bytes && handles[bytes / vm->granule_bytes])
+        bytes += vm->granule_bytes;
+    return bytes;
+}
+
+/* Under the lock. */
+static void put_stuck(struct rs_virtual *vm, struct rs_block *block)
+{
+    block->left = vm->stuck;
+    vm->stuck = block;
+    vm->stuck_bytes += block->size_bytes;
+}
+
+/* The memory of a block that is unmapped becomes spares.  Under the lock. */
+static void put_loosened(struct rs_virtual *vm, struct rs_block *block,
+                         CUmemGenericAllocationHandle *handles, size_t count)
+{
+    memcpy(vm->spares + vm->spare_count, handles, count * sizeof(handles[0]));
+    vm->spare_count += count;
+    memset(handles, 0, count * sizeof(handles[0]));
+    rs_virtual_put_void(vm, block);
+}
+
+static void loosen_one(struct rs_virtual *vm, struct rs_block *block)
+{
+    CUmemGenericAllocationHandle *handles =
+        handles_of(vm, rs_virtual_region_of(vm, block->address), block->address);
+    size_t mapped_bytes = stuck_mapped_bytes(vm, block, handles);
+    CUstreamCaptureMode mode;
+    CUresult result;
+
+    rs_virtual_begin_call(vm);
+    rs_mutex_unlock(&vm->lock);
+    mode = rs_capture_relax();
+    result = rs_driver.cuMemUnmap(block->address, mapped_bytes);
+    rs_capture_restore(mode);
+    rs_mutex_lock(&vm->lock);
+    rs_virtual_end_call(vm);
+    if (result == CUDA_SUCCESS)
+        put_loosened(vm, block, handles, mapped_bytes / vm->granule_bytes);
+    else
+        put_stuck(vm, block);
+}
+
+void rs_virtual_loosen(struct rs_virtual *vm)
+{
+    size_t count = 0;
+
+    for (const struct rs_block *block = vm->stuck; block; block = block->left)
+        count++;
+    for (; count > 0 && vm->stuck && !vm->ended && !vm->is_still; count--) {
+        struct rs_block *block = vm->stuck;
+        vm->stuck = block->left;
+        vm->stuck_bytes -= block->size_bytes;
+        loosen_one(vm, block);
+    }
 }
 
 /* ---- the end of a move; under the lock ---- */
@@ -250,7 +317,7 @@ void rs_virtual_settle(struct rs_virtual *vm, struct rs_virtual_move *move, bool
     if (has_moved)
         rs_virtual_put_free(vm, move->gap);
     else if (move->gap_is_stuck)
-        vm->stuck_bytes += move->gap->size_bytes;
+        put_stuck(vm, move->gap);
     else if (move->gap)
         rs_virtual_put_void(vm, move->gap);
     if (move->low)

@@ -4,7 +4,7 @@
 #include "base/arithmetic.h"
 
 enum {
-    UNIT_BYTES = 64 << 10,
+    UNIT_BYTES = 4 << 10,
     TILE_BYTES = 64,
     TILE_ROWS = 8,
     SPARSE = 0x40, /* CUDA_ARRAY3D_SPARSE, and: */
@@ -64,8 +64,7 @@ static size_t level_bytes(size_t width, size_t height, size_t depth, size_t bits
     size_t row_bytes, rows, bytes;
 
     if (__builtin_mul_overflow(width, bits, &bytes) || !rs_round_up(bytes, 8, &bytes) ||
-        !rs_round_up(bytes / 8, TILE_BYTES, &row_bytes) ||
-        !rs_round_up(height, height > 1 ? TILE_ROWS : 1, &rows) ||
+        !rs_round_up(bytes / 8, TILE_BYTES, &row_bytes) || !rs_round_up(height, TILE_ROWS, &rows) ||
         __builtin_mul_overflow(row_bytes, rows, &bytes) ||
         __builtin_mul_overflow(bytes, depth, &bytes))
         return SIZE_MAX;

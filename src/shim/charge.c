@@ -33,24 +33,76 @@ static enum rs_memory memory_of(const struct rs_charged *record)
     return record->path == RS_PATH_MANAGED ? RS_MEMORY_MANAGED : RS_MEMORY_DEVICE;
 }
 
+static struct rs_footprint_share share_of(const struct rs_charged *record)
+{
+    return (struct rs_footprint_share){record->charged_bytes, record->is_packed};
+}
+
 static void give(const struct rs_charged *record)
 {
+    const struct rs_footprint_share share = share_of(record);
+    struct rs_account *account = rs_limit_account(record->device);
+    size_t charged_bytes = record->charged_bytes;
+
     if (record->pool) {
         rs_charge_pool_freed(record->pool, record->size_bytes, record->charged_bytes);
         return;
     }
-    rs_account_give_as(rs_limit_account(record->device), record->size_bytes, record->charged_bytes,
-                       memory_of(record));
-    rs_limit_note_path(record->device, record->path, record->charged_bytes, 0);
+    if (record->path == RS_PATH_ARRAY) {
+        charged_bytes = rs_footprint_unpack(account, record->size_bytes, &share);
+    } else {
+        if (record->is_shared)
+            charged_bytes =
+                rs_footprint_leave(account, record->key, record->size_bytes, memory_of(record));
+        rs_account_give_as(account, record->size_bytes, charged_bytes, memory_of(record));
+    }
+    rs_limit_note_path(record->device, record->path, charged_bytes, 0);
 }
 
 static bool take(struct rs_charged *record)
 {
-    if (!rs_account_take_as(rs_limit_account(record->device), record->size_bytes,
-                            record->charged_bytes, memory_of(record)))
+    struct rs_account *account = rs_limit_account(record->device);
+    struct rs_footprint_share share = {record->charged_bytes, false};
+
+    if (record->path == RS_PATH_ARRAY
+            ? !rs_footprint_pack(account, record->size_bytes, &share)
+            : !rs_account_take_as(account, record->size_bytes, record->charged_bytes,
+                                  memory_of(record)))
         return false;
+    record->charged_bytes = share.charged_bytes;
+    record->is_packed = share.is_packed;
     rs_limit_note_path(record->device, record->path, 0, record->charged_bytes);
     return true;
+}
+
+/* The driver took it. */
+static void settle(struct rs_charged *record, unsigned long long key)
+{
+    struct rs_account *account = rs_limit_account(record->device);
+    size_t charged_bytes = record->charged_bytes;
+
+    if (record->keys == RS_KEYS_ADDRESSES &&
+        rs_footprint_settle(account, key, record->size_bytes, memory_of(record), &charged_bytes)) {
+        rs_limit_note_path(record->device, record->path, record->charged_bytes, charged_bytes);
+        record->charged_bytes = charged_bytes;
+        record->is_shared = true;
+    } else {
+        rs_account_taken(account, record->charged_bytes, memory_of(record));
+    }
+}
+
+/* It did not. */
+static void untake(struct rs_charged *record)
+{
+    struct rs_account *account = rs_limit_account(record->device);
+    const struct rs_footprint_share share = share_of(record);
+    size_t charged_bytes = record->charged_bytes;
+
+    if (record->path == RS_PATH_ARRAY)
+        charged_bytes = rs_footprint_unpack_refused(account, record->size_bytes, &share);
+    else
+        rs_account_untake_as(account, record->size_bytes, record->charged_bytes, memory_of(record));
+    rs_limit_note_path(record->device, record->path, charged_bytes, 0);
 }
 
 struct rs_charged *rs_charged_reserve(enum rs_charge_keys keys)
@@ -183,7 +235,8 @@ bool rs_charge_again(struct rs_charge *charge, CUresult result)
 
     if (result != CUDA_ERROR_OUT_OF_MEMORY || !record)
         return false;
-    refusal = (struct rs_refusal){record->charged_bytes, charge->releases, record->charged_bytes};
+    refusal = (struct rs_refusal){rs_footprint_most(record->size_bytes), charge->releases,
+                                  record->charged_bytes};
     charge->releases = rs_account_releases(rs_limit_account(record->device));
     return rs_limit_reclaim(record->device, &refusal, true);
 }
@@ -197,14 +250,11 @@ CUresult rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long 
         return result;
     if (result == CUDA_SUCCESS) {
         record->handles = 1;
-        rs_account_taken(rs_limit_account(record->device), record->charged_bytes,
-                         memory_of(record));
+        settle(record, key);
         rs_charged_enter(record, key);
         return result;
     }
-    rs_account_untake_as(rs_limit_account(record->device), record->size_bytes,
-                         record->charged_bytes, memory_of(record));
-    rs_limit_note_path(record->device, record->path, record->charged_bytes, 0);
+    untake(record);
     rs_charged_drop(record);
     return result;
 }

@@ -76,6 +76,7 @@ struct rs_pool_charge {
     size_t charged;    /* for what the pool may grow by */
     size_t claimed;    /* of what the pool keeps */
     bool in_graph;     /* the stream captures: a graph's memory */
+    unsigned turn;     /* how often the pool grew past the limit for this allocation; begins as 0 */
 };
 
 /* `pool` NULL: the current one of the stream's device.  False: out of memory.  When true, a request
@@ -87,10 +88,13 @@ bool rs_charge_async_again(struct rs_pool_charge *charge, CUresult result);
 /* True when the pool grew past the limit all the same: the allocation must be freed again. */
 bool rs_charge_async_end(struct rs_pool_charge *charge, CUresult result, CUdeviceptr address);
 
-/* Frees it in its stream's order. */
-void rs_charge_async_undo(CUdeviceptr address, CUstream stream, bool per_thread_default);
+/* Frees it in its stream's order.  True: to be begun anew, with what is known by now. */
+bool rs_charge_async_undo(struct rs_pool_charge *charge, CUdeviceptr address, CUstream stream,
+                          bool per_thread_default);
 
-void rs_charge_pool_made(CUmemoryPool pool, const CUmemPoolProps *props);
+/* A pool of such memory was made, or asked for. */
+void rs_charge_pool_made(CUmemoryPool pool, CUmemAllocationType type,
+                         const CUmemLocation *location);
 struct rs_pool_record *rs_charge_pool_destroy_begin(CUmemoryPool pool);
 void rs_charge_pool_destroy_end(struct rs_pool_record *pool, CUresult result);
 
@@ -99,6 +103,19 @@ bool rs_charge_graph_node(int device, size_t size_bytes);
 
 /* Reads what the device's pools hold now. */
 void rs_charge_follow_pools(int device);
+
+/* The same for the pools that everybody uses too: a limit is new. */
+void rs_charge_begin_to_follow(int device);
+
+/* What the device's pools are charged for and no allocation of the program's is in.  Some of it is
+ * in pieces that are too small for a request. */
+size_t rs_charge_spare_bytes(int device);
+
+/* Of what the device's pools hold, what frees in the order of streams have not come to yet. */
+size_t rs_charge_leaving_bytes(int device);
+
+/* Those were waited for in vain: they count as leaving only when they change. */
+void rs_charge_leaving_in_vain(int device);
 
 /* Has the device's pools give back what they keep beyond keep_bytes.  Returns the bytes. */
 size_t rs_charge_trim_pools(int device, size_t keep_bytes);

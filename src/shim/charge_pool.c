@@ -17,33 +17,40 @@
 
 /* A driver's pool, or (graphs) what all graphs of a device hold. */
 struct rs_pool_record {
-    struct rs_pool_record *next;
-    CUmemoryPool handle; /* NULL: of graphs */
+    struct rs_pool_record *next; /* older */
+    uint64_t number;             /* the later, the higher */
+    CUmemoryPool handle;         /* NULL: of graphs */
     int device;
     bool host;                 /* of host memory: not counted */
     bool destroyed;            /* it lives until its last allocation is freed */
     bool going;                /* cuMemPoolDestroy is under way */
     size_t live_bytes;         /* of allocations, rounded */
+    size_t asked_bytes, count; /* of these, as asked for, and how many */
+    size_t vain_bytes;         /* leaving, and waited for in vain */
     _Atomic size_t held_bytes; /* charged; written under the lock, read without too */
     uint64_t tickets, applied; /* see follow */
     uint64_t settled;          /* goes up with each reading */
     size_t claimed_bytes;      /* of what it keeps, by calls under way */
+    bool is_overcharged;       /* it held less than that when it was read last */
     unsigned calls;            /* of ours under way, which name it */
 };
 
 static struct rs_mutex lock = RS_MUTEX_INIT; /* protects what follows */
 static struct rs_pool_record *pools;
+static uint64_t pools_made;
 static pthread_cond_t calls_done = PTHREAD_COND_INITIALIZER;
 
 static struct {
-    _Atomic size_t unit;   /* what a driver's pool grows by, as seen */
+    _Atomic size_t unit;   /* what a driver's pool grows by whole ones of, as seen; 0: not yet */
     _Atomic size_t flying; /* charged by calls under way for what pools may grow by */
 } growth[RS_DEVICES_MAX];
 
 enum {
     BLOCK_BYTES = 2 << 20,
-    UNIT_MOST = 64 << 20
-}; /* a growth beyond that was for a large request */
+    UNIT_MOST = 64 << 20, /* a growth beyond that was for a large request */
+    ROUNDING_BYTES = 512, /* of an allocation in a pool */
+    TURNS_MOST = 4,
+};
 
 static enum rs_path path_of(const struct rs_pool_record *pool)
 {
@@ -72,6 +79,7 @@ static struct rs_pool_record *find_or_add(CUmemoryPool handle, int device)
     if (!pool)
         return NULL;
     pool->next = pools;
+    pool->number = ++pools_made;
     pool->handle = handle;
     pool->device = device;
     pools = pool;
@@ -150,8 +158,8 @@ static size_t follow(struct rs_pool_record *pool, size_t charged_bytes)
         pool->applied = ticket;
         /* While somebody counts on what the pool kept it is not charged for less: the driver may
          * serve this request from that, and grow for the other. */
-        set_held(pool, pool->claimed_bytes ? rs_max(held, before + charged_bytes) : held,
-                 charged_bytes);
+        pool->is_overcharged = pool->claimed_bytes && held < before + charged_bytes;
+        set_held(pool, pool->is_overcharged ? before + charged_bytes : held, charged_bytes);
     } else if (charged_bytes && pool->claimed_bytes && !pool->destroyed) {
         set_held(pool, before + charged_bytes, charged_bytes);
     } else if (charged_bytes) {
@@ -161,22 +169,21 @@ static size_t follow(struct rs_pool_record *pool, size_t charged_bytes)
     return before;
 }
 
-/* The pools of a device, for calls without the lock: their records are kept meanwhile. */
-enum { POOLS_AT_ONCE = 32 };
-
-static size_t collect(int device, struct rs_pool_record *found[POOLS_AT_ONCE])
+/* The newest pool of a device that is older than that number.  Its record is kept until it is let
+ * go, for calls without the lock. */
+static struct rs_pool_record *newest_before(int device, uint64_t number)
 {
-    size_t count = 0;
+    struct rs_pool_record *pool;
 
     rs_mutex_lock(&lock);
-    for (struct rs_pool_record *pool = pools; pool && count < POOLS_AT_ONCE; pool = pool->next) {
-        if (pool->device != device || pool->host || pool->destroyed || pool->going)
-            continue;
+    for (pool = pools; pool; pool = pool->next)
+        if (pool->number < number && pool->device == device && !pool->host && !pool->destroyed &&
+            !pool->going)
+            break;
+    if (pool)
         pool->calls++;
-        found[count++] = pool;
-    }
     rs_mutex_unlock(&lock);
-    return count;
+    return pool;
 }
 
 static void let_go(struct rs_pool_record *pool)
@@ -189,15 +196,33 @@ static void let_go(struct rs_pool_record *pool)
     rs_mutex_unlock(&lock);
 }
 
+typedef size_t visit_function(struct rs_pool_record *pool, const void *data);
+
+/* Of every pool of the device, however many; what is made meanwhile may be left out.  The sum. */
+static size_t visit_pools(int device, visit_function *visit, const void *data)
+{
+    uint64_t number = UINT64_MAX;
+    struct rs_pool_record *pool;
+    size_t bytes = 0;
+
+    while ((pool = newest_before(device, number))) {
+        number = pool->number;
+        bytes += visit(pool, data);
+        let_go(pool);
+    }
+    return bytes;
+}
+
+static size_t follow_one(struct rs_pool_record *pool, const void *data)
+{
+    (void)data;
+    (void)follow(pool, 0);
+    return 0;
+}
+
 void rs_charge_follow_pools(int device)
 {
-    struct rs_pool_record *found[POOLS_AT_ONCE];
-    size_t count = collect(device, found);
-
-    for (size_t i = 0; i < count; i++) {
-        (void)follow(found[i], 0);
-        let_go(found[i]);
-    }
+    (void)visit_pools(device, follow_one, NULL);
 }
 
 static size_t trim(struct rs_pool_record *pool, size_t keep_bytes)
@@ -232,20 +257,72 @@ static void add_usual_pools(int device)
     rs_mutex_unlock(&lock);
 }
 
+size_t rs_charge_spare_bytes(int device)
+{
+    size_t bytes = 0;
+
+    rs_mutex_lock(&lock);
+    for (const struct rs_pool_record *pool = pools; pool; pool = pool->next)
+        if (pool->device == device)
+            bytes += pool->held_bytes - rs_min(pool->asked_bytes, pool->held_bytes);
+    rs_mutex_unlock(&lock);
+    return bytes;
+}
+
+/* The driver counts an allocation as used until its free has come in the stream's order. */
+static size_t leaving_bytes(const struct rs_pool_record *pool)
+{
+    size_t used, asked;
+
+    if (!pool->handle || !read_bytes(pool, true, &used))
+        return 0;
+    rs_mutex_lock(&lock);
+    asked = pool->asked_bytes + pool->count * ROUNDING_BYTES;
+    rs_mutex_unlock(&lock);
+    return used - rs_min(asked, used);
+}
+
+/* Memory that was taken before we counted, or by another process, never leaves. */
+static size_t leaving_of_one(struct rs_pool_record *pool, const void *in_vain)
+{
+    size_t leaving = leaving_bytes(pool);
+
+    rs_mutex_lock(&lock);
+    pool->vain_bytes = *(const bool *)in_vain ? leaving : rs_min(pool->vain_bytes, leaving);
+    leaving -= pool->vain_bytes;
+    rs_mutex_unlock(&lock);
+    return leaving;
+}
+
+size_t rs_charge_leaving_bytes(int device)
+{
+    return visit_pools(device, leaving_of_one, &(bool){false});
+}
+
+void rs_charge_leaving_in_vain(int device)
+{
+    (void)visit_pools(device, leaving_of_one, &(bool){true});
+}
+
+static size_t trim_one(struct rs_pool_record *pool, const void *keep_bytes)
+{
+    size_t returned_bytes = trim(pool, *(const size_t *)keep_bytes);
+
+    if (rs_limit_follows())
+        (void)follow(pool, 0);
+    return returned_bytes;
+}
+
 size_t rs_charge_trim_pools(int device, size_t keep_bytes)
 {
-    struct rs_pool_record *found[POOLS_AT_ONCE];
-    size_t count, returned = 0;
-
     add_usual_pools(device);
-    count = collect(device, found);
-    for (size_t i = 0; i < count; i++) {
-        returned += trim(found[i], keep_bytes);
-        if (rs_limit_follows())
-            (void)follow(found[i], 0);
-        let_go(found[i]);
-    }
-    return returned;
+    return visit_pools(device, trim_one, &keep_bytes);
+}
+
+void rs_charge_begin_to_follow(int device)
+{
+    add_usual_pools(device);
+    rs_charge_follow_pools(device);
 }
 
 /* ---- allocations ---- */
@@ -285,7 +362,10 @@ static int device_of(CUstream stream)
 /* What the pool may grow by for this request. */
 static size_t most_growth(const struct rs_pool_charge *charge)
 {
-    return rs_max(rs_footprint_most(charge->bytes), atomic_load(&growth[charge->device].unit));
+    size_t unit = rs_max(atomic_load(&growth[charge->device].unit), BLOCK_BYTES), whole;
+
+    return __builtin_add_overflow(charge->bytes, unit - 1, &whole) ? charge->bytes
+                                                                   : whole / unit * unit;
 }
 
 /* True when the pool keeps that much that nobody uses, and no other call under way was told so.  An
@@ -308,19 +388,34 @@ static bool claim_once(struct rs_pool_charge *charge, bool *raced)
     *raced = pool->settled != settled;
     claimed = !*raced && held >= used && held - used >= pool->claimed_bytes &&
               held - used - pool->claimed_bytes >= bytes;
-    if (claimed) {
+    if (claimed) { /* until it is over the pool is charged for no less, whatever goes back */
         pool->claimed_bytes += bytes;
         charge->claimed = bytes;
+        rs_account_begin_return(rs_limit_account(charge->device), bytes);
     }
     rs_mutex_unlock(&lock);
     return claimed;
+}
+
+static void end_claim(struct rs_pool_charge *charge)
+{
+    struct rs_pool_record *pool = charge->pool;
+    bool may_be_less;
+
+    rs_mutex_lock(&lock);
+    pool->claimed_bytes -= charge->claimed;
+    may_be_less = pool->is_overcharged && !pool->claimed_bytes;
+    rs_mutex_unlock(&lock);
+    if (may_be_less)
+        (void)follow(pool, 0);
+    rs_account_end_return(rs_limit_account(charge->device), charge->claimed);
 }
 
 enum { CLAIMS_MAX = 8 };
 
 static bool claim(struct rs_pool_charge *charge)
 {
-    bool raced = true, claimed = false;
+    bool raced = charge->turn == 0, claimed = false; /* it was in pieces the last time */
 
     for (int i = 0; i < CLAIMS_MAX && raced && !claimed; i++)
         claimed = claim_once(charge, &raced);
@@ -383,6 +478,7 @@ static bool begin(struct rs_pool_charge *charge, CUmemoryPool pool)
         return false;
     if (!charge->pool)
         return true;
+    rs_limit_resolve(charge->device); /* the pool may be of another device than the stream */
     charge->record = rs_charged_reserve(RS_KEYS_ADDRESSES);
     if (charge->record && make_room(charge))
         return true;
@@ -399,7 +495,7 @@ static bool begin_async(struct rs_pool_charge *charge, CUmemoryPool pool, CUstre
     CUstreamCaptureMode mode;
     bool begun = true;
 
-    *charge = (struct rs_pool_charge){.device = -1, .bytes = size_bytes};
+    *charge = (struct rs_pool_charge){.device = -1, .bytes = size_bytes, .turn = charge->turn};
     if (size_bytes == 0 || life != RS_MODE_SERVE || !rs_driver_ready(true))
         return life != RS_MODE_DENY || size_bytes == 0;
     stream = default_stream(stream, per_thread_default);
@@ -441,14 +537,27 @@ bool rs_charge_async_again(struct rs_pool_charge *charge, CUresult result)
     return rs_limit_reclaim(charge->device, &refusal, true);
 }
 
-/* A driver's pool grows in units of its own: the next request is charged for one. */
+static size_t common_divisor(size_t first, size_t second)
+{
+    while (second) {
+        size_t rest = first % second;
+        first = second;
+        second = rest;
+    }
+    return first;
+}
+
+/* A driver's pool grows by whole units of its own (32 MiB on an H200), so the next request is
+ * charged for such.  What is seen may be several, of one large request or of several threads'. */
 static void learn_unit(int device, size_t grown_bytes)
 {
-    size_t seen = atomic_load(&growth[device].unit);
+    size_t seen = atomic_load(&growth[device].unit), unit;
 
-    while (grown_bytes > seen && grown_bytes <= UNIT_MOST &&
-           !atomic_compare_exchange_weak(&growth[device].unit, &seen, grown_bytes))
-        ;
+    do {
+        unit = seen || grown_bytes <= UNIT_MOST ? common_divisor(grown_bytes, seen) : seen;
+        if (unit == seen || unit % BLOCK_BYTES)
+            return;
+    } while (!atomic_compare_exchange_weak(&growth[device].unit, &seen, unit));
 }
 
 /* True when the pool grew by more than calls under way were charged for, and past the limit. */
@@ -457,9 +566,9 @@ static bool is_excess(const struct rs_pool_charge *charge, size_t grown_bytes, s
     const struct rs_account *account = rs_limit_account(charge->device);
     size_t limit = atomic_load(&account->limit_bytes);
 
+    learn_unit(charge->device, grown_bytes);
     if (grown_bytes <= flying_bytes)
         return false;
-    learn_unit(charge->device, grown_bytes);
     return limit && atomic_load(&account->charged_bytes) > limit + flying_bytes - charge->charged;
 }
 
@@ -474,6 +583,8 @@ static void enter_record(const struct rs_pool_charge *charge, CUdeviceptr addres
     record->charged_bytes = rs_footprint_most(charge->bytes);
     rs_mutex_lock(&lock);
     charge->pool->live_bytes += record->charged_bytes;
+    charge->pool->asked_bytes += record->size_bytes;
+    charge->pool->count++;
     rs_mutex_unlock(&lock);
     rs_limit_note_stream_ordered(record->device, record->size_bytes, false);
     rs_charged_enter(record, address);
@@ -498,9 +609,7 @@ bool rs_charge_async_end(struct rs_pool_charge *charge, CUresult result, CUdevic
         enter_record(charge, address);
     else
         rs_charged_drop(charge->record);
-    rs_mutex_lock(&lock);
-    pool->claimed_bytes -= charge->claimed;
-    rs_mutex_unlock(&lock);
+    end_claim(charge);
     let_go(pool);
     return excess;
 }
@@ -508,13 +617,15 @@ bool rs_charge_async_end(struct rs_pool_charge *charge, CUresult result, CUdevic
 /* Relaxed: the driver took the allocation, but would refuse this free, and the block would be lost,
  * if another thread began a global capture since, which the refusal spoils (facts_h200.txt:
  * free_async 900 end 901). */
-void rs_charge_async_undo(CUdeviceptr address, CUstream stream, bool per_thread_default)
+bool rs_charge_async_undo(struct rs_pool_charge *charge, CUdeviceptr address, CUstream stream,
+                          bool per_thread_default)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
 
     if (rs_driver.cuMemFreeAsync)
         (void)rs_driver.cuMemFreeAsync(address, default_stream(stream, per_thread_default));
     rs_capture_restore(mode);
+    return ++charge->turn < TURNS_MOST;
 }
 
 void rs_charge_pool_freed(struct rs_pool_record *pool, size_t size_bytes, size_t charged_bytes)
@@ -522,6 +633,8 @@ void rs_charge_pool_freed(struct rs_pool_record *pool, size_t size_bytes, size_t
     rs_limit_note_stream_ordered(pool->device, size_bytes, true);
     rs_mutex_lock(&lock);
     pool->live_bytes -= charged_bytes;
+    pool->asked_bytes -= size_bytes;
+    pool->count--;
     if (pool->destroyed)
         follow_destroyed(pool);
     rs_mutex_unlock(&lock);
@@ -529,16 +642,25 @@ void rs_charge_pool_freed(struct rs_pool_record *pool, size_t size_bytes, size_t
 
 /* ---- pools that come and go ---- */
 
-void rs_charge_pool_made(CUmemoryPool handle, const CUmemPoolProps *props)
+/* The type says whether it is managed, which counts wherever it prefers to be; of other memory the
+ * location.  Its id says something for a device alone (facts_h200.txt: pools.host_7). */
+void rs_charge_pool_made(CUmemoryPool handle, CUmemAllocationType type,
+                         const CUmemLocation *location)
 {
+    bool names_device = location->type == CU_MEM_LOCATION_TYPE_DEVICE;
     struct rs_pool_record *pool;
+    CUdevice device = 0;
 
-    if (rs_life() != RS_MODE_SERVE || !rs_limit_account(props->location.id))
+    if (names_device)
+        device = location->id;
+    else if (!rs_driver.cuCtxGetDevice || rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+        device = 0;
+    if (rs_life() != RS_MODE_SERVE || !rs_limit_account(device))
         return;
     rs_mutex_lock(&lock);
-    pool = find_or_add(handle, props->location.id);
+    pool = find_or_add(handle, device);
     if (pool)
-        pool->host = props->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
+        pool->host = !names_device && type != CU_MEM_ALLOCATION_TYPE_MANAGED;
     rs_mutex_unlock(&lock);
 }
 
@@ -553,7 +675,7 @@ struct rs_pool_record *rs_charge_pool_destroy_begin(CUmemoryPool handle)
     if (pool)
         pool->going = true; /* no call of ours names it from now on */
     while (pool && pool->calls)
-        pthread_cond_wait(&calls_done, &lock.native);
+        rs_condition_wait(&calls_done, &lock);
     rs_mutex_unlock(&lock);
     return pool;
 }

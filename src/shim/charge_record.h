@@ -13,6 +13,8 @@ struct rs_charged {
     struct rs_context *context;  /* it dies with this one; NULL: it belongs to the device */
     struct rs_pool_record *pool; /* of a stream-ordered allocation, which the pool is charged for */
     size_t size_bytes, charged_bytes;
+    bool is_shared;             /* its small blocks are counted by address (footprint.h) */
+    bool is_packed;             /* among the small ones without an address */
     unsigned handles, mappings; /* of virtual memory: what refers to it */
     unsigned calls;             /* under way, which refer to it too */
 };

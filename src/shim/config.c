@@ -2,6 +2,7 @@
 #include "shim/config.h"
 
 #include "base/path.h"
+#include "shim/variable_name.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -24,6 +25,8 @@ const char *const rs_kind_texts[RS_KINDS] = {"", ", pinned memory", ", managed m
     [RS_VARIABLE_##index] = {                                                                      \
         .option = {.name = (variable_name), .type = RS_OPTION_##value_type, .help = (text)},       \
         __VA_ARGS__}
+/* Bytes of memory: nobody means 8 of them, nor more than there are addresses. */
+#define OF_MEMORY .option.unit_below = 1 << 20, .option.maximum = RS_SIZE_ADDRESSABLE
 #define LATER(variable_name, text)                                                                 \
     {                                                                                              \
         .option = {.name = (variable_name), .type = RS_OPTION_TEXT, .help = (text)},               \
@@ -36,15 +39,16 @@ const struct rs_variable rs_variables[] = {
              .per_device = true),
     VARIABLE(POOL_SIZE, "RMM_POOL_SIZE", SIZE,
              "a pool, and what it takes from the driver at the first allocation",
-             .per_device = true, .builds_a_part = true, .option.multiple_of = 256),
+             .per_device = true, .builds_a_part = true, .option.multiple_of = 256, OF_MEMORY),
     VARIABLE(POOL_MAX_SIZE, "RMM_POOL_MAX_SIZE", SIZE,
              "a pool, and the most it may hold; it starts empty without RMM_POOL_SIZE",
-             .per_device = true, .builds_a_part = true, .option.multiple_of = 256),
+             .per_device = true, .builds_a_part = true, .option.minimum = 256,
+             .option.multiple_of = 256, OF_MEMORY),
     VARIABLE(ARENA_SIZE, "RMM_ARENA_SIZE", SIZE,
              "an arena instead of a pool: all it may hold, taken at the first allocation; each "
              "thread has a part of its own",
              .per_device = true, .builds_a_part = true, .option.minimum = 1 << 20,
-             .option.maximum = 1ull << 40),
+             .option.maximum = 1ull << 40, .option.unit_below = 1 << 20),
     VARIABLE(BINNING, "RMM_BINNING", RANGE,
              "bins of equal blocks, one per power of two in this range, over the pool",
              .per_device = true, .builds_a_part = true, .option.minimum = 512),
@@ -74,7 +78,7 @@ const struct rs_variable rs_variables[] = {
     VARIABLE(LIMIT, "RMM_LIMIT", SIZE,
              "the most that the process takes from the driver on a device, over all contexts and "
              "ways to allocate, cached memory included",
-             .per_device = true, .option.minimum = 1),
+             .per_device = true, .option.minimum = 1, OF_MEMORY),
     VARIABLE(IPC, "RMM_IPC", WORD,
              "device memory for other processes (cudaIpcGetMemHandle): blocks of a pool too, which "
              "the other process opens under rmmshim (shared); or no pool, every block an "
@@ -86,14 +90,14 @@ const struct rs_variable rs_variables[] = {
     VARIABLE(PINNED_POOL_SIZE, "RMM_PINNED_POOL_SIZE", SIZE,
              "a pool of pinned host memory, and what it takes at the first allocation of it",
              .per_device = true, .builds_a_part = true, .kind = RS_KIND_PINNED,
-             .option.multiple_of = 256),
+             .option.multiple_of = 256, OF_MEMORY),
     VARIABLE(MANAGED_RESOURCE, "RMM_MANAGED_RESOURCE", TEXT,
              "the stack for cudaMallocManaged, as in pool(managed, initial_size=1GiB)",
              .per_device = true, .kind = RS_KIND_MANAGED),
     VARIABLE(MANAGED_POOL_SIZE, "RMM_MANAGED_POOL_SIZE", SIZE,
              "a pool for cudaMallocManaged, and what it takes at the first allocation of it",
              .per_device = true, .builds_a_part = true, .kind = RS_KIND_MANAGED,
-             .option.multiple_of = 256),
+             .option.multiple_of = 256, OF_MEMORY),
     VARIABLE(STATISTICS, "RMM_STATISTICS", TEXT,
              "a report at exit: 1 or text (stderr), text:PATH, json:PATH, prom:PATH"),
     VARIABLE(TRACKING, "RMM_TRACKING", TEXT,
@@ -112,9 +116,6 @@ const struct rs_variable rs_variables[] = {
              "managed, runtime, async (cudaMallocAsync), all; where not set: all but async"),
     {.option = {.name = NULL}},
 };
-
-/* Belong to RAPIDS RMM itself. */
-static const char *const foreign_names[] = {"RMM_LOG_FILE", "RMM_DEBUG_LOG_FILE", NULL};
 
 /* The variables for all devices, or for one. */
 struct scope {
@@ -154,50 +155,6 @@ void rs_config_free(struct rs_config *config)
     *config = (struct rs_config){.anything_set = false};
 }
 
-/* The length of a name without a device's number: "RMM_POOL_SIZE" of "RMM_POOL_SIZE_1", whose
- * device is 1; a name without a number is for all devices, -1. */
-static size_t split_device(const char *name, size_t length, int *device)
-{
-    size_t digits = 0;
-
-    *device = -1;
-    while (digits < length && name[length - 1 - digits] >= '0' && name[length - 1 - digits] <= '9')
-        digits++;
-    if (digits == 0 || digits > 2 || digits == length || name[length - 1 - digits] != '_')
-        return length;
-    *device = atoi(name + length - digits);
-    return length - digits - 1;
-}
-
-/* The row's index, or -1. */
-static int find_variable(const char *name, size_t length)
-{
-    for (int i = 0; rs_variables[i].option.name; i++)
-        if (strlen(rs_variables[i].option.name) == length &&
-            strncmp(rs_variables[i].option.name, name, length) == 0)
-            return i;
-    return -1;
-}
-
-/* The variable that this unknown name is a misspelling of, or NULL.  Short names allow one wrong
- * letter only: RMM_TAG is somebody's, not a misspelt RMM_LOG. */
-static const char *misspelt(const char *name, size_t length)
-{
-    enum { PREFIX = 4 }; /* "RMM_", which no misspelling may touch */
-
-    for (size_t i = 0; foreign_names[i]; i++)
-        if (strlen(foreign_names[i]) == length && strncmp(foreign_names[i], name, length) == 0)
-            return NULL;
-    for (size_t i = 0; rs_variables[i].option.name; i++) {
-        const char *known = rs_variables[i].option.name + PREFIX;
-        size_t known_length = strlen(known);
-        if (rs_word_distance(name + PREFIX, length - PREFIX, known, known_length) <=
-            rs_word_tolerance(known_length))
-            return rs_variables[i].option.name;
-    }
-    return NULL;
-}
-
 static struct scope *scope_for(struct rs_config *config, int device)
 {
     if (device < 0)
@@ -212,46 +169,37 @@ static void read_entry(struct rs_config *config, const char *entry,
 {
     const char *equals = strchr(entry, '=');
     size_t length = equals ? (size_t)(equals - entry) : 0;
-    char name[128];
+    char name[RS_NAME_BYTES_MAX];
     struct rs_source source = {name, equals ? equals + 1 : ""};
-    const char *nearest;
+    const struct rs_variable *variable;
     struct scope *scope;
-    int device, index;
+    struct rs_name read;
+    int index;
 
     if (length == 0 || length >= sizeof(name) || !equals[1]) /* NAME= means not set */
         return;
     memcpy(name, entry, length);
     name[length] = '\0';
-    length = split_device(entry, length, &device);
-    index = find_variable(entry, length);
-    if (index < 0) {
-        nearest = misspelt(entry, length);
-        if (nearest)
-            rs_complain(complaints, &source, NULL, "unknown variable; did you mean %s?", nearest);
+    rs_name_read(name, &read);
+    if (read.kind == RS_NAME_WRONG)
+        rs_complain(complaints, &source, NULL, "%s", read.reason);
+    if (read.kind != RS_NAME_OURS)
         return;
-    }
-    if (rs_variables[index].later) {
+    index = read.index;
+    variable = &rs_variables[index];
+    if (variable->later) {
         rs_complain(complaints, &source, NULL, "%s: not in this version of rmmshim",
-                    rs_variables[index].option.help);
+                    variable->option.help);
         return;
     }
-    if (device >= 0 && !rs_variables[index].per_device) {
-        rs_complain(complaints, &source, NULL, "%s is for the whole process, not for one device",
-                    rs_variables[index].option.name);
-        return;
-    }
-    if (device >= RS_DEVICES_MAX) {
-        rs_complain(complaints, &source, NULL, "devices are numbered below %d", RS_DEVICES_MAX);
-        return;
-    }
-    scope = scope_for(config, device);
+    scope = scope_for(config, read.device);
     if (!scope || scope->source[index].text)
         return; /* the first of two equal names counts, as for getenv */
     scope->source[index] = (struct rs_source){strdup(name), strdup(equals + 1)};
     if (!scope->source[index].name || !scope->source[index].text)
         return;
-    (void)rs_option_parse(&rs_variables[index].option, rs_variables[index].option.type,
-                          &scope->source[index], scope->source[index].text,
+    (void)rs_option_parse(&variable->option, variable->option.type, &scope->source[index],
+                          scope->source[index].text,
                           scope->source[index].text + strlen(scope->source[index].text), complaints,
                           &scope->value[index]);
 }
@@ -559,6 +507,9 @@ static bool check_leaves(enum rs_kind kind, const struct rs_expression *stack, b
                 : kind == RS_KIND_PINNED ? "a stack for pinned memory stands on 'pinned', not '%s'"
                 : kind == RS_KIND_MANAGED
                     ? "a stack for managed memory stands on 'managed', not '%s'"
+                : stack->descriptor == &rs_mr_descriptor_pinned
+                    ? "a stack for device memory cannot stand on '%s'; RMM_PINNED_RESOURCE is the "
+                      "one for pinned memory"
                     : "a stack for device memory cannot stand on '%s'",
                 stack->descriptor->name);
     return false;
@@ -662,10 +613,14 @@ struct rs_expression *rs_config_expression(const struct rs_config *config,
                                            const struct rs_source *source,
                                            struct rs_complaints *complaints)
 {
+    static struct rs_config_values nothing;
+    struct rs_config set = *config;
     struct rs_expression *stack = rs_expression_parse(source, complaints);
 
-    stack = make_dedicated(config, -1, stack, complaints);
-    return stack ? checked(RS_KIND_DEVICE, add_reuse(config, RS_KIND_DEVICE, -1, stack), complaints)
+    if (!set.values)
+        set.values = &nothing;
+    stack = make_dedicated(&set, -1, stack, complaints);
+    return stack ? checked(RS_KIND_DEVICE, add_reuse(&set, RS_KIND_DEVICE, -1, stack), complaints)
                  : NULL;
 }
 
@@ -861,7 +816,7 @@ unsigned rs_config_parse(char *const *environment, struct rs_complaints *complai
 
     *config = (struct rs_config){.on_error = RS_ON_ERROR_ABORT};
     for (char *const *entry = environment; entry && *entry; entry++) { /* NULL after clearenv() */
-        if (strncmp(*entry, "RMM_", 4) != 0)
+        if (!rs_name_begins_as_ours(*entry))
             continue;
         if (!config->values) {
             config->values = calloc(1, sizeof(*config->values));
@@ -902,9 +857,26 @@ const struct rs_expression *rs_config_stack(const struct rs_config *config, enum
     return config->stack[kind][own ? device : RS_DEVICES_MAX];
 }
 
+unsigned rs_config_count_absent(const struct rs_config *config, int devices,
+                                const struct rs_source **first, int *first_device)
+{
+    unsigned count = 0;
+
+    for (int device = devices; config->values && device < RS_DEVICES_MAX; device++) {
+        const struct scope *own = config->values->device[device];
+        for (size_t i = 0; own && i < RS_VARIABLES_MAX; i++) {
+            if (!own->source[i].text || count++ > 0)
+                continue;
+            *first = &own->source[i];
+            *first_device = device;
+        }
+    }
+    return count;
+}
+
 const struct rs_size *rs_config_limit(const struct rs_config *config, int device)
 {
-    const struct rs_option_value *limit = config->values && device >= 0 && device < RS_DEVICES_MAX
+    const struct rs_option_value *limit = config->values && device < RS_DEVICES_MAX
                                               ? value_of(config, device, RS_VARIABLE_LIMIT, NULL)
                                               : NULL;
 

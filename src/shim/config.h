@@ -125,7 +125,11 @@ struct rs_expression *rs_config_expression(const struct rs_config *config,
 const struct rs_expression *rs_config_stack(const struct rs_config *config, enum rs_kind kind,
                                             int device);
 
-/* The device's limit as it was written, or NULL. */
+/* How many variables are for devices from `devices` on, and the first of them. */
+unsigned rs_config_count_absent(const struct rs_config *config, int devices,
+                                const struct rs_source **first, int *first_device);
+
+/* The device's limit (-1: that for all devices) as it was written, or NULL. */
 const struct rs_size *rs_config_limit(const struct rs_config *config, int device);
 
 /* False, after complaining, when a resource of the stack begins with more than limit_bytes (0: no

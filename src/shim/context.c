@@ -4,11 +4,13 @@
 #include "base/arithmetic.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/undisturbed.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "resource/expression.h"
 #include "resource/footprint.h"
 #include "resource/segment.h"
+#include "resource/unfinished.h"
 #include "shim/block.h"
 #include "shim/block_counts.h"
 #include "shim/charge.h"
@@ -57,6 +59,37 @@ static void learn_primary(CUdevice device);
 
 static __thread bool creating; /* a driver call of ours may come back through another tool's hook */
 static __thread bool is_ending; /* this thread is inside a context's end */
+
+/* While this thread holds what others wait for, the driver's calls in between included, no
+ * cancellation of it acts. */
+static __thread struct {
+    unsigned depth;
+    struct rs_uncancelled uncancelled;
+} busy;
+
+static void busy_begin(void)
+{
+    if (busy.depth++ == 0)
+        rs_uncancelled_begin(&busy.uncancelled);
+}
+
+static void busy_end(void)
+{
+    if (--busy.depth == 0)
+        rs_uncancelled_end(&busy.uncancelled);
+}
+
+static void creating_begin(void)
+{
+    busy_begin();
+    creating = true;
+}
+
+static void creating_end(void)
+{
+    creating = false;
+    busy_end();
+}
 
 static unsigned long long id_of(CUcontext handle)
 {
@@ -189,7 +222,7 @@ static void fold_report(const struct rs_stack *stack, struct rs_mr *mr)
 {
     static struct rs_report gone; /* under the lock */
 
-    gone.count = 0;
+    rs_report_clear(&gone);
     rs_mr_report(mr, &gone);
     rs_report_fold_gone(&folded[stack->kind][stack->place.device], &gone);
 }
@@ -365,6 +398,26 @@ static bool is_managed_poolable(void)
     return without == devices;
 }
 
+/* One set of settings may be for machines of several sizes, and a process may see a part of one. */
+static void say_absent_devices(void)
+{
+    static bool said;
+    const struct rs_source *first;
+    int devices = 0, device;
+    unsigned count;
+
+    if (!rs_driver.cuDeviceGetCount || rs_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS)
+        return;
+    count = rs_config_count_absent(&rs_config, devices, &first, &device);
+    if (count == 0 || !rs_log_once(&said))
+        return;
+    rs_log("%s is for device %d, and the process has %d device%s: ignored%s", first->name, device,
+           devices, devices == 1 ? "" : "s",
+           count > 2    ? ", as are others"
+           : count == 2 ? ", as is another"
+                        : "");
+}
+
 static void settle(struct rs_stack *stack, bool *denied)
 {
     const struct rs_expression *expression =
@@ -373,6 +426,7 @@ static void settle(struct rs_stack *stack, bool *denied)
     bool entered;
 
     stack->settled = true;
+    say_absent_devices();
     if (!expression || (stack->kind == RS_KIND_MANAGED && !is_managed_poolable()))
         return;
     entered = rs_context_enter(stack->context->handle, &result);
@@ -509,7 +563,8 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
     context->device = device;
     context->primary = rs_context_known_primary(device) == handle;
     context->account.device = rs_limit_account(device);
-    atomic_store(&context->peers, rs_peer_devices(handle) & ~(1ull << device % RS_DEVICES_MAX));
+    atomic_store(&context->peers,
+                 rs_peer_devices(handle) & ~(1ull << (unsigned)device % RS_DEVICES_MAX));
     atomic_store(&context->alive, true);
     for (unsigned i = 0; i < RS_STACKS; i++) {
         struct rs_stack *stack = &context->stack[i];
@@ -597,7 +652,7 @@ static struct rs_context *find_current(bool make)
         return context;
     if (rs_driver.cuCtxGetCurrent(&handle) != CUDA_SUCCESS || !handle || creating)
         return NULL;
-    creating = true;
+    creating_begin();
     rs_mutex_lock(&lock);
     context = find(handle);
     if (ended || (!context && make)) {
@@ -619,7 +674,7 @@ static struct rs_context *find_current(bool make)
     if (context && context->handle == handle && endings == 0)
         rs_thread.found = (struct rs_context_found){handle, now, context};
     rs_mutex_unlock(&lock);
-    creating = false;
+    creating_end();
     return context;
 }
 
@@ -627,7 +682,7 @@ static void settle_locking(struct rs_stack *stack, bool *denied)
 {
     if (creating)
         return;
-    creating = true;
+    creating_begin();
     rs_mutex_lock(&lock);
     if (!stack->settled) {
         CUstreamCaptureMode mode = rs_capture_relax();
@@ -635,7 +690,7 @@ static void settle_locking(struct rs_stack *stack, bool *denied)
         rs_capture_restore(mode);
     }
     rs_mutex_unlock(&lock);
-    creating = false;
+    creating_end();
 }
 
 /* What pushes are worth for that context: its stack, or NULL for the driver's own. */
@@ -656,7 +711,7 @@ static bool make_pushed_locking(struct rs_context *context, struct rs_complaints
 
     if (creating)
         return true;
-    creating = true;
+    creating_begin();
     rs_mutex_lock(&lock);
     if (!find_pushed(context, rs_thread.pushed)) {
         CUstreamCaptureMode mode = rs_capture_relax();
@@ -666,7 +721,7 @@ static bool make_pushed_locking(struct rs_context *context, struct rs_complaints
             deny_pushed(context, rs_thread.pushed);
     }
     rs_mutex_unlock(&lock);
-    creating = false;
+    creating_end();
     return good;
 }
 
@@ -785,7 +840,7 @@ CUresult rs_context_apply_peers(CUcontext handle)
 
     if (creating)
         return result; /* this thread holds the lock */
-    creating = true;
+    creating_begin();
     mode = rs_capture_relax();
     rs_mutex_lock(&lock);
     context = find(handle);
@@ -793,7 +848,7 @@ CUresult rs_context_apply_peers(CUcontext handle)
         result = apply_peers(context);
     rs_mutex_unlock(&lock);
     rs_capture_restore(mode);
-    creating = false;
+    creating_end();
     return result;
 }
 
@@ -873,7 +928,7 @@ static bool wait_for_ends(void)
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += ENDS_WAIT_MS / 1000;
     while (endings > 0)
-        if (pthread_cond_timedwait(&ends_done, &lock.native, &until) == ETIMEDOUT)
+        if (rs_condition_wait_until(&ends_done, &lock, &until) == ETIMEDOUT)
             break;
     return endings == 0;
 }
@@ -889,6 +944,8 @@ bool rs_context_ends_hold(void)
     may = wait_for_ends();
     trims += may;
     rs_mutex_unlock(&lock);
+    if (may)
+        busy_begin();
     return may;
 }
 
@@ -898,6 +955,7 @@ void rs_context_ends_release(void)
     trims--;
     pthread_cond_broadcast(&trims_done);
     rs_mutex_unlock(&lock);
+    busy_end();
 }
 
 struct trim {
@@ -923,6 +981,7 @@ size_t rs_context_trim(int device, size_t *keep_bytes)
         .device = device, .all_kinds = keep_bytes != NULL, .visit = trim_stack, .data = &trim};
 
     rs_export_collect(true);
+    rs_unfinished_retry();
     visit_device(&visit);
     return trim.returned_bytes;
 }
@@ -988,12 +1047,13 @@ size_t rs_context_idle_bytes(int device)
 
 void rs_context_ending_enter(void)
 {
+    busy_begin();
     is_ending = true;
     rs_mutex_lock(&lock);
     endings++;
     atomic_fetch_add_explicit(&rs_context_generation, 1, memory_order_release);
     while (trims > 0)
-        pthread_cond_wait(&trims_done, &lock.native);
+        rs_condition_wait(&trims_done, &lock);
     rs_mutex_unlock(&lock);
 }
 
@@ -1004,6 +1064,7 @@ void rs_context_ending_leave(void)
     pthread_cond_broadcast(&ends_done);
     rs_mutex_unlock(&lock);
     is_ending = false;
+    busy_end();
 }
 
 /* ---- ends ---- */
@@ -1018,7 +1079,7 @@ static struct rs_context *end_begin(struct rs_context *context)
 
 static void forget_learnt(CUdevice device)
 {
-    atomic_fetch_and(&primaries_learnt, ~(1ull << device % RS_DEVICES_MAX));
+    atomic_fetch_and(&primaries_learnt, ~(1ull << (unsigned)device % RS_DEVICES_MAX));
 }
 
 static struct rs_context *find_primary(CUdevice device)
@@ -1142,16 +1203,17 @@ static void learn_primary(CUdevice device)
     rs_context_ending_enter();
     (void)rs_context_learn_primary(device);
     rs_context_released_primary(device);
-    atomic_fetch_or(&primaries_learnt, 1ull << device % RS_DEVICES_MAX);
+    atomic_fetch_or(&primaries_learnt, 1ull << (unsigned)device % RS_DEVICES_MAX);
     rs_context_ending_leave();
 }
 
 void rs_context_each_stack(void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
                            void *data)
 {
-    if (creating)
+    if (creating && !rs_lock_is_bound())
         return; /* this thread holds the lock */
-    rs_mutex_lock(&lock);
+    if (!rs_mutex_lock_bounded(&lock, "contexts"))
+        return;
     for (size_t i = 0; i < entry_count; i++) {
         if (entries[i].context->handle == entries[i].handle) /* not again for a green one */
             visit_stacks(entries[i].context, visit, data);

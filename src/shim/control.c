@@ -75,7 +75,9 @@ static size_t leaf_held_bytes(struct rs_mr *mr)
     if (mr->descriptor->upstream_count > 0)
         return bytes;
     mr->ops.report(mr, &report);
-    return rs_report_value(&report, mr->descriptor->name, "held", 0);
+    bytes = rs_report_value(&report, mr->descriptor->name, "held", 0);
+    rs_report_release(&report);
+    return bytes;
 }
 
 static void add_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)

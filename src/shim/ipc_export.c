@@ -3,11 +3,13 @@
 
 #include "base/arithmetic.h"
 #include "base/descriptor.h"
+#include "base/file.h"
 #include "base/hash_table.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/request.h"
+#include "base/undisturbed.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
 #include "resource/segment.h"
@@ -61,6 +63,18 @@ RS_HOT_DATA _Atomic size_t rs_export_held;
 
 /* ---- the table ---- */
 
+/* A limit on files (ulimit -f) is one on this file too. */
+static int resize(int fd)
+{
+    struct rs_unsignalled unsignalled;
+    int failed;
+
+    rs_unsignalled_begin(&unsignalled);
+    failed = ftruncate(fd, RS_IPC_FILE_BYTES) == 0 ? 0 : errno;
+    rs_unsignalled_end(&unsignalled, failed);
+    return failed;
+}
+
 /* The file that others find through /proc, or -1. */
 static int create_file(void)
 {
@@ -68,8 +82,8 @@ static int create_file(void)
 
     if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
         fd = memfd_create(RS_IPC_FILE_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd >= 0 && (fchmod(fd, 0600) != 0 || ftruncate(fd, RS_IPC_FILE_BYTES) != 0)) {
-        close(fd);
+    if (fd >= 0 && (fchmod(fd, 0600) != 0 || resize(fd) != 0)) {
+        rs_file_close(fd);
         return -1;
     }
     return fd;
@@ -109,7 +123,7 @@ static char *map_file(struct rs_ipc_header *header)
     if (fd < 0)
         return NULL;
     if (!mapped || !seal(fd)) {
-        close(fd);
+        rs_file_close(fd);
     } else if (rs_descriptor_keep(&file, fd)) {
         memcpy(mapped, header, sizeof(*header));
         return mapped;

@@ -2,11 +2,13 @@
 #include "shim/ipc_exporter.h"
 
 #include "base/descriptor.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +37,10 @@ static const struct {
                                   "the memory is of a process in another PID namespace"},
     [RS_IPC_REFUSED_ENDED] = {CUDA_ERROR_MAP_FAILED,
                               "the process that shared the memory has ended"},
+    [RS_IPC_REFUSED_HIDDEN] =
+        {CUDA_ERROR_NOT_PERMITTED,
+         "the process that shared the memory is not to be seen in /proc, though "
+         "one of its number runs (is /proc mounted with hidepid?)"},
     [RS_IPC_REFUSED_ACCESS] = {CUDA_ERROR_NOT_PERMITTED,
                                "the memory is of a process that this one may not look into "
                                "(another user's, or one that is protected)"},
@@ -56,8 +62,7 @@ CUresult rs_ipc_refuse(enum rs_ipc_refusal why)
 
 /* ---- tables ---- */
 
-/* True when the link leads to a table, so that opening it can do no harm: the number may stand for
- * anything by now. */
+/* True when the link leads to a memory file of a table's name. */
 static bool is_table_link(const char *path)
 {
     static const char name[] = "/memfd:" RS_IPC_FILE_NAME;
@@ -82,21 +87,53 @@ static bool is_table_of(int fd, const struct rs_ipc_handle *handle)
 
     return fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
            status.st_size == RS_IPC_FILE_BYTES &&
-           pread(fd, &header, sizeof(header), 0) == sizeof(header) &&
+           rs_file_read(fd, &header, sizeof(header), 0) == sizeof(header) &&
            memcmp(header.magic, rs_ipc_magic, sizeof(header.magic)) == 0 &&
            memcmp(header.nonce, handle->nonce, sizeof(header.nonce)) == 0;
+}
+
+/* Why the exporter's start cannot be read, or is not what the handle says.  A number that nobody
+ * has is that of a process that has ended; one that somebody has and /proc does not show tells
+ * nothing. */
+static enum rs_ipc_refusal why_not_running(const struct rs_ipc_handle *handle,
+                                           long long start_ticks)
+{
+    return start_ticks < 0 && (kill(handle->process, 0) == 0 || errno == EPERM)
+               ? RS_IPC_REFUSED_HIDDEN
+               : RS_IPC_REFUSED_ENDED;
 }
 
 /* False with the refusal in *result. */
 static bool is_running(const struct rs_ipc_handle *handle, CUresult *result)
 {
+    long long start_ticks = -1;
+
     if (handle->process_namespace != rs_process_namespace())
         *result = rs_ipc_refuse(RS_IPC_REFUSED_NAMESPACE);
-    else if (rs_process_start_ticks(handle->process) != handle->start_ticks)
-        *result = rs_ipc_refuse(RS_IPC_REFUSED_ENDED);
+    else if ((start_ticks = rs_process_start_ticks(handle->process)) != handle->start_ticks)
+        *result = rs_ipc_refuse(why_not_running(handle, start_ticks));
     else
         return true;
     return false;
+}
+
+/* The number may stand for anything by now, and to open a device or a fifo does something to it. So
+ * what it leads to is taken hold of without being opened, looked at, and then opened: that very
+ * file, whatever the number stands for meanwhile.  -1 with errno. */
+static int open_if_table(const char *path)
+{
+    int fd = -1, held = rs_file_hold(path);
+    struct stat status;
+    char self[64];
+
+    if (held < 0)
+        return -1;
+    snprintf(self, sizeof(self), "/proc/self/fd/%d", held);
+    errno = 0;
+    if (fstat(held, &status) == 0 && S_ISREG(status.st_mode) && is_table_link(self))
+        fd = rs_file_open(self);
+    rs_file_close(held);
+    return fd;
 }
 
 /* A descriptor of the exporter's table, or -1 with the refusal in *result. */
@@ -106,8 +143,7 @@ static int open_table(const struct rs_ipc_handle *handle, CUresult *result)
     int fd;
 
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)handle->process, (int)handle->fd);
-    errno = 0;
-    fd = is_table_link(path) ? open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK) : -1;
+    fd = open_if_table(path);
     if (fd < 0) {
         *result = rs_ipc_refuse(errno == EACCES || errno == EPERM ? RS_IPC_REFUSED_ACCESS
                                                                   : RS_IPC_REFUSED_TABLE);
@@ -116,7 +152,7 @@ static int open_table(const struct rs_ipc_handle *handle, CUresult *result)
     if (is_own_users(fd) && is_table_of(fd, handle))
         return fd;
     *result = rs_ipc_refuse(is_own_users(fd) ? RS_IPC_REFUSED_TABLE : RS_IPC_REFUSED_ACCESS);
-    close(fd);
+    rs_file_close(fd);
     return -1;
 }
 
@@ -212,7 +248,8 @@ bool rs_exporter_lock(struct rs_exporter *exporter, const struct rs_ipc_handle *
         return false;
     }
     atomic_thread_fence(memory_order_seq_cst); /* the lock is there before the generation is read */
-    length = pread(exporter->file.fd, slot, sizeof(*slot), (off_t)rs_ipc_slot_at(handle->slot));
+    length =
+        rs_file_read(exporter->file.fd, slot, sizeof(*slot), (off_t)rs_ipc_slot_at(handle->slot));
     if (length == sizeof(*slot) && slot->generation == handle->generation)
         return true;
     *result = rs_ipc_refuse(RS_IPC_REFUSED_FREED);

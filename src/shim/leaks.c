@@ -7,7 +7,6 @@
 #include "shim/symbol.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,8 +17,6 @@ enum {
     TEXT_SITES_MAX = 32,
     JSON_SITES_MAX = 256,
     TEXT_FRAMES_MAX = 12,
-    PAGE_BYTES = 512 << 10,
-    SITE_ROOM_BYTES = 24 << 10, /* more than one site can take: its frames' names, escaped */
 };
 
 /* Live blocks of one call site, device and kind. */
@@ -171,10 +168,8 @@ static size_t pack(struct leaks *leaks)
 }
 
 /* By device and kind, then the most bytes first. */
-static int compare(const void *a_, const void *b_)
+static int compare(const struct leak *a, const struct leak *b)
 {
-    const struct leak *a = a_, *b = b_;
-
     if (a->device != b->device)
         return a->device < b->device ? -1 : 1;
     if (a->kind != b->kind)
@@ -184,19 +179,28 @@ static int compare(const void *a_, const void *b_)
     return a->blocks > b->blocks ? -1 : a->blocks < b->blocks;
 }
 
-static char page_text[PAGE_BYTES];
-static struct rs_page page = {page_text, PAGE_BYTES, 0};
+/* Shell's: qsort may need malloc, whose lock the thread may hold that exits in a signal's handler.
+ */
+static void sort(struct leak *leaks, size_t count)
+{
+    for (size_t gap = count / 2; gap > 0; gap /= 2) {
+        for (size_t i = gap; i < count; i++) {
+            struct leak leak = leaks[i];
+            size_t at = i;
+            for (; at >= gap && compare(&leaks[at - gap], &leak) > 0; at -= gap)
+                leaks[at] = leaks[at - gap];
+            leaks[at] = leak;
+        }
+    }
+}
+
+static struct rs_page page;
 
 #define PUT(...) rs_page_put(&page, __VA_ARGS__)
 
 static void put_escaped(const char *text)
 {
     rs_page_put_escaped(&page, text, strlen(text));
-}
-
-static bool has_room(void)
-{
-    return page.text_bytes - page.length > SITE_ROOM_BYTES;
 }
 
 struct totals {
@@ -263,7 +267,7 @@ static void put_text_stack(const struct leak *leaks, size_t count)
         leaks[0].device, rs_kind_texts[leaks[0].kind]);
     put_amount(add_up(leaks, count));
     PUT(" from %zu call site%s\n", count, plural(count));
-    for (; said < count && said < TEXT_SITES_MAX && has_room(); said++)
+    for (; said < count && said < TEXT_SITES_MAX; said++)
         put_text_site(&leaks[said]);
     if (said == count)
         return;
@@ -321,7 +325,7 @@ static void put_json_stack(const struct leak *leaks, size_t count)
 
     PUT("{\"device\":%d,\"kind\":\"%s\",\"bytes\":%zu,\"blocks\":%zu,\"call_sites\":[",
         leaks[0].device, rs_kind_names[leaks[0].kind], all.bytes, all.blocks);
-    for (; said < count && said < JSON_SITES_MAX && has_room(); said++) {
+    for (; said < count && said < JSON_SITES_MAX; said++) {
         PUT("%s", said ? "," : "");
         put_json_site(&leaks[said]);
     }
@@ -362,6 +366,13 @@ static void fill_page(const struct leaks *leaks, size_t count, bool json)
         put_text_others(&leaks->others);
 }
 
+static struct rs_page_file file = {.variable = "RMM_TRACKING"};
+
+void rs_leaks_claim(void)
+{
+    rs_page_claim(&file, rs_config.tracking_path);
+}
+
 void rs_leaks_write(void)
 {
     bool json = rs_config.tracking == RS_STATISTICS_JSON;
@@ -369,8 +380,8 @@ void rs_leaks_write(void)
 
     rs_context_each_stack(gather_live, &gone);
     count = pack(&gone);
-    qsort(gone.places, count, sizeof(gone.places[0]), compare);
+    sort(gone.places, count);
+    rs_page_begin(&page, &file, rs_config.tracking_path);
     fill_page(&gone, count, json);
-    if (page.length > 0)
-        rs_page_write(&page, "RMM_TRACKING", rs_config.tracking_path);
+    rs_page_end(&page);
 }

@@ -12,3 +12,6 @@ void rs_leaks_note_gone(const struct rs_stack *stack, struct rs_mr *mr);
 /* Writes the report where RMM_TRACKING says.  As text it is silent on stderr when nothing leaked.
  */
 void rs_leaks_write(void);
+
+/* Takes the report's file for this process. */
+void rs_leaks_claim(void);

@@ -2,6 +2,7 @@
 #include "shim/life.h"
 
 #include "base/log.h"
+#include "base/path.h"
 #include "shim/report.h"
 #include "shim/sanitizer.h"
 
@@ -122,6 +123,7 @@ static void read_settings(void)
         atomic_store_explicit(&rs_life_mode, RS_MODE_FORWARD, memory_order_release);
         return;
     }
+    rs_path_keep_directory();
     if (rs_config_parse(environ, &rs_life_complaints, &rs_config) > 0 || is_limit_void()) {
         (void)rs_life_bad_settings();
         return;
@@ -163,5 +165,6 @@ enum rs_mode rs_life_mode_slow(void)
 
 void rs_life_note_context(void)
 {
-    atomic_store(&has_contexts, true);
+    if (!atomic_exchange(&has_contexts, true))
+        rs_report_claim();
 }

@@ -3,6 +3,7 @@
 
 #include "base/arithmetic.h"
 #include "base/clock.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/request.h"
 #include "driver/driver.h"
@@ -15,6 +16,8 @@
 enum {
     SLICE_NS = 5 * 1000 * 1000, /* of a wait, for one stack */
     SAY_NS = 1000 * 1000 * 1000,
+    LEAVING_NS = 50 * 1000 * 1000, /* for frees in the order of streams */
+    NAP_NS = 50 * 1000,
 };
 
 static struct {
@@ -67,8 +70,10 @@ void rs_limit_resolve(CUdevice device)
         (!rs_driver.cuDeviceTotalMem_v2 ||
          rs_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS))
         return; /* no such device, or the driver is not ready: a later call tells */
-    if (size && size->kind == RS_SIZE_OF_FREE && !ask_free(device, &free_bytes))
+    if (size && size->kind == RS_SIZE_OF_FREE && !ask_free(device, &free_bytes)) {
+        set(device, rs_max(rs_size_resolve(*size, total, total), 1)); /* until it can be asked */
         return;
+    }
     bytes = size ? rs_max(rs_size_resolve(*size, total, free_bytes), 1) : 0;
     if (atomic_compare_exchange_strong(&devices[device].resolved, &expected, true) && bytes)
         set(device, bytes);
@@ -88,6 +93,8 @@ bool rs_limit_set(int device, size_t bytes)
         return false;
     atomic_store(&devices[device].resolved, true);
     set(device, bytes);
+    if (bytes && rs_driver_ready(false))
+        rs_charge_begin_to_follow(device); /* nobody has asked what the driver's pools hold */
     return true;
 }
 
@@ -123,7 +130,7 @@ static bool can_be_served(int device, size_t size_bytes)
     const struct rs_account *account = &devices[device].account;
     size_t limit = atomic_load(&account->limit_bytes), total = limit;
     size_t others = rs_context_idle_bytes(device) + atomic_load(&account->asked_bytes) +
-                    atomic_load(&account->returning_bytes);
+                    atomic_load(&account->returning_bytes) + rs_charge_spare_bytes(device);
     size_t held = limit ? atomic_load(&account->charged_bytes)
                         : atomic_load(&account->held_bytes[RS_MEMORY_DEVICE]);
 
@@ -161,6 +168,23 @@ static bool wait_for_quarantine(int device)
     return readiness == RS_READY_SOME;
 }
 
+/* Waits a while for frees in the order of streams, of memory in pools of the driver's.  True when
+ * some have come. */
+static bool wait_for_leaving(int device)
+{
+    size_t before = rs_charge_leaving_bytes(device), leaving = before;
+    uint64_t begin_ns = rs_clock_ns();
+
+    while (leaving > 0 && leaving >= before && rs_clock_ns() - begin_ns < LEAVING_NS &&
+           rs_request_patience_ns() > 0) {
+        rs_nap(NAP_NS);
+        leaving = rs_charge_leaving_bytes(device);
+    }
+    if (leaving > 0 && leaving >= before)
+        rs_charge_leaving_in_vain(device);
+    return leaving < before;
+}
+
 /* What is idle, quarantined and in hand is counted one place after the other while other threads
  * move it, so no sum is believed while they do. */
 static bool reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
@@ -170,9 +194,11 @@ static bool reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
 
     if (give_back(device) || (is_stale(account, refusal, moves) && rs_request_may_repeat()))
         return true;
-    return can_be_served(device, refusal->size_bytes) &&
-           ((may_wait && wait_for_quarantine(device)) ||
-            (refusal->size_bytes > 0 && rs_request_may_look_again()));
+    if (!can_be_served(device, refusal->size_bytes))
+        return false;
+    return (may_wait && (wait_for_quarantine(device) || wait_for_leaving(device))) ||
+           (refusal->size_bytes > 0 && rs_request_may_look_again()) ||
+           (is_stale(account, refusal, moves) && rs_request_may_repeat()); /* by now */
 }
 
 bool rs_limit_reclaim(int device, const struct rs_refusal *refusal, bool may_wait)

@@ -5,3 +5,6 @@
 
 /* From now on the process writes what was asked for when it exits (not after _exit or a signal). */
 void rs_report_arm(void);
+
+/* Takes the reports' files for this process, before it has anything to report. */
+void rs_report_claim(void);

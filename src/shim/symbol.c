@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shim/symbol.h"
 
+#include "base/file.h"
+
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <link.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* An object file, mapped. */
 struct file {
@@ -20,7 +20,7 @@ struct file {
 
 static bool map_file(const char *path, struct file *file)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = rs_file_open(path);
     struct stat status;
     void *mapped = MAP_FAILED;
 
@@ -29,7 +29,7 @@ static bool map_file(const char *path, struct file *file)
     if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
         (size_t)status.st_size > sizeof(ElfW(Ehdr)))
         mapped = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    close(fd);
+    rs_file_close(fd);
     if (mapped == MAP_FAILED)
         return false;
     *file = (struct file){mapped, (size_t)status.st_size};

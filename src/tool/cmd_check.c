@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rmmshim check: what an expression means, before anything runs on it. */
+/* rmmshim check: what an expression or variables mean, before anything runs on them. */
 #include "resource/expression.h"
+#include "shim/config.h"
+#include "shim/variable_name.h"
 #include "tool/describe.h"
 #include "tool/tool.h"
 
@@ -15,8 +17,8 @@ static void print_tree(const struct rs_expression *node, int depth)
     printf("%*s%s", depth * 2, "", node->descriptor->name);
     for (size_t i = 0; rows[i].name; i++)
         printf(" %s=%s", rows[i].name, describe_value(&rows[i], &node->values[i], text));
-    /* Only a node that the text did not ask for has no place in it. */
-    if (!node->at)
+    /* What the text asked for has a place in it; a stack of variables has none in any node. */
+    if (!node->at && node->descriptor == &rs_mr_descriptor_reuse)
         printf("   <- put here: blocks below are reused only when earlier work is done");
     putchar('\n');
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX; i++)
@@ -24,37 +26,135 @@ static void print_tree(const struct rs_expression *node, int depth)
             print_tree(node->upstream[i], depth + 1);
 }
 
-static int check(char **arguments)
+static int check_expression(const char *text)
 {
-    struct rs_source source = {"EXPRESSION", arguments[0]};
+    struct rs_source source = {"EXPRESSION", text};
     struct rs_complaints complaints = tool_complaints();
     struct rs_expression *expression;
+    struct rs_config nothing_set;
 
-    if (!arguments[0] || arguments[1]) {
-        tool_say("one expression is expected, in quotes: rmmshim check 'pool(cuda)'");
-        return TOOL_USAGE;
-    }
-    expression = rs_expression_parse(&source, &complaints);
+    (void)rs_config_parse(NULL, &complaints, &nothing_set);
+    expression = rs_config_expression(&nothing_set, &source, &complaints);
     if (expression)
-        expression = rs_expression_insert_reuse(expression);
-    if (expression && rs_expression_validate(expression, NULL, &complaints))
         print_tree(expression, 0);
     rs_expression_free(expression);
-    return expression && complaints.count == 0 ? TOOL_OK : TOOL_FINDING;
+    return expression ? TOOL_OK : TOOL_FINDING;
+}
+
+/* ---- variables ---- */
+
+/* "every device, at most 8GiB" and the stack; `device` is -1 for those without settings of their
+ * own. */
+static void print_stack(const struct rs_config *config, enum rs_kind kind, int device,
+                        const char *whose)
+{
+    const struct rs_expression *stack = config->stack[kind][device < 0 ? RS_DEVICES_MAX : device];
+    const struct rs_size *limit = kind == RS_KIND_DEVICE ? rs_config_limit(config, device) : NULL;
+    char text[DESCRIBE_BYTES];
+
+    if (!stack)
+        return;
+    printf("%s%s%s%s\n", whose, rs_kind_texts[kind], limit ? ", at most " : "",
+           limit ? describe_size(*limit, text) : "");
+    print_tree(stack, 1);
+}
+
+static void print_stacks(const struct rs_config *config)
+{
+    bool alone = true;
+
+    for (int device = 0; device < RS_DEVICES_MAX; device++)
+        for (int kind = 0; kind < RS_KINDS; kind++)
+            alone = alone && !config->stack[kind][device];
+    for (int device = -1; device < RS_DEVICES_MAX; device++) {
+        char whose[DESCRIBE_BYTES];
+        if (device < 0)
+            snprintf(whose, sizeof(whose), "every %sdevice", alone ? "" : "other ");
+        else
+            snprintf(whose, sizeof(whose), "device %d", device);
+        for (int kind = 0; kind < RS_KINDS; kind++)
+            print_stack(config, (enum rs_kind)kind, device, whose);
+    }
+    if (!config->anything_set)
+        puts("nothing set: every call goes to the driver");
+}
+
+/* The length of a variable's name in front of a '='; 0: an expression. */
+static size_t variable_length(const char *argument)
+{
+    size_t length = strcspn(argument, "=");
+
+    return rs_name_begins_as_ours(argument) && argument[length] && strcspn(argument, "( ,") > length
+               ? length
+               : 0;
+}
+
+/* Somebody else's variable would be ignored in silence: here it was asked about. */
+static bool is_known(const char *variable)
+{
+    char name[RS_NAME_BYTES_MAX];
+    struct rs_name read;
+
+    snprintf(name, sizeof(name), "%.*s", (int)variable_length(variable), variable);
+    rs_name_read(name, &read);
+    if (read.kind != RS_NAME_FOREIGN && variable_length(variable) < sizeof(name))
+        return true;
+    tool_say("%.100s: no variable of rmmshim's, which ignores it", variable);
+    return false;
+}
+
+static int check_variables(char **variables)
+{
+    struct rs_complaints complaints = tool_complaints();
+    struct rs_config config;
+    bool good = rs_config_parse(variables, &complaints, &config) == 0;
+
+    for (; *variables; variables++)
+        good = is_known(*variables) && good;
+    if (good)
+        print_stacks(&config);
+    rs_config_free(&config);
+    return good ? TOOL_OK : TOOL_FINDING;
+}
+
+static int check(char **arguments)
+{
+    const char *expression = NULL;
+    size_t count = 0, variables = 0;
+
+    for (; arguments[count]; count++) {
+        if (variable_length(arguments[count]))
+            variables++;
+        else
+            expression = arguments[count];
+    }
+    if (count > 0 && variables == count)
+        return check_variables(arguments);
+    if (count == 1)
+        return check_expression(expression);
+    if (variables > 0)
+        tool_say("an expression beside variables is one itself: RMM_RESOURCE='%s'", expression);
+    else
+        tool_say("one expression is expected, in quotes, or variables: rmmshim check 'pool(cuda)', "
+                 "rmmshim check RMM_POOL_SIZE=4GiB");
+    return TOOL_USAGE;
 }
 
 static void help(void)
 {
-    puts("Prints the stack as a tree, the top first, every option with its value.  Exit code 1 "
-         "when\n"
-         "the expression is wrong, with a line that shows where.\n\n"
-         "example: rmmshim check 'statistics(pool(cuda, initial_size=1GiB, maximum_size=80%))'");
+    puts("Prints the stack as a tree, the top first, every option with its value.  Variables show\n"
+         "the stacks of each device and kind of memory that they amount to; those of the\n"
+         "environment are not looked at.  Exit code 1 when something is wrong, with a line that\n"
+         "shows where: what RMM_RESOURCE refuses is wrong here too.\n\n"
+         "example: rmmshim check 'statistics(pool(cuda, initial_size=1GiB, maximum_size=80%))'\n"
+         "         rmmshim check RMM_POOL_SIZE=1GiB RMM_LIMIT=80% RMM_LIMIT_1=8GiB");
 }
 
 const struct tool_command tool_check = {
     .name = "check",
-    .arguments = "EXPRESSION",
-    .summary = "Checks an expression for RMM_RESOURCE and shows the stack that it means",
+    .arguments = "EXPRESSION|VARIABLE=VALUE...",
+    .summary =
+        "Checks an expression for RMM_RESOURCE, or variables, and shows the stacks they mean",
     .run = check,
     .help = help,
 };

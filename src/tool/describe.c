@@ -70,6 +70,13 @@ static void add_size(char text[DESCRIBE_BYTES], struct rs_size size)
             size.kind == RS_SIZE_OF_FREE ? "free" : "");
 }
 
+const char *describe_size(struct rs_size size, char text[DESCRIBE_BYTES])
+{
+    text[0] = '\0';
+    add_size(text, size);
+    return text;
+}
+
 const char *describe_value(const struct rs_option *row, const struct rs_option_value *value,
                            char text[DESCRIBE_BYTES])
 {

@@ -20,7 +20,8 @@ const char *describe_option_aliases(const struct rs_option *row, char text[DESCR
 /* The default as it would be written; "" where there is none. */
 const char *describe_default(const struct rs_option *row);
 
-/* A value as it would be written; percentages stay percentages. */
+/* A size or a value as it would be written; percentages stay percentages. */
+const char *describe_size(struct rs_size size, char text[DESCRIBE_BYTES]);
 const char *describe_value(const struct rs_option *row, const struct rs_option_value *value,
                            char text[DESCRIBE_BYTES]);
 

@@ -99,14 +99,24 @@ struct elf {
     bool is_elf;
     unsigned char class; /* ELFCLASS64 */
     unsigned machine, type;
-    bool has_interpreter; /* is linked dynamically */
+    bool has_interpreter;       /* is linked dynamically */
+    char interpreter[PATH_MAX]; /* its dynamic linker; "" where that cannot be read */
 };
+
+static bool read_interpreter(int fd, const Elf64_Phdr *segment, char path[PATH_MAX])
+{
+    size_t bytes = segment->p_filesz < PATH_MAX ? segment->p_filesz : PATH_MAX - 1;
+    ssize_t got = pread(fd, path, bytes, (off_t)segment->p_offset);
+
+    path[got > 0 ? got : 0] = '\0';
+    return got > 0;
+}
 
 /* Only the header's fields of our own class are looked at closely; the class is checked first. */
 static bool read_elf(const char *path, struct elf *elf)
 {
     Elf64_Ehdr header = {.e_phnum = 0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ssize_t got;
 
     *elf = (struct elf){.is_elf = false};
@@ -114,13 +124,18 @@ static bool read_elf(const char *path, struct elf *elf)
         return false;
     got = pread(fd, &header, sizeof(header), 0);
     if (got >= (ssize_t)sizeof(Elf32_Ehdr) && memcmp(header.e_ident, ELFMAG, SELFMAG) == 0) {
-        *elf = (struct elf){true, header.e_ident[EI_CLASS], header.e_machine, header.e_type, false};
+        *elf = (struct elf){true, header.e_ident[EI_CLASS], header.e_machine, header.e_type, false,
+                            ""};
         for (unsigned i = 0; elf->class == ELFCLASS64 && i < header.e_phnum; i++) {
             Elf64_Phdr segment;
             off_t offset = (off_t)(header.e_phoff + (uint64_t)i * sizeof(segment));
             if (pread(fd, &segment, sizeof(segment), offset) != (ssize_t)sizeof(segment))
                 break;
-            elf->has_interpreter = elf->has_interpreter || segment.p_type == PT_INTERP;
+            if (segment.p_type != PT_INTERP)
+                continue;
+            elf->has_interpreter = true;
+            if (!read_interpreter(fd, &segment, elf->interpreter))
+                break;
         }
     }
     close(fd);
@@ -158,6 +173,101 @@ static int find_program(const char *program, char path[PATH_MAX])
     }
 }
 
+/* ---- its libc ---- */
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+/* Dynamic linkers that read LD_PRELOAD and end the program where a library needs glibc. */
+static const struct {
+    const char *begins, *libc;
+} other_linkers[] = {
+    {"ld-musl-", "musl"},
+    {"ld-uClibc", "uClibc"},
+    {"ld64-uClibc", "uClibc"},
+    {"linker64", "Bionic"},
+};
+
+/* The name of another libc than glibc that the program is linked with, or NULL. */
+static const char *other_libc(const struct elf *program)
+{
+    const char *linker = base_name(program->interpreter);
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(other_linkers); i++)
+        if (strncmp(linker, other_linkers[i].begins, strlen(other_linkers[i].begins)) == 0)
+            return other_linkers[i].libc;
+    return NULL;
+}
+
+enum { LINE_BYTES = 256, SCRIPTS_MAX = 5 }; /* what Linux reads of a script, and how often */
+
+/* The first line of a script behind its "#!".  False for what is none. */
+static bool read_script_line(const char *path, char line[LINE_BYTES])
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t got;
+
+    if (fd < 0)
+        return false;
+    got = pread(fd, line, LINE_BYTES - 1, 0);
+    close(fd);
+    if (got < 2 || line[0] != '#' || line[1] != '!')
+        return false;
+    line[got] = '\0';
+    line[strcspn(line, "\n")] = '\0';
+    memmove(line, line + 2, strlen(line + 2) + 1);
+    return true;
+}
+
+/* What `env` starts: its first word that is no option and no variable; NULL: nothing. */
+static const char *program_of_env(char **rest)
+{
+    for (char *word; (word = strtok_r(NULL, " \t", rest));)
+        if (word[0] != '-' && !strchr(word, '='))
+            return word;
+    return NULL;
+}
+
+static int refuse_other_libc(const char *started, const char *path, const char *libc)
+{
+    if (strcmp(started, path) == 0)
+        tool_say("%s is linked with %s: the library needs glibc", path, libc);
+    else
+        tool_say("%s is run by %s, which is linked with %s: the library needs glibc", started, path,
+                 libc);
+    return TOOL_RUN_FAILED;
+}
+
+/* Follows `path` to the programs that run it, where it is a script; `started` is what was asked
+ * for.  What cannot be found or read is for execvp to say. */
+static int check_libc(const char *started, const char *path, int scripts)
+{
+    char line[LINE_BYTES], found[PATH_MAX], *rest;
+    const char *interpreter, *program;
+    struct elf elf;
+    int failed;
+
+    if (!read_elf(path, &elf))
+        return 0;
+    if (elf.is_elf)
+        return other_libc(&elf) ? refuse_other_libc(started, path, other_libc(&elf)) : 0;
+    if (scripts == SCRIPTS_MAX || !read_script_line(path, line))
+        return 0;
+    interpreter = strtok_r(line, " \t", &rest);
+    failed = interpreter ? check_libc(started, interpreter, scripts + 1) : 0;
+    if (failed || !interpreter || strcmp(base_name(interpreter), "env") != 0)
+        return failed;
+    program = program_of_env(&rest);
+    return program && find_program(program, found) == 0 ? check_libc(started, found, scripts + 1)
+                                                        : 0;
+}
+
+/* ---- whether it loads the library ---- */
+
 static int check_loads(const char *library, const char *path)
 {
     struct elf program, shim;
@@ -168,7 +278,7 @@ static int check_loads(const char *library, const char *path)
         return TOOL_RUN_FAILED;
     }
     if (!read_elf(path, &program) || !program.is_elf)
-        return 0; /* a script, or one that may be run but not read */
+        return check_libc(path, path, 0); /* a script, or one that may be run but not read */
     if (!read_elf(library, &shim) || !shim.is_elf) {
         tool_say("%s is not a library", library);
         return TOOL_RUN_FAILED;
@@ -186,7 +296,7 @@ static int check_loads(const char *library, const char *path)
         tool_say("%s is linked statically: no library can be loaded into it", path);
         return TOOL_RUN_FAILED;
     }
-    return 0;
+    return check_libc(path, path, 0);
 }
 
 int library_check_program(const char *library, const char *program)

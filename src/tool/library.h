@@ -13,5 +13,6 @@ bool library_find(char path[PATH_MAX]);
 bool library_preload(const char *path);
 
 /* Finds a program as execvp would.  0, or the exit code after saying what is wrong: not found, not
- * executable, or one that the dynamic linker would start without the library. */
+ * executable, or one that the dynamic linker would start without the library, or that, or the
+ * program that runs it where it is a script, ends at it: linked with another libc. */
 int library_check_program(const char *library, const char *program);

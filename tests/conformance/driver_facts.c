@@ -178,6 +178,8 @@ static const struct {
     {"capture", facts_capture},
     {"context", facts_context},
     {"pool", facts_pool},
+    {"pools", facts_pools},
+    {"footprint", facts_footprint},
     {"vmm", facts_vmm},
     {"ipc", facts_ipc},
     {"green", facts_green},

@@ -55,6 +55,8 @@ void facts_wait(void);
 void facts_capture(void);
 void facts_context(void);
 void facts_pool(void);
+void facts_pools(void);
+void facts_footprint(void);
 void facts_vmm(void);
 void facts_ipc(void);
 void facts_green(void);

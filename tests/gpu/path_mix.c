@@ -3,7 +3,10 @@
  * mapping, arrays.  Each thread has a share and never holds more, counted in the driver's pages,
  * and frees what cuMemAlloc gave while work on it may still run.
  *
- * path_mix SEED OPERATIONS SHARE-BYTES [THREADS [LETTERS]]   (1 thread; d s v a: the four ways)
+ * path_mix SEED OPERATIONS SHARE-BYTES [THREADS [LETTERS [FREE-BYTES]]]
+ *
+ * 1 thread; d s v a: the four ways.  FREE-BYTES: all other memory of the device is taken first, so
+ * that it is a device of that size.  PATH_MIX_VERBOSE: a line on stderr for each refusal.
  *
  * Prints "allocations N refused R (d D, s S, v V, a A) wrong W".  What is allocated depends on the
  * arguments alone as long as nothing is refused.  Status 1: something is wrong; 3: a thread stands
@@ -14,6 +17,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -142,6 +146,28 @@ static void check(struct thread *self, const struct block *block)
         self->wrong += words[i / WORDS][i % WORDS] != block->value;
 }
 
+/* What the driver's pool holds is what other paths may miss. */
+static void tell_refusal(const struct thread *self, const struct block *block)
+{
+    cuuint64_t reserved = 0, used = 0;
+    size_t free_bytes, total_bytes, live_bytes = 0;
+    CUmemoryPool pool;
+
+    if (!getenv("PATH_MIX_VERBOSE"))
+        return;
+    MUST(cuMemGetInfo(&free_bytes, &total_bytes));
+    MUST(cuDeviceGetMemPool(&pool, 0));
+    MUST(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved));
+    MUST(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+    for (unsigned i = 0; i < thread_count; i++)
+        live_bytes += threads[i].live_bytes;
+    fprintf(stderr,
+            "path_mix: refused %c %zu at %lu; live %zu free %zu total %zu, pool reserved %llu used "
+            "%llu\n",
+            letters[block->path], block->bytes, (unsigned long)self->progress, live_bytes,
+            free_bytes, total_bytes, (unsigned long long)reserved, (unsigned long long)used);
+}
+
 static void allocate(struct thread *self)
 {
     size_t most_bytes = share_bytes - self->live_bytes;
@@ -161,6 +187,7 @@ static void allocate(struct thread *self)
     answer = take(self, &block);
     if (answer == CUDA_ERROR_OUT_OF_MEMORY) {
         self->refused[block.path]++;
+        tell_refusal(self, &block);
         return;
     }
     MUST(answer);
@@ -278,13 +305,31 @@ static unsigned long report(void)
     return wrong;
 }
 
+/* Largest pieces first.  What work needs of the device by itself it has taken before. */
+static void fill_device(size_t left_bytes)
+{
+    size_t free_bytes, total_bytes, step = (size_t)1 << 40;
+    CUdeviceptr taken;
+
+    MUST(cuMemAlloc(&taken, 2 * PAGE_BYTES));
+    MUST(cuMemsetD32(taken, 1, PAGE_BYTES / 4));
+    MUST(cuMemFree(taken));
+    for (; step >= PAGE_BYTES; step /= 2)
+        for (;;) {
+            MUST(cuMemGetInfo(&free_bytes, &total_bytes));
+            if (free_bytes < left_bytes + step || cuMemAlloc(&taken, step) != CUDA_SUCCESS)
+                break;
+        }
+}
+
 int main(int argc, char **argv)
 {
     CUmemAllocationProp prop = here();
     pthread_t watcher;
 
     if (argc < 4) {
-        fprintf(stderr, "usage: path_mix SEED OPERATIONS SHARE-BYTES [THREADS [LETTERS]]\n");
+        fprintf(stderr, "usage: path_mix SEED OPERATIONS SHARE-BYTES "
+                        "[THREADS [LETTERS [FREE-BYTES]]]\n");
         return 2;
     }
     operations = strtoul(argv[2], NULL, 10);
@@ -300,6 +345,8 @@ int main(int argc, char **argv)
     MUST(
         cuMemGetAllocationGranularity(&granularity_bytes, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     CHECK(granularity_bytes <= PAGE_BYTES);
+    if (argc > 6)
+        fill_device(strtoull(argv[6], NULL, 10));
     pthread_create(&watcher, NULL, watch, NULL);
     for (unsigned i = 0; i < thread_count; i++) {
         threads[i].random.state = strtoull(argv[1], NULL, 10) * 1000 + i;

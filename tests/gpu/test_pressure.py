@@ -8,6 +8,7 @@
 - PyTorch and CuPy: a run with frees that wait tells how much the limit must be, and the same program then runs
   under it: it must end, and print what it prints alone.
 
+A device of that size: all other memory is taken first, and what it refuses may be refused under a limit too.
 A limit alone is what is live and a granule of the driver's stream-ordered pool; under a stack it is what the
 stack promises: `pool` serves 80 % of it, `virtual` 95 %.  PROGRAMS is what tests/samples/build-real made,
 RMMSHIM_LIBRARY the library.  With RMMSHIM_DRY_RUN the device in host memory will do.  Exits with 77 where there is
@@ -110,15 +111,21 @@ class Pressure:
             self.mixed(paths, "alone", alone, alone, live, "")
             for label, setting, part, more in STACKS:
                 limit = limit_for(live, part, more)
-                result = gpu_common.run(command, dict(setting, RMM_LIMIT=limit), 240)
-                self.mixed(paths, label, result, alone, live, limit)
+                result = gpu_common.run(command, dict(setting, RMM_LIMIT=limit), 240, {"PATH_MIX_VERBOSE": "1"})
+                self.mixed(paths, label, result, alone, live, limit, command)
 
-    def mixed(self, paths, label, result, alone, live, limit):
+    def mixed(self, paths, label, result, alone, live, limit, command=None):
+        """command: what a device of the limit's size refuses too is not wrong."""
         found = re.search(r"allocations (\d+) refused (\d+)", result.stdout.decode(errors="replace"))
         allocations, refused = found.groups() if found else ("", "")
         why = self.ended(result)
         if not why and result.stdout != alone.stdout:
             why = result.stdout.decode(errors="replace").strip()
+        if why and command and refused not in ("", "0") and not os.environ.get("RMMSHIM_DRY_RUN"):
+            device = gpu_common.run(command + [str(int(limit[:-3]) * MIB)], None, 240)
+            self.mixed(paths, "device of that size", device, device, live, limit)
+            if self.rows[-1][5] != "0":
+                why = None
         self.row("path_mix " + paths, label, result, live, limit, allocations, refused, why)
 
     # ---- frameworks ----

@@ -117,6 +117,57 @@ def spilled():
         free(block)
 
 
+def given_back_late():
+    """After a context's end, a driver call of which failed, nothing stays: the fault and whether the driver
+    refuses device memory of its own (then a fallback's second serves) are the arguments."""
+    cuda.hostcuda_used_bytes.restype = ctypes.c_size_t
+    cuda.hostcuda_fault_hits.restype = ctypes.c_ulonglong
+    start()
+    used = cuda.hostcuda_used_bytes(0)
+    context = ctypes.c_void_p()
+    ok(cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0))
+    if "refused" in sys.argv:
+        ok(cuda.hostcuda_fault_add(b"cuMemAlloc_v2:nth=2:code=2"))  # after one for waits
+    for _ in range(8):
+        allocate(4 * MIB)
+    cuda.hostcuda_fault_clear()
+    ok(cuda.hostcuda_fault_add(sys.argv[2].encode()))
+    hits = cuda.hostcuda_fault_hits()
+    ok(cuda.cuCtxDestroy_v2(context))
+    assert cuda.hostcuda_fault_hits() == hits + 1
+    assert cuda.hostcuda_used_bytes(0) > used
+    assert now()["total_bytes"] == 0, now()
+    rmmshim.trim()
+    assert cuda.hostcuda_used_bytes(0) == used, (cuda.hostcuda_used_bytes(0), used)
+    assert now()["total_bytes"] == 0, now()
+
+
+def trimmed_at_once():
+    """Right after the work is done a trim gives back all: the fences that say so may be late.  A trim looks for a
+    bounded time, so a busy machine may make two of twenty too late."""
+    late = 0
+    start()
+    for _ in range(20):
+        blocks = [allocate((1 + i) * MIB) for i in range(4)]
+        for block in blocks:
+            free(block)
+        ok(cuda.cuCtxSynchronize())
+        rmmshim.trim()
+        late += now()["total_bytes"] > 0
+    assert late <= 2, late
+
+
+def freed_is_unknown():
+    """As after cudaFree, at once."""
+    start()
+    base, size = ctypes.c_uint64(), ctypes.c_size_t()
+    for _ in range(100):
+        block = allocate(MIB)
+        free(block)
+        result = cuda.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(block))
+        assert result == 500, result
+
+
 def grown_struct():
     """A program built with a smaller or larger struct."""
     start()

@@ -3,7 +3,7 @@
  * libcuda is loaded, and what dlerror says.  test_lookup.py runs it with and without the library
  * and compares: ours may only stand where the driver's stood.
  *
- *   lookup_owners NEXT_LIBRARY FIRST_LIBRARY SECOND_LIBRARY */
+ *   lookup_owners NEXT_LIBRARY FIRST_LIBRARY SECOND_LIBRARY NAMESAKE */
 #include "lookup_owners.h"
 
 #include <dlfcn.h>
@@ -83,19 +83,35 @@ static void probe(const char *state, const char *caller, void *(*find)(void *, c
     dlclose(program);
 }
 
+/* By the handle of a library that has some of the names itself. */
+static void probe_namesake(const char *state, void *namesake)
+{
+    char how[128];
+
+    for (size_t j = 0; j < sizeof(names) / sizeof(names[0]); j++) {
+        snprintf(how, sizeof(how), "%s, namesake", state);
+        say(how, names[j], find_here(namesake, names[j]));
+        snprintf(how, sizeof(how), "%s, namesake after a failed dlopen", state);
+        (void)dlopen("no_such_library.so", RTLD_NOW);
+        say(how, names[j], find_here(namesake, names[j]));
+    }
+}
+
 int main(int argc, char **argv)
 {
     find_function *next;
     self_function *first_self, *second_self;
-    void *library, *first, *second;
+    void *library, *first, *second, *namesake;
 
-    if (argc != 4)
+    if (argc != 5)
         return 2;
     probe("no driver", "program", find_here);
 
     library = load(argv[1], RTLD_LOCAL);
     *(void **)&next = dlsym(library, "lookup_next_find");
     probe("no driver", "library", next);
+    namesake = load(argv[4], RTLD_LOCAL);
+    probe_namesake("no driver", namesake);
 
     /* A library that looks its own name up finds the next one, and never itself. */
     first = load(argv[2], RTLD_GLOBAL);
@@ -107,6 +123,7 @@ int main(int argc, char **argv)
     say("self look-up", "second of two", second_self());
 
     load("libcuda.so.1", RTLD_LOCAL);
+    probe_namesake("local driver", namesake);
     probe("local driver", "program", find_here);
     probe("local driver", "library", next);
     load("libcuda.so.1", RTLD_GLOBAL);

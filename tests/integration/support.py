@@ -103,6 +103,18 @@ def run_plain(command, **how):
     return _plain_runs[key]
 
 
+def whole_log(path):
+    """The text of a log with what its .part holds, where there is one: as README.md says."""
+    with open(path, "rb") as file:
+        log = file.read()
+    if not os.path.exists(path + ".part"):
+        return log.decode()
+    with open(path + ".part", "rb") as file:
+        part = file.read()
+    rows, at = part[:-24].split(b"\0")[0], int(part[-24:])
+    return ((log[:at] + rows) if rows else log).decode()
+
+
 class Test(unittest.TestCase):
     """Adds: a scratch folder, and comparison of a run with and without the library."""
 

@@ -36,6 +36,12 @@ CASES = [
     ({"RMM_ASYNC": "2GiB"}, ["RMM_ASYNC", "2GiB"]),
     ({"RMM_RESOURCE": "pool(simulated)"}, ["RMM_RESOURCE", "simulated", "replaying"]),
     ({"RMM_POOL_SIZE_1": "10Q"}, ["RMM_POOL_SIZE_1", "Q"]),
+    ({"RMM_Limit": "1GiB"}, ["RMM_Limit", "RMM_LIMIT"]),
+    ({"RMM_LIMIT_GPU0": "1GiB"}, ["RMM_LIMIT_GPU0", "RMM_LIMIT_0"]),
+    ({"RMM_LIMIT_100": "1GiB"}, ["RMM_LIMIT_100", "RMM_LIMIT?"]),
+    ({"RMM_LIMIT": "8"}, ["RMM_LIMIT", "8GiB?"]),
+    ({"RMM_LIMIT": "0%"}, ["RMM_LIMIT", "0%"]),
+    ({"RMM_POOL": "1GiB"}, ["RMM_POOL", "RMM_POOL_SIZE"]),
 ]
 
 # These can only be seen on the device, which has 8 GiB.
@@ -144,6 +150,7 @@ class Tolerated(support.Test):
     def test_names_of_others_are_ignored(self):
         for settings in ({"RMM_LOG_FILE": self.path("a.csv")}, {"RMM_DEBUG_LOG_FILE": self.path("b.log")},
                          {"RMM_FOO": "1"}, {"RMM_": "1"}, {"RMM_TAG": "x"}, {"RMM_POOL_SIZE": ""},
+                         {"RMM_LIMIT_SERVICE_HOST": "10.0.0.1", "RMM_LIMIT_PORT": "tcp://10.0.0.1:80"},
                          {"RMMSHIM_LIBRARY": "x"}):
             for more in ({}, {"RMM_POOL_SIZE": "1GiB"}):
                 with self.subTest(str(settings)):

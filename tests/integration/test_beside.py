@@ -100,7 +100,7 @@ class ComputeSanitizer(support.Test):
 
     def said(self, settings, variable="NV_SANITIZER_INJECTION_PORT_BASE"):
         command = [support.program("sample_vector_runtime_static")]
-        result = run(command, settings, more={variable: "49152"})
+        result = run(command, settings, more={variable: "49152", "HOSTCUDA_DEVICES": "4"})
         self.assertEqual(result.outcome, support.run_plain(command).outcome)
         return result.said
 

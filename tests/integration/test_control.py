@@ -56,6 +56,30 @@ class Control(support.Test):
         for second in ("managed(charged=0)", "pinned"):
             self.quiet("spilled", {"RMM_RESOURCE": "fallback(cuda, %s)" % second})
 
+    def test_what_a_failed_call_leaves_behind_a_context(self):
+        for resource, function, *more in (
+                ("fallback(cuda, virtual)", "cuMemUnmap", "refused"),
+                ("async(initial_size=64MiB)", "cuMemPoolDestroy"),
+                ("async(initial_size=64MiB)", "cuMemFree_v2")):
+            with self.subTest(resource + " " + function):
+                self.quiet("given_back_late", {"RMM_RESOURCE": resource}, function + ":count=1:code=999", *more)
+
+    def test_a_trim_waits_for_its_fences(self):
+        for resource in ("pool(cuda)", "async", "virtual"):
+            with self.subTest(resource):
+                self.quiet("trimmed_at_once", {"RMM_RESOURCE": resource}, more={"HOSTCUDA_SCHEDULE": "random:2"})
+
+    def test_what_a_free_waited_for_is_unknown(self):
+        for free in ("wait", "immediate"):
+            for resource in ("async", "statistics(async)", "async_managed", "pool(async)", "cuda"):
+                if free == "immediate" and resource == "pool(async)":
+                    continue  # its blocks wait for nothing
+                with self.subTest(resource + " " + free):
+                    # An immediate free waits 20 ms at most for its own stream, which a busy machine may exceed.
+                    schedule = "random:1" if free == "wait" else "real"
+                    self.quiet("freed_is_unknown", {"RMM_RESOURCE": resource, "RMM_FREE": free},
+                               more={"HOSTCUDA_SCHEDULE": schedule})
+
     def test_struct_of_another_size(self):
         self.quiet("grown_struct", POOL)
 

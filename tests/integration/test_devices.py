@@ -38,6 +38,23 @@ class Devices(support.Test):
         self.assertEqual(report[1, "device"][0], "statistics(reuse(pool(cuda, initial_size=16MiB)))")
         self.assertEqual(report[0, "device"][0], "statistics(cuda)")
 
+    def test_settings_for_a_device_that_is_not_there_are_said_once(self):
+        report = "json:" + self.path("report.json")
+        for settings, line in (
+            ({"RMM_LIMIT_3": "1GiB"}, "RMM_LIMIT_3 is for device 3, and the process has 3 devices: ignored"),
+            ({"RMM_POOL_SIZE": "64MiB", "RMM_POOL_SIZE_7": "1GiB", "RMM_LIMIT_7": "2GiB", "RMM_LIMIT_63": "2GiB",
+              "RMM_STATISTICS": report},
+             "RMM_POOL_SIZE_7 is for device 7, and the process has 3 devices: ignored, as are others"),
+            ({"RMM_FREE_3": "wait", "RMM_STATISTICS": report},
+             "RMM_FREE_3 is for device 3, and the process has 3 devices: ignored"),
+            ({"RMM_LIMIT_2": "1GiB", "RMM_STATISTICS": report}, None),
+        ):
+            with self.subTest(settings):
+                plain = run([support.program("devices")], preload=[], more=THREE)
+                served = run([support.program("devices")], settings, more=THREE)
+                self.assertEqual(served.outcome, plain.outcome, support.difference(plain, served))
+                self.assertEqual(served.said, [line] if line else [])
+
     def test_pinned_memory(self):
         for settings in ({}, {"RMM_FREE": "wait"}, {"RMM_POOL_SIZE": "64MiB"}):
             with self.subTest(settings):

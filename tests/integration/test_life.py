@@ -124,8 +124,6 @@ class Outputs(support.Test):
                      dict(settings or {"RMM_POOL_SIZE": "64MiB"}, RMM_STATISTICS="json:" + path))
         self.assertEqual(result.status, status, result)
         self.assertEqual(result.stderr, "")
-        if not os.path.exists(path):
-            return None
         with open(path, encoding="utf-8") as file:
             return json.load(file)
 
@@ -158,7 +156,11 @@ class Outputs(support.Test):
         self.assertEqual(self.counter(report, "live_allocations"), 0)
 
     def test_no_report_after__exit(self):
-        self.assertIsNone(self.report("leave", "_exit", status=5))
+        """But the path has been this process's own."""
+        path = self.path("report.json")
+        result = run([support.program("life_runtime_shared"), "leave", "_exit"],
+                     {"RMM_POOL_SIZE": "64MiB", "RMM_STATISTICS": "json:" + path})
+        self.assertEqual((result.status, result.stderr, os.path.getsize(path)), (5, "", 0), result)
 
     def test_a_forked_child_leaves_the_parents_report_alone(self):
         for scene in [scene for scene in RUNTIME_SCENES if scene[0] in ("fork_after", "fork_busy")]:
@@ -187,8 +189,7 @@ class Outputs(support.Test):
         self.assertEqual((result.status, result.stderr, os.listdir(self.folder)), (0, "", []))
 
     def read_log(self, path):
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
+        text = support.whole_log(path)
         self.assertTrue(text.endswith("\n"), "the last line is cut off")
         rows = list(csv.reader(text.splitlines()))
         self.assertEqual(rows[0], ["Thread", "Time", "Action", "Pointer", "Size", "Stream"])
@@ -237,7 +238,8 @@ class Outputs(support.Test):
     def test_a_new_program_inherits_no_descriptor(self):
         settings = {"RMM_POOL_SIZE": "64MiB", "RMM_LOG": self.path("log.%p"),
                     "RMM_STATISTICS": "json:" + self.path("report.%p")}
-        self.assert_same([support.program("life_runtime_shared"), "exec_in_thread"], settings)
+        served = self.assert_same([support.program("life_runtime_shared"), "exec_in_thread"], settings, silent=False)
+        self.assertRegex("\n".join(served.said), r"^logging: .*; this one writes .*$")
 
     def test_a_log_whose_descriptor_is_another_files(self):
         path = self.path("log.csv")
@@ -251,8 +253,11 @@ class Outputs(support.Test):
             path = self.path("log.%p.csv")
             result = run([support.program("life_runtime_shared")] + scene, {"RMM_POOL_SIZE": "64MiB", "RMM_LOG": path})
             self.assertEqual(result.status, status, result)
+            names = [name for name in os.listdir(self.folder) if not name.endswith(".part")]
+            rows = sorted(len(self.read_log(self.path(name))) for name in names)
+            self.assertEqual(rows, [16] if scene[0] == "leave" else [16, 32])
             for name in os.listdir(self.folder):
-                self.read_log(self.path(name))
+                os.unlink(self.path(name))
 
 
 if __name__ == "__main__":

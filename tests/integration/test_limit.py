@@ -62,6 +62,48 @@ class Limit(support.Test):
                          "device 2: 1024 MiB, 1024 MiB, no more free\n", str(result))
         self.assertEqual(result.stderr, "")
 
+    def charges(self, *words, devices=1, **settings):
+        result = run([support.program("exact_limit"), *words], settings, more={"HOSTCUDA_DEVICES": str(devices)})
+        self.assertEqual((result.status, result.stdout), (0, "ok\n"), "%s\n%s" % (words, result))
+        return result
+
+    def test_pools_however_many(self):
+        for count in ("31", "40", "100"):
+            self.charges("many_pools", count, RMM_LIMIT="1GiB")
+
+    def test_small_blocks_share_pages(self):
+        for way in ("managed", "array", "row", "levels"):
+            with self.subTest(way):
+                self.charges("small", way, RMM_LIMIT="32MiB")
+        self.charges("small", "plain", RMM_LIMIT="32MiB", RMM_HOOKS="pinned")
+        self.charges("rows", RMM_LIMIT="32MiB")
+
+    def test_limit_set_late(self):
+        self.charges("late", RMM_POOL_SIZE="0")
+
+    def test_another_device(self):
+        self.charges("elsewhere", devices=2, RMM_LIMIT_1="256MiB")
+        self.charges("share_elsewhere", devices=2, RMM_LIMIT="10%free")
+
+    def test_kinds_of_pools(self):
+        self.charges("host_pool", "created", RMM_LIMIT="256MiB")
+        self.charges("host_pool", "default", RMM_LIMIT="256MiB")
+        for where in ("none", "host", "numa"):
+            with self.subTest(where):
+                self.charges("managed_pool", where, RMM_LIMIT="256MiB")
+
+    def test_growth_in_flight_is_waited_for(self):
+        result = run([support.program("exact_limit"), "side_by_side"], {"RMM_LIMIT": "256MiB"},
+                     more={"HOSTCUDA_POOL_STEP": "32MiB"})
+        self.assertEqual((result.status, result.stdout), (0, "ok\n"), str(result))
+
+    def test_every_way_at_once(self):
+        """A million operations by 8 threads, with 16 MiB more than is live: nothing is refused, the device holds no
+        more than the limit, and nothing stays charged."""
+        for settings in ({}, {"RMM_HOOKS": "pinned"}, {"RMM_POOL_SIZE": "0"}, {"RMM_RESOURCE": "virtual(granularity=2MiB)"}):
+            with self.subTest(settings):
+                self.charges("everything", "125000", RMM_LIMIT="64MiB", **settings)
+
     def test_report(self):
         path = self.path("report.json")
         self.play("destroyed_pool", {"RMM_STATISTICS": "json:" + path})

@@ -14,29 +14,46 @@ def hooked_symbols():
         return {line[len("HOOK("):].split(",")[0].strip() for line in file if line.startswith("HOOK(")}
 
 
+def last_symbol():
+    """The one that the library looks up last: without it that look-up ends with an error."""
+    with open(os.environ["ENTRY_POINTS"], encoding="utf-8") as file:
+        return [line.split("(")[1].split(")")[0] for line in file if line.startswith("CALL(")][-1]
+
+
 class Owners(support.Test):
-    def owners(self, **how):
+    def owners(self, status=0, **how):
         folder = support.PROGRAMS
         libraries = [os.path.join(folder, name) for name in ("liblookup_next.so", "liblookup_first.so",
-                                                             "liblookup_second.so")]
+                                                             "liblookup_second.so", "liblookup_namesake.so")]
         result = run([support.program("lookup_owners")] + libraries, **how)
-        self.assertEqual(result.status, 0, result)
+        self.assertEqual(result.status, status, result)
         self.assertEqual(result.stderr, "")
         return result.stdout.splitlines()
 
     def test_ours_stand_where_the_drivers_stood(self):
         hooked = hooked_symbols()
-        plain, served = self.owners(preload=[]), self.owners()
-        self.assertEqual(len(plain), len(served))
-        ours = 0
+        for more in ({}, {"HOSTCUDA_WITHHOLD": last_symbol()}):
+            plain, served = self.owners(preload=[], more=more), self.owners(more=more)
+            self.assertEqual(len(plain), len(served))
+            ours = 0
+            for before, after in zip(plain, served):
+                name = before.split(":")[0].split()[-1]
+                expected = before
+                if name in hooked:
+                    expected = before.replace(": libcuda.so.1,", ": librmmshim.so,")
+                ours += expected != before
+                with self.subTest(before, more=more):
+                    self.assertEqual(after, expected)
+            self.assertGreater(ours, 0)
+
+    def test_errors_where_no_driver_is_installed(self):
+        """The program ends where it opens libcuda; what it asked before is answered as without us."""
+        plain, served = (self.owners(status=2, driver=False, preload=preload) for preload in ([], None))
+        self.assertTrue(any("namesake" in line for line in plain))
         for before, after in zip(plain, served):
-            name = before.split(":")[0].split()[-1]
-            expected = before
-            if name in hooked:
-                expected = before.replace(": libcuda.so.1,", ": librmmshim.so,")
-            ours += expected != before
-            self.assertEqual(after, expected)
-        self.assertGreater(ours, 0)
+            with self.subTest(before):
+                self.assertEqual(after, before)
+        self.assertEqual(len(plain), len(served))
 
     def test_without_a_driver(self):
         """No libcuda anywhere: our exports must not make it look as if there were one."""

@@ -22,6 +22,18 @@ MIX = [
     {"RMM_LIMIT": "112MiB", "RMM_ASYNC": "1"},  # of which 32 MiB are a step of the driver's pool
 ]
 
+# As on a GPU: a pool of the driver's grows by whole steps, what it keeps is in pieces, and to give memory back takes
+# long.  Live is 256 MiB in four threads: `virtual` holds no more, and 32 blocks have half a step besides.
+SLOW = {
+    "HOSTCUDA_POOL_STEP": "8MiB",
+    "HOSTCUDA_FAULT": "cuMemUnmap,cuMemRelease,cuMemFree,cuMemPoolTrimTo,cuMemCreate,cuMemSetAccess:before_us=100:"
+                      "after_us=100",
+}
+SLOW_MIX = [
+    {"RMM_LIMIT": "288MiB", "RMM_RESOURCE": "virtual(granularity=2MiB)"},
+    {"RMM_LIMIT": "320MiB", "RMM_POOL_SIZE": "0"},
+]
+
 
 class Pressure(support.Test):
     def test_four_threads_with_a_block_each(self):
@@ -38,6 +50,13 @@ class Pressure(support.Test):
             for settings in MIX:
                 with self.subTest(settings, paths=paths):
                     self.assert_same(command, settings)
+
+    def test_a_slow_driver_whose_pools_hold_pieces(self):
+        for paths in ("ds", "dv"):
+            command = [support.program("path_mix"), "1", "500", str(64 << 20), "4", paths]
+            for settings in SLOW_MIX:
+                with self.subTest(settings, paths=paths):
+                    self.assert_same(command, dict(settings, **SLOW))
 
 
 if __name__ == "__main__":

@@ -102,6 +102,8 @@ class Help(Test):
             (["help", "rnu"], 2, "unknown command 'rnu'; did you mean 'run'"),
             (["check"], 2, "one expression"),
             (["check", "cuda", "cuda"], 2, "one expression"),
+            (["check", "RMM_LIMIT=1GiB", "pool(cuda)"], 2, "RMM_RESOURCE='pool(cuda)'"),
+            (["check", "pool(cuda)", "RMM_LIMIT=1GiB"], 2, "RMM_RESOURCE='pool(cuda)'"),
             (["resources", "pol"], 2, "did you mean 'pool'"),
             (["resources", "nothing"], 2, "unknown memory resource 'nothing'"),
             (["resources", "pool", "cuda"], 2, "one name"),
@@ -142,8 +144,12 @@ class Listings(Test):
         for name in names:
             for line in rmmshim("resources", name).stdout.splitlines():
                 if line.startswith("written:") and "..." not in line:
+                    text = line.split(None, 1)[1]
                     with self.subTest(line):
-                        self.assertEqual(0, rmmshim("check", line.split(None, 1)[1]).returncode)
+                        if name == "pinned":
+                            self.assertEqual(0, rmmshim("check", "RMM_PINNED_RESOURCE=" + text).returncode)
+                        else:
+                            self.assertEqual(1 if name == "simulated" else 0, rmmshim("check", text).returncode)
 
 
 class Check(Test):
@@ -184,6 +190,65 @@ class Check(Test):
                 result = rmmshim("check", text)
                 self.expect(result, 1, line)
                 self.assertEqual("", result.stdout)
+
+    def test_what_rmm_resource_refuses_is_wrong_here_too(self):
+        for text, line in (
+            ("pinned", "EXPRESSION=^pinned: a stack for device memory cannot stand on 'pinned'; RMM_PINNED_RESOURCE is"),
+            ("pool(pinned)", "EXPRESSION=pool(^pinned): "),
+            ("simulated", "EXPRESSION=^simulated: "),
+            ("fallback(cuda, pool(simulated))", "EXPRESSION=fallback(cuda, pool(^simulated)): "),
+        ):
+            with self.subTest(text):
+                result = rmmshim("check", text)
+                self.expect(result, 1, line)
+                self.assertEqual("", result.stdout)
+                self.assertEqual(125, rmmshim("run", "--resource", text, "true").returncode)
+        for text in ("cuda", "system", "fallback(cuda, pinned)", "pool(async)", "fallback(virtual, managed)"):
+            with self.subTest(text):
+                self.assertEqual(0, rmmshim("check", text).returncode)
+                self.assertEqual(0, rmmshim("run", "--resource", text, "true").returncode)
+
+    def test_variables_show_what_they_amount_to(self):
+        for variables, lines in (
+            (["RMM_POOL_SIZE=1GiB", "RMM_LIMIT=80%"],
+             ["every device, at most 80%", "  reuse free=deferred", "    pool initial_size=1GiB", "      cuda"]),
+            (["RMM_RESOURCE=statistics(pool(cuda))"],
+             ["every device", "  statistics", "    reuse", "      pool", "        cuda"]),
+            (["RMM_LIMIT=8GiB", "RMM_LIMIT_1=4GiB", "RMM_MANAGED_3=1"],
+             ["every other device, at most 8GiB", "  cuda", "device 1, at most 4GiB", "  cuda",
+              "device 3, at most 8GiB", "  managed"]),
+            (["RMM_PINNED_POOL_SIZE=1GiB"], ["every device, pinned memory", "  reuse", "    pool", "      pinned"]),
+            (["RMM_MANAGED_RESOURCE=managed", "RMM_POOL_SIZE=1GiB", "RMM_LIMIT=2GiB"],
+             ["every device, at most 2GiB", "  reuse", "    pool", "      cuda", "every device, managed memory",
+              "  managed"]),
+            (["RMM_VERBOSE=1", "RMM_POOL_SIZE="], ["nothing set: every call goes to the driver"]),
+        ):
+            with self.subTest(variables):
+                result = rmmshim("check", *variables, RMM_POOL_SIZE="10Q")  # its own settings are not meant
+                self.expect(result, 0)
+                printed = result.stdout.splitlines()
+                self.assertEqual(len(lines), len(printed), result.stdout)
+                for line, got in zip(lines, printed):
+                    self.assertTrue(got.startswith(line), "%s: %s" % (line, got))
+                    if not line.startswith(" "):
+                        self.assertEqual(line, got)
+
+    def test_wrong_variables_are_one_line_each(self):
+        for variables, line in (
+            (["RMM_POOL_SIZE=10Q"], "RMM_POOL_SIZE=10^Q: unknown unit"),
+            (["RMM_LIMIT=1GiB", "RMM_POOL_SIZE=2GiB"], "pool begins with 2GiB, and RMM_LIMIT is 1GiB"),
+            (["RMM_POOLSIZE=1GiB"], "did you mean RMM_POOL_SIZE?"),
+            (["rmm_limit=1GiB"], "did you mean RMM_LIMIT?"),
+            (["RMM_PINNED_RESOURCE=pool(cuda)"], "RMM_PINNED_RESOURCE=pool(^cuda)"),
+            (["RMM_FOO=1"], "RMM_FOO=1: no variable of rmmshim's"),
+            (["RMM_POOL_SIZE=1GiB", "RMM_LOG_FILE=x"], "RMM_LOG_FILE=x: no variable of rmmshim's"),
+        ):
+            with self.subTest(variables):
+                result = rmmshim("check", *variables)
+                self.expect(result, 1, line)
+                self.assertEqual("", result.stdout)
+        result = rmmshim("check", "RMM_POOL_SIZE=10Q", "RMM_FREE=x")
+        self.assertEqual((1, 2), (result.returncode, result.stderr.count("\n")), result)
 
     def test_options_that_contradict_each_other_are_found(self):
         result = rmmshim("check", "pool(cuda, initial_size=2GiB, maximum_size=1GiB)")
@@ -275,6 +340,9 @@ class Run(Test):
             (["--verbose-1"], {}, "RMM_VERBOSE_1"),
             (["--limit", "8GiB", "--pool-size", "9GiB"], {}, "and RMM_LIMIT is 8GiB"),
             (["--log", "%x"], {}, "unknown placeholder"),
+            (["--limit", "8"], {}, "did you mean 8GiB?"),
+            (["--limit", "0%"], {}, "no memory at all"),
+            (["--pool-size", "0.5"], {}, "did you mean 50%?"),
         ):
             with self.subTest(arguments + list(settings)):
                 self.expect(rmmshim("run", *arguments, "touch", marker, **settings), 125, line)
@@ -310,7 +378,7 @@ class Run(Test):
         self.expect(rmmshim("run", self.directory), 126, "Permission denied")
         self.expect(rmmshim("run", broken), 127, "No such file")
 
-    def elf(self, name, bits=64, machine=None, kind=2):
+    def elf(self, name, bits=64, machine=None, kind=2, interpreter=None):
         """The beginning of a program: enough to see for whom it is."""
         with open(sys.executable, "rb") as own:
             header = bytearray(own.read(64))
@@ -319,6 +387,12 @@ class Run(Test):
         if machine:
             struct.pack_into("<H", header, 18, machine)
         struct.pack_into("<H", header, 56, 0)  # no program headers: nobody links it
+        if interpreter:
+            text = interpreter.encode() + b"\0"
+            segment = struct.pack("<IIQQQQQQ", 3, 4, 64 + 56, 0, 0, len(text), len(text), 1)  # PT_INTERP
+            struct.pack_into("<Q", header, 32, 64)
+            struct.pack_into("<HH", header, 54, 56, 1)
+            header += segment + text
         return self.file(name, bytes(header))
 
     def test_programs_that_cannot_load_the_library(self):
@@ -330,6 +404,37 @@ class Run(Test):
             os.chown(suid, 12345, 12345)
             os.chmod(suid, 0o755 | stat.S_ISUID)
             self.expect(rmmshim("run", suid), 125, "another user")
+
+    def test_programs_of_another_libc_are_refused(self):
+        """The dynamic linker of musl ends them with 127 where it finds the library in LD_PRELOAD."""
+        for interpreter, libc in (("/lib/ld-musl-x86_64.so.1", "musl"), ("/opt/x/ld-musl-aarch64.so.1", "musl"),
+                                  ("/lib/ld64-uClibc.so.0", "uClibc"), ("/system/bin/linker64", "Bionic")):
+            for kind in (2, 3):
+                with self.subTest(interpreter, kind=kind):
+                    program = self.elf("other", kind=kind, interpreter=interpreter)
+                    self.expect(rmmshim("run", program), 125, f"{program} is linked with {libc}: the library needs glibc")
+        for interpreter in ("/lib64/ld-linux-x86-64.so.2", "/opt/ld-musl-x/ld-linux-x86-64.so.2", "/opt/own-linker.so"):
+            with self.subTest(interpreter):  # started, and not found or not loaded then
+                self.assertNotIn("linked", rmmshim("run", self.elf("known", interpreter=interpreter)).stderr)
+
+    def test_scripts_of_programs_of_another_libc_are_refused(self):
+        musl = self.elf("musl-sh", interpreter="/lib/ld-musl-x86_64.so.1")
+        script = self.file("script", f"#!{musl}\n")
+        path = self.directory + ":" + os.environ["PATH"]
+        for first_line in (f"#!{musl}", f"#! \t{musl} -e", f"#!{script}", "#!/usr/bin/env musl-sh",
+                           "#!/usr/bin/env -S A=1 -i musl-sh -e", f"#!{script} {musl}"):
+            with self.subTest(first_line):
+                program = self.file("program", first_line + "\necho started\n")
+                self.expect(rmmshim("run", program, PATH=path), 125,
+                            f"{program} is run by {musl}, which is linked with musl: the library needs glibc")
+        for first_line in ("#!/bin/sh", f"#!/bin/sh {musl}", "#!/usr/bin/env sh", "#!/usr/bin/env -S sh -e", f"echo {musl}"):
+            with self.subTest(first_line):
+                program = self.file("program", first_line + "\necho started\n")
+                self.assertNotIn("linked", rmmshim("run", program, PATH=path).stderr)
+        os.mkfifo(os.path.join(self.directory, "pipe"))
+        self.assertEqual(126, rmmshim("run", self.file("program", f"#!{self.directory}/pipe\n")).returncode)
+        self.file("round", f"#!{self.directory}/round\n")
+        self.assertIn(rmmshim("run", "round", PATH=path).returncode, (126, 127))
 
     def test_scripts_are_started(self):
         script = self.file("script", "#!/bin/sh\necho \"$1\"\n")

@@ -106,6 +106,8 @@ static CUresult fake_deallocate(struct rs_mr *mr, const struct rs_allocation *al
     CUresult result;
 
     (void)stream;
+    if (leaf->on_deallocate)
+        leaf->on_deallocate(leaf->on_deallocate_data);
     pthread_mutex_lock(&leaf->lock);
     result = leaf->fail_deallocations_with;
     if (result == CUDA_SUCCESS)

@@ -26,6 +26,8 @@ struct fake_leaf {
     bool deallocates_in_order;        /* what it says of itself */
     void (*on_call)(void *data);      /* called once, in the next allocate before it is answered */
     void *on_call_data;
+    void (*on_deallocate)(void *data); /* called in each deallocate, before it is answered */
+    void *on_deallocate_data;
     size_t live_count;
     struct rs_allocation live[FAKE_LEAF_LIVE_MAX];
 };

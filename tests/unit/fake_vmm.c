@@ -174,6 +174,8 @@ static CUresult fake_release(CUmemGenericAllocationHandle handle)
     struct memory *memory;
     CUresult result;
 
+    if (fake_vmm.on_release)
+        fake_vmm.on_release();
     if (!enter(&result))
         return leave(result);
     memory = memory_of(handle);

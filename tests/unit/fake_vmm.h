@@ -24,6 +24,7 @@ struct fake_vmm {
     uint64_t unmapped_unwaited;  /* unmappings since the last wait */
     void (*on_call)(void *data); /* called once, inside the next call that creates memory */
     void *on_call_data;
+    void (*on_release)(void);      /* called inside each call that releases memory */
     void (*on_access)(void *data); /* called inside each call that changes access */
     void *on_access_data;
 };

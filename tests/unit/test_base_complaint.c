@@ -186,6 +186,19 @@ static void nearest_word_forgives_two_letters_or_one_in_short_words(void **state
     }
 }
 
+/* Any letter is one letter off: 'y' is no misspelt '0'. */
+static void a_word_with_no_letter_right_is_not_near(void **state)
+{
+    static const char *const words[] = {"0", "no", "abcdef", NULL};
+    static const char *const texts[] = {"y", "00", "", "01", "x"};
+    const char *swapped = "on";
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(texts); i++)
+        assert_null(rs_nearest_word(texts[i], texts[i] + strlen(texts[i]), words));
+    assert_string_equal(rs_nearest_word(swapped, swapped + 2, words), "no");
+}
+
 static void the_nearer_of_two_words_wins(void **state)
 {
     static const char *const words[] = {"limiting", "limitings", NULL};
@@ -209,6 +222,7 @@ int main(void)
         cmocka_unit_test(distance_counts_single_letter_slips),
         cmocka_unit_test(distance_of_long_words_is_far),
         cmocka_unit_test(nearest_word_forgives_two_letters_or_one_in_short_words),
+        cmocka_unit_test(a_word_with_no_letter_right_is_not_near),
         cmocka_unit_test(the_nearer_of_two_words_wins),
     };
 

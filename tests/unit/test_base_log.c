@@ -11,9 +11,12 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 enum { CAPTURE_BYTES = 16384, PIPE_CAPACITY = 65536 };
@@ -254,6 +257,163 @@ static void write_all_says_why_it_failed(void **state)
     close(full);
 }
 
+/* Runs it in a child, where signals and limits are its own.  It returns 0 if all is right. */
+static void passes_in_child(int (*body)(void))
+{
+    int status = 0;
+    pid_t child = fork();
+
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(body());
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(WIFSIGNALED(status) ? WTERMSIG(status) : 0, 0);
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* A pipe that nobody reads any more, as stderr. */
+static void lose_reader(void)
+{
+    int ends[2];
+
+    if (pipe(ends) != 0 || dup2(ends[1], STDERR_FILENO) < 0)
+        _exit(99);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static bool is_pending(int signal_number)
+{
+    sigset_t pending;
+
+    return sigpending(&pending) == 0 && sigismember(&pending, signal_number) == 1;
+}
+
+static bool is_blocked(int signal_number)
+{
+    sigset_t blocked;
+
+    return pthread_sigmask(SIG_BLOCK, NULL, &blocked) == 0 &&
+           sigismember(&blocked, signal_number) == 1;
+}
+
+static void block(int signal_number)
+{
+    sigset_t signals;
+
+    sigemptyset(&signals);
+    sigaddset(&signals, signal_number);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+}
+
+static int say_to_lost_reader(void)
+{
+    lose_reader();
+    errno = ERANGE;
+    rs_log("to nobody");
+    rs_log_asked("to nobody");
+    if (errno != ERANGE)
+        return 1;
+    return is_blocked(SIGPIPE) ? 2 : is_pending(SIGPIPE) ? 3 : 0;
+}
+
+static int say_with_signal_blocked(void)
+{
+    lose_reader();
+    block(SIGPIPE);
+    rs_log("to nobody");
+    if (is_pending(SIGPIPE) || !is_blocked(SIGPIPE))
+        return 1;
+    raise(SIGPIPE); /* the program's own stays */
+    rs_log("to nobody");
+    return is_pending(SIGPIPE) && is_blocked(SIGPIPE) ? 0 : 2;
+}
+
+static _Atomic int handled;
+
+static void handle(int signal_number)
+{
+    handled = signal_number;
+}
+
+static int say_with_handler(void)
+{
+    struct sigaction action = {.sa_handler = handle};
+
+    lose_reader();
+    sigaction(SIGPIPE, &action, NULL);
+    rs_log("to nobody");
+    if (handled)
+        return 1;
+    raise(SIGPIPE);
+    return handled == SIGPIPE ? 0 : 2;
+}
+
+static void a_reader_that_is_gone_raises_no_signal(void **state)
+{
+    (void)state;
+    passes_in_child(say_to_lost_reader);
+    passes_in_child(say_with_signal_blocked);
+    passes_in_child(say_with_handler);
+}
+
+static int write_past_limit(void)
+{
+    static const struct rlimit limit = {10, 10};
+    int file = fileno(tmpfile());
+    char bytes[100] = "";
+
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0)
+        return 1;
+    if (rs_write_all(file, bytes, sizeof(bytes)) != -EFBIG)
+        return 2;
+    block(SIGXFSZ);
+    if (rs_write_all(file, bytes, sizeof(bytes)) != -EFBIG || is_pending(SIGXFSZ))
+        return 3;
+    raise(SIGXFSZ);
+    return rs_write_all(file, bytes, sizeof(bytes)) == -EFBIG && is_pending(SIGXFSZ) ? 0 : 4;
+}
+
+static void a_file_that_may_not_grow_raises_no_signal(void **state)
+{
+    (void)state;
+    passes_in_child(write_past_limit);
+}
+
+/* A terminal that stops who writes to it from the background (stty tostop). */
+static int write_from_background(void)
+{
+    int host = posix_openpt(O_RDWR | O_NOCTTY), terminal, status;
+    struct termios settings;
+    pid_t child;
+
+    setsid();
+    if (host < 0 || grantpt(host) != 0 || unlockpt(host) != 0)
+        return 1;
+    terminal = open(ptsname(host), O_RDWR); /* which is this session's now */
+    if (terminal < 0 || tcgetattr(terminal, &settings) != 0)
+        return 2;
+    settings.c_lflag |= TOSTOP;
+    tcsetattr(terminal, TCSANOW, &settings);
+    child = fork();
+    if (child == 0) {
+        setpgid(0, 0);
+        _exit(rs_write_all(terminal, "x", 1) == 0 ? 0 : 3);
+    }
+    if (waitpid(child, &status, WUNTRACED) != child)
+        return 4;
+    if (!WIFSTOPPED(status))
+        return WEXITSTATUS(status);
+    kill(child, SIGKILL);
+    return 5;
+}
+
+static void a_terminal_stops_nobody_who_writes_to_it(void **state)
+{
+    (void)state;
+    passes_in_child(write_from_background);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -265,6 +425,9 @@ int main(void)
         cmocka_unit_test(once_means_once_for_each_flag),
         cmocka_unit_test(write_all_writes_all_over_interruptions),
         cmocka_unit_test(write_all_says_why_it_failed),
+        cmocka_unit_test(a_reader_that_is_gone_raises_no_signal),
+        cmocka_unit_test(a_file_that_may_not_grow_raises_no_signal),
+        cmocka_unit_test(a_terminal_stops_nobody_who_writes_to_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

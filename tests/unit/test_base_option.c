@@ -14,7 +14,7 @@
 #define GIB ((size_t)1 << 30)
 
 struct config {
-    size_t plain, initial, chunk, limit;
+    size_t plain, initial, chunk, limit, memory;
     struct rs_size_range bins;
     uint64_t count;
     bool on;
@@ -44,6 +44,7 @@ static const struct rs_option rows[] = {
     RS_OPTION_WORD_ROW(struct config, mode, modes, "deferred", "mode"),
     RS_OPTION_TEXT_ROW(struct config, path, NULL, "file"),
     RS_OPTION_TEXT_ROW(struct config, name, "log.csv", "file"),
+    RS_OPTION_SIZE_ROW(struct config, memory, "0", "memory", .unit_below = 1 << 20),
     RS_OPTION_END,
 };
 
@@ -111,6 +112,13 @@ static void good_values_reach_their_field(void **state)
         {"limit", "none", offsetof(struct config, limit), SIZE_MAX},
         {"limit", "NONE", offsetof(struct config, limit), SIZE_MAX},
         {"limit", "1GiB", offsetof(struct config, limit), GIB},
+        {"memory", "0", offsetof(struct config, memory), 0},
+        {"memory", "0%", offsetof(struct config, memory), 0},
+        {"memory", "8B", offsetof(struct config, memory), 8},
+        {"memory", "8 b", offsetof(struct config, memory), 8},
+        {"memory", "0.5KiB", offsetof(struct config, memory), 512},
+        {"memory", "1048576", offsetof(struct config, memory), MIB},
+        {"plain", "8", offsetof(struct config, plain), 8},
         {"bins", "512-1KiB", offsetof(struct config, bins), 512},
         {"bins", "1KiB-1KiB", offsetof(struct config, bins), 1024},
         {"count", "1", offsetof(struct config, count), 1},
@@ -191,7 +199,22 @@ static void bad_values_get_one_line_with_the_place(void **state)
         {"chunk", "2K", "chunk=^2K: less than 4KiB"},
         {"chunk", "5000", "chunk=^5000: not a multiple of 4096 (the nearest is 4096)"},
         {"chunk", "7000", "chunk=^7000: not a multiple of 4096 (the nearest is 8192)"},
+        {"chunk", "0%", "chunk=^0%: no memory at all"},
+        {"chunk", "0.00001%free", "chunk=^0.00001%free: no memory at all"},
         {"limit", "non", "limit=^non: "},
+        {"memory", "8", "memory=^8: 8 bytes need their unit (8B); did you mean 8GiB?"},
+        {"memory", "1023",
+         "memory=^1023: 1023 bytes need their unit (1023B); did you mean 1023GiB?"},
+        {"memory", "1024",
+         "memory=^1024: 1024 bytes need their unit (1024B); did you mean 1024MiB?"},
+        {"memory", "1048575",
+         "memory=^1048575: 1048575 bytes need their unit (1048575B); did you mean 1048575MiB?"},
+        {"memory", "1 ", "memory=^1 : 1 bytes need their unit (1B); did you mean 1GiB?"},
+        {"memory", "0.5", "memory=^0.5: a part of a byte; did you mean 50%?"},
+        {"memory", "0.125", "memory=^0.125: a part of a byte; did you mean 12.5%?"},
+        {"memory", ".9", "memory=^.9: a part of a byte; did you mean 90%?"},
+        {"memory", "1.5", "memory=^1.5: a part of a byte; did you mean 1.5GiB?"},
+        {"plain", "0.5", "plain=^0.5: a part of a byte; did you mean 50%?"},
         {"bins", "1MiB", "bins=^1MiB: expected two sizes"},
         {"bins", "-1MiB", "bins=^-1MiB: expected two sizes"},
         {"bins", "1MiB-", "bins=1MiB-^: a size is missing"},
@@ -214,7 +237,15 @@ static void bad_values_get_one_line_with_the_place(void **state)
         {"on", "ye", "on=^ye: unknown word; did you mean 'yes'?"},
         {"on", "", "on=^: unknown word"},
         {"on", "perhaps", "on=^perhaps: unknown word; known are 0 1 no yes off on false true"},
-        {"on", "2", "on=^2: unknown word"},
+        {"on", "2", "on=^2: unknown word; known are"},
+        {"on", "10", "on=^10: unknown word; known are"},
+        {"on", "y", "on=^y: unknown word; did you mean 'yes'?"},
+        {"on", "Y", "on=^Y: unknown word; did you mean 'yes'?"},
+        {"on", "n", "on=^n: unknown word; did you mean 'no'?"},
+        {"on", "T", "on=^T: unknown word; did you mean 'true'?"},
+        {"on", "f", "on=^f: unknown word; did you mean 'false'?"},
+        {"on", "o", "on=^o: unknown word; known are"}, /* on, off */
+        {"mode", "defer", "mode=^defer: unknown word; did you mean 'deferred'?"},
         {"mode", "defered", "mode=^defered: unknown word; did you mean 'deferred'?"},
         {"mode", "later", "mode=^later: unknown word; known are wait deferred immediate"},
         {"name", "", "name=^: name is empty"},
@@ -291,7 +322,7 @@ static void type_texts_say_what_to_write(void **state)
 {
     static const char *const expected[] = {"SIZE",      "SIZE",  "SIZE", "SIZE|none",
                                            "SIZE-SIZE", "COUNT", "0|1",  "wait|deferred|immediate",
-                                           "TEXT",      "TEXT"};
+                                           "TEXT",      "TEXT",  "SIZE"};
     char buffer[64], small[8];
 
     (void)state;

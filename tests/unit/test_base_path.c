@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/path.h"
+#include "folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -138,27 +139,37 @@ static void what_does_not_fit_is_refused_not_cut(void **state)
     assert_false(rs_path_expand("x", path, 1, &at, &reason));
 }
 
+static void relative_paths_start_where_the_program_was(void **state)
+{
+    char directory[4096], path[4096], expected[8192], small[8];
+    const char *at, *reason;
+
+    (void)state;
+    setenv("RS_TEST", "/a", 1);
+    assert_non_null(getcwd(directory, sizeof(directory)));
+    rs_path_keep_directory();
+    assert_int_equal(chdir("/"), 0);
+    assert_true(rs_path_expand("%%/b.csv", path, sizeof(path), &at, &reason));
+    snprintf(expected, sizeof(expected), "%s/%%/b.csv", directory);
+    assert_string_equal(path, expected);
+    assert_true(rs_path_expand("%q{RS_TEST}/b", path, sizeof(path), &at, &reason));
+    assert_string_equal(path, "/a/b");
+    assert_true(rs_path_expand("", path, sizeof(path), &at, &reason));
+    assert_string_equal(path, "");
+    assert_false(rs_path_expand("b.csv", small, sizeof(small), &at, &reason));
+    assert_non_null(strstr(reason, "too long"));
+
+    /* What the other tests expand is as it was given: as where the directory cannot be named. */
+    assert_int_equal(mkdir("/tmp/rs-test-removed", 0700), 0);
+    assert_int_equal(chdir("/tmp/rs-test-removed"), 0);
+    assert_int_equal(rmdir("/tmp/rs-test-removed"), 0);
+    rs_path_keep_directory();
+    assert_true(rs_path_expand("b.csv", path, sizeof(path), &at, &reason));
+    assert_string_equal(path, "b.csv");
+    assert_int_equal(chdir(directory), 0);
+}
+
 /* ---- outputs ---- */
-
-static char directory[] = "/tmp/rs-test-path-XXXXXX";
-
-static int enter_directory(void **state)
-{
-    (void)state;
-    return mkdtemp(directory) && chdir(directory) == 0 ? 0 : -1;
-}
-
-static int leave_directory(void **state)
-{
-    static const char *const names[] = {"new",  "old",    "link",   "dangling",
-                                        "fifo", "socket", "second", "target"};
-
-    (void)state;
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(names); i++)
-        unlink(names[i]);
-    rmdir("subdirectory");
-    return chdir("/") == 0 ? rmdir(directory) : -1;
-}
 
 static void write_file(const char *name, const char *text)
 {
@@ -203,6 +214,25 @@ static void an_old_file_is_emptied(void **state)
     fd = rs_path_open_output("old");
     assert_true(fd >= 0);
     assert_int_equal(size_of("old"), 0);
+    close(fd);
+}
+
+static void an_untouched_file_keeps_its_text(void **state)
+{
+    bool created;
+    int fd;
+
+    (void)state;
+    write_file("old", "something");
+    fd = rs_path_open_untouched("old", &created);
+    assert_true(fd >= 0);
+    assert_false(created);
+    assert_int_equal(size_of("old"), 9);
+    close(fd);
+    unlink("old");
+    fd = rs_path_open_untouched("old", &created);
+    assert_true(fd >= 0);
+    assert_true(created);
     close(fd);
 }
 
@@ -320,8 +350,10 @@ int main(void)
         cmocka_unit_test(start_time_is_that_of_this_process_and_stays),
         cmocka_unit_test(says_which_placeholder_is_wrong),
         cmocka_unit_test(what_does_not_fit_is_refused_not_cut),
+        cmocka_unit_test(relative_paths_start_where_the_program_was),
         cmocka_unit_test(a_new_file_is_private_and_high_and_closed_on_exec),
         cmocka_unit_test(an_old_file_is_emptied),
+        cmocka_unit_test(an_untouched_file_keeps_its_text),
         cmocka_unit_test(what_is_not_a_file_of_ours_is_refused_untouched),
         cmocka_unit_test(somebody_elses_file_is_refused),
         cmocka_unit_test(a_fifo_is_refused_with_and_without_a_reader),
@@ -330,5 +362,5 @@ int main(void)
         cmocka_unit_test(few_descriptors_are_enough),
     };
 
-    return cmocka_run_group_tests(tests, enter_directory, leave_directory);
+    return cmocka_run_group_tests(tests, enter_test_folder, leave_test_folder);
 }

@@ -10,6 +10,8 @@
 
 #define MIB ((size_t)1 << 20)
 
+static size_t charged_bytes;
+
 static struct rs_account device, first, second;
 
 static int setup(void **state)
@@ -103,9 +105,10 @@ static void a_lost_context_gives_its_part_back(void **state)
 
     assert_true(rs_footprint_take(&first, 3 * MIB, RS_MEMORY_DEVICE));
     assert_true(rs_footprint_take(&first, 100, RS_MEMORY_DEVICE));
-    assert_true(rs_footprint_settle(&first, 64 * MIB, 100, RS_MEMORY_DEVICE));
+    assert_true(rs_footprint_settle(&first, 64 * MIB, 100, RS_MEMORY_DEVICE, &charged_bytes));
     assert_true(rs_footprint_take(&second, 100, RS_MEMORY_DEVICE));
-    assert_true(rs_footprint_settle(&second, 64 * MIB + 512, 100, RS_MEMORY_DEVICE));
+    assert_true(
+        rs_footprint_settle(&second, 64 * MIB + 512, 100, RS_MEMORY_DEVICE, &charged_bytes));
     assert_charged(8 * MIB, 6 * MIB, 2 * MIB);
     rs_account_lose(&first);
     rs_footprint_lose(&first);
@@ -113,7 +116,7 @@ static void a_lost_context_gives_its_part_back(void **state)
     assert_int_equal(device.held_bytes[RS_MEMORY_DEVICE], 100);
     /* The next context at the same place begins anew. */
     assert_true(rs_footprint_take(&first, 100, RS_MEMORY_DEVICE));
-    assert_true(rs_footprint_settle(&first, 64 * MIB, 100, RS_MEMORY_DEVICE));
+    assert_true(rs_footprint_settle(&first, 64 * MIB, 100, RS_MEMORY_DEVICE, &charged_bytes));
     assert_charged(4 * MIB, 2 * MIB, 2 * MIB);
     give_footprint(&first, 64 * MIB, 100, RS_MEMORY_DEVICE);
     give_footprint(&second, 64 * MIB + 512, 100, RS_MEMORY_DEVICE);
@@ -127,12 +130,14 @@ static void small_allocations_share_blocks(void **state)
 
     for (size_t i = 0; i < 1000; i++) {
         assert_true(rs_footprint_take(&first, 1, RS_MEMORY_DEVICE));
-        assert_true(rs_footprint_settle(&first, 32 * MIB + 512 * i, 1, RS_MEMORY_DEVICE));
+        assert_true(
+            rs_footprint_settle(&first, 32 * MIB + 512 * i, 1, RS_MEMORY_DEVICE, &charged_bytes));
         assert_charged(2 * MIB, 2 * MIB, 0);
     }
     for (size_t i = 0; i < 7; i++) {
         assert_true(rs_footprint_take(&first, MIB, RS_MEMORY_DEVICE));
-        assert_true(rs_footprint_settle(&first, (34 + 2 * i) * MIB, MIB, RS_MEMORY_DEVICE));
+        assert_true(
+            rs_footprint_settle(&first, (34 + 2 * i) * MIB, MIB, RS_MEMORY_DEVICE, &charged_bytes));
     }
     assert_charged(16 * MIB, 16 * MIB, 0);
     assert_false(rs_footprint_take(&first, 1, RS_MEMORY_DEVICE)); /* it may need a block */
@@ -152,7 +157,8 @@ static void a_small_allocation_may_lie_in_two_blocks(void **state)
     (void)state;
 
     assert_true(rs_footprint_take(&first, MIB, RS_MEMORY_DEVICE));
-    assert_true(rs_footprint_settle(&first, 32 * MIB + 512 - MIB, MIB, RS_MEMORY_DEVICE));
+    assert_true(
+        rs_footprint_settle(&first, 32 * MIB + 512 - MIB, MIB, RS_MEMORY_DEVICE, &charged_bytes));
     assert_charged(4 * MIB, 4 * MIB, 0);
     give_footprint(&first, 32 * MIB + 512 - MIB, MIB, RS_MEMORY_DEVICE);
     assert_charged(0, 0, 0);
@@ -220,9 +226,53 @@ static void threads_never_pass_the_limit(void **state)
     assert_charged(0, 0, 0);
 }
 
+/* Five of 368 KiB are in a block of 2 MiB, and never six. */
+static void small_arrays_share_blocks(void **state)
+{
+    enum { COUNT = 11, BYTES = 368 << 10 };
+    static struct rs_account account;
+    struct rs_footprint_share shares[COUNT], tiny;
+
+    (void)state;
+    for (size_t i = 0; i < COUNT; i++) {
+        assert_true(rs_footprint_pack(&account, BYTES, &shares[i]));
+        assert_int_equal(account.charged_bytes, (i / 5 + 1) * 2 * MIB);
+    }
+    assert_int_equal(rs_footprint_unpack(&account, BYTES, &shares[0]), 0); /* a hole, ... */
+    assert_true(rs_footprint_pack(&account, 4096, &tiny));
+    assert_int_equal(tiny.charged_bytes, 0); /* ... which a smaller one lies in */
+    for (size_t i = 1; i < COUNT; i++)
+        (void)rs_footprint_unpack(&account, BYTES, &shares[i]);
+    assert_int_equal(account.charged_bytes, 2 * MIB); /* one is live */
+    (void)rs_footprint_unpack(&account, 4096, &tiny);
+    assert_int_equal(account.charged_bytes, 0);
+    assert_int_equal(account.held_bytes[RS_MEMORY_DEVICE], 0);
+}
+
+static void a_refused_array_leaves_others_their_block(void **state)
+{
+    static struct rs_account account;
+    struct rs_footprint_share one, other;
+
+    (void)state;
+    account.limit_bytes = 2 * MIB;
+    assert_true(rs_footprint_pack(&account, 64 << 10, &one));
+    assert_true(rs_footprint_pack(&account, 64 << 10, &other));
+    assert_int_equal(rs_footprint_unpack_refused(&account, 64 << 10, &one), 0);
+    assert_int_equal(account.charged_bytes, 2 * MIB); /* the second is there */
+    assert_false(rs_footprint_pack(&account, 2 * MIB, &one));
+    rs_account_taken(&account, other.charged_bytes, RS_MEMORY_DEVICE);
+    (void)rs_footprint_unpack(&account, 64 << 10, &other);
+    assert_int_equal(account.charged_bytes, 0);
+    assert_int_equal(account.asked_bytes, 0);
+    assert_true(rs_footprint_pack(&account, 2 * MIB, &one));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(small_arrays_share_blocks),
+        cmocka_unit_test(a_refused_array_leaves_others_their_block),
         cmocka_unit_test_setup(a_refusal_changes_nothing, setup),
         cmocka_unit_test_setup(a_peak_rises_when_the_driver_has_answered, setup),
         cmocka_unit_test_setup(releases_tell_what_other_threads_gave_back, setup),

@@ -32,9 +32,12 @@ static struct stack make_later_arena(const char *size)
 static uint64_t counter(struct stack *stack, const char *name)
 {
     struct rs_report report = {.count = 0};
+    uint64_t value;
 
     stack->mr->ops.report(stack->mr, &report);
-    return rs_report_value(&report, "arena", name, UINT64_MAX);
+    value = rs_report_value(&report, "arena", name, UINT64_MAX);
+    rs_report_release(&report);
+    return value;
 }
 
 static void refuse(struct stack *stack, size_t size_bytes)

@@ -236,9 +236,12 @@ static void give(struct stack *stack, const struct rs_allocation *allocation)
 static uint64_t counter(struct rs_mr *mr, const char *resource, const char *name)
 {
     struct rs_report report = {.count = 0};
+    uint64_t value;
 
     mr->ops.report(mr, &report);
-    return rs_report_value(&report, resource, name, UINT64_MAX);
+    value = rs_report_value(&report, resource, name, UINT64_MAX);
+    rs_report_release(&report);
+    return value;
 }
 
 /* ---- any resource ---- */

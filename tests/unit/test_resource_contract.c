@@ -4,6 +4,7 @@
 
 #include "fake_leaf.h"
 #include "fake_memory.h"
+#include "resource/account.h"
 #include "resource/report.h"
 #include "subjects.h"
 
@@ -124,6 +125,13 @@ struct stack {
     struct rs_mr *mr;
 };
 
+/* What a trim has taken out of a resource. */
+struct going_back {
+    struct fake_leaf *leaf;
+    struct rs_mr *mr;
+    struct rs_account account;
+};
+
 static struct rs_mr *make_subject(const struct rs_mr_descriptor *descriptor,
                                   const struct rs_place *place, struct fake_leaf *leaf, int *error)
 {
@@ -220,6 +228,41 @@ static void what_is_idle_is_told_and_goes_back_on_trim(void **state)
     assert_int_equal(rs_mr_free_blocks(stack.mr), 0);
     allocate(&stack, 1000, &live[0]);
     deallocate(&stack, &live[0]);
+    end_stack(&stack);
+}
+
+/* Nothing is live, so what upstream still counts as live is idle or in a thread's hands. */
+static void look_at_what_goes_back(void *data)
+{
+    const struct going_back *going_back = data;
+
+    assert_true(rs_mr_idle_bytes(going_back->mr) +
+                    atomic_load(&going_back->account.returning_bytes) >=
+                going_back->leaf->live_bytes);
+}
+
+/* Another thread that is refused meanwhile must not take it for live memory. */
+static void what_goes_back_on_trim_is_seen_all_the_way(void **state)
+{
+    struct going_back going_back = {.leaf = fake_leaf_create(LEAF_BYTES)};
+    struct stack stack = {.leaf = going_back.leaf};
+    struct rs_place place = fake_second_place;
+    struct rs_allocation live[SIZES];
+    int error;
+
+    fake_memory_begin();
+    place.account = &going_back.account;
+    stack.mr = going_back.mr = make_subject(*state, &place, stack.leaf, &error);
+    for (size_t i = 0; i < SIZES; i++)
+        allocate(&stack, sizes[i], &live[i]);
+    for (size_t i = 0; i < SIZES; i++)
+        deallocate(&stack, &live[i]);
+    stack.leaf->on_deallocate = look_at_what_goes_back;
+    stack.leaf->on_deallocate_data = &going_back;
+    (void)rs_mr_trim(stack.mr, 0);
+    stack.leaf->on_deallocate = NULL;
+    assert_int_equal(stack.leaf->live_count, 0);
+    assert_int_equal(atomic_load(&going_back.account.returning_bytes), 0);
     end_stack(&stack);
 }
 
@@ -552,6 +595,7 @@ static const struct {
 } contract[] = {
     TEST(serves_and_leaves_nothing_upstream),
     TEST(what_is_idle_is_told_and_goes_back_on_trim),
+    TEST(what_goes_back_on_trim_is_seen_all_the_way),
     TEST(upstream_failure_comes_back_unchanged_and_output_untouched),
     TEST(upstream_out_of_memory_is_reported_and_recovered_from),
     TEST(sizes_near_the_largest_are_refused),

@@ -87,9 +87,12 @@ static bool is_first(struct sides *sides, const struct rs_allocation *allocation
 static uint64_t counter(struct sides *sides, const char *name)
 {
     struct rs_report report = {.count = 0};
+    uint64_t value;
 
     sides->mr->ops.report(sides->mr, &report);
-    return rs_report_value(&report, "fallback", name, UINT64_MAX);
+    value = rs_report_value(&report, "fallback", name, UINT64_MAX);
+    rs_report_release(&report);
+    return value;
 }
 
 /* ---- tests ---- */

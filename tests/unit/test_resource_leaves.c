@@ -13,6 +13,7 @@
 #include "resource/report.h"
 #include "resource/resource_async.h"
 #include "resource/segment.h"
+#include "resource/unfinished.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -121,8 +122,9 @@ static struct {
     void (*in_call)(void);
     bool has_pools, is_pageable;
     int version;
-    CUresult allocate_answer, free_answer, wait_answer; /* when not CUDA_SUCCESS */
-    _Atomic unsigned sentinel_frees;                    /* each waits for all work */
+    /* When not CUDA_SUCCESS; destroy: of pools. */
+    CUresult allocate_answer, free_answer, wait_answer, destroy_answer;
+    _Atomic unsigned sentinel_frees;               /* each waits for all work */
     _Atomic unsigned asked, wrong_calls, unwaited; /* unwaited: pool allocations not complete yet */
 } device;
 
@@ -322,6 +324,8 @@ static CUresult fake_pool_destroy(CUmemoryPool handle)
 
     must_be_relaxed();
     device.wrong_calls += !pool->is_live;
+    if (device.destroy_answer != CUDA_SUCCESS)
+        return device.destroy_answer;
     pool->is_live = false;
     pool->is_destroyed = true;
     pool->reserved_bytes = pool->used_bytes;
@@ -1146,6 +1150,33 @@ static void what_cannot_go_back_then_goes_back_later(void **state)
     assert_int_equal(device.wrong_calls, 0);
 }
 
+/* What it had reserved is the device's when the pool is gone, and nobody else knows of the pool. */
+static void a_pool_that_cannot_end_then_ends_later(void **state)
+{
+    struct site site, next;
+    (void)state;
+
+    make(&site, &rs_mr_descriptor_async, OPTIONS("initial_size=64MiB"));
+    (void)take(&site, MIB);
+    device.destroy_answer = CUDA_ERROR_UNKNOWN;
+    device.context_is_gone = true;
+    rs_mr_context_ended(site.mr);
+    assert_int_equal(device.block_count, 0);
+    assert_int_equal(device_used(), 64 * MIB);
+    assert_int_equal(held(&site), 0);
+    rs_unfinished_retry();
+    assert_int_equal(device_used(), 64 * MIB);
+    device.destroy_answer = CUDA_SUCCESS;
+    device.context_is_gone = false;
+    make(&next, &rs_mr_descriptor_async, NULL);
+    assert_int_equal(device_used(), 0);
+    rs_unfinished_retry(); /* once destroyed it is left alone */
+    assert_int_equal(device.wrong_calls, 0);
+    rs_mr_destroy(site.mr, true);
+    end(&next);
+    assert_int_equal(device.wrong_calls, 0);
+}
+
 /* RMM_FREE=immediate: nobody above has waited for the work that uses a block. */
 static void a_free_that_is_not_clean_waits_first(void **state)
 {
@@ -1169,6 +1200,26 @@ static void a_free_that_is_not_clean_waits_first(void **state)
         site.place.frees_are_clean = true;
         end(&site);
     }
+}
+
+/* The driver answers for the block until the stream has come to its free. */
+static void a_free_that_waits_waits_for_its_stream_too(void **state)
+{
+    struct rs_allocation block;
+    struct site site;
+    (void)state;
+
+    make(&site, &rs_mr_descriptor_async, NULL);
+    block = take(&site, MIB);
+    device.unwaited = 1; /* set to 0 when the stream is asked */
+    give(&site, &block);
+    assert_int_equal(device.unwaited, 1);
+    block = take(&site, MIB);
+    device.unwaited = 1;
+    assert_int_equal(rs_mr_deallocate_at_once(site.mr, &block), CUDA_SUCCESS);
+    assert_int_equal(device.unwaited, 0);
+    assert_false(rs_mr_frees_at_once());
+    end(&site);
 }
 
 /* ---- system and simulated ---- */
@@ -1326,7 +1377,9 @@ int main(void)
         TEST(destroying_alone_gives_it_back_too),
         TEST(the_last_one_out_gives_it_back),
         TEST(what_cannot_go_back_then_goes_back_later),
+        TEST(a_pool_that_cannot_end_then_ends_later),
         TEST(a_free_that_is_not_clean_waits_first),
+        TEST(a_free_that_waits_waits_for_its_stream_too),
         TEST(line_55_system_is_refused_where_unsupported),
         TEST(simulated_memory_has_a_size_and_reuses_addresses),
     };

@@ -37,9 +37,12 @@ static void end_limiting(struct stack *stack)
 static uint64_t counter(struct stack *stack, const char *name)
 {
     struct rs_report report = {.count = 0};
+    uint64_t value;
 
     stack->mr->ops.report(stack->mr, &report);
-    return rs_report_value(&report, "limiting", name, UINT64_MAX);
+    value = rs_report_value(&report, "limiting", name, UINT64_MAX);
+    rs_report_release(&report);
+    return value;
 }
 
 static CUresult take(struct stack *stack, size_t size_bytes, struct rs_allocation *out)

@@ -26,9 +26,12 @@ static struct stack make_poison(const char *more)
 static uint64_t counter(const struct stack *stack, const char *name)
 {
     struct rs_report report = {.count = 0};
+    uint64_t value;
 
     stack->mr->ops.report(stack->mr, &report);
-    return rs_report_value(&report, "poison", name, UINT64_MAX);
+    value = rs_report_value(&report, "poison", name, UINT64_MAX);
+    rs_report_release(&report);
+    return value;
 }
 
 static void assert_found(const struct stack *stack, unsigned before, unsigned after, unsigned freed)

@@ -55,9 +55,12 @@ static void give(struct stack *stack, const struct rs_allocation *allocation)
 static uint64_t counter(struct stack *stack, const char *name)
 {
     struct rs_report report = {.count = 0};
+    uint64_t value;
 
     stack->mr->ops.report(stack->mr, &report);
-    return rs_report_value(&report, "prefetch", name, UINT64_MAX);
+    value = rs_report_value(&report, "prefetch", name, UINT64_MAX);
+    rs_report_release(&report);
+    return value;
 }
 
 static void each_block_is_prefetched_to_the_device(void **state)

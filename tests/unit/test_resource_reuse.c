@@ -5,6 +5,7 @@
 #include "unit.h"
 
 #include "base/clock.h"
+#include "base/request.h"
 #include "driver/capture.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
@@ -462,6 +463,14 @@ static void give(struct stack *stack, const struct rs_allocation *allocation)
     assert_true(rs_mr_check(stack->mr));
 }
 
+/* What is open becomes an epoch, which is not waited for. */
+static void seal(struct stack *stack)
+{
+    rs_request_begin();
+    (void)rs_mr_trim(stack->mr, PLENTY);
+    rs_request_end();
+}
+
 /* The block is used by work that is not done, and freed. */
 static uint64_t give_busy(struct stack *stack, const struct rs_allocation *allocation)
 {
@@ -474,9 +483,12 @@ static uint64_t give_busy(struct stack *stack, const struct rs_allocation *alloc
 static uint64_t counter(struct stack *stack, const char *name)
 {
     struct rs_report report = {.count = 0};
+    uint64_t value;
 
     rs_mr_report(stack->mr, &report);
-    return rs_report_value(&report, "reuse", name, UINT64_MAX);
+    value = rs_report_value(&report, "reuse", name, UINT64_MAX);
+    rs_report_release(&report);
+    return value;
 }
 
 static void sleep_ms(unsigned ms)
@@ -710,6 +722,30 @@ static void a_seal_asks_once_however_much_was_freed_while_the_gpu_is_stuck(void 
     end(&stack);
 }
 
+/* Nothing is left upstream, so each free would seal for the next allocation.  Behind many pending
+ * epochs that is in vain, and each seal a driver call. */
+static void frees_behind_many_epochs_seal_seldom(void **state)
+{
+    enum { FREES = 1024, CROWD = 16, EVERY = 16, BYTES = 64 << 10 };
+    static struct rs_allocation blocks[FREES];
+    struct stack stack = start(PLENTY, "initial_size=64MiB");
+    unsigned records;
+
+    (void)state;
+    for (unsigned i = 0; i < FREES; i++)
+        assert_int_equal(rs_mr_allocate(stack.mr, BYTES, NULL, &blocks[i]), CUDA_SUCCESS);
+    charge(&stack);
+    (void)submit();
+    records = device.records;
+    for (unsigned i = 0; i < FREES; i++)
+        assert_int_equal(rs_mr_deallocate(stack.mr, &blocks[i], NULL), CUDA_SUCCESS);
+    assert_in_range(device.records - records, CROWD, 2 * CROWD + FREES / EVERY);
+    complete_all();
+    (void)rs_mr_trim(stack.mr, PLENTY);
+    assert_int_equal(counter(&stack, "quarantined_blocks"), 0);
+    end(&stack);
+}
+
 /* Of many epochs, which were merged: what work still uses waits, the oldest alone waits for none
  * but its own, and the others for little that is younger. */
 static void a_merged_epoch_waits_for_its_youngest_fence(void **state)
@@ -728,7 +764,7 @@ static void a_merged_epoch_waits_for_its_youngest_fence(void **state)
         for (unsigned i = 0; i < EPOCHS; i++) {
             work[i + 1] = submit();
             assert_int_equal(rs_mr_deallocate(stack.mr, &blocks[i], NULL), CUDA_SUCCESS);
-            (void)rs_mr_trim(stack.mr, PLENTY); /* seals it */
+            seal(&stack);
         }
         assert_true(rs_mr_check(stack.mr));
         complete_to(work[done]);
@@ -779,7 +815,7 @@ static void what_is_asked_for_exactly_is_exact(void **state)
             blocks[i] = take(&stack, MIB);
         for (unsigned i = 0; i < EPOCHS; i++) {
             work[i + 1] = give_busy(&stack, &blocks[i]);
-            (void)rs_mr_trim(stack.mr, PLENTY); /* seals it */
+            seal(&stack);
         }
         complete_to(work[done]);
         (void)rs_mr_trim(stack.mr, PLENTY);
@@ -1700,6 +1736,31 @@ static void trim_gives_back_what_is_clean(void **state)
     assert_int_equal(rs_mr_trim(stack.mr, 0), 8 * MIB);
     assert_int_equal(stack.leaf->live_bytes, 0);
     assert_int_equal(rs_mr_idle_bytes(stack.mr), 0);
+    end(&stack);
+}
+
+static uint64_t older_work;
+
+static void finish_older_work(void)
+{
+    complete_to(older_work);
+}
+
+/* The older fence is done when the younger is recorded, and that a little later. */
+static void a_trim_waits_for_the_youngest_fence_too(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=512MiB");
+    struct rs_allocation a = take(&stack, 8 * MIB), b = take(&stack, 8 * MIB);
+
+    (void)state;
+    older_work = give_busy(&stack, &a);
+    seal(&stack);
+    (void)give_busy(&stack, &b);
+    device.in_record = finish_older_work;
+    complete_in(8);
+    (void)rs_mr_trim(stack.mr, 0);
+    assert_null(device.in_record);
+    assert_int_equal(counter(&stack, "quarantined"), 0);
     end(&stack);
 }
 
@@ -3019,6 +3080,7 @@ int main(void)
         cmocka_unit_test(small_frees_are_sealed_by_the_hundred),
         cmocka_unit_test(a_large_free_is_sealed_at_once),
         cmocka_unit_test(a_free_gets_one_answer_that_a_fence_is_done),
+        cmocka_unit_test(frees_behind_many_epochs_seal_seldom),
         cmocka_unit_test(a_seal_asks_once_however_much_was_freed_while_the_gpu_is_stuck),
         cmocka_unit_test(a_merged_epoch_waits_for_its_youngest_fence),
         cmocka_unit_test(what_piled_up_goes_upstream_a_few_at_a_time),
@@ -3068,6 +3130,7 @@ int main(void)
         cmocka_unit_test(fixed_size_blocks_wait_too),
         cmocka_unit_test(fences_belong_to_the_context_of_the_memory),
         cmocka_unit_test(trim_gives_back_what_is_clean),
+        cmocka_unit_test(a_trim_waits_for_the_youngest_fence_too),
         cmocka_unit_test(without_host_memory_nothing_is_lost),
         cmocka_unit_test(records_need_host_memory),
         cmocka_unit_test(a_refused_request_is_no_peak),

@@ -54,9 +54,12 @@ static const struct rs_call_site *site_of(const struct stack *stack,
 static uint64_t counter(const struct stack *stack, const char *name)
 {
     struct rs_report report = {.count = 0};
+    uint64_t value;
 
     stack->mr->ops.report(stack->mr, &report);
-    return rs_report_value(&report, "tracking", name, UINT64_MAX);
+    value = rs_report_value(&report, "tracking", name, UINT64_MAX);
+    rs_report_release(&report);
+    return value;
 }
 
 static void live_blocks_are_seen_with_their_sizes(void **state)

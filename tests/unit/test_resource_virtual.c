@@ -8,6 +8,7 @@
 #include "fake_vmm.h"
 #include "resource/report.h"
 #include "resource/segment.h"
+#include "resource/unfinished.h"
 
 #include "driver/driver.h"
 #include "driver/fence.h"
@@ -126,6 +127,9 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mu
 static struct rs_account account;
 static struct rs_place place;
 
+static size_t live_meanwhile;
+static unsigned looks;
+
 static struct rs_mr *make(size_t capacity_bytes, const char *const *options)
 {
     struct rs_mr *mr;
@@ -199,9 +203,12 @@ static void refuse(struct rs_mr *mr, size_t size_bytes)
 static uint64_t counter(struct rs_mr *mr, const char *name)
 {
     struct rs_report report = {.count = 0};
+    uint64_t value;
 
     mr->ops.report(mr, &report);
-    return rs_report_value(&report, "virtual", name, UINT64_MAX);
+    value = rs_report_value(&report, "virtual", name, UINT64_MAX);
+    rs_report_release(&report);
+    return value;
 }
 
 /* ---- large blocks ---- */
@@ -383,6 +390,52 @@ static void an_initial_size_larger_than_what_is_free_starts_smaller(void **state
 
     (void)state;
     assert_int_equal(fake_vmm.created_bytes, 256 * MIB);
+    end(mr);
+}
+
+/* All that is charged and not live, as another thread sees it that is refused meanwhile. */
+static void look_at_what_goes_back(void)
+{
+    size_t seen_bytes = atomic_load(&account.returning_bytes) + atomic_load(&account.asked_bytes);
+
+    assert_true(seen_bytes >= atomic_load(&account.charged_bytes) - live_meanwhile);
+    looks++;
+}
+
+static void what_a_trim_has_in_hand_is_seen(void **state)
+{
+    struct rs_mr *mr = make(GIB, OPTIONS("granularity=2MiB"));
+    struct rs_allocation kept = take(mr, 32 * MIB), freed = take(mr, 64 * MIB);
+
+    (void)state;
+    give(mr, &freed);
+    looks = 0;
+    live_meanwhile = 32 * MIB;
+    fake_vmm.on_release = look_at_what_goes_back;
+    assert_int_equal(rs_mr_trim(mr, 0), 64 * MIB);
+    assert_int_equal(looks, 32);
+    assert_int_equal(atomic_load(&account.returning_bytes), 0);
+    fake_vmm.on_release = NULL;
+    give(mr, &kept);
+    end(mr);
+}
+
+/* Of a block whose granules are not all to be had those that came go back. */
+static void what_was_created_in_vain_is_seen(void **state)
+{
+    struct rs_mr *mr = make(64 * MIB, OPTIONS("granularity=2MiB"));
+    struct rs_allocation kept = take(mr, 32 * MIB), refused;
+
+    (void)state;
+    looks = 0;
+    live_meanwhile = 32 * MIB;
+    fake_vmm.on_release = look_at_what_goes_back;
+    assert_int_equal(rs_mr_allocate(mr, 48 * MIB, NULL, &refused), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_true(looks > 0);
+    assert_int_equal(atomic_load(&account.asked_bytes), 0);
+    assert_int_equal(atomic_load(&account.charged_bytes), 32 * MIB);
+    fake_vmm.on_release = NULL;
+    give(mr, &kept);
     end(mr);
 }
 
@@ -786,7 +839,87 @@ static void a_growth_that_the_end_overtakes_gives_back_too(void **state)
     rs_mr_destroy(mr, true);
 }
 
+/* Whichever call fails then: 1 unmapping, 4 granules, which are asked for twice, the addresses. The
+ * account has ended with the context. */
+static void what_the_end_could_not_give_back_goes_back_later(void **state)
+{
+    (void)state;
+    for (uint64_t at = 1; at <= 7; at++) {
+        struct rs_mr *mr = make(GIB, NULL);
+        struct rs_allocation block = take(mr, 100 * MIB);
+
+        fake_vmm_watch(block.address, block.size_bytes, false);
+        fake_vmm.fail_at = at;
+        fake_vmm.fail_with = CUDA_ERROR_UNKNOWN;
+        rs_mr_context_ended(mr);
+        assert_int_equal(fake_vmm_is_clean(), at != 1 && at != 6);
+        rs_account_lose(&account);
+        rs_unfinished_retry();
+        assert_true(fake_vmm_is_clean());
+        assert_int_equal(rs_account_held_bytes(&account), 0);
+        rs_mr_destroy(mr, true);
+    }
+}
+
+static void destroyed_it_is_tried_no_more(void **state)
+{
+    struct rs_mr *mr = make(GIB, NULL);
+    struct rs_allocation block = take(mr, 100 * MIB);
+    uint64_t calls;
+
+    (void)state;
+    fake_vmm_watch(block.address, block.size_bytes, false);
+    fake_vmm.fail_at = 1;
+    fake_vmm.fail_with = CUDA_ERROR_UNKNOWN;
+    rs_mr_context_ended(mr);
+    rs_mr_destroy(mr, true);
+    calls = fake_vmm.calls;
+    rs_unfinished_retry();
+    assert_int_equal(fake_vmm.calls, calls);
+}
+
 /* ---- failures ---- */
+
+/* 4 granules of 32 MiB that the driver would neither make usable nor unmap. */
+static struct rs_mr *make_stuck(void)
+{
+    struct rs_mr *mr = make(GIB, NULL);
+    struct rs_allocation none;
+
+    fake_vmm.fail_at = 4 + 4 + 1; /* creations, mappings, access; and what undoes them */
+    fake_vmm.fails_from_then_on = true;
+    fake_vmm.fail_with = CUDA_ERROR_UNKNOWN;
+    assert_int_equal(rs_mr_allocate(mr, 100 * MIB, NULL, &none), CUDA_ERROR_UNKNOWN);
+    assert_int_equal(fake_vmm.mappings, 4);
+    assert_int_equal(rs_mr_trim(mr, 0), 0);
+    assert_int_equal(fake_vmm.mappings, 4);
+    assert_good(mr);
+    fake_vmm.fail_at = 0;
+    return mr;
+}
+
+static void a_trim_gives_back_what_was_stuck(void **state)
+{
+    struct rs_mr *mr = make_stuck();
+
+    (void)state;
+    assert_int_equal(rs_mr_trim(mr, 0), 128 * MIB);
+    assert_good(mr);
+    assert_int_equal(fake_vmm.created_bytes, 0);
+    end(mr);
+}
+
+static void a_growth_uses_what_was_stuck(void **state)
+{
+    struct rs_mr *mr = make_stuck();
+    struct rs_allocation block = take(mr, 128 * MIB);
+
+    (void)state;
+    assert_int_equal(fake_vmm.creations, 4);
+    assert_good(mr);
+    give(mr, &block);
+    end(mr);
+}
 
 /* Growth, a move with creation, a trim: every driver call there is.  What fails says so and costs
  * nothing that was live. */
@@ -1288,6 +1421,8 @@ int main(void)
         cmocka_unit_test(large_blocks_are_aligned),
         cmocka_unit_test(the_initial_size_is_there_and_stays),
         cmocka_unit_test(an_initial_size_larger_than_what_is_free_starts_smaller),
+        cmocka_unit_test(what_a_trim_has_in_hand_is_seen),
+        cmocka_unit_test(what_was_created_in_vain_is_seen),
         cmocka_unit_test(trim_keeps_what_it_is_told_to),
         cmocka_unit_test(the_maximum_and_the_limit_are_kept),
         cmocka_unit_test(the_granularity_follows_the_size),
@@ -1301,6 +1436,10 @@ int main(void)
         cmocka_unit_test(the_end_of_the_context_gives_all_back_at_once),
         cmocka_unit_test(destroyed_with_its_memory_gone_it_calls_nobody),
         cmocka_unit_test(a_growth_that_the_end_overtakes_gives_back_too),
+        cmocka_unit_test(what_the_end_could_not_give_back_goes_back_later),
+        cmocka_unit_test(destroyed_it_is_tried_no_more),
+        cmocka_unit_test(a_trim_gives_back_what_was_stuck),
+        cmocka_unit_test(a_growth_uses_what_was_stuck),
         cmocka_unit_test(every_failing_call_is_survived),
         cmocka_unit_test(a_driver_that_fails_for_ever_is_survived),
         cmocka_unit_test(every_missing_host_allocation_is_survived),

@@ -25,7 +25,9 @@ static void extents_times_element(void **state)
 {
     (void)state;
 
-    assert_int_equal(bytes_of(1, 0, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0, 1), 64 * KIB);
+    assert_int_equal(bytes_of(1, 0, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0, 1), 4 * KIB);
+    assert_int_equal(bytes_of(64 * KIB, 0, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0, 1), 512 * KIB);
+    assert_int_equal(bytes_of(4096, 4, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0, 1), 32 * KIB);
     assert_int_equal(bytes_of(1024, 1024, 0, CU_AD_FORMAT_FLOAT, 1, 0, 1), 4 * MIB);
     assert_int_equal(bytes_of(1024, 1024, 0, CU_AD_FORMAT_FLOAT, 4, 0, 1), 16 * MIB);
     assert_int_equal(bytes_of(1024, 1024, 3, CU_AD_FORMAT_HALF, 2, 0, 1), 12 * MIB);

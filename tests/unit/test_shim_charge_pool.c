@@ -37,16 +37,17 @@ static CUresult fake_free_async(CUdeviceptr address, CUstream stream)
  * refused. */
 static void an_allocation_is_undone_whatever_captures(void **state)
 {
-    (void)state;
+    struct rs_pool_charge charge = {.turn = 0};
 
+    (void)state;
     driver.mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     rs_driver.cuThreadExchangeStreamCaptureMode = fake_exchange_mode;
     rs_driver.cuMemFreeAsync = fake_free_async;
-    rs_charge_async_undo(ADDRESS, STREAM, true);
+    (void)rs_charge_async_undo(&charge, ADDRESS, STREAM, true);
     assert_ptr_equal(driver.stream, STREAM);
-    rs_charge_async_undo(ADDRESS, NULL, true);
+    (void)rs_charge_async_undo(&charge, ADDRESS, NULL, true);
     assert_ptr_equal(driver.stream, CU_STREAM_PER_THREAD);
-    rs_charge_async_undo(ADDRESS, NULL, false);
+    (void)rs_charge_async_undo(&charge, ADDRESS, NULL, false);
     assert_null(driver.stream);
     assert_int_equal(driver.frees, 3);
     assert_int_equal(driver.mode, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);

@@ -49,17 +49,23 @@ static size_t at_least_one(size_t value)
     return value ? value : 1;
 }
 
-/* 0 if no array is like that. */
+static size_t round_up(size_t value, size_t step)
+{
+    return (value + step - 1) / step * step;
+}
+
+/* 0 if no array is like that.  Memory is laid out in tiles of 64 bytes by 8 rows, also of an array
+ * with one row (facts_h200.txt: footprint.row). */
 static size_t bytes_of(const CUDA_ARRAY3D_DESCRIPTOR *of, unsigned levels)
 {
     size_t element = channel_bytes(of->Format) * of->NumChannels, bytes = 0;
     if (!of->Width || !levels ||
         (of->NumChannels != 1 && of->NumChannels != 2 && of->NumChannels != 4))
         return 0;
-    for (unsigned level = 0; level < levels && level < 32; level++) {
+    for (unsigned level = 0; element && level < levels && level < 32; level++) {
         size_t depth = of->Flags & CUDA_ARRAY3D_LAYERED ? of->Depth : of->Depth >> level;
-        bytes += element * at_least_one(of->Width >> level) * at_least_one(of->Height >> level) *
-                 at_least_one(depth);
+        bytes += round_up(element * at_least_one(of->Width >> level), 64) *
+                 round_up(at_least_one(of->Height >> level), 8) * at_least_one(depth);
     }
     return bytes;
 }

@@ -117,7 +117,8 @@ static CUresult free_on(CUdeviceptr dptr, CUstream handle)
         return CUDA_ERROR_INVALID_VALUE;
     if (alloc->kind == HC_MANAGED && !alloc->pool)
         return CUDA_ERROR_NOT_SUPPORTED;
-    if (alloc->kind != HC_DEVICE && alloc->kind != HC_ASYNC && alloc->kind != HC_MANAGED)
+    if (alloc->kind != HC_DEVICE && alloc->kind != HC_ASYNC && alloc->kind != HC_MANAGED &&
+        !alloc->pool)
         return CUDA_ERROR_INVALID_VALUE;
     if (stream->capture) /* only what the graph allocated */
         return CUDA_ERROR_INVALID_VALUE;

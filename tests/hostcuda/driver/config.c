@@ -111,6 +111,7 @@ void hc_config_read(void)
     read_size("HOSTCUDA_MEMORY", &hc_config.memory_bytes);
     read_size("HOSTCUDA_CONTEXT_MEMORY", &hc_config.context_bytes);
     read_size("HOSTCUDA_MODULE_MEMORY", &hc_config.module_bytes);
+    read_size("HOSTCUDA_POOL_STEP", &hc_config.pool_step_bytes);
     hc_config.withhold = text_of("HOSTCUDA_WITHHOLD");
     read_schedule();
     read_placement();

@@ -14,6 +14,7 @@ struct hc_config {
     int device_count;          /* HOSTCUDA_DEVICES */
     size_t memory_bytes;       /* HOSTCUDA_MEMORY, of each device */
     size_t context_bytes;      /* HOSTCUDA_CONTEXT_MEMORY, what a context takes of it */
+    size_t pool_step_bytes;    /* HOSTCUDA_POOL_STEP, that a pool holds whole ones of */
     size_t module_bytes;       /* HOSTCUDA_MODULE_MEMORY, what a loaded module takes of it */
     const char *withhold;      /* HOSTCUDA_WITHHOLD, names separated by commas */
     enum hc_schedule schedule; /* HOSTCUDA_SCHEDULE: real, random[:SEED], stepped */

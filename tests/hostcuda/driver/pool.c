@@ -11,7 +11,11 @@
 
 #include <stdlib.h>
 
+/* As in the headers of 13.0, with which these came. */
+enum { TYPE_MANAGED = 2, LOCATION_NONE = 0, LOCATION_HOST = 2, LOCATION_HOST_NUMA_CURRENT = 4 };
+
 static struct hc_pool *pools;
+static struct hc_pool *host_default, *managed_default[HC_DEVICES_MAX + 1]; /* last: of no device */
 
 static struct hc_pool *pool_new(int device)
 {
@@ -56,7 +60,7 @@ CUresult hc_pool_of(CUmemoryPool handle, struct hc_pool **pool)
 static void set_cached(struct hc_pool *pool, uint64_t bytes)
 {
     struct hc_region *memory = &hc_device_at(pool->device)->memory;
-    if (!pool->is_managed)
+    if (!pool->is_managed && !pool->is_host)
         memory->used_bytes += bytes - pool->cached_bytes;
     pool->cached_bytes = bytes;
 }
@@ -65,7 +69,7 @@ bool hc_pool_trim_all(int device)
 {
     bool found = false;
     for (struct hc_pool *pool = pools; pool; pool = pool->next) {
-        if (pool->device != device || pool->is_managed || !pool->cached_bytes)
+        if (pool->device != device || pool->is_managed || pool->is_host || !pool->cached_bytes)
             continue;
         set_cached(pool, 0);
         found = true;
@@ -76,7 +80,36 @@ bool hc_pool_trim_all(int device)
 static uint64_t reserved_bytes(const struct hc_pool *pool)
 {
     return (pool->used_bytes + HC_BLOCK_BYTES - 1) / HC_BLOCK_BYTES * HC_BLOCK_BYTES +
-           pool->cached_bytes;
+           pool->cached_bytes + pool->tail_bytes;
+}
+
+static uint64_t up_to(uint64_t bytes, uint64_t step)
+{
+    return (bytes + step - 1) / step * step;
+}
+
+static uint64_t behind_small(const struct hc_pool *pool, uint64_t step)
+{
+    return up_to(pool->small_bytes, step) - pool->small_bytes;
+}
+
+/* Allocations of half a step share steps, a larger one has whole ones of its own.  Counts one more,
+ * or one fewer. */
+static void count_tail(struct hc_pool *pool, size_t bytes, bool more)
+{
+    uint64_t blocks = up_to(bytes, HC_BLOCK_BYTES), step = hc_config.pool_step_bytes, tail;
+    if (!step || pool->is_managed || pool->is_host)
+        return;
+    tail = up_to(blocks, step) - blocks;
+    if (blocks <= step / 2) {
+        tail = behind_small(pool, step);
+        pool->small_bytes += more ? blocks : -blocks;
+        tail = behind_small(pool, step) - tail;
+        more = true; /* the difference has its own sign */
+    }
+    tail = more ? tail : -tail;
+    hc_device_at(pool->device)->memory.used_bytes += tail;
+    pool->tail_bytes += tail;
 }
 
 CUresult hc_pool_take(struct hc_pool *pool, size_t bytes, struct hc_alloc **out)
@@ -85,12 +118,16 @@ CUresult hc_pool_take(struct hc_pool *pool, size_t bytes, struct hc_alloc **out)
     uint64_t blocks = ((uint64_t)bytes + HC_BLOCK_BYTES - 1) / HC_BLOCK_BYTES * HC_BLOCK_BYTES;
     uint64_t from_cache = pool->cached_bytes < blocks ? pool->cached_bytes : blocks;
     set_cached(pool, pool->cached_bytes - from_cache);
-    struct hc_region *memory =
-        pool->is_managed ? hc_managed_region() : &hc_device_at(pool->device)->memory;
-    CUresult result =
-        hc_memory_take(memory, NULL, pool->is_managed ? HC_MANAGED : HC_ASYNC, bytes, 0, out);
-    if (result)
+    struct hc_region *memory = pool->is_managed ? hc_managed_region()
+                               : pool->is_host  ? hc_pinned_region()
+                                                : &hc_device_at(pool->device)->memory;
+    enum hc_kind kind = pool->is_managed ? HC_MANAGED : pool->is_host ? HC_PINNED : HC_ASYNC;
+    count_tail(pool, bytes, true);
+    CUresult result = hc_memory_take(memory, NULL, kind, bytes, 0, out);
+    if (result) {
+        count_tail(pool, bytes, false);
         return result;
+    }
     (*out)->pool = pool;
     (*out)->device = pool->device;
     pool->used_bytes += (*out)->reserved_bytes;
@@ -114,6 +151,7 @@ void hc_pool_give(struct hc_alloc *alloc)
 {
     struct hc_pool *pool = alloc->pool;
     pool->used_bytes -= alloc->reserved_bytes;
+    count_tail(pool, alloc->reserved_bytes, false);
     if (pool->is_destroyed && !pool->used_bytes) {
         pool_free(pool);
         return;
@@ -163,14 +201,61 @@ HC_API CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle)
     return CUDA_SUCCESS;
 }
 
-/* The pools of a location, since 13.0: device memory only. */
-static CUresult check_location(const CUmemLocation *location, CUmemAllocationType type)
+/* Device memory on a device; since 13.0 host memory, and managed memory wherever it prefers to be.
+ */
+static CUresult check_kind(const CUmemLocation *location, int type)
 {
-    if (!location || type != CU_MEM_ALLOCATION_TYPE_PINNED)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    return hc_device_at(location->id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+    bool is_new = hc_config.driver_version >= 13000;
+    int where = (int)location->type;
+    if (where == CU_MEM_LOCATION_TYPE_DEVICE && !hc_device_at(location->id))
+        return CUDA_ERROR_INVALID_DEVICE;
+    if (type == CU_MEM_ALLOCATION_TYPE_PINNED)
+        return where == CU_MEM_LOCATION_TYPE_DEVICE ||
+                       (is_new && where >= LOCATION_HOST && where <= LOCATION_HOST_NUMA_CURRENT)
+                   ? CUDA_SUCCESS
+                   : CUDA_ERROR_INVALID_VALUE;
+    return type == TYPE_MANAGED && is_new && where >= LOCATION_NONE &&
+                   where <= LOCATION_HOST_NUMA_CURRENT
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
+}
+
+static struct hc_pool *new_of_kind(const CUmemLocation *location, int type)
+{
+    bool on_device = location->type == CU_MEM_LOCATION_TYPE_DEVICE;
+    struct hc_pool *pool = pool_new(on_device ? location->id : 0);
+    if (!pool)
+        return NULL;
+    pool->is_managed = type == TYPE_MANAGED;
+    pool->is_host = !on_device && !pool->is_managed;
+    return pool;
+}
+
+static struct hc_pool **slot_of(const CUmemLocation *location, int type)
+{
+    if (type != TYPE_MANAGED)
+        return &host_default;
+    return &managed_default[location->type == CU_MEM_LOCATION_TYPE_DEVICE ? location->id
+                                                                          : HC_DEVICES_MAX];
+}
+
+static CUresult default_of_kind(CUmemoryPool *out, const CUmemLocation *location, int type)
+{
+    CUresult result = out && location ? check_kind(location, type) : CUDA_ERROR_INVALID_VALUE;
+    if (result)
+        return result;
+    if (type != TYPE_MANAGED && location->type == CU_MEM_LOCATION_TYPE_DEVICE) {
+        *out = (CUmemoryPool)hc_pool_default(location->id);
+        return CUDA_SUCCESS;
+    }
+    struct hc_pool **slot = slot_of(location, type);
+    if (!*slot)
+        *slot = new_of_kind(location, type);
+    if (!*slot)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    (*slot)->is_default = true;
+    *out = (CUmemoryPool)*slot;
+    return CUDA_SUCCESS;
 }
 
 HC_API CUresult cuMemGetDefaultMemPool(CUmemoryPool *out, CUmemLocation *location,
@@ -178,10 +263,7 @@ HC_API CUresult cuMemGetDefaultMemPool(CUmemoryPool *out, CUmemLocation *locatio
 {
     HC_ENTER(cuMemGetDefaultMemPool);
     HC_LOCKED();
-    CUresult result = out ? check_location(location, type) : CUDA_ERROR_INVALID_VALUE;
-    if (!result)
-        *out = (CUmemoryPool)hc_pool_default(location->id);
-    return result;
+    return default_of_kind(out, location, (int)type);
 }
 
 HC_API CUresult cuMemGetMemPool(CUmemoryPool *out, CUmemLocation *location,
@@ -189,34 +271,24 @@ HC_API CUresult cuMemGetMemPool(CUmemoryPool *out, CUmemLocation *location,
 {
     HC_ENTER(cuMemGetMemPool);
     HC_LOCKED();
-    CUresult result = out ? check_location(location, type) : CUDA_ERROR_INVALID_VALUE;
-    if (!result)
+    CUresult result = default_of_kind(out, location, (int)type);
+    if (!result && type == CU_MEM_ALLOCATION_TYPE_PINNED &&
+        location->type == CU_MEM_LOCATION_TYPE_DEVICE)
         *out = (CUmemoryPool)hc_pool_current(location->id);
     return result;
-}
-
-/* As in the headers of 13.0, with which managed pools came. */
-enum { TYPE_MANAGED = 2 };
-
-static bool is_pool_type(CUmemAllocationType type)
-{
-    return type == CU_MEM_ALLOCATION_TYPE_PINNED ||
-           ((int)type == TYPE_MANAGED && hc_config.driver_version >= 13000);
 }
 
 HC_API CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
 {
     HC_ENTER(cuMemPoolCreate);
     HC_LOCKED();
-    if (!out || !props || !is_pool_type(props->allocType) ||
-        props->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !hc_device_at(props->location.id))
+    if (!out || !props || check_kind(&props->location, (int)props->allocType))
         return CUDA_ERROR_INVALID_VALUE;
     if (props->handleTypes & ~(unsigned)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_NOT_SUPPORTED;
-    struct hc_pool *pool = pool_new(props->location.id);
+    struct hc_pool *pool = new_of_kind(&props->location, (int)props->allocType);
     if (!pool)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    pool->is_managed = (int)props->allocType == TYPE_MANAGED;
     *out = (CUmemoryPool)pool;
     return CUDA_SUCCESS;
 }

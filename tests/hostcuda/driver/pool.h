@@ -10,10 +10,13 @@ struct hc_pool {
     int device;
     bool is_default;
     bool is_managed;   /* its memory migrates and takes nothing of the device by itself */
+    bool is_host;      /* of host memory */
     bool is_destroyed; /* freed with its last allocation */
     uint64_t threshold_bytes;
     uint64_t used_bytes, used_high_bytes;
     uint64_t cached_bytes; /* held, in use by nobody */
+    uint64_t small_bytes;  /* of allocations that share steps */
+    uint64_t tail_bytes;   /* held behind allocations, up to a whole step */
     uint64_t reserved_high_bytes;
     unsigned reuse_flags;
     unsigned access; /* bit per device */

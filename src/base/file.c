@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/file.h"
+
+#include "base/undisturbed.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+static int open_with(const char *path, int flags)
+{
+    struct rs_uncancelled uncancelled;
+    int fd;
+
+    rs_uncancelled_begin(&uncancelled);
+    fd = open(path, flags | O_CLOEXEC);
+    rs_uncancelled_end(&uncancelled);
+    return fd;
+}
+
+int rs_file_open(const char *path)
+{
+    return open_with(path, O_RDONLY | O_NOCTTY | O_NONBLOCK);
+}
+
+int rs_file_hold(const char *path)
+{
+    return open_with(path, O_PATH);
+}
+
+ssize_t rs_file_read(int fd, void *bytes, size_t length_bytes, off_t offset_bytes)
+{
+    struct rs_uncancelled uncancelled;
+    ssize_t got;
+
+    rs_uncancelled_begin(&uncancelled);
+    got = pread(fd, bytes, length_bytes, offset_bytes);
+    rs_uncancelled_end(&uncancelled);
+    return got;
+}
+
+void rs_file_close(int fd)
+{
+    struct rs_uncancelled uncancelled;
+    int kept_errno = errno;
+
+    rs_uncancelled_begin(&uncancelled);
+    (void)close(fd);
+    rs_uncancelled_end(&uncancelled);
+    errno = kept_errno;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "resource/unfinished.h"
+
+#include "base/lock.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+static struct rs_mutex lock = RS_MUTEX_INIT; /* protects the list */
+static struct rs_unfinished *first;
+static atomic_bool is_any; /* read without the lock */
+
+void rs_unfinished_add(struct rs_unfinished *unfinished,
+                       bool (*finish)(struct rs_unfinished *unfinished))
+{
+    rs_mutex_lock(&lock);
+    unfinished->finish = finish;
+    unfinished->next = first;
+    first = unfinished;
+    atomic_store(&is_any, true);
+    rs_mutex_unlock(&lock);
+}
+
+void rs_unfinished_remove(struct rs_unfinished *unfinished)
+{
+    rs_mutex_lock(&lock);
+    for (struct rs_unfinished **at = &first; *at; at = &(*at)->next) {
+        if (*at == unfinished) {
+            *at = unfinished->next;
+            break;
+        }
+    }
+    atomic_store(&is_any, first != NULL);
+    rs_mutex_unlock(&lock);
+}
+
+void rs_unfinished_retry(void)
+{
+    struct rs_unfinished **at = &first;
+
+    if (!atomic_load(&is_any))
+        return;
+    rs_mutex_lock(&lock);
+    while (*at) {
+        struct rs_unfinished *unfinished = *at;
+        if (unfinished->finish(unfinished))
+            *at = unfinished->next;
+        else
+            at = &unfinished->next;
+    }
+    atomic_store(&is_any, first != NULL);
+    rs_mutex_unlock(&lock);
+}

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program of steps, for tests of what processes write: output_scenes.py STEP...
+
+    use:N         allocates and frees N times, CUDA started when need be
+    say           writes "ready"
+    wait          reads a line
+    chdir:PATH    changes the working directory
+    worker:STEP,STEP...   a child of fork that takes these steps and ends by _exit; waited for
+    stayer        a child of fork that stays until stdin ends; not waited for
+    again:STEP,STEP...    the same program anew, in the same process
+    end:HOW       return, exit (with 3), pthread_exit and cancel (of the main thread), _exit, quick_exit, abort, exec,
+                  or a signal's name
+
+At the end of the steps the program returns."""
+import ctypes
+import os
+import signal
+import sys
+
+device = []
+
+
+def driver():
+    if not device:
+        cuda = ctypes.CDLL("libcuda.so.1")
+        context = ctypes.c_void_p()
+        for result in (cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
+                       cuda.cuCtxSetCurrent(context)):
+            assert result == 0, result
+        device.append(cuda)
+    return device[0]
+
+
+def use(count):
+    cuda, block = driver(), ctypes.c_uint64()
+    for i in range(int(count)):
+        assert cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(1000 + i)) == 0
+        assert cuda.cuMemFree_v2(block) == 0
+
+
+def say():
+    os.write(1, b"ready\n")
+
+
+def wait():
+    while os.read(0, 1) not in (b"\n", b""):
+        pass
+
+
+def worker(steps):
+    child = os.fork()
+    if child == 0:
+        take(steps.split(","))
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    assert status == 0, status
+
+
+def stayer():
+    if os.fork() == 0:
+        while os.read(0, 1):
+            pass
+        os._exit(0)
+
+
+def again(steps):
+    os.execv(sys.executable, [sys.executable, __file__] + steps.split(","))
+
+
+def end(how):
+    libc = ctypes.CDLL(None)
+    if how == "return":
+        return
+    if how == "exit":
+        libc.exit(3)
+    elif how == "pthread_exit":
+        libc.pthread_exit(None)
+    elif how == "cancel":
+        libc.pthread_self.restype = ctypes.c_void_p
+        libc.pthread_cancel(ctypes.c_void_p(libc.pthread_self()))
+        libc.pthread_testcancel()
+    elif how == "_exit":
+        os._exit(0)
+    elif how == "quick_exit":
+        libc.quick_exit(0)
+    elif how == "abort":
+        os.abort()
+    elif how == "exec":
+        os.execvp("true", ["true"])
+    else:
+        if how != "SIGKILL":
+            signal.signal(getattr(signal, how), signal.SIG_DFL)
+        os.kill(os.getpid(), getattr(signal, how))
+
+
+KINDS = {"use": use, "say": say, "wait": wait, "chdir": os.chdir, "worker": worker, "stayer": stayer,
+         "again": again, "end": end}
+
+
+def take(steps):
+    for step in steps:
+        name, _, argument = step.partition(":")
+        KINDS[name](*([argument] if argument else []))
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    take(sys.argv[1:])

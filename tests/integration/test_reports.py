@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports at exit are whole, however large, and are what their formats say."""
+import os
+import re
+import unittest
+
+import json_schema
+import prometheus_text
+import support
+from support import run
+
+DEVICES = 8
+SETTINGS = {
+    "RMM_POOL_SIZE": "16MiB", "RMM_BINNING": "4KiB-1MiB", "RMM_FALLBACK": "pinned", "RMM_LIMIT": "1GiB",
+    "RMM_PINNED_POOL_SIZE": "1MiB", "RMM_MANAGED_POOL_SIZE": "1MiB",
+}
+
+
+class Reports(support.Test):
+    def report(self, name, statistics, settings=None, scene="everywhere", program=None):
+        """The path of a report of a program that uses all kinds of memory on all devices."""
+        path = self.path("report")
+        command = [program or support.program("outputs"), scene]
+        result = run(command, dict(SETTINGS if settings is None else settings, **{name: "%s:%s" % (statistics, path)}),
+                     more={"HOSTCUDA_DEVICES": str(DEVICES)})
+        self.assertEqual((result.status, result.stderr), (0, ""), result)
+        return path
+
+    def statistics(self, **how):
+        return json_schema.read(self.report("RMM_STATISTICS", "json", **how), "statistics.json")
+
+    def test_a_large_report_is_whole(self):
+        report = self.statistics()
+        self.assertGreater(os.path.getsize(self.path("report")), 65535)
+        self.assertEqual([(device["device"], device["kind"]) for device in report["devices"]],
+                         [(device, kind) for device in range(DEVICES) for kind in ("device", "pinned", "managed")])
+        for device in report["devices"]:
+            names = [(counter["resource"], counter["name"]) for counter in device["counters"]]
+            self.assertEqual(len(names), len(set(names)))
+            self.assertIn(("pool", "held"), names)
+
+    def test_many_leaks_are_whole(self):
+        path = self.report("RMM_TRACKING", "json", scene="leaks")
+        report = json_schema.read(path, "leaks.json")
+        self.assertEqual([leak["device"] for leak in report["leaks"]], list(range(DEVICES)))
+
+    def test_a_name_that_is_no_text(self):
+        """Bytes that are not UTF-8, quotes and ends of lines in a program's name."""
+        path = os.path.join(os.fsencode(self.folder), b'od"d\\\n\xff\xc3\xa9\xe2\x82')
+        os.symlink(support.program("outputs"), path)
+        report = self.statistics(program=path)
+        self.assertEqual(report["program"], 'od"d\\??\u00e9??')
+        with open(self.report("RMM_STATISTICS", "prom", program=path), encoding="utf-8") as file:
+            metrics = prometheus_text.read(file.read())
+        labels = dict(next(iter(metrics["rmmshim_pool_held_bytes"].samples)))
+        self.assertEqual(labels["program"], 'od\\"d\\\\??\u00e9??')
+
+    def test_a_name_without_an_end(self):
+        """A program may be called by any name, of any length."""
+        command = ["python3", "-c", "import os, sys; os.execv(sys.argv[1], ['n' * 100000, 'leaks'])",
+                   support.program("outputs")]
+        for name in ("RMM_STATISTICS", "RMM_TRACKING"):
+            for form in ("text", "json"):
+                result = run(command, {"RMM_POOL_SIZE": "16MiB", name: "%s:%s" % (form, self.path("report"))})
+                self.assertEqual((result.status, result.stderr), (0, ""), result)
+                self.assertGreater(os.path.getsize(self.path("report")), 8000)
+
+    def test_prometheus(self):
+        statistics = self.statistics()
+        with open(self.report("RMM_STATISTICS", "prom"), encoding="utf-8") as file:
+            metrics = prometheus_text.read(file.read())
+        for metric in metrics.values():
+            for labels in metric.samples:
+                self.assertEqual([name for name, _ in labels], ["device", "kind", "program"], metric.name)
+        counters = [counter for device in statistics["devices"] for counter in device["counters"]]
+        self.assertEqual(sum(len(metric.samples) for metric in metrics.values()), len(counters))
+        self.assertEqual(metrics["rmmshim_pool_held_bytes"].type, "gauge")
+        self.assertEqual(metrics["rmmshim_pool_growths_total"].type, "counter")
+        self.assertEqual(metrics["rmmshim_statistics_bytes_total"].type, "counter")
+        self.assertEqual(metrics["rmmshim_reuse_waited_seconds_total"].type, "counter")
+        key = (("device", "3"), ("kind", "device"), ("program", "outputs"))
+        self.assertEqual(metrics["rmmshim_account_limit_bytes"].samples[key], 1 << 30)
+
+    def text(self, **how):
+        with open(self.report("RMM_STATISTICS", "text", **how), encoding="utf-8") as file:
+            return file.read().split("\n")
+
+    def test_text_says_it_too(self):
+        self.assertEqual(sum(line.startswith("rmmshim[") for line in self.text()), 3 * DEVICES)
+
+    def test_text_leaves_out_what_is_zero(self):
+        lines = [line for line in self.text() if line.startswith("  ")]
+        for line in lines:
+            self.assertNotRegex(line, r" 0(,|$)| 0 B| 0\.000 ms")
+        self.assertIn("account", {line.split()[0] for line in lines})
+
+    def test_text_says_whether_there_is_a_limit(self):
+        self.assertEqual(sum("account     limit 1.00 GiB" in line for line in self.text()), DEVICES)
+        none = self.text(settings={"RMM_POOL_SIZE": "16MiB"})
+        self.assertEqual(sum("account     limit none" in line for line in none), DEVICES)
+
+    def test_text_has_a_line_for_each_thing_that_happened(self):
+        """The pool finds no room once and the block lies in pinned memory, on each device."""
+        lines = self.text(settings={"RMM_POOL_MAX_SIZE": "8MiB", "RMM_FALLBACK": "pinned"}, scene="full")
+        self.assertEqual(sum(line == "  fallback: fallbacks 1" for line in lines), DEVICES, lines)
+        self.assertEqual(sum(line == "  pool: failures 1" for line in lines), DEVICES, lines)
+        for line in lines:
+            if not re.match(r"  \w+: \w+ \d+$", line):
+                self.assertNotRegex(line, r"fallbacks|failures|refusals |waits")
+
+
+class Checkers(unittest.TestCase):
+    """What checks the formats finds what is wrong with them."""
+
+    GOOD = '# HELP a_bytes Bytes.\n# TYPE a_bytes gauge\na_bytes{b="c",d="e\\"f"} 1\na_bytes{b="g"} 2.5\n'
+
+    def test_prometheus(self):
+        self.assertEqual(len(prometheus_text.read(self.GOOD)["a_bytes"].samples), 2)
+        for before, after in (("} 2.5\n", "} 2.5"), ("# HELP a_bytes Bytes.\n", ""), ("# TYPE a_bytes gauge\n", ""),
+                              ("gauge", "counter"), ("a_bytes", "a_bytes_total"), ("a_bytes", "A_bytes"),
+                              ("a_bytes", "a_nanoseconds"), ("a_bytes", "a_count"), ("a_bytes", "gauge_a"),
+                              ('b="g"', 'b="c",d="e\\"f"'), ('b="g"', 'b="g",b="h"'), ('b="g"', "b=g"),
+                              ('b="g"', 'b="\\g"'), ("2.5", "five"), ("gauge", "gage"), ("Bytes.", ""),
+                              ("a_bytes{b=\"g\"}", "b_bytes{b=\"g\"}"), ("# TYPE", "# TIPE")):
+            with self.subTest("%r instead of %r" % (after, before)):
+                self.assertIn(before, self.GOOD)
+                with self.assertRaises(ValueError):
+                    prometheus_text.read(self.GOOD.replace(before, after))
+
+    def test_schema(self):
+        schema = {"type": "object", "required": ["a"], "additionalProperties": False,
+                  "properties": {"a": {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}},
+                                 "b": {"enum": ["x"]}, "c": {"const": 1}, "d": {"type": "string", "pattern": "^y$"}}}
+        self.assertEqual(json_schema.errors({"a": [1], "b": "x", "c": 1, "d": "y"}, schema), [])
+        for wrong in ([], {}, {"a": []}, {"a": [-1]}, {"a": [True]}, {"a": 1}, {"a": [1], "b": "y"}, {"a": [1], "c": 2},
+                      {"a": [1], "d": "z"}, {"a": [1], "e": 1}):
+            self.assertEqual(len(json_schema.errors(wrong, schema)), 1, wrong)
+        with self.assertRaises(ValueError):
+            json_schema.errors(1, {"maximum": 2})
+        with self.assertRaises(ValueError):
+            json_schema.refuse_twice([("a", 1), ("a", 2)])
+
+
+if __name__ == "__main__":
+    support.main()

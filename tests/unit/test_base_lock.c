@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Locks that are waited for within bounds. */
+#include "unit.h"
+
+#include "base/clock.h"
+#include "base/lock.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+enum { SHORT_NS = 1000 * 1000 };
+
+static const uint64_t long_ns = 60ull * 1000 * 1000 * 1000;
+
+static struct rs_mutex mutex = RS_MUTEX_INIT;
+static struct rs_spinlock spinlock;
+static _Atomic bool held, waiting;
+
+static void free_ones_are_taken(void **state)
+{
+    (void)state;
+    rs_lock_bound_begin(SHORT_NS);
+    assert_true(rs_lock_is_bound());
+    assert_true(rs_mutex_lock_bounded(&mutex, "mutex"));
+    assert_false(rs_mutex_try_lock(&mutex));
+    assert_true(rs_spinlock_lock_bounded(&spinlock, "spinlock"));
+    assert_int_equal(atomic_load(&spinlock.taken), 1);
+    assert_int_equal(rs_locks_missed()->times, 0);
+    rs_mutex_unlock(&mutex);
+    rs_spinlock_unlock(&spinlock);
+    rs_lock_bound_end();
+    assert_false(rs_lock_is_bound());
+}
+
+static void those_of_this_very_thread_are_left_out_and_named_once(void **state)
+{
+    const struct rs_locks_missed *missed;
+    uint64_t begin_ns;
+
+    (void)state;
+    rs_mutex_lock(&mutex);
+    rs_spinlock_lock(&spinlock);
+    begin_ns = rs_clock_ns();
+    rs_lock_bound_begin(SHORT_NS);
+    assert_false(rs_mutex_lock_bounded(&mutex, "mutex"));
+    assert_in_range(rs_clock_ns() - begin_ns, SHORT_NS, long_ns);
+    assert_false(rs_spinlock_lock_bounded(&spinlock, "spinlock"));
+    assert_false(rs_mutex_lock_bounded(&mutex, "mutex"));
+    rs_lock_bound_end();
+    missed = rs_locks_missed();
+    assert_int_equal(missed->times, 3);
+    assert_int_equal(missed->name_count, 2);
+    assert_string_equal(missed->names[0], "mutex");
+    assert_string_equal(missed->names[1], "spinlock");
+    rs_mutex_unlock(&mutex);
+    rs_spinlock_unlock(&spinlock);
+}
+
+static void more_names_than_there_is_room_for_do_no_harm(void **state)
+{
+    static char names[2 * RS_LOCKS_MISSED_MAX][2];
+
+    (void)state;
+    rs_mutex_lock(&mutex);
+    rs_lock_bound_begin(0);
+    for (int i = 0; i < 2 * RS_LOCKS_MISSED_MAX; i++) {
+        names[i][0] = (char)('a' + i);
+        assert_false(rs_mutex_lock_bounded(&mutex, names[i]));
+    }
+    rs_lock_bound_end();
+    assert_int_equal(rs_locks_missed()->times, 2 * RS_LOCKS_MISSED_MAX);
+    assert_int_equal(rs_locks_missed()->name_count, RS_LOCKS_MISSED_MAX);
+    rs_mutex_unlock(&mutex);
+}
+
+/* Holds it until somebody is about to wait for it. */
+static void *hold(void *data)
+{
+    rs_mutex_lock(&mutex);
+    atomic_store(&held, true);
+    while (!atomic_load(&waiting))
+        rs_pause(1000);
+    rs_mutex_unlock(&mutex);
+    return data;
+}
+
+static void take_from_other(void)
+{
+    pthread_t other;
+
+    atomic_store(&held, false);
+    atomic_store(&waiting, false);
+    assert_int_equal(pthread_create(&other, NULL, hold, NULL), 0);
+    for (unsigned turn = 0; !atomic_load(&held); turn++)
+        rs_pause(turn);
+    atomic_store(&waiting, true);
+    assert_true(rs_mutex_lock_bounded(&mutex, "mutex"));
+    rs_mutex_unlock(&mutex);
+    pthread_join(other, NULL);
+}
+
+static void those_of_others_are_waited_for(void **state)
+{
+    (void)state;
+    take_from_other();
+    rs_lock_bound_begin(long_ns);
+    take_from_other();
+    rs_lock_bound_end();
+    assert_int_equal(rs_locks_missed()->times, 0);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(free_ones_are_taken),
+        cmocka_unit_test(those_of_this_very_thread_are_left_out_and_named_once),
+        cmocka_unit_test(more_names_than_there_is_room_for_do_no_harm),
+        cmocka_unit_test(those_of_others_are_waited_for),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The way to another process's table: nothing else is opened, whatever its number stands for. */
+#include "unit.h"
+
+#include "base/process.h"
+#include "shim/ipc_exporter.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- the system ---- */
+
+static int number = -1;         /* of the table */
+static int other = -1;          /* what the number stands for ... */
+static unsigned swap_at;        /* ... from just before this call on, from 1; 0: never */
+static unsigned calls;          /* that look at a path */
+static unsigned opened_others;  /* for reading, and no regular files */
+static const char *hidden_path; /* is not there */
+
+int __real_open(const char *path, int flags, ...);
+int __real_open64(const char *path, int flags, ...);
+ssize_t __real_readlink(const char *path, char *target, size_t bytes);
+int __wrap_open(const char *path, int flags, ...);
+int __wrap_open64(const char *path, int flags, ...);
+ssize_t __wrap_readlink(const char *path, char *target, size_t bytes);
+
+static void look_at(const char *path)
+{
+    if (!strstr(path, "/fd/") || ++calls != swap_at)
+        return;
+    assert_int_equal(dup2(other, number), number);
+}
+
+int __wrap_open(const char *path, int flags, ...)
+{
+    struct stat status;
+    int fd;
+
+    look_at(path);
+    if (hidden_path && strcmp(path, hidden_path) == 0) {
+        errno = ENOENT;
+        return -1;
+    }
+    fd = __real_open(path, flags);
+    opened_others +=
+        fd >= 0 && !(flags & O_PATH) && fstat(fd, &status) == 0 && !S_ISREG(status.st_mode);
+    return fd;
+}
+
+int __wrap_open64(const char *path, int flags, ...)
+{
+    return __wrap_open(path, flags);
+}
+
+ssize_t __wrap_readlink(const char *path, char *target, size_t bytes)
+{
+    look_at(path);
+    return __real_readlink(path, target, bytes);
+}
+
+/* ---- an exporter: this process ---- */
+
+static void make_table(struct rs_ipc_handle *handle)
+{
+    struct rs_ipc_header header = {.nonce = {1, 2, 3}};
+
+    memcpy(header.magic, rs_ipc_magic, sizeof(header.magic));
+    number = memfd_create(RS_IPC_FILE_NAME, MFD_CLOEXEC);
+    assert_true(number >= 0);
+    assert_int_equal(ftruncate(number, RS_IPC_FILE_BYTES), 0);
+    assert_int_equal(pwrite(number, &header, sizeof(header), 0), sizeof(header));
+    *handle = (struct rs_ipc_handle){.process_namespace = rs_process_namespace(),
+                                     .start_ticks = rs_process_start_ticks(0),
+                                     .process = getpid(),
+                                     .fd = number,
+                                     .generation = 1};
+    memcpy(handle->magic, rs_ipc_magic, sizeof(handle->magic));
+    memcpy(handle->nonce, header.nonce, sizeof(handle->nonce));
+    calls = 0;
+}
+
+static bool use(const struct rs_ipc_handle *handle, CUresult *result)
+{
+    struct rs_exporter *exporter = rs_exporter_use(handle, result);
+
+    if (exporter)
+        rs_exporter_leave(exporter);
+    return exporter;
+}
+
+/* ---- tests ---- */
+
+static void a_table_is_opened(void **state)
+{
+    CUresult result = CUDA_SUCCESS;
+    struct rs_ipc_handle handle;
+
+    (void)state;
+    make_table(&handle);
+    assert_true(use(&handle, &result));
+    assert_true(calls > 0);
+    close(number);
+    assert_false(use(&handle, &result));
+    assert_int_equal(result, CUDA_ERROR_MAP_FAILED);
+}
+
+/* The exporter's number becomes a fifo's between any two looks. */
+static void nothing_else_is_opened(void **state)
+{
+    int ends[2];
+
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    other = ends[0];
+    for (swap_at = 1; swap_at <= 6; swap_at++) {
+        CUresult result = CUDA_SUCCESS;
+        struct rs_ipc_handle handle;
+
+        make_table(&handle);
+        if (!use(&handle, &result))
+            assert_int_equal(result, CUDA_ERROR_MAP_FAILED);
+        assert_int_equal(opened_others, 0);
+        close(number);
+    }
+    swap_at = 0;
+    close(ends[0]);
+    close(ends[1]);
+}
+
+/* A number that nobody has is that of a process that has ended. */
+static void a_process_that_has_ended_is_known(void **state)
+{
+    CUresult result = CUDA_SUCCESS;
+    struct rs_ipc_handle handle;
+    pid_t child = fork();
+
+    (void)state;
+    if (child == 0)
+        _exit(0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    make_table(&handle);
+    handle.process = child;
+    assert_false(use(&handle, &result));
+    assert_int_equal(result, CUDA_ERROR_MAP_FAILED);
+    handle.process = getpid();
+    handle.start_ticks--; /* another process's number by now */
+    assert_false(use(&handle, &result));
+    assert_int_equal(result, CUDA_ERROR_MAP_FAILED);
+    close(number);
+}
+
+/* As where /proc is mounted with hidepid. */
+static void of_a_hidden_process_no_more_is_said_than_is_known(void **state)
+{
+    CUresult result = CUDA_SUCCESS;
+    struct rs_ipc_handle handle;
+    char path[64];
+
+    (void)state;
+    make_table(&handle);
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)getpid());
+    hidden_path = path;
+    assert_false(use(&handle, &result));
+    assert_int_equal(result, CUDA_ERROR_NOT_PERMITTED);
+    hidden_path = NULL;
+    assert_true(use(&handle, &result));
+    close(number);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_table_is_opened),
+        cmocka_unit_test(nothing_else_is_opened),
+        cmocka_unit_test(a_process_that_has_ended_is_known),
+        cmocka_unit_test(of_a_hidden_process_no_more_is_said_than_is_known),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
