@@ -23,6 +23,11 @@ int rs_file_open(const char *path)
     return open_with(path, O_RDONLY | O_NOCTTY | O_NONBLOCK);
 }
 
+int rs_file_open_to_change(const char *path)
+{
+    return open_with(path, O_RDWR | O_NOCTTY | O_NONBLOCK);
+}
+
 int rs_file_hold(const char *path)
 {
     return open_with(path, O_PATH);

@@ -9,6 +9,9 @@
  * with errno. */
 int rs_file_open(const char *path);
 
+/* The same to read and write it. */
+int rs_file_open_to_change(const char *path);
+
 /* Takes hold of what a path leads to without opening it (O_PATH), to look at it.  The same. */
 int rs_file_hold(const char *path);
 

@@ -2,6 +2,7 @@
 #include "resource/lasting_leaf.h"
 
 #include "base/log.h"
+#include "base/published.h"
 #include "driver/fence.h"
 #include "resource/report.h"
 #include "resource/segment.h"
@@ -45,7 +46,7 @@ static void link_record(struct rs_lasting_leaf *leaf, struct rs_lasting_record *
     if (leaf->first)
         leaf->first->previous = record;
     leaf->first = record;
-    leaf->live_bytes += record->size_bytes;
+    rs_counter_add(&leaf->live_bytes, record->size_bytes);
 }
 
 static void unlink_record(struct rs_lasting_leaf *leaf, struct rs_lasting_record *record)
@@ -56,7 +57,7 @@ static void unlink_record(struct rs_lasting_leaf *leaf, struct rs_lasting_record
         leaf->first = record->next;
     if (record->next)
         record->next->previous = record->previous;
-    leaf->live_bytes -= record->size_bytes;
+    rs_counter_subtract(&leaf->live_bytes, record->size_bytes);
 }
 
 size_t rs_lasting_leaf_live_bytes(struct rs_lasting_leaf *leaf)
@@ -297,7 +298,7 @@ static void lasting_destroy(struct rs_mr *mr, bool memory_is_gone)
                mr->descriptor->name);
     rs_record_slab_destroy(&leaf->records);
     rs_mutex_destroy(&leaf->lock);
-    free(leaf);
+    rs_published_free(leaf);
 }
 
 /* ---- the rest ---- */
@@ -306,17 +307,19 @@ static void lasting_report(struct rs_mr *mr, struct rs_report *report)
 {
     struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
     const char *name = mr->descriptor->name;
-    size_t live_bytes = rs_lasting_leaf_live_bytes(leaf);
 
-    rs_report_add(report, name, "held", RS_COUNTER_LIVE, RS_UNIT_BYTES,
-                  leaf->calls->held_bytes ? leaf->calls->held_bytes(leaf) : live_bytes);
-    rs_report_add(report, name, "live", RS_COUNTER_LIVE, RS_UNIT_BYTES, live_bytes);
-    rs_report_add(report, name, "driver_allocations", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
-                  atomic_load_explicit(&leaf->allocations, memory_order_relaxed));
-    rs_report_add(report, name, "driver_frees", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
-                  atomic_load_explicit(&leaf->deallocations, memory_order_relaxed));
-    rs_report_add(report, name, "driver_refusals", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
-                  atomic_load_explicit(&leaf->failures, memory_order_relaxed));
+    if (leaf->calls->held_bytes)
+        rs_report_add(report, name, "held", RS_COUNTER_LIVE, RS_UNIT_BYTES,
+                      leaf->calls->held_bytes(leaf));
+    else
+        rs_report_add_field(report, name, "held", RS_COUNTER_LIVE, RS_UNIT_BYTES, leaf->live_bytes);
+    rs_report_add_field(report, name, "live", RS_COUNTER_LIVE, RS_UNIT_BYTES, leaf->live_bytes);
+    rs_report_add_field(report, name, "driver_allocations", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                        leaf->allocations);
+    rs_report_add_field(report, name, "driver_frees", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                        leaf->deallocations);
+    rs_report_add_field(report, name, "driver_refusals", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                        leaf->failures);
 }
 
 static bool lasting_check(struct rs_mr *mr)

@@ -4,6 +4,7 @@
  * a context's own allocations. */
 #pragma once
 
+#include "base/counter.h"
 #include "base/lock.h"
 #include "resource/record_slab.h"
 #include "resource/resource.h"
@@ -42,7 +43,7 @@ struct rs_lasting_calls {
     size_t (*held_bytes)(struct rs_lasting_leaf *leaf); /* for the report: makes no driver call */
 };
 
-/* First member of such a leaf, which is allocated with calloc and freed here. */
+/* First member of such a leaf, which is published memory and freed here. */
 struct rs_lasting_leaf {
     struct rs_mr base;
     const struct rs_place *place;
@@ -54,7 +55,7 @@ struct rs_lasting_leaf {
     unsigned inside; /* calls under way, which the end waits for: the last one out ends it all */
     struct rs_record_slab records;
     struct rs_lasting_record *first;
-    size_t live_bytes;
+    _Atomic size_t live_bytes; /* base/counter.h */
 
     /* Of who ends it alone. */
     struct rs_unfinished unfinished;

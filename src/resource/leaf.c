@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "resource/leaf.h"
 
+#include "base/published.h"
 #include "base/request.h"
 #include "base/undisturbed.h"
 #include "driver/context.h"
@@ -282,7 +283,7 @@ static void leaf_destroy(struct rs_mr *mr, bool memory_is_gone)
         (void)rs_own_stream_wait(own_stream(leaf));
         (void)settle(leaf, UINT64_MAX);
     }
-    free(leaf);
+    rs_published_free(leaf);
 }
 
 static bool leaf_deallocates_in_order(struct rs_mr *mr)
@@ -308,14 +309,13 @@ static void leaf_report(struct rs_mr *mr, struct rs_report *report)
     struct rs_leaf *leaf = leaf_of(mr);
     const char *name = mr->descriptor->name;
 
-    rs_report_add(report, name, "held", RS_COUNTER_LIVE, RS_UNIT_BYTES,
-                  atomic_load_explicit(&leaf->held_bytes, memory_order_relaxed));
-    rs_report_add(report, name, "driver_allocations", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
-                  atomic_load_explicit(&leaf->allocations, memory_order_relaxed));
-    rs_report_add(report, name, "driver_frees", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
-                  atomic_load_explicit(&leaf->deallocations, memory_order_relaxed));
-    rs_report_add(report, name, "driver_refusals", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
-                  atomic_load_explicit(&leaf->failures, memory_order_relaxed));
+    rs_report_add_field(report, name, "held", RS_COUNTER_LIVE, RS_UNIT_BYTES, leaf->held_bytes);
+    rs_report_add_field(report, name, "driver_allocations", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                        leaf->allocations);
+    rs_report_add_field(report, name, "driver_frees", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                        leaf->deallocations);
+    rs_report_add_field(report, name, "driver_refusals", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                        leaf->failures);
 }
 
 static const struct rs_mr_ops leaf_ops = {
@@ -332,7 +332,7 @@ int rs_leaf_create(const struct rs_mr_descriptor *descriptor, const struct rs_pl
                    CUresult (*take_memory)(const struct rs_place *, size_t, CUdeviceptr *),
                    CUresult (*give_memory)(CUdeviceptr), struct rs_mr **out)
 {
-    struct rs_leaf *leaf = calloc(1, sizeof(*leaf));
+    struct rs_leaf *leaf = RS_PUBLISHED_NEW(struct rs_leaf);
 
     if (!leaf)
         return -ENOMEM;

@@ -16,12 +16,28 @@ enum rs_counter_kind {
 
 enum rs_counter_unit { RS_UNIT_BYTES, RS_UNIT_COUNT, RS_UNIT_NANOSECONDS };
 
+/* `count` fields of 8 bytes, stride_bytes apart: their sum, times scale. */
+struct rs_term {
+    const volatile void *first;
+    uint32_t count, stride_bytes;
+    int64_t scale;
+};
+
+enum { RS_TERMS_MAX = 24 };
+
 struct rs_counter {
     const char *resource; /* static text: the descriptor's name */
     const char *name;     /* static text: snake_case without unit, "live", "peak", "allocations" */
     enum rs_counter_kind kind;
     enum rs_counter_unit unit;
     uint64_t value;
+
+    /* Where it comes from, for who reads it later (shim/publish.h): the same sum or largest of
+     * `past` and of what the terms are then. */
+    uint64_t past; /* of stacks that are gone */
+    struct rs_term terms[RS_TERMS_MAX];
+    unsigned term_count;
+    bool is_computed; /* from other things, too: it cannot be read later */
 };
 
 /* All zero is empty.  The table grows as it needs, without malloc: a report may be made where that
@@ -36,9 +52,28 @@ struct rs_report {
 void rs_report_clear(struct rs_report *report);
 void rs_report_release(struct rs_report *report);
 
-/* Adds a counter, or folds it into the one of the same resource, name and unit. */
+/* Adds a counter, or folds it into the one of the same resource, name and unit.  A computed value,
+ * which is what it is now; or the sum of fields, which lie in published memory as long as the
+ * resource does (base/published.h) where who holds that memory is to read them; or one field. */
 void rs_report_add(struct rs_report *report, const char *resource, const char *name,
                    enum rs_counter_kind kind, enum rs_counter_unit unit, uint64_t value);
+void rs_report_add_sum(struct rs_report *report, const char *resource, const char *name,
+                       enum rs_counter_kind kind, enum rs_counter_unit unit,
+                       const struct rs_term *terms, unsigned term_count);
+
+/* A field of 8 bytes, atomic or not. */
+#define RS_REPORT_PLACE(field)                                                                     \
+    ((const volatile void *)((uintptr_t) & (field) + 0 * sizeof(char[sizeof(field) == 8 ? 1 : -1])))
+#define RS_TERM(field, times)                                                                      \
+    (struct rs_term)                                                                               \
+    {                                                                                              \
+        RS_REPORT_PLACE(field), 1, 0, times                                                        \
+    }
+#define rs_report_add_field(report, resource, name, kind, unit, field)                             \
+    rs_report_add_sum(report, resource, name, kind, unit, &RS_TERM(field, 1), 1)
+
+/* What the fields are now; never below zero, which threads that are half way could make it. */
+uint64_t rs_terms_value(const struct rs_term *terms, unsigned term_count);
 
 /* Folds in all of another's counters. */
 void rs_report_fold(struct rs_report *report, const struct rs_report *other);

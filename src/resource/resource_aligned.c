@@ -9,6 +9,7 @@
  * The upstream gets its own address, size and token back: they are in the record that is the token.
  */
 #include "base/lock.h"
+#include "base/published.h"
 #include "resource/record_slab.h"
 #include "resource/report.h"
 #include "resource/resource.h"
@@ -159,10 +160,10 @@ static void aligned_report(struct rs_mr *mr, struct rs_report *report)
     struct aligned *aligned = aligned_of(mr);
     const char *name = mr->descriptor->name;
 
-    rs_report_add(report, name, "aligned", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
-                  atomic_load_explicit(&aligned->aligned_count, memory_order_relaxed));
-    rs_report_add(report, name, "extra", RS_COUNTER_LIVE, RS_UNIT_BYTES,
-                  atomic_load_explicit(&aligned->extra_bytes, memory_order_relaxed));
+    rs_report_add_field(report, name, "aligned", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                        aligned->aligned_count);
+    rs_report_add_field(report, name, "extra", RS_COUNTER_LIVE, RS_UNIT_BYTES,
+                        aligned->extra_bytes);
 }
 
 static void aligned_destroy(struct rs_mr *mr, bool memory_is_gone)
@@ -172,7 +173,7 @@ static void aligned_destroy(struct rs_mr *mr, bool memory_is_gone)
     (void)memory_is_gone; /* nothing is held here */
     rs_record_slab_destroy(&aligned->records);
     rs_mutex_destroy(&aligned->lock);
-    free(aligned);
+    rs_published_free(aligned);
 }
 
 static const struct rs_mr_ops aligned_ops = {
@@ -189,7 +190,7 @@ static int aligned_create(const struct rs_place *place, const void *config,
                           struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct aligned_config *settings = config;
-    struct aligned *aligned = calloc(1, sizeof(*aligned));
+    struct aligned *aligned = RS_PUBLISHED_NEW(struct aligned);
 
     (void)place;
     if (!aligned)

@@ -14,6 +14,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/path.h"
+#include "base/published.h"
 #include "resource/alignment.h"
 #include "resource/arena_heap.h"
 #include "resource/leaf.h"
@@ -494,7 +495,7 @@ static void arena_destroy(struct rs_mr *mr, bool memory_is_gone)
     pthread_cond_destroy(&arena->settled);
     rs_mutex_destroy(&arena->lock);
     rs_mutex_destroy(&arena->dump_lock);
-    free(arena);
+    rs_published_free(arena);
 }
 
 /* ---- creation ---- */
@@ -563,12 +564,12 @@ static int arena_create(const struct rs_place *place, const void *config,
         rs_log("arena: %s: %s", settings->dump_path, reason); /* validated: a variable has gone */
         return -EINVAL;
     }
-    arena = calloc(1, sizeof(*arena) + strlen(path) + 1);
+    arena = rs_published_allocate(sizeof(*arena) + strlen(path) + 1, _Alignof(struct arena));
     if (!arena)
         return -ENOMEM;
     arena->heap = rs_arena_heap_create();
     if (!arena->heap) {
-        free(arena);
+        rs_published_free(arena);
         return -ENOMEM;
     }
     rs_mr_init(&arena->base, &arena_ops, &rs_mr_descriptor_arena, upstream);

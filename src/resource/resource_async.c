@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/published.h"
 #include "base/request.h"
 #include "driver/context.h"
 #include "driver/driver.h"
@@ -510,14 +511,14 @@ int rs_async_create(const struct rs_mr_descriptor *descriptor, CUmemAllocationTy
                     const struct rs_place *place, const struct rs_async_config *config,
                     struct rs_mr **out)
 {
-    struct async *async = calloc(1, sizeof(*async));
+    struct async *async = RS_PUBLISHED_NEW(struct async);
 
     if (!async)
         return -ENOMEM;
     async->vain_bytes = SIZE_MAX;
     async->leaf.place = place; /* which make_pool needs; a leaf only where there is a pool */
     if (!make_pool(async, type, config->release_threshold)) {
-        free(async);
+        rs_published_free(async);
         return -EIO;
     }
     rs_lasting_leaf_init(&async->leaf, descriptor, place, &async_calls);

@@ -15,6 +15,7 @@
  * pool(managed)) is better. */
 #include "base/clock.h"
 #include "base/lock.h"
+#include "base/published.h"
 #include "resource/record_slab.h"
 #include "resource/report.h"
 #include "resource/resource.h"
@@ -288,8 +289,8 @@ static void fallback_report(struct rs_mr *mr, struct rs_report *report)
     struct fallback *fallback = fallback_of(mr);
 
 #define ADD(counter, kind, unit, value)                                                            \
-    rs_report_add(report, mr->descriptor->name, counter, RS_COUNTER_##kind, RS_UNIT_##unit,        \
-                  atomic_load_explicit(&(value), memory_order_relaxed))
+    rs_report_add_field(report, mr->descriptor->name, counter, RS_COUNTER_##kind, RS_UNIT_##unit,  \
+                        value)
     for (unsigned side = 0; side < SIDES; side++) {
         ADD(live[side], LIVE, BYTES, fallback->sides[side].live_bytes);
         ADD(peaks[side], PEAK, BYTES, fallback->sides[side].peak_live_bytes);
@@ -318,7 +319,7 @@ static void fallback_destroy(struct rs_mr *mr, bool memory_is_gone)
     (void)memory_is_gone; /* nothing is held here */
     rs_record_slab_destroy(&fallback->records);
     rs_mutex_destroy(&fallback->lock);
-    free(fallback);
+    rs_published_free(fallback);
 }
 
 static const struct rs_mr_ops fallback_ops = {
@@ -335,7 +336,7 @@ static const struct rs_mr_ops fallback_ops = {
 static int fallback_create(const struct rs_place *place, const void *config,
                            struct rs_mr *const *upstream, struct rs_mr **out)
 {
-    struct fallback *fallback = calloc(1, sizeof(*fallback));
+    struct fallback *fallback = RS_PUBLISHED_NEW(struct fallback);
 
     (void)place;
     (void)config;

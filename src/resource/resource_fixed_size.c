@@ -8,6 +8,7 @@
 
 #include "base/counter.h"
 #include "base/lock.h"
+#include "base/published.h"
 #include "resource/account.h"
 #include "resource/report.h"
 #include "resource/resource.h"
@@ -359,7 +360,7 @@ static void fixed_size_report(struct rs_mr *mr, struct rs_report *report)
     const char *name = mr->descriptor->name;
 
 #define ADD(counter, kind, unit, value)                                                            \
-    rs_report_add(report, name, counter, RS_COUNTER_##kind, RS_UNIT_##unit, value)
+    rs_report_add_field(report, name, counter, RS_COUNTER_##kind, RS_UNIT_##unit, value)
     if (!rs_mutex_lock_bounded(&fixed->lock, name))
         return;
     ADD("held", LIVE, BYTES, fixed->held_bytes);
@@ -441,7 +442,7 @@ static void fixed_size_destroy(struct rs_mr *mr, bool memory_is_gone)
     list_destroy(fixed, &fixed->full, memory_is_gone);
     pthread_cond_destroy(&fixed->settled);
     rs_mutex_destroy(&fixed->lock);
-    free(fixed);
+    rs_published_free(fixed);
 }
 
 /* ---- creation ---- */
@@ -485,7 +486,7 @@ static int fixed_size_create(const struct rs_place *place, const void *config,
                              struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct rs_fixed_size_config *settings = config;
-    struct fixed_size *fixed = calloc(1, sizeof(*fixed));
+    struct fixed_size *fixed = RS_PUBLISHED_NEW(struct fixed_size);
     int failed = 0;
 
     if (!fixed)

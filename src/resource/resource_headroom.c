@@ -16,6 +16,7 @@
  * Pinned memory takes nothing from the device: the driver refuses the advice, and nothing happens.
  */
 #include "base/lock.h"
+#include "base/published.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/placement.h"
@@ -198,8 +199,8 @@ static void headroom_report(struct rs_mr *mr, struct rs_report *report)
     struct headroom *headroom = headroom_of(mr);
 
 #define ADD(counter, unit, field)                                                                  \
-    rs_report_add(report, mr->descriptor->name, counter, RS_COUNTER_TOTAL, RS_UNIT_##unit,         \
-                  atomic_load_explicit(&headroom->field, memory_order_relaxed))
+    rs_report_add_field(report, mr->descriptor->name, counter, RS_COUNTER_TOTAL, RS_UNIT_##unit,   \
+                        headroom->field)
     ADD("preferred_on_device", BYTES, on_device_bytes);
     ADD("preferred_on_host", BYTES, on_host_bytes);
     ADD("refusals", COUNT, refusals);
@@ -209,7 +210,7 @@ static void headroom_report(struct rs_mr *mr, struct rs_report *report)
 static void headroom_destroy(struct rs_mr *mr, bool memory_is_gone)
 {
     (void)memory_is_gone;
-    free(headroom_of(mr));
+    rs_published_free(headroom_of(mr));
 }
 
 static const struct rs_mr_ops headroom_ops = {
@@ -232,7 +233,7 @@ static int headroom_create(const struct rs_place *place, const void *config,
                            struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct headroom_config *settings = config;
-    struct headroom *headroom = calloc(1, sizeof(*headroom));
+    struct headroom *headroom = RS_PUBLISHED_NEW(struct headroom);
 
     if (!headroom)
         return -ENOMEM;

@@ -2,6 +2,8 @@
 /* limiting: refuses an allocation that would bring the live bytes above a limit.  RMM's
  * limiting_resource_adaptor: requested bytes, counted in units of 256. */
 #include "resource/report.h"
+
+#include "base/published.h"
 #include "resource/resource.h"
 
 #include <errno.h>
@@ -133,13 +135,13 @@ static void limiting_report(struct rs_mr *mr, struct rs_report *report)
     struct limiting *limiting = limiting_of(mr);
     const char *name = mr->descriptor->name;
 
-    rs_report_add(report, name, "limit", RS_COUNTER_PEAK, RS_UNIT_BYTES, limiting->limit_bytes);
-    rs_report_add(report, name, "live", RS_COUNTER_LIVE, RS_UNIT_BYTES,
-                  atomic_load_explicit(&limiting->live_bytes, memory_order_relaxed));
-    rs_report_add(report, name, "live_peak", RS_COUNTER_PEAK, RS_UNIT_BYTES,
-                  atomic_load_explicit(&limiting->peak_bytes, memory_order_relaxed));
-    rs_report_add(report, name, "refusals", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
-                  atomic_load_explicit(&limiting->refusals, memory_order_relaxed));
+    rs_report_add_field(report, name, "limit", RS_COUNTER_PEAK, RS_UNIT_BYTES,
+                        limiting->limit_bytes);
+    rs_report_add_field(report, name, "live", RS_COUNTER_LIVE, RS_UNIT_BYTES, limiting->live_bytes);
+    rs_report_add_field(report, name, "live_peak", RS_COUNTER_PEAK, RS_UNIT_BYTES,
+                        limiting->peak_bytes);
+    rs_report_add_field(report, name, "refusals", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                        limiting->refusals);
 }
 
 static bool limiting_check(struct rs_mr *mr)
@@ -153,7 +155,7 @@ static bool limiting_check(struct rs_mr *mr)
 static void limiting_destroy(struct rs_mr *mr, bool memory_is_gone)
 {
     (void)memory_is_gone;
-    free(limiting_of(mr));
+    rs_published_free(limiting_of(mr));
 }
 
 static const struct rs_mr_ops limiting_ops = {
@@ -171,7 +173,7 @@ static int limiting_create(const struct rs_place *place, const void *config,
                            struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct limiting_config *settings = config;
-    struct limiting *limiting = calloc(1, sizeof(*limiting));
+    struct limiting *limiting = RS_PUBLISHED_NEW(struct limiting);
 
     (void)place;
     if (!limiting)

@@ -11,6 +11,7 @@
  * go through the context's own stream, so nothing here waits for the program's work. */
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/published.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/own_stream.h"
@@ -551,21 +552,18 @@ static void poison_report(struct rs_mr *mr, struct rs_report *report)
 {
     struct poison *poison = poison_of(mr);
     const char *name = mr->descriptor->name;
-    size_t kept_bytes, kept_count;
 
     if (!rs_mutex_lock_bounded(&poison->lock, name))
         return;
-    kept_bytes = poison->kept_bytes;
-    kept_count = poison->kept_count;
-    rs_mutex_unlock(&poison->lock);
 #define ADD(counter, kind, unit, value)                                                            \
-    rs_report_add(report, name, counter, RS_COUNTER_##kind, RS_UNIT_##unit, value)
-    ADD("written_before", TOTAL, COUNT, atomic_load(&poison->before_count));
-    ADD("written_past_end", TOTAL, COUNT, atomic_load(&poison->after_count));
-    ADD("written_after_free", TOTAL, COUNT, atomic_load(&poison->freed_count));
-    ADD("unchecked", TOTAL, COUNT, atomic_load(&poison->unchecked_count));
-    ADD("kept", LIVE, BYTES, kept_bytes);
-    ADD("kept_blocks", LIVE, COUNT, kept_count);
+    rs_report_add_field(report, name, counter, RS_COUNTER_##kind, RS_UNIT_##unit, value)
+    ADD("written_before", TOTAL, COUNT, poison->before_count);
+    ADD("written_past_end", TOTAL, COUNT, poison->after_count);
+    ADD("written_after_free", TOTAL, COUNT, poison->freed_count);
+    ADD("unchecked", TOTAL, COUNT, poison->unchecked_count);
+    ADD("kept", LIVE, BYTES, poison->kept_bytes);
+    ADD("kept_blocks", LIVE, COUNT, poison->kept_count);
+    rs_mutex_unlock(&poison->lock);
 #undef ADD
 }
 
@@ -621,7 +619,7 @@ static void poison_destroy(struct rs_mr *mr, bool memory_is_gone)
     rs_record_slab_destroy(&poison->records);
     rs_mutex_destroy(&poison->copy_lock);
     rs_mutex_destroy(&poison->lock);
-    free(poison);
+    rs_published_free(poison);
 }
 
 static const struct rs_mr_ops poison_ops = {
@@ -652,7 +650,7 @@ static int poison_create(const struct rs_place *place, const void *config,
 
     if (!has_functions())
         return -ENOTSUP;
-    poison = calloc(1, sizeof(*poison));
+    poison = RS_PUBLISHED_NEW(struct poison);
     if (!poison)
         return -ENOMEM;
     rs_mr_init(&poison->base, &poison_ops, &rs_mr_descriptor_poison, upstream);

@@ -16,6 +16,7 @@
 #include "base/counter.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/published.h"
 #include "base/request.h"
 #include "resource/alignment.h"
 #include "resource/blocks.h"
@@ -716,17 +717,20 @@ static void pool_report(struct rs_mr *mr, struct rs_report *report)
 {
     struct pool *pool = pool_of(mr);
     const char *name = mr->descriptor->name;
+    struct rs_term free_bytes[] = {RS_TERM(pool->held_bytes, 1),
+                                   RS_TERM(pool->blocks.live_bytes, -1)};
 
 #define ADD(counter, kind, unit, value)                                                            \
-    rs_report_add(report, name, counter, RS_COUNTER_##kind, RS_UNIT_##unit, value)
+    rs_report_add_field(report, name, counter, RS_COUNTER_##kind, RS_UNIT_##unit, value)
     if (!rs_mutex_lock_bounded(&pool->lock, name))
         return;
     ADD("held", LIVE, BYTES, pool->held_bytes);
     ADD("held_peak", PEAK, BYTES, pool->peak_held_bytes);
     ADD("live", LIVE, BYTES, pool->blocks.live_bytes);
     ADD("live_peak", PEAK, BYTES, pool->blocks.peak_live_bytes);
-    ADD("free", LIVE, BYTES, rs_counter_idle(&pool->held_bytes, &pool->blocks.live_bytes));
-    ADD("largest_free", PEAK, BYTES, rs_blocks_largest_free_bytes(&pool->blocks));
+    rs_report_add_sum(report, name, "free", RS_COUNTER_LIVE, RS_UNIT_BYTES, free_bytes, 2);
+    rs_report_add(report, name, "largest_free", RS_COUNTER_PEAK, RS_UNIT_BYTES,
+                  rs_blocks_largest_free_bytes(&pool->blocks));
     ADD("chunks", LIVE, COUNT, pool->chunk_count);
     ADD("growths", TOTAL, COUNT, pool->growths);
     ADD("chunk_returns", TOTAL, COUNT, pool->chunk_returns);
@@ -822,7 +826,7 @@ static void pool_destroy(struct rs_mr *mr, bool memory_is_gone)
     rs_record_slab_destroy(&pool->blocks.records);
     pthread_cond_destroy(&pool->settled);
     rs_mutex_destroy(&pool->lock);
-    free(pool);
+    rs_published_free(pool);
 }
 
 /* ---- creation ---- */
@@ -882,7 +886,7 @@ static int pool_create(const struct rs_place *place, const void *config,
                        struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct pool_config *settings = config;
-    struct pool *pool = calloc(1, sizeof(*pool));
+    struct pool *pool = RS_PUBLISHED_NEW(struct pool);
     int failed = 0;
 
     if (!pool)

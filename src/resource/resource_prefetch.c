@@ -11,6 +11,8 @@
  * Advice holds for whole pages, so the neighbours of a small block get it too; it is taken back
  * when the block is freed, so that a pool's memory carries none. */
 #include "driver/driver.h"
+
+#include "base/published.h"
 #include "driver/own_stream.h"
 #include "driver/placement.h"
 #include "resource/report.h"
@@ -169,8 +171,8 @@ static void prefetch_report(struct rs_mr *mr, struct rs_report *report)
     struct prefetch *prefetch = prefetch_of(mr);
 
 #define ADD(counter, unit, field)                                                                  \
-    rs_report_add(report, mr->descriptor->name, counter, RS_COUNTER_TOTAL, RS_UNIT_##unit,         \
-                  atomic_load_explicit(&prefetch->field, memory_order_relaxed))
+    rs_report_add_field(report, mr->descriptor->name, counter, RS_COUNTER_TOTAL, RS_UNIT_##unit,   \
+                        prefetch->field)
     ADD("prefetches", COUNT, prefetches);
     ADD("prefetched", BYTES, prefetched_bytes);
     ADD("refusals", COUNT, refusals);
@@ -180,7 +182,7 @@ static void prefetch_report(struct rs_mr *mr, struct rs_report *report)
 static void prefetch_destroy(struct rs_mr *mr, bool memory_is_gone)
 {
     (void)memory_is_gone; /* the stream is the context's, and driver frees wait for it */
-    free(prefetch_of(mr));
+    rs_published_free(prefetch_of(mr));
 }
 
 static const struct rs_mr_ops prefetch_ops = {
@@ -197,7 +199,7 @@ static int prefetch_create(const struct rs_place *place, const void *config,
                            struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct prefetch_config *settings = config;
-    struct prefetch *prefetch = calloc(1, sizeof(*prefetch));
+    struct prefetch *prefetch = RS_PUBLISHED_NEW(struct prefetch);
 
     if (!prefetch)
         return -ENOMEM;

@@ -18,6 +18,7 @@
  * order of the same stream.  Until then it waits with the others, in a list of its own, and leaves
  * the quarantine by whichever way opens first. */
 #include "base/clock.h"
+#include "base/published.h"
 #include "base/request.h"
 #include "driver/fence.h"
 #include "driver/stream_order.h"
@@ -557,15 +558,25 @@ static size_t reuse_free_blocks(struct rs_mr *mr)
 static void reuse_report(struct rs_mr *mr, struct rs_report *report)
 {
     struct rs_reuse *reuse = reuse_of(mr);
+    const struct rs_reuse_shard *first = &reuse->shards[0];
+    /* As rs_reuse_quarantined has it. */
+    struct rs_term bytes[] = {
+        {RS_REPORT_PLACE(first->entered_bytes), RS_REUSE_SHARDS, sizeof(*first), 1},
+        RS_TERM(reuse->ordered_bytes, 1),
+        RS_TERM(reuse->left_bytes, -1),
+    };
+    struct rs_term blocks[] = {
+        {RS_REPORT_PLACE(first->entered_count), RS_REUSE_SHARDS, sizeof(*first), 1},
+        RS_TERM(reuse->ordered_count, 1),
+        RS_TERM(reuse->left_count, -1),
+    };
     size_t count;
 
 #define ADD(name, kind, unit, field)                                                               \
-    rs_report_add(report, "reuse", name, RS_COUNTER_##kind, RS_UNIT_##unit,                        \
-                  atomic_load_explicit(&reuse->field, memory_order_relaxed))
-    rs_report_add(report, "reuse", "quarantined", RS_COUNTER_LIVE, RS_UNIT_BYTES,
-                  rs_reuse_quarantined(reuse).bytes);
-    rs_report_add(report, "reuse", "quarantined_blocks", RS_COUNTER_LIVE, RS_UNIT_COUNT,
-                  rs_reuse_quarantined(reuse).blocks);
+    rs_report_add_field(report, "reuse", name, RS_COUNTER_##kind, RS_UNIT_##unit, reuse->field)
+    rs_report_add_sum(report, "reuse", "quarantined", RS_COUNTER_LIVE, RS_UNIT_BYTES, bytes, 3);
+    rs_report_add_sum(report, "reuse", "quarantined_blocks", RS_COUNTER_LIVE, RS_UNIT_COUNT, blocks,
+                      3);
     rs_report_add(report, "reuse", "kept", RS_COUNTER_LIVE, RS_UNIT_BYTES,
                   rs_reuse_kept_bytes(reuse, &count));
     ADD("epochs_sealed", TOTAL, COUNT, sealed_epochs);
@@ -618,7 +629,7 @@ static void reuse_destroy(struct rs_mr *mr, bool memory_is_gone)
         rs_record_slab_destroy(&reuse->shards[i].records);
     rs_mutex_destroy(&reuse->ordered.lock);
     rs_mutex_destroy(&reuse->lock);
-    free(reuse);
+    rs_published_free(reuse);
 }
 
 static const struct rs_mr_ops reuse_ops = {
@@ -646,7 +657,7 @@ static int reuse_create(const struct rs_place *place, const void *config,
                         struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct reuse_config *settings = config;
-    struct rs_reuse *reuse = aligned_alloc(_Alignof(struct rs_reuse), sizeof(*reuse));
+    struct rs_reuse *reuse = RS_PUBLISHED_NEW(struct rs_reuse);
 
     if (!reuse)
         return -ENOMEM;

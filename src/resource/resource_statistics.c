@@ -4,6 +4,7 @@
 #include "resource/resource_statistics.h"
 
 #include "base/lock.h"
+#include "base/published.h"
 #include "resource/report.h"
 
 #include <errno.h>
@@ -18,6 +19,7 @@ struct statistics {
     struct rs_mr base;
     struct rs_mutex lock; /* protects what follows */
     struct level first, *top;
+    struct rs_statistics_level whole; /* all levels as one, as if each had been popped */
     uint64_t failures;
 };
 
@@ -32,6 +34,18 @@ static void count_up(struct rs_statistics_counter *counter, int64_t amount)
     counter->total += amount;
     if (counter->live > counter->peak)
         counter->peak = counter->live;
+}
+
+static void count_allocation(struct rs_statistics_level *level, size_t size_bytes)
+{
+    count_up(&level->bytes, (int64_t)size_bytes);
+    count_up(&level->allocations, 1);
+}
+
+static void add_to_level(struct rs_statistics_level *level, int64_t bytes, int64_t allocations)
+{
+    level->bytes.live += bytes;
+    level->allocations.live += allocations;
 }
 
 /* The level's counters as part of the level below: its peak came on top of what was live there. */
@@ -57,8 +71,8 @@ static CUresult statistics_allocate(struct rs_mr *mr, size_t size_bytes, CUstrea
 
     rs_mutex_lock(&statistics->lock);
     if (result == CUDA_SUCCESS) {
-        count_up(&statistics->top->counters.bytes, (int64_t)size_bytes);
-        count_up(&statistics->top->counters.allocations, 1);
+        count_allocation(&statistics->top->counters, size_bytes);
+        count_allocation(&statistics->whole, size_bytes);
     } else {
         statistics->failures++;
     }
@@ -69,8 +83,8 @@ static CUresult statistics_allocate(struct rs_mr *mr, size_t size_bytes, CUstrea
 static void add_live(struct statistics *statistics, int64_t bytes, int64_t allocations)
 {
     rs_mutex_lock(&statistics->lock);
-    statistics->top->counters.bytes.live += bytes;
-    statistics->top->counters.allocations.live += allocations;
+    add_to_level(&statistics->top->counters, bytes, allocations);
+    add_to_level(&statistics->whole, bytes, allocations);
     rs_mutex_unlock(&statistics->lock);
 }
 
@@ -133,40 +147,23 @@ int rs_statistics_pop(struct rs_mr *mr, struct rs_statistics_level *level)
     return 0;
 }
 
-/* All levels as one, as if each had been popped. */
-static struct rs_statistics_level whole(const struct statistics *statistics)
-{
-    struct rs_statistics_level sum = statistics->top->counters;
-
-    for (const struct level *level = statistics->top->below; level; level = level->below) {
-        struct rs_statistics_level below = level->counters;
-        fold_level(&below, &sum);
-        sum = below;
-    }
-    return sum;
-}
-
 static void statistics_report(struct rs_mr *mr, struct rs_report *report)
 {
     struct statistics *statistics = statistics_of(mr);
     const char *name = mr->descriptor->name;
-    struct rs_statistics_level sum;
-    uint64_t failures;
 
     if (!rs_mutex_lock_bounded(&statistics->lock, name))
         return;
-    sum = whole(statistics);
-    failures = statistics->failures;
-    rs_mutex_unlock(&statistics->lock);
-#define ADD(counter, kind, unit, value)                                                            \
-    rs_report_add(report, name, counter, RS_COUNTER_##kind, RS_UNIT_##unit, (uint64_t)(value))
-    ADD("live", LIVE, BYTES, sum.bytes.live);
-    ADD("peak", PEAK, BYTES, sum.bytes.peak);
-    ADD("total", TOTAL, BYTES, sum.bytes.total);
-    ADD("live_allocations", LIVE, COUNT, sum.allocations.live);
-    ADD("peak_allocations", PEAK, COUNT, sum.allocations.peak);
-    ADD("allocations", TOTAL, COUNT, sum.allocations.total);
+#define ADD(counter, kind, unit, field)                                                            \
+    rs_report_add_field(report, name, counter, RS_COUNTER_##kind, RS_UNIT_##unit, statistics->field)
+    ADD("live", LIVE, BYTES, whole.bytes.live);
+    ADD("peak", PEAK, BYTES, whole.bytes.peak);
+    ADD("total", TOTAL, BYTES, whole.bytes.total);
+    ADD("live_allocations", LIVE, COUNT, whole.allocations.live);
+    ADD("peak_allocations", PEAK, COUNT, whole.allocations.peak);
+    ADD("allocations", TOTAL, COUNT, whole.allocations.total);
     ADD("failures", TOTAL, COUNT, failures);
+    rs_mutex_unlock(&statistics->lock);
 #undef ADD
 }
 
@@ -181,7 +178,7 @@ static void statistics_destroy(struct rs_mr *mr, bool memory_is_gone)
         free(level);
     }
     rs_mutex_destroy(&statistics->lock);
-    free(statistics);
+    rs_published_free(statistics);
 }
 
 static const struct rs_mr_ops statistics_ops = {
@@ -194,7 +191,7 @@ static const struct rs_mr_ops statistics_ops = {
 static int statistics_create(const struct rs_place *place, const void *config,
                              struct rs_mr *const *upstream, struct rs_mr **out)
 {
-    struct statistics *statistics = calloc(1, sizeof(*statistics));
+    struct statistics *statistics = RS_PUBLISHED_NEW(struct statistics);
 
     (void)place;
     (void)config;

@@ -5,6 +5,8 @@
  * free() waits for nothing, unlike cudaFree, so whoever frees here must know that no work uses the
  * block: a kernel would write into what the program's own malloc handed out. */
 #include "driver/driver.h"
+
+#include "base/published.h"
 #include "resource/lasting_leaf.h"
 
 #include <errno.h>
@@ -92,7 +94,7 @@ static bool system_validate(const void *config, const struct rs_place *place,
 static int system_create(const struct rs_place *place, const void *config,
                          struct rs_mr *const *upstream, struct rs_mr **out)
 {
-    struct rs_lasting_leaf *leaf = calloc(1, sizeof(*leaf));
+    struct rs_lasting_leaf *leaf = RS_PUBLISHED_NEW(struct rs_lasting_leaf);
 
     (void)config;
     (void)upstream;

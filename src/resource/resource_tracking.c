@@ -6,7 +6,9 @@
  * meet the record of the address's next owner. */
 #include "resource/resource_tracking.h"
 
+#include "base/counter.h"
 #include "base/lock.h"
+#include "base/published.h"
 #include "base/thread_index.h"
 #include "resource/record_slab.h"
 #include "resource/report.h"
@@ -34,8 +36,8 @@ _Static_assert(sizeof(struct record) <= RS_RECORD_BYTES, "a block's record is a 
 struct shard {
     _Alignas(2 * RS_CACHE_LINE) struct rs_mutex lock; /* protects the shard */
     struct rs_record_slab records;
-    struct record live; /* the ring's beginning, no block */
-    size_t live_bytes, live_count;
+    struct record live;                    /* the ring's beginning, no block */
+    _Atomic size_t live_bytes, live_count; /* base/counter.h */
 };
 
 struct tracking {
@@ -86,8 +88,8 @@ static void enter(struct tracking *tracking, struct record *record)
     record->after = &shard->live;
     record->before->after = record;
     record->after->before = record;
-    shard->live_bytes += record->upstream.size_bytes;
-    shard->live_count++;
+    rs_counter_add(&shard->live_bytes, record->upstream.size_bytes);
+    rs_counter_add(&shard->live_count, 1);
     rs_mutex_unlock(&shard->lock);
 }
 
@@ -98,8 +100,8 @@ static void leave(struct tracking *tracking, struct record *record)
     rs_mutex_lock(&shard->lock);
     record->before->after = record->after;
     record->after->before = record->before;
-    shard->live_bytes -= record->upstream.size_bytes;
-    shard->live_count--;
+    rs_counter_subtract(&shard->live_bytes, record->upstream.size_bytes);
+    rs_counter_subtract(&shard->live_count, 1);
     rs_mutex_unlock(&shard->lock);
 }
 
@@ -184,17 +186,12 @@ static void tracking_report(struct rs_mr *mr, struct rs_report *report)
 {
     struct tracking *tracking = tracking_of(mr);
     const char *name = mr->descriptor->name;
-    size_t live_bytes = 0, live_count = 0;
+    const struct shard *first = &tracking->shards[0];
+    struct rs_term bytes = {RS_REPORT_PLACE(first->live_bytes), SHARDS, sizeof(*first), 1};
+    struct rs_term blocks = {RS_REPORT_PLACE(first->live_count), SHARDS, sizeof(*first), 1};
 
-    for (unsigned i = 0; i < SHARDS; i++) {
-        if (!rs_mutex_lock_bounded(&tracking->shards[i].lock, name))
-            return;
-        live_bytes += tracking->shards[i].live_bytes;
-        live_count += tracking->shards[i].live_count;
-        rs_mutex_unlock(&tracking->shards[i].lock);
-    }
-    rs_report_add(report, name, "live", RS_COUNTER_LIVE, RS_UNIT_BYTES, live_bytes);
-    rs_report_add(report, name, "live_allocations", RS_COUNTER_LIVE, RS_UNIT_COUNT, live_count);
+    rs_report_add_sum(report, name, "live", RS_COUNTER_LIVE, RS_UNIT_BYTES, &bytes, 1);
+    rs_report_add_sum(report, name, "live_allocations", RS_COUNTER_LIVE, RS_UNIT_COUNT, &blocks, 1);
 }
 
 static bool check_shard(struct shard *shard)
@@ -233,7 +230,7 @@ static void tracking_destroy(struct rs_mr *mr, bool memory_is_gone)
         rs_record_slab_destroy(&tracking->shards[i].records);
         rs_mutex_destroy(&tracking->shards[i].lock);
     }
-    free(tracking);
+    rs_published_free(tracking);
 }
 
 static const struct rs_mr_ops tracking_ops = {
@@ -250,7 +247,7 @@ static int tracking_create(const struct rs_place *place, const void *config,
                            struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct tracking_config *settings = config;
-    struct tracking *tracking = aligned_alloc(_Alignof(struct tracking), sizeof(*tracking));
+    struct tracking *tracking = RS_PUBLISHED_NEW(struct tracking);
 
     (void)place;
     if (!tracking)

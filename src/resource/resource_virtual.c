@@ -9,6 +9,7 @@
  * request, and what is held is not more than what was ever live at once and the ends of granules.
  */
 #include "base/log.h"
+#include "base/published.h"
 #include "base/request.h"
 #include "driver/driver.h"
 #include "resource/report.h"
@@ -361,25 +362,29 @@ static void virtual_report(struct rs_mr *mr, struct rs_report *report)
 
 #define ADD(counter, kind, unit, value)                                                            \
     rs_report_add(report, name, counter, RS_COUNTER_##kind, RS_UNIT_##unit, value)
+#define ADD_FIELD(counter, kind, unit, field, times)                                               \
+    rs_report_add_sum(report, name, counter, RS_COUNTER_##kind, RS_UNIT_##unit,                    \
+                      &RS_TERM(field, times), 1)
     if (!rs_mutex_lock_bounded(&vm->lock, name))
         return;
     for (struct rs_virtual_region *region = atomic_load(&vm->regions); region;
          region = region->next)
         reserved_bytes += region->size_bytes;
     ADD("reserved", LIVE, BYTES, reserved_bytes);
-    ADD("held", LIVE, BYTES, vm->held_granules * vm->granule_bytes);
-    ADD("held_peak", PEAK, BYTES, vm->peak_held_granules * vm->granule_bytes);
-    ADD("live", LIVE, BYTES, vm->blocks.live_bytes);
-    ADD("live_peak", PEAK, BYTES, vm->blocks.peak_live_bytes);
+    ADD_FIELD("held", LIVE, BYTES, vm->held_granules, (int64_t)vm->granule_bytes);
+    ADD_FIELD("held_peak", PEAK, BYTES, vm->peak_held_granules, (int64_t)vm->granule_bytes);
+    ADD_FIELD("live", LIVE, BYTES, vm->blocks.live_bytes, 1);
+    ADD_FIELD("live_peak", PEAK, BYTES, vm->blocks.peak_live_bytes, 1);
     ADD("free", LIVE, BYTES, rs_virtual_idle_bytes(vm));
     ADD("largest_free", PEAK, BYTES, rs_blocks_largest_free_bytes(&vm->blocks));
-    ADD("moved", TOTAL, BYTES, vm->moved_granules * vm->granule_bytes);
-    ADD("driver_allocations", TOTAL, COUNT, vm->driver_allocations);
-    ADD("driver_frees", TOTAL, COUNT, vm->driver_frees);
-    ADD("driver_refusals", TOTAL, COUNT, vm->driver_refusals);
-    ADD("allocations", TOTAL, COUNT, vm->allocations);
-    ADD("failures", TOTAL, COUNT, vm->failures);
+    ADD_FIELD("moved", TOTAL, BYTES, vm->moved_granules, (int64_t)vm->granule_bytes);
+    ADD_FIELD("driver_allocations", TOTAL, COUNT, vm->driver_allocations, 1);
+    ADD_FIELD("driver_frees", TOTAL, COUNT, vm->driver_frees, 1);
+    ADD_FIELD("driver_refusals", TOTAL, COUNT, vm->driver_refusals, 1);
+    ADD_FIELD("allocations", TOTAL, COUNT, vm->allocations, 1);
+    ADD_FIELD("failures", TOTAL, COUNT, vm->failures, 1);
     rs_mutex_unlock(&vm->lock);
+#undef ADD_FIELD
 #undef ADD
 }
 
@@ -419,7 +424,7 @@ static void virtual_destroy(struct rs_mr *mr, bool memory_is_gone)
     rs_record_slab_destroy(&vm->blocks.records);
     pthread_cond_destroy(&vm->settled);
     rs_mutex_destroy(&vm->lock);
-    free(vm);
+    rs_published_free(vm);
 }
 
 /* ---- creation ---- */
@@ -553,7 +558,7 @@ static int virtual_create(const struct rs_place *place, const void *config,
                           struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct virtual_config *settings = config;
-    struct rs_virtual *vm = calloc(1, sizeof(*vm));
+    struct rs_virtual *vm = RS_PUBLISHED_NEW(struct rs_virtual);
     CUresult result;
 
     if (!vm)

@@ -19,6 +19,7 @@
 #include "shim/life.h"
 #include "shim/limit.h"
 #include "shim/peer.h"
+#include "shim/publish.h"
 #include "shim/pushed.h"
 
 #include <errno.h>
@@ -85,9 +86,20 @@ static void creating_begin(void)
     creating = true;
 }
 
+static _Atomic bool unpublished; /* stacks have come or gone */
+
+/* Without the lock. */
+static void publish(void)
+{
+    if (atomic_load_explicit(&unpublished, memory_order_relaxed) &&
+        atomic_exchange(&unpublished, false))
+        rs_publish_stacks();
+}
+
 static void creating_end(void)
 {
     creating = false;
+    publish();
     busy_end();
 }
 
@@ -233,6 +245,7 @@ static void drop_stack(struct rs_stack *stack)
 
     if (!mr)
         return;
+    atomic_store(&unpublished, true);
     rs_segment_remove_all(&stack->place);
     fold_report(stack, mr);
     rs_leaks_note_gone(stack, mr);
@@ -291,6 +304,7 @@ static void give_back_ended(void)
         append_to_dropped(context);
     }
     rs_mutex_unlock(&lock);
+    publish();
 }
 
 /* The context that owns memory allocated while `handle` is current: itself, or a green context's
@@ -364,6 +378,7 @@ static bool make_stack(struct rs_stack *stack, const struct rs_expression *expre
     stack->place.frees_are_clean = rs_expression_frees_are_clean(expression);
     stack->frees_wait = rs_expression_frees_wait(expression) || !rs_fence_supported();
     *taken = true;
+    atomic_store(&unpublished, true);
     say_stack(stack, expression);
     rs_sentinel_prepare(&stack->context->sentinel, stack->context->handle); /* before a pool takes
                                                                                all there is */
@@ -589,6 +604,7 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
         return NULL;
     }
     rs_life_note_context();
+    atomic_store(&unpublished, true);
     return context;
 }
 

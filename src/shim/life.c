@@ -3,6 +3,9 @@
 
 #include "base/log.h"
 #include "base/path.h"
+#include "base/published.h"
+#include "shim/limit.h"
+#include "shim/publish.h"
 #include "shim/report.h"
 #include "shim/sanitizer.h"
 
@@ -66,6 +69,8 @@ static void after_fork_in_child(void)
         rs_config = (struct rs_config){.anything_set = false};
         rs_life_page = no_page;
     }
+    rs_published_forget();
+    rs_limit_begin();
     atomic_store(&rs_life_mode, mode);
 }
 
@@ -130,6 +135,8 @@ static void read_settings(void)
     }
     if (rs_config.anything_set) {
         make_page();
+        rs_publish_begin();
+        rs_limit_begin();
         if (!handlers)
             pthread_atfork(NULL, NULL, after_fork_in_child);
         handlers = true;

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/published.h"
 #include "base/request.h"
 #include "driver/driver.h"
 #include "shim/charge.h"
@@ -20,15 +21,26 @@ enum {
     NAP_NS = 50 * 1000,
 };
 
-static struct {
+struct device_limit {
     struct rs_account account;
     _Atomic size_t path_bytes[RS_PATHS];
     _Atomic uint64_t ordered_allocations; /* stream-ordered ones of the driver's, and what is */
     _Atomic size_t ordered_live_bytes, ordered_live_blocks; /* live of them, as asked for */
     _Atomic bool resolved; /* the setting has been read, or rs_limit_set came first */
-} devices[RS_DEVICES_MAX];
+};
+
+static struct device_limit unpublished[RS_DEVICES_MAX], *devices = unpublished;
 
 static _Atomic bool any_limit;
+
+void rs_limit_begin(void)
+{
+    struct device_limit *published = NULL;
+
+    if (rs_published_head())
+        published = rs_published_allocate(sizeof(unpublished), _Alignof(struct device_limit));
+    devices = published ? published : unpublished;
+}
 
 static bool is_known(int device)
 {
@@ -255,33 +267,31 @@ void rs_limit_note_stream_ordered(int device, size_t bytes, bool freed)
                               memory_order_relaxed);
 }
 
-void rs_limit_report(int device, struct rs_report *report)
+void rs_limit_report(int device, struct rs_report *report, bool also_unused)
 {
     static const char *const names[RS_PATHS] = {"driver", "managed",        "arrays",
                                                 "vmm",    "stream_ordered", "graphs"};
-    const struct rs_account *account = rs_limit_account(device);
-    size_t limit = account ? atomic_load(&account->limit_bytes) : 0, charged, others = 0;
+    struct device_limit *of = is_known(device) ? &devices[device] : NULL;
+    struct rs_account *account = of ? &of->account : NULL;
+    struct rs_term served[] = {
+        {RS_REPORT_PLACE(account->charged_bytes), 1, 0, 1},
+        {RS_REPORT_PLACE(of->path_bytes[0]), RS_PATHS, sizeof(of->path_bytes[0]), -1},
+    };
 
-    if (!account || (!limit && !atomic_load(&account->peak_charged_bytes)))
+    if (!of || (!atomic_load(&account->limit_bytes) && !atomic_load(&account->peak_charged_bytes) &&
+                !(also_unused && atomic_load(&of->resolved))))
         return;
-    charged = atomic_load(&account->charged_bytes);
+#define ADD(name, kind, unit, field)                                                               \
+    rs_report_add_field(report, "account", name, RS_COUNTER_##kind, RS_UNIT_##unit, field)
+    ADD("limit", LIVE, BYTES, account->limit_bytes);
+    ADD("charged", LIVE, BYTES, account->charged_bytes);
+    ADD("charged_peak", PEAK, BYTES, account->peak_charged_bytes);
+    ADD("refusals", TOTAL, COUNT, account->refusals);
+    rs_report_add_sum(report, "account", "served", RS_COUNTER_LIVE, RS_UNIT_BYTES, served, 2);
     for (int path = 0; path < RS_PATHS; path++)
-        others += atomic_load(&devices[device].path_bytes[path]);
-    rs_report_add(report, "account", "limit", RS_COUNTER_LIVE, RS_UNIT_BYTES, limit);
-    rs_report_add(report, "account", "charged", RS_COUNTER_LIVE, RS_UNIT_BYTES, charged);
-    rs_report_add(report, "account", "charged_peak", RS_COUNTER_PEAK, RS_UNIT_BYTES,
-                  atomic_load(&account->peak_charged_bytes));
-    rs_report_add(report, "account", "refusals", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
-                  atomic_load(&account->refusals));
-    rs_report_add(report, "account", "served", RS_COUNTER_LIVE, RS_UNIT_BYTES,
-                  charged - rs_min(others, charged));
-    for (int path = 0; path < RS_PATHS; path++)
-        rs_report_add(report, "account", names[path], RS_COUNTER_LIVE, RS_UNIT_BYTES,
-                      atomic_load(&devices[device].path_bytes[path]));
-    rs_report_add(report, "account", "stream_ordered_live", RS_COUNTER_LIVE, RS_UNIT_BYTES,
-                  atomic_load(&devices[device].ordered_live_bytes));
-    rs_report_add(report, "account", "stream_ordered_blocks", RS_COUNTER_LIVE, RS_UNIT_COUNT,
-                  atomic_load(&devices[device].ordered_live_blocks));
-    rs_report_add(report, "account", "stream_ordered_allocations", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
-                  atomic_load(&devices[device].ordered_allocations));
+        ADD(names[path], LIVE, BYTES, of->path_bytes[path]);
+    ADD("stream_ordered_live", LIVE, BYTES, of->ordered_live_bytes);
+    ADD("stream_ordered_blocks", LIVE, COUNT, of->ordered_live_blocks);
+    ADD("stream_ordered_allocations", TOTAL, COUNT, of->ordered_allocations);
+#undef ADD
 }

@@ -12,6 +12,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Before the first account is asked for, and again in a forked child: they lie in published memory
+ * (base/published.h) where there is some. */
+void rs_limit_begin(void);
+
 /* The device's account; NULL for a device beyond those that we know.  Lives as long as the process.
  */
 struct rs_account *rs_limit_account(int device);
@@ -66,5 +70,6 @@ void rs_limit_note_path(int device, enum rs_path path, size_t from_bytes, size_t
 /* A stream-ordered allocation of the program's that the driver served, or its free. */
 void rs_limit_note_stream_ordered(int device, size_t bytes, bool freed);
 
-/* Adds the account's counters when anything was taken of the device. */
-void rs_limit_report(int device, struct rs_report *report);
+/* Adds the account's counters when anything was taken of the device, or with also_unused when the
+ * device was used at all. */
+void rs_limit_report(int device, struct rs_report *report, bool also_unused);

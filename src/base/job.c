@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/job.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/undisturbed.h"
+
+#include <linux/futex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+void rs_job_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t wait_ns)
+{
+    struct timespec wait = {(time_t)(wait_ns / 1000000000), (long)(wait_ns % 1000000000)};
+
+    (void)syscall(SYS_futex, word, FUTEX_WAIT, seen, &wait, NULL, 0);
+}
+
+void rs_job_wake(_Atomic uint32_t *word)
+{
+    (void)syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+/* The file of the job, or -1.  The number may stand for another file by now. */
+static int open_job(const char *where)
+{
+    unsigned long long inode;
+    struct stat status;
+    char path[64];
+    int process, number, fd;
+
+    if (sscanf(where, "%d:%d:%llu", &process, &number, &inode) != 3)
+        return -1;
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", process, number);
+    fd = rs_file_open_to_change(path);
+    if (fd >= 0 && (fstat(fd, &status) != 0 || (unsigned long long)status.st_ino != inode ||
+                    status.st_size < (off_t)sizeof(struct rs_job))) {
+        rs_file_close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+static struct rs_job *map_job(const char *where)
+{
+    int fd = open_job(where);
+    void *job = MAP_FAILED;
+
+    if (fd >= 0) {
+        job = mmap(NULL, sizeof(struct rs_job), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        rs_file_close(fd);
+    }
+    return job == MAP_FAILED ? NULL : job;
+}
+
+static struct rs_job_slot *take_slot(struct rs_job *job)
+{
+    for (int i = 0; i < RS_JOB_SLOTS; i++) {
+        uint32_t free_state = 0;
+        if (atomic_compare_exchange_strong(&job->slots[i].state, &free_state,
+                                           rs_job_state(getpid(), RS_JOB_TAKEN)))
+            return &job->slots[i];
+    }
+    return NULL;
+}
+
+static bool is_held_in_time(struct rs_job_slot *slot)
+{
+    uint32_t offered = rs_job_state(getpid(), RS_JOB_OFFERED);
+    uint64_t until = rs_clock_ns() + RS_JOB_WAIT_NS, now;
+
+    while (atomic_load(&slot->state) == offered && (now = rs_clock_ns()) < until)
+        rs_job_wait(&slot->state, offered, until - now);
+    return atomic_exchange(&slot->state, 0) == rs_job_state(getpid(), RS_JOB_HELD);
+}
+
+static bool offer(struct rs_job *job, const struct rs_kept_descriptor *file)
+{
+    struct rs_job_slot *slot = take_slot(job);
+
+    if (!slot)
+        return false;
+    slot->fd = file->fd;
+    slot->inode = file->inode;
+    atomic_store(&slot->state, rs_job_state(getpid(), RS_JOB_OFFERED));
+    atomic_fetch_add(&job->offers, 1);
+    rs_job_wake(&job->offers);
+    return is_held_in_time(slot);
+}
+
+bool rs_job_offer(const struct rs_kept_descriptor *file)
+{
+    const char *where = getenv(RS_JOB_VARIABLE);
+    struct rs_uncancelled uncancelled;
+    struct rs_job *job;
+    bool is_held = false;
+
+    if (!where)
+        return false;
+    rs_uncancelled_begin(&uncancelled);
+    job = map_job(where);
+    if (job) {
+        is_held = offer(job, file);
+        munmap(job, sizeof(*job));
+    }
+    rs_uncancelled_end(&uncancelled);
+    return is_held;
+}

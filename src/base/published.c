@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/published.h"
+
+#include "base/arithmetic.h"
+#include "base/check.h"
+#include "base/lock.h"
+#include "base/undisturbed.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010 /* Linux 5.1 */
+#endif
+
+enum { STEP_BYTES = 256 << 10 }; /* that the file takes memory by */
+
+/* In front of what was allocated; behind it the next one. */
+union header {
+    struct {
+        size_t bytes; /* with this header */
+        union header *next;
+    } piece;
+    unsigned char alignment[RS_PUBLISHED_ALIGNMENT];
+};
+
+static struct {
+    struct rs_mutex lock;
+    unsigned char *memory; /* NULL: nothing is published */
+    size_t used_bytes, backed_bytes;
+    union header *freed;
+    struct rs_kept_descriptor file;
+} published = {.lock = RS_MUTEX_INIT};
+
+/* A file that may not grow so far is a signal (SIGXFSZ), and memory that is not there is one
+ * (SIGBUS): both are asked about before. */
+static int make_file(void)
+{
+    struct rlimit limit;
+    int fd;
+
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < RS_PUBLISHED_BYTES)
+        return -EFBIG;
+    fd = memfd_create("rmmshim", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return -errno;
+    if (ftruncate(fd, RS_PUBLISHED_BYTES) != 0 || !rs_descriptor_keep(&published.file, fd))
+        return -EMFILE;
+    return 0;
+}
+
+static bool back_step(void)
+{
+    struct rs_uncancelled uncancelled;
+    int failed;
+
+    rs_uncancelled_begin(&uncancelled); /* fallocate is a cancellation point */
+    failed = fallocate(published.file.fd, 0, (off_t)published.backed_bytes, STEP_BYTES);
+    rs_uncancelled_end(&uncancelled);
+    published.backed_bytes += failed ? 0 : STEP_BYTES;
+    return !failed;
+}
+
+static bool back(size_t bytes)
+{
+    while (bytes <= RS_PUBLISHED_BYTES && published.backed_bytes < bytes)
+        if (!back_step())
+            return false;
+    return bytes <= RS_PUBLISHED_BYTES;
+}
+
+/* From here on nobody, this process included, maps the file to write to it. */
+static void seal(void)
+{
+    if (fcntl(published.file.fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE) !=
+        0)
+        (void)fcntl(published.file.fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
+}
+
+int rs_published_begin(size_t head_bytes)
+{
+    int result = make_file();
+    void *memory;
+
+    if (result != 0)
+        return result;
+    published.backed_bytes = 0;
+    (void)rs_round_up(head_bytes, RS_PUBLISHED_ALIGNMENT, &published.used_bytes);
+    memory = back(published.used_bytes) ? mmap(NULL, RS_PUBLISHED_BYTES, PROT_READ | PROT_WRITE,
+                                               MAP_SHARED, published.file.fd, 0)
+                                        : MAP_FAILED;
+    if (memory == MAP_FAILED) {
+        rs_descriptor_close(&published.file);
+        return -ENOMEM;
+    }
+    /* Never two processes in one: a child that forks has no copy, and only forwards. */
+    (void)madvise(memory, RS_PUBLISHED_BYTES, MADV_DONTFORK);
+    (void)madvise(memory, RS_PUBLISHED_BYTES, MADV_DONTDUMP);
+    seal();
+    published.freed = NULL;
+    published.memory = memory;
+    return 0;
+}
+
+void rs_published_end(void)
+{
+    munmap(published.memory, RS_PUBLISHED_BYTES);
+    published.memory = NULL;
+    rs_descriptor_close(&published.file);
+}
+
+void rs_published_forget(void)
+{
+    if (published.memory)
+        rs_descriptor_close(&published.file);
+    published.memory = NULL;
+    rs_mutex_init(&published.lock); /* another thread of the parent's may have had it */
+}
+
+void *rs_published_head(void)
+{
+    return published.memory;
+}
+
+const struct rs_kept_descriptor *rs_published_file(void)
+{
+    return &published.file;
+}
+
+static union header *take_freed(size_t bytes)
+{
+    union header **at = &published.freed, *found;
+
+    while (*at && (*at)->piece.bytes != bytes)
+        at = &(*at)->piece.next;
+    found = *at;
+    if (found)
+        *at = found->piece.next;
+    return found;
+}
+
+/* The program may have closed the file, and the number may be one of its own: no more room then. */
+static union header *take_new(size_t bytes)
+{
+    union header *taken = (union header *)(void *)(published.memory + published.used_bytes);
+
+    if (published.used_bytes + bytes > published.backed_bytes &&
+        (!rs_descriptor_is_kept(&published.file) || !back(published.used_bytes + bytes)))
+        return NULL;
+    published.used_bytes += bytes;
+    return taken;
+}
+
+static void *take(size_t bytes)
+{
+    union header *header;
+
+    rs_mutex_lock(&published.lock);
+    header = take_freed(bytes);
+    if (!header)
+        header = take_new(bytes);
+    rs_mutex_unlock(&published.lock);
+    if (!header)
+        return NULL;
+    memset(header, 0, bytes);
+    header->piece.bytes = bytes;
+    return header + 1;
+}
+
+static void *take_from_heap(size_t bytes, size_t alignment)
+{
+    void *memory;
+
+    if (alignment <= _Alignof(max_align_t))
+        return calloc(1, bytes);
+    memory = aligned_alloc(alignment, bytes); /* bytes: a multiple, as sizeof is */
+    return memory ? memset(memory, 0, bytes) : NULL;
+}
+
+void *rs_published_allocate(size_t bytes, size_t alignment)
+{
+    void *memory = NULL;
+    size_t rounded;
+
+    RS_ASSERT(alignment <= RS_PUBLISHED_ALIGNMENT);
+    if (published.memory && rs_round_up(bytes, RS_PUBLISHED_ALIGNMENT, &rounded) &&
+        rounded < RS_PUBLISHED_BYTES)
+        memory = take(rounded + sizeof(union header));
+    return memory ? memory : take_from_heap(bytes, alignment);
+}
+
+void rs_published_free(void *memory)
+{
+    union header *header = memory;
+
+    if (!rs_published_offset(memory)) {
+        free(memory);
+        return;
+    }
+    header--;
+    rs_mutex_lock(&published.lock);
+    header->piece.next = published.freed;
+    published.freed = header;
+    rs_mutex_unlock(&published.lock);
+}
+
+uint64_t rs_published_offset(const volatile void *memory)
+{
+    uintptr_t offset = (uintptr_t)memory - (uintptr_t)published.memory;
+
+    return published.memory && offset < RS_PUBLISHED_BYTES ? offset : 0;
+}
