@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rmmshim run: starts a program under the library.  Settings are checked by the library's own
- * parser before anything starts; then this process becomes the program. */
+/* rmmshim run: starts a program under the library, and stays as its parent (tool/parent.h).
+ * Settings are checked by the library's own parser before anything starts. */
 #include "shim/config.h"
 #include "tool/describe.h"
 #include "tool/library.h"
+#include "tool/parent.h"
 #include "tool/table.h"
 #include "tool/tool.h"
 
@@ -14,6 +15,8 @@
 #include <unistd.h>
 
 enum { DEVICE_TEXT_BYTES = 16 };
+
+static const char exec_option[] = "--exec";
 
 /* "--pool-size-1=4GiB" taken apart. */
 struct given_option {
@@ -56,12 +59,13 @@ static bool parse_option(const char *text, struct given_option *option)
 static void say_unknown_option(const char *text)
 {
     char options[RS_VARIABLES_MAX][DESCRIBE_BYTES];
-    const char *words[RS_VARIABLES_MAX + 2] = {NULL};
+    const char *words[RS_VARIABLES_MAX + 3] = {NULL};
     char given[DESCRIBE_BYTES];
     size_t count = 0;
 
     for (; rs_variables[count].option.name; count++)
         words[count] = describe_run_option(&rs_variables[count], options[count]);
+    words[count++] = exec_option;
     words[count] = "--help";
     snprintf(given, sizeof(given), "%.*s", (int)strcspn(text, "="), text);
     tool_say_unknown("option", given, words);
@@ -106,7 +110,7 @@ static bool settings_are_good(void)
     return bad == 0;
 }
 
-static int start(char **program)
+static int start(char **program, bool becomes)
 {
     char library[PATH_MAX];
     int failed;
@@ -118,14 +122,13 @@ static int start(char **program)
         return failed;
     if (!library_preload(library))
         return TOOL_RUN_FAILED;
-    (void)execvp(program[0], program);
-    failed = errno;
-    tool_say("%s: %s", program[0], strerror(failed));
-    return failed == ENOENT ? TOOL_RUN_NOT_FOUND : TOOL_RUN_NOT_EXECUTABLE;
+    return becomes ? parent_become(program) : parent_run(program);
 }
 
 static int run(char **arguments)
 {
+    bool becomes = false;
+
     for (; *arguments && **arguments == '-'; arguments++) {
         if (strcmp(*arguments, "--") == 0) {
             arguments++;
@@ -135,14 +138,16 @@ static int run(char **arguments)
             tool_print_help(&tool_run);
             return TOOL_OK;
         }
-        if (!take_option(&arguments))
+        if (strcmp(*arguments, exec_option) == 0)
+            becomes = true;
+        else if (!take_option(&arguments))
             return TOOL_RUN_FAILED;
     }
     if (!*arguments) {
         tool_say("no program; `rmmshim run --help` says how");
         return TOOL_RUN_FAILED;
     }
-    return start(arguments);
+    return start(arguments, becomes);
 }
 
 static void help(void)
@@ -164,6 +169,11 @@ static void help(void)
         table_row(&table, line, variable->option.name, variable->option.help);
     }
     table_print(&table);
+    puts("\nWhile the program runs, this command stays as its parent: it passes signals on, ends "
+         "as the\n"
+         "program ends, and writes the report of --statistics for each process that could not, as "
+         "after\n"
+         "a signal or _exit.  With --exec before the program it becomes the program, as env does.");
     puts("\nA setting for one device has its number behind it: --pool-size-1 4GiB, "
          "RMM_POOL_SIZE_1.\n\n"
          "exit codes: the program's own; 125 when a setting is wrong or the library cannot be "

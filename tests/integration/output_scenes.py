@@ -2,6 +2,7 @@
 """A program of steps, for tests of what processes write: output_scenes.py STEP...
 
     use:N         allocates and frees N times, CUDA started when need be
+    reset         ends the device's primary context, with all memory; the next use makes another
     say           writes "ready"
     wait          reads a line
     chdir:PATH    changes the working directory
@@ -36,6 +37,11 @@ def use(count):
     for i in range(int(count)):
         assert cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(1000 + i)) == 0
         assert cuda.cuMemFree_v2(block) == 0
+
+
+def reset():
+    assert driver().cuDevicePrimaryCtxReset_v2(0) == 0
+    device.clear()
 
 
 def say():
@@ -93,7 +99,7 @@ def end(how):
         os.kill(os.getpid(), getattr(signal, how))
 
 
-KINDS = {"use": use, "say": say, "wait": wait, "chdir": os.chdir, "worker": worker, "stayer": stayer,
+KINDS = {"use": use, "reset": reset, "say": say, "wait": wait, "chdir": os.chdir, "worker": worker, "stayer": stayer,
          "again": again, "end": end}
 
 

@@ -282,8 +282,9 @@ class Run(Test):
 
     def test_nothing_else_is_set(self):
         before = environment()
-        after = self.seen_by()
-        self.assertEqual({"LD_PRELOAD"}, {name for name in after.keys() | before.keys()
+        for option, set_by_run in (("--exec", {"LD_PRELOAD"}), ("--", {"LD_PRELOAD", "RMMSHIM_JOB"})):
+            after = self.seen_by(option)
+            self.assertEqual(set_by_run, {name for name in after.keys() | before.keys()
                                           if after.get(name) != before.get(name) and name != "_"})
 
     def test_the_library_comes_first_in_ld_preload(self):

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tool/job.h"
+
+#include "base/file.h"
+#include "base/job.h"
+#include "base/published.h"
+#include "tool/gone.h"
+#include "tool/tool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LOOK_NS = 1000 * 1000 * 1000 }; /* how often it is looked who is gone, at least */
+
+/* A process whose file is held. */
+struct held {
+    struct held *next;
+    int directory; /* of the process in /proc: never that of another one of its number */
+    void *file;
+};
+
+static struct rs_job *job;
+static struct held *all_held; /* of the thread, and when it has ended of job_end */
+static pthread_t thread;
+static bool is_watching;
+static _Atomic bool is_over;
+
+/* ---- processes ---- */
+
+/* Its first thread may have ended before the others: the kernel says zombie then, too. */
+static bool is_gone(int directory)
+{
+    char stat[1024], state = 'Z';
+    const char *field;
+    long threads = 0;
+    ssize_t length;
+    int fd = openat(directory, "stat", O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return true;
+    length = read(fd, stat, sizeof(stat) - 1);
+    close(fd);
+    if (length <= 0)
+        return true;
+    stat[length] = '\0';
+    field = strrchr(stat, ')'); /* the second field; the third is the state, the 20th threads */
+    if (field)
+        sscanf(field + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld",
+               &state, &threads);
+    return (state == 'Z' || state == 'X') && threads <= 1;
+}
+
+static int open_process(int process)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/%d", process);
+    return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* ---- holding ---- */
+
+/* A file that shrinks would be a signal for who reads it. */
+static bool is_ours(int fd, uint64_t inode)
+{
+    struct stat status;
+
+    return fstat(fd, &status) == 0 && (uint64_t)status.st_ino == inode &&
+           status.st_size == RS_PUBLISHED_BYTES && (fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK);
+}
+
+static void *map_offered(int directory, const struct rs_job_slot *slot)
+{
+    char path[32];
+    void *file = MAP_FAILED;
+    int fd;
+
+    snprintf(path, sizeof(path), "fd/%d", (int)slot->fd);
+    fd = openat(directory, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return NULL;
+    if (is_ours(fd, slot->inode))
+        file = mmap(NULL, RS_PUBLISHED_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    close(fd);
+    if (file != MAP_FAILED && gone_can_read(file))
+        return file;
+    if (file != MAP_FAILED)
+        munmap(file, RS_PUBLISHED_BYTES);
+    return NULL;
+}
+
+static void let_go(struct held *held)
+{
+    if (held->file)
+        munmap(held->file, RS_PUBLISHED_BYTES);
+    if (held->directory >= 0)
+        close(held->directory);
+    free(held);
+}
+
+static struct held *hold(int process, const struct rs_job_slot *slot)
+{
+    struct held *held = calloc(1, sizeof(*held));
+
+    if (!held)
+        return NULL;
+    held->directory = open_process(process);
+    if (held->directory >= 0)
+        held->file = map_offered(held->directory, slot);
+    if (held->file)
+        return held;
+    let_go(held);
+    return NULL;
+}
+
+/* The process may have given up meanwhile, and then the slot may be another's. */
+static void take_offer(struct rs_job_slot *slot, uint32_t state)
+{
+    int process = rs_job_process(state);
+    struct held *held = hold(process, slot);
+    uint32_t answer = held ? rs_job_state(process, RS_JOB_HELD) : 0;
+
+    if (atomic_compare_exchange_strong(&slot->state, &state, answer) && held) {
+        held->next = all_held;
+        all_held = held;
+    } else if (held) {
+        let_go(held);
+    }
+    rs_job_wake(&slot->state);
+}
+
+/* Of a process that ended between taking the slot and giving it back. */
+static void free_left_slot(struct rs_job_slot *slot, uint32_t state)
+{
+    int directory = open_process(rs_job_process(state));
+
+    if (directory < 0 || is_gone(directory))
+        atomic_compare_exchange_strong(&slot->state, &state, 0);
+    if (directory >= 0)
+        close(directory);
+}
+
+static void look_at_slots(void)
+{
+    for (int i = 0; i < RS_JOB_SLOTS; i++) {
+        struct rs_job_slot *slot = &job->slots[i];
+        uint32_t state = atomic_load(&slot->state);
+        if (rs_job_step(state) == RS_JOB_OFFERED)
+            take_offer(slot, state);
+        else if (state)
+            free_left_slot(slot, state);
+    }
+}
+
+static void report_gone(void)
+{
+    struct held **at = &all_held;
+
+    while (*at) {
+        struct held *held = *at;
+        if (!is_gone(held->directory)) {
+            at = &held->next;
+            continue;
+        }
+        *at = held->next;
+        gone_report(held->file);
+        let_go(held);
+    }
+}
+
+static void *watch(void *data)
+{
+    (void)data;
+    while (!atomic_load(&is_over)) {
+        uint32_t seen = atomic_load(&job->offers);
+        look_at_slots();
+        report_gone();
+        if (!atomic_load(&is_over))
+            rs_job_wait(&job->offers, seen, LOOK_NS);
+    }
+    return NULL;
+}
+
+/* ---- the job ---- */
+
+static bool put_into_environment(int fd)
+{
+    struct stat status;
+    char where[64];
+
+    if (fstat(fd, &status) != 0)
+        return false;
+    snprintf(where, sizeof(where), "%d:%d:%llu", (int)getpid(), fd,
+             (unsigned long long)status.st_ino);
+    return setenv(RS_JOB_VARIABLE, where, 1) == 0;
+}
+
+bool job_begin(void)
+{
+    int fd = memfd_create("rmmshim-job", MFD_CLOEXEC);
+    void *memory = MAP_FAILED;
+
+    if (fd >= 0 && ftruncate(fd, sizeof(*job)) == 0)
+        memory = mmap(NULL, sizeof(*job), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory != MAP_FAILED && put_into_environment(fd)) {
+        job = memory;
+        return true;
+    }
+    tool_say("reports are lost of processes that do not end by exit(): %s", strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    return false;
+}
+
+void job_watch(void)
+{
+    is_watching = job && pthread_create(&thread, NULL, watch, NULL) == 0;
+}
+
+void job_end(void)
+{
+    if (!is_watching)
+        return;
+    atomic_store(&is_over, true);
+    atomic_fetch_add(&job->offers, 1);
+    rs_job_wake(&job->offers);
+    pthread_join(thread, NULL);
+    report_gone();
+}

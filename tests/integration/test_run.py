@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rmmshim run` as a program's parent: the program is as if it were that process, and what it was asked to report is
+written however it ends.  TOOL is the command."""
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import support
+import test_output_files
+from support import run
+
+TOOL = os.environ["TOOL"]
+SCENES = test_output_files.SCENES
+PYTHON = [sys.executable]
+
+# What cannot be told of a process that is gone: it takes a walk of its memory, or of the driver's.
+COMPUTED = {("pool", "largest_free"), ("virtual", "reserved"), ("virtual", "free"), ("virtual", "largest_free"),
+            ("arena", "held"), ("arena", "live"), ("arena", "lent"), ("arena", "lent_peak"), ("arena", "free"),
+            ("arena", "largest_free"), ("arena", "superblocks"), ("arena", "thread_arenas"),
+            ("arena", "defragmentations"), ("arena", "allocations"), ("arena", "failures"), ("arena", "held_peak"),
+            ("arena", "chunk_returns"), ("reuse", "kept"), ("reuse", "stream_reuses"), ("binning", "bins"),
+            ("async", "held"), ("async_managed", "held")}
+
+
+class Run(support.Test):
+    def under(self, command, settings=None, **how):
+        """Runs the command under `run`, which preloads the library itself."""
+        return run([TOOL, "run"] + list(command), settings, preload=[], **how)
+
+    def start(self, command, settings=None, **how):
+        process = subprocess.Popen([TOOL, "run"] + list(command), env=support.environment(settings, preload=[]),
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   **how)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def report(self, name="report"):
+        with open(self.path(name), encoding="utf-8") as file:
+            return json.load(file)
+
+    def counters(self, name="report"):
+        return {(device["device"], device["kind"], counter["resource"], counter["name"]): counter["value"]
+                for device in self.report(name)["devices"] for counter in device["counters"]}
+
+
+class Reports(Run):
+    EXPRESSIONS = [
+        "statistics(pool(cuda, initial_size=64MiB))",
+        "statistics(tracking(limiting(aligned(poison(binning(prefetch(headroom(fallback(fixed_size(managed), virtual), "
+        "headroom=1MiB))))), limit=1GiB)))",
+        "statistics(arena(cuda, arena_size=64MiB))",
+        "statistics(async)",
+        "statistics(async_managed)",
+    ]
+
+    def test_the_same_counters_however_it_ends(self):
+        for expression in self.EXPRESSIONS:
+            settings = {"RMM_RESOURCE": expression, "RMM_LIMIT": "1GiB"}
+            self.under(PYTHON + [SCENES, "use:300"], dict(settings, RMM_STATISTICS="json:" + self.path("report")))
+            expected, whole = self.counters(), self.report()
+            for how, status in test_output_files.Deaths.WAYS.items():
+                with self.subTest("%s by %s" % (expression, how)):
+                    result = self.under(PYTHON + [SCENES, "use:300", "end:" + how],
+                                        dict(settings, RMM_STATISTICS="json:" + self.path("report")))
+                    self.assertEqual((result.status, result.stderr), (status, ""), result)
+                    self.assertNotEqual(self.report()["pid"], whole["pid"])
+                    self.assertEqual(self.report()["program"], whole["program"])
+                    self.assertEqual(self.report()["devices"][0]["expression"], whole["devices"][0]["expression"])
+                    self.assertEqual({key: value for key, value in self.counters().items() if key[2:] not in COMPUTED},
+                                     {key: value for key, value in expected.items() if key[2:] not in COMPUTED})
+                    self.assertIn((0, "device", "statistics", "allocations"), self.counters())
+                    self.assertLessEqual(self.counters().keys(), expected.keys())
+
+    def test_as_text_and_for_prometheus(self):
+        for form in ("1", "text:" + self.path("text"), "prom:" + self.path("prom")):
+            with self.subTest(form):
+                result = self.under(["--pool-size", "64MiB", "--statistics", form] + PYTHON +
+                                    [SCENES, "use:5", "end:SIGKILL"])
+                self.assertEqual(result.status, -signal.SIGKILL)
+                path = form.partition(":")[2]
+                text = test_output_files.text_of(path) if path else result.stderr
+                self.assertIn('rmmshim_statistics_allocations_total{device="0",kind="device",program="python' if
+                              form.startswith("prom") else "allocations 5\n", text)
+
+    def test_one_report_and_not_two(self):
+        for how in ("return", "exit", "_exit"):
+            with self.subTest(how):
+                result = self.under(["--pool-size", "64MiB", "--statistics", "1"] + PYTHON +
+                                    [SCENES, "use:5", "end:" + how])
+                self.assertEqual(result.stderr.count("  statistics  peak"), 1, result)
+
+    def test_contexts_that_are_gone(self):
+        """What their stacks counted is in it."""
+        steps = [SCENES, "use:5", "reset", "use:7"]
+        settings = {"RMM_POOL_SIZE": "64MiB", "RMM_STATISTICS": "json:" + self.path("report")}
+        self.under(PYTHON + steps, settings)
+        expected = self.counters()
+        self.assertEqual(expected[0, "device", "statistics", "allocations"], 12)
+        self.under(PYTHON + steps + ["end:SIGKILL"], settings)
+        self.assertEqual({key: value for key, value in self.counters().items()},
+                         {key: value for key, value in expected.items() if key[2:] not in COMPUTED})
+
+    def test_workers_that_end_by_exit(self):
+        """As multiprocessing's do: each has a report, none is lost."""
+        result = self.under(PYTHON + [SCENES, "worker:use:30", "worker:use:40", "use:50", "end:_exit"],
+                            {"RMM_POOL_SIZE": "64MiB", "RMM_STATISTICS": "json:" + self.path("%p.json")})
+        self.assertEqual((result.status, result.stderr), (0, ""), result)
+        self.assertEqual(sorted(self.counters(name)[0, "device", "statistics", "allocations"]
+                                for name in os.listdir(self.folder)), [30, 40, 50])
+
+    def test_a_file_that_another_has_written_since(self):
+        """The report of a process that went on as another program, which wrote its own to the same path, is beside
+        it."""
+        result = self.under(PYTHON + [SCENES, "use:30", "again:use:40"],
+                            {"RMM_POOL_SIZE": "64MiB", "RMM_STATISTICS": "json:" + self.path("report")})
+        self.assertEqual(result.status, 0, result)
+        self.assertIn("another process has it; the report is in", result.stderr)
+        self.assertEqual(sorted(self.counters(name)[0, "device", "statistics", "allocations"]
+                                for name in os.listdir(self.folder)), [30, 40])
+
+    def test_an_old_report_is_replaced(self):
+        with open(self.path("report"), "w", encoding="utf-8") as file:
+            file.write("old\n" * 1000)
+        os.utime(self.path("report"), (1, 1))
+        self.under(PYTHON + [SCENES, "use:30", "end:SIGKILL"],
+                   {"RMM_POOL_SIZE": "64MiB", "RMM_STATISTICS": "json:" + self.path("report")})
+        self.assertEqual(os.listdir(self.folder), ["report"])
+        self.assertEqual(self.counters()[0, "device", "statistics", "allocations"], 30)
+
+    def test_nothing_to_report(self):
+        """No file and no line of a process that used no CUDA."""
+        result = self.under(["--pool-size", "64MiB", "--statistics", "1", "sh", "-c", "kill -KILL $$"])
+        self.assertEqual((result.status, result.stderr), (-signal.SIGKILL, ""))
+
+    def test_the_job_is_gone(self):
+        """A process that outlives its `run`, or is in another PID namespace, is served as without one."""
+        result = run(PYTHON + [SCENES, "use:5"], {"RMM_POOL_SIZE": "64MiB", "RMM_STATISTICS": "1",
+                                                  "RMMSHIM_JOB": "999999:3:17"})
+        self.assertEqual(result.status, 0)
+        self.assertIn("allocations 5\n", result.stderr)
+
+
+class Parent(Run):
+    WAIT = "import signal, sys\n%s\nprint('ready', flush=True)\nwhile True: signal.pause()"
+
+    def waiting(self, handler="", **how):
+        process = self.start(PYTHON + ["-c", self.WAIT % handler], **how)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        return process
+
+    def child_of(self, process):
+        with open("/proc/%d/task/%d/children" % (process.pid, process.pid), encoding="ascii") as file:
+            return int(file.read())
+
+    def test_signals_go_on_to_the_program(self):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
+                       signal.SIGRTMIN):
+            with self.subTest(number):
+                process = self.waiting("signal.signal(%d, lambda n, f: (print('got', n, flush=True), sys.exit(7)))" %
+                                       number)
+                process.send_signal(number)
+                self.assertEqual(process.communicate(timeout=60)[0], "got %d\n" % number)
+                self.assertEqual(process.returncode, 7)
+
+    def test_it_ends_by_the_programs_signal(self):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGALRM):
+            with self.subTest(number):
+                result = self.under(["sh", "-c", "kill -%d $$" % number])
+                self.assertEqual(result.outcome, (-number, ""))
+
+    def test_killing_it_kills_the_program(self):
+        process = self.waiting()
+        process.kill()
+        process.communicate(timeout=60)  # which ends when nobody has its stdout any more
+
+    def test_a_stop_stops_both(self):
+        process = self.waiting("signal.signal(signal.SIGUSR1, lambda n, f: sys.exit(5))")
+        os.kill(self.child_of(process), signal.SIGSTOP)
+        self.assertTrue(os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1]))
+        process.send_signal(signal.SIGCONT)
+        process.send_signal(signal.SIGUSR1)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 5)
+
+    def test_the_program_inherits_signals_as_they_were(self):
+        """Ignored ones, blocked ones, and SIGCHLD."""
+        def change():
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+        show = ["grep", "-E", "^(SigBlk|SigIgn|SigCgt)", "/proc/self/status"]
+        for before in (None, change):
+            bare = subprocess.run(show, capture_output=True, text=True, check=True, preexec_fn=before)
+            under = subprocess.run([TOOL, "run"] + show, capture_output=True, text=True, check=True, preexec_fn=before)
+            self.assertEqual(under.stdout, bare.stdout)
+
+    def test_the_program_has_no_descriptor_more(self):
+        show = ["sh", "-c", "ls /proc/self/fd | wc -l"]
+        self.assertEqual(self.under(show).stdout, run(show, preload=[]).stdout)
+
+    def test_with_exec_it_becomes_the_program(self):
+        process = self.start(["--exec"] + PYTHON + ["-c", "import os; print(os.getpid(), 'RMMSHIM_JOB' in os.environ)"])
+        self.assertEqual(process.communicate(timeout=60)[0], "%d False\n" % process.pid)
+
+    def test_a_crash_at_the_first_allocation_is_not_lost(self):
+        result = self.under(["--pool-size", "64MiB", "--statistics", "1"] + PYTHON + [SCENES, "use:1", "end:SIGSEGV"])
+        self.assertIn("allocations 1\n", result.stderr)
+
+    def test_a_cancelled_thread(self):
+        """Not in what it publishes either."""
+        result = self.under(["--pool-size", "64MiB", support.program("outputs"), "cancelled"], timeout=20)
+        self.assertEqual(result.outcome, (0, "all calls came back; cancelled\ndone\n"), result)
+
+    def test_many_processes_at_once(self):
+        """More than there are slots, and each is held."""
+        steps = ",".join(["use:1"])
+        script = "for i in $(seq 100); do %s %s %s end:_exit & done; wait" % (sys.executable, SCENES, steps)
+        result = self.under(["--pool-size", "4MiB", "--statistics", "json:" + self.path("%p")] + ["sh", "-c", script],
+                            timeout=300)
+        self.assertEqual((result.status, result.stderr), (0, ""), result)
+        self.assertEqual(len(os.listdir(self.folder)), 100)
+
+
+if __name__ == "__main__":
+    support.main()
