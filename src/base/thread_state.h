@@ -10,6 +10,7 @@
 struct CUctx_st;
 struct rs_context;
 struct rs_pushed;
+struct rs_stack;
 
 /* What the thread found last.  Green contexts are not: their handles come and go without our seeing
  * it. */
@@ -27,6 +28,7 @@ struct rs_thread {
     struct rs_context_found found;                   /* shim/context.c */
     const struct rs_pushed *pushed; /* shim/pushed.c: the latest resource, NULL: none */
     void *forwarding_to;            /* hook/runtime.c: what is being called instead of us */
+    const struct rs_stack *refused; /* shim/shim.c: the runtime door's latest request, NULL: none */
 
     /* hook/runtime.c: that were served at once before; a caller once served, always served. */
     _Alignas(RS_CACHE_LINE) const void *served_callers[RS_RUNTIME_FUNCTIONS][RS_RECENT_CALLERS];

@@ -176,6 +176,7 @@ static void *forward_target(const void *caller, enum function which)
         rs_thread.forwarding_to = target;                                                          \
         result = function arguments;                                                               \
         rs_thread.forwarding_to = before;                                                          \
+        rs_shim_forget_refusal();                                                                  \
         return result;                                                                             \
     } while (0)
 

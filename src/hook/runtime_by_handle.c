@@ -48,8 +48,11 @@ static inline bool serves_at_once(struct runtime *runtime)
     do {                                                                                           \
         void *target = atomic_load_explicit(&(runtime)->member, memory_order_acquire);             \
         __typeof__(symbol) *function;                                                              \
+        rs_cuda_error result;                                                                      \
         memcpy(&function, &target, sizeof(function));                                              \
-        return function arguments;                                                                 \
+        result = function arguments;                                                               \
+        rs_shim_forget_refusal();                                                                  \
+        return result;                                                                             \
     } while (0)
 
 static inline rs_cuda_error allocate(struct runtime *runtime, void **address, size_t size_bytes)

@@ -126,6 +126,11 @@ void rs_block_count_left_slowly(struct rs_block_counter *counter, size_t size_by
     add(&share->left, 1, index == RS_THREAD_INDEX_SHARED);
 }
 
+uint64_t rs_block_count_left_here(const struct rs_block_counter *counter)
+{
+    return get(&counter->shares[rs_thread_index()].left);
+}
+
 struct rs_block_counts rs_block_counts(enum rs_kind kind, int device)
 {
     struct rs_block_counter *counter = &counters[kind][device];

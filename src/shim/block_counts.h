@@ -44,6 +44,9 @@ struct rs_block_counter {
 
 struct rs_block_counter *rs_block_counter(enum rs_kind kind, int device);
 
+/* Goes up with each block that the calling thread frees, at least. */
+uint64_t rs_block_count_left_here(const struct rs_block_counter *counter);
+
 /* For threads that are not alone with the counter, or raise a peak. */
 void rs_block_count_entered_slowly(struct rs_block_counter *counter, size_t size_bytes);
 void rs_block_count_left_slowly(struct rs_block_counter *counter, size_t size_bytes);

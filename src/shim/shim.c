@@ -2,6 +2,7 @@
 #include "shim/shim.h"
 
 #include "base/arithmetic.h"
+#include "base/thread_state.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/stream_order.h"
@@ -52,6 +53,45 @@ static struct rs_stack *serving_stack(unsigned hook_group, enum rs_kind kind, un
     return stack;
 }
 
+/* ---- what the runtime door was refused ---- */
+
+/* Of rs_thread.refused. */
+static __thread struct {
+    size_t size_bytes;
+    CUresult result;
+    uint64_t left; /* blocks that the thread had freed by then */
+} refusal;
+
+/* Returns false: the request was not served. */
+RS_COLD static bool note_refusal(const struct rs_stack *stack, size_t size_bytes, CUresult result)
+{
+    rs_thread.refused = stack;
+    refusal.size_bytes = size_bytes;
+    refusal.result = result;
+    refusal.left = rs_block_count_left_here(stack->counter);
+    return false;
+}
+
+void rs_shim_forget_refusal(void)
+{
+    rs_thread.refused = NULL;
+}
+
+/* True for the request that was just refused, once.  An interposer between the doors may have made
+ * room for it. */
+static bool is_refused(const struct rs_stack *stack, size_t size_bytes, CUresult *result)
+{
+    bool same = rs_thread.refused == stack && refusal.size_bytes == size_bytes &&
+                refusal.left == rs_block_count_left_here(stack->counter);
+
+    rs_shim_forget_refusal();
+    if (same)
+        *result = refusal.result;
+    return same;
+}
+
+/* ---- device memory ---- */
+
 /* For the first allocation of a context, and where something is not as usual. */
 RS_COLD static bool allocate_slowly(size_t size_bytes, CUdeviceptr *address, CUresult *result)
 {
@@ -63,7 +103,8 @@ RS_COLD static bool allocate_slowly(size_t size_bytes, CUdeviceptr *address, CUr
     stack = serving_stack(RS_HOOK_GROUP_DEVICE, RS_KIND_DEVICE, 0, &answered, result);
     if (!stack)
         return answered;
-    *result = allocate_from(stack, size_bytes, NULL, address);
+    if (!is_refused(stack, size_bytes, result))
+        *result = allocate_from(stack, size_bytes, NULL, address);
     return true;
 }
 
@@ -73,7 +114,7 @@ RS_HOT bool rs_shim_allocate(size_t size_bytes, CUdeviceptr *address, CUresult *
 
     if (RS_LIKELY(rs_life_serving() && (rs_config.hook_groups & RS_HOOK_GROUP_DEVICE)))
         stack = rs_context_stack_before(RS_STACK_DEVICE);
-    if (RS_UNLIKELY(!stack || !address || size_bytes == 0))
+    if (RS_UNLIKELY(!stack || !address || size_bytes == 0 || rs_thread.refused))
         return allocate_slowly(size_bytes, address, result);
     *result = allocate_from(stack, size_bytes, NULL, address);
     return true;
@@ -231,7 +272,8 @@ bool rs_shim_allocate_managed(size_t size_bytes, unsigned flags, CUdeviceptr *ad
     stack = serving_stack(RS_HOOK_GROUP_MANAGED, RS_KIND_MANAGED, 0, &answered, result);
     if (!stack)
         return answered;
-    *result = allocate_from(stack, size_bytes, NULL, address);
+    if (!is_refused(stack, size_bytes, result))
+        *result = allocate_from(stack, size_bytes, NULL, address);
     return true;
 }
 
@@ -260,11 +302,14 @@ bool rs_shim_free_host(void *address, CUresult *result)
 RS_HOT bool rs_shim_allocate_at_once(unsigned which_stack, size_t size_bytes, CUdeviceptr *address)
 {
     struct rs_stack *stack = rs_context_stack_before(which_stack);
+    CUresult result;
 
     if (RS_UNLIKELY(!stack) && rs_driver_ready(false))
         stack = rs_context_made_stack(which_stack);
-    return RS_LIKELY(stack && size_bytes > 0) &&
-           RS_LIKELY(allocate_from(stack, size_bytes, NULL, address) == CUDA_SUCCESS);
+    if (RS_UNLIKELY(!stack || size_bytes == 0))
+        return false;
+    result = allocate_from(stack, size_bytes, NULL, address);
+    return RS_LIKELY(result == CUDA_SUCCESS) || note_refusal(stack, size_bytes, result);
 }
 
 RS_HOT bool rs_shim_free_at_once(CUdeviceptr address)

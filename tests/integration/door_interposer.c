@@ -1,12 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Another preloaded library that defines cudaMalloc and cudaFree: counts the calls and passes them
- * to the next definition.  Writes its counts at the end to the file DOOR_COUNTS. */
+ * to the next definition.  Writes its counts at the end to the file DOOR_COUNTS.  With DOOR_KEEPS
+ * it keeps a block from the first call on, and gives it back before a large request. */
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+enum { KEPT_BYTES = 48 << 20, LARGE_BYTES = 32 << 20 };
+
 static unsigned mallocs, frees;
+
+/* As caching allocators do. */
+static void keep_or_give_back(cudaError_t (*next)(void **, size_t), size_t bytes)
+{
+    static void *kept;
+
+    if (!getenv("DOOR_KEEPS") || !next)
+        return;
+    if (bytes >= LARGE_BYTES && kept)
+        kept = cudaFree(kept) == cudaSuccess ? NULL : kept;
+    else if (!kept && next(&kept, KEPT_BYTES) != cudaSuccess)
+        kept = NULL;
+}
 
 __attribute__((visibility("default"))) cudaError_t cudaMalloc(void **address, size_t bytes)
 {
@@ -16,6 +32,7 @@ __attribute__((visibility("default"))) cudaError_t cudaMalloc(void **address, si
     if (!next)
         *(void **)&next = dlsym(RTLD_NEXT, "cudaMalloc");
     mallocs++;
+    keep_or_give_back(next, bytes);
     result = next ? next(address, bytes) : cudaErrorUnknown;
     return result;
 }

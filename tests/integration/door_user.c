@@ -54,6 +54,9 @@ int door_use(const char *name)
     memset(p, 1, 4096);
     printf("%s: managed, free = %d, last error %d\n", name, (int)cudaFree(p),
            (int)cudaGetLastError());
+    printf("%s: managed of too much = %d", name,
+           (int)cudaMallocManaged(&p, (size_t)1 << 60, cudaMemAttachGlobal));
+    printf(", last error %d\n", (int)cudaGetLastError());
     return wrong != 0;
 }
 
@@ -139,11 +142,24 @@ int door_free(const char *name, void *block)
 }
 
 #else
+/* What an interposer keeps of 64 MiB (DOOR_KEEPS) leaves room for this only when it is given back.
+ */
+static int use_kept(void)
+{
+    void *first = NULL, *second = NULL;
+    int wrong = cudaMalloc(&first, 1000) != cudaSuccess;
+
+    printf("program: malloc of what is kept = %d\n", (int)cudaMalloc(&second, 40 << 20));
+    return wrong || cudaFree(second) != cudaSuccess || cudaFree(first) != cudaSuccess;
+}
+
 int main(int argc, char **argv)
 {
     door_open_runtime();
     if (argc > 1 && strcmp(argv[1], "open") == 0)
         return 0;
+    if (argc > 1 && strcmp(argv[1], "kept") == 0)
+        return use_kept();
     /* Before anything has loaded the driver. */
     if (argc > 1 && strcmp(argv[1], "wrong") == 0)
         printf("program: first a free of an unknown pointer = %d\n",

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The runtime door: exported cudaMalloc and cudaFree serve at once what succeeds; everything else goes
 to the runtime that the caller would have called without the library."""
+import json
 import os
 import unittest
 
@@ -125,6 +126,30 @@ class Door(support.Test):
         for name, owner in (("door_runtime", "librmmshim.so"), ("door_interposer", "libdoor_interposer.so")):
             result = run(program, POOL, more={"DOOR_RUNTIME": library(name), "DOOR_OWNER": "1"})
             self.assertEqual(result.stdout, "cudaMalloc is in %s\n" % owner)
+
+    def test_a_failure_counts_once(self):
+        """The runtime comes back with what the door has refused: one request, one failure, one row of the log."""
+        settings = {"RMM_POOL_SIZE": "16MiB", "RMM_MANAGED_POOL_SIZE": "16MiB"}
+        for name, more in [("door_program", {}), ("door_program_shared", {}), ("door_program_static", {})] + [
+                ("door_program_by_handle", {"DOOR_RUNTIME": runtime}) for runtime in RUNTIMES]:
+            with self.subTest("%s %s" % (name, more)):
+                report, log = self.path("report.json"), self.path("log.csv")
+                _, result = self.counts([support.program(name)], dict(settings, RMM_STATISTICS="json:" + report,
+                                                                      RMM_LOG=log), **more)
+                with open(report, encoding="utf-8") as file:
+                    stacks = {stack["kind"]: {(counter["resource"], counter["name"]): counter["value"]
+                                              for counter in stack["counters"]}
+                              for stack in json.load(file)["devices"]}
+                for kind in ("device", "managed"):
+                    self.assertEqual(stacks[kind]["statistics", "failures"], 1, result)
+                with open(log, encoding="utf-8") as file:
+                    self.assertEqual(file.read().count("allocate failure"), 2, result)  # one of each kind
+
+    def test_interposer_that_frees(self):
+        """What an interposer between us and the runtime gives back serves the request that the door has refused."""
+        result = run([support.program("door_program"), "kept"], {"RMM_POOL_MAX_SIZE": "64MiB"},
+                     preload=[support.SHIM, library("door_interposer")], more={"DOOR_KEEPS": "1"})
+        self.assertEqual(result.outcome, (0, "program: malloc of what is kept = 0\n"), result)
 
     def test_interposer_before_us(self):
         program = [support.program("door_program")]
