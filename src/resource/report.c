@@ -51,12 +51,27 @@ static struct rs_counter *find(const struct rs_report *report, const char *resou
     return NULL;
 }
 
-static void fold_value(enum rs_counter_kind kind, uint64_t *into, uint64_t value)
+/* The counter of that resource and name, of nothing yet if it is new; NULL when there was no memory
+ * for it. */
+static struct rs_counter *find_or_add(struct rs_report *report, const struct rs_counter *like)
 {
-    if (kind != RS_COUNTER_PEAK)
-        *into += value;
-    else if (value > *into)
-        *into = value;
+    struct rs_counter *counter = find(report, like->resource, like->name);
+
+    if (counter)
+        return counter;
+    if (report->count == report->capacity && !grow(report)) {
+        report->is_short = true;
+        return NULL;
+    }
+    counter = &report->counters[report->count++];
+    *counter = (struct rs_counter){like->resource, like->name, like->kind, like->unit, .value = 0};
+    return counter;
+}
+
+static void raise_to(uint64_t *value, uint64_t to)
+{
+    if (to > *value)
+        *value = to;
 }
 
 static void fold_terms(struct rs_counter *into, const struct rs_counter *other)
@@ -70,19 +85,19 @@ static void fold_terms(struct rs_counter *into, const struct rs_counter *other)
     }
 }
 
+/* Of resources side by side. */
 static void fold_counter(struct rs_report *report, const struct rs_counter *other)
 {
-    struct rs_counter *counter = find(report, other->resource, other->name);
+    struct rs_counter *counter = find_or_add(report, other);
 
-    if (counter) {
-        fold_value(other->kind, &counter->value, other->value);
-        fold_value(other->kind, &counter->past, other->past);
-        fold_terms(counter, other);
-    } else if (report->count < report->capacity || grow(report)) {
-        report->counters[report->count++] = *other;
-    } else {
-        report->is_short = true;
-    }
+    if (!counter)
+        return;
+    if (other->kind == RS_COUNTER_LARGEST)
+        raise_to(&counter->value, other->value);
+    else
+        counter->value += other->value;
+    counter->past += other->past;
+    fold_terms(counter, other);
 }
 
 void rs_report_add(struct rs_report *report, const char *resource, const char *name,
@@ -117,7 +132,7 @@ void rs_report_add_sum(struct rs_report *report, const char *resource, const cha
                                  .value = rs_terms_value(terms, term_count),
                                  .term_count = term_count};
 
-    RS_ASSERT(term_count <= RS_TERMS_MAX && (kind != RS_COUNTER_PEAK || term_count == 1));
+    RS_ASSERT(term_count <= RS_TERMS_MAX);
     memcpy(counter.terms, terms, term_count * sizeof(terms[0]));
     fold_counter(report, &counter);
 }
@@ -129,15 +144,39 @@ void rs_report_fold(struct rs_report *report, const struct rs_report *other)
     report->is_short |= other->is_short;
 }
 
+static void raise_past(struct rs_counter *counter, uint64_t value)
+{
+    raise_to(&counter->value, value);
+    raise_to(&counter->past, value);
+}
+
+static void add_past(struct rs_counter *counter, uint64_t value)
+{
+    counter->value += value;
+    counter->past += value;
+}
+
+static void fold_past(struct rs_report *report, const struct rs_report *past, bool with_totals)
+{
+    for (size_t i = 0; i < past->count; i++) {
+        const struct rs_counter *counter = &past->counters[i];
+        struct rs_counter *sum = find_or_add(report, counter);
+        if (sum && counter->kind == RS_COUNTER_PEAK)
+            raise_past(sum, counter->value);
+        else if (sum && counter->kind == RS_COUNTER_TOTAL && with_totals)
+            add_past(sum, counter->value);
+    }
+    report->is_short |= past->is_short;
+}
+
 void rs_report_fold_gone(struct rs_report *report, const struct rs_report *gone)
 {
-    for (size_t i = 0; i < gone->count; i++) {
-        const struct rs_counter *counter = &gone->counters[i];
-        uint64_t value = counter->kind == RS_COUNTER_LIVE ? 0 : counter->value;
-        fold_counter(report, &(struct rs_counter){counter->resource, counter->name, counter->kind,
-                                                  counter->unit, value, .past = value});
-    }
-    report->is_short |= gone->is_short;
+    fold_past(report, gone, true);
+}
+
+void rs_report_raise_peaks(struct rs_report *report, const struct rs_report *together)
+{
+    fold_past(report, together, false);
 }
 
 uint64_t rs_report_value(const struct rs_report *report, const char *resource, const char *name,

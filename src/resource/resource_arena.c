@@ -455,7 +455,7 @@ static void arena_report(struct rs_mr *mr, struct rs_report *report)
     ADD("lent", LIVE, BYTES, state.lent_bytes);
     ADD("lent_peak", PEAK, BYTES, state.peak_lent_bytes);
     ADD("free", LIVE, BYTES, free_bytes);
-    ADD("largest_free", PEAK, BYTES, state.largest_free_bytes);
+    ADD("largest_free", LARGEST, BYTES, state.largest_free_bytes);
     ADD("superblocks", LIVE, COUNT, state.superblocks);
     ADD("thread_arenas", LIVE, COUNT, state.thread_arenas);
     ADD("defragmentations", TOTAL, COUNT, state.drains);

@@ -729,7 +729,7 @@ static void pool_report(struct rs_mr *mr, struct rs_report *report)
     ADD("live", LIVE, BYTES, pool->blocks.live_bytes);
     ADD("live_peak", PEAK, BYTES, pool->blocks.peak_live_bytes);
     rs_report_add_sum(report, name, "free", RS_COUNTER_LIVE, RS_UNIT_BYTES, free_bytes, 2);
-    rs_report_add(report, name, "largest_free", RS_COUNTER_PEAK, RS_UNIT_BYTES,
+    rs_report_add(report, name, "largest_free", RS_COUNTER_LARGEST, RS_UNIT_BYTES,
                   rs_blocks_largest_free_bytes(&pool->blocks));
     ADD("chunks", LIVE, COUNT, pool->chunk_count);
     ADD("growths", TOTAL, COUNT, pool->growths);

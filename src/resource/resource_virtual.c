@@ -376,7 +376,7 @@ static void virtual_report(struct rs_mr *mr, struct rs_report *report)
     ADD_FIELD("live", LIVE, BYTES, vm->blocks.live_bytes, 1);
     ADD_FIELD("live_peak", PEAK, BYTES, vm->blocks.peak_live_bytes, 1);
     ADD("free", LIVE, BYTES, rs_virtual_idle_bytes(vm));
-    ADD("largest_free", PEAK, BYTES, rs_blocks_largest_free_bytes(&vm->blocks));
+    ADD("largest_free", LARGEST, BYTES, rs_blocks_largest_free_bytes(&vm->blocks));
     ADD_FIELD("moved", TOTAL, BYTES, vm->moved_granules, (int64_t)vm->granule_bytes);
     ADD_FIELD("driver_allocations", TOTAL, COUNT, vm->driver_allocations, 1);
     ADD_FIELD("driver_frees", TOTAL, COUNT, vm->driver_frees, 1);

@@ -124,6 +124,9 @@ static void remove_entries_of(const struct rs_context *context)
 }
 
 static void drop(struct rs_context *context);
+static void visit_stacks(struct rs_context *context,
+                         void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
+                         void *data);
 
 /* Caller holds the lock. */
 static bool is_entered(const struct rs_context *context)
@@ -239,6 +242,38 @@ static void fold_report(const struct rs_stack *stack, struct rs_mr *mr)
     rs_report_fold_gone(&folded[stack->kind][stack->place.device], &gone);
 }
 
+/* Of the stacks of one kind of a device. */
+struct peaks {
+    enum rs_kind kind;
+    CUdevice device;
+    struct rs_report report;
+};
+
+static void add_peaks(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    struct peaks *peaks = data;
+
+    if (stack->kind == peaks->kind && stack->place.device == peaks->device)
+        rs_mr_report(mr, &peaks->report);
+}
+
+/* What a context takes along was side by side with what the others of its device have. */
+static void fold_peaks(struct rs_context *going)
+{
+    static struct peaks peaks; /* under the lock */
+
+    peaks.device = going->device;
+    for (int kind = 0; kind < RS_KINDS && going->device < RS_DEVICES_MAX; kind++) {
+        peaks.kind = (enum rs_kind)kind;
+        rs_report_clear(&peaks.report);
+        visit_stacks(going, add_peaks, &peaks);
+        for (size_t i = 0; i < entry_count; i++)
+            if (entries[i].context != going && entries[i].context->handle == entries[i].handle)
+                visit_stacks(entries[i].context, add_peaks, &peaks);
+        rs_report_raise_peaks(&folded[kind][going->device], &peaks.report);
+    }
+}
+
 static void drop_stack(struct rs_stack *stack)
 {
     struct rs_mr *mr = atomic_load(&stack->mr);
@@ -264,6 +299,7 @@ static void drop(struct rs_context *context)
     for (struct rs_pushed_stack *pushed = atomic_load(&context->pushed); pushed;
          pushed = pushed->next)
         drop_stack(&pushed->stack);
+    fold_peaks(context);
     context->next_dropped = ended;
     ended = context;
 }

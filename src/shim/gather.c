@@ -20,8 +20,8 @@ static void collect_stacks(struct rs_reported_stack *stack, enum rs_kind kind, i
     stack->kind = kind;
     stack->device = device;
     rs_report_clear(&stack->report);
-    rs_report_fold(&stack->report, rs_context_folded_report(kind, device));
     rs_context_each_stack(collect, stack);
+    rs_report_fold_gone(&stack->report, rs_context_folded_report(kind, device));
     if (kind == RS_KIND_DEVICE)
         rs_limit_report(device, &stack->report, also_unused);
 }

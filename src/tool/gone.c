@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/gone.h"
 
+#include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/published.h"
 #include "shim/publish.h"
@@ -72,7 +73,7 @@ static bool is_sound_counter(const struct rs_published_counter *counter)
 {
     bool is_good = is_text(counter->resource, sizeof(counter->resource)) &&
                    is_text(counter->name, sizeof(counter->name)) &&
-                   counter->kind <= RS_COUNTER_PEAK && counter->unit <= RS_UNIT_NANOSECONDS &&
+                   counter->kind <= RS_COUNTER_LARGEST && counter->unit <= RS_UNIT_NANOSECONDS &&
                    counter->term_count <= RS_TERMS_MAX;
 
     for (uint32_t i = 0; is_good && i < counter->term_count; i++)
@@ -86,18 +87,16 @@ static void add_counter(struct gone *gone, struct rs_report *report,
                         const struct rs_published_counter *counter)
 {
     enum rs_counter_kind kind = (enum rs_counter_kind)counter->kind;
-    enum rs_counter_unit unit = (enum rs_counter_unit)counter->unit;
     struct rs_term terms[RS_TERMS_MAX];
+    uint64_t value;
 
     for (uint32_t i = 0; i < counter->term_count; i++)
         terms[i] = (struct rs_term){gone->file + counter->terms[i].offset, counter->terms[i].count,
                                     counter->terms[i].stride_bytes, counter->terms[i].scale};
-    rs_report_add(report, counter->resource, counter->name, kind, unit, counter->past);
-    if (kind != RS_COUNTER_PEAK)
-        rs_report_add_sum(report, counter->resource, counter->name, kind, unit, terms,
-                          counter->term_count);
-    for (uint32_t i = 0; kind == RS_COUNTER_PEAK && i < counter->term_count; i++)
-        rs_report_add_sum(report, counter->resource, counter->name, kind, unit, &terms[i], 1);
+    value = rs_terms_value(terms, counter->term_count);
+    value = kind == RS_COUNTER_PEAK ? rs_max(value, counter->past) : value + counter->past;
+    rs_report_add(report, counter->resource, counter->name, kind,
+                  (enum rs_counter_unit)counter->unit, value);
 }
 
 /* An account that counted nothing is none. */

@@ -395,6 +395,46 @@ def pushed_in_contexts():
     assert free_memory() == before, (free_memory(), before)
 
 
+def host_allocate(size, flags):
+    address = ctypes.c_void_p()
+    ok(cuda.cuMemHostAlloc(ctypes.byref(address), ctypes.c_size_t(size), flags))
+    return address
+
+
+def side_by_side():
+    """Stacks of one kind at once: blocks with three sets of flags, a pushed pool beside the device's own, and
+    contexts that come after one another, or not."""
+    start()
+    pinned = [host_allocate(MIB, flags) for flags in (0, 1, 2)]
+    held = allocate(40 * MIB)
+    with rmmshim.using_resource("pool(cuda, initial_size=64MiB)"):
+        pushed = allocate(40 * MIB)
+    contexts = []
+    for _ in range(3):
+        contexts.append(ctypes.c_void_p())
+        ok(cuda.cuCtxCreate_v2(ctypes.byref(contexts[-1]), 0, 0))
+        free(allocate(40 * MIB))
+        if "after" in sys.argv:
+            ok(cuda.cuCtxDestroy_v2(contexts.pop()))
+    for context in contexts:
+        ok(cuda.cuCtxDestroy_v2(context))
+    start()
+    if "free" in sys.argv:
+        for block in pinned:
+            ok(cuda.cuMemFreeHost(block))
+        for block in (held, pushed):
+            free(block)
+    if "reset" in sys.argv:
+        ok(cuda.cuDevicePrimaryCtxReset(0))
+
+
+def two_pools():
+    """Both of a fallback's are called the same."""
+    start()
+    for block in [allocate(8 * MIB) for _ in range(4)]:
+        free(block)
+
+
 def marks():
     start()
     block = allocate(1000)

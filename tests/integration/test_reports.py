@@ -2,6 +2,7 @@
 """Reports at exit are whole, however large, and are what their formats say."""
 import os
 import re
+import sys
 import unittest
 
 import json_schema
@@ -9,6 +10,8 @@ import prometheus_text
 import support
 from support import run
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+MIB = 1 << 20
 DEVICES = 8
 SETTINGS = {
     "RMM_POOL_SIZE": "16MiB", "RMM_BINNING": "4KiB-1MiB", "RMM_FALLBACK": "pinned", "RMM_LIMIT": "1GiB",
@@ -38,6 +41,54 @@ class Reports(support.Test):
             names = [(counter["resource"], counter["name"]) for counter in device["counters"]]
             self.assertEqual(len(names), len(set(names)))
             self.assertIn(("pool", "held"), names)
+
+    def scene(self, settings, *arguments):
+        """The counters of each kind after a scene of the control tests."""
+        path = self.path("report")
+        command = [sys.executable, os.path.join(HERE, "control_scenes.py"), *arguments]
+        result = run(command, dict(settings, RMM_STATISTICS="json:" + path), more={
+            "PYTHONPATH": os.path.join(HERE, "..", "examples"), "PYTHONDONTWRITEBYTECODE": "1"})
+        self.assertEqual((result.status, result.stdout, result.stderr), (0, "done\n", ""), result)
+        return {device["kind"]: {(counter["resource"], counter["name"]): counter["value"]
+                                 for counter in device["counters"]}
+                for device in json_schema.read(path, "statistics.json")["devices"]}
+
+    def test_peaks_of_stacks_side_by_side(self):
+        """They may all have been at their peak at once, so no peak is below what is live; what came after one
+        another was not."""
+        settings = {"RMM_POOL_SIZE": "40MiB", "RMM_PINNED_POOL_SIZE": "1MiB"}
+        for arguments, live, held, pool_peak in ((["after"], 1, 1, 40 + 64 + 40), ([], 1, 1, 40 + 64 + 3 * 40),
+                                                 (["after", "free"], 0, 1, 40 + 64 + 40),
+                                                 (["free", "reset"], 0, 0, 40 + 64 + 3 * 40),
+                                                 (["after", "reset"], 0, 0, 40 + 64 + 40)):
+            with self.subTest(arguments):
+                kinds = self.scene(settings, "side_by_side", *arguments)
+                pinned, device = kinds["pinned"], kinds["device"]
+                self.assertEqual(pinned["statistics", "live"], 3 * MIB * live)
+                self.assertEqual(pinned["statistics", "peak"], 3 * MIB)
+                self.assertEqual(pinned["statistics", "peak_allocations"], 3)
+                self.assertEqual(pinned["statistics", "total"], 3 * MIB)
+                self.assertEqual(device["statistics", "live"], 40 * MIB * live)
+                self.assertEqual(device["pool", "held"], (40 + 64) * MIB * held)
+                self.assertEqual(device["pool", "held_peak"], pool_peak * MIB)
+                self.assertEqual(device["pool", "largest_free"], 24 * MIB * held)  # of what is there
+                self.no_peak_is_below_what_is_live(kinds)
+
+    def test_peaks_of_two_pools_in_one_expression(self):
+        kinds = self.scene({"RMM_RESOURCE": "fallback(pool(cuda, initial_size=16MiB, maximum_size=16MiB), "
+                                            "pool(managed, initial_size=16MiB))"}, "two_pools")
+        device = kinds["device"]
+        self.assertEqual(device["pool", "held"], 32 * MIB)
+        self.assertEqual(device["pool", "held_peak"], 32 * MIB)
+        self.assertEqual(device["pool", "live_peak"], 32 * MIB)
+        self.no_peak_is_below_what_is_live(kinds)
+
+    def no_peak_is_below_what_is_live(self, kinds):
+        for counters in kinds.values():
+            for (resource, name), value in counters.items():
+                for peak in (name + "_peak", name.replace("live", "peak")):
+                    if name in ("live", "held", "live_allocations") and (resource, peak) in counters:
+                        self.assertGreaterEqual(counters[resource, peak], value, (resource, peak))
 
     def test_many_leaks_are_whole(self):
         path = self.report("RMM_TRACKING", "json", scene="leaks")

@@ -49,30 +49,75 @@ static void a_cleared_table_can_be_filled_again(void **state)
     rs_report_release(&report);
 }
 
-static void add_three(struct rs_report *report)
+static void add_four(struct rs_report *report)
 {
     rs_report_add(report, "pool", "growths", RS_COUNTER_TOTAL, RS_UNIT_COUNT, 3);
     rs_report_add(report, "pool", "live", RS_COUNTER_LIVE, RS_UNIT_BYTES, 5);
     rs_report_add(report, "pool", "peak", RS_COUNTER_PEAK, RS_UNIT_BYTES, 7);
+    rs_report_add(report, "pool", "largest_free", RS_COUNTER_LARGEST, RS_UNIT_BYTES, 2);
 }
 
-static void counters_fold_by_their_kind(void **state)
+static void expect(const struct rs_report *report, uint64_t growths, uint64_t live, uint64_t peak,
+                   uint64_t largest_free)
+{
+    assert_int_equal(rs_report_value(report, "pool", "growths", 0), growths);
+    assert_int_equal(rs_report_value(report, "pool", "live", 0), live);
+    assert_int_equal(rs_report_value(report, "pool", "peak", 0), peak);
+    assert_int_equal(rs_report_value(report, "pool", "largest_free", 0), largest_free);
+}
+
+/* Each may have been at its peak when the others were at theirs; and no peak is below what is live.
+ */
+static void what_is_side_by_side_adds_up(void **state)
 {
     struct rs_report report = {.count = 0}, other = {.count = 0};
 
     (void)state;
-    add_three(&report);
-    add_three(&other);
+    add_four(&report);
+    add_four(&report);
+    expect(&report, 6, 10, 14, 2);
+    add_four(&other);
     rs_report_fold(&report, &other);
-    assert_int_equal(rs_report_value(&report, "pool", "growths", 0), 6);
-    assert_int_equal(rs_report_value(&report, "pool", "live", 0), 10);
-    assert_int_equal(rs_report_value(&report, "pool", "peak", 0), 7);
-    rs_report_fold_gone(&report, &other);
-    assert_int_equal(rs_report_value(&report, "pool", "growths", 0), 9);
-    assert_int_equal(rs_report_value(&report, "pool", "live", 0), 10);
-    assert_int_equal(other.count, 3);
+    expect(&report, 9, 15, 21, 2);
+    assert_int_equal(other.count, 4);
     rs_report_release(&report);
     rs_report_release(&other);
+}
+
+/* The highest of the peaks, and nothing of it is live. */
+static void what_came_after_one_another_does_not(void **state)
+{
+    struct rs_report report = {.count = 0}, gone = {.count = 0};
+
+    (void)state;
+    add_four(&gone);
+    rs_report_fold_gone(&report, &gone);
+    expect(&report, 3, 0, 7, 0);
+    rs_report_fold_gone(&report, &gone);
+    expect(&report, 6, 0, 7, 0);
+    rs_report_add(&gone, "pool", "peak", RS_COUNTER_PEAK, RS_UNIT_BYTES, 2);
+    rs_report_fold_gone(&report, &gone);
+    expect(&report, 9, 0, 9, 0);
+    rs_report_release(&report);
+    rs_report_release(&gone);
+}
+
+/* Peaks of all that was side by side before a part of it ended. */
+static void peaks_alone_can_be_raised(void **state)
+{
+    struct rs_report report = {.count = 0}, together = {.count = 0};
+
+    (void)state;
+    add_four(&together);
+    add_four(&together);
+    rs_report_raise_peaks(&report, &together);
+    assert_int_equal(report.count, 4);
+    expect(&report, 0, 0, 14, 0);
+    add_four(&report);
+    rs_report_raise_peaks(&report, &together);
+    expect(&report, 3, 5, 21, 2);
+    rs_report_release(&report);
+    rs_report_release(&together);
 }
 
 int main(void)
@@ -80,7 +125,9 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_table_holds_as_many_counters_as_there_are),
         cmocka_unit_test(a_cleared_table_can_be_filled_again),
-        cmocka_unit_test(counters_fold_by_their_kind),
+        cmocka_unit_test(what_is_side_by_side_adds_up),
+        cmocka_unit_test(what_came_after_one_another_does_not),
+        cmocka_unit_test(peaks_alone_can_be_raised),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
