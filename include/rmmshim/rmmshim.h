@@ -42,8 +42,8 @@ RMMSHIM_API const char *rmmshim_version(void);
 RMMSHIM_API const char *rmmshim_last_error(void);
 
 /** A device's memory as this library holds it: of all contexts of the process together.  What the
- * driver serves itself (cudaMallocAsync, cuMemCreate, arrays) is not in it.  Pinned host memory
- * and cudaMallocManaged's neither.
+ * driver serves itself (cudaMallocAsync, cuMemCreate, arrays, devices without settings) is not in
+ * it, but in charged_bytes and refusals.  Pinned host memory and cudaMallocManaged's neither.
  *
  * Each member is exact at some moment during the call; while other threads allocate, two members
  * may be of different moments. */
@@ -61,17 +61,19 @@ struct rmmshim_statistics {
 
     uint64_t total_bytes;      /**< taken from the driver now: device memory, managed memory, and
                                     host memory where a device falls back on it */
-    uint64_t peak_total_bytes; /**< the most at once; of device memory alone */
+    uint64_t peak_total_bytes; /**< the most at once; where it is of several contexts or resources,
+                                    the sum of the peaks of those that were there together */
     uint64_t free_bytes;       /**< of the total, not in a live block: total = used + free + what
                                     sizes were rounded up by */
     uint64_t free_blocks;      /**< that the free bytes are in, as the resources keep them; those
                                     inside the driver's own pools are not known */
 
-    uint64_t charged_bytes; /**< what counts against the limit, in the driver's own units */
+    uint64_t charged_bytes; /**< what counts against the limit, in the driver's own units: of all
+                                 that this process takes from the driver, managed memory included */
     uint64_t limit_bytes;   /**< RMM_LIMIT or rmmshim_set_limit; 0: none */
     uint64_t refusals;      /**< requests to the driver that the limit prevented */
 
-    uint64_t driver_allocations, driver_frees; /**< calls */
+    uint64_t driver_allocations, driver_frees; /**< calls; nobody frees what ends with a context */
 };
 
 /** Fills in *statistics.  All zero for a device that nothing was allocated on.

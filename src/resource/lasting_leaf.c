@@ -47,6 +47,8 @@ static void link_record(struct rs_lasting_leaf *leaf, struct rs_lasting_record *
         leaf->first->previous = record;
     leaf->first = record;
     rs_counter_add(&leaf->live_bytes, record->size_bytes);
+    if (leaf->live_bytes > leaf->peak_live_bytes)
+        atomic_store(&leaf->peak_live_bytes, leaf->live_bytes);
 }
 
 static void unlink_record(struct rs_lasting_leaf *leaf, struct rs_lasting_record *record)
@@ -58,17 +60,6 @@ static void unlink_record(struct rs_lasting_leaf *leaf, struct rs_lasting_record
     if (record->next)
         record->next->previous = record->previous;
     rs_counter_subtract(&leaf->live_bytes, record->size_bytes);
-}
-
-size_t rs_lasting_leaf_live_bytes(struct rs_lasting_leaf *leaf)
-{
-    size_t bytes;
-
-    if (!rs_mutex_lock_bounded(&leaf->lock, leaf->base.descriptor->name))
-        return 0;
-    bytes = leaf->live_bytes;
-    rs_mutex_unlock(&leaf->lock);
-    return bytes;
 }
 
 /* ---- the end: who is inside then finishes first ---- */
@@ -303,16 +294,21 @@ static void lasting_destroy(struct rs_mr *mr, bool memory_is_gone)
 
 /* ---- the rest ---- */
 
+/* Bytes handed out, as requested. */
 static void lasting_report(struct rs_mr *mr, struct rs_report *report)
 {
     struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
     const char *name = mr->descriptor->name;
 
-    if (leaf->calls->held_bytes)
-        rs_report_add(report, name, "held", RS_COUNTER_LIVE, RS_UNIT_BYTES,
-                      leaf->calls->held_bytes(leaf));
-    else
+    if (leaf->calls->held) {
+        struct rs_lasting_held held = leaf->calls->held(leaf);
+        rs_report_add(report, name, "held", RS_COUNTER_LIVE, RS_UNIT_BYTES, held.bytes);
+        rs_report_add(report, name, "held_peak", RS_COUNTER_PEAK, RS_UNIT_BYTES, held.peak_bytes);
+    } else {
         rs_report_add_field(report, name, "held", RS_COUNTER_LIVE, RS_UNIT_BYTES, leaf->live_bytes);
+        rs_report_add_field(report, name, "held_peak", RS_COUNTER_PEAK, RS_UNIT_BYTES,
+                            leaf->peak_live_bytes);
+    }
     rs_report_add_field(report, name, "live", RS_COUNTER_LIVE, RS_UNIT_BYTES, leaf->live_bytes);
     rs_report_add_field(report, name, "driver_allocations", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
                         leaf->allocations);

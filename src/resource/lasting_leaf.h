@@ -18,6 +18,11 @@ typedef CUresult rs_lasting_take(struct rs_lasting_leaf *leaf, size_t size_bytes
 typedef CUresult rs_lasting_give(struct rs_lasting_leaf *leaf, CUdeviceptr address,
                                  size_t size_bytes);
 
+/* Taken from the driver. */
+struct rs_lasting_held {
+    size_t bytes, peak_bytes;
+};
+
 /* What the kinds of leaf do.  Called under no lock of the leaf's; relaxed capture mode is theirs to
  * set. */
 struct rs_lasting_calls {
@@ -40,7 +45,8 @@ struct rs_lasting_calls {
     size_t (*trim)(struct rs_mr *mr, size_t keep_bytes); /* as in struct rs_mr_ops; may be NULL */
     size_t (*idle_bytes)(struct rs_mr *mr);
     CUresult (*access_changed)(struct rs_mr *mr, CUdevice peer, bool allowed); /* may be NULL */
-    size_t (*held_bytes)(struct rs_lasting_leaf *leaf); /* for the report: makes no driver call */
+    /* For the report: makes no driver call.  NULL: what is live, and its peak. */
+    struct rs_lasting_held (*held)(struct rs_lasting_leaf *leaf);
 };
 
 /* First member of such a leaf, which is published memory and freed here. */
@@ -55,7 +61,7 @@ struct rs_lasting_leaf {
     unsigned inside; /* calls under way, which the end waits for: the last one out ends it all */
     struct rs_record_slab records;
     struct rs_lasting_record *first;
-    _Atomic size_t live_bytes; /* base/counter.h */
+    _Atomic size_t live_bytes, peak_live_bytes; /* base/counter.h */
 
     /* Of who ends it alone. */
     struct rs_unfinished unfinished;
@@ -70,9 +76,6 @@ void rs_lasting_leaf_init(struct rs_lasting_leaf *leaf, const struct rs_mr_descr
  * nothing of it is there any more; or meanwhile. */
 bool rs_lasting_leaf_enter(struct rs_lasting_leaf *leaf);
 bool rs_lasting_leaf_leave(struct rs_lasting_leaf *leaf);
-
-/* Bytes handed out, as requested.  Thread safe. */
-size_t rs_lasting_leaf_live_bytes(struct rs_lasting_leaf *leaf);
 
 static inline struct rs_lasting_leaf *rs_lasting_leaf_of(struct rs_mr *mr)
 {

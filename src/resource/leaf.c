@@ -215,6 +215,19 @@ static CUresult take(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *addre
     return result;
 }
 
+static void count_taken(struct rs_leaf *leaf, size_t size_bytes)
+{
+    size_t held =
+        size_bytes + atomic_fetch_add_explicit(&leaf->held_bytes, size_bytes, memory_order_relaxed);
+    size_t peak = atomic_load_explicit(&leaf->peak_held_bytes, memory_order_relaxed);
+
+    while (held > peak &&
+           !atomic_compare_exchange_weak_explicit(&leaf->peak_held_bytes, &peak, held,
+                                                  memory_order_relaxed, memory_order_relaxed))
+        ;
+    atomic_fetch_add_explicit(&leaf->allocations, 1, memory_order_relaxed);
+}
+
 static CUresult leaf_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                               struct rs_allocation *out)
 {
@@ -230,8 +243,7 @@ static CUresult leaf_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stre
         atomic_fetch_add_explicit(&leaf->failures, 1, memory_order_relaxed);
         return result;
     }
-    atomic_fetch_add_explicit(&leaf->allocations, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&leaf->held_bytes, size_bytes, memory_order_relaxed);
+    count_taken(leaf, size_bytes);
     *out = (struct rs_allocation){address, size_bytes, NULL, NULL};
     return CUDA_SUCCESS;
 }
@@ -310,6 +322,8 @@ static void leaf_report(struct rs_mr *mr, struct rs_report *report)
     const char *name = mr->descriptor->name;
 
     rs_report_add_field(report, name, "held", RS_COUNTER_LIVE, RS_UNIT_BYTES, leaf->held_bytes);
+    rs_report_add_field(report, name, "held_peak", RS_COUNTER_PEAK, RS_UNIT_BYTES,
+                        leaf->peak_held_bytes);
     rs_report_add_field(report, name, "driver_allocations", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
                         leaf->allocations);
     rs_report_add_field(report, name, "driver_frees", RS_COUNTER_TOTAL, RS_UNIT_COUNT,

@@ -20,7 +20,7 @@ struct rs_leaf {
     CUresult (*give)(CUdeviceptr address);
     CUresult (*give_in_order)(CUdeviceptr address, CUstream stream); /* does not wait; or NULL */
     _Atomic uint64_t allocations, deallocations, failures;
-    _Atomic size_t held_bytes; /* not settled included */
+    _Atomic size_t held_bytes, peak_held_bytes; /* not settled included */
 
     struct rs_spinlock lock; /* protects what follows: given back in order, and not settled yet */
     size_t unsettled_bytes, unsettled_charge_bytes;

@@ -43,6 +43,7 @@ struct async {
     size_t initial_bytes; /* stay when the pool is trimmed */
     size_t charged_bytes; /* of ours in the account: what the pool has reserved, and pending */
     size_t pending_bytes; /* calls under way may make the pool grow by this */
+    size_t peak_reserved_bytes;
 
     /* What is idle did not serve a request of this size ... */
     size_t vain_bytes; /* SIZE_MAX: none is known */
@@ -155,6 +156,7 @@ static bool settle(struct async *async, size_t growth_bytes, bool may_grow, size
 
     rs_mutex_lock(&async->leaf.lock);
     reserved = reserved_bytes(async);
+    async->peak_reserved_bytes = rs_max(async->peak_reserved_bytes, reserved);
     async->pending_bytes -= growth_bytes;
     *charged = async->charged_bytes;
     /* What others may still add is charged already, and a part of it may be there by now. */
@@ -411,15 +413,18 @@ static size_t async_idle_bytes(struct rs_mr *mr)
     return reserved > used ? reserved - used : 0;
 }
 
-static size_t async_held_bytes(struct rs_lasting_leaf *leaf)
+/* What calls under way have asked for counts, as in the account. */
+static struct rs_lasting_held async_held(struct rs_lasting_leaf *leaf)
 {
-    size_t bytes;
+    const struct async *async = async_of(leaf);
+    struct rs_lasting_held held = {0, 0};
 
     if (!rs_mutex_lock_bounded(&leaf->lock, leaf->base.descriptor->name))
-        return 0;
-    bytes = async_of(leaf)->charged_bytes;
+        return held;
+    held.bytes = async->charged_bytes;
+    held.peak_bytes = rs_max(async->peak_reserved_bytes, held.bytes);
     rs_mutex_unlock(&leaf->lock);
-    return bytes;
+    return held;
 }
 
 /* A pool's memory is not what cuCtxEnablePeerAccess is about: other devices reach it where the pool
@@ -458,7 +463,7 @@ static const struct rs_lasting_calls async_calls = {
     .trim = async_trim,
     .idle_bytes = async_idle_bytes,
     .access_changed = async_access_changed,
-    .held_bytes = async_held_bytes,
+    .held = async_held,
 };
 
 /* ---- creation ---- */

@@ -127,6 +127,8 @@ static void drop(struct rs_context *context);
 static void visit_stacks(struct rs_context *context,
                          void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
                          void *data);
+static void visit_all_stacks(void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
+                             void *data);
 
 /* Caller holds the lock. */
 static bool is_entered(const struct rs_context *context)
@@ -257,7 +259,8 @@ static void add_peaks(void *data, struct rs_stack *stack, struct rs_mr *mr)
         rs_mr_report(mr, &peaks->report);
 }
 
-/* What a context takes along was side by side with what the others of its device have. */
+/* What a context takes along was side by side with what the others of its device have.  It is
+ * entered no longer. */
 static void fold_peaks(struct rs_context *going)
 {
     static struct peaks peaks; /* under the lock */
@@ -267,9 +270,7 @@ static void fold_peaks(struct rs_context *going)
         peaks.kind = (enum rs_kind)kind;
         rs_report_clear(&peaks.report);
         visit_stacks(going, add_peaks, &peaks);
-        for (size_t i = 0; i < entry_count; i++)
-            if (entries[i].context != going && entries[i].context->handle == entries[i].handle)
-                visit_stacks(entries[i].context, add_peaks, &peaks);
+        visit_all_stacks(add_peaks, &peaks);
         rs_report_raise_peaks(&folded[kind][going->device], &peaks.report);
     }
 }
@@ -849,6 +850,16 @@ static void visit_stacks(struct rs_context *context,
     }
 }
 
+/* Of all contexts in service. */
+static void visit_all_stacks(void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
+                             void *data)
+{
+    for (size_t i = 0; i < entry_count; i++) {
+        if (entries[i].context->handle == entries[i].handle) /* not again for a green one */
+            visit_stacks(entries[i].context, visit, data);
+    }
+}
+
 /* ---- other devices ---- */
 
 struct peer_change {
@@ -1259,17 +1270,47 @@ static void learn_primary(CUdevice device)
     rs_context_ending_leave();
 }
 
+/* Not for a thread that has it. */
+static bool lock_contexts(void)
+{
+    return !(creating && !rs_lock_is_bound()) && rs_mutex_lock_bounded(&lock, "contexts");
+}
+
 void rs_context_each_stack(void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
                            void *data)
 {
-    if (creating && !rs_lock_is_bound())
-        return; /* this thread holds the lock */
-    if (!rs_mutex_lock_bounded(&lock, "contexts"))
+    if (!lock_contexts())
         return;
-    for (size_t i = 0; i < entry_count; i++) {
-        if (entries[i].context->handle == entries[i].handle) /* not again for a green one */
-            visit_stacks(entries[i].context, visit, data);
-    }
+    visit_all_stacks(visit, data);
+    rs_mutex_unlock(&lock);
+}
+
+struct kind_visit {
+    enum rs_kind kind;
+    int device;
+    void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr);
+    void *data;
+};
+
+static void visit_if_of_kind(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    const struct kind_visit *visit = data;
+
+    if (stack->kind == visit->kind && stack->place.device == visit->device)
+        visit->visit(visit->data, stack, mr);
+}
+
+void rs_context_each_stack_ever(enum rs_kind kind, int device,
+                                void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
+                                void (*gone)(void *data, const struct rs_report *report),
+                                void *data)
+{
+    struct kind_visit of_kind = {kind, device, visit, data};
+
+    if (!lock_contexts())
+        return;
+    visit_all_stacks(visit_if_of_kind, &of_kind);
+    gone(data, &folded[kind][device]);
     rs_mutex_unlock(&lock);
 }
 

@@ -168,6 +168,13 @@ CUcontext rs_context_primary(CUdevice device);
 void rs_context_each_stack(void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
                            void *data);
 
+/* The same for the stacks of one kind of a device alone, and at last `gone` with the counters of
+ * those whose contexts are gone. */
+void rs_context_each_stack_ever(enum rs_kind kind, int device,
+                                void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
+                                void (*gone)(void *data, const struct rs_report *report),
+                                void *data);
+
 /* Tells the context's stacks which devices may reach its memory now (shim/peer.h).  After an error
  * some may be told and some not. */
 CUresult rs_context_apply_peers(CUcontext handle);

@@ -59,61 +59,82 @@ static int check_started(int device)
 
 /* ---- statistics ---- */
 
-struct sums {
-    int device;
-    size_t held_bytes, idle_bytes, free_blocks;
+/* What the leaves of stacks have taken from the driver, spilled memory included, which no limit is
+ * charged for. */
+struct taken {
+    size_t held_bytes, peak_bytes;
+    uint64_t allocations, frees;
 };
 
-/* What the leaves of a stack hold, spilled memory included, which no limit is charged for. */
-static size_t leaf_held_bytes(struct rs_mr *mr)
-{
-    struct rs_report report = {.count = 0};
-    size_t bytes = 0;
+struct sums {
+    struct taken taken, gone;
+    size_t idle_bytes, free_blocks;
+};
 
-    for (size_t i = 0; i < mr->descriptor->upstream_count; i++)
-        bytes += leaf_held_bytes(mr->upstream[i]);
-    if (mr->descriptor->upstream_count > 0)
-        return bytes;
-    mr->ops.report(mr, &report);
-    bytes = rs_report_value(&report, mr->descriptor->name, "held", 0);
-    rs_report_release(&report);
-    return bytes;
+static void add_taken(struct taken *taken, const struct rs_report *report, const char *leaf)
+{
+    taken->held_bytes += rs_report_value(report, leaf, "held", 0);
+    taken->peak_bytes += rs_report_value(report, leaf, "held_peak", 0);
+    taken->allocations += rs_report_value(report, leaf, "driver_allocations", 0);
+    taken->frees += rs_report_value(report, leaf, "driver_frees", 0);
 }
 
+static void add_leaves(struct taken *taken, struct rs_mr *mr)
+{
+    struct rs_report report = {.count = 0};
+
+    for (size_t i = 0; i < mr->descriptor->upstream_count; i++)
+        add_leaves(taken, mr->upstream[i]);
+    if (mr->descriptor->upstream_count > 0)
+        return;
+    mr->ops.report(mr, &report);
+    add_taken(taken, &report, mr->descriptor->name);
+    rs_report_release(&report);
+}
+
+/* What is idle first: a resource over a pool of the driver's asks then what that holds. */
 static void add_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
     struct sums *sums = data;
 
-    if (stack->kind != RS_KIND_DEVICE || stack->place.device != sums->device)
-        return;
-    sums->held_bytes += leaf_held_bytes(mr);
+    (void)stack;
     sums->idle_bytes += rs_mr_idle_bytes(mr);
     sums->free_blocks += rs_mr_free_blocks(mr);
+    add_leaves(&sums->taken, mr);
+}
+
+static void add_gone(void *data, const struct rs_report *report)
+{
+    struct sums *sums = data;
+
+    for (size_t i = 0; rs_mr_descriptors[i]; i++)
+        if (rs_mr_descriptors[i]->upstream_count == 0)
+            add_taken(&sums->gone, report, rs_mr_descriptors[i]->name);
 }
 
 int rs_control_statistics(int device, struct rs_control_statistics *statistics)
 {
-    struct sums sums = {.device = device};
+    struct sums sums = {.idle_bytes = 0};
     const struct rs_account *account;
     int result = check_started(device);
 
     if (result != 0)
         return result;
+    rs_limit_follow(device);
+    rs_context_each_stack_ever(RS_KIND_DEVICE, device, add_stack, add_gone, &sums);
     account = rs_context_device_account(device);
-    rs_context_each_stack(add_stack, &sums);
 #define READ(field) atomic_load_explicit(&account->field, memory_order_relaxed)
     *statistics = (struct rs_control_statistics){
         .blocks = rs_block_counts(RS_KIND_DEVICE, device),
-        .held_bytes = rs_max(sums.held_bytes, READ(held_bytes[RS_MEMORY_DEVICE]) +
-                                                  READ(held_bytes[RS_MEMORY_MANAGED])),
+        .held_bytes = sums.taken.held_bytes,
         .charged_bytes = READ(charged_bytes),
-        .peak_held_bytes = READ(peak_bytes),
+        .peak_held_bytes = rs_max(sums.taken.peak_bytes, sums.gone.peak_bytes),
         .idle_bytes = sums.idle_bytes,
         .free_blocks = sums.free_blocks,
         .limit_bytes = rs_limit_get(device),
         .refusals = READ(refusals),
-        .driver_allocations = READ(driver_allocations),
-        .driver_frees = READ(driver_frees),
+        .driver_allocations = sums.taken.allocations + sums.gone.allocations,
+        .driver_frees = sums.taken.frees + sums.gone.frees,
     };
 #undef READ
     return 0;
@@ -129,6 +150,7 @@ size_t rs_control_trim(int device, size_t keep_bytes)
     if (check_started(device) != 0)
         return 0;
     /* Not what the resources say: what one gives to another is not the driver's yet. */
+    rs_limit_follow(device);
     before = rs_account_held_bytes(account);
     (void)rs_shim_trim(device, keep_bytes);
     after = rs_account_held_bytes(account);
@@ -161,7 +183,9 @@ int rs_control_set_limit_fraction(int device, double fraction)
         return rs_control_error(0, "a fraction is between 0 and 1");
     if (rs_driver.cuDeviceTotalMem_v2(&total_bytes, device) != CUDA_SUCCESS)
         return rs_control_error(-ENODEV, "the driver does not tell the device's memory");
-    return rs_control_set_limit(device, (size_t)((double)total_bytes * fraction));
+    if (fraction > 0) /* the least is a byte, as none would be no limit */
+        return rs_control_set_limit(device, rs_max((size_t)((double)total_bytes * fraction), 1));
+    return rs_control_set_limit(device, 0);
 }
 
 int rs_control_get_limit(int device, size_t *bytes)

@@ -116,6 +116,12 @@ bool rs_limit_follows(void)
            atomic_load_explicit(&any_limit, memory_order_relaxed);
 }
 
+void rs_limit_follow(int device)
+{
+    if (rs_limit_follows() && rs_driver_ready(false))
+        rs_charge_follow_pools(device);
+}
+
 /* ---- giving back ---- */
 
 size_t rs_shim_trim(int device, size_t keep_bytes)

@@ -36,6 +36,9 @@ bool rs_limit_set(int device, size_t bytes);
 /* True when the program's stream-ordered allocations must be followed: a limit or statistics. */
 bool rs_limit_follows(void);
 
+/* Where they are followed, asks the driver what their pools hold now: it gives back by itself. */
+void rs_limit_follow(int device);
+
 /* Gives wholly free memory of every stack of the device's contexts back to the driver, pinned
  * memory's too, all but keep_bytes.  Returns what the stacks gave back.  Calls the driver, which
  * may wait for work of any context of the device: no lock may be held.  Thread safe. */

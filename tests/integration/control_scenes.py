@@ -84,7 +84,7 @@ def statistics():
     # Sizes are rounded up to 512 bytes at least, and bins to twice the size at most.
     rounded = s["total_bytes"] - s["free_bytes"] - s["used_bytes"]
     assert 0 <= rounded <= s["used_bytes"] + 512 * len(sizes), s
-    assert s["peak_total_bytes"] >= s["total_bytes"] or "managed" in sys.argv, s
+    assert s["peak_total_bytes"] >= s["total_bytes"], s
     for block in blocks[::2]:
         free(block)
     s = now()
@@ -115,6 +115,120 @@ def spilled():
     assert s["total_bytes"] == s["used_bytes"] + s["free_bytes"] == 32 * MIB, s
     for block in blocks:
         free(block)
+
+
+class Array(ctypes.Structure):
+    """CUDA_ARRAY_DESCRIPTOR: floats."""
+    _fields_ = [("width", ctypes.c_size_t), ("height", ctypes.c_size_t), ("format", ctypes.c_int),
+                ("channels", ctypes.c_uint)]
+
+
+def make_array(size):
+    array, floats = ctypes.c_void_p(), 0x20
+    ok(cuda.cuArrayCreate_v2(ctypes.byref(array), ctypes.byref(Array(size // 4096, 1024, floats, 1))))
+    return array
+
+
+def allocate_managed(size):
+    address = ctypes.c_uint64()
+    ok(cuda.cuMemAllocManaged(ctypes.byref(address), ctypes.c_size_t(size), 1))
+    return address.value
+
+
+def allocate_async(size, on):
+    address = ctypes.c_uint64()
+    ok(cuda.cuMemAllocAsync(ctypes.byref(address), ctypes.c_size_t(size), on))
+    return address.value
+
+
+def the_programs_own():
+    """What the driver serves itself is the program's: no part of what the library holds, though it counts against
+    a limit.  The argument is what the stack holds of a small block."""
+    start()
+    block = allocate(1000)
+    before, held = now(), int(sys.argv[2])
+    assert before["total_bytes"] == before["peak_total_bytes"] == held, before
+    own = [allocate_async(8 * MIB, stream()), allocate_managed(8 * MIB)]
+    array = make_array(8 * MIB)
+    s = now()
+    for name in ("used_bytes", "total_bytes", "peak_total_bytes", "free_bytes", "driver_allocations", "driver_frees"):
+        assert s[name] == before[name], (name, s, before)
+    assert s["charged_bytes"] >= before["charged_bytes"] + 16 * MIB, (s, before)
+    for address in own + [block]:
+        free(address)
+    ok(cuda.cuArrayDestroy(array))
+    s = now()
+    assert s["used_bytes"] == 0 and s["peak_total_bytes"] == held, s
+    assert 0 <= s["total_bytes"] - s["free_bytes"] < 512, s
+    # A device without settings, where all is the driver's.
+    start(1)
+    block = allocate(1)
+    s = rmmshim.statistics(1)
+    s.pop("limit_bytes")
+    assert s.pop("charged_bytes") == 2 * MIB and not any(s.values()), s
+    free(block)
+
+
+def peaks_of_contexts():
+    """The most that was held at once: by contexts at the same time, or by one after the other."""
+    start()
+    for expected in (16, 16):
+        context = ctypes.c_void_p()
+        ok(cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0))
+        block = allocate(16 * MIB)
+        assert now()["total_bytes"] == 16 * MIB
+        ok(cuda.cuCtxDestroy_v2(context))
+        s = now()
+        assert s["total_bytes"] == 0 and s["peak_total_bytes"] == expected * MIB, s
+    start()
+    block = allocate(8 * MIB)
+    assert now()["peak_total_bytes"] == 16 * MIB, now()
+    ok(cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0))
+    allocate(16 * MIB)
+    s = now()
+    assert s["total_bytes"] == s["peak_total_bytes"] == 24 * MIB, s
+    ok(cuda.cuCtxDestroy_v2(context))
+    start()
+    free(block)
+    rmmshim.trim()
+    s = now()
+    assert s["total_bytes"] == 0 and s["peak_total_bytes"] == 24 * MIB, s
+    assert s["driver_allocations"] >= 4 and s["driver_frees"] >= 1, s  # of a virtual one granules
+
+
+def pools_that_shrink():
+    """The driver's pools give memory back by themselves: it is counted as long as they have it."""
+    start()
+    on = stream()
+    cuda.hostcuda_used_bytes.restype = ctypes.c_size_t
+    before = cuda.hostcuda_used_bytes(0)
+    for how in ("synchronised", "trimmed"):
+        block = allocate_async(64 * MIB, on)
+        assert now()["charged_bytes"] >= 64 * MIB, now()
+        ok(cuda.cuMemFreeAsync(ctypes.c_uint64(block), on))
+        ok(cuda.cuStreamSynchronize(on))
+        if how == "trimmed":
+            rmmshim.trim()
+        assert cuda.hostcuda_used_bytes(0) == before
+        s = now()
+        assert s["total_bytes"] == s["charged_bytes"] == 0, (how, s)
+    if "limited" in sys.argv:
+        rmmshim.set_limit(0, 32 * MIB)
+    assert now()["charged_bytes"] == 0, now()
+
+
+def smallest_limit():
+    """A share of which no byte is left is a limit all the same."""
+    start()
+    rmmshim.set_limit(0, None, 1e-11)
+    assert rmmshim.get_limit() == 1, rmmshim.get_limit()
+    assert try_allocate(1000)[0] == OUT_OF_MEMORY
+    rmmshim.set_limit(0, None, 0)
+    assert rmmshim.get_limit() == 0
+    rmmshim.set_limit(0, None, 1.0)
+    total = ctypes.c_size_t()
+    ok(cuda.cuDeviceTotalMem_v2(ctypes.byref(total), 0))
+    assert rmmshim.get_limit() == total.value
 
 
 def given_back_late():

@@ -50,11 +50,33 @@ class Control(support.Test):
         for settings in STACKS:
             with self.subTest(settings):
                 self.quiet("statistics", settings, *(["old"] if "HOSTCUDA_DRIVER_VERSION" in settings else []))
-        self.quiet("statistics", {"RMM_RESOURCE": "pool(managed)"}, "managed")
+        self.quiet("statistics", {"RMM_RESOURCE": "pool(managed)"})
 
     def test_statistics_of_a_fallback(self):
         for second in ("managed(charged=0)", "pinned"):
             self.quiet("spilled", {"RMM_RESOURCE": "fallback(cuda, %s)" % second})
+
+    def test_statistics_of_the_programs_own(self):
+        for settings, held in (({"RMM_POOL_SIZE_0": "8MiB"}, 8 << 20), ({"RMM_RESOURCE_0": "cuda"}, 1000),
+                               ({"RMM_RESOURCE_0": "pool(managed, initial_size=8MiB)"}, 8 << 20)):
+            for more in ({}, {"RMM_LIMIT_0": "1GiB"}):
+                with self.subTest("%s %s" % (settings, more)):
+                    self.quiet("the_programs_own", dict(settings, **more), str(held),
+                               more={"HOSTCUDA_DEVICES": "2"})
+
+    def test_peaks_of_contexts(self):
+        for resource in ("cuda", "virtual", "async", "fallback(cuda, managed)"):
+            with self.subTest(resource):
+                self.quiet("peaks_of_contexts", {"RMM_RESOURCE": resource, "RMM_FREE": "wait"})
+
+    def test_pools_that_shrink(self):
+        for settings in ({"RMM_LIMIT": "1GiB"}, {"RMM_POOL_SIZE": "0", "RMM_STATISTICS": "json:/dev/null"},
+                         dict(GROWING, RMM_LIMIT="1GiB")):
+            with self.subTest(settings):
+                self.quiet("pools_that_shrink", settings, "limited" if "RMM_LIMIT" in settings else "free")
+
+    def test_smallest_limit(self):
+        self.quiet("smallest_limit", GROWING)
 
     def test_what_a_failed_call_leaves_behind_a_context(self):
         for resource, function, *more in (

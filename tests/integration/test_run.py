@@ -21,7 +21,8 @@ COMPUTED = {("pool", "largest_free"), ("virtual", "reserved"), ("virtual", "free
             ("arena", "largest_free"), ("arena", "superblocks"), ("arena", "thread_arenas"),
             ("arena", "defragmentations"), ("arena", "allocations"), ("arena", "failures"), ("arena", "held_peak"),
             ("arena", "chunk_returns"), ("reuse", "kept"), ("reuse", "stream_reuses"), ("binning", "bins"),
-            ("async", "held"), ("async_managed", "held")}
+            ("async", "held"), ("async", "held_peak"), ("async_managed", "held"),
+            ("async_managed", "held_peak")}
 
 
 class Run(support.Test):
