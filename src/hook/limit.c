@@ -55,24 +55,26 @@ static CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *p
     return result;
 }
 
-static CUresult hook_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location,
-                                            CUmemAllocationType type)
+/* `result`: of the call that gave *pool. */
+static CUresult note_pool(CUresult result, const CUmemoryPool *pool, const CUmemLocation *location,
+                          CUmemAllocationType type)
 {
-    CUresult result = RS_FORWARD(cuMemGetDefaultMemPool, (pool, location, type));
-
     if (result == CUDA_SUCCESS)
         rs_charge_pool_made(*pool, type, location);
     return result;
 }
 
+static CUresult hook_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location,
+                                            CUmemAllocationType type)
+{
+    return note_pool(RS_FORWARD(cuMemGetDefaultMemPool, (pool, location, type)), pool, location,
+                     type);
+}
+
 static CUresult hook_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location,
                                      CUmemAllocationType type)
 {
-    CUresult result = RS_FORWARD(cuMemGetMemPool, (pool, location, type));
-
-    if (result == CUDA_SUCCESS)
-        rs_charge_pool_made(*pool, type, location);
-    return result;
+    return note_pool(RS_FORWARD(cuMemGetMemPool, (pool, location, type)), pool, location, type);
 }
 
 static CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)

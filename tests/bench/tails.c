@@ -7,6 +7,7 @@
  * takes some hundreds of microseconds now and then where the host is a virtual machine. */
 #include "bench.h"
 
+#include "kernels.h"
 #include "sample.h"
 
 #include <cuda.h>
@@ -19,19 +20,6 @@
 enum { LIVE = 64, SLOW_NS = 2000, AFTER = 100000, FIRST_DECADE = 1000 };
 
 static const size_t mixed_bytes[] = {256, 4 << 10, 64 << 10};
-
-static const char until_ptx[] = ".version 6.4\n"
-                                ".target sm_50\n"
-                                ".address_size 64\n"
-                                ".visible .entry spin_until(.param .u64 flag)\n"
-                                "{\n"
-                                " .reg .pred unset; .reg .u32 v; .reg .u64 at;\n"
-                                " ld.param.u64 at, [flag];\n"
-                                "more:\n"
-                                " ld.volatile.global.u32 v, [at]; setp.eq.u32 unset, v, 0;\n"
-                                " @unset bra more;\n"
-                                " ret;\n"
-                                "}\n";
 
 /* ---- the kernel ---- */
 
@@ -59,7 +47,7 @@ static struct until until_open(void)
     struct until until;
     void *flag;
 
-    MUST(load(&until.module, until_ptx));
+    MUST(load(&until.module, kernels_ptx));
     MUST(get(&until.function, until.module, "spin_until"));
     MUST(cudaStreamCreateWithFlags(&until.stream, cudaStreamNonBlocking));
     MUST(cudaHostAlloc(&flag, sizeof(*until.flag), cudaHostAllocDefault));

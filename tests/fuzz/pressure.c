@@ -36,6 +36,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define PROGRAM "pressure"
+#include "failure.h"
 #include "requests.h"
 
 enum {
@@ -49,23 +51,6 @@ enum {
 };
 #define PAGE_BYTES  ((size_t)2 << 20)
 #define SMALL_BYTES ((size_t)1 << 20) /* above, a request takes pages of its own */
-
-static unsigned long long seed;
-
-#define FAIL(...)                                                                                  \
-    do {                                                                                           \
-        fprintf(stderr, "pressure: seed %llu, line %d: ", seed, __LINE__);                         \
-        fprintf(stderr, __VA_ARGS__);                                                              \
-        fputc('\n', stderr);                                                                       \
-        _exit(1);                                                                                  \
-    } while (0)
-
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        int answer_ = (int)(call);                                                                 \
-        if (answer_)                                                                               \
-            FAIL("%s: %d", #call, answer_);                                                        \
-    } while (0)
 
 enum path { RUNTIME, DRIVER, MANAGED, STREAM, MAPPED, ARRAY, PATHS };
 static const char letters[PATHS + 1] = "rdmsva";

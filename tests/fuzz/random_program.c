@@ -31,6 +31,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define PROGRAM "random_program"
+#include "failure.h"
 #include "requests.h"
 
 enum {
@@ -43,25 +45,6 @@ enum {
     EDGE_WORDS = 256, /* filled at each end of a block */
     WHOLE_MAX = 64 << 10,
 };
-
-/* ---- what never happens ---- */
-
-static unsigned long long seed;
-
-#define FAIL(...)                                                                                  \
-    do {                                                                                           \
-        fprintf(stderr, "random_program: seed %llu, line %d: ", seed, __LINE__);                   \
-        fprintf(stderr, __VA_ARGS__);                                                              \
-        fputc('\n', stderr);                                                                       \
-        _exit(1);                                                                                  \
-    } while (0)
-
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        int answer_ = (int)(call);                                                                 \
-        if (answer_)                                                                               \
-            FAIL("%s: %d", #call, answer_);                                                        \
-    } while (0)
 
 /* ---- two groups that exclude each other; within one they do not ---- */
 

@@ -8,21 +8,19 @@
  * Prints "allocations N refused R served-when-asked-again S".  Status 1: R is not 0; 3: a thread
  * stands still for a minute. */
 #include "sample.h"
+#include "still.h"
 
 #include <cuda.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <time.h>
-#include <unistd.h>
 
-enum { THREADS_MAX = 32, STILL_S = 60 };
+enum { THREADS_MAX = 32 };
 
 static struct thread {
     pthread_t thread;
-    atomic_ulong allocations;
+    struct progress *progress; /* a step: an allocation */
     unsigned long refused, served_again;
-    atomic_bool is_done;
 } threads[THREADS_MAX];
 static unsigned thread_count = 4;
 static size_t block_bytes = 8 << 20;
@@ -41,7 +39,7 @@ static bool take(struct thread *self, CUdeviceptr *block)
 {
     CUresult answer = cuMemAlloc(block, block_bytes);
 
-    self->allocations++;
+    self->progress->steps++;
     if (answer == CUDA_ERROR_OUT_OF_MEMORY) {
         self->refused++;
         answer = cuMemAlloc(block, block_bytes);
@@ -68,36 +66,15 @@ static void *work(void *argument)
         MUST(cuMemsetD8Async(block, 1, 4096, stream));
         MUST(cuMemFree(block));
     }
-    self->is_done = true;
+    self->progress->is_done = true;
     MUST(cuStreamSynchronize(stream));
     MUST(cuStreamDestroy(stream));
     return NULL;
 }
 
-static void *watch(void *unused)
-{
-    unsigned long before[THREADS_MAX] = {0};
-    unsigned still_s[THREADS_MAX] = {0};
-
-    for (;;) {
-        sleep(1);
-        for (unsigned i = 0; i < thread_count; i++) {
-            still_s[i] =
-                threads[i].allocations == before[i] && !threads[i].is_done ? still_s[i] + 1 : 0;
-            before[i] = threads[i].allocations;
-            if (still_s[i] < STILL_S)
-                continue;
-            fprintf(stderr, "four_threads: thread %u stands still\n", i);
-            _exit(3);
-        }
-    }
-    return unused;
-}
-
 int main(int argc, char **argv)
 {
     unsigned long allocations = 0, refused = 0, served_again = 0;
-    pthread_t watcher;
 
     if (argc < 2) {
         fprintf(stderr, "usage: four_threads SECONDS [BLOCK-BYTES [THREADS]]\n");
@@ -112,12 +89,14 @@ int main(int argc, char **argv)
         return 2;
     MUST(cuInit(0));
     MUST(cuDevicePrimaryCtxRetain(&context, 0));
-    pthread_create(&watcher, NULL, watch, NULL);
-    for (unsigned i = 0; i < thread_count; i++)
+    still_watch_start("four_threads", thread_count);
+    for (unsigned i = 0; i < thread_count; i++) {
+        threads[i].progress = &progress[i];
         pthread_create(&threads[i].thread, NULL, work, &threads[i]);
+    }
     for (unsigned i = 0; i < thread_count; i++) {
         pthread_join(threads[i].thread, NULL);
-        allocations += threads[i].allocations;
+        allocations += progress[i].steps;
         refused += threads[i].refused;
         served_again += threads[i].served_again;
     }

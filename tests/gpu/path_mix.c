@@ -12,16 +12,15 @@
  * arguments alone as long as nothing is refused.  Status 1: something is wrong; 3: a thread stands
  * still for a minute. */
 #include "sample.h"
+#include "still.h"
 
 #include <cuda.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { THREADS_MAX = 16, BLOCKS_MAX = 48, LANES = 2, STILL_S = 60, WORDS = 64 };
+enum { THREADS_MAX = 16, BLOCKS_MAX = 48, LANES = 2, WORDS = 64 };
 #define PAGE_BYTES ((size_t)2 << 20)
 
 enum path { DRIVER, STREAM, MAPPED, ARRAY, PATHS };
@@ -44,8 +43,7 @@ static struct thread {
     unsigned count;
     size_t live_bytes;
     unsigned long allocations, refused[PATHS], wrong;
-    atomic_ulong progress;
-    atomic_bool is_done;
+    struct progress *progress; /* a step: an operation */
 } threads[THREADS_MAX];
 static unsigned thread_count = 1;
 static unsigned long operations;
@@ -247,7 +245,7 @@ static void *work(void *argument)
             give_some(self);
         if (sequence_below(&self->random, 8) == 0)
             drain(self, (unsigned)sequence_below(&self->random, LANES));
-        self->progress++;
+        self->progress->steps++;
     }
     while (self->count)
         give_some(self);
@@ -255,28 +253,8 @@ static void *work(void *argument)
         drain(self, i);
         MUST(cuStreamDestroy(self->lanes[i]));
     }
-    self->is_done = true;
+    self->progress->is_done = true;
     return NULL;
-}
-
-static void *watch(void *unused)
-{
-    unsigned long before[THREADS_MAX] = {0};
-    unsigned still_s[THREADS_MAX] = {0};
-
-    for (;;) {
-        sleep(1);
-        for (unsigned i = 0; i < thread_count; i++) {
-            bool moved = threads[i].progress != before[i] || threads[i].is_done;
-            still_s[i] = moved ? 0 : still_s[i] + 1;
-            before[i] = threads[i].progress;
-            if (still_s[i] < STILL_S)
-                continue;
-            fprintf(stderr, "path_mix: thread %u stands still\n", i);
-            _exit(3);
-        }
-    }
-    return unused;
 }
 
 static void read_paths(const char *list)
@@ -325,7 +303,6 @@ static void fill_device(size_t left_bytes)
 int main(int argc, char **argv)
 {
     CUmemAllocationProp prop = here();
-    pthread_t watcher;
 
     if (argc < 4) {
         fprintf(stderr, "usage: path_mix SEED OPERATIONS SHARE-BYTES "
@@ -347,8 +324,9 @@ int main(int argc, char **argv)
     CHECK(granularity_bytes <= PAGE_BYTES);
     if (argc > 6)
         fill_device(strtoull(argv[6], NULL, 10));
-    pthread_create(&watcher, NULL, watch, NULL);
+    still_watch_start("path_mix", thread_count);
     for (unsigned i = 0; i < thread_count; i++) {
+        threads[i].progress = &progress[i];
         threads[i].random.state = strtoull(argv[1], NULL, 10) * 1000 + i;
         pthread_create(&threads[i].thread, NULL, work, &threads[i]);
     }

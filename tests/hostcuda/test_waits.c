@@ -89,6 +89,25 @@ static CUresult synchronize_event(void)
     return cuEventSynchronize(event);
 }
 
+/* A fence's answer, and a free that waits for work that came after it, as another thread's would.
+ */
+static void query_and_free(CUevent fence)
+{
+    OK(cuEventQuery(fence));
+    make_busy();
+    OK(free_device());
+}
+
+/* All three in one allocation, with a fence of everything in a context (NULL: the current one). */
+static void fence_query_and_free(CUcontext context, CUevent fence)
+{
+    hostcuda_request_begin();
+    OK(cuCtxRecordEvent(context, fence));
+    finish_all();
+    query_and_free(fence);
+    hostcuda_request_end();
+}
+
 static CUresult (*const waits[])(void) = {free_device,        free_managed,
                                           free_pinned,        synchronize_context,
                                           synchronize_stream, synchronize_event};
@@ -140,13 +159,7 @@ static void a_driver_allocation_is_silent_while_a_kernel_waits(void **state)
 static void a_fence_seen_done_in_the_same_allocation_excuses_later_work(void **state)
 {
     (void)state;
-    hostcuda_request_begin();
-    OK(cuCtxRecordEvent(NULL, event));
-    finish_all();
-    OK(cuEventQuery(event));
-    make_busy(); /* as another thread would */
-    OK(free_device());
-    hostcuda_request_end();
+    fence_query_and_free(NULL, event);
     expect(0);
 }
 
@@ -168,9 +181,7 @@ static void nor_does_a_fence_from_before(void **state)
     OK(cuCtxRecordEvent(NULL, event));
     finish_all();
     hostcuda_request_begin();
-    OK(cuEventQuery(event));
-    make_busy();
-    OK(free_device());
+    query_and_free(event);
     hostcuda_request_end();
     expect(1);
     hostcuda_request_begin();
@@ -186,9 +197,7 @@ static void nor_does_a_fence_from_before(void **state)
     hostcuda_request_end();
     finish_all();
     hostcuda_request_begin();
-    OK(cuEventQuery(event));
-    make_busy();
-    OK(free_device());
+    query_and_free(event);
     hostcuda_request_end();
     expect(3);
 }
@@ -199,9 +208,7 @@ static void nor_an_event_of_one_stream(void **state)
     hostcuda_request_begin();
     OK(cuEventRecord(event, stream));
     finish_all();
-    OK(cuEventQuery(event));
-    make_busy();
-    OK(free_device());
+    query_and_free(event);
     hostcuda_request_end();
     expect(1);
 }
@@ -231,32 +238,25 @@ static void nor_a_fence_of_another_context(void **state)
     CUevent others;
     OK(cuEventCreate(&others, CU_EVENT_DISABLE_TIMING));
     OK(cuCtxPopCurrent(&popped));
-    hostcuda_request_begin();
-    OK(cuCtxRecordEvent(other, others));
-    finish_all();
-    OK(cuEventQuery(others));
-    make_busy();
-    OK(free_device());
-    hostcuda_request_end();
+    fence_query_and_free(other, others);
     expect(1);
     OK(cuCtxDestroy(other));
 }
 
 int main(void)
 {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(each_wait_in_an_allocation_is_a_report, start, stop),
-        cmocka_unit_test_setup_teardown(outside_none_is, start, stop),
-        cmocka_unit_test_setup_teardown(nor_where_all_work_is_done, start, stop),
-        cmocka_unit_test_setup_teardown(a_driver_allocation_is_silent_while_a_kernel_waits, start,
-                                        stop),
-        cmocka_unit_test_setup_teardown(a_fence_seen_done_in_the_same_allocation_excuses_later_work,
-                                        start, stop),
-        cmocka_unit_test_setup_teardown(a_fence_that_is_not_done_excuses_nothing, start, stop),
-        cmocka_unit_test_setup_teardown(nor_does_a_fence_from_before, start, stop),
-        cmocka_unit_test_setup_teardown(nor_an_event_of_one_stream, start, stop),
-        cmocka_unit_test_setup_teardown(a_stream_found_done_may_be_waited_for, start, stop),
-        cmocka_unit_test_setup_teardown(nor_a_fence_of_another_context, start, stop),
+        TEST(each_wait_in_an_allocation_is_a_report),
+        TEST(outside_none_is),
+        TEST(nor_where_all_work_is_done),
+        TEST(a_driver_allocation_is_silent_while_a_kernel_waits),
+        TEST(a_fence_seen_done_in_the_same_allocation_excuses_later_work),
+        TEST(a_fence_that_is_not_done_excuses_nothing),
+        TEST(nor_does_a_fence_from_before),
+        TEST(nor_an_event_of_one_stream),
+        TEST(a_stream_found_done_may_be_waited_for),
+        TEST(nor_a_fence_of_another_context),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

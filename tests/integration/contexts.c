@@ -222,22 +222,30 @@ static void *retain_and_use(void *data)
     return NULL;
 }
 
-/* The driver's release has ended the context, but has not returned: this thread gets a new one,
- * with the same handle. */
+static void wait_for_end(void)
+{
+    while (is_active())
+        sched_yield();
+}
+
+/* This thread has a new context, with the same handle, before the old one's release returns. */
+static void use_beside(pthread_t releasing, CUcontext primary)
+{
+    wait_for_end();
+    CHECK(retain() == primary);
+    use_now();
+    finish(releasing);
+    use_now();
+}
+
+/* The driver's release has ended the context, but has not returned. */
 static void late_release(void)
 {
     CUcontext primary = retain();
-    pthread_t thread;
 
     use(allocate());
     delay("cuDevicePrimaryCtxRelease:after_us=60000:count=1");
-    thread = start(release, NULL);
-    while (is_active())
-        sched_yield();
-    CHECK(retain() == primary);
-    use_now();
-    finish(thread);
-    use_now();
+    use_beside(start(release, NULL), primary);
 }
 
 /* The same, and the old context is looked up when its release has begun. */
@@ -251,12 +259,7 @@ static void looked_up_meanwhile(void)
     thread = start(release, NULL);
     wait_for_delay();
     (void)allocate();
-    while (is_active())
-        sched_yield();
-    CHECK(retain() == primary);
-    use_now();
-    finish(thread);
-    use_now();
+    use_beside(thread, primary);
 }
 
 /* The same, and the first allocation comes when the release has returned. */
@@ -269,8 +272,7 @@ static void retained_meanwhile(void)
     use(old);
     delay("cuDevicePrimaryCtxRelease:after_us=60000:count=1");
     thread = start(release, NULL);
-    while (is_active())
-        sched_yield();
+    wait_for_end();
     CHECK(retain() == primary);
     finish(thread);
     CHECK(cuMemFree(old) == CUDA_ERROR_INVALID_VALUE);
@@ -289,8 +291,7 @@ static void late_look(void)
     delay("cuDevicePrimaryCtxGetState:after_us=60000:count=1");
     thread = start(release, NULL);
     wait_for_delay();
-    while (is_active())
-        sched_yield();
+    wait_for_end();
     (void)retain();
     use(allocate());
     CUdeviceptr block = allocate();
