@@ -53,10 +53,19 @@ extern const char *const rs_kind_names[RS_KINDS];
 /* What follows "device 0" in a line: "", ", pinned memory", ", managed memory". */
 extern const char *const rs_kind_texts[RS_KINDS];
 
+/* A parameter in guides to RMM that means what a variable of ours does. */
+struct rs_guide_word {
+    const char *name;   /* written as a variable: "RMM_INITIAL_POOL_SIZE" */
+    bool lists_devices; /* where ours has a device's number behind it */
+};
+
+enum { RS_GUIDE_WORDS_MAX = 3 };
+
 struct rs_variable {
     struct rs_option option; /* .name is the whole variable's: "RMM_POOL_SIZE" */
-    bool per_device;         /* _<N> may follow */
-    bool builds_a_part;      /* of the kind's stack, so it contradicts the kind's expression */
+    struct rs_guide_word guide_words[RS_GUIDE_WORDS_MAX];
+    bool per_device;    /* _<N> may follow */
+    bool builds_a_part; /* of the kind's stack, so it contradicts the kind's expression */
     enum rs_kind kind;
     bool later; /* known, not there yet: a bad setting that says so */
 };

@@ -16,10 +16,10 @@ static const char prefix[] = "RMM_"; /* no misspelling may touch it */
 
 enum { PREFIX = sizeof(prefix) - 1, DEVICE_TEXT_BYTES = 16 };
 
-/* RAPIDS RMM's own, and what Kubernetes sets in every container for services called rmm, rmm-pool
- * and so on. */
-static const char *const foreign[] = {"RMM_LOG_FILE", "RMM_DEBUG_LOG_FILE", "*_SERVICE_*",
-                                      "*_PORT*"};
+/* RAPIDS RMM's own, words of its build, and what Kubernetes sets in every container for services
+ * called rmm, rmm-pool and so on. */
+static const char *const foreign[] = {"RMM_LOG_FILE", "RMM_DEBUG_LOG_FILE", "RMM_LOGGING_*",
+                                      "*_SERVICE_*", "*_PORT*"};
 
 bool rs_name_begins_as_ours(const char *name)
 {
@@ -63,6 +63,18 @@ static int find_variable(const char *name, size_t length)
         if (strlen(rs_variables[i].option.name) == length &&
             strncmp(rs_variables[i].option.name, name, length) == 0)
             return i;
+    return -1;
+}
+
+/* The row that a guide's word means, or -1. */
+static int find_guide_word(const char *name, size_t length, const struct rs_guide_word **word)
+{
+    for (int i = 0; rs_variables[i].option.name; i++)
+        for (int j = 0; j < RS_GUIDE_WORDS_MAX && rs_variables[i].guide_words[j].name; j++) {
+            *word = &rs_variables[i].guide_words[j];
+            if (strlen((*word)->name) == length && strncmp((*word)->name, name, length) == 0)
+                return i;
+        }
     return -1;
 }
 
@@ -139,6 +151,25 @@ static void suggest(struct rs_name *read, int index, int device)
     add(read, "?");
 }
 
+/* False where no guide has this name. */
+static bool suggest_for_guide_word(struct rs_name *read, const char *name, size_t length,
+                                   int device)
+{
+    const struct rs_guide_word *word;
+    int index = find_guide_word(name, length, &word);
+
+    if (index < 0)
+        return false;
+    if (!word->lists_devices) {
+        suggest(read, index, device);
+        return true;
+    }
+    read->kind = RS_NAME_WRONG;
+    add(read, "unknown variable; one device's settings have its number behind them, as in ");
+    add_variable(read, index, 0);
+    return true;
+}
+
 /* Ours end behind a whole word: RMM_POOL for RMM_POOL_SIZE.  False when none does. */
 static bool suggest_longer(struct rs_name *read, const char *name, size_t length, int device)
 {
@@ -204,7 +235,8 @@ static void judge(struct rs_name *read, const char *name, const char *upper)
         return;
     }
     /* Nothing else of a lower case is ours: rmm_pool is somebody's. */
-    if (strncmp(name, prefix, PREFIX) != 0 || suggest_longer(read, upper, length, device))
+    if (strncmp(name, prefix, PREFIX) != 0 || suggest_for_guide_word(read, upper, length, device) ||
+        suggest_longer(read, upper, length, device))
         return;
     beginning = find_beginning(upper);
     misspelt = find_misspelt(upper, length);

@@ -42,6 +42,12 @@ CASES = [
     ({"RMM_LIMIT": "8"}, ["RMM_LIMIT", "8GiB?"]),
     ({"RMM_LIMIT": "0%"}, ["RMM_LIMIT", "0%"]),
     ({"RMM_POOL": "1GiB"}, ["RMM_POOL", "RMM_POOL_SIZE"]),
+    ({"RMM_MANAGED_MEMORY": "1"}, ["RMM_MANAGED_MEMORY", "did you mean RMM_MANAGED?"]),
+    ({"RMM_INITIAL_POOL_SIZE": "1GiB"}, ["RMM_INITIAL_POOL_SIZE", "did you mean RMM_POOL_SIZE?"]),
+    ({"RMM_MAXIMUM_POOL_SIZE": "1GiB"}, ["RMM_MAXIMUM_POOL_SIZE", "did you mean RMM_POOL_MAX_SIZE?"]),
+    ({"RMM_POOL_ALLOCATOR": "1"}, ["RMM_POOL_ALLOCATOR", "did you mean RMM_POOL_SIZE?"]),
+    ({"RMM_DEVICES": "1"}, ["RMM_DEVICES", "as in RMM_POOL_SIZE_0"]),
+    ({"RMM_LOGGING": "1"}, ["RMM_LOGGING", "did you mean RMM_LOG?"]),
 ]
 
 # These can only be seen on the device, which has 8 GiB.
@@ -151,6 +157,7 @@ class Tolerated(support.Test):
         for settings in ({"RMM_LOG_FILE": self.path("a.csv")}, {"RMM_DEBUG_LOG_FILE": self.path("b.log")},
                          {"RMM_FOO": "1"}, {"RMM_": "1"}, {"RMM_TAG": "x"}, {"RMM_POOL_SIZE": ""},
                          {"RMM_LIMIT_SERVICE_HOST": "10.0.0.1", "RMM_LIMIT_PORT": "tcp://10.0.0.1:80"},
+                         {"RMM_LOG_FILE": "x", "RMM_DEBUG_LOG_FILE": "x", "RMM_LOGGING_LEVEL": "debug"},
                          {"RMMSHIM_LIBRARY": "x"}):
             for more in ({}, {"RMM_POOL_SIZE": "1GiB"}):
                 with self.subTest(str(settings)):
