@@ -83,12 +83,27 @@ static bool decimal_times(struct decimal value, uint64_t factor, uint64_t *produ
     return exact <= SIZE_MAX;
 }
 
+/* The exponent of 2**30, as guides to RMM write sizes: -1 for anything else, 64 for what is too
+ * large. */
+static int exponent_parse(struct decimal base, const char *cursor, const char *end)
+{
+    int exponent = 0;
+
+    if (base.mantissa != 2 || base.divisor != 1 || end - cursor < 3 || cursor[0] != '*' ||
+        cursor[1] != '*')
+        return -1;
+    for (cursor += 2; cursor < end && is_digit(*cursor) && exponent < 64; cursor++)
+        exponent = exponent * 10 + (*cursor - '0');
+    return exponent >= 64 ? 64 : cursor == end ? exponent : -1;
+}
+
 bool rs_size_parse(const char *begin, const char *end, struct rs_size *size, const char **at,
                    const char **reason)
 {
     const char *cursor = begin;
     struct decimal value;
     size_t unit_length;
+    int exponent;
 
     if (begin == end)
         return fail(at, begin, reason, "a size is missing");
@@ -108,6 +123,13 @@ bool rs_size_parse(const char *begin, const char *end, struct rs_size *size, con
             share.number > RS_SIZE_WHOLE)
             return fail(at, begin, reason, "more than 100%");
         *size = share;
+        return true;
+    }
+    exponent = exponent_parse(value, cursor, end);
+    if (exponent == 64)
+        return fail(at, begin, reason, "larger than any memory");
+    if (exponent >= 0) {
+        *size = (struct rs_size){1ull << exponent, RS_SIZE_BYTES};
         return true;
     }
     for (size_t i = 0; i < RS_ARRAY_LENGTH(units); i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes as people write them: 1GiB and 1G (both 2^30), 1GB (10^9), 1.5GiB, 4096, 80% of a device's
- * total memory, 80%free of what is free when it is asked. */
+/* Sizes as people write them: 1GiB and 1G (both 2^30), 1GB (10^9), 1.5GiB, 4096, 2**30 (as RMM's
+ * guides have it), 80% of a device's total memory, 80%free of what is free when it is asked. */
 #pragma once
 
 #include <stdbool.h>

@@ -69,6 +69,20 @@ static const char *name_end(const char *begin)
     return begin;
 }
 
+/* RMM's modules in Python and its namespace in C++ say nothing here. */
+static void skip_namespace(struct parser *parser)
+{
+    static const char *const namespaces[] = {"rmm.mr.", "mr.", "rmm::mr::"};
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(namespaces); i++) {
+        size_t length = strlen(namespaces[i]);
+        if (strncmp(parser->cursor, namespaces[i], length) == 0) {
+            parser->cursor += length;
+            return;
+        }
+    }
+}
+
 static const struct rs_mr_descriptor *parse_resource_name(struct parser *parser)
 {
     const char *begin = parser->cursor, *end = name_end(begin);
@@ -92,7 +106,7 @@ static const struct rs_mr_descriptor *parse_resource_name(struct parser *parser)
         count++;
     }
     names[count] = NULL;
-    nearest = rs_nearest_word(begin, end, names);
+    nearest = rs_nearest_word(begin, rs_mr_word_end(begin, end), names);
     if (nearest)
         rs_complain(parser->complaints, parser->source, begin,
                     "no memory resource of this name; did you mean '%s'?", nearest);
@@ -109,6 +123,7 @@ static void complain_of_option(struct parser *parser, const struct rs_mr_descrip
     size_t count = 0;
     const char *nearest;
     const char *row_beginning_so = NULL;
+    const struct rs_mr_descriptor *resource = rs_mr_find(begin, end);
 
     for (; descriptor->options[count].name; count++) {
         names[count] = descriptor->options[count].name;
@@ -124,6 +139,10 @@ static void complain_of_option(struct parser *parser, const struct rs_mr_descrip
         rs_complain(parser->complaints, parser->source, begin,
                     "'%s' has no option of this name; did you mean '%s'?", descriptor->name,
                     nearest);
+    else if (resource && descriptor->upstream_count) /* reinitialize(managed_memory=True) */
+        rs_complain(parser->complaints, parser->source, begin,
+                    "'%s' is a memory resource; did you mean %s(%s)?", resource->name,
+                    descriptor->name, resource->name);
     else if (count == 0)
         rs_complain(parser->complaints, parser->source, begin, "'%s' has no options",
                     descriptor->name);
@@ -133,12 +152,12 @@ static void complain_of_option(struct parser *parser, const struct rs_mr_descrip
                     descriptor->name, descriptor->name);
 }
 
-/* A value ends at ',' or ')'; within "" both may stand in it. */
+/* A value ends at ',' or ')'; within quotes, of either kind, both may stand in it. */
 static const char *value_end(const char *begin, bool *quoted)
 {
-    *quoted = *begin == '"';
+    *quoted = *begin == '"' || *begin == '\'';
     if (*quoted) {
-        const char *quote = strchr(begin + 1, '"');
+        const char *quote = strchr(begin + 1, *begin);
         return quote ? quote + 1 : NULL;
     }
     return begin + strcspn(begin, ",)");
@@ -178,48 +197,118 @@ static bool parse_option(struct parser *parser, struct rs_expression *node)
                            parser->complaints, value);
 }
 
-static bool at_option(const struct parser *parser)
+/* The '=' behind a name at the cursor, or NULL. */
+static const char *equals_behind_name(const struct parser *parser)
 {
     const char *after = name_end(parser->cursor);
 
     while (*after == ' ' || *after == '\t')
         after++;
-    return after > parser->cursor && *after == '=';
+    return after > parser->cursor && *after == '=' ? after : NULL;
+}
+
+/* True behind "upstream=" and "upstream_mr=", which RMM has and which say nothing here. */
+static bool skip_upstream_name(struct parser *parser)
+{
+    static const char *const names[] = {"upstream", "upstream_mr"};
+    const char *equals = equals_behind_name(parser);
+    size_t length = (size_t)(name_end(parser->cursor) - parser->cursor);
+
+    for (size_t i = 0; equals && i < RS_ARRAY_LENGTH(names); i++) {
+        if (strlen(names[i]) != length || strncmp(names[i], parser->cursor, length) != 0)
+            continue;
+        parser->cursor = equals + 1;
+        skip_blanks(parser);
+        return true;
+    }
+    return false;
+}
+
+/* A value without a name, as at RMM's positions: the first of them is the first option's. */
+static bool complain_of_bare_value(struct parser *parser, const struct rs_option *row)
+{
+    const char *begin = parser->cursor, *name = row->name;
+    const char *end;
+    bool quoted;
+
+    if (!name || !*begin || !strchr("0123456789.\"'", *begin))
+        return false;
+    end = value_end(begin, &quoted);
+    if (!end)
+        return false;
+    if (row->aliases[0].type == RS_OPTION_EXPONENT && row->aliases[0].name &&
+        begin + strspn(begin, "0123456789") == end)
+        name = row->aliases[0].name;
+    rs_complain(parser->complaints, parser->source, begin,
+                "options are named; did you mean %s=%.*s?", name, (int)(end - begin), begin);
+    return true;
+}
+
+static void complain_of_surplus(struct parser *parser, const struct rs_mr_descriptor *descriptor)
+{
+    const struct rs_option *row = descriptor->options;
+    char type[64];
+
+    if (!*parser->cursor)
+        rs_complain(parser->complaints, parser->source, parser->cursor,
+                    "'%s(' ends where option=value or ')' is expected", descriptor->name);
+    else if (complain_of_bare_value(parser, row))
+        return;
+    else if (!descriptor->upstream_count)
+        rs_complain(parser->complaints, parser->source, parser->cursor,
+                    "'%s' is a leaf: it takes no upstream", descriptor->name);
+    else if (!row->name)
+        rs_complain(parser->complaints, parser->source, parser->cursor,
+                    "'%s' has its upstream already", descriptor->name);
+    else
+        rs_complain(parser->complaints, parser->source, parser->cursor,
+                    "'%s' has its upstream already; options are named, as in %s=%s",
+                    descriptor->name, row->name,
+                    row->type == RS_OPTION_SIZE ? "1GiB"
+                                                : rs_option_type_text(row, type, sizeof(type)));
 }
 
 static struct rs_expression *parse_node(struct parser *parser);
 
-static bool parse_arguments(struct parser *parser, struct rs_expression *node)
+static bool parse_upstream(struct parser *parser, struct rs_expression *node)
 {
     unsigned upstreams = 0;
+
+    while (upstreams < RS_MR_UPSTREAMS_MAX && node->upstream[upstreams])
+        upstreams++;
+    if (upstreams == node->descriptor->upstream_count) {
+        complain_of_surplus(parser, node->descriptor);
+        return false;
+    }
+    node->upstream[upstreams] = parse_node(parser);
+    return node->upstream[upstreams] != NULL;
+}
+
+static bool parse_argument(struct parser *parser, struct rs_expression *node, bool *options_begun)
+{
+    if (skip_upstream_name(parser))
+        return parse_upstream(parser, node);
+    if (equals_behind_name(parser)) {
+        *options_begun = true;
+        return parse_option(parser, node);
+    }
+    if (!*options_begun)
+        return parse_upstream(parser, node);
+    rs_complain(parser->complaints, parser->source, parser->cursor,
+                *parser->cursor ? "expected option=value here"
+                                : "ends where option=value or ')' is expected");
+    return false;
+}
+
+static bool parse_arguments(struct parser *parser, struct rs_expression *node)
+{
     bool options_begun = false;
 
     parser->cursor++; /* '(' */
     skip_blanks(parser);
     while (*parser->cursor != ')') {
-        if (at_option(parser)) {
-            options_begun = true;
-            if (!parse_option(parser, node))
-                return false;
-        } else if (options_begun) {
-            rs_complain(parser->complaints, parser->source, parser->cursor,
-                        *parser->cursor ? "expected option=value here"
-                                        : "ends where option=value or ')' is expected");
+        if (!parse_argument(parser, node, &options_begun))
             return false;
-        } else if (upstreams == node->descriptor->upstream_count) {
-            rs_complain(parser->complaints, parser->source, parser->cursor,
-                        !*parser->cursor ? "'%s(' ends where option=value or ')' is expected"
-                        : upstreams ? "'%s' has its upstream already; options are named, as in "
-                                      "initial_size=1GiB"
-                                    : "'%s' is a leaf: it takes no upstream",
-                        node->descriptor->name);
-            return false;
-        } else {
-            struct rs_expression *upstream = parse_node(parser);
-            if (!upstream)
-                return false;
-            node->upstream[upstreams++] = upstream;
-        }
         skip_blanks(parser);
         if (*parser->cursor == ',') {
             parser->cursor++;
@@ -237,10 +326,12 @@ static bool parse_arguments(struct parser *parser, struct rs_expression *node)
 
 static struct rs_expression *parse_node(struct parser *parser)
 {
-    const char *begin = parser->cursor;
     const struct rs_mr_descriptor *descriptor;
     struct rs_expression *node;
+    const char *begin;
 
+    skip_namespace(parser);
+    begin = parser->cursor;
     if (parser->depth == RS_EXPRESSION_DEPTH_MAX) {
         rs_complain(parser->complaints, parser->source, begin, "more than %d levels deep",
                     RS_EXPRESSION_DEPTH_MAX);

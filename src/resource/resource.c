@@ -14,21 +14,43 @@ const struct rs_mr_descriptor *const rs_mr_descriptors[] = {
         NULL,
 };
 
-static bool is_called(const char *name, const char *begin, size_t length)
+/* In any case, and without a '_': fixed_size is FixedSize in Python. */
+static bool is_called(const char *name, const char *begin, const char *end)
 {
-    return name && strlen(name) == length && strncasecmp(name, begin, length) == 0;
+    if (!name)
+        return false;
+    while (begin < end) {
+        if (strncasecmp(name, begin, 1) == 0)
+            begin++;
+        else if (*name != '_')
+            return false;
+        name++;
+    }
+    return !*name;
+}
+
+const char *rs_mr_word_end(const char *begin, const char *end)
+{
+    static const char *const endings[] = {"MemoryResource", "_memory_resource", "ResourceAdaptor",
+                                          "_resource_adaptor", "_memory"};
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(endings); i++) {
+        size_t length = strlen(endings[i]);
+        if ((size_t)(end - begin) > length && strncasecmp(end - length, endings[i], length) == 0)
+            return end - length;
+    }
+    return end;
 }
 
 const struct rs_mr_descriptor *rs_mr_find(const char *begin, const char *end)
 {
-    size_t length = (size_t)(end - begin);
-
+    end = rs_mr_word_end(begin, end);
     for (size_t i = 0; rs_mr_descriptors[i]; i++) {
         const struct rs_mr_descriptor *descriptor = rs_mr_descriptors[i];
-        if (is_called(descriptor->name, begin, length))
+        if (is_called(descriptor->name, begin, end))
             return descriptor;
         for (size_t j = 0; j < RS_ARRAY_LENGTH(descriptor->aliases); j++)
-            if (is_called(descriptor->aliases[j], begin, length))
+            if (is_called(descriptor->aliases[j], begin, end))
                 return descriptor;
     }
     return NULL;

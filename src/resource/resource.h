@@ -217,6 +217,10 @@ RS_MR_LIST(RS_MR_DECLARE)
 /* The table of all resources, NULL-terminated, in the order of src/resource/meson.build. */
 extern const struct rs_mr_descriptor *const rs_mr_descriptors[];
 
+/* Where RMM's ending of a class begins: PoolMemoryResource, pool_memory_resource,
+ * LimitingResourceAdaptor, managed_memory; `end` where there is none. */
+const char *rs_mr_word_end(const char *begin, const char *end);
+
 /* The descriptor called [begin, end), by its name or one of RMM's; NULL when there is none. */
 const struct rs_mr_descriptor *rs_mr_find(const char *begin, const char *end);
 

@@ -437,7 +437,8 @@ static bool logging_validate(const void *config, const struct rs_place *place,
 
 static const struct rs_option logging_options[] = {
     RS_OPTION_TEXT_ROW(struct logging_config, path, "",
-                       "file to write, with %p %h %e %t %r %q{VAR}; must be given"),
+                       "file to write, with %p %h %e %t %r %q{VAR}; must be given",
+                       .aliases = {{"log_file_name", RS_OPTION_TEXT}}),
     RS_OPTION_BOOLEAN_ROW(struct logging_config, auto_flush, "0",
                           "write each row at once instead of 64 KiB at a time"),
     RS_OPTION_END,

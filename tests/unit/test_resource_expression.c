@@ -36,6 +36,36 @@ static void canonical_text_parses_back(void **state)
         {"logging(cuda, path=\"a, b).csv\")", "logging(cuda, path=\"a, b).csv\")"},
         {"logging(cuda, path=/tmp/x.csv)", "logging(cuda, path=/tmp/x.csv)"},
         {"pool(pool(cuda))", "pool(pool(cuda))"},
+        /* as RMM's guides write it, in Python and in C++ */
+        {"PoolMemoryResource(CudaMemoryResource(), initial_pool_size=1GiB)",
+         "pool(cuda, initial_size=1GiB)"},
+        {"rmm.mr.PoolMemoryResource(rmm.mr.ManagedMemoryResource(), initial_pool_size=2**30, "
+         "maximum_pool_size=2**32)",
+         "pool(managed, initial_size=1GiB, maximum_size=4GiB)"},
+        {"PoolMemoryResource(upstream=CudaMemoryResource(), initial_pool_size=\"1 GiB\")",
+         "pool(cuda, initial_size=1GiB)"},
+        {"PoolMemoryResource(initial_pool_size='1GiB', upstream_mr = CudaMemoryResource())",
+         "pool(cuda, initial_size=1GiB)"},
+        {"rmm::mr::pool_memory_resource(rmm::mr::cuda_async_memory_resource())", "pool(async)"},
+        {"mr.StatisticsResourceAdaptor(mr.LimitingResourceAdaptor(cuda, allocation_limit=1GiB))",
+         "statistics(limiting(cuda, limit=1GiB))"},
+        {"ArenaMemoryResource(CudaMemoryResource(), arena_size=1GiB, dump_log_on_failure=True)",
+         "arena(cuda, arena_size=1GiB, dump_log_on_failure=1)"},
+        {"FixedSizeMemoryResource(cuda_memory_resource(), block_size=1024)",
+         "fixed_size(cuda, block_size=1KiB)"},
+        {"BinningMemoryResource(upstream_mr=pool(cuda), min_size_exponent=18, "
+         "max_size_exponent=22)",
+         "binning(pool(cuda), minimum_size=256KiB, maximum_size=4MiB)"},
+        {"LoggingResourceAdaptor(CudaMemoryResource(), log_file_name=\"x.csv\")",
+         "logging(cuda, path=x.csv)"},
+        {"TrackingResourceAdaptor(upstream=cuda, capture_stacks=True)", "tracking(cuda, stacks=1)"},
+        {"PrefetchResourceAdaptor(ManagedMemoryResource())", "prefetch(managed)"},
+        {"aligned_resource_adaptor(cuda, alignment=1MiB)", "aligned(cuda, alignment=1MiB)"},
+        {"SamHeadroomMemoryResource(SystemMemoryResource(), headroom=1GiB)",
+         "headroom(system, headroom=1GiB)"},
+        {"fallback(upstream=cuda, upstream=PinnedHostMemoryResource())", "fallback(cuda, pinned)"},
+        {"CudaAsyncManagedMemoryResource()", "async_managed"},
+        {"pool(managed_memory)", "pool(managed)"},
     };
     (void)state;
 
@@ -85,6 +115,42 @@ static void each_mistake_is_one_line_with_its_place(void **state)
         {"pool(cuda, managed)",
          "RMM_RESOURCE=pool(cuda, ^managed): 'pool' has its upstream already; options are named, "
          "as in initial_size=1GiB"},
+        {"pool(cuda, upstream=managed)",
+         "RMM_RESOURCE=pool(cuda, upstream=^managed): 'pool' has its upstream already; options are "
+         "named, as in initial_size=1GiB"},
+        {"statistics(cuda, cuda)",
+         "RMM_RESOURCE=statistics(cuda, ^cuda): 'statistics' has its upstream already"},
+        {"tracking(cuda, True)",
+         "RMM_RESOURCE=tracking(cuda, ^True): 'tracking' has its upstream already; options are "
+         "named, as in stacks=0|1"},
+        /* values at RMM's positions */
+        {"pool(cuda, 1GiB, 4GiB)",
+         "RMM_RESOURCE=pool(cuda, ^1GiB, 4GiB): options are named; did you mean "
+         "initial_size=1GiB?"},
+        {"PoolMemoryResource(cuda, 2**30)",
+         "RMM_RESOURCE=PoolMemoryResource(cuda, ^2**30): options are named; did you mean "
+         "initial_size=2**30?"},
+        {"async(1GiB)",
+         "RMM_RESOURCE=async(^1GiB): options are named; did you mean initial_size=1GiB?"},
+        {"binning(cuda, 18, 22)", "RMM_RESOURCE=binning(cuda, ^18, 22): options are named; did you "
+                                  "mean min_size_exponent=18?"},
+        {"binning(cuda, 256KiB, 1MiB)",
+         "RMM_RESOURCE=binning(cuda, ^256KiB, 1MiB): options are named; did you mean "
+         "minimum_size=256KiB?"},
+        {"logging(cuda, \"a.csv\")", "RMM_RESOURCE=logging(cuda, ^\"a.csv\"): options are named; "
+                                     "did you mean path=\"a.csv\"?"},
+        {"statistics(cuda, 1)",
+         "RMM_RESOURCE=statistics(cuda, ^1): 'statistics' has its upstream already"},
+        {"pool(cuda, managed_memory=True)",
+         "RMM_RESOURCE=pool(cuda, ^managed_memory=True): 'managed' is a memory resource; did you "
+         "mean pool(managed)?"},
+        {"pol_memory_resource(cuda)",
+         "RMM_RESOURCE=^pol_memory_resource(cuda): no memory resource of "
+         "this name; did you mean 'pool'?"},
+        {"rmm.mr.pol(cuda)",
+         "RMM_RESOURCE=rmm.mr.^pol(cuda): no memory resource of this name; did you mean 'pool'?"},
+        {"MemoryResource", "RMM_RESOURCE=^MemoryResource: no memory resource of this name; "
+                           "`rmmshim resources` lists them"},
         {"pool(initial_size=1GiB, cuda)",
          "RMM_RESOURCE=pool(initial_size=1GiB, ^cuda): expected option=value here"},
         {"logging(cuda, path=\"x)", "RMM_RESOURCE=logging(cuda, path=^\"x): the closing quote is "

@@ -108,6 +108,11 @@ static void variables_build_the_stack(void **state)
         {{"RMM_LOG=/tmp/%p.csv", "RMM_STATISTICS=prom:/tmp/%e", "RMM_POOL_SIZE=1GiB"},
          "logging(statistics(reuse(pool(cuda, initial_size=1GiB))), path=/tmp/%p.csv)"},
         {{"RMM_RESOURCE=pool(cuda)"}, "reuse(pool(cuda))"},
+        {{"RMM_RESOURCE=rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "
+          "initial_pool_size=2**30)"},
+         "reuse(pool(cuda, initial_size=1GiB))"},
+        {{"RMM_POOL_SIZE=2**30", "RMM_BINNING=2**18-2**22"},
+         "reuse(binning(pool(cuda, initial_size=1GiB), minimum_size=256KiB, maximum_size=4MiB))"},
         {{"RMM_RESOURCE=statistics(pool(cuda))", "RMM_STATISTICS=1"},
          "statistics(reuse(pool(cuda)))"},
         {{"RMM_RESOURCE=pool(cuda)", "RMM_STATISTICS=1", "RMM_LOG=x"},
