@@ -108,14 +108,39 @@ static void ask_for_percentage(const struct rs_source *source, const char *at, c
                 count > 2 ? "." : "", count > 2 ? digits + 2 : "");
 }
 
-/* What people leave out is the unit: 0.5 means half of the memory, 8 means 8GiB, 4096 means
- * 4096MiB. False after asking. */
+/* The unit that is missing behind so many bytes, if any. */
+static const char *missing_unit(uint64_t bytes)
+{
+    return bytes < 1024 ? "GiB" : bytes < 1 << 20 ? "MiB" : "";
+}
+
+/* A number of bytes with a point in it, which rounds down to `bytes`. */
+static void ask_about_point(const struct rs_source *source, const char *at, const char *number,
+                            uint64_t bytes, struct rs_complaints *complaints)
+{
+    const char *part = strchr(number, '.') + 1;
+    bool is_whole = part[strspn(part, "0")] == '\0';
+
+    if (is_whole && bytes == 0)
+        rs_complain(complaints, source, at, "bytes are whole numbers");
+    else if (is_whole)
+        rs_complain(complaints, source, at, "bytes are whole numbers; did you mean %s%llu%s?",
+                    bytes == 1 ? "100% or " : "", (unsigned long long)bytes, missing_unit(bytes));
+    else if (bytes == 0)
+        ask_for_percentage(source, at, number, complaints);
+    else
+        rs_complain(complaints, source, at, "a part of a byte; did you mean %sGiB?", number);
+}
+
+/* What people leave out is the unit: 0.5 means half of the memory, 1.0 all of it, 8 means 8GiB,
+ * 4096 means 4096MiB. False after asking. */
 static bool check_unit(const struct rs_option *row, const struct rs_source *source,
                        const char *begin, const char *end, uint64_t bytes,
                        struct rs_complaints *complaints)
 {
     char number[24]; /* the digits that a size may have, and a point */
-    size_t length = 0;
+    const char *at = begin;
+    size_t length = 0, unit_length;
 
     for (; begin + length < end && length + 1 < sizeof(number); length++) {
         if (!strchr("0123456789.", begin[length]))
@@ -123,19 +148,19 @@ static bool check_unit(const struct rs_option *row, const struct rs_source *sour
         number[length] = begin[length];
     }
     number[length] = '\0';
-    if (begin + length + strspn(begin + length, " ") < end)
-        return true; /* a unit follows */
+    begin += length;
+    begin += strspn(begin, " ");
+    unit_length = begin < end ? (size_t)(end - begin) : 0;
+    if (unit_length > 1 || (unit_length == 1 && *begin != 'B' && *begin != 'b'))
+        return true;
     if (strchr(number, '.')) {
-        if (bytes == 0)
-            ask_for_percentage(source, begin, number, complaints);
-        else
-            rs_complain(complaints, source, begin, "a part of a byte; did you mean %sGiB?", number);
+        ask_about_point(source, at, number, bytes, complaints);
         return false;
     }
-    if (bytes == 0 || bytes >= row->unit_below)
+    if (unit_length || bytes == 0 || bytes >= row->unit_below)
         return true;
-    rs_complain(complaints, source, begin, "%s bytes need their unit (%sB); did you mean %s%s?",
-                number, number, number, bytes < 1024 ? "GiB" : "MiB");
+    rs_complain(complaints, source, at, "%s bytes need their unit (%sB); did you mean %s%s?",
+                number, number, number, missing_unit(bytes));
     return false;
 }
 

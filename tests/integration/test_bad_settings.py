@@ -41,6 +41,8 @@ CASES = [
     ({"RMM_LIMIT_100": "1GiB"}, ["RMM_LIMIT_100", "RMM_LIMIT?"]),
     ({"RMM_LIMIT": "8"}, ["RMM_LIMIT", "8GiB?"]),
     ({"RMM_LIMIT": "0%"}, ["RMM_LIMIT", "0%"]),
+    ({"RMM_LIMIT": "1.0"}, ["RMM_LIMIT", "did you mean 100%"]),
+    ({"RMM_POOL_SIZE": "0.5"}, ["RMM_POOL_SIZE", "did you mean 50%?"]),
     ({"RMM_POOL": "1GiB"}, ["RMM_POOL", "RMM_POOL_SIZE"]),
     ({"RMM_MANAGED_MEMORY": "1"}, ["RMM_MANAGED_MEMORY", "did you mean RMM_MANAGED?"]),
     ({"RMM_INITIAL_POOL_SIZE": "1GiB"}, ["RMM_INITIAL_POOL_SIZE", "did you mean RMM_POOL_SIZE?"]),

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "shim/config.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { SETTINGS_MAX = 6 };
@@ -518,6 +519,68 @@ static void bad_settings_are_one_line_each(void **state)
     }
 }
 
+/* One setting is bad, and its one line asks that. */
+static void expect_question(const char *setting, const char *question)
+{
+    const char *const settings[] = {setting, NULL};
+    struct rs_config config;
+    struct lines lines;
+
+    if (parse(settings, &lines, &config) != 1 || lines.count != 1)
+        fail_msg("%s: %u lines", setting, lines.count);
+    if (!strstr(lines.text[0], question))
+        fail_msg("%s: %s", setting, lines.text[0]);
+    rs_config_free(&config);
+}
+
+static const struct {
+    const char *text, *question;
+} fractions[] = {
+    {"0.5", "did you mean 50%?"},           {"1.0", "did you mean 100% or 1GiB?"},
+    {"1.00", "did you mean 100% or 1GiB?"}, {"8.0", "did you mean 8GiB?"},
+    {"1.5", "did you mean 1.5GiB?"},
+};
+
+static unsigned expect_questions_of_option(const struct rs_mr_descriptor *descriptor,
+                                           const struct rs_option *row)
+{
+    char setting[160];
+
+    if (row->type != RS_OPTION_SIZE)
+        return 0;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(fractions); i++) {
+        (void)snprintf(setting, sizeof(setting), "RMM_RESOURCE=%s(%s%s=%s)", descriptor->name,
+                       descriptor->upstream_count > 1   ? "cuda, cuda, "
+                       : descriptor->upstream_count > 0 ? "cuda, "
+                                                        : "",
+                       row->name, fractions[i].text);
+        expect_question(setting, fractions[i].question);
+    }
+    return 1;
+}
+
+static void a_part_of_a_byte_is_asked_about_wherever_a_size_is_given(void **state)
+{
+    unsigned variables = 0, options = 0;
+    char setting[80];
+    (void)state;
+
+    for (size_t i = 0; rs_variables[i].option.name; i++) {
+        if (rs_variables[i].option.type != RS_OPTION_SIZE)
+            continue;
+        variables++;
+        for (size_t j = 0; j < RS_ARRAY_LENGTH(fractions); j++) {
+            (void)snprintf(setting, sizeof(setting), "%s=%s", rs_variables[i].option.name,
+                           fractions[j].text);
+            expect_question(setting, fractions[j].question);
+        }
+    }
+    for (size_t i = 0; rs_mr_descriptors[i]; i++)
+        for (const struct rs_option *row = rs_mr_descriptors[i]->options; row->name; row++)
+            options += expect_questions_of_option(rs_mr_descriptors[i], row);
+    assert_true(variables >= 6 && options >= 12);
+}
+
 static void all_bad_settings_are_told_at_once(void **state)
 {
     static const char *const settings[] = {"RMM_POOL_SIZE=x", "RMM_BINNING=y", "RMM_POOLSIZE=1",
@@ -671,6 +734,7 @@ int main(void)
         cmocka_unit_test(managed_memory_has_a_stack_of_its_own),
         cmocka_unit_test(a_numbered_variable_is_for_that_device),
         cmocka_unit_test(bad_settings_are_one_line_each),
+        cmocka_unit_test(a_part_of_a_byte_is_asked_about_wherever_a_size_is_given),
         cmocka_unit_test(all_bad_settings_are_told_at_once),
         cmocka_unit_test(process_wide_settings_are_read),
         cmocka_unit_test(what_tracks_is_reported),
