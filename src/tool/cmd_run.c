@@ -56,6 +56,23 @@ static bool parse_option(const char *text, struct given_option *option)
     return option->variable != NULL;
 }
 
+/* Our option for one that is named as a parameter of RMM's.  False where `given` is none. */
+static bool say_guide_word(const char *given)
+{
+    char text[DESCRIBE_BYTES];
+
+    for (size_t i = 0; rs_variables[i].option.name; i++)
+        for (size_t j = 0; j < RS_GUIDE_WORDS_MAX && rs_variables[i].guide_words[j].name; j++) {
+            const struct rs_guide_word *word = &rs_variables[i].guide_words[j];
+            if (strcmp(describe_option_name(word->name, text), given) != 0)
+                continue;
+            tool_say("unknown option '%s'; did you mean '%s%s'?", given,
+                     describe_run_option(&rs_variables[i], text), word->lists_devices ? "-0" : "");
+            return true;
+        }
+    return false;
+}
+
 static void say_unknown_option(const char *text)
 {
     char options[RS_VARIABLES_MAX][DESCRIBE_BYTES];
@@ -68,7 +85,28 @@ static void say_unknown_option(const char *text)
     words[count++] = exec_option;
     words[count] = "--help";
     snprintf(given, sizeof(given), "%.*s", (int)strcspn(text, "="), text);
-    tool_say_unknown("option", given, words);
+    if (!say_guide_word(given))
+        tool_say_unknown("option", given, words);
+}
+
+static void say_nothing(void *data, const char *line)
+{
+    (void)data;
+    (void)line;
+}
+
+/* True where the word behind a switch is its value: 0 or 1, or, where more follows, another word
+ * for them, as programs called true, false and yes are everywhere. */
+static bool is_switch_value(const struct rs_variable *variable, char *const *word)
+{
+    struct rs_complaints nobody = {.write = say_nothing};
+    struct rs_source source = {variable->option.name, *word};
+    struct rs_option_value value = {.given = false};
+
+    if (!*word || !rs_option_parse(&variable->option, variable->option.type, &source, *word,
+                                   *word + strlen(*word), &nobody, &value))
+        return false;
+    return strcmp(*word, "0") == 0 || strcmp(*word, "1") == 0 || word[1];
 }
 
 /* Sets the option's variable for the program.  *arguments is at the option and moves to the last
@@ -83,7 +121,7 @@ static bool take_option(char ***arguments)
         return false;
     }
     if (!option.value && describe_is_switch(option.variable)) {
-        option.value = "1";
+        option.value = is_switch_value(option.variable, *arguments + 1) ? *++*arguments : "1";
     } else if (!option.value) {
         option.value = (*arguments)[1];
         if (!option.value) {
@@ -169,12 +207,16 @@ static void help(void)
         table_row(&table, line, variable->option.name, variable->option.help);
     }
     table_print(&table);
-    puts("\nWhile the program runs, this command stays as its parent: it passes signals on, ends "
-         "as the\n"
+    puts("\nA switch (0|1) may stand alone, which means 1, or be followed by its value, as in "
+         "--managed 0.\n"
+         "A program that is called 1 stands behind `--`.\n\n"
+         "While the program runs, this command stays as its parent: it passes signals on, ends as "
+         "the\n"
          "program ends, and writes the report of --statistics for each process that could not, as "
          "after\n"
-         "a signal or _exit.  With --exec before the program it becomes the program, as env does.");
-    puts("\nA setting for one device has its number behind it: --pool-size-1 4GiB, "
+         "a signal or _exit.  With --exec before the program it becomes the program, as env "
+         "does.\n\n"
+         "A setting for one device has its number behind it: --pool-size-1 4GiB, "
          "RMM_POOL_SIZE_1.\n\n"
          "exit codes: the program's own; 125 when a setting is wrong or the library cannot be "
          "loaded,\n"

@@ -110,10 +110,10 @@ const char *describe_value(const struct rs_option *row, const struct rs_option_v
     return text;
 }
 
-const char *describe_run_option(const struct rs_variable *variable, char text[DESCRIBE_BYTES])
+const char *describe_option_name(const char *name, char text[DESCRIBE_BYTES])
 {
     text[0] = '\0';
-    add(text, "--%s", variable->option.name + strlen("RMM_"));
+    add(text, "--%s", name + strlen("RMM_"));
     for (char *c = text; *c; c++) {
         if (*c >= 'A' && *c <= 'Z')
             *c = (char)(*c - 'A' + 'a');
@@ -121,6 +121,11 @@ const char *describe_run_option(const struct rs_variable *variable, char text[DE
             *c = '-';
     }
     return text;
+}
+
+const char *describe_run_option(const struct rs_variable *variable, char text[DESCRIBE_BYTES])
+{
+    return describe_option_name(variable->option.name, text);
 }
 
 bool describe_is_switch(const struct rs_variable *variable)

@@ -26,6 +26,7 @@ const char *describe_value(const struct rs_option *row, const struct rs_option_v
                            char text[DESCRIBE_BYTES]);
 
 /* "--pool-size" of RMM_POOL_SIZE. */
+const char *describe_option_name(const char *name, char text[DESCRIBE_BYTES]);
 const char *describe_run_option(const struct rs_variable *variable, char text[DESCRIBE_BYTES]);
 
 /* True for what may stand without a value: --managed means --managed=1. */

@@ -276,6 +276,35 @@ class Run(Test):
         self.assertEqual("2GiB", env["RMM_POOL_SIZE_12"])
         self.assertEqual("1", env["RMM_STATISTICS"])
 
+    def test_a_switch_takes_the_word_behind_it(self):
+        for word, value in (("1", "1"), ("0", "0"), ("yes", "yes"), ("OFF", "OFF"), ("True", "True")):
+            with self.subTest(word):
+                env = self.seen_by("--managed", word, "--verbose", "--managed-1", word)
+                self.assertEqual(value, env["RMM_MANAGED"])
+                self.assertEqual(value, env["RMM_MANAGED_1"])
+                self.assertEqual("1", env["RMM_VERBOSE"])
+        env = self.seen_by("--managed", "0", "--")
+        self.assertEqual("0", env["RMM_MANAGED"])
+
+    def test_a_switch_leaves_other_words_to_the_program(self):
+        one = self.file("1", "#!/bin/sh\necho one $RMM_MANAGED\n")
+        path = os.path.dirname(one) + ":" + os.environ["PATH"]
+        for arguments, output in (
+            (["--managed", "--", "1"], "one 1\n"),
+            (["--managed=0", "--", "1"], "one 0\n"),
+            (["--managed", "1", "1"], "one 1\n"),
+            (["--managed=0", "1"], "one 0\n"),
+            (["--managed", one], "one 1\n"),
+            (["--managed", "echo", "1"], "1\n"),
+            (["--managed", "true"], ""),  # nothing follows: it is the program
+        ):
+            with self.subTest(arguments):
+                result = rmmshim("run", *arguments, PATH=path)
+                self.expect(result, 0)
+                self.assertEqual(output, result.stdout)
+        self.expect(rmmshim("run", "--managed", "1", PATH=path), 125, "no program")
+        self.expect(rmmshim("run", "--managed", "2", "true", PATH=path), 127, "2: ")
+
     def test_options_win_over_the_environment(self):
         env = self.seen_by("--pool-size", "4GiB", RMM_POOL_SIZE="1GiB", RMM_FREE="wait")
         self.assertEqual("4GiB", env["RMM_POOL_SIZE"])
@@ -364,6 +393,12 @@ class Run(Test):
             (["--pool-size"], "--pool-size needs a value"),
             (["--pol-size", "1GiB", "true"], "unknown option '--pol-size'; did you mean '--pool-size'"),
             (["--something", "true"], "unknown option '--something'"),
+            (["--managed-memory", "true"], "unknown option '--managed-memory'; did you mean '--managed'?"),
+            (["--initial-pool-size=1GiB", "true"],
+             "unknown option '--initial-pool-size'; did you mean '--pool-size'?"),
+            (["--maximum-pool-size", "1GiB", "true"],
+             "unknown option '--maximum-pool-size'; did you mean '--pool-max-size'?"),
+            (["--devices", "0", "true"], "unknown option '--devices'; did you mean '--pool-size-0'?"),
             (["--pool-size-x=1", "true"], "unknown option '--pool-size-x'"),
             (["--pool-size-" + "1" * 40, "1GiB", "true"], "unknown option '--pool-size-1111"),
             (["-v", "true"], "unknown option '-v'"),
