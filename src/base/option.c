@@ -228,6 +228,85 @@ static bool parse_range(const struct rs_option *row, const struct rs_source *sou
     return true;
 }
 
+/* Sizes of a list are numbers of bytes, each one once. */
+static bool add_size(const struct rs_option *row, const struct rs_source *source, const char *begin,
+                     const char *end, struct rs_complaints *complaints, struct rs_sizes *sizes)
+{
+    struct rs_size size;
+
+    while (begin < end && *begin == ' ')
+        begin++;
+    while (end > begin && end[-1] == ' ')
+        end--;
+    if (!parse_size(row, source, begin, end, complaints, &size))
+        return false;
+    if (size.kind != RS_SIZE_BYTES) {
+        rs_complain(complaints, source, begin, "parts of a device have no place in a list");
+        return false;
+    }
+    if (sizes->count == RS_SIZES_MAX) {
+        rs_complain(complaints, source, begin, "more than %d sizes", RS_SIZES_MAX);
+        return false;
+    }
+    for (size_t i = 0; i < sizes->count; i++)
+        if (sizes->bytes[i] == size.number) {
+            rs_complain(complaints, source, begin, "is given twice");
+            return false;
+        }
+    sizes->bytes[sizes->count++] = (size_t)size.number;
+    return true;
+}
+
+/* 256KiB+300000B, or NULL when out of host memory. */
+static char *format_sizes(const struct rs_sizes *sizes)
+{
+    char *text = calloc(sizes->count, RS_SIZE_TEXT_BYTES + 1), size[RS_SIZE_TEXT_BYTES];
+
+    for (size_t i = 0; text && i < sizes->count; i++) {
+        if (i > 0)
+            strcat(text, "+");
+        strcat(text, rs_size_format(sizes->bytes[i], size));
+    }
+    return text;
+}
+
+static bool parse_sizes(const struct rs_option *row, const struct rs_source *source,
+                        const char *begin, const char *end, struct rs_complaints *complaints,
+                        char **text)
+{
+    struct rs_sizes sizes = {.count = 0};
+
+    for (;; begin++) {
+        const char *plus = memchr(begin, '+', (size_t)(end - begin));
+        if (!add_size(row, source, begin, plus ? plus : end, complaints, &sizes))
+            return false;
+        if (!plus)
+            break;
+        begin = plus;
+    }
+    *text = format_sizes(&sizes);
+    if (!*text)
+        rs_complain(complaints, source, NULL, "out of host memory");
+    return *text;
+}
+
+struct rs_sizes rs_option_sizes(const char *text)
+{
+    struct rs_sizes sizes = {.count = 0};
+    const char *at, *reason;
+    struct rs_size size;
+
+    while (text && *text && sizes.count < RS_SIZES_MAX) {
+        size_t length = strcspn(text, "+");
+        bool is_size = rs_size_parse(text, text + length, &size, &at, &reason);
+        RS_ASSERT(is_size); /* it was when it was parsed */
+        (void)is_size;
+        sizes.bytes[sizes.count++] = (size_t)size.number;
+        text += length + (text[length] == '+');
+    }
+    return sizes;
+}
+
 static bool parse_exponent(const struct rs_option *row, const struct rs_source *source,
                            const char *begin, const char *end, struct rs_complaints *complaints,
                            struct rs_size *size)
@@ -264,6 +343,10 @@ bool rs_option_parse(const struct rs_option *row, enum rs_option_type type,
         break;
     case RS_OPTION_EXPONENT:
         if (!parse_exponent(row, source, begin, end, complaints, &parsed.size))
+            return false;
+        break;
+    case RS_OPTION_SIZES:
+        if (!parse_sizes(row, source, begin, end, complaints, &parsed.text))
             return false;
         break;
     case RS_OPTION_RANGE:
@@ -319,7 +402,8 @@ int rs_option_defaults(const struct rs_option *rows, struct rs_option_value *val
         struct rs_source source = {rows[i].name, text};
 
         values[i] = (struct rs_option_value){.given = false};
-        if (!text || (rows[i].type == RS_OPTION_TEXT && !*text))
+        if (!text ||
+            (!*text && (rows[i].type == RS_OPTION_TEXT || rows[i].type == RS_OPTION_SIZES)))
             continue;
         if (!rs_option_parse(&rows[i], rows[i].type, &source, text, text + strlen(text), &nobody,
                              &values[i]))
@@ -345,6 +429,9 @@ void rs_option_store(const struct rs_option *row, const struct rs_option_value *
     case RS_OPTION_EXPONENT:
         *(size_t *)field =
             value->none ? SIZE_MAX : rs_size_resolve(value->size, total_bytes, free_bytes);
+        break;
+    case RS_OPTION_SIZES:
+        *(struct rs_sizes *)field = rs_option_sizes(value->text);
         break;
     case RS_OPTION_RANGE:
         *(struct rs_size_range *)field = (struct rs_size_range){
@@ -394,6 +481,8 @@ const char *rs_option_type_text(const struct rs_option *row, char *buffer, size_
         return row->none ? "SIZE|none" : "SIZE";
     case RS_OPTION_EXPONENT:
         return "EXPONENT";
+    case RS_OPTION_SIZES:
+        return "SIZE+SIZE+...";
     case RS_OPTION_RANGE:
         return "SIZE-SIZE";
     case RS_OPTION_COUNT:

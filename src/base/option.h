@@ -14,6 +14,7 @@
 enum rs_option_type {
     RS_OPTION_SIZE,     /* size_t field; 4GiB, 80%, and "none" (SIZE_MAX) where .none is set */
     RS_OPTION_EXPONENT, /* alias type for a SIZE field: 18 means 2^18 bytes */
+    RS_OPTION_SIZES,    /* struct rs_sizes field: 256KiB+300000+1MiB */
     RS_OPTION_RANGE,    /* two size_t fields (struct rs_size_range): 256KiB-4MiB */
     RS_OPTION_COUNT,    /* uint64_t field; decimal, or hexadecimal with 0x */
     RS_OPTION_BOOLEAN,  /* bool field; 1 0 true false yes no on off */
@@ -23,6 +24,13 @@ enum rs_option_type {
 
 struct rs_size_range {
     size_t from_bytes, to_bytes;
+};
+
+enum { RS_SIZES_MAX = 32 };
+
+/* A list of different sizes, as they were given. */
+struct rs_sizes {
+    size_t count, bytes[RS_SIZES_MAX];
 };
 
 /* RMM's name for the same thing. */
@@ -39,7 +47,7 @@ struct rs_option {
     size_t offset;             /* of the field in the configuration struct */
     const char *default_text;  /* parsed like any value */
     const char *help;          /* one clause, units included */
-    uint64_t minimum, maximum; /* of SIZE (bytes) and COUNT; maximum 0: none */
+    uint64_t minimum, maximum; /* of SIZE and SIZES (bytes) and COUNT; maximum 0: none */
     uint64_t unit_below;       /* SIZE: smaller numbers of bytes need a unit to be meant; 0: none */
     size_t multiple_of;        /* of SIZE given in bytes; 0: any */
     bool none;                 /* SIZE: the word "none" is allowed */
@@ -63,6 +71,12 @@ struct rs_option {
         .name = #field, .type = RS_OPTION_SIZE,                                                    \
         .offset = RS_OPTION_FIELD(structure, field, size_t), .default_text = (default_value),      \
         .help = (help_text), __VA_ARGS__                                                           \
+    }
+#define RS_OPTION_SIZES_ROW(structure, field, default_value, help_text, ...)                       \
+    {                                                                                              \
+        .name = #field, .type = RS_OPTION_SIZES,                                                   \
+        .offset = RS_OPTION_FIELD(structure, field, struct rs_sizes),                              \
+        .default_text = (default_value), .help = (help_text), __VA_ARGS__                          \
     }
 #define RS_OPTION_COUNT_ROW(structure, field, default_value, help_text, ...)                       \
     {                                                                                              \
@@ -94,7 +108,7 @@ struct rs_option_value {
     struct rs_size size, size_to; /* SIZE, RANGE */
     bool none;                    /* SIZE */
     uint64_t count;               /* COUNT, BOOLEAN, WORD */
-    char *text;                   /* TEXT */
+    char *text;                   /* TEXT; SIZES: as they would be written, NULL: none */
 };
 
 /* Parses [begin, end), a part of source->text, as a value of the row (or of its alias's type) and
@@ -102,6 +116,9 @@ struct rs_option_value {
 bool rs_option_parse(const struct rs_option *row, enum rs_option_type type,
                      const struct rs_source *source, const char *begin, const char *end,
                      struct rs_complaints *complaints, struct rs_option_value *value);
+
+/* The sizes of a SIZES value's text (NULL: none). */
+struct rs_sizes rs_option_sizes(const char *text);
 
 /* Sets every value to its row's default.  0 or -ENOMEM. */
 int rs_option_defaults(const struct rs_option *rows, struct rs_option_value *values);

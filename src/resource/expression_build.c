@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CONFIG_BYTES_MAX = 256 };
+enum { CONFIG_BYTES_MAX = 512 };
 
 struct rs_expression *rs_expression_find(struct rs_expression *expression,
                                          const struct rs_mr_descriptor *descriptor)
@@ -80,6 +80,30 @@ static bool is_multiple(const struct rs_option_value *value, size_t unit_bytes)
                            value->size.number % unit_bytes == 0);
 }
 
+/* False after complaining about a list of sizes of which one is no multiple. */
+static bool check_lists(const struct rs_expression *expression, size_t unit_bytes,
+                        struct rs_complaints *complaints)
+{
+    const struct rs_option *rows = expression->descriptor->options;
+    char text[RS_SIZE_TEXT_BYTES];
+
+    for (size_t i = 0; rows[i].name; i++) {
+        struct rs_sizes sizes = {.count = 0};
+        if (rows[i].type == RS_OPTION_SIZES)
+            sizes = rs_option_sizes(expression->values[i].text);
+        for (size_t j = 0; j < sizes.count; j++) {
+            if (sizes.bytes[j] % unit_bytes == 0)
+                continue;
+            rs_complain(complaints, expression->source, expression->at,
+                        "%s of %s must be multiples of %s here, as blocks would share pages",
+                        rows[i].name, expression->descriptor->name,
+                        rs_size_format(unit_bytes, text));
+            return false;
+        }
+    }
+    return true;
+}
+
 bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
                             struct rs_complaints *complaints)
 {
@@ -93,6 +117,8 @@ bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
             good = rs_expression_set_unit(expression->upstream[i], unit_bytes, complaints);
     if (!good || descriptor->frees != RS_FREE_AT_ONCE || descriptor->keeps_blocks)
         return good;
+    if (!check_lists(expression, unit_bytes, complaints))
+        return false;
     if (descriptor->unit_option)
         value = rs_expression_value(expression, descriptor->unit_option);
     if (value && !value->given && !is_multiple(value, unit_bytes))
@@ -253,6 +279,9 @@ static void put_value(struct writer *writer, const struct rs_option *row,
         break;
     case RS_OPTION_WORD:
         put(writer, "%s", row->words[value->count]);
+        break;
+    case RS_OPTION_SIZES:
+        put(writer, "%s", value->text);
         break;
     case RS_OPTION_TEXT:
         put(writer, strpbrk(value->text, ",) ") ? "\"%s\"" : "%s", value->text);

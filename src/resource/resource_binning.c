@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* binning: blocks of one size per power of two for small requests, the upstream for the rest. RMM's
+/* binning: blocks of equal sizes, the bins', for small requests, the upstream for the rest. RMM's
  * binning_memory_resource, its bins fixed_size resources over the same upstream.
  *
  * RMM takes 128 blocks per bin at once, 992 MiB for bins of 256 KiB to 4 MiB.  Here a bin takes 8
@@ -10,19 +10,30 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct binning_config {
     size_t minimum_size, maximum_size;
     uint64_t blocks_to_preallocate;
+    struct rs_sizes bins;
 };
 
-enum { BINS_MAX = 64 };
+/* Larger bins would be blocks of more memory than any device has. */
+enum { BIN_BITS_MAX = 40 };
+#define BIN_BYTES_MAX (1ull << BIN_BITS_MAX)
+
+enum { BITS = 64, BINS_MAX = BIN_BITS_MAX + 1 + RS_SIZES_MAX };
+
+struct bin {
+    size_t bytes; /* serves requests up to this size */
+    struct rs_mr *resource;
+};
 
 struct binning {
     struct rs_mr base;
-    unsigned first_bit; /* bins[0] has blocks of 2^first_bit bytes */
     unsigned bin_count;
-    struct rs_mr *bins[BINS_MAX];
+    unsigned char first[BITS + 1]; /* by bits_of: the first bin that may be large enough */
+    struct bin bins[BINS_MAX + 1]; /* by size; behind the last, for all sizes, the upstream */
 };
 
 /* Any of a resource's allocation functions. */
@@ -43,10 +54,11 @@ static unsigned bits_of(size_t size_bytes)
 /* Who serves requests of this size; asked again, with the same size, when they are freed. */
 static struct rs_mr *resource_for(struct binning *binning, size_t size_bytes)
 {
-    unsigned bit = bits_of(size_bytes);
-    unsigned bin = bit > binning->first_bit ? bit - binning->first_bit : 0;
+    const struct bin *bin = &binning->bins[binning->first[bits_of(size_bytes)]];
 
-    return bin < binning->bin_count ? binning->bins[bin] : binning->base.upstream[0];
+    while (bin->bytes < size_bytes)
+        bin++;
+    return bin->resource;
 }
 
 /* Each bin keeps keep_bytes, and asks the upstream in its turn. */
@@ -58,7 +70,7 @@ static size_t binning_trim(struct rs_mr *mr, size_t keep_bytes)
     if (binning->bin_count == 0)
         return rs_mr_trim(mr->upstream[0], keep_bytes);
     for (unsigned i = 0; i < binning->bin_count; i++)
-        returned_bytes += rs_mr_trim(binning->bins[i], keep_bytes);
+        returned_bytes += rs_mr_trim(binning->bins[i].resource, keep_bytes);
     return returned_bytes;
 }
 
@@ -116,8 +128,8 @@ static size_t binning_idle_bytes(struct rs_mr *mr)
     struct binning *binning = binning_of(mr);
     size_t idle_bytes = 0;
 
-    for (unsigned i = 0; i < binning->bin_count; i++)
-        idle_bytes += binning->bins[i]->ops.idle_bytes(binning->bins[i]); /* not the upstream's */
+    for (unsigned i = 0; i < binning->bin_count; i++) /* not the upstream's */
+        idle_bytes += binning->bins[i].resource->ops.idle_bytes(binning->bins[i].resource);
     return idle_bytes;
 }
 
@@ -126,8 +138,8 @@ static size_t binning_free_blocks(struct rs_mr *mr)
     struct binning *binning = binning_of(mr);
     size_t blocks = 0;
 
-    for (unsigned i = 0; i < binning->bin_count; i++)
-        blocks += binning->bins[i]->ops.free_blocks(binning->bins[i]); /* not the upstream's */
+    for (unsigned i = 0; i < binning->bin_count; i++) /* not the upstream's */
+        blocks += binning->bins[i].resource->ops.free_blocks(binning->bins[i].resource);
     return blocks;
 }
 
@@ -139,16 +151,18 @@ static void binning_report(struct rs_mr *mr, struct rs_report *report)
     rs_report_add(report, mr->descriptor->name, "bins", RS_COUNTER_LIVE, RS_UNIT_COUNT,
                   binning->bin_count);
     for (unsigned i = 0; i < binning->bin_count; i++)
-        binning->bins[i]->ops.report(binning->bins[i], report);
+        binning->bins[i].resource->ops.report(binning->bins[i].resource, report);
 }
 
 static bool binning_check(struct rs_mr *mr)
 {
     struct binning *binning = binning_of(mr);
-    bool good = true;
+    bool good = binning->bins[binning->bin_count].bytes == SIZE_MAX;
 
-    for (unsigned i = 0; i < binning->bin_count; i++)
-        good = binning->bins[i]->ops.check(binning->bins[i]) && good;
+    for (unsigned i = 0; i < binning->bin_count; i++) {
+        const struct bin *bin = &binning->bins[i];
+        good = bin->bytes < bin[1].bytes && bin->resource->ops.check(bin->resource) && good;
+    }
     return good;
 }
 
@@ -156,8 +170,8 @@ static void binning_destroy(struct rs_mr *mr, bool memory_is_gone)
 {
     struct binning *binning = binning_of(mr);
 
-    for (unsigned i = 0; i < binning->bin_count; i++)
-        binning->bins[i]->ops.destroy(binning->bins[i], memory_is_gone); /* not the upstream */
+    for (unsigned i = 0; i < binning->bin_count; i++) /* not the upstream */
+        binning->bins[i].resource->ops.destroy(binning->bins[i].resource, memory_is_gone);
     free(binning);
 }
 
@@ -175,41 +189,85 @@ static const struct rs_mr_ops binning_ops = {
     .check = binning_check,
 };
 
+/* Where a bin of this size stands, or would. */
+static unsigned place_of(const struct binning *binning, size_t size_bytes)
+{
+    unsigned i = 0;
+
+    while (binning->bins[i].bytes < size_bytes)
+        i++;
+    return i;
+}
+
+static void insert_bin(struct binning *binning, unsigned at, struct bin bin)
+{
+    memmove(&binning->bins[at + 1], &binning->bins[at],
+            (binning->bin_count + 1 - at) * sizeof(bin)); /* the upstream stays behind all */
+    binning->bins[at] = bin;
+    binning->bin_count++;
+}
+
+/* Of blocks of this size, unless there is one. */
+static int add_bin(struct binning *binning, const struct rs_place *place, size_t size_bytes,
+                   uint64_t blocks)
+{
+    struct rs_place later = *place;
+    struct rs_fixed_size_config settings = {.blocks_to_preallocate = blocks};
+    struct bin bin;
+    unsigned at;
+    int failed;
+
+    later.first_on_device = false; /* bins take nothing yet */
+    if (!rs_round_up(size_bytes, RS_BLOCK_ALIGNMENT, &bin.bytes))
+        return -EINVAL;
+    at = place_of(binning, bin.bytes);
+    if (binning->bins[at].bytes == bin.bytes)
+        return 0;
+    settings.block_size = bin.bytes;
+    failed = rs_mr_descriptor_fixed_size.create(&later, &settings, binning->base.upstream,
+                                                &bin.resource);
+    if (!failed)
+        insert_bin(binning, at, bin);
+    return failed;
+}
+
 static int add_bins(struct binning *binning, const struct rs_place *place,
                     const struct binning_config *settings)
 {
-    struct rs_place later = *place;
-    unsigned last_bit = bits_of(settings->maximum_size);
+    int failed = 0;
 
-    later.first_on_device = false; /* bins take nothing yet */
-    binning->first_bit = bits_of(rs_max(settings->minimum_size, RS_BLOCK_ALIGNMENT));
-    for (unsigned bit = binning->first_bit; bit <= last_bit; bit++) {
-        struct rs_fixed_size_config bin = {(size_t)1 << bit, settings->blocks_to_preallocate};
-        int failed = rs_mr_descriptor_fixed_size.create(&later, &bin, binning->base.upstream,
-                                                        &binning->bins[binning->bin_count]);
-        if (failed)
-            return failed;
-        binning->bin_count++;
-    }
-    return 0;
+    for (size_t i = 0; i < settings->bins.count && !failed; i++)
+        failed = add_bin(binning, place, settings->bins.bytes[i], settings->blocks_to_preallocate);
+    if (settings->maximum_size == SIZE_MAX)
+        return failed;
+    for (unsigned bit = bits_of(rs_max(settings->minimum_size, RS_BLOCK_ALIGNMENT));
+         bit <= bits_of(settings->maximum_size) && !failed; bit++)
+        failed = add_bin(binning, place, (size_t)1 << bit, settings->blocks_to_preallocate);
+    return failed;
+}
+
+static void index_bins(struct binning *binning)
+{
+    for (unsigned bits = 1; bits <= BITS; bits++)
+        binning->first[bits] = (unsigned char)place_of(binning, ((size_t)1 << (bits - 1)) + 1);
 }
 
 static int binning_create(const struct rs_place *place, const void *config,
                           struct rs_mr *const *upstream, struct rs_mr **out)
 {
-    const struct binning_config *settings = config;
     struct binning *binning = calloc(1, sizeof(*binning));
-    int failed = 0;
+    int failed;
 
     if (!binning)
         return -ENOMEM;
     rs_mr_init(&binning->base, &binning_ops, &rs_mr_descriptor_binning, upstream);
-    if (settings->maximum_size != SIZE_MAX)
-        failed = add_bins(binning, place, settings);
+    binning->bins[0] = (struct bin){SIZE_MAX, upstream[0]};
+    failed = add_bins(binning, place, config);
     if (failed) {
         binning_destroy(&binning->base, false);
         return failed;
     }
+    index_bins(binning);
     *out = &binning->base;
     return 0;
 }
@@ -222,7 +280,7 @@ static bool binning_validate(const void *config, const struct rs_place *place,
 
     (void)place;
     if (settings->minimum_size == SIZE_MAX && settings->maximum_size == SIZE_MAX)
-        return true; /* no bins, as in RMM */
+        return true; /* none of them, as in RMM */
     if (settings->minimum_size == SIZE_MAX || settings->maximum_size == SIZE_MAX)
         wrong = "binning needs both minimum_size and maximum_size, or none";
     else if (!rs_is_power_of_two(settings->minimum_size) ||
@@ -235,10 +293,6 @@ static bool binning_validate(const void *config, const struct rs_place *place,
     return !wrong;
 }
 
-/* Larger bins would be blocks of more memory than any device has. */
-enum { BIN_BITS_MAX = 40 };
-#define BIN_BYTES_MAX (1ull << BIN_BITS_MAX)
-
 static const struct rs_option binning_options[] = {
     RS_OPTION_SIZE_ROW(struct binning_config, minimum_size, "none",
                        "block size of the smallest bin, a power of two", .none = true, .minimum = 1,
@@ -248,6 +302,10 @@ static const struct rs_option binning_options[] = {
                        "block size of the largest bin; larger requests go to the upstream",
                        .none = true, .minimum = 1, .maximum = BIN_BYTES_MAX,
                        .aliases = {{"max_size_exponent", RS_OPTION_EXPONENT}}),
+    RS_OPTION_SIZES_ROW(struct binning_config, bins, "",
+                        "further bins, by their block sizes, as in 256KiB+300000+1MiB; each is "
+                        "rounded up to 512 bytes",
+                        .minimum = 1, .maximum = BIN_BYTES_MAX),
     RS_OPTION_COUNT_ROW(struct binning_config, blocks_to_preallocate, "8",
                         "blocks that a bin takes from upstream at a time, first when it is used",
                         .minimum = 1, .maximum = 1 << 20),
@@ -256,7 +314,7 @@ static const struct rs_option binning_options[] = {
 
 const struct rs_mr_descriptor rs_mr_descriptor_binning = {
     .name = "binning",
-    .summary = "small requests from bins of power-of-two blocks, others from upstream",
+    .summary = "small requests from bins of equal blocks, others from upstream",
     .upstream_count = 1,
     .frees = RS_FREE_AT_ONCE,
     .config_bytes = sizeof(struct binning_config),

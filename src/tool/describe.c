@@ -103,6 +103,9 @@ const char *describe_value(const struct rs_option *row, const struct rs_option_v
     case RS_OPTION_WORD:
         add(text, "%s", row->words[value->count]);
         break;
+    case RS_OPTION_SIZES:
+        add(text, "%s", value->text ? value->text : "none");
+        break;
     case RS_OPTION_TEXT:
         add(text, "\"%s\"", value->text ? value->text : "");
         break;

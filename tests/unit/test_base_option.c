@@ -16,6 +16,7 @@
 struct config {
     size_t plain, initial, chunk, limit, memory;
     struct rs_size_range bins;
+    struct rs_sizes sizes;
     uint64_t count;
     bool on;
     int mode;
@@ -39,6 +40,7 @@ static const struct rs_option rows[] = {
         .help = "bins",
         .minimum = 512,
     },
+    RS_OPTION_SIZES_ROW(struct config, sizes, "", "sizes", .minimum = 512, .maximum = GIB),
     RS_OPTION_COUNT_ROW(struct config, count, "128", "blocks", .minimum = 1, .maximum = 1000),
     RS_OPTION_BOOLEAN_ROW(struct config, on, "yes", "switch"),
     RS_OPTION_WORD_ROW(struct config, mode, modes, "deferred", "mode"),
@@ -180,6 +182,56 @@ static void both_ends_of_a_range_are_stored(void **state)
     assert_int_equal(config.bins.to_bytes, GIB / 2);
 }
 
+static void sizes_of_a_list_are_stored_as_they_stand(void **state)
+{
+    static const struct {
+        const char *text, *canonical;
+        size_t count, bytes[3];
+    } cases[] = {
+        {"1MiB", "1MiB", 1, {MIB}},
+        {"256KiB+300000+1MiB", "256KiB+300000B+1MiB", 3, {MIB / 4, 300000, MIB}},
+        {"1G + 2**20 ", "1GiB+1MiB", 2, {GIB, MIB}},
+        {" 1.5MiB+1024", "1536KiB+1KiB", 2, {3 * MIB / 2, 1024}},
+    };
+    enum rs_option_type type;
+    struct lines lines;
+    (void)state;
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
+        struct rs_option_value value = {0};
+        struct config config;
+        if (!parse("sizes", cases[i].text, &lines, &value))
+            fail_msg("%s: %s", cases[i].text, lines.text[0]);
+        assert_string_equal(value.text, cases[i].canonical);
+        rs_option_store(row_of("sizes", &type), &value, &config, GIB, 0);
+        assert_int_equal(config.sizes.count, cases[i].count);
+        for (size_t j = 0; j < cases[i].count; j++)
+            assert_int_equal(config.sizes.bytes[j], cases[i].bytes[j]);
+        rs_option_value_clear(&value);
+    }
+}
+
+static void a_list_has_room_for_so_many_and_no_more(void **state)
+{
+    struct rs_option_value value = {0};
+    char text[RS_SIZES_MAX * 8] = "1024";
+    enum rs_option_type type;
+    struct config config;
+    struct lines lines;
+    (void)state;
+
+    for (size_t i = 1; i < RS_SIZES_MAX; i++)
+        (void)sprintf(text + strlen(text), "+%zu", 1024 + i);
+    assert_true(parse("sizes", text, &lines, &value));
+    rs_option_store(row_of("sizes", &type), &value, &config, GIB, 0);
+    assert_int_equal(config.sizes.count, RS_SIZES_MAX);
+    assert_int_equal(config.sizes.bytes[RS_SIZES_MAX - 1], 1023 + RS_SIZES_MAX);
+    rs_option_value_clear(&value);
+    strcat(text, "+2MiB");
+    assert_false(parse("sizes", text, &lines, &value));
+    assert_non_null(strstr(lines.text[0], "more than 32 sizes"));
+}
+
 static void bad_values_get_one_line_with_the_place(void **state)
 {
     static const struct {
@@ -234,6 +286,16 @@ static void bad_values_get_one_line_with_the_place(void **state)
         /* cannot be compared before a device is known */
         {"bins", "50%-1MiB", "bins=^50%-1MiB: parts of a device"},
         {"bins", "1MiB-50%", "bins=1MiB-^50%: parts of a device"},
+        {"sizes", "", "sizes=^: a size is missing"},
+        {"sizes", "1MiB+", "sizes=1MiB+^: a size is missing"},
+        {"sizes", "+1MiB", "sizes=^+1MiB: a size is missing"},
+        {"sizes", "1MiB++2MiB", "sizes=1MiB+^+2MiB: a size is missing"},
+        {"sizes", "1MiB+1Q", "sizes=1MiB+1^Q: unknown unit"},
+        {"sizes", "1MiB+100", "sizes=1MiB+^100: less than 512B"},
+        {"sizes", "1MiB+2GiB", "sizes=1MiB+^2GiB: more than 1GiB"},
+        {"sizes", "1MiB+50%", "sizes=1MiB+^50%: parts of a device have no place in a list"},
+        {"sizes", "1MiB+2MiB+1024KiB", "sizes=1MiB+2MiB+^1024KiB: is given twice"},
+        {"sizes", "1MiB,2MiB", "sizes=1^MiB,2MiB: unknown unit"},
         {"count", "", "count=^: a number is missing"},
         {"count", "0", "count=^0: out of bounds for count"},
         {"count", "1001", "count=^1001: out of bounds for count"},
@@ -330,15 +392,16 @@ static void names_and_aliases_are_found_in_any_case(void **state)
 
 static void type_texts_say_what_to_write(void **state)
 {
-    static const char *const expected[] = {"SIZE",      "SIZE",  "SIZE", "SIZE|none",
-                                           "SIZE-SIZE", "COUNT", "0|1",  "wait|deferred|immediate",
-                                           "TEXT",      "TEXT",  "SIZE"};
+    static const char *const expected[] = {"SIZE",      "SIZE",      "SIZE",
+                                           "SIZE|none", "SIZE-SIZE", "SIZE+SIZE+...",
+                                           "COUNT",     "0|1",       "wait|deferred|immediate",
+                                           "TEXT",      "TEXT",      "SIZE"};
     char buffer[64], small[8];
 
     (void)state;
     for (size_t i = 0; rows[i].name; i++)
         assert_string_equal(rs_option_type_text(&rows[i], buffer, sizeof(buffer)), expected[i]);
-    assert_true(strlen(rs_option_type_text(&rows[7], small, sizeof(small))) < sizeof(small));
+    assert_true(strlen(rs_option_type_text(&rows[8], small, sizeof(small))) < sizeof(small));
 }
 
 int main(void)
@@ -347,6 +410,8 @@ int main(void)
         cmocka_unit_test(defaults_parse_and_are_not_given),
         cmocka_unit_test(good_values_reach_their_field),
         cmocka_unit_test(both_ends_of_a_range_are_stored),
+        cmocka_unit_test(sizes_of_a_list_are_stored_as_they_stand),
+        cmocka_unit_test(a_list_has_room_for_so_many_and_no_more),
         cmocka_unit_test(bad_values_get_one_line_with_the_place),
         cmocka_unit_test(a_text_value_is_replaced_and_freed),
         cmocka_unit_test(only_a_part_of_the_text_may_be_the_value),

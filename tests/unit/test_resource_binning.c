@@ -17,15 +17,76 @@ static struct stack make_binning(size_t capacity_bytes, const char *const *optio
 }
 
 /* How much the upstream gave for one request: eight blocks of a bin, or the request itself. */
-static size_t taken_upstream(size_t size_bytes)
+static size_t taken_with(const char *const *options, size_t size_bytes)
 {
-    struct stack stack = make_binning(PLENTY, OPTIONS("minimum_size=256KiB", "maximum_size=4MiB"));
+    struct stack stack = make_binning(PLENTY, options);
     struct rs_allocation allocation = take(&stack, size_bytes);
     size_t taken_bytes = stack.leaf->live_bytes;
 
     give(&stack, &allocation);
     end_stack(&stack);
     return taken_bytes;
+}
+
+static size_t taken_upstream(size_t size_bytes)
+{
+    return taken_with(OPTIONS("minimum_size=256KiB", "maximum_size=4MiB"), size_bytes);
+}
+
+static size_t taken_from_a_list(size_t size_bytes)
+{
+    return taken_with(OPTIONS("bins=1MiB+300000+256KiB+5MiB"), size_bytes);
+}
+
+/* Blocks are multiples of 512 bytes: 300000 becomes 300032, and serves that too. */
+static void bins_of_any_size_serve_what_fits(void **state)
+{
+    (void)state;
+    assert_int_equal(taken_from_a_list(1), 8 * 256 * KIB);
+    assert_int_equal(taken_from_a_list(256 * KIB), 8 * 256 * KIB);
+    assert_int_equal(taken_from_a_list(256 * KIB + 1), 8 * 300032);
+    assert_int_equal(taken_from_a_list(300000), 8 * 300032);
+    assert_int_equal(taken_from_a_list(300032), 8 * 300032);
+    assert_int_equal(taken_from_a_list(300033), 8 * MIB);
+    assert_int_equal(taken_from_a_list(512 * KIB), 8 * MIB);
+    assert_int_equal(taken_from_a_list(MIB), 8 * MIB);
+    assert_int_equal(taken_from_a_list(MIB + 1), 40 * MIB);
+    assert_int_equal(taken_from_a_list(4 * MIB + 1), 40 * MIB);
+    assert_int_equal(taken_from_a_list(5 * MIB), 40 * MIB);
+    assert_int_equal(taken_from_a_list(5 * MIB + 1), 5 * MIB + 1);
+}
+
+/* Three in one doubling, which has one place in the table. */
+static void bins_close_to_each_other_are_told_apart(void **state)
+{
+    static const char *const options[] = {"bins=1100KiB+1200KiB+1300KiB", NULL};
+
+    (void)state;
+    assert_int_equal(taken_with(options, 1), 8 * 1100 * KIB);
+    assert_int_equal(taken_with(options, 1100 * KIB), 8 * 1100 * KIB);
+    assert_int_equal(taken_with(options, 1100 * KIB + 1), 8 * 1200 * KIB);
+    assert_int_equal(taken_with(options, 1200 * KIB + 1), 8 * 1300 * KIB);
+    assert_int_equal(taken_with(options, 1300 * KIB), 8 * 1300 * KIB);
+    assert_int_equal(taken_with(options, 1300 * KIB + 1), 1300 * KIB + 1);
+    assert_int_equal(taken_with(options, 2 * MIB), 2 * MIB);
+}
+
+static void a_list_joins_the_powers_of_two(void **state)
+{
+    static const char *const options[] = {"minimum_size=256KiB", "maximum_size=1MiB",
+                                          "bins=300000+1MiB+3MiB", "blocks_to_preallocate=2", NULL};
+    struct stack stack = make_binning(PLENTY, options);
+    struct rs_report report = {.count = 0};
+
+    (void)state;
+    assert_int_equal(taken_with(options, 256 * KIB), 2 * 256 * KIB);
+    assert_int_equal(taken_with(options, 300000), 2 * 300032);
+    assert_int_equal(taken_with(options, 300033), 2 * 512 * KIB);
+    assert_int_equal(taken_with(options, MIB), 2 * MIB);
+    assert_int_equal(taken_with(options, 2 * MIB), 6 * MIB);
+    stack.mr->ops.report(stack.mr, &report);
+    assert_int_equal(rs_report_value(&report, "binning", "bins", 0), 5); /* 1 MiB is one of them */
+    end_stack(&stack);
 }
 
 static void the_smallest_bin_that_fits_serves(void **state)
@@ -116,6 +177,10 @@ static void contradicting_options_are_complained_about(void **state)
         {"minimum_size=1KiB", "maximum_size=1MB"},
         {"minimum_size=1MiB", "maximum_size=1KiB"},
         {"minimum_size=1KiB", "max_size_exponent=63"},
+        {"minimum_size=1KiB", "bins=1MiB"},
+        {"bins=0"},
+        {"bins=2TiB"},
+        {"bins=1MiB+1024KiB"},
     };
     char line[300];
 
@@ -147,6 +212,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_smallest_bin_that_fits_serves),
         cmocka_unit_test(above_the_largest_bin_the_upstream_serves),
+        cmocka_unit_test(bins_of_any_size_serve_what_fits),
+        cmocka_unit_test(bins_close_to_each_other_are_told_apart),
+        cmocka_unit_test(a_list_joins_the_powers_of_two),
         cmocka_unit_test(bins_take_nothing_before_their_first_use),
         cmocka_unit_test(without_sizes_there_are_no_bins),
         cmocka_unit_test(rmms_exponents_are_understood),

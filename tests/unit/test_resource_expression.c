@@ -33,6 +33,9 @@ static void canonical_text_parses_back(void **state)
          "statistics(limiting(pool(cuda, growth=rmm), limit=8GiB))"},
         {"binning(pool(managed), min_size_exponent=18, max_size_exponent=22)",
          "binning(pool(managed), minimum_size=256KiB, maximum_size=4MiB)"},
+        {"binning(pool(cuda), bins=256KiB+300000+1MiB)",
+         "binning(pool(cuda), bins=256KiB+300000B+1MiB)"},
+        {"binning(pool(cuda), bins= 1MiB + 2**18 )", "binning(pool(cuda), bins=1MiB+256KiB)"},
         {"logging(cuda, path=\"a, b).csv\")", "logging(cuda, path=\"a, b).csv\")"},
         {"logging(cuda, path=/tmp/x.csv)", "logging(cuda, path=/tmp/x.csv)"},
         {"pool(pool(cuda))", "pool(pool(cuda))"},
@@ -111,6 +114,10 @@ static void each_mistake_is_one_line_with_its_place(void **state)
         {"pool(cuda, initial_size=1000)", "RMM_RESOURCE=pool(cuda, initial_size=^1000): not a "
                                           "multiple of 256 (the nearest is 1024)"},
         {"cuda(pool)", "RMM_RESOURCE=cuda(^pool): 'cuda' is a leaf: it takes no upstream"},
+        {"binning(cuda, bins=1MiB+)", "RMM_RESOURCE=binning(cuda, bins=1MiB+^): a size is missing"},
+        {"binning(cuda, bins=1MiB+2Q)",
+         "RMM_RESOURCE=binning(cuda, bins=1MiB+2^Q): unknown unit; known are B K KB KiB M MB MiB G "
+         "GB GiB T TB TiB %"},
         {"cuda(x=1)", "RMM_RESOURCE=cuda(^x=1): 'cuda' has no options"},
         {"pool(cuda, managed)",
          "RMM_RESOURCE=pool(cuda, ^managed): 'pool' has its upstream already; options are named, "

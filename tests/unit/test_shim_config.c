@@ -226,6 +226,9 @@ static void managed_memory_has_a_stack_of_its_own(void **state)
           "RMM_LOG=x"},
          "logging(statistics(cuda), path=x)",
          "logging(statistics(reuse(pool(managed, alignment=2MiB), free=wait)), path=x)"},
+        {{"RMM_MANAGED_RESOURCE=binning(pool(managed), bins=64KiB+192KiB)"},
+         "none",
+         "reuse(binning(pool(managed, alignment=64KiB), bins=64KiB+192KiB))"},
         {{"RMM_MANAGED_RESOURCE=binning(pool(managed), minimum_size=64KiB, maximum_size=1MiB)"},
          "none",
          "reuse(binning(pool(managed, alignment=64KiB), minimum_size=64KiB, maximum_size=1MiB))"},
@@ -498,6 +501,9 @@ static void bad_settings_are_one_line_each(void **state)
         {{"RMM_MANAGED_RESOURCE=binning(pool(managed), minimum_size=4KiB, maximum_size=1MiB)"},
          "RMM_MANAGED_RESOURCE=^binning(pool(managed), minimum_size=4KiB...: minimum_size of "
          "binning must be"},
+        {{"RMM_MANAGED_RESOURCE=binning(pool(managed), bins=64KiB+100000)"},
+         "RMM_MANAGED_RESOURCE=^binning(pool(managed), bins=64KiB+100000...: bins of binning must "
+         "be multiples of 64KiB here, as blocks would share pages"},
         {{"RMM_MANAGED_RESOURCE=arena(managed)"},
          "RMM_MANAGED_RESOURCE=^arena(managed): 'arena' cannot keep blocks on pages of their own"},
         {{"RMM_MANAGED_RESOURCE=fallback(managed, cuda)"},
