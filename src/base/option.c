@@ -164,6 +164,18 @@ static bool check_unit(const struct rs_option *row, const struct rs_source *sour
     return false;
 }
 
+static bool check_share(const struct rs_option *row, const struct rs_source *source,
+                        const char *begin, uint64_t share, struct rs_complaints *complaints)
+{
+    if (share > RS_SIZE_WHOLE && !row->beyond_whole)
+        rs_complain(complaints, source, begin, "more than 100%%");
+    else if (share > 0 || row->minimum == 0)
+        return true;
+    else
+        rs_complain(complaints, source, begin, "no memory at all");
+    return false;
+}
+
 static bool parse_size(const struct rs_option *row, const struct rs_source *source,
                        const char *begin, const char *end, struct rs_complaints *complaints,
                        struct rs_size *size)
@@ -175,12 +187,8 @@ static bool parse_size(const struct rs_option *row, const struct rs_source *sour
         rs_complain(complaints, source, at, "%s", reason);
         return false;
     }
-    if (size->kind != RS_SIZE_BYTES) {
-        if (size->number > 0 || row->minimum == 0)
-            return true;
-        rs_complain(complaints, source, begin, "no memory at all");
-        return false;
-    }
+    if (size->kind != RS_SIZE_BYTES)
+        return check_share(row, source, begin, size->number, complaints);
     if (!check_unit(row, source, begin, end, size->number, complaints))
         return false;
     if (size->number < row->minimum) {

@@ -51,7 +51,9 @@ struct rs_option {
     uint64_t unit_below;       /* SIZE: smaller numbers of bytes need a unit to be meant; 0: none */
     size_t multiple_of;        /* of SIZE given in bytes; 0: any */
     bool none;                 /* SIZE: the word "none" is allowed */
-    const char *const *words;  /* WORD: NULL-terminated */
+    bool beyond_whole;         /* SIZE: more than 100 % is for others to judge */
+    bool of_device; /* SIZE: a percentage is of the device's memory, whatever is beneath */
+    const char *const *words; /* WORD: NULL-terminated */
     struct rs_option_alias aliases[RS_OPTION_ALIASES_MAX];
 };
 

@@ -120,8 +120,8 @@ bool rs_size_parse(const char *begin, const char *end, struct rs_size *size, con
         else if (unit_length != 1)
             return fail(at, cursor + 1, reason, "after '%' only 'free' may follow, as in 80%free");
         if (!decimal_times(value, RS_SIZE_WHOLE / 100, &share.number) ||
-            share.number > RS_SIZE_WHOLE)
-            return fail(at, begin, reason, "more than 100%");
+            share.number > (uint64_t)RS_SIZE_WHOLES_MAX * RS_SIZE_WHOLE)
+            return fail(at, begin, reason, "more than 10000%");
         *size = share;
         return true;
     }
@@ -149,11 +149,11 @@ bool rs_size_parse(const char *begin, const char *end, struct rs_size *size, con
 size_t rs_size_resolve(struct rs_size size, size_t total_bytes, size_t free_bytes)
 {
     size_t whole = size.kind == RS_SIZE_OF_FREE ? free_bytes : total_bytes;
+    unsigned __int128 bytes = (unsigned __int128)whole * size.number / RS_SIZE_WHOLE;
 
     if (size.kind == RS_SIZE_BYTES)
         return (size_t)size.number;
-    return rs_round_down((size_t)((unsigned __int128)whole * size.number / RS_SIZE_WHOLE),
-                         2u << 20);
+    return rs_round_down(bytes < SIZE_MAX ? (size_t)bytes : SIZE_MAX, 2u << 20);
 }
 
 const char *rs_size_format(size_t bytes, char text[RS_SIZE_TEXT_BYTES])

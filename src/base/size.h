@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sizes as people write them: 1GiB and 1G (both 2^30), 1GB (10^9), 1.5GiB, 4096, 2**30 (as RMM's
- * guides have it), 80% of a device's total memory, 80%free of what is free when it is asked. */
+ * guides have it), 80% of the total memory of a device or of the host, 80%free of what is free of it
+ * when it is asked. */
 #pragma once
 
 #include <stdbool.h>
@@ -9,7 +10,7 @@
 
 enum rs_size_kind {
     RS_SIZE_BYTES,
-    RS_SIZE_OF_TOTAL, /* parts per million of the device's total */
+    RS_SIZE_OF_TOTAL, /* parts per million of the total */
     RS_SIZE_OF_FREE   /* parts per million of what is free */
 };
 
@@ -18,7 +19,10 @@ struct rs_size {
     enum rs_size_kind kind;
 };
 
-enum { RS_SIZE_WHOLE = 1000000 }; /* 100 % */
+enum {
+    RS_SIZE_WHOLE = 1000000, /* 100 % */
+    RS_SIZE_WHOLES_MAX = 100 /* the largest percentage: managed memory may be more than there is */
+};
 
 /* Bytes: no process has more addresses, so no memory is larger. */
 #define RS_SIZE_ADDRESSABLE (1ull << 47)
@@ -28,7 +32,7 @@ enum { RS_SIZE_WHOLE = 1000000 }; /* 100 % */
 bool rs_size_parse(const char *begin, const char *end, struct rs_size *size, const char **at,
                    const char **reason);
 
-/* Bytes that a size stands for on a device with these totals; percentages are rounded down to a
+/* Bytes that a size stands for where these are the totals; percentages are rounded down to a
  * multiple of 2 MiB, the driver's own granularity for large blocks. */
 size_t rs_size_resolve(struct rs_size size, size_t total_bytes, size_t free_bytes);
 

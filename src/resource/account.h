@@ -35,8 +35,9 @@ struct rs_account {
 /* A request that may be refused, as its caller knows it before it asks. */
 struct rs_refusal {
     size_t size_bytes;
-    uint64_t releases;  /* rs_account_releases */
-    size_t asked_bytes; /* that the request itself has charged, and keeps charged meanwhile */
+    uint64_t releases;     /* rs_account_releases */
+    size_t asked_bytes;    /* that the request itself has charged, and keeps charged meanwhile */
+    enum rs_memory memory; /* that is asked for */
 };
 
 /* Counts bytes about to be taken.  False, with nothing counted, when they would exceed the device's

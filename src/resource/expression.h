@@ -56,6 +56,17 @@ bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
  * top. */
 struct rs_expression *rs_expression_without_allocators(struct rs_expression *expression);
 
+/* What the leaves beneath and including a node are counted as, bits 1 << rs_memory. */
+unsigned rs_expression_memories(const struct rs_expression *expression);
+
+/* True when a leaf beneath has memory of which there may be more than there is. */
+bool rs_expression_overcommits(const struct rs_expression *expression);
+
+/* The value of a node's SIZE on a device.  A percentage is of the device's memory, or of the
+ * host's, as the (first) leaf beneath lies there. */
+size_t rs_expression_resolve(const struct rs_expression *expression, const struct rs_option *row,
+                             struct rs_size size, const struct rs_place *place);
+
 /* Checks option values against each other (descriptor->validate); with place NULL only what needs
  * no device.  False after complaining. */
 bool rs_expression_validate(const struct rs_expression *expression, const struct rs_place *place,

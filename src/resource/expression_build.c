@@ -163,15 +163,101 @@ struct rs_expression *rs_expression_without_allocators(struct rs_expression *exp
     return expression;
 }
 
+/* ---- sizes ---- */
+
+struct whole {
+    size_t total_bytes, free_bytes;
+};
+
+/* What a percentage is of.  Managed memory comes to the device when it is used there. */
+static struct whole whole_of(const struct rs_expression *expression, const struct rs_option *row,
+                             const struct rs_place *place)
+{
+    while (expression->upstream[0])
+        expression = expression->upstream[0];
+    if (!place)
+        return (struct whole){0, 0};
+    if (expression->descriptor->memory == RS_MEMORY_HOST && !row->of_device)
+        return (struct whole){place->host_total_bytes, place->host_free_bytes};
+    return (struct whole){place->total_bytes, place->free_bytes};
+}
+
+size_t rs_expression_resolve(const struct rs_expression *expression, const struct rs_option *row,
+                             struct rs_size size, const struct rs_place *place)
+{
+    struct whole whole = whole_of(expression, row, place);
+
+    return rs_size_resolve(size, whole.total_bytes, whole.free_bytes);
+}
+
 static void store_values(const struct rs_expression *expression, const struct rs_place *place,
                          void *config)
 {
     const struct rs_option *rows = expression->descriptor->options;
 
     memset(config, 0, expression->descriptor->config_bytes);
-    for (size_t i = 0; rows[i].name; i++)
-        rs_option_store(&rows[i], &expression->values[i], config, place ? place->total_bytes : 0,
-                        place ? place->free_bytes : 0);
+    for (size_t i = 0; rows[i].name; i++) {
+        struct whole whole = whole_of(expression, &rows[i], place);
+        rs_option_store(&rows[i], &expression->values[i], config, whole.total_bytes,
+                        whole.free_bytes);
+    }
+}
+
+unsigned rs_expression_memories(const struct rs_expression *expression)
+{
+    const struct rs_mr_descriptor *descriptor = expression->descriptor;
+    _Alignas(16) char config[CONFIG_BYTES_MAX];
+    unsigned memories = 0;
+
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX; i++)
+        if (expression->upstream[i])
+            memories |= rs_expression_memories(expression->upstream[i]);
+    if (descriptor->upstream_count > 0)
+        return memories;
+    if (!descriptor->counted_as)
+        return 1u << descriptor->memory;
+    store_values(expression, NULL, config);
+    return 1u << descriptor->counted_as(config);
+}
+
+bool rs_expression_overcommits(const struct rs_expression *expression)
+{
+    bool overcommits = expression->descriptor->overcommits;
+
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && !overcommits; i++)
+        overcommits = expression->upstream[i] && rs_expression_overcommits(expression->upstream[i]);
+    return overcommits;
+}
+
+/* There is no more than the whole of device memory, nor of what is page-locked. */
+static bool check_shares(const struct rs_expression *expression, struct rs_complaints *complaints)
+{
+    const struct rs_option *rows = expression->descriptor->options;
+
+    for (size_t i = 0; rows[i].name; i++) {
+        struct rs_size size = expression->values[i].size;
+        if (size.kind == RS_SIZE_BYTES || size.number <= RS_SIZE_WHOLE ||
+            rs_expression_overcommits(expression))
+            continue;
+        rs_complain(complaints, expression->source, expression->at, "%s of %s: more than 100%%",
+                    rows[i].name, expression->descriptor->name);
+        return false;
+    }
+    return true;
+}
+
+/* descriptor->validate, which bounds only what is all device memory. */
+static bool validate_node(const struct rs_expression *expression, const struct rs_place *place,
+                          const void *config, struct rs_complaints *complaints)
+{
+    const struct rs_mr_descriptor *descriptor = expression->descriptor;
+    struct rs_place bounded = place ? *place : (struct rs_place){.device = 0};
+
+    if (!descriptor->validate)
+        return true;
+    if (rs_expression_memories(expression) != 1u << RS_MEMORY_DEVICE)
+        bounded.total_bytes = 0;
+    return descriptor->validate(config, place ? &bounded : NULL, expression->source, complaints);
 }
 
 static bool has_percentage(const struct rs_expression *expression)
@@ -192,11 +278,12 @@ bool rs_expression_validate(const struct rs_expression *expression, const struct
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX; i++)
         if (expression->upstream[i])
             good = rs_expression_validate(expression->upstream[i], place, complaints) && good;
+    good = check_shares(expression, complaints) && good;
     if (!descriptor->validate || (!place && has_percentage(expression)))
         return good;
     RS_ASSERT(descriptor->config_bytes <= sizeof(config));
     store_values(expression, place, config);
-    return descriptor->validate(config, place, expression->source, complaints) && good;
+    return validate_node(expression, place, config, complaints) && good;
 }
 
 int rs_expression_build(const struct rs_expression *expression, const struct rs_place *place,
@@ -209,8 +296,7 @@ int rs_expression_build(const struct rs_expression *expression, const struct rs_
 
     RS_ASSERT(descriptor->config_bytes <= sizeof(config));
     store_values(expression, place, config);
-    if (descriptor->validate &&
-        !descriptor->validate(config, place, expression->source, complaints))
+    if (!validate_node(expression, place, config, complaints))
         return -EINVAL;
     for (size_t i = 0; i < descriptor->upstream_count && result == 0; i++)
         result = rs_expression_build(expression->upstream[i], place, complaints, &upstream[i]);
@@ -243,7 +329,8 @@ static void put(struct writer *writer, const char *format, ...)
         writer->length += (size_t)added < room ? (size_t)added : room - 1;
 }
 
-static void put_size(struct writer *writer, struct rs_size size)
+static void put_size(struct writer *writer, const struct rs_expression *expression,
+                     const struct rs_option *row, struct rs_size size)
 {
     char text[RS_SIZE_TEXT_BYTES];
 
@@ -252,13 +339,11 @@ static void put_size(struct writer *writer, struct rs_size size)
             size.kind == RS_SIZE_OF_FREE ? "free" : "");
     else
         put(writer, "%s",
-            rs_size_format(rs_size_resolve(size, writer->place ? writer->place->total_bytes : 0,
-                                           writer->place ? writer->place->free_bytes : 0),
-                           text));
+            rs_size_format(rs_expression_resolve(expression, row, size, writer->place), text));
 }
 
-static void put_value(struct writer *writer, const struct rs_option *row,
-                      const struct rs_option_value *value)
+static void put_value(struct writer *writer, const struct rs_expression *expression,
+                      const struct rs_option *row, const struct rs_option_value *value)
 {
     switch (row->type) {
     case RS_OPTION_SIZE:
@@ -266,12 +351,12 @@ static void put_value(struct writer *writer, const struct rs_option *row,
         if (value->none)
             put(writer, "none");
         else
-            put_size(writer, value->size);
+            put_size(writer, expression, row, value->size);
         break;
     case RS_OPTION_RANGE:
-        put_size(writer, value->size);
+        put_size(writer, expression, row, value->size);
         put(writer, "-");
-        put_size(writer, value->size_to);
+        put_size(writer, expression, row, value->size_to);
         break;
     case RS_OPTION_COUNT:
     case RS_OPTION_BOOLEAN:
@@ -304,7 +389,7 @@ static void put_expression(struct writer *writer, const struct rs_expression *ex
         if (!expression->values[i].given)
             continue;
         put(writer, "%s%s=", between, rows[i].name);
-        put_value(writer, &rows[i], &expression->values[i]);
+        put_value(writer, expression, &rows[i], &expression->values[i]);
         between = ", ";
     }
     if (between[0] == ',')

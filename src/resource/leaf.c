@@ -200,7 +200,7 @@ static bool may_reclaim(const struct rs_leaf *leaf)
 static CUresult take(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
 {
     const struct rs_place *place = leaf->place;
-    struct rs_refusal refusal = {.size_bytes = size_bytes};
+    struct rs_refusal refusal = {.size_bytes = size_bytes, .memory = leaf->memory};
     CUresult result;
 
     (void)settle(leaf, SETTLE_NS);

@@ -158,8 +158,9 @@ struct rs_place {
      * lasts.  True when another try may succeed.  May be NULL.  No lock may be held. */
     bool (*reclaim)(const struct rs_place *place, const struct rs_refusal *refusal, bool may_wait);
 
-    size_t total_bytes;   /* of device memory */
-    size_t free_bytes;    /* when the stack was made */
+    size_t total_bytes;                       /* of device memory */
+    size_t free_bytes;                        /* when the stack was made */
+    size_t host_total_bytes, host_free_bytes; /* the same of the host's memory, where a leaf is */
     unsigned host_flags;  /* of pinned memory: CU_MEMHOSTALLOC_...; that the device sees it where it
                              stands in for device memory */
     bool first_on_device; /* this context takes the initial pool */
@@ -174,6 +175,13 @@ static inline uint64_t rs_place_peers(const struct rs_place *place)
     return place->peers ? atomic_load(place->peers) : 0;
 }
 
+/* Of the memory that leaves are counted as, bits 1 << rs_memory: what was free of it when the stack
+ * was made. */
+static inline size_t rs_place_free_bytes(const struct rs_place *place, unsigned memories)
+{
+    return memories == 1u << RS_MEMORY_HOST ? place->host_free_bytes : place->free_bytes;
+}
+
 enum rs_free_behaviour {
     RS_FREE_AS_UPSTREAM, /* adaptors that keep no memory */
     RS_FREE_WAITS,       /* returns when all work given to the context before is done */
@@ -186,6 +194,8 @@ struct rs_mr_descriptor {
     const char *summary;     /* one clause */
     unsigned upstream_count; /* 0: a leaf */
     enum rs_memory memory;   /* of a leaf */
+    bool overcommits; /* of a leaf: memory that is not used yet lies nowhere, so that there may be
+                         more of it than the device or the host has */
     enum rs_free_behaviour frees;
     bool passes_allocations; /* an adaptor that hands allocations through as they are */
     bool dies_with_context;  /* leaves: a context's end frees the memory; context_ended does it
@@ -196,9 +206,13 @@ struct rs_mr_descriptor {
                                 every block's address and room; NULL: there is none */
     bool keeps_blocks;       /* each of its blocks lies in an upstream block of its own */
 
+    /* What a leaf with these settings is counted as; NULL: always as `memory`. */
+    enum rs_memory (*counted_as)(const void *config);
+
     /* Checks what rows alone cannot say (maximum below initial): complains about source and returns
      * false.  Sizes are resolved; called once at parse time when no percentage is involved, and
-     * again when the stack is made.  May be NULL. */
+     * again when the stack is made.  place->total_bytes is 0 where not all beneath is device
+     * memory: only that is bounded by the device.  May be NULL. */
     bool (*validate)(const void *config, const struct rs_place *place,
                      const struct rs_source *source, struct rs_complaints *complaints);
 

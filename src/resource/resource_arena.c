@@ -85,7 +85,7 @@ static bool is_refusal(CUresult result)
 static CUresult ask_upstream(struct arena *arena, ask_function *ask, size_t ask_bytes,
                              size_t least_bytes, bool is_first, struct rs_allocation *out)
 {
-    size_t free_bytes = arena->place->free_bytes;
+    size_t free_bytes = rs_place_free_bytes(arena->place, arena->base.memories);
 
     for (;;) {
         CUresult result;
@@ -615,7 +615,7 @@ static const struct rs_option arena_options[] = {
     RS_OPTION_SIZE_ROW(struct arena_config, arena_size, "50%free",
                        "taken at the first allocation, in one piece where there is one; the arena "
                        "never holds more",
-                       .minimum = RS_SUPERBLOCK_BYTES,
+                       .minimum = RS_SUPERBLOCK_BYTES, .beyond_whole = true,
                        .maximum = (uint64_t)RS_SPAN_UNITS_MAX * RS_SPAN_UNIT),
     RS_OPTION_BOOLEAN_ROW(struct arena_config, size_classes, "0",
                           "rounds sizes up to four per doubling, for less fragmentation"),

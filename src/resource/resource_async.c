@@ -307,7 +307,9 @@ static CUresult async_take_held(struct rs_lasting_leaf *leaf, size_t size_bytes,
 static CUresult async_take(struct rs_lasting_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
 {
     struct async *async = async_of(leaf);
-    struct rs_refusal refusal = {size_bytes, rs_account_releases(leaf->place->account), 0};
+    struct rs_refusal refusal = {.size_bytes = size_bytes,
+                                 .releases = rs_account_releases(leaf->place->account),
+                                 .memory = memory_of(async)};
     size_t step_bytes;
     CUresult result;
 
@@ -590,12 +592,12 @@ static int async_create(const struct rs_place *place, const void *config,
 const struct rs_option rs_async_options[] = {
     RS_OPTION_SIZE_ROW(struct rs_async_config, initial_size, "0",
                        "reserved at the first allocation; stays when the pool is trimmed",
-                       .maximum = RS_SIZE_ADDRESSABLE,
+                       .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
                        .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_SIZE_ROW(struct rs_async_config, release_threshold, "none",
                        "what the driver keeps reserved above it goes back at the next "
                        "synchronisation",
-                       .none = true),
+                       .none = true, .beyond_whole = true),
     RS_OPTION_END,
 };
 

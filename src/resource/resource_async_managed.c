@@ -42,6 +42,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_async_managed = {
     .aliases = {"cuda_async_managed"},
     .summary = "the same with managed memory (driver 13.0)",
     .memory = RS_MEMORY_MANAGED,
+    .overcommits = true,
     .frees = RS_FREE_AT_ONCE,
     .dies_with_context = false,
     .config_bytes = sizeof(struct rs_async_config),

@@ -259,7 +259,8 @@ static bool headroom_validate(const void *config, const struct rs_place *place,
 
 static const struct rs_option headroom_options[] = {
     RS_OPTION_SIZE_ROW(struct headroom_config, headroom, "none",
-                       "device memory that stays free; must be given", .none = true),
+                       "device memory that stays free; must be given", .none = true,
+                       .of_device = true),
     RS_OPTION_END,
 };
 

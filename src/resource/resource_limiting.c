@@ -199,7 +199,7 @@ static bool limiting_validate(const void *config, const struct rs_place *place,
 static const struct rs_option limiting_options[] = {
     RS_OPTION_SIZE_ROW(struct limiting_config, limit, "none",
                        "most bytes that may be live at once; must be given", .none = true,
-                       .aliases = {{"allocation_limit", RS_OPTION_SIZE}}),
+                       .beyond_whole = true, .aliases = {{"allocation_limit", RS_OPTION_SIZE}}),
     RS_OPTION_END,
 };
 

@@ -18,16 +18,22 @@ static CUresult managed_give(CUdeviceptr address)
     return rs_driver.cuMemFree_v2(address);
 }
 
+static enum rs_memory managed_counted_as(const void *config)
+{
+    const struct managed_config *settings = config;
+
+    return settings->charged ? RS_MEMORY_MANAGED : RS_MEMORY_HOST;
+}
+
 static int managed_create(const struct rs_place *place, const void *config,
                           struct rs_mr *const *upstream, struct rs_mr **out)
 {
-    const struct managed_config *settings = config;
     int failed = rs_leaf_create(&rs_mr_descriptor_managed, place, managed_take, managed_give, out);
 
     (void)upstream;
-    if (!failed && !settings->charged) {
-        RS_CONTAINER_OF(*out, struct rs_leaf, base)->memory = RS_MEMORY_HOST;
-        (*out)->memories = 1u << RS_MEMORY_HOST;
+    if (!failed) {
+        RS_CONTAINER_OF(*out, struct rs_leaf, base)->memory = managed_counted_as(config);
+        (*out)->memories = 1u << managed_counted_as(config);
     }
     return failed;
 }
@@ -43,6 +49,8 @@ const struct rs_mr_descriptor rs_mr_descriptor_managed = {
     .name = "managed",
     .summary = "memory that migrates between host and device (cudaMallocManaged)",
     .memory = RS_MEMORY_MANAGED,
+    .overcommits = true,
+    .counted_as = managed_counted_as,
     .frees = RS_FREE_WAITS,
     .dies_with_context = true,
     .config_bytes = sizeof(struct managed_config),

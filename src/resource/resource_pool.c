@@ -837,12 +837,13 @@ static int take_initial(struct pool *pool, const struct rs_place *place)
 {
     char asked[RS_SIZE_TEXT_BYTES], got[RS_SIZE_TEXT_BYTES];
     size_t ask_bytes = pool->initial_bytes;
+    size_t free_bytes = rs_place_free_bytes(place, pool->base.memories);
     CUresult result;
 
     rs_mutex_lock(&pool->lock);
     result = add_chunk_from_upstream(pool, ask_bytes, ask_bytes, RS_BLOCKS_COMMON, true);
     /* What was free is nearer to the wish than its half. */
-    ask_bytes = rs_max(ask_bytes / 2, place->free_bytes < ask_bytes ? place->free_bytes : 0);
+    ask_bytes = rs_max(ask_bytes / 2, free_bytes < ask_bytes ? free_bytes : 0);
     ask_bytes = rs_round_down(ask_bytes, RS_DRIVER_GRANULARITY);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && ask_bytes > 0)
         result =
@@ -947,11 +948,11 @@ static bool pool_validate(const void *config, const struct rs_place *place,
 static const struct rs_option pool_options[] = {
     RS_OPTION_SIZE_ROW(struct pool_config, initial_size, "0",
                        "taken at the first allocation; stays when the pool is trimmed",
-                       .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE,
+                       .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
                        .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_SIZE_ROW(struct pool_config, maximum_size, "none", "most bytes taken from upstream",
                        .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE, .none = true,
-                       .aliases = {{"maximum_pool_size", RS_OPTION_SIZE}}),
+                       .beyond_whole = true, .aliases = {{"maximum_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_WORD_ROW(
         struct pool_config, growth, growth_words, "geometric",
         "by little more than what is asked for (a sixteenth of what is held where there "

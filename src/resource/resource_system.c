@@ -112,6 +112,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_system = {
     .aliases = {"system_memory"},
     .summary = "the process's own memory, on devices that reach it (HMM, ATS)",
     .memory = RS_MEMORY_HOST,
+    .overcommits = true,
     .frees = RS_FREE_AT_ONCE,
     .dies_with_context = false,
     .options = system_options,

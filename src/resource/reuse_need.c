@@ -207,6 +207,11 @@ static bool has_more(struct rs_reuse *reuse)
     return rs_reuse_has_backlog(reuse) && rs_reuse_retire_some(reuse);
 }
 
+static enum rs_memory memory_of(const struct rs_reuse *reuse)
+{
+    return reuse->base.memories == 1u << RS_MEMORY_MANAGED ? RS_MEMORY_MANAGED : RS_MEMORY_DEVICE;
+}
+
 /* Freed blocks that wait for the GPU leave their gaps late: what is cut meanwhile in their stead
  * pins a larger block, and the next large request finds none.  So nothing is cut but what fits,
  * until all that was freed before is clean; then upstream's own rules are best.  Where that cannot
@@ -216,7 +221,7 @@ static CUresult allocate_in_need(struct rs_reuse *reuse, size_t size_bytes,
 {
     struct rs_mr *upstream = reuse->base.upstream[0];
     bool more = rs_reuse_begin_need(reuse), allowed, retired;
-    struct rs_refusal refusal = {.size_bytes = size_bytes};
+    struct rs_refusal refusal = {.size_bytes = size_bytes, .memory = memory_of(reuse)};
     uint64_t begin_ns = rs_clock_ns(), moves;
     size_t entered = count_entered(reuse);
     CUresult result;

@@ -15,7 +15,7 @@ bool rs_again(CUresult result, int device, uint64_t *deadline_ns)
     if (device < 0 &&
         (!rs_driver.cuCtxGetDevice || rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS))
         return false;
-    struct rs_refusal refusal = {0, rs_account_releases(rs_limit_account(device)), 0};
+    struct rs_refusal refusal = {.releases = rs_account_releases(rs_limit_account(device))};
 
     rs_request_begin_until(*deadline_ns);
     again = rs_limit_reclaim(device, &refusal, may_wait);

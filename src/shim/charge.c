@@ -172,7 +172,7 @@ static enum rs_charge_keys keys_of(enum rs_path path)
 static bool take_or_reclaim(struct rs_charged *record)
 {
     const struct rs_account *account = rs_limit_account(record->device);
-    struct rs_refusal refusal = {.size_bytes = record->charged_bytes};
+    struct rs_refusal refusal = {.size_bytes = record->charged_bytes, .memory = memory_of(record)};
 
     do {
         refusal.releases = rs_account_releases(account);
@@ -236,7 +236,7 @@ bool rs_charge_again(struct rs_charge *charge, CUresult result)
     if (result != CUDA_ERROR_OUT_OF_MEMORY || !record)
         return false;
     refusal = (struct rs_refusal){rs_footprint_most(record->size_bytes), charge->releases,
-                                  record->charged_bytes};
+                                  record->charged_bytes, memory_of(record)};
     charge->releases = rs_account_releases(rs_limit_account(record->device));
     return rs_limit_reclaim(record->device, &refusal, true);
 }

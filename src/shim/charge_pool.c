@@ -529,7 +529,8 @@ bool rs_charge_async_begin(struct rs_pool_charge *charge, CUmemoryPool pool, CUs
 
 bool rs_charge_async_again(struct rs_pool_charge *charge, CUresult result)
 {
-    struct rs_refusal refusal = {charge->bytes, charge->releases, charge->charged};
+    struct rs_refusal refusal = {charge->bytes, charge->releases, charge->charged,
+                                 RS_MEMORY_DEVICE};
 
     if (result != CUDA_ERROR_OUT_OF_MEMORY || charge->device < 0 || charge->in_graph)
         return false;

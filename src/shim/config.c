@@ -27,6 +27,8 @@ const char *const rs_kind_texts[RS_KINDS] = {"", ", pinned memory", ", managed m
         __VA_ARGS__}
 /* Bytes of memory: nobody means 8 of them, nor more than there are addresses. */
 #define OF_MEMORY .option.unit_below = 1 << 20, .option.maximum = RS_SIZE_ADDRESSABLE
+/* Of memory that may be managed. */
+#define OF_ANY_MEMORY OF_MEMORY, .option.beyond_whole = true
 #define LATER(variable_name, text)                                                                 \
     {                                                                                              \
         .option = {.name = (variable_name), .type = RS_OPTION_TEXT, .help = (text)},               \
@@ -38,21 +40,23 @@ const struct rs_variable rs_variables[] = {
              "the stack as an expression, as in statistics(pool(cuda, initial_size=4GiB))",
              .per_device = true),
     VARIABLE(POOL_SIZE, "RMM_POOL_SIZE", SIZE,
-             "a pool, and what it takes from the driver at the first allocation",
-             .per_device = true, .builds_a_part = true, .option.multiple_of = 256, OF_MEMORY,
+             "a pool, and what it takes from the driver at the first allocation; with "
+             "RMM_MANAGED=1 more than 100% too",
+             .per_device = true, .builds_a_part = true, .option.multiple_of = 256, OF_ANY_MEMORY,
              .guide_words = {{"RMM_INITIAL_POOL_SIZE", false},
                              {"RMM_POOL_ALLOCATOR", false},
                              {"RMM_DEVICES", true}}),
     VARIABLE(POOL_MAX_SIZE, "RMM_POOL_MAX_SIZE", SIZE,
              "a pool, and the most it may hold; it starts empty without RMM_POOL_SIZE",
              .per_device = true, .builds_a_part = true, .option.minimum = 256,
-             .option.multiple_of = 256, OF_MEMORY,
+             .option.multiple_of = 256, OF_ANY_MEMORY,
              .guide_words = {{"RMM_MAXIMUM_POOL_SIZE", false}}),
     VARIABLE(ARENA_SIZE, "RMM_ARENA_SIZE", SIZE,
              "an arena instead of a pool: all it may hold, taken at the first allocation; each "
              "thread has a part of its own",
              .per_device = true, .builds_a_part = true, .option.minimum = 1 << 20,
-             .option.maximum = 1ull << 40, .option.unit_below = 1 << 20),
+             .option.maximum = 1ull << 40, .option.unit_below = 1 << 20,
+             .option.beyond_whole = true),
     VARIABLE(BINNING, "RMM_BINNING", RANGE,
              "bins of equal blocks, one per power of two in this range, over the pool",
              .per_device = true, .builds_a_part = true, .option.minimum = 512),
@@ -82,8 +86,9 @@ const struct rs_variable rs_variables[] = {
              .per_device = true, .option.words = free_words),
     VARIABLE(LIMIT, "RMM_LIMIT", SIZE,
              "the most that the process takes from the driver on a device, over all contexts and "
-             "ways to allocate, cached memory included",
-             .per_device = true, .option.minimum = 1, OF_MEMORY,
+             "ways to allocate, cached memory included; as managed memory counts, more than 100% "
+             "too",
+             .per_device = true, .option.minimum = 1, OF_ANY_MEMORY,
              .guide_words = {{"RMM_ALLOCATION_LIMIT", false}}),
     VARIABLE(IPC, "RMM_IPC", WORD,
              "device memory for other processes (cudaIpcGetMemHandle): blocks of a pool too, which "
@@ -94,16 +99,18 @@ const struct rs_variable rs_variables[] = {
              "the stack for pinned host memory, as in pool(pinned, initial_size=1GiB)",
              .per_device = true, .kind = RS_KIND_PINNED),
     VARIABLE(PINNED_POOL_SIZE, "RMM_PINNED_POOL_SIZE", SIZE,
-             "a pool of pinned host memory, and what it takes at the first allocation of it",
+             "a pool of pinned host memory, and what it takes at the first allocation of it; a "
+             "percentage is of the host's memory",
              .per_device = true, .builds_a_part = true, .kind = RS_KIND_PINNED,
              .option.multiple_of = 256, OF_MEMORY),
     VARIABLE(MANAGED_RESOURCE, "RMM_MANAGED_RESOURCE", TEXT,
              "the stack for cudaMallocManaged, as in pool(managed, initial_size=1GiB)",
              .per_device = true, .kind = RS_KIND_MANAGED),
     VARIABLE(MANAGED_POOL_SIZE, "RMM_MANAGED_POOL_SIZE", SIZE,
-             "a pool for cudaMallocManaged, and what it takes at the first allocation of it",
+             "a pool for cudaMallocManaged, and what it takes at the first allocation of it; a "
+             "percentage is of the device's memory, and may be more than 100%",
              .per_device = true, .builds_a_part = true, .kind = RS_KIND_MANAGED,
-             .option.multiple_of = 256, OF_MEMORY),
+             .option.multiple_of = 256, OF_ANY_MEMORY),
     VARIABLE(STATISTICS, "RMM_STATISTICS", TEXT,
              "a report at exit: 1 or text (stderr), text:PATH, json:PATH, prom:PATH"),
     VARIABLE(TRACKING, "RMM_TRACKING", TEXT,
@@ -340,13 +347,15 @@ struct allocator {
     const struct rs_option_value *initial, *maximum; /* of a pool */
     const struct rs_option_value *arena;
     const struct rs_source *source, *arena_source; /* NULL: none given */
+    const struct rs_source *initial_source;
 };
 
 static struct allocator allocator_of(const struct rs_config *config, int device)
 {
     struct allocator found = {.source = NULL};
 
-    found.initial = value_of(config, device, RS_VARIABLE_POOL_SIZE, &found.source);
+    found.initial = value_of(config, device, RS_VARIABLE_POOL_SIZE, &found.initial_source);
+    found.source = found.initial_source;
     found.maximum = value_of(config, device, RS_VARIABLE_POOL_MAX_SIZE, &found.source);
     found.arena = value_of(config, device, RS_VARIABLE_ARENA_SIZE, &found.arena_source);
     return found;
@@ -383,9 +392,34 @@ static bool choose_allocator(const struct rs_config *config, int device, struct 
     return true;
 }
 
-static struct rs_expression *stack_allocator(const struct allocator *allocator,
-                                             struct rs_expression *stack)
+/* False after complaining about a percentage that this memory has not. */
+static bool has_share(const struct rs_expression *stack, const struct rs_option_value *value,
+                      const struct rs_source *source, struct rs_complaints *complaints)
 {
+    if (!stack || !value || value->size.kind == RS_SIZE_BYTES ||
+        value->size.number <= RS_SIZE_WHOLE || rs_expression_overcommits(stack))
+        return true;
+    rs_complain(complaints, source, source->text, "more than 100%%");
+    return false;
+}
+
+static bool has_shares(const struct rs_expression *stack, const struct allocator *of,
+                       struct rs_complaints *complaints)
+{
+    return has_share(stack, of->initial, of->initial_source, complaints) &&
+           has_share(stack, of->maximum, of->source, complaints) &&
+           has_share(stack, of->arena, of->arena_source, complaints);
+}
+
+/* NULL with the stack freed after complaining, or when out of host memory. */
+static struct rs_expression *stack_allocator(const struct allocator *allocator,
+                                             struct rs_expression *stack,
+                                             struct rs_complaints *complaints)
+{
+    if (!has_shares(stack, allocator, complaints)) {
+        rs_expression_free(stack);
+        return NULL;
+    }
     if (allocator->arena) {
         stack = stack_on(&rs_mr_descriptor_arena, stack, allocator->arena_source);
         set_value(stack, "arena_size", allocator->arena->size);
@@ -412,7 +446,7 @@ static struct rs_expression *build_device(const struct rs_config *config, int de
 
     if (!choose_allocator(config, device, &allocator, complaints))
         return NULL;
-    stack = stack_allocator(&allocator, build_leaf(config, device));
+    stack = stack_allocator(&allocator, build_leaf(config, device), complaints);
     bins = value_of(config, device, RS_VARIABLE_BINNING, &source);
     if (bins) {
         stack = stack_on(&rs_mr_descriptor_binning, stack, source);
@@ -634,18 +668,20 @@ struct rs_expression *rs_config_expression(const struct rs_config *config,
                  : NULL;
 }
 
-/* What a resource takes at its first allocation. */
+/* What a resource takes at its first allocation of what a limit counts.  What may lie in the host's
+ * memory it does not. */
 static size_t initial_bytes(const struct rs_expression *node, const struct rs_place *place)
 {
     const struct rs_option *rows = node->descriptor->options;
 
+    if (rs_expression_memories(node) & 1u << RS_MEMORY_HOST)
+        return 0;
     for (size_t i = 0; rows[i].name; i++) {
         const struct rs_option_value *value = &node->values[i];
         if (strcmp(rows[i].name, "initial_size") != 0 || rows[i].type != RS_OPTION_SIZE ||
             value->none || (!place && value->size.kind != RS_SIZE_BYTES))
             continue;
-        return rs_size_resolve(value->size, place ? place->total_bytes : 0,
-                               place ? place->free_bytes : 0);
+        return rs_expression_resolve(node, &rows[i], value->size, place);
     }
     return 0;
 }
@@ -694,7 +730,7 @@ static void build_stack(struct rs_config *config, enum rs_kind kind, int device,
     }
     stack = add_observers(config, device, add_reuse(config, kind, device, stack), complaints);
     stack = checked(kind, stack, complaints);
-    if (stack && kind == RS_KIND_DEVICE && limit && limit->size.kind == RS_SIZE_BYTES &&
+    if (stack && limit && limit->size.kind == RS_SIZE_BYTES &&
         !rs_config_fits_limit(stack, limit->size.number, NULL, complaints)) {
         rs_expression_free(stack);
         stack = NULL;

@@ -2,6 +2,7 @@
 #include "shim/context.h"
 
 #include "base/arithmetic.h"
+#include "base/host_memory.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/undisturbed.h"
@@ -409,6 +410,8 @@ static bool make_stack(struct rs_stack *stack, const struct rs_expression *expre
     if (rs_driver.cuMemGetInfo_v2(&stack->place.free_bytes, &stack->place.total_bytes) !=
         CUDA_SUCCESS)
         return true; /* a broken context: the driver shall say so itself */
+    if (rs_expression_memories(expression) & 1u << RS_MEMORY_HOST)
+        rs_host_memory(&stack->place.host_total_bytes, &stack->place.host_free_bytes);
     if (!rs_config_fits_limit(expression, rs_limit_get(device), &stack->place, complaints))
         return false;
     stack->place.first_on_device = !*taken;

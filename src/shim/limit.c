@@ -143,7 +143,7 @@ static bool is_stale(const struct rs_account *account, const struct rs_refusal *
 
 /* False when a request is larger than all that is not live.  What calls under way have asked for is
  * not live yet (this request may be among them), and what threads have in hand is no longer. */
-static bool can_be_served(int device, size_t size_bytes)
+static bool can_be_served(int device, const struct rs_refusal *refusal)
 {
     const struct rs_account *account = &devices[device].account;
     size_t limit = atomic_load(&account->limit_bytes), total = limit;
@@ -152,10 +152,12 @@ static bool can_be_served(int device, size_t size_bytes)
     size_t held = limit ? atomic_load(&account->charged_bytes)
                         : atomic_load(&account->held_bytes[RS_MEMORY_DEVICE]);
 
+    if (!limit && refusal->memory != RS_MEMORY_DEVICE)
+        return true; /* the device's memory is not all that it may lie in */
     if (!limit && (!rs_driver.cuDeviceTotalMem_v2 ||
                    rs_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS))
         return true;
-    return size_bytes <= total - rs_min(total, held - rs_min(others, held));
+    return refusal->size_bytes <= total - rs_min(total, held - rs_min(others, held));
 }
 
 /* All that nobody uses goes back.  True when something did.  A pool of the driver's may also have
@@ -212,7 +214,7 @@ static bool reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
 
     if (give_back(device) || (is_stale(account, refusal, moves) && rs_request_may_repeat()))
         return true;
-    if (!can_be_served(device, refusal->size_bytes))
+    if (!can_be_served(device, refusal))
         return false;
     return (may_wait && (wait_for_quarantine(device) || wait_for_leaving(device))) ||
            (refusal->size_bytes > 0 && rs_request_may_look_again()) ||

@@ -221,6 +221,8 @@ class Check(Test):
             (["RMM_MANAGED_RESOURCE=managed", "RMM_POOL_SIZE=1GiB", "RMM_LIMIT=2GiB"],
              ["every device, at most 2GiB", "  reuse", "    pool", "      cuda", "every device, managed memory",
               "  managed"]),
+            (["RMM_POOL_SIZE=200%", "RMM_MANAGED=1", "RMM_LIMIT=250%"],
+             ["every device, at most 250%", "  reuse", "    pool initial_size=200%", "      managed"]),
             (["RMM_VERBOSE=1", "RMM_POOL_SIZE="], ["nothing set: every call goes to the driver"]),
         ):
             with self.subTest(variables):
@@ -237,6 +239,9 @@ class Check(Test):
         for variables, line in (
             (["RMM_POOL_SIZE=10Q"], "RMM_POOL_SIZE=10^Q: unknown unit"),
             (["RMM_LIMIT=1GiB", "RMM_POOL_SIZE=2GiB"], "pool begins with 2GiB, and RMM_LIMIT is 1GiB"),
+            (["RMM_LIMIT=1GiB", "RMM_MANAGED_POOL_SIZE=2GiB"], "pool begins with 2GiB, and RMM_LIMIT is 1GiB"),
+            (["RMM_POOL_SIZE=200%"], "RMM_POOL_SIZE=^200%: more than 100%"),
+            (["RMM_PINNED_RESOURCE=pool(pinned, initial_size=200%)"], "initial_size of pool: more than 100%"),
             (["RMM_POOLSIZE=1GiB"], "did you mean RMM_POOL_SIZE?"),
             (["rmm_limit=1GiB"], "did you mean RMM_LIMIT?"),
             (["RMM_MANAGED_MEMORY=1"], "did you mean RMM_MANAGED?"),

@@ -14,7 +14,7 @@
 #define GIB ((size_t)1 << 30)
 
 struct config {
-    size_t plain, initial, chunk, limit, memory;
+    size_t plain, initial, chunk, limit, most, memory;
     struct rs_size_range bins;
     struct rs_sizes sizes;
     uint64_t count;
@@ -32,6 +32,8 @@ static const struct rs_option rows[] = {
                                    {"initial_size_exponent", RS_OPTION_EXPONENT}}),
     RS_OPTION_SIZE_ROW(struct config, chunk, "2MiB", "chunk", .minimum = 4096, .multiple_of = 4096),
     RS_OPTION_SIZE_ROW(struct config, limit, "none", "limit", .none = true),
+    RS_OPTION_SIZE_ROW(struct config, most, "0", "what may be managed memory",
+                       .beyond_whole = true),
     {
         .name = "bins",
         .type = RS_OPTION_RANGE,
@@ -104,6 +106,7 @@ static void good_values_reach_their_field(void **state)
         {"plain", "80%", offsetof(struct config, plain), 80 * GIB},
         {"plain", "80%free", offsetof(struct config, plain), 40 * GIB},
         {"plain", "12.5%", offsetof(struct config, plain), 100 * GIB / 8},
+        {"most", "250%", offsetof(struct config, most), 250 * GIB},
         {"PLAIN", "1.5GiB", offsetof(struct config, plain), 3 * GIB / 2},
         {"initial", "8GiB", offsetof(struct config, initial), 8 * GIB},
         {"initial_pool_size", "4G", offsetof(struct config, initial), 4 * GIB},
@@ -240,6 +243,8 @@ static void bad_values_get_one_line_with_the_place(void **state)
         {"plain", "10Q", "plain=10^Q: unknown unit"},
         {"plain", "-1", "plain=^-1: a size cannot be negative"},
         {"plain", "200%", "plain=^200%: more than 100%"},
+        {"chunk", "100.01%free", "chunk=^100.01%free: more than 100%"},
+        {"most", "10001%", "most=^10001%: more than 10000%"},
         {"plain", "none", "plain=^none: "},
         {"plain", "", "plain=^: a size is missing"},
         {"initial", "8193MiB", "initial=^8193MiB: more than 8GiB"},
@@ -392,16 +397,16 @@ static void names_and_aliases_are_found_in_any_case(void **state)
 
 static void type_texts_say_what_to_write(void **state)
 {
-    static const char *const expected[] = {"SIZE",      "SIZE",      "SIZE",
-                                           "SIZE|none", "SIZE-SIZE", "SIZE+SIZE+...",
-                                           "COUNT",     "0|1",       "wait|deferred|immediate",
-                                           "TEXT",      "TEXT",      "SIZE"};
+    static const char *const expected[] = {
+        "SIZE",      "SIZE",          "SIZE",  "SIZE|none", "SIZE",
+        "SIZE-SIZE", "SIZE+SIZE+...", "COUNT", "0|1",       "wait|deferred|immediate",
+        "TEXT",      "TEXT",          "SIZE"};
     char buffer[64], small[8];
 
     (void)state;
     for (size_t i = 0; rows[i].name; i++)
         assert_string_equal(rs_option_type_text(&rows[i], buffer, sizeof(buffer)), expected[i]);
-    assert_true(strlen(rs_option_type_text(&rows[8], small, sizeof(small))) < sizeof(small));
+    assert_true(strlen(rs_option_type_text(&rows[9], small, sizeof(small))) < sizeof(small));
 }
 
 int main(void)

@@ -71,6 +71,9 @@ static void understands_every_unit(void **state)
         {"80 %", RS_SIZE_OF_TOTAL, 800000},
         {"80%free", RS_SIZE_OF_FREE, 800000},
         {"80%FREE", RS_SIZE_OF_FREE, 800000},
+        {"200%", RS_SIZE_OF_TOTAL, 2 * RS_SIZE_WHOLE},
+        {"100.0001%", RS_SIZE_OF_TOTAL, RS_SIZE_WHOLE + 1},
+        {"10000%free", RS_SIZE_OF_FREE, 100 * RS_SIZE_WHOLE},
         {"12.5%free", RS_SIZE_OF_FREE, 125000},
     };
 
@@ -111,9 +114,9 @@ static void says_what_is_wrong_and_where(void **state)
         {"1.2.3", 3, "unknown unit"},
         {"1 ", 2, NULL}, /* a blank at the end is no unit at all */
         {"1GiB ", 1, "unknown unit"},
-        {"200%", 0, "more than 100%"},
-        {"100.0001%", 0, "more than 100%"},
-        {"99999999999999999%", 0, "more than 100%"},
+        {"10000.0001%", 0, "more than 10000%"},
+        {"10001%free", 0, "more than 10000%"},
+        {"99999999999999999%", 0, "more than 10000%"},
         {"80%fre", 3, "only 'free'"},
         {"80%freed", 3, "only 'free'"},
         {"80%%", 3, "only 'free'"},
@@ -184,6 +187,8 @@ static void percentages_are_of_their_device_in_whole_granules(void **state)
         {{0, RS_SIZE_OF_TOTAL}, GIB, GIB, 0},
         {{500000, RS_SIZE_OF_TOTAL}, SIZE_MAX, 0, (SIZE_MAX / 2) & ~(2 * MIB - 1)},
         {{RS_SIZE_WHOLE, RS_SIZE_OF_TOTAL}, SIZE_MAX, 0, SIZE_MAX & ~(2 * MIB - 1)},
+        {{2 * RS_SIZE_WHOLE, RS_SIZE_OF_TOTAL}, 100 * MIB, 1, 200 * MIB},
+        {{2 * RS_SIZE_WHOLE, RS_SIZE_OF_TOTAL}, SIZE_MAX, 0, SIZE_MAX & ~(2 * MIB - 1)},
     };
 
     (void)state;

@@ -230,7 +230,9 @@ static void reuse_stands_above_what_hands_memory_out_again(void **state)
 static void contradicting_values_are_complained_of(void **state)
 {
     static const struct rs_place place = {.total_bytes = (size_t)8 << 30,
-                                          .free_bytes = (size_t)4 << 30};
+                                          .free_bytes = (size_t)4 << 30,
+                                          .host_total_bytes = (size_t)16 << 30,
+                                          .host_free_bytes = (size_t)10 << 30};
     static const struct {
         const char *text;
         bool good_without_device, good_on_device;
@@ -242,6 +244,27 @@ static void contradicting_values_are_complained_of(void **state)
         {"pool(cuda, initial_size=9GiB)", true, false},
         {"pool(cuda, initial_size=100%)", true, true},
         {"limiting(cuda)", false, false},
+        /* what is not all device memory is not bounded by it */
+        {"pool(managed, initial_size=9GiB, maximum_size=12GiB)", true, true},
+        {"pool(pinned, initial_size=9GiB)", true, true},
+        {"arena(pinned, arena_size=9GiB)", true, true},
+        {"arena(cuda, arena_size=9GiB)", true, false},
+        {"pool(fallback(cuda, managed), initial_size=9GiB)", true, true},
+        {"pool(fallback(cuda, pinned), initial_size=9GiB)", true, true},
+        {"pool(fallback(cuda, cuda), initial_size=9GiB)", true, false},
+        {"fallback(pool(cuda, initial_size=9GiB), managed)", true, false},
+        {"fallback(cuda, pool(managed, initial_size=9GiB))", true, true},
+        /* shares: of device memory there is one whole, and of what is page-locked */
+        {"pool(managed, initial_size=150%, maximum_size=200%)", true, true},
+        {"pool(managed, initial_size=150%, maximum_size=100%)", true, false},
+        {"arena(limiting(managed, limit=110%free), arena_size=101%)", true, true},
+        {"pool(fallback(cuda, managed), initial_size=150%)", true, true},
+        {"pool(cuda, initial_size=100.01%)", false, false},
+        {"pool(cuda, maximum_size=101%free)", false, false},
+        {"arena(cuda, arena_size=101%)", false, false},
+        {"pool(pinned, initial_size=101%)", false, false},
+        {"fallback(limiting(cuda, limit=101%), managed)", false, false},
+        {"async(initial_size=1GiB, release_threshold=101%)", false, false},
     };
     (void)state;
 
@@ -264,17 +287,71 @@ static void contradicting_values_are_complained_of(void **state)
 static void percentages_are_shown_resolved_for_a_place(void **state)
 {
     static const struct rs_place place = {.total_bytes = (size_t)10 << 30,
-                                          .free_bytes = (size_t)4 << 30};
-    char text[RS_EXPRESSION_TEXT_BYTES];
-    struct rs_source source;
-    struct lines lines;
-    struct rs_expression *expression =
-        parse("pool(cuda, initial_size=50%free, maximum_size=80%)", &source, &lines);
+                                          .free_bytes = (size_t)4 << 30,
+                                          .host_total_bytes = (size_t)100 << 30,
+                                          .host_free_bytes = (size_t)40 << 30};
+    static const char *const cases[][2] = {
+        {"pool(cuda, initial_size=50%free, maximum_size=80%)",
+         "pool(cuda, initial_size=2GiB, maximum_size=8GiB)"},
+        {"pool(managed, initial_size=50%free, maximum_size=250%)",
+         "pool(managed, initial_size=2GiB, maximum_size=25GiB)"},
+        {"pool(pinned, initial_size=50%free, maximum_size=80%)",
+         "pool(pinned, initial_size=20GiB, maximum_size=80GiB)"},
+        {"limiting(arena(system, arena_size=50%), limit=150%)",
+         "limiting(arena(system, arena_size=50GiB), limit=150GiB)"},
+        /* of each its own, and of the first where both are beneath */
+        {"limiting(fallback(pool(cuda, initial_size=10%), pool(pinned, initial_size=10%)), "
+         "limit=50%)",
+         "limiting(fallback(pool(cuda, initial_size=1GiB), pool(pinned, initial_size=10GiB)), "
+         "limit=5GiB)"},
+        {"headroom(system, headroom=10%)", "headroom(system, headroom=1GiB)"},
+    };
     (void)state;
 
-    assert_string_equal(rs_expression_format(expression, &place, text),
-                        "pool(cuda, initial_size=2GiB, maximum_size=8GiB)");
-    rs_expression_free(expression);
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
+        char text[RS_EXPRESSION_TEXT_BYTES];
+        struct rs_source source;
+        struct lines lines;
+        struct rs_expression *expression = parse(cases[i][0], &source, &lines);
+        assert_non_null(expression);
+        assert_string_equal(rs_expression_format(expression, &place, text), cases[i][1]);
+        rs_expression_free(expression);
+    }
+}
+
+static void what_a_limit_counts_is_seen(void **state)
+{
+    enum {
+        DEVICE = 1 << RS_MEMORY_DEVICE,
+        MANAGED = 1 << RS_MEMORY_MANAGED,
+        HOST = 1 << RS_MEMORY_HOST
+    };
+    static const struct {
+        const char *text;
+        unsigned memories;
+        bool overcommits;
+    } cases[] = {
+        {"cuda", DEVICE, false},
+        {"pool(virtual)", DEVICE, false},
+        {"managed", MANAGED, true},
+        {"pool(managed(charged=0))", HOST, true},
+        {"async_managed", MANAGED, true},
+        {"arena(pinned)", HOST, false},
+        {"system", HOST, true},
+        {"statistics(fallback(pool(cuda), pool(managed)))", DEVICE | MANAGED, true},
+        {"fallback(cuda, pinned)", DEVICE | HOST, false},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
+        struct rs_source source;
+        struct lines lines;
+        struct rs_expression *expression = parse(cases[i].text, &source, &lines);
+        assert_non_null(expression);
+        assert_int_equal(rs_expression_memories(expression), cases[i].memories);
+        assert_int_equal(rs_expression_overcommits(expression), cases[i].overcommits);
+        rs_expression_free(expression);
+    }
 }
 
 int main(void)
@@ -286,6 +363,7 @@ int main(void)
         cmocka_unit_test(reuse_stands_above_what_hands_memory_out_again),
         cmocka_unit_test(contradicting_values_are_complained_of),
         cmocka_unit_test(percentages_are_shown_resolved_for_a_place),
+        cmocka_unit_test(what_a_limit_counts_is_seen),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Steps in the order of the arguments, for scenes about what a stack holds when:
+ *
+ *   device|managed|pinned|ordered MIB   allocates; prints the result where it is a refusal
+ *   free                                the latest block
+ *   push EXPRESSION, pop                the resource of the thread
+ *   used                                prints what the device has in use, in MiB, contexts aside
+ *   reset, retain                       the primary context, which is there at the start
+ *   create, destroy                     a context of the program's own */
+#include "../samples/sample.h"
+#include "hostcuda.h"
+
+#include <cuda.h>
+#include <dlfcn.h>
+#include <string.h>
+
+/* As programs have it that were built for any CUDA. */
+#undef cuCtxCreate_v2
+extern CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device);
+
+enum { BLOCKS_MAX = 64, MIB = 1 << 20 };
+
+struct block {
+    void *address;
+    enum { DEVICE, PINNED, ORDERED } kind;
+};
+
+static struct block blocks[BLOCKS_MAX];
+static unsigned block_count;
+static CUcontext context;
+static size_t context_bytes; /* that the device had in use before anything was allocated */
+
+static void begin(int is_primary)
+{
+    if (is_primary) {
+        MUST(cuDevicePrimaryCtxRetain(&context, 0));
+        MUST(cuCtxSetCurrent(context));
+    } else {
+        MUST(cuCtxCreate_v2(&context, 0, 0));
+    }
+    context_bytes = hostcuda_used_bytes(0);
+}
+
+static void end(int is_primary)
+{
+    if (is_primary)
+        MUST(cuDevicePrimaryCtxReset(0));
+    else
+        MUST(cuCtxDestroy(context));
+    block_count = 0;
+}
+
+static void allocate(const char *kind, size_t bytes)
+{
+    struct block *block = &blocks[block_count];
+    CUdeviceptr address = 0;
+    CUresult result;
+
+    CHECK(block_count < BLOCKS_MAX);
+    block->kind = DEVICE;
+    if (strcmp(kind, "device") == 0) {
+        result = cuMemAlloc(&address, bytes);
+    } else if (strcmp(kind, "managed") == 0) {
+        result = cuMemAllocManaged(&address, bytes, CU_MEM_ATTACH_GLOBAL);
+    } else if (strcmp(kind, "ordered") == 0) {
+        block->kind = ORDERED;
+        result = cuMemAllocAsync(&address, bytes, NULL);
+    } else {
+        block->kind = PINNED;
+        result = cuMemHostAlloc((void **)&address, bytes, 0);
+    }
+    block->address = (void *)(uintptr_t)address;
+    block_count += result == CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS)
+        printf("%s %zu: %d\n", kind, bytes / MIB, (int)result);
+}
+
+static void release(void)
+{
+    struct block block = blocks[--block_count];
+
+    if (block.kind == PINNED) {
+        MUST(cuMemFreeHost(block.address));
+    } else if (block.kind == ORDERED) {
+        MUST(cuMemFreeAsync((CUdeviceptr)(uintptr_t)block.address, NULL));
+        MUST(cuCtxSynchronize());
+    } else {
+        MUST(cuMemFree((CUdeviceptr)(uintptr_t)block.address));
+    }
+}
+
+static void push(const char *expression)
+{
+    int (*push_resource)(const char *) =
+        (int (*)(const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "rmmshim_push_resource");
+
+    printf("push: %d\n", push_resource ? push_resource(expression) : -1);
+}
+
+static void pop(void)
+{
+    int (*pop_resource)(void) =
+        (int (*)(void))(uintptr_t)dlsym(RTLD_DEFAULT, "rmmshim_pop_resource");
+
+    CHECK(pop_resource && pop_resource() == 0);
+}
+
+/* Steps without an argument. */
+static void step(const char *name)
+{
+    if (strcmp(name, "free") == 0)
+        release();
+    else if (strcmp(name, "pop") == 0)
+        pop();
+    else if (strcmp(name, "used") == 0)
+        printf("used %zu\n", (hostcuda_used_bytes(0) - context_bytes) / MIB);
+    else if (strcmp(name, "retain") == 0 || strcmp(name, "create") == 0)
+        begin(name[0] == 'r');
+    else if (strcmp(name, "reset") == 0 || strcmp(name, "destroy") == 0)
+        end(name[0] == 'r');
+    else
+        CHECK(!"a step");
+}
+
+int main(int argc, char **argv)
+{
+    MUST(cuInit(0));
+    begin(1);
+    for (int i = 1; i < argc; i++) {
+        size_t mib = i + 1 < argc ? strtoul(argv[i + 1], NULL, 10) : 0;
+
+        if (mib > 0)
+            allocate(argv[i++], mib * MIB);
+        else if (i + 1 < argc && strcmp(argv[i], "push") == 0)
+            push(argv[++i]);
+        else
+            step(argv[i]);
+    }
+    return 0;
+}
