@@ -283,6 +283,8 @@ static void drop_stack(struct rs_stack *stack)
     if (!mr)
         return;
     atomic_store(&unpublished, true);
+    if (stack->has_initial)
+        initial_taken[stack->kind][stack->place.device] = false;
     rs_segment_remove_all(&stack->place);
     fold_report(stack, mr);
     rs_leaks_note_gone(stack, mr);
@@ -398,10 +400,9 @@ static void say_stack(const struct rs_stack *stack, const struct rs_expression *
                      rs_expression_format(expression, &stack->place, text));
 }
 
-/* Makes the stack; the memory's owner is current.  *taken: somebody has the initial sizes already.
- * False when the settings are bad for it. */
-static bool make_stack(struct rs_stack *stack, const struct rs_expression *expression, bool *taken,
-                       struct rs_complaints *complaints)
+/* Makes the stack; the memory's owner is current.  False when the settings are bad for it. */
+static bool make_stack(struct rs_stack *stack, const struct rs_expression *expression,
+                       bool takes_initial, struct rs_complaints *complaints)
 {
     CUdevice device = stack->place.device;
     struct rs_mr *mr = NULL;
@@ -414,10 +415,9 @@ static bool make_stack(struct rs_stack *stack, const struct rs_expression *expre
         rs_host_memory(&stack->place.host_total_bytes, &stack->place.host_free_bytes);
     if (!rs_config_fits_limit(expression, rs_limit_get(device), &stack->place, complaints))
         return false;
-    stack->place.first_on_device = !*taken;
+    stack->place.first_on_device = takes_initial;
     stack->place.frees_are_clean = rs_expression_frees_are_clean(expression);
     stack->frees_wait = rs_expression_frees_wait(expression) || !rs_fence_supported();
-    *taken = true;
     atomic_store(&unpublished, true);
     say_stack(stack, expression);
     rs_sentinel_prepare(&stack->context->sentinel, stack->context->handle); /* before a pool takes
@@ -473,6 +473,18 @@ static void say_absent_devices(void)
                         : "");
 }
 
+/* Of the stacks of a kind and a device one has taken its initial sizes, until it ends: two contexts
+ * would take twice as much. */
+static bool make_settled(struct rs_stack *stack, const struct rs_expression *expression)
+{
+    bool *taken = &initial_taken[stack->kind][stack->place.device];
+    bool good = make_stack(stack, expression, !*taken, &rs_life_complaints);
+
+    stack->has_initial = !*taken && atomic_load(&stack->mr);
+    *taken = *taken || stack->has_initial;
+    return good;
+}
+
 static void settle(struct rs_stack *stack, bool *denied)
 {
     const struct rs_expression *expression =
@@ -485,9 +497,7 @@ static void settle(struct rs_stack *stack, bool *denied)
     if (!expression || (stack->kind == RS_KIND_MANAGED && !is_managed_poolable()))
         return;
     entered = rs_context_enter(stack->context->handle, &result);
-    if (result == CUDA_SUCCESS &&
-        !make_stack(stack, expression, &initial_taken[stack->kind][stack->place.device],
-                    &rs_life_complaints))
+    if (result == CUDA_SUCCESS && !make_settled(stack, expression))
         *denied = rs_life_bad_settings() == RS_MODE_DENY;
     rs_context_leave(entered);
 }
@@ -548,13 +558,13 @@ static bool add_pushed(struct rs_context *context, const struct rs_pushed *resou
 {
     struct rs_pushed_stack *pushed = take_pushed(context, resource);
     CUresult result = CUDA_SUCCESS;
-    bool entered, taken = false, good = true;
+    bool entered, good = true;
 
     if (!pushed)
         return true; /* out of host memory: the driver's own, this time */
     entered = rs_context_enter(context->handle, &result);
     if (result == CUDA_SUCCESS && owns_memory(context))
-        good = make_stack(&pushed->stack, resource->expression, &taken, complaints);
+        good = make_stack(&pushed->stack, resource->expression, true, complaints);
     rs_context_leave(entered);
     if (!good) {
         pushed->next = spare_pushed;

@@ -32,8 +32,9 @@ struct rs_stack {
     _Atomic(struct rs_mr *) mr; /* NULL: not made, or none is wanted */
     struct rs_block_counter *counter;
     enum rs_kind kind;
-    bool frees_wait; /* for work; or may, on a driver without fences */
-    bool settled;    /* made, or none is wanted; under the contexts' lock */
+    bool frees_wait;  /* for work; or may, on a driver without fences */
+    bool settled;     /* made, or none is wanted; under the contexts' lock */
+    bool has_initial; /* took the initial sizes: the same */
     struct rs_place place;
 };
 

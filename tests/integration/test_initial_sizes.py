@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a stack takes at its first allocation, the stack of the next context takes again."""
+import json
+import os
+
+import support
+from support import run
+
+MIB = 1 << 20
+# 64 MiB of the device are the program's.
+SMALL = {"HOSTCUDA_MEMORY": "96MiB", "HOSTCUDA_CONTEXT_MEMORY": "32MiB", "HOSTCUDA_PAGEABLE": "1"}
+
+POOL = {"RMM_POOL_SIZE": "16MiB"}
+ASYNC = {"RMM_RESOURCE": "async(initial_size=16MiB)"}
+VIRTUAL = {"RMM_RESOURCE": "virtual(initial_size=16MiB)"}
+ARENA = {"RMM_ARENA_SIZE": "16MiB"}
+POOLS = [
+    POOL,
+    {"RMM_POOL_SIZE": "16MiB", "RMM_FREE": "immediate"},
+    {"RMM_POOL_SIZE": "16MiB", "RMM_FREE": "wait"},
+    {"RMM_POOL_SIZE": "16MiB", "RMM_BINNING": "256KiB-512KiB"},
+    {"RMM_RESOURCE": "pool(cuda, initial_size=16MiB, growth=rmm)"},
+    {"RMM_RESOURCE": "limiting(statistics(pool(cuda, initial_size=16MiB)), limit=1GiB)"},
+    {"RMM_RESOURCE": "pool(pool(cuda), initial_size=16MiB)"},
+    {"RMM_RESOURCE": "pool(limiting(cuda, limit=1GiB), initial_size=16MiB)"},
+    {"RMM_POOL_SIZE": "16MiB", "HOSTCUDA_DRIVER_VERSION": "11040"},
+]
+
+
+class InitialSizes(support.Test):
+    def steps(self, settings, steps, **more):
+        """What the program prints, and the counters of each kind's stacks."""
+        path = self.path("report.json")
+        result = run([support.program("memory_steps")] + steps.split(),
+                     dict(settings, RMM_STATISTICS="json:" + path), more=dict(SMALL, **more))
+        self.assertEqual((result.status, result.stderr), (0, ""), "%s\n%s" % (settings, result))
+        counters = {}
+        if os.path.exists(path) and os.path.getsize(path):
+            with open(path, encoding="utf-8") as file:
+                for stack in json.load(file)["devices"]:
+                    for c in stack["counters"]:
+                        counters[stack["kind"], c["resource"], c["name"]] = c["value"]
+        return result.stdout, counters
+
+    def prints(self, settings, steps, *lines, **more):
+        """In use may be 2 MiB more, for blocks of 512 bytes that are the library's own."""
+        with self.subTest("%s %s" % (settings, steps)):
+            stdout, _ = self.steps(settings, steps, **more)
+            got = stdout.splitlines()
+            for i, line in enumerate(lines):
+                words = line.split()
+                if words[0] == "used" and got[i:] and got[i] == "used %d" % (int(words[1]) + 2):
+                    got[i] = line
+            self.assertEqual(got, list(lines))
+
+    def test_every_context_after_another_takes_it(self):
+        for settings in POOLS + [ASYNC, VIRTUAL, ARENA]:
+            self.prints(settings, "device 1 used reset retain device 1 used reset retain device 1 used", *["used 16"] * 3)
+            self.prints(settings, "create device 1 used destroy create device 1 used", *["used 16"] * 2)
+
+    def test_only_one_context_at_a_time_takes_it(self):
+        """A context that comes while another has it begins with what it needs, 1 MiB in 2."""
+        for settings in (POOL, VIRTUAL):
+            self.prints(settings, "device 1 create device 1 used destroy", "used 2")
+            self.prints(settings, "create device 1 retain device 1 used", "used 2")
+
+    def test_other_memory(self):
+        for settings, kind in (({"RMM_PINNED_POOL_SIZE": "16MiB"}, "pinned"),
+                               ({"RMM_MANAGED_POOL_SIZE": "16MiB"}, "managed"),
+                               ({"RMM_RESOURCE": "pool(system, initial_size=16MiB)"}, "device")):
+            for steps in ("%s 1 reset retain %s 1", "create %s 1 destroy create %s 1"):
+                with self.subTest("%s %s" % (settings, steps)):
+                    _, counters = self.steps(settings, steps.replace("%s", kind))
+                    self.assertEqual(counters[kind, "pool", "held"], 16 * MIB)
+
+    def test_a_stack_that_could_not_be_made_has_not_taken_it(self):
+        with self.subTest("async"):
+            result = run([support.program("memory_steps")] + "device 1 reset retain device 1 used".split(), ASYNC,
+                         more=dict(SMALL, HOSTCUDA_FAULT="cuMemPoolCreate:count=1:code=801"))
+            self.assertEqual((result.status, result.stdout), (0, "used 16\n"), result)
+            self.assertEqual(len(result.said), 1, result)
+
+
+if __name__ == "__main__":
+    support.main()
