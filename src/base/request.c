@@ -26,7 +26,7 @@ static __thread struct {
     unsigned depth, repeats, looks;
     uint64_t deadline_ns; /* 0: it has not waited yet */
     uint64_t repeated_ns; /* when it first took a nap */
-    bool is_short, is_busy, is_refused;
+    bool is_short, is_busy, is_refused, is_hopeless;
     struct rs_uncancelled uncancelled;
     unsigned in_vain; /* so many requests in a row have repeated in vain: kept between them */
 } request;
@@ -42,6 +42,7 @@ void rs_request_begin(void)
     request.is_short = false;
     request.is_busy = false;
     request.is_refused = false;
+    request.is_hopeless = false;
 }
 
 /* A program that asks for more than there is, in many threads, is refused fast. */
@@ -98,6 +99,16 @@ void rs_request_note_short(void)
 bool rs_request_is_short(void)
 {
     return request.is_short;
+}
+
+void rs_request_note_hopeless(bool hopeless)
+{
+    request.is_hopeless = hopeless;
+}
+
+bool rs_request_is_hopeless(void)
+{
+    return request.is_hopeless;
 }
 
 void rs_request_note_refused(bool refused)

@@ -31,6 +31,11 @@ void rs_request_begin_until(uint64_t deadline_ns);
 void rs_request_note_short(void);
 bool rs_request_is_short(void);
 
+/* Whether what was last asked of a device is more than it could have free, whatever is given back:
+ * then nothing is that was set aside. */
+void rs_request_note_hopeless(bool hopeless);
+bool rs_request_is_hopeless(void);
+
 /* A context was found busy: nothing is given back by waiting frees for the rest of the request. */
 void rs_request_note_busy(void);
 bool rs_request_is_busy(void);

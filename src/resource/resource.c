@@ -246,6 +246,25 @@ size_t rs_mr_idle_bytes_best(struct rs_mr *mr)
     return bytes;
 }
 
+size_t rs_mr_idle_bytes_of(struct rs_mr *mr, unsigned memories)
+{
+    size_t bytes = mr->memories & memories ? mr->ops.idle_bytes(mr) : 0;
+
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
+        bytes += rs_mr_idle_bytes_of(mr->upstream[i], memories);
+    return bytes;
+}
+
+size_t rs_mr_growable_bytes(struct rs_mr *mr)
+{
+    size_t bytes = mr->upstream[0] ? 0 : SIZE_MAX;
+
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
+        if (__builtin_add_overflow(bytes, rs_mr_growable_bytes(mr->upstream[i]), &bytes))
+            bytes = SIZE_MAX;
+    return rs_min(bytes, mr->ops.growable_bytes(mr));
+}
+
 size_t rs_mr_growable_bytes_best(struct rs_mr *mr)
 {
     size_t bytes = SIZE_MAX;
@@ -286,22 +305,31 @@ bool rs_mr_check(struct rs_mr *mr)
     return good;
 }
 
-static __thread bool trimming_all;
+static __thread struct {
+    bool all;
+    unsigned initial_of;
+} trimming;
 
-size_t rs_mr_trim_all(struct rs_mr *mr)
+size_t rs_mr_trim_all(struct rs_mr *mr, unsigned initial_of)
 {
-    bool before = trimming_all;
+    __typeof__(trimming) before = trimming;
     size_t returned;
 
-    trimming_all = true;
+    trimming.all = true;
+    trimming.initial_of = initial_of;
     returned = rs_mr_trim(mr, 0);
-    trimming_all = before;
+    trimming = before;
     return returned;
 }
 
 bool rs_mr_is_trimming_all(void)
 {
-    return trimming_all;
+    return trimming.all;
+}
+
+bool rs_mr_is_trimming_initial(const struct rs_mr *mr)
+{
+    return trimming.all && (trimming.initial_of & mr->memories) != 0;
 }
 
 static __thread bool takes_any;

@@ -160,7 +160,8 @@ struct rs_place {
 
     size_t total_bytes;                       /* of device memory */
     size_t free_bytes;                        /* when the stack was made */
-    size_t host_total_bytes, host_free_bytes; /* the same of the host's memory, where a leaf is */
+    size_t host_total_bytes, host_free_bytes; /* the same of the host's memory, where not all is
+                                                 the device's */
     unsigned host_flags;  /* of pinned memory: CU_MEMHOSTALLOC_...; that the device sees it where it
                              stands in for device memory */
     bool first_on_device; /* this context takes the initial pool */
@@ -180,6 +181,16 @@ static inline uint64_t rs_place_peers(const struct rs_place *place)
 static inline size_t rs_place_free_bytes(const struct rs_place *place, unsigned memories)
 {
     return memories == 1u << RS_MEMORY_HOST ? place->host_free_bytes : place->free_bytes;
+}
+
+/* The most that there may ever be of them; SIZE_MAX where it is not known. */
+static inline size_t rs_place_total_bytes(const struct rs_place *place, unsigned memories)
+{
+    size_t host_bytes = memories == 1u << RS_MEMORY_DEVICE ? 0 : place->host_total_bytes;
+
+    if (place->total_bytes == 0 || (host_bytes == 0 && memories != 1u << RS_MEMORY_DEVICE))
+        return SIZE_MAX;
+    return place->total_bytes + host_bytes;
 }
 
 enum rs_free_behaviour {
@@ -300,12 +311,16 @@ static inline size_t rs_mr_trim(struct rs_mr *mr, size_t keep_bytes)
     return mr->ops.trim(mr, keep_bytes);
 }
 
-/* rs_mr_trim with nothing kept, not even what a resource keeps by its own settings (a pool's
- * initial size): somebody else is out of memory. */
-size_t rs_mr_trim_all(struct rs_mr *mr);
+/* rs_mr_trim with nothing kept: somebody else is out of memory.  Of the memories in initial_of
+ * (bits 1 << rs_memory) not even what a resource keeps by its own settings (a pool's initial size).
+ */
+size_t rs_mr_trim_all(struct rs_mr *mr, unsigned initial_of);
 
 /* True inside rs_mr_trim_all: for a resource's trim. */
 bool rs_mr_is_trimming_all(void);
+
+/* The same for what the resource keeps by its settings: it has to go too. */
+bool rs_mr_is_trimming_initial(const struct rs_mr *mr);
 
 static inline enum rs_readiness rs_mr_make_ready(struct rs_mr *mr, uint64_t wait_ns)
 {
@@ -332,8 +347,14 @@ size_t rs_mr_idle_bytes(struct rs_mr *mr);
 /* The same without what only stands in for the first of two upstreams. */
 size_t rs_mr_idle_bytes_best(struct rs_mr *mr);
 
+/* The same of the resources over any of these memories, bits 1 << rs_memory. */
+size_t rs_mr_idle_bytes_of(struct rs_mr *mr, unsigned memories);
+
 /* What the first of each two upstreams may still take, at the least. */
 size_t rs_mr_growable_bytes_best(struct rs_mr *mr);
+
+/* What each two upstreams may still take together, at the most. */
+size_t rs_mr_growable_bytes(struct rs_mr *mr);
 
 /* How many blocks the idle bytes are in. */
 size_t rs_mr_free_blocks(struct rs_mr *mr);

@@ -289,6 +289,55 @@ static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growt
     return result;
 }
 
+/* What is to be taken for the pool to reserve its initial size again; 0: nothing, or there is no
+ * room for that. */
+static size_t missing_bytes(struct async *async)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+    size_t room, lacking, total, reserved, used = 0;
+
+    if (rs_driver.cuMemGetInfo_v2(&room, &total) != CUDA_SUCCESS)
+        room = 0;
+    rs_capture_restore(mode);
+    room = rs_min(room, rs_account_room(async->leaf.place->account));
+    rs_mutex_lock(&async->leaf.lock);
+    reserved = reserved_bytes(async);
+    (void)pool_attribute(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
+    rs_mutex_unlock(&async->leaf.lock);
+    lacking = async->initial_bytes - rs_min(reserved, async->initial_bytes);
+    if (lacking == 0 || lacking > room)
+        return 0;
+    /* Of what is idle may be served what is no larger. */
+    return lacking > reserved - rs_min(used, reserved)
+               ? lacking
+               : async->initial_bytes - rs_min(used, async->initial_bytes);
+}
+
+static bool holds_initial(struct async *async)
+{
+    bool holds;
+
+    rs_mutex_lock(&async->leaf.lock);
+    holds = async->charged_bytes - async->pending_bytes >= async->initial_bytes;
+    rs_mutex_unlock(&async->leaf.lock);
+    return holds;
+}
+
+/* Reserves the initial size again where a part of it went back: we give it for what needs it, and
+ * the driver for whatever does not fit. */
+static void regain_initial(struct async *async)
+{
+    size_t bytes = holds_initial(async) ? 0 : missing_bytes(async), step_bytes;
+    CUdeviceptr address;
+
+    if (bytes == 0 || !rs_round_up(bytes, RS_DRIVER_GRANULARITY, &step_bytes) ||
+        try_to_take(async, bytes, step_bytes, true, &address) != CUDA_SUCCESS)
+        return;
+    (void)free_on_own_stream(async, address); /* nothing has used it */
+    settle_own_stream(async, idle_wait_ns);
+    rs_account_give(async->leaf.place->account, 0, memory_of(async)); /* it stays reserved */
+}
+
 /* The pool's idle memory may be in pieces that are too small: then the driver's pool grows. */
 static CUresult async_take_held(struct rs_lasting_leaf *leaf, size_t size_bytes,
                                 CUdeviceptr *address)
@@ -301,6 +350,7 @@ static CUresult async_take_held(struct rs_lasting_leaf *leaf, size_t size_bytes,
     result = try_to_take(async, size_bytes, 0, false, address);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         note_in_vain(async, size_bytes);
+    regain_initial(async);
     return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_NOT_READY : result;
 }
 
@@ -318,8 +368,10 @@ static CUresult async_take(struct rs_lasting_leaf *leaf, size_t size_bytes, CUde
     rs_request_begin();
     result =
         try_to_take(async, size_bytes, has_idle(async, size_bytes) ? 0 : step_bytes, true, address);
-    /* What is idle in small pieces may stand between the request and the limit. */
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && give_back(async, 0, 0) > 0)
+    /* What is idle in small pieces may stand between the request and the limit.  The initial size
+     * goes back only where that can be enough, which the device's other stacks count too. */
+    if (result == CUDA_ERROR_OUT_OF_MEMORY &&
+        give_back(async, 0, leaf->place->reclaim ? async->initial_bytes : 0) > 0)
         result = try_to_take(async, size_bytes, step_bytes, true, address);
     /* And so may what other stacks of the device merely keep. */
     while (result == CUDA_ERROR_OUT_OF_MEMORY && leaf->place->reclaim &&
@@ -329,6 +381,7 @@ static CUresult async_take(struct rs_lasting_leaf *leaf, size_t size_bytes, CUde
     }
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         rs_request_note_short();
+    regain_initial(async);
     rs_request_end();
     return result == CUDA_ERROR_NOT_READY ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
@@ -394,7 +447,7 @@ static size_t async_trim(struct rs_mr *mr, size_t keep_bytes)
 
     if (!rs_lasting_leaf_enter(&async->leaf))
         return 0;
-    bytes = give_back(async, keep_bytes, async->initial_bytes);
+    bytes = give_back(async, keep_bytes, rs_mr_is_trimming_initial(mr) ? 0 : async->initial_bytes);
     (void)rs_lasting_leaf_leave(&async->leaf);
     return bytes;
 }
@@ -590,10 +643,13 @@ static int async_create(const struct rs_place *place, const void *config,
 }
 
 const struct rs_option rs_async_options[] = {
-    RS_OPTION_SIZE_ROW(struct rs_async_config, initial_size, "0",
-                       "reserved at the first allocation; stays when the pool is trimmed",
-                       .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
-                       .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
+    RS_OPTION_SIZE_ROW(
+        struct rs_async_config, initial_size, "0",
+        "reserved at the first allocation; stays when the pool is trimmed, goes back "
+        "where only that makes room for a request, and is reserved again when there "
+        "is room",
+        .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
+        .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_SIZE_ROW(struct rs_async_config, release_threshold, "none",
                        "what the driver keeps reserved above it goes back at the next "
                        "synchronisation",

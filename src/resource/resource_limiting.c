@@ -130,6 +130,14 @@ static CUresult limiting_deallocate(struct rs_mr *mr, const struct rs_allocation
     return result;
 }
 
+static size_t limiting_growable_bytes(struct rs_mr *mr)
+{
+    struct limiting *limiting = limiting_of(mr);
+
+    return limiting->limit_bytes -
+           atomic_load_explicit(&limiting->live_bytes, memory_order_relaxed);
+}
+
 static void limiting_report(struct rs_mr *mr, struct rs_report *report)
 {
     struct limiting *limiting = limiting_of(mr);
@@ -165,6 +173,7 @@ static const struct rs_mr_ops limiting_ops = {
     .allocate_best = limiting_allocate_best,
     .deallocate = limiting_deallocate,
     .destroy = limiting_destroy,
+    .growable_bytes = limiting_growable_bytes,
     .report = limiting_report,
     .check = limiting_check,
 };

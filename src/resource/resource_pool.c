@@ -81,6 +81,7 @@ struct pool {
     size_t charged_bytes;      /* against the maximum: held, being asked for, being given back */
     _Atomic size_t held_bytes; /* base/counter.h */
     size_t peak_held_bytes;
+    size_t missing_bytes; /* of the initial size: given back, to be taken again with a growth */
     size_t largest_bytes; /* of the requests served so far */
 
     bool is_misaligned;      /* upstream has given a chunk that is aligned less than the pool */
@@ -214,6 +215,7 @@ static size_t return_chunks(struct pool *pool, struct chunk *chunk)
         rs_account_end_return(pool->place->account, chunk->upstream.size_bytes);
         if (result == CUDA_SUCCESS) {
             pool->charged_bytes -= chunk->upstream.size_bytes;
+            pool->missing_bytes += chunk->is_initial ? chunk->upstream.size_bytes : 0;
             returned_bytes += chunk->upstream.size_bytes;
             pool->chunk_returns++;
             pool->step_limit_bytes = SIZE_MAX;
@@ -360,6 +362,15 @@ static size_t growth_step(const struct pool *pool, const struct rs_block_request
                   pool->step_limit_bytes);
 }
 
+/* What makes the pool hold its initial size again. */
+static size_t missing_step(const struct pool *pool)
+{
+    size_t held_bytes = rs_min(pool->charged_bytes, pool->initial_bytes);
+
+    return rs_min(rs_min(pool->missing_bytes, pool->initial_bytes - held_bytes),
+                  pool->step_limit_bytes);
+}
+
 /* What to ask for next, after ask_bytes was refused.  Below the driver's own unit there is nothing
  * to gain by trying sizes in between; RMM's rule has them, odd ones too. */
 static size_t smaller_step(const struct pool *pool, size_t ask_bytes, size_t least_bytes)
@@ -393,6 +404,7 @@ static CUresult ask_upstream(struct pool *pool, size_t *ask_bytes, size_t least_
 
         /* On the NULL stream: chunks are for all streams. */
         rs_leaf_ask_ahead(*ask_bytes > least_bytes);
+        rs_request_note_hopeless(false);
         result = rs_mr_allocate(pool->base.upstream[0], *ask_bytes, NULL, out);
         rs_leaf_ask_ahead(false);
         if (result != CUDA_ERROR_OUT_OF_MEMORY || *ask_bytes == least_bytes)
@@ -452,7 +464,7 @@ static CUresult grow(struct pool *pool, const struct rs_block_request *request,
     size_t remaining_bytes = pool->maximum_bytes - pool->charged_bytes;
     size_t least_bytes = rs_min(needed_bytes(pool, request), remaining_bytes);
     size_t ask_bytes = least_bytes;
-    bool ahead;
+    bool ahead, is_initial;
     CUresult result;
 
     if (least_bytes < request->bytes) {
@@ -466,15 +478,20 @@ static CUresult grow(struct pool *pool, const struct rs_block_request *request,
             least_bytes,
             rs_min(remaining_bytes, round_up_or(request->rounded_bytes, RS_DRIVER_GRANULARITY, 0)));
     if (how_much == A_STEP && !pool->is_growing_ahead)
-        ask_bytes =
-            rs_max(least_bytes, rs_min(remaining_bytes,
-                                       growth_step(pool, request, remaining_bytes, again_bytes)));
+        ask_bytes = rs_max(
+            least_bytes,
+            rs_min(remaining_bytes, rs_max(growth_step(pool, request, remaining_bytes, again_bytes),
+                                           missing_step(pool))));
     ahead = ask_bytes > least_bytes;
+    is_initial = ahead && ask_bytes <= pool->missing_bytes;
     if (ahead) {
         pool->is_growing_ahead = true;
         pool->ahead_bytes = ask_bytes - least_bytes;
     }
-    result = add_chunk_from_upstream(pool, ask_bytes, least_bytes, request->group, false);
+    result = add_chunk_from_upstream(pool, ask_bytes, least_bytes,
+                                     is_initial ? RS_BLOCKS_COMMON : request->group, is_initial);
+    if (result == CUDA_SUCCESS && is_initial)
+        pool->missing_bytes -= pool->chunks->upstream.size_bytes;
     if (ahead) {
         pool->is_growing_ahead = false;
         pool->ahead_bytes = 0;
@@ -510,10 +527,32 @@ static bool waited_for_growth(struct pool *pool, const struct rs_block_request *
     return true;
 }
 
-/* After an out-of-memory: true when something changed or may have, so that another try is due. */
-static bool made_room(struct pool *pool, uint64_t returns_before)
+/* False when the request is larger than all that is not live, as far as it is known here. */
+static bool could_fit(const struct pool *pool, const struct rs_block_request *request)
 {
-    if (pool->blocks.free_range_count && return_free_chunks(pool, 0, false) > 0)
+    size_t idle_bytes = rs_counter_idle(&pool->held_bytes, &pool->blocks.live_bytes);
+    size_t most_bytes =
+        rs_min(pool->maximum_bytes, rs_place_total_bytes(pool->place, pool->base.memories));
+    size_t upstream_bytes;
+
+    if (rs_request_is_hopeless())
+        return false;
+    if (__builtin_add_overflow(rs_mr_growable_bytes(pool->base.upstream[0]), idle_bytes,
+                               &upstream_bytes))
+        upstream_bytes = SIZE_MAX;
+    return request->rounded_bytes <= upstream_bytes &&
+           request->rounded_bytes <= most_bytes - rs_min(most_bytes, pool->blocks.live_bytes);
+}
+
+/* After an out-of-memory: true when something changed or may have, so that another try is due.  The
+ * initial size goes back only for what may fit then. */
+static bool made_room(struct pool *pool, const struct rs_block_request *request,
+                      uint64_t returns_before)
+{
+    if (pool->blocks.free_range_count && return_free_chunks(pool, 0, true) > 0)
+        return true;
+    if (pool->blocks.free_range_count && could_fit(pool, request) &&
+        return_free_chunks(pool, 0, false) > 0)
         return true;
     if (pool->chunk_returns != returns_before)
         return true;
@@ -562,7 +601,7 @@ static CUresult allocate_locked(struct pool *pool, struct rs_block_request *requ
         if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
             return result;
         if (result != CUDA_SUCCESS && round == 0 && pool->blocks.free_range_count > 0 &&
-            made_room(pool, returns_before)) {
+            made_room(pool, request, returns_before)) {
             how_much = EXACTLY;
             continue;
         }
@@ -572,7 +611,7 @@ static CUresult allocate_locked(struct pool *pool, struct rs_block_request *requ
             return CUDA_SUCCESS;
         result = CUDA_ERROR_OUT_OF_MEMORY; /* also when a misaligned chunk was of no use */
         how_much = EXACTLY;
-        if (!made_room(pool, returns_before))
+        if (!made_room(pool, request, returns_before))
             return result;
     }
     return result;
@@ -677,7 +716,7 @@ static size_t pool_trim(struct rs_mr *mr, size_t keep_bytes)
     size_t returned_bytes;
 
     rs_mutex_lock(&pool->lock);
-    returned_bytes = return_free_chunks(pool, keep_bytes, !rs_mr_is_trimming_all());
+    returned_bytes = return_free_chunks(pool, keep_bytes, !rs_mr_is_trimming_initial(mr));
     rs_mutex_unlock(&pool->lock);
     return returned_bytes + rs_mr_trim(mr->upstream[0], keep_bytes);
 }
@@ -947,7 +986,9 @@ static bool pool_validate(const void *config, const struct rs_place *place,
 
 static const struct rs_option pool_options[] = {
     RS_OPTION_SIZE_ROW(struct pool_config, initial_size, "0",
-                       "taken at the first allocation; stays when the pool is trimmed",
+                       "taken at the first allocation; stays when the pool is trimmed, goes back "
+                       "where only that makes room for a request, and is taken again with the next "
+                       "growth",
                        .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
                        .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_SIZE_ROW(struct pool_config, maximum_size, "none", "most bytes taken from upstream",

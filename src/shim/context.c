@@ -411,7 +411,7 @@ static bool make_stack(struct rs_stack *stack, const struct rs_expression *expre
     if (rs_driver.cuMemGetInfo_v2(&stack->place.free_bytes, &stack->place.total_bytes) !=
         CUDA_SUCCESS)
         return true; /* a broken context: the driver shall say so itself */
-    if (rs_expression_memories(expression) & 1u << RS_MEMORY_HOST)
+    if (rs_expression_memories(expression) != 1u << RS_MEMORY_DEVICE)
         rs_host_memory(&stack->place.host_total_bytes, &stack->place.host_free_bytes);
     if (!rs_config_fits_limit(expression, rs_limit_get(device), &stack->place, complaints))
         return false;
@@ -1036,6 +1036,7 @@ void rs_context_ends_release(void)
 
 struct trim {
     size_t *keep_bytes; /* NULL: somebody is out of memory */
+    unsigned initial_of;
     size_t returned_bytes;
 };
 
@@ -1045,21 +1046,34 @@ static void trim_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
 
     (void)stack;
     trim->returned_bytes +=
-        trim->keep_bytes ? rs_mr_trim(mr, *trim->keep_bytes) : rs_mr_trim_all(mr);
+        trim->keep_bytes ? rs_mr_trim(mr, *trim->keep_bytes) : rs_mr_trim_all(mr, trim->initial_of);
     if (trim->keep_bytes)
         *trim->keep_bytes -= rs_min(*trim->keep_bytes, rs_mr_idle_bytes(mr));
+}
+
+static size_t trim_stacks(int device, struct trim *trim)
+{
+    struct device_visit visit = {
+        .device = device, .all_kinds = trim->keep_bytes != NULL, .visit = trim_stack, .data = trim};
+
+    rs_export_collect(true);
+    rs_unfinished_retry();
+    visit_device(&visit);
+    return trim->returned_bytes;
 }
 
 size_t rs_context_trim(int device, size_t *keep_bytes)
 {
     struct trim trim = {.keep_bytes = keep_bytes};
-    struct device_visit visit = {
-        .device = device, .all_kinds = keep_bytes != NULL, .visit = trim_stack, .data = &trim};
 
-    rs_export_collect(true);
-    rs_unfinished_retry();
-    visit_device(&visit);
-    return trim.returned_bytes;
+    return trim_stacks(device, &trim);
+}
+
+size_t rs_context_trim_all(int device, unsigned initial_of)
+{
+    struct trim trim = {.initial_of = initial_of};
+
+    return trim_stacks(device, &trim);
 }
 
 struct readiness {
@@ -1104,21 +1118,31 @@ uint64_t rs_context_moves(void)
     return moves;
 }
 
+struct idle_bytes {
+    unsigned memories;
+    size_t bytes;
+};
+
 static void add_idle_bytes(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
-    size_t *bytes = data;
+    struct idle_bytes *idle = data;
 
     (void)stack;
-    *bytes += rs_mr_idle_bytes(mr);
+    idle->bytes += rs_mr_idle_bytes_of(mr, idle->memories);
+}
+
+size_t rs_context_idle_bytes_of(int device, unsigned memories)
+{
+    struct idle_bytes idle = {.memories = memories};
+    struct device_visit visit = {.device = device, .visit = add_idle_bytes, .data = &idle};
+
+    visit_device(&visit);
+    return idle.bytes;
 }
 
 size_t rs_context_idle_bytes(int device)
 {
-    size_t bytes = 0;
-    struct device_visit visit = {.device = device, .visit = add_idle_bytes, .data = &bytes};
-
-    visit_device(&visit);
-    return bytes;
+    return rs_context_idle_bytes_of(device, ~0u);
 }
 
 void rs_context_ending_enter(void)

@@ -120,18 +120,24 @@ RS_HOT_INLINE struct rs_stack *rs_context_stack_before(unsigned which)
  * one. */
 struct rs_context *rs_context_owner(void);
 
-/* Has every stack for device memory of the device's contexts give back its wholly free memory.
- * *keep_bytes, in: bytes to keep; out: the unused part.  NULL: nothing stays, not even a pool's
- * initial size, as somebody is out of memory.  Returns the bytes given back.  No lock may be held:
- * outside a request the driver calls wait.  Waits up to 1 s for a context that is about to end, as
- * the next three do. */
+/* Has every stack of the device's contexts give back its wholly free memory.  *keep_bytes, in:
+ * bytes to keep; out: the unused part.  Returns the bytes given back.  No lock may be held: outside
+ * a request the driver calls wait.  Waits up to 1 s for a context that is about to end, as the next
+ * five do. */
 size_t rs_context_trim(int device, size_t *keep_bytes);
+
+/* The same for somebody who is out of memory: nothing stays, but in pinned memory's stacks; an
+ * initial size only where its memory is not in initial_of (rs_mr_trim_all). */
+size_t rs_context_trim_all(int device, unsigned initial_of);
 
 /* rs_mr_make_ready of all these stacks, until one of them says RS_READY_SOME. */
 enum rs_readiness rs_context_make_ready(int device, uint64_t wait_ns);
 
 /* What they hold that nobody uses, quarantine included. */
 size_t rs_context_idle_bytes(int device);
+
+/* The same of resources over any of these memories, bits 1 << rs_memory. */
+size_t rs_context_idle_bytes_of(int device, unsigned memories);
 
 /* Changes with each block that enters or leaves the quarantine of any of them, on any device. */
 uint64_t rs_context_moves(void);

@@ -3,6 +3,7 @@
 
 #include "base/arithmetic.h"
 #include "base/clock.h"
+#include "base/host_memory.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/published.h"
@@ -62,11 +63,14 @@ static void set(int device, size_t bytes)
 /* What is free, told by the current context; false where there is none of this device. */
 static bool ask_free(CUdevice device, size_t *free_bytes)
 {
+    CUstreamCaptureMode mode = rs_capture_relax();
     CUdevice current;
     size_t total;
+    bool told = rs_driver.cuCtxGetDevice(&current) == CUDA_SUCCESS && current == device &&
+                rs_driver.cuMemGetInfo_v2(free_bytes, &total) == CUDA_SUCCESS;
 
-    return rs_driver.cuCtxGetDevice(&current) == CUDA_SUCCESS && current == device &&
-           rs_driver.cuMemGetInfo_v2(free_bytes, &total) == CUDA_SUCCESS;
+    rs_capture_restore(mode);
+    return told;
 }
 
 void rs_limit_resolve(CUdevice device)
@@ -160,13 +164,43 @@ static bool can_be_served(int device, const struct rs_refusal *refusal)
     return refusal->size_bytes <= total - rs_min(total, held - rs_min(others, held));
 }
 
-/* All that nobody uses goes back.  True when something did.  A pool of the driver's may also have
- * given memory back by itself, which is only seen now. */
-static bool give_back(int device)
+/* False when the request is larger than what the device has free with all that may go back to it.
+ * Asked after what threads have in hand, so that nothing is missed on its way. */
+static bool has_room(int device, const struct rs_refusal *refusal)
+{
+    const struct rs_account *account = &devices[device].account;
+    size_t total = 0, host_total = 0, room;
+
+    if (refusal->memory != RS_MEMORY_DEVICE) {
+        rs_host_memory(&host_total, &room);
+        return !rs_driver.cuDeviceTotalMem_v2 ||
+               rs_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS ||
+               refusal->size_bytes <= total + host_total;
+    }
+    total = atomic_load(&account->returning_bytes) +
+            rs_context_idle_bytes_of(device, 1u << RS_MEMORY_DEVICE) +
+            rs_charge_spare_bytes(device);
+    return !ask_free(device, &room) || refusal->size_bytes <= total + room;
+}
+
+/* Whose initial sizes may make room for the request. */
+static unsigned initial_for(int device, const struct rs_refusal *refusal)
+{
+    bool is_device = refusal->memory == RS_MEMORY_DEVICE;
+
+    return 1u << RS_MEMORY_DEVICE |
+           (is_device && !rs_account_has_limit(&devices[device].account) ? 0
+                                                                         : 1u << RS_MEMORY_MANAGED);
+}
+
+/* All that nobody uses goes back, but for the initial sizes of other memories than those.  True
+ * when something did.  A pool of the driver's may also have given memory back by itself, which is
+ * only seen now. */
+static bool give_back(int device, unsigned initial_of)
 {
     const struct rs_account *account = &devices[device].account;
     size_t charged = atomic_load(&account->charged_bytes);
-    bool returned = rs_context_trim(device, NULL) > 0;
+    bool returned = rs_context_trim_all(device, initial_of) > 0;
 
     return rs_charge_trim_pools(device, 0) > 0 || returned ||
            atomic_load(&account->charged_bytes) < charged;
@@ -206,16 +240,23 @@ static bool wait_for_leaving(int device)
 }
 
 /* What is idle, quarantined and in hand is counted one place after the other while other threads
- * move it, so no sum is believed while they do. */
+ * move it, so no sum is believed while they do.  Initial sizes were set aside for the program: they
+ * go last, and only where that can be enough. */
 static bool reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
 {
     const struct rs_account *account = &devices[device].account;
     uint64_t moves = rs_context_moves();
+    bool served;
 
-    if (give_back(device) || (is_stale(account, refusal, moves) && rs_request_may_repeat()))
+    rs_request_note_hopeless(false);
+    if (give_back(device, 0) || (is_stale(account, refusal, moves) && rs_request_may_repeat()))
         return true;
-    if (!can_be_served(device, refusal))
+    served = can_be_served(device, refusal);
+    rs_request_note_hopeless(!served || !has_room(device, refusal));
+    if (!served)
         return false;
+    if (!rs_request_is_hopeless() && give_back(device, initial_for(device, refusal)))
+        return true;
     return (may_wait && (wait_for_quarantine(device) || wait_for_leaving(device))) ||
            (refusal->size_bytes > 0 && rs_request_may_look_again()) ||
            (is_stale(account, refusal, moves) && rs_request_may_repeat()); /* by now */

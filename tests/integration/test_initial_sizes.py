@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stack takes at its first allocation, the stack of the next context takes again."""
+"""What a stack takes at its first allocation stays, and comes back: in the next context, and after
+requests that take all there is or cannot be served."""
 import json
 import os
 
@@ -68,7 +69,8 @@ class InitialSizes(support.Test):
         for settings, kind in (({"RMM_PINNED_POOL_SIZE": "16MiB"}, "pinned"),
                                ({"RMM_MANAGED_POOL_SIZE": "16MiB"}, "managed"),
                                ({"RMM_RESOURCE": "pool(system, initial_size=16MiB)"}, "device")):
-            for steps in ("%s 1 reset retain %s 1", "create %s 1 destroy create %s 1"):
+            for steps in ("%s 1 reset retain %s 1", "create %s 1 destroy create %s 1",
+                          "%s 1 free %s 99999999 used"):
                 with self.subTest("%s %s" % (settings, steps)):
                     _, counters = self.steps(settings, steps.replace("%s", kind))
                     self.assertEqual(counters[kind, "pool", "held"], 16 * MIB)
@@ -79,6 +81,52 @@ class InitialSizes(support.Test):
                          more=dict(SMALL, HOSTCUDA_FAULT="cuMemPoolCreate:count=1:code=801"))
             self.assertEqual((result.status, result.stdout), (0, "used 16\n"), result)
             self.assertEqual(len(result.said), 1, result)
+
+    def test_what_cannot_be_served_takes_nothing(self):
+        for settings in POOLS + [ASYNC, VIRTUAL, ARENA]:
+            refused = "device 100: 2", "used 16"
+            self.prints(settings, "device 1 free used device 100 used device 100 used", "used 16", *refused * 2)
+        for settings in POOLS + [ASYNC, VIRTUAL]:
+            # Neither with 30 MiB in use by others, ...
+            self.prints(settings, "device 1 free ordered 30 used device 40 used", "used 46", "device 40: 2", "used 46",
+                        HOSTCUDA_POOL_STEP="2MiB")
+            # ... which the device has, and a limit has not; nor for others.
+            self.prints(dict(settings, RMM_LIMIT="40MiB"), "device 1 free device 41 used", "device 41: 2", "used 16")
+            # The driver takes back what a pool of its own has idle for whatever does not fit.
+            self.prints(settings, "device 1 free ordered 100 device 1 used", "ordered 100: 2", "used 16")
+
+    def test_bounds_of_its_own(self):
+        for settings in ({"RMM_POOL_SIZE": "16MiB", "RMM_POOL_MAX_SIZE": "32MiB"},
+                         {"RMM_RESOURCE": "pool(limiting(cuda, limit=32MiB), initial_size=16MiB)"}):
+            self.prints(settings, "device 1 free device 33 used", "device 33: 2", "used 16")
+            self.prints(settings, "device 10 device 10 device 20 used free free device 28 used", "device 20: 2",
+                        "used 26", "used 28")
+
+    def test_spilling_takes_nothing(self):
+        for second in ("managed", "pinned"):
+            for more in ({}, {"RMM_FREE": "immediate"}):
+                settings = dict(POOL, RMM_FALLBACK=second, **more)
+                self.prints(settings, "device 1 free device 100 used device 70 used", "used 16", "used 16")
+                # 40 MiB are live, and 16 idle: 30 more fit in no case.
+                self.prints(settings, "device 1 free device 40 used device 30 used", "used 56", "used 56")
+        for second in ("pool(managed, initial_size=128MiB)", "pool(pinned, initial_size=128MiB)"):
+            with self.subTest(second):
+                _, counters = self.steps({"RMM_RESOURCE": "fallback(cuda, %s)" % second},
+                                         "device 1 free device 100 free device 80")
+                self.assertEqual(counters["device", "pool", "held"], 128 * MIB)
+
+    def test_what_fits_takes_it_and_it_comes_back(self):
+        for settings in POOLS + [ASYNC]:
+            # Of the pool's own ...
+            self.prints(settings, "device 1 free used device 60 used", "used 16", "used 60")
+            # ... and of the driver's: it is taken again with the next growth.
+            self.prints(settings, "device 1 free used ordered 60 used free used device 1 used", "used 16", "used 60",
+                        "used 0", "used 16", HOSTCUDA_POOL_STEP="2MiB")
+            # As much as there is room for, at first, and the rest with the growth after that.
+            with self.subTest(str(settings)):
+                stdout, _ = self.steps(settings, "device 1 free ordered 52 device 1 free free device 12 used",
+                                       HOSTCUDA_POOL_STEP="2MiB")
+                self.assertGreaterEqual(int(stdout.split()[1]), 16, stdout)
 
 
 if __name__ == "__main__":

@@ -820,6 +820,86 @@ static void initial_size_is_taken_by_the_first_context_only(void **state)
     end_stack(&stack);
 }
 
+static void the_initial_size_stays_for_what_cannot_fit(void **state)
+{
+    struct stack small = make_pool(64 * MIB, OPTIONS("initial_size=60MiB"));
+    struct stack bounded = make_pool(PLENTY, OPTIONS("initial_size=40MiB", "maximum_size=100MiB"));
+    struct rs_allocation first = take(&bounded, 40 * MIB);
+
+    (void)state;
+    refuse(&small, 81 * GIB); /* the device has 80 */
+    assert_int_equal(small.leaf->live_bytes, 60 * MIB);
+    refuse(&small, 70 * MIB); /* which is not known to be too much */
+    assert_int_equal(small.leaf->live_bytes, 0);
+    (void)take(&bounded, 50 * MIB);
+    give(&bounded, &first);
+    refuse(&bounded, 51 * MIB);
+    assert_int_equal(bounded.leaf->live_bytes, 90 * MIB);
+    (void)take(&bounded, 45 * MIB);
+    assert_int_equal(bounded.leaf->live_bytes, 95 * MIB);
+    end_stack(&small);
+    end_stack(&bounded);
+}
+
+/* What an upstream that has no more bounds, too. */
+static void the_initial_size_stays_for_what_upstream_never_has(void **state)
+{
+    struct fake_leaf *leaf = fake_leaf_create(PLENTY);
+    struct rs_mr *limiting =
+        make_resource(&rs_mr_descriptor_limiting, &leaf->base, OPTIONS("limit=100MiB"));
+    struct rs_mr *pool =
+        make_resource(&rs_mr_descriptor_pool, limiting, OPTIONS("initial_size=40MiB"));
+    struct rs_allocation block;
+
+    (void)state;
+    assert_int_equal(rs_mr_allocate(pool, 101 * MIB, NULL, &block), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(leaf->live_bytes, 40 * MIB);
+    assert_int_equal(rs_mr_allocate(pool, 90 * MIB, NULL, &block), CUDA_SUCCESS);
+    assert_int_equal(leaf->live_bytes, 90 * MIB);
+    rs_mr_destroy(pool, false);
+}
+
+static void the_initial_size_comes_back_with_a_growth(void **state)
+{
+    static const char *const growths[] = {"growth=geometric", "growth=rmm"};
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(growths); i++) {
+        struct stack stack = make_pool(100 * MIB, OPTIONS("initial_size=60MiB", growths[i]));
+        struct rs_allocation large = take(&stack, 80 * MIB), block;
+
+        give(&stack, &large);
+        assert_int_equal(rs_mr_trim(stack.mr, 0), 80 * MIB);
+        block = take(&stack, MIB);
+        assert_int_equal(state_of(&stack).held_bytes, 60 * MIB);
+        give(&stack, &block);
+        assert_int_equal(rs_mr_trim(stack.mr, 0), 0);
+        /* of as much as there is room for, ... */
+        assert_int_equal(rs_mr_trim_all(stack.mr, 1u << RS_MEMORY_DEVICE), 60 * MIB);
+        stack.leaf->capacity_bytes = 31 * MIB;
+        (void)take(&stack, MIB);
+        assert_int_equal(state_of(&stack).held_bytes, 30 * MIB);
+        /* ... and of the rest then. */
+        stack.leaf->capacity_bytes = 100 * MIB;
+        (void)take(&stack, 30 * MIB);
+        assert_in_range(state_of(&stack).held_bytes, 60 * MIB, 90 * MIB);
+        end_stack(&stack);
+    }
+}
+
+static void only_who_lacks_its_memory_has_the_initial_size_given_back(void **state)
+{
+    struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=4MiB"));
+    struct rs_allocation block = take(&stack, 8 * MIB);
+
+    (void)state;
+    give(&stack, &block);
+    assert_int_equal(rs_mr_trim_all(stack.mr, 0), 8 * MIB);
+    assert_int_equal(rs_mr_trim_all(stack.mr, 1u << RS_MEMORY_MANAGED), 0);
+    assert_int_equal(rs_mr_trim_all(stack.mr, 1u << RS_MEMORY_DEVICE), 4 * MIB);
+    end_stack(&stack);
+}
+
 static void an_initial_size_larger_than_what_is_free_starts_smaller(void **state)
 {
     struct rs_place place = fake_place;
@@ -1604,6 +1684,10 @@ int main(void)
         cmocka_unit_test(a_context_that_is_busy_keeps_its_chunks),
         cmocka_unit_test(held_memory_of_any_kind_is_better_than_a_wait),
         cmocka_unit_test(initial_size_is_taken_by_the_first_context_only),
+        cmocka_unit_test(the_initial_size_stays_for_what_cannot_fit),
+        cmocka_unit_test(the_initial_size_stays_for_what_upstream_never_has),
+        cmocka_unit_test(the_initial_size_comes_back_with_a_growth),
+        cmocka_unit_test(only_who_lacks_its_memory_has_the_initial_size_given_back),
         cmocka_unit_test(an_initial_size_larger_than_what_is_free_starts_smaller),
         cmocka_unit_test(no_room_at_all_for_the_initial_size_is_no_error),
         cmocka_unit_test(another_error_for_the_initial_size_fails_creation),
