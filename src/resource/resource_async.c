@@ -289,17 +289,27 @@ static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growt
     return result;
 }
 
+/* Managed memory may be more than the device has. */
+static size_t free_bytes(const struct async *async)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+    size_t bytes = 0, total_bytes;
+
+    if (memory_of(async) != RS_MEMORY_DEVICE)
+        bytes = SIZE_MAX;
+    else if (rs_driver.cuMemGetInfo_v2(&bytes, &total_bytes) != CUDA_SUCCESS)
+        bytes = 0;
+    rs_capture_restore(mode);
+    return bytes;
+}
+
 /* What is to be taken for the pool to reserve its initial size again; 0: nothing, or there is no
  * room for that. */
 static size_t missing_bytes(struct async *async)
 {
-    CUstreamCaptureMode mode = rs_capture_relax();
-    size_t room, lacking, total, reserved, used = 0;
+    size_t room = rs_min(free_bytes(async), rs_account_room(async->leaf.place->account));
+    size_t lacking, reserved, used = 0;
 
-    if (rs_driver.cuMemGetInfo_v2(&room, &total) != CUDA_SUCCESS)
-        room = 0;
-    rs_capture_restore(mode);
-    room = rs_min(room, rs_account_room(async->leaf.place->account));
     rs_mutex_lock(&async->leaf.lock);
     reserved = reserved_bytes(async);
     (void)pool_attribute(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);

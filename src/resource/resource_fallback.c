@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/lock.h"
 #include "base/published.h"
+#include "base/request.h"
 #include "resource/record_slab.h"
 #include "resource/report.h"
 #include "resource/resource.h"
@@ -185,6 +186,7 @@ static CUresult take(struct fallback *fallback, ask_function *ask, size_t size_b
         enter(fallback, record, FIRST);
     if (result != CUDA_ERROR_OUT_OF_MEMORY)
         return result;
+    rs_request_note_hopeless(false); /* that was about the first's memory */
     result = ask(fallback->base.upstream[SECOND], size_bytes, stream, &record->upstream);
     if (result == CUDA_SUCCESS) {
         enter(fallback, record, SECOND);

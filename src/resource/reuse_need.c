@@ -89,7 +89,7 @@ void rs_reuse_ask_room(struct rs_reuse *reuse)
 
     if (reuse->has_fences)
         return;
-    if (rs_driver.cuMemGetInfo_v2)
+    if (rs_driver.cuMemGetInfo_v2 && reuse->base.memories & 1u << RS_MEMORY_DEVICE)
         (void)rs_driver.cuMemGetInfo_v2(&free_bytes, &total_bytes);
     atomic_store_explicit(&reuse->device_free_bytes, free_bytes, memory_order_relaxed);
     rs_reuse_note_room(reuse);

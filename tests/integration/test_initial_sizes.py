@@ -68,12 +68,22 @@ class InitialSizes(support.Test):
     def test_other_memory(self):
         for settings, kind in (({"RMM_PINNED_POOL_SIZE": "16MiB"}, "pinned"),
                                ({"RMM_MANAGED_POOL_SIZE": "16MiB"}, "managed"),
-                               ({"RMM_RESOURCE": "pool(system, initial_size=16MiB)"}, "device")):
+                               ({"RMM_RESOURCE": "pool(system, initial_size=16MiB)"}, "device"),
+                               ({"RMM_RESOURCE": "pool(fallback(system, managed(charged=0)), initial_size=16MiB)"},
+                                "device")):
             for steps in ("%s 1 reset retain %s 1", "create %s 1 destroy create %s 1",
                           "%s 1 free %s 99999999 used"):
                 with self.subTest("%s %s" % (settings, steps)):
                     _, counters = self.steps(settings, steps.replace("%s", kind))
                     self.assertEqual(counters[kind, "pool", "held"], 16 * MIB)
+
+    def test_more_than_the_device_has(self):
+        for settings, resource in (({"RMM_RESOURCE": "async_managed(initial_size=128MiB)"}, "async_managed"),
+                                   ({"RMM_MANAGED": "1", "RMM_POOL_SIZE": "128MiB"}, "pool")):
+            for steps in ("device 1 free device 99999999 device 1", "device 1 free ordered 60 device 1"):
+                with self.subTest("%s %s" % (settings, steps)):
+                    _, counters = self.steps(settings, steps)
+                    self.assertEqual(counters["device", resource, "held"], 128 * MIB)
 
     def test_a_stack_that_could_not_be_made_has_not_taken_it(self):
         with self.subTest("async"):
