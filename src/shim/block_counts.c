@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shim/block_counts.h"
 
+#include "base/arithmetic.h"
+
 #include <stdbool.h>
 
 static struct rs_block_counter counters[RS_KINDS][RS_DEVICES_MAX];
@@ -142,10 +144,50 @@ struct rs_block_counts rs_block_counts(enum rs_kind kind, int device)
     for (unsigned i = 0; i < RS_THREAD_INDEXES; i++) {
         result.entered += get(&counter->shares[i].entered);
         result.left += get(&counter->shares[i].left);
+        result.entered_bytes += get(&counter->shares[i].entered_bytes);
+        result.left_bytes += get(&counter->shares[i].left_bytes);
     }
     result.live_bytes = bytes > 0 ? (size_t)bytes : 0;
     result.live_blocks = blocks > 0 ? (size_t)blocks : 0;
+    /* First: a restart raises the past ones before it lowers these. */
     result.peak_live_bytes = atomic_load(&counter->peak_live_bytes);
     result.peak_live_blocks = atomic_load(&counter->peak_live_blocks);
+    result.peak_live_bytes =
+        rs_max(result.peak_live_bytes, atomic_load(&counter->past_peak_live_bytes));
+    result.peak_live_blocks =
+        rs_max(result.peak_live_blocks, atomic_load(&counter->past_peak_live_blocks));
     return result;
+}
+
+/* What it was; it is raised again by who enters a block meanwhile, and then to what is live. */
+static size_t restart(_Atomic size_t *peak, _Atomic size_t *past_peak)
+{
+    size_t was;
+
+    raise_peak(past_peak, (int64_t)atomic_load(peak));
+    was = atomic_exchange(peak, 0);
+    raise_peak(past_peak, (int64_t)was);
+    return was;
+}
+
+struct rs_block_peaks rs_block_counts_restart(enum rs_kind kind, int device)
+{
+    struct rs_block_counter *counter = &counters[kind][device];
+    struct rs_block_peaks peaks;
+
+    look(counter, get(&counter->used));
+    peaks.live_bytes = restart(&counter->peak_live_bytes, &counter->past_peak_live_bytes);
+    peaks.live_blocks = restart(&counter->peak_live_blocks, &counter->past_peak_live_blocks);
+    look(counter, get(&counter->used));
+    return peaks;
+}
+
+struct rs_block_peaks rs_block_counts_forget_peaks(enum rs_kind kind, int device)
+{
+    struct rs_block_counter *counter = &counters[kind][device];
+    struct rs_block_peaks peaks = rs_block_counts_restart(kind, device);
+
+    atomic_store(&counter->past_peak_live_bytes, 0);
+    atomic_store(&counter->past_peak_live_blocks, 0);
+    return peaks;
 }

@@ -22,10 +22,22 @@ struct rs_block_counts {
     size_t live_bytes, peak_live_bytes; /* as requested */
     size_t live_blocks, peak_live_blocks;
     uint64_t entered, left; /* blocks ever; one whose free fails leaves and enters again */
+    uint64_t entered_bytes, left_bytes;
+};
+
+struct rs_block_peaks {
+    size_t live_bytes, live_blocks;
 };
 
 /* Thread safe, as all here; kind and device must be in range. */
 struct rs_block_counts rs_block_counts(enum rs_kind kind, int device);
+
+/* The most that was live at once since the last restart, this moment included.  From now on peaks
+ * rise anew, from what is live: those of rs_block_counts remember what they were. */
+struct rs_block_peaks rs_block_counts_restart(enum rs_kind kind, int device);
+
+/* Those of rs_block_counts begin anew too. */
+struct rs_block_peaks rs_block_counts_forget_peaks(enum rs_kind kind, int device);
 
 /* One thread's share.  Written by its owner alone, but for the shared one. */
 struct rs_block_share {
@@ -37,8 +49,9 @@ struct rs_block_share {
 };
 
 struct rs_block_counter {
-    _Alignas(RS_CACHE_LINE) _Atomic uint64_t used; /* a bit for each share; rarely written */
-    _Atomic size_t peak_live_bytes, peak_live_blocks;
+    _Alignas(RS_CACHE_LINE) _Atomic uint64_t used;    /* a bit for each share; rarely written */
+    _Atomic size_t peak_live_bytes, peak_live_blocks; /* since the last restart */
+    _Atomic size_t past_peak_live_bytes, past_peak_live_blocks; /* before it */
     struct rs_block_share shares[RS_THREAD_INDEXES];
 };
 
