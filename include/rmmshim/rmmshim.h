@@ -41,9 +41,17 @@ RMMSHIM_API const char *rmmshim_version(void);
  * it. */
 RMMSHIM_API const char *rmmshim_last_error(void);
 
-/** A device's memory as this library holds it: of all contexts of the process together.  What the
- * driver serves itself (cudaMallocAsync, cuMemCreate, arrays, devices without settings) is not in
- * it, but in charged_bytes and refusals.  Pinned host memory and cudaMallocManaged's neither.
+/** The kinds of memory, each with stacks and counters of its own. */
+enum rmmshim_kind {
+    RMMSHIM_DEVICE_MEMORY = 0,  /**< cudaMalloc and its kin, wherever it lies */
+    RMMSHIM_PINNED_MEMORY = 1,  /**< page-locked host memory: cudaHostAlloc, cudaMallocHost */
+    RMMSHIM_MANAGED_MEMORY = 2, /**< cudaMallocManaged */
+};
+
+/** A device's memory of one kind as this library holds it: of all contexts of the process together.
+ * What the driver serves itself (cudaMallocAsync, cuMemCreate, arrays, devices and kinds without
+ * settings) is not in it, but in charged_bytes and refusals.  Pinned memory is the device's whose
+ * context was current when it was allocated.
  *
  * Each member is exact at some moment during the call; while other threads allocate, two members
  * may be of different moments. */
@@ -68,17 +76,58 @@ struct rmmshim_statistics {
     uint64_t free_blocks;      /**< that the free bytes are in, as the resources keep them; those
                                     inside the driver's own pools are not known */
 
+    /* The next three are of the device as a whole, whatever the kind. */
     uint64_t charged_bytes; /**< what counts against the limit, in the driver's own units: of all
                                  that this process takes from the driver, managed memory included */
     uint64_t limit_bytes;   /**< RMM_LIMIT or rmmshim_set_limit; 0: none */
     uint64_t refusals;      /**< requests to the driver that the limit prevented */
 
     uint64_t driver_allocations, driver_frees; /**< calls; nobody frees what ends with a context */
+
+    uint64_t allocated_bytes; /**< ever handed out, as requested */
+    uint64_t freed_bytes;     /**< ever freed, or lost with their context */
 };
 
-/** Fills in *statistics.  All zero for a device that nothing was allocated on.
+/** Fills in *statistics for device memory.  All zero for a device that nothing was allocated on.
  * -EINVAL: statistics is NULL or its size too small for any member. */
 RMMSHIM_API int rmmshim_get_statistics(int device, struct rmmshim_statistics *statistics);
+
+/** The same for any kind (enum rmmshim_kind).  -EINVAL also: no such kind. */
+RMMSHIM_API int rmmshim_get_statistics_of(int device, int kind,
+                                          struct rmmshim_statistics *statistics);
+
+/** What was counted since a moment.  A level of counters begins at zero, so what was allocated
+ * before and is freed in it makes used bytes and blocks negative; peaks are never below zero. */
+struct rmmshim_counters {
+    /** Set by the caller to sizeof(struct rmmshim_counters); afterwards how much of it is valid.
+     * The struct grows at its end only. */
+    uint64_t size;
+
+    int64_t used_bytes, peak_used_bytes; /**< as requested */
+    int64_t allocated_bytes;             /**< only grows */
+    int64_t used_blocks, peak_used_blocks;
+    int64_t allocations; /**< only grows */
+};
+
+/** The innermost level's counters; where none was pushed, those since the process began.  Levels
+ * are a device's and a kind's (enum rmmshim_kind), for all threads together.  Peaks are exact while
+ * one or two threads allocate; with more, each may add up to 4 MiB and 64 blocks that none has
+ * seen. -EINVAL: counters is NULL or its size too small for any member, or there is no such kind.
+ */
+RMMSHIM_API int rmmshim_get_counters(int device, int kind, struct rmmshim_counters *counters);
+
+/** Begins a level of counters, at zero, inside the current one: as push_counters of RMM's
+ * statistics resource.  Neither pauses nor changes other counters or reports.  -EINVAL: no such
+ * kind. */
+RMMSHIM_API int rmmshim_push_counters(int device, int kind);
+
+/** Ends the innermost level: its counters are in *counters (which may be NULL) and, added up, in
+ * those of the level around it.  -ERANGE: there is none.  -EINVAL as above; then nothing ended. */
+RMMSHIM_API int rmmshim_pop_counters(int device, int kind, struct rmmshim_counters *counters);
+
+/** peak_used_bytes and peak_used_blocks of rmmshim_get_statistics_of begin anew at what is used
+ * now. Levels keep their own peaks, and reports theirs.  -EINVAL: no such kind. */
+RMMSHIM_API int rmmshim_reset_peaks(int device, int kind);
 
 /** Gives memory that no block is in back to the driver: wholly free driver allocations of every
  * stack of the device, pinned and managed memory's too, after freed blocks whose work is done have
@@ -96,7 +145,8 @@ RMMSHIM_API int rmmshim_set_limit(int device, size_t bytes);
 /** The same as a share of the device's total memory, 0 (no limit) to 1. */
 RMMSHIM_API int rmmshim_set_limit_fraction(int device, double fraction);
 
-/** The limit in *bytes; 0: none. */
+/** The limit in *bytes; 0: none.  Needs no CUDA but where RMM_LIMIT is a share of the device's
+ * memory (-EAGAIN).  -EINVAL: bytes is NULL. */
 RMMSHIM_API int rmmshim_get_limit(int device, size_t *bytes);
 
 /** From now on the calling thread's device memory (cudaMalloc and its kin) comes from a stack of
@@ -115,6 +165,26 @@ RMMSHIM_API int rmmshim_push_resource(const char *expression);
 
 /** Undoes the calling thread's latest rmmshim_push_resource.  -ERANGE: there is none. */
 RMMSHIM_API int rmmshim_pop_resource(void);
+
+/** From now on the device memory of all threads in contexts of this device comes from a stack of
+ * that expression, as rmmshim_push_resource has them, in place of what the settings give; what a
+ * thread has pushed itself comes first.  NULL: from what the settings give, as at the beginning.
+ * May be called at any time, before CUDA starts too: blocks go back to the stack that they came
+ * from, and a stack that is no longer allocated from keeps its memory until rmmshim_trim, need or
+ * its context's end.  Allocations that have begun may still be served from the stack before.
+ *
+ * -EINVAL, -ENOSPC: as for rmmshim_push_resource, and the device keeps what it had. */
+RMMSHIM_API int rmmshim_set_resource(int device, const char *expression);
+
+/** Starts moving a block's memory to a device (-1: to the host), in the order of a stream
+ * (cudaStream_t; NULL is the legacy default stream): for memory that migrates (managed, system),
+ * before a kernel on that stream needs it.  Does nothing, without an error, for other memory and
+ * where a device has no concurrent access to it.  The address may lie anywhere in the block; bytes
+ * 0 is all from there to the block's end.  Pages move whole.
+ *
+ * -EINVAL: the range is not in one live block that this library serves.  -EIO: the driver refused
+ * (rmmshim_last_error has its number). */
+RMMSHIM_API int rmmshim_prefetch(const void *address, size_t bytes, int device, void *stream);
 
 /** Notes in every event log that is open (RMM_LOG) that a phase of the program begins.  RMM's
  * format has no row for that, so it is a row of a file beside the log, LOG.marks: thread, time, how

@@ -4,7 +4,13 @@
 
 #include "shim/control.h"
 
+#include <assert.h>
 #include <string.h>
+
+static_assert((int)RMMSHIM_DEVICE_MEMORY == (int)RS_KIND_DEVICE &&
+                  (int)RMMSHIM_PINNED_MEMORY == (int)RS_KIND_PINNED &&
+                  (int)RMMSHIM_MANAGED_MEMORY == (int)RS_KIND_MANAGED,
+              "the kinds are told apart by the same numbers inside");
 
 const char *rmmshim_version(void)
 {
@@ -18,6 +24,11 @@ const char *rmmshim_last_error(void)
 
 int rmmshim_get_statistics(int device, struct rmmshim_statistics *statistics)
 {
+    return rmmshim_get_statistics_of(device, RMMSHIM_DEVICE_MEMORY, statistics);
+}
+
+int rmmshim_get_statistics_of(int device, int kind, struct rmmshim_statistics *statistics)
+{
     struct rs_control_statistics now;
     struct rmmshim_statistics filled;
     size_t bytes;
@@ -25,7 +36,7 @@ int rmmshim_get_statistics(int device, struct rmmshim_statistics *statistics)
 
     if (!statistics || statistics->size < 2 * sizeof(statistics->size))
         return rs_control_error(0, "statistics->size is not set");
-    result = rs_control_statistics(device, &now);
+    result = rs_control_statistics(device, kind, &now);
     if (result != 0)
         return result;
     bytes = statistics->size < sizeof(filled) ? (size_t)statistics->size : sizeof(filled);
@@ -46,9 +57,67 @@ int rmmshim_get_statistics(int device, struct rmmshim_statistics *statistics)
         .refusals = now.refusals,
         .driver_allocations = now.driver_allocations,
         .driver_frees = now.driver_frees,
+        .allocated_bytes = now.blocks.entered_bytes,
+        .freed_bytes = now.blocks.left_bytes,
     };
     memcpy(statistics, &filled, bytes);
     return 0;
+}
+
+static int check_counters(const struct rmmshim_counters *counters)
+{
+    if (counters && counters->size >= 2 * sizeof(counters->size))
+        return 0;
+    return rs_control_error(0, "counters->size is not set");
+}
+
+static void fill_counters(struct rmmshim_counters *counters, const struct rs_count_level *level)
+{
+    struct rmmshim_counters filled = {
+        .size = counters->size < sizeof(filled) ? counters->size : sizeof(filled),
+        .used_bytes = level->live_bytes,
+        .peak_used_bytes = level->peak_live_bytes,
+        .allocated_bytes = level->entered_bytes,
+        .used_blocks = level->live_blocks,
+        .peak_used_blocks = level->peak_live_blocks,
+        .allocations = level->entered_blocks,
+    };
+
+    memcpy(counters, &filled, (size_t)filled.size);
+}
+
+int rmmshim_get_counters(int device, int kind, struct rmmshim_counters *counters)
+{
+    struct rs_count_level level;
+    int result = check_counters(counters);
+
+    if (result == 0)
+        result = rs_control_get_counters(device, kind, &level);
+    if (result == 0)
+        fill_counters(counters, &level);
+    return result;
+}
+
+int rmmshim_push_counters(int device, int kind)
+{
+    return rs_control_push_counters(device, kind);
+}
+
+int rmmshim_pop_counters(int device, int kind, struct rmmshim_counters *counters)
+{
+    struct rs_count_level level;
+    int result = counters ? check_counters(counters) : 0;
+
+    if (result == 0)
+        result = rs_control_pop_counters(device, kind, &level);
+    if (result == 0 && counters)
+        fill_counters(counters, &level);
+    return result;
+}
+
+int rmmshim_reset_peaks(int device, int kind)
+{
+    return rs_control_reset_peaks(device, kind);
 }
 
 size_t rmmshim_trim(int device, size_t keep_bytes)
@@ -79,6 +148,16 @@ int rmmshim_push_resource(const char *expression)
 int rmmshim_pop_resource(void)
 {
     return rs_control_pop();
+}
+
+int rmmshim_set_resource(int device, const char *expression)
+{
+    return rs_control_set_resource(device, expression);
+}
+
+int rmmshim_prefetch(const void *address, size_t bytes, int device, void *stream)
+{
+    return rs_control_prefetch((CUdeviceptr)(uintptr_t)address, bytes, device, stream);
 }
 
 int rmmshim_mark(const char *phase)

@@ -668,7 +668,7 @@ static struct rs_context *create(CUcontext handle)
     if (rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS || has_handle(handle))
         return NULL; /* it is about to end: its allocations are the driver's own */
     rs_limit_resolve(device);
-    if (!wants_stacks(device) && !rs_thread.pushed)
+    if (!wants_stacks(device) && !rs_pushed_of(device))
         return describe(handle, device);
     owner = memory_owner(handle, &block);
     if (owner != handle)
@@ -708,6 +708,20 @@ static void learn_current(CUcontext handle)
 
 /* ---- look-up ---- */
 
+/* What threads look at without a lock: the context, where it may be found so again, and what device
+ * memory comes from there.  While contexts end, this one may have become another one of the same
+ * handle at any moment: the next look-up asks for its id again. */
+static void note_found(CUcontext handle, struct rs_context *context, unsigned generation)
+{
+    const struct rs_pushed *resource = rs_pushed_of(context->device);
+
+    if (context->handle == handle && endings == 0)
+        rs_thread.found = (struct rs_context_found){handle, generation, context};
+    else if (rs_thread.pushed != resource)
+        rs_context_forget_found(); /* it is another device's, whose resource that was */
+    rs_thread.pushed = resource;
+}
+
 static struct rs_context *find_current(bool make)
 {
     struct rs_context *context = rs_context_found_before(0);
@@ -735,10 +749,8 @@ static struct rs_context *find_current(bool make)
         rs_capture_restore(mode);
     }
     now = atomic_load_explicit(&rs_context_generation, memory_order_acquire);
-    /* While contexts end, this one may have become another one of the same handle at any moment:
-     * the next look-up asks for its id again. */
-    if (context && context->handle == handle && endings == 0)
-        rs_thread.found = (struct rs_context_found){handle, now, context};
+    if (context)
+        note_found(handle, context, now);
     rs_mutex_unlock(&lock);
     creating_end();
     return context;
@@ -770,8 +782,8 @@ static struct rs_stack *made_pushed(struct rs_context *context, bool *denied)
 }
 
 /* False after complaining.  Later allocations are denied then, where `deny` is set. */
-static bool make_pushed_locking(struct rs_context *context, struct rs_complaints *complaints,
-                                bool deny)
+static bool make_pushed_locking(struct rs_context *context, const struct rs_pushed *resource,
+                                struct rs_complaints *complaints, bool deny)
 {
     bool good = true;
 
@@ -779,12 +791,12 @@ static bool make_pushed_locking(struct rs_context *context, struct rs_complaints
         return true;
     creating_begin();
     rs_mutex_lock(&lock);
-    if (!find_pushed(context, rs_thread.pushed)) {
+    if (!find_pushed(context, resource)) {
         CUstreamCaptureMode mode = rs_capture_relax();
-        good = add_pushed(context, rs_thread.pushed, complaints);
+        good = add_pushed(context, resource, complaints);
         rs_capture_restore(mode);
         if (!good && deny)
-            deny_pushed(context, rs_thread.pushed);
+            deny_pushed(context, resource);
     }
     rs_mutex_unlock(&lock);
     creating_end();
@@ -797,17 +809,30 @@ static struct rs_stack *pushed_stack(struct rs_context *context, bool *denied)
 
     if (RS_LIKELY(stack) || find_pushed(context, rs_thread.pushed))
         return stack;
-    *denied = !make_pushed_locking(context, &rs_life_complaints, true);
+    *denied = !make_pushed_locking(context, rs_thread.pushed, &rs_life_complaints, true);
     return *denied ? NULL : made_pushed(context, denied);
 }
 
-int rs_context_make_pushed(struct rs_complaints *complaints)
+int rs_context_make_pushed(const struct rs_pushed *resource, int device,
+                           struct rs_complaints *complaints)
 {
-    struct rs_context *context = rs_thread.pushed ? find_current(true) : NULL;
+    struct rs_context *context = find_current(true);
 
-    if (!context || make_pushed_locking(context, complaints, false))
+    if (!context || (device >= 0 && context->device != device) ||
+        make_pushed_locking(context, resource, complaints, false))
         return 0;
     return -EINVAL;
+}
+
+void rs_context_set_resource(int device, const struct rs_pushed *resource)
+{
+    rs_pushed_set(device, resource);
+    atomic_fetch_add_explicit(&rs_context_generation, 1, memory_order_release);
+}
+
+void rs_context_forget_found(void)
+{
+    rs_thread.found.context = NULL;
 }
 
 struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *denied)

@@ -80,10 +80,18 @@ struct rs_context {
  * memory (green contexts and their primary) share stacks. */
 struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *denied);
 
-/* Makes the calling thread's pushed resource for the current context, where there is one, so that
- * what is wrong with it on this device is complained about now.  0, or -EINVAL after complaining.
- */
-int rs_context_make_pushed(struct rs_complaints *complaints);
+/* Makes the resource's stack for the current context, where there is one (of this device; -1: of
+ * any), so that what is wrong with it on the device is complained about now.  0, or -EINVAL after
+ * complaining. */
+int rs_context_make_pushed(const struct rs_pushed *resource, int device,
+                           struct rs_complaints *complaints);
+
+/* From now on the device memory of all threads that have pushed nothing comes from the resource in
+ * this device's contexts; NULL: from what the settings give. */
+void rs_context_set_resource(int device, const struct rs_pushed *resource);
+
+/* The calling thread looks its context up again. */
+void rs_context_forget_found(void);
 
 /* The stack for device or managed memory (RS_STACK_...) if it has been made. */
 struct rs_stack *rs_context_made_stack(unsigned which);

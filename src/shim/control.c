@@ -4,7 +4,9 @@
 #include "base/arithmetic.h"
 #include "driver/context.h"
 #include "driver/driver.h"
+#include "driver/placement.h"
 #include "resource/resource_logging.h"
+#include "shim/block.h"
 #include "shim/context.h"
 #include "shim/life.h"
 #include "shim/limit.h"
@@ -54,6 +56,16 @@ static int check_started(int device)
 
     if (result == 0 && !started)
         result = rs_control_error(-EAGAIN, "CUDA has not been started");
+    return result;
+}
+
+/* The same for calls about one kind of memory. */
+static int check_kind(int device, int kind)
+{
+    int result = check_started(device);
+
+    if (result == 0 && (kind < 0 || kind >= RS_KINDS))
+        result = rs_control_error(0, "no kind of memory of that number");
     return result;
 }
 
@@ -112,20 +124,20 @@ static void add_gone(void *data, const struct rs_report *report)
             add_taken(&sums->gone, report, rs_mr_descriptors[i]->name);
 }
 
-int rs_control_statistics(int device, struct rs_control_statistics *statistics)
+int rs_control_statistics(int device, int kind, struct rs_control_statistics *statistics)
 {
     struct sums sums = {.idle_bytes = 0};
     const struct rs_account *account;
-    int result = check_started(device);
+    int result = check_kind(device, kind);
 
     if (result != 0)
         return result;
     rs_limit_follow(device);
-    rs_context_each_stack_ever(RS_KIND_DEVICE, device, add_stack, add_gone, &sums);
+    rs_context_each_stack_ever((enum rs_kind)kind, device, add_stack, add_gone, &sums);
     account = rs_context_device_account(device);
 #define READ(field) atomic_load_explicit(&account->field, memory_order_relaxed)
     *statistics = (struct rs_control_statistics){
-        .blocks = rs_block_counts(RS_KIND_DEVICE, device),
+        .blocks = rs_block_counts((enum rs_kind)kind, device),
         .held_bytes = sums.taken.held_bytes,
         .charged_bytes = READ(charged_bytes),
         .peak_held_bytes = rs_max(sums.taken.peak_bytes, sums.gone.peak_bytes),
@@ -138,6 +150,42 @@ int rs_control_statistics(int device, struct rs_control_statistics *statistics)
     };
 #undef READ
     return 0;
+}
+
+int rs_control_get_counters(int device, int kind, struct rs_count_level *level)
+{
+    int result = check_kind(device, kind);
+
+    if (result == 0)
+        rs_count_levels_get((enum rs_kind)kind, device, level);
+    return result;
+}
+
+int rs_control_push_counters(int device, int kind)
+{
+    int result = check_kind(device, kind);
+
+    if (result == 0 && rs_count_levels_push((enum rs_kind)kind, device) != 0)
+        result = rs_control_error(-ENOMEM, "out of host memory");
+    return result;
+}
+
+int rs_control_pop_counters(int device, int kind, struct rs_count_level *level)
+{
+    int result = check_kind(device, kind);
+
+    if (result == 0 && rs_count_levels_pop((enum rs_kind)kind, device, level) != 0)
+        result = rs_control_error(-ERANGE, "no counters are pushed");
+    return result;
+}
+
+int rs_control_reset_peaks(int device, int kind)
+{
+    int result = check_kind(device, kind);
+
+    if (result == 0)
+        rs_count_levels_reset_peaks((enum rs_kind)kind, device);
+    return result;
 }
 
 /* ---- trim, limit ---- */
@@ -195,6 +243,8 @@ int rs_control_get_limit(int device, size_t *bytes)
 
     if (result == 0 && !bytes)
         result = rs_control_error(0, "bytes is NULL");
+    if (result == 0 && !rs_limit_is_known(device))
+        result = rs_control_error(-EAGAIN, "CUDA has not been started, and the limit is a share");
     if (result == 0)
         *bytes = rs_limit_get(device);
     return result;
@@ -208,25 +258,44 @@ static void keep_line(void *data, const char *line)
     (void)rs_control_error(0, line);
 }
 
+static bool serves_device_memory(void)
+{
+    return rs_life() == RS_MODE_SERVE && (rs_config.hook_groups & RS_HOOK_GROUP_DEVICE);
+}
+
+/* Says what complaints did not; -EINVAL has been said. */
+static int resource_error(int result)
+{
+    if (result == -ENOSPC)
+        return rs_control_error(result, "too many resources are pushed");
+    if (result == -ENOMEM)
+        return rs_control_error(result, "out of host memory");
+    return result;
+}
+
+static int pop(void)
+{
+    int result = rs_pushed_pop();
+
+    rs_context_forget_found();
+    return result;
+}
+
 int rs_control_push(const char *expression)
 {
     struct rs_complaints complaints = {.write = keep_line};
     int result;
 
-    if (rs_life() != RS_MODE_SERVE || !(rs_config.hook_groups & RS_HOOK_GROUP_DEVICE))
+    if (!serves_device_memory())
         return not_served();
     if (!expression)
         return rs_control_error(0, "expression is NULL");
     result = rs_pushed_push(expression, &complaints);
-    if (result == -ENOSPC)
-        return rs_control_error(result, "too many resources are pushed");
-    if (result == -ENOMEM)
-        return rs_control_error(result, "out of host memory");
     if (result != 0 || !rs_driver_ready(false))
-        return result;
-    result = rs_context_make_pushed(&complaints);
+        return resource_error(result);
+    result = rs_context_make_pushed(rs_pushed_of(-1), -1, &complaints);
     if (result != 0)
-        (void)rs_pushed_pop();
+        (void)pop();
     return result;
 }
 
@@ -234,7 +303,59 @@ int rs_control_pop(void)
 {
     if (rs_life() != RS_MODE_SERVE)
         return not_served();
-    return rs_pushed_pop() == 0 ? 0 : rs_control_error(-ERANGE, "no resource is pushed");
+    return pop() == 0 ? 0 : rs_control_error(-ERANGE, "no resource is pushed");
+}
+
+int rs_control_set_resource(int device, const char *expression)
+{
+    struct rs_complaints complaints = {.write = keep_line};
+    const struct rs_pushed *resource = NULL;
+    bool started;
+    int result = check_device(device, &started);
+
+    if (result != 0)
+        return result;
+    if (!serves_device_memory())
+        return not_served();
+    if (expression)
+        result = rs_pushed_find(expression, &complaints, &resource);
+    if (result == 0 && resource && started)
+        result = rs_context_make_pushed(resource, device, &complaints);
+    if (result == 0)
+        rs_context_set_resource(device, resource);
+    return resource_error(result);
+}
+
+/* ---- prefetch ---- */
+
+/* The driver refuses memory that does not migrate, and devices that cannot be told: nothing is to
+ * be done. */
+static int prefetch_error(CUresult result)
+{
+    char line[64];
+
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_VALUE ||
+        result == CUDA_ERROR_INVALID_DEVICE || result == CUDA_ERROR_NOT_SUPPORTED)
+        return 0;
+    snprintf(line, sizeof(line), "the driver refused to prefetch: error %d", (int)result);
+    return rs_control_error(-EIO, line);
+}
+
+int rs_control_prefetch(CUdeviceptr address, size_t size_bytes, int device, CUstream stream)
+{
+    struct rs_block_view block;
+    size_t rest_bytes;
+    int result = device == RS_PLACEMENT_HOST ? check_started(0) : check_started(device);
+
+    if (result != 0)
+        return result;
+    if (!rs_block_find(address, &block))
+        return rs_control_error(0, "the address is in no block of ours");
+    rest_bytes = block.size_bytes - (size_t)(address - block.address);
+    if (size_bytes > rest_bytes)
+        return rs_control_error(0, "the range ends behind its block");
+    return prefetch_error(rs_placement_prefetch(
+        block.context, address, size_bytes ? size_bytes : rest_bytes, device, stream));
 }
 
 int rs_control_mark(const char *phase)

@@ -103,6 +103,11 @@ size_t rs_limit_get(int device)
     return atomic_load(&devices[device].account.limit_bytes);
 }
 
+bool rs_limit_is_known(int device)
+{
+    return rs_limit_get(device) > 0 || (is_known(device) && atomic_load(&devices[device].resolved));
+}
+
 bool rs_limit_set(int device, size_t bytes)
 {
     if (!is_known(device) || rs_life() != RS_MODE_SERVE)

@@ -28,6 +28,9 @@ void rs_limit_resolve(CUdevice device);
 /* The limit in bytes, 0 when there is none. */
 size_t rs_limit_get(int device);
 
+/* False while RMM_LIMIT is a share that nobody could resolve yet: CUDA has not been started. */
+bool rs_limit_is_known(int device);
+
 /* Sets the limit from now on (0: none), whatever RMM_LIMIT says.  What is held already stays: only
  * further requests are refused.  False for an unknown device, or when nothing is counted in this
  * process (no setting at all).  Thread safe. */

@@ -7,6 +7,7 @@
 #include "shim/life.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +15,8 @@ static __thread struct {
     const struct rs_pushed *resources[RS_PUSHED_DEPTH_MAX];
     unsigned count;
 } stack;
+
+static _Atomic(const struct rs_pushed *) of_device[RS_DEVICES_MAX];
 
 static struct rs_mutex lock = RS_MUTEX_INIT; /* protects what follows; no driver call under it */
 static struct rs_pushed *all;
@@ -50,8 +53,7 @@ static int make(const char *text, struct rs_complaints *complaints, const struct
     return 0;
 }
 
-static int find_or_make(const char *text, struct rs_complaints *complaints,
-                        const struct rs_pushed **out)
+int rs_pushed_find(const char *text, struct rs_complaints *complaints, const struct rs_pushed **out)
 {
     int result = 0;
 
@@ -70,7 +72,7 @@ int rs_pushed_push(const char *text, struct rs_complaints *complaints)
 
     if (stack.count == RS_PUSHED_DEPTH_MAX)
         return -ENOSPC;
-    result = find_or_make(text, complaints, &pushed);
+    result = rs_pushed_find(text, complaints, &pushed);
     if (result != 0)
         return result;
     stack.resources[stack.count++] = pushed;
@@ -85,4 +87,18 @@ int rs_pushed_pop(void)
     stack.count--;
     rs_thread.pushed = stack.count ? stack.resources[stack.count - 1] : NULL;
     return 0;
+}
+
+void rs_pushed_set(int device, const struct rs_pushed *resource)
+{
+    atomic_store_explicit(&of_device[device], resource, memory_order_release);
+}
+
+const struct rs_pushed *rs_pushed_of(int device)
+{
+    if (stack.count)
+        return stack.resources[stack.count - 1];
+    if (device < 0 || device >= RS_DEVICES_MAX)
+        return NULL;
+    return atomic_load_explicit(&of_device[device], memory_order_acquire);
 }

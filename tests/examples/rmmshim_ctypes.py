@@ -19,7 +19,15 @@ class _Statistics(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint64) for name in (
         "size", "used_bytes", "peak_used_bytes", "used_blocks", "peak_used_blocks", "allocations", "frees",
         "total_bytes", "peak_total_bytes", "free_bytes", "free_blocks", "charged_bytes", "limit_bytes",
-        "refusals", "driver_allocations", "driver_frees")]
+        "refusals", "driver_allocations", "driver_frees", "allocated_bytes", "freed_bytes")]
+
+
+class _Counters(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_uint64)] + [(name, ctypes.c_int64) for name in (
+        "used_bytes", "peak_used_bytes", "allocated_bytes", "used_blocks", "peak_used_blocks", "allocations")]
+
+
+DEVICE, PINNED, MANAGED = range(3)  # enum rmmshim_kind
 
 
 def _load():
@@ -30,12 +38,19 @@ def _load():
     library.rmmshim_version.restype = ctypes.c_char_p
     library.rmmshim_last_error.restype = ctypes.c_char_p
     library.rmmshim_get_statistics.argtypes = [ctypes.c_int, ctypes.POINTER(_Statistics)]
+    library.rmmshim_get_statistics_of.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.POINTER(_Statistics)]
+    library.rmmshim_get_counters.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.POINTER(_Counters)]
+    library.rmmshim_push_counters.argtypes = [ctypes.c_int, ctypes.c_int]
+    library.rmmshim_pop_counters.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.POINTER(_Counters)]
+    library.rmmshim_reset_peaks.argtypes = [ctypes.c_int, ctypes.c_int]
     library.rmmshim_trim.argtypes = [ctypes.c_int, ctypes.c_size_t]
     library.rmmshim_trim.restype = ctypes.c_size_t
     library.rmmshim_set_limit.argtypes = [ctypes.c_int, ctypes.c_size_t]
     library.rmmshim_set_limit_fraction.argtypes = [ctypes.c_int, ctypes.c_double]
     library.rmmshim_get_limit.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_size_t)]
     library.rmmshim_push_resource.argtypes = [ctypes.c_char_p]
+    library.rmmshim_set_resource.argtypes = [ctypes.c_int, ctypes.c_char_p]
+    library.rmmshim_prefetch.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
     library.rmmshim_mark.argtypes = [ctypes.c_char_p]
     library.rmmshim_torch_alloc.argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
     library.rmmshim_torch_alloc.restype = ctypes.c_void_p
@@ -73,11 +88,47 @@ def version():
     return library.rmmshim_version().decode()
 
 
-def statistics(device=0):
+def _dictionary(filled):
+    return {name: getattr(filled, name) for name, _ in filled._fields_ if name != "size"}
+
+
+def statistics(device=0, kind=DEVICE):
     """A dictionary: used_bytes, total_bytes, free_bytes, free_blocks and so on."""
     filled = _Statistics(size=ctypes.sizeof(_Statistics))
-    _check(library.rmmshim_get_statistics(device, filled))
-    return {name: getattr(filled, name) for name, _ in _Statistics._fields_ if name != "size"}
+    _check(library.rmmshim_get_statistics_of(device, kind, filled))
+    return _dictionary(filled)
+
+
+def get_counters(device=0, kind=DEVICE):
+    """Of the innermost level: used_bytes, peak_used_bytes, allocated_bytes, and the same of blocks."""
+    filled = _Counters(size=ctypes.sizeof(_Counters))
+    _check(library.rmmshim_get_counters(device, kind, filled))
+    return _dictionary(filled)
+
+
+def push_counters(device=0, kind=DEVICE):
+    _check(library.rmmshim_push_counters(device, kind))
+
+
+def pop_counters(device=0, kind=DEVICE):
+    filled = _Counters(size=ctypes.sizeof(_Counters))
+    _check(library.rmmshim_pop_counters(device, kind, filled))
+    return _dictionary(filled)
+
+
+@contextlib.contextmanager
+def counters(device=0, kind=DEVICE):
+    """A dictionary that is filled at the end of the block with what was counted in it."""
+    counted = {}
+    push_counters(device, kind)
+    try:
+        yield counted
+    finally:
+        counted.update(pop_counters(device, kind))
+
+
+def reset_peaks(device=0, kind=DEVICE):
+    _check(library.rmmshim_reset_peaks(device, kind))
 
 
 def trim(device=0, keep_bytes=0):
@@ -113,6 +164,16 @@ def using_resource(expression):
         yield
     finally:
         pop_resource()
+
+
+def set_resource(expression, device=0):
+    """The device memory of all threads comes from that resource; None: from what the settings give."""
+    _check(library.rmmshim_set_resource(device, expression if expression is None else expression.encode()))
+
+
+def prefetch(address, size=0, device=0, stream=None):
+    """Moves a block that migrates to the device (-1: to the host), in the order of the stream."""
+    _check(library.rmmshim_prefetch(address, size, device, stream))
 
 
 def mark(phase):

@@ -5,6 +5,7 @@ Each scene checks for itself and prints nothing but what its test asks for."""
 import ctypes
 import errno
 import os
+import queue
 import sys
 import threading
 
@@ -291,16 +292,165 @@ def grown_struct():
     assert list(small) == [16, 1000, 7, 7], list(small)
     large = (ctypes.c_uint64 * 40)(320, *[7] * 39)
     ok(rmmshim.library.rmmshim_get_statistics(0, ctypes.cast(large, ctypes.POINTER(rmmshim._Statistics))))
-    assert list(large)[:2] == [8 * 16, 1000] and large[16] == 7, list(large)
+    assert list(large)[:2] == [8 * 18, 1000] and large[18] == 7, list(large)
+    assert list(large)[16:18] == [1000, 0], list(large)
     small[0] = 8
     assert rmmshim.library.rmmshim_get_statistics(
         0, ctypes.cast(small, ctypes.POINTER(rmmshim._Statistics))) == -errno.EINVAL
     assert rmmshim.library.rmmshim_get_statistics(0, None) == -errno.EINVAL
 
 
+def allocate_pinned(size, flags=0):
+    address = ctypes.c_void_p()
+    ok(cuda.cuMemHostAlloc(ctypes.byref(address), ctypes.c_size_t(size), flags))
+    return address.value
+
+
+def free_pinned(address):
+    ok(cuda.cuMemFreeHost(ctypes.c_void_p(address)))
+
+
+def allocate_managed(size):
+    address = ctypes.c_uint64()
+    ok(cuda.cuMemAllocManaged(ctypes.byref(address), ctypes.c_size_t(size), 1))
+    return address.value
+
+
+KINDS = ((rmmshim.DEVICE, allocate, free, 64 * MIB), (rmmshim.PINNED, allocate_pinned, free_pinned, 16 * MIB),
+         (rmmshim.MANAGED, allocate_managed, free, 8 * MIB))
+
+
+def statistics_of_kinds():
+    """Each kind has counters and memory of its own; a trim is for all of a device."""
+    start()
+    for kind, take, give, pool_bytes in KINDS:
+        assert not any(rmmshim.statistics(0, kind)[name] for name in ("used_bytes", "allocations", "total_bytes"))
+        others = {other[0]: rmmshim.statistics(0, other[0]) for other in KINDS if other[0] != kind}
+        blocks = [take(size) for size in (400, 100000, 1)]
+        s = rmmshim.statistics(0, kind)
+        assert s["used_bytes"] == s["peak_used_bytes"] == s["allocated_bytes"] == 100401, s
+        assert s["used_blocks"] == s["peak_used_blocks"] == s["allocations"] == 3, s
+        assert s["total_bytes"] == s["peak_total_bytes"] == pool_bytes and s["free_bytes"] < pool_bytes, s
+        assert s["driver_allocations"] == 1 and s["driver_frees"] == 0, s
+        for block in blocks[1:]:
+            give(block)
+        s = rmmshim.statistics(0, kind)
+        assert s["used_bytes"] == 400 and s["freed_bytes"] == 100001 and s["frees"] == 2, s
+        assert s["allocated_bytes"] == 100401 and s["peak_used_bytes"] == 100401, s
+        assert s["free_blocks"] >= 1 and s["total_bytes"] == pool_bytes, s
+        for other, before in others.items():
+            after = rmmshim.statistics(0, other)
+            assert all(after[name] == before[name] for name in ("used_bytes", "total_bytes", "allocations")), after
+        give(blocks[0])
+    extra = [take(pool_bytes) for _, take, _, pool_bytes in KINDS]
+    extra += [take(pool_bytes) for _, take, _, pool_bytes in KINDS]
+    assert all(rmmshim.statistics(0, kind)["total_bytes"] > pool_bytes for kind, _, _, pool_bytes in KINDS)
+    for i, block in enumerate(extra):
+        KINDS[i % len(KINDS)][2](block)
+    ok(cuda.cuCtxSynchronize())
+    rmmshim.trim()
+    for kind, _, _, pool_bytes in KINDS:
+        s = rmmshim.statistics(0, kind)
+        assert s["total_bytes"] == s["free_bytes"] == pool_bytes, (kind, s)
+    for call in (rmmshim.statistics, rmmshim.get_counters, rmmshim.push_counters, rmmshim.pop_counters,
+                 rmmshim.reset_peaks):
+        for kind in (-1, 3):
+            fails(errno.EINVAL, call, 0, kind)
+        fails(errno.ENODEV, call, 7, rmmshim.PINNED)
+
+
+def counted(level, used, peak, allocated):
+    bytes_of = level["used_bytes"], level["peak_used_bytes"], level["allocated_bytes"]
+    assert bytes_of == (used, peak, allocated), level
+
+
+def counters():
+    """Levels nest; what was there before may go; other kinds and devices do not see it."""
+    start()
+    before = allocate(5000)
+    counted(rmmshim.get_counters(), 5000, 5000, 5000)
+    with rmmshim.counters() as outer:
+        a = allocate(10)
+        with rmmshim.counters() as inner:
+            free(allocate(20))
+            b = allocate(30)
+            free(before)
+            assert rmmshim.get_counters()["used_bytes"] == 30 - 5000
+        counted(inner, 30 - 5000, 30, 50)
+        assert inner["used_blocks"] == 0 and inner["allocations"] == 2 and inner["peak_used_blocks"] == 1, inner
+        free(a)
+        with rmmshim.counters(0, rmmshim.PINNED) as pinned:
+            free_pinned(allocate_pinned(7000))
+    counted(outer, 30 - 5000, 40, 60)
+    counted(pinned, 0, 7000, 7000)
+    counted(rmmshim.get_counters(), 30, 5040, 5060)
+    assert now()["peak_used_bytes"] == 5040 and now()["allocated_bytes"] == 5060
+    free(b)
+    fails(errno.ERANGE, rmmshim.pop_counters)
+    rmmshim.push_counters()
+    assert rmmshim.library.rmmshim_pop_counters(0, 0, None) == 0
+    fails(errno.ERANGE, rmmshim.pop_counters)
+
+
+def counters_of_another_size():
+    """A program built with a smaller or larger struct; a wrong one ends no level."""
+    start()
+    allocate(1000)
+    small = (ctypes.c_int64 * 3)(16, 7, 7)
+    as_counters = ctypes.POINTER(rmmshim._Counters)
+    ok(rmmshim.library.rmmshim_get_counters(0, 0, ctypes.cast(small, as_counters)))
+    assert list(small) == [16, 1000, 7], list(small)
+    large = (ctypes.c_int64 * 9)(72, *[7] * 8)
+    ok(rmmshim.library.rmmshim_get_counters(0, 0, ctypes.cast(large, as_counters)))
+    assert list(large) == [56, 1000, 1000, 1000, 1, 1, 1, 7, 7], list(large)
+    rmmshim.push_counters()
+    small[0] = 8
+    for function in (rmmshim.library.rmmshim_get_counters, rmmshim.library.rmmshim_pop_counters):
+        assert function(0, 0, ctypes.cast(small, as_counters)) == -errno.EINVAL
+    assert rmmshim.library.rmmshim_get_counters(0, 0, None) == -errno.EINVAL
+    rmmshim.pop_counters()
+
+
+def peaks():
+    start()
+    a, b = allocate(3 * MIB), allocate(5 * MIB)
+    free(b)
+    s = now()
+    assert s["peak_used_bytes"] == 8 * MIB and s["peak_used_blocks"] == 2, s
+    rmmshim.push_counters()
+    rmmshim.reset_peaks()
+    s = now()
+    assert s["peak_used_bytes"] == 3 * MIB and s["peak_used_blocks"] == 1, s
+    assert s["allocated_bytes"] == 8 * MIB and s["allocations"] == 2, s
+    free(allocate(MIB))
+    s = now()
+    assert s["peak_used_bytes"] == 4 * MIB and s["peak_used_blocks"] == 2, s
+    assert rmmshim.pop_counters()["peak_used_bytes"] == MIB
+    free(a)
+
+
+def limit_before_start(size):
+    """A share is not known before CUDA tells of what; a limit of the program's own is."""
+    said = fails(errno.EAGAIN, rmmshim.get_limit)
+    assert "share" in said, said
+    if "set" in sys.argv:
+        rmmshim.set_limit(0, 64 * MIB)
+        assert rmmshim.get_limit() == 64 * MIB
+    start()
+    assert rmmshim.get_limit() == int(size), rmmshim.get_limit()
+    assert rmmshim.library.rmmshim_get_limit(0, None) == -errno.EINVAL
+
+
+def known_limit_before_start(size):
+    assert rmmshim.get_limit() == int(size), rmmshim.get_limit()
+
+
 def before_start():
     """Before cuInit nothing crashes, and what needs no CUDA works."""
     fails(errno.EAGAIN, rmmshim.statistics, 0)
+    fails(errno.EAGAIN, rmmshim.statistics, 0, rmmshim.PINNED)
+    fails(errno.EAGAIN, rmmshim.push_counters)
+    fails(errno.EAGAIN, rmmshim.prefetch, 0x1000)
     fails(errno.EAGAIN, rmmshim.set_limit, 0, None, 0.5)
     fails(errno.ERANGE, rmmshim.pop_resource)
     fails(errno.ENOENT, rmmshim.mark, "a phase")
@@ -324,7 +474,10 @@ def before_start():
 def expect_nothing_served():
     for function, arguments in ((rmmshim.statistics, (0,)), (rmmshim.set_limit, (0, 1)), (rmmshim.get_limit, (0,)),
                                 (rmmshim.set_limit, (0, None, 0.5)), (rmmshim.push_resource, ("cuda",)),
-                                (rmmshim.pop_resource, ()), (rmmshim.mark, ("a phase",))):
+                                (rmmshim.pop_resource, ()), (rmmshim.mark, ("a phase",)),
+                                (rmmshim.get_counters, ()), (rmmshim.push_counters, ()), (rmmshim.pop_counters, ()),
+                                (rmmshim.reset_peaks, ()), (rmmshim.set_resource, ("cuda",)),
+                                (rmmshim.set_resource, (None,)), (rmmshim.prefetch, (0x1000,))):
         said = fails(errno.ENOTSUP, function, *arguments)
         assert said == "rmmshim serves nothing in this process", said
     assert rmmshim.trim() == 0
@@ -509,17 +662,11 @@ def pushed_in_contexts():
     assert free_memory() == before, (free_memory(), before)
 
 
-def host_allocate(size, flags):
-    address = ctypes.c_void_p()
-    ok(cuda.cuMemHostAlloc(ctypes.byref(address), ctypes.c_size_t(size), flags))
-    return address
-
-
 def side_by_side():
     """Stacks of one kind at once: blocks with three sets of flags, a pushed pool beside the device's own, and
     contexts that come after one another, or not."""
     start()
-    pinned = [host_allocate(MIB, flags) for flags in (0, 1, 2)]
+    pinned = [allocate_pinned(MIB, flags) for flags in (0, 1, 2)]
     held = allocate(40 * MIB)
     with rmmshim.using_resource("pool(cuda, initial_size=64MiB)"):
         pushed = allocate(40 * MIB)
@@ -535,7 +682,7 @@ def side_by_side():
     start()
     if "free" in sys.argv:
         for block in pinned:
-            ok(cuda.cuMemFreeHost(block))
+            free_pinned(block)
         for block in (held, pushed):
             free(block)
     if "reset" in sys.argv:
@@ -547,6 +694,248 @@ def two_pools():
     start()
     for block in [allocate(8 * MIB) for _ in range(4)]:
         free(block)
+
+
+class Worker:
+    """A thread that allocates when it is told to, in the context that was current when it was made."""
+
+    def __init__(self, context):
+        self.context, self.orders, self.answers = context, queue.Queue(), queue.Queue()
+        self.thread = threading.Thread(target=self.work, daemon=True)  # a failed scene ends at once
+        self.thread.start()
+
+    def work(self):
+        ok(cuda.cuCtxSetCurrent(self.context))
+        for function, arguments in iter(self.orders.get, None):
+            self.answers.put(function(*arguments))
+
+    def do(self, function, *arguments):
+        self.orders.put((function, arguments))
+        return self.answers.get()
+
+    def end(self):
+        self.orders.put(None)
+        self.thread.join()
+
+
+OTHER_POOL = "pool(cuda, initial_size=16MiB, maximum_size=16MiB)"
+
+
+def in_other_pool():
+    """True when this thread's memory comes from OTHER_POOL, which no block of 20 MiB fits in."""
+    result, address = try_allocate(20 * MIB)
+    if result == 0:
+        free(address)
+    return result == OUT_OF_MEMORY
+
+
+def set_resource():
+    """The resource of a device is all threads', those too that have allocated before; a thread's own comes first;
+    blocks go back to where they came from."""
+    context = start()
+    worker = Worker(context)
+    blocks = [allocate(1000), worker.do(allocate, 1000)]
+    total = now()["total_bytes"]
+    rmmshim.set_resource(OTHER_POOL)
+    a, b = allocate(4 * MIB), worker.do(allocate, 4 * MIB)
+    assert abs(a - b) < 16 * MIB and now()["total_bytes"] == total + 16 * MIB, (a, b, now())
+    assert in_other_pool() and worker.do(in_other_pool)
+    with rmmshim.using_resource("cuda"):
+        assert not in_other_pool() and worker.do(in_other_pool)  # the thread's own, and not the other's
+        c, d = allocate(64 * MIB), worker.do(allocate, 1000)
+        assert now()["total_bytes"] == total + 80 * MIB and abs(d - a) < 16 * MIB, now()
+    e = allocate(2 * MIB)
+    assert abs(e - a) < 16 * MIB
+    free(c)
+    for block in blocks:  # to the stack that the settings gave
+        free(block)
+    assert "did you mean 'pool'" in fails(errno.EINVAL, rmmshim.set_resource, "pol(cuda)")
+    assert fails(errno.EINVAL, rmmshim.set_resource, "pool(cuda, initial_size=90000GiB)")
+    fails(errno.ENODEV, rmmshim.set_resource, "cuda", 7)
+    assert in_other_pool() and worker.do(in_other_pool)  # what was wrong has changed nothing
+    f = worker.do(allocate, MIB)
+    total = now()["total_bytes"]
+    rmmshim.set_resource("cuda")
+    g = worker.do(allocate, 32 * MIB)
+    assert now()["total_bytes"] == total + 32 * MIB, now()
+    worker.do(free, g)
+    assert now()["total_bytes"] == total, now()
+    rmmshim.set_resource(None)
+    assert not in_other_pool() and not worker.do(in_other_pool)
+    h, i = allocate(1000), worker.do(allocate, 1000)
+    rmmshim.set_resource(OTHER_POOL)  # the same memory again
+    total = now()["total_bytes"]
+    j = allocate(1000)
+    assert abs(j - a) < 16 * MIB and now()["total_bytes"] == total, now()
+    for block in (a, d, e, f, h, j):
+        worker.do(free, block)
+    for block in (b, i):
+        free(block)
+    worker.end()
+    assert now()["used_blocks"] == 0
+    ok(cuda.cuCtxSynchronize())
+    rmmshim.set_resource(None)
+    rmmshim.trim()
+    assert now()["free_bytes"] == now()["total_bytes"], now()
+
+
+def set_resource_before_start():
+    rmmshim.set_resource(OTHER_POOL)
+    context = start()
+    worker = Worker(context)
+    a, b = worker.do(allocate, MIB), allocate(MIB)
+    assert abs(a - b) < 16 * MIB and now()["total_bytes"] == 16 * MIB, now()
+    for block in (a, b):
+        free(block)
+    worker.end()
+    rmmshim.set_resource("pool(cuda, initial_size=90000GiB)", 1)
+    ok(cuda.cuCtxSetCurrent(start(1)))
+    assert try_allocate(1000)[0] == OUT_OF_MEMORY  # as it shows only there
+    rmmshim.set_resource(None, 1)
+    free(allocate(1000))
+
+
+def runtime():
+    return ctypes.CDLL("libcudart.so.13")
+
+
+def set_resource_runtime():
+    """Through the runtime, whose cudaMalloc is served at once."""
+    cudart = runtime()
+    address = ctypes.c_void_p()
+
+    def malloc(size):
+        ok(cudart.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(size)))
+        return address.value
+
+    first = [malloc(1000) for _ in range(3)]
+    total = now()["total_bytes"]
+    rmmshim.set_resource(OTHER_POOL)
+    second = [malloc(1000) for _ in range(3)]
+    assert now()["total_bytes"] == total + 16 * MIB, now()
+    assert max(second) - min(second) < 16 * MIB
+    rmmshim.set_resource(None)
+    third = [malloc(1000) for _ in range(3)]
+    assert not any(min(second) <= block <= max(second) for block in third)
+    for block in first + second + third:
+        ok(cudart.cudaFree(ctypes.c_void_p(block)))
+    assert now()["used_blocks"] == 0
+
+
+def set_resource_of_devices():
+    """Of this device alone, whatever a thread did on another one before; green contexts are their primary's."""
+    first, second = start(0), start(1)
+
+    def on(context, size=1000):
+        ok(cuda.cuCtxSetCurrent(context))
+        return allocate(size)
+
+    blocks = [on(first), on(second)]
+    totals = [rmmshim.statistics(device)["total_bytes"] for device in (0, 1)]
+    rmmshim.set_resource(OTHER_POOL, 1)
+    greens = [green(device) for device in (0, 1)]
+    mine = {0: [], 1: []}
+    for _ in range(5):
+        for device, context in ((0, first), (1, greens[1]), (0, first), (1, second), (0, greens[0]), (1, second)):
+            mine[device].append(on(context))
+    assert [rmmshim.statistics(device)["total_bytes"] for device in (0, 1)] == [totals[0], totals[1] + 16 * MIB]
+    assert max(mine[1]) - min(mine[1]) < 16 * MIB
+    with rmmshim.using_resource("cuda"):
+        for context in (first, second, greens[1]):
+            free(on(context))
+    blocks.append(on(first))
+    assert rmmshim.statistics(0)["used_blocks"] == 2 + len(mine[0]), rmmshim.statistics(0)
+    for block in blocks + mine[0] + mine[1]:
+        free(block)
+    assert [rmmshim.statistics(device)["used_blocks"] for device in (0, 1)] == [0, 0]
+
+
+def green(device):
+    """A green context of all of a device, as a context."""
+    resource = ctypes.create_string_buffer(144)
+    description, made, context = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    ok(cuda.cuDeviceGetDevResource(device, resource, 1))
+    ok(cuda.cuDevResourceGenerateDesc(ctypes.byref(description), resource, 1))
+    ok(cuda.cuGreenCtxCreate(ctypes.byref(made), description, device, 1))
+    ok(cuda.cuCtxFromGreenCtx(ctypes.byref(context), made))
+    return context
+
+
+def set_resource_by_threads():
+    """It changes while threads allocate: nothing is lost, and in the end all know the last."""
+    context = start()
+    blocks, failures, go_on = [], [], threading.Event()
+
+    def work(number):
+        try:
+            ok(cuda.cuCtxSetCurrent(context))
+            while not go_on.is_set():
+                mine = [allocate(1000 + number) for _ in range(8)]
+                for block in mine[1:]:
+                    free(block)
+                blocks.append(mine[0])
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(200):
+        for resource in (OTHER_POOL, "virtual", None, "pool(cuda)"):
+            rmmshim.set_resource(resource)
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+    assert len(set(blocks)) == len(blocks) == now()["used_blocks"], (len(blocks), now())
+    for block in blocks:
+        free(block)
+    assert now()["used_bytes"] == 0
+
+
+def prefetch():
+    """Of a block, or a part of it, to the device and to the host; never of its neighbours."""
+    start()
+    one = stream()
+    block, other = allocate(3 * MIB), allocate(3 * MIB)
+    for where, on in ((0, one), (-1, one), (0, None), (-1, None)):
+        rmmshim.prefetch(block, 0, where, on)
+        assert prefetched_to(block, 3 * MIB) == where, (where, prefetched_to(block, 3 * MIB))
+    assert prefetched_to(other, 3 * MIB) == NOWHERE
+    rmmshim.prefetch(block + MIB, 2 * MIB, 0, one)  # a part
+    assert prefetched_to(block + MIB, 2 * MIB) == 0 and prefetched_to(block, MIB) == -1
+    rmmshim.prefetch(block + 2 * MIB, 0, -1)
+    assert prefetched_to(block + 2 * MIB, MIB) == -1 and prefetched_to(block + MIB, MIB) == 0
+    assert prefetched_to(other, 3 * MIB) == NOWHERE  # its neighbour
+    for address, size in ((block, 3 * MIB + 1), (block + 1, 3 * MIB), (block, 1 << 63), (0, 0), (0x1000, 1)):
+        fails(errno.EINVAL, rmmshim.prefetch, address, size)
+    fails(errno.ENODEV, rmmshim.prefetch, block, 0, 7)
+    fails(errno.ENODEV, rmmshim.prefetch, block, 0, -2)
+    free(block)
+    fails(errno.EINVAL, rmmshim.prefetch, block)
+    free(other)
+    ok(cuda.cuCtxSynchronize())
+
+
+NOWHERE = -2  # CU_DEVICE_INVALID
+
+
+def prefetched_to(address, size):
+    """The last place that the driver was told to move all of the range to."""
+    place = ctypes.c_int()
+    ok(cuda.cuMemRangeGetAttribute(ctypes.byref(place), ctypes.c_size_t(4), 4, ctypes.c_uint64(address),
+                                   ctypes.c_size_t(size)))
+    return place.value
+
+
+def prefetch_other():
+    """Memory that does not migrate: nothing happens, and that is no error."""
+    start()
+    for block, give in ((allocate(MIB), free), (allocate_pinned(MIB), free_pinned)):
+        for where in (0, -1):
+            rmmshim.prefetch(block, 0, where)
+        fails(errno.EINVAL, rmmshim.prefetch, block, MIB + 1)
+        give(block)
 
 
 def marks():
@@ -644,5 +1033,6 @@ def torch_inactive():
 
 if __name__ == "__main__":
     assert rmmshim.available()
-    globals()[sys.argv[1]]()
+    scene = globals()[sys.argv[1]]
+    scene(*sys.argv[2:][:scene.__code__.co_argcount])
     print("done")

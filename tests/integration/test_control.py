@@ -13,6 +13,7 @@ EXAMPLES = os.path.join(HERE, "..", "examples")
 PATH = {"PYTHONPATH": EXAMPLES, "PYTHONDONTWRITEBYTECODE": "1"}
 POOL = {"RMM_POOL_SIZE": "64MiB"}
 GROWING = {"RMM_POOL_SIZE": "0"}
+KINDS = dict(POOL, RMM_PINNED_POOL_SIZE="16MiB", RMM_MANAGED_POOL_SIZE="8MiB")
 
 STACKS = [
     {"RMM_RESOURCE": "cuda"},
@@ -86,6 +87,18 @@ class Control(support.Test):
             with self.subTest(resource + " " + function):
                 self.quiet("given_back_late", {"RMM_RESOURCE": resource}, function + ":count=1:code=999", *more)
 
+    def test_statistics_of_every_kind(self):
+        self.quiet("statistics_of_kinds", KINDS)
+
+    def test_counters_nest(self):
+        for settings in (KINDS, dict(GROWING, RMM_PINNED_RESOURCE="pinned", RMM_STATISTICS="json:/dev/null")):
+            with self.subTest(settings):
+                self.quiet("counters", settings)
+        self.quiet("counters_of_another_size", POOL)
+
+    def test_peaks_begin_anew(self):
+        self.quiet("peaks", GROWING)
+
     def test_a_trim_waits_for_its_fences(self):
         for resource in ("pool(cuda)", "async", "virtual"):
             with self.subTest(resource):
@@ -107,6 +120,18 @@ class Control(support.Test):
 
     def test_before_cuda_starts(self):
         self.quiet("before_start", GROWING)
+
+    def test_limit_of_a_share_before_cuda_starts(self):
+        memory = {"HOSTCUDA_MEMORY": "1GiB", "HOSTCUDA_CONTEXT_MEMORY": "32MiB"}
+        for limit, settings, size in (("50%", {}, 512 << 20), ("50%free", {}, 496 << 20),
+                                      ("10%", {"RMM_LIMIT_0": "25%"}, 256 << 20)):
+            with self.subTest(limit):
+                self.quiet("limit_before_start", dict(POOL, RMM_LIMIT=limit, **settings), str(size), more=memory)
+        self.quiet("limit_before_start", dict(GROWING, RMM_LIMIT="50%"), str(64 << 20), "set", more=memory)
+        for settings, size in ((POOL, 0), (dict(POOL, RMM_LIMIT="1GiB"), 1 << 30),
+                               (dict(POOL, RMM_LIMIT_1="50%"), 0)):
+            with self.subTest(settings):
+                self.quiet("known_limit_before_start", settings, str(size))
 
     def test_nothing_served(self):
         self.quiet("nothing_served", {})
@@ -137,6 +162,34 @@ class Control(support.Test):
 
     def test_pushed_in_contexts(self):
         self.quiet("pushed_in_contexts", GROWING)
+
+    def test_set_resource(self):
+        """Conformance 13: the resource of a device is all threads'."""
+        for settings in (POOL, GROWING, {"RMM_RESOURCE": "cuda"}, dict(POOL, RMM_STATISTICS="json:/dev/null")):
+            with self.subTest(settings):
+                self.quiet("set_resource", settings)
+                self.quiet("set_resource_by_threads", settings)
+        self.quiet("set_resource_runtime", POOL)
+        result = self.scene("set_resource_before_start", POOL, more={"HOSTCUDA_DEVICES": "2"})
+        self.assertEqual(len(result.said), 1, result)
+
+    def test_set_resource_of_each_device(self):
+        for settings in (POOL, GROWING):
+            with self.subTest(settings):
+                self.quiet("set_resource_of_devices", settings, more={"HOSTCUDA_DEVICES": "2"})
+
+    def test_prefetch(self):
+        for resource in ("managed", "pool(managed)", "statistics(pool(managed, initial_size=64MiB))"):
+            for driver in ({}, {"HOSTCUDA_DRIVER_VERSION": "11040"}):
+                with self.subTest(resource, **driver):
+                    self.quiet("prefetch", {"RMM_RESOURCE": resource}, more=driver)
+        for settings in (dict(POOL, RMM_PINNED_POOL_SIZE="4MiB"), {"RMM_RESOURCE": "virtual", "RMM_PINNED_RESOURCE": "pinned"},
+                         {"RMM_RESOURCE": "async", "RMM_PINNED_RESOURCE": "pinned"}):
+            with self.subTest(settings):
+                self.quiet("prefetch_other", settings)
+        result = self.scene("prefetch_other", {"RMM_MANAGED": "1", "RMM_PINNED_RESOURCE": "pinned"},
+                            more={"HOSTCUDA_CONCURRENT_MANAGED": "0"})
+        self.assertEqual(result.stdout, "done\n", result)
 
     def test_marks(self):
         log = self.path("log.csv")
