@@ -186,6 +186,17 @@ RMMSHIM_API int rmmshim_set_resource(int device, const char *expression);
  * (rmmshim_last_error has its number). */
 RMMSHIM_API int rmmshim_prefetch(const void *address, size_t bytes, int device, void *stream);
 
+/** Writes the counters of all devices as they are now, as the report at exit has them
+ * (RMM_STATISTICS, which need not be set; what that adds to a stack is in neither without it): to
+ * "text:PATH", "json:PATH" or "prom:PATH", where what the file held before is replaced; NULL or
+ * "text" is stderr.  PATH may hold %p and the like, as in RMM_STATISTICS, and is not the path of an
+ * output of this process's that is still open.  Where nothing was allocated there is no report.
+ * Waits for other threads' reports; no allocation waits for it longer than for its own counters.
+ *
+ * -EINVAL: where cannot be understood; rmmshim_last_error() tells the place.  Or -errno of opening
+ * or writing the file, which is also one line on stderr. */
+RMMSHIM_API int rmmshim_report(const char *where);
+
 /** Notes in every event log that is open (RMM_LOG) that a phase of the program begins.  RMM's
  * format has no row for that, so it is a row of a file beside the log, LOG.marks: thread, time, how
  * many rows the log had then, the text (control characters as blanks, at most 200 bytes). -ENOENT:

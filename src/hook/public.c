@@ -160,6 +160,11 @@ int rmmshim_prefetch(const void *address, size_t bytes, int device, void *stream
     return rs_control_prefetch((CUdeviceptr)(uintptr_t)address, bytes, device, stream);
 }
 
+int rmmshim_report(const char *where)
+{
+    return rs_control_report(where);
+}
+
 int rmmshim_mark(const char *phase)
 {
     return rs_control_mark(phase);

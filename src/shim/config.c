@@ -757,10 +757,8 @@ static bool check_path(const struct rs_source *source, const char *path,
     return false;
 }
 
-/* What report a variable asks for, and where it goes: RS_STATISTICS_NONE where none is. */
-static enum rs_statistics_format parse_report(const struct rs_config *config,
-                                              enum rs_variable_index index, bool prometheus,
-                                              const char **path, struct rs_complaints *complaints)
+enum rs_statistics_format rs_config_report(const struct rs_source *source, bool prometheus,
+                                           const char **path, struct rs_complaints *complaints)
 {
     static const char *const words[] = {"0",  "no",   "off",  "false", "1",    "yes",
                                         "on", "true", "text", "json",  "prom", NULL};
@@ -769,16 +767,10 @@ static enum rs_statistics_format parse_report(const struct rs_config *config,
         RS_STATISTICS_NONE, RS_STATISTICS_NONE, RS_STATISTICS_NONE,      RS_STATISTICS_NONE,
         RS_STATISTICS_TEXT, RS_STATISTICS_TEXT, RS_STATISTICS_TEXT,      RS_STATISTICS_TEXT,
         RS_STATISTICS_TEXT, RS_STATISTICS_JSON, RS_STATISTICS_PROMETHEUS};
-    const struct rs_source *source;
-    const struct rs_option_value *value = value_of(config, -1, index, &source);
-    const char *text, *colon, *nearest;
-    size_t length;
+    const char *text = source->text, *nearest;
+    size_t length = strcspn(text, ":");
+    const char *colon = text[length] ? text + length : NULL;
 
-    if (!value)
-        return RS_STATISTICS_NONE;
-    text = source->text;
-    length = strcspn(text, ":");
-    colon = text[length] ? text + length : NULL;
     for (size_t i = 0; words[i]; i++) {
         if (strlen(words[i]) != length || strncasecmp(words[i], text, length) != 0 ||
             (formats[i] == RS_STATISTICS_PROMETHEUS && !prometheus))
@@ -794,6 +786,17 @@ static enum rs_statistics_format parse_report(const struct rs_config *config,
                              : "expected 1, text, text:PATH or json:PATH%s",
                 nearest ? nearest : "");
     return RS_STATISTICS_NONE;
+}
+
+static enum rs_statistics_format parse_report(const struct rs_config *config,
+                                              enum rs_variable_index index, bool prometheus,
+                                              const char **path, struct rs_complaints *complaints)
+{
+    const struct rs_source *source;
+
+    return value_of(config, -1, index, &source)
+               ? rs_config_report(source, prometheus, path, complaints)
+               : RS_STATISTICS_NONE;
 }
 
 static void parse_hooks(struct rs_config *config, struct rs_complaints *complaints)

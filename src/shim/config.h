@@ -141,6 +141,12 @@ unsigned rs_config_count_absent(const struct rs_config *config, int devices,
 /* The device's limit (-1: that for all devices) as it was written, or NULL. */
 const struct rs_size *rs_config_limit(const struct rs_config *config, int device);
 
+/* What report a text asks for ("json:PATH"), as RMM_STATISTICS's or (without Prometheus's format)
+ * RMM_TRACKING's does; *path is left alone where it is stderr.  RS_STATISTICS_NONE where none is,
+ * or after complaining. */
+enum rs_statistics_format rs_config_report(const struct rs_source *source, bool prometheus,
+                                           const char **path, struct rs_complaints *complaints);
+
 /* False, after complaining, when a resource of the stack begins with more than limit_bytes (0: no
  * limit).  With place NULL percentages are let through. */
 bool rs_config_fits_limit(const struct rs_expression *stack, size_t limit_bytes,

@@ -11,6 +11,7 @@
 #include "shim/life.h"
 #include "shim/limit.h"
 #include "shim/pushed.h"
+#include "shim/report.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -356,6 +357,21 @@ int rs_control_prefetch(CUdeviceptr address, size_t size_bytes, int device, CUst
         return rs_control_error(0, "the range ends behind its block");
     return prefetch_error(rs_placement_prefetch(
         block.context, address, size_bytes ? size_bytes : rest_bytes, device, stream));
+}
+
+/* ---- reports and marks ---- */
+
+int rs_control_report(const char *where)
+{
+    struct rs_complaints complaints = {.write = keep_line};
+    int result;
+
+    if (rs_life() != RS_MODE_SERVE)
+        return not_served();
+    result = rs_report_write(where, &complaints);
+    if (result != 0 && complaints.count == 0)
+        result = rs_control_error(result, "the report cannot be written");
+    return result;
 }
 
 int rs_control_mark(const char *phase)

@@ -40,6 +40,7 @@ int rs_control_push(const char *expression);
 int rs_control_pop(void);
 int rs_control_set_resource(int device, const char *expression);
 int rs_control_prefetch(CUdeviceptr address, size_t size_bytes, int device, CUstream stream);
+int rs_control_report(const char *where);
 int rs_control_mark(const char *phase);
 
 /* Device memory of a device's primary context in the order of a stream, which is a CUstream with

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shim/gather.h"
 
+#include "base/lock.h"
 #include "shim/context.h"
 #include "shim/life.h"
 #include "shim/limit.h"
@@ -13,15 +14,27 @@ static void collect(void *data, struct rs_stack *stack, struct rs_mr *mr)
         rs_mr_report(mr, &of->report);
 }
 
-/* Counters of all contexts, alive and gone. */
+static void collect_gone(void *data, const struct rs_report *gone)
+{
+    struct rs_reported_stack *of = data;
+
+    rs_report_fold_gone(&of->report, gone);
+}
+
+/* Counters of all contexts, alive and gone.  At exit those that are gone are told of also where
+ * somebody is inside for ever. */
 static void collect_stacks(struct rs_reported_stack *stack, enum rs_kind kind, int device,
                            bool also_unused)
 {
     stack->kind = kind;
     stack->device = device;
     rs_report_clear(&stack->report);
-    rs_context_each_stack(collect, stack);
-    rs_report_fold_gone(&stack->report, rs_context_folded_report(kind, device));
+    if (rs_lock_is_bound()) {
+        rs_context_each_stack(collect, stack);
+        collect_gone(stack, rs_context_folded_report(kind, device));
+    } else {
+        rs_context_each_stack_ever(kind, device, collect, collect_gone, stack);
+    }
     if (kind == RS_KIND_DEVICE)
         rs_limit_report(device, &stack->report, also_unused);
 }

@@ -24,6 +24,7 @@ void rs_page_claim(struct rs_page_file *file, const char *path)
         reason = strerror(-result);
     }
     file->state = result == 0 ? RS_PAGE_FILE_CLAIMED : RS_PAGE_FILE_NONE;
+    file->error = result;
     if (result != 0)
         rs_log("%s: %s: %s: no report", file->variable, path, reason);
     else if (strcmp(expanded, file->output.path) != 0)
@@ -43,9 +44,11 @@ void rs_page_begin(struct rs_page *page, struct rs_page_file *file, const char *
 
 static void say_failed(struct rs_page *page, int failed)
 {
-    if (failed)
-        rs_log("%s: %s", page->file->variable, strerror(-failed));
-    page->is_off |= failed != 0;
+    if (!failed)
+        return;
+    rs_log("%s: %s", page->file->variable, strerror(-failed));
+    page->file->error = failed;
+    page->is_off = true;
 }
 
 static void open_file(struct rs_page *page)

@@ -17,6 +17,7 @@ enum { RS_PAGE_BYTES = 8 << 10 };
 struct rs_page_file {
     const char *variable; /* that names it; each line about it begins with this name */
     enum { RS_PAGE_FILE_UNKNOWN, RS_PAGE_FILE_CLAIMED, RS_PAGE_FILE_NONE } state;
+    int error; /* 0, or -errno of what went wrong last */
     struct rs_output output;
 };
 

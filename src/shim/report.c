@@ -17,6 +17,7 @@
 
 enum { LOCKS_WAIT_NS = 500 * 1000 * 1000 }; /* for all of them together */
 
+static struct rs_mutex writing = RS_MUTEX_INIT; /* protects the page and what is gathered */
 static struct rs_page page;
 static struct rs_gathered all;
 
@@ -27,11 +28,11 @@ static const char *expression_of(const struct rs_reported_stack *stack)
     return rs_gathered_expression(stack, text);
 }
 
-static void put_report(void)
+static void put_report(enum rs_statistics_format format)
 {
     const struct rs_locks_missed *missed = rs_locks_missed();
 
-    rs_report_put(&page, rs_config.statistics,
+    rs_report_put(&page, format,
                   &(struct rs_report_subject){
                       .process = (int)getpid(),
                       .program = program_invocation_short_name,
@@ -54,15 +55,43 @@ void rs_report_claim(void)
                                file.state == RS_PAGE_FILE_CLAIMED ? &file.output : NULL);
 }
 
-static void write_report(void)
+/* The caller holds the lock. */
+static void write_report(enum rs_statistics_format format, struct rs_page_file *to,
+                         const char *path)
 {
     rs_gather(&all);
     if (all.is_short)
         rs_log_asked("RMM_STATISTICS: no memory for all counters: some are missing");
-    rs_page_begin(&page, &file, rs_config.statistics_path);
+    rs_page_begin(&page, to, path);
     if (all.count > 0) /* a device was used */
-        put_report();
+        put_report(format);
     rs_page_end(&page);
+}
+
+int rs_report_write(const char *where, struct rs_complaints *complaints)
+{
+    const struct rs_source source = {"rmmshim_report", where ? where : "text"};
+    struct rs_page_file to = {.variable = source.name};
+    unsigned before = complaints->count;
+    const char *path = NULL;
+    enum rs_statistics_format format = rs_config_report(&source, true, &path, complaints);
+
+    if (complaints->count == before && format == RS_STATISTICS_NONE)
+        rs_complain(complaints, &source, NULL, "this is no report");
+    if (complaints->count > before)
+        return -EINVAL;
+    rs_mutex_lock(&writing);
+    write_report(format, &to, path);
+    rs_mutex_unlock(&writing);
+    return to.error;
+}
+
+static void write_at_exit(void)
+{
+    if (!rs_mutex_lock_bounded(&writing, "rmmshim_report"))
+        return;
+    write_report(rs_config.statistics, &file, rs_config.statistics_path);
+    rs_mutex_unlock(&writing);
 }
 
 static _Atomic bool armed;
@@ -91,7 +120,7 @@ __attribute__((destructor)) static void at_exit(void)
     rs_publish_report_step(RS_REPORT_BEGUN);
     rs_logging_end();
     if (rs_config.statistics != RS_STATISTICS_NONE)
-        write_report();
+        write_at_exit();
     if (rs_config.tracking != RS_STATISTICS_NONE)
         rs_leaks_write();
     say_left_out();

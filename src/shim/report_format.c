@@ -191,8 +191,8 @@ static void put_metric_name(const struct rs_counter *counter)
 
 static void put_metric_head(const struct rs_counter *counter)
 {
-    static const char *const when[] = {"since the process began", "at its exit", "at most",
-                                       "at its exit"};
+    static const char *const when[] = {"since the process began", "at this report", "at most",
+                                       "at this report"};
     static const char *const units[] = {" in bytes", "", " in seconds"};
 
     put("# HELP ");

@@ -51,6 +51,7 @@ def _load():
     library.rmmshim_push_resource.argtypes = [ctypes.c_char_p]
     library.rmmshim_set_resource.argtypes = [ctypes.c_int, ctypes.c_char_p]
     library.rmmshim_prefetch.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+    library.rmmshim_report.argtypes = [ctypes.c_char_p]
     library.rmmshim_mark.argtypes = [ctypes.c_char_p]
     library.rmmshim_torch_alloc.argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
     library.rmmshim_torch_alloc.restype = ctypes.c_void_p
@@ -174,6 +175,11 @@ def set_resource(expression, device=0):
 def prefetch(address, size=0, device=0, stream=None):
     """Moves a block that migrates to the device (-1: to the host), in the order of the stream."""
     _check(library.rmmshim_prefetch(address, size, device, stream))
+
+
+def report(where=None):
+    """The counters of all devices, now: "json:PATH", "prom:PATH", "text:PATH"; None: as text on stderr."""
+    _check(library.rmmshim_report(where if where is None else where.encode()))
 
 
 def mark(phase):

@@ -429,6 +429,63 @@ def peaks():
     free(a)
 
 
+def reports(folder):
+    """On demand, as often as it is wanted, in each format; the one at exit is as it would be without."""
+    paths = [os.path.join(folder, name) for name in ("one.json", "two.json", "three.prom", "four.txt")]
+    assert rmmshim.report("json:" + paths[0]) is None  # before anything was allocated
+    assert not os.path.exists(paths[0])
+    start()
+    blocks = [allocate(3 * MIB), allocate(1000)]
+    rmmshim.report("json:" + paths[0])
+    free(blocks[0])
+    for _ in range(3):
+        rmmshim.report("json:" + paths[1])
+    rmmshim.report("prom:" + paths[2])
+    rmmshim.report("text:" + paths[3])
+    rmmshim.report("text")  # on stderr
+    rmmshim.report(None)
+    assert "did you mean 'json'" in fails(errno.EINVAL, rmmshim.report, "jsn:" + paths[0])
+    assert "a path is missing" in fails(errno.EINVAL, rmmshim.report, "json:")
+    assert fails(errno.EINVAL, rmmshim.report, "0")
+    fails(errno.ENOENT, rmmshim.report, "json:" + os.path.join(folder, "no such folder", "report"))
+    fails(errno.ENOSPC, rmmshim.report, "text:/dev/full")
+    assert rmmshim.library.rmmshim_report(b"") == -errno.EINVAL
+    free(blocks[1])
+
+
+def reports_by_threads(folder):
+    """Each is whole, while stacks come and go."""
+    context = start()
+    failures, go_on = [], threading.Event()
+
+    def work(number):
+        try:
+            ok(cuda.cuCtxSetCurrent(context))
+            for round_number in range(100):
+                rmmshim.report("json:%s" % os.path.join(folder, "%d.%d.json" % (number, round_number % 5)))
+                free(allocate(1000))
+        except BaseException as error:
+            failures.append(error)
+
+    def churn():
+        while not go_on.is_set():
+            made = ctypes.c_void_p()
+            ok(cuda.cuCtxCreate_v2(ctypes.byref(made), 0, 0))
+            free(allocate(MIB))
+            ok(cuda.cuCtxDestroy_v2(made))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    churning = threading.Thread(target=churn)
+    allocate(1000)
+    for thread in threads + [churning]:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    go_on.set()
+    churning.join()
+    assert not failures, failures
+
+
 def limit_before_start(size):
     """A share is not known before CUDA tells of what; a limit of the program's own is."""
     said = fails(errno.EAGAIN, rmmshim.get_limit)
@@ -477,7 +534,8 @@ def expect_nothing_served():
                                 (rmmshim.pop_resource, ()), (rmmshim.mark, ("a phase",)),
                                 (rmmshim.get_counters, ()), (rmmshim.push_counters, ()), (rmmshim.pop_counters, ()),
                                 (rmmshim.reset_peaks, ()), (rmmshim.set_resource, ("cuda",)),
-                                (rmmshim.set_resource, (None,)), (rmmshim.prefetch, (0x1000,))):
+                                (rmmshim.set_resource, (None,)), (rmmshim.prefetch, (0x1000,)),
+                                (rmmshim.report, ("text",)), (rmmshim.report, (None,))):
         said = fails(errno.ENOTSUP, function, *arguments)
         assert said == "rmmshim serves nothing in this process", said
     assert rmmshim.trim() == 0

@@ -4,12 +4,15 @@ import os
 import re
 import sys
 
+import json_schema
+import prometheus_text
 import support
 from support import run
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SCENES = os.path.join(HERE, "control_scenes.py")
 EXAMPLES = os.path.join(HERE, "..", "examples")
+MIB = 1 << 20
 PATH = {"PYTHONPATH": EXAMPLES, "PYTHONDONTWRITEBYTECODE": "1"}
 POOL = {"RMM_POOL_SIZE": "64MiB"}
 GROWING = {"RMM_POOL_SIZE": "0"}
@@ -190,6 +193,43 @@ class Control(support.Test):
         result = self.scene("prefetch_other", {"RMM_MANAGED": "1", "RMM_PINNED_RESOURCE": "pinned"},
                             more={"HOSTCUDA_CONCURRENT_MANAGED": "0"})
         self.assertEqual(result.stdout, "done\n", result)
+
+    def test_report_on_demand(self):
+        for name, settings in (("plain", {}), ("json", {"RMM_STATISTICS": "json:" + self.path("exit.json")}),
+                               ("text", {"RMM_STATISTICS": "text:" + self.path("exit.txt"), "RMM_TRACKING": "1"})):
+            with self.subTest(name):
+                self.reports_on_demand(self.path(name), dict(POOL, **settings))
+
+    def reports_on_demand(self, folder, settings):
+        os.makedirs(folder)
+        result = self.scene("reports", settings, folder)
+        failed = [line for line in result.said if "rmmshim_report" in line]
+        self.assertEqual(len(failed), 2, result)  # of the folder that is not there, and of the full device
+        self.assertEqual(result.stderr.count("  pool "), 2, result)
+        one, two = (self.counters(os.path.join(folder, name)) for name in ("one.json", "two.json"))
+        self.assertEqual((one["pool", "allocations"], one["pool", "live"]), (2, 3 * MIB + 1024))
+        self.assertEqual((two["cuda", "held"], two["pool", "live_peak"]), (64 * MIB, 3 * MIB + 1024))
+        with open(os.path.join(folder, "three.prom"), encoding="utf-8") as file:
+            self.assertIn("rmmshim_pool_allocations_total", prometheus_text.read(file.read()))
+        with open(os.path.join(folder, "four.txt"), encoding="utf-8") as file:
+            self.assertIn("  pool        held 64.0 MiB", file.read())
+        if "json" in settings.get("RMM_STATISTICS", ""):
+            self.assertEqual(self.counters(self.path("exit.json"))["statistics", "allocations"], 2)
+        elif "RMM_STATISTICS" in settings:
+            with open(self.path("exit.txt"), encoding="utf-8") as file:
+                self.assertEqual(file.read().count("device 0: "), 1)
+
+    def counters(self, path):
+        device, = json_schema.read(path, "statistics.json")["devices"]
+        return {(counter["resource"], counter["name"]): counter["value"] for counter in device["counters"]}
+
+    def test_reports_of_threads_are_whole(self):
+        folder = self.path("reports")
+        os.makedirs(folder)
+        self.quiet("reports_by_threads", GROWING, folder)
+        self.assertEqual(len(os.listdir(folder)), 15)
+        for name in os.listdir(folder):
+            self.assertGreaterEqual(self.counters(os.path.join(folder, name))["pool", "allocations"], 1)
 
     def test_marks(self):
         log = self.path("log.csv")
