@@ -27,10 +27,13 @@ def check_settings(words):
         words, result.returncode, result.stderr.decode(errors="replace").strip())
 
 
-def main():
-    rows, wrong = 0, []
+def public_functions():
     with open(HEADER, encoding="utf-8") as header:
-        functions = set(re.findall(r"\b(rmmshim_\w+)\(", header.read()))
+        return set(re.findall(r"\b(rmmshim_\w+)\(", header.read()))
+
+
+def main():
+    rows, wrong, functions = 0, [], public_functions()
     with open(os.path.join(HERE, "rmm_words.txt"), encoding="utf-8") as table:
         for line in table:
             if not line.strip() or line.startswith("#"):
