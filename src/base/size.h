@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sizes as people write them: 1GiB and 1G (both 2^30), 1GB (10^9), 1.5GiB, 4096, 2**30 (as RMM's
- * guides have it), 80% of the total memory of a device or of the host, 80%free of what is free of it
- * when it is asked. */
+ * guides have it), 80% of the total memory of a device or of the host, 80%free of what is free of
+ * it when it is asked. */
 #pragma once
 
 #include <stdbool.h>
