@@ -210,7 +210,7 @@ static const char *equals_behind_name(const struct parser *parser)
 /* True behind "upstream=" and "upstream_mr=", which RMM has and which say nothing here. */
 static bool skip_upstream_name(struct parser *parser)
 {
-    static const char *const names[] = {"upstream", "upstream_mr"};
+    static const char *const names[] = {"upstream", "upstream_mr", "bin_resource"};
     const char *equals = equals_behind_name(parser);
     size_t length = (size_t)(name_end(parser->cursor) - parser->cursor);
 
@@ -257,6 +257,11 @@ static void complain_of_surplus(struct parser *parser, const struct rs_mr_descri
     else if (!descriptor->upstream_count)
         rs_complain(parser->complaints, parser->source, parser->cursor,
                     "'%s' is a leaf: it takes no upstream", descriptor->name);
+    else if (descriptor->branch)
+        rs_complain(parser->complaints, parser->source, parser->cursor,
+                    "'%s' has its upstream already; behind it stand %ss, as in %s(pool(cuda), "
+                    "size=1MiB)",
+                    descriptor->name, descriptor->branch->name, descriptor->branch->name);
     else if (!row->name)
         rs_complain(parser->complaints, parser->source, parser->cursor,
                     "'%s' has its upstream already", descriptor->name);
@@ -270,14 +275,30 @@ static void complain_of_surplus(struct parser *parser, const struct rs_mr_descri
 
 static struct rs_expression *parse_node(struct parser *parser);
 
+/* Whether the node at the cursor may stand behind its upstreams. */
+static bool is_branch(const struct parser *parser, const struct rs_mr_descriptor *descriptor)
+{
+    return descriptor->branch &&
+           rs_mr_find(parser->cursor, name_end(parser->cursor)) == descriptor->branch;
+}
+
 static bool parse_upstream(struct parser *parser, struct rs_expression *node)
 {
+    const struct rs_mr_descriptor *descriptor = node->descriptor;
     unsigned upstreams = 0;
 
     while (upstreams < RS_MR_UPSTREAMS_MAX && node->upstream[upstreams])
         upstreams++;
-    if (upstreams == node->descriptor->upstream_count) {
-        complain_of_surplus(parser, node->descriptor);
+    if (upstreams < descriptor->upstream_count) {
+        if (complain_of_bare_value(parser, descriptor->options))
+            return false;
+    } else if (!is_branch(parser, descriptor)) {
+        complain_of_surplus(parser, descriptor);
+        return false;
+    } else if (upstreams == RS_MR_UPSTREAMS_MAX) {
+        rs_complain(parser->complaints, parser->source, parser->cursor,
+                    "more than %d %ss with resources of their own", RS_MR_UPSTREAMS_MAX - 1,
+                    descriptor->branch->name);
         return false;
     }
     node->upstream[upstreams] = parse_node(parser);

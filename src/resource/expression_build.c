@@ -298,12 +298,12 @@ int rs_expression_build(const struct rs_expression *expression, const struct rs_
     store_values(expression, place, config);
     if (!validate_node(expression, place, config, complaints))
         return -EINVAL;
-    for (size_t i = 0; i < descriptor->upstream_count && result == 0; i++)
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && expression->upstream[i] && result == 0; i++)
         result = rs_expression_build(expression->upstream[i], place, complaints, &upstream[i]);
     if (result == 0)
         result = descriptor->create(place, config, upstream, out);
     if (result != 0)
-        for (size_t i = 0; i < descriptor->upstream_count; i++)
+        for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX; i++)
             rs_mr_destroy(upstream[i], false);
     return result;
 }

@@ -192,7 +192,8 @@ void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
     mr->descriptor = descriptor;
     mr->memories = descriptor->upstream_count ? 0 : 1u << descriptor->memory;
     for (unsigned i = 0; i < RS_MR_UPSTREAMS_MAX; i++) {
-        mr->upstream[i] = upstream && i < descriptor->upstream_count ? upstream[i] : NULL;
+        bool is_one = upstream && (i < descriptor->upstream_count || descriptor->branch);
+        mr->upstream[i] = is_one ? upstream[i] : NULL;
         if (mr->upstream[i])
             mr->memories |= mr->upstream[i]->memories;
     }
@@ -237,12 +238,21 @@ size_t rs_mr_idle_bytes(struct rs_mr *mr)
     return bytes;
 }
 
+/* The i-th, from 1 on, or NULL: what stands in for the first upstream is none. */
+static struct rs_mr *branch_of(const struct rs_mr *mr, size_t i)
+{
+    return mr->descriptor->branch && i < RS_MR_UPSTREAMS_MAX ? mr->upstream[i] : NULL;
+}
+
 size_t rs_mr_idle_bytes_best(struct rs_mr *mr)
 {
     size_t bytes = 0;
 
-    for (; mr; mr = mr->upstream[0])
+    for (; mr; mr = mr->upstream[0]) {
         bytes += mr->ops.idle_bytes(mr);
+        for (size_t i = 1; branch_of(mr, i); i++)
+            bytes += rs_mr_idle_bytes_best(branch_of(mr, i));
+    }
     return bytes;
 }
 
@@ -267,11 +277,14 @@ size_t rs_mr_growable_bytes(struct rs_mr *mr)
 
 size_t rs_mr_growable_bytes_best(struct rs_mr *mr)
 {
-    size_t bytes = SIZE_MAX;
+    size_t bytes = SIZE_MAX, most = 0;
 
-    for (; mr; mr = mr->upstream[0])
+    for (; mr; mr = mr->upstream[0]) {
         bytes = rs_min(bytes, mr->ops.growable_bytes(mr));
-    return bytes;
+        for (size_t i = 1; branch_of(mr, i); i++)
+            most = rs_max(most, rs_min(bytes, rs_mr_growable_bytes_best(branch_of(mr, i))));
+    }
+    return rs_max(bytes, most);
 }
 
 size_t rs_mr_free_blocks(struct rs_mr *mr)

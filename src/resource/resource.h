@@ -129,7 +129,7 @@ struct rs_mr_ops {
     bool (*check)(struct rs_mr *mr);
 };
 
-enum { RS_MR_UPSTREAMS_MAX = 2 };
+enum { RS_MR_UPSTREAMS_MAX = 8 };
 
 /* First member of every resource. */
 struct rs_mr {
@@ -203,8 +203,10 @@ struct rs_mr_descriptor {
     const char *name;
     const char *aliases[3];  /* RMM's names for it */
     const char *summary;     /* one clause */
-    unsigned upstream_count; /* 0: a leaf */
-    enum rs_memory memory;   /* of a leaf */
+    unsigned upstream_count; /* 0: a leaf; of two the second stands in for the first */
+    const struct rs_mr_descriptor *branch; /* what more upstreams may be, each for requests of its
+                                              own; NULL: there are none */
+    enum rs_memory memory;                 /* of a leaf */
     bool overcommits; /* of a leaf: memory that is not used yet lies nowhere, so that there may be
                          more of it than the device or the host has */
     enum rs_free_behaviour frees;
@@ -227,8 +229,9 @@ struct rs_mr_descriptor {
     bool (*validate)(const void *config, const struct rs_place *place,
                      const struct rs_source *source, struct rs_complaints *complaints);
 
-    /* Allocates the resource with its upstreams (0 for a leaf) and returns it in *out with at least
-     * the mandatory ops set: use rs_mr_init.  0 or -errno.  `config` lives only during the call,
+    /* Allocates the resource with its upstreams (0 for a leaf; where it may have branches there are
+     * RS_MR_UPSTREAMS_MAX, NULL behind the last) and returns it in *out with at least the mandatory
+     * ops set: use rs_mr_init.  0 or -errno.  `config` lives only during the call,
      * its text too. */
     int (*create)(const struct rs_place *place, const void *config, struct rs_mr *const *upstream,
                   struct rs_mr **out);
@@ -350,7 +353,8 @@ size_t rs_mr_idle_bytes_best(struct rs_mr *mr);
 /* The same of the resources over any of these memories, bits 1 << rs_memory. */
 size_t rs_mr_idle_bytes_of(struct rs_mr *mr, unsigned memories);
 
-/* What the first of each two upstreams may still take, at the least. */
+/* What the first of each two upstreams may still take, at the least; of branches the one that may
+ * take most. */
 size_t rs_mr_growable_bytes_best(struct rs_mr *mr);
 
 /* What each two upstreams may still take together, at the most. */

@@ -2,10 +2,13 @@
 /* binning: blocks of equal sizes, the bins', for small requests, the upstream for the rest. RMM's
  * binning_memory_resource, its bins fixed_size resources over the same upstream.
  *
+ * A bin may have a resource of its own instead (`bin`): it is one more upstream.
+ *
  * RMM takes 128 blocks per bin at once, 992 MiB for bins of 256 KiB to 4 MiB.  Here a bin takes 8
  * and only when it is first used. */
 #include "resource/report.h"
 #include "resource/resource.h"
+#include "resource/resource_bin.h"
 #include "resource/resource_fixed_size.h"
 
 #include <errno.h>
@@ -22,11 +25,12 @@ struct binning_config {
 enum { BIN_BITS_MAX = 40 };
 #define BIN_BYTES_MAX (1ull << BIN_BITS_MAX)
 
-enum { BITS = 64, BINS_MAX = BIN_BITS_MAX + 1 + RS_SIZES_MAX };
+enum { BITS = 64, BINS_MAX = BIN_BITS_MAX + 1 + RS_SIZES_MAX + RS_MR_UPSTREAMS_MAX };
 
 struct bin {
     size_t bytes; /* serves requests up to this size */
     struct rs_mr *resource;
+    bool is_upstream; /* not ours alone: whoever walks the stack comes by */
 };
 
 struct binning {
@@ -66,12 +70,13 @@ static size_t binning_trim(struct rs_mr *mr, size_t keep_bytes)
 {
     struct binning *binning = binning_of(mr);
     size_t returned_bytes = 0;
+    bool asked = false;
 
-    if (binning->bin_count == 0)
-        return rs_mr_trim(mr->upstream[0], keep_bytes);
-    for (unsigned i = 0; i < binning->bin_count; i++)
+    for (unsigned i = 0; i < binning->bin_count; i++) {
         returned_bytes += rs_mr_trim(binning->bins[i].resource, keep_bytes);
-    return returned_bytes;
+        asked = asked || !binning->bins[i].is_upstream;
+    }
+    return asked ? returned_bytes : returned_bytes + rs_mr_trim(mr->upstream[0], keep_bytes);
 }
 
 static CUresult allocate_by(struct rs_mr *mr, ask_function *ask, size_t size_bytes, CUstream stream,
@@ -128,8 +133,9 @@ static size_t binning_idle_bytes(struct rs_mr *mr)
     struct binning *binning = binning_of(mr);
     size_t idle_bytes = 0;
 
-    for (unsigned i = 0; i < binning->bin_count; i++) /* not the upstream's */
-        idle_bytes += binning->bins[i].resource->ops.idle_bytes(binning->bins[i].resource);
+    for (unsigned i = 0; i < binning->bin_count; i++) /* not the upstreams' */
+        if (!binning->bins[i].is_upstream)
+            idle_bytes += binning->bins[i].resource->ops.idle_bytes(binning->bins[i].resource);
     return idle_bytes;
 }
 
@@ -138,12 +144,13 @@ static size_t binning_free_blocks(struct rs_mr *mr)
     struct binning *binning = binning_of(mr);
     size_t blocks = 0;
 
-    for (unsigned i = 0; i < binning->bin_count; i++) /* not the upstream's */
-        blocks += binning->bins[i].resource->ops.free_blocks(binning->bins[i].resource);
+    for (unsigned i = 0; i < binning->bin_count; i++) /* not the upstreams' */
+        if (!binning->bins[i].is_upstream)
+            blocks += binning->bins[i].resource->ops.free_blocks(binning->bins[i].resource);
     return blocks;
 }
 
-/* The bins' counters come out as one fixed_size's. */
+/* The counters of bins of blocks come out as one fixed_size's. */
 static void binning_report(struct rs_mr *mr, struct rs_report *report)
 {
     struct binning *binning = binning_of(mr);
@@ -151,7 +158,8 @@ static void binning_report(struct rs_mr *mr, struct rs_report *report)
     rs_report_add(report, mr->descriptor->name, "bins", RS_COUNTER_LIVE, RS_UNIT_COUNT,
                   binning->bin_count);
     for (unsigned i = 0; i < binning->bin_count; i++)
-        binning->bins[i].resource->ops.report(binning->bins[i].resource, report);
+        if (!binning->bins[i].is_upstream)
+            binning->bins[i].resource->ops.report(binning->bins[i].resource, report);
 }
 
 static bool binning_check(struct rs_mr *mr)
@@ -161,7 +169,9 @@ static bool binning_check(struct rs_mr *mr)
 
     for (unsigned i = 0; i < binning->bin_count; i++) {
         const struct bin *bin = &binning->bins[i];
-        good = bin->bytes < bin[1].bytes && bin->resource->ops.check(bin->resource) && good;
+        good = bin->bytes < bin[1].bytes && good;
+        if (!bin->is_upstream)
+            good = bin->resource->ops.check(bin->resource) && good;
     }
     return good;
 }
@@ -170,8 +180,9 @@ static void binning_destroy(struct rs_mr *mr, bool memory_is_gone)
 {
     struct binning *binning = binning_of(mr);
 
-    for (unsigned i = 0; i < binning->bin_count; i++) /* not the upstream */
-        binning->bins[i].resource->ops.destroy(binning->bins[i].resource, memory_is_gone);
+    for (unsigned i = 0; i < binning->bin_count; i++) /* not the upstreams */
+        if (!binning->bins[i].is_upstream)
+            binning->bins[i].resource->ops.destroy(binning->bins[i].resource, memory_is_gone);
     free(binning);
 }
 
@@ -213,7 +224,7 @@ static int add_bin(struct binning *binning, const struct rs_place *place, size_t
 {
     struct rs_place later = *place;
     struct rs_fixed_size_config settings = {.blocks_to_preallocate = blocks};
-    struct bin bin;
+    struct bin bin = {.is_upstream = false};
     unsigned at;
     int failed;
 
@@ -231,11 +242,23 @@ static int add_bin(struct binning *binning, const struct rs_place *place, size_t
     return failed;
 }
 
+/* Of two with one size the first serves, as in RMM. */
+static void add_branch(struct binning *binning, struct rs_mr *branch)
+{
+    struct bin bin = {rs_bin_bytes(branch), branch, true};
+    unsigned at = place_of(binning, bin.bytes);
+
+    if (binning->bins[at].bytes != bin.bytes)
+        insert_bin(binning, at, bin);
+}
+
 static int add_bins(struct binning *binning, const struct rs_place *place,
                     const struct binning_config *settings)
 {
     int failed = 0;
 
+    for (size_t i = 1; i < RS_MR_UPSTREAMS_MAX && binning->base.upstream[i]; i++)
+        add_branch(binning, binning->base.upstream[i]);
     for (size_t i = 0; i < settings->bins.count && !failed; i++)
         failed = add_bin(binning, place, settings->bins.bytes[i], settings->blocks_to_preallocate);
     if (settings->maximum_size == SIZE_MAX)
@@ -261,7 +284,7 @@ static int binning_create(const struct rs_place *place, const void *config,
     if (!binning)
         return -ENOMEM;
     rs_mr_init(&binning->base, &binning_ops, &rs_mr_descriptor_binning, upstream);
-    binning->bins[0] = (struct bin){SIZE_MAX, upstream[0]};
+    binning->bins[0] = (struct bin){SIZE_MAX, upstream[0], true};
     failed = add_bins(binning, place, config);
     if (failed) {
         binning_destroy(&binning->base, false);
@@ -304,7 +327,8 @@ static const struct rs_option binning_options[] = {
                        .aliases = {{"max_size_exponent", RS_OPTION_EXPONENT}}),
     RS_OPTION_SIZES_ROW(struct binning_config, bins, "",
                         "further bins, by their block sizes, as in 256KiB+300000+1MiB; each is "
-                        "rounded up to 512 bytes",
+                        "rounded up to 512 bytes; one with a resource of its own stands behind the "
+                        "upstream instead, as in bin(arena(cuda), size=1MiB)",
                         .minimum = 1, .maximum = BIN_BYTES_MAX),
     RS_OPTION_COUNT_ROW(struct binning_config, blocks_to_preallocate, "8",
                         "blocks that a bin takes from upstream at a time, first when it is used",
@@ -316,6 +340,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_binning = {
     .name = "binning",
     .summary = "small requests from bins of equal blocks, others from upstream",
     .upstream_count = 1,
+    .branch = &rs_mr_descriptor_bin,
     .frees = RS_FREE_AT_ONCE,
     .config_bytes = sizeof(struct binning_config),
     .options = binning_options,

@@ -650,7 +650,10 @@ static const struct rs_mr_ops reuse_ops = {
  * while the better one has room. */
 static bool chooses(const struct rs_mr *mr)
 {
-    return mr->upstream[1] || (mr->upstream[0] && chooses(mr->upstream[0]));
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
+        if (chooses(mr->upstream[i]))
+            return true;
+    return mr->descriptor->upstream_count > 1;
 }
 
 static int reuse_create(const struct rs_place *place, const void *config,

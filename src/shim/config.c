@@ -317,11 +317,10 @@ static struct rs_expression *add_fallback(const struct rs_config *config, int de
 
 static bool has_managed(const struct rs_expression *stack)
 {
-    if (!stack)
-        return false;
-    return (stack->descriptor->upstream_count == 0 &&
-            stack->descriptor->memory == RS_MEMORY_MANAGED) ||
-           has_managed(stack->upstream[0]) || has_managed(stack->upstream[1]);
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && stack->upstream[i]; i++)
+        if (has_managed(stack->upstream[i]))
+            return true;
+    return stack->descriptor->upstream_count == 0 && stack->descriptor->memory == RS_MEMORY_MANAGED;
 }
 
 static struct rs_expression *add_prefetch(const struct rs_config *config, int device,
@@ -540,8 +539,10 @@ static bool check_leaves(enum rs_kind kind, const struct rs_expression *stack, b
                          struct rs_complaints *complaints)
 {
     for (; stack->upstream[0]; stack = stack->upstream[0])
-        if (stack->upstream[1] && !check_leaves(kind, stack->upstream[1], true, complaints))
-            return false;
+        for (size_t i = 1; i < RS_MR_UPSTREAMS_MAX && stack->upstream[i]; i++)
+            if (!check_leaves(kind, stack->upstream[i],
+                              is_second || stack->descriptor->upstream_count > 1, complaints))
+                return false;
     if (may_serve(stack->descriptor, kind, is_second))
         return true;
     rs_complain(complaints, stack->source, stack->at,

@@ -96,7 +96,7 @@ static void add_leaves(struct taken *taken, struct rs_mr *mr)
 {
     struct rs_report report = {.count = 0};
 
-    for (size_t i = 0; i < mr->descriptor->upstream_count; i++)
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
         add_leaves(taken, mr->upstream[i]);
     if (mr->descriptor->upstream_count > 0)
         return;

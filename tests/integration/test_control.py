@@ -24,6 +24,8 @@ STACKS = [
     {"RMM_RESOURCE": "pool(cuda)"},
     {"RMM_RESOURCE": "statistics(limiting(pool(cuda, initial_size=32MiB), limit=1GiB))"},
     {"RMM_RESOURCE": "binning(pool(cuda), minimum_size=512, maximum_size=4MiB)"},
+    {"RMM_RESOURCE": "binning(pool(cuda), bin(arena(cuda, arena_size=64MiB), size=64KiB), bin(cuda, size=1MiB), "
+                     "bins=300000)"},
     {"RMM_RESOURCE": "arena(cuda)"},
     {"RMM_RESOURCE": "virtual"},
     {"RMM_RESOURCE": "pool(async)"},

@@ -47,6 +47,22 @@ class Programs(support.Test):
                 with self.subTest("%s under %s" % (name, settings)):
                     self.assert_same([support.program(name)], with_doors(name, settings), more=PAGEABLE)
 
+    def test_bins_with_resources_of_their_own(self):
+        settings = {"RMM_RESOURCE": "binning(pool(cuda), bin(arena(cuda, arena_size=64MiB), size=4KiB), "
+                                    "bin(fixed_size(cuda, block_size=1MiB), size=1MiB), bins=30000+300000)"}
+        for name in PROGRAMS:
+            with self.subTest(name):
+                self.assert_same([support.program(name)], with_doors(name, settings), more=RACE)
+        path = self.path("report.json")
+        result = run([support.program("sample_memory_mix_static")], dict(settings, RMM_STATISTICS="json:" + path))
+        self.assertEqual((result.status, result.stderr), (0, ""), result)
+        with open(path, encoding="utf-8") as file:
+            counters = {(c["resource"], c["name"]): c["value"]
+                        for stack in json.load(file)["devices"] for c in stack["counters"]}
+        self.assertEqual(counters["binning", "bins"], 4)
+        for resource in ("arena", "fixed_size", "pool"):
+            self.assertGreater(counters[resource, "allocations"], 0, resource)
+
     def test_served_by_the_leaf(self):
         """The runs above are about something: the leaf served them."""
         for settings, leaf, more in ((ASYNC[0], "async", RACE), (ASYNC[6], "async_managed", RACE),

@@ -21,6 +21,7 @@ PROGRAMS = [["sample_vector_driver"], ["sample_vector_runtime_shared"], ["sample
             ["life_runtime_shared", "free_late"], ["life_runtime_static", "leave"]]
 SETTINGS = [{"RMM_RESOURCE": "virtual"}, {"RMM_RESOURCE": "virtual(granularity=2MiB)"},
             {"RMM_RESOURCE": "binning(pool(virtual), minimum_size=256KiB, maximum_size=4MiB)"},
+            {"RMM_RESOURCE": "binning(pool(cuda), bin(virtual(granularity=2MiB), size=1MiB), bins=300000)"},
             {"RMM_RESOURCE": "virtual(granularity=2MiB)", "RMM_FREE": "wait"}]
 
 
@@ -52,7 +53,8 @@ class Virtual(support.Test):
         self.assertEqual(counters["statistics", "failures"], 0)
 
     def test_a_context_gives_back_what_outlives_it(self):
-        for resource in ("virtual", "pool(virtual(granularity=2MiB))", "cuda"):
+        for resource in ("virtual", "pool(virtual(granularity=2MiB))", "cuda",
+                         "binning(cuda, bin(virtual(granularity=2MiB), size=1GiB))"):
             result = run([support.program("large_blocks")], {"RMM_RESOURCE": resource})
             self.assertIn("destroyed: 0\n", result.stdout, resource)
             self.assertIn("\nreset: 0\nreleased: 0\n", result.stdout, resource)

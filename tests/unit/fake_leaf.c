@@ -226,12 +226,12 @@ static void clear(const struct rs_mr_descriptor *descriptor, struct rs_option_va
     test_free(config);
 }
 
-struct rs_mr *make_resource_of_two(const struct rs_place *place,
-                                   const struct rs_mr_descriptor *descriptor, struct rs_mr *first,
-                                   struct rs_mr *second, const char *const *options, int *error)
+struct rs_mr *make_resource_over(const struct rs_place *place,
+                                 const struct rs_mr_descriptor *descriptor,
+                                 struct rs_mr *const *upstream, const char *const *options,
+                                 int *error)
 {
     struct rs_option_value values[RS_OPTION_ROWS_MAX] = {0};
-    struct rs_mr *upstreams[RS_MR_UPSTREAMS_MAX] = {first, second};
     struct line nobody = {NULL, 0};
     struct rs_complaints complaints = {.write = keep_line, .data = &nobody};
     void *config = test_calloc(1, descriptor->config_bytes + 1);
@@ -239,9 +239,18 @@ struct rs_mr *make_resource_of_two(const struct rs_place *place,
 
     *error = -EINVAL;
     if (configure(descriptor, place, options, &complaints, values, config))
-        *error = descriptor->create(place, config, upstreams, &mr);
+        *error = descriptor->create(place, config, upstream, &mr);
     clear(descriptor, values, config);
     return mr;
+}
+
+struct rs_mr *make_resource_of_two(const struct rs_place *place,
+                                   const struct rs_mr_descriptor *descriptor, struct rs_mr *first,
+                                   struct rs_mr *second, const char *const *options, int *error)
+{
+    struct rs_mr *upstream[RS_MR_UPSTREAMS_MAX] = {first, second};
+
+    return make_resource_over(place, descriptor, upstream, options, error);
 }
 
 struct rs_mr *make_resource_at(const struct rs_place *place,

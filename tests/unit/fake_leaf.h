@@ -56,6 +56,12 @@ struct rs_mr *make_resource_of_two(const struct rs_place *place,
                                    const struct rs_mr_descriptor *descriptor, struct rs_mr *first,
                                    struct rs_mr *second, const char *const *options, int *error);
 
+/* The same over RS_MR_UPSTREAMS_MAX, NULL behind the last. */
+struct rs_mr *make_resource_over(const struct rs_place *place,
+                                 const struct rs_mr_descriptor *descriptor,
+                                 struct rs_mr *const *upstream, const char *const *options,
+                                 int *error);
+
 /* As make_resource_at at fake_place, and it must succeed. */
 struct rs_mr *make_resource(const struct rs_mr_descriptor *descriptor, struct rs_mr *upstream,
                             const char *const *options);

@@ -17,6 +17,7 @@ struct subject {
 /* Names that are not here are tested with their default options. */
 static const struct subject subjects[] = {
     {"reuse", {NULL}, true},
+    {"bin", {"size=1TiB"}, false},
     {"limiting", {"limit=1TiB"}, false},
     {"aligned", {"alignment=4096", "alignment_threshold=1000"}, false},
     {"headroom", {NULL}, true},

@@ -207,6 +207,160 @@ static void the_report_adds_the_bins_up(void **state)
     end_stack(&stack);
 }
 
+/* ---- bins with resources of their own ---- */
+
+/* Over the upstream, and two more beneath a bin each: for 64 KiB a pool, for 1 MiB a leaf. */
+struct own {
+    struct stack stack;
+    struct fake_leaf *leaves[2];
+    struct rs_mr *pool;
+};
+
+static struct rs_mr *make_bin(struct rs_mr *upstream, const char *size)
+{
+    return make_resource(&rs_mr_descriptor_bin, upstream, OPTIONS(size));
+}
+
+static struct own make_own(size_t capacity_bytes, const char *const *options)
+{
+    struct own own = {.stack.leaf = fake_leaf_create(capacity_bytes),
+                      .leaves = {fake_leaf_create(capacity_bytes), fake_leaf_create(PLENTY)}};
+    struct rs_mr *upstream[RS_MR_UPSTREAMS_MAX] = {&own.stack.leaf->base};
+    int error;
+
+    own.leaves[0]->next_address += (CUdeviceptr)1 << 44;
+    own.leaves[1]->next_address += (CUdeviceptr)2 << 44;
+    own.pool = make_resource(&rs_mr_descriptor_pool, &own.leaves[0]->base, NULL);
+    upstream[1] = make_bin(own.pool, "size=64KiB");
+    upstream[2] = make_bin(&own.leaves[1]->base, "size=1MiB");
+    own.stack.mr =
+        make_resource_over(&fake_place, &rs_mr_descriptor_binning, upstream, options, &error);
+    assert_int_equal(error, 0);
+    return own;
+}
+
+static void end_own(struct own *own)
+{
+    assert_true(rs_mr_check(own->stack.mr));
+    assert_int_equal(own->stack.leaf->wrong_calls + own->leaves[0]->wrong_calls +
+                         own->leaves[1]->wrong_calls,
+                     0);
+    rs_mr_destroy(own->stack.mr, false); /* the leaves too */
+}
+
+/* Which of the three a request of this size goes to: it takes from that alone, and gives back
+ * there.
+ */
+static int served_by(struct own *own, size_t size_bytes)
+{
+    const uint64_t before[] = {own->stack.leaf->live_bytes, own->leaves[0]->live_bytes,
+                               own->leaves[1]->live_bytes};
+    struct rs_allocation allocation = take(&own->stack, size_bytes);
+    int leaf = fake_leaf_owns(own->stack.leaf, allocation.address, size_bytes)  ? 0
+               : fake_leaf_owns(own->leaves[0], allocation.address, size_bytes) ? 1
+                                                                                : 2;
+
+    assert_true(leaf != 2 || fake_leaf_owns(own->leaves[1], allocation.address, size_bytes));
+    give(&own->stack, &allocation);
+    (void)rs_mr_trim(own->stack.mr, 0);
+    assert_int_equal(own->stack.leaf->live_bytes, before[0]);
+    assert_int_equal(own->leaves[0]->live_bytes, before[1]);
+    assert_int_equal(own->leaves[1]->live_bytes, before[2]);
+    return leaf;
+}
+
+static void a_bin_may_have_a_resource_of_its_own(void **state)
+{
+    struct own own = make_own(PLENTY, NULL);
+
+    (void)state;
+    assert_int_equal(served_by(&own, 1), 1);
+    assert_int_equal(served_by(&own, 64 * KIB), 1);
+    assert_int_equal(served_by(&own, 64 * KIB + 1), 2);
+    assert_int_equal(served_by(&own, MIB), 2);
+    assert_int_equal(served_by(&own, MIB + 1), 0);
+    end_own(&own);
+}
+
+static void it_takes_the_place_of_one_of_blocks(void **state)
+{
+    struct own own = make_own(
+        PLENTY, OPTIONS("minimum_size=4KiB", "maximum_size=2MiB", "bins=64KiB+65000+200000"));
+    struct rs_report report = {.count = 0};
+
+    (void)state;
+    assert_int_equal(served_by(&own, 4 * KIB), 0);
+    assert_int_equal(served_by(&own, 32 * KIB), 0);
+    assert_int_equal(served_by(&own, 65000), 0); /* before 64 KiB, that is 65536 */
+    assert_int_equal(served_by(&own, 64 * KIB), 1);
+    assert_int_equal(served_by(&own, 200000), 0);
+    assert_int_equal(served_by(&own, 512 * KIB), 0);
+    assert_int_equal(served_by(&own, MIB), 2);
+    assert_int_equal(served_by(&own, 2 * MIB), 0);
+    own.stack.mr->ops.report(own.stack.mr, &report);
+    assert_int_equal(rs_report_value(&report, "binning", "bins", 0), 12);
+    end_own(&own);
+}
+
+/* What it keeps counts once, and goes back like what others keep. */
+static void its_idle_memory_counts_and_gives_way(void **state)
+{
+    struct own own = make_own(16 * MIB, OPTIONS("bins=32KiB"));
+    struct rs_allocation allocation = take(&own.stack, 64 * KIB);
+    size_t idle_bytes;
+
+    (void)state;
+    give(&own.stack, &allocation);
+    idle_bytes = own.leaves[0]->live_bytes;
+    assert_true(idle_bytes >= 64 * KIB);
+    assert_int_equal(rs_mr_idle_bytes(own.stack.mr), idle_bytes);
+    assert_int_equal(rs_mr_idle_bytes_best(own.stack.mr), idle_bytes);
+    assert_int_equal(rs_mr_free_blocks(own.stack.mr), 1);
+    allocation = take(&own.stack, 10 * KIB); /* of blocks: eight at once */
+    give(&own.stack, &allocation);
+    assert_int_equal(rs_mr_idle_bytes(own.stack.mr), idle_bytes + 8 * 32 * KIB);
+    allocation = take(&own.stack, 16 * MIB); /* the upstream's: the blocks were in the way */
+    give(&own.stack, &allocation);
+    assert_int_equal(own.leaves[0]->live_bytes, 0);
+    end_own(&own);
+}
+
+/* Another thread's may take it meanwhile, so that no one may be told that nothing can grow. */
+static void what_may_grow_is_the_best_of_all(void **state)
+{
+    struct fake_leaf *leaves[] = {fake_leaf_create(PLENTY), fake_leaf_create(PLENTY)};
+    struct rs_mr *upstream[RS_MR_UPSTREAMS_MAX] = {NULL};
+    struct rs_mr *mr;
+    int error;
+
+    (void)state;
+    upstream[0] =
+        make_resource(&rs_mr_descriptor_pool, &leaves[0]->base, OPTIONS("maximum_size=1MiB"));
+    upstream[1] = make_bin(
+        make_resource(&rs_mr_descriptor_pool, &leaves[1]->base, OPTIONS("maximum_size=4MiB")),
+        "size=1KiB");
+    mr = make_resource_over(&fake_place, &rs_mr_descriptor_binning, upstream, NULL, &error);
+    assert_int_equal(rs_mr_growable_bytes_best(mr), 4 * MIB);
+    rs_mr_destroy(mr, false);
+}
+
+static void a_bin_alone_refuses_what_is_larger(void **state)
+{
+    struct stack stack = make_stack(&rs_mr_descriptor_bin, PLENTY, OPTIONS("size=1000"));
+    struct rs_allocation allocation = take(&stack, 1024); /* rounded up as blocks are */
+
+    (void)state;
+    give(&stack, &allocation);
+    assert_int_equal(rs_mr_allocate(stack.mr, 1025, NULL, &allocation), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(rs_mr_allocate_best(stack.mr, 1025, NULL, &allocation),
+                     CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(rs_mr_allocate_little(stack.mr, 1025, NULL, &allocation),
+                     CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(rs_mr_allocate_held(stack.mr, 1025, NULL, &allocation), CUDA_ERROR_NOT_READY);
+    assert_int_equal(stack.leaf->allocations, 1);
+    end_stack(&stack);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -222,6 +376,11 @@ int main(void)
         cmocka_unit_test(bins_give_way_before_out_of_memory),
         cmocka_unit_test(contradicting_options_are_complained_about),
         cmocka_unit_test(the_report_adds_the_bins_up),
+        cmocka_unit_test(a_bin_may_have_a_resource_of_its_own),
+        cmocka_unit_test(it_takes_the_place_of_one_of_blocks),
+        cmocka_unit_test(its_idle_memory_counts_and_gives_way),
+        cmocka_unit_test(what_may_grow_is_the_best_of_all),
+        cmocka_unit_test(a_bin_alone_refuses_what_is_larger),
     };
 
     return cmocka_run_group_tests_name("resource_binning", tests, NULL, NULL);

@@ -35,6 +35,10 @@ static void canonical_text_parses_back(void **state)
          "binning(pool(managed), minimum_size=256KiB, maximum_size=4MiB)"},
         {"binning(pool(cuda), bins=256KiB+300000+1MiB)",
          "binning(pool(cuda), bins=256KiB+300000B+1MiB)"},
+        {"binning(pool(cuda), bin(arena(cuda), size=1MiB), bin(cuda, size=4096), bins=300000)",
+         "binning(pool(cuda), bin(arena(cuda), size=1MiB), bin(cuda, size=4KiB), bins=300000B)"},
+        {"binning(cuda, add_bin(bin_resource=managed, allocation_size=1MiB))",
+         "binning(cuda, bin(managed, size=1MiB))"},
         {"binning(pool(cuda), bins= 1MiB + 2**18 )", "binning(pool(cuda), bins=1MiB+256KiB)"},
         {"logging(cuda, path=\"a, b).csv\")", "logging(cuda, path=\"a, b).csv\")"},
         {"logging(cuda, path=/tmp/x.csv)", "logging(cuda, path=/tmp/x.csv)"},
@@ -114,6 +118,21 @@ static void each_mistake_is_one_line_with_its_place(void **state)
         {"pool(cuda, initial_size=1000)", "RMM_RESOURCE=pool(cuda, initial_size=^1000): not a "
                                           "multiple of 256 (the nearest is 1024)"},
         {"cuda(pool)", "RMM_RESOURCE=cuda(^pool): 'cuda' is a leaf: it takes no upstream"},
+        {"binning(cuda, pool(cuda))",
+         "RMM_RESOURCE=binning(cuda, ^pool(cuda)): 'binning' has its upstream already; behind it "
+         "stand bins, as in bin(pool(cuda), size=1MiB)"},
+        {"binning(cuda, bins=1MiB, bin(cuda))",
+         "RMM_RESOURCE=binning(cuda, bins=1MiB, ^bin(cuda)): expected option=value here"},
+        {"binning(cuda, bin(cuda), bin(cuda), bin(cuda), bin(cuda), bin(cuda), bin(cuda), "
+         "bin(cuda), "
+         "bin(cuda))",
+         "RMM_RESOURCE=...cuda), bin(cuda), bin(cuda), bin(cuda), ^bin(cuda)): more than 7 bins "
+         "with resources of their own"},
+        {"bin(cuda, cuda)",
+         "RMM_RESOURCE=bin(cuda, ^cuda): 'bin' has its upstream already; options "
+         "are named, as in size=1GiB"},
+        {"add_bin(1MiB, cuda)",
+         "RMM_RESOURCE=add_bin(^1MiB, cuda): options are named; did you mean size=1MiB?"},
         {"binning(cuda, bins=1MiB+)", "RMM_RESOURCE=binning(cuda, bins=1MiB+^): a size is missing"},
         {"binning(cuda, bins=1MiB+2Q)",
          "RMM_RESOURCE=binning(cuda, bins=1MiB+2^Q): unknown unit; known are B K KB KiB M MB MiB G "
@@ -244,6 +263,9 @@ static void contradicting_values_are_complained_of(void **state)
         {"pool(cuda, initial_size=9GiB)", true, false},
         {"pool(cuda, initial_size=100%)", true, true},
         {"limiting(cuda)", false, false},
+        {"binning(cuda, bin(cuda, size=1MiB))", true, true},
+        {"binning(cuda, bin(cuda))", false, false},
+        {"binning(cuda, bin(pool(cuda, initial_size=9GiB), size=1MiB))", true, false},
         /* what is not all device memory is not bounded by it */
         {"pool(managed, initial_size=9GiB, maximum_size=12GiB)", true, true},
         {"pool(pinned, initial_size=9GiB)", true, true},
