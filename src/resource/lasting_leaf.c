@@ -352,6 +352,8 @@ void rs_lasting_leaf_init(struct rs_lasting_leaf *leaf, const struct rs_mr_descr
         .deallocate = lasting_deallocate,
         .destroy = lasting_destroy,
         .trim = calls->trim ? calls->trim : nothing_to_trim,
+        .excess_bytes = calls->excess_bytes,
+        .synchronise = calls->synchronise,
         .idle_bytes = calls->idle_bytes,
         .access_changed = calls->access_changed,
         .context_ended = lasting_context_ended,

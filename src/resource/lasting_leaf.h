@@ -43,6 +43,8 @@ struct rs_lasting_calls {
     bool (*end)(struct rs_lasting_leaf *leaf);
 
     size_t (*trim)(struct rs_mr *mr, size_t keep_bytes); /* as in struct rs_mr_ops; may be NULL */
+    size_t (*excess_bytes)(struct rs_mr *mr);            /* these two too */
+    void (*synchronise)(struct rs_mr *mr, enum rs_synchronise when);
     size_t (*idle_bytes)(struct rs_mr *mr);
     CUresult (*access_changed)(struct rs_mr *mr, CUdevice peer, bool allowed); /* may be NULL */
     /* For the report: makes no driver call.  NULL: what is live, and its peak. */

@@ -120,7 +120,28 @@ static uint64_t default_moves(struct rs_mr *mr)
     return moves;
 }
 
+static void default_synchronise(struct rs_mr *mr, enum rs_synchronise when)
+{
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
+        rs_mr_synchronise(mr->upstream[i], when);
+}
+
 static size_t default_idle_bytes(struct rs_mr *mr)
+{
+    (void)mr;
+    return 0;
+}
+
+static size_t default_excess_bytes(struct rs_mr *mr)
+{
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
+        bytes += rs_mr_excess_bytes(mr->upstream[i]);
+    return bytes;
+}
+
+size_t rs_mr_no_excess_bytes(struct rs_mr *mr)
 {
     (void)mr;
     return 0;
@@ -177,6 +198,10 @@ void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
         mr->ops.make_ready = default_make_ready;
     if (!mr->ops.moves)
         mr->ops.moves = default_moves;
+    if (!mr->ops.excess_bytes)
+        mr->ops.excess_bytes = default_excess_bytes;
+    if (!mr->ops.synchronise)
+        mr->ops.synchronise = default_synchronise;
     if (!mr->ops.idle_bytes)
         mr->ops.idle_bytes = default_idle_bytes;
     if (!mr->ops.growable_bytes)
@@ -191,11 +216,14 @@ void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
         mr->ops.check = default_check;
     mr->descriptor = descriptor;
     mr->memories = descriptor->upstream_count ? 0 : 1u << descriptor->memory;
+    mr->has_threshold = false;
     for (unsigned i = 0; i < RS_MR_UPSTREAMS_MAX; i++) {
         bool is_one = upstream && (i < descriptor->upstream_count || descriptor->branch);
         mr->upstream[i] = is_one ? upstream[i] : NULL;
-        if (mr->upstream[i])
+        if (mr->upstream[i]) {
             mr->memories |= mr->upstream[i]->memories;
+            mr->has_threshold |= mr->upstream[i]->has_threshold;
+        }
     }
     mr->keeps_holders =
         descriptor->passes_allocations && mr->upstream[0] && mr->upstream[0]->keeps_holders;

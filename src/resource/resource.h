@@ -48,6 +48,13 @@ enum rs_readiness {
     RS_READY_SOME,    /* something became ready, or came back from where it was kept */
 };
 
+/* The program synchronises: before the driver's call, and when that is over. */
+enum rs_synchronise {
+    RS_SYNCHRONISE_BEGIN,
+    RS_SYNCHRONISE_END_SOME, /* a stream, or an event */
+    RS_SYNCHRONISE_END_ALL   /* all work of a context */
+};
+
 struct rs_mr_ops {
     /* Allocates size_bytes (> 0), aligned to RS_BLOCK_ALIGNMENT, usable at once on any stream when
      * `stream` is the NULL stream.  CUDA_ERROR_OUT_OF_MEMORY or the driver's error otherwise, *out
@@ -111,6 +118,15 @@ struct rs_mr_ops {
      * Default: the sum of the upstreams'. */
     uint64_t (*moves)(struct rs_mr *mr);
 
+    /* Bytes beyond what is to stay held while the program synchronises (a release threshold), used
+     * or not, which would go back if they were given back here.  Default: the upstreams'. */
+    size_t (*excess_bytes)(struct rs_mr *mr);
+
+    /* Around the program's synchronisation: what is clean then goes upstream as far as there is an
+     * excess, and that back to the driver.  Waits for no work of the program's.  Default: asks the
+     * upstreams. */
+    void (*synchronise)(struct rs_mr *mr, enum rs_synchronise when);
+
     /* Bytes held from upstream that are not allocated to anybody.  Default: 0 (the upstream's own
      * are asked for separately). */
     size_t (*idle_bytes)(struct rs_mr *mr);
@@ -138,6 +154,7 @@ struct rs_mr {
     struct rs_mr *upstream[RS_MR_UPSTREAMS_MAX];
     unsigned memories;  /* that the leaves beneath are counted as: bits 1 << rs_memory */
     bool keeps_holders; /* what is deallocated here may keep its holder's record */
+    bool has_threshold; /* here or beneath may be an excess */
 };
 
 struct rs_own_stream;
@@ -266,6 +283,9 @@ CUresult rs_mr_forward_allocate(struct rs_mr *mr, size_t size_bytes, CUstream st
 CUresult rs_mr_forward_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                   CUstream stream);
 
+/* excess_bytes of a resource that keeps what is given back to it. */
+size_t rs_mr_no_excess_bytes(struct rs_mr *mr);
+
 /* Callers use these, never mr->ops themselves. */
 static inline CUresult rs_mr_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                       struct rs_allocation *out)
@@ -328,6 +348,16 @@ bool rs_mr_is_trimming_initial(const struct rs_mr *mr);
 static inline enum rs_readiness rs_mr_make_ready(struct rs_mr *mr, uint64_t wait_ns)
 {
     return mr->ops.make_ready(mr, wait_ns);
+}
+
+static inline size_t rs_mr_excess_bytes(struct rs_mr *mr)
+{
+    return mr->ops.excess_bytes(mr);
+}
+
+static inline void rs_mr_synchronise(struct rs_mr *mr, enum rs_synchronise when)
+{
+    mr->ops.synchronise(mr, when);
 }
 
 static inline uint64_t rs_mr_moves(struct rs_mr *mr)

@@ -525,6 +525,7 @@ static const struct rs_mr_ops arena_ops = {
     .deallocate = arena_deallocate,
     .destroy = arena_destroy,
     .trim = arena_trim,
+    .excess_bytes = rs_mr_no_excess_bytes,
     .idle_bytes = arena_idle_bytes,
     .growable_bytes = arena_growable_bytes,
     .free_blocks = arena_free_blocks,

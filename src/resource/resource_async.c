@@ -40,9 +40,10 @@ struct async {
     struct rs_lasting_leaf leaf; /* its lock protects the sizes; only reads of the pool's attributes
                                     under it, which wait for no work */
     CUmemoryPool pool;
-    size_t initial_bytes; /* stay when the pool is trimmed */
-    size_t charged_bytes; /* of ours in the account: what the pool has reserved, and pending */
-    size_t pending_bytes; /* calls under way may make the pool grow by this */
+    size_t initial_bytes;   /* stay when the pool is trimmed */
+    size_t threshold_bytes; /* stay when the program synchronises; SIZE_MAX: all */
+    size_t charged_bytes;   /* of ours in the account: what the pool has reserved, and pending */
+    size_t pending_bytes;   /* calls under way may make the pool grow by this */
     size_t peak_reserved_bytes;
 
     /* What is idle did not serve a request of this size ... */
@@ -462,6 +463,30 @@ static size_t async_trim(struct rs_mr *mr, size_t keep_bytes)
     return bytes;
 }
 
+static size_t async_excess_bytes(struct rs_mr *mr)
+{
+    struct async *async = async_of(rs_lasting_leaf_of(mr));
+    size_t reserved;
+
+    rs_mutex_lock(&async->leaf.lock);
+    reserved = async->charged_bytes - async->pending_bytes;
+    rs_mutex_unlock(&async->leaf.lock);
+    return reserved > async->threshold_bytes ? reserved - async->threshold_bytes : 0;
+}
+
+/* The driver gives back at the next synchronisation what was freed before it: in the order of our
+ * stream, which the program's does not come to. */
+static void async_synchronise(struct rs_mr *mr, enum rs_synchronise when)
+{
+    struct async *async = async_of(rs_lasting_leaf_of(mr));
+
+    if (when == RS_SYNCHRONISE_BEGIN || async_excess_bytes(mr) == 0 ||
+        !rs_lasting_leaf_enter(&async->leaf))
+        return;
+    (void)give_back(async, 0, async->threshold_bytes);
+    (void)rs_lasting_leaf_leave(&async->leaf);
+}
+
 static size_t async_idle_bytes(struct rs_mr *mr)
 {
     struct async *async = async_of(rs_lasting_leaf_of(mr));
@@ -526,6 +551,8 @@ static const struct rs_lasting_calls async_calls = {
     .give_late = async_give_late,
     .end = async_end,
     .trim = async_trim,
+    .excess_bytes = async_excess_bytes,
+    .synchronise = async_synchronise,
     .idle_bytes = async_idle_bytes,
     .access_changed = async_access_changed,
     .held = async_held,
@@ -592,6 +619,8 @@ int rs_async_create(const struct rs_mr_descriptor *descriptor, CUmemAllocationTy
         return -EIO;
     }
     rs_lasting_leaf_init(&async->leaf, descriptor, place, &async_calls);
+    async->threshold_bytes = config->release_threshold;
+    async->leaf.base.has_threshold = config->release_threshold < SIZE_MAX;
     if (!allow_peers(async)) {
         rs_mr_destroy(&async->leaf.base, false);
         return -EIO;

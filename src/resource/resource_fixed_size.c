@@ -454,6 +454,7 @@ static const struct rs_mr_ops fixed_size_ops = {
     .deallocate = fixed_size_deallocate,
     .destroy = fixed_size_destroy,
     .trim = fixed_size_trim,
+    .excess_bytes = rs_mr_no_excess_bytes,
     .idle_bytes = fixed_size_idle_bytes,
     .free_blocks = fixed_size_free_blocks,
     .report = fixed_size_report,

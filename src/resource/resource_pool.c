@@ -915,6 +915,7 @@ static const struct rs_mr_ops pool_ops = {
     .deallocate = pool_deallocate,
     .destroy = pool_destroy,
     .trim = pool_trim,
+    .excess_bytes = rs_mr_no_excess_bytes,
     .idle_bytes = pool_idle_bytes,
     .growable_bytes = pool_growable_bytes,
     .free_blocks = pool_free_blocks,

@@ -537,6 +537,47 @@ static size_t reuse_trim(struct rs_mr *mr, size_t keep_bytes)
     return rs_mr_trim(mr->upstream[0], keep_bytes);
 }
 
+static size_t reuse_excess_bytes(struct rs_mr *mr)
+{
+    return rs_mr_excess_bytes(mr->upstream[0]);
+}
+
+/* What is idle here and would come back to the driver: whole units of it, or nothing. */
+static bool holds_excess(struct rs_reuse *reuse)
+{
+    size_t excess_bytes = rs_mr_excess_bytes(reuse->base.upstream[0]), count;
+
+    return excess_bytes >= RS_DRIVER_GRANULARITY &&
+           rs_reuse_quarantined(reuse).bytes + rs_reuse_kept_bytes(reuse, &count) >=
+               RS_DRIVER_GRANULARITY;
+}
+
+/* As far as it is clean.  All work of the context: what was sealed is done, or will be in some
+ * microseconds. */
+static void give_excess(struct rs_reuse *reuse, bool all)
+{
+    (void)rs_reuse_begin_need(reuse);
+    if (all)
+        retire_at_once(reuse);
+    else
+        (void)rs_reuse_retire(reuse);
+    rs_reuse_end_need(reuse);
+}
+
+/* Sealed before the program waits, an epoch is done when it has, unless other streams are busy. */
+static void reuse_synchronise(struct rs_mr *mr, enum rs_synchronise when)
+{
+    struct rs_reuse *reuse = reuse_of(mr);
+
+    if (reuse->base.has_threshold && holds_excess(reuse)) {
+        if (when != RS_SYNCHRONISE_BEGIN)
+            give_excess(reuse, when == RS_SYNCHRONISE_END_ALL);
+        else if (rs_reuse_has_open(reuse))
+            (void)rs_reuse_seal(reuse);
+    }
+    rs_mr_synchronise(mr->upstream[0], when);
+}
+
 static size_t reuse_idle_bytes(struct rs_mr *mr)
 {
     struct rs_reuse *reuse = reuse_of(mr);
@@ -640,6 +681,8 @@ static const struct rs_mr_ops reuse_ops = {
     .make_ready = reuse_make_ready,
     .moves = reuse_moves,
     .trim = reuse_trim,
+    .excess_bytes = reuse_excess_bytes,
+    .synchronise = reuse_synchronise,
     .idle_bytes = reuse_idle_bytes,
     .free_blocks = reuse_free_blocks,
     .report = reuse_report,

@@ -873,6 +873,38 @@ static void what_the_driver_takes_back_counts_no_more(void **state)
     end(&site);
 }
 
+/* The driver may be late, too: its pool is trimmed to the threshold. */
+static void what_is_above_the_threshold_goes_back_when_the_program_synchronises(void **state)
+{
+    struct rs_allocation block;
+    struct site site;
+    (void)state;
+
+    make(&site, &rs_mr_descriptor_async, OPTIONS("release_threshold=8MiB"));
+    assert_true(site.mr->has_threshold);
+    pool_of(&site)->threshold = UINT64_MAX;
+    block = take(&site, 40 * MIB);
+    assert_int_equal(rs_mr_excess_bytes(site.mr), 2 * POOL_STEP - 8 * MIB);
+    rs_mr_synchronise(site.mr,
+                      RS_SYNCHRONISE_END_ALL); /* all of it is used, but a part of a step */
+    assert_int_equal(held(&site), 40 * MIB);
+    give(&site, &block);
+    rs_mr_synchronise(site.mr, RS_SYNCHRONISE_BEGIN);
+    assert_int_equal(held(&site), 40 * MIB);
+    rs_mr_synchronise(site.mr, RS_SYNCHRONISE_END_SOME);
+    assert_int_equal(held(&site), 8 * MIB);
+    assert_int_equal(rs_mr_excess_bytes(site.mr), 0);
+    end(&site);
+    make(&site, &rs_mr_descriptor_async, NULL);
+    assert_false(site.mr->has_threshold);
+    block = take(&site, 40 * MIB);
+    give(&site, &block);
+    assert_int_equal(rs_mr_excess_bytes(site.mr), 0);
+    rs_mr_synchronise(site.mr, RS_SYNCHRONISE_END_ALL);
+    assert_int_equal(held(&site), 2 * POOL_STEP);
+    end(&site);
+}
+
 static void idle_memory_serves_below_the_limit(void **state)
 {
     struct rs_allocation one, two;
@@ -1365,6 +1397,7 @@ int main(void)
         TEST(handed_out_when_complete),
         TEST(what_is_reserved_counts),
         TEST(what_the_driver_takes_back_counts_no_more),
+        TEST(what_is_above_the_threshold_goes_back_when_the_program_synchronises),
         TEST(idle_memory_serves_below_the_limit),
         TEST(growth_past_the_limit_is_undone),
         TEST(only_what_is_idle_serves_without_asking),
