@@ -47,6 +47,7 @@ CUresult cuStreamGetCtx_v2(CUstream, CUcontext *, CUgreenCtx *);
 #endif
 #if CUDA_VERSION < 13000
 #define CU_MEM_ALLOCATION_TYPE_MANAGED ((CUmemAllocationType)2)
+CUresult cuCtxSynchronize_v2(CUcontext);
 CUresult cuMemGetDefaultMemPool(CUmemoryPool *, CUmemLocation *, CUmemAllocationType);
 CUresult cuMemGetMemPool(CUmemoryPool *, CUmemLocation *, CUmemAllocationType);
 #endif

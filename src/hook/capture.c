@@ -20,6 +20,7 @@
 #define HOOK_limit(symbol)
 #define HOOK_count(symbol)
 #define HOOK_retry(symbol)
+#define HOOK_wait(symbol)
 /* clang-format on */
 #define HOOK(symbol, name, since, until, stream, group, summary) HOOK_##group(symbol)
 #include "driver/entry_points.def"

@@ -33,6 +33,7 @@
 #define HOOK_limit(symbol)   /* limit.c */
 #define HOOK_count(symbol)
 #define HOOK_retry(symbol)   /* again.c */
+#define HOOK_wait(symbol)    /* wait.c */
 /* clang-format on */
 #define HOOK(symbol, name, since, until, stream, group, summary) HOOK_##group(symbol)
 #include "driver/entry_points.def"

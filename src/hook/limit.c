@@ -23,6 +23,7 @@
 #define HOOK_context(symbol)
 #define HOOK_async(symbol)
 #define HOOK_retry(symbol)
+#define HOOK_wait(symbol)
 /* clang-format on */
 #define HOOK(symbol, name, since, until, stream, group, summary) HOOK_##group(symbol)
 #include "driver/entry_points.def"

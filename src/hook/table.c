@@ -21,6 +21,7 @@
 #define LOSS_capture RS_LOSS_SERVICE
 #define LOSS_context RS_LOSS_SERVICE
 #define LOSS_retry   RS_LOSS_NOTHING
+#define LOSS_wait    RS_LOSS_NOTHING
 /* clang-format on */
 
 /* Function pointers are kept as object pointers, as dlsym hands them out. */

@@ -5,9 +5,11 @@
  * lock across a driver call. */
 #pragma once
 
+#include "base/check.h"
 #include "driver/cuda.h"
 #include "shim/limit.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -103,6 +105,17 @@ bool rs_charge_graph_node(int device, size_t size_bytes);
 
 /* Reads what the device's pools hold now. */
 void rs_charge_follow_pools(int device);
+
+/* The program has synchronised: the same for devices where something was freed in a pool since. */
+void rs_charge_synchronised_slowly(void);
+
+extern _Atomic uint64_t rs_charge_unseen; /* these devices, a bit each */
+
+static inline void rs_charge_synchronised(void)
+{
+    if (RS_UNLIKELY(atomic_load_explicit(&rs_charge_unseen, memory_order_relaxed)))
+        rs_charge_synchronised_slowly();
+}
 
 /* The same for the pools that everybody uses too: a limit is new. */
 void rs_charge_begin_to_follow(int device);

@@ -40,6 +40,8 @@ static struct rs_pool_record *pools;
 static uint64_t pools_made;
 static pthread_cond_t calls_done = PTHREAD_COND_INITIALIZER;
 
+_Atomic uint64_t rs_charge_unseen;
+
 static struct {
     _Atomic size_t unit;   /* what a driver's pool grows by whole ones of, as seen; 0: not yet */
     _Atomic size_t flying; /* charged by calls under way for what pools may grow by */
@@ -323,6 +325,25 @@ void rs_charge_begin_to_follow(int device)
 {
     add_usual_pools(device);
     rs_charge_follow_pools(device);
+}
+
+static void note_freed(int device)
+{
+    atomic_fetch_or_explicit(&rs_charge_unseen, 1ull << device, memory_order_release);
+}
+
+/* What a pool keeps it may give back at a later synchronisation, when the free has come in the
+ * order of its stream. */
+void rs_charge_synchronised_slowly(void)
+{
+    uint64_t devices = atomic_exchange_explicit(&rs_charge_unseen, 0, memory_order_acquire);
+
+    for (; devices && rs_life_serving(); devices &= devices - 1) {
+        int device = __builtin_ctzll(devices);
+        rs_charge_follow_pools(device);
+        if (rs_charge_spare_bytes(device) > 0)
+            note_freed(device);
+    }
 }
 
 /* ---- allocations ---- */
@@ -638,6 +659,8 @@ void rs_charge_pool_freed(struct rs_pool_record *pool, size_t size_bytes, size_t
     pool->count--;
     if (pool->destroyed)
         follow_destroyed(pool);
+    else
+        note_freed(pool->device);
     rs_mutex_unlock(&lock);
 }
 

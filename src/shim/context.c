@@ -53,6 +53,7 @@ static unsigned endings, trims;              /* under way: no trim begins while 
 static pthread_cond_t trims_done = PTHREAD_COND_INITIALIZER, ends_done = PTHREAD_COND_INITIALIZER;
 
 RS_HOT_DATA _Atomic unsigned rs_context_generation = 1;
+_Atomic bool rs_context_has_threshold;
 
 /* A bit for each device whose primary context has not ended since its handle was asked for. */
 static _Atomic uint64_t primaries_learnt;
@@ -430,6 +431,8 @@ static bool make_stack(struct rs_stack *stack, const struct rs_expression *expre
                (int)device, result == -ENOMEM ? "out of host memory" : "the driver refused");
     else
         atomic_store_explicit(&stack->mr, mr, memory_order_release);
+    if (mr && mr->has_threshold)
+        atomic_store(&rs_context_has_threshold, true);
     return true;
 }
 
@@ -955,12 +958,13 @@ CUresult rs_context_apply_peers(CUcontext handle)
 
 /* ---- giving back ---- */
 
-enum { VISITED_AT_ONCE = 64, ENDS_WAIT_MS = 1000 };
+enum { VISITED_AT_ONCE = 64, ENDS_WAIT_MS = 1000, ALL_DEVICES = -1 };
 
 /* What is done with each stack of a device, without the lock, while no context ends. */
 struct device_visit {
-    int device;
+    int device;     /* or ALL_DEVICES */
     bool all_kinds; /* pinned memory's too */
+    bool at_once;   /* or not at all, while a context ends */
     void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr);
     void *data;
     size_t skip, count;
@@ -972,7 +976,7 @@ static void collect(void *data, struct rs_stack *stack, struct rs_mr *mr)
     struct device_visit *visit = data;
 
     (void)mr;
-    if (stack->place.device != visit->device ||
+    if ((stack->place.device != visit->device && visit->device != ALL_DEVICES) ||
         (!visit->all_kinds && stack->kind == RS_KIND_PINNED))
         return;
     if (visit->skip > 0)
@@ -1005,23 +1009,6 @@ static void visit_one(const struct device_visit *visit, struct rs_stack *stack)
     rs_context_leave(entered);
 }
 
-static void visit_device(struct device_visit *visit)
-{
-    size_t done = 0;
-
-    do {
-        visit->skip = done;
-        visit->count = 0;
-        if (!rs_context_ends_hold())
-            break;
-        collect_all(visit);
-        for (size_t i = 0; i < visit->count; i++)
-            visit_one(visit, visit->stacks[i]);
-        rs_context_ends_release();
-        done += visit->count;
-    } while (visit->count == VISITED_AT_ONCE);
-}
-
 static bool wait_for_ends(void)
 {
     struct timespec until;
@@ -1034,20 +1021,42 @@ static bool wait_for_ends(void)
     return endings == 0;
 }
 
-/* A context's end may wait for work that waits for this thread: not for ever. */
-bool rs_context_ends_hold(void)
+static bool hold_ends(bool may_wait)
 {
     bool may;
 
     if (creating || is_ending)
         return false; /* this thread holds the lock, or would wait for itself */
     rs_mutex_lock(&lock);
-    may = wait_for_ends();
+    may = may_wait ? wait_for_ends() : endings == 0;
     trims += may;
     rs_mutex_unlock(&lock);
     if (may)
         busy_begin();
     return may;
+}
+
+/* A context's end may wait for work that waits for this thread: not for ever. */
+bool rs_context_ends_hold(void)
+{
+    return hold_ends(true);
+}
+
+static void visit_device(struct device_visit *visit)
+{
+    size_t done = 0;
+
+    do {
+        visit->skip = done;
+        visit->count = 0;
+        if (!hold_ends(!visit->at_once))
+            break;
+        collect_all(visit);
+        for (size_t i = 0; i < visit->count; i++)
+            visit_one(visit, visit->stacks[i]);
+        rs_context_ends_release();
+        done += visit->count;
+    } while (visit->count == VISITED_AT_ONCE);
 }
 
 void rs_context_ends_release(void)
@@ -1125,6 +1134,27 @@ enum rs_readiness rs_context_make_ready(int device, uint64_t wait_ns)
 
     visit_device(&visit);
     return readiness.best;
+}
+
+static void synchronise(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    (void)stack;
+    if (mr->has_threshold)
+        rs_mr_synchronise(mr, *(const enum rs_synchronise *)data);
+}
+
+/* Not while a context ends: the program's wait for another one shall not become longer. */
+void rs_context_synchronise_slowly(enum rs_synchronise when)
+{
+    struct device_visit visit = {
+        .device = ALL_DEVICES, .at_once = true, .visit = synchronise, .data = &when};
+    CUstreamCaptureMode mode;
+
+    if (!rs_life_serving())
+        return;
+    mode = rs_capture_relax();
+    visit_device(&visit);
+    rs_capture_restore(mode);
 }
 
 static void add_moves(void *data, struct rs_stack *stack, struct rs_mr *mr)

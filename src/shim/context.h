@@ -147,6 +147,18 @@ size_t rs_context_idle_bytes(int device);
 /* The same of resources over any of these memories, bits 1 << rs_memory. */
 size_t rs_context_idle_bytes_of(int device, unsigned memories);
 
+/* Around the program's waits for its work: rs_mr_synchronise of all stacks for device memory that
+ * have a threshold.  Without any it costs nothing. */
+void rs_context_synchronise_slowly(enum rs_synchronise when);
+
+extern _Atomic bool rs_context_has_threshold; /* a stack of the process, now or before */
+
+static inline void rs_context_synchronise(enum rs_synchronise when)
+{
+    if (RS_UNLIKELY(atomic_load_explicit(&rs_context_has_threshold, memory_order_relaxed)))
+        rs_context_synchronise_slowly(when);
+}
+
 /* Changes with each block that enters or leaves the quarantine of any of them, on any device. */
 uint64_t rs_context_moves(void);
 

@@ -218,6 +218,106 @@ def pools_that_shrink():
     assert now()["charged_bytes"] == 0, now()
 
 
+def device_held():
+    cuda.hostcuda_used_bytes.restype = ctypes.c_size_t
+    return cuda.hostcuda_used_bytes(0)
+
+
+def ways_to_synchronise():
+    """What the manual calls a synchronisation, with the event behind the work where it is one."""
+    on, event = stream(), ctypes.c_void_p()
+    ok(cuda.cuEventCreate(ctypes.byref(event), 0))
+    return {
+        "context": lambda: ok(cuda.cuCtxSynchronize()),
+        "context_v2": lambda: ok(cuda.cuCtxSynchronize_v2(None)),
+        "stream": lambda: ok(cuda.cuStreamSynchronize(on)),
+        "default": lambda: ok(cuda.cuStreamSynchronize(None)),
+        "per_thread": lambda: ok(cuda.cuStreamSynchronize_ptsz(None)),
+        "event": lambda: (ok(cuda.cuEventRecord(event, on)), ok(cuda.cuEventSynchronize(event))),
+    }
+
+
+def until(condition, synchronise, times):
+    """The fences that say what is done may be late, and come with one of the next synchronisations."""
+    for _ in range(times):
+        synchronise()
+        if condition():
+            return
+    assert condition(), now()
+
+
+def released():
+    """What is free above a pool's release threshold goes back to the driver when the program synchronises.  The
+    arguments are the threshold in MiB and what counts its memory: the device, or the library alone."""
+    start()
+    kept, by_device = int(sys.argv[2]) * MIB, sys.argv[3] == "device"
+    for block in [allocate(64 * MIB) for _ in range(8)]:
+        free(block)
+    rmmshim.trim()
+    assert now()["total_bytes"] == 0
+    base = device_held() if by_device else 0
+
+    def held():
+        return device_held() - base if by_device else now()["total_bytes"]
+
+    for name, synchronise in ways_to_synchronise().items():
+        times = 2 if name.startswith("context") else 1000
+        blocks = [allocate(64 * MIB) for _ in range(8)]
+        for block in blocks[1:]:
+            free(block)
+        until(lambda: held() == max(kept, 64 * MIB), synchronise, times)
+        s = now()
+        assert held() == s["total_bytes"] == s["charged_bytes"], (name, held(), s)
+        assert s["peak_total_bytes"] >= 512 * MIB and s["used_bytes"] == 64 * MIB, (name, s)
+        free(blocks[0])
+        until(lambda: held() <= kept, synchronise, times)
+        s = now()
+        assert held() == s["total_bytes"] == s["charged_bytes"] <= kept, (name, held(), s)
+
+
+def released_in_order():
+    """What a stream still works on stays, and no synchronisation of another one waits for it."""
+    start()
+    one, two = stream(), stream()
+    first, second = allocate(256 * MIB), allocate(256 * MIB)
+    done = threading.Event()
+    work = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: done.wait())
+    ok(cuda.cuLaunchHostFunc(one, work, None))
+    free(first)
+    for _ in range(20):
+        ok(cuda.cuStreamSynchronize(two))
+        assert now()["total_bytes"] == 512 * MIB, now()
+    done.set()
+    until(lambda: now()["total_bytes"] == 256 * MIB, lambda: ok(cuda.cuStreamSynchronize(one)), 1000)
+    free(second)
+    until(lambda: now()["total_bytes"] == 0, lambda: ok(cuda.cuStreamSynchronize(two)), 1000)
+
+
+def not_released():
+    """Without a threshold, and in a pool that keeps what it has, nothing goes back."""
+    start()
+    blocks = [allocate(16 * MIB) for _ in range(8)]
+    held = now()["total_bytes"]
+    for block in blocks:
+        free(block)
+    for synchronise in ways_to_synchronise().values():
+        synchronise()
+    s = now()
+    assert s["total_bytes"] == s["charged_bytes"] == held, (s, held)
+    blocks = [allocate(16 * MIB) for _ in range(8)]
+    assert now()["total_bytes"] == held
+
+
+def followed_to_the_end():
+    """The report at exit asks the driver nothing: what its pools gave back was seen when the program synchronised."""
+    start()
+    on = stream()
+    for size in (64 * MIB, 8 * MIB):
+        block = allocate_async(size, on)
+        ok(cuda.cuMemFreeAsync(ctypes.c_uint64(block), on))
+    ok(cuda.cuStreamSynchronize(on))
+
+
 def smallest_limit():
     """A share of which no byte is left is a limit all the same."""
     start()

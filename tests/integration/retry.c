@@ -183,6 +183,7 @@ static const struct row {
 #define HOOK_async(symbol)
 #define HOOK_limit(symbol)
 #define HOOK_count(symbol)
+#define HOOK_wait(symbol)
 #define HOOK_retry(symbol)                                       {#symbol, call_##symbol},
 #define HOOK(symbol, name, since, until, stream, group, summary) HOOK_##group(symbol)
 #include "driver/entry_points.def"

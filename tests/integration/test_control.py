@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Control from inside the process: the public functions in whole programs."""
+import json
 import os
 import re
 import sys
@@ -80,6 +81,34 @@ class Control(support.Test):
                          dict(GROWING, RMM_LIMIT="1GiB")):
             with self.subTest(settings):
                 self.quiet("pools_that_shrink", settings, "limited" if "RMM_LIMIT" in settings else "free")
+
+    def test_what_pools_gave_back_is_in_the_report(self):
+        for settings in ({"RMM_LIMIT": "1GiB"}, GROWING):
+            report = self.path("report.json")
+            self.quiet("followed_to_the_end", dict(settings, RMM_STATISTICS="json:" + report))
+            with open(report, encoding="utf-8") as file:
+                counters = {counter["name"]: counter["value"] for stack in json.load(file)["devices"]
+                            for counter in stack["counters"] if counter["resource"] == "account"}
+            self.assertGreaterEqual(counters["charged_peak"], 64 << 20, counters)
+            self.assertEqual((counters["charged"], counters["stream_ordered"]), (0, 0), counters)
+
+    def test_released_when_the_program_synchronises(self):
+        """Issue 18, point 4."""
+        for form, counts in (("async(%s)", "device"), ("statistics(limiting(async(%s), limit=4GiB))", "device"),
+                             ("binning(async(%s))", "device"), ("async_managed(%s)", "library")):
+            for kept in (0, 128):
+                for more in ({}, {"RMM_LIMIT": "4GiB"}, {"RMM_FREE": "wait"}, {"RMM_STATISTICS": "json:/dev/null"}):
+                    settings = dict(more, RMM_RESOURCE=form % ("release_threshold=%dMiB" % kept))
+                    with self.subTest(settings):
+                        self.quiet("released", settings, str(kept), counts)
+
+    def test_released_in_order(self):
+        self.quiet("released_in_order", {"RMM_RESOURCE": "async(release_threshold=0)"})
+
+    def test_not_released(self):
+        for resource in ("async", "pool(async(release_threshold=0))", "pool(cuda)", "arena(async(release_threshold=0))"):
+            with self.subTest(resource):
+                self.quiet("not_released", {"RMM_RESOURCE": resource})
 
     def test_smallest_limit(self):
         self.quiet("smallest_limit", GROWING)
