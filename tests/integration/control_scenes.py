@@ -213,6 +213,15 @@ def pools_that_shrink():
         assert cuda.hostcuda_used_bytes(0) == before
         s = now()
         assert s["total_bytes"] == s["charged_bytes"] == 0, (how, s)
+    pool, most = ctypes.c_void_p(), ctypes.c_uint64(2**64 - 1)
+    release_threshold = 4
+    ok(cuda.cuDeviceGetDefaultMemPool(ctypes.byref(pool), 0))
+    ok(cuda.cuMemPoolSetAttribute(pool, release_threshold, ctypes.byref(most)))
+    ok(cuda.cuMemFreeAsync(ctypes.c_uint64(allocate_async(64 * MIB, on)), on))
+    ok(cuda.cuStreamSynchronize(on))
+    assert now()["charged_bytes"] == 64 * MIB, now()
+    ok(cuda.cuMemPoolTrimTo(pool, ctypes.c_size_t(0)))
+    assert now()["charged_bytes"] == 0, now()
     if "limited" in sys.argv:
         rmmshim.set_limit(0, 32 * MIB)
     assert now()["charged_bytes"] == 0, now()
