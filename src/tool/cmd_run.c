@@ -3,6 +3,7 @@
  * Settings are checked by the library's own parser before anything starts. */
 #include "shim/config.h"
 #include "tool/describe.h"
+#include "tool/framework_pools.h"
 #include "tool/library.h"
 #include "tool/parent.h"
 #include "tool/table.h"
@@ -76,13 +77,14 @@ static bool say_guide_word(const char *given)
 static void say_unknown_option(const char *text)
 {
     char options[RS_VARIABLES_MAX][DESCRIBE_BYTES];
-    const char *words[RS_VARIABLES_MAX + 3] = {NULL};
+    const char *words[RS_VARIABLES_MAX + 4] = {NULL};
     char given[DESCRIBE_BYTES];
     size_t count = 0;
 
     for (; rs_variables[count].option.name; count++)
         words[count] = describe_run_option(&rs_variables[count], options[count]);
     words[count++] = exec_option;
+    words[count++] = "--framework-pools";
     words[count] = "--help";
     snprintf(given, sizeof(given), "%.*s", (int)strcspn(text, "="), text);
     if (!say_guide_word(given))
@@ -116,6 +118,8 @@ static bool take_option(char ***arguments)
     struct given_option option;
     char name[DESCRIBE_BYTES];
 
+    if (framework_pools_is_option(**arguments))
+        return framework_pools_take(arguments);
     if (!parse_option(**arguments, &option)) {
         say_unknown_option(**arguments);
         return false;
@@ -217,7 +221,9 @@ static void help(void)
          "a signal or _exit.  With --exec before the program it becomes the program, as env "
          "does.\n\n"
          "A setting for one device has its number behind it: --pool-size-1 4GiB, "
-         "RMM_POOL_SIZE_1.\n\n"
+         "RMM_POOL_SIZE_1.");
+    framework_pools_print_help();
+    puts("\n"
          "exit codes: the program's own; 125 when a setting is wrong or the library cannot be "
          "loaded,\n"
          "126 when the program cannot be executed, 127 when it is not found\n\n"

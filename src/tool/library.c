@@ -39,10 +39,23 @@ static bool own_directory(char path[PATH_MAX])
     return true;
 }
 
+bool library_find_beside(const char *const *places, size_t count, char path[PATH_MAX])
+{
+    char directory[PATH_MAX], candidate[2 * PATH_MAX];
+
+    if (!own_directory(directory))
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        snprintf(candidate, sizeof(candidate), "%s/%s", directory, places[i]);
+        if (realpath(candidate, path))
+            return true;
+    }
+    return false;
+}
+
 bool library_find(char path[PATH_MAX])
 {
     const char *given = getenv("RMMSHIM_LIBRARY");
-    char directory[PATH_MAX], candidate[2 * PATH_MAX];
 
     if (given && *given) {
         if (realpath(given, path))
@@ -50,13 +63,8 @@ bool library_find(char path[PATH_MAX])
         tool_say("RMMSHIM_LIBRARY=%s: %s", given, strerror(errno));
         return false;
     }
-    if (own_directory(directory)) {
-        for (size_t i = 0; i < RS_ARRAY_LENGTH(library_places); i++) {
-            snprintf(candidate, sizeof(candidate), "%s/%s", directory, library_places[i]);
-            if (realpath(candidate, path))
-                return true;
-        }
-    }
+    if (library_find_beside(library_places, RS_ARRAY_LENGTH(library_places), path))
+        return true;
     tool_say("librmmshim.so is not beside this command; set RMMSHIM_LIBRARY to its path");
     return false;
 }

@@ -4,6 +4,10 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <stddef.h>
+
+/* The first of the places, which are relative to the directory of this command, that exists. */
+bool library_find_beside(const char *const *places, size_t count, char path[PATH_MAX]);
 
 /* Finds librmmshim.so: RMMSHIM_LIBRARY, else relative to this command.  False after saying why not.
  */

@@ -263,6 +263,128 @@ class Check(Test):
         self.assertIn("rmmshim: ", result.stderr)
 
 
+CUPY = """
+import sys
+print("cupy is executed by", type(__spec__.loader).__name__, type(__loader__).__name__)
+
+class cuda:
+    def set_allocator(self):
+        print("device", self)
+    def set_pinned_memory_allocator(self):
+        print("pinned", self)
+"""
+SHOWS_POOLS = """
+import os, sys
+print([name for name in sys.path if "framework-pools" in name])
+print(os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING"), os.environ.get("XLA_PYTHON_CLIENT_ALLOCATOR"))
+import cupy.more
+import cupy
+print(cupy.__spec__.loader is cupy.__loader__, getattr(sys.modules.get("sitecustomize"), "mine", None))
+"""
+
+
+class FrameworkPools(Test):
+    """run --framework-pools, with a package that stands in for CuPy."""
+
+    def setUp(self):
+        super().setUp()
+        self.file("show.py", SHOWS_POOLS)
+        os.mkdir(os.path.join(self.directory, "cupy"))
+        self.file("cupy/__init__.py", CUPY)
+        self.file("cupy/more.py", "")
+
+    def shown(self, *options, program="show.py", python=(), **settings):
+        result = rmmshim("run", *options, sys.executable, *python, os.path.join(self.directory, program),
+                         **dict({"PYTHONPATH": self.directory, "PYTORCH_NO_CUDA_MEMORY_CACHING": None,
+                                 "XLA_PYTHON_CLIENT_ALLOCATOR": None, "PYTHONDONTWRITEBYTECODE": "1"}, **settings))
+        self.expect(result, 0)
+        return result.stdout.splitlines()
+
+    def test_off_switches_all_pools_off(self):
+        for options in (["--framework-pools", "off"], ["--framework-pools=off"],
+                        ["--framework-pools=on", "--pool-size", "0", "--framework-pools=off"]):
+            with self.subTest(options):
+                lines = self.shown(*options)
+                self.assertEqual(["[]", "1 platform"], lines[:2])
+                self.assertEqual(["device None", "pinned None", "True None"], lines[3:])
+                self.assertEqual("cupy is executed by SourceFileLoader SourceFileLoader", lines[2])
+
+    def test_on_changes_nothing(self):
+        for options in ([], ["--framework-pools", "on"]):
+            lines = self.shown(*options)
+            self.assertEqual(["[]", "None None"], lines[:2])
+            self.assertEqual(["True None"], lines[3:])
+
+    def test_what_is_set_stays(self):
+        lines = self.shown("--framework-pools=off", PYTORCH_NO_CUDA_MEMORY_CACHING="0",
+                           XLA_PYTHON_CLIENT_ALLOCATOR="bfc")
+        self.assertEqual("0 bfc", lines[1])
+
+    def test_the_hidden_sitecustomize_runs(self):
+        self.file("sitecustomize.py", "import os, sys\nmine = 'mine'\nprint('mine runs', 'cupy' in sys.modules)\n")
+        lines = self.shown("--framework-pools=off")
+        self.assertEqual(["mine runs False", "[]"], lines[:2])
+        self.assertEqual(["device None", "pinned None", "True mine"], lines[-3:])
+        self.file("sitecustomize.py", "import no_such_module\n")
+        result = rmmshim("run", "--framework-pools=off", sys.executable, "-c", "print('goes on')",
+                         PYTHONPATH=self.directory)
+        plain = subprocess.run([sys.executable, "-c", "print('goes on')"], capture_output=True, text=True,
+                               env=environment(PYTHONPATH=self.directory), check=False)
+        self.assertEqual((plain.returncode, plain.stdout), (result.returncode, result.stdout))
+        self.assertIn("no_such_module", result.stderr)
+        self.assertIn("no_such_module", plain.stderr)
+
+    def test_children_and_programs_without_cupy(self):
+        self.file("child.py", "import subprocess, sys\n"
+                  "subprocess.run([sys.executable, %r], check=True)\n" % os.path.join(self.directory, "show.py"))
+        self.assertIn("device None", self.shown("--framework-pools=off", program="child.py"))
+        self.file("without.py", "import sys\ntry:\n    import cupy\nexcept ImportError as error:\n"
+                  "    print(error.name, sys.path[0] == '')\n")
+        shutil.rmtree(os.path.join(self.directory, "cupy"))
+        self.assertEqual(["cupy False"], self.shown("--framework-pools=off", program="without.py"))
+
+    def test_an_unknown_cupy_is_said_and_used(self):
+        self.file("cupy/__init__.py", "print('loaded')\n")
+        result = rmmshim("run", "--framework-pools=off", sys.executable, "-c", "import cupy; print('used')",
+                         PYTHONPATH=self.directory, PYTHONDONTWRITEBYTECODE="1")
+        self.assertEqual((0, "loaded\nused\n"), (result.returncode, result.stdout))
+        self.expect(result, 0, "CuPy's memory pools stay on: AttributeError: ")
+
+    def test_a_broken_cupy_fails_as_it_does(self):
+        self.file("cupy/__init__.py", "raise ImportError('no driver')\n")
+        self.file("broken.py", "for i in range(2):\n    try:\n        import cupy\n    except ImportError as error:\n"
+                  "        print(error)\n")
+        self.assertEqual(["no driver", "no driver"], self.shown("--framework-pools=off", program="broken.py"))
+
+    def test_the_folder_comes_first_once(self):
+        folder = os.path.join(os.path.dirname(os.path.realpath(TOOL)), "framework-pools")
+        for before, after in ((None, folder), ("", folder), ("/a:/b", folder + ":/a:/b"),
+                              (folder + ":/a", folder + ":/a")):
+            with self.subTest(before):
+                result = rmmshim("run", "--framework-pools=off", "printenv", "PYTHONPATH", PYTHONPATH=before)
+                self.assertEqual(after + "\n", result.stdout)
+
+    def test_it_is_found_in_an_installation(self):
+        for folder in ("lib/rmmshim", "lib64/rmmshim", "bin"):
+            root = tempfile.mkdtemp(dir=self.directory)
+            os.makedirs(os.path.join(root, "bin"))
+            place = os.path.join(root, folder, "framework-pools")
+            os.makedirs(place)
+            tool = shutil.copy(TOOL, os.path.join(root, "bin", "rmmshim"))
+            result = rmmshim("run", "--framework-pools=off", "printenv", "PYTHONPATH", tool=tool, PYTHONPATH=None)
+            self.assertEqual(os.path.realpath(place) + "\n", result.stdout)
+        alone = shutil.copy(TOOL, os.path.join(self.directory, "rmmshim"))
+        self.expect(rmmshim("run", "--framework-pools=off", "true", tool=alone), 125, "framework-pools")
+
+    def test_wrong_words_are_one_line(self):
+        for words, said in ((["--framework-pools=of"], "expected on or off"), (["--framework-pools"], "on or off"),
+                            (["--framework-pools="], "expected on or off"),
+                            (["--framework-pols", "off", "true"], "did you mean '--framework-pools'?")):
+            with self.subTest(words):
+                self.expect(rmmshim("run", *words), 125, said)
+        self.assertIn("--framework-pools on|off", rmmshim("run", "--help").stdout)
+
+
 class Run(Test):
     def seen_by(self, *arguments, **settings):
         """The environment that a program sees."""
