@@ -5,6 +5,7 @@
 #include "driver/driver.h"
 #include "shim/life.h"
 #include "shim/limit.h"
+#include "shim/reclaim.h"
 
 bool rs_again(CUresult result, int device, uint64_t *deadline_ns)
 {
@@ -18,7 +19,7 @@ bool rs_again(CUresult result, int device, uint64_t *deadline_ns)
     struct rs_refusal refusal = {.releases = rs_account_releases(rs_limit_account(device))};
 
     rs_request_begin_until(*deadline_ns);
-    again = rs_limit_reclaim(device, &refusal, may_wait);
+    again = rs_reclaim(device, &refusal, may_wait);
     *deadline_ns = rs_request_deadline_ns();
     rs_request_end();
     return again;

@@ -6,7 +6,7 @@
 #include "resource/record_slab.h"
 #include "resource/segment.h"
 #include "shim/block_record.h"
-#include "shim/ipc_export.h"
+#include "shim/wiring.h"
 
 _Static_assert(sizeof(struct rs_block_record) <= RS_RECORD_BYTES,
                "a block's record is a slab's record");
@@ -280,7 +280,7 @@ static bool forget_if_owned(void *context, const struct rs_range *range)
         if (atomic_exchange_explicit(&block->state, RS_BLOCK_FREE, memory_order_relaxed) ==
             RS_BLOCK_LIVE) {
             rs_block_count_left(rs_block_stack(block)->counter, range->size_bytes);
-            rs_export_forget(atomic_load_explicit(&block->exported, memory_order_relaxed));
+            rs_wiring.export_gone(atomic_load_explicit(&block->exported, memory_order_relaxed));
         }
         give_record(block);
     }
@@ -293,5 +293,4 @@ void rs_block_forget_all(struct rs_context *context)
 
     if (map)
         rs_address_map_each(map, forget_if_owned, context);
-    rs_export_forget_held(context);
 }

@@ -10,6 +10,7 @@
 #include "shim/charge_record.h"
 #include "shim/context.h"
 #include "shim/life.h"
+#include "shim/wiring.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -178,7 +179,7 @@ static bool take_or_reclaim(struct rs_charged *record)
         refusal.releases = rs_account_releases(account);
         if (take(record))
             return true;
-    } while (rs_limit_reclaim(record->device, &refusal, true));
+    } while (rs_wiring.reclaim(record->device, &refusal, true));
     return false;
 }
 
@@ -238,7 +239,7 @@ bool rs_charge_again(struct rs_charge *charge, CUresult result)
     refusal = (struct rs_refusal){rs_footprint_most(record->size_bytes), charge->releases,
                                   record->charged_bytes, memory_of(record)};
     charge->releases = rs_account_releases(rs_limit_account(record->device));
-    return rs_limit_reclaim(record->device, &refusal, true);
+    return rs_wiring.reclaim(record->device, &refusal, true);
 }
 
 CUresult rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long long key)

@@ -11,6 +11,7 @@
 #include "shim/charge_record.h"
 #include "shim/config.h"
 #include "shim/life.h"
+#include "shim/wiring.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -468,7 +469,7 @@ static bool make_room(struct rs_pool_charge *charge)
         refusal.releases = rs_account_releases(account);
         if (take(charge) || claim(charge))
             return true;
-    } while (rs_limit_reclaim(charge->device, &refusal, true));
+    } while (rs_wiring.reclaim(charge->device, &refusal, true));
     return false;
 }
 
@@ -556,7 +557,7 @@ bool rs_charge_async_again(struct rs_pool_charge *charge, CUresult result)
     if (result != CUDA_ERROR_OUT_OF_MEMORY || charge->device < 0 || charge->in_graph)
         return false;
     charge->releases = rs_account_releases(rs_limit_account(charge->device));
-    return rs_limit_reclaim(charge->device, &refusal, true);
+    return rs_wiring.reclaim(charge->device, &refusal, true);
 }
 
 static size_t common_divisor(size_t first, size_t second)
@@ -739,7 +740,7 @@ bool rs_charge_graph_node(int device, size_t size_bytes)
     do {
         refusal.releases = rs_account_releases(account);
         has_room = rs_account_has_room(account, size_bytes);
-    } while (!has_room && rs_limit_reclaim(device, &refusal, true));
+    } while (!has_room && rs_wiring.reclaim(device, &refusal, true));
     rs_request_end();
     return has_room;
 }

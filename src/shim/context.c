@@ -12,16 +12,11 @@
 #include "resource/footprint.h"
 #include "resource/segment.h"
 #include "resource/unfinished.h"
-#include "shim/block.h"
 #include "shim/block_counts.h"
-#include "shim/charge.h"
-#include "shim/ipc_export.h"
-#include "shim/leaks.h"
 #include "shim/life.h"
 #include "shim/limit.h"
-#include "shim/peer.h"
-#include "shim/publish.h"
 #include "shim/pushed.h"
+#include "shim/wiring.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -95,7 +90,7 @@ static void publish(void)
 {
     if (atomic_load_explicit(&unpublished, memory_order_relaxed) &&
         atomic_exchange(&unpublished, false))
-        rs_publish_stacks();
+        rs_wiring.stacks_changed();
 }
 
 static void creating_end(void)
@@ -286,19 +281,15 @@ static void drop_stack(struct rs_stack *stack)
     atomic_store(&unpublished, true);
     if (stack->has_initial)
         initial_taken[stack->kind][stack->place.device] = false;
-    rs_segment_remove_all(&stack->place);
     fold_report(stack, mr);
-    rs_leaks_note_gone(stack, mr);
+    rs_wiring.stack_gone(stack, mr);
 }
 
 /* Caller holds the lock and calls give_back_ended without it.  What dies with the context is gone.
  */
 static void drop(struct rs_context *context)
 {
-    rs_block_forget_all(context);
-    rs_charge_forget(context);
-    if (!context->primary) /* whose handle stays its own */
-        rs_peer_forget(context->handle);
+    rs_wiring.context_gone(context);
     for (int i = 0; i < RS_STACKS; i++)
         drop_stack(&context->stack[i]);
     for (struct rs_pushed_stack *pushed = atomic_load(&context->pushed); pushed;
@@ -617,7 +608,7 @@ static unsigned index_of(enum rs_kind kind, unsigned host_flags)
 
 static bool reclaim(const struct rs_place *place, const struct rs_refusal *refusal, bool may_wait)
 {
-    return rs_limit_reclaim(place->device, refusal, may_wait);
+    return rs_wiring.reclaim(place->device, refusal, may_wait);
 }
 
 static struct rs_context *describe(CUcontext handle, CUdevice device)
@@ -632,7 +623,7 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
     context->primary = rs_context_known_primary(device) == handle;
     context->account.device = rs_limit_account(device);
     atomic_store(&context->peers,
-                 rs_peer_devices(handle) & ~(1ull << (unsigned)device % RS_DEVICES_MAX));
+                 rs_wiring.peer_devices(handle) & ~(1ull << (unsigned)device % RS_DEVICES_MAX));
     atomic_store(&context->alive, true);
     for (unsigned i = 0; i < RS_STACKS; i++) {
         struct rs_stack *stack = &context->stack[i];
@@ -647,7 +638,7 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
             .account = &context->account,
             .peers = &context->peers,
             .reclaim = reclaim,
-            .forget_holder = rs_block_forget_holder,
+            .forget_holder = rs_wiring.forget_holder,
             .host_flags = i < RS_STACK_PINNED ? CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP
                                               : i - RS_STACK_PINNED,
         };
@@ -923,7 +914,8 @@ static void tell_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
 static CUresult apply_peers(struct rs_context *context)
 {
     uint64_t before = atomic_load(&context->peers);
-    uint64_t now = rs_peer_devices(context->handle) & ~(1ull << context->device % RS_DEVICES_MAX);
+    uint64_t now =
+        rs_wiring.peer_devices(context->handle) & ~(1ull << context->device % RS_DEVICES_MAX);
     struct peer_change change = {.result = CUDA_SUCCESS};
 
     atomic_store(&context->peers, now);
@@ -1090,7 +1082,7 @@ static size_t trim_stacks(int device, struct trim *trim)
     struct device_visit visit = {
         .device = device, .all_kinds = trim->keep_bytes != NULL, .visit = trim_stack, .data = trim};
 
-    rs_export_collect(true);
+    rs_wiring.before_trim();
     rs_unfinished_retry();
     visit_device(&visit);
     return trim->returned_bytes;

@@ -7,10 +7,12 @@
 #include "driver/placement.h"
 #include "resource/resource_logging.h"
 #include "shim/block.h"
+#include "shim/charge.h"
 #include "shim/context.h"
 #include "shim/life.h"
 #include "shim/limit.h"
 #include "shim/pushed.h"
+#include "shim/reclaim.h"
 #include "shim/report.h"
 
 #include <errno.h>
@@ -125,6 +127,13 @@ static void add_gone(void *data, const struct rs_report *report)
             add_taken(&sums->gone, report, rs_mr_descriptors[i]->name);
 }
 
+/* The driver's pools give back by themselves: asks what they hold now, where they are followed. */
+static void follow_pools(int device)
+{
+    if (rs_limit_follows() && rs_driver_ready(false))
+        rs_charge_follow_pools(device);
+}
+
 int rs_control_statistics(int device, int kind, struct rs_control_statistics *statistics)
 {
     struct sums sums = {.idle_bytes = 0};
@@ -133,7 +142,7 @@ int rs_control_statistics(int device, int kind, struct rs_control_statistics *st
 
     if (result != 0)
         return result;
-    rs_limit_follow(device);
+    follow_pools(device);
     rs_context_each_stack_ever((enum rs_kind)kind, device, add_stack, add_gone, &sums);
     account = rs_context_device_account(device);
 #define READ(field) atomic_load_explicit(&account->field, memory_order_relaxed)
@@ -199,9 +208,9 @@ size_t rs_control_trim(int device, size_t keep_bytes)
     if (check_started(device) != 0)
         return 0;
     /* Not what the resources say: what one gives to another is not the driver's yet. */
-    rs_limit_follow(device);
+    follow_pools(device);
     before = rs_account_held_bytes(account);
-    (void)rs_shim_trim(device, keep_bytes);
+    (void)rs_trim(device, keep_bytes);
     after = rs_account_held_bytes(account);
     return before - rs_min(before, after);
 }
@@ -216,6 +225,8 @@ int rs_control_set_limit(int device, size_t bytes)
         return result;
     if (!rs_limit_set(device, bytes))
         return not_served();
+    if (bytes && rs_driver_ready(false))
+        rs_charge_begin_to_follow(device); /* nobody has asked what the driver's pools hold */
     if (!rs_account_has_room(account, 0))
         (void)rs_control_trim(device, 0);
     return 0;

@@ -4,10 +4,8 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "base/published.h"
-#include "shim/limit.h"
-#include "shim/publish.h"
-#include "shim/report.h"
 #include "shim/sanitizer.h"
+#include "shim/wiring.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -70,7 +68,7 @@ static void after_fork_in_child(void)
         rs_life_page = no_page;
     }
     rs_published_forget();
-    rs_limit_begin();
+    rs_wiring.forked();
     atomic_store(&rs_life_mode, mode);
 }
 
@@ -135,12 +133,10 @@ static void read_settings(void)
     }
     if (rs_config.anything_set) {
         make_page();
-        rs_publish_begin();
-        rs_limit_begin();
+        rs_wiring.serving();
         if (!handlers)
             pthread_atfork(NULL, NULL, after_fork_in_child);
         handlers = true;
-        rs_report_arm();
         rs_log_serving();
         rs_sanitizer_advise(&rs_config);
         mode = RS_MODE_SERVE;
@@ -173,5 +169,5 @@ enum rs_mode rs_life_mode_slow(void)
 void rs_life_note_context(void)
 {
     if (!atomic_exchange(&has_contexts, true))
-        rs_report_claim();
+        rs_wiring.first_context();
 }

@@ -39,25 +39,8 @@ bool rs_limit_set(int device, size_t bytes);
 /* True when the program's stream-ordered allocations must be followed: a limit or statistics. */
 bool rs_limit_follows(void);
 
-/* Where they are followed, asks the driver what their pools hold now: it gives back by itself. */
-void rs_limit_follow(int device);
-
-/* Gives wholly free memory of every stack of the device's contexts back to the driver, pinned
- * memory's too, all but keep_bytes.  Returns what the stacks gave back.  Calls the driver, which
- * may wait for work of any context of the device: no lock may be held.  Thread safe. */
-size_t rs_shim_trim(int device, size_t keep_bytes);
-
-/* Before a request for device memory fails: every stack for device memory, and then
- * the program's stream-ordered pools and graphs, give back what nobody uses; nothing is kept, not
- * even a pool's initial size.  may_wait: where that is nothing, waits for what is quarantined, for
- * as long as the calling thread's request may (base/request.h), unless the request is larger than
- * all that is not live.  `releases`: rs_account_releases before the refusal.  True when another try
- * may succeed; false when called by what it calls. */
-bool rs_limit_reclaim(int device, const struct rs_refusal *refusal, bool may_wait);
-
-/* Corrects the driver's answer about a device's total memory; with free_bytes (of the current
- * context's device) also that.  idle_bytes: what stacks hold and nobody uses. */
-void rs_limit_observe(int device, size_t idle_bytes, size_t *free_bytes, size_t *total_bytes);
+/* What is free, told by the current context; false where there is none of this device. */
+bool rs_limit_ask_free(CUdevice device, size_t *free_bytes);
 
 /* Ways to the driver's memory that are counted beside the stacks' own. */
 enum rs_path {

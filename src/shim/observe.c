@@ -4,6 +4,7 @@
 #include "base/arithmetic.h"
 #include "driver/driver.h"
 #include "shim/block.h"
+#include "shim/charge.h"
 #include "shim/context.h"
 #include "shim/ipc_import.h"
 #include "shim/life.h"
@@ -32,6 +33,24 @@ static void add_idle(void *data, struct rs_stack *stack, struct rs_mr *mr)
         idle->bytes += rs_min(rs_mr_idle_bytes_best(mr), held);
 }
 
+/* Corrects the driver's answer about a device's total memory; with free_bytes (of the current
+ * context's device) also that.  idle_bytes: what stacks hold and nobody uses. */
+static void observe_limit(int device, size_t idle_bytes, size_t *free_bytes, size_t *total_bytes)
+{
+    size_t limit = rs_limit_get(device), charged, live;
+
+    if (!limit)
+        return;
+    if (total_bytes)
+        *total_bytes = rs_min(*total_bytes, limit);
+    if (!free_bytes)
+        return;
+    rs_charge_follow_pools(device);
+    charged = atomic_load(&rs_limit_account(device)->charged_bytes);
+    live = charged - rs_min(idle_bytes, charged);
+    *free_bytes = rs_min(*free_bytes, limit - rs_min(live, limit));
+}
+
 void rs_observe_memory_info(size_t *free_bytes, size_t *total_bytes)
 {
     struct idle idle = {0, 0, 0};
@@ -40,13 +59,13 @@ void rs_observe_memory_info(size_t *free_bytes, size_t *total_bytes)
         return;
     rs_context_each_stack(add_idle, &idle);
     *free_bytes = rs_min(*free_bytes + idle.bytes, *total_bytes);
-    rs_limit_observe(idle.device, idle.charged_bytes, free_bytes, total_bytes);
+    observe_limit(idle.device, idle.charged_bytes, free_bytes, total_bytes);
 }
 
 void rs_observe_total_memory(CUdevice device, size_t *total_bytes)
 {
     if (rs_life() == RS_MODE_SERVE)
-        rs_limit_observe(device, 0, NULL, total_bytes);
+        observe_limit(device, 0, NULL, total_bytes);
 }
 
 struct rs_observation rs_observe(CUdeviceptr address)

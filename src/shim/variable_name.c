@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/complaint.h"
-#include "shim/config.h"
+#include "shim/variables.h"
 
 #include <fnmatch.h>
 #include <stdarg.h>

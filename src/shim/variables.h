@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* THE table of environment variables: parser, options of `rmmshim run`, help and README come from
+ * it. */
+#pragma once
+
+#include "base/option.h"
+
+#include <stdbool.h>
+
+enum rs_variable_index {
+    RS_VARIABLE_RESOURCE,
+    RS_VARIABLE_POOL_SIZE,
+    RS_VARIABLE_POOL_MAX_SIZE,
+    RS_VARIABLE_ARENA_SIZE,
+    RS_VARIABLE_BINNING,
+    RS_VARIABLE_MANAGED,
+    RS_VARIABLE_ASYNC,
+    RS_VARIABLE_FALLBACK,
+    RS_VARIABLE_PREFETCH,
+    RS_VARIABLE_MEMORY_TYPE,
+    RS_VARIABLE_FREE,
+    RS_VARIABLE_LIMIT,
+    RS_VARIABLE_IPC,
+    RS_VARIABLE_PINNED_RESOURCE,
+    RS_VARIABLE_PINNED_POOL_SIZE,
+    RS_VARIABLE_MANAGED_RESOURCE,
+    RS_VARIABLE_MANAGED_POOL_SIZE,
+    RS_VARIABLE_STATISTICS,
+    RS_VARIABLE_TRACKING,
+    RS_VARIABLE_LOG,
+    RS_VARIABLE_VERBOSE,
+    RS_VARIABLE_ON_ERROR,
+    RS_VARIABLE_HOOKS,
+    RS_VARIABLE_IMPLEMENTED, /* rows from here on are known, and refused until they exist */
+};
+
+enum { RS_VARIABLES_MAX = 32, RS_DEVICES_MAX = 64 };
+
+/* Kinds of memory, each with stacks of its own. */
+enum rs_kind { RS_KIND_DEVICE, RS_KIND_PINNED, RS_KIND_MANAGED, RS_KINDS };
+
+/* No two blocks of managed memory share this much: advice, residency and prefetching go by pages,
+ * and no machine that CUDA runs on has larger ones (4 KiB, on AArch64 64 KiB too). */
+enum { RS_MANAGED_UNIT = 64 << 10 };
+
+/* "device", "pinned", "managed": in reports. */
+extern const char *const rs_kind_names[RS_KINDS];
+
+/* What follows "device 0" in a line: "", ", pinned memory", ", managed memory". */
+extern const char *const rs_kind_texts[RS_KINDS];
+
+/* A parameter in guides to RMM that means what a variable of ours does. */
+struct rs_guide_word {
+    const char *name;   /* written as a variable: "RMM_INITIAL_POOL_SIZE" */
+    bool lists_devices; /* where ours has a device's number behind it */
+};
+
+enum { RS_GUIDE_WORDS_MAX = 3 };
+
+struct rs_variable {
+    struct rs_option option; /* .name is the whole variable's: "RMM_POOL_SIZE" */
+    struct rs_guide_word guide_words[RS_GUIDE_WORDS_MAX];
+    bool per_device;    /* _<N> may follow */
+    bool builds_a_part; /* of the kind's stack, so it contradicts the kind's expression */
+    enum rs_kind kind;
+    bool later; /* known, not there yet: a bad setting that says so */
+};
+
+/* Ended by a row without a name. */
+extern const struct rs_variable rs_variables[];

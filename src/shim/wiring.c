@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shim/wiring.h"
+
+#include "resource/segment.h"
+#include "shim/block.h"
+#include "shim/charge.h"
+#include "shim/context.h"
+#include "shim/ipc_export.h"
+#include "shim/leaks.h"
+#include "shim/limit.h"
+#include "shim/peer.h"
+#include "shim/publish.h"
+#include "shim/reclaim.h"
+#include "shim/report.h"
+
+static void serving(void)
+{
+    rs_publish_begin(); /* first: accounts lie in what is published */
+    rs_limit_begin();
+    rs_report_arm();
+}
+
+static void before_trim(void)
+{
+    rs_export_collect(true);
+}
+
+static void stack_gone(const struct rs_stack *stack, struct rs_mr *mr)
+{
+    rs_segment_remove_all(&stack->place);
+    rs_leaks_note_gone(stack, mr);
+}
+
+static void context_gone(struct rs_context *context)
+{
+    rs_block_forget_all(context);
+    rs_export_forget_held(context);
+    rs_charge_forget(context);
+    if (!context->primary) /* whose handle stays its own */
+        rs_peer_forget(context->handle);
+}
+
+const struct rs_wiring rs_wiring = {
+    .serving = serving,
+    .forked = rs_limit_begin,
+    .first_context = rs_report_claim,
+    .stacks_changed = rs_publish_stacks,
+    .before_trim = before_trim,
+    .stack_gone = stack_gone,
+    .context_gone = context_gone,
+    .export_gone = rs_export_forget,
+    .forget_holder = rs_block_forget_holder,
+    .peer_devices = rs_peer_devices,
+    .reclaim = rs_reclaim,
+};
