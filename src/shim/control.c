@@ -372,6 +372,21 @@ int rs_control_prefetch(CUdeviceptr address, size_t size_bytes, int device, CUst
 
 /* ---- reports and marks ---- */
 
+static void ask_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    (void)data;
+    (void)stack;
+    (void)rs_mr_idle_bytes(mr);
+}
+
+/* What the driver's pools hold: a report asks the driver nothing, as it is also made at exit. */
+static void ask_pools(void)
+{
+    for (int device = 0; device < RS_DEVICES_MAX; device++)
+        rs_limit_follow(device);
+    rs_context_each_stack(ask_stack, NULL);
+}
+
 int rs_control_report(const char *where)
 {
     struct rs_complaints complaints = {.write = keep_line};
@@ -379,6 +394,7 @@ int rs_control_report(const char *where)
 
     if (rs_life() != RS_MODE_SERVE)
         return not_served();
+    ask_pools();
     result = rs_report_write(where, &complaints);
     if (result != 0 && complaints.count == 0)
         result = rs_control_error(result, "the report cannot be written");

@@ -327,6 +327,18 @@ def followed_to_the_end():
     ok(cuda.cuStreamSynchronize(on))
 
 
+def followed_on_demand():
+    """A report while the program runs asks the pools, as nobody has synchronised since they gave something back."""
+    start()
+    on, pool, most, release_threshold = stream(), ctypes.c_void_p(), ctypes.c_uint64(2**64 - 1), 4
+    ok(cuda.cuDeviceGetDefaultMemPool(ctypes.byref(pool), 0))
+    ok(cuda.cuMemPoolSetAttribute(pool, release_threshold, ctypes.byref(most)))
+    ok(cuda.cuMemFreeAsync(ctypes.c_uint64(allocate_async(64 * MIB, on)), on))
+    ok(cuda.cuStreamSynchronize(on))
+    ok(cuda.cuMemPoolTrimTo(pool, ctypes.c_size_t(0)))
+    rmmshim.report(sys.argv[2])
+
+
 def smallest_limit():
     """A share of which no byte is left is a limit all the same."""
     start()

@@ -83,9 +83,12 @@ class Control(support.Test):
                 self.quiet("pools_that_shrink", settings, "limited" if "RMM_LIMIT" in settings else "free")
 
     def test_what_pools_gave_back_is_in_the_report(self):
-        for settings in ({"RMM_LIMIT": "1GiB"}, GROWING):
-            report = self.path("report.json")
-            self.quiet("followed_to_the_end", dict(settings, RMM_STATISTICS="json:" + report))
+        report = self.path("report.json")
+        for scene, settings, *arguments in (
+                ("followed_to_the_end", {"RMM_LIMIT": "1GiB", "RMM_STATISTICS": "json:" + report}),
+                ("followed_to_the_end", dict(GROWING, RMM_STATISTICS="json:" + report)),
+                ("followed_on_demand", {"RMM_LIMIT": "1GiB"}, "json:" + report)):
+            self.quiet(scene, settings, *arguments)
             with open(report, encoding="utf-8") as file:
                 counters = {counter["name"]: counter["value"] for stack in json.load(file)["devices"]
                             for counter in stack["counters"] if counter["resource"] == "account"}
@@ -106,7 +109,8 @@ class Control(support.Test):
         self.quiet("released_in_order", {"RMM_RESOURCE": "async(release_threshold=0)"})
 
     def test_not_released(self):
-        for resource in ("async", "pool(async(release_threshold=0))", "pool(cuda)", "arena(async(release_threshold=0))"):
+        for resource in ("async", "pool(cuda)", "pool(async(release_threshold=0))",
+                         "arena(async(release_threshold=0))"):
             with self.subTest(resource):
                 self.quiet("not_released", {"RMM_RESOURCE": resource})
 
