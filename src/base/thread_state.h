@@ -25,9 +25,9 @@ enum { RS_RUNTIME_FUNCTIONS = 3, RS_RECENT_CALLERS = 8 };
 /* Each member is written by the one file that is named. */
 struct rs_thread {
     _Alignas(RS_CACHE_LINE) unsigned index_plus_one; /* base/thread_index.c.  0: none yet */
-    struct rs_context_found found;                   /* shim/context.c */
-    const struct rs_pushed *pushed; /* shim/pushed.c: the latest resource; without one that of the
-                                       found context's device (shim/context.c); NULL: none */
+    struct rs_context_found found;                   /* context/context.c */
+    const struct rs_pushed *pushed; /* context/pushed.c: the latest resource; without one that of
+                                       the found context's device (context/context.c); NULL: none */
     void *forwarding_to;            /* hook/runtime.c: what is being called instead of us */
     const struct rs_stack *refused; /* shim/shim.c: the runtime door's latest request, NULL: none */
 

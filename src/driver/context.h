@@ -12,7 +12,7 @@ void rs_context_leave(bool entered);
 
 /* The device's primary context, NULL while nobody holds it: it is not started for this.  Where its
  * handle is not known yet, a reference is taken for a moment, and that may have become the last one
- * when it is given up again: rs_context_primary (shim/context.h) sees to that. */
+ * when it is given up again: rs_context_primary (context/context.h) sees to that. */
 CUcontext rs_context_active_primary(CUdevice device);
 
 bool rs_context_is_primary_active(CUdevice device);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hooks of calls for which the driver takes memory of its own: forwarded, and made again where that
- * is what was missing (shim/again.h). */
-#include "shim/again.h"
+ * is what was missing (charge/again.h). */
+#include "charge/again.h"
 
 #include "base/check.h"
 #include "driver/context.h"

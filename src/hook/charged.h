@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/request.h"
-#include "shim/charge.h"
+#include "charge/charge.h"
 
 /* Charges size_bytes, makes the call, again after each out-of-memory that something was given back
  * for, and enters what it made under `key`. */

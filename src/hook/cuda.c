@@ -2,23 +2,23 @@
 /* The driver door: one short function per HOOK row.  Each asks the shim and forwards what is not
  * ours; nothing else happens here. */
 #include "base/arithmetic.h"
+#include "charge/again.h"
+#include "config/life.h"
+#include "context/block.h"
+#include "context/context.h"
 #include "driver/capture.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "hook/charged.h"
 #include "hook/hook.h"
 #include "hook/look_up.h"
-#include "shim/again.h"
-#include "shim/block.h"
-#include "shim/context.h"
-#include "shim/ipc_export.h"
-#include "shim/ipc_import.h"
-#include "shim/life.h"
-#include "shim/managed.h"
-#include "shim/observe.h"
-#include "shim/peer.h"
+#include "introspect/managed.h"
+#include "introspect/observe.h"
+#include "introspect/peer.h"
+#include "introspect/sync_memops.h"
+#include "ipc/export.h"
+#include "ipc/import.h"
 #include "shim/shim.h"
-#include "shim/sync_memops.h"
 
 /* clang-format off */
 #define HOOK_lookup RS_HOOK_DECLARE

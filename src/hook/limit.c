@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hooks of the ways to the driver's memory that no stack serves: each charges the account,
- * forwards, and settles (shim/charge.h). */
+ * forwards, and settles (charge/charge.h). */
 #include "base/arithmetic.h"
+#include "charge/again.h"
+#include "charge/array_size.h"
+#include "charge/charge.h"
 #include "driver/driver.h"
 #include "hook/charged.h"
 #include "hook/hook.h"
-#include "shim/again.h"
-#include "shim/array_size.h"
-#include "shim/charge.h"
-#include "shim/observe.h"
+#include "introspect/observe.h"
 
 /* clang-format off */
 #define HOOK_limit RS_HOOK_DECLARE

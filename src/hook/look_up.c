@@ -3,13 +3,13 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "config/life.h"
 #include "driver/capture.h"
 #include "driver/driver.h"
 #include "driver/loader.h"
 #include "hook/caller.h"
 #include "hook/hook.h"
 #include "hook/runtime.h"
-#include "shim/life.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -7,9 +7,9 @@
 
 #include "base/check.h"
 #include "base/thread_state.h"
+#include "config/life.h"
+#include "context/context.h"
 #include "hook/caller.h"
-#include "shim/context.h"
-#include "shim/life.h"
 #include "shim/shim.h"
 
 #include <stdatomic.h>

@@ -3,10 +3,10 @@
  * runtime has three functions of ours that know it, so no caller has to be asked for its runtime.
  */
 #include "base/check.h"
+#include "config/life.h"
+#include "context/context.h"
 #include "driver/loader.h"
 #include "hook/runtime.h"
-#include "shim/context.h"
-#include "shim/life.h"
 #include "shim/shim.h"
 
 #include <dlfcn.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hooks of the program's waits for its work, after which the driver's pools give back what they
  * have above their release thresholds: forwarded, with ours beside them. */
+#include "charge/charge.h"
+#include "context/context.h"
 #include "driver/driver.h"
 #include "hook/hook.h"
-#include "shim/charge.h"
-#include "shim/context.h"
 
 /* clang-format off */
 #define HOOK_wait RS_HOOK_DECLARE

@@ -36,7 +36,7 @@ struct rs_counter {
     enum rs_counter_unit unit;
     uint64_t value;
 
-    /* Where it comes from, for who reads it later (shim/publish.h): `past`, of stacks that are
+    /* Where it comes from, for who reads it later (report/publish.h): `past`, of stacks that are
      * gone, and the sum of what the terms are then. */
     uint64_t past;
     struct rs_term terms[RS_TERMS_MAX];
@@ -45,7 +45,7 @@ struct rs_counter {
 };
 
 /* All zero is empty.  The table grows as it needs, without malloc: a report may be made where that
- * is locked (shim/report.c). */
+ * is locked (report/report.c). */
 struct rs_report {
     struct rs_counter *counters;
     size_t count, capacity;

@@ -406,3 +406,15 @@ bool rs_mr_frees_at_once(void)
 {
     return frees_at_once;
 }
+
+static __thread bool asks_ahead;
+
+void rs_mr_ask_ahead(bool ahead)
+{
+    asks_ahead = ahead;
+}
+
+bool rs_mr_asks_ahead(void)
+{
+    return asks_ahead;
+}

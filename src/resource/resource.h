@@ -13,30 +13,14 @@
 #include "base/check.h"
 #include "base/option.h"
 #include "driver/cuda.h"
-#include "resource/account.h"
+#include "heap/allocation.h"
+#include "ledger/account.h"
 #include "resource/resource_list.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum {
-    RS_BLOCK_ALIGNMENT = 512,        /* of every block: what the driver gives (cuda-measured.md) */
-    RS_DRIVER_GRANULARITY = 2 << 20, /* the driver's own unit for large allocations */
-};
-
-/* One allocation, as it travels down a stack and back.  The holder keeps address, size
- * and token and gives the same back; `token` is private to the resource that made the allocation
- * (its record of the block, so that deallocation needs no search).  Adaptors pass it through. */
-struct rs_allocation {
-    CUdeviceptr address;
-    size_t size_bytes; /* as requested, not as rounded */
-    void *token;
-    void *holder; /* the holder's own record of the block, given with a deallocation to a resource
-                     that keeps holders: the block may then come back from it with that record, at
-                     the same address and of the same size.  NULL: the block is new to its holder */
-};
 
 struct rs_mr;
 struct rs_report;
@@ -395,3 +379,8 @@ size_t rs_mr_free_blocks(struct rs_mr *mr);
 
 void rs_mr_report(struct rs_mr *mr, struct rs_report *report);
 bool rs_mr_check(struct rs_mr *mr);
+
+/* Between these two the calling thread asks for more than anybody needs now: nothing is reclaimed
+ * for it, as it will ask for less. */
+void rs_mr_ask_ahead(bool ahead);
+bool rs_mr_asks_ahead(void);

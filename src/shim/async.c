@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuMemAllocAsync from the stack in the stream's order, and cuMemFreeAsync of any block of ours. */
 #include "base/log.h"
+#include "config/life.h"
+#include "context/block_record.h"
+#include "context/context.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
 #include "driver/own_stream.h"
-#include "shim/block_record.h"
-#include "shim/context.h"
-#include "shim/life.h"
-#include "shim/observe.h"
-#include "shim/peer.h"
+#include "introspect/observe.h"
+#include "introspect/peer.h"
 #include "shim/shim.h"
 
 #include <stdatomic.h>

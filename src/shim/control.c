@@ -2,18 +2,18 @@
 #include "shim/control.h"
 
 #include "base/arithmetic.h"
+#include "charge/charge.h"
+#include "charge/reclaim.h"
+#include "config/life.h"
+#include "context/block.h"
+#include "context/context.h"
+#include "context/limit.h"
+#include "context/pushed.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/placement.h"
-#include "resource/resource_logging.h"
-#include "shim/block.h"
-#include "shim/charge.h"
-#include "shim/context.h"
-#include "shim/life.h"
-#include "shim/limit.h"
-#include "shim/pushed.h"
-#include "shim/reclaim.h"
-#include "shim/report.h"
+#include "report/report.h"
+#include "resource/adaptor/logging.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -383,7 +383,7 @@ static void ask_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
 static void ask_pools(void)
 {
     for (int device = 0; device < RS_DEVICES_MAX; device++)
-        rs_limit_follow(device);
+        follow_pools(device);
     rs_context_each_stack(ask_stack, NULL);
 }
 

@@ -3,9 +3,9 @@
  * their errors).  All are thread safe and may be called in any process at any time. */
 #pragma once
 
+#include "context/block_counts.h"
+#include "context/count_levels.h"
 #include "driver/cuda.h"
-#include "shim/block_counts.h"
-#include "shim/count_levels.h"
 
 #include <stddef.h>
 #include <stdint.h>

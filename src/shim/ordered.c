@@ -2,13 +2,13 @@
 /* Device memory in the order of a stream, with the device given by its number: what PyTorch's
  * pluggable allocator calls. */
 #include "base/log.h"
+#include "config/life.h"
+#include "context/block.h"
+#include "context/context.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/stream_order.h"
-#include "shim/block.h"
-#include "shim/context.h"
 #include "shim/control.h"
-#include "shim/life.h"
 #include "shim/shim.h"
 
 /* A primary context that was made current for one call. */

@@ -3,15 +3,15 @@
 
 #include "base/arithmetic.h"
 #include "base/thread_state.h"
+#include "config/life.h"
+#include "context/block_record.h"
+#include "context/context.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/stream_order.h"
-#include "shim/block_record.h"
-#include "shim/context.h"
-#include "shim/ipc_export.h"
-#include "shim/life.h"
-#include "shim/managed.h"
-#include "shim/sync_memops.h"
+#include "introspect/managed.h"
+#include "introspect/sync_memops.h"
+#include "ipc/export.h"
 
 enum { PITCH_BYTES = 512 }; /* what the driver rounds a row up to (cuda-measured.md) */
 

@@ -3,8 +3,8 @@
  * the hook forwards it unchanged.  None writes an output unless it succeeds. */
 #pragma once
 
+#include "config/config.h"
 #include "driver/cuda.h"
-#include "shim/config.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,7 +37,7 @@ bool rs_shim_allocate_pitch(size_t width_bytes, size_t height, unsigned element_
  * beginning are answered with the driver's error for such a free and never reach it. */
 bool rs_shim_free(CUdeviceptr address, CUresult *result);
 
-/* Managed memory.  What is not attached globally is the driver's: see shim/managed.h. */
+/* Managed memory.  What is not attached globally is the driver's: see introspect/managed.h. */
 bool rs_shim_allocate_managed(size_t size_bytes, unsigned flags, CUdeviceptr *address,
                               CUresult *result);
 
@@ -46,7 +46,7 @@ bool rs_shim_allocate_host(size_t size_bytes, unsigned flags, void **address, CU
 bool rs_shim_free_host(void *address, CUresult *result);
 
 /* The same as the runtime door wants it, which has seen that stacks serve: true only for success,
- * everything else untouched (which_stack: RS_STACK_... of shim/context.h; so that the program's
+ * everything else untouched (which_stack: RS_STACK_... of context/context.h; so that the program's
  * runtime sees the failing call itself and keeps its last error).  What was refused is not asked
  * for again when the runtime passes it on to the driver door: one request, one wait, one failure in
  * the counters and the log.  When the runtime is done with it, the door forgets it. */

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shim/wiring.h"
 
+#include "charge/charge.h"
+#include "charge/reclaim.h"
+#include "context/block.h"
+#include "context/context.h"
+#include "context/limit.h"
+#include "introspect/peer.h"
+#include "ipc/export.h"
+#include "report/leaks.h"
+#include "report/publish.h"
+#include "report/report.h"
 #include "resource/segment.h"
-#include "shim/block.h"
-#include "shim/charge.h"
-#include "shim/context.h"
-#include "shim/ipc_export.h"
-#include "shim/leaks.h"
-#include "shim/limit.h"
-#include "shim/peer.h"
-#include "shim/publish.h"
-#include "shim/reclaim.h"
-#include "shim/report.h"
 
 static void serving(void)
 {

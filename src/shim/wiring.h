@@ -6,7 +6,7 @@
 #pragma once
 
 #include "driver/cuda.h"
-#include "resource/account.h"
+#include "ledger/account.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -49,7 +49,7 @@ struct rs_wiring {
     /* Which devices may reach the memory of a context: a bit each. */
     uint64_t (*peer_devices)(CUcontext owner);
 
-    /* rs_reclaim (shim/reclaim.h).  Without locks. */
+    /* rs_reclaim (charge/reclaim.h).  Without locks. */
     bool (*reclaim)(int device, const struct rs_refusal *refusal, bool may_wait);
 };
 

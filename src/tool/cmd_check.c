@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim check: what an expression or variables mean, before anything runs on them. */
+#include "config/config.h"
+#include "config/variable_name.h"
 #include "resource/expression.h"
-#include "shim/config.h"
-#include "shim/variable_name.h"
 #include "tool/describe.h"
 #include "tool/tool.h"
 

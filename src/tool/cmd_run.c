@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim run: starts a program under the library, and stays as its parent (tool/parent.h).
  * Settings are checked by the library's own parser before anything starts. */
-#include "shim/config.h"
+#include "config/config.h"
 #include "tool/describe.h"
 #include "tool/framework_pools.h"
 #include "tool/library.h"

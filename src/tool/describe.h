@@ -2,8 +2,8 @@
 /* Descriptors and rows in words, for listings and for the README. */
 #pragma once
 
+#include "config/config.h"
 #include "resource/resource.h"
-#include "shim/config.h"
 
 enum { DESCRIBE_BYTES = 256 };
 

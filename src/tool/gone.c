@@ -4,8 +4,8 @@
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/published.h"
-#include "shim/publish.h"
-#include "shim/report_format.h"
+#include "report/format.h"
+#include "report/publish.h"
 #include "tool/tool.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The report of a process that is gone and has not written it: from what it published
- * (shim/publish.h). */
+ * (report/publish.h). */
 #pragma once
 
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim-tables: the README's tables in Markdown, from the tables in the code.  Not installed;
  * scripts/readme-tables calls it. */
+#include "config/config.h"
 #include "resource/resource.h"
-#include "shim/config.h"
 #include "tool/describe.h"
 #include "tool/table.h"
 

@@ -2,8 +2,8 @@
 /* The account of a device, and what allocations really take of it. */
 #include "unit.h"
 
-#include "resource/account.h"
-#include "resource/footprint.h"
+#include "ledger/account.h"
+#include "ledger/footprint.h"
 
 #include <pthread.h>
 #include <string.h>

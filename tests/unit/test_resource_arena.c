@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "stack.h"
 
-#include "resource/alignment.h"
+#include "heap/alignment.h"
 #include "resource/report.h"
 
 #include <pthread.h>

@@ -7,12 +7,12 @@
 #include "driver/own_stream.h"
 #include "fake_leaf.h"
 #include "fake_vmm.h"
+#include "heap/size_class.h"
 #include "placing_driver.h"
+#include "resource/adaptor/statistics.h"
+#include "resource/adaptor/tracking.h"
+#include "resource/allocator/pool.h"
 #include "resource/report.h"
-#include "resource/resource_pool.h"
-#include "resource/resource_statistics.h"
-#include "resource/resource_tracking.h"
-#include "resource/size_class.h"
 
 #include <errno.h>
 #include <pthread.h>

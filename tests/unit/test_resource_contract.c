@@ -4,7 +4,7 @@
 
 #include "fake_leaf.h"
 #include "fake_memory.h"
-#include "resource/account.h"
+#include "ledger/account.h"
 #include "resource/report.h"
 #include "subjects.h"
 

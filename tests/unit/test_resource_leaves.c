@@ -9,9 +9,9 @@
 #include "driver/own_stream.h"
 #include "fake_leaf.h"
 #include "free_sentinel.h"
-#include "resource/account.h"
+#include "ledger/account.h"
+#include "resource/leaf/async.h"
 #include "resource/report.h"
-#include "resource/resource_async.h"
 #include "resource/segment.h"
 #include "resource/unfinished.h"
 

@@ -4,7 +4,7 @@
 
 #include "fake_leaf.h"
 #include "folder.h"
-#include "resource/resource_logging.h"
+#include "resource/adaptor/logging.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -326,7 +326,7 @@ static void a_full_disk_turns_the_log_off(void **state)
 }
 
 /* Linux does since 4.14.  qemu 7.2 says so and does not, and there the library has the handler of
- * shim/life.c only, which this child does not run. */
+ * config/life.c only, which this child does not run. */
 static bool is_wiped_on_fork(void)
 {
     char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -4,7 +4,7 @@
 
 #include "driver/driver.h"
 #include "fake_leaf.h"
-#include "resource/account.h"
+#include "ledger/account.h"
 
 #include <linux/mempolicy.h>
 #include <stdio.h>

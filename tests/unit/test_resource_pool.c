@@ -4,10 +4,10 @@
 #include "unit.h"
 
 #include "driver/driver.h"
+#include "heap/block_index.h"
 #include "random_workload.h"
-#include "resource/block_index.h"
+#include "resource/allocator/pool.h"
 #include "resource/report.h"
-#include "resource/resource_pool.h"
 #include "stack.h"
 
 #include <errno.h>

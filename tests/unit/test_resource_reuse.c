@@ -12,7 +12,7 @@
 #include "driver/stream_order.h"
 #include "fake_leaf.h"
 #include "free_sentinel.h"
-#include "resource/account.h"
+#include "ledger/account.h"
 #include "resource/report.h"
 
 #include <pthread.h>

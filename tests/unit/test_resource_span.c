@@ -4,8 +4,8 @@
 
 #include "base/check.h"
 #include "fake_leaf.h"
-#include "resource/alignment.h"
-#include "resource/span.h"
+#include "heap/alignment.h"
+#include "heap/span.h"
 
 #include <string.h>
 

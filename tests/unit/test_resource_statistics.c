@@ -3,8 +3,8 @@
 #include "unit.h"
 
 #include "fake_leaf.h"
+#include "resource/adaptor/statistics.h"
 #include "resource/report.h"
-#include "resource/resource_statistics.h"
 
 #include <errno.h>
 #include <string.h>

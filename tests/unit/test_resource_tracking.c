@@ -2,8 +2,8 @@
 /* tracking: what is live, and who allocated it. */
 #include "stack.h"
 
+#include "resource/adaptor/tracking.h"
 #include "resource/report.h"
-#include "resource/resource_tracking.h"
 
 #include <pthread.h>
 #include <string.h>

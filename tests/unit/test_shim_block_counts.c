@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/thread_index.h"
-#include "shim/block_counts.h"
+#include "context/block_counts.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

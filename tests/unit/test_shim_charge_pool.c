@@ -2,8 +2,8 @@
 /* How a block goes back whose pool grew past the limit by a unit of the driver's. */
 #include "unit.h"
 
+#include "charge/charge.h"
 #include "driver/driver.h"
-#include "shim/charge.h"
 
 #define STREAM ((CUstream)(uintptr_t)0x2000)
 

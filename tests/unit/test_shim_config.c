@@ -5,7 +5,7 @@
 #include "lines.h"
 
 #include "base/check.h"
-#include "shim/config.h"
+#include "config/config.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 #include "unit.h"
 
 #include "base/check.h"
-#include "shim/block_counts.h"
-#include "shim/count_levels.h"
+#include "context/block_counts.h"
+#include "context/count_levels.h"
 
 #include <errno.h>
 #include <pthread.h>

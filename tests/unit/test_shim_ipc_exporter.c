@@ -3,7 +3,7 @@
 #include "unit.h"
 
 #include "base/process.h"
-#include "shim/ipc_exporter.h"
+#include "ipc/exporter.h"
 
 #include <errno.h>
 #include <fcntl.h>

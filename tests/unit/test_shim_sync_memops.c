@@ -2,12 +2,12 @@
 /* SYNC_MEMOPS of blocks that share an allocation of the driver's, and their numbers. */
 #include "unit.h"
 
+#include "context/block_counts.h"
+#include "context/block_record.h"
+#include "context/context.h"
 #include "driver/driver.h"
+#include "introspect/sync_memops.h"
 #include "resource/segment.h"
-#include "shim/block_counts.h"
-#include "shim/block_record.h"
-#include "shim/context.h"
-#include "shim/sync_memops.h"
 
 #include <stdatomic.h>
 

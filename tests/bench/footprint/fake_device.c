@@ -5,7 +5,7 @@
 #include "driver/driver.h"
 #include "driver/fence.h"
 #include "driver/own_stream.h"
-#include "resource/account.h"
+#include "ledger/account.h"
 #include "resource/expression.h"
 
 #include <stdio.h>

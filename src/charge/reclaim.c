@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "charge/reclaim.h"
+
+#include "base/arithmetic.h"
+#include "base/clock.h"
+#include "base/host_memory.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/request.h"
+#include "charge/charge.h"
+#include "config/life.h"
+#include "context/context.h"
+#include "context/limit.h"
+#include "driver/driver.h"
+
+#include <stdatomic.h>
+
+enum {
+    SLICE_NS = 5 * 1000 * 1000, /* of a wait, for one stack */
+    SAY_NS = 1000 * 1000 * 1000,
+    LEAVING_NS = 50 * 1000 * 1000, /* for frees in the order of streams */
+    NAP_NS = 50 * 1000,
+};
+
+size_t rs_trim(int device, size_t keep_bytes)
+{
+    if (!rs_limit_account(device) || rs_life() != RS_MODE_SERVE || !rs_driver_ready(false))
+        return 0;
+    return rs_context_trim(device, &keep_bytes);
+}
+
+/* True when the refusal may be for what another thread had in hand: it has given something back
+ * since, or is about to, or has asked for what the driver may refuse. */
+static bool is_stale(const struct rs_account *account, const struct rs_refusal *refusal,
+                     uint64_t moves)
+{
+    return rs_account_releases(account) != refusal->releases || rs_context_moves() != moves ||
+           atomic_load(&account->returning_bytes) > 0 ||
+           atomic_load(&account->asked_bytes) > refusal->asked_bytes;
+}
+
+/* False when a request is larger than all that is not live.  What calls under way have asked for is
+ * not live yet (this request may be among them), and what threads have in hand is no longer. */
+static bool can_be_served(int device, const struct rs_refusal *refusal)
+{
+    const struct rs_account *account = rs_limit_account(device);
+    size_t limit = atomic_load(&account->limit_bytes), total = limit;
+    size_t others = rs_context_idle_bytes(device) + atomic_load(&account->asked_bytes) +
+                    atomic_load(&account->returning_bytes) + rs_charge_spare_bytes(device);
+    size_t held = limit ? atomic_load(&account->charged_bytes)
+                        : atomic_load(&account->held_bytes[RS_MEMORY_DEVICE]);
+
+    if (!limit && refusal->memory != RS_MEMORY_DEVICE)
+        return true; /* the device's memory is not all that it may lie in */
+    if (!limit && (!rs_driver.cuDeviceTotalMem_v2 ||
+                   rs_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS))
+        return true;
+    return refusal->size_bytes <= total - rs_min(total, held - rs_min(others, held));
+}
+
+/* False when the request is larger than what the device has free with all that may go back to it.
+ * Asked after what threads have in hand, so that nothing is missed on its way. */
+static bool has_room(int device, const struct rs_refusal *refusal)
+{
+    const struct rs_account *account = rs_limit_account(device);
+    size_t total = 0, host_total = 0, room;
+
+    if (refusal->memory != RS_MEMORY_DEVICE) {
+        rs_host_memory(&host_total, &room);
+        return !rs_driver.cuDeviceTotalMem_v2 ||
+               rs_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS ||
+               refusal->size_bytes <= total + host_total;
+    }
+    total = atomic_load(&account->returning_bytes) +
+            rs_context_idle_bytes_of(device, 1u << RS_MEMORY_DEVICE) +
+            rs_charge_spare_bytes(device);
+    return !rs_limit_ask_free(device, &room) || refusal->size_bytes <= total + room;
+}
+
+/* Whose initial sizes may make room for the request. */
+static unsigned initial_for(int device, const struct rs_refusal *refusal)
+{
+    bool is_device = refusal->memory == RS_MEMORY_DEVICE;
+
+    return 1u << RS_MEMORY_DEVICE |
+           (is_device && !rs_account_has_limit(rs_limit_account(device)) ? 0
+                                                                         : 1u << RS_MEMORY_MANAGED);
+}
+
+/* All that nobody uses goes back, but for the initial sizes of other memories than those.  True
+ * when something did.  A pool of the driver's may also have given memory back by itself, which is
+ * only seen now. */
+static bool give_back(int device, unsigned initial_of)
+{
+    const struct rs_account *account = rs_limit_account(device);
+    size_t charged = atomic_load(&account->charged_bytes);
+    bool returned = rs_context_trim_all(device, initial_of) > 0;
+
+    return rs_charge_trim_pools(device, 0) > 0 || returned ||
+           atomic_load(&account->charged_bytes) < charged;
+}
+
+/* Waits for the oldest epochs of the device's stacks.  True when something became ready. */
+static bool wait_for_quarantine(int device)
+{
+    static bool said;
+    uint64_t begin_ns = rs_clock_ns(), patience_ns = rs_request_patience_ns();
+    enum rs_readiness readiness;
+
+    do {
+        readiness = rs_context_make_ready(device, rs_min(SLICE_NS, patience_ns));
+        patience_ns = rs_request_patience_ns();
+        if (rs_clock_ns() - begin_ns > SAY_NS && rs_log_once(&said))
+            rs_log("device %d is full: waiting for work that uses freed memory", device);
+    } while (readiness == RS_READY_PENDING && patience_ns > 0);
+    return readiness == RS_READY_SOME;
+}
+
+/* Waits a while for frees in the order of streams, of memory in pools of the driver's.  True when
+ * some have come. */
+static bool wait_for_leaving(int device)
+{
+    size_t before = rs_charge_leaving_bytes(device), leaving = before;
+    uint64_t begin_ns = rs_clock_ns();
+
+    while (leaving > 0 && leaving >= before && rs_clock_ns() - begin_ns < LEAVING_NS &&
+           rs_request_patience_ns() > 0) {
+        rs_nap(NAP_NS);
+        leaving = rs_charge_leaving_bytes(device);
+    }
+    if (leaving > 0 && leaving >= before)
+        rs_charge_leaving_in_vain(device);
+    return leaving < before;
+}
+
+/* What is idle, quarantined and in hand is counted one place after the other while other threads
+ * move it, so no sum is believed while they do.  Initial sizes were set aside for the program: they
+ * go last, and only where that can be enough. */
+static bool reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
+{
+    const struct rs_account *account = rs_limit_account(device);
+    uint64_t moves = rs_context_moves();
+    bool served;
+
+    rs_request_note_hopeless(false);
+    if (give_back(device, 0) || (is_stale(account, refusal, moves) && rs_request_may_repeat()))
+        return true;
+    served = can_be_served(device, refusal);
+    rs_request_note_hopeless(!served || !has_room(device, refusal));
+    if (!served)
+        return false;
+    if (!rs_request_is_hopeless() && give_back(device, initial_for(device, refusal)))
+        return true;
+    return (may_wait && (wait_for_quarantine(device) || wait_for_leaving(device))) ||
+           (refusal->size_bytes > 0 && rs_request_may_look_again()) ||
+           (is_stale(account, refusal, moves) && rs_request_may_repeat()); /* by now */
+}
+
+bool rs_reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
+{
+    static __thread bool reclaiming; /* a free of ours may come back through a tool's callback */
+    bool again;
+
+    if (reclaiming || !rs_limit_account(device) || !rs_driver_ready(false))
+        return false;
+    reclaiming = true;
+    rs_request_begin();
+    again = reclaim(device, refusal, may_wait);
+    rs_request_note_refused(!again);
+    rs_request_end();
+    reclaiming = false;
+    return again;
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/life.h"
+
+#include "base/log.h"
+#include "base/path.h"
+#include "base/published.h"
+#include "config/sanitizer.h"
+#include "shim/wiring.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { EXIT_CONFIG = 78 }; /* EX_CONFIG of sysexits.h */
+
+/* One more state of rs_life_mode, seen by nobody outside. */
+enum { READING = RS_MODE_DENY + 1 };
+
+static const volatile unsigned char no_page[1];
+
+RS_HOT_DATA _Atomic int rs_life_mode;
+RS_HOT_DATA _Atomic(const volatile unsigned char *) rs_life_page = no_page;
+struct rs_config rs_config;
+
+static _Atomic bool has_contexts;
+static _Atomic pid_t reader; /* who reads the settings: not us, when fork() came in between */
+
+static void log_complaint(void *data, const char *line)
+{
+    (void)data;
+    rs_log("%s", line);
+}
+
+struct rs_complaints rs_life_complaints = {.write = log_complaint};
+
+enum rs_mode rs_life_bad_settings(void)
+{
+    enum rs_mode mode =
+        rs_config.on_error == RS_ON_ERROR_PASSTHROUGH ? RS_MODE_FORWARD : RS_MODE_DENY;
+
+    if (rs_config.on_error == RS_ON_ERROR_ABORT)
+        _exit(EXIT_CONFIG); /* each bad setting had its line */
+    atomic_store_explicit(&rs_life_mode, mode, memory_order_release);
+    return mode;
+}
+
+/* The daemon of MPS serves all its clients: it must never be limited or pooled for one of them. */
+static bool is_mps_daemon(void)
+{
+    return strncmp(program_invocation_short_name, "nvidia-cuda-mps", 15) == 0;
+}
+
+/* Runs in the child of fork(), which has this one thread: no lock may be taken, none is needed. */
+static void after_fork_in_child(void)
+{
+    int mode = RS_MODE_FORWARD;
+
+    if (!atomic_load(&has_contexts)) {
+        /* CUDA had not begun here, so it may begin in the child: read the settings again. */
+        mode = RS_MODE_UNBORN;
+        rs_config = (struct rs_config){.anything_set = false};
+        rs_life_page = no_page;
+    }
+    rs_published_forget();
+    rs_wiring.forked();
+    atomic_store(&rs_life_mode, mode);
+}
+
+/* The kernel zeroes this page in any child that has a copy of our memory, also one made by a raw
+ * clone() that runs no handlers. */
+static void make_page(void)
+{
+    size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+    unsigned char *page =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    static const unsigned char always[] = {1};
+
+    if (page == MAP_FAILED) {
+        rs_life_page = always;
+        return;
+    }
+    (void)madvise(page, bytes, MADV_WIPEONFORK); /* before Linux 4.14 the handler has to do */
+    page[0] = 1;
+    rs_life_page = page;
+}
+
+static _Atomic bool unknown;
+static char unknown_name[64];
+
+/* A limit that one way around it makes void is worse than none. */
+static bool is_limit_void(void)
+{
+    if (!rs_config.any_limit || !atomic_load(&unknown))
+        return false;
+    rs_complain(&rs_life_complaints, rs_config.any_limit, NULL,
+                "%s is answered by the driver with a function that rmmshim does not know: what it "
+                "takes cannot be limited",
+                unknown_name);
+    return true;
+}
+
+void rs_life_note_unknown(const char *name)
+{
+    static bool noted;
+
+    if (!rs_log_once(&noted))
+        return;
+    snprintf(unknown_name, sizeof(unknown_name), "%s", name);
+    atomic_store(&unknown, true);
+    if (rs_life_serving() && is_limit_void())
+        (void)rs_life_bad_settings();
+}
+
+static void read_settings(void)
+{
+    static bool handlers;
+    enum rs_mode mode = RS_MODE_FORWARD;
+
+    if (getauxval(AT_SECURE) || is_mps_daemon()) {
+        atomic_store_explicit(&rs_life_mode, RS_MODE_FORWARD, memory_order_release);
+        return;
+    }
+    rs_path_keep_directory();
+    if (rs_config_parse(environ, &rs_life_complaints, &rs_config) > 0 || is_limit_void()) {
+        (void)rs_life_bad_settings();
+        return;
+    }
+    if (rs_config.anything_set) {
+        make_page();
+        rs_wiring.serving();
+        if (!handlers)
+            pthread_atfork(NULL, NULL, after_fork_in_child);
+        handlers = true;
+        rs_log_serving();
+        rs_sanitizer_advise(&rs_config);
+        mode = RS_MODE_SERVE;
+    }
+    atomic_store_explicit(&rs_life_mode, mode, memory_order_release);
+}
+
+enum rs_mode rs_life_mode_slow(void)
+{
+    for (;;) {
+        int mode = atomic_load_explicit(&rs_life_mode, memory_order_acquire);
+        int unborn = RS_MODE_UNBORN;
+
+        if (mode == RS_MODE_SERVE)
+            return *rs_life_page ? RS_MODE_SERVE : RS_MODE_FORWARD;
+        if (mode == RS_MODE_FORWARD || mode == RS_MODE_DENY)
+            return (enum rs_mode)mode;
+        if (mode == READING && atomic_load(&reader) != getpid())
+            atomic_compare_exchange_strong(&rs_life_mode, &mode, RS_MODE_UNBORN);
+        else if (mode == RS_MODE_UNBORN) {
+            atomic_store(&reader, getpid());
+            if (atomic_compare_exchange_strong(&rs_life_mode, &unborn, READING))
+                read_settings();
+        } else {
+            sched_yield(); /* another thread is reading them */
+        }
+    }
+}
+
+void rs_life_note_context(void)
+{
+    if (!atomic_exchange(&has_contexts, true))
+        rs_wiring.first_context();
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/sanitizer.h"
+
+#include "base/log.h"
+
+#include <stdlib.h>
+
+/* What the tool sets for the processes that it runs: since 2025, and before. */
+static bool is_there(void)
+{
+    return getenv("NV_SANITIZER_INJECTION_PORT_BASE") ||
+           getenv("NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN");
+}
+
+static bool shares_allocations(struct rs_expression *stack)
+{
+    return rs_expression_find(stack, &rs_mr_descriptor_pool) ||
+           rs_expression_find(stack, &rs_mr_descriptor_arena) ||
+           rs_expression_find(stack, &rs_mr_descriptor_fixed_size) ||
+           rs_expression_find(stack, &rs_mr_descriptor_binning) ||
+           rs_expression_find(stack, &rs_mr_descriptor_virtual);
+}
+
+void rs_sanitizer_advise(const struct rs_config *config)
+{
+    if (!is_there())
+        return;
+    for (size_t i = 0; i <= RS_DEVICES_MAX; i++)
+        if (shares_allocations(config->stack[RS_KIND_DEVICE][i])) {
+            rs_log("compute-sanitizer sees driver allocations, which blocks of a pool share: "
+                   "RMM_RESOURCE=cuda gives each block its own, RMM_FREE=wait "
+                   "RMM_RESOURCE='poison(pool(cuda))' finds writes past them by itself");
+            return;
+        }
+}

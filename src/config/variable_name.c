@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/variable_name.h"
+
+#include "base/check.h"
+#include "base/complaint.h"
+#include "config/variables.h"
+
+#include <fnmatch.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static const char prefix[] = "RMM_"; /* no misspelling may touch it */
+
+enum { PREFIX = sizeof(prefix) - 1, DEVICE_TEXT_BYTES = 16 };
+
+/* RAPIDS RMM's own, words of its build, and what Kubernetes sets in every container for services
+ * called rmm, rmm-pool and so on. */
+static const char *const foreign[] = {"RMM_LOG_FILE", "RMM_DEBUG_LOG_FILE", "RMM_LOGGING_*",
+                                      "*_SERVICE_*", "*_PORT*"};
+
+bool rs_name_begins_as_ours(const char *name)
+{
+    return strncasecmp(name, prefix, PREFIX) == 0;
+}
+
+static bool is_foreign(const char *name)
+{
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(foreign); i++)
+        if (fnmatch(foreign[i], name, 0) == 0)
+            return true;
+    return false;
+}
+
+static size_t digits_at_end(const char *name, size_t length)
+{
+    size_t digits = 0;
+
+    while (digits < length && name[length - 1 - digits] >= '0' && name[length - 1 - digits] <= '9')
+        digits++;
+    return digits;
+}
+
+/* The length of a name without a device's number: "RMM_POOL_SIZE" of "RMM_POOL_SIZE_1", whose
+ * device is 1; a name without a number is for all devices, -1. */
+static size_t split_device(const char *name, int *device)
+{
+    size_t length = strlen(name), digits = digits_at_end(name, length);
+
+    *device = -1;
+    if (digits == 0 || digits > 2 || digits == length || name[length - 1 - digits] != '_')
+        return length;
+    *device = atoi(name + length - digits);
+    return length - digits - 1;
+}
+
+/* The row's index, or -1. */
+static int find_variable(const char *name, size_t length)
+{
+    for (int i = 0; rs_variables[i].option.name; i++)
+        if (strlen(rs_variables[i].option.name) == length &&
+            strncmp(rs_variables[i].option.name, name, length) == 0)
+            return i;
+    return -1;
+}
+
+/* The row that a guide's word means, or -1. */
+static int find_guide_word(const char *name, size_t length, const struct rs_guide_word **word)
+{
+    for (int i = 0; rs_variables[i].option.name; i++)
+        for (int j = 0; j < RS_GUIDE_WORDS_MAX && rs_variables[i].guide_words[j].name; j++) {
+            *word = &rs_variables[i].guide_words[j];
+            if (strlen((*word)->name) == length && strncmp((*word)->name, name, length) == 0)
+                return i;
+        }
+    return -1;
+}
+
+/* The longest row's name in front of a '_' in this name: its index, or -1. */
+static int find_beginning(const char *name)
+{
+    size_t longest = 0;
+    int found = -1;
+
+    for (int i = 0; rs_variables[i].option.name; i++) {
+        size_t length = strlen(rs_variables[i].option.name);
+        if (length > longest && strncmp(rs_variables[i].option.name, name, length) == 0 &&
+            name[length] == '_') {
+            longest = length;
+            found = i;
+        }
+    }
+    return found;
+}
+
+/* How many wrong letters make this name a misspelling.  Short names allow one only: RMM_TAG is
+ * somebody's, not a misspelt RMM_LOG.  Five letters allow two where the first is right: RMM_LMTI is
+ * RMM_LIMIT, RMM_INIT is somebody's. */
+static unsigned tolerance(const char *name, const char *known, size_t known_length)
+{
+    if (known_length == 5 && name[0] == known[0])
+        return 2;
+    return rs_word_tolerance(known_length);
+}
+
+/* The row whose misspelling this unknown name is, or -1. */
+static int find_misspelt(const char *name, size_t length)
+{
+    unsigned least = ~0u;
+    int found = -1;
+
+    for (int i = 0; rs_variables[i].option.name; i++) {
+        const char *known = rs_variables[i].option.name + PREFIX;
+        size_t known_length = strlen(known);
+        unsigned distance = rs_word_distance(name + PREFIX, length - PREFIX, known, known_length);
+        if (distance <= tolerance(name + PREFIX, known, known_length) && distance < least) {
+            least = distance;
+            found = i;
+        }
+    }
+    return found;
+}
+
+static void add(struct rs_name *read, const char *format, ...) RS_PRINTF(2, 3);
+
+static void add(struct rs_name *read, const char *format, ...)
+{
+    size_t length = strlen(read->reason);
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(read->reason + length, sizeof(read->reason) - length, format, arguments);
+    va_end(arguments);
+}
+
+/* "RMM_LIMIT_2" of the row and a device; without a number where that means nothing. */
+static void add_variable(struct rs_name *read, int index, int device)
+{
+    add(read, "%s", rs_variables[index].option.name);
+    if (device >= 0 && device < RS_DEVICES_MAX && rs_variables[index].per_device)
+        add(read, "_%d", device);
+}
+
+static void suggest(struct rs_name *read, int index, int device)
+{
+    read->kind = RS_NAME_WRONG;
+    add(read, "unknown variable; did you mean ");
+    add_variable(read, index, device);
+    add(read, "?");
+}
+
+/* False where no guide has this name. */
+static bool suggest_for_guide_word(struct rs_name *read, const char *name, size_t length,
+                                   int device)
+{
+    const struct rs_guide_word *word;
+    int index = find_guide_word(name, length, &word);
+
+    if (index < 0)
+        return false;
+    if (!word->lists_devices) {
+        suggest(read, index, device);
+        return true;
+    }
+    read->kind = RS_NAME_WRONG;
+    add(read, "unknown variable; one device's settings have its number behind them, as in ");
+    add_variable(read, index, 0);
+    return true;
+}
+
+/* Ours end behind a whole word: RMM_POOL for RMM_POOL_SIZE.  False when none does. */
+static bool suggest_longer(struct rs_name *read, const char *name, size_t length, int device)
+{
+    for (int i = 0; rs_variables[i].option.name; i++) {
+        const char *known = rs_variables[i].option.name;
+        if (length <= PREFIX || strncmp(known, name, length) != 0 || known[length] != '_')
+            continue;
+        if (read->kind == RS_NAME_WRONG)
+            add(read, " or ");
+        else
+            add(read, "unknown variable; did you mean ");
+        read->kind = RS_NAME_WRONG;
+        add_variable(read, i, device);
+    }
+    if (read->kind == RS_NAME_WRONG)
+        add(read, "?");
+    return read->kind == RS_NAME_WRONG;
+}
+
+/* `suffix` follows the row's name and a '_'. */
+static void refuse_suffix(struct rs_name *read, int index, const char *suffix)
+{
+    size_t length = strlen(suffix), digits = digits_at_end(suffix, length);
+    long number = digits && digits < 10 ? strtol(suffix + length - digits, NULL, 10) : -1;
+    int device = number < RS_DEVICES_MAX ? (int)number : -1;
+
+    read->kind = RS_NAME_WRONG;
+    if (!rs_variables[index].per_device) {
+        add(read, "%s is for the whole process, not for one device",
+            rs_variables[index].option.name);
+        return;
+    }
+    if (digits > 0 && digits == length && device < 0)
+        add(read, "devices are numbered below %d; did you mean ", RS_DEVICES_MAX);
+    else
+        add(read, "'%.40s' is no device's number; did you mean ", suffix);
+    add_variable(read, index, device);
+    add(read, "?");
+}
+
+/* Exactly ours, with a device that can be or none. */
+static bool read_ours(struct rs_name *read, const char *name)
+{
+    size_t length = split_device(name, &read->device);
+
+    read->index = find_variable(name, length);
+    if (read->index < 0 || read->device >= RS_DEVICES_MAX ||
+        (read->device >= 0 && !rs_variables[read->index].per_device))
+        return false;
+    read->kind = RS_NAME_OURS;
+    return true;
+}
+
+/* `name` in upper case is `upper`. */
+static void judge(struct rs_name *read, const char *name, const char *upper)
+{
+    int device, beginning, misspelt;
+    size_t length = split_device(upper, &device);
+    int same = find_variable(upper, length);
+
+    if (same >= 0 && strcmp(name, upper) != 0) {
+        suggest(read, same, device);
+        return;
+    }
+    /* Nothing else of a lower case is ours: rmm_pool is somebody's. */
+    if (strncmp(name, prefix, PREFIX) != 0 || suggest_for_guide_word(read, upper, length, device) ||
+        suggest_longer(read, upper, length, device))
+        return;
+    beginning = find_beginning(upper);
+    misspelt = find_misspelt(upper, length);
+    if (misspelt >= 0 && misspelt != beginning)
+        suggest(read, misspelt, device);
+    else if (beginning >= 0)
+        refuse_suffix(read, beginning, name + strlen(rs_variables[beginning].option.name) + 1);
+}
+
+void rs_name_read(const char *name, struct rs_name *read)
+{
+    char upper[RS_NAME_BYTES_MAX];
+    size_t length = 0;
+
+    *read = (struct rs_name){.kind = RS_NAME_FOREIGN};
+    if (read_ours(read, name) || is_foreign(name))
+        return;
+    for (; name[length] && length + 1 < sizeof(upper); length++)
+        upper[length] =
+            name[length] >= 'a' && name[length] <= 'z' ? (char)(name[length] - 32) : name[length];
+    upper[length] = '\0';
+    judge(read, name, upper);
+}

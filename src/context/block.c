@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "context/block.h"
+
+#include "base/arithmetic.h"
+#include "base/lock.h"
+#include "context/block_record.h"
+#include "heap/record_slab.h"
+#include "resource/segment.h"
+#include "shim/wiring.h"
+
+_Static_assert(sizeof(struct rs_block_record) <= RS_RECORD_BYTES,
+               "a block's record is a slab's record");
+
+RS_HOT_DATA _Atomic(struct rs_address_map *) rs_blocks;
+/* Records, by threads, so that threads do not meet here.  One is given back to any of them. */
+enum { RECORD_SHARDS = 16 };
+
+static struct record_shard {
+    _Alignas(2 * RS_CACHE_LINE) struct rs_spinlock lock; /* protects records */
+    struct rs_record_slab records;
+} record_shards[RECORD_SHARDS];
+
+static struct rs_address_map *block_map(void)
+{
+    struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
+    struct rs_address_map *created;
+
+    if (RS_LIKELY(map))
+        return map;
+    created = rs_address_map_create();
+    if (created && !atomic_compare_exchange_strong(&rs_blocks, &map, created)) {
+        rs_address_map_destroy(created); /* another thread was first */
+        return map;
+    }
+    return created;
+}
+
+static struct record_shard *record_shard_of_thread(void)
+{
+    return &record_shards[rs_thread_index() % RECORD_SHARDS];
+}
+
+static struct rs_block_record *take_record(void)
+{
+    struct record_shard *shard = record_shard_of_thread();
+    struct rs_block_record *block;
+
+    rs_spinlock_lock(&shard->lock);
+    block = rs_record_slab_take(&shard->records);
+    rs_spinlock_unlock(&shard->lock);
+    return block;
+}
+
+static void give_record(struct rs_block_record *block)
+{
+    struct record_shard *shard = record_shard_of_thread();
+
+    rs_spinlock_lock(&shard->lock);
+    rs_record_slab_give(&shard->records, block);
+    rs_spinlock_unlock(&shard->lock);
+}
+
+bool rs_block_enter_new(struct rs_stack *stack, const struct rs_allocation *allocation)
+{
+    struct rs_address_map *map = block_map();
+    struct rs_block_record *block = map ? take_record() : NULL;
+
+    if (!block)
+        return false;
+    atomic_store_explicit(&block->address, allocation->address, memory_order_relaxed);
+    atomic_store_explicit(&block->size_bytes, allocation->size_bytes, memory_order_relaxed);
+    atomic_store_explicit(&block->stack, stack, memory_order_relaxed);
+    atomic_store_explicit(&block->state, RS_BLOCK_TAKEN, memory_order_release);
+    if (rs_address_map_insert(map, allocation->address, allocation->size_bytes, block)) {
+        rs_block_show(block, stack, allocation);
+        return true;
+    }
+    atomic_store_explicit(&block->state, RS_BLOCK_FREE, memory_order_relaxed);
+    give_record(block);
+    return false;
+}
+
+void rs_block_forget(struct rs_block_record *block, CUdeviceptr address)
+{
+    if (!rs_address_map_remove(atomic_load(&rs_blocks), address, block))
+        return;
+    atomic_store_explicit(&block->state, RS_BLOCK_FREE, memory_order_relaxed);
+    give_record(block);
+}
+
+void rs_block_forget_holder(const struct rs_place *place, void *holder)
+{
+    struct rs_block_record *block = holder;
+
+    /* A record that is not out of sight, or another stack's, has been recycled. */
+    if (&rs_block_stack(block)->place == place &&
+        atomic_load_explicit(&block->state, memory_order_relaxed) == RS_BLOCK_TAKEN)
+        rs_block_forget(block, atomic_load_explicit(&block->address, memory_order_relaxed));
+}
+
+/* The live block that begins there, or NULL. */
+static struct rs_block_record *find_live(CUdeviceptr address)
+{
+    struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
+    struct rs_range range;
+    struct rs_block_record *block;
+
+    if (!map || !rs_address_map_find(map, address, &range))
+        return NULL;
+    block = range.owner;
+    return atomic_load_explicit(&block->state, memory_order_acquire) == RS_BLOCK_LIVE ? block
+                                                                                      : NULL;
+}
+
+void rs_block_note_other_streams(CUdeviceptr address)
+{
+    struct rs_block_record *block = find_live(address);
+
+    if (block)
+        atomic_store_explicit(&block->has_other_streams, true, memory_order_relaxed);
+}
+
+bool rs_block_has_other_streams(CUdeviceptr address)
+{
+    struct rs_block_record *block = find_live(address);
+
+    return block && atomic_load_explicit(&block->has_other_streams, memory_order_relaxed);
+}
+
+/* The live block that holds address, or NULL. */
+static struct rs_block_record *find(CUdeviceptr address, struct rs_range *range)
+{
+    struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
+    struct rs_block_record *block;
+
+    if (!map || !rs_address_map_find_inside(map, address, range))
+        return NULL;
+    block = range->owner;
+    if (atomic_load_explicit(&block->state, memory_order_acquire) != RS_BLOCK_LIVE ||
+        !rs_block_is_alive(block))
+        return NULL;
+    return block;
+}
+
+void rs_block_note_advice(CUdeviceptr address, const struct rs_advice *advice)
+{
+    struct rs_range range;
+    struct rs_block_record *block = find(address, &range);
+
+    if (!block)
+        return;
+    atomic_fetch_or_explicit(&block->advised, advice->advised, memory_order_relaxed);
+    atomic_fetch_or_explicit(&block->device_accesses, advice->device_accesses,
+                             memory_order_relaxed);
+}
+
+unsigned rs_block_exported(CUdeviceptr address)
+{
+    struct rs_range range;
+    struct rs_block_record *block = find(address, &range);
+
+    return block ? atomic_load_explicit(&block->exported, memory_order_relaxed) : RS_EXPORTED_NOT;
+}
+
+bool rs_block_note_exported(CUdeviceptr address, unsigned exported)
+{
+    struct rs_block_record *block = find_live(address);
+
+    if (block)
+        atomic_store_explicit(&block->exported, (uint16_t)exported, memory_order_relaxed);
+    return block;
+}
+
+void rs_block_forget_sync_memops(CUdeviceptr address)
+{
+    struct rs_range range;
+    struct rs_block_record *block = find(address, &range);
+
+    if (block)
+        atomic_fetch_and_explicit(&block->advised, (unsigned char)~RS_ADVISED_SYNC_MEMOPS,
+                                  memory_order_relaxed);
+}
+
+unsigned rs_block_advised(CUdeviceptr address)
+{
+    struct rs_range range;
+    struct rs_block_record *block = find(address, &range);
+
+    return block ? atomic_load_explicit(&block->advised, memory_order_relaxed) : 0;
+}
+
+bool rs_block_syncs_memops(CUdeviceptr address)
+{
+    return rs_block_advised(address) & RS_ADVISED_SYNC_MEMOPS;
+}
+
+struct search {
+    struct rs_segment segment;
+    bool found;
+};
+
+static bool find_sync_memops(void *data, const struct rs_range *range)
+{
+    struct search *search = data;
+
+    if (range->start - search->segment.start < search->segment.size_bytes &&
+        rs_block_syncs_memops(range->start))
+        search->found = true;
+    return !search->found;
+}
+
+bool rs_block_segment_syncs_memops(CUdeviceptr address)
+{
+    struct search search = {.found = false};
+
+    if (rs_segment_find(address, &search.segment))
+        rs_address_map_each(atomic_load(&rs_blocks), find_sync_memops, &search);
+    return search.found;
+}
+
+uint64_t rs_block_id(CUdeviceptr address)
+{
+    /* The driver counts from 1 up; ours lie where it does not come to. */
+    static _Atomic uint64_t last = (uint64_t)1 << 62;
+    struct rs_range range;
+    struct rs_block_record *block = find(address, &range);
+    uint64_t known = block ? atomic_load_explicit(&block->id, memory_order_relaxed) : 0, made;
+
+    if (!block || known)
+        return known;
+    made = 1 + atomic_fetch_add_explicit(&last, 1, memory_order_relaxed);
+    return atomic_compare_exchange_strong_explicit(&block->id, &known, made, memory_order_relaxed,
+                                                   memory_order_relaxed)
+               ? made
+               : known;
+}
+
+bool rs_block_is_near(CUdeviceptr address, size_t size_bytes)
+{
+    size_t look_bytes = rs_min(size_bytes, RS_MANAGED_UNIT);
+    struct rs_range range;
+
+    for (size_t i = 0; i < look_bytes; i += RS_BLOCK_ALIGNMENT)
+        if (find(address + i, &range))
+            return true;
+    return false;
+}
+
+bool rs_block_find(CUdeviceptr address, struct rs_block_view *view)
+{
+    struct rs_segment segment;
+    struct rs_range range;
+    struct rs_block_record *block = find(address, &range);
+
+    if (!block)
+        return false;
+    *view = (struct rs_block_view){.address = range.start,
+                                   .size_bytes = range.size_bytes,
+                                   .context = rs_block_stack(block)->context->handle,
+                                   .device = rs_block_stack(block)->place.device,
+                                   .kind = rs_block_stack(block)->kind};
+    view->whole = rs_segment_find(address, &segment) && segment.start == range.start &&
+                  segment.size_bytes - range.size_bytes < RS_BLOCK_ALIGNMENT;
+    return true;
+}
+
+bool rs_block_is_our_memory(CUdeviceptr address)
+{
+    struct rs_segment segment;
+
+    return rs_segment_find(address, &segment);
+}
+
+static bool forget_if_owned(void *context, const struct rs_range *range)
+{
+    struct rs_block_record *block = range->owner;
+
+    if (rs_block_stack(block)->context == context &&
+        rs_address_map_remove(atomic_load(&rs_blocks), range->start, block)) {
+        if (atomic_exchange_explicit(&block->state, RS_BLOCK_FREE, memory_order_relaxed) ==
+            RS_BLOCK_LIVE) {
+            rs_block_count_left(rs_block_stack(block)->counter, range->size_bytes);
+            rs_wiring.export_gone(atomic_load_explicit(&block->exported, memory_order_relaxed));
+        }
+        give_record(block);
+    }
+    return true;
+}
+
+void rs_block_forget_all(struct rs_context *context)
+{
+    struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
+
+    if (map)
+        rs_address_map_each(map, forget_if_owned, context);
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "context/block_counts.h"
+
+#include "base/arithmetic.h"
+
+#include <stdbool.h>
+
+static struct rs_block_counter counters[RS_KINDS][RS_DEVICES_MAX];
+
+static uint64_t get(const _Atomic uint64_t *count)
+{
+    return rs_block_count_get(count);
+}
+
+static void add(_Atomic uint64_t *count, uint64_t by, bool is_shared)
+{
+    if (RS_UNLIKELY(is_shared))
+        atomic_fetch_add_explicit(count, by, memory_order_release);
+    else
+        atomic_store_explicit(count, get(count) + by, memory_order_release);
+}
+
+static void raise_peak(_Atomic size_t *peak, int64_t value)
+{
+    size_t seen = atomic_load_explicit(peak, memory_order_relaxed);
+
+    while (value > 0 && (size_t)value > seen &&
+           !atomic_compare_exchange_weak_explicit(peak, &seen, (size_t)value, memory_order_relaxed,
+                                                  memory_order_relaxed))
+        ;
+}
+
+/* What all threads entered less what they took away.  What was entered is read first: what others
+ * do while this thread is interrupted makes the sum too small, and a peak may never be invented. */
+static void sum(struct rs_block_counter *counter, uint64_t used, int64_t *bytes, int64_t *blocks)
+{
+    *bytes = *blocks = 0;
+    for (uint64_t rest = used; rest; rest &= rest - 1) {
+        const struct rs_block_share *share = &counter->shares[__builtin_ctzll(rest)];
+        *bytes += (int64_t)get(&share->entered_bytes);
+        *blocks += (int64_t)get(&share->entered);
+    }
+    for (uint64_t rest = used; rest; rest &= rest - 1) {
+        const struct rs_block_share *share = &counter->shares[__builtin_ctzll(rest)];
+        *bytes -= (int64_t)get(&share->left_bytes);
+        *blocks -= (int64_t)get(&share->left);
+    }
+}
+
+static struct rs_block_share *share_of_thread(struct rs_block_counter *counter, unsigned index)
+{
+    uint64_t bit = (uint64_t)1 << index;
+
+    if (RS_UNLIKELY(!(get(&counter->used) & bit)))
+        atomic_fetch_or(&counter->used, bit);
+    return &counter->shares[index];
+}
+
+static int64_t lower(_Atomic int64_t *looked, int64_t value)
+{
+    int64_t seen = atomic_load_explicit(looked, memory_order_relaxed);
+
+    if (seen <= value)
+        return seen;
+    atomic_store_explicit(looked, value, memory_order_relaxed);
+    return value;
+}
+
+/* True when since the thread last looked, or has held less, so much has come that a peak may have
+ * been missed by more than it may. */
+static bool has_grown(struct rs_block_share *share, size_t size_bytes)
+{
+    int64_t bytes = (int64_t)(get(&share->entered_bytes) - get(&share->left_bytes));
+    int64_t blocks = (int64_t)(get(&share->entered) - get(&share->left));
+
+    if (bytes - lower(&share->looked_bytes, bytes - (int64_t)size_bytes) < RS_PEAK_SLACK_BYTES &&
+        blocks - lower(&share->looked_blocks, blocks - 1) < RS_PEAK_SLACK_BLOCKS)
+        return false;
+    atomic_store_explicit(&share->looked_bytes, bytes, memory_order_relaxed);
+    atomic_store_explicit(&share->looked_blocks, blocks, memory_order_relaxed);
+    return true;
+}
+
+static bool has_more_than_two(uint64_t bits)
+{
+    bits &= bits - 1;
+    return bits & (bits - 1);
+}
+
+struct rs_block_counter *rs_block_counter(enum rs_kind kind, int device)
+{
+    return &counters[kind][device];
+}
+
+/* Raises the peaks to what all threads hold together. */
+static void look(struct rs_block_counter *counter, uint64_t used)
+{
+    int64_t bytes, blocks;
+
+    sum(counter, used, &bytes, &blocks);
+    raise_peak(&counter->peak_live_bytes, bytes);
+    raise_peak(&counter->peak_live_blocks, blocks);
+}
+
+void rs_block_count_entered_slowly(struct rs_block_counter *counter, size_t size_bytes)
+{
+    unsigned index = rs_thread_index();
+    struct rs_block_share *share = share_of_thread(counter, index);
+    uint64_t used = get(&counter->used);
+
+    add(&share->entered_bytes, size_bytes, index == RS_THREAD_INDEX_SHARED);
+    add(&share->entered, 1, index == RS_THREAD_INDEX_SHARED);
+    if (RS_LIKELY(used == (uint64_t)1 << index)) {
+        raise_peak(&counter->peak_live_bytes,
+                   (int64_t)(get(&share->entered_bytes) - get(&share->left_bytes)));
+        raise_peak(&counter->peak_live_blocks, (int64_t)(get(&share->entered) - get(&share->left)));
+    } else if (!has_more_than_two(used) || has_grown(share, size_bytes)) {
+        look(counter, used);
+    }
+}
+
+void rs_block_count_left_slowly(struct rs_block_counter *counter, size_t size_bytes)
+{
+    unsigned index = rs_thread_index();
+    struct rs_block_share *share = share_of_thread(counter, index);
+
+    add(&share->left_bytes, size_bytes, index == RS_THREAD_INDEX_SHARED);
+    add(&share->left, 1, index == RS_THREAD_INDEX_SHARED);
+}
+
+uint64_t rs_block_count_left_here(const struct rs_block_counter *counter)
+{
+    return get(&counter->shares[rs_thread_index()].left);
+}
+
+struct rs_block_counts rs_block_counts(enum rs_kind kind, int device)
+{
+    struct rs_block_counter *counter = &counters[kind][device];
+    struct rs_block_counts result = {0};
+    int64_t bytes, blocks;
+
+    look(counter, get(&counter->used));
+    sum(counter, get(&counter->used), &bytes, &blocks);
+    for (unsigned i = 0; i < RS_THREAD_INDEXES; i++) {
+        result.entered += get(&counter->shares[i].entered);
+        result.left += get(&counter->shares[i].left);
+        result.entered_bytes += get(&counter->shares[i].entered_bytes);
+        result.left_bytes += get(&counter->shares[i].left_bytes);
+    }
+    result.live_bytes = bytes > 0 ? (size_t)bytes : 0;
+    result.live_blocks = blocks > 0 ? (size_t)blocks : 0;
+    /* First: a restart raises the past ones before it lowers these. */
+    result.peak_live_bytes = atomic_load(&counter->peak_live_bytes);
+    result.peak_live_blocks = atomic_load(&counter->peak_live_blocks);
+    result.peak_live_bytes =
+        rs_max(result.peak_live_bytes, atomic_load(&counter->past_peak_live_bytes));
+    result.peak_live_blocks =
+        rs_max(result.peak_live_blocks, atomic_load(&counter->past_peak_live_blocks));
+    return result;
+}
+
+/* What it was; it is raised again by who enters a block meanwhile, and then to what is live. */
+static size_t restart(_Atomic size_t *peak, _Atomic size_t *past_peak)
+{
+    size_t was;
+
+    raise_peak(past_peak, (int64_t)atomic_load(peak));
+    was = atomic_exchange(peak, 0);
+    raise_peak(past_peak, (int64_t)was);
+    return was;
+}
+
+struct rs_block_peaks rs_block_counts_restart(enum rs_kind kind, int device)
+{
+    struct rs_block_counter *counter = &counters[kind][device];
+    struct rs_block_peaks peaks;
+
+    look(counter, get(&counter->used));
+    peaks.live_bytes = restart(&counter->peak_live_bytes, &counter->past_peak_live_bytes);
+    peaks.live_blocks = restart(&counter->peak_live_blocks, &counter->past_peak_live_blocks);
+    look(counter, get(&counter->used));
+    return peaks;
+}
+
+struct rs_block_peaks rs_block_counts_forget_peaks(enum rs_kind kind, int device)
+{
+    struct rs_block_counter *counter = &counters[kind][device];
+    struct rs_block_peaks peaks = rs_block_counts_restart(kind, device);
+
+    atomic_store(&counter->past_peak_live_bytes, 0);
+    atomic_store(&counter->past_peak_live_blocks, 0);
+    return peaks;
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the program holds, counted at each allocation and free.
+ *
+ * Each thread counts in a line of its own.  A peak is exact while one or two threads allocate on a
+ * device; with more, each of them may have RS_PEAK_SLACK_BYTES and RS_PEAK_SLACK_BLOCKS that no
+ * peak has seen yet: looking at all the others each time would cost more than the allocation. */
+#pragma once
+
+#include "base/check.h"
+#include "base/thread_index.h"
+#include "config/config.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { RS_PEAK_SLACK_BYTES = 4 << 20, RS_PEAK_SLACK_BLOCKS = 64 };
+
+/* Of one kind of memory on one device; exact, but for the peaks, unless threads allocate or free at
+ * that moment. */
+struct rs_block_counts {
+    size_t live_bytes, peak_live_bytes; /* as requested */
+    size_t live_blocks, peak_live_blocks;
+    uint64_t entered, left; /* blocks ever; one whose free fails leaves and enters again */
+    uint64_t entered_bytes, left_bytes;
+};
+
+struct rs_block_peaks {
+    size_t live_bytes, live_blocks;
+};
+
+/* Thread safe, as all here; kind and device must be in range. */
+struct rs_block_counts rs_block_counts(enum rs_kind kind, int device);
+
+/* The most that was live at once since the last restart, this moment included.  From now on peaks
+ * rise anew, from what is live: those of rs_block_counts remember what they were. */
+struct rs_block_peaks rs_block_counts_restart(enum rs_kind kind, int device);
+
+/* Those of rs_block_counts begin anew too. */
+struct rs_block_peaks rs_block_counts_forget_peaks(enum rs_kind kind, int device);
+
+/* One thread's share.  Written by its owner alone, but for the shared one. */
+struct rs_block_share {
+    _Alignas(RS_CACHE_LINE) _Atomic uint64_t entered_bytes;
+    _Atomic uint64_t left_bytes;
+    _Atomic uint64_t entered, left;
+    /* The least that was entered and had not left since the owner last looked for a peak. */
+    _Atomic int64_t looked_bytes, looked_blocks;
+};
+
+struct rs_block_counter {
+    _Alignas(RS_CACHE_LINE) _Atomic uint64_t used;    /* a bit for each share; rarely written */
+    _Atomic size_t peak_live_bytes, peak_live_blocks; /* since the last restart */
+    _Atomic size_t past_peak_live_bytes, past_peak_live_blocks; /* before it */
+    struct rs_block_share shares[RS_THREAD_INDEXES];
+};
+
+struct rs_block_counter *rs_block_counter(enum rs_kind kind, int device);
+
+/* Goes up with each block that the calling thread frees, at least. */
+uint64_t rs_block_count_left_here(const struct rs_block_counter *counter);
+
+/* For threads that are not alone with the counter, or raise a peak. */
+void rs_block_count_entered_slowly(struct rs_block_counter *counter, size_t size_bytes);
+void rs_block_count_left_slowly(struct rs_block_counter *counter, size_t size_bytes);
+
+RS_HOT_INLINE uint64_t rs_block_count_get(const _Atomic uint64_t *count)
+{
+    return atomic_load_explicit(count, memory_order_acquire);
+}
+
+RS_HOT_INLINE void rs_block_count_entered(struct rs_block_counter *counter, size_t size_bytes)
+{
+    unsigned index = rs_thread_index_if_own();
+    struct rs_block_share *share = &counter->shares[index];
+    uint64_t bytes = rs_block_count_get(&share->entered_bytes) + size_bytes;
+    uint64_t blocks = rs_block_count_get(&share->entered) + 1;
+    uint64_t others = rs_block_count_get(&counter->used) ^ (uint64_t)1 << index;
+    /* Below 0 where there is a new peak: no sum comes near half of what the numbers hold. */
+    uint64_t below_peaks = (atomic_load_explicit(&counter->peak_live_bytes, memory_order_relaxed) -
+                            bytes + rs_block_count_get(&share->left_bytes)) |
+                           (atomic_load_explicit(&counter->peak_live_blocks, memory_order_relaxed) -
+                            blocks + rs_block_count_get(&share->left));
+
+    if (RS_UNLIKELY(others | !index | below_peaks >> 63)) {
+        rs_block_count_entered_slowly(counter, size_bytes);
+        return;
+    }
+    atomic_store_explicit(&share->entered_bytes, bytes, memory_order_release);
+    atomic_store_explicit(&share->entered, blocks, memory_order_release);
+}
+
+RS_HOT_INLINE void rs_block_count_left(struct rs_block_counter *counter, size_t size_bytes)
+{
+    unsigned index = rs_thread_index_if_own();
+    struct rs_block_share *share = &counter->shares[index];
+    uint64_t is_new = ~rs_block_count_get(&counter->used) & (uint64_t)1 << index;
+
+    if (RS_UNLIKELY(is_new | !index)) {
+        rs_block_count_left_slowly(counter, size_bytes);
+        return;
+    }
+    atomic_store_explicit(&share->left_bytes, rs_block_count_get(&share->left_bytes) + size_bytes,
+                          memory_order_release);
+    atomic_store_explicit(&share->left, rs_block_count_get(&share->left) + 1, memory_order_release);
+}

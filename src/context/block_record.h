@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A block's record, and what every allocation and every free does with it: inline, as a pair of
+ * them has some 60 ns in all. */
+#pragma once
+
+#include "base/address_map.h"
+#include "base/check.h"
+#include "context/block.h"
+#include "context/block_counts.h"
+#include "context/context.h"
+#include "resource/resource.h"
+
+#include <stdatomic.h>
+
+enum rs_block_state { RS_BLOCK_FREE, RS_BLOCK_LIVE, RS_BLOCK_TAKEN };
+
+/* Records are recycled and never unmapped: a reader that is late sees another block's record, which
+ * it tells by the address. */
+struct rs_block_record {
+    void *slab_link; /* the slab's own */
+    _Atomic int state;
+    _Atomic bool has_other_streams;
+    _Atomic unsigned char advised; /* RS_ADVISED_... */
+    _Atomic uint16_t exported;     /* RS_EXPORTED_... */
+    _Atomic uint64_t device_accesses;
+    _Atomic uint64_t id; /* 0: nobody asked yet */
+    _Atomic CUdeviceptr address;
+    _Atomic size_t size_bytes;
+    _Atomic(void *) token;
+    _Atomic(struct rs_stack *) stack;
+};
+
+/* All blocks, by address; NULL before the first. */
+extern RS_HOT_DATA _Atomic(struct rs_address_map *) rs_blocks;
+
+bool rs_block_enter_new(struct rs_stack *stack, const struct rs_allocation *allocation);
+
+/* Removes a block whose state is RS_BLOCK_TAKEN, unless the end of its context has done so. */
+void rs_block_forget(struct rs_block_record *block, CUdeviceptr address);
+
+RS_HOT_INLINE struct rs_stack *rs_block_stack(struct rs_block_record *block)
+{
+    return atomic_load_explicit(&block->stack, memory_order_relaxed);
+}
+
+RS_HOT_INLINE bool rs_block_is_alive(struct rs_block_record *block)
+{
+    return atomic_load_explicit(&rs_block_stack(block)->context->alive, memory_order_relaxed);
+}
+
+/* From here on the block is found. */
+RS_HOT_INLINE void rs_block_show(struct rs_block_record *block, struct rs_stack *stack,
+                                 const struct rs_allocation *allocation)
+{
+    rs_block_count_entered(stack->counter, allocation->size_bytes);
+    atomic_store_explicit(&block->token, allocation->token, memory_order_relaxed);
+    atomic_store_explicit(&block->has_other_streams, false, memory_order_relaxed);
+    atomic_store_explicit(&block->advised, 0, memory_order_relaxed);
+    atomic_store_explicit(&block->exported, RS_EXPORTED_NOT, memory_order_relaxed);
+    atomic_store_explicit(&block->device_accesses, 0, memory_order_relaxed);
+    atomic_store_explicit(&block->id, 0, memory_order_relaxed);
+    atomic_store_explicit(&block->state, RS_BLOCK_LIVE, memory_order_release);
+}
+
+/* Enters a block that was just allocated, or one whose deallocation failed; false when out of host
+ * memory.  One that came back with its record (allocation->holder) needs none; false then when its
+ * context has ended, and the record is not its own any more. */
+RS_HOT_INLINE bool rs_block_enter(struct rs_stack *stack, const struct rs_allocation *allocation)
+{
+    struct rs_block_record *block = allocation->holder;
+
+    if (RS_UNLIKELY(!block))
+        return rs_block_enter_new(stack, allocation);
+    /* Unless its context has ended and the record is another's by now. */
+    if (RS_UNLIKELY(
+            RS_DIFFER(rs_block_stack(block), stack) |
+            RS_DIFFER(atomic_load_explicit(&block->state, memory_order_relaxed), RS_BLOCK_TAKEN)))
+        return false;
+    rs_block_show(block, stack, allocation);
+    rs_address_map_prefetch(atomic_load_explicit(&rs_blocks, memory_order_relaxed),
+                            allocation->address); /* for its free */
+    return true;
+}
+
+/* The record of the block that begins at address, or lately began there; NULL: there is none. */
+RS_HOT_INLINE struct rs_block_record *rs_block_see(CUdeviceptr address)
+{
+    struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
+
+    return RS_LIKELY(map) ? rs_address_map_owner(map, address) : NULL;
+}
+
+/* Takes the live block that begins at address out of sight, for freeing it, if its kind's bit
+ * (1 << kind) is in kinds: at most one thread gets it, and from now on nobody finds it.  False when
+ * there is none.  A deallocation that fails enters it again.  Where the stack keeps holders the
+ * block's record stays in the table, out of sight, and goes with the allocation. */
+RS_HOT_INLINE bool rs_block_take_seen(struct rs_block_record *block, CUdeviceptr address,
+                                      unsigned kinds, struct rs_taken_block *taken)
+{
+    int live = RS_BLOCK_LIVE;
+
+    if (RS_UNLIKELY(!block) ||
+        RS_UNLIKELY(!(rs_block_is_alive(block) & kinds >> rs_block_stack(block)->kind)) ||
+        RS_UNLIKELY(!atomic_compare_exchange_strong_explicit(
+            &block->state, &live, RS_BLOCK_TAKEN, memory_order_acquire, memory_order_relaxed)))
+        return false;
+    if (RS_UNLIKELY(atomic_load_explicit(&block->address, memory_order_relaxed) != address)) {
+        /* Freed and recycled for another block since the look-up: the program frees twice. */
+        atomic_store_explicit(&block->state, RS_BLOCK_LIVE, memory_order_release);
+        return false;
+    }
+    taken->allocation = (struct rs_allocation){
+        address,
+        atomic_load_explicit(&block->size_bytes, memory_order_relaxed),
+        atomic_load_explicit(&block->token, memory_order_relaxed),
+        block,
+    };
+    taken->stack = rs_block_stack(block);
+    taken->advice = (struct rs_advice){
+        atomic_load_explicit(&block->advised, memory_order_relaxed),
+        atomic_load_explicit(&block->device_accesses, memory_order_relaxed),
+    };
+    taken->exported = atomic_load_explicit(&block->exported, memory_order_relaxed);
+    rs_block_count_left(taken->stack->counter, taken->allocation.size_bytes);
+    if (RS_UNLIKELY(
+            !atomic_load_explicit(&taken->stack->mr, memory_order_relaxed)->keeps_holders)) {
+        taken->allocation.holder = NULL;
+        rs_block_forget(block, address);
+    }
+    return true;
+}
+
+RS_HOT_INLINE bool rs_block_take(CUdeviceptr address, unsigned kinds, struct rs_taken_block *taken)
+{
+    return rs_block_take_seen(rs_block_see(address), address, kinds, taken);
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "context/count_levels.h"
+
+#include "base/arithmetic.h"
+#include "base/lock.h"
+#include "context/block_counts.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+struct level {
+    struct rs_block_counts begin; /* when it was pushed */
+    struct rs_block_peaks peaks;  /* up to the last restart, what was live before it included */
+    struct level *around;
+};
+
+static struct rs_mutex lock = RS_MUTEX_INIT; /* protects what follows, and is held in restarts */
+static struct level *innermost[RS_KINDS][RS_DEVICES_MAX];
+
+static void raise_peaks(struct level *level, struct rs_block_peaks peaks)
+{
+    if (!level)
+        return;
+    level->peaks.live_bytes = rs_max(level->peaks.live_bytes, peaks.live_bytes);
+    level->peaks.live_blocks = rs_max(level->peaks.live_blocks, peaks.live_blocks);
+}
+
+/* The most on top of what was live when the level began: at least 0, as in RMM.  What is live now
+ * may be more than when the peak was looked at. */
+static int64_t above(size_t begin, size_t peak, size_t now)
+{
+    size_t most = rs_max(peak, now);
+
+    return (int64_t)(most - rs_min(begin, most));
+}
+
+static struct rs_count_level count(const struct level *level, struct rs_block_counts now)
+{
+    return (struct rs_count_level){
+        .live_bytes = (int64_t)now.live_bytes - (int64_t)level->begin.live_bytes,
+        .peak_live_bytes = above(level->begin.live_bytes, level->peaks.live_bytes, now.live_bytes),
+        .entered_bytes = (int64_t)(now.entered_bytes - level->begin.entered_bytes),
+        .live_blocks = (int64_t)now.live_blocks - (int64_t)level->begin.live_blocks,
+        .peak_live_blocks =
+            above(level->begin.live_blocks, level->peaks.live_blocks, now.live_blocks),
+        .entered_blocks = (int64_t)(now.entered - level->begin.entered),
+    };
+}
+
+static struct rs_count_level count_all(struct rs_block_counts now)
+{
+    const struct level whole = {.peaks = {now.peak_live_bytes, now.peak_live_blocks}};
+
+    return count(&whole, now);
+}
+
+void rs_count_levels_get(enum rs_kind kind, int device, struct rs_count_level *level)
+{
+    struct level *top;
+
+    rs_mutex_lock(&lock);
+    top = innermost[kind][device];
+    if (top)
+        raise_peaks(top, rs_block_counts_restart(kind, device));
+    *level =
+        top ? count(top, rs_block_counts(kind, device)) : count_all(rs_block_counts(kind, device));
+    rs_mutex_unlock(&lock);
+}
+
+int rs_count_levels_push(enum rs_kind kind, int device)
+{
+    struct level *pushed = calloc(1, sizeof(*pushed));
+
+    if (!pushed)
+        return -ENOMEM;
+    rs_mutex_lock(&lock);
+    raise_peaks(innermost[kind][device], rs_block_counts_restart(kind, device));
+    pushed->begin = rs_block_counts(kind, device);
+    pushed->around = innermost[kind][device];
+    innermost[kind][device] = pushed;
+    rs_mutex_unlock(&lock);
+    return 0;
+}
+
+int rs_count_levels_pop(enum rs_kind kind, int device, struct rs_count_level *level)
+{
+    struct level *popped;
+
+    rs_mutex_lock(&lock);
+    popped = innermost[kind][device];
+    if (popped) {
+        raise_peaks(popped, rs_block_counts_restart(kind, device));
+        *level = count(popped, rs_block_counts(kind, device));
+        raise_peaks(popped->around, popped->peaks);
+        innermost[kind][device] = popped->around;
+    }
+    rs_mutex_unlock(&lock);
+    free(popped);
+    return popped ? 0 : -ERANGE;
+}
+
+void rs_count_levels_reset_peaks(enum rs_kind kind, int device)
+{
+    rs_mutex_lock(&lock);
+    raise_peaks(innermost[kind][device], rs_block_counts_forget_peaks(kind, device));
+    rs_mutex_unlock(&lock);
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "heap/blocks.h"
+
+#include "base/counter.h"
+#include "heap/alignment.h"
+
+bool rs_block_request_init(struct rs_block_request *request, size_t size_bytes, size_t unit_bytes,
+                           bool packed)
+{
+    *request = (struct rs_block_request){
+        .bytes = size_bytes,
+        .unit = unit_bytes,
+        .alignment = packed ? unit_bytes : rs_max(rs_block_alignment(size_bytes), unit_bytes),
+        .most_bytes = SIZE_MAX,
+        .ample_bytes = SIZE_MAX,
+    };
+    return rs_round_up(size_bytes, unit_bytes, &request->rounded_bytes);
+}
+
+void rs_blocks_insert_free(struct rs_blocks *blocks, struct rs_block *block)
+{
+    block->is_free = true;
+    rs_block_index_insert(&blocks->free_blocks[block->group], block);
+    blocks->free_block_count++;
+    blocks->free_range_count += rs_block_is_whole(block);
+}
+
+void rs_blocks_remove_free(struct rs_blocks *blocks, struct rs_block *block)
+{
+    RS_ASSERT(block->is_free);
+    blocks->free_range_count -= rs_block_is_whole(block);
+    rs_block_index_remove(&blocks->free_blocks[block->group], block);
+    blocks->free_block_count--;
+    block->is_free = false;
+}
+
+struct rs_block *rs_blocks_cut(struct rs_blocks *blocks, struct rs_block *block, size_t keep_bytes)
+{
+    struct rs_block *rest = rs_record_slab_take(&blocks->records);
+
+    RS_ASSERT(rest && keep_bytes < block->size_bytes);
+    *rest = (struct rs_block){
+        .address = block->address + keep_bytes,
+        .size_bytes = block->size_bytes - keep_bytes,
+        .before = block,
+        .after = block->after,
+        .group = block->group,
+    };
+    if (rest->after)
+        rest->after->before = rest;
+    block->after = rest;
+    block->size_bytes = keep_bytes;
+    return rest;
+}
+
+void rs_blocks_merge(struct rs_blocks *blocks, struct rs_block *lower, struct rs_block *upper)
+{
+    RS_ASSERT(lower->address + lower->size_bytes == upper->address);
+    lower->size_bytes += upper->size_bytes;
+    lower->after = upper->after;
+    if (lower->after)
+        lower->after->before = lower;
+    rs_record_slab_give(&blocks->records, upper);
+}
+
+/* The smallest block that fits.  A large request gets its alignment where the smallest block allows
+ * it or a somewhat larger one does; a range that is not aligned itself and has no room to spare
+ * serves it all the same when there is nothing else. */
+static struct rs_block *find_in(const struct rs_block_index *index,
+                                const struct rs_block_request *request)
+{
+    struct rs_block *block = rs_block_index_best_fit(index, request->bytes);
+    size_t spare_bytes;
+
+    if (!block ||
+        block->size_bytes - request->bytes >= rs_lead_bytes(block->address, request->alignment))
+        return block;
+    if (!__builtin_add_overflow(request->rounded_bytes, request->alignment - request->unit,
+                                &spare_bytes)) {
+        struct rs_block *larger = rs_block_index_best_fit(index, spare_bytes);
+        if (larger)
+            return larger;
+    }
+    return request->any_alignment && block->address % request->unit == 0 ? block : NULL;
+}
+
+static struct rs_block *better_fit(struct rs_block *a, struct rs_block *b)
+{
+    if (!a || !b)
+        return a ? a : b;
+    if (a->size_bytes != b->size_bytes)
+        return a->size_bytes < b->size_bytes ? a : b;
+    return a->address < b->address ? a : b;
+}
+
+static struct rs_block *find_block(const struct rs_blocks *blocks,
+                                   const struct rs_block_request *request)
+{
+    const struct rs_block_index *own = &blocks->free_blocks[request->group];
+    const struct rs_block_index *common = &blocks->free_blocks[RS_BLOCKS_COMMON];
+
+    if (own == common || rs_block_index_is_empty(own)) /* as where all is in the initial size */
+        return find_in(common, request);
+    if (rs_block_index_is_empty(common))
+        return find_in(own, request);
+    return better_fit(find_in(own, request), find_in(common, request));
+}
+
+/* The best fit among the blocks of ample size. */
+static struct rs_block *find_ample(const struct rs_blocks *blocks,
+                                   const struct rs_block_request *request)
+{
+    struct rs_block_request ample = *request;
+
+    ample.bytes = ample.rounded_bytes = request->ample_bytes;
+    return find_block(blocks, &ample);
+}
+
+/* From the head stays used: free space gathers at high addresses. */
+static void hand_out(struct rs_blocks *blocks, struct rs_block *block,
+                     const struct rs_block_request *request, struct rs_allocation *out)
+{
+    struct rs_block *lead;
+    size_t lead_bytes;
+
+    rs_blocks_remove_free(blocks, block);
+    lead_bytes = rs_lead_bytes(block->address, request->alignment);
+    if (lead_bytes > 0 && block->size_bytes - request->bytes >= lead_bytes) {
+        lead = block;
+        block = rs_blocks_cut(blocks, lead, lead_bytes);
+        rs_blocks_insert_free(blocks, lead);
+    }
+    if (block->size_bytes > request->rounded_bytes)
+        rs_blocks_insert_free(blocks, rs_blocks_cut(blocks, block, request->rounded_bytes));
+    RS_ASSERT(block->size_bytes >= request->bytes);
+    rs_counter_add(&blocks->live_bytes, block->size_bytes);
+    blocks->peak_live_bytes = rs_max(blocks->peak_live_bytes, rs_counter_get(&blocks->live_bytes));
+    *out = (struct rs_allocation){block->address, request->bytes, block, NULL};
+}
+
+bool rs_blocks_take(struct rs_blocks *blocks, const struct rs_block_request *request,
+                    struct rs_allocation *out)
+{
+    struct rs_block *block = find_block(blocks, request);
+
+    if (block && block->size_bytes > request->most_bytes)
+        block = find_ample(blocks, request);
+    if (!block)
+        return false;
+    hand_out(blocks, block, request, out);
+    return true;
+}
+
+bool rs_blocks_take_any(struct rs_blocks *blocks, const struct rs_block_request *request,
+                        struct rs_allocation *out)
+{
+    struct rs_block *block = NULL;
+
+    for (size_t group = 0; group < RS_BLOCK_GROUPS; group++)
+        block = better_fit(block, find_in(&blocks->free_blocks[group], request));
+    if (block)
+        hand_out(blocks, block, request, out);
+    return block != NULL;
+}
+
+void rs_blocks_put(struct rs_blocks *blocks, struct rs_block *block)
+{
+    if (block->after && block->after->is_free) {
+        rs_blocks_remove_free(blocks, block->after);
+        rs_blocks_merge(blocks, block, block->after);
+    }
+    if (block->before && block->before->is_free) {
+        block = block->before;
+        rs_blocks_remove_free(blocks, block);
+        rs_blocks_merge(blocks, block, block->after);
+    }
+    rs_blocks_insert_free(blocks, block);
+}
+
+void rs_blocks_give(struct rs_blocks *blocks, struct rs_block *block)
+{
+    rs_counter_subtract(&blocks->live_bytes, block->size_bytes);
+    rs_blocks_put(blocks, block);
+}
+
+size_t rs_blocks_largest_free_bytes(const struct rs_blocks *blocks)
+{
+    size_t largest_bytes = 0;
+
+    for (size_t group = 0; group < RS_BLOCK_GROUPS; group++) {
+        const struct rs_block *block = rs_block_index_largest(&blocks->free_blocks[group]);
+        largest_bytes = rs_max(largest_bytes, block ? block->size_bytes : 0);
+    }
+    return largest_bytes;
+}
+
+unsigned rs_blocks_index_height(const struct rs_blocks *blocks)
+{
+    unsigned highest = 0;
+
+    for (size_t group = 0; group < RS_BLOCK_GROUPS; group++) {
+        unsigned height = rs_block_index_height(&blocks->free_blocks[group]);
+        highest = height > highest ? height : highest;
+    }
+    return highest;
+}
+
+bool rs_blocks_index_check(const struct rs_blocks *blocks, size_t *count)
+{
+    size_t in_group;
+
+    *count = 0;
+    for (size_t group = 0; group < RS_BLOCK_GROUPS; group++) {
+        if (!rs_block_index_check(&blocks->free_blocks[group], &in_group))
+            return false;
+        *count += in_group;
+    }
+    return true;
+}

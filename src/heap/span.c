@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "heap/span.h"
+
+#include "base/check.h"
+#include "heap/alignment.h"
+
+_Static_assert(sizeof(struct rs_span) <= RS_RECORD_BYTES, "a span is one record");
+_Static_assert((int)RS_SPAN_UNIT == (int)RS_BLOCK_ALIGNMENT,
+               "every span is a block as the driver has it");
+
+/* ---- the tree: a treap, in order of addresses, heap of random ranks ---- */
+
+/* MurmurHash3's mixer: addresses come at regular distances, of which a mere multiplication would
+ * make monotone ranks. */
+static uint32_t rank_of(CUdeviceptr address)
+{
+    uint64_t bits = (uint64_t)address;
+
+    bits ^= bits >> 33;
+    bits *= 0xff51afd7ed558ccdull;
+    bits ^= bits >> 33;
+    bits *= 0xc4ceb9fe1a85ec53ull;
+    return (uint32_t)(bits >> 32);
+}
+
+static uint32_t lead_units(const struct rs_span *span)
+{
+    return (uint32_t)(rs_lead_bytes(span->address, RS_LARGE_ALIGNMENT) / RS_SPAN_UNIT);
+}
+
+/* Units that the span itself has room for. */
+static uint32_t room(const struct rs_span *span, enum rs_span_fit fit)
+{
+    uint32_t lead = fit == RS_SPAN_ALIGNED ? lead_units(span) : 0;
+
+    return lead < span->units ? span->units - lead : 0;
+}
+
+static uint32_t largest_of(const struct rs_span *tree, enum rs_span_fit fit)
+{
+    return tree ? tree->largest[fit] : 0;
+}
+
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint32_t largest_below(const struct rs_span *span, enum rs_span_fit fit)
+{
+    return larger(room(span, fit),
+                  larger(largest_of(span->left, fit), largest_of(span->right, fit)));
+}
+
+static struct rs_span *refresh(struct rs_span *span)
+{
+    span->largest[RS_SPAN_ANYWHERE] = largest_below(span, RS_SPAN_ANYWHERE);
+    span->largest[RS_SPAN_ALIGNED] = largest_below(span, RS_SPAN_ALIGNED);
+    return span;
+}
+
+/* Recursions are as deep as the tree is high: some dozens for a million spans. */
+
+/* Parts a tree into the spans below and above an address. */
+static void split(struct rs_span *tree, CUdeviceptr address, struct rs_span **below,
+                  struct rs_span **above)
+{
+    if (!tree) {
+        *below = *above = NULL;
+    } else if (tree->address < address) {
+        split(tree->right, address, &tree->right, above);
+        *below = refresh(tree);
+    } else {
+        split(tree->left, address, below, &tree->left);
+        *above = refresh(tree);
+    }
+}
+
+static struct rs_span *join(struct rs_span *below, struct rs_span *above)
+{
+    if (!below || !above)
+        return below ? below : above;
+    if (below->rank >= above->rank) {
+        below->right = join(below->right, above);
+        return refresh(below);
+    }
+    above->left = join(below, above->left);
+    return refresh(above);
+}
+
+static struct rs_span *insert(struct rs_span *tree, struct rs_span *span)
+{
+    if (!tree || tree->rank < span->rank) {
+        split(tree, span->address, &span->left, &span->right);
+        return refresh(span);
+    }
+    if (span->address < tree->address)
+        tree->left = insert(tree->left, span);
+    else
+        tree->right = insert(tree->right, span);
+    return refresh(tree);
+}
+
+static struct rs_span *without(struct rs_span *tree, struct rs_span *span)
+{
+    RS_ASSERT(tree);
+    if (tree == span)
+        return join(span->left, span->right);
+    if (span->address < tree->address)
+        tree->left = without(tree->left, span);
+    else
+        tree->right = without(tree->right, span);
+    return refresh(tree);
+}
+
+static void insert_free(struct rs_span_set *set, struct rs_span *span)
+{
+    span->rank = rank_of(span->address);
+    set->root = insert(set->root, span);
+    set->free_count++;
+}
+
+static void remove_free(struct rs_span_set *set, struct rs_span *span)
+{
+    RS_ASSERT(rs_span_is_free(span));
+    set->root = without(set->root, span);
+    set->free_count--;
+    span->largest[RS_SPAN_ANYWHERE] = span->largest[RS_SPAN_ALIGNED] = 0;
+}
+
+static struct rs_span *first_fit(const struct rs_span_set *set, uint32_t units,
+                                 enum rs_span_fit fit)
+{
+    struct rs_span *span = set->root;
+
+    if (largest_of(span, fit) < units)
+        return NULL;
+    for (;;) {
+        if (largest_of(span->left, fit) >= units)
+            span = span->left;
+        else if (room(span, fit) >= units)
+            return span;
+        else
+            span = span->right;
+    }
+}
+
+/* ---- spans ---- */
+
+/* Cuts a span that is not in the tree in two; returns the upper one. */
+static struct rs_span *cut(struct rs_span_set *set, struct rs_span *span, uint32_t keep_units)
+{
+    struct rs_span *rest = rs_record_slab_take(&set->records);
+
+    RS_ASSERT(rest && keep_units < span->units);
+    *rest = (struct rs_span){
+        .address = span->address + rs_span_bytes(keep_units),
+        .units = span->units - keep_units,
+        .before = span,
+        .after = span->after,
+        .owner = span->owner,
+    };
+    if (rest->after)
+        rest->after->before = rest;
+    span->after = rest;
+    span->units = keep_units;
+    return rest;
+}
+
+/* Merges `upper` into `lower`, its neighbour; neither is in the tree. */
+static void merge(struct rs_span_set *set, struct rs_span *lower, struct rs_span *upper)
+{
+    RS_ASSERT(lower->address + rs_span_bytes(lower->units) == upper->address);
+    lower->units += upper->units;
+    lower->after = upper->after;
+    if (lower->after)
+        lower->after->before = lower;
+    rs_record_slab_give(&set->records, upper);
+}
+
+bool rs_span_reserve(struct rs_span_set *set)
+{
+    return rs_record_slab_reserve(&set->records);
+}
+
+struct rs_span *rs_span_add(struct rs_span_set *set, CUdeviceptr address, uint32_t units,
+                            void *owner)
+{
+    struct rs_span *span = rs_record_slab_take(&set->records);
+
+    RS_ASSERT(span && units > 0 && address % RS_SPAN_UNIT == 0);
+    *span = (struct rs_span){.address = address, .units = units, .owner = owner};
+    insert_free(set, span);
+    return span;
+}
+
+void rs_span_remove(struct rs_span_set *set, struct rs_span *range)
+{
+    RS_ASSERT(rs_span_is_whole(range));
+    remove_free(set, range);
+    rs_record_slab_give(&set->records, range);
+}
+
+struct rs_span *rs_span_take(struct rs_span_set *set, uint32_t units, enum rs_span_fit fit)
+{
+    struct rs_span *span = first_fit(set, units, fit);
+    uint32_t lead = 0;
+
+    if (!span)
+        return NULL;
+    remove_free(set, span);
+    if (fit == RS_SPAN_ALIGNED)
+        lead = lead_units(span);
+    if (lead > 0) {
+        struct rs_span *before = span;
+        span = cut(set, before, lead);
+        insert_free(set, before);
+    }
+    if (span->units > units)
+        insert_free(set, cut(set, span, units));
+    return span;
+}
+
+void rs_span_give(struct rs_span_set *set, struct rs_span *span)
+{
+    RS_ASSERT(!rs_span_is_free(span));
+    if (span->after && rs_span_is_free(span->after)) {
+        remove_free(set, span->after);
+        merge(set, span, span->after);
+    }
+    if (span->before && rs_span_is_free(span->before)) {
+        span = span->before;
+        remove_free(set, span);
+        merge(set, span, span->after);
+    }
+    insert_free(set, span);
+}
+
+void rs_span_set_destroy(struct rs_span_set *set)
+{
+    rs_record_slab_destroy(&set->records);
+    set->root = NULL;
+}
+
+/* ---- checks ---- */
+
+static bool tree_check(const struct rs_span *tree, const struct rs_span *above,
+                       const struct rs_span *below, struct rs_span_sums *sums)
+{
+    if (!tree)
+        return true;
+    if ((above && above->address >= tree->address) || (below && below->address <= tree->address))
+        return false;
+    if ((tree->left && tree->left->rank > tree->rank) ||
+        (tree->right && tree->right->rank > tree->rank))
+        return false;
+    for (int fit = 0; fit < RS_SPAN_FITS; fit++)
+        if (tree->largest[fit] != largest_below(tree, (enum rs_span_fit)fit))
+            return false;
+    sums->free_spans++;
+    sums->free_units += tree->units;
+    return tree_check(tree->left, above, tree, sums) && tree_check(tree->right, tree, below, sums);
+}
+
+bool rs_span_tree_check(const struct rs_span_set *set, struct rs_span_sums *sums)
+{
+    *sums = (struct rs_span_sums){0};
+    return tree_check(set->root, NULL, NULL, sums);
+}
+
+bool rs_span_range_check(const struct rs_span *range, struct rs_span_sums *sums)
+{
+    CUdeviceptr address = range->address;
+    const struct rs_span *before = NULL;
+
+    for (const struct rs_span *span = range; span; before = span, span = span->after) {
+        bool is_free = rs_span_is_free(span);
+        if (span->address != address || span->before != before || span->units == 0 ||
+            (before && is_free && rs_span_is_free(before)))
+            return false;
+        sums->free_spans += is_free;
+        sums->free_units += is_free ? span->units : 0;
+        sums->taken_spans += !is_free;
+        sums->taken_units += is_free ? 0 : span->units;
+        address += rs_span_bytes(span->units);
+    }
+    return true;
+}

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "introspect/observe.h"
+
+#include "base/arithmetic.h"
+#include "charge/charge.h"
+#include "config/life.h"
+#include "context/block.h"
+#include "context/context.h"
+#include "context/limit.h"
+#include "driver/driver.h"
+#include "introspect/sync_memops.h"
+#include "ipc/import.h"
+
+#include <stdatomic.h>
+#include <sys/mman.h>
+
+struct idle {
+    CUdevice device;
+    size_t bytes;         /* of the device */
+    size_t charged_bytes; /* and of what counts as the device's against a limit */
+};
+
+static void add_idle(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    struct idle *idle = data;
+    size_t held = atomic_load_explicit(&stack->context->account.held_bytes[RS_MEMORY_DEVICE],
+                                       memory_order_relaxed);
+
+    if (stack->kind != RS_KIND_PINNED && stack->place.device == idle->device)
+        idle->charged_bytes += rs_mr_idle_bytes_best(mr);
+    /* A stack over managed memory holds nothing of the device. */
+    if (stack->kind == RS_KIND_DEVICE && stack->place.device == idle->device)
+        idle->bytes += rs_min(rs_mr_idle_bytes_best(mr), held);
+}
+
+/* Corrects the driver's answer about a device's total memory; with free_bytes (of the current
+ * context's device) also that.  idle_bytes: what stacks hold and nobody uses. */
+static void observe_limit(int device, size_t idle_bytes, size_t *free_bytes, size_t *total_bytes)
+{
+    size_t limit = rs_limit_get(device), charged, live;
+
+    if (!limit)
+        return;
+    if (total_bytes)
+        *total_bytes = rs_min(*total_bytes, limit);
+    if (!free_bytes)
+        return;
+    rs_charge_follow_pools(device);
+    charged = atomic_load(&rs_limit_account(device)->charged_bytes);
+    live = charged - rs_min(idle_bytes, charged);
+    *free_bytes = rs_min(*free_bytes, limit - rs_min(live, limit));
+}
+
+void rs_observe_memory_info(size_t *free_bytes, size_t *total_bytes)
+{
+    struct idle idle = {0, 0, 0};
+
+    if (rs_life() != RS_MODE_SERVE || rs_driver.cuCtxGetDevice(&idle.device) != CUDA_SUCCESS)
+        return;
+    rs_context_each_stack(add_idle, &idle);
+    *free_bytes = rs_min(*free_bytes + idle.bytes, *total_bytes);
+    observe_limit(idle.device, idle.charged_bytes, free_bytes, total_bytes);
+}
+
+void rs_observe_total_memory(CUdevice device, size_t *total_bytes)
+{
+    if (rs_life() == RS_MODE_SERVE)
+        observe_limit(device, 0, NULL, total_bytes);
+}
+
+struct rs_observation rs_observe(CUdeviceptr address)
+{
+    struct rs_observation observation = {.what = RS_OBSERVED_FOREIGN};
+    struct rs_block_view view;
+
+    switch (rs_import_find(address, &observation.address, &observation.size_bytes)) {
+    case RS_IMPORTED_BLOCK:
+        observation.what = RS_OBSERVED_OPENED;
+        return observation;
+    case RS_IMPORTED_OUTSIDE:
+        observation.what = RS_OBSERVED_FREED;
+        return observation;
+    case RS_IMPORTED_NOT:
+        break;
+    }
+    if (!rs_life_serving())
+        return observation;
+    if (rs_block_find(address, &view))
+        return (struct rs_observation){.what = RS_OBSERVED_BLOCK,
+                                       .address = view.address,
+                                       .size_bytes = view.size_bytes,
+                                       .context = view.context,
+                                       .device = view.device,
+                                       .whole = view.whole,
+                                       .kind = view.kind};
+    if (rs_block_is_our_memory(address))
+        observation.what = RS_OBSERVED_FREED;
+    return observation;
+}
+
+static CUresult ask(CUpointer_attribute attribute, CUdeviceptr address, unsigned *value)
+{
+    return rs_driver.cuPointerGetAttribute(value, attribute, address);
+}
+
+/* Memory that the program asked for as device memory and that lies elsewhere, or nowhere that the
+ * driver knows (the process's own). */
+static bool is_plain(CUdeviceptr address)
+{
+    unsigned type = 0, managed = 1;
+
+    return ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address, &type) == CUDA_SUCCESS &&
+           type == CU_MEMORYTYPE_DEVICE &&
+           ask(CU_POINTER_ATTRIBUTE_IS_MANAGED, address, &managed) == CUDA_SUCCESS && !managed;
+}
+
+static bool is_known(CUdeviceptr address)
+{
+    unsigned type;
+
+    return ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address, &type) == CUDA_SUCCESS;
+}
+
+bool rs_observe_as_requested(const struct rs_observation *observation)
+{
+    return observation->what == RS_OBSERVED_BLOCK && observation->kind == RS_KIND_DEVICE &&
+           !rs_config.actual_memory_type;
+}
+
+/* What device memory of its own would answer where the driver has no answer: for memory that it
+ * does not know. */
+static CUresult answer_unknown(const struct rs_observation *observation, CUdeviceptr address,
+                               CUpointer_attribute attribute, void *data)
+{
+    switch ((int)attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        *(CUcontext *)data = NULL; /* for correct() to fill in */
+        break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        *(CUdeviceptr *)data = address;
+        break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *(int *)data = observation->device;
+        break;
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+        *(unsigned *)data = 1;
+        break;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        *(unsigned *)data = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        *(unsigned *)data = 0;
+        break;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        *(unsigned long long *)data = 0;
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        *(CUmemoryPool *)data = NULL;
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: /* for correct() */
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        break;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* True when that was all there is to correct. */
+static bool correct_range(const struct rs_observation *observation, CUpointer_attribute attribute,
+                          void *data)
+{
+    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+        *(CUdeviceptr *)data = observation->address;
+    else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+        *(size_t *)data = observation->size_bytes;
+    else
+        return false;
+    return true;
+}
+
+static void correct(const struct rs_observation *observation, CUpointer_attribute attribute,
+                    void *data)
+{
+    uint64_t id;
+
+    if (correct_range(observation, attribute, data))
+        return;
+    switch ((int)attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        /* what is mapped belongs to no context, in the driver's eyes */
+        if (!*(CUcontext *)data)
+            *(CUcontext *)data = observation->context;
+        break;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        id = rs_block_id(observation->address);
+        if (id)
+            *(unsigned long long *)data = id;
+        break;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+        *(unsigned *)data = rs_sync_memops_get(observation->address, observation->kind,
+                                               *(const unsigned *)data != 0);
+        break;
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS: /* asking sets it */
+        rs_sync_memops_note(observation->address);
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        if (rs_observe_as_requested(observation))
+            *(unsigned *)data = CU_MEMORYTYPE_DEVICE;
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        if (rs_observe_as_requested(observation))
+            *(unsigned *)data = 0;
+        break;
+    default:
+        break;
+    }
+}
+
+CUresult rs_observe_attribute(const struct rs_observation *observation, CUdeviceptr address,
+                              CUpointer_attribute attribute, CUresult result, void *data)
+{
+    if (!data)
+        return result;
+    if (observation->what == RS_OBSERVED_OPENED) {
+        if (result == CUDA_SUCCESS)
+            (void)correct_range(observation, attribute, data);
+        return result;
+    }
+    if (result == CUDA_ERROR_INVALID_VALUE && rs_observe_as_requested(observation) &&
+        !is_known(address))
+        result = answer_unknown(observation, address, attribute, data);
+    else if (result == CUDA_SUCCESS && attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER &&
+             rs_observe_as_requested(observation) && !is_plain(address))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        correct(observation, attribute, data);
+    return result;
+}
+
+void rs_observe_attributes(const struct rs_observation *observation, CUdeviceptr address,
+                           unsigned count, const CUpointer_attribute *attributes, void **data)
+{
+    bool unknown = rs_observe_as_requested(observation) && !is_known(address);
+
+    for (unsigned i = 0; i < count; i++)
+        if (rs_observe_attribute(observation, address, attributes[i],
+                                 unknown ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS,
+                                 data[i]) != CUDA_SUCCESS &&
+            attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
+            *(void **)data[i] = NULL;
+}
+
+void rs_observe_instead(CUdeviceptr asked, CUdeviceptr address, unsigned count,
+                        const CUpointer_attribute *attributes, void **data)
+{
+    for (unsigned i = 0; i < count; i++)
+        if ((attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER ||
+             attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_POINTER) &&
+            data[i] && *(CUdeviceptr *)data[i] == asked)
+            *(CUdeviceptr *)data[i] = address;
+}
+
+CUdeviceptr rs_observe_unknown_address(void)
+{
+    static _Atomic(void *) page;
+    void *known = atomic_load(&page), *made;
+
+    if (known)
+        return (CUdeviceptr)(uintptr_t)known;
+    made = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED)
+        return 1; /* in the zero page, which nobody allocates either */
+    if (!atomic_compare_exchange_strong(&page, &known, made)) {
+        munmap(made, 4096);
+        made = known;
+    }
+    return (CUdeviceptr)(uintptr_t)made;
+}

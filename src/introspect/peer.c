@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "introspect/peer.h"
+
+#include "base/lock.h"
+#include "config/config.h"
+#include "config/life.h"
+#include "context/context.h"
+#include "driver/context.h"
+#include "driver/driver.h"
+
+#include <stdlib.h>
+
+/* A context whose memory others may reach, or might once. */
+struct owner {
+    CUcontext handle;
+    unsigned accessors[RS_DEVICES_MAX];  /* contexts of that device that enabled it.  One that ends
+                                            stays counted: the device keeps its access then */
+    CUcontext borrowers[RS_DEVICES_MAX]; /* contexts of that device that never asked for it */
+    struct owner *next;
+};
+
+static struct rs_mutex lock = RS_MUTEX_INIT; /* protects the list */
+static struct owner *owners;
+
+static struct owner *find(CUcontext handle)
+{
+    struct owner *owner = owners;
+
+    while (owner && owner->handle != handle)
+        owner = owner->next;
+    return owner;
+}
+
+static bool note(CUcontext handle, CUdevice device, bool allowed)
+{
+    struct owner *owner;
+
+    rs_mutex_lock(&lock);
+    owner = find(handle);
+    if (!owner && allowed && (owner = calloc(1, sizeof(*owner)))) {
+        owner->handle = handle;
+        owner->next = owners;
+        owners = owner;
+    }
+    if (owner && allowed)
+        owner->accessors[device]++;
+    else if (owner && owner->accessors[device])
+        owner->accessors[device]--;
+    rs_mutex_unlock(&lock);
+    return owner || !allowed;
+}
+
+CUresult rs_peer_changed(CUcontext owner, bool allowed)
+{
+    CUdevice device;
+    CUresult result;
+
+    /* Before the settings are read too: a stack may come. */
+    if (atomic_load(&rs_life_mode) == RS_MODE_FORWARD ||
+        rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS || device < 0 || device >= RS_DEVICES_MAX)
+        return CUDA_SUCCESS;
+    if (!note(owner, device, allowed))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = rs_life_serving() ? rs_context_apply_peers(owner) : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS || !allowed)
+        return CUDA_SUCCESS; /* access that was not taken back harms nobody */
+    (void)note(owner, device, false);
+    (void)rs_context_apply_peers(owner);
+    return result;
+}
+
+/* ---- access that the program did not ask for ---- */
+
+static void note_loan(CUcontext handle, CUdevice device, CUcontext borrower)
+{
+    struct owner *owner;
+
+    rs_mutex_lock(&lock);
+    owner = find(handle);
+    if (owner)
+        owner->borrowers[device] = borrower;
+    rs_mutex_unlock(&lock);
+}
+
+/* In the context that is to reach the memory. */
+static bool lend_here(CUcontext owner, CUdevice device, CUcontext borrower)
+{
+    CUresult result = rs_driver.cuCtxEnablePeerAccess(owner, 0);
+
+    if (result != CUDA_SUCCESS)
+        return result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+    if (rs_peer_changed(owner, true) != CUDA_SUCCESS) {
+        (void)rs_driver.cuCtxDisablePeerAccess(owner);
+        return false;
+    }
+    note_loan(owner, device, borrower);
+    return true;
+}
+
+bool rs_peer_lend(CUcontext owner, CUdevice device)
+{
+    CUcontext borrower = rs_context_primary(device);
+    CUresult result;
+    bool entered, lent;
+
+    if (!borrower || !rs_driver.cuCtxEnablePeerAccess || !rs_driver.cuCtxDisablePeerAccess)
+        return false;
+    entered = rs_context_enter(borrower, &result);
+    lent = result == CUDA_SUCCESS && lend_here(owner, device, borrower);
+    rs_context_leave(entered);
+    return lent;
+}
+
+/* The current context's place among the borrowers, NULL when it is none. */
+static CUcontext *loan_of_current(CUcontext handle)
+{
+    struct owner *owner = find(handle);
+    CUcontext current = NULL;
+    CUdevice device;
+
+    if (!owner || rs_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current ||
+        rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS || device < 0 || device >= RS_DEVICES_MAX)
+        return NULL;
+    return owner->borrowers[device] == current ? &owner->borrowers[device] : NULL;
+}
+
+bool rs_peer_is_lent(CUcontext owner)
+{
+    bool lent;
+
+    rs_mutex_lock(&lock);
+    lent = loan_of_current(owner);
+    rs_mutex_unlock(&lock);
+    return lent;
+}
+
+bool rs_peer_end_loan(CUcontext owner)
+{
+    CUcontext *loan;
+
+    rs_mutex_lock(&lock);
+    loan = loan_of_current(owner);
+    if (loan)
+        *loan = NULL;
+    rs_mutex_unlock(&lock);
+    return loan;
+}
+
+/* ---- the rest ---- */
+
+uint64_t rs_peer_devices(CUcontext handle)
+{
+    const struct owner *owner;
+    uint64_t devices = 0;
+
+    rs_mutex_lock(&lock);
+    owner = find(handle);
+    for (int device = 0; owner && device < RS_DEVICES_MAX; device++)
+        devices |= (uint64_t)(owner->accessors[device] > 0) << device;
+    rs_mutex_unlock(&lock);
+    return devices;
+}
+
+void rs_peer_forget(CUcontext handle)
+{
+    struct owner **link = &owners, *owner;
+
+    rs_mutex_lock(&lock);
+    while (*link && (*link)->handle != handle)
+        link = &(*link)->next;
+    owner = *link;
+    if (owner)
+        *link = owner->next;
+    rs_mutex_unlock(&lock);
+    free(owner);
+}

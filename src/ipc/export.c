@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ipc/export.h"
+
+#include "base/arithmetic.h"
+#include "base/descriptor.h"
+#include "base/file.h"
+#include "base/hash_table.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "base/request.h"
+#include "base/undisturbed.h"
+#include "context/context.h"
+#include "driver/driver.h"
+#include "driver/fence.h"
+#include "introspect/observe.h"
+#include "ipc/import.h"
+#include "ipc/table.h"
+#include "resource/segment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 8u
+#endif
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 16
+#endif
+
+_Static_assert((int)RS_IPC_SLOTS < (int)RS_EXPORTED_NATIVE,
+               "a slot's number fits into a block's record");
+
+enum export_state { EXPORT_FREE, EXPORT_LIVE, EXPORT_HELD };
+
+/* What we know of a slot ourselves. */
+struct exported {
+    enum export_state state;
+    uint32_t generation; /* the latest */
+    uint32_t next;       /* number of the next free or held one, plus one */
+    CUdeviceptr address;
+    size_t size_bytes;
+    struct rs_taken_block held; /* so that holding a freed block needs no memory */
+};
+
+static struct rs_mutex lock = RS_MUTEX_INIT; /* protects all below; nothing waits under it */
+static struct exported *exports;             /* NULL: there is no table yet */
+static struct rs_ipc_slot *slots;            /* in the file, which others read */
+static struct rs_kept_descriptor file;
+static struct rs_ipc_handle self;                   /* what all our handles have in common */
+static uint32_t used, first_free;                   /* slots ever used; plus one */
+static uint32_t first_held, last_held;              /* plus one, oldest first */
+static struct rs_hash_table spent;                  /* by the driver's number of an allocation */
+static bool all_spent;                              /* there was no memory for that table */
+static void *const is_spent = (void *)(uintptr_t)1; /* a value that is not NULL */
+
+RS_HOT_DATA _Atomic size_t rs_export_held;
+
+/* ---- the table ---- */
+
+/* A limit on files (ulimit -f) is one on this file too. */
+static int resize(int fd)
+{
+    struct rs_unsignalled unsignalled;
+    int failed;
+
+    rs_unsignalled_begin(&unsignalled);
+    failed = ftruncate(fd, RS_IPC_FILE_BYTES) == 0 ? 0 : errno;
+    rs_unsignalled_end(&unsignalled, failed);
+    return failed;
+}
+
+/* The file that others find through /proc, or -1. */
+static int create_file(void)
+{
+    int fd = memfd_create(RS_IPC_FILE_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+
+    if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
+        fd = memfd_create(RS_IPC_FILE_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd >= 0 && (fchmod(fd, 0600) != 0 || resize(fd) != 0)) {
+        rs_file_close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* Before Linux 5.1 a process of the same user could write to it, as it could to our memory. */
+static bool seal(int fd)
+{
+    (void)fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
+    return fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
+}
+
+static void *map(int fd, size_t bytes)
+{
+    int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+    void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+
+    return mapped == MAP_FAILED ? NULL : mapped;
+}
+
+static void describe_self(const unsigned char nonce[RS_IPC_NONCE_BYTES])
+{
+    memcpy(self.magic, rs_ipc_magic, sizeof(self.magic));
+    memcpy(self.nonce, nonce, sizeof(self.nonce));
+    self.process_namespace = rs_process_namespace();
+    self.start_ticks = rs_process_start_ticks(0);
+    self.process = getpid();
+    self.fd = file.fd;
+}
+
+/* Maps the sealed file and keeps it. */
+static char *map_file(struct rs_ipc_header *header)
+{
+    int fd = create_file();
+    char *mapped = fd < 0 ? NULL : map(fd, RS_IPC_FILE_BYTES);
+
+    if (fd < 0)
+        return NULL;
+    if (!mapped || !seal(fd)) {
+        rs_file_close(fd);
+    } else if (rs_descriptor_keep(&file, fd)) {
+        memcpy(mapped, header, sizeof(*header));
+        return mapped;
+    }
+    if (mapped)
+        munmap(mapped, RS_IPC_FILE_BYTES);
+    return NULL;
+}
+
+/* Made at the first handle that needs it, kept to the process's end. */
+static bool create_table(void)
+{
+    size_t bytes = RS_IPC_SLOTS * sizeof(*exports);
+    struct exported *entries = map(-1, bytes);
+    struct rs_ipc_header header;
+    char *mapped = NULL;
+
+    memcpy(header.magic, rs_ipc_magic, sizeof(header.magic));
+    if (entries && getrandom(header.nonce, sizeof(header.nonce), 0) == sizeof(header.nonce))
+        mapped = map_file(&header);
+    if (!mapped) {
+        if (entries)
+            munmap(entries, bytes);
+        return false;
+    }
+    describe_self(header.nonce);
+    slots = (struct rs_ipc_slot *)(void *)(mapped + RS_IPC_SLOTS_AT);
+    exports = entries;
+    return true;
+}
+
+/* ---- slots; the caller holds the lock ---- */
+
+/* The number of a free slot plus one; 0 when there is none. */
+static uint32_t take_slot(void)
+{
+    uint32_t number = first_free;
+
+    if (number)
+        first_free = exports[number - 1].next;
+    else if (used < RS_IPC_SLOTS)
+        number = ++used;
+    return number;
+}
+
+static void give_slot(uint32_t number)
+{
+    struct exported *entry = &exports[number - 1];
+
+    entry->state = EXPORT_FREE;
+    entry->next = first_free;
+    first_free = number;
+}
+
+/* The slot that this block is exported in, plus one; 0: none.  A note in a block's record that is
+ * not about this block comes from a free that raced with the export. */
+static uint32_t slot_of(const struct rs_observation *block)
+{
+    unsigned number = rs_block_exported(block->address);
+    const struct exported *entry;
+
+    if (number == RS_EXPORTED_NOT || number == RS_EXPORTED_NATIVE || !exports)
+        return 0;
+    entry = &exports[number - 1];
+    return entry->state == EXPORT_LIVE && entry->address == block->address &&
+                   entry->size_bytes == block->size_bytes
+               ? number
+               : 0;
+}
+
+static void write_handle(uint32_t number, CUipcMemHandle *handle)
+{
+    struct rs_ipc_handle ours = self;
+
+    ours.slot = number - 1;
+    ours.generation = exports[number - 1].generation;
+    rs_ipc_seal(&ours, handle);
+}
+
+/* No importer can open the block from now on. */
+static void close_slot(uint32_t number)
+{
+    atomic_store(&slots[number - 1].generation, 0);
+}
+
+/* True while a process holds a lock on the slot, also when nobody can tell. */
+static bool is_open_elsewhere(uint32_t number)
+{
+    static bool said;
+    struct flock wanted = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = number - 1, .l_len = 1};
+
+    if (!rs_descriptor_is_kept(&file)) {
+        if (rs_log_once(&said))
+            rs_log("the program closed a file that rmmshim had opened: memory that was shared with "
+                   "other processes is not used again");
+        return true;
+    }
+    atomic_thread_fence(memory_order_seq_cst); /* the generation is out of the slot before */
+    return fcntl(file.fd, F_GETLK, &wanted) != 0 || wanted.l_type != F_UNLCK;
+}
+
+/* ---- native handles; the caller holds the lock ---- */
+
+/* A driver's handle names its allocation for as long as that lives, so only one block may ever have
+ * it: later ones in the same memory get handles of ours. */
+static bool may_be_native(unsigned long long id)
+{
+    return id && !all_spent && !rs_hash_get(&spent, id);
+}
+
+/* ---- export ---- */
+
+static CUresult refuse(bool *said, const char *reason)
+{
+    if (rs_log_once(said))
+        rs_log("cuIpcGetMemHandle: refused: %s", reason);
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* What the driver says of the block's memory. */
+struct allocation {
+    CUipcMemHandle native;
+    CUdeviceptr base;
+    size_t size_bytes;
+};
+
+static CUresult export_in_slot(const struct rs_observation *block,
+                               const struct allocation *allocation, CUipcMemHandle *handle)
+{
+    static bool said;
+    uint32_t number = slot_of(block);
+    struct exported *entry;
+    struct rs_ipc_slot *slot;
+
+    if (!number) {
+        number = exports || create_table() ? take_slot() : 0;
+        if (!number || !rs_descriptor_is_kept(&file))
+            return refuse(&said, "the table of shared blocks is full or cannot be made; "
+                                 "RMM_IPC=dedicated needs none");
+        entry = &exports[number - 1];
+        slot = &slots[number - 1];
+        entry->state = EXPORT_LIVE;
+        entry->generation += entry->generation == UINT32_MAX ? 2 : 1; /* never 0 */
+        entry->address = block->address;
+        entry->size_bytes = block->size_bytes;
+        slot->offset_bytes = block->address - allocation->base;
+        slot->size_bytes = block->size_bytes;
+        slot->allocation_bytes = allocation->size_bytes;
+        slot->native = allocation->native;
+        if (!rs_block_note_exported(block->address, number)) {
+            give_slot(number); /* the program has just freed it */
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        atomic_store(&slot->generation, entry->generation);
+    }
+    write_handle(number, handle);
+    return CUDA_SUCCESS;
+}
+
+static CUresult export_block(const struct rs_observation *block, CUipcMemHandle *handle)
+{
+    static bool said;
+    struct allocation allocation;
+    CUresult result = rs_driver.cuIpcGetMemHandle(&allocation.native, block->address);
+
+    if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED) {
+        CUresult refused =
+            refuse(&said, "the driver has no handle for the memory that this block "
+                          "lies in (virtual, stream-ordered, managed or host memory)");
+        return block->whole ? result : refused;
+    }
+    if (result == CUDA_SUCCESS)
+        result = rs_driver.cuMemGetAddressRange_v2(&allocation.base, &allocation.size_bytes,
+                                                   block->address);
+    if (result != CUDA_SUCCESS)
+        return result;
+    rs_mutex_lock(&lock);
+    if (block->whole && !slot_of(block) && may_be_native(rs_driver_allocation_id(block->address)) &&
+        rs_block_note_exported(block->address, RS_EXPORTED_NATIVE))
+        *handle = allocation.native;
+    else
+        result = export_in_slot(block, &allocation, handle);
+    rs_mutex_unlock(&lock);
+    return result;
+}
+
+/* What another process exported.  The driver's answer, which is an error; were it not, its handle
+ * would name too much. */
+static CUresult export_again(CUdeviceptr address, CUipcMemHandle *handle)
+{
+    CUresult result = rs_driver.cuIpcGetMemHandle(handle, address);
+
+    if (result == CUDA_SUCCESS && !rs_import_handle(address, handle))
+        result = CUDA_ERROR_INVALID_VALUE;
+    return result;
+}
+
+bool rs_export(CUdeviceptr address, CUipcMemHandle *handle, CUresult *result)
+{
+    struct rs_observation observation = rs_observe(address);
+
+    if (!handle || !rs_driver_ready(false) || !rs_driver.cuIpcGetMemHandle)
+        return false; /* the driver's own error */
+    if (observation.what == RS_OBSERVED_FREED)
+        *result = CUDA_ERROR_INVALID_VALUE;
+    else if (observation.what == RS_OBSERVED_OPENED)
+        *result = export_again(address, handle);
+    else if (observation.what == RS_OBSERVED_BLOCK && observation.kind == RS_KIND_DEVICE)
+        *result = export_block(&observation, handle);
+    else
+        return false;
+    return true;
+}
+
+/* ---- frees ---- */
+
+static void hold(uint32_t number, const struct rs_taken_block *taken)
+{
+    struct exported *entry = &exports[number - 1];
+
+    entry->state = EXPORT_HELD;
+    entry->held = *taken;
+    entry->next = 0;
+    if (last_held)
+        exports[last_held - 1].next = number;
+    else
+        first_held = number;
+    last_held = number;
+    atomic_fetch_add(&rs_export_held, 1);
+}
+
+/* The number of the oldest held one, off the list; 0 when there is none. */
+static uint32_t take_held(void)
+{
+    uint32_t number = first_held;
+
+    if (!number)
+        return 0;
+    first_held = exports[number - 1].next;
+    if (!first_held)
+        last_held = 0;
+    atomic_fetch_sub(&rs_export_held, 1);
+    return number;
+}
+
+static bool end_slot(uint32_t number, const struct rs_taken_block *taken)
+{
+    bool is_open;
+
+    rs_mutex_lock(&lock);
+    close_slot(number);
+    is_open = is_open_elsewhere(number);
+    if (is_open)
+        hold(number, taken);
+    else
+        give_slot(number);
+    rs_mutex_unlock(&lock);
+    return is_open;
+}
+
+bool rs_export_end(struct rs_taken_block *taken)
+{
+    struct rs_stack *stack = taken->stack;
+
+    if (taken->exported == RS_EXPORTED_NATIVE) {
+        rs_mutex_lock(&lock);
+        taken->exported_id = rs_driver_allocation_id(taken->allocation.address);
+        if (taken->exported_id && !rs_hash_put(&spent, taken->exported_id, is_spent))
+            all_spent = true;
+        rs_mutex_unlock(&lock);
+        return false;
+    }
+    if (!end_slot(taken->exported, taken))
+        return false;
+    /* The stack does not see this free yet, so where it would have waited, we do. */
+    (void)rs_sentinel_wait(&stack->context->sentinel, stack->context->handle);
+    return true;
+}
+
+void rs_export_freed(const struct rs_taken_block *taken)
+{
+    struct rs_segment segment;
+
+    if (!taken->exported_id || rs_segment_find(taken->allocation.address, &segment))
+        return;
+    rs_mutex_lock(&lock);
+    (void)rs_hash_take(&spent, taken->exported_id); /* the driver has it back */
+    rs_mutex_unlock(&lock);
+}
+
+/* A stack without `reuse` waits in a free, which no request may. */
+static bool may_free_now(const struct rs_taken_block *block)
+{
+    return block->stack->place.frees_are_clean || !rs_request_is_under_way();
+}
+
+/* Takes the oldest held block if nobody has it open any more, else it is the youngest from now on.
+ */
+static bool take_released(struct rs_taken_block *block)
+{
+    uint32_t number;
+    bool is_released = false;
+
+    rs_mutex_lock(&lock);
+    number = take_held();
+    if (number) {
+        *block = exports[number - 1].held;
+        is_released = may_free_now(block) && !is_open_elsewhere(number);
+        if (is_released)
+            give_slot(number);
+        else
+            hold(number, block);
+    }
+    rs_mutex_unlock(&lock);
+    return is_released;
+}
+
+void rs_export_collect_in_request(void)
+{
+    rs_request_begin();
+    rs_export_collect(false);
+    rs_request_end();
+}
+
+void rs_export_collect(bool all)
+{
+    size_t looks = atomic_load(&rs_export_held);
+    struct rs_taken_block block;
+
+    if (looks == 0 || !rs_context_ends_hold())
+        return;
+    for (looks = all ? looks : 1; looks > 0; looks--) {
+        if (!take_released(&block) || !atomic_load(&block.stack->context->alive))
+            continue;
+        /* Fails only when a driver call beneath does, for a context that is broken anyhow. */
+        (void)rs_mr_deallocate(atomic_load(&block.stack->mr), &block.allocation, NULL);
+    }
+    rs_context_ends_release();
+}
+
+/* ---- ends of contexts ---- */
+
+void rs_export_forget(unsigned exported)
+{
+    if (exported == RS_EXPORTED_NOT || exported == RS_EXPORTED_NATIVE)
+        return;
+    rs_mutex_lock(&lock);
+    close_slot(exported);
+    give_slot(exported);
+    rs_mutex_unlock(&lock);
+}
+
+void rs_export_forget_held(const struct rs_context *context)
+{
+    size_t count;
+
+    rs_mutex_lock(&lock);
+    for (count = atomic_load(&rs_export_held); count > 0; count--) {
+        uint32_t number = take_held();
+        struct rs_taken_block block = exports[number - 1].held;
+        if (block.stack->context == context)
+            give_slot(number);
+        else
+            hold(number, &block);
+    }
+    rs_mutex_unlock(&lock);
+}

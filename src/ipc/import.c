@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ipc/import.h"
+
+#include "base/address_map.h"
+#include "base/lock.h"
+#include "base/process.h"
+#include "context/context.h"
+#include "driver/driver.h"
+#include "driver/fence.h"
+#include "ipc/exporter.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* How one sees that opened memory is still there: by the driver's number of the allocation, never
+ * used twice, or by its range.  Where the driver tells neither of opened memory it counts as there.
+ */
+struct proof {
+    unsigned long long id; /* 0: not told */
+    bool has_range;
+};
+
+/* A driver allocation of another process, opened once in a context for all blocks inside. */
+struct segment {
+    CUipcMemHandle native;
+    CUcontext context;
+    struct rs_context *owner; /* of the context's memory; forget_ended comes before it goes */
+    struct proof proof;
+    CUdeviceptr base;
+    size_t size_bytes;
+    unsigned uses;
+    struct segment *next;
+};
+
+struct opened {
+    CUipcMemHandle handle;
+    struct rs_exporter *exporter;
+    struct segment *segment;
+    uint32_t slot;
+    CUdeviceptr address;
+    size_t size_bytes;
+    unsigned count;
+    struct opened *next;
+};
+
+/* What the program opened by handles of the driver's own.  A block of ours may begin at the same
+ * address: the allocation was one block when that handle was made, and is cut up now. */
+struct native {
+    CUdeviceptr address;
+    struct proof proof;
+    unsigned count;
+    struct native *next;
+};
+
+static struct rs_mutex lock = RS_MUTEX_INIT; /* protects the lists; nothing waits under it */
+static struct segment *segments;
+static struct opened *blocks;
+static struct native *natives;
+
+/* For observers, who take no lock. */
+static _Atomic(struct rs_address_map *) block_map, segment_map;
+
+static struct rs_address_map *map_or_create(_Atomic(struct rs_address_map *) *map)
+{
+    struct rs_address_map *made = atomic_load_explicit(map, memory_order_acquire);
+
+    if (!made) {
+        made = rs_address_map_create();
+        atomic_store_explicit(map, made, memory_order_release);
+    }
+    return made;
+}
+
+/* What the program asks for. */
+struct opening {
+    CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned);
+    unsigned flags;
+    CUcontext context;
+    struct rs_context *owner;
+    const CUipcMemHandle *given;
+    struct rs_ipc_handle handle; /* the same, read */
+};
+
+/* ---- segments; the caller holds the lock ---- */
+
+static bool is_base(CUdeviceptr address)
+{
+    CUdeviceptr base;
+    size_t bytes;
+
+    return rs_driver.cuMemGetAddressRange_v2(&base, &bytes, address) == CUDA_SUCCESS &&
+           base == address;
+}
+
+static struct proof proof_of(CUdeviceptr address)
+{
+    return (struct proof){rs_driver_allocation_id(address), is_base(address)};
+}
+
+/* False when its context has ended, and its memory with it. */
+static bool is_alive(CUdeviceptr address, struct proof proof)
+{
+    return proof.id ? rs_driver_allocation_id(address) == proof.id
+                    : !proof.has_range || is_base(address);
+}
+
+static struct segment *find_segment(const CUipcMemHandle *native, CUcontext context)
+{
+    struct segment *segment = segments;
+
+    while (segment &&
+           (segment->context != context || memcmp(&segment->native, native, sizeof(*native)) != 0))
+        segment = segment->next;
+    return segment;
+}
+
+/* Takes a range out of a map, or puts another owner's there that begins at the same address: the
+ * same memory, opened in another context. */
+static void forget_range(_Atomic(struct rs_address_map *) *map, CUdeviceptr start, void *owner,
+                         void *other, size_t other_bytes)
+{
+    if (!other || !rs_address_map_insert(atomic_load(map), start, other_bytes, other))
+        (void)rs_address_map_remove(atomic_load(map), start, owner);
+}
+
+static void unlink_segment(struct segment *segment)
+{
+    struct segment **link = &segments, *other;
+
+    while (*link != segment)
+        link = &(*link)->next;
+    *link = segment->next;
+    for (other = segments; other && other->base != segment->base;)
+        other = other->next;
+    forget_range(&segment_map, segment->base, segment, other, other ? other->size_bytes : 0);
+}
+
+static struct segment *enter_segment(struct segment *segment)
+{
+    struct rs_address_map *map = map_or_create(&segment_map);
+
+    if (!map || !rs_address_map_insert(map, segment->base, segment->size_bytes, segment))
+        return NULL;
+    segment->next = segments;
+    segments = segment;
+    return segment;
+}
+
+/* Opens the driver's handle. */
+static struct segment *open_segment(const struct opening *opening, const struct rs_ipc_slot *slot,
+                                    CUresult *result)
+{
+    struct segment *segment = opening->owner ? calloc(1, sizeof(*segment)) : NULL;
+
+    *result = segment ? opening->open(&segment->base, slot->native, opening->flags)
+                      : CUDA_ERROR_OUT_OF_MEMORY;
+    if (*result != CUDA_SUCCESS) {
+        free(segment);
+        return NULL;
+    }
+    segment->native = slot->native;
+    segment->context = opening->context;
+    segment->owner = opening->owner;
+    segment->size_bytes = slot->allocation_bytes;
+    segment->proof = proof_of(segment->base);
+    if (enter_segment(segment))
+        return segment;
+    (void)rs_driver.cuIpcCloseMemHandle(segment->base);
+    free(segment);
+    *result = CUDA_ERROR_OUT_OF_MEMORY;
+    return NULL;
+}
+
+/* ---- blocks; the caller holds the lock ---- */
+
+static bool is_slot_used(const struct rs_exporter *exporter, uint32_t slot)
+{
+    const struct opened *block = blocks;
+
+    while (block && (block->exporter != exporter || block->slot != slot))
+        block = block->next;
+    return block;
+}
+
+/* Drops the lock, unless the block is open a second time, in another context. */
+static void leave_slot(struct rs_exporter *exporter, uint32_t slot)
+{
+    if (!is_slot_used(exporter, slot))
+        rs_exporter_unlock(exporter, slot);
+}
+
+static void unlink_block(struct opened *block)
+{
+    struct opened **link = &blocks, *other;
+
+    while (*link != block)
+        link = &(*link)->next;
+    *link = block->next;
+    for (other = blocks; other && other->address != block->address;)
+        other = other->next;
+    forget_range(&block_map, block->address, block, other, other ? other->size_bytes : 0);
+}
+
+/* The block's segment went with its context. */
+static void forget_segment(struct segment *segment)
+{
+    struct opened *block = blocks, *next;
+
+    for (; block; block = next) {
+        next = block->next;
+        if (block->segment != segment)
+            continue;
+        unlink_block(block);
+        leave_slot(block->exporter, block->slot);
+        rs_exporter_leave(block->exporter);
+        free(block);
+        segment->uses--;
+    }
+    if (segment->uses > 0)
+        return; /* a thread is closing a block of it */
+    unlink_segment(segment);
+    free(segment);
+}
+
+static void forget_ended(void)
+{
+    struct segment *segment = segments, *next;
+
+    for (; segment; segment = next) {
+        next = segment->next;
+        if (segment->uses > 0 &&
+            !(atomic_load(&segment->owner->alive) && is_alive(segment->base, segment->proof)))
+            forget_segment(segment);
+    }
+    for (struct native **link = &natives; *link;) {
+        struct native *native = *link;
+        if (is_alive(native->address, native->proof)) {
+            link = &native->next;
+            continue;
+        }
+        *link = native->next;
+        free(native);
+    }
+}
+
+static struct opened *find_opened(const CUipcMemHandle *handle, CUcontext context)
+{
+    struct opened *block = blocks;
+
+    while (block && (block->segment->context != context ||
+                     memcmp(&block->handle, handle, sizeof(*handle)) != 0))
+        block = block->next;
+    return block;
+}
+
+static struct opened *enter_block(const struct opening *opening, struct rs_exporter *exporter,
+                                  struct segment *segment, const struct rs_ipc_slot *slot)
+{
+    struct rs_address_map *map = map_or_create(&block_map);
+    struct opened *block = malloc(sizeof(*block));
+
+    if (!map || !block ||
+        !rs_address_map_insert(map, segment->base + slot->offset_bytes, slot->size_bytes, block)) {
+        free(block);
+        return NULL;
+    }
+    *block = (struct opened){
+        .handle = *opening->given,
+        .exporter = exporter,
+        .segment = segment,
+        .slot = opening->handle.slot,
+        .address = segment->base + slot->offset_bytes,
+        .size_bytes = slot->size_bytes,
+        .next = blocks,
+    };
+    blocks = block;
+    return block;
+}
+
+/* ---- opening ---- */
+
+/* As far as the driver tells how large what it opened is. */
+static bool is_inside(const struct rs_ipc_slot *slot, CUdeviceptr base)
+{
+    CUdeviceptr start;
+    size_t bytes;
+
+    if (rs_driver.cuMemGetAddressRange_v2(&start, &bytes, base) != CUDA_SUCCESS)
+        bytes = slot->allocation_bytes;
+    return slot->offset_bytes <= bytes && slot->size_bytes <= bytes - slot->offset_bytes;
+}
+
+/* The segment that the slot names, opened if need be, with the block in it. */
+static struct opened *open_in_segment(const struct opening *opening, struct rs_exporter *exporter,
+                                      const struct rs_ipc_slot *slot, CUresult *result)
+{
+    struct segment *segment = find_segment(&slot->native, opening->context);
+    struct opened *block = NULL;
+
+    if (!segment)
+        segment = open_segment(opening, slot, result);
+    if (!segment)
+        return NULL;
+    if (!is_inside(slot, segment->base))
+        *result = rs_ipc_refuse(RS_IPC_REFUSED_SIZE);
+    else if (!(block = enter_block(opening, exporter, segment, slot)))
+        *result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (block) {
+        segment->uses++;
+    } else if (segment->uses == 0) {
+        unlink_segment(segment);
+        (void)rs_driver.cuIpcCloseMemHandle(segment->base);
+        free(segment);
+    }
+    return block;
+}
+
+static struct opened *open_block(const struct opening *opening, CUresult *result)
+{
+    struct rs_exporter *exporter = rs_exporter_use(&opening->handle, result);
+    struct opened *block = NULL;
+    struct rs_ipc_slot slot;
+
+    if (!exporter)
+        return NULL;
+    if (rs_exporter_lock(exporter, &opening->handle, &slot, result))
+        block = open_in_segment(opening, exporter, &slot, result);
+    if (!block) {
+        leave_slot(exporter, opening->handle.slot);
+        rs_exporter_leave(exporter);
+    }
+    return block;
+}
+
+static CUresult open_ours(const struct opening *opening, CUdeviceptr *address)
+{
+    CUresult result = CUDA_SUCCESS;
+    struct opened *block;
+
+    rs_mutex_lock(&lock);
+    forget_ended();
+    block = find_opened(opening->given, opening->context);
+    if (!block)
+        block = open_block(opening, &result);
+    if (block) {
+        block->count++;
+        *address = block->address;
+    }
+    rs_mutex_unlock(&lock);
+    return result;
+}
+
+bool rs_import_open(CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned), CUdeviceptr *address,
+                    const CUipcMemHandle *handle, unsigned flags, CUresult *result)
+{
+    struct opening opening = {.open = open, .flags = flags, .given = handle};
+
+    if (!rs_ipc_is_ours(handle) || !open || !rs_driver.cuIpcCloseMemHandle)
+        return false;
+    *result = rs_driver.cuCtxGetCurrent(&opening.context);
+    if (*result != CUDA_SUCCESS)
+        return true;
+    if (!opening.context)
+        *result = CUDA_ERROR_INVALID_CONTEXT;
+    else if (!address || (flags & ~(unsigned)CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS))
+        *result = CUDA_ERROR_INVALID_VALUE;
+    else if (!rs_ipc_read(handle, &opening.handle))
+        *result = rs_ipc_refuse(RS_IPC_REFUSED_HANDLE);
+    else if (opening.handle.process == getpid() &&
+             opening.handle.process_namespace == rs_process_namespace() &&
+             opening.handle.start_ticks == rs_process_start_ticks(0))
+        *result = CUDA_ERROR_INVALID_CONTEXT; /* its own process: as the driver says */
+    else {
+        opening.owner = rs_context_owner();
+        *result = open_ours(&opening, address);
+    }
+    return true;
+}
+
+/* ---- the driver's own handles ---- */
+
+static struct native *find_native(CUdeviceptr address)
+{
+    struct native *native = natives;
+
+    while (native && native->address != address)
+        native = native->next;
+    return native;
+}
+
+void rs_import_note_native(CUdeviceptr address)
+{
+    struct native *native;
+
+    rs_mutex_lock(&lock);
+    forget_ended();
+    native = find_native(address);
+    if (!native && (native = calloc(1, sizeof(*native)))) {
+        native->address = address;
+        native->proof = proof_of(address);
+        native->next = natives;
+        natives = native;
+    }
+    if (native)
+        native->count++;
+    rs_mutex_unlock(&lock);
+}
+
+/* True when the address was opened by a handle of the driver's: that open is the one to close, as
+ * what is closed too late does no harm.  The caller holds the lock. */
+static bool close_native(CUdeviceptr address)
+{
+    struct native **link = &natives, *native = find_native(address);
+
+    if (!native)
+        return false;
+    if (--native->count > 0)
+        return true;
+    while (*link != native)
+        link = &(*link)->next;
+    *link = native->next;
+    free(native);
+    return true;
+}
+
+/* ---- closing ---- */
+
+/* The open block at that address: of the current context where there are several. */
+static struct opened *find_at(CUdeviceptr address)
+{
+    struct opened *block, *found = NULL;
+    CUcontext current = NULL;
+
+    (void)rs_driver.cuCtxGetCurrent(&current);
+    for (block = blocks; block; block = block->next)
+        if (block->address == address && (!found || block->segment->context == current))
+            found = block;
+    return found;
+}
+
+/* Gives up the block's use of its segment; the last one closes the driver's handle.  Without the
+ * lock, which the driver's calls may not be made under: they wait. */
+static CUresult leave_segment(struct segment *segment)
+{
+    CUresult result = CUDA_SUCCESS;
+    bool is_last;
+
+    rs_mutex_lock(&lock);
+    is_last = --segment->uses == 0;
+    if (is_last)
+        unlink_segment(segment);
+    rs_mutex_unlock(&lock);
+    if (is_last) {
+        result = rs_driver.cuIpcCloseMemHandle(segment->base);
+        free(segment);
+    }
+    return result;
+}
+
+/* The block's memory may be another's from the moment that its lock is gone, so no work of this
+ * process may use it any more: the driver's own close waits too, but only the last one. */
+static CUresult close_block(struct opened *block)
+{
+    struct segment *segment = block->segment;
+    struct rs_context *owner = segment->owner;
+    CUresult waited = rs_sentinel_wait(&owner->sentinel, owner->handle);
+    CUresult result = leave_segment(segment);
+
+    rs_mutex_lock(&lock);
+    /* Where the device has not even the few bytes that waiting takes, the lock stays to the end. */
+    if (waited != CUDA_ERROR_OUT_OF_MEMORY) {
+        leave_slot(block->exporter, block->slot);
+        rs_exporter_leave(block->exporter);
+    }
+    rs_mutex_unlock(&lock);
+    free(block);
+    return result;
+}
+
+/* True when the driver must not see the address: it would close the whole segment. */
+static bool is_in_segment(CUdeviceptr address)
+{
+    struct rs_range range;
+
+    return rs_address_map_find_inside(atomic_load(&segment_map), address, &range);
+}
+
+bool rs_import_close(CUdeviceptr address, CUresult *result)
+{
+    struct opened *block = NULL;
+    bool is_last = false, is_ours;
+
+    rs_mutex_lock(&lock);
+    forget_ended();
+    if (close_native(address) || !atomic_load(&segment_map)) {
+        rs_mutex_unlock(&lock);
+        return false;
+    }
+    block = find_at(address);
+    is_last = block && --block->count == 0;
+    if (is_last)
+        unlink_block(block);
+    is_ours = block || is_in_segment(address);
+    rs_mutex_unlock(&lock);
+    *result = is_last ? close_block(block) : block ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return is_ours;
+}
+
+/* ---- the rest ---- */
+
+enum rs_imported rs_import_find(CUdeviceptr address, CUdeviceptr *start, size_t *size_bytes)
+{
+    struct rs_address_map *map = atomic_load_explicit(&block_map, memory_order_acquire);
+    struct rs_range range;
+
+    if (RS_LIKELY(!map))
+        return RS_IMPORTED_NOT;
+    if (rs_address_map_find_inside(map, address, &range)) {
+        *start = range.start;
+        *size_bytes = (size_t)range.size_bytes;
+        return RS_IMPORTED_BLOCK;
+    }
+    map = atomic_load_explicit(&segment_map, memory_order_acquire);
+    return map && rs_address_map_find_inside(map, address, &range) ? RS_IMPORTED_OUTSIDE
+                                                                   : RS_IMPORTED_NOT;
+}
+
+bool rs_import_handle(CUdeviceptr address, CUipcMemHandle *handle)
+{
+    struct opened *block;
+    bool found;
+
+    rs_mutex_lock(&lock);
+    for (block = blocks; block; block = block->next)
+        if (address - block->address < block->size_bytes)
+            break;
+    found = block;
+    if (found)
+        *handle = block->handle;
+    rs_mutex_unlock(&lock);
+    return found;
+}
+
+void rs_import_context_ended(void)
+{
+    rs_mutex_lock(&lock);
+    forget_ended();
+    rs_mutex_unlock(&lock);
+}

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ledger/account.h"
+
+#include "base/arithmetic.h"
+
+static void raise_peak(_Atomic size_t *peak, size_t value)
+{
+    size_t seen = atomic_load_explicit(peak, memory_order_relaxed);
+
+    while (value > seen && !atomic_compare_exchange_weak_explicit(
+                               peak, &seen, value, memory_order_relaxed, memory_order_relaxed))
+        ;
+}
+
+/* Adds unless that exceeds the limit: never for a moment above it, since another thread's request
+ * could be refused for bytes that nobody got. */
+static bool charge(struct rs_account *account, size_t bytes)
+{
+    size_t charged = atomic_load_explicit(&account->charged_bytes, memory_order_relaxed), limit;
+
+    do {
+        limit = atomic_load_explicit(&account->limit_bytes, memory_order_relaxed);
+        if (limit && (charged > limit || bytes > limit - charged)) {
+            atomic_fetch_add_explicit(&account->refusals, 1, memory_order_relaxed);
+            return false;
+        }
+    } while (!atomic_compare_exchange_weak_explicit(&account->charged_bytes, &charged,
+                                                    charged + bytes, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    return true;
+}
+
+/* What other calls under way have asked for is left out: the driver may refuse it. */
+static void raise_peaks(struct rs_account *account)
+{
+    size_t asked = atomic_load_explicit(&account->asked_bytes, memory_order_relaxed);
+    size_t charged = atomic_load_explicit(&account->charged_bytes, memory_order_relaxed);
+    size_t held =
+        atomic_load_explicit(&account->held_bytes[RS_MEMORY_DEVICE], memory_order_relaxed);
+
+    raise_peak(&account->peak_charged_bytes, charged > asked ? charged - asked : 0);
+    raise_peak(&account->peak_bytes, held > asked ? held - asked : 0);
+}
+
+/* The thread's own, which it need not be told of: what it asks for in vain it releases itself. */
+static __thread uint64_t own_releases;
+
+static void note_release(struct rs_account *account)
+{
+    if (account->device)
+        return;
+    atomic_fetch_add_explicit(&account->releases, 1, memory_order_release);
+    own_releases++;
+}
+
+static void subtract(struct rs_account *account, size_t bytes, size_t charge_bytes,
+                     enum rs_memory memory)
+{
+    atomic_fetch_sub_explicit(&account->held_bytes[memory], bytes, memory_order_relaxed);
+    if (memory != RS_MEMORY_HOST)
+        atomic_fetch_sub_explicit(&account->charged_bytes, charge_bytes, memory_order_relaxed);
+    if (bytes | charge_bytes)
+        note_release(account);
+}
+
+static bool grow_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
+                    enum rs_memory memory)
+{
+    struct rs_account *device = account && account->device ? account->device : account;
+
+    if (!account)
+        return true;
+    if (memory != RS_MEMORY_HOST) {
+        if (!charge(device, charge_bytes))
+            return false;
+        if (account != device)
+            atomic_fetch_add_explicit(&account->charged_bytes, charge_bytes, memory_order_relaxed);
+    }
+    for (; account; account = account->device)
+        atomic_fetch_add_explicit(&account->held_bytes[memory], bytes, memory_order_relaxed);
+    return true;
+}
+
+bool rs_account_grow(struct rs_account *account, size_t bytes, enum rs_memory memory)
+{
+    if (!grow_as(account, bytes, bytes, memory))
+        return false;
+    for (; account; account = account->device)
+        raise_peaks(account);
+    return true;
+}
+
+static void answer(struct rs_account *account, size_t charge_bytes, enum rs_memory memory)
+{
+    if (memory != RS_MEMORY_HOST)
+        atomic_fetch_sub_explicit(&account->asked_bytes, charge_bytes, memory_order_relaxed);
+}
+
+void rs_account_taken(struct rs_account *account, size_t charge_bytes, enum rs_memory memory)
+{
+    for (; account; account = account->device) {
+        answer(account, charge_bytes, memory);
+        raise_peaks(account);
+    }
+}
+
+bool rs_account_take_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
+                        enum rs_memory memory)
+{
+    if (!grow_as(account, bytes, charge_bytes, memory))
+        return false;
+    for (; account; account = account->device) {
+        atomic_fetch_add_explicit(&account->driver_allocations, 1, memory_order_relaxed);
+        if (memory != RS_MEMORY_HOST)
+            atomic_fetch_add_explicit(&account->asked_bytes, charge_bytes, memory_order_relaxed);
+    }
+    return true;
+}
+
+bool rs_account_take(struct rs_account *account, size_t bytes, enum rs_memory memory)
+{
+    return rs_account_take_as(account, bytes, bytes, memory);
+}
+
+void rs_account_shrink(struct rs_account *account, size_t bytes, enum rs_memory memory)
+{
+    for (; account; account = account->device)
+        subtract(account, bytes, bytes, memory);
+}
+
+void rs_account_give_many(struct rs_account *account, size_t bytes, size_t charge_bytes,
+                          uint64_t count, enum rs_memory memory)
+{
+    for (; account; account = account->device) {
+        atomic_fetch_add_explicit(&account->driver_frees, count, memory_order_relaxed);
+        subtract(account, bytes, charge_bytes, memory);
+    }
+}
+
+void rs_account_give_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
+                        enum rs_memory memory)
+{
+    rs_account_give_many(account, bytes, charge_bytes, 1, memory);
+}
+
+void rs_account_give(struct rs_account *account, size_t bytes, enum rs_memory memory)
+{
+    rs_account_give_as(account, bytes, bytes, memory);
+}
+
+void rs_account_untake_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
+                          enum rs_memory memory)
+{
+    for (; account; account = account->device) {
+        atomic_fetch_sub_explicit(&account->driver_allocations, 1, memory_order_relaxed);
+        answer(account, charge_bytes, memory);
+        subtract(account, bytes, charge_bytes, memory);
+    }
+}
+
+void rs_account_untake(struct rs_account *account, size_t bytes, enum rs_memory memory)
+{
+    rs_account_untake_as(account, bytes, bytes, memory);
+}
+
+void rs_account_recharge(struct rs_account *account, size_t from_bytes, size_t to_bytes)
+{
+    for (; account; account = account->device) {
+        atomic_fetch_add_explicit(&account->charged_bytes, to_bytes - from_bytes,
+                                  memory_order_relaxed);
+        raise_peaks(account);
+        if (to_bytes < from_bytes)
+            note_release(account);
+    }
+}
+
+void rs_account_follow(struct rs_account *account, size_t from_held_bytes, size_t to_held_bytes,
+                       size_t from_bytes)
+{
+    atomic_fetch_add_explicit(&account->held_bytes[RS_MEMORY_DEVICE],
+                              to_held_bytes - from_held_bytes, memory_order_relaxed);
+    rs_account_recharge(account, from_bytes, to_held_bytes);
+}
+
+void rs_account_begin_return(struct rs_account *account, size_t bytes)
+{
+    struct rs_account *device = account && account->device ? account->device : account;
+
+    if (device)
+        atomic_fetch_add(&device->returning_bytes, bytes);
+}
+
+void rs_account_end_return(struct rs_account *account, size_t bytes)
+{
+    rs_account_begin_return(account, 0 - bytes);
+}
+
+uint64_t rs_account_releases(const struct rs_account *account)
+{
+    const struct rs_account *device = account && account->device ? account->device : account;
+
+    return device ? atomic_load_explicit(&device->releases, memory_order_acquire) - own_releases
+                  : 0;
+}
+
+/* SIZE_MAX and 0 without a limit. */
+static size_t limit_of(const struct rs_account *account, size_t *charged)
+{
+    const struct rs_account *device = account && account->device ? account->device : account;
+    size_t limit = device ? atomic_load_explicit(&device->limit_bytes, memory_order_relaxed) : 0;
+
+    *charged = limit ? atomic_load_explicit(&device->charged_bytes, memory_order_relaxed) : 0;
+    return limit ? limit : SIZE_MAX;
+}
+
+size_t rs_account_room(const struct rs_account *account)
+{
+    size_t charged, limit = limit_of(account, &charged);
+
+    return limit == SIZE_MAX ? SIZE_MAX : limit - rs_min(charged, limit);
+}
+
+bool rs_account_has_room(const struct rs_account *account, size_t bytes)
+{
+    size_t charged, limit = limit_of(account, &charged);
+
+    return charged <= limit && bytes <= limit - charged;
+}
+
+bool rs_account_has_limit(const struct rs_account *account)
+{
+    const struct rs_account *device = account && account->device ? account->device : account;
+
+    return device && atomic_load_explicit(&device->limit_bytes, memory_order_relaxed) > 0;
+}
+
+size_t rs_account_held_bytes_of(const struct rs_account *account, unsigned memories)
+{
+    size_t held = 0;
+
+    for (int memory = 0; account && memory < RS_MEMORIES; memory++)
+        if (memories & 1u << memory)
+            held += atomic_load_explicit(&account->held_bytes[memory], memory_order_relaxed);
+    return held;
+}
+
+size_t rs_account_held_bytes(const struct rs_account *account)
+{
+    return rs_account_held_bytes_of(account, ~0u);
+}
+
+void rs_account_lose(struct rs_account *account)
+{
+    size_t charged = atomic_exchange_explicit(&account->charged_bytes, 0, memory_order_relaxed);
+
+    for (int memory = 0; memory < RS_MEMORIES; memory++) {
+        size_t held =
+            atomic_exchange_explicit(&account->held_bytes[memory], 0, memory_order_relaxed);
+        if (account->device)
+            atomic_fetch_sub_explicit(&account->device->held_bytes[memory], held,
+                                      memory_order_relaxed);
+    }
+    if (account->device) {
+        atomic_fetch_sub_explicit(&account->device->charged_bytes, charged, memory_order_relaxed);
+        note_release(account->device);
+    }
+}

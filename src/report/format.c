@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "report/format.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+/* Where the report goes and whose it is: one is written at a time. */
+static struct rs_page *page;
+static const struct rs_report_subject *subject;
+
+static void put(const char *format, ...) RS_PRINTF(1, 2);
+
+static void put(const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    rs_page_vput(page, format, arguments);
+    va_end(arguments);
+}
+
+static void put_escaped(const char *text)
+{
+    rs_page_put_escaped(page, text, strlen(text));
+}
+
+static const char *unit_name(enum rs_counter_unit unit)
+{
+    static const char *const names[] = {"bytes", "count", "nanoseconds"};
+
+    return names[unit];
+}
+
+/* ---- as text ---- */
+
+static void put_value(const struct rs_counter *counter)
+{
+    char text[RS_SIZE_TEXT_BYTES];
+
+    if (counter->unit == RS_UNIT_BYTES)
+        put("%s", rs_size_format_short(counter->value, text));
+    else if (counter->unit == RS_UNIT_NANOSECONDS)
+        put("%.3f ms", (double)counter->value / 1e6);
+    else
+        put("%llu", (unsigned long long)counter->value);
+}
+
+/* What a reader wants to know of if it happened at all. */
+static bool is_event(const struct rs_counter *counter)
+{
+    static const char *const names[] = {
+        "failures",       "refusals",         "driver_refusals",    "fallbacks",
+        "waits",          "full_waits",       "waits_in_vain",      "defragmentations",
+        "written_before", "written_past_end", "written_after_free", "unchecked",
+    };
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(names); i++)
+        if (strcmp(counter->name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool is_limit(const struct rs_counter *counter)
+{
+    return strcmp(counter->name, "limit") == 0;
+}
+
+/* A resource's counters in one line, what is zero left out: "pool  held 4.00 GiB, chunks 2".
+ * Returns the place after them. */
+static size_t put_resource(const struct rs_report *report, size_t at)
+{
+    const char *resource = report->counters[at].resource, *between = "";
+
+    for (; at < report->count && strcmp(report->counters[at].resource, resource) == 0; at++) {
+        const struct rs_counter *counter = &report->counters[at];
+        if (is_event(counter) || (!counter->value && !is_limit(counter)))
+            continue;
+        if (!*between)
+            put("  %-11s", resource);
+        put("%s %s ", between, counter->name);
+        if (counter->value)
+            put_value(counter);
+        else
+            put("none");
+        between = ",";
+    }
+    if (*between)
+        put("\n");
+    return at;
+}
+
+/* A line each: "  pool: failures 3". */
+static void put_events(const struct rs_report *report)
+{
+    for (size_t i = 0; i < report->count; i++) {
+        const struct rs_counter *counter = &report->counters[i];
+        if (counter->value && is_event(counter))
+            put("  %s: %s %llu\n", counter->resource, counter->name,
+                (unsigned long long)counter->value);
+    }
+}
+
+/* All counters, zeros too, are in the other formats. */
+static void put_text(const struct rs_reported_stack *stack)
+{
+    const struct rs_report *report = &stack->report;
+
+    put("rmmshim[%d]: %s, device %d%s: ", subject->process, subject->program, stack->device,
+        rs_kind_texts[stack->kind]);
+    put("%s\n", subject->expression(stack));
+    for (size_t i = 0; i < report->count;)
+        i = put_resource(report, i);
+    put_events(report);
+}
+
+/* ---- as JSON ---- */
+
+static void put_json_stacks(const struct rs_reported_stack *stack)
+{
+    const struct rs_report *report = &stack->report;
+
+    put("{\"device\":%d,\"kind\":\"%s\",\"expression\":\"", stack->device,
+        rs_kind_names[stack->kind]);
+    put_escaped(subject->expression(stack));
+    put("\",\"counters\":[");
+    for (size_t i = 0; i < report->count; i++) {
+        const struct rs_counter *counter = &report->counters[i];
+        put("%s\n{\"resource\":\"%s\",\"name\":\"%s\",\"unit\":\"%s\",\"value\":%llu}",
+            i ? "," : "", counter->resource, counter->name, unit_name(counter->unit),
+            (unsigned long long)counter->value);
+    }
+    put("]}");
+}
+
+static void put_json_left_out(void)
+{
+    put("],\"left_out\":[");
+    for (unsigned i = 0; i < subject->left_out_count; i++) {
+        put("%s\"", i ? "," : "");
+        put_escaped(subject->left_out[i]);
+        put("\"");
+    }
+    put("]}\n");
+}
+
+static void put_json(void)
+{
+    put("{\"schema\":1,\"pid\":%d,\"program\":\"", subject->process);
+    put_escaped(subject->program);
+    put("\",\"devices\":[");
+    for (size_t i = 0; i < subject->stack_count; i++) {
+        put("%s\n", i ? "," : "");
+        put_json_stacks(&subject->stacks[i]);
+    }
+    put_json_left_out();
+}
+
+/* ---- Prometheus: all samples of a metric stand together ---- */
+
+static const struct rs_counter *find_counter(const struct rs_reported_stack *stack,
+                                             const struct rs_counter *like)
+{
+    for (size_t i = 0; i < stack->report.count; i++) {
+        const struct rs_counter *counter = &stack->report.counters[i];
+        if (strcmp(counter->resource, like->resource) == 0 &&
+            strcmp(counter->name, like->name) == 0)
+            return counter;
+    }
+    return NULL;
+}
+
+static bool is_said_before(size_t end, const struct rs_counter *counter)
+{
+    for (size_t i = 0; i < end; i++)
+        if (find_counter(&subject->stacks[i], counter))
+            return true;
+    return false;
+}
+
+/* "rmmshim_pool_held_bytes", "rmmshim_pool_growths_total": in base units. */
+static void put_metric_name(const struct rs_counter *counter)
+{
+    static const char *const units[] = {"_bytes", "", "_seconds"};
+    bool is_total = counter->kind == RS_COUNTER_TOTAL;
+
+    put("rmmshim_%s", counter->resource);
+    if (!is_total || strcmp(counter->name, "total") != 0)
+        put("_%s", counter->name);
+    put("%s%s", units[counter->unit], is_total ? "_total" : "");
+}
+
+static void put_metric_head(const struct rs_counter *counter)
+{
+    static const char *const when[] = {"since the process began", "at this report", "at most",
+                                       "at this report"};
+    static const char *const units[] = {" in bytes", "", " in seconds"};
+
+    put("# HELP ");
+    put_metric_name(counter);
+    put(" %s of %s%s, %s.\n# TYPE ", counter->name, counter->resource, units[counter->unit],
+        when[counter->kind]);
+    put_metric_name(counter);
+    put(" %s\n", counter->kind == RS_COUNTER_TOTAL ? "counter" : "gauge");
+}
+
+static void put_sample(const struct rs_reported_stack *stack, const struct rs_counter *counter)
+{
+    unsigned long long value = counter->value;
+
+    put_metric_name(counter);
+    put("{device=\"%d\",kind=\"%s\",program=\"", stack->device, rs_kind_names[stack->kind]);
+    put_escaped(subject->program);
+    if (counter->unit == RS_UNIT_NANOSECONDS)
+        put("\"} %llu.%09llu\n", value / 1000000000, value % 1000000000);
+    else
+        put("\"} %llu\n", value);
+}
+
+static void put_metric(const struct rs_counter *like)
+{
+    put_metric_head(like);
+    for (size_t i = 0; i < subject->stack_count; i++) {
+        const struct rs_counter *counter = find_counter(&subject->stacks[i], like);
+        if (counter)
+            put_sample(&subject->stacks[i], counter);
+    }
+}
+
+static void put_prometheus(void)
+{
+    for (size_t i = 0; i < subject->stack_count; i++)
+        for (size_t j = 0; j < subject->stacks[i].report.count; j++)
+            if (!is_said_before(i, &subject->stacks[i].report.counters[j]))
+                put_metric(&subject->stacks[i].report.counters[j]);
+}
+
+/* ---- the whole ---- */
+
+void rs_report_put(struct rs_page *to, enum rs_statistics_format format,
+                   const struct rs_report_subject *of)
+{
+    page = to;
+    subject = of;
+    switch (format) {
+    case RS_STATISTICS_JSON:
+        put_json();
+        break;
+    case RS_STATISTICS_PROMETHEUS:
+        put_prometheus();
+        break;
+    case RS_STATISTICS_TEXT:
+    case RS_STATISTICS_NONE:
+        for (size_t i = 0; i < of->stack_count; i++)
+            put_text(&of->stacks[i]);
+        break;
+    }
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A report of statistics, written as text, JSON or Prometheus text: of this process
+ * (report/report.c) or of one that is gone (tool/gone.c). */
+#pragma once
+
+#include "config/config.h"
+#include "report/page.h"
+#include "resource/report.h"
+
+#include <stddef.h>
+
+/* The counters of one kind's stacks of a device. */
+struct rs_reported_stack {
+    enum rs_kind kind;
+    int device;
+    struct rs_report report;
+};
+
+struct rs_report_subject {
+    int process;
+    const char *program;
+    const struct rs_reported_stack *stacks;
+    size_t stack_count;
+    const char *(*expression)(const struct rs_reported_stack *stack);
+    const char *const *left_out; /* what a thread was inside of at exit */
+    size_t left_out_count;
+};
+
+/* Not thread safe. */
+void rs_report_put(struct rs_page *page, enum rs_statistics_format format,
+                   const struct rs_report_subject *subject);

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "report/gather.h"
+
+#include "base/lock.h"
+#include "config/life.h"
+#include "context/context.h"
+#include "context/limit.h"
+
+static void collect(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    struct rs_reported_stack *of = data;
+
+    if (stack->kind == of->kind && stack->place.device == of->device)
+        rs_mr_report(mr, &of->report);
+}
+
+static void collect_gone(void *data, const struct rs_report *gone)
+{
+    struct rs_reported_stack *of = data;
+
+    rs_report_fold_gone(&of->report, gone);
+}
+
+/* Counters of all contexts, alive and gone.  At exit those that are gone are told of also where
+ * somebody is inside for ever. */
+static void collect_stacks(struct rs_reported_stack *stack, enum rs_kind kind, int device,
+                           bool also_unused)
+{
+    stack->kind = kind;
+    stack->device = device;
+    rs_report_clear(&stack->report);
+    if (rs_lock_is_bound()) {
+        rs_context_each_stack(collect, stack);
+        collect_gone(stack, rs_context_folded_report(kind, device));
+    } else {
+        rs_context_each_stack_ever(kind, device, collect, collect_gone, stack);
+    }
+    if (kind == RS_KIND_DEVICE)
+        rs_limit_report(device, &stack->report, also_unused);
+}
+
+static void gather(struct rs_gathered *gathered, bool also_unused)
+{
+    gathered->count = 0;
+    gathered->is_short = false;
+    for (int device = 0; device < RS_DEVICES_MAX; device++) {
+        for (int kind = 0; kind < RS_KINDS; kind++) {
+            struct rs_reported_stack *stack = &gathered->stacks[gathered->count];
+            collect_stacks(stack, (enum rs_kind)kind, device, also_unused);
+            gathered->is_short |= stack->report.is_short;
+            gathered->count += stack->report.count > 0;
+        }
+    }
+}
+
+void rs_gather(struct rs_gathered *gathered)
+{
+    gather(gathered, false);
+}
+
+void rs_gather_all(struct rs_gathered *gathered)
+{
+    gather(gathered, true);
+}
+
+const char *rs_gathered_expression(const struct rs_reported_stack *stack,
+                                   char text[RS_EXPRESSION_TEXT_BYTES])
+{
+    const struct rs_expression *expression =
+        rs_config_stack(&rs_config, stack->kind, stack->device);
+
+    return expression ? rs_expression_format(expression, NULL, text) : "";
+}

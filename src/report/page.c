@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "report/page.h"
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/path.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+void rs_page_claim(struct rs_page_file *file, const char *path)
+{
+    char expanded[PATH_MAX];
+    const char *at, *reason = "";
+    int result = -EINVAL;
+
+    if (!path || file->state != RS_PAGE_FILE_UNKNOWN)
+        return;
+    if (rs_path_expand(path, expanded, sizeof(expanded), &at, &reason)) {
+        result = rs_output_claim(&file->output, expanded);
+        reason = strerror(-result);
+    }
+    file->state = result == 0 ? RS_PAGE_FILE_CLAIMED : RS_PAGE_FILE_NONE;
+    file->error = result;
+    if (result != 0)
+        rs_log("%s: %s: %s: no report", file->variable, path, reason);
+    else if (strcmp(expanded, file->output.path) != 0)
+        rs_log("%s: %s: another process writes there; this one writes %s", file->variable, expanded,
+               file->output.path);
+}
+
+void rs_page_begin(struct rs_page *page, struct rs_page_file *file, const char *path)
+{
+    page->file = file;
+    page->path = path;
+    page->length = 0;
+    page->fd = STDERR_FILENO;
+    page->is_open = !path;
+    page->is_off = false;
+}
+
+static void say_failed(struct rs_page *page, int failed)
+{
+    if (!failed)
+        return;
+    rs_log("%s: %s", page->file->variable, strerror(-failed));
+    page->file->error = failed;
+    page->is_off = true;
+}
+
+static void open_file(struct rs_page *page)
+{
+    struct rs_page_file *file = page->file;
+
+    if (file->state == RS_PAGE_FILE_CLAIMED && !rs_descriptor_is_kept(&file->output.file))
+        file->state = RS_PAGE_FILE_UNKNOWN; /* the program has closed it */
+    rs_page_claim(file, page->path);
+    page->is_open = file->state == RS_PAGE_FILE_CLAIMED;
+    page->is_off = !page->is_open;
+    if (page->is_off)
+        return;
+    page->fd = file->output.file.fd;
+    say_failed(page, rs_output_empty(&file->output));
+}
+
+static void write_out(struct rs_page *page, size_t length)
+{
+    if (!page->is_open && !page->is_off)
+        open_file(page);
+    if (!page->is_off)
+        say_failed(page, rs_write_all(page->fd, page->text, length));
+    page->length -= length;
+    memmove(page->text, page->text + length, page->length);
+}
+
+/* Up to the last end of a line, where there is one. */
+static void make_room(struct rs_page *page)
+{
+    const char *end = memrchr(page->text, '\n', page->length);
+
+    write_out(page, end ? (size_t)(end - page->text) + 1 : page->length);
+}
+
+/* False when it does not fit. */
+static bool try_put(struct rs_page *page, const char *format, va_list arguments) RS_PRINTF(2, 0);
+
+static bool try_put(struct rs_page *page, const char *format, va_list arguments)
+{
+    size_t room = sizeof(page->text) - page->length;
+    int added = vsnprintf(page->text + page->length, room, format, arguments);
+
+    if (added < 0 || (size_t)added >= room)
+        return false;
+    page->length += (size_t)added;
+    return true;
+}
+
+void rs_page_vput(struct rs_page *page, const char *format, va_list arguments)
+{
+    for (;;) {
+        va_list again;
+        bool fits;
+        va_copy(again, arguments);
+        fits = try_put(page, format, again);
+        va_end(again);
+        if (fits)
+            return;
+        if (page->length == 0)
+            break;
+        make_room(page);
+    }
+    page->length = strlen(page->text); /* a program's name may be of any length: cut off */
+}
+
+void rs_page_put(struct rs_page *page, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    rs_page_vput(page, format, arguments);
+    va_end(arguments);
+}
+
+/* Bytes of the UTF-8 character that begins there; 0 when none does. */
+static size_t character_bytes(const char *text, size_t length)
+{
+    const unsigned char *bytes = (const unsigned char *)text;
+    size_t count = bytes[0] < 0x80 ? 1 : bytes[0] < 0xe0 ? 2 : bytes[0] < 0xf0 ? 3 : 4;
+    unsigned second = length > 1 ? bytes[1] : 0;
+
+    if (count > length || (bytes[0] >= 0x80 && bytes[0] < 0xc2) || bytes[0] > 0xf4)
+        return 0;
+    /* longer than needed, half of a pair, or above the last character there is */
+    if ((bytes[0] == 0xe0 && second < 0xa0) || (bytes[0] == 0xed && second > 0x9f) ||
+        (bytes[0] == 0xf0 && second < 0x90) || (bytes[0] == 0xf4 && second > 0x8f))
+        return 0;
+    for (size_t i = 1; i < count; i++)
+        if ((bytes[i] & 0xc0) != 0x80)
+            return 0;
+    return count;
+}
+
+void rs_page_put_escaped(struct rs_page *page, const char *text, size_t length)
+{
+    for (size_t i = 0, count; i < length; i += count) {
+        count = character_bytes(text + i, length - i);
+        if (text[i] == '"' || text[i] == '\\')
+            rs_page_put(page, "\\%c", text[i]);
+        else if (count == 0 || (unsigned char)text[i] < ' ' || text[i] == 0x7f)
+            rs_page_put(page, "?");
+        else
+            rs_page_put(page, "%.*s", (int)count, text + i);
+        count += count == 0;
+    }
+}
+
+void rs_page_end(struct rs_page *page)
+{
+    if (page->length > 0)
+        write_out(page, page->length);
+    if (page->file->state == RS_PAGE_FILE_CLAIMED)
+        rs_output_drop(&page->file->output);
+    page->file->state = RS_PAGE_FILE_NONE;
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "report/publish.h"
+
+#include "base/check.h"
+#include "base/job.h"
+#include "base/lock.h"
+#include "base/published.h"
+#include "report/gather.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static struct rs_publication *publication(void)
+{
+    return rs_published_head();
+}
+
+void rs_publish_begin(void)
+{
+    struct rs_publication *head;
+
+    if (!getenv(RS_JOB_VARIABLE) || rs_published_begin(sizeof(*head)) != 0)
+        return;
+    head = publication();
+    head->process = (int32_t)getpid();
+    snprintf(head->program, sizeof(head->program), "%s", program_invocation_short_name);
+    snprintf(head->layout, sizeof(head->layout), "%s", RS_PUBLICATION_LAYOUT);
+    if (!rs_job_offer(rs_published_file()))
+        rs_published_end(); /* nobody would see it */
+}
+
+/* ---- the directory ---- */
+
+static void put_term(struct rs_published_term *to, const struct rs_term *term)
+{
+    *to = (struct rs_published_term){rs_published_offset(term->first), term->count,
+                                     term->stride_bytes, term->scale};
+}
+
+/* False when what the counter counts cannot be read in the file. */
+static bool is_readable(const struct rs_counter *counter)
+{
+    if (counter->is_computed)
+        return false;
+    for (unsigned i = 0; i < counter->term_count; i++)
+        if (!rs_published_offset(counter->terms[i].first))
+            return false;
+    return true;
+}
+
+static void put_counter(struct rs_published_counter *to, uint32_t stack,
+                        const struct rs_counter *counter)
+{
+    *to = (struct rs_published_counter){.stack = stack,
+                                        .kind = counter->kind,
+                                        .unit = counter->unit,
+                                        .term_count = counter->term_count,
+                                        .past = counter->past};
+    snprintf(to->resource, sizeof(to->resource), "%s", counter->resource);
+    snprintf(to->name, sizeof(to->name), "%s", counter->name);
+    for (unsigned i = 0; i < counter->term_count; i++)
+        put_term(&to->terms[i], &counter->terms[i]);
+}
+
+static uint32_t put_counters(struct rs_published_counter *to, uint32_t stack,
+                             const struct rs_report *report)
+{
+    uint32_t count = 0;
+
+    for (size_t i = 0; i < report->count; i++)
+        if (is_readable(&report->counters[i]))
+            put_counter(&to[count++], stack, &report->counters[i]);
+    return count;
+}
+
+static size_t directory_bytes(const struct rs_gathered *gathered)
+{
+    size_t bytes =
+        sizeof(struct rs_published_directory) + gathered->count * sizeof(struct rs_published_stack);
+
+    for (size_t i = 0; i < gathered->count; i++)
+        bytes += gathered->stacks[i].report.count * sizeof(struct rs_published_counter);
+    return bytes;
+}
+
+static void put_directory(struct rs_published_directory *directory,
+                          const struct rs_gathered *gathered)
+{
+    struct rs_published_stack *stacks = (void *)(directory + 1);
+    struct rs_published_counter *counters = (void *)(stacks + gathered->count);
+
+    directory->stack_count = (uint32_t)gathered->count;
+    for (uint32_t i = 0; i < directory->stack_count; i++) {
+        const struct rs_reported_stack *stack = &gathered->stacks[i];
+        stacks[i].device = stack->device;
+        stacks[i].kind = (int32_t)stack->kind;
+        (void)rs_gathered_expression(stack, stacks[i].expression);
+        directory->counter_count +=
+            put_counters(counters + directory->counter_count, i, &stack->report);
+    }
+}
+
+/* The one before stays until the next, for who is reading it. */
+static void replace(struct rs_published_directory *directory)
+{
+    static struct rs_published_directory *current, *before;
+
+    rs_published_free(before);
+    before = current;
+    current = directory;
+    atomic_store(&publication()->directory, rs_published_offset(directory));
+}
+
+void rs_publish_stacks(void)
+{
+    static struct rs_mutex lock = RS_MUTEX_INIT;
+    static struct rs_gathered gathered; /* under the lock */
+    struct rs_published_directory *directory;
+
+    if (!publication())
+        return;
+    rs_mutex_lock(&lock);
+    rs_gather_all(&gathered);
+    directory = rs_published_allocate(directory_bytes(&gathered), _Alignof(max_align_t));
+    if (rs_published_offset(directory)) {
+        put_directory(directory, &gathered);
+        replace(directory);
+    } else {
+        rs_published_free(directory); /* the file is full */
+    }
+    rs_mutex_unlock(&lock);
+}
+
+/* ---- the report ---- */
+
+void rs_publish_report_file(enum rs_statistics_format format, const struct rs_output *output)
+{
+    struct rs_publication *head = publication();
+    struct stat status;
+
+    if (!head)
+        return;
+    head->format = (int32_t)format;
+    snprintf(head->path, sizeof(head->path), "%s", output ? output->path : "");
+    if (output && fstat(output->file.fd, &status) == 0)
+        head->changed = status.st_mtim;
+    atomic_store(&head->has_report, 1);
+}
+
+void rs_publish_report_step(enum rs_report_step step)
+{
+    if (publication())
+        atomic_store(&publication()->report, (uint32_t)step);
+}

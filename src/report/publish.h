@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a process publishes about itself (base/published.h) under `rmmshim run`, which reads it when
+ * the process is gone: whose it is, where its report belongs, and a directory that says of each
+ * counter which fields of the file make it.  The layout is for one version of the project; another
+ * one is not read. */
+#pragma once
+
+#include "base/output.h"
+#include "config/config.h"
+#include "resource/expression.h"
+#include "resource/report.h"
+
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <time.h>
+
+#define RS_PUBLICATION_LAYOUT "rmmshim " RMMSHIM_VERSION " 1"
+
+enum {
+    RS_PUBLISHED_PROGRAM_BYTES = 256,
+    RS_PUBLISHED_RESOURCE_BYTES = 24,
+    RS_PUBLISHED_NAME_BYTES = 40,
+};
+
+enum rs_report_step { RS_REPORT_NOT_BEGUN, RS_REPORT_BEGUN, RS_REPORT_DONE };
+
+/* At the beginning of the file. */
+struct rs_publication {
+    char layout[32];
+    int32_t process;
+    int32_t format;              /* enum rs_statistics_format */
+    _Atomic uint32_t report;     /* enum rs_report_step */
+    _Atomic uint32_t has_report; /* what follows has been filled in */
+    char path[PATH_MAX];         /* of the report; empty: stderr */
+    struct timespec changed;     /* when that file had been, before it was taken for the report */
+    char program[RS_PUBLISHED_PROGRAM_BYTES];
+    _Atomic uint64_t directory; /* where it lies in the file; 0: none yet.  A new one replaces it */
+};
+
+struct rs_published_term {
+    uint64_t offset;
+    uint32_t count, stride_bytes;
+    int64_t scale;
+};
+
+struct rs_published_counter {
+    char resource[RS_PUBLISHED_RESOURCE_BYTES];
+    char name[RS_PUBLISHED_NAME_BYTES];
+    uint32_t stack, kind, unit, term_count;
+    uint64_t past;
+    struct rs_published_term terms[RS_TERMS_MAX];
+};
+
+struct rs_published_stack {
+    int32_t device, kind;
+    char expression[RS_EXPRESSION_TEXT_BYTES];
+};
+
+/* Then come stacks and counters, these in the order of their stacks. */
+struct rs_published_directory {
+    uint32_t stack_count, counter_count;
+};
+
+/* Begins to publish where a `run` is there to hold it.  Before anything is allocated that is to be
+ * published; not thread safe. */
+void rs_publish_begin(void);
+
+/* Writes the directory anew, after stacks have come or gone.  Without the contexts' lock; thread
+ * safe. */
+void rs_publish_stacks(void);
+
+/* The report goes there, or to stderr with NULL. */
+void rs_publish_report_file(enum rs_statistics_format format, const struct rs_output *output);
+
+void rs_publish_report_step(enum rs_report_step step);

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "report/report.h"
+
+#include "base/lock.h"
+#include "base/log.h"
+#include "config/life.h"
+#include "report/format.h"
+#include "report/gather.h"
+#include "report/leaks.h"
+#include "report/publish.h"
+#include "resource/adaptor/logging.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { LOCKS_WAIT_NS = 500 * 1000 * 1000 }; /* for all of them together */
+
+static struct rs_mutex writing = RS_MUTEX_INIT; /* protects the page and what is gathered */
+static struct rs_page page;
+static struct rs_gathered all;
+
+static const char *expression_of(const struct rs_reported_stack *stack)
+{
+    static char text[RS_EXPRESSION_TEXT_BYTES];
+
+    return rs_gathered_expression(stack, text);
+}
+
+static void put_report(enum rs_statistics_format format)
+{
+    const struct rs_locks_missed *missed = rs_locks_missed();
+
+    rs_report_put(&page, format,
+                  &(struct rs_report_subject){
+                      .process = (int)getpid(),
+                      .program = program_invocation_short_name,
+                      .stacks = all.stacks,
+                      .stack_count = all.count,
+                      .expression = expression_of,
+                      .left_out = missed->names,
+                      .left_out_count = missed->name_count,
+                  });
+}
+
+static struct rs_page_file file = {.variable = "RMM_STATISTICS"};
+
+void rs_report_claim(void)
+{
+    rs_page_claim(&file, rs_config.statistics_path);
+    rs_leaks_claim();
+    if (file.state != RS_PAGE_FILE_NONE) /* which has been said */
+        rs_publish_report_file(rs_config.statistics,
+                               file.state == RS_PAGE_FILE_CLAIMED ? &file.output : NULL);
+}
+
+/* The caller holds the lock. */
+static void write_report(enum rs_statistics_format format, struct rs_page_file *to,
+                         const char *path)
+{
+    rs_gather(&all);
+    if (all.is_short)
+        rs_log_asked("RMM_STATISTICS: no memory for all counters: some are missing");
+    rs_page_begin(&page, to, path);
+    if (all.count > 0) /* a device was used */
+        put_report(format);
+    rs_page_end(&page);
+}
+
+int rs_report_write(const char *where, struct rs_complaints *complaints)
+{
+    const struct rs_source source = {"rmmshim_report", where ? where : "text"};
+    struct rs_page_file to = {.variable = source.name};
+    unsigned before = complaints->count;
+    const char *path = NULL;
+    enum rs_statistics_format format = rs_config_report(&source, true, &path, complaints);
+
+    if (complaints->count == before && format == RS_STATISTICS_NONE)
+        rs_complain(complaints, &source, NULL, "this is no report");
+    if (complaints->count > before)
+        return -EINVAL;
+    rs_mutex_lock(&writing);
+    write_report(format, &to, path);
+    rs_mutex_unlock(&writing);
+    return to.error;
+}
+
+static void write_at_exit(void)
+{
+    if (!rs_mutex_lock_bounded(&writing, "rmmshim_report"))
+        return;
+    write_report(rs_config.statistics, &file, rs_config.statistics_path);
+    rs_mutex_unlock(&writing);
+}
+
+static _Atomic bool armed;
+
+static void say_left_out(void)
+{
+    const struct rs_locks_missed *missed = rs_locks_missed();
+    char text[RS_LOG_LINE_BYTES] = "";
+    size_t used = 0;
+
+    for (unsigned i = 0; i < missed->name_count && used < sizeof(text); i++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i ? ", " : "",
+                                 missed->names[i]);
+    if (used)
+        rs_log_asked("at exit a thread was inside, and it was left out: %s", text);
+}
+
+/* After all exit handlers and other libraries' destructors that may still free.  Calls nothing of
+ * CUDA: the driver may be gone.  Takes no lock but bounded, and no malloc: a signal's handler may
+ * have called exit() in the middle of either. */
+__attribute__((destructor)) static void at_exit(void)
+{
+    if (!atomic_exchange(&armed, false) || !rs_life_serving())
+        return; /* nothing was asked for, or this is a forked child */
+    rs_lock_bound_begin(LOCKS_WAIT_NS);
+    rs_publish_report_step(RS_REPORT_BEGUN);
+    rs_logging_end();
+    if (rs_config.statistics != RS_STATISTICS_NONE)
+        write_at_exit();
+    if (rs_config.tracking != RS_STATISTICS_NONE)
+        rs_leaks_write();
+    say_left_out();
+    rs_publish_report_step(RS_REPORT_DONE);
+    rs_lock_bound_end();
+}
+
+void rs_report_arm(void)
+{
+    atomic_store(&armed, true);
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* aligned: blocks of a size and more with a stronger alignment.  RMM's aligned_resource_adaptor.
+ *
+ * RMM asks its upstream for align_up(size, alignment) + alignment - 256, as there every block is
+ * aligned to 256 already.  Here every block is aligned to 512, so the same rule says - 512, and an
+ * alignment of 512 or less asks for nothing more than the size, as 256 does there.  The threshold
+ * counts the requested bytes, and below it all passes through unchanged.
+ *
+ * The upstream gets its own address, size and token back: they are in the record that is the token.
+ */
+#include "base/lock.h"
+#include "base/published.h"
+#include "heap/record_slab.h"
+#include "resource/report.h"
+#include "resource/resource.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+struct aligned_config {
+    size_t alignment, alignment_threshold;
+};
+
+struct aligned {
+    struct rs_mr base;
+    size_t alignment, threshold_bytes;
+    _Atomic uint64_t aligned_count;
+    _Atomic size_t extra_bytes; /* asked for beyond what is live */
+
+    struct rs_mutex lock;          /* protects what follows; no upstream call is made under it */
+    struct rs_record_slab records; /* of struct rs_allocation: what upstream gave */
+};
+
+_Static_assert(sizeof(struct rs_allocation) <= RS_RECORD_BYTES, "an allocation is a slab's record");
+
+/* Either allocation function of a resource. */
+typedef CUresult ask_function(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                              struct rs_allocation *out);
+
+static struct aligned *aligned_of(struct rs_mr *mr)
+{
+    return RS_CONTAINER_OF(mr, struct aligned, base);
+}
+
+static bool passes_through(const struct aligned *aligned, size_t size_bytes)
+{
+    return size_bytes < aligned->threshold_bytes || aligned->alignment == RS_BLOCK_ALIGNMENT;
+}
+
+/* False for sizes that no memory has. */
+static bool size_with_room(const struct aligned *aligned, size_t size_bytes, size_t *room_bytes)
+{
+    return rs_round_up(size_bytes, aligned->alignment, room_bytes) &&
+           !__builtin_add_overflow(*room_bytes, aligned->alignment - RS_BLOCK_ALIGNMENT,
+                                   room_bytes);
+}
+
+static struct rs_allocation *take_record(struct aligned *aligned)
+{
+    struct rs_allocation *record;
+
+    rs_mutex_lock(&aligned->lock);
+    record = rs_record_slab_take(&aligned->records);
+    rs_mutex_unlock(&aligned->lock);
+    return record;
+}
+
+static void give_record(struct aligned *aligned, struct rs_allocation *record)
+{
+    rs_mutex_lock(&aligned->lock);
+    rs_record_slab_give(&aligned->records, record);
+    rs_mutex_unlock(&aligned->lock);
+}
+
+static CUresult allocate_aligned(struct aligned *aligned, ask_function *ask, size_t size_bytes,
+                                 CUstream stream, struct rs_allocation *out)
+{
+    struct rs_allocation *record;
+    size_t room_bytes;
+    CUresult result;
+
+    if (!size_with_room(aligned, size_bytes, &room_bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    record = take_record(aligned);
+    if (!record)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = ask(aligned->base.upstream[0], room_bytes, stream, record);
+    if (result != CUDA_SUCCESS) {
+        give_record(aligned, record);
+        return result;
+    }
+    *out = (struct rs_allocation){
+        .address = (record->address + aligned->alignment - 1) & -(CUdeviceptr)aligned->alignment,
+        .size_bytes = size_bytes,
+        .token = record,
+    };
+    RS_ASSERT(out->address + size_bytes <= record->address + record->size_bytes);
+    atomic_fetch_add_explicit(&aligned->aligned_count, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&aligned->extra_bytes, room_bytes - size_bytes, memory_order_relaxed);
+    return CUDA_SUCCESS;
+}
+
+static CUresult allocate_by(struct rs_mr *mr, ask_function *ask, size_t size_bytes, CUstream stream,
+                            struct rs_allocation *out)
+{
+    struct aligned *aligned = aligned_of(mr);
+
+    if (passes_through(aligned, size_bytes))
+        return ask(mr->upstream[0], size_bytes, stream, out);
+    return allocate_aligned(aligned, ask, size_bytes, stream, out);
+}
+
+static CUresult aligned_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                 struct rs_allocation *out)
+{
+    return allocate_by(mr, rs_mr_allocate, size_bytes, stream, out);
+}
+
+static CUresult aligned_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                      struct rs_allocation *out)
+{
+    CUresult result = allocate_by(mr, rs_mr_allocate_held, size_bytes, stream, out);
+
+    return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_NOT_READY : result;
+}
+
+static CUresult aligned_allocate_little(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                        struct rs_allocation *out)
+{
+    return allocate_by(mr, rs_mr_allocate_little, size_bytes, stream, out);
+}
+
+static CUresult aligned_allocate_best(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                      struct rs_allocation *out)
+{
+    return allocate_by(mr, rs_mr_allocate_best, size_bytes, stream, out);
+}
+
+static CUresult aligned_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                                   CUstream stream)
+{
+    struct aligned *aligned = aligned_of(mr);
+    struct rs_allocation *record = allocation->token;
+    CUresult result;
+
+    if (passes_through(aligned, allocation->size_bytes))
+        return rs_mr_deallocate(mr->upstream[0], allocation, stream);
+    result = rs_mr_deallocate(mr->upstream[0], record, stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    atomic_fetch_sub_explicit(&aligned->extra_bytes, record->size_bytes - allocation->size_bytes,
+                              memory_order_relaxed);
+    give_record(aligned, record);
+    return CUDA_SUCCESS;
+}
+
+static void aligned_report(struct rs_mr *mr, struct rs_report *report)
+{
+    struct aligned *aligned = aligned_of(mr);
+    const char *name = mr->descriptor->name;
+
+    rs_report_add_field(report, name, "aligned", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                        aligned->aligned_count);
+    rs_report_add_field(report, name, "extra", RS_COUNTER_LIVE, RS_UNIT_BYTES,
+                        aligned->extra_bytes);
+}
+
+static void aligned_destroy(struct rs_mr *mr, bool memory_is_gone)
+{
+    struct aligned *aligned = aligned_of(mr);
+
+    (void)memory_is_gone; /* nothing is held here */
+    rs_record_slab_destroy(&aligned->records);
+    rs_mutex_destroy(&aligned->lock);
+    rs_published_free(aligned);
+}
+
+static const struct rs_mr_ops aligned_ops = {
+    .allocate = aligned_allocate,
+    .allocate_held = aligned_allocate_held,
+    .allocate_little = aligned_allocate_little,
+    .allocate_best = aligned_allocate_best,
+    .deallocate = aligned_deallocate,
+    .destroy = aligned_destroy,
+    .report = aligned_report,
+};
+
+static int aligned_create(const struct rs_place *place, const void *config,
+                          struct rs_mr *const *upstream, struct rs_mr **out)
+{
+    const struct aligned_config *settings = config;
+    struct aligned *aligned = RS_PUBLISHED_NEW(struct aligned);
+
+    (void)place;
+    if (!aligned)
+        return -ENOMEM;
+    rs_mr_init(&aligned->base, &aligned_ops, &rs_mr_descriptor_aligned, upstream);
+    rs_mutex_init(&aligned->lock);
+    aligned->alignment = rs_max(settings->alignment, RS_BLOCK_ALIGNMENT);
+    aligned->threshold_bytes = settings->alignment_threshold;
+    *out = &aligned->base;
+    return 0;
+}
+
+static bool aligned_validate(const void *config, const struct rs_place *place,
+                             const struct rs_source *source, struct rs_complaints *complaints)
+{
+    const struct aligned_config *settings = config;
+    char text[RS_SIZE_TEXT_BYTES];
+
+    (void)place;
+    if (rs_is_power_of_two(settings->alignment))
+        return true;
+    rs_complain(complaints, source, NULL, "the alignment %s is not a power of two",
+                rs_size_format(settings->alignment, text));
+    return false;
+}
+
+static const struct rs_option aligned_options[] = {
+    RS_OPTION_SIZE_ROW(struct aligned_config, alignment, "512",
+                       "a power of two; every block is aligned to 512 bytes without it",
+                       .minimum = 1),
+    RS_OPTION_SIZE_ROW(struct aligned_config, alignment_threshold, "0",
+                       "requests below this size keep the upstream's alignment"),
+    RS_OPTION_END,
+};
+
+const struct rs_mr_descriptor rs_mr_descriptor_aligned = {
+    .name = "aligned",
+    .summary = "larger requests with a stronger alignment",
+    .upstream_count = 1,
+    .frees = RS_FREE_AS_UPSTREAM,
+    .config_bytes = sizeof(struct aligned_config),
+    .options = aligned_options,
+    .validate = aligned_validate,
+    .create = aligned_create,
+};

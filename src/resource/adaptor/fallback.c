@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fallback: a second upstream serves what the first is out of memory for.  RMM's
+ * failure_callback_resource_adaptor without code.
+ *
+ * A block goes back to the upstream it came from.  The first is preferred for each allocation, so
+ * the program's memory comes home as soon as there is room.  While the first is known to be full
+ * the driver is not asked in vain each time: a refusal costs what an allocation does, and a pool
+ * asks for several sizes.
+ *
+ * Whoever says out of memory has given its free chunks back before (pool, binning), so that is not
+ * this file's affair.  Blocks in quarantine are: `reuse` above asks for the best first and waits
+ * for freed blocks, but never long (allocate_best in resource.h).  Spill rather than fail, and wait
+ * 20 ms rather than spill.  With an allocator in between, as in pool(fallback(cuda, managed)),
+ * there is no such wait, and chunks of both kinds of memory lie in one pool: fallback(pool(cuda),
+ * pool(managed)) is better. */
+#include "base/clock.h"
+#include "base/lock.h"
+#include "base/published.h"
+#include "base/request.h"
+#include "heap/record_slab.h"
+#include "resource/report.h"
+#include "resource/resource.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum { FIRST, SECOND, SIDES };
+
+/* A full first upstream is asked again at least this often: what another process or context frees
+ * is not seen here. */
+enum { ASK_AGAIN_NS = 10 * 1000 * 1000 };
+
+/* A live block; it is the token, so that neither a free nor a look-up searches. */
+struct spillable {
+    struct rs_allocation upstream;
+    unsigned side;
+};
+
+_Static_assert(sizeof(struct spillable) <= RS_RECORD_BYTES, "a block's record is a slab's record");
+
+struct side {
+    _Atomic size_t live_bytes, peak_live_bytes, live_count;
+};
+
+struct fallback {
+    struct rs_mr base;
+    struct side sides[SIDES];
+    _Atomic size_t freed_bytes; /* ever, to the first */
+    _Atomic uint64_t fallbacks, refusals, skips;
+
+    struct rs_mutex lock; /* protects what follows; no upstream call is made under it */
+    struct rs_record_slab records;
+    size_t refused_bytes; /* the first has refused this much ... */
+    uint64_t refused_ns;  /* ... at this time ... */
+    size_t refused_freed; /* ... when so much had been freed */
+};
+
+/* Either allocation function of a resource. */
+typedef CUresult ask_function(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                              struct rs_allocation *out);
+
+static struct fallback *fallback_of(struct rs_mr *mr)
+{
+    return RS_CONTAINER_OF(mr, struct fallback, base);
+}
+
+static void count(_Atomic uint64_t *counter)
+{
+    atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+}
+
+/* ---- blocks ---- */
+
+static struct spillable *take_record(struct fallback *fallback)
+{
+    struct spillable *record;
+
+    rs_mutex_lock(&fallback->lock);
+    record = rs_record_slab_take(&fallback->records);
+    rs_mutex_unlock(&fallback->lock);
+    return record;
+}
+
+static void give_record(struct fallback *fallback, struct spillable *record)
+{
+    rs_mutex_lock(&fallback->lock);
+    rs_record_slab_give(&fallback->records, record);
+    rs_mutex_unlock(&fallback->lock);
+}
+
+static void enter(struct fallback *fallback, struct spillable *record, unsigned side)
+{
+    struct side *counters = &fallback->sides[side];
+    size_t size_bytes = record->upstream.size_bytes, peak;
+    size_t live = size_bytes + atomic_fetch_add_explicit(&counters->live_bytes, size_bytes,
+                                                         memory_order_relaxed);
+
+    record->side = side;
+    atomic_fetch_add_explicit(&counters->live_count, 1, memory_order_relaxed);
+    peak = atomic_load_explicit(&counters->peak_live_bytes, memory_order_relaxed);
+    while (live > peak &&
+           !atomic_compare_exchange_weak_explicit(&counters->peak_live_bytes, &peak, live,
+                                                  memory_order_relaxed, memory_order_relaxed))
+        ;
+}
+
+static void leave(struct fallback *fallback, const struct spillable *record)
+{
+    struct side *counters = &fallback->sides[record->side];
+
+    atomic_fetch_sub_explicit(&counters->live_bytes, record->upstream.size_bytes,
+                              memory_order_relaxed);
+    atomic_fetch_sub_explicit(&counters->live_count, 1, memory_order_relaxed);
+    if (record->side == FIRST)
+        atomic_fetch_add_explicit(&fallback->freed_bytes, record->upstream.size_bytes,
+                                  memory_order_release);
+}
+
+/* ---- the first upstream ---- */
+
+/* Would be refused again: no smaller than what was refused a moment ago, and less than that much
+ * has been freed since. */
+static bool is_known_full(struct fallback *fallback, size_t size_bytes)
+{
+    size_t freed = atomic_load_explicit(&fallback->freed_bytes, memory_order_acquire);
+    bool full;
+
+    rs_mutex_lock(&fallback->lock);
+    full = size_bytes >= fallback->refused_bytes && freed - fallback->refused_freed < size_bytes &&
+           rs_clock_ns() - fallback->refused_ns < ASK_AGAIN_NS;
+    rs_mutex_unlock(&fallback->lock);
+    return full;
+}
+
+/* freed: before the first was asked, so that what is freed meanwhile counts as freed since. */
+static void learn(struct fallback *fallback, size_t size_bytes, size_t freed, CUresult result)
+{
+    rs_mutex_lock(&fallback->lock);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+        fallback->refused_bytes = size_bytes;
+        fallback->refused_freed = freed;
+        fallback->refused_ns = rs_clock_ns();
+    } else if (size_bytes >= fallback->refused_bytes) {
+        fallback->refused_bytes = SIZE_MAX;
+    }
+    rs_mutex_unlock(&fallback->lock);
+}
+
+static CUresult ask_first(struct fallback *fallback, ask_function *ask, size_t size_bytes,
+                          CUstream stream, struct rs_allocation *out)
+{
+    size_t freed = atomic_load_explicit(&fallback->freed_bytes, memory_order_acquire);
+    CUresult result = ask(fallback->base.upstream[FIRST], size_bytes, stream, out);
+
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        count(&fallback->refusals);
+    learn(fallback, size_bytes, freed, result);
+    return result;
+}
+
+/* From the first, if it is not known to be full; then only from what it holds.  *asked: whether all
+ * has been tried. */
+static CUresult take_from_first(struct fallback *fallback, ask_function *ask, size_t size_bytes,
+                                CUstream stream, struct rs_allocation *out, bool *asked)
+{
+    CUresult result;
+
+    *asked = !is_known_full(fallback, size_bytes);
+    if (*asked)
+        return ask_first(fallback, ask, size_bytes, stream, out);
+    count(&fallback->skips);
+    result = rs_mr_allocate_held(fallback->base.upstream[FIRST], size_bytes, stream, out);
+    return result == CUDA_ERROR_NOT_READY ? CUDA_ERROR_OUT_OF_MEMORY : result;
+}
+
+/* ---- the resource ---- */
+
+static CUresult take(struct fallback *fallback, ask_function *ask, size_t size_bytes,
+                     CUstream stream, struct spillable *record)
+{
+    bool asked;
+    CUresult result = take_from_first(fallback, ask, size_bytes, stream, &record->upstream, &asked);
+
+    if (result == CUDA_SUCCESS)
+        enter(fallback, record, FIRST);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY)
+        return result;
+    rs_request_note_hopeless(false); /* that was about the first's memory */
+    result = ask(fallback->base.upstream[SECOND], size_bytes, stream, &record->upstream);
+    if (result == CUDA_SUCCESS) {
+        enter(fallback, record, SECOND);
+        count(&fallback->fallbacks);
+    }
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || asked)
+        return result;
+    /* Nobody is out of memory for what was refused a moment ago. */
+    result = ask_first(fallback, ask, size_bytes, stream, &record->upstream);
+    if (result == CUDA_SUCCESS)
+        enter(fallback, record, FIRST);
+    return result;
+}
+
+static CUresult finish(struct fallback *fallback, struct spillable *record, CUresult result,
+                       struct rs_allocation *out)
+{
+    if (result == CUDA_SUCCESS)
+        *out = (struct rs_allocation){record->upstream.address, record->upstream.size_bytes, record,
+                                      NULL};
+    else
+        give_record(fallback, record);
+    return result;
+}
+
+static CUresult allocate_by(struct rs_mr *mr, ask_function *ask, size_t size_bytes, CUstream stream,
+                            struct rs_allocation *out)
+{
+    struct fallback *fallback = fallback_of(mr);
+    struct spillable *record = take_record(fallback);
+
+    if (!record)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return finish(fallback, record, take(fallback, ask, size_bytes, stream, record), out);
+}
+
+static CUresult fallback_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                  struct rs_allocation *out)
+{
+    return allocate_by(mr, rs_mr_allocate, size_bytes, stream, out);
+}
+
+static CUresult fallback_allocate_little(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                         struct rs_allocation *out)
+{
+    return allocate_by(mr, rs_mr_allocate_little, size_bytes, stream, out);
+}
+
+/* What the second holds is not tried: then a block would not come home while there is room. */
+static CUresult fallback_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                       struct rs_allocation *out)
+{
+    struct fallback *fallback = fallback_of(mr);
+    struct spillable *record = take_record(fallback);
+    CUresult result;
+
+    if (!record)
+        return CUDA_ERROR_NOT_READY;
+    result = rs_mr_allocate_held(mr->upstream[FIRST], size_bytes, stream, &record->upstream);
+    if (result == CUDA_SUCCESS)
+        enter(fallback, record, FIRST);
+    return finish(fallback, record, result, out);
+}
+
+static CUresult fallback_allocate_best(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                       struct rs_allocation *out)
+{
+    struct fallback *fallback = fallback_of(mr);
+    struct spillable *record = take_record(fallback);
+    CUresult result;
+    bool asked;
+
+    if (!record)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = take_from_first(fallback, rs_mr_allocate_best, size_bytes, stream, &record->upstream,
+                             &asked);
+    if (result == CUDA_SUCCESS)
+        enter(fallback, record, FIRST);
+    return finish(fallback, record,
+                  result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_NOT_READY : result, out);
+}
+
+static CUresult fallback_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                                    CUstream stream)
+{
+    struct fallback *fallback = fallback_of(mr);
+    struct spillable *record = allocation->token;
+    CUresult result = rs_mr_deallocate(mr->upstream[record->side], &record->upstream, stream);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    leave(fallback, record);
+    give_record(fallback, record);
+    return CUDA_SUCCESS;
+}
+
+static void fallback_report(struct rs_mr *mr, struct rs_report *report)
+{
+    static const char *const live[] = {"live_first", "live_second"};
+    static const char *const peaks[] = {"live_first_peak", "live_second_peak"};
+    static const char *const blocks[] = {"live_first_blocks", "live_second_blocks"};
+    struct fallback *fallback = fallback_of(mr);
+
+#define ADD(counter, kind, unit, value)                                                            \
+    rs_report_add_field(report, mr->descriptor->name, counter, RS_COUNTER_##kind, RS_UNIT_##unit,  \
+                        value)
+    for (unsigned side = 0; side < SIDES; side++) {
+        ADD(live[side], LIVE, BYTES, fallback->sides[side].live_bytes);
+        ADD(peaks[side], PEAK, BYTES, fallback->sides[side].peak_live_bytes);
+        ADD(blocks[side], LIVE, COUNT, fallback->sides[side].live_count);
+    }
+    ADD("fallbacks", TOTAL, COUNT, fallback->fallbacks);
+    ADD("refusals", TOTAL, COUNT, fallback->refusals);
+    ADD("refusals_expected", TOTAL, COUNT, fallback->skips);
+#undef ADD
+}
+
+static bool fallback_check(struct rs_mr *mr)
+{
+    struct fallback *fallback = fallback_of(mr);
+    bool good = true;
+
+    for (unsigned side = 0; side < SIDES; side++)
+        good = good && atomic_load(&fallback->sides[side].live_bytes) <= SIZE_MAX / 2;
+    return good;
+}
+
+static void fallback_destroy(struct rs_mr *mr, bool memory_is_gone)
+{
+    struct fallback *fallback = fallback_of(mr);
+
+    (void)memory_is_gone; /* nothing is held here */
+    rs_record_slab_destroy(&fallback->records);
+    rs_mutex_destroy(&fallback->lock);
+    rs_published_free(fallback);
+}
+
+static const struct rs_mr_ops fallback_ops = {
+    .allocate = fallback_allocate,
+    .allocate_held = fallback_allocate_held,
+    .allocate_little = fallback_allocate_little,
+    .allocate_best = fallback_allocate_best,
+    .deallocate = fallback_deallocate,
+    .destroy = fallback_destroy,
+    .report = fallback_report,
+    .check = fallback_check,
+};
+
+static int fallback_create(const struct rs_place *place, const void *config,
+                           struct rs_mr *const *upstream, struct rs_mr **out)
+{
+    struct fallback *fallback = RS_PUBLISHED_NEW(struct fallback);
+
+    (void)place;
+    (void)config;
+    if (!fallback)
+        return -ENOMEM;
+    rs_mr_init(&fallback->base, &fallback_ops, &rs_mr_descriptor_fallback, upstream);
+    rs_mutex_init(&fallback->lock);
+    fallback->refused_bytes = SIZE_MAX;
+    *out = &fallback->base;
+    return 0;
+}
+
+static const struct rs_option fallback_options[] = {RS_OPTION_END};
+
+const struct rs_mr_descriptor rs_mr_descriptor_fallback = {
+    .name = "fallback",
+    .aliases = {"failure_callback"},
+    .summary = "the second upstream serves what the first is out of memory for",
+    .upstream_count = 2,
+    .frees = RS_FREE_AS_UPSTREAM,
+    .options = fallback_options,
+    .create = fallback_create,
+};

@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* logging: one CSV row per event.  RMM's logging_resource_adaptor byte for byte, so that its replay
+ * benchmark and everybody's scripts read it. */
+#include "resource/adaptor/logging.h"
+
+#include "base/file_tail.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/output.h"
+#include "base/path.h"
+#include "resource/resource.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ROW_BYTES_MAX = 160, MARK_BYTES_MAX = 200 };
+
+static const char marks_header[] = "Thread,Time,Row,Phase\n";
+static const char header[] = "Thread,Time,Action,Pointer,Size,Stream\n";
+
+/* One per file and process, shared by all stacks that name the file.  It stays open to the end: a
+ * stack made again after a context's end goes on writing where the first one stopped.
+ *
+ * A child after fork finds it all zero, which is a log that is off: it neither writes to the file
+ * nor to the tail, which it has mapped too, and needs no unlocked lock. */
+struct sink {
+    struct sink *next;
+    struct rs_mutex lock; /* protects what follows but the paths */
+    bool on;              /* false: could not be opened or written */
+    pid_t owner;          /* before Linux 4.14 a child has a copy: not its own to write */
+    uint64_t rows;        /* without the header */
+    int marks_fd;         /* -1: not opened */
+    time_t second;        /* that clock_text is for */
+    char clock_text[16];
+    struct rs_file_tail tail; /* rows that are not in the file yet; without it each is written at
+                               * once */
+    char path[PATH_MAX];      /* that was asked for */
+    struct rs_output output; /* its path may be another, where another process writes to that one */
+};
+
+struct logging_config {
+    const char *path;
+    bool auto_flush;
+};
+
+struct logging {
+    struct rs_mr base;
+    struct sink *sink;
+    bool auto_flush;
+};
+
+static struct rs_mutex sinks_lock = RS_MUTEX_INIT; /* protects the list */
+static struct sink *sinks;
+
+static struct logging *logging_of(struct rs_mr *mr)
+{
+    return RS_CONTAINER_OF(mr, struct logging, base);
+}
+
+/* ---- sinks; the functions that take one want its lock held ---- */
+
+/* Logging is off from here on; the program is not disturbed for it. */
+static void sink_turn_off(struct sink *sink, const char *what, int error)
+{
+    rs_log("logging: %s: %s: %s; this log is off", sink->output.path, what, strerror(error));
+    sink->on = false;
+    rs_file_tail_leave(&sink->tail); /* what it has is nowhere else */
+}
+
+/* A program may close what it does not know and get the number for a file of its own. */
+static bool is_ours(const struct sink *sink)
+{
+    return rs_descriptor_is_kept(&sink->output.file);
+}
+
+/* False when the log is off from now on. */
+static bool is_written(struct sink *sink, int failed)
+{
+    if (failed) {
+        sink_turn_off(sink, "cannot be written", -failed);
+        rs_output_release(&sink->output);
+    }
+    return !failed;
+}
+
+static bool is_writable(struct sink *sink)
+{
+    if (!sink->on || sink->owner != getpid())
+        return false;
+    if (is_ours(sink))
+        return true;
+    sink->marks_fd = -1; /* not ours to close */
+    sink_turn_off(sink, "closed by the program", EBADF);
+    return false;
+}
+
+static bool sink_flush(struct sink *sink)
+{
+    if (!sink->tail.text || sink->tail.used_bytes == 0)
+        return true;
+    return is_writable(sink) &&
+           is_written(sink, rs_file_tail_write(&sink->tail, sink->output.file.fd));
+}
+
+static void sink_end(struct sink *sink)
+{
+    if (!sink_flush(sink) || !sink->on || sink->owner != getpid())
+        return;
+    rs_file_tail_remove(&sink->tail, sink->output.path);
+    rs_output_release(&sink->output);
+    sink->on = false;
+}
+
+static void append(struct sink *sink, const char *text, size_t length)
+{
+    if (!sink->tail.text) {
+        if (is_writable(sink))
+            (void)is_written(sink, rs_write_all(sink->output.file.fd, text, length));
+        return;
+    }
+    if (!rs_file_tail_append(&sink->tail, text, length) && sink_flush(sink))
+        (void)rs_file_tail_append(&sink->tail, text, length);
+}
+
+/* Local time of day, as RMM prints it.  Converting a second takes as long as all the rest of a row,
+ * so it is done once a second. */
+static const char *clock_text(struct sink *sink, const struct timespec *now)
+{
+    struct tm parts;
+
+    if (now->tv_sec != sink->second || !sink->clock_text[0]) {
+        localtime_r(&now->tv_sec, &parts);
+        strftime(sink->clock_text, sizeof(sink->clock_text), "%H:%M:%S", &parts);
+        sink->second = now->tv_sec;
+    }
+    return sink->clock_text;
+}
+
+static void sink_write_row(struct sink *sink, const char *action, CUdeviceptr address,
+                           size_t size_bytes, CUstream stream, bool flush)
+{
+    static _Thread_local int thread;
+    char row[ROW_BYTES_MAX], stream_text[24] = "0";
+    struct timespec now;
+    int length;
+
+    if (!sink->on)
+        return;
+    if (thread == 0)
+        thread = (int)gettid();
+    if (stream)
+        snprintf(stream_text, sizeof(stream_text), "%p", (void *)stream);
+    clock_gettime(CLOCK_REALTIME, &now);
+    length =
+        snprintf(row, sizeof(row), "%d,%s.%06ld,%s,%p,%zu,%s\n", thread, clock_text(sink, &now),
+                 now.tv_nsec / 1000, action, (void *)(uintptr_t)address, size_bytes, stream_text);
+    RS_ASSERT(length > 0 && length < ROW_BYTES_MAX);
+    append(sink, row, (size_t)length);
+    sink->rows++;
+    if (flush)
+        (void)sink_flush(sink);
+}
+
+static struct sink *sink_find(const char *path)
+{
+    for (struct sink *sink = sinks; sink; sink = sink->next)
+        if (strcmp(sink->path, path) == 0)
+            return sink;
+    return NULL;
+}
+
+/* A tail that is there already belongs to a process that did not end in order, or to one that still
+ * writes where locks do not work: its log is left alone, too. */
+static int try_name(struct sink *sink, unsigned name)
+{
+    int result = rs_output_try(&sink->output, sink->path, name);
+
+    if (result != 0 || !sink->output.is_regular)
+        return result;
+    result = rs_file_tail_make(&sink->tail, sink->output.path);
+    if (result == -EEXIST) {
+        rs_output_drop(&sink->output);
+        return result;
+    }
+    result = rs_output_empty(&sink->output); /* without a tail if there can be none */
+    if (result != 0) {
+        rs_file_tail_remove(&sink->tail, sink->output.path);
+        rs_output_release(&sink->output);
+    }
+    return result;
+}
+
+static int sink_claim(struct sink *sink)
+{
+    int first = try_name(sink, 0), result = first;
+
+    for (unsigned name = 1; name < RS_OUTPUT_NAMES && (result == -EBUSY || result == -EEXIST);
+         name++)
+        result = try_name(sink, name);
+    if (result != 0 || first == 0)
+        return result;
+    if (first == -EBUSY)
+        rs_log("logging: %s: another process writes there; this one writes %s", sink->path,
+               sink->output.path);
+    else
+        rs_log("logging: %s: it belongs to %s.part, which a process left; this one writes %s",
+               sink->path, sink->path, sink->output.path);
+    return 0;
+}
+
+/* Not from calloc: a child after fork is to find it all zero. */
+static struct sink *make_sink(void)
+{
+    struct sink *sink =
+        mmap(NULL, sizeof(*sink), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (sink == MAP_FAILED)
+        return NULL;
+    (void)madvise(sink, sizeof(*sink), MADV_WIPEONFORK);
+    rs_mutex_init(&sink->lock);
+    return sink;
+}
+
+/* An unwritable path gives a sink that is off, so that it is complained about once. */
+static struct sink *sink_open(const char *path)
+{
+    struct sink *sink = make_sink();
+    int result;
+
+    if (!sink)
+        return NULL;
+    snprintf(sink->path, sizeof(sink->path), "%s", path);
+    sink->owner = getpid();
+    sink->marks_fd = -1;
+    result = sink_claim(sink);
+    if (result != 0) {
+        sink_turn_off(sink, "cannot be opened", -result);
+        return sink;
+    }
+    sink->on = true;
+    append(sink, header, sizeof(header) - 1);
+    (void)sink_flush(sink); /* a log that is being written can be read */
+    return sink;
+}
+
+static struct sink *sink_get(const char *path)
+{
+    struct sink *sink;
+
+    rs_mutex_lock(&sinks_lock);
+    sink = sink_find(path);
+    if (!sink) {
+        sink = sink_open(path);
+        if (sink) {
+            sink->next = sinks;
+            sinks = sink;
+        }
+    }
+    rs_mutex_unlock(&sinks_lock);
+    return sink;
+}
+
+void rs_logging_end(void)
+{
+    if (!rs_mutex_lock_bounded(&sinks_lock, "logging"))
+        return;
+    for (struct sink *sink = sinks; sink; sink = sink->next) {
+        if (!rs_mutex_lock_bounded(&sink->lock, sink->path))
+            continue;
+        sink_end(sink);
+        rs_mutex_unlock(&sink->lock);
+    }
+    rs_mutex_unlock(&sinks_lock);
+}
+
+/* ---- marks ---- */
+
+static int open_marks(struct sink *sink)
+{
+    char path[PATH_MAX];
+    int length, result;
+
+    if (!sink->output.is_regular || strncmp(sink->path, "/dev/", 5) == 0)
+        return -ENOTSUP; /* beside a device there is no place for a file */
+    length = snprintf(path, sizeof(path), "%s.marks", sink->output.path);
+    if (length >= (int)sizeof(path))
+        return -ENAMETOOLONG;
+    sink->marks_fd = rs_path_open_output(path);
+    if (sink->marks_fd < 0) {
+        result = sink->marks_fd;
+        sink->marks_fd = -1;
+        return result;
+    }
+    return rs_write_all(sink->marks_fd, marks_header, sizeof(marks_header) - 1);
+}
+
+static int write_mark(struct sink *sink, const char *text)
+{
+    char row[ROW_BYTES_MAX + MARK_BYTES_MAX];
+    struct timespec now;
+    int length, result = sink->marks_fd < 0 ? open_marks(sink) : 0;
+
+    if (result != 0)
+        return result;
+    if (!is_ours(sink)) /* then the marks' own may be somebody else's too */
+        return -EBADF;
+    clock_gettime(CLOCK_REALTIME, &now);
+    length =
+        snprintf(row, sizeof(row), "%d,%s.%06ld,%llu,%.*s\n", (int)gettid(), clock_text(sink, &now),
+                 now.tv_nsec / 1000, (unsigned long long)sink->rows, MARK_BYTES_MAX, text);
+    for (int i = 0; i < length - 1; i++)
+        if ((unsigned char)row[i] < ' ')
+            row[i] = ' ';
+    return rs_write_all(sink->marks_fd, row, (size_t)length);
+}
+
+int rs_logging_mark(const char *text)
+{
+    int first = 0, result;
+    bool any = false;
+
+    rs_mutex_lock(&sinks_lock);
+    for (struct sink *sink = sinks; sink; sink = sink->next) {
+        rs_mutex_lock(&sink->lock);
+        if (sink->on) {
+            any = true;
+            result = write_mark(sink, text);
+            first = first ? first : result;
+        }
+        rs_mutex_unlock(&sink->lock);
+    }
+    rs_mutex_unlock(&sinks_lock);
+    return any ? first : -ENOENT;
+}
+
+/* ---- the resource ---- */
+
+static void log_row(struct rs_mr *mr, const char *action, CUdeviceptr address, size_t size_bytes,
+                    CUstream stream)
+{
+    struct logging *logging = logging_of(mr);
+
+    rs_mutex_lock(&logging->sink->lock);
+    sink_write_row(logging->sink, action, address, size_bytes, stream, logging->auto_flush);
+    rs_mutex_unlock(&logging->sink->lock);
+}
+
+static CUresult logging_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                 struct rs_allocation *out)
+{
+    CUresult result = rs_mr_allocate(mr->upstream[0], size_bytes, stream, out);
+
+    if (result == CUDA_SUCCESS)
+        log_row(mr, "allocate", out->address, size_bytes, stream);
+    else
+        log_row(mr, "allocate failure", 0, size_bytes, stream);
+    return result;
+}
+
+/* Before upstream frees, so that an address's next allocation always comes after it. */
+static CUresult logging_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                                   CUstream stream)
+{
+    log_row(mr, "free", allocation->address, allocation->size_bytes, stream);
+    return rs_mr_deallocate(mr->upstream[0], allocation, stream);
+}
+
+static void logging_destroy(struct rs_mr *mr, bool memory_is_gone)
+{
+    struct logging *logging = logging_of(mr);
+
+    (void)memory_is_gone;
+    rs_mutex_lock(&logging->sink->lock);
+    (void)sink_flush(logging->sink);
+    rs_mutex_unlock(&logging->sink->lock);
+    free(logging);
+}
+
+static const struct rs_mr_ops logging_ops = {
+    .allocate = logging_allocate,
+    .deallocate = logging_deallocate,
+    .destroy = logging_destroy,
+};
+
+static int logging_create(const struct rs_place *place, const void *config,
+                          struct rs_mr *const *upstream, struct rs_mr **out)
+{
+    const struct logging_config *settings = config;
+    struct logging *logging = calloc(1, sizeof(*logging));
+    char path[PATH_MAX];
+    const char *at, *reason;
+
+    if (!logging)
+        return -ENOMEM;
+    /* RMM's rows have no device. */
+    if (!rs_path_expand_for_device(settings->path, place->device, path, sizeof(path), &at,
+                                   &reason)) {
+        rs_log("logging: %s: %s", settings->path, reason); /* validated: cannot happen but late */
+        free(logging);
+        return -EINVAL;
+    }
+    logging->sink = sink_get(path);
+    if (!logging->sink) {
+        free(logging);
+        return -ENOMEM;
+    }
+    logging->auto_flush = settings->auto_flush;
+    rs_mr_init(&logging->base, &logging_ops, &rs_mr_descriptor_logging, upstream);
+    *out = &logging->base;
+    return 0;
+}
+
+static bool logging_validate(const void *config, const struct rs_place *place,
+                             const struct rs_source *source, struct rs_complaints *complaints)
+{
+    const struct logging_config *settings = config;
+    char path[PATH_MAX];
+    const char *at, *reason;
+
+    if (!settings->path || !*settings->path) {
+        rs_complain(complaints, source, NULL, "logging needs a path, as in path=log.%%p.csv");
+        return false;
+    }
+    if (!rs_path_expand_for_device(settings->path, place ? place->device : 0, path, sizeof(path),
+                                   &at, &reason)) {
+        rs_complain(complaints, source, NULL, "path '%s': %s", settings->path, reason);
+        return false;
+    }
+    return true;
+}
+
+static const struct rs_option logging_options[] = {
+    RS_OPTION_TEXT_ROW(struct logging_config, path, "",
+                       "file to write, with %p %h %e %t %r %q{VAR}; must be given",
+                       .aliases = {{"log_file_name", RS_OPTION_TEXT}}),
+    RS_OPTION_BOOLEAN_ROW(struct logging_config, auto_flush, "0",
+                          "write each row at once instead of 64 KiB at a time"),
+    RS_OPTION_END,
+};
+
+const struct rs_mr_descriptor rs_mr_descriptor_logging = {
+    .name = "logging",
+    .summary = "writes RMM's event log, one CSV row per allocation and free",
+    .upstream_count = 1,
+    .frees = RS_FREE_AS_UPSTREAM,
+    .passes_allocations = true,
+    .config_bytes = sizeof(struct logging_config),
+    .options = logging_options,
+    .validate = logging_validate,
+    .create = logging_create,
+};

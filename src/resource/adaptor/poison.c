@@ -1,0 +1,696 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* poison: fills and guard zones, for finding a program's memory mistakes.
+ *
+ * A block stands between two guards of known bytes, which are looked at when it is freed.  What is
+ * allocated is filled with a pattern that is no number in any floating-point format; what is freed
+ * is filled with another and kept back for a while, and looked at when it is handed out again or
+ * goes upstream: a change is a write after the free.  Nobody else has the memory in between, so
+ * whatever changed it was such a write.
+ *
+ * It sees blocks that no work uses any more (it stands below `reuse`), and its own fills and copies
+ * go through the context's own stream, so nothing here waits for the program's work. */
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/published.h"
+#include "driver/context.h"
+#include "driver/driver.h"
+#include "driver/own_stream.h"
+#include "heap/record_slab.h"
+#include "ledger/account.h"
+#include "resource/report.h"
+#include "resource/resource.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    GUARD_BYTE = 0xfb,
+    CHECK_BYTES = 1 << 20, /* compared at a time, in pinned memory: a copy to other memory waits */
+    KEPT_MAX = 1024,       /* blocks kept back at most */
+    NAP_NS = 20 * 1000,
+    RETRIES_MAX = 100, /* of an allocation while other threads give kept blocks back */
+};
+
+struct poison_config {
+    size_t guard, keep;
+    uint64_t fill_allocated, fill_freed;
+    bool abort;
+};
+
+/* A live or kept block; the token of a live one. */
+struct record {
+    struct record *before, *after; /* in the ring of live blocks, or of kept ones */
+    struct rs_allocation upstream; /* with its guards */
+    size_t size_bytes;             /* the program's */
+    bool is_guarded;               /* its guards were written */
+};
+
+_Static_assert(sizeof(struct record) <= RS_RECORD_BYTES, "a block's record is a slab's record");
+
+struct poison {
+    struct rs_mr base;
+    const struct rs_place *place;
+    size_t guard_bytes, keep_bytes;
+    unsigned fill_allocated, fill_freed;
+    bool aborts;
+
+    struct rs_mutex copy_lock; /* of the buffer, around copies to it */
+    unsigned char *buffer;     /* CHECK_BYTES; NULL: not needed yet */
+
+    struct rs_mutex lock; /* protects what follows; no driver call is made under it */
+    struct rs_record_slab records;
+    struct record live, kept; /* the rings' beginnings; of kept ones, the oldest comes first */
+    size_t kept_bytes, kept_count;
+    size_t leaving_count; /* kept blocks on their way upstream */
+
+    _Atomic uint64_t before_count, after_count, freed_count, unchecked_count;
+};
+
+static struct poison *poison_of(struct rs_mr *mr)
+{
+    return RS_CONTAINER_OF(mr, struct poison, base);
+}
+
+/* ---- rings; the caller holds the lock ---- */
+
+static void ring_add(struct record *ring, struct record *record)
+{
+    record->before = ring->before;
+    record->after = ring;
+    record->before->after = record;
+    ring->before = record;
+}
+
+static void ring_remove(struct record *record)
+{
+    record->before->after = record->after;
+    record->after->before = record->before;
+}
+
+/* ---- the device ---- */
+
+static const uint64_t fill_ns = 15ull * 1000 * 1000 * 1000;
+
+/* Between these two the context is current, and no capture of the program's is spoilt. */
+struct visit {
+    CUstreamCaptureMode mode;
+    bool entered;
+    CUstream stream;
+    bool is_pending; /* something was begun that is not waited for */
+    CUresult result;
+};
+
+static struct visit visit_begin(const struct poison *poison)
+{
+    struct visit visit = {.mode = rs_capture_relax()};
+
+    visit.entered = rs_context_enter(poison->place->context, &visit.result);
+    if (visit.result != CUDA_SUCCESS)
+        return visit;
+    visit.stream = rs_own_stream(poison->place->own_stream, poison->place->context);
+    if (!visit.stream)
+        visit.result = CUDA_ERROR_OUT_OF_MEMORY;
+    return visit;
+}
+
+/* The stream may share a channel with work that waits for this thread: not for ever. */
+static void visit_wait(struct visit *visit)
+{
+    CUresult waited = CUDA_SUCCESS;
+
+    if (visit->is_pending && !rs_own_stream_settle(visit->stream, fill_ns))
+        waited = rs_driver.cuStreamQuery(visit->stream);
+    visit->is_pending = false;
+    if (visit->result == CUDA_SUCCESS)
+        visit->result = waited == CUDA_ERROR_NOT_READY ? CUDA_ERROR_OUT_OF_MEMORY : waited;
+}
+
+/* Waits for what was begun, also after an error.  The first error, if there was any. */
+static CUresult visit_end(struct visit *visit)
+{
+    visit_wait(visit);
+    rs_context_leave(visit->entered);
+    rs_capture_restore(visit->mode);
+    return visit->result;
+}
+
+static void fill_bytes(struct visit *visit, CUdeviceptr address, unsigned char value, size_t bytes)
+{
+    if (visit->result != CUDA_SUCCESS || bytes == 0)
+        return;
+    visit->is_pending = true;
+    visit->result = rs_driver.cuMemsetD8Async(address, value, bytes, visit->stream);
+}
+
+/* Little-endian, as CUDA's hosts and devices are. */
+static unsigned char pattern_byte(unsigned pattern, size_t at)
+{
+    return (unsigned char)(pattern >> 8 * (at % sizeof(pattern)));
+}
+
+static void fill_words(struct visit *visit, CUdeviceptr address, unsigned pattern, size_t bytes)
+{
+    size_t whole_bytes = rs_round_down(bytes, sizeof(pattern));
+
+    if (visit->result == CUDA_SUCCESS && whole_bytes > 0) {
+        visit->is_pending = true;
+        visit->result = rs_driver.cuMemsetD32Async(address, pattern, whole_bytes / sizeof(pattern),
+                                                   visit->stream);
+    }
+    for (size_t i = whole_bytes; i < bytes; i++)
+        fill_bytes(visit, address + i, pattern_byte(pattern, i), 1);
+}
+
+struct difference {
+    bool found;
+    size_t at;
+    unsigned char value;
+};
+
+static struct difference compare(const unsigned char *bytes, unsigned pattern, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (bytes[i] != pattern_byte(pattern, i))
+            return (struct difference){true, i, bytes[i]};
+    return (struct difference){false, 0, 0};
+}
+
+static CUresult prepare_buffer(struct poison *poison)
+{
+    void *buffer = NULL;
+    CUresult result = CUDA_SUCCESS;
+
+    if (!poison->buffer)
+        result = rs_driver.cuMemHostAlloc(&buffer, CHECK_BYTES, CU_MEMHOSTALLOC_PORTABLE);
+    if (buffer)
+        poison->buffer = buffer;
+    return result;
+}
+
+/* The first byte that is not as it was filled. */
+static struct difference find_difference(struct poison *poison, struct visit *visit,
+                                         CUdeviceptr address, unsigned pattern, size_t bytes)
+{
+    struct difference difference = {false, 0, 0};
+
+    rs_mutex_lock(&poison->copy_lock);
+    if (visit->result == CUDA_SUCCESS)
+        visit->result = prepare_buffer(poison);
+    for (size_t done = 0, part; done < bytes && !difference.found; done += part) {
+        part = rs_min(bytes - done, CHECK_BYTES);
+        if (visit->result == CUDA_SUCCESS) {
+            visit->is_pending = true;
+            visit->result =
+                rs_driver.cuMemcpyDtoHAsync_v2(poison->buffer, address + done, part, visit->stream);
+        }
+        visit_wait(visit);
+        if (visit->result != CUDA_SUCCESS)
+            break;
+        difference = compare(poison->buffer, pattern, part);
+        difference.at += done;
+    }
+    rs_mutex_unlock(&poison->copy_lock);
+    return difference;
+}
+
+/* ---- what is found ---- */
+
+static CUdeviceptr address_of(const struct poison *poison, const struct record *record)
+{
+    return record->upstream.address + poison->guard_bytes;
+}
+
+static void say(struct poison *poison, const struct record *record, const char *what,
+                long long offset, unsigned char value, _Atomic uint64_t *counter)
+{
+    atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+    rs_log("poison: device %d: block %#llx of %zu bytes was written %s: byte %lld is %#04x",
+           (int)poison->place->device, (unsigned long long)address_of(poison, record),
+           record->size_bytes, what, offset, value);
+    if (poison->aborts)
+        abort();
+}
+
+static void count_unchecked(struct poison *poison, CUresult result)
+{
+    if (result != CUDA_SUCCESS) /* an error of the context's: its next call will say so */
+        atomic_fetch_add_explicit(&poison->unchecked_count, 1, memory_order_relaxed);
+}
+
+static unsigned guard_pattern(void)
+{
+    return GUARD_BYTE * 0x01010101u;
+}
+
+/* The end of a block's use: its guards are looked at, and it is filled as freed. */
+static void end_use(struct poison *poison, struct record *record)
+{
+    size_t guard_bytes = record->is_guarded ? poison->guard_bytes : 0;
+    CUdeviceptr block = address_of(poison, record);
+    struct visit visit = visit_begin(poison);
+    struct difference before, after;
+    CUresult result;
+
+    fill_words(&visit, block, poison->fill_freed, record->size_bytes);
+    before =
+        find_difference(poison, &visit, record->upstream.address, guard_pattern(), guard_bytes);
+    after =
+        find_difference(poison, &visit, block + record->size_bytes, guard_pattern(), guard_bytes);
+    result = visit_end(&visit);
+    record->is_guarded = record->is_guarded && result == CUDA_SUCCESS;
+    count_unchecked(poison, result);
+    if (before.found)
+        say(poison, record, "before its beginning",
+            (long long)before.at - (long long)poison->guard_bytes, before.value,
+            &poison->before_count);
+    if (after.found)
+        say(poison, record, "past its end", (long long)(record->size_bytes + after.at), after.value,
+            &poison->after_count);
+}
+
+/* A kept block, about to be handed out or to go upstream. */
+static void check_freed(struct poison *poison, const struct record *record)
+{
+    struct difference difference;
+    struct visit visit;
+
+    if (!record->is_guarded)
+        return;
+    visit = visit_begin(poison);
+    difference = find_difference(poison, &visit, address_of(poison, record), poison->fill_freed,
+                                 record->size_bytes);
+    count_unchecked(poison, visit_end(&visit));
+    if (difference.found)
+        say(poison, record, "after it was freed", (long long)difference.at, difference.value,
+            &poison->freed_count);
+}
+
+/* Guards too: a kept block's may have been written since they were looked at. */
+static void fill_allocated(struct poison *poison, struct record *record)
+{
+    CUdeviceptr block = address_of(poison, record);
+    struct visit visit = visit_begin(poison);
+    CUresult result;
+
+    fill_bytes(&visit, record->upstream.address, GUARD_BYTE, poison->guard_bytes);
+    fill_words(&visit, block, poison->fill_allocated, record->size_bytes);
+    fill_bytes(&visit, block + record->size_bytes, GUARD_BYTE, poison->guard_bytes);
+    result = visit_end(&visit);
+    record->is_guarded = result == CUDA_SUCCESS;
+    count_unchecked(poison, result);
+}
+
+/* ---- kept blocks ---- */
+
+/* Takes a kept block out of its ring; the lock is held. */
+static struct record *unkeep_locked(struct poison *poison, struct record *record)
+{
+    ring_remove(record);
+    poison->kept_bytes -= record->upstream.size_bytes;
+    poison->kept_count--;
+    return record;
+}
+
+static void keep_locked(struct poison *poison, struct record *record)
+{
+    ring_add(&poison->kept, record);
+    poison->kept_bytes += record->upstream.size_bytes;
+    poison->kept_count++;
+}
+
+/* The oldest kept block, on its way upstream, when there are more bytes than that or too many. */
+static struct record *take_oldest(struct poison *poison, size_t keep_bytes, size_t keep_count)
+{
+    struct record *record = NULL;
+
+    rs_mutex_lock(&poison->lock);
+    if (poison->kept_bytes > keep_bytes || poison->kept_count > keep_count) {
+        record = unkeep_locked(poison, poison->kept.after);
+        poison->leaving_count++;
+        rs_account_begin_return(poison->place->account, record->upstream.size_bytes);
+    }
+    rs_mutex_unlock(&poison->lock);
+    return record;
+}
+
+/* Gives it upstream.  The bytes, or 0 when upstream refuses: then it stays kept. */
+static size_t give_upstream(struct poison *poison, struct record *record)
+{
+    size_t bytes = record->upstream.size_bytes;
+    CUresult result;
+
+    check_freed(poison, record);
+    result = rs_mr_deallocate(poison->base.upstream[0], &record->upstream, NULL);
+    rs_mutex_lock(&poison->lock);
+    poison->leaving_count--;
+    if (result == CUDA_SUCCESS)
+        rs_record_slab_give(&poison->records, record);
+    else
+        keep_locked(poison, record);
+    rs_account_end_return(poison->place->account, bytes);
+    rs_mutex_unlock(&poison->lock);
+    return result == CUDA_SUCCESS ? bytes : 0;
+}
+
+/* Gives the oldest upstream until no more than that is kept.  Returns the bytes given back. */
+static size_t keep_only(struct poison *poison, size_t keep_bytes, size_t keep_count)
+{
+    struct record *record;
+    size_t total = 0, bytes;
+
+    while ((record = take_oldest(poison, keep_bytes, keep_count))) {
+        bytes = give_upstream(poison, record);
+        if (bytes == 0)
+            break;
+        total += bytes;
+    }
+    return total;
+}
+
+/* Upstream has no more.  True when there may be more now. */
+static bool make_room(struct poison *poison)
+{
+    size_t leaving;
+
+    if (keep_only(poison, 0, 0) > 0)
+        return true;
+    rs_mutex_lock(&poison->lock);
+    leaving = poison->leaving_count;
+    rs_mutex_unlock(&poison->lock);
+    if (leaving > 0)
+        rs_nap(NAP_NS);
+    return leaving > 0;
+}
+
+/* The oldest kept block of exactly that size. */
+static struct record *take_kept(struct poison *poison, size_t total_bytes)
+{
+    struct record *record;
+
+    rs_mutex_lock(&poison->lock);
+    for (record = poison->kept.after; record != &poison->kept; record = record->after)
+        if (record->upstream.size_bytes == total_bytes)
+            break;
+    record = record == &poison->kept ? NULL : unkeep_locked(poison, record);
+    rs_mutex_unlock(&poison->lock);
+    return record;
+}
+
+static struct record *take_new_record(struct poison *poison)
+{
+    struct record *record;
+
+    rs_mutex_lock(&poison->lock);
+    record = rs_record_slab_take(&poison->records);
+    rs_mutex_unlock(&poison->lock);
+    return record;
+}
+
+/* Out of host memory a kept block's record does. */
+static struct record *take_record(struct poison *poison)
+{
+    struct record *record = take_new_record(poison), *oldest;
+
+    while (!record && (oldest = take_oldest(poison, 0, 0)) && give_upstream(poison, oldest) > 0)
+        record = take_new_record(poison);
+    return record;
+}
+
+static void give_record(struct poison *poison, struct record *record)
+{
+    rs_mutex_lock(&poison->lock);
+    rs_record_slab_give(&poison->records, record);
+    rs_mutex_unlock(&poison->lock);
+}
+
+/* ---- allocation ---- */
+
+typedef CUresult allocate_function(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                   struct rs_allocation *out);
+
+static CUresult take_upstream(allocate_function *allocate, struct poison *poison,
+                              size_t total_bytes, CUstream stream, struct record **out)
+{
+    struct record *record = take_record(poison);
+    struct rs_mr *upstream = poison->base.upstream[0];
+    unsigned tries = 0;
+    CUresult result;
+
+    if (!record)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = allocate(upstream, total_bytes, stream, &record->upstream);
+    while (result == CUDA_ERROR_OUT_OF_MEMORY && tries++ < RETRIES_MAX && make_room(poison))
+        result = allocate(upstream, total_bytes, stream, &record->upstream);
+    if (result != CUDA_SUCCESS)
+        give_record(poison, record);
+    else
+        *out = record;
+    return result;
+}
+
+static bool add_guards(const struct poison *poison, size_t size_bytes, size_t *total_bytes)
+{
+    return !__builtin_add_overflow(size_bytes, 2 * poison->guard_bytes, total_bytes);
+}
+
+static CUresult allocate_by(allocate_function *allocate, struct rs_mr *mr, size_t size_bytes,
+                            CUstream stream, struct rs_allocation *out)
+{
+    struct poison *poison = poison_of(mr);
+    struct record *record;
+    size_t total_bytes;
+    CUresult result;
+
+    if (!add_guards(poison, size_bytes, &total_bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    record = take_kept(poison, total_bytes);
+    if (record) {
+        check_freed(poison, record);
+    } else {
+        result = take_upstream(allocate, poison, total_bytes, stream, &record);
+        if (result != CUDA_SUCCESS)
+            return result;
+    }
+    record->size_bytes = size_bytes;
+    fill_allocated(poison, record);
+    rs_mutex_lock(&poison->lock);
+    ring_add(&poison->live, record);
+    rs_mutex_unlock(&poison->lock);
+    *out = (struct rs_allocation){address_of(poison, record), size_bytes, record, NULL};
+    return CUDA_SUCCESS;
+}
+
+static CUresult poison_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                struct rs_allocation *out)
+{
+    return allocate_by(rs_mr_allocate, mr, size_bytes, stream, out);
+}
+
+static CUresult poison_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                     struct rs_allocation *out)
+{
+    return allocate_by(rs_mr_allocate_held, mr, size_bytes, stream, out);
+}
+
+static CUresult poison_allocate_little(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                       struct rs_allocation *out)
+{
+    return allocate_by(rs_mr_allocate_little, mr, size_bytes, stream, out);
+}
+
+static CUresult poison_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                                  CUstream stream)
+{
+    struct poison *poison = poison_of(mr);
+    struct record *record = allocation->token;
+
+    (void)stream;
+    end_use(poison, record);
+    rs_mutex_lock(&poison->lock);
+    ring_remove(record);
+    keep_locked(poison, record);
+    rs_mutex_unlock(&poison->lock);
+    (void)keep_only(poison, poison->keep_bytes, KEPT_MAX); /* what upstream refuses stays kept */
+    return CUDA_SUCCESS;
+}
+
+/* ---- the rest of the resource ---- */
+
+static size_t poison_trim(struct rs_mr *mr, size_t keep_bytes)
+{
+    size_t returned_bytes = keep_only(poison_of(mr), keep_bytes, KEPT_MAX);
+
+    return returned_bytes + rs_mr_trim(mr->upstream[0], keep_bytes);
+}
+
+static size_t poison_idle_bytes(struct rs_mr *mr)
+{
+    struct poison *poison = poison_of(mr);
+    size_t kept_bytes;
+
+    rs_mutex_lock(&poison->lock);
+    kept_bytes = poison->kept_bytes;
+    rs_mutex_unlock(&poison->lock);
+    return kept_bytes;
+}
+
+static size_t poison_free_blocks(struct rs_mr *mr)
+{
+    struct poison *poison = poison_of(mr);
+    size_t blocks;
+
+    rs_mutex_lock(&poison->lock);
+    blocks = poison->kept_count;
+    rs_mutex_unlock(&poison->lock);
+    return blocks;
+}
+
+static void poison_report(struct rs_mr *mr, struct rs_report *report)
+{
+    struct poison *poison = poison_of(mr);
+    const char *name = mr->descriptor->name;
+
+    if (!rs_mutex_lock_bounded(&poison->lock, name))
+        return;
+#define ADD(counter, kind, unit, value)                                                            \
+    rs_report_add_field(report, name, counter, RS_COUNTER_##kind, RS_UNIT_##unit, value)
+    ADD("written_before", TOTAL, COUNT, poison->before_count);
+    ADD("written_past_end", TOTAL, COUNT, poison->after_count);
+    ADD("written_after_free", TOTAL, COUNT, poison->freed_count);
+    ADD("unchecked", TOTAL, COUNT, poison->unchecked_count);
+    ADD("kept", LIVE, BYTES, poison->kept_bytes);
+    ADD("kept_blocks", LIVE, COUNT, poison->kept_count);
+    rs_mutex_unlock(&poison->lock);
+#undef ADD
+}
+
+static bool check_ring(const struct record *ring, size_t *bytes, size_t *count)
+{
+    bool good = true;
+
+    *bytes = *count = 0;
+    for (const struct record *record = ring->after; record != ring; record = record->after) {
+        good = good && record->after->before == record && record->before->after == record;
+        *bytes += record->upstream.size_bytes;
+        *count += 1;
+    }
+    return good;
+}
+
+static bool poison_check(struct rs_mr *mr)
+{
+    struct poison *poison = poison_of(mr);
+    size_t bytes, count;
+    bool good;
+
+    rs_mutex_lock(&poison->lock);
+    good = check_ring(&poison->live, &bytes, &count);
+    good = check_ring(&poison->kept, &bytes, &count) && good && bytes == poison->kept_bytes &&
+           count == poison->kept_count;
+    rs_mutex_unlock(&poison->lock);
+    return good;
+}
+
+/* Live blocks are checked a last time; the memory around them is ours to give back. */
+static void give_all_back(struct poison *poison)
+{
+    struct record *record;
+
+    while (poison->live.after != &poison->live) {
+        record = poison->live.after;
+        end_use(poison, record);
+        ring_remove(record);
+        (void)rs_mr_deallocate(poison->base.upstream[0], &record->upstream, NULL);
+    }
+    (void)keep_only(poison, 0, 0);
+}
+
+static void poison_destroy(struct rs_mr *mr, bool memory_is_gone)
+{
+    struct poison *poison = poison_of(mr);
+
+    if (!memory_is_gone)
+        give_all_back(poison);
+    if (!memory_is_gone && poison->buffer)
+        (void)rs_driver.cuMemFreeHost(poison->buffer);
+    rs_record_slab_destroy(&poison->records);
+    rs_mutex_destroy(&poison->copy_lock);
+    rs_mutex_destroy(&poison->lock);
+    rs_published_free(poison);
+}
+
+static const struct rs_mr_ops poison_ops = {
+    .allocate = poison_allocate,
+    .allocate_held = poison_allocate_held,
+    .allocate_little = poison_allocate_little,
+    .deallocate = poison_deallocate,
+    .destroy = poison_destroy,
+    .trim = poison_trim,
+    .idle_bytes = poison_idle_bytes,
+    .free_blocks = poison_free_blocks,
+    .report = poison_report,
+    .check = poison_check,
+};
+
+static bool has_functions(void)
+{
+    return rs_driver.cuMemsetD8Async && rs_driver.cuMemsetD32Async &&
+           rs_driver.cuMemcpyDtoHAsync_v2 && rs_driver.cuStreamCreate && rs_driver.cuStreamQuery &&
+           rs_driver.cuStreamSynchronize;
+}
+
+static int poison_create(const struct rs_place *place, const void *config,
+                         struct rs_mr *const *upstream, struct rs_mr **out)
+{
+    const struct poison_config *settings = config;
+    struct poison *poison;
+
+    if (!has_functions())
+        return -ENOTSUP;
+    poison = RS_PUBLISHED_NEW(struct poison);
+    if (!poison)
+        return -ENOMEM;
+    rs_mr_init(&poison->base, &poison_ops, &rs_mr_descriptor_poison, upstream);
+    poison->place = place;
+    poison->guard_bytes = settings->guard;
+    poison->keep_bytes = settings->keep;
+    poison->fill_allocated = (unsigned)settings->fill_allocated;
+    poison->fill_freed = (unsigned)settings->fill_freed;
+    poison->aborts = settings->abort;
+    rs_mutex_init(&poison->copy_lock);
+    rs_mutex_init(&poison->lock);
+    poison->live.before = poison->live.after = &poison->live;
+    poison->kept.before = poison->kept.after = &poison->kept;
+    *out = &poison->base;
+    return 0;
+}
+
+/* Not numbers (quiet ones) as half, bfloat16, float and double. */
+static const struct rs_option poison_options[] = {
+    RS_OPTION_SIZE_ROW(struct poison_config, guard, "4KiB",
+                       "bytes on each side of a block that must stay as they are",
+                       .multiple_of = RS_BLOCK_ALIGNMENT, .maximum = 1 << 30),
+    RS_OPTION_SIZE_ROW(struct poison_config, keep, "64MiB",
+                       "freed memory kept back, in which a write after the free shows"),
+    RS_OPTION_COUNT_ROW(struct poison_config, fill_allocated, "0x7ffa7ffa",
+                        "32-bit word that allocated memory is filled with", .maximum = UINT32_MAX),
+    RS_OPTION_COUNT_ROW(struct poison_config, fill_freed, "0x7ffd7ffd",
+                        "32-bit word that freed memory is filled with", .maximum = UINT32_MAX),
+    RS_OPTION_BOOLEAN_ROW(struct poison_config, abort, "0",
+                          "end the process where a mistake is found"),
+    RS_OPTION_END,
+};
+
+const struct rs_mr_descriptor rs_mr_descriptor_poison = {
+    .name = "poison",
+    .summary = "fills memory and guards its edges, to find writes past a block or after its free",
+    .upstream_count = 1,
+    .frees = RS_FREE_AT_ONCE,
+    .keeps_blocks = true,
+    .config_bytes = sizeof(struct poison_config),
+    .options = poison_options,
+    .create = poison_create,
+};

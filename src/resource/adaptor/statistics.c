@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* statistics: live, peak and total of bytes and allocations, in nested levels.  RMM's
+ * statistics_resource_adaptor. */
+#include "resource/adaptor/statistics.h"
+
+#include "base/lock.h"
+#include "base/published.h"
+#include "resource/report.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+struct level {
+    struct rs_statistics_level counters;
+    struct level *below;
+};
+
+struct statistics {
+    struct rs_mr base;
+    struct rs_mutex lock; /* protects what follows */
+    struct level first, *top;
+    struct rs_statistics_level whole; /* all levels as one, as if each had been popped */
+    uint64_t failures;
+};
+
+static struct statistics *statistics_of(struct rs_mr *mr)
+{
+    return RS_CONTAINER_OF(mr, struct statistics, base);
+}
+
+static void count_up(struct rs_statistics_counter *counter, int64_t amount)
+{
+    counter->live += amount;
+    counter->total += amount;
+    if (counter->live > counter->peak)
+        counter->peak = counter->live;
+}
+
+static void count_allocation(struct rs_statistics_level *level, size_t size_bytes)
+{
+    count_up(&level->bytes, (int64_t)size_bytes);
+    count_up(&level->allocations, 1);
+}
+
+static void add_to_level(struct rs_statistics_level *level, int64_t bytes, int64_t allocations)
+{
+    level->bytes.live += bytes;
+    level->allocations.live += allocations;
+}
+
+/* The level's counters as part of the level below: its peak came on top of what was live there. */
+static void fold(struct rs_statistics_counter *below, const struct rs_statistics_counter *counter)
+{
+    if (below->live + counter->peak > below->peak)
+        below->peak = below->live + counter->peak;
+    below->live += counter->live;
+    below->total += counter->total;
+}
+
+static void fold_level(struct rs_statistics_level *below, const struct rs_statistics_level *level)
+{
+    fold(&below->bytes, &level->bytes);
+    fold(&below->allocations, &level->allocations);
+}
+
+static CUresult statistics_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                    struct rs_allocation *out)
+{
+    struct statistics *statistics = statistics_of(mr);
+    CUresult result = rs_mr_allocate(mr->upstream[0], size_bytes, stream, out);
+
+    rs_mutex_lock(&statistics->lock);
+    if (result == CUDA_SUCCESS) {
+        count_allocation(&statistics->top->counters, size_bytes);
+        count_allocation(&statistics->whole, size_bytes);
+    } else {
+        statistics->failures++;
+    }
+    rs_mutex_unlock(&statistics->lock);
+    return result;
+}
+
+static void add_live(struct statistics *statistics, int64_t bytes, int64_t allocations)
+{
+    rs_mutex_lock(&statistics->lock);
+    add_to_level(&statistics->top->counters, bytes, allocations);
+    add_to_level(&statistics->whole, bytes, allocations);
+    rs_mutex_unlock(&statistics->lock);
+}
+
+/* Counted before upstream frees: afterwards another thread may have got the same memory, and it
+ * would be live twice. */
+static CUresult statistics_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                                      CUstream stream)
+{
+    struct statistics *statistics = statistics_of(mr);
+    int64_t bytes = (int64_t)allocation->size_bytes;
+    CUresult result;
+
+    add_live(statistics, -bytes, -1);
+    result = rs_mr_deallocate(mr->upstream[0], allocation, stream);
+    if (result != CUDA_SUCCESS)
+        add_live(statistics, bytes, 1);
+    return result;
+}
+
+void rs_statistics_get(struct rs_mr *mr, struct rs_statistics_level *level)
+{
+    struct statistics *statistics = statistics_of(mr);
+
+    rs_mutex_lock(&statistics->lock);
+    *level = statistics->top->counters;
+    rs_mutex_unlock(&statistics->lock);
+}
+
+int rs_statistics_push(struct rs_mr *mr, struct rs_statistics_level *level)
+{
+    struct statistics *statistics = statistics_of(mr);
+    struct level *pushed = calloc(1, sizeof(*pushed));
+
+    if (!pushed)
+        return -ENOMEM;
+    rs_mutex_lock(&statistics->lock);
+    *level = statistics->top->counters;
+    pushed->below = statistics->top;
+    statistics->top = pushed;
+    rs_mutex_unlock(&statistics->lock);
+    return 0;
+}
+
+int rs_statistics_pop(struct rs_mr *mr, struct rs_statistics_level *level)
+{
+    struct statistics *statistics = statistics_of(mr);
+    struct level *popped;
+
+    rs_mutex_lock(&statistics->lock);
+    popped = statistics->top;
+    if (popped->below) {
+        *level = popped->counters;
+        fold_level(&popped->below->counters, &popped->counters);
+        statistics->top = popped->below;
+    }
+    rs_mutex_unlock(&statistics->lock);
+    if (!popped->below)
+        return -ERANGE;
+    free(popped);
+    return 0;
+}
+
+static void statistics_report(struct rs_mr *mr, struct rs_report *report)
+{
+    struct statistics *statistics = statistics_of(mr);
+    const char *name = mr->descriptor->name;
+
+    if (!rs_mutex_lock_bounded(&statistics->lock, name))
+        return;
+#define ADD(counter, kind, unit, field)                                                            \
+    rs_report_add_field(report, name, counter, RS_COUNTER_##kind, RS_UNIT_##unit, statistics->field)
+    ADD("live", LIVE, BYTES, whole.bytes.live);
+    ADD("peak", PEAK, BYTES, whole.bytes.peak);
+    ADD("total", TOTAL, BYTES, whole.bytes.total);
+    ADD("live_allocations", LIVE, COUNT, whole.allocations.live);
+    ADD("peak_allocations", PEAK, COUNT, whole.allocations.peak);
+    ADD("allocations", TOTAL, COUNT, whole.allocations.total);
+    ADD("failures", TOTAL, COUNT, failures);
+    rs_mutex_unlock(&statistics->lock);
+#undef ADD
+}
+
+static void statistics_destroy(struct rs_mr *mr, bool memory_is_gone)
+{
+    struct statistics *statistics = statistics_of(mr);
+
+    (void)memory_is_gone;
+    while (statistics->top->below) {
+        struct level *level = statistics->top;
+        statistics->top = level->below;
+        free(level);
+    }
+    rs_mutex_destroy(&statistics->lock);
+    rs_published_free(statistics);
+}
+
+static const struct rs_mr_ops statistics_ops = {
+    .allocate = statistics_allocate,
+    .deallocate = statistics_deallocate,
+    .destroy = statistics_destroy,
+    .report = statistics_report,
+};
+
+static int statistics_create(const struct rs_place *place, const void *config,
+                             struct rs_mr *const *upstream, struct rs_mr **out)
+{
+    struct statistics *statistics = RS_PUBLISHED_NEW(struct statistics);
+
+    (void)place;
+    (void)config;
+    if (!statistics)
+        return -ENOMEM;
+    rs_mr_init(&statistics->base, &statistics_ops, &rs_mr_descriptor_statistics, upstream);
+    rs_mutex_init(&statistics->lock);
+    statistics->top = &statistics->first;
+    *out = &statistics->base;
+    return 0;
+}
+
+static const struct rs_option statistics_options[] = {RS_OPTION_END};
+
+const struct rs_mr_descriptor rs_mr_descriptor_statistics = {
+    .name = "statistics",
+    .summary = "counts live, peak and total bytes and allocations",
+    .upstream_count = 1,
+    .frees = RS_FREE_AS_UPSTREAM,
+    .passes_allocations = true,
+    .options = statistics_options,
+    .create = statistics_create,
+};

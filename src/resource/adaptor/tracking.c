@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tracking: remembers each live block, and where asked who allocated it.  RMM's
+ * tracking_resource_adaptor.
+ *
+ * A block's record is its token, so a free finds it without a search, needs no memory, and cannot
+ * meet the record of the address's next owner. */
+#include "resource/adaptor/tracking.h"
+
+#include "base/counter.h"
+#include "base/lock.h"
+#include "base/published.h"
+#include "base/thread_index.h"
+#include "heap/record_slab.h"
+#include "resource/report.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum { SHARDS = 16 };
+
+struct tracking_config {
+    bool stacks;
+};
+
+struct record {
+    struct record *before, *after; /* in its shard's ring of live blocks */
+    struct rs_allocation upstream;
+    const struct rs_call_site *site;
+    unsigned home; /* its shard */
+};
+
+_Static_assert(sizeof(struct record) <= RS_RECORD_BYTES, "a block's record is a slab's record");
+
+/* Threads are spread over shards; a block stays in the one where it was allocated. */
+struct shard {
+    _Alignas(2 * RS_CACHE_LINE) struct rs_mutex lock; /* protects the shard */
+    struct rs_record_slab records;
+    struct record live;                    /* the ring's beginning, no block */
+    _Atomic size_t live_bytes, live_count; /* base/counter.h */
+};
+
+struct tracking {
+    struct rs_mr base;
+    bool stacks;
+    struct shard shards[SHARDS];
+};
+
+static struct tracking *tracking_of(struct rs_mr *mr)
+{
+    return RS_CONTAINER_OF(mr, struct tracking, base);
+}
+
+static unsigned shard_of_thread(void)
+{
+    return rs_thread_index() % SHARDS;
+}
+
+static struct record *take_record(struct tracking *tracking)
+{
+    unsigned home = shard_of_thread();
+    struct shard *shard = &tracking->shards[home];
+    struct record *record;
+
+    rs_mutex_lock(&shard->lock);
+    record = rs_record_slab_take(&shard->records);
+    rs_mutex_unlock(&shard->lock);
+    if (record)
+        record->home = home;
+    return record;
+}
+
+static void give_record(struct tracking *tracking, struct record *record)
+{
+    struct shard *shard = &tracking->shards[record->home];
+
+    rs_mutex_lock(&shard->lock);
+    rs_record_slab_give(&shard->records, record);
+    rs_mutex_unlock(&shard->lock);
+}
+
+static void enter(struct tracking *tracking, struct record *record)
+{
+    struct shard *shard = &tracking->shards[record->home];
+
+    rs_mutex_lock(&shard->lock);
+    record->before = shard->live.before;
+    record->after = &shard->live;
+    record->before->after = record;
+    record->after->before = record;
+    rs_counter_add(&shard->live_bytes, record->upstream.size_bytes);
+    rs_counter_add(&shard->live_count, 1);
+    rs_mutex_unlock(&shard->lock);
+}
+
+static void leave(struct tracking *tracking, struct record *record)
+{
+    struct shard *shard = &tracking->shards[record->home];
+
+    rs_mutex_lock(&shard->lock);
+    record->before->after = record->after;
+    record->after->before = record->before;
+    rs_counter_subtract(&shard->live_bytes, record->upstream.size_bytes);
+    rs_counter_subtract(&shard->live_count, 1);
+    rs_mutex_unlock(&shard->lock);
+}
+
+typedef CUresult allocate_function(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                   struct rs_allocation *out);
+
+/* Who allocates is asked without a lock, and only when there is a block. */
+static CUresult allocate_by(allocate_function *allocate, struct rs_mr *mr, size_t size_bytes,
+                            CUstream stream, struct rs_allocation *out)
+{
+    struct tracking *tracking = tracking_of(mr);
+    struct record *record = take_record(tracking);
+    CUresult result;
+
+    if (!record)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = allocate(mr->upstream[0], size_bytes, stream, &record->upstream);
+    if (result != CUDA_SUCCESS) {
+        give_record(tracking, record);
+        return result;
+    }
+    record->site = tracking->stacks ? rs_call_site_here() : NULL;
+    enter(tracking, record);
+    *out = (struct rs_allocation){record->upstream.address, size_bytes, record, NULL};
+    return CUDA_SUCCESS;
+}
+
+static CUresult tracking_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                  struct rs_allocation *out)
+{
+    return allocate_by(rs_mr_allocate, mr, size_bytes, stream, out);
+}
+
+static CUresult tracking_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                       struct rs_allocation *out)
+{
+    return allocate_by(rs_mr_allocate_held, mr, size_bytes, stream, out);
+}
+
+static CUresult tracking_allocate_little(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                         struct rs_allocation *out)
+{
+    return allocate_by(rs_mr_allocate_little, mr, size_bytes, stream, out);
+}
+
+/* Left before upstream frees, as afterwards another thread may have got the same memory.  What is
+ * taken off, and what upstream gets, is what was allocated, whatever size the caller says. */
+static CUresult tracking_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                                    CUstream stream)
+{
+    struct tracking *tracking = tracking_of(mr);
+    struct record *record = allocation->token;
+    CUresult result;
+
+    leave(tracking, record);
+    result = rs_mr_deallocate(mr->upstream[0], &record->upstream, stream);
+    if (result == CUDA_SUCCESS)
+        give_record(tracking, record);
+    else
+        enter(tracking, record);
+    return result;
+}
+
+void rs_tracking_each(struct rs_mr *mr, void (*visit)(void *data, const struct rs_tracked *tracked),
+                      void *data)
+{
+    struct tracking *tracking = tracking_of(mr);
+
+    for (unsigned i = 0; i < SHARDS; i++) {
+        struct shard *shard = &tracking->shards[i];
+        if (!rs_mutex_lock_bounded(&shard->lock, mr->descriptor->name))
+            continue;
+        for (struct record *record = shard->live.after; record != &shard->live;
+             record = record->after)
+            visit(data, &(struct rs_tracked){record->upstream.address, record->upstream.size_bytes,
+                                             record->site});
+        rs_mutex_unlock(&shard->lock);
+    }
+}
+
+static void tracking_report(struct rs_mr *mr, struct rs_report *report)
+{
+    struct tracking *tracking = tracking_of(mr);
+    const char *name = mr->descriptor->name;
+    const struct shard *first = &tracking->shards[0];
+    struct rs_term bytes = {RS_REPORT_PLACE(first->live_bytes), SHARDS, sizeof(*first), 1};
+    struct rs_term blocks = {RS_REPORT_PLACE(first->live_count), SHARDS, sizeof(*first), 1};
+
+    rs_report_add_sum(report, name, "live", RS_COUNTER_LIVE, RS_UNIT_BYTES, &bytes, 1);
+    rs_report_add_sum(report, name, "live_allocations", RS_COUNTER_LIVE, RS_UNIT_COUNT, &blocks, 1);
+}
+
+static bool check_shard(struct shard *shard)
+{
+    size_t live_bytes = 0, live_count = 0;
+    bool good = true;
+
+    for (struct record *record = shard->live.after; record != &shard->live;
+         record = record->after) {
+        live_bytes += record->upstream.size_bytes;
+        live_count++;
+        good = good && record->before->after == record && record->after->before == record;
+    }
+    return good && live_bytes == shard->live_bytes && live_count == shard->live_count;
+}
+
+static bool tracking_check(struct rs_mr *mr)
+{
+    struct tracking *tracking = tracking_of(mr);
+    bool good = true;
+
+    for (unsigned i = 0; i < SHARDS; i++) {
+        rs_mutex_lock(&tracking->shards[i].lock);
+        good = check_shard(&tracking->shards[i]) && good;
+        rs_mutex_unlock(&tracking->shards[i].lock);
+    }
+    return good;
+}
+
+static void tracking_destroy(struct rs_mr *mr, bool memory_is_gone)
+{
+    struct tracking *tracking = tracking_of(mr);
+
+    (void)memory_is_gone; /* live blocks are their holders' */
+    for (unsigned i = 0; i < SHARDS; i++) {
+        rs_record_slab_destroy(&tracking->shards[i].records);
+        rs_mutex_destroy(&tracking->shards[i].lock);
+    }
+    rs_published_free(tracking);
+}
+
+static const struct rs_mr_ops tracking_ops = {
+    .allocate = tracking_allocate,
+    .allocate_held = tracking_allocate_held,
+    .allocate_little = tracking_allocate_little,
+    .deallocate = tracking_deallocate,
+    .destroy = tracking_destroy,
+    .report = tracking_report,
+    .check = tracking_check,
+};
+
+static int tracking_create(const struct rs_place *place, const void *config,
+                           struct rs_mr *const *upstream, struct rs_mr **out)
+{
+    const struct tracking_config *settings = config;
+    struct tracking *tracking = RS_PUBLISHED_NEW(struct tracking);
+
+    (void)place;
+    if (!tracking)
+        return -ENOMEM;
+    *tracking = (struct tracking){.stacks = settings->stacks};
+    rs_mr_init(&tracking->base, &tracking_ops, &rs_mr_descriptor_tracking, upstream);
+    for (unsigned i = 0; i < SHARDS; i++) {
+        struct record *ring = &tracking->shards[i].live;
+        rs_mutex_init(&tracking->shards[i].lock);
+        ring->before = ring->after = ring;
+    }
+    *out = &tracking->base;
+    return 0;
+}
+
+static const struct rs_option tracking_options[] = {
+    RS_OPTION_BOOLEAN_ROW(struct tracking_config, stacks, "0",
+                          "remember who allocated each block: the call stack, and Python's",
+                          .aliases = {{"capture_stacks", RS_OPTION_BOOLEAN}}),
+    RS_OPTION_END,
+};
+
+const struct rs_mr_descriptor rs_mr_descriptor_tracking = {
+    .name = "tracking",
+    .summary = "remembers live blocks and who allocated them, for a leak report at exit",
+    .upstream_count = 1,
+    .frees = RS_FREE_AS_UPSTREAM,
+    .config_bytes = sizeof(struct tracking_config),
+    .options = tracking_options,
+    .create = tracking_create,
+};

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bin: a bin of binning with a resource of its own, its upstream, in place of blocks of one size.
+ * RMM's binning_memory_resource::add_bin.  What is too large for it, it refuses. */
+#include "resource/allocator/bin.h"
+
+#include "resource/resource.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+struct bin_config {
+    size_t size;
+};
+
+struct bin {
+    struct rs_mr base;
+    size_t bytes;
+};
+
+static struct bin *bin_of(struct rs_mr *mr)
+{
+    return RS_CONTAINER_OF(mr, struct bin, base);
+}
+
+size_t rs_bin_bytes(struct rs_mr *mr)
+{
+    return bin_of(mr)->bytes;
+}
+
+static bool is_too_large(struct rs_mr *mr, size_t size_bytes)
+{
+    return size_bytes > bin_of(mr)->bytes;
+}
+
+static CUresult bin_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                             struct rs_allocation *out)
+{
+    return is_too_large(mr, size_bytes) ? CUDA_ERROR_OUT_OF_MEMORY
+                                        : rs_mr_allocate(mr->upstream[0], size_bytes, stream, out);
+}
+
+static CUresult bin_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                  struct rs_allocation *out)
+{
+    return is_too_large(mr, size_bytes)
+               ? CUDA_ERROR_NOT_READY
+               : rs_mr_allocate_held(mr->upstream[0], size_bytes, stream, out);
+}
+
+static CUresult bin_allocate_little(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                    struct rs_allocation *out)
+{
+    return is_too_large(mr, size_bytes)
+               ? CUDA_ERROR_OUT_OF_MEMORY
+               : rs_mr_allocate_little(mr->upstream[0], size_bytes, stream, out);
+}
+
+static CUresult bin_allocate_best(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                  struct rs_allocation *out)
+{
+    return is_too_large(mr, size_bytes)
+               ? CUDA_ERROR_OUT_OF_MEMORY
+               : rs_mr_allocate_best(mr->upstream[0], size_bytes, stream, out);
+}
+
+static bool bin_deallocates_in_order(struct rs_mr *mr)
+{
+    return rs_mr_deallocates_in_order(mr->upstream[0]);
+}
+
+static void bin_destroy(struct rs_mr *mr, bool memory_is_gone)
+{
+    (void)memory_is_gone;
+    free(bin_of(mr));
+}
+
+static const struct rs_mr_ops bin_ops = {
+    .allocate = bin_allocate,
+    .allocate_held = bin_allocate_held,
+    .allocate_little = bin_allocate_little,
+    .allocate_best = bin_allocate_best,
+    .deallocate = rs_mr_forward_deallocate,
+    .deallocates_in_order = bin_deallocates_in_order,
+    .destroy = bin_destroy,
+};
+
+static int bin_create(const struct rs_place *place, const void *config,
+                      struct rs_mr *const *upstream, struct rs_mr **out)
+{
+    const struct bin_config *settings = config;
+    struct bin *bin = calloc(1, sizeof(*bin));
+
+    (void)place;
+    if (!bin)
+        return -ENOMEM;
+    rs_mr_init(&bin->base, &bin_ops, &rs_mr_descriptor_bin, upstream);
+    if (!rs_round_up(settings->size, RS_BLOCK_ALIGNMENT, &bin->bytes)) {
+        free(bin);
+        return -EINVAL;
+    }
+    *out = &bin->base;
+    return 0;
+}
+
+static bool bin_validate(const void *config, const struct rs_place *place,
+                         const struct rs_source *source, struct rs_complaints *complaints)
+{
+    const struct bin_config *settings = config;
+
+    (void)place;
+    if (settings->size != SIZE_MAX)
+        return true;
+    rs_complain(complaints, source, NULL, "bin needs a size, as in size=1MiB");
+    return false;
+}
+
+static const struct rs_option bin_options[] = {
+    RS_OPTION_SIZE_ROW(struct bin_config, size, "none",
+                       "largest request that it serves, rounded up to 512 bytes; must be given",
+                       .none = true, .minimum = 1, .maximum = RS_SIZE_ADDRESSABLE,
+                       .aliases = {{"allocation_size", RS_OPTION_SIZE}}),
+    RS_OPTION_END,
+};
+
+const struct rs_mr_descriptor rs_mr_descriptor_bin = {
+    .name = "bin",
+    .aliases = {"add_bin"},
+    .summary = "a bin of `binning` with a resource of its own; alone it refuses larger requests",
+    .upstream_count = 1,
+    .frees = RS_FREE_AS_UPSTREAM,
+    .passes_allocations = true,
+    .config_bytes = sizeof(struct bin_config),
+    .options = bin_options,
+    .validate = bin_validate,
+    .create = bin_create,
+};

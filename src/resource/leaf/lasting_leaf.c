@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "resource/leaf/lasting_leaf.h"
+
+#include "base/log.h"
+#include "base/published.h"
+#include "driver/fence.h"
+#include "resource/report.h"
+#include "resource/segment.h"
+
+#include <stdlib.h>
+
+/* One allocation; it is the token, so that a free searches for nothing and needs no memory. */
+struct rs_lasting_record {
+    struct rs_lasting_record *next, *previous;
+    CUdeviceptr address;
+    size_t size_bytes;
+};
+
+_Static_assert(sizeof(struct rs_lasting_record) <= RS_RECORD_BYTES, "a record is a slab's record");
+
+/* ---- records ---- */
+
+static struct rs_lasting_record *take_record(struct rs_lasting_leaf *leaf)
+{
+    struct rs_lasting_record *record;
+
+    rs_mutex_lock(&leaf->lock);
+    record = rs_record_slab_take(&leaf->records);
+    rs_mutex_unlock(&leaf->lock);
+    return record;
+}
+
+static void give_record(struct rs_lasting_leaf *leaf, struct rs_lasting_record *record)
+{
+    rs_mutex_lock(&leaf->lock);
+    rs_record_slab_give(&leaf->records, record);
+    rs_mutex_unlock(&leaf->lock);
+}
+
+/* ---- the list; under the lock ---- */
+
+static void link_record(struct rs_lasting_leaf *leaf, struct rs_lasting_record *record)
+{
+    record->previous = NULL;
+    record->next = leaf->first;
+    if (leaf->first)
+        leaf->first->previous = record;
+    leaf->first = record;
+    rs_counter_add(&leaf->live_bytes, record->size_bytes);
+    if (leaf->live_bytes > leaf->peak_live_bytes)
+        atomic_store(&leaf->peak_live_bytes, leaf->live_bytes);
+}
+
+static void unlink_record(struct rs_lasting_leaf *leaf, struct rs_lasting_record *record)
+{
+    if (record->previous)
+        record->previous->next = record->next;
+    else
+        leaf->first = record->next;
+    if (record->next)
+        record->next->previous = record->previous;
+    rs_counter_subtract(&leaf->live_bytes, record->size_bytes);
+}
+
+/* ---- the end: who is inside then finishes first ---- */
+
+/* Gives a block back that is in no list.  Where that fails it is in the list again. */
+static CUresult give_record_back(struct rs_lasting_leaf *leaf, struct rs_lasting_record *record,
+                                 rs_lasting_give *give)
+{
+    CUresult result;
+
+    /* Removed first, and put back where that failed: see leaf.c. */
+    rs_segment_remove(leaf->place, record->address);
+    result = give(leaf, record->address, record->size_bytes);
+    rs_mutex_lock(&leaf->lock);
+    if (result == CUDA_SUCCESS)
+        rs_record_slab_give(&leaf->records, record);
+    else
+        link_record(leaf, record);
+    rs_mutex_unlock(&leaf->lock);
+    if (result == CUDA_SUCCESS)
+        atomic_fetch_add_explicit(&leaf->deallocations, 1, memory_order_relaxed);
+    else
+        (void)rs_segment_add(leaf->place, record->address, record->size_bytes);
+    return result;
+}
+
+/* Gives back all that can be, when nobody is inside any more.  True when nothing is left. */
+static bool give_all(struct rs_lasting_leaf *leaf, rs_lasting_give *give)
+{
+    struct rs_lasting_record *record = leaf->first, *next;
+
+    leaf->first = NULL;
+    leaf->live_bytes = 0;
+    for (; record; record = next) {
+        next = record->next;
+        (void)give_record_back(leaf, record, give);
+    }
+    return !leaf->first;
+}
+
+/* Gives back what there is, the leaf's own in the end.  True when nothing is left. */
+static bool try_to_finish(struct rs_lasting_leaf *leaf, rs_lasting_give *give)
+{
+    bool all = give_all(leaf, give);
+
+    if (!leaf->is_closed)
+        leaf->is_closed = !leaf->calls->end || leaf->calls->end(leaf);
+    return all && leaf->is_closed;
+}
+
+static bool finish_late(struct rs_unfinished *unfinished)
+{
+    struct rs_lasting_leaf *leaf = RS_CONTAINER_OF(unfinished, struct rs_lasting_leaf, unfinished);
+
+    return try_to_finish(leaf, leaf->calls->give_late);
+}
+
+static void finish(struct rs_lasting_leaf *leaf, rs_lasting_give *give)
+{
+    if (!try_to_finish(leaf, give))
+        rs_unfinished_add(&leaf->unfinished, finish_late);
+}
+
+bool rs_lasting_leaf_enter(struct rs_lasting_leaf *leaf)
+{
+    bool entered;
+
+    rs_mutex_lock(&leaf->lock);
+    entered = !leaf->has_ended;
+    leaf->inside += entered;
+    rs_mutex_unlock(&leaf->lock);
+    return entered;
+}
+
+bool rs_lasting_leaf_leave(struct rs_lasting_leaf *leaf)
+{
+    bool has_ended, is_last;
+
+    rs_mutex_lock(&leaf->lock);
+    leaf->inside--;
+    has_ended = leaf->has_ended;
+    is_last = has_ended && leaf->inside == 0;
+    rs_mutex_unlock(&leaf->lock);
+    if (is_last)
+        finish(leaf, leaf->calls->give_late);
+    return !has_ended;
+}
+
+static void end(struct rs_lasting_leaf *leaf, rs_lasting_give *give)
+{
+    bool is_mine;
+
+    rs_mutex_lock(&leaf->lock);
+    is_mine = !leaf->has_ended && leaf->inside == 0;
+    leaf->has_ended = true;
+    rs_mutex_unlock(&leaf->lock);
+    if (is_mine)
+        finish(leaf, give);
+}
+
+/* ---- allocation ---- */
+
+static CUresult take(struct rs_lasting_leaf *leaf, rs_lasting_take *ask, size_t size_bytes,
+                     struct rs_allocation *out)
+{
+    struct rs_lasting_record *record = take_record(leaf);
+    CUdeviceptr address = 0;
+    CUresult result;
+
+    if (!record)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = ask(leaf, size_bytes, &address);
+    if (result == CUDA_SUCCESS && !rs_segment_add(leaf->place, address, size_bytes)) {
+        (void)leaf->calls->give(leaf, address, size_bytes); /* nobody has seen the block */
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result != CUDA_SUCCESS) {
+        give_record(leaf, record);
+        return result;
+    }
+    record->address = address;
+    record->size_bytes = size_bytes;
+    rs_mutex_lock(&leaf->lock);
+    link_record(leaf, record);
+    rs_mutex_unlock(&leaf->lock);
+    *out = (struct rs_allocation){address, size_bytes, record, NULL};
+    return CUDA_SUCCESS;
+}
+
+static CUresult allocate_by(struct rs_lasting_leaf *leaf, rs_lasting_take *ask, size_t size_bytes,
+                            struct rs_allocation *out)
+{
+    struct rs_allocation taken;
+    CUresult result;
+
+    if (!rs_lasting_leaf_enter(leaf))
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    result = take(leaf, ask, size_bytes, &taken);
+    if (result == CUDA_SUCCESS)
+        atomic_fetch_add_explicit(&leaf->allocations, 1, memory_order_relaxed);
+    if (!rs_lasting_leaf_leave(leaf) && result == CUDA_SUCCESS)
+        result = CUDA_ERROR_CONTEXT_IS_DESTROYED; /* it has gone back already */
+    if (result == CUDA_SUCCESS)
+        *out = taken;
+    return result;
+}
+
+/* What is taken is usable on all streams. */
+static CUresult lasting_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                 struct rs_allocation *out)
+{
+    struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
+    CUresult result = allocate_by(leaf, leaf->calls->take, size_bytes, out);
+
+    (void)stream;
+    if (result != CUDA_SUCCESS)
+        atomic_fetch_add_explicit(&leaf->failures, 1, memory_order_relaxed);
+    return result;
+}
+
+/* No memory, not even for a record, is no answer to whoever asks for what is held: what is in
+ * quarantine above may serve the request yet. */
+static CUresult lasting_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                      struct rs_allocation *out)
+{
+    struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
+    CUresult result = CUDA_ERROR_NOT_READY;
+
+    (void)stream;
+    if (leaf->calls->take_held)
+        result = allocate_by(leaf, leaf->calls->take_held, size_bytes, out);
+    return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_NOT_READY : result;
+}
+
+static CUresult give_one(struct rs_lasting_leaf *leaf, struct rs_lasting_record *record)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    /* These frees take memory away from under earlier work, which nobody above has waited for. */
+    if (!leaf->place->frees_are_clean)
+        result = rs_sentinel_wait(leaf->place->sentinel, leaf->place->context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    rs_mutex_lock(&leaf->lock);
+    unlink_record(leaf, record);
+    rs_mutex_unlock(&leaf->lock);
+    return give_record_back(leaf, record, leaf->calls->give);
+}
+
+static CUresult lasting_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                                   CUstream stream)
+{
+    struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
+    CUresult result;
+
+    (void)stream;
+    if (!rs_lasting_leaf_enter(leaf))
+        return CUDA_SUCCESS; /* it went back with all the rest */
+    result = give_one(leaf, allocation->token);
+    (void)rs_lasting_leaf_leave(leaf);
+    return result;
+}
+
+/* ---- the end of the context ---- */
+
+static void lasting_context_ended(struct rs_mr *mr)
+{
+    struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
+
+    end(leaf, leaf->calls->give_late);
+}
+
+/* What is left now is lost: the place, by which segments are known, goes with the leaf. */
+static void lasting_destroy(struct rs_mr *mr, bool memory_is_gone)
+{
+    struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
+
+    end(leaf, memory_is_gone ? leaf->calls->give_late : leaf->calls->give);
+    rs_unfinished_remove(&leaf->unfinished);
+    for (struct rs_lasting_record *record = leaf->first; record; record = record->next)
+        rs_segment_remove(leaf->place, record->address);
+    if (leaf->first)
+        rs_log("%s: %zu bytes of a context that has ended could not be given back",
+               mr->descriptor->name, leaf->live_bytes);
+    else if (!leaf->is_closed)
+        rs_log("%s: what a context that has ended had reserved could not be given back",
+               mr->descriptor->name);
+    rs_record_slab_destroy(&leaf->records);
+    rs_mutex_destroy(&leaf->lock);
+    rs_published_free(leaf);
+}
+
+/* ---- the rest ---- */
+
+/* Bytes handed out, as requested. */
+static void lasting_report(struct rs_mr *mr, struct rs_report *report)
+{
+    struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
+    const char *name = mr->descriptor->name;
+
+    if (leaf->calls->held) {
+        struct rs_lasting_held held = leaf->calls->held(leaf);
+        rs_report_add(report, name, "held", RS_COUNTER_LIVE, RS_UNIT_BYTES, held.bytes);
+        rs_report_add(report, name, "held_peak", RS_COUNTER_PEAK, RS_UNIT_BYTES, held.peak_bytes);
+    } else {
+        rs_report_add_field(report, name, "held", RS_COUNTER_LIVE, RS_UNIT_BYTES, leaf->live_bytes);
+        rs_report_add_field(report, name, "held_peak", RS_COUNTER_PEAK, RS_UNIT_BYTES,
+                            leaf->peak_live_bytes);
+    }
+    rs_report_add_field(report, name, "live", RS_COUNTER_LIVE, RS_UNIT_BYTES, leaf->live_bytes);
+    rs_report_add_field(report, name, "driver_allocations", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                        leaf->allocations);
+    rs_report_add_field(report, name, "driver_frees", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                        leaf->deallocations);
+    rs_report_add_field(report, name, "driver_refusals", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                        leaf->failures);
+}
+
+static bool lasting_check(struct rs_mr *mr)
+{
+    struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
+    const struct rs_lasting_record *previous = NULL;
+    size_t bytes = 0;
+    bool good = true;
+
+    rs_mutex_lock(&leaf->lock);
+    for (struct rs_lasting_record *record = leaf->first; record; record = record->next) {
+        good = good && record->previous == previous;
+        bytes += record->size_bytes;
+        previous = record;
+    }
+    good = good && bytes == leaf->live_bytes;
+    rs_mutex_unlock(&leaf->lock);
+    return good;
+}
+
+static size_t nothing_to_trim(struct rs_mr *mr, size_t keep_bytes)
+{
+    (void)mr;
+    (void)keep_bytes;
+    return 0;
+}
+
+void rs_lasting_leaf_init(struct rs_lasting_leaf *leaf, const struct rs_mr_descriptor *descriptor,
+                          const struct rs_place *place, const struct rs_lasting_calls *calls)
+{
+    const struct rs_mr_ops ops = {
+        .allocate = lasting_allocate,
+        .allocate_held = lasting_allocate_held,
+        .deallocate = lasting_deallocate,
+        .destroy = lasting_destroy,
+        .trim = calls->trim ? calls->trim : nothing_to_trim,
+        .excess_bytes = calls->excess_bytes,
+        .synchronise = calls->synchronise,
+        .idle_bytes = calls->idle_bytes,
+        .access_changed = calls->access_changed,
+        .context_ended = lasting_context_ended,
+        .report = lasting_report,
+        .check = lasting_check,
+    };
+
+    rs_unfinished_retry();
+    rs_mr_init(&leaf->base, &ops, descriptor, NULL);
+    leaf->place = place;
+    leaf->calls = calls;
+    rs_mutex_init(&leaf->lock);
+}

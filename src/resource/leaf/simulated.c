@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* simulated: addresses without memory behind them, so that a trace can be replayed through a stack
+ * on a machine without a GPU.  Never touches the driver, and never serves a program
+ * (config/config.c).
+ *
+ * The address space grows at its end; what is freed lies in one list by address, merged with free
+ * neighbours, and the first that fits serves. */
+#include "base/lock.h"
+#include "heap/record_slab.h"
+#include "resource/report.h"
+#include "resource/resource.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static const CUdeviceptr FIRST_ADDRESS = (CUdeviceptr)1 << 46; /* where a device's memory lies */
+static const size_t SPACE_BYTES = (size_t)1 << 45;
+
+struct simulated_config {
+    size_t size;
+};
+
+/* A part of the address space, in its order. */
+struct part {
+    struct part *before, *after;
+    CUdeviceptr address;
+    size_t size_bytes;
+    bool is_free;
+};
+
+_Static_assert(sizeof(struct part) <= RS_RECORD_BYTES, "a part is a slab's record");
+
+struct simulated {
+    struct rs_mr base;
+    const struct rs_place *place;
+    size_t capacity_bytes;
+
+    struct rs_mutex lock; /* protects what follows */
+    struct rs_record_slab records;
+    struct part *first, *last;
+    CUdeviceptr end; /* of the address space so far */
+    size_t live_bytes, peak_bytes;
+    uint64_t allocations, deallocations, failures;
+};
+
+static struct simulated *simulated_of(struct rs_mr *mr)
+{
+    return RS_CONTAINER_OF(mr, struct simulated, base);
+}
+
+/* A new part after `before` (NULL: the first).  NULL when out of host memory. */
+static struct part *add_part(struct simulated *simulated, struct part *before, CUdeviceptr address,
+                             size_t size_bytes)
+{
+    struct part *part = rs_record_slab_take(&simulated->records);
+
+    if (!part)
+        return NULL;
+    *part = (struct part){
+        .before = before,
+        .after = before ? before->after : NULL,
+        .address = address,
+        .size_bytes = size_bytes,
+    };
+    if (part->after)
+        part->after->before = part;
+    else
+        simulated->last = part;
+    if (before)
+        before->after = part;
+    else
+        simulated->first = part;
+    return part;
+}
+
+static void remove_part(struct simulated *simulated, struct part *part)
+{
+    if (part->before)
+        part->before->after = part->after;
+    else
+        simulated->first = part->after;
+    if (part->after)
+        part->after->before = part->before;
+    else
+        simulated->last = part->before;
+    rs_record_slab_give(&simulated->records, part);
+}
+
+/* The first free part that is large enough, cut to size. */
+static struct part *reuse_part(struct simulated *simulated, size_t size_bytes)
+{
+    struct part *part = simulated->first;
+
+    while (part && !(part->is_free && part->size_bytes >= size_bytes))
+        part = part->after;
+    if (!part)
+        return NULL;
+    if (part->size_bytes > size_bytes) {
+        struct part *rest =
+            add_part(simulated, part, part->address + size_bytes, part->size_bytes - size_bytes);
+        if (!rest)
+            return NULL;
+        rest->is_free = true;
+        part->size_bytes = size_bytes;
+    }
+    part->is_free = false;
+    return part;
+}
+
+static struct part *place_part(struct simulated *simulated, size_t size_bytes)
+{
+    struct part *part = reuse_part(simulated, size_bytes);
+
+    if (part || size_bytes > SPACE_BYTES - (simulated->end - FIRST_ADDRESS))
+        return part;
+    part = add_part(simulated, simulated->last, simulated->end, size_bytes);
+    if (part)
+        simulated->end += size_bytes;
+    return part;
+}
+
+static struct part *allocate_locked(struct simulated *simulated, size_t size_bytes)
+{
+    enum rs_memory memory = simulated->base.descriptor->memory;
+    struct part *part = NULL;
+
+    if (size_bytes <= simulated->capacity_bytes - simulated->live_bytes &&
+        rs_account_take(simulated->place->account, size_bytes, memory)) {
+        part = place_part(simulated, size_bytes);
+        if (part)
+            rs_account_taken(simulated->place->account, size_bytes, memory);
+        else
+            rs_account_untake(simulated->place->account, size_bytes, memory);
+    }
+    if (part) {
+        simulated->live_bytes += size_bytes;
+        simulated->peak_bytes = rs_max(simulated->peak_bytes, simulated->live_bytes);
+    }
+    simulated->allocations += part != NULL;
+    simulated->failures += part == NULL;
+    return part;
+}
+
+static CUresult simulated_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                   struct rs_allocation *out)
+{
+    struct simulated *simulated = simulated_of(mr);
+    struct part *part = NULL;
+    size_t rounded_bytes;
+
+    (void)stream;
+    if (!rs_round_up(size_bytes, RS_BLOCK_ALIGNMENT, &rounded_bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    rs_mutex_lock(&simulated->lock);
+    part = allocate_locked(simulated, rounded_bytes);
+    rs_mutex_unlock(&simulated->lock);
+    if (!part)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *out = (struct rs_allocation){part->address, size_bytes, part, NULL};
+    return CUDA_SUCCESS;
+}
+
+static CUresult simulated_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                                     CUstream stream)
+{
+    struct simulated *simulated = simulated_of(mr);
+    struct part *part = allocation->token, *before, *after;
+
+    (void)stream;
+    rs_mutex_lock(&simulated->lock);
+    RS_ASSERT(!part->is_free);
+    simulated->live_bytes -= part->size_bytes;
+    simulated->deallocations++;
+    rs_account_give(simulated->place->account, part->size_bytes, mr->descriptor->memory);
+    part->is_free = true;
+    before = part->before;
+    if (before && before->is_free) {
+        before->size_bytes += part->size_bytes;
+        remove_part(simulated, part);
+        part = before;
+    }
+    after = part->after;
+    if (after && after->is_free) {
+        part->size_bytes += after->size_bytes;
+        remove_part(simulated, after);
+    }
+    rs_mutex_unlock(&simulated->lock);
+    return CUDA_SUCCESS;
+}
+
+static void simulated_destroy(struct rs_mr *mr, bool memory_is_gone)
+{
+    struct simulated *simulated = simulated_of(mr);
+
+    if (!memory_is_gone)
+        rs_account_shrink(simulated->place->account, simulated->live_bytes, mr->descriptor->memory);
+    rs_record_slab_destroy(&simulated->records);
+    rs_mutex_destroy(&simulated->lock);
+    free(simulated);
+}
+
+static size_t simulated_trim(struct rs_mr *mr, size_t keep_bytes)
+{
+    (void)mr;
+    (void)keep_bytes;
+    return 0;
+}
+
+static void simulated_report(struct rs_mr *mr, struct rs_report *report)
+{
+    struct simulated *simulated = simulated_of(mr);
+    const char *name = mr->descriptor->name;
+
+    if (!rs_mutex_lock_bounded(&simulated->lock, name))
+        return;
+    rs_report_add(report, name, "held", RS_COUNTER_LIVE, RS_UNIT_BYTES, simulated->live_bytes);
+    rs_report_add(report, name, "held_peak", RS_COUNTER_PEAK, RS_UNIT_BYTES, simulated->peak_bytes);
+    rs_report_add(report, name, "allocations", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                  simulated->allocations);
+    rs_report_add(report, name, "frees", RS_COUNTER_TOTAL, RS_UNIT_COUNT, simulated->deallocations);
+    rs_report_add(report, name, "refusals", RS_COUNTER_TOTAL, RS_UNIT_COUNT, simulated->failures);
+    rs_mutex_unlock(&simulated->lock);
+}
+
+static bool check_locked(const struct simulated *simulated)
+{
+    const struct part *before = NULL;
+    CUdeviceptr address = FIRST_ADDRESS;
+    size_t live_bytes = 0;
+
+    for (const struct part *part = simulated->first; part; part = part->after) {
+        if (part->before != before || part->address != address || part->size_bytes == 0 ||
+            (before && before->is_free && part->is_free))
+            return false;
+        live_bytes += part->is_free ? 0 : part->size_bytes;
+        address += part->size_bytes;
+        before = part;
+    }
+    return before == simulated->last && address == simulated->end &&
+           live_bytes == simulated->live_bytes && live_bytes <= simulated->capacity_bytes;
+}
+
+static bool simulated_check(struct rs_mr *mr)
+{
+    struct simulated *simulated = simulated_of(mr);
+    bool good;
+
+    rs_mutex_lock(&simulated->lock);
+    good = check_locked(simulated);
+    rs_mutex_unlock(&simulated->lock);
+    return good;
+}
+
+static const struct rs_mr_ops simulated_ops = {
+    .allocate = simulated_allocate,
+    .deallocate = simulated_deallocate,
+    .destroy = simulated_destroy,
+    .trim = simulated_trim,
+    .report = simulated_report,
+    .check = simulated_check,
+};
+
+static int simulated_create(const struct rs_place *place, const void *config,
+                            struct rs_mr *const *upstream, struct rs_mr **out)
+{
+    const struct simulated_config *settings = config;
+    struct simulated *simulated = calloc(1, sizeof(*simulated));
+
+    (void)upstream;
+    if (!simulated)
+        return -ENOMEM;
+    rs_mr_init(&simulated->base, &simulated_ops, &rs_mr_descriptor_simulated, NULL);
+    rs_mutex_init(&simulated->lock);
+    simulated->place = place;
+    simulated->capacity_bytes = settings->size;
+    simulated->end = FIRST_ADDRESS;
+    *out = &simulated->base;
+    return 0;
+}
+
+static const struct rs_option simulated_options[] = {
+    RS_OPTION_SIZE_ROW(struct simulated_config, size, "none",
+                       "most bytes that may be live at once, in units of 512", .none = true),
+    RS_OPTION_END,
+};
+
+const struct rs_mr_descriptor rs_mr_descriptor_simulated = {
+    .name = "simulated",
+    .summary = "addresses without memory, for replaying traces; serves no program",
+    .memory = RS_MEMORY_DEVICE,
+    .frees = RS_FREE_WAITS,
+    .dies_with_context = true,
+    .config_bytes = sizeof(struct simulated_config),
+    .options = simulated_options,
+    .create = simulated_create,
+};

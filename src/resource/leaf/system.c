@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* system: the process's own memory, used by the device directly where it can (HMM, ATS).  RMM's
+ * system_memory_resource.
+ *
+ * free() waits for nothing, unlike cudaFree, so whoever frees here must know that no work uses the
+ * block: a kernel would write into what the program's own malloc handed out. */
+#include "driver/driver.h"
+
+#include "base/published.h"
+#include "resource/leaf/lasting_leaf.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+enum { LARGE_BYTES = 2 << 20 }; /* mapped by themselves, from the beginning of a large page on */
+
+static void *map_large(size_t size_bytes)
+{
+    size_t mapped_bytes, before_bytes;
+    char *memory;
+
+    if (__builtin_add_overflow(size_bytes, LARGE_BYTES, &mapped_bytes))
+        return NULL;
+    memory = mmap(NULL, mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return NULL;
+    before_bytes = -(uintptr_t)memory % LARGE_BYTES;
+    if (before_bytes > 0)
+        (void)munmap(memory, before_bytes); /* what stays mapped here was never touched */
+    if (before_bytes < LARGE_BYTES)
+        (void)munmap(memory + before_bytes + size_bytes, LARGE_BYTES - before_bytes);
+    return memory + before_bytes;
+}
+
+/* The size that a block takes: of a large one whole large pages, so that ends are on pages. */
+static bool round_size(size_t size_bytes, size_t *rounded_bytes)
+{
+    return rs_round_up(size_bytes, size_bytes >= LARGE_BYTES ? LARGE_BYTES : RS_BLOCK_ALIGNMENT,
+                       rounded_bytes);
+}
+
+static CUresult system_take(struct rs_lasting_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
+{
+    struct rs_account *account = leaf->place->account;
+    size_t rounded_bytes;
+    void *memory;
+
+    if (!round_size(size_bytes, &rounded_bytes) ||
+        !rs_account_take(account, size_bytes, RS_MEMORY_HOST))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    memory = size_bytes >= LARGE_BYTES ? map_large(rounded_bytes)
+                                       : aligned_alloc(RS_BLOCK_ALIGNMENT, rounded_bytes);
+    if (!memory) {
+        rs_account_untake(account, size_bytes, RS_MEMORY_HOST);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    rs_account_taken(account, size_bytes, RS_MEMORY_HOST);
+    *address = (CUdeviceptr)(uintptr_t)memory;
+    return CUDA_SUCCESS;
+}
+
+static CUresult system_give(struct rs_lasting_leaf *leaf, CUdeviceptr address, size_t size_bytes)
+{
+    void *memory = (void *)(uintptr_t)address;
+    size_t rounded_bytes = 0;
+
+    if (size_bytes < LARGE_BYTES)
+        free(memory);
+    else if (!round_size(size_bytes, &rounded_bytes) || munmap(memory, rounded_bytes) != 0)
+        return CUDA_ERROR_UNKNOWN; /* the process may have no more mappings than this */
+    rs_account_give(leaf->place->account, size_bytes, RS_MEMORY_HOST);
+    return CUDA_SUCCESS;
+}
+
+static const struct rs_lasting_calls system_calls = {
+    .take = system_take,
+    .give = system_give,
+    .give_late = system_give,
+};
+
+static bool system_validate(const void *config, const struct rs_place *place,
+                            const struct rs_source *source, struct rs_complaints *complaints)
+{
+    (void)config;
+    if (!place || rs_driver_device_has(place->device, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS))
+        return true;
+    rs_complain(complaints, source, NULL,
+                "system needs a device that reaches the process's own memory (HMM or ATS), which "
+                "this one does not");
+    return false;
+}
+
+static int system_create(const struct rs_place *place, const void *config,
+                         struct rs_mr *const *upstream, struct rs_mr **out)
+{
+    struct rs_lasting_leaf *leaf = RS_PUBLISHED_NEW(struct rs_lasting_leaf);
+
+    (void)config;
+    (void)upstream;
+    if (!leaf)
+        return -ENOMEM;
+    rs_lasting_leaf_init(leaf, &rs_mr_descriptor_system, place, &system_calls);
+    *out = &leaf->base;
+    return 0;
+}
+
+static const struct rs_option system_options[] = {RS_OPTION_END};
+
+const struct rs_mr_descriptor rs_mr_descriptor_system = {
+    .name = "system",
+    .aliases = {"system_memory"},
+    .summary = "the process's own memory, on devices that reach it (HMM, ATS)",
+    .memory = RS_MEMORY_HOST,
+    .overcommits = true,
+    .frees = RS_FREE_AT_ONCE,
+    .dies_with_context = false,
+    .options = system_options,
+    .validate = system_validate,
+    .create = system_create,
+};

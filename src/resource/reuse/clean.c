@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Clean blocks, which no work uses any more.
+ *
+ * Those that are not large stay with the group of threads that allocated them, by size, up to a
+ * share of what is held: the next request for just that size costs neither upstream's search nor a
+ * record, not even its holder's.  They go upstream before anything more is taken from there.
+ * Whoever finds an epoch done gives each group its blocks in one piece; the group's allocations
+ * sort them, each a block, and one that finds nothing by size some more. */
+#include "base/request.h"
+#include "resource/reuse/reuse.h"
+
+enum {
+    KEPT_SHARE = 64,      /* this share of what is held, ... */
+    KEPT_BYTES = 1 << 20, /* ... or so much; */
+    KEPT_LARGE_SHARE = 4, /* no block larger than this share of that, ... */
+    KEPT_LARGE = 1 << 20, /* ... nor than this: it would stand in the way of larger ones. */
+    PLENTY_SHARE = 16,    /* Where upstream has plenty: this share of what is held, ... */
+    PLENTY_IDLE_SHARE =
+        4, /* ... if that is no more than this share of upstream's idle bytes, ... */
+    PLENTY_LARGE_SHARE = 32, /* ... and blocks of this share of those, ... */
+    PLENTY_LARGE = 16 << 20, /* ... or so much */
+    SORT_COUNT = 16,         /* by an allocation that finds nothing by size */
+    CLEAN_COUNT = 4096,      /* of a shard, not sorted; need gives all of them upstream at once */
+    SORT_AT_ONCE = 512,      /* so many are sorted by whoever brings them */
+    LARGE_COUNT = 4,         /* large blocks of host memory: as many as come back at once */
+};
+
+void rs_reuse_init_clean(struct rs_reuse *reuse)
+{
+    reuse->own_bytes_max = reuse->keeps_blocks ? PLENTY_LARGE : 0;
+    reuse->own_bytes = rs_min(KEPT_LARGE, reuse->own_bytes_max);
+}
+
+/* ---- the way upstream ---- */
+
+void rs_reuse_forget_holder(const struct rs_reuse *reuse, struct rs_freed *freed)
+{
+    if (freed->holder)
+        reuse->place->forget_holder(reuse->place, freed->holder);
+    freed->holder = NULL;
+}
+
+static CUresult deallocate_upstream(struct rs_reuse *reuse, const struct rs_freed *freed)
+{
+    const struct rs_allocation allocation = rs_freed_upstream(freed);
+
+    return rs_mr_deallocate(reuse->base.upstream[0], &allocation, NULL);
+}
+
+/* Returns how many upstream took. */
+static size_t give_list_upstream(struct rs_reuse *reuse, const struct rs_freed_list *list)
+{
+    struct rs_freed_list refused = {NULL, NULL, 0, 0};
+    size_t count = list->count;
+    struct rs_freed *next;
+
+    for (struct rs_freed *freed = list->first; freed; freed = next) {
+        next = freed->next;
+        rs_reuse_forget_holder(reuse, freed);
+        if (RS_LIKELY(deallocate_upstream(reuse, freed) == CUDA_SUCCESS))
+            rs_reuse_give_record(reuse, freed);
+        else
+            rs_freed_push(&refused, freed);
+    }
+    count -= refused.count;
+    if (RS_UNLIKELY(refused.first)) {
+        rs_spinlock_lock(&reuse->refused_lock);
+        rs_freed_append(&reuse->refused, &refused);
+        rs_spinlock_unlock(&reuse->refused_lock);
+    }
+    return count;
+}
+
+/* Ready blocks in hand are in no list and in no quarantine: another thread must not take them for
+ * live ones.  Begun under the lock of the list that they leave. */
+static void begin_giving(struct rs_reuse *reuse, size_t size_bytes)
+{
+    atomic_fetch_add(&reuse->giving_bytes, size_bytes);
+}
+
+static bool give_in_hand(struct rs_reuse *reuse, const struct rs_freed_list *list)
+{
+    size_t size_bytes = list->bytes, given = give_list_upstream(reuse, list);
+
+    if (given > 0)
+        atomic_fetch_add_explicit(&reuse->given, given, memory_order_release);
+    atomic_fetch_sub(&reuse->giving_bytes, size_bytes);
+    return given > 0;
+}
+
+bool rs_reuse_return_refused(struct rs_reuse *reuse)
+{
+    struct rs_freed_list refused = {NULL, NULL, 0, 0};
+
+    rs_spinlock_lock(&reuse->refused_lock);
+    rs_freed_append(&refused, &reuse->refused);
+    begin_giving(reuse, refused.bytes);
+    rs_spinlock_unlock(&reuse->refused_lock);
+    return give_in_hand(reuse, &refused);
+}
+
+/* ---- what a shard keeps ---- */
+
+/* How much it may keep now. */
+static struct rs_reuse_room kept_room(struct rs_reuse *reuse)
+{
+    size_t held = rs_reuse_held_bytes(reuse), idle = rs_mr_idle_bytes_best(reuse->base.upstream[0]);
+    size_t plenty_bytes = rs_min(held / PLENTY_SHARE, idle / PLENTY_IDLE_SHARE);
+    size_t large_bytes = rs_max(KEPT_LARGE, rs_min(PLENTY_LARGE, idle / PLENTY_LARGE_SHARE));
+    struct rs_reuse_room room = {rs_max(KEPT_BYTES, rs_max(held / KEPT_SHARE, plenty_bytes)), 0};
+
+    room.small_bytes = rs_min(large_bytes, room.limit_bytes / KEPT_LARGE_SHARE);
+    return room;
+}
+
+/* Of large blocks some of one size, and then nothing else: what is kept splits what is free
+ * upstream.
+ */
+static bool has_room_for_large(const struct rs_reuse_shard *shard, size_t size_bytes)
+{
+    return shard->kept.count < LARGE_COUNT && shard->kept.bytes == shard->kept.count * size_bytes;
+}
+
+/* Keeps a clean block in its shard, or adds it to those that go upstream; with it, when the shard
+ * has no more room, all that is there: sizes that are no longer asked for would stay for ever.  Of
+ * large blocks only host memory's last ones are kept.  Under the shard's lock. */
+static void keep_or_not(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
+                        struct rs_freed *freed, const struct rs_reuse_room *room,
+                        struct rs_freed_list *rest)
+{
+    size_t size_bytes = freed->upstream.size_bytes;
+    bool small = size_bytes <= room->small_bytes;
+
+    if (!reuse->keeps_blocks || (!small && !reuse->is_eager) || atomic_load(&reuse->in_need) > 0) {
+        rs_freed_push(rest, freed);
+        return;
+    }
+    if (!(small ? rs_reuse_has_room(shard, size_bytes, room)
+                : has_room_for_large(shard, size_bytes)))
+        rs_kept_empty(&shard->kept, rest);
+    rs_kept_put(&shard->kept, freed);
+}
+
+/* Sorts up to so many of what has come back to a shard; what goes upstream is added to the rest.
+ * Under its lock. */
+RS_HOT static void sort_locked(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
+                               const struct rs_reuse_room *room, size_t count,
+                               struct rs_freed_list *rest)
+{
+    bool keeps = reuse->keeps_blocks && atomic_load(&reuse->in_need) == 0;
+
+    for (; count > 0 && shard->clean.first; count--) {
+        struct rs_freed *freed = rs_freed_pop(&shard->clean);
+        if (RS_LIKELY(keeps && rs_reuse_has_room(shard, freed->upstream.size_bytes, room)))
+            rs_kept_put(&shard->kept, freed);
+        else
+            keep_or_not(reuse, shard, freed, room, rest);
+    }
+}
+
+/* Brings a shard's own clean blocks back to it, for its threads to sort; in need, and where it
+ * would be too much for a shard that may never allocate again, all are sorted here.  Of too many,
+ * as after a long operation, the new ones stay in the list. */
+static void bring_back(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
+                       struct rs_freed_list *list, const struct rs_reuse_room *room,
+                       struct rs_freed_list *rest)
+{
+    size_t count;
+    bool in_need, fits;
+
+    rs_spinlock_lock(&shard->lock);
+    shard->room = *room;
+    count = shard->clean.count + list->count;
+    in_need = atomic_load(&reuse->in_need) > 0;
+    fits = count <= CLEAN_COUNT && shard->clean.bytes + list->bytes <= room->limit_bytes;
+    if (in_need || fits || count <= SORT_AT_ONCE)
+        rs_freed_append(&shard->clean, list);
+    if (in_need || (!fits && count <= SORT_AT_ONCE))
+        sort_locked(reuse, shard, room, SIZE_MAX, rest);
+    rs_spinlock_unlock(&shard->lock);
+}
+
+/* Of a list of clean blocks, adds those that go upstream to the rest. */
+static void keep_some(struct rs_reuse *reuse, const struct rs_freed_list *list,
+                      const struct rs_reuse_room *room, struct rs_freed_list *rest)
+{
+    struct rs_reuse_shard *locked = NULL;
+    struct rs_freed *next;
+
+    for (struct rs_freed *freed = list->first; freed; freed = next) {
+        struct rs_reuse_shard *home = &reuse->shards[freed->home];
+        next = freed->next;
+        if (locked && locked != home)
+            rs_spinlock_unlock(&locked->lock);
+        if (locked != home)
+            rs_spinlock_lock(&home->lock);
+        locked = home;
+        keep_or_not(reuse, home, freed, room, rest);
+    }
+    if (locked)
+        rs_spinlock_unlock(&locked->lock);
+}
+
+size_t rs_reuse_kept_bytes(struct rs_reuse *reuse, size_t *count)
+{
+    static const char name[] = "reuse";
+    size_t bytes;
+
+    *count = 0;
+    if (!rs_spinlock_lock_bounded(&reuse->refused_lock, name))
+        return 0;
+    bytes = reuse->refused.bytes;
+    *count = reuse->refused.count;
+    rs_spinlock_unlock(&reuse->refused_lock);
+    for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
+        if (!rs_spinlock_lock_bounded(&reuse->shards[i].lock, name))
+            continue;
+        bytes += reuse->shards[i].kept.bytes + reuse->shards[i].clean.bytes;
+        *count += reuse->shards[i].kept.count + reuse->shards[i].clean.count;
+        rs_spinlock_unlock(&reuse->shards[i].lock);
+    }
+    return bytes;
+}
+
+/* Every free reads it: it is not written without need. */
+static void note_own_bytes(struct rs_reuse *reuse, const struct rs_reuse_room *room)
+{
+    size_t own_bytes = rs_min(room->small_bytes, reuse->own_bytes_max);
+
+    if (own_bytes != atomic_load_explicit(&reuse->own_bytes, memory_order_relaxed))
+        atomic_store_explicit(&reuse->own_bytes, own_bytes, memory_order_relaxed);
+}
+
+void rs_reuse_give_clean(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
+{
+    struct rs_freed_list rest = {NULL, NULL, 0, 0};
+    struct rs_reuse_quantity size = rs_reuse_batch_size(reuse, batch);
+    struct rs_reuse_room room = kept_room(reuse);
+
+    note_own_bytes(reuse, &room);
+    for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
+        struct rs_freed_list *own = &batch->own[i];
+        if (own->first)
+            bring_back(reuse, &reuse->shards[i], own, &room, &rest);
+        if (own->first) {
+            size.bytes -= own->bytes;
+            size.blocks -= own->count;
+            rs_reuse_add_backlog(reuse, own);
+        }
+    }
+    keep_some(reuse, &batch->rest, &room, &rest);
+    (void)give_list_upstream(reuse, &rest);
+    /* Now, not before: whoever finds nothing in quarantine and nothing upstream is out of memory.
+     */
+    rs_reuse_count_left(reuse, size.bytes, size.blocks);
+    *batch = rs_reuse_no_batch;
+}
+
+void rs_reuse_give_upstream(struct rs_reuse *reuse, const struct rs_freed_list *list)
+{
+    struct rs_reuse_quantity size = {list->bytes, list->count};
+
+    (void)give_list_upstream(reuse, list);
+    rs_reuse_count_left(reuse, size.bytes, size.blocks);
+}
+
+RS_HOT void rs_reuse_sort_clean(struct rs_reuse *reuse)
+{
+    struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
+    struct rs_freed_list rest = {NULL, NULL, 0, 0};
+    struct rs_reuse_room room = kept_room(reuse);
+
+    rs_spinlock_lock(&shard->lock);
+    sort_locked(reuse, shard, &room, SORT_COUNT, &rest);
+    if (rest.first)
+        begin_giving(reuse, rest.bytes);
+    rs_spinlock_unlock(&shard->lock);
+    if (!rest.first)
+        return;
+    rs_request_begin();
+    (void)give_in_hand(reuse, &rest);
+    rs_request_end();
+}
+
+/* ---- need ---- */
+
+/* Gives all that is kept upstream.  False when that is nothing. */
+static bool give_kept_upstream(struct rs_reuse *reuse)
+{
+    struct rs_freed_list all = {NULL, NULL, 0, 0};
+
+    for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
+        struct rs_reuse_shard *shard = &reuse->shards[i];
+        rs_spinlock_lock(&shard->lock);
+        begin_giving(reuse, shard->kept.bytes + shard->clean.bytes);
+        rs_kept_empty(&shard->kept, &all);
+        rs_freed_append(&all, &shard->clean);
+        rs_spinlock_unlock(&shard->lock);
+    }
+    return give_in_hand(reuse, &all);
+}
+
+/* Who keeps a block looks for need under the shard's lock, which is taken here afterwards: so none
+ * slips through. */
+bool rs_reuse_begin_need(struct rs_reuse *reuse)
+{
+    bool returned;
+
+    atomic_fetch_add(&reuse->in_need, 1);
+    returned = rs_reuse_return_refused(reuse);
+    return give_kept_upstream(reuse) || returned;
+}
+
+void rs_reuse_end_need(struct rs_reuse *reuse)
+{
+    atomic_fetch_sub(&reuse->in_need, 1);
+}

@@ -1,0 +1,571 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Epochs: what was open at one time, which no free can join any more, fenced by one context event
+ * (driver/fence.h).  When the event is done the epoch's blocks are clean.
+ *
+ * A GPU that is stuck behind one long operation retires nothing, and a program may free millions of
+ * blocks meanwhile.  So there are at most RS_REUSE_EPOCHS epochs: each seal beyond merges two
+ * neighbours, whose blocks then wait for the younger of their two fences.  Which two goes round, so
+ * that an epoch is the larger the older it is, and a block waits at most a small share longer than
+ * it would alone.  The oldest is left as it is: threads wait for it.  No step of a seal or of a
+ * merge depends on how many blocks there are. */
+#include "base/clock.h"
+#include "base/lock.h"
+#include "driver/fence.h"
+#include "resource/reuse/reuse.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    SPIN_NS = 50 * 1000, /* then in naps: */
+    NAP_NS = 20 * 1000,
+
+    /* A free asks where so many epochs are sealed, or this share of what is held is; one of a large
+     * block, of which each is an epoch of its own, where so many are: */
+    ASK_EPOCHS = 2,
+    ASK_SHARE = 64,
+    ASK_LARGE_EPOCHS = 4,
+
+    CROWD = 16, /* epochs behind a GPU that is stuck: frees seal in larger portions from here on */
+
+    EXACT_SHARE = 8, /* of so many epochs each is asked for, of more every so many-th share */
+
+    /* A block takes 0.2 to 0.9 us on its way upstream.  Of those that no shard gets back, so many
+     * go there with their epoch; ... */
+    AT_ONCE = 128,
+    IN_PASSING = 8, /* ... of more so many with a free that looks, which keeps up with frees, ... */
+    IN_NEED = 512,  /* ... or in a bounded step of need */
+};
+
+/* Ordered blocks that were sealed together.  Each block knows its list, so lists are not joined. */
+struct rs_reuse_lot {
+    struct rs_reuse_lot *next;
+    struct rs_freed_list blocks; /* under the ordered blocks' lock */
+    size_t sealed;               /* blocks; some may have been taken back */
+};
+
+struct rs_reuse_epoch {
+    struct rs_reuse_epoch *next; /* of the spare ones */
+    struct rs_reuse_batch blocks;
+    struct rs_reuse_lot *ordered, *last_ordered; /* oldest first */
+    size_t bytes;                                /* of these blocks, without the ordered */
+    unsigned seals;                              /* that were merged here */
+    CUevent event;
+    bool timed_out; /* was waited for in vain, and is not waited for again */
+};
+
+static struct rs_reuse_epoch *take_epoch(struct rs_reuse *reuse)
+{
+    struct rs_reuse_epoch *epoch = reuse->spare;
+
+    if (epoch) {
+        reuse->spare = epoch->next;
+        return epoch;
+    }
+    epoch = calloc(1, sizeof(*epoch));
+    if (!epoch)
+        return NULL;
+    epoch->event = rs_fence_create(reuse->place->context);
+    if (!epoch->event) {
+        free(epoch);
+        return NULL;
+    }
+    return epoch;
+}
+
+static void spare_epoch(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch)
+{
+    epoch->next = reuse->spare;
+    reuse->spare = epoch;
+}
+
+static struct rs_reuse_lot *take_lot(struct rs_reuse *reuse)
+{
+    struct rs_reuse_lot *lot = reuse->spare_lot;
+
+    if (!lot)
+        return calloc(1, sizeof(*lot));
+    reuse->spare_lot = lot->next;
+    lot->next = NULL;
+    return lot;
+}
+
+static void spare_lot(struct rs_reuse *reuse, struct rs_reuse_lot *lot)
+{
+    lot->next = reuse->spare_lot;
+    reuse->spare_lot = lot;
+}
+
+/* Moves the open ordered blocks to a new epoch.  False when there are none, or no host memory. */
+static bool seal_ordered(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch)
+{
+    struct rs_reuse_lot *lot = atomic_load(&reuse->ordered.is_used) ? take_lot(reuse) : NULL;
+
+    if (!lot)
+        return false;
+    if (!rs_ordered_move(&reuse->ordered, &reuse->ordered.open, &lot->blocks)) {
+        spare_lot(reuse, lot);
+        return false;
+    }
+    rs_mutex_lock(&reuse->ordered.lock);
+    lot->sealed = lot->blocks.count;
+    rs_mutex_unlock(&reuse->ordered.lock);
+    epoch->ordered = epoch->last_ordered = lot;
+    return true;
+}
+
+static void open_ordered(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch)
+{
+    if (!epoch->ordered)
+        return;
+    (void)rs_ordered_move(&reuse->ordered, &epoch->ordered->blocks, &reuse->ordered.open);
+    spare_lot(reuse, epoch->ordered);
+    epoch->ordered = epoch->last_ordered = NULL;
+}
+
+static void remove_sealed(struct rs_reuse *reuse, unsigned at, unsigned count)
+{
+    reuse->sealed_count -= count;
+    memmove(&reuse->sealed[at], &reuse->sealed[at + count],
+            (reuse->sealed_count - at) * sizeof(reuse->sealed[0]));
+}
+
+/* Two neighbours become one behind the younger's fence, which covers what the older's does. */
+static void merge_with_next(struct rs_reuse *reuse, unsigned at)
+{
+    struct rs_reuse_epoch *older = reuse->sealed[at], *younger = reuse->sealed[at + 1];
+    CUevent event = older->event;
+
+    rs_reuse_batch_append(reuse, &older->blocks, &younger->blocks);
+    if (!older->ordered)
+        older->ordered = younger->ordered;
+    else
+        older->last_ordered->next = younger->ordered;
+    if (younger->ordered)
+        older->last_ordered = younger->last_ordered;
+    older->bytes += younger->bytes;
+    older->seals += younger->seals;
+    older->event = younger->event;
+    younger->event = event;
+    younger->ordered = younger->last_ordered = NULL;
+    remove_sealed(reuse, at + 1, 1);
+    spare_epoch(reuse, younger);
+}
+
+static void make_place(struct rs_reuse *reuse)
+{
+    if (reuse->sealed_count < RS_REUSE_EPOCHS)
+        return;
+    if (reuse->merge_at == 0 || reuse->merge_at + 1 >= reuse->sealed_count)
+        reuse->merge_at = 1;
+    merge_with_next(reuse, reuse->merge_at++);
+}
+
+static void note_crowd(struct rs_reuse *reuse)
+{
+    bool crowded = reuse->is_stuck && reuse->sealed_count >= CROWD;
+
+    if (crowded != rs_reuse_is_crowded(reuse))
+        atomic_store_explicit(&reuse->is_crowded, crowded, memory_order_relaxed);
+}
+
+/* Seals what is open and fences it.  In this order: a free that joins later must not lie behind the
+ * fence.  False when nothing was open or no fence can be had now (a capture, host memory). */
+static bool seal_locked(struct rs_reuse *reuse)
+{
+    struct rs_reuse_epoch *epoch = reuse->has_fences ? take_epoch(reuse) : NULL;
+    enum rs_fence_refusal refusal = reuse->has_fences ? RS_FENCE_REFUSED : RS_FENCE_GRANTED;
+    bool fenced = false, any;
+
+    if (epoch) {
+        rs_reuse_gather(reuse, &epoch->blocks);
+        epoch->bytes = rs_reuse_batch_size(reuse, &epoch->blocks).bytes;
+        any = seal_ordered(reuse, epoch) || epoch->bytes > 0;
+        refusal = (enum rs_fence_refusal)reuse->refusal; /* unless something was to be sealed */
+        fenced = any && rs_fence_record(reuse->place->context, epoch->event, &refusal);
+        if (fenced) {
+            make_place(reuse);
+            reuse->epochs_bytes += epoch->bytes;
+            epoch->timed_out = false;
+            epoch->seals = 1;
+            reuse->sealed[reuse->sealed_count++] = epoch;
+            rs_reuse_count(&reuse->sealed_epochs, 1);
+        } else {
+            rs_reuse_put_back(reuse, &epoch->blocks);
+            open_ordered(reuse, epoch);
+            spare_epoch(reuse, epoch);
+        }
+    }
+    note_crowd(reuse);
+    atomic_store_explicit(&reuse->refusal, refusal, memory_order_relaxed);
+    return fenced;
+}
+
+bool rs_reuse_seal(struct rs_reuse *reuse)
+{
+    bool fenced;
+
+    rs_mutex_lock(&reuse->lock);
+    fenced = seal_locked(reuse);
+    rs_mutex_unlock(&reuse->lock);
+    return fenced;
+}
+
+static void drain_one_lot(struct rs_reuse *reuse, struct rs_freed_list *to)
+{
+    struct rs_reuse_lot *lot = reuse->backlog_lots;
+
+    reuse->backlog_lots = lot->next;
+    rs_ordered_drain(&reuse->ordered, &lot->blocks, to);
+    spare_lot(reuse, lot);
+}
+
+/* Ordered blocks that are clean can be had in their order still, until they leave. */
+static void add_backlog_lots(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch)
+{
+    if (!epoch->ordered)
+        return;
+    epoch->last_ordered->next = reuse->backlog_lots;
+    reuse->backlog_lots = epoch->ordered;
+    epoch->ordered = epoch->last_ordered = NULL;
+}
+
+static void note_backlog(struct rs_reuse *reuse)
+{
+    bool has = reuse->backlog.first || reuse->backlog_lots;
+
+    if (has != atomic_load_explicit(&reuse->has_backlog, memory_order_relaxed))
+        atomic_store_explicit(&reuse->has_backlog, has, memory_order_relaxed);
+}
+
+/* Has the processor fetch what the way upstream writes: it was freed long ago. */
+static void take_one(struct rs_reuse *reuse, struct rs_freed_list *list)
+{
+    struct rs_freed *freed = rs_freed_pop(&reuse->backlog);
+
+    __builtin_prefetch(freed->holder, 1);
+    __builtin_prefetch(freed->upstream.token, 1);
+    rs_freed_push(list, freed);
+}
+
+/* Up to so many of the backlog. */
+static void take_backlog(struct rs_reuse *reuse, size_t count, struct rs_freed_list *list)
+{
+    while (list->count < count && (reuse->backlog.first || reuse->backlog_lots)) {
+        if (!reuse->backlog.first)
+            drain_one_lot(reuse, &reuse->backlog);
+        if (reuse->backlog.count <= count - list->count)
+            rs_freed_append(list, &reuse->backlog);
+        else
+            take_one(reuse, list);
+    }
+    note_backlog(reuse);
+}
+
+/* Of what is clean now, leaves behind what would take too long.  What comes back to its shard in
+ * one piece does not; in need it does not come back. */
+static void leave_backlog(struct rs_reuse *reuse, struct rs_reuse_batch *clean, size_t most)
+{
+    if (atomic_load(&reuse->in_need) > 0)
+        for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++)
+            rs_freed_append(&clean->rest, &clean->own[i]);
+    while (reuse->backlog_lots && clean->rest.count + reuse->backlog_lots->sealed <= most)
+        drain_one_lot(reuse, &clean->rest);
+    if (clean->rest.count > most)
+        rs_freed_append(&reuse->backlog, &clean->rest);
+    note_backlog(reuse);
+}
+
+void rs_reuse_add_backlog(struct rs_reuse *reuse, struct rs_freed_list *list)
+{
+    rs_mutex_lock(&reuse->lock);
+    rs_freed_append(&reuse->backlog, list);
+    note_backlog(reuse);
+    rs_mutex_unlock(&reuse->lock);
+}
+
+void rs_reuse_give_backlog(struct rs_reuse *reuse)
+{
+    struct rs_freed_list list = {NULL, NULL, 0, 0};
+
+    if (!rs_mutex_try_lock(&reuse->lock))
+        return;
+    take_backlog(reuse, IN_PASSING, &list);
+    rs_mutex_unlock(&reuse->lock);
+    if (list.first)
+        rs_reuse_give_upstream(reuse, &list);
+}
+
+/* Takes the blocks of the oldest so many epochs, of which the youngest's fence is done.  It was
+ * recorded after theirs, and so covers all that theirs do. */
+static void take_through(struct rs_reuse *reuse, unsigned count, struct rs_reuse_batch *clean)
+{
+    for (unsigned i = 0; i < count; i++) {
+        struct rs_reuse_epoch *epoch = reuse->sealed[i];
+        rs_reuse_batch_append(reuse, clean, &epoch->blocks);
+        add_backlog_lots(reuse, epoch);
+        reuse->epochs_bytes -= epoch->bytes;
+        rs_reuse_count(&reuse->retired_epochs, epoch->seals);
+        spare_epoch(reuse, epoch);
+    }
+    remove_sealed(reuse, 0, count);
+    reuse->merge_at -= rs_min(reuse->merge_at, count);
+}
+
+/* Asks for the fence of the count-th oldest epoch, and takes what it covers.
+ *
+ * On an H200 the driver takes 1.3 us to say that an event is done, however often it has said so
+ * before, and 0.17 us to say that it is not (tests/bench, group fence).  So the young are asked for
+ * first: only the last answer is that it is done, and it is good for all before it. */
+static enum rs_fence_state ask_locked(struct rs_reuse *reuse, unsigned count,
+                                      struct rs_reuse_batch *clean)
+{
+    struct rs_reuse_epoch *epoch = reuse->sealed[count - 1];
+    enum rs_fence_state state = rs_fence_query(reuse->place->context, epoch->event);
+
+    if (state == RS_FENCE_DONE)
+        take_through(reuse, count, clean);
+    reuse->is_stuck = count == 1 && state == RS_FENCE_PENDING;
+    note_crowd(reuse);
+    return state;
+}
+
+/* What is known without a look at the young: where the oldest was pending it is asked for first, as
+ * all are pending if it still is. */
+static enum rs_fence_state ask_if_stuck(struct rs_reuse *reuse, struct rs_reuse_batch *clean)
+{
+    return reuse->is_stuck ? ask_locked(reuse, 1, clean) : RS_FENCE_DONE;
+}
+
+/* Takes the blocks of all epochs whose fences are done.  Returns the state of the fence that is the
+ * oldest then: RS_FENCE_DONE when there is none left. */
+static enum rs_fence_state retire_locked(struct rs_reuse *reuse, struct rs_reuse_batch *clean)
+{
+    enum rs_fence_state state = ask_if_stuck(reuse, clean);
+    unsigned unknown = reuse->sealed_count, count; /* the oldest so many may be done */
+
+    while (unknown > 0 && state == RS_FENCE_DONE) {
+        for (count = unknown; count > 0; count -= 1 + count / EXACT_SHARE) {
+            state = ask_locked(reuse, count, clean);
+            if (state != RS_FENCE_PENDING)
+                break;
+            unknown = count - 1;
+        }
+        unknown -= count;
+    }
+    if (state == RS_FENCE_DONE && reuse->sealed_count)
+        state = RS_FENCE_PENDING;
+    reuse->is_stuck = state == RS_FENCE_PENDING;
+    note_crowd(reuse);
+    return state;
+}
+
+/* True when there was something to retire.  most: of the blocks that no shard gets back. */
+static bool retire_and_look(struct rs_reuse *reuse, size_t most, enum rs_fence_state *oldest)
+{
+    struct rs_reuse_batch clean = rs_reuse_no_batch;
+    bool any;
+
+    rs_mutex_lock(&reuse->lock);
+    *oldest = retire_locked(reuse, &clean);
+    if (most < SIZE_MAX)
+        leave_backlog(reuse, &clean, most);
+    take_backlog(reuse, most, &clean.rest);
+    rs_mutex_unlock(&reuse->lock);
+    any = !rs_reuse_batch_is_empty(reuse, &clean);
+    if (any)
+        rs_reuse_give_clean(reuse, &clean);
+    return any;
+}
+
+/* As much as a free shall ask: for ever fewer of the epochs until they are done, or not even the
+ * oldest is.  An allocation that needs more asks for itself. */
+static void retire_in_passing(struct rs_reuse *reuse, bool is_large, struct rs_reuse_batch *clean)
+{
+    unsigned count = reuse->sealed_count;
+    bool asks = is_large ? count >= ASK_LARGE_EPOCHS
+                         : count >= ASK_EPOCHS ||
+                               reuse->epochs_bytes >= rs_reuse_held_bytes(reuse) / ASK_SHARE;
+
+    if (!asks || ask_if_stuck(reuse, clean) != RS_FENCE_DONE)
+        return;
+    count = reuse->sealed_count;
+    while (count > 0 && ask_locked(reuse, count, clean) == RS_FENCE_PENDING)
+        count /= 2;
+}
+
+/* Somebody else who is about it may be this very thread, when a tool's callback from a driver call
+ * of ours frees. */
+enum rs_fence_refusal rs_reuse_seal_and_retire_in_passing(struct rs_reuse *reuse, bool is_large)
+{
+    struct rs_reuse_batch clean = rs_reuse_no_batch;
+    enum rs_fence_refusal refusal = RS_FENCE_GRANTED;
+
+    if (!rs_mutex_try_lock(&reuse->lock))
+        return refusal;
+    retire_in_passing(reuse, is_large, &clean); /* first: a fence is not done as it is recorded */
+    leave_backlog(reuse, &clean, AT_ONCE);
+    if (!seal_locked(reuse))
+        refusal = (enum rs_fence_refusal)reuse->refusal;
+    rs_mutex_unlock(&reuse->lock);
+    if (!rs_reuse_batch_is_empty(reuse, &clean))
+        rs_reuse_give_clean(reuse, &clean);
+    return refusal;
+}
+
+bool rs_reuse_retire(struct rs_reuse *reuse)
+{
+    enum rs_fence_state oldest;
+
+    return retire_and_look(reuse, SIZE_MAX, &oldest);
+}
+
+bool rs_reuse_retire_some(struct rs_reuse *reuse)
+{
+    enum rs_fence_state oldest;
+
+    return retire_and_look(reuse, IN_NEED, &oldest);
+}
+
+/* ---- waiting ---- */
+
+bool rs_reuse_has_sealed(struct rs_reuse *reuse, bool not_timed_out)
+{
+    bool sealed;
+
+    rs_mutex_lock(&reuse->lock);
+    sealed = reuse->sealed_count && !(not_timed_out && reuse->sealed[0]->timed_out);
+    rs_mutex_unlock(&reuse->lock);
+    return sealed;
+}
+
+static void give_up_first(struct rs_reuse *reuse)
+{
+    rs_mutex_lock(&reuse->lock);
+    if (reuse->sealed_count)
+        reuse->sealed[0]->timed_out = true;
+    rs_mutex_unlock(&reuse->lock);
+    rs_reuse_count(&reuse->timeouts, 1);
+}
+
+void rs_reuse_nap(void)
+{
+    rs_nap(NAP_NS);
+}
+
+bool rs_reuse_wait_for_first(struct rs_reuse *reuse, uint64_t limit_ns)
+{
+    uint64_t begin_ns = rs_clock_ns(), waited_ns = 0;
+    uint64_t before = atomic_load_explicit(&reuse->retired_epochs, memory_order_relaxed);
+    enum rs_fence_state oldest;
+    bool retired = retire_and_look(reuse, SIZE_MAX, &oldest);
+
+    while (!retired && oldest == RS_FENCE_PENDING && waited_ns < limit_ns) {
+        if (waited_ns > SPIN_NS)
+            rs_reuse_nap();
+        retired = retire_and_look(reuse, SIZE_MAX, &oldest) ||
+                  atomic_load_explicit(&reuse->retired_epochs, memory_order_relaxed) != before;
+        waited_ns = rs_clock_ns() - begin_ns;
+    }
+    rs_reuse_count(&reuse->waits, 1);
+    rs_reuse_count(&reuse->wait_ns, waited_ns);
+    return retired || oldest == RS_FENCE_DONE;
+}
+
+bool rs_reuse_wait_once(struct rs_reuse *reuse, uint64_t limit_ns)
+{
+    (void)rs_reuse_seal(reuse);
+    if (!rs_reuse_has_sealed(reuse, true))
+        return false;
+    if (!rs_reuse_wait_for_first(reuse, limit_ns))
+        give_up_first(reuse);
+    return true;
+}
+
+CUresult rs_reuse_wait_for_all(struct rs_reuse *reuse)
+{
+    struct rs_reuse_batch clean = rs_reuse_no_batch;
+    CUresult result;
+
+    rs_mutex_lock(&reuse->lock);
+    rs_reuse_gather(reuse, &clean);
+    rs_ordered_drain(&reuse->ordered, &reuse->ordered.open, &clean.rest);
+    rs_mutex_unlock(&reuse->lock);
+    rs_reuse_count(&reuse->full_waits, 1);
+    result = rs_sentinel_wait(reuse->place->sentinel, reuse->place->context);
+    if (result == CUDA_SUCCESS)
+        rs_reuse_give_clean(reuse, &clean);
+    else
+        rs_reuse_put_back(reuse, &clean);
+    (void)rs_reuse_retire(reuse);
+    return result;
+}
+
+/* ---- the rest ---- */
+
+static bool check_lots(const struct rs_reuse *reuse, const struct rs_reuse_lot *lot, size_t *bytes,
+                       size_t *blocks)
+{
+    bool good = true;
+
+    for (; lot; lot = lot->next)
+        good = rs_ordered_check(&reuse->ordered, &lot->blocks, bytes, blocks) && good;
+    return good;
+}
+
+bool rs_reuse_check_epochs(const struct rs_reuse *reuse, size_t *bytes, size_t *blocks)
+{
+    bool good = check_lots(reuse, reuse->backlog_lots, bytes, blocks);
+
+    *bytes += reuse->backlog.bytes;
+    *blocks += reuse->backlog.count;
+    for (unsigned i = 0; i < reuse->sealed_count; i++) {
+        const struct rs_reuse_epoch *epoch = reuse->sealed[i];
+        struct rs_reuse_quantity size = rs_reuse_batch_size(reuse, &epoch->blocks);
+        *bytes += size.bytes;
+        *blocks += size.blocks;
+        good = check_lots(reuse, epoch->ordered, bytes, blocks) && good;
+    }
+    return good;
+}
+
+static void free_lots(struct rs_reuse_lot *lot)
+{
+    struct rs_reuse_lot *next;
+
+    for (; lot; lot = next) {
+        next = lot->next;
+        free(lot);
+    }
+}
+
+static void destroy_epoch(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch, bool memory_is_gone)
+{
+    if (!memory_is_gone) {
+        rs_reuse_give_clean(reuse, &epoch->blocks);
+        rs_fence_destroy(epoch->event);
+    }
+    free(epoch);
+}
+
+void rs_reuse_destroy_epochs(struct rs_reuse *reuse, bool memory_is_gone)
+{
+    struct rs_reuse_batch clean = rs_reuse_no_batch;
+    struct rs_reuse_epoch *epoch;
+
+    for (unsigned i = 0; i < reuse->sealed_count; i++) {
+        add_backlog_lots(reuse, reuse->sealed[i]);
+        destroy_epoch(reuse, reuse->sealed[i], memory_is_gone);
+    }
+    while ((epoch = reuse->spare)) {
+        reuse->spare = epoch->next;
+        destroy_epoch(reuse, epoch, memory_is_gone);
+    }
+    if (!memory_is_gone) {
+        take_backlog(reuse, SIZE_MAX, &clean.rest);
+        rs_reuse_give_clean(reuse, &clean);
+    }
+    free_lots(reuse->backlog_lots);
+    free_lots(reuse->spare_lot);
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What `reuse` knows of each block that it handed out, and lists of those that were freed. */
+#pragma once
+
+#include "base/check.h"
+#include "driver/cuda.h"
+#include "heap/record_slab.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct rs_freed_list;
+
+/* A live or freed block of the program's; taken at allocation, so that a free needs no memory.  It
+ * is the token. */
+struct rs_freed {
+    struct rs_freed *next, *before; /* before: in a list of ordered blocks only, as is the next */
+    struct rs_freed_list *in;
+    struct {
+        CUdeviceptr address;
+        size_t size_bytes;
+        void *token;
+    } upstream;
+    union {
+        unsigned long long stream; /* of a live block: that it was allocated on, as in
+                                      rs_stream_key; 0: not known */
+        void *holder;              /* of a freed one: its holder's record, NULL: none is kept */
+    };
+    uint32_t slot; /* of an ordered block: where it can be found, plus one; 0: nowhere */
+    uint16_t home; /* the shard whose slab it belongs to */
+};
+
+_Static_assert(sizeof(struct rs_freed) <= RS_RECORD_BYTES,
+               "a freed block's record is a slab's record");
+
+struct rs_freed_list {
+    struct rs_freed *first, *last;
+    size_t bytes, count;
+};
+
+RS_HOT_INLINE void rs_freed_push(struct rs_freed_list *list, struct rs_freed *freed)
+{
+    freed->next = NULL;
+    if (list->last)
+        list->last->next = freed;
+    else
+        list->first = freed;
+    list->last = freed;
+    list->bytes += freed->upstream.size_bytes;
+    list->count++;
+}
+
+/* The first; there must be one. */
+RS_HOT_INLINE struct rs_freed *rs_freed_pop(struct rs_freed_list *list)
+{
+    struct rs_freed *freed = list->first;
+
+    list->first = freed->next;
+    if (RS_UNLIKELY(!list->first))
+        list->last = NULL;
+    list->bytes -= freed->upstream.size_bytes;
+    list->count--;
+    return freed;
+}
+
+RS_HOT_INLINE void rs_freed_append(struct rs_freed_list *list, struct rs_freed_list *tail)
+{
+    if (!tail->first)
+        return;
+    if (list->last)
+        list->last->next = tail->first;
+    else
+        list->first = tail->first;
+    list->last = tail->last;
+    list->bytes += tail->bytes;
+    list->count += tail->count;
+    *tail = (struct rs_freed_list){NULL, NULL, 0, 0};
+}

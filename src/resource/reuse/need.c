@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Need: an allocation that upstream has nothing fitting for.  It grows up to what the program ever
+ * used at once rather than cut what is better left to others.  It waits only when it would
+ * otherwise grow past that, and then for a bounded time: the work it waits for may itself wait for
+ * this thread. */
+#include "base/clock.h"
+#include "base/request.h"
+#include "driver/driver.h"
+#include "resource/reuse/reuse.h"
+
+enum {
+    WAIT_NS = 20 * 1000 * 1000,  /* for one epoch, once; no wait begins so late after the first */
+    SLACK = 32,                  /* the allowance's, as pool's own is */
+    SLICE_NS = 10 * 1000 * 1000, /* between two looks at what other threads have done */
+};
+
+/* What would be the peak with this request.  Noted only when upstream has served it: a program that
+ * asks for more than there is has not used that. */
+static size_t peak_with(struct rs_reuse *reuse, size_t size_bytes, bool is_served)
+{
+    size_t peak_bytes;
+
+    rs_mutex_lock(&reuse->lock);
+    peak_bytes = rs_reuse_gather(reuse, NULL) + size_bytes;
+    peak_bytes =
+        rs_max(peak_bytes, atomic_load_explicit(&reuse->peak_live_bytes, memory_order_relaxed));
+    if (is_served)
+        atomic_store_explicit(&reuse->peak_live_bytes, peak_bytes, memory_order_relaxed);
+    rs_mutex_unlock(&reuse->lock);
+    return peak_bytes;
+}
+
+/* Growth is free up to the initial size, and up to what the program used at once and a little, with
+ * this request: it would have needed that much of the driver too.  Both together were too much: a
+ * pool of 20 GiB held 35 GiB for 16 GiB live. */
+static bool may_grow(struct rs_reuse *reuse, size_t size_bytes)
+{
+    size_t peak_bytes = peak_with(reuse, size_bytes, false);
+
+    return rs_reuse_held_bytes(reuse) + size_bytes <=
+           rs_max(reuse->initial_bytes, peak_bytes + peak_bytes / SLACK);
+}
+
+/* Upstream is short: for a while frees seal early (resource_reuse.c). */
+static void note_shortage(struct rs_reuse *reuse)
+{
+    if (!rs_reuse_may_have_fence(reuse) || reuse->is_eager)
+        return; /* to seal is to wait, or each free does anyhow */
+    atomic_store_explicit(&reuse->short_seals, RS_REUSE_SHORT_SEALS, memory_order_relaxed);
+    atomic_store_explicit(&reuse->eager_bytes, RS_REUSE_SHORT_BYTES, memory_order_relaxed);
+}
+
+/* How many blocks have entered the quarantine; when as many have left it, what is there now is
+ * clean. */
+static size_t count_entered(const struct rs_reuse *reuse)
+{
+    size_t left = atomic_load_explicit(&reuse->left_count, memory_order_relaxed);
+
+    return left + rs_reuse_quarantined(reuse).blocks;
+}
+
+static bool have_left(const struct rs_reuse *reuse, size_t count)
+{
+    return (ptrdiff_t)(atomic_load_explicit(&reuse->left_count, memory_order_acquire) - count) >= 0;
+}
+
+void rs_reuse_note_room(struct rs_reuse *reuse)
+{
+    struct rs_mr *upstream = reuse->base.upstream[0];
+    size_t growable_bytes, idle_bytes;
+
+    if (reuse->has_fences)
+        return;
+    growable_bytes = rs_min(rs_account_room(reuse->place->account),
+                            atomic_load_explicit(&reuse->device_free_bytes, memory_order_relaxed));
+    growable_bytes = rs_min(growable_bytes, rs_mr_growable_bytes_best(upstream));
+    idle_bytes = rs_mr_idle_bytes_best(upstream);
+    atomic_store_explicit(&reuse->eager_bytes,
+                          growable_bytes < rs_reuse_scarce_bytes(reuse) &&
+                                  idle_bytes < rs_reuse_scarce_bytes(reuse) - growable_bytes
+                              ? 0
+                              : SIZE_MAX,
+                          memory_order_relaxed);
+}
+
+void rs_reuse_ask_room(struct rs_reuse *reuse)
+{
+    size_t free_bytes = SIZE_MAX, total_bytes;
+
+    if (reuse->has_fences)
+        return;
+    if (rs_driver.cuMemGetInfo_v2 && reuse->base.memories & 1u << RS_MEMORY_DEVICE)
+        (void)rs_driver.cuMemGetInfo_v2(&free_bytes, &total_bytes);
+    atomic_store_explicit(&reuse->device_free_bytes, free_bytes, memory_order_relaxed);
+    rs_reuse_note_room(reuse);
+}
+
+/* ---- out of memory, perhaps ---- */
+
+/* No fence can be had for it now.  What else is open another thread has freed since the seal. */
+static bool is_open_for_good(struct rs_reuse *reuse)
+{
+    bool granted = reuse->has_fences &&
+                   atomic_load_explicit(&reuse->refusal, memory_order_relaxed) == RS_FENCE_GRANTED;
+
+    return !granted && rs_reuse_has_open(reuse);
+}
+
+enum rs_readiness rs_reuse_make_ready(struct rs_reuse *reuse, uint64_t wait_ns)
+{
+    uint64_t begin_ns = rs_clock_ns();
+    bool some = rs_reuse_begin_need(reuse), in_vain = false;
+
+    (void)rs_reuse_seal(reuse);
+    some = rs_reuse_retire(reuse) || some;
+    if (!some && wait_ns > 0 && rs_reuse_has_sealed(reuse, false)) {
+        some = rs_reuse_wait_for_first(reuse, wait_ns);
+        in_vain = !some && rs_clock_ns() - begin_ns < wait_ns; /* the context is broken */
+    }
+    rs_reuse_end_need(reuse);
+    if (some)
+        return RS_READY_SOME;
+    if (!in_vain && rs_reuse_has_sealed(reuse, false))
+        return RS_READY_PENDING;
+    if (in_vain || is_open_for_good(reuse) ||
+        (!rs_reuse_has_quarantine(reuse) && atomic_load(&reuse->giving_bytes) == 0))
+        return rs_mr_make_ready(reuse->base.upstream[0], wait_ns);
+    if (wait_ns > 0)
+        rs_reuse_nap(); /* another thread is about to give it upstream */
+    return RS_READY_PENDING;
+}
+
+/* False when a request is larger than all that is not live, and what upstream may still take. */
+static bool can_be_served(struct rs_reuse *reuse, size_t size_bytes)
+{
+    size_t growable_bytes = rs_mr_growable_bytes_best(reuse->base.upstream[0]);
+
+    return size_bytes <= growable_bytes ||
+           size_bytes - growable_bytes <= rs_mr_idle_bytes_best(&reuse->base);
+}
+
+/* Of this stack alone: where its own maximum stands in the way. */
+static bool wait_for_own(struct rs_reuse *reuse, size_t size_bytes)
+{
+    enum rs_readiness readiness;
+
+    if (!can_be_served(reuse, size_bytes))
+        return false;
+    do
+        readiness = rs_reuse_make_ready(reuse, rs_min(SLICE_NS, rs_request_patience_ns()));
+    while (readiness == RS_READY_PENDING && rs_request_patience_ns() > 0);
+    return readiness == RS_READY_SOME;
+}
+
+/* True when another try may succeed.  A block may have gone from thread to thread meanwhile, in and
+ * out of quarantine, unseen by each look at one place: then the refusal does not count. */
+static bool make_room(struct rs_reuse *reuse, const struct rs_refusal *refusal, uint64_t moves)
+{
+    const struct rs_place *place = reuse->place;
+
+    if (rs_request_is_short() && place->reclaim)
+        return place->reclaim(place, refusal, true) ||
+               (moves != rs_reuse_moves(reuse) && rs_request_may_repeat());
+    return wait_for_own(reuse, refusal->size_bytes) ||
+           (moves != rs_reuse_moves(reuse) && rs_request_may_repeat());
+}
+
+/* What is freed may do, after a wait that is bounded: the program would have waited in cudaFree for
+ * the same work. */
+static CUresult allocate_at_last(struct rs_reuse *reuse, struct rs_refusal *refusal, uint64_t moves,
+                                 struct rs_allocation *out)
+{
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+    while (result == CUDA_ERROR_OUT_OF_MEMORY && make_room(reuse, refusal, moves)) {
+        moves = rs_reuse_moves(reuse);
+        refusal->releases = rs_account_releases(reuse->place->account);
+        result = rs_mr_allocate(reuse->base.upstream[0], refusal->size_bytes, NULL, out);
+    }
+    return result;
+}
+
+/* ---- an allocation ---- */
+
+/* The best upstream is full and another would stand in, whose memory is slow.  That is worse than a
+ * short wait and better than a long one, so epochs that end within the bound are waited for, as
+ * long as what is freed can be enough.  An old driver has no epochs: there the next frees clean it.
+ */
+static CUresult allocate_or_fall_back(struct rs_reuse *reuse, size_t size_bytes,
+                                      struct rs_allocation *out)
+{
+    struct rs_mr *upstream = reuse->base.upstream[0];
+    uint64_t begin_ns = rs_clock_ns();
+    CUresult result = rs_mr_allocate_best(upstream, size_bytes, NULL, out);
+
+    while (result == CUDA_ERROR_NOT_READY && rs_clock_ns() - begin_ns < WAIT_NS &&
+           rs_mr_idle_bytes_best(&reuse->base) >= size_bytes && rs_reuse_wait_once(reuse, WAIT_NS))
+        result = rs_mr_allocate_best(upstream, size_bytes, NULL, out);
+    if (result == CUDA_ERROR_NOT_READY)
+        result = rs_mr_allocate(upstream, size_bytes, NULL, out);
+    return result;
+}
+
+/* Of what had piled up; what other threads free meanwhile would never end. */
+static bool has_more(struct rs_reuse *reuse)
+{
+    return rs_reuse_has_backlog(reuse) && rs_reuse_retire_some(reuse);
+}
+
+static enum rs_memory memory_of(const struct rs_reuse *reuse)
+{
+    return reuse->base.memories == 1u << RS_MEMORY_MANAGED ? RS_MEMORY_MANAGED : RS_MEMORY_DEVICE;
+}
+
+/* Freed blocks that wait for the GPU leave their gaps late: what is cut meanwhile in their stead
+ * pins a larger block, and the next large request finds none.  So nothing is cut but what fits,
+ * until all that was freed before is clean; then upstream's own rules are best.  Where that cannot
+ * be waited for, any block is cut. */
+static CUresult allocate_in_need(struct rs_reuse *reuse, size_t size_bytes,
+                                 struct rs_allocation *out)
+{
+    struct rs_mr *upstream = reuse->base.upstream[0];
+    bool more = rs_reuse_begin_need(reuse), allowed, retired;
+    struct rs_refusal refusal = {.size_bytes = size_bytes, .memory = memory_of(reuse)};
+    uint64_t begin_ns = rs_clock_ns(), moves;
+    size_t entered = count_entered(reuse);
+    CUresult result;
+
+    note_shortage(reuse);
+    /* In steps: after a long operation millions of blocks may be clean at once. */
+    retired = rs_reuse_retire_some(reuse) || (rs_reuse_seal(reuse) && rs_reuse_retire_some(reuse));
+    for (; retired || more; retired = has_more(reuse), more = false) {
+        result = reuse->mode != RS_REUSE_WAIT ? rs_mr_allocate_held(upstream, size_bytes, NULL, out)
+                                              : rs_mr_allocate_any_held(upstream, size_bytes, out);
+        if (result != CUDA_ERROR_NOT_READY)
+            return result;
+    }
+    while (!(allowed = have_left(reuse, entered) || may_grow(reuse, size_bytes))) {
+        if (rs_clock_ns() - begin_ns >= WAIT_NS || !rs_reuse_wait_once(reuse, WAIT_NS))
+            break;
+        result = rs_mr_allocate_held(upstream, size_bytes, NULL, out);
+        if (result != CUDA_ERROR_NOT_READY)
+            return result;
+    }
+    moves = rs_reuse_moves(reuse); /* before, so that a block cannot slip past in between */
+    refusal.releases = rs_account_releases(reuse->place->account);
+    result = allowed ? allocate_or_fall_back(reuse, size_bytes, out)
+                     : rs_mr_allocate_little(upstream, size_bytes, NULL, out);
+    rs_reuse_ask_room(reuse);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        result = allocate_at_last(reuse, &refusal, moves, out);
+    if (result == CUDA_SUCCESS)
+        (void)peak_with(reuse, size_bytes, true);
+    else if (rs_reuse_may_have_fence(reuse) && !reuse->is_eager && rs_reuse_has_open(reuse))
+        atomic_store_explicit(&reuse->eager_bytes, RS_REUSE_STARVED, memory_order_relaxed);
+    return result;
+}
+
+CUresult rs_reuse_allocate_slowly(struct rs_reuse *reuse, size_t size_bytes,
+                                  struct rs_allocation *out)
+{
+    CUresult result;
+
+    if (size_bytes > PTRDIFF_MAX) /* no device has so much, and sums of live bytes are signed */
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    rs_request_begin();
+    result = allocate_in_need(reuse, size_bytes, out);
+    rs_reuse_end_need(reuse);
+    rs_request_end();
+    return result;
+}
+
+CUresult rs_reuse_allocate_held_in_need(struct rs_reuse *reuse, size_t size_bytes,
+                                        struct rs_allocation *out)
+{
+    CUresult result = CUDA_ERROR_NOT_READY;
+
+    rs_request_begin();
+    if (rs_reuse_begin_need(reuse))
+        result = rs_mr_allocate_any_held(reuse->base.upstream[0], size_bytes, out);
+    if (result == CUDA_ERROR_NOT_READY && rs_reuse_retire(reuse))
+        result = rs_mr_allocate_any_held(reuse->base.upstream[0], size_bytes, out);
+    rs_reuse_end_need(reuse);
+    rs_request_end();
+    return result;
+}

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "resource/reuse/ordered_blocks.h"
+
+#include "resource/resource.h"
+
+enum { WASTE = 8 /* a found block is at most an eighth larger than what is asked for */ };
+
+static void link_block(struct rs_freed_list *list, struct rs_freed *freed)
+{
+    freed->before = list->last;
+    freed->in = list;
+    rs_freed_push(list, freed);
+}
+
+static void unlink_block(struct rs_freed *freed)
+{
+    struct rs_freed_list *list = freed->in;
+
+    if (freed->before)
+        freed->before->next = freed->next;
+    else
+        list->first = freed->next;
+    if (freed->next)
+        freed->next->before = freed->before;
+    else
+        list->last = freed->before;
+    list->bytes -= freed->upstream.size_bytes;
+    list->count--;
+    freed->in = NULL;
+}
+
+/* From now on the block is not found by its stream. */
+static void hide(struct rs_ordered_blocks *ordered, struct rs_freed *freed)
+{
+    if (freed->slot)
+        ordered->slots[(freed->slot - 1) / RS_ORDERED_WAYS][(freed->slot - 1) % RS_ORDERED_WAYS]
+            .block = NULL;
+    freed->slot = 0;
+}
+
+/* Eight classes per doubling of the size. */
+static unsigned size_class(size_t size_bytes)
+{
+    size_t units = (size_bytes - 1) / RS_BLOCK_ALIGNMENT + 1;
+    unsigned shift;
+
+    if (units < WASTE)
+        return (unsigned)units;
+    shift = 60 - (unsigned)__builtin_clzl(units); /* leaves four bits, the highest set */
+    return shift * WASTE + (unsigned)(units >> shift);
+}
+
+static unsigned set_of(unsigned long long stream, unsigned class)
+{
+    return (unsigned)(((stream << 10) + class) * 0x9e3779b97f4a7c15u >> (64 - RS_ORDERED_SET_BITS));
+}
+
+static void show(struct rs_ordered_blocks *ordered, struct rs_freed *freed,
+                 unsigned long long stream)
+{
+    unsigned set = set_of(stream, size_class(freed->upstream.size_bytes)), way;
+    struct rs_ordered_slot *slots = ordered->slots[set];
+
+    for (way = 0; way < RS_ORDERED_WAYS && slots[way].block; way++)
+        ;
+    if (way == RS_ORDERED_WAYS) {
+        way = ordered->turn[set]++ % RS_ORDERED_WAYS;
+        hide(ordered, slots[way].block);
+    }
+    slots[way] = (struct rs_ordered_slot){stream, freed};
+    freed->slot = set * RS_ORDERED_WAYS + way + 1;
+}
+
+static struct rs_freed *smaller(struct rs_freed *a, struct rs_freed *b)
+{
+    return a && (!b || a->upstream.size_bytes <= b->upstream.size_bytes) ? a : b;
+}
+
+static struct rs_freed *find(struct rs_ordered_blocks *ordered, unsigned long long stream,
+                             unsigned class, size_t size_bytes)
+{
+    const struct rs_ordered_slot *slots = ordered->slots[set_of(stream, class)];
+    struct rs_freed *best = NULL;
+
+    for (unsigned way = 0; way < RS_ORDERED_WAYS; way++) {
+        struct rs_freed *block = slots[way].block;
+        if (block && slots[way].stream == stream && block->upstream.size_bytes >= size_bytes &&
+            block->upstream.size_bytes - size_bytes <= size_bytes / WASTE)
+            best = smaller(best, block);
+    }
+    return best;
+}
+
+static bool is_used(struct rs_ordered_blocks *ordered)
+{
+    return atomic_load_explicit(&ordered->is_used, memory_order_acquire);
+}
+
+struct rs_freed *rs_ordered_take(struct rs_ordered_blocks *ordered, size_t size_bytes,
+                                 unsigned long long stream)
+{
+    unsigned class = size_class(size_bytes);
+    struct rs_freed *block;
+
+    if (!is_used(ordered))
+        return NULL;
+    rs_mutex_lock(&ordered->lock);
+    block = find(ordered, stream, class, size_bytes);
+    block = smaller(block, find(ordered, stream, class + 1, size_bytes));
+    if (block) {
+        hide(ordered, block);
+        unlink_block(block);
+        ordered->live_bytes += (ptrdiff_t)block->upstream.size_bytes;
+        ordered->reuses++;
+    }
+    rs_mutex_unlock(&ordered->lock);
+    return block;
+}
+
+size_t rs_ordered_push(struct rs_ordered_blocks *ordered, struct rs_freed *freed,
+                       unsigned long long stream, size_t *open_bytes)
+{
+    size_t count;
+
+    atomic_store(&ordered->is_used, true);
+    rs_mutex_lock(&ordered->lock);
+    ordered->live_bytes -= (ptrdiff_t)freed->upstream.size_bytes;
+    link_block(&ordered->open, freed);
+    show(ordered, freed, stream);
+    count = ordered->open.count;
+    *open_bytes = ordered->open.bytes;
+    rs_mutex_unlock(&ordered->lock);
+    return count;
+}
+
+bool rs_ordered_move(struct rs_ordered_blocks *ordered, struct rs_freed_list *from,
+                     struct rs_freed_list *to)
+{
+    bool any;
+
+    if (!is_used(ordered))
+        return false;
+    rs_mutex_lock(&ordered->lock);
+    any = from->first;
+    for (struct rs_freed *freed = from->first; freed; freed = from->first) {
+        unlink_block(freed);
+        link_block(to, freed);
+    }
+    rs_mutex_unlock(&ordered->lock);
+    return any;
+}
+
+void rs_ordered_drain(struct rs_ordered_blocks *ordered, struct rs_freed_list *from,
+                      struct rs_freed_list *to)
+{
+    if (!is_used(ordered))
+        return;
+    rs_mutex_lock(&ordered->lock);
+    for (struct rs_freed *freed = from->first; freed; freed = from->first) {
+        hide(ordered, freed);
+        unlink_block(freed);
+        rs_freed_push(to, freed);
+    }
+    rs_mutex_unlock(&ordered->lock);
+}
+
+bool rs_ordered_has_open(struct rs_ordered_blocks *ordered)
+{
+    bool found;
+
+    rs_mutex_lock(&ordered->lock);
+    found = ordered->open.first;
+    rs_mutex_unlock(&ordered->lock);
+    return found;
+}
+
+ptrdiff_t rs_ordered_live_bytes(struct rs_ordered_blocks *ordered)
+{
+    ptrdiff_t live_bytes;
+
+    if (!is_used(ordered))
+        return 0;
+    rs_mutex_lock(&ordered->lock);
+    live_bytes = ordered->live_bytes;
+    rs_mutex_unlock(&ordered->lock);
+    return live_bytes;
+}
+
+uint64_t rs_ordered_reuses(struct rs_ordered_blocks *ordered)
+{
+    uint64_t reuses;
+
+    if (!rs_mutex_lock_bounded(&ordered->lock, "reuse"))
+        return 0;
+    reuses = ordered->reuses;
+    rs_mutex_unlock(&ordered->lock);
+    return reuses;
+}
+
+bool rs_ordered_check(const struct rs_ordered_blocks *ordered, const struct rs_freed_list *list,
+                      size_t *bytes, size_t *blocks)
+{
+    const struct rs_freed *before = NULL;
+    size_t sum = 0, count = 0;
+
+    for (const struct rs_freed *freed = list->first; freed; before = freed, freed = freed->next) {
+        unsigned slot = freed->slot - 1;
+        if (freed->in != list || freed->before != before ||
+            (freed->slot &&
+             ordered->slots[slot / RS_ORDERED_WAYS][slot % RS_ORDERED_WAYS].block != freed))
+            return false;
+        sum += freed->upstream.size_bytes;
+        count++;
+    }
+    *bytes += sum;
+    *blocks += count;
+    return list->last == before && list->bytes == sum && list->count == count;
+}

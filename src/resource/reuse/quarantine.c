@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Quarantine: freed blocks gather in open lists, one per group of threads, from which an epoch or a
+ * full wait takes all of them as one batch.  What is counted as in quarantine also covers blocks
+ * that are in no list, on their way upstream. */
+#include "resource/reuse/reuse.h"
+
+/* ---- how much there is ---- */
+
+static size_t load(const _Atomic size_t *size)
+{
+    return atomic_load_explicit(size, memory_order_acquire);
+}
+
+static struct rs_reuse_quantity entered(const struct rs_reuse *reuse)
+{
+    struct rs_reuse_quantity sum = {load(&reuse->ordered_bytes), load(&reuse->ordered_count)};
+
+    for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
+        sum.bytes += load(&reuse->shards[i].entered_bytes);
+        sum.blocks += load(&reuse->shards[i].entered_count);
+    }
+    return sum;
+}
+
+bool rs_reuse_has_quarantine(const struct rs_reuse *reuse)
+{
+    size_t left = load(&reuse->left_count);
+
+    return entered(reuse).blocks != left;
+}
+
+uint64_t rs_reuse_moves(const struct rs_reuse *reuse)
+{
+    return entered(reuse).blocks + load(&reuse->left_count) + load(&reuse->given);
+}
+
+struct rs_reuse_quantity rs_reuse_quarantined(const struct rs_reuse *reuse)
+{
+    struct rs_reuse_quantity sum = entered(reuse);
+    size_t left_bytes = load(&reuse->left_bytes), left_count = load(&reuse->left_count);
+
+    return (struct rs_reuse_quantity){sum.bytes > left_bytes ? sum.bytes - left_bytes : 0,
+                                      sum.blocks > left_count ? sum.blocks - left_count : 0};
+}
+
+/* ---- batches ---- */
+
+const struct rs_reuse_batch rs_reuse_no_batch;
+
+void rs_reuse_batch_append(const struct rs_reuse *reuse, struct rs_reuse_batch *batch,
+                           struct rs_reuse_batch *tail)
+{
+    for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++)
+        rs_freed_append(&batch->own[i], &tail->own[i]);
+    rs_freed_append(&batch->rest, &tail->rest);
+}
+
+/* ---- all of the open lists ---- */
+
+size_t rs_reuse_gather(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
+{
+    ptrdiff_t live = rs_ordered_live_bytes(&reuse->ordered);
+
+    for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
+        struct rs_reuse_shard *shard = &reuse->shards[i];
+        rs_spinlock_lock(&shard->lock);
+        if (batch) {
+            rs_freed_append(&batch->own[i], &shard->open);
+            rs_freed_append(&batch->rest, &shard->open_rest);
+            atomic_fetch_sub_explicit(&reuse->open_bytes, shard->published_bytes,
+                                      memory_order_relaxed);
+            shard->published_bytes = 0;
+        }
+        live += shard->live_bytes;
+        rs_spinlock_unlock(&shard->lock);
+    }
+    if (live <= 0)
+        return 0;
+    atomic_store_explicit(
+        &reuse->peak_live_bytes,
+        rs_max(atomic_load_explicit(&reuse->peak_live_bytes, memory_order_relaxed), (size_t)live),
+        memory_order_relaxed);
+    return (size_t)live;
+}
+
+void rs_reuse_put_back(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
+{
+    struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
+
+    rs_spinlock_lock(&shard->lock);
+    rs_freed_append(&shard->open_rest, &batch->rest);
+    rs_spinlock_unlock(&shard->lock);
+    for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
+        if (!batch->own[i].first)
+            continue;
+        rs_spinlock_lock(&reuse->shards[i].lock);
+        rs_freed_append(&reuse->shards[i].open, &batch->own[i]);
+        rs_spinlock_unlock(&reuse->shards[i].lock);
+    }
+}
+
+bool rs_reuse_has_open(struct rs_reuse *reuse)
+{
+    bool found = rs_ordered_has_open(&reuse->ordered);
+
+    for (unsigned i = 0; i < rs_reuse_shards_used(reuse) && !found; i++) {
+        rs_spinlock_lock(&reuse->shards[i].lock);
+        found = reuse->shards[i].open.first || reuse->shards[i].open_rest.first;
+        rs_spinlock_unlock(&reuse->shards[i].lock);
+    }
+    return found;
+}

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Moves: physical memory leaves free blocks for other addresses, or for the driver.
+ *
+ * Moving a granule unmaps addresses.  That is done to free blocks alone, which no work uses: where
+ * no `reuse` stands above to see to that, only when all work of the context is done.  It is asked
+ * for and not waited for, since an allocation moves too, and work may wait for its thread.
+ */
+#include "driver/driver.h"
+#include "driver/idle.h"
+#include "ledger/account.h"
+#include "resource/virtual/virtual.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Where the handle of the granule at that address is kept. */
+static CUmemGenericAllocationHandle *
+handles_of(const struct rs_virtual *vm, struct rs_virtual_region *region, CUdeviceptr address)
+{
+    return &region->handles[(address - region->base) / vm->granule_bytes];
+}
+
+/* ---- driver calls; without the lock ---- */
+
+enum { PEERS_MAX = 64 /* as many as place->peers has bits */ };
+
+/* Who may use new memory: the device itself, and those that were allowed to before. */
+static CUresult set_access(const struct rs_virtual *vm, CUdeviceptr address, size_t size_bytes)
+{
+    CUmemAccessDesc access[1 + PEERS_MAX] = {
+        {vm->properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
+    };
+    size_t count = 1;
+
+    for (uint64_t peers = rs_place_peers(vm->place); peers; peers &= peers - 1) {
+        access[count] = access[0];
+        access[count++].location.id = __builtin_ctzll(peers);
+    }
+    return rs_driver.cuMemSetAccess(address, size_bytes, access, count);
+}
+
+/* Asked for until all of a move's are there: those that came may have to go back. */
+static CUresult create_granule(const struct rs_virtual *vm, CUmemGenericAllocationHandle *handle)
+{
+    struct rs_account *account = vm->place->account;
+    CUresult result;
+
+    if (!rs_account_take(account, vm->granule_bytes, RS_MEMORY_DEVICE))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = rs_driver.cuMemCreate(handle, vm->granule_bytes, &vm->properties, 0);
+    if (result != CUDA_SUCCESS)
+        rs_account_untake(account, vm->granule_bytes, RS_MEMORY_DEVICE);
+    return result;
+}
+
+size_t rs_virtual_release_granules(const struct rs_virtual *vm, struct rs_account *account,
+                                   CUmemGenericAllocationHandle *handles, size_t count)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        if (rs_driver.cuMemRelease(handles[i]) == CUDA_SUCCESS)
+            rs_account_give(account, vm->granule_bytes, RS_MEMORY_DEVICE);
+        else
+            handles[kept++] = handles[i];
+    }
+    return kept;
+}
+
+/* ---- sources; under the lock ---- */
+
+void rs_virtual_take_spares(struct rs_virtual *vm, struct rs_virtual_move *move, size_t count)
+{
+    vm->spare_count -= count;
+    memcpy(move->handles, vm->spares + vm->spare_count, count * sizeof(move->handles[0]));
+    move->handle_count = count;
+}
+
+void rs_virtual_collect_sources(struct rs_virtual *vm, struct rs_virtual_move *move, size_t wanted)
+{
+    struct rs_blocks *blocks = &vm->blocks;
+    size_t granule_bytes = vm->granule_bytes;
+    struct rs_block *block, *without = NULL;
+
+    while (move->source_granules < wanted && rs_record_slab_reserve(&blocks->records) &&
+           (block = rs_block_index_largest(&blocks->free_blocks[RS_BLOCKS_COMMON])) &&
+           block->size_bytes >= granule_bytes) {
+        CUdeviceptr base = rs_virtual_region_of(vm, block->address)->base;
+        size_t lead_bytes = (size_t)(-(block->address - base) & (granule_bytes - 1));
+        size_t whole_bytes, lacking = wanted - move->source_granules;
+
+        rs_virtual_take_free(vm, block);
+        if (block->size_bytes - lead_bytes < granule_bytes) {
+            block->left = without; /* it covers no whole granule; a smaller one may */
+            without = block;
+            continue;
+        }
+        if (lead_bytes > 0) {
+            struct rs_block *lead = block;
+            block = rs_blocks_cut(blocks, lead, lead_bytes);
+            block->is_busy = true;
+            rs_virtual_put_free(vm, lead);
+        }
+        whole_bytes = rs_round_down(block->size_bytes, granule_bytes);
+        if (whole_bytes / granule_bytes > lacking)
+            whole_bytes = lacking * granule_bytes;
+        if (block->size_bytes > whole_bytes)
+            rs_virtual_put_free(vm, rs_blocks_cut(blocks, block, whole_bytes));
+        block->left = move->sources;
+        move->sources = block;
+        move->source_granules += whole_bytes / granule_bytes;
+    }
+    while (without) {
+        block = without;
+        without = block->left;
+        rs_virtual_put_free(vm, block);
+    }
+}
+
+/* Puts the sources back: as void where they were unmapped.  Under the lock. */
+static void put_sources(struct rs_virtual *vm, struct rs_virtual_move *move)
+{
+    while (move->sources) {
+        struct rs_block *block = move->sources;
+        move->sources = block->left;
+        if (move->unmapped_sources > 0) {
+            move->unmapped_sources--;
+            rs_virtual_put_void(vm, block);
+        } else {
+            rs_virtual_put_free(vm, block);
+        }
+    }
+}
+
+/* ---- the way of the memory; without the lock ---- */
+
+/* CUDA_SUCCESS when all work that the context was given so far is done, or within a moment. */
+static CUresult ask_whether_idle(CUcontext context)
+{
+    enum { IDLE_NS = 500 * 1000 };
+    enum rs_fence_state state = rs_context_idle(context, IDLE_NS);
+
+    return state == RS_FENCE_DONE      ? CUDA_SUCCESS
+           : state == RS_FENCE_PENDING ? CUDA_ERROR_NOT_READY
+                                       : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* The sources are busy by now, so that nobody uses them behind the fence. */
+CUresult rs_virtual_unmap_sources(struct rs_virtual *vm, struct rs_virtual_move *move)
+{
+    const struct rs_place *place = vm->place;
+    CUresult result = CUDA_SUCCESS;
+
+    if (move->sources && !place->frees_are_clean)
+        result = ask_whether_idle(place->context);
+    for (struct rs_block *block = move->sources; block && result == CUDA_SUCCESS;
+         block = block->left) {
+        struct rs_virtual_region *region = rs_virtual_region_of(vm, block->address);
+        CUmemGenericAllocationHandle *handles = handles_of(vm, region, block->address);
+        result = rs_driver.cuMemUnmap(block->address, block->size_bytes);
+        if (result != CUDA_SUCCESS)
+            break;
+        move->unmapped_sources++;
+        for (size_t i = 0; i < block->size_bytes / vm->granule_bytes; i++) {
+            move->handles[move->handle_count++] = handles[i];
+            handles[i] = 0;
+        }
+    }
+    return result;
+}
+
+/* Maps the move's granules into its gap.  Without the lock. */
+static CUresult map_gap(struct rs_virtual *vm, struct rs_virtual_move *move)
+{
+    CUdeviceptr address = move->gap->address;
+    CUmemGenericAllocationHandle *handles =
+        handles_of(vm, rs_virtual_region_of(vm, address), address);
+    size_t mapped_bytes = 0, count;
+    CUresult result = CUDA_SUCCESS;
+
+    for (size_t i = 0; i < move->handle_count && result == CUDA_SUCCESS; i++) {
+        result =
+            rs_driver.cuMemMap(address + mapped_bytes, vm->granule_bytes, 0, move->handles[i], 0);
+        if (result == CUDA_SUCCESS)
+            mapped_bytes += vm->granule_bytes;
+    }
+    if (result == CUDA_SUCCESS)
+        result = set_access(vm, address, mapped_bytes);
+    if (result != CUDA_SUCCESS && mapped_bytes > 0)
+        move->gap_is_stuck = rs_driver.cuMemUnmap(address, mapped_bytes) != CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS && !move->gap_is_stuck)
+        return result;
+    count = mapped_bytes / vm->granule_bytes;
+    move->handle_count -= count;
+    memcpy(handles, move->handles, count * sizeof(handles[0]));
+    memmove(move->handles, move->handles + count, move->handle_count * sizeof(handles[0]));
+    return result;
+}
+
+/* Creates what the move lacks; gives it back when not all of it can be had.  Without the lock. */
+static CUresult create_granules(struct rs_virtual *vm, struct rs_virtual_move *move)
+{
+    CUmemGenericAllocationHandle *handles = move->handles + move->handle_count;
+    CUresult result = CUDA_SUCCESS;
+    size_t count = 0, asked_bytes;
+
+    while (count < move->create_granules && result == CUDA_SUCCESS) {
+        result = create_granule(vm, &handles[count]);
+        count += result == CUDA_SUCCESS;
+    }
+    asked_bytes = count * vm->granule_bytes;
+    if (result != CUDA_SUCCESS)
+        count = rs_virtual_release_granules(vm, vm->place->account, handles, count);
+    rs_account_taken(vm->place->account, asked_bytes, RS_MEMORY_DEVICE);
+    move->created = count;
+    move->handle_count += count;
+    return result;
+}
+
+/* So ordered that what fails often fails before anything was moved. */
+CUresult rs_virtual_move_memory(struct rs_virtual *vm, struct rs_virtual_move *move)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+    CUresult result = create_granules(vm, move);
+
+    if (result == CUDA_SUCCESS)
+        result = rs_virtual_unmap_sources(vm, move);
+    if (result == CUDA_SUCCESS)
+        result = map_gap(vm, move);
+    rs_capture_restore(mode);
+    return result;
+}
+
+/* ---- what is stuck ---- */
+
+/* Bytes at the beginning of a stuck block that are mapped. */
+static size_t stuck_mapped_bytes(const struct rs_virtual *vm, const struct rs_block *block,
+                                 const CUmemGenericAllocationHandle *handles)
+{
+    size_t bytes = 0;
+
+    while (bytes < block->size_bytes && handles[bytes / vm->granule_bytes])
+        bytes += vm->granule_bytes;
+    return bytes;
+}
+
+/* Under the lock. */
+static void put_stuck(struct rs_virtual *vm, struct rs_block *block)
+{
+    block->left = vm->stuck;
+    vm->stuck = block;
+    vm->stuck_bytes += block->size_bytes;
+}
+
+/* The memory of a block that is unmapped becomes spares.  Under the lock. */
+static void put_loosened(struct rs_virtual *vm, struct rs_block *block,
+                         CUmemGenericAllocationHandle *handles, size_t count)
+{
+    memcpy(vm->spares + vm->spare_count, handles, count * sizeof(handles[0]));
+    vm->spare_count += count;
+    memset(handles, 0, count * sizeof(handles[0]));
+    rs_virtual_put_void(vm, block);
+}
+
+static void loosen_one(struct rs_virtual *vm, struct rs_block *block)
+{
+    CUmemGenericAllocationHandle *handles =
+        handles_of(vm, rs_virtual_region_of(vm, block->address), block->address);
+    size_t mapped_bytes = stuck_mapped_bytes(vm, block, handles);
+    CUstreamCaptureMode mode;
+    CUresult result;
+
+    rs_virtual_begin_call(vm);
+    rs_mutex_unlock(&vm->lock);
+    mode = rs_capture_relax();
+    result = rs_driver.cuMemUnmap(block->address, mapped_bytes);
+    rs_capture_restore(mode);
+    rs_mutex_lock(&vm->lock);
+    rs_virtual_end_call(vm);
+    if (result == CUDA_SUCCESS)
+        put_loosened(vm, block, handles, mapped_bytes / vm->granule_bytes);
+    else
+        put_stuck(vm, block);
+}
+
+void rs_virtual_loosen(struct rs_virtual *vm)
+{
+    size_t count = 0;
+
+    for (const struct rs_block *block = vm->stuck; block; block = block->left)
+        count++;
+    for (; count > 0 && vm->stuck && !vm->ended && !vm->is_still; count--) {
+        struct rs_block *block = vm->stuck;
+        vm->stuck = block->left;
+        vm->stuck_bytes -= block->size_bytes;
+        loosen_one(vm, block);
+    }
+}
+
+/* ---- the end of a move; under the lock ---- */
+
+void rs_virtual_begin_call(struct rs_virtual *vm)
+{
+    vm->calls++;
+    vm->begun++;
+}
+
+void rs_virtual_end_call(struct rs_virtual *vm)
+{
+    vm->calls--;
+    pthread_cond_broadcast(&vm->settled);
+}
+
+void rs_virtual_settle(struct rs_virtual *vm, struct rs_virtual_move *move, bool has_moved)
+{
+    put_sources(vm, move);
+    if (has_moved)
+        rs_virtual_put_free(vm, move->gap);
+    else if (move->gap_is_stuck)
+        put_stuck(vm, move->gap);
+    else if (move->gap)
+        rs_virtual_put_void(vm, move->gap);
+    if (move->low)
+        rs_virtual_put_free(vm, move->low);
+    if (move->high)
+        rs_virtual_put_free(vm, move->high);
+    for (size_t i = 0; i < move->handle_count; i++)
+        vm->spares[vm->spare_count++] = move->handles[i];
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(move->records); i++)
+        if (move->records[i])
+            rs_record_slab_give(&vm->blocks.records, move->records[i]);
+    free(move->handles);
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trace/python_frames.h"
+
+#include "base/check.h"
+#include "base/undisturbed.h"
+#include "driver/loader.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+/* Objects of the interpreter's, opaque here. */
+typedef void object;
+
+/* Of the stable interface and of that of 3.9; what is missing means no Python frames. */
+#define PYTHON_FUNCTIONS(X)                                                                        \
+    X(Py_IsInitialized, int, (void))                                                               \
+    X(PyGILState_Check, int, (void))                                                               \
+    X(PyGILState_GetThisThreadState, void *, (void))                                               \
+    X(PyEval_GetFrame, object *, (void)) /* borrowed; the next two are references of our own */    \
+    X(PyFrame_GetBack, object *, (object *))                                                       \
+    X(PyFrame_GetCode, object *, (object *))                                                       \
+    X(PyFrame_GetLineNumber, int, (object *))                                                      \
+    X(PyObject_GetAttrString, object *, (object *, const char *))                                  \
+    X(PyUnicode_AsUTF8AndSize, const char *, (object *, ssize_t *))                                \
+    X(PyErr_Fetch, void, (object **, object **, object **))                                        \
+    X(PyErr_Restore, void, (object *, object *, object *))                                         \
+    X(PyErr_Clear, void, (void))                                                                   \
+    X(Py_IncRef, void, (object *))                                                                 \
+    X(Py_DecRef, void, (object *))
+
+struct python {
+#define MEMBER(name, result, arguments) result(*name) arguments;
+    PYTHON_FUNCTIONS(MEMBER)
+#undef MEMBER
+    void *(*current_state)(void);                /* NULL: not in this version */
+    void (*dump)(int fd, void *state);           /* the same */
+    int (*gc_disable)(void), (*gc_enable)(void); /* 3.10; before, making frames collects nothing */
+};
+
+static struct python python;
+
+/* ISO C has no cast between object and function pointers; POSIX promises that the bits agree. */
+static bool look_up(const char *name, void *function)
+{
+    void *symbol = rs_real_dlsym()(RTLD_DEFAULT, name);
+
+    memcpy(function, &symbol, sizeof(symbol));
+    return symbol;
+}
+
+static bool find_functions(void)
+{
+    bool found = true;
+
+#define FIND(name, result, arguments) found = found && look_up(#name, &python.name);
+    PYTHON_FUNCTIONS(FIND)
+#undef FIND
+    if (!found)
+        return false;
+    if (!look_up("PyThreadState_GetUnchecked", &python.current_state))
+        (void)look_up("_PyThreadState_UncheckedGet", &python.current_state);
+    (void)look_up("_Py_DumpTraceback", &python.dump);
+    if (!look_up("PyGC_Disable", &python.gc_disable) || !look_up("PyGC_Enable", &python.gc_enable))
+        python.gc_disable = NULL;
+    return true;
+}
+
+/* An interpreter may be loaded late (a program that embeds one), so what is not there is looked for
+ * again: rarely, as each miss walks all objects. */
+static bool is_present(void)
+{
+    enum { UNKNOWN, SEARCHING, PRESENT };
+    static _Atomic int state;
+    static _Atomic unsigned misses;
+    int now = atomic_load_explicit(&state, memory_order_acquire);
+    unsigned missed;
+
+    if (RS_LIKELY(now == PRESENT))
+        return true;
+    missed = atomic_fetch_add_explicit(&misses, 1, memory_order_relaxed);
+    if (missed % 256 != 0 || now == SEARCHING ||
+        !atomic_compare_exchange_strong(&state, &now, SEARCHING))
+        return false;
+    now = find_functions() ? PRESENT : UNKNOWN;
+    atomic_store_explicit(&state, now, memory_order_release);
+    return now == PRESENT;
+}
+
+/* PyGILState_Check alone says yes to everybody once there are subinterpreters. */
+static bool holds_the_lock(const void *own_state)
+{
+    return python.PyGILState_Check() == 1 &&
+           (!python.current_state || python.current_state() == own_state);
+}
+
+/* Appends an attribute of a code object that is a string: no code runs for that. */
+static bool put_attribute(object *code, const char *attribute, char *text, size_t text_bytes,
+                          size_t *used_bytes)
+{
+    object *value = python.PyObject_GetAttrString(code, attribute);
+    ssize_t length = 0;
+    const char *utf8 = value ? python.PyUnicode_AsUTF8AndSize(value, &length) : NULL;
+    bool fits = utf8 && (size_t)length < text_bytes - *used_bytes;
+
+    if (fits) {
+        for (ssize_t i = 0; i < length; i++) /* a file's name may hold any character */
+            text[*used_bytes + (size_t)i] = (unsigned char)utf8[i] < ' ' ? '?' : utf8[i];
+        *used_bytes += (size_t)length;
+    }
+    if (!utf8)
+        python.PyErr_Clear();
+    if (value)
+        python.Py_DecRef(value);
+    return fits;
+}
+
+static bool put_line(object *frame, char *text, size_t text_bytes, size_t *used_bytes)
+{
+    object *code = python.PyFrame_GetCode(frame);
+    size_t end = *used_bytes;
+    bool whole = put_attribute(code, "co_filename", text, text_bytes, &end);
+
+    if (whole) {
+        int added =
+            snprintf(text + end, text_bytes - end, ":%d in ", python.PyFrame_GetLineNumber(frame));
+        whole = added > 0 && (size_t)added < text_bytes - end;
+        end += whole ? (size_t)added : 0;
+    }
+    whole = whole && put_attribute(code, "co_name", text, text_bytes, &end);
+    if (whole) { /* put_attribute leaves room for one byte */
+        text[end++] = '\n';
+        *used_bytes = end;
+    }
+    python.Py_DecRef(code);
+    return whole;
+}
+
+static size_t put_frames(char *text, size_t text_bytes)
+{
+    object *frame = python.PyEval_GetFrame(), *outer;
+    size_t used_bytes = 0;
+    unsigned count = 0;
+
+    if (frame)
+        python.Py_IncRef(frame);
+    while (frame && count++ < RS_PYTHON_FRAMES_MAX &&
+           put_line(frame, text, text_bytes, &used_bytes)) {
+        outer = python.PyFrame_GetBack(frame);
+        python.Py_DecRef(frame);
+        frame = outer;
+    }
+    if (frame)
+        python.Py_DecRef(frame);
+    return used_bytes;
+}
+
+static size_t ask(char *text, size_t text_bytes)
+{
+    object *type, *value, *trace;
+    size_t used_bytes;
+    int collected = 0;
+
+    /* From 3.11 on frames become objects when they are asked for, and making one may start a
+     * collection: finalizers, any code, in the middle of the program's allocation. */
+    if (python.gc_disable)
+        collected = python.gc_disable();
+    python.PyErr_Fetch(&type, &value, &trace);
+    used_bytes = put_frames(text, text_bytes);
+    python.PyErr_Restore(type, value, trace);
+    if (collected)
+        (void)python.gc_enable();
+    return used_bytes;
+}
+
+/* "  File "FILE", line LINE in FUNCTION" as a line of ours.  0 when it is something else, or does
+ * not fit. */
+static size_t put_dumped_line(const char *line, size_t length, char *text, size_t text_bytes)
+{
+    static const char begin[] = "  File \"", middle[] = "\", line ";
+    const char *file = line + sizeof(begin) - 1, *number = NULL;
+    int written;
+
+    if (length < sizeof(begin) || memcmp(line, begin, sizeof(begin) - 1) != 0)
+        return 0;
+    for (const char *at = file; at + sizeof(middle) - 1 <= line + length; at++)
+        if (memcmp(at, middle, sizeof(middle) - 1) == 0)
+            number = at; /* the last one: a file's name may look like this too */
+    if (!number)
+        return 0;
+    written =
+        snprintf(text, text_bytes, "%.*s:%.*s\n", (int)(number - file), file,
+                 (int)(line + length - number - (sizeof(middle) - 1)), number + sizeof(middle) - 1);
+    return written > 0 && (size_t)written < text_bytes ? (size_t)written : 0;
+}
+
+static size_t put_dumped(const char *dump, size_t dump_bytes, char *text, size_t text_bytes)
+{
+    size_t used_bytes = 0;
+    unsigned count = 0;
+
+    for (const char *line = dump, *end; count < RS_PYTHON_FRAMES_MAX; line = end + 1) {
+        size_t added;
+        end = memchr(line, '\n', dump_bytes - (size_t)(line - dump));
+        if (!end)
+            break;
+        added =
+            put_dumped_line(line, (size_t)(end - line), text + used_bytes, text_bytes - used_bytes);
+        if (added == 0 && count > 0)
+            break;
+        count += added > 0; /* the first line is a heading */
+        used_bytes += added;
+    }
+    return used_bytes;
+}
+
+/* Most bindings let go of the lock around calls like cudaMalloc, and waiting for it here could wait
+ * for a thread that waits for this one.  This thread's frames stand still meanwhile; the function
+ * that faulthandler uses reads them without the lock, without an object touched.  It writes to a
+ * descriptor: a new one each time, as a program may close what it does not know. */
+static size_t read_without_lock(void *state, char *text, size_t text_bytes)
+{
+    struct rs_unsignalled unsignalled;
+    char dump[4096];
+    ssize_t dump_bytes;
+    int fd = memfd_create("rmmshim", MFD_CLOEXEC);
+
+    if (fd < 0)
+        return 0;
+    rs_unsignalled_begin(&unsignalled);
+    python.dump(fd, state);
+    dump_bytes = pread(fd, dump, sizeof(dump), 0);
+    close(fd);
+    rs_unsignalled_end(&unsignalled, EFBIG); /* a limit on files is one on this file too */
+    return dump_bytes > 0 ? put_dumped(dump, (size_t)dump_bytes, text, text_bytes) : 0;
+}
+
+size_t rs_python_frames(char *text, size_t text_bytes)
+{
+    int kept_errno = errno;
+    size_t used_bytes = 0;
+    void *state;
+
+    if (!is_present() || !python.Py_IsInitialized())
+        return 0;
+    state = python.PyGILState_GetThisThreadState();
+    if (state && holds_the_lock(state))
+        used_bytes = ask(text, text_bytes);
+    else if (state && python.dump)
+        used_bytes = read_without_lock(state, text, text_bytes);
+    errno = kept_errno;
+    return used_bytes;
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trace/symbol.h"
+
+#include "base/file.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <link.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+/* An object file, mapped. */
+struct file {
+    const unsigned char *bytes;
+    size_t length;
+};
+
+static bool map_file(const char *path, struct file *file)
+{
+    int fd = rs_file_open(path);
+    struct stat status;
+    void *mapped = MAP_FAILED;
+
+    if (fd < 0)
+        return false;
+    if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
+        (size_t)status.st_size > sizeof(ElfW(Ehdr)))
+        mapped = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    rs_file_close(fd);
+    if (mapped == MAP_FAILED)
+        return false;
+    *file = (struct file){mapped, (size_t)status.st_size};
+    return true;
+}
+
+/* Part of the file, or NULL where it would reach past the end. */
+static const void *part(const struct file *file, size_t offset, size_t bytes)
+{
+    return offset <= file->length && bytes <= file->length - offset ? file->bytes + offset : NULL;
+}
+
+/* The parts are copied out, as nothing says that a file's tables are aligned. */
+static bool read_part(const struct file *file, size_t offset, void *into, size_t bytes)
+{
+    const void *from = part(file, offset, bytes);
+
+    if (from)
+        memcpy(into, from, bytes);
+    return from;
+}
+
+static bool find_section(const struct file *file, const ElfW(Ehdr) * header, unsigned type,
+                         ElfW(Shdr) * section)
+{
+    for (unsigned i = 0; i < header->e_shnum; i++) {
+        if (!read_part(file, header->e_shoff + (size_t)i * sizeof(*section), section,
+                       sizeof(*section)))
+            return false;
+        if (section->sh_type == type)
+            return true;
+    }
+    return false;
+}
+
+static void copy_name(const struct file *file, const ElfW(Shdr) * names, size_t at,
+                      struct rs_symbol *symbol)
+{
+    const char *table = part(file, names->sh_offset, names->sh_size);
+
+    if (table && at < names->sh_size)
+        snprintf(symbol->function, sizeof(symbol->function), "%.*s",
+                 (int)strnlen(table + at, names->sh_size - at), table + at);
+}
+
+static void search_file(const struct file *file, uintptr_t offset, struct rs_symbol *symbol)
+{
+    ElfW(Ehdr) header;
+    ElfW(Shdr) section, names;
+    ElfW(Sym) entry;
+
+    if (!read_part(file, 0, &header, sizeof(header)) ||
+        memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_shentsize != sizeof(section) ||
+        !find_section(file, &header, SHT_SYMTAB, &section) ||
+        !read_part(file, header.e_shoff + (size_t)section.sh_link * sizeof(names), &names,
+                   sizeof(names)))
+        return;
+    for (size_t i = 0; i < section.sh_size / sizeof(entry); i++) {
+        if (!read_part(file, section.sh_offset + i * sizeof(entry), &entry, sizeof(entry)))
+            return;
+        if ((entry.st_info & 0xf) != STT_FUNC || offset - entry.st_value >= entry.st_size)
+            continue;
+        copy_name(file, &names, entry.st_name, symbol);
+        symbol->function_offset = offset - entry.st_value;
+        return;
+    }
+}
+
+static void search_object(const char *path, uintptr_t offset, struct rs_symbol *symbol)
+{
+    struct file file;
+
+    if (!map_file(path, &file))
+        return;
+    search_file(&file, offset, symbol);
+    munmap((void *)(uintptr_t)file.bytes, file.length);
+}
+
+void rs_symbol_describe(const void *return_address, struct rs_symbol *symbol)
+{
+    /* The call, not what follows it, which may be another line or another function. */
+    uintptr_t address = (uintptr_t)return_address - 1;
+    struct link_map *object = NULL;
+    const char *path, *slash;
+    Dl_info info;
+
+    *symbol = (struct rs_symbol){.object = "?", .object_offset = address};
+    if (!dladdr1((const void *)address, &info, (void **)&object, RTLD_DL_LINKMAP) || !object)
+        return;
+    path = object->l_name && *object->l_name ? object->l_name : "/proc/self/exe";
+    symbol->object_offset = address - object->l_addr;
+    slash = strrchr(path, '/');
+    snprintf(symbol->object, sizeof(symbol->object), "%s",
+             path == object->l_name ? (slash ? slash + 1 : path) : program_invocation_short_name);
+    if (info.dli_sname && info.dli_saddr) {
+        snprintf(symbol->function, sizeof(symbol->function), "%s", info.dli_sname);
+        symbol->function_offset = address - (uintptr_t)info.dli_saddr;
+        return;
+    }
+    search_object(path, symbol->object_offset, symbol);
+}
