@@ -41,7 +41,7 @@ static void unmark(struct rs_block_index *index, size_t class)
 }
 
 /* The first bit set at `from` or later, or `bits`. */
-static size_t next_bit(const uint64_t *words, size_t bits, size_t from)
+RS_HOT_INLINE size_t next_bit(const uint64_t *words, size_t bits, size_t from)
 {
     size_t word = from / 64;
     uint64_t rest;
@@ -55,7 +55,7 @@ static size_t next_bit(const uint64_t *words, size_t bits, size_t from)
 }
 
 /* The first class at `from` or later that has a block, or RS_BLOCK_CLASSES. */
-static size_t next_class(const struct rs_block_index *index, size_t from)
+RS_HOT_INLINE size_t next_class(const struct rs_block_index *index, size_t from)
 {
     size_t word = from / 64;
     uint64_t rest;
@@ -182,6 +182,33 @@ struct rs_block *rs_block_index_best_fit(const struct rs_block_index *index, siz
         return block;
     class = next_class(index, class + 1);
     return class < RS_BLOCK_CLASSES ? first_of_at_least(index->roots[class], size_bytes) : NULL;
+}
+
+static struct rs_block *first_after(struct rs_block *tree, const struct rs_block *block)
+{
+    struct rs_block *first = NULL;
+
+    while (tree) {
+        if (comes_before(block, tree)) {
+            first = tree;
+            tree = tree->left;
+        } else {
+            tree = tree->right;
+        }
+    }
+    return first;
+}
+
+struct rs_block *rs_block_index_after(const struct rs_block_index *index,
+                                      const struct rs_block *block)
+{
+    size_t class = class_of(block->size_bytes);
+    struct rs_block *after = first_after(index->roots[class], block);
+
+    if (after)
+        return after;
+    class = next_class(index, class + 1);
+    return class < RS_BLOCK_CLASSES ? first_after(index->roots[class], block) : NULL;
 }
 
 struct rs_block *rs_block_index_largest(const struct rs_block_index *index)

@@ -51,6 +51,11 @@ void rs_block_index_remove(struct rs_block_index *index, struct rs_block *block)
  * is none.  O(log n). */
 struct rs_block *rs_block_index_best_fit(const struct rs_block_index *index, size_t size_bytes);
 
+/* The block that comes after that one of the index in the order of size, then of address; NULL when
+ * it is the last. */
+struct rs_block *rs_block_index_after(const struct rs_block_index *index,
+                                      const struct rs_block *block);
+
 static inline bool rs_block_index_is_empty(const struct rs_block_index *index)
 {
     uint64_t any = 0;

@@ -53,14 +53,21 @@ struct rs_block *rs_blocks_cut(struct rs_blocks *blocks, struct rs_block *block,
     return rest;
 }
 
-void rs_blocks_merge(struct rs_blocks *blocks, struct rs_block *lower, struct rs_block *upper)
+RS_HOT_INLINE void merge(struct rs_blocks *blocks, struct rs_block *lower, struct rs_block *upper)
 {
     RS_ASSERT(lower->address + lower->size_bytes == upper->address);
     lower->size_bytes += upper->size_bytes;
     lower->after = upper->after;
     if (lower->after)
         lower->after->before = lower;
+    if (lower->group != upper->group)
+        lower->group = RS_BLOCKS_COMMON;
     rs_record_slab_give(&blocks->records, upper);
+}
+
+void rs_blocks_merge(struct rs_blocks *blocks, struct rs_block *lower, struct rs_block *upper)
+{
+    merge(blocks, lower, upper);
 }
 
 /* The smallest block that fits.  A large request gets its alignment where the smallest block allows
@@ -116,18 +123,39 @@ static struct rs_block *find_ample(const struct rs_blocks *blocks,
     return find_block(blocks, &ample);
 }
 
-/* From the head stays used: free space gathers at high addresses. */
-static void hand_out(struct rs_blocks *blocks, struct rs_block *block,
-                     const struct rs_block_request *request, struct rs_allocation *out)
+/* From a large block that is for all a small request takes the end. */
+static bool takes_end(const struct rs_blocks *blocks, const struct rs_block *block,
+                      const struct rs_block_request *request)
 {
-    struct rs_block *lead;
-    size_t lead_bytes;
+    return request->is_small && block->group == RS_BLOCKS_COMMON &&
+           block->size_bytes >= blocks->apart_bytes;
+}
+
+/* Of the block, what is left free before a request that takes the end. */
+static size_t bytes_before_end(const struct rs_block *block, const struct rs_block_request *request)
+{
+    CUdeviceptr last = block->address + block->size_bytes - request->bytes;
+
+    last = rs_round_down(last, request->alignment);
+    return last > block->address ? (size_t)(last - block->address) : 0;
+}
+
+/* From the head stays used: free space gathers at high addresses, below what takes the end. */
+RS_HOT_INLINE void hand_out(struct rs_blocks *blocks, struct rs_block *block,
+                            const struct rs_block_request *request, struct rs_allocation *out)
+{
+    size_t lead_bytes = rs_lead_bytes(block->address, request->alignment);
+    enum rs_block_group group = (enum rs_block_group)block->group;
 
     rs_blocks_remove_free(blocks, block);
-    lead_bytes = rs_lead_bytes(block->address, request->alignment);
+    if (takes_end(blocks, block, request)) {
+        lead_bytes = bytes_before_end(block, request);
+        group = RS_BLOCKS_END;
+    }
     if (lead_bytes > 0 && block->size_bytes - request->bytes >= lead_bytes) {
-        lead = block;
+        struct rs_block *lead = block;
         block = rs_blocks_cut(blocks, lead, lead_bytes);
+        block->group = (uint8_t)group;
         rs_blocks_insert_free(blocks, lead);
     }
     if (block->size_bytes > request->rounded_bytes)
@@ -138,13 +166,73 @@ static void hand_out(struct rs_blocks *blocks, struct rs_block *block,
     *out = (struct rs_allocation){block->address, request->bytes, block, NULL};
 }
 
-bool rs_blocks_take(struct rs_blocks *blocks, const struct rs_block_request *request,
-                    struct rs_allocation *out)
+/* A block that small requests have, and large ones cannot have. */
+static struct rs_block *find_apart(const struct rs_blocks *blocks,
+                                   const struct rs_block_request *request)
+{
+    const struct rs_block_index *own = &blocks->free_blocks[request->group];
+    struct rs_block *block, *end = find_in(&blocks->free_blocks[RS_BLOCKS_END], request);
+
+    if (request->group == RS_BLOCKS_COMMON || rs_block_index_is_empty(own))
+        return end;
+    block = find_in(own, request);
+    if (!block || block->size_bytes > request->most_bytes ||
+        (request->group == RS_BLOCKS_LARGE && block->size_bytes >= blocks->apart_bytes))
+        return end;
+    return better_fit(block, end);
+}
+
+/* True when nothing lies above the block in its range but small ones. */
+static bool is_at_end(const struct rs_blocks *blocks, const struct rs_block *block)
+{
+    return !block->after || block->after->size_bytes < blocks->apart_bytes;
+}
+
+/* The block to cut a small request from the end of: the smallest below small ones, or the highest
+ * of all.  There are few that large. */
+static struct rs_block *find_end(const struct rs_blocks *blocks,
+                                 const struct rs_block_request *request)
+{
+    const struct rs_block_index *index = &blocks->free_blocks[RS_BLOCKS_COMMON];
+    size_t size_bytes =
+        rs_max(blocks->apart_bytes, request->rounded_bytes + request->alignment - request->unit);
+    struct rs_block *highest = NULL, *block;
+
+    for (block = rs_block_index_best_fit(index, size_bytes); block;
+         block = rs_block_index_after(index, block)) {
+        if (is_at_end(blocks, block))
+            return block;
+        if (!highest || block->address > highest->address)
+            highest = block;
+    }
+    return highest;
+}
+
+__attribute__((noinline)) static struct rs_block *
+find_to_cut(const struct rs_blocks *blocks, const struct rs_block_request *request)
 {
     struct rs_block *block = find_block(blocks, request);
 
-    if (block && block->size_bytes > request->most_bytes)
-        block = find_ample(blocks, request);
+    return block && block->size_bytes > request->most_bytes ? find_ample(blocks, request) : block;
+}
+
+static struct rs_block *find_small(const struct rs_blocks *blocks,
+                                   const struct rs_block_request *request)
+{
+    struct rs_block *block = find_apart(blocks, request);
+
+    if (block || request->stays_away)
+        return block;
+    block = find_end(blocks, request);
+    return block ? block : find_to_cut(blocks, request);
+}
+
+bool rs_blocks_take(struct rs_blocks *blocks, const struct rs_block_request *request,
+                    struct rs_allocation *out)
+{
+    struct rs_block *block =
+        request->is_small ? find_small(blocks, request) : find_to_cut(blocks, request);
+
     if (!block)
         return false;
     hand_out(blocks, block, request, out);
@@ -167,13 +255,15 @@ void rs_blocks_put(struct rs_blocks *blocks, struct rs_block *block)
 {
     if (block->after && block->after->is_free) {
         rs_blocks_remove_free(blocks, block->after);
-        rs_blocks_merge(blocks, block, block->after);
+        merge(blocks, block, block->after);
     }
     if (block->before && block->before->is_free) {
         block = block->before;
         rs_blocks_remove_free(blocks, block);
-        rs_blocks_merge(blocks, block, block->after);
+        merge(blocks, block, block->after);
     }
+    if (block->group == RS_BLOCKS_END && block->size_bytes >= blocks->apart_bytes)
+        block->group = RS_BLOCKS_COMMON;
     rs_blocks_insert_free(blocks, block);
 }
 

@@ -20,10 +20,21 @@
 
 /* Ranges are of a group, as their first record says and all blocks cut from them.  A request is for
  * blocks of its own group and of the common one, unless it is for any: a range that only large
- * blocks are cut from is not pinned by small ones, and is whole again sooner. */
-enum rs_block_group { RS_BLOCKS_COMMON, RS_BLOCKS_SMALL, RS_BLOCKS_MEDIUM, RS_BLOCKS_LARGE };
+ * blocks are cut from is not pinned by small ones, and is whole again sooner.
+ *
+ * From a common range small requests are cut at the upper end and others at the lower: what lives
+ * long among the small ones gathers there, and leaves one piece to the large ones.  Their free
+ * blocks are a group of their own, until they have apart_bytes or lie beside one that is for all.
+ */
+enum rs_block_group {
+    RS_BLOCKS_COMMON,
+    RS_BLOCKS_SMALL,
+    RS_BLOCKS_MEDIUM,
+    RS_BLOCKS_LARGE,
+    RS_BLOCKS_END, /* no range's, nor request's: what was cut from the upper end of a common one */
+};
 
-enum { RS_BLOCK_GROUPS = 4 };
+enum { RS_BLOCK_GROUPS = 5 };
 
 struct rs_blocks {
     struct rs_block_index free_blocks[RS_BLOCK_GROUPS];
@@ -32,6 +43,7 @@ struct rs_blocks {
     size_t free_range_count;   /* ranges that are one free block: nothing of them is handed out */
     _Atomic size_t live_bytes; /* base/counter.h */
     size_t peak_live_bytes;
+    size_t apart_bytes; /* a free block of the upper end that has so much is for all again */
 };
 
 /* All zero is empty. */
@@ -44,6 +56,8 @@ struct rs_block_request {
     /* Of a free block that rs_blocks_take cuts for it: no more than most, or at least ample. */
     size_t most_bytes, ample_bytes;
     enum rs_block_group group;
+    bool is_small;   /* beside others: it lies at the upper end of a range that is for all */
+    bool stays_away; /* small, and is cut from no block that a large request could have */
 };
 
 /* Large requests are aligned for GPUDirect and dma-buf pages, unless `packed`.  unit_bytes is a

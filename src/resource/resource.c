@@ -373,7 +373,7 @@ bool rs_mr_is_trimming_initial(const struct rs_mr *mr)
     return trimming.all && (trimming.initial_of & mr->memories) != 0;
 }
 
-static __thread bool takes_any;
+static __thread bool takes_any, may_grow;
 
 CUresult rs_mr_allocate_any_held(struct rs_mr *mr, size_t size_bytes, struct rs_allocation *out)
 {
@@ -385,9 +385,24 @@ CUresult rs_mr_allocate_any_held(struct rs_mr *mr, size_t size_bytes, struct rs_
     return result;
 }
 
+CUresult rs_mr_allocate_good_held(struct rs_mr *mr, size_t size_bytes, struct rs_allocation *out)
+{
+    CUresult result;
+
+    may_grow = true;
+    result = rs_mr_allocate_any_held(mr, size_bytes, out);
+    may_grow = false;
+    return result;
+}
+
 bool rs_mr_takes_any(void)
 {
     return takes_any;
+}
+
+bool rs_mr_may_grow(void)
+{
+    return !takes_any || may_grow;
 }
 
 static __thread bool frees_at_once;

@@ -353,8 +353,12 @@ static inline uint64_t rs_mr_moves(struct rs_mr *mr)
  * to others. */
 CUresult rs_mr_allocate_any_held(struct rs_mr *mr, size_t size_bytes, struct rs_allocation *out);
 
-/* True inside rs_mr_allocate_any_held: for a resource's allocate_held. */
+/* The same for one that may grow, and shall where that leaves a much larger block whole. */
+CUresult rs_mr_allocate_good_held(struct rs_mr *mr, size_t size_bytes, struct rs_allocation *out);
+
+/* For a resource's allocate_held: true inside these two; and whether the caller may grow. */
 bool rs_mr_takes_any(void);
+bool rs_mr_may_grow(void);
 
 /* Of the whole stack below and including mr. */
 void rs_mr_context_ended(struct rs_mr *mr);

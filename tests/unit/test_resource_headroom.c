@@ -183,6 +183,34 @@ static void what_is_held_beneath_is_served(void **state)
     rs_mr_destroy(mr, false);
 }
 
+/* The pool would rather grow than cut them, and is not allowed to. */
+static void what_is_held_for_larger_ones_is_served(void **state)
+{
+    static const struct rs_place under_reuse = {
+        .device = PLACING_DEVICE, .context = PLACING_CONTEXT, .frees_are_clean = true};
+    static const char *const initial_sizes[] = {"initial_size=0", "initial_size=512MiB"};
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(initial_sizes); i++) {
+        struct rs_allocation block;
+        struct rs_mr *mr;
+        int error;
+        placing_start(false);
+        placing.free_bytes = (size_t)1 << 30;
+        mr = make_resource_at(&under_reuse, &rs_mr_descriptor_pool,
+                              &placing_leaf(RS_MEMORY_DEVICE)->base, OPTIONS(initial_sizes[i]),
+                              &error);
+        mr = make_resource_at(&under_reuse, &rs_mr_descriptor_headroom, mr,
+                              OPTIONS("headroom=100MiB"), &error);
+        assert_int_equal(rs_mr_allocate(mr, 512 * MIB, NULL, &block), CUDA_SUCCESS);
+        assert_int_equal(rs_mr_deallocate(mr, &block, NULL), CUDA_SUCCESS);
+        placing.free_bytes = 0;
+        assert_int_equal(rs_mr_allocate(mr, 1000, NULL, &block), CUDA_SUCCESS);
+        assert_int_equal(rs_mr_deallocate(mr, &block, NULL), CUDA_SUCCESS);
+        rs_mr_destroy(mr, false);
+    }
+}
+
 static void a_failing_upstream_gives_its_room_back(void **state)
 {
     struct stack stack = start(RS_MEMORY_DEVICE, 110 * MIB);
@@ -254,6 +282,7 @@ int main(void)
         cmocka_unit_test(device_memory_stays_free),
         cmocka_unit_test(two_at_once_do_not_take_the_same_room),
         cmocka_unit_test(what_is_held_beneath_is_served),
+        cmocka_unit_test(what_is_held_for_larger_ones_is_served),
         cmocka_unit_test(a_failing_upstream_gives_its_room_back),
         cmocka_unit_test(the_best_is_asked_for),
         cmocka_unit_test(a_size_must_be_given),

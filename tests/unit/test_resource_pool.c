@@ -759,6 +759,168 @@ static void a_refused_request_is_not_the_largest(void **state)
     end_stack(&stack);
 }
 
+/* ---- what is small beside others ---- */
+
+static CUdeviceptr end_of(const struct rs_allocation *block)
+{
+    return block->address + block->size_bytes;
+}
+
+/* 1 GiB under `reuse`, where the leaf has no more. */
+static struct stack make_full_pool(void)
+{
+    struct stack stack = make_large_pool_under_reuse();
+
+    stack.leaf->capacity_bytes = GIB;
+    return stack;
+}
+
+static void small_ones_gather_at_the_end_of_an_initial_chunk(void **state)
+{
+    struct stack stack = make_full_pool();
+    struct rs_allocation large = take(&stack, 400 * MIB), small[3], whole;
+    static const size_t sizes[] = {1000, 3 * MIB, 40 * MIB};
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(small); i++) {
+        struct rs_allocation next = take(&stack, 100 * MIB);
+        small[i] = take(&stack, sizes[i]);
+        assert_true(lies_in(&small[i], &stack.leaf->live[0]));
+        assert_true(end_of(&small[i]) > end_of(&stack.leaf->live[0]) - 45 * MIB);
+        give(&stack, &next);
+    }
+    give(&stack, &large);
+    whole = take(&stack, 980 * MIB); /* in one piece, whatever lives on */
+    assert_int_equal(whole.address, stack.leaf->live[0].address);
+    give(&stack, &whole);
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(small); i++)
+        give(&stack, &small[i]);
+    assert_int_equal(state_of(&stack).largest_free_bytes, GIB);
+    end_stack(&stack);
+}
+
+static void a_small_one_takes_the_hole_of_one_at_the_end(void **state)
+{
+    struct stack stack = make_full_pool();
+    struct rs_allocation first = take(&stack, 2 * MIB), second = take(&stack, 2 * MIB), again;
+
+    (void)state;
+    assert_int_equal(end_of(&second), first.address);
+    give(&stack, &first);
+    again = take(&stack, MIB);
+    assert_int_equal(again.address, first.address);
+    give(&stack, &again);
+    give(&stack, &second);
+    end_stack(&stack);
+}
+
+/* Also of a range whose end and alignment are odd. */
+static void the_end_of_an_odd_chunk_is_served(void **state)
+{
+    static const size_t sizes[] = {1, 511, 513, MIB - 1, MIB, MIB + 1, 1300 * KIB};
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(sizes); i++) {
+        struct stack stack = make_pool(
+            GIB, OPTIONS("initial_size=1073741568", "maximum_size=1073741568")); /* 256 less */
+        struct rs_allocation blocks[20];
+        for (size_t j = 0; j < RS_ARRAY_LENGTH(blocks); j++) {
+            blocks[j] = take(&stack, sizes[i]);
+            assert_int_equal(blocks[j].address % (sizes[i] < MIB ? 512 : 64 * KIB), 0);
+            assert_true(end_of(&blocks[j]) <= end_of(&stack.leaf->live[0]));
+        }
+        for (size_t j = 0; j < RS_ARRAY_LENGTH(blocks); j++)
+            give(&stack, &blocks[j * 7 % RS_ARRAY_LENGTH(blocks)]);
+        assert_int_equal(state_of(&stack).largest_free_bytes, GIB - 256);
+        end_stack(&stack);
+    }
+}
+
+static void free_ends_are_for_large_ones_again(void **state)
+{
+    struct stack stack = make_full_pool();
+    struct rs_allocation blocks[100], large;
+
+    (void)state;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(blocks); i++)
+        blocks[i] = take(&stack, 5 * MIB);
+    for (size_t i = 0; i + 1 < RS_ARRAY_LENGTH(blocks); i++)
+        give(&stack, &blocks[i]);
+    large = take(&stack, 490 * MIB); /* twice: above the one that lives on, and below it */
+    assert_int_equal(rs_mr_allocate_held(stack.mr, 490 * MIB, NULL, &blocks[0]), CUDA_SUCCESS);
+    assert_true(large.address > blocks[99].address);
+    give(&stack, &large);
+    give(&stack, &blocks[0]);
+    give(&stack, &blocks[99]);
+    end_stack(&stack);
+}
+
+/* Beside blocks of 256 MiB and more a chunk of its own, of little, is better than the end. */
+static void a_small_one_stays_away_from_huge_ones(void **state)
+{
+    struct stack stack = make_large_pool_under_reuse();
+    struct rs_allocation huge = take(&stack, 256 * MIB), small[3];
+
+    (void)state;
+    assert_false(is_fitting(&stack, 1000));
+    small[0] = take(&stack, 1000);
+    assert_int_equal(stack.leaf->live_count, 2);
+    assert_int_equal(stack.leaf->live[1].size_bytes, 2 * MIB);
+    small[1] = take(&stack, 2000); /* there is room in that */
+    assert_int_equal(stack.leaf->live_count, 2);
+    small[2] = take(&stack, 3 * MIB); /* of another kind */
+    assert_int_equal(stack.leaf->live_count, 3);
+    give(&stack, &huge);
+    huge = take(&stack, GIB);
+    assert_int_equal(stack.leaf->live_bytes, GIB + 6 * MIB);
+    give(&stack, &huge);
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(small); i++)
+        give(&stack, &small[i]);
+    assert_int_equal(rs_mr_trim(stack.mr, 0), 6 * MIB);
+    end_stack(&stack);
+}
+
+/* A 16th of what is held then. */
+static void what_stays_away_is_little(void **state)
+{
+    struct stack stack = make_large_pool_under_reuse();
+    struct rs_allocation huge = take(&stack, 256 * MIB), block;
+
+    (void)state;
+    for (size_t i = 0; i < 30; i++)
+        block = take(&stack, 5 * MIB);
+    assert_in_range(stack.leaf->live_bytes, GIB + 50 * MIB, GIB + GIB / 15);
+    assert_true(lies_in(&block, &stack.leaf->live[0]));
+    (void)huge;
+    end_stack(&stack);
+}
+
+static void count_call(void *data)
+{
+    ++*(unsigned *)data;
+}
+
+/* It was only for the sake of others: nothing goes back for it, nor is memory short then. */
+static void a_small_one_that_cannot_stay_away_takes_the_end(void **state)
+{
+    struct stack stack = make_full_pool();
+    struct rs_allocation huge = take(&stack, 256 * MIB), small;
+    unsigned calls = 0;
+
+    (void)state;
+    give(&stack, &huge);
+    for (size_t i = 0; i < 3; i++) {
+        stack.leaf->on_call = count_call;
+        stack.leaf->on_call_data = &calls;
+        small = take(&stack, 1000);
+        assert_int_equal(small.address + 1024, end_of(&stack.leaf->live[0]));
+        give(&stack, &small);
+    }
+    assert_int_equal(calls, 1); /* and it is not asked again each time */
+    assert_int_equal(stack.leaf->deallocations, 0);
+    end_stack(&stack);
+}
+
 static void any_block_fits_where_no_growth_can_be_had(void **state)
 {
     struct stack stack = make_pool_under(true, true, OPTIONS("maximum_size=104MiB"));
@@ -1108,6 +1270,22 @@ static struct rs_block *plain_best_fit(struct rs_block *blocks, size_t count, si
     return best;
 }
 
+/* In the order of size and address. */
+static struct rs_block *plain_after(struct rs_block *blocks, size_t count,
+                                    const struct rs_block *block)
+{
+    struct rs_block *after = NULL;
+
+    for (size_t i = 0; i < count; i++)
+        if (blocks[i].is_free &&
+            (blocks[i].size_bytes > block->size_bytes ||
+             (blocks[i].size_bytes == block->size_bytes && blocks[i].address > block->address)) &&
+            (!after || blocks[i].size_bytes < after->size_bytes ||
+             (blocks[i].size_bytes == after->size_bytes && blocks[i].address < after->address)))
+            after = &blocks[i];
+    return after;
+}
+
 static size_t random_size(uint64_t *seed)
 {
     unsigned bits = 1 + (unsigned)(test_random(seed) % 45);
@@ -1139,6 +1317,8 @@ static void index_finds_what_a_plain_search_finds(void **state)
                                        .is_free = true};
             rs_block_index_insert(&index, block);
             free_count++;
+            assert_ptr_equal(rs_block_index_after(&index, block),
+                             plain_after(blocks, BLOCKS, block));
         }
         assert_ptr_equal(rs_block_index_best_fit(&index, wanted),
                          plain_best_fit(blocks, BLOCKS, wanted));
@@ -1300,10 +1480,11 @@ static void every_step_is_the_best_fit_of_a_plain_list(void **state)
 }
 
 /* Memory is short, so chunks of odd sizes come and go; where blocks lie is checked, not which. */
-static void trace_in_little_memory(const char *const *options, uint64_t seed)
+static void trace_in_little_memory(size_t most_bytes, size_t capacity_bytes,
+                                   const char *const *options, uint64_t seed)
 {
     enum { LIVE = 120, STEPS = 6000 };
-    struct stack stack = make_pool(8 * MIB + 777, options);
+    struct stack stack = make_pool(capacity_bytes, options);
     struct rs_allocation live[LIVE] = {{0}};
     size_t refused = 0;
 
@@ -1312,7 +1493,7 @@ static void trace_in_little_memory(const char *const *options, uint64_t seed)
         if (allocation->size_bytes) {
             give(&stack, allocation);
             allocation->size_bytes = 0;
-        } else if (rs_mr_allocate(stack.mr, 1 + random_size(&seed) % (512 * KIB), NULL,
+        } else if (rs_mr_allocate(stack.mr, 1 + random_size(&seed) % most_bytes, NULL,
                                   allocation) != CUDA_SUCCESS) {
             refused++;
             continue;
@@ -1335,10 +1516,23 @@ static void nothing_overlaps_or_sticks_out_when_memory_is_short(void **state)
 {
     (void)state;
     for (uint64_t seed = 11; seed <= 15; seed++) {
-        trace_in_little_memory(NULL, seed);
-        trace_in_little_memory(OPTIONS("growth=rmm"), seed);
-        trace_in_little_memory(OPTIONS("growth=rmm", "maximum_size=5000192"), seed);
-        trace_in_little_memory(OPTIONS("initial_size=5000192", "maximum_size=5000192"), seed);
+        trace_in_little_memory(512 * KIB, 8 * MIB + 777, NULL, seed);
+        trace_in_little_memory(512 * KIB, 8 * MIB + 777, OPTIONS("growth=rmm"), seed);
+        trace_in_little_memory(512 * KIB, 8 * MIB + 777,
+                               OPTIONS("growth=rmm", "maximum_size=5000192"), seed);
+        trace_in_little_memory(512 * KIB, 8 * MIB + 777,
+                               OPTIONS("initial_size=5000192", "maximum_size=5000192"), seed);
+    }
+}
+
+/* Small ones at the end and large ones at the beginning, until they meet. */
+static void nothing_overlaps_where_both_ends_are_cut(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 21; seed <= 25; seed++) {
+        trace_in_little_memory(128 * MIB, GIB + GIB / 4, OPTIONS("initial_size=1GiB"), seed);
+        trace_in_little_memory(700 * MIB, 4 * GIB,
+                               OPTIONS("initial_size=2147484160", "maximum_size=3GiB"), seed);
     }
 }
 
@@ -1678,6 +1872,13 @@ int main(void)
         cmocka_unit_test(a_block_is_cut_while_its_rest_serves_the_largest),
         cmocka_unit_test(of_two_much_larger_blocks_the_one_whose_rest_serves_is_cut),
         cmocka_unit_test(a_refused_request_is_not_the_largest),
+        cmocka_unit_test(small_ones_gather_at_the_end_of_an_initial_chunk),
+        cmocka_unit_test(a_small_one_takes_the_hole_of_one_at_the_end),
+        cmocka_unit_test(the_end_of_an_odd_chunk_is_served),
+        cmocka_unit_test(free_ends_are_for_large_ones_again),
+        cmocka_unit_test(a_small_one_stays_away_from_huge_ones),
+        cmocka_unit_test(what_stays_away_is_little),
+        cmocka_unit_test(a_small_one_that_cannot_stay_away_takes_the_end),
         cmocka_unit_test(any_block_fits_where_no_growth_can_be_had),
         cmocka_unit_test(a_caller_past_its_own_allowance_gets_chunks_given_back),
         cmocka_unit_test(an_early_return_needs_an_upstream_whose_frees_do_not_wait),
@@ -1703,6 +1904,7 @@ int main(void)
         cmocka_unit_test(index_stays_shallow_whatever_the_distances),
         cmocka_unit_test(every_step_is_the_best_fit_of_a_plain_list),
         cmocka_unit_test(nothing_overlaps_or_sticks_out_when_memory_is_short),
+        cmocka_unit_test(nothing_overlaps_where_both_ends_are_cut),
         cmocka_unit_test(random_workload_is_rmms),
         cmocka_unit_test(random_workload_runs_and_leaves_nothing),
         cmocka_unit_test(the_report_is_exact),

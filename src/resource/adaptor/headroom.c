@@ -134,6 +134,10 @@ static CUresult allocate_guarded(struct headroom *headroom, ask_function *ask, s
         return result;
     if (!rs_round_up(size_bytes, RS_DRIVER_GRANULARITY, &taken_bytes) ||
         !announce(headroom, taken_bytes)) {
+        /* Of what upstream would rather leave to others, as it cannot grow instead. */
+        result = rs_mr_allocate_any_held(upstream, size_bytes, out);
+        if (result != CUDA_ERROR_NOT_READY)
+            return result;
         atomic_fetch_add_explicit(&headroom->refusals, 1, memory_order_relaxed);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -9,7 +9,10 @@
  * lives long pins no chunk of large ones; a large request cuts no block much larger than itself,
  * which leaves a rest that the next one does not fit in, unless the largest still fits in that; and
  * before the pool would hold more than its allowance, chunks that are wholly free, too small or too
- * large as they are, go back.  RMM's rules (growth=rmm) do nothing of it. */
+ * large as they are, go back.  What is for all, an initial size, is cut at both ends: small ones,
+ * some of which live long, gather at the upper one, so that what is left is one piece; beside huge
+ * blocks they have chunks elsewhere as long as there is room for some.  RMM's rules (growth=rmm) do
+ * nothing of it. */
 #include "resource/allocator/pool.h"
 
 #include "base/clock.h"
@@ -43,16 +46,23 @@ struct chunk {
     struct rs_allocation upstream;
     enum rs_block_group group;
     bool is_initial; /* stays when the pool is trimmed */
+    bool is_away;    /* taken for small requests that would have pinned another */
 };
 
-/* Requests below SMALL_BYTES and from LARGE_BYTES on have chunks of their own. */
-enum { SMALL_BYTES = 1 << 20, LARGE_BYTES = 32 << 20 };
+/* Requests below SMALL_BYTES and from LARGE_BYTES on have chunks of their own; from HUGE_BYTES on
+ * each matters for what the device has room for. */
+enum { SMALL_BYTES = 1 << 20, LARGE_BYTES = 32 << 20, HUGE_BYTES = 256 << 20 };
 
 /* Held bytes may exceed live ones by a SLACK-th, and reach the initial size.  A growth takes a
  * STEP-th of what is held, little, as what is ahead of the requests is a part of that slack; with
  * an initial size, which is room ahead that was asked for, it takes a LONG_STEP-th, in fewer calls.
  */
 enum { SLACK = 32, STEP = 128, LONG_STEP = 16 };
+
+/* A request is small below the larger of two shares, of the initial size and of the largest request
+ * so far.  It stays away from an initial size when that request was huge, and a share of it at
+ * least, in chunks that are a share of what is held at most. */
+enum { INITIAL_SHARE = 192, LARGEST_SHARE = 8, HUGE_SHARE = 32, AWAY_SHARE = 16 };
 
 /* Giving chunks back and taking others costs driver calls and converges only when the program's
  * sizes do.  So there are that many returns for a start, then one in that many allocations; below
@@ -81,6 +91,7 @@ struct pool {
     _Atomic size_t held_bytes; /* base/counter.h */
     size_t peak_held_bytes;
     size_t missing_bytes; /* of the initial size: given back, to be taken again with a growth */
+    size_t away_bytes;    /* of chunks with is_away */
     size_t largest_bytes; /* of the requests served so far */
 
     bool is_misaligned;      /* upstream has given a chunk that is aligned less than the pool */
@@ -104,6 +115,7 @@ RS_HOT_INLINE bool request_init(struct rs_block_request *request, const struct p
         request->group = size_bytes < SMALL_BYTES   ? RS_BLOCKS_SMALL
                          : size_bytes < LARGE_BYTES ? RS_BLOCKS_MEDIUM
                                                     : RS_BLOCKS_LARGE;
+    request->is_small = request->rounded_bytes < pool->blocks.apart_bytes;
     return is_a_size;
 }
 
@@ -142,6 +154,7 @@ static void add_chunk(struct pool *pool, struct chunk *chunk)
     pool->chunks = chunk;
     pool->chunk_count++;
     rs_counter_add(&pool->held_bytes, chunk->upstream.size_bytes);
+    pool->away_bytes += chunk->is_away ? chunk->upstream.size_bytes : 0;
     pool->peak_held_bytes = rs_max(pool->peak_held_bytes, rs_counter_get(&pool->held_bytes));
     rs_blocks_insert_free(&pool->blocks, &chunk->first_block);
 }
@@ -155,6 +168,7 @@ static void remove_chunk(struct pool *pool, struct chunk *chunk)
         chunk->next->previous = chunk->previous;
     pool->chunk_count--;
     rs_counter_subtract(&pool->held_bytes, chunk->upstream.size_bytes);
+    pool->away_bytes -= chunk->is_away ? chunk->upstream.size_bytes : 0;
 }
 
 static bool is_free_chunk(const struct chunk *chunk)
@@ -295,6 +309,58 @@ static void limit_cuts_when_short(const struct pool *pool, struct rs_block_reque
     request->ample_bytes = SIZE_MAX;
 }
 
+/* What is small beside the initial size and the largest request so far. */
+static void set_apart_bytes(struct pool *pool)
+{
+    size_t of_initial_bytes = pool->initial_bytes / INITIAL_SHARE;
+    size_t of_largest_bytes = pool->largest_bytes / LARGEST_SHARE;
+
+    if (pool->growth == GROWTH_RMM)
+        return;
+    if (of_initial_bytes < SMALL_BYTES / 4)
+        of_initial_bytes = 0;
+    if (of_largest_bytes < LARGE_BYTES)
+        of_largest_bytes = 0;
+    pool->blocks.apart_bytes = rs_max(of_initial_bytes, of_largest_bytes);
+}
+
+/* True when another chunk is better for a small request than to pin one that a large one could
+ * have.  With an initial size such chunks may be a share of what is held beyond it, which is to
+ * stay whole; else they are within the allowance. */
+static bool stays_away(const struct pool *pool, const struct rs_block_request *request)
+{
+    if (!request->is_small || pool->largest_bytes < HUGE_BYTES ||
+        pool->largest_bytes < pool->initial_bytes / HUGE_SHARE || !can_grow(pool, request))
+        return false;
+    return pool->initial_bytes > 0
+               ? pool->away_bytes + request->rounded_bytes <= pool->held_bytes / AWAY_SHARE
+               : !is_past_allowance(pool, request);
+}
+
+/* Where there is no large block to stay away from, any will do. */
+static bool take_all_the_same(struct pool *pool, struct rs_block_request *request,
+                              struct rs_allocation *out)
+{
+    if (rs_blocks_largest_free_bytes(&pool->blocks) >= pool->blocks.apart_bytes)
+        return false;
+    request->stays_away = false;
+    return rs_blocks_take(&pool->blocks, request, out);
+}
+
+RS_HOT_INLINE bool take(struct pool *pool, struct rs_block_request *request,
+                        struct rs_allocation *out)
+{
+    return rs_blocks_take(&pool->blocks, request, out) ||
+           (request->stays_away && take_all_the_same(pool, request, out));
+}
+
+/* Of kinds that are not parted the huge ones. */
+static bool chooses_cuts(const struct pool *pool, const struct rs_block_request *request)
+{
+    return request->group == RS_BLOCKS_LARGE ||
+           (request->rounded_bytes >= HUGE_BYTES && pool->growth != GROWTH_RMM);
+}
+
 /* What a large request may cut.  What is large is passed by for the sake of the largest requests,
  * so the largest so far may cut any block.  Others may cut one half as large again as themselves,
  * and one whose rest is half as large again as the largest: just as large was too little for
@@ -305,7 +371,7 @@ static void limit_cuts(const struct pool *pool, struct rs_block_request *request
     size_t bytes = request->rounded_bytes, largest_bytes = pool->largest_bytes;
 
     request->most_bytes = SIZE_MAX;
-    if (request->group != RS_BLOCKS_LARGE || bytes >= largest_bytes ||
+    if (!chooses_cuts(pool, request) || bytes >= largest_bytes ||
         returns_left(pool) < RETURNS / 2 || bytes >= pool->step_limit_bytes)
         return;
     request->most_bytes = bytes + bytes / 2;
@@ -354,7 +420,10 @@ static size_t growth_step(const struct pool *pool, const struct rs_block_request
     if (pool->growth == GROWTH_RMM)
         return rs_max(request->rounded_bytes,
                       pool->maximum_bytes == SIZE_MAX ? pool->held_bytes : remaining_bytes / 2);
-    step_bytes = rs_max(request->rounded_bytes, pool->held_bytes / (is_long ? LONG_STEP : STEP));
+    step_bytes = pool->held_bytes / (is_long ? LONG_STEP : STEP);
+    if (request->stays_away && pool->initial_bytes > 0)
+        step_bytes = rs_min(pool->away_bytes, pool->held_bytes / AWAY_SHARE - pool->away_bytes);
+    step_bytes = rs_max(request->rounded_bytes, step_bytes);
     if (returns_left(pool) < MERGE_RETURNS)
         step_bytes = rs_max(step_bytes, again_bytes);
     return rs_min(round_up_or(step_bytes, RS_DRIVER_GRANULARITY, step_bytes),
@@ -394,6 +463,10 @@ static void learn_step(struct pool *pool, size_t first_ask_bytes, size_t ask_byt
         pool->step_limit_bytes = SIZE_MAX;
 }
 
+/* The calling thread asks for what it can do without: nothing is reclaimed for it, and a refusal
+ * does not mean that memory is short. */
+static __thread bool can_do_without;
+
 /* Asks upstream for a chunk, less and less down to least_bytes.  Without the lock. */
 static CUresult ask_upstream(struct pool *pool, size_t *ask_bytes, size_t least_bytes,
                              struct rs_allocation *out)
@@ -402,7 +475,7 @@ static CUresult ask_upstream(struct pool *pool, size_t *ask_bytes, size_t least_
         CUresult result;
 
         /* On the NULL stream: chunks are for all streams. */
-        rs_mr_ask_ahead(*ask_bytes > least_bytes);
+        rs_mr_ask_ahead(*ask_bytes > least_bytes || can_do_without);
         rs_request_note_hopeless(false);
         result = rs_mr_allocate(pool->base.upstream[0], *ask_bytes, NULL, out);
         rs_mr_ask_ahead(false);
@@ -435,7 +508,7 @@ static CUresult add_chunk_from_upstream(struct pool *pool, size_t ask_bytes, siz
     end_upstream_call(pool);
     rs_record_slab_give(&pool->blocks.records, spare);
     pool->charged_bytes -= first_ask_bytes;
-    if (result == CUDA_ERROR_OUT_OF_MEMORY || ask_bytes < first_ask_bytes)
+    if (!can_do_without && (result == CUDA_ERROR_OUT_OF_MEMORY || ask_bytes < first_ask_bytes))
         note_shortage(pool, least_bytes);
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY)
         learn_step(pool, first_ask_bytes, ask_bytes, result);
@@ -454,6 +527,19 @@ static CUresult add_chunk_from_upstream(struct pool *pool, size_t ask_bytes, siz
  * request alone. */
 enum how_much { A_STEP, A_LITTLE, EXACTLY };
 
+/* What is common could not be told from what others have. */
+static enum rs_block_group group_to_grow(const struct rs_block_request *request)
+{
+    return request->stays_away && request->group == RS_BLOCKS_COMMON ? RS_BLOCKS_END
+                                                                     : request->group;
+}
+
+static void set_away(struct pool *pool, struct chunk *chunk)
+{
+    chunk->is_away = true;
+    pool->away_bytes += chunk->upstream.size_bytes;
+}
+
 /* Grows by at least the request; on success a block for it is in the index and the lock was not
  * released since.  Only one growth at a time asks for more than its request: sixteen threads that
  * find nothing at once must not take sixteen steps. */
@@ -470,7 +556,8 @@ static CUresult grow(struct pool *pool, const struct rs_block_request *request,
         note_shortage(pool, request->rounded_bytes);
         return CUDA_ERROR_OUT_OF_MEMORY; /* past the maximum */
     }
-    if (how_much == A_STEP && pool->initial_bytes == 0 && is_short(pool))
+    if (how_much == A_STEP && ((pool->initial_bytes == 0 && is_short(pool)) ||
+                               (request->stays_away && request->group == RS_BLOCKS_LARGE)))
         how_much = A_LITTLE;
     if (how_much == A_LITTLE)
         ask_bytes = rs_max(
@@ -482,19 +569,24 @@ static CUresult grow(struct pool *pool, const struct rs_block_request *request,
             rs_min(remaining_bytes, rs_max(growth_step(pool, request, remaining_bytes, again_bytes),
                                            missing_step(pool))));
     ahead = ask_bytes > least_bytes;
-    is_initial = ahead && ask_bytes <= pool->missing_bytes;
+    is_initial = ahead && !request->stays_away && ask_bytes <= pool->missing_bytes;
     if (ahead) {
         pool->is_growing_ahead = true;
         pool->ahead_bytes = ask_bytes - least_bytes;
     }
-    result = add_chunk_from_upstream(pool, ask_bytes, least_bytes,
-                                     is_initial ? RS_BLOCKS_COMMON : request->group, is_initial);
+    can_do_without = request->stays_away;
+    result =
+        add_chunk_from_upstream(pool, ask_bytes, least_bytes,
+                                is_initial ? RS_BLOCKS_COMMON : group_to_grow(request), is_initial);
+    can_do_without = false;
     if (result == CUDA_SUCCESS && is_initial)
         pool->missing_bytes -= pool->chunks->upstream.size_bytes;
     if (ahead) {
         pool->is_growing_ahead = false;
         pool->ahead_bytes = 0;
     }
+    if (result == CUDA_SUCCESS && request->stays_away)
+        set_away(pool, pool->chunks);
     pool->growths += result == CUDA_SUCCESS;
     return result;
 }
@@ -568,6 +660,17 @@ static bool is_past_callers(const struct pool *pool, enum how_much how_much)
     return pool->growth != GROWTH_RMM && how_much == A_LITTLE;
 }
 
+/* After a growth that could be done without: an initial size is not given back for want of it. */
+static bool took_after_growth(struct pool *pool, struct rs_block_request *request, CUresult result,
+                              struct rs_allocation *out)
+{
+    request->stays_away = false;
+    if (result != CUDA_SUCCESS && pool->initial_bytes == 0)
+        return false;
+    request->most_bytes = SIZE_MAX;
+    return rs_blocks_take(&pool->blocks, request, out);
+}
+
 /* Finds a block, growing as needed.  The lock is held at entry and exit.  The rounds are bounded as
  * other threads could for ever take what was made room for. */
 static CUresult allocate_locked(struct pool *pool, struct rs_block_request *request,
@@ -584,19 +687,24 @@ static CUresult allocate_locked(struct pool *pool, struct rs_block_request *requ
         limit_cuts(pool, request);
         if (is_short(pool))
             limit_cuts_when_short(pool, request);
-        if (rs_blocks_take(&pool->blocks, request, out))
+        request->stays_away = how_much != EXACTLY && stays_away(pool, request);
+        if (take(pool, request, out))
             return CUDA_SUCCESS;
         if (round == 0 && waited_for_growth(pool, request))
             continue;
-        if (how_much == A_LITTLE && rs_blocks_take_any(&pool->blocks, request, out))
+        if (how_much == A_LITTLE && !request->stays_away &&
+            rs_blocks_take_any(&pool->blocks, request, out))
             return CUDA_SUCCESS;
-        if (is_past_allowance(pool, request) || is_past_callers(pool, how_much)) {
+        if (!request->stays_away &&
+            (is_past_allowance(pool, request) || is_past_callers(pool, how_much))) {
             if (again_bytes == 0 && (again_bytes = return_early(pool)) > 0)
                 continue;
             if (!is_short(pool) && rs_blocks_take_any(&pool->blocks, request, out))
                 return CUDA_SUCCESS;
         }
         result = grow(pool, request, how_much, again_bytes);
+        if (request->stays_away && took_after_growth(pool, request, result, out))
+            return CUDA_SUCCESS;
         if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
             return result;
         if (result != CUDA_SUCCESS && round == 0 && pool->blocks.free_range_count > 0 &&
@@ -619,7 +727,10 @@ static CUresult allocate_locked(struct pool *pool, struct rs_block_request *requ
 static void count_served(struct pool *pool, const struct rs_block_request *request)
 {
     pool->allocations++;
-    pool->largest_bytes = rs_max(pool->largest_bytes, request->rounded_bytes);
+    if (RS_LIKELY(request->rounded_bytes <= pool->largest_bytes))
+        return;
+    pool->largest_bytes = request->rounded_bytes;
+    set_apart_bytes(pool);
 }
 
 static CUresult allocate(struct pool *pool, size_t size_bytes, enum how_much how_much,
@@ -657,6 +768,12 @@ static CUresult pool_allocate_little(struct rs_mr *mr, size_t size_bytes, CUstre
     return allocate(pool_of(mr), size_bytes, A_LITTLE, out);
 }
 
+/* True for a caller that any block is good for: a huge one shall rather grow, if it may. */
+static bool takes_any(const struct rs_block_request *request)
+{
+    return rs_mr_takes_any() && !(request->rounded_bytes >= HUGE_BYTES && rs_mr_may_grow());
+}
+
 /* `reuse` asks for held memory before it waits for some, then for any: that of all groups is better
  * than a wait, but not than a growth. */
 static bool take_held(struct pool *pool, struct rs_block_request *request,
@@ -664,13 +781,17 @@ static bool take_held(struct pool *pool, struct rs_block_request *request,
 {
     bool clean = pool->place->frees_are_clean;
 
-    if (request->group == RS_BLOCKS_LARGE && !rs_mr_takes_any() && can_grow(pool, request))
+    if (request->group == RS_BLOCKS_LARGE && !takes_any(request) && can_grow(pool, request))
         limit_cuts(pool, request);
-    if (RS_UNLIKELY(is_short(pool)) && !rs_mr_takes_any())
+    if (RS_UNLIKELY(is_short(pool)) && !takes_any(request))
         limit_cuts_when_short(pool, request);
-    if (rs_blocks_take(&pool->blocks, request, out))
+    if (RS_UNLIKELY(pool->largest_bytes >= HUGE_BYTES))
+        request->stays_away = stays_away(pool, request) && rs_mr_may_grow();
+    if (take(pool, request, out))
         return true;
-    if (clean && !rs_mr_takes_any() && (can_grow(pool, request) || is_short(pool)))
+    if (request->stays_away)
+        return false;
+    if (clean && !takes_any(request) && (can_grow(pool, request) || is_short(pool)))
         return false;
     return (clean || is_past_allowance(pool, request)) &&
            rs_blocks_take_any(&pool->blocks, request, out);
@@ -939,6 +1060,7 @@ static int pool_create(const struct rs_place *place, const void *config,
     pool->alignment = settings->alignment;
     pool->growth = (enum pool_growth)settings->growth;
     pool->step_limit_bytes = SIZE_MAX;
+    set_apart_bytes(pool);
     /* Where blocks are free at once (RMM_FREE=immediate) an initial size is room enough for all
      * kinds together.  Where freed blocks wait for the GPU, it is cut for those that come
      * meanwhile. */

@@ -11,6 +11,8 @@
 enum {
     WAIT_NS = 20 * 1000 * 1000,  /* for one epoch, once; no wait begins so late after the first */
     SLACK = 32,                  /* the allowance's, as pool's own is */
+    SMALL_SHARE = 64,            /* below this share of the initial size, ... */
+    SMALL_SLACK = 16,            /* ... pool keeps what is small apart, in so much more */
     SLICE_NS = 10 * 1000 * 1000, /* between two looks at what other threads have done */
 };
 
@@ -35,10 +37,12 @@ static size_t peak_with(struct rs_reuse *reuse, size_t size_bytes, bool is_serve
  * pool of 20 GiB held 35 GiB for 16 GiB live. */
 static bool may_grow(struct rs_reuse *reuse, size_t size_bytes)
 {
-    size_t peak_bytes = peak_with(reuse, size_bytes, false);
+    size_t peak_bytes = peak_with(reuse, size_bytes, false), initial_bytes = reuse->initial_bytes;
 
+    if (size_bytes <= initial_bytes / SMALL_SHARE)
+        initial_bytes += initial_bytes / SMALL_SLACK;
     return rs_reuse_held_bytes(reuse) + size_bytes <=
-           rs_max(reuse->initial_bytes, peak_bytes + peak_bytes / SLACK);
+           rs_max(initial_bytes, peak_bytes + peak_bytes / SLACK);
 }
 
 /* Upstream is short: for a while frees seal early (resource_reuse.c). */
@@ -231,7 +235,7 @@ static CUresult allocate_in_need(struct rs_reuse *reuse, size_t size_bytes,
     retired = rs_reuse_retire_some(reuse) || (rs_reuse_seal(reuse) && rs_reuse_retire_some(reuse));
     for (; retired || more; retired = has_more(reuse), more = false) {
         result = reuse->mode != RS_REUSE_WAIT ? rs_mr_allocate_held(upstream, size_bytes, NULL, out)
-                                              : rs_mr_allocate_any_held(upstream, size_bytes, out);
+                                              : rs_mr_allocate_good_held(upstream, size_bytes, out);
         if (result != CUDA_ERROR_NOT_READY)
             return result;
     }

@@ -45,6 +45,7 @@ enum {
     TRIM_NS = 20 * 1000 * 1000,  /* and its time in all */
     UNFENCED_BYTES = 64 << 20,   /* so much may wait for the end of a capture, or what the program
                                     held before where that is more */
+    HUGE_BYTES = 256 << 20,      /* what becomes of such a block takes longer than a fence */
     SORT_TURNS = 8, /* an allocation looks so far into what is not sorted: there may be thousands */
 };
 
@@ -114,16 +115,35 @@ static bool allocate_in_order(struct rs_reuse *reuse, size_t *size_bytes, CUstre
     return true;
 }
 
+/* A large block lies long in one place, and what it leaves free around it must be in one piece: so
+ * upstream shall see all that is done with, first.  Freed blocks of such sizes are sealed one by
+ * one. */
+static void clean_for_large(struct rs_reuse *reuse, size_t size_bytes)
+{
+    if (size_bytes < rs_reuse_held_bytes(reuse) / SCARCE_SHARE || !rs_reuse_has_quarantine(reuse))
+        return;
+    rs_request_begin();
+    (void)rs_reuse_seal(reuse);
+    (void)rs_reuse_retire(reuse);
+    rs_request_end();
+}
+
 /* What comes from upstream is for all streams, as it will be handed to others in its time.  Where
  * frees wait no gap is late, so any block will do (reuse_need.c). */
 static CUresult allocate_from_upstream(struct rs_reuse *reuse, size_t size_bytes, bool only_held,
                                        struct rs_allocation *out)
 {
     struct rs_mr *upstream = reuse->base.upstream[0];
-    CUresult result = RS_UNLIKELY(only_held || reuse->mode == RS_REUSE_WAIT)
-                          ? rs_mr_allocate_any_held(upstream, size_bytes, out)
-                          : rs_mr_allocate_held(upstream, size_bytes, NULL, out);
+    CUresult result;
 
+    if (RS_UNLIKELY(size_bytes >= HUGE_BYTES))
+        clean_for_large(reuse, size_bytes);
+    if (RS_UNLIKELY(only_held))
+        result = rs_mr_allocate_any_held(upstream, size_bytes, out);
+    else if (RS_UNLIKELY(reuse->mode == RS_REUSE_WAIT))
+        result = rs_mr_allocate_good_held(upstream, size_bytes, out);
+    else
+        result = rs_mr_allocate_held(upstream, size_bytes, NULL, out);
     if (result != CUDA_ERROR_NOT_READY)
         return result;
     return only_held ? rs_reuse_allocate_held_in_need(reuse, size_bytes, out)
