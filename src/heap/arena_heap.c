@@ -12,6 +12,9 @@
 
 enum { SUPERBLOCK_UNITS = RS_SUPERBLOCK_BYTES / RS_SPAN_UNIT };
 
+/* What is small: below the larger of these shares, the second from so much on. */
+enum { HELD_SHARE = 2048, LARGEST_SHARE = 8, LARGEST_BYTES = 32 << 20 };
+
 /* A span of the global arena, lent to a thread's arena, which cuts spans of its own out of it.  It
  * stays with that arena until it is empty: the way from a live block to its lock never changes, so
  * that any thread can free it without a search. */
@@ -54,6 +57,7 @@ struct rs_arena_heap {
     struct rs_arena_range *ranges;
     struct thread_arena *abandoned;
     size_t lent_bytes, peak_lent_bytes;
+    uint32_t largest_units; /* lent so far */
     uint64_t allocations;
 };
 
@@ -64,12 +68,27 @@ static void note_move(struct rs_arena_heap *heap)
 
 /* ---- the global arena; under its lock ---- */
 
+/* Small beside all that is held, and beside the largest so far: such spans, some of which live
+ * long, gather at the upper end, so that what is left for large ones is one piece. */
+static bool is_small(const struct rs_arena_heap *heap, uint32_t units)
+{
+    size_t of_held_bytes = rs_counter_get(&heap->held_bytes) / HELD_SHARE;
+    size_t of_largest_bytes = rs_span_bytes(heap->largest_units) / LARGEST_SHARE;
+
+    if (of_largest_bytes < LARGEST_BYTES)
+        of_largest_bytes = 0;
+    return rs_span_bytes(units) < rs_max(of_held_bytes, of_largest_bytes);
+}
+
 static struct rs_span *lend(struct rs_arena_heap *heap, uint32_t units, enum rs_span_fit fit)
 {
-    struct rs_span *span =
-        rs_span_reserve(&heap->spans) ? rs_span_take(&heap->spans, units, fit) : NULL;
+    struct rs_span *span = NULL;
 
+    if (rs_span_reserve(&heap->spans))
+        span = is_small(heap, units) ? rs_span_take_last(&heap->spans, units, fit)
+                                     : rs_span_take(&heap->spans, units, fit);
     if (span) {
+        heap->largest_units = units > heap->largest_units ? units : heap->largest_units;
         heap->lent_bytes += rs_span_bytes(units);
         heap->peak_lent_bytes = rs_max(heap->peak_lent_bytes, heap->lent_bytes);
     }

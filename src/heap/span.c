@@ -145,6 +145,22 @@ static struct rs_span *first_fit(const struct rs_span_set *set, uint32_t units,
     }
 }
 
+static struct rs_span *last_fit(const struct rs_span_set *set, uint32_t units, enum rs_span_fit fit)
+{
+    struct rs_span *span = set->root;
+
+    if (largest_of(span, fit) < units)
+        return NULL;
+    for (;;) {
+        if (largest_of(span->right, fit) >= units)
+            span = span->right;
+        else if (room(span, fit) >= units)
+            return span;
+        else
+            span = span->left;
+    }
+}
+
 /* ---- spans ---- */
 
 /* Cuts a span that is not in the tree in two; returns the upper one. */
@@ -201,16 +217,11 @@ void rs_span_remove(struct rs_span_set *set, struct rs_span *range)
     rs_record_slab_give(&set->records, range);
 }
 
-struct rs_span *rs_span_take(struct rs_span_set *set, uint32_t units, enum rs_span_fit fit)
+/* Takes what follows the first `lead` units of a free span. */
+static struct rs_span *take_behind(struct rs_span_set *set, struct rs_span *span, uint32_t lead,
+                                   uint32_t units)
 {
-    struct rs_span *span = first_fit(set, units, fit);
-    uint32_t lead = 0;
-
-    if (!span)
-        return NULL;
     remove_free(set, span);
-    if (fit == RS_SPAN_ALIGNED)
-        lead = lead_units(span);
     if (lead > 0) {
         struct rs_span *before = span;
         span = cut(set, before, lead);
@@ -219,6 +230,28 @@ struct rs_span *rs_span_take(struct rs_span_set *set, uint32_t units, enum rs_sp
     if (span->units > units)
         insert_free(set, cut(set, span, units));
     return span;
+}
+
+struct rs_span *rs_span_take(struct rs_span_set *set, uint32_t units, enum rs_span_fit fit)
+{
+    struct rs_span *span = first_fit(set, units, fit);
+
+    if (!span)
+        return NULL;
+    return take_behind(set, span, fit == RS_SPAN_ALIGNED ? lead_units(span) : 0, units);
+}
+
+struct rs_span *rs_span_take_last(struct rs_span_set *set, uint32_t units, enum rs_span_fit fit)
+{
+    struct rs_span *span = last_fit(set, units, fit);
+    CUdeviceptr start;
+
+    if (!span)
+        return NULL;
+    start = span->address + rs_span_bytes(span->units - units);
+    if (fit == RS_SPAN_ALIGNED)
+        start = rs_round_down(start, RS_LARGE_ALIGNMENT);
+    return take_behind(set, span, (uint32_t)((start - span->address) / RS_SPAN_UNIT), units);
 }
 
 void rs_span_give(struct rs_span_set *set, struct rs_span *span)

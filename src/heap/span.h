@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranges of addresses cut into spans: first fit, that is the lowest address that fits, with
- * immediate coalescing.
+/* Ranges of addresses cut into spans: first fit, that is the lowest address that fits, or last fit,
+ * with immediate coalescing.
  *
  * Spans are linked to their neighbours, and free ones never lie side by side.  Free ones are in a
  * tree by address, in which each knows the largest of its subtree, so that first fit takes
@@ -56,6 +56,9 @@ void rs_span_remove(struct rs_span_set *set, struct rs_span *range);
 /* Cuts `units` (> 0) out of the free span at the lowest address that has room for them; NULL when
  * there is none. */
 struct rs_span *rs_span_take(struct rs_span_set *set, uint32_t units, enum rs_span_fit fit);
+
+/* The same at the highest address, from the upper end of what has room there. */
+struct rs_span *rs_span_take_last(struct rs_span_set *set, uint32_t units, enum rs_span_fit fit);
 
 /* Gives a taken span back.  Its record may be gone after that. */
 void rs_span_give(struct rs_span_set *set, struct rs_span *span);

@@ -8,7 +8,6 @@ DEVICE = {"HOSTCUDA_MEMORY": "11GiB"}
 SURVIVORS = [1 << 10, 3 << 20, 40 << 20]
 ORDERS = range(11)  # the plain one and ten at random
 POOLS = [{"RMM_POOL_SIZE": "10GiB"}, {"RMM_POOL_SIZE": "1GiB"}, {"RMM_POOL_MAX_SIZE": "100%"}]
-FREES = ["deferred", "wait", "immediate"]
 
 
 class Survivors(support.Test):
@@ -37,9 +36,15 @@ class Survivors(support.Test):
             self.scenes(("GB", "GiB"), settings)
 
     def test_other_frees(self):
-        for free in FREES[1:]:
+        for free in ("wait", "immediate"):
             for settings in POOLS:
                 self.scenes(("GB", "GiB"), dict(settings, RMM_FREE=free))
+
+    def test_arena(self):
+        """It never holds more: 10 GiB and what lives on must have room in it."""
+        for settings in ({"RMM_ARENA_SIZE": "10.5GiB"}, {"RMM_ARENA_SIZE": "98%"},
+                         {"RMM_ARENA_SIZE": "98%", "RMM_FREE": "immediate"}):
+            self.scenes(("GB", "GiB"), settings)
 
 
 if __name__ == "__main__":

@@ -198,6 +198,40 @@ static void one_thread_uses_many_arenas(void **state)
     }
 }
 
+/* ---- what is small beside others ---- */
+
+/* A superblock, and blocks of 3 and, once a block of 512 MiB was served, of 40 MiB: one piece is
+ * left. */
+static void small_ones_gather_at_the_upper_end(void **state)
+{
+    static const size_t sizes[] = {1000, 3 * MIB, 40 * MIB};
+    struct stack stack = {.leaf = fake_leaf_create(8192 * MIB)};
+    struct rs_allocation small[RS_ARRAY_LENGTH(sizes)], large, next;
+    CUdeviceptr end;
+
+    (void)state;
+    stack.mr =
+        make_resource(&rs_mr_descriptor_arena, &stack.leaf->base, OPTIONS("arena_size=8GiB"));
+    end = stack.leaf->live[0].address + 8192 * MIB;
+    large = take(&stack, 512 * MIB);
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(sizes); i++) {
+        next = take(&stack, 512 * MIB);
+        small[i] = take(&stack, sizes[i]);
+        assert_true(small[i].address >= end - 45 * MIB);
+        give(&stack, &next);
+    }
+    give(&stack, &large);
+    large = take(&stack, (8192 - 45) * MIB);
+    assert_int_equal(large.address, stack.leaf->live[0].address);
+    give(&stack, &large);
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(sizes); i++)
+        give(&stack, &small[i]);
+    (void)rs_mr_trim(stack.mr, 0); /* the thread's superblock */
+    large = take(&stack, 8192 * MIB);
+    give(&stack, &large);
+    end_stack(&stack);
+}
+
 /* ---- what is served ---- */
 
 static void large_blocks_are_aligned_and_small_ones_fill_what_is_left(void **state)
@@ -550,6 +584,7 @@ static void bad_options_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(small_ones_gather_at_the_upper_end),
         cmocka_unit_test(threads_do_not_share_superblocks),
         cmocka_unit_test(what_a_thread_leaves_empty_goes_back_at_its_end),
         cmocka_unit_test(what_a_thread_leaves_in_use_is_the_next_ones),

@@ -54,6 +54,28 @@ static void first_fit_is_the_lowest_address(void **state)
     rs_span_set_destroy(&set);
 }
 
+static void last_fit_is_the_highest_address(void **state)
+{
+    struct rs_span_set set = {.root = NULL};
+    struct rs_span *range = add(&set, base, 100), *low = take(&set, 10), *high;
+
+    (void)state;
+    assert_true(rs_span_reserve(&set));
+    high = rs_span_take_last(&set, 10, RS_SPAN_ANYWHERE);
+    assert_int_equal(high->address, at(90));
+    assert_int_equal(take(&set, 10)->address, at(10));
+    assert_true(rs_span_reserve(&set));
+    assert_int_equal(rs_span_take_last(&set, 5, RS_SPAN_ANYWHERE)->address, at(85));
+    rs_span_give(&set, high);
+    assert_true(rs_span_reserve(&set));
+    assert_int_equal(rs_span_take_last(&set, 11, RS_SPAN_ANYWHERE)->address, at(74));
+    rs_span_give(&set, low);
+    assert_int_equal(take(&set, 10)->address, at(0));
+    assert_null(rs_span_take_last(&set, 100, RS_SPAN_ANYWHERE));
+    assert_false(rs_span_is_whole(range));
+    rs_span_set_destroy(&set);
+}
+
 static void spans_merge_with_previous_next_and_both(void **state)
 {
     struct rs_span_set set = {.root = NULL};
@@ -113,13 +135,15 @@ static bool has_room(uint32_t unit, uint32_t units)
     return true;
 }
 
-/* Where first fit must begin, or UNITS. */
-static uint32_t expected_unit(uint32_t units, enum rs_span_fit fit)
+/* Where first fit must begin, or last fit, or UNITS. */
+static uint32_t expected_unit(uint32_t units, enum rs_span_fit fit, bool last)
 {
-    for (uint32_t unit = 0; unit < UNITS; unit++)
+    for (uint32_t i = 0; i < UNITS; i++) {
+        uint32_t unit = last ? UNITS - 1 - i : i;
         if ((fit == RS_SPAN_ANYWHERE || at(unit) % RS_LARGE_ALIGNMENT == 0) &&
             has_room(unit, units))
             return unit;
+    }
     return UNITS;
 }
 
@@ -147,10 +171,11 @@ static void random_steps_agree_with_the_model(void **state)
         if (live_count < LIVE_MAX && test_random(&seed) % 100 < 55) {
             enum rs_span_fit fit = test_random(&seed) % 3 ? RS_SPAN_ANYWHERE : RS_SPAN_ALIGNED;
             uint32_t units = 1 + (uint32_t)(test_random(&seed) % 60);
-            uint32_t unit = expected_unit(units, fit);
+            bool last = test_random(&seed) % 2;
+            uint32_t unit = expected_unit(units, fit, last);
             struct rs_span *span;
             assert_true(rs_span_reserve(&set));
-            span = rs_span_take(&set, units, fit);
+            span = last ? rs_span_take_last(&set, units, fit) : rs_span_take(&set, units, fit);
             assert_true((span != NULL) == (unit < UNITS));
             refused_count += !span;
             if (!span)
@@ -206,6 +231,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_fit_is_the_lowest_address),
+        cmocka_unit_test(last_fit_is_the_highest_address),
         cmocka_unit_test(spans_merge_with_previous_next_and_both),
         cmocka_unit_test(neighbouring_ranges_never_merge),
         cmocka_unit_test(random_steps_agree_with_the_model),

@@ -9,6 +9,9 @@
  * aside for the program, and somebody else might take it.  What was taken later goes back once it
  * is wholly free.
  *
+ * What is small beside the arena, or beside the largest request so far, lies at its upper end,
+ * where RMM has first fit for all: what lives on among large blocks would split what they leave.
+ *
  * Blocks are rounded up to 512 bytes, the driver's unit, where RMM rounds up to 256. */
 #include "base/file.h"
 #include "base/lock.h"
