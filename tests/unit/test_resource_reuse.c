@@ -507,6 +507,40 @@ static void *complete_soon(void *ms)
 
 /* ---- tests ---- */
 
+/* What was freed and is done with is in one piece again before a huge block is placed. */
+static void a_huge_block_is_placed_beside_nothing_that_is_done_with(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=2GiB");
+    struct rs_allocation a = take(&stack, 300 * MIB), b = take(&stack, 100 * MIB), huge;
+    CUdeviceptr start_address = a.address;
+
+    (void)state;
+    give(&stack, &a);
+    give(&stack, &b); /* little: not sealed */
+    complete_all();
+    huge = take(&stack, 512 * MIB);
+    assert_int_equal(huge.address, start_address);
+    give(&stack, &huge);
+    complete_all();
+    end(&stack);
+}
+
+/* Pairs of one size need none: each leaves a hole for the next. */
+static void huge_blocks_of_one_size_ask_for_no_fence(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=2GiB");
+    struct rs_allocation huge = take(&stack, 512 * MIB);
+
+    (void)state;
+    give(&stack, &huge);
+    device.queries = 0;
+    huge = take(&stack, 512 * MIB);
+    assert_int_equal(device.queries, 0);
+    give(&stack, &huge);
+    complete_all();
+    end(&stack);
+}
+
 static void a_freed_block_waits_for_its_fence(void **state)
 {
     struct stack stack = start(PLENTY, "initial_size=8MiB");
@@ -3157,6 +3191,8 @@ static void held_memory_can_be_asked_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_huge_block_is_placed_beside_nothing_that_is_done_with),
+        cmocka_unit_test(huge_blocks_of_one_size_ask_for_no_fence),
         cmocka_unit_test(a_freed_block_waits_for_its_fence),
         cmocka_unit_test(a_free_after_the_seal_is_not_covered),
         cmocka_unit_test(a_free_during_the_seal_is_not_covered),

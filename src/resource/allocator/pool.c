@@ -549,7 +549,7 @@ static CUresult grow(struct pool *pool, const struct rs_block_request *request,
     size_t remaining_bytes = pool->maximum_bytes - pool->charged_bytes;
     size_t least_bytes = rs_min(needed_bytes(pool, request), remaining_bytes);
     size_t ask_bytes = least_bytes;
-    bool ahead, is_initial;
+    bool ahead, is_initial, before = can_do_without; /* of a pool above */
     CUresult result;
 
     if (least_bytes < request->bytes) {
@@ -574,11 +574,11 @@ static CUresult grow(struct pool *pool, const struct rs_block_request *request,
         pool->is_growing_ahead = true;
         pool->ahead_bytes = ask_bytes - least_bytes;
     }
-    can_do_without = request->stays_away;
+    can_do_without = request->stays_away || before;
     result =
         add_chunk_from_upstream(pool, ask_bytes, least_bytes,
                                 is_initial ? RS_BLOCKS_COMMON : group_to_grow(request), is_initial);
-    can_do_without = false;
+    can_do_without = before;
     if (result == CUDA_SUCCESS && is_initial)
         pool->missing_bytes -= pool->chunks->upstream.size_bytes;
     if (ahead) {

@@ -115,12 +115,14 @@ static bool allocate_in_order(struct rs_reuse *reuse, size_t *size_bytes, CUstre
     return true;
 }
 
-/* A large block lies long in one place, and what it leaves free around it must be in one piece: so
- * upstream shall see all that is done with, first.  Freed blocks of such sizes are sealed one by
- * one. */
-static void clean_for_large(struct rs_reuse *reuse, size_t size_bytes)
+/* What a huge block leaves free around it must be in one piece: so upstream shall see all that is
+ * done with, first.  Freed blocks of its own size would leave a hole for the next one. */
+static void clean_for_huge(struct rs_reuse *reuse, size_t size_bytes)
 {
-    if (size_bytes < rs_reuse_held_bytes(reuse) / SCARCE_SHARE || !rs_reuse_has_quarantine(reuse))
+    struct rs_reuse_quantity freed = rs_reuse_quarantined(reuse);
+
+    if (size_bytes < rs_reuse_held_bytes(reuse) / SCARCE_SHARE ||
+        freed.bytes == freed.blocks * size_bytes)
         return;
     rs_request_begin();
     (void)rs_reuse_seal(reuse);
@@ -137,7 +139,7 @@ static CUresult allocate_from_upstream(struct rs_reuse *reuse, size_t size_bytes
     CUresult result;
 
     if (RS_UNLIKELY(size_bytes >= HUGE_BYTES))
-        clean_for_large(reuse, size_bytes);
+        clean_for_huge(reuse, size_bytes);
     if (RS_UNLIKELY(only_held))
         result = rs_mr_allocate_any_held(upstream, size_bytes, out);
     else if (RS_UNLIKELY(reuse->mode == RS_REUSE_WAIT))
