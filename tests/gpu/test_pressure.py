@@ -5,6 +5,8 @@
 
 - four_threads: each thread has at most one block, and there is room for all of them and a bit.
 - path_mix: every way to the driver's memory in one process; a limit just above what is live.
+- survivors: large blocks of three sizes one after the other, and of each phase a block that lives on, under a
+  limit of 11 GiB: all are served, as alone.
 - PyTorch and CuPy: a run with frees that wait tells how much the limit must be, and the same program then runs
   under it: it must end, and print what it prints alone.
 
@@ -42,6 +44,16 @@ FOUR = [
     ("pool, maximum size", {"RMM_RESOURCE": "pool(cuda, maximum_size=32MiB)"}),
     ("virtual, maximum size", {"RMM_RESOURCE": "virtual(granularity=2MiB, maximum_size=32MiB)"}),
 ]
+# Large blocks of changing sizes beside blocks that live on (tests/integration/survivors.c).
+SURVIVORS = [
+    ("limit alone", {}),
+    ("pool of 10GiB", {"RMM_POOL_SIZE": "10GiB"}),
+    ("pool of 1GiB", {"RMM_POOL_SIZE": "1GiB"}),
+    ("pool to 100%", {"RMM_POOL_MAX_SIZE": "100%"}),
+    ("arena", {"RMM_ARENA_SIZE": "10.5GiB"}),
+    ("virtual", {"RMM_RESOURCE": "virtual"}),
+]
+SURVIVOR_BYTES = (1000, 3000000, 40000000)
 THREADS = 4
 SHARE = 256 * MIB
 DRY_SHARE = 24 * MIB
@@ -100,6 +112,19 @@ class Pressure:
             self.row("four_threads", label, result, 32 * MIB, (setting or {}).get("RMM_LIMIT", ""), allocations, refused,
                      self.ended(result))
 
+    # ---- what lives on beside large blocks ----
+
+    def survivors(self):
+        for size in SURVIVOR_BYTES:
+            for order in (0, 1, 2):
+                command = built("survivors", "GB", str(size), str(order))
+                alone = gpu_common.run(command, None, 240)
+                self.row("survivors %d, order %d" % (size, order), "alone", alone, why=self.ended(alone))
+                for label, setting in SURVIVORS:
+                    result = gpu_common.run(command, dict(setting, RMM_LIMIT="11GiB"), 240)
+                    why = self.ended(result) or (None if result.stdout == alone.stdout else "not all is served")
+                    self.row("survivors %d, order %d" % (size, order), label, result, limit="11GiB", why=why)
+
     # ---- a mix of paths ----
 
     def path_mix(self):
@@ -153,7 +178,7 @@ class Pressure:
         return why or (None if result.stdout == alone.stdout else "prints something else than alone")
 
     def run(self):
-        for name, what in [("four_threads", self.four_threads), ("path_mix", self.path_mix)] + [
+        for name, what in [("four_threads", self.four_threads), ("survivors", self.survivors), ("path_mix", self.path_mix)] + [
                 (name, lambda each=(name, command, environment): self.framework(*each))
                 for name, command, environment in FRAMEWORKS]:
             if not self.options.only or self.options.only in name:
