@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Option rows: the one description of a setting, from which parsing, defaults, --help and the
- * README's tables come.  Used by memory resources (fields of their configuration struct) and by the
- * environment variables. */
+ * the manual's tables come.  Used by memory resources (fields of their configuration struct) and by
+ * the environment variables. */
 #pragma once
 
 #include "base/complaint.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* THE table of environment variables: parser, options of `rmmshim run`, help and README come from
+/* THE table of environment variables: parser, options of `rmmshim run`, help and manual come from
  * it. */
 #pragma once
 

@@ -5,8 +5,8 @@
  * allocator takes it from its upstream.  There is one stack per context and kind of memory.
  *
  * To add a resource: one file that defines `const struct rs_mr_descriptor rs_mr_descriptor_<name>`,
- * and its name in src/resource/meson.build.  Parser, help, README tables and the contract test
- * take it from there. */
+ * and its name in src/resource/meson.build.  Parser, help, the manual's tables and the contract
+ * test take it from there. */
 #pragma once
 
 #include "base/arithmetic.h"

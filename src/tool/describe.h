@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Descriptors and rows in words, for listings and for the README. */
+/* Descriptors and rows in words, for listings and for the manual. */
 #pragma once
 
 #include "config/config.h"

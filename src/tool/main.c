@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "tool/manual.h"
 #include "tool/tool.h"
 
 #include <stdarg.h>
@@ -61,7 +62,11 @@ static void print_usage(void)
     for (size_t i = 0; i < RS_ARRAY_LENGTH(commands); i++)
         printf("  rmmshim %s %s\n      %s\n", commands[i]->name, commands[i]->arguments,
                commands[i]->summary);
-    puts("  rmmshim COMMAND --help\n      More on a command\n"
+    puts("  rmmshim COMMAND --help\n      More on a command");
+    fputs("  rmmshim help TOPIC\n      A page of the manual:", stdout);
+    for (size_t i = 0; manual_topics[i]; i++)
+        printf("%s %s", i ? "," : "", manual_topics[i]);
+    puts("\n"
          "  rmmshim --version\n      The version\n\n"
          "Without the command: LD_PRELOAD=librmmshim.so RMM_POOL_SIZE=4GiB program");
 }
@@ -76,11 +81,15 @@ static const struct tool_command *find_command(const char *name)
 
 static int unknown_command(const char *name)
 {
-    enum { OTHERS = 3, END = 1 };
-    const char *words[OTHERS + RS_ARRAY_LENGTH(commands) + END] = {"help", "--help", "--version"};
+    enum { OTHERS = 3, TOPICS_MAX = 8, END = 1 };
+    const char *words[OTHERS + RS_ARRAY_LENGTH(commands) + TOPICS_MAX + END] = {"help", "--help",
+                                                                                "--version"};
+    size_t count = OTHERS;
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(commands); i++)
-        words[OTHERS + i] = commands[i]->name;
+        words[count++] = commands[i]->name;
+    for (size_t i = 0; manual_topics[i] && i < TOPICS_MAX; i++)
+        words[count++] = manual_topics[i];
     tool_say_unknown(name[0] == '-' ? "option" : "command", name, words);
     return TOOL_USAGE;
 }
@@ -88,11 +97,14 @@ static int unknown_command(const char *name)
 static int print_help_of(const char *name)
 {
     const struct tool_command *command = name ? find_command(name) : NULL;
+    int shown;
 
     if (!name)
         print_usage();
     else if (command)
         tool_print_help(command);
+    else if ((shown = manual_show(name)) >= 0)
+        return shown;
     else
         return unknown_command(name);
     return TOOL_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one table printer: aligned columns for people, Markdown for the README. */
+/* The one table printer: aligned columns for people, Markdown for the manual. */
 #pragma once
 
 #include <stddef.h>

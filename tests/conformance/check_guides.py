@@ -3,15 +3,15 @@
 """Checks guides.txt: what RMM's, CuPy's and rapids-singlecell's guides and a thread on RMM's pool state,
 each with our words and the tests that show it, or the reason why there are none.
 
-A row is `ID WHAT | OURS | FILE: NAME, NAME; README: WORDS; none: REASON`: the settings in OURS are what
+A row is `ID WHAT | OURS | FILE: NAME, NAME; manual: WORDS; none: REASON`: the settings in OURS are what
 `rmmshim run` accepts, its functions stand in the public header; FILE is below tests/ and NAME occurs in
-it as a whole word; WORDS occur in README.md, wherever its lines break.  TOOL is the built command."""
+it as a whole word; WORDS occur in README.md or src/tool/man, wherever its lines break.  TOOL is the built command."""
 import os
 import re
 import sys
 
 sys.dont_write_bytecode = True
-from check_hazards import check, one_line  # noqa: E402
+from check_hazards import check, read_manual  # noqa: E402, read_manual
 from check_rmm_lines import HERE, TESTS  # noqa: E402
 from check_rmm_words import check_settings, public_functions  # noqa: E402
 
@@ -36,8 +36,7 @@ def read_rows():
 
 
 def main():
-    with open(os.path.join(TESTS, "..", "README.md"), encoding="utf-8") as file:
-        readme = one_line(file.read())
+    manual = read_manual()
     functions, seen, wrong = public_functions(), [], []
     for row in read_rows():
         parts = row.split(" | ")
@@ -46,7 +45,7 @@ def main():
             wrong.append("not a row: " + row)
             continue
         seen.append((match.group(1), int(match.group(2))))
-        problem = check_words(parts[1], functions) or check(parts[2], readme)
+        problem = check_words(parts[1], functions) or check(parts[2], manual)
         if problem:
             wrong.append("%s%d: %s" % (seen[-1] + (problem,)))
     for letter in LETTERS:

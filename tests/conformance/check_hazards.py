@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks hazards.txt: each hazard has a test here or a line in the README.
+"""Checks hazards.txt: each hazard has a test here or a line in the manual.
 
-A row is `ID WHAT | FILE: NAME, NAME; README: WORDS`: FILE is below tests/ and NAME occurs in it as a whole
-word; WORDS occur in README.md, wherever its lines break.  Exit status 1 when a row names what is not
+A row is `ID WHAT | FILE: NAME, NAME; manual: WORDS`: FILE is below tests/ and NAME occurs in it as a whole
+word; WORDS occur in README.md or src/tool/man, wherever its lines break.  Exit status 1 when a row names what is not
 there, or when a letter's numbers have a gap."""
+import glob
 import os
 import re
 import sys
@@ -19,13 +20,13 @@ def one_line(text):
     return re.sub(r"\s+", " ", text)
 
 
-def check(text, readme):
+def check(text, manual):
     """What is wrong with the right side of a row."""
     for part in text.split(";"):
         kind, _, words = part.strip().partition(": ")
-        if kind == "README":
-            if not words or one_line(words) not in readme:
-                return "README.md does not say: %s" % words
+        if kind == "manual":
+            if not words or one_line(words) not in manual:
+                return "the manual does not say: %s" % words
             continue
         problem = check_tests(part)
         if problem:
@@ -33,9 +34,17 @@ def check(text, readme):
     return None
 
 
+def read_manual():
+    """README.md and the text of all pages."""
+    top, texts = os.path.join(TESTS, ".."), []
+    for path in [os.path.join(top, "README.md")] + sorted(glob.glob(os.path.join(top, "src", "tool", "man", "*.md"))):
+        with open(path, encoding="utf-8") as file:
+            texts.append(one_line(file.read()))
+    return " ".join(texts)
+
+
 def main():
-    with open(os.path.join(TESTS, "..", "README.md"), encoding="utf-8") as file:
-        readme = one_line(file.read())
+    manual = read_manual()
     seen, wrong = [], []
     with open(os.path.join(HERE, "hazards.txt"), encoding="utf-8") as table:
         for line in table:
@@ -48,7 +57,7 @@ def main():
                 wrong.append("not a row: " + line)
                 continue
             seen.append((match.group(1), int(match.group(2))))
-            problem = check(right, readme)
+            problem = check(right, manual)
             if problem:
                 wrong.append("%s%d: %s" % (seen[-1] + (problem,)))
     for letter in LETTERS:

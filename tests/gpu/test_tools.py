@@ -22,7 +22,7 @@ from gpu_common import compare
 
 POOL = {"RMM_POOL_SIZE": "256MiB"}
 WAIT = dict(POOL, RMM_FREE="wait")
-OWN = {"RMM_RESOURCE": "cuda"}  # what README advises under compute-sanitizer
+OWN = {"RMM_RESOURCE": "cuda"}  # what rmmshim(7) advises under compute-sanitizer
 VIRTUAL = {"RMM_RESOURCE": "virtual"}
 POISON = {"RMM_RESOURCE": "poison(pool(cuda))", "RMM_FREE": "wait"}
 TIMEOUT = 45
@@ -84,7 +84,7 @@ class ComputeSanitizer(Tool):
 
 
 class LeakCheck(ComputeSanitizer):
-    """Of what it saw with us, less what we keep in each context (README): two blocks of 512 bytes."""
+    """Of what it saw with us, less what we keep in each context (rmmshim(7)): two blocks of 512 bytes."""
 
     def __init__(self):
         super().__init__("--tool", "memcheck", "--leak-check", "full")
@@ -226,7 +226,7 @@ def cases_inside():
             yield Case(Heaptrack(first), program, [{}, POOL, WAIT])
         for name in ("malloc", "dlsym", "saver"):
             library = os.path.join(os.environ["PROGRAMS"], "libbeside_%s.so" % name)
-            # One that hooks dlsym before us hides us (README, limits).
+            # One that hooks dlsym before us hides us (rmmshim(7), limits).
             settings = [{}] if name == "dlsym" and first else [{}, POOL]
             yield Case(Preloaded("beside_" + name, library, first), VECTORS[1], settings)
         yield Case(AddressSanitizer(first), VECTORS[1], [{}, POOL, WAIT])

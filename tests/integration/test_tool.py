@@ -3,7 +3,6 @@
 
 meson sets TOOL, RMMSHIM_LIBRARY, PRELOAD_FIRST and VERSION."""
 import os
-import shutil
 import stat
 import struct
 import subprocess
@@ -87,6 +86,16 @@ class Help(Test):
         for option in ("--pool-size SIZE", "--managed[=0|1]", "--resource TEXT", "RMM_BINNING", "125"):
             self.assertIn(option, text)
 
+    def test_help_shows_a_page_of_the_manual(self):
+        viewer = self.file("man", "#!/bin/sh\nexec cat \"$1\"\n")
+        for topic, name in (("commands", "RMMSHIM"), ("variables", "RMM_POOL_SIZE"), ("stacks", "initial_size"),
+                            ("api", "rmmshim_trim"), ("limits", "IPC")):
+            result = rmmshim("help", topic, PATH=os.path.dirname(viewer) + ":" + os.environ["PATH"])
+            self.expect(result, 0)
+            self.assertIn(name, result.stdout.replace("\\", ""))
+            self.expect(rmmshim("help", topic, PATH="/nowhere"), 1, "the page is ")
+        self.assertIn("commands, variables, stacks, api, limits", rmmshim("--help").stdout)
+
     def test_version(self):
         result = rmmshim("--version")
         self.expect(result, 0)
@@ -99,6 +108,7 @@ class Help(Test):
             (["resource"], 2, "did you mean 'resources'"),
             (["something"], 2, "unknown command 'something'"),
             (["--versoin"], 2, "did you mean '--version'"),
+            (["help", "limit"], 2, "did you mean 'limits'"),
             (["help", "rnu"], 2, "unknown command 'rnu'; did you mean 'run'"),
             (["check"], 2, "one expression"),
             (["check", "cuda", "cuda"], 2, "one expression"),

@@ -115,7 +115,7 @@ static void end(struct file *file)
     close(file->fd);
 }
 
-/* What README.md says is the whole. */
+/* What rmmshim-variables(7) says is the whole. */
 static const char *whole_of(int log_fd, int part_fd)
 {
     static char whole[3 * RS_FILE_TAIL_BYTES];

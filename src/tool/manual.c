@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tool/manual.h"
+
+#include "base/check.h"
+#include "tool/library.h"
+#include "tool/tool.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+const char *const manual_topics[] = {"commands", "variables", "stacks", "api", "limits", NULL};
+
+/* Of each topic, in the same order. */
+static const struct {
+    const char *page, *folder;
+} pages[] = {
+    {"rmmshim.1", "man1"}, {"rmmshim-variables.7", "man7"}, {"rmmshim-resources.7", "man7"},
+    {"rmmshim.3", "man3"}, {"rmmshim.7", "man7"},
+};
+
+_Static_assert(RS_ARRAY_LENGTH(pages) + 1 == RS_ARRAY_LENGTH(manual_topics), "a page each");
+
+static int show(const char *page, const char *folder)
+{
+    char installed[PATH_MAX], built[PATH_MAX], path[PATH_MAX];
+    const char *const places[] = {installed, built};
+
+    snprintf(installed, sizeof(installed), "../" RMMSHIM_MANDIR "/%s/%s", folder, page);
+    snprintf(built, sizeof(built), "man/%s", page);
+    if (!library_find_beside(places, RS_ARRAY_LENGTH(places), path)) {
+        tool_say("the page %s is not beside this command", page);
+        return TOOL_FINDING;
+    }
+    (void)execlp("man", "man", path, (char *)NULL);
+    tool_say("man: %s; the page is %s", strerror(errno), path);
+    return TOOL_FINDING;
+}
+
+int manual_show(const char *topic)
+{
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(pages); i++)
+        if (strcmp(manual_topics[i], topic) == 0)
+            return show(pages[i].page, pages[i].folder);
+    return -1;
+}
