@@ -3,6 +3,7 @@
 
 meson sets TOOL, RMMSHIM_LIBRARY, PRELOAD_FIRST and VERSION."""
 import os
+import shutil
 import stat
 import struct
 import subprocess
