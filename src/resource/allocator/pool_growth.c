@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Growth: more memory for a pool from its upstream, and room for it. */
+#include "resource/allocator/pool_inside.h"
+
+#include "base/clock.h"
+#include "base/request.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+/* A growth takes a STEP-th of what is held, little, as what is ahead of the requests is a part of
+ * what held bytes may exceed live ones by; with an initial size, which is room ahead that was asked
+ * for, it takes a LONG_STEP-th, in fewer calls. */
+enum { STEP = 128, LONG_STEP = 16 };
+
+/* With fewer returns left, what was given back is taken again in one piece. */
+enum { MERGE_RETURNS = 128 };
+
+enum { GROWTH_WAIT_MS = 20, SETTLE_WAIT_MS = 500 };
+
+/* Gives free chunks back although more is about to be taken: where upstream can do that without
+ * waiting for the GPU, which may itself wait for this thread.  A return in vain counts, so that a
+ * busy context is not looked at again and again.  Returns the bytes given back. */
+size_t rs_pool_return_early(struct rs_pool *pool)
+{
+    uint64_t left = rs_pool_returns_left(pool), before = pool->chunk_returns;
+    struct rs_pool_chunk *chunks;
+    size_t returned_bytes;
+
+    if (left == 0 || pool->blocks.free_range_count == 0 ||
+        !rs_mr_deallocates_in_order(pool->base.upstream[0]))
+        return 0;
+    chunks = rs_pool_detach_free_chunks(pool, left, 0, true);
+    if (!chunks)
+        return 0;
+    returned_bytes = rs_pool_return_chunks(pool, chunks);
+    pool->early_returns += rs_max(pool->chunk_returns - before, 1);
+    return returned_bytes;
+}
+
+/* The least that a chunk for this request alone must have. */
+static size_t needed_bytes(const struct rs_pool *pool, const struct rs_block_request *request)
+{
+    size_t slack_bytes = pool->is_misaligned ? pool->alignment - RS_BLOCK_ALIGNMENT : 0, needed;
+
+    return __builtin_add_overflow(request->rounded_bytes, slack_bytes, &needed)
+               ? request->rounded_bytes
+               : needed;
+}
+
+/* What to ask for when nothing stands in the way.  again_bytes: were given back for it. */
+static size_t growth_step(const struct rs_pool *pool, const struct rs_block_request *request,
+                          size_t remaining_bytes, size_t again_bytes)
+{
+    bool is_long = pool->initial_bytes > 0 || rs_pool_returns_left(pool) == 0;
+    size_t step_bytes;
+
+    if (pool->growth == RS_POOL_GROWTH_RMM)
+        return rs_max(request->rounded_bytes,
+                      pool->maximum_bytes == SIZE_MAX ? pool->held_bytes : remaining_bytes / 2);
+    step_bytes = pool->held_bytes / (is_long ? LONG_STEP : STEP);
+    if (request->stays_away && pool->initial_bytes > 0)
+        step_bytes =
+            rs_min(pool->away_bytes, pool->held_bytes / RS_POOL_AWAY_SHARE - pool->away_bytes);
+    step_bytes = rs_max(request->rounded_bytes, step_bytes);
+    if (rs_pool_returns_left(pool) < MERGE_RETURNS)
+        step_bytes = rs_max(step_bytes, again_bytes);
+    return rs_min(rs_pool_round_up_or(step_bytes, RS_DRIVER_GRANULARITY, step_bytes),
+                  pool->step_limit_bytes);
+}
+
+/* What makes the pool hold its initial size again. */
+static size_t missing_step(const struct rs_pool *pool)
+{
+    size_t held_bytes = rs_min(pool->charged_bytes, pool->initial_bytes);
+
+    return rs_min(rs_min(pool->missing_bytes, pool->initial_bytes - held_bytes),
+                  pool->step_limit_bytes);
+}
+
+/* What to ask for next, after ask_bytes was refused.  Below the driver's own unit there is nothing
+ * to gain by trying sizes in between; RMM's rule has them, odd ones too. */
+static size_t smaller_step(const struct rs_pool *pool, size_t ask_bytes, size_t least_bytes)
+{
+    size_t half_bytes = ask_bytes / 2;
+
+    if (pool->growth == RS_POOL_GROWTH_GEOMETRIC)
+        half_bytes = rs_round_down(half_bytes, RS_DRIVER_GRANULARITY);
+    return rs_max(half_bytes, least_bytes);
+}
+
+/* After a refusal the next growth begins where this one succeeded, instead of asking the driver in
+ * vain for the same sizes each time, and feels its way up again from there. */
+static void learn_step(struct rs_pool *pool, size_t first_ask_bytes, size_t ask_bytes,
+                       CUresult result)
+{
+    if (result != CUDA_SUCCESS)
+        pool->step_limit_bytes = rs_min(pool->step_limit_bytes, ask_bytes);
+    else if (ask_bytes < first_ask_bytes)
+        pool->step_limit_bytes = ask_bytes;
+    else if (ask_bytes >= pool->step_limit_bytes &&
+             __builtin_mul_overflow(ask_bytes, (size_t)2, &pool->step_limit_bytes))
+        pool->step_limit_bytes = SIZE_MAX;
+}
+
+/* The calling thread asks for what it can do without: nothing is reclaimed for it, and a refusal
+ * does not mean that memory is short. */
+static __thread bool can_do_without;
+
+/* Asks upstream for a chunk, less and less down to least_bytes.  Without the lock. */
+static CUresult ask_upstream(struct rs_pool *pool, size_t *ask_bytes, size_t least_bytes,
+                             struct rs_allocation *out)
+{
+    for (;;) {
+        CUresult result;
+
+        /* On the NULL stream: chunks are for all streams. */
+        rs_mr_ask_ahead(*ask_bytes > least_bytes || can_do_without);
+        rs_request_note_hopeless(false);
+        result = rs_mr_allocate(pool->base.upstream[0], *ask_bytes, NULL, out);
+        rs_mr_ask_ahead(false);
+        if (result != CUDA_ERROR_OUT_OF_MEMORY || *ask_bytes == least_bytes)
+            return result;
+        *ask_bytes = smaller_step(pool, *ask_bytes, least_bytes);
+    }
+}
+
+/* Charges for and asks for a chunk between least_bytes and ask_bytes.  The lock is held at entry
+ * and exit, not in between.  All host memory is taken before upstream is called, so there is
+ * nothing to undo behind it; the record that the caller's split needs is put in reserve again. */
+CUresult rs_pool_add_chunk_from_upstream(struct rs_pool *pool, size_t ask_bytes, size_t least_bytes,
+                                         enum rs_block_group group, bool is_initial)
+{
+    struct rs_pool_chunk *chunk = calloc(1, sizeof(*chunk));
+    void *spare = chunk ? rs_record_slab_take(&pool->blocks.records) : NULL;
+    size_t first_ask_bytes = ask_bytes;
+    CUresult result;
+
+    if (!spare) {
+        free(chunk);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pool->charged_bytes += first_ask_bytes;
+    pool->upstream_calls++;
+    rs_mutex_unlock(&pool->lock);
+    result = ask_upstream(pool, &ask_bytes, least_bytes, &chunk->upstream);
+    rs_mutex_lock(&pool->lock);
+    rs_pool_end_upstream_call(pool);
+    rs_record_slab_give(&pool->blocks.records, spare);
+    pool->charged_bytes -= first_ask_bytes;
+    if (!can_do_without && (result == CUDA_ERROR_OUT_OF_MEMORY || ask_bytes < first_ask_bytes))
+        rs_pool_note_shortage(pool, least_bytes);
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY)
+        learn_step(pool, first_ask_bytes, ask_bytes, result);
+    if (result != CUDA_SUCCESS) {
+        free(chunk);
+        return result;
+    }
+    pool->charged_bytes += ask_bytes;
+    chunk->group = group;
+    chunk->is_initial = is_initial;
+    rs_pool_add_chunk(pool, chunk);
+    return CUDA_SUCCESS;
+}
+
+/* What is common could not be told from what others have. */
+static enum rs_block_group group_to_grow(const struct rs_block_request *request)
+{
+    return request->stays_away && request->group == RS_BLOCKS_COMMON ? RS_BLOCKS_END
+                                                                     : request->group;
+}
+
+static void set_away(struct rs_pool *pool, struct rs_pool_chunk *chunk)
+{
+    chunk->is_away = true;
+    pool->away_bytes += chunk->upstream.size_bytes;
+}
+
+/* Grows by at least the request; on success a block for it is in the index and the lock was not
+ * released since.  Only one growth at a time asks for more than its request: sixteen threads that
+ * find nothing at once must not take sixteen steps. */
+CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *request,
+                      enum rs_pool_how_much how_much, size_t again_bytes)
+{
+    size_t remaining_bytes = pool->maximum_bytes - pool->charged_bytes;
+    size_t least_bytes = rs_min(needed_bytes(pool, request), remaining_bytes);
+    size_t ask_bytes = least_bytes;
+    bool ahead, is_initial, before = can_do_without; /* of a pool above */
+    CUresult result;
+
+    if (least_bytes < request->bytes) {
+        rs_pool_note_shortage(pool, request->rounded_bytes);
+        return CUDA_ERROR_OUT_OF_MEMORY; /* past the maximum */
+    }
+    if (how_much == RS_POOL_A_STEP && ((pool->initial_bytes == 0 && rs_pool_is_short(pool)) ||
+                                       (request->stays_away && request->group == RS_BLOCKS_LARGE)))
+        how_much = RS_POOL_A_LITTLE;
+    if (how_much == RS_POOL_A_LITTLE)
+        ask_bytes = rs_max(least_bytes,
+                           rs_min(remaining_bytes, rs_pool_round_up_or(request->rounded_bytes,
+                                                                       RS_DRIVER_GRANULARITY, 0)));
+    if (how_much == RS_POOL_A_STEP && !pool->is_growing_ahead)
+        ask_bytes = rs_max(
+            least_bytes,
+            rs_min(remaining_bytes, rs_max(growth_step(pool, request, remaining_bytes, again_bytes),
+                                           missing_step(pool))));
+    ahead = ask_bytes > least_bytes;
+    is_initial = ahead && !request->stays_away && ask_bytes <= pool->missing_bytes;
+    if (ahead) {
+        pool->is_growing_ahead = true;
+        pool->ahead_bytes = ask_bytes - least_bytes;
+    }
+    can_do_without = request->stays_away || before;
+    result = rs_pool_add_chunk_from_upstream(pool, ask_bytes, least_bytes,
+                                             is_initial ? RS_BLOCKS_COMMON : group_to_grow(request),
+                                             is_initial);
+    can_do_without = before;
+    if (result == CUDA_SUCCESS && is_initial)
+        pool->missing_bytes -= pool->chunks->upstream.size_bytes;
+    if (ahead) {
+        pool->is_growing_ahead = false;
+        pool->ahead_bytes = 0;
+    }
+    if (result == CUDA_SUCCESS && request->stays_away)
+        set_away(pool, pool->chunks);
+    pool->growths += result == CUDA_SUCCESS;
+    return result;
+}
+
+/* Waits for the end of an upstream call of another thread, at most for a while: that call may wait
+ * for the GPU, and the GPU for this thread. */
+static void wait_until_settled(struct rs_pool *pool, long milliseconds)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += milliseconds * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    (void)rs_condition_wait_until(&pool->settled, &pool->lock, &until);
+}
+
+bool rs_pool_waited_for_growth(struct rs_pool *pool, const struct rs_block_request *request)
+{
+    if (!pool->is_growing_ahead || pool->ahead_bytes < request->rounded_bytes)
+        return false;
+    pool->ahead_bytes -= request->rounded_bytes;
+    wait_until_settled(pool, GROWTH_WAIT_MS);
+    return true;
+}
+
+/* False when the request is larger than all that is not live, as far as it is known here. */
+static bool could_fit(const struct rs_pool *pool, const struct rs_block_request *request)
+{
+    size_t idle_bytes = rs_counter_idle(&pool->held_bytes, &pool->blocks.live_bytes);
+    size_t most_bytes =
+        rs_min(pool->maximum_bytes, rs_place_total_bytes(pool->place, pool->base.memories));
+    size_t upstream_bytes;
+
+    if (rs_request_is_hopeless())
+        return false;
+    if (__builtin_add_overflow(rs_mr_growable_bytes(pool->base.upstream[0]), idle_bytes,
+                               &upstream_bytes))
+        upstream_bytes = SIZE_MAX;
+    return request->rounded_bytes <= upstream_bytes &&
+           request->rounded_bytes <= most_bytes - rs_min(most_bytes, pool->blocks.live_bytes);
+}
+
+/* After an out-of-memory: true when something changed or may have, so that another try is due.  The
+ * initial size goes back only for what may fit then. */
+bool rs_pool_made_room(struct rs_pool *pool, const struct rs_block_request *request,
+                       uint64_t returns_before)
+{
+    if (pool->blocks.free_range_count && rs_pool_return_free_chunks(pool, 0, true) > 0)
+        return true;
+    if (pool->blocks.free_range_count && could_fit(pool, request) &&
+        rs_pool_return_free_chunks(pool, 0, false) > 0)
+        return true;
+    if (pool->chunk_returns != returns_before)
+        return true;
+    if (pool->upstream_calls == 0)
+        return false;
+    wait_until_settled(pool, SETTLE_WAIT_MS);
+    return true;
+}
