@@ -45,7 +45,7 @@ static bool may_grow(struct rs_reuse *reuse, size_t size_bytes)
            rs_max(initial_bytes, peak_bytes + peak_bytes / SLACK);
 }
 
-/* Upstream is short: for a while frees seal early (resource_reuse.c). */
+/* Upstream is short: for a while frees seal early (deallocation.c). */
 static void note_shortage(struct rs_reuse *reuse)
 {
     if (!rs_reuse_may_have_fence(reuse) || reuse->is_eager)

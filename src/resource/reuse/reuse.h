@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of `reuse`, for its own files alone.  resource_reuse.c is the resource: the paths of
- * an allocation and of a free.  What they work with:
+/* The inside of `reuse`, for its own files alone.  reuse.c is the resource: how it is made,
+ * trimmed and reported.  What it works with:
  *
- *   reuse_shards.c      groups of threads, and the records of their blocks
- *   reuse_quarantine.c  freed blocks that work may still use: open lists, batches, how much it is
- *   reuse_epochs.c      what is sealed behind one fence, until that is done or was waited for
- *   reuse_clean.c       blocks that no work uses any more: kept by a shard, or given upstream
- *   reuse_need.c        an allocation that upstream has nothing fitting for
+ *   allocation.c    the way of an allocation
+ *   deallocation.c  the way of a free
+ *   shards.c        groups of threads, and the records of their blocks
+ *   quarantine.c    freed blocks that work may still use: open lists, batches, how much it is
+ *   epochs.c        what is sealed behind one fence, until that is done or was waited for
+ *   clean.c         blocks that no work uses any more: kept by a shard, or given upstream
+ *   need.c          an allocation that upstream has nothing fitting for
  *
  * The resource's lock is taken first, then either that of the ordered blocks or one shard's. */
 #pragma once
@@ -107,6 +109,11 @@ struct rs_reuse {
     /* Open in all shards: each adds what has opened now and then, and gathering takes it away. */
     _Alignas(2 * RS_CACHE_LINE) _Atomic size_t open_bytes;
 };
+
+static inline struct rs_reuse *rs_reuse_of(struct rs_mr *mr)
+{
+    return RS_CONTAINER_OF(mr, struct rs_reuse, base);
+}
 
 /* False on an old driver, and where the driver refused the last one for good. */
 static inline bool rs_reuse_may_have_fence(const struct rs_reuse *reuse)
@@ -361,7 +368,15 @@ enum { RS_REUSE_SHORT_SEALS = 1024, RS_REUSE_SHORT_BYTES = 256 << 10 };
  * answer that by freeing something and asking again, so the next free does the full wait. */
 enum { RS_REUSE_STARVED = 0 };
 
+RS_HOT_INLINE size_t rs_reuse_eager_bytes(const struct rs_reuse *reuse)
+{
+    return atomic_load_explicit(&reuse->eager_bytes, memory_order_relaxed);
+}
+
 enum { RS_REUSE_SEAL_BYTES = 32 << 20, RS_REUSE_SEAL_SHARE = 16 };
+
+/* Less than this share of what is held is clean: frees seal at once. */
+enum { RS_REUSE_SCARCE_SHARE = 32 };
 
 /* Open in all shards, so much is sealed: a share of what is held where that is more. */
 static inline size_t rs_reuse_seal_bytes(const struct rs_reuse *reuse)
@@ -392,3 +407,14 @@ CUresult rs_reuse_allocate_slowly(struct rs_reuse *reuse, size_t size_bytes,
 /* The same with what can be cleaned at once alone: CUDA_ERROR_NOT_READY when that does not do. */
 CUresult rs_reuse_allocate_held_in_need(struct rs_reuse *reuse, size_t size_bytes,
                                         struct rs_allocation *out);
+
+/* ---- as in struct rs_mr_ops ---- */
+
+CUresult rs_reuse_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                           struct rs_allocation *out);
+
+/* From what upstream holds, with what can be cleaned at once. */
+CUresult rs_reuse_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                struct rs_allocation *out);
+CUresult rs_reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                             CUstream stream);

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The way of an allocation through `reuse`: a block of the thread's shard, one freed in the order
+ * of the same stream, or one from upstream. */
+#include "resource/reuse/reuse.h"
+
+#include "base/request.h"
+#include "driver/stream_order.h"
+
+enum {
+    HUGE_BYTES = 256 << 20, /* what becomes of such a block takes longer than a fence */
+    SORT_TURNS = 8, /* an allocation looks so far into what is not sorted: there may be thousands */
+};
+
+/* A clean block of that size, which is counted as live from now on, or NULL; *more: there may be
+ * one among those that are not sorted yet. */
+RS_HOT_INLINE struct rs_freed *take_kept(struct rs_reuse *reuse, size_t size_bytes, bool *more)
+{
+    struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
+    struct rs_freed *kept;
+
+    rs_spinlock_lock(&shard->lock);
+    kept = rs_kept_take(&shard->kept, size_bytes);
+    *more = shard->clean.first;
+    if (RS_LIKELY(kept)) {
+        shard->live_bytes += (ptrdiff_t)size_bytes;
+        if (RS_LIKELY(*more))
+            rs_reuse_sort_one(shard);
+        else
+            rs_kept_prefetch(kept);
+    }
+    rs_spinlock_unlock(&shard->lock);
+    return kept;
+}
+
+/* In the order of a stream: what was freed in that order needs no fence.  Sizes are rounded, so
+ * that more of them are alike. */
+static bool allocate_in_order(struct rs_reuse *reuse, size_t *size_bytes, CUstream stream,
+                              unsigned long long *key, struct rs_allocation *out)
+{
+    size_t asked_bytes = *size_bytes, rounded_bytes;
+    struct rs_freed *block;
+
+    if (!rs_round_up(asked_bytes, RS_BLOCK_ALIGNMENT, &rounded_bytes))
+        return false;
+    *size_bytes = rounded_bytes;
+    if (reuse->mode == RS_REUSE_WAIT || !rs_stream_key(stream, reuse->place->context, key))
+        return false;
+    block = rs_ordered_take(&reuse->ordered, rounded_bytes, *key);
+    if (!block)
+        return false;
+    rs_reuse_count_left(reuse, block->upstream.size_bytes, 1);
+    block->stream = *key;
+    *out = (struct rs_allocation){block->upstream.address, asked_bytes, block, NULL};
+    return true;
+}
+
+/* What a huge block leaves free around it must be in one piece: so upstream shall see all that is
+ * done with, first.  Freed blocks of its own size would leave a hole for the next one. */
+static void clean_for_huge(struct rs_reuse *reuse, size_t size_bytes)
+{
+    struct rs_reuse_quantity freed = rs_reuse_quarantined(reuse);
+
+    if (size_bytes < rs_reuse_held_bytes(reuse) / RS_REUSE_SCARCE_SHARE ||
+        freed.bytes == freed.blocks * size_bytes)
+        return;
+    rs_request_begin();
+    (void)rs_reuse_seal(reuse);
+    (void)rs_reuse_retire(reuse);
+    rs_request_end();
+}
+
+/* What comes from upstream is for all streams, as it will be handed to others in its time.  Where
+ * frees wait no gap is late, so any block will do (need.c). */
+static CUresult allocate_from_upstream(struct rs_reuse *reuse, size_t size_bytes, bool only_held,
+                                       struct rs_allocation *out)
+{
+    struct rs_mr *upstream = reuse->base.upstream[0];
+    CUresult result;
+
+    if (RS_UNLIKELY(size_bytes >= HUGE_BYTES))
+        clean_for_huge(reuse, size_bytes);
+    if (RS_UNLIKELY(only_held))
+        result = rs_mr_allocate_any_held(upstream, size_bytes, out);
+    else if (RS_UNLIKELY(reuse->mode == RS_REUSE_WAIT))
+        result = rs_mr_allocate_good_held(upstream, size_bytes, out);
+    else
+        result = rs_mr_allocate_held(upstream, size_bytes, NULL, out);
+    if (result != CUDA_ERROR_NOT_READY)
+        return result;
+    return only_held ? rs_reuse_allocate_held_in_need(reuse, size_bytes, out)
+                     : rs_reuse_allocate_slowly(reuse, size_bytes, out);
+}
+
+__attribute__((noinline)) static CUresult allocate_new(struct rs_reuse *reuse, size_t size_bytes,
+                                                       size_t upstream_bytes,
+                                                       unsigned long long key, bool only_held,
+                                                       struct rs_allocation *out)
+{
+    struct rs_allocation upstream;
+    struct rs_freed *record;
+    CUresult result = allocate_from_upstream(reuse, upstream_bytes, only_held, &upstream);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    record = rs_reuse_take_record(reuse, upstream_bytes);
+    if (RS_UNLIKELY(!record)) {
+        (void)rs_mr_deallocate(reuse->base.upstream[0], &upstream, NULL); /* nobody has seen it */
+        return only_held ? CUDA_ERROR_NOT_READY : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    record->upstream.address = upstream.address;
+    record->upstream.size_bytes = upstream.size_bytes;
+    record->upstream.token = upstream.token;
+    record->stream = key;
+    *out = (struct rs_allocation){record->upstream.address, size_bytes, record, NULL};
+    return CUDA_SUCCESS;
+}
+
+/* A block of the shard's, or one from upstream; for an allocation on the stream of that key. */
+RS_HOT_INLINE CUresult allocate_any(struct rs_reuse *reuse, size_t size_bytes,
+                                    size_t upstream_bytes, unsigned long long key, bool only_held,
+                                    struct rs_allocation *out)
+{
+    bool more = false;
+    struct rs_freed *kept = take_kept(reuse, upstream_bytes, &more);
+
+    for (unsigned turn = 0; RS_UNLIKELY(!kept && more) && turn < SORT_TURNS; turn++) {
+        rs_reuse_sort_clean(reuse);
+        kept = take_kept(reuse, upstream_bytes, &more);
+    }
+    if (RS_UNLIKELY(!kept))
+        return allocate_new(reuse, size_bytes, upstream_bytes, key, only_held, out);
+    if (size_bytes != upstream_bytes)
+        rs_reuse_forget_holder(reuse, kept);
+    *out = (struct rs_allocation){kept->upstream.address, size_bytes, kept, kept->holder};
+    kept->stream = key;
+    return CUDA_SUCCESS;
+}
+
+static bool is_something_kept(struct rs_reuse *reuse, size_t size_bytes)
+{
+    struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
+    bool kept;
+
+    rs_spinlock_lock(&shard->lock);
+    kept = shard->kept.bytes >= size_bytes;
+    rs_spinlock_unlock(&shard->lock);
+    return kept;
+}
+
+/* Of memory that an allocation looks at fences for: so much that no processor's cache has it may be
+ * any block, and is asked for only when there is none. */
+static bool asks_first(struct rs_reuse *reuse, size_t size_bytes)
+{
+    return size_bytes >= rs_reuse_eager_bytes(reuse) &&
+           (size_bytes < RS_REUSE_SEAL_BYTES ||
+            (rs_mr_idle_bytes_best(reuse->base.upstream[0]) < size_bytes &&
+             !is_something_kept(reuse, size_bytes)));
+}
+
+/* In the order of a stream, or of a block that an allocation looks at fences for. */
+__attribute__((noinline)) static CUresult allocate_unusual(struct rs_reuse *reuse,
+                                                           size_t size_bytes, CUstream stream,
+                                                           struct rs_allocation *out)
+{
+    size_t upstream_bytes = size_bytes;
+    unsigned long long key = 0;
+
+    if (asks_first(reuse, size_bytes)) {
+        rs_request_begin();
+        (void)rs_reuse_retire(reuse);
+        rs_request_end();
+    }
+    if (stream && allocate_in_order(reuse, &upstream_bytes, stream, &key, out))
+        return CUDA_SUCCESS;
+    return allocate_any(reuse, size_bytes, upstream_bytes, key, false, out);
+}
+
+RS_HOT CUresult rs_reuse_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                  struct rs_allocation *out)
+{
+    struct rs_reuse *reuse = rs_reuse_of(mr);
+
+    if (RS_UNLIKELY((uintptr_t)stream | (size_bytes >= rs_reuse_eager_bytes(reuse))))
+        return allocate_unusual(reuse, size_bytes, stream, out);
+    return allocate_any(reuse, size_bytes, size_bytes, 0, false, out);
+}
+
+CUresult rs_reuse_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                struct rs_allocation *out)
+{
+    (void)stream;
+    return allocate_any(rs_reuse_of(mr), size_bytes, size_bytes, 0, true, out);
+}

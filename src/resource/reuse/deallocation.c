@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The way of a free through `reuse`: into an open list, and when it is time that list is sealed. */
+#include "resource/reuse/reuse.h"
+
+#include "base/clock.h"
+#include "base/request.h"
+#include "driver/fence.h"
+#include "driver/stream_order.h"
+
+enum {
+    SEAL_COUNT = 128, /* in one shard */
+    LOOK_EVERY = 16,  /* the first free after a seal looks whether it is time to, each sixteenth, */
+    LOOK_BYTES = RS_REUSE_SEAL_BYTES / 8, /* and one when so much has opened in a shard since */
+    UNFENCED_BYTES = 64 << 20, /* so much may wait for the end of a capture, or what the program
+                                  held before where that is more */
+};
+
+/* Upstream had nothing fitting lately (need.c). */
+static bool is_short(const struct rs_reuse *reuse)
+{
+    return rs_reuse_eager_bytes(reuse) == RS_REUSE_SHORT_BYTES;
+}
+
+static bool is_starved(const struct rs_reuse *reuse)
+{
+    return reuse->has_fences && rs_reuse_eager_bytes(reuse) == RS_REUSE_STARVED;
+}
+
+/* True when the next allocation will probably need what is being freed now.  Then the fence must
+ * not wait for that allocation: work that is launched in between would be behind it too, and that
+ * work may end only when this thread goes on. */
+static bool is_scarce(struct rs_reuse *reuse)
+{
+    return rs_mr_idle_bytes_best(reuse->base.upstream[0]) <
+           rs_reuse_held_bytes(reuse) / RS_REUSE_SCARCE_SHARE;
+}
+
+__attribute__((noinline)) static bool is_time_to_seal(struct rs_reuse *reuse, size_t open_bytes,
+                                                      size_t opened)
+{
+    if (rs_reuse_has_backlog(reuse))
+        rs_reuse_give_backlog(reuse);
+    if (!reuse->has_fences)
+        rs_reuse_note_room(reuse);
+    if (opened >= SEAL_COUNT ||
+        (open_bytes >= RS_REUSE_SEAL_BYTES && open_bytes >= rs_reuse_seal_bytes(reuse)))
+        return true;
+    if (opened >= LOOK_EVERY && is_short(reuse))
+        return true;
+    return rs_reuse_may_have_fence(reuse) && opened % LOOK_EVERY == 1 &&
+           !(opened == 1 && rs_reuse_is_crowded(reuse)) && is_scarce(reuse);
+}
+
+_Static_assert(SEAL_COUNT % LOOK_EVERY == 0, "is_time_to_look looks at one remainder");
+
+/* Of one shard; the new bytes are those since it last published.  Not at each free from
+ * RS_REUSE_SEAL_BYTES on: with two threads looking made a pair of 1 MiB half as long again. */
+RS_HOT_INLINE bool is_time_to_look(size_t opened, size_t new_bytes)
+{
+    return RS_UNLIKELY((opened % LOOK_EVERY <= 1) | opened / SEAL_COUNT | new_bytes / LOOK_BYTES);
+}
+
+/* What is open in all shards, of the others what they have published: threads that free side by
+ * side would else each have as much open as one may.  Little is not published, as the sum is in a
+ * cache line that all of them write.  Under the shard's lock. */
+static size_t open_in_all(struct rs_reuse *reuse, struct rs_reuse_shard *shard, size_t open_bytes)
+{
+    size_t new_bytes = open_bytes - shard->published_bytes;
+
+    if (new_bytes < LOOK_BYTES)
+        return atomic_load_explicit(&reuse->open_bytes, memory_order_relaxed) + new_bytes;
+    shard->published_bytes = open_bytes;
+    return atomic_fetch_add_explicit(&reuse->open_bytes, new_bytes, memory_order_relaxed) +
+           new_bytes;
+}
+
+/* Under the shard's lock, so that no locked instruction is needed. */
+RS_HOT_INLINE void count_entered(struct rs_reuse_shard *shard, size_t size_bytes)
+{
+    atomic_store_explicit(&shard->entered_bytes, shard->entered_bytes + size_bytes,
+                          memory_order_relaxed);
+    atomic_store_explicit(&shard->entered_count, shard->entered_count + 1, memory_order_relaxed);
+}
+
+/* Besides those for which it is time. */
+RS_HOT_INLINE bool seals_at_once(const struct rs_reuse *reuse, size_t size_bytes)
+{
+    return RS_UNLIKELY(size_bytes >= rs_reuse_eager_bytes(reuse)) &&
+           !(is_short(reuse) && rs_reuse_is_crowded(reuse));
+}
+
+/* Enters a freed block into the open list of the thread's shard.  True when it is time to seal. */
+RS_HOT_INLINE bool open_push(struct rs_reuse *reuse, struct rs_freed *record)
+{
+    struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
+    size_t size_bytes = record->upstream.size_bytes, opened, open_bytes;
+    bool looks;
+
+    bool is_own = (size_bytes <= atomic_load_explicit(&reuse->own_bytes, memory_order_relaxed)) &
+                  (&reuse->shards[record->home] == shard);
+
+    rs_spinlock_lock(&shard->lock);
+    count_entered(shard, size_bytes);
+    shard->live_bytes -= (ptrdiff_t)size_bytes;
+    rs_freed_push(is_own ? &shard->open : &shard->open_rest, record);
+    opened = shard->open.count + shard->open_rest.count;
+    open_bytes = shard->open.bytes + shard->open_rest.bytes;
+    looks = is_time_to_look(opened, open_bytes - shard->published_bytes);
+    if (looks)
+        open_bytes = open_in_all(reuse, shard, open_bytes);
+    rs_spinlock_unlock(&shard->lock);
+    return looks && is_time_to_seal(reuse, open_bytes, opened);
+}
+
+/* The same for a block freed in the order of a stream. */
+static bool ordered_push(struct rs_reuse *reuse, struct rs_freed *record, unsigned long long stream)
+{
+    size_t opened, open_bytes;
+
+    atomic_fetch_add_explicit(&reuse->ordered_bytes, record->upstream.size_bytes,
+                              memory_order_relaxed);
+    atomic_fetch_add_explicit(&reuse->ordered_count, 1, memory_order_relaxed);
+    opened = rs_ordered_push(&reuse->ordered, record, stream, &open_bytes);
+    return is_time_to_look(opened, open_bytes) && is_time_to_seal(reuse, open_bytes, opened);
+}
+
+/* A block that another size or stream may be handed is new to its holder then. */
+RS_HOT_INLINE void keep_holder(struct rs_reuse *reuse, struct rs_freed *record,
+                               const struct rs_allocation *allocation, bool in_order)
+{
+    record->holder = NULL;
+    if (RS_LIKELY(!in_order && allocation->size_bytes == record->upstream.size_bytes))
+        record->holder = allocation->holder;
+    else if (allocation->holder)
+        reuse->place->forget_holder(reuse->place, allocation->holder);
+}
+
+/* As cudaFree: nothing of it is touched any more when this returns.  (Frees in the order of a
+ * stream do not wait, in no mode: cuMemFreeAsync does not; nor does what is freed late, inside a
+ * request, when the process that it was exported to has closed it.) */
+__attribute__((noinline)) static CUresult deallocate_waiting(struct rs_reuse *reuse,
+                                                             const struct rs_allocation *allocation)
+{
+    struct rs_freed *record = allocation->token;
+    const struct rs_allocation upstream = rs_freed_upstream(record);
+    uint64_t begin_ns = rs_clock_ns();
+    CUresult result;
+
+    if (rs_request_is_under_way()) {
+        keep_holder(reuse, record, allocation, false);
+        (void)open_push(reuse, record);
+        return CUDA_SUCCESS;
+    }
+    result = rs_sentinel_wait(reuse->place->sentinel, reuse->place->context);
+    rs_reuse_count(&reuse->full_waits, 1);
+    rs_reuse_count(&reuse->wait_ns, rs_clock_ns() - begin_ns);
+    if (result == CUDA_SUCCESS)
+        result = rs_mr_deallocate_at_once(reuse->base.upstream[0], &upstream);
+    if (result == CUDA_SUCCESS)
+        rs_reuse_untake_record(reuse, record, upstream.size_bytes);
+    return result;
+}
+
+/* False when another thread has sealed since what this one freed: many find at once that it is
+ * time. */
+static bool has_own_open(struct rs_reuse *reuse)
+{
+    struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
+    bool found;
+
+    rs_spinlock_lock(&shard->lock);
+    found = shard->open.first || shard->open_rest.first;
+    rs_spinlock_unlock(&shard->lock);
+    return found || rs_ordered_has_open(&reuse->ordered);
+}
+
+/* Threads that count side by side end a shortage a little early or late.  Where no fence can be had
+ * to seal is to wait. */
+static void count_seal(struct rs_reuse *reuse, enum rs_fence_refusal refusal)
+{
+    if (is_short(reuse) &&
+        (refusal == RS_FENCE_REFUSED ||
+         atomic_fetch_sub_explicit(&reuse->short_seals, 1, memory_order_relaxed) <= 1))
+        atomic_store_explicit(&reuse->eager_bytes, SIZE_MAX, memory_order_relaxed);
+}
+
+static size_t live_bytes(struct rs_reuse *reuse)
+{
+    ptrdiff_t live = rs_ordered_live_bytes(&reuse->ordered);
+
+    for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
+        rs_spinlock_lock(&reuse->shards[i].lock);
+        live += reuse->shards[i].live_bytes;
+        rs_spinlock_unlock(&reuse->shards[i].lock);
+    }
+    return live > 0 ? (size_t)live : 0;
+}
+
+/* True when more must come from what is ready: an arena has all it will ever have. */
+static bool is_capped(const struct rs_reuse *reuse)
+{
+    return rs_min(rs_mr_growable_bytes_best(reuse->base.upstream[0]),
+                  rs_account_room(reuse->place->account)) < UNFENCED_BYTES;
+}
+
+/* A capture may last.  What waits for its end is as much as the program would need again anyway:
+ * what it or the initial size held before, and is not live now.  Where upstream cannot grow it is
+ * less, and no more than what is ready, as allocations find only that and do not wait. */
+static bool is_much_unfenced(struct rs_reuse *reuse)
+{
+    size_t held_bytes = rs_max(atomic_load_explicit(&reuse->peak_live_bytes, memory_order_relaxed),
+                               reuse->initial_bytes);
+    size_t live = live_bytes(reuse);
+    size_t spare_bytes = held_bytes > live ? held_bytes - live : 0;
+    size_t bytes = rs_reuse_quarantined(reuse).bytes;
+
+    return is_capped(reuse)
+               ? bytes >= rs_min(UNFENCED_BYTES, rs_mr_idle_bytes_best(reuse->base.upstream[0]))
+               : bytes >= rs_max(UNFENCED_BYTES, spare_bytes);
+}
+
+/* What was to be sealed stays open.  Host memory is to be sealed at each free, which must not wait
+ * each time. */
+static bool is_time_to_wait(struct rs_reuse *reuse, enum rs_fence_refusal refusal)
+{
+    if (refusal == RS_FENCE_REFUSED)
+        return !reuse->is_eager || rs_reuse_quarantined(reuse).bytes >= rs_reuse_seal_bytes(reuse);
+    return refusal == RS_FENCE_CAPTURES && (is_starved(reuse) || is_much_unfenced(reuse));
+}
+
+/* Without a fence, a free may wait, as cudaFree does, and an allocation may not.  An error of the
+ * wait is the context's, and the next call will say it.  A free in the order of a stream waits only
+ * on old drivers. */
+__attribute__((noinline)) static CUresult seal_after_free(struct rs_reuse *reuse, size_t size_bytes,
+                                                          CUstream stream)
+{
+    enum rs_fence_refusal refusal;
+    bool may_wait = !rs_request_is_under_way();
+
+    if (!reuse->has_fences) {
+        if (may_wait)
+            (void)rs_reuse_wait_for_all(reuse);
+        return CUDA_SUCCESS;
+    }
+    if (!has_own_open(reuse))
+        return CUDA_SUCCESS;
+    refusal = rs_reuse_seal_and_retire_in_passing(
+        reuse, reuse->is_eager || size_bytes >= rs_reuse_seal_bytes(reuse));
+    count_seal(reuse, refusal);
+    if (!stream && may_wait && is_time_to_wait(reuse, refusal))
+        (void)rs_reuse_wait_for_all(reuse);
+    if (is_starved(reuse) && may_wait)
+        atomic_store_explicit(&reuse->eager_bytes, SIZE_MAX, memory_order_relaxed);
+    return CUDA_SUCCESS;
+}
+
+__attribute__((noinline)) static CUresult
+deallocate_in_order(struct rs_reuse *reuse, const struct rs_allocation *allocation, CUstream stream)
+{
+    struct rs_freed *record = allocation->token;
+    size_t size_bytes = record->upstream.size_bytes; /* the record is another's after the push */
+    unsigned long long key;
+    bool in_order = rs_stream_key_to_free(stream, reuse->place->context, record->stream, &key);
+    bool time_to_seal;
+
+    keep_holder(reuse, record, allocation, in_order);
+    time_to_seal = in_order ? ordered_push(reuse, record, key) : open_push(reuse, record);
+    return time_to_seal || seals_at_once(reuse, size_bytes)
+               ? seal_after_free(reuse, size_bytes, stream)
+               : CUDA_SUCCESS;
+}
+
+RS_HOT CUresult rs_reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                                    CUstream stream)
+{
+    struct rs_reuse *reuse = rs_reuse_of(mr);
+    struct rs_freed *record = allocation->token;
+    size_t size_bytes = record->upstream.size_bytes; /* the record is another's after the push */
+
+    if (RS_UNLIKELY((uintptr_t)stream | RS_DIFFER(reuse->mode, RS_REUSE_DEFERRED)))
+        return stream ? deallocate_in_order(reuse, allocation, stream)
+                      : deallocate_waiting(reuse, allocation);
+    keep_holder(reuse, record, allocation, false);
+    return RS_UNLIKELY(open_push(reuse, record) || seals_at_once(reuse, size_bytes))
+               ? seal_after_free(reuse, size_bytes, NULL)
+               : CUDA_SUCCESS;
+}
