@@ -9,9 +9,9 @@
  * request, and what is held is not more than what was ever live at once and the ends of granules.
  */
 #include "resource/virtual/virtual.h"
+
 #include "base/log.h"
 #include "base/published.h"
-#include "base/request.h"
 #include "driver/driver.h"
 #include "resource/report.h"
 
@@ -24,14 +24,7 @@ struct virtual_config {
     uint64_t reserve;
 };
 
-static struct rs_virtual *vm_of(struct rs_mr *mr)
-{
-    return RS_CONTAINER_OF(mr, struct rs_virtual, base);
-}
-
-/* Ends a turn with the lock.  When the context has ended, the last one whose driver calls were
- * under way releases what there is: nobody takes or moves memory any more. */
-static void leave(struct rs_virtual *vm)
+void rs_virtual_leave(struct rs_virtual *vm)
 {
     bool last = vm->ended && vm->calls == 0 && !vm->released;
 
@@ -41,239 +34,10 @@ static void leave(struct rs_virtual *vm)
         rs_virtual_release_everything(vm);
 }
 
-/* ---- allocation ---- */
-
-enum { GROWTH_WAIT_MS = 20, SETTLE_WAIT_MS = 500, ROUNDS_MAX = 64 };
-
-/* A request on its way. */
-struct asking {
-    struct rs_block_request request;
-    bool is_alone;  /* vm->is_reserved is this one's */
-    bool disturbed; /* its last attempt to grow: see rs_virtual_grow */
-};
-
-/* Waits for the end of another thread's driver calls, at most for a while: they may wait for the
- * GPU, and the GPU for this thread. */
-static void wait_until_settled(struct rs_virtual *vm, long milliseconds)
-{
-    struct timespec until;
-
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += milliseconds * 1000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    (void)rs_condition_wait_until(&vm->settled, &vm->lock, &until);
-}
-
-/* True when another thread's growth will leave room for this request and was waited for. */
-static bool waited_for_growth(struct rs_virtual *vm, const struct rs_block_request *request)
-{
-    if (vm->ahead_bytes < request->rounded_bytes)
-        return false;
-    vm->ahead_bytes -= request->rounded_bytes;
-    wait_until_settled(vm, GROWTH_WAIT_MS);
-    return true;
-}
-
-/* Waits for other threads' driver calls, or for work.  False when the request has waited long
- * enough. */
-static bool wait_patiently(struct rs_virtual *vm, long milliseconds)
-{
-    if (rs_request_patience_ns() == 0)
-        return false;
-    wait_until_settled(vm, milliseconds);
-    return true;
-}
-
-/* Not placed or aligned as it should be is better than not at all. */
-static bool take_at_last(struct rs_virtual *vm, struct rs_block_request *request,
-                         struct rs_allocation *out)
-{
-    if (!rs_record_slab_reserve(&vm->blocks.records))
-        return false;
-    if (rs_virtual_take(vm, request, out))
-        return true;
-    request->any_alignment = true;
-    return rs_blocks_take(&vm->blocks, request, out);
-}
-
-/* True when no access is being changed and no other thread has reserved what there is. */
-static bool wait_until_free_to_grow(struct rs_virtual *vm, struct asking *asking)
-{
-    while (vm->is_still || (vm->is_reserved && !asking->is_alone))
-        if (!wait_patiently(vm, SETTLE_WAIT_MS))
-            return false;
-    return true;
-}
-
-/* What is free may be used by work yet where no `reuse` is above: then memory that is new serves,
- * and where there is none, what is free when that work is done.  That ends too when it cannot be
- * known: an old driver has no fences, and a capture may be this very thread's. */
-static CUresult grow(struct rs_virtual *vm, struct asking *asking)
-{
-    CUresult result, moved;
-
-    do {
-        moved = rs_virtual_grow(vm, &asking->request, RS_VIRTUAL_HELD_AND_NEW, &asking->disturbed);
-        if (vm->ended || (moved != CUDA_ERROR_NOT_READY && moved != CUDA_ERROR_NOT_SUPPORTED))
-            return moved;
-        if (!wait_until_free_to_grow(vm, asking))
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        result = rs_virtual_grow(vm, &asking->request, RS_VIRTUAL_NEW, &asking->disturbed);
-    } while (result == CUDA_ERROR_OUT_OF_MEMORY && moved == CUDA_ERROR_NOT_READY && !vm->ended &&
-             wait_patiently(vm, GROWTH_WAIT_MS) && wait_until_free_to_grow(vm, asking));
-    return result;
-}
-
-/* One attempt.  The lock is held at entry and exit. */
-static CUresult attempt(struct rs_virtual *vm, struct asking *asking, struct rs_allocation *out)
-{
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-
-    asking->disturbed = false;
-    if (!wait_until_free_to_grow(vm, asking))
-        return result;
-    rs_virtual_loosen(vm);
-    if (!wait_until_free_to_grow(vm, asking))
-        return result;
-    if (vm->ended)
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    if (!rs_record_slab_reserve(&vm->blocks.records))
-        return result;
-    if (rs_virtual_take(vm, &asking->request, out))
-        return CUDA_SUCCESS;
-    result = grow(vm, asking);
-    if (vm->ended)
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
-        return result;
-    /* After a failure too: others may have freed. */
-    return take_at_last(vm, &asking->request, out) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-/* Has all others end their calls and begin none: each of two that move memory may have in hand what
- * the other one lacks, and then neither would get it.  False when that takes too long. */
-static bool be_alone(struct rs_virtual *vm, struct asking *asking)
-{
-    if (!wait_until_free_to_grow(vm, asking))
-        return false;
-    vm->is_reserved = asking->is_alone = true;
-    while (vm->calls > 0)
-        if (!wait_patiently(vm, SETTLE_WAIT_MS))
-            return false;
-    return true;
-}
-
-/* Finds a block, growing as needed.  A refusal is one only where no other thread's call had memory
- * in hand.  The rounds are bounded since trims are calls too, and begin at any time.  The lock is
- * held at entry and exit. */
-static CUresult allocate_locked(struct rs_virtual *vm, struct asking *asking,
-                                struct rs_allocation *out)
-{
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-
-    if (rs_record_slab_reserve(&vm->blocks.records) && !vm->ended) {
-        if (rs_virtual_take(vm, &asking->request, out))
-            return CUDA_SUCCESS;
-        (void)waited_for_growth(vm, &asking->request);
-    }
-    for (unsigned round = 0; round < ROUNDS_MAX; round++) {
-        result = attempt(vm, asking, out);
-        if (result != CUDA_ERROR_OUT_OF_MEMORY || !asking->disturbed || !be_alone(vm, asking))
-            break;
-    }
-    if (asking->is_alone) {
-        vm->is_reserved = asking->is_alone = false;
-        pthread_cond_broadcast(&vm->settled);
-    }
-    return result;
-}
-
-/* The same, and once more when the device's other stacks gave back what they merely kept.  The lock
- * is held at entry and exit. */
-static CUresult allocate_or_reclaim(struct rs_virtual *vm, struct asking *asking,
-                                    struct rs_allocation *out)
-{
-    size_t rounded_bytes = asking->request.rounded_bytes;
-    size_t granules = (rounded_bytes - 1) / vm->granule_bytes + 1;
-    const struct rs_place *place = vm->place;
-    struct rs_refusal refusal = {.size_bytes = rounded_bytes};
-    CUresult result;
-    bool again;
-
-    do {
-        refusal.releases = rs_account_releases(place->account);
-        result = allocate_locked(vm, asking, out);
-        if (result != CUDA_ERROR_OUT_OF_MEMORY || !place->reclaim ||
-            granules > vm->maximum_granules - vm->charged_granules)
-            return result; /* past its own maximum, which nobody else stands in the way of */
-        rs_request_note_short();
-        rs_mutex_unlock(&vm->lock);
-        again = place->reclaim(place, &refusal, !place->frees_are_clean);
-        rs_mutex_lock(&vm->lock);
-    } while (again);
-    return result;
-}
-
-static CUresult virtual_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                 struct rs_allocation *out)
-{
-    struct rs_virtual *vm = vm_of(mr);
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    struct asking asking = {.is_alone = false};
-    bool is_a_size = rs_block_request_init(&asking.request, size_bytes, RS_BLOCK_ALIGNMENT, false);
-
-    (void)stream; /* blocks are retired: good for every stream (resource_reuse.c) */
-    RS_ASSERT(size_bytes > 0);
-    rs_request_begin();
-    rs_mutex_lock(&vm->lock);
-    if (is_a_size && (asking.request.rounded_bytes - 1) / vm->granule_bytes < vm->maximum_granules)
-        result = allocate_or_reclaim(vm, &asking, out);
-    vm->allocations += result == CUDA_SUCCESS;
-    vm->failures += result != CUDA_SUCCESS;
-    leave(vm);
-    rs_request_end();
-    return result;
-}
-
-/* The lock is held at entry and exit. */
-static bool take_held(struct rs_virtual *vm, const struct rs_block_request *request,
-                      struct rs_allocation *out)
-{
-    bool disturbed;
-
-    if (vm->ended || !rs_record_slab_reserve(&vm->blocks.records))
-        return false;
-    if (rs_virtual_take(vm, request, out))
-        return true;
-    if (vm->is_still || vm->is_reserved ||
-        rs_virtual_grow(vm, request, RS_VIRTUAL_HELD, &disturbed) != CUDA_SUCCESS || vm->ended)
-        return false;
-    return rs_record_slab_reserve(&vm->blocks.records) && rs_virtual_take(vm, request, out);
-}
-
-/* Also by moving what is free: that costs as much as new memory, and takes none. */
-static CUresult virtual_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                      struct rs_allocation *out)
-{
-    struct rs_virtual *vm = vm_of(mr);
-    struct rs_block_request request;
-    bool taken;
-
-    (void)stream;
-    if (!rs_block_request_init(&request, size_bytes, RS_BLOCK_ALIGNMENT, false))
-        return CUDA_ERROR_NOT_READY;
-    rs_mutex_lock(&vm->lock);
-    taken = take_held(vm, &request, out);
-    vm->allocations += taken;
-    leave(vm);
-    return taken ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
-}
-
 static CUresult virtual_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                    CUstream stream)
 {
-    struct rs_virtual *vm = vm_of(mr);
+    struct rs_virtual *vm = rs_virtual_of(mr);
     struct rs_block *block = allocation->token;
 
     (void)stream;
@@ -285,18 +49,16 @@ static CUresult virtual_deallocate(struct rs_mr *mr, const struct rs_allocation 
     return CUDA_SUCCESS;
 }
 
-/* ---- the rest of the resource ---- */
-
 static size_t virtual_trim(struct rs_mr *mr, size_t keep_bytes)
 {
-    struct rs_virtual *vm = vm_of(mr);
+    struct rs_virtual *vm = rs_virtual_of(mr);
     size_t released_bytes = 0;
 
     rs_mutex_lock(&vm->lock);
     rs_virtual_loosen(vm);
     if (!vm->ended && !vm->is_still)
         released_bytes = rs_virtual_trim(vm, keep_bytes);
-    leave(vm);
+    rs_virtual_leave(vm);
     return released_bytes;
 }
 
@@ -304,7 +66,7 @@ static size_t virtual_trim(struct rs_mr *mr, size_t keep_bytes)
  * made later follows place->peers. */
 static CUresult virtual_access_changed(struct rs_mr *mr, CUdevice peer, bool allowed)
 {
-    struct rs_virtual *vm = vm_of(mr);
+    struct rs_virtual *vm = rs_virtual_of(mr);
     CUresult result = CUDA_SUCCESS;
 
     rs_mutex_lock(&vm->lock);
@@ -322,18 +84,18 @@ static CUresult virtual_access_changed(struct rs_mr *mr, CUdevice peer, bool all
     }
     vm->is_still = false;
     pthread_cond_broadcast(&vm->settled);
-    leave(vm);
+    rs_virtual_leave(vm);
     return result;
 }
 
 static size_t virtual_idle_bytes(struct rs_mr *mr)
 {
-    return rs_virtual_idle_bytes(vm_of(mr));
+    return rs_virtual_idle_bytes(rs_virtual_of(mr));
 }
 
 static size_t virtual_growable_bytes(struct rs_mr *mr)
 {
-    struct rs_virtual *vm = vm_of(mr);
+    struct rs_virtual *vm = rs_virtual_of(mr);
     size_t granules;
 
     rs_mutex_lock(&vm->lock);
@@ -345,7 +107,7 @@ static size_t virtual_growable_bytes(struct rs_mr *mr)
 /* Addresses without memory behind them are not counted unless others are in the same block. */
 static size_t virtual_free_blocks(struct rs_mr *mr)
 {
-    struct rs_virtual *vm = vm_of(mr);
+    struct rs_virtual *vm = rs_virtual_of(mr);
     size_t blocks;
 
     rs_mutex_lock(&vm->lock);
@@ -356,7 +118,7 @@ static size_t virtual_free_blocks(struct rs_mr *mr)
 
 static void virtual_report(struct rs_mr *mr, struct rs_report *report)
 {
-    struct rs_virtual *vm = vm_of(mr);
+    struct rs_virtual *vm = rs_virtual_of(mr);
     const char *name = mr->descriptor->name;
     size_t reserved_bytes = 0;
 
@@ -390,7 +152,7 @@ static void virtual_report(struct rs_mr *mr, struct rs_report *report)
 
 static bool virtual_check(struct rs_mr *mr)
 {
-    struct rs_virtual *vm = vm_of(mr);
+    struct rs_virtual *vm = rs_virtual_of(mr);
     bool good;
 
     rs_mutex_lock(&vm->lock);
@@ -401,16 +163,16 @@ static bool virtual_check(struct rs_mr *mr)
 
 static void virtual_context_ended(struct rs_mr *mr)
 {
-    struct rs_virtual *vm = vm_of(mr);
+    struct rs_virtual *vm = rs_virtual_of(mr);
 
     rs_mutex_lock(&vm->lock);
     vm->ended = true;
-    leave(vm);
+    rs_virtual_leave(vm);
 }
 
 static void virtual_destroy(struct rs_mr *mr, bool memory_is_gone)
 {
-    struct rs_virtual *vm = vm_of(mr);
+    struct rs_virtual *vm = rs_virtual_of(mr);
     struct rs_virtual_region *region = atomic_load(&vm->regions), *next;
 
     if (!memory_is_gone && !vm->released)
@@ -496,8 +258,8 @@ static void init_locks(struct rs_virtual *vm)
 }
 
 static const struct rs_mr_ops virtual_ops = {
-    .allocate = virtual_allocate,
-    .allocate_held = virtual_allocate_held,
+    .allocate = rs_virtual_allocate,
+    .allocate_held = rs_virtual_allocate_held,
     .deallocate = virtual_deallocate,
     .destroy = virtual_destroy,
     .context_ended = virtual_context_ended,

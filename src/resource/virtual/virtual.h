@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of `virtual`, for its own files alone.  resource_virtual.c is the resource: how it is
- * made, and the paths of an allocation and of a free.  What they work with:
+/* The inside of `virtual`, for its own files alone.  virtual.c is the resource: how it is made,
+ * trimmed and reported.  What it works with:
  *
- *   virtual_blocks.c   blocks with memory and without, in their indexes
- *   virtual_move.c     memory on its way to other addresses
- *   virtual_growth.c   holes, and how a request gets memory mapped into one
- *   virtual_return.c   what goes back to the driver: at a trim, and with the context
- *   virtual_access.c   which other devices reach the memory
- *   virtual_check.c    whether all of it is sound
+ *   allocation.c   the way of an allocation
+ *   blocks.c       blocks with memory and without, in their indexes
+ *   move.c         memory on its way to other addresses
+ *   growth.c       holes, and how a request gets memory mapped into one
+ *   return.c       what goes back to the driver: at a trim, and with the context
+ *   access.c       which other devices reach the memory
+ *   check.c        whether all of it is sound
  *
  * What a call of the driver is about is busy: in no index, so that nobody else touches it and no
  * lock is held meanwhile. */
@@ -65,6 +66,15 @@ struct rs_virtual {
     uint64_t driver_allocations, driver_frees, driver_refusals, moved_granules;
     uint64_t allocations, failures;
 };
+
+static inline struct rs_virtual *rs_virtual_of(struct rs_mr *mr)
+{
+    return RS_CONTAINER_OF(mr, struct rs_virtual, base);
+}
+
+/* Ends a turn with the lock.  When the context has ended, the last one whose driver calls were
+ * under way releases what there is: nobody takes or moves memory any more. */
+void rs_virtual_leave(struct rs_virtual *vm);
 
 /* ---- blocks; all under the lock ---- */
 
@@ -169,3 +179,12 @@ CUresult rs_virtual_set_peer(struct rs_virtual *vm, CUdevice peer, bool allowed)
 
 /* True when all invariants hold.  Under the lock. */
 bool rs_virtual_check(const struct rs_virtual *vm);
+
+/* ---- as in struct rs_mr_ops ---- */
+
+CUresult rs_virtual_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                             struct rs_allocation *out);
+
+/* Also by moving what is free: that costs as much as new memory, and takes none. */
+CUresult rs_virtual_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                  struct rs_allocation *out);
