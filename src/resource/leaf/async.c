@@ -13,257 +13,31 @@
  */
 #include "resource/leaf/async.h"
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/published.h"
 #include "base/request.h"
-#include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/own_stream.h"
-#include "resource/leaf/lasting_leaf.h"
+#include "resource/leaf/async_pool.h"
 
 #include <errno.h>
-#include <sched.h>
-#include <stdlib.h>
 
 /* The largest step by which a driver's pool is known to grow for a request smaller than that. */
 enum { STEP_BYTES = 32 << 20 };
 
-/* The own stream may be behind the program's work where streams share a channel, and that work may
- * wait for this thread, so no wait for it is without an end: a request's memory is waited for as
- * long as the request has patience, and what may also be had otherwise this long.  A free of 4 GiB
- * takes 1 to 2 ms there. */
-static const uint64_t idle_wait_ns = 20 * 1000 * 1000;
-static const uint64_t free_wait_ns = 1000 * 1000 * 1000; /* of a free that waits anyhow */
+/* A request's memory is waited for as long as the request has patience; a free that waits anyhow,
+ * this long. */
+static const uint64_t free_wait_ns = 1000 * 1000 * 1000;
 
-struct async {
-    struct rs_lasting_leaf leaf; /* its lock protects the sizes; only reads of the pool's attributes
-                                    under it, which wait for no work */
-    CUmemoryPool pool;
-    size_t initial_bytes;   /* stay when the pool is trimmed */
-    size_t threshold_bytes; /* stay when the program synchronises; SIZE_MAX: all */
-    size_t charged_bytes;   /* of ours in the account: what the pool has reserved, and pending */
-    size_t pending_bytes;   /* calls under way may make the pool grow by this */
-    size_t peak_reserved_bytes;
-
-    /* What is idle did not serve a request of this size ... */
-    size_t vain_bytes; /* SIZE_MAX: none is known */
-    /* ... and so much was given back since then. */
-    size_t given_bytes;
-};
-
-static struct async *async_of(struct rs_lasting_leaf *leaf)
+static struct rs_async *async_of(struct rs_lasting_leaf *leaf)
 {
-    return RS_CONTAINER_OF(leaf, struct async, leaf);
-}
-
-static enum rs_memory memory_of(const struct async *async)
-{
-    return async->leaf.base.descriptor->memory;
-}
-
-static bool pool_attribute(const struct async *async, CUmemPool_attribute attribute, size_t *bytes)
-{
-    CUstreamCaptureMode mode = rs_capture_relax();
-    cuuint64_t value = 0;
-    bool good = rs_driver.cuMemPoolGetAttribute(async->pool, attribute, &value) == CUDA_SUCCESS;
-
-    rs_capture_restore(mode);
-    *bytes = value;
-    return good;
-}
-
-/* ---- the account ----
- *
- * What counts is what the driver's pool has reserved, live or not, and that changes inside the
- * driver: it grows in an allocation, and shrinks in any synchronisation when the release threshold
- * is low, or when the device is full.  So the most that a call may add is charged before it, and
- * what the pool says it has reserved replaces that after it.  Only where a request should have
- * fitted into the pool, did not for want of one piece, and the limit is reached, is the limit
- * passed for a moment: then the request is undone. */
-
-/* Under the lock. */
-static size_t reserved_bytes(const struct async *async)
-{
-    size_t bytes;
-
-    return pool_attribute(async, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes)
-               ? bytes
-               : async->leaf.live_bytes;
-}
-
-/* True when no piece is known to be large enough.  A piece grows by what is given back beside it,
- * so a caller that has no other way looks again after any free; for others the attempt, which costs
- * a growth and its undoing, waits until enough was given back.  Under the lock. */
-static bool is_known_scattered(const struct async *async, size_t size_bytes)
-{
-    return size_bytes >= async->vain_bytes &&
-           async->given_bytes < (rs_mr_takes_any() ? 1 : size_bytes);
-}
-
-static void note_in_vain(struct async *async, size_t size_bytes)
-{
-    rs_mutex_lock(&async->leaf.lock);
-    if (async->given_bytes > 0 || size_bytes < async->vain_bytes)
-        async->vain_bytes = size_bytes;
-    async->given_bytes = 0;
-    rs_mutex_unlock(&async->leaf.lock);
-}
-
-static void note_given(struct async *async, size_t size_bytes)
-{
-    rs_mutex_lock(&async->leaf.lock);
-    if (__builtin_add_overflow(async->given_bytes, size_bytes, &async->given_bytes))
-        async->given_bytes = SIZE_MAX;
-    rs_mutex_unlock(&async->leaf.lock);
-}
-
-/* True when so much is reserved and not handed out, and not known to be in smaller pieces. */
-static bool has_idle(struct async *async, size_t size_bytes)
-{
-    size_t taken_bytes, reserved;
-    bool scattered;
-
-    rs_mutex_lock(&async->leaf.lock);
-    taken_bytes = async->leaf.live_bytes;
-    reserved = async->charged_bytes - async->pending_bytes;
-    scattered = is_known_scattered(async, size_bytes);
-    rs_mutex_unlock(&async->leaf.lock);
-    return reserved > taken_bytes && reserved - taken_bytes >= size_bytes && !scattered;
-}
-
-static bool charge(struct async *async, size_t growth_bytes)
-{
-    bool charged;
-
-    rs_mutex_lock(&async->leaf.lock);
-    charged = rs_account_take(async->leaf.place->account, growth_bytes, memory_of(async));
-    if (charged) {
-        async->charged_bytes += growth_bytes;
-        async->pending_bytes += growth_bytes;
-    }
-    rs_mutex_unlock(&async->leaf.lock);
-    return charged;
-}
-
-/* A call that was charged growth_bytes is over, or the pool may have changed: charges what is
- * reserved, which *charged is then.  False when that is more than before and may not be, or more
- * than the limit allows; then what was charged stays. */
-static bool settle(struct async *async, size_t growth_bytes, bool may_grow, size_t *charged)
-{
-    struct rs_account *account = async->leaf.place->account;
-    size_t reserved, wanted;
-    bool good = true;
-
-    rs_mutex_lock(&async->leaf.lock);
-    reserved = reserved_bytes(async);
-    async->peak_reserved_bytes = rs_max(async->peak_reserved_bytes, reserved);
-    async->pending_bytes -= growth_bytes;
-    *charged = async->charged_bytes;
-    /* What others may still add is charged already, and a part of it may be there by now. */
-    wanted = rs_max(reserved, rs_min(*charged, reserved + async->pending_bytes));
-    if (wanted > *charged)
-        good = may_grow && rs_account_grow(account, wanted - *charged, memory_of(async));
-    else
-        rs_account_shrink(account, *charged - wanted, memory_of(async));
-    if (good)
-        *charged = async->charged_bytes = wanted;
-    rs_account_taken(account, growth_bytes, memory_of(async));
-    rs_mutex_unlock(&async->leaf.lock);
-    return good;
-}
-
-/* ---- the driver's calls ---- */
-
-static CUresult free_on_own_stream(struct async *async, CUdeviceptr address)
-{
-    const struct rs_place *place = async->leaf.place;
-    CUstreamCaptureMode mode = rs_capture_relax();
-    CUresult result;
-    bool entered = rs_context_enter(place->context, &result);
-
-    if (result == CUDA_SUCCESS)
-        result =
-            rs_driver.cuMemFreeAsync(address, rs_own_stream(place->own_stream, place->context));
-    rs_context_leave(entered);
-    rs_capture_restore(mode);
-    return result;
-}
-
-/* CUDA_ERROR_NOT_READY when that takes too long.  Asked only: a wait would also be for what other
- * threads give to the stream after this one has looked. */
-static CUresult wait_for_own_stream(CUstream stream, uint64_t bound_ns)
-{
-    uint64_t begin_ns = rs_clock_ns();
-    CUstreamCaptureMode mode = rs_capture_relax();
-    CUresult result;
-
-    while ((result = rs_driver.cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY &&
-           rs_clock_ns() - begin_ns < bound_ns)
-        sched_yield();
-    rs_capture_restore(mode);
-    return result;
-}
-
-static CUresult allocate_on_own_stream(struct async *async, size_t size_bytes, uint64_t bound_ns,
-                                       CUdeviceptr *address)
-{
-    const struct rs_place *place = async->leaf.place;
-    CUstream stream = rs_own_stream(place->own_stream, place->context);
-    CUstreamCaptureMode mode = rs_capture_relax();
-    CUresult result;
-    bool entered = rs_context_enter(place->context, &result);
-
-    if (result == CUDA_SUCCESS)
-        result = rs_driver.cuMemAllocFromPoolAsync(address, size_bytes, async->pool, stream);
-    rs_context_leave(entered);
-    rs_capture_restore(mode);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = wait_for_own_stream(stream, bound_ns);
-    if (result != CUDA_SUCCESS)
-        (void)free_on_own_stream(async, *address); /* behind the allocation */
-    return result;
-}
-
-/* Lets the driver come to what was given back: until then it counts as used. */
-static void settle_own_stream(const struct async *async, uint64_t bound_ns)
-{
-    const struct rs_place *place = async->leaf.place;
-
-    (void)rs_own_stream_settle(rs_own_stream(place->own_stream, place->context), bound_ns);
-}
-
-/* Gives back what is reserved above keep_bytes, as far as nobody uses it. */
-static void trim_pool(struct async *async, size_t keep_bytes)
-{
-    CUstreamCaptureMode mode;
-
-    settle_own_stream(async, idle_wait_ns);
-    mode = rs_capture_relax();
-    (void)rs_driver.cuMemPoolTrimTo(async->pool, keep_bytes);
-    rs_capture_restore(mode);
-}
-
-/* Returns how much less is charged now. */
-static size_t give_back(struct async *async, size_t keep_bytes, size_t at_least_bytes)
-{
-    size_t used_bytes, kept_bytes, before_bytes, after_bytes;
-
-    settle_own_stream(async, idle_wait_ns);
-    (void)settle(async, 0, true, &before_bytes);
-    if (!pool_attribute(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used_bytes) ||
-        __builtin_add_overflow(used_bytes, keep_bytes, &kept_bytes))
-        return 0;
-    trim_pool(async, rs_max(kept_bytes, at_least_bytes));
-    (void)settle(async, 0, true, &after_bytes);
-    return before_bytes > after_bytes ? before_bytes - after_bytes : 0;
+    return RS_CONTAINER_OF(leaf, struct rs_async, leaf);
 }
 
 /* ---- the leaf ---- */
 
 /* growth_bytes are charged before.  Where the pool grows and may not, the request is undone. */
-static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growth_bytes,
+static CUresult try_to_take(struct rs_async *async, size_t size_bytes, size_t growth_bytes,
                             bool may_grow, CUdeviceptr *address)
 {
     struct rs_account *account = async->leaf.place->account;
@@ -271,32 +45,34 @@ static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growt
     CUresult result;
     size_t charged;
 
-    if (!charge(async, growth_bytes))
+    if (!rs_async_charge(async, growth_bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    wait_ns = may_grow ? rs_max(rs_request_patience_ns(), idle_wait_ns) : idle_wait_ns;
-    result = allocate_on_own_stream(async, size_bytes, wait_ns, address);
-    if (!settle(async, growth_bytes, may_grow, &charged)) {
+    wait_ns =
+        may_grow ? rs_max(rs_request_patience_ns(), rs_async_idle_wait_ns) : rs_async_idle_wait_ns;
+    result = rs_async_allocate_on_own_stream(async, size_bytes, wait_ns, address);
+    if (!rs_async_settle(async, growth_bytes, may_grow, &charged)) {
         if (result == CUDA_SUCCESS) {
-            (void)free_on_own_stream(async, *address);
+            (void)rs_async_free_on_own_stream(async, *address);
             result = CUDA_ERROR_OUT_OF_MEMORY;
         }
-        trim_pool(async, charged);
-        (void)settle(async, 0, true, &charged);
+        rs_async_trim_pool(async, charged);
+        (void)rs_async_settle(async, 0, true, &charged);
     }
     if (result != CUDA_SUCCESS)
-        rs_account_untake(account, 0, memory_of(async)); /* the call; the bytes are settled */
+        rs_account_untake(account, 0,
+                          rs_async_memory_of(async)); /* the call; the bytes are settled */
     else if (growth_bytes > 0)
-        note_given(async, growth_bytes);
+        rs_async_note_given(async, growth_bytes);
     return result;
 }
 
 /* Managed memory may be more than the device has. */
-static size_t free_bytes(const struct async *async)
+static size_t free_bytes(const struct rs_async *async)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
     size_t bytes = 0, total_bytes;
 
-    if (memory_of(async) != RS_MEMORY_DEVICE)
+    if (rs_async_memory_of(async) != RS_MEMORY_DEVICE)
         bytes = SIZE_MAX;
     else if (rs_driver.cuMemGetInfo_v2(&bytes, &total_bytes) != CUDA_SUCCESS)
         bytes = 0;
@@ -306,14 +82,14 @@ static size_t free_bytes(const struct async *async)
 
 /* What is to be taken for the pool to reserve its initial size again; 0: nothing, or there is no
  * room for that. */
-static size_t missing_bytes(struct async *async)
+static size_t missing_bytes(struct rs_async *async)
 {
     size_t room = rs_min(free_bytes(async), rs_account_room(async->leaf.place->account));
     size_t lacking, reserved, used = 0;
 
     rs_mutex_lock(&async->leaf.lock);
-    reserved = reserved_bytes(async);
-    (void)pool_attribute(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
+    reserved = rs_async_reserved_bytes(async);
+    (void)rs_async_pool_attribute(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
     rs_mutex_unlock(&async->leaf.lock);
     lacking = async->initial_bytes - rs_min(reserved, async->initial_bytes);
     if (lacking == 0 || lacking > room)
@@ -324,7 +100,7 @@ static size_t missing_bytes(struct async *async)
                : async->initial_bytes - rs_min(used, async->initial_bytes);
 }
 
-static bool holds_initial(struct async *async)
+static bool holds_initial(struct rs_async *async)
 {
     bool holds;
 
@@ -336,7 +112,7 @@ static bool holds_initial(struct async *async)
 
 /* Reserves the initial size again where a part of it went back: we give it for what needs it, and
  * the driver for whatever does not fit. */
-static void regain_initial(struct async *async)
+static void regain_initial(struct rs_async *async)
 {
     size_t bytes = holds_initial(async) ? 0 : missing_bytes(async), step_bytes;
     CUdeviceptr address;
@@ -344,45 +120,46 @@ static void regain_initial(struct async *async)
     if (bytes == 0 || !rs_round_up(bytes, RS_DRIVER_GRANULARITY, &step_bytes) ||
         try_to_take(async, bytes, step_bytes, true, &address) != CUDA_SUCCESS)
         return;
-    (void)free_on_own_stream(async, address); /* nothing has used it */
-    settle_own_stream(async, idle_wait_ns);
-    rs_account_give(async->leaf.place->account, 0, memory_of(async)); /* it stays reserved */
+    (void)rs_async_free_on_own_stream(async, address); /* nothing has used it */
+    rs_async_settle_own_stream(async, rs_async_idle_wait_ns);
+    rs_account_give(async->leaf.place->account, 0,
+                    rs_async_memory_of(async)); /* it stays reserved */
 }
 
 /* The pool's idle memory may be in pieces that are too small: then the driver's pool grows. */
 static CUresult async_take_held(struct rs_lasting_leaf *leaf, size_t size_bytes,
                                 CUdeviceptr *address)
 {
-    struct async *async = async_of(leaf);
+    struct rs_async *async = async_of(leaf);
     CUresult result;
 
-    if (!has_idle(async, size_bytes))
+    if (!rs_async_has_idle(async, size_bytes))
         return CUDA_ERROR_NOT_READY;
     result = try_to_take(async, size_bytes, 0, false, address);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
-        note_in_vain(async, size_bytes);
+        rs_async_note_in_vain(async, size_bytes);
     regain_initial(async);
     return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_NOT_READY : result;
 }
 
 static CUresult async_take(struct rs_lasting_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
 {
-    struct async *async = async_of(leaf);
+    struct rs_async *async = async_of(leaf);
     struct rs_refusal refusal = {.size_bytes = size_bytes,
                                  .releases = rs_account_releases(leaf->place->account),
-                                 .memory = memory_of(async)};
+                                 .memory = rs_async_memory_of(async)};
     size_t step_bytes;
     CUresult result;
 
     if (!rs_round_up(size_bytes, STEP_BYTES, &step_bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     rs_request_begin();
-    result =
-        try_to_take(async, size_bytes, has_idle(async, size_bytes) ? 0 : step_bytes, true, address);
+    result = try_to_take(async, size_bytes, rs_async_has_idle(async, size_bytes) ? 0 : step_bytes,
+                         true, address);
     /* What is idle in small pieces may stand between the request and the limit.  The initial size
      * goes back only where that can be enough, which the device's other stacks count too. */
     if (result == CUDA_ERROR_OUT_OF_MEMORY &&
-        give_back(async, 0, leaf->place->reclaim ? async->initial_bytes : 0) > 0)
+        rs_async_give_back(async, 0, leaf->place->reclaim ? async->initial_bytes : 0) > 0)
         result = try_to_take(async, size_bytes, step_bytes, true, address);
     /* And so may what other stacks of the device merely keep. */
     while (result == CUDA_ERROR_OUT_OF_MEMORY && leaf->place->reclaim &&
@@ -398,24 +175,24 @@ static CUresult async_take(struct rs_lasting_leaf *leaf, size_t size_bytes, CUde
 }
 
 /* After a free that waits the program asks about the address, and is told what the driver says. */
-static void settle_if_waiting(const struct async *async)
+static void settle_if_waiting(const struct rs_async *async)
 {
     if (rs_mr_frees_at_once())
-        settle_own_stream(async, free_wait_ns);
+        rs_async_settle_own_stream(async, free_wait_ns);
     else if (!async->leaf.place->frees_are_clean)
-        settle_own_stream(async, idle_wait_ns);
+        rs_async_settle_own_stream(async, rs_async_idle_wait_ns);
 }
 
 static CUresult async_give(struct rs_lasting_leaf *leaf, CUdeviceptr address, size_t size_bytes)
 {
-    struct async *async = async_of(leaf);
-    CUresult result = free_on_own_stream(async, address);
+    struct rs_async *async = async_of(leaf);
+    CUresult result = rs_async_free_on_own_stream(async, address);
 
     if (result != CUDA_SUCCESS)
         return result;
     settle_if_waiting(async);
-    note_given(async, size_bytes);
-    rs_account_give(leaf->place->account, 0, memory_of(async)); /* it stays reserved */
+    rs_async_note_given(async, size_bytes);
+    rs_account_give(leaf->place->account, 0, rs_async_memory_of(async)); /* it stays reserved */
     return CUDA_SUCCESS;
 }
 
@@ -438,14 +215,14 @@ static CUresult async_give_late(struct rs_lasting_leaf *leaf, CUdeviceptr addres
  * spoils that capture (facts_h200.txt: pool_attribute, pool_trim). */
 static bool async_end(struct rs_lasting_leaf *leaf)
 {
-    struct async *async = async_of(leaf);
+    struct rs_async *async = async_of(leaf);
     CUstreamCaptureMode mode = rs_capture_relax();
     CUresult result = rs_driver.cuMemPoolDestroy(async->pool);
 
     rs_capture_restore(mode);
     /* Now in any case: the context's account ends with it. */
     rs_mutex_lock(&leaf->lock);
-    rs_account_shrink(leaf->place->account, async->charged_bytes, memory_of(async));
+    rs_account_shrink(leaf->place->account, async->charged_bytes, rs_async_memory_of(async));
     async->charged_bytes = 0;
     rs_mutex_unlock(&leaf->lock);
     return result == CUDA_SUCCESS;
@@ -453,19 +230,20 @@ static bool async_end(struct rs_lasting_leaf *leaf)
 
 static size_t async_trim(struct rs_mr *mr, size_t keep_bytes)
 {
-    struct async *async = async_of(rs_lasting_leaf_of(mr));
+    struct rs_async *async = async_of(rs_lasting_leaf_of(mr));
     size_t bytes;
 
     if (!rs_lasting_leaf_enter(&async->leaf))
         return 0;
-    bytes = give_back(async, keep_bytes, rs_mr_is_trimming_initial(mr) ? 0 : async->initial_bytes);
+    bytes = rs_async_give_back(async, keep_bytes,
+                               rs_mr_is_trimming_initial(mr) ? 0 : async->initial_bytes);
     (void)rs_lasting_leaf_leave(&async->leaf);
     return bytes;
 }
 
 static size_t async_excess_bytes(struct rs_mr *mr)
 {
-    struct async *async = async_of(rs_lasting_leaf_of(mr));
+    struct rs_async *async = async_of(rs_lasting_leaf_of(mr));
     size_t reserved;
 
     rs_mutex_lock(&async->leaf.lock);
@@ -478,26 +256,26 @@ static size_t async_excess_bytes(struct rs_mr *mr)
  * stream, which the program's does not come to. */
 static void async_synchronise(struct rs_mr *mr, enum rs_synchronise when)
 {
-    struct async *async = async_of(rs_lasting_leaf_of(mr));
+    struct rs_async *async = async_of(rs_lasting_leaf_of(mr));
 
     if (when == RS_SYNCHRONISE_BEGIN || async_excess_bytes(mr) == 0 ||
         !rs_lasting_leaf_enter(&async->leaf))
         return;
-    (void)give_back(async, 0, async->threshold_bytes);
+    (void)rs_async_give_back(async, 0, async->threshold_bytes);
     (void)rs_lasting_leaf_leave(&async->leaf);
 }
 
 static size_t async_idle_bytes(struct rs_mr *mr)
 {
-    struct async *async = async_of(rs_lasting_leaf_of(mr));
+    struct rs_async *async = async_of(rs_lasting_leaf_of(mr));
     size_t reserved, used = 0;
 
     if (!rs_lasting_leaf_enter(&async->leaf))
         return 0;
     /* The driver may have taken some back: what is held must say so too. */
-    (void)settle(async, 0, true, &reserved);
-    if (!pool_attribute(async, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) ||
-        !pool_attribute(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used))
+    (void)rs_async_settle(async, 0, true, &reserved);
+    if (!rs_async_pool_attribute(async, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) ||
+        !rs_async_pool_attribute(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used))
         reserved = 0;
     (void)rs_lasting_leaf_leave(&async->leaf);
     return reserved > used ? reserved - used : 0;
@@ -506,7 +284,7 @@ static size_t async_idle_bytes(struct rs_mr *mr)
 /* What calls under way have asked for counts, as in the account. */
 static struct rs_lasting_held async_held(struct rs_lasting_leaf *leaf)
 {
-    const struct async *async = async_of(leaf);
+    const struct rs_async *async = async_of(leaf);
     struct rs_lasting_held held = {0, 0};
 
     if (!rs_mutex_lock_bounded(&leaf->lock, leaf->base.descriptor->name))
@@ -519,14 +297,14 @@ static struct rs_lasting_held async_held(struct rs_lasting_leaf *leaf)
 
 /* A pool's memory is not what cuCtxEnablePeerAccess is about: other devices reach it where the pool
  * says so.  Managed memory is reached by all devices anyhow. */
-static CUresult set_access(const struct async *async, CUdevice peer, bool allowed)
+static CUresult set_access(const struct rs_async *async, CUdevice peer, bool allowed)
 {
     const CUmemAccessDesc access = {
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = peer},
         .flags = allowed ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE,
     };
 
-    if (memory_of(async) == RS_MEMORY_MANAGED)
+    if (rs_async_memory_of(async) == RS_MEMORY_MANAGED)
         return CUDA_SUCCESS;
     return rs_driver.cuMemPoolSetAccess ? rs_driver.cuMemPoolSetAccess(async->pool, &access, 1)
                                         : CUDA_ERROR_NOT_SUPPORTED;
@@ -534,7 +312,7 @@ static CUresult set_access(const struct async *async, CUdevice peer, bool allowe
 
 static CUresult async_access_changed(struct rs_mr *mr, CUdevice peer, bool allowed)
 {
-    struct async *async = async_of(rs_lasting_leaf_of(mr));
+    struct rs_async *async = async_of(rs_lasting_leaf_of(mr));
     CUresult result;
 
     if (!rs_lasting_leaf_enter(&async->leaf))
@@ -560,7 +338,7 @@ static const struct rs_lasting_calls async_calls = {
 
 /* ---- creation ---- */
 
-static bool make_pool(struct async *async, CUmemAllocationType type, size_t release_threshold)
+static bool make_pool(struct rs_async *async, CUmemAllocationType type, size_t release_threshold)
 {
     CUmemPoolProps properties = {
         .allocType = type,
@@ -580,7 +358,7 @@ static bool make_pool(struct async *async, CUmemAllocationType type, size_t rele
 }
 
 /* Makes the pool reserve its initial size: one allocation and its free, as RMM does. */
-static void take_initial(struct async *async, size_t bytes)
+static void take_initial(struct rs_async *async, size_t bytes)
 {
     char text[RS_SIZE_TEXT_BYTES];
     CUdeviceptr address;
@@ -594,7 +372,7 @@ static void take_initial(struct async *async, size_t bytes)
     (void)async_give(&async->leaf, address, bytes); /* nothing has used it */
 }
 
-static bool allow_peers(const struct async *async)
+static bool allow_peers(const struct rs_async *async)
 {
     CUresult result = CUDA_SUCCESS;
 
@@ -608,7 +386,7 @@ int rs_async_create(const struct rs_mr_descriptor *descriptor, CUmemAllocationTy
                     const struct rs_place *place, const struct rs_async_config *config,
                     struct rs_mr **out)
 {
-    struct async *async = RS_PUBLISHED_NEW(struct async);
+    struct rs_async *async = RS_PUBLISHED_NEW(struct rs_async);
 
     if (!async)
         return -ENOMEM;
