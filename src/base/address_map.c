@@ -9,11 +9,10 @@
  * some ten thousand.  Meanwhile a range is in one of the two; a moved or removed slot of the old
  * one stays marked, so that searches go on past it.
  *
- * By address: per GiB, a bitmap of starts at 512-byte steps with two levels of summary above it.
- * The nearest start at or below an address is the only range that can hold it.
+ * By address: a bitmap of starts (start_bitmap.h).  The nearest start at or below an address is the
+ * only range that can hold it.
  *
- * A shard owns whole words of the bitmap (32 KiB of addresses), so that one lock serves both.  Bits
- * of a summary are hints: set whenever something is below, cleared late or never.
+ * A shard owns whole words of the bitmap (32 KiB of addresses), so that one lock serves both.
  *
  * Slots and bits are atomics because readers race with writers by design; a fence would do instead
  * of acquire loads and release stores, but ThreadSanitizer does not know fences. */
@@ -22,6 +21,8 @@
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/lock.h"
+#include "base/map_zeroed.h"
+#include "base/start_bitmap.h"
 
 #include <stdalign.h>
 #include <stdatomic.h>
@@ -29,17 +30,6 @@
 #include <sys/mman.h>
 
 enum {
-    ADDRESS_BITS = 57, /* of a GPU with five-level page tables */
-    UNIT_BITS = 9,     /* starts are multiples of 512 */
-    WORD_BITS = 6,     /* 64 bits in a word, at every level */
-    REGION_BITS = 30,
-    REGION_WORDS = 1 << (REGION_BITS - UNIT_BITS - WORD_BITS),
-    GROUP_WORDS = REGION_WORDS >> WORD_BITS,
-    TOP_WORDS = GROUP_WORDS >> WORD_BITS,
-
-    LEAF_BITS = 14, /* regions of a leaf */
-    ROOT_BITS = ADDRESS_BITS - REGION_BITS - LEAF_BITS,
-
     SHARD_BITS = 6,
     SHARD_COUNT = 1 << SHARD_BITS,
     FIRST_TABLE_BITS = 6,
@@ -70,29 +60,17 @@ struct shard {
     /* Held for some ten instructions, or for a table's growth. */
     alignas(2 * RS_CACHE_LINE) struct rs_spinlock lock; /* pairs of lines are fetched together */
     atomic_uint sequence;                               /* odd while slots change */
-    _Atomic uintptr_t table;    /* a struct table * with log2 of its slots below */
-    _Atomic uintptr_t outgrown; /* the one before, while slots of it are to be moved; or 0 */
-    size_t moved;               /* its first so many slots have been */
-    atomic_size_t count;        /* in both */
-    /* Words of the bitmap (number + 1) that became empty and still stand in the summary: a program
-     * that allocates and frees at one place does not pay for the summary every time. */
-    uint64_t emptied[EMPTIED_COUNT];
-};
-
-struct region {
-    _Atomic uint64_t words[REGION_WORDS]; /* a bit for each start; written under the shard's lock */
-    _Atomic uint64_t groups[GROUP_WORDS]; /* a bit for each word; hint, cleared late */
-    _Atomic uint64_t top[TOP_WORDS];      /* a bit for each group; hint, never cleared */
-};
-
-struct leaf {
-    _Atomic(struct region *) regions[1 << LEAF_BITS];
+    _Atomic uintptr_t table;         /* a struct table * with log2 of its slots below */
+    _Atomic uintptr_t outgrown;      /* the one before, while slots of it are to be moved; or 0 */
+    size_t moved;                    /* its first so many slots have been */
+    atomic_size_t count;             /* in both */
+    uint64_t emptied[EMPTIED_COUNT]; /* words of the bitmap, see rs_start_bitmap_clear */
 };
 
 struct rs_address_map {
     struct shard shards[SHARD_COUNT];
     _Atomic uint64_t largest_bytes; /* how far below an address its range can start */
-    _Atomic(struct leaf *) leaves[1 << ROOT_BITS];
+    struct rs_start_bitmap starts;
     alignas(RS_CACHE_LINE) unsigned char first_tables[SHARD_COUNT]
                                                      [sizeof(struct table) +
                                                       (sizeof(struct slot) << FIRST_TABLE_BITS)];
@@ -102,26 +80,19 @@ _Static_assert(sizeof(struct table) == RS_CACHE_LINE,
                "a table's address has six low bits to spare");
 _Static_assert(sizeof(struct slot) == RS_CACHE_LINE / 2, "slots do not straddle cache lines");
 
-/* Not malloc: the pages of a region are touched only where there are ranges, and a hook may run
- * while the program's own allocator holds its locks. */
-static void *map_zeroed(size_t bytes)
-{
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-    return memory == MAP_FAILED ? NULL : memory;
-}
-
 /* ---- shards ---- */
-
-static uint64_t word_number(uint64_t start)
-{
-    return start >> (UNIT_BITS + WORD_BITS);
-}
 
 static struct shard *shard_of(struct rs_address_map *map, uint64_t start)
 {
-    return &map->shards[(word_number(start) * hash_factor) >> (64 - SHARD_BITS)];
+    return &map->shards[(rs_start_word(start) * hash_factor) >> (64 - SHARD_BITS)];
+}
+
+/* Of the emptied ones, where that start's word belongs. */
+static uint64_t *emptied_of(struct shard *shard, uint64_t start)
+{
+    return &shard
+                ->emptied[(rs_start_word(start) * hash_factor) >> (64 - SHARD_BITS - EMPTIED_BITS) &
+                          (EMPTIED_COUNT - 1)];
 }
 
 /* Between these two, slots change.  Every store in between releases, so that a reader that sees one
@@ -169,7 +140,7 @@ static struct view view_locked(struct shard *shard)
  * the shard, so a shard's starts spread over all of its slots. */
 static size_t home_of(const struct view *view, uint64_t start)
 {
-    return (size_t)(((start >> UNIT_BITS) * hash_factor) >> view->shift);
+    return (size_t)(((start >> RS_START_UNIT_BITS) * hash_factor) >> view->shift);
 }
 
 static uint64_t slot_key(const struct slot *slot)
@@ -252,7 +223,7 @@ static bool table_grow(struct shard *shard)
     uintptr_t old_word = atomic_load_explicit(&shard->table, memory_order_relaxed);
     unsigned old_bits = old_word % RS_CACHE_LINE;
     size_t bytes = sizeof(struct table) + (sizeof(struct slot) << (old_bits + 1));
-    struct table *table = map_zeroed(bytes);
+    struct table *table = rs_map_zeroed(bytes);
 
     if (!table)
         return false;
@@ -297,199 +268,11 @@ static void table_close(const struct view *view, size_t i)
     atomic_store_explicit(&view->slots[i].start_and_one, 0, memory_order_release);
 }
 
-/* ---- regions ---- */
-
-static uint64_t load(_Atomic uint64_t *word)
-{
-    return atomic_load_explicit(word, memory_order_relaxed);
-}
-
-static uint64_t bit(uint64_t number)
-{
-    return (uint64_t)1 << (number % 64);
-}
-
-/* Number of the highest set bit of a word that is not 0. */
-static unsigned highest(uint64_t word)
-{
-    return 63 - (unsigned)__builtin_clzll(word);
-}
-
-static unsigned lowest(uint64_t word)
-{
-    return (unsigned)__builtin_ctzll(word);
-}
-
-static struct leaf *leaf_find(struct rs_address_map *map, uint64_t number)
-{
-    return atomic_load_explicit(&map->leaves[number >> LEAF_BITS], memory_order_acquire);
-}
-
-static struct region *region_find(struct rs_address_map *map, uint64_t number)
-{
-    struct leaf *leaf = leaf_find(map, number);
-
-    return leaf ? atomic_load_explicit(&leaf->regions[number % (1u << LEAF_BITS)],
-                                       memory_order_acquire)
-                : NULL;
-}
-
-static struct leaf *leaf_make(struct rs_address_map *map, uint64_t number)
-{
-    struct leaf *present = leaf_find(map, number);
-    struct leaf *made;
-
-    if (present)
-        return present;
-    made = map_zeroed(sizeof(*made));
-    if (made &&
-        !atomic_compare_exchange_strong_explicit(&map->leaves[number >> LEAF_BITS], &present, made,
-                                                 memory_order_acq_rel, memory_order_acquire)) {
-        munmap(made, sizeof(*made)); /* another thread was first */
-        return present;
-    }
-    return made;
-}
-
-__attribute__((noinline)) static struct region *region_make(struct rs_address_map *map,
-                                                            uint64_t number)
-{
-    struct leaf *leaf = leaf_make(map, number);
-    struct region *present = NULL, *made;
-
-    if (!leaf)
-        return NULL;
-    made = map_zeroed(sizeof(*made));
-    if (made && !atomic_compare_exchange_strong_explicit(&leaf->regions[number % (1u << LEAF_BITS)],
-                                                         &present, made, memory_order_acq_rel,
-                                                         memory_order_acquire)) {
-        munmap(made, sizeof(*made));
-        return present;
-    }
-    return made;
-}
-
-static void hint_set(_Atomic uint64_t *word, uint64_t mask)
-{
-    if (RS_UNLIKELY(!(load(word) & mask)))
-        atomic_fetch_or_explicit(word, mask, memory_order_relaxed);
-}
-
-/* Under the lock of the start's shard, like the next two. */
-static void region_mark(struct region *region, uint64_t start)
-{
-    uint64_t unit = (start >> UNIT_BITS) % ((uint64_t)REGION_WORDS << WORD_BITS);
-    uint64_t word = unit >> WORD_BITS;
-    uint64_t group = word >> WORD_BITS;
-
-    atomic_store_explicit(&region->words[word], load(&region->words[word]) | bit(unit),
-                          memory_order_relaxed);
-    hint_set(&region->groups[group], bit(word));
-    hint_set(&region->top[group >> WORD_BITS], bit(group));
-}
-
-static void summary_clear(struct rs_address_map *map, uint64_t number)
-{
-    struct region *region = region_find(map, number >> (REGION_BITS - UNIT_BITS - WORD_BITS));
-    uint64_t word = number % REGION_WORDS;
-
-    if (load(&region->words[word]) == 0)
-        atomic_fetch_and_explicit(&region->groups[word >> WORD_BITS], ~bit(word),
-                                  memory_order_relaxed);
-}
-
-static void region_unmark(struct rs_address_map *map, struct shard *shard, uint64_t start)
-{
-    struct region *region = region_find(map, start >> REGION_BITS);
-    uint64_t number = word_number(start);
-    _Atomic uint64_t *word = &region->words[number % REGION_WORDS];
-    uint64_t left = load(word) & ~bit(start >> UNIT_BITS);
-    uint64_t *emptied;
-    uint64_t evicted;
-
-    atomic_store_explicit(word, left, memory_order_relaxed);
-    if (left != 0)
-        return;
-    emptied = &shard->emptied[(number * hash_factor) >> (64 - SHARD_BITS - EMPTIED_BITS) &
-                              (EMPTIED_COUNT - 1)];
-    if (*emptied == number + 1)
-        return;
-    evicted = *emptied;
-    *emptied = number + 1;
-    if (evicted != 0)
-        summary_clear(map, evicted - 1);
-}
-
-/* The last start in the words of `group` that `mask` allows. */
-static bool group_last(struct region *region, uint64_t group, uint64_t mask, uint64_t *unit)
-{
-    for (mask &= load(&region->groups[group]); mask != 0; mask &= ~bit(highest(mask))) {
-        uint64_t word = (group << WORD_BITS) + highest(mask);
-        uint64_t starts = load(&region->words[word]);
-        if (starts != 0) {
-            *unit = (word << WORD_BITS) + highest(starts);
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool top_last(struct region *region, uint64_t top, uint64_t mask, uint64_t *unit)
-{
-    for (mask &= load(&region->top[top]); mask != 0; mask &= ~bit(highest(mask)))
-        if (group_last(region, (top << WORD_BITS) + highest(mask), UINT64_MAX, unit))
-            return true;
-    return false;
-}
-
-/* The last start at or before *unit, into *unit. */
-static bool region_last(struct region *region, uint64_t *unit)
-{
-    uint64_t word = *unit >> WORD_BITS;
-    uint64_t group = word >> WORD_BITS;
-    uint64_t top = group >> WORD_BITS;
-    uint64_t starts = load(&region->words[word]) & (bit(*unit) | (bit(*unit) - 1));
-
-    if (starts != 0) {
-        *unit = (word << WORD_BITS) + highest(starts);
-        return true;
-    }
-    if (group_last(region, group, bit(word) - 1, unit) ||
-        top_last(region, top, bit(group) - 1, unit))
-        return true;
-    while (top-- > 0)
-        if (top_last(region, top, UINT64_MAX, unit))
-            return true;
-    return false;
-}
-
-/* The last start in [from, *address], into *address.  Both are multiples of 512. */
-static bool map_last(struct rs_address_map *map, uint64_t from, uint64_t *address)
-{
-    uint64_t first = from >> REGION_BITS, number = *address >> REGION_BITS;
-    uint64_t unit = (*address >> UNIT_BITS) % ((uint64_t)REGION_WORDS << WORD_BITS);
-
-    for (;;) {
-        struct region *region = region_find(map, number);
-        if (region && region_last(region, &unit)) {
-            *address = (number << REGION_BITS) + (unit << UNIT_BITS);
-            return *address >= from;
-        }
-        /* A leaf that is missing spans 16 TiB without ranges. */
-        if (!leaf_find(map, number))
-            number &= ~(((uint64_t)1 << LEAF_BITS) - 1);
-        if (number <= first)
-            return false;
-        number--;
-        unit = ((uint64_t)REGION_WORDS << WORD_BITS) - 1;
-    }
-}
-
 /* ---- the map ---- */
 
 struct rs_address_map *rs_address_map_create(void)
 {
-    struct rs_address_map *map = map_zeroed(sizeof(*map));
+    struct rs_address_map *map = rs_map_zeroed(sizeof(*map));
 
     if (!map)
         return NULL;
@@ -498,16 +281,6 @@ struct rs_address_map *rs_address_map_create(void)
                               (uintptr_t)map->first_tables[i] + FIRST_TABLE_BITS,
                               memory_order_relaxed);
     return map;
-}
-
-static void leaf_destroy(struct leaf *leaf)
-{
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(leaf->regions); i++) {
-        struct region *region = atomic_load_explicit(&leaf->regions[i], memory_order_relaxed);
-        if (region)
-            munmap(region, sizeof(*region));
-    }
-    munmap(leaf, sizeof(*leaf));
 }
 
 static void shard_destroy(struct shard *shard)
@@ -526,11 +299,7 @@ void rs_address_map_destroy(struct rs_address_map *map)
 {
     if (!map)
         return;
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(map->leaves); i++) {
-        struct leaf *leaf = atomic_load_explicit(&map->leaves[i], memory_order_relaxed);
-        if (leaf)
-            leaf_destroy(leaf);
-    }
+    rs_start_bitmap_destroy(&map->starts);
     for (size_t i = 0; i < SHARD_COUNT; i++)
         shard_destroy(&map->shards[i]);
     munmap(map, sizeof(*map));
@@ -538,7 +307,7 @@ void rs_address_map_destroy(struct rs_address_map *map)
 
 static void note_size(struct rs_address_map *map, uint64_t size_bytes)
 {
-    uint64_t largest = load(&map->largest_bytes);
+    uint64_t largest = atomic_load_explicit(&map->largest_bytes, memory_order_relaxed);
 
     while (RS_UNLIKELY(size_bytes > largest))
         if (atomic_compare_exchange_weak_explicit(&map->largest_bytes, &largest, size_bytes,
@@ -546,7 +315,8 @@ static void note_size(struct rs_address_map *map, uint64_t size_bytes)
             return;
 }
 
-static bool insert_locked(struct shard *shard, struct region *region, const struct rs_range *range)
+static bool insert_locked(struct shard *shard, struct rs_start_region *region,
+                          const struct rs_range *range)
 {
     struct view view = view_locked(shard);
     size_t i = slot_locked(&view, range->start);
@@ -572,7 +342,7 @@ static bool insert_locked(struct shard *shard, struct region *region, const stru
     slot_write(slot, range);
     write_end(shard);
     if (is_new)
-        region_mark(region, range->start);
+        rs_start_bitmap_set(region, range->start);
     return true;
 }
 
@@ -581,14 +351,14 @@ bool rs_address_map_insert(struct rs_address_map *map, uint64_t start, uint64_t 
 {
     struct rs_range range = {start, size_bytes, owner};
     struct shard *shard = shard_of(map, start);
-    struct region *region;
+    struct rs_start_region *region;
     bool done;
 
-    RS_ASSERT(start % (1u << UNIT_BITS) == 0 && size_bytes > 0);
-    if (RS_UNLIKELY(start >> ADDRESS_BITS))
+    RS_ASSERT(start % (1u << RS_START_UNIT_BITS) == 0 && size_bytes > 0);
+    if (RS_UNLIKELY(start >> RS_START_ADDRESS_BITS))
         return false; /* no device has such addresses */
-    region = region_find(map, start >> REGION_BITS);
-    if (RS_UNLIKELY(!region) && !(region = region_make(map, start >> REGION_BITS)))
+    region = rs_start_bitmap_region(&map->starts, start);
+    if (RS_UNLIKELY(!region))
         return false;
     note_size(map, size_bytes);
     rs_spinlock_lock(&shard->lock);
@@ -617,7 +387,7 @@ bool rs_address_map_remove(struct rs_address_map *map, uint64_t start, void *own
         else
             table_close(&view, (size_t)(slot - view.slots));
         write_end(shard);
-        region_unmark(map, shard, start);
+        rs_start_bitmap_clear(&map->starts, emptied_of(shard, start), start);
         atomic_store_explicit(&shard->count,
                               atomic_load_explicit(&shard->count, memory_order_relaxed) - 1,
                               memory_order_relaxed);
@@ -649,7 +419,7 @@ bool rs_address_map_find(struct rs_address_map *map, uint64_t start, struct rs_r
 {
     struct shard *shard = shard_of(map, start);
 
-    if (start % (1u << UNIT_BITS) != 0)
+    if (start % (1u << RS_START_UNIT_BITS) != 0)
         return false;
     for (unsigned turn = 0;; rs_pause(turn++)) {
         unsigned before = atomic_load_explicit(&shard->sequence, memory_order_acquire);
@@ -700,15 +470,15 @@ RS_HOT void *rs_address_map_owner(struct rs_address_map *map, uint64_t start)
 bool rs_address_map_find_inside(struct rs_address_map *map, uint64_t address,
                                 struct rs_range *range)
 {
-    uint64_t unit_mask = ~(((uint64_t)1 << UNIT_BITS) - 1);
-    uint64_t largest = load(&map->largest_bytes);
+    uint64_t unit_mask = ~(((uint64_t)1 << RS_START_UNIT_BITS) - 1);
+    uint64_t largest = atomic_load_explicit(&map->largest_bytes, memory_order_relaxed);
     uint64_t from = address < largest ? 0 : (address - largest + 1) & unit_mask;
     uint64_t start = address & unit_mask;
     struct rs_range seen;
 
-    if (address >> ADDRESS_BITS)
+    if (address >> RS_START_ADDRESS_BITS)
         return false;
-    while (largest != 0 && map_last(map, from, &start)) {
+    while (largest != 0 && rs_start_bitmap_last(&map->starts, from, &start)) {
         if (rs_address_map_find(map, start, &seen)) {
             if (address - seen.start >= seen.size_bytes)
                 return false;
@@ -717,43 +487,25 @@ bool rs_address_map_find_inside(struct rs_address_map *map, uint64_t address,
         }
         if (start == from) /* removed just now */
             return false;
-        start -= (uint64_t)1 << UNIT_BITS;
+        start -= (uint64_t)1 << RS_START_UNIT_BITS;
     }
     return false;
 }
 
-/* ---- iteration: by address, as slots move while others are removed ---- */
-
+/* By address, as slots move while others are removed. */
 struct visitor {
     struct rs_address_map *map;
     bool (*visit)(void *data, const struct rs_range *range);
     void *data;
 };
 
-static bool word_each(const struct visitor *visitor, uint64_t first_start, uint64_t starts)
+static bool visit_start(void *data, uint64_t start)
 {
-    for (; starts != 0; starts &= starts - 1) {
-        struct rs_range range;
-        if (rs_address_map_find(visitor->map, first_start + ((uint64_t)lowest(starts) << UNIT_BITS),
-                                &range) &&
-            !visitor->visit(visitor->data, &range))
-            return false;
-    }
-    return true;
-}
+    const struct visitor *visitor = data;
+    struct rs_range range;
 
-static bool region_each(const struct visitor *visitor, struct region *region, uint64_t base)
-{
-    for (uint64_t group = 0; group < GROUP_WORDS; group++) {
-        uint64_t words = load(&region->groups[group]);
-        for (; words != 0; words &= words - 1) {
-            uint64_t word = (group << WORD_BITS) + lowest(words);
-            if (!word_each(visitor, base + (word << (UNIT_BITS + WORD_BITS)),
-                           load(&region->words[word])))
-                return false;
-        }
-    }
-    return true;
+    return !rs_address_map_find(visitor->map, start, &range) ||
+           visitor->visit(visitor->data, &range);
 }
 
 void rs_address_map_each(struct rs_address_map *map,
@@ -761,14 +513,7 @@ void rs_address_map_each(struct rs_address_map *map,
 {
     struct visitor visitor = {map, visit, data};
 
-    for (uint64_t i = 0; i < RS_ARRAY_LENGTH(map->leaves); i++) {
-        struct leaf *leaf = atomic_load_explicit(&map->leaves[i], memory_order_acquire);
-        for (uint64_t j = 0; leaf && j < RS_ARRAY_LENGTH(leaf->regions); j++) {
-            struct region *region = atomic_load_explicit(&leaf->regions[j], memory_order_acquire);
-            if (region && !region_each(&visitor, region, ((i << LEAF_BITS) + j) << REGION_BITS))
-                return;
-        }
-    }
+    rs_start_bitmap_each(&map->starts, visit_start, &visitor);
 }
 
 size_t rs_address_map_count(struct rs_address_map *map)

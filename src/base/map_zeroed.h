@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Zeroed memory straight from the kernel. */
+#pragma once
+
+#include <stddef.h>
+#include <sys/mman.h>
+
+/* Not malloc: pages are touched only where they are used, and a hook may run while the program's
+ * own allocator holds its locks.  NULL when out of memory. */
+static inline void *rs_map_zeroed(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    return memory == MAP_FAILED ? NULL : memory;
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The bitmap of starts: regions of a GiB each, mapped where there are ranges. */
+#include "base/start_bitmap.h"
+
+#include "base/arithmetic.h"
+#include "base/check.h"
+#include "base/map_zeroed.h"
+
+#include <sys/mman.h>
+
+/* Number of the highest set bit of a word that is not 0. */
+static unsigned highest(uint64_t word)
+{
+    return 63 - (unsigned)__builtin_clzll(word);
+}
+
+static unsigned lowest(uint64_t word)
+{
+    return (unsigned)__builtin_ctzll(word);
+}
+
+static struct rs_start_leaf *leaf_make(struct rs_start_bitmap *bitmap, uint64_t number)
+{
+    struct rs_start_leaf *present = rs_start_leaf_find(bitmap, number);
+    struct rs_start_leaf *made;
+
+    if (present)
+        return present;
+    made = rs_map_zeroed(sizeof(*made));
+    if (made && !atomic_compare_exchange_strong_explicit(
+                    &bitmap->leaves[number >> RS_START_LEAF_BITS], &present, made,
+                    memory_order_acq_rel, memory_order_acquire)) {
+        munmap(made, sizeof(*made)); /* another thread was first */
+        return present;
+    }
+    return made;
+}
+
+struct rs_start_region *rs_start_region_make(struct rs_start_bitmap *bitmap, uint64_t number)
+{
+    struct rs_start_leaf *leaf = leaf_make(bitmap, number);
+    struct rs_start_region *present = NULL, *made;
+
+    if (!leaf)
+        return NULL;
+    made = rs_map_zeroed(sizeof(*made));
+    if (made && !atomic_compare_exchange_strong_explicit(
+                    &leaf->regions[number % (1u << RS_START_LEAF_BITS)], &present, made,
+                    memory_order_acq_rel, memory_order_acquire)) {
+        munmap(made, sizeof(*made));
+        return present;
+    }
+    return made;
+}
+
+void rs_start_summary_clear(struct rs_start_bitmap *bitmap, uint64_t number)
+{
+    struct rs_start_region *region = rs_start_region_find(
+        bitmap, number >> (RS_START_REGION_BITS - RS_START_UNIT_BITS - RS_START_WORD_BITS));
+    uint64_t word = number % RS_START_REGION_WORDS;
+
+    if (rs_start_load(&region->words[word]) == 0)
+        atomic_fetch_and_explicit(&region->groups[word >> RS_START_WORD_BITS], ~rs_start_bit(word),
+                                  memory_order_relaxed);
+}
+
+/* The last start in the words of `group` that `mask` allows. */
+static bool group_last(struct rs_start_region *region, uint64_t group, uint64_t mask,
+                       uint64_t *unit)
+{
+    for (mask &= rs_start_load(&region->groups[group]); mask != 0;
+         mask &= ~rs_start_bit(highest(mask))) {
+        uint64_t word = (group << RS_START_WORD_BITS) + highest(mask);
+        uint64_t starts = rs_start_load(&region->words[word]);
+        if (starts != 0) {
+            *unit = (word << RS_START_WORD_BITS) + highest(starts);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool top_last(struct rs_start_region *region, uint64_t top, uint64_t mask, uint64_t *unit)
+{
+    for (mask &= rs_start_load(&region->top[top]); mask != 0; mask &= ~rs_start_bit(highest(mask)))
+        if (group_last(region, (top << RS_START_WORD_BITS) + highest(mask), UINT64_MAX, unit))
+            return true;
+    return false;
+}
+
+/* The last start at or before *unit, into *unit. */
+static bool region_last(struct rs_start_region *region, uint64_t *unit)
+{
+    uint64_t word = *unit >> RS_START_WORD_BITS;
+    uint64_t group = word >> RS_START_WORD_BITS;
+    uint64_t top = group >> RS_START_WORD_BITS;
+    uint64_t starts =
+        rs_start_load(&region->words[word]) & (rs_start_bit(*unit) | (rs_start_bit(*unit) - 1));
+
+    if (starts != 0) {
+        *unit = (word << RS_START_WORD_BITS) + highest(starts);
+        return true;
+    }
+    if (group_last(region, group, rs_start_bit(word) - 1, unit) ||
+        top_last(region, top, rs_start_bit(group) - 1, unit))
+        return true;
+    while (top-- > 0)
+        if (top_last(region, top, UINT64_MAX, unit))
+            return true;
+    return false;
+}
+
+bool rs_start_bitmap_last(struct rs_start_bitmap *bitmap, uint64_t from, uint64_t *address)
+{
+    uint64_t first = from >> RS_START_REGION_BITS, number = *address >> RS_START_REGION_BITS;
+    uint64_t unit =
+        (*address >> RS_START_UNIT_BITS) % ((uint64_t)RS_START_REGION_WORDS << RS_START_WORD_BITS);
+
+    for (;;) {
+        struct rs_start_region *region = rs_start_region_find(bitmap, number);
+        if (region && region_last(region, &unit)) {
+            *address = (number << RS_START_REGION_BITS) + (unit << RS_START_UNIT_BITS);
+            return *address >= from;
+        }
+        /* A leaf that is missing spans 16 TiB without ranges. */
+        if (!rs_start_leaf_find(bitmap, number))
+            number &= ~(((uint64_t)1 << RS_START_LEAF_BITS) - 1);
+        if (number <= first)
+            return false;
+        number--;
+        unit = ((uint64_t)RS_START_REGION_WORDS << RS_START_WORD_BITS) - 1;
+    }
+}
+
+struct visitor {
+    bool (*visit)(void *data, uint64_t start);
+    void *data;
+};
+
+static bool word_each(const struct visitor *visitor, uint64_t first_start, uint64_t starts)
+{
+    for (; starts != 0; starts &= starts - 1)
+        if (!visitor->visit(visitor->data,
+                            first_start + ((uint64_t)lowest(starts) << RS_START_UNIT_BITS)))
+            return false;
+    return true;
+}
+
+static bool region_each(const struct visitor *visitor, struct rs_start_region *region,
+                        uint64_t base)
+{
+    for (uint64_t group = 0; group < RS_START_GROUP_WORDS; group++) {
+        uint64_t words = rs_start_load(&region->groups[group]);
+        for (; words != 0; words &= words - 1) {
+            uint64_t word = (group << RS_START_WORD_BITS) + lowest(words);
+            if (!word_each(visitor, base + (word << (RS_START_UNIT_BITS + RS_START_WORD_BITS)),
+                           rs_start_load(&region->words[word])))
+                return false;
+        }
+    }
+    return true;
+}
+
+void rs_start_bitmap_each(struct rs_start_bitmap *bitmap, bool (*visit)(void *data, uint64_t start),
+                          void *data)
+{
+    struct visitor visitor = {visit, data};
+
+    for (uint64_t i = 0; i < RS_ARRAY_LENGTH(bitmap->leaves); i++) {
+        struct rs_start_leaf *leaf = atomic_load_explicit(&bitmap->leaves[i], memory_order_acquire);
+        for (uint64_t j = 0; leaf && j < RS_ARRAY_LENGTH(leaf->regions); j++) {
+            struct rs_start_region *region =
+                atomic_load_explicit(&leaf->regions[j], memory_order_acquire);
+            if (region && !region_each(&visitor, region,
+                                       ((i << RS_START_LEAF_BITS) + j) << RS_START_REGION_BITS))
+                return;
+        }
+    }
+}
+
+static void leaf_destroy(struct rs_start_leaf *leaf)
+{
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(leaf->regions); i++) {
+        struct rs_start_region *region =
+            atomic_load_explicit(&leaf->regions[i], memory_order_relaxed);
+        if (region)
+            munmap(region, sizeof(*region));
+    }
+    munmap(leaf, sizeof(*leaf));
+}
+
+void rs_start_bitmap_destroy(struct rs_start_bitmap *bitmap)
+{
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(bitmap->leaves); i++) {
+        struct rs_start_leaf *leaf = atomic_load_explicit(&bitmap->leaves[i], memory_order_relaxed);
+        if (leaf)
+            leaf_destroy(leaf);
+    }
+}
