@@ -2,7 +2,6 @@
 /* The bitmap of starts: regions of a GiB each, mapped where there are ranges. */
 #include "base/start_bitmap.h"
 
-#include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/map_zeroed.h"
 

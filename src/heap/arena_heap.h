@@ -6,7 +6,7 @@
  * threads do not meet.  Both are first fit.
  *
  * RMM has arenas per thread and per stream, so that a block is used again only in the order of its
- * stream.  Blocks come here when no work uses them any more (resource_reuse.c) and are good for
+ * stream.  Blocks come here when no work uses them any more (reuse.c) and are good for
  * every stream, so only the threads are left.
  *
  * Thread safe.  Locks are taken in this order: a thread's arena, the global arena; never two of

@@ -382,7 +382,7 @@ static CUresult allocate_by(struct arena *arena, ask_function *ask, size_t size_
     return result;
 }
 
-/* Blocks in an arena are retired: good for every stream (resource_reuse.c). */
+/* Blocks in an arena are retired: good for every stream (reuse.c). */
 static CUresult arena_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                struct rs_allocation *out)
 {

@@ -246,7 +246,7 @@ static CUresult allocate_by(struct fixed_size *fixed, ask_function *ask, size_t 
     return result;
 }
 
-/* Blocks here are retired: good for every stream (resource_reuse.c). */
+/* Blocks here are retired: good for every stream (reuse.c). */
 static CUresult fixed_size_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                     struct rs_allocation *out)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The driver's pool beneath `async`: its calls, and what it costs in the account.
+/* The driver's pool beneath `async`: its calls, and its bytes in the account.
  *
  * What counts is what the driver's pool has reserved, live or not, and that changes inside the
  * driver: it grows in an allocation, and shrinks in any synchronisation when the release threshold

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The driver's pool beneath `async`, for async.c alone: its calls, and what it costs in the
- * account.
- */
+/* The driver's pool beneath `async`, for async.c alone: its calls, and its bytes in the account. */
 #pragma once
 
 #include "driver/driver.h"
