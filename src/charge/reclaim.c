@@ -9,8 +9,8 @@
 #include "base/request.h"
 #include "charge/charge.h"
 #include "config/life.h"
-#include "context/context.h"
 #include "context/limit.h"
+#include "context/visit.h"
 #include "driver/driver.h"
 
 #include <stdatomic.h>

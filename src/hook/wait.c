@@ -2,7 +2,7 @@
 /* Hooks of the program's waits for its work, after which the driver's pools give back what they
  * have above their release thresholds: forwarded, with ours beside them. */
 #include "charge/charge.h"
-#include "context/context.h"
+#include "context/visit.h"
 #include "driver/driver.h"
 #include "hook/hook.h"
 

@@ -4,7 +4,8 @@
 #include "base/lock.h"
 #include "config/config.h"
 #include "config/life.h"
-#include "context/context.h"
+#include "context/primary.h"
+#include "context/visit.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 

@@ -3,8 +3,9 @@
 
 #include "base/lock.h"
 #include "config/life.h"
-#include "context/context.h"
+#include "context/end.h"
 #include "context/limit.h"
+#include "context/visit.h"
 
 static void collect(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {

@@ -2,6 +2,7 @@
 #include "report/leaks.h"
 
 #include "config/life.h"
+#include "context/visit.h"
 #include "report/page.h"
 #include "resource/adaptor/tracking.h"
 #include "trace/symbol.h"

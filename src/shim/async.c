@@ -4,6 +4,7 @@
 #include "config/life.h"
 #include "context/block_record.h"
 #include "context/context.h"
+#include "context/visit.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/fence.h"

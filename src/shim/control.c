@@ -9,6 +9,7 @@
 #include "context/context.h"
 #include "context/limit.h"
 #include "context/pushed.h"
+#include "context/visit.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/placement.h"

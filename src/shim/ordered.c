@@ -5,6 +5,7 @@
 #include "config/life.h"
 #include "context/block.h"
 #include "context/context.h"
+#include "context/primary.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/stream_order.h"

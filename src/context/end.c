@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A context ends: what it had is folded into reports, what outlives it is given back, and its
+ * record is used again when no thread can still be inside its stacks. */
+#include "context/end.h"
+
+#include "base/lock.h"
+#include "context/exclusion.h"
+#include "context/identity.h"
+#include "context/pushed_stack.h"
+#include "context/stack.h"
+#include "context/table.h"
+#include "ledger/footprint.h"
+#include "shim/wiring.h"
+
+#include <stdlib.h>
+
+enum { LIMBO_MAX = 64 /* dropped ones kept, since a thread may still be inside their stack */ };
+
+/* All under the lock. */
+static struct rs_context *ended; /* dropped, with memory that outlives them still to give back */
+static struct rs_context *dropped, **dropped_end = &dropped; /* oldest first */
+static size_t dropped_count;
+static struct rs_report folded[RS_KINDS][RS_DEVICES_MAX];
+
+static struct rs_context *new_record(void)
+{
+    struct rs_context *context = aligned_alloc(_Alignof(struct rs_context), sizeof(*context));
+
+    if (context)
+        *context = (struct rs_context){.handle = NULL};
+    return context;
+}
+
+struct rs_context *rs_context_take_record(void)
+{
+    struct rs_context *context;
+
+    /* While a context ends, who ends it has its record. */
+    if (dropped_count <= LIMBO_MAX || rs_context_ends_under_way())
+        return new_record();
+    context = dropped;
+    dropped = context->next_dropped;
+    dropped_count--;
+    for (int i = 0; i < RS_STACKS; i++)
+        rs_mr_destroy(atomic_load(&context->stack[i].mr), true);
+    rs_pushed_stack_recycle(atomic_load(&context->pushed));
+    *context = (struct rs_context){.handle = NULL};
+    return context;
+}
+
+static void fold_report(const struct rs_stack *stack, struct rs_mr *mr)
+{
+    static struct rs_report gone; /* under the lock */
+
+    rs_report_clear(&gone);
+    rs_mr_report(mr, &gone);
+    rs_report_fold_gone(&folded[stack->kind][stack->place.device], &gone);
+}
+
+/* Of the stacks of one kind of a device. */
+struct peaks {
+    enum rs_kind kind;
+    CUdevice device;
+    struct rs_report report;
+};
+
+static void add_peaks(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    struct peaks *peaks = data;
+
+    if (stack->kind == peaks->kind && stack->place.device == peaks->device)
+        rs_mr_report(mr, &peaks->report);
+}
+
+/* What a context takes along was side by side with what the others of its device have.  It is
+ * entered no longer. */
+static void fold_peaks(struct rs_context *going)
+{
+    static struct peaks peaks; /* under the lock */
+
+    peaks.device = going->device;
+    for (int kind = 0; kind < RS_KINDS && going->device < RS_DEVICES_MAX; kind++) {
+        peaks.kind = (enum rs_kind)kind;
+        rs_report_clear(&peaks.report);
+        rs_context_visit_stacks(going, add_peaks, &peaks);
+        rs_contexts_visit_stacks(add_peaks, &peaks);
+        rs_report_raise_peaks(&folded[kind][going->device], &peaks.report);
+    }
+}
+
+static void drop_stack(struct rs_stack *stack)
+{
+    struct rs_mr *mr = atomic_load(&stack->mr);
+
+    if (!mr)
+        return;
+    rs_context_stacks_changed();
+    rs_stack_release_initial(stack);
+    fold_report(stack, mr);
+    rs_wiring.stack_gone(stack, mr);
+}
+
+void rs_context_drop(struct rs_context *context)
+{
+    atomic_store(&context->alive, false);
+    rs_contexts_remove(context);
+    rs_wiring.context_gone(context);
+    for (int i = 0; i < RS_STACKS; i++)
+        drop_stack(&context->stack[i]);
+    for (struct rs_pushed_stack *pushed = atomic_load(&context->pushed); pushed;
+         pushed = pushed->next)
+        drop_stack(&pushed->stack);
+    fold_peaks(context);
+    context->next_dropped = ended;
+    ended = context;
+}
+
+struct rs_context *rs_context_find(CUcontext handle)
+{
+    struct rs_context_entry *entry = rs_contexts_entry(handle);
+    struct rs_context *context = entry ? entry->context : NULL;
+
+    if (!entry)
+        return NULL;
+    if (entry->id == rs_context_id_of(handle) && !rs_context_is_gone(context->witness))
+        return atomic_load(&context->alive) ? context : NULL;
+    if (context->handle == handle)
+        rs_context_drop(context);
+    else /* a green context's: only the handle is stale */
+        rs_contexts_remove_entry(entry);
+    return NULL;
+}
+
+static void append_to_dropped(struct rs_context *context)
+{
+    context->next_dropped = NULL;
+    *dropped_end = context;
+    dropped_end = &context->next_dropped;
+    dropped_count++;
+}
+
+static void end_stack(struct rs_stack *stack)
+{
+    struct rs_mr *mr = atomic_load(&stack->mr);
+
+    if (mr)
+        rs_mr_context_ended(mr);
+}
+
+void rs_context_give_back_ended(void)
+{
+    struct rs_context *context;
+
+    rs_mutex_lock(&rs_contexts_lock);
+    while ((context = ended)) {
+        ended = context->next_dropped;
+        rs_mutex_unlock(&rs_contexts_lock);
+        for (int i = 0; i < RS_STACKS; i++)
+            end_stack(&context->stack[i]);
+        for (struct rs_pushed_stack *pushed = atomic_load(&context->pushed); pushed;
+             pushed = pushed->next)
+            end_stack(&pushed->stack);
+        rs_account_lose(&context->account);
+        rs_footprint_lose(&context->account);
+        rs_mutex_lock(&rs_contexts_lock);
+        append_to_dropped(context);
+    }
+    rs_mutex_unlock(&rs_contexts_lock);
+    rs_context_publish_stacks();
+}
+
+bool rs_context_has_ended(void)
+{
+    return ended;
+}
+
+/* Its entries stay: who asks meanwhile shall not make it known anew. */
+struct rs_context *rs_context_take_out(struct rs_context *context)
+{
+    if (context)
+        atomic_store(&context->alive, false);
+    return context;
+}
+
+struct rs_context *rs_context_end_begin(CUcontext handle)
+{
+    const struct rs_context_entry *entry;
+    struct rs_context *context = NULL;
+
+    rs_mutex_lock(&rs_contexts_lock);
+    entry = rs_contexts_entry(handle);
+    if (entry && entry->context->handle == handle)
+        context = rs_context_take_out(entry->context);
+    rs_mutex_unlock(&rs_contexts_lock);
+    return context;
+}
+
+void rs_context_end_finish(struct rs_context *context, bool destroyed)
+{
+    if (!context)
+        return;
+    rs_mutex_lock(&rs_contexts_lock);
+    if (!rs_contexts_have(context)) {
+        /* a look-up found another context of the same handle, and dropped this one */
+    } else if (destroyed) {
+        rs_context_drop(context);
+    } else {
+        atomic_store(&context->alive, true);
+    }
+    rs_mutex_unlock(&rs_contexts_lock);
+    if (destroyed)
+        rs_context_give_back_ended();
+}
+
+const struct rs_report *rs_context_folded_report(enum rs_kind kind, int device)
+{
+    return &folded[kind][device];
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ends of contexts and deallocations of ours keep each other out; a thread that makes or ends
+ * something is not cancelled, and its own driver calls do not come in again. */
+#include "context/exclusion.h"
+
+#include "base/lock.h"
+#include "base/undisturbed.h"
+#include "context/table.h"
+#include "shim/wiring.h"
+
+#include <errno.h>
+#include <time.h>
+
+enum { ENDS_WAIT_MS = 1000 };
+
+static unsigned endings, trims; /* under way: no trim begins while a context ends; under the lock */
+static pthread_cond_t trims_done = PTHREAD_COND_INITIALIZER, ends_done = PTHREAD_COND_INITIALIZER;
+
+static __thread bool creating; /* a driver call of ours may come back through another tool's hook */
+static __thread bool is_ending; /* this thread is inside a context's end */
+
+/* While this thread holds what others wait for, the driver's calls in between included, no
+ * cancellation of it acts. */
+static __thread struct {
+    unsigned depth;
+    struct rs_uncancelled uncancelled;
+} busy;
+
+static void busy_begin(void)
+{
+    if (busy.depth++ == 0)
+        rs_uncancelled_begin(&busy.uncancelled);
+}
+
+static void busy_end(void)
+{
+    if (--busy.depth == 0)
+        rs_uncancelled_end(&busy.uncancelled);
+}
+
+void rs_context_creating_begin(void)
+{
+    busy_begin();
+    creating = true;
+}
+
+static _Atomic bool unpublished; /* stacks have come or gone */
+
+void rs_context_stacks_changed(void)
+{
+    atomic_store(&unpublished, true);
+}
+
+void rs_context_publish_stacks(void)
+{
+    if (atomic_load_explicit(&unpublished, memory_order_relaxed) &&
+        atomic_exchange(&unpublished, false))
+        rs_wiring.stacks_changed();
+}
+
+void rs_context_creating_end(void)
+{
+    creating = false;
+    rs_context_publish_stacks();
+    busy_end();
+}
+
+bool rs_context_is_creating(void)
+{
+    return creating;
+}
+
+bool rs_context_ends_under_way(void)
+{
+    return endings > 0;
+}
+
+bool rs_contexts_lock_bounded(void)
+{
+    return !(creating && !rs_lock_is_bound()) &&
+           rs_mutex_lock_bounded(&rs_contexts_lock, "contexts");
+}
+
+static bool wait_for_ends(void)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += ENDS_WAIT_MS / 1000;
+    while (endings > 0)
+        if (rs_condition_wait_until(&ends_done, &rs_contexts_lock, &until) == ETIMEDOUT)
+            break;
+    return endings == 0;
+}
+
+static bool hold_ends(bool may_wait)
+{
+    bool may;
+
+    if (creating || is_ending)
+        return false; /* this thread holds the lock, or would wait for itself */
+    rs_mutex_lock(&rs_contexts_lock);
+    may = may_wait ? wait_for_ends() : endings == 0;
+    trims += may;
+    rs_mutex_unlock(&rs_contexts_lock);
+    if (may)
+        busy_begin();
+    return may;
+}
+
+/* A context's end may wait for work that waits for this thread: not for ever. */
+bool rs_context_ends_hold(void)
+{
+    return hold_ends(true);
+}
+
+bool rs_context_ends_hold_at_once(void)
+{
+    return hold_ends(false);
+}
+
+void rs_context_ends_release(void)
+{
+    rs_mutex_lock(&rs_contexts_lock);
+    trims--;
+    pthread_cond_broadcast(&trims_done);
+    rs_mutex_unlock(&rs_contexts_lock);
+    busy_end();
+}
+
+void rs_context_ending_enter(void)
+{
+    busy_begin();
+    is_ending = true;
+    rs_mutex_lock(&rs_contexts_lock);
+    endings++;
+    atomic_fetch_add_explicit(&rs_context_generation, 1, memory_order_release);
+    while (trims > 0)
+        rs_condition_wait(&trims_done, &rs_contexts_lock);
+    rs_mutex_unlock(&rs_contexts_lock);
+}
+
+void rs_context_ending_leave(void)
+{
+    rs_mutex_lock(&rs_contexts_lock);
+    endings--;
+    pthread_cond_broadcast(&ends_done);
+    rs_mutex_unlock(&rs_contexts_lock);
+    is_ending = false;
+    busy_end();
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which context a handle is, whether that one has ended, and which one owns the memory that is
+ * allocated while it is current. */
+#include "context/identity.h"
+
+#include "driver/context.h"
+#include "driver/driver.h"
+
+unsigned long long rs_context_id_of(CUcontext handle)
+{
+    unsigned long long id = 0;
+
+    if (!rs_driver.cuCtxGetId || rs_driver.cuCtxGetId(handle, &id) != CUDA_SUCCESS)
+        return 0;
+    return id;
+}
+
+bool rs_context_is_gone(struct rs_witness witness)
+{
+    unsigned long long id = 0;
+    CUresult result = CUDA_SUCCESS;
+
+    if (witness.address)
+        result =
+            rs_driver.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, witness.address);
+    return result == CUDA_ERROR_INVALID_VALUE || (result == CUDA_SUCCESS && id != witness.id);
+}
+
+bool rs_context_is_gone_there(struct rs_witness witness, CUcontext handle)
+{
+    CUresult result;
+    bool entered, gone;
+
+    if (!witness.address)
+        return false;
+    entered = rs_context_enter(handle, &result);
+    gone = result == CUDA_SUCCESS && rs_context_is_gone(witness);
+    rs_context_leave(entered);
+    return gone;
+}
+
+CUcontext rs_context_memory_owner(CUcontext handle, CUdeviceptr *block)
+{
+    CUcontext owner = handle;
+
+    *block = 0;
+    if (rs_driver.cuMemAlloc_v2(block, RS_SENTINEL_BYTES) != CUDA_SUCCESS) {
+        *block = 0;
+        return handle;
+    }
+    if (rs_driver.cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, *block) !=
+            CUDA_SUCCESS ||
+        !owner)
+        owner = handle;
+    return owner;
+}
+
+void rs_context_keep_probe(struct rs_context *context, CUdeviceptr block)
+{
+    CUstream stream;
+    CUresult result;
+    bool entered;
+
+    if (block && !rs_driver.cuCtxGetId && !context->witness.address) {
+        context->witness.id = rs_driver_allocation_id(block);
+        context->witness.address = context->witness.id ? block : 0;
+    }
+    if (!block || block == context->witness.address || rs_sentinel_add(&context->sentinel, block))
+        return;
+    stream = rs_own_stream(&context->own_stream, context->handle);
+    if (!stream || !rs_driver.cuMemFreeAsync)
+        return; /* its 512 bytes go with the context */
+    entered = rs_context_enter(context->handle, &result);
+    if (result == CUDA_SUCCESS && rs_driver.cuMemFreeAsync(block, stream) == CUDA_SUCCESS)
+        (void)rs_own_stream_settle(stream, 0);
+    rs_context_leave(entered);
+}
+
+bool rs_context_owns_memory(struct rs_context *context)
+{
+    CUdeviceptr block = 0;
+
+    if (context->owns_memory)
+        return true;
+    context->owns_memory = rs_context_memory_owner(context->handle, &block) == context->handle;
+    rs_context_keep_probe(context, block);
+    return context->owns_memory;
+}

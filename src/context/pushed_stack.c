@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A context's stacks for pushed resources, each made at the first allocation under its resource. */
+#include "context/pushed_stack.h"
+
+#include "base/lock.h"
+#include "base/thread_state.h"
+#include "config/life.h"
+#include "context/exclusion.h"
+#include "context/identity.h"
+#include "context/stack.h"
+#include "context/table.h"
+#include "driver/context.h"
+#include "driver/driver.h"
+
+#include <stdlib.h>
+
+/* Recycled, never freed: somebody may be late.  Under the lock. */
+static struct rs_pushed_stack *spare;
+
+void rs_pushed_stack_recycle(struct rs_pushed_stack *pushed)
+{
+    while (pushed) {
+        struct rs_pushed_stack *next = pushed->next;
+        rs_mr_destroy(atomic_load(&pushed->stack.mr), true);
+        pushed->next = spare;
+        spare = pushed;
+        pushed = next;
+    }
+}
+
+/* Without the lock too. */
+static struct rs_pushed_stack *find_pushed(struct rs_context *context,
+                                           const struct rs_pushed *resource)
+{
+    struct rs_pushed_stack *pushed = atomic_load_explicit(&context->pushed, memory_order_acquire);
+
+    while (pushed && pushed->resource != resource)
+        pushed = pushed->next;
+    return pushed;
+}
+
+/* The caller of the next three holds the lock. */
+static struct rs_pushed_stack *take_pushed(struct rs_context *context,
+                                           const struct rs_pushed *resource)
+{
+    struct rs_pushed_stack *pushed = spare;
+
+    if (pushed)
+        spare = pushed->next;
+    else
+        pushed = malloc(sizeof(*pushed));
+    if (!pushed)
+        return NULL;
+    *pushed = (struct rs_pushed_stack){
+        .stack = {.context = context,
+                  .kind = RS_KIND_DEVICE,
+                  .counter = context->stack[RS_STACK_DEVICE].counter,
+                  .place = context->stack[RS_STACK_DEVICE].place,
+                  .settled = true},
+        .resource = resource,
+    };
+    return pushed;
+}
+
+/* Enters the stack into the context's list, with mr NULL where allocations are to be the driver's
+ * own.  False, after complaining and with nothing entered, when it cannot be made on this device.
+ */
+static bool add_pushed(struct rs_context *context, const struct rs_pushed *resource,
+                       struct rs_complaints *complaints)
+{
+    struct rs_pushed_stack *pushed = take_pushed(context, resource);
+    CUresult result = CUDA_SUCCESS;
+    bool entered, good = true;
+
+    if (!pushed)
+        return true; /* out of host memory: the driver's own, this time */
+    entered = rs_context_enter(context->handle, &result);
+    if (result == CUDA_SUCCESS && rs_context_owns_memory(context))
+        good = rs_stack_make(&pushed->stack, resource->expression, true, complaints);
+    rs_context_leave(entered);
+    if (!good) {
+        pushed->next = spare;
+        spare = pushed;
+        return false;
+    }
+    pushed->next = atomic_load(&context->pushed);
+    atomic_store_explicit(&context->pushed, pushed, memory_order_release);
+    return true;
+}
+
+static void deny_pushed(struct rs_context *context, const struct rs_pushed *resource)
+{
+    struct rs_pushed_stack *pushed = take_pushed(context, resource);
+
+    if (!pushed)
+        return;
+    pushed->denies = true;
+    pushed->next = atomic_load(&context->pushed);
+    atomic_store_explicit(&context->pushed, pushed, memory_order_release);
+}
+
+struct rs_stack *rs_pushed_stack_made(struct rs_context *context, bool *denied)
+{
+    struct rs_pushed_stack *pushed = find_pushed(context, rs_thread.pushed);
+
+    *denied = pushed && pushed->denies;
+    return pushed && atomic_load_explicit(&pushed->stack.mr, memory_order_acquire) ? &pushed->stack
+                                                                                   : NULL;
+}
+
+bool rs_pushed_stack_make(struct rs_context *context, const struct rs_pushed *resource,
+                          struct rs_complaints *complaints, bool deny)
+{
+    bool good = true;
+
+    if (rs_context_is_creating())
+        return true;
+    rs_context_creating_begin();
+    rs_mutex_lock(&rs_contexts_lock);
+    if (!find_pushed(context, resource)) {
+        CUstreamCaptureMode mode = rs_capture_relax();
+        good = add_pushed(context, resource, complaints);
+        rs_capture_restore(mode);
+        if (!good && deny)
+            deny_pushed(context, resource);
+    }
+    rs_mutex_unlock(&rs_contexts_lock);
+    rs_context_creating_end();
+    return good;
+}
+
+struct rs_stack *rs_pushed_stack_get(struct rs_context *context, bool *denied)
+{
+    struct rs_stack *stack = rs_pushed_stack_made(context, denied);
+
+    if (RS_LIKELY(stack) || find_pushed(context, rs_thread.pushed))
+        return stack;
+    *denied = !rs_pushed_stack_make(context, rs_thread.pushed, &rs_life_complaints, true);
+    return *denied ? NULL : rs_pushed_stack_made(context, denied);
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A stack is made from its expression at the first allocation of its kind in a context. */
+#include "context/stack.h"
+
+#include "base/host_memory.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "config/life.h"
+#include "context/exclusion.h"
+#include "context/limit.h"
+#include "context/table.h"
+#include "driver/context.h"
+#include "driver/driver.h"
+#include "resource/expression.h"
+
+#include <errno.h>
+
+static bool initial_taken[RS_KINDS][RS_DEVICES_MAX]; /* under the lock */
+
+_Atomic bool rs_context_has_threshold;
+
+static void say_stack(const struct rs_stack *stack, const struct rs_expression *expression)
+{
+    char text[RS_EXPRESSION_TEXT_BYTES];
+
+    if (rs_config.verbose)
+        rs_log_asked("device %d%s: %s", (int)stack->place.device, rs_kind_texts[stack->kind],
+                     rs_expression_format(expression, &stack->place, text));
+}
+
+bool rs_stack_make(struct rs_stack *stack, const struct rs_expression *expression,
+                   bool takes_initial, struct rs_complaints *complaints)
+{
+    CUdevice device = stack->place.device;
+    struct rs_mr *mr = NULL;
+    int result;
+
+    if (rs_driver.cuMemGetInfo_v2(&stack->place.free_bytes, &stack->place.total_bytes) !=
+        CUDA_SUCCESS)
+        return true; /* a broken context: the driver shall say so itself */
+    if (rs_expression_memories(expression) != 1u << RS_MEMORY_DEVICE)
+        rs_host_memory(&stack->place.host_total_bytes, &stack->place.host_free_bytes);
+    if (!rs_config_fits_limit(expression, rs_limit_get(device), &stack->place, complaints))
+        return false;
+    stack->place.first_on_device = takes_initial;
+    stack->place.frees_are_clean = rs_expression_frees_are_clean(expression);
+    stack->frees_wait = rs_expression_frees_wait(expression) || !rs_fence_supported();
+    rs_context_stacks_changed();
+    say_stack(stack, expression);
+    rs_sentinel_prepare(&stack->context->sentinel, stack->context->handle); /* before a pool takes
+                                                                               all there is */
+    result = rs_expression_build(expression, &stack->place, complaints, &mr);
+    if (result == -EINVAL)
+        return false;
+    if (result != 0)
+        rs_log("device %d: the stack could not be made (%s): its allocations go to the driver",
+               (int)device, result == -ENOMEM ? "out of host memory" : "the driver refused");
+    else
+        atomic_store_explicit(&stack->mr, mr, memory_order_release);
+    if (mr && mr->has_threshold)
+        atomic_store(&rs_context_has_threshold, true);
+    return true;
+}
+
+/* Where host and devices may not use managed memory at the same time, an allocation that no kernel
+ * uses may still be used by the host while kernels run: what it is attached to decides, and that is
+ * a property of the driver's allocation, which blocks of a pool would share. */
+static bool is_managed_poolable(void)
+{
+    static bool said;
+    int devices = 0, without = 0;
+
+    if (!rs_driver.cuDeviceGetCount || rs_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS)
+        return false;
+    while (without < devices &&
+           rs_driver_device_has(without, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS))
+        without++;
+    if (without < devices && rs_log_once(&said))
+        rs_log("device %d has no concurrent access to managed memory: cudaMallocManaged goes to "
+               "the driver",
+               without);
+    return without == devices;
+}
+
+/* One set of settings may be for machines of several sizes, and a process may see a part of one. */
+static void say_absent_devices(void)
+{
+    static bool said;
+    const struct rs_source *first;
+    int devices = 0, device;
+    unsigned count;
+
+    if (!rs_driver.cuDeviceGetCount || rs_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS)
+        return;
+    count = rs_config_count_absent(&rs_config, devices, &first, &device);
+    if (count == 0 || !rs_log_once(&said))
+        return;
+    rs_log("%s is for device %d, and the process has %d device%s: ignored%s", first->name, device,
+           devices, devices == 1 ? "" : "s",
+           count > 2    ? ", as are others"
+           : count == 2 ? ", as is another"
+                        : "");
+}
+
+/* Of the stacks of a kind and a device one has taken its initial sizes, until it ends: two contexts
+ * would take twice as much. */
+static bool make_settled(struct rs_stack *stack, const struct rs_expression *expression)
+{
+    bool *taken = &initial_taken[stack->kind][stack->place.device];
+    bool good = rs_stack_make(stack, expression, !*taken, &rs_life_complaints);
+
+    stack->has_initial = !*taken && atomic_load(&stack->mr);
+    *taken = *taken || stack->has_initial;
+    return good;
+}
+
+void rs_stack_release_initial(const struct rs_stack *stack)
+{
+    if (stack->has_initial)
+        initial_taken[stack->kind][stack->place.device] = false;
+}
+
+/* The caller holds the lock. */
+static void settle(struct rs_stack *stack, bool *denied)
+{
+    const struct rs_expression *expression =
+        rs_config_stack(&rs_config, stack->kind, stack->place.device);
+    CUresult result = CUDA_SUCCESS;
+    bool entered;
+
+    stack->settled = true;
+    say_absent_devices();
+    if (!expression || (stack->kind == RS_KIND_MANAGED && !is_managed_poolable()))
+        return;
+    entered = rs_context_enter(stack->context->handle, &result);
+    if (result == CUDA_SUCCESS && !make_settled(stack, expression))
+        *denied = rs_life_bad_settings() == RS_MODE_DENY;
+    rs_context_leave(entered);
+}
+
+void rs_stack_settle(struct rs_stack *stack, bool *denied)
+{
+    if (rs_context_is_creating())
+        return;
+    rs_context_creating_begin();
+    rs_mutex_lock(&rs_contexts_lock);
+    if (!stack->settled) {
+        CUstreamCaptureMode mode = rs_capture_relax();
+        settle(stack, denied);
+        rs_capture_restore(mode);
+    }
+    rs_mutex_unlock(&rs_contexts_lock);
+    rs_context_creating_end();
+}

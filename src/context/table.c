@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of the contexts in service, by the handle that the program may have current. */
+#include "context/table.h"
+
+#include "context/identity.h"
+
+#include <stdlib.h>
+
+enum { ENTRIES_FIRST = 64 };
+
+struct rs_mutex rs_contexts_lock = RS_MUTEX_INIT;
+
+static struct rs_context_entry *entries; /* under the lock */
+static size_t entry_count, entry_room;
+
+RS_HOT_DATA _Atomic unsigned rs_context_generation = 1;
+
+struct rs_context_entry *rs_contexts_entry(CUcontext handle)
+{
+    for (size_t i = 0; i < entry_count; i++)
+        if (entries[i].handle == handle)
+            return &entries[i];
+    return NULL;
+}
+
+bool rs_contexts_have(const struct rs_context *context)
+{
+    for (size_t i = 0; i < entry_count; i++)
+        if (entries[i].context == context)
+            return true;
+    return false;
+}
+
+struct rs_context *rs_contexts_primary(CUdevice device)
+{
+    for (size_t i = 0; i < entry_count; i++)
+        if (entries[i].context->primary && entries[i].context->device == device)
+            return entries[i].context;
+    return NULL;
+}
+
+bool rs_contexts_add(CUcontext handle, struct rs_context *context)
+{
+    size_t room = entry_room ? 2 * entry_room : ENTRIES_FIRST;
+    struct rs_context_entry *grown;
+
+    if (entry_count == entry_room) {
+        grown = realloc(entries, room * sizeof(*entries));
+        if (!grown)
+            return false;
+        entries = grown;
+        entry_room = room;
+    }
+    entries[entry_count++] = (struct rs_context_entry){handle, rs_context_id_of(handle), context};
+    return true;
+}
+
+void rs_contexts_remove_entry(struct rs_context_entry *entry)
+{
+    *entry = entries[--entry_count];
+}
+
+void rs_contexts_remove(const struct rs_context *context)
+{
+    for (size_t i = 0; i < entry_count;) {
+        if (entries[i].context == context)
+            entries[i] = entries[--entry_count];
+        else
+            i++;
+    }
+    atomic_fetch_add_explicit(&rs_context_generation, 1, memory_order_release);
+}
+
+void rs_context_visit_stacks(struct rs_context *context,
+                             void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
+                             void *data)
+{
+    struct rs_pushed_stack *pushed = atomic_load_explicit(&context->pushed, memory_order_acquire);
+    struct rs_mr *mr;
+
+    for (int i = 0; i < RS_STACKS; i++) {
+        mr = atomic_load_explicit(&context->stack[i].mr, memory_order_acquire);
+        if (mr)
+            visit(data, &context->stack[i], mr);
+    }
+    for (; pushed; pushed = pushed->next) {
+        mr = atomic_load_explicit(&pushed->stack.mr, memory_order_acquire);
+        if (mr)
+            visit(data, &pushed->stack, mr);
+    }
+}
+
+void rs_contexts_visit_stacks(void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
+                              void *data)
+{
+    for (size_t i = 0; i < entry_count; i++) {
+        if (entries[i].context->handle == entries[i].handle) /* not again for a green one */
+            rs_context_visit_stacks(entries[i].context, visit, data);
+    }
+}

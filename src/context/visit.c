@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is done with the stacks of all contexts: trims, waits, counts, and news of other devices. */
+#include "context/visit.h"
+
+#include "base/arithmetic.h"
+#include "base/lock.h"
+#include "config/life.h"
+#include "context/end.h"
+#include "context/exclusion.h"
+#include "context/table.h"
+#include "driver/context.h"
+#include "driver/driver.h"
+#include "resource/unfinished.h"
+#include "shim/wiring.h"
+
+void rs_context_each_stack(void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
+                           void *data)
+{
+    if (!rs_contexts_lock_bounded())
+        return;
+    rs_contexts_visit_stacks(visit, data);
+    rs_mutex_unlock(&rs_contexts_lock);
+}
+
+struct kind_visit {
+    enum rs_kind kind;
+    int device;
+    void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr);
+    void *data;
+};
+
+static void visit_if_of_kind(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    const struct kind_visit *visit = data;
+
+    if (stack->kind == visit->kind && stack->place.device == visit->device)
+        visit->visit(visit->data, stack, mr);
+}
+
+void rs_context_each_stack_ever(enum rs_kind kind, int device,
+                                void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
+                                void (*gone)(void *data, const struct rs_report *report),
+                                void *data)
+{
+    struct kind_visit of_kind = {kind, device, visit, data};
+
+    if (!rs_contexts_lock_bounded())
+        return;
+    rs_contexts_visit_stacks(visit_if_of_kind, &of_kind);
+    gone(data, rs_context_folded_report(kind, device));
+    rs_mutex_unlock(&rs_contexts_lock);
+}
+
+/* ---- other devices ---- */
+
+struct peer_change {
+    CUdevice peer;
+    bool allowed;
+    CUresult result;
+};
+
+static void tell_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    struct peer_change *change = data;
+
+    (void)stack;
+    if (change->result == CUDA_SUCCESS)
+        change->result = rs_mr_access_changed(mr, change->peer, change->allowed);
+}
+
+/* Under the lock, so that a stack is either told here or made after its context's peers have
+ * changed. */
+static CUresult apply_peers(struct rs_context *context)
+{
+    uint64_t before = atomic_load(&context->peers);
+    uint64_t now =
+        rs_wiring.peer_devices(context->handle) & ~(1ull << context->device % RS_DEVICES_MAX);
+    struct peer_change change = {.result = CUDA_SUCCESS};
+
+    atomic_store(&context->peers, now);
+    for (uint64_t changed = before ^ now; changed && change.result == CUDA_SUCCESS;
+         changed &= changed - 1) {
+        change.peer = __builtin_ctzll(changed);
+        change.allowed = now >> change.peer & 1;
+        rs_context_visit_stacks(context, tell_stack, &change);
+    }
+    return change.result;
+}
+
+CUresult rs_context_apply_peers(CUcontext handle)
+{
+    CUstreamCaptureMode mode;
+    struct rs_context *context;
+    CUresult result = CUDA_SUCCESS;
+
+    if (rs_context_is_creating())
+        return result; /* this thread holds the lock */
+    rs_context_creating_begin();
+    mode = rs_capture_relax();
+    rs_mutex_lock(&rs_contexts_lock);
+    context = rs_context_find(handle);
+    if (context && context->handle == handle)
+        result = apply_peers(context);
+    rs_mutex_unlock(&rs_contexts_lock);
+    rs_capture_restore(mode);
+    rs_context_creating_end();
+    return result;
+}
+
+/* ---- giving back ---- */
+
+enum { VISITED_AT_ONCE = 64, ALL_DEVICES = -1 };
+
+/* What is done with each stack of a device, without the lock, while no context ends. */
+struct device_visit {
+    int device;     /* or ALL_DEVICES */
+    bool all_kinds; /* pinned memory's too */
+    bool at_once;   /* or not at all, while a context ends */
+    void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr);
+    void *data;
+    size_t skip, count;
+    struct rs_stack *stacks[VISITED_AT_ONCE];
+};
+
+static void collect(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    struct device_visit *visit = data;
+
+    (void)mr;
+    if ((stack->place.device != visit->device && visit->device != ALL_DEVICES) ||
+        (!visit->all_kinds && stack->kind == RS_KIND_PINNED))
+        return;
+    if (visit->skip > 0)
+        visit->skip--;
+    else if (visit->count < VISITED_AT_ONCE)
+        visit->stacks[visit->count++] = stack;
+}
+
+static void collect_all(struct device_visit *visit)
+{
+    rs_mutex_lock(&rs_contexts_lock);
+    rs_contexts_visit_stacks(collect, visit);
+    rs_mutex_unlock(&rs_contexts_lock);
+}
+
+/* With its context current. */
+static void visit_one(const struct device_visit *visit, struct rs_stack *stack)
+{
+    struct rs_mr *mr = atomic_load_explicit(&stack->mr, memory_order_acquire);
+    CUresult result = CUDA_SUCCESS;
+    bool entered;
+
+    if (!mr || !atomic_load(&stack->context->alive))
+        return;
+    entered = rs_context_enter(stack->context->handle, &result);
+    if (result == CUDA_SUCCESS)
+        visit->visit(visit->data, stack, mr);
+    rs_context_leave(entered);
+}
+
+static void visit_device(struct device_visit *visit)
+{
+    size_t done = 0;
+
+    do {
+        visit->skip = done;
+        visit->count = 0;
+        if (!(visit->at_once ? rs_context_ends_hold_at_once() : rs_context_ends_hold()))
+            break;
+        collect_all(visit);
+        for (size_t i = 0; i < visit->count; i++)
+            visit_one(visit, visit->stacks[i]);
+        rs_context_ends_release();
+        done += visit->count;
+    } while (visit->count == VISITED_AT_ONCE);
+}
+
+struct trim {
+    size_t *keep_bytes; /* NULL: somebody is out of memory */
+    unsigned initial_of;
+    size_t returned_bytes;
+};
+
+static void trim_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    struct trim *trim = data;
+
+    (void)stack;
+    trim->returned_bytes +=
+        trim->keep_bytes ? rs_mr_trim(mr, *trim->keep_bytes) : rs_mr_trim_all(mr, trim->initial_of);
+    if (trim->keep_bytes)
+        *trim->keep_bytes -= rs_min(*trim->keep_bytes, rs_mr_idle_bytes(mr));
+}
+
+static size_t trim_stacks(int device, struct trim *trim)
+{
+    struct device_visit visit = {
+        .device = device, .all_kinds = trim->keep_bytes != NULL, .visit = trim_stack, .data = trim};
+
+    rs_wiring.before_trim();
+    rs_unfinished_retry();
+    visit_device(&visit);
+    return trim->returned_bytes;
+}
+
+size_t rs_context_trim(int device, size_t *keep_bytes)
+{
+    struct trim trim = {.keep_bytes = keep_bytes};
+
+    return trim_stacks(device, &trim);
+}
+
+size_t rs_context_trim_all(int device, unsigned initial_of)
+{
+    struct trim trim = {.initial_of = initial_of};
+
+    return trim_stacks(device, &trim);
+}
+
+struct readiness {
+    enum rs_readiness best;
+    uint64_t wait_ns;
+};
+
+static void make_ready(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    struct readiness *readiness = data;
+    enum rs_readiness now;
+
+    (void)stack;
+    if (readiness->best == RS_READY_SOME)
+        return;
+    now = rs_mr_make_ready(mr, readiness->wait_ns);
+    readiness->best = now > readiness->best ? now : readiness->best;
+}
+
+enum rs_readiness rs_context_make_ready(int device, uint64_t wait_ns)
+{
+    struct readiness readiness = {RS_READY_NOTHING, wait_ns};
+    struct device_visit visit = {.device = device, .visit = make_ready, .data = &readiness};
+
+    visit_device(&visit);
+    return readiness.best;
+}
+
+static void synchronise(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    (void)stack;
+    if (mr->has_threshold)
+        rs_mr_synchronise(mr, *(const enum rs_synchronise *)data);
+}
+
+/* Not while a context ends: the program's wait for another one shall not become longer. */
+void rs_context_synchronise_slowly(enum rs_synchronise when)
+{
+    struct device_visit visit = {
+        .device = ALL_DEVICES, .at_once = true, .visit = synchronise, .data = &when};
+    CUstreamCaptureMode mode;
+
+    if (!rs_life_serving())
+        return;
+    mode = rs_capture_relax();
+    visit_device(&visit);
+    rs_capture_restore(mode);
+}
+
+static void add_moves(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    uint64_t *moves = data;
+
+    if (stack->kind != RS_KIND_PINNED)
+        *moves += rs_mr_moves(mr);
+}
+
+uint64_t rs_context_moves(void)
+{
+    uint64_t moves = 0;
+
+    rs_context_each_stack(add_moves, &moves);
+    return moves;
+}
+
+struct idle_bytes {
+    unsigned memories;
+    size_t bytes;
+};
+
+static void add_idle_bytes(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    struct idle_bytes *idle = data;
+
+    (void)stack;
+    idle->bytes += rs_mr_idle_bytes_of(mr, idle->memories);
+}
+
+size_t rs_context_idle_bytes_of(int device, unsigned memories)
+{
+    struct idle_bytes idle = {.memories = memories};
+    struct device_visit visit = {.device = device, .visit = add_idle_bytes, .data = &idle};
+
+    visit_device(&visit);
+    return idle.bytes;
+}
+
+size_t rs_context_idle_bytes(int device)
+{
+    return rs_context_idle_bytes_of(device, ~0u);
+}
