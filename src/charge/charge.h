@@ -133,5 +133,5 @@ void rs_charge_leaving_in_vain(int device);
 /* Has the device's pools give back what they keep beyond keep_bytes.  Returns the bytes. */
 size_t rs_charge_trim_pools(int device, size_t keep_bytes);
 
-/* An allocation of a pool was freed (charge.c tells charge_pool.c). */
+/* An allocation of a pool was freed (charge.c tells pool.c). */
 void rs_charge_pool_freed(struct rs_pool_record *pool, size_t size_bytes, size_t charged_bytes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records of what the program took from the driver by itself: shared by charge.c and charge_pool.c.
- */
+/* Records of what the program took from the driver by itself: shared by charge.c and
+ * pool_allocation.c. */
 #pragma once
 
 #include "charge/charge.h"
