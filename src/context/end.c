@@ -35,7 +35,7 @@ struct rs_context *rs_context_take_record(void)
 {
     struct rs_context *context;
 
-    /* While a context ends, who ends it has its record. */
+    /* Whoever ends a context has its record meanwhile: it must not become another one's. */
     if (dropped_count <= LIMBO_MAX || rs_context_ends_under_way())
         return new_record();
     context = dropped;

@@ -5,6 +5,7 @@
 #include "base/thread_state.h"
 #include "config/config.h"
 #include "config/life.h"
+#include "config/stacks.h"
 
 #include <errno.h>
 #include <stdatomic.h>

@@ -6,6 +6,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "config/life.h"
+#include "config/stack_check.h"
 #include "context/exclusion.h"
 #include "context/limit.h"
 #include "context/table.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim check: what an expression or variables mean, before anything runs on them. */
 #include "config/config.h"
+#include "config/stacks.h"
 #include "config/variable_name.h"
 #include "resource/expression.h"
 #include "tool/describe.h"

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "config/config.h"
+#include "config/stacks.h"
 
 #include <stdio.h>
 #include <string.h>

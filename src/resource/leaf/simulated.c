@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* simulated: addresses without memory behind them, so that a trace can be replayed through a stack
  * on a machine without a GPU.  Never touches the driver, and never serves a program
- * (config/config.c).
+ * (config/stack_check.c).
  *
  * The address space grows at its end; what is freed lies in one list by address, merged with free
  * neighbours, and the first that fits serves. */

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A stack is checked: whether its leaves may serve its kind of memory, and whether what it begins
+ * with lies within the limit. */
+#include "config/stack_check.h"
+
+#include <string.h>
+
+/* The leaves a program's memory of each kind may come from. */
+static const struct rs_mr_descriptor *const leaves_for[RS_KINDS][7] = {
+    [RS_KIND_DEVICE] = {&rs_mr_descriptor_cuda, &rs_mr_descriptor_managed, &rs_mr_descriptor_async,
+                        &rs_mr_descriptor_async_managed, &rs_mr_descriptor_virtual,
+                        &rs_mr_descriptor_system},
+    [RS_KIND_PINNED] = {&rs_mr_descriptor_pinned},
+    [RS_KIND_MANAGED] = {&rs_mr_descriptor_managed},
+};
+
+/* Host memory cannot stand in for device memory, except as what a device falls back on; nothing can
+ * stand in for pinned memory, nor for managed memory. */
+static bool may_serve(const struct rs_mr_descriptor *leaf, enum rs_kind kind, bool is_second)
+{
+    for (int of = 0; of < RS_KINDS; of++)
+        for (size_t i = 0; leaves_for[of][i]; i++)
+            if (leaves_for[of][i] == leaf &&
+                (of == (int)kind || (is_second && kind == RS_KIND_DEVICE)))
+                return true;
+    return false;
+}
+
+static bool check_leaves(enum rs_kind kind, const struct rs_expression *stack, bool is_second,
+                         struct rs_complaints *complaints)
+{
+    for (; stack->upstream[0]; stack = stack->upstream[0])
+        for (size_t i = 1; i < RS_MR_UPSTREAMS_MAX && stack->upstream[i]; i++)
+            if (!check_leaves(kind, stack->upstream[i],
+                              is_second || stack->descriptor->upstream_count > 1, complaints))
+                return false;
+    if (may_serve(stack->descriptor, kind, is_second))
+        return true;
+    rs_complain(complaints, stack->source, stack->at,
+                stack->descriptor == &rs_mr_descriptor_simulated
+                    ? "'%s' has addresses without memory, for replaying traces: no program can use "
+                      "it"
+                : kind == RS_KIND_PINNED ? "a stack for pinned memory stands on 'pinned', not '%s'"
+                : kind == RS_KIND_MANAGED
+                    ? "a stack for managed memory stands on 'managed', not '%s'"
+                : stack->descriptor == &rs_mr_descriptor_pinned
+                    ? "a stack for device memory cannot stand on '%s'; RMM_PINNED_RESOURCE is the "
+                      "one for pinned memory"
+                    : "a stack for device memory cannot stand on '%s'",
+                stack->descriptor->name);
+    return false;
+}
+
+struct rs_expression *rs_config_checked(enum rs_kind kind, struct rs_expression *stack,
+                                        struct rs_complaints *complaints)
+{
+    if (!stack || (check_leaves(kind, stack, false, complaints) &&
+                   rs_expression_validate(stack, NULL, complaints)))
+        return stack;
+    rs_expression_free(stack);
+    return NULL;
+}
+
+/* What a resource takes at its first allocation of what a limit counts.  What may lie in the host's
+ * memory it does not. */
+static size_t initial_bytes(const struct rs_expression *node, const struct rs_place *place)
+{
+    const struct rs_option *rows = node->descriptor->options;
+
+    if (rs_expression_memories(node) & 1u << RS_MEMORY_HOST)
+        return 0;
+    for (size_t i = 0; rows[i].name; i++) {
+        const struct rs_option_value *value = &node->values[i];
+        if (strcmp(rows[i].name, "initial_size") != 0 || rows[i].type != RS_OPTION_SIZE ||
+            value->none || (!place && value->size.kind != RS_SIZE_BYTES))
+            continue;
+        return rs_expression_resolve(node, &rows[i], value->size, place);
+    }
+    return 0;
+}
+
+bool rs_config_fits_limit(const struct rs_expression *stack, size_t limit_bytes,
+                          const struct rs_place *place, struct rs_complaints *complaints)
+{
+    char initial[RS_SIZE_TEXT_BYTES], limit[RS_SIZE_TEXT_BYTES];
+    bool fits = true;
+
+    if (limit_bytes == 0)
+        return true;
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && fits; i++)
+        fits = !stack->upstream[i] ||
+               rs_config_fits_limit(stack->upstream[i], limit_bytes, place, complaints);
+    if (!fits || initial_bytes(stack, place) <= limit_bytes)
+        return fits;
+    rs_complain(complaints, stack->source, stack->at, "%s begins with %s, and RMM_LIMIT is %s",
+                stack->descriptor->name, rs_size_format(initial_bytes(stack, place), initial),
+                rs_size_format(limit_bytes, limit));
+    return false;
+}

@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The values of the variables become an expression for each kind of memory on each device. */
+#include "config/stacks.h"
+
+#include "config/stack_check.h"
+#include "config/values.h"
+
+#include <string.h>
+
+/* One part more on the stack; NULL (with everything freed) when out of host memory. */
+static struct rs_expression *stack_on(const struct rs_mr_descriptor *descriptor,
+                                      struct rs_expression *stack, const struct rs_source *source)
+{
+    return stack ? rs_expression_node(descriptor, stack, source) : NULL;
+}
+
+static void set_value(struct rs_expression *node, const char *option, struct rs_size size)
+{
+    struct rs_option_value *value = node ? rs_expression_value(node, option) : NULL;
+
+    if (value)
+        *value = (struct rs_option_value){.given = true, .size = size};
+}
+
+static void set_word(struct rs_expression *node, const char *option, uint64_t index)
+{
+    struct rs_option_value *value = node ? rs_expression_value(node, option) : NULL;
+
+    if (value)
+        *value = (struct rs_option_value){.given = true, .count = index};
+}
+
+/* A pool over a leaf, from the variable that gives its initial size. */
+static struct rs_expression *build_pool(const struct rs_config *config, int device, int variable,
+                                        const struct rs_mr_descriptor *leaf)
+{
+    const struct rs_source *source = NULL;
+    const struct rs_option_value *initial =
+        rs_config_value(config->values, device, variable, &source);
+    struct rs_expression *stack = rs_expression_node(leaf, NULL, source);
+
+    stack = stack_on(&rs_mr_descriptor_pool, stack, source);
+    set_value(stack, "initial_size", initial->size);
+    return stack;
+}
+
+/* What lies beneath: RMM_MANAGED and RMM_ASYNC, in each combination. */
+static struct rs_expression *build_leaf(const struct rs_config *config, int device)
+{
+    static const struct rs_mr_descriptor *const leaves[2][2] = {
+        {&rs_mr_descriptor_cuda, &rs_mr_descriptor_async},
+        {&rs_mr_descriptor_managed, &rs_mr_descriptor_async_managed},
+    };
+    const struct rs_source *source = NULL;
+    const struct rs_option_value *managed =
+        rs_config_value(config->values, device, RS_VARIABLE_MANAGED, &source);
+    const struct rs_option_value *async =
+        rs_config_value(config->values, device, RS_VARIABLE_ASYNC, &source);
+
+    return rs_expression_node(leaves[managed && managed->count][async && async->count], NULL,
+                              source);
+}
+
+/* A second upstream for what `stack` is out of memory for, with a pool where the stack has one:
+ * pinned memory costs 0.5 ms for 4 KiB, and freeing managed memory waits (cuda-measured.md).  What
+ * is spilled lies beyond a limit, so it is not charged against one. */
+static struct rs_expression *add_fallback(const struct rs_config *config, int device,
+                                          struct rs_expression *stack)
+{
+    const struct rs_source *source = NULL;
+    const struct rs_option_value *kind =
+        rs_config_value(config->values, device, RS_VARIABLE_FALLBACK, &source);
+    bool pooled = stack && stack->upstream[0];
+    struct rs_expression *second;
+
+    if (!kind || !stack)
+        return stack;
+    second = rs_expression_node(kind->count == RS_FALLBACK_PINNED ? &rs_mr_descriptor_pinned
+                                                                  : &rs_mr_descriptor_managed,
+                                NULL, source);
+    if (kind->count == RS_FALLBACK_MANAGED)
+        set_word(second, "charged", 0);
+    if (pooled)
+        second = stack_on(&rs_mr_descriptor_pool, second, source);
+    stack = second ? stack_on(&rs_mr_descriptor_fallback, stack, source) : stack;
+    if (second && stack) {
+        stack->upstream[1] = second;
+        return stack;
+    }
+    rs_expression_free(stack);
+    rs_expression_free(second);
+    return NULL;
+}
+
+static bool has_managed(const struct rs_expression *stack)
+{
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && stack->upstream[i]; i++)
+        if (has_managed(stack->upstream[i]))
+            return true;
+    return stack->descriptor->upstream_count == 0 && stack->descriptor->memory == RS_MEMORY_MANAGED;
+}
+
+static struct rs_expression *add_prefetch(const struct rs_config *config, int device,
+                                          struct rs_expression *stack,
+                                          struct rs_complaints *complaints)
+{
+    const struct rs_source *source = NULL;
+    const struct rs_option_value *wanted =
+        rs_config_value(config->values, device, RS_VARIABLE_PREFETCH, &source);
+
+    if (!stack || !wanted || !wanted->count)
+        return stack;
+    if (has_managed(stack))
+        return stack_on(&rs_mr_descriptor_prefetch, stack, source);
+    rs_complain(complaints, source, NULL,
+                "only managed memory can be prefetched: use it with RMM_MANAGED=1 or "
+                "RMM_FALLBACK=managed");
+    rs_expression_free(stack);
+    return NULL;
+}
+
+/* What large blocks are cut up by. */
+struct allocator {
+    const struct rs_option_value *initial, *maximum; /* of a pool */
+    const struct rs_option_value *arena;
+    const struct rs_source *source, *arena_source; /* NULL: none given */
+    const struct rs_source *initial_source;
+};
+
+static struct allocator allocator_of(const struct rs_config *config, int device)
+{
+    struct allocator found = {.source = NULL};
+
+    found.initial =
+        rs_config_value(config->values, device, RS_VARIABLE_POOL_SIZE, &found.initial_source);
+    found.source = found.initial_source;
+    found.maximum =
+        rs_config_value(config->values, device, RS_VARIABLE_POOL_MAX_SIZE, &found.source);
+    found.arena =
+        rs_config_value(config->values, device, RS_VARIABLE_ARENA_SIZE, &found.arena_source);
+    return found;
+}
+
+/* A pool or an arena, of which a device's own counts.  False when it is both. */
+static bool choose_allocator(const struct rs_config *config, int device, struct allocator *chosen,
+                             struct rs_complaints *complaints)
+{
+    bool own_pool = rs_config_is_own(config->values, device, chosen->initial) ||
+                    rs_config_is_own(config->values, device, chosen->maximum);
+    bool own_arena = rs_config_is_own(config->values, device, chosen->arena);
+
+    if (!chosen->source || !chosen->arena_source)
+        return true;
+    if (own_pool == own_arena) {
+        rs_complain(complaints, chosen->arena_source, NULL,
+                    "an arena stands in place of a pool, and %s gives one: use one of them",
+                    chosen->source->name);
+        return false;
+    }
+    if (own_arena)
+        chosen->initial = chosen->maximum = NULL;
+    else
+        chosen->arena = NULL;
+    return true;
+}
+
+/* False after complaining about a percentage that this memory has not. */
+static bool has_share(const struct rs_expression *stack, const struct rs_option_value *value,
+                      const struct rs_source *source, struct rs_complaints *complaints)
+{
+    if (!stack || !value || value->size.kind == RS_SIZE_BYTES ||
+        value->size.number <= RS_SIZE_WHOLE || rs_expression_overcommits(stack))
+        return true;
+    rs_complain(complaints, source, source->text, "more than 100%%");
+    return false;
+}
+
+static bool has_shares(const struct rs_expression *stack, const struct allocator *of,
+                       struct rs_complaints *complaints)
+{
+    return has_share(stack, of->initial, of->initial_source, complaints) &&
+           has_share(stack, of->maximum, of->source, complaints) &&
+           has_share(stack, of->arena, of->arena_source, complaints);
+}
+
+/* NULL with the stack freed after complaining, or when out of host memory. */
+static struct rs_expression *stack_allocator(const struct allocator *allocator,
+                                             struct rs_expression *stack,
+                                             struct rs_complaints *complaints)
+{
+    if (!has_shares(stack, allocator, complaints)) {
+        rs_expression_free(stack);
+        return NULL;
+    }
+    if (allocator->arena) {
+        stack = stack_on(&rs_mr_descriptor_arena, stack, allocator->arena_source);
+        set_value(stack, "arena_size", allocator->arena->size);
+        return stack;
+    }
+    if (!allocator->initial && !allocator->maximum)
+        return stack;
+    stack = stack_on(&rs_mr_descriptor_pool, stack, allocator->source);
+    if (allocator->initial)
+        set_value(stack, "initial_size", allocator->initial->size);
+    if (allocator->maximum)
+        set_value(stack, "maximum_size", allocator->maximum->size);
+    return stack;
+}
+
+/* NULL when settings contradict each other, or out of host memory. */
+static struct rs_expression *build_device(const struct rs_config *config, int device,
+                                          struct rs_complaints *complaints)
+{
+    const struct rs_source *source = NULL;
+    struct allocator allocator = allocator_of(config, device);
+    const struct rs_option_value *bins;
+    struct rs_expression *stack;
+
+    if (!choose_allocator(config, device, &allocator, complaints))
+        return NULL;
+    stack = stack_allocator(&allocator, build_leaf(config, device), complaints);
+    bins = rs_config_value(config->values, device, RS_VARIABLE_BINNING, &source);
+    if (bins) {
+        stack = stack_on(&rs_mr_descriptor_binning, stack, source);
+        set_value(stack, "minimum_size", bins->size);
+        set_value(stack, "maximum_size", bins->size_to);
+    }
+    stack = add_fallback(config, device, stack);
+    return add_prefetch(config, device, stack, complaints);
+}
+
+static struct rs_expression *build_parts(const struct rs_config *config, enum rs_kind kind,
+                                         int device, struct rs_complaints *complaints)
+{
+    if (kind == RS_KIND_PINNED)
+        return build_pool(config, device, RS_VARIABLE_PINNED_POOL_SIZE, &rs_mr_descriptor_pinned);
+    if (kind == RS_KIND_MANAGED)
+        return build_pool(config, device, RS_VARIABLE_MANAGED_POOL_SIZE, &rs_mr_descriptor_managed);
+    return build_device(config, device, complaints);
+}
+
+/* With call sites, unless the expression's own tracking says otherwise. */
+static struct rs_expression *add_tracking(const struct rs_config *config,
+                                          struct rs_expression *stack)
+{
+    struct rs_expression *tracking = rs_expression_find(stack, &rs_mr_descriptor_tracking);
+
+    if (!tracking)
+        tracking = stack = stack_on(&rs_mr_descriptor_tracking, stack,
+                                    &config->values->general.source[RS_VARIABLE_TRACKING]);
+    if (tracking && !rs_expression_value(tracking, "stacks")->given)
+        set_word(tracking, "stacks", true);
+    return stack;
+}
+
+/* Tracking, counters and the log stand on top, where a free is seen at once. */
+static struct rs_expression *add_observers(const struct rs_config *config, int device,
+                                           struct rs_expression *stack,
+                                           struct rs_complaints *complaints)
+{
+    const struct rs_source *source = NULL;
+    const struct rs_option_value *log =
+        rs_config_value(config->values, device, RS_VARIABLE_LOG, &source);
+    struct rs_option_value *path;
+
+    if (stack && config->tracking != RS_STATISTICS_NONE)
+        stack = add_tracking(config, stack);
+    if (stack && config->statistics != RS_STATISTICS_NONE &&
+        !rs_expression_find(stack, &rs_mr_descriptor_statistics))
+        stack = stack_on(&rs_mr_descriptor_statistics, stack,
+                         &config->values->general.source[RS_VARIABLE_STATISTICS]);
+    if (!log)
+        return stack;
+    if (rs_expression_find(stack, &rs_mr_descriptor_logging)) {
+        rs_complain(complaints, source, NULL, "RMM_RESOURCE has a log of its own: use one");
+        return stack;
+    }
+    stack = stack_on(&rs_mr_descriptor_logging, stack, source);
+    path = stack ? rs_expression_value(stack, "path") : NULL;
+    if (path) {
+        rs_option_value_clear(path);
+        *path = (struct rs_option_value){.given = true, .text = strdup(log->text)};
+    }
+    if (path && !path->text) {
+        rs_expression_free(stack);
+        return NULL;
+    }
+    return stack;
+}
+
+/* Which variable of the scope gives all of the kind's stack, or a part of it; -1: none. */
+static int scope_gives(const struct rs_config_scope *scope, enum rs_kind kind, bool part)
+{
+    static const int whole[RS_KINDS] = {RS_VARIABLE_RESOURCE, RS_VARIABLE_PINNED_RESOURCE,
+                                        RS_VARIABLE_MANAGED_RESOURCE};
+
+    for (int i = 0; scope && rs_variables[i].option.name; i++) {
+        bool wanted =
+            part ? rs_variables[i].builds_a_part && rs_variables[i].kind == kind : i == whole[kind];
+        if (wanted && scope->value[i].given)
+            return i;
+    }
+    return -1;
+}
+
+/* What was asked for, without what is added to every stack; NULL with *bad unset: nothing. */
+static struct rs_expression *asked_stack(const struct rs_config *config, enum rs_kind kind,
+                                         int device, struct rs_complaints *complaints, bool *bad)
+{
+    const struct rs_config_scope *own = device >= 0 ? config->values->device[device] : NULL;
+    const struct rs_config_scope *scopes[] = {own, &config->values->general};
+    struct rs_expression *stack;
+
+    *bad = false;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(scopes); i++) {
+        int part = scope_gives(scopes[i], kind, true), whole = scope_gives(scopes[i], kind, false);
+        if (whole >= 0 && part >= 0) {
+            rs_complain(complaints, &scopes[i]->source[part], NULL,
+                        "builds a part of the stack, and %s gives all of it: use one",
+                        scopes[i]->source[whole].name);
+            *bad = true;
+            return NULL;
+        }
+        if (whole < 0 && part < 0)
+            continue;
+        if (whole >= 0)
+            stack = rs_expression_parse(&scopes[i]->source[whole], complaints);
+        else
+            stack = build_parts(config, kind, device, complaints);
+        *bad = !stack;
+        return stack;
+    }
+    return NULL;
+}
+
+/* What another process may open by the driver's own handle: every block of device memory, since any
+ * may be asked for, is an allocation of its own.  NULL after complaining. */
+static struct rs_expression *make_dedicated(const struct rs_config *config, int device,
+                                            struct rs_expression *stack,
+                                            struct rs_complaints *complaints)
+{
+    const struct rs_source *source = NULL;
+    const struct rs_option_value *mode =
+        rs_config_value(config->values, device, RS_VARIABLE_IPC, &source);
+    const struct rs_expression *leaf;
+
+    if (!stack || !mode || mode->count != RS_IPC_DEDICATED)
+        return stack;
+    stack = rs_expression_without_allocators(stack);
+    for (leaf = stack; leaf->upstream[0];)
+        leaf = leaf->upstream[0];
+    if (leaf->descriptor == &rs_mr_descriptor_cuda)
+        return stack;
+    rs_complain(complaints, source, NULL,
+                "the driver has no handle for memory of '%s', only for "
+                "that of 'cuda'",
+                leaf->descriptor->name);
+    rs_expression_free(stack);
+    return NULL;
+}
+
+/* Memory that the host uses itself follows no stream: it is never reused at once. */
+static struct rs_expression *add_reuse(const struct rs_config *config, enum rs_kind kind,
+                                       int device, struct rs_expression *stack)
+{
+    const struct rs_option_value *mode =
+        rs_config_value(config->values, device, RS_VARIABLE_FREE, NULL);
+
+    if (!mode || mode->count != RS_FREE_MODE_IMMEDIATE || kind != RS_KIND_DEVICE)
+        stack = rs_expression_insert_reuse(stack);
+    if (stack && mode && mode->count == RS_FREE_MODE_WAIT)
+        set_word(rs_expression_find(stack, &rs_mr_descriptor_reuse), "free", RS_FREE_MODE_WAIT);
+    return stack;
+}
+
+struct rs_expression *rs_config_expression(const struct rs_config *config,
+                                           const struct rs_source *source,
+                                           struct rs_complaints *complaints)
+{
+    static struct rs_config_values nothing;
+    struct rs_config set = *config;
+    struct rs_expression *stack = rs_expression_parse(source, complaints);
+
+    if (!set.values)
+        set.values = &nothing;
+    stack = make_dedicated(&set, -1, stack, complaints);
+    return stack ? rs_config_checked(RS_KIND_DEVICE, add_reuse(&set, RS_KIND_DEVICE, -1, stack),
+                                     complaints)
+                 : NULL;
+}
+
+void rs_config_build_stack(struct rs_config *config, enum rs_kind kind, int device,
+                           struct rs_complaints *complaints)
+{
+    const struct rs_source *limit_source = NULL;
+    const struct rs_option_value *limit =
+        rs_config_value(config->values, device, RS_VARIABLE_LIMIT, &limit_source);
+    bool observed = config->statistics != RS_STATISTICS_NONE || limit ||
+                    config->tracking != RS_STATISTICS_NONE ||
+                    rs_config_value(config->values, device, RS_VARIABLE_LOG, NULL);
+    bool bad;
+    struct rs_expression *stack = asked_stack(config, kind, device, complaints, &bad);
+
+    if (kind == RS_KIND_DEVICE && stack)
+        bad = !(stack = make_dedicated(config, device, stack, complaints));
+    if (!stack && !bad && observed && kind == RS_KIND_DEVICE)
+        stack = rs_expression_node(&rs_mr_descriptor_cuda, NULL, NULL);
+    if (!stack)
+        return;
+    if (kind == RS_KIND_MANAGED && !rs_expression_set_unit(stack, RS_MANAGED_UNIT, complaints)) {
+        rs_expression_free(stack);
+        return;
+    }
+    stack = add_observers(config, device, add_reuse(config, kind, device, stack), complaints);
+    stack = rs_config_checked(kind, stack, complaints);
+    if (stack && limit && limit->size.kind == RS_SIZE_BYTES &&
+        !rs_config_fits_limit(stack, limit->size.number, NULL, complaints)) {
+        rs_expression_free(stack);
+        stack = NULL;
+    }
+    if (limit)
+        config->any_limit = limit_source;
+    config->stack[kind][device < 0 ? RS_DEVICES_MAX : device] = stack;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the environment's variables are set to, for all devices and for single ones. */
+#include "config/values.h"
+
+#include "base/complaint.h"
+#include "config/variable_name.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void scope_clear(struct rs_config_scope *scope)
+{
+    if (!scope)
+        return;
+    for (size_t i = 0; i < RS_VARIABLES_MAX; i++) {
+        free((void *)(uintptr_t)scope->source[i].name);
+        free((void *)(uintptr_t)scope->source[i].text);
+        rs_option_value_clear(&scope->value[i]);
+    }
+}
+
+void rs_config_values_free(struct rs_config_values *values)
+{
+    if (!values)
+        return;
+    for (size_t i = 0; i < RS_DEVICES_MAX; i++) {
+        scope_clear(values->device[i]);
+        free(values->device[i]);
+    }
+    scope_clear(&values->general);
+    free(values);
+}
+
+static struct rs_config_scope *scope_for(struct rs_config_values *values, int device)
+{
+    if (device < 0)
+        return &values->general;
+    if (!values->device[device])
+        values->device[device] = calloc(1, sizeof(struct rs_config_scope));
+    return values->device[device];
+}
+
+void rs_config_read_entry(struct rs_config_values *values, const char *entry,
+                          struct rs_complaints *complaints)
+{
+    const char *equals = strchr(entry, '=');
+    size_t length = equals ? (size_t)(equals - entry) : 0;
+    char name[RS_NAME_BYTES_MAX];
+    struct rs_source source = {name, equals ? equals + 1 : ""};
+    const struct rs_variable *variable;
+    struct rs_config_scope *scope;
+    struct rs_name read;
+    int index;
+
+    if (length == 0 || length >= sizeof(name) || !equals[1]) /* NAME= means not set */
+        return;
+    memcpy(name, entry, length);
+    name[length] = '\0';
+    rs_name_read(name, &read);
+    if (read.kind == RS_NAME_WRONG)
+        rs_complain(complaints, &source, NULL, "%s", read.reason);
+    if (read.kind != RS_NAME_OURS)
+        return;
+    index = read.index;
+    variable = &rs_variables[index];
+    if (variable->later) {
+        rs_complain(complaints, &source, NULL, "%s: not in this version of rmmshim",
+                    variable->option.help);
+        return;
+    }
+    scope = scope_for(values, read.device);
+    if (!scope || scope->source[index].text)
+        return; /* the first of two equal names counts, as for getenv */
+    scope->source[index] = (struct rs_source){strdup(name), strdup(equals + 1)};
+    if (!scope->source[index].name || !scope->source[index].text)
+        return;
+    (void)rs_option_parse(&variable->option, variable->option.type, &scope->source[index],
+                          scope->source[index].text,
+                          scope->source[index].text + strlen(scope->source[index].text), complaints,
+                          &scope->value[index]);
+}
+
+const struct rs_option_value *rs_config_value(const struct rs_config_values *values, int device,
+                                              int index, const struct rs_source **source)
+{
+    const struct rs_config_scope *own = device >= 0 ? values->device[device] : NULL;
+    const struct rs_config_scope *scope = own && own->value[index].given ? own : &values->general;
+
+    if (!scope->value[index].given)
+        return NULL;
+    if (source)
+        *source = &scope->source[index];
+    return &scope->value[index];
+}
+
+bool rs_config_is_own(const struct rs_config_values *values, int device,
+                      const struct rs_option_value *value)
+{
+    const struct rs_config_scope *own = device >= 0 ? values->device[device] : NULL;
+
+    return own && value >= own->value && value < own->value + RS_VARIABLES_MAX;
+}
