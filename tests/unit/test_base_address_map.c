@@ -4,15 +4,14 @@
 
 #include "base/address_map.h"
 #include "base/check.h"
+#include "host_memory.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/types.h>
 #include <unistd.h>
 
 #define KIB (1ull << 10)
@@ -20,51 +19,18 @@
 
 static char owners[8];
 
-/* ---- host memory that runs out: the linker leads the map's mmap here (see meson.build) ---- */
+/* ---- the mapping made last ---- */
 
-static int mappings_left = -1; /* negative: no end */
 static __thread struct {
     void *address;
     size_t bytes;
 } last_mapping; /* without huge pages, so that what is touched can be told */
 
-void *__real_mmap64(void *, size_t, int, int, int, off_t);
-void *__real_mmap(void *, size_t, int, int, int, off_t);
-void *__wrap_mmap64(void *, size_t, int, int, int, off_t);
-void *__wrap_mmap(void *, size_t, int, int, int, off_t);
-
-static bool mapping_fails(void)
-{
-    if (mappings_left < 0)
-        return false;
-    if (mappings_left > 0) {
-        mappings_left--;
-        return false;
-    }
-    errno = ENOMEM;
-    return true;
-}
-
-static void *note_mapping(void *address, size_t bytes)
+static void note_mapping(void *address, size_t bytes)
 {
     last_mapping.address = address;
     last_mapping.bytes = bytes;
     (void)madvise(address, bytes, MADV_NOHUGEPAGE);
-    return address;
-}
-
-void *__wrap_mmap64(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
-{
-    return mapping_fails()
-               ? MAP_FAILED
-               : note_mapping(__real_mmap64(address, bytes, protection, flags, fd, offset), bytes);
-}
-
-void *__wrap_mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
-{
-    return mapping_fails()
-               ? MAP_FAILED
-               : note_mapping(__real_mmap(address, bytes, protection, flags, fd, offset), bytes);
 }
 
 /* ---- random numbers, the same in every run ---- */
@@ -410,9 +376,9 @@ static void each_visits_all_and_may_remove_them(void **state)
 static void creation_fails_without_memory(void **state)
 {
     (void)state;
-    mappings_left = 0;
+    host_left = 0;
     assert_null(rs_address_map_create());
-    mappings_left = -1;
+    host_left = -1;
 }
 
 static void insertion_fails_cleanly_without_memory_and_recovers(void **state)
@@ -422,13 +388,13 @@ static void insertion_fails_cleanly_without_memory_and_recovers(void **state)
 
     (void)state;
     for (int mappings = 0; mappings < 2; mappings++) { /* the leaf, then its region */
-        mappings_left = mappings;
+        host_left = mappings;
         assert_false(rs_address_map_insert(map, 0x1000, 512, &owners[0]));
         assert_int_equal(rs_address_map_count(map), 0);
         assert_false(rs_address_map_find(map, 0x1000, &range));
         assert_false(rs_address_map_find_inside(map, 0x1000, &range));
     }
-    mappings_left = -1;
+    host_left = -1;
     assert_true(rs_address_map_insert(map, 0x1000, 512, &owners[0]));
     assert_true(rs_address_map_find_inside(map, 0x1000, &range));
     rs_address_map_destroy(map);
@@ -445,7 +411,7 @@ static void full_tables_refuse_lose_nothing_and_still_remove(void **state)
     (void)state;
     assert_true(rs_address_map_insert(map, 0, 512, &owners[0])); /* makes the region */
     entered[0] = true;
-    mappings_left = 0;
+    host_left = 0;
     for (uint64_t i = 0; i < TRIED; i++) {
         entered[i] = entered[i] || rs_address_map_insert(map, i * 512, 512, &owners[0]);
         count += entered[i];
@@ -460,7 +426,7 @@ static void full_tables_refuse_lose_nothing_and_still_remove(void **state)
     for (uint64_t i = 0; i < TRIED; i++)
         assert_int_equal(rs_address_map_remove(map, i * 512, &owners[1]), entered[i]);
     assert_int_equal(rs_address_map_count(map), 0);
-    mappings_left = -1;
+    host_left = -1;
     rs_address_map_destroy(map);
     free(entered);
 }
@@ -646,5 +612,6 @@ int main(void)
         cmocka_unit_test(growth_under_readers_loses_nothing),
     };
 
+    host_on_mapping = note_mapping;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

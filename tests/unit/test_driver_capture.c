@@ -2,6 +2,7 @@
 #include "driver/capture.h"
 
 #include "driver/driver.h"
+#include "host_memory.h"
 #include "unit.h"
 
 #include <pthread.h>
@@ -27,7 +28,7 @@ enum { PRIMARY, OTHER, GREEN_CONTEXT };
 static struct {
     _Atomic unsigned asked, wrong_calls;
     CUcontext dead, reborn;
-    bool forgets_contexts, is_full;
+    bool forgets_contexts;
 } device;
 
 static __thread CUcontext current, pushed_over;
@@ -105,19 +106,13 @@ static CUresult fake_is_capturing(CUstream stream, CUstreamCaptureStatus *status
     return CUDA_SUCCESS;
 }
 
-void *__real_realloc(void *old, size_t bytes);
-void *__wrap_realloc(void *old, size_t bytes);
-void *__wrap_realloc(void *old, size_t bytes)
-{
-    return device.is_full ? NULL : __real_realloc(old, bytes);
-}
-
 static int start(void **state)
 {
     (void)state;
     device.asked = device.wrong_calls = 0;
     device.dead = device.reborn = NULL;
-    device.forgets_contexts = device.is_full = false;
+    device.forgets_contexts = false;
+    host_left = -1;
     current = CONTEXT(PRIMARY);
     rs_driver = (struct rs_driver){
         .cuCtxGetCurrent = fake_current,
@@ -505,7 +500,7 @@ static void without_memory_to_note_it_a_capture_is_distrusted(void **state)
 
     (void)state;
     assert_non_null(streams);
-    device.is_full = true;
+    host_left = 0;
     for (unsigned i = 0; i < MANY; i++) {
         streams[i] = stream_in(PRIMARY);
         begin(&streams[i]);

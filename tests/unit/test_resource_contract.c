@@ -4,6 +4,7 @@
 
 #include "fake_leaf.h"
 #include "fake_memory.h"
+#include "host_memory.h"
 #include "ledger/account.h"
 #include "resource/report.h"
 #include "subjects.h"
@@ -14,104 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/types.h>
-
-/* ---- host memory that runs out and is counted: the linker leads the resources here ---- */
-
-enum { HELD_MAX = 1 << 14 };
-
-static struct {
-    pthread_mutex_t lock;
-    bool counts;
-    long left; /* requests that succeed yet; negative: all */
-    size_t refused;
-    size_t held_count;
-    void *held[HELD_MAX];
-} host = {.lock = PTHREAD_MUTEX_INITIALIZER, .left = -1};
-
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void __real_free(void *memory);
-void *__real_mmap(void *, size_t, int, int, int, off_t);
-void *__real_mmap64(void *, size_t, int, int, int, off_t);
-int __real_munmap(void *memory, size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void __wrap_free(void *memory);
-void *__wrap_mmap(void *, size_t, int, int, int, off_t);
-void *__wrap_mmap64(void *, size_t, int, int, int, off_t);
-int __wrap_munmap(void *memory, size_t bytes);
-
-static bool host_refuses(void)
-{
-    bool refuses = false;
-
-    pthread_mutex_lock(&host.lock);
-    if (host.left > 0)
-        host.left--;
-    else
-        refuses = host.left == 0;
-    host.refused += refuses;
-    pthread_mutex_unlock(&host.lock);
-    errno = refuses ? ENOMEM : errno;
-    return refuses;
-}
-
-static void *host_enter(void *memory)
-{
-    pthread_mutex_lock(&host.lock);
-    if (host.counts && memory && host.held_count < HELD_MAX)
-        host.held[host.held_count++] = memory;
-    pthread_mutex_unlock(&host.lock);
-    return memory;
-}
-
-static void host_remove(void *memory)
-{
-    pthread_mutex_lock(&host.lock);
-    for (size_t i = host.held_count; i-- > 0;) {
-        if (host.held[i] == memory) {
-            host.held[i] = host.held[--host.held_count];
-            break;
-        }
-    }
-    pthread_mutex_unlock(&host.lock);
-}
-
-void *__wrap_malloc(size_t bytes)
-{
-    return host_refuses() ? NULL : host_enter(__real_malloc(bytes));
-}
-
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-    return host_refuses() ? NULL : host_enter(__real_calloc(count, bytes));
-}
-
-void __wrap_free(void *memory)
-{
-    host_remove(memory);
-    __real_free(memory);
-}
-
-void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
-{
-    return host_refuses() ? MAP_FAILED
-                          : host_enter(__real_mmap(at, bytes, protection, flags, fd, offset));
-}
-
-void *__wrap_mmap64(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
-{
-    return host_refuses() ? MAP_FAILED
-                          : host_enter(__real_mmap64(at, bytes, protection, flags, fd, offset));
-}
-
-int __wrap_munmap(void *memory, size_t bytes)
-{
-    host_remove(memory);
-    return __real_munmap(memory, bytes);
-}
 
 /* ---- the resources under test ---- */
 
@@ -420,7 +323,7 @@ static void use_everything(const struct rs_mr_descriptor *descriptor, struct fak
         assert_true(rs_mr_check(mr));
     }
     take_and_give_many(mr);
-    host.left = host.left < 0 ? -1 : 0; /* frees need no memory, ever */
+    host_left = host_left < 0 ? -1 : 0; /* frees need no memory, ever */
     for (size_t i = 0; i < SIZES; i++)
         if (is_live[i])
             assert_int_equal(rs_mr_deallocate(mr, &live[i], NULL), CUDA_SUCCESS);
@@ -435,16 +338,16 @@ static void every_missing_host_allocation_is_survived(void **state)
 
     fake_memory_begin();
     use_everything(*state, leaf); /* a log's file stays open from here on */
-    host.counts = true;
+    host_counts = true;
     do {
-        host.refused = 0;
-        host.left = allowed++;
+        host_refused = 0;
+        host_left = allowed++;
         use_everything(*state, leaf);
-        host.left = -1;
-        assert_int_equal(host.held_count, 0);
+        host_left = -1;
+        assert_int_equal(host_held_count(), 0);
         assert_int_equal(leaf->live_count, 0);
-    } while (host.refused > 0 && allowed < 1000);
-    host.counts = false;
+    } while (host_refused > 0 && allowed < 1000);
+    host_counts = false;
     assert_in_range(allowed, 2, 999); /* it did need memory, and in the end it had enough */
     assert_int_equal(leaf->wrong_calls, 0);
     fake_leaf_destroy(leaf);
@@ -460,9 +363,9 @@ static void what_was_done_once_needs_no_more_host_memory(void **state)
             assert_int_equal(rs_mr_allocate(stack.mr, sizes[i], NULL, &live[i]), CUDA_SUCCESS);
         for (size_t i = 0; i < SIZES; i++)
             assert_int_equal(rs_mr_deallocate(stack.mr, &live[i], NULL), CUDA_SUCCESS);
-        host.left = 0;
+        host_left = 0;
     }
-    host.left = -1;
+    host_left = -1;
     end_stack(&stack);
 }
 

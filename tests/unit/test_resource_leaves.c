@@ -9,6 +9,7 @@
 #include "driver/own_stream.h"
 #include "fake_leaf.h"
 #include "free_sentinel.h"
+#include "host_memory.h"
 #include "ledger/account.h"
 #include "resource/leaf/async.h"
 #include "resource/report.h"
@@ -19,8 +20,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/types.h>
 #include <time.h>
 
 #define MIB    ((size_t)1 << 20)
@@ -29,52 +28,6 @@
 #define STREAM ((CUstream)(uintptr_t)0x2000)
 
 enum { BLOCKS_MAX = 1 << 14, POOLS_MAX = 8, POOL_STEP = 32 << 20, DEVICE_MIB = 1024 };
-
-/* ---- host memory that runs out ---- */
-
-static long host_left = -1; /* requests that succeed yet; negative: all */
-static unsigned host_refused;
-
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_aligned_alloc(size_t alignment, size_t bytes);
-void *__real_mmap(void *, size_t, int, int, int, off_t);
-void *__real_mmap64(void *, size_t, int, int, int, off_t);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
-void *__wrap_mmap(void *, size_t, int, int, int, off_t);
-void *__wrap_mmap64(void *, size_t, int, int, int, off_t);
-
-static bool host_refuses(void)
-{
-    if (host_left < 0)
-        return false;
-    if (host_left > 0) {
-        host_left--;
-        return false;
-    }
-    host_refused++;
-    return true;
-}
-
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-    return host_refuses() ? NULL : __real_calloc(count, bytes);
-}
-
-void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
-{
-    return host_refuses() ? NULL : __real_aligned_alloc(alignment, bytes);
-}
-
-void *__wrap_mmap(void *at, size_t bytes, int access, int flags, int file, off_t offset)
-{
-    return host_refuses() ? MAP_FAILED : __real_mmap(at, bytes, access, flags, file, offset);
-}
-
-void *__wrap_mmap64(void *at, size_t bytes, int access, int flags, int file, off_t offset)
-{
-    return host_refuses() ? MAP_FAILED : __real_mmap64(at, bytes, access, flags, file, offset);
-}
 
 /* ---- a clock that runs fast while somebody waits ---- */
 

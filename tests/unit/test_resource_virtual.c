@@ -6,6 +6,7 @@
 #include "base/request.h"
 #include "fake_leaf.h"
 #include "fake_vmm.h"
+#include "host_memory.h"
 #include "resource/report.h"
 #include "resource/segment.h"
 #include "resource/unfinished.h"
@@ -19,62 +20,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)
-
-/* ---- host memory that runs out: the linker leads the resource here ---- */
-
-static long host_left = -1; /* requests that succeed yet; negative: all */
-static size_t host_refused;
-
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *memory, size_t bytes);
-void *__real_mmap(void *, size_t, int, int, int, off_t);
-void *__real_mmap64(void *, size_t, int, int, int, off_t);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_realloc(void *memory, size_t bytes);
-void *__wrap_mmap(void *, size_t, int, int, int, off_t);
-void *__wrap_mmap64(void *, size_t, int, int, int, off_t);
-
-static bool host_refuses(void)
-{
-    if (host_left < 0 || host_left-- > 0)
-        return false;
-    host_left = 0;
-    host_refused++;
-    return true;
-}
-
-void *__wrap_malloc(size_t bytes)
-{
-    return host_refuses() ? NULL : __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-    return host_refuses() ? NULL : __real_calloc(count, bytes);
-}
-
-void *__wrap_realloc(void *memory, size_t bytes)
-{
-    return host_refuses() ? NULL : __real_realloc(memory, bytes);
-}
-
-void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
-{
-    return host_refuses() ? MAP_FAILED : __real_mmap(at, bytes, protection, flags, fd, offset);
-}
-
-void *__wrap_mmap64(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
-{
-    return host_refuses() ? MAP_FAILED : __real_mmap64(at, bytes, protection, flags, fd, offset);
-}
 
 /* ---- waits that end at once, on a clock that says they did not ---- */
 

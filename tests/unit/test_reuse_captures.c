@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reuse: while a stream captures no fence can be recorded.  Frees wait for the device instead when
+ * too much is quarantined, and allocations never do. */
+#include "driver/capture.h"
+#include "reuse_stack.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+static void nothing_is_sealed_while_a_stream_captures(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=0");
+    struct rs_allocation a = take(&stack, 16 * MIB), b, c;
+
+    (void)state;
+    begin_capture();
+    (void)give_busy(&stack, &a);
+    b = take(&stack, 16 * MIB);
+    assert_int_equal(device.records, 0);
+    assert_int_equal(counter(&stack, "epochs_sealed"), 0);
+    assert_int_equal(stack.leaf->live_bytes, 32 * MIB);
+    rs_capture_ended((struct rs_capture_stream){.identity = &stack}); /* another stream's end */
+    assert_int_equal(rs_mr_trim(stack.mr, 0), 0);
+    assert_int_equal(device.records, 0);
+    rs_capture_ended(capturing);
+    complete_all();
+    c = take(&stack, 16 * MIB);
+    assert_int_equal(c.address, a.address);
+    assert_int_equal(device.records, 1);
+    give(&stack, &b);
+    give(&stack, &c);
+    end(&stack);
+}
+
+static void a_capture_that_does_not_begin_leaves_the_gate_open(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=0");
+    struct rs_allocation a = take(&stack, MIB);
+
+    (void)state;
+    rs_capture_begin_enter();
+    rs_capture_begin_leave(capturing, false);
+    (void)give_busy(&stack, &a);
+    (void)rs_mr_trim(stack.mr, 0);
+    assert_int_equal(device.records, 1);
+    end(&stack);
+}
+
+static void a_capture_that_is_just_beginning_holds_the_gate(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=0");
+    struct rs_allocation a = take(&stack, MIB), b;
+
+    (void)state;
+    rs_capture_begin_enter();
+    (void)give_busy(&stack, &a);
+    b = take(&stack, MIB);
+    assert_true(b.address != a.address);
+    assert_int_equal(device.records, 0);
+    rs_capture_begin_leave(capturing, false);
+    give(&stack, &b);
+    end(&stack);
+}
+
+static struct {
+    pthread_t thread;
+    _Atomic bool began;
+} beginner;
+
+static void *begin_elsewhere(void *unused)
+{
+    rs_capture_begin_enter();
+    atomic_store(&beginner.began, true);
+    rs_capture_begin_leave(capturing, false);
+    return unused;
+}
+
+static void start_to_begin(void)
+{
+    assert_int_equal(pthread_create(&beginner.thread, NULL, begin_elsewhere, NULL), 0);
+    sleep_ms(WAIT_MS);
+    assert_false(atomic_load(&beginner.began));
+}
+
+static void no_capture_begins_while_a_fence_is_recorded(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=2MiB");
+    struct rs_allocation a = take(&stack, MIB);
+
+    (void)state;
+    atomic_store(&beginner.began, false);
+    (void)give_busy(&stack, &a);
+    device.in_record = start_to_begin;
+    (void)rs_mr_trim(stack.mr, 0);
+    assert_int_equal(pthread_join(beginner.thread, NULL), 0);
+    assert_true(atomic_load(&beginner.began));
+    end(&stack);
+}
+
+/* The driver's own wait has no bound, and an allocation of the driver's does not wait. */
+static void no_allocation_waits_without_bound(void **state)
+{
+    struct stack stack = start(16 * MIB, "initial_size=16MiB");
+    struct rs_allocation a = take(&stack, 16 * MIB), b;
+
+    (void)state;
+    begin_capture();
+    (void)give_busy(&stack, &a);
+    assert_int_equal(try(&stack, 16 * MIB, &b), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(device.records, 0);
+    assert_int_equal(device.waits, 0);
+    rs_capture_ended(capturing);
+    complete_all();
+    b = take(&stack, 16 * MIB);
+    assert_int_equal(b.address, a.address);
+    give(&stack, &b);
+    end(&stack);
+}
+
+/* Programs answer a refusal by freeing something and asking again. */
+static void after_a_refusal_in_a_capture_the_next_free_waits(void **state)
+{
+    struct stack stack = start(16 * MIB, "initial_size=16MiB");
+    struct rs_allocation a = take(&stack, 15 * MIB), spare = take(&stack, 512), b;
+
+    (void)state;
+    begin_capture();
+    (void)give_busy(&stack, &a);
+    assert_int_equal(try(&stack, 15 * MIB, &b), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(device.waits, 0);
+    give(&stack, &spare);
+    assert_int_equal(device.waits, 1);
+    b = take(&stack, 15 * MIB);
+    spare = take(&stack, 512);
+    give(&stack, &spare); /* only that one */
+    assert_int_equal(device.waits, 1);
+    give(&stack, &b);
+    rs_capture_ended(capturing);
+    end(&stack);
+}
+
+/* One block at a time.  An allocation never waits for it; a free does, past 64 MiB. */
+static void in_a_long_capture_frees_wait(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=0");
+    struct rs_allocation a;
+    unsigned waits;
+
+    (void)state;
+    stack.leaf->is_tight = true; /* a gap would misalign what comes next */
+    begin_capture();
+    for (unsigned i = 0; i < 40; i++) {
+        waits = device.waits;
+        a = take(&stack, 8 * MIB);
+        assert_int_equal(device.waits, waits);
+        (void)give_busy(&stack, &a);
+        assert_in_range(counter(&stack, "quarantined"), 0, 64 * MIB);
+    }
+    assert_in_range(device.waits, 4, 6);
+    assert_int_equal(counter(&stack, "full_waits"), device.waits);
+    assert_int_equal(device.records, 0);
+    assert_in_range(stack.leaf->live_bytes, 0, 80 * MIB);
+    rs_capture_ended(capturing);
+    end(&stack);
+}
+
+/* It is there anyway. */
+static void what_was_held_before_may_wait_for_the_end_of_a_capture(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=256MiB");
+    struct rs_allocation a;
+
+    (void)state;
+    begin_capture();
+    for (unsigned i = 0; i < 31; i++) {
+        a = take(&stack, 8 * MIB);
+        (void)give_busy(&stack, &a);
+    }
+    assert_int_equal(device.waits, 0);
+    assert_int_equal(counter(&stack, "quarantined"), 248 * MIB);
+    a = take(&stack, 8 * MIB);
+    (void)give_busy(&stack, &a);
+    assert_int_equal(device.waits, 1);
+    assert_int_equal(counter(&stack, "quarantined"), 0);
+    rs_capture_ended(capturing);
+    end(&stack);
+}
+
+/* An allocation would find nothing, and does not wait. */
+static void in_a_capture_frees_wait_early_where_upstream_is_full(void **state)
+{
+    struct stack stack;
+    struct rs_allocation a;
+    unsigned waits;
+
+    (void)state;
+    start_device(true);
+    stack = stack_over(&rs_mr_descriptor_pool, PLENTY,
+                       OPTIONS("initial_size=48MiB", "maximum_size=48MiB"), "free=deferred");
+    begin_capture();
+    for (unsigned i = 0; i < 40; i++) {
+        waits = device.waits;
+        a = take(&stack, 8 * MIB);
+        assert_int_equal(device.waits, waits);
+        (void)give_busy(&stack, &a);
+    }
+    assert_in_range(device.waits, 5, 20);
+    assert_int_equal(device.records, 0);
+    rs_capture_ended(capturing);
+    end(&stack);
+}
+
+static void a_free_in_the_order_of_a_stream_does_not_wait_in_a_capture(void **state)
+{
+    struct fake_stream stream = {.id = 7}, other = {.id = 8};
+    struct stack stack = start(PLENTY, "initial_size=0");
+    struct rs_allocation a;
+
+    (void)state;
+    begin_capture();
+    for (unsigned i = 0; i < 40; i++) {
+        a = take(&stack, 8 * MIB);
+        (void)submit();
+        charge(&stack);
+        assert_int_equal(rs_mr_deallocate(stack.mr, &a, handle_of(i % 2 ? &stream : &other)),
+                         CUDA_SUCCESS);
+    }
+    assert_int_equal(device.waits, 0);
+    rs_capture_ended(capturing);
+    end(&stack);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_sealed_while_a_stream_captures),
+        cmocka_unit_test(a_capture_that_does_not_begin_leaves_the_gate_open),
+        cmocka_unit_test(a_capture_that_is_just_beginning_holds_the_gate),
+        cmocka_unit_test(no_capture_begins_while_a_fence_is_recorded),
+        cmocka_unit_test(no_allocation_waits_without_bound),
+        cmocka_unit_test(after_a_refusal_in_a_capture_the_next_free_waits),
+        cmocka_unit_test(in_a_long_capture_frees_wait),
+        cmocka_unit_test(what_was_held_before_may_wait_for_the_end_of_a_capture),
+        cmocka_unit_test(in_a_capture_frees_wait_early_where_upstream_is_full),
+        cmocka_unit_test(a_free_in_the_order_of_a_stream_does_not_wait_in_a_capture),
+    };
+    return cmocka_run_group_tests_name("reuse_captures", tests, NULL, NULL);
+}

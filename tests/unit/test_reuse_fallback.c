@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reuse over a fallback: freed memory that is clean soon is better than the second, slower memory.
+ */
+#include "base/clock.h"
+#include "reuse_stack.h"
+
+#include <pthread.h>
+#include <string.h>
+
+/* reuse over a fallback from a pool to a second leaf of any size. */
+static struct stack start_with_fallback(bool has_fences, size_t capacity_bytes,
+                                        struct fake_leaf **second)
+{
+    struct stack stack = {.leaf = fake_leaf_create(capacity_bytes)};
+    struct rs_allocation peak;
+    struct rs_mr *below;
+    int error;
+
+    start_device(has_fences);
+    *second = fake_leaf_create(PLENTY);
+    (*second)->next_address = (CUdeviceptr)1 << 40;
+    below = make_resource_at(&place, &rs_mr_descriptor_pool, &stack.leaf->base, NULL, &error);
+    below = make_resource_of_two(&place, &rs_mr_descriptor_fallback, below, &(*second)->base, NULL,
+                                 &error);
+    stack.mr = make_resource_at(&place, &rs_mr_descriptor_reuse, below, NULL, &error);
+    assert_non_null(stack.mr);
+    /* The program has used much at once before, so that growth is free. */
+    peak = take(&stack, 4096 * MIB);
+    give(&stack, &peak);
+    (void)rs_mr_trim(stack.mr, 0);
+    (*second)->allocations = 0;
+    device.waits = 0;
+    return stack;
+}
+
+static void end_with_fallback(struct stack *stack)
+{
+    assert_true(rs_mr_check(stack->mr));
+    complete_all();
+    rs_mr_destroy(stack->mr, false);
+    free_sentinel(&sentinel);
+    assert_int_equal(device.wrong_calls, 0);
+    assert_int_equal(device.live_sentinels, 0);
+}
+
+/* What is quarantined would do, within the bound: that is better than slow memory. */
+static void a_fallback_waits_for_what_will_be_clean_soon(void **state)
+{
+    struct fake_leaf *second;
+    struct stack stack = start_with_fallback(true, 64 * MIB, &second);
+    struct rs_allocation large = take(&stack, 48 * MIB), small = take(&stack, 16 * MIB), again;
+
+    (void)state;
+    give_busy(&stack, &large);
+    complete_in(3);
+    again = take(&stack, 48 * MIB);
+    assert_int_equal(second->allocations, 0);
+    assert_int_equal(counter(&stack, "waits_in_vain"), 0);
+    give(&stack, &again);
+    give(&stack, &small);
+    end_with_fallback(&stack);
+}
+
+/* Work that lasts is not waited for: neither the 30 s before out-of-memory, nor twice. */
+static void a_fallback_does_not_wait_long(void **state)
+{
+    struct fake_leaf *second;
+    struct stack stack = start_with_fallback(true, 64 * MIB, &second);
+    struct rs_allocation large = take(&stack, 48 * MIB), small = take(&stack, 16 * MIB), spilled[3];
+    uint64_t begin_ns = rs_clock_ns();
+
+    (void)state;
+    give_busy(&stack, &large);
+    for (unsigned i = 0; i < 3; i++)
+        spilled[i] = take(&stack, 48 * MIB);
+    assert_int_equal(second->allocations, 3);
+    assert_int_equal(counter(&stack, "waits_in_vain"), 1);
+    assert_in_range(rs_clock_ns() - begin_ns, WAIT_MS * 1000000ull, 5000 * 1000000ull);
+    complete_all();
+    large = take(&stack, 48 * MIB);
+    assert_int_equal(second->allocations, 3); /* home again */
+    give(&stack, &large);
+    give(&stack, &small);
+    for (unsigned i = 0; i < 3; i++)
+        give(&stack, &spilled[i]);
+    end_with_fallback(&stack);
+}
+
+/* More than all that is freed and free: no wait would help. */
+static void a_fallback_does_not_wait_in_vain(void **state)
+{
+    struct fake_leaf *second;
+    struct stack stack = start_with_fallback(true, 64 * MIB, &second);
+    struct rs_allocation kept = take(&stack, 48 * MIB), small = take(&stack, 16 * MIB), large;
+
+    (void)state;
+    give_busy(&stack, &small);
+    large = take(&stack, 32 * MIB);
+    assert_int_equal(second->allocations, 1);
+    assert_int_equal(counter(&stack, "waits"), 0);
+    give(&stack, &large);
+    give(&stack, &kept);
+    end_with_fallback(&stack);
+}
+
+static void on_an_old_driver_a_fallback_does_not_wait(void **state)
+{
+    struct fake_leaf *second;
+    struct stack stack = start_with_fallback(false, 64 * MIB, &second);
+    struct rs_allocation kept = take(&stack, 48 * MIB), small = take(&stack, 16 * MIB), spilled;
+
+    (void)state;
+    give_busy(&stack, &small);
+    spilled = take(&stack, 16 * MIB);
+    assert_int_equal(second->allocations, 1);
+    assert_int_equal(device.waits, 0);
+    give(&stack, &spilled);
+    give(&stack, &kept);
+    end_with_fallback(&stack);
+}
+
+/* Only when neither has memory, the long wait is due. */
+static void both_full_waits_before_out_of_memory(void **state)
+{
+    struct fake_leaf *second;
+    struct stack stack = start_with_fallback(true, 16 * MIB, &second);
+    struct rs_allocation first = take(&stack, 16 * MIB), spilled, again;
+    pthread_t completer;
+
+    (void)state;
+    second->capacity_bytes = 16 * MIB;
+    spilled = take(&stack, 16 * MIB);
+    give_busy(&stack, &spilled);
+    assert_int_equal(pthread_create(&completer, NULL, complete_soon, &(unsigned){50}), 0);
+    again = take(&stack, 16 * MIB);
+    pthread_join(completer, NULL);
+    assert_int_equal(second->allocations, 2);
+    give(&stack, &again);
+    give(&stack, &first);
+    end_with_fallback(&stack);
+}
+
+static void held_memory_can_be_asked_for(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=4MiB");
+    struct rs_allocation block = take(&stack, 4 * MIB), held;
+
+    (void)state;
+    give_busy(&stack, &block);
+    assert_int_equal(rs_mr_allocate_held(stack.mr, 4 * MIB, NULL, &held), CUDA_ERROR_NOT_READY);
+    complete_all();
+    assert_int_equal(rs_mr_trim(stack.mr, 0), 0); /* seals */
+    assert_int_equal(rs_mr_allocate_held(stack.mr, 4 * MIB, NULL, &held), CUDA_SUCCESS);
+    assert_int_equal(stack.leaf->allocations, 1);
+    give(&stack, &held);
+    end(&stack);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_fallback_waits_for_what_will_be_clean_soon),
+        cmocka_unit_test(a_fallback_does_not_wait_long),
+        cmocka_unit_test(a_fallback_does_not_wait_in_vain),
+        cmocka_unit_test(on_an_old_driver_a_fallback_does_not_wait),
+        cmocka_unit_test(both_full_waits_before_out_of_memory),
+        cmocka_unit_test(held_memory_can_be_asked_for),
+    };
+    return cmocka_run_group_tests_name("reuse_fallback", tests, NULL, NULL);
+}

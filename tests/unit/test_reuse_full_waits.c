@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reuse: frees that wait for all work of the device, by freeing a sentinel with the driver: on a
+ * driver without fences, where it refuses them, and with free=wait. */
+#include "driver/fence.h"
+#include "reuse_stack.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+static void on_an_old_driver_frees_wait_at_the_threshold(void **state)
+{
+    struct stack stack = start_old(PLENTY, "initial_size=8MiB");
+    struct rs_allocation blocks[SEAL_COUNT], again;
+
+    (void)state;
+    for (unsigned i = 0; i < SEAL_COUNT; i++)
+        blocks[i] = take(&stack, 1000);
+    for (unsigned i = 0; i < SEAL_COUNT - 1; i++)
+        (void)give_busy(&stack, &blocks[i]);
+    assert_int_equal(device.waits, 0);
+    again = take(&stack, 8 * MIB); /* grows */
+    assert_int_equal(device.waits, 0);
+    assert_int_equal(counter(&stack, "quarantined_blocks"), SEAL_COUNT - 1);
+    (void)give_busy(&stack, &blocks[SEAL_COUNT - 1]);
+    assert_int_equal(device.waits, 1);
+    assert_int_equal(atomic_load(&completed), atomic_load(&submitted));
+    assert_int_equal(counter(&stack, "quarantined_blocks"), 0);
+    assert_int_equal(counter(&stack, "full_waits"), 1);
+    assert_int_equal(device.event_count, 0);
+    give(&stack, &again);
+    end(&stack);
+}
+
+/* No allocation could wait for it. */
+static void on_an_old_driver_frees_wait_where_there_is_no_more(void **state)
+{
+    struct stack stack = start_old_with(16 * MIB, "initial_size=16MiB", 2 * SEAL_MIB * MIB - 1);
+    struct rs_allocation a = take(&stack, 16 * MIB), b;
+
+    (void)state;
+    (void)give_busy(&stack, &a);
+    b = take(&stack, 16 * MIB);
+    assert_int_equal(b.address, a.address);
+    assert_int_equal(device.waits, 1);
+    give(&stack, &b);
+    end(&stack);
+}
+
+static void on_an_old_driver_a_limit_is_no_more(void **state)
+{
+    struct stack stack = start_old(PLENTY, "initial_size=0");
+    struct rs_allocation a = take(&stack, MIB), b;
+
+    (void)state;
+    (void)give_busy(&stack, &a);
+    assert_int_equal(device.waits, 0);
+    atomic_store(&account.limit_bytes, 10 * MIB);
+    b = take(&stack, 2 * MIB); /* grows, and sees the limit */
+    (void)give_busy(&stack, &b);
+    assert_int_equal(device.waits, 1);
+    assert_int_equal(counter(&stack, "quarantined"), 0);
+    end(&stack);
+}
+
+/* The driver has waited, and returns to us only after another thread's free. */
+static void a_free_during_the_full_wait_is_not_covered(void **state)
+{
+    struct stack stack = start_old(64 * MIB, "initial_size=64MiB");
+    struct rs_allocation a = take(&stack, 32 * MIB), b = take(&stack, 8 * MIB),
+                         c = take(&stack, 16 * MIB), d;
+
+    (void)state;
+    late.stack = &stack;
+    late.allocation = b;
+    device.in_free = free_late;
+    (void)give_busy(&stack, &a); /* so much is waited for at once */
+    assert_null(device.in_free);
+    d = take(&stack, 32 * MIB);
+    assert_int_equal(d.address, a.address);
+    assert_int_equal(counter(&stack, "quarantined_blocks"), 1);
+    give(&stack, &c);
+    give(&stack, &d);
+    end(&stack);
+}
+
+/* Without memory for a new sentinel the one that is held back serves. */
+static void the_sentinel_works_on_a_full_device(void **state)
+{
+    struct stack stack = start_old_with(16 * MIB, "initial_size=16MiB", 0);
+    struct rs_allocation a = take(&stack, 16 * MIB), b;
+
+    (void)state;
+    rs_sentinel_prepare(&sentinel, CTX);
+    assert_int_equal(device.live_sentinels, 2);
+    device.is_full = true;
+    for (unsigned i = 0; i < 2; i++) {
+        (void)give_busy(&stack, &a);
+        b = take(&stack, 16 * MIB);
+        assert_int_equal(b.address, a.address);
+        assert_int_equal(device.waits, i + 1);
+        a = b;
+    }
+    (void)give_busy(&stack, &a);
+    assert_int_equal(try(&stack, 16 * MIB, &b), CUDA_ERROR_OUT_OF_MEMORY); /* cannot wait */
+    device.is_full = false;
+    assert_int_equal(rs_mr_trim(stack.mr, SIZE_MAX), 0); /* may wait */
+    b = take(&stack, 16 * MIB);
+    give(&stack, &b);
+    end(&stack);
+}
+
+static void nobody_gets_the_block_while_its_free_waits(void)
+{
+    struct rs_allocation allocation;
+
+    assert_int_equal(rs_mr_allocate(late.stack->mr, 16 * MIB, NULL, &allocation), CUDA_SUCCESS);
+    assert_true(allocation.address != late.allocation.address);
+    late.allocation = allocation;
+}
+
+static void free_wait_waits_before_the_block_is_free(void **state)
+{
+    struct stack stack;
+    struct rs_allocation a;
+
+    (void)state;
+    start_device(true);
+    stack = stack_over(&rs_mr_descriptor_pool, PLENTY, OPTIONS("initial_size=16MiB"), "free=wait");
+    a = take(&stack, 16 * MIB);
+    late.stack = &stack;
+    late.allocation = a;
+    device.in_free = nobody_gets_the_block_while_its_free_waits;
+    (void)give_busy(&stack, &a);
+    assert_null(device.in_free);
+    give(&stack, &late.allocation);
+    end(&stack);
+}
+
+static void free_wait_waits_in_each_free(void **state)
+{
+    struct stack stack;
+    struct rs_allocation a, b;
+
+    (void)state;
+    start_device(true);
+    stack = stack_over(&rs_mr_descriptor_pool, PLENTY, OPTIONS("initial_size=16MiB"), "free=wait");
+    for (unsigned i = 0; i < 3; i++) {
+        a = take(&stack, 16 * MIB);
+        (void)give_busy(&stack, &a);
+        assert_int_equal(device.waits, i + 1);
+        assert_int_equal(atomic_load(&completed), i + 1);
+        assert_int_equal(counter(&stack, "quarantined"), 0);
+    }
+    assert_int_equal(counter(&stack, "full_waits"), 3);
+    assert_int_equal(device.records, 0);
+    a = take(&stack, 16 * MIB);
+    device.free_answer = CUDA_ERROR_ILLEGAL_ADDRESS;
+    charge(&stack);
+    assert_int_equal(rs_mr_deallocate(stack.mr, &a, NULL), CUDA_ERROR_ILLEGAL_ADDRESS);
+    device.free_answer = CUDA_SUCCESS;
+    b = take(&stack, 16 * MIB);
+    assert_true(b.address != a.address); /* still allocated */
+    give(&stack, &a);
+    give(&stack, &b);
+    end(&stack);
+}
+
+/* As on an old driver: full waits, when it is time, and none for what is scarce. */
+static void frees_wait_where_the_driver_refuses_fences(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=0");
+    struct rs_allocation a;
+    unsigned waits;
+
+    (void)state;
+    stack.leaf->is_tight = true; /* a gap would misalign what comes next */
+    device.record_answer = CUDA_ERROR_NOT_SUPPORTED;
+    for (unsigned i = 0; i < 40; i++) {
+        waits = device.waits;
+        a = take(&stack, 8 * MIB);
+        assert_int_equal(device.waits, waits);
+        (void)give_busy(&stack, &a);
+    }
+    assert_in_range(device.waits, 9, 12);
+    assert_in_range(stack.leaf->live_bytes, 0, 48 * MIB);
+    assert_int_equal(counter(&stack, "epochs_sealed"), 0);
+    device.record_answer = CUDA_SUCCESS; /* for the moment only */
+    for (unsigned i = 0; i < 8; i++) {
+        a = take(&stack, 8 * MIB);
+        (void)give_busy(&stack, &a);
+    }
+    assert_true(counter(&stack, "epochs_sealed") > 0);
+    end(&stack);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(frees_wait_where_the_driver_refuses_fences),
+        cmocka_unit_test(on_an_old_driver_frees_wait_at_the_threshold),
+        cmocka_unit_test(on_an_old_driver_frees_wait_where_there_is_no_more),
+        cmocka_unit_test(on_an_old_driver_a_limit_is_no_more),
+        cmocka_unit_test(the_sentinel_works_on_a_full_device),
+        cmocka_unit_test(a_free_during_the_full_wait_is_not_covered),
+        cmocka_unit_test(free_wait_waits_in_each_free),
+        cmocka_unit_test(free_wait_waits_before_the_block_is_free),
+    };
+    return cmocka_run_group_tests_name("reuse_full_waits", tests, NULL, NULL);
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reuse of host memory: what was used last lies in the processor's caches, so it comes back first.
+ */
+#include "reuse_stack.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+static struct stack start_host(void)
+{
+    struct stack stack = {.leaf = fake_leaf_create(PLENTY)};
+    struct rs_mr *below;
+    int error;
+
+    start_device(true);
+    stack.leaf->base.memories = 1u << RS_MEMORY_HOST;
+    below = make_resource_at(&place, &rs_mr_descriptor_pool, &stack.leaf->base,
+                             OPTIONS("initial_size=64MiB"), &error);
+    assert_int_equal(error, 0);
+    stack.mr =
+        make_resource_at(&place, &rs_mr_descriptor_reuse, below, OPTIONS("free=deferred"), &error);
+    assert_int_equal(error, 0);
+    return stack;
+}
+
+/* Host memory that was used last is still in the processor's caches: as soon as it is clean it
+ * comes back, though there is more that is free. */
+static void host_memory_comes_back_at_once(void **state)
+{
+    struct stack stack = start_host();
+    struct rs_allocation a, b, small;
+
+    (void)state;
+    a = take(&stack, 4 * MIB);
+    (void)give_busy(&stack, &a);
+    assert_int_equal(counter(&stack, "epochs_sealed"), 1);
+    b = take(&stack, 4 * MIB);
+    assert_true(b.address != a.address); /* it is still used */
+    give(&stack, &b);
+    complete_all();
+    a = take(&stack, 4 * MIB);
+    assert_int_equal(a.address, b.address); /* freed last */
+    (void)give_busy(&stack, &a);
+    complete_all();
+    for (unsigned i = 1; i < 10; i++) {
+        b = take(&stack, 4 * MIB);
+        assert_int_equal(b.address, a.address);
+        (void)give_busy(&stack, &b);
+        complete_all();
+    }
+    small = take(&stack, 512); /* not worth it */
+    give(&stack, &small);
+    assert_int_equal(counter(&stack, "epochs_sealed"), 12);
+    end(&stack);
+}
+
+/* Each free of host memory is to be sealed, and must not wait each time. */
+static void host_memory_is_waited_for_by_the_size_of_it(void **state)
+{
+    struct stack stack = start_host();
+    struct rs_allocation a;
+
+    (void)state;
+    device.record_answer = CUDA_ERROR_NOT_SUPPORTED;
+    for (unsigned i = 0; i < 40; i++) {
+        a = take(&stack, 4 * MIB);
+        (void)give_busy(&stack, &a);
+    }
+    assert_in_range(device.waits, 1, 5);
+    device.record_answer = CUDA_SUCCESS;
+    end(&stack);
+}
+
+/* Of large host memory the blocks used last, which are not searched for again, and none of another
+ * size: what is kept splits what is free upstream. */
+static void the_last_large_host_blocks_are_kept(void **state)
+{
+    struct stack stack = start_host();
+    struct rs_allocation a, b, c, whole;
+
+    (void)state;
+    atomic_fetch_add(&account.held_bytes[RS_MEMORY_HOST], 16ull << 30); /* so several might be */
+    a = take(&stack, 20 * MIB);
+    b = take(&stack, 24 * MIB);
+    give(&stack, &a);
+    give(&stack, &b);
+    complete_all();
+    c = take(&stack, MIB);
+    assert_int_equal(counter(&stack, "kept"), 24 * MIB); /* not a too */
+    b = take(&stack, 24 * MIB);
+    assert_int_equal(counter(&stack, "kept"), 0);
+    give(&stack, &b);
+    give(&stack, &c);
+    complete_all();
+    whole = take(&stack, 64 * MIB); /* goes before more is taken from the system */
+    assert_int_equal(counter(&stack, "kept"), 0);
+    assert_int_equal(stack.leaf->allocations, 1);
+    give(&stack, &whole);
+    complete_all();
+    end(&stack);
+    atomic_fetch_sub(&account.held_bytes[RS_MEMORY_HOST], 16ull << 30);
+}
+
+static void a_few_large_host_blocks_of_one_size_are_kept(void **state)
+{
+    struct stack stack = start_host();
+    struct rs_allocation blocks[4], small;
+
+    (void)state;
+    for (unsigned i = 0; i < 4; i++)
+        blocks[i] = take(&stack, 10 * MIB);
+    for (unsigned i = 0; i < 4; i++)
+        give(&stack, &blocks[i]);
+    complete_all();
+    small = take(&stack, MIB);
+    assert_int_equal(counter(&stack, "kept"), 40 * MIB);
+    for (unsigned i = 0; i < 4; i++)
+        blocks[i] = take(&stack, 10 * MIB);
+    assert_int_equal(counter(&stack, "kept"), 0);
+    for (unsigned i = 0; i < 4; i++)
+        give(&stack, &blocks[i]);
+    give(&stack, &small);
+    complete_all();
+    end(&stack);
+}
+
+/* Each answer that a fence is done costs more than all else of such a pair. */
+static void large_host_blocks_are_asked_for_when_there_is_no_other(void **state)
+{
+    struct stack stack = start_host();
+    struct rs_allocation a = take(&stack, SEAL_MIB * MIB), b, c, d;
+
+    (void)state;
+    give(&stack, &a);
+    complete_all();
+    b = take(&stack, SEAL_MIB * MIB);
+    assert_int_equal(device.queries, 0);
+    give(&stack, &b);
+    complete_all();
+    assert_int_equal(device.records, 2);
+    assert_int_equal(device.queries, 0);
+    c = take(&stack, SEAL_MIB * MIB);
+    assert_int_equal(device.queries, 1);
+    assert_int_equal(counter(&stack, "kept"), SEAL_MIB * MIB);
+    d = take(&stack, SEAL_MIB * MIB);
+    assert_int_equal(device.queries, 1);
+    assert_int_equal(c.address + d.address, a.address + b.address);
+    assert_int_equal(stack.leaf->allocations, 1);
+    give(&stack, &c);
+    give(&stack, &d);
+    complete_all();
+    end(&stack);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(host_memory_is_waited_for_by_the_size_of_it),
+        cmocka_unit_test(host_memory_comes_back_at_once),
+        cmocka_unit_test(the_last_large_host_blocks_are_kept),
+        cmocka_unit_test(a_few_large_host_blocks_of_one_size_are_kept),
+        cmocka_unit_test(large_host_blocks_are_asked_for_when_there_is_no_other),
+    };
+    return cmocka_run_group_tests_name("reuse_host", tests, NULL, NULL);
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reuse under many threads: whatever they do, none gets a block that work still uses. */
+#include "driver/capture.h"
+#include "reuse_stack.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+enum { THREADS = 8, ROUNDS = 4000, HELD = 32, ADDRESSES = 1 << 20 };
+
+/* What the latest work on each 512 bytes of the leaf's addresses was, and above it the number of
+ * the stream in whose order they were freed. */
+enum { STREAM_SHIFT = 48 };
+
+static _Atomic uint64_t last_work[ADDRESSES];
+static bool in_order; /* half of all calls are in the order of the thread's stream */
+static _Atomic unsigned early;
+
+static _Atomic uint64_t *work_at(CUdeviceptr address)
+{
+    size_t at = (size_t)(address - 0x10000000) / UNIT_BYTES;
+
+    assert_true(at < ADDRESSES);
+    return &last_work[at];
+}
+
+static void mark(const struct rs_allocation *allocation, uint64_t work,
+                 const struct fake_stream *stream)
+{
+    uint64_t tag = stream ? (uint64_t)stream->id << STREAM_SHIFT : 0;
+
+    for (size_t at = 0; at < allocation->size_bytes; at += UNIT_BYTES)
+        atomic_store(work_at(allocation->address + at), work | tag);
+}
+
+static void expect_done(const struct rs_allocation *allocation, const struct fake_stream *stream)
+{
+    uint64_t done = atomic_load(&completed), last;
+
+    for (size_t at = 0; at < allocation->size_bytes; at += UNIT_BYTES) {
+        last = atomic_load(work_at(allocation->address + at));
+        if (last << 16 >> 16 > done && !(stream && last >> STREAM_SHIFT == stream->id))
+            atomic_fetch_add(&early, 1);
+    }
+}
+
+struct worker {
+    struct stack *stack;
+    uint64_t seed;
+    struct fake_stream stream;
+};
+
+static void *work(void *data)
+{
+    struct worker *worker = data;
+    struct rs_allocation held[HELD];
+    unsigned count = 0;
+
+    thread.depth = 0;
+    (void)fake_push(CTX);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        uint64_t random = test_random(&worker->seed);
+        struct fake_stream *stream = in_order && random >> 40 & 1 ? &worker->stream : NULL;
+        if (count < HELD && (count == 0 || random % 2)) {
+            size_t bytes = 1 + test_random(&worker->seed) % (random % 64 ? 8192 : 2 * MIB);
+            if (rs_mr_allocate(worker->stack->mr, bytes, handle_of(stream), &held[count]) !=
+                CUDA_SUCCESS)
+                continue;
+            expect_done(&held[count++], stream);
+        } else {
+            unsigned at = (unsigned)(random >> 8) % count;
+            mark(&held[at], submit(), stream);
+            assert_int_equal(rs_mr_deallocate(worker->stack->mr, &held[at], handle_of(stream)),
+                             CUDA_SUCCESS);
+            held[at] = held[--count];
+        }
+        if (random % 16 == 0)
+            complete_to(atomic_load(&submitted) -
+                        (random >> 16) % 64 % (atomic_load(&submitted) + 1));
+        if (random % 512 == 0) {
+            rs_capture_begin_enter();
+            rs_capture_begin_leave((struct rs_capture_stream){.identity = worker}, true);
+        } else if (random % 64 == 0) {
+            rs_capture_ended((struct rs_capture_stream){.identity = worker});
+        }
+    }
+    while (count)
+        assert_int_equal(rs_mr_deallocate(worker->stack->mr, &held[--count], NULL), CUDA_SUCCESS);
+    for (unsigned i = 0; i < ROUNDS; i++)
+        rs_capture_ended((struct rs_capture_stream){.identity = worker});
+    return NULL;
+}
+
+static void run_threads(struct stack *stack)
+{
+    pthread_t threads[THREADS];
+    struct worker workers[THREADS]; /* two on each stream */
+
+    for (size_t i = 0; i < ADDRESSES; i++)
+        atomic_store(&last_work[i], 0);
+    atomic_store(&early, 0);
+    for (unsigned i = 0; i < THREADS; i++) {
+        workers[i] = (struct worker){stack, 0x9e3779b97f4a7c15 * (i + 1), {.id = 1 + i / 2}};
+        assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+    }
+    for (unsigned i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    complete_all();
+    assert_int_equal(atomic_load(&early), 0);
+}
+
+static void threads_with_streams_never_get_a_busy_block(void **state)
+{
+    struct stack stack = start(96 * MIB, "initial_size=16MiB");
+
+    (void)state;
+    in_order = true;
+    run_threads(&stack);
+    in_order = false;
+    assert_true(counter(&stack, "stream_reuses") > 100);
+    assert_true(counter(&stack, "epochs_retired") > 1);
+    end(&stack);
+}
+
+static void threads_never_get_a_busy_block(void **state)
+{
+    struct stack stack = start(96 * MIB, "initial_size=16MiB");
+
+    (void)state;
+    run_threads(&stack);
+    assert_true(counter(&stack, "epochs_retired") > 10);
+    assert_true(counter(&stack, "epochs_sealed") >= counter(&stack, "epochs_retired"));
+    end(&stack);
+}
+
+static void threads_never_get_a_busy_block_on_an_old_driver(void **state)
+{
+    struct stack stack = start_old(96 * MIB, "initial_size=16MiB");
+
+    (void)state;
+    run_threads(&stack);
+    assert_true(counter(&stack, "full_waits") > 10);
+    end(&stack);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_with_streams_never_get_a_busy_block),
+        cmocka_unit_test(threads_never_get_a_busy_block),
+        cmocka_unit_test(threads_never_get_a_busy_block_on_an_old_driver),
+    };
+    return cmocka_run_group_tests_name("reuse_threads", tests, NULL, NULL);
+}
