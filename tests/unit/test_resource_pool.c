@@ -1049,6 +1049,27 @@ static void the_initial_size_comes_back_with_a_growth(void **state)
     }
 }
 
+/* It is for all, and so not for a small one that keeps away from huge ones. */
+static void a_small_one_that_stays_away_leaves_the_initial_size(void **state)
+{
+    struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=2GiB"));
+    struct rs_allocation huge = take(&stack, 3 * GIB);
+    size_t held_bytes;
+
+    (void)state;
+    give(&stack, &huge);
+    (void)rs_mr_trim_all(stack.mr, 1u << RS_MEMORY_DEVICE);
+    assert_int_equal(state_of(&stack).held_bytes, 0);
+    stack.leaf->capacity_bytes = 500 * MIB; /* not for the initial size */
+    huge = take(&stack, 400 * MIB);
+    give(&stack, &huge);
+    held_bytes = state_of(&stack).held_bytes;
+    stack.leaf->capacity_bytes = PLENTY;
+    (void)take(&stack, 1024);
+    assert_in_range(state_of(&stack).held_bytes, held_bytes, held_bytes + 32 * MIB);
+    end_stack(&stack);
+}
+
 static void only_who_lacks_its_memory_has_the_initial_size_given_back(void **state)
 {
     struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=4MiB"));
@@ -1888,6 +1909,7 @@ int main(void)
         cmocka_unit_test(the_initial_size_stays_for_what_cannot_fit),
         cmocka_unit_test(the_initial_size_stays_for_what_upstream_never_has),
         cmocka_unit_test(the_initial_size_comes_back_with_a_growth),
+        cmocka_unit_test(a_small_one_that_stays_away_leaves_the_initial_size),
         cmocka_unit_test(only_who_lacks_its_memory_has_the_initial_size_given_back),
         cmocka_unit_test(an_initial_size_larger_than_what_is_free_starts_smaller),
         cmocka_unit_test(no_room_at_all_for_the_initial_size_is_no_error),

@@ -68,11 +68,14 @@ static size_t growth_step(const struct rs_pool *pool, const struct rs_block_requ
                   pool->step_limit_bytes);
 }
 
-/* What makes the pool hold its initial size again. */
-static size_t missing_step(const struct rs_pool *pool)
+/* What makes the pool hold its initial size again, which is for all: not with a chunk for small
+ * ones that keep away from huge ones. */
+static size_t missing_step(const struct rs_pool *pool, const struct rs_block_request *request)
 {
     size_t held_bytes = rs_min(pool->charged_bytes, pool->initial_bytes);
 
+    if (request->stays_away)
+        return 0;
     return rs_min(rs_min(pool->missing_bytes, pool->initial_bytes - held_bytes),
                   pool->step_limit_bytes);
 }
@@ -202,7 +205,7 @@ CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *reque
         ask_bytes = rs_max(
             least_bytes,
             rs_min(remaining_bytes, rs_max(growth_step(pool, request, remaining_bytes, again_bytes),
-                                           missing_step(pool))));
+                                           missing_step(pool, request))));
     ahead = ask_bytes > least_bytes;
     is_initial = ahead && !request->stays_away && ask_bytes <= pool->missing_bytes;
     if (ahead) {
