@@ -63,11 +63,6 @@ void rs_config_read_entry(struct rs_config_values *values, const char *entry,
         return;
     index = read.index;
     variable = &rs_variables[index];
-    if (variable->later) {
-        rs_complain(complaints, &source, NULL, "%s: not in this version of rmmshim",
-                    variable->option.help);
-        return;
-    }
     scope = scope_for(values, read.device);
     if (!scope || scope->source[index].text)
         return; /* the first of two equal names counts, as for getenv */

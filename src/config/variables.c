@@ -18,11 +18,6 @@ const char *const rs_kind_texts[RS_KINDS] = {"", ", pinned memory", ", managed m
 #define OF_MEMORY .option.unit_below = 1 << 20, .option.maximum = RS_SIZE_ADDRESSABLE
 /* Of memory that may be managed. */
 #define OF_ANY_MEMORY OF_MEMORY, .option.beyond_whole = true
-#define LATER(variable_name, text)                                                                 \
-    {                                                                                              \
-        .option = {.name = (variable_name), .type = RS_OPTION_TEXT, .help = (text)},               \
-        .per_device = true, .later = true                                                          \
-    }
 
 const struct rs_variable rs_variables[] = {
     VARIABLE(RESOURCE, "RMM_RESOURCE", TEXT,

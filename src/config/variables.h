@@ -31,7 +31,6 @@ enum rs_variable_index {
     RS_VARIABLE_VERBOSE,
     RS_VARIABLE_ON_ERROR,
     RS_VARIABLE_HOOKS,
-    RS_VARIABLE_IMPLEMENTED, /* rows from here on are known, and refused until they exist */
 };
 
 enum { RS_VARIABLES_MAX = 32, RS_DEVICES_MAX = 64 };
@@ -63,7 +62,6 @@ struct rs_variable {
     bool per_device;    /* _<N> may follow */
     bool builds_a_part; /* of the kind's stack, so it contradicts the kind's expression */
     enum rs_kind kind;
-    bool later; /* known, not there yet: a bad setting that says so */
 };
 
 /* Ended by a row without a name. */

@@ -203,8 +203,6 @@ static void help(void)
     for (size_t i = 0; rs_variables[i].option.name; i++) {
         const struct rs_variable *variable = &rs_variables[i];
         bool is_switch = describe_is_switch(variable);
-        if (variable->later)
-            continue;
         snprintf(line, sizeof(line), "%s%s%s%s", describe_run_option(variable, option),
                  is_switch ? "[=" : " ", rs_option_type_text(&variable->option, type, sizeof(type)),
                  is_switch ? "]" : "");

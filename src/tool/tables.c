@@ -60,8 +60,6 @@ static void print_variables(void)
 
     table_begin(&table, "Variable", "`rmmshim run`", "Value", "Meaning", NULL);
     for (size_t i = 0; rs_variables[i].option.name; i++) {
-        if (rs_variables[i].later)
-            continue;
         table_row(&table, code(rs_variables[i].option.name, name),
                   code(describe_run_option(&rs_variables[i], option), quoted),
                   rs_option_type_text(&rs_variables[i].option, type, sizeof(type)),
