@@ -44,7 +44,7 @@ struct rs_taken_block {
     struct rs_stack *stack;
     struct rs_advice advice;
     unsigned exported;
-    unsigned long long exported_id; /* ipc_export.c's own */
+    unsigned long long exported_id; /* ipc/export.c's own */
 };
 
 /* The record that went with a deallocation is no longer kept (rs_place.forget_holder).  Does

@@ -2,7 +2,7 @@
 /* Stream captures, known exactly: every entry point that begins or ends one is hooked.
  *
  * Recording an event on a context while any of its streams captures fails and spoils that capture,
- * from any thread and in any mode (cuda-measured.md, "One fence").  So a begin holds the gate
+ * from any thread and in any mode (MEASURED.md, "One fence").  So a begin holds the gate
  * exclusively around the driver's call, and whoever records passes through it.  The gate is shut
  * for the context that the capturing stream belongs to, for a green context's stream also for the
  * primary context, and for all contexts where the driver does not tell.

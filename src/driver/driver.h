@@ -36,7 +36,7 @@ static inline bool rs_driver_ready(bool load)
 #define RS_DRIVER_HAS(symbol) (rs_driver_ready(true) && rs_driver.symbol)
 
 /* Between these two the calling thread may allocate and free while some stream captures: without
- * them such a call fails and spoils the capture (cuda-measured.md, "Semantics seen").  7 ns. */
+ * them such a call fails and spoils the capture (MEASURED.md, "Semantics seen").  7 ns. */
 CUstreamCaptureMode rs_capture_relax(void);
 void rs_capture_restore(CUstreamCaptureMode mode);
 

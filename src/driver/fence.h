@@ -2,7 +2,7 @@
 /* Fences: "is all work that this context was given before done?"
  *
  * One cuCtxRecordEvent (driver 12.5) covers every stream of the context, destroyed, per-thread and
- * green ones included, costs 129 ns and delays nothing (cuda-measured.md, "One fence").  Older
+ * green ones included, costs 129 ns and delays nothing (MEASURED.md, "One fence").  Older
  * drivers have no such event; there, and while a stream captures, only the driver's own wait
  * remains: freeing a block with cuMemFree returns when the context is idle, and harms no capture.
  */

@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 enum {
-    RS_BLOCK_ALIGNMENT = 512,        /* of every block: what the driver gives (cuda-measured.md) */
+    RS_BLOCK_ALIGNMENT = 512,        /* of every block: what the driver gives (MEASURED.md) */
     RS_DRIVER_GRANULARITY = 2 << 20, /* the driver's own unit for large allocations */
 };
 

@@ -69,7 +69,7 @@ static CUresult hook_cuGetProcAddress_v2(const char *symbol, void **function, in
 
 /* ---- device memory ---- */
 
-enum { PITCH_BYTES = 512 }; /* what the driver rounds a row up to (cuda-measured.md) */
+enum { PITCH_BYTES = 512 }; /* what the driver rounds a row up to (MEASURED.md) */
 
 __attribute__((noinline)) static CUresult forward_allocate(CUdeviceptr *address, size_t size_bytes)
 {

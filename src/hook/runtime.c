@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The runtime door: serves what succeeds at once, which saves the runtime's own share of a call (60
- * to 110 ns of every pair, cuda-measured.md).  All else (no context yet, failure, unknown pointer,
+ * to 110 ns of every pair, MEASURED.md).  All else (no context yet, failure, unknown pointer,
  * size 0) goes to the runtime that the caller would have called without us, and comes back through
  * the driver door: so its last error and its lazy start are its own. */
 #include "hook/runtime.h"

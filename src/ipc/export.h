@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CUDA IPC, the exporter's side: handles for live blocks, and freed blocks that another process
- * still has open.  See ipc_table.h. */
+ * still has open.  See ipc/table.h. */
 #pragma once
 
 #include "context/block.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tables of other processes that are open here (ipc_table.h): finding them, registering in them,
+/* Tables of other processes that are open here (ipc/table.h): finding them, registering in them,
  * and what is said when that cannot be.  All but rs_ipc_refuse under a lock of the caller's. */
 #pragma once
 

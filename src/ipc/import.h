@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CUDA IPC, the importer's side: handles that another process's rmmshim made.  See ipc_table.h.
+/* CUDA IPC, the importer's side: handles that another process's rmmshim made.  See ipc/table.h.
  *
  * All of it works whatever this process's own settings are. */
 #pragma once

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an allocation really takes of a device, for the account: the driver cuts requests up to 1
- * MiB from blocks of 2 MiB that they share, and gives larger ones whole blocks (cuda-measured.md).
+ * MiB from blocks of 2 MiB that they share, and gives larger ones whole blocks (MEASURED.md).
  * A thousand requests of one byte must not pass a limit as a thousand bytes, nor cost a thousand
  * blocks, so shared blocks are counted by address, once for each context. */
 #pragma once

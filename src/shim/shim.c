@@ -13,7 +13,7 @@
 #include "introspect/sync_memops.h"
 #include "ipc/export.h"
 
-enum { PITCH_BYTES = 512 }; /* what the driver rounds a row up to (cuda-measured.md) */
+enum { PITCH_BYTES = 512 }; /* what the driver rounds a row up to (MEASURED.md) */
 
 /* Inline in the doors: the common case of an allocation, and of a free, is one path without calls
  * down to the stack's own. */

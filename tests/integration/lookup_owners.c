@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prints whose function a look-up gives, for every kind of handle and caller, before and after
- * libcuda is loaded, and what dlerror says.  test_lookup.py runs it with and without the library
- * and compares: ours may only stand where the driver's stood.
+ * libcuda is loaded, and what dlerror says.  test_lookup_owners.py runs it with and without the
+ * library and compares: ours may only stand where the driver's stood.
  *
  *   lookup_owners NEXT_LIBRARY FIRST_LIBRARY SECOND_LIBRARY NAMESAKE */
 #include "lookup_owners.h"

@@ -318,8 +318,9 @@ static void held_memory_is_the_firsts(void **state)
     end(&sides);
 }
 
-/* A caller that may yet make room in the first, by waiting for freed blocks (reuse_need.c), is told
- * so through whatever stands between, and the second is not asked. */
+/* A caller that may yet make room in the first, by waiting for freed blocks
+ * (resource/reuse/need.c), is told so through whatever stands between, and the second is not asked.
+ */
 static void the_best_is_asked_for_through_what_cuts_blocks(void **state)
 {
     static const struct {

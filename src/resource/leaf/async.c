@@ -9,7 +9,7 @@
  * The driver does not say how large the pieces are that its pool has free.  So a request that must
  * not make the pool grow is tried, and undone where the pool has grown.
  *
- * The pool belongs to the device and survives the context (cuda-measured.md), see lasting_leaf.h.
+ * The pool belongs to the device and survives the context (MEASURED.md), see lasting_leaf.h.
  */
 #include "resource/leaf/async.h"
 
@@ -197,7 +197,7 @@ static CUresult async_give(struct rs_lasting_leaf *leaf, CUdeviceptr address, si
 }
 
 /* The stream has ended with its context.  cuMemFree takes such memory too, needs no stream and does
- * not wait (cuda-measured.md). */
+ * not wait (MEASURED.md). */
 static CUresult async_give_late(struct rs_lasting_leaf *leaf, CUdeviceptr address,
                                 size_t size_bytes)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pinned: page-locked host memory, with the flags of its stack.  RMM's pinned_host_memory_resource.
  *
- * It costs 0.5 ms for 4 KiB and 160 ms for 512 MiB (cuda-measured.md), so it is what gains most
+ * It costs 0.5 ms for 4 KiB and 160 ms for 512 MiB (MEASURED.md), so it is what gains most
  * from a pool.
  *
  * Where the memory lies is the kernel's choice for the calling thread, whose memory policy is set

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What goes back to the driver: free memory at a trim, and everything when the context has ended.
  * None of these calls needs a current context, and what `virtual` made outlives it
- * (cuda-measured.md), so it is given back when the context has ended. */
+ * (MEASURED.md), so it is given back when the context has ended. */
 #include "driver/driver.h"
 #include "ledger/account.h"
 #include "resource/segment.h"
