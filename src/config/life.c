@@ -3,8 +3,8 @@
 
 #include "base/log.h"
 #include "base/path.h"
-#include "base/published.h"
 #include "config/sanitizer.h"
+#include "shared/published.h"
 #include "shim/wiring.h"
 
 #include <errno.h>

@@ -62,8 +62,9 @@ static struct rs_expression *build_leaf(const struct rs_config *config, int devi
 }
 
 /* A second upstream for what `stack` is out of memory for, with a pool where the stack has one:
- * pinned memory costs 0.5 ms for 4 KiB, and freeing managed memory waits (cuda-measured.md).  What
- * is spilled lies beyond a limit, so it is not charged against one. */
+ * pinned memory costs 0.5 ms for 4 KiB, and freeing managed memory waits
+ * (tests/conformance/MEASURED.md).  What is spilled lies beyond a limit, so it is not charged
+ * against one. */
 static struct rs_expression *add_fallback(const struct rs_config *config, int device,
                                           struct rs_expression *stack)
 {

@@ -2,9 +2,9 @@
 #include "context/limit.h"
 
 #include "base/arithmetic.h"
-#include "base/published.h"
 #include "config/life.h"
 #include "driver/driver.h"
+#include "shared/published.h"
 
 #include <stdatomic.h>
 

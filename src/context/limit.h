@@ -13,7 +13,7 @@
 #include <stddef.h>
 
 /* Before the first account is asked for, and again in a forked child: they lie in published memory
- * (base/published.h) where there is some. */
+ * (shared/published.h) where there is some. */
 void rs_limit_begin(void);
 
 /* The device's account; NULL for a device beyond those that we know.  Lives as long as the process.

@@ -2,10 +2,10 @@
 #include "report/publish.h"
 
 #include "base/check.h"
-#include "base/job.h"
 #include "base/lock.h"
-#include "base/published.h"
 #include "report/gather.h"
+#include "shared/job.h"
+#include "shared/published.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a process publishes about itself (base/published.h) under `rmmshim run`, which reads it when
- * the process is gone: whose it is, where its report belongs, and a directory that says of each
- * counter which fields of the file make it.  The layout is for one version of the project; another
- * one is not read. */
+/* What a process publishes about itself (shared/published.h) under `rmmshim run`, which reads it
+ * when the process is gone: whose it is, where its report belongs, and a directory that says of
+ * each counter which fields of the file make it.  The layout is for one version of the project;
+ * another one is not read. */
 #pragma once
 
 #include "base/output.h"

@@ -58,7 +58,7 @@ void rs_report_release(struct rs_report *report);
 
 /* Adds a counter, or folds it into the one of the same resource, name and unit, of a resource side
  * by side.  A computed value, which is what it is now; or the sum of fields, which lie in published
- * memory as long as the resource does (base/published.h) where who holds that memory is to read
+ * memory as long as the resource does (shared/published.h) where who holds that memory is to read
  * them; or one field. */
 void rs_report_add(struct rs_report *report, const char *resource, const char *name,
                    enum rs_counter_kind kind, enum rs_counter_unit unit, uint64_t value);

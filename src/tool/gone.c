@@ -3,9 +3,9 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
-#include "base/published.h"
 #include "report/format.h"
 #include "report/publish.h"
+#include "shared/published.h"
 #include "tool/tool.h"
 
 #include <errno.h>

@@ -2,8 +2,8 @@
 #include "tool/job.h"
 
 #include "base/file.h"
-#include "base/job.h"
-#include "base/published.h"
+#include "shared/job.h"
+#include "shared/published.h"
 #include "tool/gone.h"
 #include "tool/tool.h"
 

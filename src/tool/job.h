@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The job of a `run`: holds what its processes publish (base/job.h), so that it outlives them, and
- * writes the reports that they no longer can. */
+/* The job of a `run`: holds what its processes publish (shared/job.h), so that it outlives them,
+ * and writes the reports that they no longer can. */
 #pragma once
 
 #include <stdbool.h>

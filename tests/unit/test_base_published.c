@@ -3,7 +3,7 @@
 #include "unit.h"
 
 #include "base/check.h"
-#include "base/published.h"
+#include "shared/published.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -9,10 +9,10 @@
  * The upstream gets its own address, size and token back: they are in the record that is the token.
  */
 #include "base/lock.h"
-#include "base/published.h"
 #include "heap/record_slab.h"
 #include "resource/report.h"
 #include "resource/resource.h"
+#include "shared/published.h"
 
 #include <errno.h>
 #include <stdatomic.h>

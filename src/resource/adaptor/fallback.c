@@ -15,11 +15,11 @@
  * pool(managed)) is better. */
 #include "base/clock.h"
 #include "base/lock.h"
-#include "base/published.h"
 #include "base/request.h"
 #include "heap/record_slab.h"
 #include "resource/report.h"
 #include "resource/resource.h"
+#include "shared/published.h"
 
 #include <errno.h>
 #include <stdatomic.h>

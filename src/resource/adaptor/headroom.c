@@ -16,12 +16,12 @@
  * Pinned memory takes nothing from the device: the driver refuses the advice, and nothing happens.
  */
 #include "base/lock.h"
-#include "base/published.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/placement.h"
 #include "resource/report.h"
 #include "resource/resource.h"
+#include "shared/published.h"
 
 #include <errno.h>
 #include <stdatomic.h>

@@ -3,8 +3,8 @@
  * limiting_resource_adaptor: requested bytes, counted in units of 256. */
 #include "resource/report.h"
 
-#include "base/published.h"
 #include "resource/resource.h"
+#include "shared/published.h"
 
 #include <errno.h>
 #include <stdatomic.h>

@@ -11,7 +11,6 @@
  * go through the context's own stream, so nothing here waits for the program's work. */
 #include "base/lock.h"
 #include "base/log.h"
-#include "base/published.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/own_stream.h"
@@ -19,6 +18,7 @@
 #include "ledger/account.h"
 #include "resource/report.h"
 #include "resource/resource.h"
+#include "shared/published.h"
 
 #include <errno.h>
 #include <stdatomic.h>

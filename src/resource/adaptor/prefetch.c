@@ -12,11 +12,11 @@
  * when the block is freed, so that a pool's memory carries none. */
 #include "driver/driver.h"
 
-#include "base/published.h"
 #include "driver/own_stream.h"
 #include "driver/placement.h"
 #include "resource/report.h"
 #include "resource/resource.h"
+#include "shared/published.h"
 
 #include <errno.h>
 #include <stdatomic.h>

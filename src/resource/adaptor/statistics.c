@@ -4,8 +4,8 @@
 #include "resource/adaptor/statistics.h"
 
 #include "base/lock.h"
-#include "base/published.h"
 #include "resource/report.h"
+#include "shared/published.h"
 
 #include <errno.h>
 #include <stdlib.h>

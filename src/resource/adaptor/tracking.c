@@ -8,10 +8,10 @@
 
 #include "base/counter.h"
 #include "base/lock.h"
-#include "base/published.h"
 #include "base/thread_index.h"
 #include "heap/record_slab.h"
 #include "resource/report.h"
+#include "shared/published.h"
 
 #include <errno.h>
 #include <stdatomic.h>

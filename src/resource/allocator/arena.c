@@ -17,12 +17,12 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/path.h"
-#include "base/published.h"
 #include "heap/alignment.h"
 #include "heap/arena_heap.h"
 #include "heap/size_class.h"
 #include "resource/report.h"
 #include "resource/resource.h"
+#include "shared/published.h"
 
 #include <errno.h>
 #include <limits.h>

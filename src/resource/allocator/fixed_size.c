@@ -8,10 +8,10 @@
 
 #include "base/counter.h"
 #include "base/lock.h"
-#include "base/published.h"
 #include "ledger/account.h"
 #include "resource/report.h"
 #include "resource/resource.h"
+#include "shared/published.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -16,8 +16,8 @@
 #include "resource/allocator/pool_inside.h"
 
 #include "base/log.h"
-#include "base/published.h"
 #include "base/request.h"
+#include "shared/published.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -14,11 +14,11 @@
 #include "resource/leaf/async.h"
 
 #include "base/log.h"
-#include "base/published.h"
 #include "base/request.h"
 #include "driver/driver.h"
 #include "driver/own_stream.h"
 #include "resource/leaf/async_pool.h"
+#include "shared/published.h"
 
 #include <errno.h>
 

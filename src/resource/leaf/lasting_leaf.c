@@ -2,10 +2,10 @@
 #include "resource/leaf/lasting_leaf.h"
 
 #include "base/log.h"
-#include "base/published.h"
 #include "driver/fence.h"
 #include "resource/report.h"
 #include "resource/segment.h"
+#include "shared/published.h"
 
 #include <stdlib.h>
 

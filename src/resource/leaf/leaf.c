@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "resource/leaf/leaf.h"
 
-#include "base/published.h"
 #include "base/request.h"
 #include "base/undisturbed.h"
 #include "driver/context.h"
@@ -11,6 +10,7 @@
 #include "ledger/footprint.h"
 #include "resource/report.h"
 #include "resource/segment.h"
+#include "shared/published.h"
 
 #include <errno.h>
 #include <stdlib.h>

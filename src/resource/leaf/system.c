@@ -6,8 +6,8 @@
  * block: a kernel would write into what the program's own malloc handed out. */
 #include "driver/driver.h"
 
-#include "base/published.h"
 #include "resource/leaf/lasting_leaf.h"
+#include "shared/published.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -20,10 +20,10 @@
 #include "resource/reuse/reuse.h"
 
 #include "base/clock.h"
-#include "base/published.h"
 #include "base/request.h"
 #include "driver/fence.h"
 #include "resource/report.h"
+#include "shared/published.h"
 
 #include <errno.h>
 

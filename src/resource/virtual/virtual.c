@@ -11,9 +11,9 @@
 #include "resource/virtual/virtual.h"
 
 #include "base/log.h"
-#include "base/published.h"
 #include "driver/driver.h"
 #include "resource/report.h"
+#include "shared/published.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -428,8 +428,8 @@ static bool virtual_validate(const void *config, const struct rs_place *place,
 }
 
 /* The driver's calls cost about the same for 2 MiB as for 64 MiB (some 60 us for creating, mapping
- * and access, 30 for the way back: cuda-measured.md), so that small granules make growth and moves
- * slow, and large ones only leave more unused behind the last block. */
+ * and access, 30 for the way back: tests/conformance/MEASURED.md), so that small granules make
+ * growth and moves slow, and large ones only leave more unused behind the last block. */
 static const struct rs_option virtual_options[] = {
     RS_OPTION_SIZE_ROW(struct virtual_config, granularity, "none",
                        "physical memory comes and moves in pieces of this size, a power of two; "

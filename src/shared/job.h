@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How processes hand what they publish (base/published.h) to the `rmmshim run` that they descend
+/* How processes hand what they publish (shared/published.h) to the `rmmshim run` that they descend
  * from.  It has a memory file with a slot for each process that is about to; RMMSHIM_JOB says where
  * ("PID:DESCRIPTOR:INODE"), and /proc opens it.  Numbers are the processes' own: in another PID
  * namespace nothing is found, and nothing is handed over. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/published.h"
+#include "shared/published.h"
 
 #include "base/arithmetic.h"
 #include "base/check.h"

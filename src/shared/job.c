@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/job.h"
+#include "shared/job.h"
 
 #include "base/clock.h"
 #include "base/file.h"
