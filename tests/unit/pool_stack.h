@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the tests of the pool share: a pool over a fake leaf. */
+#pragma once
+
+#include "resource/allocator/pool.h"
+#include "stack.h"
+
+#define KIB    ((size_t)1 << 10)
+#define MIB    ((size_t)1 << 20)
+#define GIB    ((size_t)1 << 30)
+#define PLENTY ((size_t)1 << 50)
+
+static inline struct stack make_pool(size_t capacity_bytes, const char *const *options)
+{
+    return make_stack(&rs_mr_descriptor_pool, capacity_bytes, options);
+}
+
+/* A request of this size is answered with out of memory. */
+static inline void refuse(struct stack *stack, size_t size_bytes)
+{
+    struct rs_allocation allocation;
+
+    assert_int_equal(rs_mr_allocate(stack->mr, size_bytes, NULL, &allocation),
+                     CUDA_ERROR_OUT_OF_MEMORY);
+    assert_true(rs_mr_check(stack->mr));
+}
+
+static inline struct rs_pool_state state_of(struct stack *stack)
+{
+    struct rs_pool_state state;
+
+    rs_pool_state(stack->mr, &state);
+    return state;
+}
+
+/* The leaf's live blocks have these sizes, the oldest first. */
+static inline void assert_chunks(const struct stack *stack, const size_t *sizes, size_t count)
+{
+    assert_int_equal(stack->leaf->live_count, count);
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(stack->leaf->live[i].size_bytes, sizes[i]);
+}
+
+/* Under `reuse`, which says that nobody uses what is free, or as without it. */
+static inline struct stack make_pool_under(bool clean, bool in_order, const char *const *options)
+{
+    static const struct rs_place places[] = {
+        {.context = (CUcontext)(uintptr_t)0x1000},
+        {.context = (CUcontext)(uintptr_t)0x1000, .frees_are_clean = true},
+    };
+    struct stack stack = {.leaf = fake_leaf_create(PLENTY)};
+    int error;
+
+    stack.leaf->deallocates_in_order = in_order;
+    stack.mr = make_resource_at(&places[clean], &rs_mr_descriptor_pool, &stack.leaf->base, options,
+                                &error);
+    assert_non_null(stack.mr);
+    return stack;
+}
+
+static inline bool lies_in(const struct rs_allocation *block, const struct rs_allocation *hole)
+{
+    return block->address >= hole->address && block->address - hole->address < hole->size_bytes;
+}
+
+/* The pool serves this size from what it holds. */
+static inline bool is_fitting(struct stack *stack, size_t size_bytes)
+{
+    struct rs_allocation block;
+    CUresult result = rs_mr_allocate_held(stack->mr, size_bytes, NULL, &block);
+
+    if (result == CUDA_SUCCESS)
+        give(stack, &block);
+    else
+        assert_int_equal(result, CUDA_ERROR_NOT_READY);
+    return result == CUDA_SUCCESS;
+}
+
+static const struct rs_place place_under_reuse = {
+    .context = (CUcontext)(uintptr_t)0x1000,
+    .first_on_device = true,
+    .frees_are_clean = true,
+};
+
+static inline struct stack make_large_pool_under_reuse(void)
+{
+    struct stack stack = {.leaf = fake_leaf_create(PLENTY)};
+    int error;
+
+    stack.mr = make_resource_at(&place_under_reuse, &rs_mr_descriptor_pool, &stack.leaf->base,
+                                OPTIONS("initial_size=1GiB"), &error);
+    assert_non_null(stack.mr);
+    return stack;
+}

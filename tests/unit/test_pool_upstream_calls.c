@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The pool during a call of its upstream: it can be used, and threads that need memory together ask
+ * once. */
+#include "pool_stack.h"
+
+#include <pthread.h>
+
+struct during {
+    struct stack *stack;
+    struct rs_allocation *to_free;
+    struct rs_allocation taken;
+};
+
+static void use_pool_during_call(void *data)
+{
+    struct during *during = data;
+
+    during->taken = take(during->stack, 1000); /* would hang if the lock were held */
+    give(during->stack, &during->taken);
+}
+
+static void the_pool_is_usable_during_upstream_calls(void **state)
+{
+    struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=1MiB"));
+    struct during during = {.stack = &stack};
+
+    (void)state;
+    stack.leaf->on_call = use_pool_during_call;
+    stack.leaf->on_call_data = &during;
+    (void)take(&stack, 64 * MIB);
+    assert_int_not_equal(during.taken.address, 0);
+    end_stack(&stack);
+}
+
+static void free_during_call(void *data)
+{
+    struct during *during = data;
+
+    give(during->stack, during->to_free);
+}
+
+static void a_block_freed_during_a_failing_growth_is_found(void **state)
+{
+    struct stack stack = make_pool(64 * MIB, OPTIONS("initial_size=64MiB"));
+    struct rs_allocation block = take(&stack, 32 * MIB), pin = take(&stack, 32 * MIB);
+    struct during during = {.stack = &stack, .to_free = &block};
+
+    (void)state;
+    (void)pin;
+    stack.leaf->on_call = free_during_call;
+    stack.leaf->on_call_data = &during;
+    assert_int_equal(take(&stack, 20 * MIB).address, block.address);
+    end_stack(&stack);
+}
+
+static void take_5_mib_during_call(void *data)
+{
+    struct during *during = data;
+
+    during->taken = take(during->stack, 5 * MIB);
+}
+
+static void only_one_growth_at_a_time_asks_for_more_than_it_needs(void **state)
+{
+    struct stack stack = make_pool(PLENTY, NULL);
+    struct during during = {.stack = &stack};
+
+    (void)state;
+    stack.leaf->on_call = take_5_mib_during_call;
+    stack.leaf->on_call_data = &during;
+    (void)take(&stack, 1000);
+    assert_int_equal(stack.leaf->live[0].size_bytes, 5 * MIB); /* not 6 */
+    assert_int_equal(stack.leaf->live[1].size_bytes, 2 * MIB);
+    end_stack(&stack);
+}
+
+/* An upstream call takes SHORT or LONG: longer than a thread waits for another one's growth. */
+enum { THREADS = 16, SHORT_US = 2000, LONG_US = 60000 };
+
+static pthread_barrier_t start;
+
+static void *take_one(void *data)
+{
+    struct rs_allocation allocation;
+
+    pthread_barrier_wait(&start);
+    return (void *)(uintptr_t)rs_mr_allocate(data, 64 * KIB, NULL, &allocation);
+}
+
+static void many_threads_take_one(struct stack *stack, unsigned pause_us)
+{
+    pthread_t threads[THREADS];
+
+    stack->leaf->pause_us = pause_us;
+    pthread_barrier_init(&start, NULL, THREADS);
+    for (unsigned i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, take_one, stack->mr), 0);
+    for (unsigned i = 0; i < THREADS; i++) {
+        void *result;
+        pthread_join(threads[i], &result);
+        assert_int_equal((uintptr_t)result, CUDA_SUCCESS);
+    }
+    pthread_barrier_destroy(&start);
+}
+
+static void threads_that_miss_together_grow_once(void **state)
+{
+    struct stack stack = make_pool(PLENTY, NULL);
+
+    (void)state;
+    many_threads_take_one(&stack, SHORT_US);
+    assert_in_range(stack.leaf->peak_bytes, 2 * MIB, 2 * MIB + 2 * 64 * KIB);
+    end_stack(&stack);
+}
+
+static void a_maximum_being_taken_by_another_thread_is_no_out_of_memory(void **state)
+{
+    struct stack stack = make_pool(PLENTY, OPTIONS("maximum_size=1MiB"));
+
+    (void)state;
+    many_threads_take_one(&stack, LONG_US); /* exactly fits */
+    end_stack(&stack);
+}
+
+static void memory_being_taken_by_another_thread_is_no_out_of_memory(void **state)
+{
+    struct stack stack = make_pool(2 * MIB, NULL);
+
+    (void)state;
+    many_threads_take_one(&stack, LONG_US);
+    end_stack(&stack);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_pool_is_usable_during_upstream_calls),
+        cmocka_unit_test(a_block_freed_during_a_failing_growth_is_found),
+        cmocka_unit_test(only_one_growth_at_a_time_asks_for_more_than_it_needs),
+        cmocka_unit_test(threads_that_miss_together_grow_once),
+        cmocka_unit_test(a_maximum_being_taken_by_another_thread_is_no_out_of_memory),
+        cmocka_unit_test(memory_being_taken_by_another_thread_is_no_out_of_memory),
+    };
+    return cmocka_run_group_tests_name("pool_upstream_calls", tests, NULL, NULL);
+}
