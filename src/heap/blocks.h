@@ -43,7 +43,9 @@ struct rs_blocks {
     size_t free_range_count;   /* ranges that are one free block: nothing of them is handed out */
     _Atomic size_t live_bytes; /* base/counter.h */
     size_t peak_live_bytes;
-    size_t apart_bytes; /* a free block of the upper end that has so much is for all again */
+    /* A free block of the upper end that has so much is for all again.  Written under the lock,
+     * read without it too. */
+    _Atomic size_t apart_bytes;
 };
 
 /* All zero is empty. */

@@ -41,7 +41,8 @@ RS_HOT_INLINE bool request_init(struct rs_block_request *request, const struct r
         request->group = size_bytes < RS_POOL_SMALL_BYTES   ? RS_BLOCKS_SMALL
                          : size_bytes < RS_POOL_LARGE_BYTES ? RS_BLOCKS_MEDIUM
                                                             : RS_BLOCKS_LARGE;
-    request->is_small = request->rounded_bytes < pool->blocks.apart_bytes;
+    request->is_small = request->rounded_bytes <
+                        atomic_load_explicit(&pool->blocks.apart_bytes, memory_order_relaxed);
     return is_a_size;
 }
 

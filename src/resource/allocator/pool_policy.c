@@ -71,7 +71,8 @@ void rs_pool_set_apart_bytes(struct rs_pool *pool)
         of_initial_bytes = 0;
     if (of_largest_bytes < RS_POOL_LARGE_BYTES)
         of_largest_bytes = 0;
-    pool->blocks.apart_bytes = rs_max(of_initial_bytes, of_largest_bytes);
+    atomic_store_explicit(&pool->blocks.apart_bytes, rs_max(of_initial_bytes, of_largest_bytes),
+                          memory_order_relaxed);
 }
 
 /* True when another chunk is better for a small request than to pin one that a large one could
