@@ -11,7 +11,7 @@ import re
 import sys
 
 sys.dont_write_bytecode = True
-from check_hazards import check, read_manual  # noqa: E402, read_manual
+from check_hazards import check, misnumbered, read_manual  # noqa: E402, read_manual
 from check_rmm_lines import HERE, TESTS  # noqa: E402
 from check_rmm_words import check_settings, public_functions  # noqa: E402
 
@@ -48,10 +48,7 @@ def main():
         problem = check_words(parts[1], functions) or check(parts[2], manual)
         if problem:
             wrong.append("%s%d: %s" % (seen[-1] + (problem,)))
-    for letter in LETTERS:
-        numbers = [number for found, number in seen if found == letter]
-        if not numbers or numbers != list(range(1, len(numbers) + 1)):
-            wrong.append("%s: the rows are not numbered from 1 without a gap" % letter)
+    wrong += misnumbered(LETTERS, seen)
     print("\n".join(wrong) if wrong else "%d statements" % len(seen))
     return 1 if wrong else 0
 

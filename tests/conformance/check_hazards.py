@@ -43,6 +43,14 @@ def read_manual():
     return " ".join(texts)
 
 
+def misnumbered(letters, seen):
+    """Letters whose rows are not numbered from 1 without a gap, of (letter, number) of each row."""
+    for letter in letters:
+        numbers = [number for found, number in seen if found == letter]
+        if not numbers or numbers != list(range(1, len(numbers) + 1)):
+            yield "%s: the rows are not numbered from 1 without a gap" % letter
+
+
 def main():
     manual = read_manual()
     seen, wrong = [], []
@@ -60,10 +68,7 @@ def main():
             problem = check(right, manual)
             if problem:
                 wrong.append("%s%d: %s" % (seen[-1] + (problem,)))
-    for letter in LETTERS:
-        numbers = [number for found, number in seen if found == letter]
-        if not numbers or numbers != list(range(1, len(numbers) + 1)):
-            wrong.append("%s: the rows are not numbered from 1 without a gap" % letter)
+    wrong += misnumbered(LETTERS, seen)
     print("\n".join(wrong) if wrong else "%d hazards" % len(seen))
     return 1 if wrong else 0
 
