@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Locks.  A child after fork() never takes one: it only forwards (config/life.h), so locks need no
+/* Locks.  A child after fork() never takes one: it only forwards (config/mode.h), so locks need no
  * fork handlers. */
 #pragma once
 

@@ -44,7 +44,7 @@ static const char *completed_word(const char *begin, const char *end, const char
 }
 
 static bool parse_word(const char *const *words, const struct rs_source *source, const char *begin,
-                       const char *end, struct rs_complaints *complaints, uint64_t *index)
+                       const char *end, struct rs_diagnostics *diagnostics, uint64_t *index)
 {
     int found = word_index(words, begin, end);
     char known[160] = "";
@@ -58,12 +58,12 @@ static bool parse_word(const char *const *words, const struct rs_source *source,
     if (!nearest)
         nearest = rs_nearest_word(begin, end, words);
     if (nearest) {
-        rs_complain(complaints, source, begin, "unknown word; did you mean '%s'?", nearest);
+        rs_diagnose(diagnostics, source, begin, "unknown word; did you mean '%s'?", nearest);
         return false;
     }
     for (size_t i = 0, length = 0; words[i] && length < sizeof(known); i++)
         length += (size_t)snprintf(known + length, sizeof(known) - length, " %s", words[i]);
-    rs_complain(complaints, source, begin, "unknown word; known are%s", known);
+    rs_diagnose(diagnostics, source, begin, "unknown word; known are%s", known);
     return false;
 }
 
@@ -77,7 +77,7 @@ static uint64_t digit_value(char digit)
 }
 
 static bool parse_count(const struct rs_source *source, const char *begin, const char *end,
-                        struct rs_complaints *complaints, uint64_t *count)
+                        struct rs_diagnostics *diagnostics, uint64_t *count)
 {
     bool hexadecimal = end - begin > 2 && begin[0] == '0' && (begin[1] | 0x20) == 'x';
     uint64_t base = hexadecimal ? 16 : 10;
@@ -87,24 +87,24 @@ static bool parse_count(const struct rs_source *source, const char *begin, const
         uint64_t digit = digit_value(*at);
         if (digit >= base || __builtin_mul_overflow(*count, base, count) ||
             __builtin_add_overflow(*count, digit, count)) {
-            rs_complain(complaints, source, at, "expected a whole number");
+            rs_diagnose(diagnostics, source, at, "expected a whole number");
             return false;
         }
     }
     if (begin == end)
-        rs_complain(complaints, source, begin, "a number is missing");
+        rs_diagnose(diagnostics, source, begin, "a number is missing");
     return begin < end;
 }
 
 /* 0.125 as a percentage, told without a locale: 12.5. */
 static void ask_for_percentage(const struct rs_source *source, const char *at, const char *number,
-                               struct rs_complaints *complaints)
+                               struct rs_diagnostics *diagnostics)
 {
     const char *digits = strchr(number, '.') + 1;
     size_t count = strlen(digits);
     int percent = (count > 0 ? digits[0] - '0' : 0) * 10 + (count > 1 ? digits[1] - '0' : 0);
 
-    rs_complain(complaints, source, at, "a part of a byte; did you mean %d%s%s%%?", percent,
+    rs_diagnose(diagnostics, source, at, "a part of a byte; did you mean %d%s%s%%?", percent,
                 count > 2 ? "." : "", count > 2 ? digits + 2 : "");
 }
 
@@ -116,27 +116,27 @@ static const char *missing_unit(uint64_t bytes)
 
 /* A number of bytes with a point in it, which rounds down to `bytes`. */
 static void ask_about_point(const struct rs_source *source, const char *at, const char *number,
-                            uint64_t bytes, struct rs_complaints *complaints)
+                            uint64_t bytes, struct rs_diagnostics *diagnostics)
 {
     const char *part = strchr(number, '.') + 1;
     bool is_whole = part[strspn(part, "0")] == '\0';
 
     if (is_whole && bytes == 0)
-        rs_complain(complaints, source, at, "bytes are whole numbers");
+        rs_diagnose(diagnostics, source, at, "bytes are whole numbers");
     else if (is_whole)
-        rs_complain(complaints, source, at, "bytes are whole numbers; did you mean %s%llu%s?",
+        rs_diagnose(diagnostics, source, at, "bytes are whole numbers; did you mean %s%llu%s?",
                     bytes == 1 ? "100% or " : "", (unsigned long long)bytes, missing_unit(bytes));
     else if (bytes == 0)
-        ask_for_percentage(source, at, number, complaints);
+        ask_for_percentage(source, at, number, diagnostics);
     else
-        rs_complain(complaints, source, at, "a part of a byte; did you mean %sGiB?", number);
+        rs_diagnose(diagnostics, source, at, "a part of a byte; did you mean %sGiB?", number);
 }
 
 /* What people leave out is the unit: 0.5 means half of the memory, 1.0 all of it, 8 means 8GiB,
  * 4096 means 4096MiB. False after asking. */
 static bool check_unit(const struct rs_option *row, const struct rs_source *source,
                        const char *begin, const char *end, uint64_t bytes,
-                       struct rs_complaints *complaints)
+                       struct rs_diagnostics *diagnostics)
 {
     char number[24]; /* the digits that a size may have, and a point */
     const char *at = begin;
@@ -154,55 +154,55 @@ static bool check_unit(const struct rs_option *row, const struct rs_source *sour
     if (unit_length > 1 || (unit_length == 1 && *begin != 'B' && *begin != 'b'))
         return true;
     if (strchr(number, '.')) {
-        ask_about_point(source, at, number, bytes, complaints);
+        ask_about_point(source, at, number, bytes, diagnostics);
         return false;
     }
     if (unit_length || bytes == 0 || bytes >= row->unit_below)
         return true;
-    rs_complain(complaints, source, at, "%s bytes need their unit (%sB); did you mean %s%s?",
+    rs_diagnose(diagnostics, source, at, "%s bytes need their unit (%sB); did you mean %s%s?",
                 number, number, number, missing_unit(bytes));
     return false;
 }
 
 static bool check_share(const struct rs_option *row, const struct rs_source *source,
-                        const char *begin, uint64_t share, struct rs_complaints *complaints)
+                        const char *begin, uint64_t share, struct rs_diagnostics *diagnostics)
 {
     if (share > RS_SIZE_WHOLE && !row->beyond_whole)
-        rs_complain(complaints, source, begin, "more than 100%%");
+        rs_diagnose(diagnostics, source, begin, "more than 100%%");
     else if (share > 0 || row->minimum == 0)
         return true;
     else
-        rs_complain(complaints, source, begin, "no memory at all");
+        rs_diagnose(diagnostics, source, begin, "no memory at all");
     return false;
 }
 
 static bool parse_size(const struct rs_option *row, const struct rs_source *source,
-                       const char *begin, const char *end, struct rs_complaints *complaints,
+                       const char *begin, const char *end, struct rs_diagnostics *diagnostics,
                        struct rs_size *size)
 {
     const char *at, *reason;
     char bound[RS_SIZE_TEXT_BYTES];
 
     if (!rs_size_parse(begin, end, size, &at, &reason)) {
-        rs_complain(complaints, source, at, "%s", reason);
+        rs_diagnose(diagnostics, source, at, "%s", reason);
         return false;
     }
     if (size->kind != RS_SIZE_BYTES)
-        return check_share(row, source, begin, size->number, complaints);
-    if (!check_unit(row, source, begin, end, size->number, complaints))
+        return check_share(row, source, begin, size->number, diagnostics);
+    if (!check_unit(row, source, begin, end, size->number, diagnostics))
         return false;
     if (size->number < row->minimum) {
-        rs_complain(complaints, source, begin, "less than %s",
+        rs_diagnose(diagnostics, source, begin, "less than %s",
                     rs_size_format((size_t)row->minimum, bound));
         return false;
     }
     if (row->maximum && size->number > row->maximum) {
-        rs_complain(complaints, source, begin, "more than %s",
+        rs_diagnose(diagnostics, source, begin, "more than %s",
                     rs_size_format((size_t)row->maximum, bound));
         return false;
     }
     if (row->multiple_of && size->number % row->multiple_of) {
-        rs_complain(complaints, source, begin, "not a multiple of %zu (the nearest is %llu)",
+        rs_diagnose(diagnostics, source, begin, "not a multiple of %zu (the nearest is %llu)",
                     row->multiple_of,
                     (unsigned long long)((size->number + row->multiple_of / 2) / row->multiple_of *
                                          row->multiple_of));
@@ -212,25 +212,25 @@ static bool parse_size(const struct rs_option *row, const struct rs_source *sour
 }
 
 static bool parse_range(const struct rs_option *row, const struct rs_source *source,
-                        const char *begin, const char *end, struct rs_complaints *complaints,
+                        const char *begin, const char *end, struct rs_diagnostics *diagnostics,
                         struct rs_option_value *value)
 {
     const char *dash = memchr(begin, '-', (size_t)(end - begin));
 
     if (!dash || dash == begin) {
-        rs_complain(complaints, source, begin, "expected two sizes, as in 256KiB-4MiB");
+        rs_diagnose(diagnostics, source, begin, "expected two sizes, as in 256KiB-4MiB");
         return false;
     }
-    if (!parse_size(row, source, begin, dash, complaints, &value->size) ||
-        !parse_size(row, source, dash + 1, end, complaints, &value->size_to))
+    if (!parse_size(row, source, begin, dash, diagnostics, &value->size) ||
+        !parse_size(row, source, dash + 1, end, diagnostics, &value->size_to))
         return false;
     if (value->size.kind != RS_SIZE_BYTES || value->size_to.kind != RS_SIZE_BYTES) {
-        rs_complain(complaints, source, value->size.kind != RS_SIZE_BYTES ? begin : dash + 1,
+        rs_diagnose(diagnostics, source, value->size.kind != RS_SIZE_BYTES ? begin : dash + 1,
                     "parts of a device have no place in a range");
         return false;
     }
     if (value->size.number > value->size_to.number) {
-        rs_complain(complaints, source, begin, "the first size is the larger one");
+        rs_diagnose(diagnostics, source, begin, "the first size is the larger one");
         return false;
     }
     return true;
@@ -238,7 +238,7 @@ static bool parse_range(const struct rs_option *row, const struct rs_source *sou
 
 /* Sizes of a list are numbers of bytes, each one once. */
 static bool add_size(const struct rs_option *row, const struct rs_source *source, const char *begin,
-                     const char *end, struct rs_complaints *complaints, struct rs_sizes *sizes)
+                     const char *end, struct rs_diagnostics *diagnostics, struct rs_sizes *sizes)
 {
     struct rs_size size;
 
@@ -246,19 +246,19 @@ static bool add_size(const struct rs_option *row, const struct rs_source *source
         begin++;
     while (end > begin && end[-1] == ' ')
         end--;
-    if (!parse_size(row, source, begin, end, complaints, &size))
+    if (!parse_size(row, source, begin, end, diagnostics, &size))
         return false;
     if (size.kind != RS_SIZE_BYTES) {
-        rs_complain(complaints, source, begin, "parts of a device have no place in a list");
+        rs_diagnose(diagnostics, source, begin, "parts of a device have no place in a list");
         return false;
     }
     if (sizes->count == RS_SIZES_MAX) {
-        rs_complain(complaints, source, begin, "more than %d sizes", RS_SIZES_MAX);
+        rs_diagnose(diagnostics, source, begin, "more than %d sizes", RS_SIZES_MAX);
         return false;
     }
     for (size_t i = 0; i < sizes->count; i++)
         if (sizes->bytes[i] == size.number) {
-            rs_complain(complaints, source, begin, "is given twice");
+            rs_diagnose(diagnostics, source, begin, "is given twice");
             return false;
         }
     sizes->bytes[sizes->count++] = (size_t)size.number;
@@ -279,14 +279,14 @@ static char *format_sizes(const struct rs_sizes *sizes)
 }
 
 static bool parse_sizes(const struct rs_option *row, const struct rs_source *source,
-                        const char *begin, const char *end, struct rs_complaints *complaints,
+                        const char *begin, const char *end, struct rs_diagnostics *diagnostics,
                         char **text)
 {
     struct rs_sizes sizes = {.count = 0};
 
     for (;; begin++) {
         const char *plus = memchr(begin, '+', (size_t)(end - begin));
-        if (!add_size(row, source, begin, plus ? plus : end, complaints, &sizes))
+        if (!add_size(row, source, begin, plus ? plus : end, diagnostics, &sizes))
             return false;
         if (!plus)
             break;
@@ -294,7 +294,7 @@ static bool parse_sizes(const struct rs_option *row, const struct rs_source *sou
     }
     *text = format_sizes(&sizes);
     if (!*text)
-        rs_complain(complaints, source, NULL, "out of host memory");
+        rs_diagnose(diagnostics, source, NULL, "out of host memory");
     return *text;
 }
 
@@ -316,20 +316,20 @@ struct rs_sizes rs_option_sizes(const char *text)
 }
 
 static bool parse_exponent(const struct rs_option *row, const struct rs_source *source,
-                           const char *begin, const char *end, struct rs_complaints *complaints,
+                           const char *begin, const char *end, struct rs_diagnostics *diagnostics,
                            struct rs_size *size)
 {
     uint64_t exponent;
 
-    if (!parse_count(source, begin, end, complaints, &exponent))
+    if (!parse_count(source, begin, end, diagnostics, &exponent))
         return false;
     if (exponent >= 64) {
-        rs_complain(complaints, source, begin, "an exponent of two below 64 is expected");
+        rs_diagnose(diagnostics, source, begin, "an exponent of two below 64 is expected");
         return false;
     }
     *size = (struct rs_size){1ull << exponent, RS_SIZE_BYTES};
     if (size->number < row->minimum || (row->maximum && size->number > row->maximum)) {
-        rs_complain(complaints, source, begin, "2^%llu is out of bounds for %s",
+        rs_diagnose(diagnostics, source, begin, "2^%llu is out of bounds for %s",
                     (unsigned long long)exponent, row->name);
         return false;
     }
@@ -338,7 +338,7 @@ static bool parse_exponent(const struct rs_option *row, const struct rs_source *
 
 bool rs_option_parse(const struct rs_option *row, enum rs_option_type type,
                      const struct rs_source *source, const char *begin, const char *end,
-                     struct rs_complaints *complaints, struct rs_option_value *value)
+                     struct rs_diagnostics *diagnostics, struct rs_option_value *value)
 {
     struct rs_option_value parsed = {.given = true};
 
@@ -346,46 +346,46 @@ bool rs_option_parse(const struct rs_option *row, enum rs_option_type type,
     case RS_OPTION_SIZE:
         if (row->none && is_word(begin, end, "none"))
             parsed.none = true;
-        else if (!parse_size(row, source, begin, end, complaints, &parsed.size))
+        else if (!parse_size(row, source, begin, end, diagnostics, &parsed.size))
             return false;
         break;
     case RS_OPTION_EXPONENT:
-        if (!parse_exponent(row, source, begin, end, complaints, &parsed.size))
+        if (!parse_exponent(row, source, begin, end, diagnostics, &parsed.size))
             return false;
         break;
     case RS_OPTION_SIZES:
-        if (!parse_sizes(row, source, begin, end, complaints, &parsed.text))
+        if (!parse_sizes(row, source, begin, end, diagnostics, &parsed.text))
             return false;
         break;
     case RS_OPTION_RANGE:
-        if (!parse_range(row, source, begin, end, complaints, &parsed))
+        if (!parse_range(row, source, begin, end, diagnostics, &parsed))
             return false;
         break;
     case RS_OPTION_COUNT:
-        if (!parse_count(source, begin, end, complaints, &parsed.count))
+        if (!parse_count(source, begin, end, diagnostics, &parsed.count))
             return false;
         if (parsed.count < row->minimum || (row->maximum && parsed.count > row->maximum)) {
-            rs_complain(complaints, source, begin, "out of bounds for %s", row->name);
+            rs_diagnose(diagnostics, source, begin, "out of bounds for %s", row->name);
             return false;
         }
         break;
     case RS_OPTION_BOOLEAN:
-        if (!parse_word(boolean_words, source, begin, end, complaints, &parsed.count))
+        if (!parse_word(boolean_words, source, begin, end, diagnostics, &parsed.count))
             return false;
         parsed.count &= 1; /* every second word says yes */
         break;
     case RS_OPTION_WORD:
-        if (!parse_word(row->words, source, begin, end, complaints, &parsed.count))
+        if (!parse_word(row->words, source, begin, end, diagnostics, &parsed.count))
             return false;
         break;
     case RS_OPTION_TEXT:
         if (begin == end) {
-            rs_complain(complaints, source, begin, "%s is empty", row->name);
+            rs_diagnose(diagnostics, source, begin, "%s is empty", row->name);
             return false;
         }
         parsed.text = strndup(begin, (size_t)(end - begin));
         if (!parsed.text) {
-            rs_complain(complaints, source, begin, "out of host memory");
+            rs_diagnose(diagnostics, source, begin, "out of host memory");
             return false;
         }
         break;
@@ -403,7 +403,7 @@ static void ignore_line(void *data, const char *line)
 
 int rs_option_defaults(const struct rs_option *rows, struct rs_option_value *values)
 {
-    struct rs_complaints nobody = {.write = ignore_line};
+    struct rs_diagnostics nobody = {.write = ignore_line};
 
     for (size_t i = 0; rows[i].name; i++) {
         const char *text = rows[i].default_text;

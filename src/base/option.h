@@ -4,7 +4,7 @@
  * the environment variables. */
 #pragma once
 
-#include "base/complaint.h"
+#include "base/diagnostic.h"
 #include "base/size.h"
 
 #include <stdbool.h>
@@ -114,10 +114,10 @@ struct rs_option_value {
 };
 
 /* Parses [begin, end), a part of source->text, as a value of the row (or of its alias's type) and
- * checks its bounds.  Complains and returns false otherwise. */
+ * checks its bounds.  Reports and returns false otherwise. */
 bool rs_option_parse(const struct rs_option *row, enum rs_option_type type,
                      const struct rs_source *source, const char *begin, const char *end,
-                     struct rs_complaints *complaints, struct rs_option_value *value);
+                     struct rs_diagnostics *diagnostics, struct rs_option_value *value);
 
 /* The sizes of a SIZES value's text (NULL: none). */
 struct rs_sizes rs_option_sizes(const char *text);

@@ -29,7 +29,8 @@ struct rs_thread {
     const struct rs_pushed *pushed; /* context/pushed.c: the latest resource; without one that of
                                        the found context's device (context/context.c); NULL: none */
     void *forwarding_to;            /* hook/runtime.c: what is being called instead of us */
-    const struct rs_stack *refused; /* shim/shim.c: the runtime door's latest request, NULL: none */
+    const struct rs_stack
+        *refused; /* shim/shim.c: the runtime layer's latest request, NULL: none */
 
     /* hook/runtime.c: that were served at once before; a caller once served, always served. */
     _Alignas(RS_CACHE_LINE) const void *served_callers[RS_RUNTIME_FUNCTIONS][RS_RECENT_CALLERS];

@@ -3,7 +3,7 @@
 
 #include "base/request.h"
 #include "charge/reclaim.h"
-#include "config/life.h"
+#include "config/mode.h"
 #include "context/limit.h"
 #include "driver/driver.h"
 
@@ -11,7 +11,7 @@ bool rs_again(CUresult result, int device, uint64_t *deadline_ns)
 {
     bool may_wait = device != RS_AGAIN_CURRENT_AT_ONCE, again;
 
-    if (result != CUDA_ERROR_OUT_OF_MEMORY || !rs_life_serving())
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || !rs_mode_serving())
         return false;
     if (device < 0 &&
         (!rs_driver.cuCtxGetDevice || rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS))

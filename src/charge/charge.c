@@ -6,7 +6,7 @@
 #include "base/lock.h"
 #include "base/request.h"
 #include "charge/record.h"
-#include "config/life.h"
+#include "config/mode.h"
 #include "context/context.h"
 #include "driver/driver.h"
 #include "ledger/footprint.h"
@@ -185,7 +185,7 @@ static bool take_or_reclaim(struct rs_charged *record)
 
 static bool begin(struct rs_charge *charge, enum rs_path path, int device, size_t size_bytes)
 {
-    enum rs_mode mode = rs_life();
+    enum rs_mode mode = rs_mode_now();
     struct rs_context *context = NULL;
     struct rs_charged *record;
 
@@ -264,7 +264,7 @@ void rs_charge_free_begin(struct rs_charge *charge, enum rs_charge_keys keys,
                           unsigned long long key)
 {
     *charge = (struct rs_charge){.record = NULL};
-    if (!rs_life_serving() || atomic_load_explicit(&entered, memory_order_acquire) == 0)
+    if (!rs_mode_serving() || atomic_load_explicit(&entered, memory_order_acquire) == 0)
         return;
     rs_mutex_lock(&lock);
     charge->record = rs_hash_take(&tables[keys], key);
@@ -313,7 +313,7 @@ void rs_charge_release_begin(struct rs_charge *charge, CUmemGenericAllocationHan
     struct rs_charged *memory;
 
     *charge = (struct rs_charge){.record = NULL};
-    if (!rs_life_serving() || atomic_load_explicit(&entered, memory_order_acquire) == 0)
+    if (!rs_mode_serving() || atomic_load_explicit(&entered, memory_order_acquire) == 0)
         return;
     rs_mutex_lock(&lock);
     memory = rs_hash_get(&tables[RS_KEYS_HANDLES], handle);
@@ -365,7 +365,7 @@ void rs_charge_retained(CUmemGenericAllocationHandle handle, CUdeviceptr address
 {
     struct rs_charged *memory;
 
-    if (!rs_life_serving() || atomic_load_explicit(&entered, memory_order_acquire) == 0)
+    if (!rs_mode_serving() || atomic_load_explicit(&entered, memory_order_acquire) == 0)
         return;
     rs_mutex_lock(&lock);
     memory = rs_hash_get(&tables[RS_KEYS_HANDLES], handle);
@@ -384,7 +384,7 @@ bool rs_charge_map_begin(struct rs_mapping **mapping, CUdeviceptr address, size_
     struct rs_charged *memory;
 
     *mapping = NULL;
-    if (!rs_life_serving() || atomic_load_explicit(&entered, memory_order_acquire) == 0)
+    if (!rs_mode_serving() || atomic_load_explicit(&entered, memory_order_acquire) == 0)
         return true;
     rs_mutex_lock(&lock);
     memory = rs_hash_get(&tables[RS_KEYS_HANDLES], handle);
@@ -427,7 +427,7 @@ struct rs_mapping *rs_charge_unmap_begin(CUdeviceptr address, size_t size_bytes)
     struct rs_mapping *found = NULL, **link = &mappings;
     size_t covered = 0;
 
-    if (!rs_life_serving() || atomic_load_explicit(&entered, memory_order_acquire) == 0)
+    if (!rs_mode_serving() || atomic_load_explicit(&entered, memory_order_acquire) == 0)
         return NULL;
     rs_mutex_lock(&lock);
     while (*link && covered < size_bytes) {

@@ -5,7 +5,7 @@
 #include "charge/pool.h"
 
 #include "base/arithmetic.h"
-#include "config/life.h"
+#include "config/mode.h"
 #include "driver/driver.h"
 #include "shim/wiring.h"
 
@@ -304,7 +304,7 @@ void rs_charge_synchronised_slowly(void)
 {
     uint64_t devices = atomic_exchange_explicit(&rs_charge_unseen, 0, memory_order_acquire);
 
-    for (; devices && rs_life_serving(); devices &= devices - 1) {
+    for (; devices && rs_mode_serving(); devices &= devices - 1) {
         int device = __builtin_ctzll(devices);
         rs_charge_follow_pools(device);
         if (rs_charge_spare_bytes(device) > 0)
@@ -341,7 +341,7 @@ void rs_charge_pool_made(CUmemoryPool handle, CUmemAllocationType type,
         device = location->id;
     else if (!rs_driver.cuCtxGetDevice || rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
         device = 0;
-    if (rs_life() != RS_MODE_SERVE || !rs_limit_account(device))
+    if (rs_mode_now() != RS_MODE_SERVE || !rs_limit_account(device))
         return;
     rs_mutex_lock(&rs_charge_pools_lock);
     pool = rs_charge_pool_find_or_add(handle, device);
@@ -354,7 +354,7 @@ struct rs_pool_record *rs_charge_pool_destroy_begin(CUmemoryPool handle)
 {
     struct rs_pool_record *pool;
 
-    if (!handle || !rs_life_serving())
+    if (!handle || !rs_mode_serving())
         return NULL;
     rs_mutex_lock(&rs_charge_pools_lock);
     pool = find(handle, 0);

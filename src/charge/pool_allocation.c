@@ -6,7 +6,7 @@
 #include "base/request.h"
 #include "charge/pool.h"
 #include "charge/record.h"
-#include "config/life.h"
+#include "config/mode.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "ledger/footprint.h"
@@ -50,10 +50,10 @@ static int device_of(CUstream stream)
     if (stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD &&
         rs_driver.cuStreamGetCtx && rs_driver.cuStreamGetCtx(stream, &context) == CUDA_SUCCESS &&
         context)
-        entered = rs_context_enter(context, &result);
+        entered = rs_driver_context_enter(context, &result);
     if (rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
         device = -1;
-    rs_context_leave(entered);
+    rs_driver_context_leave(entered);
     return device;
 }
 
@@ -189,7 +189,7 @@ static bool begin(struct rs_pool_charge *charge, CUmemoryPool pool)
 static bool begin_async(struct rs_pool_charge *charge, CUmemoryPool pool, CUstream stream,
                         bool per_thread_default, size_t size_bytes)
 {
-    enum rs_mode life = rs_life();
+    enum rs_mode life = rs_mode_now();
     CUstreamCaptureMode mode;
     bool begun = true;
 
@@ -337,7 +337,7 @@ bool rs_charge_graph_node(int device, size_t size_bytes)
     struct rs_refusal refusal = {.size_bytes = size_bytes};
     bool has_room;
 
-    if (!account || rs_life() != RS_MODE_SERVE || !rs_limit_follows())
+    if (!account || rs_mode_now() != RS_MODE_SERVE || !rs_limit_follows())
         return true;
     rs_limit_resolve(device);
     rs_mutex_lock(&rs_charge_pools_lock);

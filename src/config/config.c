@@ -29,7 +29,7 @@ void rs_config_free(struct rs_config *config)
 /* Checks the placeholders of a path now, so that a misspelt one is a bad setting and not a missing
  * report hours later. */
 static bool check_path(const struct rs_source *source, const char *path,
-                       struct rs_complaints *complaints)
+                       struct rs_diagnostics *diagnostics)
 {
     char expanded[PATH_MAX];
     const char *at, *reason;
@@ -37,14 +37,14 @@ static bool check_path(const struct rs_source *source, const char *path,
     if (*path && rs_path_expand(path, expanded, sizeof(expanded), &at, &reason))
         return true;
     if (*path)
-        rs_complain(complaints, source, at, "%s", reason);
+        rs_diagnose(diagnostics, source, at, "%s", reason);
     else
-        rs_complain(complaints, source, path, "a path is missing");
+        rs_diagnose(diagnostics, source, path, "a path is missing");
     return false;
 }
 
 enum rs_statistics_format rs_config_report(const struct rs_source *source, bool prometheus,
-                                           const char **path, struct rs_complaints *complaints)
+                                           const char **path, struct rs_diagnostics *diagnostics)
 {
     static const char *const words[] = {"0",  "no",   "off",  "false", "1",    "yes",
                                         "on", "true", "text", "json",  "prom", NULL};
@@ -61,12 +61,12 @@ enum rs_statistics_format rs_config_report(const struct rs_source *source, bool 
         if (strlen(words[i]) != length || strncasecmp(words[i], text, length) != 0 ||
             (formats[i] == RS_STATISTICS_PROMETHEUS && !prometheus))
             continue;
-        if (colon && check_path(source, colon + 1, complaints))
+        if (colon && check_path(source, colon + 1, diagnostics))
             *path = colon + 1;
         return formats[i];
     }
     nearest = rs_nearest_word(text, text + length, prometheus ? words + 8 : kinds);
-    rs_complain(complaints, source, text,
+    rs_diagnose(diagnostics, source, text,
                 nearest      ? "unknown word; did you mean '%s'?"
                 : prometheus ? "expected 1, text, text:PATH, json:PATH or prom:PATH%s"
                              : "expected 1, text, text:PATH or json:PATH%s",
@@ -76,16 +76,16 @@ enum rs_statistics_format rs_config_report(const struct rs_source *source, bool 
 
 static enum rs_statistics_format parse_report(const struct rs_config *config,
                                               enum rs_variable_index index, bool prometheus,
-                                              const char **path, struct rs_complaints *complaints)
+                                              const char **path, struct rs_diagnostics *diagnostics)
 {
     const struct rs_source *source;
 
     return rs_config_value(config->values, -1, index, &source)
-               ? rs_config_report(source, prometheus, path, complaints)
+               ? rs_config_report(source, prometheus, path, diagnostics)
                : RS_STATISTICS_NONE;
 }
 
-static void parse_hooks(struct rs_config *config, struct rs_complaints *complaints)
+static void parse_hooks(struct rs_config *config, struct rs_diagnostics *diagnostics)
 {
     static const unsigned groups[] = {RS_HOOK_GROUP_DEVICE,  RS_HOOK_GROUP_PINNED,
                                       RS_HOOK_GROUP_MANAGED, RS_HOOK_GROUP_RUNTIME,
@@ -108,7 +108,7 @@ static void parse_hooks(struct rs_config *config, struct rs_complaints *complain
             i++;
         if (!hook_words[i]) {
             nearest = rs_nearest_word(at, end, hook_words);
-            rs_complain(complaints, source, at,
+            rs_diagnose(diagnostics, source, at,
                         nearest ? "unknown group; did you mean '%s'?"
                                 : "unknown group; known are device, pinned, managed, runtime, "
                                   "async, all%s",
@@ -116,7 +116,7 @@ static void parse_hooks(struct rs_config *config, struct rs_complaints *complain
             return;
         }
         config->hook_groups |= groups[i];
-        if (groups[i] == RS_HOOK_GROUP_RUNTIME) /* serves at once what the driver door began */
+        if (groups[i] == RS_HOOK_GROUP_RUNTIME) /* serves at once what the driver layer began */
             config->hook_groups |= RS_HOOK_GROUP_DEVICE;
         at = end;
         if (!*at)
@@ -124,10 +124,10 @@ static void parse_hooks(struct rs_config *config, struct rs_complaints *complain
     }
 }
 
-static void build_stacks(struct rs_config *config, int device, struct rs_complaints *complaints)
+static void build_stacks(struct rs_config *config, int device, struct rs_diagnostics *diagnostics)
 {
     for (int kind = 0; kind < RS_KINDS; kind++) {
-        rs_config_build_stack(config, (enum rs_kind)kind, device, complaints);
+        rs_config_build_stack(config, (enum rs_kind)kind, device, diagnostics);
         config->anything_set =
             config->anything_set || config->stack[kind][device < 0 ? RS_DEVICES_MAX : device];
     }
@@ -144,10 +144,10 @@ static void report_what_is_tracked(struct rs_config *config)
                 config->tracking = RS_STATISTICS_TEXT;
 }
 
-unsigned rs_config_parse(char *const *environment, struct rs_complaints *complaints,
+unsigned rs_config_parse(char *const *environment, struct rs_diagnostics *diagnostics,
                          struct rs_config *config)
 {
-    unsigned before = complaints->count;
+    unsigned before = diagnostics->count;
     const struct rs_option_value *value;
 
     *config = (struct rs_config){.on_error = RS_ON_ERROR_ABORT};
@@ -157,9 +157,9 @@ unsigned rs_config_parse(char *const *environment, struct rs_complaints *complai
         if (!config->values) {
             config->values = calloc(1, sizeof(*config->values));
             if (!config->values)
-                return ++complaints->count - before;
+                return ++diagnostics->count - before;
         }
-        rs_config_read_entry(config->values, *entry, complaints);
+        rs_config_read_entry(config->values, *entry, diagnostics);
     }
     if (!config->values)
         return 0; /* a process without our variables costs one walk over its environment */
@@ -171,17 +171,17 @@ unsigned rs_config_parse(char *const *environment, struct rs_complaints *complai
     value = rs_config_value(config->values, -1, RS_VARIABLE_MEMORY_TYPE, NULL);
     config->actual_memory_type = value && value->count == RS_MEMORY_TYPE_ACTUAL;
     config->statistics =
-        parse_report(config, RS_VARIABLE_STATISTICS, true, &config->statistics_path, complaints);
+        parse_report(config, RS_VARIABLE_STATISTICS, true, &config->statistics_path, diagnostics);
     config->tracking =
-        parse_report(config, RS_VARIABLE_TRACKING, false, &config->tracking_path, complaints);
-    parse_hooks(config, complaints);
-    build_stacks(config, -1, complaints);
+        parse_report(config, RS_VARIABLE_TRACKING, false, &config->tracking_path, diagnostics);
+    parse_hooks(config, diagnostics);
+    build_stacks(config, -1, diagnostics);
     /* What is wrong for all devices is told once. */
-    for (int device = 0; device < RS_DEVICES_MAX && complaints->count == before; device++)
+    for (int device = 0; device < RS_DEVICES_MAX && diagnostics->count == before; device++)
         if (config->values->device[device])
-            build_stacks(config, device, complaints);
+            build_stacks(config, device, diagnostics);
     report_what_is_tracked(config);
-    return complaints->count - before;
+    return diagnostics->count - before;
 }
 
 const struct rs_expression *rs_config_stack(const struct rs_config *config, enum rs_kind kind,

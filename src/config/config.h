@@ -5,15 +5,15 @@
  * that the common cases need no grammar.  A name with _0, _1, ... is for that device alone. */
 #pragma once
 
-#include "base/complaint.h"
+#include "base/diagnostic.h"
 #include "config/settings.h"
 #include "resource/expression.h"
 
 #include <stdbool.h>
 
-/* Reads `environment` (like environ).  Complains about every bad setting; returns the number of
- * complaints.  Even then on_error is valid.  The config lives until rs_config_free. */
-unsigned rs_config_parse(char *const *environment, struct rs_complaints *complaints,
+/* Reads `environment` (like environ).  Reports every bad setting; returns the number of
+ * diagnostics.  Even then on_error is valid.  The config lives until rs_config_free. */
+unsigned rs_config_parse(char *const *environment, struct rs_diagnostics *diagnostics,
                          struct rs_config *config);
 
 void rs_config_free(struct rs_config *config);
@@ -31,6 +31,6 @@ const struct rs_size *rs_config_limit(const struct rs_config *config, int device
 
 /* What report a text asks for ("json:PATH"), as RMM_STATISTICS's or (without Prometheus's format)
  * RMM_TRACKING's does; *path is left alone where it is stderr.  RS_STATISTICS_NONE where none is,
- * or after complaining. */
+ * or after reporting it. */
 enum rs_statistics_format rs_config_report(const struct rs_source *source, bool prometheus,
-                                           const char **path, struct rs_complaints *complaints);
+                                           const char **path, struct rs_diagnostics *diagnostics);

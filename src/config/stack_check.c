@@ -27,16 +27,16 @@ static bool may_serve(const struct rs_mr_descriptor *leaf, enum rs_kind kind, bo
 }
 
 static bool check_leaves(enum rs_kind kind, const struct rs_expression *stack, bool is_second,
-                         struct rs_complaints *complaints)
+                         struct rs_diagnostics *diagnostics)
 {
     for (; stack->upstream[0]; stack = stack->upstream[0])
         for (size_t i = 1; i < RS_MR_UPSTREAMS_MAX && stack->upstream[i]; i++)
             if (!check_leaves(kind, stack->upstream[i],
-                              is_second || stack->descriptor->upstream_count > 1, complaints))
+                              is_second || stack->descriptor->upstream_count > 1, diagnostics))
                 return false;
     if (may_serve(stack->descriptor, kind, is_second))
         return true;
-    rs_complain(complaints, stack->source, stack->at,
+    rs_diagnose(diagnostics, stack->source, stack->at,
                 stack->descriptor == &rs_mr_descriptor_simulated
                     ? "'%s' has addresses without memory, for replaying traces: no program can use "
                       "it"
@@ -52,10 +52,10 @@ static bool check_leaves(enum rs_kind kind, const struct rs_expression *stack, b
 }
 
 struct rs_expression *rs_config_checked(enum rs_kind kind, struct rs_expression *stack,
-                                        struct rs_complaints *complaints)
+                                        struct rs_diagnostics *diagnostics)
 {
-    if (!stack || (check_leaves(kind, stack, false, complaints) &&
-                   rs_expression_validate(stack, NULL, complaints)))
+    if (!stack || (check_leaves(kind, stack, false, diagnostics) &&
+                   rs_expression_validate(stack, NULL, diagnostics)))
         return stack;
     rs_expression_free(stack);
     return NULL;
@@ -63,7 +63,8 @@ struct rs_expression *rs_config_checked(enum rs_kind kind, struct rs_expression 
 
 /* What a resource takes at its first allocation of what a limit counts.  What may lie in the host's
  * memory it does not. */
-static size_t initial_bytes(const struct rs_expression *node, const struct rs_place *place)
+static size_t initial_bytes(const struct rs_expression *node,
+                            const struct rs_environment *environment)
 {
     const struct rs_option *rows = node->descriptor->options;
 
@@ -72,15 +73,16 @@ static size_t initial_bytes(const struct rs_expression *node, const struct rs_pl
     for (size_t i = 0; rows[i].name; i++) {
         const struct rs_option_value *value = &node->values[i];
         if (strcmp(rows[i].name, "initial_size") != 0 || rows[i].type != RS_OPTION_SIZE ||
-            value->none || (!place && value->size.kind != RS_SIZE_BYTES))
+            value->none || (!environment && value->size.kind != RS_SIZE_BYTES))
             continue;
-        return rs_expression_resolve(node, &rows[i], value->size, place);
+        return rs_expression_resolve(node, &rows[i], value->size, environment);
     }
     return 0;
 }
 
 bool rs_config_fits_limit(const struct rs_expression *stack, size_t limit_bytes,
-                          const struct rs_place *place, struct rs_complaints *complaints)
+                          const struct rs_environment *environment,
+                          struct rs_diagnostics *diagnostics)
 {
     char initial[RS_SIZE_TEXT_BYTES], limit[RS_SIZE_TEXT_BYTES];
     bool fits = true;
@@ -89,11 +91,11 @@ bool rs_config_fits_limit(const struct rs_expression *stack, size_t limit_bytes,
         return true;
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && fits; i++)
         fits = !stack->upstream[i] ||
-               rs_config_fits_limit(stack->upstream[i], limit_bytes, place, complaints);
-    if (!fits || initial_bytes(stack, place) <= limit_bytes)
+               rs_config_fits_limit(stack->upstream[i], limit_bytes, environment, diagnostics);
+    if (!fits || initial_bytes(stack, environment) <= limit_bytes)
         return fits;
-    rs_complain(complaints, stack->source, stack->at, "%s begins with %s, and RMM_LIMIT is %s",
-                stack->descriptor->name, rs_size_format(initial_bytes(stack, place), initial),
+    rs_diagnose(diagnostics, stack->source, stack->at, "%s begins with %s, and RMM_LIMIT is %s",
+                stack->descriptor->name, rs_size_format(initial_bytes(stack, environment), initial),
                 rs_size_format(limit_bytes, limit));
     return false;
 }

@@ -103,7 +103,7 @@ static bool has_managed(const struct rs_expression *stack)
 
 static struct rs_expression *add_prefetch(const struct rs_config *config, int device,
                                           struct rs_expression *stack,
-                                          struct rs_complaints *complaints)
+                                          struct rs_diagnostics *diagnostics)
 {
     const struct rs_source *source = NULL;
     const struct rs_option_value *wanted =
@@ -113,7 +113,7 @@ static struct rs_expression *add_prefetch(const struct rs_config *config, int de
         return stack;
     if (has_managed(stack))
         return stack_on(&rs_mr_descriptor_prefetch, stack, source);
-    rs_complain(complaints, source, NULL,
+    rs_diagnose(diagnostics, source, NULL,
                 "only managed memory can be prefetched: use it with RMM_MANAGED=1 or "
                 "RMM_FALLBACK=managed");
     rs_expression_free(stack);
@@ -144,7 +144,7 @@ static struct allocator allocator_of(const struct rs_config *config, int device)
 
 /* A pool or an arena, of which a device's own counts.  False when it is both. */
 static bool choose_allocator(const struct rs_config *config, int device, struct allocator *chosen,
-                             struct rs_complaints *complaints)
+                             struct rs_diagnostics *diagnostics)
 {
     bool own_pool = rs_config_is_own(config->values, device, chosen->initial) ||
                     rs_config_is_own(config->values, device, chosen->maximum);
@@ -153,7 +153,7 @@ static bool choose_allocator(const struct rs_config *config, int device, struct 
     if (!chosen->source || !chosen->arena_source)
         return true;
     if (own_pool == own_arena) {
-        rs_complain(complaints, chosen->arena_source, NULL,
+        rs_diagnose(diagnostics, chosen->arena_source, NULL,
                     "an arena stands in place of a pool, and %s gives one: use one of them",
                     chosen->source->name);
         return false;
@@ -165,31 +165,31 @@ static bool choose_allocator(const struct rs_config *config, int device, struct 
     return true;
 }
 
-/* False after complaining about a percentage that this memory has not. */
+/* False after reporting it about a percentage that this memory has not. */
 static bool has_share(const struct rs_expression *stack, const struct rs_option_value *value,
-                      const struct rs_source *source, struct rs_complaints *complaints)
+                      const struct rs_source *source, struct rs_diagnostics *diagnostics)
 {
     if (!stack || !value || value->size.kind == RS_SIZE_BYTES ||
         value->size.number <= RS_SIZE_WHOLE || rs_expression_overcommits(stack))
         return true;
-    rs_complain(complaints, source, source->text, "more than 100%%");
+    rs_diagnose(diagnostics, source, source->text, "more than 100%%");
     return false;
 }
 
 static bool has_shares(const struct rs_expression *stack, const struct allocator *of,
-                       struct rs_complaints *complaints)
+                       struct rs_diagnostics *diagnostics)
 {
-    return has_share(stack, of->initial, of->initial_source, complaints) &&
-           has_share(stack, of->maximum, of->source, complaints) &&
-           has_share(stack, of->arena, of->arena_source, complaints);
+    return has_share(stack, of->initial, of->initial_source, diagnostics) &&
+           has_share(stack, of->maximum, of->source, diagnostics) &&
+           has_share(stack, of->arena, of->arena_source, diagnostics);
 }
 
-/* NULL with the stack freed after complaining, or when out of host memory. */
+/* NULL with the stack freed after reporting it, or when out of host memory. */
 static struct rs_expression *stack_allocator(const struct allocator *allocator,
                                              struct rs_expression *stack,
-                                             struct rs_complaints *complaints)
+                                             struct rs_diagnostics *diagnostics)
 {
-    if (!has_shares(stack, allocator, complaints)) {
+    if (!has_shares(stack, allocator, diagnostics)) {
         rs_expression_free(stack);
         return NULL;
     }
@@ -210,16 +210,16 @@ static struct rs_expression *stack_allocator(const struct allocator *allocator,
 
 /* NULL when settings contradict each other, or out of host memory. */
 static struct rs_expression *build_device(const struct rs_config *config, int device,
-                                          struct rs_complaints *complaints)
+                                          struct rs_diagnostics *diagnostics)
 {
     const struct rs_source *source = NULL;
     struct allocator allocator = allocator_of(config, device);
     const struct rs_option_value *bins;
     struct rs_expression *stack;
 
-    if (!choose_allocator(config, device, &allocator, complaints))
+    if (!choose_allocator(config, device, &allocator, diagnostics))
         return NULL;
-    stack = stack_allocator(&allocator, build_leaf(config, device), complaints);
+    stack = stack_allocator(&allocator, build_leaf(config, device), diagnostics);
     bins = rs_config_value(config->values, device, RS_VARIABLE_BINNING, &source);
     if (bins) {
         stack = stack_on(&rs_mr_descriptor_binning, stack, source);
@@ -227,17 +227,17 @@ static struct rs_expression *build_device(const struct rs_config *config, int de
         set_value(stack, "maximum_size", bins->size_to);
     }
     stack = add_fallback(config, device, stack);
-    return add_prefetch(config, device, stack, complaints);
+    return add_prefetch(config, device, stack, diagnostics);
 }
 
 static struct rs_expression *build_parts(const struct rs_config *config, enum rs_kind kind,
-                                         int device, struct rs_complaints *complaints)
+                                         int device, struct rs_diagnostics *diagnostics)
 {
     if (kind == RS_KIND_PINNED)
         return build_pool(config, device, RS_VARIABLE_PINNED_POOL_SIZE, &rs_mr_descriptor_pinned);
     if (kind == RS_KIND_MANAGED)
         return build_pool(config, device, RS_VARIABLE_MANAGED_POOL_SIZE, &rs_mr_descriptor_managed);
-    return build_device(config, device, complaints);
+    return build_device(config, device, diagnostics);
 }
 
 /* With call sites, unless the expression's own tracking says otherwise. */
@@ -257,7 +257,7 @@ static struct rs_expression *add_tracking(const struct rs_config *config,
 /* Tracking, counters and the log stand on top, where a free is seen at once. */
 static struct rs_expression *add_observers(const struct rs_config *config, int device,
                                            struct rs_expression *stack,
-                                           struct rs_complaints *complaints)
+                                           struct rs_diagnostics *diagnostics)
 {
     const struct rs_source *source = NULL;
     const struct rs_option_value *log =
@@ -273,7 +273,7 @@ static struct rs_expression *add_observers(const struct rs_config *config, int d
     if (!log)
         return stack;
     if (rs_expression_find(stack, &rs_mr_descriptor_logging)) {
-        rs_complain(complaints, source, NULL, "RMM_RESOURCE has a log of its own: use one");
+        rs_diagnose(diagnostics, source, NULL, "RMM_RESOURCE has a log of its own: use one");
         return stack;
     }
     stack = stack_on(&rs_mr_descriptor_logging, stack, source);
@@ -306,7 +306,7 @@ static int scope_gives(const struct rs_config_scope *scope, enum rs_kind kind, b
 
 /* What was asked for, without what is added to every stack; NULL with *bad unset: nothing. */
 static struct rs_expression *asked_stack(const struct rs_config *config, enum rs_kind kind,
-                                         int device, struct rs_complaints *complaints, bool *bad)
+                                         int device, struct rs_diagnostics *diagnostics, bool *bad)
 {
     const struct rs_config_scope *own = device >= 0 ? config->values->device[device] : NULL;
     const struct rs_config_scope *scopes[] = {own, &config->values->general};
@@ -316,7 +316,7 @@ static struct rs_expression *asked_stack(const struct rs_config *config, enum rs
     for (size_t i = 0; i < RS_ARRAY_LENGTH(scopes); i++) {
         int part = scope_gives(scopes[i], kind, true), whole = scope_gives(scopes[i], kind, false);
         if (whole >= 0 && part >= 0) {
-            rs_complain(complaints, &scopes[i]->source[part], NULL,
+            rs_diagnose(diagnostics, &scopes[i]->source[part], NULL,
                         "builds a part of the stack, and %s gives all of it: use one",
                         scopes[i]->source[whole].name);
             *bad = true;
@@ -325,9 +325,9 @@ static struct rs_expression *asked_stack(const struct rs_config *config, enum rs
         if (whole < 0 && part < 0)
             continue;
         if (whole >= 0)
-            stack = rs_expression_parse(&scopes[i]->source[whole], complaints);
+            stack = rs_expression_parse(&scopes[i]->source[whole], diagnostics);
         else
-            stack = build_parts(config, kind, device, complaints);
+            stack = build_parts(config, kind, device, diagnostics);
         *bad = !stack;
         return stack;
     }
@@ -335,10 +335,10 @@ static struct rs_expression *asked_stack(const struct rs_config *config, enum rs
 }
 
 /* What another process may open by the driver's own handle: every block of device memory, since any
- * may be asked for, is an allocation of its own.  NULL after complaining. */
+ * may be asked for, is an allocation of its own.  NULL after reporting it. */
 static struct rs_expression *make_dedicated(const struct rs_config *config, int device,
                                             struct rs_expression *stack,
-                                            struct rs_complaints *complaints)
+                                            struct rs_diagnostics *diagnostics)
 {
     const struct rs_source *source = NULL;
     const struct rs_option_value *mode =
@@ -352,7 +352,7 @@ static struct rs_expression *make_dedicated(const struct rs_config *config, int 
         leaf = leaf->upstream[0];
     if (leaf->descriptor == &rs_mr_descriptor_cuda)
         return stack;
-    rs_complain(complaints, source, NULL,
+    rs_diagnose(diagnostics, source, NULL,
                 "the driver has no handle for memory of '%s', only for "
                 "that of 'cuda'",
                 leaf->descriptor->name);
@@ -376,22 +376,22 @@ static struct rs_expression *add_reuse(const struct rs_config *config, enum rs_k
 
 struct rs_expression *rs_config_expression(const struct rs_config *config,
                                            const struct rs_source *source,
-                                           struct rs_complaints *complaints)
+                                           struct rs_diagnostics *diagnostics)
 {
     static struct rs_config_values nothing;
     struct rs_config set = *config;
-    struct rs_expression *stack = rs_expression_parse(source, complaints);
+    struct rs_expression *stack = rs_expression_parse(source, diagnostics);
 
     if (!set.values)
         set.values = &nothing;
-    stack = make_dedicated(&set, -1, stack, complaints);
+    stack = make_dedicated(&set, -1, stack, diagnostics);
     return stack ? rs_config_checked(RS_KIND_DEVICE, add_reuse(&set, RS_KIND_DEVICE, -1, stack),
-                                     complaints)
+                                     diagnostics)
                  : NULL;
 }
 
 void rs_config_build_stack(struct rs_config *config, enum rs_kind kind, int device,
-                           struct rs_complaints *complaints)
+                           struct rs_diagnostics *diagnostics)
 {
     const struct rs_source *limit_source = NULL;
     const struct rs_option_value *limit =
@@ -400,22 +400,22 @@ void rs_config_build_stack(struct rs_config *config, enum rs_kind kind, int devi
                     config->tracking != RS_STATISTICS_NONE ||
                     rs_config_value(config->values, device, RS_VARIABLE_LOG, NULL);
     bool bad;
-    struct rs_expression *stack = asked_stack(config, kind, device, complaints, &bad);
+    struct rs_expression *stack = asked_stack(config, kind, device, diagnostics, &bad);
 
     if (kind == RS_KIND_DEVICE && stack)
-        bad = !(stack = make_dedicated(config, device, stack, complaints));
+        bad = !(stack = make_dedicated(config, device, stack, diagnostics));
     if (!stack && !bad && observed && kind == RS_KIND_DEVICE)
         stack = rs_expression_node(&rs_mr_descriptor_cuda, NULL, NULL);
     if (!stack)
         return;
-    if (kind == RS_KIND_MANAGED && !rs_expression_set_unit(stack, RS_MANAGED_UNIT, complaints)) {
+    if (kind == RS_KIND_MANAGED && !rs_expression_set_unit(stack, RS_MANAGED_UNIT, diagnostics)) {
         rs_expression_free(stack);
         return;
     }
-    stack = add_observers(config, device, add_reuse(config, kind, device, stack), complaints);
-    stack = rs_config_checked(kind, stack, complaints);
+    stack = add_observers(config, device, add_reuse(config, kind, device, stack), diagnostics);
+    stack = rs_config_checked(kind, stack, diagnostics);
     if (stack && limit && limit->size.kind == RS_SIZE_BYTES &&
-        !rs_config_fits_limit(stack, limit->size.number, NULL, complaints)) {
+        !rs_config_fits_limit(stack, limit->size.number, NULL, diagnostics)) {
         rs_expression_free(stack);
         stack = NULL;
     }

@@ -2,7 +2,7 @@
 /* What the environment's variables are set to, for all devices and for single ones. */
 #include "config/values.h"
 
-#include "base/complaint.h"
+#include "base/diagnostic.h"
 #include "config/variable_name.h"
 
 #include <stdlib.h>
@@ -41,7 +41,7 @@ static struct rs_config_scope *scope_for(struct rs_config_values *values, int de
 }
 
 void rs_config_read_entry(struct rs_config_values *values, const char *entry,
-                          struct rs_complaints *complaints)
+                          struct rs_diagnostics *diagnostics)
 {
     const char *equals = strchr(entry, '=');
     size_t length = equals ? (size_t)(equals - entry) : 0;
@@ -58,7 +58,7 @@ void rs_config_read_entry(struct rs_config_values *values, const char *entry,
     name[length] = '\0';
     rs_name_read(name, &read);
     if (read.kind == RS_NAME_WRONG)
-        rs_complain(complaints, &source, NULL, "%s", read.reason);
+        rs_diagnose(diagnostics, &source, NULL, "%s", read.reason);
     if (read.kind != RS_NAME_OURS)
         return;
     index = read.index;
@@ -71,8 +71,8 @@ void rs_config_read_entry(struct rs_config_values *values, const char *entry,
         return;
     (void)rs_option_parse(&variable->option, variable->option.type, &scope->source[index],
                           scope->source[index].text,
-                          scope->source[index].text + strlen(scope->source[index].text), complaints,
-                          &scope->value[index]);
+                          scope->source[index].text + strlen(scope->source[index].text),
+                          diagnostics, &scope->value[index]);
 }
 
 const struct rs_option_value *rs_config_value(const struct rs_config_values *values, int device,

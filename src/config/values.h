@@ -2,7 +2,7 @@
 /* The values of the variables, as they were written. */
 #pragma once
 
-#include "base/complaint.h"
+#include "base/diagnostic.h"
 #include "base/option.h"
 #include "config/variables.h"
 #include "resource/resource.h"
@@ -22,10 +22,10 @@ struct rs_config_values {
 
 void rs_config_values_free(struct rs_config_values *values);
 
-/* Reads one entry of the environment ("NAME=TEXT"), if it is one of ours.  Complains about what is
+/* Reads one entry of the environment ("NAME=TEXT"), if it is one of ours.  Reports what is
  * wrong with it. */
 void rs_config_read_entry(struct rs_config_values *values, const char *entry,
-                          struct rs_complaints *complaints);
+                          struct rs_diagnostics *diagnostics);
 
 /* What the variable is set to for the device (-1: for all devices), NULL: it is not.  *source,
  * where that is asked for, is the variable that says so. */

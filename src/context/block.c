@@ -88,12 +88,12 @@ void rs_block_forget(struct rs_block_record *block, CUdeviceptr address)
     give_record(block);
 }
 
-void rs_block_forget_holder(const struct rs_place *place, void *holder)
+void rs_block_forget_holder(const struct rs_environment *environment, void *holder)
 {
     struct rs_block_record *block = holder;
 
     /* A record that is not out of sight, or another stack's, has been recycled. */
-    if (&rs_block_stack(block)->place == place &&
+    if (&rs_block_stack(block)->environment == environment &&
         atomic_load_explicit(&block->state, memory_order_relaxed) == RS_BLOCK_TAKEN)
         rs_block_forget(block, atomic_load_explicit(&block->address, memory_order_relaxed));
 }
@@ -257,7 +257,7 @@ bool rs_block_find(CUdeviceptr address, struct rs_block_view *view)
     *view = (struct rs_block_view){.address = range.start,
                                    .size_bytes = range.size_bytes,
                                    .context = rs_block_stack(block)->context->handle,
-                                   .device = rs_block_stack(block)->place.device,
+                                   .device = rs_block_stack(block)->environment.device,
                                    .kind = rs_block_stack(block)->kind};
     view->whole = rs_segment_find(address, &segment) && segment.start == range.start &&
                   segment.size_bytes - range.size_bytes < RS_BLOCK_ALIGNMENT;

@@ -47,9 +47,9 @@ struct rs_taken_block {
     unsigned long long exported_id; /* ipc/export.c's own */
 };
 
-/* The record that went with a deallocation is no longer kept (rs_place.forget_holder).  Does
+/* The record that went with a deallocation is no longer kept (rs_environment.forget_holder).  Does
  * nothing when its context ended meanwhile. */
-void rs_block_forget_holder(const struct rs_place *place, void *holder);
+void rs_block_forget_holder(const struct rs_environment *environment, void *holder);
 
 /* The program uses the live block that begins at address on other streams than its own: its free
  * has no stream's order.  Does nothing for other addresses. */

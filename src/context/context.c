@@ -3,7 +3,7 @@
 #include "context/context.h"
 
 #include "base/lock.h"
-#include "config/life.h"
+#include "config/mode.h"
 #include "context/block_counts.h"
 #include "context/end.h"
 #include "context/exclusion.h"
@@ -46,9 +46,10 @@ static unsigned index_of(enum rs_kind kind, unsigned host_flags)
                                      : RS_STACK_PINNED + host_flags % RS_HOST_FLAG_SETS;
 }
 
-static bool reclaim(const struct rs_place *place, const struct rs_refusal *refusal, bool may_wait)
+static bool reclaim(const struct rs_environment *environment, const struct rs_refusal *refusal,
+                    bool may_wait)
 {
-    return rs_wiring.reclaim(place->device, refusal, may_wait);
+    return rs_wiring.reclaim(environment->device, refusal, may_wait);
 }
 
 static struct rs_context *describe(CUcontext handle, CUdevice device)
@@ -60,7 +61,7 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
     context->handle = handle;
     context->id = rs_context_id_of(handle);
     context->device = device;
-    context->primary = rs_context_known_primary(device) == handle;
+    context->primary = rs_driver_known_primary(device) == handle;
     context->account.device = rs_limit_account(device);
     atomic_store(&context->peers,
                  rs_wiring.peer_devices(handle) & ~(1ull << (unsigned)device % RS_DEVICES_MAX));
@@ -70,7 +71,7 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
         stack->context = context;
         stack->kind = kind_at(i);
         stack->counter = rs_block_counter(stack->kind, (int)((unsigned)device % RS_DEVICES_MAX));
-        stack->place = (struct rs_place){
+        stack->environment = (struct rs_environment){
             .device = device,
             .context = handle,
             .sentinel = &context->sentinel,
@@ -87,7 +88,7 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
         free(context);
         return NULL;
     }
-    rs_life_note_context();
+    rs_mode_note_context();
     rs_context_stacks_changed();
     return context;
 }
@@ -169,12 +170,12 @@ static struct rs_context *find_current(bool make)
 }
 
 int rs_context_make_pushed(const struct rs_pushed *resource, int device,
-                           struct rs_complaints *complaints)
+                           struct rs_diagnostics *diagnostics)
 {
     struct rs_context *context = find_current(true);
 
     if (!context || (device >= 0 && context->device != device) ||
-        rs_pushed_stack_make(context, resource, complaints, false))
+        rs_pushed_stack_make(context, resource, diagnostics, false))
         return 0;
     return -EINVAL;
 }

@@ -21,10 +21,10 @@
 struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *denied);
 
 /* Makes the resource's stack for the current context, where there is one (of this device; -1: of
- * any), so that what is wrong with it on the device is complained about now.  0, or -EINVAL after
- * complaining. */
+ * any), so that what is wrong with it on the device is reported now.  0, or -EINVAL after
+ * reporting it. */
 int rs_context_make_pushed(const struct rs_pushed *resource, int device,
-                           struct rs_complaints *complaints);
+                           struct rs_diagnostics *diagnostics);
 
 /* From now on the device memory of all threads that have pushed nothing comes from the resource in
  * this device's contexts; NULL: from what the settings give. */

@@ -33,7 +33,7 @@ struct rs_stack {
     bool frees_wait;  /* for work; or may, on a driver without fences */
     bool settled;     /* made, or none is wanted; under the contexts' lock */
     bool has_initial; /* took the initial sizes: the same */
-    struct rs_place place;
+    struct rs_environment environment;
 };
 
 /* A stack for a pushed resource, made at the first allocation under it. */

@@ -54,7 +54,7 @@ static void fold_report(const struct rs_stack *stack, struct rs_mr *mr)
 
     rs_report_clear(&gone);
     rs_mr_report(mr, &gone);
-    rs_report_fold_gone(&folded[stack->kind][stack->place.device], &gone);
+    rs_report_fold_gone(&folded[stack->kind][stack->environment.device], &gone);
 }
 
 /* Of the stacks of one kind of a device. */
@@ -68,7 +68,7 @@ static void add_peaks(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
     struct peaks *peaks = data;
 
-    if (stack->kind == peaks->kind && stack->place.device == peaks->device)
+    if (stack->kind == peaks->kind && stack->environment.device == peaks->device)
         rs_mr_report(mr, &peaks->report);
 }
 

@@ -33,9 +33,9 @@ bool rs_context_is_gone_there(struct rs_witness witness, CUcontext handle)
 
     if (!witness.address)
         return false;
-    entered = rs_context_enter(handle, &result);
+    entered = rs_driver_context_enter(handle, &result);
     gone = result == CUDA_SUCCESS && rs_context_is_gone(witness);
-    rs_context_leave(entered);
+    rs_driver_context_leave(entered);
     return gone;
 }
 
@@ -70,10 +70,10 @@ void rs_context_keep_probe(struct rs_context *context, CUdeviceptr block)
     stream = rs_own_stream(&context->own_stream, context->handle);
     if (!stream || !rs_driver.cuMemFreeAsync)
         return; /* its 512 bytes go with the context */
-    entered = rs_context_enter(context->handle, &result);
+    entered = rs_driver_context_enter(context->handle, &result);
     if (result == CUDA_SUCCESS && rs_driver.cuMemFreeAsync(block, stream) == CUDA_SUCCESS)
         (void)rs_own_stream_settle(stream, 0);
-    rs_context_leave(entered);
+    rs_driver_context_leave(entered);
 }
 
 bool rs_context_owns_memory(struct rs_context *context)

@@ -2,7 +2,7 @@
 #include "context/limit.h"
 
 #include "base/arithmetic.h"
-#include "config/life.h"
+#include "config/mode.h"
 #include "driver/driver.h"
 #include "shared/published.h"
 
@@ -82,7 +82,7 @@ void rs_limit_resolve(CUdevice device)
 
 size_t rs_limit_get(int device)
 {
-    if (!is_known(device) || !rs_life_serving())
+    if (!is_known(device) || !rs_mode_serving())
         return 0;
     rs_limit_resolve(device);
     return atomic_load(&devices[device].account.limit_bytes);
@@ -95,7 +95,7 @@ bool rs_limit_is_known(int device)
 
 bool rs_limit_set(int device, size_t bytes)
 {
-    if (!is_known(device) || rs_life() != RS_MODE_SERVE)
+    if (!is_known(device) || rs_mode_now() != RS_MODE_SERVE)
         return false;
     atomic_store(&devices[device].resolved, true);
     set(device, bytes);

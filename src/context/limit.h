@@ -4,7 +4,7 @@
  * asked. */
 #pragma once
 
-#include "base/complaint.h"
+#include "base/diagnostic.h"
 #include "driver/cuda.h"
 #include "ledger/account.h"
 #include "resource/report.h"

@@ -81,10 +81,10 @@ void rs_context_release_primary(CUdevice device)
 /* The reference that it takes for a moment may become the last one. */
 static void learn_primary(CUdevice device)
 {
-    if (!rs_context_is_primary_active(device))
+    if (!rs_driver_is_primary_active(device))
         return;
     rs_context_ending_enter();
-    (void)rs_context_learn_primary(device);
+    (void)rs_driver_learn_primary(device);
     rs_context_released_primary(device);
     atomic_fetch_or(&primaries_learnt, 1ull << (unsigned)device % RS_DEVICES_MAX);
     rs_context_ending_leave();
@@ -92,9 +92,9 @@ static void learn_primary(CUdevice device)
 
 CUcontext rs_context_primary(CUdevice device)
 {
-    if (!rs_context_known_primary(device))
+    if (!rs_driver_known_primary(device))
         learn_primary(device);
-    return rs_context_active_primary(device);
+    return rs_driver_active_primary(device);
 }
 
 void rs_context_learn_current(CUcontext handle)
@@ -103,7 +103,7 @@ void rs_context_learn_current(CUcontext handle)
     CUdevice device;
 
     if (rs_driver.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
-        rs_context_known_primary(device) != handle &&
+        rs_driver_known_primary(device) != handle &&
         !(atomic_load(&primaries_learnt) >> device % RS_DEVICES_MAX & 1))
         learn_primary(device);
     rs_capture_restore(mode);

@@ -4,7 +4,7 @@
 #include "base/lock.h"
 #include "base/thread_state.h"
 #include "config/config.h"
-#include "config/life.h"
+#include "config/mode.h"
 #include "config/stacks.h"
 
 #include <errno.h>
@@ -32,20 +32,20 @@ static const struct rs_pushed *find(const char *text)
     return pushed;
 }
 
-static int make(const char *text, struct rs_complaints *complaints, const struct rs_pushed **out)
+static int make(const char *text, struct rs_diagnostics *diagnostics, const struct rs_pushed **out)
 {
     struct rs_pushed *pushed = calloc(1, sizeof(*pushed));
     char *copy = strdup(text);
-    unsigned before = complaints->count;
+    unsigned before = diagnostics->count;
 
     if (pushed && copy) {
         pushed->source = (struct rs_source){"expression", copy};
-        pushed->expression = rs_config_expression(&rs_config, &pushed->source, complaints);
+        pushed->expression = rs_config_expression(&rs_config, &pushed->source, diagnostics);
     }
     if (!pushed || !pushed->expression) {
         free(copy);
         free(pushed);
-        return complaints->count > before ? -EINVAL : -ENOMEM;
+        return diagnostics->count > before ? -EINVAL : -ENOMEM;
     }
     pushed->next = all;
     all = pushed;
@@ -54,26 +54,27 @@ static int make(const char *text, struct rs_complaints *complaints, const struct
     return 0;
 }
 
-int rs_pushed_find(const char *text, struct rs_complaints *complaints, const struct rs_pushed **out)
+int rs_pushed_find(const char *text, struct rs_diagnostics *diagnostics,
+                   const struct rs_pushed **out)
 {
     int result = 0;
 
     rs_mutex_lock(&lock);
     *out = find(text);
     if (!*out)
-        result = all_count < RS_PUSHED_MAX ? make(text, complaints, out) : -ENOSPC;
+        result = all_count < RS_PUSHED_MAX ? make(text, diagnostics, out) : -ENOSPC;
     rs_mutex_unlock(&lock);
     return result;
 }
 
-int rs_pushed_push(const char *text, struct rs_complaints *complaints)
+int rs_pushed_push(const char *text, struct rs_diagnostics *diagnostics)
 {
     const struct rs_pushed *pushed = NULL;
     int result;
 
     if (stack.count == RS_PUSHED_DEPTH_MAX)
         return -ENOSPC;
-    result = rs_pushed_find(text, complaints, &pushed);
+    result = rs_pushed_find(text, diagnostics, &pushed);
     if (result != 0)
         return result;
     stack.resources[stack.count++] = pushed;

@@ -4,7 +4,7 @@
  * it).  A thread's own come before its device's. */
 #pragma once
 
-#include "base/complaint.h"
+#include "base/diagnostic.h"
 #include "resource/expression.h"
 
 #include <stdbool.h>
@@ -22,14 +22,14 @@ struct rs_pushed {
     struct rs_pushed *next;
 };
 
-/* The resource of that text.  -EINVAL after complaining, -ENOMEM, or -ENOSPC when there are too
+/* The resource of that text.  -EINVAL after reporting it, -ENOMEM, or -ENOSPC when there are too
  * many different ones already. */
-int rs_pushed_find(const char *text, struct rs_complaints *complaints,
+int rs_pushed_find(const char *text, struct rs_diagnostics *diagnostics,
                    const struct rs_pushed **out);
 
 /* Pushes the resource of that text for the calling thread.  Errors as above, and -ENOSPC when too
  * many are pushed already.  Afterwards rs_thread.pushed is right for any context. */
-int rs_pushed_push(const char *text, struct rs_complaints *complaints);
+int rs_pushed_push(const char *text, struct rs_diagnostics *diagnostics);
 
 /* Pops the calling thread's latest.  -ERANGE when there is none.  Afterwards the thread has to look
  * its context up again (rs_context_forget_found): what its device was given counts from now on. */

@@ -4,7 +4,7 @@
 
 #include "base/lock.h"
 #include "base/thread_state.h"
-#include "config/life.h"
+#include "config/mode.h"
 #include "context/exclusion.h"
 #include "context/identity.h"
 #include "context/stack.h"
@@ -55,7 +55,7 @@ static struct rs_pushed_stack *take_pushed(struct rs_context *context,
         .stack = {.context = context,
                   .kind = RS_KIND_DEVICE,
                   .counter = context->stack[RS_STACK_DEVICE].counter,
-                  .place = context->stack[RS_STACK_DEVICE].place,
+                  .environment = context->stack[RS_STACK_DEVICE].environment,
                   .settled = true},
         .resource = resource,
     };
@@ -63,10 +63,10 @@ static struct rs_pushed_stack *take_pushed(struct rs_context *context,
 }
 
 /* Enters the stack into the context's list, with mr NULL where allocations are to be the driver's
- * own.  False, after complaining and with nothing entered, when it cannot be made on this device.
+ * own.  False, after reporting it and with nothing entered, when it cannot be made on this device.
  */
 static bool add_pushed(struct rs_context *context, const struct rs_pushed *resource,
-                       struct rs_complaints *complaints)
+                       struct rs_diagnostics *diagnostics)
 {
     struct rs_pushed_stack *pushed = take_pushed(context, resource);
     CUresult result = CUDA_SUCCESS;
@@ -74,10 +74,10 @@ static bool add_pushed(struct rs_context *context, const struct rs_pushed *resou
 
     if (!pushed)
         return true; /* out of host memory: the driver's own, this time */
-    entered = rs_context_enter(context->handle, &result);
+    entered = rs_driver_context_enter(context->handle, &result);
     if (result == CUDA_SUCCESS && rs_context_owns_memory(context))
-        good = rs_stack_make(&pushed->stack, resource->expression, true, complaints);
-    rs_context_leave(entered);
+        good = rs_stack_make(&pushed->stack, resource->expression, true, diagnostics);
+    rs_driver_context_leave(entered);
     if (!good) {
         pushed->next = spare;
         spare = pushed;
@@ -109,7 +109,7 @@ struct rs_stack *rs_pushed_stack_made(struct rs_context *context, bool *denied)
 }
 
 bool rs_pushed_stack_make(struct rs_context *context, const struct rs_pushed *resource,
-                          struct rs_complaints *complaints, bool deny)
+                          struct rs_diagnostics *diagnostics, bool deny)
 {
     bool good = true;
 
@@ -119,7 +119,7 @@ bool rs_pushed_stack_make(struct rs_context *context, const struct rs_pushed *re
     rs_mutex_lock(&rs_contexts_lock);
     if (!find_pushed(context, resource)) {
         CUstreamCaptureMode mode = rs_capture_relax();
-        good = add_pushed(context, resource, complaints);
+        good = add_pushed(context, resource, diagnostics);
         rs_capture_restore(mode);
         if (!good && deny)
             deny_pushed(context, resource);
@@ -135,6 +135,6 @@ struct rs_stack *rs_pushed_stack_get(struct rs_context *context, bool *denied)
 
     if (RS_LIKELY(stack) || find_pushed(context, rs_thread.pushed))
         return stack;
-    *denied = !rs_pushed_stack_make(context, rs_thread.pushed, &rs_life_complaints, true);
+    *denied = !rs_pushed_stack_make(context, rs_thread.pushed, &rs_mode_diagnostics, true);
     return *denied ? NULL : rs_pushed_stack_made(context, denied);
 }

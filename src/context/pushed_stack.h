@@ -3,7 +3,7 @@
  * where it says so. */
 #pragma once
 
-#include "base/complaint.h"
+#include "base/diagnostic.h"
 #include "context/context_record.h"
 
 #include <stdbool.h>
@@ -15,9 +15,9 @@ struct rs_stack *rs_pushed_stack_made(struct rs_context *context, bool *denied);
 /* The same, made if need be. */
 struct rs_stack *rs_pushed_stack_get(struct rs_context *context, bool *denied);
 
-/* False after complaining.  Later allocations are denied then, where `deny` is set. */
+/* False after reporting it.  Later allocations are denied then, where `deny` is set. */
 bool rs_pushed_stack_make(struct rs_context *context, const struct rs_pushed *resource,
-                          struct rs_complaints *complaints, bool deny);
+                          struct rs_diagnostics *diagnostics, bool deny);
 
 /* A context's list is nobody's any more.  The caller holds the contexts' lock. */
 void rs_pushed_stack_recycle(struct rs_pushed_stack *pushed);

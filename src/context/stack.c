@@ -5,7 +5,7 @@
 #include "base/host_memory.h"
 #include "base/lock.h"
 #include "base/log.h"
-#include "config/life.h"
+#include "config/mode.h"
 #include "config/stack_check.h"
 #include "context/exclusion.h"
 #include "context/limit.h"
@@ -25,32 +25,32 @@ static void say_stack(const struct rs_stack *stack, const struct rs_expression *
     char text[RS_EXPRESSION_TEXT_BYTES];
 
     if (rs_config.verbose)
-        rs_log_asked("device %d%s: %s", (int)stack->place.device, rs_kind_texts[stack->kind],
-                     rs_expression_format(expression, &stack->place, text));
+        rs_log_asked("device %d%s: %s", (int)stack->environment.device, rs_kind_texts[stack->kind],
+                     rs_expression_format(expression, &stack->environment, text));
 }
 
 bool rs_stack_make(struct rs_stack *stack, const struct rs_expression *expression,
-                   bool takes_initial, struct rs_complaints *complaints)
+                   bool takes_initial, struct rs_diagnostics *diagnostics)
 {
-    CUdevice device = stack->place.device;
+    CUdevice device = stack->environment.device;
     struct rs_mr *mr = NULL;
     int result;
 
-    if (rs_driver.cuMemGetInfo_v2(&stack->place.free_bytes, &stack->place.total_bytes) !=
-        CUDA_SUCCESS)
+    if (rs_driver.cuMemGetInfo_v2(&stack->environment.free_bytes,
+                                  &stack->environment.total_bytes) != CUDA_SUCCESS)
         return true; /* a broken context: the driver shall say so itself */
     if (rs_expression_memories(expression) != 1u << RS_MEMORY_DEVICE)
-        rs_host_memory(&stack->place.host_total_bytes, &stack->place.host_free_bytes);
-    if (!rs_config_fits_limit(expression, rs_limit_get(device), &stack->place, complaints))
+        rs_host_memory(&stack->environment.host_total_bytes, &stack->environment.host_free_bytes);
+    if (!rs_config_fits_limit(expression, rs_limit_get(device), &stack->environment, diagnostics))
         return false;
-    stack->place.first_on_device = takes_initial;
-    stack->place.frees_are_clean = rs_expression_frees_are_clean(expression);
+    stack->environment.first_on_device = takes_initial;
+    stack->environment.frees_are_ready = rs_expression_frees_are_ready(expression);
     stack->frees_wait = rs_expression_frees_wait(expression) || !rs_fence_supported();
     rs_context_stacks_changed();
     say_stack(stack, expression);
     rs_sentinel_prepare(&stack->context->sentinel, stack->context->handle); /* before a pool takes
                                                                                all there is */
-    result = rs_expression_build(expression, &stack->place, complaints, &mr);
+    result = rs_expression_build(expression, &stack->environment, diagnostics, &mr);
     if (result == -EINVAL)
         return false;
     if (result != 0)
@@ -107,8 +107,8 @@ static void say_absent_devices(void)
  * would take twice as much. */
 static bool make_settled(struct rs_stack *stack, const struct rs_expression *expression)
 {
-    bool *taken = &initial_taken[stack->kind][stack->place.device];
-    bool good = rs_stack_make(stack, expression, !*taken, &rs_life_complaints);
+    bool *taken = &initial_taken[stack->kind][stack->environment.device];
+    bool good = rs_stack_make(stack, expression, !*taken, &rs_mode_diagnostics);
 
     stack->has_initial = !*taken && atomic_load(&stack->mr);
     *taken = *taken || stack->has_initial;
@@ -118,14 +118,14 @@ static bool make_settled(struct rs_stack *stack, const struct rs_expression *exp
 void rs_stack_release_initial(const struct rs_stack *stack)
 {
     if (stack->has_initial)
-        initial_taken[stack->kind][stack->place.device] = false;
+        initial_taken[stack->kind][stack->environment.device] = false;
 }
 
 /* The caller holds the lock. */
 static void settle(struct rs_stack *stack, bool *denied)
 {
     const struct rs_expression *expression =
-        rs_config_stack(&rs_config, stack->kind, stack->place.device);
+        rs_config_stack(&rs_config, stack->kind, stack->environment.device);
     CUresult result = CUDA_SUCCESS;
     bool entered;
 
@@ -133,10 +133,10 @@ static void settle(struct rs_stack *stack, bool *denied)
     say_absent_devices();
     if (!expression || (stack->kind == RS_KIND_MANAGED && !is_managed_poolable()))
         return;
-    entered = rs_context_enter(stack->context->handle, &result);
+    entered = rs_driver_context_enter(stack->context->handle, &result);
     if (result == CUDA_SUCCESS && !make_settled(stack, expression))
-        *denied = rs_life_bad_settings() == RS_MODE_DENY;
-    rs_context_leave(entered);
+        *denied = rs_mode_bad_settings() == RS_MODE_DENY;
+    rs_driver_context_leave(entered);
 }
 
 void rs_stack_settle(struct rs_stack *stack, bool *denied)

@@ -2,7 +2,7 @@
 /* How a stack is made. */
 #pragma once
 
-#include "base/complaint.h"
+#include "base/diagnostic.h"
 #include "context/context_record.h"
 
 #include <stdatomic.h>
@@ -15,7 +15,7 @@ extern _Atomic bool rs_context_has_threshold; /* a stack of the process, now or 
 /* Makes the stack; the memory's owner is current, and the caller holds the contexts' lock.  False
  * when the settings are bad for it. */
 bool rs_stack_make(struct rs_stack *stack, const struct rs_expression *expression,
-                   bool takes_initial, struct rs_complaints *complaints);
+                   bool takes_initial, struct rs_diagnostics *diagnostics);
 
 /* Makes what the settings give, unless that was tried before.  Without the lock.  *denied is set
  * where they turn out bad and allocations are refused. */

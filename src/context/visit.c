@@ -4,7 +4,7 @@
 
 #include "base/arithmetic.h"
 #include "base/lock.h"
-#include "config/life.h"
+#include "config/mode.h"
 #include "context/end.h"
 #include "context/exclusion.h"
 #include "context/table.h"
@@ -33,7 +33,7 @@ static void visit_if_of_kind(void *data, struct rs_stack *stack, struct rs_mr *m
 {
     const struct kind_visit *visit = data;
 
-    if (stack->kind == visit->kind && stack->place.device == visit->device)
+    if (stack->kind == visit->kind && stack->environment.device == visit->device)
         visit->visit(visit->data, stack, mr);
 }
 
@@ -127,7 +127,7 @@ static void collect(void *data, struct rs_stack *stack, struct rs_mr *mr)
     struct device_visit *visit = data;
 
     (void)mr;
-    if ((stack->place.device != visit->device && visit->device != ALL_DEVICES) ||
+    if ((stack->environment.device != visit->device && visit->device != ALL_DEVICES) ||
         (!visit->all_kinds && stack->kind == RS_KIND_PINNED))
         return;
     if (visit->skip > 0)
@@ -152,10 +152,10 @@ static void visit_one(const struct device_visit *visit, struct rs_stack *stack)
 
     if (!mr || !atomic_load(&stack->context->alive))
         return;
-    entered = rs_context_enter(stack->context->handle, &result);
+    entered = rs_driver_context_enter(stack->context->handle, &result);
     if (result == CUDA_SUCCESS)
         visit->visit(visit->data, stack, mr);
-    rs_context_leave(entered);
+    rs_driver_context_leave(entered);
 }
 
 static void visit_device(struct device_visit *visit)
@@ -257,7 +257,7 @@ void rs_context_synchronise_slowly(enum rs_synchronise when)
         .device = ALL_DEVICES, .at_once = true, .visit = synchronise, .data = &when};
     CUstreamCaptureMode mode;
 
-    if (!rs_life_serving())
+    if (!rs_mode_serving())
         return;
     mode = rs_capture_relax();
     visit_device(&visit);

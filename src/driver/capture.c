@@ -221,10 +221,10 @@ static bool is_over(const struct origin *origin)
 
     if (!may_be_asked(origin))
         return false;
-    entered = rs_context_enter(origin->stream.context, &result);
+    entered = rs_driver_context_enter(origin->stream.context, &result);
     if (result == CUDA_SUCCESS)
         result = ask(&origin->stream, &status);
-    rs_context_leave(entered);
+    rs_driver_context_leave(entered);
     return result == CUDA_SUCCESS ? status == CU_STREAM_CAPTURE_STATUS_NONE
                                   : result == CUDA_ERROR_INVALID_CONTEXT ||
                                         result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||

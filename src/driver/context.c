@@ -7,7 +7,7 @@
 
 enum { PRIMARIES_MAX = 64 };
 
-bool rs_context_enter(CUcontext context, CUresult *result)
+bool rs_driver_context_enter(CUcontext context, CUresult *result)
 {
     CUcontext current = NULL;
 
@@ -18,7 +18,7 @@ bool rs_context_enter(CUcontext context, CUresult *result)
     return *result == CUDA_SUCCESS;
 }
 
-void rs_context_leave(bool entered)
+void rs_driver_context_leave(bool entered)
 {
     CUcontext popped;
 
@@ -30,7 +30,7 @@ void rs_context_leave(bool entered)
  * it had (measured for a reset; assumed for a release). */
 static _Atomic(CUcontext) primaries[PRIMARIES_MAX];
 
-bool rs_context_is_primary_active(CUdevice device)
+bool rs_driver_is_primary_active(CUdevice device)
 {
     unsigned flags;
     int active = 0;
@@ -39,17 +39,17 @@ bool rs_context_is_primary_active(CUdevice device)
            rs_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active;
 }
 
-CUcontext rs_context_known_primary(CUdevice device)
+CUcontext rs_driver_known_primary(CUdevice device)
 {
     return device >= 0 && device < PRIMARIES_MAX ? atomic_load(&primaries[device]) : NULL;
 }
 
-CUcontext rs_context_learn_primary(CUdevice device)
+CUcontext rs_driver_learn_primary(CUdevice device)
 {
     CUcontext primary = NULL;
 
     /* Retaining an inactive one would start it. */
-    if (!rs_context_is_primary_active(device) ||
+    if (!rs_driver_is_primary_active(device) ||
         rs_driver.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS)
         return NULL;
     (void)rs_driver.cuDevicePrimaryCtxRelease_v2(device);
@@ -58,11 +58,11 @@ CUcontext rs_context_learn_primary(CUdevice device)
     return primary;
 }
 
-CUcontext rs_context_active_primary(CUdevice device)
+CUcontext rs_driver_active_primary(CUdevice device)
 {
-    CUcontext known = rs_context_known_primary(device);
+    CUcontext known = rs_driver_known_primary(device);
 
     if (!known)
-        return rs_context_learn_primary(device);
-    return rs_context_is_primary_active(device) ? known : NULL;
+        return rs_driver_learn_primary(device);
+    return rs_driver_is_primary_active(device) ? known : NULL;
 }

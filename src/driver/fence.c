@@ -19,12 +19,12 @@ CUevent rs_fence_create(CUcontext context)
     CUstreamCaptureMode mode = rs_capture_relax();
     CUevent event = NULL;
     CUresult result;
-    bool entered = rs_context_enter(context, &result);
+    bool entered = rs_driver_context_enter(context, &result);
 
     if (result == CUDA_SUCCESS &&
         rs_driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
         event = NULL;
-    rs_context_leave(entered);
+    rs_driver_context_leave(entered);
     rs_capture_restore(mode);
     return event;
 }
@@ -85,11 +85,11 @@ enum rs_fence_state rs_fence_query(CUcontext context, CUevent event)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
     CUresult result;
-    bool entered = rs_context_enter(context, &result);
+    bool entered = rs_driver_context_enter(context, &result);
 
     if (result == CUDA_SUCCESS)
         result = rs_driver.cuEventQuery(event);
-    rs_context_leave(entered);
+    rs_driver_context_leave(entered);
     rs_capture_restore(mode);
     return result == CUDA_SUCCESS           ? RS_FENCE_DONE
            : result == CUDA_ERROR_NOT_READY ? RS_FENCE_PENDING
@@ -101,12 +101,12 @@ static CUdeviceptr take_sentinel(CUcontext context)
 {
     CUdeviceptr sentinel = 0;
     CUresult result;
-    bool entered = rs_context_enter(context, &result);
+    bool entered = rs_driver_context_enter(context, &result);
 
     if (result == CUDA_SUCCESS &&
         rs_driver.cuMemAlloc_v2(&sentinel, RS_SENTINEL_BYTES) != CUDA_SUCCESS)
         sentinel = 0;
-    rs_context_leave(entered);
+    rs_driver_context_leave(entered);
     return sentinel;
 }
 

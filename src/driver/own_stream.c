@@ -17,14 +17,14 @@ CUstream rs_own_stream(struct rs_own_stream *own, CUcontext context)
     if (stream)
         return stream;
     mode = rs_capture_relax();
-    entered = rs_context_enter(context, &result);
+    entered = rs_driver_context_enter(context, &result);
     if (result == CUDA_SUCCESS)
         result = rs_driver.cuStreamCreate(&made, CU_STREAM_NON_BLOCKING);
     if (result == CUDA_SUCCESS && !atomic_compare_exchange_strong(&own->stream, &stream, made))
         (void)rs_driver.cuStreamDestroy_v2(made); /* another thread was first */
     else if (result == CUDA_SUCCESS)
         stream = made;
-    rs_context_leave(entered);
+    rs_driver_context_leave(entered);
     rs_capture_restore(mode);
     return stream;
 }

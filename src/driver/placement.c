@@ -36,11 +36,11 @@ CUresult rs_placement_advise(CUcontext context, CUdeviceptr address, size_t size
 {
     CUstreamCaptureMode mode = rs_capture_relax();
     CUresult result;
-    bool entered = rs_context_enter(context, &result);
+    bool entered = rs_driver_context_enter(context, &result);
 
     if (result == CUDA_SUCCESS)
         result = advise(address, size_bytes, advice, where);
-    rs_context_leave(entered);
+    rs_driver_context_leave(entered);
     rs_capture_restore(mode);
     return result;
 }
@@ -50,11 +50,11 @@ CUresult rs_placement_prefetch(CUcontext context, CUdeviceptr address, size_t si
 {
     CUstreamCaptureMode mode = rs_capture_relax();
     CUresult result;
-    bool entered = rs_context_enter(context, &result);
+    bool entered = rs_driver_context_enter(context, &result);
 
     if (result == CUDA_SUCCESS)
         result = prefetch(address, size_bytes, where, stream);
-    rs_context_leave(entered);
+    rs_driver_context_leave(entered);
     rs_capture_restore(mode);
     return result;
 }

@@ -13,7 +13,7 @@
 enum { SUPERBLOCK_UNITS = RS_SUPERBLOCK_BYTES / RS_SPAN_UNIT };
 
 /* What is small: below the larger of these shares, the second from so much on. */
-enum { HELD_SHARE = 2048, LARGEST_SHARE = 8, LARGEST_BYTES = 32 << 20 };
+enum { HELD_DIVISOR = 2048, LARGEST_DIVISOR = 8, LARGEST_BYTES = 32 << 20 };
 
 /* A span of the global arena, lent to a thread's arena, which cuts spans of its own out of it.  It
  * stays with that arena until it is empty: the way from a live block to its lock never changes, so
@@ -72,8 +72,8 @@ static void note_move(struct rs_arena_heap *heap)
  * long, gather at the upper end, so that what is left for large ones is one piece. */
 static bool is_small(const struct rs_arena_heap *heap, uint32_t units)
 {
-    size_t of_held_bytes = rs_counter_get(&heap->held_bytes) / HELD_SHARE;
-    size_t of_largest_bytes = rs_span_bytes(heap->largest_units) / LARGEST_SHARE;
+    size_t of_held_bytes = rs_counter_get(&heap->held_bytes) / HELD_DIVISOR;
+    size_t of_largest_bytes = rs_span_bytes(heap->largest_units) / LARGEST_DIVISOR;
 
     if (of_largest_bytes < LARGEST_BYTES)
         of_largest_bytes = 0;

@@ -16,7 +16,7 @@
 #define HOOK_device(symbol)
 #define HOOK_managed(symbol)
 #define HOOK_pinned(symbol)
-#define HOOK_observe(symbol)
+#define HOOK_introspect(symbol)
 #define HOOK_guard(symbol)
 #define HOOK_capture(symbol)
 #define HOOK_context(symbol)
@@ -252,10 +252,10 @@ static int device_of(CUgreenCtx green)
     if (!rs_driver.cuCtxFromGreenCtx || !rs_driver.cuCtxGetDevice ||
         rs_driver.cuCtxFromGreenCtx(&context, green) != CUDA_SUCCESS)
         return CURRENT;
-    entered = rs_context_enter(context, &result);
+    entered = rs_driver_context_enter(context, &result);
     if (result == CUDA_SUCCESS && rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
         device = CURRENT;
-    rs_context_leave(entered);
+    rs_driver_context_leave(entered);
     return device;
 }
 

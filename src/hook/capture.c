@@ -13,7 +13,7 @@
 #define HOOK_device(symbol)
 #define HOOK_managed(symbol)
 #define HOOK_pinned(symbol)
-#define HOOK_observe(symbol)
+#define HOOK_introspect(symbol)
 #define HOOK_guard(symbol)
 #define HOOK_context(symbol)
 #define HOOK_async(symbol)

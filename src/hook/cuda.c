@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The driver door: one short function per HOOK row.  Each asks the shim and forwards what is not
+/* The driver layer: one short function per HOOK row.  Each asks the shim and forwards what is not
  * ours; nothing else happens here. */
 #include "base/arithmetic.h"
 #include "charge/again.h"
-#include "config/life.h"
+#include "config/mode.h"
 #include "context/block.h"
 #include "context/end.h"
 #include "context/exclusion.h"
@@ -14,8 +14,8 @@
 #include "hook/charged.h"
 #include "hook/hook.h"
 #include "hook/look_up.h"
+#include "introspect/introspect.h"
 #include "introspect/managed.h"
-#include "introspect/observe.h"
 #include "introspect/peer.h"
 #include "introspect/sync_memops.h"
 #include "ipc/export.h"
@@ -27,7 +27,7 @@
 #define HOOK_device RS_HOOK_DECLARE
 #define HOOK_managed RS_HOOK_DECLARE
 #define HOOK_pinned RS_HOOK_DECLARE
-#define HOOK_observe RS_HOOK_DECLARE
+#define HOOK_introspect RS_HOOK_DECLARE
 #define HOOK_guard RS_HOOK_DECLARE
 #define HOOK_context RS_HOOK_DECLARE
 #define HOOK_async(symbol)   /* async.c */
@@ -167,7 +167,7 @@ static CUresult hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 
     if (result != CUDA_SUCCESS)
         return result;
-    rs_observe_memory_info(&free_seen, &total_seen);
+    rs_introspect_memory_info(&free_seen, &total_seen);
     if (free_bytes)
         *free_bytes = free_seen;
     if (total_bytes)
@@ -180,31 +180,32 @@ static CUresult hook_cuDeviceTotalMem_v2(size_t *total_bytes, CUdevice device)
     CUresult result = RS_FORWARD(cuDeviceTotalMem_v2, (total_bytes, device));
 
     if (result == CUDA_SUCCESS)
-        rs_observe_total_memory(device, total_bytes);
+        rs_introspect_total_memory(device, total_bytes);
     return result;
 }
 
-static bool is_corrected(const struct rs_observation *observation)
+static bool is_corrected(const struct rs_introspection *introspection)
 {
-    return observation->what == RS_OBSERVED_BLOCK || observation->what == RS_OBSERVED_OPENED;
+    return introspection->what == RS_INTROSPECTED_BLOCK ||
+           introspection->what == RS_INTROSPECTED_OPENED;
 }
 
 static CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size_bytes,
                                              CUdeviceptr address)
 {
-    struct rs_observation observation = rs_observe(address);
+    struct rs_introspection introspection = rs_introspect(address);
     CUresult result;
 
-    if (observation.what == RS_OBSERVED_FREED)
+    if (introspection.what == RS_INTROSPECTED_FREED)
         return CUDA_ERROR_NOT_FOUND;
     result = RS_FORWARD(cuMemGetAddressRange_v2, (base, size_bytes, address));
-    if (!is_corrected(&observation) ||
+    if (!is_corrected(&introspection) ||
         (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_FOUND)) /* memory of the process */
         return result;
     if (base)
-        *base = observation.address;
+        *base = introspection.address;
     if (size_bytes)
-        *size_bytes = observation.size_bytes;
+        *size_bytes = introspection.size_bytes;
     return CUDA_SUCCESS;
 }
 
@@ -212,39 +213,39 @@ static CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size_byt
  * of. */
 static void *visible_host(void *address)
 {
-    struct rs_observation observation = rs_observe((CUdeviceptr)(uintptr_t)address);
+    struct rs_introspection introspection = rs_introspect((CUdeviceptr)(uintptr_t)address);
 
-    if (observation.what == RS_OBSERVED_FREED || rs_observe_as_requested(&observation))
-        return (void *)(uintptr_t)rs_observe_unknown_address();
+    if (introspection.what == RS_INTROSPECTED_FREED || rs_introspect_as_requested(&introspection))
+        return (void *)(uintptr_t)rs_introspect_unknown_address();
     return address;
 }
 
 static CUresult hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
                                            CUdeviceptr address)
 {
-    struct rs_observation observation = rs_observe(address);
+    struct rs_introspection introspection = rs_introspect(address);
     CUresult result;
 
-    if (observation.what == RS_OBSERVED_FREED)
-        address = rs_observe_unknown_address();
+    if (introspection.what == RS_INTROSPECTED_FREED)
+        address = rs_introspect_unknown_address();
     result = RS_FORWARD(cuPointerGetAttribute, (data, attribute, address));
-    if (is_corrected(&observation))
-        result = rs_observe_attribute(&observation, address, attribute, result, data);
+    if (is_corrected(&introspection))
+        result = rs_introspect_attribute(&introspection, address, attribute, result, data);
     return result;
 }
 
 static CUresult hook_cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes,
                                             void **data, CUdeviceptr address)
 {
-    struct rs_observation observation = rs_observe(address);
+    struct rs_introspection introspection = rs_introspect(address);
     CUdeviceptr asked =
-        observation.what == RS_OBSERVED_FREED ? rs_observe_unknown_address() : address;
+        introspection.what == RS_INTROSPECTED_FREED ? rs_introspect_unknown_address() : address;
     CUresult result = RS_FORWARD(cuPointerGetAttributes, (count, attributes, data, asked));
 
-    if (result == CUDA_SUCCESS && is_corrected(&observation))
-        rs_observe_attributes(&observation, address, count, attributes, data);
-    if (result == CUDA_SUCCESS && observation.what == RS_OBSERVED_FREED)
-        rs_observe_instead(asked, address, count, attributes, data);
+    if (result == CUDA_SUCCESS && is_corrected(&introspection))
+        rs_introspect_attributes(&introspection, address, count, attributes, data);
+    if (result == CUDA_SUCCESS && introspection.what == RS_INTROSPECTED_FREED)
+        rs_introspect_instead(asked, address, count, attributes, data);
     return result;
 }
 
@@ -264,18 +265,18 @@ static CUresult hook_cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *add
 static CUresult hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
                                            CUdeviceptr address)
 {
-    struct rs_observation observation = rs_observe(address);
+    struct rs_introspection introspection = rs_introspect(address);
     CUresult result;
 
-    if (observation.what == RS_OBSERVED_FREED)
-        address = rs_observe_unknown_address();
-    if (observation.what == RS_OBSERVED_BLOCK && value &&
+    if (introspection.what == RS_INTROSPECTED_FREED)
+        address = rs_introspect_unknown_address();
+    if (introspection.what == RS_INTROSPECTED_BLOCK && value &&
         attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && rs_driver.cuPointerSetAttribute)
-        return rs_sync_memops_set(address, observation.kind, *(const unsigned *)value != 0);
+        return rs_sync_memops_set(address, introspection.kind, *(const unsigned *)value != 0);
     result = RS_FORWARD(cuPointerSetAttribute, (value, attribute, address));
     /* Of mapped memory (`virtual`) the driver says this whatever is to be set; of memory that it
      * allocated by itself it says the other, where that cannot be set (measured on an H200). */
-    if (observation.what == RS_OBSERVED_BLOCK && result == CUDA_ERROR_NOT_SUPPORTED)
+    if (introspection.what == RS_INTROSPECTED_BLOCK && result == CUDA_ERROR_NOT_SUPPORTED)
         result = CUDA_ERROR_INVALID_VALUE;
     return result;
 }
@@ -285,7 +286,8 @@ static CUresult hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr add
                                                    size_t size_bytes, CUmemRangeHandleType type,
                                                    unsigned long long flags)
 {
-    if (rs_observe(address).what == RS_OBSERVED_FREED && !rs_block_is_near(address, size_bytes))
+    if (rs_introspect(address).what == RS_INTROSPECTED_FREED &&
+        !rs_block_is_near(address, size_bytes))
         return CUDA_ERROR_INVALID_VALUE;
     return RS_FORWARD(cuMemGetHandleForAddressRange, (handle, address, size_bytes, type, flags));
 }
@@ -437,7 +439,7 @@ static CUresult hook_cuIpcCloseMemHandle(CUdeviceptr address)
 
 static bool begin_ending(void)
 {
-    bool serving = rs_life_serving();
+    bool serving = rs_mode_serving();
 
     if (serving)
         rs_context_ending_enter();
@@ -458,7 +460,7 @@ static struct rs_capture_end captures_of(CUcontext handle)
 
 static struct rs_capture_end captures_of_primary(CUdevice device)
 {
-    return captures_of(rs_capture_is_any() ? rs_context_active_primary(device) : NULL);
+    return captures_of(rs_capture_is_any() ? rs_driver_active_primary(device) : NULL);
 }
 
 static CUresult hook_cuCtxDestroy_v2(CUcontext handle)
@@ -488,7 +490,7 @@ static CUresult hook_cuDevicePrimaryCtxReset(CUdevice device)
 /* Only the last reference ends the context, and only afterwards can one tell. */
 static void note_release(CUdevice device)
 {
-    if (rs_life_serving())
+    if (rs_mode_serving())
         rs_context_released_primary(device);
 }
 
@@ -541,7 +543,7 @@ static CUresult hook_cuCtxDetach(CUcontext handle)
                  current != handle;
 
     rs_capture_end_finish(captures, ended);
-    if (ended && rs_life_serving())
+    if (ended && rs_mode_serving())
         rs_context_end_finish(rs_context_end_begin(handle), true);
     end_ending(serving);
     return result;
@@ -557,10 +559,10 @@ static bool green_device(CUgreenCtx green, CUdevice *device)
 
     if (green && rs_driver.cuCtxFromGreenCtx &&
         rs_driver.cuCtxFromGreenCtx(&context, green) == CUDA_SUCCESS) {
-        entered = rs_context_enter(context, &result);
+        entered = rs_driver_context_enter(context, &result);
         if (result == CUDA_SUCCESS)
             result = rs_driver.cuCtxGetDevice(device);
-        rs_context_leave(entered);
+        rs_driver_context_leave(entered);
     }
     rs_capture_restore(mode);
     return result == CUDA_SUCCESS;

@@ -8,7 +8,7 @@
 #include "driver/driver.h"
 #include "hook/charged.h"
 #include "hook/hook.h"
-#include "introspect/observe.h"
+#include "introspect/introspect.h"
 
 /* clang-format off */
 #define HOOK_limit RS_HOOK_DECLARE
@@ -17,7 +17,7 @@
 #define HOOK_device(symbol)
 #define HOOK_managed(symbol)
 #define HOOK_pinned(symbol)
-#define HOOK_observe(symbol)
+#define HOOK_introspect(symbol)
 #define HOOK_guard(symbol)
 #define HOOK_capture(symbol)
 #define HOOK_context(symbol)
@@ -137,7 +137,7 @@ static CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *h
     CUresult result;
 
     /* The driver has none for what cuMemAlloc gave; ours may be mapped all the same. */
-    if (rs_observe((CUdeviceptr)(uintptr_t)address).what != RS_OBSERVED_FOREIGN)
+    if (rs_introspect((CUdeviceptr)(uintptr_t)address).what != RS_INTROSPECTED_FOREIGN)
         return CUDA_ERROR_INVALID_VALUE;
     result = RS_FORWARD(cuMemRetainAllocationHandle, (handle, address));
     if (result == CUDA_SUCCESS)

@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "config/life.h"
+#include "config/mode.h"
 #include "driver/capture.h"
 #include "driver/driver.h"
 #include "driver/loader.h"
@@ -163,7 +163,7 @@ static void say_unknown(const char *name, int version, cuuint64_t flags)
         if (hook->loss == RS_LOSS_NOTHING)
             return;
         if (hook->loss == RS_LOSS_LIMIT)
-            rs_life_note_unknown(name);
+            rs_mode_note_unknown(name);
         rs_log_once_serving(
             " is answered by the driver with a function that rmmshim does not know: "
             "it is not served",

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The runtime door: serves what succeeds at once, which saves the runtime's own share of a call (60
- * to 110 ns of every pair, MEASURED.md).  All else (no context yet, failure, unknown pointer,
+/* The runtime layer: serves what succeeds at once, which saves the runtime's own share of a call
+ * (60 to 110 ns of every pair, MEASURED.md).  All else (no context yet, failure, unknown pointer,
  * size 0) goes to the runtime that the caller would have called without us, and comes back through
- * the driver door: so its last error and its lazy start are its own. */
+ * the driver layer: so its last error and its lazy start are its own. */
 #include "hook/runtime.h"
 
 #include "base/check.h"
 #include "base/thread_state.h"
-#include "config/life.h"
+#include "config/mode.h"
 #include "context/context.h"
 #include "hook/caller.h"
 #include "shim/shim.h"
@@ -104,7 +104,7 @@ static struct site *find_site(const void *caller)
 }
 
 /* CUDA_INJECTION64_PATH: a tool traces the runtime's calls, and must see them. */
-bool rs_runtime_door_is_open(void)
+bool rs_runtime_layer_is_open(void)
 {
     static _Atomic int open; /* 0 unknown, 1 no, 2 yes */
     int known = atomic_load_explicit(&open, memory_order_relaxed);
@@ -122,7 +122,7 @@ static bool decide(struct site *site)
     int served = atomic_load_explicit(&site->served, memory_order_relaxed);
 
     if (served == SERVED_UNKNOWN) {
-        served = rs_runtime_door_is_open() &&
+        served = rs_runtime_layer_is_open() &&
                          rs_runtime_is_eager(rs_caller_find(site->caller, "cudaRuntimeGetVersion"))
                      ? SERVED_AT_ONCE
                      : SERVED_NOT;
@@ -138,7 +138,7 @@ static const void **served_caller(const void *caller, enum function which)
 
 __attribute__((noinline)) static bool serves_at_once_slowly(const void *caller, enum function which)
 {
-    if (rs_life() != RS_MODE_SERVE || rs_thread.forwarding_to || !decide(find_site(caller)))
+    if (rs_mode_now() != RS_MODE_SERVE || rs_thread.forwarding_to || !decide(find_site(caller)))
         return false;
     *served_caller(caller, which) = caller;
     return true;
@@ -147,7 +147,7 @@ __attribute__((noinline)) static bool serves_at_once_slowly(const void *caller, 
 /* True when the caller's call may be served at once. */
 RS_HOT_INLINE bool serves_at_once(const void *caller, enum function which)
 {
-    uintptr_t unusual = rs_life_unserving() | (uintptr_t)rs_thread.forwarding_to |
+    uintptr_t unusual = rs_mode_unserving() | (uintptr_t)rs_thread.forwarding_to |
                         RS_DIFFER(*served_caller(caller, which), caller);
 
     return RS_LIKELY(unusual == 0) || serves_at_once_slowly(caller, which);

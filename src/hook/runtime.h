@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The runtime door: functions of the CUDA runtime that we export for programs linked with a shared
+/* The runtime layer: functions of the CUDA runtime that we export for programs linked with a shared
  * libcudart, and hand out to those that look them up in one.  Declared here and not through its
  * header, which needs the compiler's own headers. */
 #pragma once
@@ -14,7 +14,7 @@ typedef int rs_cuda_error; /* cudaError_t */
 enum { RS_RUNTIME_ATTACH_GLOBAL = 1 }; /* cudaMemAttachGlobal */
 
 /* By the settings, which have been read. */
-bool rs_runtime_door_is_open(void);
+bool rs_runtime_layer_is_open(void);
 
 /* True when the runtime whose cudaRuntimeGetVersion that is makes a device's context current in
  * cudaSetDevice, and not later. */

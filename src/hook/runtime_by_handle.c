@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The runtime door for programs that open a libcudart and look its functions up (XLA, ctypes): each
- * runtime has three functions of ours that know it, so no caller has to be asked for its runtime.
+/* The runtime layer for programs that open a libcudart and look its functions up (XLA, ctypes):
+ * each runtime has three functions of ours that know it, so no caller has to be asked for its
+ * runtime.
  */
 #include "base/check.h"
-#include "config/life.h"
+#include "config/mode.h"
 #include "context/context.h"
 #include "driver/loader.h"
 #include "hook/runtime.h"
@@ -40,7 +41,7 @@ static bool is_eager(struct runtime *runtime)
 
 static inline bool serves_at_once(struct runtime *runtime)
 {
-    return rs_life() == RS_MODE_SERVE && rs_runtime_door_is_open() && is_eager(runtime);
+    return rs_mode_now() == RS_MODE_SERVE && rs_runtime_layer_is_open() && is_eager(runtime);
 }
 
 /* Calls the runtime's own function and returns its answer. */

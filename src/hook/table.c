@@ -14,7 +14,7 @@
 #define LOSS_managed RS_LOSS_LIMIT
 #define LOSS_pinned  RS_LOSS_SERVICE
 #define LOSS_async   RS_LOSS_LIMIT
-#define LOSS_observe RS_LOSS_SERVICE
+#define LOSS_introspect RS_LOSS_SERVICE
 #define LOSS_guard   RS_LOSS_SERVICE
 #define LOSS_limit   RS_LOSS_LIMIT
 #define LOSS_count   RS_LOSS_SERVICE

@@ -12,7 +12,7 @@
 #define HOOK_device(symbol)
 #define HOOK_managed(symbol)
 #define HOOK_pinned(symbol)
-#define HOOK_observe(symbol)
+#define HOOK_introspect(symbol)
 #define HOOK_guard(symbol)
 #define HOOK_capture(symbol)
 #define HOOK_context(symbol)

@@ -4,7 +4,7 @@
 #include "base/arithmetic.h"
 #include "context/context.h"
 #include "driver/placement.h"
-#include "introspect/observe.h"
+#include "introspect/introspect.h"
 #include "resource/segment.h"
 
 #include <unistd.h>
@@ -35,7 +35,7 @@ static struct rs_advice to_be_undone(CUmem_advise advice, CUdevice device)
 }
 
 /* The driver rounds a range outwards to the host's pages: that far it may exceed the block. */
-static bool is_inside(const struct rs_observation *block, CUdeviceptr address, size_t size_bytes)
+static bool is_inside(const struct rs_introspection *block, CUdeviceptr address, size_t size_bytes)
 {
     size_t room_bytes;
 
@@ -45,25 +45,25 @@ static bool is_inside(const struct rs_observation *block, CUdeviceptr address, s
 
 bool rs_managed_refuses_advice(CUdeviceptr address, size_t size_bytes)
 {
-    struct rs_observation observation = rs_observe(address);
+    struct rs_introspection introspection = rs_introspect(address);
 
-    if (observation.what == RS_OBSERVED_FREED)
+    if (introspection.what == RS_INTROSPECTED_FREED)
         return true;
-    return observation.what == RS_OBSERVED_BLOCK && observation.kind == RS_KIND_MANAGED &&
-           !is_inside(&observation, address, size_bytes);
+    return introspection.what == RS_INTROSPECTED_BLOCK && introspection.kind == RS_KIND_MANAGED &&
+           !is_inside(&introspection, address, size_bytes);
 }
 
 void rs_managed_note_advice(CUdeviceptr address, CUmem_advise advice, CUdevice device)
 {
     struct rs_advice undo = to_be_undone(advice, device);
 
-    if ((undo.advised || undo.device_accesses) && rs_observe(address).kind == RS_KIND_MANAGED)
+    if ((undo.advised || undo.device_accesses) && rs_introspect(address).kind == RS_KIND_MANAGED)
         rs_block_note_advice(address, &undo);
 }
 
 static CUresult unadvise(const struct rs_taken_block *block, CUmem_advise advice, int where)
 {
-    return rs_placement_advise(block->stack->place.context, block->allocation.address,
+    return rs_placement_advise(block->stack->environment.context, block->allocation.address,
                                block->allocation.size_bytes, advice, where);
 }
 
@@ -94,17 +94,18 @@ static bool is_null_stream(CUstream stream, bool is_per_thread)
 bool rs_managed_attach(CUstream stream, bool is_per_thread, CUdeviceptr *address,
                        size_t *size_bytes, unsigned *flags, CUresult *result)
 {
-    struct rs_observation observation = rs_observe(*address);
-    bool is_whole = *address == observation.address &&
-                    (*size_bytes == 0 || *size_bytes == observation.size_bytes);
+    struct rs_introspection introspection = rs_introspect(*address);
+    bool is_whole = *address == introspection.address &&
+                    (*size_bytes == 0 || *size_bytes == introspection.size_bytes);
     struct rs_segment segment;
 
     *result = CUDA_ERROR_INVALID_VALUE;
-    if (observation.what == RS_OBSERVED_FOREIGN ||
-        (observation.what == RS_OBSERVED_BLOCK && observation.kind == RS_KIND_PINNED))
+    if (introspection.what == RS_INTROSPECTED_FOREIGN ||
+        (introspection.what == RS_INTROSPECTED_BLOCK && introspection.kind == RS_KIND_PINNED))
         return false;
     /* The driver refuses parts, and device memory; here that may be managed memory beneath. */
-    if (observation.what == RS_OBSERVED_FREED || observation.kind != RS_KIND_MANAGED || !is_whole)
+    if (introspection.what == RS_INTROSPECTED_FREED || introspection.kind != RS_KIND_MANAGED ||
+        !is_whole)
         return true;
     if (*flags != CU_MEM_ATTACH_GLOBAL && *flags != CU_MEM_ATTACH_HOST &&
         *flags != CU_MEM_ATTACH_SINGLE)

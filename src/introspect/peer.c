@@ -3,7 +3,7 @@
 
 #include "base/lock.h"
 #include "config/config.h"
-#include "config/life.h"
+#include "config/mode.h"
 #include "context/primary.h"
 #include "context/visit.h"
 #include "driver/context.h"
@@ -57,12 +57,12 @@ CUresult rs_peer_changed(CUcontext owner, bool allowed)
     CUresult result;
 
     /* Before the settings are read too: a stack may come. */
-    if (atomic_load(&rs_life_mode) == RS_MODE_FORWARD ||
+    if (atomic_load(&rs_mode_current) == RS_MODE_FORWARD ||
         rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS || device < 0 || device >= RS_DEVICES_MAX)
         return CUDA_SUCCESS;
     if (!note(owner, device, allowed))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    result = rs_life_serving() ? rs_context_apply_peers(owner) : CUDA_SUCCESS;
+    result = rs_mode_serving() ? rs_context_apply_peers(owner) : CUDA_SUCCESS;
     if (result == CUDA_SUCCESS || !allowed)
         return CUDA_SUCCESS; /* access that was not taken back harms nobody */
     (void)note(owner, device, false);
@@ -106,9 +106,9 @@ bool rs_peer_lend(CUcontext owner, CUdevice device)
 
     if (!borrower || !rs_driver.cuCtxEnablePeerAccess || !rs_driver.cuCtxDisablePeerAccess)
         return false;
-    entered = rs_context_enter(borrower, &result);
+    entered = rs_driver_context_enter(borrower, &result);
     lent = result == CUDA_SUCCESS && lend_here(owner, device, borrower);
-    rs_context_leave(entered);
+    rs_driver_context_leave(entered);
     return lent;
 }
 

@@ -79,9 +79,9 @@ void rs_sync_memops_freed(const struct rs_taken_block *block)
     if (!(block->advice.advised & RS_ADVISED_SYNC_MEMOPS) || block->stack->kind == RS_KIND_MANAGED)
         return;
     mode = rs_capture_relax();
-    entered = rs_context_enter(block->stack->place.context, &result);
+    entered = rs_driver_context_enter(block->stack->environment.context, &result);
     if (result == CUDA_SUCCESS)
         (void)clear(block->allocation.address); /* where it stays, copies wait more than needed */
-    rs_context_leave(entered);
+    rs_driver_context_leave(entered);
     rs_capture_restore(mode);
 }

@@ -14,7 +14,7 @@
 #include "context/exclusion.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
-#include "introspect/observe.h"
+#include "introspect/introspect.h"
 #include "ipc/import.h"
 #include "ipc/table.h"
 #include "resource/segment.h"
@@ -181,7 +181,7 @@ static void give_slot(uint32_t number)
 
 /* The slot that this block is exported in, plus one; 0: none.  A note in a block's record that is
  * not about this block comes from a free that raced with the export. */
-static uint32_t slot_of(const struct rs_observation *block)
+static uint32_t slot_of(const struct rs_introspection *block)
 {
     unsigned number = rs_block_exported(block->address);
     const struct exported *entry;
@@ -252,7 +252,7 @@ struct allocation {
     size_t size_bytes;
 };
 
-static CUresult export_in_slot(const struct rs_observation *block,
+static CUresult export_in_slot(const struct rs_introspection *block,
                                const struct allocation *allocation, CUipcMemHandle *handle)
 {
     static bool said;
@@ -285,7 +285,7 @@ static CUresult export_in_slot(const struct rs_observation *block,
     return CUDA_SUCCESS;
 }
 
-static CUresult export_block(const struct rs_observation *block, CUipcMemHandle *handle)
+static CUresult export_block(const struct rs_introspection *block, CUipcMemHandle *handle)
 {
     static bool said;
     struct allocation allocation;
@@ -325,16 +325,16 @@ static CUresult export_again(CUdeviceptr address, CUipcMemHandle *handle)
 
 bool rs_export(CUdeviceptr address, CUipcMemHandle *handle, CUresult *result)
 {
-    struct rs_observation observation = rs_observe(address);
+    struct rs_introspection introspection = rs_introspect(address);
 
     if (!handle || !rs_driver_ready(false) || !rs_driver.cuIpcGetMemHandle)
         return false; /* the driver's own error */
-    if (observation.what == RS_OBSERVED_FREED)
+    if (introspection.what == RS_INTROSPECTED_FREED)
         *result = CUDA_ERROR_INVALID_VALUE;
-    else if (observation.what == RS_OBSERVED_OPENED)
+    else if (introspection.what == RS_INTROSPECTED_OPENED)
         *result = export_again(address, handle);
-    else if (observation.what == RS_OBSERVED_BLOCK && observation.kind == RS_KIND_DEVICE)
-        *result = export_block(&observation, handle);
+    else if (introspection.what == RS_INTROSPECTED_BLOCK && introspection.kind == RS_KIND_DEVICE)
+        *result = export_block(&introspection, handle);
     else
         return false;
     return true;
@@ -419,7 +419,7 @@ void rs_export_freed(const struct rs_taken_block *taken)
 /* A stack without `reuse` waits in a free, which no request may. */
 static bool may_free_now(const struct rs_taken_block *block)
 {
-    return block->stack->place.frees_are_clean || !rs_request_is_under_way();
+    return block->stack->environment.frees_are_ready || !rs_request_is_under_way();
 }
 
 /* Takes the oldest held block if nobody has it open any more, else it is the youngest from now on.

@@ -2,7 +2,7 @@
 #include "report/gather.h"
 
 #include "base/lock.h"
-#include "config/life.h"
+#include "config/mode.h"
 #include "context/end.h"
 #include "context/limit.h"
 #include "context/visit.h"
@@ -11,7 +11,7 @@ static void collect(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
     struct rs_reported_stack *of = data;
 
-    if (stack->kind == of->kind && stack->place.device == of->device)
+    if (stack->kind == of->kind && stack->environment.device == of->device)
         rs_mr_report(mr, &of->report);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "report/leaks.h"
 
-#include "config/life.h"
+#include "config/mode.h"
 #include "context/visit.h"
 #include "report/page.h"
 #include "resource/adaptor/tracking.h"
@@ -84,7 +84,7 @@ static void add_tracked(void *data, const struct rs_tracked *tracked)
     const struct gathering *gathering = data;
     const struct rs_stack *stack = gathering->stack;
 
-    add(gathering->leaks, &(struct leak){tracked->site, stack->place.device, stack->kind,
+    add(gathering->leaks, &(struct leak){tracked->site, stack->environment.device, stack->kind,
                                          gathering->context_ended, tracked->size_bytes, 1, 0});
 }
 

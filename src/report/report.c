@@ -3,7 +3,7 @@
 
 #include "base/lock.h"
 #include "base/log.h"
-#include "config/life.h"
+#include "config/mode.h"
 #include "report/format.h"
 #include "report/gather.h"
 #include "report/leaks.h"
@@ -68,17 +68,17 @@ static void write_report(enum rs_statistics_format format, struct rs_page_file *
     rs_page_end(&page);
 }
 
-int rs_report_write(const char *where, struct rs_complaints *complaints)
+int rs_report_write(const char *where, struct rs_diagnostics *diagnostics)
 {
     const struct rs_source source = {"rmmshim_report", where ? where : "text"};
     struct rs_page_file to = {.variable = source.name};
-    unsigned before = complaints->count;
+    unsigned before = diagnostics->count;
     const char *path = NULL;
-    enum rs_statistics_format format = rs_config_report(&source, true, &path, complaints);
+    enum rs_statistics_format format = rs_config_report(&source, true, &path, diagnostics);
 
-    if (complaints->count == before && format == RS_STATISTICS_NONE)
-        rs_complain(complaints, &source, NULL, "this is no report");
-    if (complaints->count > before)
+    if (diagnostics->count == before && format == RS_STATISTICS_NONE)
+        rs_diagnose(diagnostics, &source, NULL, "this is no report");
+    if (diagnostics->count > before)
         return -EINVAL;
     rs_mutex_lock(&writing);
     write_report(format, &to, path);
@@ -114,7 +114,7 @@ static void say_left_out(void)
  * have called exit() in the middle of either. */
 __attribute__((destructor)) static void at_exit(void)
 {
-    if (!atomic_exchange(&armed, false) || !rs_life_serving())
+    if (!atomic_exchange(&armed, false) || !rs_mode_serving())
         return; /* nothing was asked for, or this is a forked child */
     rs_lock_bound_begin(LOCKS_WAIT_NS);
     rs_publish_report_step(RS_REPORT_BEGUN);

@@ -7,7 +7,7 @@
 
 struct parser {
     const struct rs_source *source;
-    struct rs_complaints *complaints;
+    struct rs_diagnostics *diagnostics;
     const char *cursor;
     unsigned depth;
 };
@@ -92,7 +92,7 @@ static const struct rs_mr_descriptor *parse_resource_name(struct parser *parser)
     const char *nearest;
 
     if (begin == end) {
-        rs_complain(parser->complaints, parser->source, begin,
+        rs_diagnose(parser->diagnostics, parser->source, begin,
                     *begin ? "a memory resource is expected here, as in pool(cuda)"
                            : "ends where a memory resource is expected");
         return NULL;
@@ -108,16 +108,16 @@ static const struct rs_mr_descriptor *parse_resource_name(struct parser *parser)
     names[count] = NULL;
     nearest = rs_nearest_word(begin, rs_mr_word_end(begin, end), names);
     if (nearest)
-        rs_complain(parser->complaints, parser->source, begin,
+        rs_diagnose(parser->diagnostics, parser->source, begin,
                     "no memory resource of this name; did you mean '%s'?", nearest);
     else
-        rs_complain(parser->complaints, parser->source, begin,
+        rs_diagnose(parser->diagnostics, parser->source, begin,
                     "no memory resource of this name; `rmmshim resources` lists them");
     return NULL;
 }
 
-static void complain_of_option(struct parser *parser, const struct rs_mr_descriptor *descriptor,
-                               const char *begin, const char *end)
+static void diagnose_option(struct parser *parser, const struct rs_mr_descriptor *descriptor,
+                            const char *begin, const char *end)
 {
     const char *names[RS_OPTION_ROWS_MAX + 1];
     size_t count = 0;
@@ -136,18 +136,18 @@ static void complain_of_option(struct parser *parser, const struct rs_mr_descrip
     if (!nearest)
         nearest = row_beginning_so;
     if (nearest)
-        rs_complain(parser->complaints, parser->source, begin,
+        rs_diagnose(parser->diagnostics, parser->source, begin,
                     "'%s' has no option of this name; did you mean '%s'?", descriptor->name,
                     nearest);
     else if (resource && descriptor->upstream_count) /* reinitialize(managed_memory=True) */
-        rs_complain(parser->complaints, parser->source, begin,
+        rs_diagnose(parser->diagnostics, parser->source, begin,
                     "'%s' is a memory resource; did you mean %s(%s)?", resource->name,
                     descriptor->name, resource->name);
     else if (count == 0)
-        rs_complain(parser->complaints, parser->source, begin, "'%s' has no options",
+        rs_diagnose(parser->diagnostics, parser->source, begin, "'%s' has no options",
                     descriptor->name);
     else
-        rs_complain(parser->complaints, parser->source, begin,
+        rs_diagnose(parser->diagnostics, parser->source, begin,
                     "'%s' has no option of this name; `rmmshim resources %s` lists them",
                     descriptor->name, descriptor->name);
 }
@@ -172,12 +172,12 @@ static bool parse_option(struct parser *parser, struct rs_expression *node)
     bool quoted;
 
     if (!row) {
-        complain_of_option(parser, node->descriptor, begin, end);
+        diagnose_option(parser, node->descriptor, begin, end);
         return false;
     }
     value = &node->values[row - node->descriptor->options];
     if (value->given) {
-        rs_complain(parser->complaints, parser->source, begin, "'%s' is given twice", row->name);
+        rs_diagnose(parser->diagnostics, parser->source, begin, "'%s' is given twice", row->name);
         return false;
     }
     parser->cursor = end;
@@ -187,14 +187,14 @@ static bool parse_option(struct parser *parser, struct rs_expression *node)
     begin = parser->cursor;
     end = value_end(begin, &quoted);
     if (!end) {
-        rs_complain(parser->complaints, parser->source, begin, "the closing quote is missing");
+        rs_diagnose(parser->diagnostics, parser->source, begin, "the closing quote is missing");
         return false;
     }
     parser->cursor = end;
     for (last = end; !quoted && last > begin && (last[-1] == ' ' || last[-1] == '\t');)
         last--;
     return rs_option_parse(row, type, parser->source, begin + quoted, last - quoted,
-                           parser->complaints, value);
+                           parser->diagnostics, value);
 }
 
 /* The '=' behind a name at the cursor, or NULL. */
@@ -225,7 +225,7 @@ static bool skip_upstream_name(struct parser *parser)
 }
 
 /* A value without a name, as at RMM's positions: the first of them is the first option's. */
-static bool complain_of_bare_value(struct parser *parser, const struct rs_option *row)
+static bool diagnose_bare_value(struct parser *parser, const struct rs_option *row)
 {
     const char *begin = parser->cursor, *name = row->name;
     const char *end;
@@ -239,34 +239,34 @@ static bool complain_of_bare_value(struct parser *parser, const struct rs_option
     if (row->aliases[0].type == RS_OPTION_EXPONENT && row->aliases[0].name &&
         begin + strspn(begin, "0123456789") == end)
         name = row->aliases[0].name;
-    rs_complain(parser->complaints, parser->source, begin,
+    rs_diagnose(parser->diagnostics, parser->source, begin,
                 "options are named; did you mean %s=%.*s?", name, (int)(end - begin), begin);
     return true;
 }
 
-static void complain_of_surplus(struct parser *parser, const struct rs_mr_descriptor *descriptor)
+static void diagnose_surplus(struct parser *parser, const struct rs_mr_descriptor *descriptor)
 {
     const struct rs_option *row = descriptor->options;
     char type[64];
 
     if (!*parser->cursor)
-        rs_complain(parser->complaints, parser->source, parser->cursor,
+        rs_diagnose(parser->diagnostics, parser->source, parser->cursor,
                     "'%s(' ends where option=value or ')' is expected", descriptor->name);
-    else if (complain_of_bare_value(parser, row))
+    else if (diagnose_bare_value(parser, row))
         return;
     else if (!descriptor->upstream_count)
-        rs_complain(parser->complaints, parser->source, parser->cursor,
+        rs_diagnose(parser->diagnostics, parser->source, parser->cursor,
                     "'%s' is a leaf: it takes no upstream", descriptor->name);
     else if (descriptor->branch)
-        rs_complain(parser->complaints, parser->source, parser->cursor,
+        rs_diagnose(parser->diagnostics, parser->source, parser->cursor,
                     "'%s' has its upstream already; behind it stand %ss, as in %s(pool(cuda), "
                     "size=1MiB)",
                     descriptor->name, descriptor->branch->name, descriptor->branch->name);
     else if (!row->name)
-        rs_complain(parser->complaints, parser->source, parser->cursor,
+        rs_diagnose(parser->diagnostics, parser->source, parser->cursor,
                     "'%s' has its upstream already", descriptor->name);
     else
-        rs_complain(parser->complaints, parser->source, parser->cursor,
+        rs_diagnose(parser->diagnostics, parser->source, parser->cursor,
                     "'%s' has its upstream already; options are named, as in %s=%s",
                     descriptor->name, row->name,
                     row->type == RS_OPTION_SIZE ? "1GiB"
@@ -290,13 +290,13 @@ static bool parse_upstream(struct parser *parser, struct rs_expression *node)
     while (upstreams < RS_MR_UPSTREAMS_MAX && node->upstream[upstreams])
         upstreams++;
     if (upstreams < descriptor->upstream_count) {
-        if (complain_of_bare_value(parser, descriptor->options))
+        if (diagnose_bare_value(parser, descriptor->options))
             return false;
     } else if (!is_branch(parser, descriptor)) {
-        complain_of_surplus(parser, descriptor);
+        diagnose_surplus(parser, descriptor);
         return false;
     } else if (upstreams == RS_MR_UPSTREAMS_MAX) {
-        rs_complain(parser->complaints, parser->source, parser->cursor,
+        rs_diagnose(parser->diagnostics, parser->source, parser->cursor,
                     "more than %d %ss with resources of their own", RS_MR_UPSTREAMS_MAX - 1,
                     descriptor->branch->name);
         return false;
@@ -315,7 +315,7 @@ static bool parse_argument(struct parser *parser, struct rs_expression *node, bo
     }
     if (!*options_begun)
         return parse_upstream(parser, node);
-    rs_complain(parser->complaints, parser->source, parser->cursor,
+    rs_diagnose(parser->diagnostics, parser->source, parser->cursor,
                 *parser->cursor ? "expected option=value here"
                                 : "ends where option=value or ')' is expected");
     return false;
@@ -335,7 +335,7 @@ static bool parse_arguments(struct parser *parser, struct rs_expression *node)
             parser->cursor++;
             skip_blanks(parser);
         } else if (*parser->cursor != ')') {
-            rs_complain(parser->complaints, parser->source, parser->cursor,
+            rs_diagnose(parser->diagnostics, parser->source, parser->cursor,
                         *parser->cursor ? "expected ',' or ')' here"
                                         : "ends where ',' or ')' is expected");
             return false;
@@ -354,7 +354,7 @@ static struct rs_expression *parse_node(struct parser *parser)
     skip_namespace(parser);
     begin = parser->cursor;
     if (parser->depth == RS_EXPRESSION_DEPTH_MAX) {
-        rs_complain(parser->complaints, parser->source, begin, "more than %d levels deep",
+        rs_diagnose(parser->diagnostics, parser->source, begin, "more than %d levels deep",
                     RS_EXPRESSION_DEPTH_MAX);
         return NULL;
     }
@@ -363,7 +363,7 @@ static struct rs_expression *parse_node(struct parser *parser)
         return NULL;
     node = rs_expression_node(descriptor, NULL, parser->source);
     if (!node) {
-        rs_complain(parser->complaints, parser->source, begin, "out of host memory");
+        rs_diagnose(parser->diagnostics, parser->source, begin, "out of host memory");
         return NULL;
     }
     node->at = begin;
@@ -375,7 +375,7 @@ static struct rs_expression *parse_node(struct parser *parser)
     }
     parser->depth--;
     if (descriptor->upstream_count && !node->upstream[descriptor->upstream_count - 1]) {
-        rs_complain(parser->complaints, parser->source, begin,
+        rs_diagnose(parser->diagnostics, parser->source, begin,
                     descriptor->upstream_count == 1 ? "'%s' needs an upstream, as in %s(cuda)"
                                                     : "'%s' needs two upstreams, as in %s(cuda, "
                                                       "managed)",
@@ -387,9 +387,9 @@ static struct rs_expression *parse_node(struct parser *parser)
 }
 
 struct rs_expression *rs_expression_parse(const struct rs_source *source,
-                                          struct rs_complaints *complaints)
+                                          struct rs_diagnostics *diagnostics)
 {
-    struct parser parser = {source, complaints, source->text, 0};
+    struct parser parser = {source, diagnostics, source->text, 0};
     struct rs_expression *expression;
 
     skip_blanks(&parser);
@@ -398,7 +398,7 @@ struct rs_expression *rs_expression_parse(const struct rs_source *source,
         return NULL;
     skip_blanks(&parser);
     if (*parser.cursor) {
-        rs_complain(complaints, source, parser.cursor, "nothing more is expected here");
+        rs_diagnose(diagnostics, source, parser.cursor, "nothing more is expected here");
         rs_expression_free(expression);
         return NULL;
     }

@@ -15,9 +15,9 @@ struct rs_expression {
     struct rs_expression *upstream[RS_MR_UPSTREAMS_MAX];
 };
 
-/* Parses the whole of source->text.  NULL after complaining. */
+/* Parses the whole of source->text.  NULL after reporting it. */
 struct rs_expression *rs_expression_parse(const struct rs_source *source,
-                                          struct rs_complaints *complaints);
+                                          struct rs_diagnostics *diagnostics);
 
 /* A node over upstreams (owned from now on; NULL for a leaf) with all options at their defaults.
  * NULL when out of host memory, upstreams freed. */
@@ -40,7 +40,7 @@ struct rs_expression *rs_expression_find(struct rs_expression *expression,
 struct rs_expression *rs_expression_insert_reuse(struct rs_expression *expression);
 
 /* True when every leaf has `reuse` somewhere above it: what it gets back is used by no work. */
-bool rs_expression_frees_are_clean(const struct rs_expression *expression);
+bool rs_expression_frees_are_ready(const struct rs_expression *expression);
 
 /* True when giving a block back may wait for work of the program's, also where the order of a
  * stream is given. */
@@ -48,9 +48,9 @@ bool rs_expression_frees_wait(const struct rs_expression *expression);
 
 /* Makes every node that cuts blocks out of larger ones keep to multiples of unit_bytes, a power of
  * two, so that no two blocks share one of them: an option that was not given gets that value.
- * False after complaining about one that was given otherwise, or a node that cannot. */
+ * False after reporting it about one that was given otherwise, or a node that cannot. */
 bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
-                            struct rs_complaints *complaints);
+                            struct rs_diagnostics *diagnostics);
 
 /* Takes out every node that cuts blocks out of larger ones or keeps freed ones.  Returns the new
  * top. */
@@ -65,18 +65,21 @@ bool rs_expression_overcommits(const struct rs_expression *expression);
 /* The value of a node's SIZE on a device.  A percentage is of the device's memory, or of the
  * host's, as the (first) leaf beneath lies there. */
 size_t rs_expression_resolve(const struct rs_expression *expression, const struct rs_option *row,
-                             struct rs_size size, const struct rs_place *place);
+                             struct rs_size size, const struct rs_environment *environment);
 
 /* Checks option values against each other (descriptor->validate); with place NULL only what needs
- * no device.  False after complaining. */
-bool rs_expression_validate(const struct rs_expression *expression, const struct rs_place *place,
-                            struct rs_complaints *complaints);
+ * no device.  False after reporting it. */
+bool rs_expression_validate(const struct rs_expression *expression,
+                            const struct rs_environment *environment,
+                            struct rs_diagnostics *diagnostics);
 
-/* Makes the stack.  0, -EINVAL after complaining, or another -errno. */
-int rs_expression_build(const struct rs_expression *expression, const struct rs_place *place,
-                        struct rs_complaints *complaints, struct rs_mr **out);
+/* Makes the stack.  0, -EINVAL after reporting it, or another -errno. */
+int rs_expression_build(const struct rs_expression *expression,
+                        const struct rs_environment *environment,
+                        struct rs_diagnostics *diagnostics, struct rs_mr **out);
 
 /* The canonical text: options that were given, sizes in bytes' exact units; percentages resolved
  * where place is given.  Parses back to the same (apart from percentages). */
 const char *rs_expression_format(const struct rs_expression *expression,
-                                 const struct rs_place *place, char text[RS_EXPRESSION_TEXT_BYTES]);
+                                 const struct rs_environment *environment,
+                                 char text[RS_EXPRESSION_TEXT_BYTES]);

@@ -51,15 +51,15 @@ struct rs_expression *rs_expression_insert_reuse(struct rs_expression *expressio
     return reuse;
 }
 
-bool rs_expression_frees_are_clean(const struct rs_expression *expression)
+bool rs_expression_frees_are_ready(const struct rs_expression *expression)
 {
-    bool clean = expression->descriptor->upstream_count > 0;
+    bool ready = expression->descriptor->upstream_count > 0;
 
     if (expression->descriptor == &rs_mr_descriptor_reuse)
         return true;
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && expression->upstream[i]; i++)
-        clean = rs_expression_frees_are_clean(expression->upstream[i]) && clean;
-    return clean;
+        ready = rs_expression_frees_are_ready(expression->upstream[i]) && ready;
+    return ready;
 }
 
 bool rs_expression_frees_wait(const struct rs_expression *expression)
@@ -80,9 +80,9 @@ static bool is_multiple(const struct rs_option_value *value, size_t unit_bytes)
                            value->size.number % unit_bytes == 0);
 }
 
-/* False after complaining about a list of sizes of which one is no multiple. */
+/* False after reporting it about a list of sizes of which one is no multiple. */
 static bool check_lists(const struct rs_expression *expression, size_t unit_bytes,
-                        struct rs_complaints *complaints)
+                        struct rs_diagnostics *diagnostics)
 {
     const struct rs_option *rows = expression->descriptor->options;
     char text[RS_SIZE_TEXT_BYTES];
@@ -94,7 +94,7 @@ static bool check_lists(const struct rs_expression *expression, size_t unit_byte
         for (size_t j = 0; j < sizes.count; j++) {
             if (sizes.bytes[j] % unit_bytes == 0)
                 continue;
-            rs_complain(complaints, expression->source, expression->at,
+            rs_diagnose(diagnostics, expression->source, expression->at,
                         "%s of %s must be multiples of %s here, as blocks would share pages",
                         rows[i].name, expression->descriptor->name,
                         rs_size_format(unit_bytes, text));
@@ -105,7 +105,7 @@ static bool check_lists(const struct rs_expression *expression, size_t unit_byte
 }
 
 bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
-                            struct rs_complaints *complaints)
+                            struct rs_diagnostics *diagnostics)
 {
     const struct rs_mr_descriptor *descriptor = expression->descriptor;
     struct rs_option_value *value = NULL;
@@ -114,10 +114,10 @@ bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
 
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && good; i++)
         if (expression->upstream[i])
-            good = rs_expression_set_unit(expression->upstream[i], unit_bytes, complaints);
+            good = rs_expression_set_unit(expression->upstream[i], unit_bytes, diagnostics);
     if (!good || descriptor->frees != RS_FREE_AT_ONCE || descriptor->keeps_blocks)
         return good;
-    if (!check_lists(expression, unit_bytes, complaints))
+    if (!check_lists(expression, unit_bytes, diagnostics))
         return false;
     if (descriptor->unit_option)
         value = rs_expression_value(expression, descriptor->unit_option);
@@ -130,11 +130,11 @@ bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
         return true;
     rs_size_format(unit_bytes, text);
     if (value)
-        rs_complain(complaints, expression->source, expression->at,
+        rs_diagnose(diagnostics, expression->source, expression->at,
                     "%s of %s must be a multiple of %s here, as blocks would share pages",
                     descriptor->unit_option, descriptor->name, text);
     else
-        rs_complain(complaints, expression->source, expression->at,
+        rs_diagnose(diagnostics, expression->source, expression->at,
                     "'%s' cannot keep blocks on pages of their own, of %s", descriptor->name, text);
     return false;
 }
@@ -171,33 +171,33 @@ struct whole {
 
 /* What a percentage is of.  Managed memory comes to the device when it is used there. */
 static struct whole whole_of(const struct rs_expression *expression, const struct rs_option *row,
-                             const struct rs_place *place)
+                             const struct rs_environment *environment)
 {
     while (expression->upstream[0])
         expression = expression->upstream[0];
-    if (!place)
+    if (!environment)
         return (struct whole){0, 0};
     if (expression->descriptor->memory == RS_MEMORY_HOST && !row->of_device)
-        return (struct whole){place->host_total_bytes, place->host_free_bytes};
-    return (struct whole){place->total_bytes, place->free_bytes};
+        return (struct whole){environment->host_total_bytes, environment->host_free_bytes};
+    return (struct whole){environment->total_bytes, environment->free_bytes};
 }
 
 size_t rs_expression_resolve(const struct rs_expression *expression, const struct rs_option *row,
-                             struct rs_size size, const struct rs_place *place)
+                             struct rs_size size, const struct rs_environment *environment)
 {
-    struct whole whole = whole_of(expression, row, place);
+    struct whole whole = whole_of(expression, row, environment);
 
     return rs_size_resolve(size, whole.total_bytes, whole.free_bytes);
 }
 
-static void store_values(const struct rs_expression *expression, const struct rs_place *place,
-                         void *config)
+static void store_values(const struct rs_expression *expression,
+                         const struct rs_environment *environment, void *config)
 {
     const struct rs_option *rows = expression->descriptor->options;
 
     memset(config, 0, expression->descriptor->config_bytes);
     for (size_t i = 0; rows[i].name; i++) {
-        struct whole whole = whole_of(expression, &rows[i], place);
+        struct whole whole = whole_of(expression, &rows[i], environment);
         rs_option_store(&rows[i], &expression->values[i], config, whole.total_bytes,
                         whole.free_bytes);
     }
@@ -230,7 +230,7 @@ bool rs_expression_overcommits(const struct rs_expression *expression)
 }
 
 /* There is no more than the whole of device memory, nor of what is page-locked. */
-static bool check_shares(const struct rs_expression *expression, struct rs_complaints *complaints)
+static bool check_shares(const struct rs_expression *expression, struct rs_diagnostics *diagnostics)
 {
     const struct rs_option *rows = expression->descriptor->options;
 
@@ -239,7 +239,7 @@ static bool check_shares(const struct rs_expression *expression, struct rs_compl
         if (size.kind == RS_SIZE_BYTES || size.number <= RS_SIZE_WHOLE ||
             rs_expression_overcommits(expression))
             continue;
-        rs_complain(complaints, expression->source, expression->at, "%s of %s: more than 100%%",
+        rs_diagnose(diagnostics, expression->source, expression->at, "%s of %s: more than 100%%",
                     rows[i].name, expression->descriptor->name);
         return false;
     }
@@ -247,17 +247,20 @@ static bool check_shares(const struct rs_expression *expression, struct rs_compl
 }
 
 /* descriptor->validate, which bounds only what is all device memory. */
-static bool validate_node(const struct rs_expression *expression, const struct rs_place *place,
-                          const void *config, struct rs_complaints *complaints)
+static bool validate_node(const struct rs_expression *expression,
+                          const struct rs_environment *environment, const void *config,
+                          struct rs_diagnostics *diagnostics)
 {
     const struct rs_mr_descriptor *descriptor = expression->descriptor;
-    struct rs_place bounded = place ? *place : (struct rs_place){.device = 0};
+    struct rs_environment bounded =
+        environment ? *environment : (struct rs_environment){.device = 0};
 
     if (!descriptor->validate)
         return true;
     if (rs_expression_memories(expression) != 1u << RS_MEMORY_DEVICE)
         bounded.total_bytes = 0;
-    return descriptor->validate(config, place ? &bounded : NULL, expression->source, complaints);
+    return descriptor->validate(config, environment ? &bounded : NULL, expression->source,
+                                diagnostics);
 }
 
 static bool has_percentage(const struct rs_expression *expression)
@@ -268,8 +271,9 @@ static bool has_percentage(const struct rs_expression *expression)
     return false;
 }
 
-bool rs_expression_validate(const struct rs_expression *expression, const struct rs_place *place,
-                            struct rs_complaints *complaints)
+bool rs_expression_validate(const struct rs_expression *expression,
+                            const struct rs_environment *environment,
+                            struct rs_diagnostics *diagnostics)
 {
     const struct rs_mr_descriptor *descriptor = expression->descriptor;
     _Alignas(16) char config[CONFIG_BYTES_MAX];
@@ -277,17 +281,19 @@ bool rs_expression_validate(const struct rs_expression *expression, const struct
 
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX; i++)
         if (expression->upstream[i])
-            good = rs_expression_validate(expression->upstream[i], place, complaints) && good;
-    good = check_shares(expression, complaints) && good;
-    if (!descriptor->validate || (!place && has_percentage(expression)))
+            good =
+                rs_expression_validate(expression->upstream[i], environment, diagnostics) && good;
+    good = check_shares(expression, diagnostics) && good;
+    if (!descriptor->validate || (!environment && has_percentage(expression)))
         return good;
     RS_ASSERT(descriptor->config_bytes <= sizeof(config));
-    store_values(expression, place, config);
-    return validate_node(expression, place, config, complaints) && good;
+    store_values(expression, environment, config);
+    return validate_node(expression, environment, config, diagnostics) && good;
 }
 
-int rs_expression_build(const struct rs_expression *expression, const struct rs_place *place,
-                        struct rs_complaints *complaints, struct rs_mr **out)
+int rs_expression_build(const struct rs_expression *expression,
+                        const struct rs_environment *environment,
+                        struct rs_diagnostics *diagnostics, struct rs_mr **out)
 {
     const struct rs_mr_descriptor *descriptor = expression->descriptor;
     struct rs_mr *upstream[RS_MR_UPSTREAMS_MAX] = {NULL};
@@ -295,13 +301,14 @@ int rs_expression_build(const struct rs_expression *expression, const struct rs_
     int result = 0;
 
     RS_ASSERT(descriptor->config_bytes <= sizeof(config));
-    store_values(expression, place, config);
-    if (!validate_node(expression, place, config, complaints))
+    store_values(expression, environment, config);
+    if (!validate_node(expression, environment, config, diagnostics))
         return -EINVAL;
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && expression->upstream[i] && result == 0; i++)
-        result = rs_expression_build(expression->upstream[i], place, complaints, &upstream[i]);
+        result =
+            rs_expression_build(expression->upstream[i], environment, diagnostics, &upstream[i]);
     if (result == 0)
-        result = descriptor->create(place, config, upstream, out);
+        result = descriptor->create(environment, config, upstream, out);
     if (result != 0)
         for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX; i++)
             rs_mr_destroy(upstream[i], false);
@@ -311,7 +318,7 @@ int rs_expression_build(const struct rs_expression *expression, const struct rs_
 struct writer {
     char *text;
     size_t length;
-    const struct rs_place *place;
+    const struct rs_environment *environment;
 };
 
 static void put(struct writer *writer, const char *format, ...) RS_PRINTF(2, 3);
@@ -334,12 +341,13 @@ static void put_size(struct writer *writer, const struct rs_expression *expressi
 {
     char text[RS_SIZE_TEXT_BYTES];
 
-    if (size.kind != RS_SIZE_BYTES && !writer->place)
+    if (size.kind != RS_SIZE_BYTES && !writer->environment)
         put(writer, "%g%%%s", (double)size.number * 100 / RS_SIZE_WHOLE,
             size.kind == RS_SIZE_OF_FREE ? "free" : "");
     else
         put(writer, "%s",
-            rs_size_format(rs_expression_resolve(expression, row, size, writer->place), text));
+            rs_size_format(rs_expression_resolve(expression, row, size, writer->environment),
+                           text));
 }
 
 static void put_value(struct writer *writer, const struct rs_expression *expression,
@@ -397,9 +405,10 @@ static void put_expression(struct writer *writer, const struct rs_expression *ex
 }
 
 const char *rs_expression_format(const struct rs_expression *expression,
-                                 const struct rs_place *place, char text[RS_EXPRESSION_TEXT_BYTES])
+                                 const struct rs_environment *environment,
+                                 char text[RS_EXPRESSION_TEXT_BYTES])
 {
-    struct writer writer = {text, 0, place};
+    struct writer writer = {text, 0, environment};
 
     text[0] = '\0';
     put_expression(&writer, expression);

@@ -106,7 +106,7 @@ struct rs_mr_ops {
      * or not, which would go back if they were given back here.  Default: the upstreams'. */
     size_t (*excess_bytes)(struct rs_mr *mr);
 
-    /* Around the program's synchronisation: what is clean then goes upstream as far as there is an
+    /* Around the program's synchronisation: what is ready then goes upstream as far as there is an
      * excess, and that back to the driver.  Waits for no work of the program's.  Default: asks the
      * upstreams. */
     void (*synchronise)(struct rs_mr *mr, enum rs_synchronise when);
@@ -145,7 +145,7 @@ struct rs_own_stream;
 struct rs_sentinel;
 
 /* Where a stack stands.  Outlives it. */
-struct rs_place {
+struct rs_environment {
     CUdevice device;
     CUcontext context;
     struct rs_sentinel *sentinel;     /* for waiting as cudaFree does */
@@ -157,7 +157,8 @@ struct rs_place {
     /* Has all stacks of the device give back what they hold and nobody uses, before a request is
      * out of memory; may_wait: also what is quarantined, for as long as the request's patience
      * lasts.  True when another try may succeed.  May be NULL.  No lock may be held. */
-    bool (*reclaim)(const struct rs_place *place, const struct rs_refusal *refusal, bool may_wait);
+    bool (*reclaim)(const struct rs_environment *environment, const struct rs_refusal *refusal,
+                    bool may_wait);
 
     size_t total_bytes;                       /* of device memory */
     size_t free_bytes;                        /* when the stack was made */
@@ -168,30 +169,33 @@ struct rs_place {
     bool first_on_device; /* this context takes the initial pool */
     /* A block goes upstream, or to another holder: its record is no longer kept.  NULL where no
      * holder keeps records. */
-    void (*forget_holder)(const struct rs_place *place, void *holder);
-    bool frees_are_clean; /* no work uses what a leaf gets back: `reuse` is above */
+    void (*forget_holder)(const struct rs_environment *environment, void *holder);
+    bool frees_are_ready; /* no work uses what a leaf gets back: `reuse` is above */
 };
 
-static inline uint64_t rs_place_peers(const struct rs_place *place)
+static inline uint64_t rs_environment_peers(const struct rs_environment *environment)
 {
-    return place->peers ? atomic_load(place->peers) : 0;
+    return environment->peers ? atomic_load(environment->peers) : 0;
 }
 
 /* Of the memory that leaves are counted as, bits 1 << rs_memory: what was free of it when the stack
  * was made. */
-static inline size_t rs_place_free_bytes(const struct rs_place *place, unsigned memories)
+static inline size_t rs_environment_free_bytes(const struct rs_environment *environment,
+                                               unsigned memories)
 {
-    return memories == 1u << RS_MEMORY_HOST ? place->host_free_bytes : place->free_bytes;
+    return memories == 1u << RS_MEMORY_HOST ? environment->host_free_bytes
+                                            : environment->free_bytes;
 }
 
 /* The most that there may ever be of them; SIZE_MAX where it is not known. */
-static inline size_t rs_place_total_bytes(const struct rs_place *place, unsigned memories)
+static inline size_t rs_environment_total_bytes(const struct rs_environment *environment,
+                                                unsigned memories)
 {
-    size_t host_bytes = memories == 1u << RS_MEMORY_DEVICE ? 0 : place->host_total_bytes;
+    size_t host_bytes = memories == 1u << RS_MEMORY_DEVICE ? 0 : environment->host_total_bytes;
 
-    if (place->total_bytes == 0 || (host_bytes == 0 && memories != 1u << RS_MEMORY_DEVICE))
+    if (environment->total_bytes == 0 || (host_bytes == 0 && memories != 1u << RS_MEMORY_DEVICE))
         return SIZE_MAX;
-    return place->total_bytes + host_bytes;
+    return environment->total_bytes + host_bytes;
 }
 
 enum rs_free_behaviour {
@@ -223,19 +227,19 @@ struct rs_mr_descriptor {
     /* What a leaf with these settings is counted as; NULL: always as `memory`. */
     enum rs_memory (*counted_as)(const void *config);
 
-    /* Checks what rows alone cannot say (maximum below initial): complains about source and returns
+    /* Checks what rows alone cannot say (maximum below initial): reports source and returns
      * false.  Sizes are resolved; called once at parse time when no percentage is involved, and
      * again when the stack is made.  place->total_bytes is 0 where not all beneath is device
      * memory: only that is bounded by the device.  May be NULL. */
-    bool (*validate)(const void *config, const struct rs_place *place,
-                     const struct rs_source *source, struct rs_complaints *complaints);
+    bool (*validate)(const void *config, const struct rs_environment *environment,
+                     const struct rs_source *source, struct rs_diagnostics *diagnostics);
 
     /* Allocates the resource with its upstreams (0 for a leaf; where it may have branches there are
      * RS_MR_UPSTREAMS_MAX, NULL behind the last) and returns it in *out with at least the mandatory
      * ops set: use rs_mr_init.  0 or -errno.  `config` lives only during the call,
      * its text too. */
-    int (*create)(const struct rs_place *place, const void *config, struct rs_mr *const *upstream,
-                  struct rs_mr **out);
+    int (*create)(const struct rs_environment *environment, const void *config,
+                  struct rs_mr *const *upstream, struct rs_mr **out);
 };
 
 /* rs_mr_descriptor_cuda and so on. */

@@ -22,19 +22,19 @@ static struct rs_address_map *map_or_create(void)
     return created;
 }
 
-bool rs_segment_add(const struct rs_place *place, CUdeviceptr start, size_t size_bytes)
+bool rs_segment_add(const struct rs_environment *environment, CUdeviceptr start, size_t size_bytes)
 {
     struct rs_address_map *map = map_or_create();
 
-    return map && rs_address_map_insert(map, start, size_bytes, (void *)(uintptr_t)place);
+    return map && rs_address_map_insert(map, start, size_bytes, (void *)(uintptr_t)environment);
 }
 
-void rs_segment_remove(const struct rs_place *place, CUdeviceptr start)
+void rs_segment_remove(const struct rs_environment *environment, CUdeviceptr start)
 {
     struct rs_address_map *map = atomic_load_explicit(&segments, memory_order_acquire);
 
     if (map)
-        (void)rs_address_map_remove(map, start, (void *)(uintptr_t)place);
+        (void)rs_address_map_remove(map, start, (void *)(uintptr_t)environment);
 }
 
 bool rs_segment_find(CUdeviceptr address, struct rs_segment *segment)
@@ -48,17 +48,17 @@ bool rs_segment_find(CUdeviceptr address, struct rs_segment *segment)
     return true;
 }
 
-static bool remove_if_owned(void *place, const struct rs_range *range)
+static bool remove_if_owned(void *environment, const struct rs_range *range)
 {
-    if (range->owner == place)
-        (void)rs_address_map_remove(atomic_load(&segments), range->start, place);
+    if (range->owner == environment)
+        (void)rs_address_map_remove(atomic_load(&segments), range->start, environment);
     return true;
 }
 
-void rs_segment_remove_all(const struct rs_place *place)
+void rs_segment_remove_all(const struct rs_environment *environment)
 {
     struct rs_address_map *map = atomic_load_explicit(&segments, memory_order_acquire);
 
     if (map)
-        rs_address_map_each(map, remove_if_owned, (void *)(uintptr_t)place);
+        rs_address_map_each(map, remove_if_owned, (void *)(uintptr_t)environment);
 }

@@ -13,15 +13,15 @@
 struct rs_segment {
     CUdeviceptr start;
     size_t size_bytes;
-    const struct rs_place *place;
+    const struct rs_environment *environment;
 };
 
 /* Enters or removes a driver allocation.  rs_segment_add is false when out of host memory. */
-bool rs_segment_add(const struct rs_place *place, CUdeviceptr start, size_t size_bytes);
-void rs_segment_remove(const struct rs_place *place, CUdeviceptr start);
+bool rs_segment_add(const struct rs_environment *environment, CUdeviceptr start, size_t size_bytes);
+void rs_segment_remove(const struct rs_environment *environment, CUdeviceptr start);
 
 /* The segment that holds address. */
 bool rs_segment_find(CUdeviceptr address, struct rs_segment *segment);
 
-/* Removes all segments of a place whose memory is gone. */
-void rs_segment_remove_all(const struct rs_place *place);
+/* Removes all segments of an environment whose memory is gone. */
+void rs_segment_remove_all(const struct rs_environment *environment);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuMemAllocAsync from the stack in the stream's order, and cuMemFreeAsync of any block of ours. */
 #include "base/log.h"
-#include "config/life.h"
+#include "config/mode.h"
 #include "context/block_record.h"
 #include "context/context.h"
 #include "context/visit.h"
@@ -9,7 +9,7 @@
 #include "driver/driver.h"
 #include "driver/fence.h"
 #include "driver/own_stream.h"
-#include "introspect/observe.h"
+#include "introspect/introspect.h"
 #include "introspect/peer.h"
 #include "shim/shim.h"
 
@@ -92,9 +92,9 @@ static bool allocate_on(CUstream stream, size_t size_bytes, CUdeviceptr *address
     context = context_of(stream);
     if (!context)
         return false;
-    entered = rs_context_enter(context, &entering);
+    entered = rs_driver_context_enter(context, &entering);
     served = entering == CUDA_SUCCESS && allocate_here(size_bytes, stream, address, result);
-    rs_context_leave(entered);
+    rs_driver_context_leave(entered);
     return served;
 }
 
@@ -104,7 +104,7 @@ bool rs_shim_allocate_async(size_t size_bytes, CUstream stream, CUdeviceptr *add
     CUstreamCaptureMode mode;
     bool served;
 
-    if (!address || size_bytes == 0 || rs_life() != RS_MODE_SERVE ||
+    if (!address || size_bytes == 0 || rs_mode_now() != RS_MODE_SERVE ||
         !(rs_config.hook_groups & RS_HOOK_GROUP_ASYNC) || !rs_driver_ready(true))
         return false;
     mode = rs_capture_relax();
@@ -128,7 +128,7 @@ static void add_server(void *data, struct rs_stack *stack, struct rs_mr *mr)
     struct servers *servers = data;
 
     (void)mr;
-    if (stack->place.device != servers->device || stack->kind != RS_KIND_DEVICE)
+    if (stack->environment.device != servers->device || stack->kind != RS_KIND_DEVICE)
         return;
     for (unsigned i = 0; i < servers->count; i++)
         if (servers->contexts[i] == stack->context->handle)
@@ -190,7 +190,7 @@ void rs_shim_note_pool_access(CUmemoryPool pool, const CUmemAccessDesc *access, 
     int devices = 0;
 
     /* Before the settings are read too. */
-    if (atomic_load(&rs_life_mode) == RS_MODE_FORWARD || !rs_driver.cuDeviceGetDefaultMemPool ||
+    if (atomic_load(&rs_mode_current) == RS_MODE_FORWARD || !rs_driver.cuDeviceGetDefaultMemPool ||
         rs_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS)
         return;
     for (int device = 0; device < devices && device < RS_DEVICES_MAX; device++) {
@@ -202,7 +202,7 @@ void rs_shim_note_pool_access(CUmemoryPool pool, const CUmemAccessDesc *access, 
 /* ---- deallocation ---- */
 
 /* Also of a green context, whose memory is its primary's. */
-static bool is_stream_of_owner(CUstream stream, const struct rs_observation *block)
+static bool is_stream_of_owner(CUstream stream, const struct rs_introspection *block)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
     CUcontext context = context_of(stream);
@@ -211,10 +211,10 @@ static bool is_stream_of_owner(CUstream stream, const struct rs_observation *blo
     bool entered;
 
     if (context && context != block->context) {
-        entered = rs_context_enter(context, &result);
+        entered = rs_driver_context_enter(context, &result);
         if (result == CUDA_SUCCESS)
             owner = rs_context_current();
-        rs_context_leave(entered);
+        rs_driver_context_leave(entered);
     }
     rs_capture_restore(mode);
     return context == block->context || (owner && owner->handle == block->context);
@@ -260,19 +260,21 @@ static bool join(CUstream stream, struct rs_context *owner)
  * waits, as cudaFree may. */
 static CUresult come_after(CUstream stream, const struct rs_stack *stack)
 {
-    if (stack && stack->place.frees_are_clean && (is_idle(stream) || join(stream, stack->context)))
+    if (stack && stack->environment.frees_are_ready &&
+        (is_idle(stream) || join(stream, stack->context)))
         return CUDA_SUCCESS;
     return rs_own_stream_wait(stream);
 }
 
 /* The driver's error for such a free.  In a capture the driver would make a graph node of it, which
  * a block of ours cannot be. */
-static CUresult check_free(const struct rs_observation *block, CUdeviceptr address, CUstream stream)
+static CUresult check_free(const struct rs_introspection *block, CUdeviceptr address,
+                           CUstream stream)
 {
     bool is_capturing;
     CUresult result;
 
-    if (block->what == RS_OBSERVED_BLOCK && block->kind == RS_KIND_MANAGED)
+    if (block->what == RS_INTROSPECTED_BLOCK && block->kind == RS_KIND_MANAGED)
         return address == block->address ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
     result = ask_capturing(stream, &is_capturing);
     return result == CUDA_SUCCESS && is_capturing ? CUDA_ERROR_INVALID_VALUE : result;
@@ -280,14 +282,14 @@ static CUresult check_free(const struct rs_observation *block, CUdeviceptr addre
 
 bool rs_shim_free_async(CUdeviceptr address, CUstream stream, CUresult *result)
 {
-    struct rs_observation block = rs_observe(address);
+    struct rs_introspection block = rs_introspect(address);
 
-    if (block.what == RS_OBSERVED_FOREIGN || block.what == RS_OBSERVED_OPENED)
+    if (block.what == RS_INTROSPECTED_FOREIGN || block.what == RS_INTROSPECTED_OPENED)
         return false;
     *result = check_free(&block, address, stream);
     if (*result != CUDA_SUCCESS)
         return true;
-    if (block.what == RS_OBSERVED_BLOCK && !is_stream_of_owner(stream, &block)) {
+    if (block.what == RS_INTROSPECTED_BLOCK && !is_stream_of_owner(stream, &block)) {
         const struct rs_stack *stack = stack_of(address);
         if (!stack || !is_freed_there(stack, stream)) {
             *result = come_after(stream, stack);

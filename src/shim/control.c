@@ -4,7 +4,7 @@
 #include "base/arithmetic.h"
 #include "charge/charge.h"
 #include "charge/reclaim.h"
-#include "config/life.h"
+#include "config/mode.h"
 #include "context/block.h"
 #include "context/context.h"
 #include "context/limit.h"
@@ -44,7 +44,7 @@ static int check_device(int device, bool *started)
     int count = 0;
 
     *started = false;
-    if (rs_life() != RS_MODE_SERVE)
+    if (rs_mode_now() != RS_MODE_SERVE)
         return not_served();
     *started = rs_driver_ready(false) && rs_driver.cuDeviceGetCount &&
                rs_driver.cuDeviceGetCount(&count) == CUDA_SUCCESS;
@@ -273,10 +273,10 @@ static void keep_line(void *data, const char *line)
 
 static bool serves_device_memory(void)
 {
-    return rs_life() == RS_MODE_SERVE && (rs_config.hook_groups & RS_HOOK_GROUP_DEVICE);
+    return rs_mode_now() == RS_MODE_SERVE && (rs_config.hook_groups & RS_HOOK_GROUP_DEVICE);
 }
 
-/* Says what complaints did not; -EINVAL has been said. */
+/* Says what diagnostics did not; -EINVAL has been said. */
 static int resource_error(int result)
 {
     if (result == -ENOSPC)
@@ -296,17 +296,17 @@ static int pop(void)
 
 int rs_control_push(const char *expression)
 {
-    struct rs_complaints complaints = {.write = keep_line};
+    struct rs_diagnostics diagnostics = {.write = keep_line};
     int result;
 
     if (!serves_device_memory())
         return not_served();
     if (!expression)
         return rs_control_error(0, "expression is NULL");
-    result = rs_pushed_push(expression, &complaints);
+    result = rs_pushed_push(expression, &diagnostics);
     if (result != 0 || !rs_driver_ready(false))
         return resource_error(result);
-    result = rs_context_make_pushed(rs_pushed_of(-1), -1, &complaints);
+    result = rs_context_make_pushed(rs_pushed_of(-1), -1, &diagnostics);
     if (result != 0)
         (void)pop();
     return result;
@@ -314,14 +314,14 @@ int rs_control_push(const char *expression)
 
 int rs_control_pop(void)
 {
-    if (rs_life() != RS_MODE_SERVE)
+    if (rs_mode_now() != RS_MODE_SERVE)
         return not_served();
     return pop() == 0 ? 0 : rs_control_error(-ERANGE, "no resource is pushed");
 }
 
 int rs_control_set_resource(int device, const char *expression)
 {
-    struct rs_complaints complaints = {.write = keep_line};
+    struct rs_diagnostics diagnostics = {.write = keep_line};
     const struct rs_pushed *resource = NULL;
     bool started;
     int result = check_device(device, &started);
@@ -331,9 +331,9 @@ int rs_control_set_resource(int device, const char *expression)
     if (!serves_device_memory())
         return not_served();
     if (expression)
-        result = rs_pushed_find(expression, &complaints, &resource);
+        result = rs_pushed_find(expression, &diagnostics, &resource);
     if (result == 0 && resource && started)
-        result = rs_context_make_pushed(resource, device, &complaints);
+        result = rs_context_make_pushed(resource, device, &diagnostics);
     if (result == 0)
         rs_context_set_resource(device, resource);
     return resource_error(result);
@@ -390,14 +390,14 @@ static void ask_pools(void)
 
 int rs_control_report(const char *where)
 {
-    struct rs_complaints complaints = {.write = keep_line};
+    struct rs_diagnostics diagnostics = {.write = keep_line};
     int result;
 
-    if (rs_life() != RS_MODE_SERVE)
+    if (rs_mode_now() != RS_MODE_SERVE)
         return not_served();
     ask_pools();
-    result = rs_report_write(where, &complaints);
-    if (result != 0 && complaints.count == 0)
+    result = rs_report_write(where, &diagnostics);
+    if (result != 0 && diagnostics.count == 0)
         result = rs_control_error(result, "the report cannot be written");
     return result;
 }
@@ -406,7 +406,7 @@ int rs_control_mark(const char *phase)
 {
     int result;
 
-    if (rs_life() != RS_MODE_SERVE)
+    if (rs_mode_now() != RS_MODE_SERVE)
         return not_served();
     if (!phase)
         return rs_control_error(0, "phase is NULL");

@@ -2,7 +2,7 @@
 /* Device memory in the order of a stream, with the device given by its number: what PyTorch's
  * pluggable allocator calls. */
 #include "base/log.h"
-#include "config/life.h"
+#include "config/mode.h"
 #include "context/block.h"
 #include "context/context.h"
 #include "context/primary.h"
@@ -21,7 +21,7 @@ struct visit {
 /* False where the device or CUDA is not there. */
 static bool visit_primary(int device, CUstream stream, struct visit *visit)
 {
-    const struct rs_context *current = rs_life() == RS_MODE_SERVE ? rs_context_current() : NULL;
+    const struct rs_context *current = rs_mode_now() == RS_MODE_SERVE ? rs_context_current() : NULL;
     CUcontext primary = NULL;
     unsigned flags = 0;
     CUresult result;
@@ -37,7 +37,7 @@ static bool visit_primary(int device, CUstream stream, struct visit *visit)
     /* One that we started stays, as the runtime's do: memory will be in it. */
     visit->retained = active;
     visit->stream = rs_stream_from(device, primary, stream);
-    visit->entered = rs_context_enter(primary, &result);
+    visit->entered = rs_driver_context_enter(primary, &result);
     if (result == CUDA_SUCCESS)
         return true;
     if (visit->retained)
@@ -47,7 +47,7 @@ static bool visit_primary(int device, CUstream stream, struct visit *visit)
 
 static void leave_primary(int device, const struct visit *visit)
 {
-    rs_context_leave(visit->entered);
+    rs_driver_context_leave(visit->entered);
     if (visit->retained)
         rs_context_release_primary(device);
 }
@@ -107,6 +107,6 @@ void rs_ordered_free(void *address, int device, void *stream)
 
 void rs_ordered_note_other_streams(void *address)
 {
-    if (address && rs_life_serving())
+    if (address && rs_mode_serving())
         rs_block_note_other_streams((CUdeviceptr)(uintptr_t)address);
 }

@@ -3,7 +3,7 @@
 
 #include "base/arithmetic.h"
 #include "base/thread_state.h"
-#include "config/life.h"
+#include "config/mode.h"
 #include "context/block_record.h"
 #include "context/context.h"
 #include "driver/context.h"
@@ -15,7 +15,7 @@
 
 enum { PITCH_BYTES = 512 }; /* what the driver rounds a row up to (MEASURED.md) */
 
-/* Inline in the doors: the common case of an allocation, and of a free, is one path without calls
+/* Inline in the layers: the common case of an allocation, and of a free, is one path without calls
  * down to the stack's own. */
 RS_HOT_INLINE CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, CUstream stream,
                                      CUdeviceptr *address)
@@ -41,7 +41,7 @@ RS_HOT_INLINE CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, 
 static struct rs_stack *serving_stack(unsigned hook_group, enum rs_kind kind, unsigned host_flags,
                                       bool *answered, CUresult *result)
 {
-    enum rs_mode mode = rs_life();
+    enum rs_mode mode = rs_mode_now();
     struct rs_stack *stack = NULL;
     bool denied = mode == RS_MODE_DENY;
 
@@ -53,7 +53,7 @@ static struct rs_stack *serving_stack(unsigned hook_group, enum rs_kind kind, un
     return stack;
 }
 
-/* ---- what the runtime door was refused ---- */
+/* ---- what the runtime layer was refused ---- */
 
 /* Of rs_thread.refused. */
 static __thread struct {
@@ -77,7 +77,7 @@ void rs_shim_forget_refusal(void)
     rs_thread.refused = NULL;
 }
 
-/* True for the request that was just refused, once.  An interposer between the doors may have made
+/* True for the request that was just refused, once.  An interposer between the layers may have made
  * room for it. */
 static bool is_refused(const struct rs_stack *stack, size_t size_bytes, CUresult *result)
 {
@@ -112,7 +112,7 @@ RS_HOT bool rs_shim_allocate(size_t size_bytes, CUdeviceptr *address, CUresult *
 {
     struct rs_stack *stack = NULL;
 
-    if (RS_LIKELY(rs_life_serving() && (rs_config.hook_groups & RS_HOOK_GROUP_DEVICE)))
+    if (RS_LIKELY(rs_mode_serving() && (rs_config.hook_groups & RS_HOOK_GROUP_DEVICE)))
         stack = rs_context_stack_before(RS_STACK_DEVICE);
     if (RS_UNLIKELY(!stack || !address || size_bytes == 0 || rs_thread.refused))
         return allocate_slowly(size_bytes, address, result);
@@ -216,7 +216,7 @@ RS_HOT_INLINE bool free_kind(CUdeviceptr address, unsigned kinds, CUresult *resu
 {
     struct rs_taken_block taken;
 
-    if (RS_UNLIKELY(address == 0 || !rs_life_serving()))
+    if (RS_UNLIKELY(address == 0 || !rs_mode_serving()))
         return false;
     if (RS_UNLIKELY(!rs_block_take(address, kinds, &taken)))
         return free_nothing(address, result);
@@ -231,14 +231,14 @@ static CUresult free_in_order(struct rs_taken_block *taken, CUstream stream)
     bool entered = false;
 
     if (rs_context_current() != stack->context) {
-        stream = rs_stream_from(stack->place.device, stack->context->handle, stream);
-        entered = rs_context_enter(stack->context->handle, &result);
+        stream = rs_stream_from(stack->environment.device, stack->context->handle, stream);
+        entered = rs_driver_context_enter(stack->context->handle, &result);
     }
     if (result == CUDA_SUCCESS)
         result = free_block(taken, stream);
     else
         (void)rs_block_enter(stack, &taken->allocation);
-    rs_context_leave(entered);
+    rs_driver_context_leave(entered);
     return result;
 }
 
@@ -247,7 +247,7 @@ bool rs_shim_free_in_order(CUdeviceptr address, CUstream stream, CUresult *resul
     struct rs_taken_block taken;
     bool ordered;
 
-    if (!rs_life_serving())
+    if (!rs_mode_serving())
         return false;
     ordered = !rs_block_has_other_streams(address);
     if (!rs_block_take(address, 1 << RS_KIND_DEVICE, &taken))

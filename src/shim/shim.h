@@ -45,11 +45,11 @@ bool rs_shim_allocate_managed(size_t size_bytes, unsigned flags, CUdeviceptr *ad
 bool rs_shim_allocate_host(size_t size_bytes, unsigned flags, void **address, CUresult *result);
 bool rs_shim_free_host(void *address, CUresult *result);
 
-/* The same as the runtime door wants it, which has seen that stacks serve: true only for success,
+/* The same as the runtime layer wants it, which has seen that stacks serve: true only for success,
  * everything else untouched (which_stack: RS_STACK_... of context/context.h; so that the program's
  * runtime sees the failing call itself and keeps its last error).  What was refused is not asked
- * for again when the runtime passes it on to the driver door: one request, one wait, one failure in
- * the counters and the log.  When the runtime is done with it, the door forgets it. */
+ * for again when the runtime passes it on to the driver layer: one request, one wait, one failure
+ * in the counters and the log.  When the runtime is done with it, the layer forgets it. */
 bool rs_shim_allocate_at_once(unsigned which_stack, size_t size_bytes, CUdeviceptr *address);
 void rs_shim_forget_refusal(void);
 bool rs_shim_free_at_once(CUdeviceptr address);

@@ -27,7 +27,7 @@ static void before_trim(void)
 
 static void stack_gone(const struct rs_stack *stack, struct rs_mr *mr)
 {
-    rs_segment_remove_all(&stack->place);
+    rs_segment_remove_all(&stack->environment);
     rs_leaks_note_gone(stack, mr);
 }
 

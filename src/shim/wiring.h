@@ -13,7 +13,7 @@
 
 struct rs_context;
 struct rs_mr;
-struct rs_place;
+struct rs_environment;
 struct rs_stack;
 
 struct rs_wiring {
@@ -44,7 +44,7 @@ struct rs_wiring {
     void (*export_gone)(unsigned exported);
 
     /* The record of a block that a resource kept is nobody's any more. */
-    void (*forget_holder)(const struct rs_place *place, void *holder);
+    void (*forget_holder)(const struct rs_environment *environment, void *holder);
 
     /* Which devices may reach the memory of a context: a bit each. */
     uint64_t (*peer_devices)(CUcontext owner);

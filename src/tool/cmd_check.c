@@ -30,12 +30,12 @@ static void print_tree(const struct rs_expression *node, int depth)
 static int check_expression(const char *text)
 {
     struct rs_source source = {"EXPRESSION", text};
-    struct rs_complaints complaints = tool_complaints();
+    struct rs_diagnostics diagnostics = tool_diagnostics();
     struct rs_expression *expression;
     struct rs_config nothing_set;
 
-    (void)rs_config_parse(NULL, &complaints, &nothing_set);
-    expression = rs_config_expression(&nothing_set, &source, &complaints);
+    (void)rs_config_parse(NULL, &diagnostics, &nothing_set);
+    expression = rs_config_expression(&nothing_set, &source, &diagnostics);
     if (expression)
         print_tree(expression, 0);
     rs_expression_free(expression);
@@ -106,9 +106,9 @@ static bool is_known(const char *variable)
 
 static int check_variables(char **variables)
 {
-    struct rs_complaints complaints = tool_complaints();
+    struct rs_diagnostics diagnostics = tool_diagnostics();
     struct rs_config config;
-    bool good = rs_config_parse(variables, &complaints, &config) == 0;
+    bool good = rs_config_parse(variables, &diagnostics, &config) == 0;
 
     for (; *variables; variables++)
         good = is_known(*variables) && good;

@@ -101,7 +101,7 @@ static void say_nothing(void *data, const char *line)
  * for them, as programs called true, false and yes are everywhere. */
 static bool is_switch_value(const struct rs_variable *variable, char *const *word)
 {
-    struct rs_complaints nobody = {.write = say_nothing};
+    struct rs_diagnostics nobody = {.write = say_nothing};
     struct rs_source source = {variable->option.name, *word};
     struct rs_option_value value = {.given = false};
 
@@ -144,9 +144,9 @@ static bool take_option(char ***arguments)
 
 static bool settings_are_good(void)
 {
-    struct rs_complaints complaints = tool_complaints();
+    struct rs_diagnostics diagnostics = tool_diagnostics();
     struct rs_config config;
-    unsigned bad = rs_config_parse(environ, &complaints, &config);
+    unsigned bad = rs_config_parse(environ, &diagnostics, &config);
 
     rs_config_free(&config);
     return bad == 0;

@@ -15,9 +15,9 @@ static void print_line(void *data, const char *line)
     tool_say("%s", line);
 }
 
-struct rs_complaints tool_complaints(void)
+struct rs_diagnostics tool_diagnostics(void)
 {
-    return (struct rs_complaints){.write = print_line};
+    return (struct rs_diagnostics){.write = print_line};
 }
 
 void tool_say(const char *format, ...)

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/check.h"
-#include "base/complaint.h"
+#include "base/diagnostic.h"
 
 #include <stdbool.h>
 
@@ -31,8 +31,8 @@ extern const struct tool_command tool_run, tool_check, tool_resources;
 /* One line on stderr, after "rmmshim: ". */
 void tool_say(const char *format, ...) RS_PRINTF(1, 2);
 
-/* Complaints go to stderr the same way. */
-struct rs_complaints tool_complaints(void);
+/* Diagnostics go to stderr the same way. */
+struct rs_diagnostics tool_diagnostics(void);
 
 /* Says "unknown <kind> '<word>'", with the nearest of `words` (NULL-terminated). */
 void tool_say_unknown(const char *kind, const char *word, const char *const *words);

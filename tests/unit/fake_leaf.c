@@ -15,11 +15,11 @@
 
 static struct rs_own_stream own_stream;
 
-const struct rs_place fake_place = {.context = CONTEXT,
-                                    .own_stream = &own_stream,
-                                    .total_bytes = 80ull << 30,
-                                    .first_on_device = true};
-const struct rs_place fake_second_place = {
+const struct rs_environment fake_environment = {.context = CONTEXT,
+                                                .own_stream = &own_stream,
+                                                .total_bytes = 80ull << 30,
+                                                .first_on_device = true};
+const struct rs_environment fake_second_environment = {
     .context = CONTEXT, .own_stream = &own_stream, .total_bytes = 80ull << 30};
 
 static struct fake_leaf *leaf_of(struct rs_mr *mr)
@@ -189,7 +189,7 @@ static void keep_line(void *data, const char *text)
 }
 
 static bool parse_one(const struct rs_mr_descriptor *descriptor, const char *option,
-                      struct rs_complaints *complaints, struct rs_option_value *values)
+                      struct rs_diagnostics *diagnostics, struct rs_option_value *values)
 {
     struct rs_source source = {descriptor->name, option};
     const char *equals = strchr(option, '=');
@@ -197,25 +197,26 @@ static bool parse_one(const struct rs_mr_descriptor *descriptor, const char *opt
     const struct rs_option *row = rs_option_find(descriptor->options, option, equals, &type);
 
     assert_non_null(row);
-    return rs_option_parse(row, type, &source, equals + 1, option + strlen(option), complaints,
+    return rs_option_parse(row, type, &source, equals + 1, option + strlen(option), diagnostics,
                            &values[row - descriptor->options]);
 }
 
 /* Fills `config` (which keeps pointers into values) and validates it. */
-static bool configure(const struct rs_mr_descriptor *descriptor, const struct rs_place *place,
-                      const char *const *options, struct rs_complaints *complaints,
-                      struct rs_option_value *values, void *config)
+static bool configure(const struct rs_mr_descriptor *descriptor,
+                      const struct rs_environment *environment, const char *const *options,
+                      struct rs_diagnostics *diagnostics, struct rs_option_value *values,
+                      void *config)
 {
     struct rs_source source = {descriptor->name, ""};
 
     assert_int_equal(rs_option_defaults(descriptor->options, values), 0);
     for (size_t i = 0; options && options[i]; i++)
-        if (!parse_one(descriptor, options[i], complaints, values))
+        if (!parse_one(descriptor, options[i], diagnostics, values))
             return false;
     for (size_t i = 0; descriptor->options[i].name; i++)
-        rs_option_store(&descriptor->options[i], &values[i], config, fake_place.total_bytes,
-                        fake_place.total_bytes);
-    return !descriptor->validate || descriptor->validate(config, place, &source, complaints);
+        rs_option_store(&descriptor->options[i], &values[i], config, fake_environment.total_bytes,
+                        fake_environment.total_bytes);
+    return !descriptor->validate || descriptor->validate(config, environment, &source, diagnostics);
 }
 
 static void clear(const struct rs_mr_descriptor *descriptor, struct rs_option_value *values,
@@ -226,63 +227,64 @@ static void clear(const struct rs_mr_descriptor *descriptor, struct rs_option_va
     test_free(config);
 }
 
-struct rs_mr *make_resource_over(const struct rs_place *place,
+struct rs_mr *make_resource_over(const struct rs_environment *environment,
                                  const struct rs_mr_descriptor *descriptor,
                                  struct rs_mr *const *upstream, const char *const *options,
                                  int *error)
 {
     struct rs_option_value values[RS_OPTION_ROWS_MAX] = {0};
     struct line nobody = {NULL, 0};
-    struct rs_complaints complaints = {.write = keep_line, .data = &nobody};
+    struct rs_diagnostics diagnostics = {.write = keep_line, .data = &nobody};
     void *config = test_calloc(1, descriptor->config_bytes + 1);
     struct rs_mr *mr = NULL;
 
     *error = -EINVAL;
-    if (configure(descriptor, place, options, &complaints, values, config))
-        *error = descriptor->create(place, config, upstream, &mr);
+    if (configure(descriptor, environment, options, &diagnostics, values, config))
+        *error = descriptor->create(environment, config, upstream, &mr);
     clear(descriptor, values, config);
     return mr;
 }
 
-struct rs_mr *make_resource_of_two(const struct rs_place *place,
+struct rs_mr *make_resource_of_two(const struct rs_environment *environment,
                                    const struct rs_mr_descriptor *descriptor, struct rs_mr *first,
                                    struct rs_mr *second, const char *const *options, int *error)
 {
     struct rs_mr *upstream[RS_MR_UPSTREAMS_MAX] = {first, second};
 
-    return make_resource_over(place, descriptor, upstream, options, error);
+    return make_resource_over(environment, descriptor, upstream, options, error);
 }
 
-struct rs_mr *make_resource_at(const struct rs_place *place,
+struct rs_mr *make_resource_at(const struct rs_environment *environment,
                                const struct rs_mr_descriptor *descriptor, struct rs_mr *upstream,
                                const char *const *options, int *error)
 {
-    return make_resource_of_two(place, descriptor, upstream, NULL, options, error);
+    return make_resource_of_two(environment, descriptor, upstream, NULL, options, error);
 }
 
 struct rs_mr *make_resource(const struct rs_mr_descriptor *descriptor, struct rs_mr *upstream,
                             const char *const *options)
 {
     int error;
-    struct rs_mr *mr = make_resource_at(&fake_place, descriptor, upstream, options, &error);
+    struct rs_mr *mr = make_resource_at(&fake_environment, descriptor, upstream, options, &error);
 
     assert_int_equal(error, 0);
     assert_non_null(mr);
     return mr;
 }
 
-bool options_are_valid(const struct rs_mr_descriptor *descriptor, const struct rs_place *place,
-                       const char *const *options, char *text, size_t text_bytes)
+bool options_are_valid(const struct rs_mr_descriptor *descriptor,
+                       const struct rs_environment *environment, const char *const *options,
+                       char *text, size_t text_bytes)
 {
     struct rs_option_value values[RS_OPTION_ROWS_MAX] = {0};
     struct line line = {text, text_bytes};
-    struct rs_complaints complaints = {.write = keep_line, .data = &line};
+    struct rs_diagnostics diagnostics = {.write = keep_line, .data = &line};
     void *config = test_calloc(1, descriptor->config_bytes + 1);
     bool valid;
 
     text[0] = '\0';
-    valid = configure(descriptor, place, options, &complaints, values, config);
+    valid = configure(descriptor, environment, options, &diagnostics, values, config);
     clear(descriptor, values, config);
-    assert_true(valid == (complaints.count == 0)); /* whoever refuses says why */
+    assert_true(valid == (diagnostics.count == 0)); /* whoever refuses says why */
     return valid;
 }

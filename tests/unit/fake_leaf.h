@@ -42,27 +42,27 @@ void fake_leaf_destroy(struct fake_leaf *leaf);
 bool fake_leaf_owns(struct fake_leaf *leaf, CUdeviceptr address, size_t size_bytes);
 
 extern const struct rs_mr_descriptor fake_leaf_descriptor;
-extern const struct rs_place fake_place;        /* the first context on its device */
-extern const struct rs_place fake_second_place; /* another one */
+extern const struct rs_environment fake_environment;        /* the first context on its device */
+extern const struct rs_environment fake_second_environment; /* another one */
 
 /* A resource over `upstream` with options as "name=value" (NULL-terminated list, NULL for none),
  * validated and made at `place`.  NULL when that failed; *error then is why. */
-struct rs_mr *make_resource_at(const struct rs_place *place,
+struct rs_mr *make_resource_at(const struct rs_environment *environment,
                                const struct rs_mr_descriptor *descriptor, struct rs_mr *upstream,
                                const char *const *options, int *error);
 
 /* The same over two upstreams. */
-struct rs_mr *make_resource_of_two(const struct rs_place *place,
+struct rs_mr *make_resource_of_two(const struct rs_environment *environment,
                                    const struct rs_mr_descriptor *descriptor, struct rs_mr *first,
                                    struct rs_mr *second, const char *const *options, int *error);
 
 /* The same over RS_MR_UPSTREAMS_MAX, NULL behind the last. */
-struct rs_mr *make_resource_over(const struct rs_place *place,
+struct rs_mr *make_resource_over(const struct rs_environment *environment,
                                  const struct rs_mr_descriptor *descriptor,
                                  struct rs_mr *const *upstream, const char *const *options,
                                  int *error);
 
-/* As make_resource_at at fake_place, and it must succeed. */
+/* As make_resource_at at fake_environment, and it must succeed. */
 struct rs_mr *make_resource(const struct rs_mr_descriptor *descriptor, struct rs_mr *upstream,
                             const char *const *options);
 /* Random numbers, the same in every run. */
@@ -76,6 +76,7 @@ static inline uint64_t test_random(uint64_t *seed)
 
 #define OPTIONS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-/* Parses and validates options only; what was complained about is in `line`. */
-bool options_are_valid(const struct rs_mr_descriptor *descriptor, const struct rs_place *place,
-                       const char *const *options, char *line, size_t line_bytes);
+/* Parses and validates options only; what was reported is in `line`. */
+bool options_are_valid(const struct rs_mr_descriptor *descriptor,
+                       const struct rs_environment *environment, const char *const *options,
+                       char *line, size_t line_bytes);

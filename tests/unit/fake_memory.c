@@ -29,7 +29,7 @@ unsigned char *fake_memory_at(CUdeviceptr address)
 
 static CUresult note_call(CUstream stream)
 {
-    if (mode != CU_STREAM_CAPTURE_MODE_RELAXED || current != fake_place.context ||
+    if (mode != CU_STREAM_CAPTURE_MODE_RELAXED || current != fake_environment.context ||
         stream != OWN_STREAM)
         atomic_fetch_add(&fake_memory_wrong_calls, 1);
     return (CUresult)atomic_load(&fake_memory_answer);

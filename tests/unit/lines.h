@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Complaints kept for a test to look at. */
+/* Diagnostics kept for a test to look at. */
 #pragma once
 
-#include "base/complaint.h"
+#include "base/diagnostic.h"
 
 #include <stdio.h>
 
@@ -11,7 +11,7 @@ enum { LINES_MAX = 64, LINES_BYTES = 1024 };
 struct lines {
     char text[LINES_MAX][LINES_BYTES];
     unsigned count;
-    struct rs_complaints complaints;
+    struct rs_diagnostics diagnostics;
 };
 
 static inline void lines_keep(void *data, const char *line)
@@ -22,9 +22,9 @@ static inline void lines_keep(void *data, const char *line)
         snprintf(lines->text[lines->count++], LINES_BYTES, "%s", line);
 }
 
-static inline struct rs_complaints *lines_begin(struct lines *lines)
+static inline struct rs_diagnostics *lines_begin(struct lines *lines)
 {
     lines->count = 0;
-    lines->complaints = (struct rs_complaints){.write = lines_keep, .data = lines};
-    return &lines->complaints;
+    lines->diagnostics = (struct rs_diagnostics){.write = lines_keep, .data = lines};
+    return &lines->diagnostics;
 }

@@ -44,9 +44,9 @@ static inline void assert_chunks(const struct stack *stack, const size_t *sizes,
 /* Under `reuse`, which says that nobody uses what is free, or as without it. */
 static inline struct stack make_pool_under(bool clean, bool in_order, const char *const *options)
 {
-    static const struct rs_place places[] = {
+    static const struct rs_environment places[] = {
         {.context = (CUcontext)(uintptr_t)0x1000},
-        {.context = (CUcontext)(uintptr_t)0x1000, .frees_are_clean = true},
+        {.context = (CUcontext)(uintptr_t)0x1000, .frees_are_ready = true},
     };
     struct stack stack = {.leaf = fake_leaf_create(PLENTY)};
     int error;
@@ -76,10 +76,10 @@ static inline bool is_fitting(struct stack *stack, size_t size_bytes)
     return result == CUDA_SUCCESS;
 }
 
-static const struct rs_place place_under_reuse = {
+static const struct rs_environment place_under_reuse = {
     .context = (CUcontext)(uintptr_t)0x1000,
     .first_on_device = true,
-    .frees_are_clean = true,
+    .frees_are_ready = true,
 };
 
 static inline struct stack make_large_pool_under_reuse(void)

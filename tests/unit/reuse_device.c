@@ -224,13 +224,13 @@ static CUresult fake_is_capturing(CUstream stream, CUstreamCaptureStatus *status
 
 struct rs_sentinel sentinel;
 struct rs_account account;
-const struct rs_place place = {
+const struct rs_environment environment = {
     .context = CTX,
     .sentinel = &sentinel,
     .account = &account,
     .total_bytes = (size_t)80 << 30,
     .first_on_device = true,
-    .frees_are_clean = true,
+    .frees_are_ready = true,
 };
 
 void start_device(bool has_fences)

@@ -66,7 +66,7 @@ CUstream handle_of(struct fake_stream *stream);
 /* What a resource is made at: the first context of a device of 80 GiB. */
 extern struct rs_sentinel sentinel;
 extern struct rs_account account;
-extern const struct rs_place place;
+extern const struct rs_environment environment;
 
 /* Makes rs_driver this device, with nothing submitted and CTX current; a driver before 12.5 has no
  * fences. */

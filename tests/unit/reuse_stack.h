@@ -35,7 +35,7 @@ static inline void charge(struct stack *stack)
     atomic_store(&account.held_bytes[RS_MEMORY_DEVICE], stack->leaf->live_bytes);
 }
 
-static inline struct stack stack_at(const struct rs_place *where,
+static inline struct stack stack_at(const struct rs_environment *where,
                                     const struct rs_mr_descriptor *descriptor,
                                     size_t capacity_bytes, const char *const *options,
                                     const char *mode)
@@ -56,7 +56,7 @@ static inline struct stack stack_over(const struct rs_mr_descriptor *descriptor,
                                       size_t capacity_bytes, const char *const *options,
                                       const char *mode)
 {
-    return stack_at(&place, descriptor, capacity_bytes, options, mode);
+    return stack_at(&environment, descriptor, capacity_bytes, options, mode);
 }
 
 /* Over a pool, with fences. */

@@ -334,7 +334,7 @@ static void bad_values_get_one_line_with_the_place(void **state)
         struct rs_option_value value = {.count = 42};
         if (parse(cases[i].name, cases[i].text, &lines, &value))
             fail_msg("%s=%s was taken", cases[i].name, cases[i].text);
-        assert_int_equal(lines.complaints.count, 1);
+        assert_int_equal(lines.diagnostics.count, 1);
         if (strncmp(lines.text[0], cases[i].line, strlen(cases[i].line)) != 0)
             fail_msg("%s", lines.text[0]);
         assert_int_equal(value.count, 42); /* outputs only on success */

@@ -131,7 +131,7 @@ static void alignment_is_a_power_of_two_up_to_2_mib(void **state)
     (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         char line[300];
-        bool valid = options_are_valid(&rs_mr_descriptor_pool, &fake_place,
+        bool valid = options_are_valid(&rs_mr_descriptor_pool, &fake_environment,
                                        OPTIONS(cases[i].option), line, sizeof(line));
         if (valid != cases[i].valid)
             fail_msg("%s: %s", cases[i].option, line);

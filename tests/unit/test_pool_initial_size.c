@@ -10,7 +10,7 @@ static void initial_size_is_taken_by_the_first_context_only(void **state)
     struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=1GiB"));
     int error;
     struct rs_mr *second =
-        make_resource_at(&fake_second_place, &rs_mr_descriptor_pool, &stack.leaf->base,
+        make_resource_at(&fake_second_environment, &rs_mr_descriptor_pool, &stack.leaf->base,
                          OPTIONS("initial_size=1GiB"), &error);
 
     (void)state;
@@ -123,19 +123,19 @@ static void only_who_lacks_its_memory_has_the_initial_size_given_back(void **sta
 
 static void an_initial_size_larger_than_what_is_free_starts_smaller(void **state)
 {
-    struct rs_place place = fake_place;
+    struct rs_environment environment = fake_environment;
     struct stack stack = {.leaf = fake_leaf_create(3 * GIB + 1000)};
     int error;
 
     (void)state;
-    stack.mr = make_resource_at(&place, &rs_mr_descriptor_pool, &stack.leaf->base,
+    stack.mr = make_resource_at(&environment, &rs_mr_descriptor_pool, &stack.leaf->base,
                                 OPTIONS("initial_size=4GiB"), &error);
     assert_non_null(stack.mr);
     assert_int_equal(state_of(&stack).held_bytes, 2 * GIB); /* halved */
     stack.mr->ops.destroy(stack.mr, false);
 
-    place.free_bytes = 3 * GIB + 500;
-    stack.mr = make_resource_at(&place, &rs_mr_descriptor_pool, &stack.leaf->base,
+    environment.free_bytes = 3 * GIB + 500;
+    stack.mr = make_resource_at(&environment, &rs_mr_descriptor_pool, &stack.leaf->base,
                                 OPTIONS("initial_size=4GiB"), &error);
     assert_non_null(stack.mr);
     assert_int_equal(state_of(&stack).held_bytes, 3 * GIB); /* what was free */
@@ -162,13 +162,13 @@ static void another_error_for_the_initial_size_fails_creation(void **state)
     (void)state;
     leaf->fail_at = 1;
     leaf->fail_with = CUDA_ERROR_ILLEGAL_ADDRESS;
-    assert_null(make_resource_at(&fake_place, &rs_mr_descriptor_pool, &leaf->base,
+    assert_null(make_resource_at(&fake_environment, &rs_mr_descriptor_pool, &leaf->base,
                                  OPTIONS("initial_size=4GiB"), &error));
     assert_int_equal(error, -EIO);
     fake_leaf_destroy(leaf);
 }
 
-static void contradicting_options_are_complained_about(void **state)
+static void contradicting_options_are_diagnosed(void **state)
 {
     char line[300];
 
@@ -179,10 +179,10 @@ static void contradicting_options_are_complained_about(void **state)
     assert_non_null(strstr(line, "maximum size 1GiB is below its initial size 2GiB"));
     assert_true(options_are_valid(&rs_mr_descriptor_pool, NULL, OPTIONS("initial_size=90GiB"), line,
                                   sizeof(line)));
-    assert_false(options_are_valid(&rs_mr_descriptor_pool, &fake_place,
+    assert_false(options_are_valid(&rs_mr_descriptor_pool, &fake_environment,
                                    OPTIONS("initial_size=90GiB"), line, sizeof(line)));
     assert_non_null(strstr(line, "larger than the device's"));
-    assert_true(options_are_valid(&rs_mr_descriptor_pool, &fake_place,
+    assert_true(options_are_valid(&rs_mr_descriptor_pool, &fake_environment,
                                   OPTIONS("initial_pool_size=1GiB", "maximum_pool_size=1GiB"), line,
                                   sizeof(line)));
 }
@@ -199,7 +199,7 @@ int main(void)
         cmocka_unit_test(an_initial_size_larger_than_what_is_free_starts_smaller),
         cmocka_unit_test(no_room_at_all_for_the_initial_size_is_no_error),
         cmocka_unit_test(another_error_for_the_initial_size_fails_creation),
-        cmocka_unit_test(contradicting_options_are_complained_about),
+        cmocka_unit_test(contradicting_options_are_diagnosed),
     };
     return cmocka_run_group_tests_name("pool_initial_size", tests, NULL, NULL);
 }

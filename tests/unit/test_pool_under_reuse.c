@@ -62,13 +62,13 @@ static void a_growth_is_better_than_a_block_of_another_kind(void **state)
 
 static void what_was_held_at_first_is_for_all_kinds(void **state)
 {
-    struct rs_place place = fake_place;
+    struct rs_environment environment = fake_environment;
     struct stack stack = {.leaf = fake_leaf_create(PLENTY)};
     int error;
 
     (void)state;
-    place.frees_are_clean = true;
-    stack.mr = make_resource_at(&place, &rs_mr_descriptor_pool, &stack.leaf->base,
+    environment.frees_are_ready = true;
+    stack.mr = make_resource_at(&environment, &rs_mr_descriptor_pool, &stack.leaf->base,
                                 OPTIONS("initial_size=40MiB"), &error);
     assert_true(is_fitting(&stack, 39 * MIB));
     assert_true(is_fitting(&stack, 8 * MIB));

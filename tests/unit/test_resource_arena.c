@@ -23,8 +23,8 @@ static struct stack make_later_arena(const char *size)
     struct stack stack = {.leaf = fake_leaf_create(LEAF_BYTES)};
     int error;
 
-    stack.mr = make_resource_at(&fake_second_place, &rs_mr_descriptor_arena, &stack.leaf->base,
-                                OPTIONS(size), &error);
+    stack.mr = make_resource_at(&fake_second_environment, &rs_mr_descriptor_arena,
+                                &stack.leaf->base, OPTIONS(size), &error);
     assert_non_null(stack.mr);
     return stack;
 }
@@ -574,8 +574,8 @@ static void bad_options_are_refused(void **state)
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         const char *const options[] = {cases[i].options[0], cases[i].options[1], NULL};
         char line[300];
-        bool valid =
-            options_are_valid(&rs_mr_descriptor_arena, &fake_place, options, line, sizeof(line));
+        bool valid = options_are_valid(&rs_mr_descriptor_arena, &fake_environment, options, line,
+                                       sizeof(line));
         if (valid != !*cases[i].line || !strstr(line, cases[i].line))
             fail_msg("case %zu: %s", i, line);
     }

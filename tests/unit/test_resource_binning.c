@@ -168,7 +168,7 @@ static void bins_give_way_before_out_of_memory(void **state)
     end_stack(&stack);
 }
 
-static void contradicting_options_are_complained_about(void **state)
+static void contradicting_options_are_diagnosed(void **state)
 {
     static const char *const wrong[][3] = {
         {"minimum_size=1KiB"},
@@ -234,7 +234,7 @@ static struct own make_own(size_t capacity_bytes, const char *const *options)
     upstream[1] = make_bin(own.pool, "size=64KiB");
     upstream[2] = make_bin(&own.leaves[1]->base, "size=1MiB");
     own.stack.mr =
-        make_resource_over(&fake_place, &rs_mr_descriptor_binning, upstream, options, &error);
+        make_resource_over(&fake_environment, &rs_mr_descriptor_binning, upstream, options, &error);
     assert_int_equal(error, 0);
     return own;
 }
@@ -339,7 +339,7 @@ static void what_may_grow_is_the_best_of_all(void **state)
     upstream[1] = make_bin(
         make_resource(&rs_mr_descriptor_pool, &leaves[1]->base, OPTIONS("maximum_size=4MiB")),
         "size=1KiB");
-    mr = make_resource_over(&fake_place, &rs_mr_descriptor_binning, upstream, NULL, &error);
+    mr = make_resource_over(&fake_environment, &rs_mr_descriptor_binning, upstream, NULL, &error);
     assert_int_equal(rs_mr_growable_bytes_best(mr), 4 * MIB);
     rs_mr_destroy(mr, false);
 }
@@ -374,7 +374,7 @@ int main(void)
         cmocka_unit_test(rmms_exponents_are_understood),
         cmocka_unit_test(bins_below_the_alignment_are_one),
         cmocka_unit_test(bins_give_way_before_out_of_memory),
-        cmocka_unit_test(contradicting_options_are_complained_about),
+        cmocka_unit_test(contradicting_options_are_diagnosed),
         cmocka_unit_test(the_report_adds_the_bins_up),
         cmocka_unit_test(a_bin_may_have_a_resource_of_its_own),
         cmocka_unit_test(it_takes_the_place_of_one_of_blocks),

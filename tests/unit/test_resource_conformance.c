@@ -112,7 +112,7 @@ static struct rs_mr *build_fallback(struct rs_mr *leaf)
 {
     int error;
 
-    return make_resource_of_two(&fake_place, &rs_mr_descriptor_fallback, build_pool(leaf),
+    return make_resource_of_two(&fake_environment, &rs_mr_descriptor_fallback, build_pool(leaf),
                                 &fake_leaf_create(0)->base, NULL, &error);
 }
 
@@ -129,15 +129,15 @@ static struct rs_mr *build_logging(struct rs_mr *leaf)
 /* A leaf itself: it takes the fake one's place. */
 static struct rs_mr *build_virtual(struct rs_mr *leaf)
 {
-    static const struct rs_place place = {
-        .total_bytes = DEVICE_BYTES, .first_on_device = true, .frees_are_clean = true};
+    static const struct rs_environment environment = {
+        .total_bytes = DEVICE_BYTES, .first_on_device = true, .frees_are_ready = true};
     struct rs_mr *mr;
     int error;
 
     rs_mr_destroy(leaf, false);
     fake_vmm_install(DEVICE_BYTES);
-    mr = make_resource_at(&place, &rs_mr_descriptor_virtual, NULL, OPTIONS("initial_size=1GiB"),
-                          &error);
+    mr = make_resource_at(&environment, &rs_mr_descriptor_virtual, NULL,
+                          OPTIONS("initial_size=1GiB"), &error);
     assert_non_null(mr);
     return mr;
 }
@@ -408,8 +408,8 @@ static bool pool_options_are_valid(const char *initial, const char *maximum)
 {
     char line[300];
 
-    return options_are_valid(&rs_mr_descriptor_pool, &fake_place, OPTIONS(initial, maximum), line,
-                             sizeof(line));
+    return options_are_valid(&rs_mr_descriptor_pool, &fake_environment, OPTIONS(initial, maximum),
+                             line, sizeof(line));
 }
 
 static void line_16_a_maximum_below_the_initial_size_is_refused(void **state)
@@ -533,7 +533,7 @@ static void line_30_at_least_a_mebibyte_at_most_nearly_all(void **state)
     struct stack stack;
 
     (void)state;
-    assert_false(options_are_valid(&rs_mr_descriptor_arena, &fake_place,
+    assert_false(options_are_valid(&rs_mr_descriptor_arena, &fake_environment,
                                    OPTIONS("arena_size=1048448"), line, sizeof(line)));
     stack = arena_of("arena_size=90%");
     assert_in_range(stack.leaf->live_bytes, DEVICE_BYTES * 9 / 10 - 512, DEVICE_BYTES * 9 / 10);
@@ -732,7 +732,8 @@ static void line_44_above_the_largest_bin_goes_upstream(void **state)
     end(&stack);
 }
 
-static const struct rs_place placing_place = {.device = PLACING_DEVICE, .context = PLACING_CONTEXT};
+static const struct rs_environment placing_place = {.device = PLACING_DEVICE,
+                                                    .context = PLACING_CONTEXT};
 
 static void line_45_bins_work_over_any_resource(void **state)
 {
@@ -779,7 +780,7 @@ static struct rs_own_stream placing_stream;
 
 static struct stack prefetching_stack(enum rs_memory memory)
 {
-    static const struct rs_place place = {
+    static const struct rs_environment environment = {
         .device = PLACING_DEVICE, .context = PLACING_CONTEXT, .own_stream = &placing_stream};
     struct stack stack;
     int error;
@@ -788,7 +789,7 @@ static struct stack prefetching_stack(enum rs_memory memory)
     placing_stream = (struct rs_own_stream){NULL};
     stack.leaf = placing_leaf(memory);
     stack.mr =
-        make_resource_at(&place, &rs_mr_descriptor_prefetch, &stack.leaf->base, NULL, &error);
+        make_resource_at(&environment, &rs_mr_descriptor_prefetch, &stack.leaf->base, NULL, &error);
     return stack;
 }
 
@@ -913,8 +914,8 @@ static struct stack failing_stack(CUresult error, struct fake_leaf **second)
 
     *second = fake_leaf_create(DEVICE_BYTES);
     (*second)->next_address = (CUdeviceptr)1 << 40;
-    stack.mr = make_resource_of_two(&fake_place, &rs_mr_descriptor_fallback, &stack.leaf->base,
-                                    &(*second)->base, NULL, &failed);
+    stack.mr = make_resource_of_two(&fake_environment, &rs_mr_descriptor_fallback,
+                                    &stack.leaf->base, &(*second)->base, NULL, &failed);
     stack.leaf->fail_at = 1;
     stack.leaf->fail_with = error;
     return stack;

@@ -36,11 +36,12 @@ struct going_back {
 };
 
 static struct rs_mr *make_subject(const struct rs_mr_descriptor *descriptor,
-                                  const struct rs_place *place, struct fake_leaf *leaf, int *error)
+                                  const struct rs_environment *environment, struct fake_leaf *leaf,
+                                  int *error)
 {
     const struct subject *subject = subject_of(descriptor);
 
-    return make_resource_of_two(place, descriptor, &leaf->base, &full_leaf->base,
+    return make_resource_of_two(environment, descriptor, &leaf->base, &full_leaf->base,
                                 subject ? subject->options : NULL, error);
 }
 
@@ -50,7 +51,7 @@ static struct stack make_stack(void **state)
     int error;
 
     fake_memory_begin();
-    stack.mr = make_subject(*state, &fake_second_place, stack.leaf, &error);
+    stack.mr = make_subject(*state, &fake_second_environment, stack.leaf, &error);
     assert_non_null(stack.mr);
     return stack;
 }
@@ -149,13 +150,13 @@ static void what_goes_back_on_trim_is_seen_all_the_way(void **state)
 {
     struct going_back going_back = {.leaf = fake_leaf_create(LEAF_BYTES)};
     struct stack stack = {.leaf = going_back.leaf};
-    struct rs_place place = fake_second_place;
+    struct rs_environment environment = fake_second_environment;
     struct rs_allocation live[SIZES];
     int error;
 
     fake_memory_begin();
-    place.account = &going_back.account;
-    stack.mr = going_back.mr = make_subject(*state, &place, stack.leaf, &error);
+    environment.account = &going_back.account;
+    stack.mr = going_back.mr = make_subject(*state, &environment, stack.leaf, &error);
     for (size_t i = 0; i < SIZES; i++)
         allocate(&stack, sizes[i], &live[i]);
     for (size_t i = 0; i < SIZES; i++)
@@ -310,7 +311,7 @@ static void use_everything(const struct rs_mr_descriptor *descriptor, struct fak
     struct rs_allocation live[SIZES];
     bool is_live[SIZES] = {false};
     int error;
-    struct rs_mr *mr = make_subject(descriptor, &fake_place, leaf, &error);
+    struct rs_mr *mr = make_subject(descriptor, &fake_environment, leaf, &error);
 
     if (!mr) {
         assert_int_equal(error, -ENOMEM);

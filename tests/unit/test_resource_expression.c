@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Expressions: parsing, complaints, where reuse goes, the canonical text. */
+/* Expressions: parsing, diagnostics, where reuse goes, the canonical text. */
 #include "unit.h"
 
 #include "lines.h"
@@ -246,12 +246,12 @@ static void reuse_stands_above_what_hands_memory_out_again(void **state)
     }
 }
 
-static void contradicting_values_are_complained_of(void **state)
+static void contradicting_values_are_diagnosed(void **state)
 {
-    static const struct rs_place place = {.total_bytes = (size_t)8 << 30,
-                                          .free_bytes = (size_t)4 << 30,
-                                          .host_total_bytes = (size_t)16 << 30,
-                                          .host_free_bytes = (size_t)10 << 30};
+    static const struct rs_environment environment = {.total_bytes = (size_t)8 << 30,
+                                                      .free_bytes = (size_t)4 << 30,
+                                                      .host_total_bytes = (size_t)16 << 30,
+                                                      .host_free_bytes = (size_t)10 << 30};
     static const struct {
         const char *text;
         bool good_without_device, good_on_device;
@@ -296,10 +296,10 @@ static void contradicting_values_are_complained_of(void **state)
         struct rs_expression *expression = parse(cases[i].text, &source, &lines);
 
         assert_non_null(expression);
-        if (rs_expression_validate(expression, NULL, &lines.complaints) !=
+        if (rs_expression_validate(expression, NULL, &lines.diagnostics) !=
             cases[i].good_without_device)
             fail_msg("%s without a device", cases[i].text);
-        if (rs_expression_validate(expression, &place, &lines.complaints) !=
+        if (rs_expression_validate(expression, &environment, &lines.diagnostics) !=
             cases[i].good_on_device)
             fail_msg("%s on a device", cases[i].text);
         rs_expression_free(expression);
@@ -308,10 +308,10 @@ static void contradicting_values_are_complained_of(void **state)
 
 static void percentages_are_shown_resolved_for_a_place(void **state)
 {
-    static const struct rs_place place = {.total_bytes = (size_t)10 << 30,
-                                          .free_bytes = (size_t)4 << 30,
-                                          .host_total_bytes = (size_t)100 << 30,
-                                          .host_free_bytes = (size_t)40 << 30};
+    static const struct rs_environment environment = {.total_bytes = (size_t)10 << 30,
+                                                      .free_bytes = (size_t)4 << 30,
+                                                      .host_total_bytes = (size_t)100 << 30,
+                                                      .host_free_bytes = (size_t)40 << 30};
     static const char *const cases[][2] = {
         {"pool(cuda, initial_size=50%free, maximum_size=80%)",
          "pool(cuda, initial_size=2GiB, maximum_size=8GiB)"},
@@ -336,7 +336,7 @@ static void percentages_are_shown_resolved_for_a_place(void **state)
         struct lines lines;
         struct rs_expression *expression = parse(cases[i][0], &source, &lines);
         assert_non_null(expression);
-        assert_string_equal(rs_expression_format(expression, &place, text), cases[i][1]);
+        assert_string_equal(rs_expression_format(expression, &environment, text), cases[i][1]);
         rs_expression_free(expression);
     }
 }
@@ -383,7 +383,7 @@ int main(void)
         cmocka_unit_test(each_mistake_is_one_line_with_its_place),
         cmocka_unit_test(depth_is_limited),
         cmocka_unit_test(reuse_stands_above_what_hands_memory_out_again),
-        cmocka_unit_test(contradicting_values_are_complained_of),
+        cmocka_unit_test(contradicting_values_are_diagnosed),
         cmocka_unit_test(percentages_are_shown_resolved_for_a_place),
         cmocka_unit_test(what_a_limit_counts_is_seen),
     };

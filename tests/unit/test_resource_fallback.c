@@ -48,8 +48,8 @@ static struct sides start(size_t first_bytes, size_t second_bytes)
     int error;
 
     sides.second->next_address = (CUdeviceptr)1 << 40;
-    sides.mr = make_resource_of_two(&fake_place, &rs_mr_descriptor_fallback, &sides.first->base,
-                                    &sides.second->base, NULL, &error);
+    sides.mr = make_resource_of_two(&fake_environment, &rs_mr_descriptor_fallback,
+                                    &sides.first->base, &sides.second->base, NULL, &error);
     assert_non_null(sides.mr);
     return sides;
 }
@@ -272,8 +272,8 @@ static struct sides start_pools(size_t first_bytes)
     first = make_resource(&rs_mr_descriptor_binning, first,
                           OPTIONS("minimum_size=64KiB", "maximum_size=256KiB"));
     sides.second->next_address = (CUdeviceptr)1 << 40;
-    sides.mr =
-        make_resource_of_two(&fake_place, &rs_mr_descriptor_fallback, first, second, NULL, &error);
+    sides.mr = make_resource_of_two(&fake_environment, &rs_mr_descriptor_fallback, first, second,
+                                    NULL, &error);
     assert_non_null(sides.mr);
     return sides;
 }
@@ -319,7 +319,8 @@ static void held_memory_is_the_firsts(void **state)
 }
 
 /* A caller that may yet make room in the first, by waiting for freed blocks
- * (resource/reuse/need.c), is told so through whatever stands between, and the second is not asked.
+ * (resource/reuse/slow_path.c), is told so through whatever stands between, and the second is not
+ * asked.
  */
 static void the_best_is_asked_for_through_what_cuts_blocks(void **state)
 {
@@ -336,7 +337,7 @@ static void the_best_is_asked_for_through_what_cuts_blocks(void **state)
     (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(over); i++) {
         struct sides sides = start(64 * MIB, PLENTY);
-        struct rs_mr *mr = make_resource_at(&fake_second_place, over[i].descriptor, sides.mr,
+        struct rs_mr *mr = make_resource_at(&fake_second_environment, over[i].descriptor, sides.mr,
                                             over[i].options, &(int){0});
         struct rs_allocation all = take(&sides, 64 * MIB), block;
 
@@ -369,7 +370,7 @@ static void without_a_second_a_refusal_is_final(void **state)
     for (size_t i = 0; i < RS_ARRAY_LENGTH(over); i++) {
         struct fake_leaf *leaf = fake_leaf_create(0);
         struct rs_mr *mr =
-            make_resource_at(&fake_second_place, over[i], &leaf->base, NULL, &(int){0});
+            make_resource_at(&fake_second_environment, over[i], &leaf->base, NULL, &(int){0});
         struct rs_allocation block;
 
         assert_non_null(mr);
@@ -421,11 +422,11 @@ static void spilled_managed_memory_need_not_count_against_a_limit(void **state)
     for (unsigned i = 0; i < RS_ARRAY_LENGTH(options); i++) {
         enum rs_memory memory = i == 0 ? RS_MEMORY_MANAGED : RS_MEMORY_HOST;
         struct rs_account account = {.limit_bytes = 4 * MIB};
-        struct rs_place place = {.account = &account};
+        struct rs_environment environment = {.account = &account};
         struct rs_allocation small, large;
         int error;
-        struct rs_mr *mr =
-            make_resource_at(&place, &rs_mr_descriptor_managed, NULL, OPTIONS(options[i]), &error);
+        struct rs_mr *mr = make_resource_at(&environment, &rs_mr_descriptor_managed, NULL,
+                                            OPTIONS(options[i]), &error);
 
         assert_int_equal(rs_mr_allocate(mr, 3 * MIB, NULL, &small), CUDA_SUCCESS);
         assert_int_equal(account.held_bytes[memory], 3 * MIB);

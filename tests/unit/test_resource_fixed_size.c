@@ -74,8 +74,9 @@ static void another_context_of_the_device_takes_nothing_at_first(void **state)
 {
     struct fake_leaf *leaf = fake_leaf_create(PLENTY);
     int error;
-    struct stack stack = {leaf, make_resource_at(&fake_second_place, &rs_mr_descriptor_fixed_size,
-                                                 &leaf->base, NULL, &error)};
+    struct stack stack = {leaf,
+                          make_resource_at(&fake_second_environment, &rs_mr_descriptor_fixed_size,
+                                           &leaf->base, NULL, &error)};
 
     (void)state;
     assert_non_null(stack.mr);
@@ -117,8 +118,8 @@ static void another_error_for_the_first_chunk_fails_creation(void **state)
     (void)state;
     leaf->fail_at = 1;
     leaf->fail_with = CUDA_ERROR_NOT_INITIALIZED;
-    assert_null(
-        make_resource_at(&fake_place, &rs_mr_descriptor_fixed_size, &leaf->base, NULL, &error));
+    assert_null(make_resource_at(&fake_environment, &rs_mr_descriptor_fixed_size, &leaf->base, NULL,
+                                 &error));
     assert_int_equal(error, -EIO);
     fake_leaf_destroy(leaf);
 }
@@ -180,8 +181,9 @@ static void threads_that_miss_together_grow_once(void **state)
 {
     struct fake_leaf *leaf = fake_leaf_create(PLENTY);
     int error;
-    struct stack stack = {leaf, make_resource_at(&fake_second_place, &rs_mr_descriptor_fixed_size,
-                                                 &leaf->base, NULL, &error)};
+    struct stack stack = {leaf,
+                          make_resource_at(&fake_second_environment, &rs_mr_descriptor_fixed_size,
+                                           &leaf->base, NULL, &error)};
     pthread_t threads[THREADS];
 
     (void)state;
@@ -199,7 +201,7 @@ static void threads_that_miss_together_grow_once(void **state)
     end_stack(&stack);
 }
 
-static void impossible_options_are_complained_about(void **state)
+static void impossible_options_are_diagnosed(void **state)
 {
     char line[300];
 
@@ -249,7 +251,7 @@ int main(void)
         cmocka_unit_test(chunks_without_live_blocks_are_trimmed),
         cmocka_unit_test(a_block_freed_during_a_failing_growth_is_found),
         cmocka_unit_test(threads_that_miss_together_grow_once),
-        cmocka_unit_test(impossible_options_are_complained_about),
+        cmocka_unit_test(impossible_options_are_diagnosed),
         cmocka_unit_test(the_report_is_exact),
     };
 

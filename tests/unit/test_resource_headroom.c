@@ -6,7 +6,8 @@
 
 #define MIB ((size_t)1 << 20)
 
-static const struct rs_place place = {.device = PLACING_DEVICE, .context = PLACING_CONTEXT};
+static const struct rs_environment environment = {.device = PLACING_DEVICE,
+                                                  .context = PLACING_CONTEXT};
 
 struct stack {
     struct fake_leaf *leaf;
@@ -21,7 +22,7 @@ static struct stack start(enum rs_memory memory, size_t free_bytes)
     placing_start(false);
     placing.free_bytes = free_bytes;
     stack.leaf = placing_leaf(memory);
-    stack.mr = make_resource_at(&place, &rs_mr_descriptor_headroom, &stack.leaf->base,
+    stack.mr = make_resource_at(&environment, &rs_mr_descriptor_headroom, &stack.leaf->base,
                                 OPTIONS("headroom=100MiB"), &error);
     assert_non_null(stack.mr);
     return stack;
@@ -173,7 +174,8 @@ static void what_is_held_beneath_is_served(void **state)
     placing_start(false);
     leaf = placing_leaf(RS_MEMORY_DEVICE);
     mr = make_resource(&rs_mr_descriptor_pool, &leaf->base, OPTIONS("initial_size=4MiB"));
-    mr = make_resource_at(&place, &rs_mr_descriptor_headroom, mr, OPTIONS("headroom=1GiB"), &error);
+    mr = make_resource_at(&environment, &rs_mr_descriptor_headroom, mr, OPTIONS("headroom=1GiB"),
+                          &error);
     assert_int_equal(rs_mr_allocate(mr, 4 * MIB, NULL, &first), CUDA_SUCCESS);
     assert_int_equal(rs_mr_allocate(mr, MIB, NULL, &second), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(rs_mr_deallocate(mr, &first, NULL), CUDA_SUCCESS);
@@ -186,8 +188,8 @@ static void what_is_held_beneath_is_served(void **state)
 /* The pool would rather grow than cut them, and is not allowed to. */
 static void what_is_held_for_larger_ones_is_served(void **state)
 {
-    static const struct rs_place under_reuse = {
-        .device = PLACING_DEVICE, .context = PLACING_CONTEXT, .frees_are_clean = true};
+    static const struct rs_environment under_reuse = {
+        .device = PLACING_DEVICE, .context = PLACING_CONTEXT, .frees_are_ready = true};
     static const char *const initial_sizes[] = {"initial_size=0", "initial_size=512MiB"};
 
     (void)state;
@@ -246,10 +248,10 @@ static void the_best_is_asked_for(void **state)
         second->base.memories = 1u << RS_MEMORY_HOST;
         second->next_address = (CUdeviceptr)1 << 40;
         first->capacity_bytes = MIB;
-        mr = make_resource_of_two(&place, &rs_mr_descriptor_fallback, &first->base, &second->base,
-                                  NULL, &error);
-        mr = make_resource_at(&place, &rs_mr_descriptor_headroom, mr, OPTIONS("headroom=1GiB"),
-                              &error);
+        mr = make_resource_of_two(&environment, &rs_mr_descriptor_fallback, &first->base,
+                                  &second->base, NULL, &error);
+        mr = make_resource_at(&environment, &rs_mr_descriptor_headroom, mr,
+                              OPTIONS("headroom=1GiB"), &error);
         assert_int_equal(rs_mr_allocate_best(mr, 2 * MIB, NULL, &block), CUDA_ERROR_NOT_READY);
         assert_int_equal(second->allocations + placing.count, 0);
         assert_int_equal(rs_mr_allocate(mr, 2 * MIB, NULL, &block), CUDA_SUCCESS);

@@ -398,7 +398,7 @@ struct site {
     struct rs_account device_account, account;
     struct rs_own_stream own_stream;
     struct rs_sentinel sentinel;
-    struct rs_place place;
+    struct rs_environment environment;
     struct rs_mr *mr;
 };
 
@@ -409,7 +409,7 @@ static void make(struct site *site, const struct rs_mr_descriptor *descriptor,
 
     memset(site, 0, sizeof(*site));
     site->account.device = &site->device_account;
-    site->place = (struct rs_place){
+    site->environment = (struct rs_environment){
         .context = CTX,
         .own_stream = &site->own_stream,
         .account = &site->account,
@@ -417,9 +417,9 @@ static void make(struct site *site, const struct rs_mr_descriptor *descriptor,
         .free_bytes = DEVICE_MIB * MIB,
         .sentinel = &site->sentinel,
         .first_on_device = true,
-        .frees_are_clean = true,
+        .frees_are_ready = true,
     };
-    site->mr = make_resource_at(&site->place, descriptor, NULL, options, &error);
+    site->mr = make_resource_at(&site->environment, descriptor, NULL, options, &error);
     assert_non_null(site->mr);
 }
 
@@ -604,7 +604,7 @@ static void use_with_little_host_memory(const struct rs_mr_descriptor *descripto
         assert_in_range(allowed, 0, 200);
         host_refused = 0;
         host_left = allowed;
-        site.mr = make_resource_at(&site.place, descriptor, NULL, NULL, &error);
+        site.mr = make_resource_at(&site.environment, descriptor, NULL, NULL, &error);
         assert_true(site.mr || error == -ENOMEM || error == -EIO);
         for (count = 0; site.mr && count < RS_ARRAY_LENGTH(live); count++) {
             CUresult result = rs_mr_allocate(site.mr, 700, NULL, &live[count]);
@@ -716,7 +716,7 @@ static void line_47_initial_size_and_release_threshold(void **state)
 
     EACH_POOLED(i)
     {
-        struct rs_place second;
+        struct rs_environment second;
         struct site site;
         int error;
         make(&site, pooled[i], OPTIONS("initial_pool_size=100MiB"));
@@ -726,7 +726,7 @@ static void line_47_initial_size_and_release_threshold(void **state)
         (void)rs_mr_trim(site.mr, 0);
         assert_true(pool_of(&site)->reserved_bytes >= 100 * MIB);
         give(&site, (struct rs_allocation[]){take(&site, 100 * MIB)});
-        second = site.place;
+        second = site.environment;
         second.first_on_device = false; /* takes no initial pool */
         rs_mr_destroy(site.mr, false);
         site.mr =
@@ -1011,33 +1011,35 @@ static void no_request_waits_without_end(void **state)
 
 static void unsupported_is_a_bad_setting(void **state)
 {
-    struct rs_place place = {.total_bytes = GIB};
+    struct rs_environment environment = {.total_bytes = GIB};
     char line[256];
     (void)state;
 
     device.has_pools = false;
-    assert_false(options_are_valid(&rs_mr_descriptor_async, &place, NULL, line, sizeof(line)));
+    assert_false(
+        options_are_valid(&rs_mr_descriptor_async, &environment, NULL, line, sizeof(line)));
     assert_non_null(strstr(line, "memory pools"));
     assert_true(options_are_valid(&rs_mr_descriptor_async, NULL, NULL, line, sizeof(line)));
     device.has_pools = true;
     rs_driver.cuMemPoolCreate = NULL;
-    assert_false(options_are_valid(&rs_mr_descriptor_async, &place, NULL, line, sizeof(line)));
+    assert_false(
+        options_are_valid(&rs_mr_descriptor_async, &environment, NULL, line, sizeof(line)));
     drive();
     device.version = 12080;
-    assert_true(options_are_valid(&rs_mr_descriptor_async, &place, NULL, line, sizeof(line)));
+    assert_true(options_are_valid(&rs_mr_descriptor_async, &environment, NULL, line, sizeof(line)));
     assert_false(
-        options_are_valid(&rs_mr_descriptor_async_managed, &place, NULL, line, sizeof(line)));
+        options_are_valid(&rs_mr_descriptor_async_managed, &environment, NULL, line, sizeof(line)));
     assert_non_null(strstr(line, "13.0"));
-    assert_false(options_are_valid(&rs_mr_descriptor_async, &place, OPTIONS("initial_size=2GiB"),
-                                   line, sizeof(line)));
+    assert_false(options_are_valid(&rs_mr_descriptor_async, &environment,
+                                   OPTIONS("initial_size=2GiB"), line, sizeof(line)));
 }
 
 /* ---- a context's end ---- */
 
-static const struct rs_mr_descriptor *const lasting[] = {
+static const struct rs_mr_descriptor *const detached[] = {
     &rs_mr_descriptor_async, &rs_mr_descriptor_async_managed, &rs_mr_descriptor_system};
 
-#define EACH_LASTING(i) for (size_t i = 0; i < RS_ARRAY_LENGTH(lasting); i++)
+#define EACH_LASTING(i) for (size_t i = 0; i < RS_ARRAY_LENGTH(detached); i++)
 
 static void memory_that_outlives_its_context_goes_back(void **state)
 {
@@ -1047,7 +1049,7 @@ static void memory_that_outlives_its_context_goes_back(void **state)
     {
         struct rs_allocation block;
         struct site site;
-        make(&site, lasting[i], NULL);
+        make(&site, detached[i], NULL);
         for (unsigned j = 0; j < 20; j++)
             block = take(&site, 3 * MIB);
         device.context_is_gone = true;
@@ -1071,7 +1073,7 @@ static void destroying_alone_gives_it_back_too(void **state)
     EACH_LASTING(i)
     {
         struct site site;
-        make(&site, lasting[i], NULL);
+        make(&site, detached[i], NULL);
         for (unsigned j = 0; j < 20; j++)
             (void)take(&site, 3 * MIB);
         device.context_is_gone = true;
@@ -1172,17 +1174,17 @@ static void a_free_that_is_not_clean_waits_first(void **state)
         struct rs_allocation block;
         struct site site;
         unsigned waits;
-        make(&site, lasting[i], NULL);
+        make(&site, detached[i], NULL);
         block = take(&site, 3 * MIB);
         waits = device.sentinel_frees;
         give(&site, &block);
         assert_int_equal(device.sentinel_frees, waits);
-        site.place.frees_are_clean = false;
+        site.environment.frees_are_ready = false;
         block = take(&site, 3 * MIB);
         give(&site, &block);
         assert_int_equal(device.sentinel_frees, waits + 1);
         free_sentinel(&site.sentinel);
-        site.place.frees_are_clean = true;
+        site.environment.frees_are_ready = true;
         end(&site);
     }
 }
@@ -1211,14 +1213,15 @@ static void a_free_that_waits_waits_for_its_stream_too(void **state)
 
 static void line_55_system_is_refused_where_unsupported(void **state)
 {
-    struct rs_place place = {.total_bytes = GIB};
+    struct rs_environment environment = {.total_bytes = GIB};
     struct rs_allocation block;
     struct site site;
     char line[256];
     (void)state;
 
     device.is_pageable = false;
-    assert_false(options_are_valid(&rs_mr_descriptor_system, &place, NULL, line, sizeof(line)));
+    assert_false(
+        options_are_valid(&rs_mr_descriptor_system, &environment, NULL, line, sizeof(line)));
     assert_non_null(strstr(line, "HMM"));
     device.is_pageable = true;
     make(&site, &rs_mr_descriptor_system, NULL);
@@ -1317,7 +1320,7 @@ static void no_request_waits_for_a_free(void **state)
         struct rs_allocation a;
         struct site site;
         make(&site, waiting[i], NULL);
-        site.place.frees_are_clean = waiting[i] != &rs_mr_descriptor_cuda;
+        site.environment.frees_are_ready = waiting[i] != &rs_mr_descriptor_cuda;
         a = take(&site, MIB);
         rs_request_begin();
         assert_int_equal(rs_mr_deallocate(site.mr, &a, NULL), CUDA_ERROR_NOT_READY);

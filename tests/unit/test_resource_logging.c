@@ -28,14 +28,14 @@ struct log {
 static struct log open_log(const char *name, const char *flush, CUdevice device)
 {
     struct log log = {.leaf = fake_leaf_create(PLENTY)};
-    struct rs_place place = fake_place;
+    struct rs_environment environment = fake_environment;
     char option[450];
     int error;
 
-    place.device = device;
+    environment.device = device;
     snprintf(log.path, sizeof(log.path), "%s/%s", test_folder, name);
     snprintf(option, sizeof(option), "path=%s", log.path);
-    log.mr = make_resource_at(&place, &rs_mr_descriptor_logging, &log.leaf->base,
+    log.mr = make_resource_at(&environment, &rs_mr_descriptor_logging, &log.leaf->base,
                               OPTIONS(option, flush), &error);
     assert_non_null(log.mr);
     return log;
@@ -326,7 +326,7 @@ static void a_full_disk_turns_the_log_off(void **state)
 }
 
 /* Linux does since 4.14.  qemu 7.2 says so and does not, and there the library has the handler of
- * config/life.c only, which this child does not run. */
+ * config/mode.c only, which this child does not run. */
 static bool is_wiped_on_fork(void)
 {
     char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -66,7 +66,7 @@ static struct rs_mr *build(struct tower *tower, const struct rs_mr_descriptor *d
 
     for (unsigned i = 0; i < descriptor->upstream_count; i++)
         upstream[i] = beneath ? build(tower, beneath, NULL) : add_leaf(tower);
-    mr = make_resource_of_two(&fake_place, descriptor, upstream[0], upstream[1],
+    mr = make_resource_of_two(&fake_environment, descriptor, upstream[0], upstream[1],
                               options_of(descriptor), &error);
     if (!mr)
         fail_msg("%s cannot be made (%d): has it a row in subjects.h?", descriptor->name, error);

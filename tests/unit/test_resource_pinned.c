@@ -43,7 +43,7 @@ static int host_numa_id;
 
 static CUresult fake_host_alloc(void **host, size_t bytes, unsigned flags)
 {
-    assert_int_equal(flags, fake_place.host_flags);
+    assert_int_equal(flags, fake_environment.host_flags);
     assert_in_range(bytes, 1, 2 * RS_BLOCK_ALIGNMENT);
     seen = policy_now();
     if (answer == CUDA_SUCCESS)
@@ -60,7 +60,7 @@ static CUresult fake_host_free(void *host)
 static CUresult fake_attribute(int *value, CUdevice_attribute attribute, CUdevice device)
 {
     assert_int_equal((int)attribute, 134);
-    assert_int_equal(device, fake_place.device);
+    assert_int_equal(device, fake_environment.device);
     *value = host_numa_id;
     return CUDA_SUCCESS;
 }
@@ -197,11 +197,11 @@ static void options_are_words_or_nodes(void **state)
 
     (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(good); i++)
-        assert_true(options_are_valid(&rs_mr_descriptor_pinned, &fake_place, OPTIONS(good[i]), line,
-                                      sizeof(line)));
+        assert_true(options_are_valid(&rs_mr_descriptor_pinned, &fake_environment, OPTIONS(good[i]),
+                                      line, sizeof(line)));
     for (size_t i = 0; i < RS_ARRAY_LENGTH(bad); i++)
-        assert_false(options_are_valid(&rs_mr_descriptor_pinned, &fake_place, OPTIONS(bad[i]), line,
-                                       sizeof(line)));
+        assert_false(options_are_valid(&rs_mr_descriptor_pinned, &fake_environment, OPTIONS(bad[i]),
+                                       line, sizeof(line)));
 }
 
 /* A sandbox may refuse the system calls, and qemu's user mode does. */

@@ -284,7 +284,8 @@ static void an_old_driver_is_refused(void **state)
     (void)state;
     fake_memory_begin();
     rs_driver.cuMemsetD32Async = NULL;
-    assert_null(make_resource_at(&fake_place, &rs_mr_descriptor_poison, &leaf->base, NULL, &error));
+    assert_null(
+        make_resource_at(&fake_environment, &rs_mr_descriptor_poison, &leaf->base, NULL, &error));
     assert_int_not_equal(error, 0);
     fake_leaf_destroy(leaf);
 }
@@ -294,13 +295,13 @@ static void options_are_bounded(void **state)
     char line[300];
 
     (void)state;
-    assert_false(options_are_valid(&rs_mr_descriptor_poison, &fake_place, OPTIONS("guard=100"),
-                                   line, sizeof(line)));
-    assert_false(options_are_valid(&rs_mr_descriptor_poison, &fake_place,
+    assert_false(options_are_valid(&rs_mr_descriptor_poison, &fake_environment,
+                                   OPTIONS("guard=100"), line, sizeof(line)));
+    assert_false(options_are_valid(&rs_mr_descriptor_poison, &fake_environment,
                                    OPTIONS("fill_freed=0x100000000"), line, sizeof(line)));
-    assert_false(options_are_valid(&rs_mr_descriptor_poison, &fake_place,
+    assert_false(options_are_valid(&rs_mr_descriptor_poison, &fake_environment,
                                    OPTIONS("fill_freed=0xfg"), line, sizeof(line)));
-    assert_true(options_are_valid(&rs_mr_descriptor_poison, &fake_place,
+    assert_true(options_are_valid(&rs_mr_descriptor_poison, &fake_environment,
                                   OPTIONS("fill_freed=0xffFFffFF"), line, sizeof(line)));
 }
 

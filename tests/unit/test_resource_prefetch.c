@@ -8,7 +8,7 @@
 #define MIB ((size_t)1 << 20)
 
 static struct rs_own_stream own_stream;
-static const struct rs_place place = {
+static const struct rs_environment environment = {
     .device = PLACING_DEVICE, .context = PLACING_CONTEXT, .own_stream = &own_stream};
 
 struct stack {
@@ -24,8 +24,8 @@ static struct stack start(enum rs_memory memory, bool is_old, const char *const 
     placing_start(is_old);
     own_stream = (struct rs_own_stream){NULL};
     stack.leaf = placing_leaf(memory);
-    stack.mr =
-        make_resource_at(&place, &rs_mr_descriptor_prefetch, &stack.leaf->base, options, &error);
+    stack.mr = make_resource_at(&environment, &rs_mr_descriptor_prefetch, &stack.leaf->base,
+                                options, &error);
     assert_non_null(stack.mr);
     return stack;
 }
@@ -188,7 +188,7 @@ static void held_memory_is_prefetched_too(void **state)
     placing_start(false);
     leaf = placing_leaf(RS_MEMORY_MANAGED);
     mr = make_resource(&rs_mr_descriptor_pool, &leaf->base, OPTIONS("initial_size=2MiB"));
-    mr = make_resource_at(&place, &rs_mr_descriptor_prefetch, mr, NULL, &error);
+    mr = make_resource_at(&environment, &rs_mr_descriptor_prefetch, mr, NULL, &error);
     assert_int_equal(rs_mr_allocate_held(mr, 4 * MIB, NULL, &allocation), CUDA_ERROR_NOT_READY);
     assert_int_equal(placing.count, 0);
     assert_int_equal(rs_mr_allocate_held(mr, MIB, NULL, &allocation), CUDA_SUCCESS);

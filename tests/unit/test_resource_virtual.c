@@ -75,7 +75,7 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mu
 /* ---- the resource under test ---- */
 
 static struct rs_account account;
-static struct rs_place place;
+static struct rs_environment environment;
 
 static size_t live_meanwhile;
 static unsigned looks;
@@ -87,11 +87,11 @@ static struct rs_mr *make(size_t capacity_bytes, const char *const *options)
 
     fake_vmm_install(capacity_bytes);
     account = (struct rs_account){.device = NULL};
-    place = (struct rs_place){.total_bytes = 80 * GIB,
-                              .first_on_device = true,
-                              .frees_are_clean = true,
-                              .account = &account};
-    mr = make_resource_at(&place, &rs_mr_descriptor_virtual, NULL, options, &error);
+    environment = (struct rs_environment){.total_bytes = 80 * GIB,
+                                          .first_on_device = true,
+                                          .frees_are_ready = true,
+                                          .account = &account};
+    mr = make_resource_at(&environment, &rs_mr_descriptor_virtual, NULL, options, &error);
     assert_non_null(mr);
     return mr;
 }
@@ -282,12 +282,12 @@ static void scattered_addresses_are_no_shortage_either(void **state)
 
     (void)state;
     fake_vmm_install(GIB);
-    place = (struct rs_place){.total_bytes = 16 * 2 * MIB, .frees_are_clean = true};
+    environment = (struct rs_environment){.total_bytes = 16 * 2 * MIB, .frees_are_ready = true};
     account = (struct rs_account){.device = NULL};
-    place.account = &account;
+    environment.account = &account;
     {
         int error;
-        mr = make_resource_at(&place, &rs_mr_descriptor_virtual, NULL,
+        mr = make_resource_at(&environment, &rs_mr_descriptor_virtual, NULL,
                               OPTIONS("granularity=2MiB", "reserve=1"), &error);
     }
     for (size_t i = 0; i < 16; i++)
@@ -448,9 +448,9 @@ static size_t granularity_at(size_t total_bytes, size_t limit_bytes, size_t devi
     fake_vmm.granularity_bytes = device_bytes;
     account = (struct rs_account){.device = NULL};
     atomic_store(&account.limit_bytes, limit_bytes);
-    place =
-        (struct rs_place){.total_bytes = total_bytes, .frees_are_clean = true, .account = &account};
-    mr = make_resource_at(&place, &rs_mr_descriptor_virtual, NULL, OPTIONS(maximum), &error);
+    environment = (struct rs_environment){
+        .total_bytes = total_bytes, .frees_are_ready = true, .account = &account};
+    mr = make_resource_at(&environment, &rs_mr_descriptor_virtual, NULL, OPTIONS(maximum), &error);
     assert_non_null(mr);
     block = take(mr, 1);
     bytes = fake_vmm.created_bytes;
@@ -488,7 +488,8 @@ static void no_size_wraps(void **state)
     end(mr);
 }
 
-static bool are_valid(const struct rs_place *at, const char *const *options, const char *expected)
+static bool are_valid(const struct rs_environment *at, const char *const *options,
+                      const char *expected)
 {
     char line[300];
     bool valid = options_are_valid(&rs_mr_descriptor_virtual, at, options, line, sizeof(line));
@@ -502,8 +503,8 @@ static void bad_settings_are_one_clear_line(void **state)
 {
     (void)state;
     fake_vmm_install(GIB);
-    place = (struct rs_place){.total_bytes = 80 * GIB};
-    assert_true(are_valid(&place, NULL, NULL));
+    environment = (struct rs_environment){.total_bytes = 80 * GIB};
+    assert_true(are_valid(&environment, NULL, NULL));
     assert_true(are_valid(NULL, NULL, NULL));
     assert_false(are_valid(NULL, OPTIONS("granularity=48MiB"), "power of two"));
     assert_false(are_valid(NULL, OPTIONS("granularity=1MiB"), "granularity"));
@@ -513,19 +514,20 @@ static void bad_settings_are_one_clear_line(void **state)
     assert_false(
         are_valid(NULL, OPTIONS("maximum_size=64MiB", "initial_size=65MiB"), "initial size"));
     assert_false(are_valid(NULL, OPTIONS("initial_size=1000"), "256"));
-    assert_false(are_valid(&place, OPTIONS("initial_size=81GiB"), "larger than the device"));
-    place.total_bytes = 16 * MIB;
-    assert_true(are_valid(&place, NULL, NULL));
-    assert_false(are_valid(&place, OPTIONS("granularity=32MiB"), "larger than the device"));
-    place.total_bytes = 80 * GIB;
+    assert_false(are_valid(&environment, OPTIONS("initial_size=81GiB"), "larger than the device"));
+    environment.total_bytes = 16 * MIB;
+    assert_true(are_valid(&environment, NULL, NULL));
+    assert_false(are_valid(&environment, OPTIONS("granularity=32MiB"), "larger than the device"));
+    environment.total_bytes = 80 * GIB;
     fake_vmm.granularity_bytes = 64 * MIB;
-    assert_true(are_valid(&place, NULL, NULL));
-    assert_false(are_valid(&place, OPTIONS("granularity=32MiB"), "multiple of the device's own"));
+    assert_true(are_valid(&environment, NULL, NULL));
+    assert_false(
+        are_valid(&environment, OPTIONS("granularity=32MiB"), "multiple of the device's own"));
     fake_vmm.is_supported = false;
-    assert_false(are_valid(&place, NULL, "virtual memory management"));
+    assert_false(are_valid(&environment, NULL, "virtual memory management"));
     fake_vmm_install(GIB);
     rs_driver.cuMemMap = NULL;
-    assert_false(are_valid(&place, NULL, "virtual memory management"));
+    assert_false(are_valid(&environment, NULL, "virtual memory management"));
 }
 
 /* ---- who may still use what is moved ---- */
@@ -578,7 +580,7 @@ static struct rs_mr *make_unclean(size_t capacity_bytes, struct rs_allocation *w
     rs_driver.cuEventQuery = fake_event_query;
     rs_driver.cuCtxRecordEvent = fake_event_record;
     memset(&fences, 0, sizeof(fences));
-    place.frees_are_clean = false;
+    environment.frees_are_ready = false;
     give(mr, &first);
     give(mr, &second);
     return mr;
@@ -665,7 +667,7 @@ static void other_devices_reach_all_of_it(void **state)
 
     (void)state;
     peers = 0;
-    place.peers = &peers;
+    environment.peers = &peers;
     take_many(mr, blocks, BLOCKS, GIB, NULL);
     give(mr, &blocks[3]);
     assert_false(fake_vmm_is_usable_by(FIRST, blocks[0].address, 1));
@@ -882,9 +884,9 @@ static void use_everything(CUresult expected)
     CUresult result;
     int error;
 
-    place.account = &account;
-    mr = make_resource_at(&place, &rs_mr_descriptor_virtual, NULL, OPTIONS("initial_size=32MiB"),
-                          &error);
+    environment.account = &account;
+    mr = make_resource_at(&environment, &rs_mr_descriptor_virtual, NULL,
+                          OPTIONS("initial_size=32MiB"), &error);
     if (!mr)
         return;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(sizes); i++) {
@@ -974,7 +976,7 @@ static void every_missing_host_allocation_is_survived(void **state)
                 size_t granularity, initial_size, maximum_size;
                 uint64_t reserve;
             } config = {32 * MIB, 0, SIZE_MAX, 4};
-            if (descriptor->create(&place, &config, NULL, &mr) == 0) {
+            if (descriptor->create(&environment, &config, NULL, &mr) == 0) {
                 for (size_t i = 0; i < 4; i++) {
                     CUresult result = rs_mr_allocate(mr, sizes[i], NULL, &live[i]);
                     assert_true(result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY);
@@ -1008,7 +1010,7 @@ static void random_traces_never_touch_what_is_live(void **state)
     uint64_t seed = 42;
 
     (void)state;
-    place.total_bytes = GIB;
+    environment.total_bytes = GIB;
     for (unsigned step = 0; step < STEPS; step++) {
         struct rs_allocation *block = &live[test_random(&seed) % LIVE];
         size_t size_bytes = test_random(&seed) % 4 ? 1 + test_random(&seed) % (300 * KIB)

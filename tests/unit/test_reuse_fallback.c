@@ -19,10 +19,10 @@ static struct stack start_with_fallback(bool has_fences, size_t capacity_bytes,
     start_device(has_fences);
     *second = fake_leaf_create(PLENTY);
     (*second)->next_address = (CUdeviceptr)1 << 40;
-    below = make_resource_at(&place, &rs_mr_descriptor_pool, &stack.leaf->base, NULL, &error);
-    below = make_resource_of_two(&place, &rs_mr_descriptor_fallback, below, &(*second)->base, NULL,
-                                 &error);
-    stack.mr = make_resource_at(&place, &rs_mr_descriptor_reuse, below, NULL, &error);
+    below = make_resource_at(&environment, &rs_mr_descriptor_pool, &stack.leaf->base, NULL, &error);
+    below = make_resource_of_two(&environment, &rs_mr_descriptor_fallback, below, &(*second)->base,
+                                 NULL, &error);
+    stack.mr = make_resource_at(&environment, &rs_mr_descriptor_reuse, below, NULL, &error);
     assert_non_null(stack.mr);
     /* The program has used much at once before, so that growth is free. */
     peak = take(&stack, 4096 * MIB);

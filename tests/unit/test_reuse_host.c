@@ -14,11 +14,11 @@ static struct stack start_host(void)
 
     start_device(true);
     stack.leaf->base.memories = 1u << RS_MEMORY_HOST;
-    below = make_resource_at(&place, &rs_mr_descriptor_pool, &stack.leaf->base,
+    below = make_resource_at(&environment, &rs_mr_descriptor_pool, &stack.leaf->base,
                              OPTIONS("initial_size=64MiB"), &error);
     assert_int_equal(error, 0);
-    stack.mr =
-        make_resource_at(&place, &rs_mr_descriptor_reuse, below, OPTIONS("free=deferred"), &error);
+    stack.mr = make_resource_at(&environment, &rs_mr_descriptor_reuse, below,
+                                OPTIONS("free=deferred"), &error);
     assert_int_equal(error, 0);
     return stack;
 }

@@ -8,19 +8,19 @@ enum { KEPT = 400, KEPT_BLOCK = 4096 };
 
 static int holders[KEPT]; /* how often each was forgotten */
 
-static void forget_one(const struct rs_place *where, void *holder);
+static void forget_one(const struct rs_environment *where, void *holder);
 
-static const struct rs_place place_with_holders = {
+static const struct rs_environment place_with_holders = {
     .context = CTX,
     .sentinel = &sentinel,
     .account = &account,
     .total_bytes = (size_t)80 << 30,
     .first_on_device = true,
-    .frees_are_clean = true,
+    .frees_are_ready = true,
     .forget_holder = forget_one,
 };
 
-static void forget_one(const struct rs_place *where, void *holder)
+static void forget_one(const struct rs_environment *where, void *holder)
 {
     assert_ptr_equal(where, &place_with_holders);
     (*(int *)holder)++;
@@ -86,7 +86,7 @@ static void a_kept_block_comes_back_with_its_holder(void **state)
 
 /* What is kept goes upstream before upstream is asked for more, and no block goes there with a
  * holder that still knows it. */
-static void kept_blocks_go_upstream_in_need(void **state)
+static void kept_blocks_go_upstream_on_the_slow_path(void **state)
 {
     struct stack stack = start_kept(2 * MIB);
     struct rs_allocation large = take(&stack, 2 * MIB);
@@ -204,7 +204,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_kept_block_comes_back_with_its_holder),
-        cmocka_unit_test(kept_blocks_go_upstream_in_need),
+        cmocka_unit_test(kept_blocks_go_upstream_on_the_slow_path),
         cmocka_unit_test(kept_blocks_go_upstream_on_trim),
         cmocka_unit_test(no_more_is_kept_than_a_share),
         cmocka_unit_test(what_has_come_back_is_sorted_bit_by_bit),

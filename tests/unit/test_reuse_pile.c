@@ -65,7 +65,7 @@ static void what_piled_up_goes_upstream_a_few_at_a_time(void **state)
 }
 
 /* An allocation that upstream has nothing for is served with the first of it. */
-static void need_takes_what_piled_up_in_steps(void **state)
+static void the_slow_path_takes_what_piled_up_in_steps(void **state)
 {
     enum { STEP = 512 };
     struct stack stack = start(PLENTY, "initial_size=2MiB");
@@ -122,7 +122,7 @@ static void a_trim_gives_all_that_piled_up_upstream(void **state)
     end(&stack);
 }
 
-static void need_takes_all_that_piled_up(void **state)
+static void the_slow_path_takes_all_that_piled_up(void **state)
 {
     struct stack stack = start_pile(PILED_UP * UNIT_BYTES + SEAL_MIB * MIB);
     struct rs_allocation all;
@@ -181,10 +181,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_piled_up_goes_upstream_a_few_at_a_time),
-        cmocka_unit_test(need_takes_what_piled_up_in_steps),
+        cmocka_unit_test(the_slow_path_takes_what_piled_up_in_steps),
         cmocka_unit_test(an_allocation_sorts_a_bounded_part_of_what_is_clean),
         cmocka_unit_test(a_trim_gives_all_that_piled_up_upstream),
-        cmocka_unit_test(need_takes_all_that_piled_up),
+        cmocka_unit_test(the_slow_path_takes_all_that_piled_up),
         cmocka_unit_test(what_piled_up_goes_with_its_context),
         cmocka_unit_test(an_epoch_waited_for_in_vain_is_known_among_many),
     };

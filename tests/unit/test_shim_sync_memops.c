@@ -46,7 +46,7 @@ static CUresult set_attribute(const void *value, CUpointer_attribute attribute, 
 
 static CUresult get_current(CUcontext *current)
 {
-    *current = stack.place.context;
+    *current = stack.environment.context;
     return CUDA_SUCCESS;
 }
 
@@ -62,7 +62,7 @@ static int set_up(void **state)
     stack.counter = rs_block_counter(RS_KIND_DEVICE, 0);
     atomic_store(&context.alive, true);
     for (int s = 0; s < 2; s++) {
-        assert_true(rs_segment_add(&stack.place, segments[s], SEGMENT_BYTES));
+        assert_true(rs_segment_add(&stack.environment, segments[s], SEGMENT_BYTES));
         for (int i = 0; i < BLOCKS; i++) {
             blocks[s][i] = (struct rs_allocation){.address = segments[s] + (CUdeviceptr)i * 1024,
                                                   .size_bytes = BLOCK_BYTES};
@@ -77,7 +77,7 @@ static int tear_down(void **state)
     (void)state;
     stack.kind = RS_KIND_DEVICE;
     rs_block_forget_all(&context);
-    rs_segment_remove_all(&stack.place);
+    rs_segment_remove_all(&stack.environment);
     return 0;
 }
 

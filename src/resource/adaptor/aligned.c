@@ -186,13 +186,13 @@ static const struct rs_mr_ops aligned_ops = {
     .report = aligned_report,
 };
 
-static int aligned_create(const struct rs_place *place, const void *config,
+static int aligned_create(const struct rs_environment *environment, const void *config,
                           struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct aligned_config *settings = config;
     struct aligned *aligned = RS_PUBLISHED_NEW(struct aligned);
 
-    (void)place;
+    (void)environment;
     if (!aligned)
         return -ENOMEM;
     rs_mr_init(&aligned->base, &aligned_ops, &rs_mr_descriptor_aligned, upstream);
@@ -203,16 +203,16 @@ static int aligned_create(const struct rs_place *place, const void *config,
     return 0;
 }
 
-static bool aligned_validate(const void *config, const struct rs_place *place,
-                             const struct rs_source *source, struct rs_complaints *complaints)
+static bool aligned_validate(const void *config, const struct rs_environment *environment,
+                             const struct rs_source *source, struct rs_diagnostics *diagnostics)
 {
     const struct aligned_config *settings = config;
     char text[RS_SIZE_TEXT_BYTES];
 
-    (void)place;
+    (void)environment;
     if (rs_is_power_of_two(settings->alignment))
         return true;
-    rs_complain(complaints, source, NULL, "the alignment %s is not a power of two",
+    rs_diagnose(diagnostics, source, NULL, "the alignment %s is not a power of two",
                 rs_size_format(settings->alignment, text));
     return false;
 }

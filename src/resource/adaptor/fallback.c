@@ -335,12 +335,12 @@ static const struct rs_mr_ops fallback_ops = {
     .check = fallback_check,
 };
 
-static int fallback_create(const struct rs_place *place, const void *config,
+static int fallback_create(const struct rs_environment *environment, const void *config,
                            struct rs_mr *const *upstream, struct rs_mr **out)
 {
     struct fallback *fallback = RS_PUBLISHED_NEW(struct fallback);
 
-    (void)place;
+    (void)environment;
     (void)config;
     if (!fallback)
         return -ENOMEM;

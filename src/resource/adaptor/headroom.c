@@ -35,7 +35,7 @@ struct headroom_config {
 
 struct headroom {
     struct rs_mr base;
-    const struct rs_place *place;
+    const struct rs_environment *environment;
     size_t headroom_bytes;
     bool is_placing;              /* the memory migrates */
     _Atomic size_t pending_bytes; /* being asked for: not yet in what the driver says is free */
@@ -53,12 +53,12 @@ static size_t spare_bytes(const struct headroom *headroom)
     CUstreamCaptureMode mode = rs_capture_relax();
     size_t free_bytes = 0, total_bytes = 0;
     CUresult result;
-    bool entered = rs_context_enter(headroom->place->context, &result);
+    bool entered = rs_driver_context_enter(headroom->environment->context, &result);
 
     if (result == CUDA_SUCCESS &&
         rs_driver.cuMemGetInfo_v2(&free_bytes, &total_bytes) != CUDA_SUCCESS)
         free_bytes = 0; /* the context is broken: the next call will say so */
-    rs_context_leave(entered);
+    rs_driver_context_leave(entered);
     rs_capture_restore(mode);
     return free_bytes > headroom->headroom_bytes ? free_bytes - headroom->headroom_bytes : 0;
 }
@@ -69,7 +69,8 @@ static void advise(const struct headroom *headroom, CUdeviceptr address, size_t 
                    CUmem_advise advice, int where)
 {
     if (size_bytes > 0)
-        (void)rs_placement_advise(headroom->place->context, address, size_bytes, advice, where);
+        (void)rs_placement_advise(headroom->environment->context, address, size_bytes, advice,
+                                  where);
 }
 
 static void place(struct headroom *headroom, const struct rs_allocation *allocation)
@@ -79,7 +80,7 @@ static void place(struct headroom *headroom, const struct rs_allocation *allocat
     size_t host_bytes = allocation->size_bytes - device_bytes;
 
     advise(headroom, allocation->address, device_bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION,
-           (int)headroom->place->device);
+           (int)headroom->environment->device);
     advise(headroom, allocation->address + device_bytes, host_bytes,
            CU_MEM_ADVISE_SET_PREFERRED_LOCATION, RS_PLACEMENT_HOST);
     atomic_fetch_add_explicit(&headroom->on_device_bytes, device_bytes, memory_order_relaxed);
@@ -191,7 +192,7 @@ static CUresult headroom_deallocate(struct rs_mr *mr, const struct rs_allocation
     /* First: afterwards the memory may be another's. */
     if (headroom->is_placing)
         advise(headroom, allocation->address, allocation->size_bytes,
-               CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, (int)headroom->place->device);
+               CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, (int)headroom->environment->device);
     result = rs_mr_deallocate(mr->upstream[0], allocation, stream);
     if (result != CUDA_SUCCESS && headroom->is_placing)
         place(headroom, allocation);
@@ -233,7 +234,7 @@ static bool migrates(const struct rs_mr *mr)
     return mr->descriptor->memory != RS_MEMORY_DEVICE;
 }
 
-static int headroom_create(const struct rs_place *place, const void *config,
+static int headroom_create(const struct rs_environment *environment, const void *config,
                            struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct headroom_config *settings = config;
@@ -242,22 +243,22 @@ static int headroom_create(const struct rs_place *place, const void *config,
     if (!headroom)
         return -ENOMEM;
     rs_mr_init(&headroom->base, &headroom_ops, &rs_mr_descriptor_headroom, upstream);
-    headroom->place = place;
+    headroom->environment = environment;
     headroom->headroom_bytes = settings->headroom;
     headroom->is_placing = migrates(upstream[0]);
     *out = &headroom->base;
     return 0;
 }
 
-static bool headroom_validate(const void *config, const struct rs_place *place,
-                              const struct rs_source *source, struct rs_complaints *complaints)
+static bool headroom_validate(const void *config, const struct rs_environment *environment,
+                              const struct rs_source *source, struct rs_diagnostics *diagnostics)
 {
     const struct headroom_config *settings = config;
 
-    (void)place;
+    (void)environment;
     if (settings->headroom != SIZE_MAX)
         return true;
-    rs_complain(complaints, source, NULL, "headroom needs a size, as in headroom=1GiB");
+    rs_diagnose(diagnostics, source, NULL, "headroom needs a size, as in headroom=1GiB");
     return false;
 }
 

@@ -178,13 +178,13 @@ static const struct rs_mr_ops limiting_ops = {
     .check = limiting_check,
 };
 
-static int limiting_create(const struct rs_place *place, const void *config,
+static int limiting_create(const struct rs_environment *environment, const void *config,
                            struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct limiting_config *settings = config;
     struct limiting *limiting = RS_PUBLISHED_NEW(struct limiting);
 
-    (void)place;
+    (void)environment;
     if (!limiting)
         return -ENOMEM;
     rs_mr_init(&limiting->base, &limiting_ops, &rs_mr_descriptor_limiting, upstream);
@@ -193,15 +193,15 @@ static int limiting_create(const struct rs_place *place, const void *config,
     return 0;
 }
 
-static bool limiting_validate(const void *config, const struct rs_place *place,
-                              const struct rs_source *source, struct rs_complaints *complaints)
+static bool limiting_validate(const void *config, const struct rs_environment *environment,
+                              const struct rs_source *source, struct rs_diagnostics *diagnostics)
 {
     const struct limiting_config *settings = config;
 
-    (void)place;
+    (void)environment;
     if (settings->limit != SIZE_MAX)
         return true;
-    rs_complain(complaints, source, NULL, "limiting needs a limit, as in limit=8GiB");
+    rs_diagnose(diagnostics, source, NULL, "limiting needs a limit, as in limit=8GiB");
     return false;
 }
 

@@ -227,7 +227,7 @@ static struct sink *make_sink(void)
     return sink;
 }
 
-/* An unwritable path gives a sink that is off, so that it is complained about once. */
+/* An unwritable path gives a sink that is off, so that it is reported once. */
 static struct sink *sink_open(const char *path)
 {
     struct sink *sink = make_sink();
@@ -388,7 +388,7 @@ static const struct rs_mr_ops logging_ops = {
     .destroy = logging_destroy,
 };
 
-static int logging_create(const struct rs_place *place, const void *config,
+static int logging_create(const struct rs_environment *environment, const void *config,
                           struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct logging_config *settings = config;
@@ -399,7 +399,7 @@ static int logging_create(const struct rs_place *place, const void *config,
     if (!logging)
         return -ENOMEM;
     /* RMM's rows have no device. */
-    if (!rs_path_expand_for_device(settings->path, place->device, path, sizeof(path), &at,
+    if (!rs_path_expand_for_device(settings->path, environment->device, path, sizeof(path), &at,
                                    &reason)) {
         rs_log("logging: %s: %s", settings->path, reason); /* validated: cannot happen but late */
         free(logging);
@@ -416,20 +416,20 @@ static int logging_create(const struct rs_place *place, const void *config,
     return 0;
 }
 
-static bool logging_validate(const void *config, const struct rs_place *place,
-                             const struct rs_source *source, struct rs_complaints *complaints)
+static bool logging_validate(const void *config, const struct rs_environment *environment,
+                             const struct rs_source *source, struct rs_diagnostics *diagnostics)
 {
     const struct logging_config *settings = config;
     char path[PATH_MAX];
     const char *at, *reason;
 
     if (!settings->path || !*settings->path) {
-        rs_complain(complaints, source, NULL, "logging needs a path, as in path=log.%%p.csv");
+        rs_diagnose(diagnostics, source, NULL, "logging needs a path, as in path=log.%%p.csv");
         return false;
     }
-    if (!rs_path_expand_for_device(settings->path, place ? place->device : 0, path, sizeof(path),
-                                   &at, &reason)) {
-        rs_complain(complaints, source, NULL, "path '%s': %s", settings->path, reason);
+    if (!rs_path_expand_for_device(settings->path, environment ? environment->device : 0, path,
+                                   sizeof(path), &at, &reason)) {
+        rs_diagnose(diagnostics, source, NULL, "path '%s': %s", settings->path, reason);
         return false;
     }
     return true;

@@ -52,7 +52,7 @@ _Static_assert(sizeof(struct record) <= RS_RECORD_BYTES, "a block's record is a 
 
 struct poison {
     struct rs_mr base;
-    const struct rs_place *place;
+    const struct rs_environment *environment;
     size_t guard_bytes, keep_bytes;
     unsigned fill_allocated, fill_freed;
     bool aborts;
@@ -107,10 +107,10 @@ static struct visit visit_begin(const struct poison *poison)
 {
     struct visit visit = {.mode = rs_capture_relax()};
 
-    visit.entered = rs_context_enter(poison->place->context, &visit.result);
+    visit.entered = rs_driver_context_enter(poison->environment->context, &visit.result);
     if (visit.result != CUDA_SUCCESS)
         return visit;
-    visit.stream = rs_own_stream(poison->place->own_stream, poison->place->context);
+    visit.stream = rs_own_stream(poison->environment->own_stream, poison->environment->context);
     if (!visit.stream)
         visit.result = CUDA_ERROR_OUT_OF_MEMORY;
     return visit;
@@ -132,7 +132,7 @@ static void visit_wait(struct visit *visit)
 static CUresult visit_end(struct visit *visit)
 {
     visit_wait(visit);
-    rs_context_leave(visit->entered);
+    rs_driver_context_leave(visit->entered);
     rs_capture_restore(visit->mode);
     return visit->result;
 }
@@ -228,7 +228,7 @@ static void say(struct poison *poison, const struct record *record, const char *
 {
     atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
     rs_log("poison: device %d: block %#llx of %zu bytes was written %s: byte %lld is %#04x",
-           (int)poison->place->device, (unsigned long long)address_of(poison, record),
+           (int)poison->environment->device, (unsigned long long)address_of(poison, record),
            record->size_bytes, what, offset, value);
     if (poison->aborts)
         abort();
@@ -330,7 +330,7 @@ static struct record *take_oldest(struct poison *poison, size_t keep_bytes, size
     if (poison->kept_bytes > keep_bytes || poison->kept_count > keep_count) {
         record = unkeep_locked(poison, poison->kept.after);
         poison->leaving_count++;
-        rs_account_begin_return(poison->place->account, record->upstream.size_bytes);
+        rs_account_begin_return(poison->environment->account, record->upstream.size_bytes);
     }
     rs_mutex_unlock(&poison->lock);
     return record;
@@ -350,7 +350,7 @@ static size_t give_upstream(struct poison *poison, struct record *record)
         rs_record_slab_give(&poison->records, record);
     else
         keep_locked(poison, record);
-    rs_account_end_return(poison->place->account, bytes);
+    rs_account_end_return(poison->environment->account, bytes);
     rs_mutex_unlock(&poison->lock);
     return result == CUDA_SUCCESS ? bytes : 0;
 }
@@ -642,7 +642,7 @@ static bool has_functions(void)
            rs_driver.cuStreamSynchronize;
 }
 
-static int poison_create(const struct rs_place *place, const void *config,
+static int poison_create(const struct rs_environment *environment, const void *config,
                          struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct poison_config *settings = config;
@@ -654,7 +654,7 @@ static int poison_create(const struct rs_place *place, const void *config,
     if (!poison)
         return -ENOMEM;
     rs_mr_init(&poison->base, &poison_ops, &rs_mr_descriptor_poison, upstream);
-    poison->place = place;
+    poison->environment = environment;
     poison->guard_bytes = settings->guard;
     poison->keep_bytes = settings->keep;
     poison->fill_allocated = (unsigned)settings->fill_allocated;

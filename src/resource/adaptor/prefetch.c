@@ -33,7 +33,7 @@ struct prefetch_config {
 
 struct prefetch {
     struct rs_mr base;
-    const struct rs_place *place;
+    const struct rs_environment *environment;
     enum preferred preferred;
     bool accessed_by;
     _Atomic bool
@@ -65,13 +65,14 @@ static bool may_migrate(const struct rs_mr *mr)
 static void advise(const struct prefetch *prefetch, const struct rs_allocation *allocation,
                    CUmem_advise advice, int where)
 {
-    (void)rs_placement_advise(prefetch->place->context, allocation->address, allocation->size_bytes,
-                              advice, where);
+    (void)rs_placement_advise(prefetch->environment->context, allocation->address,
+                              allocation->size_bytes, advice, where);
 }
 
 static int preferred_place(const struct prefetch *prefetch)
 {
-    return prefetch->preferred == PREFERRED_HOST ? RS_PLACEMENT_HOST : (int)prefetch->place->device;
+    return prefetch->preferred == PREFERRED_HOST ? RS_PLACEMENT_HOST
+                                                 : (int)prefetch->environment->device;
 }
 
 static void give_advice(const struct prefetch *prefetch, const struct rs_allocation *allocation)
@@ -80,7 +81,8 @@ static void give_advice(const struct prefetch *prefetch, const struct rs_allocat
         advise(prefetch, allocation, CU_MEM_ADVISE_SET_PREFERRED_LOCATION,
                preferred_place(prefetch));
     if (prefetch->accessed_by)
-        advise(prefetch, allocation, CU_MEM_ADVISE_SET_ACCESSED_BY, (int)prefetch->place->device);
+        advise(prefetch, allocation, CU_MEM_ADVISE_SET_ACCESSED_BY,
+               (int)prefetch->environment->device);
 }
 
 static void take_advice_back(const struct prefetch *prefetch,
@@ -90,18 +92,20 @@ static void take_advice_back(const struct prefetch *prefetch,
         advise(prefetch, allocation, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION,
                preferred_place(prefetch));
     if (prefetch->accessed_by)
-        advise(prefetch, allocation, CU_MEM_ADVISE_UNSET_ACCESSED_BY, (int)prefetch->place->device);
+        advise(prefetch, allocation, CU_MEM_ADVISE_UNSET_ACCESSED_BY,
+               (int)prefetch->environment->device);
 }
 
 static void start(struct prefetch *prefetch, const struct rs_allocation *allocation)
 {
-    CUstream stream = rs_own_stream(prefetch->place->own_stream, prefetch->place->context);
+    CUstream stream =
+        rs_own_stream(prefetch->environment->own_stream, prefetch->environment->context);
     CUresult result = CUDA_ERROR_NOT_SUPPORTED;
 
     if (stream)
-        result =
-            rs_placement_prefetch(prefetch->place->context, allocation->address,
-                                  allocation->size_bytes, (int)prefetch->place->device, stream);
+        result = rs_placement_prefetch(prefetch->environment->context, allocation->address,
+                                       allocation->size_bytes, (int)prefetch->environment->device,
+                                       stream);
     if (result == CUDA_SUCCESS) {
         atomic_fetch_add_explicit(&prefetch->prefetches, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&prefetch->prefetched_bytes, allocation->size_bytes,
@@ -195,7 +199,7 @@ static const struct rs_mr_ops prefetch_ops = {
     .report = prefetch_report,
 };
 
-static int prefetch_create(const struct rs_place *place, const void *config,
+static int prefetch_create(const struct rs_environment *environment, const void *config,
                            struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct prefetch_config *settings = config;
@@ -204,7 +208,7 @@ static int prefetch_create(const struct rs_place *place, const void *config,
     if (!prefetch)
         return -ENOMEM;
     rs_mr_init(&prefetch->base, &prefetch_ops, &rs_mr_descriptor_prefetch, upstream);
-    prefetch->place = place;
+    prefetch->environment = environment;
     prefetch->preferred = (enum preferred)settings->preferred_location;
     prefetch->accessed_by = settings->accessed_by;
     atomic_store(&prefetch->is_idle, !may_migrate(upstream[0]));

@@ -188,12 +188,12 @@ static const struct rs_mr_ops statistics_ops = {
     .report = statistics_report,
 };
 
-static int statistics_create(const struct rs_place *place, const void *config,
+static int statistics_create(const struct rs_environment *environment, const void *config,
                              struct rs_mr *const *upstream, struct rs_mr **out)
 {
     struct statistics *statistics = RS_PUBLISHED_NEW(struct statistics);
 
-    (void)place;
+    (void)environment;
     (void)config;
     if (!statistics)
         return -ENOMEM;

@@ -243,13 +243,13 @@ static const struct rs_mr_ops tracking_ops = {
     .check = tracking_check,
 };
 
-static int tracking_create(const struct rs_place *place, const void *config,
+static int tracking_create(const struct rs_environment *environment, const void *config,
                            struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct tracking_config *settings = config;
     struct tracking *tracking = RS_PUBLISHED_NEW(struct tracking);
 
-    (void)place;
+    (void)environment;
     if (!tracking)
         return -ENOMEM;
     *tracking = (struct tracking){.stacks = settings->stacks};

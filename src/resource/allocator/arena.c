@@ -48,7 +48,7 @@ struct chunk {
 
 struct arena {
     struct rs_mr base;
-    const struct rs_place *place;
+    const struct rs_environment *environment;
     size_t arena_bytes;
     bool size_classes;
     struct rs_arena_heap *heap;
@@ -87,7 +87,7 @@ static bool is_refusal(CUresult result)
 static CUresult ask_upstream(struct arena *arena, ask_function *ask, size_t ask_bytes,
                              size_t least_bytes, bool is_first, struct rs_allocation *out)
 {
-    size_t free_bytes = rs_place_free_bytes(arena->place, arena->base.memories);
+    size_t free_bytes = rs_environment_free_bytes(arena->environment, arena->base.memories);
 
     for (;;) {
         CUresult result;
@@ -228,12 +228,12 @@ static size_t give_upstream(struct arena *arena, struct chunk **link)
     size_t returned_bytes = 0;
 
     for (const struct chunk *each = *link; each; each = each->next)
-        rs_account_begin_return(arena->place->account, each->upstream.size_bytes);
+        rs_account_begin_return(arena->environment->account, each->upstream.size_bytes);
     while (*link) {
         struct chunk *chunk = *link;
         CUresult result = rs_mr_deallocate(arena->base.upstream[0], &chunk->upstream, NULL);
 
-        rs_account_end_return(arena->place->account, chunk->upstream.size_bytes);
+        rs_account_end_return(arena->environment->account, chunk->upstream.size_bytes);
         if (result != CUDA_SUCCESS) {
             link = &chunk->next;
             continue;
@@ -310,7 +310,8 @@ static void dump_failure(struct arena *arena, size_t size_bytes)
     dump.fd = rs_path_open_output(arena->dump_path);
     if (dump.fd >= 0) {
         snprintf(line, sizeof(line), "arena of device %d: no room for %s (%zu bytes)\n",
-                 (int)arena->place->device, rs_size_format(size_bytes, size_text), size_bytes);
+                 (int)arena->environment->device, rs_size_format(size_bytes, size_text),
+                 size_bytes);
         write_line(&dump, line);
         rs_arena_heap_dump(arena->heap, write_line, &dump);
         flush_dump(&dump);
@@ -535,15 +536,16 @@ static const struct rs_mr_ops arena_ops = {
     .check = arena_check,
 };
 
-static bool dump_path(const struct arena_config *settings, const struct rs_place *place,
+static bool dump_path(const struct arena_config *settings, const struct rs_environment *environment,
                       char path[PATH_MAX], const char **reason)
 {
     const char *at;
 
     path[0] = '\0';
     return !settings->dump_log_on_failure ||
-           rs_path_expand_for_device(settings->dump_path, place ? (int)place->device : 0, path,
-                                     PATH_MAX, &at, reason);
+           rs_path_expand_for_device(settings->dump_path,
+                                     environment ? (int)environment->device : 0, path, PATH_MAX,
+                                     &at, reason);
 }
 
 /* Whole units, within the option's bounds: a share of what is free may come out beyond them. */
@@ -554,7 +556,7 @@ static size_t arena_bytes(const struct arena_config *settings)
     return rs_max(rs_round_down(bytes, RS_SPAN_UNIT), RS_SUPERBLOCK_BYTES);
 }
 
-static int arena_create(const struct rs_place *place, const void *config,
+static int arena_create(const struct rs_environment *environment, const void *config,
                         struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct arena_config *settings = config;
@@ -563,7 +565,7 @@ static int arena_create(const struct rs_place *place, const void *config,
     struct arena *arena;
     int failed = 0;
 
-    if (!dump_path(settings, place, path, &reason)) {
+    if (!dump_path(settings, environment, path, &reason)) {
         rs_log("arena: %s: %s", settings->dump_path, reason); /* validated: a variable has gone */
         return -EINVAL;
     }
@@ -577,13 +579,13 @@ static int arena_create(const struct rs_place *place, const void *config,
     }
     rs_mr_init(&arena->base, &arena_ops, &rs_mr_descriptor_arena, upstream);
     memcpy(arena->dump_path, path, strlen(path) + 1);
-    arena->place = place;
+    arena->environment = environment;
     arena->arena_bytes = arena_bytes(settings);
     arena->size_classes = settings->size_classes;
     rs_mutex_init(&arena->lock);
     rs_mutex_init(&arena->dump_lock);
     pthread_cond_init(&arena->settled, NULL);
-    if (place->first_on_device)
+    if (environment->first_on_device)
         failed = take_initial(arena);
     if (failed) {
         arena_destroy(&arena->base, false);
@@ -593,22 +595,23 @@ static int arena_create(const struct rs_place *place, const void *config,
     return 0;
 }
 
-static bool arena_validate(const void *config, const struct rs_place *place,
-                           const struct rs_source *source, struct rs_complaints *complaints)
+static bool arena_validate(const void *config, const struct rs_environment *environment,
+                           const struct rs_source *source, struct rs_diagnostics *diagnostics)
 {
     const struct arena_config *settings = config;
     char first[RS_SIZE_TEXT_BYTES], second[RS_SIZE_TEXT_BYTES], path[PATH_MAX];
     const char *reason;
 
-    if (place && place->total_bytes && settings->arena_size > place->total_bytes) {
-        rs_complain(complaints, source, NULL,
+    if (environment && environment->total_bytes &&
+        settings->arena_size > environment->total_bytes) {
+        rs_diagnose(diagnostics, source, NULL,
                     "the arena's size %s is larger than the device's memory of %s",
                     rs_size_format(settings->arena_size, first),
-                    rs_size_format_short(place->total_bytes, second));
+                    rs_size_format_short(environment->total_bytes, second));
         return false;
     }
-    if (!dump_path(settings, place, path, &reason)) {
-        rs_complain(complaints, source, NULL, "path '%s': %s", settings->dump_path, reason);
+    if (!dump_path(settings, environment, path, &reason)) {
+        rs_diagnose(diagnostics, source, NULL, "path '%s': %s", settings->dump_path, reason);
         return false;
     }
     return true;

@@ -84,13 +84,13 @@ static const struct rs_mr_ops bin_ops = {
     .destroy = bin_destroy,
 };
 
-static int bin_create(const struct rs_place *place, const void *config,
+static int bin_create(const struct rs_environment *environment, const void *config,
                       struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct bin_config *settings = config;
     struct bin *bin = calloc(1, sizeof(*bin));
 
-    (void)place;
+    (void)environment;
     if (!bin)
         return -ENOMEM;
     rs_mr_init(&bin->base, &bin_ops, &rs_mr_descriptor_bin, upstream);
@@ -102,15 +102,15 @@ static int bin_create(const struct rs_place *place, const void *config,
     return 0;
 }
 
-static bool bin_validate(const void *config, const struct rs_place *place,
-                         const struct rs_source *source, struct rs_complaints *complaints)
+static bool bin_validate(const void *config, const struct rs_environment *environment,
+                         const struct rs_source *source, struct rs_diagnostics *diagnostics)
 {
     const struct bin_config *settings = config;
 
-    (void)place;
+    (void)environment;
     if (settings->size != SIZE_MAX)
         return true;
-    rs_complain(complaints, source, NULL, "bin needs a size, as in size=1MiB");
+    rs_diagnose(diagnostics, source, NULL, "bin needs a size, as in size=1MiB");
     return false;
 }
 

@@ -219,10 +219,10 @@ static void insert_bin(struct binning *binning, unsigned at, struct bin bin)
 }
 
 /* Of blocks of this size, unless there is one. */
-static int add_bin(struct binning *binning, const struct rs_place *place, size_t size_bytes,
-                   uint64_t blocks)
+static int add_bin(struct binning *binning, const struct rs_environment *environment,
+                   size_t size_bytes, uint64_t blocks)
 {
-    struct rs_place later = *place;
+    struct rs_environment later = *environment;
     struct rs_fixed_size_config settings = {.blocks_to_preallocate = blocks};
     struct bin bin = {.is_upstream = false};
     unsigned at;
@@ -252,7 +252,7 @@ static void add_branch(struct binning *binning, struct rs_mr *branch)
         insert_bin(binning, at, bin);
 }
 
-static int add_bins(struct binning *binning, const struct rs_place *place,
+static int add_bins(struct binning *binning, const struct rs_environment *environment,
                     const struct binning_config *settings)
 {
     int failed = 0;
@@ -260,12 +260,13 @@ static int add_bins(struct binning *binning, const struct rs_place *place,
     for (size_t i = 1; i < RS_MR_UPSTREAMS_MAX && binning->base.upstream[i]; i++)
         add_branch(binning, binning->base.upstream[i]);
     for (size_t i = 0; i < settings->bins.count && !failed; i++)
-        failed = add_bin(binning, place, settings->bins.bytes[i], settings->blocks_to_preallocate);
+        failed =
+            add_bin(binning, environment, settings->bins.bytes[i], settings->blocks_to_preallocate);
     if (settings->maximum_size == SIZE_MAX)
         return failed;
     for (unsigned bit = bits_of(rs_max(settings->minimum_size, RS_BLOCK_ALIGNMENT));
          bit <= bits_of(settings->maximum_size) && !failed; bit++)
-        failed = add_bin(binning, place, (size_t)1 << bit, settings->blocks_to_preallocate);
+        failed = add_bin(binning, environment, (size_t)1 << bit, settings->blocks_to_preallocate);
     return failed;
 }
 
@@ -275,7 +276,7 @@ static void index_bins(struct binning *binning)
         binning->first[bits] = (unsigned char)place_of(binning, ((size_t)1 << (bits - 1)) + 1);
 }
 
-static int binning_create(const struct rs_place *place, const void *config,
+static int binning_create(const struct rs_environment *environment, const void *config,
                           struct rs_mr *const *upstream, struct rs_mr **out)
 {
     struct binning *binning = calloc(1, sizeof(*binning));
@@ -285,7 +286,7 @@ static int binning_create(const struct rs_place *place, const void *config,
         return -ENOMEM;
     rs_mr_init(&binning->base, &binning_ops, &rs_mr_descriptor_binning, upstream);
     binning->bins[0] = (struct bin){SIZE_MAX, upstream[0], true};
-    failed = add_bins(binning, place, config);
+    failed = add_bins(binning, environment, config);
     if (failed) {
         binning_destroy(&binning->base, false);
         return failed;
@@ -295,13 +296,13 @@ static int binning_create(const struct rs_place *place, const void *config,
     return 0;
 }
 
-static bool binning_validate(const void *config, const struct rs_place *place,
-                             const struct rs_source *source, struct rs_complaints *complaints)
+static bool binning_validate(const void *config, const struct rs_environment *environment,
+                             const struct rs_source *source, struct rs_diagnostics *diagnostics)
 {
     const struct binning_config *settings = config;
     const char *wrong = NULL;
 
-    (void)place;
+    (void)environment;
     if (settings->minimum_size == SIZE_MAX && settings->maximum_size == SIZE_MAX)
         return true; /* none of them, as in RMM */
     if (settings->minimum_size == SIZE_MAX || settings->maximum_size == SIZE_MAX)
@@ -312,7 +313,7 @@ static bool binning_validate(const void *config, const struct rs_place *place,
     else if (settings->maximum_size < settings->minimum_size)
         wrong = "binning's maximum_size is below its minimum_size";
     if (wrong)
-        rs_complain(complaints, source, NULL, "%s", wrong);
+        rs_diagnose(diagnostics, source, NULL, "%s", wrong);
     return !wrong;
 }
 

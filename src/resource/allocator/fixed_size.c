@@ -483,7 +483,7 @@ static int preallocate(struct fixed_size *fixed)
     return result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY ? 0 : -EIO;
 }
 
-static int fixed_size_create(const struct rs_place *place, const void *config,
+static int fixed_size_create(const struct rs_environment *environment, const void *config,
                              struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct rs_fixed_size_config *settings = config;
@@ -494,11 +494,11 @@ static int fixed_size_create(const struct rs_place *place, const void *config,
         return -ENOMEM;
     rs_mr_init(&fixed->base, &fixed_size_ops, &rs_mr_descriptor_fixed_size, upstream);
     init_locks(fixed);
-    fixed->account = place->account;
+    fixed->account = environment->account;
     fixed->blocks_per_chunk = (size_t)settings->blocks_to_preallocate;
     if (!rs_round_up(settings->block_size, RS_BLOCK_ALIGNMENT, &fixed->block_bytes))
         failed = -EINVAL;
-    else if (place->first_on_device)
+    else if (environment->first_on_device)
         failed = preallocate(fixed);
     if (failed) {
         fixed_size_destroy(&fixed->base, false);
@@ -508,19 +508,19 @@ static int fixed_size_create(const struct rs_place *place, const void *config,
     return 0;
 }
 
-static bool fixed_size_validate(const void *config, const struct rs_place *place,
-                                const struct rs_source *source, struct rs_complaints *complaints)
+static bool fixed_size_validate(const void *config, const struct rs_environment *environment,
+                                const struct rs_source *source, struct rs_diagnostics *diagnostics)
 {
     const struct rs_fixed_size_config *settings = config;
     char block[RS_SIZE_TEXT_BYTES];
     size_t chunk_bytes;
 
-    (void)place;
+    (void)environment;
     if (settings->block_size > 0 &&
         rs_round_up(settings->block_size, RS_BLOCK_ALIGNMENT, &chunk_bytes) &&
         !__builtin_mul_overflow(chunk_bytes, (size_t)settings->blocks_to_preallocate, &chunk_bytes))
         return true;
-    rs_complain(complaints, source, NULL, "fixed_size cannot have %llu blocks of %s",
+    rs_diagnose(diagnostics, source, NULL, "fixed_size cannot have %llu blocks of %s",
                 (unsigned long long)settings->blocks_to_preallocate,
                 rs_size_format(settings->block_size, block));
     return false;

@@ -193,7 +193,7 @@ static bool takes_any(const struct rs_block_request *request)
 static bool take_held(struct rs_pool *pool, struct rs_block_request *request,
                       struct rs_allocation *out)
 {
-    bool clean = pool->place->frees_are_clean;
+    bool ready = pool->environment->frees_are_ready;
 
     if (request->group == RS_BLOCKS_LARGE && !takes_any(request) && rs_pool_can_grow(pool, request))
         rs_pool_limit_cuts(pool, request);
@@ -205,9 +205,9 @@ static bool take_held(struct rs_pool *pool, struct rs_block_request *request,
         return true;
     if (request->stays_away)
         return false;
-    if (clean && !takes_any(request) && (rs_pool_can_grow(pool, request) || rs_pool_is_short(pool)))
+    if (ready && !takes_any(request) && (rs_pool_can_grow(pool, request) || rs_pool_is_short(pool)))
         return false;
-    return (clean || rs_pool_is_past_allowance(pool, request)) &&
+    return (ready || rs_pool_is_past_allowance(pool, request)) &&
            rs_blocks_take_any(&pool->blocks, request, out);
 }
 
@@ -309,11 +309,11 @@ static void pool_destroy(struct rs_mr *mr, bool memory_is_gone)
 
 /* Takes the initial size, or what there is of it: less than asked for is worth a line but no error,
  * as the device may be shared, and the pool grows on demand. */
-static int take_initial(struct rs_pool *pool, const struct rs_place *place)
+static int take_initial(struct rs_pool *pool, const struct rs_environment *environment)
 {
     char asked[RS_SIZE_TEXT_BYTES], got[RS_SIZE_TEXT_BYTES];
     size_t ask_bytes = pool->initial_bytes;
-    size_t free_bytes = rs_place_free_bytes(place, pool->base.memories);
+    size_t free_bytes = rs_environment_free_bytes(environment, pool->base.memories);
     CUresult result;
 
     rs_mutex_lock(&pool->lock);
@@ -360,7 +360,7 @@ static const struct rs_mr_ops pool_ops = {
     .check = rs_pool_check,
 };
 
-static int pool_create(const struct rs_place *place, const void *config,
+static int pool_create(const struct rs_environment *environment, const void *config,
                        struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct pool_config *settings = config;
@@ -371,7 +371,7 @@ static int pool_create(const struct rs_place *place, const void *config,
         return -ENOMEM;
     rs_mr_init(&pool->base, &pool_ops, &rs_mr_descriptor_pool, upstream);
     init_locks(pool);
-    pool->place = place;
+    pool->environment = environment;
     pool->initial_bytes = settings->initial_size;
     pool->maximum_bytes = settings->maximum_size;
     pool->alignment = settings->alignment;
@@ -381,10 +381,10 @@ static int pool_create(const struct rs_place *place, const void *config,
     /* Where blocks are free at once (RMM_FREE=immediate) an initial size is room enough for all
      * kinds together.  Where freed blocks wait for the GPU, it is cut for those that come
      * meanwhile. */
-    pool->parts_kinds =
-        pool->growth != RS_POOL_GROWTH_RMM && (pool->initial_bytes == 0 || place->frees_are_clean);
-    if (pool->initial_bytes > 0 && place->first_on_device)
-        failed = take_initial(pool, place);
+    pool->parts_kinds = pool->growth != RS_POOL_GROWTH_RMM &&
+                        (pool->initial_bytes == 0 || environment->frees_are_ready);
+    if (pool->initial_bytes > 0 && environment->first_on_device)
+        failed = take_initial(pool, environment);
     if (failed) {
         pool_destroy(&pool->base, false);
         return failed;
@@ -393,14 +393,14 @@ static int pool_create(const struct rs_place *place, const void *config,
     return 0;
 }
 
-static bool pool_validate(const void *config, const struct rs_place *place,
-                          const struct rs_source *source, struct rs_complaints *complaints)
+static bool pool_validate(const void *config, const struct rs_environment *environment,
+                          const struct rs_source *source, struct rs_diagnostics *diagnostics)
 {
     const struct pool_config *settings = config;
     char first[RS_SIZE_TEXT_BYTES], second[RS_SIZE_TEXT_BYTES];
 
     if (settings->maximum_size < settings->initial_size) {
-        rs_complain(complaints, source, NULL,
+        rs_diagnose(diagnostics, source, NULL,
                     "the pool's maximum size %s is below its initial size %s",
                     rs_size_format(settings->maximum_size, first),
                     rs_size_format(settings->initial_size, second));
@@ -408,16 +408,17 @@ static bool pool_validate(const void *config, const struct rs_place *place,
     }
     if (!rs_is_power_of_two(settings->alignment) || settings->alignment < RS_BLOCK_ALIGNMENT ||
         settings->alignment > RS_DRIVER_GRANULARITY) {
-        rs_complain(complaints, source, NULL,
+        rs_diagnose(diagnostics, source, NULL,
                     "the pool's alignment is a power of two from 512 bytes to 2MiB, not %s",
                     rs_size_format(settings->alignment, first));
         return false;
     }
-    if (place && place->total_bytes && settings->initial_size > place->total_bytes) {
-        rs_complain(complaints, source, NULL,
+    if (environment && environment->total_bytes &&
+        settings->initial_size > environment->total_bytes) {
+        rs_diagnose(diagnostics, source, NULL,
                     "the pool's initial size %s is larger than the device's memory of %s",
                     rs_size_format(settings->initial_size, first),
-                    rs_size_format_short(place->total_bytes, second));
+                    rs_size_format_short(environment->total_bytes, second));
         return false;
     }
     return true;

@@ -80,7 +80,7 @@ size_t rs_pool_return_chunks(struct rs_pool *pool, struct rs_pool_chunk *chunk)
     size_t returned_bytes = 0;
 
     for (const struct rs_pool_chunk *each = chunk; each; each = each->next)
-        rs_account_begin_return(pool->place->account, each->upstream.size_bytes);
+        rs_account_begin_return(pool->environment->account, each->upstream.size_bytes);
     while (chunk) {
         struct rs_pool_chunk *next = chunk->next;
         CUresult result;
@@ -92,7 +92,7 @@ size_t rs_pool_return_chunks(struct rs_pool *pool, struct rs_pool_chunk *chunk)
         rs_pool_end_upstream_call(pool);
         if (result != CUDA_SUCCESS)
             rs_pool_add_chunk(pool, chunk); /* still ours */
-        rs_account_end_return(pool->place->account, chunk->upstream.size_bytes);
+        rs_account_end_return(pool->environment->account, chunk->upstream.size_bytes);
         if (result == CUDA_SUCCESS) {
             pool->charged_bytes -= chunk->upstream.size_bytes;
             pool->missing_bytes += chunk->is_initial ? chunk->upstream.size_bytes : 0;

@@ -60,7 +60,7 @@ static size_t growth_step(const struct rs_pool *pool, const struct rs_block_requ
     step_bytes = pool->held_bytes / (is_long ? LONG_STEP : STEP);
     if (request->stays_away && pool->initial_bytes > 0)
         step_bytes =
-            rs_min(pool->away_bytes, pool->held_bytes / RS_POOL_AWAY_SHARE - pool->away_bytes);
+            rs_min(pool->away_bytes, pool->held_bytes / RS_POOL_AWAY_DIVISOR - pool->away_bytes);
     step_bytes = rs_max(request->rounded_bytes, step_bytes);
     if (rs_pool_returns_left(pool) < MERGE_RETURNS)
         step_bytes = rs_max(step_bytes, again_bytes);
@@ -255,8 +255,8 @@ bool rs_pool_waited_for_growth(struct rs_pool *pool, const struct rs_block_reque
 static bool could_fit(const struct rs_pool *pool, const struct rs_block_request *request)
 {
     size_t idle_bytes = rs_counter_idle(&pool->held_bytes, &pool->blocks.live_bytes);
-    size_t most_bytes =
-        rs_min(pool->maximum_bytes, rs_place_total_bytes(pool->place, pool->base.memories));
+    size_t most_bytes = rs_min(pool->maximum_bytes,
+                               rs_environment_total_bytes(pool->environment, pool->base.memories));
     size_t upstream_bytes;
 
     if (rs_request_is_hopeless())

@@ -39,7 +39,7 @@ enum {
 
 struct rs_pool {
     struct rs_mr base;
-    const struct rs_place *place;
+    const struct rs_environment *environment;
     size_t initial_bytes, maximum_bytes;
     size_t alignment; /* of every block's address and rounded size */
     enum rs_pool_growth growth;
@@ -146,7 +146,7 @@ static inline size_t rs_pool_round_up_or(size_t bytes, size_t unit, size_t other
 bool rs_pool_stays_away(const struct rs_pool *pool, const struct rs_block_request *request);
 
 /* Chunks that stay away from an initial size are at most this share of what is held. */
-enum { RS_POOL_AWAY_SHARE = 16 };
+enum { RS_POOL_AWAY_DIVISOR = 16 };
 
 /* Sets what a large request may cut. */
 void rs_pool_limit_cuts(const struct rs_pool *pool, struct rs_block_request *request);

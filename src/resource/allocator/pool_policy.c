@@ -8,7 +8,7 @@ enum { SLACK = 32 };
 /* A request is small below the larger of two shares, of the initial size and of the largest request
  * so far.  It stays away from an initial size when that request was huge, and a share of it at
  * least. */
-enum { INITIAL_SHARE = 192, LARGEST_SHARE = 8, HUGE_SHARE = 32 };
+enum { INITIAL_DIVISOR = 192, LARGEST_DIVISOR = 8, HUGE_DIVISOR = 32 };
 
 /* After RS_POOL_RETURNS chunks one is given back early in that many allocations.  The second half
  * of those is for chunks that are too small. */
@@ -62,8 +62,8 @@ void rs_pool_limit_cuts_when_short(const struct rs_pool *pool, struct rs_block_r
 
 void rs_pool_set_apart_bytes(struct rs_pool *pool)
 {
-    size_t of_initial_bytes = pool->initial_bytes / INITIAL_SHARE;
-    size_t of_largest_bytes = pool->largest_bytes / LARGEST_SHARE;
+    size_t of_initial_bytes = pool->initial_bytes / INITIAL_DIVISOR;
+    size_t of_largest_bytes = pool->largest_bytes / LARGEST_DIVISOR;
 
     if (pool->growth == RS_POOL_GROWTH_RMM)
         return;
@@ -81,11 +81,12 @@ void rs_pool_set_apart_bytes(struct rs_pool *pool)
 bool rs_pool_stays_away(const struct rs_pool *pool, const struct rs_block_request *request)
 {
     if (!request->is_small || pool->largest_bytes < RS_POOL_HUGE_BYTES ||
-        pool->largest_bytes < pool->initial_bytes / HUGE_SHARE || !rs_pool_can_grow(pool, request))
+        pool->largest_bytes < pool->initial_bytes / HUGE_DIVISOR ||
+        !rs_pool_can_grow(pool, request))
         return false;
-    return pool->initial_bytes > 0
-               ? pool->away_bytes + request->rounded_bytes <= pool->held_bytes / RS_POOL_AWAY_SHARE
-               : !rs_pool_is_past_allowance(pool, request);
+    return pool->initial_bytes > 0 ? pool->away_bytes + request->rounded_bytes <=
+                                         pool->held_bytes / RS_POOL_AWAY_DIVISOR
+                                   : !rs_pool_is_past_allowance(pool, request);
 }
 
 /* Of kinds that are not parted the huge ones. */

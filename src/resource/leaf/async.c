@@ -9,7 +9,7 @@
  * The driver does not say how large the pieces are that its pool has free.  So a request that must
  * not make the pool grow is tried, and undone where the pool has grown.
  *
- * The pool belongs to the device and survives the context (MEASURED.md), see lasting_leaf.h.
+ * The pool belongs to the device and survives the context (MEASURED.md), see detached_leaf.h.
  */
 #include "resource/leaf/async.h"
 
@@ -29,7 +29,7 @@ enum { STEP_BYTES = 32 << 20 };
  * this long. */
 static const uint64_t free_wait_ns = 1000 * 1000 * 1000;
 
-static struct rs_async *async_of(struct rs_lasting_leaf *leaf)
+static struct rs_async *async_of(struct rs_detached_leaf *leaf)
 {
     return RS_CONTAINER_OF(leaf, struct rs_async, leaf);
 }
@@ -40,7 +40,7 @@ static struct rs_async *async_of(struct rs_lasting_leaf *leaf)
 static CUresult try_to_take(struct rs_async *async, size_t size_bytes, size_t growth_bytes,
                             bool may_grow, CUdeviceptr *address)
 {
-    struct rs_account *account = async->leaf.place->account;
+    struct rs_account *account = async->leaf.environment->account;
     uint64_t wait_ns;
     CUresult result;
     size_t charged;
@@ -84,7 +84,7 @@ static size_t free_bytes(const struct rs_async *async)
  * room for that. */
 static size_t missing_bytes(struct rs_async *async)
 {
-    size_t room = rs_min(free_bytes(async), rs_account_room(async->leaf.place->account));
+    size_t room = rs_min(free_bytes(async), rs_account_room(async->leaf.environment->account));
     size_t lacking, reserved, used = 0;
 
     rs_mutex_lock(&async->leaf.lock);
@@ -122,12 +122,12 @@ static void regain_initial(struct rs_async *async)
         return;
     (void)rs_async_free_on_own_stream(async, address); /* nothing has used it */
     rs_async_settle_own_stream(async, rs_async_idle_wait_ns);
-    rs_account_give(async->leaf.place->account, 0,
+    rs_account_give(async->leaf.environment->account, 0,
                     rs_async_memory_of(async)); /* it stays reserved */
 }
 
 /* The pool's idle memory may be in pieces that are too small: then the driver's pool grows. */
-static CUresult async_take_held(struct rs_lasting_leaf *leaf, size_t size_bytes,
+static CUresult async_take_held(struct rs_detached_leaf *leaf, size_t size_bytes,
                                 CUdeviceptr *address)
 {
     struct rs_async *async = async_of(leaf);
@@ -142,11 +142,11 @@ static CUresult async_take_held(struct rs_lasting_leaf *leaf, size_t size_bytes,
     return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_NOT_READY : result;
 }
 
-static CUresult async_take(struct rs_lasting_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
+static CUresult async_take(struct rs_detached_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
 {
     struct rs_async *async = async_of(leaf);
     struct rs_refusal refusal = {.size_bytes = size_bytes,
-                                 .releases = rs_account_releases(leaf->place->account),
+                                 .releases = rs_account_releases(leaf->environment->account),
                                  .memory = rs_async_memory_of(async)};
     size_t step_bytes;
     CUresult result;
@@ -159,12 +159,13 @@ static CUresult async_take(struct rs_lasting_leaf *leaf, size_t size_bytes, CUde
     /* What is idle in small pieces may stand between the request and the limit.  The initial size
      * goes back only where that can be enough, which the device's other stacks count too. */
     if (result == CUDA_ERROR_OUT_OF_MEMORY &&
-        rs_async_give_back(async, 0, leaf->place->reclaim ? async->initial_bytes : 0) > 0)
+        rs_async_give_back(async, 0, leaf->environment->reclaim ? async->initial_bytes : 0) > 0)
         result = try_to_take(async, size_bytes, step_bytes, true, address);
     /* And so may what other stacks of the device merely keep. */
-    while (result == CUDA_ERROR_OUT_OF_MEMORY && leaf->place->reclaim &&
-           leaf->place->reclaim(leaf->place, &refusal, !leaf->place->frees_are_clean)) {
-        refusal.releases = rs_account_releases(leaf->place->account);
+    while (result == CUDA_ERROR_OUT_OF_MEMORY && leaf->environment->reclaim &&
+           leaf->environment->reclaim(leaf->environment, &refusal,
+                                      !leaf->environment->frees_are_ready)) {
+        refusal.releases = rs_account_releases(leaf->environment->account);
         result = try_to_take(async, size_bytes, step_bytes, true, address);
     }
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
@@ -179,11 +180,11 @@ static void settle_if_waiting(const struct rs_async *async)
 {
     if (rs_mr_frees_at_once())
         rs_async_settle_own_stream(async, free_wait_ns);
-    else if (!async->leaf.place->frees_are_clean)
+    else if (!async->leaf.environment->frees_are_ready)
         rs_async_settle_own_stream(async, rs_async_idle_wait_ns);
 }
 
-static CUresult async_give(struct rs_lasting_leaf *leaf, CUdeviceptr address, size_t size_bytes)
+static CUresult async_give(struct rs_detached_leaf *leaf, CUdeviceptr address, size_t size_bytes)
 {
     struct rs_async *async = async_of(leaf);
     CUresult result = rs_async_free_on_own_stream(async, address);
@@ -192,13 +193,14 @@ static CUresult async_give(struct rs_lasting_leaf *leaf, CUdeviceptr address, si
         return result;
     settle_if_waiting(async);
     rs_async_note_given(async, size_bytes);
-    rs_account_give(leaf->place->account, 0, rs_async_memory_of(async)); /* it stays reserved */
+    rs_account_give(leaf->environment->account, 0,
+                    rs_async_memory_of(async)); /* it stays reserved */
     return CUDA_SUCCESS;
 }
 
 /* The stream has ended with its context.  cuMemFree takes such memory too, needs no stream and does
  * not wait (MEASURED.md). */
-static CUresult async_give_late(struct rs_lasting_leaf *leaf, CUdeviceptr address,
+static CUresult async_give_late(struct rs_detached_leaf *leaf, CUdeviceptr address,
                                 size_t size_bytes)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
@@ -213,7 +215,7 @@ static CUresult async_give_late(struct rs_lasting_leaf *leaf, CUdeviceptr addres
 /* The driver keeps a destroyed pool until the last of its blocks is freed.  Relaxed as all else
  * that is asked of the pool: beside a capture the driver refuses even its attributes and trims, and
  * spoils that capture (facts_h200.txt: pool_attribute, pool_trim). */
-static bool async_end(struct rs_lasting_leaf *leaf)
+static bool async_end(struct rs_detached_leaf *leaf)
 {
     struct rs_async *async = async_of(leaf);
     CUstreamCaptureMode mode = rs_capture_relax();
@@ -222,7 +224,7 @@ static bool async_end(struct rs_lasting_leaf *leaf)
     rs_capture_restore(mode);
     /* Now in any case: the context's account ends with it. */
     rs_mutex_lock(&leaf->lock);
-    rs_account_shrink(leaf->place->account, async->charged_bytes, rs_async_memory_of(async));
+    rs_account_shrink(leaf->environment->account, async->charged_bytes, rs_async_memory_of(async));
     async->charged_bytes = 0;
     rs_mutex_unlock(&leaf->lock);
     return result == CUDA_SUCCESS;
@@ -230,20 +232,20 @@ static bool async_end(struct rs_lasting_leaf *leaf)
 
 static size_t async_trim(struct rs_mr *mr, size_t keep_bytes)
 {
-    struct rs_async *async = async_of(rs_lasting_leaf_of(mr));
+    struct rs_async *async = async_of(rs_detached_leaf_of(mr));
     size_t bytes;
 
-    if (!rs_lasting_leaf_enter(&async->leaf))
+    if (!rs_detached_leaf_enter(&async->leaf))
         return 0;
     bytes = rs_async_give_back(async, keep_bytes,
                                rs_mr_is_trimming_initial(mr) ? 0 : async->initial_bytes);
-    (void)rs_lasting_leaf_leave(&async->leaf);
+    (void)rs_detached_leaf_leave(&async->leaf);
     return bytes;
 }
 
 static size_t async_excess_bytes(struct rs_mr *mr)
 {
-    struct rs_async *async = async_of(rs_lasting_leaf_of(mr));
+    struct rs_async *async = async_of(rs_detached_leaf_of(mr));
     size_t reserved;
 
     rs_mutex_lock(&async->leaf.lock);
@@ -256,36 +258,36 @@ static size_t async_excess_bytes(struct rs_mr *mr)
  * stream, which the program's does not come to. */
 static void async_synchronise(struct rs_mr *mr, enum rs_synchronise when)
 {
-    struct rs_async *async = async_of(rs_lasting_leaf_of(mr));
+    struct rs_async *async = async_of(rs_detached_leaf_of(mr));
 
     if (when == RS_SYNCHRONISE_BEGIN || async_excess_bytes(mr) == 0 ||
-        !rs_lasting_leaf_enter(&async->leaf))
+        !rs_detached_leaf_enter(&async->leaf))
         return;
     (void)rs_async_give_back(async, 0, async->threshold_bytes);
-    (void)rs_lasting_leaf_leave(&async->leaf);
+    (void)rs_detached_leaf_leave(&async->leaf);
 }
 
 static size_t async_idle_bytes(struct rs_mr *mr)
 {
-    struct rs_async *async = async_of(rs_lasting_leaf_of(mr));
+    struct rs_async *async = async_of(rs_detached_leaf_of(mr));
     size_t reserved, used = 0;
 
-    if (!rs_lasting_leaf_enter(&async->leaf))
+    if (!rs_detached_leaf_enter(&async->leaf))
         return 0;
     /* The driver may have taken some back: what is held must say so too. */
     (void)rs_async_settle(async, 0, true, &reserved);
     if (!rs_async_pool_attribute(async, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) ||
         !rs_async_pool_attribute(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used))
         reserved = 0;
-    (void)rs_lasting_leaf_leave(&async->leaf);
+    (void)rs_detached_leaf_leave(&async->leaf);
     return reserved > used ? reserved - used : 0;
 }
 
 /* What calls under way have asked for counts, as in the account. */
-static struct rs_lasting_held async_held(struct rs_lasting_leaf *leaf)
+static struct rs_detached_held async_held(struct rs_detached_leaf *leaf)
 {
     const struct rs_async *async = async_of(leaf);
-    struct rs_lasting_held held = {0, 0};
+    struct rs_detached_held held = {0, 0};
 
     if (!rs_mutex_lock_bounded(&leaf->lock, leaf->base.descriptor->name))
         return held;
@@ -312,17 +314,17 @@ static CUresult set_access(const struct rs_async *async, CUdevice peer, bool all
 
 static CUresult async_access_changed(struct rs_mr *mr, CUdevice peer, bool allowed)
 {
-    struct rs_async *async = async_of(rs_lasting_leaf_of(mr));
+    struct rs_async *async = async_of(rs_detached_leaf_of(mr));
     CUresult result;
 
-    if (!rs_lasting_leaf_enter(&async->leaf))
+    if (!rs_detached_leaf_enter(&async->leaf))
         return CUDA_SUCCESS;
     result = set_access(async, peer, allowed);
-    (void)rs_lasting_leaf_leave(&async->leaf);
+    (void)rs_detached_leaf_leave(&async->leaf);
     return result;
 }
 
-static const struct rs_lasting_calls async_calls = {
+static const struct rs_detached_calls async_calls = {
     .take = async_take,
     .take_held = async_take_held,
     .give = async_give,
@@ -343,11 +345,11 @@ static bool make_pool(struct rs_async *async, CUmemAllocationType type, size_t r
     CUmemPoolProps properties = {
         .allocType = type,
         .handleTypes = CU_MEM_HANDLE_TYPE_NONE,
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = async->leaf.place->device},
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = async->leaf.environment->device},
     };
     cuuint64_t threshold = release_threshold;
 
-    if (!rs_own_stream(async->leaf.place->own_stream, async->leaf.place->context) ||
+    if (!rs_own_stream(async->leaf.environment->own_stream, async->leaf.environment->context) ||
         rs_driver.cuMemPoolCreate(&async->pool, &properties) != CUDA_SUCCESS)
         return false;
     if (rs_driver.cuMemPoolSetAttribute(async->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
@@ -376,14 +378,14 @@ static bool allow_peers(const struct rs_async *async)
 {
     CUresult result = CUDA_SUCCESS;
 
-    for (uint64_t peers = rs_place_peers(async->leaf.place); peers && result == CUDA_SUCCESS;
-         peers &= peers - 1)
+    for (uint64_t peers = rs_environment_peers(async->leaf.environment);
+         peers && result == CUDA_SUCCESS; peers &= peers - 1)
         result = set_access(async, __builtin_ctzll(peers), true);
     return result == CUDA_SUCCESS;
 }
 
 int rs_async_create(const struct rs_mr_descriptor *descriptor, CUmemAllocationType type,
-                    const struct rs_place *place, const struct rs_async_config *config,
+                    const struct rs_environment *environment, const struct rs_async_config *config,
                     struct rs_mr **out)
 {
     struct rs_async *async = RS_PUBLISHED_NEW(struct rs_async);
@@ -391,19 +393,20 @@ int rs_async_create(const struct rs_mr_descriptor *descriptor, CUmemAllocationTy
     if (!async)
         return -ENOMEM;
     async->vain_bytes = SIZE_MAX;
-    async->leaf.place = place; /* which make_pool needs; a leaf only where there is a pool */
+    async->leaf.environment =
+        environment; /* which make_pool needs; a leaf only where there is a pool */
     if (!make_pool(async, type, config->release_threshold)) {
         rs_published_free(async);
         return -EIO;
     }
-    rs_lasting_leaf_init(&async->leaf, descriptor, place, &async_calls);
+    rs_detached_leaf_init(&async->leaf, descriptor, environment, &async_calls);
     async->threshold_bytes = config->release_threshold;
     async->leaf.base.has_threshold = config->release_threshold < SIZE_MAX;
     if (!allow_peers(async)) {
         rs_mr_destroy(&async->leaf.base, false);
         return -EIO;
     }
-    if (config->initial_size > 0 && place->first_on_device)
+    if (config->initial_size > 0 && environment->first_on_device)
         take_initial(async, config->initial_size);
     *out = &async->leaf.base;
     return 0;
@@ -411,52 +414,54 @@ int rs_async_create(const struct rs_mr_descriptor *descriptor, CUmemAllocationTy
 
 CUmemoryPool rs_async_pool(struct rs_mr *mr)
 {
-    return async_of(rs_lasting_leaf_of(mr))->pool;
+    return async_of(rs_detached_leaf_of(mr))->pool;
 }
 
 /* ---- settings ---- */
 
-bool rs_async_validate(const struct rs_async_config *config, const struct rs_place *place,
-                       const struct rs_source *source, struct rs_complaints *complaints)
+bool rs_async_validate(const struct rs_async_config *config,
+                       const struct rs_environment *environment, const struct rs_source *source,
+                       struct rs_diagnostics *diagnostics)
 {
     char first[RS_SIZE_TEXT_BYTES], second[RS_SIZE_TEXT_BYTES];
 
     if (config->initial_size > config->release_threshold) {
-        rs_complain(complaints, source, NULL,
+        rs_diagnose(diagnostics, source, NULL,
                     "the initial size %s is above the release threshold %s, so it would not stay",
                     rs_size_format(config->initial_size, first),
                     rs_size_format(config->release_threshold, second));
         return false;
     }
-    if (place && place->total_bytes && config->initial_size > place->total_bytes) {
-        rs_complain(complaints, source, NULL,
+    if (environment && environment->total_bytes &&
+        config->initial_size > environment->total_bytes) {
+        rs_diagnose(diagnostics, source, NULL,
                     "the initial size %s is larger than the device's memory of %s",
                     rs_size_format(config->initial_size, first),
-                    rs_size_format_short(place->total_bytes, second));
+                    rs_size_format_short(environment->total_bytes, second));
         return false;
     }
     return true;
 }
 
-static bool async_validate(const void *config, const struct rs_place *place,
-                           const struct rs_source *source, struct rs_complaints *complaints)
+static bool async_validate(const void *config, const struct rs_environment *environment,
+                           const struct rs_source *source, struct rs_diagnostics *diagnostics)
 {
-    if (place &&
+    if (environment &&
         (!rs_driver.cuMemPoolCreate ||
-         !rs_driver_device_has(place->device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED))) {
-        rs_complain(complaints, source, NULL,
+         !rs_driver_device_has(environment->device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED))) {
+        rs_diagnose(diagnostics, source, NULL,
                     "async needs memory pools, which this driver or device does not have");
         return false;
     }
-    return rs_async_validate(config, place, source, complaints);
+    return rs_async_validate(config, environment, source, diagnostics);
 }
 
-static int async_create(const struct rs_place *place, const void *config,
+static int async_create(const struct rs_environment *environment, const void *config,
                         struct rs_mr *const *upstream, struct rs_mr **out)
 {
     (void)upstream;
-    return rs_async_create(&rs_mr_descriptor_async, CU_MEM_ALLOCATION_TYPE_PINNED, place, config,
-                           out);
+    return rs_async_create(&rs_mr_descriptor_async, CU_MEM_ALLOCATION_TYPE_PINNED, environment,
+                           config, out);
 }
 
 const struct rs_option rs_async_options[] = {

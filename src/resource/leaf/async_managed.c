@@ -7,34 +7,35 @@
 
 enum { FIRST_DRIVER = 13000 }; /* with managed pools */
 
-static bool driver_has_managed_pools(const struct rs_place *place)
+static bool driver_has_managed_pools(const struct rs_environment *environment)
 {
     int version = 0;
 
     return rs_driver.cuMemPoolCreate && rs_driver.cuDriverGetVersion &&
            rs_driver.cuDriverGetVersion(&version) == CUDA_SUCCESS && version >= FIRST_DRIVER &&
-           rs_driver_device_has(place->device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) &&
-           rs_driver_device_has(place->device, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS);
+           rs_driver_device_has(environment->device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) &&
+           rs_driver_device_has(environment->device, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS);
 }
 
-static bool async_managed_validate(const void *config, const struct rs_place *place,
-                                   const struct rs_source *source, struct rs_complaints *complaints)
+static bool async_managed_validate(const void *config, const struct rs_environment *environment,
+                                   const struct rs_source *source,
+                                   struct rs_diagnostics *diagnostics)
 {
-    if (place && !driver_has_managed_pools(place)) {
-        rs_complain(complaints, source, NULL,
+    if (environment && !driver_has_managed_pools(environment)) {
+        rs_diagnose(diagnostics, source, NULL,
                     "async_managed needs managed memory pools: driver 13.0 or newer, and a device "
                     "with concurrent managed access");
         return false;
     }
-    return rs_async_validate(config, place, source, complaints);
+    return rs_async_validate(config, environment, source, diagnostics);
 }
 
-static int async_managed_create(const struct rs_place *place, const void *config,
+static int async_managed_create(const struct rs_environment *environment, const void *config,
                                 struct rs_mr *const *upstream, struct rs_mr **out)
 {
     (void)upstream;
-    return rs_async_create(&rs_mr_descriptor_async_managed, CU_MEM_ALLOCATION_TYPE_MANAGED, place,
-                           config, out);
+    return rs_async_create(&rs_mr_descriptor_async_managed, CU_MEM_ALLOCATION_TYPE_MANAGED,
+                           environment, config, out);
 }
 
 const struct rs_mr_descriptor rs_mr_descriptor_async_managed = {

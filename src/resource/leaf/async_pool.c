@@ -80,7 +80,8 @@ bool rs_async_charge(struct rs_async *async, size_t growth_bytes)
     bool charged;
 
     rs_mutex_lock(&async->leaf.lock);
-    charged = rs_account_take(async->leaf.place->account, growth_bytes, rs_async_memory_of(async));
+    charged =
+        rs_account_take(async->leaf.environment->account, growth_bytes, rs_async_memory_of(async));
     if (charged) {
         async->charged_bytes += growth_bytes;
         async->pending_bytes += growth_bytes;
@@ -91,7 +92,7 @@ bool rs_async_charge(struct rs_async *async, size_t growth_bytes)
 
 bool rs_async_settle(struct rs_async *async, size_t growth_bytes, bool may_grow, size_t *charged)
 {
-    struct rs_account *account = async->leaf.place->account;
+    struct rs_account *account = async->leaf.environment->account;
     size_t reserved, wanted;
     bool good = true;
 
@@ -115,15 +116,15 @@ bool rs_async_settle(struct rs_async *async, size_t growth_bytes, bool may_grow,
 
 CUresult rs_async_free_on_own_stream(struct rs_async *async, CUdeviceptr address)
 {
-    const struct rs_place *place = async->leaf.place;
+    const struct rs_environment *environment = async->leaf.environment;
     CUstreamCaptureMode mode = rs_capture_relax();
     CUresult result;
-    bool entered = rs_context_enter(place->context, &result);
+    bool entered = rs_driver_context_enter(environment->context, &result);
 
     if (result == CUDA_SUCCESS)
-        result =
-            rs_driver.cuMemFreeAsync(address, rs_own_stream(place->own_stream, place->context));
-    rs_context_leave(entered);
+        result = rs_driver.cuMemFreeAsync(
+            address, rs_own_stream(environment->own_stream, environment->context));
+    rs_driver_context_leave(entered);
     rs_capture_restore(mode);
     return result;
 }
@@ -146,15 +147,15 @@ static CUresult wait_for_own_stream(CUstream stream, uint64_t bound_ns)
 CUresult rs_async_allocate_on_own_stream(struct rs_async *async, size_t size_bytes,
                                          uint64_t bound_ns, CUdeviceptr *address)
 {
-    const struct rs_place *place = async->leaf.place;
-    CUstream stream = rs_own_stream(place->own_stream, place->context);
+    const struct rs_environment *environment = async->leaf.environment;
+    CUstream stream = rs_own_stream(environment->own_stream, environment->context);
     CUstreamCaptureMode mode = rs_capture_relax();
     CUresult result;
-    bool entered = rs_context_enter(place->context, &result);
+    bool entered = rs_driver_context_enter(environment->context, &result);
 
     if (result == CUDA_SUCCESS)
         result = rs_driver.cuMemAllocFromPoolAsync(address, size_bytes, async->pool, stream);
-    rs_context_leave(entered);
+    rs_driver_context_leave(entered);
     rs_capture_restore(mode);
     if (result != CUDA_SUCCESS)
         return result;
@@ -166,9 +167,10 @@ CUresult rs_async_allocate_on_own_stream(struct rs_async *async, size_t size_byt
 
 void rs_async_settle_own_stream(const struct rs_async *async, uint64_t bound_ns)
 {
-    const struct rs_place *place = async->leaf.place;
+    const struct rs_environment *environment = async->leaf.environment;
 
-    (void)rs_own_stream_settle(rs_own_stream(place->own_stream, place->context), bound_ns);
+    (void)rs_own_stream_settle(rs_own_stream(environment->own_stream, environment->context),
+                               bound_ns);
 }
 
 void rs_async_trim_pool(struct rs_async *async, size_t keep_bytes)

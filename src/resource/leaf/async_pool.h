@@ -3,7 +3,7 @@
 #pragma once
 
 #include "driver/driver.h"
-#include "resource/leaf/lasting_leaf.h"
+#include "resource/leaf/detached_leaf.h"
 
 /* The own stream may be behind the program's work where streams share a channel, and that work may
  * wait for this thread, so no wait for it is without an end.  This long for what may also be had
@@ -11,8 +11,8 @@
 static const uint64_t rs_async_idle_wait_ns = 20 * 1000 * 1000;
 
 struct rs_async {
-    struct rs_lasting_leaf leaf; /* its lock protects the sizes; only reads of the pool's attributes
-                                    under it, which wait for no work */
+    struct rs_detached_leaf leaf; /* its lock protects the sizes; only reads of the pool's
+                                    attributes under it, which wait for no work */
     CUmemoryPool pool;
     size_t initial_bytes;   /* stay when the pool is trimmed */
     size_t threshold_bytes; /* stay when the program synchronises; SIZE_MAX: all */

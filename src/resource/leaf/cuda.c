@@ -3,9 +3,10 @@
 #include "driver/driver.h"
 #include "resource/leaf/leaf.h"
 
-static CUresult cuda_take(const struct rs_place *place, size_t size_bytes, CUdeviceptr *address)
+static CUresult cuda_take(const struct rs_environment *environment, size_t size_bytes,
+                          CUdeviceptr *address)
 {
-    (void)place;
+    (void)environment;
     return rs_driver.cuMemAlloc_v2(address, size_bytes);
 }
 
@@ -20,14 +21,14 @@ static CUresult cuda_give_in_order(CUdeviceptr address, CUstream stream)
     return rs_driver.cuMemFreeAsync(address, stream);
 }
 
-static int cuda_create(const struct rs_place *place, const void *config,
+static int cuda_create(const struct rs_environment *environment, const void *config,
                        struct rs_mr *const *upstream, struct rs_mr **out)
 {
     int failed;
 
     (void)config;
     (void)upstream;
-    failed = rs_leaf_create(&rs_mr_descriptor_cuda, place, cuda_take, cuda_give, out);
+    failed = rs_leaf_create(&rs_mr_descriptor_cuda, environment, cuda_take, cuda_give, out);
     if (!failed)
         RS_CONTAINER_OF(*out, struct rs_leaf, base)->give_in_order = cuda_give_in_order;
     return failed;

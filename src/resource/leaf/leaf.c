@@ -39,24 +39,25 @@ static CUresult give(struct rs_leaf *leaf, CUdeviceptr address)
 
 static CUstream own_stream(const struct rs_leaf *leaf)
 {
-    return leaf->place->own_stream ? rs_own_stream(leaf->place->own_stream, leaf->place->context)
-                                   : NULL;
+    return leaf->environment->own_stream
+               ? rs_own_stream(leaf->environment->own_stream, leaf->environment->context)
+               : NULL;
 }
 
 static bool has_order(const struct rs_leaf *leaf)
 {
-    return leaf->give_in_order && rs_driver.cuMemFreeAsync && leaf->place->own_stream;
+    return leaf->give_in_order && rs_driver.cuMemFreeAsync && leaf->environment->own_stream;
 }
 
 static CUresult give_in_order(struct rs_leaf *leaf, CUdeviceptr address, CUstream stream)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
     CUresult result;
-    bool entered = rs_context_enter(leaf->place->context, &result);
+    bool entered = rs_driver_context_enter(leaf->environment->context, &result);
 
     if (result == CUDA_SUCCESS)
         result = leaf->give_in_order(address, stream);
-    rs_context_leave(entered);
+    rs_driver_context_leave(entered);
     rs_capture_restore(mode);
     return result;
 }
@@ -67,7 +68,7 @@ static bool may_give_now(const struct rs_leaf *leaf)
 {
     if (rs_request_is_busy())
         return false;
-    if (rs_context_idle(leaf->place->context, IDLE_NS) == RS_FENCE_DONE)
+    if (rs_context_idle(leaf->environment->context, IDLE_NS) == RS_FENCE_DONE)
         return true;
     rs_request_note_busy(); /* once is enough: each look may take IDLE_NS */
     return false;
@@ -77,15 +78,15 @@ static bool may_give_now(const struct rs_leaf *leaf)
  * bytes are counted no longer.  CUDA_ERROR_NOT_READY where that would wait inside a request. */
 static CUresult give_back(struct rs_leaf *leaf, CUdeviceptr address, CUstream stream, bool *settled)
 {
-    bool in_request = rs_request_is_under_way(), clean = leaf->place->frees_are_clean;
-    bool in_order = has_order(leaf) && (clean || in_request);
+    bool in_request = rs_request_is_under_way(), ready = leaf->environment->frees_are_ready;
+    bool in_order = has_order(leaf) && (ready || in_request);
 
     /* Under a limit what is given back must be there for the next request, and nobody here may wait
      * for the program's stream later. */
     *settled = !in_order;
-    if (stream && !in_order && has_order(leaf) && !rs_account_has_limit(leaf->place->account))
+    if (stream && !in_order && has_order(leaf) && !rs_account_has_limit(leaf->environment->account))
         return give_in_order(leaf, address, stream);
-    if (in_request && !(clean && in_order) && !may_give_now(leaf))
+    if (in_request && !(ready && in_order) && !may_give_now(leaf))
         return CUDA_ERROR_NOT_READY;
     return in_order ? give_in_order(leaf, address, own_stream(leaf)) : give(leaf, address);
 }
@@ -93,7 +94,7 @@ static CUresult give_back(struct rs_leaf *leaf, CUdeviceptr address, CUstream st
 static void count_given(struct rs_leaf *leaf, size_t size_bytes, size_t charge_bytes,
                         uint64_t count)
 {
-    rs_account_give_many(leaf->place->account, size_bytes, charge_bytes, count, leaf->memory);
+    rs_account_give_many(leaf->environment->account, size_bytes, charge_bytes, count, leaf->memory);
     atomic_fetch_sub_explicit(&leaf->held_bytes, size_bytes, memory_order_relaxed);
 }
 
@@ -121,7 +122,7 @@ static size_t unsettled_bytes(struct rs_leaf *leaf)
  * may share a channel with work that waits for this thread.  Returns the bytes. */
 static size_t settle(struct rs_leaf *leaf, uint64_t bound_ns)
 {
-    struct rs_account *account = leaf->place->account;
+    struct rs_account *account = leaf->environment->account;
     size_t bytes, charge_bytes;
     uint64_t count;
     bool settled;
@@ -156,7 +157,7 @@ static CUresult give_unseen(struct rs_leaf *leaf, CUdeviceptr address)
 /* Counted first, then taken, then entered; undone where it fails. */
 static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
 {
-    struct rs_account *account = leaf->place->account;
+    struct rs_account *account = leaf->environment->account;
     enum rs_memory memory = leaf->memory;
     CUstreamCaptureMode mode;
     size_t charged_bytes;
@@ -165,15 +166,15 @@ static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *
     if (!rs_footprint_take(account, size_bytes, memory))
         return CUDA_ERROR_OUT_OF_MEMORY;
     mode = rs_capture_relax();
-    result = leaf->take(leaf->place, size_bytes, address);
+    result = leaf->take(leaf->environment, size_bytes, address);
     rs_capture_restore(mode);
-    if (result == CUDA_SUCCESS && !rs_segment_add(leaf->place, *address, size_bytes)) {
+    if (result == CUDA_SUCCESS && !rs_segment_add(leaf->environment, *address, size_bytes)) {
         (void)give_unseen(leaf, *address);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS &&
         !rs_footprint_settle(account, *address, size_bytes, memory, &charged_bytes)) {
-        rs_segment_remove(leaf->place, *address);
+        rs_segment_remove(leaf->environment, *address);
         (void)give_unseen(leaf, *address);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -184,7 +185,7 @@ static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *
 
 static bool may_reclaim(const struct rs_leaf *leaf)
 {
-    return !rs_mr_asks_ahead() && leaf->place->reclaim && leaf->memory != RS_MEMORY_HOST;
+    return !rs_mr_asks_ahead() && leaf->environment->reclaim && leaf->memory != RS_MEMORY_HOST;
 }
 
 /* Before it is out of memory, the device's other stacks and contexts give back what they merely
@@ -192,18 +193,19 @@ static bool may_reclaim(const struct rs_leaf *leaf)
  * do without going back to the driver. */
 static CUresult take(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
 {
-    const struct rs_place *place = leaf->place;
+    const struct rs_environment *environment = leaf->environment;
     struct rs_refusal refusal = {.size_bytes = size_bytes, .memory = leaf->memory};
     CUresult result;
 
     (void)settle(leaf, SETTLE_NS);
     do {
-        refusal.releases = rs_account_releases(place->account);
+        refusal.releases = rs_account_releases(environment->account);
         result = take_once(leaf, size_bytes, address);
         if (result != CUDA_ERROR_OUT_OF_MEMORY)
             return result;
     } while (settle(leaf, SETTLE_SHORT_NS) > 0 ||
-             (may_reclaim(leaf) && place->reclaim(place, &refusal, !place->frees_are_clean)));
+             (may_reclaim(leaf) &&
+              environment->reclaim(environment, &refusal, !environment->frees_are_ready)));
     rs_request_note_short();
     return result;
 }
@@ -250,15 +252,15 @@ static CUresult deallocate(struct rs_leaf *leaf, const struct rs_allocation *all
 
     /* Removed first: the moment the driver has it back it may give the address to another thread,
      * whose entry must not be the one removed. */
-    rs_segment_remove(leaf->place, allocation->address);
+    rs_segment_remove(leaf->environment, allocation->address);
     result = give_back(leaf, allocation->address, stream, &settled);
     if (result != CUDA_SUCCESS) {
         /* Still the driver's allocation (a sticky error, say).  Room for it was there before. */
-        (void)rs_segment_add(leaf->place, allocation->address, size_bytes);
+        (void)rs_segment_add(leaf->environment, allocation->address, size_bytes);
         return result;
     }
-    charge_bytes =
-        rs_footprint_leave(leaf->place->account, allocation->address, size_bytes, leaf->memory);
+    charge_bytes = rs_footprint_leave(leaf->environment->account, allocation->address, size_bytes,
+                                      leaf->memory);
     atomic_fetch_add_explicit(&leaf->deallocations, 1, memory_order_relaxed);
     if (settled)
         count_given(leaf, size_bytes, charge_bytes, 1);
@@ -335,8 +337,9 @@ static const struct rs_mr_ops leaf_ops = {
     .report = leaf_report,
 };
 
-int rs_leaf_create(const struct rs_mr_descriptor *descriptor, const struct rs_place *place,
-                   CUresult (*take_memory)(const struct rs_place *, size_t, CUdeviceptr *),
+int rs_leaf_create(const struct rs_mr_descriptor *descriptor,
+                   const struct rs_environment *environment,
+                   CUresult (*take_memory)(const struct rs_environment *, size_t, CUdeviceptr *),
                    CUresult (*give_memory)(CUdeviceptr), struct rs_mr **out)
 {
     struct rs_leaf *leaf = RS_PUBLISHED_NEW(struct rs_leaf);
@@ -344,7 +347,7 @@ int rs_leaf_create(const struct rs_mr_descriptor *descriptor, const struct rs_pl
     if (!leaf)
         return -ENOMEM;
     rs_mr_init(&leaf->base, &leaf_ops, descriptor, NULL);
-    leaf->place = place;
+    leaf->environment = environment;
     leaf->memory = descriptor->memory;
     leaf->take = take_memory;
     leaf->give = give_memory;

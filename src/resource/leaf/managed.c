@@ -7,9 +7,10 @@ struct managed_config {
     bool charged;
 };
 
-static CUresult managed_take(const struct rs_place *place, size_t size_bytes, CUdeviceptr *address)
+static CUresult managed_take(const struct rs_environment *environment, size_t size_bytes,
+                             CUdeviceptr *address)
 {
-    (void)place;
+    (void)environment;
     return rs_driver.cuMemAllocManaged(address, size_bytes, CU_MEM_ATTACH_GLOBAL);
 }
 
@@ -25,10 +26,11 @@ static enum rs_memory managed_counted_as(const void *config)
     return settings->charged ? RS_MEMORY_MANAGED : RS_MEMORY_HOST;
 }
 
-static int managed_create(const struct rs_place *place, const void *config,
+static int managed_create(const struct rs_environment *environment, const void *config,
                           struct rs_mr *const *upstream, struct rs_mr **out)
 {
-    int failed = rs_leaf_create(&rs_mr_descriptor_managed, place, managed_take, managed_give, out);
+    int failed =
+        rs_leaf_create(&rs_mr_descriptor_managed, environment, managed_take, managed_give, out);
 
     (void)upstream;
     if (!failed) {

@@ -45,10 +45,11 @@ static struct pinned *pinned_of(struct rs_mr *mr)
     return RS_CONTAINER_OF(mr, struct pinned, base);
 }
 
-static CUresult pinned_take(const struct rs_place *place, size_t size_bytes, CUdeviceptr *address)
+static CUresult pinned_take(const struct rs_environment *environment, size_t size_bytes,
+                            CUdeviceptr *address)
 {
     void *host = NULL;
-    CUresult result = rs_driver.cuMemHostAlloc(&host, size_bytes, place->host_flags);
+    CUresult result = rs_driver.cuMemHostAlloc(&host, size_bytes, environment->host_flags);
 
     if (result == CUDA_SUCCESS)
         *address = (CUdeviceptr)(uintptr_t)host;
@@ -208,28 +209,28 @@ static bool parse_node(const char *text, CUdevice device, int *node)
     return true;
 }
 
-static int pinned_create(const struct rs_place *place, const void *config,
+static int pinned_create(const struct rs_environment *environment, const void *config,
                          struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct pinned_config *settings = config;
     int node = NODE_NONE, failed;
 
     (void)upstream;
-    (void)parse_node(settings->numa, place->device, &node); /* validated */
-    failed = rs_leaf_create(&rs_mr_descriptor_pinned, place, pinned_take, pinned_give, out);
+    (void)parse_node(settings->numa, environment->device, &node); /* validated */
+    failed = rs_leaf_create(&rs_mr_descriptor_pinned, environment, pinned_take, pinned_give, out);
     return failed || node == NODE_NONE ? failed : create_on_node(*out, node, out);
 }
 
-static bool pinned_validate(const void *config, const struct rs_place *place,
-                            const struct rs_source *source, struct rs_complaints *complaints)
+static bool pinned_validate(const void *config, const struct rs_environment *environment,
+                            const struct rs_source *source, struct rs_diagnostics *diagnostics)
 {
     const struct pinned_config *settings = config;
     int node;
 
-    (void)place;
+    (void)environment;
     if (strcmp(settings->numa, "device") == 0 || parse_node(settings->numa, 0, &node))
         return true;
-    rs_complain(complaints, source, NULL, "numa=%s: expected none, device, or a node below %d",
+    rs_diagnose(diagnostics, source, NULL, "numa=%s: expected none, device, or a node below %d",
                 settings->numa, NODES_MAX);
     return false;
 }

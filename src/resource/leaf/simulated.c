@@ -32,7 +32,7 @@ _Static_assert(sizeof(struct part) <= RS_RECORD_BYTES, "a part is a slab's recor
 
 struct simulated {
     struct rs_mr base;
-    const struct rs_place *place;
+    const struct rs_environment *environment;
     size_t capacity_bytes;
 
     struct rs_mutex lock; /* protects what follows */
@@ -125,12 +125,12 @@ static struct part *allocate_locked(struct simulated *simulated, size_t size_byt
     struct part *part = NULL;
 
     if (size_bytes <= simulated->capacity_bytes - simulated->live_bytes &&
-        rs_account_take(simulated->place->account, size_bytes, memory)) {
+        rs_account_take(simulated->environment->account, size_bytes, memory)) {
         part = place_part(simulated, size_bytes);
         if (part)
-            rs_account_taken(simulated->place->account, size_bytes, memory);
+            rs_account_taken(simulated->environment->account, size_bytes, memory);
         else
-            rs_account_untake(simulated->place->account, size_bytes, memory);
+            rs_account_untake(simulated->environment->account, size_bytes, memory);
     }
     if (part) {
         simulated->live_bytes += size_bytes;
@@ -171,7 +171,7 @@ static CUresult simulated_deallocate(struct rs_mr *mr, const struct rs_allocatio
     RS_ASSERT(!part->is_free);
     simulated->live_bytes -= part->size_bytes;
     simulated->deallocations++;
-    rs_account_give(simulated->place->account, part->size_bytes, mr->descriptor->memory);
+    rs_account_give(simulated->environment->account, part->size_bytes, mr->descriptor->memory);
     part->is_free = true;
     before = part->before;
     if (before && before->is_free) {
@@ -193,7 +193,8 @@ static void simulated_destroy(struct rs_mr *mr, bool memory_is_gone)
     struct simulated *simulated = simulated_of(mr);
 
     if (!memory_is_gone)
-        rs_account_shrink(simulated->place->account, simulated->live_bytes, mr->descriptor->memory);
+        rs_account_shrink(simulated->environment->account, simulated->live_bytes,
+                          mr->descriptor->memory);
     rs_record_slab_destroy(&simulated->records);
     rs_mutex_destroy(&simulated->lock);
     free(simulated);
@@ -260,7 +261,7 @@ static const struct rs_mr_ops simulated_ops = {
     .check = simulated_check,
 };
 
-static int simulated_create(const struct rs_place *place, const void *config,
+static int simulated_create(const struct rs_environment *environment, const void *config,
                             struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct simulated_config *settings = config;
@@ -271,7 +272,7 @@ static int simulated_create(const struct rs_place *place, const void *config,
         return -ENOMEM;
     rs_mr_init(&simulated->base, &simulated_ops, &rs_mr_descriptor_simulated, NULL);
     rs_mutex_init(&simulated->lock);
-    simulated->place = place;
+    simulated->environment = environment;
     simulated->capacity_bytes = settings->size;
     simulated->end = FIRST_ADDRESS;
     *out = &simulated->base;

@@ -6,7 +6,7 @@
  * block: a kernel would write into what the program's own malloc handed out. */
 #include "driver/driver.h"
 
-#include "resource/leaf/lasting_leaf.h"
+#include "resource/leaf/detached_leaf.h"
 #include "shared/published.h"
 
 #include <errno.h>
@@ -40,9 +40,9 @@ static bool round_size(size_t size_bytes, size_t *rounded_bytes)
                        rounded_bytes);
 }
 
-static CUresult system_take(struct rs_lasting_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
+static CUresult system_take(struct rs_detached_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
 {
-    struct rs_account *account = leaf->place->account;
+    struct rs_account *account = leaf->environment->account;
     size_t rounded_bytes;
     void *memory;
 
@@ -60,7 +60,7 @@ static CUresult system_take(struct rs_lasting_leaf *leaf, size_t size_bytes, CUd
     return CUDA_SUCCESS;
 }
 
-static CUresult system_give(struct rs_lasting_leaf *leaf, CUdeviceptr address, size_t size_bytes)
+static CUresult system_give(struct rs_detached_leaf *leaf, CUdeviceptr address, size_t size_bytes)
 {
     void *memory = (void *)(uintptr_t)address;
     size_t rounded_bytes = 0;
@@ -69,38 +69,39 @@ static CUresult system_give(struct rs_lasting_leaf *leaf, CUdeviceptr address, s
         free(memory);
     else if (!round_size(size_bytes, &rounded_bytes) || munmap(memory, rounded_bytes) != 0)
         return CUDA_ERROR_UNKNOWN; /* the process may have no more mappings than this */
-    rs_account_give(leaf->place->account, size_bytes, RS_MEMORY_HOST);
+    rs_account_give(leaf->environment->account, size_bytes, RS_MEMORY_HOST);
     return CUDA_SUCCESS;
 }
 
-static const struct rs_lasting_calls system_calls = {
+static const struct rs_detached_calls system_calls = {
     .take = system_take,
     .give = system_give,
     .give_late = system_give,
 };
 
-static bool system_validate(const void *config, const struct rs_place *place,
-                            const struct rs_source *source, struct rs_complaints *complaints)
+static bool system_validate(const void *config, const struct rs_environment *environment,
+                            const struct rs_source *source, struct rs_diagnostics *diagnostics)
 {
     (void)config;
-    if (!place || rs_driver_device_has(place->device, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS))
+    if (!environment ||
+        rs_driver_device_has(environment->device, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS))
         return true;
-    rs_complain(complaints, source, NULL,
+    rs_diagnose(diagnostics, source, NULL,
                 "system needs a device that reaches the process's own memory (HMM or ATS), which "
                 "this one does not");
     return false;
 }
 
-static int system_create(const struct rs_place *place, const void *config,
+static int system_create(const struct rs_environment *environment, const void *config,
                          struct rs_mr *const *upstream, struct rs_mr **out)
 {
-    struct rs_lasting_leaf *leaf = RS_PUBLISHED_NEW(struct rs_lasting_leaf);
+    struct rs_detached_leaf *leaf = RS_PUBLISHED_NEW(struct rs_detached_leaf);
 
     (void)config;
     (void)upstream;
     if (!leaf)
         return -ENOMEM;
-    rs_lasting_leaf_init(leaf, &rs_mr_descriptor_system, place, &system_calls);
+    rs_detached_leaf_init(leaf, &rs_mr_descriptor_system, environment, &system_calls);
     *out = &leaf->base;
     return 0;
 }

@@ -11,7 +11,7 @@ enum {
     SORT_TURNS = 8, /* an allocation looks so far into what is not sorted: there may be thousands */
 };
 
-/* A clean block of that size, which is counted as live from now on, or NULL; *more: there may be
+/* A ready block of that size, which is counted as live from now on, or NULL; *more: there may be
  * one among those that are not sorted yet. */
 RS_HOT_INLINE struct rs_freed *take_kept(struct rs_reuse *reuse, size_t size_bytes, bool *more)
 {
@@ -20,7 +20,7 @@ RS_HOT_INLINE struct rs_freed *take_kept(struct rs_reuse *reuse, size_t size_byt
 
     rs_spinlock_lock(&shard->lock);
     kept = rs_kept_take(&shard->kept, size_bytes);
-    *more = shard->clean.first;
+    *more = shard->ready.first;
     if (RS_LIKELY(kept)) {
         shard->live_bytes += (ptrdiff_t)size_bytes;
         if (RS_LIKELY(*more))
@@ -43,7 +43,7 @@ static bool allocate_in_order(struct rs_reuse *reuse, size_t *size_bytes, CUstre
     if (!rs_round_up(asked_bytes, RS_BLOCK_ALIGNMENT, &rounded_bytes))
         return false;
     *size_bytes = rounded_bytes;
-    if (reuse->mode == RS_REUSE_WAIT || !rs_stream_key(stream, reuse->place->context, key))
+    if (reuse->mode == RS_REUSE_WAIT || !rs_stream_key(stream, reuse->environment->context, key))
         return false;
     block = rs_ordered_take(&reuse->ordered, rounded_bytes, *key);
     if (!block)
@@ -56,11 +56,11 @@ static bool allocate_in_order(struct rs_reuse *reuse, size_t *size_bytes, CUstre
 
 /* What a huge block leaves free around it must be in one piece: so upstream shall see all that is
  * done with, first.  Freed blocks of its own size would leave a hole for the next one. */
-static void clean_for_huge(struct rs_reuse *reuse, size_t size_bytes)
+static void ready_for_huge(struct rs_reuse *reuse, size_t size_bytes)
 {
     struct rs_reuse_quantity freed = rs_reuse_quarantined(reuse);
 
-    if (size_bytes < rs_reuse_held_bytes(reuse) / RS_REUSE_SCARCE_SHARE ||
+    if (size_bytes < rs_reuse_held_bytes(reuse) / RS_REUSE_SCARCE_DIVISOR ||
         freed.bytes == freed.blocks * size_bytes)
         return;
     rs_request_begin();
@@ -70,7 +70,7 @@ static void clean_for_huge(struct rs_reuse *reuse, size_t size_bytes)
 }
 
 /* What comes from upstream is for all streams, as it will be handed to others in its time.  Where
- * frees wait no gap is late, so any block will do (need.c). */
+ * frees wait no gap is late, so any block will do (slow_path.c). */
 static CUresult allocate_from_upstream(struct rs_reuse *reuse, size_t size_bytes, bool only_held,
                                        struct rs_allocation *out)
 {
@@ -78,7 +78,7 @@ static CUresult allocate_from_upstream(struct rs_reuse *reuse, size_t size_bytes
     CUresult result;
 
     if (RS_UNLIKELY(size_bytes >= HUGE_BYTES))
-        clean_for_huge(reuse, size_bytes);
+        ready_for_huge(reuse, size_bytes);
     if (RS_UNLIKELY(only_held))
         result = rs_mr_allocate_any_held(upstream, size_bytes, out);
     else if (RS_UNLIKELY(reuse->mode == RS_REUSE_WAIT))
@@ -87,7 +87,7 @@ static CUresult allocate_from_upstream(struct rs_reuse *reuse, size_t size_bytes
         result = rs_mr_allocate_held(upstream, size_bytes, NULL, out);
     if (result != CUDA_ERROR_NOT_READY)
         return result;
-    return only_held ? rs_reuse_allocate_held_in_need(reuse, size_bytes, out)
+    return only_held ? rs_reuse_allocate_held_slowly(reuse, size_bytes, out)
                      : rs_reuse_allocate_slowly(reuse, size_bytes, out);
 }
 
@@ -124,7 +124,7 @@ RS_HOT_INLINE CUresult allocate_any(struct rs_reuse *reuse, size_t size_bytes,
     struct rs_freed *kept = take_kept(reuse, upstream_bytes, &more);
 
     for (unsigned turn = 0; RS_UNLIKELY(!kept && more) && turn < SORT_TURNS; turn++) {
-        rs_reuse_sort_clean(reuse);
+        rs_reuse_sort_ready(reuse);
         kept = take_kept(reuse, upstream_bytes, &more);
     }
     if (RS_UNLIKELY(!kept))

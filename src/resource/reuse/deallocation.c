@@ -15,7 +15,7 @@ enum {
                                   held before where that is more */
 };
 
-/* Upstream had nothing fitting lately (need.c). */
+/* Upstream had nothing fitting lately (slow_path.c). */
 static bool is_short(const struct rs_reuse *reuse)
 {
     return rs_reuse_eager_bytes(reuse) == RS_REUSE_SHORT_BYTES;
@@ -32,7 +32,7 @@ static bool is_starved(const struct rs_reuse *reuse)
 static bool is_scarce(struct rs_reuse *reuse)
 {
     return rs_mr_idle_bytes_best(reuse->base.upstream[0]) <
-           rs_reuse_held_bytes(reuse) / RS_REUSE_SCARCE_SHARE;
+           rs_reuse_held_bytes(reuse) / RS_REUSE_SCARCE_DIVISOR;
 }
 
 __attribute__((noinline)) static bool is_time_to_seal(struct rs_reuse *reuse, size_t open_bytes,
@@ -132,7 +132,7 @@ RS_HOT_INLINE void keep_holder(struct rs_reuse *reuse, struct rs_freed *record,
     if (RS_LIKELY(!in_order && allocation->size_bytes == record->upstream.size_bytes))
         record->holder = allocation->holder;
     else if (allocation->holder)
-        reuse->place->forget_holder(reuse->place, allocation->holder);
+        reuse->environment->forget_holder(reuse->environment, allocation->holder);
 }
 
 /* As cudaFree: nothing of it is touched any more when this returns.  (Frees in the order of a
@@ -151,7 +151,7 @@ __attribute__((noinline)) static CUresult deallocate_waiting(struct rs_reuse *re
         (void)open_push(reuse, record);
         return CUDA_SUCCESS;
     }
-    result = rs_sentinel_wait(reuse->place->sentinel, reuse->place->context);
+    result = rs_sentinel_wait(reuse->environment->sentinel, reuse->environment->context);
     rs_reuse_count(&reuse->full_waits, 1);
     rs_reuse_count(&reuse->wait_ns, rs_clock_ns() - begin_ns);
     if (result == CUDA_SUCCESS)
@@ -200,7 +200,7 @@ static size_t live_bytes(struct rs_reuse *reuse)
 static bool is_capped(const struct rs_reuse *reuse)
 {
     return rs_min(rs_mr_growable_bytes_best(reuse->base.upstream[0]),
-                  rs_account_room(reuse->place->account)) < UNFENCED_BYTES;
+                  rs_account_room(reuse->environment->account)) < UNFENCED_BYTES;
 }
 
 /* A capture may last.  What waits for its end is as much as the program would need again anyway:
@@ -260,7 +260,8 @@ deallocate_in_order(struct rs_reuse *reuse, const struct rs_allocation *allocati
     struct rs_freed *record = allocation->token;
     size_t size_bytes = record->upstream.size_bytes; /* the record is another's after the push */
     unsigned long long key;
-    bool in_order = rs_stream_key_to_free(stream, reuse->place->context, record->stream, &key);
+    bool in_order =
+        rs_stream_key_to_free(stream, reuse->environment->context, record->stream, &key);
     bool time_to_seal;
 
     keep_holder(reuse, record, allocation, in_order);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Epochs: what was open at one time, which no free can join any more, fenced by one context event
- * (driver/fence.h).  When the event is done the epoch's blocks are clean.
+ * (driver/fence.h).  When the event is done the epoch's blocks are ready.
  *
  * A GPU that is stuck behind one long operation retires nothing, and a program may free millions of
  * blocks meanwhile.  So there are at most RS_REUSE_EPOCHS epochs: each seal beyond merges two
@@ -24,12 +24,12 @@ enum {
     /* A free asks where so many epochs are sealed, or this share of what is held is; one of a large
      * block, of which each is an epoch of its own, where so many are: */
     ASK_EPOCHS = 2,
-    ASK_SHARE = 64,
+    ASK_DIVISOR = 64,
     ASK_LARGE_EPOCHS = 4,
 
     CROWD = 16, /* epochs behind a GPU that is stuck: frees seal in larger portions from here on */
 
-    EXACT_SHARE = 8, /* of so many epochs each is asked for, of more every so many-th share */
+    EXACT_DIVISOR = 8, /* of so many epochs each is asked for, of more every so many-th share */
 
     /* A block takes 0.2 to 0.9 us on its way upstream.  Of those that no shard gets back, so many
      * go there with their epoch; ... */
@@ -66,7 +66,7 @@ static struct rs_reuse_epoch *take_epoch(struct rs_reuse *reuse)
     epoch = calloc(1, sizeof(*epoch));
     if (!epoch)
         return NULL;
-    epoch->event = rs_fence_create(reuse->place->context);
+    epoch->event = rs_fence_create(reuse->environment->context);
     if (!epoch->event) {
         free(epoch);
         return NULL;
@@ -153,7 +153,7 @@ static void merge_with_next(struct rs_reuse *reuse, unsigned at)
     spare_epoch(reuse, younger);
 }
 
-static void make_place(struct rs_reuse *reuse)
+static void make_environment(struct rs_reuse *reuse)
 {
     if (reuse->sealed_count < RS_REUSE_EPOCHS)
         return;
@@ -183,9 +183,9 @@ static bool seal_locked(struct rs_reuse *reuse)
         epoch->bytes = rs_reuse_batch_size(reuse, &epoch->blocks).bytes;
         any = seal_ordered(reuse, epoch) || epoch->bytes > 0;
         refusal = (enum rs_fence_refusal)reuse->refusal; /* unless something was to be sealed */
-        fenced = any && rs_fence_record(reuse->place->context, epoch->event, &refusal);
+        fenced = any && rs_fence_record(reuse->environment->context, epoch->event, &refusal);
         if (fenced) {
-            make_place(reuse);
+            make_environment(reuse);
             reuse->epochs_bytes += epoch->bytes;
             epoch->timed_out = false;
             epoch->seals = 1;
@@ -221,7 +221,7 @@ static void drain_one_lot(struct rs_reuse *reuse, struct rs_freed_list *to)
     spare_lot(reuse, lot);
 }
 
-/* Ordered blocks that are clean can be had in their order still, until they leave. */
+/* Ordered blocks that are ready can be had in their order still, until they leave. */
 static void add_backlog_lots(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch)
 {
     if (!epoch->ordered)
@@ -263,17 +263,17 @@ static void take_backlog(struct rs_reuse *reuse, size_t count, struct rs_freed_l
     note_backlog(reuse);
 }
 
-/* Of what is clean now, leaves behind what would take too long.  What comes back to its shard in
+/* Of what is ready now, leaves behind what would take too long.  What comes back to its shard in
  * one piece does not; in need it does not come back. */
-static void leave_backlog(struct rs_reuse *reuse, struct rs_reuse_batch *clean, size_t most)
+static void leave_backlog(struct rs_reuse *reuse, struct rs_reuse_batch *ready, size_t most)
 {
-    if (atomic_load(&reuse->in_need) > 0)
+    if (atomic_load(&reuse->on_slow_path) > 0)
         for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++)
-            rs_freed_append(&clean->rest, &clean->own[i]);
-    while (reuse->backlog_lots && clean->rest.count + reuse->backlog_lots->sealed <= most)
-        drain_one_lot(reuse, &clean->rest);
-    if (clean->rest.count > most)
-        rs_freed_append(&reuse->backlog, &clean->rest);
+            rs_freed_append(&ready->rest, &ready->own[i]);
+    while (reuse->backlog_lots && ready->rest.count + reuse->backlog_lots->sealed <= most)
+        drain_one_lot(reuse, &ready->rest);
+    if (ready->rest.count > most)
+        rs_freed_append(&reuse->backlog, &ready->rest);
     note_backlog(reuse);
 }
 
@@ -299,11 +299,11 @@ void rs_reuse_give_backlog(struct rs_reuse *reuse)
 
 /* Takes the blocks of the oldest so many epochs, of which the youngest's fence is done.  It was
  * recorded after theirs, and so covers all that theirs do. */
-static void take_through(struct rs_reuse *reuse, unsigned count, struct rs_reuse_batch *clean)
+static void take_through(struct rs_reuse *reuse, unsigned count, struct rs_reuse_batch *ready)
 {
     for (unsigned i = 0; i < count; i++) {
         struct rs_reuse_epoch *epoch = reuse->sealed[i];
-        rs_reuse_batch_append(reuse, clean, &epoch->blocks);
+        rs_reuse_batch_append(reuse, ready, &epoch->blocks);
         add_backlog_lots(reuse, epoch);
         reuse->epochs_bytes -= epoch->bytes;
         rs_reuse_count(&reuse->retired_epochs, epoch->seals);
@@ -319,13 +319,13 @@ static void take_through(struct rs_reuse *reuse, unsigned count, struct rs_reuse
  * before, and 0.17 us to say that it is not (tests/bench, group fence).  So the young are asked for
  * first: only the last answer is that it is done, and it is good for all before it. */
 static enum rs_fence_state ask_locked(struct rs_reuse *reuse, unsigned count,
-                                      struct rs_reuse_batch *clean)
+                                      struct rs_reuse_batch *ready)
 {
     struct rs_reuse_epoch *epoch = reuse->sealed[count - 1];
-    enum rs_fence_state state = rs_fence_query(reuse->place->context, epoch->event);
+    enum rs_fence_state state = rs_fence_query(reuse->environment->context, epoch->event);
 
     if (state == RS_FENCE_DONE)
-        take_through(reuse, count, clean);
+        take_through(reuse, count, ready);
     reuse->is_stuck = count == 1 && state == RS_FENCE_PENDING;
     note_crowd(reuse);
     return state;
@@ -333,21 +333,21 @@ static enum rs_fence_state ask_locked(struct rs_reuse *reuse, unsigned count,
 
 /* What is known without a look at the young: where the oldest was pending it is asked for first, as
  * all are pending if it still is. */
-static enum rs_fence_state ask_if_stuck(struct rs_reuse *reuse, struct rs_reuse_batch *clean)
+static enum rs_fence_state ask_if_stuck(struct rs_reuse *reuse, struct rs_reuse_batch *ready)
 {
-    return reuse->is_stuck ? ask_locked(reuse, 1, clean) : RS_FENCE_DONE;
+    return reuse->is_stuck ? ask_locked(reuse, 1, ready) : RS_FENCE_DONE;
 }
 
 /* Takes the blocks of all epochs whose fences are done.  Returns the state of the fence that is the
  * oldest then: RS_FENCE_DONE when there is none left. */
-static enum rs_fence_state retire_locked(struct rs_reuse *reuse, struct rs_reuse_batch *clean)
+static enum rs_fence_state retire_locked(struct rs_reuse *reuse, struct rs_reuse_batch *ready)
 {
-    enum rs_fence_state state = ask_if_stuck(reuse, clean);
+    enum rs_fence_state state = ask_if_stuck(reuse, ready);
     unsigned unknown = reuse->sealed_count, count; /* the oldest so many may be done */
 
     while (unknown > 0 && state == RS_FENCE_DONE) {
-        for (count = unknown; count > 0; count -= 1 + count / EXACT_SHARE) {
-            state = ask_locked(reuse, count, clean);
+        for (count = unknown; count > 0; count -= 1 + count / EXACT_DIVISOR) {
+            state = ask_locked(reuse, count, ready);
             if (state != RS_FENCE_PENDING)
                 break;
             unknown = count - 1;
@@ -364,34 +364,34 @@ static enum rs_fence_state retire_locked(struct rs_reuse *reuse, struct rs_reuse
 /* True when there was something to retire.  most: of the blocks that no shard gets back. */
 static bool retire_and_look(struct rs_reuse *reuse, size_t most, enum rs_fence_state *oldest)
 {
-    struct rs_reuse_batch clean = rs_reuse_no_batch;
+    struct rs_reuse_batch ready = rs_reuse_no_batch;
     bool any;
 
     rs_mutex_lock(&reuse->lock);
-    *oldest = retire_locked(reuse, &clean);
+    *oldest = retire_locked(reuse, &ready);
     if (most < SIZE_MAX)
-        leave_backlog(reuse, &clean, most);
-    take_backlog(reuse, most, &clean.rest);
+        leave_backlog(reuse, &ready, most);
+    take_backlog(reuse, most, &ready.rest);
     rs_mutex_unlock(&reuse->lock);
-    any = !rs_reuse_batch_is_empty(reuse, &clean);
+    any = !rs_reuse_batch_is_empty(reuse, &ready);
     if (any)
-        rs_reuse_give_clean(reuse, &clean);
+        rs_reuse_give_ready(reuse, &ready);
     return any;
 }
 
 /* As much as a free shall ask: for ever fewer of the epochs until they are done, or not even the
  * oldest is.  An allocation that needs more asks for itself. */
-static void retire_in_passing(struct rs_reuse *reuse, bool is_large, struct rs_reuse_batch *clean)
+static void retire_in_passing(struct rs_reuse *reuse, bool is_large, struct rs_reuse_batch *ready)
 {
     unsigned count = reuse->sealed_count;
     bool asks = is_large ? count >= ASK_LARGE_EPOCHS
                          : count >= ASK_EPOCHS ||
-                               reuse->epochs_bytes >= rs_reuse_held_bytes(reuse) / ASK_SHARE;
+                               reuse->epochs_bytes >= rs_reuse_held_bytes(reuse) / ASK_DIVISOR;
 
-    if (!asks || ask_if_stuck(reuse, clean) != RS_FENCE_DONE)
+    if (!asks || ask_if_stuck(reuse, ready) != RS_FENCE_DONE)
         return;
     count = reuse->sealed_count;
-    while (count > 0 && ask_locked(reuse, count, clean) == RS_FENCE_PENDING)
+    while (count > 0 && ask_locked(reuse, count, ready) == RS_FENCE_PENDING)
         count /= 2;
 }
 
@@ -399,18 +399,18 @@ static void retire_in_passing(struct rs_reuse *reuse, bool is_large, struct rs_r
  * of ours frees. */
 enum rs_fence_refusal rs_reuse_seal_and_retire_in_passing(struct rs_reuse *reuse, bool is_large)
 {
-    struct rs_reuse_batch clean = rs_reuse_no_batch;
+    struct rs_reuse_batch ready = rs_reuse_no_batch;
     enum rs_fence_refusal refusal = RS_FENCE_GRANTED;
 
     if (!rs_mutex_try_lock(&reuse->lock))
         return refusal;
-    retire_in_passing(reuse, is_large, &clean); /* first: a fence is not done as it is recorded */
-    leave_backlog(reuse, &clean, AT_ONCE);
+    retire_in_passing(reuse, is_large, &ready); /* first: a fence is not done as it is recorded */
+    leave_backlog(reuse, &ready, AT_ONCE);
     if (!seal_locked(reuse))
         refusal = (enum rs_fence_refusal)reuse->refusal;
     rs_mutex_unlock(&reuse->lock);
-    if (!rs_reuse_batch_is_empty(reuse, &clean))
-        rs_reuse_give_clean(reuse, &clean);
+    if (!rs_reuse_batch_is_empty(reuse, &ready))
+        rs_reuse_give_ready(reuse, &ready);
     return refusal;
 }
 
@@ -485,19 +485,19 @@ bool rs_reuse_wait_once(struct rs_reuse *reuse, uint64_t limit_ns)
 
 CUresult rs_reuse_wait_for_all(struct rs_reuse *reuse)
 {
-    struct rs_reuse_batch clean = rs_reuse_no_batch;
+    struct rs_reuse_batch ready = rs_reuse_no_batch;
     CUresult result;
 
     rs_mutex_lock(&reuse->lock);
-    rs_reuse_gather(reuse, &clean);
-    rs_ordered_drain(&reuse->ordered, &reuse->ordered.open, &clean.rest);
+    rs_reuse_gather(reuse, &ready);
+    rs_ordered_drain(&reuse->ordered, &reuse->ordered.open, &ready.rest);
     rs_mutex_unlock(&reuse->lock);
     rs_reuse_count(&reuse->full_waits, 1);
-    result = rs_sentinel_wait(reuse->place->sentinel, reuse->place->context);
+    result = rs_sentinel_wait(reuse->environment->sentinel, reuse->environment->context);
     if (result == CUDA_SUCCESS)
-        rs_reuse_give_clean(reuse, &clean);
+        rs_reuse_give_ready(reuse, &ready);
     else
-        rs_reuse_put_back(reuse, &clean);
+        rs_reuse_put_back(reuse, &ready);
     (void)rs_reuse_retire(reuse);
     return result;
 }
@@ -543,7 +543,7 @@ static void free_lots(struct rs_reuse_lot *lot)
 static void destroy_epoch(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch, bool memory_is_gone)
 {
     if (!memory_is_gone) {
-        rs_reuse_give_clean(reuse, &epoch->blocks);
+        rs_reuse_give_ready(reuse, &epoch->blocks);
         rs_fence_destroy(epoch->event);
     }
     free(epoch);
@@ -551,7 +551,7 @@ static void destroy_epoch(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch, 
 
 void rs_reuse_destroy_epochs(struct rs_reuse *reuse, bool memory_is_gone)
 {
-    struct rs_reuse_batch clean = rs_reuse_no_batch;
+    struct rs_reuse_batch ready = rs_reuse_no_batch;
     struct rs_reuse_epoch *epoch;
 
     for (unsigned i = 0; i < reuse->sealed_count; i++) {
@@ -563,8 +563,8 @@ void rs_reuse_destroy_epochs(struct rs_reuse *reuse, bool memory_is_gone)
         destroy_epoch(reuse, epoch, memory_is_gone);
     }
     if (!memory_is_gone) {
-        take_backlog(reuse, SIZE_MAX, &clean.rest);
-        rs_reuse_give_clean(reuse, &clean);
+        take_backlog(reuse, SIZE_MAX, &ready.rest);
+        rs_reuse_give_ready(reuse, &ready);
     }
     free_lots(reuse->backlog_lots);
     free_lots(reuse->spare_lot);

@@ -3,11 +3,11 @@
  * before the free is done, which is what cudaFree guarantees by stopping the world.
  *
  * Freed blocks gather in open lists, one per group of threads.  By need (bytes, count, an
- * allocation that finds nothing clean) the lists are sealed into an epoch behind one fence
- * (epochs.c).  When that is done the epoch's blocks are clean: they stay with their threads
- * for the next request of their size (clean.c), or go upstream.  Nobody waits in a free, and
+ * allocation that finds nothing ready) the lists are sealed into an epoch behind one fence
+ * (epochs.c).  When that is done the epoch's blocks are ready: they stay with their threads
+ * for the next request of their size (ready.c), or go upstream.  Nobody waits in a free, and
  * an allocation waits only when it would otherwise grow past what the program ever used at once
- * (need.c).
+ * (slow_path.c).
  *
  * Host memory is sealed at each free that is not small.  The next such allocation asks for the
  * fence, so that a loop over one buffer stays in the processor's caches; one so large that no cache
@@ -69,14 +69,14 @@ static size_t reuse_trim(struct rs_mr *mr, size_t keep_bytes)
 {
     struct rs_reuse *reuse = rs_reuse_of(mr);
 
-    (void)rs_reuse_begin_need(reuse);
+    (void)rs_reuse_begin_slow_path(reuse);
     if (!rs_reuse_retire(reuse) || rs_reuse_has_open(reuse))
         (void)rs_reuse_seal(reuse);
     retire_at_once(reuse);
     /* What cannot be fenced is waited for, but not inside a request. */
     if (!reuse->has_fences && rs_reuse_has_open(reuse) && !rs_request_is_under_way())
         (void)rs_reuse_wait_for_all(reuse);
-    rs_reuse_end_need(reuse);
+    rs_reuse_end_slow_path(reuse);
     return rs_mr_trim(mr->upstream[0], keep_bytes);
 }
 
@@ -95,16 +95,16 @@ static bool holds_excess(struct rs_reuse *reuse)
                RS_DRIVER_GRANULARITY;
 }
 
-/* As far as it is clean.  All work of the context: what was sealed is done, or will be in some
+/* As far as it is ready.  All work of the context: what was sealed is done, or will be in some
  * microseconds. */
 static void give_excess(struct rs_reuse *reuse, bool all)
 {
-    (void)rs_reuse_begin_need(reuse);
+    (void)rs_reuse_begin_slow_path(reuse);
     if (all)
         retire_at_once(reuse);
     else
         (void)rs_reuse_retire(reuse);
-    rs_reuse_end_need(reuse);
+    rs_reuse_end_slow_path(reuse);
 }
 
 /* Sealed before the program waits, an epoch is done when it has, unless other streams are busy. */
@@ -205,7 +205,7 @@ static void reuse_destroy(struct rs_mr *mr, bool memory_is_gone)
     struct rs_reuse *reuse = rs_reuse_of(mr);
 
     if (!memory_is_gone) {
-        (void)rs_reuse_begin_need(reuse);
+        (void)rs_reuse_begin_slow_path(reuse);
         (void)rs_reuse_wait_for_all(reuse);
     }
     rs_reuse_destroy_epochs(reuse, memory_is_gone);
@@ -244,7 +244,7 @@ static bool chooses(const struct rs_mr *mr)
     return mr->descriptor->upstream_count > 1;
 }
 
-static int reuse_create(const struct rs_place *place, const void *config,
+static int reuse_create(const struct rs_environment *environment, const void *config,
                         struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct reuse_config *settings = config;
@@ -252,13 +252,14 @@ static int reuse_create(const struct rs_place *place, const void *config,
 
     if (!reuse)
         return -ENOMEM;
-    *reuse = (struct rs_reuse){.place = place, .mode = (enum rs_reuse_mode)settings->free};
+    *reuse =
+        (struct rs_reuse){.environment = environment, .mode = (enum rs_reuse_mode)settings->free};
     rs_mr_init(&reuse->base, &reuse_ops, &rs_mr_descriptor_reuse, upstream);
     reuse->keeps_blocks = reuse->mode == RS_REUSE_DEFERRED && !chooses(upstream[0]);
-    reuse->base.keeps_holders = reuse->keeps_blocks && place->forget_holder;
+    reuse->base.keeps_holders = reuse->keeps_blocks && environment->forget_holder;
     reuse->has_fences = rs_fence_supported();
     reuse->is_eager = reuse->has_fences && upstream[0]->memories == 1u << RS_MEMORY_HOST;
-    rs_reuse_init_clean(reuse);
+    rs_reuse_init_ready(reuse);
     atomic_init(&reuse->eager_bytes, reuse->is_eager ? EAGER_BYTES : SIZE_MAX);
     reuse->initial_bytes = rs_reuse_held_bytes(reuse);
     rs_reuse_ask_room(reuse);

@@ -7,8 +7,8 @@
  *   shards.c        groups of threads, and the records of their blocks
  *   quarantine.c    freed blocks that work may still use: open lists, batches, how much it is
  *   epochs.c        what is sealed behind one fence, until that is done or was waited for
- *   clean.c         blocks that no work uses any more: kept by a shard, or given upstream
- *   need.c          an allocation that upstream has nothing fitting for
+ *   ready.c         blocks that no work uses any more: kept by a shard, or given upstream
+ *   slow_path.c     an allocation that upstream has nothing fitting for
  *
  * The resource's lock is taken first, then either that of the ordered blocks or one shard's. */
 #pragma once
@@ -48,7 +48,7 @@ struct rs_reuse_shard {
     ptrdiff_t live_bytes;    /* allocated minus freed through this shard; may be negative */
     /* That ever entered the quarantine through this shard; read without the lock. */
     _Atomic size_t entered_bytes, entered_count;
-    struct rs_freed_list clean; /* has come back, and is not sorted yet: kept, or upstream */
+    struct rs_freed_list ready; /* has come back, and is not sorted yet: kept, or upstream */
     struct rs_reuse_room room;  /* when it came back */
     struct rs_kept_blocks kept;
 
@@ -56,7 +56,7 @@ struct rs_reuse_shard {
 };
 
 /* Freed blocks of all shards.  A shard's own that are not large come back to it in one piece when
- * they are clean, untouched by the thread that brings them, so that their records stay in the cache
+ * they are ready, untouched by the thread that brings them, so that their records stay in the cache
  * of the threads that use them. */
 struct rs_reuse_batch {
     struct rs_freed_list own[RS_REUSE_SHARDS];
@@ -65,7 +65,7 @@ struct rs_reuse_batch {
 
 struct rs_reuse {
     struct rs_mr base;
-    const struct rs_place *place;
+    const struct rs_environment *environment;
     enum rs_reuse_mode mode;
     bool has_fences, keeps_blocks;
     bool is_eager; /* host memory: the block used last is still in the processor's caches */
@@ -73,7 +73,7 @@ struct rs_reuse {
         eager_bytes; /* a free of so much seals at once, and an allocation looks at fences */
     size_t own_bytes_max;
     _Atomic unsigned shards_used; /* the first so many have been, by any thread, ever */
-    _Atomic size_t own_bytes;     /* what is not larger comes back to its shard when it is clean */
+    _Atomic size_t own_bytes;     /* what is not larger comes back to its shard when it is ready */
     size_t initial_bytes;         /* held upstream when this was made */
     _Atomic size_t device_free_bytes; /* when upstream was last asked for more, without fences */
 
@@ -96,8 +96,9 @@ struct rs_reuse {
 
     /* That ever entered the quarantine in the order of a stream, and that ever left it. */
     _Atomic size_t ordered_bytes, ordered_count, left_bytes, left_count;
-    _Atomic int short_seals;  /* by frees, until upstream is short no longer */
-    _Atomic unsigned in_need; /* threads that upstream has nothing for: nothing is kept meanwhile */
+    _Atomic int short_seals; /* by frees, until upstream is short no longer */
+    _Atomic unsigned
+        on_slow_path; /* threads that upstream has nothing for: nothing is kept meanwhile */
     _Atomic size_t giving_bytes; /* ready blocks in hand, on their way upstream */
     _Atomic size_t given;        /* how many came there */
     _Atomic uint64_t retired_epochs, sealed_epochs, waits, wait_ns, full_waits, timeouts;
@@ -238,7 +239,7 @@ bool rs_reuse_has_open(struct rs_reuse *reuse);
  * capture, host memory). */
 bool rs_reuse_seal(struct rs_reuse *reuse);
 
-/* Makes the epochs whose fences are done clean.  True when there was something to retire. */
+/* Makes ready the epochs whose fences are done.  True when there was something to retire. */
 bool rs_reuse_retire(struct rs_reuse *reuse);
 
 /* The same in a bounded time, so that more may be left: again, until there was nothing. */
@@ -280,7 +281,7 @@ bool rs_reuse_wait_for_first(struct rs_reuse *reuse, uint64_t limit_ns);
  * such. */
 bool rs_reuse_wait_once(struct rs_reuse *reuse, uint64_t limit_ns);
 
-/* The driver's own wait, after which all that was freed before is clean: sealed or not, fenced or
+/* The driver's own wait, after which all that was freed before is ready: sealed or not, fenced or
  * not. */
 CUresult rs_reuse_wait_for_all(struct rs_reuse *reuse);
 
@@ -290,11 +291,11 @@ bool rs_reuse_check_epochs(const struct rs_reuse *reuse, size_t *bytes, size_t *
 
 void rs_reuse_destroy_epochs(struct rs_reuse *reuse, bool memory_is_gone);
 
-/* ---- clean blocks ---- */
+/* ---- ready blocks ---- */
 
 enum { RS_REUSE_KEPT_COUNT = 512 };
 
-void rs_reuse_init_clean(struct rs_reuse *reuse);
+void rs_reuse_init_ready(struct rs_reuse *reuse);
 
 /* True for a block that is not large where there is room for it.  Under the shard's lock. */
 RS_HOT_INLINE bool rs_reuse_has_room(const struct rs_reuse_shard *shard, size_t size_bytes,
@@ -310,13 +311,13 @@ RS_HOT_INLINE bool rs_reuse_has_room(const struct rs_reuse_shard *shard, size_t 
  * to go upstream nothing is here. */
 RS_HOT_INLINE void rs_reuse_sort_one(struct rs_reuse_shard *shard)
 {
-    struct rs_freed *freed = shard->clean.first;
+    struct rs_freed *freed = shard->ready.first;
 
     if (RS_UNLIKELY(!rs_reuse_has_room(shard, freed->upstream.size_bytes, &shard->room)))
         return;
-    rs_freed_pop(&shard->clean);
-    if (RS_LIKELY(shard->clean.first))
-        __builtin_prefetch(shard->clean.first, 1);
+    rs_freed_pop(&shard->ready);
+    if (RS_LIKELY(shard->ready.first))
+        __builtin_prefetch(shard->ready.first, 1);
     __builtin_prefetch(freed->holder, 1);
     rs_kept_put(&shard->kept, freed);
 }
@@ -325,7 +326,7 @@ RS_HOT_INLINE void rs_reuse_sort_one(struct rs_reuse_shard *shard)
  * of what this one may. */
 static inline size_t rs_reuse_held_bytes(const struct rs_reuse *reuse)
 {
-    return rs_account_held_bytes_of(reuse->place->account, reuse->base.upstream[0]->memories);
+    return rs_account_held_bytes_of(reuse->environment->account, reuse->base.upstream[0]->memories);
 }
 
 void rs_reuse_forget_holder(const struct rs_reuse *reuse, struct rs_freed *freed);
@@ -341,17 +342,18 @@ static inline struct rs_allocation rs_freed_upstream(const struct rs_freed *free
 bool rs_reuse_return_refused(struct rs_reuse *reuse);
 
 /* Blocks that no work uses any more leave the quarantine. */
-void rs_reuse_give_clean(struct rs_reuse *reuse, struct rs_reuse_batch *batch);
+void rs_reuse_give_ready(struct rs_reuse *reuse, struct rs_reuse_batch *batch);
 
 /* The same for blocks that no shard is to keep. */
 void rs_reuse_give_upstream(struct rs_reuse *reuse, const struct rs_freed_list *list);
 
 /* Sorts some of what has come back to the thread's shard. */
-void rs_reuse_sort_clean(struct rs_reuse *reuse);
+void rs_reuse_sort_ready(struct rs_reuse *reuse);
 
-/* From here to the end of need whatever is clean goes upstream.  True when something went there. */
-bool rs_reuse_begin_need(struct rs_reuse *reuse);
-void rs_reuse_end_need(struct rs_reuse *reuse);
+/* From here to the end of the slow path whatever is ready goes upstream.  True when something went
+ * there. */
+bool rs_reuse_begin_slow_path(struct rs_reuse *reuse);
+void rs_reuse_end_slow_path(struct rs_reuse *reuse);
 
 /* What the shards keep, and what upstream would not take. */
 size_t rs_reuse_kept_bytes(struct rs_reuse *reuse, size_t *count);
@@ -373,15 +375,15 @@ RS_HOT_INLINE size_t rs_reuse_eager_bytes(const struct rs_reuse *reuse)
     return atomic_load_explicit(&reuse->eager_bytes, memory_order_relaxed);
 }
 
-enum { RS_REUSE_SEAL_BYTES = 32 << 20, RS_REUSE_SEAL_SHARE = 16 };
+enum { RS_REUSE_SEAL_BYTES = 32 << 20, RS_REUSE_SEAL_DIVISOR = 16 };
 
-/* Less than this share of what is held is clean: frees seal at once. */
-enum { RS_REUSE_SCARCE_SHARE = 32 };
+/* Less than this share of what is held is ready: frees seal at once. */
+enum { RS_REUSE_SCARCE_DIVISOR = 32 };
 
 /* Open in all shards, so much is sealed: a share of what is held where that is more. */
 static inline size_t rs_reuse_seal_bytes(const struct rs_reuse *reuse)
 {
-    return rs_max(RS_REUSE_SEAL_BYTES, rs_reuse_held_bytes(reuse) / RS_REUSE_SEAL_SHARE);
+    return rs_max(RS_REUSE_SEAL_BYTES, rs_reuse_held_bytes(reuse) / RS_REUSE_SEAL_DIVISOR);
 }
 
 /* What may be open, and as much again. */
@@ -405,8 +407,8 @@ CUresult rs_reuse_allocate_slowly(struct rs_reuse *reuse, size_t size_bytes,
                                   struct rs_allocation *out);
 
 /* The same with what can be cleaned at once alone: CUDA_ERROR_NOT_READY when that does not do. */
-CUresult rs_reuse_allocate_held_in_need(struct rs_reuse *reuse, size_t size_bytes,
-                                        struct rs_allocation *out);
+CUresult rs_reuse_allocate_held_slowly(struct rs_reuse *reuse, size_t size_bytes,
+                                       struct rs_allocation *out);
 
 /* ---- as in struct rs_mr_ops ---- */
 

@@ -160,20 +160,20 @@ static CUresult allocate_or_reclaim(struct rs_virtual *vm, struct asking *asking
 {
     size_t rounded_bytes = asking->request.rounded_bytes;
     size_t granules = (rounded_bytes - 1) / vm->granule_bytes + 1;
-    const struct rs_place *place = vm->place;
+    const struct rs_environment *environment = vm->environment;
     struct rs_refusal refusal = {.size_bytes = rounded_bytes};
     CUresult result;
     bool again;
 
     do {
-        refusal.releases = rs_account_releases(place->account);
+        refusal.releases = rs_account_releases(environment->account);
         result = allocate_locked(vm, asking, out);
-        if (result != CUDA_ERROR_OUT_OF_MEMORY || !place->reclaim ||
+        if (result != CUDA_ERROR_OUT_OF_MEMORY || !environment->reclaim ||
             granules > vm->maximum_granules - vm->charged_granules)
             return result; /* past its own maximum, which nobody else stands in the way of */
         rs_request_note_short();
         rs_mutex_unlock(&vm->lock);
-        again = place->reclaim(place, &refusal, !place->frees_are_clean);
+        again = environment->reclaim(environment, &refusal, !environment->frees_are_ready);
         rs_mutex_lock(&vm->lock);
     } while (again);
     return result;

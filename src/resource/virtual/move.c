@@ -32,7 +32,7 @@ static CUresult set_access(const struct rs_virtual *vm, CUdeviceptr address, siz
     };
     size_t count = 1;
 
-    for (uint64_t peers = rs_place_peers(vm->place); peers; peers &= peers - 1) {
+    for (uint64_t peers = rs_environment_peers(vm->environment); peers; peers &= peers - 1) {
         access[count] = access[0];
         access[count++].location.id = __builtin_ctzll(peers);
     }
@@ -42,7 +42,7 @@ static CUresult set_access(const struct rs_virtual *vm, CUdeviceptr address, siz
 /* Asked for until all of a move's are there: those that came may have to go back. */
 static CUresult create_granule(const struct rs_virtual *vm, CUmemGenericAllocationHandle *handle)
 {
-    struct rs_account *account = vm->place->account;
+    struct rs_account *account = vm->environment->account;
     CUresult result;
 
     if (!rs_account_take(account, vm->granule_bytes, RS_MEMORY_DEVICE))
@@ -148,11 +148,11 @@ static CUresult ask_whether_idle(CUcontext context)
 /* The sources are busy by now, so that nobody uses them behind the fence. */
 CUresult rs_virtual_unmap_sources(struct rs_virtual *vm, struct rs_virtual_move *move)
 {
-    const struct rs_place *place = vm->place;
+    const struct rs_environment *environment = vm->environment;
     CUresult result = CUDA_SUCCESS;
 
-    if (move->sources && !place->frees_are_clean)
-        result = ask_whether_idle(place->context);
+    if (move->sources && !environment->frees_are_ready)
+        result = ask_whether_idle(environment->context);
     for (struct rs_block *block = move->sources; block && result == CUDA_SUCCESS;
          block = block->left) {
         struct rs_virtual_region *region = rs_virtual_region_of(vm, block->address);
@@ -210,8 +210,8 @@ static CUresult create_granules(struct rs_virtual *vm, struct rs_virtual_move *m
     }
     asked_bytes = count * vm->granule_bytes;
     if (result != CUDA_SUCCESS)
-        count = rs_virtual_release_granules(vm, vm->place->account, handles, count);
-    rs_account_taken(vm->place->account, asked_bytes, RS_MEMORY_DEVICE);
+        count = rs_virtual_release_granules(vm, vm->environment->account, handles, count);
+    rs_account_taken(vm->environment->account, asked_bytes, RS_MEMORY_DEVICE);
     move->created = count;
     move->handle_count += count;
     return result;

@@ -65,14 +65,14 @@ size_t rs_virtual_trim(struct rs_virtual *vm, size_t keep_bytes)
 
     if (gather_surplus(vm, &move, keep_bytes)) {
         in_hand_bytes = (move.source_granules + move.handle_count) * vm->granule_bytes;
-        rs_account_begin_return(vm->place->account, in_hand_bytes);
+        rs_account_begin_return(vm->environment->account, in_hand_bytes);
         rs_virtual_begin_call(vm);
         rs_mutex_unlock(&vm->lock);
         mode = rs_capture_relax();
         (void)rs_virtual_unmap_sources(vm, &move);
         released = move.handle_count;
-        move.handle_count =
-            rs_virtual_release_granules(vm, vm->place->account, move.handles, move.handle_count);
+        move.handle_count = rs_virtual_release_granules(vm, vm->environment->account, move.handles,
+                                                        move.handle_count);
         released -= move.handle_count;
         rs_capture_restore(mode);
         rs_mutex_lock(&vm->lock);
@@ -82,7 +82,7 @@ size_t rs_virtual_trim(struct rs_virtual *vm, size_t keep_bytes)
     rs_counter_subtract(&vm->held_granules, released);
     vm->driver_frees += released;
     rs_virtual_settle(vm, &move, false);
-    rs_account_end_return(vm->place->account, in_hand_bytes);
+    rs_account_end_return(vm->environment->account, in_hand_bytes);
     return released * vm->granule_bytes;
 }
 
@@ -153,7 +153,7 @@ void rs_virtual_release_everything(struct rs_virtual *vm)
 {
     for (struct rs_virtual_region *region = atomic_load(&vm->regions); region;
          region = region->next)
-        rs_segment_remove(vm->place, region->base);
-    if (!release_all(vm, vm->place->account))
+        rs_segment_remove(vm->environment, region->base);
+    if (!release_all(vm, vm->environment->account))
         rs_unfinished_add(&vm->unfinished, release_late);
 }

@@ -197,7 +197,7 @@ static CUresult take_initial(struct rs_virtual *vm, size_t initial_bytes)
 {
     char asked[RS_SIZE_TEXT_BYTES], got[RS_SIZE_TEXT_BYTES];
     size_t ask_bytes = vm->initial_granules * vm->granule_bytes;
-    size_t free_bytes = rs_round_down(vm->place->free_bytes, vm->granule_bytes);
+    size_t free_bytes = rs_round_down(vm->environment->free_bytes, vm->granule_bytes);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     bool disturbed;
 
@@ -218,26 +218,26 @@ static CUresult take_initial(struct rs_virtual *vm, size_t initial_bytes)
     return CUDA_SUCCESS;
 }
 
-static CUmemAllocationProp properties_of(const struct rs_place *place)
+static CUmemAllocationProp properties_of(const struct rs_environment *environment)
 {
     CUmemAllocationProp properties = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = place->device},
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = environment->device},
     };
     int capable = 0;
 
     /* As cudaMalloc's memory is. */
     if (rs_driver.cuDeviceGetAttribute(&capable,
                                        CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
-                                       place->device) == CUDA_SUCCESS &&
+                                       environment->device) == CUDA_SUCCESS &&
         capable)
         properties.allocFlags.gpuDirectRDMACapable = 1;
     return properties;
 }
 
-static size_t granularity_of_device(const struct rs_place *place)
+static size_t granularity_of_device(const struct rs_environment *environment)
 {
-    CUmemAllocationProp properties = properties_of(place);
+    CUmemAllocationProp properties = properties_of(environment);
     size_t granularity = 0;
 
     return rs_driver.cuMemGetAllocationGranularity(&granularity, &properties,
@@ -277,10 +277,11 @@ static const struct rs_mr_ops virtual_ops = {
  * it would have held, one in 2048 nothing.  Past 32 MiB larger ones are hardly faster to map. */
 enum { GRANULES = 2048, GRANULE_MAX = 32 << 20 };
 
-static size_t granule_for(const struct virtual_config *settings, const struct rs_place *place)
+static size_t granule_for(const struct virtual_config *settings,
+                          const struct rs_environment *environment)
 {
-    const struct rs_account *account = place->account;
-    size_t bytes = rs_min(settings->maximum_size, place->total_bytes), limit_bytes;
+    const struct rs_account *account = environment->account;
+    size_t bytes = rs_min(settings->maximum_size, environment->total_bytes), limit_bytes;
     size_t granule_bytes = GRANULE_MAX;
 
     if (settings->granularity != SIZE_MAX)
@@ -291,20 +292,21 @@ static size_t granule_for(const struct virtual_config *settings, const struct rs
         bytes = rs_min(bytes, limit_bytes);
     while (granule_bytes > RS_DRIVER_GRANULARITY && granule_bytes > bytes / GRANULES)
         granule_bytes /= 2;
-    return rs_max(granule_bytes, granularity_of_device(place));
+    return rs_max(granule_bytes, granularity_of_device(environment));
 }
 
 static void init_sizes(struct rs_virtual *vm, const struct virtual_config *settings)
 {
-    size_t maximum_bytes = rs_min(settings->maximum_size, vm->place->total_bytes);
+    size_t maximum_bytes = rs_min(settings->maximum_size, vm->environment->total_bytes);
     size_t reserve_bytes;
 
-    vm->granule_bytes = granule_for(settings, vm->place);
+    vm->granule_bytes = granule_for(settings, vm->environment);
     vm->initial_granules = (settings->initial_size + vm->granule_bytes - 1) / vm->granule_bytes;
     vm->maximum_granules = maximum_bytes / vm->granule_bytes;
     vm->initial_granules = rs_min(vm->initial_granules, vm->maximum_granules);
-    if (__builtin_mul_overflow(vm->place->total_bytes, (size_t)settings->reserve, &reserve_bytes))
-        reserve_bytes = vm->place->total_bytes;
+    if (__builtin_mul_overflow(vm->environment->total_bytes, (size_t)settings->reserve,
+                               &reserve_bytes))
+        reserve_bytes = vm->environment->total_bytes;
     vm->reserve_bytes = rs_round_down(reserve_bytes, vm->granule_bytes);
     vm->reserve_bytes = rs_max(vm->reserve_bytes, vm->granule_bytes);
 }
@@ -316,7 +318,7 @@ static int error_of(CUresult result)
     return result == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -EIO;
 }
 
-static int virtual_create(const struct rs_place *place, const void *config,
+static int virtual_create(const struct rs_environment *environment, const void *config,
                           struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct virtual_config *settings = config;
@@ -328,12 +330,12 @@ static int virtual_create(const struct rs_place *place, const void *config,
     rs_unfinished_retry();
     rs_mr_init(&vm->base, &virtual_ops, &rs_mr_descriptor_virtual, upstream);
     init_locks(vm);
-    vm->place = place;
-    vm->properties = properties_of(place);
+    vm->environment = environment;
+    vm->properties = properties_of(environment);
     init_sizes(vm, settings);
     rs_mutex_lock(&vm->lock);
     result = rs_virtual_add_region(vm, vm->granule_bytes);
-    if (result == CUDA_SUCCESS && vm->initial_granules > 0 && place->first_on_device)
+    if (result == CUDA_SUCCESS && vm->initial_granules > 0 && environment->first_on_device)
         result = take_initial(vm, settings->initial_size);
     rs_mutex_unlock(&vm->lock);
     if (result != CUDA_SUCCESS) {
@@ -359,48 +361,49 @@ static bool is_supported(CUdevice device)
 }
 
 /* What only the device knows. */
-static bool validate_at(const struct virtual_config *settings, const struct rs_place *place,
-                        const struct rs_source *source, struct rs_complaints *complaints)
+static bool validate_at(const struct virtual_config *settings,
+                        const struct rs_environment *environment, const struct rs_source *source,
+                        struct rs_diagnostics *diagnostics)
 {
     char first[RS_SIZE_TEXT_BYTES], second[RS_SIZE_TEXT_BYTES];
     size_t granularity;
 
-    if (!is_supported(place->device)) {
-        rs_complain(complaints, source, NULL,
+    if (!is_supported(environment->device)) {
+        rs_diagnose(diagnostics, source, NULL,
                     "'virtual' needs virtual memory management, which device %d or its driver "
                     "does not have",
-                    (int)place->device);
+                    (int)environment->device);
         return false;
     }
-    granularity = granularity_of_device(place);
+    granularity = granularity_of_device(environment);
     if (settings->granularity != SIZE_MAX && granularity > 0 &&
         settings->granularity % granularity != 0) {
-        rs_complain(complaints, source, NULL,
+        rs_diagnose(diagnostics, source, NULL,
                     "the granularity %s is not a multiple of the device's own, %s",
                     rs_size_format(settings->granularity, first),
                     rs_size_format(granularity, second));
         return false;
     }
-    if (place->total_bytes && settings->granularity != SIZE_MAX &&
-        settings->granularity > place->total_bytes) {
-        rs_complain(complaints, source, NULL,
+    if (environment->total_bytes && settings->granularity != SIZE_MAX &&
+        settings->granularity > environment->total_bytes) {
+        rs_diagnose(diagnostics, source, NULL,
                     "the granularity %s is larger than the device's memory of %s",
                     rs_size_format(settings->granularity, first),
-                    rs_size_format_short(place->total_bytes, second));
+                    rs_size_format_short(environment->total_bytes, second));
         return false;
     }
-    if (place->total_bytes && settings->initial_size > place->total_bytes) {
-        rs_complain(complaints, source, NULL,
+    if (environment->total_bytes && settings->initial_size > environment->total_bytes) {
+        rs_diagnose(diagnostics, source, NULL,
                     "the initial size %s is larger than the device's memory of %s",
                     rs_size_format(settings->initial_size, first),
-                    rs_size_format_short(place->total_bytes, second));
+                    rs_size_format_short(environment->total_bytes, second));
         return false;
     }
     return true;
 }
 
-static bool virtual_validate(const void *config, const struct rs_place *place,
-                             const struct rs_source *source, struct rs_complaints *complaints)
+static bool virtual_validate(const void *config, const struct rs_environment *environment,
+                             const struct rs_source *source, struct rs_diagnostics *diagnostics)
 {
     const struct virtual_config *settings = config;
     char first[RS_SIZE_TEXT_BYTES], second[RS_SIZE_TEXT_BYTES];
@@ -408,23 +411,23 @@ static bool virtual_validate(const void *config, const struct rs_place *place,
         settings->granularity == SIZE_MAX ? RS_DRIVER_GRANULARITY : settings->granularity;
 
     if (!rs_is_power_of_two(granularity)) {
-        rs_complain(complaints, source, NULL, "the granularity %s is not a power of two",
+        rs_diagnose(diagnostics, source, NULL, "the granularity %s is not a power of two",
                     rs_size_format(settings->granularity, first));
         return false;
     }
     if (settings->maximum_size < settings->initial_size) {
-        rs_complain(complaints, source, NULL, "the maximum size %s is below the initial size %s",
+        rs_diagnose(diagnostics, source, NULL, "the maximum size %s is below the initial size %s",
                     rs_size_format(settings->maximum_size, first),
                     rs_size_format(settings->initial_size, second));
         return false;
     }
     if (settings->maximum_size < granularity) {
-        rs_complain(complaints, source, NULL, "the maximum size %s is below the granularity %s",
+        rs_diagnose(diagnostics, source, NULL, "the maximum size %s is below the granularity %s",
                     rs_size_format(settings->maximum_size, first),
                     rs_size_format(granularity, second));
         return false;
     }
-    return !place || validate_at(settings, place, source, complaints);
+    return !environment || validate_at(settings, environment, source, diagnostics);
 }
 
 /* The driver's calls cost about the same for 2 MiB as for 64 MiB (some 60 us for creating, mapping

@@ -35,7 +35,7 @@ struct rs_virtual_region {
 
 struct rs_virtual {
     struct rs_mr base;
-    const struct rs_place *place;
+    const struct rs_environment *environment;
     CUmemAllocationProp properties;
     size_t granule_bytes, reserve_bytes;
     size_t initial_granules, maximum_granules;

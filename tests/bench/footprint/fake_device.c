@@ -35,7 +35,7 @@ static size_t size_count;
 static struct rs_account device_account, account;
 static struct rs_sentinel sentinel;
 static struct rs_own_stream own_stream;
-static struct rs_place place;
+static struct rs_environment environment;
 
 /* ---- time ---- */
 
@@ -219,7 +219,7 @@ void fake_device_install(uint64_t lag_ns, size_t capacity_bytes)
     rs_driver.cuStreamSynchronize = fake_stream_done;
     account = (struct rs_account){.device = &device_account};
     device_account = (struct rs_account){.limit_bytes = 0};
-    place = (struct rs_place){
+    environment = (struct rs_environment){
         .context = CONTEXT,
         .sentinel = &sentinel,
         .own_stream = &own_stream,
@@ -246,19 +246,19 @@ static void say(void *data, const char *line)
 struct rs_mr *fake_device_stack(const char *text, bool deferred)
 {
     static struct rs_source source = {"the expression", NULL};
-    struct rs_complaints complaints = {.write = say};
+    struct rs_diagnostics diagnostics = {.write = say};
     struct rs_expression *expression;
     struct rs_mr *mr = NULL;
 
     source.text = text;
-    expression = rs_expression_parse(&source, &complaints);
+    expression = rs_expression_parse(&source, &diagnostics);
     if (expression && deferred)
         expression = rs_expression_insert_reuse(expression);
     if (!expression)
         return NULL;
-    place.frees_are_clean = rs_expression_frees_are_clean(expression);
-    if (!rs_expression_validate(expression, &place, &complaints) ||
-        rs_expression_build(expression, &place, &complaints, &mr) != 0)
+    environment.frees_are_ready = rs_expression_frees_are_ready(expression);
+    if (!rs_expression_validate(expression, &environment, &diagnostics) ||
+        rs_expression_build(expression, &environment, &diagnostics, &mr) != 0)
         mr = NULL;
     rs_expression_free(expression);
     return mr;

@@ -139,7 +139,7 @@ HC_API CUresult cuMemAdvise_v2(CUdeviceptr dptr, size_t bytes, CUmem_advise advi
 
 /* ---- questions: what is the same for all pages ---- */
 
-static int common_place(const struct pages *range, size_t offset)
+static int common_environment(const struct pages *range, size_t offset)
 {
     unsigned char place = ((unsigned char *)range->first)[offset];
     for (const struct page *page = range->first; page < range->end; page++) {
@@ -177,13 +177,13 @@ static CUresult ask(const struct pages *range, CUmem_range_attribute attribute, 
             *out &= page->read_mostly;
         return CUDA_SUCCESS;
     case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION:
-        *out = common_place(range, offsetof(struct page, preferred));
+        *out = common_environment(range, offsetof(struct page, preferred));
         return CUDA_SUCCESS;
     case CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY:
         list_accesses(range, out, out_bytes / sizeof(*out));
         return CUDA_SUCCESS;
     case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION:
-        *out = common_place(range, offsetof(struct page, prefetched));
+        *out = common_environment(range, offsetof(struct page, prefetched));
         return CUDA_SUCCESS;
     default:
         return CUDA_ERROR_NOT_SUPPORTED;

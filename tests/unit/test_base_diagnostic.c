@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Complaints: the line, the caret, the nearest word. */
+/* Diagnostics: the line, the caret, the nearest word. */
 #include "unit.h"
 
 #include "lines.h"
 
 #include "base/check.h"
-#include "base/complaint.h"
+#include "base/diagnostic.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +27,8 @@ static void shows_the_place_with_a_caret(void **state)
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         struct rs_source source = {"NAME", cases[i].text};
         const char *at = cases[i].at < 0 ? NULL : cases[i].text + cases[i].at;
-        rs_complain(lines_begin(&lines), &source, at, "wrong %d", 7);
-        assert_int_equal(lines.complaints.count, 1);
+        rs_diagnose(lines_begin(&lines), &source, at, "wrong %d", 7);
+        assert_int_equal(lines.diagnostics.count, 1);
         assert_string_equal(lines.text[0], cases[i].line);
     }
 }
@@ -46,7 +46,7 @@ static void long_texts_are_shown_around_the_place_only(void **state)
     text[LENGTH] = '\0';
     for (size_t i = 0; i < RS_ARRAY_LENGTH(places); i++) {
         const char *line = lines.text[0], *caret;
-        rs_complain(lines_begin(&lines), &source, places[i] < 0 ? NULL : text + places[i], "no");
+        rs_diagnose(lines_begin(&lines), &source, places[i] < 0 ? NULL : text + places[i], "no");
         assert_true(strlen(line) < 110);
         assert_non_null(strstr(line, ": no"));
         caret = strchr(line, '^');
@@ -64,7 +64,7 @@ static void control_bytes_of_a_setting_are_not_echoed(void **state)
     struct lines lines;
 
     (void)state;
-    rs_complain(lines_begin(&lines), &source, source.text + 6, "no");
+    rs_diagnose(lines_begin(&lines), &source, source.text + 6, "no");
     assert_string_equal(lines.text[0], "NAME=a?[2Jb^?c?d?e?f: no");
 }
 
@@ -77,7 +77,7 @@ static void long_reasons_are_cut(void **state)
     (void)state;
     memset(reason, 'r', sizeof(reason) - 1);
     reason[sizeof(reason) - 1] = '\0';
-    rs_complain(lines_begin(&lines), &source, source.text, "%s", reason);
+    rs_diagnose(lines_begin(&lines), &source, source.text, "%s", reason);
     assert_in_range(strlen(lines.text[0]), 200, 511);
 }
 
@@ -91,21 +91,21 @@ static void long_names_are_cut(void **state)
     for (size_t length = 480; length < sizeof(name); length += length < 530 ? 1 : 700) {
         memset(name, 'n', length);
         name[length] = '\0';
-        rs_complain(lines_begin(&lines), &source, source.text + 2, "no");
+        rs_diagnose(lines_begin(&lines), &source, source.text + 2, "no");
         assert_in_range(strlen(lines.text[0]), 480, 511);
     }
 }
 
-static void every_complaint_counts(void **state)
+static void every_diagnostic_counts(void **state)
 {
     struct rs_source source = {"NAME", "text"};
     struct lines lines;
-    struct rs_complaints *complaints = lines_begin(&lines);
+    struct rs_diagnostics *diagnostics = lines_begin(&lines);
 
     (void)state;
     for (unsigned i = 0; i < 5; i++)
-        rs_complain(complaints, &source, NULL, "%u", i);
-    assert_int_equal(complaints->count, 5);
+        rs_diagnose(diagnostics, &source, NULL, "%u", i);
+    assert_int_equal(diagnostics->count, 5);
     assert_string_equal(lines.text[4], "NAME=text: 4");
 }
 
@@ -218,7 +218,7 @@ int main(void)
         cmocka_unit_test(control_bytes_of_a_setting_are_not_echoed),
         cmocka_unit_test(long_reasons_are_cut),
         cmocka_unit_test(long_names_are_cut),
-        cmocka_unit_test(every_complaint_counts),
+        cmocka_unit_test(every_diagnostic_counts),
         cmocka_unit_test(distance_counts_single_letter_slips),
         cmocka_unit_test(distance_of_long_words_is_far),
         cmocka_unit_test(nearest_word_forgives_two_letters_or_one_in_short_words),

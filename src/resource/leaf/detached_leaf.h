@@ -10,37 +10,37 @@
 #include "resource/resource.h"
 #include "resource/unfinished.h"
 
-struct rs_lasting_leaf;
-struct rs_lasting_record;
+struct rs_detached_leaf;
+struct rs_detached_record;
 
-typedef CUresult rs_lasting_take(struct rs_lasting_leaf *leaf, size_t size_bytes,
-                                 CUdeviceptr *address);
-typedef CUresult rs_lasting_give(struct rs_lasting_leaf *leaf, CUdeviceptr address,
-                                 size_t size_bytes);
+typedef CUresult rs_detached_take(struct rs_detached_leaf *leaf, size_t size_bytes,
+                                  CUdeviceptr *address);
+typedef CUresult rs_detached_give(struct rs_detached_leaf *leaf, CUdeviceptr address,
+                                  size_t size_bytes);
 
 /* Taken from the driver. */
-struct rs_lasting_held {
+struct rs_detached_held {
     size_t bytes, peak_bytes;
 };
 
 /* What the kinds of leaf do.  Called under no lock of the leaf's; relaxed capture mode is theirs to
  * set. */
-struct rs_lasting_calls {
-    /* Takes memory, usable on every stream at once, and charges it to the place's account. */
-    rs_lasting_take *take;
+struct rs_detached_calls {
+    /* Takes memory, usable on every stream at once, and charges it to the environment's account. */
+    rs_detached_take *take;
 
     /* The same from what is held already: CUDA_ERROR_NOT_READY where that does not serve.  May be
      * NULL: never. */
-    rs_lasting_take *take_held;
-    rs_lasting_give *give; /* no work uses it any more */
+    rs_detached_take *take_held;
+    rs_detached_give *give; /* no work uses it any more */
 
-    /* The same when the context that was the place's is no more.  What fails here is tried again
-     * (unfinished.h): when the next such leaf is made a context is current. */
-    rs_lasting_give *give_late;
+    /* The same when the context that was the environment's is no more.  What fails here is tried
+     * again (unfinished.h): when the next such leaf is made a context is current. */
+    rs_detached_give *give_late;
 
     /* After all was given back that could be: ends what the leaf itself has.  False when it is to
      * be called again, as the driver refused.  May be NULL. */
-    bool (*end)(struct rs_lasting_leaf *leaf);
+    bool (*end)(struct rs_detached_leaf *leaf);
 
     size_t (*trim)(struct rs_mr *mr, size_t keep_bytes); /* as in struct rs_mr_ops; may be NULL */
     size_t (*excess_bytes)(struct rs_mr *mr);            /* these two too */
@@ -48,21 +48,21 @@ struct rs_lasting_calls {
     size_t (*idle_bytes)(struct rs_mr *mr);
     CUresult (*access_changed)(struct rs_mr *mr, CUdevice peer, bool allowed); /* may be NULL */
     /* For the report: makes no driver call.  NULL: what is live, and its peak. */
-    struct rs_lasting_held (*held)(struct rs_lasting_leaf *leaf);
+    struct rs_detached_held (*held)(struct rs_detached_leaf *leaf);
 };
 
 /* First member of such a leaf, which is published memory and freed here. */
-struct rs_lasting_leaf {
+struct rs_detached_leaf {
     struct rs_mr base;
-    const struct rs_place *place;
-    const struct rs_lasting_calls *calls;
+    const struct rs_environment *environment;
+    const struct rs_detached_calls *calls;
     _Atomic uint64_t allocations, deallocations, failures;
 
     struct rs_mutex lock; /* protects what follows */
     bool has_ended;
     unsigned inside; /* calls under way, which the end waits for: the last one out ends it all */
     struct rs_record_slab records;
-    struct rs_lasting_record *first;
+    struct rs_detached_record *first;
     _Atomic size_t live_bytes, peak_live_bytes; /* base/counter.h */
 
     /* Of who ends it alone. */
@@ -71,15 +71,16 @@ struct rs_lasting_leaf {
 };
 
 /* The leaf must be all zero.  First gives back what earlier leaves could not. */
-void rs_lasting_leaf_init(struct rs_lasting_leaf *leaf, const struct rs_mr_descriptor *descriptor,
-                          const struct rs_place *place, const struct rs_lasting_calls *calls);
+void rs_detached_leaf_init(struct rs_detached_leaf *leaf, const struct rs_mr_descriptor *descriptor,
+                           const struct rs_environment *environment,
+                           const struct rs_detached_calls *calls);
 
 /* Around driver calls about what the leaf has.  False when the context has ended: before, so that
  * nothing of it is there any more; or meanwhile. */
-bool rs_lasting_leaf_enter(struct rs_lasting_leaf *leaf);
-bool rs_lasting_leaf_leave(struct rs_lasting_leaf *leaf);
+bool rs_detached_leaf_enter(struct rs_detached_leaf *leaf);
+bool rs_detached_leaf_leave(struct rs_detached_leaf *leaf);
 
-static inline struct rs_lasting_leaf *rs_lasting_leaf_of(struct rs_mr *mr)
+static inline struct rs_detached_leaf *rs_detached_leaf_of(struct rs_mr *mr)
 {
-    return RS_CONTAINER_OF(mr, struct rs_lasting_leaf, base);
+    return RS_CONTAINER_OF(mr, struct rs_detached_leaf, base);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/complaint.h"
+#include "base/diagnostic.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ static void append_printable(char *line, size_t *length, const char *begin, cons
     line[*length] = '\0';
 }
 
-void rs_complain(struct rs_complaints *complaints, const struct rs_source *source, const char *at,
+void rs_diagnose(struct rs_diagnostics *diagnostics, const struct rs_source *source, const char *at,
                  const char *format, ...)
 {
     const char *end = source->text + strlen(source->text);
@@ -51,8 +51,8 @@ void rs_complain(struct rs_complaints *complaints, const struct rs_source *sourc
         append(line, &length, "^");
     append_printable(line, &length, mark, to);
     append(line, &length, "%s: %s", to < end ? "..." : "", body);
-    complaints->count++;
-    complaints->write(complaints->data, line);
+    diagnostics->count++;
+    diagnostics->write(diagnostics->data, line);
 }
 
 unsigned rs_word_distance(const char *a, size_t a_length, const char *b, size_t b_length)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "resource/leaf/lasting_leaf.h"
+#include "resource/leaf/detached_leaf.h"
 
 #include "base/log.h"
 #include "driver/fence.h"
@@ -10,19 +10,19 @@
 #include <stdlib.h>
 
 /* One allocation; it is the token, so that a free searches for nothing and needs no memory. */
-struct rs_lasting_record {
-    struct rs_lasting_record *next, *previous;
+struct rs_detached_record {
+    struct rs_detached_record *next, *previous;
     CUdeviceptr address;
     size_t size_bytes;
 };
 
-_Static_assert(sizeof(struct rs_lasting_record) <= RS_RECORD_BYTES, "a record is a slab's record");
+_Static_assert(sizeof(struct rs_detached_record) <= RS_RECORD_BYTES, "a record is a slab's record");
 
 /* ---- records ---- */
 
-static struct rs_lasting_record *take_record(struct rs_lasting_leaf *leaf)
+static struct rs_detached_record *take_record(struct rs_detached_leaf *leaf)
 {
-    struct rs_lasting_record *record;
+    struct rs_detached_record *record;
 
     rs_mutex_lock(&leaf->lock);
     record = rs_record_slab_take(&leaf->records);
@@ -30,7 +30,7 @@ static struct rs_lasting_record *take_record(struct rs_lasting_leaf *leaf)
     return record;
 }
 
-static void give_record(struct rs_lasting_leaf *leaf, struct rs_lasting_record *record)
+static void give_record(struct rs_detached_leaf *leaf, struct rs_detached_record *record)
 {
     rs_mutex_lock(&leaf->lock);
     rs_record_slab_give(&leaf->records, record);
@@ -39,7 +39,7 @@ static void give_record(struct rs_lasting_leaf *leaf, struct rs_lasting_record *
 
 /* ---- the list; under the lock ---- */
 
-static void link_record(struct rs_lasting_leaf *leaf, struct rs_lasting_record *record)
+static void link_record(struct rs_detached_leaf *leaf, struct rs_detached_record *record)
 {
     record->previous = NULL;
     record->next = leaf->first;
@@ -51,7 +51,7 @@ static void link_record(struct rs_lasting_leaf *leaf, struct rs_lasting_record *
         atomic_store(&leaf->peak_live_bytes, leaf->live_bytes);
 }
 
-static void unlink_record(struct rs_lasting_leaf *leaf, struct rs_lasting_record *record)
+static void unlink_record(struct rs_detached_leaf *leaf, struct rs_detached_record *record)
 {
     if (record->previous)
         record->previous->next = record->next;
@@ -65,13 +65,13 @@ static void unlink_record(struct rs_lasting_leaf *leaf, struct rs_lasting_record
 /* ---- the end: who is inside then finishes first ---- */
 
 /* Gives a block back that is in no list.  Where that fails it is in the list again. */
-static CUresult give_record_back(struct rs_lasting_leaf *leaf, struct rs_lasting_record *record,
-                                 rs_lasting_give *give)
+static CUresult give_record_back(struct rs_detached_leaf *leaf, struct rs_detached_record *record,
+                                 rs_detached_give *give)
 {
     CUresult result;
 
     /* Removed first, and put back where that failed: see leaf.c. */
-    rs_segment_remove(leaf->place, record->address);
+    rs_segment_remove(leaf->environment, record->address);
     result = give(leaf, record->address, record->size_bytes);
     rs_mutex_lock(&leaf->lock);
     if (result == CUDA_SUCCESS)
@@ -82,14 +82,14 @@ static CUresult give_record_back(struct rs_lasting_leaf *leaf, struct rs_lasting
     if (result == CUDA_SUCCESS)
         atomic_fetch_add_explicit(&leaf->deallocations, 1, memory_order_relaxed);
     else
-        (void)rs_segment_add(leaf->place, record->address, record->size_bytes);
+        (void)rs_segment_add(leaf->environment, record->address, record->size_bytes);
     return result;
 }
 
 /* Gives back all that can be, when nobody is inside any more.  True when nothing is left. */
-static bool give_all(struct rs_lasting_leaf *leaf, rs_lasting_give *give)
+static bool give_all(struct rs_detached_leaf *leaf, rs_detached_give *give)
 {
-    struct rs_lasting_record *record = leaf->first, *next;
+    struct rs_detached_record *record = leaf->first, *next;
 
     leaf->first = NULL;
     leaf->live_bytes = 0;
@@ -101,7 +101,7 @@ static bool give_all(struct rs_lasting_leaf *leaf, rs_lasting_give *give)
 }
 
 /* Gives back what there is, the leaf's own in the end.  True when nothing is left. */
-static bool try_to_finish(struct rs_lasting_leaf *leaf, rs_lasting_give *give)
+static bool try_to_finish(struct rs_detached_leaf *leaf, rs_detached_give *give)
 {
     bool all = give_all(leaf, give);
 
@@ -112,18 +112,19 @@ static bool try_to_finish(struct rs_lasting_leaf *leaf, rs_lasting_give *give)
 
 static bool finish_late(struct rs_unfinished *unfinished)
 {
-    struct rs_lasting_leaf *leaf = RS_CONTAINER_OF(unfinished, struct rs_lasting_leaf, unfinished);
+    struct rs_detached_leaf *leaf =
+        RS_CONTAINER_OF(unfinished, struct rs_detached_leaf, unfinished);
 
     return try_to_finish(leaf, leaf->calls->give_late);
 }
 
-static void finish(struct rs_lasting_leaf *leaf, rs_lasting_give *give)
+static void finish(struct rs_detached_leaf *leaf, rs_detached_give *give)
 {
     if (!try_to_finish(leaf, give))
         rs_unfinished_add(&leaf->unfinished, finish_late);
 }
 
-bool rs_lasting_leaf_enter(struct rs_lasting_leaf *leaf)
+bool rs_detached_leaf_enter(struct rs_detached_leaf *leaf)
 {
     bool entered;
 
@@ -134,7 +135,7 @@ bool rs_lasting_leaf_enter(struct rs_lasting_leaf *leaf)
     return entered;
 }
 
-bool rs_lasting_leaf_leave(struct rs_lasting_leaf *leaf)
+bool rs_detached_leaf_leave(struct rs_detached_leaf *leaf)
 {
     bool has_ended, is_last;
 
@@ -148,7 +149,7 @@ bool rs_lasting_leaf_leave(struct rs_lasting_leaf *leaf)
     return !has_ended;
 }
 
-static void end(struct rs_lasting_leaf *leaf, rs_lasting_give *give)
+static void end(struct rs_detached_leaf *leaf, rs_detached_give *give)
 {
     bool is_mine;
 
@@ -162,17 +163,17 @@ static void end(struct rs_lasting_leaf *leaf, rs_lasting_give *give)
 
 /* ---- allocation ---- */
 
-static CUresult take(struct rs_lasting_leaf *leaf, rs_lasting_take *ask, size_t size_bytes,
+static CUresult take(struct rs_detached_leaf *leaf, rs_detached_take *ask, size_t size_bytes,
                      struct rs_allocation *out)
 {
-    struct rs_lasting_record *record = take_record(leaf);
+    struct rs_detached_record *record = take_record(leaf);
     CUdeviceptr address = 0;
     CUresult result;
 
     if (!record)
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = ask(leaf, size_bytes, &address);
-    if (result == CUDA_SUCCESS && !rs_segment_add(leaf->place, address, size_bytes)) {
+    if (result == CUDA_SUCCESS && !rs_segment_add(leaf->environment, address, size_bytes)) {
         (void)leaf->calls->give(leaf, address, size_bytes); /* nobody has seen the block */
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -189,18 +190,18 @@ static CUresult take(struct rs_lasting_leaf *leaf, rs_lasting_take *ask, size_t 
     return CUDA_SUCCESS;
 }
 
-static CUresult allocate_by(struct rs_lasting_leaf *leaf, rs_lasting_take *ask, size_t size_bytes,
+static CUresult allocate_by(struct rs_detached_leaf *leaf, rs_detached_take *ask, size_t size_bytes,
                             struct rs_allocation *out)
 {
     struct rs_allocation taken;
     CUresult result;
 
-    if (!rs_lasting_leaf_enter(leaf))
+    if (!rs_detached_leaf_enter(leaf))
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     result = take(leaf, ask, size_bytes, &taken);
     if (result == CUDA_SUCCESS)
         atomic_fetch_add_explicit(&leaf->allocations, 1, memory_order_relaxed);
-    if (!rs_lasting_leaf_leave(leaf) && result == CUDA_SUCCESS)
+    if (!rs_detached_leaf_leave(leaf) && result == CUDA_SUCCESS)
         result = CUDA_ERROR_CONTEXT_IS_DESTROYED; /* it has gone back already */
     if (result == CUDA_SUCCESS)
         *out = taken;
@@ -208,10 +209,10 @@ static CUresult allocate_by(struct rs_lasting_leaf *leaf, rs_lasting_take *ask, 
 }
 
 /* What is taken is usable on all streams. */
-static CUresult lasting_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                 struct rs_allocation *out)
+static CUresult detached_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                  struct rs_allocation *out)
 {
-    struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
+    struct rs_detached_leaf *leaf = rs_detached_leaf_of(mr);
     CUresult result = allocate_by(leaf, leaf->calls->take, size_bytes, out);
 
     (void)stream;
@@ -222,10 +223,10 @@ static CUresult lasting_allocate(struct rs_mr *mr, size_t size_bytes, CUstream s
 
 /* No memory, not even for a record, is no answer to whoever asks for what is held: what is in
  * quarantine above may serve the request yet. */
-static CUresult lasting_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                      struct rs_allocation *out)
+static CUresult detached_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                       struct rs_allocation *out)
 {
-    struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
+    struct rs_detached_leaf *leaf = rs_detached_leaf_of(mr);
     CUresult result = CUDA_ERROR_NOT_READY;
 
     (void)stream;
@@ -234,13 +235,13 @@ static CUresult lasting_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstr
     return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_NOT_READY : result;
 }
 
-static CUresult give_one(struct rs_lasting_leaf *leaf, struct rs_lasting_record *record)
+static CUresult give_one(struct rs_detached_leaf *leaf, struct rs_detached_record *record)
 {
     CUresult result = CUDA_SUCCESS;
 
     /* These frees take memory away from under earlier work, which nobody above has waited for. */
-    if (!leaf->place->frees_are_clean)
-        result = rs_sentinel_wait(leaf->place->sentinel, leaf->place->context);
+    if (!leaf->environment->frees_are_ready)
+        result = rs_sentinel_wait(leaf->environment->sentinel, leaf->environment->context);
     if (result != CUDA_SUCCESS)
         return result;
     rs_mutex_lock(&leaf->lock);
@@ -249,38 +250,38 @@ static CUresult give_one(struct rs_lasting_leaf *leaf, struct rs_lasting_record 
     return give_record_back(leaf, record, leaf->calls->give);
 }
 
-static CUresult lasting_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
-                                   CUstream stream)
+static CUresult detached_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                                    CUstream stream)
 {
-    struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
+    struct rs_detached_leaf *leaf = rs_detached_leaf_of(mr);
     CUresult result;
 
     (void)stream;
-    if (!rs_lasting_leaf_enter(leaf))
+    if (!rs_detached_leaf_enter(leaf))
         return CUDA_SUCCESS; /* it went back with all the rest */
     result = give_one(leaf, allocation->token);
-    (void)rs_lasting_leaf_leave(leaf);
+    (void)rs_detached_leaf_leave(leaf);
     return result;
 }
 
 /* ---- the end of the context ---- */
 
-static void lasting_context_ended(struct rs_mr *mr)
+static void detached_context_ended(struct rs_mr *mr)
 {
-    struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
+    struct rs_detached_leaf *leaf = rs_detached_leaf_of(mr);
 
     end(leaf, leaf->calls->give_late);
 }
 
-/* What is left now is lost: the place, by which segments are known, goes with the leaf. */
-static void lasting_destroy(struct rs_mr *mr, bool memory_is_gone)
+/* What is left now is lost: the environment, by which segments are known, goes with the leaf. */
+static void detached_destroy(struct rs_mr *mr, bool memory_is_gone)
 {
-    struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
+    struct rs_detached_leaf *leaf = rs_detached_leaf_of(mr);
 
     end(leaf, memory_is_gone ? leaf->calls->give_late : leaf->calls->give);
     rs_unfinished_remove(&leaf->unfinished);
-    for (struct rs_lasting_record *record = leaf->first; record; record = record->next)
-        rs_segment_remove(leaf->place, record->address);
+    for (struct rs_detached_record *record = leaf->first; record; record = record->next)
+        rs_segment_remove(leaf->environment, record->address);
     if (leaf->first)
         rs_log("%s: %zu bytes of a context that has ended could not be given back",
                mr->descriptor->name, leaf->live_bytes);
@@ -295,13 +296,13 @@ static void lasting_destroy(struct rs_mr *mr, bool memory_is_gone)
 /* ---- the rest ---- */
 
 /* Bytes handed out, as requested. */
-static void lasting_report(struct rs_mr *mr, struct rs_report *report)
+static void detached_report(struct rs_mr *mr, struct rs_report *report)
 {
-    struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
+    struct rs_detached_leaf *leaf = rs_detached_leaf_of(mr);
     const char *name = mr->descriptor->name;
 
     if (leaf->calls->held) {
-        struct rs_lasting_held held = leaf->calls->held(leaf);
+        struct rs_detached_held held = leaf->calls->held(leaf);
         rs_report_add(report, name, "held", RS_COUNTER_LIVE, RS_UNIT_BYTES, held.bytes);
         rs_report_add(report, name, "held_peak", RS_COUNTER_PEAK, RS_UNIT_BYTES, held.peak_bytes);
     } else {
@@ -318,15 +319,15 @@ static void lasting_report(struct rs_mr *mr, struct rs_report *report)
                         leaf->failures);
 }
 
-static bool lasting_check(struct rs_mr *mr)
+static bool detached_check(struct rs_mr *mr)
 {
-    struct rs_lasting_leaf *leaf = rs_lasting_leaf_of(mr);
-    const struct rs_lasting_record *previous = NULL;
+    struct rs_detached_leaf *leaf = rs_detached_leaf_of(mr);
+    const struct rs_detached_record *previous = NULL;
     size_t bytes = 0;
     bool good = true;
 
     rs_mutex_lock(&leaf->lock);
-    for (struct rs_lasting_record *record = leaf->first; record; record = record->next) {
+    for (struct rs_detached_record *record = leaf->first; record; record = record->next) {
         good = good && record->previous == previous;
         bytes += record->size_bytes;
         previous = record;
@@ -343,27 +344,28 @@ static size_t nothing_to_trim(struct rs_mr *mr, size_t keep_bytes)
     return 0;
 }
 
-void rs_lasting_leaf_init(struct rs_lasting_leaf *leaf, const struct rs_mr_descriptor *descriptor,
-                          const struct rs_place *place, const struct rs_lasting_calls *calls)
+void rs_detached_leaf_init(struct rs_detached_leaf *leaf, const struct rs_mr_descriptor *descriptor,
+                           const struct rs_environment *environment,
+                           const struct rs_detached_calls *calls)
 {
     const struct rs_mr_ops ops = {
-        .allocate = lasting_allocate,
-        .allocate_held = lasting_allocate_held,
-        .deallocate = lasting_deallocate,
-        .destroy = lasting_destroy,
+        .allocate = detached_allocate,
+        .allocate_held = detached_allocate_held,
+        .deallocate = detached_deallocate,
+        .destroy = detached_destroy,
         .trim = calls->trim ? calls->trim : nothing_to_trim,
         .excess_bytes = calls->excess_bytes,
         .synchronise = calls->synchronise,
         .idle_bytes = calls->idle_bytes,
         .access_changed = calls->access_changed,
-        .context_ended = lasting_context_ended,
-        .report = lasting_report,
-        .check = lasting_check,
+        .context_ended = detached_context_ended,
+        .report = detached_report,
+        .check = detached_check,
     };
 
     rs_unfinished_retry();
     rs_mr_init(&leaf->base, &ops, descriptor, NULL);
-    leaf->place = place;
+    leaf->environment = environment;
     leaf->calls = calls;
     rs_mutex_init(&leaf->lock);
 }

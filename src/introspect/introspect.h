@@ -10,21 +10,22 @@
 
 /* Corrects the driver's answer about memory of the current context's device: what we hold and
  * nobody uses is free, and a limit is the device's size. */
-void rs_observe_memory_info(size_t *free_bytes, size_t *total_bytes);
+void rs_introspect_memory_info(size_t *free_bytes, size_t *total_bytes);
 
 /* Corrects the driver's answer about the size of a device that has a limit. */
-void rs_observe_total_memory(CUdevice device, size_t *total_bytes);
+void rs_introspect_total_memory(CUdevice device, size_t *total_bytes);
 
-enum rs_observed {
-    RS_OBSERVED_FOREIGN, /* not our memory: forward */
-    RS_OBSERVED_BLOCK,   /* a live block: its answers are corrected */
-    RS_OBSERVED_OPENED,  /* another process's block, opened here: its answers are corrected too */
-    RS_OBSERVED_FREED,   /* our memory, or another process's, but no such block: unknown to the
+enum rs_introspected {
+    RS_INTROSPECTED_FOREIGN, /* not our memory: forward */
+    RS_INTROSPECTED_BLOCK,   /* a live block: its answers are corrected */
+    RS_INTROSPECTED_OPENED,  /* another process's block, opened here: its answers are corrected too
+                              */
+    RS_INTROSPECTED_FREED,   /* our memory, or another process's, but no such block: unknown to the
                             program */
 };
 
-struct rs_observation {
-    enum rs_observed what;
+struct rs_introspection {
+    enum rs_introspected what;
     CUdeviceptr address; /* of the block */
     size_t size_bytes;
     CUcontext context;
@@ -33,27 +34,27 @@ struct rs_observation {
     enum rs_kind kind;
 };
 
-struct rs_observation rs_observe(CUdeviceptr address);
+struct rs_introspection rs_introspect(CUdeviceptr address);
 
 /* True for a block that is device memory in the program's eyes, wherever it lies
  * (RMM_MEMORY_TYPE). */
-bool rs_observe_as_requested(const struct rs_observation *observation);
+bool rs_introspect_as_requested(const struct rs_introspection *introspection);
 
 /* Corrects the driver's answer (result, and *data with success) to one attribute of an address
  * inside the block.  Returns what the program is answered. */
-CUresult rs_observe_attribute(const struct rs_observation *observation, CUdeviceptr address,
-                              CUpointer_attribute attribute, CUresult result, void *data);
+CUresult rs_introspect_attribute(const struct rs_introspection *introspection, CUdeviceptr address,
+                                 CUpointer_attribute attribute, CUresult result, void *data);
 
 /* The same for cuPointerGetAttributes, which answers zero where the question for one fails. */
-void rs_observe_attributes(const struct rs_observation *observation, CUdeviceptr address,
-                           unsigned count, const CUpointer_attribute *attributes, void **data);
+void rs_introspect_attributes(const struct rs_introspection *introspection, CUdeviceptr address,
+                              unsigned count, const CUpointer_attribute *attributes, void **data);
 
 /* An address that the driver knows nothing of, to ask about instead of one inside our free memory.
  */
-CUdeviceptr rs_observe_unknown_address(void);
+CUdeviceptr rs_introspect_unknown_address(void);
 
 /* After the driver was asked about that one instead (cuPointerGetAttributes): the address that the
  * program asked about, where the driver gives the pointer back.  It does so (HOST_POINTER) for what
  * it does not know, which is the program's own memory then. */
-void rs_observe_instead(CUdeviceptr asked, CUdeviceptr address, unsigned count,
-                        const CUpointer_attribute *attributes, void **data);
+void rs_introspect_instead(CUdeviceptr asked, CUdeviceptr address, unsigned count,
+                           const CUpointer_attribute *attributes, void **data);

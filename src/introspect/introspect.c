@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "introspect/observe.h"
+#include "introspect/introspect.h"
 
 #include "base/arithmetic.h"
 #include "charge/charge.h"
-#include "config/life.h"
+#include "config/mode.h"
 #include "context/block.h"
 #include "context/limit.h"
 #include "context/visit.h"
@@ -26,10 +26,10 @@ static void add_idle(void *data, struct rs_stack *stack, struct rs_mr *mr)
     size_t held = atomic_load_explicit(&stack->context->account.held_bytes[RS_MEMORY_DEVICE],
                                        memory_order_relaxed);
 
-    if (stack->kind != RS_KIND_PINNED && stack->place.device == idle->device)
+    if (stack->kind != RS_KIND_PINNED && stack->environment.device == idle->device)
         idle->charged_bytes += rs_mr_idle_bytes_best(mr);
     /* A stack over managed memory holds nothing of the device. */
-    if (stack->kind == RS_KIND_DEVICE && stack->place.device == idle->device)
+    if (stack->kind == RS_KIND_DEVICE && stack->environment.device == idle->device)
         idle->bytes += rs_min(rs_mr_idle_bytes_best(mr), held);
 }
 
@@ -51,51 +51,51 @@ static void observe_limit(int device, size_t idle_bytes, size_t *free_bytes, siz
     *free_bytes = rs_min(*free_bytes, limit - rs_min(live, limit));
 }
 
-void rs_observe_memory_info(size_t *free_bytes, size_t *total_bytes)
+void rs_introspect_memory_info(size_t *free_bytes, size_t *total_bytes)
 {
     struct idle idle = {0, 0, 0};
 
-    if (rs_life() != RS_MODE_SERVE || rs_driver.cuCtxGetDevice(&idle.device) != CUDA_SUCCESS)
+    if (rs_mode_now() != RS_MODE_SERVE || rs_driver.cuCtxGetDevice(&idle.device) != CUDA_SUCCESS)
         return;
     rs_context_each_stack(add_idle, &idle);
     *free_bytes = rs_min(*free_bytes + idle.bytes, *total_bytes);
     observe_limit(idle.device, idle.charged_bytes, free_bytes, total_bytes);
 }
 
-void rs_observe_total_memory(CUdevice device, size_t *total_bytes)
+void rs_introspect_total_memory(CUdevice device, size_t *total_bytes)
 {
-    if (rs_life() == RS_MODE_SERVE)
+    if (rs_mode_now() == RS_MODE_SERVE)
         observe_limit(device, 0, NULL, total_bytes);
 }
 
-struct rs_observation rs_observe(CUdeviceptr address)
+struct rs_introspection rs_introspect(CUdeviceptr address)
 {
-    struct rs_observation observation = {.what = RS_OBSERVED_FOREIGN};
+    struct rs_introspection introspection = {.what = RS_INTROSPECTED_FOREIGN};
     struct rs_block_view view;
 
-    switch (rs_import_find(address, &observation.address, &observation.size_bytes)) {
+    switch (rs_import_find(address, &introspection.address, &introspection.size_bytes)) {
     case RS_IMPORTED_BLOCK:
-        observation.what = RS_OBSERVED_OPENED;
-        return observation;
+        introspection.what = RS_INTROSPECTED_OPENED;
+        return introspection;
     case RS_IMPORTED_OUTSIDE:
-        observation.what = RS_OBSERVED_FREED;
-        return observation;
+        introspection.what = RS_INTROSPECTED_FREED;
+        return introspection;
     case RS_IMPORTED_NOT:
         break;
     }
-    if (!rs_life_serving())
-        return observation;
+    if (!rs_mode_serving())
+        return introspection;
     if (rs_block_find(address, &view))
-        return (struct rs_observation){.what = RS_OBSERVED_BLOCK,
-                                       .address = view.address,
-                                       .size_bytes = view.size_bytes,
-                                       .context = view.context,
-                                       .device = view.device,
-                                       .whole = view.whole,
-                                       .kind = view.kind};
+        return (struct rs_introspection){.what = RS_INTROSPECTED_BLOCK,
+                                         .address = view.address,
+                                         .size_bytes = view.size_bytes,
+                                         .context = view.context,
+                                         .device = view.device,
+                                         .whole = view.whole,
+                                         .kind = view.kind};
     if (rs_block_is_our_memory(address))
-        observation.what = RS_OBSERVED_FREED;
-    return observation;
+        introspection.what = RS_INTROSPECTED_FREED;
+    return introspection;
 }
 
 static CUresult ask(CUpointer_attribute attribute, CUdeviceptr address, unsigned *value)
@@ -121,15 +121,15 @@ static bool is_known(CUdeviceptr address)
     return ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address, &type) == CUDA_SUCCESS;
 }
 
-bool rs_observe_as_requested(const struct rs_observation *observation)
+bool rs_introspect_as_requested(const struct rs_introspection *introspection)
 {
-    return observation->what == RS_OBSERVED_BLOCK && observation->kind == RS_KIND_DEVICE &&
+    return introspection->what == RS_INTROSPECTED_BLOCK && introspection->kind == RS_KIND_DEVICE &&
            !rs_config.actual_memory_type;
 }
 
 /* What device memory of its own would answer where the driver has no answer: for memory that it
  * does not know. */
-static CUresult answer_unknown(const struct rs_observation *observation, CUdeviceptr address,
+static CUresult answer_unknown(const struct rs_introspection *introspection, CUdeviceptr address,
                                CUpointer_attribute attribute, void *data)
 {
     switch ((int)attribute) {
@@ -140,7 +140,7 @@ static CUresult answer_unknown(const struct rs_observation *observation, CUdevic
         *(CUdeviceptr *)data = address;
         break;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        *(int *)data = observation->device;
+        *(int *)data = introspection->device;
         break;
     case CU_POINTER_ATTRIBUTE_MAPPED:
         *(unsigned *)data = 1;
@@ -172,49 +172,49 @@ static CUresult answer_unknown(const struct rs_observation *observation, CUdevic
 }
 
 /* True when that was all there is to correct. */
-static bool correct_range(const struct rs_observation *observation, CUpointer_attribute attribute,
-                          void *data)
+static bool correct_range(const struct rs_introspection *introspection,
+                          CUpointer_attribute attribute, void *data)
 {
     if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
-        *(CUdeviceptr *)data = observation->address;
+        *(CUdeviceptr *)data = introspection->address;
     else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
-        *(size_t *)data = observation->size_bytes;
+        *(size_t *)data = introspection->size_bytes;
     else
         return false;
     return true;
 }
 
-static void correct(const struct rs_observation *observation, CUpointer_attribute attribute,
+static void correct(const struct rs_introspection *introspection, CUpointer_attribute attribute,
                     void *data)
 {
     uint64_t id;
 
-    if (correct_range(observation, attribute, data))
+    if (correct_range(introspection, attribute, data))
         return;
     switch ((int)attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         /* what is mapped belongs to no context, in the driver's eyes */
         if (!*(CUcontext *)data)
-            *(CUcontext *)data = observation->context;
+            *(CUcontext *)data = introspection->context;
         break;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-        id = rs_block_id(observation->address);
+        id = rs_block_id(introspection->address);
         if (id)
             *(unsigned long long *)data = id;
         break;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-        *(unsigned *)data = rs_sync_memops_get(observation->address, observation->kind,
+        *(unsigned *)data = rs_sync_memops_get(introspection->address, introspection->kind,
                                                *(const unsigned *)data != 0);
         break;
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS: /* asking sets it */
-        rs_sync_memops_note(observation->address);
+        rs_sync_memops_note(introspection->address);
         break;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        if (rs_observe_as_requested(observation))
+        if (rs_introspect_as_requested(introspection))
             *(unsigned *)data = CU_MEMORYTYPE_DEVICE;
         break;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        if (rs_observe_as_requested(observation))
+        if (rs_introspect_as_requested(introspection))
             *(unsigned *)data = 0;
         break;
     default:
@@ -222,42 +222,42 @@ static void correct(const struct rs_observation *observation, CUpointer_attribut
     }
 }
 
-CUresult rs_observe_attribute(const struct rs_observation *observation, CUdeviceptr address,
-                              CUpointer_attribute attribute, CUresult result, void *data)
+CUresult rs_introspect_attribute(const struct rs_introspection *introspection, CUdeviceptr address,
+                                 CUpointer_attribute attribute, CUresult result, void *data)
 {
     if (!data)
         return result;
-    if (observation->what == RS_OBSERVED_OPENED) {
+    if (introspection->what == RS_INTROSPECTED_OPENED) {
         if (result == CUDA_SUCCESS)
-            (void)correct_range(observation, attribute, data);
+            (void)correct_range(introspection, attribute, data);
         return result;
     }
-    if (result == CUDA_ERROR_INVALID_VALUE && rs_observe_as_requested(observation) &&
+    if (result == CUDA_ERROR_INVALID_VALUE && rs_introspect_as_requested(introspection) &&
         !is_known(address))
-        result = answer_unknown(observation, address, attribute, data);
+        result = answer_unknown(introspection, address, attribute, data);
     else if (result == CUDA_SUCCESS && attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER &&
-             rs_observe_as_requested(observation) && !is_plain(address))
+             rs_introspect_as_requested(introspection) && !is_plain(address))
         result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
-        correct(observation, attribute, data);
+        correct(introspection, attribute, data);
     return result;
 }
 
-void rs_observe_attributes(const struct rs_observation *observation, CUdeviceptr address,
-                           unsigned count, const CUpointer_attribute *attributes, void **data)
+void rs_introspect_attributes(const struct rs_introspection *introspection, CUdeviceptr address,
+                              unsigned count, const CUpointer_attribute *attributes, void **data)
 {
-    bool unknown = rs_observe_as_requested(observation) && !is_known(address);
+    bool unknown = rs_introspect_as_requested(introspection) && !is_known(address);
 
     for (unsigned i = 0; i < count; i++)
-        if (rs_observe_attribute(observation, address, attributes[i],
-                                 unknown ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS,
-                                 data[i]) != CUDA_SUCCESS &&
+        if (rs_introspect_attribute(introspection, address, attributes[i],
+                                    unknown ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS,
+                                    data[i]) != CUDA_SUCCESS &&
             attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
             *(void **)data[i] = NULL;
 }
 
-void rs_observe_instead(CUdeviceptr asked, CUdeviceptr address, unsigned count,
-                        const CUpointer_attribute *attributes, void **data)
+void rs_introspect_instead(CUdeviceptr asked, CUdeviceptr address, unsigned count,
+                           const CUpointer_attribute *attributes, void **data)
 {
     for (unsigned i = 0; i < count; i++)
         if ((attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER ||
@@ -266,7 +266,7 @@ void rs_observe_instead(CUdeviceptr asked, CUdeviceptr address, unsigned count,
             *(CUdeviceptr *)data[i] = address;
 }
 
-CUdeviceptr rs_observe_unknown_address(void)
+CUdeviceptr rs_introspect_unknown_address(void)
 {
     static _Atomic(void *) page;
     void *known = atomic_load(&page), *made;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config/life.h"
+#include "config/mode.h"
 
 #include "base/log.h"
 #include "base/path.h"
@@ -19,34 +19,34 @@
 
 enum { EXIT_CONFIG = 78 }; /* EX_CONFIG of sysexits.h */
 
-/* One more state of rs_life_mode, seen by nobody outside. */
+/* One more state of rs_mode_current, seen by nobody outside. */
 enum { READING = RS_MODE_DENY + 1 };
 
 static const volatile unsigned char no_page[1];
 
-RS_HOT_DATA _Atomic int rs_life_mode;
-RS_HOT_DATA _Atomic(const volatile unsigned char *) rs_life_page = no_page;
+RS_HOT_DATA _Atomic int rs_mode_current;
+RS_HOT_DATA _Atomic(const volatile unsigned char *) rs_mode_page = no_page;
 struct rs_config rs_config;
 
 static _Atomic bool has_contexts;
 static _Atomic pid_t reader; /* who reads the settings: not us, when fork() came in between */
 
-static void log_complaint(void *data, const char *line)
+static void log_diagnostic(void *data, const char *line)
 {
     (void)data;
     rs_log("%s", line);
 }
 
-struct rs_complaints rs_life_complaints = {.write = log_complaint};
+struct rs_diagnostics rs_mode_diagnostics = {.write = log_diagnostic};
 
-enum rs_mode rs_life_bad_settings(void)
+enum rs_mode rs_mode_bad_settings(void)
 {
     enum rs_mode mode =
         rs_config.on_error == RS_ON_ERROR_PASSTHROUGH ? RS_MODE_FORWARD : RS_MODE_DENY;
 
     if (rs_config.on_error == RS_ON_ERROR_ABORT)
         _exit(EXIT_CONFIG); /* each bad setting had its line */
-    atomic_store_explicit(&rs_life_mode, mode, memory_order_release);
+    atomic_store_explicit(&rs_mode_current, mode, memory_order_release);
     return mode;
 }
 
@@ -65,11 +65,11 @@ static void after_fork_in_child(void)
         /* CUDA had not begun here, so it may begin in the child: read the settings again. */
         mode = RS_MODE_UNBORN;
         rs_config = (struct rs_config){.anything_set = false};
-        rs_life_page = no_page;
+        rs_mode_page = no_page;
     }
     rs_published_forget();
     rs_wiring.forked();
-    atomic_store(&rs_life_mode, mode);
+    atomic_store(&rs_mode_current, mode);
 }
 
 /* The kernel zeroes this page in any child that has a copy of our memory, also one made by a raw
@@ -82,12 +82,12 @@ static void make_page(void)
     static const unsigned char always[] = {1};
 
     if (page == MAP_FAILED) {
-        rs_life_page = always;
+        rs_mode_page = always;
         return;
     }
     (void)madvise(page, bytes, MADV_WIPEONFORK); /* before Linux 4.14 the handler has to do */
     page[0] = 1;
-    rs_life_page = page;
+    rs_mode_page = page;
 }
 
 static _Atomic bool unknown;
@@ -98,14 +98,14 @@ static bool is_limit_void(void)
 {
     if (!rs_config.any_limit || !atomic_load(&unknown))
         return false;
-    rs_complain(&rs_life_complaints, rs_config.any_limit, NULL,
+    rs_diagnose(&rs_mode_diagnostics, rs_config.any_limit, NULL,
                 "%s is answered by the driver with a function that rmmshim does not know: what it "
                 "takes cannot be limited",
                 unknown_name);
     return true;
 }
 
-void rs_life_note_unknown(const char *name)
+void rs_mode_note_unknown(const char *name)
 {
     static bool noted;
 
@@ -113,8 +113,8 @@ void rs_life_note_unknown(const char *name)
         return;
     snprintf(unknown_name, sizeof(unknown_name), "%s", name);
     atomic_store(&unknown, true);
-    if (rs_life_serving() && is_limit_void())
-        (void)rs_life_bad_settings();
+    if (rs_mode_serving() && is_limit_void())
+        (void)rs_mode_bad_settings();
 }
 
 static void read_settings(void)
@@ -123,12 +123,12 @@ static void read_settings(void)
     enum rs_mode mode = RS_MODE_FORWARD;
 
     if (getauxval(AT_SECURE) || is_mps_daemon()) {
-        atomic_store_explicit(&rs_life_mode, RS_MODE_FORWARD, memory_order_release);
+        atomic_store_explicit(&rs_mode_current, RS_MODE_FORWARD, memory_order_release);
         return;
     }
     rs_path_keep_directory();
-    if (rs_config_parse(environ, &rs_life_complaints, &rs_config) > 0 || is_limit_void()) {
-        (void)rs_life_bad_settings();
+    if (rs_config_parse(environ, &rs_mode_diagnostics, &rs_config) > 0 || is_limit_void()) {
+        (void)rs_mode_bad_settings();
         return;
     }
     if (rs_config.anything_set) {
@@ -141,24 +141,24 @@ static void read_settings(void)
         rs_sanitizer_advise(&rs_config);
         mode = RS_MODE_SERVE;
     }
-    atomic_store_explicit(&rs_life_mode, mode, memory_order_release);
+    atomic_store_explicit(&rs_mode_current, mode, memory_order_release);
 }
 
-enum rs_mode rs_life_mode_slow(void)
+enum rs_mode rs_mode_slow(void)
 {
     for (;;) {
-        int mode = atomic_load_explicit(&rs_life_mode, memory_order_acquire);
+        int mode = atomic_load_explicit(&rs_mode_current, memory_order_acquire);
         int unborn = RS_MODE_UNBORN;
 
         if (mode == RS_MODE_SERVE)
-            return *rs_life_page ? RS_MODE_SERVE : RS_MODE_FORWARD;
+            return *rs_mode_page ? RS_MODE_SERVE : RS_MODE_FORWARD;
         if (mode == RS_MODE_FORWARD || mode == RS_MODE_DENY)
             return (enum rs_mode)mode;
         if (mode == READING && atomic_load(&reader) != getpid())
-            atomic_compare_exchange_strong(&rs_life_mode, &mode, RS_MODE_UNBORN);
+            atomic_compare_exchange_strong(&rs_mode_current, &mode, RS_MODE_UNBORN);
         else if (mode == RS_MODE_UNBORN) {
             atomic_store(&reader, getpid());
-            if (atomic_compare_exchange_strong(&rs_life_mode, &unborn, READING))
+            if (atomic_compare_exchange_strong(&rs_mode_current, &unborn, READING))
                 read_settings();
         } else {
             sched_yield(); /* another thread is reading them */
@@ -166,7 +166,7 @@ enum rs_mode rs_life_mode_slow(void)
     }
 }
 
-void rs_life_note_context(void)
+void rs_mode_note_context(void)
 {
     if (!atomic_exchange(&has_contexts, true))
         rs_wiring.first_context();

@@ -11,7 +11,7 @@
 enum {
     WAIT_NS = 20 * 1000 * 1000,  /* for one epoch, once; no wait begins so late after the first */
     SLACK = 32,                  /* the allowance's, as pool's own is */
-    SMALL_SHARE = 64,            /* below this share of the initial size, ... */
+    SMALL_DIVISOR = 64,          /* below this share of the initial size, ... */
     SMALL_SLACK = 16,            /* ... pool keeps what is small apart, in so much more */
     SLICE_NS = 10 * 1000 * 1000, /* between two looks at what other threads have done */
 };
@@ -39,7 +39,7 @@ static bool may_grow(struct rs_reuse *reuse, size_t size_bytes)
 {
     size_t peak_bytes = peak_with(reuse, size_bytes, false), initial_bytes = reuse->initial_bytes;
 
-    if (size_bytes <= initial_bytes / SMALL_SHARE)
+    if (size_bytes <= initial_bytes / SMALL_DIVISOR)
         initial_bytes += initial_bytes / SMALL_SLACK;
     return rs_reuse_held_bytes(reuse) + size_bytes <=
            rs_max(initial_bytes, peak_bytes + peak_bytes / SLACK);
@@ -55,7 +55,7 @@ static void note_shortage(struct rs_reuse *reuse)
 }
 
 /* How many blocks have entered the quarantine; when as many have left it, what is there now is
- * clean. */
+ * ready. */
 static size_t count_entered(const struct rs_reuse *reuse)
 {
     size_t left = atomic_load_explicit(&reuse->left_count, memory_order_relaxed);
@@ -75,7 +75,7 @@ void rs_reuse_note_room(struct rs_reuse *reuse)
 
     if (reuse->has_fences)
         return;
-    growable_bytes = rs_min(rs_account_room(reuse->place->account),
+    growable_bytes = rs_min(rs_account_room(reuse->environment->account),
                             atomic_load_explicit(&reuse->device_free_bytes, memory_order_relaxed));
     growable_bytes = rs_min(growable_bytes, rs_mr_growable_bytes_best(upstream));
     idle_bytes = rs_mr_idle_bytes_best(upstream);
@@ -113,7 +113,7 @@ static bool is_open_for_good(struct rs_reuse *reuse)
 enum rs_readiness rs_reuse_make_ready(struct rs_reuse *reuse, uint64_t wait_ns)
 {
     uint64_t begin_ns = rs_clock_ns();
-    bool some = rs_reuse_begin_need(reuse), in_vain = false;
+    bool some = rs_reuse_begin_slow_path(reuse), in_vain = false;
 
     (void)rs_reuse_seal(reuse);
     some = rs_reuse_retire(reuse) || some;
@@ -121,7 +121,7 @@ enum rs_readiness rs_reuse_make_ready(struct rs_reuse *reuse, uint64_t wait_ns)
         some = rs_reuse_wait_for_first(reuse, wait_ns);
         in_vain = !some && rs_clock_ns() - begin_ns < wait_ns; /* the context is broken */
     }
-    rs_reuse_end_need(reuse);
+    rs_reuse_end_slow_path(reuse);
     if (some)
         return RS_READY_SOME;
     if (!in_vain && rs_reuse_has_sealed(reuse, false))
@@ -160,10 +160,10 @@ static bool wait_for_own(struct rs_reuse *reuse, size_t size_bytes)
  * out of quarantine, unseen by each look at one place: then the refusal does not count. */
 static bool make_room(struct rs_reuse *reuse, const struct rs_refusal *refusal, uint64_t moves)
 {
-    const struct rs_place *place = reuse->place;
+    const struct rs_environment *environment = reuse->environment;
 
-    if (rs_request_is_short() && place->reclaim)
-        return place->reclaim(place, refusal, true) ||
+    if (rs_request_is_short() && environment->reclaim)
+        return environment->reclaim(environment, refusal, true) ||
                (moves != rs_reuse_moves(reuse) && rs_request_may_repeat());
     return wait_for_own(reuse, refusal->size_bytes) ||
            (moves != rs_reuse_moves(reuse) && rs_request_may_repeat());
@@ -178,7 +178,7 @@ static CUresult allocate_at_last(struct rs_reuse *reuse, struct rs_refusal *refu
 
     while (result == CUDA_ERROR_OUT_OF_MEMORY && make_room(reuse, refusal, moves)) {
         moves = rs_reuse_moves(reuse);
-        refusal->releases = rs_account_releases(reuse->place->account);
+        refusal->releases = rs_account_releases(reuse->environment->account);
         result = rs_mr_allocate(reuse->base.upstream[0], refusal->size_bytes, NULL, out);
     }
     return result;
@@ -188,7 +188,8 @@ static CUresult allocate_at_last(struct rs_reuse *reuse, struct rs_refusal *refu
 
 /* The best upstream is full and another would stand in, whose memory is slow.  That is worse than a
  * short wait and better than a long one, so epochs that end within the bound are waited for, as
- * long as what is freed can be enough.  An old driver has no epochs: there the next frees clean it.
+ * long as what is freed can be enough.  An old driver has no epochs: there the next frees make it
+ * ready.
  */
 static CUresult allocate_or_fall_back(struct rs_reuse *reuse, size_t size_bytes,
                                       struct rs_allocation *out)
@@ -218,20 +219,20 @@ static enum rs_memory memory_of(const struct rs_reuse *reuse)
 
 /* Freed blocks that wait for the GPU leave their gaps late: what is cut meanwhile in their stead
  * pins a larger block, and the next large request finds none.  So nothing is cut but what fits,
- * until all that was freed before is clean; then upstream's own rules are best.  Where that cannot
+ * until all that was freed before is ready; then upstream's own rules are best.  Where that cannot
  * be waited for, any block is cut. */
-static CUresult allocate_in_need(struct rs_reuse *reuse, size_t size_bytes,
-                                 struct rs_allocation *out)
+static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
+                                      struct rs_allocation *out)
 {
     struct rs_mr *upstream = reuse->base.upstream[0];
-    bool more = rs_reuse_begin_need(reuse), allowed, retired;
+    bool more = rs_reuse_begin_slow_path(reuse), allowed, retired;
     struct rs_refusal refusal = {.size_bytes = size_bytes, .memory = memory_of(reuse)};
     uint64_t begin_ns = rs_clock_ns(), moves;
     size_t entered = count_entered(reuse);
     CUresult result;
 
     note_shortage(reuse);
-    /* In steps: after a long operation millions of blocks may be clean at once. */
+    /* In steps: after a long operation millions of blocks may be ready at once. */
     retired = rs_reuse_retire_some(reuse) || (rs_reuse_seal(reuse) && rs_reuse_retire_some(reuse));
     for (; retired || more; retired = has_more(reuse), more = false) {
         result = reuse->mode != RS_REUSE_WAIT ? rs_mr_allocate_held(upstream, size_bytes, NULL, out)
@@ -247,7 +248,7 @@ static CUresult allocate_in_need(struct rs_reuse *reuse, size_t size_bytes,
             return result;
     }
     moves = rs_reuse_moves(reuse); /* before, so that a block cannot slip past in between */
-    refusal.releases = rs_account_releases(reuse->place->account);
+    refusal.releases = rs_account_releases(reuse->environment->account);
     result = allowed ? allocate_or_fall_back(reuse, size_bytes, out)
                      : rs_mr_allocate_little(upstream, size_bytes, NULL, out);
     rs_reuse_ask_room(reuse);
@@ -268,23 +269,23 @@ CUresult rs_reuse_allocate_slowly(struct rs_reuse *reuse, size_t size_bytes,
     if (size_bytes > PTRDIFF_MAX) /* no device has so much, and sums of live bytes are signed */
         return CUDA_ERROR_OUT_OF_MEMORY;
     rs_request_begin();
-    result = allocate_in_need(reuse, size_bytes, out);
-    rs_reuse_end_need(reuse);
+    result = allocate_on_slow_path(reuse, size_bytes, out);
+    rs_reuse_end_slow_path(reuse);
     rs_request_end();
     return result;
 }
 
-CUresult rs_reuse_allocate_held_in_need(struct rs_reuse *reuse, size_t size_bytes,
-                                        struct rs_allocation *out)
+CUresult rs_reuse_allocate_held_slowly(struct rs_reuse *reuse, size_t size_bytes,
+                                       struct rs_allocation *out)
 {
     CUresult result = CUDA_ERROR_NOT_READY;
 
     rs_request_begin();
-    if (rs_reuse_begin_need(reuse))
+    if (rs_reuse_begin_slow_path(reuse))
         result = rs_mr_allocate_any_held(reuse->base.upstream[0], size_bytes, out);
     if (result == CUDA_ERROR_NOT_READY && rs_reuse_retire(reuse))
         result = rs_mr_allocate_any_held(reuse->base.upstream[0], size_bytes, out);
-    rs_reuse_end_need(reuse);
+    rs_reuse_end_slow_path(reuse);
     rs_request_end();
     return result;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Complaints about settings: one line each, naming the variable, showing the place, and, where
+/* Diagnostics about settings: one line each, naming the variable, showing the place, and, where
  * there is one, the nearest valid word.  The library sends them to its log, the tool to stderr,
  * tests to a buffer. */
 #pragma once
@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-struct rs_complaints {
+struct rs_diagnostics {
     void (*write)(void *data, const char *line);
     void *data;
     unsigned count; /* lines so far */
@@ -21,9 +21,9 @@ struct rs_source {
     const char *text;
 };
 
-/* Complains about the place `at` in source->text (NULL: about the whole), shown as a '^' in front
+/* Reports the place `at` in source->text (NULL: about the whole), shown as a '^' in front
  * of it: "RMM_POOL_SIZE=10^Q: unknown unit 'Q'".  Long texts are shown around the place only. */
-void rs_complain(struct rs_complaints *complaints, const struct rs_source *source, const char *at,
+void rs_diagnose(struct rs_diagnostics *diagnostics, const struct rs_source *source, const char *at,
                  const char *format, ...) RS_PRINTF(4, 5);
 
 /* The word of `words` (NULL-terminated) nearest to [begin, end), or NULL when none is near: at most

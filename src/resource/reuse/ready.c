@@ -10,22 +10,22 @@
 #include "resource/reuse/reuse.h"
 
 enum {
-    KEPT_SHARE = 64,      /* this share of what is held, ... */
-    KEPT_BYTES = 1 << 20, /* ... or so much; */
-    KEPT_LARGE_SHARE = 4, /* no block larger than this share of that, ... */
-    KEPT_LARGE = 1 << 20, /* ... nor than this: it would stand in the way of larger ones. */
-    PLENTY_SHARE = 16,    /* Where upstream has plenty: this share of what is held, ... */
-    PLENTY_IDLE_SHARE =
+    KEPT_DIVISOR = 64,      /* this share of what is held, ... */
+    KEPT_BYTES = 1 << 20,   /* ... or so much; */
+    KEPT_LARGE_DIVISOR = 4, /* no block larger than this share of that, ... */
+    KEPT_LARGE = 1 << 20,   /* ... nor than this: it would stand in the way of larger ones. */
+    PLENTY_DIVISOR = 16,    /* Where upstream has plenty: this share of what is held, ... */
+    PLENTY_IDLE_DIVISOR =
         4, /* ... if that is no more than this share of upstream's idle bytes, ... */
-    PLENTY_LARGE_SHARE = 32, /* ... and blocks of this share of those, ... */
-    PLENTY_LARGE = 16 << 20, /* ... or so much */
-    SORT_COUNT = 16,         /* by an allocation that finds nothing by size */
-    CLEAN_COUNT = 4096,      /* of a shard, not sorted; need gives all of them upstream at once */
-    SORT_AT_ONCE = 512,      /* so many are sorted by whoever brings them */
-    LARGE_COUNT = 4,         /* large blocks of host memory: as many as come back at once */
+    PLENTY_LARGE_DIVISOR = 32, /* ... and blocks of this share of those, ... */
+    PLENTY_LARGE = 16 << 20,   /* ... or so much */
+    SORT_COUNT = 16,           /* by an allocation that finds nothing by size */
+    READY_COUNT = 4096,        /* of a shard, not sorted; need gives all of them upstream at once */
+    SORT_AT_ONCE = 512,        /* so many are sorted by whoever brings them */
+    LARGE_COUNT = 4,           /* large blocks of host memory: as many as come back at once */
 };
 
-void rs_reuse_init_clean(struct rs_reuse *reuse)
+void rs_reuse_init_ready(struct rs_reuse *reuse)
 {
     reuse->own_bytes_max = reuse->keeps_blocks ? PLENTY_LARGE : 0;
     reuse->own_bytes = rs_min(KEPT_LARGE, reuse->own_bytes_max);
@@ -36,7 +36,7 @@ void rs_reuse_init_clean(struct rs_reuse *reuse)
 void rs_reuse_forget_holder(const struct rs_reuse *reuse, struct rs_freed *freed)
 {
     if (freed->holder)
-        reuse->place->forget_holder(reuse->place, freed->holder);
+        reuse->environment->forget_holder(reuse->environment, freed->holder);
     freed->holder = NULL;
 }
 
@@ -105,11 +105,11 @@ bool rs_reuse_return_refused(struct rs_reuse *reuse)
 static struct rs_reuse_room kept_room(struct rs_reuse *reuse)
 {
     size_t held = rs_reuse_held_bytes(reuse), idle = rs_mr_idle_bytes_best(reuse->base.upstream[0]);
-    size_t plenty_bytes = rs_min(held / PLENTY_SHARE, idle / PLENTY_IDLE_SHARE);
-    size_t large_bytes = rs_max(KEPT_LARGE, rs_min(PLENTY_LARGE, idle / PLENTY_LARGE_SHARE));
-    struct rs_reuse_room room = {rs_max(KEPT_BYTES, rs_max(held / KEPT_SHARE, plenty_bytes)), 0};
+    size_t plenty_bytes = rs_min(held / PLENTY_DIVISOR, idle / PLENTY_IDLE_DIVISOR);
+    size_t large_bytes = rs_max(KEPT_LARGE, rs_min(PLENTY_LARGE, idle / PLENTY_LARGE_DIVISOR));
+    struct rs_reuse_room room = {rs_max(KEPT_BYTES, rs_max(held / KEPT_DIVISOR, plenty_bytes)), 0};
 
-    room.small_bytes = rs_min(large_bytes, room.limit_bytes / KEPT_LARGE_SHARE);
+    room.small_bytes = rs_min(large_bytes, room.limit_bytes / KEPT_LARGE_DIVISOR);
     return room;
 }
 
@@ -121,7 +121,7 @@ static bool has_room_for_large(const struct rs_reuse_shard *shard, size_t size_b
     return shard->kept.count < LARGE_COUNT && shard->kept.bytes == shard->kept.count * size_bytes;
 }
 
-/* Keeps a clean block in its shard, or adds it to those that go upstream; with it, when the shard
+/* Keeps a ready block in its shard, or adds it to those that go upstream; with it, when the shard
  * has no more room, all that is there: sizes that are no longer asked for would stay for ever.  Of
  * large blocks only host memory's last ones are kept.  Under the shard's lock. */
 static void keep_or_not(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
@@ -131,7 +131,8 @@ static void keep_or_not(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
     size_t size_bytes = freed->upstream.size_bytes;
     bool small = size_bytes <= room->small_bytes;
 
-    if (!reuse->keeps_blocks || (!small && !reuse->is_eager) || atomic_load(&reuse->in_need) > 0) {
+    if (!reuse->keeps_blocks || (!small && !reuse->is_eager) ||
+        atomic_load(&reuse->on_slow_path) > 0) {
         rs_freed_push(rest, freed);
         return;
     }
@@ -147,10 +148,10 @@ RS_HOT static void sort_locked(struct rs_reuse *reuse, struct rs_reuse_shard *sh
                                const struct rs_reuse_room *room, size_t count,
                                struct rs_freed_list *rest)
 {
-    bool keeps = reuse->keeps_blocks && atomic_load(&reuse->in_need) == 0;
+    bool keeps = reuse->keeps_blocks && atomic_load(&reuse->on_slow_path) == 0;
 
-    for (; count > 0 && shard->clean.first; count--) {
-        struct rs_freed *freed = rs_freed_pop(&shard->clean);
+    for (; count > 0 && shard->ready.first; count--) {
+        struct rs_freed *freed = rs_freed_pop(&shard->ready);
         if (RS_LIKELY(keeps && rs_reuse_has_room(shard, freed->upstream.size_bytes, room)))
             rs_kept_put(&shard->kept, freed);
         else
@@ -158,7 +159,7 @@ RS_HOT static void sort_locked(struct rs_reuse *reuse, struct rs_reuse_shard *sh
     }
 }
 
-/* Brings a shard's own clean blocks back to it, for its threads to sort; in need, and where it
+/* Brings a shard's own ready blocks back to it, for its threads to sort; in need, and where it
  * would be too much for a shard that may never allocate again, all are sorted here.  Of too many,
  * as after a long operation, the new ones stay in the list. */
 static void bring_back(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
@@ -166,21 +167,21 @@ static void bring_back(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
                        struct rs_freed_list *rest)
 {
     size_t count;
-    bool in_need, fits;
+    bool on_slow_path, fits;
 
     rs_spinlock_lock(&shard->lock);
     shard->room = *room;
-    count = shard->clean.count + list->count;
-    in_need = atomic_load(&reuse->in_need) > 0;
-    fits = count <= CLEAN_COUNT && shard->clean.bytes + list->bytes <= room->limit_bytes;
-    if (in_need || fits || count <= SORT_AT_ONCE)
-        rs_freed_append(&shard->clean, list);
-    if (in_need || (!fits && count <= SORT_AT_ONCE))
+    count = shard->ready.count + list->count;
+    on_slow_path = atomic_load(&reuse->on_slow_path) > 0;
+    fits = count <= READY_COUNT && shard->ready.bytes + list->bytes <= room->limit_bytes;
+    if (on_slow_path || fits || count <= SORT_AT_ONCE)
+        rs_freed_append(&shard->ready, list);
+    if (on_slow_path || (!fits && count <= SORT_AT_ONCE))
         sort_locked(reuse, shard, room, SIZE_MAX, rest);
     rs_spinlock_unlock(&shard->lock);
 }
 
-/* Of a list of clean blocks, adds those that go upstream to the rest. */
+/* Of a list of ready blocks, adds those that go upstream to the rest. */
 static void keep_some(struct rs_reuse *reuse, const struct rs_freed_list *list,
                       const struct rs_reuse_room *room, struct rs_freed_list *rest)
 {
@@ -215,8 +216,8 @@ size_t rs_reuse_kept_bytes(struct rs_reuse *reuse, size_t *count)
     for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
         if (!rs_spinlock_lock_bounded(&reuse->shards[i].lock, name))
             continue;
-        bytes += reuse->shards[i].kept.bytes + reuse->shards[i].clean.bytes;
-        *count += reuse->shards[i].kept.count + reuse->shards[i].clean.count;
+        bytes += reuse->shards[i].kept.bytes + reuse->shards[i].ready.bytes;
+        *count += reuse->shards[i].kept.count + reuse->shards[i].ready.count;
         rs_spinlock_unlock(&reuse->shards[i].lock);
     }
     return bytes;
@@ -231,7 +232,7 @@ static void note_own_bytes(struct rs_reuse *reuse, const struct rs_reuse_room *r
         atomic_store_explicit(&reuse->own_bytes, own_bytes, memory_order_relaxed);
 }
 
-void rs_reuse_give_clean(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
+void rs_reuse_give_ready(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
 {
     struct rs_freed_list rest = {NULL, NULL, 0, 0};
     struct rs_reuse_quantity size = rs_reuse_batch_size(reuse, batch);
@@ -264,7 +265,7 @@ void rs_reuse_give_upstream(struct rs_reuse *reuse, const struct rs_freed_list *
     rs_reuse_count_left(reuse, size.bytes, size.blocks);
 }
 
-RS_HOT void rs_reuse_sort_clean(struct rs_reuse *reuse)
+RS_HOT void rs_reuse_sort_ready(struct rs_reuse *reuse)
 {
     struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
     struct rs_freed_list rest = {NULL, NULL, 0, 0};
@@ -292,9 +293,9 @@ static bool give_kept_upstream(struct rs_reuse *reuse)
     for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
         struct rs_reuse_shard *shard = &reuse->shards[i];
         rs_spinlock_lock(&shard->lock);
-        begin_giving(reuse, shard->kept.bytes + shard->clean.bytes);
+        begin_giving(reuse, shard->kept.bytes + shard->ready.bytes);
         rs_kept_empty(&shard->kept, &all);
-        rs_freed_append(&all, &shard->clean);
+        rs_freed_append(&all, &shard->ready);
         rs_spinlock_unlock(&shard->lock);
     }
     return give_in_hand(reuse, &all);
@@ -302,16 +303,16 @@ static bool give_kept_upstream(struct rs_reuse *reuse)
 
 /* Who keeps a block looks for need under the shard's lock, which is taken here afterwards: so none
  * slips through. */
-bool rs_reuse_begin_need(struct rs_reuse *reuse)
+bool rs_reuse_begin_slow_path(struct rs_reuse *reuse)
 {
     bool returned;
 
-    atomic_fetch_add(&reuse->in_need, 1);
+    atomic_fetch_add(&reuse->on_slow_path, 1);
     returned = rs_reuse_return_refused(reuse);
     return give_kept_upstream(reuse) || returned;
 }
 
-void rs_reuse_end_need(struct rs_reuse *reuse)
+void rs_reuse_end_slow_path(struct rs_reuse *reuse)
 {
-    atomic_fetch_sub(&reuse->in_need, 1);
+    atomic_fetch_sub(&reuse->on_slow_path, 1);
 }
