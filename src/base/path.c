@@ -10,12 +10,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { TEXT_BYTES = 256 };
@@ -33,37 +31,6 @@ static bool put(struct output *output, const char *text, size_t length)
     memcpy(output->bytes + output->length, text, length);
     output->length += length;
     return true;
-}
-
-static long long start_seconds(void)
-{
-    static atomic_llong known; /* asked once, so that all files of a process agree */
-    long long seconds = atomic_load_explicit(&known, memory_order_relaxed);
-    struct timespec now, since_boot;
-    long long ticks;
-
-    if (seconds)
-        return seconds;
-    ticks = rs_process_start_ticks(0);
-    clock_gettime(CLOCK_REALTIME, &now);
-    clock_gettime(CLOCK_BOOTTIME, &since_boot);
-    seconds = now.tv_sec;
-    if (ticks >= 0)
-        seconds += ticks / sysconf(_SC_CLK_TCK) - since_boot.tv_sec;
-    atomic_store_explicit(&known, seconds, memory_order_relaxed);
-    return seconds;
-}
-
-static const char *rank(void)
-{
-    static const char *const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
-
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(names); i++) {
-        const char *value = getenv(names[i]);
-        if (value && *value)
-            return value;
-    }
-    return "0";
 }
 
 /* %q{VAR}: cursor is at the brace.  Moves it past the closing one. */
@@ -130,10 +97,10 @@ static const char *placeholder(const char **cursor, char text[TEXT_BYTES], const
             *slash = '_'; /* programs may rename themselves to anything */
         return text;
     case 't':
-        snprintf(text, TEXT_BYTES, "%lld", start_seconds());
+        snprintf(text, TEXT_BYTES, "%lld", rs_process_start_seconds());
         return text;
     case 'r':
-        return rank();
+        return *rs_process_rank() ? rs_process_rank() : "0";
     case 'q':
         return variable(cursor, text, reason);
     default:

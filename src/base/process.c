@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/process.h"
 
+#include "base/check.h"
 #include "base/file.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 long long rs_process_start_ticks(pid_t process)
 {
@@ -36,4 +40,35 @@ uint64_t rs_process_namespace(void)
     struct stat status;
 
     return stat("/proc/self/ns/pid", &status) == 0 ? (uint64_t)status.st_ino : 0;
+}
+
+long long rs_process_start_seconds(void)
+{
+    static atomic_llong known; /* asked once, so that all files of a process agree */
+    long long seconds = atomic_load_explicit(&known, memory_order_relaxed);
+    struct timespec now, since_boot;
+    long long ticks;
+
+    if (seconds)
+        return seconds;
+    ticks = rs_process_start_ticks(0);
+    clock_gettime(CLOCK_REALTIME, &now);
+    clock_gettime(CLOCK_BOOTTIME, &since_boot);
+    seconds = now.tv_sec;
+    if (ticks >= 0)
+        seconds += ticks / sysconf(_SC_CLK_TCK) - since_boot.tv_sec;
+    atomic_store_explicit(&known, seconds, memory_order_relaxed);
+    return seconds;
+}
+
+const char *rs_process_rank(void)
+{
+    static const char *const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(names); i++) {
+        const char *value = getenv(names[i]);
+        if (value && *value)
+            return value;
+    }
+    return "";
 }

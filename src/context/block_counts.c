@@ -2,10 +2,33 @@
 #include "context/block_counts.h"
 
 #include "base/arithmetic.h"
+#include "shared/published.h"
 
 #include <stdbool.h>
 
-static struct rs_block_counter counters[RS_KINDS][RS_DEVICES_MAX];
+/* Each lies in published memory where there is some, so that other processes read it. */
+static _Atomic(struct rs_block_counter *) counters[RS_KINDS][RS_DEVICES_MAX];
+static struct rs_block_counter unpublished[RS_KINDS][RS_DEVICES_MAX];
+
+void rs_block_counts_begin(void)
+{
+    for (int kind = 0; kind < RS_KINDS; kind++)
+        for (int device = 0; device < RS_DEVICES_MAX; device++)
+            atomic_store(&counters[kind][device], NULL);
+}
+
+static struct rs_block_counter *make_counter(enum rs_kind kind, int device)
+{
+    struct rs_block_counter *published = NULL, *other = NULL;
+
+    if (rs_published_head())
+        published = RS_PUBLISHED_NEW(struct rs_block_counter);
+    if (atomic_compare_exchange_strong(&counters[kind][device], &other,
+                                       published ? published : &unpublished[kind][device]))
+        return counters[kind][device];
+    rs_published_free(published);
+    return other;
+}
 
 static uint64_t get(const _Atomic uint64_t *count)
 {
@@ -89,7 +112,9 @@ static bool has_more_than_two(uint64_t bits)
 
 struct rs_block_counter *rs_block_counter(enum rs_kind kind, int device)
 {
-    return &counters[kind][device];
+    struct rs_block_counter *counter = atomic_load(&counters[kind][device]);
+
+    return counter ? counter : make_counter(kind, device);
 }
 
 /* Raises the peaks to what all threads hold together. */
@@ -135,7 +160,7 @@ uint64_t rs_block_count_left_here(const struct rs_block_counter *counter)
 
 struct rs_block_counts rs_block_counts(enum rs_kind kind, int device)
 {
-    struct rs_block_counter *counter = &counters[kind][device];
+    struct rs_block_counter *counter = rs_block_counter(kind, device);
     struct rs_block_counts result = {0};
     int64_t bytes, blocks;
 
@@ -172,7 +197,7 @@ static size_t restart(_Atomic size_t *peak, _Atomic size_t *past_peak)
 
 struct rs_block_peaks rs_block_counts_restart(enum rs_kind kind, int device)
 {
-    struct rs_block_counter *counter = &counters[kind][device];
+    struct rs_block_counter *counter = rs_block_counter(kind, device);
     struct rs_block_peaks peaks;
 
     look(counter, get(&counter->used));
@@ -184,10 +209,35 @@ struct rs_block_peaks rs_block_counts_restart(enum rs_kind kind, int device)
 
 struct rs_block_peaks rs_block_counts_forget_peaks(enum rs_kind kind, int device)
 {
-    struct rs_block_counter *counter = &counters[kind][device];
+    struct rs_block_counter *counter = rs_block_counter(kind, device);
     struct rs_block_peaks peaks = rs_block_counts_restart(kind, device);
 
     atomic_store(&counter->past_peak_live_bytes, 0);
     atomic_store(&counter->past_peak_live_blocks, 0);
     return peaks;
+}
+
+void rs_block_counts_report(enum rs_kind kind, int device, struct rs_report *report)
+{
+    struct rs_block_counter *counter = atomic_load(&counters[kind][device]);
+    struct rs_block_share *shares;
+
+    if (!counter || !get(&counter->used))
+        return;
+    shares = counter->shares;
+#define EACH(field, times)                                                                         \
+    (struct rs_term){RS_REPORT_PLACE(shares[0].field), RS_THREAD_INDEXES, sizeof(shares[0]), times}
+    rs_report_add_sum(report, RS_PROGRAM, "live", RS_COUNTER_LIVE, RS_UNIT_BYTES,
+                      (struct rs_term[]){EACH(entered_bytes, 1), EACH(left_bytes, -1)}, 2);
+    rs_report_add_sum(report, RS_PROGRAM, "live_allocations", RS_COUNTER_LIVE, RS_UNIT_COUNT,
+                      (struct rs_term[]){EACH(entered, 1), EACH(left, -1)}, 2);
+    rs_report_add_sum(report, RS_PROGRAM, "allocations", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
+                      (struct rs_term[]){EACH(entered, 1)}, 1);
+    rs_report_add_sum(report, RS_PROGRAM, "total", RS_COUNTER_TOTAL, RS_UNIT_BYTES,
+                      (struct rs_term[]){EACH(entered_bytes, 1)}, 1);
+    rs_report_add_field(report, RS_PROGRAM, "peak", RS_COUNTER_PEAK, RS_UNIT_BYTES,
+                        counter->peak_live_bytes);
+    rs_report_add_field(report, RS_PROGRAM, "past_peak", RS_COUNTER_PEAK, RS_UNIT_BYTES,
+                        counter->past_peak_live_bytes);
+#undef EACH
 }

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/thread_index.h"
 #include "config/config.h"
+#include "resource/report.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -55,7 +56,20 @@ struct rs_block_counter {
     struct rs_block_share shares[RS_THREAD_INDEXES];
 };
 
+/* The counter of one kind of memory on one device, made at the first call; it lives as long as the
+ * process. */
 struct rs_block_counter *rs_block_counter(enum rs_kind kind, int device);
+
+/* Before the first counter is asked for, and again in a forked child: counters lie in published
+ * memory (shared/published.h), of which a child has no copy. */
+void rs_block_counts_begin(void);
+
+/* The name under which the program's own counters stand among those of resources. */
+#define RS_PROGRAM "program"
+
+/* Adds the counters of one kind of memory on one device, where the program has allocated any: for
+ * readers of published memory. */
+void rs_block_counts_report(enum rs_kind kind, int device, struct rs_report *report);
 
 /* Goes up with each block that the calling thread frees, at least. */
 uint64_t rs_block_count_left_here(const struct rs_block_counter *counter);

@@ -3,6 +3,7 @@
 
 #include "base/lock.h"
 #include "config/mode.h"
+#include "context/block_counts.h"
 #include "context/end.h"
 #include "context/limit.h"
 #include "context/visit.h"
@@ -38,6 +39,8 @@ static void collect_stacks(struct rs_reported_stack *stack, enum rs_kind kind, i
     }
     if (kind == RS_KIND_DEVICE)
         rs_limit_report(device, &stack->report, also_unused);
+    if (also_unused)
+        rs_block_counts_report(kind, device, &stack->report);
 }
 
 static void gather(struct rs_gathered *gathered, bool also_unused)

@@ -17,7 +17,8 @@ struct rs_gathered {
  * these are bounded (base/lock.h).  Thread safe for different objects. */
 void rs_gather(struct rs_gathered *gathered);
 
-/* The same with those of accounts that count nothing yet. */
+/* Fills it with the program's own counters (context/block_counts.h) too, and with those of accounts
+ * that count nothing yet: for readers of published memory. */
 void rs_gather_all(struct rs_gathered *gathered);
 
 /* The expression that the stacks are made from. */

@@ -3,6 +3,8 @@
 
 #include "base/check.h"
 #include "base/lock.h"
+#include "base/process.h"
+#include "driver/driver.h"
 #include "report/gather.h"
 #include "shared/job.h"
 #include "shared/published.h"
@@ -23,14 +25,15 @@ void rs_publish_begin(void)
 {
     struct rs_publication *head;
 
-    if (!getenv(RS_JOB_VARIABLE) || rs_published_begin(sizeof(*head)) != 0)
-        return;
+    if (rs_published_begin(sizeof(*head)) != 0)
+        return; /* no memory files here: the process is served as well, and nobody sees it */
     head = publication();
     head->process = (int32_t)getpid();
     snprintf(head->program, sizeof(head->program), "%s", program_invocation_short_name);
+    snprintf(head->rank, sizeof(head->rank), "%s", rs_process_rank());
+    head->began_seconds = rs_process_start_seconds();
     snprintf(head->layout, sizeof(head->layout), "%s", RS_PUBLICATION_LAYOUT);
-    if (!rs_job_offer(rs_published_file()))
-        rs_published_end(); /* nobody would see it */
+    (void)rs_job_offer(rs_published_file());
 }
 
 /* ---- the directory ---- */
@@ -77,6 +80,21 @@ static uint32_t put_counters(struct rs_published_counter *to, uint32_t stack,
     return count;
 }
 
+/* Which device it is to other processes: its number is this process's own (CUDA_VISIBLE_DEVICES).
+ */
+static void put_device(struct rs_published_stack *stack)
+{
+    size_t total_bytes = 0;
+    CUuuid uuid;
+
+    if (rs_driver.cuDeviceTotalMem_v2 &&
+        rs_driver.cuDeviceTotalMem_v2(&total_bytes, stack->device) == CUDA_SUCCESS)
+        stack->device_total_bytes = total_bytes;
+    if (rs_driver.cuDeviceGetUuid_v2 &&
+        rs_driver.cuDeviceGetUuid_v2(&uuid, stack->device) == CUDA_SUCCESS)
+        memcpy(stack->device_uuid, uuid.bytes, sizeof(stack->device_uuid));
+}
+
 static size_t directory_bytes(const struct rs_gathered *gathered)
 {
     size_t bytes =
@@ -98,6 +116,7 @@ static void put_directory(struct rs_published_directory *directory,
         const struct rs_reported_stack *stack = &gathered->stacks[i];
         stacks[i].device = stack->device;
         stacks[i].kind = (int32_t)stack->kind;
+        put_device(&stacks[i]);
         (void)rs_gathered_expression(stack, stacks[i].expression);
         directory->counter_count +=
             put_counters(counters + directory->counter_count, i, &stack->report);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a process publishes about itself (shared/published.h) under `rmmshim run`, which reads it
- * when the process is gone: whose it is, where its report belongs, and a directory that says of
- * each counter which fields of the file make it.  The layout is for one version of the project;
- * another one is not read. */
+/* The page: what a served process publishes about itself in its memory file (shared/published.h).
+ * The page begins with struct rs_publication, which says whose it is and where its report belongs;
+ * its directory names the fields that make up each counter.  `rmmshim ls`, `top` and `stats` read
+ * the page while the process runs, `rmmshim run` after its end.  A layout belongs to one version of
+ * the project: readers refuse another one. */
 #pragma once
 
 #include "base/output.h"
@@ -15,12 +16,14 @@
 #include <stdint.h>
 #include <time.h>
 
-#define RS_PUBLICATION_LAYOUT "rmmshim " RMMSHIM_VERSION " 1"
+#define RS_PUBLICATION_LAYOUT "rmmshim " RMMSHIM_VERSION " 2"
 
 enum {
     RS_PUBLISHED_PROGRAM_BYTES = 256,
     RS_PUBLISHED_RESOURCE_BYTES = 24,
     RS_PUBLISHED_NAME_BYTES = 40,
+    RS_PUBLISHED_RANK_BYTES = 16,
+    RS_PUBLISHED_UUID_BYTES = 16,
 };
 
 enum rs_report_step { RS_REPORT_NOT_BEGUN, RS_REPORT_BEGUN, RS_REPORT_DONE };
@@ -35,7 +38,9 @@ struct rs_publication {
     char path[PATH_MAX];         /* of the report; empty: stderr */
     struct timespec changed;     /* when that file had been, before it was taken for the report */
     char program[RS_PUBLISHED_PROGRAM_BYTES];
-    _Atomic uint64_t directory; /* where it lies in the file; 0: none yet.  A new one replaces it */
+    char rank[RS_PUBLISHED_RANK_BYTES]; /* of a job's processes; empty: none is known */
+    int64_t began_seconds;              /* since 1970 */
+    _Atomic uint64_t directory; /* its offset in the file; 0: none yet.  A new one replaces it */
 };
 
 struct rs_published_term {
@@ -54,6 +59,8 @@ struct rs_published_counter {
 
 struct rs_published_stack {
     int32_t device, kind;
+    uint64_t device_total_bytes;                        /* 0: not known */
+    unsigned char device_uuid[RS_PUBLISHED_UUID_BYTES]; /* all zero: not known */
     char expression[RS_EXPRESSION_TEXT_BYTES];
 };
 
@@ -62,8 +69,8 @@ struct rs_published_directory {
     uint32_t stack_count, counter_count;
 };
 
-/* Begins to publish where a `run` is there to hold it.  Before anything is allocated that is to be
- * published; not thread safe. */
+/* Makes the page, and offers it to the `run` that the process descends from, where there is one.
+ * Before anything is allocated that is to be published; not thread safe. */
 void rs_publish_begin(void);
 
 /* Writes the directory anew, after stacks have come or gone.  Without the contexts' lock; thread

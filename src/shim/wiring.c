@@ -4,6 +4,7 @@
 #include "charge/charge.h"
 #include "charge/reclaim.h"
 #include "context/block.h"
+#include "context/block_counts.h"
 #include "context/context.h"
 #include "context/limit.h"
 #include "introspect/peer.h"
@@ -13,10 +14,16 @@
 #include "report/report.h"
 #include "resource/segment.h"
 
+static void begin_counters(void)
+{
+    rs_limit_begin();
+    rs_block_counts_begin();
+}
+
 static void serving(void)
 {
-    rs_publish_begin(); /* first: accounts lie in what is published */
-    rs_limit_begin();
+    rs_publish_begin(); /* first: counters lie in what is published */
+    begin_counters();
     rs_report_arm();
 }
 
@@ -42,7 +49,7 @@ static void context_gone(struct rs_context *context)
 
 const struct rs_wiring rs_wiring = {
     .serving = serving,
-    .forked = rs_limit_begin,
+    .forked = begin_counters,
     .first_context = rs_report_claim,
     .stacks_changed = rs_publish_stacks,
     .before_trim = before_trim,

@@ -3,11 +3,6 @@
  * (report/publish.h). */
 #pragma once
 
-#include <stdbool.h>
-
-/* True when that file, as mapped, is of a library that this command can read. */
-bool gone_can_read(const void *file);
-
 /* Writes the report that the process was asked for where it belongs, unless it has done so.  A file
  * that somebody has or has written since stays; it is PATH.PID then. */
 void gone_report(const void *file);

@@ -5,6 +5,8 @@
 #include "shared/job.h"
 #include "shared/published.h"
 #include "tool/gone.h"
+#include "tool/process.h"
+#include "tool/publication.h"
 #include "tool/tool.h"
 
 #include <errno.h>
@@ -33,29 +35,6 @@ static bool is_watching;
 static _Atomic bool is_over;
 
 /* ---- processes ---- */
-
-/* Its first thread may have ended before the others: the kernel says zombie then, too. */
-static bool is_gone(int directory)
-{
-    char stat[1024], state = 'Z';
-    const char *field;
-    long threads = 0;
-    ssize_t length;
-    int fd = openat(directory, "stat", O_RDONLY | O_CLOEXEC);
-
-    if (fd < 0)
-        return true;
-    length = read(fd, stat, sizeof(stat) - 1);
-    close(fd);
-    if (length <= 0)
-        return true;
-    stat[length] = '\0';
-    field = strrchr(stat, ')'); /* the second field; the third is the state, the 20th threads */
-    if (field)
-        sscanf(field + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld",
-               &state, &threads);
-    return (state == 'Z' || state == 'X') && threads <= 1;
-}
 
 static int open_process(int process)
 {
@@ -89,7 +68,7 @@ static void *map_offered(int directory, const struct rs_job_slot *slot)
     if (is_ours(fd, slot->inode))
         file = mmap(NULL, RS_PUBLISHED_BYTES, PROT_READ, MAP_SHARED, fd, 0);
     close(fd);
-    if (file != MAP_FAILED && gone_can_read(file))
+    if (file != MAP_FAILED && publication_can_read(file))
         return file;
     if (file != MAP_FAILED)
         munmap(file, RS_PUBLISHED_BYTES);
@@ -141,7 +120,7 @@ static void free_left_slot(struct rs_job_slot *slot, uint32_t state)
 {
     int directory = open_process(rs_job_process(state));
 
-    if (directory < 0 || is_gone(directory))
+    if (directory < 0 || process_directory_has_ended(directory))
         atomic_compare_exchange_strong(&slot->state, &state, 0);
     if (directory >= 0)
         close(directory);
@@ -165,7 +144,7 @@ static void report_gone(void)
 
     while (*at) {
         struct held *held = *at;
-        if (!is_gone(held->directory)) {
+        if (!process_directory_has_ended(held->directory)) {
             at = &held->next;
             continue;
         }

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tool/process.h"
+
+#include "report/publish.h"
+#include "shared/published.h"
+#include "tool/publication.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char page_link[] = "/memfd:rmmshim (deleted)";
+
+/* ---- one process ---- */
+
+/* Reads a small file of the process; the number of bytes, ended by a zero, or -1. */
+static ssize_t read_file(int directory, const char *name, char *text, size_t room)
+{
+    int fd = openat(directory, name, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd < 0 ? -1 : read(fd, text, room - 1);
+
+    if (fd >= 0)
+        close(fd);
+    if (length >= 0)
+        text[length] = '\0';
+    return length;
+}
+
+/* A process whose first thread has ended before the others is a zombie to the kernel, too. */
+bool process_directory_has_ended(int directory)
+{
+    char stat[1024], state = 'Z';
+    const char *field;
+    long threads = 0;
+
+    if (read_file(directory, "stat", stat, sizeof(stat)) <= 0)
+        return true;
+    field = strrchr(stat, ')'); /* the second field; the third is the state, the 20th threads */
+    if (field)
+        sscanf(field + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld",
+               &state, &threads);
+    return (state == 'Z' || state == 'X') && threads <= 1;
+}
+
+/* The number that the process has in its own PID namespace; 0 where the kernel does not say. */
+static int own_number(int directory)
+{
+    char status[8192];
+    const char *line, *last;
+
+    if (read_file(directory, "status", status, sizeof(status)) <= 0)
+        return 0;
+    line = strstr(status, "\nNSpid:");
+    if (!line)
+        return 0;
+    line++;
+    last = line + strcspn(line, "\n");
+    while (last > line && last[-1] >= '0' && last[-1] <= '9')
+        last--;
+    return atoi(last);
+}
+
+/* A forked child may have its parent's page open; and a file that can shrink would be a signal for
+ * its reader. */
+static bool is_page_of(int fd, const struct process *process, struct stat *status)
+{
+    struct rs_publication head;
+    int own = own_number(process->directory);
+
+    return fstat(fd, status) == 0 && status->st_size == RS_PUBLISHED_BYTES &&
+           (fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK) &&
+           pread(fd, &head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
+           (!own || head.process == own);
+}
+
+static enum process_answer map_page(int fd, struct process *process)
+{
+    struct stat status;
+    void *file;
+
+    if (!is_page_of(fd, process, &status))
+        return PROCESS_UNSERVED;
+    file = mmap(NULL, RS_PUBLISHED_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    if (file == MAP_FAILED)
+        return PROCESS_DENIED;
+    if (!publication_can_read(file)) {
+        munmap(file, RS_PUBLISHED_BYTES);
+        return PROCESS_UNREADABLE;
+    }
+    process->file = file;
+    process->inode = (uint64_t)status.st_ino;
+    return PROCESS_SERVED;
+}
+
+static enum process_answer try_descriptor(int fds, const char *name, struct process *process)
+{
+    char link[sizeof(page_link) + 1];
+    ssize_t length = readlinkat(fds, name, link, sizeof(link));
+    enum process_answer answer;
+    int fd;
+
+    if (length != (ssize_t)sizeof(page_link) - 1 || memcmp(link, page_link, (size_t)length) != 0)
+        return PROCESS_UNSERVED;
+    fd = openat(fds, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return errno == EACCES || errno == EPERM ? PROCESS_DENIED : PROCESS_UNSERVED;
+    answer = map_page(fd, process);
+    close(fd);
+    return answer;
+}
+
+static enum process_answer find_page(struct process *process)
+{
+    enum process_answer answer = PROCESS_UNSERVED;
+    int fds = openat(process->directory, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *listing = fds < 0 ? NULL : fdopendir(fds);
+    const struct dirent *entry;
+
+    if (!listing) {
+        if (fds >= 0)
+            close(fds);
+        return errno == EACCES || errno == EPERM ? PROCESS_DENIED : PROCESS_GONE;
+    }
+    while (answer == PROCESS_UNSERVED && (entry = readdir(listing)))
+        if (entry->d_name[0] != '.')
+            answer = try_descriptor(fds, entry->d_name, process);
+    closedir(listing);
+    return answer;
+}
+
+enum process_answer process_open(int number, struct process *process)
+{
+    enum process_answer answer;
+    char path[64];
+
+    *process = (struct process){.number = number};
+    snprintf(path, sizeof(path), "/proc/%d", number);
+    process->directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (process->directory < 0)
+        return errno == EACCES || errno == EPERM ? PROCESS_DENIED : PROCESS_GONE;
+    answer = process_directory_has_ended(process->directory) ? PROCESS_GONE : find_page(process);
+    if (answer != PROCESS_SERVED)
+        close(process->directory);
+    return answer;
+}
+
+void process_close(struct process *process)
+{
+    munmap((void *)(uintptr_t)process->file, RS_PUBLISHED_BYTES);
+    close(process->directory);
+}
+
+bool process_has_ended(const struct process *process)
+{
+    return process_directory_has_ended(process->directory);
+}
+
+const char *process_answer_text(enum process_answer answer)
+{
+    switch (answer) {
+    case PROCESS_SERVED:
+        return "is served";
+    case PROCESS_UNSERVED:
+        return "is not served by rmmshim";
+    case PROCESS_GONE:
+        return "does not exist";
+    case PROCESS_DENIED:
+        return "belongs to another user";
+    case PROCESS_UNREADABLE:
+        return "is served by another version of rmmshim";
+    }
+    return "";
+}
+
+/* ---- all processes ---- */
+
+int process_parse(const char *text)
+{
+    char *end;
+    long number;
+
+    if (*text < '0' || *text > '9')
+        return 0;
+    errno = 0;
+    number = strtol(text, &end, 10);
+    return *end || errno || number <= 0 || number > INT_MAX ? 0 : (int)number;
+}
+
+static int by_number(const void *one, const void *other)
+{
+    int a = *(const int *)one, b = *(const int *)other;
+
+    return (a > b) - (a < b);
+}
+
+int *process_list(size_t *count)
+{
+    DIR *listing = opendir("/proc");
+    const struct dirent *entry;
+    size_t room = 1024;
+    int *numbers = listing ? malloc(room * sizeof(*numbers)) : NULL;
+
+    *count = 0;
+    while (numbers && (entry = readdir(listing))) {
+        int number = process_parse(entry->d_name);
+        if (!number)
+            continue;
+        if (*count == room) {
+            int *more = realloc(numbers, 2 * room * sizeof(*numbers));
+            if (!more)
+                break; /* those that there is memory for */
+            numbers = more;
+            room *= 2;
+        }
+        numbers[(*count)++] = number;
+    }
+    if (listing)
+        closedir(listing);
+    if (numbers)
+        qsort(numbers, *count, sizeof(*numbers), by_number);
+    return numbers;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Processes of this machine and their pages (report/publish.h), found by /proc alone: the page is a
+ * memory file that its process has open, and only a process of the same user lets it be opened. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum process_answer {
+    PROCESS_SERVED,     /* it has a page, which is mapped now */
+    PROCESS_UNSERVED,   /* it has none: rmmshim serves nothing in it */
+    PROCESS_GONE,       /* no process has that number, or it has ended */
+    PROCESS_DENIED,     /* it belongs to another user, or may not be looked at */
+    PROCESS_UNREADABLE, /* its page is of another version of rmmshim */
+};
+
+struct process {
+    int number;
+    int directory;    /* of the process in /proc: it never becomes another process's */
+    const void *file; /* the page, RS_PUBLISHED_BYTES long and for reading only */
+    uint64_t inode;   /* of the page: tells a process from a later one with its number */
+};
+
+/* Finds the page of a process and maps it.  After PROCESS_SERVED alone process_close is due. */
+enum process_answer process_open(int number, struct process *process);
+void process_close(struct process *process);
+
+/* True when the process has ended, a zombie included. */
+bool process_has_ended(const struct process *process);
+
+/* What to say of an answer, after "process 4711 ": "has ended". */
+const char *process_answer_text(enum process_answer answer);
+
+/* The numbers of all processes, ascending, or NULL without memory or /proc.  free() is due. */
+int *process_list(size_t *count);
+
+/* Parses a process number.  0 when the text is none. */
+int process_parse(const char *text);
+
+/* The process behind that descriptor of /proc/PID has ended, or is a zombie without threads. */
+bool process_directory_has_ended(int directory);

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tool/publication.h"
+
+#include "base/arithmetic.h"
+#include "base/check.h"
+#include "shared/published.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { TRIES = 16 }; /* a process whose directory changes as often while it is read is left out */
+
+bool publication_can_read(const void *file)
+{
+    const struct rs_publication *head = file;
+
+    return strncmp(head->layout, RS_PUBLICATION_LAYOUT, sizeof(head->layout)) == 0;
+}
+
+static bool lies_inside(uint64_t offset, uint64_t bytes)
+{
+    return offset < RS_PUBLISHED_BYTES && bytes <= RS_PUBLISHED_BYTES - offset;
+}
+
+/* ---- the directory ---- */
+
+/* A copy of the directory at `at`, since its process, which may have been anything, may write to
+ * the file while it is read.  NULL where there is none. */
+static struct rs_published_directory *copy_directory(const char *file, uint64_t at)
+{
+    struct rs_published_directory counts, *copy = NULL;
+    uint64_t bytes;
+
+    if (at == 0 || at % _Alignof(max_align_t) != 0 || !lies_inside(at, sizeof(counts)))
+        return NULL;
+    memcpy(&counts, file + at, sizeof(counts));
+    bytes = sizeof(counts) + counts.stack_count * (uint64_t)sizeof(struct rs_published_stack) +
+            counts.counter_count * (uint64_t)sizeof(struct rs_published_counter);
+    if (counts.stack_count > PUBLICATION_STACKS || !lies_inside(at, bytes))
+        return NULL;
+    copy = malloc(bytes);
+    if (copy) {
+        memcpy(copy, file + at, bytes);
+        *copy = counts;
+    }
+    return copy;
+}
+
+/* The process writes a new directory when stacks come or go, and the last but one is written over:
+ * a copy counts when the directory is still the same after it. */
+static bool take_directory(struct publication *page, const struct rs_publication *head)
+{
+    for (int i = 0; i < TRIES; i++) {
+        uint64_t at = atomic_load(&head->directory);
+        page->directory = copy_directory(page->file, at);
+        if (!page->directory || atomic_load(&head->directory) == at)
+            break;
+        free(page->directory);
+        page->directory = NULL;
+    }
+    if (!page->directory)
+        return false;
+    page->from = (const void *)(page->directory + 1);
+    page->counters = (const void *)(page->from + page->directory->stack_count);
+    return true;
+}
+
+static bool is_text(const char *text, size_t room)
+{
+    return memchr(text, '\0', room) != NULL;
+}
+
+static bool is_sound(const struct rs_published_term *term)
+{
+    uint64_t span = term->count ? (uint64_t)(term->count - 1) * term->stride_bytes + 8 : 8;
+
+    return term->offset % 8 == 0 && term->stride_bytes % 8 == 0 &&
+           lies_inside(term->offset, span) && term->offset != 0;
+}
+
+static bool is_sound_counter(const struct rs_published_counter *counter)
+{
+    bool is_good = is_text(counter->resource, sizeof(counter->resource)) &&
+                   is_text(counter->name, sizeof(counter->name)) &&
+                   counter->kind <= RS_COUNTER_LARGEST && counter->unit <= RS_UNIT_NANOSECONDS &&
+                   counter->term_count <= RS_TERMS_MAX;
+
+    for (uint32_t i = 0; is_good && i < counter->term_count; i++)
+        is_good = is_sound(&counter->terms[i]);
+    return is_good;
+}
+
+/* ---- its counters ---- */
+
+static void add_counter(struct publication *page, struct rs_report *report,
+                        const struct rs_published_counter *counter)
+{
+    enum rs_counter_kind kind = (enum rs_counter_kind)counter->kind;
+    struct rs_term terms[RS_TERMS_MAX];
+    uint64_t value;
+
+    for (uint32_t i = 0; i < counter->term_count; i++)
+        terms[i] = (struct rs_term){page->file + counter->terms[i].offset, counter->terms[i].count,
+                                    counter->terms[i].stride_bytes, counter->terms[i].scale};
+    value = rs_terms_value(terms, counter->term_count);
+    value = kind == RS_COUNTER_PEAK ? rs_max(value, counter->past) : value + counter->past;
+    rs_report_add(report, counter->resource, counter->name, kind,
+                  (enum rs_counter_unit)counter->unit, value);
+}
+
+/* An account that counted nothing is none. */
+static bool is_unused(const struct rs_report *report, const struct rs_counter *counter)
+{
+    return strcmp(counter->resource, "account") == 0 &&
+           rs_report_value(report, "account", "limit", 0) == 0 &&
+           rs_report_value(report, "account", "charged_peak", 0) == 0;
+}
+
+static void copy_used(struct rs_report *to, const struct rs_report *from)
+{
+    for (size_t i = 0; i < from->count; i++) {
+        const struct rs_counter *counter = &from->counters[i];
+        if (!is_unused(from, counter))
+            rs_report_add(to, counter->resource, counter->name, counter->kind, counter->unit,
+                          counter->value);
+    }
+}
+
+static bool is_sound_stack(const struct rs_published_stack *stack)
+{
+    return stack->device >= 0 && stack->device < RS_DEVICES_MAX && stack->kind >= 0 &&
+           stack->kind < RS_KINDS && is_text(stack->expression, sizeof(stack->expression));
+}
+
+static void gather_stack(struct publication *page, uint32_t index)
+{
+    struct rs_reported_stack *stack = &page->stacks[page->count];
+    struct rs_report all = {.count = 0};
+
+    if (!is_sound_stack(&page->from[index]))
+        return;
+    for (uint32_t i = 0; i < page->directory->counter_count; i++)
+        if (page->counters[i].stack == index && is_sound_counter(&page->counters[i]))
+            add_counter(page, &all, &page->counters[i]);
+    stack->device = page->from[index].device;
+    stack->kind = (enum rs_kind)page->from[index].kind;
+    copy_used(&stack->report, &all);
+    rs_report_release(&all);
+    page->count += stack->report.count > 0;
+}
+
+static void copy_head(struct publication *page, const struct rs_publication *head)
+{
+    memcpy(page->program, head->program, sizeof(page->program) - 1);
+    memcpy(page->rank, head->rank, sizeof(page->rank) - 1);
+    page->began_seconds = head->began_seconds;
+    page->process = (int)head->process;
+}
+
+bool publication_read(struct publication *page, const void *file)
+{
+    const struct rs_publication *head = file;
+
+    *page = (struct publication){.file = file};
+    copy_head(page, head);
+    if (!take_directory(page, head))
+        return false;
+    for (uint32_t i = 0; i < page->directory->stack_count; i++)
+        gather_stack(page, i);
+    return page->count > 0;
+}
+
+const struct rs_published_stack *publication_stack(const struct publication *page,
+                                                   const struct rs_reported_stack *stack)
+{
+    for (uint32_t i = 0; i < page->directory->stack_count; i++)
+        if (page->from[i].device == stack->device && page->from[i].kind == (int32_t)stack->kind)
+            return &page->from[i];
+    return NULL;
+}
+
+void publication_release(struct publication *page)
+{
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(page->stacks); i++)
+        rs_report_release(&page->stacks[i].report);
+    free(page->directory);
+    page->directory = NULL;
+}
