@@ -168,6 +168,8 @@ unsigned rs_config_parse(char *const *environment, struct rs_diagnostics *diagno
     config->on_error = value ? (enum rs_on_error)value->count : RS_ON_ERROR_ABORT;
     value = rs_config_value(config->values, -1, RS_VARIABLE_VERBOSE, NULL);
     config->verbose = value && value->count;
+    value = rs_config_value(config->values, -1, RS_VARIABLE_CONTROL, NULL);
+    config->control = value ? (enum rs_control)(value->count + 1) : RS_CONTROL_UNASKED;
     value = rs_config_value(config->values, -1, RS_VARIABLE_MEMORY_TYPE, NULL);
     config->actual_memory_type = value && value->count == RS_MEMORY_TYPE_ACTUAL;
     config->statistics =

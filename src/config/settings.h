@@ -12,6 +12,12 @@ enum rs_on_error { RS_ON_ERROR_ABORT, RS_ON_ERROR_PASSTHROUGH, RS_ON_ERROR_DENY 
 enum rs_free_mode { RS_FREE_MODE_DEFERRED, RS_FREE_MODE_WAIT, RS_FREE_MODE_IMMEDIATE };
 enum rs_ipc { RS_IPC_SHARED, RS_IPC_DEDICATED };
 enum rs_memory_type_word { RS_MEMORY_TYPE_REQUESTED, RS_MEMORY_TYPE_ACTUAL };
+/* How the process takes commands from outside (shared/commands.h). */
+enum rs_control {
+    RS_CONTROL_UNASKED, /* at its calls, where it is served for another reason */
+    RS_CONTROL_CALLS,   /* at its calls */
+    RS_CONTROL_THREAD,  /* at its calls, and in a thread of the library's */
+};
 enum rs_fallback { RS_FALLBACK_MANAGED, RS_FALLBACK_PINNED };
 enum rs_statistics_format {
     RS_STATISTICS_NONE,
@@ -38,6 +44,7 @@ struct rs_config {
     const struct rs_source *any_limit; /* RMM_LIMIT for some device, or NULL */
     enum rs_on_error on_error;
     bool verbose;
+    enum rs_control control;
     unsigned hook_groups;
     enum rs_statistics_format statistics;
     const char *statistics_path;        /* NULL: stderr */

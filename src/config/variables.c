@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/variables.h"
 
+static const char *const control_words[] = {"calls", "thread", NULL};
 static const char *const fallback_words[] = {"managed", "pinned", NULL};
 static const char *const free_words[] = {"deferred", "wait", "immediate", NULL};
 static const char *const ipc_words[] = {"shared", "dedicated", NULL};
@@ -107,6 +108,12 @@ const struct rs_variable rs_variables[] = {
              .guide_words = {{"RMM_LOGGING", false},
                              {"RMM_LOG_FILE_NAME", false},
                              {"RMM_LOG_DIRECTORY", false}}),
+    VARIABLE(
+        CONTROL, "RMM_CONTROL", WORD,
+        "serve the process so that `rmmshim limit` and `rmmshim trim` can steer it: at its next "
+        "call that allocates, frees or synchronises (calls), or also between such calls, by a "
+        "thread of the library's (thread)",
+        .option.words = control_words),
     VARIABLE(VERBOSE, "RMM_VERBOSE", BOOLEAN, "print the stack that the settings amount to"),
     VARIABLE(ON_ERROR, "RMM_ON_ERROR", WORD,
              "after a bad setting: end the process at its first CUDA allocation (abort, exit code "

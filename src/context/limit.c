@@ -105,6 +105,7 @@ bool rs_limit_set(int device, size_t bytes)
 bool rs_limit_follows(void)
 {
     return rs_config.statistics != RS_STATISTICS_NONE || rs_config.any_limit ||
+           rs_config.control != RS_CONTROL_UNASKED ||
            atomic_load_explicit(&any_limit, memory_order_relaxed);
 }
 

@@ -20,6 +20,7 @@
 #include "introspect/sync_memops.h"
 #include "ipc/export.h"
 #include "ipc/import.h"
+#include "shim/commands.h"
 #include "shim/shim.h"
 
 /* clang-format off */
@@ -163,7 +164,10 @@ static CUresult hook_cuMemFreeHost(void *address)
 static CUresult hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
     size_t free_seen, total_seen;
-    CUresult result = RS_FORWARD(cuMemGetInfo_v2, (&free_seen, &total_seen));
+    CUresult result;
+
+    rs_shim_attend(); /* a limit that was changed shows in the answer */
+    result = RS_FORWARD(cuMemGetInfo_v2, (&free_seen, &total_seen));
 
     if (result != CUDA_SUCCESS)
         return result;

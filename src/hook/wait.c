@@ -5,6 +5,7 @@
 #include "context/visit.h"
 #include "driver/driver.h"
 #include "hook/hook.h"
+#include "shim/commands.h"
 
 /* clang-format off */
 #define HOOK_wait RS_HOOK_DECLARE
@@ -28,6 +29,7 @@
 #define FORWARD(end, symbol, arguments)                                                            \
     do {                                                                                           \
         CUresult answer;                                                                           \
+        rs_shim_attend();                                                                          \
         rs_context_synchronise(RS_SYNCHRONISE_BEGIN);                                              \
         answer = RS_FORWARD(symbol, arguments);                                                    \
         if (answer == CUDA_SUCCESS) {                                                              \

@@ -18,6 +18,7 @@
 #include "ipc/import.h"
 #include "ipc/table.h"
 #include "resource/segment.h"
+#include "shared/commands.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -60,7 +61,7 @@ static struct rs_hash_table spent;                  /* by the driver's number of
 static bool all_spent;                              /* there was no memory for that table */
 static void *const is_spent = (void *)(uintptr_t)1; /* a value that is not NULL */
 
-RS_HOT_DATA _Atomic size_t rs_export_held;
+_Atomic size_t rs_export_held;
 
 /* ---- the table ---- */
 
@@ -355,6 +356,7 @@ static void hold(uint32_t number, const struct rs_taken_block *taken)
         first_held = number;
     last_held = number;
     atomic_fetch_add(&rs_export_held, 1);
+    atomic_fetch_add(rs_attention, 1);
 }
 
 /* The number of the oldest held one, off the list; 0 when there is none. */
@@ -368,6 +370,7 @@ static uint32_t take_held(void)
     if (!first_held)
         last_held = 0;
     atomic_fetch_sub(&rs_export_held, 1);
+    atomic_fetch_sub(rs_attention, 1);
     return number;
 }
 
@@ -441,13 +444,6 @@ static bool take_released(struct rs_taken_block *block)
     }
     rs_mutex_unlock(&lock);
     return is_released;
-}
-
-void rs_export_collect_in_request(void)
-{
-    rs_request_begin();
-    rs_export_collect(false);
-    rs_request_end();
 }
 
 void rs_export_collect(bool all)

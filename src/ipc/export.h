@@ -27,23 +27,9 @@ void rs_export_freed(const struct rs_taken_block *taken);
  * may be held.  Does nothing while a context ends. */
 RS_COLD void rs_export_collect(bool all);
 
-/* One, inside a request (base/request.h). */
-RS_COLD void rs_export_collect_in_request(void);
-
-/* Blocks that are held. */
-extern RS_HOT_DATA _Atomic size_t rs_export_held;
-
-static inline void rs_export_look(void)
-{
-    if (RS_UNLIKELY(atomic_load_explicit(&rs_export_held, memory_order_relaxed) > 0))
-        rs_export_collect(false);
-}
-
-static inline void rs_export_look_in_request(void)
-{
-    if (RS_UNLIKELY(atomic_load_explicit(&rs_export_held, memory_order_relaxed) > 0))
-        rs_export_collect_in_request();
-}
+/* Blocks that are held now; as many are counted in rs_attention (shared/commands.h), so that calls
+ * see it. */
+extern _Atomic size_t rs_export_held;
 
 /* The memory of an exported block is gone with its context. */
 void rs_export_forget(unsigned exported);

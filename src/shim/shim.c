@@ -12,6 +12,7 @@
 #include "introspect/managed.h"
 #include "introspect/sync_memops.h"
 #include "ipc/export.h"
+#include "shim/commands.h"
 
 enum { PITCH_BYTES = 512 }; /* what the driver rounds a row up to (MEASURED.md) */
 
@@ -24,7 +25,7 @@ RS_HOT_INLINE CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, 
     struct rs_allocation allocation;
     CUresult result;
 
-    rs_export_look_in_request();
+    rs_shim_attend_in_request();
     result = rs_mr_allocate(mr, size_bytes, stream, &allocation);
     if (RS_UNLIKELY(result != CUDA_SUCCESS))
         return result;
@@ -194,7 +195,7 @@ RS_HOT_INLINE CUresult free_block(struct rs_taken_block *taken, CUstream stream)
     struct rs_mr *mr = atomic_load_explicit(&taken->stack->mr, memory_order_relaxed);
     CUresult result;
 
-    rs_export_look();
+    rs_shim_attend();
     if (RS_UNLIKELY(RS_DIFFER(taken->exported, RS_EXPORTED_NOT) | taken->advice.advised |
                     taken->advice.device_accesses))
         result = free_with_history(taken, stream);

@@ -3,6 +3,7 @@
 
 #include "charge/charge.h"
 #include "charge/reclaim.h"
+#include "config/mode.h"
 #include "context/block.h"
 #include "context/block_counts.h"
 #include "context/context.h"
@@ -13,6 +14,8 @@
 #include "report/publish.h"
 #include "report/report.h"
 #include "resource/segment.h"
+#include "shared/commands.h"
+#include "shim/commands.h"
 
 static void begin_counters(void)
 {
@@ -24,7 +27,16 @@ static void serving(void)
 {
     rs_publish_begin(); /* first: counters lie in what is published */
     begin_counters();
+    rs_commands_begin(rs_config.control == RS_CONTROL_THREAD);
+    if (rs_config.control == RS_CONTROL_THREAD)
+        rs_shim_commands_thread();
     rs_report_arm();
+}
+
+static void forked(void)
+{
+    rs_commands_forget();
+    begin_counters();
 }
 
 static void before_trim(void)
@@ -49,7 +61,7 @@ static void context_gone(struct rs_context *context)
 
 const struct rs_wiring rs_wiring = {
     .serving = serving,
-    .forked = begin_counters,
+    .forked = forked,
     .first_context = rs_report_claim,
     .stacks_changed = rs_publish_stacks,
     .before_trim = before_trim,

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct tool_command *const commands[] = {&tool_run, &tool_check, &tool_resources};
+static const struct tool_command *const commands[] = {&tool_run, &tool_check, &tool_resources,
+                                                      &tool_limit, &tool_trim};
 
 static void print_line(void *data, const char *line)
 {

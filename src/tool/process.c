@@ -16,8 +16,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char page_link[] = "/memfd:rmmshim (deleted)";
-
 /* ---- one process ---- */
 
 /* Reads a small file of the process; the number of bytes, ended by a zero, or -1. */
@@ -49,13 +47,12 @@ bool process_directory_has_ended(int directory)
     return (state == 'Z' || state == 'X') && threads <= 1;
 }
 
-/* The number that the process has in its own PID namespace; 0 where the kernel does not say. */
-static int own_number(int directory)
+int process_own_number(const struct process *process)
 {
     char status[8192];
     const char *line, *last;
 
-    if (read_file(directory, "status", status, sizeof(status)) <= 0)
+    if (read_file(process->directory, "status", status, sizeof(status)) <= 0)
         return 0;
     line = strstr(status, "\nNSpid:");
     if (!line)
@@ -67,27 +64,66 @@ static int own_number(int directory)
     return atoi(last);
 }
 
-/* A forked child may have its parent's page open; and a file that can shrink would be a signal for
- * its reader. */
-static bool is_page_of(int fd, const struct process *process, struct stat *status)
+int process_open_file(const struct process *process, const char *name, int flags,
+                      bool (*accepts)(int fd, void *data), void *data, enum process_answer *answer)
 {
-    struct rs_publication head;
-    int own = own_number(process->directory);
+    int fds = openat(process->directory, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd = -1;
+    DIR *listing = fds < 0 ? NULL : fdopendir(fds);
+    const struct dirent *entry;
+    char wanted[64];
 
-    return fstat(fd, status) == 0 && status->st_size == RS_PUBLISHED_BYTES &&
-           (fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK) &&
-           pread(fd, &head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
-           (!own || head.process == own);
+    *answer = PROCESS_UNSERVED;
+    if (!listing) {
+        *answer = errno == EACCES || errno == EPERM ? PROCESS_DENIED : PROCESS_GONE;
+        if (fds >= 0)
+            close(fds);
+        return -1;
+    }
+    snprintf(wanted, sizeof(wanted), "/memfd:%s (deleted)", name);
+    while (fd < 0 && (entry = readdir(listing))) {
+        char link[sizeof(wanted)];
+        ssize_t length = readlinkat(fds, entry->d_name, link, sizeof(link));
+        if (length != (ssize_t)strlen(wanted) || memcmp(link, wanted, (size_t)length) != 0)
+            continue;
+        fd = openat(fds, entry->d_name, flags | O_CLOEXEC | O_NONBLOCK);
+        if (fd < 0 && (errno == EACCES || errno == EPERM))
+            *answer = PROCESS_DENIED;
+        if (fd >= 0 && !accepts(fd, data)) {
+            close(fd);
+            fd = -1;
+        }
+    }
+    closedir(listing);
+    return fd;
 }
 
-static enum process_answer map_page(int fd, struct process *process)
+/* A forked child may have its parent's page open; and a file that can shrink would be a signal for
+ * its reader. */
+static bool is_page_of(int fd, void *data)
 {
+    struct process *process = data;
+    struct rs_publication head;
     struct stat status;
+    int own = process_own_number(process);
+
+    if (fstat(fd, &status) != 0 || status.st_size != RS_PUBLISHED_BYTES ||
+        !(fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK) ||
+        pread(fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head) || (own && head.process != own))
+        return false;
+    process->inode = (uint64_t)status.st_ino;
+    return true;
+}
+
+static enum process_answer find_page(struct process *process)
+{
+    enum process_answer answer;
+    int fd = process_open_file(process, "rmmshim", O_RDONLY, is_page_of, process, &answer);
     void *file;
 
-    if (!is_page_of(fd, process, &status))
-        return PROCESS_UNSERVED;
+    if (fd < 0)
+        return answer;
     file = mmap(NULL, RS_PUBLISHED_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    close(fd);
     if (file == MAP_FAILED)
         return PROCESS_DENIED;
     if (!publication_can_read(file)) {
@@ -95,44 +131,7 @@ static enum process_answer map_page(int fd, struct process *process)
         return PROCESS_UNREADABLE;
     }
     process->file = file;
-    process->inode = (uint64_t)status.st_ino;
     return PROCESS_SERVED;
-}
-
-static enum process_answer try_descriptor(int fds, const char *name, struct process *process)
-{
-    char link[sizeof(page_link) + 1];
-    ssize_t length = readlinkat(fds, name, link, sizeof(link));
-    enum process_answer answer;
-    int fd;
-
-    if (length != (ssize_t)sizeof(page_link) - 1 || memcmp(link, page_link, (size_t)length) != 0)
-        return PROCESS_UNSERVED;
-    fd = openat(fds, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return errno == EACCES || errno == EPERM ? PROCESS_DENIED : PROCESS_UNSERVED;
-    answer = map_page(fd, process);
-    close(fd);
-    return answer;
-}
-
-static enum process_answer find_page(struct process *process)
-{
-    enum process_answer answer = PROCESS_UNSERVED;
-    int fds = openat(process->directory, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *listing = fds < 0 ? NULL : fdopendir(fds);
-    const struct dirent *entry;
-
-    if (!listing) {
-        if (fds >= 0)
-            close(fds);
-        return errno == EACCES || errno == EPERM ? PROCESS_DENIED : PROCESS_GONE;
-    }
-    while (answer == PROCESS_UNSERVED && (entry = readdir(listing)))
-        if (entry->d_name[0] != '.')
-            answer = try_descriptor(fds, entry->d_name, process);
-    closedir(listing);
-    return answer;
 }
 
 enum process_answer process_open(int number, struct process *process)

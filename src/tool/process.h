@@ -22,9 +22,17 @@ struct process {
     uint64_t inode;   /* of the page: tells a process from a later one with its number */
 };
 
+/* Opens a memory file of the process by its name ("rmmshim-commands"), with open()'s flags: the
+ * first one for which `accepts` is true.  A descriptor, or -1 with *answer telling why. */
+int process_open_file(const struct process *process, const char *name, int flags,
+                      bool (*accepts)(int fd, void *data), void *data, enum process_answer *answer);
+
 /* Finds the page of a process and maps it.  After PROCESS_SERVED alone process_close is due. */
 enum process_answer process_open(int number, struct process *process);
 void process_close(struct process *process);
+
+/* The number that the process has in its own PID namespace; 0 where the kernel does not say. */
+int process_own_number(const struct process *process);
 
 /* True when the process has ended, a zombie included. */
 bool process_has_ended(const struct process *process);

@@ -11,6 +11,7 @@ enum {
     TOOL_OK = 0,
     TOOL_FINDING = 1, /* a check found something */
     TOOL_USAGE = 2,
+    TOOL_LATE = 3, /* a process did not answer in time */
 
     /* of `run`, as env, nohup and timeout have them */
     TOOL_RUN_FAILED = 125,
@@ -26,7 +27,7 @@ struct tool_command {
     void (*help)(void);           /* what follows the usage line */
 };
 
-extern const struct tool_command tool_run, tool_check, tool_resources;
+extern const struct tool_command tool_run, tool_check, tool_resources, tool_limit, tool_trim;
 
 /* One line on stderr, after "rmmshim: ". */
 void tool_say(const char *format, ...) RS_PRINTF(1, 2);

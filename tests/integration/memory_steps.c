@@ -5,8 +5,12 @@
  *   free                                the latest block
  *   push EXPRESSION, pop                the resource of the thread
  *   used                                prints what the device has in use, in MiB, contexts aside
- *   reset, retain                       the primary context, which is there at the start
- *   create, destroy                     a context of the program's own */
+ *   info                                prints free and total memory as the driver tells them, in
+ * MiB wait                                waits for the context's work reset, retain the primary
+ * context, which is there at the start create, destroy                     a context of the
+ * program's own
+ *
+ * Without arguments the steps are lines of stdin, each answered by its output and "done". */
 #include "../samples/sample.h"
 #include "hostcuda.h"
 
@@ -105,6 +109,14 @@ static void pop(void)
     CHECK(pop_resource && pop_resource() == 0);
 }
 
+static void info(void)
+{
+    size_t free_bytes, total_bytes;
+
+    MUST(cuMemGetInfo(&free_bytes, &total_bytes));
+    printf("info %zu %zu\n", free_bytes / MIB, total_bytes / MIB);
+}
+
 /* Steps without an argument. */
 static void step(const char *name)
 {
@@ -114,6 +126,10 @@ static void step(const char *name)
         pop();
     else if (strcmp(name, "used") == 0)
         printf("used %zu\n", (hostcuda_used_bytes(0) - context_bytes) / MIB);
+    else if (strcmp(name, "info") == 0)
+        info();
+    else if (strcmp(name, "wait") == 0)
+        MUST(cuCtxSynchronize());
     else if (strcmp(name, "retain") == 0 || strcmp(name, "create") == 0)
         begin(name[0] == 'r');
     else if (strcmp(name, "reset") == 0 || strcmp(name, "destroy") == 0)
@@ -122,10 +138,31 @@ static void step(const char *name)
         CHECK(!"a step");
 }
 
+static int read_steps(void)
+{
+    char line[256], *value;
+
+    while (fgets(line, sizeof(line), stdin)) {
+        line[strcspn(line, "\n")] = '\0';
+        value = strchr(line, ' ');
+        if (value)
+            *value++ = '\0';
+        if (value)
+            allocate(line, strtoul(value, NULL, 10) * MIB);
+        else
+            step(line);
+        puts("done");
+        fflush(stdout);
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     MUST(cuInit(0));
     begin(1);
+    if (argc == 1)
+        return read_steps();
     for (int i = 1; i < argc; i++) {
         size_t mib = i + 1 < argc ? strtoul(argv[i + 1], NULL, 10) : 0;
 

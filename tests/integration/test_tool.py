@@ -109,7 +109,7 @@ class Help(Test):
             (["resource"], 2, "did you mean 'resources'"),
             (["something"], 2, "unknown command 'something'"),
             (["--versoin"], 2, "did you mean '--version'"),
-            (["help", "limit"], 2, "did you mean 'limits'"),
+            (["help", "limitz"], 2, "did you mean 'limit'"),
             (["help", "rnu"], 2, "unknown command 'rnu'; did you mean 'run'"),
             (["check"], 2, "one expression"),
             (["check", "cuda", "cuda"], 2, "one expression"),

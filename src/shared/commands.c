@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shared/commands.h"
+
+#include "base/descriptor.h"
+#include "base/undisturbed.h"
+#include "shared/job.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { WAIT_NS = 1000 * 1000 * 1000 }; /* a wake may be lost where a writer dies */
+
+static _Atomic uint64_t no_file;
+
+RS_HOT_DATA _Atomic uint64_t *rs_attention = &no_file;
+
+static struct rs_commands *commands; /* NULL: there is no file */
+static struct rs_kept_descriptor file;
+
+static bool make_file(void)
+{
+    struct rlimit limit;
+    int fd;
+
+    /* A file that may not grow so far is a signal, SIGXFSZ. */
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < RS_COMMANDS_BYTES)
+        return false;
+    fd = memfd_create(RS_COMMANDS_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    return fd >= 0 && ftruncate(fd, RS_COMMANDS_BYTES) == 0 && rs_descriptor_keep(&file, fd);
+}
+
+void rs_commands_begin(bool has_thread)
+{
+    void *memory = MAP_FAILED;
+
+    if (!make_file())
+        return;
+    memory = mmap(NULL, RS_COMMANDS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd, 0);
+    if (memory == MAP_FAILED) {
+        rs_descriptor_close(&file);
+        return;
+    }
+    (void)madvise(memory, RS_COMMANDS_BYTES, MADV_DONTFORK);
+    (void)fcntl(file.fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
+    commands = memory;
+    commands->process = (int32_t)getpid();
+    commands->has_thread = has_thread;
+    snprintf(commands->layout, sizeof(commands->layout), "%s", RS_COMMANDS_LAYOUT);
+    rs_attention = &commands->attention;
+}
+
+void rs_commands_forget(void)
+{
+    if (commands)
+        rs_descriptor_close(&file);
+    commands = NULL;
+    rs_attention = &no_file;
+}
+
+bool rs_commands_take(struct rs_commands *command)
+{
+    uint32_t asked = RS_COMMAND_ASKED;
+
+    if (!commands)
+        return false;
+    atomic_fetch_and(&commands->attention, ~RS_ATTENTION_ASKED);
+    if (!atomic_compare_exchange_strong(&commands->step, &asked, RS_COMMAND_TAKEN))
+        return false;
+    *command = (struct rs_commands){
+        .kind = commands->kind, .device = commands->device, .bytes = commands->bytes};
+    return true;
+}
+
+void rs_commands_answer(const struct rs_commands *command)
+{
+    commands->result = command->result;
+    commands->before_bytes = command->before_bytes;
+    commands->after_bytes = command->after_bytes;
+    commands->held_bytes = command->held_bytes;
+    memcpy(commands->text, command->text, sizeof(commands->text));
+    atomic_store(&commands->step, RS_COMMAND_ANSWERED);
+    rs_job_wake(&commands->step);
+}
+
+void rs_commands_wait(void)
+{
+    uint32_t step = atomic_load(&commands->step);
+
+    if (step != RS_COMMAND_ASKED)
+        rs_job_wait(&commands->step, step, WAIT_NS);
+}

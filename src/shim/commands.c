@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shim/commands.h"
+
+#include "base/log.h"
+#include "base/request.h"
+#include "base/size.h"
+#include "config/mode.h"
+#include "context/context.h"
+#include "context/limit.h"
+#include "ipc/export.h"
+#include "ledger/account.h"
+#include "shim/control.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+
+/* ---- a command ---- */
+
+static void set_limit(struct rs_commands *command)
+{
+    char text[RS_SIZE_TEXT_BYTES];
+
+    command->before_bytes = rs_limit_get(command->device);
+    command->result = rs_control_set_limit(command->device, command->bytes);
+    command->after_bytes = rs_limit_get(command->device);
+    if (command->result == 0)
+        rs_log("the limit of device %d is now %s, by `rmmshim limit`", (int)command->device,
+               command->after_bytes ? rs_size_format_short(command->after_bytes, text) : "none");
+}
+
+static void trim(struct rs_commands *command)
+{
+    const struct rs_account *account = rs_context_device_account(command->device);
+
+    command->before_bytes = account ? rs_account_held_bytes(account) : 0;
+    (void)rs_control_trim(command->device, command->bytes);
+    command->after_bytes = account ? rs_account_held_bytes(account) : 0;
+}
+
+static void carry_out(struct rs_commands *command)
+{
+    const struct rs_account *account = rs_context_device_account(command->device);
+
+    (void)rs_control_error(-EINVAL, "");
+    command->result = -EINVAL;
+    if (command->device < 0 || !account)
+        (void)rs_control_error(-EINVAL, "no device of that number");
+    else if (command->kind == RS_COMMAND_LIMIT)
+        set_limit(command);
+    else if (command->kind == RS_COMMAND_TRIM) {
+        command->result = 0;
+        trim(command);
+    } else {
+        (void)rs_control_error(-EINVAL, "no such command");
+    }
+    if (account)
+        command->held_bytes = atomic_load_explicit(&account->charged_bytes, memory_order_relaxed);
+    snprintf(command->text, sizeof(command->text), "%s", rs_control_last_error());
+}
+
+/* What a command calls allocates and frees nothing through the hooks, but a call of the program's
+ * own may come in between on this thread: a signal handler's. */
+static void take_command(void)
+{
+    static __thread bool inside;
+    struct rs_commands command;
+
+    if (inside || !rs_mode_serving() || !rs_commands_take(&command))
+        return;
+    inside = true;
+    carry_out(&command);
+    rs_commands_answer(&command);
+    inside = false;
+}
+
+void rs_shim_attend_now(void)
+{
+    uint64_t attention = atomic_load(rs_attention);
+
+    if (attention & (RS_ATTENTION_ASKED - 1))
+        rs_export_collect(false);
+    if (attention >= RS_ATTENTION_ASKED)
+        take_command();
+}
+
+void rs_shim_attend_in_request_now(void)
+{
+    rs_request_begin();
+    rs_shim_attend_now();
+    rs_request_end();
+}
+
+/* ---- a thread for it ---- */
+
+static void *wait_for_commands(void *data)
+{
+    (void)data;
+    for (;;) {
+        rs_commands_wait();
+        take_command();
+    }
+    return NULL;
+}
+
+/* The program's signals are its own threads'. */
+void rs_shim_commands_thread(void)
+{
+    sigset_t all, before;
+    pthread_attr_t attributes;
+    pthread_t thread;
+    int failed;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    failed = pthread_create(&thread, &attributes, wait_for_commands, NULL);
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed)
+        rs_log(
+            "RMM_CONTROL: no thread could be started: commands wait for the program's next call");
+}

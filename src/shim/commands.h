@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Work that others have left for the next call that the library sees: exported blocks that another
+ * process has closed (ipc/export.h), and commands from outside (shared/commands.h). */
+#pragma once
+
+#include "shared/commands.h"
+
+/* Does that work: in a free, or before the program waits for the device, where a driver call may
+ * wait.  No lock may be held. */
+RS_COLD void rs_shim_attend_now(void);
+
+/* Does it inside an allocation, where no driver call may wait without bound (base/request.h). */
+RS_COLD void rs_shim_attend_in_request_now(void);
+
+RS_HOT_INLINE bool rs_shim_has_attention(void)
+{
+    return RS_UNLIKELY(atomic_load_explicit(rs_attention, memory_order_relaxed) != 0);
+}
+
+RS_HOT_INLINE void rs_shim_attend(void)
+{
+    if (rs_shim_has_attention())
+        rs_shim_attend_now();
+}
+
+RS_HOT_INLINE void rs_shim_attend_in_request(void)
+{
+    if (rs_shim_has_attention())
+        rs_shim_attend_in_request_now();
+}
+
+/* Starts the thread that takes commands while the program makes no call (RMM_CONTROL=thread). */
+void rs_shim_commands_thread(void);

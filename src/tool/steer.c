@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tool/steer.h"
+
+#include "base/clock.h"
+#include "config/variables.h"
+#include "shared/job.h"
+#include "tool/publication.h"
+#include "tool/tool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define WAIT_NS       2000000000ull /* for the process to take a command */
+#define TAKEN_WAIT_NS 3000000000ull /* for its answer then: a trim takes time */
+
+enum {
+    TURN_NS = 20 * 1000 * 1000,  /* between two looks whether another's command is over */
+    LOOK_NS = 200 * 1000 * 1000, /* between two looks whether the process is there */
+};
+
+/* ---- the file ---- */
+
+static bool is_commands_of(int fd, void *data)
+{
+    const struct process *process = data;
+    struct rs_commands head;
+    struct stat status;
+    int own = process_own_number(process);
+
+    return fstat(fd, &status) == 0 && status.st_size == RS_COMMANDS_BYTES &&
+           (fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK) &&
+           pread(fd, &head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
+           strncmp(head.layout, RS_COMMANDS_LAYOUT, sizeof(head.layout)) == 0 &&
+           (!own || head.process == own);
+}
+
+/* One writer at a time. */
+static bool lock_in_time(int fd, uint64_t until_ns)
+{
+    const struct timespec turn = {0, TURN_NS};
+
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK || rs_clock_ns() >= until_ns)
+            return false;
+        nanosleep(&turn, NULL);
+    }
+    return true;
+}
+
+/* ---- a command ---- */
+
+/* Waits while the step is `step`.  False when the time is over, or the process. */
+static bool step_ends(const struct process *process, struct rs_commands *file, uint32_t step,
+                      uint64_t until_ns)
+{
+    while (atomic_load(&file->step) == step) {
+        uint64_t now_ns = rs_clock_ns(), wait_ns = LOOK_NS;
+        if (now_ns >= until_ns || process_has_ended(process))
+            return false;
+        if (until_ns - now_ns < wait_ns)
+            wait_ns = until_ns - now_ns;
+        rs_job_wait(&file->step, step, wait_ns);
+    }
+    return true;
+}
+
+static void ask(struct rs_commands *file, const struct rs_commands *command)
+{
+    file->kind = command->kind;
+    file->device = command->device;
+    file->bytes = command->bytes;
+    atomic_store(&file->step, RS_COMMAND_ASKED);
+    atomic_fetch_or(&file->attention, RS_ATTENTION_ASKED);
+    rs_job_wake(&file->step);
+}
+
+static enum steer_answer wait_for(const struct process *process, struct rs_commands *file,
+                                  uint64_t until_ns)
+{
+    uint32_t asked = RS_COMMAND_ASKED;
+
+    if (!step_ends(process, file, RS_COMMAND_ASKED, until_ns) &&
+        atomic_compare_exchange_strong(&file->step, &asked, RS_COMMAND_NONE))
+        return process_has_ended(process) ? STEER_GONE : STEER_LATE;
+    if (step_ends(process, file, RS_COMMAND_TAKEN, rs_clock_ns() + TAKEN_WAIT_NS))
+        return STEER_DONE;
+    return process_has_ended(process) ? STEER_GONE : STEER_STUCK;
+}
+
+static void copy_answer(struct rs_commands *command, const struct rs_commands *file)
+{
+    command->result = file->result;
+    command->before_bytes = file->before_bytes;
+    command->after_bytes = file->after_bytes;
+    command->held_bytes = file->held_bytes;
+    memcpy(command->text, file->text, sizeof(command->text) - 1);
+    command->text[sizeof(command->text) - 1] = '\0';
+}
+
+/* The caller has the file's lock.  A command whose writer has died may still be under way. */
+static enum steer_answer ask_and_wait(const struct process *process, struct rs_commands *file,
+                                      struct rs_commands *command, uint64_t until_ns)
+{
+    enum steer_answer answer;
+
+    command->has_thread = file->has_thread;
+    if (!step_ends(process, file, RS_COMMAND_TAKEN, until_ns))
+        return process_has_ended(process) ? STEER_GONE : STEER_BUSY;
+    ask(file, command);
+    answer = wait_for(process, file, until_ns);
+    if (answer == STEER_DONE)
+        copy_answer(command, file);
+    return answer;
+}
+
+enum steer_answer steer(const struct process *process, struct rs_commands *command,
+                        uint64_t wait_ns)
+{
+    uint64_t until_ns = rs_clock_ns() + wait_ns;
+    enum steer_answer answer = STEER_REFUSED;
+    enum process_answer found;
+    void *file = MAP_FAILED;
+    int fd = process_open_file(process, RS_COMMANDS_NAME, O_RDWR, is_commands_of,
+                               (void *)(uintptr_t)process, &found);
+
+    if (fd < 0)
+        return found == PROCESS_GONE ? STEER_GONE : STEER_REFUSED;
+    if (!lock_in_time(fd, until_ns))
+        answer = STEER_BUSY;
+    else
+        file = mmap(NULL, RS_COMMANDS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (file != MAP_FAILED) {
+        answer = ask_and_wait(process, file, command, until_ns);
+        munmap(file, RS_COMMANDS_BYTES);
+    }
+    close(fd);
+    return answer;
+}
+
+int steer_say(const struct process *process, enum steer_answer answer,
+              const struct rs_commands *command)
+{
+    int number = process->number;
+
+    switch (answer) {
+    case STEER_DONE:
+        return TOOL_OK;
+    case STEER_LATE:
+        tool_say("process %d made no CUDA call in time, and nothing was changed%s", number,
+                 command->has_thread
+                     ? ""
+                     : "; with RMM_CONTROL=thread it takes commands between its calls");
+        return TOOL_LATE;
+    case STEER_STUCK:
+        tool_say("process %d has taken the command and is not done with it yet", number);
+        return TOOL_LATE;
+    case STEER_BUSY:
+        tool_say("process %d is given another command at this moment", number);
+        return TOOL_LATE;
+    case STEER_GONE:
+        tool_say("process %d has ended", number);
+        return TOOL_FINDING;
+    case STEER_REFUSED:
+        tool_say("process %d takes no commands: its file for them is closed, or another user's",
+                 number);
+        return TOOL_FINDING;
+    }
+    return TOOL_FINDING;
+}
+
+/* ---- the process and its devices ---- */
+
+static void add_device(struct steer_target *target, int device, uint64_t total_bytes)
+{
+    for (int i = 0; i < target->device_count; i++)
+        if (target->devices[i] == device)
+            return;
+    target->devices[target->device_count] = device;
+    target->total_bytes[target->device_count++] = total_bytes;
+}
+
+static void list_devices(struct steer_target *target, int device)
+{
+    struct publication *page = calloc(1, sizeof(*page));
+
+    if (page && publication_read(page, target->process.file))
+        for (size_t i = 0; i < page->count; i++)
+            if (device < 0 || page->stacks[i].device == device)
+                add_device(target, page->stacks[i].device,
+                           publication_stack(page, &page->stacks[i])->device_total_bytes);
+    if (page)
+        snprintf(target->program, sizeof(target->program), "%s", page->program);
+    if (device >= 0)
+        add_device(target, device, 0);
+    if (page)
+        publication_release(page);
+    free(page);
+}
+
+bool steer_open(const char *number, int device, struct steer_target *target, int *code)
+{
+    int parsed = process_parse(number);
+    enum process_answer answer;
+
+    *target = (struct steer_target){.device_count = 0};
+    *code = parsed ? TOOL_FINDING : TOOL_USAGE;
+    if (!parsed) {
+        tool_say("'%s' is no process number", number);
+        return false;
+    }
+    answer = process_open(parsed, &target->process);
+    if (answer != PROCESS_SERVED) {
+        tool_say("process %d %s", parsed, process_answer_text(answer));
+        return false;
+    }
+    list_devices(target, device);
+    if (target->device_count > 0) {
+        *code = TOOL_OK;
+        return true;
+    }
+    tool_say("process %d has used no device yet: name one with --device", parsed);
+    process_close(&target->process);
+    return false;
+}
+
+/* ---- the command line ---- */
+
+static bool parse_device(const char *text, int *device)
+{
+    char *end;
+    long number = *text >= '0' && *text <= '9' ? strtol(text, &end, 10) : -1;
+
+    if (number < 0 || *end || number >= RS_DEVICES_MAX) {
+        tool_say("--device %s: not the number of a device", text);
+        return false;
+    }
+    *device = (int)number;
+    return true;
+}
+
+static bool parse_wait(const char *text, uint64_t *wait_ns)
+{
+    char *end;
+    double seconds = strtod(text, &end);
+
+    if (end == text || *end || !(seconds >= 0 && seconds <= 3600)) {
+        tool_say("--wait %s: not a number of seconds from 0 to 3600", text);
+        return false;
+    }
+    *wait_ns = (uint64_t)(seconds * 1e9);
+    return true;
+}
+
+/* The value of an option that is written `--name VALUE` or `--name=VALUE`; *arguments moves to the
+ * last word of it.  NULL where this is another option, or after saying that there is no value. */
+static const char *option_value(char ***arguments, const char *name, bool *failed)
+{
+    size_t length = strlen(name);
+    const char *word = **arguments;
+
+    if (strncmp(word, name, length) != 0 || (word[length] && word[length] != '='))
+        return NULL;
+    if (word[length] == '=')
+        return word + length + 1;
+    if ((*arguments)[1])
+        return *++*arguments;
+    tool_say("%s needs a value", name);
+    *failed = true;
+    return NULL;
+}
+
+static bool take_option(char ***arguments, const char *value_option, struct steer_words *words)
+{
+    const char *known[] = {"--device", "--wait", "--help", value_option, NULL}, *value;
+    bool failed = false;
+
+    if ((value = option_value(arguments, "--device", &failed)))
+        return parse_device(value, &words->device);
+    if (!failed && (value = option_value(arguments, "--wait", &failed)))
+        return parse_wait(value, &words->wait_ns);
+    if (!failed && value_option && (value = option_value(arguments, value_option, &failed))) {
+        words->value = value;
+        return true;
+    }
+    if (!failed)
+        tool_say_unknown("option", **arguments, known);
+    return false;
+}
+
+bool steer_parse(char **arguments, const char *value_option, struct steer_words *words)
+{
+    *words = (struct steer_words){.device = -1, .wait_ns = WAIT_NS};
+    for (; *arguments; arguments++) {
+        if (**arguments == '-') {
+            if (!take_option(&arguments, value_option, words))
+                return false;
+        } else if (!words->number) {
+            words->number = *arguments;
+        } else if (!value_option && !words->value) {
+            words->value = *arguments;
+        } else {
+            tool_say("'%s' is one word too many", *arguments);
+            return false;
+        }
+    }
+    if (!words->number)
+        tool_say("no process; its number (PID) is what `rmmshim ls` shows");
+    return words->number != NULL;
+}
+
+bool steer_parse_size(const char *name, const char *text, struct rs_size *size)
+{
+    const struct rs_option *option = &rs_variables[RS_VARIABLE_LIMIT].option;
+    struct rs_diagnostics diagnostics = tool_diagnostics();
+    struct rs_source source = {name, text};
+    struct rs_option_value value = {.given = false};
+
+    if (!rs_option_parse(option, option->type, &source, text, text + strlen(text), &diagnostics,
+                         &value))
+        return false;
+    *size = value.size;
+    if (size->kind != RS_SIZE_OF_FREE)
+        return true;
+    tool_say("%s=%s: a share of what is free has no meaning here", name, text);
+    return false;
+}

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rmmshim limit` and `rmmshim trim`: commands to a process that runs.  TOOL is the command."""
+import os
+import signal
+import subprocess
+import unittest
+
+import support
+from support import run
+
+TOOL = os.environ["TOOL"]
+STEPS = support.program("memory_steps")
+
+
+class Steered:
+    """A program that runs step after step, as the test says."""
+
+    def __init__(self, test, settings, command=(STEPS,)):
+        self.process = subprocess.Popen(list(command), env=support.environment(settings), text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.pid = self.process.pid
+        test.addCleanup(self.process.communicate)
+        test.addCleanup(self.process.kill)
+
+    def step(self, *words):
+        """What the program printed for that step."""
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+        lines = []
+        while not lines or lines[-1] not in ("done", ""):
+            lines.append(self.process.stdout.readline().rstrip("\n"))
+        return lines[:-1]
+
+
+def tool(*words):
+    return run([TOOL] + [str(word) for word in words], preload=[], driver=False)
+
+
+class Steer(support.Test):
+    """The command waits for the process's next call: it runs beside the step that makes one."""
+
+    def command_beside(self, steered, step, *words):
+        command = subprocess.Popen([TOOL] + [str(word) for word in words], text=True, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, env=support.environment(preload=[], driver=False))
+        outputs = []
+        while command.poll() is None:
+            outputs += steered.step(*step)
+        stdout, stderr = command.communicate()
+        return support.Result(command.returncode, stdout.encode(), stderr.encode()), outputs
+
+    def test_a_limit_holds_at_the_next_allocation(self):
+        steered = Steered(self, {"RMM_POOL_SIZE": "16MiB", "RMM_LIMIT": "1GiB"})
+        self.assertEqual(steered.step("device", 64), [])
+        for step in (("info",), ("wait",)):
+            with self.subTest(step):
+                answer, _ = self.command_beside(steered, step, "limit", steered.pid, "96MiB")
+                self.assertEqual(answer.status, 0, answer)
+                self.assertRegex(answer.stdout, r"^memory_steps \[%d\] device 0: limit 96.0 MiB, before .*; held "
+                                                r"[0-9.]+ MiB\n$" % steered.pid)
+        self.assertEqual(steered.step("device", 64), ["device 64: 2"])
+        self.assertEqual(steered.step("info")[0].split()[2], "96")
+
+    def test_at_an_allocation_and_at_a_free(self):
+        steered = Steered(self, {"RMM_POOL_SIZE": "16MiB"})
+        steered.step("device", 1)
+        command = subprocess.Popen([TOOL, "limit", str(steered.pid), "200MiB"], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, env=support.environment(preload=[], driver=False))
+        while command.poll() is None:
+            steered.step("device", 1)
+            steered.step("free")
+        self.assertEqual(command.wait(), 0, command.communicate())
+        self.assertEqual(steered.step("device", 300), ["device 300: 2"])
+        command.communicate()
+
+    def test_none_takes_it_away(self):
+        steered = Steered(self, {"RMM_POOL_SIZE": "16MiB", "RMM_LIMIT": "64MiB"})
+        self.assertEqual(steered.step("device", 100), ["device 100: 2"])
+        answer, _ = self.command_beside(steered, ("info",), "limit", steered.pid, "none")
+        self.assertIn("limit none, before 64.0 MiB", answer.stdout)
+        self.assertEqual(steered.step("device", 100), [])
+
+    def test_below_what_is_live(self):
+        steered = Steered(self, {"RMM_POOL_SIZE": "16MiB"})
+        steered.step("device", 256)
+        answer, _ = self.command_beside(steered, ("info",), "limit", steered.pid, "100MiB")
+        self.assertEqual(answer.status, 0, answer)
+        self.assertRegex(answer.stdout, r"MiB above it: what is live stays, further requests are refused\n$")
+        self.assertEqual(steered.step("device", 64), ["device 64: 2"])
+
+    def test_a_share_of_the_device(self):
+        steered = Steered(self, {"RMM_POOL_SIZE": "16MiB", "HOSTCUDA_MEMORY": "1GiB"})
+        steered.step("device", 1)
+        answer, _ = self.command_beside(steered, ("info",), "limit", steered.pid, "50%")
+        self.assertIn("limit 512 MiB", answer.stdout, answer)
+
+    def test_trim_gives_back(self):
+        steered = Steered(self, {"RMM_POOL_SIZE": "16MiB"})
+        for _ in range(4):
+            steered.step("device", 64)
+        for _ in range(4):
+            steered.step("free")
+        steered.step("wait")
+        answer, _ = self.command_beside(steered, ("info",), "trim", steered.pid)
+        self.assertEqual(answer.status, 0, answer)
+        self.assertRegex(answer.stdout, r"^memory_steps \[\d+\] device 0: gave back [1-9][0-9.]* [KMG]iB, holds ")
+        used = int(steered.step("used")[0].split()[1])
+        self.assertLessEqual(used, 32)
+
+    def test_nobody_calls(self):
+        """Nothing is changed, and that is said."""
+        steered = Steered(self, {"RMM_POOL_SIZE": "16MiB"})
+        steered.step("device", 1)
+        answer = tool("limit", steered.pid, "64MiB", "--wait", "0.05")
+        self.assertEqual(answer.status, 3, answer)
+        self.assertIn("made no CUDA call in time, and nothing was changed; with RMM_CONTROL=thread", answer.stderr)
+        steered.step("info")
+        self.assertEqual(steered.step("device", 100), [])
+
+    def test_a_thread_takes_it_between_calls(self):
+        steered = Steered(self, {"RMM_CONTROL": "thread"})
+        steered.step("device", 64)
+        answer = tool("limit", steered.pid, "96MiB", "--wait", "20")
+        self.assertEqual(answer.status, 0, answer)
+        self.assertEqual(steered.step("device", 64), ["device 64: 2"])
+        self.assertEqual(tool("trim", steered.pid, "--wait", "20").status, 0)
+
+    def test_control_alone_counts_what_came_before(self):
+        steered = Steered(self, {"RMM_CONTROL": "calls"})
+        steered.step("device", 64)
+        answer, _ = self.command_beside(steered, ("info",), "limit", steered.pid, "96MiB")
+        self.assertEqual(answer.status, 0, answer)
+        self.assertEqual(steered.step("device", 64), ["device 64: 2"])
+
+    def test_what_is_no_process_of_ours(self):
+        here = os.getpid()
+        for words, status, said in (
+                (["limit", here, "1GiB"], 1, "process %d is not served by rmmshim" % here),
+                (["limit", 2 ** 22 + 1, "1GiB"], 1, "process %d does not exist" % (2 ** 22 + 1)),
+                (["limit", "python3", "1GiB"], 2, "'python3' is no process number"),
+                (["limit", "-1", "1GiB"], 2, "unknown option '-1'"),
+                (["limit", here], 2, "no limit; a size as in 6GiB or 50%, or none"),
+                (["limit"], 2, "no process; its number (PID) is what `rmmshim ls` shows"),
+                (["limit", here, "1Gib?"], 2, "limit=1^Gib?: unknown unit; known are"),
+                (["limit", here, "50%free"], 2, "limit=50%free: a share of what is free has no meaning here"),
+                (["limit", here, "1GiB", "--device", "x"], 2, "--device x: not the number of a device"),
+                (["limit", here, "1GiB", "--devise", "1"], 2, "unknown option '--devise'; did you mean '--device'?"),
+                (["limit", here, "1GiB", "--wait", "never"], 2, "--wait never: not a number of seconds"),
+                (["trim", here, "1GiB"], 2, "'1GiB' is one word too many"),
+                (["trim", here, "--keep"], 2, "--keep needs a value"),
+                (["trim", here, "--keep", "50%"], 2, "--keep 50%: a size in bytes is needed here")):
+            with self.subTest(words):
+                answer = tool(*words)
+                self.assertEqual(answer.status, status, answer)
+                self.assertTrue(answer.stderr.startswith("rmmshim: " + said) or said in answer.stderr, answer)
+
+    def test_a_device_that_is_not_there(self):
+        steered = Steered(self, {"RMM_POOL_SIZE": "16MiB"})
+        steered.step("device", 1)
+        answer, _ = self.command_beside(steered, ("info",), "limit", steered.pid, "1GiB", "--device", "7")
+        self.assertEqual(answer.status, 1, answer)
+        self.assertIn("device 7: no device of that number", answer.stderr)
+
+    def test_a_process_that_ends_meanwhile(self):
+        steered = Steered(self, {"RMM_POOL_SIZE": "16MiB"})
+        steered.step("device", 1)
+        command = subprocess.Popen([TOOL, "limit", str(steered.pid), "1GiB", "--wait", "30"], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True,
+                                   env=support.environment(preload=[], driver=False))
+        steered.process.send_signal(signal.SIGKILL)
+        stdout, stderr = command.communicate()
+        self.assertEqual((command.returncode, stdout), (1, ""), stderr)
+        self.assertRegex(stderr, "has ended|does not exist|is not served")
+
+    def test_many_at_once_come_one_after_the_other(self):
+        steered = Steered(self, {"RMM_POOL_SIZE": "16MiB"})
+        steered.step("device", 1)
+        commands = [subprocess.Popen([TOOL, "limit", str(steered.pid), "%dMiB" % (100 + i), "--wait", "30"],
+                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                     env=support.environment(preload=[], driver=False)) for i in range(8)]
+        while any(command.poll() is None for command in commands):
+            steered.step("info")
+        outputs = [command.communicate()[0] for command in commands]
+        self.assertEqual([command.returncode for command in commands], [0] * 8)
+        # Each saw what the one before it had set.
+        after = sorted(line.split("limit ")[1].split(",")[0] for line in outputs)
+        before = sorted(line.split("before ")[1].split(";")[0] for line in outputs)
+        self.assertEqual(after, ["%d MiB" % (100 + i) for i in range(8)])
+        self.assertEqual(len(set(before) - set(after)), 1, before)
+
+    def test_what_any_program_writes_there(self):
+        """The file is the user's to write: nonsense is refused, and the process goes on."""
+        steered = Steered(self, {"RMM_POOL_SIZE": "16MiB"})
+        steered.step("device", 1)
+        fds = "/proc/%d/fd/" % steered.pid
+        path = next(fds + fd for fd in os.listdir(fds) if os.readlink(fds + fd).startswith("/memfd:rmmshim-commands"))
+        with open(path, "r+b", buffering=0) as file:
+            whole = bytearray(file.read(4096))
+            for seed in range(64):
+                noise = bytes((i * 2654435761 + seed * 40503 >> 7) & 255 for i in range(4096))
+                file.seek(0)
+                file.write(noise)
+                for _ in range(3):
+                    self.assertEqual(steered.step("device", 1), [])
+                    steered.step("free")
+            file.seek(0)
+            file.write(whole)
+        with self.assertRaises(OSError):
+            os.truncate(path, 0)
+        self.assertEqual(steered.step("device", 1), [])
+
+    def test_others_may_not(self):
+        """A process of another user is not ours to steer."""
+        if os.getuid() != 0:
+            self.skipTest("needs root, to become another user")
+        steered = Steered(self, {"RMM_POOL_SIZE": "16MiB"})
+        steered.step("device", 1)
+        answer = subprocess.run([TOOL, "limit", str(steered.pid), "1GiB"], user=65534, group=65534, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
+                                env=support.environment(preload=[], driver=False))
+        self.assertEqual(answer.returncode, 1, answer)
+        self.assertIn("process %d belongs to another user" % steered.pid, answer.stderr)
+
+
+class Quiet(support.Test):
+    def test_nothing_set_nothing_opened(self):
+        """A process in which nothing is set has no page, no file for commands and no thread."""
+        steered = Steered(self, {})
+        steered.step("device", 1)
+        fds = "/proc/%d/fd/" % steered.pid
+        self.assertEqual([link for link in (os.readlink(fds + fd) for fd in os.listdir(fds)) if "memfd:rmmshim" in link], [])
+        self.assertEqual(tool("limit", steered.pid, "1GiB").stderr,
+                         "rmmshim: process %d is not served by rmmshim\n" % steered.pid)
+
+    def test_served_without_a_thread(self):
+        plain, served = Steered(self, {}), Steered(self, {"RMM_POOL_SIZE": "16MiB", "RMM_CONTROL": "calls"})
+        for steered in (plain, served):
+            steered.step("device", 1)
+        self.assertEqual(len(os.listdir("/proc/%d/task" % plain.pid)), len(os.listdir("/proc/%d/task" % served.pid)))
+
+
+if __name__ == "__main__":
+    unittest.main()
