@@ -263,7 +263,7 @@ static void learn_unit(int device, size_t grown_bytes)
 static bool is_excess(const struct rs_pool_charge *charge, size_t grown_bytes, size_t flying_bytes)
 {
     const struct rs_account *account = rs_limit_account(charge->device);
-    size_t limit = atomic_load(&account->limit_bytes);
+    size_t limit = rs_account_limit(account);
 
     learn_unit(charge->device, grown_bytes);
     if (grown_bytes <= flying_bytes)

@@ -12,6 +12,7 @@
 #include "context/limit.h"
 #include "context/visit.h"
 #include "driver/driver.h"
+#include "shared/job_limit.h"
 
 #include <stdatomic.h>
 
@@ -20,6 +21,7 @@ enum {
     SAY_NS = 1000 * 1000 * 1000,
     LEAVING_NS = 50 * 1000 * 1000, /* for frees in the order of streams */
     NAP_NS = 50 * 1000,
+    SETTLE_NAP_NS = 10 * 1000 * 1000, /* between two looks at processes of the job that are gone */
 };
 
 size_t rs_trim(int device, size_t keep_bytes)
@@ -44,7 +46,7 @@ static bool is_stale(const struct rs_account *account, const struct rs_refusal *
 static bool can_be_served(int device, const struct rs_refusal *refusal)
 {
     const struct rs_account *account = rs_limit_account(device);
-    size_t limit = atomic_load(&account->limit_bytes), total = limit;
+    size_t limit = rs_account_limit(account), total = limit;
     size_t others = rs_context_idle_bytes(device) + atomic_load(&account->asked_bytes) +
                     atomic_load(&account->returning_bytes) + rs_charge_spare_bytes(device);
     size_t held = limit ? atomic_load(&account->charged_bytes)
@@ -133,6 +135,21 @@ static bool wait_for_leaving(int device)
     return leaving < before;
 }
 
+/* What processes of the job had that are gone is counted for a while yet.  True when some of it is
+ * counted no longer. */
+static bool wait_for_job(const struct rs_account *account, bool may_wait)
+{
+    struct rs_job_share *job = atomic_load(&account->job);
+    size_t before = job ? rs_job_share_others(job) : 0, now = before;
+
+    while (job && rs_job_limit_reap(job->job) && now >= before && may_wait &&
+           rs_request_patience_ns() > 0) {
+        rs_nap(SETTLE_NAP_NS);
+        now = rs_job_share_others(job);
+    }
+    return job && rs_job_share_others(job) < before;
+}
+
 /* What is idle, quarantined and in hand is counted one place after the other while other threads
  * move it, so no sum is believed while they do.  Initial sizes were set aside for the program: they
  * go last, and only where that can be enough. */
@@ -144,6 +161,8 @@ static bool reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
 
     rs_request_note_hopeless(false);
     if (give_back(device, 0) || (is_stale(account, refusal, moves) && rs_request_may_repeat()))
+        return true;
+    if (wait_for_job(account, may_wait))
         return true;
     served = can_be_served(device, refusal);
     rs_request_note_hopeless(!served || !has_room(device, refusal));

@@ -149,6 +149,7 @@ unsigned rs_config_parse(char *const *environment, struct rs_diagnostics *diagno
 {
     unsigned before = diagnostics->count;
     const struct rs_option_value *value;
+    const struct rs_source *source;
 
     *config = (struct rs_config){.on_error = RS_ON_ERROR_ABORT};
     for (char *const *entry = environment; entry && *entry; entry++) { /* NULL after clearenv() */
@@ -168,6 +169,10 @@ unsigned rs_config_parse(char *const *environment, struct rs_diagnostics *diagno
     config->on_error = value ? (enum rs_on_error)value->count : RS_ON_ERROR_ABORT;
     value = rs_config_value(config->values, -1, RS_VARIABLE_VERBOSE, NULL);
     config->verbose = value && value->count;
+    if (rs_config_value(config->values, -1, RS_VARIABLE_LIMIT_JOB, &source))
+        config->limit_job = source;
+    if (rs_config_value(config->values, -1, RS_VARIABLE_JOB, &source))
+        config->job_path = source->text;
     value = rs_config_value(config->values, -1, RS_VARIABLE_CONTROL, NULL);
     config->control = value ? (enum rs_control)(value->count + 1) : RS_CONTROL_UNASKED;
     value = rs_config_value(config->values, -1, RS_VARIABLE_MEMORY_TYPE, NULL);
@@ -218,6 +223,14 @@ const struct rs_size *rs_config_limit(const struct rs_config *config, int device
         config->values && device < RS_DEVICES_MAX
             ? rs_config_value(config->values, device, RS_VARIABLE_LIMIT, NULL)
             : NULL;
+
+    return limit ? &limit->size : NULL;
+}
+
+const struct rs_size *rs_config_limit_job(const struct rs_config *config)
+{
+    const struct rs_option_value *limit =
+        config->values ? rs_config_value(config->values, -1, RS_VARIABLE_LIMIT_JOB, NULL) : NULL;
 
     return limit ? &limit->size : NULL;
 }

@@ -27,6 +27,9 @@ unsigned rs_config_count_absent(const struct rs_config *config, int devices,
                                 const struct rs_source **first, int *first_device);
 
 /* The device's limit (-1: that for all devices) as it was written, or NULL. */
+/* RMM_LIMIT_JOB; NULL where it is not set. */
+const struct rs_size *rs_config_limit_job(const struct rs_config *config);
+
 const struct rs_size *rs_config_limit(const struct rs_config *config, int device);
 
 /* What report a text asks for ("json:PATH"), as RMM_STATISTICS's or (without Prometheus's format)

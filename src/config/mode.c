@@ -133,7 +133,10 @@ static void read_settings(void)
     }
     if (rs_config.anything_set) {
         make_page();
-        rs_wiring.serving();
+        if (!rs_wiring.serving(&rs_mode_diagnostics)) {
+            (void)rs_mode_bad_settings();
+            return;
+        }
         if (!handlers)
             pthread_atfork(NULL, NULL, after_fork_in_child);
         handlers = true;

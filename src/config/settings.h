@@ -41,6 +41,8 @@ enum {
 
 struct rs_config {
     bool anything_set;                 /* false: every call is forwarded */
+    const struct rs_source *limit_job; /* RMM_LIMIT_JOB, or NULL */
+    const char *job_path;              /* RMM_JOB, or NULL */
     const struct rs_source *any_limit; /* RMM_LIMIT for some device, or NULL */
     enum rs_on_error on_error;
     bool verbose;

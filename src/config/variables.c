@@ -75,6 +75,13 @@ const struct rs_variable rs_variables[] = {
              "too",
              .per_device = true, .option.minimum = 1, OF_ANY_MEMORY,
              .guide_words = {{"RMM_ALLOCATION_LIMIT", false}}),
+    VARIABLE(LIMIT_JOB, "RMM_LIMIT_JOB", SIZE,
+             "the most that all processes of a job together take from the driver on a device; "
+             "`rmmshim run --limit-job` makes the job",
+             .option.minimum = 1, OF_MEMORY),
+    VARIABLE(JOB, "RMM_JOB", TEXT,
+             "the file by which processes are one job for RMM_LIMIT_JOB where no `rmmshim run` "
+             "holds it; only its owner may have access to it"),
     VARIABLE(IPC, "RMM_IPC", WORD,
              "device memory for other processes (cudaIpcGetMemHandle): blocks of a pool too, which "
              "the other process opens under rmmshim (shared); or no pool, every block an "

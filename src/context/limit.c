@@ -2,17 +2,27 @@
 #include "context/limit.h"
 
 #include "base/arithmetic.h"
+#include "base/lock.h"
+#include "base/path.h"
 #include "config/mode.h"
 #include "driver/driver.h"
+#include "shared/job_limit.h"
 #include "shared/published.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 struct device_limit {
     struct rs_account account;
     _Atomic size_t path_bytes[RS_PATHS];
     _Atomic uint64_t ordered_allocations; /* stream-ordered ones of the driver's, and what is */
     _Atomic size_t ordered_live_bytes, ordered_live_blocks; /* live of them, as asked for */
+    struct rs_job_share share;                              /* the account's, once it is joined */
+    _Atomic unsigned joining;                               /* enum joining */
     _Atomic bool resolved; /* the setting has been read, or rs_limit_set came first */
 };
 
@@ -20,9 +30,21 @@ static struct device_limit unpublished[RS_DEVICES_MAX], *devices = unpublished;
 
 static _Atomic bool any_limit;
 
+enum { JOINING_NAP_NS = 20 * 1000 };
+
+/* A device joins the job once; other threads wait for it. */
+enum joining { JOINING_NOT, JOINING_NOW, JOINING_DONE };
+
+/* The job of the process, and its place there; NULL without a limit over a job. */
+static struct rs_job_limit *job;
+static struct rs_job_member *member;
+
 void rs_limit_begin(void)
 {
     struct device_limit *published = NULL;
+
+    job = NULL;
+    member = NULL;
 
     if (rs_published_head())
         published = rs_published_allocate(sizeof(unpublished), _Alignof(struct device_limit));
@@ -46,6 +68,112 @@ static void set(int device, size_t bytes)
         atomic_store(&any_limit, true);
 }
 
+/* ---- the job ---- */
+
+static const char *why_not(int error)
+{
+    switch (-error) {
+    case ESTALE:
+        return "the `rmmshim run` that holds the job is gone, or in another PID namespace";
+    case EPROTO:
+        return "the job's file is of another version of rmmshim";
+    case EACCES:
+        return "others may write to the job's file, so it limits nothing";
+    default:
+        return strerror(-error);
+    }
+}
+
+bool rs_limit_join_job(struct rs_diagnostics *diagnostics)
+{
+    const char *where = getenv(RS_JOB_LIMIT_VARIABLE), *at, *reason, *path = rs_config.job_path;
+    char expanded[PATH_MAX];
+    int result;
+
+    if (!rs_config.limit_job)
+        return true;
+    if (!path && !where) {
+        rs_diagnose(diagnostics, rs_config.limit_job, NULL,
+                    "no job: `rmmshim run --limit-job` makes one, or RMM_JOB names its file");
+        return false;
+    }
+    if (path && !rs_path_expand(path, expanded, sizeof(expanded), &at, &reason)) {
+        rs_diagnose(diagnostics, &(struct rs_source){"RMM_JOB", path}, at, "%s", reason);
+        return false;
+    }
+    result = rs_job_limit_open(path ? NULL : where, expanded, &job);
+    if (result == 0) {
+        (void)rs_job_limit_reap(job);
+        member = rs_job_limit_join(job);
+    }
+    if (member)
+        return true;
+    rs_diagnose(diagnostics, rs_config.limit_job, NULL, "%s",
+                result ? why_not(result) : "the job has too many processes");
+    return false;
+}
+
+/* True when the driver tells of the device.  A driver without UUIDs has its devices by number. */
+static bool describe_device(CUdevice device, CUuuid *uuid, size_t *total_bytes)
+{
+    memset(uuid, 0, sizeof(*uuid));
+    if (!rs_driver.cuDeviceTotalMem_v2 ||
+        rs_driver.cuDeviceTotalMem_v2(total_bytes, device) != CUDA_SUCCESS)
+        return false;
+    if (!rs_driver.cuDeviceGetUuid_v2 || rs_driver.cuDeviceGetUuid_v2(uuid, device) != CUDA_SUCCESS)
+        snprintf(uuid->bytes, sizeof(uuid->bytes), "device %d", (int)device);
+    return true;
+}
+
+static void set_share(struct device_limit *of, const CUuuid *uuid, size_t total_bytes)
+{
+    const struct rs_size *size = rs_config_limit_job(&rs_config);
+    int number = rs_job_limit_device(job, (const unsigned char *)uuid->bytes);
+
+    of->share = (struct rs_job_share){
+        .job = job,
+        .member = member,
+        .device = number < 0 ? 0 : (unsigned)number,
+        /* What cannot be counted is not had. */
+        .limit_bytes = number < 0 ? 0 : rs_max(rs_size_resolve(*size, total_bytes, total_bytes), 1),
+    };
+    atomic_store_explicit(&of->account.job, &of->share, memory_order_release);
+}
+
+/* From now on what is charged is the job's too.  Before the first context of the device nothing is
+ * charged. */
+static void join_device(CUdevice device)
+{
+    struct device_limit *of = &devices[device];
+    unsigned seen = JOINING_NOT;
+    size_t total_bytes;
+    CUuuid uuid;
+
+    if (!job || atomic_load(&of->joining) == JOINING_DONE ||
+        !describe_device(device, &uuid, &total_bytes))
+        return;
+    if (atomic_compare_exchange_strong(&of->joining, &seen, JOINING_NOW)) {
+        set_share(of, &uuid, total_bytes);
+        atomic_store(&of->joining, JOINING_DONE);
+    }
+    while (atomic_load(&of->joining) == JOINING_NOW)
+        rs_nap(JOINING_NAP_NS);
+}
+
+bool rs_limit_job(int device, size_t *limit_bytes, size_t *others_bytes)
+{
+    const struct rs_job_share *share =
+        is_known(device) ? atomic_load(&devices[device].account.job) : NULL;
+
+    if (!share)
+        return false;
+    *limit_bytes = share->limit_bytes;
+    *others_bytes = rs_job_share_others(share);
+    return true;
+}
+
+/* ---- the limit ---- */
+
 bool rs_limit_ask_free(CUdevice device, size_t *free_bytes)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
@@ -64,7 +192,10 @@ void rs_limit_resolve(CUdevice device)
     size_t total = 0, free_bytes = 0, bytes;
     bool expected = false;
 
-    if (!is_known(device) || atomic_load(&devices[device].resolved))
+    if (!is_known(device))
+        return;
+    join_device(device);
+    if (atomic_load(&devices[device].resolved))
         return;
     size = rs_config_limit(&rs_config, device);
     if (size && size->kind != RS_SIZE_BYTES &&
@@ -105,7 +236,7 @@ bool rs_limit_set(int device, size_t bytes)
 bool rs_limit_follows(void)
 {
     return rs_config.statistics != RS_STATISTICS_NONE || rs_config.any_limit ||
-           rs_config.control != RS_CONTROL_UNASKED ||
+           rs_config.control != RS_CONTROL_UNASKED || rs_config.limit_job ||
            atomic_load_explicit(&any_limit, memory_order_relaxed);
 }
 
@@ -127,6 +258,14 @@ void rs_limit_note_stream_ordered(int device, size_t bytes, bool freed)
                               memory_order_relaxed);
     atomic_fetch_add_explicit(&devices[device].ordered_live_blocks, freed ? -(size_t)1 : 1,
                               memory_order_relaxed);
+}
+
+bool rs_limit_is_used(int device)
+{
+    const struct device_limit *of = &devices[device];
+
+    return atomic_load(&of->resolved) || atomic_load(&of->account.limit_bytes) ||
+           atomic_load(&of->account.peak_charged_bytes);
 }
 
 void rs_limit_report(int device, struct rs_report *report, bool also_unused)

@@ -16,6 +16,13 @@
  * (shared/published.h) where there is some. */
 void rs_limit_begin(void);
 
+/* Joins the job whose limit RMM_LIMIT_JOB sets (shared/job_limit.h), where it is set.  False after
+ * saying why that cannot be: the setting is bad. */
+bool rs_limit_join_job(struct rs_diagnostics *diagnostics);
+
+/* The limit of the job on a device, and what its other processes have taken; false without one. */
+bool rs_limit_job(int device, size_t *limit_bytes, size_t *others_bytes);
+
 /* The device's account; NULL for a device beyond those that we know.  Lives as long as the process.
  */
 struct rs_account *rs_limit_account(int device);
@@ -58,6 +65,9 @@ void rs_limit_note_path(int device, enum rs_path path, size_t from_bytes, size_t
 
 /* A stream-ordered allocation of the program's that the driver served, or its free. */
 void rs_limit_note_stream_ordered(int device, size_t bytes, bool freed);
+
+/* True when the device was used, or its limit asked for. */
+bool rs_limit_is_used(int device);
 
 /* Adds the account's counters when anything was taken of the device, or with also_unused when the
  * device was used at all. */

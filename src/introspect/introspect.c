@@ -37,8 +37,10 @@ static void add_idle(void *data, struct rs_stack *stack, struct rs_mr *mr)
  * context's device) also that.  idle_bytes: what stacks hold and nobody uses. */
 static void observe_limit(int device, size_t idle_bytes, size_t *free_bytes, size_t *total_bytes)
 {
-    size_t limit = rs_limit_get(device), charged, live;
+    size_t limit = rs_limit_get(device), job_limit = 0, others = 0, charged, live;
 
+    if (rs_limit_job(device, &job_limit, &others))
+        limit = limit ? rs_min(limit, job_limit) : job_limit;
     if (!limit)
         return;
     if (total_bytes)
@@ -49,6 +51,8 @@ static void observe_limit(int device, size_t idle_bytes, size_t *free_bytes, siz
     charged = atomic_load(&rs_limit_account(device)->charged_bytes);
     live = charged - rs_min(idle_bytes, charged);
     *free_bytes = rs_min(*free_bytes, limit - rs_min(live, limit));
+    if (job_limit)
+        *free_bytes = rs_min(*free_bytes, job_limit - rs_min(live + others, job_limit));
 }
 
 void rs_introspect_memory_info(size_t *free_bytes, size_t *total_bytes)

@@ -2,6 +2,8 @@
 #include "ledger/account.h"
 
 #include "base/arithmetic.h"
+#include "base/check.h"
+#include "shared/job_limit.h"
 
 static void raise_peak(_Atomic size_t *peak, size_t value)
 {
@@ -12,22 +14,47 @@ static void raise_peak(_Atomic size_t *peak, size_t value)
         ;
 }
 
+static struct rs_job_share *job_of(const struct rs_account *device)
+{
+    return atomic_load_explicit(&device->job, memory_order_acquire);
+}
+
+/* Bytes are charged, or, as a negative number, charged no longer, whatever the limit says. */
+static void change_charged(struct rs_account *account, size_t bytes)
+{
+    struct rs_job_share *job = job_of(account);
+
+    atomic_fetch_add_explicit(&account->charged_bytes, bytes, memory_order_relaxed);
+    if (RS_UNLIKELY(job))
+        rs_job_share_add(job, bytes);
+}
+
+static bool refuse(struct rs_account *account)
+{
+    atomic_fetch_add_explicit(&account->refusals, 1, memory_order_relaxed);
+    return false;
+}
+
 /* Adds unless that exceeds the limit: never for a moment above it, since another thread's request
  * could be refused for bytes that nobody got. */
 static bool charge(struct rs_account *account, size_t bytes)
 {
     size_t charged = atomic_load_explicit(&account->charged_bytes, memory_order_relaxed), limit;
+    struct rs_job_share *job;
 
     do {
         limit = atomic_load_explicit(&account->limit_bytes, memory_order_relaxed);
         if (limit && (charged > limit || bytes > limit - charged)) {
-            atomic_fetch_add_explicit(&account->refusals, 1, memory_order_relaxed);
-            return false;
+            return refuse(account);
         }
     } while (!atomic_compare_exchange_weak_explicit(&account->charged_bytes, &charged,
                                                     charged + bytes, memory_order_relaxed,
                                                     memory_order_relaxed));
-    return true;
+    job = job_of(account);
+    if (RS_LIKELY(!job) || rs_job_share_take(job, bytes))
+        return true;
+    atomic_fetch_sub_explicit(&account->charged_bytes, bytes, memory_order_relaxed);
+    return refuse(account);
 }
 
 /* What other calls under way have asked for is left out: the driver may refuse it. */
@@ -58,7 +85,7 @@ static void subtract(struct rs_account *account, size_t bytes, size_t charge_byt
 {
     atomic_fetch_sub_explicit(&account->held_bytes[memory], bytes, memory_order_relaxed);
     if (memory != RS_MEMORY_HOST)
-        atomic_fetch_sub_explicit(&account->charged_bytes, charge_bytes, memory_order_relaxed);
+        change_charged(account, 0 - charge_bytes);
     if (bytes | charge_bytes)
         note_release(account);
 }
@@ -166,8 +193,7 @@ void rs_account_untake(struct rs_account *account, size_t bytes, enum rs_memory 
 void rs_account_recharge(struct rs_account *account, size_t from_bytes, size_t to_bytes)
 {
     for (; account; account = account->device) {
-        atomic_fetch_add_explicit(&account->charged_bytes, to_bytes - from_bytes,
-                                  memory_order_relaxed);
+        change_charged(account, to_bytes - from_bytes);
         raise_peaks(account);
         if (to_bytes < from_bytes)
             note_release(account);
@@ -203,11 +229,24 @@ uint64_t rs_account_releases(const struct rs_account *account)
                   : 0;
 }
 
+size_t rs_account_limit(const struct rs_account *account)
+{
+    const struct rs_account *device = account->device ? account->device : account;
+    size_t limit = atomic_load_explicit(&device->limit_bytes, memory_order_relaxed), others;
+    const struct rs_job_share *job = job_of(device);
+
+    if (RS_LIKELY(!job))
+        return limit;
+    others = rs_job_share_others(job);
+    others = rs_max(job->limit_bytes - rs_min(others, job->limit_bytes), 1);
+    return limit ? rs_min(limit, others) : others;
+}
+
 /* SIZE_MAX and 0 without a limit. */
 static size_t limit_of(const struct rs_account *account, size_t *charged)
 {
     const struct rs_account *device = account && account->device ? account->device : account;
-    size_t limit = device ? atomic_load_explicit(&device->limit_bytes, memory_order_relaxed) : 0;
+    size_t limit = device ? rs_account_limit(device) : 0;
 
     *charged = limit ? atomic_load_explicit(&device->charged_bytes, memory_order_relaxed) : 0;
     return limit ? limit : SIZE_MAX;
@@ -231,7 +270,8 @@ bool rs_account_has_limit(const struct rs_account *account)
 {
     const struct rs_account *device = account && account->device ? account->device : account;
 
-    return device && atomic_load_explicit(&device->limit_bytes, memory_order_relaxed) > 0;
+    return device &&
+           (atomic_load_explicit(&device->limit_bytes, memory_order_relaxed) > 0 || job_of(device));
 }
 
 size_t rs_account_held_bytes_of(const struct rs_account *account, unsigned memories)
@@ -261,7 +301,7 @@ void rs_account_lose(struct rs_account *account)
                                       memory_order_relaxed);
     }
     if (account->device) {
-        atomic_fetch_sub_explicit(&account->device->charged_bytes, charged, memory_order_relaxed);
+        change_charged(account->device, 0 - charged);
         note_release(account->device);
     }
 }

@@ -17,6 +17,8 @@ enum rs_memory {
     RS_MEMORIES
 };
 
+struct rs_job_share;
+
 struct rs_account {
     struct rs_account *device; /* of a context's account: the device's, which counts it too */
     _Atomic size_t held_bytes[RS_MEMORIES]; /* now taken from the driver */
@@ -29,6 +31,7 @@ struct rs_account {
     _Atomic uint64_t driver_allocations, driver_frees, refusals;
     _Atomic uint64_t releases; /* of a device's account: goes up when bytes are charged no longer */
     _Atomic size_t returning_bytes;     /* of a device's account: that threads have in hand */
+    _Atomic(struct rs_job_share *) job; /* of a device's account: its job's, NULL without one */
     struct rs_footprint_packed *packed; /* of a device's account, for its life: footprint.c's */
 };
 
@@ -96,6 +99,10 @@ size_t rs_account_room(const struct rs_account *account);
 
 /* True when the device's limit leaves room for that much now. */
 bool rs_account_has_room(const struct rs_account *account, size_t bytes);
+
+/* The most that this process may have charged of the device now: by its own limit, and by what the
+ * other processes of its job have left it (shared/job_limit.h).  0 without either. */
+size_t rs_account_limit(const struct rs_account *account);
 
 /* True when the device has a limit. */
 bool rs_account_has_limit(const struct rs_account *account);

@@ -43,12 +43,40 @@ static void collect_stacks(struct rs_reported_stack *stack, enum rs_kind kind, i
         rs_block_counts_report(kind, device, &stack->report);
 }
 
+/* Which devices and kinds have stacks: each look for one of them walks over all contexts. */
+struct used {
+    uint64_t devices[RS_KINDS]; /* a bit each */
+    size_t stack_count;
+};
+
+static void note_used(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    struct used *used = data;
+
+    (void)mr;
+    used->devices[stack->kind] |= (uint64_t)1 << stack->environment.device % RS_DEVICES_MAX;
+    used->stack_count++;
+}
+
+static bool may_have_counters(const struct used *used, int kind, int device)
+{
+    return used->devices[kind] & (uint64_t)1 << device ||
+           rs_context_folded_report((enum rs_kind)kind, device)->count > 0 ||
+           (kind == RS_KIND_DEVICE && rs_limit_is_used(device));
+}
+
 static void gather(struct rs_gathered *gathered, bool also_unused)
 {
+    struct used used = {.stack_count = 0};
+
     gathered->count = 0;
     gathered->is_short = false;
+    rs_context_each_stack(note_used, &used);
+    gathered->made_stacks = used.stack_count;
     for (int device = 0; device < RS_DEVICES_MAX; device++) {
         for (int kind = 0; kind < RS_KINDS; kind++) {
+            if (!may_have_counters(&used, kind, device))
+                continue;
             struct rs_reported_stack *stack = &gathered->stacks[gathered->count];
             collect_stacks(stack, (enum rs_kind)kind, device, also_unused);
             gathered->is_short |= stack->report.is_short;

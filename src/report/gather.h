@@ -10,6 +10,7 @@
 struct rs_gathered {
     struct rs_reported_stack stacks[RS_DEVICES_MAX * RS_KINDS]; /* by device, and by kind */
     size_t count;                                               /* of those that have counters */
+    size_t made_stacks;                                         /* that they come from */
     bool is_short; /* there was no memory for all counters */
 };
 

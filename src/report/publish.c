@@ -134,6 +134,21 @@ static void replace(struct rs_published_directory *directory)
     atomic_store(&publication()->directory, rs_published_offset(directory));
 }
 
+/* With more stacks than this a change alone is no reason to write all of them anew: an eighth of
+ * them must have come or gone.  600 contexts took twice as long to make otherwise. */
+enum { EACH_CHANGE = 16, CHANGED_DIVISOR = 8 };
+
+/* The caller holds the lock. */
+static bool is_due(const struct rs_gathered *before)
+{
+    static size_t changes;
+
+    if (++changes <= before->made_stacks / CHANGED_DIVISOR && before->made_stacks > EACH_CHANGE)
+        return false;
+    changes = 0;
+    return true;
+}
+
 void rs_publish_stacks(void)
 {
     static struct rs_mutex lock = RS_MUTEX_INIT;
@@ -143,6 +158,10 @@ void rs_publish_stacks(void)
     if (!publication())
         return;
     rs_mutex_lock(&lock);
+    if (!is_due(&gathered)) {
+        rs_mutex_unlock(&lock);
+        return;
+    }
     rs_gather_all(&gathered);
     directory = rs_published_allocate(directory_bytes(&gathered), _Alignof(max_align_t));
     if (rs_published_offset(directory)) {

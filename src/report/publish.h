@@ -73,7 +73,9 @@ struct rs_published_directory {
  * Before anything is allocated that is to be published; not thread safe. */
 void rs_publish_begin(void);
 
-/* Writes the directory anew, after stacks have come or gone.  Without the contexts' lock; thread
+/* Writes the directory anew, after stacks have come or gone; with more than 16 stacks only when an
+ * eighth of them have, and until then the directory names some that are gone.  Accounts and the
+ * program's own counters are right all the time.  Without the contexts' lock; thread
  * safe. */
 void rs_publish_stacks(void);
 

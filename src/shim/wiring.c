@@ -23,14 +23,17 @@ static void begin_counters(void)
     rs_block_counts_begin();
 }
 
-static void serving(void)
+static bool serving(struct rs_diagnostics *diagnostics)
 {
     rs_publish_begin(); /* first: counters lie in what is published */
     begin_counters();
+    if (!rs_limit_join_job(diagnostics))
+        return false;
     rs_commands_begin(rs_config.control == RS_CONTROL_THREAD);
     if (rs_config.control == RS_CONTROL_THREAD)
         rs_shim_commands_thread();
     rs_report_arm();
+    return true;
 }
 
 static void forked(void)

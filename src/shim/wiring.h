@@ -5,6 +5,7 @@
  * locks held, and must not need more. */
 #pragma once
 
+#include "base/diagnostic.h"
 #include "driver/cuda.h"
 #include "ledger/account.h"
 
@@ -17,8 +18,9 @@ struct rs_environment;
 struct rs_stack;
 
 struct rs_wiring {
-    /* The process is about to be served: the settings are read, nothing is allocated.  By mode. */
-    void (*serving)(void);
+    /* The process is about to be served: the settings are read, nothing is allocated.  False after
+     * saying that a setting turns out bad.  By mode. */
+    bool (*serving)(struct rs_diagnostics *diagnostics);
 
     /* The same process is a forked child now, which has this one thread. */
     void (*forked)(void);

@@ -5,6 +5,7 @@
 #include "tool/describe.h"
 #include "tool/framework_pools.h"
 #include "tool/library.h"
+#include "tool/limit_job.h"
 #include "tool/parent.h"
 #include "tool/table.h"
 #include "tool/tool.h"
@@ -157,7 +158,7 @@ static int start(char **program, bool becomes)
     char library[PATH_MAX];
     int failed;
 
-    if (!settings_are_good() || !library_find(library))
+    if (!settings_are_good() || !limit_job_begin(becomes) || !library_find(library))
         return TOOL_RUN_FAILED;
     failed = library_check_program(library, program[0]);
     if (failed)

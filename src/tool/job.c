@@ -5,6 +5,7 @@
 #include "shared/job.h"
 #include "shared/published.h"
 #include "tool/gone.h"
+#include "tool/limit_job.h"
 #include "tool/process.h"
 #include "tool/publication.h"
 #include "tool/tool.h"
@@ -161,6 +162,7 @@ static void *watch(void *data)
         uint32_t seen = atomic_load(&job->offers);
         look_at_slots();
         report_gone();
+        limit_job_look();
         if (!atomic_load(&is_over))
             rs_job_wait(&job->offers, seen, LOOK_NS);
     }

@@ -153,7 +153,7 @@ static void merge_with_next(struct rs_reuse *reuse, unsigned at)
     spare_epoch(reuse, younger);
 }
 
-static void make_environment(struct rs_reuse *reuse)
+static void make_room(struct rs_reuse *reuse)
 {
     if (reuse->sealed_count < RS_REUSE_EPOCHS)
         return;
@@ -185,7 +185,7 @@ static bool seal_locked(struct rs_reuse *reuse)
         refusal = (enum rs_fence_refusal)reuse->refusal; /* unless something was to be sealed */
         fenced = any && rs_fence_record(reuse->environment->context, epoch->event, &refusal);
         if (fenced) {
-            make_environment(reuse);
+            make_room(reuse);
             reuse->epochs_bytes += epoch->bytes;
             epoch->timed_out = false;
             epoch->seals = 1;

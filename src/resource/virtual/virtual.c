@@ -287,7 +287,7 @@ static size_t granule_for(const struct virtual_config *settings,
     if (settings->granularity != SIZE_MAX)
         return settings->granularity;
     account = account && account->device ? account->device : account;
-    limit_bytes = account ? atomic_load(&account->limit_bytes) : 0;
+    limit_bytes = account ? rs_account_limit(account) : 0;
     if (limit_bytes > 0)
         bytes = rs_min(bytes, limit_bytes);
     while (granule_bytes > RS_DRIVER_GRANULARITY && granule_bytes > bytes / GRANULES)
