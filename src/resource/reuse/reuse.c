@@ -65,7 +65,7 @@ static void retire_at_once(struct rs_reuse *reuse)
     }
 }
 
-static size_t reuse_trim(struct rs_mr *mr, size_t keep_bytes)
+static size_t reuse_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
     struct rs_reuse *reuse = rs_reuse_of(mr);
 
@@ -77,7 +77,7 @@ static size_t reuse_trim(struct rs_mr *mr, size_t keep_bytes)
     if (!reuse->has_fences && rs_reuse_has_open(reuse) && !rs_request_is_under_way())
         (void)rs_reuse_wait_for_all(reuse);
     rs_reuse_end_slow_path(reuse);
-    return rs_mr_trim(mr->upstream[0], keep_bytes);
+    return rs_mr_trim_with(mr->upstream[0], trim);
 }
 
 static size_t reuse_excess_bytes(struct rs_mr *mr)
@@ -220,7 +220,6 @@ static void reuse_destroy(struct rs_mr *mr, bool memory_is_gone)
 
 static const struct rs_mr_ops reuse_ops = {
     .allocate = rs_reuse_allocate,
-    .allocate_held = rs_reuse_allocate_held,
     .deallocate = rs_reuse_deallocate,
     .destroy = reuse_destroy,
     .make_ready = reuse_make_ready,

@@ -49,7 +49,7 @@ static CUresult virtual_deallocate(struct rs_mr *mr, const struct rs_allocation 
     return CUDA_SUCCESS;
 }
 
-static size_t virtual_trim(struct rs_mr *mr, size_t keep_bytes)
+static size_t virtual_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
     struct rs_virtual *vm = rs_virtual_of(mr);
     size_t released_bytes = 0;
@@ -57,7 +57,7 @@ static size_t virtual_trim(struct rs_mr *mr, size_t keep_bytes)
     rs_mutex_lock(&vm->lock);
     rs_virtual_loosen(vm);
     if (!vm->ended && !vm->is_still)
-        released_bytes = rs_virtual_trim(vm, keep_bytes);
+        released_bytes = rs_virtual_trim(vm, trim->keep_bytes);
     rs_virtual_leave(vm);
     return released_bytes;
 }
@@ -259,7 +259,6 @@ static void init_locks(struct rs_virtual *vm)
 
 static const struct rs_mr_ops virtual_ops = {
     .allocate = rs_virtual_allocate,
-    .allocate_held = rs_virtual_allocate_held,
     .deallocate = virtual_deallocate,
     .destroy = virtual_destroy,
     .context_ended = virtual_context_ended,
