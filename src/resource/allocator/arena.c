@@ -105,6 +105,8 @@ static CUresult ask_upstream(struct arena *arena, enum rs_effort effort, size_t 
 /* The lock is held. */
 static void add_chunk(struct arena *arena, struct chunk *chunk)
 {
+    RS_ASSERT(chunk->upstream.size_bytes <= arena->arena_bytes - arena->held_bytes);
+    RS_ASSERT(chunk->upstream.address % RS_BLOCK_ALIGNMENT == 0);
     chunk->next = arena->chunks;
     arena->chunks = chunk;
     arena->held_bytes += chunk->upstream.size_bytes;
@@ -134,6 +136,7 @@ static void free_chunk(struct arena *arena, struct chunk *chunk)
 
 static void begin_call(struct arena *arena)
 {
+    RS_ASSERT(!arena->is_calling);
     arena->is_calling = true;
     rs_mutex_unlock(&arena->lock);
 }
@@ -141,6 +144,7 @@ static void begin_call(struct arena *arena)
 static void end_call(struct arena *arena)
 {
     rs_mutex_lock(&arena->lock);
+    RS_ASSERT(arena->is_calling);
     arena->is_calling = false;
     pthread_cond_broadcast(&arena->settled);
 }
@@ -165,6 +169,7 @@ static CUresult take_chunk(struct arena *arena, enum rs_effort effort, size_t le
 
     if (!chunk)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    RS_ASSERT(least_bytes > 0 && least_bytes <= ask_bytes);
     begin_call(arena);
     result = ask_upstream(arena, effort, ask_bytes, least_bytes, is_first, &chunk->upstream);
     end_call(arena);
@@ -211,6 +216,7 @@ static struct chunk *detach_free_chunks(struct arena *arena, size_t keep_bytes)
             continue;
         }
         *link = chunk->next;
+        RS_ASSERT(arena->held_bytes >= chunk->upstream.size_bytes);
         arena->held_bytes -= chunk->upstream.size_bytes;
         chunk->next = detached;
         detached = chunk;
@@ -241,6 +247,8 @@ static size_t give_upstream(struct arena *arena, struct chunk **link)
     return returned_bytes;
 }
 
+static bool arena_check(struct rs_mr *mr);
+
 static size_t arena_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
     struct arena *arena = arena_of(mr);
@@ -267,6 +275,7 @@ static size_t arena_trim(struct rs_mr *mr, const struct rs_trim *trim)
         add_chunk(arena, chunk); /* still ours */
     }
     rs_mutex_unlock(&arena->lock);
+    RS_ASSERT_SLOW(arena_check(mr));
     return returned_bytes + rs_mr_trim_with(mr->upstream[0], trim);
 }
 
@@ -467,6 +476,7 @@ static void arena_destroy(struct rs_mr *mr, bool memory_is_gone)
 {
     struct arena *arena = arena_of(mr);
 
+    RS_ASSERT(!arena->is_calling);
     rs_arena_heap_destroy(arena->heap);
     while (arena->chunks) {
         struct chunk *chunk = arena->chunks;

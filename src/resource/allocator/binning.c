@@ -58,6 +58,7 @@ static struct rs_mr *resource_for(struct binning *binning, size_t size_bytes)
 
     while (bin->bytes < size_bytes)
         bin++;
+    RS_ASSERT_SLOW(bin <= &binning->bins[binning->bin_count] && bin->resource);
     return bin->resource;
 }
 

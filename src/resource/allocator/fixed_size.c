@@ -70,6 +70,7 @@ static void list_add(struct chunk_list *list, struct chunk *chunk)
 
 static void list_remove(struct chunk_list *list, struct chunk *chunk)
 {
+    RS_ASSERT(chunk->previous ? chunk->previous->next == chunk : list->first == chunk);
     *(chunk->previous ? &chunk->previous->next : &list->first) = chunk->next;
     if (chunk->next)
         chunk->next->previous = chunk->previous;
@@ -90,7 +91,9 @@ static struct slot *take_slot(struct chunk *chunk)
 {
     struct slot *slot = chunk->free_slots;
 
+    RS_ASSERT(chunk->live_count < chunk->slot_count);
     if (slot) {
+        RS_ASSERT(!slot->is_live && slot->chunk == chunk);
         chunk->free_slots = slot->next;
     } else {
         slot = &chunk->slots[chunk->used_count++];
@@ -122,6 +125,7 @@ static void give_block(struct fixed_size *fixed, struct slot *slot)
 {
     struct chunk *chunk = slot->chunk;
 
+    RS_ASSERT(chunk->live_count > 0 && fixed->live_bytes >= fixed->block_bytes);
     if (is_full(chunk)) {
         list_remove(&fixed->full, chunk);
         list_add(&fixed->open, chunk);
@@ -135,6 +139,7 @@ static void give_block(struct fixed_size *fixed, struct slot *slot)
 
 static void add_chunk(struct fixed_size *fixed, struct chunk *chunk)
 {
+    RS_ASSERT(chunk->slot_count > 0 && chunk->live_count == 0);
     list_add(&fixed->open, chunk);
     fixed->chunk_count++;
     rs_counter_add(&fixed->held_bytes, chunk->upstream.size_bytes);
@@ -143,6 +148,8 @@ static void add_chunk(struct fixed_size *fixed, struct chunk *chunk)
 
 static void remove_chunk(struct fixed_size *fixed, struct chunk *chunk)
 {
+    RS_ASSERT(chunk->live_count == 0 && fixed->chunk_count > 0);
+    RS_ASSERT(fixed->held_bytes >= chunk->upstream.size_bytes);
     list_remove(&fixed->open, chunk);
     fixed->chunk_count--;
     rs_counter_subtract(&fixed->held_bytes, chunk->upstream.size_bytes);
@@ -287,6 +294,8 @@ static struct chunk *detach_free_chunks(struct fixed_size *fixed, size_t keep_by
     return detached;
 }
 
+static bool fixed_size_check(struct rs_mr *mr);
+
 static size_t fixed_size_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
     struct fixed_size *fixed = fixed_size_of(mr);
@@ -313,6 +322,7 @@ static size_t fixed_size_trim(struct rs_mr *mr, const struct rs_trim *trim)
         chunk = next;
     }
     rs_mutex_unlock(&fixed->lock);
+    RS_ASSERT_SLOW(fixed_size_check(mr));
     return returned_bytes + rs_mr_trim_with(mr->upstream[0], trim);
 }
 

@@ -165,6 +165,8 @@ __attribute__((noinline)) static CUresult allocate(struct rs_pool *pool, size_t 
     else
         pool->failures++;
     rs_mutex_unlock(&pool->lock);
+    RS_ASSERT(result != CUDA_ERROR_NOT_READY);
+    RS_ASSERT_SLOW(rs_pool_check(&pool->base));
     rs_request_end();
     return result;
 }
@@ -257,6 +259,7 @@ static size_t pool_trim(struct rs_mr *mr, const struct rs_trim *trim)
     returned_bytes =
         rs_pool_return_free_chunks(pool, trim->keep_bytes, !rs_trim_takes_initial(trim, mr));
     rs_mutex_unlock(&pool->lock);
+    RS_ASSERT_SLOW(rs_pool_check(mr));
     return returned_bytes + rs_mr_trim_with(mr->upstream[0], trim);
 }
 
@@ -295,6 +298,7 @@ static void pool_destroy(struct rs_mr *mr, bool memory_is_gone)
 {
     struct rs_pool *pool = rs_pool_of(mr);
 
+    RS_ASSERT(pool->upstream_calls == 0 && pool->charged_bytes == pool->held_bytes);
     while (pool->chunks) {
         struct rs_pool_chunk *chunk = pool->chunks;
         pool->chunks = chunk->next;
@@ -381,6 +385,8 @@ static int pool_create(const struct rs_environment *environment, const void *con
     pool->alignment = settings->alignment;
     pool->growth = (enum rs_pool_growth)settings->growth;
     pool->step_limit_bytes = SIZE_MAX;
+    RS_ASSERT(rs_is_power_of_two(pool->alignment));
+    RS_ASSERT(pool->initial_bytes <= pool->maximum_bytes);
     rs_pool_set_apart_bytes(pool);
     /* Where blocks are free at once (RMM_FREE=immediate) an initial size is room enough for all
      * kinds together.  Where freed blocks wait for the GPU, it is cut for those that come

@@ -139,6 +139,8 @@ CUresult rs_pool_add_chunk_from_upstream(struct rs_pool *pool, const struct rs_p
         free(chunk);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    RS_ASSERT(ask->least_bytes > 0 && ask->least_bytes <= ask->most_bytes);
+    RS_ASSERT(ask->most_bytes <= pool->maximum_bytes - pool->charged_bytes);
     pool->charged_bytes += ask->most_bytes;
     pool->upstream_calls++;
     rs_mutex_unlock(&pool->lock);
@@ -146,6 +148,8 @@ CUresult rs_pool_add_chunk_from_upstream(struct rs_pool *pool, const struct rs_p
     rs_mutex_lock(&pool->lock);
     rs_pool_end_upstream_call(pool);
     rs_record_slab_give(&pool->blocks.records, spare);
+    RS_ASSERT(pool->charged_bytes - pool->held_bytes >= ask->most_bytes);
+    RS_ASSERT(size_bytes >= ask->least_bytes && size_bytes <= ask->most_bytes);
     pool->charged_bytes -= ask->most_bytes;
     if (!ask->is_ahead && (result == CUDA_ERROR_OUT_OF_MEMORY || size_bytes < ask->most_bytes))
         rs_pool_note_shortage(pool, ask->least_bytes);
@@ -171,6 +175,7 @@ static enum rs_block_group group_to_grow(const struct rs_block_request *request)
 
 static void set_away(struct rs_pool *pool, struct rs_pool_chunk *chunk)
 {
+    RS_ASSERT(!chunk->is_away);
     chunk->is_away = true;
     pool->away_bytes += chunk->upstream.size_bytes;
 }
@@ -214,6 +219,7 @@ CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *reque
     }
     ask.most_bytes =
         rs_max(least_bytes, bytes_to_ask(pool, request, how_much, remaining_bytes, again_bytes));
+    RS_ASSERT(ask.most_bytes <= remaining_bytes);
     is_step = ask.most_bytes > least_bytes;
     if (is_step && !request->stays_away && ask.most_bytes <= pool->missing_bytes) {
         ask.is_initial = true;
@@ -253,6 +259,7 @@ bool rs_pool_waited_for_growth(struct rs_pool *pool, const struct rs_block_reque
 {
     if (!pool->is_growing_ahead || pool->ahead_bytes < request->rounded_bytes)
         return false;
+    RS_ASSERT(pool->upstream_calls > 0);
     pool->ahead_bytes -= request->rounded_bytes;
     wait_until_settled(pool, GROWTH_WAIT_MS);
     return true;

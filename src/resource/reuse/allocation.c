@@ -22,6 +22,7 @@ RS_HOT_INLINE struct rs_freed *take_kept(struct rs_reuse *reuse, size_t size_byt
     kept = rs_kept_take(&shard->kept, size_bytes);
     *more = shard->ready.first;
     if (RS_LIKELY(kept)) {
+        RS_ASSERT_SLOW(&reuse->shards[kept->home] == shard || kept->home < RS_REUSE_SHARDS);
         shard->live_bytes += (ptrdiff_t)size_bytes;
         if (RS_LIKELY(*more))
             rs_reuse_sort_one(shard);
@@ -195,6 +196,7 @@ RS_HOT CUresult rs_reuse_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
 {
     struct rs_reuse *reuse = rs_reuse_of(mr);
 
+    RS_ASSERT_SLOW(size_bytes > 0);
     if (RS_UNLIKELY((uintptr_t)stream |
                     (effort | (unsigned)(size_bytes >= rs_reuse_eager_bytes(reuse)))))
         return allocate_unusual(reuse, size_bytes, stream, effort, out);

@@ -172,6 +172,7 @@ RS_HOT_INLINE void rs_reuse_give_record(struct rs_reuse *reuse, struct rs_freed 
 {
     struct rs_reuse_shard *home = &reuse->shards[record->home];
 
+    RS_ASSERT_SLOW(record->home < rs_reuse_shards_used(reuse));
     rs_spinlock_lock(&home->lock);
     rs_record_slab_give(&home->records, record);
     rs_spinlock_unlock(&home->lock);

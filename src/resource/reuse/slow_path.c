@@ -233,6 +233,7 @@ static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
     size_t entered = count_entered(reuse);
     CUresult result;
 
+    RS_ASSERT(!rs_effort_is_held(effort) && atomic_load(&reuse->on_slow_path) > 0);
     note_shortage(reuse);
     /* In steps: after a long operation millions of blocks may be ready at once. */
     retired = rs_reuse_retire_some(reuse) || (rs_reuse_seal(reuse) && rs_reuse_retire_some(reuse));
@@ -281,12 +282,14 @@ CUresult rs_reuse_allocate_slowly(struct rs_reuse *reuse, size_t size_bytes, enu
 {
     CUresult result;
 
+    RS_ASSERT(size_bytes > 0);
     if (size_bytes > PTRDIFF_MAX) /* no device has so much, and sums of live bytes are signed */
         return rs_effort_result(effort, CUDA_ERROR_OUT_OF_MEMORY);
     rs_request_begin();
     result = rs_effort_is_held(effort)
                  ? allocate_held(reuse, size_bytes, out)
                  : allocate_on_slow_path(reuse, size_bytes, effort & RS_EFFORT_AHEAD, out);
+    RS_ASSERT(result != CUDA_ERROR_NOT_READY || rs_effort_is_held(effort));
     rs_reuse_end_slow_path(reuse);
     rs_request_end();
     return result;

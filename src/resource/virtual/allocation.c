@@ -121,6 +121,7 @@ static bool be_alone(struct rs_virtual *vm, struct asking *asking)
 {
     if (!wait_until_free_to_grow(vm, asking))
         return false;
+    RS_ASSERT(!vm->is_still && (!vm->is_reserved || asking->is_alone));
     vm->is_reserved = asking->is_alone = true;
     while (vm->calls > 0)
         if (!wait_patiently(vm, SETTLE_WAIT_MS))
@@ -193,6 +194,8 @@ static CUresult allocate(struct rs_virtual *vm, size_t size_bytes, enum rs_effor
         result = allocate_or_reclaim(vm, &asking, effort, out);
     vm->allocations += result == CUDA_SUCCESS;
     vm->failures += result != CUDA_SUCCESS;
+    RS_ASSERT(!asking.is_alone);
+    RS_ASSERT_SLOW(vm->ended || rs_virtual_check(vm));
     rs_virtual_leave(vm);
     rs_request_end();
     return result;

@@ -58,6 +58,7 @@ static size_t virtual_trim(struct rs_mr *mr, const struct rs_trim *trim)
     rs_virtual_loosen(vm);
     if (!vm->ended && !vm->is_still)
         released_bytes = rs_virtual_trim(vm, trim->keep_bytes);
+    RS_ASSERT_SLOW(vm->ended || rs_virtual_check(vm));
     rs_virtual_leave(vm);
     return released_bytes;
 }
@@ -166,6 +167,7 @@ static void virtual_context_ended(struct rs_mr *mr)
     struct rs_virtual *vm = rs_virtual_of(mr);
 
     rs_mutex_lock(&vm->lock);
+    RS_ASSERT(!vm->ended);
     vm->ended = true;
     rs_virtual_leave(vm);
 }
@@ -175,6 +177,7 @@ static void virtual_destroy(struct rs_mr *mr, bool memory_is_gone)
     struct rs_virtual *vm = rs_virtual_of(mr);
     struct rs_virtual_region *region = atomic_load(&vm->regions), *next;
 
+    RS_ASSERT(vm->calls == 0 && !vm->is_still && !vm->is_reserved);
     if (!memory_is_gone && !vm->released)
         rs_virtual_release_everything(vm);
     rs_unfinished_remove(&vm->unfinished);
