@@ -57,25 +57,15 @@ const struct rs_mr_descriptor *rs_mr_find(const char *begin, const char *end)
 }
 
 CUresult rs_mr_forward_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                struct rs_allocation *out)
+                                enum rs_effort effort, struct rs_allocation *out)
 {
-    return rs_mr_allocate(mr->upstream[0], size_bytes, stream, out);
+    return rs_mr_allocate_with(mr->upstream[0], size_bytes, stream, effort, out);
 }
 
 CUresult rs_mr_forward_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                   CUstream stream)
 {
     return rs_mr_deallocate(mr->upstream[0], allocation, stream);
-}
-
-static CUresult default_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                      struct rs_allocation *out)
-{
-    (void)mr;
-    (void)size_bytes;
-    (void)stream;
-    (void)out;
-    return CUDA_ERROR_NOT_READY;
 }
 
 static void default_context_ended(struct rs_mr *mr)
@@ -91,12 +81,12 @@ static CUresult default_access_changed(struct rs_mr *mr, CUdevice peer, bool all
     return CUDA_SUCCESS;
 }
 
-static size_t default_trim(struct rs_mr *mr, size_t keep_bytes)
+static size_t default_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
     size_t given_back = 0;
 
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
-        given_back += rs_mr_trim(mr->upstream[i], keep_bytes);
+        given_back += rs_mr_trim_with(mr->upstream[i], trim);
     return given_back;
 }
 
@@ -182,12 +172,6 @@ void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
 {
     RS_ASSERT(ops->allocate && ops->deallocate && ops->destroy);
     mr->ops = *ops;
-    if (!mr->ops.allocate_held)
-        mr->ops.allocate_held = default_allocate_held;
-    if (!mr->ops.allocate_little)
-        mr->ops.allocate_little = mr->ops.allocate;
-    if (!mr->ops.allocate_best)
-        mr->ops.allocate_best = mr->ops.allocate;
     if (!mr->ops.context_ended)
         mr->ops.context_ended = default_context_ended;
     if (!mr->ops.access_changed)
@@ -346,65 +330,6 @@ bool rs_mr_check(struct rs_mr *mr)
     return good;
 }
 
-static __thread struct {
-    bool all;
-    unsigned initial_of;
-} trimming;
-
-size_t rs_mr_trim_all(struct rs_mr *mr, unsigned initial_of)
-{
-    __typeof__(trimming) before = trimming;
-    size_t returned;
-
-    trimming.all = true;
-    trimming.initial_of = initial_of;
-    returned = rs_mr_trim(mr, 0);
-    trimming = before;
-    return returned;
-}
-
-bool rs_mr_is_trimming_all(void)
-{
-    return trimming.all;
-}
-
-bool rs_mr_is_trimming_initial(const struct rs_mr *mr)
-{
-    return trimming.all && (trimming.initial_of & mr->memories) != 0;
-}
-
-static __thread bool takes_any, may_grow;
-
-CUresult rs_mr_allocate_any_held(struct rs_mr *mr, size_t size_bytes, struct rs_allocation *out)
-{
-    CUresult result;
-
-    takes_any = true;
-    result = rs_mr_allocate_held(mr, size_bytes, NULL, out);
-    takes_any = false;
-    return result;
-}
-
-CUresult rs_mr_allocate_good_held(struct rs_mr *mr, size_t size_bytes, struct rs_allocation *out)
-{
-    CUresult result;
-
-    may_grow = true;
-    result = rs_mr_allocate_any_held(mr, size_bytes, out);
-    may_grow = false;
-    return result;
-}
-
-bool rs_mr_takes_any(void)
-{
-    return takes_any;
-}
-
-bool rs_mr_may_grow(void)
-{
-    return !takes_any || may_grow;
-}
-
 static __thread bool frees_at_once;
 
 CUresult rs_mr_deallocate_at_once(struct rs_mr *mr, const struct rs_allocation *allocation)
@@ -420,16 +345,4 @@ CUresult rs_mr_deallocate_at_once(struct rs_mr *mr, const struct rs_allocation *
 bool rs_mr_frees_at_once(void)
 {
     return frees_at_once;
-}
-
-static __thread bool asks_ahead;
-
-void rs_mr_ask_ahead(bool ahead)
-{
-    asks_ahead = ahead;
-}
-
-bool rs_mr_asks_ahead(void)
-{
-    return asks_ahead;
 }

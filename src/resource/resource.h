@@ -39,12 +39,84 @@ enum rs_synchronise {
     RS_SYNCHRONISE_END_ALL   /* all work of a context */
 };
 
+/* How far an allocation goes.  Where its effort does not reach it is answered with
+ * CUDA_ERROR_NOT_READY: more effort may serve it.  An adaptor passes the effort on to its upstream
+ * as it is. */
+enum rs_effort {
+    /* All it takes: upstream may be asked for more than this request needs, and whoever keeps
+     * memory without use gives it back before the request is refused. */
+    RS_EFFORT_FULL = 0,
+    /* As RS_EFFORT_FULL, but upstream is asked for no more than this request needs: the caller
+     * grows past its allowance. */
+    RS_EFFORT_LITTLE = 1 << 0,
+    /* As RS_EFFORT_FULL, but no lesser upstream stands in: the caller may yet make room in the
+     * better one by a short wait. */
+    RS_EFFORT_BEST = 1 << 1,
+    /* Or-ed to one of these three: the caller can do without the memory or with less of it, so that
+     * nothing is reclaimed for it, and a refusal does not mean that memory is short. */
+    RS_EFFORT_AHEAD = 1 << 2,
+    /* Only from memory that is held already, and not from a block that is better left whole for
+     * another request: the caller will make more effort. */
+    RS_EFFORT_HELD = 1 << 3,
+    /* As RS_EFFORT_HELD, but from any block, unless the request is huge and a growth would leave a
+     * much larger block whole. */
+    RS_EFFORT_HELD_GOOD = RS_EFFORT_HELD | 1 << 4,
+    /* As RS_EFFORT_HELD, but from any block: the caller may not grow instead. */
+    RS_EFFORT_HELD_ANY = RS_EFFORT_HELD_GOOD | 1 << 5,
+};
+
+/* What is held already serves it, or nothing. */
+static inline bool rs_effort_is_held(enum rs_effort effort)
+{
+    return effort & RS_EFFORT_HELD;
+}
+
+/* A block that is better left to others will do. */
+static inline bool rs_effort_takes_any(enum rs_effort effort)
+{
+    return effort & RS_EFFORT_HELD_GOOD & ~RS_EFFORT_HELD;
+}
+
+/* The caller can have a growth instead. */
+static inline bool rs_effort_may_grow(enum rs_effort effort)
+{
+    return effort != RS_EFFORT_HELD_ANY;
+}
+
+static inline bool rs_effort_is_ahead(enum rs_effort effort)
+{
+    return effort & RS_EFFORT_AHEAD;
+}
+
+/* The effort without some of what it says. */
+static inline enum rs_effort rs_effort_without(enum rs_effort effort, enum rs_effort part)
+{
+    return (enum rs_effort)(effort & ~(unsigned)part);
+}
+
+/* A result as the effort has it: where only held memory was asked for, no memory (not even for a
+ * record) is CUDA_ERROR_NOT_READY. */
+static inline CUresult rs_effort_result(enum rs_effort effort, CUresult result)
+{
+    return result == CUDA_ERROR_OUT_OF_MEMORY && rs_effort_is_held(effort) ? CUDA_ERROR_NOT_READY
+                                                                           : result;
+}
+
+/* What a trim leaves. */
+struct rs_trim {
+    size_t keep_bytes;   /* of wholly free upstream blocks so much stays with each resource */
+    unsigned initial_of; /* of these memories, bits 1 << rs_memory, goes even what a resource keeps
+                            by its own settings (a pool's initial size) */
+    bool is_reclaim;     /* somebody is out of memory: a call that is under way, which may be this
+                            very thread's, is not waited for */
+};
+
 struct rs_mr_ops {
     /* Allocates size_bytes (> 0), aligned to RS_BLOCK_ALIGNMENT, usable at once on any stream when
-     * `stream` is the NULL stream.  CUDA_ERROR_OUT_OF_MEMORY or the driver's error otherwise, *out
-     * untouched then.  Thread safe. */
+     * `stream` is the NULL stream.  CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_READY where the effort
+     * does not suffice, or the driver's error otherwise; *out is untouched then.  Thread safe. */
     CUresult (*allocate)(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                         struct rs_allocation *out);
+                         enum rs_effort effort, struct rs_allocation *out);
 
     /* Gives an allocation back.  Needs no host memory.  An error means that it is still allocated.
      * Unless the descriptor says that frees wait, the caller has made sure that no work uses the
@@ -72,27 +144,12 @@ struct rs_mr_ops {
      * cuMemAlloc's memory, which the driver sees to. */
     CUresult (*access_changed)(struct rs_mr *mr, CUdevice peer, bool allowed);
 
-    /* As allocate, but only from memory that is held already: CUDA_ERROR_NOT_READY where upstream
-     * would have to be asked, or better is (see rs_mr_allocate_any_held).  Default: always that. */
-    CUresult (*allocate_held)(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                              struct rs_allocation *out);
-
-    /* As allocate, but takes no more from upstream than this request needs: for a caller that grows
-     * past its allowance.  Default: allocate. */
-    CUresult (*allocate_little)(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                struct rs_allocation *out);
-
-    /* As allocate, but CUDA_ERROR_NOT_READY where a lesser upstream would have to stand in: for a
-     * caller that may yet make room in the better one, by waiting a little.  Default: allocate. */
-    CUresult (*allocate_best)(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                              struct rs_allocation *out);
-
     /* True when deallocate on a stream waits for no work but that stream's.  Default: false. */
     bool (*deallocates_in_order)(struct rs_mr *mr);
 
-    /* Gives wholly free upstream blocks back, keeping keep_bytes of them.  Returns bytes given
-     * back. Default: asks the upstream. */
-    size_t (*trim)(struct rs_mr *mr, size_t keep_bytes);
+    /* Gives wholly free upstream blocks back, but for what `trim` leaves, and has the upstreams do
+     * the same.  Returns the bytes given back.  Default: asks the upstreams. */
+    size_t (*trim)(struct rs_mr *mr, const struct rs_trim *trim);
 
     /* Makes quarantined memory ready for any request; where the GPU is not done with it, waits up
      * to wait_ns for the oldest.  Thread safe.  Default: asks the upstreams. */
@@ -267,7 +324,7 @@ void rs_mr_destroy(struct rs_mr *mr, bool memory_is_gone);
 
 /* Defaults for adaptors: forward to upstream[0]. */
 CUresult rs_mr_forward_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                struct rs_allocation *out);
+                                enum rs_effort effort, struct rs_allocation *out);
 CUresult rs_mr_forward_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                   CUstream stream);
 
@@ -275,33 +332,22 @@ CUresult rs_mr_forward_deallocate(struct rs_mr *mr, const struct rs_allocation *
 size_t rs_mr_no_excess_bytes(struct rs_mr *mr);
 
 /* Callers use these, never mr->ops themselves. */
+static inline CUresult rs_mr_allocate_with(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                           enum rs_effort effort, struct rs_allocation *out)
+{
+    return mr->ops.allocate(mr, size_bytes, stream, effort, out);
+}
+
+/* With the full effort. */
 static inline CUresult rs_mr_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                       struct rs_allocation *out)
 {
-    return mr->ops.allocate(mr, size_bytes, stream, out);
-}
-
-static inline CUresult rs_mr_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                           struct rs_allocation *out)
-{
-    return mr->ops.allocate_held(mr, size_bytes, stream, out);
+    return rs_mr_allocate_with(mr, size_bytes, stream, RS_EFFORT_FULL, out);
 }
 
 static inline bool rs_mr_deallocates_in_order(struct rs_mr *mr)
 {
     return mr->ops.deallocates_in_order(mr);
-}
-
-static inline CUresult rs_mr_allocate_little(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                             struct rs_allocation *out)
-{
-    return mr->ops.allocate_little(mr, size_bytes, stream, out);
-}
-
-static inline CUresult rs_mr_allocate_best(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                           struct rs_allocation *out)
-{
-    return mr->ops.allocate_best(mr, size_bytes, stream, out);
 }
 
 static inline CUresult rs_mr_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
@@ -311,27 +357,36 @@ static inline CUresult rs_mr_deallocate(struct rs_mr *mr, const struct rs_alloca
 }
 
 /* The same for a free that waits: on return the driver knows nothing of the block any more, where
- * it is given back to the driver. */
+ * it is given back to the driver.  Only the driver's pools ask for it (leaf/async.c), so it is a
+ * state of the thread: one more argument of deallocate would be set on the path of each cudaFree.
+ */
 CUresult rs_mr_deallocate_at_once(struct rs_mr *mr, const struct rs_allocation *allocation);
 
 /* True inside rs_mr_deallocate_at_once: for a resource's deallocate. */
 bool rs_mr_frees_at_once(void);
 
-static inline size_t rs_mr_trim(struct rs_mr *mr, size_t keep_bytes)
+static inline size_t rs_mr_trim_with(struct rs_mr *mr, const struct rs_trim *trim)
 {
-    return mr->ops.trim(mr, keep_bytes);
+    return mr->ops.trim(mr, trim);
 }
 
-/* rs_mr_trim with nothing kept: somebody else is out of memory.  Of the memories in initial_of
- * (bits 1 << rs_memory) not even what a resource keeps by its own settings (a pool's initial size).
- */
-size_t rs_mr_trim_all(struct rs_mr *mr, unsigned initial_of);
+/* Because somebody asks for it. */
+static inline size_t rs_mr_trim(struct rs_mr *mr, size_t keep_bytes)
+{
+    return rs_mr_trim_with(mr, &(struct rs_trim){.keep_bytes = keep_bytes});
+}
 
-/* True inside rs_mr_trim_all: for a resource's trim. */
-bool rs_mr_is_trimming_all(void);
+/* Because somebody is out of memory. */
+static inline size_t rs_mr_trim_all(struct rs_mr *mr, unsigned initial_of)
+{
+    return rs_mr_trim_with(mr, &(struct rs_trim){.initial_of = initial_of, .is_reclaim = true});
+}
 
-/* The same for what the resource keeps by its settings: it has to go too. */
-bool rs_mr_is_trimming_initial(const struct rs_mr *mr);
+/* For a resource's trim: what it keeps by its own settings has to go too. */
+static inline bool rs_trim_takes_initial(const struct rs_trim *trim, const struct rs_mr *mr)
+{
+    return (trim->initial_of & mr->memories) != 0;
+}
 
 static inline enum rs_readiness rs_mr_make_ready(struct rs_mr *mr, uint64_t wait_ns)
 {
@@ -352,17 +407,6 @@ static inline uint64_t rs_mr_moves(struct rs_mr *mr)
 {
     return mr->ops.moves(mr);
 }
-
-/* rs_mr_allocate_held for a caller that may not grow instead: also from a block that is better left
- * to others. */
-CUresult rs_mr_allocate_any_held(struct rs_mr *mr, size_t size_bytes, struct rs_allocation *out);
-
-/* The same for one that may grow, and shall where that leaves a much larger block whole. */
-CUresult rs_mr_allocate_good_held(struct rs_mr *mr, size_t size_bytes, struct rs_allocation *out);
-
-/* For a resource's allocate_held: true inside these two; and whether the caller may grow. */
-bool rs_mr_takes_any(void);
-bool rs_mr_may_grow(void);
 
 /* Of the whole stack below and including mr. */
 void rs_mr_context_ended(struct rs_mr *mr);
@@ -387,8 +431,3 @@ size_t rs_mr_free_blocks(struct rs_mr *mr);
 
 void rs_mr_report(struct rs_mr *mr, struct rs_report *report);
 bool rs_mr_check(struct rs_mr *mr);
-
-/* Between these two the calling thread asks for more than anybody needs now: nothing is reclaimed
- * for it, as it will ask for less. */
-void rs_mr_ask_ahead(bool ahead);
-bool rs_mr_asks_ahead(void);

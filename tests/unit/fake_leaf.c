@@ -49,7 +49,6 @@ static void enter(struct fake_leaf *leaf, size_t size_bytes, struct rs_allocatio
     leaf->live[leaf->live_count++] = *out;
     leaf->live_bytes += size_bytes;
     leaf->peak_bytes = rs_max(leaf->peak_bytes, leaf->live_bytes);
-    leaf->allocations++;
 }
 
 static void call_once(struct fake_leaf *leaf)
@@ -64,22 +63,43 @@ static void call_once(struct fake_leaf *leaf)
         call(leaf->on_call_data);
 }
 
-static CUresult fake_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+static CUresult allocate_held(struct fake_leaf *leaf, size_t size_bytes, enum rs_effort effort,
                               struct rs_allocation *out)
+{
+    CUresult result = CUDA_ERROR_NOT_READY;
+
+    pthread_mutex_lock(&leaf->lock);
+    leaf->effort = effort;
+    if (size_bytes <= leaf->held_bytes) {
+        leaf->held_bytes -= size_bytes;
+        enter(leaf, size_bytes, out);
+        result = CUDA_SUCCESS;
+    }
+    pthread_mutex_unlock(&leaf->lock);
+    return result;
+}
+
+static CUresult fake_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                              enum rs_effort effort, struct rs_allocation *out)
 {
     struct fake_leaf *leaf = leaf_of(mr);
     CUresult result;
 
     (void)stream;
+    if (rs_effort_is_held(effort))
+        return allocate_held(leaf, size_bytes, effort, out);
     if (leaf->pause_us)
         usleep(leaf->pause_us);
     call_once(leaf);
     pthread_mutex_lock(&leaf->lock);
+    leaf->effort = effort;
     result = answer(leaf, size_bytes);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         enter(leaf, size_bytes, out);
-    else
+        leaf->allocations++;
+    } else {
         leaf->refusals++;
+    }
     pthread_mutex_unlock(&leaf->lock);
     return result;
 }

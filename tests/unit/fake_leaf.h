@@ -17,8 +17,10 @@ struct fake_leaf {
     size_t largest_bytes; /* larger requests are refused */
     CUdeviceptr next_address;
     uint64_t allocations, deallocations, refusals; /* calls */
-    uint64_t fail_at;                 /* this allocate call (1 is the next) fails with ... */
-    CUresult fail_with;               /* ... this */
+    size_t held_bytes;     /* requests for held memory get so much of it, and are neither */
+    enum rs_effort effort; /* of the last request */
+    uint64_t fail_at;      /* this allocate call (1 is the next) fails with ... */
+    CUresult fail_with;    /* ... this */
     CUresult fail_deallocations_with; /* when not CUDA_SUCCESS */
     unsigned wrong_calls;             /* deallocations of what is not live, or with another size */
     unsigned pause_us;                /* each allocation takes this long, outside the lock */

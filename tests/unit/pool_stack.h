@@ -67,7 +67,7 @@ static inline bool lies_in(const struct rs_allocation *block, const struct rs_al
 static inline bool is_fitting(struct stack *stack, size_t size_bytes)
 {
     struct rs_allocation block;
-    CUresult result = rs_mr_allocate_held(stack->mr, size_bytes, NULL, &block);
+    CUresult result = rs_mr_allocate_with(stack->mr, size_bytes, NULL, RS_EFFORT_HELD, &block);
 
     if (result == CUDA_SUCCESS)
         give(stack, &block);

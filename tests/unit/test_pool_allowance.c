@@ -237,7 +237,8 @@ static void a_caller_past_its_own_allowance_gets_chunks_given_back(void **state)
         give(&stack, &block);
         block = take(&stack, 50 * MIB);
         assert_int_equal(stack.leaf->deallocations, 1); /* the trim's */
-        assert_int_equal(rs_mr_allocate_little(stack.mr, 60 * MIB, NULL, &block), CUDA_SUCCESS);
+        assert_int_equal(rs_mr_allocate_with(stack.mr, 60 * MIB, NULL, RS_EFFORT_LITTLE, &block),
+                         CUDA_SUCCESS);
         assert_int_equal(stack.leaf->deallocations, rmm ? 1 : 2);
         end_stack(&stack);
     }

@@ -150,12 +150,17 @@ static void allocate_little_takes_no_step(void **state)
 
     (void)state;
     (void)take(&stack, 80 * MIB);
-    assert_int_equal(rs_mr_allocate_held(stack.mr, 1000, NULL, &little), CUDA_ERROR_NOT_READY);
-    assert_int_equal(rs_mr_allocate_little(stack.mr, 1000, NULL, &little), CUDA_SUCCESS);
-    assert_int_equal(rs_mr_allocate_held(stack.mr, 512 * KIB, NULL, &little), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_with(stack.mr, 1000, NULL, RS_EFFORT_HELD, &little),
+                     CUDA_ERROR_NOT_READY);
+    assert_int_equal(rs_mr_allocate_with(stack.mr, 1000, NULL, RS_EFFORT_LITTLE, &little),
+                     CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_with(stack.mr, 512 * KIB, NULL, RS_EFFORT_HELD, &little),
+                     CUDA_SUCCESS);
     /* Also of another kind of size, where it fits. */
-    assert_int_equal(rs_mr_allocate_little(stack.mr, MIB, NULL, &little), CUDA_SUCCESS);
-    assert_int_equal(rs_mr_allocate_little(stack.mr, 3 * MIB, NULL, &little), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_with(stack.mr, MIB, NULL, RS_EFFORT_LITTLE, &little),
+                     CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_with(stack.mr, 3 * MIB, NULL, RS_EFFORT_LITTLE, &little),
+                     CUDA_SUCCESS);
     assert_chunks(&stack, sizes, 3);
     assert_true(rs_mr_check(stack.mr));
     end_stack(&stack);

@@ -88,7 +88,8 @@ static void free_ends_are_for_large_ones_again(void **state)
     for (size_t i = 0; i + 1 < RS_ARRAY_LENGTH(blocks); i++)
         give(&stack, &blocks[i]);
     large = take(&stack, 490 * MIB); /* twice: above the one that lives on, and below it */
-    assert_int_equal(rs_mr_allocate_held(stack.mr, 490 * MIB, NULL, &blocks[0]), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_with(stack.mr, 490 * MIB, NULL, RS_EFFORT_HELD, &blocks[0]),
+                     CUDA_SUCCESS);
     assert_true(large.address > blocks[99].address);
     give(&stack, &large);
     give(&stack, &blocks[0]);

@@ -39,7 +39,8 @@ static void held_memory_of_any_kind_is_better_than_a_wait(void **state)
 
     (void)state;
     give(&stack, &block);
-    assert_int_equal(rs_mr_allocate_any_held(stack.mr, 1000, &small), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_with(stack.mr, 1000, NULL, RS_EFFORT_HELD_ANY, &small),
+                     CUDA_SUCCESS);
     assert_int_equal(small.address, block.address);
     end_stack(&stack);
 }
@@ -54,7 +55,8 @@ static void a_growth_is_better_than_a_block_of_another_kind(void **state)
         assert_true(is_fitting(&stack, 39 * MIB));
         assert_int_equal(is_fitting(&stack, 8 * MIB), !clean);
         assert_int_equal(is_fitting(&stack, 1000), !clean);
-        assert_int_equal(rs_mr_allocate_any_held(stack.mr, 1000, &block), CUDA_SUCCESS);
+        assert_int_equal(rs_mr_allocate_with(stack.mr, 1000, NULL, RS_EFFORT_HELD_ANY, &block),
+                         CUDA_SUCCESS);
         give(&stack, &block);
         end_stack(&stack);
     }
@@ -85,13 +87,14 @@ static void a_growth_is_better_than_a_much_larger_block(void **state)
     give(&stack, &block);
     assert_true(is_fitting(&stack, 67 * MIB));
     assert_false(is_fitting(&stack, 66 * MIB));
-    assert_int_equal(rs_mr_allocate_any_held(stack.mr, 66 * MIB, &block), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_with(stack.mr, 66 * MIB, NULL, RS_EFFORT_HELD_ANY, &block),
+                     CUDA_SUCCESS);
     end_stack(&stack);
 }
 
 static bool is_cut_from_first(struct stack *stack, size_t size_bytes, struct rs_allocation *out)
 {
-    return rs_mr_allocate_held(stack->mr, size_bytes, NULL, out) == CUDA_SUCCESS &&
+    return rs_mr_allocate_with(stack->mr, size_bytes, NULL, RS_EFFORT_HELD, out) == CUDA_SUCCESS &&
            stack->leaf->live_count == 1;
 }
 

@@ -89,13 +89,17 @@ static void what_is_held_beneath_is_found(void **state)
     struct rs_allocation allocation;
 
     (void)state;
-    assert_int_equal(rs_mr_allocate_held(mr, 2 * MIB, NULL, &allocation), CUDA_ERROR_NOT_READY);
-    assert_int_equal(rs_mr_allocate_held(mr, SIZE_MAX, NULL, &allocation), CUDA_ERROR_NOT_READY);
-    assert_int_equal(rs_mr_allocate_held(mr, 5000, NULL, &allocation), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_with(mr, 2 * MIB, NULL, RS_EFFORT_HELD, &allocation),
+                     CUDA_ERROR_NOT_READY);
+    assert_int_equal(rs_mr_allocate_with(mr, SIZE_MAX, NULL, RS_EFFORT_HELD, &allocation),
+                     CUDA_ERROR_NOT_READY);
+    assert_int_equal(rs_mr_allocate_with(mr, 5000, NULL, RS_EFFORT_HELD, &allocation),
+                     CUDA_SUCCESS);
     assert_int_equal(allocation.address % (4 * KIB), 0);
     assert_int_equal(leaf->allocations, 1);
     assert_int_equal(rs_mr_deallocate(mr, &allocation, NULL), CUDA_SUCCESS);
-    assert_int_equal(rs_mr_allocate_little(mr, 3 * MIB, NULL, &allocation), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_with(mr, 3 * MIB, NULL, RS_EFFORT_LITTLE, &allocation),
+                     CUDA_SUCCESS);
     assert_int_equal(leaf->live[1].size_bytes, 4 * MIB);
     assert_int_equal(rs_mr_deallocate(mr, &allocation, NULL), CUDA_SUCCESS);
     assert_true(rs_mr_check(mr));

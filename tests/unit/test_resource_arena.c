@@ -287,13 +287,15 @@ static void held_memory_alone_serves_or_is_not_ready(void **state)
     struct rs_allocation allocation;
 
     (void)state;
-    assert_int_equal(rs_mr_allocate_held(stack.mr, 100, NULL, &allocation), CUDA_ERROR_NOT_READY);
+    assert_int_equal(rs_mr_allocate_with(stack.mr, 100, NULL, RS_EFFORT_HELD, &allocation),
+                     CUDA_ERROR_NOT_READY);
     assert_int_equal(stack.leaf->allocations, 0);
     allocation = take(&stack, 100);
     give(&stack, &allocation);
-    assert_int_equal(rs_mr_allocate_held(stack.mr, 4 * MIB, NULL, &allocation), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_with(stack.mr, 4 * MIB, NULL, RS_EFFORT_HELD, &allocation),
+                     CUDA_SUCCESS);
     give(&stack, &allocation);
-    assert_int_equal(rs_mr_allocate_held(stack.mr, 5 * MIB, NULL, &allocation),
+    assert_int_equal(rs_mr_allocate_with(stack.mr, 5 * MIB, NULL, RS_EFFORT_HELD, &allocation),
                      CUDA_ERROR_NOT_READY);
     assert_int_equal(counter(&stack, "failures"), 0);
     end_stack(&stack);

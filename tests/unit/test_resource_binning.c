@@ -352,11 +352,12 @@ static void a_bin_alone_refuses_what_is_larger(void **state)
     (void)state;
     give(&stack, &allocation);
     assert_int_equal(rs_mr_allocate(stack.mr, 1025, NULL, &allocation), CUDA_ERROR_OUT_OF_MEMORY);
-    assert_int_equal(rs_mr_allocate_best(stack.mr, 1025, NULL, &allocation),
+    assert_int_equal(rs_mr_allocate_with(stack.mr, 1025, NULL, RS_EFFORT_BEST, &allocation),
                      CUDA_ERROR_OUT_OF_MEMORY);
-    assert_int_equal(rs_mr_allocate_little(stack.mr, 1025, NULL, &allocation),
+    assert_int_equal(rs_mr_allocate_with(stack.mr, 1025, NULL, RS_EFFORT_LITTLE, &allocation),
                      CUDA_ERROR_OUT_OF_MEMORY);
-    assert_int_equal(rs_mr_allocate_held(stack.mr, 1025, NULL, &allocation), CUDA_ERROR_NOT_READY);
+    assert_int_equal(rs_mr_allocate_with(stack.mr, 1025, NULL, RS_EFFORT_HELD, &allocation),
+                     CUDA_ERROR_NOT_READY);
     assert_int_equal(stack.leaf->allocations, 1);
     end_stack(&stack);
 }

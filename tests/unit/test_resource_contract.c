@@ -248,6 +248,94 @@ static void failed_upstream_free_loses_nothing(void **state)
     end_stack(&stack);
 }
 
+/* ---- efforts ---- */
+
+static const enum rs_effort held_efforts[] = {RS_EFFORT_HELD, RS_EFFORT_HELD_GOOD,
+                                              RS_EFFORT_HELD_ANY};
+enum { HELD_EFFORTS = RS_ARRAY_LENGTH(held_efforts) };
+
+/* How often upstream was asked for more than it holds. */
+static uint64_t growths(const struct stack *stack)
+{
+    return stack->leaf->allocations + stack->leaf->refusals;
+}
+
+static void held_memory_alone_takes_nothing_upstream(void **state)
+{
+    static const size_t asked[] = {1, 1000, 64 << 10, SIZE_MAX - 513, SIZE_MAX};
+    struct stack stack = make_stack(state);
+    struct rs_allocation allocation = untouched;
+    uint64_t before = growths(&stack);
+
+    for (size_t i = 0; i < HELD_EFFORTS; i++)
+        for (size_t j = 0; j < RS_ARRAY_LENGTH(asked); j++) {
+            assert_int_equal(
+                rs_mr_allocate_with(stack.mr, asked[j], NULL, held_efforts[i], &allocation),
+                CUDA_ERROR_NOT_READY);
+            assert_true(is_untouched(&allocation));
+            assert_int_equal(growths(&stack), before);
+            assert_true(rs_mr_check(stack.mr));
+        }
+    end_stack(&stack);
+}
+
+/* A resource that keeps freed memory has some then; any other has an upstream that does. */
+static void held_memory_serves_a_request_that_it_fits(void **state)
+{
+    struct stack stack = make_stack(state);
+    struct rs_allocation live[SIZES];
+    uint64_t before;
+
+    for (size_t i = 0; i < SIZES; i++)
+        allocate(&stack, sizes[i], &live[i]);
+    for (size_t i = 0; i < SIZES; i++)
+        deallocate(&stack, &live[i]);
+    stack.leaf->held_bytes = 16 * MIB;
+    before = growths(&stack);
+    for (size_t i = 0; i < HELD_EFFORTS; i++) {
+        assert_int_equal(rs_mr_allocate_with(stack.mr, 1000, NULL, held_efforts[i], &live[i]),
+                         CUDA_SUCCESS);
+        assert_int_equal(live[i].size_bytes, 1000);
+        assert_true(fake_leaf_owns(stack.leaf, live[i].address, 1000));
+    }
+    assert_int_equal(growths(&stack), before);
+    for (size_t i = 0; i < HELD_EFFORTS; i++)
+        deallocate(&stack, &live[i]);
+    end_stack(&stack);
+}
+
+/* An allocator may be asked for a little and take a chunk; an adaptor has one upstream block for
+ * each of its own. */
+static bool passes_efforts(const struct rs_mr_descriptor *descriptor)
+{
+    return descriptor->frees == RS_FREE_AS_UPSTREAM || descriptor->keeps_blocks;
+}
+
+static void an_adaptor_asks_upstream_with_the_effort_it_was_asked_with(void **state)
+{
+    static const enum rs_effort efforts[] = {RS_EFFORT_FULL,
+                                             RS_EFFORT_LITTLE,
+                                             RS_EFFORT_BEST,
+                                             RS_EFFORT_AHEAD,
+                                             RS_EFFORT_LITTLE | RS_EFFORT_AHEAD,
+                                             RS_EFFORT_BEST | RS_EFFORT_AHEAD,
+                                             RS_EFFORT_HELD,
+                                             RS_EFFORT_HELD_GOOD,
+                                             RS_EFFORT_HELD_ANY};
+    struct stack stack = make_stack(state);
+    struct rs_allocation live[RS_ARRAY_LENGTH(efforts)];
+
+    stack.leaf->held_bytes = 16 * MIB;
+    for (size_t i = 0; passes_efforts(*state) && i < RS_ARRAY_LENGTH(efforts); i++) {
+        assert_int_equal(rs_mr_allocate_with(stack.mr, 5000, NULL, efforts[i], &live[i]),
+                         CUDA_SUCCESS);
+        assert_int_equal(stack.leaf->effort, efforts[i]);
+    }
+    for (size_t i = 0; passes_efforts(*state) && i < RS_ARRAY_LENGTH(efforts); i++)
+        deallocate(&stack, &live[i]);
+    end_stack(&stack);
+}
+
 /* One of them lies in it, and no other: it was asked for that one (with room to align it, say). */
 static bool is_one_of(const struct rs_allocation *allocation, const struct rs_allocation *live)
 {
@@ -504,6 +592,9 @@ static const struct {
     TEST(upstream_out_of_memory_is_reported_and_recovered_from),
     TEST(sizes_near_the_largest_are_refused),
     TEST(failed_upstream_free_loses_nothing),
+    TEST(held_memory_alone_takes_nothing_upstream),
+    TEST(held_memory_serves_a_request_that_it_fits),
+    TEST(an_adaptor_asks_upstream_with_the_effort_it_was_asked_with),
     TEST(destroyed_with_live_allocations),
     TEST(memory_that_is_gone_is_not_freed),
     TEST(every_missing_host_allocation_is_survived),

@@ -304,14 +304,16 @@ static void held_memory_is_the_firsts(void **state)
     give(&sides, &second);
     assert_int_equal(rs_mr_idle_bytes(sides.mr), sides.second->live_bytes);
     assert_int_equal(rs_mr_idle_bytes_best(sides.mr), 0);
-    assert_int_equal(rs_mr_allocate_held(sides.mr, MIB, NULL, &none), CUDA_ERROR_NOT_READY);
-    assert_int_equal(rs_mr_allocate_best(sides.mr, MIB, NULL, &none), CUDA_ERROR_NOT_READY);
+    assert_int_equal(rs_mr_allocate_with(sides.mr, MIB, NULL, RS_EFFORT_HELD, &none),
+                     CUDA_ERROR_NOT_READY);
+    assert_int_equal(rs_mr_allocate_with(sides.mr, MIB, NULL, RS_EFFORT_BEST, &none),
+                     CUDA_ERROR_NOT_READY);
     give(&sides, &first);
     assert_int_equal(rs_mr_idle_bytes_best(sides.mr), 4 * MIB);
-    assert_int_equal(rs_mr_allocate_held(sides.mr, MIB, NULL, &none), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_with(sides.mr, MIB, NULL, RS_EFFORT_HELD, &none), CUDA_SUCCESS);
     assert_true(is_first(&sides, &none));
     give(&sides, &none);
-    assert_int_equal(rs_mr_allocate_best(sides.mr, MIB, NULL, &none), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_with(sides.mr, MIB, NULL, RS_EFFORT_BEST, &none), CUDA_SUCCESS);
     give(&sides, &none);
     assert_true(rs_mr_trim(sides.mr, 0) > 0);
     assert_int_equal(sides.first->live_count + sides.second->live_count, 0);
@@ -342,10 +344,11 @@ static void the_best_is_asked_for_through_what_cuts_blocks(void **state)
         struct rs_allocation all = take(&sides, 64 * MIB), block;
 
         assert_non_null(mr);
-        assert_int_equal(rs_mr_allocate_best(mr, MIB, NULL, &block), CUDA_ERROR_NOT_READY);
+        assert_int_equal(rs_mr_allocate_with(mr, MIB, NULL, RS_EFFORT_BEST, &block),
+                         CUDA_ERROR_NOT_READY);
         assert_int_equal(sides.second->allocations, 0);
         give(&sides, &all);
-        assert_int_equal(rs_mr_allocate_best(mr, MIB, NULL, &block), CUDA_SUCCESS);
+        assert_int_equal(rs_mr_allocate_with(mr, MIB, NULL, RS_EFFORT_BEST, &block), CUDA_SUCCESS);
         assert_true(is_first(&sides, &block));
         assert_int_equal(rs_mr_deallocate(mr, &block, NULL), CUDA_SUCCESS);
         assert_true(rs_mr_trim(mr, 0) > 0 || over[i].options[0] == NULL);
@@ -374,7 +377,8 @@ static void without_a_second_a_refusal_is_final(void **state)
         struct rs_allocation block;
 
         assert_non_null(mr);
-        assert_int_equal(rs_mr_allocate_best(mr, MIB, NULL, &block), CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(rs_mr_allocate_with(mr, MIB, NULL, RS_EFFORT_BEST, &block),
+                         CUDA_ERROR_OUT_OF_MEMORY);
         rs_mr_destroy(mr, false);
     }
 }

@@ -179,7 +179,7 @@ static void what_is_held_beneath_is_served(void **state)
     assert_int_equal(rs_mr_allocate(mr, 4 * MIB, NULL, &first), CUDA_SUCCESS);
     assert_int_equal(rs_mr_allocate(mr, MIB, NULL, &second), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(rs_mr_deallocate(mr, &first, NULL), CUDA_SUCCESS);
-    assert_int_equal(rs_mr_allocate_held(mr, MIB, NULL, &second), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_with(mr, MIB, NULL, RS_EFFORT_HELD, &second), CUDA_SUCCESS);
     assert_int_equal(rs_mr_deallocate(mr, &second, NULL), CUDA_SUCCESS);
     assert_int_equal(leaf->allocations, 1);
     rs_mr_destroy(mr, false);
@@ -252,12 +252,13 @@ static void the_best_is_asked_for(void **state)
                                   &second->base, NULL, &error);
         mr = make_resource_at(&environment, &rs_mr_descriptor_headroom, mr,
                               OPTIONS("headroom=1GiB"), &error);
-        assert_int_equal(rs_mr_allocate_best(mr, 2 * MIB, NULL, &block), CUDA_ERROR_NOT_READY);
+        assert_int_equal(rs_mr_allocate_with(mr, 2 * MIB, NULL, RS_EFFORT_BEST, &block),
+                         CUDA_ERROR_NOT_READY);
         assert_int_equal(second->allocations + placing.count, 0);
         assert_int_equal(rs_mr_allocate(mr, 2 * MIB, NULL, &block), CUDA_SUCCESS);
         assert_int_equal(second->live_count, 1);
         assert_int_equal(rs_mr_deallocate(mr, &block, NULL), CUDA_SUCCESS);
-        assert_int_equal(rs_mr_allocate_best(mr, MIB, NULL, &block), CUDA_SUCCESS);
+        assert_int_equal(rs_mr_allocate_with(mr, MIB, NULL, RS_EFFORT_BEST, &block), CUDA_SUCCESS);
         assert_int_equal(first->live_count, 1);
         assert_int_equal(rs_mr_deallocate(mr, &block, NULL), CUDA_SUCCESS);
         rs_mr_destroy(mr, false);

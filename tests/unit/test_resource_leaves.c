@@ -904,10 +904,12 @@ static void only_what_is_idle_serves_without_asking(void **state)
     (void)state;
 
     make(&site, &rs_mr_descriptor_async, NULL);
-    assert_int_equal(rs_mr_allocate_held(site.mr, MIB, NULL, &block), CUDA_ERROR_NOT_READY);
+    assert_int_equal(rs_mr_allocate_with(site.mr, MIB, NULL, RS_EFFORT_HELD, &block),
+                     CUDA_ERROR_NOT_READY);
     (void)take(&site, MIB);
-    assert_int_equal(rs_mr_allocate_held(site.mr, MIB, NULL, &block), CUDA_SUCCESS);
-    assert_int_equal(rs_mr_allocate_held(site.mr, 40 * MIB, NULL, &block), CUDA_ERROR_NOT_READY);
+    assert_int_equal(rs_mr_allocate_with(site.mr, MIB, NULL, RS_EFFORT_HELD, &block), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_with(site.mr, 40 * MIB, NULL, RS_EFFORT_HELD, &block),
+                     CUDA_ERROR_NOT_READY);
     end(&site);
 }
 
@@ -928,22 +930,27 @@ static void a_held_request_leaves_the_pool_as_it_is(void **state)
         device.pools_grow_always = true;
         asked = device.asked;
         for (unsigned j = 0; j < 3; j++)
-            assert_int_equal(rs_mr_allocate_held(site.mr, 4 * MIB, NULL, &block),
+            assert_int_equal(rs_mr_allocate_with(site.mr, 4 * MIB, NULL, RS_EFFORT_HELD, &block),
                              CUDA_ERROR_NOT_READY);
         assert_int_equal(device.asked, asked + 1);
         assert_int_equal(pool_of(&site)->reserved_bytes, POOL_STEP);
         assert_int_equal(held(&site), POOL_STEP);
         assert_int_equal(device.block_count, 2);
         give(&site, &small);
-        assert_int_equal(rs_mr_allocate_held(site.mr, 4 * MIB, NULL, &block), CUDA_ERROR_NOT_READY);
+        assert_int_equal(rs_mr_allocate_with(site.mr, 4 * MIB, NULL, RS_EFFORT_HELD, &block),
+                         CUDA_ERROR_NOT_READY);
         assert_int_equal(device.asked, asked + 1);
-        assert_int_equal(rs_mr_allocate_any_held(site.mr, 4 * MIB, &block), CUDA_ERROR_NOT_READY);
-        assert_int_equal(rs_mr_allocate_any_held(site.mr, 5 * MIB, &block), CUDA_ERROR_NOT_READY);
+        assert_int_equal(rs_mr_allocate_with(site.mr, 4 * MIB, NULL, RS_EFFORT_HELD_ANY, &block),
+                         CUDA_ERROR_NOT_READY);
+        assert_int_equal(rs_mr_allocate_with(site.mr, 5 * MIB, NULL, RS_EFFORT_HELD_ANY, &block),
+                         CUDA_ERROR_NOT_READY);
         assert_int_equal(device.asked, asked + 2);
         device.pools_grow_always = false;
-        assert_int_equal(rs_mr_allocate_held(site.mr, MIB, NULL, &block), CUDA_SUCCESS);
+        assert_int_equal(rs_mr_allocate_with(site.mr, MIB, NULL, RS_EFFORT_HELD, &block),
+                         CUDA_SUCCESS);
         give(&site, &large);
-        assert_int_equal(rs_mr_allocate_held(site.mr, 4 * MIB, NULL, &block), CUDA_SUCCESS);
+        assert_int_equal(rs_mr_allocate_with(site.mr, 4 * MIB, NULL, RS_EFFORT_HELD, &block),
+                         CUDA_SUCCESS);
         assert_int_equal(held(&site), POOL_STEP);
         end(&site);
     }
@@ -959,11 +966,13 @@ static void what_a_growth_leaves_serves_held_requests(void **state)
     make(&site, &rs_mr_descriptor_async, NULL);
     (void)take(&site, MIB);
     device.pools_grow_always = true;
-    assert_int_equal(rs_mr_allocate_held(site.mr, 4 * MIB, NULL, &block), CUDA_ERROR_NOT_READY);
+    assert_int_equal(rs_mr_allocate_with(site.mr, 4 * MIB, NULL, RS_EFFORT_HELD, &block),
+                     CUDA_ERROR_NOT_READY);
     (void)take(&site, 4 * MIB);
     assert_int_equal(held(&site), 2 * POOL_STEP);
     device.pools_grow_always = false;
-    assert_int_equal(rs_mr_allocate_held(site.mr, 4 * MIB, NULL, &block), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_with(site.mr, 4 * MIB, NULL, RS_EFFORT_HELD, &block),
+                     CUDA_SUCCESS);
     end(&site);
 }
 
@@ -976,9 +985,11 @@ static void a_full_device_is_no_answer_to_a_held_request(void **state)
     make(&site, &rs_mr_descriptor_async, NULL);
     (void)take(&site, MIB);
     device.allocate_answer = CUDA_ERROR_OUT_OF_MEMORY;
-    assert_int_equal(rs_mr_allocate_held(site.mr, MIB, NULL, &block), CUDA_ERROR_NOT_READY);
+    assert_int_equal(rs_mr_allocate_with(site.mr, MIB, NULL, RS_EFFORT_HELD, &block),
+                     CUDA_ERROR_NOT_READY);
     device.allocate_answer = CUDA_ERROR_ILLEGAL_ADDRESS;
-    assert_int_equal(rs_mr_allocate_any_held(site.mr, 1000, &block), CUDA_ERROR_ILLEGAL_ADDRESS);
+    assert_int_equal(rs_mr_allocate_with(site.mr, 1000, NULL, RS_EFFORT_HELD_ANY, &block),
+                     CUDA_ERROR_ILLEGAL_ADDRESS);
     device.allocate_answer = CUDA_SUCCESS;
     end(&site);
 }
@@ -997,7 +1008,8 @@ static void no_request_waits_without_end(void **state)
     device.is_stuck = true;
     clock_step_ns = 1000000000;
     begin_ns = clock_ahead_ns;
-    assert_int_equal(rs_mr_allocate_held(site.mr, MIB, NULL, &block), CUDA_ERROR_NOT_READY);
+    assert_int_equal(rs_mr_allocate_with(site.mr, MIB, NULL, RS_EFFORT_HELD, &block),
+                     CUDA_ERROR_NOT_READY);
     (void)rs_mr_trim(site.mr, 0);
     assert_in_range(clock_ahead_ns - begin_ns, 1, 6 * clock_step_ns);
     begin_ns = clock_ahead_ns;

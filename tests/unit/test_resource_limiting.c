@@ -121,14 +121,17 @@ static void held_memory_is_within_the_limit_too(void **state)
     struct rs_allocation allocation, none;
 
     (void)state;
-    assert_int_equal(rs_mr_allocate_held(stack.mr, 4 * MIB, NULL, &allocation), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_with(stack.mr, 4 * MIB, NULL, RS_EFFORT_HELD, &allocation),
+                     CUDA_SUCCESS);
     assert_int_equal(counter(&stack, "live"), 4 * MIB);
-    assert_int_equal(rs_mr_allocate_held(stack.mr, 2 * MIB, NULL, &none), CUDA_ERROR_NOT_READY);
+    assert_int_equal(rs_mr_allocate_with(stack.mr, 2 * MIB, NULL, RS_EFFORT_HELD, &none),
+                     CUDA_ERROR_NOT_READY);
     assert_int_equal(counter(&stack, "refusals"), 0);
-    assert_int_equal(rs_mr_allocate_little(stack.mr, 2 * MIB, NULL, &none),
+    assert_int_equal(rs_mr_allocate_with(stack.mr, 2 * MIB, NULL, RS_EFFORT_LITTLE, &none),
                      CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(rs_mr_deallocate(stack.mr, &allocation, NULL), CUDA_SUCCESS);
-    assert_int_equal(rs_mr_allocate_little(stack.mr, 5 * MIB, NULL, &allocation), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_with(stack.mr, 5 * MIB, NULL, RS_EFFORT_LITTLE, &allocation),
+                     CUDA_SUCCESS);
     assert_int_equal(leaf->allocations, 1);
     assert_int_equal(rs_mr_deallocate(stack.mr, &allocation, NULL), CUDA_SUCCESS);
     end_limiting(&stack);

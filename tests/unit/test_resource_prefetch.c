@@ -189,9 +189,10 @@ static void held_memory_is_prefetched_too(void **state)
     leaf = placing_leaf(RS_MEMORY_MANAGED);
     mr = make_resource(&rs_mr_descriptor_pool, &leaf->base, OPTIONS("initial_size=2MiB"));
     mr = make_resource_at(&environment, &rs_mr_descriptor_prefetch, mr, NULL, &error);
-    assert_int_equal(rs_mr_allocate_held(mr, 4 * MIB, NULL, &allocation), CUDA_ERROR_NOT_READY);
+    assert_int_equal(rs_mr_allocate_with(mr, 4 * MIB, NULL, RS_EFFORT_HELD, &allocation),
+                     CUDA_ERROR_NOT_READY);
     assert_int_equal(placing.count, 0);
-    assert_int_equal(rs_mr_allocate_held(mr, MIB, NULL, &allocation), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_with(mr, MIB, NULL, RS_EFFORT_HELD, &allocation), CUDA_SUCCESS);
     assert_int_equal(placing.count, 1);
     assert_int_equal(rs_mr_deallocate(mr, &allocation, NULL), CUDA_SUCCESS);
     rs_mr_destroy(mr, false);

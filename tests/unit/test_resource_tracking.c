@@ -183,9 +183,11 @@ static void held_and_little_allocations_pass_through(void **state)
 
     (void)state;
     /* A leaf holds nothing. */
-    assert_int_equal(rs_mr_allocate_held(stack.mr, 512, NULL, &block), CUDA_ERROR_NOT_READY);
+    assert_int_equal(rs_mr_allocate_with(stack.mr, 512, NULL, RS_EFFORT_HELD, &block),
+                     CUDA_ERROR_NOT_READY);
     assert_int_equal(look(&stack).count, 0);
-    assert_int_equal(rs_mr_allocate_little(stack.mr, 512, NULL, &block), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_with(stack.mr, 512, NULL, RS_EFFORT_LITTLE, &block),
+                     CUDA_SUCCESS);
     assert_int_equal(look(&stack).count, 1);
     give(&stack, &block);
     end_stack(&stack);

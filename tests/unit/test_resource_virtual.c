@@ -234,9 +234,11 @@ static void held_memory_is_moved_without_new_memory_or_not_at_all(void **state)
     (void)state;
     give(mr, &first);
     give(mr, &second);
-    assert_int_equal(rs_mr_allocate_held(mr, 200 * MIB, NULL, &moved), CUDA_ERROR_NOT_READY);
+    assert_int_equal(rs_mr_allocate_with(mr, 200 * MIB, NULL, RS_EFFORT_HELD, &moved),
+                     CUDA_ERROR_NOT_READY);
     assert_good(mr);
-    assert_int_equal(rs_mr_allocate_held(mr, 100 * MIB, NULL, &moved), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_with(mr, 100 * MIB, NULL, RS_EFFORT_HELD, &moved),
+                     CUDA_SUCCESS);
     assert_true(fake_vmm_is_usable(moved.address, 100 * MIB));
     assert_good(mr);
     assert_int_equal(fake_vmm.creations, creations);
@@ -624,7 +626,8 @@ static void without_reuse_no_request_waits_without_end_for_work(void **state)
     give(mr, &block);
     fake_vmm.capacity_bytes = fake_vmm.created_bytes;
     assert_int_equal(rs_mr_trim(mr, 0), 0);
-    assert_int_equal(rs_mr_allocate_held(mr, 192 * MIB, NULL, &block), CUDA_ERROR_NOT_READY);
+    assert_int_equal(rs_mr_allocate_with(mr, 192 * MIB, NULL, RS_EFFORT_HELD, &block),
+                     CUDA_ERROR_NOT_READY);
     begin_ns = atomic_load(&clock_ahead_ns);
     atomic_store(&time_flies, true);
     refuse(mr, 192 * MIB);
@@ -709,7 +712,8 @@ static void nothing_moves(void *data)
     struct rs_allocation block;
 
     assert_int_equal(rs_mr_trim(data, 0), 0);
-    assert_int_equal(rs_mr_allocate_held(data, 3 * GIB, NULL, &block), CUDA_ERROR_NOT_READY);
+    assert_int_equal(rs_mr_allocate_with(data, 3 * GIB, NULL, RS_EFFORT_HELD, &block),
+                     CUDA_ERROR_NOT_READY);
 }
 
 /* What is mapped while all mappings are told is what was mapped before. */
@@ -728,7 +732,7 @@ static void nothing_moves_while_access_changes(void **state)
     assert_int_equal(rs_mr_access_changed(mr, 3, true), CUDA_SUCCESS);
     assert_int_equal(fake_vmm.unmappings, calls);
     fake_vmm.on_access = NULL;
-    assert_int_equal(rs_mr_allocate_held(mr, 3 * GIB, NULL, &large), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_with(mr, 3 * GIB, NULL, RS_EFFORT_HELD, &large), CUDA_SUCCESS);
     assert_true(fake_vmm.unmappings > calls); /* they were there to be moved */
     assert_int_equal(rs_mr_deallocate(mr, &large, NULL), CUDA_SUCCESS);
     assert_true(rs_mr_trim(mr, 0) > 0);
@@ -752,7 +756,8 @@ static void the_end_of_the_context_gives_all_back_at_once(void **state)
     assert_false(rs_segment_find(live.address, &segment));
     calls = fake_vmm.calls;
     assert_int_equal(rs_mr_allocate(mr, 512, NULL, &none), CUDA_ERROR_CONTEXT_IS_DESTROYED);
-    assert_int_equal(rs_mr_allocate_held(mr, 512, NULL, &none), CUDA_ERROR_NOT_READY);
+    assert_int_equal(rs_mr_allocate_with(mr, 512, NULL, RS_EFFORT_HELD, &none),
+                     CUDA_ERROR_NOT_READY);
     assert_int_equal(rs_mr_deallocate(mr, &live, NULL), CUDA_SUCCESS);
     assert_int_equal(rs_mr_trim(mr, 0), 0);
     rs_mr_destroy(mr, true);
@@ -1269,7 +1274,8 @@ static void wait_for_the_pieces(void *data)
 {
     (void)data;
     atomic_store(&others.second_asks, true);
-    while (rs_mr_allocate_held(others.mr, 2 * MIB, NULL, &others.piece) != CUDA_SUCCESS)
+    while (rs_mr_allocate_with(others.mr, 2 * MIB, NULL, RS_EFFORT_HELD, &others.piece) !=
+           CUDA_SUCCESS)
         sched_yield();
 }
 

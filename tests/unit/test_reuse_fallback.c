@@ -147,10 +147,12 @@ static void held_memory_can_be_asked_for(void **state)
 
     (void)state;
     give_busy(&stack, &block);
-    assert_int_equal(rs_mr_allocate_held(stack.mr, 4 * MIB, NULL, &held), CUDA_ERROR_NOT_READY);
+    assert_int_equal(rs_mr_allocate_with(stack.mr, 4 * MIB, NULL, RS_EFFORT_HELD, &held),
+                     CUDA_ERROR_NOT_READY);
     complete_all();
     assert_int_equal(rs_mr_trim(stack.mr, 0), 0); /* seals */
-    assert_int_equal(rs_mr_allocate_held(stack.mr, 4 * MIB, NULL, &held), CUDA_SUCCESS);
+    assert_int_equal(rs_mr_allocate_with(stack.mr, 4 * MIB, NULL, RS_EFFORT_HELD, &held),
+                     CUDA_SUCCESS);
     assert_int_equal(stack.leaf->allocations, 1);
     give(&stack, &held);
     end(&stack);

@@ -42,6 +42,31 @@ static void huge_blocks_of_one_size_ask_for_no_fence(void **state)
     end(&stack);
 }
 
+/* With what upstream has free, and what can be made ready at once; not by a wait, and not by a
+ * growth. */
+static void a_request_for_held_memory_neither_grows_nor_waits(void **state)
+{
+    struct stack stack = start(PLENTY, "initial_size=0");
+    struct rs_allocation a = take(&stack, 8 * MIB), none;
+    uint64_t allocations = stack.leaf->allocations;
+
+    (void)state;
+    assert_int_equal(rs_mr_allocate_with(stack.mr, 8 * MIB, NULL, RS_EFFORT_HELD, &none),
+                     CUDA_ERROR_NOT_READY);
+    (void)give_busy(&stack, &a);
+    assert_int_equal(rs_mr_allocate_with(stack.mr, 8 * MIB, NULL, RS_EFFORT_HELD, &none),
+                     CUDA_ERROR_NOT_READY);
+    seal(&stack);
+    complete_all();
+    assert_int_equal(rs_mr_allocate_with(stack.mr, 8 * MIB, NULL, RS_EFFORT_HELD, &a),
+                     CUDA_SUCCESS);
+    assert_int_equal(stack.leaf->allocations, allocations);
+    assert_int_equal(counter(&stack, "waits"), 0);
+    give(&stack, &a);
+    complete_all();
+    end(&stack);
+}
+
 /* 32 MiB were live at once, and nothing is held any more. */
 static struct stack start_with_peak(void)
 {
@@ -375,6 +400,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_huge_block_is_placed_beside_nothing_that_is_done_with),
         cmocka_unit_test(huge_blocks_of_one_size_ask_for_no_fence),
+        cmocka_unit_test(a_request_for_held_memory_neither_grows_nor_waits),
         cmocka_unit_test(growth_is_free_up_to_the_peak_and_a_little),
         cmocka_unit_test(growth_is_not_free_past_the_initial_size),
         cmocka_unit_test(within_the_allowance_growth_is_better_than_a_cut),

@@ -34,10 +34,6 @@ struct aligned {
 
 _Static_assert(sizeof(struct rs_allocation) <= RS_RECORD_BYTES, "an allocation is a slab's record");
 
-/* Either allocation function of a resource. */
-typedef CUresult ask_function(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                              struct rs_allocation *out);
-
 static struct aligned *aligned_of(struct rs_mr *mr)
 {
     return RS_CONTAINER_OF(mr, struct aligned, base);
@@ -73,8 +69,8 @@ static void give_record(struct aligned *aligned, struct rs_allocation *record)
     rs_mutex_unlock(&aligned->lock);
 }
 
-static CUresult allocate_aligned(struct aligned *aligned, ask_function *ask, size_t size_bytes,
-                                 CUstream stream, struct rs_allocation *out)
+static CUresult allocate_aligned(struct aligned *aligned, size_t size_bytes, CUstream stream,
+                                 enum rs_effort effort, struct rs_allocation *out)
 {
     struct rs_allocation *record;
     size_t room_bytes;
@@ -85,7 +81,7 @@ static CUresult allocate_aligned(struct aligned *aligned, ask_function *ask, siz
     record = take_record(aligned);
     if (!record)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    result = ask(aligned->base.upstream[0], room_bytes, stream, record);
+    result = rs_mr_allocate_with(aligned->base.upstream[0], room_bytes, stream, effort, record);
     if (result != CUDA_SUCCESS) {
         give_record(aligned, record);
         return result;
@@ -101,40 +97,14 @@ static CUresult allocate_aligned(struct aligned *aligned, ask_function *ask, siz
     return CUDA_SUCCESS;
 }
 
-static CUresult allocate_by(struct rs_mr *mr, ask_function *ask, size_t size_bytes, CUstream stream,
-                            struct rs_allocation *out)
+static CUresult aligned_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                 enum rs_effort effort, struct rs_allocation *out)
 {
     struct aligned *aligned = aligned_of(mr);
 
     if (passes_through(aligned, size_bytes))
-        return ask(mr->upstream[0], size_bytes, stream, out);
-    return allocate_aligned(aligned, ask, size_bytes, stream, out);
-}
-
-static CUresult aligned_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                 struct rs_allocation *out)
-{
-    return allocate_by(mr, rs_mr_allocate, size_bytes, stream, out);
-}
-
-static CUresult aligned_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                      struct rs_allocation *out)
-{
-    CUresult result = allocate_by(mr, rs_mr_allocate_held, size_bytes, stream, out);
-
-    return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_NOT_READY : result;
-}
-
-static CUresult aligned_allocate_little(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                        struct rs_allocation *out)
-{
-    return allocate_by(mr, rs_mr_allocate_little, size_bytes, stream, out);
-}
-
-static CUresult aligned_allocate_best(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                      struct rs_allocation *out)
-{
-    return allocate_by(mr, rs_mr_allocate_best, size_bytes, stream, out);
+        return rs_mr_allocate_with(mr->upstream[0], size_bytes, stream, effort, out);
+    return rs_effort_result(effort, allocate_aligned(aligned, size_bytes, stream, effort, out));
 }
 
 static CUresult aligned_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
@@ -178,9 +148,6 @@ static void aligned_destroy(struct rs_mr *mr, bool memory_is_gone)
 
 static const struct rs_mr_ops aligned_ops = {
     .allocate = aligned_allocate,
-    .allocate_held = aligned_allocate_held,
-    .allocate_little = aligned_allocate_little,
-    .allocate_best = aligned_allocate_best,
     .deallocate = aligned_deallocate,
     .destroy = aligned_destroy,
     .report = aligned_report,

@@ -9,7 +9,7 @@
  *
  * Whoever says out of memory has given its free chunks back before (pool, binning), so that is not
  * this file's affair.  Blocks in quarantine are: `reuse` above asks for the best first and waits
- * for freed blocks, but never long (allocate_best in resource.h).  Spill rather than fail, and wait
+ * for freed blocks, but never long (RS_EFFORT_BEST).  Spill rather than fail, and wait
  * 20 ms rather than spill.  With an allocator in between, as in pool(fallback(cuda, managed)),
  * there is no such wait, and chunks of both kinds of memory lie in one pool: fallback(pool(cuda),
  * pool(managed)) is better. */
@@ -55,10 +55,6 @@ struct fallback {
     uint64_t refused_ns;  /* ... at this time ... */
     size_t refused_freed; /* ... when so much had been freed */
 };
-
-/* Either allocation function of a resource. */
-typedef CUresult ask_function(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                              struct rs_allocation *out);
 
 static struct fallback *fallback_of(struct rs_mr *mr)
 {
@@ -147,11 +143,12 @@ static void learn(struct fallback *fallback, size_t size_bytes, size_t freed, CU
     rs_mutex_unlock(&fallback->lock);
 }
 
-static CUresult ask_first(struct fallback *fallback, ask_function *ask, size_t size_bytes,
-                          CUstream stream, struct rs_allocation *out)
+static CUresult ask_first(struct fallback *fallback, size_t size_bytes, CUstream stream,
+                          enum rs_effort effort, struct rs_allocation *out)
 {
     size_t freed = atomic_load_explicit(&fallback->freed_bytes, memory_order_acquire);
-    CUresult result = ask(fallback->base.upstream[FIRST], size_bytes, stream, out);
+    CUresult result =
+        rs_mr_allocate_with(fallback->base.upstream[FIRST], size_bytes, stream, effort, out);
 
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         count(&fallback->refusals);
@@ -161,112 +158,84 @@ static CUresult ask_first(struct fallback *fallback, ask_function *ask, size_t s
 
 /* From the first, if it is not known to be full; then only from what it holds.  *asked: whether all
  * has been tried. */
-static CUresult take_from_first(struct fallback *fallback, ask_function *ask, size_t size_bytes,
-                                CUstream stream, struct rs_allocation *out, bool *asked)
+static CUresult take_from_first(struct fallback *fallback, size_t size_bytes, CUstream stream,
+                                enum rs_effort effort, struct rs_allocation *out, bool *asked)
 {
     CUresult result;
 
     *asked = !is_known_full(fallback, size_bytes);
     if (*asked)
-        return ask_first(fallback, ask, size_bytes, stream, out);
+        return ask_first(fallback, size_bytes, stream, effort, out);
     count(&fallback->skips);
-    result = rs_mr_allocate_held(fallback->base.upstream[FIRST], size_bytes, stream, out);
+    result = rs_mr_allocate_with(fallback->base.upstream[FIRST], size_bytes, stream, RS_EFFORT_HELD,
+                                 out);
     return result == CUDA_ERROR_NOT_READY ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
 
 /* ---- the resource ---- */
 
-static CUresult take(struct fallback *fallback, ask_function *ask, size_t size_bytes,
-                     CUstream stream, struct spillable *record)
+/* Held memory of the second upstream does not serve: then a block would not come home while there
+ * is room. */
+static CUresult take_held(struct fallback *fallback, size_t size_bytes, CUstream stream,
+                          enum rs_effort effort, struct rs_allocation *out)
+{
+    return rs_mr_allocate_with(fallback->base.upstream[FIRST], size_bytes, stream, effort, out);
+}
+
+static CUresult take_best(struct fallback *fallback, size_t size_bytes, CUstream stream,
+                          enum rs_effort effort, struct rs_allocation *out)
 {
     bool asked;
-    CUresult result = take_from_first(fallback, ask, size_bytes, stream, &record->upstream, &asked);
+    CUresult result = take_from_first(fallback, size_bytes, stream, effort, out, &asked);
 
-    if (result == CUDA_SUCCESS)
-        enter(fallback, record, FIRST);
+    return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_NOT_READY : result;
+}
+
+/* *side: whose memory it is. */
+static CUresult take_any(struct fallback *fallback, size_t size_bytes, CUstream stream,
+                         enum rs_effort effort, struct rs_allocation *out, unsigned *side)
+{
+    bool asked;
+    CUresult result = take_from_first(fallback, size_bytes, stream, effort, out, &asked);
+
     if (result != CUDA_ERROR_OUT_OF_MEMORY)
         return result;
     rs_request_note_hopeless(false); /* that was about the first's memory */
-    result = ask(fallback->base.upstream[SECOND], size_bytes, stream, &record->upstream);
+    result = rs_mr_allocate_with(fallback->base.upstream[SECOND], size_bytes, stream, effort, out);
     if (result == CUDA_SUCCESS) {
-        enter(fallback, record, SECOND);
+        *side = SECOND;
         count(&fallback->fallbacks);
     }
     if (result != CUDA_ERROR_OUT_OF_MEMORY || asked)
         return result;
     /* Nobody is out of memory for what was refused a moment ago. */
-    result = ask_first(fallback, ask, size_bytes, stream, &record->upstream);
-    if (result == CUDA_SUCCESS)
-        enter(fallback, record, FIRST);
-    return result;
-}
-
-static CUresult finish(struct fallback *fallback, struct spillable *record, CUresult result,
-                       struct rs_allocation *out)
-{
-    if (result == CUDA_SUCCESS)
-        *out = (struct rs_allocation){record->upstream.address, record->upstream.size_bytes, record,
-                                      NULL};
-    else
-        give_record(fallback, record);
-    return result;
-}
-
-static CUresult allocate_by(struct rs_mr *mr, ask_function *ask, size_t size_bytes, CUstream stream,
-                            struct rs_allocation *out)
-{
-    struct fallback *fallback = fallback_of(mr);
-    struct spillable *record = take_record(fallback);
-
-    if (!record)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    return finish(fallback, record, take(fallback, ask, size_bytes, stream, record), out);
+    return ask_first(fallback, size_bytes, stream, effort, out);
 }
 
 static CUresult fallback_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                  struct rs_allocation *out)
-{
-    return allocate_by(mr, rs_mr_allocate, size_bytes, stream, out);
-}
-
-static CUresult fallback_allocate_little(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                         struct rs_allocation *out)
-{
-    return allocate_by(mr, rs_mr_allocate_little, size_bytes, stream, out);
-}
-
-/* What the second holds is not tried: then a block would not come home while there is room. */
-static CUresult fallback_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                       struct rs_allocation *out)
+                                  enum rs_effort effort, struct rs_allocation *out)
 {
     struct fallback *fallback = fallback_of(mr);
     struct spillable *record = take_record(fallback);
+    unsigned side = FIRST;
     CUresult result;
 
     if (!record)
-        return CUDA_ERROR_NOT_READY;
-    result = rs_mr_allocate_held(mr->upstream[FIRST], size_bytes, stream, &record->upstream);
-    if (result == CUDA_SUCCESS)
-        enter(fallback, record, FIRST);
-    return finish(fallback, record, result, out);
-}
-
-static CUresult fallback_allocate_best(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                       struct rs_allocation *out)
-{
-    struct fallback *fallback = fallback_of(mr);
-    struct spillable *record = take_record(fallback);
-    CUresult result;
-    bool asked;
-
-    if (!record)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    result = take_from_first(fallback, rs_mr_allocate_best, size_bytes, stream, &record->upstream,
-                             &asked);
-    if (result == CUDA_SUCCESS)
-        enter(fallback, record, FIRST);
-    return finish(fallback, record,
-                  result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_NOT_READY : result, out);
+        return rs_effort_result(effort, CUDA_ERROR_OUT_OF_MEMORY);
+    if (rs_effort_is_held(effort))
+        result = take_held(fallback, size_bytes, stream, effort, &record->upstream);
+    else if (effort & RS_EFFORT_BEST)
+        result = take_best(fallback, size_bytes, stream, effort, &record->upstream);
+    else
+        result = take_any(fallback, size_bytes, stream, effort, &record->upstream, &side);
+    if (result != CUDA_SUCCESS) {
+        give_record(fallback, record);
+        return result;
+    }
+    enter(fallback, record, side);
+    *out =
+        (struct rs_allocation){record->upstream.address, record->upstream.size_bytes, record, NULL};
+    return CUDA_SUCCESS;
 }
 
 static CUresult fallback_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
@@ -326,9 +295,6 @@ static void fallback_destroy(struct rs_mr *mr, bool memory_is_gone)
 
 static const struct rs_mr_ops fallback_ops = {
     .allocate = fallback_allocate,
-    .allocate_held = fallback_allocate_held,
-    .allocate_little = fallback_allocate_little,
-    .allocate_best = fallback_allocate_best,
     .deallocate = fallback_deallocate,
     .destroy = fallback_destroy,
     .report = fallback_report,

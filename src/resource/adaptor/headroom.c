@@ -87,14 +87,11 @@ static void place(struct headroom *headroom, const struct rs_allocation *allocat
     atomic_fetch_add_explicit(&headroom->on_host_bytes, host_bytes, memory_order_relaxed);
 }
 
-/* Any of a resource's allocation functions. */
-typedef CUresult ask_function(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                              struct rs_allocation *out);
-
-static CUresult allocate_placed(struct headroom *headroom, ask_function *ask, size_t size_bytes,
-                                CUstream stream, struct rs_allocation *out)
+static CUresult allocate_placed(struct headroom *headroom, size_t size_bytes, CUstream stream,
+                                enum rs_effort effort, struct rs_allocation *out)
 {
-    CUresult result = ask(headroom->base.upstream[0], size_bytes, stream, out);
+    CUresult result =
+        rs_mr_allocate_with(headroom->base.upstream[0], size_bytes, stream, effort, out);
 
     if (result == CUDA_SUCCESS)
         place(headroom, out);
@@ -124,63 +121,54 @@ static bool announce(struct headroom *headroom, size_t bytes)
     return false;
 }
 
-static CUresult allocate_guarded(struct headroom *headroom, ask_function *ask, size_t size_bytes,
-                                 CUstream stream, struct rs_allocation *out)
+static CUresult allocate_guarded(struct headroom *headroom, size_t size_bytes, CUstream stream,
+                                 enum rs_effort effort, struct rs_allocation *out)
 {
     struct rs_mr *upstream = headroom->base.upstream[0];
-    CUresult result = rs_mr_allocate_held(upstream, size_bytes, stream, out);
+    CUresult result = rs_mr_allocate_with(upstream, size_bytes, stream, RS_EFFORT_HELD, out);
     size_t taken_bytes;
 
     if (result != CUDA_ERROR_NOT_READY)
         return result;
     if (!rs_round_up(size_bytes, RS_DRIVER_GRANULARITY, &taken_bytes) ||
         !announce(headroom, taken_bytes)) {
-        /* Of what upstream would rather leave to others, as it cannot grow instead. */
-        result = rs_mr_allocate_any_held(upstream, size_bytes, out);
+        result = rs_mr_allocate_with(upstream, size_bytes, NULL, RS_EFFORT_HELD_ANY, out);
         if (result != CUDA_ERROR_NOT_READY)
             return result;
         atomic_fetch_add_explicit(&headroom->refusals, 1, memory_order_relaxed);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    result = ask(upstream, size_bytes, stream, out);
+    result = rs_mr_allocate_with(upstream, size_bytes, stream, effort, out);
     atomic_fetch_sub(&headroom->pending_bytes, taken_bytes);
     return result;
 }
 
 /* ---- the resource ---- */
 
+/* Over one kind of memory no upstream is better than another, and no more may be taken of the
+ * device than was announced. */
+static enum rs_effort effort_upstream(const struct headroom *headroom, enum rs_effort effort)
+{
+    unsigned memories = headroom->base.memories;
+
+    if ((effort & RS_EFFORT_BEST) && (memories & (memories - 1)))
+        return effort;
+    effort = rs_effort_without(effort, RS_EFFORT_BEST);
+    return headroom->is_placing ? effort : effort | RS_EFFORT_LITTLE;
+}
+
 static CUresult headroom_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                  struct rs_allocation *out)
+                                  enum rs_effort effort, struct rs_allocation *out)
 {
     struct headroom *headroom = headroom_of(mr);
 
-    return headroom->is_placing
-               ? allocate_placed(headroom, rs_mr_allocate, size_bytes, stream, out)
-               : allocate_guarded(headroom, rs_mr_allocate_little, size_bytes, stream, out);
-}
-
-/* Over one kind of memory there is nothing better, and a little is what was announced. */
-static CUresult headroom_allocate_best(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                       struct rs_allocation *out)
-{
-    struct headroom *headroom = headroom_of(mr);
-
-    if (!(mr->memories & (mr->memories - 1)))
-        return headroom_allocate(mr, size_bytes, stream, out);
-    return headroom->is_placing
-               ? allocate_placed(headroom, rs_mr_allocate_best, size_bytes, stream, out)
-               : allocate_guarded(headroom, rs_mr_allocate_best, size_bytes, stream, out);
-}
-
-static CUresult headroom_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                       struct rs_allocation *out)
-{
-    struct headroom *headroom = headroom_of(mr);
-    CUresult result = rs_mr_allocate_held(mr->upstream[0], size_bytes, stream, out);
-
-    if (result == CUDA_SUCCESS && headroom->is_placing)
-        place(headroom, out);
-    return result;
+    if (!rs_effort_is_held(effort))
+        effort = effort_upstream(headroom, effort);
+    if (headroom->is_placing)
+        return allocate_placed(headroom, size_bytes, stream, effort, out);
+    return rs_effort_is_held(effort)
+               ? rs_mr_allocate_with(mr->upstream[0], size_bytes, stream, effort, out)
+               : allocate_guarded(headroom, size_bytes, stream, effort, out);
 }
 
 static CUresult headroom_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
@@ -220,8 +208,6 @@ static void headroom_destroy(struct rs_mr *mr, bool memory_is_gone)
 
 static const struct rs_mr_ops headroom_ops = {
     .allocate = headroom_allocate,
-    .allocate_held = headroom_allocate_held,
-    .allocate_best = headroom_allocate_best,
     .deallocate = headroom_deallocate,
     .destroy = headroom_destroy,
     .report = headroom_report,

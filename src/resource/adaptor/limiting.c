@@ -61,57 +61,32 @@ static void discharge(struct limiting *limiting, size_t bytes)
     (void)before;
 }
 
-/* Any of upstream's allocation functions. */
-typedef CUresult ask_function(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                              struct rs_allocation *out);
+/* At the limit, a request for held memory alone is no refusal: one with more effort follows it. */
+static CUresult refuse(struct limiting *limiting, enum rs_effort effort)
+{
+    if (!rs_effort_is_held(effort))
+        atomic_fetch_add_explicit(&limiting->refusals, 1, memory_order_relaxed);
+    return rs_effort_result(effort, CUDA_ERROR_OUT_OF_MEMORY);
+}
 
-static CUresult allocate_by(struct rs_mr *mr, ask_function *ask, size_t size_bytes, CUstream stream,
-                            struct rs_allocation *out)
+static CUresult limiting_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                  enum rs_effort effort, struct rs_allocation *out)
 {
     struct limiting *limiting = limiting_of(mr);
     size_t counted_bytes;
     CUresult result;
 
     if (!rs_round_up(size_bytes, ACCOUNTING_UNIT, &counted_bytes) ||
-        !charge(limiting, counted_bytes)) {
-        if (ask != rs_mr_allocate_held) /* after that comes another one */
-            atomic_fetch_add_explicit(&limiting->refusals, 1, memory_order_relaxed);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    result = ask(mr->upstream[0], size_bytes, stream, out);
+        !charge(limiting, counted_bytes))
+        return refuse(limiting, effort);
+    result = rs_mr_allocate_with(mr->upstream[0], size_bytes, stream, effort, out);
     if (result != CUDA_SUCCESS) {
         discharge(limiting, counted_bytes);
         return result;
     }
-    /* Only now: what upstream refused was never live. */
+    /* Only now: memory that upstream refused was never live. */
     raise_peak(limiting, atomic_load_explicit(&limiting->live_bytes, memory_order_relaxed));
     return CUDA_SUCCESS;
-}
-
-static CUresult limiting_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                  struct rs_allocation *out)
-{
-    return allocate_by(mr, rs_mr_allocate, size_bytes, stream, out);
-}
-
-static CUresult limiting_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                       struct rs_allocation *out)
-{
-    CUresult result = allocate_by(mr, rs_mr_allocate_held, size_bytes, stream, out);
-
-    return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_NOT_READY : result;
-}
-
-static CUresult limiting_allocate_little(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                         struct rs_allocation *out)
-{
-    return allocate_by(mr, rs_mr_allocate_little, size_bytes, stream, out);
-}
-
-static CUresult limiting_allocate_best(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                       struct rs_allocation *out)
-{
-    return allocate_by(mr, rs_mr_allocate_best, size_bytes, stream, out);
 }
 
 /* Discharged after upstream has the memory back, so that upstream never holds more than the limit.
@@ -168,9 +143,6 @@ static void limiting_destroy(struct rs_mr *mr, bool memory_is_gone)
 
 static const struct rs_mr_ops limiting_ops = {
     .allocate = limiting_allocate,
-    .allocate_held = limiting_allocate_held,
-    .allocate_little = limiting_allocate_little,
-    .allocate_best = limiting_allocate_best,
     .deallocate = limiting_deallocate,
     .destroy = limiting_destroy,
     .growable_bytes = limiting_growable_bytes,

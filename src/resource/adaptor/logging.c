@@ -351,14 +351,15 @@ static void log_row(struct rs_mr *mr, const char *action, CUdeviceptr address, s
     rs_mutex_unlock(&logging->sink->lock);
 }
 
+/* CUDA_ERROR_NOT_READY is no failure: a request with more effort follows it. */
 static CUresult logging_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                 struct rs_allocation *out)
+                                 enum rs_effort effort, struct rs_allocation *out)
 {
-    CUresult result = rs_mr_allocate(mr->upstream[0], size_bytes, stream, out);
+    CUresult result = rs_mr_allocate_with(mr->upstream[0], size_bytes, stream, effort, out);
 
     if (result == CUDA_SUCCESS)
         log_row(mr, "allocate", out->address, size_bytes, stream);
-    else
+    else if (result != CUDA_ERROR_NOT_READY)
         log_row(mr, "allocate failure", 0, size_bytes, stream);
     return result;
 }

@@ -428,11 +428,8 @@ static void give_record(struct poison *poison, struct record *record)
 
 /* ---- allocation ---- */
 
-typedef CUresult allocate_function(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                   struct rs_allocation *out);
-
-static CUresult take_upstream(allocate_function *allocate, struct poison *poison,
-                              size_t total_bytes, CUstream stream, struct record **out)
+static CUresult take_upstream(struct poison *poison, size_t total_bytes, CUstream stream,
+                              enum rs_effort effort, struct record **out)
 {
     struct record *record = take_record(poison);
     struct rs_mr *upstream = poison->base.upstream[0];
@@ -441,9 +438,9 @@ static CUresult take_upstream(allocate_function *allocate, struct poison *poison
 
     if (!record)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    result = allocate(upstream, total_bytes, stream, &record->upstream);
+    result = rs_mr_allocate_with(upstream, total_bytes, stream, effort, &record->upstream);
     while (result == CUDA_ERROR_OUT_OF_MEMORY && tries++ < RETRIES_MAX && make_room(poison))
-        result = allocate(upstream, total_bytes, stream, &record->upstream);
+        result = rs_mr_allocate_with(upstream, total_bytes, stream, effort, &record->upstream);
     if (result != CUDA_SUCCESS)
         give_record(poison, record);
     else
@@ -456,8 +453,8 @@ static bool add_guards(const struct poison *poison, size_t size_bytes, size_t *t
     return !__builtin_add_overflow(size_bytes, 2 * poison->guard_bytes, total_bytes);
 }
 
-static CUresult allocate_by(allocate_function *allocate, struct rs_mr *mr, size_t size_bytes,
-                            CUstream stream, struct rs_allocation *out)
+static CUresult poison_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                enum rs_effort effort, struct rs_allocation *out)
 {
     struct poison *poison = poison_of(mr);
     struct record *record;
@@ -465,14 +462,14 @@ static CUresult allocate_by(allocate_function *allocate, struct rs_mr *mr, size_
     CUresult result;
 
     if (!add_guards(poison, size_bytes, &total_bytes))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return rs_effort_result(effort, CUDA_ERROR_OUT_OF_MEMORY);
     record = take_kept(poison, total_bytes);
     if (record) {
         check_freed(poison, record);
     } else {
-        result = take_upstream(allocate, poison, total_bytes, stream, &record);
+        result = take_upstream(poison, total_bytes, stream, effort, &record);
         if (result != CUDA_SUCCESS)
-            return result;
+            return rs_effort_result(effort, result);
     }
     record->size_bytes = size_bytes;
     fill_allocated(poison, record);
@@ -481,24 +478,6 @@ static CUresult allocate_by(allocate_function *allocate, struct rs_mr *mr, size_
     rs_mutex_unlock(&poison->lock);
     *out = (struct rs_allocation){address_of(poison, record), size_bytes, record, NULL};
     return CUDA_SUCCESS;
-}
-
-static CUresult poison_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                struct rs_allocation *out)
-{
-    return allocate_by(rs_mr_allocate, mr, size_bytes, stream, out);
-}
-
-static CUresult poison_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                     struct rs_allocation *out)
-{
-    return allocate_by(rs_mr_allocate_held, mr, size_bytes, stream, out);
-}
-
-static CUresult poison_allocate_little(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                       struct rs_allocation *out)
-{
-    return allocate_by(rs_mr_allocate_little, mr, size_bytes, stream, out);
 }
 
 static CUresult poison_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
@@ -519,11 +498,11 @@ static CUresult poison_deallocate(struct rs_mr *mr, const struct rs_allocation *
 
 /* ---- the rest of the resource ---- */
 
-static size_t poison_trim(struct rs_mr *mr, size_t keep_bytes)
+static size_t poison_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
-    size_t returned_bytes = keep_only(poison_of(mr), keep_bytes, KEPT_MAX);
+    size_t returned_bytes = keep_only(poison_of(mr), trim->keep_bytes, KEPT_MAX);
 
-    return returned_bytes + rs_mr_trim(mr->upstream[0], keep_bytes);
+    return returned_bytes + rs_mr_trim_with(mr->upstream[0], trim);
 }
 
 static size_t poison_idle_bytes(struct rs_mr *mr)
@@ -624,8 +603,6 @@ static void poison_destroy(struct rs_mr *mr, bool memory_is_gone)
 
 static const struct rs_mr_ops poison_ops = {
     .allocate = poison_allocate,
-    .allocate_held = poison_allocate_held,
-    .allocate_little = poison_allocate_little,
     .deallocate = poison_deallocate,
     .destroy = poison_destroy,
     .trim = poison_trim,

@@ -41,10 +41,6 @@ struct prefetch {
     _Atomic uint64_t prefetches, prefetched_bytes, refusals;
 };
 
-/* Either allocation function of a resource. */
-typedef CUresult ask_function(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                              struct rs_allocation *out);
-
 static struct prefetch *prefetch_of(struct rs_mr *mr)
 {
     return RS_CONTAINER_OF(mr, struct prefetch, base);
@@ -117,41 +113,17 @@ static void start(struct prefetch *prefetch, const struct rs_allocation *allocat
         atomic_store_explicit(&prefetch->is_idle, true, memory_order_relaxed);
 }
 
-static CUresult allocate_by(struct rs_mr *mr, ask_function *ask, size_t size_bytes, CUstream stream,
-                            struct rs_allocation *out)
+static CUresult prefetch_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                  enum rs_effort effort, struct rs_allocation *out)
 {
     struct prefetch *prefetch = prefetch_of(mr);
-    CUresult result = ask(mr->upstream[0], size_bytes, stream, out);
+    CUresult result = rs_mr_allocate_with(mr->upstream[0], size_bytes, stream, effort, out);
 
     if (result != CUDA_SUCCESS || atomic_load_explicit(&prefetch->is_idle, memory_order_relaxed))
         return result;
     give_advice(prefetch, out);
     start(prefetch, out);
     return CUDA_SUCCESS;
-}
-
-static CUresult prefetch_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                  struct rs_allocation *out)
-{
-    return allocate_by(mr, rs_mr_allocate, size_bytes, stream, out);
-}
-
-static CUresult prefetch_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                       struct rs_allocation *out)
-{
-    return allocate_by(mr, rs_mr_allocate_held, size_bytes, stream, out);
-}
-
-static CUresult prefetch_allocate_little(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                         struct rs_allocation *out)
-{
-    return allocate_by(mr, rs_mr_allocate_little, size_bytes, stream, out);
-}
-
-static CUresult prefetch_allocate_best(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                       struct rs_allocation *out)
-{
-    return allocate_by(mr, rs_mr_allocate_best, size_bytes, stream, out);
 }
 
 /* The advice first: afterwards the memory may be another's. */
@@ -191,9 +163,6 @@ static void prefetch_destroy(struct rs_mr *mr, bool memory_is_gone)
 
 static const struct rs_mr_ops prefetch_ops = {
     .allocate = prefetch_allocate,
-    .allocate_held = prefetch_allocate_held,
-    .allocate_little = prefetch_allocate_little,
-    .allocate_best = prefetch_allocate_best,
     .deallocate = prefetch_deallocate,
     .destroy = prefetch_destroy,
     .report = prefetch_report,

@@ -63,12 +63,15 @@ static void fold_level(struct rs_statistics_level *below, const struct rs_statis
     fold(&below->allocations, &level->allocations);
 }
 
+/* CUDA_ERROR_NOT_READY is no failure: a request with more effort follows it. */
 static CUresult statistics_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                    struct rs_allocation *out)
+                                    enum rs_effort effort, struct rs_allocation *out)
 {
     struct statistics *statistics = statistics_of(mr);
-    CUresult result = rs_mr_allocate(mr->upstream[0], size_bytes, stream, out);
+    CUresult result = rs_mr_allocate_with(mr->upstream[0], size_bytes, stream, effort, out);
 
+    if (result == CUDA_ERROR_NOT_READY)
+        return result;
     rs_mutex_lock(&statistics->lock);
     if (result == CUDA_SUCCESS) {
         count_allocation(&statistics->top->counters, size_bytes);

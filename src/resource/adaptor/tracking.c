@@ -105,20 +105,17 @@ static void leave(struct tracking *tracking, struct record *record)
     rs_mutex_unlock(&shard->lock);
 }
 
-typedef CUresult allocate_function(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                   struct rs_allocation *out);
-
 /* Who allocates is asked without a lock, and only when there is a block. */
-static CUresult allocate_by(allocate_function *allocate, struct rs_mr *mr, size_t size_bytes,
-                            CUstream stream, struct rs_allocation *out)
+static CUresult tracking_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                  enum rs_effort effort, struct rs_allocation *out)
 {
     struct tracking *tracking = tracking_of(mr);
     struct record *record = take_record(tracking);
     CUresult result;
 
     if (!record)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    result = allocate(mr->upstream[0], size_bytes, stream, &record->upstream);
+        return rs_effort_result(effort, CUDA_ERROR_OUT_OF_MEMORY);
+    result = rs_mr_allocate_with(mr->upstream[0], size_bytes, stream, effort, &record->upstream);
     if (result != CUDA_SUCCESS) {
         give_record(tracking, record);
         return result;
@@ -127,24 +124,6 @@ static CUresult allocate_by(allocate_function *allocate, struct rs_mr *mr, size_
     enter(tracking, record);
     *out = (struct rs_allocation){record->upstream.address, size_bytes, record, NULL};
     return CUDA_SUCCESS;
-}
-
-static CUresult tracking_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                  struct rs_allocation *out)
-{
-    return allocate_by(rs_mr_allocate, mr, size_bytes, stream, out);
-}
-
-static CUresult tracking_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                       struct rs_allocation *out)
-{
-    return allocate_by(rs_mr_allocate_held, mr, size_bytes, stream, out);
-}
-
-static CUresult tracking_allocate_little(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                         struct rs_allocation *out)
-{
-    return allocate_by(rs_mr_allocate_little, mr, size_bytes, stream, out);
 }
 
 /* Left before upstream frees, as afterwards another thread may have got the same memory.  What is
@@ -235,8 +214,6 @@ static void tracking_destroy(struct rs_mr *mr, bool memory_is_gone)
 
 static const struct rs_mr_ops tracking_ops = {
     .allocate = tracking_allocate,
-    .allocate_held = tracking_allocate_held,
-    .allocate_little = tracking_allocate_little,
     .deallocate = tracking_deallocate,
     .destroy = tracking_destroy,
     .report = tracking_report,

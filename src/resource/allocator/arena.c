@@ -72,10 +72,6 @@ static struct arena *arena_of(struct rs_mr *mr)
 
 /* ---- upstream ---- */
 
-/* Any of a resource's allocation functions. */
-typedef CUresult ask_function(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                              struct rs_allocation *out);
-
 /* What less may be had after. */
 static bool is_refusal(CUresult result)
 {
@@ -84,18 +80,17 @@ static bool is_refusal(CUresult result)
 
 /* Without the lock.  The first chunk is the largest that halving finds: an arena in pieces serves
  * no request larger than a piece.  Later ones are all that is missing, or what is needed now. */
-static CUresult ask_upstream(struct arena *arena, ask_function *ask, size_t ask_bytes,
+static CUresult ask_upstream(struct arena *arena, enum rs_effort effort, size_t ask_bytes,
                              size_t least_bytes, bool is_first, struct rs_allocation *out)
 {
     size_t free_bytes = rs_environment_free_bytes(arena->environment, arena->base.memories);
 
     for (;;) {
-        CUresult result;
-
+        bool is_ahead = ask_bytes > least_bytes;
         /* On the NULL stream: chunks are for all streams. */
-        rs_mr_ask_ahead(ask_bytes > least_bytes);
-        result = ask(arena->base.upstream[0], ask_bytes, NULL, out);
-        rs_mr_ask_ahead(false);
+        CUresult result = rs_mr_allocate_with(arena->base.upstream[0], ask_bytes, NULL,
+                                              is_ahead ? effort | RS_EFFORT_AHEAD : effort, out);
+
         if (!is_refusal(result) || ask_bytes == least_bytes)
             return result;
         if (is_first && free_bytes < ask_bytes && free_bytes > ask_bytes / 2)
@@ -110,6 +105,8 @@ static CUresult ask_upstream(struct arena *arena, ask_function *ask, size_t ask_
 /* The lock is held. */
 static void add_chunk(struct arena *arena, struct chunk *chunk)
 {
+    RS_ASSERT(chunk->upstream.size_bytes <= arena->arena_bytes - arena->held_bytes);
+    RS_ASSERT(chunk->upstream.address % RS_BLOCK_ALIGNMENT == 0);
     chunk->next = arena->chunks;
     arena->chunks = chunk;
     arena->held_bytes += chunk->upstream.size_bytes;
@@ -139,6 +136,7 @@ static void free_chunk(struct arena *arena, struct chunk *chunk)
 
 static void begin_call(struct arena *arena)
 {
+    RS_ASSERT(!arena->is_calling);
     arena->is_calling = true;
     rs_mutex_unlock(&arena->lock);
 }
@@ -146,6 +144,7 @@ static void begin_call(struct arena *arena)
 static void end_call(struct arena *arena)
 {
     rs_mutex_lock(&arena->lock);
+    RS_ASSERT(arena->is_calling);
     arena->is_calling = false;
     pthread_cond_broadcast(&arena->settled);
 }
@@ -160,7 +159,7 @@ static void wait_until_settled(struct arena *arena)
 
 /* A new chunk of least_bytes or more.  The lock is held at entry and exit, not in between.  All
  * host memory is taken first, so there is nothing to undo behind upstream. */
-static CUresult take_chunk(struct arena *arena, ask_function *ask, size_t least_bytes,
+static CUresult take_chunk(struct arena *arena, enum rs_effort effort, size_t least_bytes,
                            bool is_initial)
 {
     bool is_first = arena->held_bytes == 0;
@@ -170,8 +169,9 @@ static CUresult take_chunk(struct arena *arena, ask_function *ask, size_t least_
 
     if (!chunk)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    RS_ASSERT(least_bytes > 0 && least_bytes <= ask_bytes);
     begin_call(arena);
-    result = ask_upstream(arena, ask, ask_bytes, least_bytes, is_first, &chunk->upstream);
+    result = ask_upstream(arena, effort, ask_bytes, least_bytes, is_first, &chunk->upstream);
     end_call(arena);
     if (result == CUDA_SUCCESS)
         add_chunk(arena, chunk);
@@ -181,7 +181,8 @@ static CUresult take_chunk(struct arena *arena, ask_function *ask, size_t least_
 }
 
 /* CUDA_SUCCESS when there may be room for the request since `moves`. */
-static CUresult grow(struct arena *arena, ask_function *ask, size_t request_bytes, uint64_t moves)
+static CUresult grow(struct arena *arena, enum rs_effort effort, size_t request_bytes,
+                     uint64_t moves)
 {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     size_t missing_bytes, least_bytes;
@@ -193,7 +194,7 @@ static CUresult grow(struct arena *arena, ask_function *ask, size_t request_byte
     if (rs_arena_heap_moves(arena->heap) != moves)
         result = CUDA_SUCCESS;
     else if (least_bytes >= request_bytes)
-        result = take_chunk(arena, ask, least_bytes, false);
+        result = take_chunk(arena, effort, least_bytes, false);
     rs_mutex_unlock(&arena->lock);
     return result;
 }
@@ -215,6 +216,7 @@ static struct chunk *detach_free_chunks(struct arena *arena, size_t keep_bytes)
             continue;
         }
         *link = chunk->next;
+        RS_ASSERT(arena->held_bytes >= chunk->upstream.size_bytes);
         arena->held_bytes -= chunk->upstream.size_bytes;
         chunk->next = detached;
         detached = chunk;
@@ -245,7 +247,9 @@ static size_t give_upstream(struct arena *arena, struct chunk **link)
     return returned_bytes;
 }
 
-static size_t arena_trim(struct rs_mr *mr, size_t keep_bytes)
+static bool arena_check(struct rs_mr *mr);
+
+static size_t arena_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
     struct arena *arena = arena_of(mr);
     size_t returned_bytes = 0;
@@ -254,12 +258,12 @@ static size_t arena_trim(struct rs_mr *mr, size_t keep_bytes)
     (void)rs_arena_heap_drain(arena->heap);
     rs_mutex_lock(&arena->lock);
     /* The call may be this very thread's, or of one that trims for it in turn. */
-    if (arena->is_calling && rs_mr_is_trimming_all()) {
+    if (arena->is_calling && trim->is_reclaim) {
         rs_mutex_unlock(&arena->lock);
-        return rs_mr_trim(mr->upstream[0], keep_bytes);
+        return rs_mr_trim_with(mr->upstream[0], trim);
     }
     wait_until_settled(arena);
-    chunk = detach_free_chunks(arena, keep_bytes);
+    chunk = detach_free_chunks(arena, trim->keep_bytes);
     if (chunk) {
         begin_call(arena); /* who finds no room meanwhile waits, and then takes it again */
         returned_bytes = give_upstream(arena, &chunk);
@@ -271,7 +275,8 @@ static size_t arena_trim(struct rs_mr *mr, size_t keep_bytes)
         add_chunk(arena, chunk); /* still ours */
     }
     rs_mutex_unlock(&arena->lock);
-    return returned_bytes + rs_mr_trim(mr->upstream[0], keep_bytes);
+    RS_ASSERT_SLOW(arena_check(mr));
+    return returned_bytes + rs_mr_trim_with(mr->upstream[0], trim);
 }
 
 /* ---- the dump ---- */
@@ -338,9 +343,8 @@ static bool units_for(const struct arena *arena, size_t size_bytes, uint32_t *un
     return true;
 }
 
-/* ask: how upstream is asked for more; NULL: not at all.  The rounds are bounded as other threads
- * could for ever take what there was room in. */
-static CUresult allocate(struct arena *arena, ask_function *ask, size_t size_bytes,
+/* The rounds are bounded as other threads could for ever take what there was room in. */
+static CUresult allocate(struct arena *arena, size_t size_bytes, enum rs_effort effort,
                          struct rs_allocation *out)
 {
     CUresult result, refusal = CUDA_ERROR_OUT_OF_MEMORY;
@@ -357,7 +361,8 @@ static CUresult allocate(struct arena *arena, ask_function *ask, size_t size_byt
             *out = (struct rs_allocation){block->address, size_bytes, block, NULL};
             return CUDA_SUCCESS;
         }
-        result = ask ? grow(arena, ask, rs_span_bytes(units), moves) : CUDA_ERROR_OUT_OF_MEMORY;
+        result = rs_effort_is_held(effort) ? CUDA_ERROR_OUT_OF_MEMORY
+                                           : grow(arena, effort, rs_span_bytes(units), moves);
         if (result != CUDA_SUCCESS && !is_refusal(result))
             return result;
         if (result != CUDA_SUCCESS)
@@ -368,43 +373,27 @@ static CUresult allocate(struct arena *arena, ask_function *ask, size_t size_byt
     return refusal;
 }
 
-/* allocate_little is the same: an arena takes no more than it was told to, and a part of it would
- * serve no request larger than that for as long as it is in use. */
-static CUresult allocate_by(struct arena *arena, ask_function *ask, size_t size_bytes,
-                            struct rs_allocation *out)
+static void note_failure(struct arena *arena, size_t size_bytes, CUresult result)
 {
-    CUresult result = allocate(arena, ask, size_bytes, out);
-
-    if (RS_LIKELY(result == CUDA_SUCCESS) || result == CUDA_ERROR_NOT_READY)
-        return result;
     atomic_fetch_add_explicit(&arena->failures, 1, memory_order_relaxed);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && arena->dump_path[0])
         dump_failure(arena, size_bytes);
-    return result;
 }
 
-/* Blocks in an arena are retired: good for every stream (reuse.c). */
+/* Blocks in an arena are retired: good for every stream (reuse.c).  RS_EFFORT_LITTLE is no less: an
+ * arena takes no more than it was told to, and a part of it would serve no request larger than that
+ * for as long as it is in use. */
 static CUresult arena_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                               struct rs_allocation *out)
+                               enum rs_effort effort, struct rs_allocation *out)
 {
-    (void)stream;
-    return allocate_by(arena_of(mr), rs_mr_allocate, size_bytes, out);
-}
-
-static CUresult arena_allocate_best(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                    struct rs_allocation *out)
-{
-    (void)stream;
-    return allocate_by(arena_of(mr), rs_mr_allocate_best, size_bytes, out);
-}
-
-static CUresult arena_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                    struct rs_allocation *out)
-{
-    CUresult result = allocate(arena_of(mr), NULL, size_bytes, out);
+    struct arena *arena = arena_of(mr);
+    CUresult result = rs_effort_result(
+        effort, allocate(arena, size_bytes, rs_effort_without(effort, RS_EFFORT_LITTLE), out));
 
     (void)stream;
-    return result == CUDA_SUCCESS ? result : CUDA_ERROR_NOT_READY;
+    if (RS_UNLIKELY(result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY))
+        note_failure(arena, size_bytes, result);
+    return result;
 }
 
 static CUresult arena_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
@@ -487,6 +476,7 @@ static void arena_destroy(struct rs_mr *mr, bool memory_is_gone)
 {
     struct arena *arena = arena_of(mr);
 
+    RS_ASSERT(!arena->is_calling);
     rs_arena_heap_destroy(arena->heap);
     while (arena->chunks) {
         struct chunk *chunk = arena->chunks;
@@ -511,7 +501,7 @@ static int take_initial(struct arena *arena)
     CUresult result;
 
     rs_mutex_lock(&arena->lock);
-    result = take_chunk(arena, rs_mr_allocate, RS_SUPERBLOCK_BYTES, true);
+    result = take_chunk(arena, RS_EFFORT_FULL, RS_SUPERBLOCK_BYTES, true);
     rs_mutex_unlock(&arena->lock);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
         return -EIO;
@@ -523,8 +513,6 @@ static int take_initial(struct arena *arena)
 
 static const struct rs_mr_ops arena_ops = {
     .allocate = arena_allocate,
-    .allocate_held = arena_allocate_held,
-    .allocate_best = arena_allocate_best,
     .deallocate = arena_deallocate,
     .destroy = arena_destroy,
     .trim = arena_trim,

@@ -27,40 +27,12 @@ size_t rs_bin_bytes(struct rs_mr *mr)
     return bin_of(mr)->bytes;
 }
 
-static bool is_too_large(struct rs_mr *mr, size_t size_bytes)
-{
-    return size_bytes > bin_of(mr)->bytes;
-}
-
 static CUresult bin_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                             struct rs_allocation *out)
+                             enum rs_effort effort, struct rs_allocation *out)
 {
-    return is_too_large(mr, size_bytes) ? CUDA_ERROR_OUT_OF_MEMORY
-                                        : rs_mr_allocate(mr->upstream[0], size_bytes, stream, out);
-}
-
-static CUresult bin_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                  struct rs_allocation *out)
-{
-    return is_too_large(mr, size_bytes)
-               ? CUDA_ERROR_NOT_READY
-               : rs_mr_allocate_held(mr->upstream[0], size_bytes, stream, out);
-}
-
-static CUresult bin_allocate_little(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                    struct rs_allocation *out)
-{
-    return is_too_large(mr, size_bytes)
-               ? CUDA_ERROR_OUT_OF_MEMORY
-               : rs_mr_allocate_little(mr->upstream[0], size_bytes, stream, out);
-}
-
-static CUresult bin_allocate_best(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                  struct rs_allocation *out)
-{
-    return is_too_large(mr, size_bytes)
-               ? CUDA_ERROR_OUT_OF_MEMORY
-               : rs_mr_allocate_best(mr->upstream[0], size_bytes, stream, out);
+    return size_bytes > bin_of(mr)->bytes
+               ? rs_effort_result(effort, CUDA_ERROR_OUT_OF_MEMORY)
+               : rs_mr_allocate_with(mr->upstream[0], size_bytes, stream, effort, out);
 }
 
 static bool bin_deallocates_in_order(struct rs_mr *mr)
@@ -76,9 +48,6 @@ static void bin_destroy(struct rs_mr *mr, bool memory_is_gone)
 
 static const struct rs_mr_ops bin_ops = {
     .allocate = bin_allocate,
-    .allocate_held = bin_allocate_held,
-    .allocate_little = bin_allocate_little,
-    .allocate_best = bin_allocate_best,
     .deallocate = rs_mr_forward_deallocate,
     .deallocates_in_order = bin_deallocates_in_order,
     .destroy = bin_destroy,

@@ -40,10 +40,6 @@ struct binning {
     struct bin bins[BINS_MAX + 1]; /* by size; behind the last, for all sizes, the upstream */
 };
 
-/* Any of a resource's allocation functions. */
-typedef CUresult ask_function(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                              struct rs_allocation *out);
-
 static struct binning *binning_of(struct rs_mr *mr)
 {
     return RS_CONTAINER_OF(mr, struct binning, base);
@@ -62,63 +58,40 @@ static struct rs_mr *resource_for(struct binning *binning, size_t size_bytes)
 
     while (bin->bytes < size_bytes)
         bin++;
+    RS_ASSERT_SLOW(bin <= &binning->bins[binning->bin_count] && bin->resource);
     return bin->resource;
 }
 
 /* Each bin keeps keep_bytes, and asks the upstream in its turn. */
-static size_t binning_trim(struct rs_mr *mr, size_t keep_bytes)
+static size_t binning_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
     struct binning *binning = binning_of(mr);
     size_t returned_bytes = 0;
     bool asked = false;
 
     for (unsigned i = 0; i < binning->bin_count; i++) {
-        returned_bytes += rs_mr_trim(binning->bins[i].resource, keep_bytes);
+        returned_bytes += rs_mr_trim_with(binning->bins[i].resource, trim);
         asked = asked || !binning->bins[i].is_upstream;
     }
-    return asked ? returned_bytes : returned_bytes + rs_mr_trim(mr->upstream[0], keep_bytes);
+    return asked ? returned_bytes : returned_bytes + rs_mr_trim_with(mr->upstream[0], trim);
 }
 
-static CUresult allocate_by(struct rs_mr *mr, ask_function *ask, size_t size_bytes, CUstream stream,
-                            struct rs_allocation *out)
+/* No bin is trimmed so that a better upstream may serve (RS_EFFORT_BEST is answered with
+ * CUDA_ERROR_NOT_READY there): a lesser one would give back what it holds too. */
+static CUresult binning_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                 enum rs_effort effort, struct rs_allocation *out)
 {
     struct rs_mr *resource = resource_for(binning_of(mr), size_bytes);
-    CUresult result = ask(resource, size_bytes, stream, out);
+    CUresult result = rs_mr_allocate_with(resource, size_bytes, stream, effort, out);
 
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && (effort & RS_EFFORT_LITTLE)) {
+        effort = rs_effort_without(effort, RS_EFFORT_LITTLE);
+        result = rs_mr_allocate_with(resource, size_bytes, stream, effort, out);
+    }
     /* What other bins hold without use is missing here. */
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && binning_trim(mr, 0) > 0)
-        result = ask(resource, size_bytes, stream, out);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && binning_trim(mr, &(struct rs_trim){0}) > 0)
+        result = rs_mr_allocate_with(resource, size_bytes, stream, effort, out);
     return result;
-}
-
-static CUresult binning_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                 struct rs_allocation *out)
-{
-    return allocate_by(mr, rs_mr_allocate, size_bytes, stream, out);
-}
-
-/* No bin is trimmed so that a better upstream may serve: a lesser one would give back what it
- * holds too. */
-static CUresult binning_allocate_best(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                      struct rs_allocation *out)
-{
-    return allocate_by(mr, rs_mr_allocate_best, size_bytes, stream, out);
-}
-
-static CUresult binning_allocate_little(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                        struct rs_allocation *out)
-{
-    CUresult result =
-        rs_mr_allocate_little(resource_for(binning_of(mr), size_bytes), size_bytes, stream, out);
-
-    return result == CUDA_ERROR_OUT_OF_MEMORY ? binning_allocate(mr, size_bytes, stream, out)
-                                              : result;
-}
-
-static CUresult binning_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                      struct rs_allocation *out)
-{
-    return rs_mr_allocate_held(resource_for(binning_of(mr), size_bytes), size_bytes, stream, out);
 }
 
 static CUresult binning_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
@@ -188,9 +161,6 @@ static void binning_destroy(struct rs_mr *mr, bool memory_is_gone)
 
 static const struct rs_mr_ops binning_ops = {
     .allocate = binning_allocate,
-    .allocate_held = binning_allocate_held,
-    .allocate_little = binning_allocate_little,
-    .allocate_best = binning_allocate_best,
     .deallocate = binning_deallocate,
     .destroy = binning_destroy,
     .trim = binning_trim,

@@ -70,6 +70,7 @@ static void list_add(struct chunk_list *list, struct chunk *chunk)
 
 static void list_remove(struct chunk_list *list, struct chunk *chunk)
 {
+    RS_ASSERT(chunk->previous ? chunk->previous->next == chunk : list->first == chunk);
     *(chunk->previous ? &chunk->previous->next : &list->first) = chunk->next;
     if (chunk->next)
         chunk->next->previous = chunk->previous;
@@ -90,7 +91,9 @@ static struct slot *take_slot(struct chunk *chunk)
 {
     struct slot *slot = chunk->free_slots;
 
+    RS_ASSERT(chunk->live_count < chunk->slot_count);
     if (slot) {
+        RS_ASSERT(!slot->is_live && slot->chunk == chunk);
         chunk->free_slots = slot->next;
     } else {
         slot = &chunk->slots[chunk->used_count++];
@@ -122,6 +125,7 @@ static void give_block(struct fixed_size *fixed, struct slot *slot)
 {
     struct chunk *chunk = slot->chunk;
 
+    RS_ASSERT(chunk->live_count > 0 && fixed->live_bytes >= fixed->block_bytes);
     if (is_full(chunk)) {
         list_remove(&fixed->full, chunk);
         list_add(&fixed->open, chunk);
@@ -135,6 +139,7 @@ static void give_block(struct fixed_size *fixed, struct slot *slot)
 
 static void add_chunk(struct fixed_size *fixed, struct chunk *chunk)
 {
+    RS_ASSERT(chunk->slot_count > 0 && chunk->live_count == 0);
     list_add(&fixed->open, chunk);
     fixed->chunk_count++;
     rs_counter_add(&fixed->held_bytes, chunk->upstream.size_bytes);
@@ -143,6 +148,8 @@ static void add_chunk(struct fixed_size *fixed, struct chunk *chunk)
 
 static void remove_chunk(struct fixed_size *fixed, struct chunk *chunk)
 {
+    RS_ASSERT(chunk->live_count == 0 && fixed->chunk_count > 0);
+    RS_ASSERT(fixed->held_bytes >= chunk->upstream.size_bytes);
     list_remove(&fixed->open, chunk);
     fixed->chunk_count--;
     rs_counter_subtract(&fixed->held_bytes, chunk->upstream.size_bytes);
@@ -150,20 +157,17 @@ static void remove_chunk(struct fixed_size *fixed, struct chunk *chunk)
 
 /* ---- growth ---- */
 
-/* Any of a resource's allocation functions. */
-typedef CUresult ask_function(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                              struct rs_allocation *out);
-
 /* Asks for `blocks` blocks, or where there are not so many for fewer, down to one.  Without the
  * lock. */
-static CUresult ask_upstream(struct fixed_size *fixed, ask_function *ask, struct chunk *chunk,
+static CUresult ask_upstream(struct fixed_size *fixed, enum rs_effort effort, struct chunk *chunk,
                              size_t blocks)
 {
     CUresult result;
 
     for (;; blocks /= 2) {
         /* On the NULL stream: chunks are for all streams. */
-        result = ask(fixed->base.upstream[0], blocks * fixed->block_bytes, NULL, &chunk->upstream);
+        result = rs_mr_allocate_with(fixed->base.upstream[0], blocks * fixed->block_bytes, NULL,
+                                     effort, &chunk->upstream);
         if ((result != CUDA_ERROR_OUT_OF_MEMORY && result != CUDA_ERROR_NOT_READY) || blocks == 1)
             break;
     }
@@ -173,7 +177,7 @@ static CUresult ask_upstream(struct fixed_size *fixed, ask_function *ask, struct
 
 /* The lock is held at entry and exit, not in between.  All host memory is taken first, so there is
  * nothing to undo behind upstream. */
-static CUresult grow(struct fixed_size *fixed, ask_function *ask)
+static CUresult grow(struct fixed_size *fixed, enum rs_effort effort)
 {
     size_t slots_bytes = fixed->blocks_per_chunk * sizeof(struct slot);
     struct chunk *chunk = calloc(1, sizeof(*chunk) + slots_bytes);
@@ -183,7 +187,7 @@ static CUresult grow(struct fixed_size *fixed, ask_function *ask)
         return CUDA_ERROR_OUT_OF_MEMORY;
     fixed->is_growing = true;
     rs_mutex_unlock(&fixed->lock);
-    result = ask_upstream(fixed, ask, chunk, fixed->blocks_per_chunk);
+    result = ask_upstream(fixed, effort, chunk, fixed->blocks_per_chunk);
     rs_mutex_lock(&fixed->lock);
     fixed->is_growing = false;
     pthread_cond_broadcast(&fixed->settled);
@@ -212,7 +216,7 @@ static void wait_for_growth(struct fixed_size *fixed)
         ;
 }
 
-static CUresult allocate_locked(struct fixed_size *fixed, ask_function *ask, size_t size_bytes,
+static CUresult allocate_locked(struct fixed_size *fixed, size_t size_bytes, enum rs_effort effort,
                                 struct rs_allocation *out)
 {
     CUresult result;
@@ -224,56 +228,33 @@ static CUresult allocate_locked(struct fixed_size *fixed, ask_function *ask, siz
         if (take_block(fixed, size_bytes, out))
             return CUDA_SUCCESS;
     }
-    result = grow(fixed, ask);
+    result = grow(fixed, effort);
     /* Also after a failure: others may have freed or grown meanwhile. */
     return take_block(fixed, size_bytes, out) ? CUDA_SUCCESS : result;
 }
 
 /* ---- the resource ---- */
 
-/* CUDA_ERROR_NOT_READY is no failure: another question follows it. */
-static CUresult allocate_by(struct fixed_size *fixed, ask_function *ask, size_t size_bytes,
-                            struct rs_allocation *out)
+/* Blocks here are retired: good for every stream (reuse.c).  A growth is one chunk, of whose blocks
+ * each serves a request: RS_EFFORT_LITTLE is no less.  An unanswered request for held memory is no
+ * failure: one with more effort follows it. */
+static CUresult fixed_size_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                    enum rs_effort effort, struct rs_allocation *out)
 {
+    struct fixed_size *fixed = fixed_size_of(mr);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
+    (void)stream;
     rs_mutex_lock(&fixed->lock);
     if (size_bytes <= fixed->block_bytes)
-        result = allocate_locked(fixed, ask, size_bytes, out);
+        result =
+            allocate_locked(fixed, size_bytes, rs_effort_without(effort, RS_EFFORT_LITTLE), out);
+    if (result != CUDA_SUCCESS && rs_effort_is_held(effort))
+        result = CUDA_ERROR_NOT_READY;
     fixed->allocations += result == CUDA_SUCCESS;
     fixed->failures += result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
     rs_mutex_unlock(&fixed->lock);
     return result;
-}
-
-/* Blocks here are retired: good for every stream (reuse.c). */
-static CUresult fixed_size_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                    struct rs_allocation *out)
-{
-    (void)stream;
-    return allocate_by(fixed_size_of(mr), rs_mr_allocate, size_bytes, out);
-}
-
-static CUresult fixed_size_allocate_best(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                         struct rs_allocation *out)
-{
-    (void)stream;
-    return allocate_by(fixed_size_of(mr), rs_mr_allocate_best, size_bytes, out);
-}
-
-static CUresult fixed_size_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                         struct rs_allocation *out)
-{
-    struct fixed_size *fixed = fixed_size_of(mr);
-    CUresult result = CUDA_ERROR_NOT_READY;
-
-    (void)stream;
-    rs_mutex_lock(&fixed->lock);
-    if (size_bytes <= fixed->block_bytes)
-        result = allocate_locked(fixed, rs_mr_allocate_held, size_bytes, out);
-    fixed->allocations += result == CUDA_SUCCESS;
-    rs_mutex_unlock(&fixed->lock);
-    return result == CUDA_SUCCESS ? result : CUDA_ERROR_NOT_READY;
 }
 
 static CUresult fixed_size_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
@@ -313,14 +294,16 @@ static struct chunk *detach_free_chunks(struct fixed_size *fixed, size_t keep_by
     return detached;
 }
 
-static size_t fixed_size_trim(struct rs_mr *mr, size_t keep_bytes)
+static bool fixed_size_check(struct rs_mr *mr);
+
+static size_t fixed_size_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
     struct fixed_size *fixed = fixed_size_of(mr);
     size_t returned_bytes = 0;
     struct chunk *chunk;
 
     rs_mutex_lock(&fixed->lock);
-    chunk = detach_free_chunks(fixed, keep_bytes);
+    chunk = detach_free_chunks(fixed, trim->keep_bytes);
     while (chunk) {
         struct chunk *next = chunk->next;
         CUresult result;
@@ -339,7 +322,8 @@ static size_t fixed_size_trim(struct rs_mr *mr, size_t keep_bytes)
         chunk = next;
     }
     rs_mutex_unlock(&fixed->lock);
-    return returned_bytes + rs_mr_trim(mr->upstream[0], keep_bytes);
+    RS_ASSERT_SLOW(fixed_size_check(mr));
+    return returned_bytes + rs_mr_trim_with(mr->upstream[0], trim);
 }
 
 static size_t fixed_size_idle_bytes(struct rs_mr *mr)
@@ -449,8 +433,6 @@ static void fixed_size_destroy(struct rs_mr *mr, bool memory_is_gone)
 
 static const struct rs_mr_ops fixed_size_ops = {
     .allocate = fixed_size_allocate,
-    .allocate_held = fixed_size_allocate_held,
-    .allocate_best = fixed_size_allocate_best,
     .deallocate = fixed_size_deallocate,
     .destroy = fixed_size_destroy,
     .trim = fixed_size_trim,
@@ -478,7 +460,7 @@ static int preallocate(struct fixed_size *fixed)
     CUresult result;
 
     rs_mutex_lock(&fixed->lock);
-    result = grow(fixed, rs_mr_allocate);
+    result = grow(fixed, RS_EFFORT_FULL);
     rs_mutex_unlock(&fixed->lock);
     return result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY ? 0 : -EIO;
 }

@@ -88,8 +88,9 @@ static bool took_after_growth(struct rs_pool *pool, struct rs_block_request *req
 /* Finds a block, growing as needed.  The lock is held at entry and exit.  The rounds are bounded as
  * other threads could for ever take what was made room for. */
 static CUresult allocate_locked(struct rs_pool *pool, struct rs_block_request *request,
-                                enum rs_pool_how_much how_much, struct rs_allocation *out)
+                                enum rs_effort effort, struct rs_allocation *out)
 {
+    enum rs_pool_how_much how_much = effort & RS_EFFORT_LITTLE ? RS_POOL_A_LITTLE : RS_POOL_A_STEP;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     size_t again_bytes = 0;
 
@@ -116,7 +117,7 @@ static CUresult allocate_locked(struct rs_pool *pool, struct rs_block_request *r
             if (!rs_pool_is_short(pool) && rs_blocks_take_any(&pool->blocks, request, out))
                 return CUDA_SUCCESS;
         }
-        result = rs_pool_grow(pool, request, how_much, again_bytes);
+        result = rs_pool_grow(pool, request, how_much, effort, again_bytes);
         if (request->stays_away && took_after_growth(pool, request, result, out))
             return CUDA_SUCCESS;
         if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
@@ -147,8 +148,8 @@ static void count_served(struct rs_pool *pool, const struct rs_block_request *re
     rs_pool_set_apart_bytes(pool);
 }
 
-static CUresult allocate(struct rs_pool *pool, size_t size_bytes, enum rs_pool_how_much how_much,
-                         struct rs_allocation *out)
+__attribute__((noinline)) static CUresult allocate(struct rs_pool *pool, size_t size_bytes,
+                                                   enum rs_effort effort, struct rs_allocation *out)
 {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     struct rs_block_request request;
@@ -158,76 +159,79 @@ static CUresult allocate(struct rs_pool *pool, size_t size_bytes, enum rs_pool_h
     rs_request_begin();
     rs_mutex_lock(&pool->lock);
     if (is_a_size && size_bytes <= pool->maximum_bytes)
-        result = allocate_locked(pool, &request, how_much, out);
+        result = allocate_locked(pool, &request, effort, out);
     if (result == CUDA_SUCCESS)
         count_served(pool, &request);
     else
         pool->failures++;
     rs_mutex_unlock(&pool->lock);
+    RS_ASSERT(result != CUDA_ERROR_NOT_READY);
+    RS_ASSERT_SLOW(rs_pool_check(&pool->base));
     rs_request_end();
     return result;
 }
 
-static CUresult pool_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                              struct rs_allocation *out)
-{
-    (void)stream; /* blocks in a pool are retired: good for every stream (reuse.c) */
-    return allocate(rs_pool_of(mr), size_bytes, RS_POOL_A_STEP, out);
-}
-
-static CUresult pool_allocate_little(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                     struct rs_allocation *out)
-{
-    (void)stream;
-    return allocate(rs_pool_of(mr), size_bytes, RS_POOL_A_LITTLE, out);
-}
-
 /* True for a caller that any block is good for: a huge one shall rather grow, if it may. */
-static bool takes_any(const struct rs_block_request *request)
+static bool takes_any(const struct rs_block_request *request, enum rs_effort effort)
 {
-    return rs_mr_takes_any() && !(request->rounded_bytes >= RS_POOL_HUGE_BYTES && rs_mr_may_grow());
+    return rs_effort_takes_any(effort) &&
+           !(request->rounded_bytes >= RS_POOL_HUGE_BYTES && rs_effort_may_grow(effort));
 }
 
-/* `reuse` asks for held memory before it waits for some, then for any: that of all groups is better
- * than a wait, but not than a growth. */
-static bool take_held(struct rs_pool *pool, struct rs_block_request *request,
-                      struct rs_allocation *out)
+/* No block of the request's own kind serves it.  `reuse` asks for held memory before it waits for
+ * some, then for any: that of all groups is better than a wait, but not than a growth. */
+static bool take_any_held(struct rs_pool *pool, struct rs_block_request *request,
+                          enum rs_effort effort, struct rs_allocation *out)
 {
     bool ready = pool->environment->frees_are_ready;
 
-    if (request->group == RS_BLOCKS_LARGE && !takes_any(request) && rs_pool_can_grow(pool, request))
-        rs_pool_limit_cuts(pool, request);
-    if (RS_UNLIKELY(rs_pool_is_short(pool)) && !takes_any(request))
-        rs_pool_limit_cuts_when_short(pool, request);
-    if (RS_UNLIKELY(pool->largest_bytes >= RS_POOL_HUGE_BYTES))
-        request->stays_away = rs_pool_stays_away(pool, request) && rs_mr_may_grow();
-    if (take(pool, request, out))
-        return true;
     if (request->stays_away)
         return false;
-    if (ready && !takes_any(request) && (rs_pool_can_grow(pool, request) || rs_pool_is_short(pool)))
+    if (ready && !takes_any(request, effort) &&
+        (rs_pool_can_grow(pool, request) || rs_pool_is_short(pool)))
         return false;
     return (ready || rs_pool_is_past_allowance(pool, request)) &&
            rs_blocks_take_any(&pool->blocks, request, out);
 }
 
-static CUresult pool_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                   struct rs_allocation *out)
+RS_HOT_INLINE bool take_held(struct rs_pool *pool, struct rs_block_request *request,
+                             enum rs_effort effort, struct rs_allocation *out)
 {
-    struct rs_pool *pool = rs_pool_of(mr);
+    if (request->group == RS_BLOCKS_LARGE && !takes_any(request, effort) &&
+        rs_pool_can_grow(pool, request))
+        rs_pool_limit_cuts(pool, request);
+    if (RS_UNLIKELY(rs_pool_is_short(pool)) && !takes_any(request, effort))
+        rs_pool_limit_cuts_when_short(pool, request);
+    if (RS_UNLIKELY(pool->largest_bytes >= RS_POOL_HUGE_BYTES))
+        request->stays_away = rs_pool_stays_away(pool, request) && rs_effort_may_grow(effort);
+    return take(pool, request, out) || take_any_held(pool, request, effort, out);
+}
+
+RS_HOT_INLINE CUresult allocate_held(struct rs_pool *pool, size_t size_bytes, enum rs_effort effort,
+                                     struct rs_allocation *out)
+{
     CUresult result = CUDA_ERROR_NOT_READY;
     struct rs_block_request request;
 
-    (void)stream;
     if (!request_init(&request, pool, size_bytes))
         return result;
     rs_mutex_lock(&pool->lock);
-    if (rs_record_slab_reserve(&pool->blocks.records) && take_held(pool, &request, out)) {
+    if (rs_record_slab_reserve(&pool->blocks.records) && take_held(pool, &request, effort, out)) {
         result = CUDA_SUCCESS;
         count_served(pool, &request);
     }
     rs_mutex_unlock(&pool->lock);
     return result;
+}
+
+/* Blocks in a pool are retired: good for every stream (reuse.c).  RS_EFFORT_BEST is not passed on:
+ * a pool over two kinds of memory has chunks of both. */
+static CUresult pool_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                              enum rs_effort effort, struct rs_allocation *out)
+{
+    (void)stream;
+    return rs_effort_is_held(effort) ? allocate_held(rs_pool_of(mr), size_bytes, effort, out)
+                                     : allocate(rs_pool_of(mr), size_bytes, effort, out);
 }
 
 /* ---- the rest of the resource ---- */
@@ -246,15 +250,17 @@ static CUresult pool_deallocate(struct rs_mr *mr, const struct rs_allocation *al
     return CUDA_SUCCESS;
 }
 
-static size_t pool_trim(struct rs_mr *mr, size_t keep_bytes)
+static size_t pool_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
     struct rs_pool *pool = rs_pool_of(mr);
     size_t returned_bytes;
 
     rs_mutex_lock(&pool->lock);
-    returned_bytes = rs_pool_return_free_chunks(pool, keep_bytes, !rs_mr_is_trimming_initial(mr));
+    returned_bytes =
+        rs_pool_return_free_chunks(pool, trim->keep_bytes, !rs_trim_takes_initial(trim, mr));
     rs_mutex_unlock(&pool->lock);
-    return returned_bytes + rs_mr_trim(mr->upstream[0], keep_bytes);
+    RS_ASSERT_SLOW(rs_pool_check(mr));
+    return returned_bytes + rs_mr_trim_with(mr->upstream[0], trim);
 }
 
 static size_t pool_idle_bytes(struct rs_mr *mr)
@@ -292,6 +298,7 @@ static void pool_destroy(struct rs_mr *mr, bool memory_is_gone)
 {
     struct rs_pool *pool = rs_pool_of(mr);
 
+    RS_ASSERT(pool->upstream_calls == 0 && pool->charged_bytes == pool->held_bytes);
     while (pool->chunks) {
         struct rs_pool_chunk *chunk = pool->chunks;
         pool->chunks = chunk->next;
@@ -312,18 +319,21 @@ static void pool_destroy(struct rs_mr *mr, bool memory_is_gone)
 static int take_initial(struct rs_pool *pool, const struct rs_environment *environment)
 {
     char asked[RS_SIZE_TEXT_BYTES], got[RS_SIZE_TEXT_BYTES];
-    size_t ask_bytes = pool->initial_bytes;
+    struct rs_pool_ask ask = {.most_bytes = pool->initial_bytes,
+                              .least_bytes = pool->initial_bytes,
+                              .group = RS_BLOCKS_COMMON,
+                              .is_initial = true};
     size_t free_bytes = rs_environment_free_bytes(environment, pool->base.memories);
     CUresult result;
 
     rs_mutex_lock(&pool->lock);
-    result = rs_pool_add_chunk_from_upstream(pool, ask_bytes, ask_bytes, RS_BLOCKS_COMMON, true);
+    result = rs_pool_add_chunk_from_upstream(pool, &ask);
     /* What was free is nearer to the wish than its half. */
-    ask_bytes = rs_max(ask_bytes / 2, free_bytes < ask_bytes ? free_bytes : 0);
-    ask_bytes = rs_round_down(ask_bytes, RS_DRIVER_GRANULARITY);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && ask_bytes > 0)
-        result = rs_pool_add_chunk_from_upstream(pool, ask_bytes, RS_DRIVER_GRANULARITY,
-                                                 RS_BLOCKS_COMMON, true);
+    ask.most_bytes = rs_max(ask.most_bytes / 2, free_bytes < ask.most_bytes ? free_bytes : 0);
+    ask.most_bytes = rs_round_down(ask.most_bytes, RS_DRIVER_GRANULARITY);
+    ask.least_bytes = RS_DRIVER_GRANULARITY;
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && ask.most_bytes > 0)
+        result = rs_pool_add_chunk_from_upstream(pool, &ask);
     pool->step_limit_bytes = SIZE_MAX;
     rs_mutex_unlock(&pool->lock);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
@@ -347,8 +357,6 @@ static void init_locks(struct rs_pool *pool)
 
 static const struct rs_mr_ops pool_ops = {
     .allocate = pool_allocate,
-    .allocate_held = pool_allocate_held,
-    .allocate_little = pool_allocate_little,
     .deallocate = pool_deallocate,
     .destroy = pool_destroy,
     .trim = pool_trim,
@@ -377,6 +385,8 @@ static int pool_create(const struct rs_environment *environment, const void *con
     pool->alignment = settings->alignment;
     pool->growth = (enum rs_pool_growth)settings->growth;
     pool->step_limit_bytes = SIZE_MAX;
+    RS_ASSERT(rs_is_power_of_two(pool->alignment));
+    RS_ASSERT(pool->initial_bytes <= pool->maximum_bytes);
     rs_pool_set_apart_bytes(pool);
     /* Where blocks are free at once (RMM_FREE=immediate) an initial size is room enough for all
      * kinds together.  Where freed blocks wait for the GPU, it is cut for those that come

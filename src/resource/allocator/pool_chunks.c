@@ -30,6 +30,8 @@ void rs_pool_add_chunk(struct rs_pool *pool, struct rs_pool_chunk *chunk)
     pool->chunks = chunk;
     pool->chunk_count++;
     rs_counter_add(&pool->held_bytes, chunk->upstream.size_bytes);
+    RS_ASSERT(pool->held_bytes <= pool->charged_bytes &&
+              pool->charged_bytes <= pool->maximum_bytes);
     pool->away_bytes += chunk->is_away ? chunk->upstream.size_bytes : 0;
     pool->peak_held_bytes = rs_max(pool->peak_held_bytes, rs_counter_get(&pool->held_bytes));
     rs_blocks_insert_free(&pool->blocks, &chunk->first_block);
@@ -38,6 +40,10 @@ void rs_pool_add_chunk(struct rs_pool *pool, struct rs_pool_chunk *chunk)
 /* Still charged against the maximum, until upstream has it. */
 static void remove_chunk(struct rs_pool *pool, struct rs_pool_chunk *chunk)
 {
+    RS_ASSERT(rs_pool_is_free_chunk(chunk) && pool->chunk_count > 0);
+    RS_ASSERT(pool->held_bytes >= chunk->upstream.size_bytes);
+    RS_ASSERT(!chunk->is_away || pool->away_bytes >= chunk->upstream.size_bytes);
+    RS_ASSERT(chunk->previous ? chunk->previous->next == chunk : pool->chunks == chunk);
     rs_blocks_remove_free(&pool->blocks, &chunk->first_block);
     *(chunk->previous ? &chunk->previous->next : &pool->chunks) = chunk->next;
     if (chunk->next)
@@ -71,6 +77,7 @@ struct rs_pool_chunk *rs_pool_detach_free_chunks(struct rs_pool *pool, uint64_t 
 
 void rs_pool_end_upstream_call(struct rs_pool *pool)
 {
+    RS_ASSERT(pool->upstream_calls > 0);
     pool->upstream_calls--;
     pthread_cond_broadcast(&pool->settled);
 }
@@ -94,6 +101,7 @@ size_t rs_pool_return_chunks(struct rs_pool *pool, struct rs_pool_chunk *chunk)
             rs_pool_add_chunk(pool, chunk); /* still ours */
         rs_account_end_return(pool->environment->account, chunk->upstream.size_bytes);
         if (result == CUDA_SUCCESS) {
+            RS_ASSERT(pool->charged_bytes - pool->held_bytes >= chunk->upstream.size_bytes);
             pool->charged_bytes -= chunk->upstream.size_bytes;
             pool->missing_bytes += chunk->is_initial ? chunk->upstream.size_bytes : 0;
             returned_bytes += chunk->upstream.size_bytes;

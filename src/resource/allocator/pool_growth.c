@@ -105,62 +105,63 @@ static void learn_step(struct rs_pool *pool, size_t first_ask_bytes, size_t ask_
         pool->step_limit_bytes = SIZE_MAX;
 }
 
-/* The calling thread asks for what it can do without: nothing is reclaimed for it, and a refusal
- * does not mean that memory is short. */
-static __thread bool can_do_without;
-
-/* Asks upstream for a chunk, less and less down to least_bytes.  Without the lock. */
-static CUresult ask_upstream(struct rs_pool *pool, size_t *ask_bytes, size_t least_bytes,
-                             struct rs_allocation *out)
+/* Asks upstream for a chunk, less and less down to ask->least_bytes; *size_bytes: how much in the
+ * end.  Without the lock. */
+static CUresult ask_upstream(struct rs_pool *pool, const struct rs_pool_ask *ask,
+                             size_t *size_bytes, struct rs_allocation *out)
 {
+    *size_bytes = ask->most_bytes;
     for (;;) {
+        bool is_ahead = ask->is_ahead || *size_bytes > ask->least_bytes;
         CUresult result;
 
-        /* On the NULL stream: chunks are for all streams. */
-        rs_mr_ask_ahead(*ask_bytes > least_bytes || can_do_without);
         rs_request_note_hopeless(false);
-        result = rs_mr_allocate(pool->base.upstream[0], *ask_bytes, NULL, out);
-        rs_mr_ask_ahead(false);
-        if (result != CUDA_ERROR_OUT_OF_MEMORY || *ask_bytes == least_bytes)
+        /* On the NULL stream: chunks are for all streams. */
+        result = rs_mr_allocate_with(pool->base.upstream[0], *size_bytes, NULL,
+                                     is_ahead ? RS_EFFORT_AHEAD : RS_EFFORT_FULL, out);
+        if (result != CUDA_ERROR_OUT_OF_MEMORY || *size_bytes == ask->least_bytes)
             return result;
-        *ask_bytes = smaller_step(pool, *ask_bytes, least_bytes);
+        *size_bytes = smaller_step(pool, *size_bytes, ask->least_bytes);
     }
 }
 
-/* Charges for and asks for a chunk between least_bytes and ask_bytes.  The lock is held at entry
- * and exit, not in between.  All host memory is taken before upstream is called, so there is
- * nothing to undo behind it; the record that the caller's split needs is put in reserve again. */
-CUresult rs_pool_add_chunk_from_upstream(struct rs_pool *pool, size_t ask_bytes, size_t least_bytes,
-                                         enum rs_block_group group, bool is_initial)
+/* The lock is held at entry and exit, not in between.  All host memory is taken before upstream is
+ * called, so there is nothing to undo behind it; the record that the caller's split needs is put in
+ * reserve again. */
+CUresult rs_pool_add_chunk_from_upstream(struct rs_pool *pool, const struct rs_pool_ask *ask)
 {
     struct rs_pool_chunk *chunk = calloc(1, sizeof(*chunk));
     void *spare = chunk ? rs_record_slab_take(&pool->blocks.records) : NULL;
-    size_t first_ask_bytes = ask_bytes;
+    size_t size_bytes;
     CUresult result;
 
     if (!spare) {
         free(chunk);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    pool->charged_bytes += first_ask_bytes;
+    RS_ASSERT(ask->least_bytes > 0 && ask->least_bytes <= ask->most_bytes);
+    RS_ASSERT(ask->most_bytes <= pool->maximum_bytes - pool->charged_bytes);
+    pool->charged_bytes += ask->most_bytes;
     pool->upstream_calls++;
     rs_mutex_unlock(&pool->lock);
-    result = ask_upstream(pool, &ask_bytes, least_bytes, &chunk->upstream);
+    result = ask_upstream(pool, ask, &size_bytes, &chunk->upstream);
     rs_mutex_lock(&pool->lock);
     rs_pool_end_upstream_call(pool);
     rs_record_slab_give(&pool->blocks.records, spare);
-    pool->charged_bytes -= first_ask_bytes;
-    if (!can_do_without && (result == CUDA_ERROR_OUT_OF_MEMORY || ask_bytes < first_ask_bytes))
-        rs_pool_note_shortage(pool, least_bytes);
+    RS_ASSERT(pool->charged_bytes - pool->held_bytes >= ask->most_bytes);
+    RS_ASSERT(size_bytes >= ask->least_bytes && size_bytes <= ask->most_bytes);
+    pool->charged_bytes -= ask->most_bytes;
+    if (!ask->is_ahead && (result == CUDA_ERROR_OUT_OF_MEMORY || size_bytes < ask->most_bytes))
+        rs_pool_note_shortage(pool, ask->least_bytes);
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY)
-        learn_step(pool, first_ask_bytes, ask_bytes, result);
+        learn_step(pool, ask->most_bytes, size_bytes, result);
     if (result != CUDA_SUCCESS) {
         free(chunk);
         return result;
     }
-    pool->charged_bytes += ask_bytes;
-    chunk->group = group;
-    chunk->is_initial = is_initial;
+    pool->charged_bytes += size_bytes;
+    chunk->group = ask->group;
+    chunk->is_initial = ask->is_initial;
     rs_pool_add_chunk(pool, chunk);
     return CUDA_SUCCESS;
 }
@@ -174,52 +175,64 @@ static enum rs_block_group group_to_grow(const struct rs_block_request *request)
 
 static void set_away(struct rs_pool *pool, struct rs_pool_chunk *chunk)
 {
+    RS_ASSERT(!chunk->is_away);
     chunk->is_away = true;
     pool->away_bytes += chunk->upstream.size_bytes;
 }
 
+/* How much a growth asks for at first; remaining_bytes are below the maximum.  Only one growth at a
+ * time asks for more than its request: sixteen threads that find nothing at once must not take
+ * sixteen steps. */
+static size_t bytes_to_ask(const struct rs_pool *pool, const struct rs_block_request *request,
+                           enum rs_pool_how_much how_much, size_t remaining_bytes,
+                           size_t again_bytes)
+{
+    if (how_much == RS_POOL_A_STEP && ((pool->initial_bytes == 0 && rs_pool_is_short(pool)) ||
+                                       (request->stays_away && request->group == RS_BLOCKS_LARGE)))
+        how_much = RS_POOL_A_LITTLE;
+    if (how_much == RS_POOL_A_LITTLE)
+        return rs_min(remaining_bytes,
+                      rs_pool_round_up_or(request->rounded_bytes, RS_DRIVER_GRANULARITY, 0));
+    if (how_much == RS_POOL_A_STEP && !pool->is_growing_ahead)
+        return rs_min(remaining_bytes,
+                      rs_max(growth_step(pool, request, remaining_bytes, again_bytes),
+                             missing_step(pool, request)));
+    return 0;
+}
+
 /* Grows by at least the request; on success a block for it is in the index and the lock was not
- * released since.  Only one growth at a time asks for more than its request: sixteen threads that
- * find nothing at once must not take sixteen steps. */
+ * released since. */
 CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *request,
-                      enum rs_pool_how_much how_much, size_t again_bytes)
+                      enum rs_pool_how_much how_much, enum rs_effort effort, size_t again_bytes)
 {
     size_t remaining_bytes = pool->maximum_bytes - pool->charged_bytes;
     size_t least_bytes = rs_min(needed_bytes(pool, request), remaining_bytes);
-    size_t ask_bytes = least_bytes;
-    bool ahead, is_initial, before = can_do_without; /* of a pool above */
+    struct rs_pool_ask ask = {.least_bytes = least_bytes,
+                              .group = group_to_grow(request),
+                              .is_ahead = request->stays_away || rs_effort_is_ahead(effort)};
+    bool is_step;
     CUresult result;
 
     if (least_bytes < request->bytes) {
         rs_pool_note_shortage(pool, request->rounded_bytes);
         return CUDA_ERROR_OUT_OF_MEMORY; /* past the maximum */
     }
-    if (how_much == RS_POOL_A_STEP && ((pool->initial_bytes == 0 && rs_pool_is_short(pool)) ||
-                                       (request->stays_away && request->group == RS_BLOCKS_LARGE)))
-        how_much = RS_POOL_A_LITTLE;
-    if (how_much == RS_POOL_A_LITTLE)
-        ask_bytes = rs_max(least_bytes,
-                           rs_min(remaining_bytes, rs_pool_round_up_or(request->rounded_bytes,
-                                                                       RS_DRIVER_GRANULARITY, 0)));
-    if (how_much == RS_POOL_A_STEP && !pool->is_growing_ahead)
-        ask_bytes = rs_max(
-            least_bytes,
-            rs_min(remaining_bytes, rs_max(growth_step(pool, request, remaining_bytes, again_bytes),
-                                           missing_step(pool, request))));
-    ahead = ask_bytes > least_bytes;
-    is_initial = ahead && !request->stays_away && ask_bytes <= pool->missing_bytes;
-    if (ahead) {
-        pool->is_growing_ahead = true;
-        pool->ahead_bytes = ask_bytes - least_bytes;
+    ask.most_bytes =
+        rs_max(least_bytes, bytes_to_ask(pool, request, how_much, remaining_bytes, again_bytes));
+    RS_ASSERT(ask.most_bytes <= remaining_bytes);
+    is_step = ask.most_bytes > least_bytes;
+    if (is_step && !request->stays_away && ask.most_bytes <= pool->missing_bytes) {
+        ask.is_initial = true;
+        ask.group = RS_BLOCKS_COMMON;
     }
-    can_do_without = request->stays_away || before;
-    result = rs_pool_add_chunk_from_upstream(pool, ask_bytes, least_bytes,
-                                             is_initial ? RS_BLOCKS_COMMON : group_to_grow(request),
-                                             is_initial);
-    can_do_without = before;
-    if (result == CUDA_SUCCESS && is_initial)
+    if (is_step) {
+        pool->is_growing_ahead = true;
+        pool->ahead_bytes = ask.most_bytes - least_bytes;
+    }
+    result = rs_pool_add_chunk_from_upstream(pool, &ask);
+    if (result == CUDA_SUCCESS && ask.is_initial)
         pool->missing_bytes -= pool->chunks->upstream.size_bytes;
-    if (ahead) {
+    if (is_step) {
         pool->is_growing_ahead = false;
         pool->ahead_bytes = 0;
     }
@@ -246,6 +259,7 @@ bool rs_pool_waited_for_growth(struct rs_pool *pool, const struct rs_block_reque
 {
     if (!pool->is_growing_ahead || pool->ahead_bytes < request->rounded_bytes)
         return false;
+    RS_ASSERT(pool->upstream_calls > 0);
     pool->ahead_bytes -= request->rounded_bytes;
     wait_until_settled(pool, GROWTH_WAIT_MS);
     return true;

@@ -160,14 +160,21 @@ void rs_pool_limit_cuts_when_short(const struct rs_pool *pool, struct rs_block_r
  * request alone. */
 enum rs_pool_how_much { RS_POOL_A_STEP, RS_POOL_A_LITTLE, RS_POOL_EXACTLY };
 
-/* Charges for and asks for a chunk between least_bytes and ask_bytes. */
-CUresult rs_pool_add_chunk_from_upstream(struct rs_pool *pool, size_t ask_bytes, size_t least_bytes,
-                                         enum rs_block_group group, bool is_initial);
+/* What upstream is asked for: a chunk of most_bytes, or of less down to least_bytes. */
+struct rs_pool_ask {
+    size_t most_bytes, least_bytes;
+    enum rs_block_group group;
+    bool is_initial;
+    bool is_ahead; /* the pool can do without it: what is more than least_bytes it always can */
+};
+
+/* Charges for a chunk and asks for it. */
+CUresult rs_pool_add_chunk_from_upstream(struct rs_pool *pool, const struct rs_pool_ask *ask);
 
 /* Grows by at least the request; on success a block for it is in the index and the lock was not
  * released since.  again_bytes: were given back for it. */
 CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *request,
-                      enum rs_pool_how_much how_much, size_t again_bytes);
+                      enum rs_pool_how_much how_much, enum rs_effort effort, size_t again_bytes);
 
 /* Gives free chunks back although more is about to be taken.  Returns the bytes given back. */
 size_t rs_pool_return_early(struct rs_pool *pool);

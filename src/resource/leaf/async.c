@@ -127,45 +127,46 @@ static void regain_initial(struct rs_async *async)
 }
 
 /* The pool's idle memory may be in pieces that are too small: then the driver's pool grows. */
-static CUresult async_take_held(struct rs_detached_leaf *leaf, size_t size_bytes,
-                                CUdeviceptr *address)
+static CUresult take_held(struct rs_async *async, size_t size_bytes, enum rs_effort effort,
+                          CUdeviceptr *address)
 {
-    struct rs_async *async = async_of(leaf);
     CUresult result;
 
-    if (!rs_async_has_idle(async, size_bytes))
+    if (!rs_async_has_idle(async, size_bytes, effort))
         return CUDA_ERROR_NOT_READY;
     result = try_to_take(async, size_bytes, 0, false, address);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         rs_async_note_in_vain(async, size_bytes);
     regain_initial(async);
-    return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_NOT_READY : result;
+    return rs_effort_result(effort, result);
 }
 
-static CUresult async_take(struct rs_detached_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
+static CUresult take(struct rs_async *async, size_t size_bytes, enum rs_effort effort,
+                     CUdeviceptr *address)
 {
-    struct rs_async *async = async_of(leaf);
+    const struct rs_environment *environment = async->leaf.environment;
     struct rs_refusal refusal = {.size_bytes = size_bytes,
-                                 .releases = rs_account_releases(leaf->environment->account),
+                                 .releases = rs_account_releases(environment->account),
                                  .memory = rs_async_memory_of(async)};
+    bool reclaims = environment->reclaim && !rs_effort_is_ahead(effort);
     size_t step_bytes;
     CUresult result;
 
     if (!rs_round_up(size_bytes, STEP_BYTES, &step_bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     rs_request_begin();
-    result = try_to_take(async, size_bytes, rs_async_has_idle(async, size_bytes) ? 0 : step_bytes,
-                         true, address);
+    result =
+        try_to_take(async, size_bytes,
+                    rs_async_has_idle(async, size_bytes, effort) ? 0 : step_bytes, true, address);
     /* What is idle in small pieces may stand between the request and the limit.  The initial size
      * goes back only where that can be enough, which the device's other stacks count too. */
     if (result == CUDA_ERROR_OUT_OF_MEMORY &&
-        rs_async_give_back(async, 0, leaf->environment->reclaim ? async->initial_bytes : 0) > 0)
+        rs_async_give_back(async, 0, environment->reclaim ? async->initial_bytes : 0) > 0)
         result = try_to_take(async, size_bytes, step_bytes, true, address);
     /* And so may what other stacks of the device merely keep. */
-    while (result == CUDA_ERROR_OUT_OF_MEMORY && leaf->environment->reclaim &&
-           leaf->environment->reclaim(leaf->environment, &refusal,
-                                      !leaf->environment->frees_are_ready)) {
-        refusal.releases = rs_account_releases(leaf->environment->account);
+    while (result == CUDA_ERROR_OUT_OF_MEMORY && reclaims &&
+           environment->reclaim(environment, &refusal, !environment->frees_are_ready)) {
+        refusal.releases = rs_account_releases(environment->account);
         result = try_to_take(async, size_bytes, step_bytes, true, address);
     }
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
@@ -173,6 +174,13 @@ static CUresult async_take(struct rs_detached_leaf *leaf, size_t size_bytes, CUd
     regain_initial(async);
     rs_request_end();
     return result == CUDA_ERROR_NOT_READY ? CUDA_ERROR_OUT_OF_MEMORY : result;
+}
+
+static CUresult async_take(struct rs_detached_leaf *leaf, size_t size_bytes, enum rs_effort effort,
+                           CUdeviceptr *address)
+{
+    return rs_effort_is_held(effort) ? take_held(async_of(leaf), size_bytes, effort, address)
+                                     : take(async_of(leaf), size_bytes, effort, address);
 }
 
 /* After a free that waits the program asks about the address, and is told what the driver says. */
@@ -230,15 +238,15 @@ static bool async_end(struct rs_detached_leaf *leaf)
     return result == CUDA_SUCCESS;
 }
 
-static size_t async_trim(struct rs_mr *mr, size_t keep_bytes)
+static size_t async_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
     struct rs_async *async = async_of(rs_detached_leaf_of(mr));
     size_t bytes;
 
     if (!rs_detached_leaf_enter(&async->leaf))
         return 0;
-    bytes = rs_async_give_back(async, keep_bytes,
-                               rs_mr_is_trimming_initial(mr) ? 0 : async->initial_bytes);
+    bytes = rs_async_give_back(async, trim->keep_bytes,
+                               rs_trim_takes_initial(trim, mr) ? 0 : async->initial_bytes);
     (void)rs_detached_leaf_leave(&async->leaf);
     return bytes;
 }
@@ -326,7 +334,6 @@ static CUresult async_access_changed(struct rs_mr *mr, CUdevice peer, bool allow
 
 static const struct rs_detached_calls async_calls = {
     .take = async_take,
-    .take_held = async_take_held,
     .give = async_give,
     .give_late = async_give_late,
     .end = async_end,
@@ -365,7 +372,7 @@ static void take_initial(struct rs_async *async, size_t bytes)
     char text[RS_SIZE_TEXT_BYTES];
     CUdeviceptr address;
 
-    if (async_take(&async->leaf, bytes, &address) != CUDA_SUCCESS) {
+    if (take(async, bytes, RS_EFFORT_FULL, &address) != CUDA_SUCCESS) {
         rs_log("%s: %s at the start are not to be had: growing on demand",
                async->leaf.base.descriptor->name, rs_size_format(bytes, text));
         return;

@@ -39,10 +39,11 @@ size_t rs_async_reserved_bytes(const struct rs_async *async)
 /* True when no piece is known to be large enough.  A piece grows by what is given back beside it,
  * so a caller that has no other way looks again after any free; for others the attempt, which costs
  * a growth and its undoing, waits until enough was given back.  Under the lock. */
-static bool is_known_scattered(const struct rs_async *async, size_t size_bytes)
+static bool is_known_scattered(const struct rs_async *async, size_t size_bytes,
+                               enum rs_effort effort)
 {
     return size_bytes >= async->vain_bytes &&
-           async->given_bytes < (rs_mr_takes_any() ? 1 : size_bytes);
+           async->given_bytes < (rs_effort_takes_any(effort) ? 1 : size_bytes);
 }
 
 void rs_async_note_in_vain(struct rs_async *async, size_t size_bytes)
@@ -62,7 +63,7 @@ void rs_async_note_given(struct rs_async *async, size_t size_bytes)
     rs_mutex_unlock(&async->leaf.lock);
 }
 
-bool rs_async_has_idle(struct rs_async *async, size_t size_bytes)
+bool rs_async_has_idle(struct rs_async *async, size_t size_bytes, enum rs_effort effort)
 {
     size_t taken_bytes, reserved;
     bool scattered;
@@ -70,7 +71,7 @@ bool rs_async_has_idle(struct rs_async *async, size_t size_bytes)
     rs_mutex_lock(&async->leaf.lock);
     taken_bytes = async->leaf.live_bytes;
     reserved = async->charged_bytes - async->pending_bytes;
-    scattered = is_known_scattered(async, size_bytes);
+    scattered = is_known_scattered(async, size_bytes, effort);
     rs_mutex_unlock(&async->leaf.lock);
     return reserved > taken_bytes && reserved - taken_bytes >= size_bytes && !scattered;
 }

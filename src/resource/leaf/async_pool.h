@@ -45,7 +45,7 @@ void rs_async_note_in_vain(struct rs_async *async, size_t size_bytes);
 void rs_async_note_given(struct rs_async *async, size_t size_bytes);
 
 /* True when so much is reserved and not handed out, and not known to be in smaller pieces. */
-bool rs_async_has_idle(struct rs_async *async, size_t size_bytes);
+bool rs_async_has_idle(struct rs_async *async, size_t size_bytes, enum rs_effort effort);
 
 /* Charges for the most that a call may make the pool grow by.  False at the limit. */
 bool rs_async_charge(struct rs_async *async, size_t growth_bytes);

@@ -163,7 +163,7 @@ static void end(struct rs_detached_leaf *leaf, rs_detached_give *give)
 
 /* ---- allocation ---- */
 
-static CUresult take(struct rs_detached_leaf *leaf, rs_detached_take *ask, size_t size_bytes,
+static CUresult take(struct rs_detached_leaf *leaf, size_t size_bytes, enum rs_effort effort,
                      struct rs_allocation *out)
 {
     struct rs_detached_record *record = take_record(leaf);
@@ -172,7 +172,7 @@ static CUresult take(struct rs_detached_leaf *leaf, rs_detached_take *ask, size_
 
     if (!record)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    result = ask(leaf, size_bytes, &address);
+    result = leaf->calls->take(leaf, size_bytes, effort, &address);
     if (result == CUDA_SUCCESS && !rs_segment_add(leaf->environment, address, size_bytes)) {
         (void)leaf->calls->give(leaf, address, size_bytes); /* nobody has seen the block */
         result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -190,15 +190,15 @@ static CUresult take(struct rs_detached_leaf *leaf, rs_detached_take *ask, size_
     return CUDA_SUCCESS;
 }
 
-static CUresult allocate_by(struct rs_detached_leaf *leaf, rs_detached_take *ask, size_t size_bytes,
-                            struct rs_allocation *out)
+static CUresult allocate(struct rs_detached_leaf *leaf, size_t size_bytes, enum rs_effort effort,
+                         struct rs_allocation *out)
 {
     struct rs_allocation taken;
     CUresult result;
 
     if (!rs_detached_leaf_enter(leaf))
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    result = take(leaf, ask, size_bytes, &taken);
+    result = take(leaf, size_bytes, effort, &taken);
     if (result == CUDA_SUCCESS)
         atomic_fetch_add_explicit(&leaf->allocations, 1, memory_order_relaxed);
     if (!rs_detached_leaf_leave(leaf) && result == CUDA_SUCCESS)
@@ -208,31 +208,18 @@ static CUresult allocate_by(struct rs_detached_leaf *leaf, rs_detached_take *ask
     return result;
 }
 
-/* What is taken is usable on all streams. */
+/* What is taken is usable on all streams.  An unanswered request for held memory is no failure:
+ * what is in quarantine above may serve it yet. */
 static CUresult detached_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                  struct rs_allocation *out)
+                                  enum rs_effort effort, struct rs_allocation *out)
 {
     struct rs_detached_leaf *leaf = rs_detached_leaf_of(mr);
-    CUresult result = allocate_by(leaf, leaf->calls->take, size_bytes, out);
+    CUresult result = rs_effort_result(effort, allocate(leaf, size_bytes, effort, out));
 
     (void)stream;
-    if (result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS && !rs_effort_is_held(effort))
         atomic_fetch_add_explicit(&leaf->failures, 1, memory_order_relaxed);
     return result;
-}
-
-/* No memory, not even for a record, is no answer to whoever asks for what is held: what is in
- * quarantine above may serve the request yet. */
-static CUresult detached_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                       struct rs_allocation *out)
-{
-    struct rs_detached_leaf *leaf = rs_detached_leaf_of(mr);
-    CUresult result = CUDA_ERROR_NOT_READY;
-
-    (void)stream;
-    if (leaf->calls->take_held)
-        result = allocate_by(leaf, leaf->calls->take_held, size_bytes, out);
-    return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_NOT_READY : result;
 }
 
 static CUresult give_one(struct rs_detached_leaf *leaf, struct rs_detached_record *record)
@@ -337,10 +324,10 @@ static bool detached_check(struct rs_mr *mr)
     return good;
 }
 
-static size_t nothing_to_trim(struct rs_mr *mr, size_t keep_bytes)
+static size_t nothing_to_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
     (void)mr;
-    (void)keep_bytes;
+    (void)trim;
     return 0;
 }
 
@@ -350,7 +337,6 @@ void rs_detached_leaf_init(struct rs_detached_leaf *leaf, const struct rs_mr_des
 {
     const struct rs_mr_ops ops = {
         .allocate = detached_allocate,
-        .allocate_held = detached_allocate_held,
         .deallocate = detached_deallocate,
         .destroy = detached_destroy,
         .trim = calls->trim ? calls->trim : nothing_to_trim,

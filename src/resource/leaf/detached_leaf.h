@@ -14,7 +14,7 @@ struct rs_detached_leaf;
 struct rs_detached_record;
 
 typedef CUresult rs_detached_take(struct rs_detached_leaf *leaf, size_t size_bytes,
-                                  CUdeviceptr *address);
+                                  enum rs_effort effort, CUdeviceptr *address);
 typedef CUresult rs_detached_give(struct rs_detached_leaf *leaf, CUdeviceptr address,
                                   size_t size_bytes);
 
@@ -29,9 +29,6 @@ struct rs_detached_calls {
     /* Takes memory, usable on every stream at once, and charges it to the environment's account. */
     rs_detached_take *take;
 
-    /* The same from what is held already: CUDA_ERROR_NOT_READY where that does not serve.  May be
-     * NULL: never. */
-    rs_detached_take *take_held;
     rs_detached_give *give; /* no work uses it any more */
 
     /* The same when the context that was the environment's is no more.  What fails here is tried
@@ -42,8 +39,9 @@ struct rs_detached_calls {
      * be called again, as the driver refused.  May be NULL. */
     bool (*end)(struct rs_detached_leaf *leaf);
 
-    size_t (*trim)(struct rs_mr *mr, size_t keep_bytes); /* as in struct rs_mr_ops; may be NULL */
-    size_t (*excess_bytes)(struct rs_mr *mr);            /* these two too */
+    size_t (*trim)(struct rs_mr *mr, const struct rs_trim *trim); /* as in struct rs_mr_ops; may be
+                                                                     NULL */
+    size_t (*excess_bytes)(struct rs_mr *mr);                     /* these two too */
     void (*synchronise)(struct rs_mr *mr, enum rs_synchronise when);
     size_t (*idle_bytes)(struct rs_mr *mr);
     CUresult (*access_changed)(struct rs_mr *mr, CUdevice peer, bool allowed); /* may be NULL */

@@ -183,15 +183,17 @@ static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *
     return result;
 }
 
-static bool may_reclaim(const struct rs_leaf *leaf)
+static bool may_reclaim(const struct rs_leaf *leaf, enum rs_effort effort)
 {
-    return !rs_mr_asks_ahead() && leaf->environment->reclaim && leaf->memory != RS_MEMORY_HOST;
+    return !rs_effort_is_ahead(effort) && leaf->environment->reclaim &&
+           leaf->memory != RS_MEMORY_HOST;
 }
 
 /* Before it is out of memory, the device's other stacks and contexts give back what they merely
  * keep.  Where `reuse` is above, it waits for quarantined blocks itself: those of its own stack may
  * do without going back to the driver. */
-static CUresult take(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
+static CUresult take(struct rs_leaf *leaf, size_t size_bytes, enum rs_effort effort,
+                     CUdeviceptr *address)
 {
     const struct rs_environment *environment = leaf->environment;
     struct rs_refusal refusal = {.size_bytes = size_bytes, .memory = leaf->memory};
@@ -204,7 +206,7 @@ static CUresult take(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *addre
         if (result != CUDA_ERROR_OUT_OF_MEMORY)
             return result;
     } while (settle(leaf, SETTLE_SHORT_NS) > 0 ||
-             (may_reclaim(leaf) &&
+             (may_reclaim(leaf, effort) &&
               environment->reclaim(environment, &refusal, !environment->frees_are_ready)));
     rs_request_note_short();
     return result;
@@ -223,16 +225,19 @@ static void count_taken(struct rs_leaf *leaf, size_t size_bytes)
     atomic_fetch_add_explicit(&leaf->allocations, 1, memory_order_relaxed);
 }
 
+/* A leaf holds nothing: each allocation is the driver's. */
 static CUresult leaf_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                              struct rs_allocation *out)
+                              enum rs_effort effort, struct rs_allocation *out)
 {
     struct rs_leaf *leaf = leaf_of(mr);
     CUdeviceptr address = 0;
     CUresult result;
 
     (void)stream; /* these driver calls are synchronous: usable on every stream at once */
+    if (rs_effort_is_held(effort))
+        return CUDA_ERROR_NOT_READY;
     rs_request_begin();
-    result = take(leaf, size_bytes, &address);
+    result = take(leaf, size_bytes, effort, &address);
     rs_request_end();
     if (result != CUDA_SUCCESS) {
         atomic_fetch_add_explicit(&leaf->failures, 1, memory_order_relaxed);
@@ -299,9 +304,9 @@ static bool leaf_deallocates_in_order(struct rs_mr *mr)
 }
 
 /* Whoever gave the memory back has counted it. */
-static size_t leaf_trim(struct rs_mr *mr, size_t keep_bytes)
+static size_t leaf_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
-    (void)keep_bytes;
+    (void)trim;
     (void)settle(leaf_of(mr), rs_request_is_under_way() ? SETTLE_SHORT_NS : UINT64_MAX);
     return 0;
 }

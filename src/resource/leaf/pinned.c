@@ -132,12 +132,12 @@ static int node_of_device(CUdevice device)
 /* ---- the resource with a node ---- */
 
 static CUresult pinned_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                struct rs_allocation *out)
+                                enum rs_effort effort, struct rs_allocation *out)
 {
     struct pinned *pinned = pinned_of(mr);
     struct policy before;
     bool preferred = prefer_node(pinned->node, &before);
-    CUresult result = rs_mr_allocate(pinned->leaf, size_bytes, stream, out);
+    CUresult result = rs_mr_allocate_with(pinned->leaf, size_bytes, stream, effort, out);
 
     if (preferred)
         (void)set_policy(&before); /* it was the thread's a moment ago: it is good */
@@ -156,9 +156,9 @@ static void pinned_destroy(struct rs_mr *mr, bool memory_is_gone)
     free(pinned_of(mr));
 }
 
-static size_t pinned_trim(struct rs_mr *mr, size_t keep_bytes)
+static size_t pinned_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
-    return rs_mr_trim(pinned_of(mr)->leaf, keep_bytes);
+    return rs_mr_trim_with(pinned_of(mr)->leaf, trim);
 }
 
 static void pinned_report(struct rs_mr *mr, struct rs_report *report)

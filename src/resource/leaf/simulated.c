@@ -142,13 +142,15 @@ static struct part *allocate_locked(struct simulated *simulated, size_t size_byt
 }
 
 static CUresult simulated_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                   struct rs_allocation *out)
+                                   enum rs_effort effort, struct rs_allocation *out)
 {
     struct simulated *simulated = simulated_of(mr);
     struct part *part = NULL;
     size_t rounded_bytes;
 
     (void)stream;
+    if (rs_effort_is_held(effort))
+        return CUDA_ERROR_NOT_READY;
     if (!rs_round_up(size_bytes, RS_BLOCK_ALIGNMENT, &rounded_bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     rs_mutex_lock(&simulated->lock);
@@ -200,10 +202,10 @@ static void simulated_destroy(struct rs_mr *mr, bool memory_is_gone)
     free(simulated);
 }
 
-static size_t simulated_trim(struct rs_mr *mr, size_t keep_bytes)
+static size_t simulated_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
     (void)mr;
-    (void)keep_bytes;
+    (void)trim;
     return 0;
 }
 

@@ -40,12 +40,15 @@ static bool round_size(size_t size_bytes, size_t *rounded_bytes)
                        rounded_bytes);
 }
 
-static CUresult system_take(struct rs_detached_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
+static CUresult system_take(struct rs_detached_leaf *leaf, size_t size_bytes, enum rs_effort effort,
+                            CUdeviceptr *address)
 {
     struct rs_account *account = leaf->environment->account;
     size_t rounded_bytes;
     void *memory;
 
+    if (rs_effort_is_held(effort))
+        return CUDA_ERROR_NOT_READY; /* nothing is held */
     if (!round_size(size_bytes, &rounded_bytes) ||
         !rs_account_take(account, size_bytes, RS_MEMORY_HOST))
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -22,6 +22,7 @@ RS_HOT_INLINE struct rs_freed *take_kept(struct rs_reuse *reuse, size_t size_byt
     kept = rs_kept_take(&shard->kept, size_bytes);
     *more = shard->ready.first;
     if (RS_LIKELY(kept)) {
+        RS_ASSERT_SLOW(&reuse->shards[kept->home] == shard || kept->home < RS_REUSE_SHARDS);
         shard->live_bytes += (ptrdiff_t)size_bytes;
         if (RS_LIKELY(*more))
             rs_reuse_sort_one(shard);
@@ -71,41 +72,37 @@ static void ready_for_huge(struct rs_reuse *reuse, size_t size_bytes)
 
 /* What comes from upstream is for all streams, as it will be handed to others in its time.  Where
  * frees wait no gap is late, so any block will do (slow_path.c). */
-static CUresult allocate_from_upstream(struct rs_reuse *reuse, size_t size_bytes, bool only_held,
-                                       struct rs_allocation *out)
+static CUresult allocate_from_upstream(struct rs_reuse *reuse, size_t size_bytes,
+                                       enum rs_effort effort, struct rs_allocation *out)
 {
-    struct rs_mr *upstream = reuse->base.upstream[0];
+    enum rs_effort first = RS_EFFORT_HELD;
     CUresult result;
 
     if (RS_UNLIKELY(size_bytes >= HUGE_BYTES))
         ready_for_huge(reuse, size_bytes);
-    if (RS_UNLIKELY(only_held))
-        result = rs_mr_allocate_any_held(upstream, size_bytes, out);
+    if (RS_UNLIKELY(rs_effort_is_held(effort)))
+        first = RS_EFFORT_HELD_ANY;
     else if (RS_UNLIKELY(reuse->mode == RS_REUSE_WAIT))
-        result = rs_mr_allocate_good_held(upstream, size_bytes, out);
-    else
-        result = rs_mr_allocate_held(upstream, size_bytes, NULL, out);
-    if (result != CUDA_ERROR_NOT_READY)
-        return result;
-    return only_held ? rs_reuse_allocate_held_slowly(reuse, size_bytes, out)
-                     : rs_reuse_allocate_slowly(reuse, size_bytes, out);
+        first = RS_EFFORT_HELD_GOOD;
+    result = rs_mr_allocate_with(reuse->base.upstream[0], size_bytes, NULL, first, out);
+    return result == CUDA_ERROR_NOT_READY ? rs_reuse_allocate_slowly(reuse, size_bytes, effort, out)
+                                          : result;
 }
 
-__attribute__((noinline)) static CUresult allocate_new(struct rs_reuse *reuse, size_t size_bytes,
-                                                       size_t upstream_bytes,
-                                                       unsigned long long key, bool only_held,
-                                                       struct rs_allocation *out)
+__attribute__((noinline)) static CUresult
+allocate_new(struct rs_reuse *reuse, size_t size_bytes, size_t upstream_bytes,
+             unsigned long long key, enum rs_effort effort, struct rs_allocation *out)
 {
     struct rs_allocation upstream;
     struct rs_freed *record;
-    CUresult result = allocate_from_upstream(reuse, upstream_bytes, only_held, &upstream);
+    CUresult result = allocate_from_upstream(reuse, upstream_bytes, effort, &upstream);
 
     if (result != CUDA_SUCCESS)
         return result;
     record = rs_reuse_take_record(reuse, upstream_bytes);
     if (RS_UNLIKELY(!record)) {
         (void)rs_mr_deallocate(reuse->base.upstream[0], &upstream, NULL); /* nobody has seen it */
-        return only_held ? CUDA_ERROR_NOT_READY : CUDA_ERROR_OUT_OF_MEMORY;
+        return rs_effort_result(effort, CUDA_ERROR_OUT_OF_MEMORY);
     }
     record->upstream.address = upstream.address;
     record->upstream.size_bytes = upstream.size_bytes;
@@ -115,20 +112,35 @@ __attribute__((noinline)) static CUresult allocate_new(struct rs_reuse *reuse, s
     return CUDA_SUCCESS;
 }
 
+/* A block of that size from among those that are not sorted yet, or NULL. */
+__attribute__((noinline)) static struct rs_freed *sort_and_take(struct rs_reuse *reuse,
+                                                                size_t size_bytes)
+{
+    struct rs_freed *kept;
+    unsigned turns = SORT_TURNS;
+    bool more;
+
+    do {
+        rs_reuse_sort_ready(reuse);
+        kept = take_kept(reuse, size_bytes, &more);
+    } while (!kept && more && --turns > 0);
+    return kept;
+}
+
 /* A block of the shard's, or one from upstream; for an allocation on the stream of that key. */
 RS_HOT_INLINE CUresult allocate_any(struct rs_reuse *reuse, size_t size_bytes,
-                                    size_t upstream_bytes, unsigned long long key, bool only_held,
-                                    struct rs_allocation *out)
+                                    size_t upstream_bytes, unsigned long long key,
+                                    enum rs_effort effort, struct rs_allocation *out)
 {
-    bool more = false;
+    bool more;
     struct rs_freed *kept = take_kept(reuse, upstream_bytes, &more);
 
-    for (unsigned turn = 0; RS_UNLIKELY(!kept && more) && turn < SORT_TURNS; turn++) {
-        rs_reuse_sort_ready(reuse);
-        kept = take_kept(reuse, upstream_bytes, &more);
+    if (RS_UNLIKELY(!kept)) {
+        if (more)
+            kept = sort_and_take(reuse, upstream_bytes);
+        if (!kept)
+            return allocate_new(reuse, size_bytes, upstream_bytes, key, effort, out);
     }
-    if (RS_UNLIKELY(!kept))
-        return allocate_new(reuse, size_bytes, upstream_bytes, key, only_held, out);
     if (size_bytes != upstream_bytes)
         rs_reuse_forget_holder(reuse, kept);
     *out = (struct rs_allocation){kept->upstream.address, size_bytes, kept, kept->holder};
@@ -157,14 +169,18 @@ static bool asks_first(struct rs_reuse *reuse, size_t size_bytes)
              !is_something_kept(reuse, size_bytes)));
 }
 
-/* In the order of a stream, or of a block that an allocation looks at fences for. */
+/* In the order of a stream, of a block that an allocation looks at fences for, or with another
+ * effort than the full one.  Held memory is for all streams. */
 __attribute__((noinline)) static CUresult allocate_unusual(struct rs_reuse *reuse,
                                                            size_t size_bytes, CUstream stream,
+                                                           enum rs_effort effort,
                                                            struct rs_allocation *out)
 {
     size_t upstream_bytes = size_bytes;
     unsigned long long key = 0;
 
+    if (rs_effort_is_held(effort))
+        return allocate_any(reuse, size_bytes, size_bytes, key, effort, out);
     if (asks_first(reuse, size_bytes)) {
         rs_request_begin();
         (void)rs_reuse_retire(reuse);
@@ -172,22 +188,17 @@ __attribute__((noinline)) static CUresult allocate_unusual(struct rs_reuse *reus
     }
     if (stream && allocate_in_order(reuse, &upstream_bytes, stream, &key, out))
         return CUDA_SUCCESS;
-    return allocate_any(reuse, size_bytes, upstream_bytes, key, false, out);
+    return allocate_any(reuse, size_bytes, upstream_bytes, key, effort, out);
 }
 
 RS_HOT CUresult rs_reuse_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                  struct rs_allocation *out)
+                                  enum rs_effort effort, struct rs_allocation *out)
 {
     struct rs_reuse *reuse = rs_reuse_of(mr);
 
-    if (RS_UNLIKELY((uintptr_t)stream | (size_bytes >= rs_reuse_eager_bytes(reuse))))
-        return allocate_unusual(reuse, size_bytes, stream, out);
-    return allocate_any(reuse, size_bytes, size_bytes, 0, false, out);
-}
-
-CUresult rs_reuse_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                struct rs_allocation *out)
-{
-    (void)stream;
-    return allocate_any(rs_reuse_of(mr), size_bytes, size_bytes, 0, true, out);
+    RS_ASSERT_SLOW(size_bytes > 0);
+    if (RS_UNLIKELY((uintptr_t)stream |
+                    (effort | (unsigned)(size_bytes >= rs_reuse_eager_bytes(reuse)))))
+        return allocate_unusual(reuse, size_bytes, stream, effort, out);
+    return allocate_any(reuse, size_bytes, size_bytes, 0, RS_EFFORT_FULL, out);
 }

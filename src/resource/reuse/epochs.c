@@ -76,6 +76,7 @@ static struct rs_reuse_epoch *take_epoch(struct rs_reuse *reuse)
 
 static void spare_epoch(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch)
 {
+    RS_ASSERT_SLOW(!epoch->ordered && rs_reuse_batch_is_empty(reuse, &epoch->blocks));
     epoch->next = reuse->spare;
     reuse->spare = epoch;
 }
@@ -126,6 +127,7 @@ static void open_ordered(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch)
 
 static void remove_sealed(struct rs_reuse *reuse, unsigned at, unsigned count)
 {
+    RS_ASSERT(at + count <= reuse->sealed_count);
     reuse->sealed_count -= count;
     memmove(&reuse->sealed[at], &reuse->sealed[at + count],
             (reuse->sealed_count - at) * sizeof(reuse->sealed[0]));
@@ -137,6 +139,7 @@ static void merge_with_next(struct rs_reuse *reuse, unsigned at)
     struct rs_reuse_epoch *older = reuse->sealed[at], *younger = reuse->sealed[at + 1];
     CUevent event = older->event;
 
+    RS_ASSERT(at > 0 && at + 1 < reuse->sealed_count); /* threads wait for the oldest */
     rs_reuse_batch_append(reuse, &older->blocks, &younger->blocks);
     if (!older->ordered)
         older->ordered = younger->ordered;
@@ -186,6 +189,7 @@ static bool seal_locked(struct rs_reuse *reuse)
         fenced = any && rs_fence_record(reuse->environment->context, epoch->event, &refusal);
         if (fenced) {
             make_room(reuse);
+            RS_ASSERT(reuse->sealed_count < RS_REUSE_EPOCHS);
             reuse->epochs_bytes += epoch->bytes;
             epoch->timed_out = false;
             epoch->seals = 1;
@@ -216,6 +220,7 @@ static void drain_one_lot(struct rs_reuse *reuse, struct rs_freed_list *to)
 {
     struct rs_reuse_lot *lot = reuse->backlog_lots;
 
+    RS_ASSERT(lot);
     reuse->backlog_lots = lot->next;
     rs_ordered_drain(&reuse->ordered, &lot->blocks, to);
     spare_lot(reuse, lot);
@@ -226,6 +231,7 @@ static void add_backlog_lots(struct rs_reuse *reuse, struct rs_reuse_epoch *epoc
 {
     if (!epoch->ordered)
         return;
+    RS_ASSERT(epoch->last_ordered && !epoch->last_ordered->next);
     epoch->last_ordered->next = reuse->backlog_lots;
     reuse->backlog_lots = epoch->ordered;
     epoch->ordered = epoch->last_ordered = NULL;
@@ -301,8 +307,10 @@ void rs_reuse_give_backlog(struct rs_reuse *reuse)
  * recorded after theirs, and so covers all that theirs do. */
 static void take_through(struct rs_reuse *reuse, unsigned count, struct rs_reuse_batch *ready)
 {
+    RS_ASSERT(count <= reuse->sealed_count);
     for (unsigned i = 0; i < count; i++) {
         struct rs_reuse_epoch *epoch = reuse->sealed[i];
+        RS_ASSERT(epoch->seals > 0 && reuse->epochs_bytes >= epoch->bytes);
         rs_reuse_batch_append(reuse, ready, &epoch->blocks);
         add_backlog_lots(reuse, epoch);
         reuse->epochs_bytes -= epoch->bytes;
@@ -310,6 +318,7 @@ static void take_through(struct rs_reuse *reuse, unsigned count, struct rs_reuse
         spare_epoch(reuse, epoch);
     }
     remove_sealed(reuse, 0, count);
+    RS_ASSERT(reuse->sealed_count > 0 || reuse->epochs_bytes == 0);
     reuse->merge_at -= rs_min(reuse->merge_at, count);
 }
 
@@ -354,6 +363,7 @@ static enum rs_fence_state retire_locked(struct rs_reuse *reuse, struct rs_reuse
         }
         unknown -= count;
     }
+    RS_ASSERT(unknown <= reuse->sealed_count);
     if (state == RS_FENCE_DONE && reuse->sealed_count)
         state = RS_FENCE_PENDING;
     reuse->is_stuck = state == RS_FENCE_PENDING;
@@ -376,6 +386,7 @@ static bool retire_and_look(struct rs_reuse *reuse, size_t most, enum rs_fence_s
     any = !rs_reuse_batch_is_empty(reuse, &ready);
     if (any)
         rs_reuse_give_ready(reuse, &ready);
+    RS_ASSERT_SLOW(reuse->base.ops.check(&reuse->base));
     return any;
 }
 

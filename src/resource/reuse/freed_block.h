@@ -41,6 +41,8 @@ struct rs_freed_list {
 
 RS_HOT_INLINE void rs_freed_push(struct rs_freed_list *list, struct rs_freed *freed)
 {
+    RS_ASSERT_SLOW(freed->upstream.size_bytes > 0);
+    RS_ASSERT_SLOW(!list->first == !list->last);
     freed->next = NULL;
     if (list->last)
         list->last->next = freed;
@@ -56,6 +58,7 @@ RS_HOT_INLINE struct rs_freed *rs_freed_pop(struct rs_freed_list *list)
 {
     struct rs_freed *freed = list->first;
 
+    RS_ASSERT_SLOW(freed && list->count > 0 && list->bytes >= freed->upstream.size_bytes);
     list->first = freed->next;
     if (RS_UNLIKELY(!list->first))
         list->last = NULL;
@@ -68,6 +71,7 @@ RS_HOT_INLINE void rs_freed_append(struct rs_freed_list *list, struct rs_freed_l
 {
     if (!tail->first)
         return;
+    RS_ASSERT_SLOW(list != tail && tail->last && tail->count > 0);
     if (list->last)
         list->last->next = tail->first;
     else

@@ -12,11 +12,16 @@ static void empty_bin(struct rs_freed **bin, struct rs_freed_list *list)
 
 void rs_kept_empty(struct rs_kept_blocks *kept, struct rs_freed_list *list)
 {
+    size_t bytes = list->bytes, count = list->count;
+
     for (unsigned i = 0; i < RS_ARRAY_LENGTH(kept->filled); i++) {
         for (uint64_t rest = kept->filled[i]; rest; rest &= rest - 1)
             empty_bin(&kept->bins[64 * i + (unsigned)__builtin_ctzll(rest)], list);
         kept->filled[i] = 0;
     }
+    RS_ASSERT(list->bytes - bytes == kept->bytes && list->count - count == kept->count);
+    (void)bytes;
+    (void)count;
     kept->bytes = kept->count = 0;
 }
 

@@ -32,6 +32,7 @@ RS_HOT_INLINE struct rs_freed *rs_kept_take(struct rs_kept_blocks *kept, size_t 
     for (unsigned i = 0; (found = *at) && i < RS_KEPT_LOOK; i++, at = &found->next) {
         if (RS_UNLIKELY(found->upstream.size_bytes != size_bytes))
             continue;
+        RS_ASSERT_SLOW(kept->count > 0 && kept->bytes >= size_bytes);
         *at = found->next;
         kept->bytes -= size_bytes;
         kept->count--;
@@ -54,6 +55,7 @@ RS_HOT_INLINE void rs_kept_put(struct rs_kept_blocks *kept, struct rs_freed *fre
 {
     unsigned bin = rs_kept_bin(freed->upstream.size_bytes);
 
+    RS_ASSERT_SLOW(!freed->slot); /* what is found by its stream is kept nowhere else */
     freed->next = kept->bins[bin];
     kept->bins[bin] = freed;
     kept->filled[bin / 64] |= (uint64_t)1 << bin % 64;

@@ -16,6 +16,9 @@ static void unlink_block(struct rs_freed *freed)
 {
     struct rs_freed_list *list = freed->in;
 
+    RS_ASSERT(list && list->count > 0 && list->bytes >= freed->upstream.size_bytes);
+    RS_ASSERT(freed->before ? freed->before->next == freed : list->first == freed);
+    RS_ASSERT(freed->next ? freed->next->before == freed : list->last == freed);
     if (freed->before)
         freed->before->next = freed->next;
     else
@@ -32,9 +35,12 @@ static void unlink_block(struct rs_freed *freed)
 /* From now on the block is not found by its stream. */
 static void hide(struct rs_ordered_blocks *ordered, struct rs_freed *freed)
 {
-    if (freed->slot)
-        ordered->slots[(freed->slot - 1) / RS_ORDERED_WAYS][(freed->slot - 1) % RS_ORDERED_WAYS]
-            .block = NULL;
+    unsigned slot = freed->slot - 1;
+
+    if (!freed->slot)
+        return;
+    RS_ASSERT(ordered->slots[slot / RS_ORDERED_WAYS][slot % RS_ORDERED_WAYS].block == freed);
+    ordered->slots[slot / RS_ORDERED_WAYS][slot % RS_ORDERED_WAYS].block = NULL;
     freed->slot = 0;
 }
 
@@ -61,6 +67,7 @@ static void show(struct rs_ordered_blocks *ordered, struct rs_freed *freed,
     unsigned set = set_of(stream, size_class(freed->upstream.size_bytes)), way;
     struct rs_ordered_slot *slots = ordered->slots[set];
 
+    RS_ASSERT(!freed->slot);
     for (way = 0; way < RS_ORDERED_WAYS && slots[way].block; way++)
         ;
     if (way == RS_ORDERED_WAYS) {
@@ -108,6 +115,7 @@ struct rs_freed *rs_ordered_take(struct rs_ordered_blocks *ordered, size_t size_
     block = find(ordered, stream, class, size_bytes);
     block = smaller(block, find(ordered, stream, class + 1, size_bytes));
     if (block) {
+        RS_ASSERT(block->upstream.size_bytes >= size_bytes);
         hide(ordered, block);
         unlink_block(block);
         ordered->live_bytes += (ptrdiff_t)block->upstream.size_bytes;
@@ -146,6 +154,7 @@ bool rs_ordered_move(struct rs_ordered_blocks *ordered, struct rs_freed_list *fr
         unlink_block(freed);
         link_block(to, freed);
     }
+    RS_ASSERT(from->bytes == 0 && from->count == 0 && !from->last);
     rs_mutex_unlock(&ordered->lock);
     return any;
 }
@@ -161,6 +170,7 @@ void rs_ordered_drain(struct rs_ordered_blocks *ordered, struct rs_freed_list *f
         unlink_block(freed);
         rs_freed_push(to, freed);
     }
+    RS_ASSERT(from->bytes == 0 && from->count == 0 && !from->last);
     rs_mutex_unlock(&ordered->lock);
 }
 

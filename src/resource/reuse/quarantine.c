@@ -64,6 +64,7 @@ size_t rs_reuse_gather(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
     for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
         struct rs_reuse_shard *shard = &reuse->shards[i];
         rs_spinlock_lock(&shard->lock);
+        RS_ASSERT(shard->published_bytes <= shard->open.bytes + shard->open_rest.bytes);
         if (batch) {
             rs_freed_append(&batch->own[i], &shard->open);
             rs_freed_append(&batch->rest, &shard->open_rest);
@@ -87,6 +88,7 @@ void rs_reuse_put_back(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
 {
     struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
 
+    RS_ASSERT(batch->rest.first || batch->rest.count == 0);
     rs_spinlock_lock(&shard->lock);
     rs_freed_append(&shard->open_rest, &batch->rest);
     rs_spinlock_unlock(&shard->lock);

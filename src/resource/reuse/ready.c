@@ -62,6 +62,7 @@ static size_t give_list_upstream(struct rs_reuse *reuse, const struct rs_freed_l
         else
             rs_freed_push(&refused, freed);
     }
+    RS_ASSERT(refused.count <= count && refused.bytes <= list->bytes);
     count -= refused.count;
     if (RS_UNLIKELY(refused.first)) {
         rs_spinlock_lock(&reuse->refused_lock);
@@ -80,11 +81,13 @@ static void begin_giving(struct rs_reuse *reuse, size_t size_bytes)
 
 static bool give_in_hand(struct rs_reuse *reuse, const struct rs_freed_list *list)
 {
-    size_t size_bytes = list->bytes, given = give_list_upstream(reuse, list);
+    size_t size_bytes = list->bytes, given = give_list_upstream(reuse, list), before;
 
     if (given > 0)
         atomic_fetch_add_explicit(&reuse->given, given, memory_order_release);
-    atomic_fetch_sub(&reuse->giving_bytes, size_bytes);
+    before = atomic_fetch_sub(&reuse->giving_bytes, size_bytes);
+    RS_ASSERT(before >= size_bytes);
+    (void)before;
     return given > 0;
 }
 
@@ -178,6 +181,7 @@ static void bring_back(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
         rs_freed_append(&shard->ready, list);
     if (on_slow_path || (!fits && count <= SORT_AT_ONCE))
         sort_locked(reuse, shard, room, SIZE_MAX, rest);
+    RS_ASSERT_SLOW(rs_kept_check(&shard->kept));
     rs_spinlock_unlock(&shard->lock);
 }
 
@@ -190,6 +194,7 @@ static void keep_some(struct rs_reuse *reuse, const struct rs_freed_list *list,
 
     for (struct rs_freed *freed = list->first; freed; freed = next) {
         struct rs_reuse_shard *home = &reuse->shards[freed->home];
+        RS_ASSERT(freed->home < rs_reuse_shards_used(reuse) && !freed->slot);
         next = freed->next;
         if (locked && locked != home)
             rs_spinlock_unlock(&locked->lock);
@@ -244,6 +249,7 @@ void rs_reuse_give_ready(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
         if (own->first)
             bring_back(reuse, &reuse->shards[i], own, &room, &rest);
         if (own->first) {
+            RS_ASSERT(size.bytes >= own->bytes && size.blocks >= own->count);
             size.bytes -= own->bytes;
             size.blocks -= own->count;
             rs_reuse_add_backlog(reuse, own);
@@ -275,6 +281,7 @@ RS_HOT void rs_reuse_sort_ready(struct rs_reuse *reuse)
     sort_locked(reuse, shard, &room, SORT_COUNT, &rest);
     if (rest.first)
         begin_giving(reuse, rest.bytes);
+    RS_ASSERT_SLOW(rs_kept_check(&shard->kept));
     rs_spinlock_unlock(&shard->lock);
     if (!rest.first)
         return;
@@ -314,5 +321,8 @@ bool rs_reuse_begin_slow_path(struct rs_reuse *reuse)
 
 void rs_reuse_end_slow_path(struct rs_reuse *reuse)
 {
-    atomic_fetch_sub(&reuse->on_slow_path, 1);
+    unsigned before = atomic_fetch_sub(&reuse->on_slow_path, 1);
+
+    RS_ASSERT(before > 0);
+    (void)before;
 }

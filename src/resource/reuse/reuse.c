@@ -65,7 +65,33 @@ static void retire_at_once(struct rs_reuse *reuse)
     }
 }
 
-static size_t reuse_trim(struct rs_mr *mr, size_t keep_bytes)
+static bool reuse_check(struct rs_mr *mr)
+{
+    struct rs_reuse *reuse = rs_reuse_of(mr);
+    size_t bytes = 0, blocks = 0;
+    bool good = true;
+
+    rs_mutex_lock(&reuse->lock);
+    for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
+        rs_spinlock_lock(&reuse->shards[i].lock);
+        bytes += reuse->shards[i].open.bytes + reuse->shards[i].open_rest.bytes;
+        blocks += reuse->shards[i].open.count + reuse->shards[i].open_rest.count;
+        good = rs_kept_check(&reuse->shards[i].kept) && good;
+        rs_spinlock_unlock(&reuse->shards[i].lock);
+    }
+    rs_mutex_lock(&reuse->ordered.lock);
+    good = rs_ordered_check(&reuse->ordered, &reuse->ordered.open, &bytes, &blocks) && good;
+    good = rs_reuse_check_epochs(reuse, &bytes, &blocks) && good;
+    /* Blocks on their way upstream are in no list and still counted.  An ordered block that is
+     * taken after these locks is counted in both. */
+    good = good && bytes <= rs_reuse_quarantined(reuse).bytes &&
+           blocks <= rs_reuse_quarantined(reuse).blocks;
+    rs_mutex_unlock(&reuse->ordered.lock);
+    rs_mutex_unlock(&reuse->lock);
+    return good;
+}
+
+static size_t reuse_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
     struct rs_reuse *reuse = rs_reuse_of(mr);
 
@@ -77,7 +103,8 @@ static size_t reuse_trim(struct rs_mr *mr, size_t keep_bytes)
     if (!reuse->has_fences && rs_reuse_has_open(reuse) && !rs_request_is_under_way())
         (void)rs_reuse_wait_for_all(reuse);
     rs_reuse_end_slow_path(reuse);
-    return rs_mr_trim(mr->upstream[0], keep_bytes);
+    RS_ASSERT_SLOW(reuse_check(mr));
+    return rs_mr_trim_with(mr->upstream[0], trim);
 }
 
 static size_t reuse_excess_bytes(struct rs_mr *mr)
@@ -175,31 +202,6 @@ static void reuse_report(struct rs_mr *mr, struct rs_report *report)
                       rs_ordered_reuses(&reuse->ordered));
 }
 
-static bool reuse_check(struct rs_mr *mr)
-{
-    struct rs_reuse *reuse = rs_reuse_of(mr);
-    size_t bytes = 0, blocks = 0;
-    bool good = true;
-
-    rs_mutex_lock(&reuse->lock);
-    for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
-        rs_spinlock_lock(&reuse->shards[i].lock);
-        bytes += reuse->shards[i].open.bytes + reuse->shards[i].open_rest.bytes;
-        blocks += reuse->shards[i].open.count + reuse->shards[i].open_rest.count;
-        good = rs_kept_check(&reuse->shards[i].kept) && good;
-        rs_spinlock_unlock(&reuse->shards[i].lock);
-    }
-    rs_mutex_lock(&reuse->ordered.lock);
-    good = rs_ordered_check(&reuse->ordered, &reuse->ordered.open, &bytes, &blocks) && good;
-    good = rs_reuse_check_epochs(reuse, &bytes, &blocks) && good;
-    rs_mutex_unlock(&reuse->ordered.lock);
-    /* Blocks on their way upstream are in no list and still counted. */
-    good = good && bytes <= rs_reuse_quarantined(reuse).bytes &&
-           blocks <= rs_reuse_quarantined(reuse).blocks;
-    rs_mutex_unlock(&reuse->lock);
-    return good;
-}
-
 static void reuse_destroy(struct rs_mr *mr, bool memory_is_gone)
 {
     struct rs_reuse *reuse = rs_reuse_of(mr);
@@ -208,6 +210,7 @@ static void reuse_destroy(struct rs_mr *mr, bool memory_is_gone)
         (void)rs_reuse_begin_slow_path(reuse);
         (void)rs_reuse_wait_for_all(reuse);
     }
+    RS_ASSERT(memory_is_gone || !rs_reuse_has_open(reuse) || rs_reuse_has_quarantine(reuse));
     rs_reuse_destroy_epochs(reuse, memory_is_gone);
     for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++)
         rs_record_slab_destroy(&reuse->shards[i].records);
@@ -220,7 +223,6 @@ static void reuse_destroy(struct rs_mr *mr, bool memory_is_gone)
 
 static const struct rs_mr_ops reuse_ops = {
     .allocate = rs_reuse_allocate,
-    .allocate_held = rs_reuse_allocate_held,
     .deallocate = rs_reuse_deallocate,
     .destroy = reuse_destroy,
     .make_ready = reuse_make_ready,

@@ -172,6 +172,7 @@ RS_HOT_INLINE void rs_reuse_give_record(struct rs_reuse *reuse, struct rs_freed 
 {
     struct rs_reuse_shard *home = &reuse->shards[record->home];
 
+    RS_ASSERT_SLOW(record->home < rs_reuse_shards_used(reuse));
     rs_spinlock_lock(&home->lock);
     rs_record_slab_give(&home->records, record);
     rs_spinlock_unlock(&home->lock);
@@ -401,22 +402,16 @@ void rs_reuse_ask_room(struct rs_reuse *reuse);
 /* As rs_mr_make_ready. */
 enum rs_readiness rs_reuse_make_ready(struct rs_reuse *reuse, uint64_t wait_ns);
 
-/* An allocation that what upstream holds does not serve: with what can be cleaned, after a wait for
- * it, or by growth. */
-CUresult rs_reuse_allocate_slowly(struct rs_reuse *reuse, size_t size_bytes,
+/* An allocation that upstream's held memory does not serve: with what can be made ready, after a
+ * wait for it, or by growth; for held memory alone with what can be made ready at once. */
+CUresult rs_reuse_allocate_slowly(struct rs_reuse *reuse, size_t size_bytes, enum rs_effort effort,
                                   struct rs_allocation *out);
-
-/* The same with what can be cleaned at once alone: CUDA_ERROR_NOT_READY when that does not do. */
-CUresult rs_reuse_allocate_held_slowly(struct rs_reuse *reuse, size_t size_bytes,
-                                       struct rs_allocation *out);
 
 /* ---- as in struct rs_mr_ops ---- */
 
+/* RS_EFFORT_LITTLE and RS_EFFORT_BEST are as RS_EFFORT_FULL: how much upstream is asked for, and
+ * when a lesser one stands in, is chosen here. */
 CUresult rs_reuse_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                           struct rs_allocation *out);
-
-/* From what upstream holds, with what can be cleaned at once. */
-CUresult rs_reuse_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                struct rs_allocation *out);
+                           enum rs_effort effort, struct rs_allocation *out);
 CUresult rs_reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                              CUstream stream);

@@ -10,6 +10,7 @@ unsigned rs_reuse_use_shard(struct rs_reuse *reuse)
 
     while (used <= index && !atomic_compare_exchange_weak(&reuse->shards_used, &used, index + 1))
         ;
+    RS_ASSERT(index < rs_reuse_shards_used(reuse));
     return index;
 }
 
@@ -17,6 +18,7 @@ void rs_reuse_untake_record(struct rs_reuse *reuse, struct rs_freed *record, siz
 {
     struct rs_reuse_shard *home = &reuse->shards[record->home];
 
+    RS_ASSERT(record->home < rs_reuse_shards_used(reuse) && !record->slot);
     rs_spinlock_lock(&home->lock);
     home->live_bytes -= (ptrdiff_t)size_bytes;
     rs_record_slab_give(&home->records, record);

@@ -192,17 +192,18 @@ static CUresult allocate_at_last(struct rs_reuse *reuse, struct rs_refusal *refu
  * ready.
  */
 static CUresult allocate_or_fall_back(struct rs_reuse *reuse, size_t size_bytes,
-                                      struct rs_allocation *out)
+                                      enum rs_effort effort, struct rs_allocation *out)
 {
     struct rs_mr *upstream = reuse->base.upstream[0];
+    enum rs_effort best = effort | RS_EFFORT_BEST;
     uint64_t begin_ns = rs_clock_ns();
-    CUresult result = rs_mr_allocate_best(upstream, size_bytes, NULL, out);
+    CUresult result = rs_mr_allocate_with(upstream, size_bytes, NULL, best, out);
 
     while (result == CUDA_ERROR_NOT_READY && rs_clock_ns() - begin_ns < WAIT_NS &&
            rs_mr_idle_bytes_best(&reuse->base) >= size_bytes && rs_reuse_wait_once(reuse, WAIT_NS))
-        result = rs_mr_allocate_best(upstream, size_bytes, NULL, out);
+        result = rs_mr_allocate_with(upstream, size_bytes, NULL, best, out);
     if (result == CUDA_ERROR_NOT_READY)
-        result = rs_mr_allocate(upstream, size_bytes, NULL, out);
+        result = rs_mr_allocate_with(upstream, size_bytes, NULL, effort, out);
     return result;
 }
 
@@ -217,42 +218,44 @@ static enum rs_memory memory_of(const struct rs_reuse *reuse)
     return reuse->base.memories == 1u << RS_MEMORY_MANAGED ? RS_MEMORY_MANAGED : RS_MEMORY_DEVICE;
 }
 
-/* Freed blocks that wait for the GPU leave their gaps late: what is cut meanwhile in their stead
- * pins a larger block, and the next large request finds none.  So nothing is cut but what fits,
- * until all that was freed before is ready; then upstream's own rules are best.  Where that cannot
- * be waited for, any block is cut. */
+/* RS_EFFORT_FULL or RS_EFFORT_AHEAD.  Freed blocks that wait for the GPU leave their gaps late:
+ * what is cut meanwhile in their stead pins a larger block, and the next large request finds none.
+ * So nothing is cut but what fits, until all that was freed before is ready; then upstream's own
+ * rules are best.  Where that cannot be waited for, any block is cut. */
 static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
-                                      struct rs_allocation *out)
+                                      enum rs_effort effort, struct rs_allocation *out)
 {
     struct rs_mr *upstream = reuse->base.upstream[0];
+    enum rs_effort held = reuse->mode == RS_REUSE_WAIT ? RS_EFFORT_HELD_GOOD : RS_EFFORT_HELD;
     bool more = rs_reuse_begin_slow_path(reuse), allowed, retired;
     struct rs_refusal refusal = {.size_bytes = size_bytes, .memory = memory_of(reuse)};
     uint64_t begin_ns = rs_clock_ns(), moves;
     size_t entered = count_entered(reuse);
     CUresult result;
 
+    RS_ASSERT(!rs_effort_is_held(effort) && atomic_load(&reuse->on_slow_path) > 0);
     note_shortage(reuse);
     /* In steps: after a long operation millions of blocks may be ready at once. */
     retired = rs_reuse_retire_some(reuse) || (rs_reuse_seal(reuse) && rs_reuse_retire_some(reuse));
     for (; retired || more; retired = has_more(reuse), more = false) {
-        result = reuse->mode != RS_REUSE_WAIT ? rs_mr_allocate_held(upstream, size_bytes, NULL, out)
-                                              : rs_mr_allocate_good_held(upstream, size_bytes, out);
+        result = rs_mr_allocate_with(upstream, size_bytes, NULL, held, out);
         if (result != CUDA_ERROR_NOT_READY)
             return result;
     }
     while (!(allowed = have_left(reuse, entered) || may_grow(reuse, size_bytes))) {
         if (rs_clock_ns() - begin_ns >= WAIT_NS || !rs_reuse_wait_once(reuse, WAIT_NS))
             break;
-        result = rs_mr_allocate_held(upstream, size_bytes, NULL, out);
+        result = rs_mr_allocate_with(upstream, size_bytes, NULL, RS_EFFORT_HELD, out);
         if (result != CUDA_ERROR_NOT_READY)
             return result;
     }
     moves = rs_reuse_moves(reuse); /* before, so that a block cannot slip past in between */
     refusal.releases = rs_account_releases(reuse->environment->account);
-    result = allowed ? allocate_or_fall_back(reuse, size_bytes, out)
-                     : rs_mr_allocate_little(upstream, size_bytes, NULL, out);
+    result = allowed
+                 ? allocate_or_fall_back(reuse, size_bytes, effort, out)
+                 : rs_mr_allocate_with(upstream, size_bytes, NULL, effort | RS_EFFORT_LITTLE, out);
     rs_reuse_ask_room(reuse);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && !rs_effort_is_ahead(effort))
         result = allocate_at_last(reuse, &refusal, moves, out);
     if (result == CUDA_SUCCESS)
         (void)peak_with(reuse, size_bytes, true);
@@ -261,30 +264,32 @@ static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
     return result;
 }
 
-CUresult rs_reuse_allocate_slowly(struct rs_reuse *reuse, size_t size_bytes,
+/* Held memory alone: with all that is ready, or can be made ready at once. */
+static CUresult allocate_held(struct rs_reuse *reuse, size_t size_bytes, struct rs_allocation *out)
+{
+    struct rs_mr *upstream = reuse->base.upstream[0];
+    CUresult result = CUDA_ERROR_NOT_READY;
+
+    if (rs_reuse_begin_slow_path(reuse))
+        result = rs_mr_allocate_with(upstream, size_bytes, NULL, RS_EFFORT_HELD_ANY, out);
+    if (result == CUDA_ERROR_NOT_READY && rs_reuse_retire(reuse))
+        result = rs_mr_allocate_with(upstream, size_bytes, NULL, RS_EFFORT_HELD_ANY, out);
+    return result;
+}
+
+CUresult rs_reuse_allocate_slowly(struct rs_reuse *reuse, size_t size_bytes, enum rs_effort effort,
                                   struct rs_allocation *out)
 {
     CUresult result;
 
+    RS_ASSERT(size_bytes > 0);
     if (size_bytes > PTRDIFF_MAX) /* no device has so much, and sums of live bytes are signed */
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return rs_effort_result(effort, CUDA_ERROR_OUT_OF_MEMORY);
     rs_request_begin();
-    result = allocate_on_slow_path(reuse, size_bytes, out);
-    rs_reuse_end_slow_path(reuse);
-    rs_request_end();
-    return result;
-}
-
-CUresult rs_reuse_allocate_held_slowly(struct rs_reuse *reuse, size_t size_bytes,
-                                       struct rs_allocation *out)
-{
-    CUresult result = CUDA_ERROR_NOT_READY;
-
-    rs_request_begin();
-    if (rs_reuse_begin_slow_path(reuse))
-        result = rs_mr_allocate_any_held(reuse->base.upstream[0], size_bytes, out);
-    if (result == CUDA_ERROR_NOT_READY && rs_reuse_retire(reuse))
-        result = rs_mr_allocate_any_held(reuse->base.upstream[0], size_bytes, out);
+    result = rs_effort_is_held(effort)
+                 ? allocate_held(reuse, size_bytes, out)
+                 : allocate_on_slow_path(reuse, size_bytes, effort & RS_EFFORT_AHEAD, out);
+    RS_ASSERT(result != CUDA_ERROR_NOT_READY || rs_effort_is_held(effort));
     rs_reuse_end_slow_path(reuse);
     rs_request_end();
     return result;

@@ -39,5 +39,6 @@ CUresult rs_virtual_set_peer(struct rs_virtual *vm, CUdevice peer, bool allowed)
         .flags = allowed ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE,
     };
 
+    RS_ASSERT(vm->is_still);
     return each_mapped(vm, set_peer_access, &access);
 }

@@ -121,6 +121,7 @@ static bool be_alone(struct rs_virtual *vm, struct asking *asking)
 {
     if (!wait_until_free_to_grow(vm, asking))
         return false;
+    RS_ASSERT(!vm->is_still && (!vm->is_reserved || asking->is_alone));
     vm->is_reserved = asking->is_alone = true;
     while (vm->calls > 0)
         if (!wait_patiently(vm, SETTLE_WAIT_MS))
@@ -156,7 +157,7 @@ static CUresult allocate_locked(struct rs_virtual *vm, struct asking *asking,
 /* The same, and once more when the device's other stacks gave back what they merely kept.  The lock
  * is held at entry and exit. */
 static CUresult allocate_or_reclaim(struct rs_virtual *vm, struct asking *asking,
-                                    struct rs_allocation *out)
+                                    enum rs_effort effort, struct rs_allocation *out)
 {
     size_t rounded_bytes = asking->request.rounded_bytes;
     size_t granules = (rounded_bytes - 1) / vm->granule_bytes + 1;
@@ -169,7 +170,7 @@ static CUresult allocate_or_reclaim(struct rs_virtual *vm, struct asking *asking
         refusal.releases = rs_account_releases(environment->account);
         result = allocate_locked(vm, asking, out);
         if (result != CUDA_ERROR_OUT_OF_MEMORY || !environment->reclaim ||
-            granules > vm->maximum_granules - vm->charged_granules)
+            rs_effort_is_ahead(effort) || granules > vm->maximum_granules - vm->charged_granules)
             return result; /* past its own maximum, which nobody else stands in the way of */
         rs_request_note_short();
         rs_mutex_unlock(&vm->lock);
@@ -179,22 +180,22 @@ static CUresult allocate_or_reclaim(struct rs_virtual *vm, struct asking *asking
     return result;
 }
 
-CUresult rs_virtual_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                             struct rs_allocation *out)
+static CUresult allocate(struct rs_virtual *vm, size_t size_bytes, enum rs_effort effort,
+                         struct rs_allocation *out)
 {
-    struct rs_virtual *vm = rs_virtual_of(mr);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     struct asking asking = {.is_alone = false};
     bool is_a_size = rs_block_request_init(&asking.request, size_bytes, RS_BLOCK_ALIGNMENT, false);
 
-    (void)stream; /* blocks are retired: good for every stream (reuse.c) */
     RS_ASSERT(size_bytes > 0);
     rs_request_begin();
     rs_mutex_lock(&vm->lock);
     if (is_a_size && (asking.request.rounded_bytes - 1) / vm->granule_bytes < vm->maximum_granules)
-        result = allocate_or_reclaim(vm, &asking, out);
+        result = allocate_or_reclaim(vm, &asking, effort, out);
     vm->allocations += result == CUDA_SUCCESS;
     vm->failures += result != CUDA_SUCCESS;
+    RS_ASSERT(!asking.is_alone);
+    RS_ASSERT_SLOW(vm->ended || rs_virtual_check(vm));
     rs_virtual_leave(vm);
     rs_request_end();
     return result;
@@ -216,14 +217,11 @@ static bool take_held(struct rs_virtual *vm, const struct rs_block_request *requ
     return rs_record_slab_reserve(&vm->blocks.records) && rs_virtual_take(vm, request, out);
 }
 
-CUresult rs_virtual_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                  struct rs_allocation *out)
+static CUresult allocate_held(struct rs_virtual *vm, size_t size_bytes, struct rs_allocation *out)
 {
-    struct rs_virtual *vm = rs_virtual_of(mr);
     struct rs_block_request request;
     bool taken;
 
-    (void)stream;
     if (!rs_block_request_init(&request, size_bytes, RS_BLOCK_ALIGNMENT, false))
         return CUDA_ERROR_NOT_READY;
     rs_mutex_lock(&vm->lock);
@@ -231,4 +229,13 @@ CUresult rs_virtual_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream 
     vm->allocations += taken;
     rs_virtual_leave(vm);
     return taken ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+/* Blocks are retired: good for every stream (reuse.c). */
+CUresult rs_virtual_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                             enum rs_effort effort, struct rs_allocation *out)
+{
+    (void)stream;
+    return rs_effort_is_held(effort) ? allocate_held(rs_virtual_of(mr), size_bytes, out)
+                                     : allocate(rs_virtual_of(mr), size_bytes, effort, out);
 }

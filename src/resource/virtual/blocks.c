@@ -16,6 +16,8 @@ void rs_virtual_put_void(struct rs_virtual *vm, struct rs_block *block)
 {
     struct rs_block *after = block->after, *before = block->before;
 
+    RS_ASSERT(!block->is_free && !block->is_void);
+    RS_ASSERT(block->size_bytes % vm->granule_bytes == 0);
     block->is_busy = false;
     if (after && after->is_void) {
         rs_virtual_remove_void(vm, after);
@@ -32,12 +34,14 @@ void rs_virtual_put_void(struct rs_virtual *vm, struct rs_block *block)
 
 void rs_virtual_put_free(struct rs_virtual *vm, struct rs_block *block)
 {
+    RS_ASSERT(!block->is_free && !block->is_void);
     block->is_busy = false;
     rs_blocks_put(&vm->blocks, block);
 }
 
 void rs_virtual_take_free(struct rs_virtual *vm, struct rs_block *block)
 {
+    RS_ASSERT(block->is_free && !block->is_busy);
     rs_blocks_remove_free(&vm->blocks, block);
     block->is_busy = true;
 }
@@ -46,8 +50,10 @@ struct rs_virtual_region *rs_virtual_region_of(const struct rs_virtual *vm, CUde
 {
     struct rs_virtual_region *region = atomic_load_explicit(&vm->regions, memory_order_acquire);
 
-    while (address - region->base >= region->size_bytes)
+    while (address - region->base >= region->size_bytes) {
+        RS_ASSERT(region->next); /* every address here is of some region */
         region = region->next;
+    }
     return region;
 }
 
@@ -78,6 +84,7 @@ static void hand_out(struct rs_virtual *vm, struct rs_block *block, size_t lead_
 {
     struct rs_blocks *blocks = &vm->blocks;
 
+    RS_ASSERT(lead_bytes < block->size_bytes && block->size_bytes - lead_bytes >= request->bytes);
     rs_blocks_remove_free(blocks, block);
     if (lead_bytes > 0) {
         struct rs_block *lead = block;

@@ -67,6 +67,8 @@ static struct hole find_hole(const struct rs_virtual *vm, const struct rs_block_
 /* Makes the hole's blocks the move's.  A record must be in reserve. */
 static void take_hole(struct rs_virtual *vm, const struct hole *hole, struct rs_virtual_move *move)
 {
+    RS_ASSERT(hole->gap_bytes > 0 && hole->gap_bytes <= hole->block->size_bytes);
+    RS_ASSERT(hole->gap_bytes % vm->granule_bytes == 0);
     move->gap = hole->block;
     rs_virtual_remove_void(vm, move->gap);
     move->gap->is_busy = true;
@@ -74,10 +76,12 @@ static void take_hole(struct rs_virtual *vm, const struct hole *hole, struct rs_
         rs_virtual_put_void(vm, rs_blocks_cut(&vm->blocks, move->gap, hole->gap_bytes));
     if (hole->uses_low) {
         move->low = move->gap->before;
+        RS_ASSERT(move->low->is_free);
         rs_virtual_take_free(vm, move->low);
     }
     if (hole->high_bytes > 0) {
         move->high = move->gap->after;
+        RS_ASSERT(move->high->is_free);
         rs_virtual_take_free(vm, move->high);
         if (move->high->size_bytes > hole->high_bytes) /* the rest may be a source */
             rs_virtual_put_free(vm, rs_blocks_cut(&vm->blocks, move->high, hole->high_bytes));
@@ -117,6 +121,7 @@ static CUresult gather(struct rs_virtual *vm, struct rs_virtual_move *move, size
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (means != RS_VIRTUAL_NEW)
         rs_virtual_collect_sources(vm, move, granules - spares);
+    RS_ASSERT(spares + move->source_granules <= granules);
     move->create_granules = granules - spares - move->source_granules;
     if (move->create_granules > 0 && means == RS_VIRTUAL_HELD)
         return CUDA_ERROR_NOT_READY;
@@ -204,6 +209,7 @@ CUresult rs_virtual_grow(struct rs_virtual *vm, const struct rs_block_request *r
                       ? hole.gap_bytes - request->rounded_bytes
                       : 0;
     vm->ahead_bytes += ahead_bytes;
+    RS_ASSERT(move.create_granules <= vm->maximum_granules - vm->charged_granules);
     vm->charged_granules += move.create_granules;
     rs_virtual_begin_call(vm);
     begun = vm->begun;
@@ -214,8 +220,10 @@ CUresult rs_virtual_grow(struct rs_virtual *vm, const struct rs_block_request *r
     *disturbed = *disturbed || vm->begun != begun;
     if (ahead_bytes > 0)
         vm->ahead_bytes = 0;
+    RS_ASSERT(move.created <= move.create_granules);
     vm->charged_granules -= move.create_granules - move.created;
     rs_counter_add(&vm->held_granules, move.created);
+    RS_ASSERT(vm->held_granules <= vm->charged_granules);
     vm->peak_held_granules = rs_max(vm->peak_held_granules, rs_counter_get(&vm->held_granules));
     vm->driver_allocations += move.created;
     vm->driver_refusals += move.created < move.create_granules;

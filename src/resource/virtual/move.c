@@ -71,6 +71,7 @@ size_t rs_virtual_release_granules(const struct rs_virtual *vm, struct rs_accoun
 
 void rs_virtual_take_spares(struct rs_virtual *vm, struct rs_virtual_move *move, size_t count)
 {
+    RS_ASSERT(count <= vm->spare_count && move->handle_count == 0);
     vm->spare_count -= count;
     memcpy(move->handles, vm->spares + vm->spare_count, count * sizeof(move->handles[0]));
     move->handle_count = count;
@@ -130,6 +131,7 @@ static void put_sources(struct rs_virtual *vm, struct rs_virtual_move *move)
             rs_virtual_put_free(vm, block);
         }
     }
+    RS_ASSERT(move->unmapped_sources == 0);
 }
 
 /* ---- the way of the memory; without the lock ---- */
@@ -178,6 +180,8 @@ static CUresult map_gap(struct rs_virtual *vm, struct rs_virtual_move *move)
     size_t mapped_bytes = 0, count;
     CUresult result = CUDA_SUCCESS;
 
+    RS_ASSERT(move->gap->is_busy);
+    RS_ASSERT(move->handle_count * vm->granule_bytes == move->gap->size_bytes);
     for (size_t i = 0; i < move->handle_count && result == CUDA_SUCCESS; i++) {
         result =
             rs_driver.cuMemMap(address + mapped_bytes, vm->granule_bytes, 0, move->handles[i], 0);
@@ -247,6 +251,7 @@ static size_t stuck_mapped_bytes(const struct rs_virtual *vm, const struct rs_bl
 /* Under the lock. */
 static void put_stuck(struct rs_virtual *vm, struct rs_block *block)
 {
+    RS_ASSERT(block->is_busy);
     block->left = vm->stuck;
     vm->stuck = block;
     vm->stuck_bytes += block->size_bytes;
@@ -256,6 +261,7 @@ static void put_stuck(struct rs_virtual *vm, struct rs_block *block)
 static void put_loosened(struct rs_virtual *vm, struct rs_block *block,
                          CUmemGenericAllocationHandle *handles, size_t count)
 {
+    RS_ASSERT(vm->spare_count + count <= vm->spare_room);
     memcpy(vm->spares + vm->spare_count, handles, count * sizeof(handles[0]));
     vm->spare_count += count;
     memset(handles, 0, count * sizeof(handles[0]));
@@ -292,6 +298,7 @@ void rs_virtual_loosen(struct rs_virtual *vm)
     for (; count > 0 && vm->stuck && !vm->ended && !vm->is_still; count--) {
         struct rs_block *block = vm->stuck;
         vm->stuck = block->left;
+        RS_ASSERT(vm->stuck_bytes >= block->size_bytes);
         vm->stuck_bytes -= block->size_bytes;
         loosen_one(vm, block);
     }
@@ -307,12 +314,15 @@ void rs_virtual_begin_call(struct rs_virtual *vm)
 
 void rs_virtual_end_call(struct rs_virtual *vm)
 {
+    RS_ASSERT(vm->calls > 0);
     vm->calls--;
     pthread_cond_broadcast(&vm->settled);
 }
 
 void rs_virtual_settle(struct rs_virtual *vm, struct rs_virtual_move *move, bool has_moved)
 {
+    RS_ASSERT(!has_moved || move->handle_count == 0);
+    RS_ASSERT(vm->spare_count + move->handle_count <= vm->spare_room);
     put_sources(vm, move);
     if (has_moved)
         rs_virtual_put_free(vm, move->gap);

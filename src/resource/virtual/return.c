@@ -21,6 +21,7 @@ static bool limit_sources(struct rs_virtual *vm, struct rs_virtual_move *move, s
         size_t surplus = move->source_granules - granules;
         size_t count = block->size_bytes / vm->granule_bytes;
 
+        RS_ASSERT(count > 0 && count <= move->source_granules);
         if (count > surplus) {
             if (!rs_record_slab_reserve(&vm->blocks.records))
                 return false;
@@ -78,6 +79,7 @@ size_t rs_virtual_trim(struct rs_virtual *vm, size_t keep_bytes)
         rs_mutex_lock(&vm->lock);
         rs_virtual_end_call(vm);
     }
+    RS_ASSERT(released <= vm->held_granules && vm->held_granules <= vm->charged_granules);
     vm->charged_granules -= released;
     rs_counter_subtract(&vm->held_granules, released);
     vm->driver_frees += released;

@@ -49,7 +49,7 @@ static CUresult virtual_deallocate(struct rs_mr *mr, const struct rs_allocation 
     return CUDA_SUCCESS;
 }
 
-static size_t virtual_trim(struct rs_mr *mr, size_t keep_bytes)
+static size_t virtual_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
     struct rs_virtual *vm = rs_virtual_of(mr);
     size_t released_bytes = 0;
@@ -57,7 +57,8 @@ static size_t virtual_trim(struct rs_mr *mr, size_t keep_bytes)
     rs_mutex_lock(&vm->lock);
     rs_virtual_loosen(vm);
     if (!vm->ended && !vm->is_still)
-        released_bytes = rs_virtual_trim(vm, keep_bytes);
+        released_bytes = rs_virtual_trim(vm, trim->keep_bytes);
+    RS_ASSERT_SLOW(vm->ended || rs_virtual_check(vm));
     rs_virtual_leave(vm);
     return released_bytes;
 }
@@ -166,6 +167,7 @@ static void virtual_context_ended(struct rs_mr *mr)
     struct rs_virtual *vm = rs_virtual_of(mr);
 
     rs_mutex_lock(&vm->lock);
+    RS_ASSERT(!vm->ended);
     vm->ended = true;
     rs_virtual_leave(vm);
 }
@@ -175,6 +177,7 @@ static void virtual_destroy(struct rs_mr *mr, bool memory_is_gone)
     struct rs_virtual *vm = rs_virtual_of(mr);
     struct rs_virtual_region *region = atomic_load(&vm->regions), *next;
 
+    RS_ASSERT(vm->calls == 0 && !vm->is_still && !vm->is_reserved);
     if (!memory_is_gone && !vm->released)
         rs_virtual_release_everything(vm);
     rs_unfinished_remove(&vm->unfinished);
@@ -259,7 +262,6 @@ static void init_locks(struct rs_virtual *vm)
 
 static const struct rs_mr_ops virtual_ops = {
     .allocate = rs_virtual_allocate,
-    .allocate_held = rs_virtual_allocate_held,
     .deallocate = virtual_deallocate,
     .destroy = virtual_destroy,
     .context_ended = virtual_context_ended,

@@ -182,9 +182,7 @@ bool rs_virtual_check(const struct rs_virtual *vm);
 
 /* ---- as in struct rs_mr_ops ---- */
 
+/* Held memory serves also by a move of what is free: that costs as much as new memory, and takes
+ * none. */
 CUresult rs_virtual_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                             struct rs_allocation *out);
-
-/* Also by moving what is free: that costs as much as new memory, and takes none. */
-CUresult rs_virtual_allocate_held(struct rs_mr *mr, size_t size_bytes, CUstream stream,
-                                  struct rs_allocation *out);
+                             enum rs_effort effort, struct rs_allocation *out);
