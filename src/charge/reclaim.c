@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/request.h"
 #include "charge/charge.h"
-#include "config/mode.h"
 #include "context/limit.h"
 #include "context/visit.h"
 #include "driver/driver.h"
@@ -24,7 +23,7 @@ enum {
 
 size_t rs_trim(int device, size_t keep_bytes)
 {
-    if (!rs_limit_account(device) || rs_mode_now() != RS_MODE_SERVE || !rs_driver_ready(false))
+    if (!rs_limit_account(device) || !rs_driver_ready(false))
         return 0;
     return rs_context_trim(device, &keep_bytes);
 }

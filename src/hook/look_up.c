@@ -8,7 +8,6 @@
 #include "driver/driver.h"
 #include "driver/loader.h"
 #include "hook/caller.h"
-#include "hook/hook.h"
 #include "hook/runtime.h"
 
 #include <dlfcn.h>
@@ -16,6 +15,9 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
+
+#define HOOK_lookup RS_HOOK_DECLARE
+#include "hook/groups.h"
 
 static const struct rs_hook *hook_named(const char *symbol)
 {
@@ -194,6 +196,28 @@ void *rs_look_up_translate(const char *name, void *function, int version, cuuint
         note_unknown_capture(name);
     }
     return function;
+}
+
+/* ---- cuGetProcAddress ---- */
+
+static CUresult hook_cuGetProcAddress(const char *symbol, void **function, int version,
+                                      cuuint64_t flags)
+{
+    CUresult result = RS_FORWARD(cuGetProcAddress, (symbol, function, version, flags));
+
+    if (result == CUDA_SUCCESS && function && *function)
+        *function = rs_look_up_translate(symbol, *function, version, flags);
+    return result;
+}
+
+static CUresult hook_cuGetProcAddress_v2(const char *symbol, void **function, int version,
+                                         cuuint64_t flags, CUdriverProcAddressQueryResult *status)
+{
+    CUresult result = RS_FORWARD(cuGetProcAddress_v2, (symbol, function, version, flags, status));
+
+    if (result == CUDA_SUCCESS && function && *function)
+        *function = rs_look_up_translate(symbol, *function, version, flags);
+    return result;
 }
 
 /* ---- dlsym ---- */

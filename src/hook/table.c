@@ -45,3 +45,8 @@ const struct rs_hook rs_hooks[] = {
 };
 
 const unsigned rs_hook_count = RS_ARRAY_LENGTH(rs_hooks);
+
+CUresult rs_hook_missing(void)
+{
+    return rs_driver_ready(true) ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_NO_DEVICE;
+}
