@@ -17,7 +17,7 @@ enum { RS_AGAIN_TRIES = 16 };
 /* In place of a device's number. */
 enum {
     RS_AGAIN_CURRENT = -1,         /* the current context's device */
-    RS_AGAIN_CURRENT_AT_ONCE = -2, /* the same without a wait: host memory may be what ran out */
+    RS_AGAIN_CURRENT_AT_ONCE = -2, /* the same without a wait: host memory may have run out */
 };
 
 /* True when the driver's call that answered `result` is to be made again: it was out of memory, and

@@ -16,7 +16,7 @@ static struct rs_mutex lock = RS_MUTEX_INIT; /* protects the four variables belo
 static struct rs_hash_table tables[RS_KEYS];
 static size_t pending[RS_KEYS]; /* places that calls under way have reserved in each table */
 static struct rs_mapping *mappings;
-static _Atomic size_t entered; /* live records; read without the lock: 0: a free need not look */
+static _Atomic size_t entered; /* live records, read without the lock; at 0 no free looks further */
 
 /* A range of addresses to which memory is mapped. */
 struct rs_mapping {
@@ -286,7 +286,8 @@ void rs_charge_forget(const struct rs_context *context)
                 slot++;
                 continue;
             }
-            (void)rs_hash_take(&tables[keys], record->key); /* another may move here */
+            (void)rs_hash_take(&tables[keys],
+                               record->key); /* another record may move to this slot */
             give(record);
             free(record);
             atomic_fetch_sub(&entered, 1);
@@ -308,7 +309,7 @@ void rs_charge_release_begin(struct rs_charge *charge, CUmemGenericAllocationHan
     memory = rs_hash_get(&tables[RS_KEYS_HANDLES], handle);
     if (memory) {
         memory->calls++;
-        if (--memory->handles == 0) { /* the driver may give this value out again */
+        if (--memory->handles == 0) { /* the driver may give the same handle to another thread */
             (void)rs_hash_take(&tables[RS_KEYS_HANDLES], handle);
             pending[RS_KEYS_HANDLES]++;
             charge->taken_out = true;
@@ -318,7 +319,7 @@ void rs_charge_release_begin(struct rs_charge *charge, CUmemGenericAllocationHan
     rs_mutex_unlock(&lock);
 }
 
-/* Under the lock. */
+/* Counts one more handle, and enters the first.  Under the lock. */
 static void enter_handle(struct rs_charged *memory)
 {
     if (memory->handles++ == 0)
@@ -340,7 +341,7 @@ void rs_charge_release_end(struct rs_charge *charge, CUresult result)
     rs_mutex_unlock(&lock);
 }
 
-/* Under the lock. */
+/* The memory that is mapped to the address.  Under the lock. */
 static struct rs_charged *mapped_at(CUdeviceptr address)
 {
     const struct rs_mapping *mapping = mappings;

@@ -134,7 +134,7 @@ void rs_charge_pool_destroy_end(struct rs_pool_record *pool, CUresult result);
  * CUDA_ERROR_OUT_OF_MEMORY. */
 bool rs_charge_graph_node(int device, size_t size_bytes);
 
-/* Reads what the device's pools hold now. */
+/* Asks the driver how much the device's pools hold now. */
 void rs_charge_follow_pools(int device);
 
 /* Bit n: memory was freed in a pool of device n since its pools were read. */

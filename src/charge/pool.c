@@ -84,7 +84,7 @@ static void follow_destroyed(struct rs_pool_record *pool)
         remove_record(pool);
 }
 
-/* ---- asking the driver; not under the lock ---- */
+/* ---- readings of the driver; without the lock ---- */
 
 bool rs_charge_pool_read(const struct rs_pool_record *pool, bool used, size_t *bytes)
 {

@@ -143,7 +143,7 @@ static bool set_pool(struct rs_pool_charge *charge, CUmemoryPool handle)
     return charge->pool || !counted;
 }
 
-/* Charges for the allocation; false when there is no room. */
+/* Charges for the allocation.  False when the limit leaves no room, or host memory is out. */
 static bool begin(struct rs_pool_charge *charge, CUmemoryPool pool)
 {
     if (!pool && (!rs_driver.cuDeviceGetMemPool ||
@@ -153,7 +153,7 @@ static bool begin(struct rs_pool_charge *charge, CUmemoryPool pool)
         return false;
     if (!charge->pool)
         return true;
-    rs_limit_resolve(charge->device); /* the pool may be of another device than the stream */
+    rs_limit_resolve(charge->device); /* the pool's device may not be the stream's */
     charge->record = rs_charged_reserve(RS_KEYS_ADDRESSES);
     if (charge->record && make_room(charge))
         return true;
@@ -232,7 +232,7 @@ static void learn_unit(int device, size_t grown_bytes)
     } while (!atomic_compare_exchange_weak(&growth[device].unit, &seen, unit));
 }
 
-/* True when the pool grew by more than calls under way were charged for, and past the limit. */
+/* True when the pool grew past the limit, and by more than calls under way were charged for. */
 static bool is_excess(const struct rs_pool_charge *charge, size_t grown_bytes, size_t flying_bytes)
 {
     const struct rs_account *account = rs_limit_account(charge->device);
@@ -313,7 +313,7 @@ bool rs_charge_graph_node(int device, size_t size_bytes)
         return true;
     rs_limit_resolve(device);
     rs_mutex_lock(&rs_charge_pools_lock);
-    pool = rs_charge_pool_find_or_add(NULL, device); /* followed from now on */
+    pool = rs_charge_pool_find_or_add(NULL, device); /* read from now on */
     rs_mutex_unlock(&rs_charge_pools_lock);
     if (!pool)
         return false;

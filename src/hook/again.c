@@ -227,7 +227,7 @@ static CUresult hook_cuStreamCreateWithPriority(CUstream *stream, unsigned flags
     return AGAIN(CURRENT, cuStreamCreateWithPriority, (stream, flags, priority));
 }
 
-/* No context need be current for a stream of a green context. */
+/* The device of a green context: a stream is created in it without a current context. */
 static int device_of(CUgreenCtx green)
 {
     CUdevice device = CURRENT;

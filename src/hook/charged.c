@@ -22,7 +22,8 @@ bool rs_charged_owner_current(size_t size_bytes, struct rs_charge_owner *owner)
 
     if (is_counted)
         context = rs_context_owner();
-    /* Without a context the driver answers its own error, or a tool calls inside a call of ours. */
+    /* Without a context the driver answers its own error, or a tool's callback calls inside a call
+     * of the library. */
     owner->device = context ? context->device : RS_NO_DEVICE;
     owner->context = context;
     return allowed;

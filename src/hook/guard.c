@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks of the entry points that act on memory by its address.  A driver that was handed a block of
- * ours unchanged would act on the larger allocation around it. */
+/* Hooks of the entry points that act on memory by its address.  For an unchanged address in a block
+ * of a stack the driver would act on the larger allocation around the block. */
 #include "context/block.h"
 #include "driver/driver.h"
 #include "introspect/introspect.h"
@@ -95,8 +95,8 @@ static CUresult hook_cuStreamAttachMemAsync_ptsz(CUstream stream, CUdeviceptr ad
 
 /* ---- access of other devices ---- */
 
-/* Access counts as enabled only when our memory got it too; access that the library enabled for
- * itself (a loan, introspect/peer.h) is still to be enabled for the program. */
+/* Access is enabled only when the stacks' memory got it too.  Access that the library enabled for
+ * itself (a loan, introspect/peer.h) counts as not enabled for the program. */
 static CUresult hook_cuCtxEnablePeerAccess(CUcontext peer, unsigned flags)
 {
     CUresult result = RS_FORWARD(cuCtxEnablePeerAccess, (peer, flags));

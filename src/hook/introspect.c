@@ -54,7 +54,8 @@ static CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size_byt
         return CUDA_ERROR_NOT_FOUND;
     result = RS_FORWARD(cuMemGetAddressRange_v2, (base, size_bytes, address));
     if (!is_corrected(&introspection) ||
-        (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_FOUND)) /* memory of the process */
+        (result != CUDA_SUCCESS &&
+         result != CUDA_ERROR_NOT_FOUND)) /* memory of the process itself: NOT_FOUND */
         return result;
     if (base)
         *base = introspection.address;
@@ -63,8 +64,8 @@ static CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size_byt
     return CUDA_SUCCESS;
 }
 
-/* The address to ask the driver about.  For memory of ours that is not the program's host memory it
- * is one that the driver knows nothing of. */
+/* The address to ask the driver about: `address`, or one that the driver does not know, for memory
+ * of a stack that is not host memory to the program. */
 static void *visible_host(void *address)
 {
     struct rs_introspection introspection = rs_introspect((CUdeviceptr)(uintptr_t)address);

@@ -154,7 +154,8 @@ static CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *h
     bool serving = rs_mode_serving();
     CUresult result;
 
-    /* The driver has no handle for memory of cuMemAlloc; a block of ours may be mapped memory. */
+    /* The driver has no handle for memory of cuMemAlloc, whether a block is mapped memory or not.
+     */
     if (rs_introspect_if(serving, (CUdeviceptr)(uintptr_t)address).what != RS_INTROSPECTED_FOREIGN)
         return CUDA_ERROR_INVALID_VALUE;
     result = RS_FORWARD(cuMemRetainAllocationHandle, (handle, address));

@@ -30,7 +30,7 @@ static const char *const names[FUNCTIONS] = {"cudaMalloc", "cudaFree", "cudaMall
 /* A return address of calls to the library, and the runtime that the caller belongs to. */
 struct site {
     const void *caller;
-    unsigned long long identity; /* of the object it lies in */
+    unsigned long long identity; /* rs_caller_identity */
     _Atomic int served;          /* SERVED_... */
     void *function[FUNCTIONS];   /* NULL: look again each time */
 };
@@ -147,7 +147,7 @@ __attribute__((noinline)) static bool serves_at_once_slowly(const void *caller, 
     return true;
 }
 
-/* True when the caller's call may be served at once. */
+/* True when a call from `caller` may be served without its runtime. */
 RS_HOT_INLINE bool serves_at_once(const void *caller, enum function which)
 {
     uintptr_t unusual = rs_mode_unserving() | (uintptr_t)rs_thread.forwarding_to |

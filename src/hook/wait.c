@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks of the program's waits for its work.  After such a wait the driver's pools give back what
- * they hold above their release thresholds, and so do the resources that have a threshold. */
+/* Hooks of the program's waits for its work.  After a wait the driver's pools give back the free
+ * memory that they hold above their release thresholds, and so do resources that have a threshold.
+ */
 #include "charge/charge.h"
 #include "context/visit.h"
 #include "driver/driver.h"

@@ -18,7 +18,7 @@ struct visit {
     CUstream stream; /* its name in that context; NULL: any */
 };
 
-/* False when there is no such device, or no CUDA. */
+/* False when the device or CUDA is not there. */
 static bool visit_primary(enum rs_mode mode, int device, CUstream stream, struct visit *visit)
 {
     const struct rs_context *current = mode == RS_MODE_SERVE ? rs_context_current() : NULL;
