@@ -27,19 +27,23 @@ struct rs_hook {
     enum rs_hook_stream stream;
     enum rs_hook_loss loss;
     void *replacement;
-    void *(*real)(void); /* the driver's exported function; NULL for a function of the runtime */
+    const void *member; /* its place in rs_driver; NULL for a function of the runtime */
 };
 
 extern const struct rs_hook rs_hooks[];
 extern const unsigned rs_hook_count;
+
+/* The driver's exported function, NULL when the driver does not have it, and for a function of the
+ * runtime.  Valid once the driver is ready. */
+void *rs_hook_real(const struct rs_hook *hook);
 
 /* Declares a hook: a static function that is exported under the driver's own name.  The library
  * calls the static one, since a program may define the same name.  Files of hooks use it through
  * hook/groups.h. */
 #define RS_HOOK_DECLARE(symbol)                                                                    \
     static __typeof__(symbol) hook_##symbol;                                                       \
-    extern __typeof__(symbol) symbol __attribute__((alias("hook_" #symbol), visibility("defaul"    \
-                                                                                       "t")));
+    extern __typeof__(symbol) symbol RS_HOOK_EXPORT("hook_" #symbol);
+#define RS_HOOK_EXPORT(function) __attribute__((alias(function), visibility("default")))
 
 /* The result of the driver's function, or rs_hook_missing() when there is none. */
 #define RS_FORWARD(symbol, arguments)                                                              \

@@ -60,8 +60,7 @@ static void add_slot(void *real, void *replacement)
 static void fill_slots(void)
 {
     for (unsigned i = 0; i < rs_hook_count; i++)
-        if (rs_hooks[i].name && rs_hooks[i].real())
-            add_slot(rs_hooks[i].real(), rs_hooks[i].replacement);
+        add_slot(rs_hook_real(&rs_hooks[i]), rs_hooks[i].replacement);
 }
 
 /* rs_driver_ready after a look-up that found its symbol: dlerror() must report no error then, and
@@ -144,7 +143,7 @@ static void *replacement_named(const char *name, const void *function)
 {
     for (unsigned i = 0; i < rs_hook_count; i++) {
         const struct rs_hook *hook = &rs_hooks[i];
-        if (hook->name && strcmp(hook->name, name) == 0 && hook->real() &&
+        if (hook->name && strcmp(hook->name, name) == 0 && rs_hook_real(hook) &&
             hook->replacement != function && is_answer_of(hook, function))
             return hook->replacement;
     }
