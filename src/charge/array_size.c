@@ -14,8 +14,8 @@ enum {
     FORMATS_BY_CHANNEL_END = 0x40,
 };
 
-/* Bits of one element, all channels.  Formats of video and textures count as the largest of their
- * kind: a limit may count too much, never too little. */
+/* Bits of one element with all its channels.  Formats of video and textures count as the largest of
+ * their kind: a limit may count too much, never too little. */
 static size_t element_bits(const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
 {
     unsigned format = (unsigned)descriptor->Format;
@@ -58,7 +58,7 @@ static size_t element_bits(const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
     }
 }
 
-/* One level; SIZE_MAX on overflow. */
+/* Bytes of one mip level; SIZE_MAX on overflow. */
 static size_t level_bytes(size_t width, size_t height, size_t depth, size_t bits)
 {
     size_t row_bytes, rows, bytes;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a CUDA array takes of the device: the driver tells only for sparse ones. */
+/* The device memory of a CUDA array, which the driver tells for sparse arrays alone. */
 #pragma once
 
 #include "driver/cuda.h"
 
 #include <stddef.h>
 
-/* Bytes of an array with that many mip levels: rows of 64 bytes in groups of eight, as textures are
- * tiled, in units of 64 KiB.  0 for arrays without memory of their own (sparse, mapped later).
- * SIZE_MAX for sizes that no memory has. */
+/* Bytes of an array with `levels` mip levels: rows in multiples of 64 bytes and in groups of eight,
+ * as textures are tiled, in units of 4 KiB.  0 for arrays without memory of their own (sparse, or
+ * mapped later).  SIZE_MAX when the size overflows. */
 size_t rs_array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned levels);

@@ -1,27 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Allocations by key, and the memory behind virtual addresses. */
+/* Allocations by key, and the memory behind mapped addresses. */
 #include "charge/charge.h"
 
 #include "base/hash_table.h"
 #include "base/lock.h"
 #include "base/request.h"
 #include "charge/record.h"
-#include "config/mode.h"
-#include "context/context.h"
-#include "driver/driver.h"
 #include "ledger/footprint.h"
 #include "shim/wiring.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 
-static struct rs_mutex lock = RS_MUTEX_INIT; /* protects what follows */
+static struct rs_mutex lock = RS_MUTEX_INIT; /* protects the four variables below */
 static struct rs_hash_table tables[RS_KEYS];
-static size_t pending[RS_KEYS]; /* room that calls under way have reserved */
+static size_t pending[RS_KEYS]; /* places that calls under way have reserved in each table */
 static struct rs_mapping *mappings;
-static _Atomic size_t entered; /* 0: frees need not look */
+static _Atomic size_t entered; /* live records, read without the lock; at 0 no free looks further */
 
-/* A range of addresses that some memory is mapped to. */
+/* A range of addresses to which memory is mapped. */
 struct rs_mapping {
     CUdeviceptr address;
     size_t size_bytes;
@@ -76,7 +73,7 @@ static bool take(struct rs_charged *record)
     return true;
 }
 
-/* The driver took it. */
+/* The driver made the allocation. */
 static void settle(struct rs_charged *record, unsigned long long key)
 {
     struct rs_account *account = rs_limit_account(record->device);
@@ -92,7 +89,7 @@ static void settle(struct rs_charged *record, unsigned long long key)
     }
 }
 
-/* It did not. */
+/* The driver refused the allocation. */
 static void untake(struct rs_charged *record)
 {
     struct rs_account *account = rs_limit_account(record->device);
@@ -133,7 +130,7 @@ void rs_charged_drop(struct rs_charged *record)
     free(record);
 }
 
-/* Under the lock: frees the record of memory that nothing refers to any more. */
+/* Under the lock: frees the record of memory without a handle, a mapping or a call under way. */
 static void drop_unused(struct rs_charged *memory)
 {
     if (memory->handles || memory->mappings || memory->calls)
@@ -151,7 +148,7 @@ void rs_charged_enter(struct rs_charged *record, unsigned long long key)
     rs_mutex_lock(&lock);
     pending[record->keys]--;
     atomic_fetch_add(&entered, 1);
-    old = rs_hash_take(&tables[record->keys], key);        /* freed by a way that we do not see */
+    old = rs_hash_take(&tables[record->keys], key);        /* freed by a call without a hook */
     (void)rs_hash_put(&tables[record->keys], key, record); /* reserved */
     if (old) {
         old->handles = 0;
@@ -169,7 +166,7 @@ static enum rs_charge_keys keys_of(enum rs_path path)
                                    : RS_KEYS_ADDRESSES;
 }
 
-/* Until the limit leaves room, while anything comes back. */
+/* Charges the record, and reclaims memory between tries while the limit leaves no room. */
 static bool take_or_reclaim(struct rs_charged *record)
 {
     const struct rs_account *account = rs_limit_account(record->device);
@@ -183,29 +180,20 @@ static bool take_or_reclaim(struct rs_charged *record)
     return false;
 }
 
-static bool begin(struct rs_charge *charge, enum rs_path path, int device, size_t size_bytes)
+static bool begin(struct rs_charge *charge, const struct rs_charge_owner *owner, enum rs_path path,
+                  size_t size_bytes)
 {
-    enum rs_mode mode = rs_mode_now();
-    struct rs_context *context = NULL;
     struct rs_charged *record;
 
-    if (size_bytes == 0 || mode != RS_MODE_SERVE || !rs_driver_ready(true))
-        return mode != RS_MODE_DENY || size_bytes == 0;
-    if (device < 0) {
-        context = rs_context_owner();
-        if (!context)
-            return true; /* the driver's own error, or a call of a tool inside one of ours */
-        device = context->device;
-    }
-    if (!rs_limit_account(device))
+    if (!rs_limit_account(owner->device))
         return true;
-    rs_limit_resolve(device);
+    rs_limit_resolve(owner->device);
     record = rs_charged_reserve(keys_of(path));
     if (!record)
         return false;
     record->path = path;
-    record->device = device;
-    record->context = context;
+    record->device = owner->device;
+    record->context = owner->context;
     record->size_bytes = size_bytes;
     record->charged_bytes = rs_footprint_most(size_bytes);
     if (!take_or_reclaim(record)) {
@@ -213,17 +201,18 @@ static bool begin(struct rs_charge *charge, enum rs_path path, int device, size_
         return false;
     }
     charge->record = record;
-    charge->releases = rs_account_releases(rs_limit_account(device));
+    charge->releases = rs_account_releases(rs_limit_account(owner->device));
     return true;
 }
 
-bool rs_charge_begin(struct rs_charge *charge, enum rs_path path, int device, size_t size_bytes)
+bool rs_charge_begin(struct rs_charge *charge, const struct rs_charge_owner *owner,
+                     enum rs_path path, size_t size_bytes)
 {
     bool begun;
 
     *charge = (struct rs_charge){.record = NULL};
     rs_request_begin();
-    begun = begin(charge, path, device, size_bytes);
+    begun = begin(charge, owner, path, size_bytes);
     if (!begun)
         rs_request_end();
     return begun;
@@ -264,11 +253,11 @@ void rs_charge_free_begin(struct rs_charge *charge, enum rs_charge_keys keys,
                           unsigned long long key)
 {
     *charge = (struct rs_charge){.record = NULL};
-    if (!rs_mode_serving() || atomic_load_explicit(&entered, memory_order_acquire) == 0)
+    if (atomic_load_explicit(&entered, memory_order_acquire) == 0)
         return;
     rs_mutex_lock(&lock);
     charge->record = rs_hash_take(&tables[keys], key);
-    pending[keys] += charge->record != NULL; /* it may have to go back */
+    pending[keys] += charge->record != NULL; /* where the record returns when the driver refuses */
     rs_mutex_unlock(&lock);
 }
 
@@ -297,7 +286,8 @@ void rs_charge_forget(const struct rs_context *context)
                 slot++;
                 continue;
             }
-            (void)rs_hash_take(&tables[keys], record->key); /* another may move here */
+            (void)rs_hash_take(&tables[keys],
+                               record->key); /* another record may move to this slot */
             give(record);
             free(record);
             atomic_fetch_sub(&entered, 1);
@@ -313,13 +303,13 @@ void rs_charge_release_begin(struct rs_charge *charge, CUmemGenericAllocationHan
     struct rs_charged *memory;
 
     *charge = (struct rs_charge){.record = NULL};
-    if (!rs_mode_serving() || atomic_load_explicit(&entered, memory_order_acquire) == 0)
+    if (atomic_load_explicit(&entered, memory_order_acquire) == 0)
         return;
     rs_mutex_lock(&lock);
     memory = rs_hash_get(&tables[RS_KEYS_HANDLES], handle);
     if (memory) {
         memory->calls++;
-        if (--memory->handles == 0) { /* the driver may give this value out again */
+        if (--memory->handles == 0) { /* the driver may give the same handle to another thread */
             (void)rs_hash_take(&tables[RS_KEYS_HANDLES], handle);
             pending[RS_KEYS_HANDLES]++;
             charge->taken_out = true;
@@ -329,7 +319,7 @@ void rs_charge_release_begin(struct rs_charge *charge, CUmemGenericAllocationHan
     rs_mutex_unlock(&lock);
 }
 
-/* Under the lock. */
+/* Counts one more handle, and enters the first.  Under the lock. */
 static void enter_handle(struct rs_charged *memory)
 {
     if (memory->handles++ == 0)
@@ -351,7 +341,7 @@ void rs_charge_release_end(struct rs_charge *charge, CUresult result)
     rs_mutex_unlock(&lock);
 }
 
-/* Under the lock. */
+/* The memory that is mapped to the address.  Under the lock. */
 static struct rs_charged *mapped_at(CUdeviceptr address)
 {
     const struct rs_mapping *mapping = mappings;
@@ -365,7 +355,7 @@ void rs_charge_retained(CUmemGenericAllocationHandle handle, CUdeviceptr address
 {
     struct rs_charged *memory;
 
-    if (!rs_mode_serving() || atomic_load_explicit(&entered, memory_order_acquire) == 0)
+    if (atomic_load_explicit(&entered, memory_order_acquire) == 0)
         return;
     rs_mutex_lock(&lock);
     memory = rs_hash_get(&tables[RS_KEYS_HANDLES], handle);
@@ -384,7 +374,7 @@ bool rs_charge_map_begin(struct rs_mapping **mapping, CUdeviceptr address, size_
     struct rs_charged *memory;
 
     *mapping = NULL;
-    if (!rs_mode_serving() || atomic_load_explicit(&entered, memory_order_acquire) == 0)
+    if (atomic_load_explicit(&entered, memory_order_acquire) == 0)
         return true;
     rs_mutex_lock(&lock);
     memory = rs_hash_get(&tables[RS_KEYS_HANDLES], handle);
@@ -427,7 +417,7 @@ struct rs_mapping *rs_charge_unmap_begin(CUdeviceptr address, size_t size_bytes)
     struct rs_mapping *found = NULL, **link = &mappings;
     size_t covered = 0;
 
-    if (!rs_mode_serving() || atomic_load_explicit(&entered, memory_order_acquire) == 0)
+    if (atomic_load_explicit(&entered, memory_order_acquire) == 0)
         return NULL;
     rs_mutex_lock(&lock);
     while (*link && covered < size_bytes) {

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counting what the program takes from the driver by itself, beside our stacks.  A hook charges,
- * makes the driver's call, and settles; where the limit leaves no room it answers
- * CUDA_ERROR_OUT_OF_MEMORY and does not call.  All of it is thread safe, and none of it holds a
- * lock across a driver call. */
+/* Counts memory that the program takes from the driver beside the stacks.  A hook charges the
+ * device's account, makes the driver's call, and settles the charge.  When the limit leaves no
+ * room, the hook answers CUDA_ERROR_OUT_OF_MEMORY without the call.
+ *
+ * All functions are thread safe, and none holds a lock across a driver call.  The hook has asked
+ * the mode (config/mode.h): functions that name no other condition are called only where stacks
+ * serve. */
 #pragma once
 
 #include "base/check.h"
@@ -16,31 +19,47 @@
 struct rs_context;
 struct rs_charged;
 
+/* In place of a device's number: no account is charged. */
+enum { RS_NO_DEVICE = -1 };
+
+/* Whose account a call is charged to.  The call's hook finds it once. */
+struct rs_charge_owner {
+    int device;                 /* or RS_NO_DEVICE */
+    struct rs_context *context; /* the allocation dies with it; NULL: it outlives contexts */
+};
+
 /* One call under way. */
 struct rs_charge {
     struct rs_charged *record; /* NULL: this call is not counted */
-    bool taken_out;            /* of its table, with room kept for it to go back */
-    uint64_t releases;         /* of the device's account, before the driver was asked */
+    bool taken_out;            /* of its table, where a place is reserved for its return */
+    uint64_t releases;         /* rs_account_releases before the driver was asked */
 };
 
-/* What the keys of settled allocations are. */
-enum rs_charge_keys { RS_KEYS_ADDRESSES, RS_KEYS_ARRAYS, RS_KEYS_HANDLES, RS_KEYS };
+/* The kind of key under which an allocation is entered; each kind has a table of its own. */
+enum rs_charge_keys {
+    RS_KEYS_ADDRESSES, /* CUdeviceptr */
+    RS_KEYS_ARRAYS,    /* CUarray and CUmipmappedArray */
+    RS_KEYS_HANDLES,   /* CUmemGenericAllocationHandle */
+    RS_KEYS
+};
 
-/* Charges size_bytes of the current context's device (or of `device`, where it is not negative:
- * memory that outlives contexts).  False, with everything that could be reclaimed given back, when
- * the limit leaves no room or host memory is out: then the answer is CUDA_ERROR_OUT_OF_MEMORY. When
- * true, a request of the thread's has begun, which rs_charge_end ends. */
-bool rs_charge_begin(struct rs_charge *charge, enum rs_path path, int device, size_t size_bytes);
+/* Charges size_bytes to the owner, and reclaims memory while the limit leaves no room.  False when
+ * nothing more comes back, or host memory is out: then answer CUDA_ERROR_OUT_OF_MEMORY.  When true,
+ * a request of the thread has begun, which rs_charge_end ends. */
+bool rs_charge_begin(struct rs_charge *charge, const struct rs_charge_owner *owner,
+                     enum rs_path path, size_t size_bytes);
 
-/* After the driver's call.  True when it must be made once more: it was out of memory, and
- * something was given back since, perhaps after a wait. */
+/* After the driver's call.  True when the call must be made once more: it was out of memory, and
+ * memory was given back since, perhaps after a wait. */
 bool rs_charge_again(struct rs_charge *charge, CUresult result);
 
-/* The call's outcome; `key` is what a later free names.  Returns the result to answer. */
+/* Settles the charge by the call's result.  A later free names the allocation by `key`.  Returns
+ * the result to answer. */
 CUresult rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long long key);
 
-/* Around a free: takes the allocation out before the driver may give the same key to another
- * thread, and counts it, or enters it again where the driver refused. */
+/* Around a free: begin takes the allocation out of its table before the driver may give the same
+ * key to another thread; end counts the free, or enters the allocation again when the driver
+ * refused. */
 void rs_charge_free_begin(struct rs_charge *charge, enum rs_charge_keys keys,
                           unsigned long long key);
 void rs_charge_free_end(struct rs_charge *charge, CUresult result);
@@ -48,89 +67,106 @@ void rs_charge_free_end(struct rs_charge *charge, CUresult result);
 /* A context is gone with its allocations.  Called with the contexts' lock held. */
 void rs_charge_forget(const struct rs_context *context);
 
-/* ---- virtual memory: a handle's memory lives until all its handles are released and all its
+/* ---- virtual memory: the memory of a handle lives until all its handles are released and all its
  * mappings are gone ---- */
 
+/* Around cuMemRelease. */
 void rs_charge_release_begin(struct rs_charge *charge, CUmemGenericAllocationHandle handle);
 void rs_charge_release_end(struct rs_charge *charge, CUresult result);
 
-/* One more reference to a handle, by cuMemRetainAllocationHandle or an import of our own export. */
+/* A handle got one more reference, by cuMemRetainAllocationHandle or by an import of an export of
+ * this process.  `address` is mapped to its memory; 0: not known. */
 void rs_charge_retained(CUmemGenericAllocationHandle handle, CUdeviceptr address);
 
-/* Around cuMemMap.  False when out of host memory: then answer so. */
+/* Around cuMemMap.  False when out of host memory: then answer CUDA_ERROR_OUT_OF_MEMORY. */
 struct rs_mapping;
 bool rs_charge_map_begin(struct rs_mapping **mapping, CUdeviceptr address, size_t size_bytes,
                          CUmemGenericAllocationHandle handle);
 void rs_charge_map_end(struct rs_mapping *mapping, CUresult result);
 
-/* Around cuMemUnmap: the mappings that lie in the range. */
+/* Around cuMemUnmap.  Begin returns the mappings that lie in the range; NULL: none is counted. */
 struct rs_mapping *rs_charge_unmap_begin(CUdeviceptr address, size_t size_bytes);
 void rs_charge_unmap_end(struct rs_mapping *mappings, CUresult result);
 
-/* ---- stream-ordered pools: what the driver's pool holds counts, cached or not ---- */
+/* ---- stream-ordered pools: all memory that a driver's pool holds is charged, cached or not ----
+ */
 
+/* One stream-ordered allocation under way. */
 struct rs_pool_charge {
     struct rs_pool_record *pool; /* NULL: not counted */
     struct rs_charged *record;   /* of the allocation */
-    int device;
-    uint64_t releases; /* of the device's account, before the driver was asked */
-    size_t bytes;      /* asked for */
-    size_t charged;    /* for what the pool may grow by */
-    size_t claimed;    /* of what the pool keeps */
-    bool in_graph;     /* the stream captures: a graph's memory */
-    unsigned turn;     /* how often the pool grew past the limit for this allocation; begins as 0 */
+    int device;                  /* or RS_NO_DEVICE */
+    uint64_t releases;           /* rs_account_releases before the driver was asked */
+    size_t bytes;                /* that the program asked for */
+    size_t charged;              /* bytes by which the pool may grow */
+    size_t claimed;              /* bytes of the pool's free memory that this call counts on */
+    bool in_graph;               /* the stream captures: the memory is the graph's */
+    unsigned turn; /* how often the pool grew past the limit for this allocation; begins as 0 */
 };
 
-/* `pool` NULL: the current one of the stream's device.  False: out of memory.  When true, a request
- * of the thread's has begun, which rs_charge_async_end ends. */
-bool rs_charge_async_begin(struct rs_pool_charge *charge, CUmemoryPool pool, CUstream stream,
-                           bool per_thread_default, size_t size_bytes);
+/* Charges the growth of `pool` (NULL: the current pool of the owner's device).  A default stream is
+ * given by its own name, CU_STREAM_PER_THREAD, or NULL for the legacy one.  False: answer
+ * CUDA_ERROR_OUT_OF_MEMORY.  When true, a request of the thread has begun, which
+ * rs_charge_async_end ends. */
+bool rs_charge_async_begin(struct rs_pool_charge *charge, const struct rs_charge_owner *owner,
+                           CUmemoryPool pool, CUstream stream, size_t size_bytes);
+
+/* The same as rs_charge_again. */
 bool rs_charge_async_again(struct rs_pool_charge *charge, CUresult result);
 
-/* True when the pool grew past the limit all the same: the allocation must be freed again. */
+/* Settles the charge.  True when the pool grew past the limit all the same: the allocation must be
+ * undone. */
 bool rs_charge_async_end(struct rs_pool_charge *charge, CUresult result, CUdeviceptr address);
 
-/* Frees it in its stream's order.  True: to be begun anew, with what is known by now. */
-bool rs_charge_async_undo(struct rs_pool_charge *charge, CUdeviceptr address, CUstream stream,
-                          bool per_thread_default);
+/* Frees the allocation in the order of its stream.  True when it is to be begun anew, since more is
+ * known of the pool by now. */
+bool rs_charge_async_undo(struct rs_pool_charge *charge, CUdeviceptr address, CUstream stream);
 
-/* A pool of such memory was made, or asked for. */
-void rs_charge_pool_made(CUmemoryPool pool, CUmemAllocationType type,
-                         const CUmemLocation *location);
+/* The program made a pool, or asked for one.  A pool of host memory is not counted. */
+void rs_charge_pool_made(CUmemoryPool pool, int device, bool is_host);
+
+/* Around cuMemPoolDestroy.  Begin waits for calls of the library that use the pool; NULL: the pool
+ * is not known. */
 struct rs_pool_record *rs_charge_pool_destroy_begin(CUmemoryPool pool);
 void rs_charge_pool_destroy_end(struct rs_pool_record *pool, CUresult result);
 
-/* A graph's memory node of that size is about to be made.  False: out of memory. */
+/* A graph's memory node of size_bytes is about to be made.  False: answer
+ * CUDA_ERROR_OUT_OF_MEMORY. */
 bool rs_charge_graph_node(int device, size_t size_bytes);
 
-/* Reads what the device's pools hold now. */
+/* Asks the driver how much the device's pools hold now. */
 void rs_charge_follow_pools(int device);
 
-/* The program has synchronised: the same for devices where something was freed in a pool since. */
+/* Bit n: memory was freed in a pool of device n since its pools were read. */
+extern _Atomic uint64_t rs_charge_unseen;
+
+/* Reads the pools of the devices in rs_charge_unseen. */
 void rs_charge_synchronised_slowly(void);
 
-extern _Atomic uint64_t rs_charge_unseen; /* these devices, a bit each */
-
+/* The program has waited for its work: frees in the order of streams may have come.  In any mode.
+ */
 static inline void rs_charge_synchronised(void)
 {
     if (RS_UNLIKELY(atomic_load_explicit(&rs_charge_unseen, memory_order_relaxed)))
         rs_charge_synchronised_slowly();
 }
 
-/* The same for the pools that everybody uses too: a limit is new. */
+/* A limit was set: from now on the pools that the program uses without naming them are read too. */
 void rs_charge_begin_to_follow(int device);
 
-/* What the device's pools are charged for and no allocation of the program's is in.  Some of it is
- * in pieces that are too small for a request. */
+/* Bytes that the device's pools are charged for and that are in no allocation of the program's.
+ * Some of them may be in pieces too small for a request. */
 size_t rs_charge_spare_bytes(int device);
 
-/* Of what the device's pools hold, what frees in the order of streams have not come to yet. */
+/* Bytes that the program has freed in the order of streams and that the device's pools still count
+ * as used. */
 size_t rs_charge_leaving_bytes(int device);
 
-/* Those were waited for in vain: they count as leaving only when they change. */
+/* A wait for the leaving bytes was in vain: they count as leaving again only when they change. */
 void rs_charge_leaving_in_vain(int device);
 
-/* Has the device's pools give back what they keep beyond keep_bytes.  Returns the bytes. */
+/* Has the device's pools give back all free memory beyond keep_bytes.  Returns the bytes given
+ * back. */
 size_t rs_charge_trim_pools(int device, size_t keep_bytes);
 
 /* An allocation of a pool was freed (charge.c tells pool.c). */

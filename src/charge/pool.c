@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stream-ordered pools: each is charged for what the driver says that it holds, cached or not, but
- * only while a limit or statistics is set: the reading costs as much as a small part of an
- * allocation. */
+/* Stream-ordered pools: each is charged for the bytes that the driver says the pool holds, cached
+ * or not.  Pools are read only while a limit or statistics are set, since a reading costs a part of
+ * an allocation. */
 #include "charge/pool.h"
 
 #include "base/arithmetic.h"
@@ -13,13 +13,13 @@
 
 struct rs_mutex rs_charge_pools_lock = RS_MUTEX_INIT;
 
-static struct rs_pool_record *pools; /* these three under the lock */
+static struct rs_pool_record *pools; /* this and the next two: under the lock */
 static uint64_t pools_made;
 static pthread_cond_t calls_done = PTHREAD_COND_INITIALIZER;
 
 _Atomic uint64_t rs_charge_unseen;
 
-enum { ROUNDING_BYTES = 512 /* of an allocation in a pool */ };
+enum { ROUNDING_BYTES = 512 }; /* the driver rounds an allocation in a pool up to it */
 
 static enum rs_path path_of(const struct rs_pool_record *pool)
 {
@@ -55,8 +55,8 @@ struct rs_pool_record *rs_charge_pool_find_or_add(CUmemoryPool handle, int devic
     return pool;
 }
 
-/* The device's account changes from charged_bytes (for the pool's old size and a growth that may
- * have been) to the pool's new size. */
+/* The device's account changes from the pool's old size and charged_bytes, for a growth that the
+ * pool may have made, to the pool's new size. */
 static void set_held(struct rs_pool_record *pool, size_t held_bytes, size_t charged_bytes)
 {
     rs_account_follow(rs_limit_account(pool->device), pool->held_bytes, held_bytes,
@@ -75,8 +75,8 @@ static void remove_record(struct rs_pool_record *pool)
     free(pool);
 }
 
-/* A destroyed pool answers no questions: it holds what is live in it, and what its frees under way
- * hold goes back by itself. */
+/* The driver cannot be asked about a destroyed pool.  The pool is charged for its live allocations;
+ * memory of frees under way goes back by itself. */
 static void follow_destroyed(struct rs_pool_record *pool)
 {
     set_held(pool, rs_min(pool->held_bytes, pool->live_bytes), 0);
@@ -84,7 +84,7 @@ static void follow_destroyed(struct rs_pool_record *pool)
         remove_record(pool);
 }
 
-/* ---- asking the driver; not under the lock ---- */
+/* ---- readings of the driver; without the lock ---- */
 
 bool rs_charge_pool_read(const struct rs_pool_record *pool, bool used, size_t *bytes)
 {
@@ -106,9 +106,9 @@ bool rs_charge_pool_read(const struct rs_pool_record *pool, bool used, size_t *b
     return result == CUDA_SUCCESS;
 }
 
-/* Threads read at the same time and may come here in another order: a later ticket's reading was
- * begun later, so it has seen all that an earlier ticket's owner did, and the earlier reading is
- * dropped. */
+/* Threads read a pool at the same time and may take the lock in another order.  The reading of a
+ * later ticket began later, so it saw every allocation that an earlier ticket's owner made, and the
+ * earlier reading is dropped. */
 size_t rs_charge_pool_follow(struct rs_pool_record *pool, size_t charged_bytes)
 {
     size_t held, before;
@@ -124,8 +124,8 @@ size_t rs_charge_pool_follow(struct rs_pool_record *pool, size_t charged_bytes)
     pool->settled++;
     if (told && ticket > pool->applied && !pool->destroyed) {
         pool->applied = ticket;
-        /* While somebody counts on what the pool kept it is not charged for less: the driver may
-         * serve this request from that, and grow for the other. */
+        /* While a call counts on free memory of the pool, the pool is not charged for less: the
+         * driver may serve this request from that memory, and grow the pool for the other call. */
         pool->is_overcharged = pool->claimed_bytes && held < before + charged_bytes;
         set_held(pool, pool->is_overcharged ? before + charged_bytes : held, charged_bytes);
     } else if (charged_bytes && pool->claimed_bytes && !pool->destroyed) {
@@ -137,8 +137,8 @@ size_t rs_charge_pool_follow(struct rs_pool_record *pool, size_t charged_bytes)
     return before;
 }
 
-/* The newest pool of a device that is older than that number.  Its record is kept until it is let
- * go, for calls without the lock. */
+/* The newest pool of a device whose number is below `number`.  Its record lives until
+ * rs_charge_pool_let_go, for calls without the lock. */
 static struct rs_pool_record *newest_before(int device, uint64_t number)
 {
     struct rs_pool_record *pool;
@@ -166,7 +166,8 @@ void rs_charge_pool_let_go(struct rs_pool_record *pool)
 
 typedef size_t visit_function(struct rs_pool_record *pool, const void *data);
 
-/* Of every pool of the device, however many; what is made meanwhile may be left out.  The sum. */
+/* Returns the sum of visit() over every pool of the device.  A pool that is made meanwhile may be
+ * left out. */
 static size_t visit_pools(int device, visit_function *visit, const void *data)
 {
     uint64_t number = UINT64_MAX;
@@ -209,7 +210,7 @@ static size_t trim(struct rs_pool_record *pool, size_t keep_bytes)
     return before - rs_min(after, before);
 }
 
-/* The pools that the program would use without naming one, known to us or not. */
+/* The device's default pool and current pool, which the program uses without naming them. */
 static void add_usual_pools(int device)
 {
     CUmemoryPool usual[2] = {NULL, NULL};
@@ -237,7 +238,7 @@ size_t rs_charge_spare_bytes(int device)
     return bytes;
 }
 
-/* The driver counts an allocation as used until its free has come in the stream's order. */
+/* The driver counts an allocation as used until its free is executed in the order of its stream. */
 static size_t leaving_bytes(const struct rs_pool_record *pool)
 {
     size_t used, asked;
@@ -250,7 +251,8 @@ static size_t leaving_bytes(const struct rs_pool_record *pool)
     return used - rs_min(asked, used);
 }
 
-/* Memory that was taken before we counted, or by another process, never leaves. */
+/* Memory that was taken before the library counted, or by another process, never leaves: after one
+ * wait in vain it is left out. */
 static size_t leaving_of_one(struct rs_pool_record *pool, const void *in_vain)
 {
     size_t leaving = leaving_bytes(pool);
@@ -298,13 +300,15 @@ static void note_freed(int device)
     atomic_fetch_or_explicit(&rs_charge_unseen, 1ull << device, memory_order_release);
 }
 
-/* What a pool keeps it may give back at a later synchronisation, when the free has come in the
- * order of its stream. */
+/* A pool that still holds free memory may give it back at a later wait, when more frees have been
+ * executed: its device stays in rs_charge_unseen. */
 void rs_charge_synchronised_slowly(void)
 {
     uint64_t devices = atomic_exchange_explicit(&rs_charge_unseen, 0, memory_order_acquire);
 
-    for (; devices && rs_mode_serving(); devices &= devices - 1) {
+    if (!rs_mode_serving())
+        return;
+    for (; devices; devices &= devices - 1) {
         int device = __builtin_ctzll(devices);
         rs_charge_follow_pools(device);
         if (rs_charge_spare_bytes(device) > 0)
@@ -328,25 +332,16 @@ void rs_charge_pool_freed(struct rs_pool_record *pool, size_t size_bytes, size_t
 
 /* ---- pools that come and go ---- */
 
-/* The type says whether it is managed, which counts wherever it prefers to be; of other memory the
- * location.  Its id says something for a device alone (facts_h200.txt: pools.host_7). */
-void rs_charge_pool_made(CUmemoryPool handle, CUmemAllocationType type,
-                         const CUmemLocation *location)
+void rs_charge_pool_made(CUmemoryPool handle, int device, bool is_host)
 {
-    bool names_device = location->type == CU_MEM_LOCATION_TYPE_DEVICE;
     struct rs_pool_record *pool;
-    CUdevice device = 0;
 
-    if (names_device)
-        device = location->id;
-    else if (!rs_driver.cuCtxGetDevice || rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
-        device = 0;
-    if (rs_mode_now() != RS_MODE_SERVE || !rs_limit_account(device))
+    if (!rs_limit_account(device))
         return;
     rs_mutex_lock(&rs_charge_pools_lock);
     pool = rs_charge_pool_find_or_add(handle, device);
     if (pool)
-        pool->host = !names_device && type != CU_MEM_ALLOCATION_TYPE_MANAGED;
+        pool->host = is_host;
     rs_mutex_unlock(&rs_charge_pools_lock);
 }
 
@@ -354,12 +349,12 @@ struct rs_pool_record *rs_charge_pool_destroy_begin(CUmemoryPool handle)
 {
     struct rs_pool_record *pool;
 
-    if (!handle || !rs_mode_serving())
+    if (!handle)
         return NULL;
     rs_mutex_lock(&rs_charge_pools_lock);
     pool = find(handle, 0);
     if (pool)
-        pool->going = true; /* no call of ours names it from now on */
+        pool->going = true; /* from now on no call of the library names it */
     while (pool && pool->calls)
         rs_condition_wait(&calls_done, &rs_charge_pools_lock);
     rs_mutex_unlock(&rs_charge_pools_lock);

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A stream-ordered allocation is charged for what its pool may grow by, until the driver has said
- * what the pool holds then. */
+/* A stream-ordered allocation is charged for the most that its pool may grow by, until the driver
+ * has said how much the pool holds after the allocation. */
 #include "base/arithmetic.h"
 #include "base/lock.h"
 #include "base/request.h"
 #include "charge/pool.h"
 #include "charge/record.h"
-#include "config/mode.h"
-#include "driver/context.h"
+#include "config/variables.h"
 #include "driver/driver.h"
 #include "ledger/footprint.h"
 #include "shim/wiring.h"
@@ -15,20 +14,15 @@
 #include <stdatomic.h>
 
 static struct {
-    _Atomic size_t unit;   /* what a driver's pool grows by whole ones of, as seen; 0: not yet */
-    _Atomic size_t flying; /* charged by calls under way for what pools may grow by */
+    _Atomic size_t unit;   /* bytes; a driver's pool grows by whole units; 0: none seen yet */
+    _Atomic size_t flying; /* bytes charged by calls under way for growths of pools */
 } growth[RS_DEVICES_MAX];
 
 enum {
-    BLOCK_BYTES = 2 << 20,
-    UNIT_MOST = 64 << 20, /* a growth beyond that was for a large request */
+    BLOCK_BYTES = 2 << 20, /* the least growth of a pool */
+    UNIT_MOST = 64 << 20,  /* a larger growth was for a large request */
     TURNS_MOST = 4,
 };
-
-static CUstream default_stream(CUstream stream, bool per_thread_default)
-{
-    return stream || !per_thread_default ? stream : CU_STREAM_PER_THREAD;
-}
 
 static bool is_capturing(CUstream stream)
 {
@@ -39,25 +33,7 @@ static bool is_capturing(CUstream stream)
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* The device whose memory an allocation on the stream takes; -1 when that cannot be told. */
-static int device_of(CUstream stream)
-{
-    CUcontext context = NULL;
-    CUdevice device = -1;
-    CUresult result;
-    bool entered = false;
-
-    if (stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD &&
-        rs_driver.cuStreamGetCtx && rs_driver.cuStreamGetCtx(stream, &context) == CUDA_SUCCESS &&
-        context)
-        entered = rs_driver_context_enter(context, &result);
-    if (rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
-        device = -1;
-    rs_driver_context_leave(entered);
-    return device;
-}
-
-/* What the pool may grow by for this request. */
+/* The most bytes that the pool may grow by for this request. */
 static size_t most_growth(const struct rs_pool_charge *charge)
 {
     size_t unit = rs_max(atomic_load(&growth[charge->device].unit), BLOCK_BYTES), whole;
@@ -66,8 +42,9 @@ static size_t most_growth(const struct rs_pool_charge *charge)
                                                                    : whole / unit * unit;
 }
 
-/* True when the pool keeps that much that nobody uses, and no other call under way was told so.  An
- * allocation that was settled while the driver was asked may have used what it said was free. */
+/* Claims the request's bytes of the pool's free memory.  False when the pool has less free than
+ * other calls under way have not claimed.  *raced: an allocation was settled while the driver was
+ * asked, and may have used memory that the driver said was free. */
 static bool claim_once(struct rs_pool_charge *charge, bool *raced)
 {
     struct rs_pool_record *pool = charge->pool;
@@ -86,7 +63,7 @@ static bool claim_once(struct rs_pool_charge *charge, bool *raced)
     *raced = pool->settled != settled;
     claimed = !*raced && held >= used && held - used >= pool->claimed_bytes &&
               held - used - pool->claimed_bytes >= bytes;
-    if (claimed) { /* until it is over the pool is charged for no less, whatever goes back */
+    if (claimed) { /* until the call is over, the pool is charged for no less */
         pool->claimed_bytes += bytes;
         charge->claimed = bytes;
         rs_account_begin_return(rs_limit_account(charge->device), bytes);
@@ -113,7 +90,7 @@ enum { CLAIMS_MAX = 8 };
 
 static bool claim(struct rs_pool_charge *charge)
 {
-    bool raced = charge->turn == 0, claimed = false; /* it was in pieces the last time */
+    bool raced = charge->turn == 0, claimed = false; /* later turns: that memory was fragmented */
 
     for (int i = 0; i < CLAIMS_MAX && raced && !claimed; i++)
         claimed = claim_once(charge, &raced);
@@ -131,8 +108,8 @@ static bool take(struct rs_pool_charge *charge)
     return true;
 }
 
-/* What others freed meanwhile is seen first; what the pool keeps serves next; then all give back
- * what they keep. */
+/* Memory that other threads freed is read first; the pool's free memory serves next; then every
+ * stack and pool gives its free memory back. */
 static bool make_room(struct rs_pool_charge *charge)
 {
     const struct rs_account *account = rs_limit_account(charge->device);
@@ -166,7 +143,7 @@ static bool set_pool(struct rs_pool_charge *charge, CUmemoryPool handle)
     return charge->pool || !counted;
 }
 
-/* Charges for the allocation; false when there is no room. */
+/* Charges for the allocation.  False when the limit leaves no room, or host memory is out. */
 static bool begin(struct rs_pool_charge *charge, CUmemoryPool pool)
 {
     if (!pool && (!rs_driver.cuDeviceGetMemPool ||
@@ -176,7 +153,7 @@ static bool begin(struct rs_pool_charge *charge, CUmemoryPool pool)
         return false;
     if (!charge->pool)
         return true;
-    rs_limit_resolve(charge->device); /* the pool may be of another device than the stream */
+    rs_limit_resolve(charge->device); /* the pool's device may not be the stream's */
     charge->record = rs_charged_reserve(RS_KEYS_ADDRESSES);
     if (charge->record && make_room(charge))
         return true;
@@ -186,40 +163,35 @@ static bool begin(struct rs_pool_charge *charge, CUmemoryPool pool)
     return false;
 }
 
-static bool begin_async(struct rs_pool_charge *charge, CUmemoryPool pool, CUstream stream,
-                        bool per_thread_default, size_t size_bytes)
+static bool begin_async(struct rs_pool_charge *charge, const struct rs_charge_owner *owner,
+                        CUmemoryPool pool, CUstream stream, size_t size_bytes)
 {
-    enum rs_mode life = rs_mode_now();
     CUstreamCaptureMode mode;
     bool begun = true;
 
-    *charge = (struct rs_pool_charge){.device = -1, .bytes = size_bytes, .turn = charge->turn};
-    if (size_bytes == 0 || life != RS_MODE_SERVE || !rs_driver_ready(true))
-        return life != RS_MODE_DENY || size_bytes == 0;
-    stream = default_stream(stream, per_thread_default);
+    *charge =
+        (struct rs_pool_charge){.device = RS_NO_DEVICE, .bytes = size_bytes, .turn = charge->turn};
+    if (!rs_limit_account(owner->device))
+        return true;
+    charge->device = owner->device;
     mode = rs_capture_relax();
-    charge->device = device_of(stream);
-    if (rs_limit_account(charge->device)) {
-        rs_limit_resolve(charge->device);
-        charge->in_graph = is_capturing(stream);
-        if (rs_limit_follows())
-            begun = charge->in_graph ? rs_charge_graph_node(charge->device, charge->bytes)
-                                     : begin(charge, pool);
-    } else {
-        charge->device = -1;
-    }
+    rs_limit_resolve(charge->device);
+    charge->in_graph = is_capturing(stream);
+    if (rs_limit_follows())
+        begun = charge->in_graph ? rs_charge_graph_node(charge->device, charge->bytes)
+                                 : begin(charge, pool);
     charge->releases = rs_account_releases(rs_limit_account(charge->device));
     rs_capture_restore(mode);
     return begun;
 }
 
-bool rs_charge_async_begin(struct rs_pool_charge *charge, CUmemoryPool pool, CUstream stream,
-                           bool per_thread_default, size_t size_bytes)
+bool rs_charge_async_begin(struct rs_pool_charge *charge, const struct rs_charge_owner *owner,
+                           CUmemoryPool pool, CUstream stream, size_t size_bytes)
 {
     bool begun;
 
     rs_request_begin();
-    begun = begin_async(charge, pool, stream, per_thread_default, size_bytes);
+    begun = begin_async(charge, owner, pool, stream, size_bytes);
     if (!begun)
         rs_request_end();
     return begun;
@@ -247,7 +219,8 @@ static size_t common_divisor(size_t first, size_t second)
 }
 
 /* A driver's pool grows by whole units of its own (32 MiB on an H200), so the next request is
- * charged for such.  What is seen may be several, of one large request or of several threads'. */
+ * charged for whole units.  A growth that is seen may be several units: of one large request, or of
+ * several threads. */
 static void learn_unit(int device, size_t grown_bytes)
 {
     size_t seen = atomic_load(&growth[device].unit), unit;
@@ -259,7 +232,7 @@ static void learn_unit(int device, size_t grown_bytes)
     } while (!atomic_compare_exchange_weak(&growth[device].unit, &seen, unit));
 }
 
-/* True when the pool grew by more than calls under way were charged for, and past the limit. */
+/* True when the pool grew past the limit, and by more than calls under way were charged for. */
 static bool is_excess(const struct rs_pool_charge *charge, size_t grown_bytes, size_t flying_bytes)
 {
     const struct rs_account *account = rs_limit_account(charge->device);
@@ -300,7 +273,7 @@ bool rs_charge_async_end(struct rs_pool_charge *charge, CUresult result, CUdevic
         return false;
     flying = atomic_load(&growth[charge->device].flying);
     before = rs_charge_pool_follow(
-        pool, charge->charged); /* the claim is still there: not charged for less */
+        pool, charge->charged); /* the claim still stands: not charged for less */
     after = pool->held_bytes;
     excess = result == CUDA_SUCCESS && after > before && is_excess(charge, after - before, flying);
     atomic_fetch_sub(&growth[charge->device].flying, charge->charged);
@@ -314,16 +287,15 @@ bool rs_charge_async_end(struct rs_pool_charge *charge, CUresult result, CUdevic
     return excess;
 }
 
-/* Relaxed: the driver took the allocation, but would refuse this free, and the block would be lost,
- * if another thread began a global capture since, which the refusal spoils (facts_h200.txt:
- * free_async 900 end 901). */
-bool rs_charge_async_undo(struct rs_pool_charge *charge, CUdeviceptr address, CUstream stream,
-                          bool per_thread_default)
+/* In relaxed capture mode: another thread may have begun a global capture since the allocation.
+ * Then the driver would refuse this free, the block would be lost, and the refusal would spoil the
+ * capture (facts_h200.txt: free_async 900 end 901). */
+bool rs_charge_async_undo(struct rs_pool_charge *charge, CUdeviceptr address, CUstream stream)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
 
     if (rs_driver.cuMemFreeAsync)
-        (void)rs_driver.cuMemFreeAsync(address, default_stream(stream, per_thread_default));
+        (void)rs_driver.cuMemFreeAsync(address, stream);
     rs_capture_restore(mode);
     return ++charge->turn < TURNS_MOST;
 }
@@ -337,11 +309,11 @@ bool rs_charge_graph_node(int device, size_t size_bytes)
     struct rs_refusal refusal = {.size_bytes = size_bytes};
     bool has_room;
 
-    if (!account || rs_mode_now() != RS_MODE_SERVE || !rs_limit_follows())
+    if (!account || !rs_limit_follows())
         return true;
     rs_limit_resolve(device);
     rs_mutex_lock(&rs_charge_pools_lock);
-    pool = rs_charge_pool_find_or_add(NULL, device); /* followed from now on */
+    pool = rs_charge_pool_find_or_add(NULL, device); /* read from now on */
     rs_mutex_unlock(&rs_charge_pools_lock);
     if (!pool)
         return false;

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/request.h"
 #include "charge/charge.h"
-#include "config/mode.h"
 #include "context/limit.h"
 #include "context/visit.h"
 #include "driver/driver.h"
@@ -17,22 +16,22 @@
 #include <stdatomic.h>
 
 enum {
-    SLICE_NS = 5 * 1000 * 1000, /* of a wait, for one stack */
+    SLICE_NS = 5 * 1000 * 1000, /* part of a wait that is spent on one stack */
     SAY_NS = 1000 * 1000 * 1000,
-    LEAVING_NS = 50 * 1000 * 1000, /* for frees in the order of streams */
+    LEAVING_NS = 50 * 1000 * 1000, /* longest wait for frees in the order of streams */
     NAP_NS = 50 * 1000,
     SETTLE_NAP_NS = 10 * 1000 * 1000, /* between two looks at processes of the job that are gone */
 };
 
 size_t rs_trim(int device, size_t keep_bytes)
 {
-    if (!rs_limit_account(device) || rs_mode_now() != RS_MODE_SERVE || !rs_driver_ready(false))
+    if (!rs_limit_account(device) || !rs_driver_ready(false))
         return 0;
     return rs_context_trim(device, &keep_bytes);
 }
 
-/* True when the refusal may be for what another thread had in hand: it has given something back
- * since, or is about to, or has asked for what the driver may refuse. */
+/* True when another thread's memory may have caused the refusal: the thread has given memory back
+ * since, is about to give it back, or has asked for memory that the driver may refuse. */
 static bool is_stale(const struct rs_account *account, const struct rs_refusal *refusal,
                      uint64_t moves)
 {
@@ -41,8 +40,9 @@ static bool is_stale(const struct rs_account *account, const struct rs_refusal *
            atomic_load(&account->asked_bytes) > refusal->asked_bytes;
 }
 
-/* False when a request is larger than all that is not live.  What calls under way have asked for is
- * not live yet (this request may be among them), and what threads have in hand is no longer. */
+/* False when the request is larger than all memory that is not live.  Memory that calls under way
+ * have asked for is not live yet (this request may be one of them); memory that threads are giving
+ * back is live no longer. */
 static bool can_be_served(int device, const struct rs_refusal *refusal)
 {
     const struct rs_account *account = rs_limit_account(device);
@@ -53,15 +53,16 @@ static bool can_be_served(int device, const struct rs_refusal *refusal)
                         : atomic_load(&account->held_bytes[RS_MEMORY_DEVICE]);
 
     if (!limit && refusal->memory != RS_MEMORY_DEVICE)
-        return true; /* the device's memory is not all that it may lie in */
+        return true; /* the memory may also lie outside of the device */
     if (!limit && (!rs_driver.cuDeviceTotalMem_v2 ||
                    rs_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS))
         return true;
     return refusal->size_bytes <= total - rs_min(total, held - rs_min(others, held));
 }
 
-/* False when the request is larger than what the device has free with all that may go back to it.
- * Asked after what threads have in hand, so that nothing is missed on its way. */
+/* False when the request is larger than the device's free memory and all memory that may come back
+ * to it.  The driver is asked last, so that memory on its way back is counted in one place at
+ * least. */
 static bool has_room(int device, const struct rs_refusal *refusal)
 {
     const struct rs_account *account = rs_limit_account(device);
@@ -79,7 +80,7 @@ static bool has_room(int device, const struct rs_refusal *refusal)
     return !rs_limit_ask_free(device, &room) || refusal->size_bytes <= total + room;
 }
 
-/* Whose initial sizes may make room for the request. */
+/* The kinds of memory whose initial sizes may make room for the request, a bit each. */
 static unsigned initial_for(int device, const struct rs_refusal *refusal)
 {
     bool is_device = refusal->memory == RS_MEMORY_DEVICE;
@@ -89,9 +90,8 @@ static unsigned initial_for(int device, const struct rs_refusal *refusal)
                                                                          : 1u << RS_MEMORY_MANAGED);
 }
 
-/* All that nobody uses goes back, but for the initial sizes of other memories than those.  True
- * when something did.  A pool of the driver's may also have given memory back by itself, which is
- * only seen now. */
+/* Has all unused memory given back; initial sizes only of the memories in initial_of.  True when
+ * some was.  A pool of the driver may also have given memory back by itself, which is seen here. */
 static bool give_back(int device, unsigned initial_of)
 {
     const struct rs_account *account = rs_limit_account(device);
@@ -102,7 +102,7 @@ static bool give_back(int device, unsigned initial_of)
            atomic_load(&account->charged_bytes) < charged;
 }
 
-/* Waits for the oldest epochs of the device's stacks.  True when something became ready. */
+/* Waits for the oldest epochs of the device's stacks.  True when a block became ready. */
 static bool wait_for_quarantine(int device)
 {
     static bool said;
@@ -118,8 +118,8 @@ static bool wait_for_quarantine(int device)
     return readiness == RS_READY_SOME;
 }
 
-/* Waits a while for frees in the order of streams, of memory in pools of the driver's.  True when
- * some have come. */
+/* Waits at most 50 ms for frees in the order of streams, of memory in pools of the driver.  True
+ * when some were executed. */
 static bool wait_for_leaving(int device)
 {
     size_t before = rs_charge_leaving_bytes(device), leaving = before;
@@ -150,9 +150,9 @@ static bool wait_for_job(const struct rs_account *account, bool may_wait)
     return job && rs_job_share_others(job) < before;
 }
 
-/* What is idle, quarantined and in hand is counted one place after the other while other threads
- * move it, so no sum is believed while they do.  Initial sizes were set aside for the program: they
- * go last, and only where that can be enough. */
+/* Idle, quarantined and returning memory is counted in one place after the other, while other
+ * threads move it: no sum counts while they do.  Initial sizes were set aside for the program: they
+ * go last, and only when they can be enough. */
 static bool reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
 {
     const struct rs_account *account = rs_limit_account(device);
@@ -172,12 +172,13 @@ static bool reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
         return true;
     return (may_wait && (wait_for_quarantine(device) || wait_for_leaving(device))) ||
            (refusal->size_bytes > 0 && rs_request_may_look_again()) ||
-           (is_stale(account, refusal, moves) && rs_request_may_repeat()); /* by now */
+           (is_stale(account, refusal, moves) && rs_request_may_repeat()); /* since then */
 }
 
 bool rs_reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
 {
-    static __thread bool reclaiming; /* a free of ours may come back through a tool's callback */
+    static __thread bool
+        reclaiming; /* a free of the library may come back through a tool's callback */
     bool again;
 
     if (reclaiming || !rs_limit_account(device) || !rs_driver_ready(false))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that nobody uses goes back to the driver: when the program asks, and before a request of
- * whatever path is refused. */
+/* Unused memory goes back to the driver when the program asks for it, and before a request of any
+ * path is refused. */
 #pragma once
 
 #include "ledger/account.h"
@@ -8,15 +8,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Gives wholly free memory of every stack of the device's contexts back to the driver, pinned
- * memory's too, all but keep_bytes.  Returns what the stacks gave back.  Calls the driver, which
- * may wait for work of any context of the device: no lock may be held.  Thread safe. */
+/* Every stack of the device's contexts, pinned memory's too, gives its wholly free memory back to
+ * the driver, except keep_bytes in all.  Returns the bytes given back.  Only where stacks serve.
+ * Calls the driver, which may wait for work of any context of the device: no lock may be held.
+ * Thread safe. */
 size_t rs_trim(int device, size_t keep_bytes);
 
-/* Before a request for device memory fails: every stack for device memory, and then
- * the program's stream-ordered pools and graphs, give back what nobody uses; nothing is kept, not
- * even a pool's initial size.  may_wait: where that is nothing, waits for what is quarantined, for
- * as long as the calling thread's request may (base/request.h), unless the request is larger than
- * all that is not live.  `releases`: rs_account_releases before the refusal.  True when another try
- * may succeed; false when called by what it calls. */
+/* Before a request for device memory is refused: every stack for device memory, and then the
+ * program's stream-ordered pools and graphs, give their unused memory back, initial sizes at last.
+ * may_wait: when nothing came back, waits for quarantined memory, as long as the thread's request
+ * may wait (base/request.h), unless the request is larger than all memory that is not live.  True
+ * when another try may succeed; false also when it is called from within itself. */
 bool rs_reclaim(int device, const struct rs_refusal *refusal, bool may_wait);

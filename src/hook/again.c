@@ -1,69 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks of calls for which the driver takes memory of its own: forwarded, and made again where that
- * is what was missing (charge/again.h). */
+/* Hooks of the calls for which the driver takes memory of its own: each is forwarded, and made
+ * again after an out-of-memory error for which memory was given back (charge/again.h). */
 #include "charge/again.h"
 
 #include "base/check.h"
 #include "driver/context.h"
 #include "driver/driver.h"
-#include "hook/hook.h"
 
 #include <string.h>
 
-/* clang-format off */
 #define HOOK_retry RS_HOOK_DECLARE
-#define HOOK_lookup(symbol) /* the others: cuda.c, async.c, capture.c, limit.c */
-#define HOOK_device(symbol)
-#define HOOK_managed(symbol)
-#define HOOK_pinned(symbol)
-#define HOOK_introspect(symbol)
-#define HOOK_guard(symbol)
-#define HOOK_capture(symbol)
-#define HOOK_context(symbol)
-#define HOOK_async(symbol)
-#define HOOK_limit(symbol)
-#define HOOK_count(symbol)
-#define HOOK_wait(symbol)
-/* clang-format on */
-#define HOOK(symbol, name, since, until, stream, group, summary) HOOK_##group(symbol)
-#include "driver/entry_points.def"
+#include "hook/groups.h"
 
 enum { CURRENT = RS_AGAIN_CURRENT }; /* the device of the current context */
 
-/* Forwards, as the whole of a hook. */
-#define FORWARD(device, symbol, arguments)                                                         \
-    do {                                                                                           \
-        CUresult answer;                                                                           \
-        RS_AGAIN(answer, device, RS_FORWARD(symbol, arguments));                                   \
-        return answer;                                                                             \
-    } while (0)
+/* The driver's answer to a call that is made again while that may help. */
+#define AGAIN(device, symbol, arguments) RS_AGAIN(device, RS_FORWARD(symbol, arguments))
 
 /* ---- modules and libraries ---- */
 
-enum { JIT_VALUES = 40 }; /* cuda.h knows some 35 options */
+enum { JIT_VALUES = 40 }; /* cuda.h has some 35 options */
 
-/* Options of the compiler, some of which it answers in: the size of a log's buffer becomes the
- * log's length, which would be the next call's size. */
+/* Values of the compiler's options.  The driver writes its answers into some of them: the size of a
+ * log's buffer becomes the length of the log, and would be the size of the next call's buffer. */
 struct jit {
     void **values;
     unsigned count;
     void *kept[JIT_VALUES];
+    int tries_left;
+    uint64_t deadline_ns;
 };
 
 static struct jit jit_keep(void **values, unsigned count)
 {
-    struct jit jit = {.values = values, .count = values ? count : 0};
+    struct jit jit = {.values = values, .count = values ? count : 0, .tries_left = RS_AGAIN_TRIES};
 
     if (jit.count > 0 && jit.count <= JIT_VALUES)
         memcpy(jit.kept, values, jit.count * sizeof(values[0]));
     return jit;
 }
 
-/* Writes what was changed alone, as the program may keep constants in memory that cannot be
- * written. */
-static bool jit_again(const struct jit *jit, CUresult result, uint64_t *deadline_ns)
+/* True when the call is to be made again, with the values as they were.  Only changed values are
+ * written back: the program may keep constants in memory that cannot be written. */
+static bool jit_again(struct jit *jit, CUresult result)
 {
-    if (jit->count > JIT_VALUES || !rs_again(result, CURRENT, deadline_ns))
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || --jit->tries_left <= 0 || jit->count > JIT_VALUES ||
+        !rs_again(result, CURRENT, &jit->deadline_ns))
         return false;
     for (unsigned i = 0; i < jit->count; i++)
         if (jit->values[i] != jit->kept[i])
@@ -71,54 +53,47 @@ static bool jit_again(const struct jit *jit, CUresult result, uint64_t *deadline
     return true;
 }
 
-#define FORWARD_JIT(values, count, symbol, arguments)                                              \
-    do {                                                                                           \
-        struct jit jit = jit_keep(values, count);                                                  \
-        int tries_left = RS_AGAIN_TRIES;                                                           \
-        uint64_t deadline_ns = 0;                                                                  \
-        CUresult answer;                                                                           \
-        do                                                                                         \
-            answer = RS_FORWARD(symbol, arguments);                                                \
-        while (answer == CUDA_ERROR_OUT_OF_MEMORY && --tries_left > 0 &&                           \
-               jit_again(&jit, answer, &deadline_ns));                                             \
-        return answer;                                                                             \
-    } while (0)
-
 static CUresult hook_cuModuleLoad(CUmodule *module, const char *path)
 {
-    FORWARD(CURRENT, cuModuleLoad, (module, path));
+    return AGAIN(CURRENT, cuModuleLoad, (module, path));
 }
 
 static CUresult hook_cuModuleLoadData(CUmodule *module, const void *image)
 {
-    FORWARD(CURRENT, cuModuleLoadData, (module, image));
+    return AGAIN(CURRENT, cuModuleLoadData, (module, image));
 }
 
 static CUresult hook_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned count,
                                         CUjit_option *options, void **values)
 {
-    FORWARD_JIT(values, count, cuModuleLoadDataEx, (module, image, count, options, values));
+    struct jit jit = jit_keep(values, count);
+    CUresult result;
+
+    do
+        result = RS_FORWARD(cuModuleLoadDataEx, (module, image, count, options, values));
+    while (jit_again(&jit, result));
+    return result;
 }
 
 static CUresult hook_cuModuleLoadFatBinary(CUmodule *module, const void *image)
 {
-    FORWARD(CURRENT, cuModuleLoadFatBinary, (module, image));
+    return AGAIN(CURRENT, cuModuleLoadFatBinary, (module, image));
 }
 
 static CUresult hook_cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {
-    FORWARD(CURRENT, cuModuleGetFunction, (function, module, name));
+    return AGAIN(CURRENT, cuModuleGetFunction, (function, module, name));
 }
 
 static CUresult hook_cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *size_bytes, CUmodule module,
                                           const char *name)
 {
-    FORWARD(CURRENT, cuModuleGetGlobal_v2, (address, size_bytes, module, name));
+    return AGAIN(CURRENT, cuModuleGetGlobal_v2, (address, size_bytes, module, name));
 }
 
 static CUresult hook_cuFuncLoad(CUfunction function)
 {
-    FORWARD(CURRENT, cuFuncLoad, (function));
+    return AGAIN(CURRENT, cuFuncLoad, (function));
 }
 
 static CUresult hook_cuLibraryLoadData(CUlibrary *library, const void *image, CUjit_option *options,
@@ -126,9 +101,14 @@ static CUresult hook_cuLibraryLoadData(CUlibrary *library, const void *image, CU
                                        CUlibraryOption *library_options, void **library_values,
                                        unsigned library_count)
 {
-    FORWARD_JIT(
-        values, count, cuLibraryLoadData,
-        (library, image, options, values, count, library_options, library_values, library_count));
+    struct jit jit = jit_keep(values, count);
+    CUresult result;
+
+    do
+        result = RS_FORWARD(cuLibraryLoadData, (library, image, options, values, count,
+                                                library_options, library_values, library_count));
+    while (jit_again(&jit, result));
+    return result;
 }
 
 static CUresult hook_cuLibraryLoadFromFile(CUlibrary *library, const char *path,
@@ -136,31 +116,37 @@ static CUresult hook_cuLibraryLoadFromFile(CUlibrary *library, const char *path,
                                            CUlibraryOption *library_options, void **library_values,
                                            unsigned library_count)
 {
-    FORWARD_JIT(
-        values, count, cuLibraryLoadFromFile,
-        (library, path, options, values, count, library_options, library_values, library_count));
+    struct jit jit = jit_keep(values, count);
+    CUresult result;
+
+    do
+        result =
+            RS_FORWARD(cuLibraryLoadFromFile, (library, path, options, values, count,
+                                               library_options, library_values, library_count));
+    while (jit_again(&jit, result));
+    return result;
 }
 
 static CUresult hook_cuLibraryGetModule(CUmodule *module, CUlibrary library)
 {
-    FORWARD(CURRENT, cuLibraryGetModule, (module, library));
+    return AGAIN(CURRENT, cuLibraryGetModule, (module, library));
 }
 
 static CUresult hook_cuLibraryGetGlobal(CUdeviceptr *address, size_t *size_bytes, CUlibrary library,
                                         const char *name)
 {
-    FORWARD(CURRENT, cuLibraryGetGlobal, (address, size_bytes, library, name));
+    return AGAIN(CURRENT, cuLibraryGetGlobal, (address, size_bytes, library, name));
 }
 
 static CUresult hook_cuLibraryGetManaged(CUdeviceptr *address, size_t *size_bytes,
                                          CUlibrary library, const char *name)
 {
-    FORWARD(CURRENT, cuLibraryGetManaged, (address, size_bytes, library, name));
+    return AGAIN(CURRENT, cuLibraryGetManaged, (address, size_bytes, library, name));
 }
 
 static CUresult hook_cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
-    FORWARD(CURRENT, cuKernelGetFunction, (function, kernel));
+    return AGAIN(CURRENT, cuKernelGetFunction, (function, kernel));
 }
 
 /* ---- graphs ---- */
@@ -168,49 +154,49 @@ static CUresult hook_cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 static CUresult hook_cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node,
                                         char *log, size_t log_bytes)
 {
-    FORWARD(CURRENT, cuGraphInstantiate, (exec, graph, error_node, log, log_bytes));
+    return AGAIN(CURRENT, cuGraphInstantiate, (exec, graph, error_node, log, log_bytes));
 }
 
 static CUresult hook_cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph,
                                            CUgraphNode *error_node, char *log, size_t log_bytes)
 {
-    FORWARD(CURRENT, cuGraphInstantiate_v2, (exec, graph, error_node, log, log_bytes));
+    return AGAIN(CURRENT, cuGraphInstantiate_v2, (exec, graph, error_node, log, log_bytes));
 }
 
 static CUresult hook_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
                                                  unsigned long long flags)
 {
-    FORWARD(CURRENT, cuGraphInstantiateWithFlags, (exec, graph, flags));
+    return AGAIN(CURRENT, cuGraphInstantiateWithFlags, (exec, graph, flags));
 }
 
 static CUresult hook_cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph,
                                                   CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
-    FORWARD(CURRENT, cuGraphInstantiateWithParams, (exec, graph, params));
+    return AGAIN(CURRENT, cuGraphInstantiateWithParams, (exec, graph, params));
 }
 
 static CUresult hook_cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph,
                                                        CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
-    FORWARD(CURRENT, cuGraphInstantiateWithParams_ptsz, (exec, graph, params));
+    return AGAIN(CURRENT, cuGraphInstantiateWithParams_ptsz, (exec, graph, params));
 }
 
 static CUresult hook_cuGraphUpload(CUgraphExec exec, CUstream stream)
 {
-    FORWARD(CURRENT, cuGraphUpload, (exec, stream));
+    return AGAIN(CURRENT, cuGraphUpload, (exec, stream));
 }
 
 static CUresult hook_cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
 {
-    FORWARD(CURRENT, cuGraphUpload_ptsz, (exec, stream));
+    return AGAIN(CURRENT, cuGraphUpload_ptsz, (exec, stream));
 }
 
-/* A node of memory takes it when it is made. */
+/* A memory node takes its memory when it is made. */
 static CUresult hook_cuGraphAddNode(CUgraphNode *node, CUgraph graph,
                                     const CUgraphNode *dependencies, size_t count,
                                     CUgraphNodeParams *params)
 {
-    FORWARD(CURRENT, cuGraphAddNode, (node, graph, dependencies, count, params));
+    return AGAIN(CURRENT, cuGraphAddNode, (node, graph, dependencies, count, params));
 }
 
 static CUresult hook_cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph,
@@ -218,7 +204,7 @@ static CUresult hook_cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph,
                                        const CUgraphEdgeData *edges, size_t count,
                                        CUgraphNodeParams *params)
 {
-    FORWARD(CURRENT, cuGraphAddNode_v2, (node, graph, dependencies, edges, count, params));
+    return AGAIN(CURRENT, cuGraphAddNode_v2, (node, graph, dependencies, edges, count, params));
 }
 
 static CUresult hook_cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph,
@@ -226,22 +212,22 @@ static CUresult hook_cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph,
                                        const CUgraphEdgeData *edges, size_t count,
                                        CUgraphNodeParams *params)
 {
-    FORWARD(CURRENT, cuGraphAddNode_v3, (node, graph, dependencies, edges, count, params));
+    return AGAIN(CURRENT, cuGraphAddNode_v3, (node, graph, dependencies, edges, count, params));
 }
 
 /* ---- streams and events ---- */
 
 static CUresult hook_cuStreamCreate(CUstream *stream, unsigned flags)
 {
-    FORWARD(CURRENT, cuStreamCreate, (stream, flags));
+    return AGAIN(CURRENT, cuStreamCreate, (stream, flags));
 }
 
 static CUresult hook_cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priority)
 {
-    FORWARD(CURRENT, cuStreamCreateWithPriority, (stream, flags, priority));
+    return AGAIN(CURRENT, cuStreamCreateWithPriority, (stream, flags, priority));
 }
 
-/* No context need be current for a stream of a green context. */
+/* The device of a green context: a stream is created in it without a current context. */
 static int device_of(CUgreenCtx green)
 {
     CUdevice device = CURRENT;
@@ -262,72 +248,72 @@ static int device_of(CUgreenCtx green)
 static CUresult hook_cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned flags,
                                             int priority)
 {
-    FORWARD(device_of(green), cuGreenCtxStreamCreate, (stream, green, flags, priority));
+    return AGAIN(device_of(green), cuGreenCtxStreamCreate, (stream, green, flags, priority));
 }
 
 static CUresult hook_cuEventCreate(CUevent *event, unsigned flags)
 {
-    FORWARD(CURRENT, cuEventCreate, (event, flags));
+    return AGAIN(CURRENT, cuEventCreate, (event, flags));
 }
 
 /* ---- contexts ---- */
 
 static CUresult hook_cuCtxCreate(CUcontext *context, unsigned flags, CUdevice device)
 {
-    FORWARD(device, cuCtxCreate, (context, flags, device));
+    return AGAIN(device, cuCtxCreate, (context, flags, device));
 }
 
 static CUresult hook_cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device)
 {
-    FORWARD(device, cuCtxCreate_v2, (context, flags, device));
+    return AGAIN(device, cuCtxCreate_v2, (context, flags, device));
 }
 
 static CUresult hook_cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinity, int count,
                                     unsigned flags, CUdevice device)
 {
-    FORWARD(device, cuCtxCreate_v3, (context, affinity, count, flags, device));
+    return AGAIN(device, cuCtxCreate_v3, (context, affinity, count, flags, device));
 }
 
 static CUresult hook_cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned flags,
                                     CUdevice device)
 {
-    FORWARD(device, cuCtxCreate_v4, (context, params, flags, device));
+    return AGAIN(device, cuCtxCreate_v4, (context, params, flags, device));
 }
 
 static CUresult hook_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
-    FORWARD(device, cuDevicePrimaryCtxRetain, (context, device));
+    return AGAIN(device, cuDevicePrimaryCtxRetain, (context, device));
 }
 
 static CUresult hook_cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc description,
                                       CUdevice device, unsigned flags)
 {
-    FORWARD(device, cuGreenCtxCreate, (context, description, device, flags));
+    return AGAIN(device, cuGreenCtxCreate, (context, description, device, flags));
 }
 
 static CUresult hook_cuCtxSetLimit(CUlimit limit, size_t value)
 {
-    FORWARD(CURRENT, cuCtxSetLimit, (limit, value));
+    return AGAIN(CURRENT, cuCtxSetLimit, (limit, value));
 }
 
 /* ---- page tables ---- */
 
 static CUresult hook_cuMemHostRegister(void *address, size_t size_bytes, unsigned flags)
 {
-    FORWARD(RS_AGAIN_CURRENT_AT_ONCE, cuMemHostRegister, (address, size_bytes, flags));
+    return AGAIN(RS_AGAIN_CURRENT_AT_ONCE, cuMemHostRegister, (address, size_bytes, flags));
 }
 
 static CUresult hook_cuMemHostRegister_v2(void *address, size_t size_bytes, unsigned flags)
 {
-    FORWARD(RS_AGAIN_CURRENT_AT_ONCE, cuMemHostRegister_v2, (address, size_bytes, flags));
+    return AGAIN(RS_AGAIN_CURRENT_AT_ONCE, cuMemHostRegister_v2, (address, size_bytes, flags));
 }
 
-/* What it set before it failed is set again to the same. */
+/* Access that was set before the call failed is set again, to the same. */
 static CUresult hook_cuMemSetAccess(CUdeviceptr address, size_t size_bytes,
                                     const CUmemAccessDesc *access, size_t count)
 {
     bool is_device = access && count > 0 && access->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
 
-    FORWARD(is_device ? access->location.id : CURRENT, cuMemSetAccess,
-            (address, size_bytes, access, count));
+    return AGAIN(is_device ? access->location.id : CURRENT, cuMemSetAccess,
+                 (address, size_bytes, access, count));
 }

@@ -12,7 +12,7 @@
 
 void *rs_caller_next(const char *symbol)
 {
-    return rs_real_dlsym()(RTLD_NEXT, symbol); /* we are the caller: after us */
+    return rs_real_dlsym()(RTLD_NEXT, symbol); /* the library is the caller: after it */
 }
 
 static const struct link_map *object_of(const void *address)
@@ -28,7 +28,8 @@ static const struct link_map *our_object(void)
     return object_of((const void *)rs_caller_find);
 }
 
-/* In the order of loading, which for what was there at start is the order of the global scope. */
+/* By the order of loading: for objects that were loaded at the start it is the order of the global
+ * scope. */
 static bool comes_before_us(const struct link_map *object)
 {
     const struct link_map *before = our_object();
@@ -38,13 +39,13 @@ static bool comes_before_us(const struct link_map *object)
     return before != NULL;
 }
 
-/* Another reference to it, or NULL. */
+/* One more reference to the object, or NULL. */
 static void *open_again(const struct link_map *object)
 {
     return rs_loader_is_stuck() ? NULL : dlopen(object->l_name, RTLD_LAZY | RTLD_NOLOAD);
 }
 
-/* By a handle of the caller's own object: its local scope, which RTLD_NEXT from here cannot see. */
+/* Looks in the local scope of the caller's object, which RTLD_NEXT from here does not search. */
 static void *find_in_object(const struct link_map *object, const char *symbol)
 {
     void *handle = open_again(object);
@@ -53,7 +54,7 @@ static void *find_in_object(const struct link_map *object, const char *symbol)
     if (!handle)
         return NULL;
     found = rs_real_dlsym()(handle, symbol);
-    dlclose(handle); /* the object calls us, so it stays */
+    dlclose(handle); /* the object is calling, so it stays loaded */
     return found && object_of(found) != our_object() ? found : NULL;
 }
 
@@ -84,7 +85,8 @@ bool rs_caller_comes_before_us(const void *caller)
     return object && comes_before_us(object);
 }
 
-/* By file name: the loader gives a new object the old one's addresses and even its records. */
+/* By the file name: the loader may give a new object the addresses and even the record of an
+ * unloaded one. */
 static unsigned long long identity_of(const struct link_map *object)
 {
     unsigned long long hash = 14695981039346656037u; /* FNV-1a */
@@ -97,7 +99,7 @@ static unsigned long long identity_of(const struct link_map *object)
 #if __GLIBC_PREREQ(2, 35)
 unsigned long long rs_caller_identity(const void *caller)
 {
-    static _Atomic(void *) found; /* not linked: glibc 2.34 does not have it */
+    static _Atomic(void *) found; /* looked up, not linked: glibc 2.34 does not have it */
     void *symbol = atomic_load_explicit(&found, memory_order_relaxed);
     struct dl_find_object result;
     __typeof__(_dl_find_object) *find;

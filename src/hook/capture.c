@@ -5,53 +5,52 @@
 #include "base/check.h"
 #include "driver/driver.h"
 #include "driver/stream_order.h"
-#include "hook/hook.h"
 
-/* clang-format off */
 #define HOOK_capture RS_HOOK_DECLARE
-#define HOOK_lookup(symbol) /* the others: cuda.c */
-#define HOOK_device(symbol)
-#define HOOK_managed(symbol)
-#define HOOK_pinned(symbol)
-#define HOOK_introspect(symbol)
-#define HOOK_guard(symbol)
-#define HOOK_context(symbol)
-#define HOOK_async(symbol)
-#define HOOK_limit(symbol)
-#define HOOK_count(symbol)
-#define HOOK_retry(symbol)
-#define HOOK_wait(symbol)
-/* clang-format on */
-#define HOOK(symbol, name, since, until, stream, group, summary) HOOK_##group(symbol)
-#include "driver/entry_points.def"
+#include "hook/groups.h"
 
-/* No capture begins between a look at the gate and what is done behind it. */
-#define BEGIN_CAPTURE(stream, per_thread, call)                                                    \
-    struct rs_capture_stream origin = rs_capture_origin(stream, per_thread);                       \
-    CUresult result;                                                                               \
-    rs_capture_begin_enter();                                                                      \
-    result = call;                                                                                 \
-    rs_capture_begin_leave(origin, result == CUDA_SUCCESS);                                        \
-    return result
+/* Around the driver's begin, the gate is held: nothing is recorded between a look at the captures
+ * and the begin of another one. */
+static struct rs_capture_stream enter_begin(CUstream stream, bool per_thread_default)
+{
+    struct rs_capture_stream origin = rs_capture_origin(stream, per_thread_default);
+
+    rs_capture_begin_enter();
+    return origin;
+}
+
+static CUresult leave_begin(struct rs_capture_stream origin, CUresult result)
+{
+    rs_capture_begin_leave(origin, result == CUDA_SUCCESS);
+    return result;
+}
 
 static CUresult hook_cuStreamBeginCapture(CUstream stream)
 {
-    BEGIN_CAPTURE(stream, false, RS_FORWARD(cuStreamBeginCapture, (stream)));
+    struct rs_capture_stream origin = enter_begin(stream, false);
+
+    return leave_begin(origin, RS_FORWARD(cuStreamBeginCapture, (stream)));
 }
 
 static CUresult hook_cuStreamBeginCapture_ptsz(CUstream stream)
 {
-    BEGIN_CAPTURE(stream, true, RS_FORWARD(cuStreamBeginCapture_ptsz, (stream)));
+    struct rs_capture_stream origin = enter_begin(stream, true);
+
+    return leave_begin(origin, RS_FORWARD(cuStreamBeginCapture_ptsz, (stream)));
 }
 
 static CUresult hook_cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
 {
-    BEGIN_CAPTURE(stream, false, RS_FORWARD(cuStreamBeginCapture_v2, (stream, mode)));
+    struct rs_capture_stream origin = enter_begin(stream, false);
+
+    return leave_begin(origin, RS_FORWARD(cuStreamBeginCapture_v2, (stream, mode)));
 }
 
 static CUresult hook_cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
 {
-    BEGIN_CAPTURE(stream, true, RS_FORWARD(cuStreamBeginCapture_v2_ptsz, (stream, mode)));
+    struct rs_capture_stream origin = enter_begin(stream, true);
+
+    return leave_begin(origin, RS_FORWARD(cuStreamBeginCapture_v2_ptsz, (stream, mode)));
 }
 
 static CUresult hook_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
@@ -59,9 +58,10 @@ static CUresult hook_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
                                                  const CUgraphEdgeData *edges, size_t count,
                                                  CUstreamCaptureMode mode)
 {
-    BEGIN_CAPTURE(
-        stream, false,
-        RS_FORWARD(cuStreamBeginCaptureToGraph, (stream, graph, dependencies, edges, count, mode)));
+    struct rs_capture_stream origin = enter_begin(stream, false);
+
+    return leave_begin(origin, RS_FORWARD(cuStreamBeginCaptureToGraph,
+                                          (stream, graph, dependencies, edges, count, mode)));
 }
 
 static CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
@@ -69,17 +69,20 @@ static CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph g
                                                       const CUgraphEdgeData *edges, size_t count,
                                                       CUstreamCaptureMode mode)
 {
-    BEGIN_CAPTURE(stream, true,
-                  RS_FORWARD(cuStreamBeginCaptureToGraph_ptsz,
-                             (stream, graph, dependencies, edges, count, mode)));
+    struct rs_capture_stream origin = enter_begin(stream, true);
+
+    return leave_begin(origin, RS_FORWARD(cuStreamBeginCaptureToGraph_ptsz,
+                                          (stream, graph, dependencies, edges, count, mode)));
 }
 
 static CUresult hook_cuStreamBeginRecaptureToGraph(CUstream stream, CUstreamCaptureMode mode,
                                                    CUgraph graph, CUgraphRecaptureCallback callback,
                                                    void *data)
 {
-    BEGIN_CAPTURE(stream, false,
-                  RS_FORWARD(cuStreamBeginRecaptureToGraph, (stream, mode, graph, callback, data)));
+    struct rs_capture_stream origin = enter_begin(stream, false);
+
+    return leave_begin(
+        origin, RS_FORWARD(cuStreamBeginRecaptureToGraph, (stream, mode, graph, callback, data)));
 }
 
 static CUresult hook_cuStreamBeginRecaptureToGraph_ptsz(CUstream stream, CUstreamCaptureMode mode,
@@ -87,9 +90,10 @@ static CUresult hook_cuStreamBeginRecaptureToGraph_ptsz(CUstream stream, CUstrea
                                                         CUgraphRecaptureCallback callback,
                                                         void *data)
 {
-    BEGIN_CAPTURE(
-        stream, true,
-        RS_FORWARD(cuStreamBeginRecaptureToGraph_ptsz, (stream, mode, graph, callback, data)));
+    struct rs_capture_stream origin = enter_begin(stream, true);
+
+    return leave_begin(origin, RS_FORWARD(cuStreamBeginRecaptureToGraph_ptsz,
+                                          (stream, mode, graph, callback, data)));
 }
 
 static CUresult hook_cuStreamBeginCaptureToCig(CUstream stream, CUstreamCigCaptureParams *params)
@@ -107,9 +111,9 @@ static CUresult hook_cuStreamBeginCaptureToCig_ptsz(CUstream stream,
 
 typedef CUresult ask_function(CUstream stream, CUstreamCaptureStatus *status);
 
-/* An end that the driver refused (from a wrong thread, say) leaves the capture going; one that it
- * answered with an error (the capture was spoilt) ends it all the same.  The stream itself tells.
- */
+/* An end that the driver refuses (from a wrong thread, for example) leaves the capture under way;
+ * an end that it answers with an error (the capture was spoilt) ends the capture all the same.  The
+ * stream itself tells the two apart. */
 static CUresult note_end(struct rs_capture_stream origin, CUstream stream, ask_function *ask,
                          CUresult result)
 {
@@ -137,20 +141,29 @@ static CUresult hook_cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
                     result);
 }
 
-/* Only the origin's end ends a capture; streams that joined it may come and go. */
-#define DESTROY_STREAM(stream, call)                                                               \
-    rs_stream_destroyed(stream);                                                                   \
-    struct rs_capture_end end = rs_capture_end_begin(rs_capture_stream(stream, false));            \
-    CUresult result = call;                                                                        \
-    rs_capture_end_finish(end, result == CUDA_SUCCESS);                                            \
-    return result
+/* Only the end of its origin ends a capture; streams that joined it may come and go. */
+static struct rs_capture_end begin_destroy(CUstream stream)
+{
+    rs_stream_destroyed(stream);
+    return rs_capture_end_begin(rs_capture_stream(stream, false));
+}
+
+static CUresult finish_destroy(struct rs_capture_end end, CUresult result)
+{
+    rs_capture_end_finish(end, result == CUDA_SUCCESS);
+    return result;
+}
 
 static CUresult hook_cuStreamDestroy_v2(CUstream stream)
 {
-    DESTROY_STREAM(stream, RS_FORWARD(cuStreamDestroy_v2, (stream)));
+    struct rs_capture_end end = begin_destroy(stream);
+
+    return finish_destroy(end, RS_FORWARD(cuStreamDestroy_v2, (stream)));
 }
 
 static CUresult hook_cuStreamDestroy(CUstream stream)
 {
-    DESTROY_STREAM(stream, RS_FORWARD(cuStreamDestroy, (stream)));
+    struct rs_capture_end end = begin_destroy(stream);
+
+    return finish_destroy(end, RS_FORWARD(cuStreamDestroy, (stream)));
 }

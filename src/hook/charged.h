@@ -1,59 +1,149 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bodies of hooks that forward, and count what the driver takes and gives back. */
+/* Forwarded calls that are counted: each charges the account, makes the driver's call and settles
+ * the charge (charge/charge.h).
+ *
+ * A driver call that may be made several times is passed as a callback with its arguments; the
+ * functions that make it are inline, so the compiler calls the driver directly. */
 #pragma once
 
+#include "base/check.h"
 #include "base/request.h"
 #include "charge/charge.h"
 
-/* Charges size_bytes, makes the call, again after each out-of-memory that something was given back
- * for, and enters what it made under `key`. */
-#define RS_CHARGED(path, device, size_bytes, call, key)                                            \
-    do {                                                                                           \
-        struct rs_charge charge;                                                                   \
-        CUresult answer;                                                                           \
-        if (!rs_charge_begin(&charge, path, device, size_bytes))                                   \
-            return CUDA_ERROR_OUT_OF_MEMORY;                                                       \
-        do                                                                                         \
-            answer = call;                                                                         \
-        while (rs_charge_again(&charge, answer));                                                  \
-        return rs_charge_end(&charge, answer, answer == CUDA_SUCCESS ? (key) : 0);                 \
-    } while (0)
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
 
-/* Makes a call that frees what was entered under `key`. */
-#define RS_CHARGED_FREE(keys, key, call)                                                           \
-    do {                                                                                           \
-        struct rs_charge charge;                                                                   \
-        CUresult answer;                                                                           \
-        rs_charge_free_begin(&charge, keys, key);                                                  \
-        answer = call;                                                                             \
-        rs_charge_free_end(&charge, answer);                                                       \
-        return answer;                                                                             \
-    } while (0)
+/* Finds the owner of size_bytes that the calling thread's context is about to take.  False when the
+ * settings deny every allocation.  The mode is asked here, since a shim function that declined the
+ * call may have found the settings bad on this device. */
+bool rs_charged_owner_current(size_t size_bytes, struct rs_charge_owner *owner);
 
-/* The same as RS_CHARGED for stream-ordered memory, with the hook's own parameters.  A pool that
- * grew past the limit all the same (by a unit of the driver's that was not known, or as what it
- * kept was in pieces) gives the block back in the stream's order, and is asked again. */
-#define RS_CHARGED_ASYNC(pool, per_thread, call)                                                   \
-    do {                                                                                           \
-        struct rs_pool_charge charge = {.turn = 0};                                                \
-        CUresult answer;                                                                           \
-        bool anew;                                                                                 \
-        if (!address)                                                                              \
-            return call;    /* the driver's own error */                                           \
-        rs_request_begin(); /* one, and its patience, however often it is begun anew */            \
-        do {                                                                                       \
-            answer = CUDA_ERROR_OUT_OF_MEMORY;                                                     \
-            if (!rs_charge_async_begin(&charge, pool, stream, per_thread, size_bytes))             \
-                break;                                                                             \
-            do                                                                                     \
-                answer = call;                                                                     \
-            while (rs_charge_async_again(&charge, answer));                                        \
-            if (!rs_charge_async_end(&charge, answer, answer == CUDA_SUCCESS ? *address : 0))      \
-                break;                                                                             \
-            anew = rs_charge_async_undo(&charge, *address, stream, per_thread);                    \
-            *address = 0;                                                                          \
-            answer = CUDA_ERROR_OUT_OF_MEMORY;                                                     \
-        } while (anew);                                                                            \
-        rs_request_end();                                                                          \
-        return answer;                                                                             \
-    } while (0)
+/* The same for memory of a device that outlives contexts. */
+bool rs_charged_owner_device(int device, size_t size_bytes, struct rs_charge_owner *owner);
+
+/* The same for memory that an allocation on the stream takes. */
+bool rs_charged_owner_stream(CUstream stream, size_t size_bytes, struct rs_charge_owner *owner);
+
+/* Makes one driver call. */
+typedef CUresult rs_charged_call(const void *arguments);
+
+/* A call that takes memory.  `key` is where the driver writes the address, array or handle that a
+ * later free names; all of them have 8 bytes. */
+struct rs_charged_request {
+    enum rs_path path;
+    size_t size_bytes;
+    const void *key;
+    rs_charged_call *call;
+    const void *arguments;
+};
+
+_Static_assert(sizeof(CUdeviceptr) == sizeof(unsigned long long) &&
+                   sizeof(CUarray) == sizeof(unsigned long long) &&
+                   sizeof(CUmemGenericAllocationHandle) == sizeof(unsigned long long),
+               "every key of a charge has one size");
+
+/* Charges the owner's account, makes the call, makes it again after each out-of-memory error for
+ * which memory was given back, and enters the allocation under its key. */
+RS_HOT_INLINE CUresult rs_charged_by(const struct rs_charge_owner *owner,
+                                     const struct rs_charged_request *request)
+{
+    unsigned long long key = 0;
+    struct rs_charge charge;
+    CUresult result;
+
+    if (!rs_charge_begin(&charge, owner, request->path, request->size_bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    do
+        result = request->call(request->arguments);
+    while (rs_charge_again(&charge, result));
+    if (result == CUDA_SUCCESS)
+        memcpy(&key, request->key, sizeof(key));
+    return rs_charge_end(&charge, result, key);
+}
+
+/* rs_charged_by for the current context, or for a device.  Finding the owner is part of the
+ * request: the driver calls for it must not wait. */
+RS_HOT_INLINE CUresult rs_charged(const struct rs_charged_request *request)
+{
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    struct rs_charge_owner owner;
+
+    rs_request_begin();
+    if (rs_charged_owner_current(request->size_bytes, &owner))
+        result = rs_charged_by(&owner, request);
+    rs_request_end();
+    return result;
+}
+
+RS_HOT_INLINE CUresult rs_charged_on_device(int device, const struct rs_charged_request *request)
+{
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    struct rs_charge_owner owner;
+
+    rs_request_begin();
+    if (rs_charged_owner_device(device, request->size_bytes, &owner))
+        result = rs_charged_by(&owner, request);
+    rs_request_end();
+    return result;
+}
+
+/* Around a driver call that frees: takes the allocation out of its table before the driver may give
+ * the same key to another thread.  The end settles the charge and returns the driver's result.
+ * `serving`: stacks serve in this process (config/mode.h). */
+static inline struct rs_charge rs_charged_free_begin(bool serving, enum rs_charge_keys keys,
+                                                     unsigned long long key)
+{
+    struct rs_charge charge = {.record = NULL};
+
+    if (serving)
+        rs_charge_free_begin(&charge, keys, key);
+    return charge;
+}
+
+static inline CUresult rs_charged_free_end(struct rs_charge charge, CUresult result)
+{
+    rs_charge_free_end(&charge, result);
+    return result;
+}
+
+/* The arguments of a stream-ordered allocation. */
+struct rs_charged_async {
+    CUdeviceptr *address;
+    size_t size_bytes;
+    CUmemoryPool pool; /* NULL: the current pool of the stream's device */
+    CUstream stream;
+    bool per_thread_default; /* a NULL stream is the calling thread's own default stream */
+};
+
+/* The same as rs_charged for stream-ordered memory.  A pool may grow past the limit all the same:
+ * by a unit of the driver that was not known yet, or because the free memory in it was fragmented.
+ * Then the block is freed in the order of its stream, and the allocation is begun anew. */
+RS_HOT_INLINE CUresult rs_charged_async(const struct rs_charged_async *with,
+                                        CUresult (*call)(const struct rs_charged_async *with))
+{
+    bool is_per_thread = !with->stream && with->per_thread_default;
+    CUstream stream = is_per_thread ? CU_STREAM_PER_THREAD : with->stream;
+    struct rs_pool_charge charge = {.turn = 0};
+    struct rs_charge_owner owner;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    bool anew;
+
+    if (!with->address)
+        return call(with); /* the driver's own error */
+    rs_request_begin();    /* one request, and one patience, however often it is begun anew */
+    anew = rs_charged_owner_stream(stream, with->size_bytes, &owner);
+    while (anew && rs_charge_async_begin(&charge, &owner, with->pool, stream, with->size_bytes)) {
+        do
+            result = call(with);
+        while (rs_charge_async_again(&charge, result));
+        anew = rs_charge_async_end(&charge, result, result == CUDA_SUCCESS ? *with->address : 0);
+        if (anew) {
+            anew = rs_charge_async_undo(&charge, *with->address, stream);
+            *with->address = 0;
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    rs_request_end();
+    return result;
+}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* void *dlsym(void *handle, const char *name)
  *
- * Asks rs_look_up(handle, name, caller); what it does not answer is a jump into the real dlsym with
- * the registers and the stack as they came.  It must be a jump: glibc tells from the return address
- * what RTLD_NEXT and the caller's RUNPATH mean, and a call from here would make us the caller. */
+ * Asks rs_look_up(handle, name, caller).  A look-up that it does not answer is a jump into the real
+ * dlsym with the registers and the stack as they came.  It must be a jump: by the return address glibc
+ * tells the object that RTLD_NEXT and RUNPATH refer to, which would be the library after a call. */
         .text
         .globl  dlsym
         .type   dlsym, @function

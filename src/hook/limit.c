@@ -1,68 +1,74 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks of the ways to the driver's memory that no stack serves: each charges the account,
- * forwards, and settles (charge/charge.h). */
-#include "base/arithmetic.h"
+/* Hooks of memory that the program takes from the driver beside the stacks: pools of its own,
+ * graphs, virtual memory and arrays.  Each charges the account, forwards the call, and settles the
+ * charge (charge/charge.h). */
 #include "charge/again.h"
 #include "charge/array_size.h"
 #include "charge/charge.h"
+#include "config/mode.h"
 #include "driver/driver.h"
 #include "hook/charged.h"
-#include "hook/hook.h"
 #include "introspect/introspect.h"
 
-/* clang-format off */
 #define HOOK_limit RS_HOOK_DECLARE
 #define HOOK_count RS_HOOK_DECLARE
-#define HOOK_lookup(symbol) /* the others: cuda.c, async.c, capture.c */
-#define HOOK_device(symbol)
-#define HOOK_managed(symbol)
-#define HOOK_pinned(symbol)
-#define HOOK_introspect(symbol)
-#define HOOK_guard(symbol)
-#define HOOK_capture(symbol)
-#define HOOK_context(symbol)
-#define HOOK_async(symbol)
-#define HOOK_retry(symbol)
-#define HOOK_wait(symbol)
-/* clang-format on */
-#define HOOK(symbol, name, since, until, stream, group, summary) HOOK_##group(symbol)
-#include "driver/entry_points.def"
+#include "hook/groups.h"
 
 /* ---- stream-ordered memory ---- */
+
+static CUresult call_allocate(const struct rs_charged_async *with)
+{
+    return RS_FORWARD(cuMemAllocFromPoolAsync,
+                      (with->address, with->size_bytes, with->pool, with->stream));
+}
+
+static CUresult call_allocate_ptsz(const struct rs_charged_async *with)
+{
+    return RS_FORWARD(cuMemAllocFromPoolAsync_ptsz,
+                      (with->address, with->size_bytes, with->pool, with->stream));
+}
 
 static CUresult hook_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t size_bytes,
                                              CUmemoryPool pool, CUstream stream)
 {
-    RS_CHARGED_ASYNC(pool, false,
-                     RS_FORWARD(cuMemAllocFromPoolAsync, (address, size_bytes, pool, stream)));
+    return rs_charged_async(&(struct rs_charged_async){address, size_bytes, pool, stream, false},
+                            call_allocate);
 }
 
 static CUresult hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t size_bytes,
                                                   CUmemoryPool pool, CUstream stream)
 {
-    RS_CHARGED_ASYNC(pool, true,
-                     RS_FORWARD(cuMemAllocFromPoolAsync_ptsz, (address, size_bytes, pool, stream)));
+    return rs_charged_async(&(struct rs_charged_async){address, size_bytes, pool, stream, true},
+                            call_allocate_ptsz);
+}
+
+/* Enters the pool that a successful call gave.  Managed memory counts wherever it prefers to lie;
+ * other memory by its location, whose id is a device's number for a device alone (facts_h200.txt:
+ * pools.host_7). */
+static CUresult note_pool(CUresult result, const CUmemoryPool *pool, const CUmemLocation *location,
+                          CUmemAllocationType type)
+{
+    bool names_device = location->type == CU_MEM_LOCATION_TYPE_DEVICE;
+    CUdevice device = 0;
+
+    if (result != CUDA_SUCCESS || rs_mode_now() != RS_MODE_SERVE)
+        return result;
+    if (names_device)
+        device = location->id;
+    else if (!rs_driver.cuCtxGetDevice || rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+        device = 0;
+    rs_charge_pool_made(*pool, device, !names_device && type != CU_MEM_ALLOCATION_TYPE_MANAGED);
+    return result;
 }
 
 static CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
 {
-    int device =
-        props && props->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? props->location.id : -1;
-    CUresult result;
+    bool is_device = props && props->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    CUresult result = RS_AGAIN(is_device ? props->location.id : RS_AGAIN_CURRENT,
+                               RS_FORWARD(cuMemPoolCreate, (pool, props)));
 
-    RS_AGAIN(result, device, RS_FORWARD(cuMemPoolCreate, (pool, props)));
-    if (result == CUDA_SUCCESS)
-        rs_charge_pool_made(*pool, props->allocType, &props->location);
-    return result;
-}
-
-/* `result`: of the call that gave *pool. */
-static CUresult note_pool(CUresult result, const CUmemoryPool *pool, const CUmemLocation *location,
-                          CUmemAllocationType type)
-{
-    if (result == CUDA_SUCCESS)
-        rs_charge_pool_made(*pool, type, location);
-    return result;
+    return result == CUDA_SUCCESS ? note_pool(result, pool, &props->location, props->allocType)
+                                  : result;
 }
 
 static CUresult hook_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location,
@@ -80,7 +86,7 @@ static CUresult hook_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location
 
 static CUresult hook_cuMemPoolDestroy(CUmemoryPool pool)
 {
-    struct rs_pool_record *record = rs_charge_pool_destroy_begin(pool);
+    struct rs_pool_record *record = rs_mode_serving() ? rs_charge_pool_destroy_begin(pool) : NULL;
     CUresult result = RS_FORWARD(cuMemPoolDestroy, (pool));
 
     rs_charge_pool_destroy_end(record, result);
@@ -92,40 +98,51 @@ static CUresult hook_cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph,
                                             CUDA_MEM_ALLOC_NODE_PARAMS *params)
 {
     bool is_device = params && params->poolProps.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-    int device = is_device ? params->poolProps.location.id : -1;
-    CUresult result;
+    int device = is_device ? params->poolProps.location.id : RS_AGAIN_CURRENT;
 
-    if (is_device && !rs_charge_graph_node(device, params->bytesize))
+    if (is_device && rs_mode_now() == RS_MODE_SERVE &&
+        !rs_charge_graph_node(device, params->bytesize))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    RS_AGAIN(result, device,
-             RS_FORWARD(cuGraphAddMemAllocNode, (node, graph, dependencies, count, params)));
-    return result;
+    return RS_AGAIN(device,
+                    RS_FORWARD(cuGraphAddMemAllocNode, (node, graph, dependencies, count, params)));
 }
 
 /* ---- virtual memory ---- */
 
-static CUresult create(CUmemGenericAllocationHandle *handle, size_t size_bytes,
-                       const CUmemAllocationProp *prop, unsigned long long flags)
+struct creation {
+    CUmemGenericAllocationHandle *handle;
+    size_t size_bytes;
+    const CUmemAllocationProp *prop;
+    unsigned long long flags;
+};
+
+static CUresult call_create(const void *arguments)
 {
-    return RS_FORWARD(cuMemCreate, (handle, size_bytes, prop, flags));
+    const struct creation *with = arguments;
+
+    return RS_FORWARD(cuMemCreate, (with->handle, with->size_bytes, with->prop, with->flags));
 }
 
 static CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size_bytes,
                                  const CUmemAllocationProp *prop, unsigned long long flags)
 {
+    const struct creation arguments = {handle, size_bytes, prop, flags};
+
     if (!handle || !prop || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
         prop->location.id < 0)
-        return create(handle, size_bytes, prop, flags); /* of the host, or the driver's own error */
-    RS_CHARGED(RS_PATH_VMM, prop->location.id, size_bytes, create(handle, size_bytes, prop, flags),
-               *handle);
+        return call_create(&arguments); /* memory of the host, or the driver's own error */
+    return rs_charged_on_device(
+        prop->location.id,
+        &(struct rs_charged_request){RS_PATH_VMM, size_bytes, handle, call_create, &arguments});
 }
 
 static CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle)
 {
-    struct rs_charge charge;
+    struct rs_charge charge = {.record = NULL};
     CUresult result;
 
-    rs_charge_release_begin(&charge, handle);
+    if (rs_mode_serving())
+        rs_charge_release_begin(&charge, handle);
     result = RS_FORWARD(cuMemRelease, (handle));
     rs_charge_release_end(&charge, result);
     return result;
@@ -134,13 +151,15 @@ static CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle)
 static CUresult hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle,
                                                  void *address)
 {
+    bool serving = rs_mode_serving();
     CUresult result;
 
-    /* The driver has none for what cuMemAlloc gave; ours may be mapped all the same. */
-    if (rs_introspect((CUdeviceptr)(uintptr_t)address).what != RS_INTROSPECTED_FOREIGN)
+    /* The driver has no handle for memory of cuMemAlloc, whether a block is mapped memory or not.
+     */
+    if (rs_introspect_if(serving, (CUdeviceptr)(uintptr_t)address).what != RS_INTROSPECTED_FOREIGN)
         return CUDA_ERROR_INVALID_VALUE;
     result = RS_FORWARD(cuMemRetainAllocationHandle, (handle, address));
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS && serving)
         rs_charge_retained(*handle, (CUdeviceptr)(uintptr_t)address);
     return result;
 }
@@ -150,7 +169,7 @@ static CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle
 {
     CUresult result = RS_FORWARD(cuMemImportFromShareableHandle, (handle, shareable, type));
 
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS && rs_mode_serving())
         rs_charge_retained(*handle, 0);
     return result;
 }
@@ -158,20 +177,21 @@ static CUresult hook_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle
 static CUresult hook_cuMemMap(CUdeviceptr address, size_t size_bytes, size_t offset,
                               CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
-    struct rs_mapping *mapping;
+    struct rs_mapping *mapping = NULL;
     CUresult result;
 
-    if (!rs_charge_map_begin(&mapping, address, size_bytes, handle))
+    if (rs_mode_serving() && !rs_charge_map_begin(&mapping, address, size_bytes, handle))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    RS_AGAIN(result, RS_AGAIN_CURRENT,
-             RS_FORWARD(cuMemMap, (address, size_bytes, offset, handle, flags)));
+    result = RS_AGAIN(RS_AGAIN_CURRENT,
+                      RS_FORWARD(cuMemMap, (address, size_bytes, offset, handle, flags)));
     rs_charge_map_end(mapping, result);
     return result;
 }
 
 static CUresult hook_cuMemUnmap(CUdeviceptr address, size_t size_bytes)
 {
-    struct rs_mapping *mappings = rs_charge_unmap_begin(address, size_bytes);
+    struct rs_mapping *mappings =
+        rs_mode_serving() ? rs_charge_unmap_begin(address, size_bytes) : NULL;
     CUresult result = RS_FORWARD(cuMemUnmap, (address, size_bytes));
 
     rs_charge_unmap_end(mappings, result);
@@ -180,8 +200,21 @@ static CUresult hook_cuMemUnmap(CUdeviceptr address, size_t size_bytes)
 
 /* ---- arrays ---- */
 
+struct array {
+    CUarray *array;
+    const CUDA_ARRAY_DESCRIPTOR *descriptor;
+};
+
+static CUresult call_create_array(const void *arguments)
+{
+    const struct array *with = arguments;
+
+    return RS_FORWARD(cuArrayCreate_v2, (with->array, with->descriptor));
+}
+
 static CUresult hook_cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descriptor)
 {
+    const struct array arguments = {array, descriptor};
     CUDA_ARRAY3D_DESCRIPTOR full = {.Depth = 0};
 
     if (descriptor)
@@ -189,30 +222,67 @@ static CUresult hook_cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTO
                                          .Height = descriptor->Height,
                                          .Format = descriptor->Format,
                                          .NumChannels = descriptor->NumChannels};
-    RS_CHARGED(RS_PATH_ARRAY, -1, rs_array_bytes(&full, 1),
-               RS_FORWARD(cuArrayCreate_v2, (array, descriptor)), (uintptr_t)*array);
+    return rs_charged(&(struct rs_charged_request){RS_PATH_ARRAY, rs_array_bytes(&full, 1), array,
+                                                   call_create_array, &arguments});
+}
+
+struct array_3d {
+    CUarray *array;
+    const CUDA_ARRAY3D_DESCRIPTOR *descriptor;
+};
+
+static CUresult call_create_array_3d(const void *arguments)
+{
+    const struct array_3d *with = arguments;
+
+    return RS_FORWARD(cuArray3DCreate_v2, (with->array, with->descriptor));
 }
 
 static CUresult hook_cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor)
 {
-    RS_CHARGED(RS_PATH_ARRAY, -1, descriptor ? rs_array_bytes(descriptor, 1) : 0,
-               RS_FORWARD(cuArray3DCreate_v2, (array, descriptor)), (uintptr_t)*array);
+    const struct array_3d arguments = {array, descriptor};
+    size_t size_bytes = descriptor ? rs_array_bytes(descriptor, 1) : 0;
+
+    return rs_charged(&(struct rs_charged_request){RS_PATH_ARRAY, size_bytes, array,
+                                                   call_create_array_3d, &arguments});
+}
+
+struct mipmapped_array {
+    CUmipmappedArray *array;
+    const CUDA_ARRAY3D_DESCRIPTOR *descriptor;
+    unsigned levels;
+};
+
+static CUresult call_create_mipmapped(const void *arguments)
+{
+    const struct mipmapped_array *with = arguments;
+
+    return RS_FORWARD(cuMipmappedArrayCreate, (with->array, with->descriptor, with->levels));
 }
 
 static CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *array,
                                             const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
                                             unsigned levels)
 {
-    RS_CHARGED(RS_PATH_ARRAY, -1, descriptor ? rs_array_bytes(descriptor, levels) : 0,
-               RS_FORWARD(cuMipmappedArrayCreate, (array, descriptor, levels)), (uintptr_t)*array);
+    const struct mipmapped_array arguments = {array, descriptor, levels};
+    size_t size_bytes = descriptor ? rs_array_bytes(descriptor, levels) : 0;
+
+    return rs_charged(&(struct rs_charged_request){RS_PATH_ARRAY, size_bytes, array,
+                                                   call_create_mipmapped, &arguments});
 }
 
 static CUresult hook_cuArrayDestroy(CUarray array)
 {
-    RS_CHARGED_FREE(RS_KEYS_ARRAYS, (uintptr_t)array, RS_FORWARD(cuArrayDestroy, (array)));
+    struct rs_charge charge =
+        rs_charged_free_begin(rs_mode_serving(), RS_KEYS_ARRAYS, (uintptr_t)array);
+
+    return rs_charged_free_end(charge, RS_FORWARD(cuArrayDestroy, (array)));
 }
 
 static CUresult hook_cuMipmappedArrayDestroy(CUmipmappedArray array)
 {
-    RS_CHARGED_FREE(RS_KEYS_ARRAYS, (uintptr_t)array, RS_FORWARD(cuMipmappedArrayDestroy, (array)));
+    struct rs_charge charge =
+        rs_charged_free_begin(rs_mode_serving(), RS_KEYS_ARRAYS, (uintptr_t)array);
+
+    return rs_charged_free_end(charge, RS_FORWARD(cuMipmappedArrayDestroy, (array)));
 }

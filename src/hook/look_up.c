@@ -8,7 +8,6 @@
 #include "driver/driver.h"
 #include "driver/loader.h"
 #include "hook/caller.h"
-#include "hook/hook.h"
 #include "hook/runtime.h"
 
 #include <dlfcn.h>
@@ -16,6 +15,9 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
+
+#define HOOK_lookup RS_HOOK_DECLARE
+#include "hook/groups.h"
 
 static const struct rs_hook *hook_named(const char *symbol)
 {
@@ -25,9 +27,9 @@ static const struct rs_hook *hook_named(const char *symbol)
     return NULL;
 }
 
-/* ---- addresses of the driver's functions to our entries ---- */
+/* ---- from addresses of the driver's functions to hooks ---- */
 
-enum { SLOTS = 256 }; /* a power of two, far more than there are hooks */
+enum { SLOTS = 256 }; /* a power of two; there are some 120 hooks */
 
 static struct {
     void *real, *replacement;
@@ -54,17 +56,16 @@ static void add_slot(void *real, void *replacement)
     slots[i].replacement = replacement;
 }
 
-/* By the exported symbols: that costs no call of the driver's. */
+/* By the exported symbols, which takes no driver call. */
 static void fill_slots(void)
 {
     for (unsigned i = 0; i < rs_hook_count; i++)
-        if (rs_hooks[i].name && rs_hooks[i].real())
-            add_slot(rs_hooks[i].real(), rs_hooks[i].replacement);
+        add_slot(rs_hook_real(&rs_hooks[i]), rs_hooks[i].replacement);
 }
 
-/* A look-up of the program's that found leaves no error, and one of ours after it may: a driver
- * that is not there, or lacks a function.  Nobody can put an error back, so this is for what found.
- */
+/* rs_driver_ready after a look-up that found its symbol: dlerror() must report no error then, and
+ * the library's own look-ups (no driver, or one without a function) leave one.  An error cannot be
+ * put back, so after a look-up that failed this must not be called. */
 static bool driver_ready_quietly(void)
 {
     int error = errno;
@@ -75,7 +76,7 @@ static bool driver_ready_quietly(void)
     return ready;
 }
 
-/* Threads that come meanwhile wait for a microsecond. */
+/* A thread that comes while another one fills the table waits for about a microsecond. */
 static bool slots_ready(void)
 {
     int empty = 0;
@@ -105,7 +106,7 @@ static void *replacement_of(void *real)
     return NULL;
 }
 
-/* Versions at which drivers changed what a name means, and the newest that we know. */
+/* CUDA versions at which drivers changed the function of a name, and the newest known one. */
 static const int versions[] = {3020,  4000,  6000,  7000,  11000, 11020,
                                11040, 12000, 12020, 12050, 12080, 13000};
 
@@ -135,22 +136,22 @@ static bool is_answer_of(const struct rs_hook *hook, const void *function)
     return found;
 }
 
-/* Where libcuda's exported symbol and cuGetProcAddress differ (another shim beneath us answers one
- * of them, or a stub stands before the true driver) both lead to our entry.  What the driver does
- * not have is not substituted. */
+/* The hook of a name.  Where libcuda's exported symbol and cuGetProcAddress differ (another shim
+ * below the library answers one of them, or a stub stands before the true driver) both lead to the
+ * hook.  A function that the driver does not have gets no hook. */
 static void *replacement_named(const char *name, const void *function)
 {
     for (unsigned i = 0; i < rs_hook_count; i++) {
         const struct rs_hook *hook = &rs_hooks[i];
-        if (hook->name && strcmp(hook->name, name) == 0 && hook->real() &&
+        if (hook->name && strcmp(hook->name, name) == 0 && rs_hook_real(hook) &&
             hook->replacement != function && is_answer_of(hook, function))
             return hook->replacement;
     }
     return NULL;
 }
 
-/* A name that we hook came back as something we do not know: a newer driver's new version, or
- * another shim's entry.  It is handed on untouched, and said. */
+/* Logs that a hooked name was answered with an unknown function, which is handed on: a newer
+ * driver's new version, or another shim's function. */
 static void say_unknown(const char *name, int version, cuuint64_t flags)
 {
     bool per_thread = flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
@@ -172,7 +173,7 @@ static void say_unknown(const char *name, int version, cuuint64_t flags)
     }
 }
 
-/* What may come after cuStreamBeginRecaptureToGraph of 13.3. */
+/* A way to begin a capture that is newer than cuStreamBeginRecaptureToGraph of CUDA 13.3. */
 static void note_unknown_capture(const char *name)
 {
     static const char begin[] = "cuStreamBegin";
@@ -196,6 +197,28 @@ void *rs_look_up_translate(const char *name, void *function, int version, cuuint
     return function;
 }
 
+/* ---- cuGetProcAddress ---- */
+
+static CUresult hook_cuGetProcAddress(const char *symbol, void **function, int version,
+                                      cuuint64_t flags)
+{
+    CUresult result = RS_FORWARD(cuGetProcAddress, (symbol, function, version, flags));
+
+    if (result == CUDA_SUCCESS && function && *function)
+        *function = rs_look_up_translate(symbol, *function, version, flags);
+    return result;
+}
+
+static CUresult hook_cuGetProcAddress_v2(const char *symbol, void **function, int version,
+                                         cuuint64_t flags, CUdriverProcAddressQueryResult *status)
+{
+    CUresult result = RS_FORWARD(cuGetProcAddress_v2, (symbol, function, version, flags, status));
+
+    if (result == CUDA_SUCCESS && function && *function)
+        *function = rs_look_up_translate(symbol, *function, version, flags);
+    return result;
+}
+
 /* ---- dlsym ---- */
 
 RS_BEFORE_SANITIZERS static struct rs_answer forward(void)
@@ -208,8 +231,8 @@ static struct rs_answer answer(void *address)
     return (struct rs_answer){address, NULL};
 }
 
-/* The driver looks functions up in other parts of itself (WSL's libcuda is a stub over the true
- * one): it must find those. */
+/* True for the driver's own look-ups, which must find the driver's own functions: WSL's libcuda is
+ * a stub over the true one. */
 static bool is_driver(const void *caller)
 {
     Dl_info driver, asking;
@@ -218,16 +241,17 @@ static bool is_driver(const void *caller)
            dladdr(caller, &asking) && driver.dli_fbase == asking.dli_fbase;
 }
 
-/* RTLD_DEFAULT, RTLD_NEXT from before us, or a handle that searches the global scope: the real
- * dlsym would find our own export there, also on a machine or in a process without CUDA, where a
- * program that asks "is CUDA here?" must hear no.  So: what would it find without us? */
+/* For RTLD_DEFAULT, RTLD_NEXT from before the library, and a handle that searches the global scope:
+ * there the real dlsym finds the library's own export, also without a driver, where a program that
+ * looks for CUDA must find none.  So the answer is the hook only where the look-up would find a
+ * definition without the library. */
 static struct rs_answer look_up_default(const struct rs_hook *hook, const void *caller)
 {
-    void *real = rs_real_dlsym()(RTLD_NEXT, hook->symbol); /* the global scope after us */
+    void *real = rs_real_dlsym()(RTLD_NEXT, hook->symbol); /* the global scope after the library */
 
     if (!real)
         real = rs_caller_find(caller, hook->symbol);
-    return answer(real ? hook->replacement : NULL); /* dlerror is the real look-up's */
+    return answer(real ? hook->replacement : NULL); /* dlerror() is the real look-up's */
 }
 
 RS_BEFORE_SANITIZERS struct rs_answer rs_look_up(void *handle, const char *symbol,
@@ -236,7 +260,7 @@ RS_BEFORE_SANITIZERS struct rs_answer rs_look_up(void *handle, const char *symbo
     const struct rs_hook *hook;
     void *real, *replacement;
 
-    /* Most look-ups of a process are none of ours: two bytes tell. */
+    /* Two bytes tell most of a process's look-ups from look-ups of CUDA. */
     if (!symbol || symbol[0] != 'c' || symbol[1] != 'u')
         return forward();
     hook = hook_named(symbol);
@@ -245,7 +269,8 @@ RS_BEFORE_SANITIZERS struct rs_answer rs_look_up(void *handle, const char *symbo
         return forward();
     }
     if (handle == RTLD_NEXT && !rs_caller_comes_before_us(caller))
-        return forward(); /* an interposer after us: it wants what is after itself */
+        return forward(); /* an interposer after the library: it asks for the definition after its
+                             own */
     if (handle == RTLD_DEFAULT || handle == RTLD_NEXT)
         return look_up_default(hook, caller);
     real = rs_real_dlsym()(handle, symbol);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Look-ups of functions by name: dlsym (entered through dlsym_<cpu>.S) and cuGetProcAddress.
  *
- * The real look-up is always made first, and what it returned is translated by address: a name
- * alone does not say which ABI was meant. */
+ * The real look-up is always made first, and the address that it found is translated to a hook's: a
+ * name alone does not tell the ABI. */
 #pragma once
 
 #include "driver/cuda.h"
 
-/* What dlsym returns: `address`, or, when forward_to is set, whatever a jump there returns. */
+/* The answer to dlsym: `address`, or, when forward_to is set, the result of a jump there. */
 struct rs_answer {
     void *address;
     void *forward_to;
@@ -16,5 +16,6 @@ struct rs_answer {
 __attribute__((visibility("hidden"))) struct rs_answer rs_look_up(void *handle, const char *symbol,
                                                                   const void *caller);
 
-/* Our entry for what cuGetProcAddress(name, version, flags) returned, or that itself. */
+/* The hook for the function that cuGetProcAddress(name, version, flags) returned; the function
+ * itself when it has none. */
 void *rs_look_up_translate(const char *name, void *function, int version, cuuint64_t flags);

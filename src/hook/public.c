@@ -177,7 +177,7 @@ void *rmmshim_torch_alloc(ssize_t size, int device, void *stream)
 
 void rmmshim_torch_free(void *ptr, ssize_t size, int device, void *stream)
 {
-    (void)size; /* the block knows its own */
+    (void)size; /* the block's record has it */
     if (ptr)
         rs_ordered_free(ptr, device, stream);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The runtime layer for programs that open a libcudart and look its functions up (XLA, ctypes):
- * each runtime has three functions of ours that know it, so no caller has to be asked for its
- * runtime.
- */
+/* The runtime layer for programs that open a libcudart and look its functions up (XLA, ctypes).
+ * Each runtime gets three functions of the library's own, so the caller's runtime need not be
+ * found. */
 #include "base/check.h"
 #include "config/mode.h"
 #include "context/context.h"
@@ -15,7 +14,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { RUNTIMES = 4 }; /* opened in one process; what looks up in a fifth gets its own functions */
+enum { RUNTIMES = 4 }; /* in one process; a look-up in a fifth runtime finds its own functions */
 
 enum eager { UNKNOWN, NOT_EAGER, EAGER };
 
@@ -27,7 +26,7 @@ struct runtime {
 
 static struct runtime runtimes[RUNTIMES];
 
-/* Asked at the first call, not at the look-up: a look-up calls nobody's code. */
+/* The runtime is asked at the first call: a look-up calls no code of other libraries. */
 static bool is_eager(struct runtime *runtime)
 {
     int eager = atomic_load_explicit(&runtime->eager, memory_order_acquire);
@@ -44,17 +43,17 @@ static inline bool serves_at_once(struct runtime *runtime)
     return rs_mode_now() == RS_MODE_SERVE && rs_runtime_layer_is_open() && is_eager(runtime);
 }
 
-/* Calls the runtime's own function and returns its answer. */
-#define FORWARD(runtime, member, symbol, arguments)                                                \
-    do {                                                                                           \
-        void *target = atomic_load_explicit(&(runtime)->member, memory_order_acquire);             \
-        __typeof__(symbol) *function;                                                              \
-        rs_cuda_error result;                                                                      \
-        memcpy(&function, &target, sizeof(function));                                              \
-        result = function arguments;                                                               \
-        rs_shim_forget_refusal();                                                                  \
-        return result;                                                                             \
-    } while (0)
+static inline void *real_of(_Atomic(void *) *member)
+{
+    return atomic_load_explicit(member, memory_order_acquire);
+}
+
+/* After a call of the runtime's own function. */
+static inline rs_cuda_error forwarded(rs_cuda_error result)
+{
+    rs_shim_forget_refusal();
+    return result;
+}
 
 static inline rs_cuda_error allocate(struct runtime *runtime, void **address, size_t size_bytes)
 {
@@ -65,14 +64,14 @@ static inline rs_cuda_error allocate(struct runtime *runtime, void **address, si
         *address = (void *)(uintptr_t)allocated;
         return 0;
     }
-    FORWARD(runtime, allocate, cudaMalloc, (address, size_bytes));
+    return forwarded(RS_RUNTIME_CALL(cudaMalloc, real_of(&runtime->allocate))(address, size_bytes));
 }
 
 static inline rs_cuda_error deallocate(struct runtime *runtime, void *address)
 {
     if (address && serves_at_once(runtime) && rs_shim_free_at_once((CUdeviceptr)(uintptr_t)address))
         return 0;
-    FORWARD(runtime, deallocate, cudaFree, (address));
+    return forwarded(RS_RUNTIME_CALL(cudaFree, real_of(&runtime->deallocate))(address));
 }
 
 static inline rs_cuda_error allocate_managed(struct runtime *runtime, void **address,
@@ -85,7 +84,8 @@ static inline rs_cuda_error allocate_managed(struct runtime *runtime, void **add
         *address = (void *)(uintptr_t)allocated;
         return 0;
     }
-    FORWARD(runtime, allocate_managed, cudaMallocManaged, (address, size_bytes, flags));
+    return forwarded(RS_RUNTIME_CALL(cudaMallocManaged, real_of(&runtime->allocate_managed))(
+        address, size_bytes, flags));
 }
 
 /* ---- the functions that are handed out ---- */
@@ -120,7 +120,7 @@ static const struct {
     __typeof__(cudaMallocManaged) *allocate_managed;
 } ours[RUNTIMES] = {ROW(0), ROW(1), ROW(2), ROW(3)};
 
-/* The runtime loaded at that place, or a new one for it; NULL when there are too many. */
+/* The runtime that is loaded at `base`, entered if it is new; NULL for a fifth one. */
 static struct runtime *runtime_at(void *base)
 {
     for (int i = 0; i < RUNTIMES; i++) {
@@ -131,7 +131,8 @@ static struct runtime *runtime_at(void *base)
     return NULL;
 }
 
-/* Another library may have been loaded to a place since. */
+/* Keeps the runtime's own function.  Another library may have been loaded to the place since the
+ * last look-up: then its version is asked anew. */
 static void learn(struct runtime *runtime, void *get_version, _Atomic(void *) *member, void *real)
 {
     if (atomic_exchange(&runtime->get_version, get_version) != get_version)
@@ -139,29 +140,40 @@ static void learn(struct runtime *runtime, void *get_version, _Atomic(void *) *m
     atomic_store_explicit(member, real, memory_order_release);
 }
 
-void *rs_runtime_by_handle(void *handle, const char *symbol, void *real)
+/* The runtime in which `real` lies, with its version function in *get_version; NULL when it lies in
+ * none: another interposer has no such function, or has it from a runtime, and then the
+ * interposer's function of that name must be called. */
+static struct runtime *runtime_of(void *handle, void *real, void **get_version)
 {
-    void *get_version = rs_real_dlsym()(handle, "cudaRuntimeGetVersion"), *answer = NULL;
-    struct runtime *runtime = NULL;
     Dl_info mine, version;
 
-    /* Another interposer has no such function, or has it from a runtime: what is asked for by name
-     * there must be called. */
-    if (!get_version)
+    *get_version = rs_real_dlsym()(handle, "cudaRuntimeGetVersion");
+    if (!*get_version)
         (void)dlerror(); /* the program asks whether its own look-up failed */
-    if (get_version && dladdr(get_version, &version) && dladdr(real, &mine) &&
-        version.dli_fbase == mine.dli_fbase)
-        runtime = runtime_at(mine.dli_fbase);
+    if (!*get_version || !dladdr(*get_version, &version) || !dladdr(real, &mine) ||
+        version.dli_fbase != mine.dli_fbase)
+        return NULL;
+    return runtime_at(mine.dli_fbase);
+}
+
+void *rs_runtime_by_handle(void *handle, const char *symbol, void *real)
+{
+    void *get_version;
+    struct runtime *runtime = runtime_of(handle, real, &get_version);
+
     if (!runtime)
         return real;
-#define ANSWER(name, member)                                                                       \
-    if (strcmp(symbol, name) == 0) {                                                               \
-        learn(runtime, get_version, &runtime->member, real);                                       \
-        memcpy(&answer, &ours[runtime - runtimes].member, sizeof(answer));                         \
+    if (strcmp(symbol, "cudaMalloc") == 0) {
+        learn(runtime, get_version, &runtime->allocate, real);
+        return (void *)ours[runtime - runtimes].allocate;
     }
-    ANSWER("cudaMalloc", allocate)
-    ANSWER("cudaFree", deallocate)
-    ANSWER("cudaMallocManaged", allocate_managed)
-#undef ANSWER
-    return answer ? answer : real;
+    if (strcmp(symbol, "cudaFree") == 0) {
+        learn(runtime, get_version, &runtime->deallocate, real);
+        return (void *)ours[runtime - runtimes].deallocate;
+    }
+    if (strcmp(symbol, "cudaMallocManaged") == 0) {
+        learn(runtime, get_version, &runtime->allocate_managed, real);
+        return (void *)ours[runtime - runtimes].allocate_managed;
+    }
+    return real;
 }

@@ -4,6 +4,8 @@
 #include "hook/hook.h"
 #include "hook/runtime.h"
 
+#include <string.h>
+
 #define NEWEST     (1 << 30)
 #define LEGACY     RS_STREAM_LEGACY
 #define PER_THREAD RS_STREAM_PER_THREAD
@@ -27,16 +29,9 @@
 /* Function pointers are kept as object pointers, as dlsym hands them out. */
 #define ADDRESS(symbol) ((void *)(symbol))
 
-#define HOOK(symbol, name, since, until, stream, group, summary)                                   \
-    static void *real_##symbol(void)                                                               \
-    {                                                                                              \
-        return ADDRESS(rs_driver.symbol);                                                          \
-    }
-#include "driver/entry_points.def"
-
 const struct rs_hook rs_hooks[] = {
 #define HOOK(symbol, name, since, until, stream, group, summary)                                   \
-    {#symbol, #name, since, until, stream, LOSS_##group, ADDRESS(symbol), real_##symbol},
+    {#symbol, #name, since, until, stream, LOSS_##group, ADDRESS(symbol), &rs_driver.symbol},
 #define NAME(symbol, name, since, until, stream, group)                                            \
     HOOK(symbol, name, since, until, stream, group, "")
 #define RUNTIME(symbol, group, summary)                                                            \
@@ -45,3 +40,17 @@ const struct rs_hook rs_hooks[] = {
 };
 
 const unsigned rs_hook_count = RS_ARRAY_LENGTH(rs_hooks);
+
+void *rs_hook_real(const struct rs_hook *hook)
+{
+    void *real = NULL;
+
+    if (hook->member)
+        memcpy(&real, hook->member, sizeof(real));
+    return real;
+}
+
+CUresult rs_hook_missing(void)
+{
+    return rs_driver_ready(true) ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_NO_DEVICE;
+}

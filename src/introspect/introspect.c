@@ -72,7 +72,7 @@ void rs_introspect_total_memory(CUdevice device, size_t *total_bytes)
         observe_limit(device, 0, NULL, total_bytes);
 }
 
-struct rs_introspection rs_introspect(CUdeviceptr address)
+struct rs_introspection rs_introspect_if(bool serving, CUdeviceptr address)
 {
     struct rs_introspection introspection = {.what = RS_INTROSPECTED_FOREIGN};
     struct rs_block_view view;
@@ -87,7 +87,7 @@ struct rs_introspection rs_introspect(CUdeviceptr address)
     case RS_IMPORTED_NOT:
         break;
     }
-    if (!rs_mode_serving())
+    if (!serving)
         return introspection;
     if (rs_block_find(address, &view))
         return (struct rs_introspection){.what = RS_INTROSPECTED_BLOCK,
@@ -100,6 +100,11 @@ struct rs_introspection rs_introspect(CUdeviceptr address)
     if (rs_block_is_our_memory(address))
         introspection.what = RS_INTROSPECTED_FREED;
     return introspection;
+}
+
+struct rs_introspection rs_introspect(CUdeviceptr address)
+{
+    return rs_introspect_if(rs_mode_serving(), address);
 }
 
 static CUresult ask(CUpointer_attribute attribute, CUdeviceptr address, unsigned *value)

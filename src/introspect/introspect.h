@@ -36,6 +36,9 @@ struct rs_introspection {
 
 struct rs_introspection rs_introspect(CUdeviceptr address);
 
+/* The same for a caller that has asked whether stacks serve (rs_mode_serving). */
+struct rs_introspection rs_introspect_if(bool serving, CUdeviceptr address);
+
 /* True for a block that is device memory in the program's eyes, wherever it lies
  * (RMM_MEMORY_TYPE). */
 bool rs_introspect_as_requested(const struct rs_introspection *introspection);

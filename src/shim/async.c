@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuMemAllocAsync from the stack in the stream's order, and cuMemFreeAsync of any block of ours. */
+/* cuMemAllocAsync from the stack in the order of the stream, and cuMemFreeAsync of any block. */
 #include "base/log.h"
 #include "config/mode.h"
 #include "context/block_record.h"
@@ -15,11 +15,11 @@
 
 #include <stdatomic.h>
 
-/* A bit for each device: those whose default pool the program gave other devices access to, and
- * those where something was served. */
+/* Bit n: the program gave other devices access to the default pool of device n; an allocation on
+ * device n was served. */
 static _Atomic uint64_t shared_devices, served_devices;
 
-/* The context whose stream it is; NULL where that cannot be told. */
+/* The stream's context; NULL where the driver does not tell it. */
 static CUcontext context_of(CUstream stream)
 {
     CUcontext context = NULL;
@@ -32,7 +32,8 @@ static CUcontext context_of(CUstream stream)
     return result == CUDA_SUCCESS ? context : NULL;
 }
 
-/* What the stream says of itself; an error is the driver's answer to any call about the stream. */
+/* Asks whether the stream captures.  An error is the driver's answer to any call about the stream.
+ */
 static CUresult ask_capturing(CUstream stream, bool *is_capturing)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -45,8 +46,8 @@ static CUresult ask_capturing(CUstream stream, bool *is_capturing)
 
 /* ---- allocation ---- */
 
-/* A current pool of the program's own shall serve, and so shall a default one that other devices
- * reach, as they would not reach our memory.  The stream's context is current. */
+/* False when the device's current pool must serve: it is the program's own, or other devices reach
+ * it, which would not reach memory of a stack.  The stream's context is current. */
 static bool may_replace_pool(CUdevice *device)
 {
     CUmemoryPool usual = NULL, current = NULL;
@@ -66,14 +67,15 @@ static void note_served(CUdevice device)
         atomic_fetch_or(&served_devices, bit);
 }
 
-/* On a stream of the current context. */
+/* Allocates on a stream of the current context. */
 static bool allocate_here(size_t size_bytes, CUstream stream, CUdeviceptr *address,
                           CUresult *result)
 {
     CUdevice device;
 
     if (!may_replace_pool(&device) ||
-        !rs_shim_allocate_in_order(RS_HOOK_GROUP_ASYNC, size_bytes, stream, address, result))
+        !rs_shim_allocate_in_order(RS_MODE_SERVE, RS_HOOK_GROUP_ASYNC, size_bytes, stream, address,
+                                   result))
         return false;
     if (*result == CUDA_SUCCESS)
         note_served(device);
@@ -115,12 +117,12 @@ bool rs_shim_allocate_async(size_t size_bytes, CUstream stream, CUdeviceptr *add
 
 /* ---- other devices ---- */
 
-/* Contexts of a device whose stacks may hold what was served. */
+/* Contexts of a device whose stacks may hold served allocations. */
 struct servers {
     CUdevice device;
     CUcontext contexts[8];
     unsigned count;
-    bool more;
+    bool more; /* than there are places */
 };
 
 static void add_server(void *data, struct rs_stack *stack, struct rs_mr *mr)
@@ -139,7 +141,7 @@ static void add_server(void *data, struct rs_stack *stack, struct rs_mr *mr)
         servers->more = true;
 }
 
-/* What cudaMallocAsync was served of `device` before becomes reachable from `peer`, as the driver's
+/* Makes earlier served allocations of `device` reachable from `peer`, as memory of the driver's
  * pool would be. */
 static bool lend_served(CUdevice device, CUdevice peer)
 {
@@ -161,7 +163,8 @@ static bool is_for_others(const CUmemAccessDesc *access, CUdevice device)
            (access->location.type != CU_MEM_LOCATION_TYPE_DEVICE || access->location.id != device);
 }
 
-/* The device's default pool is open to others from now on, and serves itself. */
+/* The program gave other devices access to the device's default pool: from now on it serves
+ * cuMemAllocAsync itself. */
 static void note_shared(CUdevice device, const CUmemAccessDesc *access, size_t count)
 {
     static bool said;
@@ -189,7 +192,7 @@ void rs_shim_note_pool_access(CUmemoryPool pool, const CUmemAccessDesc *access, 
     CUmemoryPool usual;
     int devices = 0;
 
-    /* Before the settings are read too. */
+    /* Also before the settings are read: stacks may serve later. */
     if (atomic_load(&rs_mode_current) == RS_MODE_FORWARD || !rs_driver.cuDeviceGetDefaultMemPool ||
         rs_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS)
         return;
@@ -201,7 +204,8 @@ void rs_shim_note_pool_access(CUmemoryPool pool, const CUmemAccessDesc *access, 
 
 /* ---- deallocation ---- */
 
-/* Also of a green context, whose memory is its primary's. */
+/* True for a stream of the block's context, and for one of a green context whose memory is that
+ * context's. */
 static bool is_stream_of_owner(CUstream stream, const struct rs_introspection *block)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
@@ -227,8 +231,8 @@ static struct rs_stack *stack_of(CUdeviceptr address)
     return block ? rs_block_stack(block) : NULL;
 }
 
-/* Such a stack gives the block back by cuMemFreeAsync on any stream that is named: a default one
- * would be taken for the block's own context's. */
+/* True when the stack gives the block back by cuMemFreeAsync on this stream.  Not for a default
+ * stream: the driver would take it for the default stream of the block's context. */
 static bool is_freed_there(const struct rs_stack *stack, CUstream stream)
 {
     return stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD &&
@@ -244,7 +248,8 @@ static bool is_idle(CUstream stream)
     return result == CUDA_SUCCESS;
 }
 
-/* A stream of our own, in the block's context, comes after all that the other context was given. */
+/* Makes a stream of the library, in the block's context, wait for all work that the stream's
+ * context was given. */
 static bool join(CUstream stream, struct rs_context *owner)
 {
     CUcontext context = context_of(stream);
@@ -255,9 +260,9 @@ static bool join(CUstream stream, struct rs_context *owner)
 }
 
 /* The fences of the block's context do not cover the work of another context's stream, and nothing
- * is ever recorded on a program's stream; they cover what has joined.  Where that cannot be had (on
- * an old driver, while a stream captures, where freed memory is reused without fences) the free
- * waits, as cudaFree may. */
+ * is ever recorded on a program's stream; they cover joined work.  Where no join is possible (on an
+ * old driver, while a stream captures, where freed memory is reused without fences) the free waits,
+ * as cudaFree may. */
 static CUresult come_after(CUstream stream, const struct rs_stack *stack)
 {
     if (stack && stack->environment.frees_are_ready &&
@@ -266,8 +271,8 @@ static CUresult come_after(CUstream stream, const struct rs_stack *stack)
     return rs_own_stream_wait(stream);
 }
 
-/* The driver's error for such a free.  In a capture the driver would make a graph node of it, which
- * a block of ours cannot be. */
+/* The driver's error for a wrong free.  In a capture the driver would make a graph node of the
+ * free, which a block of a stack cannot have. */
 static CUresult check_free(const struct rs_introspection *block, CUdeviceptr address,
                            CUstream stream)
 {
@@ -282,7 +287,7 @@ static CUresult check_free(const struct rs_introspection *block, CUdeviceptr add
 
 bool rs_shim_free_async(CUdeviceptr address, CUstream stream, CUresult *result)
 {
-    struct rs_introspection block = rs_introspect(address);
+    struct rs_introspection block = rs_introspect_if(true, address);
 
     if (block.what == RS_INTROSPECTED_FOREIGN || block.what == RS_INTROSPECTED_OPENED)
         return false;

@@ -60,8 +60,8 @@ static void carry_out(struct rs_commands *command)
     snprintf(command->text, sizeof(command->text), "%s", rs_control_last_error());
 }
 
-/* What a command calls allocates and frees nothing through the hooks, but a call of the program's
- * own may come in between on this thread: a signal handler's. */
+/* A command makes no hooked call of its own, but a signal handler of the program may make one on
+ * this thread meanwhile: `inside` keeps that call from taking another command. */
 static void take_command(void)
 {
     static __thread bool inside;
@@ -104,7 +104,7 @@ static void *wait_for_commands(void *data)
     return NULL;
 }
 
-/* The program's signals are its own threads'. */
+/* The thread blocks all signals: the program's own threads handle them. */
 void rs_shim_commands_thread(void)
 {
     sigset_t all, before;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Work that others have left for the next call that the library sees: exported blocks that another
- * process has closed (ipc/export.h), and commands from outside (shared/commands.h). */
+/* Work that other processes have left for the next hooked call: exported blocks that another
+ * process has closed (ipc/export.h), and commands of the tool (shared/commands.h). */
 #pragma once
 
 #include "shared/commands.h"

@@ -19,7 +19,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-/* In the static block of thread-local storage, which is small. */
+/* Of 200 bytes, since it lies in the static block of thread-local storage, which is small. */
 static __thread char last_error[200];
 
 const char *rs_control_last_error(void)
@@ -38,7 +38,7 @@ static int not_served(void)
     return rs_control_error(-ENOTSUP, "rmmshim serves nothing in this process");
 }
 
-/* 0, or why this process or device cannot be asked.  *started: CUDA is. */
+/* 0, or the error of a process that serves nothing or of an unknown device.  *started: CUDA is. */
 static int check_device(int device, bool *started)
 {
     int count = 0;
@@ -63,7 +63,7 @@ static int check_started(int device)
     return result;
 }
 
-/* The same for calls about one kind of memory. */
+/* The same for calls about one kind of memory, which need CUDA started. */
 static int check_kind(int device, int kind)
 {
     int result = check_started(device);
@@ -75,8 +75,8 @@ static int check_kind(int device, int kind)
 
 /* ---- statistics ---- */
 
-/* What the leaves of stacks have taken from the driver, spilled memory included, which no limit is
- * charged for. */
+/* Memory that the leaves of stacks have from the driver, with spilled memory, which is charged to
+ * no limit. */
 struct taken {
     size_t held_bytes, peak_bytes;
     uint64_t allocations, frees;
@@ -108,7 +108,7 @@ static void add_leaves(struct taken *taken, struct rs_mr *mr)
     rs_report_release(&report);
 }
 
-/* What is idle first: a resource over a pool of the driver's asks then what that holds. */
+/* Idle bytes first: asked for them, a resource over a pool of the driver reads the pool anew. */
 static void add_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
     struct sums *sums = data;
@@ -128,7 +128,7 @@ static void add_gone(void *data, const struct rs_report *report)
             add_taken(&sums->gone, report, rs_mr_descriptors[i]->name);
 }
 
-/* The driver's pools give back by themselves: asks what they hold now, where they are followed. */
+/* The driver's pools give memory back by themselves: reads them, where they are counted. */
 static void follow_pools(int device)
 {
     if (rs_limit_follows() && rs_driver_ready(false))
@@ -208,7 +208,7 @@ size_t rs_control_trim(int device, size_t keep_bytes)
 
     if (check_started(device) != 0)
         return 0;
-    /* Not what the resources say: what one gives to another is not the driver's yet. */
+    /* By the account: memory that one resource gives to another has not gone back to the driver. */
     follow_pools(device);
     before = rs_account_held_bytes(account);
     (void)rs_trim(device, keep_bytes);
@@ -227,7 +227,7 @@ int rs_control_set_limit(int device, size_t bytes)
     if (!rs_limit_set(device, bytes))
         return not_served();
     if (bytes && rs_driver_ready(false))
-        rs_charge_begin_to_follow(device); /* nobody has asked what the driver's pools hold */
+        rs_charge_begin_to_follow(device); /* the driver's pools were not read before */
     if (!rs_account_has_room(account, 0))
         (void)rs_control_trim(device, 0);
     return 0;
@@ -244,7 +244,7 @@ int rs_control_set_limit_fraction(int device, double fraction)
         return rs_control_error(0, "a fraction is between 0 and 1");
     if (rs_driver.cuDeviceTotalMem_v2(&total_bytes, device) != CUDA_SUCCESS)
         return rs_control_error(-ENODEV, "the driver does not tell the device's memory");
-    if (fraction > 0) /* the least is a byte, as none would be no limit */
+    if (fraction > 0) /* at least one byte: 0 means no limit */
         return rs_control_set_limit(device, rs_max((size_t)((double)total_bytes * fraction), 1));
     return rs_control_set_limit(device, 0);
 }
@@ -276,7 +276,7 @@ static bool serves_device_memory(void)
     return rs_mode_now() == RS_MODE_SERVE && (rs_config.hook_groups & RS_HOOK_GROUP_DEVICE);
 }
 
-/* Says what diagnostics did not; -EINVAL has been said. */
+/* Keeps a line for an error without a diagnostic; -EINVAL has one. */
 static int resource_error(int result)
 {
     if (result == -ENOSPC)
@@ -328,7 +328,7 @@ int rs_control_set_resource(int device, const char *expression)
 
     if (result != 0)
         return result;
-    if (!serves_device_memory())
+    if (!(rs_config.hook_groups & RS_HOOK_GROUP_DEVICE))
         return not_served();
     if (expression)
         result = rs_pushed_find(expression, &diagnostics, &resource);
@@ -341,8 +341,8 @@ int rs_control_set_resource(int device, const char *expression)
 
 /* ---- prefetch ---- */
 
-/* The driver refuses memory that does not migrate, and devices that cannot be told: nothing is to
- * be done. */
+/* The driver refuses memory that does not migrate, and devices without prefetch: neither is an
+ * error of the caller. */
 static int prefetch_error(CUresult result)
 {
     char line[64];
@@ -380,7 +380,8 @@ static void ask_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
     (void)rs_mr_idle_bytes(mr);
 }
 
-/* What the driver's pools hold: a report asks the driver nothing, as it is also made at exit. */
+/* Reads the driver's pools.  A report itself makes no driver call, since it is also made at exit.
+ */
 static void ask_pools(void)
 {
     for (int device = 0; device < RS_DEVICES_MAX; device++)

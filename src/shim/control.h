@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Control from inside the process: what the public functions do (include/rmmshim/rmmshim.h tells
- * their errors).  All are thread safe and may be called in any process at any time. */
+/* Control from inside the process: the functions behind the public ones, whose errors
+ * include/rmmshim/rmmshim.h tells.  All are thread safe and may be called in any process at any
+ * time. */
 #pragma once
 
 #include "context/block_counts.h"
@@ -10,7 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of one kind of memory; what counts against the limit is the whole device's. */
+/* Counters of one kind of memory; charged_bytes, limit_bytes and refusals are the whole device's.
+ */
 struct rs_control_statistics {
     struct rs_block_counts blocks;
     size_t held_bytes, peak_held_bytes, idle_bytes, free_blocks;
@@ -18,14 +20,14 @@ struct rs_control_statistics {
     uint64_t refusals, driver_allocations, driver_frees;
 };
 
-/* The calling thread's last error in words. */
+/* The calling thread's last error as a line of text. */
 const char *rs_control_last_error(void);
 
-/* Notes what is wrong with an argument; `line` NULL: nothing to say.  Returns result, or -EINVAL
- * for 0. */
+/* Keeps `line` as the thread's last error (NULL: an empty line).  Returns result, or -EINVAL for 0.
+ */
 int rs_control_error(int result, const char *line);
 
-/* kind: an enum rs_kind, which is looked at. */
+/* kind: an enum rs_kind; other numbers are an error. */
 int rs_control_statistics(int device, int kind, struct rs_control_statistics *statistics);
 int rs_control_get_counters(int device, int kind, struct rs_count_level *level);
 int rs_control_push_counters(int device, int kind);
@@ -43,8 +45,10 @@ int rs_control_prefetch(CUdeviceptr address, size_t size_bytes, int device, CUst
 int rs_control_report(const char *where);
 int rs_control_mark(const char *phase);
 
-/* Device memory of a device's primary context in the order of a stream, which is a CUstream with
- * NULL for the legacy one.  NULL when out of memory, after a line. */
+/* Device memory of a device's primary context in the order of a stream, a CUstream (NULL: the
+ * legacy default stream).  NULL when out of memory, after a line in the log. */
 void *rs_ordered_allocate(size_t size_bytes, int device, void *stream);
 void rs_ordered_free(void *address, int device, void *stream);
+
+/* Work of other streams uses the block: its free waits for all work of the context. */
 void rs_ordered_note_other_streams(void *address);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Device memory in the order of a stream, with the device given by its number: what PyTorch's
- * pluggable allocator calls. */
+/* Device memory in the order of a stream, of a device that is given by its number: the functions
+ * for PyTorch's pluggable allocator. */
 #include "base/log.h"
 #include "config/mode.h"
 #include "context/block.h"
@@ -15,13 +15,13 @@
 /* A primary context that was made current for one call. */
 struct visit {
     bool entered, retained;
-    CUstream stream; /* as it is to be called there; NULL: any */
+    CUstream stream; /* its name in that context; NULL: any */
 };
 
-/* False where the device or CUDA is not there. */
-static bool visit_primary(int device, CUstream stream, struct visit *visit)
+/* False when the device or CUDA is not there. */
+static bool visit_primary(enum rs_mode mode, int device, CUstream stream, struct visit *visit)
 {
-    const struct rs_context *current = rs_mode_now() == RS_MODE_SERVE ? rs_context_current() : NULL;
+    const struct rs_context *current = mode == RS_MODE_SERVE ? rs_context_current() : NULL;
     CUcontext primary = NULL;
     unsigned flags = 0;
     CUresult result;
@@ -34,7 +34,7 @@ static bool visit_primary(int device, CUstream stream, struct visit *visit)
         rs_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS ||
         rs_driver.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS)
         return false;
-    /* One that we started stays, as the runtime's do: memory will be in it. */
+    /* A primary context that this call started stays, as the runtime's do: memory will be in it. */
     visit->retained = active;
     visit->stream = rs_stream_from(device, primary, stream);
     visit->entered = rs_driver_context_enter(primary, &result);
@@ -57,20 +57,30 @@ static CUstream stream_of(void *stream)
     return stream ? (CUstream)stream : CU_STREAM_LEGACY;
 }
 
+static CUresult allocate(size_t size_bytes, int device, CUstream stream, CUdeviceptr *address)
+{
+    enum rs_mode mode = rs_mode_now();
+    CUresult result = CUDA_ERROR_NOT_INITIALIZED;
+    struct visit visit;
+
+    if (!visit_primary(mode, device, stream, &visit))
+        return result;
+    if (!rs_shim_allocate_in_order(mode, RS_HOOK_GROUP_DEVICE, size_bytes, visit.stream, address,
+                                   &result))
+        result = rs_driver.cuMemAlloc_v2(address, size_bytes);
+    leave_primary(device, &visit);
+    return result;
+}
+
 void *rs_ordered_allocate(size_t size_bytes, int device, void *stream)
 {
-    static bool said; /* a program may ask again and again */
+    static bool said; /* one line is enough: a program may ask again and again */
     CUresult result = CUDA_ERROR_NOT_INITIALIZED;
     CUdeviceptr address = 0;
-    struct visit visit;
     char buffer[32];
 
-    if (rs_driver_ready(true) && visit_primary(device, stream_of(stream), &visit)) {
-        if (!rs_shim_allocate_in_order(RS_HOOK_GROUP_DEVICE, size_bytes, visit.stream, &address,
-                                       &result))
-            result = rs_driver.cuMemAlloc_v2(&address, size_bytes);
-        leave_primary(device, &visit);
-    }
+    if (rs_driver_ready(true))
+        result = allocate(size_bytes, device, stream_of(stream), &address);
     if (result == CUDA_SUCCESS)
         return (void *)(uintptr_t)address;
     if (rs_log_once(&said))
@@ -84,7 +94,7 @@ static CUresult free_driver_block(CUdeviceptr address, int device)
     CUresult result = CUDA_ERROR_INVALID_CONTEXT;
     struct visit visit;
 
-    if (rs_driver_ready(false) && visit_primary(device, NULL, &visit)) {
+    if (rs_driver_ready(false) && visit_primary(rs_mode_now(), device, NULL, &visit)) {
         result = rs_driver.cuMemFree_v2(address);
         leave_primary(device, &visit);
     }
@@ -98,7 +108,7 @@ void rs_ordered_free(void *address, int device, void *stream)
     CUresult result;
     char buffer[32];
 
-    if (!rs_shim_free_in_order(at, stream_of(stream), &result))
+    if (!rs_mode_serving() || !rs_shim_free_in_order(at, stream_of(stream), &result))
         result = free_driver_block(at, device);
     if (result != CUDA_SUCCESS && rs_log_once(&said))
         rs_log("rmmshim_torch_free: %p on device %d: %s", address, device,

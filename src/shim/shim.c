@@ -14,10 +14,10 @@
 #include "ipc/export.h"
 #include "shim/commands.h"
 
-enum { PITCH_BYTES = 512 }; /* what the driver rounds a row up to (MEASURED.md) */
+enum { PITCH_BYTES = 512 }; /* the driver rounds a row up to it (MEASURED.md) */
 
-/* Inline in the layers: the common case of an allocation, and of a free, is one path without calls
- * down to the stack's own. */
+/* Inline: the common case of an allocation, and of a free, makes no call before the call of the
+ * stack's topmost resource. */
 RS_HOT_INLINE CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, CUstream stream,
                                      CUdeviceptr *address)
 {
@@ -38,11 +38,10 @@ RS_HOT_INLINE CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, 
     return CUDA_SUCCESS;
 }
 
-/* The stack to allocate from, or NULL with *answered telling whether *result is the answer. */
-static struct rs_stack *serving_stack(unsigned hook_group, enum rs_kind kind, unsigned host_flags,
-                                      bool *answered, CUresult *result)
+/* The stack to allocate from, or NULL; then *answered tells whether *result is the answer. */
+static struct rs_stack *serving_stack(enum rs_mode mode, unsigned hook_group, enum rs_kind kind,
+                                      unsigned host_flags, bool *answered, CUresult *result)
 {
-    enum rs_mode mode = rs_mode_now();
     struct rs_stack *stack = NULL;
     bool denied = mode == RS_MODE_DENY;
 
@@ -54,13 +53,13 @@ static struct rs_stack *serving_stack(unsigned hook_group, enum rs_kind kind, un
     return stack;
 }
 
-/* ---- what the runtime layer was refused ---- */
+/* ---- the request that the runtime layer was refused ---- */
 
-/* Of rs_thread.refused. */
+/* The request that was refused by the stack rs_thread.refused. */
 static __thread struct {
     size_t size_bytes;
     CUresult result;
-    uint64_t left; /* blocks that the thread had freed by then */
+    uint64_t left; /* blocks that the thread had freed before it */
 } refusal;
 
 /* Returns false: the request was not served. */
@@ -78,8 +77,8 @@ void rs_shim_forget_refusal(void)
     rs_thread.refused = NULL;
 }
 
-/* True for the request that was just refused, once.  An interposer between the layers may have made
- * room for it. */
+/* True once for the request that was just refused, unless the thread has freed a block since: an
+ * interposer between the layers may have made room. */
 static bool is_refused(const struct rs_stack *stack, size_t size_bytes, CUresult *result)
 {
     bool same = rs_thread.refused == stack && refusal.size_bytes == size_bytes &&
@@ -93,15 +92,17 @@ static bool is_refused(const struct rs_stack *stack, size_t size_bytes, CUresult
 
 /* ---- device memory ---- */
 
-/* For the first allocation of a context, and where something is not as usual. */
-RS_COLD static bool allocate_slowly(size_t size_bytes, CUdeviceptr *address, CUresult *result)
+/* The first allocation in a context, and every unusual one. */
+RS_COLD static bool allocate_slowly(bool serving, size_t size_bytes, CUdeviceptr *address,
+                                    CUresult *result)
 {
     struct rs_stack *stack;
     bool answered;
 
     if (!address || size_bytes == 0)
         return false; /* the driver's own error */
-    stack = serving_stack(RS_HOOK_GROUP_DEVICE, RS_KIND_DEVICE, 0, &answered, result);
+    stack = serving_stack(serving ? RS_MODE_SERVE : rs_mode_slow(), RS_HOOK_GROUP_DEVICE,
+                          RS_KIND_DEVICE, 0, &answered, result);
     if (!stack)
         return answered;
     if (!is_refused(stack, size_bytes, result))
@@ -113,24 +114,26 @@ RS_HOT bool rs_shim_allocate(size_t size_bytes, CUdeviceptr *address, CUresult *
 {
     struct rs_stack *stack = NULL;
 
-    if (RS_LIKELY(rs_mode_serving() && (rs_config.hook_groups & RS_HOOK_GROUP_DEVICE)))
+    if (RS_UNLIKELY(!rs_mode_serving()))
+        return allocate_slowly(false, size_bytes, address, result);
+    if (RS_LIKELY(rs_config.hook_groups & RS_HOOK_GROUP_DEVICE))
         stack = rs_context_stack_before(RS_STACK_DEVICE);
     if (RS_UNLIKELY(!stack || !address || size_bytes == 0 || rs_thread.refused))
-        return allocate_slowly(size_bytes, address, result);
+        return allocate_slowly(true, size_bytes, address, result);
     *result = allocate_from(stack, size_bytes, NULL, address);
     return true;
 }
 
-bool rs_shim_allocate_in_order(unsigned hook_group, size_t size_bytes, CUstream stream,
-                               CUdeviceptr *address, CUresult *result)
+bool rs_shim_allocate_in_order(enum rs_mode mode, unsigned hook_group, size_t size_bytes,
+                               CUstream stream, CUdeviceptr *address, CUresult *result)
 {
     bool answered;
-    struct rs_stack *stack = serving_stack(hook_group, RS_KIND_DEVICE, 0, &answered, result);
+    struct rs_stack *stack = serving_stack(mode, hook_group, RS_KIND_DEVICE, 0, &answered, result);
 
     if (!stack)
         return answered;
     if (hook_group == RS_HOOK_GROUP_ASYNC && stack->frees_wait)
-        return false; /* a free in the order of a stream must not */
+        return false; /* a free in the order of a stream must not wait */
     *result = allocate_from(stack, size_bytes, stream, address);
     return true;
 }
@@ -147,7 +150,8 @@ bool rs_shim_allocate_pitch(size_t width_bytes, size_t height, unsigned element_
         !rs_round_up(width_bytes, PITCH_BYTES, &row_bytes) ||
         __builtin_mul_overflow(row_bytes, height, &size_bytes))
         return false; /* the driver's own error */
-    stack = serving_stack(RS_HOOK_GROUP_DEVICE, RS_KIND_DEVICE, 0, &answered, result);
+    stack =
+        serving_stack(rs_mode_now(), RS_HOOK_GROUP_DEVICE, RS_KIND_DEVICE, 0, &answered, result);
     if (!stack)
         return answered;
     *result = allocate_from(stack, size_bytes, NULL, address);
@@ -156,14 +160,13 @@ bool rs_shim_allocate_pitch(size_t width_bytes, size_t height, unsigned element_
     return true;
 }
 
-/* What cuMemFree frees, and cuMemFreeHost. */
 enum {
-    DEVICE_KINDS = 1 << RS_KIND_DEVICE | 1 << RS_KIND_MANAGED,
-    HOST_KINDS = 1 << RS_KIND_PINNED,
+    DEVICE_KINDS = 1 << RS_KIND_DEVICE | 1 << RS_KIND_MANAGED, /* of cuMemFree */
+    HOST_KINDS = 1 << RS_KIND_PINNED,                          /* of cuMemFreeHost */
 };
 
-/* A sticky error of the device, say: the block is still allocated, as it would be without us.
- * There was room for its record a moment ago. */
+/* The free failed, by a sticky error of the device for example: the block stays allocated, as it
+ * would without the library.  A record for it is there: it was given up a moment ago. */
 RS_COLD static CUresult keep_block(const struct rs_taken_block *taken, CUresult result)
 {
     if (rs_block_enter(taken->stack, &taken->allocation))
@@ -171,14 +174,14 @@ RS_COLD static CUresult keep_block(const struct rs_taken_block *taken, CUresult 
     return result;
 }
 
-/* A block that is exported or was given advice. */
+/* Frees a block that is exported or was given advice. */
 RS_COLD static CUresult free_with_history(struct rs_taken_block *taken, CUstream stream)
 {
     struct rs_mr *mr = atomic_load_explicit(&taken->stack->mr, memory_order_relaxed);
     CUresult result = CUDA_SUCCESS;
 
     if (taken->exported != RS_EXPORTED_NOT && rs_export_end(taken))
-        return CUDA_SUCCESS; /* another process has it open: it is freed when that closes it */
+        return CUDA_SUCCESS; /* another process has the block open: its close frees it */
     if (taken->advice.advised || taken->advice.device_accesses) {
         rs_sync_memops_freed(taken);
         result = rs_managed_unadvise(taken);
@@ -204,7 +207,8 @@ RS_HOT_INLINE CUresult free_block(struct rs_taken_block *taken, CUstream stream)
     return RS_LIKELY(result == CUDA_SUCCESS) ? CUDA_SUCCESS : keep_block(taken, result);
 }
 
-/* An address that no block begins at is the driver's own, unless it lies in our memory. */
+/* The driver answers for an address at which no block begins, unless it lies in memory of the
+ * library. */
 RS_COLD static bool free_nothing(CUdeviceptr address, CUresult *result)
 {
     if (!rs_block_is_our_memory(address))
@@ -217,7 +221,7 @@ RS_HOT_INLINE bool free_kind(CUdeviceptr address, unsigned kinds, CUresult *resu
 {
     struct rs_taken_block taken;
 
-    if (RS_UNLIKELY(address == 0 || !rs_mode_serving()))
+    if (RS_UNLIKELY(address == 0))
         return false;
     if (RS_UNLIKELY(!rs_block_take(address, kinds, &taken)))
         return free_nothing(address, result);
@@ -248,8 +252,6 @@ bool rs_shim_free_in_order(CUdeviceptr address, CUstream stream, CUresult *resul
     struct rs_taken_block taken;
     bool ordered;
 
-    if (!rs_mode_serving())
-        return false;
     ordered = !rs_block_has_other_streams(address);
     if (!rs_block_take(address, 1 << RS_KIND_DEVICE, &taken))
         return free_kind(address, DEVICE_KINDS, result);
@@ -270,7 +272,8 @@ bool rs_shim_allocate_managed(size_t size_bytes, unsigned flags, CUdeviceptr *ad
 
     if (!address || size_bytes == 0 || flags != CU_MEM_ATTACH_GLOBAL)
         return false; /* the driver's own answer */
-    stack = serving_stack(RS_HOOK_GROUP_MANAGED, RS_KIND_MANAGED, 0, &answered, result);
+    stack =
+        serving_stack(rs_mode_now(), RS_HOOK_GROUP_MANAGED, RS_KIND_MANAGED, 0, &answered, result);
     if (!stack)
         return answered;
     if (!is_refused(stack, size_bytes, result))
@@ -286,7 +289,8 @@ bool rs_shim_allocate_host(size_t size_bytes, unsigned flags, void **address, CU
 
     if (!address || size_bytes == 0 || flags >= RS_HOST_FLAG_SETS)
         return false; /* the driver's own answer */
-    stack = serving_stack(RS_HOOK_GROUP_PINNED, RS_KIND_PINNED, flags, &answered, result);
+    stack = serving_stack(rs_mode_now(), RS_HOOK_GROUP_PINNED, RS_KIND_PINNED, flags, &answered,
+                          result);
     if (!stack)
         return answered;
     *result = allocate_from(stack, size_bytes, NULL, &allocated);
@@ -315,13 +319,14 @@ RS_HOT bool rs_shim_allocate_at_once(unsigned which_stack, size_t size_bytes, CU
 
 RS_HOT bool rs_shim_free_at_once(CUdeviceptr address)
 {
-    /* Looked up first: while that waits for memory, the driver's instructions are fetched. */
+    /* Looked up first: while the look-up waits for memory, the processor fetches the driver's
+     * instructions. */
     struct rs_block_record *block = rs_block_see(address);
     struct rs_taken_block taken;
     CUcontext current = NULL;
 
-    /* Where there is a block there is a driver.  Without a current context the runtime makes one
-     * current: that is its business. */
+    /* A block proves that the driver is there.  Without a current context the call is forwarded:
+     * the runtime makes one current. */
     return RS_LIKELY(block) &&
            RS_LIKELY(rs_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current) &&
            RS_LIKELY(rs_block_take_seen(block, address, DEVICE_KINDS, &taken)) &&

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What hooks do with memory.  Each function returns false when the call is not ours to answer: then
- * the hook forwards it unchanged.  None writes an output unless it succeeds. */
+/* The services behind the hooks.  Each function returns false when the call is not the library's to
+ * answer: then the hook forwards it unchanged.  No function writes an output unless it succeeds.
+ *
+ * Each call asks the mode once (config/mode.h).  An allocation asks it here, unless its comment
+ * says otherwise.  A free is passed on only where stacks serve: its hook has asked. */
 #pragma once
 
-#include "config/config.h"
+#include "config/mode.h"
 #include "driver/cuda.h"
 
 #include <stdbool.h>
@@ -12,16 +15,18 @@
 /* Allocates from the current context's stack. */
 bool rs_shim_allocate(size_t size_bytes, CUdeviceptr *address, CUresult *result);
 
-/* The same for work in the order of a stream (NULL: any), where RMM_HOOKS has the group.
- * rs_shim_free_in_order does not need the block's context current. */
-bool rs_shim_allocate_in_order(unsigned hook_group, size_t size_bytes, CUstream stream,
-                               CUdeviceptr *address, CUresult *result);
+/* The same for work in the order of a stream (NULL: any), where RMM_HOOKS has the group.  The
+ * caller has asked the mode, and passes it. */
+bool rs_shim_allocate_in_order(enum rs_mode mode, unsigned hook_group, size_t size_bytes,
+                               CUstream stream, CUdeviceptr *address, CUresult *result);
+
+/* Deallocates in the order of a stream (NULL: any).  The block's context need not be current. */
 bool rs_shim_free_in_order(CUdeviceptr address, CUstream stream, CUresult *result);
 
 /* cuMemAllocAsync and cuMemFreeAsync.  The stream is never NULL: CU_STREAM_LEGACY and
- * CU_STREAM_PER_THREAD are those of the current context.  Not ours are: an allocation that
- * RMM_HOOKS does not ask for, on a stream that captures, from a current pool that is the program's
- * own or that it gave other devices access to, and where the stack's own frees would wait. */
+ * CU_STREAM_PER_THREAD are the default streams of the current context.  An allocation is forwarded
+ * when RMM_HOOKS does not name the group, when the stream captures, when the current pool is the
+ * program's own or one that it gave other devices access to, and when the stack's frees wait. */
 bool rs_shim_allocate_async(size_t size_bytes, CUstream stream, CUdeviceptr *address,
                             CUresult *result);
 bool rs_shim_free_async(CUdeviceptr address, CUstream stream, CUresult *result);
@@ -33,11 +38,12 @@ void rs_shim_note_pool_access(CUmemoryPool pool, const CUmemAccessDesc *access, 
 bool rs_shim_allocate_pitch(size_t width_bytes, size_t height, unsigned element_bytes,
                             CUdeviceptr *address, size_t *pitch_bytes, CUresult *result);
 
-/* Deallocates device or managed memory.  Addresses in memory of ours that are no live block's
- * beginning are answered with the driver's error for such a free and never reach it. */
+/* Deallocates device or managed memory.  An address in memory of the library that begins no live
+ * block is answered with the driver's error for a wrong free, and never reaches the driver. */
 bool rs_shim_free(CUdeviceptr address, CUresult *result);
 
-/* Managed memory.  What is not attached globally is the driver's: see introspect/managed.h. */
+/* Allocates managed memory that is attached globally; other flags are forwarded
+ * (introspect/managed.h). */
 bool rs_shim_allocate_managed(size_t size_bytes, unsigned flags, CUdeviceptr *address,
                               CUresult *result);
 
@@ -45,11 +51,13 @@ bool rs_shim_allocate_managed(size_t size_bytes, unsigned flags, CUdeviceptr *ad
 bool rs_shim_allocate_host(size_t size_bytes, unsigned flags, void **address, CUresult *result);
 bool rs_shim_free_host(void *address, CUresult *result);
 
-/* The same as the runtime layer wants it, which has seen that stacks serve: true only for success,
- * everything else untouched (which_stack: RS_STACK_... of context/context.h; so that the program's
- * runtime sees the failing call itself and keeps its last error).  What was refused is not asked
- * for again when the runtime passes it on to the driver layer: one request, one wait, one failure
- * in the counters and the log.  When the runtime is done with it, the layer forgets it. */
+/* For the runtime layer, which has asked whether stacks serve: true only for success, and nothing
+ * is written otherwise, so that the program's runtime sees the failing call and keeps its last
+ * error. `which_stack`: RS_STACK_... of context/context.h.  A refused request is remembered: when
+ * the runtime passes it on to the driver layer it is not tried again, so that it waits, fails and
+ * is logged once. */
 bool rs_shim_allocate_at_once(unsigned which_stack, size_t size_bytes, CUdeviceptr *address);
-void rs_shim_forget_refusal(void);
 bool rs_shim_free_at_once(CUdeviceptr address);
+
+/* The runtime is done with the call: forgets the refused request. */
+void rs_shim_forget_refusal(void);

@@ -43,11 +43,11 @@ static void an_allocation_is_undone_whatever_captures(void **state)
     driver.mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     rs_driver.cuThreadExchangeStreamCaptureMode = fake_exchange_mode;
     rs_driver.cuMemFreeAsync = fake_free_async;
-    (void)rs_charge_async_undo(&charge, ADDRESS, STREAM, true);
+    (void)rs_charge_async_undo(&charge, ADDRESS, STREAM);
     assert_ptr_equal(driver.stream, STREAM);
-    (void)rs_charge_async_undo(&charge, ADDRESS, NULL, true);
+    (void)rs_charge_async_undo(&charge, ADDRESS, CU_STREAM_PER_THREAD);
     assert_ptr_equal(driver.stream, CU_STREAM_PER_THREAD);
-    (void)rs_charge_async_undo(&charge, ADDRESS, NULL, false);
+    (void)rs_charge_async_undo(&charge, ADDRESS, NULL);
     assert_null(driver.stream);
     assert_int_equal(driver.frees, 3);
     assert_int_equal(driver.mode, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "hook/charged.h"
+
+#include "config/mode.h"
+#include "context/context.h"
+#include "driver/context.h"
+#include "driver/driver.h"
+
+/* False when the settings deny every allocation.  *is_counted: the account is charged. */
+static bool is_allowed(size_t size_bytes, bool *is_counted)
+{
+    enum rs_mode mode = rs_mode_now();
+
+    *is_counted = size_bytes > 0 && mode == RS_MODE_SERVE && rs_driver_ready(true);
+    return size_bytes == 0 || mode != RS_MODE_DENY;
+}
+
+bool rs_charged_owner_current(size_t size_bytes, struct rs_charge_owner *owner)
+{
+    struct rs_context *context = NULL;
+    bool is_counted, allowed = is_allowed(size_bytes, &is_counted);
+
+    if (is_counted)
+        context = rs_context_owner();
+    /* Without a context the driver answers its own error, or a tool's callback calls inside a call
+     * of the library. */
+    owner->device = context ? context->device : RS_NO_DEVICE;
+    owner->context = context;
+    return allowed;
+}
+
+bool rs_charged_owner_device(int device, size_t size_bytes, struct rs_charge_owner *owner)
+{
+    bool is_counted, allowed = is_allowed(size_bytes, &is_counted);
+
+    owner->device = is_counted ? device : RS_NO_DEVICE;
+    owner->context = NULL;
+    return allowed;
+}
+
+/* The device of the stream's context, or of the current context for a default stream. */
+static int device_of(CUstream stream)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+    CUcontext context = NULL;
+    CUdevice device = RS_NO_DEVICE;
+    CUresult result;
+    bool entered = false;
+
+    if (stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD &&
+        rs_driver.cuStreamGetCtx && rs_driver.cuStreamGetCtx(stream, &context) == CUDA_SUCCESS &&
+        context)
+        entered = rs_driver_context_enter(context, &result);
+    if (rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+        device = RS_NO_DEVICE;
+    rs_driver_context_leave(entered);
+    rs_capture_restore(mode);
+    return device;
+}
+
+bool rs_charged_owner_stream(CUstream stream, size_t size_bytes, struct rs_charge_owner *owner)
+{
+    bool is_counted, allowed = is_allowed(size_bytes, &is_counted);
+
+    owner->device = is_counted ? device_of(stream) : RS_NO_DEVICE;
+    owner->context = NULL; /* the pool outlives contexts */
+    return allowed;
+}
