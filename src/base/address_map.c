@@ -276,10 +276,12 @@ struct rs_address_map *rs_address_map_create(void)
 
     if (!map)
         return NULL;
-    for (size_t i = 0; i < SHARD_COUNT; i++)
+    for (size_t i = 0; i < SHARD_COUNT; i++) {
+        rs_spinlock_init(&map->shards[i].lock, RS_RANK_TABLE);
         atomic_store_explicit(&map->shards[i].table,
                               (uintptr_t)map->first_tables[i] + FIRST_TABLE_BITS,
                               memory_order_relaxed);
+    }
     return map;
 }
 

@@ -12,6 +12,7 @@ void rs_condition_wait(pthread_cond_t *condition, struct rs_mutex *mutex)
 {
     struct rs_uncancelled uncancelled;
 
+    RS_LOCK_NOTE(rs_lock_rank_waits, mutex);
     rs_uncancelled_begin(&uncancelled);
     (void)pthread_cond_wait(condition, &mutex->native);
     rs_uncancelled_end(&uncancelled);
@@ -23,6 +24,7 @@ int rs_condition_wait_until(pthread_cond_t *condition, struct rs_mutex *mutex,
     struct rs_uncancelled uncancelled;
     int result;
 
+    RS_LOCK_NOTE(rs_lock_rank_waits, mutex);
     rs_uncancelled_begin(&uncancelled);
     result = pthread_cond_timedwait(condition, &mutex->native, until);
     rs_uncancelled_end(&uncancelled);
@@ -126,7 +128,10 @@ static bool try_spinlock(void *lock)
 {
     struct rs_spinlock *spinlock = lock;
 
-    return !atomic_exchange_explicit(&spinlock->taken, 1, memory_order_acquire);
+    if (atomic_exchange_explicit(&spinlock->taken, 1, memory_order_acquire))
+        return false;
+    RS_LOCK_NOTE(rs_lock_rank_taken, spinlock);
+    return true;
 }
 
 bool rs_mutex_lock_bounded(struct rs_mutex *mutex, const char *name)

@@ -17,7 +17,8 @@ struct slot {
 
 static __thread struct slot slots[SLOTS];
 
-static struct rs_mutex lock = RS_MUTEX_INIT; /* protects the list, and is held during a leave */
+static struct rs_mutex lock =
+    RS_MUTEX_INIT(RS_RANK_THREAD_SLOTS); /* protects the list, and is held during a leave */
 static struct rs_slot_owner *owners;
 static uint64_t last_id;
 

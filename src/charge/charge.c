@@ -15,7 +15,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-static struct rs_mutex lock = RS_MUTEX_INIT; /* protects what follows */
+static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects what follows */
 static struct rs_hash_table tables[RS_KEYS];
 static size_t pending[RS_KEYS]; /* room that calls under way have reserved */
 static struct rs_mapping *mappings;

@@ -18,7 +18,9 @@ enum { RECORD_SHARDS = 16 };
 static struct record_shard {
     _Alignas(2 * RS_CACHE_LINE) struct rs_spinlock lock; /* protects records */
     struct rs_record_slab records;
-} record_shards[RECORD_SHARDS];
+} record_shards[RECORD_SHARDS] = {
+    [0 ... RECORD_SHARDS - 1] = {.lock = RS_SPINLOCK_INIT(RS_RANK_TABLE)},
+};
 
 static struct rs_address_map *block_map(void)
 {

@@ -14,7 +14,8 @@ struct level {
     struct level *around;
 };
 
-static struct rs_mutex lock = RS_MUTEX_INIT; /* protects what follows, and is held in restarts */
+static struct rs_mutex lock =
+    RS_MUTEX_INIT(RS_RANK_ALONE); /* protects what follows, and is held in restarts */
 static struct level *innermost[RS_KINDS][RS_DEVICES_MAX];
 
 static void raise_peaks(struct level *level, struct rs_block_peaks peaks)

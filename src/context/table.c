@@ -8,7 +8,7 @@
 
 enum { ENTRIES_FIRST = 64 };
 
-struct rs_mutex rs_contexts_lock = RS_MUTEX_INIT;
+struct rs_mutex rs_contexts_lock = RS_MUTEX_INIT(RS_RANK_CONTEXTS);
 
 static struct rs_context_entry *entries; /* under the lock */
 static size_t entry_count, entry_room;

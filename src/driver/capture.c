@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "driver/capture.h"
 
+#include "base/lock.h"
 #include "base/log.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ struct origin {
 };
 
 /* Held exclusively by begins, shared by recorders; protects the list of origins. */
-static pthread_rwlock_t gate = PTHREAD_RWLOCK_INITIALIZER;
+static struct rs_shared_lock gate = RS_SHARED_LOCK_INIT(RS_RANK_ALONE);
 static struct origin *origins;
 static _Atomic size_t origin_count; /* written under the lock */
 static size_t origin_room;
@@ -129,7 +129,7 @@ static bool make_room(void)
 
 void rs_capture_begin_enter(void)
 {
-    pthread_rwlock_wrlock(&gate);
+    rs_shared_lock_take_alone(&gate);
 }
 
 void rs_capture_begin_leave(struct rs_capture_stream stream, bool began)
@@ -143,18 +143,18 @@ void rs_capture_begin_leave(struct rs_capture_stream stream, bool began)
         *origin = (struct origin){.stream = stream, .begin = ++last_begin};
     else if (began)
         atomic_store(&distrusted, true); /* out of host memory: its end could not be told */
-    pthread_rwlock_unlock(&gate);
+    rs_shared_lock_unlock(&gate);
 }
 
 void rs_capture_ended(struct rs_capture_stream stream)
 {
     struct origin *origin;
 
-    pthread_rwlock_wrlock(&gate);
+    rs_shared_lock_take_alone(&gate);
     origin = find(&stream);
     if (origin)
         take_out(origin);
-    pthread_rwlock_unlock(&gate);
+    rs_shared_lock_unlock(&gate);
 }
 
 struct rs_capture_end rs_capture_end_begin(struct rs_capture_stream what)
@@ -163,14 +163,14 @@ struct rs_capture_end rs_capture_end_begin(struct rs_capture_stream what)
 
     if (!rs_capture_is_any())
         return end;
-    pthread_rwlock_wrlock(&gate);
+    rs_shared_lock_take_alone(&gate);
     for (size_t i = 0; i < origin_count; i++) {
         if (!ends_with(&origins[i].stream, &what))
             continue;
         origins[i].ending++;
         end.last_begin = last_begin;
     }
-    pthread_rwlock_unlock(&gate);
+    rs_shared_lock_unlock(&gate);
     return end;
 }
 
@@ -179,7 +179,7 @@ void rs_capture_end_finish(struct rs_capture_end end, bool ended)
 {
     if (!end.last_begin)
         return;
-    pthread_rwlock_wrlock(&gate);
+    rs_shared_lock_take_alone(&gate);
     for (size_t i = origin_count; i-- > 0;) {
         if (origins[i].begin > end.last_begin || !ends_with(&origins[i].stream, &end.what))
             continue;
@@ -187,7 +187,7 @@ void rs_capture_end_finish(struct rs_capture_end end, bool ended)
         if (ended)
             take_out(&origins[i]);
     }
-    pthread_rwlock_unlock(&gate);
+    rs_shared_lock_unlock(&gate);
 }
 
 bool rs_capture_is_any(void)
@@ -235,14 +235,14 @@ void rs_capture_review(CUcontext context)
 {
     CUstreamCaptureMode mode;
 
-    if (!rs_capture_is_any() || pthread_rwlock_trywrlock(&gate) != 0)
+    if (!rs_capture_is_any() || !rs_shared_lock_try_alone(&gate))
         return;
     mode = rs_capture_relax();
     for (size_t i = origin_count; i-- > 0;)
         if ((!context || shuts_gate(&origins[i].stream, context)) && is_over(&origins[i]))
             take_out(&origins[i]);
     rs_capture_restore(mode);
-    pthread_rwlock_unlock(&gate);
+    rs_shared_lock_unlock(&gate);
 }
 
 /* ---- the gate ---- */
@@ -264,12 +264,12 @@ static bool pass(CUcontext context)
 {
     bool shut = false;
 
-    if (rs_capture_is_distrusted() || pthread_rwlock_tryrdlock(&gate) != 0)
+    if (rs_capture_is_distrusted() || !rs_shared_lock_try_shared(&gate))
         return false;
     for (size_t i = 0; i < origin_count && !shut; i++)
         shut = shuts_gate(&origins[i].stream, context);
     if (shut)
-        pthread_rwlock_unlock(&gate);
+        rs_shared_lock_unlock(&gate);
     return !shut;
 }
 
@@ -287,5 +287,5 @@ bool rs_capture_gate_enter(CUcontext context)
 
 void rs_capture_gate_leave(void)
 {
-    pthread_rwlock_unlock(&gate);
+    rs_shared_lock_unlock(&gate);
 }

@@ -23,7 +23,7 @@ struct place {
     bool is_full;  /* unknown handles may have been destroyed */
 };
 
-static struct rs_mutex lock = RS_MUTEX_INIT; /* protects the places */
+static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_TABLE); /* protects the places */
 static struct place places[1 << PLACE_BITS];
 static _Atomic bool any_destroyed;
 

@@ -286,7 +286,7 @@ static struct thread_arena *make_arena(struct rs_arena_heap *heap)
 
     if (!arena)
         return NULL;
-    rs_mutex_init(&arena->lock);
+    rs_mutex_init(&arena->lock, RS_RANK_RESOURCE_PART);
     arena->next = atomic_load(&heap->arenas);
     while (!atomic_compare_exchange_weak(&heap->arenas, &arena->next, arena))
         ;
@@ -317,7 +317,7 @@ struct rs_arena_heap *rs_arena_heap_create(void)
 
     if (!heap)
         return NULL;
-    rs_mutex_init(&heap->lock);
+    rs_mutex_init(&heap->lock, RS_RANK_ARENA_GLOBAL);
     rs_slot_owner_enter(&heap->threads, end_of_thread);
     return heap;
 }

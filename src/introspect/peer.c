@@ -20,7 +20,7 @@ struct owner {
     struct owner *next;
 };
 
-static struct rs_mutex lock = RS_MUTEX_INIT; /* protects the list */
+static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects the list */
 static struct owner *owners;
 
 static struct owner *find(CUcontext handle)

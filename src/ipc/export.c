@@ -49,9 +49,10 @@ struct exported {
     struct rs_taken_block held; /* so that holding a freed block needs no memory */
 };
 
-static struct rs_mutex lock = RS_MUTEX_INIT; /* protects all below; nothing waits under it */
-static struct exported *exports;             /* NULL: there is no table yet */
-static struct rs_ipc_slot *slots;            /* in the file, which others read */
+static struct rs_mutex lock =
+    RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects all below; nothing waits under it */
+static struct exported *exports;    /* NULL: there is no table yet */
+static struct rs_ipc_slot *slots;   /* in the file, which others read */
 static struct rs_kept_descriptor file;
 static struct rs_ipc_handle self;                   /* what all our handles have in common */
 static uint32_t used, first_free;                   /* slots ever used; plus one */

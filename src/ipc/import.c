@@ -54,7 +54,8 @@ struct native {
     struct native *next;
 };
 
-static struct rs_mutex lock = RS_MUTEX_INIT; /* protects the lists; nothing waits under it */
+static struct rs_mutex lock =
+    RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects the lists; nothing waits under it */
 static struct segment *segments;
 static struct opened *blocks;
 static struct native *natives;

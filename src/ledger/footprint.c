@@ -19,7 +19,7 @@ struct shared_block {
     size_t allocations;
 };
 
-static struct rs_mutex lock = RS_MUTEX_INIT;
+static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_TABLE);
 static struct rs_hash_table blocks; /* by number; under the lock */
 
 static bool is_small(size_t size_bytes)

@@ -117,7 +117,7 @@ static void replace(struct rs_published_directory *directory)
 
 void rs_publish_stacks(void)
 {
-    static struct rs_mutex lock = RS_MUTEX_INIT;
+    static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_REPORT);
     static struct rs_gathered gathered; /* under the lock */
     struct rs_published_directory *directory;
 

@@ -35,7 +35,7 @@ static struct {
     size_t used_bytes, backed_bytes;
     union header *freed;
     struct rs_kept_descriptor file;
-} published = {.lock = RS_MUTEX_INIT};
+} published = {.lock = RS_MUTEX_INIT(RS_RANK_TABLE)};
 
 /* A file that may not grow so far is a signal (SIGXFSZ), and memory that is not there is one
  * (SIGBUS): both are asked about before. */
@@ -119,7 +119,8 @@ void rs_published_forget(void)
     if (published.memory)
         rs_descriptor_close(&published.file);
     published.memory = NULL;
-    rs_mutex_init(&published.lock); /* another thread of the parent's may have had it */
+    rs_mutex_init(&published.lock,
+                  RS_RANK_TABLE); /* another thread of the parent's may have had it */
 }
 
 void *rs_published_head(void)

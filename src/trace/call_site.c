@@ -21,7 +21,7 @@ typedef _Atomic(const struct rs_call_site *) bucket;
 
 /* Sites are entered under the lock, never changed and never removed: readers need none. */
 static bucket buckets[BUCKETS];
-static struct rs_mutex table_lock = RS_MUTEX_INIT; /* protects what follows */
+static struct rs_mutex table_lock = RS_MUTEX_INIT(RS_RANK_TABLE); /* protects what follows */
 static char *table;
 static size_t table_used_bytes;
 static bool table_failed;
