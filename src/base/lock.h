@@ -77,6 +77,9 @@ void rs_lock_rank_left(const struct rs_lock_mark *mark);
  * holds a lock of a higher rank. */
 void rs_lock_rank_waits(const struct rs_lock_mark *mark);
 
+/* Fails when the calling thread does not hold the lock. */
+void rs_lock_rank_must_hold(const struct rs_lock_mark *mark);
+
 #ifdef RS_SLOW_ASSERTS
 #define RS_LOCK_MARK_FIELD struct rs_lock_mark mark;
 #define RS_LOCK_INIT(free, rank)                                                                   \
@@ -94,6 +97,9 @@ void rs_lock_rank_waits(const struct rs_lock_mark *mark);
 #define RS_LOCK_SET(lock, value) ((void)(value))
 #define RS_LOCK_NOTE(note, lock) ((void)0)
 #endif
+
+/* For functions whose caller holds a lock; only with slow asserts. */
+#define RS_ASSERT_HELD(lock) RS_LOCK_NOTE(rs_lock_rank_must_hold, lock)
 
 struct rs_mutex {
     pthread_mutex_t native;
@@ -113,7 +119,10 @@ static inline void rs_mutex_init_marked(struct rs_mutex *mutex, struct rs_lock_m
 
 static inline void rs_mutex_destroy(struct rs_mutex *mutex)
 {
-    pthread_mutex_destroy(&mutex->native);
+    int failed = pthread_mutex_destroy(&mutex->native);
+
+    RS_ASSERT(!failed); /* EBUSY: somebody holds it */
+    (void)failed;
 }
 
 static inline void rs_mutex_lock(struct rs_mutex *mutex)
@@ -213,6 +222,7 @@ bool rs_spinlock_lock_bounded(struct rs_spinlock *lock, const char *name);
 
 static inline void rs_spinlock_unlock(struct rs_spinlock *lock)
 {
+    RS_ASSERT_SLOW(atomic_load_explicit(&lock->taken, memory_order_relaxed) == 1);
     RS_LOCK_NOTE(rs_lock_rank_left, lock);
     atomic_store_explicit(&lock->taken, 0, memory_order_release);
 }
@@ -254,6 +264,10 @@ static inline bool rs_shared_lock_try_shared(struct rs_shared_lock *lock)
 
 static inline void rs_shared_lock_unlock(struct rs_shared_lock *lock)
 {
+    int failed;
+
     RS_LOCK_NOTE(rs_lock_rank_left, lock);
-    pthread_rwlock_unlock(&lock->native);
+    failed = pthread_rwlock_unlock(&lock->native);
+    RS_ASSERT(!failed);
+    (void)failed;
 }

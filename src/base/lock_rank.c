@@ -68,21 +68,35 @@ static void drop_gone(void)
     }
 }
 
-/* Locks are mostly given back in the opposite order. */
-void rs_lock_rank_left(const struct rs_lock_mark *mark)
+/* Its place among the held ones plus one, or 0.  The latest ones are mostly asked for. */
+static unsigned place_of(const struct rs_lock_mark *mark)
 {
     unsigned at = held.count;
 
     while (at > 0 && held.marks[at - 1] != mark)
         at--;
+    return at;
+}
+
+void rs_lock_rank_left(const struct rs_lock_mark *mark)
+{
+    unsigned at = place_of(mark);
+
     if (at == 0)
         fail(mark, "is given back by a thread that does not hold it, but", &gone);
     held.marks[at - 1] = &gone;
     drop_gone();
 }
 
+void rs_lock_rank_must_hold(const struct rs_lock_mark *mark)
+{
+    if (place_of(mark) == 0)
+        fail(mark, "must be held by the caller, but this thread holds", &gone);
+}
+
 void rs_lock_rank_waits(const struct rs_lock_mark *mark)
 {
+    rs_lock_rank_must_hold(mark);
     for (unsigned i = 0; i < held.count; i++) {
         const struct rs_lock_mark *other = held.marks[i];
         if (is_held(other) && other->rank > mark->rank)

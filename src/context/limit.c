@@ -2,6 +2,7 @@
 #include "context/limit.h"
 
 #include "base/arithmetic.h"
+#include "base/check.h"
 #include "config/mode.h"
 #include "driver/driver.h"
 #include "shared/published.h"
@@ -24,6 +25,7 @@ void rs_limit_begin(void)
 {
     struct device_limit *published = NULL;
 
+    RS_ASSERT(devices == unpublished); /* what was counted before would be lost */
     if (rs_published_head())
         published = rs_published_allocate(sizeof(unpublished), _Alignof(struct device_limit));
     devices = published ? published : unpublished;
@@ -41,6 +43,7 @@ struct rs_account *rs_limit_account(int device)
 
 static void set(int device, size_t bytes)
 {
+    RS_ASSERT(is_known(device));
     atomic_store(&devices[device].account.limit_bytes, bytes);
     if (bytes)
         atomic_store(&any_limit, true);
@@ -112,6 +115,7 @@ bool rs_limit_follows(void)
 
 void rs_limit_note_path(int device, enum rs_path path, size_t from_bytes, size_t to_bytes)
 {
+    RS_ASSERT(path < RS_PATHS);
     if (is_known(device))
         atomic_fetch_add_explicit(&devices[device].path_bytes[path], to_bytes - from_bytes,
                                   memory_order_relaxed);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "driver/capture.h"
 
+#include "base/check.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "driver/context.h"
@@ -99,6 +100,7 @@ static bool shuts_gate(const struct rs_capture_stream *stream, CUcontext context
 
 static struct origin *find(const struct rs_capture_stream *stream)
 {
+    RS_ASSERT_HELD(&gate);
     for (size_t i = 0; i < origin_count; i++)
         if (is_same(&origins[i].stream, stream))
             return &origins[i];
@@ -107,6 +109,8 @@ static struct origin *find(const struct rs_capture_stream *stream)
 
 static void take_out(struct origin *origin)
 {
+    RS_ASSERT_HELD(&gate);
+    RS_ASSERT(origin_count > 0 && origin >= origins && origin < origins + origin_count);
     *origin = origins[--origin_count];
 }
 
@@ -115,6 +119,7 @@ static bool make_room(void)
     size_t room = origin_room ? 2 * origin_room : FIRST_ROOM;
     struct origin *more;
 
+    RS_ASSERT(origin_count <= origin_room);
     if (origin_count < origin_room)
         return true;
     more = realloc(origins, room * sizeof(*origins));
@@ -137,6 +142,7 @@ void rs_capture_begin_leave(struct rs_capture_stream stream, bool began)
     /* A stream that could begin did not capture: what is noted of it ended unseen. */
     struct origin *origin = began ? find(&stream) : NULL;
 
+    RS_ASSERT_HELD(&gate);
     if (began && !origin && make_room())
         origin = &origins[origin_count++];
     if (origin)
@@ -183,6 +189,7 @@ void rs_capture_end_finish(struct rs_capture_end end, bool ended)
     for (size_t i = origin_count; i-- > 0;) {
         if (origins[i].begin > end.last_begin || !ends_with(&origins[i].stream, &end.what))
             continue;
+        RS_ASSERT(origins[i].ending > 0 || origins[i].begin > end.last_begin);
         origins[i].ending--;
         if (ended)
             take_out(&origins[i]);
@@ -199,6 +206,7 @@ bool rs_capture_is_any(void)
 
 static bool may_be_asked(const struct origin *origin)
 {
+    RS_ASSERT_HELD(&gate);
     return rs_driver.cuStreamIsCapturing && !origin->ending && origin->stream.context &&
            (origin->stream.handle != CU_STREAM_PER_THREAD ||
             origin->stream.identity == &this_thread);
