@@ -101,6 +101,7 @@ static void write_begin(struct shard *shard)
 {
     unsigned sequence = atomic_load_explicit(&shard->sequence, memory_order_relaxed);
 
+    RS_ASSERT_HELD(&shard->lock);
     RS_ASSERT(sequence % 2 == 0);
     atomic_store_explicit(&shard->sequence, sequence + 1, memory_order_relaxed);
 }
@@ -109,6 +110,7 @@ static void write_end(struct shard *shard)
 {
     unsigned sequence = atomic_load_explicit(&shard->sequence, memory_order_relaxed);
 
+    RS_ASSERT_SLOW(sequence % 2 == 1);
     atomic_store_explicit(&shard->sequence, sequence + 1, memory_order_release);
 }
 
@@ -124,6 +126,7 @@ static struct view view_of(uintptr_t table)
 {
     unsigned bits = table % RS_CACHE_LINE;
 
+    RS_ASSERT_SLOW(bits >= FIRST_TABLE_BITS);
     return (struct view){
         .slots = ((struct table *)(table - bits))->slots,
         .mask = ((size_t)1 << bits) - 1,
@@ -155,8 +158,10 @@ static size_t slot_locked(const struct view *view, uint64_t start)
     size_t i = home_of(view, start);
     uint64_t key;
 
-    while ((key = slot_key(&view->slots[i])) != 0 && key != start + 1)
+    while ((key = slot_key(&view->slots[i])) != 0 && key != start + 1) {
         i = (i + 1) & view->mask;
+        RS_ASSERT_SLOW(i != home_of(view, start)); /* all slots are taken */
+    }
     return i;
 }
 
@@ -186,12 +191,14 @@ static void move_some(struct shard *shard, uintptr_t outgrown, size_t count)
     struct view old = view_of(outgrown), view = view_locked(shard);
     size_t end = shard->moved + rs_min(count, old.mask + 1 - shard->moved);
 
+    RS_ASSERT(shard->moved <= old.mask && view.mask > old.mask);
     for (; shard->moved < end; shard->moved++) {
         struct slot *slot = &old.slots[shard->moved];
         struct rs_range range;
         if (!is_range(slot_key(slot)))
             continue;
         slot_read(slot, &range);
+        RS_ASSERT_SLOW(slot_key(&view.slots[slot_locked(&view, range.start)]) == 0);
         slot_write(&view.slots[slot_locked(&view, range.start)], &range);
         atomic_store_explicit(&slot->start_and_one, MOVED, memory_order_release);
     }
@@ -217,6 +224,27 @@ static struct slot *outgrown_slot(struct shard *shard, uint64_t start)
     return slot_key(slot) ? slot : NULL;
 }
 
+/* True when as many ranges are in the shard's two tables as it counts, and all have a size. */
+__attribute__((unused)) static bool shard_check(struct shard *shard)
+{
+    uintptr_t tables[] = {atomic_load(&shard->table), outgrown_locked(shard)};
+    size_t count = 0;
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(tables) && tables[i]; i++) {
+        struct view view = view_of(tables[i]);
+        for (size_t at = 0; at <= view.mask; at++) {
+            struct rs_range range;
+            if (!is_range(slot_key(&view.slots[at])))
+                continue;
+            slot_read(&view.slots[at], &range);
+            if (range.size_bytes == 0 || (range.start >> RS_START_ADDRESS_BITS))
+                return false;
+            count++;
+        }
+    }
+    return count == atomic_load_explicit(&shard->count, memory_order_relaxed);
+}
+
 /* Doubles the shard's table. */
 static bool table_grow(struct shard *shard)
 {
@@ -233,6 +261,7 @@ static bool table_grow(struct shard *shard)
     write_begin(shard);
     if (outgrown_locked(shard)) /* host memory was short, and the old table too full */
         move_some(shard, outgrown_locked(shard), SIZE_MAX);
+    RS_ASSERT(!outgrown_locked(shard)); /* else ranges are left in a third table */
     shard->moved = 0;
     atomic_store_explicit(&shard->outgrown, old_word, memory_order_release);
     atomic_store_explicit(&shard->table, (uintptr_t)table + old_bits + 1, memory_order_release);
@@ -257,6 +286,7 @@ static void table_close(const struct view *view, size_t i)
 {
     struct rs_range range;
 
+    RS_ASSERT_SLOW(slot_key(&view->slots[i]) != 0);
     for (size_t j = (i + 1) & view->mask; slot_key(&view->slots[j]) != 0;
          j = (j + 1) & view->mask) {
         slot_read(&view->slots[j], &range);
@@ -276,10 +306,12 @@ struct rs_address_map *rs_address_map_create(void)
 
     if (!map)
         return NULL;
-    for (size_t i = 0; i < SHARD_COUNT; i++)
+    for (size_t i = 0; i < SHARD_COUNT; i++) {
+        rs_spinlock_init(&map->shards[i].lock, RS_RANK_TABLE);
         atomic_store_explicit(&map->shards[i].table,
                               (uintptr_t)map->first_tables[i] + FIRST_TABLE_BITS,
                               memory_order_relaxed);
+    }
     return map;
 }
 
@@ -300,8 +332,10 @@ void rs_address_map_destroy(struct rs_address_map *map)
     if (!map)
         return;
     rs_start_bitmap_destroy(&map->starts);
-    for (size_t i = 0; i < SHARD_COUNT; i++)
+    for (size_t i = 0; i < SHARD_COUNT; i++) {
+        RS_ASSERT_SLOW(shard_check(&map->shards[i]));
         shard_destroy(&map->shards[i]);
+    }
     munmap(map, sizeof(*map));
 }
 
@@ -388,6 +422,7 @@ bool rs_address_map_remove(struct rs_address_map *map, uint64_t start, void *own
             table_close(&view, (size_t)(slot - view.slots));
         write_end(shard);
         rs_start_bitmap_clear(&map->starts, emptied_of(shard, start), start);
+        RS_ASSERT_SLOW(atomic_load_explicit(&shard->count, memory_order_relaxed) > 0);
         atomic_store_explicit(&shard->count,
                               atomic_load_explicit(&shard->count, memory_order_relaxed) - 1,
                               memory_order_relaxed);
@@ -479,6 +514,7 @@ bool rs_address_map_find_inside(struct rs_address_map *map, uint64_t address,
     if (address >> RS_START_ADDRESS_BITS)
         return false;
     while (largest != 0 && rs_start_bitmap_last(&map->starts, from, &start)) {
+        RS_ASSERT_SLOW(start >= from && start <= address);
         if (rs_address_map_find(map, start, &seen)) {
             if (address - seen.start >= seen.size_bytes)
                 return false;

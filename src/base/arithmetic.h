@@ -2,13 +2,21 @@
 /* Size arithmetic that says when it would wrap. */
 #pragma once
 
+#include "base/check.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+static inline bool rs_is_power_of_two(size_t value)
+{
+    return value != 0 && (value & (value - 1)) == 0;
+}
+
 /* Rounds value up to a multiple of unit (a power of two).  False when that exceeds SIZE_MAX. */
 static inline bool rs_round_up(size_t value, size_t unit, size_t *rounded)
 {
+    RS_ASSERT_SLOW(rs_is_power_of_two(unit));
     if (__builtin_add_overflow(value, unit - 1, rounded))
         return false;
     *rounded &= ~(unit - 1);
@@ -17,12 +25,8 @@ static inline bool rs_round_up(size_t value, size_t unit, size_t *rounded)
 
 static inline size_t rs_round_down(size_t value, size_t unit)
 {
+    RS_ASSERT_SLOW(rs_is_power_of_two(unit));
     return value & ~(unit - 1);
-}
-
-static inline bool rs_is_power_of_two(size_t value)
-{
-    return value != 0 && (value & (value - 1)) == 0;
 }
 
 static inline size_t rs_min(size_t a, size_t b)

@@ -3,6 +3,8 @@
  * needed, and whoever asks now and then writes no cache line that others use. */
 #pragma once
 
+#include "base/check.h"
+
 #include <stdatomic.h>
 #include <stddef.h>
 
@@ -21,6 +23,7 @@ static inline void rs_counter_add(_Atomic size_t *counter, size_t by)
 /* Under the lock. */
 static inline void rs_counter_subtract(_Atomic size_t *counter, size_t by)
 {
+    RS_ASSERT_SLOW(atomic_load_explicit(counter, memory_order_relaxed) >= by);
     rs_counter_add(counter, (size_t)0 - by);
 }
 

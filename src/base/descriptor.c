@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/descriptor.h"
 
+#include "base/check.h"
 #include "base/file.h"
 
 #include <errno.h>
@@ -17,6 +18,7 @@ int rs_descriptor_duplicate(int fd)
 
     if (copy < 0)
         copy = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); /* a low RLIMIT_NOFILE */
+    RS_ASSERT(copy < 0 || copy > STDERR_FILENO);
     return copy < 0 ? -errno : copy;
 }
 

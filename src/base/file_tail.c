@@ -58,9 +58,11 @@ static int allocate(int fd)
 static void put_mark(struct rs_file_tail *tail)
 {
     char mark[RS_FILE_TAIL_MARK_BYTES + 1];
+    int length = snprintf(mark, sizeof(mark), "%0*llu\n", RS_FILE_TAIL_MARK_BYTES - 1,
+                          (unsigned long long)tail->written_bytes);
 
-    snprintf(mark, sizeof(mark), "%0*llu\n", RS_FILE_TAIL_MARK_BYTES - 1,
-             (unsigned long long)tail->written_bytes);
+    RS_ASSERT(length == RS_FILE_TAIL_MARK_BYTES); /* whoever reads it finds it from the end */
+    (void)length;
     memcpy(tail->text + TEXT_BYTES, mark, RS_FILE_TAIL_MARK_BYTES);
 }
 
@@ -126,10 +128,13 @@ bool rs_file_tail_append(struct rs_file_tail *tail, const char *text, size_t len
 {
     char *at = tail->text + tail->used_bytes;
 
+    RS_ASSERT(tail->used_bytes <= TEXT_BYTES);
     if (length_bytes > TEXT_BYTES - tail->used_bytes)
         return false;
     if (length_bytes == 0)
         return true;
+    RS_ASSERT(text[0] != '\0'); /* the text ends at the first zero byte */
+    RS_ASSERT(tail->used_bytes == TEXT_BYTES || *at == '\0');
     memcpy(at + 1, text + 1, length_bytes - 1);
     commit(at, text[0]);
     tail->used_bytes += length_bytes;
@@ -142,6 +147,7 @@ int rs_file_tail_write(struct rs_file_tail *tail, int fd)
 
     if (result != 0 || tail->used_bytes == 0)
         return result;
+    RS_ASSERT(tail->text[0] != '\0');
     commit(tail->text, '\0'); /* there is no text any more */
     memset(tail->text + 1, 0, tail->used_bytes - 1);
     tail->written_bytes += tail->used_bytes;

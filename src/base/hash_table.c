@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/hash_table.h"
 
+#include "base/arithmetic.h"
+#include "base/check.h"
+
 #include <stdlib.h>
 
 enum { FIRST_SLOTS = 64 };
@@ -20,6 +23,20 @@ static size_t slot_of(const struct rs_hash_table *table, uint64_t key)
     return at;
 }
 
+/* True when each key is found where it lies, and as many are counted. */
+__attribute__((unused)) static bool table_check(const struct rs_hash_table *table)
+{
+    size_t count = 0;
+
+    for (size_t at = 0; at < table->slot_count; at++) {
+        uint64_t key = table->slots[at].key;
+        if (key && slot_of(table, key) != at)
+            return false;
+        count += key != 0;
+    }
+    return count == table->count;
+}
+
 static bool grow(struct rs_hash_table *table, size_t slot_count)
 {
     struct rs_hash_table larger = {calloc(slot_count, sizeof(*larger.slots)), slot_count,
@@ -32,6 +49,7 @@ static bool grow(struct rs_hash_table *table, size_t slot_count)
             larger.slots[slot_of(&larger, table->slots[i].key)] = table->slots[i];
     free(table->slots);
     *table = larger;
+    RS_ASSERT_SLOW(table_check(table));
     return true;
 }
 
@@ -41,6 +59,7 @@ bool rs_hash_reserve(struct rs_hash_table *table, size_t more)
 
     while ((table->count + more) * 2 > slot_count)
         slot_count *= 2;
+    RS_ASSERT(rs_is_power_of_two(slot_count)); /* else a home lies where no search comes to */
     return slot_count == table->slot_count || grow(table, slot_count);
 }
 
@@ -48,11 +67,13 @@ bool rs_hash_put(struct rs_hash_table *table, uint64_t key, void *value)
 {
     size_t at;
 
+    RS_ASSERT(key != 0);
     if (!rs_hash_reserve(table, 1))
         return false;
     at = slot_of(table, key);
     table->count += table->slots[at].key == 0;
     table->slots[at] = (struct rs_hash_slot){key, value};
+    RS_ASSERT(table->count * 2 <= table->slot_count);
     return true;
 }
 
@@ -86,14 +107,17 @@ void *rs_hash_take(struct rs_hash_table *table, uint64_t key)
     at = slot_of(table, key);
     value = table->slots[at].value;
     if (table->slots[at].key) {
+        RS_ASSERT(table->count > 0);
         table->count--;
         close_gap(table, at);
+        RS_ASSERT_SLOW(table_check(table));
     }
     return value;
 }
 
 void *rs_hash_at(const struct rs_hash_table *table, size_t slot)
 {
+    RS_ASSERT(slot < table->slot_count);
     return table->slots[slot].value;
 }
 

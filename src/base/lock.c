@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/undisturbed.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <string.h>
 #include <time.h>
@@ -11,9 +12,13 @@
 void rs_condition_wait(pthread_cond_t *condition, struct rs_mutex *mutex)
 {
     struct rs_uncancelled uncancelled;
+    int failed;
 
+    RS_LOCK_NOTE(rs_lock_rank_waits, mutex);
     rs_uncancelled_begin(&uncancelled);
-    (void)pthread_cond_wait(condition, &mutex->native);
+    failed = pthread_cond_wait(condition, &mutex->native);
+    RS_ASSERT(!failed);
+    (void)failed;
     rs_uncancelled_end(&uncancelled);
 }
 
@@ -23,8 +28,10 @@ int rs_condition_wait_until(pthread_cond_t *condition, struct rs_mutex *mutex,
     struct rs_uncancelled uncancelled;
     int result;
 
+    RS_LOCK_NOTE(rs_lock_rank_waits, mutex);
     rs_uncancelled_begin(&uncancelled);
     result = pthread_cond_timedwait(condition, &mutex->native, until);
+    RS_ASSERT(result == 0 || result == ETIMEDOUT); /* EINVAL: a time with too many nanoseconds */
     rs_uncancelled_end(&uncancelled);
     return result;
 }
@@ -73,12 +80,14 @@ static __thread struct {
 
 void rs_lock_bound_begin(uint64_t wait_ns)
 {
+    RS_ASSERT(!rs_lock_is_bound()); /* an inner pair would end the outer one's bound */
     bound.deadline_ns = rs_clock_ns() + wait_ns;
     bound.missed = (struct rs_locks_missed){.times = 0};
 }
 
 void rs_lock_bound_end(void)
 {
+    RS_ASSERT(rs_lock_is_bound());
     bound.deadline_ns = 0;
 }
 
@@ -126,7 +135,10 @@ static bool try_spinlock(void *lock)
 {
     struct rs_spinlock *spinlock = lock;
 
-    return !atomic_exchange_explicit(&spinlock->taken, 1, memory_order_acquire);
+    if (atomic_exchange_explicit(&spinlock->taken, 1, memory_order_acquire))
+        return false;
+    RS_LOCK_NOTE(rs_lock_rank_taken, spinlock);
+    return true;
 }
 
 bool rs_mutex_lock_bounded(struct rs_mutex *mutex, const char *name)

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Locks.  A child after fork() never takes one: it only forwards (config/mode.h), so locks need no
- * fork handlers. */
+ * fork handlers.
+ *
+ * With -Dslow_asserts=true each lock carries its rank and each thread notes the locks that it holds
+ * (lock_rank.c); a lock out of order fails an assertion that names both.  Other builds carry and
+ * note nothing. */
 #pragma once
 
 #include "base/check.h"
@@ -11,36 +15,134 @@
 #include <stdint.h>
 #include <time.h>
 
-struct rs_mutex {
-    pthread_mutex_t native;
+/* ---- ranks; src/README.md lists which locks have which ---- */
+
+/* A thread that holds locks takes only a lock of a higher rank than each of them.  So two locks of
+ * one rank are never held together.  A lock that is only tried cannot wait for its holder: it may
+ * have any rank, and counts as held. */
+enum rs_lock_rank {
+    RS_RANK_NONE, /* memory that nobody initialised: not a rank */
+    /* The report in the making, and the published directory. */
+    RS_RANK_REPORT,
+    /* The table of contexts; stacks are made and dropped under it. */
+    RS_RANK_CONTEXTS,
+    /* The owners of objects per thread; held while an owner takes an object back. */
+    RS_RANK_THREAD_SLOTS,
+    /* Records by key: driver's pools, charged calls, peers, exports, imports. */
+    RS_RANK_RECORDS,
+    /* The list of leaves with memory still to give back. */
+    RS_RANK_UNFINISHED,
+    /* Epochs and backlog of one `reuse`. */
+    RS_RANK_REUSE,
+    /* Open, ready and kept blocks of one shard of a `reuse`, its ordered or its refused blocks. */
+    RS_RANK_REUSE_LISTS,
+    /* One resource as a whole; never held around a call of its upstream. */
+    RS_RANK_RESOURCE,
+    /* A part of a resource that is also taken under the whole: one log, the arena of a thread. */
+    RS_RANK_RESOURCE_PART,
+    /* What all arenas of an `arena` share. */
+    RS_RANK_ARENA_GLOBAL,
+    /* Tables under which no other lock is taken: address map, block records, footprints, call
+     * sites, published memory. */
+    RS_RANK_TABLE,
+    /* Taken only by a thread that holds no lock; no other lock is taken under it. */
+    RS_RANK_ALONE,
+    RS_RANK_COUNT
 };
 
-#define RS_MUTEX_INIT                                                                              \
+/* Part of a lock.  The name tells the rank and where the lock was initialised. */
+struct rs_lock_mark {
+    enum rs_lock_rank rank;
+    const char *name;
+};
+
+#define RS_LOCK_TEXT_OF(value) #value
+#define RS_LOCK_TEXT(value)    RS_LOCK_TEXT_OF(value)
+#define RS_LOCK_MARK(rank)                                                                         \
     {                                                                                              \
-        PTHREAD_MUTEX_INITIALIZER                                                                  \
+        rank, #rank " of " __FILE__ ":" RS_LOCK_TEXT(__LINE__)                                     \
     }
 
-static inline void rs_mutex_init(struct rs_mutex *mutex)
+/* More than any thread holds together. */
+enum { RS_LOCKS_HELD_MAX = 16 };
+
+/* Before a lock is waited for: fails when it is out of order. */
+void rs_lock_rank_before(const struct rs_lock_mark *mark);
+
+/* After it was taken or a try had it, and before it is given back. */
+void rs_lock_rank_taken(const struct rs_lock_mark *mark);
+void rs_lock_rank_left(const struct rs_lock_mark *mark);
+
+/* Before a wait on a condition, which gives the lock back and takes it again: fails when the thread
+ * holds a lock of a higher rank. */
+void rs_lock_rank_waits(const struct rs_lock_mark *mark);
+
+/* Fails when the calling thread does not hold the lock. */
+void rs_lock_rank_must_hold(const struct rs_lock_mark *mark);
+
+#ifdef RS_SLOW_ASSERTS
+#define RS_LOCK_MARK_FIELD struct rs_lock_mark mark;
+#define RS_LOCK_INIT(free, rank)                                                                   \
+    {                                                                                              \
+        free, RS_LOCK_MARK(rank)                                                                   \
+    }
+#define RS_LOCK_SET(lock, value) ((void)((lock)->mark = (value)))
+#define RS_LOCK_NOTE(note, lock) note(&(lock)->mark)
+#else
+#define RS_LOCK_MARK_FIELD
+#define RS_LOCK_INIT(free, rank)                                                                   \
+    {                                                                                              \
+        free                                                                                       \
+    }
+#define RS_LOCK_SET(lock, value) ((void)(value))
+#define RS_LOCK_NOTE(note, lock) ((void)0)
+#endif
+
+/* For functions whose caller holds a lock; only with slow asserts. */
+#define RS_ASSERT_HELD(lock) RS_LOCK_NOTE(rs_lock_rank_must_hold, lock)
+
+struct rs_mutex {
+    pthread_mutex_t native;
+    RS_LOCK_MARK_FIELD
+};
+
+#define RS_MUTEX_INIT(rank) RS_LOCK_INIT(PTHREAD_MUTEX_INITIALIZER, rank)
+
+static inline void rs_mutex_init_marked(struct rs_mutex *mutex, struct rs_lock_mark mark)
 {
     pthread_mutex_init(&mutex->native, NULL);
+    RS_LOCK_SET(mutex, mark);
 }
+
+#define rs_mutex_init(mutex, rank)                                                                 \
+    rs_mutex_init_marked(mutex, (struct rs_lock_mark)RS_LOCK_MARK(rank))
 
 static inline void rs_mutex_destroy(struct rs_mutex *mutex)
 {
-    pthread_mutex_destroy(&mutex->native);
+    int failed = pthread_mutex_destroy(&mutex->native);
+
+    RS_ASSERT(!failed); /* EBUSY: somebody holds it */
+    (void)failed;
 }
 
 static inline void rs_mutex_lock(struct rs_mutex *mutex)
 {
-    int failed = pthread_mutex_lock(&mutex->native);
+    int failed;
+
+    RS_LOCK_NOTE(rs_lock_rank_before, mutex);
+    failed = pthread_mutex_lock(&mutex->native);
     RS_ASSERT(!failed);
     (void)failed;
+    RS_LOCK_NOTE(rs_lock_rank_taken, mutex);
 }
 
 /* False when somebody, the calling thread included, holds it. */
 static inline bool rs_mutex_try_lock(struct rs_mutex *mutex)
 {
-    return pthread_mutex_trylock(&mutex->native) == 0;
+    if (pthread_mutex_trylock(&mutex->native) != 0)
+        return false;
+    RS_LOCK_NOTE(rs_lock_rank_taken, mutex);
+    return true;
 }
 
 /* What a report at exit needs may be locked for ever: by a thread that is gone or waits, or by this
@@ -67,7 +169,10 @@ bool rs_mutex_lock_bounded(struct rs_mutex *mutex, const char *name);
 
 static inline void rs_mutex_unlock(struct rs_mutex *mutex)
 {
-    int failed = pthread_mutex_unlock(&mutex->native);
+    int failed;
+
+    RS_LOCK_NOTE(rs_lock_rank_left, mutex);
+    failed = pthread_mutex_unlock(&mutex->native);
     RS_ASSERT(!failed);
     (void)failed;
 }
@@ -86,22 +191,83 @@ void rs_nap(uint64_t ns);
 __attribute__((cold)) void rs_pause(unsigned turn);
 
 /* For some ten instructions that threads seldom meet in: one locked instruction for a pair of lock
- * and unlock, where a mutex takes two and two calls.  All zero is unlocked. */
+ * and unlock, where a mutex takes two and two calls.  All zero is unlocked, and without a rank. */
 struct rs_spinlock {
     atomic_uint taken;
+    RS_LOCK_MARK_FIELD
 };
+
+#define RS_SPINLOCK_INIT(rank) RS_LOCK_INIT(0, rank)
+
+static inline void rs_spinlock_init_marked(struct rs_spinlock *lock, struct rs_lock_mark mark)
+{
+    atomic_init(&lock->taken, 0);
+    RS_LOCK_SET(lock, mark);
+}
+
+#define rs_spinlock_init(lock, rank)                                                               \
+    rs_spinlock_init_marked(lock, (struct rs_lock_mark)RS_LOCK_MARK(rank))
 
 __attribute__((cold)) void rs_spinlock_lock_slow(struct rs_spinlock *lock);
 
 static inline void rs_spinlock_lock(struct rs_spinlock *lock)
 {
+    RS_LOCK_NOTE(rs_lock_rank_before, lock);
     if (RS_UNLIKELY(atomic_exchange_explicit(&lock->taken, 1, memory_order_acquire)))
         rs_spinlock_lock_slow(lock);
+    RS_LOCK_NOTE(rs_lock_rank_taken, lock);
 }
 
 bool rs_spinlock_lock_bounded(struct rs_spinlock *lock, const char *name);
 
 static inline void rs_spinlock_unlock(struct rs_spinlock *lock)
 {
+    RS_ASSERT_SLOW(atomic_load_explicit(&lock->taken, memory_order_relaxed) == 1);
+    RS_LOCK_NOTE(rs_lock_rank_left, lock);
     atomic_store_explicit(&lock->taken, 0, memory_order_release);
+}
+
+/* Many may hold it shared, or one alone. */
+struct rs_shared_lock {
+    pthread_rwlock_t native;
+    RS_LOCK_MARK_FIELD
+};
+
+#define RS_SHARED_LOCK_INIT(rank) RS_LOCK_INIT(PTHREAD_RWLOCK_INITIALIZER, rank)
+
+static inline void rs_shared_lock_take_alone(struct rs_shared_lock *lock)
+{
+    int failed;
+
+    RS_LOCK_NOTE(rs_lock_rank_before, lock);
+    failed = pthread_rwlock_wrlock(&lock->native);
+    RS_ASSERT(!failed);
+    (void)failed;
+    RS_LOCK_NOTE(rs_lock_rank_taken, lock);
+}
+
+static inline bool rs_shared_lock_try_alone(struct rs_shared_lock *lock)
+{
+    if (pthread_rwlock_trywrlock(&lock->native) != 0)
+        return false;
+    RS_LOCK_NOTE(rs_lock_rank_taken, lock);
+    return true;
+}
+
+static inline bool rs_shared_lock_try_shared(struct rs_shared_lock *lock)
+{
+    if (pthread_rwlock_tryrdlock(&lock->native) != 0)
+        return false;
+    RS_LOCK_NOTE(rs_lock_rank_taken, lock);
+    return true;
+}
+
+static inline void rs_shared_lock_unlock(struct rs_shared_lock *lock)
+{
+    int failed;
+
+    RS_LOCK_NOTE(rs_lock_rank_left, lock);
+    failed = pthread_rwlock_unlock(&lock->native);
+    RS_ASSERT(!failed);
+    (void)failed;
 }

@@ -17,7 +17,8 @@ enum {
     LOOKS = 8,
     REPEATS_AT_ONCE = 8,
     NAP_NS = 20 * 1000,
-    NAP_MOST_NS = 500 * 1000
+    NAP_MOST_NS = 500 * 1000,
+    DEPTH_MOST = 64 /* deeper than any stack: somebody ends no request */
 };
 
 static const uint64_t patience_ns = 15ull * 1000 * 1000 * 1000, repeat_ns = 100 * 1000 * 1000;
@@ -33,6 +34,7 @@ static __thread struct {
 
 void rs_request_begin(void)
 {
+    RS_ASSERT(request.depth < DEPTH_MOST);
     if (request.depth++ > 0)
         return;
     rs_uncancelled_begin(&request.uncancelled);
@@ -146,8 +148,10 @@ bool rs_request_may_repeat(void)
     now_ns = rs_clock_ns();
     if (request.repeats == REPEATS_AT_ONCE + 1)
         request.repeated_ns = now_ns;
+    RS_ASSERT(request.in_vain <= IN_VAIN_MOST && request.repeated_ns <= now_ns);
     if (now_ns - request.repeated_ns > repeat_ns >> request.in_vain)
         return false;
+    RS_ASSERT(request.repeats > REPEATS_AT_ONCE);
     nap_ns = (uint64_t)NAP_NS << rs_min(request.repeats - REPEATS_AT_ONCE, 16);
     nap_ns = rs_min(nap_ns, NAP_MOST_NS) * (4 + rs_thread_index() % 4) / 4; /* not in step */
     rs_nap(nap_ns);

@@ -115,6 +115,8 @@ bool rs_start_bitmap_last(struct rs_start_bitmap *bitmap, uint64_t from, uint64_
     uint64_t unit =
         (*address >> RS_START_UNIT_BITS) % ((uint64_t)RS_START_REGION_WORDS << RS_START_WORD_BITS);
 
+    RS_ASSERT_SLOW(from <= *address && *address >> RS_START_ADDRESS_BITS == 0);
+    RS_ASSERT_SLOW((from | *address) % (1u << RS_START_UNIT_BITS) == 0);
     for (;;) {
         struct rs_start_region *region = rs_start_region_find(bitmap, number);
         if (region && region_last(region, &unit)) {

@@ -104,6 +104,7 @@ static inline void rs_start_bitmap_set(struct rs_start_region *region, uint64_t 
     uint64_t word = unit >> RS_START_WORD_BITS;
     uint64_t group = word >> RS_START_WORD_BITS;
 
+    RS_ASSERT_SLOW(!(rs_start_load(&region->words[word]) & rs_start_bit(unit)));
     atomic_store_explicit(&region->words[word],
                           rs_start_load(&region->words[word]) | rs_start_bit(unit),
                           memory_order_relaxed);
@@ -126,6 +127,7 @@ static inline void rs_start_bitmap_clear(struct rs_start_bitmap *bitmap, uint64_
     uint64_t left = rs_start_load(word) & ~rs_start_bit(start >> RS_START_UNIT_BITS);
     uint64_t evicted;
 
+    RS_ASSERT_SLOW(rs_start_load(word) & rs_start_bit(start >> RS_START_UNIT_BITS));
     atomic_store_explicit(word, left, memory_order_relaxed);
     if (left != 0 || *emptied == number + 1)
         return;

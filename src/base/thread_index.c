@@ -21,6 +21,8 @@ static void end_of_thread(void *data)
 {
     unsigned index = (unsigned)(uintptr_t)data;
 
+    RS_ASSERT(index != RS_THREAD_INDEX_SHARED && index + 1 == rs_thread.index_plus_one);
+    RS_ASSERT(atomic_load_explicit(&taken, memory_order_relaxed) >> index & 1);
     /* Destructors that run after this one may still free. */
     rs_thread.index_plus_one = RS_THREAD_INDEX_SHARED + 1;
     atomic_fetch_and_explicit(&taken, ~((uint64_t)1 << index), memory_order_release);
@@ -43,6 +45,7 @@ static unsigned take_lowest(void)
         index = (unsigned)__builtin_ctzll(~seen);
     } while (!atomic_compare_exchange_weak_explicit(&taken, &seen, seen | (uint64_t)1 << index,
                                                     memory_order_acquire, memory_order_relaxed));
+    RS_ASSERT(index != RS_THREAD_INDEX_SHARED);
     return index;
 }
 
@@ -50,6 +53,7 @@ unsigned rs_thread_index_take(void)
 {
     unsigned index = RS_THREAD_INDEX_SHARED;
 
+    RS_ASSERT(rs_thread.index_plus_one == 0); /* the one it had would never be free again */
     /* First: what follows may allocate, and come back here through a hook of malloc. */
     rs_thread.index_plus_one = index + 1;
     pthread_once(&once, make_key);

@@ -17,7 +17,8 @@ struct slot {
 
 static __thread struct slot slots[SLOTS];
 
-static struct rs_mutex lock = RS_MUTEX_INIT; /* protects the list, and is held during a leave */
+static struct rs_mutex lock =
+    RS_MUTEX_INIT(RS_RANK_THREAD_SLOTS); /* protects the list, and is held during a leave */
 static struct rs_slot_owner *owners;
 static uint64_t last_id;
 
@@ -32,6 +33,17 @@ static struct slot *slot_of(const struct rs_slot_owner *owner)
     return &slots[owner->id % SLOTS];
 }
 
+/* Under the lock: owners are linked both ways, newest first. */
+__attribute__((unused)) static bool owners_check(void)
+{
+    const struct rs_slot_owner *before = NULL;
+
+    for (const struct rs_slot_owner *owner = owners; owner; before = owner, owner = owner->next)
+        if (owner->previous != before || (before && before->id <= owner->id) || !owner->leave)
+            return false;
+    return true;
+}
+
 /* Gives the slot's object back if its owner still lives. */
 static void leave_slot(struct slot *slot)
 {
@@ -39,6 +51,7 @@ static void leave_slot(struct slot *slot)
 
     *slot = (struct slot){0, NULL};
     rs_mutex_lock(&lock);
+    RS_ASSERT(left.owner_id <= last_id); /* no owner of ours has had a later id */
     for (struct rs_slot_owner *owner = owners; owner; owner = owner->next)
         if (owner->id == left.owner_id)
             owner->leave(owner, left.object);
@@ -71,15 +84,19 @@ void rs_slot_owner_enter(struct rs_slot_owner *owner,
     if (owners)
         owners->previous = owner;
     owners = owner;
+    RS_ASSERT_SLOW(owners_check());
     rs_mutex_unlock(&lock);
 }
 
 void rs_slot_owner_remove(struct rs_slot_owner *owner)
 {
     rs_mutex_lock(&lock);
+    /* Removed twice it would take out whoever stands there now. */
+    RS_ASSERT((owner->previous ? owner->previous->next : owners) == owner);
     *(owner->previous ? &owner->previous->next : &owners) = owner->next;
     if (owner->next)
         owner->next->previous = owner->previous;
+    RS_ASSERT_SLOW(owners_check());
     rs_mutex_unlock(&lock);
 }
 
@@ -95,6 +112,7 @@ bool rs_slot_set(struct rs_slot_owner *owner, void *object)
     struct slot *slot = slot_of(owner);
 
     RS_ASSERT(slot->owner_id != owner->id);
+    RS_ASSERT(owner->id != 0 && object); /* NULL stands for none */
     if (!has_key || pthread_setspecific(key, slots) != 0)
         return false;
     if (slot->owner_id)

@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-struct rs_mutex rs_charge_pools_lock = RS_MUTEX_INIT;
+struct rs_mutex rs_charge_pools_lock = RS_MUTEX_INIT(RS_RANK_RECORDS);
 
 static struct rs_pool_record *pools; /* this and the next two: under the lock */
 static uint64_t pools_made;

@@ -2,6 +2,7 @@
 #include "context/block.h"
 
 #include "base/arithmetic.h"
+#include "base/check.h"
 #include "base/lock.h"
 #include "context/block_record.h"
 #include "heap/record_slab.h"
@@ -18,7 +19,9 @@ enum { RECORD_SHARDS = 16 };
 static struct record_shard {
     _Alignas(2 * RS_CACHE_LINE) struct rs_spinlock lock; /* protects records */
     struct rs_record_slab records;
-} record_shards[RECORD_SHARDS];
+} record_shards[RECORD_SHARDS] = {
+    [0 ... RECORD_SHARDS - 1] = {.lock = RS_SPINLOCK_INIT(RS_RANK_TABLE)},
+};
 
 static struct rs_address_map *block_map(void)
 {
@@ -55,6 +58,7 @@ static void give_record(struct rs_block_record *block)
 {
     struct record_shard *shard = record_shard_of_thread();
 
+    RS_ASSERT_SLOW(atomic_load_explicit(&block->state, memory_order_relaxed) == RS_BLOCK_FREE);
     rs_spinlock_lock(&shard->lock);
     rs_record_slab_give(&shard->records, block);
     rs_spinlock_unlock(&shard->lock);
@@ -65,6 +69,8 @@ bool rs_block_enter_new(struct rs_stack *stack, const struct rs_allocation *allo
     struct rs_address_map *map = block_map();
     struct rs_block_record *block = map ? take_record() : NULL;
 
+    RS_ASSERT_SLOW(allocation->size_bytes > 0 && allocation->address % RS_BLOCK_ALIGNMENT == 0);
+    RS_ASSERT_SLOW(!allocation->holder); /* that one is in the map already */
     if (!block)
         return false;
     atomic_store_explicit(&block->address, allocation->address, memory_order_relaxed);
@@ -84,6 +90,7 @@ void rs_block_forget(struct rs_block_record *block, CUdeviceptr address)
 {
     if (!rs_address_map_remove(atomic_load(&rs_blocks), address, block))
         return;
+    RS_ASSERT_SLOW(atomic_load_explicit(&block->address, memory_order_relaxed) == address);
     atomic_store_explicit(&block->state, RS_BLOCK_FREE, memory_order_relaxed);
     give_record(block);
 }
@@ -166,6 +173,7 @@ bool rs_block_note_exported(CUdeviceptr address, unsigned exported)
 {
     struct rs_block_record *block = find_live(address);
 
+    RS_ASSERT(exported <= UINT16_MAX);
     if (block)
         atomic_store_explicit(&block->exported, (uint16_t)exported, memory_order_relaxed);
     return block;
@@ -291,6 +299,7 @@ void rs_block_forget_all(struct rs_context *context)
 {
     struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
 
+    RS_ASSERT(!atomic_load(&context->alive)); /* it may enter more meanwhile */
     if (map)
         rs_address_map_each(map, forget_if_owned, context);
 }

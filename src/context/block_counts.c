@@ -2,6 +2,7 @@
 #include "context/block_counts.h"
 
 #include "base/arithmetic.h"
+#include "base/check.h"
 #include "shared/published.h"
 
 #include <stdbool.h>
@@ -74,6 +75,7 @@ static struct rs_block_share *share_of_thread(struct rs_block_counter *counter, 
 {
     uint64_t bit = (uint64_t)1 << index;
 
+    RS_ASSERT_SLOW(index < RS_THREAD_INDEXES);
     if (RS_UNLIKELY(!(get(&counter->used) & bit)))
         atomic_fetch_or(&counter->used, bit);
     return &counter->shares[index];
@@ -112,8 +114,10 @@ static bool has_more_than_two(uint64_t bits)
 
 struct rs_block_counter *rs_block_counter(enum rs_kind kind, int device)
 {
-    struct rs_block_counter *counter = atomic_load(&counters[kind][device]);
+    struct rs_block_counter *counter;
 
+    RS_ASSERT(kind < RS_KINDS && device >= 0 && device < RS_DEVICES_MAX);
+    counter = atomic_load(&counters[kind][device]);
     return counter ? counter : make_counter(kind, device);
 }
 
@@ -164,6 +168,7 @@ struct rs_block_counts rs_block_counts(enum rs_kind kind, int device)
     struct rs_block_counts result = {0};
     int64_t bytes, blocks;
 
+    RS_ASSERT(kind < RS_KINDS && device >= 0 && device < RS_DEVICES_MAX);
     look(counter, get(&counter->used));
     sum(counter, get(&counter->used), &bytes, &blocks);
     for (unsigned i = 0; i < RS_THREAD_INDEXES; i++) {
@@ -200,6 +205,7 @@ struct rs_block_peaks rs_block_counts_restart(enum rs_kind kind, int device)
     struct rs_block_counter *counter = rs_block_counter(kind, device);
     struct rs_block_peaks peaks;
 
+    RS_ASSERT(kind < RS_KINDS && device >= 0 && device < RS_DEVICES_MAX);
     look(counter, get(&counter->used));
     peaks.live_bytes = restart(&counter->peak_live_bytes, &counter->past_peak_live_bytes);
     peaks.live_blocks = restart(&counter->peak_live_blocks, &counter->past_peak_live_blocks);

@@ -2,6 +2,7 @@
 /* The current context is looked up, and described where it is new. */
 #include "context/context.h"
 
+#include "base/check.h"
 #include "base/lock.h"
 #include "config/mode.h"
 #include "context/block_counts.h"
@@ -56,6 +57,7 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
 {
     struct rs_context *context = rs_context_take_record();
 
+    RS_ASSERT_HELD(&rs_contexts_lock);
     if (!context)
         return NULL;
     context->handle = handle;
@@ -71,6 +73,7 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
         stack->context = context;
         stack->kind = kind_at(i);
         stack->counter = rs_block_counter(stack->kind, (int)((unsigned)device % RS_DEVICES_MAX));
+        RS_ASSERT_SLOW(i >= RS_STACK_PINNED || index_of(stack->kind, 0) == i);
         stack->environment = (struct rs_environment){
             .device = device,
             .context = handle,
@@ -100,6 +103,7 @@ static struct rs_context *create(CUcontext handle)
     CUcontext owner;
     CUdevice device;
 
+    RS_ASSERT_HELD(&rs_contexts_lock);
     if (rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS || rs_contexts_entry(handle))
         return NULL; /* it is about to end: its allocations are the driver's own */
     rs_limit_resolve(device);
@@ -128,6 +132,7 @@ static void note_found(CUcontext handle, struct rs_context *context, unsigned ge
 {
     const struct rs_pushed *resource = rs_pushed_of(context->device);
 
+    RS_ASSERT_HELD(&rs_contexts_lock);
     if (context->handle == handle && !rs_context_ends_under_way())
         rs_thread.found = (struct rs_context_found){handle, generation, context};
     else if (rs_thread.pushed != resource)
@@ -214,6 +219,7 @@ struct rs_stack *rs_context_made_stack(unsigned which)
     struct rs_stack *stack = context ? &context->stack[which] : NULL;
     bool denied;
 
+    RS_ASSERT(which < RS_STACKS);
     if (RS_UNLIKELY(rs_thread.pushed) && which == RS_STACK_DEVICE)
         return context ? rs_pushed_stack_made(context, &denied) : NULL;
     return stack && atomic_load_explicit(&stack->mr, memory_order_acquire) ? stack : NULL;

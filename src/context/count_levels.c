@@ -2,6 +2,7 @@
 #include "context/count_levels.h"
 
 #include "base/arithmetic.h"
+#include "base/check.h"
 #include "base/lock.h"
 #include "context/block_counts.h"
 
@@ -14,11 +15,13 @@ struct level {
     struct level *around;
 };
 
-static struct rs_mutex lock = RS_MUTEX_INIT; /* protects what follows, and is held in restarts */
+static struct rs_mutex lock =
+    RS_MUTEX_INIT(RS_RANK_ALONE); /* protects what follows, and is held in restarts */
 static struct level *innermost[RS_KINDS][RS_DEVICES_MAX];
 
 static void raise_peaks(struct level *level, struct rs_block_peaks peaks)
 {
+    RS_ASSERT_HELD(&lock);
     if (!level)
         return;
     level->peaks.live_bytes = rs_max(level->peaks.live_bytes, peaks.live_bytes);

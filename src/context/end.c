@@ -35,10 +35,12 @@ struct rs_context *rs_context_take_record(void)
 {
     struct rs_context *context;
 
+    RS_ASSERT_HELD(&rs_contexts_lock);
     /* Whoever ends a context has its record meanwhile: it must not become another one's. */
     if (dropped_count <= LIMBO_MAX || rs_context_ends_under_way())
         return new_record();
     context = dropped;
+    RS_ASSERT(!atomic_load(&context->alive) && context->next_dropped);
     dropped = context->next_dropped;
     dropped_count--;
     for (int i = 0; i < RS_STACKS; i++)
@@ -52,6 +54,8 @@ static void fold_report(const struct rs_stack *stack, struct rs_mr *mr)
 {
     static struct rs_report gone; /* under the lock */
 
+    RS_ASSERT_HELD(&rs_contexts_lock);
+    RS_ASSERT(stack->environment.device >= 0 && stack->environment.device < RS_DEVICES_MAX);
     rs_report_clear(&gone);
     rs_mr_report(mr, &gone);
     rs_report_fold_gone(&folded[stack->kind][stack->environment.device], &gone);
@@ -78,6 +82,8 @@ static void fold_peaks(struct rs_context *going)
 {
     static struct peaks peaks; /* under the lock */
 
+    RS_ASSERT_HELD(&rs_contexts_lock);
+    RS_ASSERT_SLOW(!rs_contexts_have(going)); /* what it has would be counted twice */
     peaks.device = going->device;
     for (int kind = 0; kind < RS_KINDS && going->device < RS_DEVICES_MAX; kind++) {
         peaks.kind = (enum rs_kind)kind;
@@ -92,6 +98,7 @@ static void drop_stack(struct rs_stack *stack)
 {
     struct rs_mr *mr = atomic_load(&stack->mr);
 
+    RS_ASSERT_SLOW(!atomic_load(&stack->context->alive));
     if (!mr)
         return;
     rs_context_stacks_changed();
@@ -102,6 +109,7 @@ static void drop_stack(struct rs_stack *stack)
 
 void rs_context_drop(struct rs_context *context)
 {
+    RS_ASSERT_HELD(&rs_contexts_lock);
     atomic_store(&context->alive, false);
     rs_contexts_remove(context);
     rs_wiring.context_gone(context);
@@ -111,6 +119,7 @@ void rs_context_drop(struct rs_context *context)
          pushed = pushed->next)
         drop_stack(&pushed->stack);
     fold_peaks(context);
+    RS_ASSERT(context != ended);
     context->next_dropped = ended;
     ended = context;
 }
@@ -120,6 +129,7 @@ struct rs_context *rs_context_find(CUcontext handle)
     struct rs_context_entry *entry = rs_contexts_entry(handle);
     struct rs_context *context = entry ? entry->context : NULL;
 
+    RS_ASSERT_HELD(&rs_contexts_lock);
     if (!entry)
         return NULL;
     if (entry->id == rs_context_id_of(handle) && !rs_context_is_gone(context->witness))
@@ -133,6 +143,8 @@ struct rs_context *rs_context_find(CUcontext handle)
 
 static void append_to_dropped(struct rs_context *context)
 {
+    RS_ASSERT_HELD(&rs_contexts_lock);
+    RS_ASSERT(!*dropped_end && !atomic_load(&context->alive));
     context->next_dropped = NULL;
     *dropped_end = context;
     dropped_end = &context->next_dropped;
@@ -177,6 +189,7 @@ bool rs_context_has_ended(void)
 /* Its entries stay: who asks meanwhile shall not make it known anew. */
 struct rs_context *rs_context_take_out(struct rs_context *context)
 {
+    RS_ASSERT_HELD(&rs_contexts_lock);
     if (context)
         atomic_store(&context->alive, false);
     return context;
@@ -214,5 +227,6 @@ void rs_context_end_finish(struct rs_context *context, bool destroyed)
 
 const struct rs_report *rs_context_folded_report(enum rs_kind kind, int device)
 {
+    RS_ASSERT(kind < RS_KINDS && device >= 0 && device < RS_DEVICES_MAX);
     return &folded[kind][device];
 }

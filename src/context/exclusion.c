@@ -3,6 +3,7 @@
  * something is not cancelled, and its own driver calls do not come in again. */
 #include "context/exclusion.h"
 
+#include "base/check.h"
 #include "base/lock.h"
 #include "base/undisturbed.h"
 #include "context/table.h"
@@ -34,12 +35,14 @@ static void busy_begin(void)
 
 static void busy_end(void)
 {
+    RS_ASSERT(busy.depth > 0);
     if (--busy.depth == 0)
         rs_uncancelled_end(&busy.uncancelled);
 }
 
 void rs_context_creating_begin(void)
 {
+    RS_ASSERT(!creating); /* the inner end would let others in again */
     busy_begin();
     creating = true;
 }
@@ -60,6 +63,7 @@ void rs_context_publish_stacks(void)
 
 void rs_context_creating_end(void)
 {
+    RS_ASSERT(creating);
     creating = false;
     rs_context_publish_stacks();
     busy_end();
@@ -72,6 +76,7 @@ bool rs_context_is_creating(void)
 
 bool rs_context_ends_under_way(void)
 {
+    RS_ASSERT_HELD(&rs_contexts_lock);
     return endings > 0;
 }
 
@@ -85,6 +90,7 @@ static bool wait_for_ends(void)
 {
     struct timespec until;
 
+    RS_ASSERT_HELD(&rs_contexts_lock);
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += ENDS_WAIT_MS / 1000;
     while (endings > 0)
@@ -122,6 +128,7 @@ bool rs_context_ends_hold_at_once(void)
 void rs_context_ends_release(void)
 {
     rs_mutex_lock(&rs_contexts_lock);
+    RS_ASSERT(trims > 0);
     trims--;
     pthread_cond_broadcast(&trims_done);
     rs_mutex_unlock(&rs_contexts_lock);
@@ -137,12 +144,15 @@ void rs_context_ending_enter(void)
     atomic_fetch_add_explicit(&rs_context_generation, 1, memory_order_release);
     while (trims > 0)
         rs_condition_wait(&trims_done, &rs_contexts_lock);
+    RS_ASSERT(trims == 0 && endings > 0);
     rs_mutex_unlock(&rs_contexts_lock);
 }
 
 void rs_context_ending_leave(void)
 {
     rs_mutex_lock(&rs_contexts_lock);
+    RS_ASSERT(endings > 0);
+    RS_ASSERT_SLOW(is_ending); /* no context ends within another one's end */
     endings--;
     pthread_cond_broadcast(&ends_done);
     rs_mutex_unlock(&rs_contexts_lock);

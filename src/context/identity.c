@@ -3,6 +3,7 @@
  * allocated while it is current. */
 #include "context/identity.h"
 
+#include "base/check.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 
@@ -65,6 +66,7 @@ void rs_context_keep_probe(struct rs_context *context, CUdeviceptr block)
         context->witness.id = rs_driver_allocation_id(block);
         context->witness.address = context->witness.id ? block : 0;
     }
+    RS_ASSERT(!context->witness.address || context->witness.id);
     if (!block || block == context->witness.address || rs_sentinel_add(&context->sentinel, block))
         return;
     stream = rs_own_stream(&context->own_stream, context->handle);

@@ -2,6 +2,7 @@
 #include "context/limit.h"
 
 #include "base/arithmetic.h"
+#include "base/check.h"
 #include "base/lock.h"
 #include "base/path.h"
 #include "config/mode.h"
@@ -63,6 +64,7 @@ struct rs_account *rs_limit_account(int device)
 
 static void set(int device, size_t bytes)
 {
+    RS_ASSERT(is_known(device));
     atomic_store(&devices[device].account.limit_bytes, bytes);
     if (bytes)
         atomic_store(&any_limit, true);
@@ -244,6 +246,7 @@ bool rs_limit_follows(void)
 
 void rs_limit_note_path(int device, enum rs_path path, size_t from_bytes, size_t to_bytes)
 {
+    RS_ASSERT(path < RS_PATHS);
     if (is_known(device))
         atomic_fetch_add_explicit(&devices[device].path_bytes[path], to_bytes - from_bytes,
                                   memory_order_relaxed);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "context/pushed.h"
 
+#include "base/check.h"
 #include "base/lock.h"
 #include "base/thread_state.h"
 #include "config/config.h"
@@ -19,7 +20,8 @@ static __thread struct {
 
 static _Atomic(const struct rs_pushed *) of_device[RS_DEVICES_MAX];
 
-static struct rs_mutex lock = RS_MUTEX_INIT; /* protects what follows; no driver call under it */
+static struct rs_mutex lock =
+    RS_MUTEX_INIT(RS_RANK_ALONE); /* protects what follows; no driver call under it */
 static struct rs_pushed *all;
 static unsigned all_count;
 
@@ -27,6 +29,7 @@ static const struct rs_pushed *find(const char *text)
 {
     const struct rs_pushed *pushed = all;
 
+    RS_ASSERT_HELD(&lock);
     while (pushed && strcmp(pushed->source.text, text) != 0)
         pushed = pushed->next;
     return pushed;
@@ -38,6 +41,8 @@ static int make(const char *text, struct rs_diagnostics *diagnostics, const stru
     char *copy = strdup(text);
     unsigned before = diagnostics->count;
 
+    RS_ASSERT_HELD(&lock);
+    RS_ASSERT(all_count < RS_PUSHED_MAX);
     if (pushed && copy) {
         pushed->source = (struct rs_source){"expression", copy};
         pushed->expression = rs_config_expression(&rs_config, &pushed->source, diagnostics);
@@ -77,6 +82,7 @@ int rs_pushed_push(const char *text, struct rs_diagnostics *diagnostics)
     result = rs_pushed_find(text, diagnostics, &pushed);
     if (result != 0)
         return result;
+    RS_ASSERT(pushed && pushed->expression);
     stack.resources[stack.count++] = pushed;
     rs_thread.pushed = pushed;
     return 0;
@@ -86,6 +92,7 @@ int rs_pushed_pop(void)
 {
     if (stack.count == 0)
         return -ERANGE;
+    RS_ASSERT(stack.count <= RS_PUSHED_DEPTH_MAX && stack.resources[stack.count - 1]);
     stack.count--;
     rs_thread.pushed = stack.count ? stack.resources[stack.count - 1] : NULL;
     return 0;
@@ -93,6 +100,7 @@ int rs_pushed_pop(void)
 
 void rs_pushed_set(int device, const struct rs_pushed *resource)
 {
+    RS_ASSERT(device >= 0 && device < RS_DEVICES_MAX);
     atomic_store_explicit(&of_device[device], resource, memory_order_release);
 }
 

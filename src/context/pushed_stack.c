@@ -2,6 +2,7 @@
 /* A context's stacks for pushed resources, each made at the first allocation under its resource. */
 #include "context/pushed_stack.h"
 
+#include "base/check.h"
 #include "base/lock.h"
 #include "base/thread_state.h"
 #include "config/mode.h"
@@ -19,6 +20,7 @@ static struct rs_pushed_stack *spare;
 
 void rs_pushed_stack_recycle(struct rs_pushed_stack *pushed)
 {
+    RS_ASSERT_HELD(&rs_contexts_lock);
     while (pushed) {
         struct rs_pushed_stack *next = pushed->next;
         rs_mr_destroy(atomic_load(&pushed->stack.mr), true);
@@ -45,6 +47,7 @@ static struct rs_pushed_stack *take_pushed(struct rs_context *context,
 {
     struct rs_pushed_stack *pushed = spare;
 
+    RS_ASSERT_HELD(&rs_contexts_lock);
     if (pushed)
         spare = pushed->next;
     else
@@ -72,6 +75,7 @@ static bool add_pushed(struct rs_context *context, const struct rs_pushed *resou
     CUresult result = CUDA_SUCCESS;
     bool entered, good = true;
 
+    RS_ASSERT_SLOW(!find_pushed(context, resource)); /* the first would be found for ever */
     if (!pushed)
         return true; /* out of host memory: the driver's own, this time */
     entered = rs_driver_context_enter(context->handle, &result);
@@ -92,6 +96,7 @@ static void deny_pushed(struct rs_context *context, const struct rs_pushed *reso
 {
     struct rs_pushed_stack *pushed = take_pushed(context, resource);
 
+    RS_ASSERT_SLOW(!find_pushed(context, resource));
     if (!pushed)
         return;
     pushed->denies = true;

@@ -2,6 +2,7 @@
 /* A stack is made from its expression at the first allocation of its kind in a context. */
 #include "context/stack.h"
 
+#include "base/check.h"
 #include "base/host_memory.h"
 #include "base/lock.h"
 #include "base/log.h"
@@ -36,6 +37,8 @@ bool rs_stack_make(struct rs_stack *stack, const struct rs_expression *expressio
     struct rs_mr *mr = NULL;
     int result;
 
+    RS_ASSERT_HELD(&rs_contexts_lock);
+    RS_ASSERT(!atomic_load(&stack->mr)); /* the one made before would be lost, with its blocks */
     if (rs_driver.cuMemGetInfo_v2(&stack->environment.free_bytes,
                                   &stack->environment.total_bytes) != CUDA_SUCCESS)
         return true; /* a broken context: the driver shall say so itself */
@@ -110,6 +113,7 @@ static bool make_settled(struct rs_stack *stack, const struct rs_expression *exp
     bool *taken = &initial_taken[stack->kind][stack->environment.device];
     bool good = rs_stack_make(stack, expression, !*taken, &rs_mode_diagnostics);
 
+    RS_ASSERT(!stack->has_initial);
     stack->has_initial = !*taken && atomic_load(&stack->mr);
     *taken = *taken || stack->has_initial;
     return good;
@@ -117,6 +121,8 @@ static bool make_settled(struct rs_stack *stack, const struct rs_expression *exp
 
 void rs_stack_release_initial(const struct rs_stack *stack)
 {
+    RS_ASSERT_HELD(&rs_contexts_lock);
+    RS_ASSERT(!stack->has_initial || initial_taken[stack->kind][stack->environment.device]);
     if (stack->has_initial)
         initial_taken[stack->kind][stack->environment.device] = false;
 }
@@ -129,6 +135,8 @@ static void settle(struct rs_stack *stack, bool *denied)
     CUresult result = CUDA_SUCCESS;
     bool entered;
 
+    RS_ASSERT_HELD(&rs_contexts_lock);
+    RS_ASSERT(!stack->settled);
     stack->settled = true;
     say_absent_devices();
     if (!expression || (stack->kind == RS_KIND_MANAGED && !is_managed_poolable()))

@@ -3,6 +3,7 @@
 #include "context/visit.h"
 
 #include "base/arithmetic.h"
+#include "base/check.h"
 #include "base/lock.h"
 #include "config/mode.h"
 #include "context/end.h"
@@ -77,6 +78,7 @@ static CUresult apply_peers(struct rs_context *context)
         rs_wiring.peer_devices(context->handle) & ~(1ull << context->device % RS_DEVICES_MAX);
     struct peer_change change = {.result = CUDA_SUCCESS};
 
+    RS_ASSERT_HELD(&rs_contexts_lock);
     atomic_store(&context->peers, now);
     for (uint64_t changed = before ^ now; changed && change.result == CUDA_SUCCESS;
          changed &= changed - 1) {
@@ -84,6 +86,7 @@ static CUresult apply_peers(struct rs_context *context)
         change.allowed = now >> change.peer & 1;
         rs_context_visit_stacks(context, tell_stack, &change);
     }
+    RS_ASSERT_SLOW(!(now >> context->device % RS_DEVICES_MAX & 1)); /* it is no peer of itself */
     return change.result;
 }
 
@@ -127,6 +130,7 @@ static void collect(void *data, struct rs_stack *stack, struct rs_mr *mr)
     struct device_visit *visit = data;
 
     (void)mr;
+    RS_ASSERT_HELD(&rs_contexts_lock);
     if ((stack->environment.device != visit->device && visit->device != ALL_DEVICES) ||
         (!visit->all_kinds && stack->kind == RS_KIND_PINNED))
         return;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "driver/capture.h"
 
+#include "base/check.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@ struct origin {
 };
 
 /* Held exclusively by begins, shared by recorders; protects the list of origins. */
-static pthread_rwlock_t gate = PTHREAD_RWLOCK_INITIALIZER;
+static struct rs_shared_lock gate = RS_SHARED_LOCK_INIT(RS_RANK_ALONE);
 static struct origin *origins;
 static _Atomic size_t origin_count; /* written under the lock */
 static size_t origin_room;
@@ -99,6 +100,7 @@ static bool shuts_gate(const struct rs_capture_stream *stream, CUcontext context
 
 static struct origin *find(const struct rs_capture_stream *stream)
 {
+    RS_ASSERT_HELD(&gate);
     for (size_t i = 0; i < origin_count; i++)
         if (is_same(&origins[i].stream, stream))
             return &origins[i];
@@ -107,6 +109,8 @@ static struct origin *find(const struct rs_capture_stream *stream)
 
 static void take_out(struct origin *origin)
 {
+    RS_ASSERT_HELD(&gate);
+    RS_ASSERT(origin_count > 0 && origin >= origins && origin < origins + origin_count);
     *origin = origins[--origin_count];
 }
 
@@ -115,6 +119,7 @@ static bool make_room(void)
     size_t room = origin_room ? 2 * origin_room : FIRST_ROOM;
     struct origin *more;
 
+    RS_ASSERT(origin_count <= origin_room);
     if (origin_count < origin_room)
         return true;
     more = realloc(origins, room * sizeof(*origins));
@@ -129,7 +134,7 @@ static bool make_room(void)
 
 void rs_capture_begin_enter(void)
 {
-    pthread_rwlock_wrlock(&gate);
+    rs_shared_lock_take_alone(&gate);
 }
 
 void rs_capture_begin_leave(struct rs_capture_stream stream, bool began)
@@ -137,24 +142,25 @@ void rs_capture_begin_leave(struct rs_capture_stream stream, bool began)
     /* A stream that could begin did not capture: what is noted of it ended unseen. */
     struct origin *origin = began ? find(&stream) : NULL;
 
+    RS_ASSERT_HELD(&gate);
     if (began && !origin && make_room())
         origin = &origins[origin_count++];
     if (origin)
         *origin = (struct origin){.stream = stream, .begin = ++last_begin};
     else if (began)
         atomic_store(&distrusted, true); /* out of host memory: its end could not be told */
-    pthread_rwlock_unlock(&gate);
+    rs_shared_lock_unlock(&gate);
 }
 
 void rs_capture_ended(struct rs_capture_stream stream)
 {
     struct origin *origin;
 
-    pthread_rwlock_wrlock(&gate);
+    rs_shared_lock_take_alone(&gate);
     origin = find(&stream);
     if (origin)
         take_out(origin);
-    pthread_rwlock_unlock(&gate);
+    rs_shared_lock_unlock(&gate);
 }
 
 struct rs_capture_end rs_capture_end_begin(struct rs_capture_stream what)
@@ -163,14 +169,14 @@ struct rs_capture_end rs_capture_end_begin(struct rs_capture_stream what)
 
     if (!rs_capture_is_any())
         return end;
-    pthread_rwlock_wrlock(&gate);
+    rs_shared_lock_take_alone(&gate);
     for (size_t i = 0; i < origin_count; i++) {
         if (!ends_with(&origins[i].stream, &what))
             continue;
         origins[i].ending++;
         end.last_begin = last_begin;
     }
-    pthread_rwlock_unlock(&gate);
+    rs_shared_lock_unlock(&gate);
     return end;
 }
 
@@ -179,15 +185,16 @@ void rs_capture_end_finish(struct rs_capture_end end, bool ended)
 {
     if (!end.last_begin)
         return;
-    pthread_rwlock_wrlock(&gate);
+    rs_shared_lock_take_alone(&gate);
     for (size_t i = origin_count; i-- > 0;) {
         if (origins[i].begin > end.last_begin || !ends_with(&origins[i].stream, &end.what))
             continue;
+        RS_ASSERT(origins[i].ending > 0 || origins[i].begin > end.last_begin);
         origins[i].ending--;
         if (ended)
             take_out(&origins[i]);
     }
-    pthread_rwlock_unlock(&gate);
+    rs_shared_lock_unlock(&gate);
 }
 
 bool rs_capture_is_any(void)
@@ -199,6 +206,7 @@ bool rs_capture_is_any(void)
 
 static bool may_be_asked(const struct origin *origin)
 {
+    RS_ASSERT_HELD(&gate);
     return rs_driver.cuStreamIsCapturing && !origin->ending && origin->stream.context &&
            (origin->stream.handle != CU_STREAM_PER_THREAD ||
             origin->stream.identity == &this_thread);
@@ -235,14 +243,14 @@ void rs_capture_review(CUcontext context)
 {
     CUstreamCaptureMode mode;
 
-    if (!rs_capture_is_any() || pthread_rwlock_trywrlock(&gate) != 0)
+    if (!rs_capture_is_any() || !rs_shared_lock_try_alone(&gate))
         return;
     mode = rs_capture_relax();
     for (size_t i = origin_count; i-- > 0;)
         if ((!context || shuts_gate(&origins[i].stream, context)) && is_over(&origins[i]))
             take_out(&origins[i]);
     rs_capture_restore(mode);
-    pthread_rwlock_unlock(&gate);
+    rs_shared_lock_unlock(&gate);
 }
 
 /* ---- the gate ---- */
@@ -264,12 +272,12 @@ static bool pass(CUcontext context)
 {
     bool shut = false;
 
-    if (rs_capture_is_distrusted() || pthread_rwlock_tryrdlock(&gate) != 0)
+    if (rs_capture_is_distrusted() || !rs_shared_lock_try_shared(&gate))
         return false;
     for (size_t i = 0; i < origin_count && !shut; i++)
         shut = shuts_gate(&origins[i].stream, context);
     if (shut)
-        pthread_rwlock_unlock(&gate);
+        rs_shared_lock_unlock(&gate);
     return !shut;
 }
 
@@ -287,5 +295,5 @@ bool rs_capture_gate_enter(CUcontext context)
 
 void rs_capture_gate_leave(void)
 {
-    pthread_rwlock_unlock(&gate);
+    rs_shared_lock_unlock(&gate);
 }

@@ -51,6 +51,7 @@ bool rs_fence_record(CUcontext context, CUevent event, enum rs_fence_refusal *re
 {
     enum rs_fence_refusal why = rs_capture_is_distrusted() ? RS_FENCE_REFUSED : RS_FENCE_CAPTURES;
 
+    RS_ASSERT(rs_fence_supported());
     if (rs_capture_gate_enter(context)) {
         why = refusal_of(rs_driver.cuCtxRecordEvent(context, event));
         rs_capture_gate_leave();

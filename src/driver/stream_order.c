@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "driver/stream_order.h"
 
+#include "base/check.h"
 #include "base/lock.h"
 #include "driver/driver.h"
 
@@ -23,7 +24,7 @@ struct place {
     bool is_full;  /* unknown handles may have been destroyed */
 };
 
-static struct rs_mutex lock = RS_MUTEX_INIT; /* protects the places */
+static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_TABLE); /* protects the places */
 static struct place places[1 << PLACE_BITS];
 static _Atomic bool any_destroyed;
 
@@ -34,6 +35,7 @@ static struct place *place_of(CUstream stream)
 
 static struct handle *find(struct place *place, CUstream stream)
 {
+    RS_ASSERT_HELD(&lock);
     for (int i = 0; i < PLACE_HANDLES; i++)
         if (place->handles[i].stream == stream)
             return &place->handles[i];
@@ -43,6 +45,7 @@ static struct handle *find(struct place *place, CUstream stream)
 /* From now on a handle that is not known counts as destroyed, so those need no room. */
 static void fill_up(struct place *place)
 {
+    RS_ASSERT(!place->is_full);
     place->is_full = true;
     for (int i = 0; i < PLACE_HANDLES; i++)
         if (place->handles[i].key == 0)
@@ -54,6 +57,7 @@ static struct handle *take_room(struct place *place)
 {
     struct handle *room = find(place, NULL);
 
+    RS_ASSERT(place->is_full); /* else a handle that was destroyed is forgotten */
     return room ? room : &place->handles[place->turn++ % PLACE_HANDLES];
 }
 

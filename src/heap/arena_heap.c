@@ -84,6 +84,7 @@ static struct rs_span *lend(struct rs_arena_heap *heap, uint32_t units, enum rs_
 {
     struct rs_span *span = NULL;
 
+    RS_ASSERT_HELD(&heap->lock);
     if (rs_span_reserve(&heap->spans))
         span = is_small(heap, units) ? rs_span_take_last(&heap->spans, units, fit)
                                      : rs_span_take(&heap->spans, units, fit);
@@ -91,12 +92,15 @@ static struct rs_span *lend(struct rs_arena_heap *heap, uint32_t units, enum rs_
         heap->largest_units = units > heap->largest_units ? units : heap->largest_units;
         heap->lent_bytes += rs_span_bytes(units);
         heap->peak_lent_bytes = rs_max(heap->peak_lent_bytes, heap->lent_bytes);
+        RS_ASSERT(heap->lent_bytes <= rs_counter_get(&heap->held_bytes));
     }
     return span;
 }
 
 static void take_back(struct rs_arena_heap *heap, struct rs_span *span)
 {
+    RS_ASSERT_HELD(&heap->lock);
+    RS_ASSERT(heap->lent_bytes >= rs_span_bytes(span->units));
     heap->lent_bytes -= rs_span_bytes(span->units);
     span->owner = NULL;
     rs_span_give(&heap->spans, span);
@@ -140,6 +144,8 @@ static void list_add(struct superblock_list *list, struct superblock *superblock
 
 static void list_remove(struct superblock_list *list, struct superblock *superblock)
 {
+    RS_ASSERT(list->count > 0);
+    RS_ASSERT((superblock->previous ? superblock->previous->next : list->first) == superblock);
     *(superblock->previous ? &superblock->previous->next : &list->first) = superblock->next;
     if (superblock->next)
         superblock->next->previous = superblock->previous;
@@ -153,6 +159,7 @@ static bool borrow_superblock(struct rs_arena_heap *heap, struct thread_arena *a
     struct superblock *superblock;
     struct rs_span *lent;
 
+    RS_ASSERT_HELD(&arena->lock);
     if (!rs_span_reserve(&arena->spans))
         return false;
     rs_mutex_lock(&heap->lock);
@@ -175,11 +182,13 @@ static size_t return_empty(struct rs_arena_heap *heap, struct thread_arena *aren
 {
     size_t count = arena->empty.count;
 
+    RS_ASSERT_HELD(&arena->lock);
     if (count == 0)
         return 0;
     rs_mutex_lock(&heap->lock);
     while (arena->empty.first) {
         struct superblock *superblock = arena->empty.first;
+        RS_ASSERT(superblock->live_count == 0 && superblock->home == arena);
         list_remove(&arena->empty, superblock);
         take_back(heap, superblock->lent);
         rs_span_remove(&arena->spans, superblock->first);
@@ -214,6 +223,7 @@ static struct rs_span *take_from(struct rs_arena_heap *heap, struct thread_arena
     block = take_locked(heap, arena, units, may_borrow);
     if (block) {
         struct superblock *superblock = block->owner;
+        RS_ASSERT_SLOW(superblock->home == arena);
         if (superblock->live_count++ == 0) {
             list_remove(&arena->empty, superblock);
             list_add(&arena->used, superblock);
@@ -234,6 +244,7 @@ static void give_to(struct rs_arena_heap *heap, struct superblock *superblock,
     rs_mutex_lock(&arena->lock);
     rs_counter_subtract(&arena->live_bytes, rs_span_bytes(block->units));
     rs_span_give(&arena->spans, block);
+    RS_ASSERT(superblock->live_count > 0);
     if (--superblock->live_count == 0) {
         list_remove(&arena->used, superblock);
         list_add(&arena->empty, superblock);
@@ -249,6 +260,7 @@ static void give_to(struct rs_arena_heap *heap, struct superblock *superblock,
 static void abandon(struct rs_arena_heap *heap, struct thread_arena *arena)
 {
     rs_mutex_lock(&arena->lock);
+    RS_ASSERT(!arena->is_abandoned); /* two threads would adopt it */
     arena->is_abandoned = true;
     (void)return_empty(heap, arena);
     rs_mutex_unlock(&arena->lock);
@@ -275,6 +287,7 @@ static struct thread_arena *adopt(struct rs_arena_heap *heap)
     if (!arena)
         return NULL;
     rs_mutex_lock(&arena->lock);
+    RS_ASSERT(arena->is_abandoned && arena->empty.count == 0);
     arena->is_abandoned = false;
     rs_mutex_unlock(&arena->lock);
     return arena;
@@ -286,7 +299,7 @@ static struct thread_arena *make_arena(struct rs_arena_heap *heap)
 
     if (!arena)
         return NULL;
-    rs_mutex_init(&arena->lock);
+    rs_mutex_init(&arena->lock, RS_RANK_RESOURCE_PART);
     arena->next = atomic_load(&heap->arenas);
     while (!atomic_compare_exchange_weak(&heap->arenas, &arena->next, arena))
         ;
@@ -317,7 +330,7 @@ struct rs_arena_heap *rs_arena_heap_create(void)
 
     if (!heap)
         return NULL;
-    rs_mutex_init(&heap->lock);
+    rs_mutex_init(&heap->lock, RS_RANK_ARENA_GLOBAL);
     rs_slot_owner_enter(&heap->threads, end_of_thread);
     return heap;
 }
@@ -377,6 +390,7 @@ bool rs_arena_heap_remove(struct rs_arena_heap *heap, struct rs_arena_range *ran
     rs_mutex_lock(&heap->lock);
     is_whole = rs_span_is_whole(range->first);
     if (is_whole) {
+        RS_ASSERT((range->previous ? range->previous->next : heap->ranges) == range);
         rs_counter_subtract(&heap->held_bytes, rs_span_bytes(range->first->units));
         rs_span_remove(&heap->spans, range->first);
         range->first = rs_record_slab_take(&heap->spans.records); /* the one just given */
@@ -441,6 +455,7 @@ size_t rs_arena_heap_drain(struct rs_arena_heap *heap)
         rs_mutex_unlock(&arena->lock);
     }
     atomic_fetch_add_explicit(&heap->drains, count > 0, memory_order_relaxed);
+    RS_ASSERT_SLOW(rs_arena_heap_check(heap));
     return count;
 }
 

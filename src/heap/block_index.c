@@ -29,12 +29,14 @@ static size_t class_of(size_t size_bytes)
 
 static void mark(struct rs_block_index *index, size_t class)
 {
+    RS_ASSERT_SLOW(class < RS_BLOCK_CLASSES);
     index->words[class / 64] |= 1ull << class % 64;
     index->groups[class / 64 / 64] |= 1ull << class / 64 % 64;
 }
 
 static void unmark(struct rs_block_index *index, size_t class)
 {
+    RS_ASSERT_SLOW(index->words[class / 64] >> class % 64 & 1);
     index->words[class / 64] &= ~(1ull << class % 64);
     if (!index->words[class / 64])
         index->groups[class / 64 / 64] &= ~(1ull << class / 64 % 64);
@@ -135,6 +137,7 @@ void rs_block_index_insert(struct rs_block_index *index, struct rs_block *block)
     struct rs_block **link = &index->roots[class];
 
     RS_ASSERT(block->size_bytes > 0);
+    RS_ASSERT_SLOW(block->is_free != block->is_void);
     block->rank = rank_of(block->address);
     if (!*link)
         mark(index, class);
@@ -153,6 +156,8 @@ void rs_block_index_remove(struct rs_block_index *index, struct rs_block *block)
         RS_ASSERT(*link);
         link = comes_before(block, *link) ? &(*link)->left : &(*link)->right;
     }
+    RS_ASSERT_SLOW(!block->left || block->left->rank <= block->rank);
+    RS_ASSERT_SLOW(!block->right || block->right->rank <= block->rank);
     join(block->left, block->right, link);
     if (!index->roots[class])
         unmark(index, class);
@@ -181,6 +186,7 @@ struct rs_block *rs_block_index_best_fit(const struct rs_block_index *index, siz
     if (block)
         return block;
     class = next_class(index, class + 1);
+    RS_ASSERT_SLOW(class >= RS_BLOCK_CLASSES || index->roots[class]);
     return class < RS_BLOCK_CLASSES ? first_of_at_least(index->roots[class], size_bytes) : NULL;
 }
 
@@ -218,6 +224,7 @@ struct rs_block *rs_block_index_largest(const struct rs_block_index *index)
         if (!index->words[word])
             continue;
         block = index->roots[word * 64 + 63 - (size_t)__builtin_clzll(index->words[word])];
+        RS_ASSERT_SLOW(block); /* a class whose bit is set */
         while (block->right)
             block = block->right;
         return block;

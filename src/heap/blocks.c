@@ -7,6 +7,7 @@
 bool rs_block_request_init(struct rs_block_request *request, size_t size_bytes, size_t unit_bytes,
                            bool packed)
 {
+    RS_ASSERT_SLOW(rs_is_power_of_two(unit_bytes) && unit_bytes >= RS_BLOCK_ALIGNMENT);
     *request = (struct rs_block_request){
         .bytes = size_bytes,
         .unit = unit_bytes,
@@ -19,6 +20,7 @@ bool rs_block_request_init(struct rs_block_request *request, size_t size_bytes, 
 
 void rs_blocks_insert_free(struct rs_blocks *blocks, struct rs_block *block)
 {
+    RS_ASSERT_SLOW(!block->is_free && !block->is_void && block->group < RS_BLOCK_GROUPS);
     block->is_free = true;
     rs_block_index_insert(&blocks->free_blocks[block->group], block);
     blocks->free_block_count++;
@@ -28,6 +30,8 @@ void rs_blocks_insert_free(struct rs_blocks *blocks, struct rs_block *block)
 void rs_blocks_remove_free(struct rs_blocks *blocks, struct rs_block *block)
 {
     RS_ASSERT(block->is_free);
+    RS_ASSERT_SLOW(blocks->free_block_count > 0);
+    RS_ASSERT_SLOW(!rs_block_is_whole(block) || blocks->free_range_count > 0);
     blocks->free_range_count -= rs_block_is_whole(block);
     rs_block_index_remove(&blocks->free_blocks[block->group], block);
     blocks->free_block_count--;
@@ -39,6 +43,7 @@ struct rs_block *rs_blocks_cut(struct rs_blocks *blocks, struct rs_block *block,
     struct rs_block *rest = rs_record_slab_take(&blocks->records);
 
     RS_ASSERT(rest && keep_bytes < block->size_bytes);
+    RS_ASSERT_SLOW(keep_bytes > 0 && keep_bytes % RS_BLOCK_ALIGNMENT == 0);
     *rest = (struct rs_block){
         .address = block->address + keep_bytes,
         .size_bytes = block->size_bytes - keep_bytes,
@@ -56,6 +61,7 @@ struct rs_block *rs_blocks_cut(struct rs_blocks *blocks, struct rs_block *block,
 RS_HOT_INLINE void merge(struct rs_blocks *blocks, struct rs_block *lower, struct rs_block *upper)
 {
     RS_ASSERT(lower->address + lower->size_bytes == upper->address);
+    RS_ASSERT_SLOW(lower->after == upper && upper->before == lower);
     lower->size_bytes += upper->size_bytes;
     lower->after = upper->after;
     if (lower->after)
@@ -161,6 +167,7 @@ RS_HOT_INLINE void hand_out(struct rs_blocks *blocks, struct rs_block *block,
     if (block->size_bytes > request->rounded_bytes)
         rs_blocks_insert_free(blocks, rs_blocks_cut(blocks, block, request->rounded_bytes));
     RS_ASSERT(block->size_bytes >= request->bytes);
+    RS_ASSERT_SLOW(block->address % request->unit == 0 && !block->is_free);
     rs_counter_add(&blocks->live_bytes, block->size_bytes);
     blocks->peak_live_bytes = rs_max(blocks->peak_live_bytes, rs_counter_get(&blocks->live_bytes));
     *out = (struct rs_allocation){block->address, request->bytes, block, NULL};
@@ -265,10 +272,13 @@ void rs_blocks_put(struct rs_blocks *blocks, struct rs_block *block)
     if (block->group == RS_BLOCKS_END && block->size_bytes >= blocks->apart_bytes)
         block->group = RS_BLOCKS_COMMON;
     rs_blocks_insert_free(blocks, block);
+    RS_ASSERT_SLOW(!(block->before && block->before->is_free) &&
+                   !(block->after && block->after->is_free));
 }
 
 void rs_blocks_give(struct rs_blocks *blocks, struct rs_block *block)
 {
+    RS_ASSERT_SLOW(!block->is_free); /* freed twice */
     rs_counter_subtract(&blocks->live_bytes, block->size_bytes);
     rs_blocks_put(blocks, block);
 }

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -31,6 +32,7 @@ static bool add_page(struct rs_record_slab *slab)
         return false;
     set_next(page, slab->pages);
     slab->pages = page;
+    RS_ASSERT(slab->fresh_end - slab->fresh <= RS_RECORD_BYTES); /* more would be lost */
     if (slab->fresh < slab->fresh_end)
         rs_record_slab_give(slab, slab->fresh); /* the last one of the old page */
     slab->fresh = page + RS_RECORD_BYTES;       /* the first holds the list of pages */
@@ -60,6 +62,7 @@ void *rs_record_slab_take(struct rs_record_slab *slab)
     }
     if (slab->fresh == slab->fresh_end && !add_page(slab))
         return NULL;
+    RS_ASSERT_SLOW(slab->fresh < slab->fresh_end);
     record = slab->fresh;
     slab->fresh += RS_RECORD_BYTES;
     return record;
@@ -67,6 +70,9 @@ void *rs_record_slab_take(struct rs_record_slab *slab)
 
 void rs_record_slab_give(struct rs_record_slab *slab, void *record)
 {
+    /* Maybe of another slab: block records go to any shard. */
+    RS_ASSERT_SLOW((uintptr_t)record % RS_RECORD_BYTES == 0);
+    RS_ASSERT_SLOW(record != slab->recycled); /* given twice */
     set_next(record, slab->recycled);
     slab->recycled = record;
 }

@@ -115,6 +115,7 @@ static struct rs_span *without(struct rs_span *tree, struct rs_span *span)
 
 static void insert_free(struct rs_span_set *set, struct rs_span *span)
 {
+    RS_ASSERT(span->units > 0 && !rs_span_is_free(span));
     span->rank = rank_of(span->address);
     set->root = insert(set->root, span);
     set->free_count++;
@@ -123,6 +124,7 @@ static void insert_free(struct rs_span_set *set, struct rs_span *span)
 static void remove_free(struct rs_span_set *set, struct rs_span *span)
 {
     RS_ASSERT(rs_span_is_free(span));
+    RS_ASSERT(set->free_count > 0);
     set->root = without(set->root, span);
     set->free_count--;
     span->largest[RS_SPAN_ANYWHERE] = span->largest[RS_SPAN_ALIGNED] = 0;
@@ -168,7 +170,7 @@ static struct rs_span *cut(struct rs_span_set *set, struct rs_span *span, uint32
 {
     struct rs_span *rest = rs_record_slab_take(&set->records);
 
-    RS_ASSERT(rest && keep_units < span->units);
+    RS_ASSERT(rest && keep_units > 0 && keep_units < span->units);
     *rest = (struct rs_span){
         .address = span->address + rs_span_bytes(keep_units),
         .units = span->units - keep_units,
@@ -187,6 +189,7 @@ static struct rs_span *cut(struct rs_span_set *set, struct rs_span *span, uint32
 static void merge(struct rs_span_set *set, struct rs_span *lower, struct rs_span *upper)
 {
     RS_ASSERT(lower->address + rs_span_bytes(lower->units) == upper->address);
+    RS_ASSERT(lower->after == upper && lower->owner == upper->owner);
     lower->units += upper->units;
     lower->after = upper->after;
     if (lower->after)
@@ -205,6 +208,7 @@ struct rs_span *rs_span_add(struct rs_span_set *set, CUdeviceptr address, uint32
     struct rs_span *span = rs_record_slab_take(&set->records);
 
     RS_ASSERT(span && units > 0 && address % RS_SPAN_UNIT == 0);
+    RS_ASSERT(units <= RS_SPAN_UNITS_MAX); /* larger ones do not fit into a span's numbers */
     *span = (struct rs_span){.address = address, .units = units, .owner = owner};
     insert_free(set, span);
     return span;
@@ -221,6 +225,7 @@ void rs_span_remove(struct rs_span_set *set, struct rs_span *range)
 static struct rs_span *take_behind(struct rs_span_set *set, struct rs_span *span, uint32_t lead,
                                    uint32_t units)
 {
+    RS_ASSERT(units > 0 && lead < span->units && units <= span->units - lead);
     remove_free(set, span);
     if (lead > 0) {
         struct rs_span *before = span;
@@ -267,6 +272,8 @@ void rs_span_give(struct rs_span_set *set, struct rs_span *span)
         merge(set, span, span->after);
     }
     insert_free(set, span);
+    RS_ASSERT_SLOW(!(span->before && rs_span_is_free(span->before)) &&
+                   !(span->after && rs_span_is_free(span->after)));
 }
 
 void rs_span_set_destroy(struct rs_span_set *set)

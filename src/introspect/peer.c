@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "introspect/peer.h"
 
+#include "base/check.h"
 #include "base/lock.h"
 #include "config/config.h"
 #include "config/mode.h"
@@ -20,13 +21,14 @@ struct owner {
     struct owner *next;
 };
 
-static struct rs_mutex lock = RS_MUTEX_INIT; /* protects the list */
+static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects the list */
 static struct owner *owners;
 
 static struct owner *find(CUcontext handle)
 {
     struct owner *owner = owners;
 
+    RS_ASSERT_HELD(&lock);
     while (owner && owner->handle != handle)
         owner = owner->next;
     return owner;
@@ -36,6 +38,7 @@ static bool note(CUcontext handle, CUdevice device, bool allowed)
 {
     struct owner *owner;
 
+    RS_ASSERT(device >= 0 && device < RS_DEVICES_MAX);
     rs_mutex_lock(&lock);
     owner = find(handle);
     if (!owner && allowed && (owner = calloc(1, sizeof(*owner)))) {
@@ -76,6 +79,7 @@ static void note_loan(CUcontext handle, CUdevice device, CUcontext borrower)
 {
     struct owner *owner;
 
+    RS_ASSERT(device >= 0 && device < RS_DEVICES_MAX && borrower);
     rs_mutex_lock(&lock);
     owner = find(handle);
     if (owner)

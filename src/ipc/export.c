@@ -2,6 +2,7 @@
 #include "ipc/export.h"
 
 #include "base/arithmetic.h"
+#include "base/check.h"
 #include "base/descriptor.h"
 #include "base/file.h"
 #include "base/hash_table.h"
@@ -50,9 +51,10 @@ struct exported {
     struct rs_taken_block held; /* so that holding a freed block needs no memory */
 };
 
-static struct rs_mutex lock = RS_MUTEX_INIT; /* protects all below; nothing waits under it */
-static struct exported *exports;             /* NULL: there is no table yet */
-static struct rs_ipc_slot *slots;            /* in the file, which others read */
+static struct rs_mutex lock =
+    RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects all below; nothing waits under it */
+static struct exported *exports;    /* NULL: there is no table yet */
+static struct rs_ipc_slot *slots;   /* in the file, which others read */
 static struct rs_kept_descriptor file;
 static struct rs_ipc_handle self;                   /* what all our handles have in common */
 static uint32_t used, first_free;                   /* slots ever used; plus one */
@@ -143,6 +145,7 @@ static bool create_table(void)
     struct rs_ipc_header header;
     char *mapped = NULL;
 
+    RS_ASSERT(!exports && !slots);
     memcpy(header.magic, rs_ipc_magic, sizeof(header.magic));
     if (entries && getrandom(header.nonce, sizeof(header.nonce), 0) == sizeof(header.nonce))
         mapped = map_file(&header);
@@ -164,10 +167,12 @@ static uint32_t take_slot(void)
 {
     uint32_t number = first_free;
 
+    RS_ASSERT_HELD(&lock);
     if (number)
         first_free = exports[number - 1].next;
     else if (used < RS_IPC_SLOTS)
         number = ++used;
+    RS_ASSERT(!number || exports[number - 1].state == EXPORT_FREE);
     return number;
 }
 
@@ -175,6 +180,8 @@ static void give_slot(uint32_t number)
 {
     struct exported *entry = &exports[number - 1];
 
+    RS_ASSERT_HELD(&lock);
+    RS_ASSERT(number <= used && entry->state != EXPORT_FREE);
     entry->state = EXPORT_FREE;
     entry->next = first_free;
     first_free = number;
@@ -187,8 +194,10 @@ static uint32_t slot_of(const struct rs_introspection *block)
     unsigned number = rs_block_exported(block->address);
     const struct exported *entry;
 
+    RS_ASSERT_HELD(&lock);
     if (number == RS_EXPORTED_NOT || number == RS_EXPORTED_NATIVE || !exports)
         return 0;
+    RS_ASSERT(number <= used);
     entry = &exports[number - 1];
     return entry->state == EXPORT_LIVE && entry->address == block->address &&
                    entry->size_bytes == block->size_bytes
@@ -200,6 +209,8 @@ static void write_handle(uint32_t number, CUipcMemHandle *handle)
 {
     struct rs_ipc_handle ours = self;
 
+    RS_ASSERT(number > 0 && exports[number - 1].state == EXPORT_LIVE);
+    RS_ASSERT(exports[number - 1].generation != 0); /* 0 says that a slot is closed */
     ours.slot = number - 1;
     ours.generation = exports[number - 1].generation;
     rs_ipc_seal(&ours, handle);

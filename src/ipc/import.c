@@ -2,6 +2,7 @@
 #include "ipc/import.h"
 
 #include "base/address_map.h"
+#include "base/check.h"
 #include "base/lock.h"
 #include "base/process.h"
 #include "context/context.h"
@@ -54,7 +55,8 @@ struct native {
     struct native *next;
 };
 
-static struct rs_mutex lock = RS_MUTEX_INIT; /* protects the lists; nothing waits under it */
+static struct rs_mutex lock =
+    RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects the lists; nothing waits under it */
 static struct segment *segments;
 static struct opened *blocks;
 static struct native *natives;
@@ -110,6 +112,7 @@ static struct segment *find_segment(const CUipcMemHandle *native, CUcontext cont
 {
     struct segment *segment = segments;
 
+    RS_ASSERT_HELD(&lock);
     while (segment &&
            (segment->context != context || memcmp(&segment->native, native, sizeof(*native)) != 0))
         segment = segment->next;
@@ -129,6 +132,8 @@ static void unlink_segment(struct segment *segment)
 {
     struct segment **link = &segments, *other;
 
+    RS_ASSERT_HELD(&lock);
+    RS_ASSERT(segment->uses == 0);
     while (*link != segment)
         link = &(*link)->next;
     *link = segment->next;
@@ -141,6 +146,7 @@ static struct segment *enter_segment(struct segment *segment)
 {
     struct rs_address_map *map = map_or_create(&segment_map);
 
+    RS_ASSERT_HELD(&lock);
     if (!map || !rs_address_map_insert(map, segment->base, segment->size_bytes, segment))
         return NULL;
     segment->next = segments;
@@ -179,6 +185,7 @@ static bool is_slot_used(const struct rs_exporter *exporter, uint32_t slot)
 {
     const struct opened *block = blocks;
 
+    RS_ASSERT_HELD(&lock);
     while (block && (block->exporter != exporter || block->slot != slot))
         block = block->next;
     return block;
@@ -195,6 +202,7 @@ static void unlink_block(struct opened *block)
 {
     struct opened **link = &blocks, *other;
 
+    RS_ASSERT_HELD(&lock);
     while (*link != block)
         link = &(*link)->next;
     *link = block->next;
@@ -216,6 +224,7 @@ static void forget_segment(struct segment *segment)
         leave_slot(block->exporter, block->slot);
         rs_exporter_leave(block->exporter);
         free(block);
+        RS_ASSERT(segment->uses > 0);
         segment->uses--;
     }
     if (segment->uses > 0)
@@ -249,6 +258,7 @@ static struct opened *find_opened(const CUipcMemHandle *handle, CUcontext contex
 {
     struct opened *block = blocks;
 
+    RS_ASSERT_HELD(&lock);
     while (block && (block->segment->context != context ||
                      memcmp(&block->handle, handle, sizeof(*handle)) != 0))
         block = block->next;
@@ -261,6 +271,7 @@ static struct opened *enter_block(const struct opening *opening, struct rs_expor
     struct rs_address_map *map = map_or_create(&block_map);
     struct opened *block = malloc(sizeof(*block));
 
+    RS_ASSERT_HELD(&lock);
     if (!map || !block ||
         !rs_address_map_insert(map, segment->base + slot->offset_bytes, slot->size_bytes, block)) {
         free(block);

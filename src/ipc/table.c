@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ipc/table.h"
 
+#include "base/check.h"
+
 #include <string.h>
 
 /* The last is the version. */
@@ -25,6 +27,7 @@ void rs_ipc_seal(const struct rs_ipc_handle *from, CUipcMemHandle *to)
 {
     struct rs_ipc_handle sealed = *from;
 
+    RS_ASSERT(from->slot < RS_IPC_SLOTS && from->generation != 0); /* as rs_ipc_read asks */
     sealed.sum = sum_of(&sealed);
     memcpy(to, &sealed, sizeof(*to));
 }

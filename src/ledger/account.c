@@ -5,6 +5,22 @@
 #include "base/check.h"
 #include "shared/job_limit.h"
 
+/* A context's account is part of its device's, and a device's of none. */
+__attribute__((unused)) static bool has_sound_device(const struct rs_account *account)
+{
+    return !account || !account->device || !account->device->device;
+}
+
+/* What others hold is in it too, so it never falls below 0. */
+static void take_away(_Atomic size_t *counter, size_t bytes)
+{
+    size_t before = atomic_fetch_sub_explicit(counter, bytes, memory_order_relaxed);
+
+    /* Else given back twice, or never taken.  A size that no memory has wraps around, and back. */
+    RS_ASSERT_SLOW(before >= bytes || bytes > SIZE_MAX / 2);
+    (void)before;
+}
+
 static void raise_peak(_Atomic size_t *peak, size_t value)
 {
     size_t seen = atomic_load_explicit(peak, memory_order_relaxed);
@@ -47,6 +63,7 @@ static bool charge(struct rs_account *account, size_t bytes)
         if (limit && (charged > limit || bytes > limit - charged)) {
             return refuse(account);
         }
+        RS_ASSERT(!limit || charged + bytes <= limit);
     } while (!atomic_compare_exchange_weak_explicit(&account->charged_bytes, &charged,
                                                     charged + bytes, memory_order_relaxed,
                                                     memory_order_relaxed));
@@ -83,7 +100,8 @@ static void note_release(struct rs_account *account)
 static void subtract(struct rs_account *account, size_t bytes, size_t charge_bytes,
                      enum rs_memory memory)
 {
-    atomic_fetch_sub_explicit(&account->held_bytes[memory], bytes, memory_order_relaxed);
+    RS_ASSERT(memory < RS_MEMORIES);
+    take_away(&account->held_bytes[memory], bytes);
     if (memory != RS_MEMORY_HOST)
         change_charged(account, 0 - charge_bytes);
     if (bytes | charge_bytes)
@@ -95,6 +113,7 @@ static bool grow_as(struct rs_account *account, size_t bytes, size_t charge_byte
 {
     struct rs_account *device = account && account->device ? account->device : account;
 
+    RS_ASSERT(memory < RS_MEMORIES && has_sound_device(account));
     if (!account)
         return true;
     if (memory != RS_MEMORY_HOST) {
@@ -120,7 +139,7 @@ bool rs_account_grow(struct rs_account *account, size_t bytes, enum rs_memory me
 static void answer(struct rs_account *account, size_t charge_bytes, enum rs_memory memory)
 {
     if (memory != RS_MEMORY_HOST)
-        atomic_fetch_sub_explicit(&account->asked_bytes, charge_bytes, memory_order_relaxed);
+        take_away(&account->asked_bytes, charge_bytes);
 }
 
 void rs_account_taken(struct rs_account *account, size_t charge_bytes, enum rs_memory memory)
@@ -203,6 +222,7 @@ void rs_account_recharge(struct rs_account *account, size_t from_bytes, size_t t
 void rs_account_follow(struct rs_account *account, size_t from_held_bytes, size_t to_held_bytes,
                        size_t from_bytes)
 {
+    RS_ASSERT(!account->device); /* a device's: nothing is added to another */
     atomic_fetch_add_explicit(&account->held_bytes[RS_MEMORY_DEVICE],
                               to_held_bytes - from_held_bytes, memory_order_relaxed);
     rs_account_recharge(account, from_bytes, to_held_bytes);
@@ -293,6 +313,7 @@ void rs_account_lose(struct rs_account *account)
 {
     size_t charged = atomic_exchange_explicit(&account->charged_bytes, 0, memory_order_relaxed);
 
+    RS_ASSERT(has_sound_device(account));
     for (int memory = 0; memory < RS_MEMORIES; memory++) {
         size_t held =
             atomic_exchange_explicit(&account->held_bytes[memory], 0, memory_order_relaxed);

@@ -2,6 +2,7 @@
 #include "ledger/footprint.h"
 
 #include "base/arithmetic.h"
+#include "base/check.h"
 #include "base/hash_table.h"
 #include "base/lock.h"
 
@@ -19,7 +20,7 @@ struct shared_block {
     size_t allocations;
 };
 
-static struct rs_mutex lock = RS_MUTEX_INIT;
+static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_TABLE);
 static struct rs_hash_table blocks; /* by number; under the lock */
 
 static bool is_small(size_t size_bytes)
@@ -43,6 +44,7 @@ static struct shared_block *find(uint64_t number, const struct rs_account *accou
 {
     struct shared_block *block = rs_hash_get(&blocks, number);
 
+    RS_ASSERT_HELD(&lock);
     while (block && block->account != account)
         block = block->next;
     return block;
@@ -78,7 +80,7 @@ static void unlink_block(uint64_t number, struct shared_block *block)
         (void)rs_hash_put(&blocks, number, block->next); /* the key is there: needs no memory */
     } else {
         for (link = &first->next; *link != block; link = &(*link)->next)
-            ;
+            RS_ASSERT(*link); /* it is not in the list of its place */
         *link = block->next;
     }
     free(block);
@@ -89,6 +91,7 @@ static size_t leave(uint64_t number, const struct rs_account *account)
 {
     struct shared_block *block = find(number, account);
 
+    RS_ASSERT(!block || block->allocations > 0);
     if (!block || --block->allocations > 0)
         return 0;
     unlink_block(number, block);
@@ -126,6 +129,7 @@ bool rs_footprint_settle(struct rs_account *account, CUdeviceptr address, size_t
     rs_mutex_unlock(&lock);
     if (bytes == SIZE_MAX || more == SIZE_MAX)
         return false;
+    RS_ASSERT(last - first <= 1); /* a small one lies in two blocks at most */
     *charged_bytes = bytes + more;
     rs_account_recharge(account, rs_footprint_most(size_bytes), *charged_bytes);
     rs_account_taken(account, rs_footprint_most(size_bytes), memory);
@@ -178,6 +182,7 @@ static size_t bytes_of(size_t class)
 
 static void add_hole(struct rs_footprint_packed *packed, size_t class)
 {
+    RS_ASSERT(class < CLASSES);
     if (class == 0)
         return;
     packed->holes[class]++;
@@ -193,6 +198,7 @@ static void take_hole(struct rs_footprint_packed *packed, size_t class)
         found++;
     if (found == CLASSES)
         return;
+    RS_ASSERT(packed->hole_bytes >= bytes_of(found));
     packed->holes[found]--;
     packed->hole_bytes -= bytes_of(found);
     add_hole(packed, found - class);
@@ -207,6 +213,7 @@ static void pack(struct rs_footprint_packed *packed, size_t size_bytes)
 
 static void unpack(struct rs_footprint_packed *packed, size_t size_bytes)
 {
+    RS_ASSERT(packed->live_count > 0 && packed->live_bytes >= share_of(size_bytes));
     packed->live_bytes -= share_of(size_bytes);
     if (--packed->live_count == 0)
         *packed = (struct rs_footprint_packed){.live_count = 0};
@@ -259,6 +266,7 @@ static size_t remove_share(struct rs_account *account, size_t size_bytes,
 
     if (!share->is_packed)
         return share->charged_bytes;
+    RS_ASSERT_HELD(&lock);
     before_bytes = packed_bytes(account->packed);
     unpack(account->packed, size_bytes);
     return before_bytes - packed_bytes(account->packed);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "report/gather.h"
 
+#include "base/check.h"
 #include "base/lock.h"
 #include "config/mode.h"
 #include "context/block_counts.h"
@@ -78,6 +79,7 @@ static void gather(struct rs_gathered *gathered, bool also_unused)
             if (!may_have_counters(&used, kind, device))
                 continue;
             struct rs_reported_stack *stack = &gathered->stacks[gathered->count];
+            RS_ASSERT(gathered->count < RS_ARRAY_LENGTH(gathered->stacks));
             collect_stacks(stack, (enum rs_kind)kind, device, also_unused);
             gathered->is_short |= stack->report.is_short;
             gathered->count += stack->report.count > 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "report/page.h"
 
+#include "base/check.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/path.h"
@@ -55,6 +56,7 @@ static void open_file(struct rs_page *page)
 {
     struct rs_page_file *file = page->file;
 
+    RS_ASSERT(page->path && !page->is_off); /* stderr is open from the start */
     if (file->state == RS_PAGE_FILE_CLAIMED && !rs_descriptor_is_kept(&file->output.file))
         file->state = RS_PAGE_FILE_UNKNOWN; /* the program has closed it */
     rs_page_claim(file, page->path);
@@ -68,6 +70,7 @@ static void open_file(struct rs_page *page)
 
 static void write_out(struct rs_page *page, size_t length)
 {
+    RS_ASSERT(length <= page->length && page->length < sizeof(page->text));
     if (!page->is_open && !page->is_off)
         open_file(page);
     if (!page->is_off)
@@ -92,6 +95,7 @@ static bool try_put(struct rs_page *page, const char *format, va_list arguments)
     size_t room = sizeof(page->text) - page->length;
     int added = vsnprintf(page->text + page->length, room, format, arguments);
 
+    RS_ASSERT(page->length < sizeof(page->text));
     if (added < 0 || (size_t)added >= room)
         return false;
     page->length += (size_t)added;
@@ -112,6 +116,7 @@ void rs_page_vput(struct rs_page *page, const char *format, va_list arguments)
             break;
         make_room(page);
     }
+    RS_ASSERT(page->length == 0);
     page->length = strlen(page->text); /* a program's name may be of any length: cut off */
 }
 

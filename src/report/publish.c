@@ -151,7 +151,7 @@ static bool is_due(const struct rs_gathered *before)
 
 void rs_publish_stacks(void)
 {
-    static struct rs_mutex lock = RS_MUTEX_INIT;
+    static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_REPORT);
     static struct rs_gathered gathered; /* under the lock */
     struct rs_published_directory *directory;
 

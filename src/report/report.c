@@ -17,7 +17,8 @@
 
 enum { LOCKS_WAIT_NS = 500 * 1000 * 1000 }; /* for all of them together */
 
-static struct rs_mutex writing = RS_MUTEX_INIT; /* protects the page and what is gathered */
+static struct rs_mutex writing =
+    RS_MUTEX_INIT(RS_RANK_REPORT); /* protects the page and what is gathered */
 static struct rs_page page;
 static struct rs_gathered all;
 

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-static struct rs_mutex lock = RS_MUTEX_INIT; /* protects the list */
+static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_UNFINISHED); /* protects the list */
 static struct rs_unfinished *first;
 static atomic_bool is_any; /* read without the lock */
 

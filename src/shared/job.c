@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shared/job.h"
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/undisturbed.h"
@@ -84,6 +85,7 @@ static bool offer(struct rs_job *job, const struct rs_kept_descriptor *file)
 
     if (!slot)
         return false;
+    RS_ASSERT(atomic_load(&slot->state) == rs_job_state(getpid(), RS_JOB_TAKEN));
     slot->fd = file->fd;
     slot->inode = file->inode;
     atomic_store(&slot->state, rs_job_state(getpid(), RS_JOB_OFFERED));

@@ -35,7 +35,7 @@ static struct {
     size_t used_bytes, backed_bytes;
     union header *freed;
     struct rs_kept_descriptor file;
-} published = {.lock = RS_MUTEX_INIT};
+} published = {.lock = RS_MUTEX_INIT(RS_RANK_TABLE)};
 
 /* A file that may not grow so far is a signal (SIGXFSZ), and memory that is not there is one
  * (SIGBUS): both are asked about before. */
@@ -87,6 +87,7 @@ int rs_published_begin(size_t head_bytes)
     int result = make_file();
     void *memory;
 
+    RS_ASSERT(!published.memory);
     if (result != 0)
         return result;
     published.backed_bytes = 0;
@@ -119,7 +120,8 @@ void rs_published_forget(void)
     if (published.memory)
         rs_descriptor_close(&published.file);
     published.memory = NULL;
-    rs_mutex_init(&published.lock); /* another thread of the parent's may have had it */
+    rs_mutex_init(&published.lock,
+                  RS_RANK_TABLE); /* another thread of the parent's may have had it */
 }
 
 void *rs_published_head(void)
@@ -136,6 +138,7 @@ static union header *take_freed(size_t bytes)
 {
     union header **at = &published.freed, *found;
 
+    RS_ASSERT_HELD(&published.lock);
     while (*at && (*at)->piece.bytes != bytes)
         at = &(*at)->piece.next;
     found = *at;
@@ -149,6 +152,8 @@ static union header *take_new(size_t bytes)
 {
     union header *taken = (union header *)(void *)(published.memory + published.used_bytes);
 
+    RS_ASSERT_HELD(&published.lock);
+    RS_ASSERT(published.used_bytes <= published.backed_bytes);
     if (published.used_bytes + bytes > published.backed_bytes &&
         (!rs_descriptor_is_kept(&published.file) || !back(published.used_bytes + bytes)))
         return NULL;
@@ -167,6 +172,7 @@ static void *take(size_t bytes)
     rs_mutex_unlock(&published.lock);
     if (!header)
         return NULL;
+    RS_ASSERT((uintptr_t)header % RS_PUBLISHED_ALIGNMENT == 0);
     memset(header, 0, bytes);
     header->piece.bytes = bytes;
     return header + 1;
@@ -203,6 +209,7 @@ void rs_published_free(void *memory)
         return;
     }
     header--;
+    RS_ASSERT(header->piece.bytes > sizeof(*header) && !header->piece.next); /* freed twice */
     rs_mutex_lock(&published.lock);
     header->piece.next = published.freed;
     published.freed = header;

@@ -21,7 +21,7 @@ typedef _Atomic(const struct rs_call_site *) bucket;
 
 /* Sites are entered under the lock, never changed and never removed: readers need none. */
 static bucket buckets[BUCKETS];
-static struct rs_mutex table_lock = RS_MUTEX_INIT; /* protects what follows */
+static struct rs_mutex table_lock = RS_MUTEX_INIT(RS_RANK_TABLE); /* protects what follows */
 static char *table;
 static size_t table_used_bytes;
 static bool table_failed;
@@ -97,6 +97,8 @@ static void *take_from_table(size_t bytes)
 {
     void *taken;
 
+    RS_ASSERT_HELD(&table_lock);
+    RS_ASSERT(table_used_bytes <= RS_CALL_SITE_TABLE_BYTES);
     if (!table && !table_failed) {
         table = mmap(NULL, RS_CALL_SITE_TABLE_BYTES, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -106,6 +108,7 @@ static void *take_from_table(size_t bytes)
     if (!table || !rs_round_up(bytes, SITE_ALIGNMENT, &bytes) ||
         bytes > RS_CALL_SITE_TABLE_BYTES - table_used_bytes)
         return NULL;
+    RS_ASSERT(table_used_bytes % SITE_ALIGNMENT == 0);
     taken = table + table_used_bytes;
     table_used_bytes += bytes;
     return taken;
@@ -116,6 +119,7 @@ static const struct rs_call_site *enter(bucket *head, const struct capture *capt
     const struct rs_call_site *known;
     struct rs_call_site *site;
 
+    RS_ASSERT(capture->python_bytes < RS_CALL_SITE_PYTHON_BYTES);
     rs_mutex_lock(&table_lock);
     known = find(head, capture); /* another thread may have been first */
     site = known

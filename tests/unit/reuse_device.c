@@ -3,9 +3,11 @@
 
 #include "unit.h"
 
+#include "driver/capture.h"
 #include "driver/driver.h"
 #include "host_memory.h"
 
+#include <semaphore.h>
 #include <string.h>
 
 struct fake_device device = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -108,6 +110,53 @@ static CUresult fake_event_destroy(CUevent event)
     return CUDA_SUCCESS;
 }
 
+static void *run(void *data)
+{
+    void (*const *action)(void) = data;
+
+    thread.mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    (void)fake_push(CTX);
+    (*action)();
+    return NULL;
+}
+
+/* The thread that records holds the capture gate and the lock of its `reuse`. */
+static void on_another_thread(void (*action)(void))
+{
+    pthread_t other;
+
+    assert_int_equal(pthread_create(&other, NULL, run, &action), 0);
+    pthread_join(other, NULL);
+}
+
+static struct {
+    pthread_t thread;
+    sem_t is_held, may_end;
+} beginner;
+
+static void *hold_gate(void *unused)
+{
+    rs_capture_begin_enter();
+    sem_post(&beginner.is_held);
+    sem_wait(&beginner.may_end);
+    rs_capture_begin_leave((struct rs_capture_stream){.identity = &beginner}, false);
+    return unused;
+}
+
+void begin_elsewhere(void)
+{
+    sem_init(&beginner.is_held, 0, 0);
+    sem_init(&beginner.may_end, 0, 0);
+    assert_int_equal(pthread_create(&beginner.thread, NULL, hold_gate, NULL), 0);
+    sem_wait(&beginner.is_held);
+}
+
+void fail_to_begin_elsewhere(void)
+{
+    sem_post(&beginner.may_end);
+    pthread_join(beginner.thread, NULL);
+}
+
 static CUresult fake_record(CUcontext context, CUevent event)
 {
     struct fake_event *fake = (struct fake_event *)(void *)event;
@@ -126,7 +175,7 @@ static CUresult fake_record(CUcontext context, CUevent event)
     device.in_record = NULL;
     device_unlock();
     if (in_record)
-        in_record();
+        on_another_thread(in_record);
     return result;
 }
 

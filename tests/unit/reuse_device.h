@@ -35,8 +35,8 @@ struct fake_device {
     CUresult record_answer, query_answer, free_answer; /* when not CUDA_SUCCESS */
     bool is_full;                                      /* no sentinel can be had */
     size_t free_bytes;                                 /* that it says of itself */
-    void (*in_record)(void);                           /* once, when the event is stamped */
-    void (*in_free)(void);                             /* once, when all is done */
+    void (*in_record)(void); /* once, by another thread, when the event is stamped */
+    void (*in_free)(void);   /* once, when all is done */
 };
 
 extern struct fake_device device;
@@ -82,6 +82,10 @@ void complete_all(void);
 /* All work is done at the query so many from now: while it is waited for, however slow this machine
  * is. */
 void complete_in(unsigned queries);
+
+/* Another thread is in the middle of the driver's call that begins a capture; which then fails. */
+void begin_elsewhere(void);
+void fail_to_begin_elsewhere(void);
 
 /* The calling thread's current context. */
 CUcontext current(void);

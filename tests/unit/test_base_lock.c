@@ -13,8 +13,8 @@ enum { SHORT_NS = 1000 * 1000 };
 
 static const uint64_t long_ns = 60ull * 1000 * 1000 * 1000;
 
-static struct rs_mutex mutex = RS_MUTEX_INIT;
-static struct rs_spinlock spinlock;
+static struct rs_mutex mutex = RS_MUTEX_INIT(RS_RANK_RESOURCE);
+static struct rs_spinlock spinlock = RS_SPINLOCK_INIT(RS_RANK_TABLE);
 static _Atomic bool held, waiting;
 
 static void free_ones_are_taken(void **state)

@@ -21,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static struct rs_mutex lock = RS_MUTEX_INIT;
+static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_ALONE);
 static pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
 static bool woken;
 

@@ -53,12 +53,12 @@ static void a_capture_that_is_just_beginning_holds_the_gate(void **state)
     struct rs_allocation a = take(&stack, MIB), b;
 
     (void)state;
-    rs_capture_begin_enter();
+    begin_elsewhere();
     (void)give_busy(&stack, &a);
     b = take(&stack, MIB);
     assert_true(b.address != a.address);
     assert_int_equal(device.records, 0);
-    rs_capture_begin_leave(capturing, false);
+    fail_to_begin_elsewhere();
     give(&stack, &b);
     end(&stack);
 }
@@ -68,7 +68,7 @@ static struct {
     _Atomic bool began;
 } beginner;
 
-static void *begin_elsewhere(void *unused)
+static void *begin_and_leave(void *unused)
 {
     rs_capture_begin_enter();
     atomic_store(&beginner.began, true);
@@ -78,7 +78,7 @@ static void *begin_elsewhere(void *unused)
 
 static void start_to_begin(void)
 {
-    assert_int_equal(pthread_create(&beginner.thread, NULL, begin_elsewhere, NULL), 0);
+    assert_int_equal(pthread_create(&beginner.thread, NULL, begin_and_leave, NULL), 0);
     sleep_ms(WAIT_MS);
     assert_false(atomic_load(&beginner.began));
 }

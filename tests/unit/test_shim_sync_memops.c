@@ -76,6 +76,7 @@ static int tear_down(void **state)
 {
     (void)state;
     stack.kind = RS_KIND_DEVICE;
+    atomic_store(&context.alive, false);
     rs_block_forget_all(&context);
     rs_segment_remove_all(&stack.environment);
     return 0;

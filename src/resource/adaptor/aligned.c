@@ -163,7 +163,7 @@ static int aligned_create(const struct rs_environment *environment, const void *
     if (!aligned)
         return -ENOMEM;
     rs_mr_init(&aligned->base, &aligned_ops, &rs_mr_descriptor_aligned, upstream);
-    rs_mutex_init(&aligned->lock);
+    rs_mutex_init(&aligned->lock, RS_RANK_RESOURCE);
     aligned->alignment = rs_max(settings->alignment, RS_BLOCK_ALIGNMENT);
     aligned->threshold_bytes = settings->alignment_threshold;
     *out = &aligned->base;

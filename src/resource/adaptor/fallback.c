@@ -311,7 +311,7 @@ static int fallback_create(const struct rs_environment *environment, const void 
     if (!fallback)
         return -ENOMEM;
     rs_mr_init(&fallback->base, &fallback_ops, &rs_mr_descriptor_fallback, upstream);
-    rs_mutex_init(&fallback->lock);
+    rs_mutex_init(&fallback->lock, RS_RANK_RESOURCE);
     fallback->refused_bytes = SIZE_MAX;
     *out = &fallback->base;
     return 0;

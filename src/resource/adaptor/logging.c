@@ -27,8 +27,8 @@ static const char header[] = "Thread,Time,Action,Pointer,Size,Stream\n";
 /* One per file and process, shared by all stacks that name the file.  It stays open to the end: a
  * stack made again after a context's end goes on writing where the first one stopped.
  *
- * A child after fork finds it all zero, which is a log that is off: it neither writes to the file
- * nor to the tail, which it has mapped too, and needs no unlocked lock. */
+ * A child after fork finds it all zero, without an owner: it leaves the log, the tail that it has
+ * mapped too, and the lock alone. */
 struct sink {
     struct sink *next;
     struct rs_mutex lock; /* protects what follows but the paths */
@@ -55,7 +55,7 @@ struct logging {
     bool auto_flush;
 };
 
-static struct rs_mutex sinks_lock = RS_MUTEX_INIT; /* protects the list */
+static struct rs_mutex sinks_lock = RS_MUTEX_INIT(RS_RANK_RESOURCE); /* protects the list */
 static struct sink *sinks;
 
 static struct logging *logging_of(struct rs_mr *mr)
@@ -64,6 +64,12 @@ static struct logging *logging_of(struct rs_mr *mr)
 }
 
 /* ---- sinks; the functions that take one want its lock held ---- */
+
+/* False in a child after fork (from Linux 4.14 on). */
+static bool has_owner(const struct sink *sink)
+{
+    return sink->owner != 0;
+}
 
 /* Logging is off from here on; the program is not disturbed for it. */
 static void sink_turn_off(struct sink *sink, const char *what, int error)
@@ -223,7 +229,7 @@ static struct sink *make_sink(void)
     if (sink == MAP_FAILED)
         return NULL;
     (void)madvise(sink, sizeof(*sink), MADV_WIPEONFORK);
-    rs_mutex_init(&sink->lock);
+    rs_mutex_init(&sink->lock, RS_RANK_RESOURCE_PART);
     return sink;
 }
 
@@ -271,7 +277,7 @@ void rs_logging_end(void)
     if (!rs_mutex_lock_bounded(&sinks_lock, "logging"))
         return;
     for (struct sink *sink = sinks; sink; sink = sink->next) {
-        if (!rs_mutex_lock_bounded(&sink->lock, sink->path))
+        if (!has_owner(sink) || !rs_mutex_lock_bounded(&sink->lock, sink->path))
             continue;
         sink_end(sink);
         rs_mutex_unlock(&sink->lock);
@@ -326,7 +332,7 @@ int rs_logging_mark(const char *text)
     bool any = false;
 
     rs_mutex_lock(&sinks_lock);
-    for (struct sink *sink = sinks; sink; sink = sink->next) {
+    for (struct sink *sink = sinks; sink && has_owner(sink); sink = sink->next) {
         rs_mutex_lock(&sink->lock);
         if (sink->on) {
             any = true;
@@ -346,6 +352,8 @@ static void log_row(struct rs_mr *mr, const char *action, CUdeviceptr address, s
 {
     struct logging *logging = logging_of(mr);
 
+    if (!has_owner(logging->sink))
+        return;
     rs_mutex_lock(&logging->sink->lock);
     sink_write_row(logging->sink, action, address, size_bytes, stream, logging->auto_flush);
     rs_mutex_unlock(&logging->sink->lock);
@@ -377,9 +385,11 @@ static void logging_destroy(struct rs_mr *mr, bool memory_is_gone)
     struct logging *logging = logging_of(mr);
 
     (void)memory_is_gone;
-    rs_mutex_lock(&logging->sink->lock);
-    (void)sink_flush(logging->sink);
-    rs_mutex_unlock(&logging->sink->lock);
+    if (has_owner(logging->sink)) {
+        rs_mutex_lock(&logging->sink->lock);
+        (void)sink_flush(logging->sink);
+        rs_mutex_unlock(&logging->sink->lock);
+    }
     free(logging);
 }
 

@@ -637,8 +637,8 @@ static int poison_create(const struct rs_environment *environment, const void *c
     poison->fill_allocated = (unsigned)settings->fill_allocated;
     poison->fill_freed = (unsigned)settings->fill_freed;
     poison->aborts = settings->abort;
-    rs_mutex_init(&poison->copy_lock);
-    rs_mutex_init(&poison->lock);
+    rs_mutex_init(&poison->copy_lock, RS_RANK_RESOURCE);
+    rs_mutex_init(&poison->lock, RS_RANK_RESOURCE);
     poison->live.before = poison->live.after = &poison->live;
     poison->kept.before = poison->kept.after = &poison->kept;
     *out = &poison->base;

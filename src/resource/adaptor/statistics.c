@@ -201,7 +201,7 @@ static int statistics_create(const struct rs_environment *environment, const voi
     if (!statistics)
         return -ENOMEM;
     rs_mr_init(&statistics->base, &statistics_ops, &rs_mr_descriptor_statistics, upstream);
-    rs_mutex_init(&statistics->lock);
+    rs_mutex_init(&statistics->lock, RS_RANK_RESOURCE);
     statistics->top = &statistics->first;
     *out = &statistics->base;
     return 0;

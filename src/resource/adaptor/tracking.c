@@ -233,7 +233,7 @@ static int tracking_create(const struct rs_environment *environment, const void 
     rs_mr_init(&tracking->base, &tracking_ops, &rs_mr_descriptor_tracking, upstream);
     for (unsigned i = 0; i < SHARDS; i++) {
         struct record *ring = &tracking->shards[i].live;
-        rs_mutex_init(&tracking->shards[i].lock);
+        rs_mutex_init(&tracking->shards[i].lock, RS_RANK_RESOURCE);
         ring->before = ring->after = ring;
     }
     *out = &tracking->base;

@@ -570,8 +570,8 @@ static int arena_create(const struct rs_environment *environment, const void *co
     arena->environment = environment;
     arena->arena_bytes = arena_bytes(settings);
     arena->size_classes = settings->size_classes;
-    rs_mutex_init(&arena->lock);
-    rs_mutex_init(&arena->dump_lock);
+    rs_mutex_init(&arena->lock, RS_RANK_RESOURCE);
+    rs_mutex_init(&arena->dump_lock, RS_RANK_RESOURCE);
     pthread_cond_init(&arena->settled, NULL);
     if (environment->first_on_device)
         failed = take_initial(arena);

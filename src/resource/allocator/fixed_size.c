@@ -447,7 +447,7 @@ static void init_locks(struct fixed_size *fixed)
 {
     pthread_condattr_t monotonic;
 
-    rs_mutex_init(&fixed->lock);
+    rs_mutex_init(&fixed->lock, RS_RANK_RESOURCE);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&fixed->settled, &monotonic);

@@ -348,7 +348,7 @@ static void init_locks(struct rs_pool *pool)
 {
     pthread_condattr_t monotonic;
 
-    rs_mutex_init(&pool->lock);
+    rs_mutex_init(&pool->lock, RS_RANK_RESOURCE);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&pool->settled, &monotonic);

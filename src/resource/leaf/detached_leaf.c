@@ -353,5 +353,5 @@ void rs_detached_leaf_init(struct rs_detached_leaf *leaf, const struct rs_mr_des
     rs_mr_init(&leaf->base, &ops, descriptor, NULL);
     leaf->environment = environment;
     leaf->calls = calls;
-    rs_mutex_init(&leaf->lock);
+    rs_mutex_init(&leaf->lock, RS_RANK_RESOURCE);
 }

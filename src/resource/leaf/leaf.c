@@ -356,6 +356,7 @@ int rs_leaf_create(const struct rs_mr_descriptor *descriptor,
     leaf->memory = descriptor->memory;
     leaf->take = take_memory;
     leaf->give = give_memory;
+    rs_spinlock_init(&leaf->lock, RS_RANK_RESOURCE);
     *out = &leaf->base;
     return 0;
 }

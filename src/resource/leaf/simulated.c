@@ -273,7 +273,7 @@ static int simulated_create(const struct rs_environment *environment, const void
     if (!simulated)
         return -ENOMEM;
     rs_mr_init(&simulated->base, &simulated_ops, &rs_mr_descriptor_simulated, NULL);
-    rs_mutex_init(&simulated->lock);
+    rs_mutex_init(&simulated->lock, RS_RANK_RESOURCE);
     simulated->environment = environment;
     simulated->capacity_bytes = settings->size;
     simulated->end = FIRST_ADDRESS;

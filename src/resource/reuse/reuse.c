@@ -265,8 +265,11 @@ static int reuse_create(const struct rs_environment *environment, const void *co
     atomic_init(&reuse->eager_bytes, reuse->is_eager ? EAGER_BYTES : SIZE_MAX);
     reuse->initial_bytes = rs_reuse_held_bytes(reuse);
     rs_reuse_ask_room(reuse);
-    rs_mutex_init(&reuse->lock);
-    rs_mutex_init(&reuse->ordered.lock);
+    rs_mutex_init(&reuse->lock, RS_RANK_REUSE);
+    for (unsigned i = 0; i < RS_REUSE_SHARDS; i++)
+        rs_spinlock_init(&reuse->shards[i].lock, RS_RANK_REUSE_LISTS);
+    rs_spinlock_init(&reuse->refused_lock, RS_RANK_REUSE_LISTS);
+    rs_mutex_init(&reuse->ordered.lock, RS_RANK_REUSE_LISTS);
     *out = &reuse->base;
     return 0;
 }

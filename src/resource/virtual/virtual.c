@@ -253,7 +253,7 @@ static void init_locks(struct rs_virtual *vm)
 {
     pthread_condattr_t monotonic;
 
-    rs_mutex_init(&vm->lock);
+    rs_mutex_init(&vm->lock, RS_RANK_RESOURCE);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&vm->settled, &monotonic);

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The order of locks, in builds with slow asserts. */
+#include "base/lock.h"
+
+#include "base/check.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+/* A signal handler of the same thread may take and give back locks between any two instructions. It
+ * changes only slots above the count that it finds, and leaves the count as it was: it takes away
+ * slots marked as gone, and never one that is counted and still NULL. */
+static __thread struct {
+    const struct rs_lock_mark *volatile marks[RS_LOCKS_HELD_MAX];
+    volatile unsigned count;
+} held;
+
+static const struct rs_lock_mark gone = {RS_RANK_NONE, "nothing"};
+
+static bool is_held(const struct rs_lock_mark *mark)
+{
+    return mark && mark != &gone;
+}
+
+static RS_COLD void fail(const struct rs_lock_mark *mark, const char *how,
+                         const struct rs_lock_mark *other)
+{
+    char text[512];
+
+    snprintf(text, sizeof(text), "lock order: rank %d (%s) %s rank %d (%s)", (int)mark->rank,
+             mark->name ? mark->name : "never initialised", how, (int)other->rank, other->name);
+    rs_assert_failed(text, __FILE__, __LINE__);
+}
+
+static void check_rank(const struct rs_lock_mark *mark)
+{
+    if (mark->rank <= RS_RANK_NONE || mark->rank >= RS_RANK_COUNT)
+        fail(mark, "is taken with a rank that locks do not have, above", &gone);
+}
+
+void rs_lock_rank_before(const struct rs_lock_mark *mark)
+{
+    check_rank(mark);
+    for (unsigned i = 0; i < held.count; i++) {
+        const struct rs_lock_mark *other = held.marks[i];
+        if (is_held(other) && (other->rank >= mark->rank || mark->rank == RS_RANK_ALONE))
+            fail(mark, "is taken under", other);
+    }
+}
+
+void rs_lock_rank_taken(const struct rs_lock_mark *mark)
+{
+    unsigned at = held.count;
+
+    check_rank(mark);
+    if (at == RS_LOCKS_HELD_MAX)
+        fail(mark, "is one lock too many to note, above", held.marks[at - 1]);
+    held.count = at + 1;
+    held.marks[at] = mark;
+}
+
+static void drop_gone(void)
+{
+    while (held.count > 0 && held.marks[held.count - 1] == &gone) {
+        held.marks[held.count - 1] = NULL;
+        held.count = held.count - 1;
+    }
+}
+
+/* Its place among the held ones plus one, or 0.  The latest ones are mostly asked for. */
+static unsigned place_of(const struct rs_lock_mark *mark)
+{
+    unsigned at = held.count;
+
+    while (at > 0 && held.marks[at - 1] != mark)
+        at--;
+    return at;
+}
+
+void rs_lock_rank_left(const struct rs_lock_mark *mark)
+{
+    unsigned at = place_of(mark);
+
+    if (at == 0)
+        fail(mark, "is given back by a thread that does not hold it, but", &gone);
+    held.marks[at - 1] = &gone;
+    drop_gone();
+}
+
+void rs_lock_rank_must_hold(const struct rs_lock_mark *mark)
+{
+    if (place_of(mark) == 0)
+        fail(mark, "must be held by the caller, but this thread holds", &gone);
+}
+
+void rs_lock_rank_waits(const struct rs_lock_mark *mark)
+{
+    rs_lock_rank_must_hold(mark);
+    for (unsigned i = 0; i < held.count; i++) {
+        const struct rs_lock_mark *other = held.marks[i];
+        if (is_held(other) && other->rank > mark->rank)
+            fail(mark, "is waited for on a condition under", other);
+    }
+}
