@@ -160,6 +160,7 @@ static struct rs_mr *build_tower(struct rs_mr *leaf)
     return over(&rs_mr_descriptor_statistics, mr, NULL);
 }
 
+/* Line 23 asks for a pool as a pool's upstream. */
 static const struct builder {
     const char *name;
     struct rs_mr *(*build)(struct rs_mr *leaf);
@@ -184,6 +185,15 @@ static const struct builder {
     {"virtual", build_virtual},
     {"pool_over_virtual", build_pool_over_virtual},
 };
+
+int unit_prepare(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(builders); i++)
+        unit_add_case(&builders[i], "%s", builders[i].name);
+    return 0;
+}
 
 static struct stack stack_of(void **state)
 {
@@ -246,7 +256,7 @@ static uint64_t counter(struct rs_mr *mr, const char *resource, const char *name
 
 /* ---- any resource ---- */
 
-static void line_1_common_sizes_are_served(void **state)
+TEST_EACH(line_1_common_sizes_are_served)
 {
     static const size_t sizes[] = {4, KIB, MIB, GIB};
     struct stack stack = stack_of(state);
@@ -258,7 +268,7 @@ static void line_1_common_sizes_are_served(void **state)
     end(&stack);
 }
 
-static void line_2_a_pebibyte_is_refused_each_time(void **state)
+TEST_EACH(line_2_a_pebibyte_is_refused_each_time)
 {
     struct stack stack = stack_of(state);
 
@@ -267,7 +277,7 @@ static void line_2_a_pebibyte_is_refused_each_time(void **state)
     end(&stack);
 }
 
-static void line_4_two_live_blocks_differ(void **state)
+TEST_EACH(line_4_two_live_blocks_differ)
 {
     struct stack stack = stack_of(state);
     struct rs_allocation first = take(&stack, 8), second = take(&stack, 8);
@@ -280,7 +290,7 @@ static void line_4_two_live_blocks_differ(void **state)
 
 enum { RANDOM_COUNT = 100 };
 
-static void line_5_random_sizes_live_at_once(void **state)
+TEST_EACH(line_5_random_sizes_live_at_once)
 {
     struct stack stack = stack_of(state);
     struct rs_allocation live[RANDOM_COUNT];
@@ -317,7 +327,7 @@ static bool mixed(struct rs_mr *mr, uint64_t seed)
     return good;
 }
 
-static void line_6_mixed_allocations_and_frees(void **state)
+TEST_EACH(line_6_mixed_allocations_and_frees)
 {
     struct stack stack = stack_of(state);
 
@@ -330,7 +340,7 @@ static void *mixed_thread(void *data)
     return mixed(data, 7) ? data : NULL;
 }
 
-static void line_7_four_threads_at_once(void **state)
+TEST_EACH(line_7_four_threads_at_once)
 {
     struct stack stack = stack_of(state);
     pthread_t threads[4];
@@ -365,7 +375,7 @@ static void *consume(void *data)
     return data;
 }
 
-static void line_8_one_thread_allocates_another_frees(void **state)
+TEST_EACH(line_8_one_thread_allocates_another_frees)
 {
     struct stack stack = stack_of(state);
     struct hand_over hand_over = {.mr = stack.mr};
@@ -382,7 +392,7 @@ static void line_8_one_thread_allocates_another_frees(void **state)
     end(&stack);
 }
 
-static void line_10_an_adaptor_knows_its_upstream(void **state)
+TEST_EACH(line_10_an_adaptor_knows_its_upstream)
 {
     struct stack stack = stack_of(state);
     struct rs_mr *mr = stack.mr;
@@ -393,7 +403,7 @@ static void line_10_an_adaptor_knows_its_upstream(void **state)
     end(&stack);
 }
 
-static void line_11_every_block_has_the_drivers_alignment(void **state)
+TEST_EACH(line_11_every_block_has_the_drivers_alignment)
 {
     struct stack stack = stack_of(state);
 
@@ -412,59 +422,53 @@ static bool pool_options_are_valid(const char *initial, const char *maximum)
                              line, sizeof(line));
 }
 
-static void line_16_a_maximum_below_the_initial_size_is_refused(void **state)
+TEST(line_16_a_maximum_below_the_initial_size_is_refused)
 {
-    (void)state;
     assert_false(pool_options_are_valid("initial_pool_size=2048", "maximum_pool_size=1024"));
 }
 
-static void line_17_sizes_are_multiples_of_256(void **state)
+TEST(line_17_sizes_are_multiples_of_256)
 {
-    (void)state;
     assert_false(pool_options_are_valid("initial_pool_size=1000031", "maximum_pool_size=1000192"));
     assert_false(pool_options_are_valid("initial_pool_size=1000192", "maximum_pool_size=1000200"));
     assert_true(pool_options_are_valid("initial_pool_size=1000192", "maximum_pool_size=1000448"));
 }
 
-static void line_18_initial_may_equal_maximum(void **state)
+TEST(line_18_initial_may_equal_maximum)
 {
     struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_pool,
                                     OPTIONS("initial_size=1000192", "maximum_size=1000192"));
     struct rs_allocation allocation = take(&stack, 1000192);
 
-    (void)state;
     refuse(&stack, 1);
     give(&stack, &allocation);
     end(&stack);
 }
 
-static void line_19_nine_tenths_of_the_device_can_be_a_pool(void **state)
+TEST(line_19_nine_tenths_of_the_device_can_be_a_pool)
 {
     struct stack stack =
         stack_over(DEVICE_BYTES, &rs_mr_descriptor_pool, OPTIONS("initial_size=90%"));
 
-    (void)state;
     assert_in_range(stack.leaf->live_bytes, DEVICE_BYTES * 9 / 10 - 2 * MIB, DEVICE_BYTES * 9 / 10);
     end(&stack);
 }
 
-static void line_20_two_quarters_of_the_device_from_half_of_it(void **state)
+TEST(line_20_two_quarters_of_the_device_from_half_of_it)
 {
     struct stack stack =
         stack_over(DEVICE_BYTES, &rs_mr_descriptor_pool, OPTIONS("initial_size=50%"));
 
-    (void)state;
     (void)take(&stack, DEVICE_BYTES / 4);
     (void)take(&stack, DEVICE_BYTES / 4);
     assert_int_equal(stack.leaf->allocations, 1);
     end(&stack);
 }
 
-static void line_21_growth_backs_off_by_halving(void **state)
+TEST(line_21_growth_backs_off_by_halving)
 {
     struct stack stack = stack_over(6000, &rs_mr_descriptor_pool, OPTIONS("growth=rmm"));
 
-    (void)state;
     (void)take(&stack, 1000);
     (void)take(&stack, 4000);
     (void)take(&stack, 500);
@@ -472,12 +476,11 @@ static void line_21_growth_backs_off_by_halving(void **state)
     end(&stack);
 }
 
-static void line_22_growth_stops_at_the_maximum_and_what_is_there_serves(void **state)
+TEST(line_22_growth_stops_at_the_maximum_and_what_is_there_serves)
 {
     struct stack stack =
         stack_over(6000, &rs_mr_descriptor_pool, OPTIONS("growth=rmm", "maximum_size=8192"));
 
-    (void)state;
     (void)take(&stack, 1000);
     refuse(&stack, 4000);
     (void)take(&stack, 500);
@@ -485,32 +488,29 @@ static void line_22_growth_stops_at_the_maximum_and_what_is_there_serves(void **
     end(&stack);
 }
 
-static void line_25_the_pool_holds_at_least_its_initial_size(void **state)
+TEST(line_25_the_pool_holds_at_least_its_initial_size)
 {
     struct stack stack =
         stack_over(DEVICE_BYTES, &rs_mr_descriptor_pool, OPTIONS("initial_size=1MiB"));
 
-    (void)state;
     assert_true(counter(stack.mr, "pool", "held") >= MIB);
     end(&stack);
 }
 
-static void line_26_a_small_maximum_serves_itself_and_no_more(void **state)
+TEST(line_26_a_small_maximum_serves_itself_and_no_more)
 {
     struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_pool,
                                     OPTIONS("initial_size=0", "maximum_size=1024"));
 
-    (void)state;
     (void)take(&stack, 1024);
     refuse(&stack, 1024);
     end(&stack);
 }
 
-static void line_27_sizes_as_text_and_almost_the_whole_cap(void **state)
+TEST(line_27_sizes_as_text_and_almost_the_whole_cap)
 {
     static const char *const growths[] = {"growth=geometric", "growth=rmm"};
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(growths); i++) {
         struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_pool,
                                         OPTIONS("maximum_size=8MiB", growths[i]));
@@ -527,12 +527,11 @@ static struct stack arena_of(const char *size)
     return stack_over(DEVICE_BYTES, &rs_mr_descriptor_arena, OPTIONS(size));
 }
 
-static void line_30_at_least_a_mebibyte_at_most_nearly_all(void **state)
+TEST(line_30_at_least_a_mebibyte_at_most_nearly_all)
 {
     char line[300];
     struct stack stack;
 
-    (void)state;
     assert_false(options_are_valid(&rs_mr_descriptor_arena, &fake_environment,
                                    OPTIONS("arena_size=1048448"), line, sizeof(line)));
     stack = arena_of("arena_size=90%");
@@ -546,12 +545,11 @@ static void line_30_at_least_a_mebibyte_at_most_nearly_all(void **state)
     end(&stack);
 }
 
-static void line_34_mebibytes_in_address_order_then_none_and_back(void **state)
+TEST(line_34_mebibytes_in_address_order_then_none_and_back)
 {
     struct stack stack = arena_of("arena_size=4MiB");
     struct rs_allocation blocks[4];
 
-    (void)state;
     for (unsigned i = 0; i < 4; i++)
         blocks[i] = take(&stack, MIB);
     for (unsigned i = 1; i < 4; i++)
@@ -566,13 +564,12 @@ static void line_34_mebibytes_in_address_order_then_none_and_back(void **state)
     end(&stack);
 }
 
-static void line_35_large_requests_are_first_fit_and_merge_to_the_whole(void **state)
+TEST(line_35_large_requests_are_first_fit_and_merge_to_the_whole)
 {
     struct stack stack = arena_of("arena_size=16MiB");
     struct rs_allocation first = take(&stack, 2 * MIB + 100), second = take(&stack, 3 * MIB + 7);
     struct rs_allocation third = take(&stack, 4 * MIB), whole;
 
-    (void)state;
     assert_true(first.address < second.address && second.address < third.address);
     refuse(&stack, 17 * MIB);
     refuse(&stack, 17 * MIB);
@@ -587,14 +584,13 @@ static void line_35_large_requests_are_first_fit_and_merge_to_the_whole(void **s
     end(&stack);
 }
 
-static void line_36_and_39_blocks_outlive_a_defragmentation(void **state)
+TEST(line_36_and_39_blocks_outlive_a_defragmentation)
 {
     struct stack stack = arena_of("arena_size=8MiB");
     struct hand_over hand_over = {.mr = stack.mr};
     pthread_t thread;
     void *result;
 
-    (void)state;
     for (unsigned i = 0; i < RANDOM_COUNT; i++)
         hand_over.blocks[i] = take(&stack, 20000);
     refuse(&stack, 8 * MIB);
@@ -607,13 +603,12 @@ static void line_36_and_39_blocks_outlive_a_defragmentation(void **state)
     end(&stack);
 }
 
-static void line_37_a_threads_arena_is_first_fit_and_gives_back(void **state)
+TEST(line_37_a_threads_arena_is_first_fit_and_gives_back)
 {
     struct stack stack = arena_of("arena_size=2MiB");
     struct rs_allocation blocks[8];
     const unsigned order[] = {3, 4, 6, 5, 1, 0, 7, 2}; /* previous, next, both */
 
-    (void)state;
     for (unsigned i = 0; i < 8; i++)
         blocks[i] = take(&stack, 256 * KIB);
     for (unsigned i = 1; i < 8; i++)
@@ -655,14 +650,13 @@ static void *use_arena(void *data)
     return NULL;
 }
 
-static void line_38_all_of_it_after_four_threads(void **state)
+TEST(line_38_all_of_it_after_four_threads)
 {
     struct stack stack = arena_of("arena_size=8MiB");
     struct arena_user users[4];
     pthread_barrier_t is_done, may_end;
     struct rs_allocation whole;
 
-    (void)state;
     pthread_barrier_init(&is_done, NULL, 5);
     pthread_barrier_init(&may_end, NULL, 5);
     for (unsigned i = 0; i < 4; i++) {
@@ -683,13 +677,12 @@ static void line_38_all_of_it_after_four_threads(void **state)
     pthread_barrier_destroy(&may_end);
 }
 
-static void line_41_size_classes(void **state)
+TEST(line_41_size_classes)
 {
     struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_arena,
                                     OPTIONS("arena_size=64MiB", "size_classes=1"));
     struct rs_allocation first = take(&stack, 17 * KIB), second = take(&stack, 17 * KIB);
 
-    (void)state;
     assert_int_equal(rs_size_class(8), 256);
     assert_int_equal(rs_size_class(264), 512);
     assert_int_equal(rs_size_class(2048), 2048);
@@ -707,25 +700,23 @@ static void line_41_size_classes(void **state)
 
 /* ---- binning, fixed_size ---- */
 
-static void line_42_a_bin_serves_smaller_requests(void **state)
+TEST(line_42_a_bin_serves_smaller_requests)
 {
     struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_binning,
                                     OPTIONS("minimum_size=1KiB", "maximum_size=1KiB"));
     struct rs_allocation allocation = take(&stack, 100);
 
-    (void)state;
     assert_int_equal(stack.leaf->live_bytes, 8 * KIB);
     give(&stack, &allocation);
     end(&stack);
 }
 
-static void line_44_above_the_largest_bin_goes_upstream(void **state)
+TEST(line_44_above_the_largest_bin_goes_upstream)
 {
     struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_binning,
                                     OPTIONS("minimum_size=1KiB", "maximum_size=128KiB"));
     struct rs_allocation allocation = take(&stack, 128 * MIB);
 
-    (void)state;
     assert_int_equal(stack.leaf->live_bytes, 128 * MIB);
     give(&stack, &allocation);
     assert_int_equal(stack.leaf->live_bytes, 0);
@@ -735,14 +726,13 @@ static void line_44_above_the_largest_bin_goes_upstream(void **state)
 static const struct rs_environment placing_place = {.device = PLACING_DEVICE,
                                                     .context = PLACING_CONTEXT};
 
-static void line_45_bins_work_over_any_resource(void **state)
+TEST(line_45_bins_work_over_any_resource)
 {
     struct fake_leaf *leaf;
     struct rs_mr *headroom;
     struct stack stack;
     int error;
 
-    (void)state;
     for (int memory = 0; memory < RS_MEMORIES; memory++) {
         placing_start(false);
         placing.free_bytes = GIB;
@@ -759,13 +749,12 @@ static void line_45_bins_work_over_any_resource(void **state)
     }
 }
 
-static void line_46_fixed_size_refuses_larger_and_grows(void **state)
+TEST(line_46_fixed_size_refuses_larger_and_grows)
 {
     struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_fixed_size,
                                     OPTIONS("block_size=1MiB", "blocks_to_preallocate=2"));
     struct rs_allocation blocks[3];
 
-    (void)state;
     refuse(&stack, MIB + 1);
     for (unsigned i = 0; i < 3; i++)
         blocks[i] = take(&stack, MIB);
@@ -794,37 +783,34 @@ static struct stack prefetching_stack(enum rs_memory memory)
 }
 
 /* The driver's view of the last prefetch is the gpu suite's; here: what it is told. */
-static void line_53_each_block_is_prefetched_to_the_device(void **state)
+TEST(line_53_each_block_is_prefetched_to_the_device)
 {
     struct stack stack = prefetching_stack(RS_MEMORY_MANAGED);
     struct rs_allocation allocation = take(&stack, MIB);
 
-    (void)state;
     assert_int_equal(placing.count, 1);
     assert_placed(0, PREFETCH, allocation.address, MIB, PLACING_DEVICE);
     give(&stack, &allocation);
     end(&stack);
 }
 
-static void line_54_other_memory_is_not_prefetched_and_no_error(void **state)
+TEST(line_54_other_memory_is_not_prefetched_and_no_error)
 {
     struct stack stack = prefetching_stack(RS_MEMORY_HOST);
     struct rs_allocation allocation;
 
-    (void)state;
     placing.answer = CUDA_ERROR_INVALID_VALUE; /* the driver's for memory that is not managed */
     allocation = take(&stack, MIB);
     give(&stack, &allocation);
     end(&stack);
 }
 
-static void line_55_headroom_above_all_free_memory_keeps_it_on_the_host(void **state)
+TEST(line_55_headroom_above_all_free_memory_keeps_it_on_the_host)
 {
     struct stack stack;
     struct rs_allocation allocation;
     int error;
 
-    (void)state;
     placing_start(false);
     placing.free_bytes = 80 * GIB - 1;
     stack.leaf = placing_leaf(RS_MEMORY_HOST);
@@ -847,11 +833,10 @@ static bool alignment_is_valid(const char *alignment)
                              sizeof(line));
 }
 
-static void line_72_powers_of_two_only_and_small_ones_are_raised(void **state)
+TEST(line_72_powers_of_two_only_and_small_ones_are_raised)
 {
     static const char *const small[] = {"alignment=32", "alignment=64", "alignment=128"};
 
-    (void)state;
     assert_false(alignment_is_valid("alignment=255"));
     assert_false(alignment_is_valid("alignment=768"));
     assert_true(alignment_is_valid("alignment=256"));
@@ -874,21 +859,19 @@ static void passes_through(const char *const *options, size_t size_bytes)
     end(&stack);
 }
 
-static void line_73_default_alignment_and_small_sizes_pass_unchanged(void **state)
+TEST(line_73_default_alignment_and_small_sizes_pass_unchanged)
 {
-    (void)state;
     passes_through(NULL, 5);
     passes_through(OPTIONS("alignment=256"), 5);
     passes_through(OPTIONS("alignment=4096", "alignment_threshold=65536"), 65535);
 }
 
 /* RMM's numbers with its base alignment of 256 replaced by ours: it says + 3840. */
-static void line_74_the_upstream_is_asked_for_room_and_gets_its_own_back(void **state)
+TEST(line_74_the_upstream_is_asked_for_room_and_gets_its_own_back)
 {
     static const size_t asked[][2] = {{65536, 65536}, {73728, 73728}, {77800, 77824}};
     const size_t extra_bytes = 4096 - RS_BLOCK_ALIGNMENT;
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(asked); i++) {
         struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_aligned,
                                         OPTIONS("alignment=4096", "alignment_threshold=65536"));
@@ -921,13 +904,12 @@ static struct stack failing_stack(CUresult error, struct fake_leaf **second)
     return stack;
 }
 
-static void line_75_the_second_is_asked_for_the_size_else_the_error_is_the_original(void **state)
+TEST(line_75_the_second_is_asked_for_the_size_else_the_error_is_the_original)
 {
     struct fake_leaf *second;
     struct stack stack = failing_stack(CUDA_ERROR_OUT_OF_MEMORY, &second);
     struct rs_allocation allocation = take(&stack, 5 * MIB);
 
-    (void)state;
     assert_int_equal(second->live[0].size_bytes, 5 * MIB);
     give(&stack, &allocation);
     assert_int_equal(second->live_count, 0);
@@ -936,13 +918,12 @@ static void line_75_the_second_is_asked_for_the_size_else_the_error_is_the_origi
     end(&stack);
 }
 
-static void line_76_only_out_of_memory_falls_back_and_new_errors_surface(void **state)
+TEST(line_76_only_out_of_memory_falls_back_and_new_errors_surface)
 {
     struct rs_allocation allocation;
     struct fake_leaf *second;
     struct stack stack = failing_stack(CUDA_ERROR_UNKNOWN, &second);
 
-    (void)state;
     assert_int_equal(rs_mr_allocate(stack.mr, MIB, NULL, &allocation), CUDA_ERROR_UNKNOWN);
     assert_int_equal(second->allocations + second->refusals, 0);
     end(&stack);
@@ -960,24 +941,22 @@ static uint64_t used(struct rs_mr *mr)
     return counter(mr, "limiting", "live");
 }
 
-static void line_56_one_byte_above_the_limit_is_refused(void **state)
+TEST(line_56_one_byte_above_the_limit_is_refused)
 {
     struct stack stack =
         stack_over(DEVICE_BYTES, &rs_mr_descriptor_limiting, OPTIONS("limit=10MiB"));
 
-    (void)state;
     refuse(&stack, 10 * MIB + 1);
     assert_int_equal(used(stack.mr), 0);
     end(&stack);
 }
 
-static void line_57_an_inner_refusal_passes_through(void **state)
+TEST(line_57_an_inner_refusal_passes_through)
 {
     struct stack stack =
         stack_over(DEVICE_BYTES, &rs_mr_descriptor_limiting, OPTIONS("limit=5MiB"));
     struct rs_mr *inner = stack.mr;
 
-    (void)state;
     stack.mr = over(&rs_mr_descriptor_limiting, inner, OPTIONS("limit=10MiB"));
     (void)take(&stack, MIB);
     refuse(&stack, 5 * MIB);
@@ -986,13 +965,12 @@ static void line_57_an_inner_refusal_passes_through(void **state)
     end(&stack);
 }
 
-static void line_58_fills_exactly_and_counts_each_step(void **state)
+TEST(line_58_fills_exactly_and_counts_each_step)
 {
     struct stack stack =
         stack_over(DEVICE_BYTES, &rs_mr_descriptor_limiting, OPTIONS("limit=10MiB"));
     struct rs_allocation first = take(&stack, 4 * MIB), second = take(&stack, 4 * MIB), third;
 
-    (void)state;
     assert_int_equal(used(stack.mr), 8 * MIB);
     give(&stack, &first);
     assert_int_equal(used(stack.mr), 4 * MIB);
@@ -1004,12 +982,11 @@ static void line_58_fills_exactly_and_counts_each_step(void **state)
     end(&stack);
 }
 
-static void line_59_a_refusal_leaves_the_counters(void **state)
+TEST(line_59_a_refusal_leaves_the_counters)
 {
     struct stack stack =
         stack_over(DEVICE_BYTES, &rs_mr_descriptor_limiting, OPTIONS("limit=10MiB"));
 
-    (void)state;
     (void)take(&stack, 4 * MIB);
     refuse(&stack, 7 * MIB);
     assert_int_equal(used(stack.mr), 4 * MIB);
@@ -1033,13 +1010,12 @@ static void read_and_remove(const char *path, char *text, size_t text_bytes)
     unlink(path);
 }
 
-static void line_40_a_failure_writes_the_dump(void **state)
+TEST(line_40_a_failure_writes_the_dump)
 {
     char path[] = "/tmp/rmmshim-conformance-XXXXXX", option[64], text[2000];
     int fd = mkstemp(path);
     struct stack stack;
 
-    (void)state;
     assert_true(fd >= 0);
     close(fd);
     snprintf(option, sizeof(option), "dump_path=%s", path);
@@ -1069,7 +1045,7 @@ static void assert_row(char **text, const char *expected)
     assert_string_equal(row + 1, expected);
 }
 
-static void line_60_and_61_header_and_rows_are_exact(void **state)
+TEST(line_60_and_61_header_and_rows_are_exact)
 {
     char path[] = "/tmp/rmmshim-conformance-XXXXXX", option[64], text[1000], expected[100];
     char *at = text;
@@ -1077,7 +1053,6 @@ static void line_60_and_61_header_and_rows_are_exact(void **state)
     struct stack stack;
     struct rs_allocation first, second;
 
-    (void)state;
     assert_true(fd >= 0);
     close(fd);
     snprintf(option, sizeof(option), "path=%s", path);
@@ -1120,12 +1095,11 @@ static void assert_counters(struct rs_mr *mr, int64_t mib, int64_t peak_mib, int
     assert_int_equal(level.allocations.total, total_count);
 }
 
-static void line_64_all_zero_at_start_and_value_zero_at_end(void **state)
+TEST(line_64_all_zero_at_start_and_value_zero_at_end)
 {
     struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_statistics, NULL);
     struct rs_allocation allocation;
 
-    (void)state;
     assert_counters(stack.mr, 0, 0, 0, 0, 0, 0);
     allocation = take(&stack, 10 * MIB);
     give(&stack, &allocation);
@@ -1133,12 +1107,11 @@ static void line_64_all_zero_at_start_and_value_zero_at_end(void **state)
     end(&stack);
 }
 
-static void line_65_peak_and_total_of_ten_blocks(void **state)
+TEST(line_65_peak_and_total_of_ten_blocks)
 {
     struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_statistics, NULL);
     struct rs_allocation blocks[20];
 
-    (void)state;
     for (unsigned i = 0; i < 10; i++)
         blocks[i] = take(&stack, 10 * MIB);
     for (unsigned i = 0; i < 10; i += 2)
@@ -1152,13 +1125,12 @@ static void line_65_peak_and_total_of_ten_blocks(void **state)
     end(&stack);
 }
 
-static void line_66_stacked_adaptors_count_for_themselves(void **state)
+TEST(line_66_stacked_adaptors_count_for_themselves)
 {
     struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_statistics, NULL);
     struct stack inner = stack;
     struct rs_allocation blocks[10];
 
-    (void)state;
     stack.mr = over(&rs_mr_descriptor_statistics, inner.mr, NULL);
     for (unsigned i = 0; i < 10; i++)
         blocks[i] = take(i % 2 ? &inner : &stack, 10 * MIB);
@@ -1171,13 +1143,12 @@ static void line_66_stacked_adaptors_count_for_themselves(void **state)
     end(&stack);
 }
 
-static void line_67_push_and_pop(void **state)
+TEST(line_67_push_and_pop)
 {
     struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_statistics, NULL);
     struct rs_statistics_level level;
     struct rs_allocation first = take(&stack, 10 * MIB), second;
 
-    (void)state;
     assert_int_equal(rs_statistics_push(stack.mr, &level), 0);
     assert_int_equal(level.bytes.live, 10 * MIB);
     assert_counters(stack.mr, 0, 0, 0, 0, 0, 0);
@@ -1229,12 +1200,11 @@ static void look_at_statistics(void)
     live_count_inside_free = counter(reused, "statistics", "live_allocations");
 }
 
-static void line_68_memory_reused_during_its_free_is_not_live_twice(void **state)
+TEST(line_68_memory_reused_during_its_free_is_not_live_twice)
 {
     struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_statistics, NULL);
     struct rs_allocation allocation = take(&stack, 10 * MIB);
 
-    (void)state;
     free_and_look(&stack, &allocation, look_at_statistics);
     assert_int_equal(live_inside_free, 10 * MIB);
     assert_int_equal(live_count_inside_free, 1);
@@ -1263,11 +1233,10 @@ static void assert_tracked(struct rs_mr *mr, uint64_t mebibytes, uint64_t blocks
     assert_int_equal(counter(mr, "tracking", "live_allocations"), blocks);
 }
 
-static void line_69_live_blocks_are_exact_and_have_stacks_when_asked(void **state)
+TEST(line_69_live_blocks_are_exact_and_have_stacks_when_asked)
 {
     static const char *const options[] = {"capture_stacks=0", "capture_stacks=1"};
 
-    (void)state;
     for (unsigned asked = 0; asked < 2; asked++) {
         struct stack stack =
             stack_over(DEVICE_BYTES, &rs_mr_descriptor_tracking, OPTIONS(options[asked]));
@@ -1287,12 +1256,11 @@ static void line_69_live_blocks_are_exact_and_have_stacks_when_asked(void **stat
 
 /* A block that was never allocated here cannot come (its token would not be ours); a wrong size
  * can. */
-static void line_70_a_free_with_a_wrong_size_keeps_totals_right(void **state)
+TEST(line_70_a_free_with_a_wrong_size_keeps_totals_right)
 {
     struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_tracking, NULL);
     struct rs_allocation first = take(&stack, 10 * MIB), second = take(&stack, 10 * MIB);
 
-    (void)state;
     first.size_bytes = 5 * MIB;
     give(&stack, &first);
     assert_tracked(stack.mr, 10, 1);
@@ -1303,13 +1271,12 @@ static void line_70_a_free_with_a_wrong_size_keeps_totals_right(void **state)
     end(&stack);
 }
 
-static void line_71_nested_trackers_are_independent(void **state)
+TEST(line_71_nested_trackers_are_independent)
 {
     struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_tracking, NULL);
     struct stack inner = stack;
     struct rs_allocation outer_blocks[5], inner_blocks[5];
 
-    (void)state;
     stack.mr = over(&rs_mr_descriptor_tracking, inner.mr, NULL);
     for (unsigned i = 0; i < 5; i++) {
         outer_blocks[i] = take(&stack, 10 * MIB);
@@ -1333,115 +1300,14 @@ static void look_at_tracking(void)
     live_count_inside_free = counter(reused, "tracking", "live_allocations");
 }
 
-static void line_71_memory_reused_during_its_free_is_not_tracked_afterwards(void **state)
+TEST(line_71_memory_reused_during_its_free_is_not_tracked_afterwards)
 {
     struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_tracking, NULL);
     struct rs_allocation allocation = take(&stack, 10 * MIB);
 
-    (void)state;
     free_and_look(&stack, &allocation, look_at_tracking);
     assert_int_equal(live_inside_free, 10 * MIB);
     assert_int_equal(live_count_inside_free, 1);
     assert_tracked(stack.mr, 0, 0);
     end(&stack);
-}
-
-/* ---- the tables ---- */
-
-#define TEST(function)                                                                             \
-    {                                                                                              \
-#function, function                                                                        \
-    }
-
-struct named_test {
-    const char *name;
-    CMUnitTestFunction function;
-};
-
-static const struct named_test generic[] = {
-    TEST(line_1_common_sizes_are_served),
-    TEST(line_2_a_pebibyte_is_refused_each_time),
-    TEST(line_4_two_live_blocks_differ),
-    TEST(line_5_random_sizes_live_at_once),
-    TEST(line_6_mixed_allocations_and_frees),
-    TEST(line_7_four_threads_at_once),
-    TEST(line_8_one_thread_allocates_another_frees),
-    TEST(line_10_an_adaptor_knows_its_upstream),
-    TEST(line_11_every_block_has_the_drivers_alignment),
-};
-
-static const struct named_test specific[] = {
-    TEST(line_16_a_maximum_below_the_initial_size_is_refused),
-    TEST(line_17_sizes_are_multiples_of_256),
-    TEST(line_18_initial_may_equal_maximum),
-    TEST(line_19_nine_tenths_of_the_device_can_be_a_pool),
-    TEST(line_20_two_quarters_of_the_device_from_half_of_it),
-    TEST(line_21_growth_backs_off_by_halving),
-    TEST(line_22_growth_stops_at_the_maximum_and_what_is_there_serves),
-    /* line 23, a pool as a pool's upstream, is the generic tests' pool_over_pool */
-    TEST(line_25_the_pool_holds_at_least_its_initial_size),
-    TEST(line_26_a_small_maximum_serves_itself_and_no_more),
-    TEST(line_27_sizes_as_text_and_almost_the_whole_cap),
-    TEST(line_30_at_least_a_mebibyte_at_most_nearly_all),
-    TEST(line_34_mebibytes_in_address_order_then_none_and_back),
-    TEST(line_35_large_requests_are_first_fit_and_merge_to_the_whole),
-    TEST(line_36_and_39_blocks_outlive_a_defragmentation),
-    TEST(line_37_a_threads_arena_is_first_fit_and_gives_back),
-    TEST(line_38_all_of_it_after_four_threads),
-    TEST(line_40_a_failure_writes_the_dump),
-    TEST(line_41_size_classes),
-    TEST(line_42_a_bin_serves_smaller_requests),
-    TEST(line_44_above_the_largest_bin_goes_upstream),
-    TEST(line_45_bins_work_over_any_resource),
-    TEST(line_46_fixed_size_refuses_larger_and_grows),
-    TEST(line_53_each_block_is_prefetched_to_the_device),
-    TEST(line_54_other_memory_is_not_prefetched_and_no_error),
-    TEST(line_55_headroom_above_all_free_memory_keeps_it_on_the_host),
-    TEST(line_56_one_byte_above_the_limit_is_refused),
-    TEST(line_57_an_inner_refusal_passes_through),
-    TEST(line_58_fills_exactly_and_counts_each_step),
-    TEST(line_59_a_refusal_leaves_the_counters),
-    TEST(line_60_and_61_header_and_rows_are_exact),
-    TEST(line_64_all_zero_at_start_and_value_zero_at_end),
-    TEST(line_65_peak_and_total_of_ten_blocks),
-    TEST(line_66_stacked_adaptors_count_for_themselves),
-    TEST(line_67_push_and_pop),
-    TEST(line_68_memory_reused_during_its_free_is_not_live_twice),
-    TEST(line_69_live_blocks_are_exact_and_have_stacks_when_asked),
-    TEST(line_70_a_free_with_a_wrong_size_keeps_totals_right),
-    TEST(line_71_nested_trackers_are_independent),
-    TEST(line_71_memory_reused_during_its_free_is_not_tracked_afterwards),
-    TEST(line_72_powers_of_two_only_and_small_ones_are_raised),
-    TEST(line_73_default_alignment_and_small_sizes_pass_unchanged),
-    TEST(line_74_the_upstream_is_asked_for_room_and_gets_its_own_back),
-    TEST(line_75_the_second_is_asked_for_the_size_else_the_error_is_the_original),
-    TEST(line_76_only_out_of_memory_falls_back_and_new_errors_surface),
-};
-
-enum {
-    GENERIC = RS_ARRAY_LENGTH(generic),
-    SPECIFIC = RS_ARRAY_LENGTH(specific),
-    BUILDERS = RS_ARRAY_LENGTH(builders),
-    TESTS = GENERIC * BUILDERS + SPECIFIC,
-    NAME_BYTES = 120,
-};
-
-int main(void)
-{
-    static struct CMUnitTest tests[TESTS];
-    static char names[TESTS][NAME_BYTES];
-    size_t count = 0;
-
-    for (size_t i = 0; i < GENERIC; i++) {
-        for (size_t j = 0; j < BUILDERS; j++, count++) {
-            snprintf(names[count], NAME_BYTES, "%s_by_%s", generic[i].name, builders[j].name);
-            tests[count] = (struct CMUnitTest){.name = names[count],
-                                               .test_func = generic[i].function,
-                                               .initial_state = (void *)(uintptr_t)&builders[j]};
-        }
-    }
-    for (size_t i = 0; i < SPECIFIC; i++, count++)
-        tests[count] =
-            (struct CMUnitTest){.name = specific[i].name, .test_func = specific[i].function};
-    return _cmocka_run_group_tests("resource_conformance", tests, count, NULL, NULL);
 }

@@ -494,10 +494,11 @@ static int setup(void **state)
     return 0;
 }
 
-static void the_table_has_no_other_leaf(void **state)
+FIXTURE(setup, NULL);
+
+TEST(the_table_has_no_other_leaf)
 {
     size_t count = 0;
-    (void)state;
 
     for (size_t i = 0; rs_mr_descriptors[i]; i++)
         count += rs_mr_descriptors[i]->upstream_count == 0 &&
@@ -505,10 +506,9 @@ static void the_table_has_no_other_leaf(void **state)
     assert_int_equal(count, RS_ARRAY_LENGTH(leaves));
 }
 
-static void what_is_held_is_charged_and_known(void **state)
+TEST(what_is_held_is_charged_and_known)
 {
     static const size_t sizes[] = {1, 511, 512, 513, 4096, 1000, 33333, 3 << 20};
-    (void)state;
 
     EACH_LEAF(i)
     {
@@ -541,11 +541,10 @@ static void what_is_held_is_charged_and_known(void **state)
     }
 }
 
-static void refusals_come_back_and_are_not_charged(void **state)
+TEST(refusals_come_back_and_are_not_charged)
 {
     static const size_t huge[] = {SIZE_MAX, SIZE_MAX - 511, SIZE_MAX - 512, SIZE_MAX / 2,
                                   (size_t)1 << 50};
-    (void)state;
 
     EACH_LEAF(i)
     {
@@ -568,10 +567,8 @@ static void refusals_come_back_and_are_not_charged(void **state)
     }
 }
 
-static void a_free_that_fails_leaves_the_block(void **state)
+TEST(a_free_that_fails_leaves_the_block)
 {
-    (void)state;
-
     EACH_LEAF(i)
     {
         struct site site;
@@ -626,17 +623,14 @@ static void use_with_little_host_memory(const struct rs_mr_descriptor *descripto
     }
 }
 
-static void every_missing_host_allocation_is_survived(void **state)
+TEST(every_missing_host_allocation_is_survived)
 {
-    (void)state;
     EACH_LEAF(i)
     use_with_little_host_memory(leaves[i]);
 }
 
-static void a_limit_is_checked_before_the_driver_is_asked(void **state)
+TEST(a_limit_is_checked_before_the_driver_is_asked)
 {
-    (void)state;
-
     EACH_LEAF(i)
     {
         struct site site;
@@ -682,10 +676,8 @@ static void *take_and_give(void *data)
     return NULL;
 }
 
-static void threads_agree_on_what_is_held(void **state)
+TEST(threads_agree_on_what_is_held)
 {
-    (void)state;
-
     EACH_LEAF(i)
     {
         pthread_t threads[THREADS];
@@ -710,10 +702,8 @@ static const struct rs_mr_descriptor *const pooled[] = {&rs_mr_descriptor_async,
 
 #define EACH_POOLED(i) for (size_t i = 0; i < RS_ARRAY_LENGTH(pooled); i++)
 
-static void line_47_initial_size_and_release_threshold(void **state)
+TEST(line_47_initial_size_and_release_threshold)
 {
-    (void)state;
-
     EACH_POOLED(i)
     {
         struct rs_environment second;
@@ -739,10 +729,9 @@ static void line_47_initial_size_and_release_threshold(void **state)
     }
 }
 
-static void line_48_and_49_each_has_a_pool_of_its_own(void **state)
+TEST(line_48_and_49_each_has_a_pool_of_its_own)
 {
     struct site first, second;
-    (void)state;
 
     EACH_POOLED(i)
     {
@@ -757,10 +746,9 @@ static void line_48_and_49_each_has_a_pool_of_its_own(void **state)
     }
 }
 
-static void line_52_managed_pools_are_managed(void **state)
+TEST(line_52_managed_pools_are_managed)
 {
     struct site site;
-    (void)state;
 
     make(&site, &rs_mr_descriptor_async_managed, NULL);
     assert_int_equal(pool_of(&site)->properties.allocType, CU_MEM_ALLOCATION_TYPE_MANAGED);
@@ -773,10 +761,9 @@ static void line_52_managed_pools_are_managed(void **state)
     end(&site);
 }
 
-static void handed_out_when_complete(void **state)
+TEST(handed_out_when_complete)
 {
     struct site site;
-    (void)state;
 
     make(&site, &rs_mr_descriptor_async, NULL);
     for (unsigned i = 0; i < 10; i++) {
@@ -791,11 +778,10 @@ static void handed_out_when_complete(void **state)
     assert_int_equal(device.block_count, 0);
 }
 
-static void what_is_reserved_counts(void **state)
+TEST(what_is_reserved_counts)
 {
     struct rs_allocation one, two;
     struct site site;
-    (void)state;
 
     make(&site, &rs_mr_descriptor_async, NULL);
     one = take(&site, MIB);
@@ -812,11 +798,10 @@ static void what_is_reserved_counts(void **state)
     end(&site);
 }
 
-static void what_the_driver_takes_back_counts_no_more(void **state)
+TEST(what_the_driver_takes_back_counts_no_more)
 {
     struct rs_allocation block;
     struct site site;
-    (void)state;
 
     make(&site, &rs_mr_descriptor_async, OPTIONS("release_threshold=0"));
     block = take(&site, 40 * MIB);
@@ -827,11 +812,10 @@ static void what_the_driver_takes_back_counts_no_more(void **state)
 }
 
 /* The driver may be late, too: its pool is trimmed to the threshold. */
-static void what_is_above_the_threshold_goes_back_when_the_program_synchronises(void **state)
+TEST(what_is_above_the_threshold_goes_back_when_the_program_synchronises)
 {
     struct rs_allocation block;
     struct site site;
-    (void)state;
 
     make(&site, &rs_mr_descriptor_async, OPTIONS("release_threshold=8MiB"));
     assert_true(site.mr->has_threshold);
@@ -858,12 +842,11 @@ static void what_is_above_the_threshold_goes_back_when_the_program_synchronises(
     end(&site);
 }
 
-static void idle_memory_serves_below_the_limit(void **state)
+TEST(idle_memory_serves_below_the_limit)
 {
     struct rs_allocation one, two;
     struct site site;
     unsigned asked;
-    (void)state;
 
     make(&site, &rs_mr_descriptor_async, NULL);
     atomic_store(&site.device_account.limit_bytes, 48 * MIB);
@@ -879,11 +862,10 @@ static void idle_memory_serves_below_the_limit(void **state)
 }
 
 /* The pool said that it had enough and grew all the same. */
-static void growth_past_the_limit_is_undone(void **state)
+TEST(growth_past_the_limit_is_undone)
 {
     struct rs_allocation kept;
     struct site site;
-    (void)state;
 
     make(&site, &rs_mr_descriptor_async, NULL);
     kept = take(&site, MIB);
@@ -897,11 +879,10 @@ static void growth_past_the_limit_is_undone(void **state)
     end(&site);
 }
 
-static void only_what_is_idle_serves_without_asking(void **state)
+TEST(only_what_is_idle_serves_without_asking)
 {
     struct rs_allocation block;
     struct site site;
-    (void)state;
 
     make(&site, &rs_mr_descriptor_async, NULL);
     assert_int_equal(rs_mr_allocate_held(site.mr, MIB, NULL, &block), CUDA_ERROR_NOT_READY);
@@ -913,10 +894,8 @@ static void only_what_is_idle_serves_without_asking(void **state)
 
 /* What is idle is in pieces that are too small.  The attempt is not repeated until something that
  * can make a larger piece was given back; a caller with no other way tries after every free. */
-static void a_held_request_leaves_the_pool_as_it_is(void **state)
+TEST(a_held_request_leaves_the_pool_as_it_is)
 {
-    (void)state;
-
     EACH_POOLED(i)
     {
         struct rs_allocation small, large, block;
@@ -950,11 +929,10 @@ static void a_held_request_leaves_the_pool_as_it_is(void **state)
 }
 
 /* A request that may grow is served as ever, and what its growth left serves the next. */
-static void what_a_growth_leaves_serves_held_requests(void **state)
+TEST(what_a_growth_leaves_serves_held_requests)
 {
     struct rs_allocation block;
     struct site site;
-    (void)state;
 
     make(&site, &rs_mr_descriptor_async, NULL);
     (void)take(&site, MIB);
@@ -967,11 +945,10 @@ static void what_a_growth_leaves_serves_held_requests(void **state)
     end(&site);
 }
 
-static void a_full_device_is_no_answer_to_a_held_request(void **state)
+TEST(a_full_device_is_no_answer_to_a_held_request)
 {
     struct rs_allocation block;
     struct site site;
-    (void)state;
 
     make(&site, &rs_mr_descriptor_async, NULL);
     (void)take(&site, MIB);
@@ -984,12 +961,11 @@ static void a_full_device_is_no_answer_to_a_held_request(void **state)
 }
 
 /* The stream of ours stands behind work of the program's that waits for this thread. */
-static void no_request_waits_without_end(void **state)
+TEST(no_request_waits_without_end)
 {
     struct rs_allocation block;
     struct site site;
     uint64_t begin_ns;
-    (void)state;
 
     make(&site, &rs_mr_descriptor_async, NULL);
     block = take(&site, 40 * MIB);
@@ -1009,11 +985,10 @@ static void no_request_waits_without_end(void **state)
     end(&site);
 }
 
-static void unsupported_is_a_bad_setting(void **state)
+TEST(unsupported_is_a_bad_setting)
 {
     struct rs_environment environment = {.total_bytes = GIB};
     char line[256];
-    (void)state;
 
     device.has_pools = false;
     assert_false(
@@ -1041,10 +1016,8 @@ static const struct rs_mr_descriptor *const detached[] = {
 
 #define EACH_LASTING(i) for (size_t i = 0; i < RS_ARRAY_LENGTH(detached); i++)
 
-static void memory_that_outlives_its_context_goes_back(void **state)
+TEST(memory_that_outlives_its_context_goes_back)
 {
-    (void)state;
-
     EACH_LASTING(i)
     {
         struct rs_allocation block;
@@ -1066,10 +1039,8 @@ static void memory_that_outlives_its_context_goes_back(void **state)
     }
 }
 
-static void destroying_alone_gives_it_back_too(void **state)
+TEST(destroying_alone_gives_it_back_too)
 {
-    (void)state;
-
     EACH_LASTING(i)
     {
         struct site site;
@@ -1092,11 +1063,10 @@ static void end_context(void)
 }
 
 /* Another thread ends the context while this one is in a call. */
-static void the_last_one_out_gives_it_back(void **state)
+TEST(the_last_one_out_gives_it_back)
 {
     struct rs_allocation block;
     struct site site;
-    (void)state;
 
     make(&site, &rs_mr_descriptor_async, NULL);
     block = take(&site, MIB);
@@ -1113,11 +1083,10 @@ static void the_last_one_out_gives_it_back(void **state)
 }
 
 /* With no context current the driver may refuse; then it is ours until it does not. */
-static void what_cannot_go_back_then_goes_back_later(void **state)
+TEST(what_cannot_go_back_then_goes_back_later)
 {
     struct rs_allocation block;
     struct site site, next;
-    (void)state;
 
     make(&site, &rs_mr_descriptor_async, NULL);
     (void)take(&site, MIB);
@@ -1138,10 +1107,9 @@ static void what_cannot_go_back_then_goes_back_later(void **state)
 }
 
 /* What it had reserved is the device's when the pool is gone, and nobody else knows of the pool. */
-static void a_pool_that_cannot_end_then_ends_later(void **state)
+TEST(a_pool_that_cannot_end_then_ends_later)
 {
     struct site site, next;
-    (void)state;
 
     make(&site, &rs_mr_descriptor_async, OPTIONS("initial_size=64MiB"));
     (void)take(&site, MIB);
@@ -1165,10 +1133,8 @@ static void a_pool_that_cannot_end_then_ends_later(void **state)
 }
 
 /* RMM_FREE=immediate: nobody above has waited for the work that uses a block. */
-static void a_free_that_is_not_clean_waits_first(void **state)
+TEST(a_free_that_is_not_clean_waits_first)
 {
-    (void)state;
-
     EACH_LASTING(i)
     {
         struct rs_allocation block;
@@ -1190,11 +1156,10 @@ static void a_free_that_is_not_clean_waits_first(void **state)
 }
 
 /* The driver answers for the block until the stream has come to its free. */
-static void a_free_that_waits_waits_for_its_stream_too(void **state)
+TEST(a_free_that_waits_waits_for_its_stream_too)
 {
     struct rs_allocation block;
     struct site site;
-    (void)state;
 
     make(&site, &rs_mr_descriptor_async, NULL);
     block = take(&site, MIB);
@@ -1211,13 +1176,12 @@ static void a_free_that_waits_waits_for_its_stream_too(void **state)
 
 /* ---- system and simulated ---- */
 
-static void line_55_system_is_refused_where_unsupported(void **state)
+TEST(line_55_system_is_refused_where_unsupported)
 {
     struct rs_environment environment = {.total_bytes = GIB};
     struct rs_allocation block;
     struct site site;
     char line[256];
-    (void)state;
 
     device.is_pageable = false;
     assert_false(
@@ -1234,11 +1198,10 @@ static void line_55_system_is_refused_where_unsupported(void **state)
     assert_int_equal(device.asked, 0);
 }
 
-static void simulated_memory_has_a_size_and_reuses_addresses(void **state)
+TEST(simulated_memory_has_a_size_and_reuses_addresses)
 {
     struct rs_allocation block[5];
     struct site site;
-    (void)state;
 
     make(&site, &rs_mr_descriptor_simulated, OPTIONS("size=10MiB"));
     for (unsigned i = 0; i < 5; i++)
@@ -1261,13 +1224,12 @@ static void simulated_memory_has_a_size_and_reuses_addresses(void **state)
 /* ---- the way back to the driver ---- */
 
 /* cuMemFree would wait for the GPU, which may wait for this thread. */
-static void clean_memory_goes_back_in_order(void **state)
+TEST(clean_memory_goes_back_in_order)
 {
     struct rs_allocation a;
     struct site site;
     unsigned asked;
 
-    (void)state;
     drive();
     make(&site, &rs_mr_descriptor_cuda, NULL);
     a = take(&site, 600 * MIB);
@@ -1285,12 +1247,11 @@ static void clean_memory_goes_back_in_order(void **state)
 }
 
 /* Its channel may be behind work that waits for this thread. */
-static void a_busy_stream_is_waited_for_a_while_only(void **state)
+TEST(a_busy_stream_is_waited_for_a_while_only)
 {
     struct rs_allocation a;
     struct site site;
 
-    (void)state;
     drive();
     make(&site, &rs_mr_descriptor_cuda, NULL);
     site.device_account.limit_bytes = 1000 * MIB;
@@ -1309,11 +1270,10 @@ static void a_busy_stream_is_waited_for_a_while_only(void **state)
 
 /* Of managed and pinned memory, and of what is not clean, the driver's free waits; without context
  * events nobody can say that it would not. */
-static void no_request_waits_for_a_free(void **state)
+TEST(no_request_waits_for_a_free)
 {
     static const struct rs_mr_descriptor *const waiting[] = {
         &rs_mr_descriptor_cuda, &rs_mr_descriptor_managed, &rs_mr_descriptor_pinned};
-    (void)state;
 
     drive();
     for (size_t i = 0; i < RS_ARRAY_LENGTH(waiting); i++) {
@@ -1333,46 +1293,10 @@ static void no_request_waits_for_a_free(void **state)
     }
 }
 
-int main(void)
+int unit_prepare(int argc, char **argv)
 {
-#define TEST(name) cmocka_unit_test_setup(name, setup)
-    const struct CMUnitTest tests[] = {
-        TEST(the_table_has_no_other_leaf),
-        TEST(what_is_held_is_charged_and_known),
-        TEST(refusals_come_back_and_are_not_charged),
-        TEST(a_free_that_fails_leaves_the_block),
-        TEST(every_missing_host_allocation_is_survived),
-        TEST(a_limit_is_checked_before_the_driver_is_asked),
-        TEST(clean_memory_goes_back_in_order),
-        TEST(a_busy_stream_is_waited_for_a_while_only),
-        TEST(no_request_waits_for_a_free),
-        TEST(threads_agree_on_what_is_held),
-        TEST(line_47_initial_size_and_release_threshold),
-        TEST(line_48_and_49_each_has_a_pool_of_its_own),
-        TEST(line_52_managed_pools_are_managed),
-        TEST(handed_out_when_complete),
-        TEST(what_is_reserved_counts),
-        TEST(what_the_driver_takes_back_counts_no_more),
-        TEST(what_is_above_the_threshold_goes_back_when_the_program_synchronises),
-        TEST(idle_memory_serves_below_the_limit),
-        TEST(growth_past_the_limit_is_undone),
-        TEST(only_what_is_idle_serves_without_asking),
-        TEST(a_held_request_leaves_the_pool_as_it_is),
-        TEST(what_a_growth_leaves_serves_held_requests),
-        TEST(a_full_device_is_no_answer_to_a_held_request),
-        TEST(no_request_waits_without_end),
-        TEST(unsupported_is_a_bad_setting),
-        TEST(memory_that_outlives_its_context_goes_back),
-        TEST(destroying_alone_gives_it_back_too),
-        TEST(the_last_one_out_gives_it_back),
-        TEST(what_cannot_go_back_then_goes_back_later),
-        TEST(a_pool_that_cannot_end_then_ends_later),
-        TEST(a_free_that_is_not_clean_waits_first),
-        TEST(a_free_that_waits_waits_for_its_stream_too),
-        TEST(line_55_system_is_refused_where_unsupported),
-        TEST(simulated_memory_has_a_size_and_reuses_addresses),
-    };
-
+    (void)argc;
+    (void)argv;
     drive();
-    return cmocka_run_group_tests_name("resource_leaves", tests, NULL, NULL);
+    return 0;
 }

@@ -181,13 +181,12 @@ static void give_many(struct rs_mr *mr, const struct rs_allocation *blocks, size
         give(mr, &blocks[i * 7 % count]);
 }
 
-static void ten_gibibytes_are_cut_and_merged_at_will(void **state)
+TEST(ten_gibibytes_are_cut_and_merged_at_will)
 {
     struct rs_mr *mr = make(10 * GIB, NULL);
     struct rs_allocation blocks[BLOCKS_MAX];
     uint64_t creations;
 
-    (void)state;
     take_many(mr, blocks, 10, GIB, NULL);
     creations = fake_vmm.creations;
     give_many(mr, blocks, 10);
@@ -202,13 +201,12 @@ static void ten_gibibytes_are_cut_and_merged_at_will(void **state)
 }
 
 /* A live granule lies between any two blocks. */
-static void scattered_gibibytes_are_moved_together(void **state)
+TEST(scattered_gibibytes_are_moved_together)
 {
     struct rs_mr *mr = make(10 * GIB + 10 * 32 * MIB, NULL);
     struct rs_allocation blocks[BLOCKS_MAX], walls[BLOCKS_MAX], one;
     uint64_t creations;
 
-    (void)state;
     take_many(mr, blocks, 10, GIB, walls);
     creations = fake_vmm.creations;
     give_many(mr, blocks, 10);
@@ -224,14 +222,13 @@ static void scattered_gibibytes_are_moved_together(void **state)
     end(mr);
 }
 
-static void held_memory_is_moved_without_new_memory_or_not_at_all(void **state)
+TEST(held_memory_is_moved_without_new_memory_or_not_at_all)
 {
     struct rs_mr *mr = make(GIB, NULL);
     struct rs_allocation first = take(mr, 64 * MIB), wall = take(mr, 512);
     struct rs_allocation second = take(mr, 64 * MIB), wall2 = take(mr, 512), moved;
     uint64_t creations = fake_vmm.creations;
 
-    (void)state;
     give(mr, &first);
     give(mr, &second);
     assert_int_equal(rs_mr_allocate_held(mr, 200 * MIB, NULL, &moved), CUDA_ERROR_NOT_READY);
@@ -246,12 +243,11 @@ static void held_memory_is_moved_without_new_memory_or_not_at_all(void **state)
     end(mr);
 }
 
-static void growth_continues_the_free_end(void **state)
+TEST(growth_continues_the_free_end)
 {
     struct rs_mr *mr = make(GIB, NULL);
     struct rs_allocation first = take(mr, 16 * MIB), second = take(mr, 40 * MIB);
 
-    (void)state;
     assert_int_equal(second.address, first.address + 16 * MIB);
     assert_int_equal(fake_vmm.created_bytes, 64 * MIB);
     assert_int_equal(fake_vmm.unmappings, 0);
@@ -260,12 +256,11 @@ static void growth_continues_the_free_end(void **state)
     end(mr);
 }
 
-static void what_is_missing_is_created_and_the_rest_moved(void **state)
+TEST(what_is_missing_is_created_and_the_rest_moved)
 {
     struct rs_mr *mr = make(GIB, OPTIONS("granularity=2MiB"));
     struct rs_allocation first = take(mr, 6 * MIB), wall = take(mr, 2 * MIB), large;
 
-    (void)state;
     give(mr, &first);
     large = take(mr, 20 * MIB);
     assert_int_equal(fake_vmm.created_bytes, 22 * MIB);
@@ -275,12 +270,11 @@ static void what_is_missing_is_created_and_the_rest_moved(void **state)
     end(mr);
 }
 
-static void scattered_addresses_are_no_shortage_either(void **state)
+TEST(scattered_addresses_are_no_shortage_either)
 {
     struct rs_mr *mr = NULL;
     struct rs_allocation blocks[16], large;
 
-    (void)state;
     fake_vmm_install(GIB);
     environment = (struct rs_environment){.total_bytes = 16 * 2 * MIB, .frees_are_ready = true};
     account = (struct rs_account){.device = NULL};
@@ -303,12 +297,11 @@ static void scattered_addresses_are_no_shortage_either(void **state)
     end(mr);
 }
 
-static void large_blocks_are_aligned(void **state)
+TEST(large_blocks_are_aligned)
 {
     struct rs_mr *mr = make(GIB, NULL);
     struct rs_allocation small = take(mr, 512), large = take(mr, MIB + 512), next = take(mr, 512);
 
-    (void)state;
     assert_int_equal(large.address % (64 * KIB), 0);
     give(mr, &large);
     give(mr, &small);
@@ -318,12 +311,11 @@ static void large_blocks_are_aligned(void **state)
 
 /* ---- sizes ---- */
 
-static void the_initial_size_is_there_and_stays(void **state)
+TEST(the_initial_size_is_there_and_stays)
 {
     struct rs_mr *mr = make(GIB, OPTIONS("initial_size=100MiB"));
     struct rs_allocation block;
 
-    (void)state;
     assert_int_equal(fake_vmm.created_bytes, 128 * MIB);
     block = take(mr, 300 * MIB);
     give(mr, &block);
@@ -334,11 +326,10 @@ static void the_initial_size_is_there_and_stays(void **state)
     end(mr);
 }
 
-static void an_initial_size_larger_than_what_is_free_starts_smaller(void **state)
+TEST(an_initial_size_larger_than_what_is_free_starts_smaller)
 {
     struct rs_mr *mr = make(300 * MIB, OPTIONS("initial_size=1GiB"));
 
-    (void)state;
     assert_int_equal(fake_vmm.created_bytes, 256 * MIB);
     end(mr);
 }
@@ -352,12 +343,11 @@ static void look_at_what_goes_back(void)
     looks++;
 }
 
-static void what_a_trim_has_in_hand_is_seen(void **state)
+TEST(what_a_trim_has_in_hand_is_seen)
 {
     struct rs_mr *mr = make(GIB, OPTIONS("granularity=2MiB"));
     struct rs_allocation kept = take(mr, 32 * MIB), freed = take(mr, 64 * MIB);
 
-    (void)state;
     give(mr, &freed);
     looks = 0;
     live_meanwhile = 32 * MIB;
@@ -371,12 +361,11 @@ static void what_a_trim_has_in_hand_is_seen(void **state)
 }
 
 /* Of a block whose granules are not all to be had those that came go back. */
-static void what_was_created_in_vain_is_seen(void **state)
+TEST(what_was_created_in_vain_is_seen)
 {
     struct rs_mr *mr = make(64 * MIB, OPTIONS("granularity=2MiB"));
     struct rs_allocation kept = take(mr, 32 * MIB), refused;
 
-    (void)state;
     looks = 0;
     live_meanwhile = 32 * MIB;
     fake_vmm.on_release = look_at_what_goes_back;
@@ -389,13 +378,12 @@ static void what_was_created_in_vain_is_seen(void **state)
     end(mr);
 }
 
-static void trim_keeps_what_it_is_told_to(void **state)
+TEST(trim_keeps_what_it_is_told_to)
 {
     struct rs_mr *mr = make(GIB, NULL);
     struct rs_allocation low = take(mr, 512), block = take(mr, 320 * MIB), high = take(mr, 512);
     size_t created_bytes = fake_vmm.created_bytes, trimmed_bytes;
 
-    (void)state;
     give(mr, &block);
     assert_int_equal(rs_mr_trim(mr, SIZE_MAX), 0);
     trimmed_bytes = rs_mr_trim(mr, 97 * MIB);
@@ -416,12 +404,11 @@ static void trim_keeps_what_it_is_told_to(void **state)
     end(mr);
 }
 
-static void the_maximum_and_the_limit_are_kept(void **state)
+TEST(the_maximum_and_the_limit_are_kept)
 {
     struct rs_mr *mr = make(GIB, OPTIONS("maximum_size=100MiB", "granularity=32MiB"));
     struct rs_allocation block = take(mr, 90 * MIB), other;
 
-    (void)state;
     refuse(mr, 7 * MIB);
     other = take(mr, 6 * MIB);
     assert_int_equal(fake_vmm.peak_bytes, 96 * MIB);
@@ -459,9 +446,8 @@ static size_t granularity_at(size_t total_bytes, size_t limit_bytes, size_t devi
     return bytes;
 }
 
-static void the_granularity_follows_the_size(void **state)
+TEST(the_granularity_follows_the_size)
 {
-    (void)state;
     assert_int_equal(granularity_at(80 * GIB, 0, 2 * MIB, NULL), 32 * MIB);
     assert_int_equal(granularity_at(40 * GIB, 0, 2 * MIB, NULL), 16 * MIB);
     assert_int_equal(granularity_at(8 * GIB, 0, 2 * MIB, NULL), 4 * MIB);
@@ -472,7 +458,7 @@ static void the_granularity_follows_the_size(void **state)
     assert_int_equal(granularity_at(80 * GIB, 0, 64 * MIB, NULL), 64 * MIB);
 }
 
-static void no_size_wraps(void **state)
+TEST(no_size_wraps)
 {
     static const size_t huge[] = {SIZE_MAX,     SIZE_MAX - 511, SIZE_MAX - 512,
                                   SIZE_MAX / 2, SIZE_MAX - 1,   (size_t)1 << 50,
@@ -480,7 +466,6 @@ static void no_size_wraps(void **state)
     struct rs_mr *mr = make(80 * GIB, NULL);
     struct rs_allocation block = take(mr, 5000);
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(huge); i++)
         refuse(mr, huge[i]);
     assert_int_equal(fake_vmm.created_bytes, 32 * MIB);
@@ -499,9 +484,8 @@ static bool are_valid(const struct rs_environment *at, const char *const *option
     return valid;
 }
 
-static void bad_settings_are_one_clear_line(void **state)
+TEST(bad_settings_are_one_clear_line)
 {
-    (void)state;
     fake_vmm_install(GIB);
     environment = (struct rs_environment){.total_bytes = 80 * GIB};
     assert_true(are_valid(&environment, NULL, NULL));
@@ -594,12 +578,11 @@ static void end_unclean(struct rs_mr *mr, const struct rs_allocation *wall)
     end(mr);
 }
 
-static void without_reuse_memory_moves_when_all_work_is_done(void **state)
+TEST(without_reuse_memory_moves_when_all_work_is_done)
 {
     struct rs_allocation wall, block;
     struct rs_mr *mr = make_unclean(160 * MIB, &wall);
 
-    (void)state;
     assert_int_equal(fences.recorded, 0);
     block = take(mr, 128 * MIB);
     assert_int_equal(fences.recorded, 1);
@@ -611,13 +594,12 @@ static void without_reuse_memory_moves_when_all_work_is_done(void **state)
 }
 
 /* What is new needs no move, and a request that only a move would serve waits, but not for ever. */
-static void without_reuse_no_request_waits_without_end_for_work(void **state)
+TEST(without_reuse_no_request_waits_without_end_for_work)
 {
     struct rs_allocation wall, block;
     struct rs_mr *mr = make_unclean(288 * MIB, &wall);
     uint64_t begin_ns;
 
-    (void)state;
     fences.is_busy = true;
     block = take(mr, 128 * MIB);
     assert_int_equal(fake_vmm.created_bytes, 224 * MIB);
@@ -638,13 +620,12 @@ static void without_reuse_no_request_waits_without_end_for_work(void **state)
 }
 
 /* An old driver, or a capture, which may be of this thread's. */
-static void without_reuse_nothing_moves_where_nobody_can_know(void **state)
+TEST(without_reuse_nothing_moves_where_nobody_can_know)
 {
     struct rs_allocation wall, block;
     struct rs_mr *mr = make_unclean(160 * MIB, &wall);
     uint64_t ahead_ns = atomic_load(&clock_ahead_ns);
 
-    (void)state;
     fences.record_answer = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     atomic_store(&time_flies, true);
     refuse(mr, 128 * MIB);
@@ -658,14 +639,13 @@ static void without_reuse_nothing_moves_where_nobody_can_know(void **state)
     end_unclean(mr, &wall);
 }
 
-static void other_devices_reach_all_of_it(void **state)
+TEST(other_devices_reach_all_of_it)
 {
     enum { BLOCKS = 20, FIRST = 5, SECOND = 63 };
     static _Atomic uint64_t peers;
     struct rs_mr *mr = make(25 * GIB, NULL);
     struct rs_allocation blocks[BLOCKS], later;
 
-    (void)state;
     peers = 0;
     environment.peers = &peers;
     take_many(mr, blocks, BLOCKS, GIB, NULL);
@@ -713,13 +693,12 @@ static void nothing_moves(void *data)
 }
 
 /* What is mapped while all mappings are told is what was mapped before. */
-static void nothing_moves_while_access_changes(void **state)
+TEST(nothing_moves_while_access_changes)
 {
     struct rs_mr *mr = make(10 * GIB, NULL);
     struct rs_allocation blocks[5], walls[5], large;
     uint64_t calls;
 
-    (void)state;
     take_many(mr, blocks, 5, GIB, walls);
     give_many(mr, blocks, 5);
     fake_vmm.on_access = nothing_moves;
@@ -736,14 +715,13 @@ static void nothing_moves_while_access_changes(void **state)
     end(mr);
 }
 
-static void the_end_of_the_context_gives_all_back_at_once(void **state)
+TEST(the_end_of_the_context_gives_all_back_at_once)
 {
     struct rs_mr *mr = make(GIB, OPTIONS("initial_size=64MiB"));
     struct rs_allocation live = take(mr, 100 * MIB), freed = take(mr, 20 * MIB), none;
     struct rs_segment segment;
     uint64_t calls;
 
-    (void)state;
     give(mr, &freed);
     fake_vmm_watch(live.address, live.size_bytes, false);
     rs_mr_context_ended(mr);
@@ -759,12 +737,11 @@ static void the_end_of_the_context_gives_all_back_at_once(void **state)
     assert_int_equal(fake_vmm.calls, calls);
 }
 
-static void destroyed_with_its_memory_gone_it_calls_nobody(void **state)
+TEST(destroyed_with_its_memory_gone_it_calls_nobody)
 {
     struct rs_mr *mr = make(GIB, NULL);
     uint64_t calls;
 
-    (void)state;
     (void)take(mr, 1000);
     calls = fake_vmm.calls;
     rs_mr_destroy(mr, true);
@@ -776,12 +753,11 @@ static void end_context(void *mr)
     rs_mr_context_ended(mr);
 }
 
-static void a_growth_that_the_end_overtakes_gives_back_too(void **state)
+TEST(a_growth_that_the_end_overtakes_gives_back_too)
 {
     struct rs_mr *mr = make(GIB, NULL);
     struct rs_allocation none;
 
-    (void)state;
     fake_vmm.on_call = end_context;
     fake_vmm.on_call_data = mr;
     assert_int_equal(rs_mr_allocate(mr, 100 * MIB, NULL, &none), CUDA_ERROR_CONTEXT_IS_DESTROYED);
@@ -793,9 +769,8 @@ static void a_growth_that_the_end_overtakes_gives_back_too(void **state)
 
 /* Whichever call fails then: 1 unmapping, 4 granules, which are asked for twice, the addresses. The
  * account has ended with the context. */
-static void what_the_end_could_not_give_back_goes_back_later(void **state)
+TEST(what_the_end_could_not_give_back_goes_back_later)
 {
-    (void)state;
     for (uint64_t at = 1; at <= 7; at++) {
         struct rs_mr *mr = make(GIB, NULL);
         struct rs_allocation block = take(mr, 100 * MIB);
@@ -813,13 +788,12 @@ static void what_the_end_could_not_give_back_goes_back_later(void **state)
     }
 }
 
-static void destroyed_it_is_tried_no_more(void **state)
+TEST(destroyed_it_is_tried_no_more)
 {
     struct rs_mr *mr = make(GIB, NULL);
     struct rs_allocation block = take(mr, 100 * MIB);
     uint64_t calls;
 
-    (void)state;
     fake_vmm_watch(block.address, block.size_bytes, false);
     fake_vmm.fail_at = 1;
     fake_vmm.fail_with = CUDA_ERROR_UNKNOWN;
@@ -850,23 +824,21 @@ static struct rs_mr *make_stuck(void)
     return mr;
 }
 
-static void a_trim_gives_back_what_was_stuck(void **state)
+TEST(a_trim_gives_back_what_was_stuck)
 {
     struct rs_mr *mr = make_stuck();
 
-    (void)state;
     assert_int_equal(rs_mr_trim(mr, 0), 128 * MIB);
     assert_good(mr);
     assert_int_equal(fake_vmm.created_bytes, 0);
     end(mr);
 }
 
-static void a_growth_uses_what_was_stuck(void **state)
+TEST(a_growth_uses_what_was_stuck)
 {
     struct rs_mr *mr = make_stuck();
     struct rs_allocation block = take(mr, 128 * MIB);
 
-    (void)state;
     assert_int_equal(fake_vmm.creations, 4);
     assert_good(mr);
     give(mr, &block);
@@ -917,12 +889,11 @@ static void use_everything(CUresult expected)
     rs_mr_destroy(mr, false);
 }
 
-static void every_failing_call_is_survived(void **state)
+TEST(every_failing_call_is_survived)
 {
     static const CUresult errors[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN};
     uint64_t calls;
 
-    (void)state;
     rs_mr_destroy(make(GIB, NULL), false);
     use_everything(CUDA_SUCCESS);
     calls = fake_vmm.calls;
@@ -942,9 +913,8 @@ static void every_failing_call_is_survived(void **state)
         }
 }
 
-static void a_driver_that_fails_for_ever_is_survived(void **state)
+TEST(a_driver_that_fails_for_ever_is_survived)
 {
-    (void)state;
     for (uint64_t at = 1; at < 60; at++) {
         rs_mr_destroy(make(GIB, NULL), false);
         fake_vmm.fail_at = at;
@@ -955,11 +925,10 @@ static void a_driver_that_fails_for_ever_is_survived(void **state)
     }
 }
 
-static void every_missing_host_allocation_is_survived(void **state)
+TEST(every_missing_host_allocation_is_survived)
 {
     long allowed = 0;
 
-    (void)state;
     rs_mr_destroy(make(GIB, NULL), false);
     do {
         fake_vmm_install(GIB);
@@ -1001,7 +970,7 @@ static void every_missing_host_allocation_is_survived(void **state)
 
 /* ---- random traces ---- */
 
-static void random_traces_never_touch_what_is_live(void **state)
+TEST(random_traces_never_touch_what_is_live)
 {
     enum { LIVE = 60, STEPS = 6000 };
     struct rs_mr *mr = make(GIB, OPTIONS("granularity=2MiB"));
@@ -1009,7 +978,6 @@ static void random_traces_never_touch_what_is_live(void **state)
     size_t live_bytes = 0, refused = 0;
     uint64_t seed = 42;
 
-    (void)state;
     environment.total_bytes = GIB;
     for (unsigned step = 0; step < STEPS; step++) {
         struct rs_allocation *block = &live[test_random(&seed) % LIVE];
@@ -1102,21 +1070,19 @@ static void run_threads(struct rs_mr *mr)
     assert_int_equal(atomic_load(&errors), 0);
 }
 
-static void eight_threads_share_it(void **state)
+TEST(eight_threads_share_it)
 {
     struct rs_mr *mr = make(4 * GIB, OPTIONS("granularity=2MiB"));
 
-    (void)state;
     run_threads(mr);
     assert_int_equal(atomic_load(&refusals), 0);
     end(mr);
 }
 
-static void eight_threads_share_too_little(void **state)
+TEST(eight_threads_share_too_little)
 {
     struct rs_mr *mr = make(80 * MIB, OPTIONS("granularity=2MiB"));
 
-    (void)state;
     run_threads(mr);
     end(mr);
 }
@@ -1179,7 +1145,7 @@ static unsigned refused_of(unsigned threads, size_t capacity_bytes, size_t least
     return atomic_load(&refusals);
 }
 
-static void nobody_is_refused_where_there_is_room(void **state)
+TEST(nobody_is_refused_where_there_is_room)
 {
     static const struct {
         unsigned threads;
@@ -1194,7 +1160,6 @@ static void nobody_is_refused_where_there_is_room(void **state)
         {4, 128 * MIB, 32 * MIB, 32 * MIB, "granularity=32MiB"},
     };
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(scenes); i++)
         assert_int_equal(refused_of(scenes[i].threads, scenes[i].capacity_bytes,
                                     scenes[i].least_bytes, scenes[i].most_bytes,
@@ -1244,11 +1209,10 @@ static void use_all_of_it(size_t capacity_bytes, unsigned least_bits, unsigned m
     end(mr);
 }
 
-static void what_is_live_is_all_that_is_taken_of_the_device(void **state)
+TEST(what_is_live_is_all_that_is_taken_of_the_device)
 {
     static const unsigned bits[][2] = {{20, 23}, {21, 25}, {12, 26}, {9, 20}, {22, 27}, {24, 27}};
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(bits); i++)
         use_all_of_it(512 * MIB, bits[i][0], bits[i][1], 7 + i);
 }
@@ -1289,12 +1253,11 @@ static void start_second(void *data)
         sched_yield();
 }
 
-static void what_a_failed_growth_gives_back_is_found(void **state)
+TEST(what_a_failed_growth_gives_back_is_found)
 {
     struct rs_allocation pieces[4], walls[4];
     struct rs_mr *mr = make(20 * MIB, OPTIONS("granularity=2MiB"));
 
-    (void)state;
     for (unsigned i = 0; i < 4; i++) {
         pieces[i] = take(mr, 2 * MIB);
         walls[i] = take(mr, 2 * MIB);
@@ -1338,12 +1301,11 @@ static void ask_late(void *data)
     assert_int_equal(atomic_load(&clock_ahead_ns), begin_ns);
 }
 
-static void no_request_waits_without_end_for_others(void **state)
+TEST(no_request_waits_without_end_for_others)
 {
     struct rs_mr *mr = make(10 * GIB, NULL);
     struct rs_allocation first = take(mr, GIB), block;
 
-    (void)state;
     fake_vmm.on_access = ask_meanwhile;
     fake_vmm.on_access_data = mr;
     assert_int_equal(rs_mr_access_changed(mr, 3, true), CUDA_SUCCESS);
@@ -1359,50 +1321,4 @@ static void no_request_waits_without_end_for_others(void **state)
     give(mr, &block);
     give(mr, &first);
     end(mr);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ten_gibibytes_are_cut_and_merged_at_will),
-        cmocka_unit_test(scattered_gibibytes_are_moved_together),
-        cmocka_unit_test(held_memory_is_moved_without_new_memory_or_not_at_all),
-        cmocka_unit_test(growth_continues_the_free_end),
-        cmocka_unit_test(what_is_missing_is_created_and_the_rest_moved),
-        cmocka_unit_test(scattered_addresses_are_no_shortage_either),
-        cmocka_unit_test(large_blocks_are_aligned),
-        cmocka_unit_test(the_initial_size_is_there_and_stays),
-        cmocka_unit_test(an_initial_size_larger_than_what_is_free_starts_smaller),
-        cmocka_unit_test(what_a_trim_has_in_hand_is_seen),
-        cmocka_unit_test(what_was_created_in_vain_is_seen),
-        cmocka_unit_test(trim_keeps_what_it_is_told_to),
-        cmocka_unit_test(the_maximum_and_the_limit_are_kept),
-        cmocka_unit_test(the_granularity_follows_the_size),
-        cmocka_unit_test(no_size_wraps),
-        cmocka_unit_test(bad_settings_are_one_clear_line),
-        cmocka_unit_test(without_reuse_memory_moves_when_all_work_is_done),
-        cmocka_unit_test(without_reuse_no_request_waits_without_end_for_work),
-        cmocka_unit_test(without_reuse_nothing_moves_where_nobody_can_know),
-        cmocka_unit_test(other_devices_reach_all_of_it),
-        cmocka_unit_test(nothing_moves_while_access_changes),
-        cmocka_unit_test(the_end_of_the_context_gives_all_back_at_once),
-        cmocka_unit_test(destroyed_with_its_memory_gone_it_calls_nobody),
-        cmocka_unit_test(a_growth_that_the_end_overtakes_gives_back_too),
-        cmocka_unit_test(what_the_end_could_not_give_back_goes_back_later),
-        cmocka_unit_test(destroyed_it_is_tried_no_more),
-        cmocka_unit_test(a_trim_gives_back_what_was_stuck),
-        cmocka_unit_test(a_growth_uses_what_was_stuck),
-        cmocka_unit_test(every_failing_call_is_survived),
-        cmocka_unit_test(a_driver_that_fails_for_ever_is_survived),
-        cmocka_unit_test(every_missing_host_allocation_is_survived),
-        cmocka_unit_test(random_traces_never_touch_what_is_live),
-        cmocka_unit_test(eight_threads_share_it),
-        cmocka_unit_test(eight_threads_share_too_little),
-        cmocka_unit_test(nobody_is_refused_where_there_is_room),
-        cmocka_unit_test(what_is_live_is_all_that_is_taken_of_the_device),
-        cmocka_unit_test(what_a_failed_growth_gives_back_is_found),
-        cmocka_unit_test(no_request_waits_without_end_for_others),
-    };
-
-    return cmocka_run_group_tests_name("resource_virtual", tests, NULL, NULL);
 }
