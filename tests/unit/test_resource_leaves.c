@@ -589,7 +589,7 @@ TEST(a_free_that_fails_leaves_the_block)
 static void use_with_little_host_memory(const struct rs_mr_descriptor *descriptor)
 {
     struct rs_allocation live[40];
-    size_t count = 0;
+    size_t count = 0, refused = 0;
     struct site site;
     int error = 0;
 
@@ -615,12 +615,14 @@ static void use_with_little_host_memory(const struct rs_mr_descriptor *descripto
         if (site.mr)
             end(&site);
         host_left = -1;
+        refused += host_refused;
         assert_int_equal(device.block_count, 0);
         for (size_t i = 0; i < POOLS_MAX; i++) {
             assert_false(device.pools[i].is_live);
             device.pools[i].is_destroyed = false;
         }
     }
+    assert_true(refused > 0); /* else nothing was missing */
 }
 
 TEST(every_missing_host_allocation_is_survived)
