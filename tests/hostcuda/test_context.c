@@ -43,7 +43,7 @@ TEST(primary_is_counted)
     OK(cuDevicePrimaryCtxRetain(&second, 1));
 }
 
-TEST(stack_of_current_contexts)
+TEST(current_contexts_are_a_stack)
 {
     CUcontext ctx, popped;
     CUdevice device;

@@ -106,7 +106,7 @@ TEST(graph_allocation_may_be_freed_outside)
     OK(cuGraphDestroy(graph));
 }
 
-TEST(allocation_nodes_added_by_hand)
+TEST(allocation_nodes_added_by_hand_allocate_at_each_launch)
 {
     CUgraph graph;
     CUgraphNode first, second, last;

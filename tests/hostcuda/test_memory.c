@@ -164,7 +164,7 @@ static unsigned answer(CUpointer_attribute attribute, CUdeviceptr pointer)
 }
 
 /* What an H200 says of memory of every kind. */
-TEST(attributes_by_kind)
+TEST(attributes_are_those_of_the_kind_of_memory)
 {
     CUpointer_attribute asked[] = {
         CU_POINTER_ATTRIBUTE_HOST_POINTER, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,

@@ -77,7 +77,7 @@ TEST(reset_frees_and_the_runtime_starts_again)
     cudaGetLastError();
 }
 
-TEST(stream_ordered_memory_works)
+TEST(stream_ordered_memory_holds_what_a_kernel_wrote)
 {
     unsigned *words, out = 0;
     OK(cudaMallocAsync((void **)&words, 4, NULL));

@@ -123,7 +123,7 @@ TEST(each_wait_in_an_allocation_is_a_report)
     }
 }
 
-TEST(outside_none_is)
+TEST(a_wait_outside_allocations_is_no_report)
 {
     for (unsigned i = 0; i < sizeof(waits) / sizeof(waits[0]); i++) {
         make_busy();
@@ -132,7 +132,7 @@ TEST(outside_none_is)
     expect(0);
 }
 
-TEST(nor_where_all_work_is_done)
+TEST(a_wait_where_all_work_is_done_is_no_report)
 {
     OK(cuCtxSynchronize());
     for (unsigned i = 0; i < sizeof(waits) / sizeof(waits[0]); i++)
@@ -171,7 +171,7 @@ TEST(a_fence_that_is_not_done_excuses_nothing)
     expect(1);
 }
 
-TEST(nor_does_a_fence_from_before)
+TEST(a_fence_from_before_the_allocation_excuses_nothing)
 {
     OK(cuCtxRecordEvent(NULL, event));
     finish_all();
@@ -197,7 +197,7 @@ TEST(nor_does_a_fence_from_before)
     expect(3);
 }
 
-TEST(nor_an_event_of_one_stream)
+TEST(an_event_of_one_stream_excuses_nothing)
 {
     hostcuda_request_begin();
     OK(cuEventRecord(event, stream));
@@ -223,7 +223,7 @@ TEST(a_stream_found_done_may_be_waited_for)
     expect(2);
 }
 
-TEST(nor_a_fence_of_another_context)
+TEST(a_fence_of_another_context_excuses_nothing)
 {
     CUcontext other, popped;
     OK(cuCtxCreate(&other, NULL, 0, 0));

@@ -300,7 +300,7 @@ static int rows_of(const char *whole, int before)
 }
 
 /* Stops the writer after each of its instructions, as a signal would end it there. */
-TEST(whole_at_each_instruction)
+TEST(the_file_is_whole_wherever_the_writer_is_killed)
 {
     struct file file = make("traced");
     int part = open_part("traced"), status, rows = 0, steps = 0;

@@ -17,7 +17,7 @@ static struct rs_mutex mutex = RS_MUTEX_INIT;
 static struct rs_spinlock spinlock;
 static _Atomic bool held, waiting;
 
-TEST(free_ones_are_taken)
+TEST(a_bounded_lock_takes_what_is_free)
 {
     rs_lock_bound_begin(SHORT_NS);
     assert_true(rs_lock_is_bound());

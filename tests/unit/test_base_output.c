@@ -133,7 +133,7 @@ TEST(only_a_new_and_empty_file_is_dropped)
     assert_int_equal(size_of("kept"), 0);
 }
 
-TEST(a_device_is_for_all)
+TEST(a_device_file_may_have_many_writers)
 {
     struct rs_output first, second;
 
@@ -145,7 +145,7 @@ TEST(a_device_is_for_all)
     assert_int_equal(access("/dev/null", F_OK), 0);
 }
 
-TEST(a_stream_is_for_all_though_it_is_a_file)
+TEST(a_standard_stream_may_have_many_writers_though_it_is_a_file)
 {
     struct rs_output first, second;
     int saved = dup(STDERR_FILENO), fd = open("stderr", O_WRONLY | O_CREAT, 0600);

@@ -124,7 +124,7 @@ TEST(a_new_owner_at_an_old_ones_place_is_another)
 }
 
 /* More owners than a thread remembers: none keeps an object that the thread has forgotten. */
-TEST(more_owners_than_slots)
+TEST(with_more_owners_than_slots_no_object_is_kept_unknown)
 {
     static struct owner owners[RS_ARRAY_LENGTH(objects)];
     size_t kept = 0, left = 0;

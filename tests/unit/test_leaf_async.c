@@ -12,7 +12,7 @@ static const struct rs_mr_descriptor *const pooled[] = {&rs_mr_descriptor_async,
 
 #define EACH_POOLED(i) for (size_t i = 0; i < RS_ARRAY_LENGTH(pooled); i++)
 
-TEST(line_47_initial_size_and_release_threshold)
+TEST(line_47_a_pool_has_an_initial_size_and_a_release_threshold)
 {
     EACH_POOLED(i)
     {
@@ -71,7 +71,7 @@ TEST(line_52_managed_pools_are_managed)
     end(&site);
 }
 
-TEST(handed_out_when_complete)
+TEST(a_block_is_handed_out_when_its_allocation_is_complete)
 {
     struct site site;
 

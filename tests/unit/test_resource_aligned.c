@@ -59,7 +59,7 @@ TEST(an_upstream_that_is_aligned_by_chance_serves_from_its_beginning)
     end_stack(&stack);
 }
 
-TEST(what_is_extra_is_told)
+TEST(the_report_says_what_alignment_costs)
 {
     struct stack stack = make_stack(&rs_mr_descriptor_aligned, PLENTY, OPTIONS("alignment=4KiB"));
     struct rs_report report = {.count = 0};
@@ -97,7 +97,7 @@ TEST(what_is_held_beneath_is_found)
     rs_mr_destroy(mr, false);
 }
 
-TEST(only_powers_of_two)
+TEST(only_powers_of_two_are_alignments)
 {
     char line[300];
 

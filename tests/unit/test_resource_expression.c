@@ -195,7 +195,7 @@ TEST(each_mistake_is_one_line_with_its_place)
     }
 }
 
-TEST(depth_is_limited)
+TEST(an_expression_too_deep_is_one_diagnostic)
 {
     enum { LEVELS = 10000 };
     char *text = malloc(5 * LEVELS + LEVELS + 5);

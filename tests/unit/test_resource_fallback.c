@@ -223,7 +223,7 @@ TEST(both_full_is_out_of_memory_and_recovered_from)
     end(&sides);
 }
 
-TEST(other_errors_surface)
+TEST(only_out_of_memory_falls_back)
 {
     struct sides sides = start(10 * MIB, PLENTY);
     struct rs_allocation allocation;

@@ -205,7 +205,7 @@ static void out_of_memory_comes_through(struct tower *tower, struct live *live)
     give_all(tower, live);
 }
 
-TEST_EACH(stands_over)
+TEST_EACH(two_resources_work_over_each_other)
 {
     struct tower tower = make_tower(*state);
     struct live live = {.count = 0};

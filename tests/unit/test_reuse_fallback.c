@@ -44,7 +44,7 @@ static void end_with_fallback(struct stack *stack)
 }
 
 /* What is quarantined would do, within the bound: that is better than slow memory. */
-TEST(a_fallback_waits_for_what_will_be_clean_soon)
+TEST(a_fallback_waits_for_what_will_be_ready_soon)
 {
     struct fake_leaf *second;
     struct stack stack = start_with_fallback(true, 64 * MIB, &second);

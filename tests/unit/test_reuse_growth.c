@@ -161,7 +161,7 @@ TEST(past_the_allowance_a_cut_is_better_than_growth)
 
 /* 148 MiB may be held, and 132 are.  The block in the gap is freed and its work done; only nobody
  * has looked yet. */
-TEST(past_the_allowance_what_is_clean_by_now_spares_a_cut)
+TEST(past_the_allowance_what_is_ready_by_now_spares_a_cut)
 {
     struct stack stack = start(PLENTY, "initial_size=16MiB");
     struct rs_allocation first = take(&stack, 16 * MIB), gap = take(&stack, 36 * MIB);

@@ -82,7 +82,7 @@ TEST(the_slow_path_takes_what_piled_up_in_steps)
     end(&stack);
 }
 
-TEST(an_allocation_sorts_a_bounded_part_of_what_is_clean)
+TEST(an_allocation_sorts_a_bounded_part_of_what_is_ready)
 {
     enum { COUNT = 1500, SORTED = 8 * 16, KEPT = 512 };
     struct stack stack = start(PLENTY, "initial_size=64MiB");

@@ -23,7 +23,7 @@ TEST(without_host_memory_nothing_is_lost)
     end(&stack);
 }
 
-TEST(records_need_host_memory)
+TEST(without_host_memory_for_a_record_a_request_is_refused)
 {
     struct stack stack = start(PLENTY, "initial_size=16MiB");
     struct rs_allocation a, b;

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-TEST(trim_gives_back_what_is_clean)
+TEST(trim_gives_back_what_is_ready)
 {
     struct stack stack = start(PLENTY, "initial_size=0");
     struct rs_allocation a = take(&stack, 8 * MIB);

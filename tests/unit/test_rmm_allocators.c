@@ -273,7 +273,7 @@ TEST(line_38_all_of_it_after_four_threads)
     pthread_barrier_destroy(&may_end);
 }
 
-TEST(line_41_size_classes)
+TEST(line_41_sizes_are_rounded_up_to_classes)
 {
     struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_arena,
                                     OPTIONS("arena_size=64MiB", "size_classes=1"));

@@ -72,7 +72,7 @@ TEST(line_66_stacked_adaptors_count_for_themselves)
     end(&stack);
 }
 
-TEST(line_67_push_and_pop)
+TEST(line_67_a_push_counts_anew_and_a_pop_adds_to_the_level_below)
 {
     struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_statistics, NULL);
     struct rs_statistics_level level;

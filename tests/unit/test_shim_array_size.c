@@ -21,7 +21,7 @@ static size_t bytes_of(size_t width, size_t height, size_t depth, CUarray_format
     return rs_array_bytes(&descriptor, levels);
 }
 
-TEST(extents_times_element)
+TEST(an_array_is_extents_times_element_in_whole_units)
 {
     assert_int_equal(bytes_of(1, 0, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0, 1), 4 * KIB);
     assert_int_equal(bytes_of(64 * KIB, 0, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0, 1), 512 * KIB);

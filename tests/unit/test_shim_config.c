@@ -716,7 +716,7 @@ TEST(stream_ordered_memory_is_served_where_asked_for)
     }
 }
 
-TEST(the_runtime_door_needs_the_drivers)
+TEST(hooks_of_the_runtime_bring_the_drivers_device_memory)
 {
     static const char *const settings[] = {"RMM_HOOKS=runtime", NULL};
     struct rs_config config;
@@ -728,7 +728,7 @@ TEST(the_runtime_door_needs_the_drivers)
 }
 
 /* What a program pushes is a whole stack: only RMM_FREE adds to it. */
-TEST(an_expression_from_inside)
+TEST(a_pushed_expression_gets_only_the_free_mode_of_the_settings)
 {
     static const struct {
         const char *setting, *expression, *stack;

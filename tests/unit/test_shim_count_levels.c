@@ -132,7 +132,7 @@ TEST(nothing_is_popped_twice)
     (void)pop(5);
 }
 
-TEST(peaks_begin_anew)
+TEST(a_reset_peak_begins_at_what_is_live)
 {
     enter(6, 100);
     enter(6, 900);
@@ -151,7 +151,7 @@ TEST(peaks_begin_anew)
 }
 
 /* A push takes nothing from the peak of the whole process. */
-TEST(the_whole_peak_stays)
+TEST(a_push_leaves_the_peak_of_the_process)
 {
     enter(7, 4000);
     leave(7, 4000);

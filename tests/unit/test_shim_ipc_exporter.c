@@ -98,7 +98,7 @@ static bool use(const struct rs_ipc_handle *handle, CUresult *result)
 
 /* ---- tests ---- */
 
-TEST(a_table_is_opened)
+TEST(the_exporters_table_is_opened)
 {
     CUresult result = CUDA_SUCCESS;
     struct rs_ipc_handle handle;
@@ -112,7 +112,7 @@ TEST(a_table_is_opened)
 }
 
 /* The exporter's number becomes a fifo's between any two looks. */
-TEST(nothing_else_is_opened)
+TEST(nothing_but_the_exporters_table_is_opened)
 {
     int ends[2];
 

@@ -102,7 +102,7 @@ TEST(each_block_answers_for_itself)
     assert_int_equal(driver_value[1], 0);
 }
 
-TEST(it_stays_while_one_block_wants_it)
+TEST(sync_memops_stay_while_one_block_wants_them)
 {
     unsigned calls;
 
@@ -129,7 +129,7 @@ TEST(a_free_of_another_block_changes_nothing)
     assert_int_equal(driver_value[0], 1);
 }
 
-TEST(a_reused_block_starts_without)
+TEST(a_reused_block_starts_without_sync_memops)
 {
     assert_int_equal(set(blocks[0][0].address, true), CUDA_SUCCESS);
     free_block(&blocks[0][0]);
@@ -144,7 +144,7 @@ static bool get(CUdeviceptr address, bool of_the_driver)
 }
 
 /* Wherever it lies: the driver's own managed memory has it. */
-TEST(device_memory_starts_without)
+TEST(device_memory_starts_without_sync_memops)
 {
     assert_false(get(blocks[0][0].address, true));
     assert_int_equal(set(blocks[0][0].address, true), CUDA_SUCCESS);
@@ -216,7 +216,7 @@ TEST(numbers_are_never_used_again)
     assert_true(rs_block_id(blocks[0][0].address) > second);
 }
 
-TEST(pages_near_a_block)
+TEST(a_page_is_near_while_a_block_of_its_segment_lives)
 {
     assert_true(rs_block_is_near(segments[0], 4096));
     assert_false(rs_block_is_near(segments[0] + 4096, 4096));
