@@ -37,6 +37,7 @@ void rs_commands_begin(bool has_thread)
 {
     void *memory = MAP_FAILED;
 
+    RS_ASSERT(!commands);
     if (!make_file())
         return;
     memory = mmap(NULL, RS_COMMANDS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd, 0);
@@ -77,6 +78,7 @@ bool rs_commands_take(struct rs_commands *command)
 
 void rs_commands_answer(const struct rs_commands *command)
 {
+    RS_ASSERT(commands);
     commands->result = command->result;
     commands->before_bytes = command->before_bytes;
     commands->after_bytes = command->after_bytes;

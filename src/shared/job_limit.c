@@ -130,6 +130,7 @@ struct rs_job_member *rs_job_limit_join(struct rs_job_limit *job)
 {
     uint64_t own = owner_of(getpid(), rs_process_start_ticks(0));
 
+    RS_ASSERT(own >> 32);
     for (uint32_t i = 0; i < RS_JOB_MEMBERS; i++) {
         uint64_t nobody = 0;
         /* Counted from before it is taken, so that no sum misses it. */
@@ -296,6 +297,7 @@ bool rs_job_share_take(struct rs_job_share *share, size_t bytes)
     unsigned tries = 0;
     bool taken = false;
 
+    RS_ASSERT(share->device < RS_JOB_DEVICES && share->member);
     if (bytes > share->limit_bytes)
         return false;
     while (!try_to_take(share, bytes, &taken) && rs_clock_ns() - begin_ns < TRIES_NS)

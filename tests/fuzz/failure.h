@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static unsigned long long seed;
+extern unsigned long long seed;
 
 #define FAIL(...)                                                                                  \
     do {                                                                                           \
-        fprintf(stderr, PROGRAM ": seed %llu, line %d: ", seed, __LINE__);                         \
+        fprintf(stderr, PROGRAM ": seed %llu, %s:%d: ", seed, __FILE__, __LINE__);                 \
         fprintf(stderr, __VA_ARGS__);                                                              \
         fputc('\n', stderr);                                                                       \
         _exit(1);                                                                                  \

@@ -40,6 +40,8 @@
 #include "failure.h"
 #include "requests.h"
 
+unsigned long long seed;
+
 enum {
     THREADS_MAX = 16,
     BLOCKS_MAX = 64,

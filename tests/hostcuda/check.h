@@ -2,12 +2,8 @@
 /* What the tests of this folder share. */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "../unit/unit.h"
 
-#include <cmocka.h>
 #include <cuda.h>
 
 #define OK(call) assert_int_equal((call), 0)

@@ -24,9 +24,10 @@ static int stop(void **state)
     return 0;
 }
 
-static void primary_is_counted(void **state)
+GROUP_FIXTURE(start, stop);
+
+TEST(primary_is_counted)
 {
-    (void)state;
     CUcontext again;
     unsigned flags;
     int active;
@@ -42,9 +43,8 @@ static void primary_is_counted(void **state)
     OK(cuDevicePrimaryCtxRetain(&second, 1));
 }
 
-static void stack_of_current_contexts(void **state)
+TEST(current_contexts_are_a_stack)
 {
-    (void)state;
     CUcontext ctx, popped;
     CUdevice device;
     OK(cuCtxPushCurrent(second));
@@ -56,9 +56,8 @@ static void stack_of_current_contexts(void **state)
     assert_ptr_equal(ctx, first);
 }
 
-static void handle_of_a_destroyed_context_is_used_again_with_another_id(void **state)
+TEST(handle_of_a_destroyed_context_is_used_again_with_another_id)
 {
-    (void)state;
     CUcontext a, b;
     unsigned long long a_id, b_id;
     OK(cuCtxCreate(&a, NULL, 0, 0));
@@ -85,9 +84,8 @@ static CUgreenCtx green_new(CUcontext *ctx)
     return green;
 }
 
-static void green_work_is_seen_as_measured(void **state)
+TEST(green_work_is_seen_as_measured)
 {
-    (void)state;
     CUcontext ctx, owner;
     CUgreenCtx green = green_new(&ctx);
     CUevent event;
@@ -119,9 +117,8 @@ static void green_work_is_seen_as_measured(void **state)
     OK(cuGreenCtxDestroy(green));
 }
 
-static void whole_context_waits_for_an_event(void **state)
+TEST(whole_context_waits_for_an_event)
 {
-    (void)state;
     CUevent event;
     CUstream stream;
     unsigned *flag = flag_new();
@@ -140,9 +137,8 @@ static void whole_context_waits_for_an_event(void **state)
     OK(cuMemFreeHost(flag));
 }
 
-static void copies_cross_devices_kernels_need_permission(void **state)
+TEST(copies_cross_devices_kernels_need_permission)
 {
-    (void)state;
     CUdeviceptr near, far;
     CUcontext ctx;
     int can;
@@ -171,9 +167,8 @@ static void copies_cross_devices_kernels_need_permission(void **state)
     OK(cuCtxSetCurrent(first));
 }
 
-static void a_pools_memory_is_reached_by_what_the_pool_says(void **state)
+TEST(a_pools_memory_is_reached_by_what_the_pool_says)
 {
-    (void)state;
     CUdeviceptr far;
     CUmemoryPool pool;
     CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -201,9 +196,8 @@ static void a_pools_memory_is_reached_by_what_the_pool_says(void **state)
     OK(cuCtxSetCurrent(first));
 }
 
-static void a_context_takes_all_with_it(void **state)
+TEST(a_context_takes_all_with_it)
 {
-    (void)state;
     CUcontext ctx;
     CUdeviceptr memory;
     CUevent event;
@@ -223,19 +217,4 @@ static void a_context_takes_all_with_it(void **state)
     assert_int_equal(cuEventQuery(event), CUDA_ERROR_INVALID_HANDLE);
     assert_int_equal(cuStreamQuery(stream), CUDA_ERROR_INVALID_HANDLE);
     OK(cuCtxSetCurrent(first));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(primary_is_counted),
-        cmocka_unit_test(stack_of_current_contexts),
-        cmocka_unit_test(handle_of_a_destroyed_context_is_used_again_with_another_id),
-        cmocka_unit_test(a_context_takes_all_with_it),
-        cmocka_unit_test(green_work_is_seen_as_measured),
-        cmocka_unit_test(whole_context_waits_for_an_event),
-        cmocka_unit_test(copies_cross_devices_kernels_need_permission),
-        cmocka_unit_test(a_pools_memory_is_reached_by_what_the_pool_says),
-    };
-    return cmocka_run_group_tests_name("context", tests, start, stop);
 }

@@ -18,6 +18,8 @@ static int stop(void **state)
     return 0;
 }
 
+FIXTURE(start, stop);
+
 static CUresult allocate_and_free(void)
 {
     CUdeviceptr pointer;
@@ -27,9 +29,8 @@ static CUresult allocate_and_free(void)
     return result;
 }
 
-static void nth_call_fails_as_often_as_asked(void **state)
+TEST(nth_call_fails_as_often_as_asked)
 {
-    (void)state;
     OK(hostcuda_fault_add("cuMemAlloc_v2:nth=3:count=2:code=2"));
     OK(allocate_and_free());
     OK(allocate_and_free());
@@ -39,17 +40,15 @@ static void nth_call_fails_as_often_as_asked(void **state)
     assert_int_equal(hostcuda_fault_hits(), 2);
 }
 
-static void base_name_means_all_versions(void **state)
+TEST(base_name_means_all_versions)
 {
-    (void)state;
     OK(hostcuda_fault_add("cuMemAlloc,cuMemGetInfo:code=999"));
     assert_int_equal(allocate_and_free(), CUDA_ERROR_UNKNOWN);
     assert_int_equal(cuMemGetInfo(NULL, NULL), CUDA_ERROR_UNKNOWN);
 }
 
-static void percent_is_repeatable_by_seed(void **state)
+TEST(percent_is_repeatable_by_seed)
 {
-    (void)state;
     unsigned runs[2] = {0, 0};
     for (int run = 0; run < 2; run++) {
         OK(hostcuda_fault_add("cuMemAlloc_v2:percent=30:seed=7:code=2"));
@@ -61,7 +60,7 @@ static void percent_is_repeatable_by_seed(void **state)
     assert_int_equal(runs[0], runs[1]);
 }
 
-static void sticky_fault_stays_in_the_context(void **state)
+TEST(sticky_fault_stays_in_the_context)
 {
     CUcontext ctx;
     OK(cuCtxCreate(&ctx, NULL, 0, 0));
@@ -81,42 +80,27 @@ static double seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-static void delays_come_before_and_after(void **state)
+TEST(delays_come_before_and_after)
 {
-    (void)state;
     OK(hostcuda_fault_add("cuMemGetInfo_v2:before_us=3000:after_us=3000"));
     double begin = seconds();
     OK(cuMemGetInfo(NULL, NULL));
     assert_true(seconds() - begin >= 0.006);
 }
 
-static void bad_rules_are_refused(void **state)
+TEST(bad_rules_are_refused)
 {
-    (void)state;
     assert_int_equal(hostcuda_fault_add("cuNoSuchThing:code=1"), -1);
     assert_int_equal(hostcuda_fault_add("cuMemAlloc:cod=1"), -1);
     assert_int_equal(hostcuda_fault_add("cuMemAlloc:code=x"), -1);
     assert_int_equal(hostcuda_fault_add("cuMemAlloc:code="), -1);
 }
 
-static void what_is_not_implemented_may_fail_too(void **state)
+TEST(what_is_not_implemented_may_fail_too)
 {
-    (void)state;
     unsigned long long calls = hostcuda_call_count("cuFuncLoad");
     OK(hostcuda_fault_add("cuFuncLoad:count=1:code=2"));
     assert_int_equal(cuFuncLoad(NULL), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(cuFuncLoad(NULL), CUDA_ERROR_NOT_SUPPORTED);
     assert_int_equal(hostcuda_call_count("cuFuncLoad") - calls, 2);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
-    const struct CMUnitTest tests[] = {
-        TEST(nth_call_fails_as_often_as_asked),     TEST(base_name_means_all_versions),
-        TEST(percent_is_repeatable_by_seed),        TEST(sticky_fault_stays_in_the_context),
-        TEST(delays_come_before_and_after),         TEST(bad_rules_are_refused),
-        TEST(what_is_not_implemented_may_fail_too),
-    };
-    return cmocka_run_group_tests_name("fault", tests, NULL, NULL);
 }

@@ -18,6 +18,8 @@ static int stop(void **state)
     return 0;
 }
 
+GROUP_FIXTURE(start, stop);
+
 static CUgraphExec instantiate(CUgraph graph)
 {
     CUgraphExec exec;
@@ -25,9 +27,8 @@ static CUgraphExec instantiate(CUgraph graph)
     return exec;
 }
 
-static void nodes_added_by_hand_run_in_their_order(void **state)
+TEST(nodes_added_by_hand_run_in_their_order)
 {
-    (void)state;
     CUdeviceptr words;
     CUgraph graph;
     CUgraphNode first, second;
@@ -57,9 +58,8 @@ static void nodes_added_by_hand_run_in_their_order(void **state)
     OK(cuMemFree(words));
 }
 
-static void captured_allocation_lives_in_a_launch(void **state)
+TEST(captured_allocation_lives_in_a_launch)
 {
-    (void)state;
     CUdeviceptr inside, copy;
     CUgraph graph;
     unsigned out = 0;
@@ -84,9 +84,8 @@ static void captured_allocation_lives_in_a_launch(void **state)
     OK(cuMemFree(copy));
 }
 
-static void graph_allocation_may_be_freed_outside(void **state)
+TEST(graph_allocation_may_be_freed_outside)
 {
-    (void)state;
     CUdeviceptr inside;
     CUgraph graph;
     unsigned out = 0;
@@ -107,9 +106,8 @@ static void graph_allocation_may_be_freed_outside(void **state)
     OK(cuGraphDestroy(graph));
 }
 
-static void allocation_nodes_added_by_hand(void **state)
+TEST(allocation_nodes_added_by_hand_allocate_at_each_launch)
 {
-    (void)state;
     CUgraph graph;
     CUgraphNode first, second, last;
     CUdeviceptr plain;
@@ -152,15 +150,4 @@ static void allocation_nodes_added_by_hand(void **state)
     OK(cuGraphExecDestroy(exec));
     OK(cuGraphDestroy(graph));
     OK(cuMemFree(plain));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nodes_added_by_hand_run_in_their_order),
-        cmocka_unit_test(captured_allocation_lives_in_a_launch),
-        cmocka_unit_test(graph_allocation_may_be_freed_outside),
-        cmocka_unit_test(allocation_nodes_added_by_hand),
-    };
-    return cmocka_run_group_tests_name("graph", tests, start, stop);
 }

@@ -33,9 +33,8 @@ static void *look_up(const char *name, int version, cuuint64_t flags)
     return address;
 }
 
-static void each_version_gets_its_own_shape(void **state)
+TEST(each_version_gets_its_own_shape)
 {
-    (void)state;
     static const struct {
         const char *name;
         int version;
@@ -87,18 +86,16 @@ static void each_version_gets_its_own_shape(void **state)
     }
 }
 
-static void what_is_not_there_is_null(void **state)
+TEST(what_is_not_there_is_null)
 {
-    (void)state;
     assert_null(look_up("cuNoSuchThing", driver_version, 0));
     assert_null(look_up("", driver_version, 0));
     assert_null(look_up("cuMemAlloc_v2", driver_version, 0));
     assert_null(look_up("cuMemAllocAsync", 11000, 0));
 }
 
-static void the_status_says_why(void **state)
+TEST(the_status_says_why)
 {
-    (void)state;
     CUdriverProcAddressQueryResult status;
     void *address;
     if (!get_v2)
@@ -110,9 +107,8 @@ static void the_status_says_why(void **state)
     OK(get_v2("cuMemAlloc", &address, 11000, 0, NULL));
 }
 
-static void bad_questions_are_refused(void **state)
+TEST(bad_questions_are_refused)
 {
-    (void)state;
     void *address;
     assert_int_equal(get_v1(NULL, &address, 11000, 0), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(get_v1("cuInit", NULL, 11000, 0), CUDA_ERROR_INVALID_VALUE);
@@ -120,18 +116,16 @@ static void bad_questions_are_refused(void **state)
     assert_int_equal(get_v1("cuInit", &address, 11000, 4), CUDA_ERROR_INVALID_VALUE);
 }
 
-static void an_older_driver_lacks_what_came_later(void **state)
+TEST(an_older_driver_lacks_what_came_later)
 {
-    (void)state;
     bool has_fence = driver_version >= 12050;
     assert_int_equal(symbol_named("cuCtxRecordEvent") != NULL, has_fence);
     assert_int_equal(look_up("cuCtxRecordEvent", driver_version, 0) != NULL, has_fence);
     assert_non_null(symbol_named("cuMemAlloc_v2"));
 }
 
-static void what_is_not_implemented_says_so_and_is_counted(void **state)
+TEST(what_is_not_implemented_says_so_and_is_counted)
 {
-    (void)state;
     int (*create)(void *, void *, void *, void *);
     unsigned long long (*count)(void);
     unsigned long long (*count_of)(const char *);
@@ -145,33 +139,23 @@ static void what_is_not_implemented_says_so_and_is_counted(void **state)
     assert_int_equal(count_of("cuNoSuchThing"), 0);
 }
 
-static void withheld_names_are_gone(void **state)
+TEST(withheld_names_are_gone)
 {
-    (void)state;
     bool is_withheld = getenv("HOSTCUDA_WITHHOLD") != NULL;
     assert_int_equal(symbol_named("cuMemGetInfo_v2") == NULL, is_withheld);
     assert_int_equal(look_up("cuMemGetInfo", 11000, 0) == NULL, is_withheld);
     assert_int_equal(look_up("cuMemHostGetFlags", 11000, 0) == NULL, is_withheld);
 }
 
-int main(void)
+int unit_prepare(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_version_gets_its_own_shape),
-        cmocka_unit_test(what_is_not_there_is_null),
-        cmocka_unit_test(the_status_says_why),
-        cmocka_unit_test(bad_questions_are_refused),
-        cmocka_unit_test(an_older_driver_lacks_what_came_later),
-        cmocka_unit_test(what_is_not_implemented_says_so_and_is_counted),
-        cmocka_unit_test(withheld_names_are_gone),
-    };
     PFN_cuDriverGetVersion_v2020 get_version;
+    (void)argc;
+    (void)argv;
     if (!dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL))
         return 1;
     *(void **)&get_v1 = symbol_named("cuGetProcAddress");
     *(void **)&get_v2 = symbol_named("cuGetProcAddress_v2");
     *(void **)&get_version = symbol_named("cuDriverGetVersion");
-    if (!get_v1 || !get_version || get_version(&driver_version))
-        return 1;
-    return cmocka_run_group_tests_name("lookup", tests, NULL, NULL);
+    return !get_v1 || !get_version || get_version(&driver_version);
 }

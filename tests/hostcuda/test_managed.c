@@ -18,9 +18,10 @@ static int stop(void **state)
     return 0;
 }
 
-static void may_exceed_the_device_and_moves_by_use(void **state)
+GROUP_FIXTURE(start, stop);
+
+TEST(may_exceed_the_device_and_moves_by_use)
 {
-    (void)state;
     CUdeviceptr managed;
     unsigned long long in_before, out_before, in, out;
     OK(cuMemAllocManaged(&managed, 128 * MIB, CU_MEM_ATTACH_GLOBAL));
@@ -40,9 +41,8 @@ static void may_exceed_the_device_and_moves_by_use(void **state)
     OK(cuMemFree(managed));
 }
 
-static void makes_room_for_device_memory(void **state)
+TEST(makes_room_for_device_memory)
 {
-    (void)state;
     CUdeviceptr managed, device;
     size_t free_bytes;
     OK(cuMemGetInfo(&free_bytes, NULL));
@@ -54,9 +54,8 @@ static void makes_room_for_device_memory(void **state)
     OK(cuMemFree(managed));
 }
 
-static void prefetch_moves_both_ways(void **state)
+TEST(prefetch_moves_both_ways)
 {
-    (void)state;
     CUdeviceptr managed;
     CUmemLocation device = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
     CUmemLocation host = {.type = CU_MEM_LOCATION_TYPE_HOST};
@@ -75,9 +74,8 @@ static void prefetch_moves_both_ways(void **state)
     OK(cuMemFree(managed));
 }
 
-static void attach_wants_a_whole_allocation(void **state)
+TEST(attach_wants_a_whole_allocation)
 {
-    (void)state;
     CUdeviceptr managed;
     OK(cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL));
     OK(cuStreamAttachMemAsync(NULL, managed, 0, CU_MEM_ATTACH_HOST));
@@ -96,9 +94,8 @@ static int range_attribute(CUdeviceptr at, size_t bytes, CUmem_range_attribute a
     return value;
 }
 
-static void advice_is_of_pages_and_ends_with_the_memory(void **state)
+TEST(advice_is_of_pages_and_ends_with_the_memory)
 {
-    (void)state;
     CUdeviceptr managed, again;
     CUmemLocation device = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
     CUmemLocation host = {.type = CU_MEM_LOCATION_TYPE_HOST}, none = {.type = 0};
@@ -131,16 +128,4 @@ static void advice_is_of_pages_and_ends_with_the_memory(void **state)
     assert_int_equal(range_attribute(again, 16384, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION),
                      CU_DEVICE_INVALID);
     OK(cuMemFree(again));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(may_exceed_the_device_and_moves_by_use),
-        cmocka_unit_test(makes_room_for_device_memory),
-        cmocka_unit_test(prefetch_moves_both_ways),
-        cmocka_unit_test(attach_wants_a_whole_allocation),
-        cmocka_unit_test(advice_is_of_pages_and_ends_with_the_memory),
-    };
-    return cmocka_run_group_tests_name("managed", tests, start, stop);
 }

@@ -17,9 +17,10 @@ static int stop(void **state)
     return 0;
 }
 
-static void refuses_bad_requests(void **state)
+GROUP_FIXTURE(start, stop);
+
+TEST(refuses_bad_requests)
 {
-    (void)state;
     CUdeviceptr pointer;
     assert_int_equal(cuMemAlloc(&pointer, 0), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(cuMemAlloc(NULL, 16), CUDA_ERROR_INVALID_VALUE);
@@ -27,9 +28,8 @@ static void refuses_bad_requests(void **state)
     assert_int_equal(cuMemAlloc(&pointer, SIZE_MAX), CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-static void refuses_wrong_frees(void **state)
+TEST(refuses_wrong_frees)
 {
-    (void)state;
     CUdeviceptr pointer;
     int local = 0;
     OK(cuMemAlloc(&pointer, 4096));
@@ -40,7 +40,7 @@ static void refuses_wrong_frees(void **state)
     assert_int_equal(cuMemFree(pointer), CUDA_ERROR_INVALID_VALUE);
 }
 
-static void allocates_only_in_a_context_and_frees_anywhere(void **state)
+TEST(allocates_only_in_a_context_and_frees_anywhere)
 {
     CUdeviceptr pointer, other;
     OK(cuMemAlloc(&pointer, 4096));
@@ -50,9 +50,8 @@ static void allocates_only_in_a_context_and_frees_anywhere(void **state)
     OK(cuCtxSetCurrent(*state));
 }
 
-static void small_blocks_lie_512_apart_and_keep_their_size(void **state)
+TEST(small_blocks_lie_512_apart_and_keep_their_size)
 {
-    (void)state;
     CUdeviceptr a, b, base;
     size_t size;
     OK(cuMemAlloc(&a, 1000));
@@ -72,9 +71,8 @@ static void small_blocks_lie_512_apart_and_keep_their_size(void **state)
     assert_int_equal(cuMemGetAddressRange(&base, &size, b), CUDA_ERROR_NOT_FOUND);
 }
 
-static void large_blocks_are_aligned_to_2_mib(void **state)
+TEST(large_blocks_are_aligned_to_2_mib)
 {
-    (void)state;
     CUdeviceptr small, large;
     OK(cuMemAlloc(&small, 512));
     OK(cuMemAlloc(&large, (1 << 20) + 1));
@@ -83,9 +81,8 @@ static void large_blocks_are_aligned_to_2_mib(void **state)
     OK(cuMemFree(small));
 }
 
-static void capacity_is_kept_and_comes_back(void **state)
+TEST(capacity_is_kept_and_comes_back)
 {
-    (void)state;
     size_t before, after, total;
     CUdeviceptr pointer, other;
     OK(cuMemGetInfo(&before, &total));
@@ -99,9 +96,8 @@ static void capacity_is_kept_and_comes_back(void **state)
     assert_int_equal(after, before);
 }
 
-static void bytes_travel_in_every_direction(void **state)
+TEST(bytes_travel_in_every_direction)
 {
-    (void)state;
     enum { BYTES = 3 << 20 };
     static unsigned char in[BYTES], out[BYTES];
     CUdeviceptr device, second, managed;
@@ -125,7 +121,7 @@ static void bytes_travel_in_every_direction(void **state)
     OK(cuMemFree(managed));
 }
 
-static void attributes_describe_the_allocation(void **state)
+TEST(attributes_describe_the_allocation)
 {
     CUdeviceptr device, managed, start_of;
     void *pinned, *host;
@@ -168,9 +164,8 @@ static unsigned answer(CUpointer_attribute attribute, CUdeviceptr pointer)
 }
 
 /* What an H200 says of memory of every kind. */
-static void attributes_by_kind(void **state)
+TEST(attributes_are_those_of_the_kind_of_memory)
 {
-    (void)state;
     CUpointer_attribute asked[] = {
         CU_POINTER_ATTRIBUTE_HOST_POINTER, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
         CU_POINTER_ATTRIBUTE_DEVICE_POINTER, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
@@ -211,9 +206,8 @@ static void fault_comes(int number)
     siglongjmp(after_fault, number);
 }
 
-static void host_faults_on_device_memory(void **state)
+TEST(host_faults_on_device_memory)
 {
-    (void)state;
     CUdeviceptr pointer;
     struct sigaction action = {.sa_handler = fault_comes}, before;
     OK(cuMemAlloc(&pointer, 64));
@@ -226,9 +220,8 @@ static void host_faults_on_device_memory(void **state)
     OK(cuMemFree(pointer));
 }
 
-static void pitch_is_a_multiple_of_512(void **state)
+TEST(pitch_is_a_multiple_of_512)
 {
-    (void)state;
     CUdeviceptr pointer;
     size_t pitch;
     OK(cuMemAllocPitch(&pointer, &pitch, 513, 3, 4));
@@ -237,9 +230,8 @@ static void pitch_is_a_multiple_of_512(void **state)
     assert_int_equal(cuMemAllocPitch(&pointer, &pitch, 513, 3, 5), CUDA_ERROR_INVALID_VALUE);
 }
 
-static void pinned_memory_keeps_flags_inside(void **state)
+TEST(pinned_memory_keeps_flags_inside)
 {
-    (void)state;
     void *pinned;
     unsigned flags;
     OK(cuMemHostAlloc(&pinned, 8192, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_WRITECOMBINED));
@@ -249,7 +241,7 @@ static void pinned_memory_keeps_flags_inside(void **state)
     OK(cuMemFreeHost(pinned));
 }
 
-static void free_waits_for_streams_of_its_context_only(void **state)
+TEST(free_waits_for_streams_of_its_context_only)
 {
     CUdeviceptr mine, theirs;
     CUcontext other;
@@ -270,7 +262,7 @@ static void free_waits_for_streams_of_its_context_only(void **state)
     OK(cuMemFreeHost(flag));
 }
 
-static void memory_dies_with_its_context(void **state)
+TEST(memory_dies_with_its_context)
 {
     CUdeviceptr pointer;
     CUcontext other;
@@ -281,9 +273,8 @@ static void memory_dies_with_its_context(void **state)
     assert_int_equal(cuMemFree(pointer), CUDA_ERROR_INVALID_VALUE);
 }
 
-static void ipc_handle_is_that_of_the_allocation(void **state)
+TEST(ipc_handle_is_that_of_the_allocation)
 {
-    (void)state;
     CUdeviceptr pointer, managed;
     CUipcMemHandle whole, inside;
     OK(cuMemAlloc(&pointer, 4096));
@@ -296,9 +287,8 @@ static void ipc_handle_is_that_of_the_allocation(void **state)
     OK(cuMemFree(managed));
 }
 
-static void stream_ordered_memory_mixes_with_the_other(void **state)
+TEST(stream_ordered_memory_mixes_with_the_other)
 {
-    (void)state;
     CUdeviceptr async, plain, managed;
     CUstream stream;
     unsigned *flag = flag_new();
@@ -316,27 +306,4 @@ static void stream_ordered_memory_mixes_with_the_other(void **state)
     OK(cuStreamDestroy(stream));
     OK(cuMemFree(managed));
     OK(cuMemFreeHost(flag));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refuses_bad_requests),
-        cmocka_unit_test(refuses_wrong_frees),
-        cmocka_unit_test(allocates_only_in_a_context_and_frees_anywhere),
-        cmocka_unit_test(small_blocks_lie_512_apart_and_keep_their_size),
-        cmocka_unit_test(large_blocks_are_aligned_to_2_mib),
-        cmocka_unit_test(capacity_is_kept_and_comes_back),
-        cmocka_unit_test(bytes_travel_in_every_direction),
-        cmocka_unit_test(attributes_describe_the_allocation),
-        cmocka_unit_test(attributes_by_kind),
-        cmocka_unit_test(host_faults_on_device_memory),
-        cmocka_unit_test(pitch_is_a_multiple_of_512),
-        cmocka_unit_test(pinned_memory_keeps_flags_inside),
-        cmocka_unit_test(free_waits_for_streams_of_its_context_only),
-        cmocka_unit_test(memory_dies_with_its_context),
-        cmocka_unit_test(ipc_handle_is_that_of_the_allocation),
-        cmocka_unit_test(stream_ordered_memory_mixes_with_the_other),
-    };
-    return cmocka_run_group_tests_name("memory", tests, start, stop);
 }

@@ -23,9 +23,10 @@ static int stop(void **state)
     return 0;
 }
 
-static void address_after_a_free_is_as_the_mode_says(void **state)
+GROUP_FIXTURE(start, stop);
+
+TEST(address_after_a_free_is_as_the_mode_says)
 {
-    (void)state;
     CUdeviceptr keep, first, next;
     OK(cuMemAlloc(&keep, LARGE));
     for (int i = 0; i < 8; i++) {
@@ -39,9 +40,8 @@ static void address_after_a_free_is_as_the_mode_says(void **state)
     OK(cuMemFree(keep));
 }
 
-static void last_freed_comes_first_or_lowest_does(void **state)
+TEST(last_freed_comes_first_or_lowest_does)
 {
-    (void)state;
     CUdeviceptr low, high, next;
     OK(cuMemAlloc(&low, LARGE));
     OK(cuMemAlloc(&high, LARGE));
@@ -57,9 +57,8 @@ static void last_freed_comes_first_or_lowest_does(void **state)
     OK(cuMemFree(next));
 }
 
-static void freed_memory_is_poisoned_or_faults(void **state)
+TEST(freed_memory_is_poisoned_or_faults)
 {
-    (void)state;
     CUdeviceptr keep, freed;
     OK(cuMemAlloc(&keep, 512));
     OK(cuMemAlloc(&freed, 512));
@@ -82,14 +81,8 @@ static void freed_memory_is_poisoned_or_faults(void **state)
     OK(cuMemFree(keep));
 }
 
-int main(int argc, char **argv)
+int unit_prepare(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(address_after_a_free_is_as_the_mode_says),
-        cmocka_unit_test(last_freed_comes_first_or_lowest_does),
-        cmocka_unit_test(freed_memory_is_poisoned_or_faults),
-    };
-    mode = argc == 2 ? argv[1] : "first";
     const struct {
         const char *mode, *variable, *value;
     } settings[] = {
@@ -98,10 +91,11 @@ int main(int argc, char **argv)
         {"poison", "HOSTCUDA_POISON", "1"},
         {"quarantine", "HOSTCUDA_QUARANTINE", "1"},
     };
+    mode = argc == 2 ? argv[1] : "first";
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
         const char *value = getenv(settings[i].variable);
         if (!strcmp(mode, settings[i].mode) && (!value || strcmp(value, settings[i].value)))
             return 1;
     }
-    return cmocka_run_group_tests_name("placement", tests, start, stop);
+    return 0;
 }

@@ -26,6 +26,8 @@ static int stop(void **state)
     return 0;
 }
 
+FIXTURE(start, stop);
+
 static cuuint64_t attribute(CUmemPool_attribute which)
 {
     cuuint64_t value = 0;
@@ -40,9 +42,8 @@ static size_t free_bytes(void)
     return bytes;
 }
 
-static void pool_counts_what_is_in_use(void **state)
+TEST(pool_counts_what_is_in_use)
 {
-    (void)state;
     CUdeviceptr block;
     OK(cuMemAllocFromPoolAsync(&block, 4 << 20, pool, stream));
     assert_int_equal(attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 4 << 20);
@@ -52,9 +53,8 @@ static void pool_counts_what_is_in_use(void **state)
     assert_int_equal(attribute(CU_MEMPOOL_ATTR_USED_MEM_HIGH), 4 << 20);
 }
 
-static void threshold_decides_what_is_kept_and_trim_gives_it_back(void **state)
+TEST(threshold_decides_what_is_kept_and_trim_gives_it_back)
 {
-    (void)state;
     CUdeviceptr block;
     cuuint64_t threshold = UINT64_MAX;
     size_t before = free_bytes();
@@ -67,9 +67,8 @@ static void threshold_decides_what_is_kept_and_trim_gives_it_back(void **state)
     assert_int_equal(before, free_bytes());
 }
 
-static void a_full_device_takes_what_pools_hold(void **state)
+TEST(a_full_device_takes_what_pools_hold)
 {
-    (void)state;
     CUdeviceptr block, all;
     cuuint64_t threshold = UINT64_MAX;
     size_t before = free_bytes();
@@ -81,9 +80,8 @@ static void a_full_device_takes_what_pools_hold(void **state)
     OK(cuMemFree(all));
 }
 
-static void memory_is_gone_only_when_the_stream_comes_there(void **state)
+TEST(memory_is_gone_only_when_the_stream_comes_there)
 {
-    (void)state;
     CUdeviceptr block;
     unsigned *flag = flag_new();
     OK(cuMemAllocFromPoolAsync(&block, 4 << 20, pool, stream));
@@ -96,9 +94,8 @@ static void memory_is_gone_only_when_the_stream_comes_there(void **state)
     OK(cuMemFreeHost(flag));
 }
 
-static void pointers_know_their_pool_and_have_no_ipc(void **state)
+TEST(pointers_know_their_pool_and_have_no_ipc)
 {
-    (void)state;
     CUdeviceptr block;
     CUmemoryPool found;
     CUipcMemHandle handle;
@@ -114,9 +111,8 @@ static void pointers_know_their_pool_and_have_no_ipc(void **state)
 
 /* As an H200 does (facts_h200.txt): a free that is refused has freed nothing, and a thread in
  * relaxed mode may do it all. */
-static void a_capture_elsewhere_forbids_all_but_to_name_the_pool(void **state)
+TEST(a_capture_elsewhere_forbids_all_but_to_name_the_pool)
 {
-    (void)state;
     CUstreamCaptureMode relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
     CUstream capturing;
     CUdeviceptr block, more;
@@ -150,9 +146,8 @@ static void a_capture_elsewhere_forbids_all_but_to_name_the_pool(void **state)
     OK(cuStreamDestroy(capturing));
 }
 
-static void memory_survives_a_context_reset(void **state)
+TEST(memory_survives_a_context_reset)
 {
-    (void)state;
     CUdeviceptr block;
     CUcontext ctx;
     OK(cuMemAllocFromPoolAsync(&block, 4096, pool, stream));
@@ -163,9 +158,8 @@ static void memory_survives_a_context_reset(void **state)
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 }
 
-static void managed_pools_give_managed_memory(void **state)
+TEST(managed_pools_give_managed_memory)
 {
-    (void)state;
     CUdeviceptr block;
     CUmemoryPool managed, found;
     CUmemPoolProps props = {.allocType = (CUmemAllocationType)2, /* of 13.0's headers */
@@ -183,20 +177,4 @@ static void managed_pools_give_managed_memory(void **state)
     assert_int_equal(before, free_bytes());
     OK(cuMemFreeAsync(block, stream));
     OK(cuMemPoolDestroy(managed));
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
-    const struct CMUnitTest tests[] = {
-        TEST(pool_counts_what_is_in_use),
-        TEST(threshold_decides_what_is_kept_and_trim_gives_it_back),
-        TEST(a_full_device_takes_what_pools_hold),
-        TEST(memory_is_gone_only_when_the_stream_comes_there),
-        TEST(pointers_know_their_pool_and_have_no_ipc),
-        TEST(a_capture_elsewhere_forbids_all_but_to_name_the_pool),
-        TEST(memory_survives_a_context_reset),
-        TEST(managed_pools_give_managed_memory),
-    };
-    return cmocka_run_group_tests_name("pool", tests, NULL, NULL);
 }

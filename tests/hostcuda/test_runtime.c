@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The test runtime, linked shared in one program and static in another. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../unit/unit.h"
 
 #include "hostcudart.h"
 
 #define OK(call) assert_int_equal((call), cudaSuccess)
 
-static void versions_are_those_of_13_0(void **state)
+TEST(versions_are_those_of_13_0)
 {
-    (void)state;
     int runtime, driver;
     OK(cudaRuntimeGetVersion(&runtime));
     OK(cudaDriverGetVersion(&driver));
@@ -21,9 +15,8 @@ static void versions_are_those_of_13_0(void **state)
     assert_int_equal(driver, 13000);
 }
 
-static void memory_holds_what_a_kernel_wrote(void **state)
+TEST(memory_holds_what_a_kernel_wrote)
 {
-    (void)state;
     unsigned *words, out[256];
     cudaStream_t stream;
     OK(cudaStreamCreate(&stream));
@@ -38,9 +31,8 @@ static void memory_holds_what_a_kernel_wrote(void **state)
     OK(cudaStreamDestroy(stream));
 }
 
-static void failure_is_kept_once(void **state)
+TEST(failure_is_kept_once)
 {
-    (void)state;
     void *pointer = &pointer;
     assert_int_equal(cudaMalloc(&pointer, (size_t)1 << 60), cudaErrorMemoryAllocation);
     assert_int_equal(cudaPeekAtLastError(), cudaErrorMemoryAllocation);
@@ -53,9 +45,8 @@ static void failure_is_kept_once(void **state)
     assert_int_equal(cudaGetLastError(), cudaErrorInvalidValue);
 }
 
-static void pointers_are_told_apart(void **state)
+TEST(pointers_are_told_apart)
 {
-    (void)state;
     struct cudaPointerAttributes attributes;
     void *device, *pinned, *managed;
     OK(cudaMalloc(&device, 100));
@@ -74,9 +65,8 @@ static void pointers_are_told_apart(void **state)
     OK(cudaFree(managed));
 }
 
-static void reset_frees_and_the_runtime_starts_again(void **state)
+TEST(reset_frees_and_the_runtime_starts_again)
 {
-    (void)state;
     void *before, *after;
     OK(cudaSetDevice(0));
     OK(cudaMalloc(&before, 100));
@@ -87,9 +77,8 @@ static void reset_frees_and_the_runtime_starts_again(void **state)
     cudaGetLastError();
 }
 
-static void stream_ordered_memory_works(void **state)
+TEST(stream_ordered_memory_holds_what_a_kernel_wrote)
 {
-    (void)state;
     unsigned *words, out = 0;
     OK(cudaMallocAsync((void **)&words, 4, NULL));
     OK(hostcudaFill32(words, 1, 9, NULL));
@@ -99,9 +88,8 @@ static void stream_ordered_memory_works(void **state)
     OK(cudaDeviceSynchronize());
 }
 
-static void streams_have_numbers_and_priorities(void **state)
+TEST(streams_have_numbers_and_priorities)
 {
-    (void)state;
     int least = -1, greatest = 1;
     unsigned long long legacy, null, other;
     cudaStream_t stream;
@@ -116,27 +104,11 @@ static void streams_have_numbers_and_priorities(void **state)
     assert_true(greatest < least);
 }
 
-static void entry_points_come_from_the_driver(void **state)
+TEST(entry_points_come_from_the_driver)
 {
-    (void)state;
     void *address = NULL;
     enum cudaDriverEntryPointQueryResult status;
     OK(cudaGetDriverEntryPointByVersion("cuMemAlloc", &address, 3020, 0, &status));
     assert_non_null(address);
     assert_int_equal(status, cudaDriverEntryPointSuccess);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(versions_are_those_of_13_0),
-        cmocka_unit_test(memory_holds_what_a_kernel_wrote),
-        cmocka_unit_test(failure_is_kept_once),
-        cmocka_unit_test(pointers_are_told_apart),
-        cmocka_unit_test(reset_frees_and_the_runtime_starts_again),
-        cmocka_unit_test(stream_ordered_memory_works),
-        cmocka_unit_test(streams_have_numbers_and_priorities),
-        cmocka_unit_test(entry_points_come_from_the_driver),
-    };
-    return cmocka_run_group_tests_name("runtime", tests, NULL, NULL);
 }

@@ -24,14 +24,15 @@ static int stop(void **state)
     return 0;
 }
 
+FIXTURE(start, stop);
+
 static unsigned word_at(CUdeviceptr managed)
 {
     return *(unsigned *)managed;
 }
 
-static void nothing_runs_until_it_is_stepped(void **state)
+TEST(nothing_runs_until_it_is_stepped)
 {
-    (void)state;
     CUdeviceptr word;
     OK(cuMemAllocManaged(&word, 4, CU_MEM_ATTACH_GLOBAL));
     *(unsigned *)word = 0;
@@ -49,9 +50,8 @@ static void nothing_runs_until_it_is_stepped(void **state)
     OK(cuMemFree(word));
 }
 
-static void order_between_streams_is_kept(void **state)
+TEST(order_between_streams_is_kept)
 {
-    (void)state;
     CUevent event;
     CUdeviceptr word;
     OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
@@ -72,9 +72,8 @@ static void order_between_streams_is_kept(void **state)
     OK(cuMemFree(word));
 }
 
-static void a_wait_runs_what_it_needs(void **state)
+TEST(a_wait_runs_what_it_needs)
 {
-    (void)state;
     CUdeviceptr word;
     unsigned value = 0;
     OK(cuMemAlloc(&word, 4));
@@ -84,15 +83,4 @@ static void a_wait_runs_what_it_needs(void **state)
     OK(fill32(a, word, 1, 9));
     OK(cuMemFree(word));
     assert_int_equal(hostcuda_ready_count(), 0);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
-    const struct CMUnitTest tests[] = {
-        TEST(nothing_runs_until_it_is_stepped),
-        TEST(order_between_streams_is_kept),
-        TEST(a_wait_runs_what_it_needs),
-    };
-    return cmocka_run_group_tests_name("stepped", tests, NULL, NULL);
 }

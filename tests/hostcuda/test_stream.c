@@ -33,6 +33,8 @@ static int stop(void **state)
     return 0;
 }
 
+FIXTURE(start, stop);
+
 static CUevent event_new(void)
 {
     CUevent event;
@@ -40,9 +42,8 @@ static CUevent event_new(void)
     return event;
 }
 
-static void null_query_covers_blocking_streams_only(void **state)
+TEST(null_query_covers_blocking_streams_only)
 {
-    (void)state;
     OK(spin_until(free_stream, flag));
     OK(cuStreamQuery(NULL));
     OK(spin_until(blocking, flag));
@@ -57,7 +58,7 @@ static void *work_on_own_stream(void *ctx)
     return NULL;
 }
 
-static void null_query_covers_the_stream_of_an_exited_thread(void **state)
+TEST(null_query_covers_the_stream_of_an_exited_thread)
 {
     pthread_t thread;
     OK(pthread_create(&thread, NULL, work_on_own_stream, *state));
@@ -65,9 +66,8 @@ static void null_query_covers_the_stream_of_an_exited_thread(void **state)
     assert_int_equal(cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);
 }
 
-static void record_on_null_holds_later_blocking_work(void **state)
+TEST(record_on_null_holds_later_blocking_work)
 {
-    (void)state;
     CUevent event = event_new();
     OK(spin_until(blocking, flag));
     OK(spin_us(blocking2, 1));
@@ -84,9 +84,8 @@ static void record_on_null_holds_later_blocking_work(void **state)
     OK(cuEventDestroy(event));
 }
 
-static void event_on_a_blocking_stream_follows_null_work(void **state)
+TEST(event_on_a_blocking_stream_follows_null_work)
 {
-    (void)state;
     CUevent event = event_new();
     OK(spin_until(NULL, flag));
     OK(cuEventRecord(event, blocking));
@@ -96,9 +95,8 @@ static void event_on_a_blocking_stream_follows_null_work(void **state)
     OK(cuEventDestroy(event));
 }
 
-static void stream_waits_for_event(void **state)
+TEST(stream_waits_for_event)
 {
-    (void)state;
     CUevent event = event_new();
     CUdeviceptr words;
     unsigned value = 0;
@@ -113,7 +111,7 @@ static void stream_waits_for_event(void **state)
     OK(cuEventDestroy(event));
 }
 
-static void context_event_covers_all_and_delays_none(void **state)
+TEST(context_event_covers_all_and_delays_none)
 {
     CUcontext ctx = *state;
     CUevent event = event_new();
@@ -131,9 +129,8 @@ static void context_event_covers_all_and_delays_none(void **state)
     OK(cuEventDestroy(event));
 }
 
-static void stale_handles_are_refused(void **state)
+TEST(stale_handles_are_refused)
 {
-    (void)state;
     CUstream stream;
     CUevent event = event_new();
     OK(cuStreamCreate(&stream, 0));
@@ -143,9 +140,8 @@ static void stale_handles_are_refused(void **state)
     assert_int_equal(cuEventQuery(event), CUDA_ERROR_INVALID_HANDLE);
 }
 
-static void capture_builds_a_graph(void **state)
+TEST(capture_builds_a_graph)
 {
-    (void)state;
     CUdeviceptr words;
     CUgraph graph;
     CUgraphExec exec;
@@ -186,7 +182,7 @@ static void capture_builds_a_graph(void **state)
             OK(cuGraphDestroy(graph_));                                                            \
     } while (0)
 
-static void capture_is_spoilt_as_measured(void **state)
+TEST(capture_is_spoilt_as_measured)
 {
     CUcontext ctx = *state;
     CUdeviceptr pointer = 0;
@@ -215,9 +211,8 @@ static void capture_is_spoilt_as_measured(void **state)
     OK(cuEventDestroy(fresh));
 }
 
-static void capture_must_be_joined_and_ended_where_it_began(void **state)
+TEST(capture_must_be_joined_and_ended_where_it_began)
 {
-    (void)state;
     CUgraph graph = NULL;
     CUevent event = event_new();
     CUdeviceptr words;
@@ -239,7 +234,7 @@ static void capture_must_be_joined_and_ended_where_it_began(void **state)
     OK(cuMemFree(words));
 }
 
-static void destroying_the_stream_ends_its_capture(void **state)
+TEST(destroying_the_stream_ends_its_capture)
 {
     CUcontext ctx = *state;
     CUstream gone;
@@ -253,9 +248,8 @@ static void destroying_the_stream_ends_its_capture(void **state)
 }
 
 /* Work from before a capture still counts for the driver's own wait. */
-static void free_waits_for_work_from_before_a_capture(void **state)
+TEST(free_waits_for_work_from_before_a_capture)
 {
-    (void)state;
     CUgraph graph;
     CUdeviceptr block;
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -270,9 +264,8 @@ static void free_waits_for_work_from_before_a_capture(void **state)
     OK(cuGraphDestroy(graph));
 }
 
-static void relaxed_thread_harms_no_capture(void **state)
+TEST(relaxed_thread_harms_no_capture)
 {
-    (void)state;
     CUdeviceptr pointer;
     CUgraph graph;
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -285,7 +278,7 @@ static void relaxed_thread_harms_no_capture(void **state)
     OK(cuGraphDestroy(graph));
 }
 
-static void fault_is_sticky_until_the_context_goes(void **state)
+TEST(fault_is_sticky_until_the_context_goes)
 {
     CUcontext ctx;
     CUdeviceptr pointer;
@@ -309,9 +302,8 @@ static void allocate_inside(void *result)
     *(CUresult *)result = cuMemAlloc(&pointer, 16);
 }
 
-static void host_functions_may_only_ask_about_streams(void **state)
+TEST(host_functions_may_only_ask_about_streams)
 {
-    (void)state;
     CUresult result = CUDA_SUCCESS;
     OK(cuLaunchHostFunc(blocking, allocate_inside, &result));
     OK(cuStreamSynchronize(blocking));
@@ -321,9 +313,8 @@ static void host_functions_may_only_ask_about_streams(void **state)
     OK(result);
 }
 
-static void forked_child_has_no_driver(void **state)
+TEST(forked_child_has_no_driver)
 {
-    (void)state;
     pid_t child = fork();
     if (!child) {
         CUdeviceptr pointer;
@@ -342,9 +333,8 @@ static void free_at_exit(void)
 }
 
 /* In a process of its own, since exit can be tried only once. */
-static void calls_after_the_drivers_exit_are_refused(void **state)
+TEST(calls_after_the_drivers_exit_are_refused)
 {
-    (void)state;
     int status;
     pid_t child = fork();
     if (!child) {
@@ -356,33 +346,11 @@ static void calls_after_the_drivers_exit_are_refused(void **state)
     assert_int_equal(status, 0);
 }
 
-int main(int argc, char **argv)
+int unit_prepare(int argc, char **argv)
 {
-    if (argc && !strcmp(argv[0], "exit")) {
-        atexit(free_at_exit);
-        OK(cuInit(0));
-        return 1;
-    }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
-    const struct CMUnitTest tests[] = {
-        TEST(null_query_covers_blocking_streams_only),
-        TEST(null_query_covers_the_stream_of_an_exited_thread),
-        TEST(record_on_null_holds_later_blocking_work),
-        TEST(event_on_a_blocking_stream_follows_null_work),
-        TEST(stream_waits_for_event),
-        TEST(context_event_covers_all_and_delays_none),
-        TEST(stale_handles_are_refused),
-        TEST(capture_builds_a_graph),
-        TEST(capture_is_spoilt_as_measured),
-        TEST(capture_must_be_joined_and_ended_where_it_began),
-        TEST(destroying_the_stream_ends_its_capture),
-        TEST(free_waits_for_work_from_before_a_capture),
-        TEST(relaxed_thread_harms_no_capture),
-        TEST(fault_is_sticky_until_the_context_goes),
-        TEST(host_functions_may_only_ask_about_streams),
-        TEST(forked_child_has_no_driver),
-        TEST(calls_after_the_drivers_exit_are_refused),
-    };
-    return cmocka_run_group_tests_name("stream", tests, NULL, NULL);
+    if (!argc || strcmp(argv[0], "exit"))
+        return 0;
+    atexit(free_at_exit);
+    OK(cuInit(0));
+    return 1;
 }

@@ -18,6 +18,8 @@ static int stop(void **state)
     return 0;
 }
 
+GROUP_FIXTURE(start, stop);
+
 static const CUmemAllocationProp prop = {
     .type = CU_MEM_ALLOCATION_TYPE_PINNED,
     .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
@@ -29,9 +31,8 @@ static const CUmemAccessDesc readwrite = {
     .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
 };
 
-static void two_mappings_of_one_handle_show_the_same_bytes(void **state)
+TEST(two_mappings_of_one_handle_show_the_same_bytes)
 {
-    (void)state;
     CUdeviceptr range;
     CUmemGenericAllocationHandle handle;
     unsigned value = 0;
@@ -49,9 +50,8 @@ static void two_mappings_of_one_handle_show_the_same_bytes(void **state)
     OK(cuMemAddressFree(range, 2 * BYTES));
 }
 
-static void bytes_survive_a_move_to_other_addresses(void **state)
+TEST(bytes_survive_a_move_to_other_addresses)
 {
-    (void)state;
     CUdeviceptr range;
     CUmemGenericAllocationHandle handle;
     unsigned value = 0;
@@ -71,9 +71,8 @@ static void bytes_survive_a_move_to_other_addresses(void **state)
     OK(cuMemAddressFree(range, 2 * BYTES));
 }
 
-static void handles_count_against_the_capacity(void **state)
+TEST(handles_count_against_the_capacity)
 {
-    (void)state;
     CUmemGenericAllocationHandle handle, other;
     size_t before, after;
     OK(cuMemGetInfo(&before, NULL));
@@ -84,9 +83,8 @@ static void handles_count_against_the_capacity(void **state)
     assert_int_equal(before, after);
 }
 
-static void mapped_memory_is_no_allocation_of_the_other_kind(void **state)
+TEST(mapped_memory_is_no_allocation_of_the_other_kind)
 {
-    (void)state;
     CUdeviceptr range;
     CUmemGenericAllocationHandle handle;
     CUipcMemHandle ipc;
@@ -106,7 +104,7 @@ static void mapped_memory_is_no_allocation_of_the_other_kind(void **state)
     OK(cuMemAddressFree(range, BYTES));
 }
 
-static void access_without_permission_faults(void **state)
+TEST(access_without_permission_faults)
 {
     CUdeviceptr range;
     CUmemGenericAllocationHandle handle;
@@ -124,9 +122,8 @@ static void access_without_permission_faults(void **state)
     OK(cuMemAddressFree(range, BYTES));
 }
 
-static void shared_handle_carries_the_bytes(void **state)
+TEST(shared_handle_carries_the_bytes)
 {
-    (void)state;
     CUdeviceptr range;
     CUmemGenericAllocationHandle handle, imported;
     int fd;
@@ -147,17 +144,4 @@ static void shared_handle_carries_the_bytes(void **state)
     OK(cuMemRelease(handle));
     OK(cuMemRelease(imported));
     OK(cuMemAddressFree(range, 2 * BYTES));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_mappings_of_one_handle_show_the_same_bytes),
-        cmocka_unit_test(bytes_survive_a_move_to_other_addresses),
-        cmocka_unit_test(handles_count_against_the_capacity),
-        cmocka_unit_test(mapped_memory_is_no_allocation_of_the_other_kind),
-        cmocka_unit_test(access_without_permission_faults),
-        cmocka_unit_test(shared_handle_carries_the_bytes),
-    };
-    return cmocka_run_group_tests_name("vmm", tests, start, stop);
 }

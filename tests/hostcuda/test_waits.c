@@ -35,6 +35,8 @@ static int stop(void **state)
     return 0;
 }
 
+FIXTURE(start, stop);
+
 /* Work that is not done when the wait begins. */
 static void make_busy(void)
 {
@@ -112,9 +114,8 @@ static CUresult (*const waits[])(void) = {free_device,        free_managed,
                                           free_pinned,        synchronize_context,
                                           synchronize_stream, synchronize_event};
 
-static void each_wait_in_an_allocation_is_a_report(void **state)
+TEST(each_wait_in_an_allocation_is_a_report)
 {
-    (void)state;
     for (unsigned i = 0; i < sizeof(waits) / sizeof(waits[0]); i++) {
         make_busy();
         OK(HOSTCUDA_REQUEST(waits[i]()));
@@ -122,9 +123,8 @@ static void each_wait_in_an_allocation_is_a_report(void **state)
     }
 }
 
-static void outside_none_is(void **state)
+TEST(a_wait_outside_allocations_is_no_report)
 {
-    (void)state;
     for (unsigned i = 0; i < sizeof(waits) / sizeof(waits[0]); i++) {
         make_busy();
         OK(waits[i]());
@@ -132,19 +132,17 @@ static void outside_none_is(void **state)
     expect(0);
 }
 
-static void nor_where_all_work_is_done(void **state)
+TEST(a_wait_where_all_work_is_done_is_no_report)
 {
-    (void)state;
     OK(cuCtxSynchronize());
     for (unsigned i = 0; i < sizeof(waits) / sizeof(waits[0]); i++)
         OK(HOSTCUDA_REQUEST(waits[i]()));
     expect(0);
 }
 
-static void a_driver_allocation_is_silent_while_a_kernel_waits(void **state)
+TEST(a_driver_allocation_is_silent_while_a_kernel_waits)
 {
     CUdeviceptr block, ordered;
-    (void)state;
     OK(spin_until(stream, flag));
     OK(HOSTCUDA_REQUEST(cuMemAlloc(&block, 4 << 20)));
     OK(HOSTCUDA_REQUEST(cuMemAllocAsync(&ordered, 4 << 20, stream)));
@@ -156,16 +154,14 @@ static void a_driver_allocation_is_silent_while_a_kernel_waits(void **state)
     expect(0);
 }
 
-static void a_fence_seen_done_in_the_same_allocation_excuses_later_work(void **state)
+TEST(a_fence_seen_done_in_the_same_allocation_excuses_later_work)
 {
-    (void)state;
     fence_query_and_free(NULL, event);
     expect(0);
 }
 
-static void a_fence_that_is_not_done_excuses_nothing(void **state)
+TEST(a_fence_that_is_not_done_excuses_nothing)
 {
-    (void)state;
     make_busy();
     hostcuda_request_begin();
     OK(cuCtxRecordEvent(NULL, event));
@@ -175,9 +171,8 @@ static void a_fence_that_is_not_done_excuses_nothing(void **state)
     expect(1);
 }
 
-static void nor_does_a_fence_from_before(void **state)
+TEST(a_fence_from_before_the_allocation_excuses_nothing)
 {
-    (void)state;
     OK(cuCtxRecordEvent(NULL, event));
     finish_all();
     hostcuda_request_begin();
@@ -202,9 +197,8 @@ static void nor_does_a_fence_from_before(void **state)
     expect(3);
 }
 
-static void nor_an_event_of_one_stream(void **state)
+TEST(an_event_of_one_stream_excuses_nothing)
 {
-    (void)state;
     hostcuda_request_begin();
     OK(cuEventRecord(event, stream));
     finish_all();
@@ -213,9 +207,8 @@ static void nor_an_event_of_one_stream(void **state)
     expect(1);
 }
 
-static void a_stream_found_done_may_be_waited_for(void **state)
+TEST(a_stream_found_done_may_be_waited_for)
 {
-    (void)state;
     hostcuda_request_begin();
     OK(cuStreamQuery(stream));
     make_busy();
@@ -230,10 +223,9 @@ static void a_stream_found_done_may_be_waited_for(void **state)
     expect(2);
 }
 
-static void nor_a_fence_of_another_context(void **state)
+TEST(a_fence_of_another_context_excuses_nothing)
 {
     CUcontext other, popped;
-    (void)state;
     OK(cuCtxCreate(&other, NULL, 0, 0));
     CUevent others;
     OK(cuEventCreate(&others, CU_EVENT_DISABLE_TIMING));
@@ -241,22 +233,4 @@ static void nor_a_fence_of_another_context(void **state)
     fence_query_and_free(other, others);
     expect(1);
     OK(cuCtxDestroy(other));
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
-    const struct CMUnitTest tests[] = {
-        TEST(each_wait_in_an_allocation_is_a_report),
-        TEST(outside_none_is),
-        TEST(nor_where_all_work_is_done),
-        TEST(a_driver_allocation_is_silent_while_a_kernel_waits),
-        TEST(a_fence_seen_done_in_the_same_allocation_excuses_later_work),
-        TEST(a_fence_that_is_not_done_excuses_nothing),
-        TEST(nor_does_a_fence_from_before),
-        TEST(nor_an_event_of_one_stream),
-        TEST(a_stream_found_done_may_be_waited_for),
-        TEST(nor_a_fence_of_another_context),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,9 @@
 
 enum { PLACED_MAX = 64, PLACING_DEVICE = 3, PREFETCH = 99 };
 
+static const struct rs_environment placing_environment = {.device = PLACING_DEVICE,
+                                                          .context = PLACING_CONTEXT};
+
 struct placed {
     int what; /* CU_MEM_ADVISE_... or PREFETCH */
     CUdeviceptr address;

@@ -3,12 +3,14 @@
 
 #include "unit.h"
 
+#include "base/clock.h"
 #include "driver/capture.h"
 #include "driver/driver.h"
 #include "host_memory.h"
 
 #include <semaphore.h>
 #include <string.h>
+#include <time.h>
 
 struct fake_device device = {.lock = PTHREAD_MUTEX_INITIALIZER};
 _Atomic uint64_t submitted, completed;
@@ -32,10 +34,33 @@ void complete_all(void)
     complete_to(atomic_load(&submitted));
 }
 
+/* ---- a clock that stands while complete_in is to come ---- */
+
+enum { SECOND_NS = 1000000000 };
+
+static _Atomic uint64_t stands_at_ns; /* 0: it goes */
+
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
+{
+    uint64_t ns = atomic_load(&stands_at_ns);
+
+    if (ns == 0 || clock != CLOCK_MONOTONIC)
+        return __real_clock_gettime(clock, now);
+    *now = (struct timespec){(time_t)(ns / SECOND_NS), (long)(ns % SECOND_NS)};
+    return 0;
+}
+
 void complete_in(unsigned queries)
 {
     device.complete_at = device.queries + queries;
+    atomic_store(&stands_at_ns, 0);
+    atomic_store(&stands_at_ns, rs_clock_ns());
 }
+
+/* ---- the device ---- */
 
 CUcontext current(void)
 {
@@ -188,8 +213,10 @@ static CUresult fake_query(CUevent event)
     must_be_relaxed();
     device.queries++;
     device.wrong_calls += !fake->is_live || !fake->is_recorded || current() != fake->context;
-    if (device.queries == device.complete_at)
+    if (device.queries == device.complete_at) {
         complete_all();
+        atomic_store(&stands_at_ns, 0);
+    }
     result = device.query_answer;
     if (result == CUDA_SUCCESS && fake->covers > atomic_load(&completed))
         result = CUDA_ERROR_NOT_READY;
@@ -290,6 +317,7 @@ void start_device(bool has_fences)
     device.live_sentinels = 0;
     device.records = device.queries = device.waits = device.wrong_calls = 0;
     device.complete_at = 0;
+    atomic_store(&stands_at_ns, 0);
     device.record_answer = device.query_answer = device.free_answer = CUDA_SUCCESS;
     device.is_full = false;
     device.free_bytes = PLENTY;

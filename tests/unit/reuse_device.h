@@ -80,7 +80,7 @@ void complete_to(uint64_t count);
 void complete_all(void);
 
 /* All work is done at the query so many from now: while it is waited for, however slow this machine
- * is. */
+ * is, since the clock stands until then. */
 void complete_in(unsigned queries);
 
 /* Another thread is in the middle of the driver's call that begins a capture; which then fails. */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void shows_the_place_with_a_caret(void **state)
+TEST(shows_the_place_with_a_caret)
 {
     static const struct {
         const char *text;
@@ -23,7 +23,6 @@ static void shows_the_place_with_a_caret(void **state)
     };
     struct lines lines;
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         struct rs_source source = {"NAME", cases[i].text};
         const char *at = cases[i].at < 0 ? NULL : cases[i].text + cases[i].at;
@@ -33,7 +32,7 @@ static void shows_the_place_with_a_caret(void **state)
     }
 }
 
-static void long_texts_are_shown_around_the_place_only(void **state)
+TEST(long_texts_are_shown_around_the_place_only)
 {
     enum { LENGTH = 10000 };
     char *text = malloc(LENGTH + 1);
@@ -41,7 +40,6 @@ static void long_texts_are_shown_around_the_place_only(void **state)
     struct lines lines;
     static const int places[] = {-1, 0, 39, 40, 41, 5000, LENGTH - 40, LENGTH - 1, LENGTH};
 
-    (void)state;
     memset(text, 'x', LENGTH);
     text[LENGTH] = '\0';
     for (size_t i = 0; i < RS_ARRAY_LENGTH(places); i++) {
@@ -57,37 +55,34 @@ static void long_texts_are_shown_around_the_place_only(void **state)
     free(text);
 }
 
-static void control_bytes_of_a_setting_are_not_echoed(void **state)
+TEST(control_bytes_of_a_setting_are_not_echoed)
 {
     struct rs_source source = {"NAME", "a\x1b[2Jb\nc\rd\x7f"
                                        "e\tf"};
     struct lines lines;
 
-    (void)state;
     rs_diagnose(lines_begin(&lines), &source, source.text + 6, "no");
     assert_string_equal(lines.text[0], "NAME=a?[2Jb^?c?d?e?f: no");
 }
 
-static void long_reasons_are_cut(void **state)
+TEST(long_reasons_are_cut)
 {
     char reason[4000];
     struct rs_source source = {"NAME", "text"};
     struct lines lines;
 
-    (void)state;
     memset(reason, 'r', sizeof(reason) - 1);
     reason[sizeof(reason) - 1] = '\0';
     rs_diagnose(lines_begin(&lines), &source, source.text, "%s", reason);
     assert_in_range(strlen(lines.text[0]), 200, 511);
 }
 
-static void long_names_are_cut(void **state)
+TEST(long_names_are_cut)
 {
     char name[2000];
     struct rs_source source = {name, "text"};
     struct lines lines;
 
-    (void)state;
     for (size_t length = 480; length < sizeof(name); length += length < 530 ? 1 : 700) {
         memset(name, 'n', length);
         name[length] = '\0';
@@ -96,20 +91,19 @@ static void long_names_are_cut(void **state)
     }
 }
 
-static void every_diagnostic_counts(void **state)
+TEST(every_diagnostic_counts)
 {
     struct rs_source source = {"NAME", "text"};
     struct lines lines;
     struct rs_diagnostics *diagnostics = lines_begin(&lines);
 
-    (void)state;
     for (unsigned i = 0; i < 5; i++)
         rs_diagnose(diagnostics, &source, NULL, "%u", i);
     assert_int_equal(diagnostics->count, 5);
     assert_string_equal(lines.text[4], "NAME=text: 4");
 }
 
-static void distance_counts_single_letter_slips(void **state)
+TEST(distance_counts_single_letter_slips)
 {
     static const struct {
         const char *a, *b;
@@ -130,7 +124,6 @@ static void distance_counts_single_letter_slips(void **state)
         {"abc", "xyz", 3},
     };
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         const char *a = cases[i].a, *b = cases[i].b;
         if (rs_word_distance(a, strlen(a), b, strlen(b)) != cases[i].distance)
@@ -138,18 +131,17 @@ static void distance_counts_single_letter_slips(void **state)
     }
 }
 
-static void distance_of_long_words_is_far(void **state)
+TEST(distance_of_long_words_is_far)
 {
     char word[65];
 
-    (void)state;
     memset(word, 'a', sizeof(word));
     assert_int_equal(rs_word_distance(word, 64, word, 64), 0);
     assert_true(rs_word_distance(word, 65, word, 65) > 2);
     assert_true(rs_word_distance(word, 1, word, 65) > 2);
 }
 
-static void nearest_word_forgives_two_letters_or_one_in_short_words(void **state)
+TEST(nearest_word_forgives_two_letters_or_one_in_short_words)
 {
     static const char *const words[] = {"cuda",     "managed", "pool",       "fixed_size",
                                         "limiting", "logging", "statistics", NULL};
@@ -175,7 +167,6 @@ static void nearest_word_forgives_two_letters_or_one_in_short_words(void **state
         {"CUDA", NULL}, /* the caller decides about case; four letters differ */
     };
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         const char *text = cases[i].text;
         const char *nearest = rs_nearest_word(text, text + strlen(text), words);
@@ -187,44 +178,23 @@ static void nearest_word_forgives_two_letters_or_one_in_short_words(void **state
 }
 
 /* Any letter is one letter off: 'y' is no misspelt '0'. */
-static void a_word_with_no_letter_right_is_not_near(void **state)
+TEST(a_word_with_no_letter_right_is_not_near)
 {
     static const char *const words[] = {"0", "no", "abcdef", NULL};
     static const char *const texts[] = {"y", "00", "", "01", "x"};
     const char *swapped = "on";
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(texts); i++)
         assert_null(rs_nearest_word(texts[i], texts[i] + strlen(texts[i]), words));
     assert_string_equal(rs_nearest_word(swapped, swapped + 2, words), "no");
 }
 
-static void the_nearer_of_two_words_wins(void **state)
+TEST(the_nearer_of_two_words_wins)
 {
     static const char *const words[] = {"limiting", "limitings", NULL};
     static const char *const reversed[] = {"limitings", "limiting", NULL};
     const char *text = "limitings2";
 
-    (void)state;
     assert_string_equal(rs_nearest_word(text, text + strlen(text), words), "limitings");
     assert_string_equal(rs_nearest_word(text, text + strlen(text), reversed), "limitings");
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shows_the_place_with_a_caret),
-        cmocka_unit_test(long_texts_are_shown_around_the_place_only),
-        cmocka_unit_test(control_bytes_of_a_setting_are_not_echoed),
-        cmocka_unit_test(long_reasons_are_cut),
-        cmocka_unit_test(long_names_are_cut),
-        cmocka_unit_test(every_diagnostic_counts),
-        cmocka_unit_test(distance_counts_single_letter_slips),
-        cmocka_unit_test(distance_of_long_words_is_far),
-        cmocka_unit_test(nearest_word_forgives_two_letters_or_one_in_short_words),
-        cmocka_unit_test(a_word_with_no_letter_right_is_not_near),
-        cmocka_unit_test(the_nearer_of_two_words_wins),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,6 +20,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+GROUP_FIXTURE(enter_test_folder, leave_test_folder);
+
 enum { TEXT_BYTES = RS_FILE_TAIL_BYTES - RS_FILE_TAIL_MARK_BYTES };
 
 /* ---- system calls that do less ---- */
@@ -149,14 +151,13 @@ static bool put(struct file *file, const char *text)
 
 /* ---- tests ---- */
 
-static void text_is_in_the_part_until_it_is_written(void **state)
+TEST(text_is_in_the_part_until_it_is_written)
 {
     struct file file = make("plain");
     int part = open_part("plain");
     struct stat status;
     char bytes[RS_FILE_TAIL_BYTES], zero[TEXT_BYTES] = {0};
 
-    (void)state;
     assert_int_equal(fstat(part, &status), 0);
     assert_int_equal(status.st_mode & 07777, 0600);
     assert_int_equal(status.st_size, RS_FILE_TAIL_BYTES);
@@ -177,13 +178,12 @@ static void text_is_in_the_part_until_it_is_written(void **state)
     assert_int_equal(access("plain.part", F_OK), -1);
 }
 
-static void what_does_not_fit_is_not_taken(void **state)
+TEST(what_does_not_fit_is_not_taken)
 {
     struct file file = make("full");
     char text[TEXT_BYTES + 1];
     int part = open_part("full");
 
-    (void)state;
     memset(text, 'x', sizeof(text));
     assert_false(rs_file_tail_append(&file.tail, text, TEXT_BYTES + 1));
     assert_true(rs_file_tail_append(&file.tail, text, TEXT_BYTES));
@@ -196,12 +196,11 @@ static void what_does_not_fit_is_not_taken(void **state)
     end(&file);
 }
 
-static void a_part_that_is_there_is_left_alone(void **state)
+TEST(a_part_that_is_there_is_left_alone)
 {
     struct file file = make("taken");
     struct rs_file_tail other;
 
-    (void)state;
     assert_true(put(&file, "x"));
     assert_int_equal(rs_file_tail_make(&other, "taken"), -EEXIST);
     assert_null(other.text);
@@ -225,14 +224,13 @@ static void assert_none(int error)
     assert_int_equal(access("none.part", F_OK), -1);
 }
 
-static void where_there_can_be_none_nothing_is_left(void **state)
+TEST(where_there_can_be_none_nothing_is_left)
 {
     static const unsigned long copying[] = {0x9123683eUL, 0x2fc12fc1UL, 0xca451a4eUL};
     struct rlimit before, small;
     struct rs_file_tail tail;
     char long_path[PATH_MAX];
 
-    (void)state;
     fallocate_error = ENOSPC;
     assert_none(-ENOSPC);
     fallocate_error = 0;
@@ -255,12 +253,11 @@ static void where_there_can_be_none_nothing_is_left(void **state)
     assert_int_equal(rs_file_tail_make(&tail, "no/such/parent"), -ENOENT);
 }
 
-static void what_cannot_be_written_stays(void **state)
+TEST(what_cannot_be_written_stays)
 {
     struct file file = make("stays");
     int part = open_part("stays"), full = open("/dev/full", O_WRONLY);
 
-    (void)state;
     assert_true(put(&file, "one\n"));
     assert_int_equal(rs_file_tail_write(&file.tail, full), -ENOSPC);
     assert_string_equal(whole_of(file.fd, part), "one\n");
@@ -303,13 +300,12 @@ static int rows_of(const char *whole, int before)
 }
 
 /* Stops the writer after each of its instructions, as a signal would end it there. */
-static void whole_at_each_instruction(void **state)
+TEST(the_file_is_whole_wherever_the_writer_is_killed)
 {
     struct file file = make("traced");
     int part = open_part("traced"), status, rows = 0, steps = 0;
     pid_t child = fork();
 
-    (void)state;
     if (child == 0)
         write_traced(&file);
     assert_int_equal(waitpid(child, &status, 0), child);
@@ -328,18 +324,4 @@ static void whole_at_each_instruction(void **state)
     assert_true(steps > 1000);
     close(part);
     end(&file);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_is_in_the_part_until_it_is_written),
-        cmocka_unit_test(what_does_not_fit_is_not_taken),
-        cmocka_unit_test(a_part_that_is_there_is_left_alone),
-        cmocka_unit_test(where_there_can_be_none_nothing_is_left),
-        cmocka_unit_test(what_cannot_be_written_stays),
-        cmocka_unit_test(whole_at_each_instruction),
-    };
-
-    return cmocka_run_group_tests(tests, enter_test_folder, leave_test_folder);
 }

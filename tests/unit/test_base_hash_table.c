@@ -21,10 +21,9 @@ static void *value_of(size_t i)
     return &values[i];
 }
 
-static void finds_what_was_put(void **state)
+TEST(finds_what_was_put)
 {
     struct rs_hash_table table = {NULL, 0, 0};
-    (void)state;
 
     assert_null(rs_hash_get(&table, 1));
     assert_null(rs_hash_take(&table, 1));
@@ -39,11 +38,10 @@ static void finds_what_was_put(void **state)
 }
 
 /* Every other key goes; no gap hides what is left. */
-static void taking_leaves_the_others(void **state)
+TEST(taking_leaves_the_others)
 {
     struct rs_hash_table table = {NULL, 0, 0};
     size_t seen = 0;
-    (void)state;
 
     for (size_t i = 0; i < KEYS; i++)
         assert_true(rs_hash_put(&table, key_of(i), value_of(i)));
@@ -60,10 +58,9 @@ static void taking_leaves_the_others(void **state)
     rs_hash_clear(&table);
 }
 
-static void reserved_keys_need_no_memory(void **state)
+TEST(reserved_keys_need_no_memory)
 {
     struct rs_hash_table table = {NULL, 0, 0};
-    (void)state;
 
     host_left = 0;
     assert_false(rs_hash_put(&table, 1, value_of(0)));
@@ -77,15 +74,4 @@ static void reserved_keys_need_no_memory(void **state)
         assert_ptr_equal(rs_hash_get(&table, key_of(i)), value_of(i));
     host_left = -1;
     rs_hash_clear(&table);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_what_was_put),
-        cmocka_unit_test(taking_leaves_the_others),
-        cmocka_unit_test(reserved_keys_need_no_memory),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,9 +17,8 @@ static struct rs_mutex mutex = RS_MUTEX_INIT(RS_RANK_RESOURCE);
 static struct rs_spinlock spinlock = RS_SPINLOCK_INIT(RS_RANK_TABLE);
 static _Atomic bool held, waiting;
 
-static void free_ones_are_taken(void **state)
+TEST(a_bounded_lock_takes_what_is_free)
 {
-    (void)state;
     rs_lock_bound_begin(SHORT_NS);
     assert_true(rs_lock_is_bound());
     assert_true(rs_mutex_lock_bounded(&mutex, "mutex"));
@@ -33,12 +32,11 @@ static void free_ones_are_taken(void **state)
     assert_false(rs_lock_is_bound());
 }
 
-static void those_of_this_very_thread_are_left_out_and_named_once(void **state)
+TEST(those_of_this_very_thread_are_left_out_and_named_once)
 {
     const struct rs_locks_missed *missed;
     uint64_t begin_ns;
 
-    (void)state;
     rs_mutex_lock(&mutex);
     rs_spinlock_lock(&spinlock);
     begin_ns = rs_clock_ns();
@@ -57,11 +55,10 @@ static void those_of_this_very_thread_are_left_out_and_named_once(void **state)
     rs_spinlock_unlock(&spinlock);
 }
 
-static void more_names_than_there_is_room_for_do_no_harm(void **state)
+TEST(more_names_than_there_is_room_for_do_no_harm)
 {
     static char names[2 * RS_LOCKS_MISSED_MAX][2];
 
-    (void)state;
     rs_mutex_lock(&mutex);
     rs_lock_bound_begin(0);
     for (int i = 0; i < 2 * RS_LOCKS_MISSED_MAX; i++) {
@@ -100,24 +97,11 @@ static void take_from_other(void)
     pthread_join(other, NULL);
 }
 
-static void those_of_others_are_waited_for(void **state)
+TEST(those_of_others_are_waited_for)
 {
-    (void)state;
     take_from_other();
     rs_lock_bound_begin(long_ns);
     take_from_other();
     rs_lock_bound_end();
     assert_int_equal(rs_locks_missed()->times, 0);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(free_ones_are_taken),
-        cmocka_unit_test(those_of_this_very_thread_are_left_out_and_named_once),
-        cmocka_unit_test(more_names_than_there_is_room_for_do_no_harm),
-        cmocka_unit_test(those_of_others_are_waited_for),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

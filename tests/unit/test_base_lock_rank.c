@@ -68,9 +68,8 @@ static void assert_aborts(void (*broken)(void), const char *const texts[], size_
 
 /* ---- what passes ---- */
 
-static void locks_in_the_order_of_ranks_pass(void **state)
+TEST(locks_in_the_order_of_ranks_pass)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         take(&contexts);
         take(&records);
@@ -83,9 +82,8 @@ static void locks_in_the_order_of_ranks_pass(void **state)
     rs_lock_rank_left(&alone);
 }
 
-static void locks_may_be_given_back_in_any_order(void **state)
+TEST(locks_may_be_given_back_in_any_order)
 {
-    (void)state;
     take(&contexts);
     take(&records);
     take(&table);
@@ -98,18 +96,16 @@ static void locks_may_be_given_back_in_any_order(void **state)
     rs_lock_rank_left(&contexts);
 }
 
-static void a_try_may_go_against_the_order(void **state)
+TEST(a_try_may_go_against_the_order)
 {
-    (void)state;
     take(&table);
     rs_lock_rank_taken(&contexts);
     rs_lock_rank_left(&contexts);
     rs_lock_rank_left(&table);
 }
 
-static void a_wait_for_the_highest_lock_passes(void **state)
+TEST(a_wait_for_the_highest_lock_passes)
 {
-    (void)state;
     take(&contexts);
     take(&records);
     rs_lock_rank_waits(&records);
@@ -117,9 +113,8 @@ static void a_wait_for_the_highest_lock_passes(void **state)
     rs_lock_rank_left(&contexts);
 }
 
-static void as_many_locks_as_there_is_room_for_are_noted(void **state)
+TEST(as_many_locks_as_there_is_room_for_are_noted)
 {
-    (void)state;
     for (int i = 0; i < RS_LOCKS_HELD_MAX; i++)
         rs_lock_rank_taken(&records);
     for (int i = 0; i < RS_LOCKS_HELD_MAX; i++)
@@ -135,9 +130,8 @@ static void take_lower(void)
     take_in_a_row(&records, &contexts);
 }
 
-static void a_lower_rank_aborts_and_names_both_locks(void **state)
+TEST(a_lower_rank_aborts_and_names_both_locks)
 {
-    (void)state;
     ASSERT_ABORTS(take_lower, "assertion failed: lock order:", "rank 2 (RS_RANK_CONTEXTS of ",
                   "test_base_lock_rank.c", ") is taken under rank 4 (RS_RANK_RECORDS of ");
 }
@@ -147,9 +141,8 @@ static void take_equal(void)
     take_in_a_row(&records, &other_records);
 }
 
-static void two_locks_of_one_rank_abort(void **state)
+TEST(two_locks_of_one_rank_abort)
 {
-    (void)state;
     ASSERT_ABORTS(take_equal, "(RS_RANK_RECORDS of ", "is taken under rank 4 (RS_RANK_RECORDS of ");
 }
 
@@ -161,9 +154,8 @@ static void take_below_the_highest(void)
     take(&records);
 }
 
-static void what_is_still_held_counts_after_others_were_given_back(void **state)
+TEST(what_is_still_held_counts_after_others_were_given_back)
 {
-    (void)state;
     ASSERT_ABORTS(take_below_the_highest, "(RS_RANK_RECORDS of ", "under rank",
                   "(RS_RANK_TABLE of ");
 }
@@ -174,9 +166,8 @@ static void take_after_a_try(void)
     take(&records);
 }
 
-static void a_lock_that_a_try_had_counts_as_held(void **state)
+TEST(a_lock_that_a_try_had_counts_as_held)
 {
-    (void)state;
     ASSERT_ABORTS(take_after_a_try, "(RS_RANK_RECORDS of ", "(RS_RANK_TABLE of ");
 }
 
@@ -190,9 +181,8 @@ static void take_another_under_alone(void)
     take_in_a_row(&alone, &table);
 }
 
-static void what_is_taken_alone_aborts_in_company(void **state)
+TEST(what_is_taken_alone_aborts_in_company)
 {
-    (void)state;
     ASSERT_ABORTS(take_alone_under_another, "(RS_RANK_ALONE of ", "(RS_RANK_CONTEXTS of ");
     ASSERT_ABORTS(take_another_under_alone, "(RS_RANK_TABLE of ", "(RS_RANK_ALONE of ");
 }
@@ -203,9 +193,8 @@ static void wait_under_a_higher_one(void)
     rs_lock_rank_waits(&contexts);
 }
 
-static void a_wait_under_a_higher_lock_aborts(void **state)
+TEST(a_wait_under_a_higher_lock_aborts)
 {
-    (void)state;
     ASSERT_ABORTS(wait_under_a_higher_one, "(RS_RANK_CONTEXTS of ", "waited for on a condition");
 }
 
@@ -214,9 +203,8 @@ static void take_unranked(void)
     rs_lock_rank_before(&unranked);
 }
 
-static void a_lock_without_a_rank_aborts(void **state)
+TEST(a_lock_without_a_rank_aborts)
 {
-    (void)state;
     ASSERT_ABORTS(take_unranked, "never initialised");
 }
 
@@ -226,9 +214,8 @@ static void give_back_what_is_not_held(void)
     rs_lock_rank_left(&records);
 }
 
-static void giving_back_what_is_not_held_aborts(void **state)
+TEST(giving_back_what_is_not_held_aborts)
 {
-    (void)state;
     ASSERT_ABORTS(give_back_what_is_not_held, "(RS_RANK_RECORDS of ", "does not hold it");
 }
 
@@ -238,9 +225,8 @@ static void take_too_many(void)
         rs_lock_rank_taken(&records);
 }
 
-static void one_lock_too_many_aborts(void **state)
+TEST(one_lock_too_many_aborts)
 {
-    (void)state;
     ASSERT_ABORTS(take_too_many, "too many");
 }
 
@@ -269,9 +255,8 @@ static void spinlock_never_initialised(void)
     rs_spinlock_lock(&zero);
 }
 
-static void the_locks_check_their_ranks_with_slow_asserts(void **state)
+TEST(the_locks_check_their_ranks_with_slow_asserts)
 {
-    (void)state;
     rs_mutex_lock(&mutex);
     rs_spinlock_lock(&spinlock);
     assert_true(rs_shared_lock_try_alone(&gate));
@@ -289,27 +274,4 @@ static void the_locks_check_their_ranks_with_slow_asserts(void **state)
     /* Not by skip(): Meson takes cmocka's "not ok # SKIP" for a failure. */
     print_message("# skipped: locks carry no rank in a build without -Dslow_asserts=true\n");
 #endif
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(locks_in_the_order_of_ranks_pass),
-        cmocka_unit_test(locks_may_be_given_back_in_any_order),
-        cmocka_unit_test(a_try_may_go_against_the_order),
-        cmocka_unit_test(a_wait_for_the_highest_lock_passes),
-        cmocka_unit_test(as_many_locks_as_there_is_room_for_are_noted),
-        cmocka_unit_test(a_lower_rank_aborts_and_names_both_locks),
-        cmocka_unit_test(two_locks_of_one_rank_abort),
-        cmocka_unit_test(what_is_still_held_counts_after_others_were_given_back),
-        cmocka_unit_test(a_lock_that_a_try_had_counts_as_held),
-        cmocka_unit_test(what_is_taken_alone_aborts_in_company),
-        cmocka_unit_test(a_wait_under_a_higher_lock_aborts),
-        cmocka_unit_test(a_lock_without_a_rank_aborts),
-        cmocka_unit_test(giving_back_what_is_not_held_aborts),
-        cmocka_unit_test(one_lock_too_many_aborts),
-        cmocka_unit_test(the_locks_check_their_ranks_with_slow_asserts),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

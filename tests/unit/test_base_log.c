@@ -71,11 +71,10 @@ static void say_one(void)
     rs_log("%s is %d", "answer", 42);
 }
 
-static void a_line_has_prefix_and_newline_and_is_one_write(void **state)
+TEST(a_line_has_prefix_and_newline_and_is_one_write)
 {
     const char *text = stderr_of(say_one);
 
-    (void)state;
     assert_memory_equal(text, "|rmmshim[", 9);
     assert_non_null(strstr(text, "]: answer is 42\n"));
     assert_int_equal(count_of(text, "|"), 1);
@@ -91,12 +90,11 @@ static void say_long(void)
     rs_log("next");
 }
 
-static void a_long_line_is_cut_and_still_ends(void **state)
+TEST(a_long_line_is_cut_and_still_ends)
 {
     const char *text = stderr_of(say_long);
     const char *end = strchr(text, '\n');
 
-    (void)state;
     assert_non_null(end);
     assert_in_range(end - text, 900, RS_LOG_LINE_BYTES);
     assert_int_equal(count_of(text, "|"), 2);
@@ -111,12 +109,11 @@ static void say_too_much(void)
     rs_log_asked("asked for");
 }
 
-static void lines_are_capped_but_not_those_asked_for(void **state)
+TEST(lines_are_capped_but_not_those_asked_for)
 {
     const char *text = stderr_of(say_too_much);
     char last[32];
 
-    (void)state;
     assert_int_equal(count_of(text, "line "), RS_LOG_LINES_MAX);
     snprintf(last, sizeof(last), "line %d.", RS_LOG_LINES_MAX - 1);
     assert_non_null(strstr(text, last));
@@ -144,11 +141,10 @@ static void say_from_threads(void)
         pthread_join(threads[i], NULL);
 }
 
-static void the_cap_holds_for_all_threads_together(void **state)
+TEST(the_cap_holds_for_all_threads_together)
 {
     const char *text = stderr_of(say_from_threads);
 
-    (void)state;
     assert_int_equal(count_of(text, "line "), RS_LOG_LINES_MAX);
     assert_int_equal(count_of(text, "suppressed"), 1);
 }
@@ -165,9 +161,8 @@ static void say_without_stderr(void)
         _exit(2);
 }
 
-static void errno_is_kept_and_a_closed_stderr_is_no_harm(void **state)
+TEST(errno_is_kept_and_a_closed_stderr_is_no_harm)
 {
-    (void)state;
     assert_string_equal(stderr_of(say_without_stderr), "");
 }
 
@@ -183,11 +178,10 @@ static void say_once_many_times(void)
     }
 }
 
-static void once_means_once_for_each_flag(void **state)
+TEST(once_means_once_for_each_flag)
 {
     const char *text = stderr_of(say_once_many_times);
 
-    (void)state;
     assert_int_equal(count_of(text, "first"), 1);
     assert_int_equal(count_of(text, "second"), 1);
 }
@@ -223,7 +217,7 @@ static void *interrupt_often(void *data)
 
 /* A write to a full pipe sleeps, is interrupted, and fails with EINTR; one that has written a part
  * returns short. */
-static void write_all_writes_all_over_interruptions(void **state)
+TEST(write_all_writes_all_over_interruptions)
 {
     static char bytes[1 << 20];
     struct sigaction action = {.sa_handler = interrupted}; /* no SA_RESTART */
@@ -231,7 +225,6 @@ static void write_all_writes_all_over_interruptions(void **state)
     void *total;
     int ends[2];
 
-    (void)state;
     assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
     assert_int_equal(pipe(ends), 0);
     assert_int_equal(pthread_create(&reader, NULL, drain_slowly, &ends[0]), 0);
@@ -245,11 +238,10 @@ static void write_all_writes_all_over_interruptions(void **state)
     close(ends[0]);
 }
 
-static void write_all_says_why_it_failed(void **state)
+TEST(write_all_says_why_it_failed)
 {
     int full = open("/dev/full", O_WRONLY);
 
-    (void)state;
     assert_int_equal(rs_write_all(-1, "x", 1), -EBADF);
     assert_int_equal(rs_write_all(-1, "", 0), 0);
     assert_true(full >= 0);
@@ -349,9 +341,8 @@ static int say_with_handler(void)
     return handled == SIGPIPE ? 0 : 2;
 }
 
-static void a_reader_that_is_gone_raises_no_signal(void **state)
+TEST(a_reader_that_is_gone_raises_no_signal)
 {
-    (void)state;
     passes_in_child(say_to_lost_reader);
     passes_in_child(say_with_signal_blocked);
     passes_in_child(say_with_handler);
@@ -374,9 +365,8 @@ static int write_past_limit(void)
     return rs_write_all(file, bytes, sizeof(bytes)) == -EFBIG && is_pending(SIGXFSZ) ? 0 : 4;
 }
 
-static void a_file_that_may_not_grow_raises_no_signal(void **state)
+TEST(a_file_that_may_not_grow_raises_no_signal)
 {
-    (void)state;
     passes_in_child(write_past_limit);
 }
 
@@ -408,27 +398,7 @@ static int write_from_background(void)
     return 5;
 }
 
-static void a_terminal_stops_nobody_who_writes_to_it(void **state)
+TEST(a_terminal_stops_nobody_who_writes_to_it)
 {
-    (void)state;
     passes_in_child(write_from_background);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_line_has_prefix_and_newline_and_is_one_write),
-        cmocka_unit_test(a_long_line_is_cut_and_still_ends),
-        cmocka_unit_test(lines_are_capped_but_not_those_asked_for),
-        cmocka_unit_test(the_cap_holds_for_all_threads_together),
-        cmocka_unit_test(errno_is_kept_and_a_closed_stderr_is_no_harm),
-        cmocka_unit_test(once_means_once_for_each_flag),
-        cmocka_unit_test(write_all_writes_all_over_interruptions),
-        cmocka_unit_test(write_all_says_why_it_failed),
-        cmocka_unit_test(a_reader_that_is_gone_raises_no_signal),
-        cmocka_unit_test(a_file_that_may_not_grow_raises_no_signal),
-        cmocka_unit_test(a_terminal_stops_nobody_who_writes_to_it),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,12 +70,11 @@ static bool parse(const char *name, const char *text, struct lines *lines,
                            value);
 }
 
-static void defaults_parse_and_are_not_given(void **state)
+TEST(defaults_parse_and_are_not_given)
 {
     struct rs_option_value values[RS_OPTION_ROWS_MAX];
     struct config config;
 
-    (void)state;
     assert_int_equal(rs_option_defaults(rows, values), 0);
     for (size_t i = 0; rows[i].name; i++) {
         assert_false(values[i].given);
@@ -96,7 +95,7 @@ static void defaults_parse_and_are_not_given(void **state)
         rs_option_value_clear(&values[i]);
 }
 
-static void good_values_reach_their_field(void **state)
+TEST(good_values_reach_their_field)
 {
     static const struct {
         const char *name, *text;
@@ -139,7 +138,6 @@ static void good_values_reach_their_field(void **state)
                     {"off", false}, {"true", true}, {"TRUE", true}, {"False", false}};
     struct lines lines;
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         struct rs_option_value value = {0};
         struct config config = {0};
@@ -171,21 +169,20 @@ static void good_values_reach_their_field(void **state)
     }
 }
 
-static void both_ends_of_a_range_are_stored(void **state)
+TEST(both_ends_of_a_range_are_stored)
 {
     struct rs_option_value value = {0};
     struct config config;
     enum rs_option_type type;
     struct lines lines;
 
-    (void)state;
     assert_true(parse("bins", "1MiB-0.5GiB", &lines, &value));
     rs_option_store(row_of("bins", &type), &value, &config, GIB, 0);
     assert_int_equal(config.bins.from_bytes, MIB);
     assert_int_equal(config.bins.to_bytes, GIB / 2);
 }
 
-static void sizes_of_a_list_are_stored_as_they_stand(void **state)
+TEST(sizes_of_a_list_are_stored_as_they_stand)
 {
     static const struct {
         const char *text, *canonical;
@@ -198,7 +195,6 @@ static void sizes_of_a_list_are_stored_as_they_stand(void **state)
     };
     enum rs_option_type type;
     struct lines lines;
-    (void)state;
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         struct rs_option_value value = {0};
@@ -214,14 +210,13 @@ static void sizes_of_a_list_are_stored_as_they_stand(void **state)
     }
 }
 
-static void a_list_has_room_for_so_many_and_no_more(void **state)
+TEST(a_list_has_room_for_so_many_and_no_more)
 {
     struct rs_option_value value = {0};
     char text[RS_SIZES_MAX * 8] = "1024";
     enum rs_option_type type;
     struct config config;
     struct lines lines;
-    (void)state;
 
     for (size_t i = 1; i < RS_SIZES_MAX; i++)
         (void)sprintf(text + strlen(text), "+%zu", 1024 + i);
@@ -235,7 +230,7 @@ static void a_list_has_room_for_so_many_and_no_more(void **state)
     assert_non_null(strstr(lines.text[0], "more than 32 sizes"));
 }
 
-static void bad_values_get_one_line_with_the_place(void **state)
+TEST(bad_values_get_one_line_with_the_place)
 {
     static const struct {
         const char *name, *text, *line; /* line: its beginning */
@@ -329,7 +324,6 @@ static void bad_values_get_one_line_with_the_place(void **state)
     };
     struct lines lines;
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         struct rs_option_value value = {.count = 42};
         if (parse(cases[i].name, cases[i].text, &lines, &value))
@@ -342,14 +336,13 @@ static void bad_values_get_one_line_with_the_place(void **state)
     }
 }
 
-static void a_text_value_is_replaced_and_freed(void **state)
+TEST(a_text_value_is_replaced_and_freed)
 {
     struct rs_option_value value = {0};
     struct config config;
     enum rs_option_type type;
     struct lines lines;
 
-    (void)state;
     assert_true(parse("path", "first", &lines, &value));
     assert_true(parse("path", "second", &lines, &value)); /* leaks show in sanitizer builds */
     rs_option_store(row_of("path", &type), &value, &config, 0, 0);
@@ -359,7 +352,7 @@ static void a_text_value_is_replaced_and_freed(void **state)
     rs_option_value_clear(&value);
 }
 
-static void only_a_part_of_the_text_may_be_the_value(void **state)
+TEST(only_a_part_of_the_text_may_be_the_value)
 {
     const char *text = "pool(cuda, name=abc, plain=4GiB)";
     struct rs_source source = {"RMM_RESOURCE", text};
@@ -367,7 +360,6 @@ static void only_a_part_of_the_text_may_be_the_value(void **state)
     enum rs_option_type type;
     struct lines lines;
 
-    (void)state;
     assert_true(rs_option_parse(row_of("name", &type), RS_OPTION_TEXT, &source, text + 16,
                                 text + 19, lines_begin(&lines), &value));
     assert_string_equal(value.text, "abc");
@@ -381,11 +373,10 @@ static void only_a_part_of_the_text_may_be_the_value(void **state)
                         strlen("RMM_RESOURCE=pool(cuda, name=abc, plain=4^GiB): unknown"));
 }
 
-static void names_and_aliases_are_found_in_any_case(void **state)
+TEST(names_and_aliases_are_found_in_any_case)
 {
     enum rs_option_type type = RS_OPTION_TEXT;
 
-    (void)state;
     assert_ptr_equal(row_of("initial", &type), &rows[1]);
     assert_int_equal(type, RS_OPTION_SIZE);
     assert_ptr_equal(row_of("Initial_Size_EXPONENT", &type), &rows[1]);
@@ -395,7 +386,7 @@ static void names_and_aliases_are_found_in_any_case(void **state)
     assert_null(row_of("", &type));
 }
 
-static void type_texts_say_what_to_write(void **state)
+TEST(type_texts_say_what_to_write)
 {
     static const char *const expected[] = {
         "SIZE",      "SIZE",          "SIZE",  "SIZE|none", "SIZE",
@@ -403,26 +394,7 @@ static void type_texts_say_what_to_write(void **state)
         "TEXT",      "TEXT",          "SIZE"};
     char buffer[64], small[8];
 
-    (void)state;
     for (size_t i = 0; rows[i].name; i++)
         assert_string_equal(rs_option_type_text(&rows[i], buffer, sizeof(buffer)), expected[i]);
     assert_true(strlen(rs_option_type_text(&rows[9], small, sizeof(small))) < sizeof(small));
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_parse_and_are_not_given),
-        cmocka_unit_test(good_values_reach_their_field),
-        cmocka_unit_test(both_ends_of_a_range_are_stored),
-        cmocka_unit_test(sizes_of_a_list_are_stored_as_they_stand),
-        cmocka_unit_test(a_list_has_room_for_so_many_and_no_more),
-        cmocka_unit_test(bad_values_get_one_line_with_the_place),
-        cmocka_unit_test(a_text_value_is_replaced_and_freed),
-        cmocka_unit_test(only_a_part_of_the_text_may_be_the_value),
-        cmocka_unit_test(names_and_aliases_are_found_in_any_case),
-        cmocka_unit_test(type_texts_say_what_to_write),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

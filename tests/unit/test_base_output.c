@@ -16,6 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+GROUP_FIXTURE(enter_test_folder, leave_test_folder);
+
 static void claim(struct rs_output *output, const char *path, const char *expected)
 {
     assert_int_equal(rs_output_claim(output, path), 0);
@@ -34,12 +36,11 @@ static void put(struct rs_output *output, const char *text)
     assert_int_equal(write(output->file.fd, text, strlen(text)), strlen(text));
 }
 
-static void each_has_a_file_of_its_own(void **state)
+TEST(each_has_a_file_of_its_own)
 {
     struct rs_output first, second, third;
     char names[2][64];
 
-    (void)state;
     snprintf(names[0], sizeof(names[0]), "out.%d", (int)getpid());
     snprintf(names[1], sizeof(names[1]), "out.%d.2", (int)getpid());
     claim(&first, "out", "out");
@@ -56,11 +57,10 @@ static void each_has_a_file_of_its_own(void **state)
     rs_output_release(&third);
 }
 
-static void names_have_an_end(void **state)
+TEST(names_have_an_end)
 {
     struct rs_output taken[RS_OUTPUT_NAMES], one_more;
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(taken); i++)
         assert_int_equal(rs_output_claim(&taken[i], "many"), 0);
     assert_int_equal(rs_output_claim(&one_more, "many"), -EBUSY);
@@ -68,14 +68,13 @@ static void names_have_an_end(void **state)
         rs_output_release(&taken[i]);
 }
 
-static void release_counts_though_a_child_has_the_file_open(void **state)
+TEST(release_counts_though_a_child_has_the_file_open)
 {
     struct rs_output output;
     int ends[2];
     char byte;
     pid_t child;
 
-    (void)state;
     assert_int_equal(pipe(ends), 0);
     claim(&output, "forked", "forked");
     child = fork();
@@ -106,11 +105,10 @@ int __wrap_flock(int fd, int operation)
     return __real_flock(fd, operation);
 }
 
-static void a_file_that_was_removed_meanwhile_is_made_anew(void **state)
+TEST(a_file_that_was_removed_meanwhile_is_made_anew)
 {
     struct rs_output output;
 
-    (void)state;
     removed_at_lock = "removed";
     claim(&output, "removed", "removed");
     put(&output, "x");
@@ -118,11 +116,10 @@ static void a_file_that_was_removed_meanwhile_is_made_anew(void **state)
     assert_int_equal(size_of("removed"), 1);
 }
 
-static void only_a_new_and_empty_file_is_dropped(void **state)
+TEST(only_a_new_and_empty_file_is_dropped)
 {
     struct rs_output output;
 
-    (void)state;
     claim(&output, "dropped", "dropped");
     rs_output_drop(&output);
     assert_int_equal(size_of("dropped"), -1);
@@ -136,11 +133,10 @@ static void only_a_new_and_empty_file_is_dropped(void **state)
     assert_int_equal(size_of("kept"), 0);
 }
 
-static void a_device_is_for_all(void **state)
+TEST(a_device_file_may_have_many_writers)
 {
     struct rs_output first, second;
 
-    (void)state;
     claim(&first, "/dev/null", "/dev/null");
     claim(&second, "/dev/null", "/dev/null");
     assert_int_equal(rs_output_empty(&first), 0);
@@ -149,12 +145,11 @@ static void a_device_is_for_all(void **state)
     assert_int_equal(access("/dev/null", F_OK), 0);
 }
 
-static void a_stream_is_for_all_though_it_is_a_file(void **state)
+TEST(a_standard_stream_may_have_many_writers_though_it_is_a_file)
 {
     struct rs_output first, second;
     int saved = dup(STDERR_FILENO), fd = open("stderr", O_WRONLY | O_CREAT, 0600);
 
-    (void)state;
     assert_int_equal(write(fd, "x", 1), 1);
     dup2(fd, STDERR_FILENO);
     claim(&first, "/dev/stderr", "/dev/stderr");
@@ -168,12 +163,11 @@ static void a_stream_is_for_all_though_it_is_a_file(void **state)
     close(fd);
 }
 
-static void a_number_that_is_another_files_is_left_alone(void **state)
+TEST(a_number_that_is_another_files_is_left_alone)
 {
     struct rs_output output;
     int fd;
 
-    (void)state;
     claim(&output, "closed", "closed");
     fd = output.file.fd;
     assert_int_equal(dup2(STDERR_FILENO, fd), fd);
@@ -181,31 +175,13 @@ static void a_number_that_is_another_files_is_left_alone(void **state)
     assert_int_equal(close(fd), 0); /* it was open still */
 }
 
-static void what_cannot_be_opened_says_why(void **state)
+TEST(what_cannot_be_opened_says_why)
 {
     struct rs_output output;
     char long_path[PATH_MAX + 10];
 
-    (void)state;
     memset(long_path, 'x', sizeof(long_path));
     long_path[sizeof(long_path) - 1] = '\0';
     assert_int_equal(rs_output_claim(&output, "no/such/parent"), -ENOENT);
     assert_int_equal(rs_output_claim(&output, long_path), -ENAMETOOLONG);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_has_a_file_of_its_own),
-        cmocka_unit_test(names_have_an_end),
-        cmocka_unit_test(release_counts_though_a_child_has_the_file_open),
-        cmocka_unit_test(a_file_that_was_removed_meanwhile_is_made_anew),
-        cmocka_unit_test(only_a_new_and_empty_file_is_dropped),
-        cmocka_unit_test(a_device_is_for_all),
-        cmocka_unit_test(a_stream_is_for_all_though_it_is_a_file),
-        cmocka_unit_test(a_number_that_is_another_files_is_left_alone),
-        cmocka_unit_test(what_cannot_be_opened_says_why),
-    };
-
-    return cmocka_run_group_tests(tests, enter_test_folder, leave_test_folder);
 }

@@ -16,12 +16,14 @@
 #include <time.h>
 #include <unistd.h>
 
+GROUP_FIXTURE(enter_test_folder, leave_test_folder);
+
 static const char *const rank_names[] = {"SLURM_PROCID", "PMI_RANK", "OMPI_COMM_WORLD_RANK",
                                          "RANK"};
 
 /* ---- placeholders ---- */
 
-static void expands_every_placeholder(void **state)
+TEST(expands_every_placeholder)
 {
     char pid[32], host[256], expected[1024];
     struct {
@@ -42,7 +44,6 @@ static void expands_every_placeholder(void **state)
         {"%q{RS_TEST}/%%%h.%p.log", expected},
     };
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(rank_names); i++)
         unsetenv(rank_names[i]);
     setenv("RS_TEST", "a/b", 1);
@@ -58,9 +59,8 @@ static void expands_every_placeholder(void **state)
     }
 }
 
-static void rank_comes_from_the_first_launcher_that_says(void **state)
+TEST(rank_comes_from_the_first_launcher_that_says)
 {
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(rank_names); i++)
         unsetenv(rank_names[i]);
     setenv("RANK", "", 1);                                     /* set but empty does not say */
@@ -76,13 +76,12 @@ static void rank_comes_from_the_first_launcher_that_says(void **state)
         unsetenv(rank_names[i]);
 }
 
-static void start_time_is_that_of_this_process_and_stays(void **state)
+TEST(start_time_is_that_of_this_process_and_stays)
 {
     char first[64], second[64];
     const char *at, *reason;
     long long seconds;
 
-    (void)state;
     assert_true(rs_path_expand("%t", first, sizeof(first), &at, &reason));
     seconds = strtoll(first, NULL, 10);
     assert_in_range(seconds, time(NULL) - 60, time(NULL) + 1);
@@ -91,7 +90,7 @@ static void start_time_is_that_of_this_process_and_stays(void **state)
     assert_string_equal(first, second);
 }
 
-static void says_which_placeholder_is_wrong(void **state)
+TEST(says_which_placeholder_is_wrong)
 {
     static const struct {
         const char *pattern;
@@ -108,7 +107,6 @@ static void says_which_placeholder_is_wrong(void **state)
     char long_name[400] = "%q{", path[4096] = "before";
     const char *at, *reason;
 
-    (void)state;
     unsetenv("RS_UNSET");
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         if (rs_path_expand(cases[i].pattern, path, sizeof(path), &at, &reason))
@@ -121,12 +119,11 @@ static void says_which_placeholder_is_wrong(void **state)
     assert_false(rs_path_expand(long_name, path, sizeof(path), &at, &reason));
 }
 
-static void what_does_not_fit_is_refused_not_cut(void **state)
+TEST(what_does_not_fit_is_refused_not_cut)
 {
     char path[8];
     const char *at, *reason;
 
-    (void)state;
     setenv("RS_TEST", "1234", 1);
     assert_true(rs_path_expand("1234567", path, sizeof(path), &at, &reason));
     assert_string_equal(path, "1234567");
@@ -139,12 +136,11 @@ static void what_does_not_fit_is_refused_not_cut(void **state)
     assert_false(rs_path_expand("x", path, 1, &at, &reason));
 }
 
-static void relative_paths_start_where_the_program_was(void **state)
+TEST(relative_paths_start_where_the_program_was)
 {
     char directory[4096], path[4096], expected[8192], small[8];
     const char *at, *reason;
 
-    (void)state;
     setenv("RS_TEST", "/a", 1);
     assert_non_null(getcwd(directory, sizeof(directory)));
     rs_path_keep_directory();
@@ -188,13 +184,12 @@ static off_t size_of(const char *name)
     return status.st_size;
 }
 
-static void a_new_file_is_private_and_high_and_closed_on_exec(void **state)
+TEST(a_new_file_is_private_and_high_and_closed_on_exec)
 {
     mode_t mask = umask(0);
     int fd = rs_path_open_output("new");
     struct stat status;
 
-    (void)state;
     umask(mask);
     assert_true(fd >= 500);
     assert_int_equal(fstat(fd, &status), 0);
@@ -205,11 +200,10 @@ static void a_new_file_is_private_and_high_and_closed_on_exec(void **state)
     close(fd);
 }
 
-static void an_old_file_is_emptied(void **state)
+TEST(an_old_file_is_emptied)
 {
     int fd;
 
-    (void)state;
     write_file("old", "something");
     fd = rs_path_open_output("old");
     assert_true(fd >= 0);
@@ -217,12 +211,11 @@ static void an_old_file_is_emptied(void **state)
     close(fd);
 }
 
-static void an_untouched_file_keeps_its_text(void **state)
+TEST(an_untouched_file_keeps_its_text)
 {
     bool created;
     int fd;
 
-    (void)state;
     write_file("old", "something");
     fd = rs_path_open_untouched("old", &created);
     assert_true(fd >= 0);
@@ -236,9 +229,8 @@ static void an_untouched_file_keeps_its_text(void **state)
     close(fd);
 }
 
-static void what_is_not_a_file_of_ours_is_refused_untouched(void **state)
+TEST(what_is_not_a_file_of_ours_is_refused_untouched)
 {
-    (void)state;
     write_file("target", "precious");
     assert_int_equal(symlink("target", "link"), 0);
     assert_int_equal(symlink("nowhere", "dangling"), 0);
@@ -258,9 +250,8 @@ static void what_is_not_a_file_of_ours_is_refused_untouched(void **state)
         assert_int_equal(rs_path_open_output("/etc/rs-test"), -EACCES);
 }
 
-static void somebody_elses_file_is_refused(void **state)
+TEST(somebody_elses_file_is_refused)
 {
-    (void)state;
     write_file("old", "theirs");
     if (geteuid() != 0)
         return; /* only root can make such a file */
@@ -270,11 +261,10 @@ static void somebody_elses_file_is_refused(void **state)
 }
 
 /* Opening one must not wait either: the test's timeout would tell. */
-static void a_fifo_is_refused_with_and_without_a_reader(void **state)
+TEST(a_fifo_is_refused_with_and_without_a_reader)
 {
     int reader;
 
-    (void)state;
     assert_int_equal(mkfifo("fifo", 0600), 0);
     assert_int_equal(rs_path_open_output("fifo"), -EINVAL);
     reader = open("fifo", O_RDONLY | O_NONBLOCK);
@@ -283,23 +273,21 @@ static void a_fifo_is_refused_with_and_without_a_reader(void **state)
     close(reader);
 }
 
-static void devices_are_allowed(void **state)
+TEST(devices_are_allowed)
 {
     int fd = rs_path_open_output("/dev/null");
 
-    (void)state;
     assert_true(fd >= 0);
     assert_int_equal(write(fd, "x", 1), 1);
     close(fd);
 }
 
 /* Also when it leads to a pipe, or to a file, which then is not truncated. */
-static void standard_streams_are_duplicated(void **state)
+TEST(standard_streams_are_duplicated)
 {
     int ends[2], saved = dup(STDOUT_FILENO), fd;
     char byte = 0;
 
-    (void)state;
     fflush(stdout);
     assert_int_equal(pipe(ends), 0);
     dup2(ends[1], STDOUT_FILENO);
@@ -327,12 +315,11 @@ static void standard_streams_are_duplicated(void **state)
     close(saved);
 }
 
-static void few_descriptors_are_enough(void **state)
+TEST(few_descriptors_are_enough)
 {
     struct rlimit before, few;
     int fd;
 
-    (void)state;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     few = (struct rlimit){64, before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
@@ -340,27 +327,4 @@ static void few_descriptors_are_enough(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     assert_in_range(fd, 3, 63);
     close(fd);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(expands_every_placeholder),
-        cmocka_unit_test(rank_comes_from_the_first_launcher_that_says),
-        cmocka_unit_test(start_time_is_that_of_this_process_and_stays),
-        cmocka_unit_test(says_which_placeholder_is_wrong),
-        cmocka_unit_test(what_does_not_fit_is_refused_not_cut),
-        cmocka_unit_test(relative_paths_start_where_the_program_was),
-        cmocka_unit_test(a_new_file_is_private_and_high_and_closed_on_exec),
-        cmocka_unit_test(an_old_file_is_emptied),
-        cmocka_unit_test(an_untouched_file_keeps_its_text),
-        cmocka_unit_test(what_is_not_a_file_of_ours_is_refused_untouched),
-        cmocka_unit_test(somebody_elses_file_is_refused),
-        cmocka_unit_test(a_fifo_is_refused_with_and_without_a_reader),
-        cmocka_unit_test(devices_are_allowed),
-        cmocka_unit_test(standard_streams_are_duplicated),
-        cmocka_unit_test(few_descriptors_are_enough),
-    };
-
-    return cmocka_run_group_tests(tests, enter_test_folder, leave_test_folder);
 }

@@ -34,11 +34,10 @@ static int end(void **state)
     return 0;
 }
 
-static void without_a_file_it_is_the_heap(void **state)
+TEST(without_a_file_it_is_the_heap)
 {
     struct thing *thing = RS_PUBLISHED_NEW(struct thing);
 
-    (void)state;
     assert_null(rs_published_head());
     assert_non_null(thing);
     assert_int_equal((uintptr_t)thing % _Alignof(struct thing), 0);
@@ -49,11 +48,10 @@ static void without_a_file_it_is_the_heap(void **state)
 }
 
 /* As who holds the file reads it. */
-static void others_read_it_in_the_file(void **state)
+TEST_WITH(begin, end, others_read_it_in_the_file)
 {
     struct thing *thing = RS_PUBLISHED_NEW(struct thing), read = {0};
 
-    (void)state;
     assert_int_equal((uintptr_t)thing % _Alignof(struct thing), 0);
     assert_true(rs_published_offset(thing) >= HEAD_BYTES);
     thing->count = 17;
@@ -64,11 +62,10 @@ static void others_read_it_in_the_file(void **state)
     rs_published_free(thing);
 }
 
-static void what_is_freed_comes_back_zeroed(void **state)
+TEST_WITH(begin, end, what_is_freed_comes_back_zeroed)
 {
     struct thing *first = RS_PUBLISHED_NEW(struct thing), *second;
 
-    (void)state;
     memset(first, 0xff, sizeof(*first));
     rs_published_free(first);
     second = RS_PUBLISHED_NEW(struct thing);
@@ -78,11 +75,10 @@ static void what_is_freed_comes_back_zeroed(void **state)
     rs_published_free(second);
 }
 
-static void things_do_not_overlap(void **state)
+TEST_WITH(begin, end, things_do_not_overlap)
 {
     unsigned char *things[200];
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(things); i++) {
         things[i] = rs_published_allocate(1 + i * 7, 1);
         assert_true(rs_published_offset(things[i]) > 0);
@@ -95,12 +91,11 @@ static void things_do_not_overlap(void **state)
     }
 }
 
-static void a_full_file_leaves_the_heap(void **state)
+TEST_WITH(begin, end, a_full_file_leaves_the_heap)
 {
     void *most = rs_published_allocate(RS_PUBLISHED_BYTES - (1 << 20), 16);
     void *more = rs_published_allocate(2 << 20, 16);
 
-    (void)state;
     assert_true(rs_published_offset(most) > 0);
     assert_non_null(more);
     assert_int_equal(rs_published_offset(more), 0);
@@ -108,11 +103,10 @@ static void a_full_file_leaves_the_heap(void **state)
     rs_published_free(most);
 }
 
-static void nobody_else_writes_to_it(void **state)
+TEST_WITH(begin, end, nobody_else_writes_to_it)
 {
     int fd = rs_published_file()->fd;
 
-    (void)state;
     assert_int_equal(ftruncate(fd, 0), -1);
     assert_int_equal(errno, EPERM);
 #ifdef __x86_64__ /* qemu's madvise and kernels before 5.1 do not know the rest */
@@ -121,13 +115,12 @@ static void nobody_else_writes_to_it(void **state)
 #endif
 }
 
-static void a_file_that_may_not_grow_is_no_signal(void **state)
+TEST(a_file_that_may_not_grow_is_no_signal)
 {
     struct rlimit before, none = {1 << 20, 1 << 20};
     pid_t child = fork();
     int status;
 
-    (void)state;
     if (child == 0) {
         rs_published_forget();
         if (getrlimit(RLIMIT_FSIZE, &before) != 0 || setrlimit(RLIMIT_FSIZE, &none) != 0)
@@ -136,19 +129,4 @@ static void a_file_that_may_not_grow_is_no_signal(void **state)
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_a_file_it_is_the_heap),
-        cmocka_unit_test_setup_teardown(others_read_it_in_the_file, begin, end),
-        cmocka_unit_test_setup_teardown(what_is_freed_comes_back_zeroed, begin, end),
-        cmocka_unit_test_setup_teardown(things_do_not_overlap, begin, end),
-        cmocka_unit_test_setup_teardown(a_full_file_leaves_the_heap, begin, end),
-        cmocka_unit_test_setup_teardown(nobody_else_writes_to_it, begin, end),
-        cmocka_unit_test(a_file_that_may_not_grow_is_no_signal),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@
 #define TIB (1ull << 40)
 #define PIB (1ull << 50)
 
-static void understands_every_unit(void **state)
+TEST(understands_every_unit)
 {
     static const struct {
         const char *text;
@@ -77,7 +77,6 @@ static void understands_every_unit(void **state)
         {"12.5%free", RS_SIZE_OF_FREE, 125000},
     };
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         const char *text = cases[i].text, *at = NULL, *reason = NULL;
         struct rs_size size = {0, RS_SIZE_BYTES};
@@ -89,7 +88,7 @@ static void understands_every_unit(void **state)
     }
 }
 
-static void says_what_is_wrong_and_where(void **state)
+TEST(says_what_is_wrong_and_where)
 {
     static const struct {
         const char *text;
@@ -137,7 +136,6 @@ static void says_what_is_wrong_and_where(void **state)
         {"99999999999999999TiB", 0, "larger than any memory"},
     };
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         const char *text = cases[i].text, *at = NULL, *reason = NULL;
         struct rs_size size = {42, RS_SIZE_OF_FREE};
@@ -154,7 +152,7 @@ static void says_what_is_wrong_and_where(void **state)
     }
 }
 
-static void reads_no_further_than_its_end(void **state)
+TEST(reads_no_further_than_its_end)
 {
     static const struct {
         const char *text;
@@ -162,7 +160,6 @@ static void reads_no_further_than_its_end(void **state)
         uint64_t number;
     } cases[] = {{"4GiB)", 4, 4 * GIB}, {"12", 1, 1}, {"1KiB", 2, KIB}, {"10%free", 3, 100000}};
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         struct rs_size size;
         const char *at, *reason;
@@ -172,7 +169,7 @@ static void reads_no_further_than_its_end(void **state)
     }
 }
 
-static void percentages_are_of_their_device_in_whole_granules(void **state)
+TEST(percentages_are_of_their_device_in_whole_granules)
 {
     static const struct {
         struct rs_size size;
@@ -191,13 +188,12 @@ static void percentages_are_of_their_device_in_whole_granules(void **state)
         {{2 * RS_SIZE_WHOLE, RS_SIZE_OF_TOTAL}, SIZE_MAX, 0, SIZE_MAX & ~(2 * MIB - 1)},
     };
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++)
         assert_int_equal(rs_size_resolve(cases[i].size, cases[i].total_bytes, cases[i].free_bytes),
                          cases[i].result);
 }
 
-static void what_is_formatted_parses_back_to_the_same(void **state)
+TEST(what_is_formatted_parses_back_to_the_same)
 {
     static const struct {
         size_t bytes;
@@ -216,7 +212,6 @@ static void what_is_formatted_parses_back_to_the_same(void **state)
         {SIZE_MAX, "18446744073709551615B"},
     };
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         char text[RS_SIZE_TEXT_BYTES];
         const char *at, *reason;
@@ -227,7 +222,7 @@ static void what_is_formatted_parses_back_to_the_same(void **state)
     }
 }
 
-static void short_form_has_three_digits(void **state)
+TEST(short_form_has_three_digits)
 {
     static const struct {
         uint64_t bytes;
@@ -248,18 +243,16 @@ static void short_form_has_three_digits(void **state)
         {1023 * MIB, "1023 MiB"},
     };
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         char text[RS_SIZE_TEXT_BYTES];
         assert_string_equal(rs_size_format_short(cases[i].bytes, text), cases[i].text);
     }
 }
 
-static void rounding_says_when_it_would_wrap(void **state)
+TEST(rounding_says_when_it_would_wrap)
 {
     size_t rounded = 7;
 
-    (void)state;
     assert_true(rs_round_up(0, 512, &rounded));
     assert_int_equal(rounded, 0);
     assert_true(rs_round_up(1, 512, &rounded));
@@ -275,19 +268,4 @@ static void rounding_says_when_it_would_wrap(void **state)
     assert_true(rs_is_power_of_two((size_t)1 << 63));
     assert_false(rs_is_power_of_two(0));
     assert_false(rs_is_power_of_two(3));
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(understands_every_unit),
-        cmocka_unit_test(says_what_is_wrong_and_where),
-        cmocka_unit_test(reads_no_further_than_its_end),
-        cmocka_unit_test(percentages_are_of_their_device_in_whole_granules),
-        cmocka_unit_test(what_is_formatted_parses_back_to_the_same),
-        cmocka_unit_test(short_form_has_three_digits),
-        cmocka_unit_test(rounding_says_when_it_would_wrap),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

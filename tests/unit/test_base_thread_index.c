@@ -63,11 +63,10 @@ static unsigned owners_of(const struct crowd *crowd, unsigned index)
     return owners;
 }
 
-static void an_index_has_one_owner(void **state)
+TEST(an_index_has_one_owner)
 {
     static struct crowd crowd;
 
-    (void)state;
     gather(&crowd, THREADS);
     for (unsigned index = 1; index < RS_THREAD_INDEXES; index++)
         assert_in_range(owners_of(&crowd, index), 0, 1);
@@ -76,11 +75,10 @@ static void an_index_has_one_owner(void **state)
                     THREADS - RS_THREAD_INDEXES + 2);
 }
 
-static void ended_threads_leave_theirs(void **state)
+TEST(ended_threads_leave_theirs)
 {
     static struct crowd crowd;
 
-    (void)state;
     for (int i = 0; i < 10; i++) {
         gather(&crowd, RS_THREAD_INDEXES / 2);
         assert_int_equal(owners_of(&crowd, RS_THREAD_INDEX_SHARED), 0);
@@ -105,26 +103,14 @@ static void *end_late(void *data)
     return rs_thread_index() != RS_THREAD_INDEX_SHARED ? data : NULL;
 }
 
-static void an_ending_thread_shares(void **state)
+TEST(an_ending_thread_has_the_shared_index)
 {
     pthread_t id;
     void *good;
 
-    (void)state;
     assert_int_equal(pthread_key_create(&late_key, look_late), 0);
     assert_int_equal(pthread_create(&id, NULL, end_late, &late_key), 0);
     pthread_join(id, &good);
     assert_non_null(good);
     assert_int_equal(atomic_load(&late_index), RS_THREAD_INDEX_SHARED);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_index_has_one_owner),
-        cmocka_unit_test(ended_threads_leave_theirs),
-        cmocka_unit_test(an_ending_thread_shares),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -76,12 +76,11 @@ static void end(struct thread *thread)
 
 /* ---- tests ---- */
 
-static void each_thread_has_its_own(void **state)
+TEST(each_thread_has_its_own)
 {
     struct owner owner;
     struct thread thread;
 
-    (void)state;
     enter(&owner);
     assert_true(rs_slot_set(&owner.slots, &objects[0]));
     begin(&thread, &owner, &objects[1]);
@@ -93,12 +92,11 @@ static void each_thread_has_its_own(void **state)
     rs_slot_owner_remove(&owner.slots);
 }
 
-static void an_owner_may_end_before_its_threads(void **state)
+TEST(an_owner_may_end_before_its_threads)
 {
     struct owner first, second;
     struct thread thread;
 
-    (void)state;
     enter(&first);
     begin(&thread, &first, &objects[0]);
     rs_slot_owner_remove(&first.slots);
@@ -109,12 +107,11 @@ static void an_owner_may_end_before_its_threads(void **state)
     rs_slot_owner_remove(&second.slots);
 }
 
-static void a_new_owner_at_an_old_ones_place_is_another(void **state)
+TEST(a_new_owner_at_an_old_ones_place_is_another)
 {
     struct owner owner;
     struct thread thread;
 
-    (void)state;
     enter(&owner);
     assert_true(rs_slot_set(&owner.slots, &objects[0]));
     begin(&thread, &owner, &objects[1]);
@@ -127,12 +124,11 @@ static void a_new_owner_at_an_old_ones_place_is_another(void **state)
 }
 
 /* More owners than a thread remembers: none keeps an object that the thread has forgotten. */
-static void more_owners_than_slots(void **state)
+TEST(with_more_owners_than_slots_no_object_is_kept_unknown)
 {
     static struct owner owners[RS_ARRAY_LENGTH(objects)];
     size_t kept = 0, left = 0;
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(owners); i++)
         enter(&owners[i]);
     for (size_t i = 0; i < RS_ARRAY_LENGTH(owners); i++) {
@@ -184,13 +180,12 @@ static void *fork_and_end(void *data)
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? data : NULL;
 }
 
-static void a_forked_child_gives_nothing_back(void **state)
+TEST(a_forked_child_gives_nothing_back)
 {
     struct owner owner;
     pthread_t thread;
     void *result;
 
-    (void)state;
     enter(&owner);
     owner.slots.leave = leave_in_child;
     assert_int_equal(pthread_create(&thread, NULL, fork_and_end, &owner.slots), 0);
@@ -218,13 +213,12 @@ static void *churn(void *data)
     return data;
 }
 
-static void threads_and_owners_come_and_go(void **state)
+TEST(threads_and_owners_come_and_go)
 {
     static struct owner owners[4];
     pthread_t threads[4];
     void *result;
 
-    (void)state;
     for (unsigned i = 0; i < 4; i++)
         enter(&owners[i]);
     for (unsigned i = 0; i < 4; i++)
@@ -237,18 +231,4 @@ static void threads_and_owners_come_and_go(void **state)
         assert_true(atomic_load(&owners[i].left) >= 4); /* each thread's end, and earlier ones */
         rs_slot_owner_remove(&owners[i].slots);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_thread_has_its_own),
-        cmocka_unit_test(an_owner_may_end_before_its_threads),
-        cmocka_unit_test(a_new_owner_at_an_old_ones_place_is_another),
-        cmocka_unit_test(more_owners_than_slots),
-        cmocka_unit_test(a_forked_child_gives_nothing_back),
-        cmocka_unit_test(threads_and_owners_come_and_go),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

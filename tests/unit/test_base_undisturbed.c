@@ -131,14 +131,13 @@ static void *run_cancelled(void *data)
     return NULL;
 }
 
-static void each_comes_back_and_the_thread_is_cancelled_then(void **state)
+TEST(each_comes_back_and_the_thread_is_cancelled_then)
 {
     static void (*const calls[])(void) = {
         write_line,       open_output,    read_file, ask_for_start, nap,
         wait_for_nothing, wait_for_other, request,   nest,
     };
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(calls); i++) {
         struct course course = {calls[i], false, false};
         pthread_t thread;
@@ -147,13 +146,4 @@ static void each_comes_back_and_the_thread_is_cancelled_then(void **state)
         if (!course.came_back || course.went_on)
             fail_msg("call %zu: %s", i, course.came_back ? "went on" : "did not come back");
     }
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_comes_back_and_the_thread_is_cancelled_then),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

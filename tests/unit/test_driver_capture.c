@@ -138,6 +138,8 @@ static int end(void **state)
     return 0;
 }
 
+FIXTURE(start, end);
+
 static struct fake_stream stream_in(unsigned context)
 {
     return (struct fake_stream){CONTEXT(context), CONTEXT(context), NULL, false, false};
@@ -185,11 +187,10 @@ static struct rs_capture_end end_of_context(unsigned context)
 
 /* ---- whose gate is shut ---- */
 
-static void a_capture_shuts_the_gate_of_its_context_alone(void **state)
+TEST(a_capture_shuts_the_gate_of_its_context_alone)
 {
     struct fake_stream a = stream_in(PRIMARY), b = stream_in(OTHER);
 
-    (void)state;
     begin(&b);
     assert_true(is_open(PRIMARY));
     assert_false(is_open(OTHER));
@@ -202,11 +203,10 @@ static void a_capture_shuts_the_gate_of_its_context_alone(void **state)
     assert_true(is_open(PRIMARY));
 }
 
-static void a_green_contexts_capture_shuts_the_primarys_too(void **state)
+TEST(a_green_contexts_capture_shuts_the_primarys_too)
 {
     struct fake_stream stream = stream_in_green(0);
 
-    (void)state;
     begin(&stream);
     assert_false(is_open(PRIMARY));
     assert_false(is_open(GREEN_CONTEXT));
@@ -214,11 +214,10 @@ static void a_green_contexts_capture_shuts_the_primarys_too(void **state)
     end_capture(&stream);
 }
 
-static void a_capture_of_an_unknown_context_shuts_every_gate(void **state)
+TEST(a_capture_of_an_unknown_context_shuts_every_gate)
 {
     struct fake_stream stream = stream_in(PRIMARY);
 
-    (void)state;
     device.forgets_contexts = true;
     begin(&stream);
     assert_false(is_open(PRIMARY));
@@ -243,11 +242,10 @@ static void *review_elsewhere(void *unused)
 }
 
 /* One thread has a per-thread stream in each context, and nobody else can ask about them. */
-static void per_thread_streams_are_told_apart_by_context(void **state)
+TEST(per_thread_streams_are_told_apart_by_context)
 {
     pthread_t thread;
 
-    (void)state;
     begin_per_thread();
     current = CONTEXT(OTHER);
     begin_per_thread();
@@ -265,12 +263,11 @@ static void per_thread_streams_are_told_apart_by_context(void **state)
 
 /* ---- captures that go with something ---- */
 
-static void a_capture_goes_with_its_stream(void **state)
+TEST(a_capture_goes_with_its_stream)
 {
     struct fake_stream stream = stream_in(PRIMARY);
     struct rs_capture_end ending;
 
-    (void)state;
     begin(&stream);
     ending = destruction_of(&stream);
     rs_capture_end_finish(ending, false); /* the driver refused */
@@ -280,12 +277,11 @@ static void a_capture_goes_with_its_stream(void **state)
 }
 
 /* A new stream gets the handle, and captures, before the destroying thread is back. */
-static void a_handle_that_comes_back_captures_on(void **state)
+TEST(a_handle_that_comes_back_captures_on)
 {
     struct fake_stream stream = stream_in(PRIMARY);
     struct rs_capture_end ending;
 
-    (void)state;
     begin(&stream);
     ending = destruction_of(&stream);
     begin(&stream);
@@ -295,12 +291,11 @@ static void a_handle_that_comes_back_captures_on(void **state)
     assert_true(is_open(PRIMARY));
 }
 
-static void captures_go_with_their_context(void **state)
+TEST(captures_go_with_their_context)
 {
     struct fake_stream a = stream_in(OTHER), b = stream_in(OTHER), c = stream_in(PRIMARY);
     struct rs_capture_end ending;
 
-    (void)state;
     begin(&a);
     begin(&c);
     begin(&b);
@@ -313,11 +308,10 @@ static void captures_go_with_their_context(void **state)
     rs_capture_end_finish(end_of_context(PRIMARY), true);
 }
 
-static void captures_go_with_their_green_context_and_its_primary(void **state)
+TEST(captures_go_with_their_green_context_and_its_primary)
 {
     struct fake_stream a = stream_in_green(0), b = stream_in_green(1);
 
-    (void)state;
     begin(&a);
     begin(&b);
     rs_capture_end_finish(rs_capture_end_begin((struct rs_capture_stream){.green = GREEN(0)}),
@@ -329,11 +323,10 @@ static void captures_go_with_their_green_context_and_its_primary(void **state)
 
 /* ---- review ---- */
 
-static void a_review_finds_captures_that_ended_unseen(void **state)
+TEST(a_review_finds_captures_that_ended_unseen)
 {
     struct fake_stream a = stream_in(PRIMARY), b = stream_in(PRIMARY), c = stream_in(OTHER);
 
-    (void)state;
     begin(&a);
     begin(&b);
     begin(&c);
@@ -346,12 +339,11 @@ static void a_review_finds_captures_that_ended_unseen(void **state)
     rs_capture_review(NULL);
 }
 
-static void a_review_asks_no_stream_that_is_about_to_die(void **state)
+TEST(a_review_asks_no_stream_that_is_about_to_die)
 {
     struct fake_stream a = stream_in(PRIMARY), b = stream_in(OTHER);
     struct rs_capture_end first, second;
 
-    (void)state;
     begin(&a);
     begin(&b);
     first = destruction_of(&a);
@@ -367,11 +359,10 @@ static void a_review_asks_no_stream_that_is_about_to_die(void **state)
     end_capture(&b);
 }
 
-static void a_context_that_ended_unseen_captures_no_more(void **state)
+TEST(a_context_that_ended_unseen_captures_no_more)
 {
     struct fake_stream stream = stream_in(OTHER);
 
-    (void)state;
     begin(&stream);
     device.dead = CONTEXT(OTHER);
     rs_capture_review(CONTEXT(OTHER));
@@ -379,11 +370,10 @@ static void a_context_that_ended_unseen_captures_no_more(void **state)
 }
 
 /* As a primary context does; another stream may have the handle, or none. */
-static void a_context_that_came_back_captures_no_more(void **state)
+TEST(a_context_that_came_back_captures_no_more)
 {
     struct fake_stream stream = stream_in(PRIMARY);
 
-    (void)state;
     begin(&stream);
     device.reborn = CONTEXT(PRIMARY);
     stream.is_dead = true;
@@ -392,12 +382,11 @@ static void a_context_that_came_back_captures_no_more(void **state)
     assert_true(is_open(PRIMARY));
 }
 
-static void a_gate_that_stays_shut_is_reviewed(void **state)
+TEST(a_gate_that_stays_shut_is_reviewed)
 {
     struct fake_stream stream = stream_in(PRIMARY);
     unsigned shut = 0;
 
-    (void)state;
     begin(&stream);
     stream.captures = false;
     while (shut < 100 && !is_open(PRIMARY))
@@ -405,11 +394,10 @@ static void a_gate_that_stays_shut_is_reviewed(void **state)
     assert_in_range(shut, 0, 15);
 }
 
-static void a_review_does_not_wait(void **state)
+TEST(a_review_does_not_wait)
 {
     struct fake_stream a = stream_in(PRIMARY), b = stream_in(PRIMARY);
 
-    (void)state;
     begin(&a);
     rs_capture_begin_enter();
     rs_capture_review(NULL);
@@ -420,12 +408,11 @@ static void a_review_does_not_wait(void **state)
 
 /* ---- many ---- */
 
-static void any_number_may_capture(void **state)
+TEST(any_number_may_capture)
 {
     enum { MANY = 2000 };
     struct fake_stream *streams = calloc(MANY, sizeof(*streams));
 
-    (void)state;
     assert_non_null(streams);
     for (unsigned i = 0; i < MANY; i++) {
         streams[i] = stream_in(PRIMARY);
@@ -475,12 +462,11 @@ static void *review_all_the_while(void *unused)
     return unused;
 }
 
-static void threads_capture_side_by_side(void **state)
+TEST(threads_capture_side_by_side)
 {
     struct fake_stream streams[3] = {stream_in(PRIMARY), stream_in(PRIMARY), stream_in(PRIMARY)};
     pthread_t threads[3], reviewer;
 
-    (void)state;
     is_over = false;
     assert_int_equal(pthread_create(&reviewer, NULL, review_all_the_while, NULL), 0);
     for (unsigned i = 0; i < 3; i++)
@@ -493,12 +479,11 @@ static void threads_capture_side_by_side(void **state)
 }
 
 /* The last: there is no way back. */
-static void without_memory_to_note_it_a_capture_is_distrusted(void **state)
+TEST(without_memory_to_note_it_a_capture_is_distrusted)
 {
     enum { MANY = 5000 };
     struct fake_stream *streams = calloc(MANY, sizeof(*streams));
 
-    (void)state;
     assert_non_null(streams);
     host_left = 0;
     for (unsigned i = 0; i < MANY; i++) {
@@ -510,29 +495,4 @@ static void without_memory_to_note_it_a_capture_is_distrusted(void **state)
     assert_true(rs_capture_is_distrusted());
     assert_false(is_open(PRIMARY));
     free(streams);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, end)
-    const struct CMUnitTest tests[] = {
-        TEST(a_capture_shuts_the_gate_of_its_context_alone),
-        TEST(a_green_contexts_capture_shuts_the_primarys_too),
-        TEST(a_capture_of_an_unknown_context_shuts_every_gate),
-        TEST(per_thread_streams_are_told_apart_by_context),
-        TEST(a_capture_goes_with_its_stream),
-        TEST(a_handle_that_comes_back_captures_on),
-        TEST(captures_go_with_their_context),
-        TEST(captures_go_with_their_green_context_and_its_primary),
-        TEST(a_review_finds_captures_that_ended_unseen),
-        TEST(a_review_asks_no_stream_that_is_about_to_die),
-        TEST(a_context_that_ended_unseen_captures_no_more),
-        TEST(a_context_that_came_back_captures_no_more),
-        TEST(a_gate_that_stays_shut_is_reviewed),
-        TEST(a_review_does_not_wait),
-        TEST(any_number_may_capture),
-        TEST(threads_capture_side_by_side),
-        TEST(without_memory_to_note_it_a_capture_is_distrusted),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

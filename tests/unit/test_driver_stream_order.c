@@ -46,11 +46,12 @@ static int set_up(void **state)
     return 0;
 }
 
-static void test_a_stream_that_lives_has_an_order(void **state)
+FIXTURE(set_up, NULL);
+
+TEST(a_stream_that_lives_has_an_order)
 {
     unsigned long long key = 0;
 
-    (void)state;
     assert_true(rs_stream_key(handle(1), CTX, &key));
     assert_int_equal(key, number_of(handle(1)));
     key = 0;
@@ -59,11 +60,10 @@ static void test_a_stream_that_lives_has_an_order(void **state)
 }
 
 /* However many were destroyed since: its handle may be another stream's by now, or nobody's. */
-static void test_a_destroyed_stream_is_never_forgotten(void **state)
+TEST(a_destroyed_stream_is_never_forgotten)
 {
     unsigned long long key;
 
-    (void)state;
     for (uintptr_t i = 0; i < DESTROYED; i++)
         rs_stream_destroyed(handle(i));
     asked = 0;
@@ -76,12 +76,11 @@ static void test_a_destroyed_stream_is_never_forgotten(void **state)
 
 /* A few streams that live and are allocated on keep their order, whatever handles were destroyed;
  * their own too. */
-static void test_a_new_stream_is_known_again(void **state)
+TEST(a_new_stream_is_known_again)
 {
     unsigned long long key = 0;
     unsigned known = 0;
 
-    (void)state;
     for (uintptr_t i = 0; i < ALIVE; i++)
         assert_true(rs_stream_key(handle(i), CTX, &key));
     for (uintptr_t i = 0; i < ALIVE; i++) {
@@ -93,15 +92,4 @@ static void test_a_new_stream_is_known_again(void **state)
     rs_stream_destroyed(handle(5));
     assert_false(rs_stream_key_to_free(handle(5), CTX, number_of(handle(5)), &key));
     assert_true(rs_stream_key_to_free(handle(6), CTX, number_of(handle(6)), &key));
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_a_stream_that_lives_has_an_order, set_up),
-        cmocka_unit_test_setup(test_a_destroyed_stream_is_never_forgotten, set_up),
-        cmocka_unit_test_setup(test_a_new_stream_is_known_again, set_up),
-    };
-
-    return cmocka_run_group_tests_name("stream_order", tests, NULL, NULL);
 }

@@ -3,12 +3,11 @@
 #include "pool_stack.h"
 
 /* For GPUDirect and dma-buf pages, without wasting what lies between. */
-static void large_blocks_are_aligned_to_64_kib(void **state)
+TEST(large_blocks_are_aligned_to_64_kib)
 {
     struct stack stack = make_pool(64 * MIB, OPTIONS("initial_size=16MiB"));
     struct rs_allocation small = take(&stack, 1000), large[3], between;
 
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         large[i] = take(&stack, MIB + 512 * i);
         assert_int_equal((large[i].address - stack.leaf->live[0].address) % (64 * KIB), 0);
@@ -40,14 +39,13 @@ static bool share_a_unit(const struct rs_allocation *a, const struct rs_allocati
 }
 
 /* The fake leaf aligns to 512 bytes only, so its chunks begin anywhere. */
-static void no_two_blocks_share_an_aligned_unit(void **state)
+TEST(no_two_blocks_share_an_aligned_unit)
 {
     enum { BLOCKS = 64, ROUNDS = 1000 };
     static const size_t units[] = {512, 4 * KIB, 64 * KIB, 2 * MIB};
     static const char *const options[] = {"alignment=512", "alignment=4KiB", "alignment=64KiB",
                                           "alignment=2MiB"};
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(units); i++) {
         struct stack stack = make_pool(PLENTY, OPTIONS(options[i], "initial_size=3MiB"));
         struct rs_allocation live[BLOCKS];
@@ -74,12 +72,11 @@ static void no_two_blocks_share_an_aligned_unit(void **state)
 }
 
 /* A chunk of just the request would not hold it; the pool learns that. */
-static void a_misaligned_upstream_is_asked_for_more(void **state)
+TEST(a_misaligned_upstream_is_asked_for_more)
 {
     struct stack stack = make_pool(PLENTY, OPTIONS("alignment=64KiB"));
     struct rs_allocation block;
 
-    (void)state;
     stack.leaf->next_address += 512;
     block = take(&stack, 4 * MIB);
     assert_int_equal(block.address % (64 * KIB), 0);
@@ -90,12 +87,11 @@ static void a_misaligned_upstream_is_asked_for_more(void **state)
     end_stack(&stack);
 }
 
-static void the_unaligned_beginning_of_a_chunk_is_not_used(void **state)
+TEST(the_unaligned_beginning_of_a_chunk_is_not_used)
 {
     struct stack stack = make_pool(PLENTY, OPTIONS("alignment=64KiB", "maximum_size=256KiB"));
     struct rs_allocation block;
 
-    (void)state;
     stack.leaf->next_address += 512;
     for (unsigned i = 0; i < 3; i++)
         block = take(&stack, 60 * KIB);
@@ -106,18 +102,17 @@ static void the_unaligned_beginning_of_a_chunk_is_not_used(void **state)
     end_stack(&stack);
 }
 
-static void a_chunk_without_an_aligned_byte_serves_nobody(void **state)
+TEST(a_chunk_without_an_aligned_byte_serves_nobody)
 {
     struct stack stack = make_pool(PLENTY, OPTIONS("alignment=64KiB", "maximum_size=1024"));
 
-    (void)state;
     stack.leaf->next_address += 512;
     refuse(&stack, 1);
     refuse(&stack, 1024);
     end_stack(&stack);
 }
 
-static void alignment_is_a_power_of_two_up_to_2_mib(void **state)
+TEST(alignment_is_a_power_of_two_up_to_2_mib)
 {
     static const struct {
         const char *option;
@@ -128,7 +123,6 @@ static void alignment_is_a_power_of_two_up_to_2_mib(void **state)
         {"alignment=96KiB", false}, {"alignment=50%", false},
     };
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         char line[300];
         bool valid = options_are_valid(&rs_mr_descriptor_pool, &fake_environment,
@@ -136,17 +130,4 @@ static void alignment_is_a_power_of_two_up_to_2_mib(void **state)
         if (valid != cases[i].valid)
             fail_msg("%s: %s", cases[i].option, line);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(large_blocks_are_aligned_to_64_kib),
-        cmocka_unit_test(no_two_blocks_share_an_aligned_unit),
-        cmocka_unit_test(a_misaligned_upstream_is_asked_for_more),
-        cmocka_unit_test(the_unaligned_beginning_of_a_chunk_is_not_used),
-        cmocka_unit_test(a_chunk_without_an_aligned_byte_serves_nobody),
-        cmocka_unit_test(alignment_is_a_power_of_two_up_to_2_mib),
-    };
-    return cmocka_run_group_tests_name("pool_alignment", tests, NULL, NULL);
 }

@@ -3,12 +3,11 @@
  * larger block, before it grows. */
 #include "pool_stack.h"
 
-static void a_small_block_pins_no_chunk_of_large_ones(void **state)
+TEST(a_small_block_pins_no_chunk_of_large_ones)
 {
     struct stack stack = make_pool(PLENTY, NULL);
     struct rs_allocation large = take(&stack, 8 * MIB), small;
 
-    (void)state;
     give(&stack, &large);
     small = take(&stack, 1000);
     assert_int_equal(rs_mr_trim(stack.mr, 0), 8 * MIB);
@@ -16,12 +15,11 @@ static void a_small_block_pins_no_chunk_of_large_ones(void **state)
     end_stack(&stack);
 }
 
-static void chunks_too_small_go_back_before_a_growth_past_the_allowance(void **state)
+TEST(chunks_too_small_go_back_before_a_growth_past_the_allowance)
 {
     struct stack stack = make_pool_under(true, true, NULL);
     struct rs_allocation block = take(&stack, 40 * MIB);
 
-    (void)state;
     give(&stack, &block);
     block = take(&stack, 50 * MIB);
     assert_int_equal(stack.leaf->peak_bytes, 50 * MIB);
@@ -30,11 +28,10 @@ static void chunks_too_small_go_back_before_a_growth_past_the_allowance(void **s
     end_stack(&stack);
 }
 
-static void the_initial_size_is_allowed_and_not_on_top(void **state)
+TEST(the_initial_size_is_allowed_and_not_on_top)
 {
     static const char *const initial_sizes[] = {"initial_size=150MiB", "initial_size=100MiB"};
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(initial_sizes); i++) {
         struct stack stack = make_pool_under(true, true, OPTIONS(initial_sizes[i]));
         struct rs_allocation pin = take(&stack, 100 * MIB);
@@ -47,12 +44,11 @@ static void the_initial_size_is_allowed_and_not_on_top(void **state)
     }
 }
 
-static void memory_of_another_kind_serves_before_a_growth_past_the_allowance(void **state)
+TEST(memory_of_another_kind_serves_before_a_growth_past_the_allowance)
 {
     struct stack stack = make_pool(PLENTY, NULL);
     struct rs_allocation block = take(&stack, 64 * MIB), pin, small;
 
-    (void)state;
     give(&stack, &block);
     pin = take(&stack, 33 * MIB);
     small = take(&stack, 1000); /* a chunk of its own: that is allowed */
@@ -64,12 +60,11 @@ static void memory_of_another_kind_serves_before_a_growth_past_the_allowance(voi
     end_stack(&stack);
 }
 
-static void rmm_growth_gives_nothing_back_early(void **state)
+TEST(rmm_growth_gives_nothing_back_early)
 {
     struct stack stack = make_pool_under(true, true, OPTIONS("growth=rmm"));
     struct rs_allocation block = take(&stack, 40 * MIB);
 
-    (void)state;
     give(&stack, &block);
     (void)take(&stack, 50 * MIB);
     assert_int_equal(stack.leaf->deallocations, 0);
@@ -77,11 +72,10 @@ static void rmm_growth_gives_nothing_back_early(void **state)
 }
 
 /* Each request is larger than all before: it would cost a return and a growth for ever. */
-static void early_returns_are_rationed(void **state)
+TEST(early_returns_are_rationed)
 {
     struct stack stack = make_pool_under(true, true, NULL);
 
-    (void)state;
     for (size_t i = 0; i < 520; i++) {
         struct rs_allocation block = take(&stack, (64 + 2 * i) * MIB);
         give(&stack, &block);
@@ -91,11 +85,10 @@ static void early_returns_are_rationed(void **state)
     end_stack(&stack);
 }
 
-static void a_large_request_cuts_no_much_larger_block(void **state)
+TEST(a_large_request_cuts_no_much_larger_block)
 {
     static const size_t held[] = {60 * MIB, 61 * MIB};
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(held); i++) {
         struct stack stack = make_pool_under(true, true, NULL);
         struct rs_allocation block = take(&stack, held[i]);
@@ -108,12 +101,11 @@ static void a_large_request_cuts_no_much_larger_block(void **state)
 }
 
 /* 1124 MiB were live; a 32nd more may be held. */
-static void the_allowance_is_used_before_a_much_larger_block_is_cut(void **state)
+TEST(the_allowance_is_used_before_a_much_larger_block_is_cut)
 {
     struct stack stack = make_pool(PLENTY, NULL);
     struct rs_allocation pin = take(&stack, GIB), hole = take(&stack, 100 * MIB), block;
 
-    (void)state;
     give(&stack, &hole);
     block = take(&stack, 33 * MIB);
     assert_int_equal(stack.leaf->live_count, 3);
@@ -125,13 +117,12 @@ static void the_allowance_is_used_before_a_much_larger_block_is_cut(void **state
     end_stack(&stack);
 }
 
-static void a_much_larger_chunk_goes_back_where_the_driver_has_refused(void **state)
+TEST(a_much_larger_chunk_goes_back_where_the_driver_has_refused)
 {
     struct stack stack = make_pool(1124 * MIB, NULL);
     struct rs_allocation pin, hole, block;
     uint64_t refusals = 0;
 
-    (void)state;
     stack.leaf->is_tight = true; /* aligned, as the driver's */
     pin = take(&stack, GIB);
     hole = take(&stack, 100 * MIB);
@@ -148,12 +139,11 @@ static void a_much_larger_chunk_goes_back_where_the_driver_has_refused(void **st
 }
 
 /* The small one would pin a chunk that the large one needs the memory of. */
-static void where_memory_is_short_a_block_gets_a_chunk_of_its_size(void **state)
+TEST(where_memory_is_short_a_block_gets_a_chunk_of_its_size)
 {
     struct stack stack = make_pool(24 * MIB, NULL);
     struct rs_allocation a = take(&stack, 12 * MIB), b = take(&stack, 12 * MIB), c, d;
 
-    (void)state;
     refuse(&stack, 8 * MIB);
     give(&stack, &a);
     c = take(&stack, 4 * MIB);
@@ -165,11 +155,10 @@ static void where_memory_is_short_a_block_gets_a_chunk_of_its_size(void **state)
     end_stack(&stack);
 }
 
-static void half_of_the_early_returns_are_for_chunks_too_small(void **state)
+TEST(half_of_the_early_returns_are_for_chunks_too_small)
 {
     struct stack stack = make_pool_under(true, true, NULL);
 
-    (void)state;
     stack.leaf->is_tight = true;
     stack.leaf->next_address = GIB;
     for (size_t i = 0; i < 600; i++) {
@@ -182,11 +171,10 @@ static void half_of_the_early_returns_are_for_chunks_too_small(void **state)
 }
 
 /* Half of the returns are used up by looks in vain, before upstream sees its context idle. */
-static void returns_in_vain_are_rationed(void **state)
+TEST(returns_in_vain_are_rationed)
 {
     struct stack stack = make_pool_under(false, true, NULL);
 
-    (void)state;
     stack.leaf->fail_deallocations_with = CUDA_ERROR_NOT_READY;
     for (size_t i = 0; i < 258; i++) {
         struct rs_allocation block = take(&stack, (i ? 40 : 100) * MIB);
@@ -199,12 +187,11 @@ static void returns_in_vain_are_rationed(void **state)
     end_stack(&stack);
 }
 
-static void any_block_fits_where_no_growth_can_be_had(void **state)
+TEST(any_block_fits_where_no_growth_can_be_had)
 {
     struct stack stack = make_pool_under(true, true, OPTIONS("maximum_size=104MiB"));
     struct rs_allocation block = take(&stack, 100 * MIB);
 
-    (void)state;
     give(&stack, &block);
     assert_false(is_fitting(&stack, 4 * MIB));
     assert_true(is_fitting(&stack, 5 * MIB));
@@ -223,11 +210,10 @@ static void any_block_fits_where_no_growth_can_be_had(void **state)
 }
 
 /* By its own measure the pool is far below its allowance: 300 MiB were live. */
-static void a_caller_past_its_own_allowance_gets_chunks_given_back(void **state)
+TEST(a_caller_past_its_own_allowance_gets_chunks_given_back)
 {
     static const char *const growths[] = {"growth=geometric", "growth=rmm"};
 
-    (void)state;
     for (size_t rmm = 0; rmm < RS_ARRAY_LENGTH(growths); rmm++) {
         struct stack stack = make_pool_under(true, true, OPTIONS(growths[rmm]));
         struct rs_allocation block = take(&stack, 300 * MIB);
@@ -242,25 +228,4 @@ static void a_caller_past_its_own_allowance_gets_chunks_given_back(void **state)
         assert_int_equal(stack.leaf->deallocations, rmm ? 1 : 2);
         end_stack(&stack);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_small_block_pins_no_chunk_of_large_ones),
-        cmocka_unit_test(chunks_too_small_go_back_before_a_growth_past_the_allowance),
-        cmocka_unit_test(the_initial_size_is_allowed_and_not_on_top),
-        cmocka_unit_test(memory_of_another_kind_serves_before_a_growth_past_the_allowance),
-        cmocka_unit_test(rmm_growth_gives_nothing_back_early),
-        cmocka_unit_test(early_returns_are_rationed),
-        cmocka_unit_test(a_large_request_cuts_no_much_larger_block),
-        cmocka_unit_test(the_allowance_is_used_before_a_much_larger_block_is_cut),
-        cmocka_unit_test(a_much_larger_chunk_goes_back_where_the_driver_has_refused),
-        cmocka_unit_test(where_memory_is_short_a_block_gets_a_chunk_of_its_size),
-        cmocka_unit_test(half_of_the_early_returns_are_for_chunks_too_small),
-        cmocka_unit_test(returns_in_vain_are_rationed),
-        cmocka_unit_test(any_block_fits_where_no_growth_can_be_had),
-        cmocka_unit_test(a_caller_past_its_own_allowance_gets_chunks_given_back),
-    };
-    return cmocka_run_group_tests_name("pool_allowance", tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-static void takes_the_smallest_block_that_fits(void **state)
+TEST(takes_the_smallest_block_that_fits)
 {
     struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=1MiB"));
     struct rs_allocation large = take(&stack, 64 * KIB), wall = take(&stack, 512);
@@ -13,7 +13,6 @@ static void takes_the_smallest_block_that_fits(void **state)
     struct rs_allocation medium = take(&stack, 16 * KIB), wall3 = take(&stack, 512);
     struct rs_allocation again;
 
-    (void)state;
     (void)wall, (void)wall2, (void)wall3;
     give(&stack, &large);
     give(&stack, &small);
@@ -27,13 +26,12 @@ static void takes_the_smallest_block_that_fits(void **state)
     end_stack(&stack);
 }
 
-static void takes_the_lowest_address_among_equals(void **state)
+TEST(takes_the_lowest_address_among_equals)
 {
     enum { BLOCKS = 40 };
     struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=1MiB"));
     struct rs_allocation blocks[BLOCKS], walls[BLOCKS];
 
-    (void)state;
     for (unsigned i = 0; i < BLOCKS; i++) {
         blocks[i] = take(&stack, 4 * KIB);
         walls[i] = take(&stack, 512);
@@ -46,12 +44,11 @@ static void takes_the_lowest_address_among_equals(void **state)
     end_stack(&stack);
 }
 
-static void freed_neighbours_become_one_block_in_any_order(void **state)
+TEST(freed_neighbours_become_one_block_in_any_order)
 {
     static const unsigned orders[][4] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {0, 2, 1, 3}, {1, 3, 2, 0},
                                          {2, 0, 3, 1}, {1, 2, 0, 3}, {0, 3, 1, 2}};
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(orders); i++) {
         struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=1MiB"));
         struct rs_allocation blocks[4];
@@ -65,12 +62,11 @@ static void freed_neighbours_become_one_block_in_any_order(void **state)
     }
 }
 
-static void chunks_never_merge_even_when_they_touch(void **state)
+TEST(chunks_never_merge_even_when_they_touch)
 {
     struct stack stack = make_pool(PLENTY, NULL);
     struct rs_allocation first, second;
 
-    (void)state;
     stack.leaf->is_tight = true;
     first = take(&stack, 2 * MIB);
     second = take(&stack, 2 * MIB);
@@ -83,9 +79,8 @@ static void chunks_never_merge_even_when_they_touch(void **state)
     end_stack(&stack);
 }
 
-static void odd_end_of_a_chunk_is_served_and_nothing_past_it(void **state)
+TEST(odd_end_of_a_chunk_is_served_and_nothing_past_it)
 {
-    (void)state;
     for (size_t odd = 256; odd < 4096; odd += 256) {
         char initial[40], maximum[40];
         struct stack stack;
@@ -109,13 +104,12 @@ static void odd_end_of_a_chunk_is_served_and_nothing_past_it(void **state)
     }
 }
 
-static void the_report_is_exact(void **state)
+TEST(the_report_is_exact)
 {
     struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=1MiB"));
     struct rs_allocation first = take(&stack, 1000), second = take(&stack, 10 * MIB);
     struct rs_report report = {.count = 0};
 
-    (void)state;
     give(&stack, &second);
     (void)first;
     refuse(&stack, SIZE_MAX);
@@ -142,13 +136,12 @@ static void the_report_is_exact(void **state)
 }
 
 /* What an allocation past its allowance takes: its own size in the driver's unit, and no step. */
-static void allocate_little_takes_no_step(void **state)
+TEST(allocate_little_takes_no_step)
 {
     static const size_t sizes[] = {80 * MIB, 2 * MIB, 4 * MIB};
     struct stack stack = make_pool(GIB, NULL);
     struct rs_allocation little;
 
-    (void)state;
     (void)take(&stack, 80 * MIB);
     assert_int_equal(rs_mr_allocate_with(stack.mr, 1000, NULL, RS_EFFORT_HELD, &little),
                      CUDA_ERROR_NOT_READY);
@@ -164,18 +157,4 @@ static void allocate_little_takes_no_step(void **state)
     assert_chunks(&stack, sizes, 3);
     assert_true(rs_mr_check(stack.mr));
     end_stack(&stack);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(allocate_little_takes_no_step),
-        cmocka_unit_test(takes_the_smallest_block_that_fits),
-        cmocka_unit_test(takes_the_lowest_address_among_equals),
-        cmocka_unit_test(freed_neighbours_become_one_block_in_any_order),
-        cmocka_unit_test(chunks_never_merge_even_when_they_touch),
-        cmocka_unit_test(odd_end_of_a_chunk_is_served_and_nothing_past_it),
-        cmocka_unit_test(the_report_is_exact),
-    };
-    return cmocka_run_group_tests_name("pool_best_fit", tests, NULL, NULL);
 }

@@ -2,12 +2,11 @@
 /* The pool grows by chunks within its maximum, and gives free chunks back where that makes room. */
 #include "pool_stack.h"
 
-static void geometric_growth_takes_little_ahead(void **state)
+TEST(geometric_growth_takes_little_ahead)
 {
     static const size_t sizes[] = {80 * MIB, 2 * MIB, 10 * MIB, 2 * GIB, 18 * MIB};
     struct stack stack = make_pool(PLENTY, NULL);
 
-    (void)state;
     (void)take(&stack, 80 * MIB);
     (void)take(&stack, 1000);
     (void)take(&stack, 10 * MIB);
@@ -17,12 +16,11 @@ static void geometric_growth_takes_little_ahead(void **state)
     end_stack(&stack);
 }
 
-static void geometric_growth_past_an_initial_size_takes_a_sixteenth_of_what_is_held(void **state)
+TEST(geometric_growth_past_an_initial_size_takes_a_sixteenth_of_what_is_held)
 {
     static const size_t sizes[] = {160 * MIB, 10 * MIB, 12 * MIB, 2 * GIB};
     struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=160MiB"));
 
-    (void)state;
     (void)take(&stack, 160 * MIB);
     (void)take(&stack, 1000);
     (void)take(&stack, 10 * MIB); /* a 16th of 170 MiB rounded up to 2 MiB */
@@ -31,24 +29,22 @@ static void geometric_growth_past_an_initial_size_takes_a_sixteenth_of_what_is_h
     end_stack(&stack);
 }
 
-static void rmm_growth_doubles(void **state)
+TEST(rmm_growth_doubles)
 {
     static const size_t sizes[] = {MIB, MIB, 2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB, 32 * MIB};
     struct stack stack = make_pool(PLENTY, OPTIONS("growth=rmm"));
 
-    (void)state;
     for (unsigned i = 0; i < 33; i++)
         (void)take(&stack, MIB);
     assert_chunks(&stack, sizes, RS_ARRAY_LENGTH(sizes));
     end_stack(&stack);
 }
 
-static void rmm_growth_takes_half_of_what_is_left_to_the_maximum(void **state)
+TEST(rmm_growth_takes_half_of_what_is_left_to_the_maximum)
 {
     static const size_t sizes[] = {4096, 2048, 1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1, 1};
     struct stack stack = make_pool(PLENTY, OPTIONS("growth=rmm", "maximum_size=8GiB"));
 
-    (void)state;
     for (unsigned i = 0; i < 8192; i++)
         (void)take(&stack, MIB);
     refuse(&stack, 1);
@@ -58,12 +54,11 @@ static void rmm_growth_takes_half_of_what_is_left_to_the_maximum(void **state)
     end_stack(&stack);
 }
 
-static void rmm_growth_halves_to_odd_sizes(void **state)
+TEST(rmm_growth_halves_to_odd_sizes)
 {
     struct stack stack = make_pool(6000, OPTIONS("growth=rmm"));
     struct rs_allocation last;
 
-    (void)state;
     (void)take(&stack, 1000);
     (void)take(&stack, 4000);
     last = take(&stack, 500);
@@ -73,11 +68,10 @@ static void rmm_growth_halves_to_odd_sizes(void **state)
     end_stack(&stack);
 }
 
-static void growth_halves_when_upstream_refuses(void **state)
+TEST(growth_halves_when_upstream_refuses)
 {
     struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=1GiB"));
 
-    (void)state;
     (void)take(&stack, GIB);
     stack.leaf->capacity_bytes = GIB + 20 * MIB;
     (void)take(&stack, 1000); /* 64 refused, 32 refused, 16 */
@@ -86,11 +80,10 @@ static void growth_halves_when_upstream_refuses(void **state)
     end_stack(&stack);
 }
 
-static void sizes_that_were_refused_are_not_tried_again_each_time(void **state)
+TEST(sizes_that_were_refused_are_not_tried_again_each_time)
 {
     struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=1GiB"));
 
-    (void)state;
     (void)take(&stack, GIB);
     stack.leaf->largest_bytes = 3 * MIB;
     (void)take(&stack, 2 * MIB);
@@ -106,11 +99,10 @@ static void sizes_that_were_refused_are_not_tried_again_each_time(void **state)
     end_stack(&stack);
 }
 
-static void the_maximum_is_never_exceeded(void **state)
+TEST(the_maximum_is_never_exceeded)
 {
     static const char *const growths[] = {"growth=geometric", "growth=rmm"};
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(growths); i++) {
         struct stack stack = make_pool(PLENTY, OPTIONS("maximum_size=10MiB", growths[i]));
         struct rs_allocation allocation;
@@ -123,12 +115,11 @@ static void the_maximum_is_never_exceeded(void **state)
     }
 }
 
-static void a_request_above_the_maximum_disturbs_nothing(void **state)
+TEST(a_request_above_the_maximum_disturbs_nothing)
 {
     struct stack stack = make_pool(PLENTY, OPTIONS("maximum_size=10MiB"));
     struct rs_allocation cached = take(&stack, MIB);
 
-    (void)state;
     give(&stack, &cached);
     refuse(&stack, 10 * MIB + 1);
     assert_int_equal(stack.leaf->deallocations, 0);
@@ -136,12 +127,11 @@ static void a_request_above_the_maximum_disturbs_nothing(void **state)
     end_stack(&stack);
 }
 
-static void free_chunks_make_room_below_the_maximum(void **state)
+TEST(free_chunks_make_room_below_the_maximum)
 {
     struct stack stack = make_pool(PLENTY, OPTIONS("maximum_size=16MiB"));
     struct rs_allocation first = take(&stack, 8 * MIB), second = take(&stack, 8 * MIB);
 
-    (void)state;
     refuse(&stack, 1);
     give(&stack, &first);
     give(&stack, &second);
@@ -151,13 +141,12 @@ static void free_chunks_make_room_below_the_maximum(void **state)
     end_stack(&stack);
 }
 
-static void free_chunks_make_room_upstream(void **state)
+TEST(free_chunks_make_room_upstream)
 {
     struct stack stack = make_pool(100 * MIB, OPTIONS("initial_size=60MiB"));
     struct rs_allocation other = take(&stack, 60 * MIB);
     struct rs_allocation kept = take(&stack, 20 * MIB);
 
-    (void)state;
     give(&stack, &other);
     (void)take(&stack, 80 * MIB); /* the initial chunk, too, rather than out-of-memory */
     assert_int_equal(stack.leaf->live_bytes, 100 * MIB);
@@ -167,12 +156,11 @@ static void free_chunks_make_room_upstream(void **state)
     end_stack(&stack);
 }
 
-static void trim_keeps_the_initial_chunk_and_what_it_is_told_to(void **state)
+TEST(trim_keeps_the_initial_chunk_and_what_it_is_told_to)
 {
     struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=4MiB"));
     struct rs_allocation blocks[4];
 
-    (void)state;
     for (unsigned i = 0; i < 4; i++)
         blocks[i] = take(&stack, 4 * MIB);
     for (unsigned i = 0; i < 4; i++)
@@ -185,12 +173,11 @@ static void trim_keeps_the_initial_chunk_and_what_it_is_told_to(void **state)
     end_stack(&stack);
 }
 
-static void a_chunk_with_a_live_block_stays(void **state)
+TEST(a_chunk_with_a_live_block_stays)
 {
     struct stack stack = make_pool(PLENTY, NULL);
     struct rs_allocation large = take(&stack, MIB), small = take(&stack, 1);
 
-    (void)state;
     give(&stack, &large);
     assert_int_equal(rs_mr_trim(stack.mr, 0), 0);
     give(&stack, &small);
@@ -210,11 +197,10 @@ static void use_all(struct stack *stack, size_t count, size_t size_bytes)
     assert_true(stack->leaf->live_bytes <= stack->leaf->capacity_bytes);
 }
 
-static void ten_gibibytes_are_served_again_in_other_sizes(void **state)
+TEST(ten_gibibytes_are_served_again_in_other_sizes)
 {
     static const char *const growths[] = {"growth=geometric", "growth=rmm"};
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(growths); i++) {
         struct stack stack = make_pool(10 * GIB + 64 * MIB, OPTIONS(growths[i]));
         stack.leaf->is_tight = true; /* aligned, as the driver's large allocations are */
@@ -229,25 +215,4 @@ static void ten_gibibytes_are_served_again_in_other_sizes(void **state)
         use_all(&stack, 20, GIB / 2);
         end_stack(&stack);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ten_gibibytes_are_served_again_in_other_sizes),
-        cmocka_unit_test(geometric_growth_takes_little_ahead),
-        cmocka_unit_test(geometric_growth_past_an_initial_size_takes_a_sixteenth_of_what_is_held),
-        cmocka_unit_test(rmm_growth_doubles),
-        cmocka_unit_test(rmm_growth_takes_half_of_what_is_left_to_the_maximum),
-        cmocka_unit_test(rmm_growth_halves_to_odd_sizes),
-        cmocka_unit_test(growth_halves_when_upstream_refuses),
-        cmocka_unit_test(sizes_that_were_refused_are_not_tried_again_each_time),
-        cmocka_unit_test(the_maximum_is_never_exceeded),
-        cmocka_unit_test(a_request_above_the_maximum_disturbs_nothing),
-        cmocka_unit_test(free_chunks_make_room_below_the_maximum),
-        cmocka_unit_test(free_chunks_make_room_upstream),
-        cmocka_unit_test(trim_keeps_the_initial_chunk_and_what_it_is_told_to),
-        cmocka_unit_test(a_chunk_with_a_live_block_stays),
-    };
-    return cmocka_run_group_tests_name("pool_growth", tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-static void initial_size_is_taken_by_the_first_context_only(void **state)
+TEST(initial_size_is_taken_by_the_first_context_only)
 {
     struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=1GiB"));
     int error;
@@ -13,20 +13,18 @@ static void initial_size_is_taken_by_the_first_context_only(void **state)
         make_resource_at(&fake_second_environment, &rs_mr_descriptor_pool, &stack.leaf->base,
                          OPTIONS("initial_size=1GiB"), &error);
 
-    (void)state;
     assert_non_null(second);
     assert_int_equal(stack.leaf->live_bytes, GIB);
     second->ops.destroy(second, false);
     end_stack(&stack);
 }
 
-static void the_initial_size_stays_for_what_cannot_fit(void **state)
+TEST(the_initial_size_stays_for_what_cannot_fit)
 {
     struct stack small = make_pool(64 * MIB, OPTIONS("initial_size=60MiB"));
     struct stack bounded = make_pool(PLENTY, OPTIONS("initial_size=40MiB", "maximum_size=100MiB"));
     struct rs_allocation first = take(&bounded, 40 * MIB);
 
-    (void)state;
     refuse(&small, 81 * GIB); /* the device has 80 */
     assert_int_equal(small.leaf->live_bytes, 60 * MIB);
     refuse(&small, 70 * MIB); /* which is not known to be too much */
@@ -42,7 +40,7 @@ static void the_initial_size_stays_for_what_cannot_fit(void **state)
 }
 
 /* What an upstream that has no more bounds, too. */
-static void the_initial_size_stays_for_what_upstream_never_has(void **state)
+TEST(the_initial_size_stays_for_what_upstream_never_has)
 {
     struct fake_leaf *leaf = fake_leaf_create(PLENTY);
     struct rs_mr *limiting =
@@ -51,7 +49,6 @@ static void the_initial_size_stays_for_what_upstream_never_has(void **state)
         make_resource(&rs_mr_descriptor_pool, limiting, OPTIONS("initial_size=40MiB"));
     struct rs_allocation block;
 
-    (void)state;
     assert_int_equal(rs_mr_allocate(pool, 101 * MIB, NULL, &block), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(leaf->live_bytes, 40 * MIB);
     assert_int_equal(rs_mr_allocate(pool, 90 * MIB, NULL, &block), CUDA_SUCCESS);
@@ -59,11 +56,10 @@ static void the_initial_size_stays_for_what_upstream_never_has(void **state)
     rs_mr_destroy(pool, false);
 }
 
-static void the_initial_size_comes_back_with_a_growth(void **state)
+TEST(the_initial_size_comes_back_with_a_growth)
 {
     static const char *const growths[] = {"growth=geometric", "growth=rmm"};
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(growths); i++) {
         struct stack stack = make_pool(100 * MIB, OPTIONS("initial_size=60MiB", growths[i]));
         struct rs_allocation large = take(&stack, 80 * MIB), block;
@@ -88,13 +84,12 @@ static void the_initial_size_comes_back_with_a_growth(void **state)
 }
 
 /* It is for all, and so not for a small one that keeps away from huge ones. */
-static void a_small_one_that_stays_away_leaves_the_initial_size(void **state)
+TEST(a_small_one_that_stays_away_leaves_the_initial_size)
 {
     struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=2GiB"));
     struct rs_allocation huge = take(&stack, 3 * GIB);
     size_t held_bytes;
 
-    (void)state;
     give(&stack, &huge);
     (void)rs_mr_trim_all(stack.mr, 1u << RS_MEMORY_DEVICE);
     assert_int_equal(state_of(&stack).held_bytes, 0);
@@ -108,12 +103,11 @@ static void a_small_one_that_stays_away_leaves_the_initial_size(void **state)
     end_stack(&stack);
 }
 
-static void only_who_lacks_its_memory_has_the_initial_size_given_back(void **state)
+TEST(only_who_lacks_its_memory_has_the_initial_size_given_back)
 {
     struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=4MiB"));
     struct rs_allocation block = take(&stack, 8 * MIB);
 
-    (void)state;
     give(&stack, &block);
     assert_int_equal(rs_mr_trim_all(stack.mr, 0), 8 * MIB);
     assert_int_equal(rs_mr_trim_all(stack.mr, 1u << RS_MEMORY_MANAGED), 0);
@@ -121,13 +115,12 @@ static void only_who_lacks_its_memory_has_the_initial_size_given_back(void **sta
     end_stack(&stack);
 }
 
-static void an_initial_size_larger_than_what_is_free_starts_smaller(void **state)
+TEST(an_initial_size_larger_than_what_is_free_starts_smaller)
 {
     struct rs_environment environment = fake_environment;
     struct stack stack = {.leaf = fake_leaf_create(3 * GIB + 1000)};
     int error;
 
-    (void)state;
     stack.mr = make_resource_at(&environment, &rs_mr_descriptor_pool, &stack.leaf->base,
                                 OPTIONS("initial_size=4GiB"), &error);
     assert_non_null(stack.mr);
@@ -143,23 +136,21 @@ static void an_initial_size_larger_than_what_is_free_starts_smaller(void **state
     end_stack(&stack);
 }
 
-static void no_room_at_all_for_the_initial_size_is_no_error(void **state)
+TEST(no_room_at_all_for_the_initial_size_is_no_error)
 {
     struct stack stack = make_pool(0, OPTIONS("initial_size=4GiB"));
 
-    (void)state;
     refuse(&stack, 1000);
     stack.leaf->capacity_bytes = 8 * MIB;
     (void)take(&stack, 1000);
     end_stack(&stack);
 }
 
-static void another_error_for_the_initial_size_fails_creation(void **state)
+TEST(another_error_for_the_initial_size_fails_creation)
 {
     struct fake_leaf *leaf = fake_leaf_create(PLENTY);
     int error;
 
-    (void)state;
     leaf->fail_at = 1;
     leaf->fail_with = CUDA_ERROR_ILLEGAL_ADDRESS;
     assert_null(make_resource_at(&fake_environment, &rs_mr_descriptor_pool, &leaf->base,
@@ -168,11 +159,10 @@ static void another_error_for_the_initial_size_fails_creation(void **state)
     fake_leaf_destroy(leaf);
 }
 
-static void contradicting_options_are_diagnosed(void **state)
+TEST(contradicting_options_are_diagnosed)
 {
     char line[300];
 
-    (void)state;
     assert_false(options_are_valid(&rs_mr_descriptor_pool, NULL,
                                    OPTIONS("initial_size=2GiB", "maximum_size=1GiB"), line,
                                    sizeof(line)));
@@ -185,21 +175,4 @@ static void contradicting_options_are_diagnosed(void **state)
     assert_true(options_are_valid(&rs_mr_descriptor_pool, &fake_environment,
                                   OPTIONS("initial_pool_size=1GiB", "maximum_pool_size=1GiB"), line,
                                   sizeof(line)));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(initial_size_is_taken_by_the_first_context_only),
-        cmocka_unit_test(the_initial_size_stays_for_what_cannot_fit),
-        cmocka_unit_test(the_initial_size_stays_for_what_upstream_never_has),
-        cmocka_unit_test(the_initial_size_comes_back_with_a_growth),
-        cmocka_unit_test(a_small_one_that_stays_away_leaves_the_initial_size),
-        cmocka_unit_test(only_who_lacks_its_memory_has_the_initial_size_given_back),
-        cmocka_unit_test(an_initial_size_larger_than_what_is_free_starts_smaller),
-        cmocka_unit_test(no_room_at_all_for_the_initial_size_is_no_error),
-        cmocka_unit_test(another_error_for_the_initial_size_fails_creation),
-        cmocka_unit_test(contradicting_options_are_diagnosed),
-    };
-    return cmocka_run_group_tests_name("pool_initial_size", tests, NULL, NULL);
 }

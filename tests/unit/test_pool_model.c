@@ -42,7 +42,7 @@ static size_t random_size(uint64_t *seed)
     return test_random(seed) % 4 ? (size_bytes + 511) & ~(size_t)511 : size_bytes;
 }
 
-static void index_finds_what_a_plain_search_finds(void **state)
+TEST(index_finds_what_a_plain_search_finds)
 {
     enum { BLOCKS = 400, STEPS = 20000 };
     static struct rs_block_index index;
@@ -51,7 +51,6 @@ static void index_finds_what_a_plain_search_finds(void **state)
     size_t free_count = 0, counted;
     uint64_t seed = 99;
 
-    (void)state;
     for (unsigned step = 0; step < STEPS; step++) {
         struct rs_block *block = &blocks[test_random(&seed) % BLOCKS];
         size_t wanted = random_size(&seed);
@@ -80,13 +79,12 @@ static void index_finds_what_a_plain_search_finds(void **state)
     assert_int_equal(counted, free_count);
 }
 
-static void index_holds_sizes_to_the_largest(void **state)
+TEST(index_holds_sizes_to_the_largest)
 {
     static const size_t sizes[] = {1, 512, 513, SIZE_MAX / 2, SIZE_MAX - 511, SIZE_MAX};
     static struct rs_block_index index;
     struct rs_block blocks[RS_ARRAY_LENGTH(sizes)];
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(sizes); i++) {
         blocks[i] = (struct rs_block){.address = 512 * i, .size_bytes = sizes[i], .is_free = true};
         rs_block_index_insert(&index, &blocks[i]);
@@ -97,7 +95,7 @@ static void index_holds_sizes_to_the_largest(void **state)
     }
 }
 
-static void index_stays_shallow_whatever_the_distances(void **state)
+TEST(index_stays_shallow_whatever_the_distances)
 {
     enum { BLOCKS = 1 << 14 };
     static struct rs_block_index index;
@@ -105,7 +103,6 @@ static void index_stays_shallow_whatever_the_distances(void **state)
     static const size_t distances[] = {512,     1024,       4096,
                                        1 << 20, 1597 * 512, 0x9e3779b97f4aull * 512};
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(distances); i++) {
         memset(&index, 0, sizeof(index));
         for (size_t j = 0; j < BLOCKS; j++) {
@@ -214,9 +211,8 @@ static void follows_the_model(const char *const *options, uint64_t seed)
     end_stack(&stack);
 }
 
-static void every_step_is_the_best_fit_of_a_plain_list(void **state)
+TEST(every_step_is_the_best_fit_of_a_plain_list)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 5; seed++) {
         follows_the_model(NULL, seed);
         follows_the_model(OPTIONS("growth=rmm"), seed);
@@ -258,9 +254,8 @@ static void trace_in_little_memory(size_t most_bytes, size_t capacity_bytes,
     end_stack(&stack);
 }
 
-static void nothing_overlaps_or_sticks_out_when_memory_is_short(void **state)
+TEST(nothing_overlaps_or_sticks_out_when_memory_is_short)
 {
-    (void)state;
     for (uint64_t seed = 11; seed <= 15; seed++) {
         trace_in_little_memory(512 * KIB, 8 * MIB + 777, NULL, seed);
         trace_in_little_memory(512 * KIB, 8 * MIB + 777, OPTIONS("growth=rmm"), seed);
@@ -272,9 +267,8 @@ static void nothing_overlaps_or_sticks_out_when_memory_is_short(void **state)
 }
 
 /* Small ones at the end and large ones at the beginning, until they meet. */
-static void nothing_overlaps_where_both_ends_are_cut(void **state)
+TEST(nothing_overlaps_where_both_ends_are_cut)
 {
-    (void)state;
     for (uint64_t seed = 21; seed <= 25; seed++) {
         trace_in_little_memory(128 * MIB, GIB + GIB / 4, OPTIONS("initial_size=1GiB"), seed);
         trace_in_little_memory(700 * MIB, 4 * GIB,
@@ -282,7 +276,7 @@ static void nothing_overlaps_where_both_ends_are_cut(void **state)
     }
 }
 
-static void random_workload_is_rmms(void **state)
+TEST(random_workload_is_rmms)
 {
     static const struct {
         size_t allocations, max_mib;
@@ -307,7 +301,6 @@ static void random_workload_is_rmms(void **state)
     };
     static size_t sizes[100000];
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(golden); i++) {
         struct random_workload workload;
         struct random_step step;
@@ -321,7 +314,7 @@ static void random_workload_is_rmms(void **state)
     }
 }
 
-static void random_workload_runs_and_leaves_nothing(void **state)
+TEST(random_workload_runs_and_leaves_nothing)
 {
     enum { ALLOCATIONS = 10000 };
     static size_t sizes[ALLOCATIONS];
@@ -330,7 +323,6 @@ static void random_workload_runs_and_leaves_nothing(void **state)
     struct random_workload workload;
     struct random_step step;
 
-    (void)state;
     random_workload_init(&workload, ALLOCATIONS, 1, sizes);
     while (random_workload_next(&workload, &step)) {
         if (step.is_allocation) {
@@ -348,19 +340,4 @@ static void random_workload_runs_and_leaves_nothing(void **state)
     (void)rs_mr_trim(stack.mr, 0);
     assert_int_equal(stack.leaf->live_count, 0);
     end_stack(&stack);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(index_finds_what_a_plain_search_finds),
-        cmocka_unit_test(index_holds_sizes_to_the_largest),
-        cmocka_unit_test(index_stays_shallow_whatever_the_distances),
-        cmocka_unit_test(every_step_is_the_best_fit_of_a_plain_list),
-        cmocka_unit_test(nothing_overlaps_or_sticks_out_when_memory_is_short),
-        cmocka_unit_test(nothing_overlaps_where_both_ends_are_cut),
-        cmocka_unit_test(random_workload_is_rmms),
-        cmocka_unit_test(random_workload_runs_and_leaves_nothing),
-    };
-    return cmocka_run_group_tests_name("pool_model", tests, NULL, NULL);
 }

@@ -16,13 +16,12 @@ static struct stack make_full_pool(void)
     return stack;
 }
 
-static void small_ones_gather_at_the_end_of_an_initial_chunk(void **state)
+TEST(small_ones_gather_at_the_end_of_an_initial_chunk)
 {
     struct stack stack = make_full_pool();
     struct rs_allocation large = take(&stack, 400 * MIB), small[3], whole;
     static const size_t sizes[] = {1000, 3 * MIB, 40 * MIB};
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(small); i++) {
         struct rs_allocation next = take(&stack, 100 * MIB);
         small[i] = take(&stack, sizes[i]);
@@ -40,12 +39,11 @@ static void small_ones_gather_at_the_end_of_an_initial_chunk(void **state)
     end_stack(&stack);
 }
 
-static void a_small_one_takes_the_hole_of_one_at_the_end(void **state)
+TEST(a_small_one_takes_the_hole_of_one_at_the_end)
 {
     struct stack stack = make_full_pool();
     struct rs_allocation first = take(&stack, 2 * MIB), second = take(&stack, 2 * MIB), again;
 
-    (void)state;
     assert_int_equal(end_of(&second), first.address);
     give(&stack, &first);
     again = take(&stack, MIB);
@@ -56,11 +54,10 @@ static void a_small_one_takes_the_hole_of_one_at_the_end(void **state)
 }
 
 /* Also of a range whose end and alignment are odd. */
-static void the_end_of_an_odd_chunk_is_served(void **state)
+TEST(the_end_of_an_odd_chunk_is_served)
 {
     static const size_t sizes[] = {1, 511, 513, MIB - 1, MIB, MIB + 1, 1300 * KIB};
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(sizes); i++) {
         struct stack stack = make_pool(
             GIB, OPTIONS("initial_size=1073741568", "maximum_size=1073741568")); /* 256 less */
@@ -77,12 +74,11 @@ static void the_end_of_an_odd_chunk_is_served(void **state)
     }
 }
 
-static void free_ends_are_for_large_ones_again(void **state)
+TEST(free_ends_are_for_large_ones_again)
 {
     struct stack stack = make_full_pool();
     struct rs_allocation blocks[100], large;
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(blocks); i++)
         blocks[i] = take(&stack, 5 * MIB);
     for (size_t i = 0; i + 1 < RS_ARRAY_LENGTH(blocks); i++)
@@ -98,12 +94,11 @@ static void free_ends_are_for_large_ones_again(void **state)
 }
 
 /* Beside blocks of 256 MiB and more a chunk of its own, of little, is better than the end. */
-static void a_small_one_stays_away_from_huge_ones(void **state)
+TEST(a_small_one_stays_away_from_huge_ones)
 {
     struct stack stack = make_large_pool_under_reuse();
     struct rs_allocation huge = take(&stack, 256 * MIB), small[3];
 
-    (void)state;
     assert_false(is_fitting(&stack, 1000));
     small[0] = take(&stack, 1000);
     assert_int_equal(stack.leaf->live_count, 2);
@@ -123,12 +118,11 @@ static void a_small_one_stays_away_from_huge_ones(void **state)
 }
 
 /* A 16th of what is held then. */
-static void what_stays_away_is_little(void **state)
+TEST(what_stays_away_is_little)
 {
     struct stack stack = make_large_pool_under_reuse();
     struct rs_allocation huge = take(&stack, 256 * MIB), block;
 
-    (void)state;
     for (size_t i = 0; i < 30; i++)
         block = take(&stack, 5 * MIB);
     assert_in_range(stack.leaf->live_bytes, GIB + 50 * MIB, GIB + GIB / 15);
@@ -143,13 +137,12 @@ static void count_call(void *data)
 }
 
 /* It was only for the sake of others: nothing goes back for it, nor is memory short then. */
-static void a_small_one_that_cannot_stay_away_takes_the_end(void **state)
+TEST(a_small_one_that_cannot_stay_away_takes_the_end)
 {
     struct stack stack = make_full_pool();
     struct rs_allocation huge = take(&stack, 256 * MIB), small;
     unsigned calls = 0;
 
-    (void)state;
     give(&stack, &huge);
     for (size_t i = 0; i < 3; i++) {
         stack.leaf->on_call = count_call;
@@ -161,18 +154,4 @@ static void a_small_one_that_cannot_stay_away_takes_the_end(void **state)
     assert_int_equal(calls, 1); /* and it is not asked again each time */
     assert_int_equal(stack.leaf->deallocations, 0);
     end_stack(&stack);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_ones_gather_at_the_end_of_an_initial_chunk),
-        cmocka_unit_test(a_small_one_takes_the_hole_of_one_at_the_end),
-        cmocka_unit_test(the_end_of_an_odd_chunk_is_served),
-        cmocka_unit_test(free_ends_are_for_large_ones_again),
-        cmocka_unit_test(a_small_one_stays_away_from_huge_ones),
-        cmocka_unit_test(what_stays_away_is_little),
-        cmocka_unit_test(a_small_one_that_cannot_stay_away_takes_the_end),
-    };
-    return cmocka_run_group_tests_name("pool_small", tests, NULL, NULL);
 }

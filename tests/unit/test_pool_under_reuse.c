@@ -3,9 +3,8 @@
  * wait, and a growth may be better than a cut. */
 #include "pool_stack.h"
 
-static void an_early_return_needs_an_upstream_whose_frees_do_not_wait(void **state)
+TEST(an_early_return_needs_an_upstream_whose_frees_do_not_wait)
 {
-    (void)state;
     for (int in_order = 0; in_order < 2; in_order++) {
         struct stack stack = make_pool_under(true, in_order, NULL);
         struct rs_allocation block = take(&stack, 40 * MIB);
@@ -17,12 +16,11 @@ static void an_early_return_needs_an_upstream_whose_frees_do_not_wait(void **sta
 }
 
 /* What would wait inside a request is refused by the leaf, and stays. */
-static void a_context_that_is_busy_keeps_its_chunks(void **state)
+TEST(a_context_that_is_busy_keeps_its_chunks)
 {
     struct stack stack = make_pool_under(false, true, NULL);
     struct rs_allocation block = take(&stack, 40 * MIB);
 
-    (void)state;
     give(&stack, &block);
     stack.leaf->fail_deallocations_with = CUDA_ERROR_NOT_READY;
     (void)take(&stack, 50 * MIB);
@@ -32,12 +30,11 @@ static void a_context_that_is_busy_keeps_its_chunks(void **state)
     end_stack(&stack);
 }
 
-static void held_memory_of_any_kind_is_better_than_a_wait(void **state)
+TEST(held_memory_of_any_kind_is_better_than_a_wait)
 {
     struct stack stack = make_pool_under(true, true, NULL);
     struct rs_allocation block = take(&stack, 8 * MIB), small;
 
-    (void)state;
     give(&stack, &block);
     assert_int_equal(rs_mr_allocate_with(stack.mr, 1000, NULL, RS_EFFORT_HELD_ANY, &small),
                      CUDA_SUCCESS);
@@ -45,9 +42,8 @@ static void held_memory_of_any_kind_is_better_than_a_wait(void **state)
     end_stack(&stack);
 }
 
-static void a_growth_is_better_than_a_block_of_another_kind(void **state)
+TEST(a_growth_is_better_than_a_block_of_another_kind)
 {
-    (void)state;
     for (int clean = 0; clean < 2; clean++) {
         struct stack stack = make_pool_under(clean, true, OPTIONS("initial_size=40MiB"));
         struct rs_allocation block = take(&stack, 40 * MIB);
@@ -62,13 +58,12 @@ static void a_growth_is_better_than_a_block_of_another_kind(void **state)
     }
 }
 
-static void what_was_held_at_first_is_for_all_kinds(void **state)
+TEST(what_was_held_at_first_is_for_all_kinds)
 {
     struct rs_environment environment = fake_environment;
     struct stack stack = {.leaf = fake_leaf_create(PLENTY)};
     int error;
 
-    (void)state;
     environment.frees_are_ready = true;
     stack.mr = make_resource_at(&environment, &rs_mr_descriptor_pool, &stack.leaf->base,
                                 OPTIONS("initial_size=40MiB"), &error);
@@ -78,12 +73,11 @@ static void what_was_held_at_first_is_for_all_kinds(void **state)
     end_stack(&stack);
 }
 
-static void a_growth_is_better_than_a_much_larger_block(void **state)
+TEST(a_growth_is_better_than_a_much_larger_block)
 {
     struct stack stack = make_pool_under(true, true, NULL);
     struct rs_allocation block = take(&stack, 100 * MIB);
 
-    (void)state;
     give(&stack, &block);
     assert_true(is_fitting(&stack, 67 * MIB));
     assert_false(is_fitting(&stack, 66 * MIB));
@@ -98,13 +92,12 @@ static bool is_cut_from_first(struct stack *stack, size_t size_bytes, struct rs_
            stack->leaf->live_count == 1;
 }
 
-static void requests_of_one_size_cut_any_block(void **state)
+TEST(requests_of_one_size_cut_any_block)
 {
     enum { BLOCKS = 16 };
     struct stack stack = make_large_pool_under_reuse();
     struct rs_allocation blocks[BLOCKS];
 
-    (void)state;
     for (size_t round = 0; round < 3; round++) {
         for (size_t i = 0; i < BLOCKS; i++)
             assert_true(is_cut_from_first(&stack, 64 * MIB, &blocks[i]));
@@ -115,12 +108,11 @@ static void requests_of_one_size_cut_any_block(void **state)
 }
 
 /* 1024 MiB, of which 500 and half of that again stay whole. */
-static void a_block_is_cut_while_its_rest_serves_the_largest(void **state)
+TEST(a_block_is_cut_while_its_rest_serves_the_largest)
 {
     struct stack stack = make_large_pool_under_reuse();
     struct rs_allocation block;
 
-    (void)state;
     assert_true(is_cut_from_first(&stack, 500 * MIB, &block));
     give(&stack, &block);
     assert_true(is_cut_from_first(&stack, 200 * MIB, &block));
@@ -131,12 +123,11 @@ static void a_block_is_cut_while_its_rest_serves_the_largest(void **state)
     end_stack(&stack);
 }
 
-static void of_two_much_larger_blocks_the_one_whose_rest_serves_is_cut(void **state)
+TEST(of_two_much_larger_blocks_the_one_whose_rest_serves_is_cut)
 {
     struct stack stack = make_large_pool_under_reuse();
     struct rs_allocation hole = take(&stack, 130 * MIB), wall = take(&stack, 64 * MIB), block;
 
-    (void)state;
     give(&stack, &hole);
     assert_true(is_cut_from_first(&stack, 64 * MIB, &block));
     assert_int_equal(block.address, wall.address + 64 * MIB);
@@ -145,32 +136,14 @@ static void of_two_much_larger_blocks_the_one_whose_rest_serves_is_cut(void **st
 }
 
 /* As one asks who tries how much there is. */
-static void a_refused_request_is_not_the_largest(void **state)
+TEST(a_refused_request_is_not_the_largest)
 {
     struct stack stack = make_large_pool_under_reuse();
     struct rs_allocation pin = take(&stack, 32 * MIB), block;
 
-    (void)state;
     stack.leaf->largest_bytes = GIB;
     refuse(&stack, 10 * GIB);
     assert_true(is_cut_from_first(&stack, 500 * MIB, &block));
     give(&stack, &pin);
     end_stack(&stack);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_growth_is_better_than_a_block_of_another_kind),
-        cmocka_unit_test(what_was_held_at_first_is_for_all_kinds),
-        cmocka_unit_test(a_growth_is_better_than_a_much_larger_block),
-        cmocka_unit_test(requests_of_one_size_cut_any_block),
-        cmocka_unit_test(a_block_is_cut_while_its_rest_serves_the_largest),
-        cmocka_unit_test(of_two_much_larger_blocks_the_one_whose_rest_serves_is_cut),
-        cmocka_unit_test(a_refused_request_is_not_the_largest),
-        cmocka_unit_test(an_early_return_needs_an_upstream_whose_frees_do_not_wait),
-        cmocka_unit_test(a_context_that_is_busy_keeps_its_chunks),
-        cmocka_unit_test(held_memory_of_any_kind_is_better_than_a_wait),
-    };
-    return cmocka_run_group_tests_name("pool_under_reuse", tests, NULL, NULL);
 }

@@ -19,12 +19,11 @@ static void use_pool_during_call(void *data)
     give(during->stack, &during->taken);
 }
 
-static void the_pool_is_usable_during_upstream_calls(void **state)
+TEST(the_pool_is_usable_during_upstream_calls)
 {
     struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=1MiB"));
     struct during during = {.stack = &stack};
 
-    (void)state;
     stack.leaf->on_call = use_pool_during_call;
     stack.leaf->on_call_data = &during;
     (void)take(&stack, 64 * MIB);
@@ -39,13 +38,12 @@ static void free_during_call(void *data)
     give(during->stack, during->to_free);
 }
 
-static void a_block_freed_during_a_failing_growth_is_found(void **state)
+TEST(a_block_freed_during_a_failing_growth_is_found)
 {
     struct stack stack = make_pool(64 * MIB, OPTIONS("initial_size=64MiB"));
     struct rs_allocation block = take(&stack, 32 * MIB), pin = take(&stack, 32 * MIB);
     struct during during = {.stack = &stack, .to_free = &block};
 
-    (void)state;
     (void)pin;
     stack.leaf->on_call = free_during_call;
     stack.leaf->on_call_data = &during;
@@ -60,12 +58,11 @@ static void take_5_mib_during_call(void *data)
     during->taken = take(during->stack, 5 * MIB);
 }
 
-static void only_one_growth_at_a_time_asks_for_more_than_it_needs(void **state)
+TEST(only_one_growth_at_a_time_asks_for_more_than_it_needs)
 {
     struct stack stack = make_pool(PLENTY, NULL);
     struct during during = {.stack = &stack};
 
-    (void)state;
     stack.leaf->on_call = take_5_mib_during_call;
     stack.leaf->on_call_data = &during;
     (void)take(&stack, 1000);
@@ -103,43 +100,27 @@ static void many_threads_take_one(struct stack *stack, unsigned pause_us)
     pthread_barrier_destroy(&start);
 }
 
-static void threads_that_miss_together_grow_once(void **state)
+TEST(threads_that_miss_together_grow_once)
 {
     struct stack stack = make_pool(PLENTY, NULL);
 
-    (void)state;
     many_threads_take_one(&stack, SHORT_US);
     assert_in_range(stack.leaf->peak_bytes, 2 * MIB, 2 * MIB + 2 * 64 * KIB);
     end_stack(&stack);
 }
 
-static void a_maximum_being_taken_by_another_thread_is_no_out_of_memory(void **state)
+TEST(a_maximum_being_taken_by_another_thread_is_no_out_of_memory)
 {
     struct stack stack = make_pool(PLENTY, OPTIONS("maximum_size=1MiB"));
 
-    (void)state;
     many_threads_take_one(&stack, LONG_US); /* exactly fits */
     end_stack(&stack);
 }
 
-static void memory_being_taken_by_another_thread_is_no_out_of_memory(void **state)
+TEST(memory_being_taken_by_another_thread_is_no_out_of_memory)
 {
     struct stack stack = make_pool(2 * MIB, NULL);
 
-    (void)state;
     many_threads_take_one(&stack, LONG_US);
     end_stack(&stack);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_pool_is_usable_during_upstream_calls),
-        cmocka_unit_test(a_block_freed_during_a_failing_growth_is_found),
-        cmocka_unit_test(only_one_growth_at_a_time_asks_for_more_than_it_needs),
-        cmocka_unit_test(threads_that_miss_together_grow_once),
-        cmocka_unit_test(a_maximum_being_taken_by_another_thread_is_no_out_of_memory),
-        cmocka_unit_test(memory_being_taken_by_another_thread_is_no_out_of_memory),
-    };
-    return cmocka_run_group_tests_name("pool_upstream_calls", tests, NULL, NULL);
 }

@@ -37,10 +37,9 @@ static void give_footprint(struct rs_account *account, CUdeviceptr address, size
                        rs_footprint_leave(account, address, size_bytes, memory), memory);
 }
 
-static void a_refusal_changes_nothing(void **state)
+TEST_WITH(setup, NULL, a_refusal_changes_nothing)
 {
     struct rs_account before;
-    (void)state;
 
     assert_true(rs_account_take(&first, 10 * MIB, RS_MEMORY_DEVICE));
     rs_account_taken(&first, 10 * MIB, RS_MEMORY_DEVICE);
@@ -61,10 +60,8 @@ static void a_refusal_changes_nothing(void **state)
 }
 
 /* A program that probes for memory asks for more than there is: that was never its peak. */
-static void a_peak_rises_when_the_driver_has_answered(void **state)
+TEST_WITH(setup, NULL, a_peak_rises_when_the_driver_has_answered)
 {
-    (void)state;
-
     device.limit_bytes = 0;
     assert_true(rs_account_take(&first, 4 * MIB, RS_MEMORY_DEVICE));
     rs_account_taken(&first, 4 * MIB, RS_MEMORY_DEVICE);
@@ -86,11 +83,10 @@ static void *ask_in_vain(void *account)
 }
 
 /* Whoever was refused for what another had asked for in vain must be able to see it. */
-static void releases_tell_what_other_threads_gave_back(void **state)
+TEST_WITH(setup, NULL, releases_tell_what_other_threads_gave_back)
 {
     uint64_t before = rs_account_releases(&first);
     pthread_t thread;
-    (void)state;
 
     (void)ask_in_vain(&first);
     assert_int_equal(rs_account_releases(&first), before);
@@ -99,10 +95,8 @@ static void releases_tell_what_other_threads_gave_back(void **state)
     assert_int_not_equal(rs_account_releases(&second), before);
 }
 
-static void a_lost_context_gives_its_part_back(void **state)
+TEST_WITH(setup, NULL, a_lost_context_gives_its_part_back)
 {
-    (void)state;
-
     assert_true(rs_footprint_take(&first, 3 * MIB, RS_MEMORY_DEVICE));
     assert_true(rs_footprint_take(&first, 100, RS_MEMORY_DEVICE));
     assert_true(rs_footprint_settle(&first, 64 * MIB, 100, RS_MEMORY_DEVICE, &charged_bytes));
@@ -124,10 +118,8 @@ static void a_lost_context_gives_its_part_back(void **state)
 }
 
 /* A thousand small ones in one block of the driver's are that block; scattered ones one each. */
-static void small_allocations_share_blocks(void **state)
+TEST_WITH(setup, NULL, small_allocations_share_blocks)
 {
-    (void)state;
-
     for (size_t i = 0; i < 1000; i++) {
         assert_true(rs_footprint_take(&first, 1, RS_MEMORY_DEVICE));
         assert_true(
@@ -152,10 +144,8 @@ static void small_allocations_share_blocks(void **state)
     assert_int_equal(device.held_bytes[RS_MEMORY_DEVICE], 0);
 }
 
-static void a_small_allocation_may_lie_in_two_blocks(void **state)
+TEST_WITH(setup, NULL, a_small_allocation_may_lie_in_two_blocks)
 {
-    (void)state;
-
     assert_true(rs_footprint_take(&first, MIB, RS_MEMORY_DEVICE));
     assert_true(
         rs_footprint_settle(&first, 32 * MIB + 512 - MIB, MIB, RS_MEMORY_DEVICE, &charged_bytes));
@@ -164,10 +154,8 @@ static void a_small_allocation_may_lie_in_two_blocks(void **state)
     assert_charged(0, 0, 0);
 }
 
-static void large_allocations_are_whole_blocks(void **state)
+TEST_WITH(setup, NULL, large_allocations_are_whole_blocks)
 {
-    (void)state;
-
     assert_int_equal(rs_footprint_most(1), 2 * MIB);
     assert_int_equal(rs_footprint_most(2 * MIB + 1), 4 * MIB);
     assert_int_equal(rs_footprint_most(SIZE_MAX), SIZE_MAX);
@@ -178,10 +166,8 @@ static void large_allocations_are_whole_blocks(void **state)
 }
 
 /* A pool of the driver's: charged for a growth that may be, then for what it is. */
-static void what_the_driver_holds_is_followed(void **state)
+TEST_WITH(setup, NULL, what_the_driver_holds_is_followed)
 {
-    (void)state;
-
     assert_true(rs_account_take_as(&device, 0, 6 * MIB, RS_MEMORY_DEVICE));
     rs_account_follow(&device, 0, 10 * MIB, 6 * MIB);
     rs_account_taken(&device, 6 * MIB, RS_MEMORY_DEVICE);
@@ -209,10 +195,9 @@ static void *take_and_give(void *account)
     return (void *)most;
 }
 
-static void threads_never_pass_the_limit(void **state)
+TEST_WITH(setup, NULL, threads_never_pass_the_limit)
 {
     pthread_t threads[8];
-    (void)state;
 
     for (int i = 0; i < 8; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, take_and_give, i % 2 ? &first : &second),
@@ -227,13 +212,12 @@ static void threads_never_pass_the_limit(void **state)
 }
 
 /* Five of 368 KiB are in a block of 2 MiB, and never six. */
-static void small_arrays_share_blocks(void **state)
+TEST(small_arrays_share_blocks)
 {
     enum { COUNT = 11, BYTES = 368 << 10 };
     static struct rs_account account;
     struct rs_footprint_share shares[COUNT], tiny;
 
-    (void)state;
     for (size_t i = 0; i < COUNT; i++) {
         assert_true(rs_footprint_pack(&account, BYTES, &shares[i]));
         assert_int_equal(account.charged_bytes, (i / 5 + 1) * 2 * MIB);
@@ -249,12 +233,11 @@ static void small_arrays_share_blocks(void **state)
     assert_int_equal(account.held_bytes[RS_MEMORY_DEVICE], 0);
 }
 
-static void a_refused_array_leaves_others_their_block(void **state)
+TEST(a_refused_array_leaves_others_their_block)
 {
     static struct rs_account account;
     struct rs_footprint_share one, other;
 
-    (void)state;
     account.limit_bytes = 2 * MIB;
     assert_true(rs_footprint_pack(&account, 64 << 10, &one));
     assert_true(rs_footprint_pack(&account, 64 << 10, &other));
@@ -266,23 +249,4 @@ static void a_refused_array_leaves_others_their_block(void **state)
     assert_int_equal(account.charged_bytes, 0);
     assert_int_equal(account.asked_bytes, 0);
     assert_true(rs_footprint_pack(&account, 2 * MIB, &one));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_arrays_share_blocks),
-        cmocka_unit_test(a_refused_array_leaves_others_their_block),
-        cmocka_unit_test_setup(a_refusal_changes_nothing, setup),
-        cmocka_unit_test_setup(a_peak_rises_when_the_driver_has_answered, setup),
-        cmocka_unit_test_setup(releases_tell_what_other_threads_gave_back, setup),
-        cmocka_unit_test_setup(a_lost_context_gives_its_part_back, setup),
-        cmocka_unit_test_setup(small_allocations_share_blocks, setup),
-        cmocka_unit_test_setup(a_small_allocation_may_lie_in_two_blocks, setup),
-        cmocka_unit_test_setup(large_allocations_are_whole_blocks, setup),
-        cmocka_unit_test_setup(what_the_driver_holds_is_followed, setup),
-        cmocka_unit_test_setup(threads_never_pass_the_limit, setup),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,14 +10,13 @@
 #define MIB    ((size_t)1 << 20)
 #define PLENTY ((size_t)1 << 50)
 
-static void every_large_block_is_aligned(void **state)
+TEST(every_large_block_is_aligned)
 {
     struct stack stack = make_stack(&rs_mr_descriptor_aligned, PLENTY,
                                     OPTIONS("alignment=2MiB", "alignment_threshold=1MiB"));
     struct rs_allocation live[40];
     uint64_t seed = 1;
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(live); i++) {
         live[i] = take(&stack, MIB + test_random(&seed) % (3 * MIB));
         assert_int_equal(live[i].address % (2 * MIB), 0);
@@ -28,13 +27,12 @@ static void every_large_block_is_aligned(void **state)
     end_stack(&stack);
 }
 
-static void below_the_threshold_nothing_changes(void **state)
+TEST(below_the_threshold_nothing_changes)
 {
     struct stack stack = make_stack(&rs_mr_descriptor_aligned, PLENTY,
                                     OPTIONS("alignment=64KiB", "alignment_threshold=10000"));
     struct rs_allocation small, large;
 
-    (void)state;
     small = take(&stack, 9999);
     assert_memory_equal(&small, &stack.leaf->live[0], sizeof(small));
     large = take(&stack, 10000);
@@ -45,12 +43,11 @@ static void below_the_threshold_nothing_changes(void **state)
     end_stack(&stack);
 }
 
-static void an_upstream_that_is_aligned_by_chance_serves_from_its_beginning(void **state)
+TEST(an_upstream_that_is_aligned_by_chance_serves_from_its_beginning)
 {
     struct stack stack = make_stack(&rs_mr_descriptor_aligned, PLENTY, OPTIONS("alignment=4KiB"));
     struct rs_allocation allocation;
 
-    (void)state;
     stack.leaf->next_address = 64 * KIB;
     allocation = take(&stack, 100);
     assert_int_equal(allocation.address, 64 * KIB);
@@ -62,13 +59,12 @@ static void an_upstream_that_is_aligned_by_chance_serves_from_its_beginning(void
     end_stack(&stack);
 }
 
-static void what_is_extra_is_told(void **state)
+TEST(the_report_says_what_alignment_costs)
 {
     struct stack stack = make_stack(&rs_mr_descriptor_aligned, PLENTY, OPTIONS("alignment=4KiB"));
     struct rs_report report = {.count = 0};
     struct rs_allocation allocation = take(&stack, 4 * KIB);
 
-    (void)state;
     stack.mr->ops.report(stack.mr, &report);
     assert_int_equal(rs_report_value(&report, "aligned", "aligned", 99), 1);
     assert_int_equal(rs_report_value(&report, "aligned", "extra", 99), 4 * KIB - 512);
@@ -80,7 +76,7 @@ static void what_is_extra_is_told(void **state)
 }
 
 /* A pool beneath holds memory that serves without asking further. */
-static void what_is_held_beneath_is_found(void **state)
+TEST(what_is_held_beneath_is_found)
 {
     struct fake_leaf *leaf = fake_leaf_create(PLENTY);
     struct rs_mr *pool =
@@ -88,7 +84,6 @@ static void what_is_held_beneath_is_found(void **state)
     struct rs_mr *mr = make_resource(&rs_mr_descriptor_aligned, pool, OPTIONS("alignment=4KiB"));
     struct rs_allocation allocation;
 
-    (void)state;
     assert_int_equal(rs_mr_allocate_with(mr, 2 * MIB, NULL, RS_EFFORT_HELD, &allocation),
                      CUDA_ERROR_NOT_READY);
     assert_int_equal(rs_mr_allocate_with(mr, SIZE_MAX, NULL, RS_EFFORT_HELD, &allocation),
@@ -106,11 +101,10 @@ static void what_is_held_beneath_is_found(void **state)
     rs_mr_destroy(mr, false);
 }
 
-static void only_powers_of_two(void **state)
+TEST(only_powers_of_two_are_alignments)
 {
     char line[300];
 
-    (void)state;
     assert_false(options_are_valid(&rs_mr_descriptor_aligned, NULL, OPTIONS("alignment=3MiB"), line,
                                    sizeof(line)));
     assert_non_null(strstr(line, "3MiB is not a power of two"));
@@ -118,18 +112,4 @@ static void only_powers_of_two(void **state)
                                    sizeof(line)));
     assert_true(options_are_valid(&rs_mr_descriptor_aligned, NULL, OPTIONS("alignment=1"), line,
                                   sizeof(line)));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_large_block_is_aligned),
-        cmocka_unit_test(below_the_threshold_nothing_changes),
-        cmocka_unit_test(an_upstream_that_is_aligned_by_chance_serves_from_its_beginning),
-        cmocka_unit_test(what_is_extra_is_told),
-        cmocka_unit_test(what_is_held_beneath_is_found),
-        cmocka_unit_test(only_powers_of_two),
-    };
-
-    return cmocka_run_group_tests_name("resource_aligned", tests, NULL, NULL);
 }

@@ -106,13 +106,12 @@ static void give_blocks(struct stack *stack, const struct thread *thread)
         give(stack, &thread->block[i]);
 }
 
-static void threads_do_not_share_superblocks(void **state)
+TEST(threads_do_not_share_superblocks)
 {
     struct stack stack = make_arena("arena_size=64MiB");
     struct rs_allocation mine = take(&stack, 1000);
     struct thread threads[2];
 
-    (void)state;
     begin(&threads[0], &stack, 1000, true);
     begin(&threads[1], &stack, 1000, true);
     for (unsigned i = 0; i < BLOCKS; i++) {
@@ -128,11 +127,10 @@ static void threads_do_not_share_superblocks(void **state)
     end_stack(&stack);
 }
 
-static void what_a_thread_leaves_empty_goes_back_at_its_end(void **state)
+TEST(what_a_thread_leaves_empty_goes_back_at_its_end)
 {
     struct stack stack = make_arena("arena_size=64MiB");
 
-    (void)state;
     for (unsigned i = 0; i < 100; i++) {
         struct thread thread;
         begin(&thread, &stack, 300 * KIB, true);
@@ -145,12 +143,11 @@ static void what_a_thread_leaves_empty_goes_back_at_its_end(void **state)
     end_stack(&stack);
 }
 
-static void what_a_thread_leaves_in_use_is_the_next_ones(void **state)
+TEST(what_a_thread_leaves_in_use_is_the_next_ones)
 {
     struct stack stack = make_arena("arena_size=64MiB");
     struct thread threads[3];
 
-    (void)state;
     for (unsigned i = 0; i < 3; i++) {
         begin(&threads[i], &stack, 1000, false);
         end(&threads[i]);
@@ -162,12 +159,11 @@ static void what_a_thread_leaves_in_use_is_the_next_ones(void **state)
     end_stack(&stack);
 }
 
-static void an_arena_may_end_before_its_threads(void **state)
+TEST(an_arena_may_end_before_its_threads)
 {
     struct stack first = make_arena("arena_size=8MiB"), second;
     struct thread thread;
 
-    (void)state;
     begin(&thread, &first, 1000, false);
     (void)take(&first, 1000);
     end_stack(&first);
@@ -178,13 +174,12 @@ static void an_arena_may_end_before_its_threads(void **state)
     end_stack(&second);
 }
 
-static void one_thread_uses_many_arenas(void **state)
+TEST(one_thread_uses_many_arenas)
 {
     enum { ARENAS = 40 };
     static struct stack stacks[ARENAS];
     static struct rs_allocation blocks[ARENAS][3];
 
-    (void)state;
     for (unsigned i = 0; i < ARENAS; i++)
         stacks[i] = make_arena("arena_size=8MiB");
     for (unsigned round = 0; round < 3; round++)
@@ -202,14 +197,13 @@ static void one_thread_uses_many_arenas(void **state)
 
 /* A superblock, and blocks of 3 and, once a block of 512 MiB was served, of 40 MiB: one piece is
  * left. */
-static void small_ones_gather_at_the_upper_end(void **state)
+TEST(small_ones_gather_at_the_upper_end)
 {
     static const size_t sizes[] = {1000, 3 * MIB, 40 * MIB};
     struct stack stack = {.leaf = fake_leaf_create(8192 * MIB)};
     struct rs_allocation small[RS_ARRAY_LENGTH(sizes)], large, next;
     CUdeviceptr end;
 
-    (void)state;
     stack.mr =
         make_resource(&rs_mr_descriptor_arena, &stack.leaf->base, OPTIONS("arena_size=8GiB"));
     end = stack.leaf->live[0].address + 8192 * MIB;
@@ -234,13 +228,12 @@ static void small_ones_gather_at_the_upper_end(void **state)
 
 /* ---- what is served ---- */
 
-static void large_blocks_are_aligned_and_small_ones_fill_what_is_left(void **state)
+TEST(large_blocks_are_aligned_and_small_ones_fill_what_is_left)
 {
     struct stack stack = make_arena("arena_size=8MiB");
     size_t served = 0;
     struct rs_allocation allocation;
 
-    (void)state;
     (void)take(&stack, 1);
     for (unsigned i = 0; i < 3; i++)
         assert_int_equal(take(&stack, MIB + 1 + i).address % RS_LARGE_ALIGNMENT, 0);
@@ -253,25 +246,23 @@ static void large_blocks_are_aligned_and_small_ones_fill_what_is_left(void **sta
     end_stack(&stack);
 }
 
-static void an_unaligned_upstream_block_serves_a_request_of_its_size(void **state)
+TEST(an_unaligned_upstream_block_serves_a_request_of_its_size)
 {
     struct stack stack = make_later_arena("arena_size=2MiB");
     struct rs_allocation allocation;
 
-    (void)state;
     stack.leaf->next_address += RS_BLOCK_ALIGNMENT;
     allocation = take(&stack, 2 * MIB);
     give(&stack, &allocation);
     end_stack(&stack);
 }
 
-static void room_in_another_threads_superblock_is_found(void **state)
+TEST(room_in_another_threads_superblock_is_found)
 {
     struct stack stack = make_arena("arena_size=1MiB");
     struct thread thread;
     struct rs_allocation allocation;
 
-    (void)state;
     begin(&thread, &stack, 64 * KIB, true); /* half of the only superblock */
     allocation = take(&stack, 512 * KIB);
     refuse(&stack, 1);
@@ -281,12 +272,11 @@ static void room_in_another_threads_superblock_is_found(void **state)
     end_stack(&stack);
 }
 
-static void held_memory_alone_serves_or_is_not_ready(void **state)
+TEST(held_memory_alone_serves_or_is_not_ready)
 {
     struct stack stack = make_later_arena("arena_size=4MiB");
     struct rs_allocation allocation;
 
-    (void)state;
     assert_int_equal(rs_mr_allocate_with(stack.mr, 100, NULL, RS_EFFORT_HELD, &allocation),
                      CUDA_ERROR_NOT_READY);
     assert_int_equal(stack.leaf->allocations, 0);
@@ -303,23 +293,21 @@ static void held_memory_alone_serves_or_is_not_ready(void **state)
 
 /* ---- upstream ---- */
 
-static void the_first_context_takes_it_at_once_and_keeps_it(void **state)
+TEST(the_first_context_takes_it_at_once_and_keeps_it)
 {
     struct stack stack = make_arena("arena_size=64MiB");
 
-    (void)state;
     assert_int_equal(stack.leaf->live_bytes, 64 * MIB);
     assert_int_equal(rs_mr_trim(stack.mr, 0), 0);
     assert_int_equal(stack.leaf->live_bytes, 64 * MIB);
     end_stack(&stack);
 }
 
-static void another_context_takes_it_at_need_and_gives_it_back(void **state)
+TEST(another_context_takes_it_at_need_and_gives_it_back)
 {
     struct stack stack = make_later_arena("arena_size=64MiB");
     struct rs_allocation allocation;
 
-    (void)state;
     assert_int_equal(stack.leaf->live_bytes, 0);
     allocation = take(&stack, 100);
     assert_int_equal(stack.leaf->live_bytes, 64 * MIB);
@@ -331,12 +319,11 @@ static void another_context_takes_it_at_need_and_gives_it_back(void **state)
     end_stack(&stack);
 }
 
-static void where_there_is_less_it_takes_the_largest_and_later_the_rest(void **state)
+TEST(where_there_is_less_it_takes_the_largest_and_later_the_rest)
 {
     struct stack stack = make_later_arena("arena_size=64MiB");
     struct rs_allocation blocks[3];
 
-    (void)state;
     stack.leaf->capacity_bytes = 20 * MIB;
     blocks[0] = take(&stack, 100);
     assert_int_equal(stack.leaf->live_bytes, 16 * MIB);
@@ -364,13 +351,12 @@ static void *take_one(void *data)
     return rs_mr_allocate(data, 1000, NULL, &allocation) == CUDA_SUCCESS ? data : NULL;
 }
 
-static void threads_that_find_nothing_take_it_once(void **state)
+TEST(threads_that_find_nothing_take_it_once)
 {
     struct stack stack = make_later_arena("arena_size=64MiB");
     pthread_t threads[8];
     void *result;
 
-    (void)state;
     stack.leaf->pause_us = 20000;
     for (unsigned i = 0; i < 8; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, take_one, stack.mr), 0);
@@ -391,12 +377,11 @@ static void use_meanwhile(void *data)
     assert_int_equal(rs_mr_idle_bytes(stack->mr), 0);
 }
 
-static void no_lock_is_held_around_upstream_calls(void **state)
+TEST(no_lock_is_held_around_upstream_calls)
 {
     struct stack stack = make_later_arena("arena_size=64MiB");
     struct rs_allocation allocation;
 
-    (void)state;
     stack.leaf->on_call = use_meanwhile;
     stack.leaf->on_call_data = &stack;
     allocation = take(&stack, 1000);
@@ -454,13 +439,12 @@ static void *work(void *data)
     return NULL;
 }
 
-static void generations_of_threads_leave_it_whole(void **state)
+TEST(generations_of_threads_leave_it_whole)
 {
     struct stack stack = make_arena("arena_size=64MiB");
     struct thread threads[THREADS];
     struct rs_allocation whole;
 
-    (void)state;
     arena_begin = stack.leaf->live[0].address;
     for (unsigned generation = 0; generation < GENERATIONS; generation++) {
         for (unsigned i = 0; i < THREADS; i++) {
@@ -494,13 +478,12 @@ static void *take_whole_and_small(void *data)
     return NULL;
 }
 
-static void nothing_is_overlooked_on_its_way(void **state)
+TEST(nothing_is_overlooked_on_its_way)
 {
     /* At worst three threads have two whole blocks and superblocks in bad places. */
     struct stack stack = make_arena("arena_size=12MiB");
     struct thread threads[3];
 
-    (void)state;
     for (unsigned i = 0; i < 3; i++) {
         threads[i] = (struct thread){.mr = stack.mr};
         assert_int_equal(pthread_create(&threads[i].id, NULL, take_whole_and_small, &threads[i]),
@@ -538,12 +521,11 @@ static void *start_many(void *data)
 }
 
 /* There is one superblock, that every thread needs and leaves empty at its end. */
-static void nothing_is_overlooked_when_threads_end(void **state)
+TEST(nothing_is_overlooked_when_threads_end)
 {
     struct stack stack = make_arena("arena_size=1MiB");
     struct thread threads[3];
 
-    (void)state;
     for (unsigned i = 0; i < 3; i++) {
         threads[i] = (struct thread){.mr = stack.mr};
         assert_int_equal(pthread_create(&threads[i].id, NULL, start_many, &threads[i]), 0);
@@ -557,7 +539,7 @@ static void nothing_is_overlooked_when_threads_end(void **state)
 
 /* ---- options ---- */
 
-static void bad_options_are_refused(void **state)
+TEST(bad_options_are_refused)
 {
     static const struct {
         const char *options[2];
@@ -572,7 +554,6 @@ static void bad_options_are_refused(void **state)
         {{"dump_log_on_failure=1", "dump_path="}, "dump_path is empty"},
     };
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         const char *const options[] = {cases[i].options[0], cases[i].options[1], NULL};
         char line[300];
@@ -581,31 +562,4 @@ static void bad_options_are_refused(void **state)
         if (valid != !*cases[i].line || !strstr(line, cases[i].line))
             fail_msg("case %zu: %s", i, line);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_ones_gather_at_the_upper_end),
-        cmocka_unit_test(threads_do_not_share_superblocks),
-        cmocka_unit_test(what_a_thread_leaves_empty_goes_back_at_its_end),
-        cmocka_unit_test(what_a_thread_leaves_in_use_is_the_next_ones),
-        cmocka_unit_test(an_arena_may_end_before_its_threads),
-        cmocka_unit_test(one_thread_uses_many_arenas),
-        cmocka_unit_test(large_blocks_are_aligned_and_small_ones_fill_what_is_left),
-        cmocka_unit_test(an_unaligned_upstream_block_serves_a_request_of_its_size),
-        cmocka_unit_test(room_in_another_threads_superblock_is_found),
-        cmocka_unit_test(held_memory_alone_serves_or_is_not_ready),
-        cmocka_unit_test(the_first_context_takes_it_at_once_and_keeps_it),
-        cmocka_unit_test(another_context_takes_it_at_need_and_gives_it_back),
-        cmocka_unit_test(where_there_is_less_it_takes_the_largest_and_later_the_rest),
-        cmocka_unit_test(threads_that_find_nothing_take_it_once),
-        cmocka_unit_test(no_lock_is_held_around_upstream_calls),
-        cmocka_unit_test(generations_of_threads_leave_it_whole),
-        cmocka_unit_test(nothing_is_overlooked_on_its_way),
-        cmocka_unit_test(nothing_is_overlooked_when_threads_end),
-        cmocka_unit_test(bad_options_are_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

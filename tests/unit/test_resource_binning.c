@@ -39,9 +39,8 @@ static size_t taken_from_a_list(size_t size_bytes)
 }
 
 /* Blocks are multiples of 512 bytes: 300000 becomes 300032, and serves that too. */
-static void bins_of_any_size_serve_what_fits(void **state)
+TEST(bins_of_any_size_serve_what_fits)
 {
-    (void)state;
     assert_int_equal(taken_from_a_list(1), 8 * 256 * KIB);
     assert_int_equal(taken_from_a_list(256 * KIB), 8 * 256 * KIB);
     assert_int_equal(taken_from_a_list(256 * KIB + 1), 8 * 300032);
@@ -57,11 +56,10 @@ static void bins_of_any_size_serve_what_fits(void **state)
 }
 
 /* Three in one doubling, which has one place in the table. */
-static void bins_close_to_each_other_are_told_apart(void **state)
+TEST(bins_close_to_each_other_are_told_apart)
 {
     static const char *const options[] = {"bins=1100KiB+1200KiB+1300KiB", NULL};
 
-    (void)state;
     assert_int_equal(taken_with(options, 1), 8 * 1100 * KIB);
     assert_int_equal(taken_with(options, 1100 * KIB), 8 * 1100 * KIB);
     assert_int_equal(taken_with(options, 1100 * KIB + 1), 8 * 1200 * KIB);
@@ -71,14 +69,13 @@ static void bins_close_to_each_other_are_told_apart(void **state)
     assert_int_equal(taken_with(options, 2 * MIB), 2 * MIB);
 }
 
-static void a_list_joins_the_powers_of_two(void **state)
+TEST(a_list_joins_the_powers_of_two)
 {
     static const char *const options[] = {"minimum_size=256KiB", "maximum_size=1MiB",
                                           "bins=300000+1MiB+3MiB", "blocks_to_preallocate=2", NULL};
     struct stack stack = make_binning(PLENTY, options);
     struct rs_report report = {.count = 0};
 
-    (void)state;
     assert_int_equal(taken_with(options, 256 * KIB), 2 * 256 * KIB);
     assert_int_equal(taken_with(options, 300000), 2 * 300032);
     assert_int_equal(taken_with(options, 300033), 2 * 512 * KIB);
@@ -89,9 +86,8 @@ static void a_list_joins_the_powers_of_two(void **state)
     end_stack(&stack);
 }
 
-static void the_smallest_bin_that_fits_serves(void **state)
+TEST(the_smallest_bin_that_fits_serves)
 {
-    (void)state;
     assert_int_equal(taken_upstream(1), 8 * 256 * KIB);
     assert_int_equal(taken_upstream(256 * KIB), 8 * 256 * KIB);
     assert_int_equal(taken_upstream(256 * KIB + 1), 8 * 512 * KIB);
@@ -100,51 +96,46 @@ static void the_smallest_bin_that_fits_serves(void **state)
     assert_int_equal(taken_upstream(4 * MIB), 32 * MIB);
 }
 
-static void above_the_largest_bin_the_upstream_serves(void **state)
+TEST(above_the_largest_bin_the_upstream_serves)
 {
-    (void)state;
     assert_int_equal(taken_upstream(4 * MIB + 1), 4 * MIB + 1);
     assert_int_equal(taken_upstream(128 * MIB), 128 * MIB);
 }
 
-static void bins_take_nothing_before_their_first_use(void **state)
+TEST(bins_take_nothing_before_their_first_use)
 {
     struct stack stack = make_binning(PLENTY, OPTIONS("minimum_size=256KiB", "maximum_size=4MiB"));
 
-    (void)state;
     assert_int_equal(stack.leaf->allocations, 0);
     end_stack(&stack);
 }
 
-static void without_sizes_there_are_no_bins(void **state)
+TEST(without_sizes_there_are_no_bins)
 {
     struct stack stack = make_binning(PLENTY, NULL);
     struct rs_allocation allocation = take(&stack, 1000);
 
-    (void)state;
     assert_int_equal(stack.leaf->live_bytes, 1000);
     give(&stack, &allocation);
     end_stack(&stack);
 }
 
-static void rmms_exponents_are_understood(void **state)
+TEST(rmms_exponents_are_understood)
 {
     struct stack stack = make_binning(
         PLENTY, OPTIONS("min_size_exponent=18", "max_size_exponent=22", "blocks_to_preallocate=1"));
 
-    (void)state;
     (void)take(&stack, 1);
     assert_int_equal(stack.leaf->live_bytes, 256 * KIB);
     end_stack(&stack);
 }
 
-static void bins_below_the_alignment_are_one(void **state)
+TEST(bins_below_the_alignment_are_one)
 {
     struct stack stack = make_binning(
         PLENTY, OPTIONS("minimum_size=1", "maximum_size=1KiB", "blocks_to_preallocate=1"));
     struct rs_report report = {.count = 0};
 
-    (void)state;
     (void)take(&stack, 1);
     assert_int_equal(stack.leaf->live_bytes, 512);
     stack.mr->ops.report(stack.mr, &report);
@@ -152,12 +143,11 @@ static void bins_below_the_alignment_are_one(void **state)
     end_stack(&stack);
 }
 
-static void bins_give_way_before_out_of_memory(void **state)
+TEST(bins_give_way_before_out_of_memory)
 {
     struct stack stack = make_binning(16 * MIB, OPTIONS("minimum_size=1MiB", "maximum_size=2MiB"));
     struct rs_allocation allocation = take(&stack, 1);
 
-    (void)state;
     give(&stack, &allocation);
     assert_int_equal(stack.leaf->live_bytes, 8 * MIB);
     allocation = take(&stack, 12 * MIB); /* past the bins */
@@ -168,7 +158,7 @@ static void bins_give_way_before_out_of_memory(void **state)
     end_stack(&stack);
 }
 
-static void contradicting_options_are_diagnosed(void **state)
+TEST(contradicting_options_are_diagnosed)
 {
     static const char *const wrong[][3] = {
         {"minimum_size=1KiB"},
@@ -184,18 +174,16 @@ static void contradicting_options_are_diagnosed(void **state)
     };
     char line[300];
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(wrong); i++)
         assert_false(
             options_are_valid(&rs_mr_descriptor_binning, NULL, wrong[i], line, sizeof(line)));
 }
 
-static void the_report_adds_the_bins_up(void **state)
+TEST(the_report_adds_the_bins_up)
 {
     struct stack stack = make_binning(PLENTY, OPTIONS("minimum_size=1KiB", "maximum_size=4KiB"));
     struct rs_report report = {.count = 0};
 
-    (void)state;
     (void)take(&stack, KIB);
     (void)take(&stack, 4 * KIB);
     assert_int_equal(rs_mr_idle_bytes(stack.mr), 35 * KIB);
@@ -269,11 +257,10 @@ static int served_by(struct own *own, size_t size_bytes)
     return leaf;
 }
 
-static void a_bin_may_have_a_resource_of_its_own(void **state)
+TEST(a_bin_may_have_a_resource_of_its_own)
 {
     struct own own = make_own(PLENTY, NULL);
 
-    (void)state;
     assert_int_equal(served_by(&own, 1), 1);
     assert_int_equal(served_by(&own, 64 * KIB), 1);
     assert_int_equal(served_by(&own, 64 * KIB + 1), 2);
@@ -282,13 +269,12 @@ static void a_bin_may_have_a_resource_of_its_own(void **state)
     end_own(&own);
 }
 
-static void it_takes_the_place_of_one_of_blocks(void **state)
+TEST(it_takes_the_place_of_one_of_blocks)
 {
     struct own own = make_own(
         PLENTY, OPTIONS("minimum_size=4KiB", "maximum_size=2MiB", "bins=64KiB+65000+200000"));
     struct rs_report report = {.count = 0};
 
-    (void)state;
     assert_int_equal(served_by(&own, 4 * KIB), 0);
     assert_int_equal(served_by(&own, 32 * KIB), 0);
     assert_int_equal(served_by(&own, 65000), 0); /* before 64 KiB, that is 65536 */
@@ -303,13 +289,12 @@ static void it_takes_the_place_of_one_of_blocks(void **state)
 }
 
 /* What it keeps counts once, and goes back like what others keep. */
-static void its_idle_memory_counts_and_gives_way(void **state)
+TEST(its_idle_memory_counts_and_gives_way)
 {
     struct own own = make_own(16 * MIB, OPTIONS("bins=32KiB"));
     struct rs_allocation allocation = take(&own.stack, 64 * KIB);
     size_t idle_bytes;
 
-    (void)state;
     give(&own.stack, &allocation);
     idle_bytes = own.leaves[0]->live_bytes;
     assert_true(idle_bytes >= 64 * KIB);
@@ -326,14 +311,13 @@ static void its_idle_memory_counts_and_gives_way(void **state)
 }
 
 /* Another thread's may take it meanwhile, so that no one may be told that nothing can grow. */
-static void what_may_grow_is_the_best_of_all(void **state)
+TEST(what_may_grow_is_the_best_of_all)
 {
     struct fake_leaf *leaves[] = {fake_leaf_create(PLENTY), fake_leaf_create(PLENTY)};
     struct rs_mr *upstream[RS_MR_UPSTREAMS_MAX] = {NULL};
     struct rs_mr *mr;
     int error;
 
-    (void)state;
     upstream[0] =
         make_resource(&rs_mr_descriptor_pool, &leaves[0]->base, OPTIONS("maximum_size=1MiB"));
     upstream[1] = make_bin(
@@ -344,12 +328,11 @@ static void what_may_grow_is_the_best_of_all(void **state)
     rs_mr_destroy(mr, false);
 }
 
-static void a_bin_alone_refuses_what_is_larger(void **state)
+TEST(a_bin_alone_refuses_what_is_larger)
 {
     struct stack stack = make_stack(&rs_mr_descriptor_bin, PLENTY, OPTIONS("size=1000"));
     struct rs_allocation allocation = take(&stack, 1024); /* rounded up as blocks are */
 
-    (void)state;
     give(&stack, &allocation);
     assert_int_equal(rs_mr_allocate(stack.mr, 1025, NULL, &allocation), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(rs_mr_allocate_with(stack.mr, 1025, NULL, RS_EFFORT_BEST, &allocation),
@@ -360,29 +343,4 @@ static void a_bin_alone_refuses_what_is_larger(void **state)
                      CUDA_ERROR_NOT_READY);
     assert_int_equal(stack.leaf->allocations, 1);
     end_stack(&stack);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_smallest_bin_that_fits_serves),
-        cmocka_unit_test(above_the_largest_bin_the_upstream_serves),
-        cmocka_unit_test(bins_of_any_size_serve_what_fits),
-        cmocka_unit_test(bins_close_to_each_other_are_told_apart),
-        cmocka_unit_test(a_list_joins_the_powers_of_two),
-        cmocka_unit_test(bins_take_nothing_before_their_first_use),
-        cmocka_unit_test(without_sizes_there_are_no_bins),
-        cmocka_unit_test(rmms_exponents_are_understood),
-        cmocka_unit_test(bins_below_the_alignment_are_one),
-        cmocka_unit_test(bins_give_way_before_out_of_memory),
-        cmocka_unit_test(contradicting_options_are_diagnosed),
-        cmocka_unit_test(the_report_adds_the_bins_up),
-        cmocka_unit_test(a_bin_may_have_a_resource_of_its_own),
-        cmocka_unit_test(it_takes_the_place_of_one_of_blocks),
-        cmocka_unit_test(its_idle_memory_counts_and_gives_way),
-        cmocka_unit_test(what_may_grow_is_the_best_of_all),
-        cmocka_unit_test(a_bin_alone_refuses_what_is_larger),
-    };
-
-    return cmocka_run_group_tests_name("resource_binning", tests, NULL, NULL);
 }

@@ -93,7 +93,7 @@ enum { SIZES = RS_ARRAY_LENGTH(sizes) };
 
 /* ---- tests ---- */
 
-static void serves_and_leaves_nothing_upstream(void **state)
+TEST_EACH(serves_and_leaves_nothing_upstream)
 {
     struct stack stack = make_stack(state);
     struct rs_allocation live[SIZES];
@@ -113,7 +113,7 @@ static void serves_and_leaves_nothing_upstream(void **state)
     end_stack(&stack);
 }
 
-static void what_is_idle_is_told_and_goes_back_on_trim(void **state)
+TEST_EACH(what_is_idle_is_told_and_goes_back_on_trim)
 {
     struct stack stack = make_stack(state);
     struct rs_allocation live[SIZES];
@@ -146,7 +146,7 @@ static void look_at_what_goes_back(void *data)
 }
 
 /* Another thread that is refused meanwhile must not take it for live memory. */
-static void what_goes_back_on_trim_is_seen_all_the_way(void **state)
+TEST_EACH(what_goes_back_on_trim_is_seen_all_the_way)
 {
     struct going_back going_back = {.leaf = fake_leaf_create(LEAF_BYTES)};
     struct stack stack = {.leaf = going_back.leaf};
@@ -170,7 +170,7 @@ static void what_goes_back_on_trim_is_seen_all_the_way(void **state)
     end_stack(&stack);
 }
 
-static void upstream_failure_comes_back_unchanged_and_output_untouched(void **state)
+TEST_EACH(upstream_failure_comes_back_unchanged_and_output_untouched)
 {
     static const CUresult errors[] = {CUDA_ERROR_UNKNOWN, CUDA_ERROR_ILLEGAL_ADDRESS,
                                       CUDA_ERROR_DEINITIALIZED};
@@ -190,7 +190,7 @@ static void upstream_failure_comes_back_unchanged_and_output_untouched(void **st
     end_stack(&stack);
 }
 
-static void upstream_out_of_memory_is_reported_and_recovered_from(void **state)
+TEST_EACH(upstream_out_of_memory_is_reported_and_recovered_from)
 {
     struct stack stack = make_stack(state);
     struct rs_allocation allocation = untouched;
@@ -207,7 +207,7 @@ static void upstream_out_of_memory_is_reported_and_recovered_from(void **state)
     end_stack(&stack);
 }
 
-static void sizes_near_the_largest_are_refused(void **state)
+TEST_EACH(sizes_near_the_largest_are_refused)
 {
     static const size_t huge[] = {SIZE_MAX,       SIZE_MAX - 1,     SIZE_MAX - 255,
                                   SIZE_MAX - 256, SIZE_MAX - 511,   SIZE_MAX - 512,
@@ -227,7 +227,7 @@ static void sizes_near_the_largest_are_refused(void **state)
     end_stack(&stack);
 }
 
-static void failed_upstream_free_loses_nothing(void **state)
+TEST_EACH(failed_upstream_free_loses_nothing)
 {
     struct stack stack = make_stack(state);
     struct rs_allocation allocation;
@@ -260,7 +260,7 @@ static uint64_t growths(const struct stack *stack)
     return stack->leaf->allocations + stack->leaf->refusals;
 }
 
-static void held_memory_alone_takes_nothing_upstream(void **state)
+TEST_EACH(held_memory_alone_takes_nothing_upstream)
 {
     static const size_t asked[] = {1, 1000, 64 << 10, SIZE_MAX - 513, SIZE_MAX};
     struct stack stack = make_stack(state);
@@ -280,7 +280,7 @@ static void held_memory_alone_takes_nothing_upstream(void **state)
 }
 
 /* A resource that keeps freed memory has some then; any other has an upstream that does. */
-static void held_memory_serves_a_request_that_it_fits(void **state)
+TEST_EACH(held_memory_serves_a_request_that_it_fits)
 {
     struct stack stack = make_stack(state);
     struct rs_allocation live[SIZES];
@@ -311,7 +311,7 @@ static bool passes_efforts(const struct rs_mr_descriptor *descriptor)
     return descriptor->frees == RS_FREE_AS_UPSTREAM || descriptor->keeps_blocks;
 }
 
-static void an_adaptor_asks_upstream_with_the_effort_it_was_asked_with(void **state)
+TEST_EACH(an_adaptor_asks_upstream_with_the_effort_it_was_asked_with)
 {
     static const enum rs_effort efforts[] = {RS_EFFORT_FULL,
                                              RS_EFFORT_LITTLE,
@@ -347,7 +347,7 @@ static bool is_one_of(const struct rs_allocation *allocation, const struct rs_al
     return inside == 1;
 }
 
-static void destroyed_with_live_allocations(void **state)
+TEST_EACH(destroyed_with_live_allocations)
 {
     struct stack stack = make_stack(state);
     struct rs_allocation live[SIZES];
@@ -362,7 +362,7 @@ static void destroyed_with_live_allocations(void **state)
     fake_leaf_destroy(stack.leaf);
 }
 
-static void memory_that_is_gone_is_not_freed(void **state)
+TEST_EACH(memory_that_is_gone_is_not_freed)
 {
     struct stack stack = make_stack(state);
     struct rs_allocation live[SIZES];
@@ -420,9 +420,10 @@ static void use_everything(const struct rs_mr_descriptor *descriptor, struct fak
     mr->ops.destroy(mr, false);
 }
 
-static void every_missing_host_allocation_is_survived(void **state)
+TEST_EACH(every_missing_host_allocation_is_survived)
 {
     struct fake_leaf *leaf = fake_leaf_create(LEAF_BYTES);
+    size_t refused = 0;
     long allowed = 0;
 
     fake_memory_begin();
@@ -433,16 +434,18 @@ static void every_missing_host_allocation_is_survived(void **state)
         host_left = allowed++;
         use_everything(*state, leaf);
         host_left = -1;
+        refused += host_refused;
         assert_int_equal(host_held_count(), 0);
         assert_int_equal(leaf->live_count, 0);
     } while (host_refused > 0 && allowed < 1000);
     host_counts = false;
-    assert_in_range(allowed, 2, 999); /* it did need memory, and in the end it had enough */
+    assert_true(refused > 0);          /* it did need memory */
+    assert_int_equal(host_refused, 0); /* and in the end it had enough */
     assert_int_equal(leaf->wrong_calls, 0);
     fake_leaf_destroy(leaf);
 }
 
-static void what_was_done_once_needs_no_more_host_memory(void **state)
+TEST_EACH(what_was_done_once_needs_no_more_host_memory)
 {
     struct stack stack = make_stack(state);
     struct rs_allocation live[SIZES];
@@ -540,7 +543,7 @@ static void run_threads(struct stack *stack)
     assert_int_equal(atomic_load(&errors), 0);
 }
 
-static void eight_threads_share_it(void **state)
+TEST_EACH(eight_threads_share_it)
 {
     struct stack stack = make_stack(state);
 
@@ -549,7 +552,7 @@ static void eight_threads_share_it(void **state)
     end_stack(&stack);
 }
 
-static void eight_threads_share_too_little(void **state)
+TEST_EACH(eight_threads_share_too_little)
 {
     struct stack stack = make_stack(state);
 
@@ -558,7 +561,7 @@ static void eight_threads_share_too_little(void **state)
     end_stack(&stack);
 }
 
-static void counters_are_reported(void **state)
+TEST_EACH(counters_are_reported)
 {
     struct stack stack = make_stack(state);
     struct rs_report report = {.count = 0};
@@ -576,67 +579,18 @@ static void counters_are_reported(void **state)
 
 /* ---- the table ---- */
 
-#define TEST(function)                                                                             \
-    {                                                                                              \
-#function, function                                                                        \
-    }
-
-static const struct {
-    const char *name;
-    CMUnitTestFunction function;
-} contract[] = {
-    TEST(serves_and_leaves_nothing_upstream),
-    TEST(what_is_idle_is_told_and_goes_back_on_trim),
-    TEST(what_goes_back_on_trim_is_seen_all_the_way),
-    TEST(upstream_failure_comes_back_unchanged_and_output_untouched),
-    TEST(upstream_out_of_memory_is_reported_and_recovered_from),
-    TEST(sizes_near_the_largest_are_refused),
-    TEST(failed_upstream_free_loses_nothing),
-    TEST(held_memory_alone_takes_nothing_upstream),
-    TEST(held_memory_serves_a_request_that_it_fits),
-    TEST(an_adaptor_asks_upstream_with_the_effort_it_was_asked_with),
-    TEST(destroyed_with_live_allocations),
-    TEST(memory_that_is_gone_is_not_freed),
-    TEST(every_missing_host_allocation_is_survived),
-    TEST(what_was_done_once_needs_no_more_host_memory),
-    TEST(eight_threads_share_it),
-    TEST(eight_threads_share_too_little),
-    TEST(counters_are_reported),
-};
-
-enum { CONTRACT = RS_ARRAY_LENGTH(contract), TESTS_MAX = 64 * CONTRACT, NAME_BYTES = 120 };
-
 static bool is_tested_here(const struct rs_mr_descriptor *descriptor)
 {
     return descriptor->upstream_count > 0 && !subject_needs_driver(descriptor);
 }
 
-static size_t list_tests(struct CMUnitTest *tests, char (*names)[NAME_BYTES])
+int unit_prepare(int argc, char **argv)
 {
-    size_t count = 0;
-
-    for (size_t i = 0; rs_mr_descriptors[i]; i++) {
-        if (!is_tested_here(rs_mr_descriptors[i]))
-            continue;
-        for (size_t j = 0; j < CONTRACT && count < TESTS_MAX; j++, count++) {
-            snprintf(names[count], NAME_BYTES, "%s_%s", rs_mr_descriptors[i]->name,
-                     contract[j].name);
-            tests[count] = (struct CMUnitTest){
-                .name = names[count],
-                .test_func = contract[j].function,
-                .initial_state = (void *)(uintptr_t)rs_mr_descriptors[i],
-            };
-        }
-    }
-    return count;
-}
-
-int main(void)
-{
-    static struct CMUnitTest tests[TESTS_MAX];
-    static char names[TESTS_MAX][NAME_BYTES];
-
+    (void)argc;
+    (void)argv;
     full_leaf = fake_leaf_create(0);
-    return _cmocka_run_group_tests("resource_contract", tests, list_tests(tests, names), NULL,
-                                   NULL);
+    for (size_t i = 0; rs_mr_descriptors[i]; i++)
+        if (is_tested_here(rs_mr_descriptors[i]))
+            unit_add_case(rs_mr_descriptors[i], "%s", rs_mr_descriptors[i]->name);
+    return 0;
 }

@@ -16,7 +16,7 @@ static struct rs_expression *parse(const char *text, struct rs_source *source, s
     return rs_expression_parse(source, lines_begin(lines));
 }
 
-static void canonical_text_parses_back(void **state)
+TEST(canonical_text_parses_back)
 {
     static const char *const cases[][2] = {
         {"cuda", "cuda"},
@@ -74,7 +74,6 @@ static void canonical_text_parses_back(void **state)
         {"CudaAsyncManagedMemoryResource()", "async_managed"},
         {"pool(managed_memory)", "pool(managed)"},
     };
-    (void)state;
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         char text[RS_EXPRESSION_TEXT_BYTES], again[RS_EXPRESSION_TEXT_BYTES];
@@ -93,7 +92,7 @@ static void canonical_text_parses_back(void **state)
     }
 }
 
-static void each_mistake_is_one_line_with_its_place(void **state)
+TEST(each_mistake_is_one_line_with_its_place)
 {
     static const char *const cases[][2] = {
         {"pol(cuda)",
@@ -185,7 +184,6 @@ static void each_mistake_is_one_line_with_its_place(void **state)
                  "them"},
         {"(cuda)", "RMM_RESOURCE=^(cuda): a memory resource is expected here, as in pool(cuda)"},
     };
-    (void)state;
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         struct rs_source source;
@@ -197,14 +195,13 @@ static void each_mistake_is_one_line_with_its_place(void **state)
     }
 }
 
-static void depth_is_limited(void **state)
+TEST(an_expression_too_deep_is_one_diagnostic)
 {
     enum { LEVELS = 10000 };
     char *text = malloc(5 * LEVELS + LEVELS + 5);
     struct rs_source source;
     struct lines lines;
     size_t length = 0;
-    (void)state;
 
     for (int i = 0; i < LEVELS; i++)
         length += (size_t)sprintf(text + length, "pool(");
@@ -218,7 +215,7 @@ static void depth_is_limited(void **state)
     free(text);
 }
 
-static void reuse_stands_above_what_hands_memory_out_again(void **state)
+TEST(reuse_stands_above_what_hands_memory_out_again)
 {
     static const char *const cases[][2] = {
         {"cuda", "cuda"},
@@ -231,7 +228,6 @@ static void reuse_stands_above_what_hands_memory_out_again(void **state)
         {"reuse(pool(cuda))", "reuse(pool(cuda))"},
         {"pool(statistics(pool(cuda)))", "reuse(pool(statistics(pool(cuda))))"},
     };
-    (void)state;
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         char text[RS_EXPRESSION_TEXT_BYTES];
@@ -246,7 +242,7 @@ static void reuse_stands_above_what_hands_memory_out_again(void **state)
     }
 }
 
-static void contradicting_values_are_diagnosed(void **state)
+TEST(contradicting_values_are_diagnosed)
 {
     static const struct rs_environment environment = {.total_bytes = (size_t)8 << 30,
                                                       .free_bytes = (size_t)4 << 30,
@@ -288,7 +284,6 @@ static void contradicting_values_are_diagnosed(void **state)
         {"fallback(limiting(cuda, limit=101%), managed)", false, false},
         {"async(initial_size=1GiB, release_threshold=101%)", false, false},
     };
-    (void)state;
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         struct rs_source source;
@@ -306,7 +301,7 @@ static void contradicting_values_are_diagnosed(void **state)
     }
 }
 
-static void percentages_are_shown_resolved_for_a_place(void **state)
+TEST(percentages_are_shown_resolved_for_a_place)
 {
     static const struct rs_environment environment = {.total_bytes = (size_t)10 << 30,
                                                       .free_bytes = (size_t)4 << 30,
@@ -328,7 +323,6 @@ static void percentages_are_shown_resolved_for_a_place(void **state)
          "limit=5GiB)"},
         {"headroom(system, headroom=10%)", "headroom(system, headroom=1GiB)"},
     };
-    (void)state;
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         char text[RS_EXPRESSION_TEXT_BYTES];
@@ -341,7 +335,7 @@ static void percentages_are_shown_resolved_for_a_place(void **state)
     }
 }
 
-static void what_a_limit_counts_is_seen(void **state)
+TEST(what_a_limit_counts_is_seen)
 {
     enum {
         DEVICE = 1 << RS_MEMORY_DEVICE,
@@ -363,7 +357,6 @@ static void what_a_limit_counts_is_seen(void **state)
         {"statistics(fallback(pool(cuda), pool(managed)))", DEVICE | MANAGED, true},
         {"fallback(cuda, pinned)", DEVICE | HOST, false},
     };
-    (void)state;
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         struct rs_source source;
@@ -374,19 +367,4 @@ static void what_a_limit_counts_is_seen(void **state)
         assert_int_equal(rs_expression_overcommits(expression), cases[i].overcommits);
         rs_expression_free(expression);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(canonical_text_parses_back),
-        cmocka_unit_test(each_mistake_is_one_line_with_its_place),
-        cmocka_unit_test(depth_is_limited),
-        cmocka_unit_test(reuse_stands_above_what_hands_memory_out_again),
-        cmocka_unit_test(contradicting_values_are_diagnosed),
-        cmocka_unit_test(percentages_are_shown_resolved_for_a_place),
-        cmocka_unit_test(what_a_limit_counts_is_seen),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,13 +97,12 @@ static uint64_t counter(struct sides *sides, const char *name)
 
 /* ---- tests ---- */
 
-static void the_second_serves_what_the_first_cannot(void **state)
+TEST(the_second_serves_what_the_first_cannot)
 {
     struct sides sides = start(10 * MIB, PLENTY);
     struct rs_allocation first = take(&sides, 8 * MIB), second = take(&sides, 4 * MIB);
     struct rs_allocation small = take(&sides, 2 * MIB);
 
-    (void)state;
     assert_true(is_first(&sides, &first));
     assert_false(is_first(&sides, &second));
     assert_true(is_first(&sides, &small)); /* smaller than what was refused */
@@ -122,12 +121,11 @@ static void the_second_serves_what_the_first_cannot(void **state)
     end(&sides);
 }
 
-static void blocks_come_home_when_there_is_room(void **state)
+TEST(blocks_come_home_when_there_is_room)
 {
     struct sides sides = start(10 * MIB, PLENTY);
     struct rs_allocation first = take(&sides, 8 * MIB), second = take(&sides, 8 * MIB), again;
 
-    (void)state;
     give(&sides, &first);
     again = take(&sides, 8 * MIB);
     assert_true(is_first(&sides, &again));
@@ -137,12 +135,11 @@ static void blocks_come_home_when_there_is_room(void **state)
 }
 
 /* A refusal by the driver costs what an allocation does. */
-static void a_full_upstream_is_not_asked_in_vain(void **state)
+TEST(a_full_upstream_is_not_asked_in_vain)
 {
     struct sides sides = start(10 * MIB, PLENTY);
     struct rs_allocation first = take(&sides, 9 * MIB), small = take(&sides, MIB), kept[100];
 
-    (void)state;
     for (unsigned i = 0; i < 100; i++) {
         kept[i] = take(&sides, 2 * MIB + i);
         assert_false(is_first(&sides, &kept[i]));
@@ -164,12 +161,11 @@ static void a_full_upstream_is_not_asked_in_vain(void **state)
 }
 
 /* Another process, context or stack may have given memory back. */
-static void a_full_upstream_is_asked_again_after_a_while(void **state)
+TEST(a_full_upstream_is_asked_again_after_a_while)
 {
     struct sides sides = start(0, PLENTY);
     struct rs_allocation allocation = take(&sides, MIB);
 
-    (void)state;
     give(&sides, &allocation);
     sides.first->capacity_bytes = MIB;
     allocation = take(&sides, MIB);
@@ -193,12 +189,11 @@ static void free_meanwhile(void *data)
     freeing_sides->first->fail_with = CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static void what_is_freed_while_the_first_is_asked_counts(void **state)
+TEST(what_is_freed_while_the_first_is_asked_counts)
 {
     struct sides sides = start(10 * MIB, PLENTY);
     struct rs_allocation refused, next;
 
-    (void)state;
     freeing_sides = &sides;
     freed_meanwhile = take(&sides, 10 * MIB);
     sides.first->on_call = free_meanwhile;
@@ -211,12 +206,11 @@ static void what_is_freed_while_the_first_is_asked_counts(void **state)
     end(&sides);
 }
 
-static void both_full_is_out_of_memory_and_recovered_from(void **state)
+TEST(both_full_is_out_of_memory_and_recovered_from)
 {
     struct sides sides = start(MIB, MIB);
     struct rs_allocation first = take(&sides, MIB), second = take(&sides, MIB), none;
 
-    (void)state;
     for (unsigned i = 0; i < 3; i++)
         assert_int_equal(rs_mr_allocate(sides.mr, MIB, NULL, &none), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(sides.first->refusals, 4); /* out of memory is never told from memory */
@@ -229,12 +223,11 @@ static void both_full_is_out_of_memory_and_recovered_from(void **state)
     end(&sides);
 }
 
-static void other_errors_surface(void **state)
+TEST(only_out_of_memory_falls_back)
 {
     struct sides sides = start(10 * MIB, PLENTY);
     struct rs_allocation allocation;
 
-    (void)state;
     sides.first->fail_at = 1;
     sides.first->fail_with = CUDA_ERROR_ILLEGAL_ADDRESS;
     assert_int_equal(rs_mr_allocate(sides.mr, MIB, NULL, &allocation), CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -245,12 +238,11 @@ static void other_errors_surface(void **state)
     end(&sides);
 }
 
-static void a_failed_free_is_no_free(void **state)
+TEST(a_failed_free_is_no_free)
 {
     struct sides sides = start(MIB, PLENTY);
     struct rs_allocation first = take(&sides, MIB), second = take(&sides, MIB);
 
-    (void)state;
     sides.second->fail_deallocations_with = CUDA_ERROR_LAUNCH_FAILED;
     assert_int_equal(rs_mr_deallocate(sides.mr, &second, NULL), CUDA_ERROR_LAUNCH_FAILED);
     assert_int_equal(counter(&sides, "live_second"), MIB);
@@ -279,12 +271,11 @@ static struct sides start_pools(size_t first_bytes)
 }
 
 /* Bins hold chunks that nobody uses. */
-static void free_chunks_of_the_first_go_back_before_falling_back(void **state)
+TEST(free_chunks_of_the_first_go_back_before_falling_back)
 {
     struct sides sides = start_pools(4 * MIB);
     struct rs_allocation small[16], large;
 
-    (void)state;
     for (unsigned i = 0; i < 16; i++)
         small[i] = take(&sides, MIB / 4);
     for (unsigned i = 0; i < 16; i++)
@@ -295,12 +286,11 @@ static void free_chunks_of_the_first_go_back_before_falling_back(void **state)
     end(&sides);
 }
 
-static void held_memory_is_the_firsts(void **state)
+TEST(held_memory_is_the_firsts)
 {
     struct sides sides = start_pools(4 * MIB);
     struct rs_allocation first = take(&sides, 4 * MIB), second = take(&sides, MIB), none;
 
-    (void)state;
     give(&sides, &second);
     assert_int_equal(rs_mr_idle_bytes(sides.mr), sides.second->live_bytes);
     assert_int_equal(rs_mr_idle_bytes_best(sides.mr), 0);
@@ -324,7 +314,7 @@ static void held_memory_is_the_firsts(void **state)
  * (resource/reuse/slow_path.c), is told so through whatever stands between, and the second is not
  * asked.
  */
-static void the_best_is_asked_for_through_what_cuts_blocks(void **state)
+TEST(the_best_is_asked_for_through_what_cuts_blocks)
 {
     static const struct {
         const struct rs_mr_descriptor *descriptor;
@@ -336,7 +326,6 @@ static void the_best_is_asked_for_through_what_cuts_blocks(void **state)
         {&rs_mr_descriptor_arena, {"arena_size=64MiB"}},
     };
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(over); i++) {
         struct sides sides = start(64 * MIB, PLENTY);
         struct rs_mr *mr = make_resource_at(&fake_second_environment, over[i].descriptor, sides.mr,
@@ -364,12 +353,11 @@ static void the_best_is_asked_for_through_what_cuts_blocks(void **state)
 }
 
 /* Where there is no second, the best is what there is: a refusal is final. */
-static void without_a_second_a_refusal_is_final(void **state)
+TEST(without_a_second_a_refusal_is_final)
 {
     static const struct rs_mr_descriptor *const over[] = {
         &rs_mr_descriptor_fixed_size, &rs_mr_descriptor_binning, &rs_mr_descriptor_arena};
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(over); i++) {
         struct fake_leaf *leaf = fake_leaf_create(0);
         struct rs_mr *mr =
@@ -383,12 +371,11 @@ static void without_a_second_a_refusal_is_final(void **state)
     }
 }
 
-static void what_the_first_holds_serves_though_it_is_full(void **state)
+TEST(what_the_first_holds_serves_though_it_is_full)
 {
     struct sides sides = start_pools(10 * MIB);
     struct rs_allocation held = take(&sides, 3 * MIB), pinned = take(&sides, 5 * MIB), large, again;
 
-    (void)state;
     large = take(&sides, 2 * MIB); /* refused: full */
     assert_false(is_first(&sides, &large));
     give(&sides, &held);
@@ -416,11 +403,10 @@ static CUresult free_managed(CUdeviceptr address)
     return CUDA_SUCCESS;
 }
 
-static void spilled_managed_memory_need_not_count_against_a_limit(void **state)
+TEST(spilled_managed_memory_need_not_count_against_a_limit)
 {
     static const char *const options[] = {"charged=1", "charged=0"};
 
-    (void)state;
     rs_driver =
         (struct rs_driver){.cuMemAllocManaged = allocate_managed, .cuMemFree_v2 = free_managed};
     for (unsigned i = 0; i < RS_ARRAY_LENGTH(options); i++) {
@@ -473,12 +459,11 @@ static void *work(void *data)
     return (void *)errors;
 }
 
-static void threads_lose_nothing(void **state)
+TEST(threads_lose_nothing)
 {
     struct sides sides = start(MIB, PLENTY); /* less than one thread uses */
     pthread_t threads[THREADS];
 
-    (void)state;
     for (unsigned i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, work, &sides), 0);
     for (unsigned i = 0; i < THREADS; i++) {
@@ -491,27 +476,4 @@ static void threads_lose_nothing(void **state)
     assert_int_equal(counter(&sides, "live_first_blocks"), 0);
     assert_int_equal(sides.first->live_count + sides.second->live_count, 0);
     end(&sides);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_second_serves_what_the_first_cannot),
-        cmocka_unit_test(blocks_come_home_when_there_is_room),
-        cmocka_unit_test(a_full_upstream_is_not_asked_in_vain),
-        cmocka_unit_test(a_full_upstream_is_asked_again_after_a_while),
-        cmocka_unit_test(what_is_freed_while_the_first_is_asked_counts),
-        cmocka_unit_test(both_full_is_out_of_memory_and_recovered_from),
-        cmocka_unit_test(other_errors_surface),
-        cmocka_unit_test(a_failed_free_is_no_free),
-        cmocka_unit_test(free_chunks_of_the_first_go_back_before_falling_back),
-        cmocka_unit_test(held_memory_is_the_firsts),
-        cmocka_unit_test(the_best_is_asked_for_through_what_cuts_blocks),
-        cmocka_unit_test(without_a_second_a_refusal_is_final),
-        cmocka_unit_test(what_the_first_holds_serves_though_it_is_full),
-        cmocka_unit_test(spilled_managed_memory_need_not_count_against_a_limit),
-        cmocka_unit_test(threads_lose_nothing),
-    };
-
-    return cmocka_run_group_tests_name("resource_fallback", tests, NULL, NULL);
 }

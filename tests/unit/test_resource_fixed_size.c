@@ -18,11 +18,10 @@ static struct stack make_fixed(size_t capacity_bytes, const char *const *options
     return make_stack(&rs_mr_descriptor_fixed_size, capacity_bytes, options);
 }
 
-static void takes_128_blocks_of_1_mib_by_default(void **state)
+TEST(takes_128_blocks_of_1_mib_by_default)
 {
     struct stack stack = make_fixed(PLENTY, NULL);
 
-    (void)state;
     assert_int_equal(stack.leaf->live_bytes, 128 * MIB);
     for (unsigned i = 0; i < 128; i++)
         (void)take(&stack, MIB);
@@ -32,35 +31,32 @@ static void takes_128_blocks_of_1_mib_by_default(void **state)
     end_stack(&stack);
 }
 
-static void block_size_is_rounded_up_to_the_alignment(void **state)
+TEST(block_size_is_rounded_up_to_the_alignment)
 {
     struct stack stack = make_fixed(PLENTY, OPTIONS("block_size=1000", "blocks_to_preallocate=3"));
     struct rs_allocation first = take(&stack, 1), second = take(&stack, 1024);
 
-    (void)state;
     assert_int_equal(stack.leaf->live_bytes, 3 * KIB);
     assert_int_equal(second.address, first.address + KIB);
     end_stack(&stack);
 }
 
-static void a_request_above_the_block_size_is_refused(void **state)
+TEST(a_request_above_the_block_size_is_refused)
 {
     struct stack stack = make_fixed(PLENTY, OPTIONS("block_size=4KiB"));
     struct rs_allocation allocation;
 
-    (void)state;
     assert_int_equal(rs_mr_allocate(stack.mr, 4 * KIB + 1, NULL, &allocation),
                      CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(stack.leaf->allocations, 1);
     end_stack(&stack);
 }
 
-static void the_block_freed_last_is_handed_out_first(void **state)
+TEST(the_block_freed_last_is_handed_out_first)
 {
     struct stack stack = make_fixed(PLENTY, OPTIONS("block_size=4KiB"));
     struct rs_allocation blocks[5];
 
-    (void)state;
     for (unsigned i = 0; i < 5; i++)
         blocks[i] = take(&stack, 4 * KIB);
     give(&stack, &blocks[1]);
@@ -70,7 +66,7 @@ static void the_block_freed_last_is_handed_out_first(void **state)
     end_stack(&stack);
 }
 
-static void another_context_of_the_device_takes_nothing_at_first(void **state)
+TEST(another_context_of_the_device_takes_nothing_at_first)
 {
     struct fake_leaf *leaf = fake_leaf_create(PLENTY);
     int error;
@@ -78,7 +74,6 @@ static void another_context_of_the_device_takes_nothing_at_first(void **state)
                           make_resource_at(&fake_second_environment, &rs_mr_descriptor_fixed_size,
                                            &leaf->base, NULL, &error)};
 
-    (void)state;
     assert_non_null(stack.mr);
     assert_int_equal(leaf->allocations, 0);
     (void)take(&stack, 1);
@@ -86,12 +81,11 @@ static void another_context_of_the_device_takes_nothing_at_first(void **state)
     end_stack(&stack);
 }
 
-static void fewer_blocks_are_taken_when_memory_is_short(void **state)
+TEST(fewer_blocks_are_taken_when_memory_is_short)
 {
     struct stack stack = make_fixed(10 * MIB, NULL);
     struct rs_allocation allocation;
 
-    (void)state;
     assert_int_equal(stack.leaf->live_bytes, 8 * MIB);
     for (unsigned i = 0; i < 10; i++)
         (void)take(&stack, MIB);
@@ -100,22 +94,20 @@ static void fewer_blocks_are_taken_when_memory_is_short(void **state)
     end_stack(&stack);
 }
 
-static void no_room_for_the_first_chunk_is_no_error(void **state)
+TEST(no_room_for_the_first_chunk_is_no_error)
 {
     struct stack stack = make_fixed(0, NULL);
 
-    (void)state;
     stack.leaf->capacity_bytes = PLENTY;
     (void)take(&stack, 1);
     end_stack(&stack);
 }
 
-static void another_error_for_the_first_chunk_fails_creation(void **state)
+TEST(another_error_for_the_first_chunk_fails_creation)
 {
     struct fake_leaf *leaf = fake_leaf_create(PLENTY);
     int error;
 
-    (void)state;
     leaf->fail_at = 1;
     leaf->fail_with = CUDA_ERROR_NOT_INITIALIZED;
     assert_null(make_resource_at(&fake_environment, &rs_mr_descriptor_fixed_size, &leaf->base, NULL,
@@ -124,12 +116,11 @@ static void another_error_for_the_first_chunk_fails_creation(void **state)
     fake_leaf_destroy(leaf);
 }
 
-static void chunks_without_live_blocks_are_trimmed(void **state)
+TEST(chunks_without_live_blocks_are_trimmed)
 {
     struct stack stack = make_fixed(PLENTY, OPTIONS("block_size=1MiB", "blocks_to_preallocate=2"));
     struct rs_allocation blocks[6];
 
-    (void)state;
     for (unsigned i = 0; i < 6; i++)
         blocks[i] = take(&stack, MIB);
     for (unsigned i = 0; i < 5; i++)
@@ -151,12 +142,11 @@ static void use_during_call(void *data)
     give(stack, &block[1]);
 }
 
-static void a_block_freed_during_a_failing_growth_is_found(void **state)
+TEST(a_block_freed_during_a_failing_growth_is_found)
 {
     struct stack stack = make_fixed(2 * MIB, OPTIONS("blocks_to_preallocate=2"));
     struct rs_allocation blocks[3] = {{.token = &stack}};
 
-    (void)state;
     blocks[1] = take(&stack, MIB);
     blocks[2] = take(&stack, MIB);
     stack.leaf->on_call = use_during_call; /* would hang if the lock were held */
@@ -177,7 +167,7 @@ static void *take_one(void *data)
     return (void *)(uintptr_t)rs_mr_allocate(data, 1, NULL, &allocation);
 }
 
-static void threads_that_miss_together_grow_once(void **state)
+TEST(threads_that_miss_together_grow_once)
 {
     struct fake_leaf *leaf = fake_leaf_create(PLENTY);
     int error;
@@ -186,7 +176,6 @@ static void threads_that_miss_together_grow_once(void **state)
                                            &leaf->base, NULL, &error)};
     pthread_t threads[THREADS];
 
-    (void)state;
     leaf->pause_us = 2000;
     pthread_barrier_init(&start, NULL, THREADS);
     for (unsigned i = 0; i < THREADS; i++)
@@ -201,11 +190,10 @@ static void threads_that_miss_together_grow_once(void **state)
     end_stack(&stack);
 }
 
-static void impossible_options_are_diagnosed(void **state)
+TEST(impossible_options_are_diagnosed)
 {
     char line[300];
 
-    (void)state;
     assert_false(options_are_valid(&rs_mr_descriptor_fixed_size, NULL, OPTIONS("block_size=0"),
                                    line, sizeof(line)));
     assert_false(options_are_valid(&rs_mr_descriptor_fixed_size, NULL,
@@ -218,13 +206,12 @@ static void impossible_options_are_diagnosed(void **state)
     assert_non_null(strstr(line, "1000000 blocks of 1PiB"));
 }
 
-static void the_report_is_exact(void **state)
+TEST(the_report_is_exact)
 {
     struct stack stack = make_fixed(PLENTY, OPTIONS("blocks_to_preallocate=2"));
     struct rs_report report = {.count = 0};
     struct rs_allocation allocation;
 
-    (void)state;
     for (unsigned i = 0; i < 3; i++)
         (void)take(&stack, 1);
     (void)rs_mr_allocate(stack.mr, 2 * MIB, NULL, &allocation);
@@ -235,25 +222,4 @@ static void the_report_is_exact(void **state)
     assert_int_equal(rs_report_value(&report, "fixed_size", "allocations", 0), 3);
     assert_int_equal(rs_report_value(&report, "fixed_size", "failures", 0), 1);
     end_stack(&stack);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(takes_128_blocks_of_1_mib_by_default),
-        cmocka_unit_test(block_size_is_rounded_up_to_the_alignment),
-        cmocka_unit_test(a_request_above_the_block_size_is_refused),
-        cmocka_unit_test(the_block_freed_last_is_handed_out_first),
-        cmocka_unit_test(another_context_of_the_device_takes_nothing_at_first),
-        cmocka_unit_test(fewer_blocks_are_taken_when_memory_is_short),
-        cmocka_unit_test(no_room_for_the_first_chunk_is_no_error),
-        cmocka_unit_test(another_error_for_the_first_chunk_fails_creation),
-        cmocka_unit_test(chunks_without_live_blocks_are_trimmed),
-        cmocka_unit_test(a_block_freed_during_a_failing_growth_is_found),
-        cmocka_unit_test(threads_that_miss_together_grow_once),
-        cmocka_unit_test(impossible_options_are_diagnosed),
-        cmocka_unit_test(the_report_is_exact),
-    };
-
-    return cmocka_run_group_tests_name("resource_fixed_size", tests, NULL, NULL);
 }

@@ -60,11 +60,10 @@ static uint64_t counter(struct stack *stack, const char *name)
 
 /* ---- memory that migrates ---- */
 
-static void a_block_is_split_at_what_is_free(void **state)
+TEST(a_block_is_split_at_what_is_free)
 {
     static const enum rs_memory memories[] = {RS_MEMORY_MANAGED, RS_MEMORY_HOST};
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(memories); i++) {
         struct stack stack = start(memories[i], 101 * MIB + 300);
         struct rs_allocation block;
@@ -84,12 +83,11 @@ static void a_block_is_split_at_what_is_free(void **state)
     }
 }
 
-static void with_room_all_of_it_is_the_devices(void **state)
+TEST(with_room_all_of_it_is_the_devices)
 {
     struct stack stack = start(RS_MEMORY_MANAGED, 200 * MIB);
     struct rs_allocation block;
 
-    (void)state;
     assert_int_equal(take(&stack, 3 * MIB, &block), CUDA_SUCCESS);
     assert_int_equal(placing.count, 1);
     assert_placed(0, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, block.address, 3 * MIB, PLACING_DEVICE);
@@ -97,12 +95,11 @@ static void with_room_all_of_it_is_the_devices(void **state)
     end(&stack);
 }
 
-static void advice_that_is_refused_is_no_error(void **state)
+TEST(advice_that_is_refused_is_no_error)
 {
     struct stack stack = start(RS_MEMORY_HOST, 0);
     struct rs_allocation block;
 
-    (void)state;
     placing.answer = CUDA_ERROR_INVALID_VALUE;
     assert_int_equal(take(&stack, MIB, &block), CUDA_SUCCESS);
     give(&stack, &block);
@@ -111,12 +108,11 @@ static void advice_that_is_refused_is_no_error(void **state)
 
 /* ---- device memory ---- */
 
-static void device_memory_stays_free(void **state)
+TEST(device_memory_stays_free)
 {
     struct stack stack = start(RS_MEMORY_DEVICE, 110 * MIB);
     struct rs_allocation block;
 
-    (void)state;
     assert_int_equal(take(&stack, 11 * MIB, &block), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(stack.leaf->allocations + stack.leaf->refusals, 0); /* not even asked */
     assert_int_equal(take(&stack, 10 * MIB, &block), CUDA_SUCCESS);
@@ -149,12 +145,11 @@ static void allocate_meanwhile(void)
     placing.mode = mode;
 }
 
-static void two_at_once_do_not_take_the_same_room(void **state)
+TEST(two_at_once_do_not_take_the_same_room)
 {
     struct stack stack = start(RS_MEMORY_DEVICE, 110 * MIB);
     struct rs_allocation block;
 
-    (void)state;
     meanwhile_stack = &stack;
     placing.on_memory_info = allocate_meanwhile;
     assert_int_equal(take(&stack, 6 * MIB, &block), CUDA_SUCCESS);
@@ -163,14 +158,13 @@ static void two_at_once_do_not_take_the_same_room(void **state)
     end(&stack);
 }
 
-static void what_is_held_beneath_is_served(void **state)
+TEST(what_is_held_beneath_is_served)
 {
     struct fake_leaf *leaf;
     struct rs_mr *mr;
     struct rs_allocation first, second;
     int error;
 
-    (void)state;
     placing_start(false);
     leaf = placing_leaf(RS_MEMORY_DEVICE);
     mr = make_resource(&rs_mr_descriptor_pool, &leaf->base, OPTIONS("initial_size=4MiB"));
@@ -186,13 +180,12 @@ static void what_is_held_beneath_is_served(void **state)
 }
 
 /* The pool would rather grow than cut them, and is not allowed to. */
-static void what_is_held_for_larger_ones_is_served(void **state)
+TEST(what_is_held_for_larger_ones_is_served)
 {
     static const struct rs_environment under_reuse = {
         .device = PLACING_DEVICE, .context = PLACING_CONTEXT, .frees_are_ready = true};
     static const char *const initial_sizes[] = {"initial_size=0", "initial_size=512MiB"};
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(initial_sizes); i++) {
         struct rs_allocation block;
         struct rs_mr *mr;
@@ -213,12 +206,11 @@ static void what_is_held_for_larger_ones_is_served(void **state)
     }
 }
 
-static void a_failing_upstream_gives_its_room_back(void **state)
+TEST(a_failing_upstream_gives_its_room_back)
 {
     struct stack stack = start(RS_MEMORY_DEVICE, 110 * MIB);
     struct rs_allocation block;
 
-    (void)state;
     stack.leaf->fail_at = 1;
     stack.leaf->fail_with = CUDA_ERROR_UNKNOWN;
     assert_int_equal(take(&stack, 10 * MIB, &block), CUDA_ERROR_UNKNOWN);
@@ -229,12 +221,11 @@ static void a_failing_upstream_gives_its_room_back(void **state)
 
 /* Memory that would only stand in is not asked for, nor placed, by a caller that may yet make room;
  * the first is full here. */
-static void the_best_is_asked_for(void **state)
+TEST(the_best_is_asked_for)
 {
     static const enum rs_memory firsts[] = {RS_MEMORY_DEVICE, RS_MEMORY_MANAGED};
     int error;
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(firsts); i++) {
         struct fake_leaf *first, *second;
         struct rs_allocation block;
@@ -265,31 +256,12 @@ static void the_best_is_asked_for(void **state)
     }
 }
 
-static void a_size_must_be_given(void **state)
+TEST(a_size_must_be_given)
 {
     char line[300];
 
-    (void)state;
     assert_false(options_are_valid(&rs_mr_descriptor_headroom, NULL, NULL, line, sizeof(line)));
     assert_non_null(strstr(line, "headroom=1GiB"));
     assert_true(options_are_valid(&rs_mr_descriptor_headroom, NULL, OPTIONS("headroom=10%"), line,
                                   sizeof(line)));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_block_is_split_at_what_is_free),
-        cmocka_unit_test(with_room_all_of_it_is_the_devices),
-        cmocka_unit_test(advice_that_is_refused_is_no_error),
-        cmocka_unit_test(device_memory_stays_free),
-        cmocka_unit_test(two_at_once_do_not_take_the_same_room),
-        cmocka_unit_test(what_is_held_beneath_is_served),
-        cmocka_unit_test(what_is_held_for_larger_ones_is_served),
-        cmocka_unit_test(a_failing_upstream_gives_its_room_back),
-        cmocka_unit_test(the_best_is_asked_for),
-        cmocka_unit_test(a_size_must_be_given),
-    };
-
-    return cmocka_run_group_tests_name("resource_headroom", tests, NULL, NULL);
 }

@@ -50,12 +50,11 @@ static CUresult take(struct stack *stack, size_t size_bytes, struct rs_allocatio
     return rs_mr_allocate(stack->mr, size_bytes, NULL, out);
 }
 
-static void serves_up_to_the_limit_and_no_byte_more(void **state)
+TEST(serves_up_to_the_limit_and_no_byte_more)
 {
     struct stack stack = make_limiting(10 * MIB);
     struct rs_allocation first, second, third;
 
-    (void)state;
     assert_int_equal(take(&stack, 10 * MIB + 1, &first), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(take(&stack, 4 * MIB, &first), CUDA_SUCCESS);
     assert_int_equal(take(&stack, 6 * MIB, &second), CUDA_SUCCESS);
@@ -69,12 +68,11 @@ static void serves_up_to_the_limit_and_no_byte_more(void **state)
     end_limiting(&stack);
 }
 
-static void counts_in_units_of_256_bytes(void **state)
+TEST(counts_in_units_of_256_bytes)
 {
     struct stack stack = make_limiting(1000);
     struct rs_allocation allocation;
 
-    (void)state;
     assert_int_equal(take(&stack, 1, &allocation), CUDA_SUCCESS);
     assert_int_equal(counter(&stack, "live"), 256);
     assert_int_equal(take(&stack, 512, &allocation), CUDA_SUCCESS);
@@ -82,12 +80,11 @@ static void counts_in_units_of_256_bytes(void **state)
     end_limiting(&stack);
 }
 
-static void sizes_near_the_largest_do_not_wrap(void **state)
+TEST(sizes_near_the_largest_do_not_wrap)
 {
     struct stack stack = make_limiting(SIZE_MAX - 1);
     struct rs_allocation allocation, kept;
 
-    (void)state;
     assert_int_equal(take(&stack, 1, &kept), CUDA_SUCCESS);
     stack.leaf->capacity_bytes = SIZE_MAX;
     for (size_t less = 0; less < 511; less++)
@@ -97,12 +94,11 @@ static void sizes_near_the_largest_do_not_wrap(void **state)
     end_limiting(&stack);
 }
 
-static void a_refusal_upstream_is_not_counted(void **state)
+TEST(a_refusal_upstream_is_not_counted)
 {
     struct stack stack = make_limiting(10 * MIB);
     struct rs_allocation allocation;
 
-    (void)state;
     stack.leaf->capacity_bytes = MIB;
     assert_int_equal(take(&stack, 2 * MIB, &allocation), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(counter(&stack, "live"), 0);
@@ -111,7 +107,7 @@ static void a_refusal_upstream_is_not_counted(void **state)
     end_limiting(&stack);
 }
 
-static void held_memory_is_within_the_limit_too(void **state)
+TEST(held_memory_is_within_the_limit_too)
 {
     struct fake_leaf *leaf = fake_leaf_create(PLENTY);
     struct rs_mr *pool =
@@ -120,7 +116,6 @@ static void held_memory_is_within_the_limit_too(void **state)
                           make_resource(&rs_mr_descriptor_limiting, pool, OPTIONS("limit=5MiB"))};
     struct rs_allocation allocation, none;
 
-    (void)state;
     assert_int_equal(rs_mr_allocate_with(stack.mr, 4 * MIB, NULL, RS_EFFORT_HELD, &allocation),
                      CUDA_SUCCESS);
     assert_int_equal(counter(&stack, "live"), 4 * MIB);
@@ -137,12 +132,11 @@ static void held_memory_is_within_the_limit_too(void **state)
     end_limiting(&stack);
 }
 
-static void a_failed_free_stays_counted(void **state)
+TEST(a_failed_free_stays_counted)
 {
     struct stack stack = make_limiting(10 * MIB);
     struct rs_allocation allocation;
 
-    (void)state;
     assert_int_equal(take(&stack, MIB, &allocation), CUDA_SUCCESS);
     stack.leaf->fail_deallocations_with = CUDA_ERROR_LAUNCH_FAILED;
     assert_int_equal(rs_mr_deallocate(stack.mr, &allocation, NULL), CUDA_ERROR_LAUNCH_FAILED);
@@ -161,12 +155,11 @@ static void *ask_for_too_much(void *data)
     return NULL;
 }
 
-static void a_request_that_is_too_large_harms_no_other_thread(void **state)
+TEST(a_request_that_is_too_large_harms_no_other_thread)
 {
     struct stack stack = make_limiting(8 * MIB);
     pthread_t thread;
 
-    (void)state;
     atomic_store(&stop, false);
     assert_int_equal(pthread_create(&thread, NULL, ask_for_too_much, stack.mr), 0);
     for (unsigned i = 0; i < 20000; i++) {
@@ -179,11 +172,10 @@ static void a_request_that_is_too_large_harms_no_other_thread(void **state)
     end_limiting(&stack);
 }
 
-static void a_limit_must_be_given(void **state)
+TEST(a_limit_must_be_given)
 {
     char line[300];
 
-    (void)state;
     assert_false(options_are_valid(&rs_mr_descriptor_limiting, NULL, NULL, line, sizeof(line)));
     assert_non_null(strstr(line, "limit=8GiB"));
     assert_false(options_are_valid(&rs_mr_descriptor_limiting, NULL, OPTIONS("limit=none"), line,
@@ -192,20 +184,4 @@ static void a_limit_must_be_given(void **state)
                                   sizeof(line)));
     assert_true(options_are_valid(&rs_mr_descriptor_limiting, NULL, OPTIONS("allocation_limit=1MB"),
                                   line, sizeof(line)));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(serves_up_to_the_limit_and_no_byte_more),
-        cmocka_unit_test(counts_in_units_of_256_bytes),
-        cmocka_unit_test(sizes_near_the_largest_do_not_wrap),
-        cmocka_unit_test(a_refusal_upstream_is_not_counted),
-        cmocka_unit_test(held_memory_is_within_the_limit_too),
-        cmocka_unit_test(a_failed_free_stays_counted),
-        cmocka_unit_test(a_request_that_is_too_large_harms_no_other_thread),
-        cmocka_unit_test(a_limit_must_be_given),
-    };
-
-    return cmocka_run_group_tests_name("resource_limiting", tests, NULL, NULL);
 }

@@ -17,6 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
+GROUP_FIXTURE(enter_test_folder, leave_test_folder);
+
 #define PLENTY ((size_t)1 << 50)
 
 struct log {
@@ -97,7 +99,7 @@ static const char *assert_row(const char *row, const char *expected_rest)
     return end + 1;
 }
 
-static void rows_are_rmms_to_the_byte(void **state)
+TEST(rows_are_rmms_to_the_byte)
 {
     struct log log = open_log("rows.csv", NULL, 0);
     struct rs_allocation first = take(&log, 1048577, NULL);
@@ -106,7 +108,6 @@ static void rows_are_rmms_to_the_byte(void **state)
     char row[200];
     const char *at;
 
-    (void)state;
     give(&log, &first, NULL);
     give(&log, &second, (CUstream)(uintptr_t)0x55d0deadbeef);
     assert_int_equal(rs_mr_allocate(log.mr, (size_t)1 << 60, (CUstream)(uintptr_t)2, &failed),
@@ -128,13 +129,12 @@ static void rows_are_rmms_to_the_byte(void **state)
     assert_string_equal(at, "");
 }
 
-static void microseconds_keep_their_zeros(void **state)
+TEST(microseconds_keep_their_zeros)
 {
     struct log log = open_log("zeros.csv", NULL, 0);
     struct timespec now;
     const char *at;
 
-    (void)state;
     do /* the first tenth of a second */
         clock_gettime(CLOCK_REALTIME, &now);
     while (now.tv_nsec > 50000000 && usleep(10000) == 0);
@@ -170,13 +170,12 @@ static size_t lines_of(const char *path)
     return lines;
 }
 
-static void rows_are_buffered_until_flushed(void **state)
+TEST(rows_are_buffered_until_flushed)
 {
     struct log log = open_log("buffered.csv", NULL, 0);
     struct log other = open_log("buffered.csv", NULL, 0);
     struct rs_allocation allocation = take(&log, 100, NULL);
 
-    (void)state;
     assert_int_equal(lines_of(log.path), 1); /* the header, so that the file can be read */
     assert_non_null(strstr(text_of(part_of(&log)), ",allocate,"));
     rs_mr_destroy(other.mr, false);
@@ -190,12 +189,11 @@ static void rows_are_buffered_until_flushed(void **state)
     rs_mr_destroy(log.mr, false);
 }
 
-static void without_a_part_each_row_is_written_at_once(void **state)
+TEST(without_a_part_each_row_is_written_at_once)
 {
     char name[252];
     struct log log;
 
-    (void)state;
     memset(name, 'x', sizeof(name) - 1);
     name[sizeof(name) - 1] = '\0'; /* with ".part" it would be too long for a file's name */
     log = open_log(name, NULL, 0);
@@ -206,21 +204,19 @@ static void without_a_part_each_row_is_written_at_once(void **state)
     rs_mr_destroy(log.mr, false);
 }
 
-static void auto_flush_writes_each_row(void **state)
+TEST(auto_flush_writes_each_row)
 {
     struct log log = open_log("flush.csv", "auto_flush=1", 0);
 
-    (void)state;
     (void)take(&log, 100, NULL);
     assert_non_null(strstr(text_of(log.path), ",allocate,"));
     rs_mr_destroy(log.mr, false);
 }
 
-static void stacks_share_a_file_and_a_later_one_goes_on(void **state)
+TEST(stacks_share_a_file_and_a_later_one_goes_on)
 {
     struct log first = open_log("shared.csv", NULL, 0), second = open_log("shared.csv", NULL, 0);
 
-    (void)state;
     (void)take(&first, 1, NULL);
     (void)take(&second, 2, NULL);
     rs_mr_destroy(first.mr, false);
@@ -231,12 +227,11 @@ static void stacks_share_a_file_and_a_later_one_goes_on(void **state)
     assert_int_equal(lines_of(first.path), 4);
 }
 
-static void further_devices_have_files_of_their_own(void **state)
+TEST(further_devices_have_files_of_their_own)
 {
     struct log log = open_log("device.csv", NULL, 3), bare;
     char path[160];
 
-    (void)state;
     snprintf(path, sizeof(path), "%s/x.y", test_folder); /* not an extension */
     assert_int_equal(mkdir(path, 0700), 0);
     bare = open_log("x.y/../bare", NULL, 1);
@@ -249,12 +244,11 @@ static void further_devices_have_files_of_their_own(void **state)
     assert_string_equal(text_of(path), HEADER);
 }
 
-static void placeholders_are_expanded(void **state)
+TEST(placeholders_are_expanded)
 {
     struct log log = open_log("log.%p.csv", NULL, 0);
     char path[160];
 
-    (void)state;
     rs_mr_destroy(log.mr, false);
     snprintf(path, sizeof(path), "%s/log.%d.csv", test_folder, (int)getpid());
     assert_string_equal(text_of(path), HEADER);
@@ -287,13 +281,12 @@ static const char *caught_stderr(void)
     return text_of(path);
 }
 
-static void an_unwritable_path_is_said_once_and_allocations_go_on(void **state)
+TEST(an_unwritable_path_is_said_once_and_allocations_go_on)
 {
     struct log first, second;
     struct rs_allocation allocation;
     const char *said;
 
-    (void)state;
     catch_stderr();
     first = open_log("missing/log.csv", NULL, 0);
     second = open_log("missing/log.csv", NULL, 0);
@@ -307,13 +300,12 @@ static void an_unwritable_path_is_said_once_and_allocations_go_on(void **state)
     assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
 }
 
-static void a_full_disk_turns_the_log_off(void **state)
+TEST(a_full_disk_turns_the_log_off)
 {
     struct fake_leaf *leaf = fake_leaf_create(PLENTY);
     struct log log = {.leaf = leaf};
     const char *said;
 
-    (void)state;
     catch_stderr();
     log.mr = make_resource(&rs_mr_descriptor_logging, &leaf->base,
                            OPTIONS("path=/dev/full", "auto_flush=1"));
@@ -344,13 +336,12 @@ static bool is_wiped_on_fork(void)
     return status == 0;
 }
 
-static void a_child_never_writes_its_parents_rows(void **state)
+TEST(a_child_never_writes_its_parents_rows)
 {
     struct log log = open_log("fork.csv", NULL, 0);
     pid_t child;
     int status;
 
-    (void)state;
     if (!is_wiped_on_fork()) {
         print_message("# the kernel wipes nothing on fork (an emulator): no child is tried\n");
         rs_mr_destroy(log.mr, false);
@@ -371,12 +362,11 @@ static void a_child_never_writes_its_parents_rows(void **state)
     assert_int_equal(lines_of(log.path), 2);
 }
 
-static void at_the_end_all_is_written(void **state)
+TEST(at_the_end_all_is_written)
 {
     struct log log = open_log("end.csv", NULL, 0);
     struct rs_allocation allocation = take(&log, 100, NULL);
 
-    (void)state;
     rs_logging_end();
     assert_int_equal(lines_of(log.path), 2);
     assert_int_equal(size_of(part_of(&log)), SIZE_MAX);
@@ -397,13 +387,12 @@ static void *write_rows(void *data)
     return NULL;
 }
 
-static void rows_of_many_threads_stay_whole(void **state)
+TEST(rows_of_many_threads_stay_whole)
 {
     struct log log = open_log("threads.csv", NULL, 0);
     pthread_t threads[8];
     const char *line;
 
-    (void)state;
     for (unsigned i = 0; i < 8; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, write_rows, &log), 0);
     for (unsigned i = 0; i < 8; i++)
@@ -419,11 +408,10 @@ static void rows_of_many_threads_stay_whole(void **state)
     }
 }
 
-static void a_path_must_be_given_and_make_sense(void **state)
+TEST(a_path_must_be_given_and_make_sense)
 {
     char line[400], too_long[5000] = "path=";
 
-    (void)state;
     assert_false(options_are_valid(&rs_mr_descriptor_logging, NULL, NULL, line, sizeof(line)));
     assert_non_null(strstr(line, "logging needs a path"));
     assert_false(options_are_valid(&rs_mr_descriptor_logging, NULL, OPTIONS("path=log.%z.csv"),
@@ -438,14 +426,13 @@ static const char *rest_after_time(const char *row)
     return strchr(strchr(row, ',') + 1, ',') + 1;
 }
 
-static void marks_tell_where_in_the_log_they_stand(void **state)
+TEST(marks_tell_where_in_the_log_they_stand)
 {
     struct log log = open_log("marked.csv", "auto_flush=0", 0);
     char path[450], long_text[400];
     struct rs_allocation allocation;
     const char *row;
 
-    (void)state;
     memset(long_text, 'x', sizeof(long_text) - 1);
     long_text[sizeof(long_text) - 1] = '\0';
     snprintf(path, sizeof(path), "%s.marks", log.path);
@@ -464,28 +451,4 @@ static void marks_tell_where_in_the_log_they_stand(void **state)
     row = strchr(row, '\n') + 1;
     assert_int_equal(strlen(rest_after_time(row)), strlen("2,") + 200 + 1);
     rs_mr_destroy(log.mr, false);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(marks_tell_where_in_the_log_they_stand),
-        cmocka_unit_test(rows_are_rmms_to_the_byte),
-        cmocka_unit_test(microseconds_keep_their_zeros),
-        cmocka_unit_test(rows_are_buffered_until_flushed),
-        cmocka_unit_test(without_a_part_each_row_is_written_at_once),
-        cmocka_unit_test(auto_flush_writes_each_row),
-        cmocka_unit_test(stacks_share_a_file_and_a_later_one_goes_on),
-        cmocka_unit_test(further_devices_have_files_of_their_own),
-        cmocka_unit_test(placeholders_are_expanded),
-        cmocka_unit_test(an_unwritable_path_is_said_once_and_allocations_go_on),
-        cmocka_unit_test(a_full_disk_turns_the_log_off),
-        cmocka_unit_test(a_child_never_writes_its_parents_rows),
-        cmocka_unit_test(at_the_end_all_is_written),
-        cmocka_unit_test(rows_of_many_threads_stay_whole),
-        cmocka_unit_test(a_path_must_be_given_and_make_sense),
-    };
-
-    return cmocka_run_group_tests_name("resource_logging", tests, enter_test_folder,
-                                       leave_test_folder);
 }

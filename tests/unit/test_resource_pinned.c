@@ -111,11 +111,20 @@ static void use(struct rs_mr *mr, int mode, unsigned long nodes)
         assert_int_equal(rs_mr_deallocate(mr, &block, NULL), CUDA_SUCCESS);
 }
 
-static void by_default_the_policy_is_the_threads(void **state)
+/* A sandbox may refuse the system calls, and qemu's user mode does. */
+static bool are_policies_known(void)
+{
+    struct policy policy;
+
+    return syscall(SYS_get_mempolicy, &policy.mode, policy.nodes, (long)NODES_MAX + 1, NULL, 0) ==
+               0 &&
+           syscall(SYS_set_mempolicy, 0, NULL, 0) == 0;
+}
+
+TEST_IF(are_policies_known, by_default_the_policy_is_the_threads)
 {
     struct rs_mr *mr;
 
-    (void)state;
     set_policy(MPOL_BIND, 1);
     mr = make_pinned("numa=none");
     use(mr, MPOL_BIND, 1);
@@ -124,11 +133,10 @@ static void by_default_the_policy_is_the_threads(void **state)
     rs_mr_destroy(mr, false);
 }
 
-static void a_node_is_preferred_during_the_call(void **state)
+TEST_IF(are_policies_known, a_node_is_preferred_during_the_call)
 {
     struct rs_mr *mr;
 
-    (void)state;
     set_policy(MPOL_DEFAULT, 0);
     mr = make_pinned("numa=0");
     use(mr, MPOL_DEFAULT, 0);
@@ -136,7 +144,7 @@ static void a_node_is_preferred_during_the_call(void **state)
     rs_mr_destroy(mr, false);
 }
 
-static void the_threads_own_policy_comes_back(void **state)
+TEST_IF(are_policies_known, the_threads_own_policy_comes_back)
 {
     static const struct {
         int mode;
@@ -144,7 +152,6 @@ static void the_threads_own_policy_comes_back(void **state)
     } policies[] = {{MPOL_DEFAULT, 0}, {MPOL_BIND, 1}, {MPOL_INTERLEAVE, 1}, {MPOL_PREFERRED, 1}};
     struct rs_mr *mr = make_pinned("numa=0");
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(policies); i++) {
         set_policy(policies[i].mode, policies[i].nodes);
         answer = CUDA_SUCCESS;
@@ -157,11 +164,10 @@ static void the_threads_own_policy_comes_back(void **state)
     rs_mr_destroy(mr, false);
 }
 
-static void the_devices_node_is_asked_for(void **state)
+TEST_IF(are_policies_known, the_devices_node_is_asked_for)
 {
     struct rs_mr *mr;
 
-    (void)state;
     set_policy(MPOL_BIND, 1);
     host_numa_id = NODE_OF_DEVICE;
     mr = make_pinned("numa=device");
@@ -177,11 +183,10 @@ static void the_devices_node_is_asked_for(void **state)
     rs_mr_destroy(mr, false);
 }
 
-static void a_node_that_is_not_there_serves_all_the_same(void **state)
+TEST_IF(are_policies_known, a_node_that_is_not_there_serves_all_the_same)
 {
     struct rs_mr *mr;
 
-    (void)state;
     set_policy(MPOL_DEFAULT, 0);
     mr = make_pinned("numa=1023");
     use(mr, MPOL_DEFAULT, 0);
@@ -189,46 +194,16 @@ static void a_node_that_is_not_there_serves_all_the_same(void **state)
     rs_mr_destroy(mr, false);
 }
 
-static void options_are_words_or_nodes(void **state)
+TEST(options_are_words_or_nodes)
 {
     static const char *const good[] = {"numa=none", "numa=device", "numa=0", "numa=1023"};
     static const char *const bad[] = {"numa=1024", "numa=-1", "numa=+1", "numa=1x", "numa=near"};
     char line[300];
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(good); i++)
         assert_true(options_are_valid(&rs_mr_descriptor_pinned, &fake_environment, OPTIONS(good[i]),
                                       line, sizeof(line)));
     for (size_t i = 0; i < RS_ARRAY_LENGTH(bad); i++)
         assert_false(options_are_valid(&rs_mr_descriptor_pinned, &fake_environment, OPTIONS(bad[i]),
                                        line, sizeof(line)));
-}
-
-/* A sandbox may refuse the system calls, and qemu's user mode does. */
-static bool are_policies_known(void)
-{
-    struct policy policy;
-
-    return syscall(SYS_get_mempolicy, &policy.mode, policy.nodes, (long)NODES_MAX + 1, NULL, 0) ==
-               0 &&
-           syscall(SYS_set_mempolicy, 0, NULL, 0) == 0;
-}
-
-int main(void)
-{
-    const struct CMUnitTest without_policies[] = {cmocka_unit_test(options_are_words_or_nodes)};
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(by_default_the_policy_is_the_threads),
-        cmocka_unit_test(a_node_is_preferred_during_the_call),
-        cmocka_unit_test(the_threads_own_policy_comes_back),
-        cmocka_unit_test(the_devices_node_is_asked_for),
-        cmocka_unit_test(a_node_that_is_not_there_serves_all_the_same),
-        cmocka_unit_test(options_are_words_or_nodes),
-    };
-
-    if (!are_policies_known()) {
-        fprintf(stderr, "memory policies are refused here: only options are tested\n");
-        return cmocka_run_group_tests_name("resource_pinned", without_policies, NULL, NULL);
-    }
-    return cmocka_run_group_tests_name("resource_pinned", tests, NULL, NULL);
 }

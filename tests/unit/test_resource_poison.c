@@ -43,7 +43,7 @@ static void assert_found(const struct stack *stack, unsigned before, unsigned af
     assert_int_equal(atomic_load(&fake_memory_wrong_calls), 0);
 }
 
-static void allocated_memory_is_no_number(void **state)
+TEST(allocated_memory_is_no_number)
 {
     struct stack stack = make_poison(NULL);
     struct rs_allocation block = take(&stack, 67);
@@ -52,7 +52,6 @@ static void allocated_memory_is_no_number(void **state)
     float single;
     uint16_t half;
 
-    (void)state;
     memcpy(&wide, bytes + 8, sizeof(wide));
     memcpy(&single, bytes + 4, sizeof(single));
     memcpy(&half, bytes + 2, sizeof(half));
@@ -68,12 +67,11 @@ static void allocated_memory_is_no_number(void **state)
     end_stack(&stack);
 }
 
-static void fills_are_as_asked(void **state)
+TEST(fills_are_as_asked)
 {
     struct stack stack = make_poison("fill_allocated=0x04030201");
     struct rs_allocation block = take(&stack, 7);
 
-    (void)state;
     assert_memory_equal(fake_memory_at(block.address), "\1\2\3\4\1\2\3", 7);
     give(&stack, &block);
     end_stack(&stack);
@@ -84,13 +82,12 @@ static void fills_are_as_asked(void **state)
     end_stack(&stack);
 }
 
-static void every_byte_of_a_guard_counts(void **state)
+TEST(every_byte_of_a_guard_counts)
 {
     static const size_t sizes[] = {1, 511, 512, 1000};
     static const int offsets[] = {-GUARD, -GUARD + 1, -1};
     static const size_t beyond[] = {0, 1, GUARD - 1};
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(sizes); i++) {
         for (size_t j = 0; j < RS_ARRAY_LENGTH(offsets); j++) {
             struct stack stack = make_poison(NULL);
@@ -110,12 +107,11 @@ static void every_byte_of_a_guard_counts(void **state)
     }
 }
 
-static void writes_inside_are_nobodys_business(void **state)
+TEST(writes_inside_are_nobodys_business)
 {
     struct stack stack = make_poison(NULL);
     struct rs_allocation blocks[20];
 
-    (void)state;
     for (unsigned round = 0; round < 3; round++) {
         for (size_t i = 0; i < 20; i++) {
             blocks[i] = take(&stack, 100 + 333 * i);
@@ -129,12 +125,11 @@ static void writes_inside_are_nobodys_business(void **state)
     end_stack(&stack);
 }
 
-static void a_write_after_the_free_is_found_at_the_next_use(void **state)
+TEST(a_write_after_the_free_is_found_at_the_next_use)
 {
     struct stack stack = make_poison(NULL);
     struct rs_allocation block = take(&stack, 100000), again;
 
-    (void)state;
     give(&stack, &block);
     fake_memory_at(block.address)[99999] = 1;
     assert_found(&stack, 0, 0, 0);
@@ -145,12 +140,11 @@ static void a_write_after_the_free_is_found_at_the_next_use(void **state)
     end_stack(&stack);
 }
 
-static void a_write_after_the_free_is_found_when_the_block_goes_upstream(void **state)
+TEST(a_write_after_the_free_is_found_when_the_block_goes_upstream)
 {
     struct stack stack = make_poison("keep=4KiB");
     struct rs_allocation block = take(&stack, 1000), other = take(&stack, 2000);
 
-    (void)state;
     give(&stack, &block);
     fake_memory_at(block.address)[0] = 1;
     assert_int_equal(stack.leaf->live_count, 2);
@@ -161,12 +155,11 @@ static void a_write_after_the_free_is_found_when_the_block_goes_upstream(void **
     end_stack(&stack);
 }
 
-static void kept_blocks_are_bounded_and_go_oldest_first(void **state)
+TEST(kept_blocks_are_bounded_and_go_oldest_first)
 {
     struct stack stack = make_poison("keep=1MiB");
     struct rs_allocation blocks[40];
 
-    (void)state;
     for (size_t i = 0; i < 40; i++)
         blocks[i] = take(&stack, 100000 + i);
     for (size_t i = 0; i < 40; i++)
@@ -178,23 +171,21 @@ static void kept_blocks_are_bounded_and_go_oldest_first(void **state)
     end_stack(&stack);
 }
 
-static void nothing_is_kept_where_that_is_asked(void **state)
+TEST(nothing_is_kept_where_that_is_asked)
 {
     struct stack stack = make_poison("keep=0");
     struct rs_allocation block = take(&stack, 1000);
 
-    (void)state;
     give(&stack, &block);
     assert_int_equal(stack.leaf->live_count, 0);
     end_stack(&stack);
 }
 
-static void kept_blocks_give_way_to_a_request(void **state)
+TEST(kept_blocks_give_way_to_a_request)
 {
     struct stack stack = make_poison(NULL);
     struct rs_allocation blocks[8], large;
 
-    (void)state;
     stack.leaf->capacity_bytes = 64 << 10;
     for (size_t i = 0; i < 8; i++)
         blocks[i] = take(&stack, 7000);
@@ -208,12 +199,11 @@ static void kept_blocks_give_way_to_a_request(void **state)
     end_stack(&stack);
 }
 
-static void a_reused_blocks_guards_are_new(void **state)
+TEST(a_reused_blocks_guards_are_new)
 {
     struct stack stack = make_poison(NULL);
     struct rs_allocation block = take(&stack, 1000);
 
-    (void)state;
     fake_memory_at(block.address)[1000] = 1;
     give(&stack, &block);
     assert_found(&stack, 0, 1, 0);
@@ -223,14 +213,13 @@ static void a_reused_blocks_guards_are_new(void **state)
     end_stack(&stack);
 }
 
-static void live_blocks_are_looked_at_in_the_end(void **state)
+TEST(live_blocks_are_looked_at_in_the_end)
 {
     struct stack stack = make_poison("abort=1");
     struct rs_allocation block = take(&stack, 1000);
     int status;
     pid_t child;
 
-    (void)state;
     fake_memory_at(block.address)[-1] = 1;
     child = fork();
     if (child == 0) {
@@ -243,12 +232,11 @@ static void live_blocks_are_looked_at_in_the_end(void **state)
     fake_leaf_destroy(stack.leaf);
 }
 
-static void a_broken_context_harms_nobody(void **state)
+TEST(a_broken_context_harms_nobody)
 {
     struct stack stack = make_poison(NULL);
     struct rs_allocation first = take(&stack, 1000), second;
 
-    (void)state;
     atomic_store(&fake_memory_answer, CUDA_ERROR_ILLEGAL_ADDRESS);
     second = take(&stack, 1000);
     give(&stack, &first);
@@ -262,12 +250,11 @@ static void a_broken_context_harms_nobody(void **state)
     end_stack(&stack);
 }
 
-static void without_guards_blocks_are_as_large_as_asked(void **state)
+TEST(without_guards_blocks_are_as_large_as_asked)
 {
     struct stack stack;
     struct rs_allocation block;
 
-    (void)state;
     fake_memory_begin();
     stack = make_stack(&rs_mr_descriptor_poison, PLENTY, OPTIONS("guard=0"));
     block = take(&stack, 1000);
@@ -276,12 +263,11 @@ static void without_guards_blocks_are_as_large_as_asked(void **state)
     end_stack(&stack);
 }
 
-static void an_old_driver_is_refused(void **state)
+TEST(an_old_driver_is_refused)
 {
     struct fake_leaf *leaf = fake_leaf_create(PLENTY);
     int error;
 
-    (void)state;
     fake_memory_begin();
     rs_driver.cuMemsetD32Async = NULL;
     assert_null(
@@ -290,11 +276,10 @@ static void an_old_driver_is_refused(void **state)
     fake_leaf_destroy(leaf);
 }
 
-static void options_are_bounded(void **state)
+TEST(options_are_bounded)
 {
     char line[300];
 
-    (void)state;
     assert_false(options_are_valid(&rs_mr_descriptor_poison, &fake_environment,
                                    OPTIONS("guard=100"), line, sizeof(line)));
     assert_false(options_are_valid(&rs_mr_descriptor_poison, &fake_environment,
@@ -303,27 +288,4 @@ static void options_are_bounded(void **state)
                                    OPTIONS("fill_freed=0xfg"), line, sizeof(line)));
     assert_true(options_are_valid(&rs_mr_descriptor_poison, &fake_environment,
                                   OPTIONS("fill_freed=0xffFFffFF"), line, sizeof(line)));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(allocated_memory_is_no_number),
-        cmocka_unit_test(fills_are_as_asked),
-        cmocka_unit_test(every_byte_of_a_guard_counts),
-        cmocka_unit_test(writes_inside_are_nobodys_business),
-        cmocka_unit_test(a_write_after_the_free_is_found_at_the_next_use),
-        cmocka_unit_test(a_write_after_the_free_is_found_when_the_block_goes_upstream),
-        cmocka_unit_test(kept_blocks_are_bounded_and_go_oldest_first),
-        cmocka_unit_test(nothing_is_kept_where_that_is_asked),
-        cmocka_unit_test(kept_blocks_give_way_to_a_request),
-        cmocka_unit_test(a_reused_blocks_guards_are_new),
-        cmocka_unit_test(live_blocks_are_looked_at_in_the_end),
-        cmocka_unit_test(a_broken_context_harms_nobody),
-        cmocka_unit_test(without_guards_blocks_are_as_large_as_asked),
-        cmocka_unit_test(an_old_driver_is_refused),
-        cmocka_unit_test(options_are_bounded),
-    };
-
-    return cmocka_run_group_tests_name("resource_poison", tests, NULL, NULL);
 }

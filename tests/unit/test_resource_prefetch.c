@@ -63,9 +63,8 @@ static uint64_t counter(struct stack *stack, const char *name)
     return value;
 }
 
-static void each_block_is_prefetched_to_the_device(void **state)
+TEST(each_block_is_prefetched_to_the_device)
 {
-    (void)state;
     for (int is_old = 0; is_old < 2; is_old++) {
         struct stack stack = start(RS_MEMORY_MANAGED, is_old, NULL);
         struct rs_allocation first = take(&stack, 3 * MIB), second = take(&stack, 100);
@@ -84,13 +83,12 @@ static void each_block_is_prefetched_to_the_device(void **state)
     }
 }
 
-static void device_memory_is_left_alone(void **state)
+TEST(device_memory_is_left_alone)
 {
     struct stack stack =
         start(RS_MEMORY_DEVICE, false, OPTIONS("preferred_location=device", "accessed_by=1"));
     struct rs_allocation allocation = take(&stack, MIB);
 
-    (void)state;
     give(&stack, &allocation);
     assert_int_equal(placing.count, 0);
     assert_int_equal(placing.stream_count, 0);
@@ -98,12 +96,11 @@ static void device_memory_is_left_alone(void **state)
 }
 
 /* Pinned memory, or device memory under a fallback. */
-static void a_refusal_is_no_error(void **state)
+TEST(a_refusal_is_no_error)
 {
     struct stack stack = start(RS_MEMORY_HOST, false, NULL);
     struct rs_allocation allocation;
 
-    (void)state;
     placing.answer = CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < 3; i++) {
         allocation = take(&stack, MIB);
@@ -114,11 +111,10 @@ static void a_refusal_is_no_error(void **state)
     end(&stack);
 }
 
-static void a_device_that_cannot_is_asked_once(void **state)
+TEST(a_device_that_cannot_is_asked_once)
 {
     static const CUresult answers[] = {CUDA_ERROR_INVALID_DEVICE, CUDA_ERROR_NOT_SUPPORTED};
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(answers); i++) {
         struct stack stack = start(RS_MEMORY_MANAGED, false, NULL);
         placing.answer = answers[i];
@@ -131,12 +127,11 @@ static void a_device_that_cannot_is_asked_once(void **state)
     }
 }
 
-static void a_driver_without_prefetch_is_served(void **state)
+TEST(a_driver_without_prefetch_is_served)
 {
     struct stack stack = start(RS_MEMORY_MANAGED, true, OPTIONS("preferred_location=host"));
     struct rs_allocation allocation;
 
-    (void)state;
     rs_driver.cuMemPrefetchAsync = NULL;
     rs_driver.cuMemAdvise = NULL;
     allocation = take(&stack, MIB);
@@ -145,13 +140,12 @@ static void a_driver_without_prefetch_is_served(void **state)
     end(&stack);
 }
 
-static void advice_is_given_and_taken_back(void **state)
+TEST(advice_is_given_and_taken_back)
 {
     struct stack stack =
         start(RS_MEMORY_MANAGED, false, OPTIONS("preferred_location=host", "accessed_by=1"));
     struct rs_allocation block = take(&stack, MIB);
 
-    (void)state;
     assert_placed(0, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, block.address, MIB, CU_DEVICE_CPU);
     assert_placed(1, CU_MEM_ADVISE_SET_ACCESSED_BY, block.address, MIB, PLACING_DEVICE);
     assert_placed(2, PREFETCH, block.address, MIB, PLACING_DEVICE);
@@ -162,12 +156,11 @@ static void advice_is_given_and_taken_back(void **state)
     end(&stack);
 }
 
-static void a_block_that_stays_keeps_its_advice(void **state)
+TEST(a_block_that_stays_keeps_its_advice)
 {
     struct stack stack = start(RS_MEMORY_MANAGED, false, OPTIONS("preferred_location=device"));
     struct rs_allocation block = take(&stack, MIB);
 
-    (void)state;
     stack.leaf->fail_deallocations_with = CUDA_ERROR_LAUNCH_FAILED;
     assert_int_equal(rs_mr_deallocate(stack.mr, &block, NULL), CUDA_ERROR_LAUNCH_FAILED);
     assert_placed(placing.count - 1, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, block.address, MIB,
@@ -177,14 +170,13 @@ static void a_block_that_stays_keeps_its_advice(void **state)
     end(&stack);
 }
 
-static void held_memory_is_prefetched_too(void **state)
+TEST(held_memory_is_prefetched_too)
 {
     struct fake_leaf *leaf;
     struct rs_mr *mr;
     struct rs_allocation allocation;
     int error;
 
-    (void)state;
     placing_start(false);
     leaf = placing_leaf(RS_MEMORY_MANAGED);
     mr = make_resource(&rs_mr_descriptor_pool, &leaf->base, OPTIONS("initial_size=2MiB"));
@@ -196,20 +188,4 @@ static void held_memory_is_prefetched_too(void **state)
     assert_int_equal(placing.count, 1);
     assert_int_equal(rs_mr_deallocate(mr, &allocation, NULL), CUDA_SUCCESS);
     rs_mr_destroy(mr, false);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_block_is_prefetched_to_the_device),
-        cmocka_unit_test(device_memory_is_left_alone),
-        cmocka_unit_test(a_refusal_is_no_error),
-        cmocka_unit_test(a_device_that_cannot_is_asked_once),
-        cmocka_unit_test(a_driver_without_prefetch_is_served),
-        cmocka_unit_test(advice_is_given_and_taken_back),
-        cmocka_unit_test(a_block_that_stays_keeps_its_advice),
-        cmocka_unit_test(held_memory_is_prefetched_too),
-    };
-
-    return cmocka_run_group_tests_name("resource_prefetch", tests, NULL, NULL);
 }

@@ -20,11 +20,10 @@ static void add_many(struct rs_report *report, uint64_t first)
     }
 }
 
-static void a_table_holds_as_many_counters_as_there_are(void **state)
+TEST(a_table_holds_as_many_counters_as_there_are)
 {
     struct rs_report report = {.count = 0};
 
-    (void)state;
     add_many(&report, 0);
     assert_int_equal(report.count, MANY);
     for (size_t i = 0; i < MANY; i += 97)
@@ -36,11 +35,10 @@ static void a_table_holds_as_many_counters_as_there_are(void **state)
     assert_int_equal(report.count, 0);
 }
 
-static void a_cleared_table_can_be_filled_again(void **state)
+TEST(a_cleared_table_can_be_filled_again)
 {
     struct rs_report report = {.count = 0};
 
-    (void)state;
     add_many(&report, 0);
     rs_report_clear(&report);
     assert_int_equal(report.count, 0);
@@ -68,11 +66,10 @@ static void expect(const struct rs_report *report, uint64_t growths, uint64_t li
 
 /* Each may have been at its peak when the others were at theirs; and no peak is below what is live.
  */
-static void what_is_side_by_side_adds_up(void **state)
+TEST(what_is_side_by_side_adds_up)
 {
     struct rs_report report = {.count = 0}, other = {.count = 0};
 
-    (void)state;
     add_four(&report);
     add_four(&report);
     expect(&report, 6, 10, 14, 2);
@@ -85,11 +82,10 @@ static void what_is_side_by_side_adds_up(void **state)
 }
 
 /* The highest of the peaks, and nothing of it is live. */
-static void what_came_after_one_another_does_not(void **state)
+TEST(what_came_after_one_another_does_not)
 {
     struct rs_report report = {.count = 0}, gone = {.count = 0};
 
-    (void)state;
     add_four(&gone);
     rs_report_fold_gone(&report, &gone);
     expect(&report, 3, 0, 7, 0);
@@ -103,11 +99,10 @@ static void what_came_after_one_another_does_not(void **state)
 }
 
 /* Peaks of all that was side by side before a part of it ended. */
-static void peaks_alone_can_be_raised(void **state)
+TEST(peaks_alone_can_be_raised)
 {
     struct rs_report report = {.count = 0}, together = {.count = 0};
 
-    (void)state;
     add_four(&together);
     add_four(&together);
     rs_report_raise_peaks(&report, &together);
@@ -118,17 +113,4 @@ static void peaks_alone_can_be_raised(void **state)
     expect(&report, 3, 5, 21, 2);
     rs_report_release(&report);
     rs_report_release(&together);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_table_holds_as_many_counters_as_there_are),
-        cmocka_unit_test(a_cleared_table_can_be_filled_again),
-        cmocka_unit_test(what_is_side_by_side_adds_up),
-        cmocka_unit_test(what_came_after_one_another_does_not),
-        cmocka_unit_test(peaks_alone_can_be_raised),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

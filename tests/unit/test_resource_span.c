@@ -30,12 +30,11 @@ static CUdeviceptr at(uint32_t unit)
     return base + rs_span_bytes(unit);
 }
 
-static void first_fit_is_the_lowest_address(void **state)
+TEST(first_fit_is_the_lowest_address)
 {
     struct rs_span_set set = {.root = NULL};
     struct rs_span *range = add(&set, base, 100), *blocks[10];
 
-    (void)state;
     for (unsigned i = 0; i < 10; i++)
         blocks[i] = take(&set, 10);
     assert_null(take(&set, 1));
@@ -54,12 +53,11 @@ static void first_fit_is_the_lowest_address(void **state)
     rs_span_set_destroy(&set);
 }
 
-static void last_fit_is_the_highest_address(void **state)
+TEST(last_fit_is_the_highest_address)
 {
     struct rs_span_set set = {.root = NULL};
     struct rs_span *range = add(&set, base, 100), *low = take(&set, 10), *high;
 
-    (void)state;
     assert_true(rs_span_reserve(&set));
     high = rs_span_take_last(&set, 10, RS_SPAN_ANYWHERE);
     assert_int_equal(high->address, at(90));
@@ -76,14 +74,13 @@ static void last_fit_is_the_highest_address(void **state)
     rs_span_set_destroy(&set);
 }
 
-static void spans_merge_with_previous_next_and_both(void **state)
+TEST(spans_merge_with_previous_next_and_both)
 {
     struct rs_span_set set = {.root = NULL};
     struct rs_span *range = add(&set, base, 30);
     struct rs_span *low = take(&set, 10), *middle = take(&set, 10), *high = take(&set, 10);
     struct rs_span_sums sums;
 
-    (void)state;
     rs_span_give(&set, low);
     rs_span_give(&set, middle); /* with previous */
     assert_true(rs_span_tree_check(&set, &sums));
@@ -107,13 +104,12 @@ static void spans_merge_with_previous_next_and_both(void **state)
     rs_span_set_destroy(&set);
 }
 
-static void neighbouring_ranges_never_merge(void **state)
+TEST(neighbouring_ranges_never_merge)
 {
     struct rs_span_set set = {.root = NULL};
     struct rs_span *first = add(&set, base, 10), *second = add(&set, at(10), 10);
     struct rs_span *blocks[2] = {take(&set, 10), take(&set, 10)};
 
-    (void)state;
     rs_span_give(&set, blocks[0]);
     rs_span_give(&set, blocks[1]);
     assert_true(rs_span_is_whole(first) && rs_span_is_whole(second));
@@ -159,14 +155,13 @@ static void check_set(const struct rs_span_set *set, const struct rs_span *range
     assert_int_equal(chain.free_units + chain.taken_units, UNITS);
 }
 
-static void random_steps_agree_with_the_model(void **state)
+TEST(random_steps_agree_with_the_model)
 {
     struct rs_span_set set = {.root = NULL};
     struct rs_span *range = add(&set, base, UNITS), *live[LIVE_MAX];
     size_t live_count = 0, refused_count = 0;
     uint64_t seed = 2718281828;
 
-    (void)state;
     for (unsigned step = 0; step < STEPS; step++) {
         if (live_count < LIVE_MAX && test_random(&seed) % 100 < 55) {
             enum rs_span_fit fit = test_random(&seed) % 3 ? RS_SPAN_ANYWHERE : RS_SPAN_ALIGNED;
@@ -211,13 +206,12 @@ static unsigned height(const struct rs_span *tree)
     return 1 + (left > right ? left : right);
 }
 
-static void the_tree_stays_shallow(void **state)
+TEST(the_tree_stays_shallow)
 {
     enum { MANY = 1 << 15 };
     static struct rs_span *blocks[MANY];
     struct rs_span_set set = {.root = NULL};
 
-    (void)state;
     (void)add(&set, base, MANY);
     for (unsigned i = 0; i < MANY; i++)
         blocks[i] = take(&set, 1);
@@ -225,18 +219,4 @@ static void the_tree_stays_shallow(void **state)
         rs_span_give(&set, blocks[i]);
     assert_in_range(height(set.root), 14, 60);
     rs_span_set_destroy(&set);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(first_fit_is_the_lowest_address),
-        cmocka_unit_test(last_fit_is_the_highest_address),
-        cmocka_unit_test(spans_merge_with_previous_next_and_both),
-        cmocka_unit_test(neighbouring_ranges_never_merge),
-        cmocka_unit_test(random_steps_agree_with_the_model),
-        cmocka_unit_test(the_tree_stays_shallow),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,12 +49,11 @@ static void assert_level(struct stack *stack, struct rs_statistics_level expecte
     assert_memory_equal(&level, &expected, sizeof(level));
 }
 
-static void counts_requested_bytes(void **state)
+TEST(counts_requested_bytes)
 {
     struct stack stack = make_statistics();
     struct rs_allocation first, second;
 
-    (void)state;
     assert_level(&stack, LEVEL(0, 0, 0, 0, 0, 0));
     first = take(&stack, 1000);
     second = take(&stack, 1);
@@ -65,13 +64,12 @@ static void counts_requested_bytes(void **state)
     rs_mr_destroy(stack.mr, false);
 }
 
-static void levels_nest_as_in_rmm(void **state)
+TEST(levels_nest_as_in_rmm)
 {
     struct stack stack = make_statistics();
     struct rs_statistics_level level;
     struct rs_allocation outer = take(&stack, 100), inner;
 
-    (void)state;
     assert_int_equal(rs_statistics_push(stack.mr, &level), 0);
     assert_memory_equal(&level, &LEVEL(100, 100, 100, 1, 1, 1), sizeof(level));
     assert_level(&stack, LEVEL(0, 0, 0, 0, 0, 0));
@@ -88,14 +86,13 @@ static void levels_nest_as_in_rmm(void **state)
     rs_mr_destroy(stack.mr, false);
 }
 
-static void the_report_is_of_all_levels(void **state)
+TEST(the_report_is_of_all_levels)
 {
     struct stack stack = make_statistics();
     struct rs_statistics_level level;
     struct rs_report report = {.count = 0};
     struct rs_allocation allocation;
 
-    (void)state;
     (void)take(&stack, 100);
     assert_int_equal(rs_statistics_push(stack.mr, &level), 0);
     allocation = take(&stack, 50);
@@ -118,26 +115,13 @@ static void the_report_is_of_all_levels(void **state)
     rs_mr_destroy(stack.mr, false);                   /* frees the levels */
 }
 
-static void a_failed_free_is_live_again(void **state)
+TEST(a_failed_free_is_live_again)
 {
     struct stack stack = make_statistics();
     struct rs_allocation allocation = take(&stack, 100);
 
-    (void)state;
     stack.leaf->fail_deallocations_with = CUDA_ERROR_LAUNCH_FAILED;
     assert_int_equal(rs_mr_deallocate(stack.mr, &allocation, NULL), CUDA_ERROR_LAUNCH_FAILED);
     assert_level(&stack, LEVEL(100, 100, 100, 1, 1, 1));
     rs_mr_destroy(stack.mr, false);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_requested_bytes),
-        cmocka_unit_test(levels_nest_as_in_rmm),
-        cmocka_unit_test(the_report_is_of_all_levels),
-        cmocka_unit_test(a_failed_free_is_live_again),
-    };
-
-    return cmocka_run_group_tests_name("resource_statistics", tests, NULL, NULL);
 }

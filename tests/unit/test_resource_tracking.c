@@ -62,13 +62,12 @@ static uint64_t counter(const struct stack *stack, const char *name)
     return value;
 }
 
-static void live_blocks_are_seen_with_their_sizes(void **state)
+TEST(live_blocks_are_seen_with_their_sizes)
 {
     struct stack stack = make_tracking("stacks=0");
     struct rs_allocation blocks[10];
     struct seen seen;
 
-    (void)state;
     for (size_t i = 0; i < 10; i++)
         blocks[i] = take(&stack, 1000 + i);
     for (size_t i = 0; i < 10; i += 2)
@@ -107,14 +106,13 @@ static bool has_frame(const struct rs_call_site *site, const void *address)
     return false;
 }
 
-static void equal_call_sites_are_one_record(void **state)
+TEST(equal_call_sites_are_one_record)
 {
     struct stack stack = make_tracking("stacks=1");
     struct rs_allocation blocks[BLOCKS - 1], other;
     const struct rs_call_site *site, *other_site;
     const void *from_loop;
 
-    (void)state;
     for (size_t i = 0; i < BLOCKS - 1; i++)
         blocks[i] = take_here(&stack);
     from_loop = returns_to;
@@ -144,13 +142,12 @@ static __attribute__((noinline)) struct rs_allocation take_deep(struct stack *st
     return allocation;
 }
 
-static void deep_stacks_are_cut_off_outside(void **state)
+TEST(deep_stacks_are_cut_off_outside)
 {
     struct stack stack = make_tracking("stacks=1");
     struct rs_allocation shallow = take_deep(&stack, 3), deep = take_deep(&stack, 100);
     const struct rs_call_site *site = site_of(&stack, &deep);
 
-    (void)state;
     assert_int_equal(site->frame_count, RS_CALL_SITE_FRAMES_MAX);
     assert_true(has_frame(site, returns_to)); /* the innermost ones stay */
     assert_in_range(site_of(&stack, &shallow)->frame_count, 5, RS_CALL_SITE_FRAMES_MAX);
@@ -159,12 +156,11 @@ static void deep_stacks_are_cut_off_outside(void **state)
     end_stack(&stack);
 }
 
-static void failed_allocations_and_frees_change_nothing(void **state)
+TEST(failed_allocations_and_frees_change_nothing)
 {
     struct stack stack = make_tracking("stacks=1");
     struct rs_allocation block = take(&stack, MIB), other;
 
-    (void)state;
     stack.leaf->capacity_bytes = MIB;
     assert_int_equal(rs_mr_allocate(stack.mr, 1, NULL, &other), CUDA_ERROR_OUT_OF_MEMORY);
     stack.leaf->fail_deallocations_with = CUDA_ERROR_LAUNCH_FAILED;
@@ -176,12 +172,11 @@ static void failed_allocations_and_frees_change_nothing(void **state)
     end_stack(&stack);
 }
 
-static void held_and_little_allocations_pass_through(void **state)
+TEST(held_and_little_allocations_pass_through)
 {
     struct stack stack = make_tracking("stacks=0");
     struct rs_allocation block;
 
-    (void)state;
     /* A leaf holds nothing. */
     assert_int_equal(rs_mr_allocate_with(stack.mr, 512, NULL, RS_EFFORT_HELD, &block),
                      CUDA_ERROR_NOT_READY);
@@ -206,12 +201,11 @@ static void *take_and_give_in_thread(void *data)
     return data;
 }
 
-static void threads_share_the_call_sites(void **state)
+TEST(threads_share_the_call_sites)
 {
     struct stack stack = make_tracking("stacks=1");
     pthread_t threads[8];
 
-    (void)state;
     for (unsigned i = 0; i < 8; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, take_and_give_in_thread, &stack), 0);
     for (unsigned i = 0; i < 8; i++) {
@@ -221,18 +215,4 @@ static void threads_share_the_call_sites(void **state)
     }
     assert_int_equal(look(&stack).count, 0);
     end_stack(&stack);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(live_blocks_are_seen_with_their_sizes),
-        cmocka_unit_test(equal_call_sites_are_one_record),
-        cmocka_unit_test(deep_stacks_are_cut_off_outside),
-        cmocka_unit_test(failed_allocations_and_frees_change_nothing),
-        cmocka_unit_test(held_and_little_allocations_pass_through),
-        cmocka_unit_test(threads_share_the_call_sites),
-    };
-
-    return cmocka_run_group_tests_name("resource_tracking", tests, NULL, NULL);
 }

@@ -8,12 +8,11 @@
 #include <stdatomic.h>
 #include <string.h>
 
-static void nothing_is_sealed_while_a_stream_captures(void **state)
+TEST(nothing_is_sealed_while_a_stream_captures)
 {
     struct stack stack = start(PLENTY, "initial_size=0");
     struct rs_allocation a = take(&stack, 16 * MIB), b, c;
 
-    (void)state;
     begin_capture();
     (void)give_busy(&stack, &a);
     b = take(&stack, 16 * MIB);
@@ -33,12 +32,11 @@ static void nothing_is_sealed_while_a_stream_captures(void **state)
     end(&stack);
 }
 
-static void a_capture_that_does_not_begin_leaves_the_gate_open(void **state)
+TEST(a_capture_that_does_not_begin_leaves_the_gate_open)
 {
     struct stack stack = start(PLENTY, "initial_size=0");
     struct rs_allocation a = take(&stack, MIB);
 
-    (void)state;
     rs_capture_begin_enter();
     rs_capture_begin_leave(capturing, false);
     (void)give_busy(&stack, &a);
@@ -47,12 +45,11 @@ static void a_capture_that_does_not_begin_leaves_the_gate_open(void **state)
     end(&stack);
 }
 
-static void a_capture_that_is_just_beginning_holds_the_gate(void **state)
+TEST(a_capture_that_is_just_beginning_holds_the_gate)
 {
     struct stack stack = start(PLENTY, "initial_size=0");
     struct rs_allocation a = take(&stack, MIB), b;
 
-    (void)state;
     begin_elsewhere();
     (void)give_busy(&stack, &a);
     b = take(&stack, MIB);
@@ -83,12 +80,11 @@ static void start_to_begin(void)
     assert_false(atomic_load(&beginner.began));
 }
 
-static void no_capture_begins_while_a_fence_is_recorded(void **state)
+TEST(no_capture_begins_while_a_fence_is_recorded)
 {
     struct stack stack = start(PLENTY, "initial_size=2MiB");
     struct rs_allocation a = take(&stack, MIB);
 
-    (void)state;
     atomic_store(&beginner.began, false);
     (void)give_busy(&stack, &a);
     device.in_record = start_to_begin;
@@ -99,12 +95,11 @@ static void no_capture_begins_while_a_fence_is_recorded(void **state)
 }
 
 /* The driver's own wait has no bound, and an allocation of the driver's does not wait. */
-static void no_allocation_waits_without_bound(void **state)
+TEST(no_allocation_waits_without_bound)
 {
     struct stack stack = start(16 * MIB, "initial_size=16MiB");
     struct rs_allocation a = take(&stack, 16 * MIB), b;
 
-    (void)state;
     begin_capture();
     (void)give_busy(&stack, &a);
     assert_int_equal(try(&stack, 16 * MIB, &b), CUDA_ERROR_OUT_OF_MEMORY);
@@ -119,12 +114,11 @@ static void no_allocation_waits_without_bound(void **state)
 }
 
 /* Programs answer a refusal by freeing something and asking again. */
-static void after_a_refusal_in_a_capture_the_next_free_waits(void **state)
+TEST(after_a_refusal_in_a_capture_the_next_free_waits)
 {
     struct stack stack = start(16 * MIB, "initial_size=16MiB");
     struct rs_allocation a = take(&stack, 15 * MIB), spare = take(&stack, 512), b;
 
-    (void)state;
     begin_capture();
     (void)give_busy(&stack, &a);
     assert_int_equal(try(&stack, 15 * MIB, &b), CUDA_ERROR_OUT_OF_MEMORY);
@@ -141,13 +135,12 @@ static void after_a_refusal_in_a_capture_the_next_free_waits(void **state)
 }
 
 /* One block at a time.  An allocation never waits for it; a free does, past 64 MiB. */
-static void in_a_long_capture_frees_wait(void **state)
+TEST(in_a_long_capture_frees_wait)
 {
     struct stack stack = start(PLENTY, "initial_size=0");
     struct rs_allocation a;
     unsigned waits;
 
-    (void)state;
     stack.leaf->is_tight = true; /* a gap would misalign what comes next */
     begin_capture();
     for (unsigned i = 0; i < 40; i++) {
@@ -166,12 +159,11 @@ static void in_a_long_capture_frees_wait(void **state)
 }
 
 /* It is there anyway. */
-static void what_was_held_before_may_wait_for_the_end_of_a_capture(void **state)
+TEST(what_was_held_before_may_wait_for_the_end_of_a_capture)
 {
     struct stack stack = start(PLENTY, "initial_size=256MiB");
     struct rs_allocation a;
 
-    (void)state;
     begin_capture();
     for (unsigned i = 0; i < 31; i++) {
         a = take(&stack, 8 * MIB);
@@ -188,13 +180,12 @@ static void what_was_held_before_may_wait_for_the_end_of_a_capture(void **state)
 }
 
 /* An allocation would find nothing, and does not wait. */
-static void in_a_capture_frees_wait_early_where_upstream_is_full(void **state)
+TEST(in_a_capture_frees_wait_early_where_upstream_is_full)
 {
     struct stack stack;
     struct rs_allocation a;
     unsigned waits;
 
-    (void)state;
     start_device(true);
     stack = stack_over(&rs_mr_descriptor_pool, PLENTY,
                        OPTIONS("initial_size=48MiB", "maximum_size=48MiB"), "free=deferred");
@@ -211,13 +202,12 @@ static void in_a_capture_frees_wait_early_where_upstream_is_full(void **state)
     end(&stack);
 }
 
-static void a_free_in_the_order_of_a_stream_does_not_wait_in_a_capture(void **state)
+TEST(a_free_in_the_order_of_a_stream_does_not_wait_in_a_capture)
 {
     struct fake_stream stream = {.id = 7}, other = {.id = 8};
     struct stack stack = start(PLENTY, "initial_size=0");
     struct rs_allocation a;
 
-    (void)state;
     begin_capture();
     for (unsigned i = 0; i < 40; i++) {
         a = take(&stack, 8 * MIB);
@@ -229,21 +219,4 @@ static void a_free_in_the_order_of_a_stream_does_not_wait_in_a_capture(void **st
     assert_int_equal(device.waits, 0);
     rs_capture_ended(capturing);
     end(&stack);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_sealed_while_a_stream_captures),
-        cmocka_unit_test(a_capture_that_does_not_begin_leaves_the_gate_open),
-        cmocka_unit_test(a_capture_that_is_just_beginning_holds_the_gate),
-        cmocka_unit_test(no_capture_begins_while_a_fence_is_recorded),
-        cmocka_unit_test(no_allocation_waits_without_bound),
-        cmocka_unit_test(after_a_refusal_in_a_capture_the_next_free_waits),
-        cmocka_unit_test(in_a_long_capture_frees_wait),
-        cmocka_unit_test(what_was_held_before_may_wait_for_the_end_of_a_capture),
-        cmocka_unit_test(in_a_capture_frees_wait_early_where_upstream_is_full),
-        cmocka_unit_test(a_free_in_the_order_of_a_stream_does_not_wait_in_a_capture),
-    };
-    return cmocka_run_group_tests_name("reuse_captures", tests, NULL, NULL);
 }

@@ -7,12 +7,11 @@
 #include <pthread.h>
 #include <string.h>
 
-static void a_freed_block_waits_for_its_fence(void **state)
+TEST(a_freed_block_waits_for_its_fence)
 {
     struct stack stack = start(PLENTY, "initial_size=8MiB");
     struct rs_allocation a = take(&stack, 4 * MIB), b = take(&stack, 4 * MIB), c, d;
 
-    (void)state;
     (void)give_busy(&stack, &a);
     c = take(&stack, 4 * MIB);
     assert_true(c.address != a.address);
@@ -28,14 +27,13 @@ static void a_freed_block_waits_for_its_fence(void **state)
     end(&stack);
 }
 
-static void a_free_after_the_seal_is_not_covered(void **state)
+TEST(a_free_after_the_seal_is_not_covered)
 {
     struct stack stack = start(PLENTY, "initial_size=12MiB");
     struct rs_allocation a = take(&stack, 4 * MIB), b = take(&stack, 4 * MIB),
                          c = take(&stack, 4 * MIB), d, e, f, g;
     uint64_t first, second;
 
-    (void)state;
     first = give_busy(&stack, &a);
     d = take(&stack, 4 * MIB); /* seals a */
     second = give_busy(&stack, &b);
@@ -55,13 +53,12 @@ static void a_free_after_the_seal_is_not_covered(void **state)
     end(&stack);
 }
 
-static void a_free_during_the_seal_is_not_covered(void **state)
+TEST(a_free_during_the_seal_is_not_covered)
 {
     struct stack stack = start(PLENTY, "initial_size=64MiB");
     struct rs_allocation a = take(&stack, 4 * MIB), b = take(&stack, 4 * MIB), c, d;
     uint64_t first;
 
-    (void)state;
     late.stack = &stack;
     late.allocation = b;
     device.in_record = free_late;
@@ -80,12 +77,11 @@ static void a_free_during_the_seal_is_not_covered(void **state)
     end(&stack);
 }
 
-static void small_frees_are_sealed_by_the_hundred(void **state)
+TEST(small_frees_are_sealed_by_the_hundred)
 {
     struct stack stack = start(PLENTY, "initial_size=8MiB");
     static struct rs_allocation blocks[3 * SEAL_COUNT];
 
-    (void)state;
     for (unsigned i = 0; i < 3 * SEAL_COUNT; i++)
         blocks[i] = take(&stack, 1000);
     for (unsigned i = 0; i < SEAL_COUNT - 1; i++)
@@ -109,13 +105,12 @@ static void small_frees_are_sealed_by_the_hundred(void **state)
     end(&stack);
 }
 
-static void a_large_free_is_sealed_at_once(void **state)
+TEST(a_large_free_is_sealed_at_once)
 {
     struct stack stack = start(PLENTY, "initial_size=128MiB");
     struct rs_allocation a = take(&stack, SEAL_MIB * MIB - 1), b = take(&stack, LOOK_MIB * MIB);
     struct rs_allocation c = take(&stack, SEAL_MIB * MIB);
 
-    (void)state;
     (void)give_busy(&stack, &a);
     assert_int_equal(device.records, 0);
     (void)give_busy(&stack, &b);
@@ -136,14 +131,13 @@ static uint64_t give_epoch(struct stack *stack, const struct rs_allocation *bloc
 }
 
 /* An answer that a fence is done is the costly one. */
-static void a_free_gets_one_answer_that_a_fence_is_done(void **state)
+TEST(a_free_gets_one_answer_that_a_fence_is_done)
 {
     enum { EPOCHS = 70 };
     struct stack stack = start(PLENTY, "initial_size=64MiB");
     static struct rs_allocation blocks[EPOCHS + 2][SEAL_COUNT];
     unsigned queries;
 
-    (void)state;
     for (unsigned i = 0; i < (EPOCHS + 2) * SEAL_COUNT; i++)
         blocks[i / SEAL_COUNT][i % SEAL_COUNT] = take(&stack, UNIT_BYTES);
     for (unsigned i = 0; i < EPOCHS - 1; i++) {
@@ -168,14 +162,13 @@ static void a_free_gets_one_answer_that_a_fence_is_done(void **state)
 }
 
 /* A long operation, and what a program frees meanwhile. */
-static void a_seal_asks_once_however_much_was_freed_while_the_gpu_is_stuck(void **state)
+TEST(a_seal_asks_once_however_much_was_freed_while_the_gpu_is_stuck)
 {
     enum { EPOCHS = 1000, EVENTS = 66 };
     struct stack stack = start(PLENTY, "initial_size=128MiB");
     static struct rs_allocation blocks[EPOCHS + 1][SEAL_COUNT];
     unsigned queries, records;
 
-    (void)state;
     charge(&stack);
     for (unsigned i = 0; i < (EPOCHS + 1) * SEAL_COUNT; i++)
         assert_int_equal(
@@ -203,14 +196,13 @@ static void a_seal_asks_once_however_much_was_freed_while_the_gpu_is_stuck(void 
 
 /* Nothing is left upstream, so each free would seal for the next allocation.  Behind many pending
  * epochs that is in vain, and each seal a driver call. */
-static void frees_behind_many_epochs_seal_seldom(void **state)
+TEST(frees_behind_many_epochs_seal_seldom)
 {
     enum { FREES = 1024, CROWD = 16, EVERY = 16, BYTES = 64 << 10 };
     static struct rs_allocation blocks[FREES];
     struct stack stack = start(PLENTY, "initial_size=64MiB");
     unsigned records;
 
-    (void)state;
     for (unsigned i = 0; i < FREES; i++)
         assert_int_equal(rs_mr_allocate(stack.mr, BYTES, NULL, &blocks[i]), CUDA_SUCCESS);
     charge(&stack);
@@ -227,11 +219,10 @@ static void frees_behind_many_epochs_seal_seldom(void **state)
 
 /* Of many epochs, which were merged: what work still uses waits, the oldest alone waits for none
  * but its own, and the others for little that is younger. */
-static void a_merged_epoch_waits_for_its_youngest_fence(void **state)
+TEST(a_merged_epoch_waits_for_its_youngest_fence)
 {
     enum { EPOCHS = 300 };
 
-    (void)state;
     for (unsigned done = 0; done <= EPOCHS; done += done < 3 ? 1 : 9) {
         struct stack stack = start(PLENTY, "initial_size=64MiB");
         struct rs_allocation blocks[EPOCHS];
@@ -257,14 +248,13 @@ static void a_merged_epoch_waits_for_its_youngest_fence(void **state)
     }
 }
 
-static void of_many_epochs_only_those_that_are_done_are_retired(void **state)
+TEST(of_many_epochs_only_those_that_are_done_are_retired)
 {
     enum { EPOCHS = 41, DONE = 23 };
     struct stack stack = start(PLENTY, "initial_size=64MiB");
     static struct rs_allocation blocks[EPOCHS][SEAL_COUNT];
     uint64_t work[EPOCHS];
 
-    (void)state;
     for (unsigned i = 0; i < EPOCHS * SEAL_COUNT; i++)
         blocks[i / SEAL_COUNT][i % SEAL_COUNT] = take(&stack, UNIT_BYTES);
     for (unsigned i = 0; i < EPOCHS - 1; i++)
@@ -280,11 +270,10 @@ static void of_many_epochs_only_those_that_are_done_are_retired(void **state)
 }
 
 /* Whatever the number of epochs and how many of them are done. */
-static void what_is_asked_for_exactly_is_exact(void **state)
+TEST(what_is_asked_for_exactly_is_exact)
 {
     enum { EPOCHS = 30 };
 
-    (void)state;
     for (unsigned done = 0; done <= EPOCHS; done++) {
         struct stack stack = start(PLENTY, "initial_size=64MiB");
         struct rs_allocation blocks[EPOCHS];
@@ -322,14 +311,13 @@ static void *free_some(void *data)
     return NULL;
 }
 
-static void what_threads_free_side_by_side_is_sealed_together(void **state)
+TEST(what_threads_free_side_by_side_is_sealed_together)
 {
     struct stack stack = start(PLENTY, "initial_size=256MiB");
     pthread_barrier_t all_have_freed;
     struct side_by_side side = {&stack, &all_have_freed};
     pthread_t threads[8];
 
-    (void)state;
     assert_int_equal(pthread_barrier_init(&all_have_freed, NULL, 8), 0);
     for (unsigned i = 0; i < 8; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, free_some, &side), 0);
@@ -341,12 +329,11 @@ static void what_threads_free_side_by_side_is_sealed_together(void **state)
     end(&stack);
 }
 
-static void a_refused_record_leaves_the_blocks_open(void **state)
+TEST(a_refused_record_leaves_the_blocks_open)
 {
     struct stack stack = start(PLENTY, "initial_size=0");
     struct rs_allocation a = take(&stack, MIB), b, c;
 
-    (void)state;
     device.record_answer = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     (void)give_busy(&stack, &a);
     complete_all();
@@ -361,12 +348,11 @@ static void a_refused_record_leaves_the_blocks_open(void **state)
     end(&stack);
 }
 
-static void fixed_size_blocks_wait_too(void **state)
+TEST(fixed_size_blocks_wait_too)
 {
     struct stack stack;
     struct rs_allocation blocks[4], again;
 
-    (void)state;
     start_device(true);
     stack = stack_over(&rs_mr_descriptor_fixed_size, 4 * MIB,
                        OPTIONS("block_size=1MiB", "blocks_to_preallocate=4"), "free=deferred");
@@ -388,13 +374,12 @@ static void fixed_size_blocks_wait_too(void **state)
 }
 
 /* Another context of the program is current: the fences are this stack's context's all the same. */
-static void fences_belong_to_the_context_of_the_memory(void **state)
+TEST(fences_belong_to_the_context_of_the_memory)
 {
     struct stack stack = start(PLENTY, "initial_size=0");
     struct rs_allocation a = take(&stack, 2 * MIB), b;
     CUcontext popped;
 
-    (void)state;
     (void)fake_push(OTHER);
     (void)give_busy(&stack, &a);
     complete_all();
@@ -407,12 +392,11 @@ static void fences_belong_to_the_context_of_the_memory(void **state)
     end(&stack);
 }
 
-static void the_report_is_exact(void **state)
+TEST(the_report_is_exact)
 {
     struct stack stack = start(PLENTY, "initial_size=64MiB");
     struct rs_allocation a = take(&stack, 1000), b = take(&stack, 2000), c;
 
-    (void)state;
     assert_int_equal(counter(&stack, "quarantined"), 0);
     (void)give_busy(&stack, &a);
     (void)give_busy(&stack, &b);
@@ -435,27 +419,4 @@ static void the_report_is_exact(void **state)
     c = take(&stack, 1);
     give(&stack, &c);
     end(&stack);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_freed_block_waits_for_its_fence),
-        cmocka_unit_test(a_free_after_the_seal_is_not_covered),
-        cmocka_unit_test(a_free_during_the_seal_is_not_covered),
-        cmocka_unit_test(small_frees_are_sealed_by_the_hundred),
-        cmocka_unit_test(a_large_free_is_sealed_at_once),
-        cmocka_unit_test(a_free_gets_one_answer_that_a_fence_is_done),
-        cmocka_unit_test(frees_behind_many_epochs_seal_seldom),
-        cmocka_unit_test(a_seal_asks_once_however_much_was_freed_while_the_gpu_is_stuck),
-        cmocka_unit_test(a_merged_epoch_waits_for_its_youngest_fence),
-        cmocka_unit_test(of_many_epochs_only_those_that_are_done_are_retired),
-        cmocka_unit_test(what_is_asked_for_exactly_is_exact),
-        cmocka_unit_test(what_threads_free_side_by_side_is_sealed_together),
-        cmocka_unit_test(a_refused_record_leaves_the_blocks_open),
-        cmocka_unit_test(fixed_size_blocks_wait_too),
-        cmocka_unit_test(fences_belong_to_the_context_of_the_memory),
-        cmocka_unit_test(the_report_is_exact),
-    };
-    return cmocka_run_group_tests_name("reuse_epochs", tests, NULL, NULL);
 }

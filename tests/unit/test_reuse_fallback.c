@@ -44,13 +44,12 @@ static void end_with_fallback(struct stack *stack)
 }
 
 /* What is quarantined would do, within the bound: that is better than slow memory. */
-static void a_fallback_waits_for_what_will_be_clean_soon(void **state)
+TEST(a_fallback_waits_for_what_will_be_ready_soon)
 {
     struct fake_leaf *second;
     struct stack stack = start_with_fallback(true, 64 * MIB, &second);
     struct rs_allocation large = take(&stack, 48 * MIB), small = take(&stack, 16 * MIB), again;
 
-    (void)state;
     give_busy(&stack, &large);
     complete_in(3);
     again = take(&stack, 48 * MIB);
@@ -62,14 +61,13 @@ static void a_fallback_waits_for_what_will_be_clean_soon(void **state)
 }
 
 /* Work that lasts is not waited for: neither the 30 s before out-of-memory, nor twice. */
-static void a_fallback_does_not_wait_long(void **state)
+TEST(a_fallback_does_not_wait_long)
 {
     struct fake_leaf *second;
     struct stack stack = start_with_fallback(true, 64 * MIB, &second);
     struct rs_allocation large = take(&stack, 48 * MIB), small = take(&stack, 16 * MIB), spilled[3];
     uint64_t begin_ns = rs_clock_ns();
 
-    (void)state;
     give_busy(&stack, &large);
     for (unsigned i = 0; i < 3; i++)
         spilled[i] = take(&stack, 48 * MIB);
@@ -87,13 +85,12 @@ static void a_fallback_does_not_wait_long(void **state)
 }
 
 /* More than all that is freed and free: no wait would help. */
-static void a_fallback_does_not_wait_in_vain(void **state)
+TEST(a_fallback_does_not_wait_in_vain)
 {
     struct fake_leaf *second;
     struct stack stack = start_with_fallback(true, 64 * MIB, &second);
     struct rs_allocation kept = take(&stack, 48 * MIB), small = take(&stack, 16 * MIB), large;
 
-    (void)state;
     give_busy(&stack, &small);
     large = take(&stack, 32 * MIB);
     assert_int_equal(second->allocations, 1);
@@ -103,13 +100,12 @@ static void a_fallback_does_not_wait_in_vain(void **state)
     end_with_fallback(&stack);
 }
 
-static void on_an_old_driver_a_fallback_does_not_wait(void **state)
+TEST(on_an_old_driver_a_fallback_does_not_wait)
 {
     struct fake_leaf *second;
     struct stack stack = start_with_fallback(false, 64 * MIB, &second);
     struct rs_allocation kept = take(&stack, 48 * MIB), small = take(&stack, 16 * MIB), spilled;
 
-    (void)state;
     give_busy(&stack, &small);
     spilled = take(&stack, 16 * MIB);
     assert_int_equal(second->allocations, 1);
@@ -120,14 +116,13 @@ static void on_an_old_driver_a_fallback_does_not_wait(void **state)
 }
 
 /* Only when neither has memory, the long wait is due. */
-static void both_full_waits_before_out_of_memory(void **state)
+TEST(both_full_waits_before_out_of_memory)
 {
     struct fake_leaf *second;
     struct stack stack = start_with_fallback(true, 16 * MIB, &second);
     struct rs_allocation first = take(&stack, 16 * MIB), spilled, again;
     pthread_t completer;
 
-    (void)state;
     second->capacity_bytes = 16 * MIB;
     spilled = take(&stack, 16 * MIB);
     give_busy(&stack, &spilled);
@@ -140,12 +135,11 @@ static void both_full_waits_before_out_of_memory(void **state)
     end_with_fallback(&stack);
 }
 
-static void held_memory_can_be_asked_for(void **state)
+TEST(held_memory_can_be_asked_for)
 {
     struct stack stack = start(PLENTY, "initial_size=4MiB");
     struct rs_allocation block = take(&stack, 4 * MIB), held;
 
-    (void)state;
     give_busy(&stack, &block);
     assert_int_equal(rs_mr_allocate_with(stack.mr, 4 * MIB, NULL, RS_EFFORT_HELD, &held),
                      CUDA_ERROR_NOT_READY);
@@ -156,17 +150,4 @@ static void held_memory_can_be_asked_for(void **state)
     assert_int_equal(stack.leaf->allocations, 1);
     give(&stack, &held);
     end(&stack);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_fallback_waits_for_what_will_be_clean_soon),
-        cmocka_unit_test(a_fallback_does_not_wait_long),
-        cmocka_unit_test(a_fallback_does_not_wait_in_vain),
-        cmocka_unit_test(on_an_old_driver_a_fallback_does_not_wait),
-        cmocka_unit_test(both_full_waits_before_out_of_memory),
-        cmocka_unit_test(held_memory_can_be_asked_for),
-    };
-    return cmocka_run_group_tests_name("reuse_fallback", tests, NULL, NULL);
 }

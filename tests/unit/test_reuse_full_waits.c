@@ -7,12 +7,11 @@
 #include <stdatomic.h>
 #include <string.h>
 
-static void on_an_old_driver_frees_wait_at_the_threshold(void **state)
+TEST(on_an_old_driver_frees_wait_at_the_threshold)
 {
     struct stack stack = start_old(PLENTY, "initial_size=8MiB");
     struct rs_allocation blocks[SEAL_COUNT], again;
 
-    (void)state;
     for (unsigned i = 0; i < SEAL_COUNT; i++)
         blocks[i] = take(&stack, 1000);
     for (unsigned i = 0; i < SEAL_COUNT - 1; i++)
@@ -32,12 +31,11 @@ static void on_an_old_driver_frees_wait_at_the_threshold(void **state)
 }
 
 /* No allocation could wait for it. */
-static void on_an_old_driver_frees_wait_where_there_is_no_more(void **state)
+TEST(on_an_old_driver_frees_wait_where_there_is_no_more)
 {
     struct stack stack = start_old_with(16 * MIB, "initial_size=16MiB", 2 * SEAL_MIB * MIB - 1);
     struct rs_allocation a = take(&stack, 16 * MIB), b;
 
-    (void)state;
     (void)give_busy(&stack, &a);
     b = take(&stack, 16 * MIB);
     assert_int_equal(b.address, a.address);
@@ -46,12 +44,11 @@ static void on_an_old_driver_frees_wait_where_there_is_no_more(void **state)
     end(&stack);
 }
 
-static void on_an_old_driver_a_limit_is_no_more(void **state)
+TEST(on_an_old_driver_a_limit_is_no_more)
 {
     struct stack stack = start_old(PLENTY, "initial_size=0");
     struct rs_allocation a = take(&stack, MIB), b;
 
-    (void)state;
     (void)give_busy(&stack, &a);
     assert_int_equal(device.waits, 0);
     atomic_store(&account.limit_bytes, 10 * MIB);
@@ -63,13 +60,12 @@ static void on_an_old_driver_a_limit_is_no_more(void **state)
 }
 
 /* The driver has waited, and returns to us only after another thread's free. */
-static void a_free_during_the_full_wait_is_not_covered(void **state)
+TEST(a_free_during_the_full_wait_is_not_covered)
 {
     struct stack stack = start_old(64 * MIB, "initial_size=64MiB");
     struct rs_allocation a = take(&stack, 32 * MIB), b = take(&stack, 8 * MIB),
                          c = take(&stack, 16 * MIB), d;
 
-    (void)state;
     late.stack = &stack;
     late.allocation = b;
     device.in_free = free_late;
@@ -84,12 +80,11 @@ static void a_free_during_the_full_wait_is_not_covered(void **state)
 }
 
 /* Without memory for a new sentinel the one that is held back serves. */
-static void the_sentinel_works_on_a_full_device(void **state)
+TEST(the_sentinel_works_on_a_full_device)
 {
     struct stack stack = start_old_with(16 * MIB, "initial_size=16MiB", 0);
     struct rs_allocation a = take(&stack, 16 * MIB), b;
 
-    (void)state;
     rs_sentinel_prepare(&sentinel, CTX);
     assert_int_equal(device.live_sentinels, 2);
     device.is_full = true;
@@ -118,12 +113,11 @@ static void nobody_gets_the_block_while_its_free_waits(void)
     late.allocation = allocation;
 }
 
-static void free_wait_waits_before_the_block_is_free(void **state)
+TEST(free_wait_waits_before_the_block_is_free)
 {
     struct stack stack;
     struct rs_allocation a;
 
-    (void)state;
     start_device(true);
     stack = stack_over(&rs_mr_descriptor_pool, PLENTY, OPTIONS("initial_size=16MiB"), "free=wait");
     a = take(&stack, 16 * MIB);
@@ -136,12 +130,11 @@ static void free_wait_waits_before_the_block_is_free(void **state)
     end(&stack);
 }
 
-static void free_wait_waits_in_each_free(void **state)
+TEST(free_wait_waits_in_each_free)
 {
     struct stack stack;
     struct rs_allocation a, b;
 
-    (void)state;
     start_device(true);
     stack = stack_over(&rs_mr_descriptor_pool, PLENTY, OPTIONS("initial_size=16MiB"), "free=wait");
     for (unsigned i = 0; i < 3; i++) {
@@ -166,13 +159,12 @@ static void free_wait_waits_in_each_free(void **state)
 }
 
 /* As on an old driver: full waits, when it is time, and none for what is scarce. */
-static void frees_wait_where_the_driver_refuses_fences(void **state)
+TEST(frees_wait_where_the_driver_refuses_fences)
 {
     struct stack stack = start(PLENTY, "initial_size=0");
     struct rs_allocation a;
     unsigned waits;
 
-    (void)state;
     stack.leaf->is_tight = true; /* a gap would misalign what comes next */
     device.record_answer = CUDA_ERROR_NOT_SUPPORTED;
     for (unsigned i = 0; i < 40; i++) {
@@ -191,19 +183,4 @@ static void frees_wait_where_the_driver_refuses_fences(void **state)
     }
     assert_true(counter(&stack, "epochs_sealed") > 0);
     end(&stack);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frees_wait_where_the_driver_refuses_fences),
-        cmocka_unit_test(on_an_old_driver_frees_wait_at_the_threshold),
-        cmocka_unit_test(on_an_old_driver_frees_wait_where_there_is_no_more),
-        cmocka_unit_test(on_an_old_driver_a_limit_is_no_more),
-        cmocka_unit_test(the_sentinel_works_on_a_full_device),
-        cmocka_unit_test(a_free_during_the_full_wait_is_not_covered),
-        cmocka_unit_test(free_wait_waits_in_each_free),
-        cmocka_unit_test(free_wait_waits_before_the_block_is_free),
-    };
-    return cmocka_run_group_tests_name("reuse_full_waits", tests, NULL, NULL);
 }

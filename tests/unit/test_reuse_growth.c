@@ -9,13 +9,12 @@
 #include <string.h>
 
 /* What was freed and is done with is in one piece again before a huge block is placed. */
-static void a_huge_block_is_placed_beside_nothing_that_is_done_with(void **state)
+TEST(a_huge_block_is_placed_beside_nothing_that_is_done_with)
 {
     struct stack stack = start(PLENTY, "initial_size=2GiB");
     struct rs_allocation a = take(&stack, 300 * MIB), b = take(&stack, 100 * MIB), huge;
     CUdeviceptr start_address = a.address;
 
-    (void)state;
     give(&stack, &a);
     give(&stack, &b); /* little: not sealed */
     complete_all();
@@ -27,12 +26,11 @@ static void a_huge_block_is_placed_beside_nothing_that_is_done_with(void **state
 }
 
 /* Pairs of one size need none: each leaves a hole for the next. */
-static void huge_blocks_of_one_size_ask_for_no_fence(void **state)
+TEST(huge_blocks_of_one_size_ask_for_no_fence)
 {
     struct stack stack = start(PLENTY, "initial_size=2GiB");
     struct rs_allocation huge = take(&stack, 512 * MIB);
 
-    (void)state;
     give(&stack, &huge);
     device.queries = 0;
     huge = take(&stack, 512 * MIB);
@@ -44,13 +42,12 @@ static void huge_blocks_of_one_size_ask_for_no_fence(void **state)
 
 /* With what upstream has free, and what can be made ready at once; not by a wait, and not by a
  * growth. */
-static void a_request_for_held_memory_neither_grows_nor_waits(void **state)
+TEST(a_request_for_held_memory_neither_grows_nor_waits)
 {
     struct stack stack = start(PLENTY, "initial_size=0");
     struct rs_allocation a = take(&stack, 8 * MIB), none;
     uint64_t allocations = stack.leaf->allocations;
 
-    (void)state;
     assert_int_equal(rs_mr_allocate_with(stack.mr, 8 * MIB, NULL, RS_EFFORT_HELD, &none),
                      CUDA_ERROR_NOT_READY);
     (void)give_busy(&stack, &a);
@@ -79,12 +76,11 @@ static struct stack start_with_peak(void)
     return stack;
 }
 
-static void growth_is_free_up_to_the_peak_and_a_little(void **state)
+TEST(growth_is_free_up_to_the_peak_and_a_little)
 {
     struct stack stack = start_with_peak();
     struct rs_allocation a = take(&stack, 16 * MIB), b, c;
 
-    (void)state;
     (void)give_busy(&stack, &a);
     b = take(&stack, 17 * MIB); /* held 16 and these 17: 32 and a thirty-second */
     assert_true(b.address != a.address);
@@ -99,12 +95,11 @@ static void growth_is_free_up_to_the_peak_and_a_little(void **state)
 }
 
 /* An initial size is room that was asked for, and no peak: the program used 8 MiB of it. */
-static void growth_is_not_free_past_the_initial_size(void **state)
+TEST(growth_is_not_free_past_the_initial_size)
 {
     struct stack stack = start(PLENTY, "initial_size=16MiB");
     struct rs_allocation a = take(&stack, 8 * MIB), b = take(&stack, 8 * MIB), c;
 
-    (void)state;
     (void)give_busy(&stack, &a);
     (void)give_busy(&stack, &b);
     complete_in(3);
@@ -139,11 +134,10 @@ static bool lies_in(const struct rs_allocation *block, const struct rs_allocatio
     return block->address >= hole->address && block->address - hole->address < hole->size_bytes;
 }
 
-static void within_the_allowance_growth_is_better_than_a_cut(void **state)
+TEST(within_the_allowance_growth_is_better_than_a_cut)
 {
     static const char *const modes[] = {"free=deferred", "free=wait"};
 
-    (void)state;
     for (size_t waits = 0; waits < RS_ARRAY_LENGTH(modes); waits++) {
         struct rs_allocation first, hole, block;
         struct stack stack = start_with_hole(modes[waits], &first, &hole);
@@ -157,12 +151,11 @@ static void within_the_allowance_growth_is_better_than_a_cut(void **state)
 
 /* 144 MiB may be held, and 140 are.  A large block that is cut for a smaller one is missed later.
  */
-static void past_the_allowance_a_wait_is_better_than_a_cut(void **state)
+TEST(past_the_allowance_a_wait_is_better_than_a_cut)
 {
     struct stack stack = start(PLENTY, "initial_size=0");
     struct rs_allocation hole = take(&stack, 100 * MIB), busy = take(&stack, 40 * MIB), block;
 
-    (void)state;
     give(&stack, &hole);
     (void)give_busy(&stack, &busy);
     complete_in(20);
@@ -174,12 +167,11 @@ static void past_the_allowance_a_wait_is_better_than_a_cut(void **state)
 }
 
 /* 132 MiB may be held, and 152 are, and the GPU is stuck. */
-static void past_the_allowance_a_cut_is_better_than_growth(void **state)
+TEST(past_the_allowance_a_cut_is_better_than_growth)
 {
     struct rs_allocation first, hole, busy, block;
     struct stack stack = start_with_hole("free=deferred", &first, &hole);
 
-    (void)state;
     busy = take(&stack, 48 * MIB);
     (void)give_busy(&stack, &busy);
     block = take(&stack, 28 * MIB);
@@ -193,13 +185,12 @@ static void past_the_allowance_a_cut_is_better_than_growth(void **state)
 
 /* 148 MiB may be held, and 132 are.  The block in the gap is freed and its work done; only nobody
  * has looked yet. */
-static void past_the_allowance_what_is_clean_by_now_spares_a_cut(void **state)
+TEST(past_the_allowance_what_is_ready_by_now_spares_a_cut)
 {
     struct stack stack = start(PLENTY, "initial_size=16MiB");
     struct rs_allocation first = take(&stack, 16 * MIB), gap = take(&stack, 36 * MIB);
     struct rs_allocation hole = take(&stack, 80 * MIB), block;
 
-    (void)state;
     give(&stack, &hole);
     (void)rs_mr_trim(stack.mr, PLENTY); /* clean, and kept */
     (void)give_busy(&stack, &gap);      /* large: this seals */
@@ -212,12 +203,11 @@ static void past_the_allowance_what_is_clean_by_now_spares_a_cut(void **state)
 }
 
 /* What the context's stacks of other kinds hold is charged to the same account. */
-static void other_memories_do_not_count_against_growth(void **state)
+TEST(other_memories_do_not_count_against_growth)
 {
     struct stack stack = start_with_peak();
     struct rs_allocation a, b;
 
-    (void)state;
     atomic_store(&account.held_bytes[RS_MEMORY_HOST], 1 << 30);
     atomic_store(&account.held_bytes[RS_MEMORY_MANAGED], 1 << 30);
     a = take(&stack, 16 * MIB);
@@ -229,13 +219,12 @@ static void other_memories_do_not_count_against_growth(void **state)
     end(&stack);
 }
 
-static void past_the_peak_an_epoch_is_waited_for_once(void **state)
+TEST(past_the_peak_an_epoch_is_waited_for_once)
 {
     struct stack stack = start(PLENTY, "initial_size=0");
     struct rs_allocation a = take(&stack, 16 * MIB), b, c, d;
     uint64_t begin_ns, waited_ns;
 
-    (void)state;
     (void)give_busy(&stack, &a);
     begin_ns = rs_clock_ns();
     b = take(&stack, 16 * MIB);
@@ -260,12 +249,11 @@ static void past_the_peak_an_epoch_is_waited_for_once(void **state)
     end(&stack);
 }
 
-static void a_wait_ends_with_the_work(void **state)
+TEST(a_wait_ends_with_the_work)
 {
     struct stack stack = start(PLENTY, "initial_size=0");
     struct rs_allocation a = take(&stack, 16 * MIB), b;
 
-    (void)state;
     (void)give_busy(&stack, &a);
     complete_in(3);
     b = take(&stack, 16 * MIB);
@@ -278,13 +266,12 @@ static void a_wait_ends_with_the_work(void **state)
 }
 
 /* What is freed is sealed and waited for even when another epoch has just been retired. */
-static void growth_waits_for_open_frees_too(void **state)
+TEST(growth_waits_for_open_frees_too)
 {
     struct stack stack = start(PLENTY, "initial_size=0");
     struct rs_allocation a = take(&stack, 4 * MIB), b = take(&stack, 16 * MIB), c, d;
     uint64_t first, waits;
 
-    (void)state;
     first = give_busy(&stack, &a);
     c = take(&stack, 8 * MIB); /* grows, as the peak does; seals a */
     complete_to(first);
@@ -299,14 +286,13 @@ static void growth_waits_for_open_frees_too(void **state)
     end(&stack);
 }
 
-static void before_out_of_memory_all_is_waited_for(void **state)
+TEST(before_out_of_memory_all_is_waited_for)
 {
     struct stack stack = start(16 * MIB, "initial_size=16MiB");
     struct rs_allocation a = take(&stack, 8 * MIB), b = take(&stack, 8 * MIB), c, d;
     unsigned ms = 3 * WAIT_MS;
     pthread_t helper;
 
-    (void)state;
     (void)give_busy(&stack, &a);
     (void)give_busy(&stack, &b);
     assert_int_equal(pthread_create(&helper, NULL, complete_soon, &ms), 0);
@@ -333,7 +319,7 @@ static void *take_and_give(void *data)
     return (void *)(uintptr_t)result;
 }
 
-static void threads_that_wait_for_the_same_work_all_go_on(void **state)
+TEST(threads_that_wait_for_the_same_work_all_go_on)
 {
     struct stack stack = start(32 * MIB, "initial_size=32MiB");
     struct rs_allocation blocks[8];
@@ -342,7 +328,6 @@ static void threads_that_wait_for_the_same_work_all_go_on(void **state)
     pthread_t helper, threads[8];
     void *result;
 
-    (void)state;
     for (unsigned i = 0; i < 8; i++)
         blocks[i] = take(&stack, 4 * MIB);
     for (unsigned i = 0; i < 8; i++)
@@ -359,13 +344,12 @@ static void threads_that_wait_for_the_same_work_all_go_on(void **state)
     end(&stack);
 }
 
-static void a_fence_that_can_never_be_done_is_not_waited_for(void **state)
+TEST(a_fence_that_can_never_be_done_is_not_waited_for)
 {
     struct stack stack = start(16 * MIB, "initial_size=16MiB");
     struct rs_allocation a = take(&stack, 16 * MIB), b;
     uint64_t begin_ns = rs_clock_ns();
 
-    (void)state;
     (void)give_busy(&stack, &a);
     device.query_answer = device.free_answer = CUDA_ERROR_ILLEGAL_ADDRESS;
     assert_int_equal(try(&stack, 16 * MIB, &b), CUDA_ERROR_OUT_OF_MEMORY);
@@ -377,12 +361,11 @@ static void a_fence_that_can_never_be_done_is_not_waited_for(void **state)
 
 /* A failed allocation is not live: the peak, and so growth, must not remember it.  A program that
  * probes for memory would hold from then on what it never had. */
-static void a_refused_request_is_no_peak(void **state)
+TEST(a_refused_request_is_no_peak)
 {
     struct stack stack = start(512 * MIB, "initial_size=0");
     struct rs_allocation a = take(&stack, 8 * MIB), b;
 
-    (void)state;
     assert_int_equal(try(&stack, 1024 * MIB, &b), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(try(&stack, (size_t)PTRDIFF_MAX + 1, &b), CUDA_ERROR_OUT_OF_MEMORY);
     for (unsigned i = 0; i < 20; i++) {
@@ -393,28 +376,4 @@ static void a_refused_request_is_no_peak(void **state)
     assert_true(stack.leaf->live_bytes <= 24 * MIB);
     give(&stack, &a);
     end(&stack);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_huge_block_is_placed_beside_nothing_that_is_done_with),
-        cmocka_unit_test(huge_blocks_of_one_size_ask_for_no_fence),
-        cmocka_unit_test(a_request_for_held_memory_neither_grows_nor_waits),
-        cmocka_unit_test(growth_is_free_up_to_the_peak_and_a_little),
-        cmocka_unit_test(growth_is_not_free_past_the_initial_size),
-        cmocka_unit_test(within_the_allowance_growth_is_better_than_a_cut),
-        cmocka_unit_test(past_the_allowance_a_wait_is_better_than_a_cut),
-        cmocka_unit_test(past_the_allowance_a_cut_is_better_than_growth),
-        cmocka_unit_test(past_the_allowance_what_is_clean_by_now_spares_a_cut),
-        cmocka_unit_test(other_memories_do_not_count_against_growth),
-        cmocka_unit_test(past_the_peak_an_epoch_is_waited_for_once),
-        cmocka_unit_test(a_wait_ends_with_the_work),
-        cmocka_unit_test(growth_waits_for_open_frees_too),
-        cmocka_unit_test(before_out_of_memory_all_is_waited_for),
-        cmocka_unit_test(threads_that_wait_for_the_same_work_all_go_on),
-        cmocka_unit_test(a_fence_that_can_never_be_done_is_not_waited_for),
-        cmocka_unit_test(a_refused_request_is_no_peak),
-    };
-    return cmocka_run_group_tests_name("reuse_growth", tests, NULL, NULL);
 }

@@ -25,12 +25,11 @@ static struct stack start_host(void)
 
 /* Host memory that was used last is still in the processor's caches: as soon as it is clean it
  * comes back, though there is more that is free. */
-static void host_memory_comes_back_at_once(void **state)
+TEST(host_memory_comes_back_at_once)
 {
     struct stack stack = start_host();
     struct rs_allocation a, b, small;
 
-    (void)state;
     a = take(&stack, 4 * MIB);
     (void)give_busy(&stack, &a);
     assert_int_equal(counter(&stack, "epochs_sealed"), 1);
@@ -55,12 +54,11 @@ static void host_memory_comes_back_at_once(void **state)
 }
 
 /* Each free of host memory is to be sealed, and must not wait each time. */
-static void host_memory_is_waited_for_by_the_size_of_it(void **state)
+TEST(host_memory_is_waited_for_by_the_size_of_it)
 {
     struct stack stack = start_host();
     struct rs_allocation a;
 
-    (void)state;
     device.record_answer = CUDA_ERROR_NOT_SUPPORTED;
     for (unsigned i = 0; i < 40; i++) {
         a = take(&stack, 4 * MIB);
@@ -73,12 +71,11 @@ static void host_memory_is_waited_for_by_the_size_of_it(void **state)
 
 /* Of large host memory the blocks used last, which are not searched for again, and none of another
  * size: what is kept splits what is free upstream. */
-static void the_last_large_host_blocks_are_kept(void **state)
+TEST(the_last_large_host_blocks_are_kept)
 {
     struct stack stack = start_host();
     struct rs_allocation a, b, c, whole;
 
-    (void)state;
     atomic_fetch_add(&account.held_bytes[RS_MEMORY_HOST], 16ull << 30); /* so several might be */
     a = take(&stack, 20 * MIB);
     b = take(&stack, 24 * MIB);
@@ -101,12 +98,11 @@ static void the_last_large_host_blocks_are_kept(void **state)
     atomic_fetch_sub(&account.held_bytes[RS_MEMORY_HOST], 16ull << 30);
 }
 
-static void a_few_large_host_blocks_of_one_size_are_kept(void **state)
+TEST(a_few_large_host_blocks_of_one_size_are_kept)
 {
     struct stack stack = start_host();
     struct rs_allocation blocks[4], small;
 
-    (void)state;
     for (unsigned i = 0; i < 4; i++)
         blocks[i] = take(&stack, 10 * MIB);
     for (unsigned i = 0; i < 4; i++)
@@ -125,12 +121,11 @@ static void a_few_large_host_blocks_of_one_size_are_kept(void **state)
 }
 
 /* Each answer that a fence is done costs more than all else of such a pair. */
-static void large_host_blocks_are_asked_for_when_there_is_no_other(void **state)
+TEST(large_host_blocks_are_asked_for_when_there_is_no_other)
 {
     struct stack stack = start_host();
     struct rs_allocation a = take(&stack, SEAL_MIB * MIB), b, c, d;
 
-    (void)state;
     give(&stack, &a);
     complete_all();
     b = take(&stack, SEAL_MIB * MIB);
@@ -150,16 +145,4 @@ static void large_host_blocks_are_asked_for_when_there_is_no_other(void **state)
     give(&stack, &d);
     complete_all();
     end(&stack);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(host_memory_is_waited_for_by_the_size_of_it),
-        cmocka_unit_test(host_memory_comes_back_at_once),
-        cmocka_unit_test(the_last_large_host_blocks_are_kept),
-        cmocka_unit_test(a_few_large_host_blocks_of_one_size_are_kept),
-        cmocka_unit_test(large_host_blocks_are_asked_for_when_there_is_no_other),
-    };
-    return cmocka_run_group_tests_name("reuse_host", tests, NULL, NULL);
 }

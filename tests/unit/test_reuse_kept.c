@@ -62,14 +62,13 @@ static unsigned forgotten(void)
     return sum;
 }
 
-static void a_kept_block_comes_back_with_its_holder(void **state)
+TEST(a_kept_block_comes_back_with_its_holder)
 {
     struct stack stack = start_kept(PLENTY);
     unsigned gone = forgotten();
     size_t kept = counter(&stack, "kept");
     struct rs_allocation again = take(&stack, KEPT_BLOCK), other;
 
-    (void)state;
     assert_non_null(again.holder);
     assert_int_equal(*(int *)again.holder, 0);
     assert_int_equal(counter(&stack, "kept"), kept - KEPT_BLOCK);
@@ -86,12 +85,11 @@ static void a_kept_block_comes_back_with_its_holder(void **state)
 
 /* What is kept goes upstream before upstream is asked for more, and no block goes there with a
  * holder that still knows it. */
-static void kept_blocks_go_upstream_on_the_slow_path(void **state)
+TEST(kept_blocks_go_upstream_on_the_slow_path)
 {
     struct stack stack = start_kept(2 * MIB);
     struct rs_allocation large = take(&stack, 2 * MIB);
 
-    (void)state;
     assert_int_equal(counter(&stack, "kept"), 0);
     assert_int_equal(forgotten(), KEPT);
     assert_null(large.holder);
@@ -100,11 +98,10 @@ static void kept_blocks_go_upstream_on_the_slow_path(void **state)
     end(&stack);
 }
 
-static void kept_blocks_go_upstream_on_trim(void **state)
+TEST(kept_blocks_go_upstream_on_trim)
 {
     struct stack stack = start_kept(PLENTY);
 
-    (void)state;
     assert_true(rs_mr_trim(stack.mr, 0) > 0);
     assert_int_equal(counter(&stack, "kept"), 0);
     assert_int_equal(rs_mr_idle_bytes(stack.mr), 0);
@@ -135,13 +132,12 @@ static size_t most_kept(struct stack *stack)
 }
 
 /* The share of what is held that may be kept; as much again may wait to be sorted. */
-static void no_more_is_kept_than_a_share(void **state)
+TEST(no_more_is_kept_than_a_share)
 {
     struct stack stack = start(PLENTY, "initial_size=256MiB");
     size_t kept_bytes = most_kept(&stack);
     struct rs_allocation live;
 
-    (void)state;
     assert_in_range(kept_bytes, 2 * 256 * MIB / 64 + 1, 2 * 256 * MIB / 16); /* most is idle */
     end(&stack);
 
@@ -153,14 +149,13 @@ static void no_more_is_kept_than_a_share(void **state)
 }
 
 /* By the allocations, a block each; nothing is lost or found twice. */
-static void what_has_come_back_is_sorted_bit_by_bit(void **state)
+TEST(what_has_come_back_is_sorted_bit_by_bit)
 {
     enum { BACK = 2 * SEAL_COUNT };
     struct stack stack = start(PLENTY, "initial_size=64MiB");
     static struct rs_allocation blocks[BACK + SEAL_COUNT];
     size_t free_blocks;
 
-    (void)state;
     for (unsigned i = 0; i < BACK + SEAL_COUNT; i++)
         blocks[i] = take(&stack, UNIT_BYTES);
     for (unsigned i = 0; i < BACK + SEAL_COUNT; i++) {
@@ -183,12 +178,11 @@ static void what_has_come_back_is_sorted_bit_by_bit(void **state)
 }
 
 /* Its frees go upstream at once. */
-static void free_wait_keeps_nothing(void **state)
+TEST(free_wait_keeps_nothing)
 {
     struct rs_allocation a;
     struct stack stack;
 
-    (void)state;
     start_device(true);
     stack = stack_at(&place_with_holders, &rs_mr_descriptor_pool, PLENTY, OPTIONS("initial_size=0"),
                      "free=wait");
@@ -198,17 +192,4 @@ static void free_wait_keeps_nothing(void **state)
     assert_int_equal(counter(&stack, "kept"), 0);
     assert_int_equal(counter(&stack, "quarantined"), 0);
     end(&stack);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_kept_block_comes_back_with_its_holder),
-        cmocka_unit_test(kept_blocks_go_upstream_on_the_slow_path),
-        cmocka_unit_test(kept_blocks_go_upstream_on_trim),
-        cmocka_unit_test(no_more_is_kept_than_a_share),
-        cmocka_unit_test(what_has_come_back_is_sorted_bit_by_bit),
-        cmocka_unit_test(free_wait_keeps_nothing),
-    };
-    return cmocka_run_group_tests_name("reuse_kept", tests, NULL, NULL);
 }

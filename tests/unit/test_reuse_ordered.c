@@ -29,14 +29,13 @@ static void give_on(struct stack *stack, const struct rs_allocation *allocation,
     assert_true(rs_mr_check(stack->mr));
 }
 
-static void the_same_stream_gets_its_block_at_once(void **state)
+TEST(the_same_stream_gets_its_block_at_once)
 {
     struct stack stack = start(PLENTY, "initial_size=64MiB");
     struct fake_stream stream = {.id = 7};
     CUstream s = handle_of(&stream);
     struct rs_allocation a = take_on(&stack, 4 * MIB, s), b;
 
-    (void)state;
     for (unsigned i = 0; i < 1000; i++) {
         give_on(&stack, &a, s);
         assert_int_equal(counter(&stack, "quarantined"), 4 * MIB);
@@ -51,13 +50,12 @@ static void the_same_stream_gets_its_block_at_once(void **state)
     end(&stack);
 }
 
-static void another_stream_waits_for_the_fence(void **state)
+TEST(another_stream_waits_for_the_fence)
 {
     struct stack stack = start(PLENTY, "initial_size=8MiB");
     struct fake_stream one = {.id = 7}, two = {.id = 8};
     struct rs_allocation a = take_on(&stack, 4 * MIB, handle_of(&one)), b, c, d;
 
-    (void)state;
     give_on(&stack, &a, handle_of(&one));
     b = take_on(&stack, 4 * MIB, handle_of(&two));
     assert_true(b.address != a.address);
@@ -75,7 +73,7 @@ static void another_stream_waits_for_the_fence(void **state)
 }
 
 /* Of merged epochs too. */
-static void ordered_blocks_can_be_taken_back_however_many_there_are(void **state)
+TEST(ordered_blocks_can_be_taken_back_however_many_there_are)
 {
     enum { EPOCHS = 300 };
     struct stack stack = start(PLENTY, "initial_size=64MiB");
@@ -83,7 +81,6 @@ static void ordered_blocks_can_be_taken_back_however_many_there_are(void **state
     CUstream s = handle_of(&stream);
     static struct rs_allocation blocks[EPOCHS];
 
-    (void)state;
     for (unsigned i = 0; i < EPOCHS; i++)
         blocks[i] = take_on(&stack, UNIT_BYTES * (i + 1), s);
     for (unsigned i = 0; i < EPOCHS; i++) {
@@ -104,13 +101,12 @@ static void ordered_blocks_can_be_taken_back_however_many_there_are(void **state
 }
 
 /* The handle of a destroyed stream comes back for a new one; its block retires as others do. */
-static void a_recycled_handle_is_another_stream(void **state)
+TEST(a_recycled_handle_is_another_stream)
 {
     struct stack stack = start(PLENTY, "initial_size=8MiB");
     struct fake_stream stream = {.id = 7};
     struct rs_allocation a = take_on(&stack, 4 * MIB, handle_of(&stream)), b, c;
 
-    (void)state;
     give_on(&stack, &a, handle_of(&stream));
     stream.id = 9;
     b = take_on(&stack, 4 * MIB, handle_of(&stream));
@@ -127,14 +123,13 @@ static void a_recycled_handle_is_another_stream(void **state)
 }
 
 /* What is captured runs later and again: neither a free nor an allocation in it has an order. */
-static void a_capture_has_no_order(void **state)
+TEST(a_capture_has_no_order)
 {
     struct stack stack = start(PLENTY, "initial_size=64MiB");
     struct fake_stream stream = {.id = 7};
     CUstream s = handle_of(&stream);
     struct rs_allocation a = take_on(&stack, 4 * MIB, s), b = take_on(&stack, 4 * MIB, s), c, d;
 
-    (void)state;
     give_on(&stack, &a, s);
     stream.capture = CU_STREAM_CAPTURE_STATUS_ACTIVE;
     c = take_on(&stack, 4 * MIB, s);
@@ -162,14 +157,13 @@ static void a_capture_has_no_order(void **state)
 
 /* Freed after its stream died: the handle is not asked about, and if it came back, it is another's.
  */
-static void a_destroyed_stream_has_no_order(void **state)
+TEST(a_destroyed_stream_has_no_order)
 {
     struct stack stack = start(PLENTY, "initial_size=64MiB");
     struct fake_stream stream = {.id = 7};
     CUstream s = handle_of(&stream);
     struct rs_allocation a = take_on(&stack, 4 * MIB, s), b = take_on(&stack, 4 * MIB, s), c, d;
 
-    (void)state;
     rs_stream_destroyed(s);
     stream.is_dead = true;
     give_on(&stack, &a, s);
@@ -187,7 +181,7 @@ static void a_destroyed_stream_has_no_order(void **state)
     end(&stack);
 }
 
-static void a_sealed_block_can_still_be_taken_back(void **state)
+TEST(a_sealed_block_can_still_be_taken_back)
 {
     struct stack stack = start(PLENTY, "initial_size=64MiB");
     struct fake_stream stream = {.id = 7};
@@ -196,7 +190,6 @@ static void a_sealed_block_can_still_be_taken_back(void **state)
                          c = take_on(&stack, 8 * MIB, s), d, other;
     uint64_t first;
 
-    (void)state;
     give_on(&stack, &a, s);
     give_on(&stack, &b, s);
     give_on(&stack, &c, s);
@@ -218,7 +211,7 @@ static void a_sealed_block_can_still_be_taken_back(void **state)
     end(&stack);
 }
 
-static void an_ordered_free_during_the_seal_is_not_covered(void **state)
+TEST(an_ordered_free_during_the_seal_is_not_covered)
 {
     struct stack stack = start(PLENTY, "initial_size=64MiB");
     struct fake_stream stream = {.id = 7};
@@ -226,7 +219,6 @@ static void an_ordered_free_during_the_seal_is_not_covered(void **state)
     struct rs_allocation a = take_on(&stack, 4 * MIB, s), b = take_on(&stack, 6 * MIB, s);
     uint64_t first;
 
-    (void)state;
     late.stack = &stack;
     late.allocation = b;
     late.stream = s;
@@ -244,7 +236,7 @@ static void an_ordered_free_during_the_seal_is_not_covered(void **state)
     end(&stack);
 }
 
-static void only_blocks_that_fit_are_taken_back(void **state)
+TEST(only_blocks_that_fit_are_taken_back)
 {
     static const struct {
         size_t freed, asked;
@@ -263,7 +255,6 @@ static void only_blocks_that_fit_are_taken_back(void **state)
         {1000, 1020, true}, /* both 1024 bytes upstream */
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct stack stack = start(PLENTY, "initial_size=64MiB");
         struct fake_stream stream = {.id = 7};
@@ -277,14 +268,13 @@ static void only_blocks_that_fit_are_taken_back(void **state)
     }
 }
 
-static void the_best_fit_is_taken_back(void **state)
+TEST(the_best_fit_is_taken_back)
 {
     struct stack stack = start(PLENTY, "initial_size=64MiB");
     struct fake_stream stream = {.id = 7};
     CUstream s = handle_of(&stream);
     struct rs_allocation a = take_on(&stack, 4608, s), b = take_on(&stack, 4096, s), c;
 
-    (void)state;
     give_on(&stack, &a, s);
     give_on(&stack, &b, s);
     c = take_on(&stack, 4000, s);
@@ -294,7 +284,7 @@ static void the_best_fit_is_taken_back(void **state)
 }
 
 /* More than can be found by their stream: the rest waits for its fence, and none is lost. */
-static void the_cache_is_bounded(void **state)
+TEST(the_cache_is_bounded)
 {
     enum { MANY = 120 }; /* fewer than are sealed at once */
     struct stack stack = start(PLENTY, "initial_size=64MiB");
@@ -303,7 +293,6 @@ static void the_cache_is_bounded(void **state)
     static struct rs_allocation blocks[MANY];
     uint64_t found;
 
-    (void)state;
     for (unsigned i = 0; i < MANY; i++)
         blocks[i] = take_on(&stack, 4096, s);
     for (unsigned i = 0; i < MANY; i++)
@@ -322,7 +311,7 @@ static void the_cache_is_bounded(void **state)
     end(&stack);
 }
 
-static void a_full_device_waits_for_ordered_blocks_too(void **state)
+TEST(a_full_device_waits_for_ordered_blocks_too)
 {
     struct stack stack = start(8 * MIB, "initial_size=8MiB");
     struct fake_stream one = {.id = 7}, two = {.id = 8};
@@ -330,7 +319,6 @@ static void a_full_device_waits_for_ordered_blocks_too(void **state)
     unsigned ms = 30;
     pthread_t helper;
 
-    (void)state;
     give_on(&stack, &a, handle_of(&one));
     assert_int_equal(pthread_create(&helper, NULL, complete_soon, &ms), 0);
     b = take_on(&stack, 8 * MIB, handle_of(&two));
@@ -340,13 +328,12 @@ static void a_full_device_waits_for_ordered_blocks_too(void **state)
     end(&stack);
 }
 
-static void without_stream_numbers_there_is_no_order(void **state)
+TEST(without_stream_numbers_there_is_no_order)
 {
     struct stack stack = start(PLENTY, "initial_size=64MiB");
     struct fake_stream stream = {.id = 7};
     struct rs_allocation a = take_on(&stack, 4 * MIB, handle_of(&stream)), b;
 
-    (void)state;
     rs_driver.cuStreamGetId = NULL;
     give_on(&stack, &a, handle_of(&stream));
     b = take_on(&stack, 4 * MIB, handle_of(&stream));
@@ -356,13 +343,12 @@ static void without_stream_numbers_there_is_no_order(void **state)
 }
 
 /* The handle means another stream in another context. */
-static void the_legacy_stream_is_the_current_contexts(void **state)
+TEST(the_legacy_stream_is_the_current_contexts)
 {
     struct stack stack = start(PLENTY, "initial_size=64MiB");
     struct rs_allocation a = take_on(&stack, 4 * MIB, CU_STREAM_LEGACY), b;
     CUcontext popped;
 
-    (void)state;
     give_on(&stack, &a, CU_STREAM_LEGACY);
     (void)fake_push(OTHER);
     b = take_on(&stack, 4 * MIB, CU_STREAM_LEGACY);
@@ -376,13 +362,12 @@ static void the_legacy_stream_is_the_current_contexts(void **state)
 }
 
 /* As cudaFreeAsync: the block waits in quarantine, and its free does not. */
-static void free_wait_waits_for_no_free_on_a_stream(void **state)
+TEST(free_wait_waits_for_no_free_on_a_stream)
 {
     struct fake_stream stream = {.id = 7};
     struct rs_allocation a, b;
     struct stack stack;
 
-    (void)state;
     start_device(true);
     stack = stack_over(&rs_mr_descriptor_pool, PLENTY, OPTIONS("initial_size=8MiB"), "free=wait");
     a = take_on(&stack, 4 * MIB, handle_of(&stream));
@@ -402,14 +387,13 @@ static void free_wait_waits_for_no_free_on_a_stream(void **state)
     end(&stack);
 }
 
-static void a_failed_seal_leaves_ordered_blocks_open(void **state)
+TEST(a_failed_seal_leaves_ordered_blocks_open)
 {
     struct stack stack = start(PLENTY, "initial_size=64MiB");
     struct fake_stream stream = {.id = 7};
     CUstream s = handle_of(&stream);
     struct rs_allocation a = take_on(&stack, 4 * MIB, s), b = take_on(&stack, 6 * MIB, s), c;
 
-    (void)state;
     give_on(&stack, &a, s);
     give_on(&stack, &b, s);
     begin_capture();
@@ -425,27 +409,4 @@ static void a_failed_seal_leaves_ordered_blocks_open(void **state)
     assert_int_equal(counter(&stack, "quarantined"), 0);
     give_on(&stack, &c, s);
     end(&stack);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ordered_blocks_can_be_taken_back_however_many_there_are),
-        cmocka_unit_test(the_same_stream_gets_its_block_at_once),
-        cmocka_unit_test(another_stream_waits_for_the_fence),
-        cmocka_unit_test(a_recycled_handle_is_another_stream),
-        cmocka_unit_test(a_capture_has_no_order),
-        cmocka_unit_test(a_destroyed_stream_has_no_order),
-        cmocka_unit_test(a_sealed_block_can_still_be_taken_back),
-        cmocka_unit_test(an_ordered_free_during_the_seal_is_not_covered),
-        cmocka_unit_test(only_blocks_that_fit_are_taken_back),
-        cmocka_unit_test(the_best_fit_is_taken_back),
-        cmocka_unit_test(the_cache_is_bounded),
-        cmocka_unit_test(a_full_device_waits_for_ordered_blocks_too),
-        cmocka_unit_test(without_stream_numbers_there_is_no_order),
-        cmocka_unit_test(the_legacy_stream_is_the_current_contexts),
-        cmocka_unit_test(free_wait_waits_for_no_free_on_a_stream),
-        cmocka_unit_test(a_failed_seal_leaves_ordered_blocks_open),
-    };
-    return cmocka_run_group_tests_name("reuse_ordered", tests, NULL, NULL);
 }

@@ -44,13 +44,12 @@ static uint64_t give_one(struct stack *stack, const struct rs_allocation *block)
 }
 
 /* Else the first free that finds the GPU done would give millions upstream by itself. */
-static void what_piled_up_goes_upstream_a_few_at_a_time(void **state)
+TEST(what_piled_up_goes_upstream_a_few_at_a_time)
 {
     static struct rs_allocation more[PILED_UP];
     struct stack stack = start_pile(PLENTY);
     unsigned frees = 0;
 
-    (void)state;
     for (unsigned i = 0; i < PILED_UP; i++)
         assert_int_equal(rs_mr_allocate(stack.mr, UNIT_BYTES, NULL, &more[i]), CUDA_SUCCESS);
     pile_up(&stack);
@@ -65,13 +64,12 @@ static void what_piled_up_goes_upstream_a_few_at_a_time(void **state)
 }
 
 /* An allocation that upstream has nothing for is served with the first of it. */
-static void the_slow_path_takes_what_piled_up_in_steps(void **state)
+TEST(the_slow_path_takes_what_piled_up_in_steps)
 {
     enum { STEP = 512 };
     struct stack stack = start(PLENTY, "initial_size=2MiB");
     struct rs_allocation block;
 
-    (void)state;
     for (unsigned i = 0; i < PILED_UP; i++)
         assert_int_equal(rs_mr_allocate(stack.mr, UNIT_BYTES, NULL, &pile[i]), CUDA_SUCCESS);
     assert_int_equal(stack.leaf->live_bytes, PILED_UP * UNIT_BYTES); /* nothing is left */
@@ -84,13 +82,12 @@ static void the_slow_path_takes_what_piled_up_in_steps(void **state)
     end(&stack);
 }
 
-static void an_allocation_sorts_a_bounded_part_of_what_is_clean(void **state)
+TEST(an_allocation_sorts_a_bounded_part_of_what_is_ready)
 {
     enum { COUNT = 1500, SORTED = 8 * 16, KEPT = 512 };
     struct stack stack = start(PLENTY, "initial_size=64MiB");
     struct rs_allocation other, last[SEAL_COUNT];
 
-    (void)state;
     for (unsigned i = 0; i < COUNT; i++)
         pile[i] = take(&stack, UNIT_BYTES);
     for (unsigned i = 0; i < SEAL_COUNT; i++)
@@ -108,11 +105,10 @@ static void an_allocation_sorts_a_bounded_part_of_what_is_clean(void **state)
     end(&stack);
 }
 
-static void a_trim_gives_all_that_piled_up_upstream(void **state)
+TEST(a_trim_gives_all_that_piled_up_upstream)
 {
     struct stack stack = start_pile(PLENTY);
 
-    (void)state;
     pile_up(&stack);
     complete_all();
     (void)give_one(&stack, &large_one);
@@ -122,12 +118,11 @@ static void a_trim_gives_all_that_piled_up_upstream(void **state)
     end(&stack);
 }
 
-static void the_slow_path_takes_all_that_piled_up(void **state)
+TEST(the_slow_path_takes_all_that_piled_up)
 {
     struct stack stack = start_pile(PILED_UP * UNIT_BYTES + SEAL_MIB * MIB);
     struct rs_allocation all;
 
-    (void)state;
     pile_up(&stack);
     complete_all();
     (void)give_one(&stack, &large_one); /* finds it done, and leaves most of it */
@@ -138,12 +133,11 @@ static void the_slow_path_takes_all_that_piled_up(void **state)
     end(&stack);
 }
 
-static void what_piled_up_goes_with_its_context(void **state)
+TEST(what_piled_up_goes_with_its_context)
 {
     struct stack stack = start_pile(PLENTY);
     struct rs_mr *below = stack.mr->upstream[0];
 
-    (void)state;
     pile_up(&stack);
     complete_all();
     (void)give_one(&stack, &large_one);
@@ -153,13 +147,12 @@ static void what_piled_up_goes_with_its_context(void **state)
     fake_leaf_destroy(stack.leaf);
 }
 
-static void an_epoch_waited_for_in_vain_is_known_among_many(void **state)
+TEST(an_epoch_waited_for_in_vain_is_known_among_many)
 {
     enum { EPOCHS = 200 };
     struct stack stack = start(PLENTY, "initial_size=0");
     struct rs_allocation a = take(&stack, 16 * MIB), b, c, small[EPOCHS];
 
-    (void)state;
     for (unsigned i = 0; i < EPOCHS; i++)
         small[i] = take(&stack, UNIT_BYTES);
     (void)give_busy(&stack, &a);
@@ -175,18 +168,4 @@ static void an_epoch_waited_for_in_vain_is_known_among_many(void **state)
     give(&stack, &b);
     give(&stack, &c);
     end(&stack);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_piled_up_goes_upstream_a_few_at_a_time),
-        cmocka_unit_test(the_slow_path_takes_what_piled_up_in_steps),
-        cmocka_unit_test(an_allocation_sorts_a_bounded_part_of_what_is_clean),
-        cmocka_unit_test(a_trim_gives_all_that_piled_up_upstream),
-        cmocka_unit_test(the_slow_path_takes_all_that_piled_up),
-        cmocka_unit_test(what_piled_up_goes_with_its_context),
-        cmocka_unit_test(an_epoch_waited_for_in_vain_is_known_among_many),
-    };
-    return cmocka_run_group_tests_name("reuse_pile", tests, NULL, NULL);
 }

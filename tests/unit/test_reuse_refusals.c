@@ -7,12 +7,11 @@
 #include <string.h>
 
 /* Neither an epoch nor growth is possible then, but the driver's own wait is. */
-static void without_host_memory_nothing_is_lost(void **state)
+TEST(without_host_memory_nothing_is_lost)
 {
     struct stack stack = start(PLENTY, "initial_size=16MiB");
     struct rs_allocation a = take(&stack, 16 * MIB), b;
 
-    (void)state;
     host_left = 0;
     (void)give_busy(&stack, &a); /* a free needs none */
     b = take(&stack, 16 * MIB);
@@ -24,12 +23,11 @@ static void without_host_memory_nothing_is_lost(void **state)
     end(&stack);
 }
 
-static void records_need_host_memory(void **state)
+TEST(without_host_memory_for_a_record_a_request_is_refused)
 {
     struct stack stack = start(PLENTY, "initial_size=16MiB");
     struct rs_allocation a, b;
 
-    (void)state;
     host_left = 0;
     assert_int_equal(try(&stack, MIB, &a), CUDA_ERROR_OUT_OF_MEMORY);
     host_left = -1;
@@ -50,12 +48,11 @@ static void free_and_complete(void *data)
     complete_all();
 }
 
-static void a_refusal_counts_only_if_nothing_moved(void **state)
+TEST(a_refusal_counts_only_if_nothing_moved)
 {
     struct stack stack = start(16 * MIB, "initial_size=0");
     struct rs_allocation a = take(&stack, 16 * MIB), b;
 
-    (void)state;
     late.stack = &stack;
     late.allocation = a;
     stack.leaf->on_call = free_and_complete;
@@ -66,12 +63,11 @@ static void a_refusal_counts_only_if_nothing_moved(void **state)
 }
 
 /* It is tried again, and nothing is lost. */
-static void what_upstream_does_not_take_back_stays(void **state)
+TEST(what_upstream_does_not_take_back_stays)
 {
     struct stack stack;
     struct rs_allocation a, b;
 
-    (void)state;
     start_device(true);
     stack = stack_over(&rs_mr_descriptor_aligned, 16 * MIB, NULL, "free=deferred");
     a = take(&stack, 16 * MIB);
@@ -84,15 +80,4 @@ static void what_upstream_does_not_take_back_stays(void **state)
     b = take(&stack, 16 * MIB);
     give(&stack, &b);
     end(&stack);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_host_memory_nothing_is_lost),
-        cmocka_unit_test(records_need_host_memory),
-        cmocka_unit_test(a_refusal_counts_only_if_nothing_moved),
-        cmocka_unit_test(what_upstream_does_not_take_back_stays),
-    };
-    return cmocka_run_group_tests_name("reuse_refusals", tests, NULL, NULL);
 }

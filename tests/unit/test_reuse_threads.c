@@ -110,11 +110,10 @@ static void run_threads(struct stack *stack)
     assert_int_equal(atomic_load(&early), 0);
 }
 
-static void threads_with_streams_never_get_a_busy_block(void **state)
+TEST(threads_with_streams_never_get_a_busy_block)
 {
     struct stack stack = start(96 * MIB, "initial_size=16MiB");
 
-    (void)state;
     in_order = true;
     run_threads(&stack);
     in_order = false;
@@ -123,33 +122,21 @@ static void threads_with_streams_never_get_a_busy_block(void **state)
     end(&stack);
 }
 
-static void threads_never_get_a_busy_block(void **state)
+TEST(threads_never_get_a_busy_block)
 {
     struct stack stack = start(96 * MIB, "initial_size=16MiB");
 
-    (void)state;
     run_threads(&stack);
     assert_true(counter(&stack, "epochs_retired") > 10);
     assert_true(counter(&stack, "epochs_sealed") >= counter(&stack, "epochs_retired"));
     end(&stack);
 }
 
-static void threads_never_get_a_busy_block_on_an_old_driver(void **state)
+TEST(threads_never_get_a_busy_block_on_an_old_driver)
 {
     struct stack stack = start_old(96 * MIB, "initial_size=16MiB");
 
-    (void)state;
     run_threads(&stack);
     assert_true(counter(&stack, "full_waits") > 10);
     end(&stack);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_with_streams_never_get_a_busy_block),
-        cmocka_unit_test(threads_never_get_a_busy_block),
-        cmocka_unit_test(threads_never_get_a_busy_block_on_an_old_driver),
-    };
-    return cmocka_run_group_tests_name("reuse_threads", tests, NULL, NULL);
 }

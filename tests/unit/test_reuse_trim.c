@@ -5,12 +5,11 @@
 
 #include <string.h>
 
-static void trim_gives_back_what_is_clean(void **state)
+TEST(trim_gives_back_what_is_ready)
 {
     struct stack stack = start(PLENTY, "initial_size=0");
     struct rs_allocation a = take(&stack, 8 * MIB);
 
-    (void)state;
     (void)give_busy(&stack, &a);
     assert_int_equal(rs_mr_idle_bytes(stack.mr), 8 * MIB);
     assert_int_equal(rs_mr_trim(stack.mr, 0), 0);
@@ -41,12 +40,11 @@ static struct stack start_with_threshold(void)
     return stack;
 }
 
-static void what_is_in_excess_goes_upstream_when_the_program_synchronises(void **state)
+TEST(what_is_in_excess_goes_upstream_when_the_program_synchronises)
 {
     struct stack stack = start_with_threshold();
     struct rs_allocation a = take(&stack, 3 * MIB), b = take(&stack, 1000);
 
-    (void)state;
     (void)give_busy(&stack, &a);
     (void)give_busy(&stack, &b);
     assert_int_equal(device.records, 0);
@@ -62,12 +60,11 @@ static void what_is_in_excess_goes_upstream_when_the_program_synchronises(void *
     end(&stack);
 }
 
-static void a_wait_for_the_whole_context_sees_late_fences(void **state)
+TEST(a_wait_for_the_whole_context_sees_late_fences)
 {
     struct stack stack = start_with_threshold();
     struct rs_allocation a = take(&stack, 8 * MIB);
 
-    (void)state;
     (void)give_busy(&stack, &a);
     rs_mr_synchronise(stack.mr, RS_SYNCHRONISE_BEGIN);
     complete_in(8);
@@ -91,11 +88,10 @@ static void expect_no_give_back(struct stack *stack, size_t size_bytes)
     (void)rs_mr_trim(stack->mr, PLENTY);
 }
 
-static void what_is_no_excess_stays_when_the_program_synchronises(void **state)
+TEST(what_is_no_excess_stays_when_the_program_synchronises)
 {
     struct stack stack = start_with_threshold();
 
-    (void)state;
     expect_no_give_back(&stack, MIB); /* of no use to the driver */
     excess_bytes = 0;
     expect_no_give_back(&stack, 8 * MIB);
@@ -113,12 +109,11 @@ static void finish_older_work(void)
 }
 
 /* The older fence is done when the younger is recorded, and that a little later. */
-static void a_trim_waits_for_the_youngest_fence_too(void **state)
+TEST(a_trim_waits_for_the_youngest_fence_too)
 {
     struct stack stack = start(PLENTY, "initial_size=512MiB");
     struct rs_allocation a = take(&stack, 8 * MIB), b = take(&stack, 8 * MIB);
 
-    (void)state;
     older_work = give_busy(&stack, &a);
     seal(&stack);
     (void)give_busy(&stack, &b);
@@ -130,13 +125,12 @@ static void a_trim_waits_for_the_youngest_fence_too(void **state)
     end(&stack);
 }
 
-static void memory_that_is_gone_needs_no_driver(void **state)
+TEST(memory_that_is_gone_needs_no_driver)
 {
     struct stack stack = start(PLENTY, "initial_size=8MiB");
     struct rs_allocation a = take(&stack, 4 * MIB), b = take(&stack, 4 * MIB);
     unsigned queries, waits;
 
-    (void)state;
     (void)give_busy(&stack, &a);
     (void)rs_mr_trim(stack.mr, 0);
     (void)give_busy(&stack, &b);
@@ -145,17 +139,4 @@ static void memory_that_is_gone_needs_no_driver(void **state)
     rs_mr_destroy(stack.mr, true);
     assert_int_equal(device.queries, queries);
     assert_int_equal(device.waits, waits);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(trim_gives_back_what_is_clean),
-        cmocka_unit_test(what_is_in_excess_goes_upstream_when_the_program_synchronises),
-        cmocka_unit_test(a_wait_for_the_whole_context_sees_late_fences),
-        cmocka_unit_test(what_is_no_excess_stays_when_the_program_synchronises),
-        cmocka_unit_test(a_trim_waits_for_the_youngest_fence_too),
-        cmocka_unit_test(memory_that_is_gone_needs_no_driver),
-    };
-    return cmocka_run_group_tests_name("reuse_trim", tests, NULL, NULL);
 }

@@ -15,6 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+GROUP_FIXTURE(enter_test_folder, leave_test_folder);
+
 enum { LIMIT = 1000, PROCESSES = 12, ROUNDS = 3000 };
 
 static const unsigned char first_uuid[RS_JOB_UUID_BYTES] = "first device";
@@ -49,14 +51,13 @@ static struct rs_job_share share_of(struct rs_job_limit *job, const unsigned cha
     return share;
 }
 
-static void members_share_the_limit_of_a_device(void **state)
+TEST(members_share_the_limit_of_a_device)
 {
     struct rs_job_limit *job = new_job();
     struct rs_job_share one = share_of(job, first_uuid, LIMIT);
     struct rs_job_share two = share_of(job, first_uuid, LIMIT);
     struct rs_job_share far = share_of(job, other_uuid, LIMIT);
 
-    (void)state;
     assert_true(rs_job_share_take(&one, 600));
     assert_false(rs_job_share_take(&two, 401));
     assert_true(rs_job_share_take(&two, 400));
@@ -68,12 +69,11 @@ static void members_share_the_limit_of_a_device(void **state)
     assert_false(rs_job_share_take(&one, LIMIT + 1));
 }
 
-static void a_device_has_one_number(void **state)
+TEST(a_device_has_one_number)
 {
     struct rs_job_limit *job = new_job();
     unsigned char uuid[RS_JOB_UUID_BYTES] = {0};
 
-    (void)state;
     assert_int_equal(rs_job_limit_device(job, first_uuid), 0);
     assert_int_equal(rs_job_limit_device(job, other_uuid), 1);
     assert_int_equal(rs_job_limit_device(job, first_uuid), 0);
@@ -130,13 +130,12 @@ static void live(struct rs_job_limit *job, struct reality *reality, uint32_t see
     }
 }
 
-static void never_more_than_the_limit(void **state)
+TEST(never_more_than_the_limit)
 {
     struct rs_job_limit *job = new_job();
     struct reality *reality = shared_memory(sizeof(*reality));
     int status;
 
-    (void)state;
     for (uint32_t i = 0; i < PROCESSES; i++)
         if (fork() == 0) {
             live(job, reality, i);
@@ -185,13 +184,12 @@ static void kill_and_wait(pid_t process)
     assert_int_equal(waitpid(process, &status, 0), process);
 }
 
-static void the_dead_are_counted_until_the_device_has_closed(void **state)
+TEST(the_dead_are_counted_until_the_device_has_closed)
 {
     struct rs_job_limit *job = new_job();
     struct rs_job_share own = share_of(job, first_uuid, LIMIT);
     pid_t process = take_and_wait(job, 700);
 
-    (void)state;
     assert_false(rs_job_limit_reap(job)); /* nobody is gone */
     assert_int_equal(rs_job_share_others(&own), 700);
     kill_and_wait(process);
@@ -204,13 +202,12 @@ static void the_dead_are_counted_until_the_device_has_closed(void **state)
     assert_true(rs_job_share_take(&own, LIMIT));
 }
 
-static void a_place_that_comes_back_is_settled_anew(void **state)
+TEST(a_place_that_comes_back_is_settled_anew)
 {
     struct rs_job_limit *job = new_job();
     struct rs_job_share own = share_of(job, first_uuid, LIMIT);
     pid_t process = take_and_wait(job, 10);
 
-    (void)state;
     kill_and_wait(process);
     while (rs_job_limit_reap(job))
         ;
@@ -220,12 +217,11 @@ static void a_place_that_comes_back_is_settled_anew(void **state)
     assert_int_equal(rs_job_share_others(&own), 20);
 }
 
-static void another_process_of_that_number_is_another(void **state)
+TEST(another_process_of_that_number_is_another)
 {
     struct rs_job_limit *job = new_job();
     struct rs_job_share own = share_of(job, first_uuid, LIMIT);
 
-    (void)state;
     /* As if this process's number had been another's, who began at another time. */
     job->members[5].owner = (job->members[0].owner & ~(uint64_t)0xffffffff) | 1;
     job->members[5].taken_bytes[0] = 300;
@@ -236,7 +232,7 @@ static void another_process_of_that_number_is_another(void **state)
 
 /* ---- the file ---- */
 
-static void files_that_are_no_jobs_are_refused(void **state)
+TEST(files_that_are_no_jobs_are_refused)
 {
     const char *path = "job";
     char where[64];
@@ -244,7 +240,6 @@ static void files_that_are_no_jobs_are_refused(void **state)
     struct stat status;
     int fd;
 
-    (void)state;
     assert_int_equal(rs_job_limit_open(NULL, path, &job), 0);
     assert_int_equal(stat(path, &status), 0);
     assert_int_equal(status.st_mode & 0777, 0600);
@@ -270,19 +265,4 @@ static void files_that_are_no_jobs_are_refused(void **state)
     assert_int_equal(chmod(path, 0600), 0);
     assert_int_equal(truncate(path, 5), 0);
     assert_int_equal(rs_job_limit_open(NULL, path, &again), -EPROTO);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(members_share_the_limit_of_a_device),
-        cmocka_unit_test(a_device_has_one_number),
-        cmocka_unit_test(never_more_than_the_limit),
-        cmocka_unit_test(the_dead_are_counted_until_the_device_has_closed),
-        cmocka_unit_test(a_place_that_comes_back_is_settled_anew),
-        cmocka_unit_test(another_process_of_that_number_is_another),
-        cmocka_unit_test(files_that_are_no_jobs_are_refused),
-    };
-
-    return cmocka_run_group_tests(tests, enter_test_folder, leave_test_folder);
 }

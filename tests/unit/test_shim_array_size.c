@@ -21,10 +21,8 @@ static size_t bytes_of(size_t width, size_t height, size_t depth, CUarray_format
     return rs_array_bytes(&descriptor, levels);
 }
 
-static void extents_times_element(void **state)
+TEST(an_array_is_extents_times_element_in_whole_units)
 {
-    (void)state;
-
     assert_int_equal(bytes_of(1, 0, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0, 1), 4 * KIB);
     assert_int_equal(bytes_of(64 * KIB, 0, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0, 1), 512 * KIB);
     assert_int_equal(bytes_of(4096, 4, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0, 1), 32 * KIB);
@@ -36,44 +34,26 @@ static void extents_times_element(void **state)
     assert_int_equal(bytes_of(1024, 1024, 0, CU_AD_FORMAT_SNORM_INT16X2, 2, 0, 1), 4 * MIB);
 }
 
-static void levels_halve_and_layers_do_not(void **state)
+TEST(levels_halve_and_layers_do_not)
 {
-    (void)state;
-
     assert_int_equal(bytes_of(1024, 1024, 0, CU_AD_FORMAT_FLOAT, 1, 0, 2), 5 * MIB);
     assert_int_equal(bytes_of(1024, 1024, 4, CU_AD_FORMAT_FLOAT, 1, 0, 2), 18 * MIB);
     assert_int_equal(bytes_of(1024, 1024, 4, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_LAYERED, 2),
                      20 * MIB);
 }
 
-static void sparse_arrays_have_no_memory(void **state)
+TEST(sparse_arrays_have_no_memory)
 {
-    (void)state;
-
     assert_int_equal(bytes_of(1024, 1024, 0, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_SPARSE, 1), 0);
     assert_int_equal(
         bytes_of(1024, 1024, 0, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_DEFERRED_MAPPING, 1), 0);
     assert_int_equal(bytes_of(0, 1024, 0, CU_AD_FORMAT_FLOAT, 1, 0, 1), 0);
 }
 
-static void no_product_wraps(void **state)
+TEST(no_product_wraps)
 {
-    (void)state;
-
     assert_int_equal(bytes_of(SIZE_MAX, 1, 0, CU_AD_FORMAT_FLOAT, 4, 0, 1), SIZE_MAX);
     assert_int_equal(bytes_of(SIZE_MAX / 64, SIZE_MAX, 0, CU_AD_FORMAT_FLOAT, 1, 0, 1), SIZE_MAX);
     assert_int_equal(bytes_of(1 << 20, 1 << 20, SIZE_MAX / 2, CU_AD_FORMAT_FLOAT, 1, 0, 1),
                      SIZE_MAX);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(extents_times_element),
-        cmocka_unit_test(levels_halve_and_layers_do_not),
-        cmocka_unit_test(sparse_arrays_have_no_memory),
-        cmocka_unit_test(no_product_wraps),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

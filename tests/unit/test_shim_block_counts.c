@@ -16,12 +16,11 @@ static struct rs_block_counter *counter_of(int device)
     return rs_block_counter(RS_KIND_DEVICE, device);
 }
 
-static void one_thread_counts_exactly(void **state)
+TEST(one_thread_counts_exactly)
 {
     struct rs_block_counter *counter = counter_of(1);
     struct rs_block_counts counts;
 
-    (void)state;
     rs_block_count_entered(counter, 1000);
     rs_block_count_entered(counter, 500);
     rs_block_count_left(counter, 1000);
@@ -77,13 +76,12 @@ static void run(struct job *jobs, unsigned count)
     pthread_barrier_destroy(&alive);
 }
 
-static void what_one_enters_another_may_free(void **state)
+TEST(what_one_enters_another_may_free)
 {
     struct rs_block_counter *counter = counter_of(3);
     struct job takes = {counter, KIB, 0, 100, 1, NULL};
     struct rs_block_counts counts;
 
-    (void)state;
     for (int i = 0; i < 100; i++)
         rs_block_count_entered(counter, KIB);
     run(&takes, 1);
@@ -95,13 +93,12 @@ static void what_one_enters_another_may_free(void **state)
     assert_int_equal(counts.peak_live_blocks, 100);
 }
 
-static void many_threads_lose_nothing(void **state)
+TEST(many_threads_lose_nothing)
 {
     enum { THREADS = RS_THREAD_INDEXES + 16, ROUNDS = 50000 }; /* some have to share */
     struct job jobs[THREADS];
     struct rs_block_counts counts;
 
-    (void)state;
     for (unsigned i = 0; i < THREADS; i++)
         jobs[i] = (struct job){counter_of(4), KIB, 3, 2, ROUNDS, NULL};
     run(jobs, THREADS);
@@ -114,14 +111,13 @@ static void many_threads_lose_nothing(void **state)
 }
 
 /* Peaks that nobody asks for while they last. */
-static void a_peak_is_missed_by_the_slack_at_most(void **state)
+TEST(a_peak_is_missed_by_the_slack_at_most)
 {
     enum { THREADS = 8, BLOCKS = 50 };
     struct job jobs[THREADS];
     struct rs_block_counts counts;
     size_t reached = (size_t)THREADS * BLOCKS * 400 * KIB;
 
-    (void)state;
     for (unsigned i = 0; i < THREADS; i++)
         jobs[i] = (struct job){counter_of(5), 400 * KIB, BLOCKS, 0, 1, NULL};
     run(jobs, THREADS);
@@ -137,12 +133,11 @@ static void a_peak_is_missed_by_the_slack_at_most(void **state)
 }
 
 /* A large block is looked at wherever the thread's share stood before. */
-static void a_large_block_is_never_missed(void **state)
+TEST(a_large_block_is_never_missed)
 {
     struct job jobs[3];
     struct rs_block_counter *counter = counter_of(6);
 
-    (void)state;
     for (unsigned i = 0; i < 3; i++) /* so that more than two have shares */
         jobs[i] = (struct job){counter, KIB, 1, 1, 1, NULL};
     run(jobs, 3);
@@ -153,17 +148,4 @@ static void a_large_block_is_never_missed(void **state)
     rs_block_count_entered(counter, 50 * MIB);
     rs_block_count_left(counter, 50 * MIB);
     assert_int_equal(rs_block_counts(RS_KIND_DEVICE, 6).peak_live_bytes, 110 * MIB);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_thread_counts_exactly),
-        cmocka_unit_test(what_one_enters_another_may_free),
-        cmocka_unit_test(many_threads_lose_nothing),
-        cmocka_unit_test(a_peak_is_missed_by_the_slack_at_most),
-        cmocka_unit_test(a_large_block_is_never_missed),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,11 +35,10 @@ static CUresult fake_free_async(CUdeviceptr address, CUstream stream)
 
 /* A capture that another thread began since the allocation would be spoilt otherwise, and the free
  * refused. */
-static void an_allocation_is_undone_whatever_captures(void **state)
+TEST(an_allocation_is_undone_whatever_captures)
 {
     struct rs_pool_charge charge = {.turn = 0};
 
-    (void)state;
     driver.mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     rs_driver.cuThreadExchangeStreamCaptureMode = fake_exchange_mode;
     rs_driver.cuMemFreeAsync = fake_free_async;
@@ -51,13 +50,4 @@ static void an_allocation_is_undone_whatever_captures(void **state)
     assert_null(driver.stream);
     assert_int_equal(driver.frees, 3);
     assert_int_equal(driver.mode, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_allocation_is_undone_whatever_captures),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

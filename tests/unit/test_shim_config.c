@@ -26,7 +26,7 @@ static const char *stack_text(const struct rs_config *config, int device,
     return stack ? rs_expression_format(stack, NULL, text) : "none";
 }
 
-static void variables_build_the_stack(void **state)
+TEST(variables_build_the_stack)
 {
     static const struct {
         const char *settings[SETTINGS_MAX];
@@ -176,7 +176,6 @@ static void variables_build_the_stack(void **state)
          "none"},
         {{"RMM_Limit=", "RMM_LIMIT_GPU0=", "RMM_POOL="}, "none"}, /* not set */
     };
-    (void)state;
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         char text[RS_EXPRESSION_TEXT_BYTES];
@@ -191,7 +190,7 @@ static void variables_build_the_stack(void **state)
     }
 }
 
-static void pinned_memory_has_stacks_of_its_own(void **state)
+TEST(pinned_memory_has_stacks_of_its_own)
 {
     static const struct {
         const char *settings[SETTINGS_MAX];
@@ -209,7 +208,6 @@ static void pinned_memory_has_stacks_of_its_own(void **state)
          "statistics(reuse(pool(pinned, initial_size=1GiB), free=wait))"},
         {{"RMM_POOL_SIZE=1GiB"}, "reuse(pool(cuda, initial_size=1GiB))", "none"},
     };
-    (void)state;
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         char text[RS_EXPRESSION_TEXT_BYTES];
@@ -227,7 +225,7 @@ static void pinned_memory_has_stacks_of_its_own(void **state)
     }
 }
 
-static void managed_memory_has_a_stack_of_its_own(void **state)
+TEST(managed_memory_has_a_stack_of_its_own)
 {
     static const struct {
         const char *settings[SETTINGS_MAX];
@@ -256,7 +254,6 @@ static void managed_memory_has_a_stack_of_its_own(void **state)
          "reuse(poison(pool(managed, alignment=64KiB)))"},
         {{"RMM_MANAGED=1"}, "managed", "none"},
     };
-    (void)state;
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         char text[RS_EXPRESSION_TEXT_BYTES];
@@ -275,7 +272,7 @@ static void managed_memory_has_a_stack_of_its_own(void **state)
     }
 }
 
-static void a_numbered_variable_is_for_that_device(void **state)
+TEST(a_numbered_variable_is_for_that_device)
 {
     static const struct {
         const char *settings[SETTINGS_MAX];
@@ -307,7 +304,6 @@ static void a_numbered_variable_is_for_that_device(void **state)
          "reuse(pool(cuda))",
          "logging(pool(cuda), path=x)"},
     };
-    (void)state;
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         char text[RS_EXPRESSION_TEXT_BYTES];
@@ -323,7 +319,7 @@ static void a_numbered_variable_is_for_that_device(void **state)
     }
 }
 
-static void bad_settings_are_one_line_each(void **state)
+TEST(bad_settings_are_one_line_each)
 {
     static const struct {
         const char *settings[SETTINGS_MAX];
@@ -556,7 +552,6 @@ static void bad_settings_are_one_line_each(void **state)
         {{"RMM_MANAGED_POOL_SIZE=1GB1"}, "RMM_MANAGED_POOL_SIZE=1^GB1: "},
         {{"RMM_HOOKS=manged"}, "RMM_HOOKS=^manged: unknown group; did you mean 'managed'?"},
     };
-    (void)state;
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         struct rs_config config;
@@ -610,11 +605,10 @@ static unsigned expect_questions_of_option(const struct rs_mr_descriptor *descri
     return 1;
 }
 
-static void a_part_of_a_byte_is_asked_about_wherever_a_size_is_given(void **state)
+TEST(a_part_of_a_byte_is_asked_about_wherever_a_size_is_given)
 {
     unsigned variables = 0, options = 0;
     char setting[80];
-    (void)state;
 
     for (size_t i = 0; rs_variables[i].option.name; i++) {
         if (rs_variables[i].option.type != RS_OPTION_SIZE)
@@ -632,13 +626,12 @@ static void a_part_of_a_byte_is_asked_about_wherever_a_size_is_given(void **stat
     assert_true(variables >= 6 && options >= 12);
 }
 
-static void all_bad_settings_are_told_at_once(void **state)
+TEST(all_bad_settings_are_told_at_once)
 {
     static const char *const settings[] = {"RMM_POOL_SIZE=x", "RMM_BINNING=y", "RMM_POOLSIZE=1",
                                            "RMM_ON_ERROR=deny", NULL};
     struct rs_config config;
     struct lines lines;
-    (void)state;
 
     assert_int_equal(parse(settings, &lines, &config), 3);
     assert_int_equal(lines.count, 3);
@@ -646,14 +639,13 @@ static void all_bad_settings_are_told_at_once(void **state)
     rs_config_free(&config);
 }
 
-static void process_wide_settings_are_read(void **state)
+TEST(process_wide_settings_are_read)
 {
     static const char *const settings[] = {"RMM_STATISTICS=json:/tmp/%p.json",
                                            "RMM_ON_ERROR=passthrough", "RMM_VERBOSE=on",
                                            "RMM_HOOKS=device", NULL};
     struct rs_config config;
     struct lines lines;
-    (void)state;
 
     assert_int_equal(parse(settings, &lines, &config), 0);
     assert_int_equal(config.statistics, RS_STATISTICS_JSON);
@@ -664,7 +656,7 @@ static void process_wide_settings_are_read(void **state)
     rs_config_free(&config);
 }
 
-static void what_tracks_is_reported(void **state)
+TEST(what_tracks_is_reported)
 {
     static const struct {
         const char *settings[SETTINGS_MAX];
@@ -679,7 +671,6 @@ static void what_tracks_is_reported(void **state)
         {{"RMM_RESOURCE_3=tracking(cuda)"}, RS_STATISTICS_TEXT, NULL},
         {{"RMM_RESOURCE=tracking(cuda)", "RMM_TRACKING=0"}, RS_STATISTICS_NONE, NULL},
     };
-    (void)state;
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         struct rs_config config;
@@ -693,11 +684,10 @@ static void what_tracks_is_reported(void **state)
     }
 }
 
-static void no_environment_is_no_settings(void **state)
+TEST(no_environment_is_no_settings)
 {
     struct rs_config config;
     struct lines lines;
-    (void)state;
 
     assert_int_equal(rs_config_parse(NULL, lines_begin(&lines), &config), 0);
     assert_false(config.anything_set);
@@ -705,7 +695,7 @@ static void no_environment_is_no_settings(void **state)
     rs_config_free(&config);
 }
 
-static void stream_ordered_memory_is_served_where_asked_for(void **state)
+TEST(stream_ordered_memory_is_served_where_asked_for)
 {
     static const struct {
         const char *settings[SETTINGS_MAX];
@@ -716,7 +706,6 @@ static void stream_ordered_memory_is_served_where_asked_for(void **state)
         {{"RMM_HOOKS=async"}, RS_HOOK_GROUP_ASYNC},
         {{"RMM_HOOKS=pinned,async"}, RS_HOOK_GROUP_PINNED | RS_HOOK_GROUP_ASYNC},
     };
-    (void)state;
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         struct rs_config config;
@@ -727,12 +716,11 @@ static void stream_ordered_memory_is_served_where_asked_for(void **state)
     }
 }
 
-static void the_runtime_door_needs_the_drivers(void **state)
+TEST(hooks_of_the_runtime_bring_the_drivers_device_memory)
 {
     static const char *const settings[] = {"RMM_HOOKS=runtime", NULL};
     struct rs_config config;
     struct lines lines;
-    (void)state;
 
     assert_int_equal(parse(settings, &lines, &config), 0);
     assert_int_equal(config.hook_groups, RS_HOOK_GROUP_DEVICE | RS_HOOK_GROUP_RUNTIME);
@@ -740,7 +728,7 @@ static void the_runtime_door_needs_the_drivers(void **state)
 }
 
 /* What a program pushes is a whole stack: only RMM_FREE adds to it. */
-static void an_expression_from_inside(void **state)
+TEST(a_pushed_expression_gets_only_the_free_mode_of_the_settings)
 {
     static const struct {
         const char *setting, *expression, *stack;
@@ -756,7 +744,6 @@ static void an_expression_from_inside(void **state)
         {"RMM_POOL_SIZE=1GiB", "pool(cuda, initial_size=2GiB, maximum_size=1GiB)", NULL},
     };
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
         const char *const settings[] = {cases[i].setting, NULL};
         struct rs_source source = {"expression", cases[i].expression};
@@ -775,25 +762,4 @@ static void an_expression_from_inside(void **state)
         rs_expression_free(stack);
         rs_config_free(&config);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(variables_build_the_stack),
-        cmocka_unit_test(pinned_memory_has_stacks_of_its_own),
-        cmocka_unit_test(managed_memory_has_a_stack_of_its_own),
-        cmocka_unit_test(a_numbered_variable_is_for_that_device),
-        cmocka_unit_test(bad_settings_are_one_line_each),
-        cmocka_unit_test(a_part_of_a_byte_is_asked_about_wherever_a_size_is_given),
-        cmocka_unit_test(all_bad_settings_are_told_at_once),
-        cmocka_unit_test(process_wide_settings_are_read),
-        cmocka_unit_test(what_tracks_is_reported),
-        cmocka_unit_test(no_environment_is_no_settings),
-        cmocka_unit_test(stream_ordered_memory_is_served_where_asked_for),
-        cmocka_unit_test(the_runtime_door_needs_the_drivers),
-        cmocka_unit_test(an_expression_from_inside),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

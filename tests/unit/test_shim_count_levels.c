@@ -56,9 +56,8 @@ static void expect_blocks(struct rs_count_level level, int64_t live, int64_t pea
     assert_int_equal(level.entered_blocks, entered);
 }
 
-static void without_a_level_all_is_counted(void **state)
+TEST(without_a_level_all_is_counted)
 {
-    (void)state;
     expect_bytes(get(1), 0, 0, 0);
     enter(1, 1000);
     enter(1, 500);
@@ -69,9 +68,8 @@ static void without_a_level_all_is_counted(void **state)
 }
 
 /* RMM's own example: outer, inner, and what was there before. */
-static void levels_nest_as_in_rmm(void **state)
+TEST(levels_nest_as_in_rmm)
 {
-    (void)state;
     enter(2, 1000);
     push(2);
     expect_bytes(get(2), 0, 0, 0);
@@ -90,11 +88,10 @@ static void levels_nest_as_in_rmm(void **state)
 }
 
 /* Below zero, and a peak that is never below it. */
-static void what_was_there_before_may_go(void **state)
+TEST(what_was_there_before_may_go)
 {
     struct rs_count_level level;
 
-    (void)state;
     enter(3, 1000);
     enter(3, 1000);
     push(3);
@@ -109,9 +106,8 @@ static void what_was_there_before_may_go(void **state)
 }
 
 /* A level's peak is its own: higher ones before and after are not in it. */
-static void peaks_of_neighbours_are_apart(void **state)
+TEST(peaks_of_neighbours_are_apart)
 {
-    (void)state;
     enter(4, 5000);
     leave(4, 5000);
     push(4);
@@ -124,11 +120,10 @@ static void peaks_of_neighbours_are_apart(void **state)
     expect_bytes(get(4), 200, 5000, 5900);
 }
 
-static void nothing_is_popped_twice(void **state)
+TEST(nothing_is_popped_twice)
 {
     struct rs_count_level level;
 
-    (void)state;
     push(5);
     (void)pop(5);
     assert_int_equal(rs_count_levels_pop(RS_KIND_PINNED, 5, &level), -ERANGE);
@@ -137,9 +132,8 @@ static void nothing_is_popped_twice(void **state)
     (void)pop(5);
 }
 
-static void peaks_begin_anew(void **state)
+TEST(a_reset_peak_begins_at_what_is_live)
 {
-    (void)state;
     enter(6, 100);
     enter(6, 900);
     leave(6, 900);
@@ -157,9 +151,8 @@ static void peaks_begin_anew(void **state)
 }
 
 /* A push takes nothing from the peak of the whole process. */
-static void the_whole_peak_stays(void **state)
+TEST(a_push_leaves_the_peak_of_the_process)
 {
-    (void)state;
     enter(7, 4000);
     leave(7, 4000);
     for (int i = 0; i < 3; i++)
@@ -205,11 +198,10 @@ static void *look(void *data)
     return NULL;
 }
 
-static void threads_lose_nothing(void **state)
+TEST(threads_lose_nothing)
 {
     pthread_t ids[THREADS], looker;
 
-    (void)state;
     enter(8, 10 * SIZE);
     leave(8, 10 * SIZE); /* a peak that no level may forget */
     assert_int_equal(pthread_create(&looker, NULL, look, NULL), 0);
@@ -222,20 +214,4 @@ static void threads_lose_nothing(void **state)
     assert_int_equal(wrong, 0);
     expect_bytes(get(8), 0, 10 * SIZE, (int64_t)SIZE * (10 + THREADS * ROUNDS));
     assert_int_equal(get(8).entered_blocks, 1 + THREADS * ROUNDS);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_a_level_all_is_counted),
-        cmocka_unit_test(levels_nest_as_in_rmm),
-        cmocka_unit_test(what_was_there_before_may_go),
-        cmocka_unit_test(peaks_of_neighbours_are_apart),
-        cmocka_unit_test(nothing_is_popped_twice),
-        cmocka_unit_test(peaks_begin_anew),
-        cmocka_unit_test(the_whole_peak_stays),
-        cmocka_unit_test(threads_lose_nothing),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,12 +98,11 @@ static bool use(const struct rs_ipc_handle *handle, CUresult *result)
 
 /* ---- tests ---- */
 
-static void a_table_is_opened(void **state)
+TEST(the_exporters_table_is_opened)
 {
     CUresult result = CUDA_SUCCESS;
     struct rs_ipc_handle handle;
 
-    (void)state;
     make_table(&handle);
     assert_true(use(&handle, &result));
     assert_true(calls > 0);
@@ -113,11 +112,10 @@ static void a_table_is_opened(void **state)
 }
 
 /* The exporter's number becomes a fifo's between any two looks. */
-static void nothing_else_is_opened(void **state)
+TEST(nothing_but_the_exporters_table_is_opened)
 {
     int ends[2];
 
-    (void)state;
     assert_int_equal(pipe(ends), 0);
     other = ends[0];
     for (swap_at = 1; swap_at <= 6; swap_at++) {
@@ -136,13 +134,12 @@ static void nothing_else_is_opened(void **state)
 }
 
 /* A number that nobody has is that of a process that has ended. */
-static void a_process_that_has_ended_is_known(void **state)
+TEST(a_process_that_has_ended_is_known)
 {
     CUresult result = CUDA_SUCCESS;
     struct rs_ipc_handle handle;
     pid_t child = fork();
 
-    (void)state;
     if (child == 0)
         _exit(0);
     assert_int_equal(waitpid(child, NULL, 0), child);
@@ -158,13 +155,12 @@ static void a_process_that_has_ended_is_known(void **state)
 }
 
 /* As where /proc is mounted with hidepid. */
-static void of_a_hidden_process_no_more_is_said_than_is_known(void **state)
+TEST(of_a_hidden_process_no_more_is_said_than_is_known)
 {
     CUresult result = CUDA_SUCCESS;
     struct rs_ipc_handle handle;
     char path[64];
 
-    (void)state;
     make_table(&handle);
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)getpid());
     hidden_path = path;
@@ -173,16 +169,4 @@ static void of_a_hidden_process_no_more_is_said_than_is_known(void **state)
     hidden_path = NULL;
     assert_true(use(&handle, &result));
     close(number);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_table_is_opened),
-        cmocka_unit_test(nothing_else_is_opened),
-        cmocka_unit_test(a_process_that_has_ended_is_known),
-        cmocka_unit_test(of_a_hidden_process_no_more_is_said_than_is_known),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

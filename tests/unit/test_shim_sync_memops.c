@@ -82,6 +82,8 @@ static int tear_down(void **state)
     return 0;
 }
 
+FIXTURE(set_up, tear_down);
+
 /* As the program's free does it. */
 static void free_block(const struct rs_allocation *block)
 {
@@ -91,9 +93,8 @@ static void free_block(const struct rs_allocation *block)
     rs_sync_memops_freed(&taken);
 }
 
-static void each_block_answers_for_itself(void **state)
+TEST(each_block_answers_for_itself)
 {
-    (void)state;
     assert_int_equal(set(blocks[0][1].address + 500, true), CUDA_SUCCESS);
     assert_true(rs_block_syncs_memops(blocks[0][1].address));
     assert_false(rs_block_syncs_memops(blocks[0][0].address));
@@ -102,11 +103,10 @@ static void each_block_answers_for_itself(void **state)
     assert_int_equal(driver_value[1], 0);
 }
 
-static void it_stays_while_one_block_wants_it(void **state)
+TEST(sync_memops_stay_while_one_block_wants_them)
 {
     unsigned calls;
 
-    (void)state;
     assert_int_equal(set(blocks[0][0].address, true), CUDA_SUCCESS);
     assert_int_equal(set(blocks[0][1].address, true), CUDA_SUCCESS);
     assert_int_equal(set(blocks[1][0].address, true), CUDA_SUCCESS);
@@ -119,11 +119,10 @@ static void it_stays_while_one_block_wants_it(void **state)
     assert_int_equal(driver_value[1], 1);
 }
 
-static void a_free_of_another_block_changes_nothing(void **state)
+TEST(a_free_of_another_block_changes_nothing)
 {
     unsigned calls;
 
-    (void)state;
     assert_int_equal(set(blocks[0][0].address, true), CUDA_SUCCESS);
     calls = driver_calls;
     free_block(&blocks[0][1]);
@@ -131,9 +130,8 @@ static void a_free_of_another_block_changes_nothing(void **state)
     assert_int_equal(driver_value[0], 1);
 }
 
-static void a_reused_block_starts_without(void **state)
+TEST(a_reused_block_starts_without_sync_memops)
 {
-    (void)state;
     assert_int_equal(set(blocks[0][0].address, true), CUDA_SUCCESS);
     free_block(&blocks[0][0]);
     assert_int_equal(driver_value[0], 0);
@@ -147,19 +145,17 @@ static bool get(CUdeviceptr address, bool of_the_driver)
 }
 
 /* Wherever it lies: the driver's own managed memory has it. */
-static void device_memory_starts_without(void **state)
+TEST(device_memory_starts_without_sync_memops)
 {
-    (void)state;
     assert_false(get(blocks[0][0].address, true));
     assert_int_equal(set(blocks[0][0].address, true), CUDA_SUCCESS);
     assert_true(get(blocks[0][0].address, true));
 }
 
-static void managed_memory_starts_as_the_driver_says(void **state)
+TEST(managed_memory_starts_as_the_driver_says)
 {
     CUdeviceptr one = blocks[0][0].address, other = blocks[0][1].address;
 
-    (void)state;
     stack.kind = RS_KIND_MANAGED;
     assert_true(get(one, true));
     assert_false(get(one, false));
@@ -180,16 +176,14 @@ static void managed_memory_starts_as_the_driver_says(void **state)
     assert_true(get(one, true));
 }
 
-static void unsetting_what_was_not_set_asks_nobody(void **state)
+TEST(unsetting_what_was_not_set_asks_nobody)
 {
-    (void)state;
     assert_int_equal(set(blocks[0][0].address, false), CUDA_SUCCESS);
     assert_int_equal(driver_calls, 0);
 }
 
-static void a_refusal_is_passed_on_and_forgotten(void **state)
+TEST(a_refusal_is_passed_on_and_forgotten)
 {
-    (void)state;
     driver_result = CUDA_ERROR_INVALID_VALUE;
     assert_int_equal(set(blocks[0][0].address, true), CUDA_ERROR_INVALID_VALUE);
     assert_false(rs_block_syncs_memops(blocks[0][0].address));
@@ -201,9 +195,8 @@ static void a_refusal_is_passed_on_and_forgotten(void **state)
 }
 
 /* The last block that wants it goes while another comes to want it. */
-static void setting_wins_over_clearing(void **state)
+TEST(setting_wins_over_clearing)
 {
-    (void)state;
     assert_int_equal(set(blocks[0][0].address, true), CUDA_SUCCESS);
     set_meanwhile = blocks[0][2].address;
     free_block(&blocks[0][0]);
@@ -211,11 +204,10 @@ static void setting_wins_over_clearing(void **state)
     assert_int_equal(driver_value[0], 1);
 }
 
-static void numbers_are_never_used_again(void **state)
+TEST(numbers_are_never_used_again)
 {
     uint64_t first = rs_block_id(blocks[0][0].address), second = rs_block_id(blocks[0][1].address);
 
-    (void)state;
     assert_true(first != 0 && second != 0 && first != second);
     assert_int_equal(rs_block_id(blocks[0][0].address + BLOCK_BYTES - 1), first);
     assert_int_equal(rs_block_id(blocks[0][0].address + BLOCK_BYTES), 0);
@@ -225,33 +217,12 @@ static void numbers_are_never_used_again(void **state)
     assert_true(rs_block_id(blocks[0][0].address) > second);
 }
 
-static void pages_near_a_block(void **state)
+TEST(a_page_is_near_while_a_block_of_its_segment_lives)
 {
-    (void)state;
     assert_true(rs_block_is_near(segments[0], 4096));
     assert_false(rs_block_is_near(segments[0] + 4096, 4096));
     free_block(&blocks[0][0]);
     free_block(&blocks[0][1]);
     assert_true(rs_block_is_near(segments[0], 4096));
     assert_false(rs_block_is_near(segments[0], 2048));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(each_block_answers_for_itself, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(it_stays_while_one_block_wants_it, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_free_of_another_block_changes_nothing, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_reused_block_starts_without, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(device_memory_starts_without, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(managed_memory_starts_as_the_driver_says, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(unsetting_what_was_not_set_asks_nobody, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_refusal_is_passed_on_and_forgotten, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(setting_wins_over_clearing, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(numbers_are_never_used_again, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(pages_near_a_block, set_up, tear_down),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

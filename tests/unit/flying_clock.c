@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "flying_clock.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <time.h>
+
+atomic_bool time_flies;
+_Atomic uint64_t clock_ahead_ns;
+
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+int __real_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
+                                  const struct timespec *until);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
+                                  const struct timespec *until);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
+{
+    int result = __real_clock_gettime(clock, now);
+    uint64_t ns = (uint64_t)now->tv_nsec + atomic_load(&clock_ahead_ns);
+
+    now->tv_sec += (time_t)(ns / SECOND_NS);
+    now->tv_nsec = (long)(ns % SECOND_NS);
+    return result;
+}
+
+int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
+                                  const struct timespec *until)
+{
+    struct timespec now, real = *until;
+    uint64_t ahead_ns = atomic_load(&clock_ahead_ns);
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (atomic_load(&time_flies)) {
+        atomic_fetch_add(&clock_ahead_ns,
+                         (uint64_t)((int64_t)(until->tv_sec - now.tv_sec) * (int64_t)SECOND_NS +
+                                    until->tv_nsec - now.tv_nsec));
+        return ETIMEDOUT;
+    }
+    real.tv_sec -= (time_t)(ahead_ns / SECOND_NS);
+    real.tv_nsec -= (long)(ahead_ns % SECOND_NS);
+    if (real.tv_nsec < 0) {
+        real.tv_sec--;
+        real.tv_nsec += (long)SECOND_NS;
+    }
+    return __real_pthread_cond_timedwait(condition, mutex, &real);
+}
