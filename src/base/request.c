@@ -20,7 +20,7 @@ enum {
     NAP_MOST_NS = 500 * 1000
 };
 
-static const uint64_t patience_ns = 15ull * 1000 * 1000 * 1000, repeat_ns = 100 * 1000 * 1000;
+static const uint64_t patience_ns = 15ull * 1000 * 1000 * 1000, repeat_ns = 100ull * 1000 * 1000;
 
 static __thread struct {
     unsigned depth, repeats, looks;

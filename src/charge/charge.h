@@ -65,7 +65,7 @@ void rs_charge_map_end(struct rs_mapping *mapping, CUresult result);
 
 /* Around cuMemUnmap: the mappings that lie in the range. */
 struct rs_mapping *rs_charge_unmap_begin(CUdeviceptr address, size_t size_bytes);
-void rs_charge_unmap_end(struct rs_mapping *mappings, CUresult result);
+void rs_charge_unmap_end(struct rs_mapping *found, CUresult result);
 
 /* ---- stream-ordered pools: what the driver's pool holds counts, cached or not ---- */
 
@@ -95,9 +95,9 @@ bool rs_charge_async_undo(struct rs_pool_charge *charge, CUdeviceptr address, CU
                           bool per_thread_default);
 
 /* A pool of such memory was made, or asked for. */
-void rs_charge_pool_made(CUmemoryPool pool, CUmemAllocationType type,
+void rs_charge_pool_made(CUmemoryPool handle, CUmemAllocationType type,
                          const CUmemLocation *location);
-struct rs_pool_record *rs_charge_pool_destroy_begin(CUmemoryPool pool);
+struct rs_pool_record *rs_charge_pool_destroy_begin(CUmemoryPool handle);
 void rs_charge_pool_destroy_end(struct rs_pool_record *pool, CUresult result);
 
 /* A graph's memory node of that size is about to be made.  False: out of memory. */
