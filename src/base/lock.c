@@ -57,7 +57,7 @@ void rs_pause(unsigned turn)
         sched_yield();
     } else {
         /* The holder may have a lower real-time priority and get no processor while we yield. */
-        rs_nap(50 * 1000);
+        rs_nap(50 * 1000ull);
     }
 }
 

@@ -4,6 +4,7 @@
 #include "base/check.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -202,10 +203,9 @@ static bool parse_size(const struct rs_option *row, const struct rs_source *sour
         return false;
     }
     if (row->multiple_of && size->number % row->multiple_of) {
-        rs_diagnose(diagnostics, source, begin, "not a multiple of %zu (the nearest is %llu)",
-                    row->multiple_of,
-                    (unsigned long long)((size->number + row->multiple_of / 2) / row->multiple_of *
-                                         row->multiple_of));
+        rs_diagnose(diagnostics, source, begin,
+                    "not a multiple of %zu (the nearest is %" PRIu64 ")", row->multiple_of,
+                    (size->number + row->multiple_of / 2) / row->multiple_of * row->multiple_of);
         return false;
     }
     return true;

@@ -21,7 +21,7 @@ enum {
     DEPTH_MOST = 64 /* deeper than any stack: somebody ends no request */
 };
 
-static const uint64_t patience_ns = 15ull * 1000 * 1000 * 1000, repeat_ns = 100 * 1000 * 1000;
+static const uint64_t patience_ns = 15ull * 1000 * 1000 * 1000, repeat_ns = 100ull * 1000 * 1000;
 
 static __thread struct {
     unsigned depth, repeats, looks;

@@ -86,7 +86,7 @@ void rs_charge_map_end(struct rs_mapping *mapping, CUresult result);
 
 /* Around cuMemUnmap.  Begin returns the mappings that lie in the range; NULL: none is counted. */
 struct rs_mapping *rs_charge_unmap_begin(CUdeviceptr address, size_t size_bytes);
-void rs_charge_unmap_end(struct rs_mapping *mappings, CUresult result);
+void rs_charge_unmap_end(struct rs_mapping *found, CUresult result);
 
 /* ---- stream-ordered pools: all memory that a driver's pool holds is charged, cached or not ----
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Settings: what the environment variables (config/variables.h) amount to for each device.
+/* Settings: what the environment variables (config/variables.def) amount to for each device.
  *
  * RMM_RESOURCE gives a stack as an expression; the short variables build the same expression, so
  * that the common cases need no grammar.  A name with _0, _1, ... is for that device alone. */
@@ -27,13 +27,4 @@ unsigned rs_config_count_absent(const struct rs_config *config, int devices,
                                 const struct rs_source **first, int *first_device);
 
 /* The device's limit (-1: that for all devices) as it was written, or NULL. */
-/* RMM_LIMIT_JOB; NULL where it is not set. */
-const struct rs_size *rs_config_limit_job(const struct rs_config *config);
-
 const struct rs_size *rs_config_limit(const struct rs_config *config, int device);
-
-/* What report a text asks for ("json:PATH"), as RMM_STATISTICS's or (without Prometheus's format)
- * RMM_TRACKING's does; *path is left alone where it is stderr.  RS_STATISTICS_NONE where none is,
- * or after reporting it. */
-enum rs_statistics_format rs_config_report(const struct rs_source *source, bool prometheus,
-                                           const char **path, struct rs_diagnostics *diagnostics);

@@ -39,9 +39,11 @@ enum {
     RS_HOOK_GROUPS_DEFAULT = RS_HOOK_GROUPS_ALL & ~RS_HOOK_GROUP_ASYNC,
 };
 
+/* A field that a row of config/variables.def names is filled by it. */
 struct rs_config {
     bool anything_set;                 /* false: every call is forwarded */
     const struct rs_source *limit_job; /* RMM_LIMIT_JOB, or NULL */
+    struct rs_size limit_job_size;     /* its value, where it is set */
     const char *job_path;              /* RMM_JOB, or NULL */
     const struct rs_source *any_limit; /* RMM_LIMIT for some device, or NULL */
     enum rs_on_error on_error;
@@ -52,7 +54,7 @@ struct rs_config {
     const char *statistics_path;        /* NULL: stderr */
     enum rs_statistics_format tracking; /* the leak report; never for Prometheus */
     const char *tracking_path;
-    bool actual_memory_type; /* RMM_MEMORY_TYPE=actual */
+    enum rs_memory_type_word memory_type;
 
     /* NULL: the driver's own allocations.  The last row is for devices without settings. */
     struct rs_expression *stack[RS_KINDS][RS_DEVICES_MAX + 1];

@@ -12,7 +12,7 @@ static void scope_clear(struct rs_config_scope *scope)
 {
     if (!scope)
         return;
-    for (size_t i = 0; i < RS_VARIABLES_MAX; i++) {
+    for (size_t i = 0; i < RS_VARIABLE_COUNT; i++) {
         free((void *)(uintptr_t)scope->source[i].name);
         free((void *)(uintptr_t)scope->source[i].text);
         rs_option_value_clear(&scope->value[i]);
@@ -93,5 +93,5 @@ bool rs_config_is_own(const struct rs_config_values *values, int device,
 {
     const struct rs_config_scope *own = device >= 0 ? values->device[device] : NULL;
 
-    return own && value >= own->value && value < own->value + RS_VARIABLES_MAX;
+    return own && value >= own->value && value < own->value + RS_VARIABLE_COUNT;
 }

@@ -11,8 +11,8 @@
 
 /* The variables for all devices, or for one. */
 struct rs_config_scope {
-    struct rs_source source[RS_VARIABLES_MAX]; /* owned texts; .text NULL: not set */
-    struct rs_option_value value[RS_VARIABLES_MAX];
+    struct rs_source source[RS_VARIABLE_COUNT]; /* owned texts; .text NULL: not set */
+    struct rs_option_value value[RS_VARIABLE_COUNT];
 };
 
 struct rs_config_values {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* THE table of environment variables: parser, options of `rmmshim run`, help and manual come from
- * it. */
+/* The environment variables as data: what config/variables.def lists. */
 #pragma once
 
 #include "base/option.h"
@@ -8,35 +7,12 @@
 #include <stdbool.h>
 
 enum rs_variable_index {
-    RS_VARIABLE_RESOURCE,
-    RS_VARIABLE_POOL_SIZE,
-    RS_VARIABLE_POOL_MAX_SIZE,
-    RS_VARIABLE_ARENA_SIZE,
-    RS_VARIABLE_BINNING,
-    RS_VARIABLE_MANAGED,
-    RS_VARIABLE_ASYNC,
-    RS_VARIABLE_FALLBACK,
-    RS_VARIABLE_PREFETCH,
-    RS_VARIABLE_MEMORY_TYPE,
-    RS_VARIABLE_FREE,
-    RS_VARIABLE_LIMIT,
-    RS_VARIABLE_LIMIT_JOB,
-    RS_VARIABLE_JOB,
-    RS_VARIABLE_IPC,
-    RS_VARIABLE_PINNED_RESOURCE,
-    RS_VARIABLE_PINNED_POOL_SIZE,
-    RS_VARIABLE_MANAGED_RESOURCE,
-    RS_VARIABLE_MANAGED_POOL_SIZE,
-    RS_VARIABLE_STATISTICS,
-    RS_VARIABLE_TRACKING,
-    RS_VARIABLE_LOG,
-    RS_VARIABLE_CONTROL,
-    RS_VARIABLE_VERBOSE,
-    RS_VARIABLE_ON_ERROR,
-    RS_VARIABLE_HOOKS,
+#define VARIABLE(name, ...) RS_VARIABLE_##name,
+#include "config/variables.def"
+    RS_VARIABLE_COUNT,
 };
 
-enum { RS_VARIABLES_MAX = 32, RS_DEVICES_MAX = 64 };
+enum { RS_DEVICES_MAX = 64 };
 
 /* Kinds of memory, each with stacks of its own. */
 enum rs_kind { RS_KIND_DEVICE, RS_KIND_PINNED, RS_KIND_MANAGED, RS_KINDS };
@@ -59,13 +35,33 @@ struct rs_guide_word {
 
 enum { RS_GUIDE_WORDS_MAX = 3 };
 
+struct rs_config;
+
+/* Fills a variable's fields of `config`.  Reports what is wrong with its text. */
+typedef void rs_variable_read(const struct rs_option_value *value, const struct rs_source *source,
+                              struct rs_diagnostics *diagnostics, struct rs_config *config);
+
 struct rs_variable {
     struct rs_option option; /* .name is the whole variable's: "RMM_POOL_SIZE" */
+    bool fills_a_field;      /* .option.offset is that of the field of struct rs_config */
+    rs_variable_read *read;  /* fills the fields itself; NULL: no such function */
     struct rs_guide_word guide_words[RS_GUIDE_WORDS_MAX];
     bool per_device;    /* _<N> may follow */
     bool builds_a_part; /* of the kind's stack, so it contradicts the kind's expression */
     enum rs_kind kind;
 };
+
+/* The functions that rows name by READ_BY; src/config/readers.c has them. */
+#define FIELD(field)
+#define READ_BY(function, field) rs_variable_read function;
+#define PER_DEVICE
+#define PART
+#define VARIABLE(name, type, where, ...) where
+#include "config/variables.def"
+#undef FIELD
+#undef READ_BY
+#undef PER_DEVICE
+#undef PART
 
 /* Ended by a row without a name. */
 extern const struct rs_variable rs_variables[];

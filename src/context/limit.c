@@ -129,7 +129,7 @@ static bool describe_device(CUdevice device, CUuuid *uuid, size_t *total_bytes)
 
 static void set_share(struct device_limit *of, const CUuuid *uuid, size_t total_bytes)
 {
-    const struct rs_size *size = rs_config_limit_job(&rs_config);
+    struct rs_size size = rs_config.limit_job_size;
     int number = rs_job_limit_device(job, (const unsigned char *)uuid->bytes);
 
     of->share = (struct rs_job_share){
@@ -137,7 +137,7 @@ static void set_share(struct device_limit *of, const CUuuid *uuid, size_t total_
         .member = member,
         .device = number < 0 ? 0 : (unsigned)number,
         /* What cannot be counted is not had. */
-        .limit_bytes = number < 0 ? 0 : rs_max(rs_size_resolve(*size, total_bytes, total_bytes), 1),
+        .limit_bytes = number < 0 ? 0 : rs_max(rs_size_resolve(size, total_bytes, total_bytes), 1),
     };
     atomic_store_explicit(&of->account.job, &of->share, memory_order_release);
 }

@@ -133,7 +133,7 @@ static bool is_known(CUdeviceptr address)
 bool rs_introspect_as_requested(const struct rs_introspection *introspection)
 {
     return introspection->what == RS_INTROSPECTED_BLOCK && introspection->kind == RS_KIND_DEVICE &&
-           !rs_config.actual_memory_type;
+           rs_config.memory_type == RS_MEMORY_TYPE_REQUESTED;
 }
 
 /* What device memory of its own would answer where the driver has no answer: for memory that it

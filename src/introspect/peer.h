@@ -24,8 +24,8 @@ bool rs_peer_is_lent(CUcontext owner);
 /* From now on it is.  False when it was before. */
 bool rs_peer_end_loan(CUcontext owner);
 
-/* The devices with a context that may reach the memory of `owner`, a bit each. */
-uint64_t rs_peer_devices(CUcontext owner);
+/* The devices with a context that may reach the memory of this one, a bit each. */
+uint64_t rs_peer_devices(CUcontext handle);
 
 /* The context is no more; its handle may come back for another. */
-void rs_peer_forget(CUcontext owner);
+void rs_peer_forget(CUcontext handle);

@@ -27,5 +27,5 @@ struct rs_report_subject {
 };
 
 /* Not thread safe. */
-void rs_report_put(struct rs_page *page, enum rs_statistics_format format,
-                   const struct rs_report_subject *subject);
+void rs_report_put(struct rs_page *to, enum rs_statistics_format format,
+                   const struct rs_report_subject *of);

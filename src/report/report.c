@@ -4,6 +4,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "config/mode.h"
+#include "config/readers.h"
 #include "report/format.h"
 #include "report/gather.h"
 #include "report/leaks.h"

@@ -77,8 +77,8 @@ static bool say_guide_word(const char *given)
 
 static void say_unknown_option(const char *text)
 {
-    char options[RS_VARIABLES_MAX][DESCRIBE_BYTES];
-    const char *words[RS_VARIABLES_MAX + 4] = {NULL};
+    char options[RS_VARIABLE_COUNT][DESCRIBE_BYTES];
+    const char *words[RS_VARIABLE_COUNT + 4] = {NULL};
     char given[DESCRIBE_BYTES];
     size_t count = 0;
 

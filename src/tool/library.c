@@ -15,6 +15,7 @@
 
 /* Relative to the directory of this command: installed, installed flat, and in the build tree. */
 static const char *const library_places[] = {
+    /* NOLINTNEXTLINE(bugprone-suspicious-missing-comma): one path of three pieces */
     "../" RMMSHIM_LIBDIR "/librmmshim.so",
     "../lib/librmmshim.so",
     "../lib64/librmmshim.so",

@@ -7,8 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct tool_command *const commands[] = {&tool_run, &tool_check, &tool_resources,
-                                                      &tool_limit, &tool_trim};
+static const struct tool_command *const commands[] = {
+#define COMMAND(name) &tool_##name,
+    TOOL_COMMANDS(COMMAND)
+#undef COMMAND
+};
 
 static void print_line(void *data, const char *line)
 {

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/diagnostic.h"
+#include "tool/command_list.h"
 
 #include <stdbool.h>
 
@@ -27,7 +28,9 @@ struct tool_command {
     void (*help)(void);           /* what follows the usage line */
 };
 
-extern const struct tool_command tool_run, tool_check, tool_resources, tool_limit, tool_trim;
+#define TOOL_COMMAND(name) extern const struct tool_command tool_##name;
+TOOL_COMMANDS(TOOL_COMMAND)
+#undef TOOL_COMMAND
 
 /* One line on stderr, after "rmmshim: ". */
 void tool_say(const char *format, ...) RS_PRINTF(1, 2);

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rmmshim command as users meet it: help, listings, errors, exit codes, what `run` starts.
 
-meson sets TOOL, RMMSHIM_LIBRARY, PRELOAD_FIRST and VERSION."""
+meson sets TOOL, RMMSHIM_LIBRARY, PRELOAD_FIRST, VERSION and COMMANDS (the list of src/tool/meson.build)."""
 import os
+import re
 import shutil
 import stat
 import struct
@@ -14,6 +15,7 @@ import unittest
 TOOL = os.environ["TOOL"]
 SHIM = os.environ["RMMSHIM_LIBRARY"]
 VERSION = os.environ["VERSION"]
+COMMANDS = os.environ["COMMANDS"].split()
 
 
 def harmless_library():
@@ -72,11 +74,10 @@ class Help(Test):
         for arguments in (["--help"], ["-h"], ["help"]):
             result = rmmshim(*arguments)
             self.expect(result, 0)
-            for command in ("run", "check", "resources"):
-                self.assertIn("rmmshim " + command, result.stdout)
+            self.assertEqual(COMMANDS, re.findall(r"^  rmmshim (?!help)([a-z]+) ", result.stdout, re.MULTILINE))
 
     def test_each_command_has_help(self):
-        for command in ("run", "check", "resources"):
+        for command in COMMANDS:
             for arguments in ([command, "--help"], [command, "-h"], ["help", command]):
                 result = rmmshim(*arguments)
                 self.expect(result, 0)
@@ -96,6 +97,13 @@ class Help(Test):
             self.assertIn(name, result.stdout.replace("\\", ""))
             self.expect(rmmshim("help", topic, PATH="/nowhere"), 1, "the page is ")
         self.assertIn("commands, variables, stacks, api, limits", rmmshim("--help").stdout)
+
+    def test_the_manual_describes_every_command(self):
+        viewer = self.file("man", "#!/bin/sh\nexec cat \"$1\"\n")
+        page = rmmshim("help", "commands", PATH=os.path.dirname(viewer) + ":" + os.environ["PATH"]).stdout
+        description = page.partition(".SH COMMANDS")[2].partition(".SH")[0]
+        for command in COMMANDS:
+            self.assertIn("rmmshim " + command, description)
 
     def test_version(self):
         result = rmmshim("--version")

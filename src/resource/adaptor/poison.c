@@ -267,8 +267,8 @@ static void end_use(struct poison *poison, struct record *record)
             (long long)before.at - (long long)poison->guard_bytes, before.value,
             &poison->before_count);
     if (after.found)
-        say(poison, record, "past its end", (long long)(record->size_bytes + after.at), after.value,
-            &poison->after_count);
+        say(poison, record, "past its end", (long long)record->size_bytes + (long long)after.at,
+            after.value, &poison->after_count);
 }
 
 /* A kept block, about to be handed out or to go upstream. */

@@ -15,4 +15,4 @@ struct rs_pool_state {
     unsigned index_height; /* longest path in the index of free blocks */
 };
 
-void rs_pool_state(struct rs_mr *pool, struct rs_pool_state *state);
+void rs_pool_state(struct rs_mr *mr, struct rs_pool_state *state);

@@ -27,7 +27,7 @@ enum { STEP_BYTES = 32 << 20 };
 
 /* A request's memory is waited for as long as the request has patience; a free that waits anyhow,
  * this long. */
-static const uint64_t free_wait_ns = 1000 * 1000 * 1000;
+static const uint64_t free_wait_ns = 1000ull * 1000 * 1000;
 
 static struct rs_async *async_of(struct rs_detached_leaf *leaf)
 {

@@ -8,7 +8,7 @@
 /* The own stream may be behind the program's work where streams share a channel, and that work may
  * wait for this thread, so no wait for it is without an end.  This long for what may also be had
  * otherwise: a free of 4 GiB takes 1 to 2 ms there. */
-static const uint64_t rs_async_idle_wait_ns = 20 * 1000 * 1000;
+static const uint64_t rs_async_idle_wait_ns = 20ull * 1000 * 1000;
 
 struct rs_async {
     struct rs_detached_leaf leaf; /* its lock protects the sizes; only reads of the pool's

@@ -130,6 +130,7 @@ static void remove_sealed(struct rs_reuse *reuse, unsigned at, unsigned count)
     RS_ASSERT(at + count <= reuse->sealed_count);
     reuse->sealed_count -= count;
     memmove(&reuse->sealed[at], &reuse->sealed[at + count],
+            /* NOLINTNEXTLINE(bugprone-sizeof-expression): the array has pointers */
             (reuse->sealed_count - at) * sizeof(reuse->sealed[0]));
 }
 

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Variables with a reader of their own: reports, groups of hooks, control, the limit of
+ * a job. */
+#include "config/readers.h"
+
+#include "base/path.h"
+
+#include <limits.h>
+#include <string.h>
+#include <strings.h>
+
+static const char *const hook_words[] = {"device", "pinned", "managed", "runtime",
+                                         "async",  "all",    NULL};
+
+/* Checks the placeholders of a path now, so that a misspelt one is a bad setting and not a missing
+ * report hours later. */
+static bool check_path(const struct rs_source *source, const char *path,
+                       struct rs_diagnostics *diagnostics)
+{
+    char expanded[PATH_MAX];
+    const char *at, *reason;
+
+    if (*path && rs_path_expand(path, expanded, sizeof(expanded), &at, &reason))
+        return true;
+    if (*path)
+        rs_diagnose(diagnostics, source, at, "%s", reason);
+    else
+        rs_diagnose(diagnostics, source, path, "a path is missing");
+    return false;
+}
+
+enum rs_statistics_format rs_config_report(const struct rs_source *source, bool prometheus,
+                                           const char **path, struct rs_diagnostics *diagnostics)
+{
+    static const char *const words[] = {"0",  "no",   "off",  "false", "1",    "yes",
+                                        "on", "true", "text", "json",  "prom", NULL};
+    static const char *const kinds[] = {"text", "json", NULL};
+    static const enum rs_statistics_format formats[] = {
+        RS_STATISTICS_NONE, RS_STATISTICS_NONE, RS_STATISTICS_NONE,      RS_STATISTICS_NONE,
+        RS_STATISTICS_TEXT, RS_STATISTICS_TEXT, RS_STATISTICS_TEXT,      RS_STATISTICS_TEXT,
+        RS_STATISTICS_TEXT, RS_STATISTICS_JSON, RS_STATISTICS_PROMETHEUS};
+    const char *text = source->text, *nearest;
+    size_t length = strcspn(text, ":");
+    const char *colon = text[length] ? text + length : NULL;
+
+    for (size_t i = 0; words[i]; i++) {
+        if (strlen(words[i]) != length || strncasecmp(words[i], text, length) != 0 ||
+            (formats[i] == RS_STATISTICS_PROMETHEUS && !prometheus))
+            continue;
+        if (colon && check_path(source, colon + 1, diagnostics))
+            *path = colon + 1;
+        return formats[i];
+    }
+    nearest = rs_nearest_word(text, text + length, prometheus ? words + 8 : kinds);
+    rs_diagnose(diagnostics, source, text,
+                nearest      ? "unknown word; did you mean '%s'?"
+                : prometheus ? "expected 1, text, text:PATH, json:PATH or prom:PATH%s"
+                             : "expected 1, text, text:PATH or json:PATH%s",
+                nearest ? nearest : "");
+    return RS_STATISTICS_NONE;
+}
+
+void rs_config_read_statistics(const struct rs_option_value *value, const struct rs_source *source,
+                               struct rs_diagnostics *diagnostics, struct rs_config *config)
+{
+    (void)value;
+    config->statistics = rs_config_report(source, true, &config->statistics_path, diagnostics);
+}
+
+void rs_config_read_tracking(const struct rs_option_value *value, const struct rs_source *source,
+                             struct rs_diagnostics *diagnostics, struct rs_config *config)
+{
+    (void)value;
+    config->tracking = rs_config_report(source, false, &config->tracking_path, diagnostics);
+}
+
+void rs_config_read_hooks(const struct rs_option_value *value, const struct rs_source *source,
+                          struct rs_diagnostics *diagnostics, struct rs_config *config)
+{
+    static const unsigned groups[] = {RS_HOOK_GROUP_DEVICE,  RS_HOOK_GROUP_PINNED,
+                                      RS_HOOK_GROUP_MANAGED, RS_HOOK_GROUP_RUNTIME,
+                                      RS_HOOK_GROUP_ASYNC,   RS_HOOK_GROUPS_ALL};
+    const char *at;
+
+    (void)value;
+    config->hook_groups = 0;
+    for (at = source->text;; at++) {
+        const char *end = at + strcspn(at, ",");
+        const char *nearest;
+        size_t i = 0;
+        while (hook_words[i] && (strlen(hook_words[i]) != (size_t)(end - at) ||
+                                 strncasecmp(hook_words[i], at, (size_t)(end - at)) != 0))
+            i++;
+        if (!hook_words[i]) {
+            nearest = rs_nearest_word(at, end, hook_words);
+            rs_diagnose(diagnostics, source, at,
+                        nearest ? "unknown group; did you mean '%s'?"
+                                : "unknown group; known are device, pinned, managed, runtime, "
+                                  "async, all%s",
+                        nearest ? nearest : "");
+            return;
+        }
+        config->hook_groups |= groups[i];
+        if (groups[i] == RS_HOOK_GROUP_RUNTIME) /* serves at once what the driver layer began */
+            config->hook_groups |= RS_HOOK_GROUP_DEVICE;
+        at = end;
+        if (!*at)
+            return;
+    }
+}
+
+void rs_config_read_control(const struct rs_option_value *value, const struct rs_source *source,
+                            struct rs_diagnostics *diagnostics, struct rs_config *config)
+{
+    (void)source;
+    (void)diagnostics;
+    config->control = (enum rs_control)(RS_CONTROL_CALLS + value->count);
+}
+
+void rs_config_read_limit_job(const struct rs_option_value *value, const struct rs_source *source,
+                              struct rs_diagnostics *diagnostics, struct rs_config *config)
+{
+    (void)diagnostics;
+    config->limit_job = source;
+    config->limit_job_size = value->size;
+}
