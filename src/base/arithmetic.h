@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Size arithmetic that says when it would wrap. */
+/* Size arithmetic.  Overflow is reported to the caller. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Rounds value up to a multiple of unit (a power of two).  False when that exceeds SIZE_MAX. */
+/* Rounds value up to a multiple of unit (a power of two).  Returns false when the result would
+ * exceed SIZE_MAX; *rounded is then undefined. */
 static inline bool rs_round_up(size_t value, size_t unit, size_t *rounded)
 {
     if (__builtin_add_overflow(value, unit - 1, rounded))
@@ -15,6 +16,7 @@ static inline bool rs_round_up(size_t value, size_t unit, size_t *rounded)
     return true;
 }
 
+/* Rounds value down to a multiple of unit (a power of two). */
 static inline size_t rs_round_down(size_t value, size_t unit)
 {
     return value & ~(unit - 1);

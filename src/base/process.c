@@ -28,7 +28,8 @@ long long rs_process_start_ticks(pid_t process)
     if (length <= 0)
         return -1;
     stat[length] = '\0';
-    /* Field 2 is the program's name in parentheses and may hold blanks; the time is field 22. */
+    /* Field 2 is the program's name in parentheses and may contain spaces; field 22 is the start
+     * time. */
     field = strrchr(stat, ')');
     for (int i = 2; field && i < 22; i++)
         field = strchr(field + 1, ' ');
