@@ -39,7 +39,7 @@ bool rs_file_tail_append(struct rs_file_tail *tail, const char *text, size_t len
  * tail. */
 int rs_file_tail_write(struct rs_file_tail *tail, int fd);
 
-/* Both unmap the tail. rs_file_tail_leave keeps PATH.part; rs_file_tail_remove deletes it if it
+/* Both unmap the tail.  rs_file_tail_leave keeps PATH.part; rs_file_tail_remove deletes it if it
  * is still the file that was made. */
 void rs_file_tail_leave(struct rs_file_tail *tail);
 void rs_file_tail_remove(struct rs_file_tail *tail, const char *path);

@@ -26,7 +26,7 @@ static bool put_name(struct rs_output *output, const char *path, unsigned name)
     return length < (int)sizeof(output->path);
 }
 
-/* Locks a regular file. flock, not a record lock: a record lock is lost when the program closes
+/* Locks a regular file.  flock, not a record lock: a record lock is lost when the program closes
  * any descriptor of the file.  Forked children share the lock, so it outlives the process;
  * rs_output_release ends it.  Returns -EAGAIN when the file was deleted before the lock was had. */
 static int lock(struct rs_output *output, int fd)

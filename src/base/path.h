@@ -30,7 +30,7 @@ bool rs_path_expand_for_device(const char *pattern, int device, char *path, size
  * Returns a descriptor or -errno. */
 int rs_path_open_output(const char *path);
 
-/* Opens an output file as rs_path_open_output does, but keeps its contents. *created tells
+/* Opens an output file as rs_path_open_output does, but keeps its contents.  *created tells
  * whether this call created it. */
 int rs_path_open_untouched(const char *path, bool *created);
 

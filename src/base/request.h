@@ -23,7 +23,7 @@ bool rs_request_is_under_way(void);
  * in the request.  Returns 0 outside a request. */
 uint64_t rs_request_patience_ns(void);
 
-/* For one request that is served in several pieces. rs_request_deadline_ns returns when its
+/* For one request that is served in several pieces.  rs_request_deadline_ns returns when its
  * patience ends (rs_clock_ns time; 0: it has not waited yet); rs_request_begin_until begins the
  * next piece with that deadline. */
 uint64_t rs_request_deadline_ns(void);

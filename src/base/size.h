@@ -21,8 +21,7 @@ struct rs_size {
 
 enum {
     RS_SIZE_WHOLE = 1000000, /* 100 % in parts per million */
-    RS_SIZE_WHOLES_MAX =
-        100 /* 10000 %, the largest percentage: managed memory may exceed the GPU's */
+    RS_SIZE_WHOLES_MAX = 100 /* 10000 %: managed memory may exceed the GPU's many times */
 };
 
 /* 2^47 bytes, the address space of an x86-64 process: the upper bound of options that are sizes. */

@@ -117,7 +117,7 @@ static inline void rs_start_bitmap_set(struct rs_start_region *region, uint64_t 
  * word's lock. */
 void rs_start_summary_clear(struct rs_start_bitmap *bitmap, uint64_t number);
 
-/* Clears the bit of `start`, which is set.  The caller holds the word's lock. *emptied remembers
+/* Clears the bit of `start`, which is set.  The caller holds the word's lock.  *emptied remembers
  * one word of the same lock that became empty but keeps its summary bit (its number + 1; 0:
  * none).  The summary bit is cleared only when another word replaces it there: a program that
  * allocates and frees at one place does not update the summary each time. */

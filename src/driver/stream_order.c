@@ -77,7 +77,7 @@ void rs_stream_destroyed(CUstream stream)
     atomic_store(&any_destroyed, true);
 }
 
-/* True when the handle was destroyed, or may have been. *key is then the number of the stream
+/* True when the handle was destroyed, or may have been.  *key is then the number of the stream
  * that has it now, or 0. */
 static bool was_destroyed(CUstream stream, unsigned long long *key)
 {
@@ -136,8 +136,7 @@ CUstream rs_stream_from(CUdevice device, CUcontext context, CUstream stream)
         current == context)
         return stream;
     if (rs_driver.cuCtxGetDevice(&current_device) == CUDA_SUCCESS && current_device != device)
-        return stream; /* a default stream is that of `device`, whichever of its contexts is current
-                        */
+        return stream; /* the caller means a default stream of the other device */
     return NULL;
 }
 

@@ -43,7 +43,7 @@ static void raise_peaks(struct rs_account *account)
     raise_peak(&account->peak_bytes, held > asked ? held - asked : 0);
 }
 
-/* Releases by this thread, of all devices. rs_account_releases leaves them out: a refused
+/* Releases by this thread, of all devices.  rs_account_releases leaves them out: a refused
  * request releases its own charge, and that must not make the refusal look stale. */
 static __thread uint64_t own_releases;
 

@@ -70,7 +70,7 @@ void rs_account_give_many(struct rs_account *account, size_t bytes, size_t charg
                           uint64_t count, enum rs_memory memory);
 
 /* Charge and release memory that grows and shrinks inside the driver's own calls: no driver call
- * is counted, and no answer follows, so peaks rise at once. rs_account_grow returns false, with
+ * is counted, and no answer follows, so peaks rise at once.  rs_account_grow returns false, with
  * nothing counted, when the limit would be exceeded. */
 bool rs_account_grow(struct rs_account *account, size_t bytes, enum rs_memory memory);
 void rs_account_shrink(struct rs_account *account, size_t bytes, enum rs_memory memory);

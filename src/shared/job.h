@@ -53,7 +53,7 @@ static inline enum rs_job_step rs_job_step(uint32_t state)
  * is held. */
 bool rs_job_offer(const struct rs_kept_descriptor *file);
 
-/* Futex calls that work across processes. rs_job_wait returns when the word is not `seen`, after
+/* Futex calls that work across processes.  rs_job_wait returns when the word is not `seen`, after
  * a wake, or after wait_ns at most; rs_job_wake wakes all waiters. */
 void rs_job_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t wait_ns);
 void rs_job_wake(_Atomic uint32_t *word);
