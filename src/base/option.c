@@ -105,7 +105,7 @@ static void ask_for_percentage(const struct rs_source *source, const char *at, c
     size_t count = strlen(digits);
     int percent = (count > 0 ? digits[0] - '0' : 0) * 10 + (count > 1 ? digits[1] - '0' : 0);
 
-    rs_diagnose(diagnostics, source, at, "a part of a byte; did you mean %d%s%s%%?", percent,
+    rs_diagnose(diagnostics, source, at, "bytes are whole numbers; did you mean %d%s%s%%?", percent,
                 count > 2 ? "." : "", count > 2 ? digits + 2 : "");
 }
 
@@ -131,7 +131,8 @@ static void ask_about_point(const struct rs_source *source, const char *at, cons
     else if (bytes == 0)
         ask_for_percentage(source, at, number, diagnostics);
     else
-        rs_diagnose(diagnostics, source, at, "a part of a byte; did you mean %sGiB?", number);
+        rs_diagnose(diagnostics, source, at, "bytes are whole numbers; did you mean %sGiB?",
+                    number);
 }
 
 /* Catches sizes whose unit was probably forgotten: 0.5 probably means half of the memory, 1.0
@@ -229,7 +230,7 @@ static bool parse_range(const struct rs_option *row, const struct rs_source *sou
         return false;
     if (value->size.kind != RS_SIZE_BYTES || value->size_to.kind != RS_SIZE_BYTES) {
         rs_diagnose(diagnostics, source, value->size.kind != RS_SIZE_BYTES ? begin : dash + 1,
-                    "parts of a device have no place in a range");
+                    "a range takes sizes in bytes, not percentages");
         return false;
     }
     if (value->size.number > value->size_to.number) {
@@ -252,7 +253,7 @@ static bool add_size(const struct rs_option *row, const struct rs_source *source
     if (!parse_size(row, source, begin, end, diagnostics, &size))
         return false;
     if (size.kind != RS_SIZE_BYTES) {
-        rs_diagnose(diagnostics, source, begin, "parts of a device have no place in a list");
+        rs_diagnose(diagnostics, source, begin, "a list takes sizes in bytes, not percentages");
         return false;
     }
     if (sizes->count == RS_SIZES_MAX) {

@@ -168,7 +168,7 @@ static bool suggest_for_guide_word(struct rs_name *read, const char *name, size_
         return true;
     }
     read->kind = RS_NAME_WRONG;
-    add(read, "unknown variable; one device's settings have its number behind them, as in ");
+    add(read, "unknown variable; a setting for one device ends with its number, as in ");
     add_variable(read, index, 0);
     return true;
 }

@@ -21,8 +21,7 @@ struct origin {
 /* Begins hold it exclusively, recorders shared.  It protects the list of origins. */
 static pthread_rwlock_t gate = PTHREAD_RWLOCK_INITIALIZER;
 static struct origin *origins;
-static _Atomic size_t
-    origin_count; /* written while the gate is held exclusively, read without it */
+static _Atomic size_t origin_count; /* written while the gate is held exclusively */
 static size_t origin_room;
 static unsigned long long last_begin;
 static _Atomic bool distrusted;
@@ -143,8 +142,7 @@ void rs_capture_begin_leave(struct rs_capture_stream stream, bool began)
     if (origin)
         *origin = (struct origin){.stream = stream, .begin = ++last_begin};
     else if (began)
-        atomic_store(&distrusted,
-                     true); /* out of host memory: the capture's end could not be noticed */
+        atomic_store(&distrusted, true); /* out of host memory: its end would go unseen */
     pthread_rwlock_unlock(&gate);
 }
 

@@ -180,8 +180,7 @@ CUresult rs_sentinel_wait(struct rs_sentinel *sentinel, CUcontext context)
         if (result == CUDA_SUCCESS)
             fill_up(sentinel, context);
         else
-            (void)rs_sentinel_add(sentinel,
-                                  block); /* the context has an error: the block still exists */
+            (void)rs_sentinel_add(sentinel, block); /* context has an error: block is still there */
     }
     rs_capture_restore(mode);
     return result;

@@ -364,8 +364,7 @@ void rs_arena_heap_add(struct rs_arena_heap *heap, struct rs_arena_range *range,
 {
     RS_ASSERT(size_bytes % RS_SPAN_UNIT == 0 && size_bytes <= rs_span_bytes(RS_SPAN_UNITS_MAX));
     rs_mutex_lock(&heap->lock);
-    rs_record_slab_give(&heap->spans.records,
-                        range->first); /* rs_span_add takes this record again */
+    rs_record_slab_give(&heap->spans.records, range->first); /* rs_span_add takes it again */
     range->first = rs_span_add(&heap->spans, address, (uint32_t)(size_bytes / RS_SPAN_UNIT), NULL);
     range->previous = NULL;
     range->next = heap->ranges;
@@ -386,8 +385,7 @@ bool rs_arena_heap_remove(struct rs_arena_heap *heap, struct rs_arena_range *ran
     if (is_whole) {
         rs_counter_subtract(&heap->held_bytes, rs_span_bytes(range->first->units));
         rs_span_remove(&heap->spans, range->first);
-        range->first = rs_record_slab_take(
-            &heap->spans.records); /* the record that rs_span_remove just gave back */
+        range->first = rs_record_slab_take(&heap->spans.records); /* that of rs_span_remove */
         *(range->previous ? &range->previous->next : &heap->ranges) = range->next;
         if (range->next)
             range->next->previous = range->previous;
@@ -469,8 +467,7 @@ size_t rs_arena_heap_free_bytes(struct rs_arena_heap *heap)
 {
     size_t live = live_bytes(heap), held = rs_counter_get(&heap->held_bytes);
 
-    return held > live ? held - live
-                       : 0; /* a block may be freed and its range removed between the two reads */
+    return held > live ? held - live : 0; /* held may fall between the two reads */
 }
 
 /* ---- what can be seen of it ---- */

@@ -48,9 +48,10 @@ void rs_arena_heap_add(struct rs_arena_heap *heap, struct rs_arena_range *range,
 bool rs_arena_heap_remove(struct rs_arena_heap *heap, struct rs_arena_range *range);
 
 /* Takes a block of `units` * 512 bytes for a request of size_bytes, with the alignment of such a
- * request where possible (heap/alignment.h).  Looks in the thread's arena, the global arena and
- * all other arenas before it gives up, as RMM's defragmentation does.  Returns NULL when no
- * arena has room, or when out of host memory. */
+ * request where possible (heap/alignment.h).  A small request looks in the thread's arena, the
+ * global arena and all other arenas before it gives up; a large one first returns all empty
+ * superblocks to the global arena (RMM's defragmentation finds the same room).  Returns NULL when
+ * there is none, or when out of host memory. */
 struct rs_span *rs_arena_heap_take(struct rs_arena_heap *heap, size_t size_bytes, uint32_t units);
 
 /* Gives a block back; any thread may.  Needs no host memory. */

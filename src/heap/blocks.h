@@ -66,7 +66,7 @@ struct rs_block_request {
 };
 
 /* Fills a request of the common group that may cut a free block of any size.  A large request is
- * aligned for the pages of GPUDirect and dma-buf, unless `packed`. unit_bytes is a power of two,
+ * aligned for the pages of GPUDirect and dma-buf, unless `packed`.  unit_bytes is a power of two,
  * RS_BLOCK_ALIGNMENT or more.  Returns false when the rounded size exceeds SIZE_MAX. */
 bool rs_block_request_init(struct rs_block_request *request, size_t size_bytes, size_t unit_bytes,
                            bool packed);

@@ -28,6 +28,8 @@ struct rs_account {
     _Atomic size_t peak_charged_bytes;      /* largest charged_bytes that the driver has granted */
     _Atomic size_t limit_bytes;             /* [device] 0: no limit */
     _Atomic size_t peak_bytes;              /* largest held_bytes of device memory */
+    /* Calls that the driver granted or is about to; calls that gave back; requests over the limit,
+     * which a device's account counts. */
     _Atomic uint64_t driver_allocations, driver_frees, refusals;
     _Atomic uint64_t releases;          /* [device] grows when bytes are no longer charged */
     _Atomic size_t returning_bytes;     /* [device] rs_account_begin_return */

@@ -76,8 +76,7 @@ static void unlink_block(uint64_t number, struct shared_block *block)
     if (first == block && !block->next) {
         (void)rs_hash_take(&blocks, number);
     } else if (first == block) {
-        (void)rs_hash_put(&blocks, number,
-                          block->next); /* replaces a value, so it needs no memory */
+        (void)rs_hash_put(&blocks, number, block->next); /* replaces: needs no memory */
     } else {
         for (link = &first->next; *link != block; link = &(*link)->next)
             ;
