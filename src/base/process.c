@@ -45,7 +45,7 @@ uint64_t rs_process_namespace(void)
 
 long long rs_process_start_seconds(void)
 {
-    static atomic_llong known; /* asked once, so that all files of a process agree */
+    static atomic_llong known; /* computed once, so that all files of a process get the same time */
     long long seconds = atomic_load_explicit(&known, memory_order_relaxed);
     struct timespec now, since_boot;
     long long ticks;
