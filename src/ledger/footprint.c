@@ -301,8 +301,7 @@ void rs_footprint_lose(struct rs_account *account)
         while (block && block->account != account)
             block = block->next;
         if (block)
-            unlink_block(
-                number, block); /* another key may have moved into this slot, so look at it again */
+            unlink_block(number, block); /* look again: another key may be in this slot now */
         else
             slot++;
     }
