@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two structures describe the same ranges.
  *
- * By start: 64 shards, each an open-addressing hash table with linear probing.  Writers of a shard
- * take its spinlock; readers only check that its sequence number is even and did not change while
- * they looked, and look again if it did.  A table that was outgrown stays mapped, so a late reader
- * reads stale slots, never freed memory, and then sees the new sequence number.  Its slots move to
- * the new one a few at each insertion: all at once took an insertion milliseconds where a shard had
- * some ten thousand.  Meanwhile a range is in one of the two; a moved or removed slot of the old
- * one stays marked, so that searches go on past it.
+ * By start: 64 shards, each an open-addressing hash table with linear probing.  Writers of a
+ * shard take its spinlock.  Readers take none: they check that the shard's sequence number is
+ * even and did not change while they looked, and look again otherwise.  An outgrown table stays
+ * mapped, so a late reader reads stale slots, never freed memory, and then sees the new sequence
+ * number.  Its slots move to the new table a few at each insertion: moving all at once took
+ * milliseconds in a shard of some ten thousand ranges.  Meanwhile each range is in exactly one
+ * of the two tables; a slot of the old table whose range was moved or removed stays marked, so
+ * that searches go on past it.
  *
- * By address: a bitmap of starts (start_bitmap.h).  The nearest start at or below an address is the
- * only range that can hold it.
+ * By address: a bitmap of starts (start_bitmap.h).  The nearest start at or below an address
+ * belongs to the only range that can contain it.
  *
- * A shard owns whole words of the bitmap (32 KiB of addresses), so that one lock serves both.
+ * A shard owns whole words of the bitmap (32 KiB of addresses), so its lock covers both
+ * structures.
  *
- * Slots and bits are atomics because readers race with writers by design; a fence would do instead
- * of acquire loads and release stores, but ThreadSanitizer does not know fences. */
+ * Slots and bits are atomics because readers race with writers by design.  Fences would do
+ * instead of acquire loads and release stores, but ThreadSanitizer does not understand fences. */
 #include "base/address_map.h"
 
 #include "base/arithmetic.h"
@@ -35,41 +37,40 @@ enum {
     FIRST_TABLE_BITS = 6,
     EMPTIED_BITS = 3,
     EMPTIED_COUNT = 1 << EMPTIED_BITS,
-    MOVE_SLOTS =
-        8,     /* at each insertion; a table has doubled its count before all have been asked */
-    MOVED = 2, /* a key that no start has: of a slot of an outgrown table */
+    MOVE_SLOTS = 8, /* moved per insertion: all have moved before the new table is full again */
+    MOVED = 2,      /* key of a moved or removed slot of an outgrown table; no start + 1 is 2 */
 };
 
 /* 2^64 / golden ratio: consecutive and evenly spaced keys spread evenly. */
 static const uint64_t hash_factor = 0x9e3779b97f4a7c15u;
 
 struct slot {
-    _Atomic uint64_t start_and_one; /* 0: free.  Starts have their low bits clear, 0 included. */
+    _Atomic uint64_t start_and_one; /* start + 1; 0: free.  A range may start at address 0 */
     _Atomic uint64_t size_bytes;
     _Atomic(void *) owner;
-    uint64_t unused; /* two slots in a cache line, none across two */
+    uint64_t unused; /* padding: a cache line has two slots, and no slot lies in two lines */
 };
 
 struct table {
     struct table *older;
-    size_t mapped_bytes; /* 0: part of the map's own mapping */
+    size_t mapped_bytes; /* 0: the table is part of the map's own mapping */
     alignas(RS_CACHE_LINE) struct slot slots[];
 };
 
 struct shard {
-    /* Held for some ten instructions, or for a table's growth. */
-    alignas(2 * RS_CACHE_LINE) struct rs_spinlock lock; /* pairs of lines are fetched together */
+    /* Held for some ten instructions, or while a table grows. */
+    alignas(2 * RS_CACHE_LINE) struct rs_spinlock lock; /* the processor fetches lines in pairs */
     atomic_uint sequence;                               /* odd while slots change */
-    _Atomic uintptr_t table;         /* a struct table * with log2 of its slots below */
-    _Atomic uintptr_t outgrown;      /* the one before, while slots of it are to be moved; or 0 */
-    size_t moved;                    /* its first so many slots have been */
-    atomic_size_t count;             /* in both */
+    _Atomic uintptr_t table;         /* a struct table *; its low 6 bits: log2 of the slot count */
+    _Atomic uintptr_t outgrown;      /* the table before, while it has slots to move; else 0 */
+    size_t moved;                    /* slots of the outgrown table that have been visited */
+    atomic_size_t count;             /* ranges in both tables */
     uint64_t emptied[EMPTIED_COUNT]; /* words of the bitmap, see rs_start_bitmap_clear */
 };
 
 struct rs_address_map {
     struct shard shards[SHARD_COUNT];
-    _Atomic uint64_t largest_bytes; /* how far below an address its range can start */
+    _Atomic uint64_t largest_bytes; /* so far: a range starts less than this below its addresses */
     struct rs_start_bitmap starts;
     alignas(RS_CACHE_LINE) unsigned char first_tables[SHARD_COUNT]
                                                      [sizeof(struct table) +
@@ -87,7 +88,7 @@ static struct shard *shard_of(struct rs_address_map *map, uint64_t start)
     return &map->shards[(rs_start_word(start) * hash_factor) >> (64 - SHARD_BITS)];
 }
 
-/* Of the emptied ones, where that start's word belongs. */
+/* The element of shard->emptied for the word of `start`. */
 static uint64_t *emptied_of(struct shard *shard, uint64_t start)
 {
     return &shard
@@ -95,8 +96,8 @@ static uint64_t *emptied_of(struct shard *shard, uint64_t start)
                           (EMPTIED_COUNT - 1)];
 }
 
-/* Between these two, slots change.  Every store in between releases, so that a reader that sees one
- * sees the odd number too. */
+/* Slots change only between these two.  Every store in between has release order, so a reader
+ * that sees one of them sees the odd sequence number too. */
 static void write_begin(struct shard *shard)
 {
     unsigned sequence = atomic_load_explicit(&shard->sequence, memory_order_relaxed);
@@ -119,7 +120,7 @@ static void write_end(struct shard *shard)
 struct view {
     struct slot *slots;
     size_t mask;
-    unsigned shift; /* of a hash, to give a slot's number */
+    unsigned shift; /* how far to shift a hash right, so that it is a slot's number */
 };
 
 static struct view view_of(uintptr_t table)
@@ -139,8 +140,8 @@ static struct view view_locked(struct shard *shard)
     return view_of(atomic_load_explicit(&shard->table, memory_order_relaxed));
 }
 
-/* The product's top bits tell starts in different words apart by what follows the bits that chose
- * the shard, so a shard's starts spread over all of its slots. */
+/* The high bits of the product differ for starts in different words, below the bits that chose
+ * the shard; so the starts of one shard spread over all of its slots. */
 static size_t home_of(const struct view *view, uint64_t start)
 {
     return (size_t)(((start >> RS_START_UNIT_BITS) * hash_factor) >> view->shift);
@@ -151,8 +152,8 @@ static uint64_t slot_key(const struct slot *slot)
     return atomic_load_explicit(&slot->start_and_one, memory_order_acquire);
 }
 
-/* The slot of `start`, or the free slot where it belongs.  Under the lock; a table always has a
- * free slot. */
+/* Returns the slot of `start`, or the free slot where it belongs.  The caller holds the lock.  A
+ * table always has a free slot, which ends the search. */
 static size_t slot_locked(const struct view *view, uint64_t start)
 {
     size_t i = home_of(view, start);
@@ -184,8 +185,9 @@ static bool is_range(uint64_t key)
     return key != 0 && key != MOVED;
 }
 
-/* Moves some more slots of the outgrown table.  A home's number doubles with the table's size, so
- * they come to lie side by side again.  Between write_begin and write_end. */
+/* Visits the next `count` slots of the outgrown table and moves their ranges.  The home of a
+ * range doubles its number with the table's size, so moved ranges again lie side by side.
+ * Called between write_begin and write_end. */
 static void move_some(struct shard *shard, uintptr_t outgrown, size_t count)
 {
     struct view old = view_of(outgrown), view = view_locked(shard);
@@ -245,7 +247,7 @@ __attribute__((unused)) static bool shard_check(struct shard *shard)
     return count == atomic_load_explicit(&shard->count, memory_order_relaxed);
 }
 
-/* Doubles the shard's table. */
+/* Doubles the shard's table.  Returns false when out of host memory. */
 static bool table_grow(struct shard *shard)
 {
     uintptr_t old_word = atomic_load_explicit(&shard->table, memory_order_relaxed);
@@ -255,11 +257,11 @@ static bool table_grow(struct shard *shard)
 
     if (!table)
         return false;
-    (void)madvise(table, bytes, MADV_NOHUGEPAGE); /* to zero 2 MiB takes 0.1 ms */
+    (void)madvise(table, bytes, MADV_NOHUGEPAGE); /* zeroing a huge page of 2 MiB takes 0.1 ms */
     table->older = (struct table *)(old_word - old_bits);
     table->mapped_bytes = bytes;
     write_begin(shard);
-    if (outgrown_locked(shard)) /* host memory was short, and the old table too full */
+    if (outgrown_locked(shard)) /* growth failed before, and the old table became too full */
         move_some(shard, outgrown_locked(shard), SIZE_MAX);
     RS_ASSERT(!outgrown_locked(shard)); /* else ranges are left in a third table */
     shard->moved = 0;
@@ -269,8 +271,9 @@ static bool table_grow(struct shard *shard)
     return true;
 }
 
-/* Makes room for one more.  Half full is where probes are still short; when there is no memory to
- * grow, a fuller table is better than a refusal, as long as one slot stays free to end searches. */
+/* Makes room for one more range.  Probes are short while the table is at most half full.  If
+ * there is no memory to grow, the table is filled further rather than refusing, as long as one
+ * slot stays free to end searches. */
 static bool table_reserve(struct shard *shard)
 {
     size_t count = atomic_load_explicit(&shard->count, memory_order_relaxed);
@@ -281,7 +284,8 @@ static bool table_reserve(struct shard *shard)
     return table_grow(shard) || count < view.mask;
 }
 
-/* Closes the hole at i: entries after it that it would cut off from their home move back. */
+/* Closes the hole at i: a later entry moves into it if the hole would cut the entry off from its
+ * home. */
 static void table_close(const struct view *view, size_t i)
 {
     struct rs_range range;
@@ -291,7 +295,7 @@ static void table_close(const struct view *view, size_t i)
          j = (j + 1) & view->mask) {
         slot_read(&view->slots[j], &range);
         if (((j - home_of(view, range.start)) & view->mask) < ((j - i) & view->mask))
-            continue; /* its home is after the hole */
+            continue; /* its home lies after the hole */
         slot_write(&view->slots[i], &range);
         i = j;
     }
@@ -367,7 +371,7 @@ static bool insert_locked(struct shard *shard, struct rs_start_region *region,
     write_begin(shard);
     if (RS_UNLIKELY(outgrown_locked(shard)))
         move_some(shard, outgrown_locked(shard), MOVE_SLOTS);
-    if (is_new || old) { /* the table may be another, and slots have moved into it */
+    if (is_new || old) { /* the table may have grown, and slots have moved into it */
         view = view_locked(shard);
         slot = &view.slots[slot_locked(&view, range->start)];
         if ((old = outgrown_slot(shard, range->start)))
@@ -390,7 +394,7 @@ bool rs_address_map_insert(struct rs_address_map *map, uint64_t start, uint64_t 
 
     RS_ASSERT(start % (1u << RS_START_UNIT_BITS) == 0 && size_bytes > 0);
     if (RS_UNLIKELY(start >> RS_START_ADDRESS_BITS))
-        return false; /* no device has such addresses */
+        return false; /* no device has such an address */
     region = rs_start_bitmap_region(&map->starts, start);
     if (RS_UNLIKELY(!region))
         return false;
@@ -431,8 +435,8 @@ bool rs_address_map_remove(struct rs_address_map *map, uint64_t start, void *own
     return found;
 }
 
-/* One look; what it finds counts only if the sequence number stayed.  A reader may meet a table in
- * the middle of a move and find no free slot, so steps are counted. */
+/* Looks once; the result counts only if the sequence number did not change.  A table in the
+ * middle of a move may show a reader no free slot, so the number of steps is bounded. */
 static bool look(uintptr_t table, uint64_t start, struct rs_range *range)
 {
     struct view view = view_of(table);
@@ -484,7 +488,7 @@ RS_HOT void rs_address_map_prefetch(struct rs_address_map *map, uint64_t start)
     __builtin_prefetch(&view.slots[home_of(&view, start)]);
 }
 
-/* A look at the one slot where a start mostly is; all else takes the long way. */
+/* Looks at the one slot where a range mostly is; rs_address_map_find does the rest. */
 RS_HOT void *rs_address_map_owner(struct rs_address_map *map, uint64_t start)
 {
     struct shard *shard = shard_of(map, start);
@@ -521,14 +525,14 @@ bool rs_address_map_find_inside(struct rs_address_map *map, uint64_t address,
             *range = seen;
             return true;
         }
-        if (start == from) /* removed just now */
+        if (start == from) /* another thread has just removed it */
             return false;
         start -= (uint64_t)1 << RS_START_UNIT_BITS;
     }
     return false;
 }
 
-/* By address, as slots move while others are removed. */
+/* rs_address_map_each walks the bitmap: slots of a table move while ranges are removed. */
 struct visitor {
     struct rs_address_map *map;
     bool (*visit)(void *data, const struct rs_range *range);

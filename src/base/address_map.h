@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Address ranges to their owners: any address inside a range finds it.
+/* Maps address ranges to their owners; a look-up by any address inside a range finds the range.
  *
- * Look-ups take no lock and write no shared memory.  Insertion may need host memory and can fail;
- * removal never does.  Ranges do not overlap and their starts are multiples of 512. */
+ * Look-ups take no lock and write no shared memory.  Insertion may need host memory and can
+ * fail; removal needs none and cannot.  Ranges do not overlap, and their starts are multiples of
+ * 512 bytes. */
 #pragma once
 
 #include <stdbool.h>
@@ -17,36 +18,42 @@ struct rs_range {
     void *owner;
 };
 
-/* NULL when out of memory.  A map is made once and lives as long as the process; tests destroy
- * theirs when no other thread uses it. */
+/* Returns an empty map, or NULL when out of host memory.  A map is made once and lives as long
+ * as the process; only tests destroy theirs, when no other thread uses it. */
 struct rs_address_map *rs_address_map_create(void);
 void rs_address_map_destroy(struct rs_address_map *map);
 
-/* Enters a range.  A range that already starts there is replaced: the driver gave that address out
- * again, so the old owner had lost it.  False when out of host memory.  Thread safe. */
+/* Enters a range of size_bytes (> 0).  A range that already starts at `start` is replaced: the
+ * driver gave that address out again, so the old owner had lost it.  Returns false when out of
+ * host memory, or when `start` is 2^57 or more, which no device has.  Thread safe. */
 bool rs_address_map_insert(struct rs_address_map *map, uint64_t start, uint64_t size_bytes,
                            void *owner);
 
-/* Removes the range that starts there if `owner` (any, when NULL) owns it.  Thread safe. */
+/* Removes the range that starts at `start` if `owner` owns it (NULL: whoever owns it).  Returns
+ * false when there is no such range.  Thread safe. */
 bool rs_address_map_remove(struct rs_address_map *map, uint64_t start, void *owner);
 
-/* The range that starts exactly at `start`. */
+/* Finds the range that starts exactly at `start`.  Returns false, with *range unchanged, when
+ * there is none.  Thread safe, like all look-ups below. */
 bool rs_address_map_find(struct rs_address_map *map, uint64_t start, struct rs_range *range);
 
-/* The owner of the range that starts there, or NULL: rs_address_map_find for who needs no more. */
+/* Returns the owner of the range that starts exactly at `start`, or NULL: faster than
+ * rs_address_map_find when the size is not needed. */
 void *rs_address_map_owner(struct rs_address_map *map, uint64_t start);
 
-/* The owner of that range will be asked for soon: fetches what the answer lies in. */
+/* Prefetches the cache line that rs_address_map_owner will read for `start`. */
 void rs_address_map_prefetch(struct rs_address_map *map, uint64_t start);
 
-/* The range that holds `address`. */
+/* Finds the range that contains `address`, which need not be its start.  Returns false, with
+ * *range unchanged, when there is none. */
 bool rs_address_map_find_inside(struct rs_address_map *map, uint64_t address,
                                 struct rs_range *range);
 
-/* Calls visit for every range, in no order, with no lock held: visit may remove the range it is
- * shown.  Ranges entered or removed meanwhile may be missed.
- * Stops when it returns false. */
+/* Calls visit for every range, in the order of addresses, with no lock held: visit may remove
+ * the range that it is given.  A range that is entered or removed meanwhile may be missed.
+ * Stops when visit returns false. */
 void rs_address_map_each(struct rs_address_map *map,
                          bool (*visit)(void *data, const struct rs_range *range), void *data);
 
+/* Returns the number of ranges; a snapshot while other threads enter or remove some. */
 size_t rs_address_map_count(struct rs_address_map *map);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Size arithmetic that says when it would wrap. */
+/* Size arithmetic.  Overflow is reported to the caller. */
 #pragma once
 
 #include "base/check.h"
@@ -13,7 +13,8 @@ static inline bool rs_is_power_of_two(size_t value)
     return value != 0 && (value & (value - 1)) == 0;
 }
 
-/* Rounds value up to a multiple of unit (a power of two).  False when that exceeds SIZE_MAX. */
+/* Rounds value up to a multiple of unit (a power of two).  Returns false when the result would
+ * exceed SIZE_MAX; *rounded is then undefined. */
 static inline bool rs_round_up(size_t value, size_t unit, size_t *rounded)
 {
     RS_ASSERT_SLOW(rs_is_power_of_two(unit));
@@ -23,6 +24,7 @@ static inline bool rs_round_up(size_t value, size_t unit, size_t *rounded)
     return true;
 }
 
+/* Rounds value down to a multiple of unit (a power of two). */
 static inline size_t rs_round_down(size_t value, size_t unit)
 {
     RS_ASSERT_SLOW(rs_is_power_of_two(unit));

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Assertions about our own promises, and a few language helpers.
+/* Assertions about the library's own invariants, and a few language helpers.
  *
- * Input and driver results are checked and answered, never asserted: this code lives in other
- * people's processes.  A failed assertion writes one line and aborts; release builds have none. */
+ * Input and driver results are checked and answered, never asserted: this code runs in other
+ * people's processes.  A failed assertion writes one line and aborts; release builds (NDEBUG)
+ * compile none. */
 #pragma once
 
 #include <stddef.h>
@@ -15,7 +16,7 @@
     ((condition) ? (void)0 : rs_assert_failed(#condition, __FILE__, __LINE__))
 #endif
 
-/* Walks whole structures; only with -Dslow_asserts=true. */
+/* For checks that walk whole structures: compiled only with -Dslow_asserts=true. */
 #ifdef RS_SLOW_ASSERTS
 #define RS_ASSERT_SLOW(condition) RS_ASSERT(condition)
 #else
@@ -24,25 +25,29 @@
 
 #define RS_LIKELY(condition)   __builtin_expect(!!(condition), 1)
 #define RS_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
-/* For the path of every allocation: the compiler counts uses, not how often they run. */
+/* Always inlined: the compiler weighs a call by the number of its call sites, but these run in
+ * every allocation. */
 #define RS_HOT_INLINE static inline __attribute__((always_inline))
-/* Functions of that path lie side by side, on two pages instead of nine, away from what is seldom
- * called: between a program's calls others have used the processor's first caches. */
+/* Functions of the hot path lie side by side, on two pages instead of nine, apart from seldom
+ * called ones: between two of the program's calls other code has evicted them from the
+ * processor's first-level caches. */
 #define RS_HOT __attribute__((hot))
-/* Variables of that path that are seldom written lie in one cache line. */
+/* Variables of the hot path that are seldom written share one cache line. */
 #define RS_HOT_DATA __attribute__((section("rs_hot_data"), visibility("hidden")))
 #define RS_COLD     __attribute__((cold, noinline))
-/* Differences of which none is usual, or-ed together: one branch instead of several.  After other
- * code has run the processor has forgotten its branches, and guesses many of them wrong. */
+/* Nonzero when a and b differ.  Several of these or-ed together take one branch for conditions
+ * that all hold nearly always: after other code has run, the branch predictor has forgotten ours
+ * and mispredicts many of them. */
 #define RS_DIFFER(a, b)        ((uintptr_t)(a) ^ (uintptr_t)(b))
 #define RS_ARRAY_LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 #define RS_CONTAINER_OF(pointer, type, member)                                                     \
     ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
-/* For what a sanitizer's own start calls (it looks functions up with dlsym): nothing may be watched
- * before it is ready. */
+/* For functions that a sanitizer's own start-up calls (it looks functions up with dlsym):
+ * instrumented code must not run before the sanitizer is initialised. */
 #define RS_BEFORE_SANITIZERS           __attribute__((no_sanitize("address", "thread", "undefined")))
 #define RS_PRINTF(format_index, first) __attribute__((format(printf, format_index, first)))
 #define RS_CACHE_LINE                  64
 
+/* Writes the condition and its place to stderr, then aborts.  Called by RS_ASSERT. */
 __attribute__((noreturn, cold)) void rs_assert_failed(const char *condition, const char *file,
                                                       int line);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Monotonic time. */
+/* Monotonic time in nanoseconds (CLOCK_MONOTONIC). */
 #pragma once
 
 #include <stdint.h>

@@ -11,13 +11,14 @@
 
 enum { HIGH_DESCRIPTOR = 500 };
 
-/* A program that closed its stderr must not find our file there. */
+/* A high number: a program that has closed its stderr, and opens a file of its own, must not get
+ * our file there. */
 int rs_descriptor_duplicate(int fd)
 {
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR);
 
     if (copy < 0)
-        copy = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); /* a low RLIMIT_NOFILE */
+        copy = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); /* RLIMIT_NOFILE is 500 or less */
     RS_ASSERT(copy < 0 || copy > STDERR_FILENO);
     return copy < 0 ? -errno : copy;
 }

@@ -1,26 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* File descriptors that we keep in somebody else's process: away from the low numbers, and known
- * again, since the program may close what it did not open and get the number for a file of its own.
- */
+/* File descriptors that the library keeps open in the program's process.  They get high numbers,
+ * away from the program's, and are recognised before use: the program may close a descriptor
+ * that it did not open and get the same number for a file of its own. */
 #pragma once
 
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* A copy with a high number, or -errno. */
+/* Duplicates fd to a number of 500 or more, or to any above stderr's where RLIMIT_NOFILE is
+ * lower; close-on-exec.  Returns the copy, or -errno. */
 int rs_descriptor_duplicate(int fd);
 
+/* A descriptor and the file that it stood for when it was kept. */
 struct rs_kept_descriptor {
     int fd;
     dev_t device;
     ino_t inode;
 };
 
-/* Takes the descriptor over (it is closed, a copy is kept).  False when that fails. */
+/* Takes fd over: closes it and keeps a high-numbered copy.  Returns false when the copy cannot
+ * be made; fd is closed then too. */
 bool rs_descriptor_keep(struct rs_kept_descriptor *kept, int fd);
 
-/* True while the number still stands for that file. */
+/* Returns true while the number still stands for the file that was kept. */
 bool rs_descriptor_is_kept(const struct rs_kept_descriptor *kept);
 
-/* Closes it, unless it stands for another file by now. */
+/* Closes the descriptor, unless its number stands for another file by now. */
 void rs_descriptor_close(const struct rs_kept_descriptor *kept);

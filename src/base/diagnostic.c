@@ -21,7 +21,7 @@ static void append(char *line, size_t *length, const char *format, ...)
         *length += (size_t)added < LINE_BYTES - *length ? (size_t)added : LINE_BYTES - *length - 1;
 }
 
-/* Control bytes would let a setting write its own terminal escapes or lines. */
+/* Replaces control bytes: a setting must not write terminal escapes or line breaks. */
 static void append_printable(char *line, size_t *length, const char *begin, const char *end)
 {
     for (; begin < end && *length + 1 < LINE_BYTES; begin++)
@@ -57,7 +57,7 @@ void rs_diagnose(struct rs_diagnostics *diagnostics, const struct rs_source *sou
 
 unsigned rs_word_distance(const char *a, size_t a_length, const char *b, size_t b_length)
 {
-    /* Optimal string alignment; three rows are enough to see swapped neighbours. */
+    /* Optimal string alignment distance.  Three rows suffice to detect swapped neighbours. */
     unsigned rows[3][WORD_LENGTH_MAX + 1];
     unsigned *before_last = rows[0], *last = rows[1], *row = rows[2];
 
@@ -102,7 +102,8 @@ const char *rs_nearest_word(const char *begin, const char *end, const char *cons
     for (; *words; words++) {
         size_t length = strlen(*words);
         unsigned distance = rs_word_distance(begin, given, *words, length);
-        /* 'y' is one letter away from '0', as any letter is. */
+        /* A distance of a whole word is no likeness: 'y' is one letter away from '0', and so is
+         * any letter. */
         if (distance <= rs_word_tolerance(length) && distance < least && distance < length &&
             distance < given) {
             least = distance;

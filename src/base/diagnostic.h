@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Diagnostics about settings: one line each, naming the variable, showing the place, and, where
- * there is one, the nearest valid word.  The library sends them to its log, the tool to stderr,
- * tests to a buffer. */
+/* Diagnostics about settings.  Each is one line that names the variable, shows the place in its
+ * text and, if there is one, suggests the nearest valid word.  The library sends them to its
+ * log, the tool to stderr, tests to a buffer. */
 #pragma once
 
 #include "base/check.h"
@@ -12,27 +12,30 @@
 struct rs_diagnostics {
     void (*write)(void *data, const char *line);
     void *data;
-    unsigned count; /* lines so far */
+    unsigned count; /* lines written so far */
 };
 
-/* Where a text came from: the variable's (or argument's) name and its whole text. */
+/* Where a text came from: the name of the variable or argument, and its whole text. */
 struct rs_source {
     const char *name;
     const char *text;
 };
 
-/* Reports the place `at` in source->text (NULL: about the whole), shown as a '^' in front
- * of it: "RMM_POOL_SIZE=10^Q: unknown unit 'Q'".  Long texts are shown around the place only. */
+/* Writes one line about source->text and adds 1 to diagnostics->count.  `at` points to the place
+ * inside source->text, shown as '^' in front of it: "RMM_POOL_SIZE=10^Q: unknown unit 'Q'";
+ * NULL: the diagnostic is about the whole text.  At most 40 characters are shown on either side
+ * of the place. */
 void rs_diagnose(struct rs_diagnostics *diagnostics, const struct rs_source *source, const char *at,
                  const char *format, ...) RS_PRINTF(4, 5);
 
-/* The word of `words` (NULL-terminated) nearest to [begin, end), or NULL when none is near: at most
- * two letters off (inserted, lost, changed or swapped), at most one for words under six letters. */
+/* Returns the word of `words` (NULL-terminated) that is nearest to [begin, end), or NULL when
+ * none is within rs_word_tolerance of the word's length. */
 const char *rs_nearest_word(const char *begin, const char *end, const char *const *words);
 
-/* Letters that must be inserted, removed, changed or swapped to make a out of b; lengths over 64
- * count as far apart. */
+/* Returns how many letters must be inserted, removed, changed or swapped with their neighbour to
+ * turn b into a.  Returns 64 when either is longer than 64 letters. */
 unsigned rs_word_distance(const char *a, size_t a_length, const char *b, size_t b_length);
 
-/* How far a misspelling of a word this long may be from it (see rs_nearest_word). */
+/* Returns the largest distance at which a text still counts as a misspelling of a word of this
+ * length: 1 below six letters, else 2. */
 unsigned rs_word_tolerance(size_t length);

@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that the library reads, without a cancellation point (base/undisturbed.h). */
+/* Reading of files.  No function here is a cancellation point (base/undisturbed.h). */
 #pragma once
 
 #include <stddef.h>
 #include <sys/types.h>
 
-/* Opens a file to read it, close-on-exec, without waiting for a FIFO's writer.  A descriptor, or -1
- * with errno. */
+/* Opens a file for reading, close-on-exec and non-blocking, so that a FIFO without a writer does
+ * not block.  Returns a descriptor, or -1 with errno. */
 int rs_file_open(const char *path);
 
-/* The same to read and write it. */
+/* Opens a file as rs_file_open does, but for reading and writing. */
 int rs_file_open_to_change(const char *path);
 
-/* Takes hold of what a path leads to without opening it (O_PATH), to look at it.  The same. */
+/* Opens a path with O_PATH: fstat() works on the descriptor, but the file itself is not opened.
+ * Returns a descriptor, or -1 with errno. */
 int rs_file_hold(const char *path);
 
-/* Reads at an offset: the number of bytes, or -1 with errno. */
+/* Reads up to length_bytes at offset_bytes (pread).  Returns the number of bytes read, or -1
+ * with errno. */
 ssize_t rs_file_read(int fd, void *bytes, size_t length_bytes, off_t offset_bytes);
 
-/* Keeps errno. */
+/* Closes fd and leaves errno unchanged. */
 void rs_file_close(int fd);

@@ -24,7 +24,8 @@ static bool put_path(char part[PATH_MAX], const char *path)
     return snprintf(part, PATH_MAX, "%s.part", path) < PATH_MAX;
 }
 
-/* Of these each write takes new blocks, so a full disk would be a SIGBUS whatever was allocated. */
+/* These file systems allocate new blocks on every write: on a full disk a store into the mapping
+ * raises SIGBUS, even after posix_fallocate. */
 static bool is_copied_on_write(int fd)
 {
     static const unsigned long kinds[] = {0x9123683eUL, 0x2fc12fc1UL, 0xca451a4eUL}; /* btrfs, zfs,
@@ -39,7 +40,8 @@ static bool is_copied_on_write(int fd)
     return false;
 }
 
-/* Not even a signal may come of it: of a file that is too large that is SIGXFSZ. */
+/* Allocates the blocks of FILE.part in advance.  The size limit is checked first, since
+ * exceeding it raises SIGXFSZ. */
 static int allocate(int fd)
 {
     struct rlimit limit;
@@ -114,8 +116,8 @@ int rs_file_tail_make(struct rs_file_tail *tail, const char *path)
     return result;
 }
 
-/* The store that makes what comes before it count, and nothing that comes after it.  The file is
- * read when the process has ended, so it is the compiler alone that must keep the order. */
+/* Stores one byte that takes effect after all earlier stores and before all later ones.  The
+ * file is read after the process has ended, so only the compiler could break the order. */
 static void commit(char *at, char value)
 {
     atomic_signal_fence(memory_order_seq_cst);
@@ -123,7 +125,8 @@ static void commit(char *at, char value)
     atomic_signal_fence(memory_order_seq_cst);
 }
 
-/* The first byte comes last: until then there is a zero byte before the text. */
+/* The first byte is stored last: until then a zero byte precedes the new text, which thus does
+ * not count. */
 bool rs_file_tail_append(struct rs_file_tail *tail, const char *text, size_t length_bytes)
 {
     char *at = tail->text + tail->used_bytes;
@@ -148,7 +151,7 @@ int rs_file_tail_write(struct rs_file_tail *tail, int fd)
     if (result != 0 || tail->used_bytes == 0)
         return result;
     RS_ASSERT(tail->text[0] != '\0');
-    commit(tail->text, '\0'); /* there is no text any more */
+    commit(tail->text, '\0'); /* now the tail has no text */
     memset(tail->text + 1, 0, tail->used_bytes - 1);
     tail->written_bytes += tail->used_bytes;
     tail->used_bytes = 0;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tail of a file that is being written: the text that has not been written to it yet, in a
- * second file beside it (FILE.part) that is mapped, so that it outlives the process however that
- * ends, and costs no system call until it is full.
+/* The tail of a file that is being written: text that is not in the file yet.  It lies in a
+ * mapped second file, FILE.part, so that it survives the process however the process ends, and
+ * appending costs no system call until the tail is full.
  *
- * FILE.part holds the text, then zero bytes, and in its last RS_FILE_TAIL_MARK_BYTES bytes a line
- * with the number of bytes of FILE that come before the text.  FILE may have some of the text
- * already, when the process ended while it was written there: the whole is that many bytes of FILE,
- * and the text up to the first zero byte; where there is no text it is FILE.  At each instruction
- * of the writer that is true. */
+ * FILE.part holds the text, then zero bytes, and in its last RS_FILE_TAIL_MARK_BYTES bytes a
+ * line with the number of bytes of FILE that precede the text.  A process that ends while it
+ * writes the text to FILE may leave a part of the text there too.  A reader therefore takes the
+ * given number of bytes of FILE and then the text up to the first zero byte; if there is no
+ * text, it takes all of FILE.  The result is complete and has no row twice at every instruction
+ * of the writer. */
 #pragma once
 
 #include <stdbool.h>
@@ -17,26 +18,28 @@
 
 enum { RS_FILE_TAIL_BYTES = 64 << 10, RS_FILE_TAIL_MARK_BYTES = 24 };
 
-/* All zero: there is none.  Not thread safe. */
+/* A zeroed struct has no tail.  Not thread safe. */
 struct rs_file_tail {
-    char *text; /* NULL: there is none */
-    size_t used_bytes;
-    uint64_t written_bytes; /* of the file, before the text */
+    char *text;             /* mapped FILE.part; NULL: there is no tail */
+    size_t used_bytes;      /* of text */
+    uint64_t written_bytes; /* bytes of FILE that precede the text */
     dev_t device;
     ino_t inode;
 };
 
-/* Makes PATH.part for a file that is empty.  0; -EEXIST when there is one, which is somebody's; or
- * -errno when there can be none (no room, no mapping, a file system that takes new blocks for what
- * is overwritten): then nothing is left behind. */
+/* Makes PATH.part for the empty file PATH.  Returns 0; -EEXIST when PATH.part exists, since it
+ * may be another process's; or another -errno when a tail is impossible (no space, no mapping,
+ * or a file system that allocates new blocks on overwrite).  On failure nothing is left behind. */
 int rs_file_tail_make(struct rs_file_tail *tail, const char *path);
 
-/* False when it does not fit. */
+/* Appends text.  Returns false, with nothing appended, when it does not fit. */
 bool rs_file_tail_append(struct rs_file_tail *tail, const char *text, size_t length_bytes);
 
-/* Writes the text to the file.  0 or -errno, and then the text stays. */
+/* Writes the text to fd and empties the tail.  Returns 0, or -errno; the text then stays in the
+ * tail. */
 int rs_file_tail_write(struct rs_file_tail *tail, int fd);
 
-/* There is no tail from now on; its file stays, or is removed. */
+/* Both unmap the tail.  rs_file_tail_leave keeps PATH.part; rs_file_tail_remove deletes it if it
+ * is still the file that was made. */
 void rs_file_tail_leave(struct rs_file_tail *tail);
 void rs_file_tail_remove(struct rs_file_tail *tail, const char *path);

@@ -8,7 +8,7 @@
 
 enum { FIRST_SLOTS = 64 };
 
-/* A power of two of slots, at most half of them full. */
+/* The slot count is a power of two, and at most half of the slots are full. */
 static size_t home_of(const struct rs_hash_table *table, uint64_t key)
 {
     return (size_t)((key * 0x9e3779b97f4a7c15u) >> 17) & (table->slot_count - 1);
@@ -82,7 +82,7 @@ void *rs_hash_get(const struct rs_hash_table *table, uint64_t key)
     return table->slot_count && key ? table->slots[slot_of(table, key)].value : NULL;
 }
 
-/* Closes the gap: what probed past it moves up. */
+/* Closes the gap: an entry that was probed past it moves into it. */
 static void close_gap(struct rs_hash_table *table, size_t gap)
 {
     size_t mask = table->slot_count - 1;

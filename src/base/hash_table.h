@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers to pointers: open addressing, no lock of its own.  Putting may need host memory; taking
- * never does. */
+/* A hash table from 64-bit keys to pointers: open addressing, no lock of its own.  Putting may
+ * need host memory; taking never does. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,27 +12,29 @@ struct rs_hash_slot {
     void *value;
 };
 
-/* All zero at first. */
+/* A zeroed struct is an empty table. */
 struct rs_hash_table {
     struct rs_hash_slot *slots;
     size_t slot_count, count;
 };
 
-/* Makes room for `more` further keys, so that putting them cannot fail.  False when out of host
- * memory. */
+/* Makes room for `more` further keys, so that putting them cannot fail.  Returns false when out
+ * of host memory. */
 bool rs_hash_reserve(struct rs_hash_table *table, size_t more);
 
-/* Enters a key (not 0) or replaces its value.  False when out of host memory. */
+/* Enters a key (not 0) or replaces its value.  Returns false when out of host memory. */
 bool rs_hash_put(struct rs_hash_table *table, uint64_t key, void *value);
 
-/* The key's value, or NULL. */
+/* Returns the key's value, or NULL when the key is absent. */
 void *rs_hash_get(const struct rs_hash_table *table, uint64_t key);
 
-/* Removes the key and returns its value, or NULL. */
+/* Removes the key.  Returns its value, or NULL when the key is absent. */
 void *rs_hash_take(struct rs_hash_table *table, uint64_t key);
 
-/* The value in a slot below slot_count, or NULL: for walking.  Taking a key while walking may move
- * another one into its slot: look at the slot again then. */
+/* Returns the value in a slot (below slot_count), or NULL when the slot is empty: for walking
+ * the table.  Taking a key may move another one into its slot, so look at the same slot again
+ * after it. */
 void *rs_hash_at(const struct rs_hash_table *table, size_t slot);
 
+/* Frees the slots; the table is empty and usable. */
 void rs_hash_clear(struct rs_hash_table *table);

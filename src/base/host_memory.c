@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* "MemAvailable:   24242424 kB"; 0: not there. */
+/* Reads the line "MemAvailable:   24242424 kB".  Returns bytes; 0 when the line is missing. */
 static size_t read_available(void)
 {
     static const char name[] = "MemAvailable:";

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much memory the host has. */
+/* Size of the host's memory. */
 #pragma once
 
 #include <stddef.h>
 
-/* All of it, and what programs may still take without swapping (Linux's MemAvailable); where that
- * is not told, all of it. */
+/* Stores the host's physical memory in *total_bytes, and in *available_bytes the memory that can
+ * still be taken without swapping (MemAvailable of /proc/meminfo; the total where the kernel
+ * does not report it). */
 void rs_host_memory(size_t *total_bytes, size_t *available_bytes);

@@ -113,7 +113,7 @@ static void note_missed(const char *name)
         missed->names[missed->name_count++] = name;
 }
 
-/* False, and noted, when it is still taken at the deadline. */
+/* Takes the lock before the deadline, or notes it as skipped and returns false. */
 static bool take_bounded(bool (*try)(void *lock), void *lock, const char *name)
 {
     for (unsigned turn = 0; !try(lock); turn++) {

@@ -136,7 +136,7 @@ static inline void rs_mutex_lock(struct rs_mutex *mutex)
     RS_LOCK_NOTE(rs_lock_rank_taken, mutex);
 }
 
-/* False when somebody, the calling thread included, holds it. */
+/* Returns false when any thread, the calling one included, holds the mutex. */
 static inline bool rs_mutex_try_lock(struct rs_mutex *mutex)
 {
     if (pthread_mutex_trylock(&mutex->native) != 0)
@@ -145,18 +145,20 @@ static inline bool rs_mutex_try_lock(struct rs_mutex *mutex)
     return true;
 }
 
-/* What a report at exit needs may be locked for ever: by a thread that is gone or waits, or by this
- * one, whose signal handler calls exit().  Between these two, locks that are taken bounded are
- * waited for until wait_ns have passed for all of them together, and then left out; elsewhere they
- * are waited for as any other. */
+/* Bounded locking, for reports at exit.  There a lock may never be released: its holder may be
+ * gone or waiting, or be this very thread, whose signal handler called exit().  Between begin
+ * and end, the *_lock_bounded functions of the calling thread wait at most wait_ns for all locks
+ * together, and skip a lock that is still held then.  Outside they wait without bound. */
 void rs_lock_bound_begin(uint64_t wait_ns);
 void rs_lock_bound_end(void);
 
 enum { RS_LOCKS_MISSED_MAX = 8 };
 
+/* True between rs_lock_bound_begin and rs_lock_bound_end. */
 bool rs_lock_is_bound(void);
 
-/* What was left out so far, each name once and the first ones only; and how often. */
+/* Names of the locks that this thread skipped since rs_lock_bound_begin (each once, the first
+ * RS_LOCKS_MISSED_MAX), and the number of skips. */
 struct rs_locks_missed {
     const char *names[RS_LOCKS_MISSED_MAX];
     unsigned name_count, times;
@@ -164,7 +166,8 @@ struct rs_locks_missed {
 
 const struct rs_locks_missed *rs_locks_missed(void);
 
-/* False when it was left out.  The name says of what, and is kept. */
+/* Locks the mutex as described at rs_lock_bound_begin.  Returns false when it was skipped.
+ * `name` says what the lock protects; the pointer is kept. */
 bool rs_mutex_lock_bounded(struct rs_mutex *mutex, const char *name);
 
 static inline void rs_mutex_unlock(struct rs_mutex *mutex)
@@ -177,21 +180,22 @@ static inline void rs_mutex_unlock(struct rs_mutex *mutex)
     (void)failed;
 }
 
-/* Waits of a condition, in which no cancellation acts (base/undisturbed.h).  The second one returns
- * 0 or ETIMEDOUT. */
+/* Wait on a condition variable without being a cancellation point (base/undisturbed.h).
+ * rs_condition_wait_until returns 0 or ETIMEDOUT; `until` is an absolute time of the condition's
+ * clock. */
 void rs_condition_wait(pthread_cond_t *condition, struct rs_mutex *mutex);
 int rs_condition_wait_until(pthread_cond_t *condition, struct rs_mutex *mutex,
                             const struct timespec *until);
 
-/* Sleeps, and no cancellation acts in it. */
+/* Sleeps for ns nanoseconds, or less when a signal arrives.  No cancellation point. */
 void rs_nap(uint64_t ns);
 
-/* Between two looks at what another thread is about to change, which has been looked at `turn`
- * times: pauses, later yields, later naps. */
+/* Back-off of a spin loop, for its turn number `turn` (from 0): a pause instruction below turn
+ * 128, sched_yield below 1024, then a sleep of 50 us. */
 __attribute__((cold)) void rs_pause(unsigned turn);
 
-/* For some ten instructions that threads seldom meet in: one locked instruction for a pair of lock
- * and unlock, where a mutex takes two and two calls.  All zero is unlocked, and without a rank. */
+/* A spinlock for short, rarely contended sections (some ten instructions).  Lock and unlock take
+ * one locked instruction together; a mutex takes two and two calls.  All zero is unlocked. */
 struct rs_spinlock {
     atomic_uint taken;
     RS_LOCK_MARK_FIELD
@@ -218,6 +222,7 @@ static inline void rs_spinlock_lock(struct rs_spinlock *lock)
     RS_LOCK_NOTE(rs_lock_rank_taken, lock);
 }
 
+/* Locks the spinlock as rs_mutex_lock_bounded locks a mutex. */
 bool rs_spinlock_lock_bounded(struct rs_spinlock *lock, const char *name);
 
 static inline void rs_spinlock_unlock(struct rs_spinlock *lock)

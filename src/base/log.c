@@ -54,7 +54,7 @@ static void write_line(const char *format, va_list arguments)
     size_t length = (size_t)prefix + (body < 0 ? 0 : (size_t)body < room ? (size_t)body : room - 1);
 
     line[length++] = '\n';
-    (void)rs_write_all(STDERR_FILENO, line, length); /* nobody is left to be told */
+    (void)rs_write_all(STDERR_FILENO, line, length); /* a failure has nowhere to be reported */
     errno = saved_errno;
 }
 
@@ -85,7 +85,7 @@ void rs_log_asked(const char *format, ...)
 
 static _Atomic bool serving;
 static struct {
-    _Atomic(const char *) text; /* set last, taken once */
+    _Atomic(const char *) text; /* stored after name; exchanged for NULL by the one that logs it */
     char name[64];
 } kept;
 

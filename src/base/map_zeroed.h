@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Zeroed memory straight from the kernel. */
+/* Zeroed memory directly from the kernel. */
 #pragma once
 
 #include <stddef.h>
 #include <sys/mman.h>
 
-/* Not malloc: pages are touched only where they are used, and a hook may run while the program's
- * own allocator holds its locks.  NULL when out of memory. */
+/* Returns `bytes` zeroed bytes, or NULL when out of memory; free with munmap.  Not malloc, for
+ * two reasons: untouched pages take no memory, and a hook may run while the program's own
+ * allocator holds its locks. */
 static inline void *rs_map_zeroed(size_t bytes)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,

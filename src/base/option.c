@@ -28,7 +28,7 @@ static int word_index(const char *const *words, const char *begin, const char *e
     return -1;
 }
 
-/* The only word that goes on where [begin, end) ends, or NULL. */
+/* Returns the only word that begins with [begin, end), or NULL if there is none or several. */
 static const char *completed_word(const char *begin, const char *end, const char *const *words)
 {
     size_t length = (size_t)(end - begin);
@@ -68,7 +68,7 @@ static bool parse_word(const char *const *words, const struct rs_source *source,
     return false;
 }
 
-/* 16 for what is no digit. */
+/* Returns 16 for a character that is no digit. */
 static uint64_t digit_value(char digit)
 {
     if (digit >= '0' && digit <= '9')
@@ -97,7 +97,8 @@ static bool parse_count(const struct rs_source *source, const char *begin, const
     return begin < end;
 }
 
-/* 0.125 as a percentage, told without a locale: 12.5. */
+/* Suggests a percentage for a fraction of a byte: 12.5% for 0.125.  Digits are copied, since
+ * printf of a double would use the locale's decimal point. */
 static void ask_for_percentage(const struct rs_source *source, const char *at, const char *number,
                                struct rs_diagnostics *diagnostics)
 {
@@ -105,17 +106,18 @@ static void ask_for_percentage(const struct rs_source *source, const char *at, c
     size_t count = strlen(digits);
     int percent = (count > 0 ? digits[0] - '0' : 0) * 10 + (count > 1 ? digits[1] - '0' : 0);
 
-    rs_diagnose(diagnostics, source, at, "a part of a byte; did you mean %d%s%s%%?", percent,
+    rs_diagnose(diagnostics, source, at, "bytes are whole numbers; did you mean %d%s%s%%?", percent,
                 count > 2 ? "." : "", count > 2 ? digits + 2 : "");
 }
 
-/* The unit that is missing behind so many bytes, if any. */
+/* Returns the unit that the user probably left out after this number: GiB below 1024, MiB below
+ * 1048576, else "". */
 static const char *missing_unit(uint64_t bytes)
 {
     return bytes < 1024 ? "GiB" : bytes < 1 << 20 ? "MiB" : "";
 }
 
-/* A number of bytes with a point in it, which rounds down to `bytes`. */
+/* Reports a number of bytes with a decimal point, which rounds down to `bytes`. */
 static void ask_about_point(const struct rs_source *source, const char *at, const char *number,
                             uint64_t bytes, struct rs_diagnostics *diagnostics)
 {
@@ -130,16 +132,18 @@ static void ask_about_point(const struct rs_source *source, const char *at, cons
     else if (bytes == 0)
         ask_for_percentage(source, at, number, diagnostics);
     else
-        rs_diagnose(diagnostics, source, at, "a part of a byte; did you mean %sGiB?", number);
+        rs_diagnose(diagnostics, source, at, "bytes are whole numbers; did you mean %sGiB?",
+                    number);
 }
 
-/* What people leave out is the unit: 0.5 means half of the memory, 1.0 all of it, 8 means 8GiB,
- * 4096 means 4096MiB. False after asking. */
+/* Catches sizes whose unit was probably forgotten: 0.5 probably means half of the memory, 1.0
+ * all of it, 8 means 8GiB, and 4096 means 4096MiB.  Returns false after a diagnostic that
+ * suggests it. */
 static bool check_unit(const struct rs_option *row, const struct rs_source *source,
                        const char *begin, const char *end, uint64_t bytes,
                        struct rs_diagnostics *diagnostics)
 {
-    char number[24]; /* the digits that a size may have, and a point */
+    char number[24]; /* 20 digits (the most of a size), a decimal point, and a zero byte */
     const char *at = begin;
     size_t length = 0, unit_length;
 
@@ -226,7 +230,7 @@ static bool parse_range(const struct rs_option *row, const struct rs_source *sou
         return false;
     if (value->size.kind != RS_SIZE_BYTES || value->size_to.kind != RS_SIZE_BYTES) {
         rs_diagnose(diagnostics, source, value->size.kind != RS_SIZE_BYTES ? begin : dash + 1,
-                    "parts of a device have no place in a range");
+                    "a range takes sizes in bytes, not percentages");
         return false;
     }
     if (value->size.number > value->size_to.number) {
@@ -236,7 +240,7 @@ static bool parse_range(const struct rs_option *row, const struct rs_source *sou
     return true;
 }
 
-/* Sizes of a list are numbers of bytes, each one once. */
+/* Adds one element of a list: a number of bytes that the list does not have yet. */
 static bool add_size(const struct rs_option *row, const struct rs_source *source, const char *begin,
                      const char *end, struct rs_diagnostics *diagnostics, struct rs_sizes *sizes)
 {
@@ -249,7 +253,7 @@ static bool add_size(const struct rs_option *row, const struct rs_source *source
     if (!parse_size(row, source, begin, end, diagnostics, &size))
         return false;
     if (size.kind != RS_SIZE_BYTES) {
-        rs_diagnose(diagnostics, source, begin, "parts of a device have no place in a list");
+        rs_diagnose(diagnostics, source, begin, "a list takes sizes in bytes, not percentages");
         return false;
     }
     if (sizes->count == RS_SIZES_MAX) {
@@ -265,7 +269,7 @@ static bool add_size(const struct rs_option *row, const struct rs_source *source
     return true;
 }
 
-/* 256KiB+300000B, or NULL when out of host memory. */
+/* Returns the list as text, "256KiB+300000B", or NULL when out of host memory. */
 static char *format_sizes(const struct rs_sizes *sizes)
 {
     char *text = calloc(sizes->count, RS_SIZE_TEXT_BYTES + 1), size[RS_SIZE_TEXT_BYTES];
@@ -307,7 +311,7 @@ struct rs_sizes rs_option_sizes(const char *text)
     while (text && *text && sizes.count < RS_SIZES_MAX) {
         size_t length = strcspn(text, "+");
         bool is_size = rs_size_parse(text, text + length, &size, &at, &reason);
-        RS_ASSERT(is_size); /* it was when it was parsed */
+        RS_ASSERT(is_size); /* rs_option_parse accepted this text before */
         (void)is_size;
         sizes.bytes[sizes.count++] = (size_t)size.number;
         text += length + (text[length] == '+');
@@ -372,7 +376,7 @@ bool rs_option_parse(const struct rs_option *row, enum rs_option_type type,
     case RS_OPTION_BOOLEAN:
         if (!parse_word(boolean_words, source, begin, end, diagnostics, &parsed.count))
             return false;
-        parsed.count &= 1; /* every second word says yes */
+        parsed.count &= 1; /* the words alternate: no, yes */
         break;
     case RS_OPTION_WORD:
         if (!parse_word(row->words, source, begin, end, diagnostics, &parsed.count))
@@ -415,7 +419,7 @@ int rs_option_defaults(const struct rs_option *rows, struct rs_option_value *val
             continue;
         if (!rs_option_parse(&rows[i], rows[i].type, &source, text, text + strlen(text), &nobody,
                              &values[i]))
-            return -ENOMEM; /* a unit test parses every default: only memory can be missing here */
+            return -ENOMEM; /* a unit test parses every default: only memory can be missing */
         values[i].given = false;
     }
     return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Option rows: the one description of a setting, from which parsing, defaults, --help and the
- * the manual's tables come.  Used by memory resources (fields of their configuration struct) and by
- * the environment variables. */
+/* Option rows: one description of a setting, from which the parser, the defaults, --help and the
+ * manual's tables come.  Memory resources use them (for fields of their configuration struct),
+ * and so do the environment variables. */
 #pragma once
 
 #include "base/diagnostic.h"
@@ -15,7 +15,7 @@ enum rs_option_type {
     RS_OPTION_SIZE,     /* size_t field; 4GiB, 80%, and "none" (SIZE_MAX) where .none is set */
     RS_OPTION_EXPONENT, /* alias type for a SIZE field: 18 means 2^18 bytes */
     RS_OPTION_SIZES,    /* struct rs_sizes field: 256KiB+300000+1MiB */
-    RS_OPTION_RANGE,    /* two size_t fields (struct rs_size_range): 256KiB-4MiB */
+    RS_OPTION_RANGE,    /* struct rs_size_range field (two size_t): 256KiB-4MiB */
     RS_OPTION_COUNT,    /* uint64_t field; decimal, or hexadecimal with 0x */
     RS_OPTION_BOOLEAN,  /* bool field; 1 0 true false yes no on off */
     RS_OPTION_WORD,     /* int field: index into .words */
@@ -28,12 +28,12 @@ struct rs_size_range {
 
 enum { RS_SIZES_MAX = 32 };
 
-/* A list of different sizes, as they were given. */
+/* A list of distinct sizes, in the order given. */
 struct rs_sizes {
     size_t count, bytes[RS_SIZES_MAX];
 };
 
-/* RMM's name for the same thing. */
+/* RMM's name for the same option. */
 struct rs_option_alias {
     const char *name;
     enum rs_option_type type;
@@ -44,26 +44,27 @@ enum { RS_OPTION_ALIASES_MAX = 2, RS_OPTION_ROWS_MAX = 16 };
 struct rs_option {
     const char *name;
     enum rs_option_type type;
-    size_t offset;             /* of the field in the configuration struct */
-    const char *default_text;  /* parsed like any value */
-    const char *help;          /* one clause, units included */
-    uint64_t minimum, maximum; /* of SIZE and SIZES (bytes) and COUNT; maximum 0: none */
-    uint64_t unit_below;       /* SIZE: smaller numbers of bytes need a unit to be meant; 0: none */
-    size_t multiple_of;        /* of SIZE given in bytes; 0: any */
+    size_t offset;             /* of the field, from the start of the configuration struct */
+    const char *default_text;  /* parsed like a value that the user gives; NULL: no default */
+    const char *help;          /* one clause that names the unit */
+    uint64_t minimum, maximum; /* bounds of COUNT, and of every size in bytes; maximum 0: none */
+    uint64_t unit_below;       /* a size below this many bytes must have a unit; 0: no such rule */
+    size_t multiple_of;        /* a size in bytes must be a multiple of it; 0: any */
     bool none;                 /* SIZE: the word "none" is allowed */
-    bool beyond_whole;         /* SIZE: more than 100 % is for others to judge */
-    bool of_device; /* SIZE: a percentage is of the device's memory, whatever is beneath */
-    const char *const *words; /* WORD: NULL-terminated */
+    bool beyond_whole;         /* SIZE: percentages above 100 % are allowed */
+    bool of_device; /* SIZE: percentages are of the device's memory, whatever the upstream is */
+    const char *const *words; /* WORD: the allowed words, NULL-terminated */
     struct rs_option_alias aliases[RS_OPTION_ALIASES_MAX];
 };
 
-/* Rows end with this. */
+/* The last row of an array. */
 #define RS_OPTION_END                                                                              \
     {                                                                                              \
         .name = NULL                                                                               \
     }
 
-/* A row for a field, whose C type is checked against the row's type. */
+/* The offset of a field, which does not compile unless the field has the row's C type.  The
+ * *_ROW macros below make one row for a field each. */
 #define RS_OPTION_FIELD(structure, field, c_type)                                                  \
     (offsetof(structure, field) +                                                                  \
      0 * sizeof(char[_Generic(((structure *)0)->field, c_type : 1, default                         \
@@ -104,36 +105,42 @@ struct rs_option {
         .default_text = (default_value), .help = (help_text), __VA_ARGS__                          \
     }
 
-/* A parsed value.  Sizes stay unresolved, since percentages need a device; text is owned. */
+/* A parsed value.  Percentages stay unresolved, since resolving them needs a device.  `text` is
+ * owned: rs_option_value_clear frees it. */
 struct rs_option_value {
-    bool given;                   /* not the default */
-    struct rs_size size, size_to; /* SIZE, RANGE */
-    bool none;                    /* SIZE */
-    uint64_t count;               /* COUNT, BOOLEAN, WORD */
-    char *text;                   /* TEXT; SIZES: as they would be written, NULL: none */
+    bool given;                   /* by the user; false: it is the default */
+    struct rs_size size, size_to; /* SIZE and EXPONENT: size.  RANGE: both */
+    bool none;                    /* SIZE: the word "none" was given */
+    uint64_t count;               /* COUNT: the number.  BOOLEAN: 0 or 1.  WORD: its index */
+    char *text;                   /* TEXT.  SIZES: the list, in its normal form.  Else NULL */
 };
 
-/* Parses [begin, end), a part of source->text, as a value of the row (or of its alias's type) and
- * checks its bounds.  Reports and returns false otherwise. */
+/* Parses [begin, end), which is a part of source->text, as a value of `type` (the row's, or that
+ * of an alias of the row), and checks the row's bounds.  Returns false after one diagnostic,
+ * with *value unchanged. */
 bool rs_option_parse(const struct rs_option *row, enum rs_option_type type,
                      const struct rs_source *source, const char *begin, const char *end,
                      struct rs_diagnostics *diagnostics, struct rs_option_value *value);
 
-/* The sizes of a SIZES value's text (NULL: none). */
+/* Parses the text of a SIZES value again; NULL is the empty list. */
 struct rs_sizes rs_option_sizes(const char *text);
 
-/* Sets every value to its row's default.  0 or -ENOMEM. */
+/* Sets each value to its row's default.  `values` has an element per row.  Returns 0 or -ENOMEM. */
 int rs_option_defaults(const struct rs_option *rows, struct rs_option_value *values);
 
+/* Frees the value's text. */
 void rs_option_value_clear(struct rs_option_value *value);
 
-/* Stores a value in its field of `config`, sizes resolved. */
+/* Stores a value in its field of `config`.  Percentages are resolved against total_bytes and
+ * free_bytes. */
 void rs_option_store(const struct rs_option *row, const struct rs_option_value *value, void *config,
                      size_t total_bytes, size_t free_bytes);
 
-/* The row called [begin, end), by its name or an alias; *type is what its value is written as. */
+/* Returns the row whose name or alias is [begin, end), ignoring case, or NULL. *type is the type
+ * of the name that matched. */
 const struct rs_option *rs_option_find(const struct rs_option *rows, const char *begin,
                                        const char *end, enum rs_option_type *type);
 
-/* "SIZE", "COUNT", "yes|no", "wait|immediate", "PATH": for help and tables. */
+/* Returns the form of the row's value for help and tables: "SIZE", "SIZE|none", "COUNT", "0|1",
+ * "TEXT", "wait|immediate".  `buffer` holds the result for WORD rows only. */
 const char *rs_option_type_text(const struct rs_option *row, char *buffer, size_t buffer_bytes);

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TIMES_MAX = 8 }; /* that a file is opened which others make and remove */
+enum { TIMES_MAX = 8 }; /* attempts to open a file that other processes keep removing */
 
 static bool put_name(struct rs_output *output, const char *path, unsigned name)
 {
@@ -26,9 +26,9 @@ static bool put_name(struct rs_output *output, const char *path, unsigned name)
     return length < (int)sizeof(output->path);
 }
 
-/* Not a record lock: that one is lost when the program closes any descriptor of the file.  A forked
- * child shares this one, so its end alone does not give the path free, but rs_output_release does.
- * -EAGAIN when the file has been removed meanwhile. */
+/* Locks a regular file.  flock, not a record lock: a record lock is lost when the program closes
+ * any descriptor of the file.  Forked children share the lock, so it outlives the process;
+ * rs_output_release ends it.  Returns -EAGAIN when the file was deleted before the lock was had. */
 static int lock(struct rs_output *output, int fd)
 {
     struct stat status;
@@ -39,7 +39,7 @@ static int lock(struct rs_output *output, int fd)
     if (!output->is_regular)
         return 0;
     if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        return -EBUSY; /* other errors are of a file system without locks */
+        return -EBUSY; /* other errors: the file system has no locks; go on without */
     if (fstat(fd, &status) != 0)
         return -errno;
     return status.st_nlink == 0 ? -EAGAIN : 0;

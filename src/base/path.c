@@ -23,7 +23,7 @@ struct output {
     size_t length, capacity_bytes;
 };
 
-/* Keeps room for the terminating zero. */
+/* Appends text.  Always leaves room for the terminating zero. */
 static bool put(struct output *output, const char *text, size_t length)
 {
     if (length >= output->capacity_bytes - output->length)
@@ -33,7 +33,7 @@ static bool put(struct output *output, const char *text, size_t length)
     return true;
 }
 
-/* %q{VAR}: cursor is at the brace.  Moves it past the closing one. */
+/* Expands %q{VAR}: *cursor is at the opening brace and moves past the closing one. */
 static const char *variable(const char **cursor, char text[TEXT_BYTES], const char **reason)
 {
     const char *name = *cursor + 1;
@@ -53,15 +53,15 @@ static const char *variable(const char **cursor, char text[TEXT_BYTES], const ch
     return value;
 }
 
-static char directory[PATH_MAX]; /* that relative paths start from; empty: where the program is */
+static char directory[PATH_MAX]; /* where relative paths start; empty: they stay relative */
 
 void rs_path_keep_directory(void)
 {
     if (!getcwd(directory, sizeof(directory)) || directory[0] != '/')
-        directory[0] = '\0'; /* it has been removed, or cannot be named */
+        directory[0] = '\0'; /* the directory was deleted, or has no path */
 }
 
-/* Makes a path that was just expanded absolute, where that is known. */
+/* Makes the expanded path absolute if rs_path_keep_directory has stored a directory. */
 static bool put_directory(struct output *output)
 {
     size_t length = strlen(directory);
@@ -77,7 +77,8 @@ static bool put_directory(struct output *output)
     return true;
 }
 
-/* The text of the placeholder whose letter is at *cursor, which moves past it. */
+/* Returns the text of the placeholder whose letter is at *cursor, which moves past the
+ * placeholder. */
 static const char *placeholder(const char **cursor, char text[TEXT_BYTES], const char **reason)
 {
     switch (*(*cursor)++) {
@@ -94,7 +95,7 @@ static const char *placeholder(const char **cursor, char text[TEXT_BYTES], const
     case 'e':
         snprintf(text, TEXT_BYTES, "%s", program_invocation_short_name);
         for (char *slash = text; (slash = strchr(slash, '/')) != NULL;)
-            *slash = '_'; /* programs may rename themselves to anything */
+            *slash = '_'; /* a program may set its name to any text */
         return text;
     case 't':
         snprintf(text, TEXT_BYTES, "%lld", rs_process_start_seconds());
@@ -171,9 +172,9 @@ bool rs_path_expand_for_device(const char *pattern, int device, char *path, size
     return true;
 }
 
-/* An output must be a file of ours or a device.  A FIFO would stop the program when its reader is
- * slow or gone.  Somebody else's file, or one with a second name, may have been put there for us to
- * overwrite. */
+/* Accepts a regular file of this user and a character device.  A FIFO would block the program
+ * when its reader is slow or gone.  A file of another user, or one with a second hard link, may
+ * be a trap that makes us overwrite it. */
 static int check_output(int fd, bool created)
 {
     struct stat status;
@@ -200,7 +201,7 @@ static int empty_file(int fd)
 
 static int open_file(const char *path, bool *created)
 {
-    /* Not blocking, since opening a FIFO waits for its reader. */
+    /* O_NONBLOCK, since opening a FIFO waits for its reader otherwise. */
     int flags = O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK;
     int fd = open(path, flags | O_CREAT | O_EXCL, 0600);
     int result;
@@ -219,8 +220,8 @@ static int open_file(const char *path, bool *created)
     return result;
 }
 
-/* -1 when path is not one of the names of an open descriptor.  Those are links, and opening what
- * they point to would truncate a file that the program writes to. */
+/* Returns the descriptor that /dev/stdout or /dev/stderr names, or -1 for other paths.  Both are
+ * links; opening their target would truncate a file that the program writes to. */
 static int descriptor_of(const char *path)
 {
     if (strcmp(path, "/dev/stdout") == 0)

@@ -28,7 +28,8 @@ long long rs_process_start_ticks(pid_t process)
     if (length <= 0)
         return -1;
     stat[length] = '\0';
-    /* Field 2 is the program's name in parentheses and may hold blanks; the time is field 22. */
+    /* Field 2 is the program's name in parentheses and may contain spaces; field 22 is the start
+     * time. */
     field = strrchr(stat, ')');
     for (int i = 2; field && i < 22; i++)
         field = strchr(field + 1, ' ');
@@ -44,7 +45,7 @@ uint64_t rs_process_namespace(void)
 
 long long rs_process_start_seconds(void)
 {
-    static atomic_llong known; /* asked once, so that all files of a process agree */
+    static atomic_llong known; /* computed once, so that all files of a process get the same time */
     long long seconds = atomic_load_explicit(&known, memory_order_relaxed);
     struct timespec now, since_boot;
     long long ticks;

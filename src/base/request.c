@@ -8,9 +8,9 @@
 #include "base/thread_index.h"
 #include "base/undisturbed.h"
 
-/* Threads that are short side by side give back what the other has just taken.  With 64 repeats at
- * once 10 of 8000 requests for 8 MiB were refused by four threads with room for four such blocks.
- */
+/* Limits of repeated attempts.  Threads that run short side by side give back what the other has
+ * just taken: when repeats stopped after 64 immediate ones, four threads with room for four
+ * blocks of 8 MiB were refused 10 of 8000 requests. */
 enum {
     IN_VAIN_MOST = 8,
     LOOKS_AT_ONCE = 2,
@@ -25,11 +25,11 @@ static const uint64_t patience_ns = 15ull * 1000 * 1000 * 1000, repeat_ns = 100u
 
 static __thread struct {
     unsigned depth, repeats, looks;
-    uint64_t deadline_ns; /* 0: it has not waited yet */
-    uint64_t repeated_ns; /* when it first took a nap */
+    uint64_t deadline_ns; /* rs_clock_ns time; 0: the request has not waited yet */
+    uint64_t repeated_ns; /* when the request first took a nap */
     bool is_short, is_busy, is_refused, is_hopeless;
     struct rs_uncancelled uncancelled;
-    unsigned in_vain; /* so many requests in a row have repeated in vain: kept between them */
+    unsigned in_vain; /* consecutive refused requests that napped; kept between requests */
 } request;
 
 void rs_request_begin(void)
@@ -47,7 +47,7 @@ void rs_request_begin(void)
     request.is_hopeless = false;
 }
 
-/* A program that asks for more than there is, in many threads, is refused fast. */
+/* A program that asks for more than there is, in many threads, gets its later refusals faster. */
 static void learn(void)
 {
     if (request.repeats > REPEATS_AT_ONCE)
@@ -153,7 +153,8 @@ bool rs_request_may_repeat(void)
         return false;
     RS_ASSERT(request.repeats > REPEATS_AT_ONCE);
     nap_ns = (uint64_t)NAP_NS << rs_min(request.repeats - REPEATS_AT_ONCE, 16);
-    nap_ns = rs_min(nap_ns, NAP_MOST_NS) * (4 + rs_thread_index() % 4) / 4; /* not in step */
+    /* 1 to 1.75 times as long, by thread index: threads must not stay in step. */
+    nap_ns = rs_min(nap_ns, NAP_MOST_NS) * (4 + rs_thread_index() % 4) / 4;
     rs_nap(nap_ns);
     return true;
 }

@@ -1,52 +1,60 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A request of the program's for memory, while the calling thread serves it.
+/* The program's request for memory, while the calling thread serves it.  All state here is per
+ * thread.
  *
- * The driver's own allocations never wait, and the GPU may be waiting for this very thread, so
- * inside a request no driver call is made that can wait without bound, and all bounded waits of one
- * request end together, retries and other contexts included.  Only slow paths begin a request: what
- * is served at once calls no driver. */
+ * The driver's own allocations never wait, and the GPU may be waiting for this very thread.
+ * Therefore no driver call inside a request may wait without bound, and all bounded waits of one
+ * request share one deadline, across retries and contexts.  Only slow paths begin a request: the
+ * fast path makes no driver call that could wait. */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Requests nest: the outermost pair of the thread counts. */
+/* Requests nest; only the outermost pair of the thread counts.  No cancellation acts between the
+ * two. */
 void rs_request_begin(void);
 void rs_request_end(void);
 
-/* True between the two. */
+/* True between rs_request_begin and rs_request_end. */
 bool rs_request_is_under_way(void);
 
-/* How long the request may still wait: 15 s from the first time that it asks.  0 outside a request.
- */
+/* Returns how long, in ns, the request may still wait: 15 s from the first call of this function
+ * in the request.  Returns 0 outside a request. */
 uint64_t rs_request_patience_ns(void);
 
-/* For one request that is served in several pieces: when its patience ends, 0 where it has not
- * waited yet, and the same at the beginning of the next piece. */
+/* For one request that is served in several pieces.  rs_request_deadline_ns returns when its
+ * patience ends (rs_clock_ns time; 0: it has not waited yet); rs_request_begin_until begins the
+ * next piece with that deadline. */
 uint64_t rs_request_deadline_ns(void);
 void rs_request_begin_until(uint64_t deadline_ns);
 
-/* The driver, or a limit, has refused memory to the request: what the whole device keeps may help,
- * not only what its own stack does. */
+/* Notes that the driver, or a limit, refused memory to the request.  From then on the memory
+ * kept by all stacks of the device may be reclaimed, not only that of the request's own stack. */
 void rs_request_note_short(void);
 bool rs_request_is_short(void);
 
-/* Whether what was last asked of a device is more than it could have free, whatever is given back:
- * then nothing is that was set aside. */
+/* Notes whether the latest demand on a device exceeds the memory that the device could have free
+ * even if everything was given back.  In that case nothing that was set aside is given back. */
 void rs_request_note_hopeless(bool hopeless);
 bool rs_request_is_hopeless(void);
 
-/* A context was found busy: nothing is given back by waiting frees for the rest of the request. */
+/* Notes that a context was found busy: for the rest of the request nothing is given back by
+ * frees that wait. */
 void rs_request_note_busy(void);
 bool rs_request_is_busy(void);
 
-/* For a refusal that may be stale, as other threads take and give back meanwhile, for ever perhaps:
- * true at once some times, then after naps that grow, and false when that has taken 0.1 s; half as
- * long each time that it was in vain for the thread's latest request. */
+/* Decides whether a refused request is tried again: the refusal may be stale, since other
+ * threads take and give back memory meanwhile.  Returns true 8 times at once, then after naps
+ * that grow from 20 us to 0.5 ms, and false once the naps have taken 0.1 s.  That time is halved
+ * for each consecutive request of this thread that napped and was refused all the same.  Returns
+ * false outside a request. */
 bool rs_request_may_repeat(void);
 
-/* Whether the request, as far as it has come, is refused. */
+/* Notes whether the latest attempt of the request was refused; the last note before
+ * rs_request_end tells whether repeating was in vain. */
 void rs_request_note_refused(bool refused);
 
-/* The same where little speaks for it: a few times, within half a millisecond. */
+/* Decides as rs_request_may_repeat does, for a case where a retry is unlikely to help: returns
+ * true 8 times, the last 6 after a nap of 20 us. */
 bool rs_request_may_look_again(void);

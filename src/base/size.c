@@ -43,12 +43,14 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* value = mantissa / divisor, as decimals are kept exact: 0.1GiB must not depend on a double. */
+/* A value of mantissa / divisor.  Decimals are kept exact: 0.1GiB must not depend on the
+ * rounding of a double. */
 struct decimal {
     uint64_t mantissa, divisor;
 };
 
-/* Eighteen digits hold any size; more would wrap. */
+/* Parses at most 20 digits, the length of the largest uint64_t; a larger number is an error, not
+ * a wrapped one. */
 static bool decimal_parse(const char **cursor, const char *end, struct decimal *value,
                           const char **at, const char **reason)
 {
@@ -83,8 +85,8 @@ static bool decimal_times(struct decimal value, uint64_t factor, uint64_t *produ
     return exact <= SIZE_MAX;
 }
 
-/* The exponent of 2**30, as guides to RMM write sizes: -1 for anything else, 64 for what is too
- * large. */
+/* Parses the rest of 2**30, the form in guides to RMM.  Returns the exponent (64: 64 or more),
+ * or -1 for any other text. */
 static int exponent_parse(struct decimal base, const char *cursor, const char *end)
 {
     int exponent = 0;
@@ -175,7 +177,7 @@ const char *rs_size_format_short(uint64_t bytes, char text[RS_SIZE_TEXT_BYTES])
     double value = (double)bytes;
     size_t unit = 0;
 
-    while (value >= 1023.5 && unit + 1 < RS_ARRAY_LENGTH(names)) { /* what would print as 1024 */
+    while (value >= 1023.5 && unit + 1 < RS_ARRAY_LENGTH(names)) { /* 1023.5 prints as 1024 */
         value /= 1024;
         unit++;
     }

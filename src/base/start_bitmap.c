@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bitmap of starts: regions of a GiB each, mapped where there are ranges. */
+/* The bitmap of starts: a region per GiB, mapped when the first range starts in it. */
 #include "base/start_bitmap.h"
 
 #include "base/check.h"
@@ -63,7 +63,7 @@ void rs_start_summary_clear(struct rs_start_bitmap *bitmap, uint64_t number)
                                   memory_order_relaxed);
 }
 
-/* The last start in the words of `group` that `mask` allows. */
+/* Finds the last start in those words of `group` whose bits are set in `mask`. */
 static bool group_last(struct rs_start_region *region, uint64_t group, uint64_t mask,
                        uint64_t *unit)
 {
@@ -87,7 +87,7 @@ static bool top_last(struct rs_start_region *region, uint64_t top, uint64_t mask
     return false;
 }
 
-/* The last start at or before *unit, into *unit. */
+/* Finds the last start of the region at or before *unit, and stores it in *unit. */
 static bool region_last(struct rs_start_region *region, uint64_t *unit)
 {
     uint64_t word = *unit >> RS_START_WORD_BITS;
@@ -123,7 +123,7 @@ bool rs_start_bitmap_last(struct rs_start_bitmap *bitmap, uint64_t from, uint64_
             *address = (number << RS_START_REGION_BITS) + (unit << RS_START_UNIT_BITS);
             return *address >= from;
         }
-        /* A leaf that is missing spans 16 TiB without ranges. */
+        /* A missing leaf is 16 TiB without ranges: skip it. */
         if (!rs_start_leaf_find(bitmap, number))
             number &= ~(((uint64_t)1 << RS_START_LEAF_BITS) - 1);
         if (number <= first)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which addresses ranges start at, as a bitmap: the nearest start at or below any address is found
- * in it.
+/* A bitmap of the addresses at which ranges start.  It finds the nearest start at or below any
+ * address.
  *
- * Per GiB, a bit for each 512 bytes with two levels of summary above.  Bits of a summary are hints:
- * set whenever something is below, cleared late or never.  Readers take no lock.  Writers of one
- * word (32 KiB of addresses) hold one lock of the caller's. */
+ * A region of 1 GiB has one bit per 512 bytes, and two levels of summary above.  A summary bit
+ * is a hint: it is set whenever a bit below it is set, and cleared late or never.  Readers take
+ * no lock.  All writers of one word (32 KiB of addresses) hold the same lock, which is the
+ * caller's. */
 #pragma once
 
 #include "base/check.h"
@@ -14,11 +15,11 @@
 #include <stdint.h>
 
 enum {
-    RS_START_ADDRESS_BITS = 57, /* of a GPU with five-level page tables */
-    RS_START_UNIT_BITS = 9,     /* starts are multiples of 512 */
-    RS_START_WORD_BITS = 6,     /* 64 bits in a word, at every level */
-    RS_START_REGION_BITS = 30,
-    RS_START_LEAF_BITS = 14, /* regions of a leaf */
+    RS_START_ADDRESS_BITS = 57, /* address bits of a GPU with five-level page tables */
+    RS_START_UNIT_BITS = 9,     /* starts are multiples of 512 bytes */
+    RS_START_WORD_BITS = 6,     /* a word has 64 bits, at every level */
+    RS_START_REGION_BITS = 30,  /* a region spans 1 GiB */
+    RS_START_LEAF_BITS = 14,    /* a leaf has 2^14 regions, 16 TiB */
     RS_START_ROOT_BITS = RS_START_ADDRESS_BITS - RS_START_REGION_BITS - RS_START_LEAF_BITS,
 };
 
@@ -28,24 +29,24 @@ enum {
     RS_START_TOP_WORDS = RS_START_GROUP_WORDS >> RS_START_WORD_BITS,
 };
 
-/* Of a GiB; its pages are touched only where there are ranges. */
+/* The bitmap of one GiB; its pages take memory only where ranges start. */
 struct rs_start_region {
-    /* A bit for each start; written under the word's lock. */
+    /* One bit per start; written under the word's lock. */
     _Atomic uint64_t words[RS_START_REGION_WORDS];
-    _Atomic uint64_t groups[RS_START_GROUP_WORDS]; /* a bit for each word; hint, cleared late */
-    _Atomic uint64_t top[RS_START_TOP_WORDS];      /* a bit for each group; hint, never cleared */
+    _Atomic uint64_t groups[RS_START_GROUP_WORDS]; /* one bit per word; a hint, cleared late */
+    _Atomic uint64_t top[RS_START_TOP_WORDS];      /* one bit per group; a hint, never cleared */
 };
 
 struct rs_start_leaf {
     _Atomic(struct rs_start_region *) regions[1 << RS_START_LEAF_BITS];
 };
 
-/* All zero at the beginning. */
+/* A zeroed struct is an empty bitmap. */
 struct rs_start_bitmap {
     _Atomic(struct rs_start_leaf *) leaves[1 << RS_START_ROOT_BITS];
 };
 
-/* Which word has the bit of that start. */
+/* Returns the number of the word that has the bit of `start`. */
 static inline uint64_t rs_start_word(uint64_t start)
 {
     return start >> (RS_START_UNIT_BITS + RS_START_WORD_BITS);
@@ -78,10 +79,11 @@ static inline struct rs_start_region *rs_start_region_find(struct rs_start_bitma
                 : NULL;
 }
 
-/* For a number that has none yet; NULL when out of host memory. */
+/* Makes the region with that number, which was not found.  Returns it (or the one that another
+ * thread made first); NULL when out of host memory. */
 struct rs_start_region *rs_start_region_make(struct rs_start_bitmap *bitmap, uint64_t number);
 
-/* Of that start, made where there is none; NULL when out of host memory. */
+/* Returns the region that `start` lies in, made if it is missing; NULL when out of host memory. */
 static inline struct rs_start_region *rs_start_bitmap_region(struct rs_start_bitmap *bitmap,
                                                              uint64_t start)
 {
@@ -96,7 +98,7 @@ static inline void rs_start_hint_set(_Atomic uint64_t *word, uint64_t mask)
         atomic_fetch_or_explicit(word, mask, memory_order_relaxed);
 }
 
-/* Under the word's lock, like the next. */
+/* Sets the bit of `start` in its region.  The caller holds the word's lock. */
 static inline void rs_start_bitmap_set(struct rs_start_region *region, uint64_t start)
 {
     uint64_t unit =
@@ -112,12 +114,14 @@ static inline void rs_start_bitmap_set(struct rs_start_region *region, uint64_t 
     rs_start_hint_set(&region->top[group >> RS_START_WORD_BITS], rs_start_bit(group));
 }
 
-/* Clears the word of that number from the summary, if it is still empty. */
+/* Clears the bit of that word in its group, if the word is still empty.  The caller holds the
+ * word's lock. */
 void rs_start_summary_clear(struct rs_start_bitmap *bitmap, uint64_t number);
 
-/* The start was set.  *emptied is a word of the same lock that became empty and still stands in the
- * summary (number + 1), or 0; it is cleared from there only when another word takes its place, so
- * that a program that allocates and frees at one place does not pay for the summary every time. */
+/* Clears the bit of `start`, which is set.  The caller holds the word's lock.  *emptied remembers
+ * one word of the same lock that became empty but keeps its summary bit (its number + 1; 0:
+ * none).  The summary bit is cleared only when another word replaces it there: a program that
+ * allocates and frees at one place does not update the summary each time. */
 static inline void rs_start_bitmap_clear(struct rs_start_bitmap *bitmap, uint64_t *emptied,
                                          uint64_t start)
 {
@@ -137,12 +141,13 @@ static inline void rs_start_bitmap_clear(struct rs_start_bitmap *bitmap, uint64_
         rs_start_summary_clear(bitmap, evicted - 1);
 }
 
-/* The last start in [from, *address], into *address.  Both are multiples of 512. */
+/* Finds the last start in [from, *address] and stores it in *address.  Both are multiples of
+ * 512.  Returns false when there is none. */
 bool rs_start_bitmap_last(struct rs_start_bitmap *bitmap, uint64_t from, uint64_t *address);
 
-/* Calls visit for every start, by address.  Stops when it returns false. */
+/* Calls visit for every start, in the order of addresses.  Stops when visit returns false. */
 void rs_start_bitmap_each(struct rs_start_bitmap *bitmap, bool (*visit)(void *data, uint64_t start),
                           void *data);
 
-/* Gives back what the bitmap has mapped. */
+/* Unmaps everything that the bitmap has mapped.  No other thread uses it any more. */
 void rs_start_bitmap_destroy(struct rs_start_bitmap *bitmap);

@@ -10,7 +10,7 @@ __thread struct rs_thread rs_thread;
 
 static _Atomic uint64_t taken = 1u << RS_THREAD_INDEX_SHARED; /* a bit for each index */
 
-/* The key's only use is its destructor, which runs when a thread ends. */
+/* The key exists for its destructor, which runs when a thread ends. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static bool has_key;
@@ -23,7 +23,7 @@ static void end_of_thread(void *data)
 
     RS_ASSERT(index != RS_THREAD_INDEX_SHARED && index + 1 == rs_thread.index_plus_one);
     RS_ASSERT(atomic_load_explicit(&taken, memory_order_relaxed) >> index & 1);
-    /* Destructors that run after this one may still free. */
+    /* Later destructors of the thread may still free memory: they use the shared index. */
     rs_thread.index_plus_one = RS_THREAD_INDEX_SHARED + 1;
     atomic_fetch_and_explicit(&taken, ~((uint64_t)1 << index), memory_order_release);
 }
@@ -33,7 +33,7 @@ static void make_key(void)
     has_key = pthread_key_create(&key, end_of_thread) == 0;
 }
 
-/* The lowest free one, or the shared one. */
+/* Takes the lowest free index.  Returns the shared one when all are taken. */
 static unsigned take_lowest(void)
 {
     uint64_t seen = atomic_load_explicit(&taken, memory_order_relaxed);
@@ -54,14 +54,14 @@ unsigned rs_thread_index_take(void)
     unsigned index = RS_THREAD_INDEX_SHARED;
 
     RS_ASSERT(rs_thread.index_plus_one == 0); /* the one it had would never be free again */
-    /* First: what follows may allocate, and come back here through a hook of malloc. */
+    /* Set before anything that allocates: a hook of malloc may call this function again. */
     rs_thread.index_plus_one = index + 1;
     pthread_once(&once, make_key);
     if (has_key)
         index = take_lowest();
     if (index != RS_THREAD_INDEX_SHARED &&
         pthread_setspecific(key, (void *)(uintptr_t)index) != 0) {
-        /* Its end would not be noticed. */
+        /* The thread's end would go unnoticed, so it cannot have an index of its own. */
         atomic_fetch_and_explicit(&taken, ~((uint64_t)1 << index), memory_order_release);
         index = RS_THREAD_INDEX_SHARED;
     }

@@ -18,11 +18,11 @@ struct slot {
 static __thread struct slot slots[SLOTS];
 
 static struct rs_mutex lock =
-    RS_MUTEX_INIT(RS_RANK_THREAD_SLOTS); /* protects the list, and is held during a leave */
+    RS_MUTEX_INIT(RS_RANK_THREAD_SLOTS); /* of the list of owners; held during a `leave` */
 static struct rs_slot_owner *owners;
 static uint64_t last_id;
 
-/* The key's only use is its destructor, which runs when a thread ends. */
+/* The key exists for its destructor, which runs when a thread ends. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static bool has_key;
@@ -44,7 +44,7 @@ __attribute__((unused)) static bool owners_check(void)
     return true;
 }
 
-/* Gives the slot's object back if its owner still lives. */
+/* Empties the slot, and gives its object back if the owner still lives. */
 static void leave_slot(struct slot *slot)
 {
     struct slot left = *slot;

@@ -20,7 +20,7 @@ static void fill(sigset_t *signals)
     sigemptyset(signals);
     sigaddset(signals, SIGPIPE);
     sigaddset(signals, SIGXFSZ);
-    sigaddset(signals, SIGTTOU); /* a thread that blocks it writes to the terminal all the same */
+    sigaddset(signals, SIGTTOU); /* a background thread that blocks it may write to the terminal */
 }
 
 void rs_unsignalled_begin(struct rs_unsignalled *unsignalled)
@@ -32,14 +32,15 @@ void rs_unsignalled_begin(struct rs_unsignalled *unsignalled)
     fill(&signals);
     sigemptyset(&unsignalled->pending_before);
     (void)pthread_sigmask(SIG_BLOCK, &signals, &unsignalled->blocked_before);
-    /* What was not blocked has been delivered. */
+    /* A signal that was not blocked cannot be pending: it was delivered at once. */
     if (sigismember(&unsignalled->blocked_before, SIGPIPE) == 1 ||
         sigismember(&unsignalled->blocked_before, SIGXFSZ) == 1)
         (void)sigpending(&unsignalled->pending_before);
     errno = kept_errno;
 }
 
-/* The kernel sends it to the thread that writes; one that waited before is the program's. */
+/* Consumes the signal that a failed write sent to this thread, unless one was pending before:
+ * that one is the program's. */
 static void take_back(const struct rs_unsignalled *unsignalled, int signal_number)
 {
     sigset_t one;

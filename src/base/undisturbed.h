@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the library does of its own accord must not show in the program's threads: no cancellation
- * acts in it (a thread that ended there would leave our locks locked), and no signal comes of it.
+/* Guards around the library's own calls into the kernel, so that the program's threads do not
+ * notice them: no cancellation acts inside (a thread that ended there would leave a lock
+ * locked), and no signal results from them.
  *
- * Both pairs keep errno and may be nested and used in a signal handler.  They cost some ten
- * nanoseconds and three system calls, so they stand around calls into the kernel. */
+ * Both pairs keep errno, may be nested, and may be used in a signal handler.  The first pair
+ * costs some ten nanoseconds; the second makes two to four system calls. */
 #pragma once
 
 #include <signal.h>
 #include <stdbool.h>
 
-/* Between the two no cancellation of the calling thread acts; it acts later, where the program has
- * a cancellation point of its own. */
+/* Between the two calls no cancellation of the calling thread acts; a pending one acts at the
+ * program's next cancellation point. */
 struct rs_uncancelled {
     int state_before;
 };
@@ -18,9 +19,9 @@ struct rs_uncancelled {
 void rs_uncancelled_begin(struct rs_uncancelled *uncancelled);
 void rs_uncancelled_end(const struct rs_uncancelled *uncancelled);
 
-/* The same for what writes to a descriptor: also takes back the signal for a reader that is gone
- * (SIGPIPE) or a file that may not grow (SIGXFSZ), and no terminal stops a process in the
- * background (SIGTTOU). */
+/* Does as rs_uncancelled, for calls that write to a descriptor.  Also takes back the signal of a
+ * write to a pipe without a reader (SIGPIPE) or beyond the file size limit (SIGXFSZ), and keeps
+ * a terminal from stopping a process in the background (SIGTTOU). */
 struct rs_unsignalled {
     struct rs_uncancelled uncancelled;
     sigset_t blocked_before, pending_before;
@@ -28,5 +29,5 @@ struct rs_unsignalled {
 
 void rs_unsignalled_begin(struct rs_unsignalled *unsignalled);
 
-/* `error` is the errno with which a call in between failed, or 0. */
+/* `error` is the errno of the write that failed in between, or 0. */
 void rs_unsignalled_end(const struct rs_unsignalled *unsignalled, int error);

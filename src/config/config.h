@@ -11,20 +11,25 @@
 
 #include <stdbool.h>
 
-/* Reads `environment` (like environ).  Reports every bad setting; returns the number of
- * diagnostics.  Even then on_error is valid.  The config lives until rs_config_free. */
+/* Reads `environment`, an array like environ, into *config.  Writes a diagnostic for each bad
+ * setting.  Returns the number of diagnostics; config->on_error is valid in any case.  The
+ * config lives until rs_config_free. */
 unsigned rs_config_parse(char *const *environment, struct rs_diagnostics *diagnostics,
                          struct rs_config *config);
 
+/* Frees all that the config owns; it is empty and may be freed again. */
 void rs_config_free(struct rs_config *config);
 
-/* The expression for a kind of memory on a device, or NULL. */
+/* Returns the expression for a kind of memory on a device; NULL: the driver's own allocations
+ * serve. */
 const struct rs_expression *rs_config_stack(const struct rs_config *config, enum rs_kind kind,
                                             int device);
 
-/* How many variables are for devices from `devices` on, and the first of them. */
+/* Returns how many set variables are for devices with numbers from `devices` on.  If there are
+ * any, *first and *first_device are the first of them and its device. */
 unsigned rs_config_count_absent(const struct rs_config *config, int devices,
                                 const struct rs_source **first, int *first_device);
 
-/* The device's limit (-1: that for all devices) as it was written, or NULL. */
+/* Returns RMM_LIMIT for the device (-1: for all devices) as it was written, not resolved to
+ * bytes; NULL when it is not set. */
 const struct rs_size *rs_config_limit(const struct rs_config *config, int device);

@@ -19,7 +19,7 @@
 
 enum { EXIT_CONFIG = 78 }; /* EX_CONFIG of sysexits.h */
 
-/* One more state of rs_mode_current, seen by nobody outside. */
+/* The mode while a thread reads the settings; not visible outside this file. */
 enum { READING = RS_MODE_DENY + 1 };
 
 static const volatile unsigned char no_page[1];
@@ -29,7 +29,7 @@ RS_HOT_DATA _Atomic(const volatile unsigned char *) rs_mode_page = no_page;
 struct rs_config rs_config;
 
 static _Atomic bool has_contexts;
-static _Atomic pid_t reader; /* who reads the settings: not us, when fork() came in between */
+static _Atomic pid_t reader; /* process that reads the settings; in a child maybe the parent */
 
 static void log_diagnostic(void *data, const char *line)
 {
@@ -45,24 +45,27 @@ enum rs_mode rs_mode_bad_settings(void)
         rs_config.on_error == RS_ON_ERROR_PASSTHROUGH ? RS_MODE_FORWARD : RS_MODE_DENY;
 
     if (rs_config.on_error == RS_ON_ERROR_ABORT)
-        _exit(EXIT_CONFIG); /* each bad setting had its line */
+        _exit(EXIT_CONFIG); /* each bad setting has already been reported */
     atomic_store_explicit(&rs_mode_current, mode, memory_order_release);
     return mode;
 }
 
-/* The daemon of MPS serves all its clients: it must never be limited or pooled for one of them. */
+/* The MPS daemon serves all of its clients, so the settings of one user must not limit or pool
+ * its memory. */
 static bool is_mps_daemon(void)
 {
     return strncmp(program_invocation_short_name, "nvidia-cuda-mps", 15) == 0;
 }
 
-/* Runs in the child of fork(), which has this one thread: no lock may be taken, none is needed. */
+/* Runs in the child of fork(), which has only this thread: it needs no lock, and must not take
+ * one. */
 static void after_fork_in_child(void)
 {
     int mode = RS_MODE_FORWARD;
 
     if (!atomic_load(&has_contexts)) {
-        /* CUDA had not begun here, so it may begin in the child: read the settings again. */
+        /* CUDA had not begun in the parent, so it may begin in the child: the settings are read
+         * again. */
         mode = RS_MODE_UNBORN;
         rs_config = (struct rs_config){.anything_set = false};
         rs_mode_page = no_page;
@@ -72,8 +75,8 @@ static void after_fork_in_child(void)
     atomic_store(&rs_mode_current, mode);
 }
 
-/* The kernel zeroes this page in any child that has a copy of our memory, also one made by a raw
- * clone() that runs no handlers. */
+/* Makes the page that the kernel zeroes in every child with a copy of our memory, even one that
+ * a raw clone() makes without running fork handlers. */
 static void make_page(void)
 {
     size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
@@ -85,7 +88,7 @@ static void make_page(void)
         rs_mode_page = always;
         return;
     }
-    (void)madvise(page, bytes, MADV_WIPEONFORK); /* before Linux 4.14 the handler has to do */
+    (void)madvise(page, bytes, MADV_WIPEONFORK); /* before Linux 4.14 only the fork handler tells */
     page[0] = 1;
     rs_mode_page = page;
 }
@@ -93,7 +96,8 @@ static void make_page(void)
 static _Atomic bool unknown;
 static char unknown_name[64];
 
-/* A limit that one way around it makes void is worse than none. */
+/* Reports a limit that a look-up of an unknown function makes void, if there is one: such a
+ * limit is worse than none. */
 static bool is_limit_void(void)
 {
     if (!rs_config.any_limit || !atomic_load(&unknown))
@@ -164,7 +168,7 @@ enum rs_mode rs_mode_slow(void)
             if (atomic_compare_exchange_strong(&rs_mode_current, &unborn, READING))
                 read_settings();
         } else {
-            sched_yield(); /* another thread is reading them */
+            sched_yield(); /* another thread is reading the settings */
         }
     }
 }

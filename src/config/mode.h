@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of the shim in a process: nothing happens before the first hooked call that allocates,
- * frees or asks about memory; then the settings are read once and decide what hooks do from then
- * on.  A child after fork() only forwards, since CUDA is dead in it; a child that forks before any
- * context exists starts afresh. */
+/* What this library does in this process.  Nothing happens before the first hooked call that
+ * allocates, frees or asks about memory; this call reads the settings once, and they decide what
+ * hooks do from then on.  A child after fork() only forwards, since CUDA does not work in it; a
+ * child that was forked before any context existed begins anew. */
 #pragma once
 
 #include "base/check.h"
@@ -12,34 +12,38 @@
 #include <stdbool.h>
 
 enum rs_mode {
-    RS_MODE_UNBORN,  /* settings not read yet */
+    RS_MODE_UNBORN,  /* the settings have not been read */
     RS_MODE_FORWARD, /* every call goes to the driver */
     RS_MODE_SERVE,   /* stacks serve */
-    RS_MODE_DENY,    /* a bad setting: allocations are out of memory */
+    RS_MODE_DENY,    /* after a bad setting: allocations return CUDA_ERROR_OUT_OF_MEMORY */
 };
 
 extern RS_HOT_DATA _Atomic int rs_mode_current;
 extern RS_HOT_DATA _Atomic(const volatile unsigned char *)
-    rs_mode_page;                  /* reads 0 in a forked child */
+    rs_mode_page;                  /* reads 0 in a forked child, and before stacks serve */
 extern struct rs_config rs_config; /* valid once the mode is known */
 
+/* Slow path of rs_mode_now. */
 RS_COLD enum rs_mode rs_mode_slow(void);
 
+/* False in a forked child, and before stacks serve. */
 static inline bool rs_mode_page_is_kept(void)
 {
-    /* Acquire: some look before the mode says that there is a page. */
+    /* Acquire: some callers read the page before the mode says that there is one. */
     return *atomic_load_explicit(&rs_mode_page, memory_order_acquire);
 }
 
-/* 0 where stacks serve, for callers that look at more in one branch. */
+/* Returns 0 when stacks serve in this process, so that callers can or it together with other
+ * conditions and branch once. */
 static inline uintptr_t rs_mode_unserving(void)
 {
-    int mode = atomic_load_explicit(&rs_mode_current, memory_order_acquire); /* first: then the page
-                                                                             is the mode's */
+    /* Read first: acquire makes the page that is read next the one of this mode. */
+    int mode = atomic_load_explicit(&rs_mode_current, memory_order_acquire);
     return RS_DIFFER(mode, RS_MODE_SERVE) | !rs_mode_page_is_kept();
 }
 
-/* What hooks do now.  The first call reads the settings and may end the process. */
+/* Returns what hooks do now.  The first call in the process reads the settings, and ends the
+ * process after a bad one if RMM_ON_ERROR says abort.  Thread safe. */
 static inline enum rs_mode rs_mode_now(void)
 {
     if (RS_LIKELY(atomic_load_explicit(&rs_mode_current, memory_order_acquire) == RS_MODE_SERVE &&
@@ -48,23 +52,25 @@ static inline enum rs_mode rs_mode_now(void)
     return rs_mode_slow();
 }
 
-/* True once stacks may serve in this process: for hooks that only track. */
+/* True once stacks serve in this process.  Does not read the settings: for hooks that only
+ * observe. */
 static inline bool rs_mode_serving(void)
 {
     return RS_LIKELY(!rs_mode_unserving());
 }
 
-/* A context got a stack: from now on a forked child stays a forwarder. */
+/* A context has got a stack: from now on a forked child only forwards. */
 void rs_mode_note_context(void);
 
-/* Bad settings that show only on a device (a pool larger than it): ends the process, forwards from
- * now on, or denies, as RMM_ON_ERROR says.  Returns the mode. */
+/* Handles a bad setting that shows only on a device (a pool larger than its memory), and is
+ * already reported: ends the process, forwards from now on, or denies allocations, as
+ * RMM_ON_ERROR says.  Returns the mode. */
 enum rs_mode rs_mode_bad_settings(void);
 
-/* The driver answers a name that allocates with a function that we do not know, so what it takes
- * cannot be counted: said once, and a bad setting where a limit is set, now or when the settings
- * are read. */
+/* The driver returned an unknown function for `name`, a name that allocates memory, so what the
+ * function takes cannot be counted.  Noted once.  Where a limit is set this is a bad setting,
+ * reported now, or when the settings are read. */
 void rs_mode_note_unknown(const char *name);
 
-/* Diagnostics go to the log. */
+/* Writes diagnostics to the log. */
 extern struct rs_diagnostics rs_mode_diagnostics;

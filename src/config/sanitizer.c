@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-/* What the tool sets for the processes that it runs: since 2025, and before. */
+/* Variables that compute-sanitizer sets for the processes that it runs: since 2025, and before. */
 static bool is_there(void)
 {
     return getenv("NV_SANITIZER_INJECTION_PORT_BASE") ||

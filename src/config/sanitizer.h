@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compute-sanitizer beside us: it watches the driver's allocations, and what lies in a larger one
- * is out of its sight. */
+/* Advice for a process that compute-sanitizer runs.  The tool watches the driver's allocations;
+ * it cannot see accesses between blocks that share one. */
 #pragma once
 
 #include "config/config.h"
 
-/* Says once how to give each block an allocation of its own, in a process that compute-sanitizer
- * runs, where the settings make blocks share one. */
+/* Logs once how to give each block an allocation of its own, if compute-sanitizer runs this
+ * process and the settings make blocks share allocations. */
 void rs_sanitizer_advise(const struct rs_config *config);

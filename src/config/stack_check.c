@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A stack is checked: whether its leaves may serve its kind of memory, and whether what it begins
- * with lies within the limit. */
+/* Checks a stack: whether its leaves may serve its kind of memory, and whether its initial sizes
+ * are within the limit. */
 #include "config/stack_check.h"
 
 #include <string.h>
 
-/* The leaves a program's memory of each kind may come from. */
+/* The leaves that may serve each kind of the program's memory. */
 static const struct rs_mr_descriptor *const leaves_for[RS_KINDS][7] = {
     [RS_KIND_DEVICE] = {&rs_mr_descriptor_cuda, &rs_mr_descriptor_managed, &rs_mr_descriptor_async,
                         &rs_mr_descriptor_async_managed, &rs_mr_descriptor_virtual,
@@ -14,8 +14,8 @@ static const struct rs_mr_descriptor *const leaves_for[RS_KINDS][7] = {
     [RS_KIND_MANAGED] = {&rs_mr_descriptor_managed},
 };
 
-/* Host memory cannot stand in for device memory, except as what a device falls back on; nothing can
- * stand in for pinned memory, nor for managed memory. */
+/* True when the leaf may serve the kind.  Host memory may serve device memory only as the second
+ * upstream of a fallback.  No other leaf may serve pinned memory or managed memory. */
 static bool may_serve(const struct rs_mr_descriptor *leaf, enum rs_kind kind, bool is_second)
 {
     for (int of = 0; of < RS_KINDS; of++)
@@ -61,8 +61,8 @@ struct rs_expression *rs_config_checked(enum rs_kind kind, struct rs_expression 
     return NULL;
 }
 
-/* What a resource takes at its first allocation of what a limit counts.  What may lie in the host's
- * memory it does not. */
+/* Returns the bytes that a resource takes at its first allocation and that a limit counts.
+ * Memory that may lie on the host is not counted. */
 static size_t initial_bytes(const struct rs_expression *node,
                             const struct rs_environment *environment)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a stack must be, whoever asked for it. */
+/* Rules that every stack must keep, from variables or from the C API. */
 #pragma once
 
 #include "base/diagnostic.h"
@@ -9,13 +9,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The stack, or NULL (with everything freed) when it cannot serve that kind of memory, after
- * reporting it. */
+/* Checks that the stack can serve that kind of memory.  Returns it; or NULL, after a diagnostic
+ * and with the stack freed, when it cannot.  A NULL stack is allowed. */
 struct rs_expression *rs_config_checked(enum rs_kind kind, struct rs_expression *stack,
                                         struct rs_diagnostics *diagnostics);
 
-/* False, after reporting it, when a resource of the stack begins with more than limit_bytes (0: no
- * limit).  With place NULL percentages are let through. */
+/* Checks that no resource of the stack has an initial size above limit_bytes (0: no limit).
+ * Returns false after a diagnostic otherwise.  If `environment` is NULL, an initial size that is
+ * a percentage is not checked, since only a device tells its bytes. */
 bool rs_config_fits_limit(const struct rs_expression *stack, size_t limit_bytes,
                           const struct rs_environment *environment,
                           struct rs_diagnostics *diagnostics);

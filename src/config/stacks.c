@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The values of the variables become an expression for each kind of memory on each device. */
+/* Builds the expression for each kind of memory on each device from the values of the variables. */
 #include "config/stacks.h"
 
 #include "config/stack_check.h"
@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-/* One part more on the stack; NULL (with everything freed) when out of host memory. */
+/* Puts one more resource on the stack.  Returns NULL, with everything freed, when out of host
+ * memory. */
 static struct rs_expression *stack_on(const struct rs_mr_descriptor *descriptor,
                                       struct rs_expression *stack, const struct rs_source *source)
 {
@@ -30,7 +31,7 @@ static void set_word(struct rs_expression *node, const char *option, uint64_t in
         *value = (struct rs_option_value){.given = true, .count = index};
 }
 
-/* A pool over a leaf, from the variable that gives its initial size. */
+/* Builds a pool over a leaf; `variable` is the one that gives its initial size. */
 static struct rs_expression *build_pool(const struct rs_config *config, int device, int variable,
                                         const struct rs_mr_descriptor *leaf)
 {
@@ -44,7 +45,7 @@ static struct rs_expression *build_pool(const struct rs_config *config, int devi
     return stack;
 }
 
-/* What lies beneath: RMM_MANAGED and RMM_ASYNC, in each combination. */
+/* Builds the leaf that RMM_MANAGED and RMM_ASYNC select together. */
 static struct rs_expression *build_leaf(const struct rs_config *config, int device)
 {
     static const struct rs_mr_descriptor *const leaves[2][2] = {
@@ -61,10 +62,10 @@ static struct rs_expression *build_leaf(const struct rs_config *config, int devi
                               source);
 }
 
-/* A second upstream for what `stack` is out of memory for, with a pool where the stack has one:
- * pinned memory costs 0.5 ms for 4 KiB, and freeing managed memory waits
- * (tests/conformance/MEASURED.md).  What is spilled lies beyond a limit, so it is not charged
- * against one. */
+/* Adds RMM_FALLBACK's second upstream, which serves what `stack` has no memory for.  It gets a
+ * pool if the stack has one: allocating 4 KiB of pinned memory takes 0.5 ms, and freeing managed
+ * memory waits (tests/conformance/MEASURED.md).  Memory that spills is beyond the limit, so it
+ * is not charged against it. */
 static struct rs_expression *add_fallback(const struct rs_config *config, int device,
                                           struct rs_expression *stack)
 {
@@ -120,11 +121,11 @@ static struct rs_expression *add_prefetch(const struct rs_config *config, int de
     return NULL;
 }
 
-/* What large blocks are cut up by. */
+/* The settings of the allocator that cuts larger upstream blocks: a pool or an arena. */
 struct allocator {
-    const struct rs_option_value *initial, *maximum; /* of a pool */
+    const struct rs_option_value *initial, *maximum; /* of a pool; NULL: not set */
     const struct rs_option_value *arena;
-    const struct rs_source *source, *arena_source; /* NULL: none given */
+    const struct rs_source *source, *arena_source; /* of the pool, of the arena; NULL: not set */
     const struct rs_source *initial_source;
 };
 
@@ -142,7 +143,8 @@ static struct allocator allocator_of(const struct rs_config *config, int device)
     return found;
 }
 
-/* A pool or an arena, of which a device's own counts.  False when it is both. */
+/* Chooses between a pool and an arena when both are set: the one that the device's own variables
+ * ask for.  Returns false after a diagnostic when neither or both are the device's own. */
 static bool choose_allocator(const struct rs_config *config, int device, struct allocator *chosen,
                              struct rs_diagnostics *diagnostics)
 {
@@ -165,7 +167,8 @@ static bool choose_allocator(const struct rs_config *config, int device, struct 
     return true;
 }
 
-/* False after reporting it about a percentage that this memory has not. */
+/* Checks that a percentage is at most 100 %, unless the stack's memory can be overcommitted.
+ * Returns false after a diagnostic. */
 static bool has_share(const struct rs_expression *stack, const struct rs_option_value *value,
                       const struct rs_source *source, struct rs_diagnostics *diagnostics)
 {
@@ -184,7 +187,8 @@ static bool has_shares(const struct rs_expression *stack, const struct allocator
            has_share(stack, of->arena, of->arena_source, diagnostics);
 }
 
-/* NULL with the stack freed after reporting it, or when out of host memory. */
+/* Puts the allocator on the stack.  Returns NULL, with the stack freed, after a diagnostic or
+ * when out of host memory. */
 static struct rs_expression *stack_allocator(const struct allocator *allocator,
                                              struct rs_expression *stack,
                                              struct rs_diagnostics *diagnostics)
@@ -208,7 +212,8 @@ static struct rs_expression *stack_allocator(const struct allocator *allocator,
     return stack;
 }
 
-/* NULL when settings contradict each other, or out of host memory. */
+/* Builds a stack for device memory from the short variables.  Returns NULL after a diagnostic
+ * when they contradict each other, or when out of host memory. */
 static struct rs_expression *build_device(const struct rs_config *config, int device,
                                           struct rs_diagnostics *diagnostics)
 {
@@ -240,7 +245,8 @@ static struct rs_expression *build_parts(const struct rs_config *config, enum rs
     return build_device(config, device, diagnostics);
 }
 
-/* With call sites, unless the expression's own tracking says otherwise. */
+/* Adds RMM_TRACKING with call sites, unless the expression's own `tracking` sets its option
+ * `stacks`. */
 static struct rs_expression *add_tracking(const struct rs_config *config,
                                           struct rs_expression *stack)
 {
@@ -254,7 +260,8 @@ static struct rs_expression *add_tracking(const struct rs_config *config,
     return stack;
 }
 
-/* Tracking, counters and the log stand on top, where a free is seen at once. */
+/* Adds tracking, statistics and the log on top of the stack, where they see a free at once,
+ * before reuse delays it. */
 static struct rs_expression *add_observers(const struct rs_config *config, int device,
                                            struct rs_expression *stack,
                                            struct rs_diagnostics *diagnostics)
@@ -289,7 +296,8 @@ static struct rs_expression *add_observers(const struct rs_config *config, int d
     return stack;
 }
 
-/* Which variable of the scope gives all of the kind's stack, or a part of it; -1: none. */
+/* Returns the index of a variable of the scope that gives all of the kind's stack (part: a part
+ * of it), or -1 when none is set. */
 static int scope_gives(const struct rs_config_scope *scope, enum rs_kind kind, bool part)
 {
     static const int whole[RS_KINDS] = {RS_VARIABLE_RESOURCE, RS_VARIABLE_PINNED_RESOURCE,
@@ -304,7 +312,8 @@ static int scope_gives(const struct rs_config_scope *scope, enum rs_kind kind, b
     return -1;
 }
 
-/* What was asked for, without what is added to every stack; NULL with *bad unset: nothing. */
+/* Returns the stack that the variables ask for, without what is added to every stack.  NULL:
+ * with *bad set, after a diagnostic; else no variable asks for one. */
 static struct rs_expression *asked_stack(const struct rs_config *config, enum rs_kind kind,
                                          int device, struct rs_diagnostics *diagnostics, bool *bad)
 {
@@ -334,8 +343,9 @@ static struct rs_expression *asked_stack(const struct rs_config *config, enum rs
     return NULL;
 }
 
-/* What another process may open by the driver's own handle: every block of device memory, since any
- * may be asked for, is an allocation of its own.  NULL after reporting it. */
+/* Applies RMM_IPC=dedicated: every block of device memory becomes an allocation of the driver's
+ * own, since another process may open any of them by the driver's handle.  Returns NULL, with
+ * the stack freed, after a diagnostic. */
 static struct rs_expression *make_dedicated(const struct rs_config *config, int device,
                                             struct rs_expression *stack,
                                             struct rs_diagnostics *diagnostics)
@@ -360,7 +370,8 @@ static struct rs_expression *make_dedicated(const struct rs_config *config, int 
     return NULL;
 }
 
-/* Memory that the host uses itself follows no stream: it is never reused at once. */
+/* Adds `reuse`, unless RMM_FREE=immediate.  Pinned and managed memory always get it: the host
+ * uses such memory without a stream, so a freed block cannot be reused at once. */
 static struct rs_expression *add_reuse(const struct rs_config *config, enum rs_kind kind,
                                        int device, struct rs_expression *stack)
 {

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The expressions that the settings amount to. */
+/* Builds expressions from the settings. */
 #pragma once
 
 #include "base/diagnostic.h"
 #include "config/settings.h"
 #include "resource/expression.h"
 
-/* Builds the stack for a device (-1: for those without settings of their own), if one is asked for.
- * None after reporting it, or when out of host memory. */
+/* Builds config->stack for a kind of memory on a device (-1: devices without settings of their
+ * own), if the settings ask for one.  It stays NULL after a diagnostic, or when out of host
+ * memory. */
 void rs_config_build_stack(struct rs_config *config, enum rs_kind kind, int device,
                            struct rs_diagnostics *diagnostics);
 
-/* The stack for device memory that a text asks for inside the process, with what RMM_FREE (that for
- * all devices) adds to it.  NULL after reporting it, or when out of host memory.  The source and
- * the config outlive it. */
+/* Builds a stack for device memory from a text that the process itself gives, with the additions
+ * of RMM_FREE and RMM_IPC for all devices.  Returns NULL after a diagnostic, or when out of host
+ * memory.  `source` and `config` must outlive the expression. */
 struct rs_expression *rs_config_expression(const struct rs_config *config,
                                            const struct rs_source *source,
                                            struct rs_diagnostics *diagnostics);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the environment's variables are set to, for all devices and for single ones. */
+/* Reads the values of the environment variables, for all devices and for single ones. */
 #include "config/values.h"
 
 #include "base/diagnostic.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The values of the variables, as they were written. */
+/* The values of the environment variables, as they were written. */
 #pragma once
 
 #include "base/diagnostic.h"
@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-/* The variables for all devices, or for one. */
+/* The variables for all devices, or those for one device. */
 struct rs_config_scope {
     struct rs_source source[RS_VARIABLE_COUNT]; /* owned texts; .text NULL: not set */
     struct rs_option_value value[RS_VARIABLE_COUNT];
@@ -20,18 +20,21 @@ struct rs_config_values {
     struct rs_config_scope *device[RS_DEVICES_MAX];
 };
 
+/* Frees the values and all that they own. */
 void rs_config_values_free(struct rs_config_values *values);
 
-/* Reads one entry of the environment ("NAME=TEXT"), if it is one of ours.  Reports what is
- * wrong with it. */
+/* Reads one entry of the environment ("NAME=TEXT") if its name is one of ours, and writes a
+ * diagnostic if the name or the value is wrong.  The first of two equal names counts. */
 void rs_config_read_entry(struct rs_config_values *values, const char *entry,
                           struct rs_diagnostics *diagnostics);
 
-/* What the variable is set to for the device (-1: for all devices), NULL: it is not.  *source,
- * where that is asked for, is the variable that says so. */
+/* Returns the value that a variable has for the device (-1: for all devices): that of the
+ * device's own variable, else that for all devices; NULL when neither is set.  *source, unless
+ * `source` is NULL, is the variable that gave it. */
 const struct rs_option_value *rs_config_value(const struct rs_config_values *values, int device,
                                               int index, const struct rs_source **source);
 
-/* True when a device's own variable says so, and not the one for all devices. */
+/* True when `value`, which rs_config_value returned for the device, is of the device's own
+ * variable. */
 bool rs_config_is_own(const struct rs_config_values *values, int device,
                       const struct rs_option_value *value);

@@ -12,12 +12,12 @@
 #include <string.h>
 #include <strings.h>
 
-static const char prefix[] = "RMM_"; /* no misspelling may touch it */
+static const char prefix[] = "RMM_"; /* a misspelling must not be in it */
 
 enum { PREFIX = sizeof(prefix) - 1, DEVICE_TEXT_BYTES = 16 };
 
-/* RAPIDS RMM's own, words of its build, and what Kubernetes sets in every container for services
- * called rmm, rmm-pool and so on. */
+/* Names that begin with RMM_ and are not ours: RAPIDS RMM's own variables, words of its build,
+ * and those that Kubernetes sets in each container for services named rmm, rmm-pool and so on. */
 static const char *const foreign[] = {"RMM_LOG_FILE", "RMM_DEBUG_LOG_FILE", "RMM_LOGGING_*",
                                       "*_SERVICE_*", "*_PORT*"};
 
@@ -43,8 +43,8 @@ static size_t digits_at_end(const char *name, size_t length)
     return digits;
 }
 
-/* The length of a name without a device's number: "RMM_POOL_SIZE" of "RMM_POOL_SIZE_1", whose
- * device is 1; a name without a number is for all devices, -1. */
+/* Splits a device's number off a name: for "RMM_POOL_SIZE_1" *device is 1, and the length of
+ * "RMM_POOL_SIZE" is returned.  Without a number *device is -1, all devices. */
 static size_t split_device(const char *name, int *device)
 {
     size_t length = strlen(name), digits = digits_at_end(name, length);
@@ -56,7 +56,7 @@ static size_t split_device(const char *name, int *device)
     return length - digits - 1;
 }
 
-/* The row's index, or -1. */
+/* Returns the index of the row with this name, or -1. */
 static int find_variable(const char *name, size_t length)
 {
     for (int i = 0; rs_variables[i].option.name; i++)
@@ -66,7 +66,7 @@ static int find_variable(const char *name, size_t length)
     return -1;
 }
 
-/* The row that a guide's word means, or -1. */
+/* Returns the index of the row that a guide's parameter name means, or -1. */
 static int find_guide_word(const char *name, size_t length, const struct rs_guide_word **word)
 {
     for (int i = 0; rs_variables[i].option.name; i++)
@@ -78,7 +78,8 @@ static int find_guide_word(const char *name, size_t length, const struct rs_guid
     return -1;
 }
 
-/* The longest row's name in front of a '_' in this name: its index, or -1. */
+/* Returns the index of the row with the longest name that is followed by '_' in this name, or
+ * -1. */
 static int find_beginning(const char *name)
 {
     size_t longest = 0;
@@ -95,9 +96,9 @@ static int find_beginning(const char *name)
     return found;
 }
 
-/* How many wrong letters make this name a misspelling.  Short names allow one only: RMM_TAG is
- * somebody's, not a misspelt RMM_LOG.  Five letters allow two where the first is right: RMM_LMTI is
- * RMM_LIMIT, RMM_INIT is somebody's. */
+/* Returns the largest distance at which a name is a misspelling.  Short names allow one letter:
+ * RMM_TAG is another program's, not a misspelt RMM_LOG.  Names of five letters allow two if the
+ * first letter is right: RMM_LMTI means RMM_LIMIT, RMM_INIT is another program's. */
 static unsigned tolerance(const char *name, const char *known, size_t known_length)
 {
     if (known_length == 5 && name[0] == known[0])
@@ -105,7 +106,7 @@ static unsigned tolerance(const char *name, const char *known, size_t known_leng
     return rs_word_tolerance(known_length);
 }
 
-/* The row whose misspelling this unknown name is, or -1. */
+/* Returns the index of the row that this unknown name misspells, or -1. */
 static int find_misspelt(const char *name, size_t length)
 {
     unsigned least = ~0u;
@@ -135,7 +136,8 @@ static void add(struct rs_name *read, const char *format, ...)
     va_end(arguments);
 }
 
-/* "RMM_LIMIT_2" of the row and a device; without a number where that means nothing. */
+/* Appends the variable's name for a device, "RMM_LIMIT_2"; without a number if the variable has
+ * none. */
 static void add_variable(struct rs_name *read, int index, int device)
 {
     add(read, "%s", rs_variables[index].option.name);
@@ -151,7 +153,8 @@ static void suggest(struct rs_name *read, int index, int device)
     add(read, "?");
 }
 
-/* False where no guide has this name. */
+/* Suggests the variable for a parameter name in guides to RMM.  Returns false when no guide has
+ * this name. */
 static bool suggest_for_guide_word(struct rs_name *read, const char *name, size_t length,
                                    int device)
 {
@@ -165,12 +168,13 @@ static bool suggest_for_guide_word(struct rs_name *read, const char *name, size_
         return true;
     }
     read->kind = RS_NAME_WRONG;
-    add(read, "unknown variable; one device's settings have its number behind them, as in ");
+    add(read, "unknown variable; a setting for one device ends with its number, as in ");
     add_variable(read, index, 0);
     return true;
 }
 
-/* Ours end behind a whole word: RMM_POOL for RMM_POOL_SIZE.  False when none does. */
+/* Suggests the variables of which this name is the beginning, up to a '_': RMM_POOL_SIZE for
+ * RMM_POOL.  Returns false when there is none. */
 static bool suggest_longer(struct rs_name *read, const char *name, size_t length, int device)
 {
     for (int i = 0; rs_variables[i].option.name; i++) {
@@ -189,7 +193,7 @@ static bool suggest_longer(struct rs_name *read, const char *name, size_t length
     return read->kind == RS_NAME_WRONG;
 }
 
-/* `suffix` follows the row's name and a '_'. */
+/* Reports a wrong suffix: the name is a row's name, '_' and `suffix`. */
 static void refuse_suffix(struct rs_name *read, int index, const char *suffix)
 {
     size_t length = strlen(suffix), digits = digits_at_end(suffix, length);
@@ -210,7 +214,8 @@ static void refuse_suffix(struct rs_name *read, int index, const char *suffix)
     add(read, "?");
 }
 
-/* Exactly ours, with a device that can be or none. */
+/* Reads a name that is exactly one of ours, with a possible device or none.  Returns false
+ * otherwise. */
 static bool read_ours(struct rs_name *read, const char *name)
 {
     size_t length = split_device(name, &read->device);
@@ -223,7 +228,7 @@ static bool read_ours(struct rs_name *read, const char *name)
     return true;
 }
 
-/* `name` in upper case is `upper`. */
+/* Judges a name that is not exactly ours; `upper` is the name in upper case. */
 static void judge(struct rs_name *read, const char *name, const char *upper)
 {
     int device, beginning, misspelt;
@@ -234,7 +239,7 @@ static void judge(struct rs_name *read, const char *name, const char *upper)
         suggest(read, same, device);
         return;
     }
-    /* Nothing else of a lower case is ours: rmm_pool is somebody's. */
+    /* A lower-case name that does not match one of ours exactly (rmm_pool) is another program's. */
     if (strncmp(name, prefix, PREFIX) != 0 || suggest_for_guide_word(read, upper, length, device) ||
         suggest_longer(read, upper, length, device))
         return;

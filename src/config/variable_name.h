@@ -1,24 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of environment variables: ours, somebody else's, and what nobody but a user of ours writes
- * by mistake: that one would be ignored in silence, and a job run without its limit. */
+/* Names of environment variables: ours, other programs', and misspellings of ours.  A misspelt
+ * name is an error, since ignoring it in silence could run a job without its limit. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 
-enum rs_name_kind { RS_NAME_FOREIGN, RS_NAME_OURS, RS_NAME_WRONG };
+enum rs_name_kind {
+    RS_NAME_FOREIGN, /* another program's: ignored */
+    RS_NAME_OURS,    /* a row of rs_variables */
+    RS_NAME_WRONG    /* probably meant as one of ours: an error */
+};
 
 enum { RS_NAME_BYTES_MAX = 128, RS_NAME_REASON_BYTES = 192 };
 
 struct rs_name {
     enum rs_name_kind kind;
-    int index;                         /* OURS: the row of rs_variables */
-    int device;                        /* OURS: that _<N> names, or -1: all */
-    char reason[RS_NAME_REASON_BYTES]; /* WRONG: what to say */
+    int index;                         /* OURS: the index of its row in rs_variables */
+    int device;                        /* OURS: the device that _<N> names; -1: all devices */
+    char reason[RS_NAME_REASON_BYTES]; /* WRONG: the diagnostic's text */
 };
 
-/* True for a name that has to be read: RMM_ in any case. */
+/* True for a name that begins with RMM_, in upper or lower case; rs_name_read must judge it. */
 bool rs_name_begins_as_ours(const char *name);
 
-/* Reads a name shorter than RS_NAME_BYTES_MAX. */
+/* Judges a name that is shorter than RS_NAME_BYTES_MAX. */
 void rs_name_read(const char *name, struct rs_name *read);

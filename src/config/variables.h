@@ -17,17 +17,18 @@ enum { RS_DEVICES_MAX = 64 };
 /* Kinds of memory, each with stacks of its own. */
 enum rs_kind { RS_KIND_DEVICE, RS_KIND_PINNED, RS_KIND_MANAGED, RS_KINDS };
 
-/* No two blocks of managed memory share this much: advice, residency and prefetching go by pages,
- * and no machine that CUDA runs on has larger ones (4 KiB, on AArch64 64 KiB too). */
+/* Alignment and unit of blocks of managed memory, 64 KiB, so that no two blocks share a page:
+ * advice, residency and prefetching apply to pages.  No machine that CUDA runs on has larger
+ * ones (4 KiB; on AArch64 also 64 KiB). */
 enum { RS_MANAGED_UNIT = 64 << 10 };
 
-/* "device", "pinned", "managed": in reports. */
+/* Words for reports: "device", "pinned", "managed". */
 extern const char *const rs_kind_names[RS_KINDS];
 
-/* What follows "device 0" in a line: "", ", pinned memory", ", managed memory". */
+/* Texts that follow "device 0" in a line: "", ", pinned memory", ", managed memory". */
 extern const char *const rs_kind_texts[RS_KINDS];
 
-/* A parameter in guides to RMM that means what a variable of ours does. */
+/* A parameter in guides to RMM with the meaning of one of our variables. */
 struct rs_guide_word {
     const char *name;   /* written as a variable: "RMM_INITIAL_POOL_SIZE" */
     bool lists_devices; /* where ours has a device's number behind it */

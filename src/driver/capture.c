@@ -15,14 +15,14 @@ enum { REVIEW_EVERY = 16, FIRST_ROOM = 16 };
 
 struct origin {
     struct rs_capture_stream stream;
-    unsigned long long begin; /* begins are numbered, as a handle may come back */
-    unsigned ending;          /* calls under way that may end it */
+    unsigned long long begin; /* number of the begin, since a handle may come back */
+    unsigned ending;          /* driver calls under way that may end the capture */
 };
 
-/* Held exclusively by begins, shared by recorders; protects the list of origins. */
+/* Begins hold it exclusively, recorders shared.  It protects the list of origins. */
 static struct rs_shared_lock gate = RS_SHARED_LOCK_INIT(RS_RANK_ALONE);
 static struct origin *origins;
-static _Atomic size_t origin_count; /* written under the lock */
+static _Atomic size_t origin_count; /* written while the gate is held exclusively */
 static size_t origin_room;
 static unsigned long long last_begin;
 static _Atomic bool distrusted;
@@ -40,13 +40,13 @@ struct rs_capture_stream rs_capture_stream(CUstream stream, bool per_thread_defa
     if (!is_per_thread(stream, per_thread_default))
         return what;
     what = (struct rs_capture_stream){.identity = &this_thread, .handle = CU_STREAM_PER_THREAD};
-    /* A thread has one in each context. */
+    /* A thread has one per-thread default stream in each context. */
     if (rs_driver_ready(true) && rs_driver.cuCtxGetCurrent(&what.context) != CUDA_SUCCESS)
         what.context = NULL;
     return what;
 }
 
-/* 0: not known. */
+/* Returns the context's number; 0: unknown. */
 static unsigned long long id_of(CUcontext context)
 {
     unsigned long long id = 0;
@@ -56,7 +56,7 @@ static unsigned long long id_of(CUcontext context)
     return id;
 }
 
-/* Drivers that have fences have cuStreamGetCtx_v2 (12.5). */
+/* cuStreamGetCtx_v2 is of 12.5, and so are context events: a driver with fences has it. */
 struct rs_capture_stream rs_capture_origin(CUstream stream, bool per_thread_default)
 {
     struct rs_capture_stream origin = rs_capture_stream(stream, per_thread_default);
@@ -139,7 +139,7 @@ void rs_capture_begin_enter(void)
 
 void rs_capture_begin_leave(struct rs_capture_stream stream, bool began)
 {
-    /* A stream that could begin did not capture: what is noted of it ended unseen. */
+    /* A stream that could begin was not capturing: an earlier capture noted for it ended unseen. */
     struct origin *origin = began ? find(&stream) : NULL;
 
     RS_ASSERT_HELD(&gate);
@@ -148,7 +148,7 @@ void rs_capture_begin_leave(struct rs_capture_stream stream, bool began)
     if (origin)
         *origin = (struct origin){.stream = stream, .begin = ++last_begin};
     else if (began)
-        atomic_store(&distrusted, true); /* out of host memory: its end could not be told */
+        atomic_store(&distrusted, true); /* out of host memory: its end would go unseen */
     rs_shared_lock_unlock(&gate);
 }
 
@@ -180,7 +180,7 @@ struct rs_capture_end rs_capture_end_begin(struct rs_capture_stream what)
     return end;
 }
 
-/* What began since is a capture of another stream, with the same handle. */
+/* An origin that began since `end` was made is of another stream with the same handle. */
 void rs_capture_end_finish(struct rs_capture_end end, bool ended)
 {
     if (!end.last_begin)
@@ -212,8 +212,8 @@ static bool may_be_asked(const struct origin *origin)
             origin->stream.identity == &this_thread);
 }
 
-/* The stream's context is current.  A stream of a context that is gone is gone too, and not asked.
- */
+/* Asks whether the stream captures.  Its context is current.  A stream whose context is gone is
+ * gone too, and the driver is not asked about it. */
 static CUresult ask(const struct rs_capture_stream *stream, CUstreamCaptureStatus *status)
 {
     if (id_of(stream->context) != stream->context_id)

@@ -26,8 +26,8 @@ void rs_driver_context_leave(bool entered)
         (void)rs_driver.cuCtxPopCurrent_v2(&popped);
 }
 
-/* By device.  A primary context that was reset or released by all comes back with the handle that
- * it had (measured for a reset; assumed for a release). */
+/* Handles of primary contexts, by device.  A primary context that was reset, or released by all,
+ * comes back with the same handle (measured for a reset, assumed for a release). */
 static _Atomic(CUcontext) primaries[PRIMARIES_MAX];
 
 bool rs_driver_is_primary_active(CUdevice device)
@@ -48,7 +48,7 @@ CUcontext rs_driver_learn_primary(CUdevice device)
 {
     CUcontext primary = NULL;
 
-    /* Retaining an inactive one would start it. */
+    /* Retaining an inactive primary context would start it. */
     if (!rs_driver_is_primary_active(device) ||
         rs_driver.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS)
         return NULL;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CUDA Toolkit's driver API header with every version of every function under its exported
- * name: without the internal switch cuda.h maps cuMemAlloc to cuMemAlloc_v2 by macro and hides the
- * per-thread-stream variants (_ptsz), and one could not name what libcuda really exports. */
+/* The CUDA Toolkit's driver API header, with every version of every function under its exported
+ * name.  Without the internal switch cuda.h maps cuMemAlloc to cuMemAlloc_v2 by macro and hides
+ * the per-thread-stream variants (_ptsz), so the functions that libcuda exports could not be
+ * named. */
 #pragma once
 
 #define __CUDA_API_VERSION_INTERNAL
@@ -11,7 +12,7 @@
 #error "CUDA headers of 12.0 or newer are needed to build (any driver from 11.4 on is served)"
 #endif
 
-/* Newer than the oldest headers that are enough to build. */
+/* Declarations that the oldest headers accepted here do not have. */
 #if CUDA_VERSION < 12020
 #define CU_MEM_LOCATION_TYPE_HOST ((CUmemLocationType)2)
 CUresult cuMemAdvise_v2(CUdeviceptr, size_t, CUmem_advise, CUmemLocation);
@@ -51,7 +52,7 @@ CUresult cuCtxSynchronize_v2(CUcontext);
 CUresult cuMemGetDefaultMemPool(CUmemoryPool *, CUmemLocation *, CUmemAllocationType);
 CUresult cuMemGetMemPool(CUmemoryPool *, CUmemLocation *, CUmemAllocationType);
 #endif
-#if CUDA_VERSION < 13020 /* drivers have them from 13.1 on */
+#if CUDA_VERSION < 13020 /* drivers have these functions from 13.1 on */
 typedef struct CUstreamCigCaptureParams_st CUstreamCigCaptureParams;
 CUresult cuStreamBeginCaptureToCig(CUstream, CUstreamCigCaptureParams *);
 CUresult cuStreamBeginCaptureToCig_ptsz(CUstream, CUstreamCigCaptureParams *);

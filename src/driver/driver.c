@@ -13,14 +13,14 @@ struct rs_driver rs_driver;
 
 RS_HOT_DATA _Atomic bool rs_driver_is_ready;
 
-static _Atomic bool is_filling; /* by one thread, or it is ready */
+static _Atomic bool is_filling; /* a thread is copying, or has copied, its table to rs_driver */
 
 static void fill(struct rs_driver *driver, void *libcuda)
 {
     rs_dlsym_function *find = rs_real_dlsym();
     void *address;
 
-/* Pointers are copied by bits: see loader.c. */
+/* dlsym returns an object pointer; its bits are copied to the function pointer (see loader.c). */
 #define FIND(symbol)                                                                               \
     address = find(libcuda, #symbol);                                                              \
     memcpy(&driver->symbol, &address, sizeof(address));
@@ -30,8 +30,8 @@ static void fill(struct rs_driver *driver, void *libcuda)
 #undef FIND
 }
 
-/* No lock is held across dlopen: another thread may hold the loader's own lock (it runs a library's
- * constructor) and be on its way here. */
+/* Holds no lock across dlopen: another thread may hold the loader's own lock (it runs a
+ * library's constructor) and be about to call this function. */
 bool rs_driver_ready_slowly(bool load)
 {
     void *libcuda = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
@@ -44,13 +44,13 @@ bool rs_driver_ready_slowly(bool load)
     memset(&found, 0, sizeof(found));
     fill(&found, libcuda);
     if (!atomic_exchange(&is_filling, true)) {
-        rs_driver = found; /* the reference on libcuda is kept for as long as the process lives */
+        rs_driver = found; /* libcuda's reference is kept for the life of the process */
         atomic_store_explicit(&rs_driver_is_ready, true, memory_order_release);
         return true;
     }
     dlclose(libcuda);
     while (!atomic_load_explicit(&rs_driver_is_ready, memory_order_acquire))
-        sched_yield(); /* the other thread is copying a struct */
+        sched_yield(); /* the other thread is copying the table */
     return true;
 }
 

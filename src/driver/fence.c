@@ -37,7 +37,7 @@ void rs_fence_destroy(CUevent event)
     rs_capture_restore(mode);
 }
 
-/* The driver says so of a capture that we did not see begin. */
+/* The driver refuses with a capture's error when a capture began that no hook saw. */
 static enum rs_fence_refusal refusal_of(CUresult result)
 {
     if (result == CUDA_SUCCESS)
@@ -61,8 +61,8 @@ bool rs_fence_record(CUcontext context, CUevent event, enum rs_fence_refusal *re
     return why == RS_FENCE_GRANTED;
 }
 
-/* That a stream waits for an event of cuCtxRecordEvent, and of another device, as it does for
- * others is assumed: no hardware was asked. */
+/* Assumed, not measured: a stream waits for an event of cuCtxRecordEvent, and for an event of
+ * another device, as for any other event. */
 bool rs_fence_join(CUcontext context, CUstream stream)
 {
     CUstreamCaptureMode mode;
@@ -97,7 +97,7 @@ enum rs_fence_state rs_fence_query(CUcontext context, CUevent event)
                                             : RS_FENCE_BROKEN;
 }
 
-/* 0 when the driver has no memory left for it. */
+/* Allocates a sentinel block; 0 when the driver has no memory for it. */
 static CUdeviceptr take_sentinel(CUcontext context)
 {
     CUdeviceptr sentinel = 0;
@@ -146,13 +146,13 @@ static bool has_spare(const struct rs_sentinel *sentinel)
     return has;
 }
 
-/* An anchor and a spare block, where the driver has them. */
+/* Allocates the anchor and one spare where they are missing and the driver has memory. */
 static void fill_up(struct rs_sentinel *sentinel, CUcontext context)
 {
     for (int i = 0; i < 2; i++) {
         if (atomic_load(&sentinel->anchor) && has_spare(sentinel))
             return;
-        (void)rs_sentinel_add(sentinel, take_sentinel(context)); /* there is room but for races */
+        (void)rs_sentinel_add(sentinel, take_sentinel(context)); /* fails only in a race */
     }
 }
 
@@ -164,8 +164,8 @@ void rs_sentinel_prepare(struct rs_sentinel *sentinel, CUcontext context)
     rs_capture_restore(mode);
 }
 
-/* One sentinel is freed, and another stays, so that the driver keeps their common 2 MiB block and
- * the pair of calls costs 2 us instead of 55. */
+/* Frees one sentinel while another one, the anchor, stays: the driver then keeps their common
+ * block of 2 MiB, and the pair of calls costs 2 us instead of 55. */
 CUresult rs_sentinel_wait(struct rs_sentinel *sentinel, CUcontext context)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
@@ -174,14 +174,14 @@ CUresult rs_sentinel_wait(struct rs_sentinel *sentinel, CUcontext context)
 
     fill_up(sentinel, context);
     block = take_spare(sentinel);
-    if (!block) /* the device is full to the last 512 bytes: use the one that stays */
+    if (!block) /* the device is full to the last 512 bytes: use the anchor */
         block = atomic_exchange(&sentinel->anchor, 0);
     if (block) {
         result = rs_driver.cuMemFree_v2(block);
         if (result == CUDA_SUCCESS)
             fill_up(sentinel, context);
         else
-            (void)rs_sentinel_add(sentinel, block); /* an error of the context's: still there */
+            (void)rs_sentinel_add(sentinel, block); /* context has an error: block is still there */
     }
     rs_capture_restore(mode);
     return result;

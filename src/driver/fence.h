@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fences: "is all work that this context was given before done?"
+/* A fence answers whether all work that a context was given before it is done.
  *
- * One cuCtxRecordEvent (driver 12.5) covers every stream of the context, destroyed, per-thread and
- * green ones included, costs 129 ns and delays nothing (MEASURED.md, "One fence").  Older
- * drivers have no such event; there, and while a stream captures, only the driver's own wait
- * remains: freeing a block with cuMemFree returns when the context is idle, and harms no capture.
- */
+ * One cuCtxRecordEvent (driver 12.5 or newer) covers every stream of the context, including
+ * destroyed, per-thread and green ones, costs 129 ns and delays nothing (MEASURED.md, "One
+ * fence").  Older drivers have no such event.  There, and while a stream captures, only the
+ * driver's own full wait remains: a cuMemFree of a block returns when the context is idle, and
+ * harms no capture. */
 #pragma once
 
 #include "driver/cuda.h"
@@ -13,47 +13,55 @@
 #include <stdbool.h>
 
 enum rs_fence_state {
-    RS_FENCE_PENDING,
-    RS_FENCE_DONE,
-    RS_FENCE_BROKEN, /* the context has an error: it will never be done */
+    RS_FENCE_PENDING, /* some work is not done */
+    RS_FENCE_DONE,    /* all work before the fence is done */
+    RS_FENCE_BROKEN,  /* the context has an error; the fence will never be done */
 };
 
-/* False for drivers without context events. */
+/* True when the driver has context events (12.5 or newer). */
 bool rs_fence_supported(void);
 
-/* An event for fences in this context, or NULL. */
+/* Makes an event for fences in this context; NULL when the driver refuses. */
 CUevent rs_fence_create(CUcontext context);
+
+/* Destroys an event of rs_fence_create. */
 void rs_fence_destroy(CUevent event);
 
-/* Why there is no fence. */
+/* Why a fence could not be recorded. */
 enum rs_fence_refusal {
-    RS_FENCE_GRANTED,
+    RS_FENCE_GRANTED,  /* it was recorded */
     RS_FENCE_CAPTURES, /* for the moment: a stream of the context captures */
-    RS_FENCE_REFUSED,  /* the driver, or the distrust of driver/capture.h; full waits remain */
+    RS_FENCE_REFUSED,  /* by the driver, or by distrust (driver/capture.h); full waits remain */
 };
 
-/* Records the fence.  Whether it did, and why not, is also in *refusal, unless that is NULL. */
+/* Records the fence.  Returns whether it was recorded; *refusal tells why not, unless `refusal`
+ * is NULL.  Never waits. */
 bool rs_fence_record(CUcontext context, CUevent event, enum rs_fence_refusal *refusal);
 
-/* The stream, of any context, comes after all that `context` was given so far, without a wait here:
- * fences of the stream's own context cover that work from now on.  False where no fence can be had.
- */
+/* Makes later work of `stream`, which may be of any context, wait on the GPU for all work that
+ * `context` was given so far; the call itself does not wait.  From then on fences of the
+ * stream's own context cover that work.  Returns false when no fence can be recorded. */
 bool rs_fence_join(CUcontext context, CUstream stream);
 
+/* Asks whether the fence of `event` is done.  Never waits. */
 enum rs_fence_state rs_fence_query(CUcontext context, CUevent event);
 
 enum { RS_SENTINEL_BYTES = 512, RS_SENTINEL_SPARES = 8 };
 
-/* The driver's own wait; unbounded.  A context's sentinel blocks, all zero at first. */
+/* Sentinels: small blocks of the driver's own, whose cuMemFree is the full wait of a context.  A
+ * zeroed struct has none. */
 struct rs_sentinel {
     _Atomic CUdeviceptr anchor, spares[RS_SENTINEL_SPARES];
 };
 
-/* Hands over a block of that size, taken with the real cuMemAlloc.  Never waits.  False when there
- * are enough: then it is still the caller's. */
+/* Adds a block of RS_SENTINEL_BYTES, allocated with the driver's cuMemAlloc.  Returns false when
+ * there are enough; the caller keeps the block then.  Never waits. */
 bool rs_sentinel_add(struct rs_sentinel *sentinel, CUdeviceptr block);
 
-/* Takes the blocks in advance, for a device that will be full.  The context is current. */
+/* Allocates the blocks in advance, since a full device has no room for them later.  `context` is
+ * current. */
 void rs_sentinel_prepare(struct rs_sentinel *sentinel, CUcontext context);
 
+/* Waits, without bound, until all work of the context is done: frees a sentinel.  Returns the
+ * driver's answer; CUDA_ERROR_OUT_OF_MEMORY when no sentinel can be had. */
 CUresult rs_sentinel_wait(struct rs_sentinel *sentinel, CUcontext context);

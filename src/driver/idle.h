@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* "Is the context idle?", for memory that can only be given back by a driver call that waits. */
+/* Whether a context is idle, for memory that only a waiting driver call can give back. */
 #pragma once
 
 #include "driver/fence.h"
 
 #include <stdint.h>
 
-/* RS_FENCE_DONE when all work that the context was given so far is done, or within bound_ns;
- * RS_FENCE_BROKEN where nobody can tell: on drivers without context events, while a stream
- * captures, after an error of the context's. */
+/* Waits at most bound_ns for all work that the context was given so far.  Returns RS_FENCE_DONE
+ * when it is done; RS_FENCE_PENDING when it is not; RS_FENCE_BROKEN when nobody can tell: a
+ * driver without context events, a stream that captures, an error of the context. */
 enum rs_fence_state rs_context_idle(CUcontext context, uint64_t bound_ns);

@@ -10,8 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Newest first: since glibc 2.34 dlsym lives in libc itself and libdl is a stub.  The others are
- * the first versions of x86-64 and AArch64, which a second hook below us may carry alone. */
+/* Newest first: since glibc 2.34 dlsym is in libc itself, and libdl is a stub.  The other two
+ * are the first versions on AArch64 and x86-64; a library below us that hooks dlsym may have
+ * only those. */
 static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
 
 RS_BEFORE_SANITIZERS rs_dlsym_function *rs_real_dlsym(void)
@@ -29,14 +30,15 @@ RS_BEFORE_SANITIZERS rs_dlsym_function *rs_real_dlsym(void)
     return function;
 }
 
-/* What glibc keeps for debuggers. */
+/* True while the dynamic loader changes its list of objects, as glibc tells debuggers. */
 static bool is_loading(void)
 {
     return *(const volatile __typeof__(_r_debug.r_state) *)&_r_debug.r_state != RT_CONSISTENT;
 }
 
-/* A child may have threads of its own that load something.  They hold a lock for that, which dladdr
- * takes and which glibc frees in a child, so the load that was under way is over behind it. */
+/* Threads of the child may be loading a library too.  They hold a lock of the loader, which
+ * glibc frees in a child and which dladdr takes: after a dladdr such a load is over.  A load
+ * that fork interrupted is not. */
 bool rs_loader_is_stuck(void)
 {
     enum { LOOKS = 100 };

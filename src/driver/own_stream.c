@@ -21,7 +21,7 @@ CUstream rs_own_stream(struct rs_own_stream *own, CUcontext context)
     if (result == CUDA_SUCCESS)
         result = rs_driver.cuStreamCreate(&made, CU_STREAM_NON_BLOCKING);
     if (result == CUDA_SUCCESS && !atomic_compare_exchange_strong(&own->stream, &stream, made))
-        (void)rs_driver.cuStreamDestroy_v2(made); /* another thread was first */
+        (void)rs_driver.cuStreamDestroy_v2(made); /* another thread made one first */
     else if (result == CUDA_SUCCESS)
         stream = made;
     rs_driver_context_leave(entered);
@@ -38,8 +38,8 @@ CUresult rs_own_stream_wait(CUstream stream)
     return result;
 }
 
-/* Asked first, as it could be behind the program's work where streams share a channel, and that
- * work may wait for this thread. */
+/* Queries before it synchronises: where streams share a channel, the stream could be behind the
+ * program's work, and that work may wait for this thread. */
 bool rs_own_stream_settle(CUstream stream, uint64_t bound_ns)
 {
     uint64_t begin_ns = rs_clock_ns();

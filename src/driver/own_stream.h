@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one stream per context that our own stream-ordered calls use (the async leaves, prefetch,
- * fills): never the program's, whose captures and order they would disturb.  Non-blocking, so that
- * it does not meet the program's NULL stream either. */
+/* The one stream per context for the library's own stream-ordered calls (the async leaves,
+ * prefetch, fills).  The program's streams are never used: that would disturb their captures and
+ * order.  It is non-blocking, so that it does not synchronise with the program's NULL stream. */
 #pragma once
 
 #include "driver/cuda.h"
@@ -10,19 +10,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* All zero at first.  Ends with its context. */
+/* A zeroed struct has no stream yet.  The stream ends with its context. */
 struct rs_own_stream {
     _Atomic(CUstream) stream;
 };
 
-/* The stream, made at its first use; NULL when the driver refuses.  Thread safe. */
+/* Returns the stream, which the first call creates; NULL when the driver refuses.  Thread safe. */
 CUstream rs_own_stream(struct rs_own_stream *own, CUcontext context);
 
-/* Waits until all that was given to the stream is done.  Harms no capture. */
+/* Waits without bound until all work of the stream is done.  Harms no capture. */
 CUresult rs_own_stream_wait(CUstream stream);
 
-/* The same, unless that takes longer than bound_ns: false then.  What cuMemFreeAsync was given of
- * cuMemAlloc's memory stays taken, for this process and all others, until somebody waits so, also
- * when the stream has long come to it (an H200: 40 times 2 GiB were 80 GiB).  4 GiB take 1 to 2 ms,
- * however busy other streams are. */
+/* Waits at most bound_ns for all work of the stream.  Returns false when it is not done by then,
+ * or the driver reports an error.  Memory of cuMemAlloc that was passed to cuMemFreeAsync stays
+ * taken, for all processes, until somebody synchronises with the stream, even long after the
+ * stream has reached the free (H200: 40 times 2 GiB kept 80 GiB).  The synchronisation takes 1
+ * to 2 ms for 4 GiB, however busy other streams are. */
 bool rs_own_stream_settle(CUstream stream, uint64_t bound_ns);

@@ -8,20 +8,20 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Handles that were destroyed, in places by a hash.  A place that had more of them than it has room
- * for takes every handle that it does not know for a destroyed one from then on: nothing destroyed
- * is ever forgotten, and a stream that lives is known again once it was allocated on. */
+/* Handles that were destroyed, in places chosen by a hash.  When a place has no room for another
+ * handle, it counts every handle that it does not list as destroyed from then on.  So no
+ * destroyed handle is ever forgotten; a live stream is listed once memory is allocated on it. */
 enum { PLACE_BITS = 10, PLACE_HANDLES = 4 };
 
 struct handle {
-    CUstream stream;        /* NULL: none */
-    unsigned long long key; /* of the stream that has the handle now; 0: nobody is known to */
+    CUstream stream;        /* NULL: this element is free */
+    unsigned long long key; /* of the live stream that has the handle now; 0: none is known */
 };
 
 struct place {
     struct handle handles[PLACE_HANDLES];
-    unsigned turn; /* which one goes next where all are of streams that live */
-    bool is_full;  /* unknown handles may have been destroyed */
+    unsigned turn; /* the next element to replace, when all are of live streams */
+    bool is_full;  /* handles that are not listed count as destroyed */
 };
 
 static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_TABLE); /* protects the places */
@@ -42,7 +42,8 @@ static struct handle *find(struct place *place, CUstream stream)
     return NULL;
 }
 
-/* From now on a handle that is not known counts as destroyed, so those need no room. */
+/* Makes the place full: handles that are not listed count as destroyed from now on, so those
+ * that are listed as destroyed can go. */
 static void fill_up(struct place *place)
 {
     RS_ASSERT(!place->is_full);
@@ -52,7 +53,8 @@ static void fill_up(struct place *place)
             place->handles[i].stream = NULL;
 }
 
-/* For a stream that lives, in a full place. */
+/* Returns the element for a live stream in a full place; replaces another live stream if none is
+ * free. */
 static struct handle *take_room(struct place *place)
 {
     struct handle *room = find(place, NULL);
@@ -79,8 +81,8 @@ void rs_stream_destroyed(CUstream stream)
     atomic_store(&any_destroyed, true);
 }
 
-/* True when the handle was destroyed, or may have been; *key is the number of the stream that has
- * it now, or 0. */
+/* True when the handle was destroyed, or may have been.  *key is then the number of the stream
+ * that has it now, or 0. */
 static bool was_destroyed(CUstream stream, unsigned long long *key)
 {
     struct place *place = place_of(stream);
@@ -117,7 +119,8 @@ static bool ask(CUstream stream, unsigned long long *key)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
 
-    /* The legacy stream answers with an error while a blocking stream captures. */
+    /* cuStreamIsCapturing of the legacy stream returns an error while a blocking stream
+     * captures. */
     return rs_driver.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
            status == CU_STREAM_CAPTURE_STATUS_NONE &&
            rs_driver.cuStreamGetId(stream, key) == CUDA_SUCCESS;
@@ -137,7 +140,7 @@ CUstream rs_stream_from(CUdevice device, CUcontext context, CUstream stream)
         current == context)
         return stream;
     if (rs_driver.cuCtxGetDevice(&current_device) == CUDA_SUCCESS && current_device != device)
-        return stream; /* the caller means the device's, whichever is current */
+        return stream; /* the caller means a default stream of the other device */
     return NULL;
 }
 

@@ -12,17 +12,18 @@
 
 enum { SUPERBLOCK_UNITS = RS_SUPERBLOCK_BYTES / RS_SPAN_UNIT };
 
-/* What is small: below the larger of these shares, the second from so much on. */
+/* A span is small below the larger of two bounds: 1/2048 of the held bytes, and 1/8 of the
+ * largest span so far; the second counts only from 32 MiB on. */
 enum { HELD_DIVISOR = 2048, LARGEST_DIVISOR = 8, LARGEST_BYTES = 32 << 20 };
 
-/* A span of the global arena, lent to a thread's arena, which cuts spans of its own out of it.  It
- * stays with that arena until it is empty: the way from a live block to its lock never changes, so
- * that any thread can free it without a search. */
+/* A span of the global arena, lent to a thread's arena, which cuts it into spans of its own.  It
+ * stays with that arena until it is empty: a live block leads to the same lock as long as it
+ * lives, so any thread can free it without a search. */
 struct superblock {
     struct superblock *next, *previous;
     struct thread_arena *home;
-    struct rs_span *lent;  /* in the global arena */
-    struct rs_span *first; /* in the thread's arena */
+    struct rs_span *lent;  /* the span in the global arena */
+    struct rs_span *first; /* the first span of the range in the thread's arena */
     size_t live_count;
 };
 
@@ -33,31 +34,32 @@ struct superblock_list {
     size_t count;
 };
 
-/* Never freed while the heap lives; the arena of a thread that ended waits for a new thread. */
+/* An arena of a thread.  It is freed with the heap; when its thread ends, it waits for a new
+ * thread. */
 struct thread_arena {
-    struct rs_mutex lock; /* protects what follows */
+    struct rs_mutex lock; /* protects the fields below */
     struct rs_span_set spans;
     struct superblock_list used, empty;
     bool is_abandoned;         /* its thread has ended */
-    _Atomic size_t live_bytes; /* written under the lock, read without */
+    _Atomic size_t live_bytes; /* written under the lock, read without it */
     uint64_t allocations;
-    struct thread_arena *next_abandoned; /* under the heap's lock */
-    struct thread_arena *next;           /* of all; constant */
-    char apart[2 * RS_CACHE_LINE];       /* two threads' arenas share no line */
+    struct thread_arena *next_abandoned; /* protected by the heap's lock */
+    struct thread_arena *next;           /* in the list of all arenas; constant */
+    char apart[2 * RS_CACHE_LINE];       /* padding: two threads' arenas share no cache line */
 };
 
 struct rs_arena_heap {
     struct rs_slot_owner threads;
-    _Atomic(struct thread_arena *) arenas; /* all of them, newest first */
+    _Atomic(struct thread_arena *) arenas; /* all arenas, newest first */
     _Atomic uint64_t moves, drains;
-    _Atomic size_t held_bytes, live_bytes; /* written under the lock, read without; live: of blocks
-                                              that are not in a superblock */
-    struct rs_mutex lock;                  /* the global arena's; protects what follows */
+    _Atomic size_t held_bytes, live_bytes; /* written under the lock, read without it; live_bytes:
+                                              of blocks that are not in a superblock */
+    struct rs_mutex lock;                  /* the global arena's; protects the fields below */
     struct rs_span_set spans;
     struct rs_arena_range *ranges;
     struct thread_arena *abandoned;
     size_t lent_bytes, peak_lent_bytes;
-    uint32_t largest_units; /* lent so far */
+    uint32_t largest_units; /* the largest span lent so far */
     uint64_t allocations;
 };
 
@@ -68,8 +70,9 @@ static void note_move(struct rs_arena_heap *heap)
 
 /* ---- the global arena; under its lock ---- */
 
-/* Small beside all that is held, and beside the largest so far: such spans, some of which live
- * long, gather at the upper end, so that what is left for large ones is one piece. */
+/* True when the span is small beside all held memory or beside the largest span so far.  Small
+ * spans, some of which live long, are taken from the upper end, so that the memory left for
+ * large ones stays one piece. */
 static bool is_small(const struct rs_arena_heap *heap, uint32_t units)
 {
     size_t of_held_bytes = rs_counter_get(&heap->held_bytes) / HELD_DIVISOR;
@@ -152,8 +155,8 @@ static void list_remove(struct superblock_list *list, struct superblock *superbl
     list->count--;
 }
 
-/* The arena's lock is held meanwhile, so that the superblock is in one of the two at any time for
- * whoever looks at the global arena first. */
+/* Borrows a superblock.  The caller holds the arena's lock throughout: whoever looks at the
+ * global arena first and at this arena next finds the superblock in one of them. */
 static bool borrow_superblock(struct rs_arena_heap *heap, struct thread_arena *arena)
 {
     struct superblock *superblock;
@@ -177,7 +180,7 @@ static bool borrow_superblock(struct rs_arena_heap *heap, struct thread_arena *a
     return true;
 }
 
-/* Returns how many there were. */
+/* Returns all empty superblocks of the arena to the global arena.  Returns their number. */
 static size_t return_empty(struct rs_arena_heap *heap, struct thread_arena *arena)
 {
     size_t count = arena->empty.count;
@@ -235,7 +238,8 @@ static struct rs_span *take_from(struct rs_arena_heap *heap, struct thread_arena
     return block;
 }
 
-/* An emptied superblock stays for the thread's next requests, as in RMM, if there is a thread. */
+/* Frees a block.  A superblock that becomes empty stays for the thread's next requests, as in
+ * RMM; if the thread has ended, it returns to the global arena. */
 static void give_to(struct rs_arena_heap *heap, struct superblock *superblock,
                     struct rs_span *block)
 {
@@ -256,7 +260,8 @@ static void give_to(struct rs_arena_heap *heap, struct superblock *superblock,
 
 /* ---- threads ---- */
 
-/* A thread ends: what it has no block in goes back, the rest is for the next thread. */
+/* A thread has ended: its empty superblocks return to the global arena, and its arena waits for
+ * the next new thread. */
 static void abandon(struct rs_arena_heap *heap, struct thread_arena *arena)
 {
     rs_mutex_lock(&arena->lock);
@@ -306,7 +311,8 @@ static struct thread_arena *make_arena(struct rs_arena_heap *heap)
     return arena;
 }
 
-/* NULL when there is none to be had: then the global arena serves. */
+/* Returns the calling thread's arena, or NULL when it can have none; the global arena serves it
+ * then. */
 static struct thread_arena *arena_of_thread(struct rs_arena_heap *heap)
 {
     struct thread_arena *arena = rs_slot_get(&heap->threads);
@@ -318,7 +324,7 @@ static struct thread_arena *arena_of_thread(struct rs_arena_heap *heap)
         arena = make_arena(heap);
     if (!arena || rs_slot_set(&heap->threads, arena))
         return arena;
-    abandon(heap, arena); /* its thread's end would not be noticed */
+    abandon(heap, arena); /* the end of this thread would go unnoticed */
     return NULL;
 }
 
@@ -371,7 +377,7 @@ void rs_arena_heap_add(struct rs_arena_heap *heap, struct rs_arena_range *range,
 {
     RS_ASSERT(size_bytes % RS_SPAN_UNIT == 0 && size_bytes <= rs_span_bytes(RS_SPAN_UNITS_MAX));
     rs_mutex_lock(&heap->lock);
-    rs_record_slab_give(&heap->spans.records, range->first); /* to be taken at once */
+    rs_record_slab_give(&heap->spans.records, range->first); /* rs_span_add takes it again */
     range->first = rs_span_add(&heap->spans, address, (uint32_t)(size_bytes / RS_SPAN_UNIT), NULL);
     range->previous = NULL;
     range->next = heap->ranges;
@@ -393,7 +399,7 @@ bool rs_arena_heap_remove(struct rs_arena_heap *heap, struct rs_arena_range *ran
         RS_ASSERT((range->previous ? range->previous->next : heap->ranges) == range);
         rs_counter_subtract(&heap->held_bytes, rs_span_bytes(range->first->units));
         rs_span_remove(&heap->spans, range->first);
-        range->first = rs_record_slab_take(&heap->spans.records); /* the one just given */
+        range->first = rs_record_slab_take(&heap->spans.records); /* that of rs_span_remove */
         *(range->previous ? &range->previous->next : &heap->ranges) = range->next;
         if (range->next)
             range->next->previous = range->previous;
@@ -402,8 +408,7 @@ bool rs_arena_heap_remove(struct rs_arena_heap *heap, struct rs_arena_range *ran
     return is_whole;
 }
 
-/* Alignment is given up last: a range that is not aligned itself and has no room to spare serves
- * all the same. */
+/* Gives up alignment last: an unaligned range without room to spare can still serve the request. */
 static struct rs_span *take_large(struct rs_arena_heap *heap, uint32_t units)
 {
     struct rs_span *block = take_global(heap, units, RS_SPAN_ALIGNED);
@@ -413,9 +418,9 @@ static struct rs_span *take_large(struct rs_arena_heap *heap, uint32_t units)
     return block ? block : take_global(heap, units, RS_SPAN_ANYWHERE);
 }
 
-/* Where no whole superblock is left, a piece that is too small for one may do, or room in another
- * thread's.  (RMM waits for the device and moves all threads' superblocks to the global arena then;
- * it finds the same room.) */
+/* Looks further where the thread's arena cannot borrow a superblock: in pieces of the global
+ * arena smaller than one, then in other threads' superblocks.  (RMM waits for the device at this
+ * point and moves all threads' superblocks to the global arena; it finds the same room.) */
 static struct rs_span *take_small(struct rs_arena_heap *heap, uint32_t units)
 {
     struct thread_arena *mine = arena_of_thread(heap);
@@ -477,7 +482,7 @@ size_t rs_arena_heap_free_bytes(struct rs_arena_heap *heap)
 {
     size_t live = live_bytes(heap), held = rs_counter_get(&heap->held_bytes);
 
-    return held > live ? held - live : 0; /* they may move while they are read */
+    return held > live ? held - live : 0; /* held may fall between the two reads */
 }
 
 /* ---- what can be seen of it ---- */

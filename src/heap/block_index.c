@@ -8,8 +8,8 @@ _Static_assert(sizeof(struct rs_block) <= RS_RECORD_BYTES, "a block's record is 
 
 /* ---- classes ---- */
 
-/* Rounded up, so that a request and every block of 512-byte multiples that fits it exactly meet in
- * one class; only a chunk's odd end is smaller than its class says. */
+/* Rounds up, so that a request and every block of a multiple of 512 bytes that fits it exactly
+ * are in one class.  Only the odd end of a chunk is smaller than its class says. */
 static size_t units_of(size_t size_bytes)
 {
     return ((size_bytes - 1) >> RS_BLOCK_UNIT_BITS) + 1;
@@ -42,7 +42,7 @@ static void unmark(struct rs_block_index *index, size_t class)
         index->groups[class / 64 / 64] &= ~(1ull << class / 64 % 64);
 }
 
-/* The first bit set at `from` or later, or `bits`. */
+/* Returns the first bit set at `from` or later, or `bits` when there is none. */
 RS_HOT_INLINE size_t next_bit(const uint64_t *words, size_t bits, size_t from)
 {
     size_t word = from / 64;
@@ -56,7 +56,7 @@ RS_HOT_INLINE size_t next_bit(const uint64_t *words, size_t bits, size_t from)
     return word * 64 + (size_t)__builtin_ctzll(rest);
 }
 
-/* The first class at `from` or later that has a block, or RS_BLOCK_CLASSES. */
+/* Returns the first class at `from` or later that has a block, or RS_BLOCK_CLASSES. */
 RS_HOT_INLINE size_t next_class(const struct rs_block_index *index, size_t from)
 {
     size_t word = from / 64;
@@ -76,8 +76,8 @@ RS_HOT_INLINE size_t next_class(const struct rs_block_index *index, size_t from)
 
 /* ---- one class's tree: a treap, in order of (size, address), heap of random ranks ---- */
 
-/* A good mixer (MurmurHash3's): addresses come at regular distances, and a mere multiplication
- * would make ranks of some distances monotone, the tree a list. */
+/* MurmurHash3's mixer.  Addresses come at regular distances; a multiplication alone would give
+ * some distances monotone ranks and turn the tree into a list. */
 static uint32_t rank_of(CUdeviceptr address)
 {
     uint64_t bits = (uint64_t)address;
@@ -95,7 +95,7 @@ static bool comes_before(const struct rs_block *a, const struct rs_block *b)
            (a->size_bytes == b->size_bytes && a->address < b->address);
 }
 
-/* Parts a tree into the blocks that come before and after `block`. */
+/* Splits a tree into the blocks that come before `block` and those after it. */
 static void split(struct rs_block *tree, const struct rs_block *block, struct rs_block **before,
                   struct rs_block **after)
 {
@@ -114,7 +114,7 @@ static void split(struct rs_block *tree, const struct rs_block *block, struct rs
     *after = NULL;
 }
 
-/* Joins two trees, all of `before` before all of `after`, at *root. */
+/* Joins two trees at *root; all blocks of `before` come before those of `after`. */
 static void join(struct rs_block *before, struct rs_block *after, struct rs_block **root)
 {
     while (before && after) {
@@ -256,7 +256,7 @@ static bool bit_is_set(const uint64_t *words, size_t bit)
     return words[bit / 64] >> bit % 64 & 1;
 }
 
-/* Most words of most indexes: no class of it has a block. */
+/* True when no class of the word has a block: a quick check for most words of most indexes. */
 static bool is_empty_word(const struct rs_block_index *index, size_t word)
 {
     uintptr_t any = index->words[word];

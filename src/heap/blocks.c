@@ -76,9 +76,9 @@ void rs_blocks_merge(struct rs_blocks *blocks, struct rs_block *lower, struct rs
     merge(blocks, lower, upper);
 }
 
-/* The smallest block that fits.  A large request gets its alignment where the smallest block allows
- * it or a somewhat larger one does; a range that is not aligned itself and has no room to spare
- * serves it all the same when there is nothing else. */
+/* Returns the smallest block that fits.  A large request gets its alignment if the smallest
+ * block, or the smallest with room for the alignment, allows it.  If neither does, and
+ * any_alignment is set, an unaligned block without room to spare serves it. */
 static struct rs_block *find_in(const struct rs_block_index *index,
                                 const struct rs_block_request *request)
 {
@@ -112,14 +112,15 @@ static struct rs_block *find_block(const struct rs_blocks *blocks,
     const struct rs_block_index *own = &blocks->free_blocks[request->group];
     const struct rs_block_index *common = &blocks->free_blocks[RS_BLOCKS_COMMON];
 
-    if (own == common || rs_block_index_is_empty(own)) /* as where all is in the initial size */
+    if (own == common ||
+        rs_block_index_is_empty(own)) /* for example a pool with only its initial chunk */
         return find_in(common, request);
     if (rs_block_index_is_empty(common))
         return find_in(own, request);
     return better_fit(find_in(own, request), find_in(common, request));
 }
 
-/* The best fit among the blocks of ample size. */
+/* Returns the best fit among the blocks of at least ample_bytes. */
 static struct rs_block *find_ample(const struct rs_blocks *blocks,
                                    const struct rs_block_request *request)
 {
@@ -129,7 +130,7 @@ static struct rs_block *find_ample(const struct rs_blocks *blocks,
     return find_block(blocks, &ample);
 }
 
-/* From a large block that is for all a small request takes the end. */
+/* True when a small request takes the upper end of the block, a large common one. */
 static bool takes_end(const struct rs_blocks *blocks, const struct rs_block *block,
                       const struct rs_block_request *request)
 {
@@ -137,7 +138,7 @@ static bool takes_end(const struct rs_blocks *blocks, const struct rs_block *blo
            block->size_bytes >= blocks->apart_bytes;
 }
 
-/* Of the block, what is left free before a request that takes the end. */
+/* Returns the bytes of the block that stay free below a request that takes its upper end. */
 static size_t bytes_before_end(const struct rs_block *block, const struct rs_block_request *request)
 {
     CUdeviceptr last = block->address + block->size_bytes - request->bytes;
@@ -146,7 +147,8 @@ static size_t bytes_before_end(const struct rs_block *block, const struct rs_blo
     return last > block->address ? (size_t)(last - block->address) : 0;
 }
 
-/* From the head stays used: free space gathers at high addresses, below what takes the end. */
+/* Hands out the head of the block, or the upper end for a small request.  Cutting the head
+ * gathers free memory at high addresses, below the blocks at the upper end. */
 RS_HOT_INLINE void hand_out(struct rs_blocks *blocks, struct rs_block *block,
                             const struct rs_block_request *request, struct rs_allocation *out)
 {
@@ -173,7 +175,7 @@ RS_HOT_INLINE void hand_out(struct rs_blocks *blocks, struct rs_block *block,
     *out = (struct rs_allocation){block->address, request->bytes, block, NULL};
 }
 
-/* A block that small requests have, and large ones cannot have. */
+/* Returns a free block that serves small requests but could not serve large ones, or NULL. */
 static struct rs_block *find_apart(const struct rs_blocks *blocks,
                                    const struct rs_block_request *request)
 {
@@ -189,14 +191,14 @@ static struct rs_block *find_apart(const struct rs_blocks *blocks,
     return better_fit(block, end);
 }
 
-/* True when nothing lies above the block in its range but small ones. */
+/* True when only small blocks lie above the block in its range. */
 static bool is_at_end(const struct rs_blocks *blocks, const struct rs_block *block)
 {
     return !block->after || block->after->size_bytes < blocks->apart_bytes;
 }
 
-/* The block to cut a small request from the end of: the smallest below small ones, or the highest
- * of all.  There are few that large. */
+/* Returns the common block from whose upper end a small request is cut: the smallest that has
+ * only small blocks above it, else the one at the highest address.  Few blocks are that large. */
 static struct rs_block *find_end(const struct rs_blocks *blocks,
                                  const struct rs_block_request *request)
 {

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Straight from the kernel: a cache line's alignment for nothing, and no call into the program's
+/* Pages are mapped directly: mmap aligns them to cache lines, and no call enters the program's
  * malloc under our lock. */
 enum { PAGE_BYTES = 64 << 10 };
 
@@ -34,8 +34,8 @@ static bool add_page(struct rs_record_slab *slab)
     slab->pages = page;
     RS_ASSERT(slab->fresh_end - slab->fresh <= RS_RECORD_BYTES); /* more would be lost */
     if (slab->fresh < slab->fresh_end)
-        rs_record_slab_give(slab, slab->fresh); /* the last one of the old page */
-    slab->fresh = page + RS_RECORD_BYTES;       /* the first holds the list of pages */
+        rs_record_slab_give(slab, slab->fresh); /* the last record of the old page */
+    slab->fresh = page + RS_RECORD_BYTES;       /* the first record holds the list of pages */
     slab->fresh_end = page + PAGE_BYTES;
     return true;
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RMM's size classes for arenas: multiples of 256 bytes to 2 KiB, then four per doubling, to
- * 256 GiB.  (RMM's own table has one slip, 54 KiB for 56 KiB.) */
+/* RMM's size classes for arenas: multiples of 256 bytes up to 2 KiB, then four classes per
+ * doubling, up to 256 GiB.  (RMM's own table says 54 KiB where 56 KiB is meant.) */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* The smallest class of at least size_bytes (> 0); SIZE_MAX above the largest. */
+/* Returns the smallest class of at least size_bytes (> 0), in bytes; SIZE_MAX above the largest
+ * class. */
 static inline size_t rs_size_class(size_t size_bytes)
 {
     const size_t least_step = 256, largest = (size_t)256 << 30;

@@ -10,8 +10,8 @@ _Static_assert((int)RS_SPAN_UNIT == (int)RS_BLOCK_ALIGNMENT,
 
 /* ---- the tree: a treap, in order of addresses, heap of random ranks ---- */
 
-/* MurmurHash3's mixer: addresses come at regular distances, of which a mere multiplication would
- * make monotone ranks. */
+/* MurmurHash3's mixer.  Addresses come at regular distances; a multiplication alone would give
+ * some distances monotone ranks. */
 static uint32_t rank_of(CUdeviceptr address)
 {
     uint64_t bits = (uint64_t)address;
@@ -28,7 +28,7 @@ static uint32_t lead_units(const struct rs_span *span)
     return (uint32_t)(rs_lead_bytes(span->address, RS_LARGE_ALIGNMENT) / RS_SPAN_UNIT);
 }
 
-/* Units that the span itself has room for. */
+/* Returns the units that the span itself has room for. */
 static uint32_t room(const struct rs_span *span, enum rs_span_fit fit)
 {
     uint32_t lead = fit == RS_SPAN_ALIGNED ? lead_units(span) : 0;
@@ -59,9 +59,9 @@ static struct rs_span *refresh(struct rs_span *span)
     return span;
 }
 
-/* Recursions are as deep as the tree is high: some dozens for a million spans. */
+/* The functions below recurse as deep as the tree is high: some dozens for a million spans. */
 
-/* Parts a tree into the spans below and above an address. */
+/* Splits a tree into the spans below and above an address. */
 static void split(struct rs_span *tree, CUdeviceptr address, struct rs_span **below,
                   struct rs_span **above)
 {
@@ -165,7 +165,7 @@ static struct rs_span *last_fit(const struct rs_span_set *set, uint32_t units, e
 
 /* ---- spans ---- */
 
-/* Cuts a span that is not in the tree in two; returns the upper one. */
+/* Cuts a span that is not in the tree in two: it keeps keep_units.  Returns the upper span. */
 static struct rs_span *cut(struct rs_span_set *set, struct rs_span *span, uint32_t keep_units)
 {
     struct rs_span *rest = rs_record_slab_take(&set->records);
@@ -185,7 +185,7 @@ static struct rs_span *cut(struct rs_span_set *set, struct rs_span *span, uint32
     return rest;
 }
 
-/* Merges `upper` into `lower`, its neighbour; neither is in the tree. */
+/* Merges `upper` into `lower`, its neighbour.  Neither is in the tree. */
 static void merge(struct rs_span_set *set, struct rs_span *lower, struct rs_span *upper)
 {
     RS_ASSERT(lower->address + rs_span_bytes(lower->units) == upper->address);
@@ -221,7 +221,7 @@ void rs_span_remove(struct rs_span_set *set, struct rs_span *range)
     rs_record_slab_give(&set->records, range);
 }
 
-/* Takes what follows the first `lead` units of a free span. */
+/* Takes `units` behind the first `lead` units of a free span. */
 static struct rs_span *take_behind(struct rs_span_set *set, struct rs_span *span, uint32_t lead,
                                    uint32_t units)
 {

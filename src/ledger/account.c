@@ -51,8 +51,8 @@ static bool refuse(struct rs_account *account)
     return false;
 }
 
-/* Adds unless that exceeds the limit: never for a moment above it, since another thread's request
- * could be refused for bytes that nobody got. */
+/* Adds the bytes unless that exceeds the limit.  The sum never exceeds the limit even for a
+ * moment: another thread's request could be refused for bytes that nobody got. */
 static bool charge(struct rs_account *account, size_t bytes)
 {
     size_t charged = atomic_load_explicit(&account->charged_bytes, memory_order_relaxed), limit;
@@ -74,7 +74,8 @@ static bool charge(struct rs_account *account, size_t bytes)
     return refuse(account);
 }
 
-/* What other calls under way have asked for is left out: the driver may refuse it. */
+/* Raises the peaks to the granted bytes.  Bytes that calls under way have asked for are left
+ * out: the driver may refuse them. */
 static void raise_peaks(struct rs_account *account)
 {
     size_t asked = atomic_load_explicit(&account->asked_bytes, memory_order_relaxed);
@@ -86,7 +87,8 @@ static void raise_peaks(struct rs_account *account)
     raise_peak(&account->peak_bytes, held > asked ? held - asked : 0);
 }
 
-/* The thread's own, which it need not be told of: what it asks for in vain it releases itself. */
+/* Releases by this thread, of all devices.  rs_account_releases leaves them out: a refused
+ * request releases its own charge, and that must not make the refusal look stale. */
 static __thread uint64_t own_releases;
 
 static void note_release(struct rs_account *account)
@@ -262,7 +264,7 @@ size_t rs_account_limit(const struct rs_account *account)
     return limit ? rs_min(limit, others) : others;
 }
 
-/* SIZE_MAX and 0 without a limit. */
+/* Returns the device's limit and its charged bytes; SIZE_MAX and 0 without a limit. */
 static size_t limit_of(const struct rs_account *account, size_t *charged)
 {
     const struct rs_account *device = account && account->device ? account->device : account;

@@ -12,16 +12,16 @@ enum { BLOCK_BITS = 21, SMALL_BYTES = 1 << 20 };
 
 static const size_t block_bytes = (size_t)1 << BLOCK_BITS;
 
-/* A block that small allocations of one account lie in.  Contexts do not share blocks, and where a
- * driver's do, each is charged for it. */
+/* A driver block of 2 MiB with small allocations of one account.  Contexts do not share driver
+ * blocks; on a driver where they do, each is charged for the block. */
 struct shared_block {
     struct rs_account *account;
-    struct shared_block *next; /* of another account at the same place */
+    struct shared_block *next; /* the record of another account for the same block */
     size_t allocations;
 };
 
 static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_TABLE);
-static struct rs_hash_table blocks; /* by number; under the lock */
+static struct rs_hash_table blocks; /* by address / 2 MiB; protected by the lock */
 
 static bool is_small(size_t size_bytes)
 {
@@ -50,7 +50,8 @@ static struct shared_block *find(uint64_t number, const struct rs_account *accou
     return block;
 }
 
-/* Bytes newly charged for it, or SIZE_MAX when out of host memory. */
+/* Counts one more allocation in the block.  Returns the bytes newly charged, or SIZE_MAX when
+ * out of host memory. */
 static size_t enter(uint64_t number, struct rs_account *account)
 {
     struct shared_block *block = find(number, account);
@@ -69,7 +70,7 @@ static size_t enter(uint64_t number, struct rs_account *account)
     return SIZE_MAX;
 }
 
-/* Takes one block out of its place's list, which stays where others are in it. */
+/* Removes one record from the list of its block. */
 static void unlink_block(uint64_t number, struct shared_block *block)
 {
     struct shared_block *first = rs_hash_get(&blocks, number), **link;
@@ -77,7 +78,7 @@ static void unlink_block(uint64_t number, struct shared_block *block)
     if (first == block && !block->next) {
         (void)rs_hash_take(&blocks, number);
     } else if (first == block) {
-        (void)rs_hash_put(&blocks, number, block->next); /* the key is there: needs no memory */
+        (void)rs_hash_put(&blocks, number, block->next); /* replaces: needs no memory */
     } else {
         for (link = &first->next; *link != block; link = &(*link)->next)
             RS_ASSERT(*link); /* it is not in the list of its place */
@@ -86,7 +87,7 @@ static void unlink_block(uint64_t number, struct shared_block *block)
     free(block);
 }
 
-/* Bytes no longer charged. */
+/* Counts one allocation less in the block.  Returns the bytes no longer charged. */
 static size_t leave(uint64_t number, const struct rs_account *account)
 {
     struct shared_block *block = find(number, account);
@@ -152,17 +153,17 @@ size_t rs_footprint_leave(struct rs_account *account, CUdeviceptr address, size_
     return bytes;
 }
 
-/* ---- memory whose place is not known ---- */
+/* ---- memory whose address is not known ---- */
 
 enum { UNIT_BITS = 12, CLASSES = (SMALL_BYTES >> UNIT_BITS) + 1 };
 
-/* The small ones of a device.  A block of the driver's holds so many of them and no more: five of
- * 368 KiB (facts_h200.txt, footprint.levels_256), so each takes its share of one.  What was freed
- * is a hole until a smaller one lies in it, and a block is the driver's again when nothing is in
- * it. */
+/* The small allocations of a device whose addresses are not known.  A driver block holds a whole
+ * number of equal ones: five of 368 KiB (facts_h200.txt, footprint.levels_256).  So each is
+ * counted as its share of a block, 1/5 of 2 MiB there.  A freed one leaves a hole until a
+ * smaller one fills it; a block returns to the driver when nothing is in it. */
 struct rs_footprint_packed {
     size_t live_bytes, live_count, hole_bytes;
-    unsigned holes[CLASSES]; /* of so many units */
+    unsigned holes[CLASSES]; /* number of holes, by size in units of 4 KiB */
 };
 
 static size_t share_of(size_t size_bytes)
@@ -189,7 +190,7 @@ static void add_hole(struct rs_footprint_packed *packed, size_t class)
     packed->hole_bytes += bytes_of(class);
 }
 
-/* The smallest that it fits in; what is left of that is a hole too. */
+/* Fills the smallest hole that is large enough; the rest of it stays a hole. */
 static void take_hole(struct rs_footprint_packed *packed, size_t class)
 {
     size_t found = class;
@@ -221,14 +222,15 @@ static void unpack(struct rs_footprint_packed *packed, size_t size_bytes)
         add_hole(packed, class_of(size_bytes));
 }
 
-/* What the driver takes for them at most: none of its blocks is empty. */
+/* Returns the most bytes that the driver takes for them: every block has at least one
+ * allocation. */
 static size_t packed_bytes(const struct rs_footprint_packed *packed)
 {
     return rs_min(rs_footprint_most(packed->live_bytes + packed->hole_bytes),
                   packed->live_count * block_bytes);
 }
 
-/* Under the lock. */
+/* True when the allocation is counted among the small ones.  The caller holds the lock. */
 static bool is_packed(struct rs_account *account, size_t size_bytes)
 {
     if (is_small(size_bytes) && !account->packed)
@@ -257,8 +259,8 @@ bool rs_footprint_pack(struct rs_account *account, size_t size_bytes,
     return taken;
 }
 
-/* Returns what is charged no longer, which others' shares may make another amount than was charged.
- */
+/* Takes the allocation out.  Returns the bytes no longer charged, which may differ from the
+ * bytes charged for it: other allocations came and went between. */
 static size_t remove_share(struct rs_account *account, size_t size_bytes,
                            const struct rs_footprint_share *share)
 {
@@ -307,7 +309,7 @@ void rs_footprint_lose(struct rs_account *account)
         while (block && block->account != account)
             block = block->next;
         if (block)
-            unlink_block(number, block); /* another may have moved here: look again */
+            unlink_block(number, block); /* look again: another key may be in this slot now */
         else
             slot++;
     }

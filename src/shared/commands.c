@@ -12,7 +12,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { WAIT_NS = 1000 * 1000 * 1000 }; /* a wake may be lost where a writer dies */
+enum { WAIT_NS = 1000 * 1000 * 1000 }; /* a writer that dies may leave its wake undone */
 
 static _Atomic uint64_t no_file;
 
@@ -26,7 +26,7 @@ static bool make_file(void)
     struct rlimit limit;
     int fd;
 
-    /* A file that may not grow so far is a signal, SIGXFSZ. */
+    /* Exceeding the file size limit would raise SIGXFSZ. */
     if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < RS_COMMANDS_BYTES)
         return false;
     fd = memfd_create(RS_COMMANDS_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);

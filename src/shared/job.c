@@ -26,7 +26,7 @@ void rs_job_wake(_Atomic uint32_t *word)
     (void)syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* The file of the job, or -1.  The number may stand for another file by now. */
+/* Opens the job's file.  Returns -1 when the descriptor stands for another file by now. */
 static int open_job(const char *where)
 {
     unsigned long long inode;

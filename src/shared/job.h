@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How processes hand what they publish (shared/published.h) to the `rmmshim run` that they descend
- * from.  It has a memory file with a slot for each process that is about to; RMMSHIM_JOB says where
- * ("PID:DESCRIPTOR:INODE"), and /proc opens it.  Numbers are the processes' own: in another PID
- * namespace nothing is found, and nothing is handed over. */
+/* How a process hands its published memory (shared/published.h) to the `rmmshim run` above it.
+ * `rmmshim run` has a memory file with a slot for each process that hands over.  RMMSHIM_JOB
+ * names it ("PID:DESCRIPTOR:INODE"), and processes open it through /proc.  A process in another
+ * PID namespace does not find it there, and hands over nothing. */
 #pragma once
 
 #include "base/descriptor.h"
@@ -14,16 +14,22 @@
 
 enum { RS_JOB_SLOTS = 64, RS_JOB_WAIT_NS = 100 * 1000 * 1000 };
 
-enum rs_job_step { RS_JOB_FREE, RS_JOB_OFFERED, RS_JOB_HELD, RS_JOB_TAKEN };
+/* What a slot's state says. */
+enum rs_job_step {
+    RS_JOB_FREE,    /* no process uses the slot */
+    RS_JOB_OFFERED, /* the process has filled fd and inode, and waits */
+    RS_JOB_HELD,    /* `run` has opened the file */
+    RS_JOB_TAKEN    /* the process is filling fd and inode */
+};
 
 struct rs_job_slot {
-    _Atomic uint32_t state; /* of a process: rs_job_state; the process waits for it to be held */
-    int32_t fd;             /* of the file, in that process; valid when offered */
-    uint64_t inode;
+    _Atomic uint32_t state; /* rs_job_state of the process that uses the slot; a futex */
+    int32_t fd;             /* the published file in that process; valid from RS_JOB_OFFERED on */
+    uint64_t inode;         /* of the published file */
 };
 
 struct rs_job {
-    _Atomic uint32_t offers; /* grows with each; `run` waits for it */
+    _Atomic uint32_t offers; /* number of offers so far; a futex that `run` waits on */
     struct rs_job_slot slots[RS_JOB_SLOTS];
 };
 
@@ -42,10 +48,12 @@ static inline enum rs_job_step rs_job_step(uint32_t state)
     return (enum rs_job_step)(state & 3);
 }
 
-/* Offers the file of this process, and waits until it is held, RS_JOB_WAIT_NS at most: a process
- * that ends right away loses nothing.  True when it is held. */
+/* Offers this process's file in the job's memory file, and waits at most RS_JOB_WAIT_NS (100 ms)
+ * until `run` holds it; so a process that ends right away loses nothing.  Returns true when it
+ * is held. */
 bool rs_job_offer(const struct rs_kept_descriptor *file);
 
-/* Waits while the word is `seen`, `wait_ns` at most; wakes those who do.  Across processes. */
+/* Futex calls that work across processes.  rs_job_wait returns when the word is not `seen`, after
+ * a wake, or after wait_ns at most; rs_job_wake wakes all waiters. */
 void rs_job_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t wait_ns);
 void rs_job_wake(_Atomic uint32_t *word);

@@ -18,12 +18,12 @@
 #define F_SEAL_FUTURE_WRITE 0x0010 /* Linux 5.1 */
 #endif
 
-enum { STEP_BYTES = 256 << 10 }; /* that the file takes memory by */
+enum { STEP_BYTES = 256 << 10 }; /* by which the file's memory grows */
 
-/* In front of what was allocated; behind it the next one. */
+/* Precedes each allocation; `next` links freed ones. */
 union header {
     struct {
-        size_t bytes; /* with this header */
+        size_t bytes; /* size of the allocation with this header */
         union header *next;
     } piece;
     unsigned char alignment[RS_PUBLISHED_ALIGNMENT];
@@ -37,8 +37,8 @@ static struct {
     struct rs_kept_descriptor file;
 } published = {.lock = RS_MUTEX_INIT(RS_RANK_TABLE)};
 
-/* A file that may not grow so far is a signal (SIGXFSZ), and memory that is not there is one
- * (SIGBUS): both are asked about before. */
+/* Makes the file.  Exceeding the file size limit would raise SIGXFSZ, so the limit is checked
+ * first; missing memory would raise SIGBUS, so `back` allocates it before it is used. */
 static int make_file(void)
 {
     struct rlimit limit;
@@ -74,7 +74,8 @@ static bool back(size_t bytes)
     return bytes <= RS_PUBLISHED_BYTES;
 }
 
-/* From here on nobody, this process included, maps the file to write to it. */
+/* From now on no process can map the file writable; the mapping that exists stays writable.
+ * Linux before 5.1 only seals its length. */
 static void seal(void)
 {
     if (fcntl(published.file.fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE) !=
@@ -99,7 +100,8 @@ int rs_published_begin(size_t head_bytes)
         rs_descriptor_close(&published.file);
         return -ENOMEM;
     }
-    /* Never two processes in one: a child that forks has no copy, and only forwards. */
+    /* The mapping is not inherited: two processes must never count in one file.  A child that
+     * forks has no copy, and only forwards. */
     (void)madvise(memory, RS_PUBLISHED_BYTES, MADV_DONTFORK);
     (void)madvise(memory, RS_PUBLISHED_BYTES, MADV_DONTDUMP);
     seal();
@@ -121,7 +123,7 @@ void rs_published_forget(void)
         rs_descriptor_close(&published.file);
     published.memory = NULL;
     rs_mutex_init(&published.lock,
-                  RS_RANK_TABLE); /* another thread of the parent's may have had it */
+                  RS_RANK_TABLE); /* another thread of the parent may have held it */
 }
 
 void *rs_published_head(void)
@@ -147,7 +149,8 @@ static union header *take_freed(size_t bytes)
     return found;
 }
 
-/* The program may have closed the file, and the number may be one of its own: no more room then. */
+/* Extends the used part.  The program may have closed the descriptor, and its number may be a
+ * file of the program's own: the file then does not grow any more. */
 static union header *take_new(size_t bytes)
 {
     union header *taken = (union header *)(void *)(published.memory + published.used_bytes);
@@ -184,7 +187,7 @@ static void *take_from_heap(size_t bytes, size_t alignment)
 
     if (alignment <= _Alignof(max_align_t))
         return calloc(1, bytes);
-    memory = aligned_alloc(alignment, bytes); /* bytes: a multiple, as sizeof is */
+    memory = aligned_alloc(alignment, bytes); /* a sizeof: a multiple of the alignment */
     return memory ? memset(memory, 0, bytes) : NULL;
 }
 

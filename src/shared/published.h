@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of this process that others may read: one sealed memory file, in which the counters
- * themselves lie.  Who holds the file reads what they are, also when the process is gone, however
- * it went.  Nothing is published unless rs_published_begin is called: then this is the heap. */
+/* Memory of this process that other processes may read: a sealed memory file in which the
+ * counters themselves lie.  A process that holds the file reads the counters, even when this
+ * process is gone, however it ended.  Unless rs_published_begin is called nothing is published,
+ * and all memory comes from the heap. */
 #pragma once
 
 #include "base/descriptor.h"
@@ -11,30 +12,32 @@
 #include <stdint.h>
 
 enum {
-    RS_PUBLISHED_BYTES = 32 << 20, /* the file's length; it takes memory for what is allocated */
-    RS_PUBLISHED_ALIGNMENT = 128,  /* pairs of cache lines are fetched together */
+    RS_PUBLISHED_BYTES = 32 << 20, /* length of the file; memory is taken as it fills */
+    RS_PUBLISHED_ALIGNMENT = 128,  /* the processor fetches cache lines in pairs */
 };
 
-/* Makes the file; its first head_bytes are kept for the caller.  0 or -errno.  Not thread safe. */
+/* Makes the file and keeps its first head_bytes for the caller.  Returns 0 or -errno.  Not
+ * thread safe. */
 int rs_published_begin(size_t head_bytes);
 
-/* Nobody needs it after all: before anything was allocated from it. */
+/* Gives the file up, before anything was allocated from it. */
 void rs_published_end(void);
 
-/* In a forked child, which has no copy of it: nothing is published from here on. */
+/* Called in a forked child, which has no copy of the file's memory: the heap serves from now on. */
 void rs_published_forget(void);
 
-/* The beginning of the file, zeroed at first; NULL when nothing is published. */
+/* Returns the file's first bytes, zeroed at first; NULL when nothing is published. */
 void *rs_published_head(void);
 
+/* The file; valid while something is published. */
 const struct rs_kept_descriptor *rs_published_file(void);
 
-/* Zeroed memory, from the file where there is room, from the heap otherwise; NULL without memory.
- * Thread safe. */
+/* Returns zeroed memory, from the file while it has room, else from the heap; NULL when out of
+ * memory.  alignment is at most RS_PUBLISHED_ALIGNMENT.  Thread safe, like rs_published_free. */
 void *rs_published_allocate(size_t bytes, size_t alignment);
 void rs_published_free(void *memory);
 
 #define RS_PUBLISHED_NEW(type) ((type *)rs_published_allocate(sizeof(type), _Alignof(type)))
 
-/* Where in the file it lies; 0 when it does not. */
+/* Returns the offset of `memory` in the file; 0 when it does not lie there. */
 uint64_t rs_published_offset(const volatile void *memory);

@@ -19,9 +19,9 @@ enum { BUCKETS = 4096, OWN_FRAMES_MAX = 32, SITE_ALIGNMENT = 16 };
 
 typedef _Atomic(const struct rs_call_site *) bucket;
 
-/* Sites are entered under the lock, never changed and never removed: readers need none. */
+/* Sites are entered under the lock, and neither changed nor removed: readers take no lock. */
 static bucket buckets[BUCKETS];
-static struct rs_mutex table_lock = RS_MUTEX_INIT(RS_RANK_TABLE); /* protects what follows */
+static struct rs_mutex table_lock = RS_MUTEX_INIT(RS_RANK_TABLE); /* protects the fields below */
 static char *table;
 static size_t table_used_bytes;
 static bool table_failed;
@@ -36,7 +36,8 @@ static bool is_in_our_object(const void *address)
     return (uintptr_t)address >= (uintptr_t)__ehdr_start && (uintptr_t)address < (uintptr_t)_end;
 }
 
-/* In unit tests this code is part of the program, whose frames are wanted. */
+/* True for an address in the preloaded library.  In unit tests this code is linked into the
+ * program, whose frames are wanted, so nothing counts as ours there. */
 static bool is_our_frame(const void *address)
 {
     static _Atomic int linked_into_program; /* 1: no, 2: yes */
@@ -92,7 +93,8 @@ static const struct rs_call_site *find(const bucket *head, const struct capture 
     return site;
 }
 
-/* Straight from the kernel and never given back: sites outlive the stacks that saw them. */
+/* Memory directly from the kernel, never given back: a site outlives the resources whose blocks
+ * it names. */
 static void *take_from_table(size_t bytes)
 {
     void *taken;
@@ -121,7 +123,7 @@ static const struct rs_call_site *enter(bucket *head, const struct capture *capt
 
     RS_ASSERT(capture->python_bytes < RS_CALL_SITE_PYTHON_BYTES);
     rs_mutex_lock(&table_lock);
-    known = find(head, capture); /* another thread may have been first */
+    known = find(head, capture); /* another thread may have entered it first */
     site = known
                ? NULL
                : take_from_table(sizeof(*site) + capture->frame_bytes + capture->python_bytes + 1);
@@ -132,7 +134,7 @@ static const struct rs_call_site *enter(bucket *head, const struct capture *capt
         site->python_bytes = (unsigned)capture->python_bytes;
         memcpy(site->frames, capture->frames, capture->frame_bytes);
         memcpy((char *)(site->frames + site->frame_count), capture->python,
-               capture->python_bytes); /* the byte after it is the zero that the kernel gave */
+               capture->python_bytes); /* its terminating zero is a byte that the kernel zeroed */
         atomic_store_explicit(head, site, memory_order_release);
         known = site;
     }
@@ -149,7 +151,7 @@ static void unwind(struct capture *capture)
     int count = backtrace(capture->addresses, (int)RS_ARRAY_LENGTH(capture->addresses));
     int own = 0;
 
-    /* A sanitizer's frame may stand before ours: backtrace is intercepted. */
+    /* A sanitizer intercepts backtrace, so its frame may come before ours. */
     while (own < count && own < INTERCEPTORS_MAX && !is_our_frame(capture->addresses[own]))
         own++;
     while (own < count && is_our_frame(capture->addresses[own]))

@@ -15,10 +15,11 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-/* Objects of the interpreter's, opaque here. */
+/* An object of the interpreter, opaque here. */
 typedef void object;
 
-/* Of the stable interface and of that of 3.9; what is missing means no Python frames. */
+/* Functions of the stable interface and of Python 3.9.  If one is missing, there are no Python
+ * frames. */
 #define PYTHON_FUNCTIONS(X)                                                                        \
     X(Py_IsInitialized, int, (void))                                                               \
     X(PyGILState_Check, int, (void))                                                               \
@@ -39,9 +40,11 @@ struct python {
 #define MEMBER(name, result, arguments) result(*name) arguments;
     PYTHON_FUNCTIONS(MEMBER)
 #undef MEMBER
-    void *(*current_state)(void);                /* NULL: not in this version */
-    void (*dump)(int fd, void *state);           /* the same */
-    int (*gc_disable)(void), (*gc_enable)(void); /* 3.10; before, making frames collects nothing */
+    void *(*current_state)(void);      /* NULL: this version does not have it */
+    void (*dump)(int fd, void *state); /* NULL: this version does not export it */
+    int (*gc_disable)(void),
+        (*gc_enable)(
+            void); /* 3.10 and newer; older versions start no collection when a frame is made */
 };
 
 static struct python python;
@@ -72,8 +75,8 @@ static bool find_functions(void)
     return true;
 }
 
-/* An interpreter may be loaded late (a program that embeds one), so what is not there is looked for
- * again: rarely, as each miss walks all objects. */
+/* An interpreter may be loaded late (a program that embeds one), so it is looked for again after
+ * a miss: only every 256th time, since each miss walks all loaded objects. */
 static bool is_present(void)
 {
     enum { UNKNOWN, SEARCHING, PRESENT };
@@ -93,14 +96,14 @@ static bool is_present(void)
     return now == PRESENT;
 }
 
-/* PyGILState_Check alone says yes to everybody once there are subinterpreters. */
+/* PyGILState_Check alone returns 1 for every thread once there are subinterpreters. */
 static bool holds_the_lock(const void *own_state)
 {
     return python.PyGILState_Check() == 1 &&
            (!python.current_state || python.current_state() == own_state);
 }
 
-/* Appends an attribute of a code object that is a string: no code runs for that. */
+/* Appends a string attribute of a code object.  Reading it runs no Python code. */
 static bool put_attribute(object *code, const char *attribute, char *text, size_t text_bytes,
                           size_t *used_bytes)
 {
@@ -110,7 +113,7 @@ static bool put_attribute(object *code, const char *attribute, char *text, size_
     bool fits = utf8 && (size_t)length < text_bytes - *used_bytes;
 
     if (fits) {
-        for (ssize_t i = 0; i < length; i++) /* a file's name may hold any character */
+        for (ssize_t i = 0; i < length; i++) /* a file name may contain any character */
             text[*used_bytes + (size_t)i] = (unsigned char)utf8[i] < ' ' ? '?' : utf8[i];
         *used_bytes += (size_t)length;
     }
@@ -134,7 +137,7 @@ static bool put_line(object *frame, char *text, size_t text_bytes, size_t *used_
         end += whole ? (size_t)added : 0;
     }
     whole = whole && put_attribute(code, "co_name", text, text_bytes, &end);
-    if (whole) { /* put_attribute leaves room for one byte */
+    if (whole) { /* put_attribute left room for one byte */
         text[end++] = '\n';
         *used_bytes = end;
     }
@@ -167,8 +170,9 @@ static size_t ask(char *text, size_t text_bytes)
     size_t used_bytes;
     int collected = 0;
 
-    /* From 3.11 on frames become objects when they are asked for, and making one may start a
-     * collection: finalizers, any code, in the middle of the program's allocation. */
+    /* From 3.11 on a frame becomes an object when it is asked for, and making objects may start
+     * a garbage collection: its finalizers could run any code in the middle of the program's
+     * allocation. */
     if (python.gc_disable)
         collected = python.gc_disable();
     python.PyErr_Fetch(&type, &value, &trace);
@@ -179,8 +183,8 @@ static size_t ask(char *text, size_t text_bytes)
     return used_bytes;
 }
 
-/* "  File "FILE", line LINE in FUNCTION" as a line of ours.  0 when it is something else, or does
- * not fit. */
+/* Rewrites a line "  File "FILE", line LINE in FUNCTION" of a dump.  Returns the bytes written;
+ * 0 when the line is different or does not fit. */
 static size_t put_dumped_line(const char *line, size_t length, char *text, size_t text_bytes)
 {
     static const char begin[] = "  File \"", middle[] = "\", line ";
@@ -191,7 +195,7 @@ static size_t put_dumped_line(const char *line, size_t length, char *text, size_
         return 0;
     for (const char *at = file; at + sizeof(middle) - 1 <= line + length; at++)
         if (memcmp(at, middle, sizeof(middle) - 1) == 0)
-            number = at; /* the last one: a file's name may look like this too */
+            number = at; /* the last match: a file name may contain this text too */
     if (!number)
         return 0;
     written =
@@ -214,16 +218,17 @@ static size_t put_dumped(const char *dump, size_t dump_bytes, char *text, size_t
             put_dumped_line(line, (size_t)(end - line), text + used_bytes, text_bytes - used_bytes);
         if (added == 0 && count > 0)
             break;
-        count += added > 0; /* the first line is a heading */
+        count += added > 0; /* the first line is a heading and adds nothing */
         used_bytes += added;
     }
     return used_bytes;
 }
 
-/* Most bindings let go of the lock around calls like cudaMalloc, and waiting for it here could wait
- * for a thread that waits for this one.  This thread's frames stand still meanwhile; the function
- * that faulthandler uses reads them without the lock, without an object touched.  It writes to a
- * descriptor: a new one each time, as a program may close what it does not know. */
+/* Reads the frames of a thread that does not hold Python's lock.  Most bindings release it
+ * around calls like cudaMalloc; waiting for it here could wait for a thread that waits for this
+ * one.  This thread's frames do not change meanwhile.  The function that faulthandler uses reads
+ * them without the lock and touches no object.  It writes to a descriptor; a new one each time,
+ * since a program may close descriptors that it does not know. */
 static size_t read_without_lock(void *state, char *text, size_t text_bytes)
 {
     struct rs_unsignalled unsignalled;
@@ -237,7 +242,7 @@ static size_t read_without_lock(void *state, char *text, size_t text_bytes)
     python.dump(fd, state);
     dump_bytes = pread(fd, dump, sizeof(dump), 0);
     close(fd);
-    rs_unsignalled_end(&unsignalled, EFBIG); /* a limit on files is one on this file too */
+    rs_unsignalled_end(&unsignalled, EFBIG); /* RLIMIT_FSIZE applies to a memory file too */
     return dump_bytes > 0 ? put_dumped(dump, (size_t)dump_bytes, text, text_bytes) : 0;
 }
 

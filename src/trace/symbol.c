@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-/* An object file, mapped. */
+/* A mapped object file. */
 struct file {
     const unsigned char *bytes;
     size_t length;
@@ -36,13 +36,13 @@ static bool map_file(const char *path, struct file *file)
     return true;
 }
 
-/* Part of the file, or NULL where it would reach past the end. */
+/* Returns a part of the file, or NULL when it would reach beyond the end. */
 static const void *part(const struct file *file, size_t offset, size_t bytes)
 {
     return offset <= file->length && bytes <= file->length - offset ? file->bytes + offset : NULL;
 }
 
-/* The parts are copied out, as nothing says that a file's tables are aligned. */
+/* Copies a part of the file out: tables in a file need not be aligned. */
 static bool read_part(const struct file *file, size_t offset, void *into, size_t bytes)
 {
     const void *from = part(file, offset, bytes);
@@ -110,7 +110,8 @@ static void search_object(const char *path, uintptr_t offset, struct rs_symbol *
 
 void rs_symbol_describe(const void *return_address, struct rs_symbol *symbol)
 {
-    /* The call, not what follows it, which may be another line or another function. */
+    /* The address of the call: the return address may belong to another line or another
+     * function. */
     uintptr_t address = (uintptr_t)return_address - 1;
     struct link_map *object = NULL;
     const char *path, *slash;

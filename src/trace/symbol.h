@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of code addresses, for reports at the end: slow, reads files. */
+/* Names of code addresses, for reports at exit: slow, since it reads object files. */
 #pragma once
 
 #include <stddef.h>
@@ -8,12 +8,12 @@
 enum { RS_SYMBOL_NAME_BYTES = 192 };
 
 struct rs_symbol {
-    char object[RS_SYMBOL_NAME_BYTES];   /* file name without folders; "?" when no object has it */
-    char function[RS_SYMBOL_NAME_BYTES]; /* as in the object file (mangled); "" when not known */
-    uintptr_t object_offset;             /* what addr2line -e OBJECT wants */
-    uintptr_t function_offset;
+    char object[RS_SYMBOL_NAME_BYTES];   /* file name without folders; "?" when there is none */
+    char function[RS_SYMBOL_NAME_BYTES]; /* as in the object file (mangled); "" when unknown */
+    uintptr_t object_offset;             /* the address for addr2line -e OBJECT */
+    uintptr_t function_offset;           /* from the function's beginning; 0 when unknown */
 };
 
-/* Describes the call that returns to this address: from the loader's tables and, for functions that
- * are not exported, from the object file's own symbols. */
+/* Describes the call that returns to this address, from the loader's tables and, for functions
+ * that are not exported, from the object file's symbol table. */
 void rs_symbol_describe(const void *return_address, struct rs_symbol *symbol);

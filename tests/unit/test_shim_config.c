@@ -406,8 +406,8 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_POOL_ALLOCATOR=True"},
          "RMM_POOL_ALLOCATOR=True: unknown variable; did you mean RMM_POOL_SIZE?"},
         {{"RMM_DEVICES=1"},
-         "RMM_DEVICES=1: unknown variable; one device's settings have its "
-         "number behind them, as in RMM_POOL_SIZE_0"},
+         "RMM_DEVICES=1: unknown variable; a setting for one device ends with its "
+         "number, as in RMM_POOL_SIZE_0"},
         {{"RMM_LOGGING=1"}, "RMM_LOGGING=1: unknown variable; did you mean RMM_LOG?"},
         {{"RMM_LOG_FILE_NAME=x"}, "RMM_LOG_FILE_NAME=x: unknown variable; did you mean RMM_LOG?"},
         {{"RMM_LOG_DIRECTORY=x"}, "RMM_LOG_DIRECTORY=x: unknown variable; did you mean RMM_LOG?"},
@@ -461,7 +461,7 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_ARENA_SIZE=4"}, "RMM_ARENA_SIZE=^4: 4 bytes need their unit"},
         {{"RMM_PINNED_POOL_SIZE=4"}, "RMM_PINNED_POOL_SIZE=^4: 4 bytes need their unit"},
         {{"RMM_MANAGED_POOL_SIZE=4"}, "RMM_MANAGED_POOL_SIZE=^4: 4 bytes need their unit"},
-        {{"RMM_LIMIT=0.5"}, "RMM_LIMIT=^0.5: a part of a byte; did you mean 50%?"},
+        {{"RMM_LIMIT=0.5"}, "RMM_LIMIT=^0.5: bytes are whole numbers; did you mean 50%?"},
         {{"RMM_LIMIT=9999TiB"}, "RMM_LIMIT=^9999TiB: more than 128TiB"},
         {{"RMM_POOL_SIZE=9999TiB"}, "RMM_POOL_SIZE=^9999TiB: more than 128TiB"},
         {{"RMM_POOL_MAX_SIZE=129TiB"}, "RMM_POOL_MAX_SIZE=^129TiB: more than 128TiB"},
