@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rmmshim check: what an expression or variables mean, before anything runs on them. */
+/* rmmshim check: shows the stacks that an expression or variables mean, without running a program.
+ */
 #include "config/config.h"
 #include "config/stacks.h"
 #include "config/variable_name.h"
@@ -18,7 +19,8 @@ static void print_tree(const struct rs_expression *node, int depth)
     printf("%*s%s", depth * 2, "", node->descriptor->name);
     for (size_t i = 0; rows[i].name; i++)
         printf(" %s=%s", rows[i].name, describe_value(&rows[i], &node->values[i], text));
-    /* What the text asked for has a place in it; a stack of variables has none in any node. */
+    /* A node of the text knows its place there; a `reuse` that was put in has none.  In a stack
+     * made from variables no node has one. */
     if (!node->at && node->descriptor == &rs_mr_descriptor_reuse)
         printf("   <- put here: blocks below are reused only when earlier work is done");
     putchar('\n');
@@ -44,8 +46,8 @@ static int check_expression(const char *text)
 
 /* ---- variables ---- */
 
-/* "every device, at most 8GiB" and the stack; `device` is -1 for those without settings of their
- * own. */
+/* Prints `whose`, as in "every device, at most 8GiB", and the stack below it.  Device -1 stands for
+ * all devices without settings of their own. */
 static void print_stack(const struct rs_config *config, enum rs_kind kind, int device,
                         const char *whose)
 {
@@ -80,7 +82,7 @@ static void print_stacks(const struct rs_config *config)
         puts("nothing set: every call goes to the driver");
 }
 
-/* The length of a variable's name in front of a '='; 0: an expression. */
+/* Returns the length of the variable's name in front of a '='; 0: the argument is an expression. */
 static size_t variable_length(const char *argument)
 {
     size_t length = strcspn(argument, "=");
@@ -90,7 +92,8 @@ static size_t variable_length(const char *argument)
                : 0;
 }
 
-/* Somebody else's variable would be ignored in silence: here it was asked about. */
+/* True for a variable that rmmshim reads.  The library ignores others silently, but here the user
+ * has asked about this one. */
 static bool is_known(const char *variable)
 {
     char name[RS_NAME_BYTES_MAX];
