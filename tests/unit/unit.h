@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmocka with what it wants included first. */
+/* cmocka.h, with the headers that must be included before it. */
 #pragma once
 
 #include <setjmp.h>
