@@ -39,8 +39,8 @@ static const struct {
                               "the process that shared the memory has ended"},
     [RS_IPC_REFUSED_HIDDEN] =
         {CUDA_ERROR_NOT_PERMITTED,
-         "the process that shared the memory is not to be seen in /proc, though "
-         "one of its number runs (is /proc mounted with hidepid?)"},
+         "/proc does not show the process that shared the memory, although one "
+         "of its number runs (is /proc mounted with hidepid?)"},
     [RS_IPC_REFUSED_ACCESS] = {CUDA_ERROR_NOT_PERMITTED,
                                "the memory is of a process that this one may not look into "
                                "(another user's, or one that is protected)"},
@@ -48,7 +48,7 @@ static const struct {
                               "the process that shared the memory has no table of it any more"},
     [RS_IPC_REFUSED_LOCK] = {CUDA_ERROR_MAP_FAILED, "the table of shared memory cannot be locked"},
     [RS_IPC_REFUSED_FREED] = {CUDA_ERROR_INVALID_VALUE, "the memory has been freed by its process"},
-    [RS_IPC_REFUSED_SIZE] = {CUDA_ERROR_MAP_FAILED, "the memory is not what its process said"},
+    [RS_IPC_REFUSED_SIZE] = {CUDA_ERROR_MAP_FAILED, "the memory is smaller than its process says"},
 };
 
 CUresult rs_ipc_refuse(enum rs_ipc_refusal why)

@@ -103,7 +103,7 @@ static bool is_known(const char *variable)
     rs_name_read(name, &read);
     if (read.kind != RS_NAME_FOREIGN && variable_length(variable) < sizeof(name))
         return true;
-    tool_say("%.100s: no variable of rmmshim's, which ignores it", variable);
+    tool_say("%.100s: no variable of rmmshim's; the library ignores it", variable);
     return false;
 }
 
@@ -137,7 +137,7 @@ static int check(char **arguments)
     if (count == 1)
         return check_expression(expression);
     if (variables > 0)
-        tool_say("an expression beside variables is one itself: RMM_RESOURCE='%s'", expression);
+        tool_say("beside variables an expression is a variable too: RMM_RESOURCE='%s'", expression);
     else
         tool_say("one expression is expected, in quotes, or variables: rmmshim check 'pool(cuda)', "
                  "rmmshim check RMM_POOL_SIZE=4GiB");
@@ -146,10 +146,10 @@ static int check(char **arguments)
 
 static void help(void)
 {
-    puts("Prints the stack as a tree, the top first, every option with its value.  Variables show\n"
-         "the stacks of each device and kind of memory that they amount to; those of the\n"
-         "environment are not looked at.  Exit code 1 when something is wrong, with a line that\n"
-         "shows where: what RMM_RESOURCE refuses is wrong here too.\n\n"
+    puts("Prints the stack as a tree, the top first, every option with its value.  For variables\n"
+         "it prints the stacks that they mean for each device and kind of memory; variables of\n"
+         "the environment are not read.  Exit code 1 when something is wrong, with a line that\n"
+         "shows where: all that RMM_RESOURCE refuses is wrong here too.\n\n"
          "example: rmmshim check 'statistics(pool(cuda, initial_size=1GiB, maximum_size=80%))'\n"
          "         rmmshim check RMM_POOL_SIZE=1GiB RMM_LIMIT=80% RMM_LIMIT_1=8GiB");
 }

@@ -113,5 +113,5 @@ void framework_pools_print_help(void)
          "themselves, so that all that they allocate is served: sets "
          "PYTORCH_NO_CUDA_MEMORY_CACHING\n"
          "and XLA_PYTHON_CLIENT_ALLOCATOR where they are not set, and puts a sitecustomize.py for\n"
-         "CuPy in front of PYTHONPATH (Python's options -E, -I and -S pass it by).");
+         "CuPy in front of PYTHONPATH (Python's options -E, -I and -S skip it).");
 }

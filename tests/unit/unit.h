@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmocka.h, with the headers that must be included before it. */
+/* Includes cmocka, after the headers that it needs. */
 #pragma once
 
 #include <setjmp.h>
