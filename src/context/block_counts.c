@@ -6,7 +6,8 @@
 
 #include <stdbool.h>
 
-/* Each lies in published memory where there is some, so that other processes read it. */
+/* Each counter lies in published memory where there is some, so that other processes can read it.
+ */
 static _Atomic(struct rs_block_counter *) counters[RS_KINDS][RS_DEVICES_MAX];
 static struct rs_block_counter unpublished[RS_KINDS][RS_DEVICES_MAX];
 

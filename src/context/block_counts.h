@@ -61,19 +61,19 @@ struct rs_block_counter {
     struct rs_block_share shares[RS_THREAD_INDEXES];
 };
 
-/* The counter of one kind of memory on one device, made at the first call; it lives as long as the
- * process. */
+/* Returns the counter of one kind of memory on one device.  It is made at the first call and lives
+ * as long as the process. */
 struct rs_block_counter *rs_block_counter(enum rs_kind kind, int device);
 
-/* Before the first counter is asked for, and again in a forked child: counters lie in published
- * memory (shared/published.h), of which a child has no copy. */
+/* Must be called before the first counter is made, and again in a forked child: counters lie in
+ * published memory (shared/published.h), of which a child has no copy. */
 void rs_block_counts_begin(void);
 
-/* The name under which the program's own counters stand among those of resources. */
+/* Name of the program's own counters in reports, beside the names of resources. */
 #define RS_PROGRAM "program"
 
-/* Adds the counters of one kind of memory on one device, where the program has allocated any: for
- * readers of published memory. */
+/* Adds the counters of one kind of memory on one device to the report, for readers of published
+ * memory; nothing where the program has allocated none. */
 void rs_block_counts_report(enum rs_kind kind, int device, struct rs_report *report);
 
 /* Returns a count that rises at least with each block that the calling thread frees (more where it

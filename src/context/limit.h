@@ -39,7 +39,8 @@ bool rs_limit_is_known(int device);
  * does not serve (rs_mode_now). */
 bool rs_limit_set(int device, size_t bytes);
 
-/* True when the driver's pools must be followed, because there is a limit or a report. */
+/* True when the driver's pools must be followed: there is a limit, a report, or RMM_CONTROL, which
+ * can set a limit later. */
 bool rs_limit_follows(void);
 
 /* Asks the current context for the free bytes of its device; false when no context of `device` is
