@@ -21,9 +21,9 @@ void hc_memory_disown(struct hc_alloc *alloc);
 void hc_memory_release(struct hc_alloc *alloc, enum hc_race_end why);
 void hc_memory_free_all(struct hc_ctx *ctx);
 
-/* Memory of cuMemAlloc that was freed by cuMemFreeAsync counts as used after the stream has reached
- * the free, until the program waits for that stream, an event or the context; its addresses are
- * free at once. The first notes it, the others release it. */
+/* Memory of cuMemAlloc in whole 2 MiB blocks that was freed by cuMemFreeAsync counts as used after
+ * the stream has reached the free, until the program waits for that stream, an event or the
+ * context; its addresses are free at once. The first notes it, the others release it. */
 void hc_memory_linger(struct hc_stream *stream, const struct hc_alloc *alloc);
 void hc_memory_settle_stream(struct hc_stream *stream);
 void hc_memory_settle(struct hc_ctx *ctx);
