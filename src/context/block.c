@@ -13,11 +13,12 @@ _Static_assert(sizeof(struct rs_block_record) <= RS_RECORD_BYTES,
                "a block's record is a slab's record");
 
 RS_HOT_DATA _Atomic(struct rs_address_map *) rs_blocks;
-/* Records, by threads, so that threads do not meet here.  One is given back to any of them. */
+/* Each thread takes and gives records in the shard of its index, so that threads seldom contend.  A
+ * record may go to another shard than it came from. */
 enum { RECORD_SHARDS = 16 };
 
 static struct record_shard {
-    _Alignas(2 * RS_CACHE_LINE) struct rs_spinlock lock; /* protects records */
+    _Alignas(2 * RS_CACHE_LINE) struct rs_spinlock lock; /* protects `records` */
     struct rs_record_slab records;
 } record_shards[RECORD_SHARDS] = {
     [0 ... RECORD_SHARDS - 1] = {.lock = RS_SPINLOCK_INIT(RS_RANK_TABLE)},
@@ -99,13 +100,13 @@ void rs_block_forget_holder(const struct rs_environment *environment, void *hold
 {
     struct rs_block_record *block = holder;
 
-    /* A record that is not out of sight, or another stack's, has been recycled. */
+    /* A record in another state, or of another stack, has been recycled. */
     if (&rs_block_stack(block)->environment == environment &&
         atomic_load_explicit(&block->state, memory_order_relaxed) == RS_BLOCK_TAKEN)
         rs_block_forget(block, atomic_load_explicit(&block->address, memory_order_relaxed));
 }
 
-/* The live block that begins there, or NULL. */
+/* Returns the live block that begins at address, or NULL. */
 static struct rs_block_record *find_live(CUdeviceptr address)
 {
     struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
@@ -134,7 +135,7 @@ bool rs_block_has_other_streams(CUdeviceptr address)
     return block && atomic_load_explicit(&block->has_other_streams, memory_order_relaxed);
 }
 
-/* The live block that holds address, or NULL. */
+/* Returns the live block that holds address, or NULL. */
 static struct rs_block_record *find(CUdeviceptr address, struct rs_range *range)
 {
     struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
@@ -228,7 +229,7 @@ bool rs_block_segment_syncs_memops(CUdeviceptr address)
 
 uint64_t rs_block_id(CUdeviceptr address)
 {
-    /* The driver counts from 1 up; ours lie where it does not come to. */
+    /* The driver counts its ids from 1 up; ids from 2^62 on never meet them. */
     static _Atomic uint64_t last = (uint64_t)1 << 62;
     struct rs_range range;
     struct rs_block_record *block = find(address, &range);

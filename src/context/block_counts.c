@@ -7,7 +7,8 @@
 
 #include <stdbool.h>
 
-/* Each lies in published memory where there is some, so that other processes read it. */
+/* Each counter lies in published memory where there is some, so that other processes can read it.
+ */
 static _Atomic(struct rs_block_counter *) counters[RS_KINDS][RS_DEVICES_MAX];
 static struct rs_block_counter unpublished[RS_KINDS][RS_DEVICES_MAX];
 
@@ -54,8 +55,8 @@ static void raise_peak(_Atomic size_t *peak, int64_t value)
         ;
 }
 
-/* What all threads entered less what they took away.  What was entered is read first: what others
- * do while this thread is interrupted makes the sum too small, and a peak may never be invented. */
+/* Sums the live bytes and blocks of all threads.  All `entered` counts are read before the `left`
+ * counts: changes in between can only make the sum too small, so no peak is invented. */
 static void sum(struct rs_block_counter *counter, uint64_t used, int64_t *bytes, int64_t *blocks)
 {
     *bytes = *blocks = 0;
@@ -91,8 +92,8 @@ static int64_t lower(_Atomic int64_t *looked, int64_t value)
     return value;
 }
 
-/* True when since the thread last looked, or has held less, so much has come that a peak may have
- * been missed by more than it may. */
+/* True when this thread has entered RS_PEAK_SLACK_BYTES or RS_PEAK_SLACK_BLOCKS more than the
+ * lowest point since it last looked for a peak. */
 static bool has_grown(struct rs_block_share *share, size_t size_bytes)
 {
     int64_t bytes = (int64_t)(get(&share->entered_bytes) - get(&share->left_bytes));
@@ -121,7 +122,7 @@ struct rs_block_counter *rs_block_counter(enum rs_kind kind, int device)
     return counter ? counter : make_counter(kind, device);
 }
 
-/* Raises the peaks to what all threads hold together. */
+/* Raises the peaks to the sum over all threads. */
 static void look(struct rs_block_counter *counter, uint64_t used)
 {
     int64_t bytes, blocks;
@@ -179,7 +180,7 @@ struct rs_block_counts rs_block_counts(enum rs_kind kind, int device)
     }
     result.live_bytes = bytes > 0 ? (size_t)bytes : 0;
     result.live_blocks = blocks > 0 ? (size_t)blocks : 0;
-    /* First: a restart raises the past ones before it lowers these. */
+    /* Read before the past peaks: a restart raises those before it lowers these. */
     result.peak_live_bytes = atomic_load(&counter->peak_live_bytes);
     result.peak_live_blocks = atomic_load(&counter->peak_live_blocks);
     result.peak_live_bytes =
@@ -189,7 +190,8 @@ struct rs_block_counts rs_block_counts(enum rs_kind kind, int device)
     return result;
 }
 
-/* What it was; it is raised again by who enters a block meanwhile, and then to what is live. */
+/* Resets a peak to 0 and returns its old value.  A thread that enters a block meanwhile raises the
+ * peak again, to the live amount. */
 static size_t restart(_Atomic size_t *peak, _Atomic size_t *past_peak)
 {
     size_t was;

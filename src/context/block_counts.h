@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the program holds, counted at each allocation and free.
+/* Counts the live blocks and bytes of the program at each allocation and free.
  *
- * Each thread counts in a line of its own.  A peak is exact while one or two threads allocate on a
- * device; with more, each of them may have RS_PEAK_SLACK_BYTES and RS_PEAK_SLACK_BLOCKS that no
- * peak has seen yet: looking at all the others each time would cost more than the allocation. */
+ * Each thread counts in its own cache line.  A peak is exact while one or two threads allocate on a
+ * device.  With more, each thread may hold up to RS_PEAK_SLACK_BYTES (4 MiB) and
+ * RS_PEAK_SLACK_BLOCKS (64) that no peak includes yet: summing all threads at each allocation would
+ * cost more than the allocation. */
 #pragma once
 
 #include "base/check.h"
@@ -17,12 +18,13 @@
 
 enum { RS_PEAK_SLACK_BYTES = 4 << 20, RS_PEAK_SLACK_BLOCKS = 64 };
 
-/* Of one kind of memory on one device; exact, but for the peaks, unless threads allocate or free at
- * that moment. */
+/* Counts of one kind of memory on one device.  All but the peaks are exact unless a thread
+ * allocates or frees at that moment. */
 struct rs_block_counts {
     size_t live_bytes, peak_live_bytes; /* as requested */
     size_t live_blocks, peak_live_blocks;
-    uint64_t entered, left; /* blocks ever; one whose free fails leaves and enters again */
+    /* Blocks ever entered and left; a block whose free fails leaves and enters again. */
+    uint64_t entered, left;
     uint64_t entered_bytes, left_bytes;
 };
 
@@ -30,51 +32,56 @@ struct rs_block_peaks {
     size_t live_bytes, live_blocks;
 };
 
-/* Thread safe, as all here; kind and device must be in range. */
+/* Returns the counts.  This and all functions below are thread safe; kind and device must be in
+ * range. */
 struct rs_block_counts rs_block_counts(enum rs_kind kind, int device);
 
-/* The most that was live at once since the last restart, this moment included.  From now on peaks
- * rise anew, from what is live: those of rs_block_counts remember what they were. */
+/* Returns the peaks since the last restart, this moment included, and restarts them from the live
+ * bytes and blocks.  The peaks of rs_block_counts keep their old values. */
 struct rs_block_peaks rs_block_counts_restart(enum rs_kind kind, int device);
 
-/* Those of rs_block_counts begin anew too. */
+/* As rs_block_counts_restart, and restarts the peaks of rs_block_counts too. */
 struct rs_block_peaks rs_block_counts_forget_peaks(enum rs_kind kind, int device);
 
-/* One thread's share.  Written by its owner alone, but for the shared one. */
+/* One thread's share of the counts.  Only its owner writes it, except for share 0, which threads
+ * without an index of their own write with fetch-add. */
 struct rs_block_share {
     _Alignas(RS_CACHE_LINE) _Atomic uint64_t entered_bytes;
     _Atomic uint64_t left_bytes;
     _Atomic uint64_t entered, left;
-    /* The least that was entered and had not left since the owner last looked for a peak. */
+    /* Lower bound of the live bytes and blocks of this share since its owner last summed all shares
+     * for a peak. */
     _Atomic int64_t looked_bytes, looked_blocks;
 };
 
 struct rs_block_counter {
-    _Alignas(RS_CACHE_LINE) _Atomic uint64_t used;    /* a bit for each share; rarely written */
+    _Alignas(RS_CACHE_LINE) _Atomic uint64_t used;    /* bit i: share i is in use; rarely written */
     _Atomic size_t peak_live_bytes, peak_live_blocks; /* since the last restart */
-    _Atomic size_t past_peak_live_bytes, past_peak_live_blocks; /* before it */
+    _Atomic size_t past_peak_live_bytes, past_peak_live_blocks; /* before the last restart */
     struct rs_block_share shares[RS_THREAD_INDEXES];
 };
 
-/* The counter of one kind of memory on one device, made at the first call; it lives as long as the
- * process. */
+/* Returns the counter of one kind of memory on one device.  It is made at the first call and lives
+ * as long as the process. */
 struct rs_block_counter *rs_block_counter(enum rs_kind kind, int device);
 
-/* Before the first counter is asked for, and again in a forked child: counters lie in published
- * memory (shared/published.h), of which a child has no copy. */
+/* Must be called before the first counter is made, and again in a forked child: counters lie in
+ * published memory (shared/published.h), of which a child has no copy. */
 void rs_block_counts_begin(void);
 
-/* The name under which the program's own counters stand among those of resources. */
+/* Name of the program's own counters in reports, beside the names of resources. */
 #define RS_PROGRAM "program"
 
-/* Adds the counters of one kind of memory on one device, where the program has allocated any: for
- * readers of published memory. */
+/* Adds the counters of one kind of memory on one device to the report, for readers of published
+ * memory; nothing where the program has allocated none. */
 void rs_block_counts_report(enum rs_kind kind, int device, struct rs_report *report);
 
-/* Goes up with each block that the calling thread frees, at least. */
+/* Returns a count that rises at least with each block that the calling thread frees (more where it
+ * shares index 0). */
 uint64_t rs_block_count_left_here(const struct rs_block_counter *counter);
 
-/* For threads that are not alone with the counter, or raise a peak. */
+/* Slow paths of the two functions below: for a thread that shares index 0 or counts for the first
+ * time, and for allocations while other threads count too or that raise a peak. */
 void rs_block_count_entered_slowly(struct rs_block_counter *counter, size_t size_bytes);
 void rs_block_count_left_slowly(struct rs_block_counter *counter, size_t size_bytes);
 
@@ -90,7 +97,8 @@ RS_HOT_INLINE void rs_block_count_entered(struct rs_block_counter *counter, size
     uint64_t bytes = rs_block_count_get(&share->entered_bytes) + size_bytes;
     uint64_t blocks = rs_block_count_get(&share->entered) + 1;
     uint64_t others = rs_block_count_get(&counter->used) ^ (uint64_t)1 << index;
-    /* Below 0 where there is a new peak: no sum comes near half of what the numbers hold. */
+    /* Negative, so bit 63 is set, where this allocation makes a new peak: no sum comes near 2^63.
+     */
     uint64_t below_peaks = (atomic_load_explicit(&counter->peak_live_bytes, memory_order_relaxed) -
                             bytes + rs_block_count_get(&share->left_bytes)) |
                            (atomic_load_explicit(&counter->peak_live_blocks, memory_order_relaxed) -

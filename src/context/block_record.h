@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A block's record, and what every allocation and every free does with it: inline, as a pair of
- * them has some 60 ns in all. */
+/* The record of a block, and the functions that every allocation and free calls.  They are inline:
+ * an allocation and its free together take about 60 ns (tests/bench/README.md). */
 #pragma once
 
 #include "base/address_map.h"
@@ -14,28 +14,29 @@
 
 enum rs_block_state { RS_BLOCK_FREE, RS_BLOCK_LIVE, RS_BLOCK_TAKEN };
 
-/* Records are recycled and never unmapped: a reader that is late sees another block's record, which
- * it tells by the address. */
+/* Records are recycled and never unmapped.  A late reader may find the record in use for another
+ * block; it compares the address to tell. */
 struct rs_block_record {
-    void *slab_link; /* the slab's own */
+    void *slab_link; /* used by the slab alone */
     _Atomic int state;
     _Atomic bool has_other_streams;
     _Atomic unsigned char advised; /* RS_ADVISED_... */
     _Atomic uint16_t exported;     /* RS_EXPORTED_... */
     _Atomic uint64_t device_accesses;
-    _Atomic uint64_t id; /* 0: nobody asked yet */
+    _Atomic uint64_t id; /* 0: rs_block_id has not been called */
     _Atomic CUdeviceptr address;
     _Atomic size_t size_bytes;
     _Atomic(void *) token;
     _Atomic(struct rs_stack *) stack;
 };
 
-/* All blocks, by address; NULL before the first. */
+/* Maps addresses to block records; NULL before the first block. */
 extern RS_HOT_DATA _Atomic(struct rs_address_map *) rs_blocks;
 
 bool rs_block_enter_new(struct rs_stack *stack, const struct rs_allocation *allocation);
 
-/* Removes a block whose state is RS_BLOCK_TAKEN, unless the end of its context has done so. */
+/* Removes a block in state RS_BLOCK_TAKEN from the map and recycles its record, unless the end of
+ * its context has done so. */
 void rs_block_forget(struct rs_block_record *block, CUdeviceptr address);
 
 RS_HOT_INLINE struct rs_stack *rs_block_stack(struct rs_block_record *block)
@@ -48,7 +49,7 @@ RS_HOT_INLINE bool rs_block_is_alive(struct rs_block_record *block)
     return atomic_load_explicit(&rs_block_stack(block)->context->alive, memory_order_relaxed);
 }
 
-/* From here on the block is found. */
+/* Resets the record, counts the block and makes it live: from here on look-ups find it. */
 RS_HOT_INLINE void rs_block_show(struct rs_block_record *block, struct rs_stack *stack,
                                  const struct rs_allocation *allocation)
 {
@@ -62,27 +63,27 @@ RS_HOT_INLINE void rs_block_show(struct rs_block_record *block, struct rs_stack 
     atomic_store_explicit(&block->state, RS_BLOCK_LIVE, memory_order_release);
 }
 
-/* Enters a block that was just allocated, or one whose deallocation failed; false when out of host
- * memory.  One that came back with its record (allocation->holder) needs none; false then when its
- * context has ended, and the record is not its own any more. */
+/* Enters a block that was just allocated, or whose deallocation failed.  A block that comes with
+ * its record (allocation->holder) takes no new one.  False when out of host memory, or when the
+ * context of that record has ended and the record is no longer this block's. */
 RS_HOT_INLINE bool rs_block_enter(struct rs_stack *stack, const struct rs_allocation *allocation)
 {
     struct rs_block_record *block = allocation->holder;
 
     if (RS_UNLIKELY(!block))
         return rs_block_enter_new(stack, allocation);
-    /* Unless its context has ended and the record is another's by now. */
     if (RS_UNLIKELY(
             RS_DIFFER(rs_block_stack(block), stack) |
             RS_DIFFER(atomic_load_explicit(&block->state, memory_order_relaxed), RS_BLOCK_TAKEN)))
         return false;
     rs_block_show(block, stack, allocation);
     rs_address_map_prefetch(atomic_load_explicit(&rs_blocks, memory_order_relaxed),
-                            allocation->address); /* for its free */
+                            allocation->address); /* the free of this block reads this line */
     return true;
 }
 
-/* The record of the block that begins at address, or lately began there; NULL: there is none. */
+/* Returns the record of the block that begins at address, or that lately began there; NULL when
+ * there is none.  The caller must check its state. */
 RS_HOT_INLINE struct rs_block_record *rs_block_see(CUdeviceptr address)
 {
     struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
@@ -90,10 +91,11 @@ RS_HOT_INLINE struct rs_block_record *rs_block_see(CUdeviceptr address)
     return RS_LIKELY(map) ? rs_address_map_owner(map, address) : NULL;
 }
 
-/* Takes the live block that begins at address out of sight, for freeing it, if its kind's bit
- * (1 << kind) is in kinds: at most one thread gets it, and from now on nobody finds it.  False when
- * there is none.  A deallocation that fails enters it again.  Where the stack keeps holders the
- * block's record stays in the table, out of sight, and goes with the allocation. */
+/* Makes the live block that begins at address invisible to look-ups, so that it can be freed, if
+ * bit 1 << kind of its kind is in `kinds`; fills in *taken.  At most one thread succeeds.  False
+ * when there is no such block.  If the deallocation then fails, rs_block_enter makes the block live
+ * again.  Where the stack keeps holders, the record stays in the map and goes with the allocation
+ * (taken->allocation.holder). */
 RS_HOT_INLINE bool rs_block_take_seen(struct rs_block_record *block, CUdeviceptr address,
                                       unsigned kinds, struct rs_taken_block *taken)
 {
@@ -105,7 +107,7 @@ RS_HOT_INLINE bool rs_block_take_seen(struct rs_block_record *block, CUdeviceptr
             &block->state, &live, RS_BLOCK_TAKEN, memory_order_acquire, memory_order_relaxed)))
         return false;
     if (RS_UNLIKELY(atomic_load_explicit(&block->address, memory_order_relaxed) != address)) {
-        /* Freed and recycled for another block since the look-up: the program frees twice. */
+        /* The record was recycled for another block after the look-up: the program frees twice. */
         atomic_store_explicit(&block->state, RS_BLOCK_LIVE, memory_order_release);
         return false;
     }

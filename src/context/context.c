@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The current context is looked up, and described where it is new. */
+/* Looks the current context up, and describes it where it is new. */
 #include "context/context.h"
 
 #include "base/check.h"
@@ -105,7 +105,7 @@ static struct rs_context *create(CUcontext handle)
 
     RS_ASSERT_HELD(&rs_contexts_lock);
     if (rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS || rs_contexts_entry(handle))
-        return NULL; /* it is about to end: its allocations are the driver's own */
+        return NULL; /* the context is about to end: the driver serves its allocations */
     rs_limit_resolve(device);
     if (!wants_stacks(device) && !rs_pushed_of(device))
         return describe(handle, device);
@@ -125,9 +125,9 @@ static struct rs_context *create(CUcontext handle)
 
 /* ---- look-up ---- */
 
-/* What threads look at without a lock: the context, where it may be found so again, and what device
- * memory comes from there.  While contexts end, this one may have become another one of the same
- * handle at any moment: the next look-up asks for its id again. */
+/* Caches the context for the calling thread (rs_thread.found) and the resource of its device
+ * memory.  While a context ends nothing is cached: a handle may become another context's at any
+ * moment, so the next look-up must ask for its id again. */
 static void note_found(CUcontext handle, struct rs_context *context, unsigned generation)
 {
     const struct rs_pushed *resource = rs_pushed_of(context->device);
@@ -136,7 +136,7 @@ static void note_found(CUcontext handle, struct rs_context *context, unsigned ge
     if (context->handle == handle && !rs_context_ends_under_way())
         rs_thread.found = (struct rs_context_found){handle, generation, context};
     else if (rs_thread.pushed != resource)
-        rs_context_forget_found(); /* it is another device's, whose resource that was */
+        rs_context_forget_found(); /* the cached context is of another device, with that resource */
     rs_thread.pushed = resource;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The context that is current, and its stacks: a stack is made at the first allocation of its kind
- * in a context, and dropped when the context ends (context/end.h). */
+/* The current context and its stacks.  A stack is made at the first allocation of its kind in a
+ * context and dropped when the context ends (context/end.h). */
 #pragma once
 
 #include "base/check.h"
@@ -13,31 +13,32 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The calling thread's stack for this kind of memory, its pushed resource's where it has one (and
- * these CU_MEMHOSTALLOC flags), made if need be.  NULL when there is no context, when no stack is
- * wanted, or when the settings turned out bad on this device (then *denied tells whether
- * allocations are refused).  Contexts that share memory (green contexts and their primary) share
- * stacks. */
+/* Returns the stack that serves this kind of memory for the calling thread, made if need be: the
+ * stack of its pushed resource (device memory only) or the settings', for these CU_MEMHOSTALLOC
+ * flags (pinned memory only).  NULL when no context is current, when no stack is wanted, or when
+ * the settings are invalid for this device; then *denied tells whether the allocation must be
+ * refused.  Green contexts share the stacks of their primary context. */
 struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *denied);
 
-/* Makes the resource's stack for the current context, where there is one (of this device; -1: of
- * any), so that what is wrong with it on the device is reported now.  0, or -EINVAL after
- * reporting it. */
+/* Makes the stack of a pushed resource for the current context now, so that its errors on this
+ * device are reported now.  Does nothing without a current context, or when the context is not of
+ * `device` (-1: any device).  Returns 0, or -EINVAL after reporting the error. */
 int rs_context_make_pushed(const struct rs_pushed *resource, int device,
                            struct rs_diagnostics *diagnostics);
 
-/* From now on the device memory of all threads that have pushed nothing comes from the resource in
- * this device's contexts; NULL: from what the settings give. */
+/* From now on device memory in the contexts of `device` comes from the resource, for all threads
+ * that have pushed none; NULL: from the stack of the settings. */
 void rs_context_set_resource(int device, const struct rs_pushed *resource);
 
-/* The calling thread looks its context up again. */
+/* Makes the calling thread look its context up anew at its next call. */
 void rs_context_forget_found(void);
 
-/* The stack for device or managed memory (RS_STACK_...) if it has been made. */
+/* Returns the stack at index `which` (RS_STACK_DEVICE or RS_STACK_MANAGED) of the current context
+ * if it has been made, else NULL. For device memory a pushed resource comes first. */
 struct rs_stack *rs_context_made_stack(unsigned which);
 
-/* The current context as the thread found it before, or NULL: look it up then, as where something
- * else is unusual. */
+/* Returns the current context from the cache of the calling thread.  NULL: take the slow path; so
+ * always when `unusual` is not 0. */
 RS_HOT_INLINE struct rs_context *rs_context_found_before(uintptr_t unusual)
 {
     unsigned now = atomic_load_explicit(&rs_context_generation, memory_order_acquire);
@@ -50,7 +51,8 @@ RS_HOT_INLINE struct rs_context *rs_context_found_before(uintptr_t unusual)
     return RS_LIKELY(!(unusual | RS_DIFFER(rs_thread.found.handle, handle))) ? context : NULL;
 }
 
-/* rs_context_made_stack in the common case: NULL says nothing. */
+/* As rs_context_made_stack, from the cache of the calling thread alone.  NULL: call
+ * rs_context_made_stack. */
 RS_HOT_INLINE struct rs_stack *rs_context_stack_before(unsigned which)
 {
     struct rs_context *context = rs_context_found_before((uintptr_t)rs_thread.pushed);
@@ -61,13 +63,12 @@ RS_HOT_INLINE struct rs_stack *rs_context_stack_before(unsigned which)
                : NULL;
 }
 
-/* The context that owns what the calling thread allocates now, made known if need be; NULL without
- * one. */
+/* Returns the context that owns the memory which the calling thread allocates now (for a green
+ * context its primary), entering it into the table if need be; NULL when no context is current. */
 struct rs_context *rs_context_owner(void);
 
-/* What the process holds of a device, with its limit; NULL for a number out of range. */
+/* Returns the account of a device, with its limit; NULL for a device number out of range. */
 struct rs_account *rs_context_device_account(int device);
 
-/* What the calling thread allocates from where it has one that is known: its current context, or
- * the one that owns a green one's memory.  NULL otherwise. */
+/* As rs_context_owner, but NULL when the context is not in the table yet. */
 struct rs_context *rs_context_current(void);

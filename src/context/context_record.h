@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is known of a context, and of its stacks. */
+/* The records of contexts and of their stacks. */
 #pragma once
 
 #include "base/check.h"
@@ -17,35 +17,39 @@
 #include <stdint.h>
 
 enum {
-    RS_HOST_FLAG_SETS = 8, /* portable, device-mapped, write-combined: kept apart, as each block
-                              must answer with its own flags */
-    RS_STACK_DEVICE = 0,   /* where each kind's stacks are in a context */
+    RS_HOST_FLAG_SETS = 8, /* combinations of portable, device-mapped and write-combined: each has
+                              its own stack, as each block must answer with its own flags */
+    RS_STACK_DEVICE = 0,   /* index of the stack of device memory in rs_context.stack; the next are
+                              those of the other kinds */
     RS_STACK_MANAGED,
-    RS_STACK_PINNED, /* by flags */
+    RS_STACK_PINNED, /* first of RS_HOST_FLAG_SETS, one for each combination of flags */
     RS_STACKS = RS_STACK_PINNED + RS_HOST_FLAG_SETS,
 };
 
 struct rs_stack {
     struct rs_context *context;
-    _Atomic(struct rs_mr *) mr; /* NULL: not made, or none is wanted */
+    _Atomic(struct rs_mr *) mr; /* NULL: not made yet, or no stack is wanted */
     struct rs_block_counter *counter;
     enum rs_kind kind;
-    bool frees_wait;  /* for work; or may, on a driver without fences */
-    bool settled;     /* made, or none is wanted; under the contexts' lock */
-    bool has_initial; /* took the initial sizes: the same */
+    bool frees_wait;  /* a free waits for the GPU; without fences it may */
+    bool settled;     /* making was tried: mr is final; under the contexts' lock */
+    bool has_initial; /* this stack has taken the initial sizes of its kind and device; under the
+                         contexts' lock */
     struct rs_environment environment;
 };
 
-/* A stack for a pushed resource, made at the first allocation under it. */
+/* The stack of a pushed resource in one context, made at the first allocation under the resource.
+ */
 struct rs_pushed_stack {
     struct rs_stack stack;
     const struct rs_pushed *resource;
-    bool denies; /* it cannot be made: allocations are out of memory */
+    bool denies; /* the stack cannot be made here: allocations are answered with out of memory */
     struct rs_pushed_stack *next;
 };
 
-/* A small block of a context's, where the driver has no cuCtxGetId: while it is there, with that id
- * of its allocation, so is the context.  All zero: none. */
+/* A small driver allocation that stands for its context, where the driver has no cuCtxGetId: the
+ * context lives as long as the driver reports this allocation id for the address.  All zero: none.
+ */
 struct rs_witness {
     CUdeviceptr address;
     unsigned long long id;
@@ -53,23 +57,24 @@ struct rs_witness {
 
 struct rs_context {
     CUcontext handle;
-    unsigned long long id; /* cuCtxGetId, 0 where the driver has none: tells a reused handle */
+    unsigned long long id; /* of cuCtxGetId, which tells a reused handle; 0 on drivers without it */
     CUdevice device;
     bool primary;
     struct rs_witness witness;
     struct rs_sentinel sentinel;
     struct rs_own_stream own_stream;
-    struct rs_own_stream joining; /* waits for other contexts' work, so the first one need not */
-    struct rs_account account;    /* what this context holds; part of its device's */
-    _Atomic uint64_t peers;       /* devices that may reach its memory, a bit each */
-    _Atomic(struct rs_pushed_stack *) pushed; /* only ever added to */
-    bool owns_memory;                         /* known not to be a green context's */
-    /* False while the context is being destroyed, and ever after.  Each free reads it, and of the
-     * stack of device memory what is in the same cache line. */
+    struct rs_own_stream joining; /* waits for other contexts' work, so own_stream need not */
+    struct rs_account account;    /* bytes of this context; part of its device's */
+    _Atomic uint64_t peers;       /* bit i: device i may access this context's memory */
+    _Atomic(struct rs_pushed_stack *) pushed; /* list of stacks; entries are only added */
+    bool owns_memory; /* this context is known to own its memory: it is no green context */
+    /* False while the context is being destroyed and ever after.  Every free reads this flag and
+     * the first fields of stack[RS_STACK_DEVICE], which share its cache line. */
     _Alignas(RS_CACHE_LINE) _Atomic bool alive;
-    struct rs_stack stack[RS_STACKS]; /* RS_STACK_... */
+    struct rs_stack stack[RS_STACKS]; /* indexed by RS_STACK_... */
     struct rs_context *next_dropped;
 };
 
-/* Goes up with every change that makes what threads found last (rs_thread.found) wrong. */
+/* Rises with every change that makes a cached context (rs_thread.found) wrong; each thread then
+ * looks up anew. */
 extern RS_HOT_DATA _Atomic unsigned rs_context_generation;

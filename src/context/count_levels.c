@@ -10,13 +10,14 @@
 #include <stdlib.h>
 
 struct level {
-    struct rs_block_counts begin; /* when it was pushed */
-    struct rs_block_peaks peaks;  /* up to the last restart, what was live before it included */
+    struct rs_block_counts begin; /* counts when the level was pushed */
+    struct rs_block_peaks peaks; /* peaks up to the last restart, with the bytes that were live when
+                                    the level began */
     struct level *around;
 };
 
 static struct rs_mutex lock =
-    RS_MUTEX_INIT(RS_RANK_ALONE); /* protects what follows, and is held in restarts */
+    RS_MUTEX_INIT(RS_RANK_ALONE); /* Protects the levels, and is held while peaks restart. */
 static struct level *innermost[RS_KINDS][RS_DEVICES_MAX];
 
 static void raise_peaks(struct level *level, struct rs_block_peaks peaks)
@@ -28,8 +29,8 @@ static void raise_peaks(struct level *level, struct rs_block_peaks peaks)
     level->peaks.live_blocks = rs_max(level->peaks.live_blocks, peaks.live_blocks);
 }
 
-/* The most on top of what was live when the level began: at least 0, as in RMM.  What is live now
- * may be more than when the peak was looked at. */
+/* Returns the peak above the amount that was live when the level began: at least 0, as in RMM. More
+ * may be live now than when the peak was read. */
 static int64_t above(size_t begin, size_t peak, size_t now)
 {
     size_t most = rs_max(peak, now);

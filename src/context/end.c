@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A context ends: what it had is folded into reports, what outlives it is given back, and its
- * record is used again when no thread can still be inside its stacks. */
+/* Ends contexts: folds their counters into reports, gives back the memory that outlives them, and
+ * recycles a record once no thread can still be inside its stacks. */
 #include "context/end.h"
 
 #include "base/lock.h"
@@ -14,10 +14,11 @@
 
 #include <stdlib.h>
 
-enum { LIMBO_MAX = 64 /* dropped ones kept, since a thread may still be inside their stack */ };
+enum { LIMBO_MAX = 64 /* dropped records kept, since a thread may still be inside their stacks */ };
 
-/* All under the lock. */
-static struct rs_context *ended; /* dropped, with memory that outlives them still to give back */
+/* All of the following are protected by the contexts' lock. */
+/* Dropped contexts whose outliving memory is still to be given back. */
+static struct rs_context *ended;
 static struct rs_context *dropped, **dropped_end = &dropped; /* oldest first */
 static size_t dropped_count;
 static struct rs_report folded[RS_KINDS][RS_DEVICES_MAX];
@@ -36,7 +37,7 @@ struct rs_context *rs_context_take_record(void)
     struct rs_context *context;
 
     RS_ASSERT_HELD(&rs_contexts_lock);
-    /* Whoever ends a context has its record meanwhile: it must not become another one's. */
+    /* The thread that ends a context still uses its record, so no record is reused meanwhile. */
     if (dropped_count <= LIMBO_MAX || rs_context_ends_under_way())
         return new_record();
     context = dropped;
@@ -61,7 +62,7 @@ static void fold_report(const struct rs_stack *stack, struct rs_mr *mr)
     rs_report_fold_gone(&folded[stack->kind][stack->environment.device], &gone);
 }
 
-/* Of the stacks of one kind of a device. */
+/* Sums the peaks of all stacks of one kind on one device. */
 struct peaks {
     enum rs_kind kind;
     CUdevice device;
@@ -76,8 +77,8 @@ static void add_peaks(void *data, struct rs_stack *stack, struct rs_mr *mr)
         rs_mr_report(mr, &peaks->report);
 }
 
-/* What a context takes along was side by side with what the others of its device have.  It is
- * entered no longer. */
+/* Raises the folded peaks to the sum over the going context and all others of its device, whose
+ * memory was held at the same time.  The caller has taken the going context from the table. */
 static void fold_peaks(struct rs_context *going)
 {
     static struct peaks peaks; /* under the lock */
@@ -136,7 +137,7 @@ struct rs_context *rs_context_find(CUcontext handle)
         return atomic_load(&context->alive) ? context : NULL;
     if (context->handle == handle)
         rs_context_drop(context);
-    else /* a green context's: only the handle is stale */
+    else /* a green context: only its handle is stale */
         rs_contexts_remove_entry(entry);
     return NULL;
 }
@@ -186,7 +187,7 @@ bool rs_context_has_ended(void)
     return ended;
 }
 
-/* Its entries stay: who asks meanwhile shall not make it known anew. */
+/* Its table entries stay, so that no look-up enters the context anew meanwhile. */
 struct rs_context *rs_context_take_out(struct rs_context *context)
 {
     RS_ASSERT_HELD(&rs_contexts_lock);
@@ -214,7 +215,7 @@ void rs_context_end_finish(struct rs_context *context, bool destroyed)
         return;
     rs_mutex_lock(&rs_contexts_lock);
     if (!rs_contexts_have(context)) {
-        /* a look-up found another context of the same handle, and dropped this one */
+        /* a look-up has found that the handle is another context, and dropped this one */
     } else if (destroyed) {
         rs_context_drop(context);
     } else {

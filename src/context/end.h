@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Contexts' ends, and what stays of them.  Ends that the program causes lie between
- * rs_context_ending_enter and _leave (context/exclusion.h). */
+/* The end of a context.  Every call of the program that may end one lies between
+ * rs_context_ending_enter and rs_context_ending_leave (context/exclusion.h). */
 #pragma once
 
 #include "context/context_record.h"
@@ -8,32 +8,38 @@
 
 #include <stdbool.h>
 
-/* begin takes a context out of service before the driver destroys it; finish, after, forgets its
- * memory or (destroyed false) puts it back into service. */
+/* rs_context_end_begin takes the context of the handle out of service before the driver destroys
+ * it; NULL when none is known. rs_context_end_finish, after the driver's call, drops the context
+ * (destroyed) or puts it back into service. */
 struct rs_context *rs_context_end_begin(CUcontext handle);
 void rs_context_end_finish(struct rs_context *context, bool destroyed);
 
-/* The part of begin that needs the lock, which the caller holds; NULL for NULL. */
+/* Takes a context out of service and returns it; NULL for NULL. The caller holds the contexts'
+ * lock. */
 struct rs_context *rs_context_take_out(struct rs_context *context);
 
-/* The context has ended, and what dies with it is gone: takes it from the table and folds its
- * reports.  The caller holds the lock and calls rs_context_give_back_ended without it. */
+/* Drops a context that has ended with its memory: takes it from the table, forgets its blocks and
+ * folds its counters into those of the device.  The caller holds the contexts' lock and then calls
+ * rs_context_give_back_ended without it. */
 void rs_context_drop(struct rs_context *context);
 
-/* Gives back what outlived dropped contexts, which takes driver calls: without the lock. */
+/* Gives back the memory that outlived dropped contexts (leaves of `async`, mapped memory).  It
+ * makes driver calls, so the caller must not hold the contexts' lock. */
 void rs_context_give_back_ended(void);
 
-/* Some are dropped and not given back yet.  The caller holds the lock. */
+/* True while dropped contexts wait for rs_context_give_back_ended.  The caller holds the contexts'
+ * lock. */
 bool rs_context_has_ended(void);
 
-/* The context in service of a handle that is current.  The caller holds the lock.  A handle whose
- * id changed is another context: the old one ended unseen, and is dropped.  NULL for a context that
- * is about to end, too. */
+/* Returns the context in service that `handle` stands for (a green context's owner), or NULL; NULL
+ * also while it is about to end.  When the id or the witness shows that the context ended unseen,
+ * this drops it.  The caller holds the contexts' lock, and some context of the process is current.
+ */
 struct rs_context *rs_context_find(CUcontext handle);
 
-/* A record for a new context, an old dropped one's perhaps; NULL when out of host memory.  The
- * caller holds the lock. */
+/* Returns an empty record for a new context; NULL when out of host memory.  It may be that of a
+ * dropped context, once 64 others were dropped after it.  The caller holds the contexts' lock. */
 struct rs_context *rs_context_take_record(void);
 
-/* Counters of stacks of this kind and device whose contexts are gone. */
+/* Returns the folded counters of the dropped stacks of this kind and device. */
 const struct rs_report *rs_context_folded_report(enum rs_kind kind, int device);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ends of contexts and deallocations of ours keep each other out; a thread that makes or ends
- * something is not cancelled, and its own driver calls do not come in again. */
+/* Ends of contexts and the library's own deallocations exclude each other.  A thread is not
+ * cancelled inside either, and driver calls that come back through another tool's hook are
+ * recognised. */
 #include "context/exclusion.h"
 
 #include "base/check.h"
@@ -14,14 +15,15 @@
 
 enum { ENDS_WAIT_MS = 1000 };
 
-static unsigned endings, trims; /* under way: no trim begins while a context ends; under the lock */
+/* Both under way; no trim begins while a context ends; under the contexts' lock. */
+static unsigned endings, trims;
 static pthread_cond_t trims_done = PTHREAD_COND_INITIALIZER, ends_done = PTHREAD_COND_INITIALIZER;
 
 static __thread bool creating; /* a driver call of ours may come back through another tool's hook */
 static __thread bool is_ending; /* this thread is inside a context's end */
 
-/* While this thread holds what others wait for, the driver's calls in between included, no
- * cancellation of it acts. */
+/* Cancellation is off while this thread holds what other threads wait for, during its driver calls
+ * too. */
 static __thread struct {
     unsigned depth;
     struct rs_uncancelled uncancelled;
@@ -47,7 +49,7 @@ void rs_context_creating_begin(void)
     creating = true;
 }
 
-static _Atomic bool unpublished; /* stacks have come or gone */
+static _Atomic bool unpublished; /* stacks were made or dropped since the last publishing */
 
 void rs_context_stacks_changed(void)
 {
@@ -104,7 +106,7 @@ static bool hold_ends(bool may_wait)
     bool may;
 
     if (creating || is_ending)
-        return false; /* this thread holds the lock, or would wait for itself */
+        return false; /* this thread may hold the lock, or would wait for itself */
     rs_mutex_lock(&rs_contexts_lock);
     may = may_wait ? wait_for_ends() : endings == 0;
     trims += may;
@@ -114,7 +116,7 @@ static bool hold_ends(bool may_wait)
     return may;
 }
 
-/* A context's end may wait for work that waits for this thread: not for ever. */
+/* The wait is bounded: a context's end may wait for work that waits for this thread. */
 bool rs_context_ends_hold(void)
 {
     return hold_ends(true);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which context a handle is, whether that one has ended, and which one owns the memory that is
+/* Identifies the context behind a handle, whether it has ended, and which context owns the memory
  * allocated while it is current. */
 #include "context/identity.h"
 
@@ -71,7 +71,7 @@ void rs_context_keep_probe(struct rs_context *context, CUdeviceptr block)
         return;
     stream = rs_own_stream(&context->own_stream, context->handle);
     if (!stream || !rs_driver.cuMemFreeAsync)
-        return; /* its 512 bytes go with the context */
+        return; /* the 512 bytes stay until the context ends */
     entered = rs_driver_context_enter(context->handle, &result);
     if (result == CUDA_SUCCESS && rs_driver.cuMemFreeAsync(block, stream) == CUDA_SUCCESS)
         (void)rs_own_stream_settle(stream, 0);

@@ -1,30 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which context a handle is.  The context is current for all below, but where they say so. */
+/* Identifies the context behind a handle.  The context in question must be current, except where a
+ * comment says otherwise. */
 #pragma once
 
 #include "context/context_record.h"
 
 #include <stdbool.h>
 
-/* 0 where the driver has no ids.  Whichever context is current. */
+/* Returns the id of cuCtxGetId, or 0 on drivers without it.  Any context may be current. */
 unsigned long long rs_context_id_of(CUcontext handle);
 
-/* The context has ended, and its memory with it. */
+/* True when the witness shows that its context has ended.  False without a witness, and when the
+ * driver gives another error than INVALID_VALUE. Any context may be current. */
 bool rs_context_is_gone(struct rs_witness witness);
 
-/* The same, whichever context is current. */
+/* As rs_context_is_gone, for a thread that may have no context current: makes `handle` current for
+ * the question. */
 bool rs_context_is_gone_there(struct rs_witness witness, CUcontext handle);
 
-/* The context that owns memory allocated while `handle` is current: itself, or a green context's
- * primary.  The block that shows it is for rs_context_keep_probe: freeing it would wait for the
- * device. */
+/* Returns the context that owns memory allocated while `handle` is current: `handle` itself, or the
+ * primary context of a green one.  *block is the 512-byte allocation that was asked about (0:
+ * none), for rs_context_keep_probe; freeing it here would wait for the device. */
 CUcontext rs_context_memory_owner(CUcontext handle, CUdeviceptr *block);
 
-/* Keeps the block that showed who owns memory as a sentinel, or gives it back in the order of a
- * stream of our own: a kernel may wait for this very thread.  The driver counts it as taken until
- * somebody waits for that stream, which is idle at once unless channels are shared. */
+/* Keeps the block of rs_context_memory_owner as witness or sentinel, or else frees it in the order
+ * of an own stream, since cuMemFree would wait and a kernel may wait for this very thread.  The
+ * driver counts the freed block as used until a thread synchronises with that stream. */
 void rs_context_keep_probe(struct rs_context *context, CUdeviceptr block);
 
-/* A context that was found while no stack was wanted on its device may be a green one; its memory
- * is its primary's, and so would its fences have to be.  The caller holds the contexts' lock. */
+/* True when the context owns the memory that is allocated in it.  A green context that was found
+ * while its device had no stacks does not: its memory and its fences belong to the primary.  Asks
+ * the driver once.  The caller holds the contexts' lock. */
 bool rs_context_owns_memory(struct rs_context *context);

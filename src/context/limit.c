@@ -20,11 +20,12 @@
 struct device_limit {
     struct rs_account account;
     _Atomic size_t path_bytes[RS_PATHS];
-    _Atomic uint64_t ordered_allocations; /* stream-ordered ones of the driver's, and what is */
-    _Atomic size_t ordered_live_bytes, ordered_live_blocks; /* live of them, as asked for */
-    struct rs_job_share share;                              /* the account's, once it is joined */
-    _Atomic unsigned joining;                               /* enum joining */
-    _Atomic bool resolved; /* the setting has been read, or rs_limit_set came first */
+    _Atomic uint64_t ordered_allocations; /* stream-ordered allocations that the driver served */
+    /* Live ones of these, in bytes as requested. */
+    _Atomic size_t ordered_live_bytes, ordered_live_blocks;
+    struct rs_job_share share; /* the account's, once it is joined */
+    _Atomic unsigned joining;  /* enum joining */
+    _Atomic bool resolved;     /* RMM_LIMIT has been resolved, or rs_limit_set was called first */
 };
 
 static struct device_limit unpublished[RS_DEVICES_MAX], *devices = unpublished;
@@ -203,9 +204,10 @@ void rs_limit_resolve(CUdevice device)
     if (size && size->kind != RS_SIZE_BYTES &&
         (!rs_driver.cuDeviceTotalMem_v2 ||
          rs_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS))
-        return; /* no such device, or the driver is not ready: a later call tells */
+        return; /* no such device, or the driver is not ready: a later call resolves it */
     if (size && size->kind == RS_SIZE_OF_FREE && !rs_limit_ask_free(device, &free_bytes)) {
-        set(device, rs_max(rs_size_resolve(*size, total, total), 1)); /* until it can be asked */
+        /* Until a context of the device is current. */
+        set(device, rs_max(rs_size_resolve(*size, total, total), 1));
         return;
     }
     bytes = size ? rs_max(rs_size_resolve(*size, total, free_bytes), 1) : 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Devices' primary contexts: their handles are learnt, and their ends are seen as references to
- * them are given up. */
+/* Primary contexts of devices: learns their handles, and notices their ends when references to them
+ * are released. */
 #include "context/primary.h"
 
 #include "base/lock.h"
@@ -13,7 +13,7 @@
 
 #include <stdatomic.h>
 
-/* A bit for each device whose primary context has not ended since its handle was asked for. */
+/* Bit i: the primary context of device i has not ended since its handle was asked for. */
 static _Atomic uint64_t primaries_learnt;
 
 static void forget_learnt(CUdevice device)
@@ -32,7 +32,7 @@ struct rs_context *rs_context_end_begin_primary(CUdevice device)
     return context;
 }
 
-/* False once the context has ended, whatever has its handle now. */
+/* False once the context has ended, even where a new one has its handle. */
 static bool is_primary_alive(const struct rs_context *context, struct rs_witness witness)
 {
     unsigned long long id;
@@ -48,8 +48,8 @@ static bool is_primary_alive(const struct rs_context *context, struct rs_witness
     return id == 0 || id == context->id;
 }
 
-/* The driver is asked without the lock.  What it says is of the context that was entered before:
- * ids never come again, and no record is used again meanwhile. */
+/* The driver is asked without the lock.  Its answer is about the context found before: ids are
+ * never used twice, and no record is recycled while a context ends. */
 void rs_context_released_primary(CUdevice device)
 {
     struct rs_witness witness = {0, 0};
@@ -78,7 +78,8 @@ void rs_context_release_primary(CUdevice device)
     rs_context_ending_leave();
 }
 
-/* The reference that it takes for a moment may become the last one. */
+/* Retains and releases the primary context; the program may release its last reference in between,
+ * so the end is checked for. */
 static void learn_primary(CUdevice device)
 {
     if (!rs_driver_is_primary_active(device))

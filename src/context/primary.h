@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Devices' primary contexts.  No lock may be held. */
+/* Primary contexts of devices.  The caller must hold no lock. */
 #pragma once
 
 #include "context/context_record.h"
 
-/* A reference to the device's primary context was given up, between
- * rs_context_ending_enter and _leave (context/exclusion.h): forgets the
- * context's memory if it was the last one, also where there is a new one already. */
+/* Must follow each release of a reference to the device's primary context, between
+ * rs_context_ending_enter and rs_context_ending_leave (context/exclusion.h).  Drops the context
+ * when that was the last reference, even where a new primary context exists already. */
 void rs_context_released_primary(CUdevice device);
 
-/* Gives one up that the library took for a moment. */
+/* Releases a reference to the device's primary context that the library took for a moment. */
 void rs_context_release_primary(CUdevice device);
 
-/* The device's primary context, NULL while nobody holds it. */
+/* Returns the device's primary context; NULL while it is not active. */
 CUcontext rs_context_primary(CUdevice device);
 
-/* rs_context_end_begin (context/end.h) of the device's primary context. */
+/* As rs_context_end_begin (context/end.h), for the device's primary context. */
 struct rs_context *rs_context_end_begin_primary(CUdevice device);
 
-/* Before the current context is described. */
+/* Learns whether the current context `handle` is its device's primary one.  Must be called before
+ * the context is described. */
 void rs_context_learn_current(CUcontext handle);

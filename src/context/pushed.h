@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Resources that a thread has pushed, or that a device was given: while there is one, device memory
- * comes from a stack of its expression instead of the one that the settings give (context.h makes
- * it).  A thread's own come before its device's. */
+/* Resources that a thread has pushed or that were set for a device: while there is one, device
+ * memory comes from a stack of its expression instead of the settings' (context/pushed_stack.h
+ * makes it).  A resource that the thread has pushed comes before its device's. */
 #pragma once
 
 #include "base/diagnostic.h"
@@ -11,34 +11,36 @@
 #include <stddef.h>
 
 enum {
-    RS_PUSHED_MAX = 64, /* different texts in one process: each has a stack in each context */
+    RS_PUSHED_MAX = 64, /* different texts in one process: each has one stack in each context */
     RS_PUSHED_DEPTH_MAX = 15
 };
 
-/* One for each text, for as long as the process lives. */
+/* A resource, one for each text, kept as long as the process lives. */
 struct rs_pushed {
     const struct rs_expression *expression;
     struct rs_source source;
     struct rs_pushed *next;
 };
 
-/* The resource of that text.  -EINVAL after reporting it, -ENOMEM, or -ENOSPC when there are too
- * many different ones already. */
+/* Finds or makes the resource of a text.  Returns 0; -EINVAL after reporting what is wrong with the
+ * text; -ENOMEM; -ENOSPC when RS_PUSHED_MAX texts are known already.  Thread safe. */
 int rs_pushed_find(const char *text, struct rs_diagnostics *diagnostics,
                    const struct rs_pushed **out);
 
-/* Pushes the resource of that text for the calling thread.  Errors as above, and -ENOSPC when too
- * many are pushed already.  Afterwards rs_thread.pushed is right for any context. */
+/* Pushes the resource of a text for the calling thread, and sets rs_thread.pushed, which is then
+ * right in every context.  Errors as rs_pushed_find, and -ENOSPC when RS_PUSHED_DEPTH_MAX resources
+ * are pushed. */
 int rs_pushed_push(const char *text, struct rs_diagnostics *diagnostics);
 
-/* Pops the calling thread's latest.  -ERANGE when there is none.  Afterwards the thread has to look
- * its context up again (rs_context_forget_found): what its device was given counts from now on. */
+/* Pops the resource that the calling thread pushed last.  -ERANGE when there is none.  The caller
+ * must then make the thread look its context up again (rs_context_forget_found), as the device's
+ * resource may count from now on. */
 int rs_pushed_pop(void);
 
-/* What the device is given for all threads, NULL: nothing.  Threads that have found a context keep
- * to what they know (rs_context_set_resource tells them). */
+/* Sets the resource of a device for all threads; NULL: none.  Threads that have cached a context
+ * keep its resource until rs_context_set_resource makes them look up anew. */
 void rs_pushed_set(int device, const struct rs_pushed *resource);
 
-/* What the calling thread's device memory comes from in the device's contexts; NULL: from what the
- * settings give. */
+/* Returns the resource that serves the calling thread's device memory in contexts of the device;
+ * NULL: the settings' stack does. */
 const struct rs_pushed *rs_pushed_of(int device);

@@ -15,7 +15,8 @@
 
 #include <stdlib.h>
 
-/* Recycled, never freed: somebody may be late.  Under the lock. */
+/* Records for reuse.  They are never freed, as a late thread may still read one.  Under the
+ * contexts' lock. */
 static struct rs_pushed_stack *spare;
 
 void rs_pushed_stack_recycle(struct rs_pushed_stack *pushed)
@@ -30,7 +31,7 @@ void rs_pushed_stack_recycle(struct rs_pushed_stack *pushed)
     }
 }
 
-/* Without the lock too. */
+/* May be called with or without the contexts' lock. */
 static struct rs_pushed_stack *find_pushed(struct rs_context *context,
                                            const struct rs_pushed *resource)
 {
@@ -41,7 +42,7 @@ static struct rs_pushed_stack *find_pushed(struct rs_context *context,
     return pushed;
 }
 
-/* The caller of the next three holds the lock. */
+/* The caller of take_pushed, add_pushed and deny_pushed holds the contexts' lock. */
 static struct rs_pushed_stack *take_pushed(struct rs_context *context,
                                            const struct rs_pushed *resource)
 {
@@ -65,9 +66,9 @@ static struct rs_pushed_stack *take_pushed(struct rs_context *context,
     return pushed;
 }
 
-/* Enters the stack into the context's list, with mr NULL where allocations are to be the driver's
- * own.  False, after reporting it and with nothing entered, when it cannot be made on this device.
- */
+/* Makes a stack and enters it into the context's list; its mr stays NULL where the driver is to
+ * serve the allocations.  False, after reporting it and without an entry, when the resource does
+ * not fit this device. */
 static bool add_pushed(struct rs_context *context, const struct rs_pushed *resource,
                        struct rs_diagnostics *diagnostics)
 {
@@ -77,7 +78,7 @@ static bool add_pushed(struct rs_context *context, const struct rs_pushed *resou
 
     RS_ASSERT_SLOW(!find_pushed(context, resource)); /* the first would be found for ever */
     if (!pushed)
-        return true; /* out of host memory: the driver's own, this time */
+        return true; /* out of host memory: the driver serves this allocation */
     entered = rs_driver_context_enter(context->handle, &result);
     if (result == CUDA_SUCCESS && rs_context_owns_memory(context))
         good = rs_stack_make(&pushed->stack, resource->expression, true, diagnostics);

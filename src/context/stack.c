@@ -41,7 +41,7 @@ bool rs_stack_make(struct rs_stack *stack, const struct rs_expression *expressio
     RS_ASSERT(!atomic_load(&stack->mr)); /* the one made before would be lost, with its blocks */
     if (rs_driver.cuMemGetInfo_v2(&stack->environment.free_bytes,
                                   &stack->environment.total_bytes) != CUDA_SUCCESS)
-        return true; /* a broken context: the driver shall say so itself */
+        return true; /* a broken context: the driver reports its own error */
     if (rs_expression_memories(expression) != 1u << RS_MEMORY_DEVICE)
         rs_host_memory(&stack->environment.host_total_bytes, &stack->environment.host_free_bytes);
     if (!rs_config_fits_limit(expression, rs_limit_get(device), &stack->environment, diagnostics))
@@ -51,8 +51,8 @@ bool rs_stack_make(struct rs_stack *stack, const struct rs_expression *expressio
     stack->frees_wait = rs_expression_frees_wait(expression) || !rs_fence_supported();
     rs_context_stacks_changed();
     say_stack(stack, expression);
-    rs_sentinel_prepare(&stack->context->sentinel, stack->context->handle); /* before a pool takes
-                                                                               all there is */
+    /* Before a pool takes all free memory. */
+    rs_sentinel_prepare(&stack->context->sentinel, stack->context->handle);
     result = rs_expression_build(expression, &stack->environment, diagnostics, &mr);
     if (result == -EINVAL)
         return false;
@@ -66,9 +66,9 @@ bool rs_stack_make(struct rs_stack *stack, const struct rs_expression *expressio
     return true;
 }
 
-/* Where host and devices may not use managed memory at the same time, an allocation that no kernel
- * uses may still be used by the host while kernels run: what it is attached to decides, and that is
- * a property of the driver's allocation, which blocks of a pool would share. */
+/* True when managed memory may come from a pool.  Without concurrent access the host must not touch
+ * managed memory while kernels run, unless it is attached to the host or to one stream.  An
+ * attachment is a property of a driver allocation, which the blocks of a pool would share. */
 static bool is_managed_poolable(void)
 {
     static bool said;
@@ -86,7 +86,8 @@ static bool is_managed_poolable(void)
     return without == devices;
 }
 
-/* One set of settings may be for machines of several sizes, and a process may see a part of one. */
+/* Says once which settings are for absent devices.  That is no error: one set of settings may serve
+ * machines of several sizes, and a process may see only some devices of one. */
 static void say_absent_devices(void)
 {
     static bool said;
@@ -106,8 +107,8 @@ static void say_absent_devices(void)
                         : "");
 }
 
-/* Of the stacks of a kind and a device one has taken its initial sizes, until it ends: two contexts
- * would take twice as much. */
+/* Only one stack of each kind and device takes its initial sizes at a time: two contexts would take
+ * twice as much. */
 static bool make_settled(struct rs_stack *stack, const struct rs_expression *expression)
 {
     bool *taken = &initial_taken[stack->kind][stack->environment.device];
@@ -127,7 +128,7 @@ void rs_stack_release_initial(const struct rs_stack *stack)
         initial_taken[stack->kind][stack->environment.device] = false;
 }
 
-/* The caller holds the lock. */
+/* The caller holds the contexts' lock. */
 static void settle(struct rs_stack *stack, bool *denied)
 {
     const struct rs_expression *expression =

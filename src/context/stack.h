@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a stack is made. */
+/* Makes stacks. */
 #pragma once
 
 #include "base/diagnostic.h"
@@ -10,17 +10,21 @@
 
 struct rs_expression;
 
-extern _Atomic bool rs_context_has_threshold; /* a stack of the process, now or before */
+/* A stack of the process has, or had, a release threshold. */
+extern _Atomic bool rs_context_has_threshold;
 
-/* Makes the stack; the memory's owner is current, and the caller holds the contexts' lock.  False
- * when the settings are bad for it. */
+/* Builds the stack from its expression.  The context that owns the memory is current, and the
+ * caller holds the contexts' lock.  False, after reporting it, when the expression does not fit the
+ * device.  True with stack->mr NULL when the driver refused or host memory ran out: the driver then
+ * serves its allocations. */
 bool rs_stack_make(struct rs_stack *stack, const struct rs_expression *expression,
                    bool takes_initial, struct rs_diagnostics *diagnostics);
 
-/* Makes what the settings give, unless that was tried before.  Without the lock.  *denied is set
- * where they turn out bad and allocations are refused. */
+/* Makes the stack of the settings, unless that was tried before.  The caller does not hold the
+ * contexts' lock.  Sets *denied where the settings are invalid and allocations are to be refused.
+ */
 void rs_stack_settle(struct rs_stack *stack, bool *denied);
 
-/* The stack ends: the next of its kind and device may take the initial sizes.  The caller holds the
- * lock. */
+/* Lets the next stack of this kind and device take the initial sizes, as this one ends.  The caller
+ * holds the contexts' lock. */
 void rs_stack_release_initial(const struct rs_stack *stack);

@@ -11,7 +11,7 @@ enum { ENTRIES_FIRST = 64 };
 
 struct rs_mutex rs_contexts_lock = RS_MUTEX_INIT(RS_RANK_CONTEXTS);
 
-static struct rs_context_entry *entries; /* under the lock */
+static struct rs_context_entry *entries; /* these three under the lock */
 static size_t entry_count, entry_room;
 
 RS_HOT_DATA _Atomic unsigned rs_context_generation = 1;
@@ -106,7 +106,8 @@ void rs_contexts_visit_stacks(void (*visit)(void *data, struct rs_stack *stack, 
 {
     RS_ASSERT_HELD(&rs_contexts_lock);
     for (size_t i = 0; i < entry_count; i++) {
-        if (entries[i].context->handle == entries[i].handle) /* not again for a green one */
+        /* A green context's entry names the same stacks. */
+        if (entries[i].context->handle == entries[i].handle)
             rs_context_visit_stacks(entries[i].context, visit, data);
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of the contexts in service.  The caller of all below holds the lock, unless it says
- * otherwise. */
+/* The table of the contexts in service.  The caller holds rs_contexts_lock, except where a comment
+ * says otherwise. */
 #pragma once
 
 #include "base/lock.h"
@@ -8,38 +8,39 @@
 
 #include <stdbool.h>
 
-/* A handle the program may have current, and the context it allocates from: its own, or for a green
- * context the one that owns its memory. */
+/* Maps a handle that the program may have current to the context that owns the memory allocated
+ * under it: its own, or the primary of a green context. */
 struct rs_context_entry {
     CUcontext handle;
     unsigned long long id;
     struct rs_context *context;
 };
 
-/* Protects all that the files of this folder know of contexts; no driver call waits under it. */
+/* Protects the state of all files in this folder about contexts; no driver call that waits is made
+ * under it. */
 extern struct rs_mutex rs_contexts_lock;
 
-/* The handle's entry, or NULL.  It is good until the table changes. */
+/* Returns the entry of a handle, or NULL. The pointer is valid until the table changes. */
 struct rs_context_entry *rs_contexts_entry(CUcontext handle);
 
 bool rs_contexts_have(const struct rs_context *context);
 
-/* The primary context of the device, NULL while none is in service. */
+/* Returns the primary context of the device; NULL while none is in service. */
 struct rs_context *rs_contexts_primary(CUdevice device);
 
-/* False when out of host memory. */
+/* Adds an entry; false when out of host memory. */
 bool rs_contexts_add(CUcontext handle, struct rs_context *context);
 
 void rs_contexts_remove_entry(struct rs_context_entry *entry);
 
-/* All entries of the context. */
+/* Removes all entries of the context, and makes all threads look up anew. */
 void rs_contexts_remove(const struct rs_context *context);
 
-/* Each stack of a context that has been made.  Without the lock too. */
+/* Calls visit for each stack of the context that has been made.  May be called without the lock. */
 void rs_context_visit_stacks(struct rs_context *context,
                              void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
                              void *data);
 
-/* Of all contexts in service. */
+/* As rs_context_visit_stacks, for all contexts in service. */
 void rs_contexts_visit_stacks(void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
                               void *data);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is done with the stacks of all contexts: trims, waits, counts, and news of other devices. */
+/* Operations over the stacks of all contexts: trims, waits, counts, and access from other devices.
+ */
 #include "context/visit.h"
 
 #include "base/arithmetic.h"
@@ -69,8 +70,8 @@ static void tell_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
         change->result = rs_mr_access_changed(mr, change->peer, change->allowed);
 }
 
-/* Under the lock, so that a stack is either told here or made after its context's peers have
- * changed. */
+/* The caller holds the contexts' lock, so that each stack is either told here or made after the
+ * peers of its context have changed. */
 static CUresult apply_peers(struct rs_context *context)
 {
     uint64_t before = atomic_load(&context->peers);
@@ -97,7 +98,7 @@ CUresult rs_context_apply_peers(CUcontext handle)
     CUresult result = CUDA_SUCCESS;
 
     if (rs_context_is_creating())
-        return result; /* this thread holds the lock */
+        return result; /* this thread may hold the lock */
     rs_context_creating_begin();
     mode = rs_capture_relax();
     rs_mutex_lock(&rs_contexts_lock);
@@ -114,11 +115,12 @@ CUresult rs_context_apply_peers(CUcontext handle)
 
 enum { VISITED_AT_ONCE = 64, ALL_DEVICES = -1 };
 
-/* What is done with each stack of a device, without the lock, while no context ends. */
+/* A visit of each stack of a device, without the lock, while no context ends.  At most
+ * VISITED_AT_ONCE stacks are collected at a time. */
 struct device_visit {
     int device;     /* or ALL_DEVICES */
-    bool all_kinds; /* pinned memory's too */
-    bool at_once;   /* or not at all, while a context ends */
+    bool all_kinds; /* visits pinned memory's stacks too */
+    bool at_once;   /* while a context ends: stops instead of waiting up to 1 s */
     void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr);
     void *data;
     size_t skip, count;
@@ -147,7 +149,7 @@ static void collect_all(struct device_visit *visit)
     rs_mutex_unlock(&rs_contexts_lock);
 }
 
-/* With its context current. */
+/* Calls visit with the stack's context current. */
 static void visit_one(const struct device_visit *visit, struct rs_stack *stack)
 {
     struct rs_mr *mr = atomic_load_explicit(&stack->mr, memory_order_acquire);
@@ -180,7 +182,7 @@ static void visit_device(struct device_visit *visit)
 }
 
 struct trim {
-    size_t *keep_bytes; /* NULL: somebody is out of memory */
+    size_t *keep_bytes; /* NULL: a request is out of memory */
     unsigned initial_of;
     size_t returned_bytes;
 };
@@ -254,7 +256,8 @@ static void synchronise(void *data, struct rs_stack *stack, struct rs_mr *mr)
         rs_mr_synchronise(mr, *(const enum rs_synchronise *)data);
 }
 
-/* Not while a context ends: the program's wait for another one shall not become longer. */
+/* Never waits for a context's end: the program's wait for another context must not become longer.
+ */
 void rs_context_synchronise_slowly(enum rs_synchronise when)
 {
     struct device_visit visit = {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is done with the stacks of all contexts. */
+/* Operations over the stacks of all contexts.
+ *
+ * A function that says so skips pinned memory's stacks.  One that says so waits up to 1 s for a
+ * context that is about to end, and leaves out the stacks when the end takes longer. */
 #pragma once
 
 #include "base/check.h"
@@ -11,27 +14,34 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Has every stack of the device's contexts give back its wholly free memory.  *keep_bytes, in:
- * bytes to keep; out: the unused part.  Returns the bytes given back.  No lock may be held: outside
- * a request the driver calls wait.  Waits up to 1 s for a context that is about to end, as the next
- * five do. */
+/* Has every stack of the device's contexts, pinned memory's too, give back its wholly free memory
+ * to the driver.  *keep_bytes, in: free bytes that may stay; out: the unused part.  Returns the
+ * bytes given back.  The caller holds no lock; outside a request (base/request.h) the driver calls
+ * wait.  Waits up to 1 s for a context's end. */
 size_t rs_context_trim(int device, size_t *keep_bytes);
 
-/* The same for somebody who is out of memory: nothing stays, but in pinned memory's stacks; an
- * initial size only where its memory is not in initial_of (rs_mr_trim_all). */
+/* As rs_context_trim for a request that is out of memory: nothing is kept but initial sizes, and of
+ * these only those over memories that are not in initial_of (bits 1 << rs_memory; rs_mr_trim_all).
+ * Skips pinned memory.  Waits up to 1 s for a context's end. */
 size_t rs_context_trim_all(int device, unsigned initial_of);
 
-/* rs_mr_make_ready of all these stacks, until one of them says RS_READY_SOME. */
+/* Calls rs_mr_make_ready, with wait_ns in ns, for the stacks of the device until one returns
+ * RS_READY_SOME; returns the best answer.  Skips pinned memory.  Waits up to 1 s for a context's
+ * end.
+ */
 enum rs_readiness rs_context_make_ready(int device, uint64_t wait_ns);
 
-/* What they hold that nobody uses, quarantine included. */
+/* Returns the idle bytes of the device's stacks, quarantine included.  Skips pinned memory.  Waits
+ * up to 1 s for a context's end. */
 size_t rs_context_idle_bytes(int device);
 
-/* The same of resources over any of these memories, bits 1 << rs_memory. */
+/* As rs_context_idle_bytes, of the resources over any of these memories (bits 1 << rs_memory)
+ * alone. */
 size_t rs_context_idle_bytes_of(int device, unsigned memories);
 
-/* Around the program's waits for its work: rs_mr_synchronise of all stacks for device memory that
- * have a threshold.  Without any it costs nothing. */
+/* Called around the program's waits for its work: calls rs_mr_synchronise for all stacks that have
+ * a release threshold.  Skips pinned memory, and does nothing while a context ends.  Without a
+ * threshold in the process it costs one load. */
 void rs_context_synchronise_slowly(enum rs_synchronise when);
 
 static inline void rs_context_synchronise(enum rs_synchronise when)
@@ -40,21 +50,22 @@ static inline void rs_context_synchronise(enum rs_synchronise when)
         rs_context_synchronise_slowly(when);
 }
 
-/* Changes with each block that enters or leaves the quarantine of any of them, on any device. */
+/* Returns a number that changes with each block that enters or leaves the quarantine of a stack, on
+ * any device.  Skips pinned memory. */
 uint64_t rs_context_moves(void);
 
-/* Calls visit for each stack of each context in service, with a lock held that visit must not
- * need. */
+/* Calls visit for each stack of each context in service, under the contexts' lock, which visit must
+ * not need. */
 void rs_context_each_stack(void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
                            void *data);
 
-/* The same for the stacks of one kind of a device alone, and at last `gone` with the counters of
- * those whose contexts are gone. */
+/* As rs_context_each_stack, for the stacks of one kind on one device; at last calls gone with the
+ * counters of dropped stacks. */
 void rs_context_each_stack_ever(enum rs_kind kind, int device,
                                 void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr),
                                 void (*gone)(void *data, const struct rs_report *report),
                                 void *data);
 
-/* Tells the context's stacks which devices may reach its memory now (introspect/peer.h).  After an
- * error some may be told and some not. */
+/* Tells the context's stacks which devices may access its memory now (introspect/peer.h).  After an
+ * error some stacks are told and some are not. */
 CUresult rs_context_apply_peers(CUcontext handle);

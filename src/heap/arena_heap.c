@@ -16,9 +16,8 @@ enum { SUPERBLOCK_UNITS = RS_SUPERBLOCK_BYTES / RS_SPAN_UNIT };
  * largest span so far; the second counts only from 32 MiB on. */
 enum { HELD_DIVISOR = 2048, LARGEST_DIVISOR = 8, LARGEST_BYTES = 32 << 20 };
 
-/* A span of the global arena, lent to a thread's arena, which cuts it into spans of its own.  It
- * stays with that arena until it is empty: a live block leads to the same lock as long as it
- * lives, so any thread can free it without a search. */
+/* A span of the global arena, lent to a thread's arena, which cuts it.  It stays there until it is
+ * empty: a live block leads to the same lock all its life, so any thread frees it unsearched. */
 struct superblock {
     struct superblock *next, *previous;
     struct thread_arena *home;
@@ -34,8 +33,7 @@ struct superblock_list {
     size_t count;
 };
 
-/* An arena of a thread.  It is freed with the heap; when its thread ends, it waits for a new
- * thread. */
+/* An arena of a thread, freed with the heap.  When its thread ends, it waits for another. */
 struct thread_arena {
     struct rs_mutex lock; /* protects the fields below */
     struct rs_span_set spans;

@@ -16,8 +16,8 @@
 
 struct idle {
     CUdevice device;
-    size_t bytes;         /* of the device */
-    size_t charged_bytes; /* and of what counts as the device's against a limit */
+    size_t bytes;         /* idle bytes of the device's memory */
+    size_t charged_bytes; /* idle bytes that are charged against the device's limit */
 };
 
 static void add_idle(void *data, struct rs_stack *stack, struct rs_mr *mr)
@@ -28,13 +28,14 @@ static void add_idle(void *data, struct rs_stack *stack, struct rs_mr *mr)
 
     if (stack->kind != RS_KIND_PINNED && stack->environment.device == idle->device)
         idle->charged_bytes += rs_mr_idle_bytes_best(mr);
-    /* A stack over managed memory holds nothing of the device. */
+    /* No more than the context holds of the device: a stack over managed memory holds nothing
+     * there. */
     if (stack->kind == RS_KIND_DEVICE && stack->environment.device == idle->device)
         idle->bytes += rs_min(rs_mr_idle_bytes_best(mr), held);
 }
 
-/* Corrects the driver's answer about a device's total memory; with free_bytes (of the current
- * context's device) also that.  idle_bytes: what stacks hold and nobody uses. */
+/* Applies the limit to a device's total memory, and to *free_bytes (of the current context's
+ * device) unless NULL. idle_bytes: charged bytes that stacks hold idle. */
 static void observe_limit(int device, size_t idle_bytes, size_t *free_bytes, size_t *total_bytes)
 {
     size_t limit = rs_limit_get(device), job_limit = 0, others = 0, charged, live;
@@ -112,8 +113,7 @@ static CUresult ask(CUpointer_attribute attribute, CUdeviceptr address, unsigned
     return rs_driver.cuPointerGetAttribute(value, attribute, address);
 }
 
-/* Memory that the program asked for as device memory and that lies elsewhere, or nowhere that the
- * driver knows (the process's own). */
+/* True when the driver itself reports the address as device memory and not as managed. */
 static bool is_plain(CUdeviceptr address)
 {
     unsigned type = 0, managed = 1;
@@ -136,14 +136,14 @@ bool rs_introspect_as_requested(const struct rs_introspection *introspection)
            rs_config.memory_type == RS_MEMORY_TYPE_REQUESTED;
 }
 
-/* What device memory of its own would answer where the driver has no answer: for memory that it
- * does not know. */
+/* Fills in *data as the driver would for device memory, about a block of memory that the driver
+ * does not know (`system`).  CUDA_ERROR_INVALID_VALUE for an attribute without such an answer. */
 static CUresult answer_unknown(const struct rs_introspection *introspection, CUdeviceptr address,
                                CUpointer_attribute attribute, void *data)
 {
     switch ((int)attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-        *(CUcontext *)data = NULL; /* for correct() to fill in */
+        *(CUcontext *)data = NULL; /* correct() fills it in */
         break;
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
         *(CUdeviceptr *)data = address;
@@ -180,7 +180,7 @@ static CUresult answer_unknown(const struct rs_introspection *introspection, CUd
     return CUDA_SUCCESS;
 }
 
-/* True when that was all there is to correct. */
+/* Corrects RANGE_START_ADDR and RANGE_SIZE; false for another attribute. */
 static bool correct_range(const struct rs_introspection *introspection,
                           CUpointer_attribute attribute, void *data)
 {
@@ -202,7 +202,7 @@ static void correct(const struct rs_introspection *introspection, CUpointer_attr
         return;
     switch ((int)attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-        /* what is mapped belongs to no context, in the driver's eyes */
+        /* the driver reports no context for mapped memory (`virtual`) */
         if (!*(CUcontext *)data)
             *(CUcontext *)data = introspection->context;
         break;
@@ -215,7 +215,7 @@ static void correct(const struct rs_introspection *introspection, CUpointer_attr
         *(unsigned *)data = rs_sync_memops_get(introspection->address, introspection->kind,
                                                *(const unsigned *)data != 0);
         break;
-    case CU_POINTER_ATTRIBUTE_P2P_TOKENS: /* asking sets it */
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS: /* asking for tokens sets SYNC_MEMOPS in the driver */
         rs_sync_memops_note(introspection->address);
         break;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
@@ -284,7 +284,7 @@ CUdeviceptr rs_introspect_unknown_address(void)
         return (CUdeviceptr)(uintptr_t)known;
     made = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (made == MAP_FAILED)
-        return 1; /* in the zero page, which nobody allocates either */
+        return 1; /* an address in the zero page is never allocated either */
     if (!atomic_compare_exchange_strong(&page, &known, made)) {
         munmap(made, 4096);
         made = known;

@@ -9,7 +9,7 @@
 
 #include <unistd.h>
 
-enum { DEVICES_NOTED = 64 }; /* bits of rs_advice.device_accesses */
+enum { DEVICES_NOTED = 64 }; /* devices that have a bit in rs_advice.device_accesses */
 
 /* ---- advice ---- */
 
@@ -18,7 +18,7 @@ CUdevice rs_managed_device_of(CUmemLocation location)
     return location.type == CU_MEM_LOCATION_TYPE_DEVICE ? (CUdevice)location.id : CU_DEVICE_CPU;
 }
 
-/* What undoing has to do after this; nothing for advice that itself undoes. */
+/* Returns what this advice adds to the noted advice; nothing for advice that unsets. */
 static struct rs_advice to_be_undone(CUmem_advise advice, CUdevice device)
 {
     struct rs_advice undo = {0, 0};
@@ -34,7 +34,8 @@ static struct rs_advice to_be_undone(CUmem_advise advice, CUdevice device)
     return undo;
 }
 
-/* The driver rounds a range outwards to the host's pages: that far it may exceed the block. */
+/* True when the range ends in the block or in its last host page, as the driver rounds ranges
+ * outwards to the host's pages. */
 static bool is_inside(const struct rs_introspection *block, CUdeviceptr address, size_t size_bytes)
 {
     size_t room_bytes;
@@ -103,7 +104,8 @@ bool rs_managed_attach(CUstream stream, bool is_per_thread, CUdeviceptr *address
     if (introspection.what == RS_INTROSPECTED_FOREIGN ||
         (introspection.what == RS_INTROSPECTED_BLOCK && introspection.kind == RS_KIND_PINNED))
         return false;
-    /* The driver refuses parts, and device memory; here that may be managed memory beneath. */
+    /* The driver refuses parts of an allocation, and device memory; a block of device memory may
+     * lie in managed memory, which the driver would accept. */
     if (introspection.what == RS_INTROSPECTED_FREED || introspection.kind != RS_KIND_MANAGED ||
         !is_whole)
         return true;

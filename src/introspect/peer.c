@@ -12,16 +12,17 @@
 
 #include <stdlib.h>
 
-/* A context whose memory others may reach, or might once. */
+/* A context whose memory other contexts may access, or once could. */
 struct owner {
     CUcontext handle;
-    unsigned accessors[RS_DEVICES_MAX];  /* contexts of that device that enabled it.  One that ends
-                                            stays counted: the device keeps its access then */
-    CUcontext borrowers[RS_DEVICES_MAX]; /* contexts of that device that never asked for it */
+    unsigned accessors[RS_DEVICES_MAX];  /* per device: its contexts that enabled access.  A context
+                                            that ends stays counted, as the driver keeps the device's
+                                            access then */
+    CUcontext borrowers[RS_DEVICES_MAX]; /* per device: the context that rs_peer_lend gave access */
     struct owner *next;
 };
 
-static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects the list */
+static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects `owners` */
 static struct owner *owners;
 
 static struct owner *find(CUcontext handle)
@@ -59,7 +60,7 @@ CUresult rs_peer_changed(CUcontext owner, bool allowed)
     CUdevice device;
     CUresult result;
 
-    /* Before the settings are read too: a stack may come. */
+    /* Noted before the settings are read too: a stack may be made later. */
     if (atomic_load(&rs_mode_current) == RS_MODE_FORWARD ||
         rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS || device < 0 || device >= RS_DEVICES_MAX)
         return CUDA_SUCCESS;
@@ -67,7 +68,7 @@ CUresult rs_peer_changed(CUcontext owner, bool allowed)
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = rs_mode_serving() ? rs_context_apply_peers(owner) : CUDA_SUCCESS;
     if (result == CUDA_SUCCESS || !allowed)
-        return CUDA_SUCCESS; /* access that was not taken back harms nobody */
+        return CUDA_SUCCESS; /* an access that was not taken back does no harm */
     (void)note(owner, device, false);
     (void)rs_context_apply_peers(owner);
     return result;
@@ -87,7 +88,7 @@ static void note_loan(CUcontext handle, CUdevice device, CUcontext borrower)
     rs_mutex_unlock(&lock);
 }
 
-/* In the context that is to reach the memory. */
+/* The context that gets the access is current. */
 static bool lend_here(CUcontext owner, CUdevice device, CUcontext borrower)
 {
     CUresult result = rs_driver.cuCtxEnablePeerAccess(owner, 0);
@@ -116,7 +117,7 @@ bool rs_peer_lend(CUcontext owner, CUdevice device)
     return lent;
 }
 
-/* The current context's place among the borrowers, NULL when it is none. */
+/* Returns the entry of the current context among the borrowers; NULL when it is none. */
 static CUcontext *loan_of_current(CUcontext handle)
 {
     struct owner *owner = find(handle);

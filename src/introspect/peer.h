@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Access to a context's memory from other devices, as cuCtxEnablePeerAccess gives it.  The driver
- * itself sees to what cuMemAlloc made; our pools and mappings must be told. */
+/* Access to a context's memory from other devices (cuCtxEnablePeerAccess).  The driver itself
+ * covers memory of cuMemAlloc; stacks with a driver's pool or mappings must be told.  All functions
+ * are thread safe. */
 #pragma once
 
 #include "driver/cuda.h"
@@ -8,24 +9,26 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The current context may reach the memory of `owner` from now on, or no longer.  Known before any
- * stack is made, so that a stack made later follows.  An error when a stack could not be told: then
- * nothing has changed, and the driver's own call is to be undone.  Thread safe. */
+/* Notes that the current context may access the memory of `owner` from now on, or no longer, and
+ * tells the stacks of `owner`; stacks made later follow too.  Returns an error when a stack could
+ * not be told: then nothing has changed, and the caller must undo the driver's own call. */
 CUresult rs_peer_changed(CUcontext owner, bool allowed);
 
-/* Gives the device's primary context access to the memory of `owner` as cuCtxEnablePeerAccess does,
- * which the program has not asked for: it sees none of it (rs_peer_is_lent).  False when it could
- * not be given.  Thread safe. */
+/* Gives the device's primary context access to the memory of `owner`, without the program having
+ * asked: the program does not see it (rs_peer_is_lent).  False when the driver refuses or no
+ * primary context is active. */
 bool rs_peer_lend(CUcontext owner, CUdevice device);
 
-/* The current context's access to the memory of `owner` is not by the program's doing. */
+/* True when the current context's access to the memory of `owner` was given by rs_peer_lend and not
+ * by the program. */
 bool rs_peer_is_lent(CUcontext owner);
 
-/* From now on it is.  False when it was before. */
+/* Makes such an access the program's own, as it has now asked for it.  False when it was the
+ * program's before. */
 bool rs_peer_end_loan(CUcontext owner);
 
-/* The devices with a context that may reach the memory of this one, a bit each. */
+/* Returns the devices with a context that may access the memory of `owner`; bit i: device i. */
 uint64_t rs_peer_devices(CUcontext handle);
 
-/* The context is no more; its handle may come back for another. */
+/* Forgets a context that has ended; its handle may come back for another one. */
 void rs_peer_forget(CUcontext handle);

@@ -14,8 +14,9 @@ static CUresult set(CUdeviceptr address, bool wanted)
     return rs_driver.cuPointerSetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address);
 }
 
-/* Clears it in the driver unless a block around there wants it.  The call may wait, so no lock is
- * held: a block that comes to want it meanwhile is seen after the call. */
+/* Unsets the attribute in the driver unless a live block of the allocation wants it.  No lock is
+ * held, as the call may wait; a block that sets it meanwhile is found after the call, which is then
+ * undone. */
 static CUresult clear(CUdeviceptr address)
 {
     CUresult result = CUDA_SUCCESS;
@@ -33,7 +34,7 @@ void rs_sync_memops_note(CUdeviceptr address)
     rs_block_note_advice(address, &(struct rs_advice){RS_ADVISED_SYNC_MEMOPS, 0});
 }
 
-/* Device memory's is the block's own matter, wherever it lies. */
+/* A block of device memory has only its own setting, also where it lies in managed memory. */
 bool rs_sync_memops_get(CUdeviceptr address, enum rs_kind kind, bool of_the_driver)
 {
     unsigned advised = rs_block_advised(address);
@@ -43,7 +44,7 @@ bool rs_sync_memops_get(CUdeviceptr address, enum rs_kind kind, bool of_the_driv
     return kind == RS_KIND_MANAGED && of_the_driver && !(advised & RS_ADVISED_NO_SYNC_MEMOPS);
 }
 
-/* The driver's stays, as the neighbours have it from the start. */
+/* The driver's attribute stays set: neighbours have had it from the start. */
 static void unset_managed(CUdeviceptr address)
 {
     rs_block_note_advice(address, &(struct rs_advice){RS_ADVISED_NO_SYNC_MEMOPS, 0});
@@ -63,7 +64,7 @@ CUresult rs_sync_memops_set(CUdeviceptr address, enum rs_kind kind, bool wanted)
         rs_block_forget_sync_memops(address);
         return before ? clear(address) : CUDA_SUCCESS;
     }
-    rs_sync_memops_note(address); /* first, so that nobody's clearing passes it by */
+    rs_sync_memops_note(address); /* noted first, so that no concurrent clear() misses it */
     result = set(address, true);
     if (result != CUDA_SUCCESS && !before)
         rs_block_forget_sync_memops(address);
@@ -81,7 +82,7 @@ void rs_sync_memops_freed(const struct rs_taken_block *block)
     mode = rs_capture_relax();
     entered = rs_driver_context_enter(block->stack->environment.context, &result);
     if (result == CUDA_SUCCESS)
-        (void)clear(block->allocation.address); /* where it stays, copies wait more than needed */
+        (void)clear(block->allocation.address); /* if that fails, copies wait more than needed */
     rs_driver_context_leave(entered);
     rs_capture_restore(mode);
 }

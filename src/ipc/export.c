@@ -41,33 +41,34 @@ _Static_assert((int)RS_IPC_SLOTS < (int)RS_EXPORTED_NATIVE,
 
 enum export_state { EXPORT_FREE, EXPORT_LIVE, EXPORT_HELD };
 
-/* What we know of a slot ourselves. */
+/* The exporter's own record of a slot. */
 struct exported {
     enum export_state state;
-    uint32_t generation; /* the latest */
-    uint32_t next;       /* number of the next free or held one, plus one */
+    uint32_t generation; /* generation of the latest block in this slot */
+    uint32_t next;       /* slot of the next free or held record, plus one */
     CUdeviceptr address;
     size_t size_bytes;
     struct rs_taken_block held; /* so that holding a freed block needs no memory */
 };
 
 static struct rs_mutex lock =
-    RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects all below; nothing waits under it */
-static struct exported *exports;    /* NULL: there is no table yet */
-static struct rs_ipc_slot *slots;   /* in the file, which others read */
+    RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects all below; no call under it waits */
+static struct exported *exports;    /* NULL: the table has not been made */
+static struct rs_ipc_slot *slots;   /* in the memory file, which other processes read */
 static struct rs_kept_descriptor file;
-static struct rs_ipc_handle self;                   /* what all our handles have in common */
-static uint32_t used, first_free;                   /* slots ever used; plus one */
-static uint32_t first_held, last_held;              /* plus one, oldest first */
-static struct rs_hash_table spent;                  /* by the driver's number of an allocation */
-static bool all_spent;                              /* there was no memory for that table */
+static struct rs_ipc_handle self;      /* the fields that all handles of this process share */
+static uint32_t used, first_free;      /* slots ever used; first free slot plus one */
+static uint32_t first_held, last_held; /* held slots plus one, the oldest first */
+static struct rs_hash_table spent; /* ids of driver allocations whose native handle was given out */
+static bool all_spent; /* out of host memory for `spent`: no native handle is given out any more */
 static void *const is_spent = (void *)(uintptr_t)1; /* a value that is not NULL */
 
 _Atomic size_t rs_export_held;
 
 /* ---- the table ---- */
 
-/* A limit on files (ulimit -f) is one on this file too. */
+/* Sets the file's size; 0 or errno.  A limit on file sizes (ulimit -f) counts for memory files too
+ * and would raise SIGXFSZ. */
 static int resize(int fd)
 {
     struct rs_unsignalled unsignalled;
@@ -79,7 +80,7 @@ static int resize(int fd)
     return failed;
 }
 
-/* The file that others find through /proc, or -1. */
+/* Creates the file that other processes find through /proc; -1 on failure. */
 static int create_file(void)
 {
     int fd = memfd_create(RS_IPC_FILE_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
@@ -93,7 +94,9 @@ static int create_file(void)
     return fd;
 }
 
-/* Before Linux 5.1 a process of the same user could write to it, as it could to our memory. */
+/* Seals the file against other writers and against resizing.  Linux before 5.1 lacks
+ * F_SEAL_FUTURE_WRITE: there a process of the same user can write to the file, as it could to our
+ * memory. */
 static bool seal(int fd)
 {
     (void)fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
@@ -118,7 +121,7 @@ static void describe_self(const unsigned char nonce[RS_IPC_NONCE_BYTES])
     self.fd = file.fd;
 }
 
-/* Maps the sealed file and keeps it. */
+/* Creates, maps and seals the file and keeps its descriptor; NULL on failure. */
 static char *map_file(struct rs_ipc_header *header)
 {
     int fd = create_file();
@@ -137,7 +140,7 @@ static char *map_file(struct rs_ipc_header *header)
     return NULL;
 }
 
-/* Made at the first handle that needs it, kept to the process's end. */
+/* Creates the table at the first handle that needs it; it stays until the process ends. */
 static bool create_table(void)
 {
     size_t bytes = RS_IPC_SLOTS * sizeof(*exports);
@@ -162,7 +165,7 @@ static bool create_table(void)
 
 /* ---- slots; the caller holds the lock ---- */
 
-/* The number of a free slot plus one; 0 when there is none. */
+/* Takes a free slot.  Returns its number plus one; 0 when all are in use. */
 static uint32_t take_slot(void)
 {
     uint32_t number = first_free;
@@ -187,8 +190,8 @@ static void give_slot(uint32_t number)
     first_free = number;
 }
 
-/* The slot that this block is exported in, plus one; 0: none.  A note in a block's record that is
- * not about this block comes from a free that raced with the export. */
+/* Returns the slot that exports this block, plus one; 0: none.  A record may name a slot of another
+ * block when a free raced with the export, so the slot's address and size are compared. */
 static uint32_t slot_of(const struct rs_introspection *block)
 {
     unsigned number = rs_block_exported(block->address);
@@ -216,13 +219,13 @@ static void write_handle(uint32_t number, CUipcMemHandle *handle)
     rs_ipc_seal(&ours, handle);
 }
 
-/* No importer can open the block from now on. */
+/* Clears the generation: no importer can open the block from now on. */
 static void close_slot(uint32_t number)
 {
     atomic_store(&slots[number - 1].generation, 0);
 }
 
-/* True while a process holds a lock on the slot, also when nobody can tell. */
+/* True while another process holds a lock on the slot, and also when that cannot be told. */
 static bool is_open_elsewhere(uint32_t number)
 {
     static bool said;
@@ -235,14 +238,16 @@ static bool is_open_elsewhere(uint32_t number)
                    "other processes is not used again");
         return true;
     }
-    atomic_thread_fence(memory_order_seq_cst); /* the generation is out of the slot before */
+    /* The generation must be cleared before the lock is asked for. */
+    atomic_thread_fence(memory_order_seq_cst);
     return fcntl(file.fd, F_GETLK, &wanted) != 0 || wanted.l_type != F_UNLCK;
 }
 
 /* ---- native handles; the caller holds the lock ---- */
 
-/* A driver's handle names its allocation for as long as that lives, so only one block may ever have
- * it: later ones in the same memory get handles of ours. */
+/* True when a block may get the driver's handle.  That handle names the allocation as long as it
+ * lives, so only one block may ever have it; later blocks in the same memory get handles of ours.
+ */
 static bool may_be_native(unsigned long long id)
 {
     return id && !all_spent && !rs_hash_get(&spent, id);
@@ -257,7 +262,7 @@ static CUresult refuse(bool *said, const char *reason)
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* What the driver says of the block's memory. */
+/* The driver allocation around the block. */
 struct allocation {
     CUipcMemHandle native;
     CUdeviceptr base;
@@ -288,7 +293,7 @@ static CUresult export_in_slot(const struct rs_introspection *block,
         slot->allocation_bytes = allocation->size_bytes;
         slot->native = allocation->native;
         if (!rs_block_note_exported(block->address, number)) {
-            give_slot(number); /* the program has just freed it */
+            give_slot(number); /* the program has freed the block meanwhile */
             return CUDA_ERROR_INVALID_VALUE;
         }
         atomic_store(&slot->generation, entry->generation);
@@ -324,8 +329,8 @@ static CUresult export_block(const struct rs_introspection *block, CUipcMemHandl
     return result;
 }
 
-/* What another process exported.  The driver's answer, which is an error; were it not, its handle
- * would name too much. */
+/* Answers for memory that another process exported.  The driver refuses to export it again.  Should
+ * it succeed, its handle would name the whole allocation, so the block's own handle is returned. */
 static CUresult export_again(CUdeviceptr address, CUipcMemHandle *handle)
 {
     CUresult result = rs_driver.cuIpcGetMemHandle(handle, address);
@@ -340,7 +345,7 @@ bool rs_export(CUdeviceptr address, CUipcMemHandle *handle, CUresult *result)
     struct rs_introspection introspection = rs_introspect(address);
 
     if (!handle || !rs_driver_ready(false) || !rs_driver.cuIpcGetMemHandle)
-        return false; /* the driver's own error */
+        return false; /* the driver reports its own error */
     if (introspection.what == RS_INTROSPECTED_FREED)
         *result = CUDA_ERROR_INVALID_VALUE;
     else if (introspection.what == RS_INTROSPECTED_OPENED)
@@ -370,7 +375,7 @@ static void hold(uint32_t number, const struct rs_taken_block *taken)
     atomic_fetch_add(rs_attention, 1);
 }
 
-/* The number of the oldest held one, off the list; 0 when there is none. */
+/* Takes the oldest held slot off the list.  Returns its number plus one; 0 when none is held. */
 static uint32_t take_held(void)
 {
     uint32_t number = first_held;
@@ -414,7 +419,7 @@ bool rs_export_end(struct rs_taken_block *taken)
     }
     if (!end_slot(taken->exported, taken))
         return false;
-    /* The stack does not see this free yet, so where it would have waited, we do. */
+    /* The stack does not see this free yet, so a wait that it would have made happens here. */
     (void)rs_sentinel_wait(&stack->context->sentinel, stack->context->handle);
     return true;
 }
@@ -426,18 +431,19 @@ void rs_export_freed(const struct rs_taken_block *taken)
     if (!taken->exported_id || rs_segment_find(taken->allocation.address, &segment))
         return;
     rs_mutex_lock(&lock);
-    (void)rs_hash_take(&spent, taken->exported_id); /* the driver has it back */
+    (void)rs_hash_take(&spent, taken->exported_id); /* the driver has the allocation back */
     rs_mutex_unlock(&lock);
 }
 
-/* A stack without `reuse` waits in a free, which no request may. */
+/* True when the block may be deallocated now: a stack without `reuse` waits in a free, which must
+ * not happen inside a request. */
 static bool may_free_now(const struct rs_taken_block *block)
 {
     return block->stack->environment.frees_are_ready || !rs_request_is_under_way();
 }
 
-/* Takes the oldest held block if nobody has it open any more, else it is the youngest from now on.
- */
+/* Takes the oldest held block if no process has it open any more; else moves it to the end of the
+ * list. */
 static bool take_released(struct rs_taken_block *block)
 {
     uint32_t number;
@@ -467,7 +473,7 @@ void rs_export_collect(bool all)
     for (looks = all ? looks : 1; looks > 0; looks--) {
         if (!take_released(&block) || !atomic_load(&block.stack->context->alive))
             continue;
-        /* Fails only when a driver call beneath does, for a context that is broken anyhow. */
+        /* Fails only when a driver call fails, so when the context is broken. */
         (void)rs_mr_deallocate(atomic_load(&block.stack->mr), &block.allocation, NULL);
     }
     rs_context_ends_release();

@@ -39,8 +39,8 @@ static const struct {
                               "the process that shared the memory has ended"},
     [RS_IPC_REFUSED_HIDDEN] =
         {CUDA_ERROR_NOT_PERMITTED,
-         "the process that shared the memory is not to be seen in /proc, though "
-         "one of its number runs (is /proc mounted with hidepid?)"},
+         "/proc does not show the process that shared the memory, although one "
+         "of its number runs (is /proc mounted with hidepid?)"},
     [RS_IPC_REFUSED_ACCESS] = {CUDA_ERROR_NOT_PERMITTED,
                                "the memory is of a process that this one may not look into "
                                "(another user's, or one that is protected)"},
@@ -48,7 +48,7 @@ static const struct {
                               "the process that shared the memory has no table of it any more"},
     [RS_IPC_REFUSED_LOCK] = {CUDA_ERROR_MAP_FAILED, "the table of shared memory cannot be locked"},
     [RS_IPC_REFUSED_FREED] = {CUDA_ERROR_INVALID_VALUE, "the memory has been freed by its process"},
-    [RS_IPC_REFUSED_SIZE] = {CUDA_ERROR_MAP_FAILED, "the memory is not what its process said"},
+    [RS_IPC_REFUSED_SIZE] = {CUDA_ERROR_MAP_FAILED, "the memory is smaller than its process says"},
 };
 
 CUresult rs_ipc_refuse(enum rs_ipc_refusal why)
@@ -62,7 +62,7 @@ CUresult rs_ipc_refuse(enum rs_ipc_refusal why)
 
 /* ---- tables ---- */
 
-/* True when the link leads to a memory file of a table's name. */
+/* True when the link leads to a memory file named RS_IPC_FILE_NAME. */
 static bool is_table_link(const char *path)
 {
     static const char name[] = "/memfd:" RS_IPC_FILE_NAME;
@@ -72,7 +72,8 @@ static bool is_table_link(const char *path)
     return length >= (ssize_t)sizeof(name) - 1 && memcmp(target, name, sizeof(name) - 1) == 0;
 }
 
-/* Whom the file belongs to is asked for the sake of a privileged process, which may open any. */
+/* True when the file belongs to the user of this process.  A privileged process may open any file,
+ * so the owner is checked. */
 static bool is_own_users(int fd)
 {
     struct stat status;
@@ -92,9 +93,9 @@ static bool is_table_of(int fd, const struct rs_ipc_handle *handle)
            memcmp(header.nonce, handle->nonce, sizeof(header.nonce)) == 0;
 }
 
-/* Why the exporter's start cannot be read, or is not what the handle says.  A number that nobody
- * has is that of a process that has ended; one that somebody has and /proc does not show tells
- * nothing. */
+/* Returns why the exporter's start time cannot be read or is not that of the handle.  A process
+ * number that kill() does not know has ended; one that kill() knows but /proc does not show is
+ * hidden. */
 static enum rs_ipc_refusal why_not_running(const struct rs_ipc_handle *handle,
                                            long long start_ticks)
 {
@@ -103,7 +104,7 @@ static enum rs_ipc_refusal why_not_running(const struct rs_ipc_handle *handle,
                : RS_IPC_REFUSED_ENDED;
 }
 
-/* False with the refusal in *result. */
+/* True when the exporter runs; else false with the CUDA error in *result. */
 static bool is_running(const struct rs_ipc_handle *handle, CUresult *result)
 {
     long long start_ticks = -1;
@@ -117,9 +118,9 @@ static bool is_running(const struct rs_ipc_handle *handle, CUresult *result)
     return false;
 }
 
-/* The number may stand for anything by now, and to open a device or a fifo does something to it. So
- * what it leads to is taken hold of without being opened, looked at, and then opened: that very
- * file, whatever the number stands for meanwhile.  -1 with errno. */
+/* Opens the file only if it is a table; -1 with errno otherwise.  The descriptor number may name
+ * anything by now, and opening a device or a FIFO has effects.  So the file is first held without
+ * being opened (O_PATH), checked, and then that very file is opened. */
 static int open_if_table(const char *path)
 {
     int fd = -1, held = rs_file_hold(path);
@@ -136,7 +137,7 @@ static int open_if_table(const char *path)
     return fd;
 }
 
-/* A descriptor of the exporter's table, or -1 with the refusal in *result. */
+/* Opens the exporter's table; -1 with the CUDA error in *result. */
 static int open_table(const struct rs_ipc_handle *handle, CUresult *result)
 {
     char path[64];
@@ -156,7 +157,7 @@ static int open_table(const struct rs_ipc_handle *handle, CUresult *result)
     return -1;
 }
 
-/* A record without a file, with no use yet. */
+/* Adds a record that has no file and no use yet. */
 static struct rs_exporter *add_exporter(const struct rs_ipc_handle *handle)
 {
     struct rs_exporter *exporter = malloc(sizeof(*exporter));
@@ -178,7 +179,7 @@ static struct rs_exporter *find_exporter(const struct rs_ipc_handle *handle)
     return exporter;
 }
 
-/* Opens the table, again if the program closed the file. */
+/* Opens the table if it is not open, also when the program closed its descriptor. */
 static bool open_file(struct rs_exporter *exporter, const struct rs_ipc_handle *handle,
                       CUresult *result)
 {
@@ -191,7 +192,7 @@ static bool open_file(struct rs_exporter *exporter, const struct rs_ipc_handle *
         return false;
     if (rs_descriptor_keep(&exporter->file, fd))
         return true;
-    *result = CUDA_ERROR_OUT_OF_MEMORY; /* of numbers for files */
+    *result = CUDA_ERROR_OUT_OF_MEMORY; /* no descriptor is left */
     return false;
 }
 
@@ -200,7 +201,7 @@ struct rs_exporter *rs_exporter_use(const struct rs_ipc_handle *handle, CUresult
     struct rs_exporter *exporter = find_exporter(handle);
 
     if (!is_running(handle, result))
-        return NULL; /* its table may still be open here, and says nothing any more */
+        return NULL; /* the table may still be open here, but its exporter has ended */
     if (!exporter)
         exporter = add_exporter(handle);
     if (!exporter) {
@@ -214,7 +215,8 @@ struct rs_exporter *rs_exporter_use(const struct rs_ipc_handle *handle, CUresult
     return NULL;
 }
 
-/* Closing the file drops all locks on it, which is why a table is open only once. */
+/* Closing any descriptor of the file drops all locks of the process on it (fcntl), so each table is
+ * open only once. */
 void rs_exporter_leave(struct rs_exporter *exporter)
 {
     struct rs_exporter **link = &exporters;
@@ -247,7 +249,8 @@ bool rs_exporter_lock(struct rs_exporter *exporter, const struct rs_ipc_handle *
         *result = rs_ipc_refuse(RS_IPC_REFUSED_LOCK);
         return false;
     }
-    atomic_thread_fence(memory_order_seq_cst); /* the lock is there before the generation is read */
+    /* The slot is locked before the generation is read. */
+    atomic_thread_fence(memory_order_seq_cst);
     length =
         rs_file_read(exporter->file.fd, slot, sizeof(*slot), (off_t)rs_ipc_slot_at(handle->slot));
     if (length == sizeof(*slot) && slot->generation == handle->generation)

@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tables of other processes that are open here (ipc/table.h): finding them, registering in them,
- * and what is said when that cannot be.  All but rs_ipc_refuse under a lock of the caller's. */
+/* The tables of other processes that are open here (ipc/table.h): finds them, registers in them,
+ * and reports why that fails.  The caller of all but rs_ipc_refuse holds a lock of its own around
+ * the calls. */
 #pragma once
 
 #include "ipc/table.h"
 
 struct rs_exporter;
 
-/* The table that the handle is of, open from now on; NULL with the refusal in *result. */
+/* Returns the table that the handle names, opened if need be; NULL with the CUDA error in *result.
+ */
 struct rs_exporter *rs_exporter_use(const struct rs_ipc_handle *handle, CUresult *result);
 
-/* Once for each use.  The last one drops all locks. */
+/* Must follow each successful rs_exporter_use.  The last one closes the table, which drops all
+ * locks on it. */
 void rs_exporter_leave(struct rs_exporter *exporter);
 
-/* Registers for the handle's block, then reads what lies behind the handle: while the lock is held
- * the exporter does not change it.  False with the refusal in *result; the lock may be held. */
+/* Locks the slot of the handle's block, then copies it into *slot: the exporter does not reuse a
+ * slot while it is locked.  False with the CUDA error in *result; the lock may then be held, so the
+ * caller must call rs_exporter_unlock. */
 bool rs_exporter_lock(struct rs_exporter *exporter, const struct rs_ipc_handle *handle,
                       struct rs_ipc_slot *slot, CUresult *result);
 void rs_exporter_unlock(struct rs_exporter *exporter, uint32_t slot);
@@ -31,5 +35,5 @@ enum rs_ipc_refusal {
     RS_IPC_REFUSED_SIZE,
 };
 
-/* Says why an open is refused, once for each reason, and returns the error. */
+/* Writes why an open is refused, once for each reason, and returns its CUDA error. */
 CUresult rs_ipc_refuse(enum rs_ipc_refusal why);

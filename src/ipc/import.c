@@ -15,11 +15,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How one sees that opened memory is still there: by the driver's number of the allocation, never
- * used twice, or by its range.  Where the driver tells neither of opened memory it counts as there.
- */
+/* How to tell whether opened memory still exists: by the id of the driver allocation, which is
+ * never used twice, or else by its range.  Where the driver tells neither, the memory counts as
+ * existing. */
 struct proof {
-    unsigned long long id; /* 0: not told */
+    unsigned long long id; /* 0: the driver tells none */
     bool has_range;
 };
 
@@ -27,7 +27,8 @@ struct proof {
 struct segment {
     CUipcMemHandle native;
     CUcontext context;
-    struct rs_context *owner; /* of the context's memory; forget_ended comes before it goes */
+    /* Owns the context's memory; forget_ended runs before this record is recycled. */
+    struct rs_context *owner;
     struct proof proof;
     CUdeviceptr base;
     size_t size_bytes;
@@ -46,8 +47,9 @@ struct opened {
     struct opened *next;
 };
 
-/* What the program opened by handles of the driver's own.  A block of ours may begin at the same
- * address: the allocation was one block when that handle was made, and is cut up now. */
+/* An address that the program opened by a handle of the driver's own.  A block of ours may begin at
+ * the same address: the allocation was one block when that handle was made, and has been cut since.
+ */
 struct native {
     CUdeviceptr address;
     struct proof proof;
@@ -56,12 +58,12 @@ struct native {
 };
 
 static struct rs_mutex lock =
-    RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects the lists; nothing waits under it */
+    RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects the lists; no call under it waits */
 static struct segment *segments;
 static struct opened *blocks;
 static struct native *natives;
 
-/* For observers, who take no lock. */
+/* Copies of the lists for rs_import_find, which takes no lock. */
 static _Atomic(struct rs_address_map *) block_map, segment_map;
 
 static struct rs_address_map *map_or_create(_Atomic(struct rs_address_map *) *map)
@@ -75,14 +77,14 @@ static struct rs_address_map *map_or_create(_Atomic(struct rs_address_map *) *ma
     return made;
 }
 
-/* What the program asks for. */
+/* One call of cuIpcOpenMemHandle. */
 struct opening {
     CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned);
     unsigned flags;
     CUcontext context;
     struct rs_context *owner;
     const CUipcMemHandle *given;
-    struct rs_ipc_handle handle; /* the same, read */
+    struct rs_ipc_handle handle; /* `given`, decoded */
 };
 
 /* ---- segments; the caller holds the lock ---- */
@@ -101,7 +103,7 @@ static struct proof proof_of(CUdeviceptr address)
     return (struct proof){rs_driver_allocation_id(address), is_base(address)};
 }
 
-/* False when its context has ended, and its memory with it. */
+/* False when the context in which the address was opened has ended, and the memory with it. */
 static bool is_alive(CUdeviceptr address, struct proof proof)
 {
     return proof.id ? rs_driver_allocation_id(address) == proof.id
@@ -119,8 +121,8 @@ static struct segment *find_segment(const CUipcMemHandle *native, CUcontext cont
     return segment;
 }
 
-/* Takes a range out of a map, or puts another owner's there that begins at the same address: the
- * same memory, opened in another context. */
+/* Removes a range from a map.  Where another record begins at the same address (the same memory,
+ * opened in another context), the map gets that one instead. */
 static void forget_range(_Atomic(struct rs_address_map *) *map, CUdeviceptr start, void *owner,
                          void *other, size_t other_bytes)
 {
@@ -154,7 +156,7 @@ static struct segment *enter_segment(struct segment *segment)
     return segment;
 }
 
-/* Opens the driver's handle. */
+/* Opens the driver's handle of a slot in the current context. */
 static struct segment *open_segment(const struct opening *opening, const struct rs_ipc_slot *slot,
                                     CUresult *result)
 {
@@ -191,7 +193,7 @@ static bool is_slot_used(const struct rs_exporter *exporter, uint32_t slot)
     return block;
 }
 
-/* Drops the lock, unless the block is open a second time, in another context. */
+/* Unlocks the slot, unless the block is open in another context too. */
 static void leave_slot(struct rs_exporter *exporter, uint32_t slot)
 {
     if (!is_slot_used(exporter, slot))
@@ -211,7 +213,7 @@ static void unlink_block(struct opened *block)
     forget_range(&block_map, block->address, block, other, other ? other->size_bytes : 0);
 }
 
-/* The block's segment went with its context. */
+/* Forgets a segment that ended with its context, and all blocks in it. */
 static void forget_segment(struct segment *segment)
 {
     struct opened *block = blocks, *next;
@@ -292,7 +294,8 @@ static struct opened *enter_block(const struct opening *opening, struct rs_expor
 
 /* ---- opening ---- */
 
-/* As far as the driver tells how large what it opened is. */
+/* True when the block lies inside the opened allocation, whose size is the driver's answer, or the
+ * exporter's where the driver gives none. */
 static bool is_inside(const struct rs_ipc_slot *slot, CUdeviceptr base)
 {
     CUdeviceptr start;
@@ -303,7 +306,7 @@ static bool is_inside(const struct rs_ipc_slot *slot, CUdeviceptr base)
     return slot->offset_bytes <= bytes && slot->size_bytes <= bytes - slot->offset_bytes;
 }
 
-/* The segment that the slot names, opened if need be, with the block in it. */
+/* Opens the block of a slot: finds or opens its segment and enters the block. */
 static struct opened *open_in_segment(const struct opening *opening, struct rs_exporter *exporter,
                                       const struct rs_ipc_slot *slot, CUresult *result)
 {
@@ -382,7 +385,8 @@ bool rs_import_open(CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned), C
     else if (opening.handle.process == getpid() &&
              opening.handle.process_namespace == rs_process_namespace() &&
              opening.handle.start_ticks == rs_process_start_ticks(0))
-        *result = CUDA_ERROR_INVALID_CONTEXT; /* its own process: as the driver says */
+        *result = CUDA_ERROR_INVALID_CONTEXT; /* the handle is of this process: the driver's error
+                                                 for that */
     else {
         opening.owner = rs_context_owner();
         *result = open_ours(&opening, address);
@@ -419,8 +423,8 @@ void rs_import_note_native(CUdeviceptr address)
     rs_mutex_unlock(&lock);
 }
 
-/* True when the address was opened by a handle of the driver's: that open is the one to close, as
- * what is closed too late does no harm.  The caller holds the lock. */
+/* True when the address was opened by a handle of the driver's.  Of two opens at one address that
+ * one is closed first, as closing ours too late does no harm.  The caller holds the lock. */
 static bool close_native(CUdeviceptr address)
 {
     struct native **link = &natives, *native = find_native(address);
@@ -438,7 +442,7 @@ static bool close_native(CUdeviceptr address)
 
 /* ---- closing ---- */
 
-/* The open block at that address: of the current context where there are several. */
+/* Returns the open block at that address; of several, the one opened in the current context. */
 static struct opened *find_at(CUdeviceptr address)
 {
     struct opened *block, *found = NULL;
@@ -451,8 +455,8 @@ static struct opened *find_at(CUdeviceptr address)
     return found;
 }
 
-/* Gives up the block's use of its segment; the last one closes the driver's handle.  Without the
- * lock, which the driver's calls may not be made under: they wait. */
+/* Releases the block's use of its segment; the last use closes the driver's handle.  The caller
+ * does not hold the lock, as that driver call waits. */
 static CUresult leave_segment(struct segment *segment)
 {
     CUresult result = CUDA_SUCCESS;
@@ -470,8 +474,9 @@ static CUresult leave_segment(struct segment *segment)
     return result;
 }
 
-/* The block's memory may be another's from the moment that its lock is gone, so no work of this
- * process may use it any more: the driver's own close waits too, but only the last one. */
+/* Closes a block.  The exporter may reuse the memory as soon as the slot is unlocked, so this
+ * process waits for its own work first; the driver's close waits too, but only the last one is
+ * called. */
 static CUresult close_block(struct opened *block)
 {
     struct segment *segment = block->segment;
@@ -480,7 +485,8 @@ static CUresult close_block(struct opened *block)
     CUresult result = leave_segment(segment);
 
     rs_mutex_lock(&lock);
-    /* Where the device has not even the few bytes that waiting takes, the lock stays to the end. */
+    /* Waiting takes 512 bytes of the device.  Where it has none, the slot stays locked until the
+     * process ends. */
     if (waited != CUDA_ERROR_OUT_OF_MEMORY) {
         leave_slot(block->exporter, block->slot);
         rs_exporter_leave(block->exporter);
@@ -490,7 +496,8 @@ static CUresult close_block(struct opened *block)
     return result;
 }
 
-/* True when the driver must not see the address: it would close the whole segment. */
+/* True when the address lies in an opened segment.  The driver must not see it: it would close the
+ * whole segment. */
 static bool is_in_segment(CUdeviceptr address)
 {
     struct rs_range range;

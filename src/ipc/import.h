@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CUDA IPC, the importer's side: handles that another process's rmmshim made.  See ipc/table.h.
+/* CUDA IPC, the importer's side: opens handles that rmmshim made in another process.  See
+ * ipc/table.h.
  *
- * All of it works whatever this process's own settings are. */
+ * It works whatever the settings of this process are.  All functions are thread safe. */
 #pragma once
 
 #include "driver/cuda.h"
@@ -9,28 +10,30 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* cuIpcOpenMemHandle, by the driver's function of the version that the program called.  False for a
- * handle that is not of rmmshim's making. */
+/* Answers cuIpcOpenMemHandle; `open` is the driver's function of the version that the program
+ * called.  Sets *result, and *address on success.  False for a handle that rmmshim did not make. */
 bool rs_import_open(CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned), CUdeviceptr *address,
                     const CUipcMemHandle *handle, unsigned flags, CUresult *result);
 
-/* The driver opened one of its own handles at that address. */
+/* Notes that the driver opened one of its own handles at address. */
 void rs_import_note_native(CUdeviceptr address);
 
-/* cuIpcCloseMemHandle.  False for an address that no such handle gave. */
+/* Answers cuIpcCloseMemHandle.  False when the driver must answer: address was not opened by a
+ * handle of ours, or (also) by one of the driver's. */
 bool rs_import_close(CUdeviceptr address, CUresult *result);
 
 enum rs_imported {
-    RS_IMPORTED_NOT,     /* not in memory that was opened here */
-    RS_IMPORTED_BLOCK,   /* in a block that is open */
-    RS_IMPORTED_OUTSIDE, /* beside all of them, in the same allocation of the exporter's */
+    RS_IMPORTED_NOT,     /* the address is in no memory that was opened here */
+    RS_IMPORTED_BLOCK,   /* the address is in an open block */
+    RS_IMPORTED_OUTSIDE, /* the address is in the exporter's allocation, but in no open block */
 };
 
-/* Takes no lock. */
+/* Tells where address lies, without a lock; for RS_IMPORTED_BLOCK fills in the block's start and
+ * its size in bytes. */
 enum rs_imported rs_import_find(CUdeviceptr address, CUdeviceptr *start, size_t *size_bytes);
 
-/* The handle that the open block which holds address came from. */
+/* Copies the handle by which the open block around address was opened; false when there is none. */
 bool rs_import_handle(CUdeviceptr address, CUipcMemHandle *handle);
 
-/* A context has ended: what it had open is closed. */
+/* Must follow the end of a context: forgets all memory that was opened in it. */
 void rs_import_context_ended(void);

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* The last is the version. */
+/* The last byte is the version of the format. */
 const char rs_ipc_magic[8] = {'r', 'm', 'm', 's', 'h', 'i', 'm', '1'};
 
 bool rs_ipc_is_ours(const CUipcMemHandle *handle)

@@ -1,30 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CUDA IPC of blocks that lie inside a driver allocation: what exporter and importer have in
- * common.
+/* CUDA IPC of blocks inside a driver allocation: the format that exporter and importer share.
  *
  * The driver's handle of such a block names the whole allocation and opens at its beginning.  So
- * the program gets 64 bytes of our own instead, which say where the exporter keeps a table: there
- * the importer's rmmshim finds the driver's handle and the place inside.  The driver of an importer
- * without rmmshim gets bytes that are no handle of its own (a handle with a few altered bytes is
- * refused with CUDA_ERROR_INVALID_HANDLE, seen on an H200; ours has no byte in common with one).
+ * the program gets 64 bytes of our own instead, which say where the exporter keeps a table; the
+ * importer's rmmshim finds the driver's handle and the block's offset there.  The driver of an
+ * importer without rmmshim refuses these bytes: a handle with a few altered bytes gets
+ * CUDA_ERROR_INVALID_HANDLE (seen on an H200), and ours shares no byte with a driver's.
  *
- * The table is a memory file without a name, which others of the same user reach through
- * /proc/PID/fd.  It has no name to guess or to plant, nothing is left behind when the exporter dies
- * in whatever way, other users and other PID namespaces cannot open it, and the seals keep
- * everybody but the exporter from writing to it or cutting it short.  A file in /dev/shm would need
- * a name, an owner check and a way to find what dead processes left; a socket would need a thread
- * that answers. The way through /proc asks for the right to read the exporter (PTRACE_MODE_READ:
- * the same user, and a process that may be dumped), which Yama's ptrace_scope does not touch: that
- * is about attaching.
+ * The table is a memory file without a name, which processes of the same user open through
+ * /proc/PID/fd.  No name can be guessed or planted, nothing is left behind however the exporter
+ * dies, other users and other PID namespaces cannot open the file, and its seals keep all processes
+ * but the exporter from writing to it or truncating it.  A file in /dev/shm would need a name, an
+ * owner check and a search for files of dead processes; a socket would need a thread that answers.
+ * Opening through /proc needs the right to read the exporter (PTRACE_MODE_READ: the same user, and
+ * a process that may be dumped).  Yama's ptrace_scope does not restrict it, as that is about
+ * attaching.
  *
- * Registering is a lock: while an importer has the block of a slot open it holds a shared lock on
- * the byte of that number, of the kind that belongs to the process (fcntl F_SETLK), so the kernel
- * drops it when the process dies, and a forked child does not keep it.  The exporter asks for such
- * a lock when the block is freed, after it took the block's generation out of the slot; the
- * importer looks at the generation after it took the lock.  One of the two sees the other.  A
- * process that is killed drops its locks when its files are closed, which may be a moment before
- * the GPU has stopped its work; that matters only to what was freed while it had it open, which
- * CUDA forbids. */
+ * An importer registers by a lock: while it has the block of a slot open, it holds a shared lock on
+ * the byte of that number.  The lock belongs to the process (fcntl F_SETLK), so the kernel drops it
+ * when the process dies, and a forked child does not keep it.  When the block is freed, the
+ * exporter clears the slot's generation and then asks for the lock; the importer locks and then
+ * reads the generation.  So at least one of them sees the other.  A killed process loses its locks
+ * when its files are closed, perhaps a moment before its GPU work stops.  That affects only blocks
+ * that were freed while the process had them open, which CUDA forbids. */
 #pragma once
 
 #include "driver/cuda.h"
@@ -34,7 +32,7 @@
 #include <stdint.h>
 
 enum {
-    RS_IPC_SLOTS = 1 << 15, /* blocks that are exported at the same time */
+    RS_IPC_SLOTS = 1 << 15, /* most blocks exported at the same time */
     RS_IPC_NONCE_BYTES = 16,
     RS_IPC_SLOTS_AT = 4096, /* in the file */
 };
@@ -42,7 +40,8 @@ enum {
 struct rs_ipc_handle {
     char magic[8];
     uint64_t process_namespace;
-    int64_t start_ticks; /* of the exporter, which tells its number from the next process's */
+    int64_t start_ticks; /* start time of the exporter, which tells it from a later process of the
+                            same number */
     int32_t process, fd;
     uint32_t slot, generation;
     unsigned char nonce[RS_IPC_NONCE_BYTES]; /* of the table */
@@ -57,11 +56,11 @@ struct rs_ipc_header {
 };
 
 struct rs_ipc_slot {
-    _Atomic uint32_t generation; /* of the block that is exported here; 0: it was freed */
+    _Atomic uint32_t generation; /* generation of the block that is exported here; 0: freed */
     uint32_t unused;
-    uint64_t offset_bytes; /* of the block from what the driver's handle opens */
+    uint64_t offset_bytes; /* offset of the block in the allocation that `native` opens */
     uint64_t size_bytes;
-    uint64_t allocation_bytes; /* of what the driver's handle opens */
+    uint64_t allocation_bytes; /* size of the allocation that `native` opens */
     CUipcMemHandle native;
 };
 
@@ -74,14 +73,14 @@ static inline size_t rs_ipc_slot_at(uint32_t slot)
 
 extern const char rs_ipc_magic[8];
 
-/* As it is called in /proc/PID/fd. */
+/* Name of the file as /proc/PID/fd shows it. */
 #define RS_IPC_FILE_NAME "rmmshim-ipc"
 
-/* True for a handle of ours, of any version. */
+/* True for a handle that rmmshim made, of any version. */
 bool rs_ipc_is_ours(const CUipcMemHandle *handle);
 
-/* Closes a handle with its sum. */
+/* Writes a handle with its checksum. */
 void rs_ipc_seal(const struct rs_ipc_handle *from, CUipcMemHandle *to);
 
-/* False when it is of another version, or damaged. */
+/* Decodes a handle; false when it is of another version or damaged. */
 bool rs_ipc_read(const CUipcMemHandle *from, struct rs_ipc_handle *to);

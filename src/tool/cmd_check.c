@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rmmshim check: what an expression or variables mean, before anything runs on them. */
+/* rmmshim check: shows the stacks that an expression or variables mean, without running a program.
+ */
 #include "config/config.h"
 #include "config/stacks.h"
 #include "config/variable_name.h"
@@ -18,7 +19,8 @@ static void print_tree(const struct rs_expression *node, int depth)
     printf("%*s%s", depth * 2, "", node->descriptor->name);
     for (size_t i = 0; rows[i].name; i++)
         printf(" %s=%s", rows[i].name, describe_value(&rows[i], &node->values[i], text));
-    /* What the text asked for has a place in it; a stack of variables has none in any node. */
+    /* A node of the text knows its place there; a `reuse` that was put in has none.  In a stack
+     * made from variables no node has one. */
     if (!node->at && node->descriptor == &rs_mr_descriptor_reuse)
         printf("   <- put here: blocks below are reused only when earlier work is done");
     putchar('\n');
@@ -44,8 +46,8 @@ static int check_expression(const char *text)
 
 /* ---- variables ---- */
 
-/* "every device, at most 8GiB" and the stack; `device` is -1 for those without settings of their
- * own. */
+/* Prints `whose`, as in "every device, at most 8GiB", and the stack below it.  Device -1 stands for
+ * all devices without settings of their own. */
 static void print_stack(const struct rs_config *config, enum rs_kind kind, int device,
                         const char *whose)
 {
@@ -80,7 +82,7 @@ static void print_stacks(const struct rs_config *config)
         puts("nothing set: every call goes to the driver");
 }
 
-/* The length of a variable's name in front of a '='; 0: an expression. */
+/* Returns the length of the variable's name in front of a '='; 0: the argument is an expression. */
 static size_t variable_length(const char *argument)
 {
     size_t length = strcspn(argument, "=");
@@ -90,7 +92,8 @@ static size_t variable_length(const char *argument)
                : 0;
 }
 
-/* Somebody else's variable would be ignored in silence: here it was asked about. */
+/* True for a variable that rmmshim reads.  The library ignores others silently, but here the user
+ * has asked about this one. */
 static bool is_known(const char *variable)
 {
     char name[RS_NAME_BYTES_MAX];
@@ -100,7 +103,7 @@ static bool is_known(const char *variable)
     rs_name_read(name, &read);
     if (read.kind != RS_NAME_FOREIGN && variable_length(variable) < sizeof(name))
         return true;
-    tool_say("%.100s: no variable of rmmshim's, which ignores it", variable);
+    tool_say("%.100s: no variable of rmmshim's; the library ignores it", variable);
     return false;
 }
 
@@ -134,7 +137,7 @@ static int check(char **arguments)
     if (count == 1)
         return check_expression(expression);
     if (variables > 0)
-        tool_say("an expression beside variables is one itself: RMM_RESOURCE='%s'", expression);
+        tool_say("beside variables an expression is a variable too: RMM_RESOURCE='%s'", expression);
     else
         tool_say("one expression is expected, in quotes, or variables: rmmshim check 'pool(cuda)', "
                  "rmmshim check RMM_POOL_SIZE=4GiB");
@@ -143,10 +146,10 @@ static int check(char **arguments)
 
 static void help(void)
 {
-    puts("Prints the stack as a tree, the top first, every option with its value.  Variables show\n"
-         "the stacks of each device and kind of memory that they amount to; those of the\n"
-         "environment are not looked at.  Exit code 1 when something is wrong, with a line that\n"
-         "shows where: what RMM_RESOURCE refuses is wrong here too.\n\n"
+    puts("Prints the stack as a tree, the top first, every option with its value.  For variables\n"
+         "it prints the stacks that they mean for each device and kind of memory; variables of\n"
+         "the environment are not read.  Exit code 1 when something is wrong, with a line that\n"
+         "shows where: all that RMM_RESOURCE refuses is wrong here too.\n\n"
          "example: rmmshim check 'statistics(pool(cuda, initial_size=1GiB, maximum_size=80%))'\n"
          "         rmmshim check RMM_POOL_SIZE=1GiB RMM_LIMIT=80% RMM_LIMIT_1=8GiB");
 }

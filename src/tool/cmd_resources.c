@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rmmshim resources: what a stack can be made of. */
+/* rmmshim resources: lists the memory resources that a stack can be made of. */
 #include "resource/expression.h"
 #include "tool/describe.h"
 #include "tool/table.h"
@@ -40,7 +40,8 @@ static bool is_valid(const char *text)
     return valid;
 }
 
-/* With the first option at its default, or open where the default does not do. */
+/* Prints an expression with the first option at its default, or with "..." where the default is not
+ * valid. */
 static void print_example(const struct rs_mr_descriptor *descriptor)
 {
     static const char *const upstreams[] = {"", "cuda", "cuda, managed"};

@@ -12,7 +12,8 @@
 
 #define OPTION "--framework-pools"
 
-/* Each framework's own; what the environment has already stays. */
+/* Variables of the frameworks that switch their pools off; values that the environment has already
+ * stay. */
 static const struct {
     const char *name, *value;
 } variables[] = {
@@ -20,8 +21,8 @@ static const struct {
     {"XLA_PYTHON_CLIENT_ALLOCATOR", "platform"},
 };
 
-/* Of sitecustomize.py, relative to the directory of this command: installed, and in the build tree.
- */
+/* Folders of sitecustomize.py, relative to the directory of this command: installed, and in the
+ * build tree. */
 static const char *const python_places[] = {
     "../" RMMSHIM_LIBDIR "/rmmshim/framework-pools",
     "../lib/rmmshim/framework-pools",
@@ -64,7 +65,7 @@ static bool prepend_python_path(const char *folder)
     if (!before || !*before)
         return set("PYTHONPATH", folder, true);
     if (is_first(before, folder))
-        return true; /* `rmmshim run rmmshim run` */
+        return true; /* it is there already, as in `rmmshim run rmmshim run` */
     if (asprintf(&joined, "%s:%s", folder, before) < 0) {
         tool_say("out of memory");
         return false;
@@ -112,5 +113,5 @@ void framework_pools_print_help(void)
          "themselves, so that all that they allocate is served: sets "
          "PYTORCH_NO_CUDA_MEMORY_CACHING\n"
          "and XLA_PYTHON_CLIENT_ALLOCATOR where they are not set, and puts a sitecustomize.py for\n"
-         "CuPy in front of PYTHONPATH (Python's options -E, -I and -S pass it by).");
+         "CuPy in front of PYTHONPATH (Python's options -E, -I and -S skip it).");
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `rmmshim run --framework-pools off`: switches off the memory pools that frameworks keep on top of
- * cudaMalloc, in programs that nobody changes. */
+ * cudaMalloc, without a change to the program. */
 #pragma once
 
 #include <stdbool.h>
 
-/* "--framework-pools", also with "=" and a value. */
+/* True for "--framework-pools", also with "=" and a value. */
 bool framework_pools_is_option(const char *text);
 
-/* Sets the program's environment.  *arguments is at the option and moves to the last word that
- * belongs to it.  False after saying what is wrong. */
+/* Sets the environment of the program.  *arguments points at the option and is moved to the last
+ * word that belongs to it.  False after printing what is wrong. */
 bool framework_pools_take(char ***arguments);
 
-/* Its lines of the help. */
+/* Prints the lines of the help about the option. */
 void framework_pools_print_help(void);

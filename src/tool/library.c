@@ -13,7 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Relative to the directory of this command: installed, installed flat, and in the build tree. */
+/* Relative to the directory of this command: installed, installed without a prefix, and in the
+ * build tree. */
 static const char *const library_places[] = {
     /* NOLINTNEXTLINE(bugprone-suspicious-missing-comma): one path of three pieces */
     "../" RMMSHIM_LIBDIR "/librmmshim.so",
@@ -92,7 +93,7 @@ bool library_preload(const char *path)
     if (!before || !*before)
         return set_preload(path);
     if (strncmp(before, path, length) == 0 && strchr(": ", before[length]))
-        return true; /* `rmmshim run rmmshim run` */
+        return true; /* it is there already, as in `rmmshim run rmmshim run` */
     if (asprintf(&joined, "%s:%s", path, before) < 0) {
         tool_say("out of memory");
         return false;
@@ -108,8 +109,8 @@ struct elf {
     bool is_elf;
     unsigned char class; /* ELFCLASS64 */
     unsigned machine, type;
-    bool has_interpreter;       /* is linked dynamically */
-    char interpreter[PATH_MAX]; /* its dynamic linker; "" where that cannot be read */
+    bool has_interpreter;       /* the program is linked dynamically */
+    char interpreter[PATH_MAX]; /* path of its dynamic linker; "" where it cannot be read */
 };
 
 static bool read_interpreter(int fd, const Elf64_Phdr *segment, char path[PATH_MAX])
@@ -121,7 +122,8 @@ static bool read_interpreter(int fd, const Elf64_Phdr *segment, char path[PATH_M
     return got > 0;
 }
 
-/* Only the header's fields of our own class are looked at closely; the class is checked first. */
+/* Reads the ELF header.  Program headers are read for 64-bit files only; the fields used of a
+ * 32-bit header lie at the same offsets. */
 static bool read_elf(const char *path, struct elf *elf)
 {
     Elf64_Ehdr header = {.e_phnum = 0};
@@ -151,8 +153,8 @@ static bool read_elf(const char *path, struct elf *elf)
     return true;
 }
 
-/* As execvp searches: 0 and the path, ENOENT, or EACCES when all that was found is not executable.
- */
+/* Searches as execvp does.  Returns 0 and the path; ENOENT; or EACCES when a file was found but
+ * none is executable. */
 static int find_program(const char *program, char path[PATH_MAX])
 {
     const char *directories = getenv("PATH");
@@ -191,7 +193,8 @@ static const char *base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* Dynamic linkers that read LD_PRELOAD and end the program where a library needs glibc. */
+/* Dynamic linkers of other libcs.  They read LD_PRELOAD and end the program because the library
+ * needs glibc. */
 static const struct {
     const char *begins, *libc;
 } other_linkers[] = {
@@ -201,7 +204,8 @@ static const struct {
     {"linker64", "Bionic"},
 };
 
-/* The name of another libc than glibc that the program is linked with, or NULL. */
+/* Returns the name of the libc that the program is linked with where that is not glibc, else NULL.
+ */
 static const char *other_libc(const struct elf *program)
 {
     const char *linker = base_name(program->interpreter);
@@ -212,9 +216,10 @@ static const char *other_libc(const struct elf *program)
     return NULL;
 }
 
-enum { LINE_BYTES = 256, SCRIPTS_MAX = 5 }; /* what Linux reads of a script, and how often */
+/* As Linux: bytes read of a script, and scripts that run one another. */
+enum { LINE_BYTES = 256, SCRIPTS_MAX = 5 };
 
-/* The first line of a script behind its "#!".  False for what is none. */
+/* Reads the first line of a script behind its "#!".  False when the file is no script. */
 static bool read_script_line(const char *path, char line[LINE_BYTES])
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -232,7 +237,8 @@ static bool read_script_line(const char *path, char line[LINE_BYTES])
     return true;
 }
 
-/* What `env` starts: its first word that is no option and no variable; NULL: nothing. */
+/* Returns the program that `env` starts: its first word that is no option and no variable; NULL:
+ * none. */
 static const char *program_of_env(char **rest)
 {
     for (char *word; (word = strtok_r(NULL, " \t", rest));)
@@ -251,8 +257,8 @@ static int refuse_other_libc(const char *started, const char *path, const char *
     return TOOL_RUN_FAILED;
 }
 
-/* Follows `path` to the programs that run it, where it is a script; `started` is what was asked
- * for.  What cannot be found or read is for execvp to say. */
+/* Checks the libc of `path` or, where it is a script, of the programs that run it; `started` is the
+ * program that the user asked for.  Files that cannot be found or read are left to execvp. */
 static int check_libc(const char *started, const char *path, int scripts)
 {
     char line[LINE_BYTES], found[PATH_MAX], *rest;
@@ -287,7 +293,8 @@ static int check_loads(const char *library, const char *path)
         return TOOL_RUN_FAILED;
     }
     if (!read_elf(path, &program) || !program.is_elf)
-        return check_libc(path, path, 0); /* a script, or one that may be run but not read */
+        /* A script, or a program that may be executed but not read. */
+        return check_libc(path, path, 0);
     if (!read_elf(library, &shim) || !shim.is_elf) {
         tool_say("%s is not a library", library);
         return TOOL_RUN_FAILED;

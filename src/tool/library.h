@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The library that `run` preloads, and whether a program can load it. */
+/* Finds the library that `run` preloads, and checks whether a program can load it.  Functions that
+ * fail have printed why. */
 #pragma once
 
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The first of the places, which are relative to the directory of this command, that exists. */
+/* Finds the first of the places that exists; they are relative to the directory of this command.
+ * False when none does. */
 bool library_find_beside(const char *const *places, size_t count, char path[PATH_MAX]);
 
-/* Finds librmmshim.so: RMMSHIM_LIBRARY, else relative to this command.  False after saying why not.
- */
+/* Finds librmmshim.so: RMMSHIM_LIBRARY, else relative to this command. */
 bool library_find(char path[PATH_MAX]);
 
-/* Puts it in front of LD_PRELOAD.  False after saying why not. */
+/* Puts the library in front of LD_PRELOAD. */
 bool library_preload(const char *path);
 
-/* Finds a program as execvp would.  0, or the exit code after saying what is wrong: not found, not
- * executable, or one that the dynamic linker would start without the library, or that, or the
- * program that runs it where it is a script, ends at it: linked with another libc. */
+/* Checks a program, which is searched for as execvp does.  Returns 0, or the exit code after
+ * printing what is wrong: it is not found or not executable; the dynamic linker would start it
+ * without the library (setuid, static, another architecture); or it, or the interpreter of a
+ * script, is linked with another libc and would end at the library. */
 int library_check_program(const char *library, const char *program);

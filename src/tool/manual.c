@@ -12,7 +12,7 @@
 
 const char *const manual_topics[] = {"commands", "variables", "stacks", "api", "limits", NULL};
 
-/* Of each topic, in the same order. */
+/* The page of each topic, in the same order. */
 static const struct {
     const char *page, *folder;
 } pages[] = {

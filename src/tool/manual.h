@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The manual's pages. */
+/* Shows the pages of the manual. */
 #pragma once
 
 /* The words of `rmmshim help TOPIC`, ended by NULL. */
 extern const char *const manual_topics[];
 
-/* Becomes man(1) on a topic's page.  Returns only where that fails, after saying why: the exit
- * code; or -1 for no topic. */
+/* Replaces this process by man(1) with the page of a topic.  Returns only on failure: the exit code
+ * after printing why, or -1 when there is no such topic. */
 int manual_show(const char *topic);

@@ -57,7 +57,7 @@ static void table_free(struct table *table)
     table->row_count = 0;
 }
 
-/* Of the widest cell; 0 for a column whose cells are all empty. */
+/* Returns the width of the widest cell; 0 for a column whose cells are all empty. */
 static size_t column_width(const struct table *table, size_t column)
 {
     size_t width = 0;
@@ -96,7 +96,7 @@ void table_print(struct table *table)
     table_free(table);
 }
 
-/* A '|' would end the cell. */
+/* A '|' would end the cell, so it is escaped. */
 static void print_markdown_cell(const char *text)
 {
     putchar(' ');

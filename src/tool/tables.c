@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rmmshim-tables: the manual's tables in Markdown, from the tables in the code.  Not installed;
- * scripts/manual-tables calls it. */
+/* rmmshim-tables: prints the manual's tables in Markdown, from the tables in the code.  Not
+ * installed; scripts/manual-tables calls it. */
 #include "config/config.h"
 #include "resource/resource.h"
 #include "tool/describe.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of this folder share. */
+/* Shared by the tests of this folder. */
 #pragma once
 
 #include "../unit/unit.h"
@@ -8,7 +8,7 @@
 
 #define OK(call) assert_int_equal((call), 0)
 
-/* Device 0's primary context, current on this thread. */
+/* Makes device 0's primary context current on this thread and returns it. */
 static inline CUcontext use_primary(void)
 {
     CUcontext ctx;
@@ -57,7 +57,7 @@ static inline CUresult spin_until(CUstream stream, const unsigned *flag)
     return launch("spin_until", stream, args);
 }
 
-/* A flag in pinned memory for spin_until. */
+/* Returns a new flag, in pinned memory, for spin_until. */
 static inline unsigned *flag_new(void)
 {
     void *flag;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the test runtime offers beyond CUDA's own: the device's kernels, launched by name. */
+/* Extensions of the test runtime: launch the device's kernels by name. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,15 +13,14 @@ extern "C" {
 #define hostcudaLaunch hostcudaLaunch_ptsz
 #endif
 
-/* Launches a kernel of the device with pointers to its arguments, as cudaLaunchKernel takes them.
- */
+/* Launches a kernel by name; args holds pointers to its arguments, as for cudaLaunchKernel. */
 cudaError_t hostcudaLaunch(const char *kernel, cudaStream_t stream, void **args);
 
 #ifdef __cplusplus
 }
 #endif
 
-/* words[0 .. count) = value */
+/* Sets words[0 .. count) to value. */
 static inline cudaError_t hostcudaFill32(void *words, size_t count, unsigned value,
                                          cudaStream_t stream)
 {
@@ -29,7 +28,7 @@ static inline cudaError_t hostcudaFill32(void *words, size_t count, unsigned val
     return hostcudaLaunch("fill32", stream, args);
 }
 
-/* words[0 .. count) += 1 */
+/* Adds 1 to words[0 .. count). */
 static inline cudaError_t hostcudaAddOne(void *words, size_t count, cudaStream_t stream)
 {
     void *args[] = {&words, &count};
@@ -43,7 +42,8 @@ static inline cudaError_t hostcudaCopy(void *to, const void *from, size_t bytes,
     return hostcudaLaunch("copy", stream, args);
 }
 
-/* Adds to *counter, which the device can reach, how many of the words are not value. */
+/* Adds the number of words that differ from value to *counter, which the device must be able to
+ * reach. */
 static inline cudaError_t hostcudaCheckPattern(const void *words, size_t count, unsigned value,
                                                unsigned *counter, cudaStream_t stream)
 {
@@ -51,21 +51,21 @@ static inline cudaError_t hostcudaCheckPattern(const void *words, size_t count, 
     return hostcudaLaunch("check_pattern", stream, args);
 }
 
-/* Takes that long and touches nothing. */
+/* Runs for the given number of microseconds and accesses no memory. */
 static inline cudaError_t hostcudaSpinUs(size_t microseconds, cudaStream_t stream)
 {
     void *args[] = {&microseconds};
     return hostcudaLaunch("spin_us", stream, args);
 }
 
-/* Ends when the host makes *flag, pinned or managed memory, other than 0. */
+/* Runs until the host sets *flag, in pinned or managed memory, to a value other than 0. */
 static inline cudaError_t hostcudaSpinUntil(const unsigned *flag, cudaStream_t stream)
 {
     void *args[] = {&flag};
     return hostcudaLaunch("spin_until", stream, args);
 }
 
-/* Fills words[0 .. count) with value again and again for that long. */
+/* Fills words[0 .. count) with value repeatedly for the given number of microseconds. */
 static inline cudaError_t hostcudaHold32(void *words, size_t count, unsigned value,
                                          size_t microseconds, cudaStream_t stream)
 {
@@ -73,7 +73,7 @@ static inline cudaError_t hostcudaHold32(void *words, size_t count, unsigned val
     return hostcudaLaunch("hold32", stream, args);
 }
 
-/* An access to an illegal address: the context fails from then on. */
+/* Accesses an illegal address: the context fails from then on. */
 static inline cudaError_t hostcudaFault(cudaStream_t stream)
 {
     return hostcudaLaunch("fault", stream, NULL);

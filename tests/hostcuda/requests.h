@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tells the device of every allocation that the program makes by name (HOSTCUDA_WAITS). For
- * programs that run on hardware too: a test build includes this first (-include), others do not. */
+/* Marks every allocation that the program makes by name for the device (HOSTCUDA_WAITS). For
+ * programs that run on hardware too: a test build includes this header first (-include), other
+ * builds do not. */
 #pragma once
 
 #include "hostcuda.h"
@@ -22,7 +23,7 @@
 #define cudaMallocHost(...)         HOSTCUDA_REQUEST(cudaMallocHost(__VA_ARGS__))
 #define cudaHostAlloc(...)          HOSTCUDA_REQUEST(cudaHostAlloc(__VA_ARGS__))
 
-/* These have variants for the calling thread's own stream. */
+/* Functions with a variant for the calling thread's own stream. */
 #if !defined(CUDA_API_PER_THREAD_DEFAULT_STREAM)
 #undef cuMemAllocAsync
 #undef cuMemAllocFromPoolAsync

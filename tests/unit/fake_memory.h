@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory behind a fake leaf's addresses, and the driver functions that fill and copy it: for
- * resources that look at what is in a block. */
+/* Memory behind the addresses of a fake leaf, and the driver functions that fill and copy it: for
+ * resources that read or write inside a block. */
 #pragma once
 
 #include "driver/cuda.h"
@@ -10,16 +10,17 @@
 
 enum { FAKE_MEMORY_BYTES = 1 << 30 };
 
-/* Maps the first addresses that a fake leaf gives out, and assigns rs_driver's members.  Again: all
- * memory is zero and the counts are too. */
+/* Maps memory for the first FAKE_MEMORY_BYTES of a fake leaf's addresses and assigns the members of
+ * rs_driver.  A further call zeroes memory and counters. */
 void fake_memory_begin(void);
 
-/* A context that ends takes its page-locked host memory along. */
+/* Ends the context, which frees its page-locked host memory. */
 void fake_memory_end_context(void);
 
-extern _Atomic unsigned fake_memory_wrong_calls; /* outside relaxed mode or without a context */
-extern _Atomic unsigned fake_memory_waits;       /* for the own stream */
-extern _Atomic int fake_memory_answer;           /* of fills and copies, when not CUDA_SUCCESS */
+/* Calls outside relaxed capture mode or without a context. */
+extern _Atomic unsigned fake_memory_wrong_calls;
+extern _Atomic unsigned fake_memory_waits; /* waits for the library's own stream */
+extern _Atomic int fake_memory_answer;     /* answer of fills and copies, when not CUDA_SUCCESS */
 
-/* The bytes behind a block. */
+/* Returns the memory behind an address. */
 unsigned char *fake_memory_at(CUdeviceptr address);

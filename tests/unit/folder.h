@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The temporary folder of a test: a group setup that makes it and makes it the working directory,
- * and a group teardown that removes it with all that lies in it. */
+/* A temporary folder for a test: a group setup that creates it and enters it, and a group teardown
+ * that removes it with all files in it. */
 #pragma once
 
 #include <stdio.h>
@@ -12,7 +12,8 @@ static char test_folder[64];
 static inline int enter_test_folder(void **state)
 {
     (void)state;
-    snprintf(test_folder, sizeof(test_folder), "/tmp/rmmshim-test-XXXXXX"); /* mkdtemp's Xs */
+    /* mkdtemp replaces the Xs */
+    snprintf(test_folder, sizeof(test_folder), "/tmp/rmmshim-test-XXXXXX");
     return mkdtemp(test_folder) && chdir(test_folder) == 0 ? 0 : -1;
 }
 

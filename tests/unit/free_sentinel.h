@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gives back what rs_sentinel_wait keeps, so that a test can tell whether anything was lost; in a
- * program it goes with its context. */
+/* Frees the blocks that rs_sentinel_wait keeps, so that a test can tell whether anything leaked; in
+ * a program they go with their context. */
 #pragma once
 
 #include "base/check.h"

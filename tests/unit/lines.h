@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Diagnostics kept for a test to look at. */
+/* Keeps diagnostics for a test to look at. */
 #pragma once
 
 #include "base/diagnostic.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A driver that notes advice and prefetches, and says how much is free. */
+/* A driver that records advice and prefetches and answers how much memory is free. */
 #pragma once
 
 #include "unit.h"
@@ -31,7 +31,7 @@ static struct {
     CUresult answer;
     CUstreamCaptureMode mode;
     CUcontext current;
-    void (*on_memory_info)(void); /* once */
+    void (*on_memory_info)(void); /* called once, inside the next cuMemGetInfo */
 } placing;
 
 static inline CUresult placing_note(int what, CUdeviceptr address, size_t bytes, int where)
@@ -143,7 +143,7 @@ static inline void placing_start(bool is_old)
     };
 }
 
-/* A fake leaf of that memory. */
+/* Returns a fake leaf that counts as a leaf of `memory`. */
 static inline struct fake_leaf *placing_leaf(enum rs_memory memory)
 {
     static struct rs_mr_descriptor descriptors[RS_MEMORIES];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of the pool share: a pool over a fake leaf. */
+/* Shared by the tests of the pool: a pool over a fake leaf. */
 #pragma once
 
 #include "resource/allocator/pool.h"
@@ -15,7 +15,7 @@ static inline struct stack make_pool(size_t capacity_bytes, const char *const *o
     return make_stack(&rs_mr_descriptor_pool, capacity_bytes, options);
 }
 
-/* A request of this size is answered with out of memory. */
+/* Asserts that a request of this size is out of memory. */
 static inline void refuse(struct stack *stack, size_t size_bytes)
 {
     struct rs_allocation allocation;
@@ -33,7 +33,7 @@ static inline struct rs_pool_state state_of(struct stack *stack)
     return state;
 }
 
-/* The leaf's live blocks have these sizes, the oldest first. */
+/* Asserts that the leaf's live blocks have these sizes, the oldest first. */
 static inline void assert_chunks(const struct stack *stack, const size_t *sizes, size_t count)
 {
     assert_int_equal(stack->leaf->live_count, count);
@@ -41,7 +41,8 @@ static inline void assert_chunks(const struct stack *stack, const size_t *sizes,
         assert_int_equal(stack->leaf->live[i].size_bytes, sizes[i]);
 }
 
-/* Under `reuse`, which says that nobody uses what is free, or as without it. */
+/* Makes a pool over a leaf as `reuse` has it (`clean`: freed blocks that reach it are ready), or as
+ * without `reuse`. */
 static inline struct stack make_pool_under(bool clean, bool in_order, const char *const *options)
 {
     static const struct rs_environment places[] = {
@@ -63,7 +64,7 @@ static inline bool lies_in(const struct rs_allocation *block, const struct rs_al
     return block->address >= hole->address && block->address - hole->address < hole->size_bytes;
 }
 
-/* The pool serves this size from what it holds. */
+/* True when the pool serves this size from memory that it holds. */
 static inline bool is_fitting(struct stack *stack, size_t size_bytes)
 {
     struct rs_allocation block;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* RMM's random benchmark (RANDOM_ALLOCATIONS_BENCH), step for step: the generator, libstdc++'s
- * uniform distribution and the mix of allocations and frees.  Golden hashes tell that it is the
- * same.
+ * uniform distribution and the mix of allocations and frees.  Golden hashes in the tests prove that
+ * the steps are the same.
  *
- * For tests and benchmarks; all in this header. */
+ * Tests and benchmarks include it; there is no .c file. */
 #pragma once
 
 #include <stdbool.h>
@@ -15,18 +15,19 @@ enum { RANDOM_WORKLOAD_LIVE_MIB = 16000, RANDOM_WORKLOAD_ALLOCATE_PERCENT = 73 }
 struct random_workload {
     size_t allocations_wanted; /* N */
     size_t max_bytes;
-    uint64_t state; /* of minstd_rand0 */
+    uint64_t state; /* state of minstd_rand0 */
     size_t allocated_count, live_count, live_bytes;
-    size_t step; /* of 2 N */
+    size_t step; /* steps done, of 2 N */
     size_t peak_count, peak_bytes;
-    uint64_t hash;      /* FNV-1a of what was done */
-    size_t *live_sizes; /* room for N, the caller's */
+    uint64_t hash;      /* FNV-1a over all steps */
+    size_t *live_sizes; /* array of N sizes; the caller owns it */
 };
 
 struct random_step {
     bool is_allocation;
-    size_t size_bytes; /* of the allocation or of what is freed */
-    size_t index;      /* free: in the caller's array, whose last entry moves there */
+    size_t size_bytes; /* size of the block that is allocated or freed */
+    /* Index of the block in the caller's array; on a free the last entry moves there. */
+    size_t index;
 };
 
 static inline void random_workload_init(struct random_workload *workload, size_t allocations,
@@ -117,8 +118,8 @@ static inline void random_workload_free(struct random_workload *workload, struct
     random_workload_hash(workload, index);
 }
 
-/* The next step; false after the last, when nothing is live.  No allocation may fail: the caller
- * keeps an array as described at random_step. */
+/* Computes the next step; false after the last one, when nothing is live.  No allocation may fail,
+ * as the caller keeps an array as described at random_step. */
 static inline bool random_workload_next(struct random_workload *workload, struct random_step *step)
 {
     size_t size_bytes;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of reuse share: reuse over a resource over a fake leaf, on the fake device. */
+/* Shared by the tests of `reuse`: `reuse` over a resource over a fake leaf, on the fake device. */
 #pragma once
 
 #include "unit.h"
@@ -15,11 +15,11 @@
 
 #define MIB ((size_t)1 << 20)
 
-/* Figures of the resource (reuse.h). */
+/* Constants of the resource (reuse.h). */
 enum {
-    WAIT_MS = 20, /* for one epoch */
+    WAIT_MS = 20, /* longest wait for one epoch */
     SEAL_MIB = 32,
-    LOOK_MIB = 4, /* freed since the last look before the next */
+    LOOK_MIB = 4, /* freed bytes, in MiB, after which a shard looks whether to seal */
     SEAL_COUNT = 128,
     UNIT_BYTES = 512,
 };
@@ -29,7 +29,7 @@ struct stack {
     struct rs_mr *mr; /* reuse over a resource over the leaf */
 };
 
-/* The account is told what the leaf has given out, as the shim's charging does. */
+/* Charges the account with the bytes that the leaf has given out, as the library's leaves do. */
 static inline void charge(struct stack *stack)
 {
     atomic_store(&account.held_bytes[RS_MEMORY_DEVICE], stack->leaf->live_bytes);
@@ -59,7 +59,7 @@ static inline struct stack stack_over(const struct rs_mr_descriptor *descriptor,
     return stack_at(&environment, descriptor, capacity_bytes, options, mode);
 }
 
-/* Over a pool, with fences. */
+/* `reuse` over a pool, on a driver with fences. */
 static inline struct stack start(size_t capacity_bytes, const char *initial_size)
 {
     start_device(true);
@@ -67,7 +67,7 @@ static inline struct stack start(size_t capacity_bytes, const char *initial_size
                       "free=deferred");
 }
 
-/* Over a pool, on a driver without fences that says how much of its memory is free. */
+/* `reuse` over a pool, on a driver without fences; cuMemGetInfo answers free_bytes. */
 static inline struct stack start_old_with(size_t capacity_bytes, const char *initial_size,
                                           size_t free_bytes)
 {
@@ -82,7 +82,7 @@ static inline struct stack start_old(size_t capacity_bytes, const char *initial_
     return start_old_with(capacity_bytes, initial_size, PLENTY);
 }
 
-/* The fences of all that was freed must be done, and everything goes upstream. */
+/* Destroys the stack and asserts that nothing is left.  All fences of freed blocks must be done. */
 static inline void end(struct stack *stack)
 {
     struct rs_mr *below = stack->mr->upstream[0];
@@ -129,7 +129,7 @@ static inline void give(struct stack *stack, const struct rs_allocation *allocat
     assert_true(rs_mr_check(stack->mr));
 }
 
-/* What is open becomes an epoch, which is not waited for. */
+/* Seals the open blocks into an epoch without waiting for it. */
 static inline void seal(struct stack *stack)
 {
     rs_request_begin();
@@ -137,14 +137,15 @@ static inline void seal(struct stack *stack)
     rs_request_end();
 }
 
-/* Seals and retires what it can, and gives nothing back. */
+/* Seals the open blocks and retires the epochs that are done; asserts that nothing goes back to the
+ * leaf. */
 static inline void turn(struct stack *stack)
 {
     charge(stack);
     assert_int_equal(rs_mr_trim(stack->mr, SIZE_MAX), 0);
 }
 
-/* The block is used by work that is not done, and freed. */
+/* Submits work that uses the block, then frees the block; returns the number of the work. */
 static inline uint64_t give_busy(struct stack *stack, const struct rs_allocation *allocation)
 {
     uint64_t work = submit();
@@ -178,7 +179,8 @@ static inline void *complete_soon(void *ms)
     return NULL;
 }
 
-/* A block that is freed while the resource is busy, in a callback of the device or of the leaf. */
+/* A block that a test frees inside a callback of the device or of the leaf, while the resource is
+ * busy. */
 static struct {
     struct stack *stack;
     struct rs_allocation allocation;

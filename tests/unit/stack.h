@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One resource over a fake leaf: made, used, and ended with nothing left over. */
+/* One resource over a fake leaf: makes it, uses it, and asserts at its end that nothing is left. */
 #pragma once
 
 #include "unit.h"

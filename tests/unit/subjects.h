@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options with which the tests that go through the table of resources make each of them. */
+/* Options for the tests that run over the table of resources: with these they make each resource.
+ */
 #pragma once
 
 #include "resource/resource.h"
@@ -11,10 +12,11 @@ enum { SUBJECT_OPTIONS_MAX = 4 };
 struct subject {
     const char *name;
     const char *options[SUBJECT_OPTIONS_MAX];
-    bool needs_driver; /* calls it, which the fake leaf is not: tested elsewhere */
+    bool needs_driver; /* the resource calls the driver, which the fake leaf is not; other tests
+                          cover it */
 };
 
-/* Names that are not here are tested with their default options. */
+/* Resources that are not in this list are tested with their default options. */
 static const struct subject subjects[] = {
     {"reuse", {NULL}, true},
     {"bin", {"size=1TiB"}, false},
@@ -46,7 +48,7 @@ static inline bool subject_needs_driver(const struct rs_mr_descriptor *descripto
     return subject && subject->needs_driver;
 }
 
-/* Its blocks must have memory behind them (fake_memory.h). */
+/* True when the resource accesses its blocks, so that they need memory (fake_memory.h). */
 static inline bool subject_looks_inside(const struct rs_mr_descriptor *descriptor)
 {
     return strcmp(descriptor->name, "poison") == 0;

@@ -1,13 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmocka with what it wants included first, and tests that register themselves.
- *
- *   TEST(states_its_rule)
- *   {
- *       assert_true(...);
- *   }
- *
- * is all: main() is in unit_main.c and runs the tests in the order of the file.  A constructor per
- * test registers it, and not a section of the linker's: AddressSanitizer pads what lies in one. */
+/* Includes cmocka, after the headers that it needs. */
 #pragma once
 
 #include <setjmp.h>

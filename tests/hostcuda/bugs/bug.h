@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program with one deliberate bug, and the same program without: called with "bug" or "fixed".
- * It succeeds if the device caught the bug, by name, or had nothing to say against the fixed one.
- */
+/* A program with one deliberate bug, and the same program without it: called with "bug" or "fixed".
+ * It succeeds if the device reported the bug by name, or reported nothing about the fixed one. */
 #pragma once
 
 #include "hostcuda.h"
@@ -64,14 +63,15 @@ static inline void take_back(CUdeviceptr block)
     hostcuda_note_free((void *)block);
 }
 
-/* Long enough for all work to be done: the bug is not to know that it is. */
+/* Sleeps until all work is done in practice. The bug is that the program has not synchronised with
+ * it. */
 static inline void luck(void)
 {
     struct timespec delay = {0, 10000000};
     nanosleep(&delay, NULL);
 }
 
-/* The program's exit status. */
+/* Returns the program's exit status. */
 static inline int caught(bool bug, const char *what)
 {
     const char *last = hostcuda_race_last();

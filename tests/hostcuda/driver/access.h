@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a device does on an access to memory. The caller holds the lock. */
+/* Checks the accesses of a device to memory. The caller holds the lock. */
 #pragma once
 
 #include "driver/op.h"
 
-/* False if the device would fault on one of the work's ranges. */
+/* False if one of the work's ranges would fault on the device. */
 bool hc_access_is_allowed(const struct hc_ctx *ctx, const struct hc_work *work);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An allocation: what the driver knows of one range of addresses that it handed out. */
+/* An allocation: one range of addresses that the driver handed out. */
 #pragma once
 
 #include <stdbool.h>
@@ -19,23 +19,23 @@ enum hc_kind {
     HC_REGISTERED, /* cuMemHostRegister */
     HC_IMPORTED,   /* cuIpcOpenMemHandle */
     HC_MAPPED,     /* cuMemMap */
-    HC_ARRAY,      /* cuArrayCreate and its kin; has no address that anybody is told */
+    HC_ARRAY,      /* cuArrayCreate and its kin; the program does not learn its address */
 };
 
 struct hc_alloc {
     uintptr_t base;
     size_t size;           /* as asked for */
-    size_t reserved_bytes; /* with rounding */
+    size_t reserved_bytes; /* bytes that it takes, with rounding */
     enum hc_kind kind;
     int device;
     unsigned flags;
-    bool is_freed;         /* in the order of a stream that has not come to it */
+    bool is_freed;         /* freed in the order of a stream that has not reached the free yet */
     bool syncs_memops;     /* the attribute SYNC_MEMOPS */
     bool is_rdma_capable;  /* GPUDirect */
     unsigned long long id; /* never used twice in a process */
-    struct hc_ctx *ctx;    /* it dies with this context; NULL: it belongs to the device */
+    struct hc_ctx *ctx; /* the context that frees it at its end; NULL: it belongs to the device */
     struct hc_pool *pool;
     struct hc_array *array;
-    struct hc_graph_memory *graph; /* a graph's: it lives as long as the graph */
+    struct hc_graph_memory *graph; /* the graph that owns it and frees it at its end; NULL: none */
     struct hc_alloc *next, **link; /* in the context's list */
 };

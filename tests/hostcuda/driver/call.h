@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every exported function does first and last: count, refuse after a fork or before cuInit,
- * inject faults. */
+/* Prologue and epilogue of every exported function: counts the call, refuses it after a fork or
+ * before cuInit, injects faults. */
 #pragma once
 
 #ifndef __CUDA_API_VERSION_INTERNAL
@@ -14,21 +14,21 @@ struct hc_call {
     enum hc_fn fn;
 };
 
-/* CUDA_SUCCESS, or what the function must return without doing anything. */
+/* Returns CUDA_SUCCESS, or the error that the function must return without doing anything. */
 CUresult hc_call_begin(struct hc_call *call);
 void hc_call_end(struct hc_call *call);
 
-/* The same for the few functions that work before cuInit. */
+/* As hc_call_begin, for the few functions that work before cuInit. */
 CUresult hc_call_begin_early(struct hc_call *call);
 
-/* While a host function runs on this thread, nothing is permitted but queries of streams and
- * events. */
+/* Sets whether a host function runs on this thread; then only queries of streams and events are
+ * permitted. */
 void hc_call_forbid(bool forbidden);
 
-/* The exported function that the calling thread has called last. */
+/* Returns the name of the exported function that the calling thread called last. */
 const char *hc_call_name(void);
 
-/* True in a child process that a parent with a running driver forked. */
+/* True in a forked child whose parent had a running driver. */
 bool hc_call_is_forked(void);
 
 #define HC_ENTER(name)                                                                             \
@@ -43,8 +43,8 @@ bool hc_call_is_forked(void);
     if (hc_refused_)                                                                               \
     return hc_refused_
 
-/* A function in both its variants: NULL is the legacy stream in one and the calling thread's own in
- * the other. HC_STREAM(s) in the body gives the stream that is meant. */
+/* Defines a function in both its variants: NULL is the legacy stream in the first, the calling
+ * thread's own in the second. HC_STREAM(s) in the body returns the stream meant. */
 #define HC_PAIR(name, suffix, params, ...)                                                         \
     HC_API CUresult name params                                                                    \
     {                                                                                              \

@@ -9,7 +9,7 @@
 /* All streams that take part in one capture. */
 struct hc_session {
     CUstreamCaptureMode mode;
-    pthread_t thread; /* where it began */
+    pthread_t thread; /* thread that began it */
     struct hc_stream *origin;
     struct hc_graph *graph;
     bool is_spoilt;
@@ -18,7 +18,7 @@ struct hc_session {
     struct hc_session *next;
 };
 
-/* One stream's part: the nodes that its next one comes after. */
+/* One stream's part in a capture: the nodes that its next node comes after. */
 struct hc_capture {
     struct hc_session *session;
     struct hc_stream *stream;
@@ -28,10 +28,10 @@ struct hc_capture {
 };
 
 CUresult hc_capture_begin(struct hc_stream *stream, CUstreamCaptureMode mode);
-/* *graph is the caller's; NULL unless it succeeds. */
+/* The caller owns *graph, which is NULL on failure. */
 CUresult hc_capture_end(struct hc_stream *stream, struct hc_graph **graph);
 CUresult hc_capture_add_node(struct hc_stream *stream, CUgraphNodeType type,
                              const struct hc_work *work);
 
-/* The calling thread's mode; returns the one before. */
+/* Sets the calling thread's capture mode; returns the previous one. */
 CUstreamCaptureMode hc_capture_exchange_mode(CUstreamCaptureMode mode);

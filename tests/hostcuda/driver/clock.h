@@ -11,7 +11,7 @@ struct hc_clock {
     unsigned count;
 };
 
-/* into = the later of both, for each component. */
+/* Sets each component of `into` to the later of both. */
 void hc_clock_join(struct hc_clock *into, const struct hc_clock *from);
 void hc_clock_set(struct hc_clock *clock, unsigned slot, uint64_t tick);
 void hc_clock_clear(struct hc_clock *clock);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Contexts: what is current on a thread, what dies with a context. The caller holds the lock. */
+/* Contexts: which one is current on a thread, and what ends with a context. The caller holds the
+ * lock. */
 #pragma once
 
 #include "driver/alloc.h"
@@ -34,23 +35,23 @@ struct hc_ctx {
     size_t lingering_bytes; /* of streams that are gone, in the owner: hc_memory_linger */
     unsigned peers;         /* bit per device that this context may reach */
     unsigned sm_count;      /* of a green context */
-    struct hc_op *gate;     /* all work waits for this one; NULL: for nothing */
+    struct hc_op *gate;     /* all later work waits for this operation; NULL: for none */
     struct hc_clock gate_clock;
     unsigned api_version;
     size_t limits[HC_LIMITS];
 };
 
-/* The current context if it can work: else CUDA_ERROR_INVALID_CONTEXT, CONTEXT_IS_DESTROYED or its
- * sticky error. */
+/* Returns the current context; CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_CONTEXT_IS_DESTROYED or its
+ * sticky error if it cannot work. */
 CUresult hc_ctx_current(struct hc_ctx **ctx);
 
-/* A handle of the program, with the same answers. */
+/* Returns the context of a handle, with the same errors as hc_ctx_current. */
 CUresult hc_ctx_of(CUcontext handle, struct hc_ctx **ctx);
 
 /* The active primary context, which the call does not retain; NULL if there is none. */
 struct hc_ctx *hc_ctx_primary(int device);
 
-/* Counts the primary context up, and makes it active. */
+/* Retains the primary context and makes it active. */
 CUresult hc_ctx_primary_retain(int device, struct hc_ctx **ctx);
 
 CUresult hc_ctx_create(int device, unsigned flags, struct hc_ctx *owner, struct hc_ctx **out);
@@ -58,7 +59,7 @@ CUresult hc_ctx_create(int device, unsigned flags, struct hc_ctx *owner, struct 
 /* Waits for its work, then frees all that it owns. */
 void hc_ctx_destroy(struct hc_ctx *ctx);
 
-/* The context fails from now on. */
+/* Makes the context fail with a sticky error. */
 void hc_ctx_fail(struct hc_ctx *ctx, CUresult error);
 CUresult hc_ctx_error(const struct hc_ctx *ctx);
 
@@ -67,9 +68,9 @@ static inline CUcontext hc_ctx_handle(struct hc_ctx *ctx)
     return (CUcontext)ctx;
 }
 
-/* This thread's stack of current contexts. */
+/* Push to, pop from and replace the top of this thread's stack of current contexts. */
 CUresult hc_ctx_push(struct hc_ctx *ctx);
 CUresult hc_ctx_pop(struct hc_ctx **ctx);
 void hc_ctx_set(struct hc_ctx *ctx);
-/* What is on top, dead or alive; NULL if nothing is. */
+/* Returns the top of the stack, dead or alive; NULL if it is empty. */
 struct hc_ctx *hc_ctx_top(void);

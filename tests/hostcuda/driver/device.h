@@ -16,7 +16,7 @@ struct hc_device {
     struct hc_ctx *primary; /* one object for the life of the process */
     unsigned primary_count;
     struct hc_pool *default_pool, *current_pool;
-    size_t peak_bytes; /* of what was in use when a call let go of the lock */
+    size_t peak_bytes; /* peak of the used bytes, taken whenever a call releases the lock */
 };
 
 /* Opens the devices' memory; false if the host refuses. */
@@ -25,8 +25,7 @@ bool hc_devices_open(void);
 /* The device of that ordinal, or NULL. */
 struct hc_device *hc_device_at(int ordinal);
 
-/* Where the driver itself reaches the memory behind an address of the program; works without the
- * lock. */
+/* Returns the driver's own mapping of an address of the program. Works without the lock. */
 void *hc_bytes(uintptr_t address);
 
 /* Memory that all devices see. */

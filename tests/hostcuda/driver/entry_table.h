@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One row for each exported function: what cuGetProcAddress and the call counters know of it. */
+/* One row for each exported function, for cuGetProcAddress and the call counters. */
 #pragma once
 
 #include "hostcuda_fn.h"
@@ -10,7 +10,7 @@
 
 struct hc_entry {
     const char *symbol;
-    const char *base; /* the name that cuGetProcAddress is asked for */
+    const char *base; /* name by which cuGetProcAddress finds it */
     int since;        /* first driver version with this ABI; 0: by dlsym only */
     bool per_thread;  /* NULL means the calling thread's own stream */
     void (*address)(void);

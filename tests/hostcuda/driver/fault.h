@@ -12,6 +12,6 @@
 /* Takes the rules of HOSTCUDA_FAULT; ends the process if they cannot be read. */
 void hc_fault_read(void);
 
-/* What a call must fail with, or CUDA_SUCCESS; waits as a rule says. */
+/* Returns the error that a call must fail with, or CUDA_SUCCESS; sleeps as a rule says. */
 CUresult hc_fault_before(enum hc_fn fn);
 void hc_fault_after(enum hc_fn fn);

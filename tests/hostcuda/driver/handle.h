@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which handles are alive: a stale or made-up handle gets an error instead of a crash. The caller
+/* The table of live handles: a stale or made-up handle gets an error and not a crash. The caller
  * holds the lock. */
 #pragma once
 

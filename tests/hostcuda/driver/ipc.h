@@ -4,5 +4,5 @@
 
 struct hc_ctx;
 
-/* The context goes, and with it what it opened. */
+/* Closes the memory that a context has opened, as the context ends. */
 void hc_ipc_close_all(const struct hc_ctx *ctx);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one lock of the driver. It protects every structure; work on the device runs without it. */
+/* The driver's only lock. It protects every structure; device work runs without it. */
 #pragma once
 
 #include <pthread.h>
@@ -11,7 +11,7 @@ static inline void hc_lock(void)
     pthread_mutex_lock(&hc_mutex);
 }
 
-/* Notes the most that was in use of each device (device.c). */
+/* Updates the peak of each device's used bytes (device.c). */
 void hc_device_note_peaks(void);
 
 static inline void hc_unlock(void)

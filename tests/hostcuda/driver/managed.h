@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where managed memory resides. Its bytes are always in one place; what moves is the account: a
- * block that a device uses counts against that device's capacity until it is evicted, used by
- * another device, prefetched to the host or freed. The caller holds the lock. */
+/* Residency of managed memory. Its bytes stay in one place; only the accounting moves: a block that
+ * a device uses counts against that device's capacity until it is evicted, used by another device,
+ * prefetched to the host or freed. The caller holds the lock. */
 #pragma once
 
 #include "driver/op.h"
@@ -15,11 +15,11 @@ void hc_managed_move(uintptr_t address, size_t bytes, int device);
 /* True if the range is managed memory in one allocation. */
 bool hc_managed_holds(CUdeviceptr dptr, size_t bytes);
 
-/* Advice and the last prefetch, of whole pages (advice.c). */
+/* Note, and forget, the advice and the last prefetch of whole pages (advice.c). */
 void hc_advice_prefetched(uintptr_t address, size_t bytes, int device);
 void hc_advice_forget(uintptr_t address, size_t bytes);
 
-/* The range is freed. */
+/* Forgets the residency of a range that is freed. */
 void hc_managed_forget(uintptr_t address, size_t bytes);
 
 /* Evicts the block that came to the device longest ago; false if it holds none. */

@@ -27,12 +27,12 @@ struct hc_range {
     bool write;
 };
 
-/* What an operation does; copied into graphs and out of them. */
+/* What an operation does. Graphs hold copies of it. */
 struct hc_work {
-    CUgraphNodeType type;        /* what it is in a graph */
+    CUgraphNodeType type;        /* type of its graph node */
     CUresult (*run)(void *args); /* without the lock; NULL: only a place in the order */
     void (*finish)(void *args);  /* under the lock, after run, also when run was skipped */
-    bool tells_host;             /* the program learns from it that what came before is done */
+    bool tells_host;             /* the program learns from its end that all earlier work is done */
     struct hc_range ranges[HC_OP_RANGES];
     unsigned range_count;
     _Alignas(16) unsigned char args[HC_OP_ARGS];
@@ -44,7 +44,7 @@ struct hc_op {
     struct hc_work work;
     struct hc_ctx *ctx;
     struct hc_stream *stream;     /* NULL: in no stream */
-    unsigned long long stream_id; /* of a wait for one stream's work */
+    unsigned long long stream_id; /* id of the one stream that this wait is for; 0: none */
     unsigned refs;
     unsigned pending; /* operations that it waits for */
     bool done;
@@ -60,16 +60,16 @@ struct hc_op *hc_op_new(struct hc_ctx *ctx, const struct hc_work *work);
 struct hc_op *hc_op_ref(struct hc_op *op);
 void hc_op_unref(struct hc_op *op);
 
-/* Puts op after earlier, which may be NULL or done. */
+/* Makes op wait for earlier, which may be NULL or done. */
 void hc_op_after(struct hc_op *op, struct hc_op *earlier);
 
-/* All its orders are known: let it run when they are met. */
+/* Lets op run once everything it waits for is done; no hc_op_after may follow. */
 void hc_op_start(struct hc_op *op);
 
-/* Marks it done and starts what waited only for it. */
+/* Marks op done and starts the operations that waited only for it. */
 void hc_op_complete(struct hc_op *op, CUresult result);
 
-/* Waits without the lock in between until it is done. */
+/* Waits until op is done, and releases the lock meanwhile. */
 void hc_op_wait(struct hc_op *op);
 
 /* Declares that the work touches a range. */

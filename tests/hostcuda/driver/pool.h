@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory pools of the stream-ordered allocator. Where a block lies is the region's affair; a pool
- * keeps account, and holds on to freed memory up to its release threshold. The caller holds the
- * lock. */
+/* Memory pools of the stream-ordered allocator. The region decides where a block lies; a pool does
+ * the accounting and keeps freed memory up to its release threshold. The caller holds the lock. */
 #pragma once
 
 #include "driver/memory.h"
@@ -10,13 +9,13 @@ struct hc_pool {
     int device;
     bool is_default;
     bool is_managed;   /* its memory migrates and takes nothing of the device by itself */
-    bool is_host;      /* of host memory */
-    bool is_destroyed; /* freed with its last allocation */
+    bool is_host;      /* its memory is host memory */
+    bool is_destroyed; /* destroyed by the program; the record is freed with its last allocation */
     uint64_t threshold_bytes;
     uint64_t used_bytes, used_high_bytes;
-    uint64_t cached_bytes; /* held, in use by nobody */
-    uint64_t small_bytes;  /* of allocations that share steps */
-    uint64_t tail_bytes;   /* held behind allocations, up to a whole step */
+    uint64_t cached_bytes; /* held, in no allocation */
+    uint64_t small_bytes;  /* bytes of allocations that share steps (HOSTCUDA_POOL_STEP) */
+    uint64_t tail_bytes;   /* bytes held behind allocations, up to a whole step */
     uint64_t reserved_high_bytes;
     unsigned reuse_flags;
     unsigned access; /* bit per device */
@@ -28,8 +27,8 @@ struct hc_pool *hc_pool_current(int device);
 CUresult hc_pool_of(CUmemoryPool handle, struct hc_pool **pool);
 
 CUresult hc_pool_take(struct hc_pool *pool, size_t bytes, struct hc_alloc **alloc);
-/* The allocation goes back to its pool. */
+/* Gives an allocation back to its pool. */
 void hc_pool_give(struct hc_alloc *alloc);
 
-/* All pools of the device hold on to nothing; true if that made memory free. */
+/* Makes all pools of the device give up the memory that they keep; true if that freed any. */
 bool hc_pool_trim_all(int device);

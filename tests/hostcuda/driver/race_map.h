@@ -25,7 +25,7 @@ struct hc_race_block {
     uintptr_t begin, end;
     bool is_freed;
     unsigned repeated_frees;        /* frees of a freed block whose answers are not known yet */
-    struct hc_race_point allocated; /* set for stream-ordered memory */
+    struct hc_race_point allocated; /* place of its allocation; set for stream-ordered memory */
     struct hc_site allocate_site, free_site;
     struct hc_race_access *accesses;
     unsigned access_count;
@@ -36,16 +36,16 @@ struct hc_race_map {
     unsigned count, room;
 };
 
-/* The index of the first block that ends after the address. */
+/* Returns the index of the first block that ends after the address. */
 unsigned hc_race_map_at(const struct hc_race_map *map, uintptr_t address);
 
-/* A live block of that range, which must be free of others. */
+/* Adds a live block of that range, in which there must be no other block. */
 struct hc_race_block *hc_race_map_add(struct hc_race_map *map, uintptr_t begin, uintptr_t end);
 
 /* Forgets the parts of blocks that lie in the range. */
 void hc_race_map_clear(struct hc_race_map *map, uintptr_t begin, uintptr_t end);
 
-/* Makes two of a freed block that has the address inside, each with all its operations. */
+/* Splits a freed block at an address inside it; both parts keep all its accesses. */
 void hc_race_map_split_freed(struct hc_race_map *map, uintptr_t address);
 
 /* The block that begins there, or NULL. */

@@ -17,8 +17,8 @@ struct hc_block;
 struct hc_region {
     uintptr_t base;
     size_t bytes;
-    size_t capacity_bytes; /* what may be in use; SIZE_MAX: no limit */
-    size_t used_bytes;     /* blocks in use, and what others charged */
+    size_t capacity_bytes; /* most bytes in use; SIZE_MAX: no limit */
+    size_t used_bytes;     /* bytes of blocks in use, and bytes that other modules charged */
     uintptr_t bytes_at;    /* where the memory is mapped for the driver's own use */
     int fd;                /* the memory behind it: offset 0 is base */
     struct hc_block *blocks;
@@ -29,14 +29,14 @@ struct hc_region {
     struct hc_slab *slabs;
 };
 
-/* Reserves addresses, memory only when it is touched. Guarded: the program gets a fault when it
- * touches the memory itself. False if the host refuses. */
+/* Reserves addresses; memory is taken when it is touched. is_guarded: the program faults when it
+ * accesses the memory itself. False if the host refuses. */
 bool hc_region_open(struct hc_region *region, size_t bytes, size_t capacity_bytes, bool is_guarded);
 
 /* Places alloc->size bytes and sets base and reserved_bytes; false if the capacity is used up. */
 bool hc_region_take(struct hc_region *region, struct hc_alloc *alloc);
 
-/* Takes an allocation's range back. */
+/* Returns an allocation's range to the region. */
 void hc_region_give(struct hc_region *region, struct hc_alloc *alloc);
 
 /* The allocation whose requested range holds the address, or NULL. */
@@ -55,7 +55,7 @@ static inline bool hc_region_holds(const struct hc_region *region, uintptr_t add
     return address - region->base < region->bytes;
 }
 
-/* Where the driver itself reaches the memory behind an address of the region. */
+/* Returns the driver's own mapping of an address of the region. */
 static inline void *hc_region_bytes(const struct hc_region *region, uintptr_t address)
 {
     return (void *)(address - region->base + region->bytes_at);

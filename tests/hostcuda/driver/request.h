@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program's allocations: no driver call inside one may wait without bound. The caller holds the
- * lock. */
+/* Allocations of a program, between hostcuda_request_begin and hostcuda_request_end: no driver call
+ * inside one may wait without bound. The caller holds the lock. */
 #pragma once
 
 #include "driver/op.h"
 
-/* The allocation that the calling thread is in; 0: none, or nobody asks (HOSTCUDA_WAITS). */
+/* Returns the id of the allocation that the calling thread is in; 0: in none, or HOSTCUDA_WAITS is
+ * off. */
 unsigned long long hc_request_id(void);
 
-/* A fence recorded inside that allocation was seen complete: what still runs in the context was
- * submitted by others since. */
+/* Notes that a fence recorded inside the current allocation was seen done: work that still runs in
+ * the context was submitted by other threads since. */
 void hc_request_saw_idle(const struct hc_ctx *ctx);
 
-/* The same for one stream, and a wait for that stream. */
+/* Notes that a stream was seen idle inside the current allocation, which permits a wait for that
+ * stream. */
 void hc_request_saw_stream_idle(const struct hc_stream *stream);
 
-/* The calling thread is about to wait for the operation. */
+/* Reports the wait for the operation that the calling thread is about to make, unless it is
+ * permitted. */
 void hc_request_waits(const struct hc_op *op);

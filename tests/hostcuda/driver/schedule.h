@@ -6,19 +6,19 @@
 
 #include "driver/op.h"
 
-/* Takes a ready operation. */
+/* Queues an operation that is ready. */
 void hc_schedule_push(struct hc_op *op);
 
-/* Has workers for all that was pushed. */
+/* Starts workers for all queued operations. */
 void hc_schedule_wake(void);
 
-/* Something was completed: wakes the threads that wait. */
+/* Wakes the threads in hc_schedule_wait, as an operation was completed. */
 void hc_schedule_done(void);
 
-/* Lets time pass until something was completed; the lock is free meanwhile. */
+/* Waits, without the lock, until an operation was completed. */
 void hc_schedule_wait(void);
 
-/* True if even a mere place in the order takes its time. */
+/* True if operations without work are delayed too. */
 bool hc_schedule_delays_markers(void);
 
 /* Runs the oldest ready operation of a stream (NULL: of any); false if there is none. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a program called from. */
+/* Call sites of the program. */
 #pragma once
 
 #include <stdbool.h>
@@ -11,7 +11,7 @@ struct hc_site {
     void *frames[HC_SITE_FRAMES]; /* innermost first, without this library's; NULL past the last */
 };
 
-/* The calling thread's frames outside this library. */
+/* Fills in the calling thread's frames outside this library. */
 void hc_site_take(struct hc_site *site);
 
 /* True if the innermost frame lies in a program or library of that file name. */

@@ -25,13 +25,13 @@ struct hc_stream {
     struct hc_stream *next;     /* in the context's list */
 };
 
-/* The stream that a handle names for the calling thread; CU_STREAM_LEGACY and CU_STREAM_PER_THREAD
- * mean those of the current context. */
+/* Returns the stream that a handle names for the calling thread; CU_STREAM_LEGACY and
+ * CU_STREAM_PER_THREAD name those of the current context. */
 CUresult hc_stream_of(CUstream handle, struct hc_stream **stream);
 
 struct hc_stream *hc_stream_create(struct hc_ctx *ctx, enum hc_stream_kind kind, unsigned flags,
                                    int priority);
-/* Forgets the handle; the work goes on. */
+/* Invalidates the handle; the stream's work goes on. */
 void hc_stream_destroy(struct hc_stream *stream);
 
 /* Frees the streams of a context that has no work left. */
@@ -43,27 +43,28 @@ static inline bool hc_stream_is_blocking(const struct hc_stream *stream)
     return !(stream->flags & CU_STREAM_NON_BLOCKING);
 }
 
-/* Submits work to a stream, or adds it to the graph that the stream captures. *out, if asked for,
- * is a reference to the operation, NULL when it was captured. */
+/* Submits work to a stream, or adds it to the graph that the stream captures. *out, unless out is
+ * NULL, becomes a reference to the operation, or NULL when it was captured. */
 CUresult hc_stream_submit(struct hc_stream *stream, const struct hc_work *work, struct hc_op **out);
 
-/* The same, and for a stream that does not capture. */
+/* As hc_stream_submit, for a stream that does not capture. */
 CUresult hc_stream_enqueue(struct hc_stream *stream, const struct hc_work *work,
                            struct hc_op **out);
 
-/* Lets the stream's later work wait for an operation of another stream. */
+/* Makes the stream's later work wait for an operation of another stream. */
 CUresult hc_stream_wait(struct hc_stream *stream, struct hc_op *op, const struct hc_clock *clock);
 
 /* True if all work given to the stream is done; for the NULL stream also that of its partners. */
 bool hc_stream_is_idle(const struct hc_stream *stream);
 
-/* A place in the order after all work given so far to the context, its green contexts and its
- * destroyed streams. It is in no stream and delays none. The clock is joined into *clock. */
+/* Returns an operation that is done when all work given so far to the context, its green contexts
+ * and its destroyed streams is. It is in no stream and delays none. Its clock is joined into
+ * *clock. */
 struct hc_op *hc_stream_fence(struct hc_ctx *ctx, struct hc_clock *clock);
 
-/* Lets all later work of the context and its green contexts wait for an operation. */
+/* Makes all later work of the context and its green contexts wait for an operation. */
 void hc_stream_hold_context(struct hc_ctx *ctx, struct hc_op *op, const struct hc_clock *clock);
 
-/* Waits for all work given so far. */
+/* Wait for all work given so far to the context, or to the stream. */
 void hc_stream_wait_all(struct hc_ctx *ctx);
 void hc_stream_synchronize(struct hc_stream *stream);

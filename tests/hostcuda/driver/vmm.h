@@ -7,5 +7,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* False if the range lies in reserved addresses without a mapping that the device may use so. */
+/* False if the range lies in reserved addresses and the device has no mapping with this access
+ * there. */
 bool hc_vmm_is_allowed(uintptr_t address, size_t bytes, int device, bool write);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The driver's functions that this runtime uses: name, version asked for. */
+/* The driver functions that this runtime uses, each with the version to ask for. */
 /* clang-format off */
 #define RT_PLAIN_FUNCTIONS(X)               \
     X(cuInit, 2000)                         \
@@ -51,7 +51,7 @@
     X(cuModuleLoadData, 2000)               \
     X(cuModuleGetFunction, 2000)
 
-/* Those with a variant for the calling thread's own stream, and that one's version. */
+/* Functions with a variant for the calling thread's own stream: the version of each variant. */
 #define RT_STREAM_FUNCTIONS(X)                      \
     X(cuMemcpy, 4000, 7000_ptds)                    \
     X(cuMemcpyHtoD, 3020, 7000_ptds)                \
