@@ -2,6 +2,8 @@
 """A program of steps, for tests of what processes write: output_scenes.py STEP...
 
     use:N         allocates and frees N times, CUDA started when need be
+    hold:SIZE     allocates once and keeps it, with a size in bytes; a refusal is no failure
+    drop          frees what was kept last
     reset         ends the device's primary context, with all memory; the next use makes another
     say           writes "ready"
     wait          reads a line
@@ -19,6 +21,7 @@ import signal
 import sys
 
 device = []
+held = []
 
 
 def driver():
@@ -37,6 +40,16 @@ def use(count):
     for i in range(int(count)):
         assert cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(1000 + i)) == 0
         assert cuda.cuMemFree_v2(block) == 0
+
+
+def hold(size):
+    block = ctypes.c_uint64()
+    if driver().cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(int(size))) == 0:
+        held.append(block)
+
+
+def drop():
+    assert driver().cuMemFree_v2(held.pop()) == 0
 
 
 def reset():
@@ -99,7 +112,7 @@ def end(how):
         os.kill(os.getpid(), getattr(signal, how))
 
 
-KINDS = {"use": use, "reset": reset, "say": say, "wait": wait, "chdir": os.chdir, "worker": worker, "stayer": stayer,
+KINDS = {"use": use, "hold": hold, "drop": drop, "reset": reset, "say": say, "wait": wait, "chdir": os.chdir, "worker": worker, "stayer": stayer,
          "again": again, "end": end}
 
 
