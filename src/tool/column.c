@@ -72,6 +72,14 @@ static void put_refused(const struct row *row, char text[COLUMN_BYTES])
     put_count(text, row->usage.refusals);
 }
 
+static void put_device_bytes(const struct row *row, char text[COLUMN_BYTES])
+{
+    if (row->device_bytes)
+        put_bytes(text, row->device_bytes);
+    else
+        snprintf(text, COLUMN_BYTES, "-");
+}
+
 static void put_rank(const struct row *row, char text[COLUMN_BYTES])
 {
     snprintf(text, COLUMN_BYTES, "%s", row->rank);
@@ -111,6 +119,8 @@ const struct column column_waiting = {"WAITING", false, put_waiting};
 const struct column column_peak = {"PEAK", false, put_peak};
 const struct column column_limit = {"LIMIT", false, put_limit};
 const struct column column_refused = {"REFUSED", false, put_refused};
+const struct column column_process_count = {"PROCESSES", false, put_process};
+const struct column column_device_bytes = {"TOTAL", false, put_device_bytes};
 const struct column column_rank = {"RANK", false, put_rank};
 const struct column column_allocation_rate = {"ALLOC/S", false, put_allocation_rate};
 const struct column column_byte_rate = {"BYTES/S", false, put_byte_rate};
@@ -118,18 +128,21 @@ const struct column column_expression = {"EXPRESSION", true, put_expression};
 
 /* ---- columns ---- */
 
-int column_width(const struct column *column, const struct row *rows, size_t count)
+int column_cell_width(const struct column *column, const struct row *row)
 {
     char text[COLUMN_BYTES], fitted[COLUMN_BYTES];
-    int width = 0;
 
-    for (size_t i = 0; i < count; i++) {
-        int columns;
-        column->put(&rows[i], text);
-        columns = plain_fit(fitted, sizeof(fitted), text, INT_MAX);
-        width = columns > width ? columns : width;
-    }
-    return width ? rs_max(width, (int)strlen(column->title)) : 0;
+    column->put(row, text);
+    return plain_fit(fitted, sizeof(fitted), text, INT_MAX);
+}
+
+int column_width(const struct column *column, const struct row *rows, size_t count)
+{
+    size_t width = 0;
+
+    for (size_t i = 0; i < count; i++)
+        width = rs_max(width, (size_t)column_cell_width(column, &rows[i]));
+    return width ? (int)rs_max(width, strlen(column->title)) : 0;
 }
 
 char *column_align(char *to, size_t room, const char *text, int width, bool is_left)

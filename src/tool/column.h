@@ -17,7 +17,11 @@ struct column {
 
 extern const struct column column_process, column_program, column_device, column_device_uuid,
     column_live, column_held, column_cached, column_waiting, column_peak, column_limit,
-    column_refused, column_rank, column_allocation_rate, column_byte_rate, column_expression;
+    column_refused, column_process_count, column_device_bytes, column_rank, column_allocation_rate,
+    column_byte_rate, column_expression;
+
+/* Columns of a terminal that a cell takes. */
+int column_cell_width(const struct column *column, const struct row *row);
 
 /* Columns of a terminal that the widest cell takes, title included; 0 where all cells are empty. */
 int column_width(const struct column *column, const struct row *rows, size_t count);
