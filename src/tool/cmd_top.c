@@ -147,12 +147,11 @@ static bool draw(struct view *view, const struct watch *watch, bool has_colors)
 /* Reads all pages; the time at which they are to be read again. */
 static uint64_t sample(const struct view *view, struct watch *watch)
 {
-    uint64_t begin_ns = rs_clock_ns(), end_ns;
+    uint64_t begin_ns = rs_clock_ns();
 
     watch_sample(watch);
-    end_ns = rs_clock_ns();
     return rs_max(begin_ns + (uint64_t)(view->interval_seconds * 1e9),
-                  end_ns + SAMPLE_SHARE * (end_ns - begin_ns));
+                  rs_clock_ns() + SAMPLE_SHARE * watch->reading_ns);
 }
 
 static int timeout_until(uint64_t time_ns)

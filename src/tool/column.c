@@ -95,10 +95,16 @@ static void put_allocation_rate(const struct row *row, char text[COLUMN_BYTES])
         snprintf(text, COLUMN_BYTES, "-");
 }
 
+/* A process that lies may have counted more in a moment than the number holds. */
+static uint64_t whole_number(double number)
+{
+    return number < (double)INT64_MAX ? (uint64_t)number : UINT64_MAX;
+}
+
 static void put_byte_rate(const struct row *row, char text[COLUMN_BYTES])
 {
     if (row->has_rates)
-        put_bytes(text, (uint64_t)row->bytes_per_second);
+        put_bytes(text, whole_number(row->bytes_per_second));
     else
         snprintf(text, COLUMN_BYTES, "-");
 }

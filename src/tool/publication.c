@@ -87,13 +87,14 @@ static bool take_directory(struct publication *page, const struct rs_publication
     return true;
 }
 
-/* Names are part of metrics' names: lower case, digits and '_'. */
+/* Names are part of metrics' names: words of lower case and digits, with one '_' in between. */
 static bool is_name(const char *text, size_t room)
 {
     size_t length = strnlen(text, room);
 
     return length > 0 && length < room && text[0] >= 'a' && text[0] <= 'z' &&
-           strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_") == length;
+           strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_") == length && !strstr(text, "__") &&
+           text[length - 1] != '_';
 }
 
 static bool is_sound(const struct rs_published_term *term)

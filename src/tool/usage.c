@@ -60,7 +60,8 @@ struct usage usage_of(const struct rs_report *report)
         .spilled = rs_report_value(report, "fallback", "live_second", 0),
     };
 
-    usage.cached = usage.held - rs_min(usage.held, usage.live + usage.waiting);
+    usage.cached = usage.held - rs_min(usage.held, usage.live);
+    usage.cached -= rs_min(usage.cached, usage.waiting);
     return usage;
 }
 

@@ -7,10 +7,12 @@
     truncated     it is shorter
     unsealed      it may shrink
     mine          it says that it is PID's
+    random:N      numbers in its directory are others; N is the seed
     empty         nothing is in it but its head"""
 import ctypes
 import fcntl
 import os
+import random
 import sys
 
 BYTES = 32 << 20
@@ -34,6 +36,15 @@ def page_of(process):
     raise AssertionError("%s has no page" % process)
 
 
+def spoil(page, begin, seed):
+    """Some numbers from `begin` on."""
+    chance = random.Random(seed)
+    for _ in range(chance.randrange(1, 40)):
+        number = chance.choice([0, 1, 8, 2 ** 31, 2 ** 32 - 1, 2 ** 63, 2 ** 64 - 1, chance.getrandbits(chance.randrange(1, 65))])
+        at = begin + 8 * chance.randrange((64 << 10) // 8)
+        page[at:at + 8] = number.to_bytes(8, "little")
+
+
 def main(process, change):
     name, _, value = change.partition(":")
     page = page_of(process)
@@ -45,6 +56,8 @@ def main(process, change):
         head.layout = b"rmmshim 999.0.0 1"
     elif name == "directory":
         head.directory = int(value)
+    elif name == "random":
+        spoil(page, head.directory, int(value))
     elif name == "empty":
         page[ctypes.sizeof(Head):] = bytes(len(page) - ctypes.sizeof(Head))
     fd = os.memfd_create("rmmshim", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)

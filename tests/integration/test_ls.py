@@ -60,8 +60,20 @@ class Ls(Test):
         self.assertEqual(lines[0].split(None, 2)[2].split(), ["0", "3.00", "MiB", "64.0", "MiB", "4.00", "MiB", "1.00", "GiB",
                                                     "0", "3", "reuse(pool(cuda,", "initial_size=64MiB))"])
 
+    def test_kinds_of_memory(self):
+        """A row for each; no account counts that of the host, so it is what the stack took from the driver."""
+        process = scene(self, "hold:%d" % MIB, "pin:%d" % (2 * MIB), RMM_POOL_SIZE="64MiB", RMM_PINNED_POOL_SIZE="16MiB")
+        rows = {row["kind"]: row for row in self.rows(process)}
+        self.assertEqual({kind: (row["live"], row["held"]) for kind, row in rows.items()},
+                         {"device": (MIB, 64 * MIB), "pinned": (2 * MIB, 16 * MIB)})
+        self.assertEqual([line.split()[2:4] for line in self.table(process)[1]], [["0", "1.00"], ["0", "pinned"]])
+
+    def test_what_no_stack_serves_is_held(self):
+        process = scene(self, "hold:%d" % MIB, "array:1024", RMM_POOL_SIZE="64MiB", RMM_LIMIT="1GiB")
+        row, = self.rows(process)
+        self.assertEqual((row["live"], row["held"]), (MIB, 68 * MIB))
+
     def test_without_a_limit(self):
-        """What the resource of the stack holds that asks the driver, as no account counts."""
         process = scene(self, "hold:%d" % (3 * MIB), RMM_RESOURCE="pool(cuda, initial_size=32MiB)")
         row, = self.rows(process)
         self.assertEqual((row["held"], row["live"], row["limit"]), (32 * MIB, 3 * MIB, 0))
@@ -238,6 +250,19 @@ class BadInput(Test):
                 process.end()
         process = page(self, real.pid, "same")
         self.assertEqual(self.rows(process)[0]["expression"], self.rows(real)[0]["expression"])
+
+    def test_pages_spoilt_at_random(self):
+        """What is printed is sound, whatever the numbers are."""
+        real = scene(self, "hold:1000", "use:3", RMM_RESOURCE="statistics(pool(cuda))", RMM_LIMIT="1GiB")
+        processes = [page(self, real.pid, "random:%d" % seed) for seed in range(30)]
+        self.assertGreater(len(self.rows(*processes)), 5)
+        json_schema.check(tool("top", "--json", "--interval", "0.1").stdout, "processes.json")
+        json_schema.check(tool("stats", "all", "--json").stdout, "statistics_of_all.json")
+        prometheus_text.read(tool("stats", "all", "--prom").stdout)
+        for arguments in (["ls"], ["top"], ["top", "--by", "device"], ["stats", "all"]):
+            self.assertEqual(tool(*arguments).status, 0)
+        for process in processes:
+            self.assertIn(tool("stats", process.pid).status, (0, 1))
 
     def test_a_name_that_is_no_utf8(self):
         process = scene(self, "use:1", name=b"a\xffb\xc3")

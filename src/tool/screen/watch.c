@@ -223,13 +223,17 @@ static void scan(struct watch *watch)
 
 void watch_sample(struct watch *watch)
 {
+    uint64_t begin_ns;
+
     if (rs_clock_ns() >= watch->next_scan_ns)
         scan(watch);
+    begin_ns = rs_clock_ns();
     watch->nonsense = 0;
     for (size_t i = 0; i < watch->count; i++)
         watch->nonsense +=
             row_each(&watch->processes[i].process, take_row, &watch->processes[i]) == ROW_NONSENSE;
     sum_devices(watch);
+    watch->reading_ns = rs_clock_ns() - begin_ns;
 }
 
 size_t watch_process_count(const struct watch *watch)

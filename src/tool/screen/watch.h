@@ -28,6 +28,7 @@ struct watch {
     size_t device_count, device_room;
     size_t of_other_versions, nonsense; /* processes whose page cannot be read */
     uint64_t next_scan_ns;
+    uint64_t reading_ns; /* that reading all pages took */
 };
 
 /* Looks for processes that have come or gone, where it is time for that, and reads all pages. */
