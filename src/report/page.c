@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/path.h"
-#include "base/utf8.h"
+#include "report/utf8.h"
 
 #include <errno.h>
 #include <limits.h>

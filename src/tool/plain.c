@@ -2,7 +2,7 @@
 #include "tool/plain.h"
 
 #include "base/check.h"
-#include "base/utf8.h"
+#include "report/utf8.h"
 
 #include <limits.h>
 #include <stdbool.h>

@@ -27,6 +27,45 @@ static void take_copy(void)
     assert_ptr_equal(at, copy);
 }
 
+static void publish_counter(struct rs_published_counter *to, uint32_t stack,
+                            const struct rs_counter *counter)
+{
+    to->stack = stack;
+    to->kind = counter->kind;
+    to->unit = counter->unit;
+    to->term_count = counter->term_count;
+    snprintf(to->resource, sizeof(to->resource), "%s", counter->resource);
+    snprintf(to->name, sizeof(to->name), "%s", counter->name);
+    for (unsigned i = 0; i < counter->term_count; i++)
+        to->terms[i] = (struct rs_published_term){
+            rs_published_offset(counter->terms[i].first), counter->terms[i].count,
+            counter->terms[i].stride_bytes, counter->terms[i].scale};
+}
+
+/* As rs_publish_stacks does where there are contexts with stacks. */
+static void publish(void)
+{
+    enum { STACKS = DEVICES * RS_KINDS, COUNTERS_MAX = STACKS * 8 };
+    struct rs_published_directory *made =
+        rs_published_allocate(sizeof(*made) + STACKS * sizeof(struct rs_published_stack) +
+                                  COUNTERS_MAX * sizeof(struct rs_published_counter),
+                              _Alignof(max_align_t));
+    struct rs_published_stack *stack = (void *)(made + 1);
+    struct rs_published_counter *to = (void *)(stack + STACKS);
+
+    for (; made->stack_count < STACKS; made->stack_count++, stack++) {
+        struct rs_report report = {.count = 0};
+        stack->device = (int32_t)(made->stack_count / RS_KINDS);
+        stack->kind = (int32_t)(made->stack_count % RS_KINDS);
+        rs_block_counts_report((enum rs_kind)stack->kind, stack->device, &report);
+        for (size_t i = 0; i < report.count; i++)
+            publish_counter(&to[made->counter_count++], made->stack_count, &report.counters[i]);
+        rs_report_release(&report);
+    }
+    atomic_store(&((struct rs_publication *)rs_published_head())->directory,
+                 rs_published_offset(made));
+}
+
 static int begin(void **state)
 {
     char *room = mmap(NULL, RS_PUBLISHED_BYTES + 2 * GUARD_BYTES, PROT_NONE,
@@ -40,9 +79,11 @@ static int begin(void **state)
         for (int kind = 0; kind < RS_KINDS; kind++)
             for (int i = 0; i <= device; i++)
                 rs_block_count_entered(rs_block_counter((enum rs_kind)kind, device), BLOCK_BYTES);
-    rs_publish_stacks();
+    publish();
     return room == MAP_FAILED || !rs_published_head() ? -1 : 0;
 }
+
+GROUP_FIXTURE(begin, NULL);
 
 static struct rs_publication *head(void)
 {
@@ -89,11 +130,10 @@ static size_t look(void)
     return count;
 }
 
-static void a_sound_page(void **state)
+TEST(a_sound_page)
 {
     struct publication page;
 
-    (void)state;
     take_copy();
     assert_true(publication_can_read(copy));
     assert_true(publication_read(&page, copy));
@@ -105,16 +145,15 @@ static void a_sound_page(void **state)
     publication_release(&page);
 }
 
-static void another_version(void **state)
+TEST(another_version)
 {
-    (void)state;
     take_copy();
     head()->layout[strlen(head()->layout) - 1]++;
     assert_false(publication_can_read(copy));
 }
 
 /* Among them those that are just outside. */
-static void a_directory_that_is_elsewhere(void **state)
+TEST(a_directory_that_is_elsewhere)
 {
     static const uint64_t places[] = {
         0,
@@ -128,7 +167,6 @@ static void a_directory_that_is_elsewhere(void **state)
         UINT64_MAX,
     };
 
-    (void)state;
     for (size_t i = 0; i < RS_ARRAY_LENGTH(places); i++) {
         take_copy();
         atomic_store(&head()->directory, places[i]);
@@ -136,9 +174,8 @@ static void a_directory_that_is_elsewhere(void **state)
     }
 }
 
-static void more_stacks_and_counters_than_fit(void **state)
+TEST(more_stacks_and_counters_than_fit)
 {
-    (void)state;
     for (int bits = 4; bits < 32; bits++) {
         take_copy();
         directory()->stack_count = 1u << bits;
@@ -152,9 +189,8 @@ static void more_stacks_and_counters_than_fit(void **state)
     assert_int_equal(look(), 0);
 }
 
-static void texts_without_an_end(void **state)
+TEST(texts_without_an_end)
 {
-    (void)state;
     take_copy();
     memset(head()->program, 'x', sizeof(head()->program));
     memset(head()->rank, 'x', sizeof(head()->rank));
@@ -167,11 +203,10 @@ static void texts_without_an_end(void **state)
 }
 
 /* The first of two stacks of a device and kind is the one whose expression is shown. */
-static void two_stacks_of_one_device(void **state)
+TEST(two_stacks_of_one_device)
 {
     struct publication page;
 
-    (void)state;
     take_copy();
     memset(stacks()[0].expression, 'x', sizeof(stacks()[0].expression));
     for (uint32_t i = 1; i < directory()->stack_count; i++) {
@@ -184,11 +219,10 @@ static void two_stacks_of_one_device(void **state)
     publication_release(&page);
 }
 
-static void texts_are_plain(void **state)
+TEST(texts_are_plain)
 {
     struct publication page;
 
-    (void)state;
     take_copy();
     snprintf(head()->program, sizeof(head()->program),
              "a\033]0;x\007\xc2\x9b\xff"
@@ -207,12 +241,11 @@ static void texts_are_plain(void **state)
 }
 
 /* Counters whose fields nobody would come to the end of are left out. */
-static void sums_of_very_many_fields(void **state)
+TEST(sums_of_very_many_fields)
 {
     static const uint32_t strides[] = {0, 8};
     size_t all;
 
-    (void)state;
     take_copy();
     all = look();
     for (size_t i = 0; i < RS_ARRAY_LENGTH(strides); i++) {
@@ -228,13 +261,12 @@ static void sums_of_very_many_fields(void **state)
 }
 
 /* What follows the counter looks like its terms. */
-static void a_counter_of_more_terms_than_there_are(void **state)
+TEST(a_counter_of_more_terms_than_there_are)
 {
     struct rs_published_term sound = {sizeof(uint64_t), 1, sizeof(uint64_t), 1};
     struct rs_published_term *terms;
     size_t count;
 
-    (void)state;
     take_copy();
     terms = counters()[0].terms;
     count = (directory()->counter_count - 1) * sizeof(*counters()) / sizeof(*terms);
@@ -244,9 +276,8 @@ static void a_counter_of_more_terms_than_there_are(void **state)
     assert_int_equal(look(), 0);
 }
 
-static void counters_of_kinds_and_units_that_there_are_not(void **state)
+TEST(counters_of_kinds_and_units_that_there_are_not)
 {
-    (void)state;
     for (int field = 0; field < 2; field++) {
         take_copy();
         for (uint32_t i = 0; i < directory()->counter_count; i++)
@@ -308,11 +339,10 @@ static void spoil(char *bytes, size_t length)
     memcpy(bytes + random_number() % (length / width) * width, &number, width);
 }
 
-static void random_pages(void **state)
+TEST(random_pages)
 {
     size_t read = 0;
 
-    (void)state;
     for (int round = 0; round < ROUNDS; round++) {
         char *at;
         size_t bytes;
@@ -328,23 +358,4 @@ static void random_pages(void **state)
         read += look() > 0;
     }
     assert_in_range(read, ROUNDS / 4, ROUNDS); /* not all of them are refused at once */
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sound_page),
-        cmocka_unit_test(another_version),
-        cmocka_unit_test(a_directory_that_is_elsewhere),
-        cmocka_unit_test(more_stacks_and_counters_than_fit),
-        cmocka_unit_test(texts_without_an_end),
-        cmocka_unit_test(two_stacks_of_one_device),
-        cmocka_unit_test(texts_are_plain),
-        cmocka_unit_test(sums_of_very_many_fields),
-        cmocka_unit_test(a_counter_of_more_terms_than_there_are),
-        cmocka_unit_test(counters_of_kinds_and_units_that_there_are_not),
-        cmocka_unit_test(random_pages),
-    };
-
-    return cmocka_run_group_tests(tests, begin, NULL);
 }
