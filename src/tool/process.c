@@ -161,6 +161,25 @@ bool process_has_ended(const struct process *process)
     return process_directory_has_ended(process->directory);
 }
 
+static bool is_that_page(int fd, void *data)
+{
+    const struct process *process = data;
+    struct stat status;
+
+    return fstat(fd, &status) == 0 && (uint64_t)status.st_ino == process->inode;
+}
+
+bool process_has_its_page(const struct process *process)
+{
+    struct process copy = *process;
+    enum process_answer answer;
+    int fd = process_open_file(process, "rmmshim", O_RDONLY, is_that_page, &copy, &answer);
+
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
 const char *process_answer_text(enum process_answer answer)
 {
     switch (answer) {

@@ -37,6 +37,10 @@ int process_own_number(const struct process *process);
 /* True when the process has ended, a zombie included. */
 bool process_has_ended(const struct process *process);
 
+/* False when the process has another page than the one that is mapped, or none: it went on as
+ * another program. */
+bool process_has_its_page(const struct process *process);
+
 /* What to say of an answer, after "process 4711 ": "has ended". */
 const char *process_answer_text(enum process_answer answer);
 
