@@ -50,5 +50,8 @@ int *process_list(size_t *count);
 /* Parses a process number.  0 when the text is none. */
 int process_parse(const char *text);
 
+/* True when the process has ended, or does so in some milliseconds: it has closed its files. */
+bool process_directory_is_ending(int directory);
+
 /* The process behind that descriptor of /proc/PID has ended, or is a zombie without threads. */
 bool process_directory_has_ended(int directory);
