@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks of one job on one GPU, under a limit over the job: each takes and gives back tensors of random sizes without
+PyTorch's cache, catches out-of-memory, and meets the others by gloo.
+
+    PYTORCH_NO_CUDA_MEMORY_CACHING=1 rmmshim run --limit-job 4GiB torchrun --nproc-per-node 4 tests/gpu/job_ranks.py
+
+Rank 0 prints how many requests were served and refused, the largest sum that the job's file showed when all ranks stood
+still, and the device memory in use beyond what the contexts take (NVML's figure, by cudaMemGetInfo of a rank that
+is not limited it would be the same)."""
+import mmap
+import os
+import random
+import struct
+import subprocess
+
+import torch
+import torch.distributed as dist
+
+MIB = 1 << 20
+DEVICES = 32  # src/shared/job_limit.h
+MEMBERS_AT = (36 + DEVICES * 20 + 7) // 8 * 8
+MEMBER_BYTES = 8 * (2 + 2 * DEVICES)
+
+
+def job_bytes():
+    process, number, _ = os.environ["RMMSHIM_LIMIT_JOB"].split(":")
+    with open("/proc/%s/fd/%s" % (process, number), "rb") as file:
+        job = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    used = struct.unpack_from("I", job, 32)[0]
+    return sum(struct.unpack_from("Q", job, MEMBERS_AT + member * MEMBER_BYTES + 16 + 8 * DEVICES)[0]
+               for member in range(used))
+
+
+def device_bytes():
+    text = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
+                          stdout=subprocess.PIPE, check=True, text=True, env={}).stdout
+    return int(text.split()[0]) * MIB
+
+
+def main():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    rng = random.Random(rank)
+    torch.empty(1, device="cuda").add_(1)  # context and module
+    torch.cuda.synchronize()
+    dist.barrier()
+    bare = device_bytes() - job_bytes() if rank == 0 else 0
+    held, served, refused, most, beyond = [], 0, 0, 0, 0
+    for turn in range(40):
+        for _ in range(20):
+            if held and rng.random() < 0.45:
+                held.pop(rng.randrange(len(held)))
+                continue
+            try:
+                held.append(torch.full((rng.randrange(1, 192) * MIB // 4,), rank, dtype=torch.int32, device="cuda"))
+                served += 1
+            except torch.OutOfMemoryError:
+                refused += 1
+                del held[: len(held) // 2]
+        torch.cuda.synchronize()
+        dist.barrier()
+        if rank == 0:
+            most = max(most, job_bytes())
+            beyond = max(beyond, abs(device_bytes() - job_bytes() - bare))
+        assert all(bool((tensor == rank).all()) for tensor in held), "another rank's data"
+        dist.barrier()
+    counts = torch.tensor([served, refused])
+    dist.all_reduce(counts)
+    if rank == 0:
+        print("served %d, refused %d, most %.0f MiB, device beside it changed by at most %.0f MiB" %
+              (counts[0], counts[1], most / MIB, beyond / MIB), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
