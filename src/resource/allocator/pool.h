@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What tests and benchmarks look at in a pool beyond its report. */
+/* The state of a pool that tests and benchmarks read beside its report. */
 #pragma once
 
 #include "resource/resource.h"
@@ -8,7 +8,7 @@
 struct rs_pool_state {
     size_t held_bytes; /* in upstream chunks */
     size_t peak_held_bytes;
-    size_t live_bytes; /* handed out, as rounded */
+    size_t live_bytes; /* in blocks handed out, as rounded */
     size_t peak_live_bytes;
     size_t largest_free_bytes;
     size_t chunk_count;
