@@ -4,15 +4,14 @@
  *
  * How chunks are cut into blocks, and how blocks merge, is in blocks.h.
  *
- * Held bytes beyond the live ones are pieces that no request fits.  To keep them few: - a chunk
- * taken on demand serves requests of one size group only, so that a small block that lives long
- * pins no chunk of large ones; - a large request cuts no block much larger than itself, whose rest
- * the next such request would not fit, unless the largest request still fits the rest; - before the
- * pool would exceed its allowance, it gives back chunks that are wholly free but of the wrong size.
- * An initial size serves all requests and is cut from both ends: small blocks, of which some live
- * long, gather at the upper end, so that the rest stays one piece; beside huge blocks they get
- * chunks of their own as long as there is room.  growth=rmm uses RMM's rules, which do none of
- * this. */
+ * Held bytes beyond the live ones are pieces that no request fits.  Four rules keep them few.  A
+ * chunk taken on demand serves requests of one size group only, so that a small block that lives
+ * long pins no chunk of large ones.  A large request cuts no block much larger than itself, whose
+ * rest the next such request would not fit, unless the largest request still fits that rest.
+ * Before the pool would exceed its allowance, it gives back wholly free chunks that are too small
+ * or too large.  An initial size, which serves all requests, is cut from both ends: small blocks
+ * gather at the upper end, so that the rest stays one piece; beside huge blocks they get chunks of
+ * their own as long as there is room.  growth=rmm uses RMM's rules, which do none of this. */
 #include "resource/allocator/pool_inside.h"
 
 #include "base/log.h"
@@ -333,7 +332,7 @@ static int take_initial(struct rs_pool *pool, const struct rs_environment *envir
 
     rs_mutex_lock(&pool->lock);
     result = rs_pool_add_chunk_from_upstream(pool, &ask);
-    /* What was free is nearer to the wish than its half. */
+    /* the bytes that were free are nearer to the initial size than its half */
     ask.most_bytes = rs_max(ask.most_bytes / 2, free_bytes < ask.most_bytes ? free_bytes : 0);
     ask.most_bytes = rs_round_down(ask.most_bytes, RS_DRIVER_GRANULARITY);
     ask.least_bytes = RS_DRIVER_GRANULARITY;

@@ -5,7 +5,7 @@
 #include "driver/driver.h"
 #include "resource/leaf/async.h"
 
-enum { FIRST_DRIVER = 13000 }; /* with managed pools */
+enum { FIRST_DRIVER = 13000 }; /* the first driver with pools of managed memory */
 
 static bool driver_has_managed_pools(const struct rs_environment *environment)
 {
