@@ -39,8 +39,8 @@ static CUresult set_access(const struct rs_virtual *vm, CUdeviceptr address, siz
     return rs_driver.cuMemSetAccess(address, size_bytes, access, count);
 }
 
-/* Creates one granule.  It counts as RS_EFFORT_AHEAD until the move has all of its granules, as
- * they may have to go back. */
+/* Creates one granule.  Its bytes stay charged as asked for (rs_account_take) until the move has
+ * all of its granules, as they may have to go back. */
 static CUresult create_granule(const struct rs_virtual *vm, CUmemGenericAllocationHandle *handle)
 {
     struct rs_account *account = vm->environment->account;
