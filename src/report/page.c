@@ -56,9 +56,10 @@ static void open_file(struct rs_page *page)
 {
     struct rs_page_file *file = page->file;
 
-    RS_ASSERT(page->path && !page->is_off); /* stderr is open from the start */
+    RS_ASSERT(page->path &&
+              !page->is_off); /* only a file is opened here, as stderr is open from the start */
     if (file->state == RS_PAGE_FILE_CLAIMED && !rs_descriptor_is_kept(&file->output.file))
-        file->state = RS_PAGE_FILE_UNKNOWN; /* the program has closed it */
+        file->state = RS_PAGE_FILE_UNKNOWN; /* the program has closed the file */
     rs_page_claim(file, page->path);
     page->is_open = file->state == RS_PAGE_FILE_CLAIMED;
     page->is_off = !page->is_open;
@@ -79,7 +80,7 @@ static void write_out(struct rs_page *page, size_t length)
     memmove(page->text, page->text + length, page->length);
 }
 
-/* Up to the last end of a line, where there is one. */
+/* Writes the buffer out, up to its last complete line where there is one. */
 static void make_room(struct rs_page *page)
 {
     const char *end = memrchr(page->text, '\n', page->length);
@@ -87,7 +88,7 @@ static void make_room(struct rs_page *page)
     write_out(page, end ? (size_t)(end - page->text) + 1 : page->length);
 }
 
-/* False when it does not fit. */
+/* Adds formatted text.  False when it does not fit. */
 static bool try_put(struct rs_page *page, const char *format, va_list arguments) RS_PRINTF(2, 0);
 
 static bool try_put(struct rs_page *page, const char *format, va_list arguments)
@@ -117,7 +118,8 @@ void rs_page_vput(struct rs_page *page, const char *format, va_list arguments)
         make_room(page);
     }
     RS_ASSERT(page->length == 0);
-    page->length = strlen(page->text); /* a program's name may be of any length: cut off */
+    page->length = strlen(
+        page->text); /* cuts off text that is too long, as a program's name may be of any length */
 }
 
 void rs_page_put(struct rs_page *page, const char *format, ...)
@@ -129,7 +131,7 @@ void rs_page_put(struct rs_page *page, const char *format, ...)
     va_end(arguments);
 }
 
-/* Bytes of the UTF-8 character that begins there; 0 when none does. */
+/* Returns the bytes of the UTF-8 character that begins at `text`; 0 when none does. */
 static size_t character_bytes(const char *text, size_t length)
 {
     const unsigned char *bytes = (const unsigned char *)text;
@@ -138,7 +140,7 @@ static size_t character_bytes(const char *text, size_t length)
 
     if (count > length || (bytes[0] >= 0x80 && bytes[0] < 0xc2) || bytes[0] > 0xf4)
         return 0;
-    /* longer than needed, half of a pair, or above the last character there is */
+    /* an overlong form, half of a surrogate pair, or above the last code point */
     if ((bytes[0] == 0xe0 && second < 0xa0) || (bytes[0] == 0xed && second > 0x9f) ||
         (bytes[0] == 0xf0 && second < 0x90) || (bytes[0] == 0xf4 && second > 0x8f))
         return 0;

@@ -31,7 +31,7 @@ static void *map_large(size_t size_bytes)
     before_bytes = -(uintptr_t)memory % LARGE_BYTES;
     if (before_bytes > 0)
         (void)munmap(memory,
-                     before_bytes); /* on failure the rest stays mapped, but was never touched */
+                     before_bytes); /* pages that stay mapped after a failure were never touched */
     if (before_bytes < LARGE_BYTES)
         (void)munmap(memory + before_bytes + size_bytes, LARGE_BYTES - before_bytes);
     return memory + before_bytes;
