@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The publication: the data that a served process publishes about itself in its memory file
+/* The page: the data that a served process publishes about itself in its memory file
  * (shared/published.h).  It begins with struct rs_publication, which names the process and the
  * place of its report; its directory lists the fields that make up each counter.  `rmmshim ls`,
- * `top` and `stats` read it while the process runs, `rmmshim run` after its end.  A layout belongs
- * to one version of the project: readers refuse any other. */
+ * `top` and `stats` read the page while the process runs, `rmmshim run` after its end.  A layout
+ * belongs to one version of the project: readers refuse any other. */
 #pragma once
 
 #include "base/output.h"
@@ -71,9 +71,8 @@ struct rs_published_directory {
     uint32_t stack_count, counter_count;
 };
 
-/* Makes the publication, and offers it to the `rmmshim run` that the process descends from, where
- * there is one.  Called before any object is allocated that is to be published.  Not thread safe.
- */
+/* Makes the page, and offers it to the `rmmshim run` that the process descends from, where there is
+ * one.  Called before any object is allocated that is to be published.  Not thread safe. */
 void rs_publish_begin(void);
 
 /* Writes the directory anew after stacks have come or gone.  With more than 16 stacks it does so

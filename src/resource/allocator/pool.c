@@ -449,12 +449,12 @@ static const struct rs_option pool_options[] = {
                        .beyond_whole = true, .aliases = {{"maximum_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_WORD_ROW(
         struct pool_config, growth, growth_words, "geometric",
-        "by little more than what is asked for (a sixteenth of what is held where there "
-        "is an initial size), or as RMM does: doubling, half of what is left to the "
+        "a growth takes little more than the request (a sixteenth of the held bytes where there "
+        "is an initial size), or follows RMM: it doubles, or takes half of the rest up to the "
         "maximum"),
     RS_OPTION_SIZE_ROW(struct pool_config, alignment, "512",
-                       "of every block: its address and the room it takes are multiples of this "
-                       "power of two",
+                       "every block's address and the room it takes are multiples of this power of "
+                       "two",
                        .minimum = RS_BLOCK_ALIGNMENT, .maximum = RS_DRIVER_GRANULARITY),
     RS_OPTION_END,
 };

@@ -483,10 +483,10 @@ const struct rs_option rs_async_options[] = {
         "is room",
         .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
         .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
-    RS_OPTION_SIZE_ROW(struct rs_async_config, release_threshold, "none",
-                       "what the driver keeps reserved above it goes back at the next "
-                       "synchronisation",
-                       .none = true, .beyond_whole = true),
+    RS_OPTION_SIZE_ROW(
+        struct rs_async_config, release_threshold, "none",
+        "reserved bytes above this go back to the driver at the next synchronisation", .none = true,
+        .beyond_whole = true),
     RS_OPTION_END,
 };
 
