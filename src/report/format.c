@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A report of statistics as text, JSON and Prometheus text. */
 #include "report/format.h"
 
 #include <stdarg.h>

@@ -16,6 +16,7 @@ struct rs_reported_stack {
     struct rs_report report;
 };
 
+/* The process that a report is about, and its counters. */
 struct rs_report_subject {
     int process;
     const char *program;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Gathers the counters of all stacks by device and kind. */
 #include "report/gather.h"
 
 #include "base/check.h"

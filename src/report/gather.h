@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 
+/* The counters of one gathering. */
 struct rs_gathered {
     struct rs_reported_stack stacks[RS_DEVICES_MAX * RS_KINDS]; /* sorted by device, then by kind */
     size_t count;       /* the number of entries in `stacks` */

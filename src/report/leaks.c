@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The leak report: gathers live blocks by call site, and writes them as text or JSON. */
 #include "report/leaks.h"
 
 #include "config/mode.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Pages: buffers that write a report in whole lines to a file or to stderr. */
 #include "report/page.h"
 
 #include "base/check.h"

@@ -27,6 +27,7 @@ struct rs_page_file {
  * one line. */
 void rs_page_claim(struct rs_page_file *file, const char *path);
 
+/* A page being written; at most one thread uses it. */
 struct rs_page {
     struct rs_page_file *file;
     const char *path;
@@ -48,4 +49,5 @@ void rs_page_vput(struct rs_page *page, const char *format, va_list arguments) R
  * control bytes, and bytes that are not UTF-8, become '?'. */
 void rs_page_put_escaped(struct rs_page *page, const char *text, size_t length);
 
+/* Writes the rest of the page, and closes its file. */
 void rs_page_end(struct rs_page *page);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Writes the published page: its head, the directory of counters, and the steps of the report. */
 #include "report/publish.h"
 
 #include "base/check.h"

@@ -26,6 +26,7 @@ enum {
     RS_PUBLISHED_UUID_BYTES = 16,
 };
 
+/* How far the process is with its report at exit. */
 enum rs_report_step { RS_REPORT_NOT_BEGUN, RS_REPORT_BEGUN, RS_REPORT_DONE };
 
 /* The beginning of the file. */
@@ -44,12 +45,14 @@ struct rs_publication {
                                    replaces it */
 };
 
+/* A struct rs_term whose fields lie at an offset in the file. */
 struct rs_published_term {
     uint64_t offset;
     uint32_t count, stride_bytes;
     int64_t scale;
 };
 
+/* A struct rs_counter; `stack` is the index of its stack in the directory. */
 struct rs_published_counter {
     char resource[RS_PUBLISHED_RESOURCE_BYTES];
     char name[RS_PUBLISHED_NAME_BYTES];
@@ -58,6 +61,7 @@ struct rs_published_counter {
     struct rs_published_term terms[RS_TERMS_MAX];
 };
 
+/* One kind of stacks of one device. */
 struct rs_published_stack {
     int32_t device, kind;
     uint64_t device_total_bytes;                        /* 0: unknown */
@@ -84,4 +88,5 @@ void rs_publish_stacks(void);
 /* Publishes the report's format and file; a NULL output is stderr. */
 void rs_publish_report_file(enum rs_statistics_format format, const struct rs_output *output);
 
+/* Publishes how far the process is with its report. */
 void rs_publish_report_step(enum rs_report_step step);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Writes the reports: at exit, and on demand. */
 #include "report/report.h"
 
 #include "base/lock.h"

@@ -129,7 +129,7 @@ static void diagnose_option(struct parser *parser, const struct rs_mr_descriptor
     for (; descriptor->options[count].name; count++) {
         names[count] = descriptor->options[count].name;
         if (!row_beginning_so && strncmp(names[count], begin, (size_t)(end - begin)) ==
-                                     0) /* initial= for initial_size= */
+                                     0) /* as initial= for initial_size= */
             row_beginning_so = names[count];
     }
     names[count] = NULL;
@@ -140,7 +140,8 @@ static void diagnose_option(struct parser *parser, const struct rs_mr_descriptor
         rs_diagnose(parser->diagnostics, parser->source, begin,
                     "'%s' has no option of this name; did you mean '%s'?", descriptor->name,
                     nearest);
-    else if (resource && descriptor->upstream_count) /* reinitialize(managed_memory=True) */
+    else if (resource &&
+             descriptor->upstream_count) /* as in RMM's reinitialize(managed_memory=True) */
         rs_diagnose(parser->diagnostics, parser->source, begin,
                     "'%s' is a memory resource; did you mean %s(%s)?", resource->name,
                     descriptor->name, resource->name);
@@ -184,7 +185,7 @@ static bool parse_option(struct parser *parser, struct rs_expression *node)
     }
     parser->cursor = end;
     skip_blanks(parser);
-    parser->cursor++; /* '=', which the caller saw */
+    parser->cursor++; /* skips the '=' that the caller saw */
     skip_blanks(parser);
     begin = parser->cursor;
     end = value_end(begin, &quoted);

@@ -7,10 +7,11 @@
 
 enum { RS_EXPRESSION_DEPTH_MAX = 64, RS_EXPRESSION_TEXT_BYTES = 2048 };
 
+/* A node of the parsed expression: one resource, its option values and its upstreams. */
 struct rs_expression {
     const struct rs_mr_descriptor *descriptor;
-    const struct rs_source *source; /* where it was asked for; outlives the expression */
-    const char *at;                 /* the place in source->text, or NULL */
+    const struct rs_source *source; /* the source of the text; outlives the expression */
+    const char *at;                 /* the node's place in source->text, or NULL */
     struct rs_option_value values[RS_OPTION_ROWS_MAX];
     struct rs_expression *upstream[RS_MR_UPSTREAMS_MAX];
 };
@@ -28,6 +29,7 @@ struct rs_expression *rs_expression_node(const struct rs_mr_descriptor *descript
 /* Returns the value of a node's option, which the caller may set. */
 struct rs_option_value *rs_expression_value(struct rs_expression *expression, const char *option);
 
+/* Frees a node and all its upstreams.  expression: may be NULL. */
 void rs_expression_free(struct rs_expression *expression);
 
 /* Returns the uppermost node of this resource, or NULL. */

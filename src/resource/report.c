@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Tables of counters, and how they fold into one. */
 #include "resource/report.h"
 
 #include "base/check.h"

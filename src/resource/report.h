@@ -31,6 +31,7 @@ struct rs_term {
 
 enum { RS_TERMS_MAX = 24 };
 
+/* One counter: its name, its value, and where the value comes from. */
 struct rs_counter {
     const char *resource; /* static text: the descriptor's name */
     const char *name;     /* static text: snake_case without unit, "live", "peak", "allocations" */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The table of resources, the defaults of their ops, and walks over a stack. */
 #include "resource/resource.h"
 
 #include "base/lock.h"

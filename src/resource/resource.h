@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory resources: the interface all of them share, and the descriptor each file defines.
+/* Memory resources: the interface that all of them share, and the descriptor that each file
+ * defines.
  *
- * A stack is a tree of memory resources; a leaf takes memory from the driver, an adaptor or an
+ * A stack is a tree of memory resources.  A leaf takes memory from the driver; an adaptor or an
  * allocator takes it from its upstream.  There is one stack per context and kind of memory.
  *
- * To add a resource: one file that defines `const struct rs_mr_descriptor rs_mr_descriptor_<name>`,
- * and its name in src/resource/meson.build.  Parser, help, the manual's tables and the contract
- * test take it from there. */
+ * To add a resource, write one file that defines `const struct rs_mr_descriptor
+ * rs_mr_descriptor_<name>`, and add its name to src/resource/meson.build.  Parser, help, the
+ * manual's tables and the contract test read the descriptor. */
 #pragma once
 
 #include "base/arithmetic.h"
@@ -83,6 +84,7 @@ static inline bool rs_effort_may_grow(enum rs_effort effort)
     return effort != RS_EFFORT_HELD_ANY;
 }
 
+/* True when the caller can do without the memory, or with less of it. */
 static inline bool rs_effort_is_ahead(enum rs_effort effort)
 {
     return effort & RS_EFFORT_AHEAD;
@@ -111,6 +113,7 @@ struct rs_trim {
                         under way, which may be this very thread's */
 };
 
+/* The operations of a resource. */
 struct rs_mr_ops {
     /* Allocates size_bytes (> 0), aligned to RS_BLOCK_ALIGNMENT.  With the NULL stream the block is
      * usable on any stream at once.  Returns CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_READY where
@@ -211,8 +214,9 @@ struct rs_sentinel;
 struct rs_environment {
     CUdevice device;
     CUcontext context;
-    struct rs_sentinel *sentinel;     /* waits for all work of the context, as cudaFree does */
-    struct rs_own_stream *own_stream; /* for our own stream-ordered calls (driver/own_stream.h) */
+    struct rs_sentinel *sentinel; /* waits for all work of the context, as cudaFree does */
+    struct rs_own_stream
+        *own_stream; /* the stream of our own stream-ordered calls (driver/own_stream.h) */
     struct rs_account
         *account; /* the context's account, which counts every byte taken from the driver */
     const _Atomic uint64_t *peers; /* one bit per other device that may reach the context's memory
@@ -239,6 +243,7 @@ struct rs_environment {
                            */
 };
 
+/* Returns one bit per other device that may reach the context's memory now. */
 static inline uint64_t rs_environment_peers(const struct rs_environment *environment)
 {
     return environment->peers ? atomic_load(environment->peers) : 0;
@@ -265,6 +270,7 @@ static inline size_t rs_environment_total_bytes(const struct rs_environment *env
     return environment->total_bytes + host_bytes;
 }
 
+/* When the memory of a freed block may be handed out again. */
 enum rs_free_behaviour {
     RS_FREE_AS_UPSTREAM, /* as its upstream does: an adaptor that keeps no memory */
     RS_FREE_WAITS,   /* a free returns, or its block is reused, only after all earlier work of the
@@ -273,6 +279,7 @@ enum rs_free_behaviour {
                         work uses it */
 };
 
+/* The description of a kind of resource: its names, its options, its behaviour and its factory. */
 struct rs_mr_descriptor {
     const char *name;
     const char *aliases[3];  /* other names, RMM's among them */

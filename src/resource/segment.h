@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 
+/* One driver allocation of a leaf. */
 struct rs_segment {
     CUdeviceptr start;
     size_t size_bytes;

@@ -9,6 +9,7 @@ struct rs_statistics_counter {
     int64_t live, peak, total; /* total only grows */
 };
 
+/* The counters of one level. */
 struct rs_statistics_level {
     struct rs_statistics_counter bytes; /* as requested */
     struct rs_statistics_counter allocations;

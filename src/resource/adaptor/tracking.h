@@ -5,6 +5,7 @@
 #include "resource/resource.h"
 #include "trace/call_site.h"
 
+/* One live block. */
 struct rs_tracked {
     CUdeviceptr address;
     size_t size_bytes; /* as requested */

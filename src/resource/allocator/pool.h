@@ -15,4 +15,5 @@ struct rs_pool_state {
     unsigned index_height; /* longest path in the index of free blocks */
 };
 
+/* Returns the state of a pool in *state.  Thread safe. */
 void rs_pool_state(struct rs_mr *mr, struct rs_pool_state *state);

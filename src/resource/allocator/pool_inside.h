@@ -81,6 +81,7 @@ static inline struct rs_pool *rs_pool_of(struct rs_mr *mr)
  * chunk that would have no bytes left skips none, and no request fits it. */
 size_t rs_pool_skipped_bytes(const struct rs_pool *pool, const struct rs_pool_chunk *chunk);
 
+/* Enters a chunk, whose upstream, group and flags are set, as one free block. */
 void rs_pool_add_chunk(struct rs_pool *pool, struct rs_pool_chunk *chunk);
 
 static inline bool rs_pool_is_free_chunk(const struct rs_pool_chunk *chunk)

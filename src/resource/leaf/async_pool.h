@@ -33,6 +33,7 @@ static inline enum rs_memory rs_async_memory_of(const struct rs_async *async)
     return async->leaf.base.descriptor->memory;
 }
 
+/* Reads an attribute of the driver's pool into *bytes.  False when the driver refuses. */
 bool rs_async_pool_attribute(const struct rs_async *async, CUmemPool_attribute attribute,
                              size_t *bytes);
 
@@ -59,6 +60,7 @@ bool rs_async_settle(struct rs_async *async, size_t growth_bytes, bool may_grow,
 
 /* ---- the driver's calls ---- */
 
+/* Frees a block in the order of the own stream, without a wait. */
 CUresult rs_async_free_on_own_stream(struct rs_async *async, CUdeviceptr address);
 
 /* Allocates a block that is usable on every stream on return, after a wait of at most bound_ns.

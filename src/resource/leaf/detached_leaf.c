@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Leaves whose memory outlives the context, and the list of their blocks. */
 #include "resource/leaf/detached_leaf.h"
 
 #include "base/log.h"

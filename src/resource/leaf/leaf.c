@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Leaves over a pair of driver calls. */
 #include "resource/leaf/leaf.h"
 
 #include "base/request.h"

@@ -203,16 +203,18 @@ static size_t live_bytes(struct rs_reuse *reuse)
     return live > 0 ? (size_t)live : 0;
 }
 
-/* True when more must come from what is ready: an arena has all it will ever have. */
+/* True when upstream can hardly grow (an arena has all its memory from the start), so that
+ * allocations must be served from ready blocks. */
 static bool is_capped(const struct rs_reuse *reuse)
 {
     return rs_min(rs_mr_growable_bytes_best(reuse->base.upstream[0]),
                   rs_account_room(reuse->environment->account)) < UNFENCED_BYTES;
 }
 
-/* A capture may last.  What waits for its end is as much as the program would need again anyway:
- * what it or the initial size held before, and is not live now.  Where upstream cannot grow it is
- * less, and no more than what is ready, as allocations find only that and do not wait. */
+/* True when too many freed bytes wait for the end of a capture, which may last.  The bound is what
+ * the program would need again anyway: its peak or the initial size, less the live bytes.  Where
+ * upstream cannot grow, the bound is upstream's idle bytes, if these are less: allocations find
+ * only those, and do not wait. */
 static bool is_much_unfenced(struct rs_reuse *reuse)
 {
     size_t held_bytes = rs_max(atomic_load_explicit(&reuse->peak_live_bytes, memory_order_relaxed),
@@ -265,7 +267,9 @@ __attribute__((noinline)) static CUresult
 deallocate_in_order(struct rs_reuse *reuse, const struct rs_allocation *allocation, CUstream stream)
 {
     struct rs_freed *record = allocation->token;
-    size_t size_bytes = record->upstream.size_bytes; /* the record is another's after the push */
+    size_t size_bytes =
+        record->upstream
+            .size_bytes; /* read now: after the push the record may be another thread's */
     unsigned long long key;
     bool in_order =
         rs_stream_key_to_free(stream, reuse->environment->context, record->stream, &key);
@@ -283,7 +287,9 @@ RS_HOT CUresult rs_reuse_deallocate(struct rs_mr *mr, const struct rs_allocation
 {
     struct rs_reuse *reuse = rs_reuse_of(mr);
     struct rs_freed *record = allocation->token;
-    size_t size_bytes = record->upstream.size_bytes; /* the record is another's after the push */
+    size_t size_bytes =
+        record->upstream
+            .size_bytes; /* read now: after the push the record may be another thread's */
 
     if (RS_UNLIKELY((uintptr_t)stream | RS_DIFFER(reuse->mode, RS_REUSE_DEFERRED)))
         return stream ? deallocate_in_order(reuse, allocation, stream)

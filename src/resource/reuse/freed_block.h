@@ -34,11 +34,13 @@ struct rs_freed {
 _Static_assert(sizeof(struct rs_freed) <= RS_RECORD_BYTES,
                "a freed block's record is a slab's record");
 
+/* A list of freed blocks, with the sum of their sizes and their number. */
 struct rs_freed_list {
     struct rs_freed *first, *last;
     size_t bytes, count;
 };
 
+/* Adds a block at the end. */
 RS_HOT_INLINE void rs_freed_push(struct rs_freed_list *list, struct rs_freed *freed)
 {
     RS_ASSERT_SLOW(freed->upstream.size_bytes > 0);
@@ -67,6 +69,7 @@ RS_HOT_INLINE struct rs_freed *rs_freed_pop(struct rs_freed_list *list)
     return freed;
 }
 
+/* Moves all blocks of `tail` to the end of `list`, in constant time. */
 RS_HOT_INLINE void rs_freed_append(struct rs_freed_list *list, struct rs_freed_list *tail)
 {
     if (!tail->first)

@@ -51,6 +51,7 @@ RS_HOT_INLINE void rs_kept_prefetch(const struct rs_freed *taken)
     }
 }
 
+/* Adds a block; it will be the first of its bin. */
 RS_HOT_INLINE void rs_kept_put(struct rs_kept_blocks *kept, struct rs_freed *freed)
 {
     unsigned bin = rs_kept_bin(freed->upstream.size_bytes);

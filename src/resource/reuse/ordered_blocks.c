@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Blocks freed in the order of a stream, in sets of slots by stream and size class. */
 #include "resource/reuse/ordered_blocks.h"
 
 #include "resource/resource.h"

@@ -18,6 +18,7 @@ enum {
         16, /* slots per set; a block without a slot waits for its fence like any other */
 };
 
+/* A place where an allocation finds an ordered block. */
 struct rs_ordered_slot {
     unsigned long long stream; /* as from rs_stream_key */
     struct rs_freed *block;    /* NULL: empty */
@@ -53,6 +54,7 @@ bool rs_ordered_move(struct rs_ordered_blocks *ordered, struct rs_freed_list *fr
 void rs_ordered_drain(struct rs_ordered_blocks *ordered, struct rs_freed_list *from,
                       struct rs_freed_list *to);
 
+/* True when an ordered block is open. */
 bool rs_ordered_has_open(struct rs_ordered_blocks *ordered);
 
 /* Bytes taken back minus bytes freed; may be negative. */

@@ -186,6 +186,7 @@ RS_HOT_INLINE struct rs_freed *rs_reuse_take_record(struct rs_reuse *reuse, size
     return record;
 }
 
+/* Gives a record back to the slab that it came from. */
 RS_HOT_INLINE void rs_reuse_give_record(struct rs_reuse *reuse, struct rs_freed *record)
 {
     struct rs_reuse_shard *home = &reuse->shards[record->home];
@@ -216,6 +217,7 @@ bool rs_reuse_has_quarantine(const struct rs_reuse *reuse);
 /* Errs only towards too little, so that no report shows more idle memory than there is. */
 struct rs_reuse_quantity rs_reuse_quarantined(const struct rs_reuse *reuse);
 
+/* Counts blocks that left the quarantine. */
 static inline void rs_reuse_count_left(struct rs_reuse *reuse, size_t size_bytes, size_t blocks)
 {
     atomic_fetch_add_explicit(&reuse->left_bytes, size_bytes, memory_order_release);
@@ -224,6 +226,7 @@ static inline void rs_reuse_count_left(struct rs_reuse *reuse, size_t size_bytes
 
 extern const struct rs_reuse_batch rs_reuse_no_batch;
 
+/* Returns the bytes and blocks of a batch. */
 static inline struct rs_reuse_quantity rs_reuse_batch_size(const struct rs_reuse *reuse,
                                                            const struct rs_reuse_batch *batch)
 {
@@ -242,6 +245,7 @@ static inline bool rs_reuse_batch_is_empty(const struct rs_reuse *reuse,
     return rs_reuse_batch_size(reuse, batch).blocks == 0;
 }
 
+/* Moves all blocks of `tail` to the end of `batch`. */
 void rs_reuse_batch_append(const struct rs_reuse *reuse, struct rs_reuse_batch *batch,
                            struct rs_reuse_batch *tail);
 
@@ -252,6 +256,7 @@ size_t rs_reuse_gather(struct rs_reuse *reuse, struct rs_reuse_batch *batch);
 /* Moves a batch's blocks back to the open lists. */
 void rs_reuse_put_back(struct rs_reuse *reuse, struct rs_reuse_batch *batch);
 
+/* True when any block is open. */
 bool rs_reuse_has_open(struct rs_reuse *reuse);
 
 /* ---- epochs ---- */
@@ -313,6 +318,7 @@ CUresult rs_reuse_wait_for_all(struct rs_reuse *reuse);
  * reuse->lock and the ordered blocks' lock. */
 bool rs_reuse_check_epochs(const struct rs_reuse *reuse, size_t *bytes, size_t *blocks);
 
+/* Frees all epochs and lots; without memory_is_gone their blocks go upstream first. */
 void rs_reuse_destroy_epochs(struct rs_reuse *reuse, bool memory_is_gone);
 
 /* ---- ready blocks ---- */
@@ -354,8 +360,10 @@ static inline size_t rs_reuse_held_bytes(const struct rs_reuse *reuse)
     return rs_account_held_bytes_of(reuse->environment->account, reuse->base.upstream[0]->memories);
 }
 
+/* Tells the holder of a freed block that its record is no longer kept. */
 void rs_reuse_forget_holder(const struct rs_reuse *reuse, struct rs_freed *freed);
 
+/* Returns the allocation as upstream knows it. */
 static inline struct rs_allocation rs_freed_upstream(const struct rs_freed *freed)
 {
     return (struct rs_allocation){freed->upstream.address, freed->upstream.size_bytes,
@@ -427,7 +435,7 @@ static inline size_t rs_reuse_scarce_bytes(const struct rs_reuse *reuse)
 void rs_reuse_note_room(struct rs_reuse *reuse);
 void rs_reuse_ask_room(struct rs_reuse *reuse);
 
-/* As rs_mr_make_ready. */
+/* The make_ready op. */
 enum rs_readiness rs_reuse_make_ready(struct rs_reuse *reuse, uint64_t wait_ns);
 
 /* Serves an allocation that upstream's held memory does not serve: from blocks that can be made

@@ -238,7 +238,7 @@ CUresult rs_virtual_move_memory(struct rs_virtual *vm, struct rs_virtual_move *m
     return result;
 }
 
-/* ---- what is stuck ---- */
+/* ---- stuck blocks ---- */
 
 /* Returns the bytes at the beginning of a stuck block that are mapped. */
 static size_t stuck_mapped_bytes(const struct rs_virtual *vm, const struct rs_block *block,
