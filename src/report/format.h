@@ -23,8 +23,8 @@ struct rs_report_subject {
     const struct rs_reported_stack *stacks;
     size_t stack_count;
     const char *(*expression)(const struct rs_reported_stack *stack);
-    const char *const
-        *left_out; /* names of resources left out, as a thread held their lock at exit */
+    /* Names of resources left out, as a thread held their lock at exit. */
+    const char *const *left_out;
     size_t left_out_count;
 };
 

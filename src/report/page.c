@@ -57,8 +57,8 @@ static void open_file(struct rs_page *page)
 {
     struct rs_page_file *file = page->file;
 
-    RS_ASSERT(page->path &&
-              !page->is_off); /* only a file is opened here, as stderr is open from the start */
+    /* Only a file is opened here, as stderr is open from the start. */
+    RS_ASSERT(page->path && !page->is_off);
     if (file->state == RS_PAGE_FILE_CLAIMED && !rs_descriptor_is_kept(&file->output.file))
         file->state = RS_PAGE_FILE_UNKNOWN; /* the program has closed the file */
     rs_page_claim(file, page->path);
@@ -119,8 +119,8 @@ void rs_page_vput(struct rs_page *page, const char *format, va_list arguments)
         make_room(page);
     }
     RS_ASSERT(page->length == 0);
-    page->length = strlen(
-        page->text); /* cuts off text that is too long, as a program's name may be of any length */
+    /* Cuts off text that is too long, as a program's name may be of any length. */
+    page->length = strlen(page->text);
 }
 
 void rs_page_put(struct rs_page *page, const char *format, ...)

@@ -140,8 +140,8 @@ static void diagnose_option(struct parser *parser, const struct rs_mr_descriptor
         rs_diagnose(parser->diagnostics, parser->source, begin,
                     "'%s' has no option of this name; did you mean '%s'?", descriptor->name,
                     nearest);
-    else if (resource &&
-             descriptor->upstream_count) /* as in RMM's reinitialize(managed_memory=True) */
+    /* As in RMM's reinitialize(managed_memory=True). */
+    else if (resource && descriptor->upstream_count)
         rs_diagnose(parser->diagnostics, parser->source, begin,
                     "'%s' is a memory resource; did you mean %s(%s)?", resource->name,
                     descriptor->name, resource->name);

@@ -68,8 +68,8 @@ bool rs_expression_frees_wait(const struct rs_expression *expression)
 
     if (descriptor == &rs_mr_descriptor_reuse)
         return false;
-    if (descriptor->frees !=
-        RS_FREE_AS_UPSTREAM) /* a leaf's free waits where no `reuse` is above it */
+    /* A leaf's free waits where no `reuse` is above it. */
+    if (descriptor->frees != RS_FREE_AS_UPSTREAM)
         return descriptor->frees == RS_FREE_WAITS || descriptor->upstream_count == 0;
     return rs_expression_frees_wait(expression->upstream[0]) ||
            (expression->upstream[1] && rs_expression_frees_wait(expression->upstream[1]));

@@ -316,8 +316,8 @@ void rs_mr_report(struct rs_mr *mr, struct rs_report *report)
     struct rs_report own = {.count = 0};
 
     mr->ops.report(mr, &own);
-    if (rs_locks_missed()->times ==
-        missed) /* after a missed lock the counters are incomplete: drop them */
+    /* After a missed lock the counters are incomplete: drop them. */
+    if (rs_locks_missed()->times == missed)
         rs_report_fold(report, &own);
     rs_report_release(&own);
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)

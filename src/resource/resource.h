@@ -201,8 +201,8 @@ struct rs_mr {
     struct rs_mr *upstream[RS_MR_UPSTREAMS_MAX];
     unsigned memories; /* bits 1 << rs_memory: the kinds of memory that the leaves beneath are
                           counted as */
-    bool
-        keeps_holders; /* a block freed here may keep its holder's record for the next allocation */
+    /* A block freed here may keep its holder's record for the next allocation. */
+    bool keeps_holders;
     bool has_threshold; /* this resource or one beneath may have excess bytes (a release threshold)
                          */
 };
@@ -215,10 +215,10 @@ struct rs_environment {
     CUdevice device;
     CUcontext context;
     struct rs_sentinel *sentinel; /* waits for all work of the context, as cudaFree does */
-    struct rs_own_stream
-        *own_stream; /* the stream of our own stream-ordered calls (driver/own_stream.h) */
-    struct rs_account
-        *account; /* the context's account, which counts every byte taken from the driver */
+    /* The stream of our own stream-ordered calls (driver/own_stream.h). */
+    struct rs_own_stream *own_stream;
+    /* The context's account, which counts every byte taken from the driver. */
+    struct rs_account *account;
     const _Atomic uint64_t *peers; /* one bit per other device that may reach the context's memory
                                       (cuCtxEnablePeerAccess). NULL: none */
 
@@ -234,8 +234,7 @@ struct rs_environment {
                                                  was made; 0 where all leaves are device memory */
     unsigned host_flags; /* CU_MEMHOSTALLOC_... for pinned memory: device-mapped where pinned memory
                             stands in for device memory */
-    bool first_on_device; /* the device's first context, the only one that takes an initial pool at
-                             creation */
+    bool first_on_device; /* the one context of the device that takes an initial pool at creation */
     /* Tells a holder that its record of a block is no longer kept, as the block goes upstream or to
      * another holder.  NULL where no holder keeps records. */
     void (*forget_holder)(const struct rs_environment *environment, void *holder);

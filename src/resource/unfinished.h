@@ -9,8 +9,8 @@
 /* A member of the leaf whose memory it stands for; all zero at first. */
 struct rs_unfinished {
     struct rs_unfinished *next;
-    bool (*finish)(
-        struct rs_unfinished *unfinished); /* gives the memory back; true when none is left */
+    /* Gives the memory back; true when none is left. */
+    bool (*finish)(struct rs_unfinished *unfinished);
 };
 
 /* Adds a leaf whose context has ended and which no thread is inside.  From now on `finish` is

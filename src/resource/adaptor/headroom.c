@@ -37,8 +37,8 @@ struct headroom {
     const struct rs_environment *environment;
     size_t headroom_bytes;
     bool is_placing; /* the memory migrates: give advice */
-    _Atomic size_t
-        pending_bytes; /* bytes being asked for, which the driver still reports as free */
+    /* Bytes being asked for, which the driver still reports as free. */
+    _Atomic size_t pending_bytes;
     _Atomic uint64_t on_device_bytes, on_host_bytes, refusals;
 };
 

@@ -39,11 +39,11 @@ struct sink {
     int marks_fd;  /* descriptor of the marks' file; -1: not opened */
     time_t second; /* the second that clock_text was made for */
     char clock_text[16];
-    struct rs_file_tail
-        tail;            /* rows not yet in the file; without a tail each row is written at once */
+    /* Rows not yet in the file; without a tail each row is written at once. */
+    struct rs_file_tail tail;
     char path[PATH_MAX]; /* the path as the option gives it */
-    struct rs_output
-        output; /* its path differs from `path` where another process writes to that one */
+    /* Its path differs from `path` where another process writes to that one. */
+    struct rs_output output;
 };
 
 struct logging_config {
@@ -57,8 +57,8 @@ struct logging {
     bool auto_flush;
 };
 
-static struct rs_mutex sinks_lock =
-    RS_MUTEX_INIT(RS_RANK_RESOURCE); /* protects the list of sinks */
+/* Protects the list of sinks. */
+static struct rs_mutex sinks_lock = RS_MUTEX_INIT(RS_RANK_RESOURCE);
 static struct sink *sinks;
 
 static struct logging *logging_of(struct rs_mr *mr)
@@ -416,8 +416,8 @@ static int logging_create(const struct rs_environment *environment, const void *
     /* the path names the device, as RMM's rows have no column for it */
     if (!rs_path_expand_for_device(settings->path, environment->device, path, sizeof(path), &at,
                                    &reason)) {
-        rs_log("logging: %s: %s", settings->path,
-               reason); /* the path was validated: a variable in it has gone since */
+        /* The path was validated: a variable in it has gone since. */
+        rs_log("logging: %s: %s", settings->path, reason);
         free(logging);
         return -EINVAL;
     }

@@ -27,9 +27,8 @@
 
 enum {
     GUARD_BYTE = 0xfb,
-    CHECK_BYTES =
-        1
-        << 20, /* bytes compared at a time, in pinned memory, as a copy to pageable memory waits */
+    /* Bytes compared at a time, in pinned memory, as a copy to pageable memory waits. */
+    CHECK_BYTES = 1 << 20,
     KEPT_MAX = 1024, /* freed blocks kept at most */
     NAP_NS = 20 * 1000,
     RETRIES_MAX = 100, /* tries of an allocation while other threads give kept blocks back */
@@ -498,8 +497,8 @@ static CUresult poison_deallocate(struct rs_mr *mr, const struct rs_allocation *
     ring_remove(record);
     keep_locked(poison, record);
     rs_mutex_unlock(&poison->lock);
-    (void)keep_only(poison, poison->keep_bytes,
-                    KEPT_MAX); /* a block that upstream refuses stays kept */
+    /* A block that upstream refuses stays kept. */
+    (void)keep_only(poison, poison->keep_bytes, KEPT_MAX);
     return CUDA_SUCCESS;
 }
 

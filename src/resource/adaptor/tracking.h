@@ -9,8 +9,8 @@
 struct rs_tracked {
     CUdeviceptr address;
     size_t size_bytes; /* as requested */
-    const struct rs_call_site
-        *site; /* the call site of the allocation; NULL: not asked for, or unknown */
+    /* The call site of the allocation; NULL: not asked for, or unknown. */
+    const struct rs_call_site *site;
 };
 
 /* Calls `visit` for each live block.  `visit` runs under the resource's locks, so it must not

@@ -561,8 +561,8 @@ static int arena_create(const struct rs_environment *environment, const void *co
     int failed = 0;
 
     if (!dump_path(settings, environment, path, &reason)) {
-        rs_log("arena: %s: %s", settings->dump_path,
-               reason); /* the path was validated: a variable in it has gone since */
+        /* The path was validated: a variable in it has gone since. */
+        rs_log("arena: %s: %s", settings->dump_path, reason);
         return -EINVAL;
     }
     arena = rs_published_allocate(sizeof(*arena) + strlen(path) + 1, _Alignof(struct arena));

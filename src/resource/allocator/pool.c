@@ -128,8 +128,8 @@ static CUresult allocate_locked(struct rs_pool *pool, struct rs_block_request *r
             how_much = RS_POOL_EXACTLY;
             continue;
         }
-        request->any_alignment =
-            true; /* a misaligned block is better than a refusal or a second chunk */
+        /* A misaligned block is better than a refusal or a second chunk. */
+        request->any_alignment = true;
         if (rs_blocks_take_any(&pool->blocks, request,
                                out)) /* also after a failure: another thread may have freed */
             return CUDA_SUCCESS;

@@ -121,10 +121,10 @@ static void regain_initial(struct rs_async *async)
     if (bytes == 0 || !rs_round_up(bytes, RS_DRIVER_GRANULARITY, &step_bytes) ||
         try_to_take(async, bytes, step_bytes, true, &address) != CUDA_SUCCESS)
         return;
-    (void)rs_async_free_on_own_stream(async, address); /* nothing has used it */
+    (void)rs_async_free_on_own_stream(async, address); /* no work has used it */
     rs_async_settle_own_stream(async, rs_async_idle_wait_ns);
     rs_account_give(async->leaf.environment->account, 0,
-                    rs_async_memory_of(async)); /* it stays reserved */
+                    rs_async_memory_of(async)); /* the bytes stay reserved */
 }
 
 /* Takes from idle memory.  If its pieces are too small, the driver's pool grows and the request is
@@ -205,7 +205,7 @@ static CUresult async_give(struct rs_detached_leaf *leaf, CUdeviceptr address, s
     settle_if_waiting(async);
     rs_async_note_given(async, size_bytes);
     rs_account_give(leaf->environment->account, 0,
-                    rs_async_memory_of(async)); /* it stays reserved */
+                    rs_async_memory_of(async)); /* the bytes stay reserved */
     return CUDA_SUCCESS;
 }
 
@@ -382,7 +382,7 @@ static void take_initial(struct rs_async *async, size_t bytes)
         return;
     }
     async->initial_bytes = bytes;
-    (void)async_give(&async->leaf, address, bytes); /* nothing has used it */
+    (void)async_give(&async->leaf, address, bytes); /* no work has used it */
 }
 
 static bool allow_peers(const struct rs_async *async)

@@ -39,9 +39,8 @@ struct rs_detached_calls {
      * driver refused: it is called again then.  May be NULL. */
     bool (*end)(struct rs_detached_leaf *leaf);
 
-    size_t (*trim)(
-        struct rs_mr *mr,
-        const struct rs_trim *trim); /* these five are ops of struct rs_mr_ops; each may be NULL */
+    /* These five are ops of struct rs_mr_ops; each may be NULL. */
+    size_t (*trim)(struct rs_mr *mr, const struct rs_trim *trim);
     size_t (*excess_bytes)(struct rs_mr *mr);
     void (*synchronise)(struct rs_mr *mr, enum rs_synchronise when);
     size_t (*idle_bytes)(struct rs_mr *mr);

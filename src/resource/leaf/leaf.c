@@ -25,8 +25,8 @@ static struct rs_leaf *leaf_of(struct rs_mr *mr)
 
 enum {
     IDLE_NS = 500 * 1000, /* the longest that a request waits for the context to be idle */
-    SETTLE_NS =
-        500 * 1000, /* the longest that it waits for the own stream before it takes more memory */
+    /* The longest that it waits for the own stream before it takes more memory. */
+    SETTLE_NS = 500 * 1000,
     SETTLE_SHORT_NS = 50 * 1000000, /* the same wait after the driver refused */
 };
 
@@ -287,8 +287,8 @@ static CUresult leaf_deallocate(struct rs_mr *mr, const struct rs_allocation *al
     struct rs_uncancelled uncancelled;
     CUresult result;
 
-    rs_uncancelled_begin(
-        &uncancelled); /* while in the driver, as the caller has the memory in hand */
+    /* While in the driver, as the caller has the memory in hand. */
+    rs_uncancelled_begin(&uncancelled);
     result = deallocate(leaf_of(mr), allocation, stream);
     rs_uncancelled_end(&uncancelled);
     return result;

@@ -15,19 +15,18 @@
 struct rs_leaf {
     struct rs_mr base;
     const struct rs_environment *environment;
-    enum rs_memory
-        memory; /* the kind it is counted as; the descriptor's unless changed at creation */
+    /* The kind it is counted as; the descriptor's unless changed at creation. */
+    enum rs_memory memory;
     CUresult (*take)(const struct rs_environment *environment, size_t size_bytes,
                      CUdeviceptr *address);
     CUresult (*give)(CUdeviceptr address);
-    CUresult (*give_in_order)(
-        CUdeviceptr address,
-        CUstream stream); /* a free that does not wait; NULL: the driver has none */
+    /* A free that does not wait; NULL: the driver has none. */
+    CUresult (*give_in_order)(CUdeviceptr address, CUstream stream);
     _Atomic uint64_t allocations, deallocations, failures;
     _Atomic size_t held_bytes, peak_held_bytes; /* including unsettled bytes */
 
-    struct rs_spinlock
-        lock; /* protects the sums of blocks given back in order but not yet settled */
+    /* Protects the sums of blocks given back in order but not yet settled. */
+    struct rs_spinlock lock;
     size_t unsettled_bytes, unsettled_charge_bytes;
     uint64_t unsettled_count;
 };

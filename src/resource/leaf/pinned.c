@@ -217,8 +217,8 @@ static int pinned_create(const struct rs_environment *environment, const void *c
     int node = NODE_NONE, failed;
 
     (void)upstream;
-    (void)parse_node(settings->numa, environment->device,
-                     &node); /* cannot fail: the text was validated */
+    /* Cannot fail: the text was validated. */
+    (void)parse_node(settings->numa, environment->device, &node);
     failed = rs_leaf_create(&rs_mr_descriptor_pinned, environment, pinned_take, pinned_give, out);
     return failed || node == NODE_NONE ? failed : create_on_node(*out, node, out);
 }

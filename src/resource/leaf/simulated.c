@@ -13,8 +13,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static const CUdeviceptr FIRST_ADDRESS = (CUdeviceptr)1
-                                         << 46; /* in the range where device memory lies */
+/* In the range where device memory lies. */
+static const CUdeviceptr FIRST_ADDRESS = (CUdeviceptr)1 << 46;
 static const size_t SPACE_BYTES = (size_t)1 << 45;
 
 struct simulated_config {

@@ -30,8 +30,8 @@ static void *map_large(size_t size_bytes)
         return NULL;
     before_bytes = -(uintptr_t)memory % LARGE_BYTES;
     if (before_bytes > 0)
-        (void)munmap(memory,
-                     before_bytes); /* pages that stay mapped after a failure were never touched */
+        /* Pages that stay mapped after a failure were never touched. */
+        (void)munmap(memory, before_bytes);
     if (before_bytes < LARGE_BYTES)
         (void)munmap(memory + before_bytes + size_bytes, LARGE_BYTES - before_bytes);
     return memory + before_bytes;

@@ -8,8 +8,8 @@
 
 enum {
     HUGE_BYTES = 256 << 20, /* a program's work on a block of this size takes longer than a fence */
-    SORT_TURNS =
-        8, /* batches that one allocation sorts at most: thousands of blocks may be unsorted */
+    /* Batches that one allocation sorts at most: thousands of blocks may be unsorted. */
+    SORT_TURNS = 8,
 };
 
 /* Takes a kept block of this size and counts it as live, or returns NULL.  *more: the shard has
@@ -103,8 +103,8 @@ allocate_new(struct rs_reuse *reuse, size_t size_bytes, size_t upstream_bytes,
         return result;
     record = rs_reuse_take_record(reuse, upstream_bytes);
     if (RS_UNLIKELY(!record)) {
-        (void)rs_mr_deallocate(reuse->base.upstream[0], &upstream,
-                               NULL); /* the program has not seen the block */
+        /* The program has not seen the block. */
+        (void)rs_mr_deallocate(reuse->base.upstream[0], &upstream, NULL);
         return rs_effort_result(effort, CUDA_ERROR_OUT_OF_MEMORY);
     }
     record->upstream.address = upstream.address;

@@ -12,8 +12,8 @@ enum {
     SEAL_COUNT = 128, /* open blocks in one shard: a free seals from this many on */
     LOOK_EVERY = 16,  /* the first free after a seal looks whether it is time to seal, then each
                          sixteenth, ... */
-    LOOK_BYTES =
-        RS_REUSE_SEAL_BYTES / 8, /* ... and one after this many new open bytes in a shard */
+    /* ... and one after this many new open bytes in a shard. */
+    LOOK_BYTES = RS_REUSE_SEAL_BYTES / 8,
     UNFENCED_BYTES = 64 << 20, /* freed bytes that may wait for the end of a capture; the program's
                                   spare bytes before it, where these are more */
 };

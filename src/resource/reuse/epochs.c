@@ -29,8 +29,8 @@ enum {
 
     CROWD = 16, /* epochs behind a stuck GPU from which on frees seal larger portions */
 
-    EXACT_DIVISOR =
-        8, /* up to 8 epochs each fence is queried; of more, about every eighth part of the rest */
+    /* Below 8 epochs each fence is queried; with more, a query skips 1/8 of the rest. */
+    EXACT_DIVISOR = 8,
 
     /* How many blocks, among those that no shard gets back, one call gives upstream: each takes 0.2
      * to 0.9 us.  AT_ONCE: of an epoch that a free retires.  IN_PASSING: of the backlog, by a free
@@ -191,8 +191,8 @@ static bool seal_locked(struct rs_reuse *reuse)
         rs_reuse_gather(reuse, &epoch->blocks);
         epoch->bytes = rs_reuse_batch_size(reuse, &epoch->blocks).bytes;
         any = seal_ordered(reuse, epoch) || epoch->bytes > 0;
-        refusal =
-            (enum rs_fence_refusal)reuse->refusal; /* stays as it was when no block was open */
+        /* Stays as it was when no block was open. */
+        refusal = (enum rs_fence_refusal)reuse->refusal;
         fenced = any && rs_fence_record(reuse->environment->context, epoch->event, &refusal);
         if (fenced) {
             make_room(reuse);
@@ -423,8 +423,8 @@ enum rs_fence_refusal rs_reuse_seal_and_retire_in_passing(struct rs_reuse *reuse
 
     if (!rs_mutex_try_lock(&reuse->lock))
         return refusal;
-    retire_in_passing(reuse, is_large,
-                      &ready); /* before the seal, whose fence cannot be done yet */
+    /* Before the seal, whose fence cannot be done yet. */
+    retire_in_passing(reuse, is_large, &ready);
     leave_backlog(reuse, &ready, AT_ONCE);
     if (!seal_locked(reuse))
         refusal = (enum rs_fence_refusal)reuse->refusal;

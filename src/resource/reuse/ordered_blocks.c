@@ -53,8 +53,8 @@ static unsigned size_class(size_t size_bytes)
 
     if (units < WASTE)
         return (unsigned)units;
-    shift =
-        60 - (unsigned)__builtin_clzl(units); /* leaves four bits, of which the highest is set */
+    /* Leaves four bits, of which the highest is set. */
+    shift = 60 - (unsigned)__builtin_clzl(units);
     return shift * WASTE + (unsigned)(units >> shift);
 }
 

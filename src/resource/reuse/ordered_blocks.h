@@ -12,10 +12,10 @@
 
 enum {
     RS_ORDERED_SET_BITS = 6,
-    RS_ORDERED_SETS =
-        1 << RS_ORDERED_SET_BITS, /* sets are chosen by a hash of stream and size class */
-    RS_ORDERED_WAYS =
-        16, /* slots per set; a block without a slot waits for its fence like any other */
+    /* Sets are chosen by a hash of stream and size class. */
+    RS_ORDERED_SETS = 1 << RS_ORDERED_SET_BITS,
+    /* Slots per set; a block without a slot waits for its fence like any other. */
+    RS_ORDERED_WAYS = 16,
 };
 
 /* A place where an allocation finds an ordered block. */

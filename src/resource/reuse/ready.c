@@ -13,8 +13,8 @@ enum {
     KEPT_DIVISOR = 64,      /* a shard keeps 1/64 of the held bytes, ... */
     KEPT_BYTES = 1 << 20,   /* ... but at least 1 MiB */
     KEPT_LARGE_DIVISOR = 4, /* a small block is up to 1/4 of what its shard may keep, ... */
-    KEPT_LARGE =
-        1 << 20, /* ... and up to 1 MiB: a larger one would stand in the way of larger blocks */
+    /* ... and up to 1 MiB: a larger one would stand in the way of larger blocks. */
+    KEPT_LARGE = 1 << 20,
     PLENTY_DIVISOR = 16, /* where upstream has plenty, a shard keeps 1/16 of the held bytes, ... */
     PLENTY_IDLE_DIVISOR = 4,   /* ... but at most 1/4 of upstream's idle bytes, ... */
     PLENTY_LARGE_DIVISOR = 32, /* ... with blocks of up to 1/32 of those idle bytes, ... */
@@ -22,8 +22,8 @@ enum {
     SORT_COUNT = 16,           /* blocks that an allocation sorts when none of its size is kept */
     READY_COUNT = 4096, /* unsorted blocks of a shard at most, as the slow path gives all of them
                            upstream at once */
-    SORT_AT_ONCE =
-        512, /* up to this many, the thread that brings them sorts those that do not fit */
+    /* Up to this many, the thread that brings them sorts those that do not fit. */
+    SORT_AT_ONCE = 512,
     LARGE_COUNT =
         4, /* large blocks of host memory that a shard keeps: as many as come back at once */
 };

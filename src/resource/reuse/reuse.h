@@ -43,14 +43,14 @@ struct rs_reuse_room {
 /* Threads are spread over shards, so that their frees do not contend for one lock. */
 struct rs_reuse_shard {
     /* The first cache line is written by frees, ... */
-    _Alignas(2 * RS_CACHE_LINE) struct rs_freed_list
-        open; /* these two as own and rest in struct rs_reuse_batch */
+    /* These two as own and rest in struct rs_reuse_batch. */
+    _Alignas(2 * RS_CACHE_LINE) struct rs_freed_list open;
     struct rs_freed_list open_rest;
 
     /* ... the next by frees and allocations, and the rest by allocations, with the block's bin. */
     struct rs_spinlock lock; /* protects the shard's other fields */
-    size_t
-        published_bytes;  /* the part of this shard's open bytes that the sum over all shards has */
+    /* The part of this shard's open bytes that the sum over all shards has. */
+    size_t published_bytes;
     ptrdiff_t live_bytes; /* allocated minus freed through this shard; may be negative */
     /* Bytes and blocks that ever entered the quarantine through this shard; read without the lock.
      */
@@ -81,8 +81,8 @@ struct rs_reuse {
     _Atomic size_t eager_bytes; /* a free of this size or more seals at once, and an allocation of
                                    it queries the fences first */
     size_t own_bytes_max;
-    _Atomic unsigned
-        shards_used; /* the number of shards, counted from the first, that any thread ever used */
+    /* The number of shards, counted from the first, that any thread ever used. */
+    _Atomic unsigned shards_used;
     _Atomic size_t own_bytes; /* a block up to this size comes back to its shard when it is ready */
     size_t initial_bytes;     /* held upstream when this resource was made */
     _Atomic size_t device_free_bytes; /* without fences: the device's free bytes when upstream was
@@ -114,8 +114,8 @@ struct rs_reuse {
                                 as short */
     _Atomic unsigned
         on_slow_path; /* threads on the slow path; while there is one, no block is kept */
-    _Atomic size_t
-        giving_bytes;     /* of ready blocks that a thread carries upstream, which are in no list */
+    /* Of ready blocks that a thread carries upstream, which are in no list. */
+    _Atomic size_t giving_bytes;
     _Atomic size_t given; /* the number of those that came upstream */
     _Atomic uint64_t retired_epochs, sealed_epochs, waits, wait_ns, full_waits, timeouts;
 

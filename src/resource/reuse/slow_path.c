@@ -9,9 +9,8 @@
 #include "resource/reuse/reuse.h"
 
 enum {
-    WAIT_NS =
-        20 * 1000 *
-        1000, /* the longest wait for one epoch, and the time after which no further wait begins */
+    /* The longest wait for one epoch, and the time after which no further wait begins. */
+    WAIT_NS = 20 * 1000 * 1000,
     SLACK = 32,         /* held bytes may exceed the peak by 1/32, as in pool */
     SMALL_DIVISOR = 64, /* a request up to 1/64 of the initial size ... */
     SMALL_SLACK = 16,   /* ... may grow past it by 1/16: pool keeps small blocks apart, in chunks of
@@ -123,8 +122,8 @@ enum rs_readiness rs_reuse_make_ready(struct rs_reuse *reuse, uint64_t wait_ns)
     some = rs_reuse_retire(reuse) || some;
     if (!some && wait_ns > 0 && rs_reuse_has_sealed(reuse, false)) {
         some = rs_reuse_wait_for_first(reuse, wait_ns);
-        in_vain = !some && rs_clock_ns() - begin_ns <
-                               wait_ns; /* a wait that ended early: the context is broken */
+        /* A wait that ended early: the context is broken. */
+        in_vain = !some && rs_clock_ns() - begin_ns < wait_ns;
     }
     rs_reuse_end_slow_path(reuse);
     if (some)
@@ -256,8 +255,8 @@ static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
         if (result != CUDA_ERROR_NOT_READY)
             return result;
     }
-    moves =
-        rs_reuse_moves(reuse); /* read before the allocation, so that no block's move is missed */
+    /* Read before the allocation, so that no block's move is missed. */
+    moves = rs_reuse_moves(reuse);
     refusal.releases = rs_account_releases(reuse->environment->account);
     result = allowed
                  ? allocate_or_fall_back(reuse, size_bytes, effort, out)

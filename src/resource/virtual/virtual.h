@@ -29,9 +29,9 @@ struct rs_virtual_region {
     CUdeviceptr base;
     size_t size_bytes;
     bool is_returned; /* its addresses went back to the driver */
-    CUmemGenericAllocationHandle
-        handles[]; /* the granule mapped at each place; 0: none. The handles of a busy block belong
-                      to the thread that made it busy */
+    /* The granule mapped at each place; 0: none. The handles of a busy block belong to the thread
+     * that made it busy. */
+    CUmemGenericAllocationHandle handles[];
 };
 
 struct rs_virtual {
