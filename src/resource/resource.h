@@ -42,7 +42,7 @@ enum rs_synchronise {
 
 /* How much a resource does to serve an allocation.  Where this does not suffice, the result is
  * CUDA_ERROR_NOT_READY: a repetition with more effort may succeed.  An adaptor passes the effort on
- * to its upstream unchanged. */
+ * to its upstream unchanged, except `fallback` and `headroom`, whose own rules change it. */
 enum rs_effort {
     /* Everything: a resource may ask its upstream for more than this request needs, and resources
      * with idle memory give it back before they refuse the request. */
