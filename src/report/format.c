@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A report of statistics as text, JSON and Prometheus text. */
 #include "report/format.h"
 
 #include <stdarg.h>
 #include <string.h>
 
-/* Where the report goes and whose it is: one is written at a time. */
+/* The destination and subject of the report being written; one is written at a time. */
 static struct rs_page *page;
 static const struct rs_report_subject *subject;
 
@@ -45,7 +46,7 @@ static void put_value(const struct rs_counter *counter)
         put("%llu", (unsigned long long)counter->value);
 }
 
-/* What a reader wants to know of if it happened at all. */
+/* True for a counter of events that a reader wants to see if any happened. */
 static bool is_event(const struct rs_counter *counter)
 {
     static const char *const names[] = {
@@ -65,8 +66,8 @@ static bool is_limit(const struct rs_counter *counter)
     return strcmp(counter->name, "limit") == 0;
 }
 
-/* A resource's counters in one line, what is zero left out: "pool  held 4.00 GiB, chunks 2".
- * Returns the place after them. */
+/* Writes a resource's counters other than zero in one line: "pool  held 4.00 GiB, chunks 2".
+ * Returns the index after them. */
 static size_t put_resource(const struct rs_report *report, size_t at)
 {
     const char *resource = report->counters[at].resource, *between = "";
@@ -89,7 +90,7 @@ static size_t put_resource(const struct rs_report *report, size_t at)
     return at;
 }
 
-/* A line each: "  pool: failures 3". */
+/* Writes one line per counter of events: "  pool: failures 3". */
 static void put_events(const struct rs_report *report)
 {
     for (size_t i = 0; i < report->count; i++) {
@@ -100,7 +101,7 @@ static void put_events(const struct rs_report *report)
     }
 }
 
-/* All counters, zeros too, are in the other formats. */
+/* Writes a stack as text, without counters that are zero; the other formats have all counters. */
 static void put_text(const struct rs_reported_stack *stack)
 {
     const struct rs_report *report = &stack->report;
@@ -198,7 +199,7 @@ static bool is_said_before(const struct rs_report_subject *of, size_t stack_coun
     return find_in_stacks(of, stack_count, counter) != NULL;
 }
 
-/* "rmmshim_pool_held_bytes", "rmmshim_pool_growths_total": in base units. */
+/* Writes a metric's name in base units: "rmmshim_pool_held_bytes", "rmmshim_pool_growths_total". */
 static void put_metric_name(const struct rs_counter *counter)
 {
     static const char *const units[] = {"_bytes", "", "_seconds"};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A report of statistics, written as text, JSON or Prometheus text: of this process
- * (report/report.c), of one that is gone (tool/gone.c) or of any (tool/cmd_stats.c). */
+/* Writes a report of statistics as text, JSON or Prometheus text, for this process
+ * (report/report.c) or for one that has ended (tool/gone.c). */
 #pragma once
 
 #include "config/config.h"
@@ -9,25 +9,27 @@
 
 #include <stddef.h>
 
-/* The counters of one kind's stacks of a device. */
+/* The folded counters of all stacks of one kind on one device. */
 struct rs_reported_stack {
     enum rs_kind kind;
     int device;
     struct rs_report report;
 };
 
+/* The process that a report is about, and its counters. */
 struct rs_report_subject {
     int process;
     const char *program;
     const struct rs_reported_stack *stacks;
     size_t stack_count;
     const char *(*expression)(const struct rs_reported_stack *stack);
-    const char *const *left_out; /* what a thread was inside of at exit */
+    /* Names of resources left out, as a thread held their lock at exit. */
+    const char *const *left_out;
     size_t left_out_count;
     const char *more_labels; /* of each sample for Prometheus, escaped: ",pid=\"4711\""; or NULL */
 };
 
-/* Not thread safe. */
+/* Writes the report about `of` to the page `to`.  Not thread safe. */
 void rs_report_put(struct rs_page *to, enum rs_statistics_format format,
                    const struct rs_report_subject *of);
 

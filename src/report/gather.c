@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Gathers the counters of all stacks by device and kind. */
 #include "report/gather.h"
 
 #include "base/check.h"
@@ -24,8 +25,8 @@ static void collect_gone(void *data, const struct rs_report *gone)
     rs_report_fold_gone(&of->report, gone);
 }
 
-/* Counters of all contexts, alive and gone.  At exit those that are gone are told of also where
- * somebody is inside for ever. */
+/* Gathers the counters of all contexts, alive and ended.  At exit those of ended contexts are
+ * reported even if another thread holds the contexts' lock for ever. */
 static void collect_stacks(struct rs_reported_stack *stack, enum rs_kind kind, int device,
                            bool also_unused)
 {
@@ -44,9 +45,9 @@ static void collect_stacks(struct rs_reported_stack *stack, enum rs_kind kind, i
         rs_block_counts_report(kind, device, &stack->report);
 }
 
-/* Which devices and kinds have stacks: each look for one of them walks over all contexts. */
+/* The devices and kinds that have stacks: a search for one of them walks over all contexts. */
 struct used {
-    uint64_t devices[RS_KINDS]; /* a bit each */
+    uint64_t devices[RS_KINDS]; /* one bit per device */
     size_t stack_count;
 };
 

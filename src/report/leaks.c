@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The leak report: gathers live blocks by call site, and writes them as text or JSON. */
 #include "report/leaks.h"
 
 #include "config/mode.h"
@@ -12,8 +13,8 @@
 #include <unistd.h>
 
 enum {
-    LEAKS_MAX = 2048, /* call sites; a power of two.  What comes when they are used up is counted
-                         together */
+    LEAKS_MAX = 2048, /* places for call sites, a power of two. Leaks of further call sites are
+                         counted together */
     LEAKS_USED_MAX = LEAKS_MAX * 3 / 4,
     TEXT_SITES_MAX = 32,
     JSON_SITES_MAX = 256,
@@ -22,21 +23,21 @@ enum {
 
 /* Live blocks of one call site, device and kind. */
 struct leak {
-    const struct rs_call_site *site; /* NULL: not known */
+    const struct rs_call_site *site; /* NULL: unknown */
     int device;
     enum rs_kind kind;
     bool context_ended;
-    size_t bytes, blocks; /* no blocks: an empty place in the table */
-    unsigned outside;     /* frames left out at the top: the CUDA runtime's */
+    size_t bytes, blocks; /* blocks 0: an empty place in the table */
+    unsigned outside;     /* the CUDA runtime's frames, left out at the top */
 };
 
 struct leaks {
-    struct leak places[LEAKS_MAX]; /* hashed, the next place where one is taken */
+    struct leak places[LEAKS_MAX]; /* a hash table with linear probing */
     size_t used;
-    struct leak others; /* what found no place, of whatever device */
+    struct leak others; /* leaks without a place, of any device */
 };
 
-static struct leaks gone; /* under the contexts' lock */
+static struct leaks gone; /* protected by the contexts' lock */
 
 /* ---- gathering ---- */
 
@@ -88,7 +89,8 @@ static void add_tracked(void *data, const struct rs_tracked *tracked)
                                          gathering->context_ended, tracked->size_bytes, 1, 0});
 }
 
-/* The uppermost tracking resource knows the program's blocks; others below see what is held. */
+/* Gathers from the uppermost tracking resource, which has the program's blocks; one below has those
+ * of the resources above it. */
 static void gather(struct leaks *leaks, const struct rs_stack *stack, struct rs_mr *mr,
                    bool context_ended)
 {
@@ -110,7 +112,7 @@ static void gather_live(void *data, struct rs_stack *stack, struct rs_mr *mr)
     gather(data, stack, mr, false);
 }
 
-/* ---- what is said of them ---- */
+/* ---- what the report shows ---- */
 
 static bool is_of_runtime(const void *frame)
 {
@@ -120,7 +122,8 @@ static bool is_of_runtime(const void *frame)
     return strncmp(symbol.object, "libcudart", 9) == 0;
 }
 
-/* A program is told where it calls the runtime, not where that calls the driver. */
+/* Returns the number of frames to leave out: the report shows where the program calls the CUDA
+ * runtime, not where the runtime calls the driver. */
 static unsigned frames_outside(const struct rs_call_site *site)
 {
     unsigned outside = 0;
@@ -144,8 +147,8 @@ static bool says_the_same(const struct leak *a, const struct leak *b)
            strcmp(rs_call_site_python(a->site), rs_call_site_python(b->site)) == 0;
 }
 
-/* Packs the used places to the front, one for each that reads differently: a runtime reaches us by
- * two ways, of which only one has its own frames. */
+/* Packs the used places to the front, and merges those that read the same: the CUDA runtime calls
+ * us in two ways, of which only one has frames of its own. */
 static size_t pack(struct leaks *leaks)
 {
     size_t count = 0;
@@ -168,7 +171,7 @@ static size_t pack(struct leaks *leaks)
     return count;
 }
 
-/* By device and kind, then the most bytes first. */
+/* Orders by device and kind, then by bytes, the most first. */
 static int compare(const struct leak *a, const struct leak *b)
 {
     if (a->device != b->device)
@@ -180,8 +183,8 @@ static int compare(const struct leak *a, const struct leak *b)
     return a->blocks > b->blocks ? -1 : a->blocks < b->blocks;
 }
 
-/* Shell's: qsort may need malloc, whose lock the thread may hold that exits in a signal's handler.
- */
+/* Shell sort, as qsort may need malloc: exit may be called in a signal's handler, by a thread that
+ * holds malloc's lock. */
 static void sort(struct leak *leaks, size_t count)
 {
     for (size_t gap = count / 2; gap > 0; gap /= 2) {

@@ -5,13 +5,13 @@
 
 #include "context/context.h"
 
-/* Notes what is live in a stack whose memory is gone.  Under the contexts' lock; calls nothing of
- * the driver's. */
+/* Notes the live blocks of a stack whose memory is gone.  The caller holds the contexts' lock.
+ * Makes no driver call. */
 void rs_leaks_note_gone(const struct rs_stack *stack, struct rs_mr *mr);
 
-/* Writes the report where RMM_TRACKING says.  As text it is silent on stderr when nothing leaked.
- */
+/* Writes the report to the place that RMM_TRACKING gives.  As text on stderr it writes nothing when
+ * no block leaked. */
 void rs_leaks_write(void);
 
-/* Takes the report's file for this process. */
+/* Claims the report's file for this process (rs_page_claim). */
 void rs_leaks_claim(void);

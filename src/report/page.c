@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Pages: buffers that write a report in whole lines to a file or to stderr. */
 #include "report/page.h"
 
 #include "base/check.h"
@@ -57,9 +58,10 @@ static void open_file(struct rs_page *page)
 {
     struct rs_page_file *file = page->file;
 
-    RS_ASSERT(page->path && !page->is_off); /* stderr is open from the start */
+    /* Only a file is opened here, as stderr is open from the start. */
+    RS_ASSERT(page->path && !page->is_off);
     if (file->state == RS_PAGE_FILE_CLAIMED && !rs_descriptor_is_kept(&file->output.file))
-        file->state = RS_PAGE_FILE_UNKNOWN; /* the program has closed it */
+        file->state = RS_PAGE_FILE_UNKNOWN; /* the program has closed the file */
     rs_page_claim(file, page->path);
     page->is_open = file->state == RS_PAGE_FILE_CLAIMED;
     page->is_off = !page->is_open;
@@ -80,7 +82,7 @@ static void write_out(struct rs_page *page, size_t length)
     memmove(page->text, page->text + length, page->length);
 }
 
-/* Up to the last end of a line, where there is one. */
+/* Writes the buffer out, up to its last complete line where there is one. */
 static void make_room(struct rs_page *page)
 {
     const char *end = memrchr(page->text, '\n', page->length);
@@ -88,7 +90,7 @@ static void make_room(struct rs_page *page)
     write_out(page, end ? (size_t)(end - page->text) + 1 : page->length);
 }
 
-/* False when it does not fit. */
+/* Adds formatted text.  False when it does not fit. */
 static bool try_put(struct rs_page *page, const char *format, va_list arguments) RS_PRINTF(2, 0);
 
 static bool try_put(struct rs_page *page, const char *format, va_list arguments)
@@ -118,7 +120,8 @@ void rs_page_vput(struct rs_page *page, const char *format, va_list arguments)
         make_room(page);
     }
     RS_ASSERT(page->length == 0);
-    page->length = strlen(page->text); /* a program's name may be of any length: cut off */
+    /* Cuts off text that is too long, as a program's name may be of any length. */
+    page->length = strlen(page->text);
 }
 
 void rs_page_put(struct rs_page *page, const char *format, ...)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A report in the making: written as it fills, whole lines at a time, so that ranks that share a
- * terminal seldom mix their lines.  Its room is static, since at exit nothing may fail for want of
- * memory. */
+/* A page: the buffer through which a report is written, whole lines at a time, so that ranks that
+ * share a terminal seldom mix their lines.  Its buffer is static, as at exit no memory may be
+ * needed. */
 #pragma once
 
 #include "base/check.h"
@@ -15,35 +15,39 @@ enum { RS_PAGE_BYTES = 8 << 10 };
 
 /* The file that a page goes to. */
 struct rs_page_file {
-    const char *variable; /* that names it; each line about it begins with this name */
+    const char *variable; /* the variable that names the file; each log line about the file begins
+                             with its name */
     enum { RS_PAGE_FILE_UNKNOWN, RS_PAGE_FILE_CLAIMED, RS_PAGE_FILE_NONE } state;
-    int error; /* 0, or -errno of what went wrong last */
+    int error; /* 0, or the last error as -errno */
     struct rs_output output;
 };
 
-/* Takes the file of a pattern (base/path.h) for this process, long before it is written, so that no
- * other process writes there meanwhile.  Nothing with path NULL.  What goes wrong is one line. */
+/* Claims the file of a pattern (base/path.h) for this process, long before it is written, so that
+ * no other process writes there meanwhile.  Does nothing with a NULL path.  An error is logged as
+ * one line. */
 void rs_page_claim(struct rs_page_file *file, const char *path);
 
+/* A page being written; at most one thread uses it. */
 struct rs_page {
     struct rs_page_file *file;
     const char *path;
     size_t length;
     int fd;
-    bool is_open, is_off; /* off: it cannot be written, and that has been said */
+    bool is_open, is_off; /* off: the page cannot be written, and the error was logged */
     char text[RS_PAGE_BYTES];
 };
 
-/* It goes to the file of the pattern, or to stderr with path NULL.  An empty page leaves no file.
- */
+/* Begins a page that goes to the file of the pattern, or to stderr where path is NULL.  An empty
+ * page makes no file. */
 void rs_page_begin(struct rs_page *page, struct rs_page_file *file, const char *path);
 
-/* A piece of more than RS_PAGE_BYTES - 1 is cut off. */
+/* Adds formatted text.  A piece of more than RS_PAGE_BYTES - 1 bytes is cut off. */
 void rs_page_put(struct rs_page *page, const char *format, ...) RS_PRINTF(2, 3);
 void rs_page_vput(struct rs_page *page, const char *format, va_list arguments) RS_PRINTF(2, 0);
 
-/* For JSON strings and Prometheus labels, which share these escapes; other control bytes, and bytes
- * that are not UTF-8, become '?'. */
+/* Adds text for a JSON string or a Prometheus label, with the escapes that both share.  Other
+ * control bytes, and bytes that are not UTF-8, become '?'. */
 void rs_page_put_escaped(struct rs_page *page, const char *text, size_t length);
 
+/* Writes the rest of the page, and closes its file. */
 void rs_page_end(struct rs_page *page);

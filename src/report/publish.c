@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Writes the published page: its head, the directory of counters, and the steps of the report. */
 #include "report/publish.h"
 
 #include "base/check.h"
@@ -26,7 +27,7 @@ void rs_publish_begin(void)
     struct rs_publication *head;
 
     if (rs_published_begin(sizeof(*head)) != 0)
-        return; /* no memory files here: the process is served as well, and nobody sees it */
+        return; /* no memory files here: the process is served all the same, but not published */
     head = publication();
     head->process = (int32_t)getpid();
     snprintf(head->program, sizeof(head->program), "%s", program_invocation_short_name);
@@ -44,7 +45,7 @@ static void put_term(struct rs_published_term *to, const struct rs_term *term)
                                      term->stride_bytes, term->scale};
 }
 
-/* False when what the counter counts cannot be read in the file. */
+/* True when another process can read the counter's fields in the file. */
 static bool is_readable(const struct rs_counter *counter)
 {
     if (counter->is_computed)
@@ -80,8 +81,8 @@ static uint32_t put_counters(struct rs_published_counter *to, uint32_t stack,
     return count;
 }
 
-/* Which device it is to other processes: its number is this process's own (CUDA_VISIBLE_DEVICES).
- */
+/* Identifies the device to other processes, as its number is this process's own
+ * (CUDA_VISIBLE_DEVICES). */
 static void put_device(struct rs_published_stack *stack)
 {
     size_t total_bytes = 0;
@@ -123,7 +124,8 @@ static void put_directory(struct rs_published_directory *directory,
     }
 }
 
-/* The one before stays until the next, for who is reading it. */
+/* Replaces the directory.  The one before stays until the next replacement, for a process that is
+ * reading it. */
 static void replace(struct rs_published_directory *directory)
 {
     static struct rs_published_directory *current, *before;
@@ -134,11 +136,11 @@ static void replace(struct rs_published_directory *directory)
     atomic_store(&publication()->directory, rs_published_offset(directory));
 }
 
-/* With more stacks than this a change alone is no reason to write all of them anew: an eighth of
- * them must have come or gone.  600 contexts took twice as long to make otherwise. */
+/* Up to 16 stacks, each change writes the directory anew.  With more, 1/8 of them must have come or
+ * gone: without this, 600 contexts took twice as long to make. */
 enum { EACH_CHANGE = 16, CHANGED_DIVISOR = 8 };
 
-/* The caller holds the lock. */
+/* True when the directory is to be written anew.  The caller holds the lock. */
 static bool is_due(const struct rs_gathered *before)
 {
     static size_t changes;
@@ -152,7 +154,7 @@ static bool is_due(const struct rs_gathered *before)
 void rs_publish_stacks(void)
 {
     static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_REPORT);
-    static struct rs_gathered gathered; /* under the lock */
+    static struct rs_gathered gathered; /* protected by the lock */
     struct rs_published_directory *directory;
 
     if (!publication())

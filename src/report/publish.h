@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The page: what a served process publishes about itself in its memory file (shared/published.h).
- * The page begins with struct rs_publication, which says whose it is and where its report belongs;
- * its directory names the fields that make up each counter.  `rmmshim ls`, `top` and `stats` read
- * the page while the process runs, `rmmshim run` after its end.  A layout belongs to one version of
- * the project: readers refuse another one. */
+/* The page: the data that a served process publishes about itself in its memory file
+ * (shared/published.h).  It begins with struct rs_publication, which names the process and the
+ * place of its report; its directory lists the fields that make up each counter.  `rmmshim ls`,
+ * `top` and `stats` read the page while the process runs, `rmmshim run` after its end.  A layout
+ * belongs to one version of the project: readers refuse any other. */
 #pragma once
 
 #include "base/output.h"
@@ -26,29 +26,33 @@ enum {
     RS_PUBLISHED_UUID_BYTES = 16,
 };
 
+/* How far the process is with its report at exit. */
 enum rs_report_step { RS_REPORT_NOT_BEGUN, RS_REPORT_BEGUN, RS_REPORT_DONE };
 
-/* At the beginning of the file. */
+/* The beginning of the file. */
 struct rs_publication {
     char layout[32];
     int32_t process;
     int32_t format;              /* enum rs_statistics_format */
     _Atomic uint32_t report;     /* enum rs_report_step */
-    _Atomic uint32_t has_report; /* what follows has been filled in */
-    char path[PATH_MAX];         /* of the report; empty: stderr */
-    struct timespec changed;     /* when that file had been, before it was taken for the report */
+    _Atomic uint32_t has_report; /* the fields below are filled in */
+    char path[PATH_MAX];         /* the report's file; empty: stderr */
+    struct timespec changed; /* the file's time of change before it was claimed for the report */
     char program[RS_PUBLISHED_PROGRAM_BYTES];
-    char rank[RS_PUBLISHED_RANK_BYTES]; /* of a job's processes; empty: none is known */
-    int64_t began_seconds;              /* since 1970 */
-    _Atomic uint64_t directory; /* its offset in the file; 0: none yet.  A new one replaces it */
+    char rank[RS_PUBLISHED_RANK_BYTES]; /* the process's rank in its job; empty: unknown */
+    int64_t began_seconds;              /* the process's start, in seconds since 1970 */
+    _Atomic uint64_t directory; /* the directory's offset in the file; 0: none yet. A new directory
+                                   replaces it */
 };
 
+/* A struct rs_term whose fields lie at an offset in the file. */
 struct rs_published_term {
     uint64_t offset;
     uint32_t count, stride_bytes;
     int64_t scale;
 };
 
+/* A struct rs_counter; `stack` is the index of its stack in the directory. */
 struct rs_published_counter {
     char resource[RS_PUBLISHED_RESOURCE_BYTES];
     char name[RS_PUBLISHED_NAME_BYTES];
@@ -57,29 +61,32 @@ struct rs_published_counter {
     struct rs_published_term terms[RS_TERMS_MAX];
 };
 
+/* One kind of stacks of one device. */
 struct rs_published_stack {
     int32_t device, kind;
-    uint64_t device_total_bytes;                        /* 0: not known */
-    unsigned char device_uuid[RS_PUBLISHED_UUID_BYTES]; /* all zero: not known */
+    uint64_t device_total_bytes;                        /* 0: unknown */
+    unsigned char device_uuid[RS_PUBLISHED_UUID_BYTES]; /* all zero: unknown */
     char expression[RS_EXPRESSION_TEXT_BYTES];
 };
 
-/* Then come stacks and counters, these in the order of their stacks. */
+/* The header of a directory.  The stacks follow it, then the counters in the order of their stacks.
+ */
 struct rs_published_directory {
     uint32_t stack_count, counter_count;
 };
 
-/* Makes the page, and offers it to the `run` that the process descends from, where there is one.
- * Before anything is allocated that is to be published; not thread safe. */
+/* Makes the page, and offers it to the `rmmshim run` that the process descends from, where there is
+ * one.  Called before any object is allocated that is to be published.  Not thread safe. */
 void rs_publish_begin(void);
 
-/* Writes the directory anew, after stacks have come or gone; with more than 16 stacks only when an
- * eighth of them have, and until then the directory names some that are gone.  Accounts and the
- * program's own counters are right all the time.  Without the contexts' lock; thread
- * safe. */
+/* Writes the directory anew after stacks have come or gone.  With more than 16 stacks it does so
+ * only when an eighth of them changed; until then the directory names some that are gone.  Accounts
+ * and the program's own counters are always up to date.  The caller does not hold the contexts'
+ * lock. Thread safe. */
 void rs_publish_stacks(void);
 
-/* The report goes there, or to stderr with NULL. */
+/* Publishes the report's format and file; a NULL output is stderr. */
 void rs_publish_report_file(enum rs_statistics_format format, const struct rs_output *output);
 
+/* Publishes how far the process is with its report. */
 void rs_publish_report_step(enum rs_report_step step);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Writes the reports: at exit, and on demand. */
 #include "report/report.h"
 
 #include "base/lock.h"
@@ -16,10 +17,10 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { LOCKS_WAIT_NS = 500 * 1000 * 1000 }; /* for all of them together */
+enum { LOCKS_WAIT_NS = 500 * 1000 * 1000 }; /* the longest wait for all locks together */
 
 static struct rs_mutex writing =
-    RS_MUTEX_INIT(RS_RANK_REPORT); /* protects the page and what is gathered */
+    RS_MUTEX_INIT(RS_RANK_REPORT); /* protects the page and the gathered counters */
 static struct rs_page page;
 static struct rs_gathered all;
 
@@ -52,7 +53,7 @@ void rs_report_claim(void)
 {
     rs_page_claim(&file, rs_config.statistics_path);
     rs_leaks_claim();
-    if (file.state != RS_PAGE_FILE_NONE) /* which has been said */
+    if (file.state != RS_PAGE_FILE_NONE) /* an error of it was logged already */
         rs_publish_report_file(rs_config.statistics,
                                file.state == RS_PAGE_FILE_CLAIMED ? &file.output : NULL);
 }
@@ -65,7 +66,7 @@ static void write_report(enum rs_statistics_format format, struct rs_page_file *
     if (all.is_short)
         rs_log_asked("RMM_STATISTICS: no memory for all counters: some are missing");
     rs_page_begin(&page, to, path);
-    if (all.count > 0) /* a device was used */
+    if (all.count > 0) /* a device was used: write a report */
         put_report(format);
     rs_page_end(&page);
 }
@@ -111,13 +112,13 @@ static void say_left_out(void)
         rs_log_asked("at exit a thread was inside, and it was left out: %s", text);
 }
 
-/* After all exit handlers and other libraries' destructors that may still free.  Calls nothing of
- * CUDA: the driver may be gone.  Takes no lock but bounded, and no malloc: a signal's handler may
- * have called exit() in the middle of either. */
+/* Runs after all exit handlers, and after other libraries' destructors, which may still free. Makes
+ * no CUDA call, as the driver may be gone.  Takes only bounded locks and calls no malloc: a
+ * signal's handler may have called exit() while the thread was inside either. */
 __attribute__((destructor)) static void at_exit(void)
 {
     if (!atomic_exchange(&armed, false) || !rs_mode_serving())
-        return; /* nothing was asked for, or this is a forked child */
+        return; /* no report was asked for, or this is a forked child */
     rs_lock_bound_begin(LOCKS_WAIT_NS);
     rs_publish_report_step(RS_REPORT_BEGUN);
     rs_logging_end();

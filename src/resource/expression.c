@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parser.  Recursive with a fixed depth: the text comes from the environment. */
+/* The parser of stack expressions.  Its recursion has a fixed depth, as the text comes from the
+ * environment. */
 #include "resource/expression.h"
 
 #include <stdlib.h>
@@ -61,7 +62,7 @@ static void skip_blanks(struct parser *parser)
         parser->cursor++;
 }
 
-/* The name at the cursor; returns its end. */
+/* Returns the end of the name that begins at `begin`. */
 static const char *name_end(const char *begin)
 {
     while (is_name_byte(*begin))
@@ -69,7 +70,7 @@ static const char *name_end(const char *begin)
     return begin;
 }
 
-/* RMM's modules in Python and its namespace in C++ say nothing here. */
+/* Skips RMM's Python modules and its C++ namespace, which have no meaning here. */
 static void skip_namespace(struct parser *parser)
 {
     static const char *const namespaces[] = {"rmm.mr.", "mr.", "rmm::mr::"};
@@ -128,7 +129,7 @@ static void diagnose_option(struct parser *parser, const struct rs_mr_descriptor
     for (; descriptor->options[count].name; count++) {
         names[count] = descriptor->options[count].name;
         if (!row_beginning_so && strncmp(names[count], begin, (size_t)(end - begin)) ==
-                                     0) /* initial= for initial_size= */
+                                     0) /* as initial= for initial_size= */
             row_beginning_so = names[count];
     }
     names[count] = NULL;
@@ -139,7 +140,8 @@ static void diagnose_option(struct parser *parser, const struct rs_mr_descriptor
         rs_diagnose(parser->diagnostics, parser->source, begin,
                     "'%s' has no option of this name; did you mean '%s'?", descriptor->name,
                     nearest);
-    else if (resource && descriptor->upstream_count) /* reinitialize(managed_memory=True) */
+    /* As in RMM's reinitialize(managed_memory=True). */
+    else if (resource && descriptor->upstream_count)
         rs_diagnose(parser->diagnostics, parser->source, begin,
                     "'%s' is a memory resource; did you mean %s(%s)?", resource->name,
                     descriptor->name, resource->name);
@@ -152,7 +154,8 @@ static void diagnose_option(struct parser *parser, const struct rs_mr_descriptor
                     descriptor->name, descriptor->name);
 }
 
-/* A value ends at ',' or ')'; within quotes, of either kind, both may stand in it. */
+/* Returns the end of the value at `begin`: the next ',' or ')'.  Within quotes of either kind both
+ * may be part of the value. */
 static const char *value_end(const char *begin, bool *quoted)
 {
     *quoted = *begin == '"' || *begin == '\'';
@@ -182,7 +185,7 @@ static bool parse_option(struct parser *parser, struct rs_expression *node)
     }
     parser->cursor = end;
     skip_blanks(parser);
-    parser->cursor++; /* '=', which the caller saw */
+    parser->cursor++; /* skips the '=' that the caller saw */
     skip_blanks(parser);
     begin = parser->cursor;
     end = value_end(begin, &quoted);
@@ -197,7 +200,7 @@ static bool parse_option(struct parser *parser, struct rs_expression *node)
                            parser->diagnostics, value);
 }
 
-/* The '=' behind a name at the cursor, or NULL. */
+/* Returns the '=' behind the name at the cursor, or NULL. */
 static const char *equals_behind_name(const struct parser *parser)
 {
     const char *after = name_end(parser->cursor);
@@ -207,7 +210,8 @@ static const char *equals_behind_name(const struct parser *parser)
     return after > parser->cursor && *after == '=' ? after : NULL;
 }
 
-/* True behind "upstream=" and "upstream_mr=", which RMM has and which say nothing here. */
+/* Skips "upstream=", "upstream_mr=" and "bin_resource=", RMM's names of arguments that need none
+ * here.  True when there was one. */
 static bool skip_upstream_name(struct parser *parser)
 {
     static const char *const names[] = {"upstream", "upstream_mr", "bin_resource"};
@@ -224,7 +228,8 @@ static bool skip_upstream_name(struct parser *parser)
     return false;
 }
 
-/* A value without a name, as at RMM's positions: the first of them is the first option's. */
+/* Reports a value without a name, which RMM allows by position, and names the first option that it
+ * may be meant for. */
 static bool diagnose_bare_value(struct parser *parser, const struct rs_option *row)
 {
     const char *begin = parser->cursor, *name = row->name;
@@ -275,7 +280,7 @@ static void diagnose_surplus(struct parser *parser, const struct rs_mr_descripto
 
 static struct rs_expression *parse_node(struct parser *parser);
 
-/* Whether the node at the cursor may stand behind its upstreams. */
+/* True when the node at the cursor is a branch, which may follow the upstreams. */
 static bool is_branch(const struct parser *parser, const struct rs_mr_descriptor *descriptor)
 {
     return descriptor->branch &&

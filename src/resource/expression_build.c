@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From an expression to a stack: where `reuse` goes, what the values amount to on a device, and the
- * canonical text. */
+/* From an expression to a stack: where `reuse` is inserted, the values of the options on a device,
+ * and the canonical text. */
 #include "resource/expression.h"
 
 #include <errno.h>
@@ -37,8 +37,8 @@ struct rs_expression *rs_expression_insert_reuse(struct rs_expression *expressio
 
     if (!frees_at_once(expression))
         return expression;
-    /* Counters, logs and limits see a free at once, so they stay above; a node with two upstreams
-     * routes frees by what it remembers of them, so it stays below with both. */
+    /* Adaptors with counters, logs and limits see a free at once, so they stay above.  A node with
+     * two upstreams routes a free by its own record, so it stays below with both. */
     if (expression->descriptor->frees == RS_FREE_AS_UPSTREAM &&
         expression->descriptor->upstream_count == 1) {
         expression->upstream[0] = rs_expression_insert_reuse(expression->upstream[0]);
@@ -68,7 +68,8 @@ bool rs_expression_frees_wait(const struct rs_expression *expression)
 
     if (descriptor == &rs_mr_descriptor_reuse)
         return false;
-    if (descriptor->frees != RS_FREE_AS_UPSTREAM) /* a leaf waits where no `reuse` is above it */
+    /* A leaf's free waits where no `reuse` is above it. */
+    if (descriptor->frees != RS_FREE_AS_UPSTREAM)
         return descriptor->frees == RS_FREE_WAITS || descriptor->upstream_count == 0;
     return rs_expression_frees_wait(expression->upstream[0]) ||
            (expression->upstream[1] && rs_expression_frees_wait(expression->upstream[1]));
@@ -80,7 +81,8 @@ static bool is_multiple(const struct rs_option_value *value, size_t unit_bytes)
                            value->size.number % unit_bytes == 0);
 }
 
-/* False after reporting it about a list of sizes of which one is no multiple. */
+/* Checks that all sizes in a list are multiples of unit_bytes.  False after reporting one that is
+ * not. */
 static bool check_lists(const struct rs_expression *expression, size_t unit_bytes,
                         struct rs_diagnostics *diagnostics)
 {
@@ -139,7 +141,7 @@ bool rs_expression_set_unit(struct rs_expression *expression, size_t unit_bytes,
     return false;
 }
 
-/* `reuse` too: it keeps blocks for the next request. */
+/* True for an allocator, and for `reuse`, which also keeps blocks for the next request. */
 static bool is_allocator(const struct rs_mr_descriptor *descriptor)
 {
     return descriptor == &rs_mr_descriptor_reuse ||
@@ -169,7 +171,8 @@ struct whole {
     size_t total_bytes, free_bytes;
 };
 
-/* What a percentage is of.  Managed memory comes to the device when it is used there. */
+/* Returns the memory that a percentage is a share of.  Managed memory counts as the device's, as it
+ * migrates there when it is used there. */
 static struct whole whole_of(const struct rs_expression *expression, const struct rs_option *row,
                              const struct rs_environment *environment)
 {
@@ -229,7 +232,8 @@ bool rs_expression_overcommits(const struct rs_expression *expression)
     return overcommits;
 }
 
-/* There is no more than the whole of device memory, nor of what is page-locked. */
+/* Checks that no percentage exceeds 100 % where memory cannot: of device memory and of page-locked
+ * memory there is no more than the whole. */
 static bool check_shares(const struct rs_expression *expression, struct rs_diagnostics *diagnostics)
 {
     const struct rs_option *rows = expression->descriptor->options;
@@ -246,7 +250,8 @@ static bool check_shares(const struct rs_expression *expression, struct rs_diagn
     return true;
 }
 
-/* descriptor->validate, which bounds only what is all device memory. */
+/* Calls descriptor->validate, with environment->total_bytes 0 unless all memory beneath is device
+ * memory. */
 static bool validate_node(const struct rs_expression *expression,
                           const struct rs_environment *environment, const void *config,
                           struct rs_diagnostics *diagnostics)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Tables of counters, and how they fold into one. */
 #include "resource/report.h"
 
 #include "base/check.h"
@@ -6,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { FIRST_BYTES = 64 << 10 }; /* more than a usual stack's counters */
+enum { FIRST_BYTES = 64 << 10 }; /* more than the counters of a usual stack need */
 
 static bool grow(struct rs_report *report)
 {
@@ -20,7 +21,8 @@ static bool grow(struct rs_report *report)
         return false;
     if (bytes)
         memcpy(grown, report->counters, bytes);
-    report->counters = grown; /* before the old ones go: who interrupts this may read them */
+    report->counters = grown; /* set before the old ones are unmapped: a signal's handler may read
+                                 them in between */
     report->capacity = grown_bytes / sizeof(*report->counters);
     if (bytes)
         munmap(old, bytes);
@@ -51,8 +53,8 @@ static struct rs_counter *find(const struct rs_report *report, const char *resou
     return NULL;
 }
 
-/* The counter of that resource and name, of nothing yet if it is new; NULL when there was no memory
- * for it. */
+/* Returns the counter of this resource and name, made with value 0 if it is new; NULL when out of
+ * memory. */
 static struct rs_counter *find_or_add(struct rs_report *report, const struct rs_counter *like)
 {
     struct rs_counter *counter = find(report, like->resource, like->name);
@@ -85,7 +87,7 @@ static void fold_terms(struct rs_counter *into, const struct rs_counter *other)
     }
 }
 
-/* Of resources side by side. */
+/* Folds in a counter of a resource that is live together with this report's. */
 static void fold_counter(struct rs_report *report, const struct rs_counter *other)
 {
     struct rs_counter *counter = find_or_add(report, other);

@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counters of resources: each resource adds its own, one emitter writes text, JSON and Prometheus.
- * Counters of stacks that are gone are folded into the ones of their device. */
+/* Counters of resources.  Each resource adds its own; one emitter writes them as text, JSON and
+ * Prometheus.  The counters of a stack that is gone are folded into those of its device. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* How the values of two resources of one name become one, and how it is written.  Of resources side
- * by side each may have been at its peak while the others were at theirs, so the sum of their peaks
- * is the most that it can have been, and never less than what is live; resources of which one was
- * gone before the other came have the higher of the two. */
+/* How the values of two resources of one name become one, and how the value is written.  Two
+ * resources that were live at the same time may have been at their peaks together: the sum of their
+ * peaks is the most they can have had, and never less than the live sum.  Of two resources of which
+ * one was gone before the other came, the higher peak counts. */
 enum rs_counter_kind {
-    RS_COUNTER_TOTAL,   /* grows only: sum */
-    RS_COUNTER_LIVE,    /* goes up and down: sum, nothing of what is gone */
-    RS_COUNTER_PEAK,    /* the most that a live one was: sum, the largest over what is gone */
-    RS_COUNTER_LARGEST, /* goes up and down: the largest, nothing of what is gone */
+    RS_COUNTER_TOTAL, /* only grows; values add up */
+    RS_COUNTER_LIVE,  /* goes up and down; values add up, those of gone stacks are dropped */
+    RS_COUNTER_PEAK,  /* the highest value of a LIVE counter; live stacks add up, and with gone ones
+                         the larger counts */
+    RS_COUNTER_LARGEST, /* goes up and down; the largest value counts, those of gone stacks are
+                           dropped */
 };
 
 enum rs_counter_unit { RS_UNIT_BYTES, RS_UNIT_COUNT, RS_UNIT_NANOSECONDS };
 
-/* `count` fields of 8 bytes, stride_bytes apart: their sum, times scale. */
+/* The sum of `count` fields of 8 bytes, stride_bytes apart, times scale. */
 struct rs_term {
     const volatile void *first;
     uint32_t count, stride_bytes;
@@ -29,6 +31,7 @@ struct rs_term {
 
 enum { RS_TERMS_MAX = 24 };
 
+/* One counter: its name, its value, and where the value comes from. */
 struct rs_counter {
     const char *resource; /* static text: the descriptor's name */
     const char *name;     /* static text: snake_case without unit, "live", "peak", "allocations" */
@@ -36,37 +39,37 @@ struct rs_counter {
     enum rs_counter_unit unit;
     uint64_t value;
 
-    /* Where it comes from, for who reads it later (report/publish.h): `past`, of stacks that are
-     * gone, and the sum of what the terms are then. */
+    /* Where the value comes from, for a process that reads it later (report/publish.h): the value
+     * is `past`, which belongs to stacks that are gone, plus the sum of the terms at that time. */
     uint64_t past;
     struct rs_term terms[RS_TERMS_MAX];
     unsigned term_count;
-    bool is_computed; /* from other things, too: it cannot be read later */
+    bool is_computed; /* a part of the value is computed: another process cannot read it later */
 };
 
-/* All zero is empty.  The table grows as it needs, without malloc: a report may be made where that
- * is locked (report/report.c). */
+/* A growing table of counters; all zero is empty.  Its memory is not malloc's: a report may be made
+ * while malloc is locked (report/report.c). */
 struct rs_report {
     struct rs_counter *counters;
     size_t count, capacity;
-    bool is_short; /* there was no memory for all */
+    bool is_short; /* there was no memory for some counters */
 };
 
-/* Empties it, and keeps or gives back its memory. */
+/* Both empty the report: rs_report_clear keeps its memory, rs_report_release gives it back. */
 void rs_report_clear(struct rs_report *report);
 void rs_report_release(struct rs_report *report);
 
-/* Adds a counter, or folds it into the one of the same resource, name and unit, of a resource side
- * by side.  A computed value, which is what it is now; or the sum of fields, which lie in published
- * memory as long as the resource does (shared/published.h) where who holds that memory is to read
- * them; or one field. */
+/* Adds a counter, or folds it into the existing one of the same resource, name and unit, as of two
+ * resources that are live together.  rs_report_add takes a computed value.  rs_report_add_sum takes
+ * a sum of fields: where another process is to read them, they lie in published memory as long as
+ * the resource lives (shared/published.h).  rs_report_add_field takes one such field. */
 void rs_report_add(struct rs_report *report, const char *resource, const char *name,
                    enum rs_counter_kind kind, enum rs_counter_unit unit, uint64_t value);
 void rs_report_add_sum(struct rs_report *report, const char *resource, const char *name,
                        enum rs_counter_kind kind, enum rs_counter_unit unit,
                        const struct rs_term *terms, unsigned term_count);
 
-/* A field of 8 bytes, atomic or not. */
+/* The address of a field, which must have 8 bytes; it may be atomic. */
 #define RS_REPORT_PLACE(field)                                                                     \
     ((const volatile void *)((uintptr_t) & (field) + 0 * sizeof(char[sizeof(field) == 8 ? 1 : -1])))
 #define RS_TERM(field, times)                                                                      \
@@ -77,19 +80,20 @@ void rs_report_add_sum(struct rs_report *report, const char *resource, const cha
 #define rs_report_add_field(report, resource, name, kind, unit, field)                             \
     rs_report_add_sum(report, resource, name, kind, unit, &RS_TERM(field, 1), 1)
 
-/* What the fields are now; never below zero, which threads that are half way could make it. */
+/* The present value of a sum of terms; a negative sum, which another thread's half-done update can
+ * make, counts as 0. */
 uint64_t rs_terms_value(const struct rs_term *terms, unsigned term_count);
 
-/* Folds in all of another's counters, of resources side by side. */
+/* Folds in all counters of another report, whose resources are live together with this one's. */
 void rs_report_fold(struct rs_report *report, const struct rs_report *other);
 
-/* Folds in the counters of stacks that are gone, whose peaks were before those in the report. */
+/* Folds in the counters of stacks that were gone before those in `report` reached their peaks. */
 void rs_report_fold_gone(struct rs_report *report, const struct rs_report *gone);
 
-/* Folds in nothing but the peaks, in the same way: what was side by side until a part of it went.
- */
+/* Folds in only the peaks, as rs_report_fold_gone does: `together` is a sum over stacks that were
+ * live together until one of them went. */
 void rs_report_raise_peaks(struct rs_report *report, const struct rs_report *together);
 
-/* The value of a counter, or `missing`. */
+/* Returns the value of a counter, or `missing` where the report lacks it. */
 uint64_t rs_report_value(const struct rs_report *report, const char *resource, const char *name,
                          uint64_t missing);

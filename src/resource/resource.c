@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The table of resources, the defaults of their ops, and walks over a stack. */
 #include "resource/resource.h"
 
 #include "base/lock.h"
@@ -14,7 +15,7 @@ const struct rs_mr_descriptor *const rs_mr_descriptors[] = {
         NULL,
 };
 
-/* In any case, and without a '_': fixed_size is FixedSize in Python. */
+/* Compares without regard to case and to '_' in `name`: Python's FixedSize is fixed_size. */
 static bool is_called(const char *name, const char *begin, const char *end)
 {
     if (!name)
@@ -250,7 +251,8 @@ size_t rs_mr_idle_bytes(struct rs_mr *mr)
     return bytes;
 }
 
-/* The i-th, from 1 on, or NULL: what stands in for the first upstream is none. */
+/* The i-th branch, from 1 on, or NULL.  A second upstream that stands in for the first is no
+ * branch. */
 static struct rs_mr *branch_of(const struct rs_mr *mr, size_t i)
 {
     return mr->descriptor->branch && i < RS_MR_UPSTREAMS_MAX ? mr->upstream[i] : NULL;
@@ -314,7 +316,8 @@ void rs_mr_report(struct rs_mr *mr, struct rs_report *report)
     struct rs_report own = {.count = 0};
 
     mr->ops.report(mr, &own);
-    if (rs_locks_missed()->times == missed) /* counters of a part of it would be wrong ones */
+    /* After a missed lock the counters are incomplete: drop them. */
+    if (rs_locks_missed()->times == missed)
         rs_report_fold(report, &own);
     rs_report_release(&own);
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)

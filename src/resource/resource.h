@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory resources: the interface all of them share, and the descriptor each file defines.
+/* Memory resources: the interface that all of them share, and the descriptor that each file
+ * defines.
  *
- * A stack is a tree of memory resources; a leaf takes memory from the driver, an adaptor or an
+ * A stack is a tree of memory resources.  A leaf takes memory from the driver; an adaptor or an
  * allocator takes it from its upstream.  There is one stack per context and kind of memory.
  *
- * To add a resource: one file that defines `const struct rs_mr_descriptor rs_mr_descriptor_<name>`,
- * and its name in src/resource/meson.build.  Parser, help, the manual's tables and the contract
- * test take it from there. */
+ * To add a resource, write one file that defines `const struct rs_mr_descriptor
+ * rs_mr_descriptor_<name>`, and add its name to src/resource/meson.build.  Parser, help, the
+ * manual's tables and the contract test read the descriptor. */
 #pragma once
 
 #include "base/arithmetic.h"
@@ -25,218 +26,230 @@
 struct rs_mr;
 struct rs_report;
 
-/* What was quarantined. */
+/* What make_ready achieved for the blocks in quarantine. Ordered: a higher value is more. */
 enum rs_readiness {
-    RS_READY_NOTHING, /* nothing is, or it cannot be made ready now */
-    RS_READY_PENDING, /* the GPU is not done with it */
-    RS_READY_SOME,    /* something became ready, or came back from where it was kept */
+    RS_READY_NOTHING, /* no block is in quarantine, or none of them can become ready now */
+    RS_READY_PENDING, /* the GPU still works on the blocks in quarantine */
+    RS_READY_SOME,    /* at least one block became ready or went back upstream */
 };
 
-/* The program synchronises: before the driver's call, and when that is over. */
+/* When `synchronise` is called: before or after a driver call with which the program waits. */
 enum rs_synchronise {
     RS_SYNCHRONISE_BEGIN,
-    RS_SYNCHRONISE_END_SOME, /* a stream, or an event */
-    RS_SYNCHRONISE_END_ALL   /* all work of a context */
+    RS_SYNCHRONISE_END_SOME, /* after a wait for one stream or one event */
+    RS_SYNCHRONISE_END_ALL   /* after a wait for all work of a context */
 };
 
-/* How far an allocation goes.  Where its effort does not reach it is answered with
- * CUDA_ERROR_NOT_READY: more effort may serve it.  An adaptor passes the effort on to its upstream
- * as it is. */
+/* How much a resource does to serve an allocation.  Where this does not suffice, the result is
+ * CUDA_ERROR_NOT_READY: a repetition with more effort may succeed.  An adaptor passes the effort on
+ * to its upstream unchanged, except `fallback` and `headroom`, whose own rules change it. */
 enum rs_effort {
-    /* All it takes: upstream may be asked for more than this request needs, and whoever keeps
-     * memory without use gives it back before the request is refused. */
+    /* Everything: a resource may ask its upstream for more than this request needs, and resources
+     * with idle memory give it back before they refuse the request. */
     RS_EFFORT_FULL = 0,
-    /* As RS_EFFORT_FULL, but upstream is asked for no more than this request needs: the caller
-     * grows past its allowance. */
+    /* As RS_EFFORT_FULL, but a resource asks its upstream for no more than this request needs: the
+     * caller is about to grow past its allowance. */
     RS_EFFORT_LITTLE = 1 << 0,
-    /* As RS_EFFORT_FULL, but no lesser upstream stands in: the caller may yet make room in the
-     * better one by a short wait. */
+    /* As RS_EFFORT_FULL, but no second upstream (slower memory) stands in for a full first one: a
+     * short wait of the caller may still make room in the first. */
     RS_EFFORT_BEST = 1 << 1,
-    /* Or-ed to one of these three: the caller can do without the memory or with less of it, so that
+    /* A flag beside one of these three: the caller can do without the memory, or with less.  So
      * nothing is reclaimed for it, and a refusal does not mean that memory is short. */
     RS_EFFORT_AHEAD = 1 << 2,
-    /* Only from memory that is held already, and not from a block that is better left whole for
-     * another request: the caller will make more effort. */
+    /* Serves from held memory only, and cuts no block that is better left whole for another
+     * request: the caller will repeat with more effort. */
     RS_EFFORT_HELD = 1 << 3,
-    /* As RS_EFFORT_HELD, but from any block, unless the request is huge and a growth would leave a
+    /* As RS_EFFORT_HELD, but cuts any block, unless the request is huge and a growth would leave a
      * much larger block whole. */
     RS_EFFORT_HELD_GOOD = RS_EFFORT_HELD | 1 << 4,
-    /* As RS_EFFORT_HELD, but from any block: the caller may not grow instead. */
+    /* As RS_EFFORT_HELD, but cuts any block: the caller must not grow instead. */
     RS_EFFORT_HELD_ANY = RS_EFFORT_HELD_GOOD | 1 << 5,
 };
 
-/* What is held already serves it, or nothing. */
+/* True when only held memory may serve the request. */
 static inline bool rs_effort_is_held(enum rs_effort effort)
 {
     return effort & RS_EFFORT_HELD;
 }
 
-/* A block that is better left to others will do. */
+/* True when the request may cut a block that is better left whole for another request. */
 static inline bool rs_effort_takes_any(enum rs_effort effort)
 {
     return effort & RS_EFFORT_HELD_GOOD & ~RS_EFFORT_HELD;
 }
 
-/* The caller can have a growth instead. */
+/* True when the caller may repeat the request with an effort that lets the resource grow. */
 static inline bool rs_effort_may_grow(enum rs_effort effort)
 {
     return effort != RS_EFFORT_HELD_ANY;
 }
 
+/* True when the caller can do without the memory, or with less of it. */
 static inline bool rs_effort_is_ahead(enum rs_effort effort)
 {
     return effort & RS_EFFORT_AHEAD;
 }
 
-/* The effort without some of what it says. */
+/* Returns `effort` with the flags of `part` cleared. */
 static inline enum rs_effort rs_effort_without(enum rs_effort effort, enum rs_effort part)
 {
     return (enum rs_effort)(effort & ~(unsigned)part);
 }
 
-/* A result as the effort has it: where only held memory was asked for, no memory (not even for a
- * record) is CUDA_ERROR_NOT_READY. */
+/* The result to return under this effort: with held memory only, out of memory (also of host memory
+ * for a record) becomes CUDA_ERROR_NOT_READY. */
 static inline CUresult rs_effort_result(enum rs_effort effort, CUresult result)
 {
     return result == CUDA_ERROR_OUT_OF_MEMORY && rs_effort_is_held(effort) ? CUDA_ERROR_NOT_READY
                                                                            : result;
 }
 
-/* What a trim leaves. */
+/* How much a trim gives back. */
 struct rs_trim {
-    size_t keep_bytes;   /* of wholly free upstream blocks so much stays with each resource */
-    unsigned initial_of; /* of these memories, bits 1 << rs_memory, goes even what a resource keeps
-                            by its own settings (a pool's initial size) */
-    bool is_reclaim;     /* somebody is out of memory: a call that is under way, which may be this
-                            very thread's, is not waited for */
+    size_t keep_bytes;   /* each resource keeps up to this much in wholly free upstream blocks */
+    unsigned initial_of; /* bits 1 << rs_memory: resources over these memories also give back what
+                            their own settings keep (a pool's initial size) */
+    bool is_reclaim; /* the trim serves a request that is out of memory. It does not wait for a call
+                        under way, which may be this very thread's */
 };
 
+/* The operations of a resource. */
 struct rs_mr_ops {
-    /* Allocates size_bytes (> 0), aligned to RS_BLOCK_ALIGNMENT, usable at once on any stream when
-     * `stream` is the NULL stream.  CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_READY where the effort
-     * does not suffice, or the driver's error otherwise; *out is untouched then.  Thread safe. */
+    /* Allocates size_bytes (> 0), aligned to RS_BLOCK_ALIGNMENT.  With the NULL stream the block is
+     * usable on any stream at once.  Returns CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_READY where
+     * the effort does not suffice, or the driver's error; *out stays untouched on each of them.
+     * Thread safe. */
     CUresult (*allocate)(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                          enum rs_effort effort, struct rs_allocation *out);
 
-    /* Gives an allocation back.  Needs no host memory.  An error means that it is still allocated.
-     * Unless the descriptor says that frees wait, the caller has made sure that no work uses the
-     * block any more.  Thread safe. */
+    /* Gives an allocation back.  Needs no host memory.  After an error the allocation is still
+     * live. The caller has made sure that no work uses the block any more, unless the descriptor
+     * says RS_FREE_WAITS.  Thread safe. */
     CUresult (*deallocate)(struct rs_mr *mr, const struct rs_allocation *allocation,
                            CUstream stream);
 
-    /* Frees the resource itself, not its upstream (rs_mr_destroy does).  With memory_is_gone the
-     * memory died with its context and no call is made; without, what is held upstream goes back.
-     */
+    /* Frees the resource itself, but not its upstream (rs_mr_destroy frees both).  With
+     * memory_is_gone the memory died with its context, and the resource makes no driver call;
+     * otherwise it gives back all memory that it holds from upstream. */
     void (*destroy)(struct rs_mr *mr, bool memory_is_gone);
 
-    /* Optional; rs_mr_init fills in what is NULL. */
+    /* The ops from here on are optional: rs_mr_init replaces a NULL by the default. */
 
-    /* The context has ended, and with it all work and what dies with a context: gives back to the
-     * driver what does not, at once (destroy, with memory_is_gone, comes much later).  No context
-     * need be current.  A thread may still be inside another op: what it takes from now on goes
-     * back too, allocations fail from here on, and deallocations do nothing.  Called once, never
-     * at process exit.  Default: nothing. */
+    /* The context, its work and the memory that dies with it have ended: gives memory that outlives
+     * a context back to the driver at once (destroy with memory_is_gone comes much later).  No
+     * context need be current.  A thread may still be inside another op: memory that it takes from
+     * now on goes back too, allocations fail from here on, and deallocations do nothing.  Called
+     * once, never at process exit.  Default: does nothing. */
     void (*context_ended)(struct rs_mr *mr);
 
-    /* Another device may reach the context's memory from now on, or no longer (place->peers says so
-     * already): tells the driver about all memory that is held.  Memory taken later follows
-     * place->peers by itself.  An error may leave a part of it told.  Default: nothing, for
-     * cuMemAlloc's memory, which the driver sees to. */
+    /* Another device `peer` may reach the context's memory from now on, or no longer
+     * (environment->peers already says so): tells the driver so for all memory that is held.
+     * Memory taken later follows environment->peers by itself.  After an error, a part of the
+     * memory may have been told. Default: does nothing, which is right for cuMemAlloc's memory, as
+     * the driver itself gives peers access to it. */
     CUresult (*access_changed)(struct rs_mr *mr, CUdevice peer, bool allowed);
 
-    /* True when deallocate on a stream waits for no work but that stream's.  Default: false. */
+    /* True when deallocate on a stream waits for no work except that stream's.  Default: false. */
     bool (*deallocates_in_order)(struct rs_mr *mr);
 
-    /* Gives wholly free upstream blocks back, but for what `trim` leaves, and has the upstreams do
-     * the same.  Returns the bytes given back.  Default: asks the upstreams. */
+    /* Gives wholly free upstream blocks back, except for the bytes that `trim` lets stay, and has
+     * the upstreams do the same.  Returns the bytes given back.  Default: trims the upstreams. */
     size_t (*trim)(struct rs_mr *mr, const struct rs_trim *trim);
 
-    /* Makes quarantined memory ready for any request; where the GPU is not done with it, waits up
-     * to wait_ns for the oldest.  Thread safe.  Default: asks the upstreams. */
+    /* Makes blocks in quarantine ready for any request; where the GPU is not done with them, waits
+     * up to wait_ns for the oldest ones.  Thread safe.  Default: asks the upstreams. */
     enum rs_readiness (*make_ready)(struct rs_mr *mr, uint64_t wait_ns);
 
-    /* Changes with each block that enters or leaves quarantine: a refusal in between may be stale.
-     * Default: the sum of the upstreams'. */
+    /* A number that changes with each block that enters or leaves quarantine.  A refusal between
+     * two different values may be stale.  Default: the sum of the upstreams' numbers. */
     uint64_t (*moves)(struct rs_mr *mr);
 
-    /* Bytes beyond what is to stay held while the program synchronises (a release threshold), used
-     * or not, which would go back if they were given back here.  Default: the upstreams'. */
+    /* Held bytes, live or idle, beyond the release threshold: idle memory up to this amount goes
+     * back to the driver when it is deallocated to this resource, or when the program synchronises.
+     * Default: the sum over the upstreams. */
     size_t (*excess_bytes)(struct rs_mr *mr);
 
-    /* Around the program's synchronisation: what is ready then goes upstream as far as there is an
-     * excess, and that back to the driver.  Waits for no work of the program's.  Default: asks the
-     * upstreams. */
+    /* Called around a synchronisation of the program: ready blocks go upstream as far as there are
+     * excess bytes, and from there to the driver.  Waits for no work of the program.  Default:
+     * calls the upstreams. */
     void (*synchronise)(struct rs_mr *mr, enum rs_synchronise when);
 
-    /* Bytes held from upstream that are not allocated to anybody.  Default: 0 (the upstream's own
-     * are asked for separately). */
+    /* Bytes that this resource holds from upstream and has not handed out.  Default: 0 (the caller
+     * asks each upstream for its own idle bytes). */
     size_t (*idle_bytes)(struct rs_mr *mr);
 
     /* Bytes that this resource may still take from upstream by its own settings.  Default:
      * SIZE_MAX. */
     size_t (*growable_bytes)(struct rs_mr *mr);
 
-    /* How many blocks these idle bytes are in, as this resource keeps them.  Default: 0. */
+    /* The number of free blocks in which this resource keeps its idle bytes.  Default: 0. */
     size_t (*free_blocks)(struct rs_mr *mr);
 
-    /* Adds this resource's counters.  Default: none. */
+    /* Adds this resource's counters to the report.  Default: adds none. */
     void (*report)(struct rs_mr *mr, struct rs_report *report);
 
-    /* True when all invariants hold; walks everything.  Default: true. */
+    /* True when all invariants hold.  Walks every structure of the resource.  Default: true. */
     bool (*check)(struct rs_mr *mr);
 };
 
 enum { RS_MR_UPSTREAMS_MAX = 8 };
 
-/* First member of every resource. */
+/* The first member of every resource. */
 struct rs_mr {
     struct rs_mr_ops ops;
     const struct rs_mr_descriptor *descriptor;
     struct rs_mr *upstream[RS_MR_UPSTREAMS_MAX];
-    unsigned memories;  /* that the leaves beneath are counted as: bits 1 << rs_memory */
-    bool keeps_holders; /* what is deallocated here may keep its holder's record */
-    bool has_threshold; /* here or beneath may be an excess */
+    unsigned memories; /* bits 1 << rs_memory: the kinds of memory that the leaves beneath are
+                          counted as */
+    /* A block freed here may keep its holder's record for the next allocation. */
+    bool keeps_holders;
+    bool has_threshold; /* this resource or one beneath may have excess bytes (a release threshold)
+                         */
 };
 
 struct rs_own_stream;
 struct rs_sentinel;
 
-/* Where a stack stands.  Outlives it. */
+/* The device and context of a stack, and the services it uses.  Outlives the stack. */
 struct rs_environment {
     CUdevice device;
     CUcontext context;
-    struct rs_sentinel *sentinel;     /* for waiting as cudaFree does */
-    struct rs_own_stream *own_stream; /* for our own stream-ordered calls (driver/own_stream.h) */
-    struct rs_account *account;       /* of the context: every byte taken from the driver */
-    const _Atomic uint64_t *peers;    /* other devices that may reach the context's memory, a bit
-                                         each (cuCtxEnablePeerAccess).  NULL: none */
+    struct rs_sentinel *sentinel; /* waits for all work of the context, as cudaFree does */
+    /* The stream of our own stream-ordered calls (driver/own_stream.h). */
+    struct rs_own_stream *own_stream;
+    /* The context's account, which counts every byte taken from the driver. */
+    struct rs_account *account;
+    const _Atomic uint64_t *peers; /* one bit per other device that may reach the context's memory
+                                      (cuCtxEnablePeerAccess). NULL: none */
 
-    /* Has all stacks of the device give back what they hold and nobody uses, before a request is
-     * out of memory; may_wait: also what is quarantined, for as long as the request's patience
-     * lasts.  True when another try may succeed.  May be NULL.  No lock may be held. */
+    /* Has all stacks of the device give idle memory back before a request is out of memory.  With
+     * may_wait it also waits for memory in quarantine, as long as the request's patience lasts.
+     * True when another try may succeed.  May be NULL.  The caller holds no lock. */
     bool (*reclaim)(const struct rs_environment *environment, const struct rs_refusal *refusal,
                     bool may_wait);
 
-    size_t total_bytes;                       /* of device memory */
-    size_t free_bytes;                        /* when the stack was made */
-    size_t host_total_bytes, host_free_bytes; /* the same of the host's memory, where not all is
-                                                 the device's */
-    unsigned host_flags;  /* of pinned memory: CU_MEMHOSTALLOC_...; that the device sees it where it
-                             stands in for device memory */
-    bool first_on_device; /* this context takes the initial pool */
-    /* A block goes upstream, or to another holder: its record is no longer kept.  NULL where no
-     * holder keeps records. */
+    size_t total_bytes;                       /* the device's memory */
+    size_t free_bytes;                        /* free device memory when the stack was made */
+    size_t host_total_bytes, host_free_bytes; /* the host's memory in total, and free when the stack
+                                                 was made; 0 where all leaves are device memory */
+    unsigned host_flags; /* CU_MEMHOSTALLOC_... for pinned memory: device-mapped where pinned memory
+                            stands in for device memory */
+    bool first_on_device; /* the one context of the device that takes an initial pool at creation */
+    /* Tells a holder that its record of a block is no longer kept, as the block goes upstream or to
+     * another holder.  NULL where no holder keeps records. */
     void (*forget_holder)(const struct rs_environment *environment, void *holder);
-    bool frees_are_ready; /* no work uses what a leaf gets back: `reuse` is above */
+    bool frees_are_ready; /* `reuse` is above every leaf: no work uses a block that a leaf gets back
+                           */
 };
 
+/* Returns one bit per other device that may reach the context's memory now. */
 static inline uint64_t rs_environment_peers(const struct rs_environment *environment)
 {
     return environment->peers ? atomic_load(environment->peers) : 0;
 }
 
-/* Of the memory that leaves are counted as, bits 1 << rs_memory: what was free of it when the stack
- * was made. */
+/* The bytes that were free when the stack was made, of the kinds of memory in `memories` (bits 1 <<
+ * rs_memory). */
 static inline size_t rs_environment_free_bytes(const struct rs_environment *environment,
                                                unsigned memories)
 {
@@ -244,7 +257,8 @@ static inline size_t rs_environment_free_bytes(const struct rs_environment *envi
                                             : environment->free_bytes;
 }
 
-/* The most that there may ever be of them; SIZE_MAX where it is not known. */
+/* The bytes that exist in all of these kinds of memory (bits 1 << rs_memory); SIZE_MAX where a
+ * total is unknown. */
 static inline size_t rs_environment_total_bytes(const struct rs_environment *environment,
                                                 unsigned memories)
 {
@@ -255,51 +269,55 @@ static inline size_t rs_environment_total_bytes(const struct rs_environment *env
     return environment->total_bytes + host_bytes;
 }
 
+/* When the memory of a freed block may be handed out again. */
 enum rs_free_behaviour {
-    RS_FREE_AS_UPSTREAM, /* adaptors that keep no memory */
-    RS_FREE_WAITS,       /* returns when all work given to the context before is done */
-    RS_FREE_AT_ONCE,     /* the memory may be handed out again at once: the caller must know */
+    RS_FREE_AS_UPSTREAM, /* as its upstream does: an adaptor that keeps no memory */
+    RS_FREE_WAITS,   /* a free returns, or its block is reused, only after all earlier work of the
+                        context */
+    RS_FREE_AT_ONCE, /* the block may be handed out again at once: the caller makes sure that no
+                        work uses it */
 };
 
+/* The description of a kind of resource: its names, its options, its behaviour and its factory. */
 struct rs_mr_descriptor {
     const char *name;
-    const char *aliases[3];  /* RMM's names for it */
-    const char *summary;     /* one clause */
-    unsigned upstream_count; /* 0: a leaf; of two the second stands in for the first */
-    const struct rs_mr_descriptor *branch; /* what more upstreams may be, each for requests of its
-                                              own; NULL: there are none */
-    enum rs_memory memory;                 /* of a leaf */
-    bool overcommits; /* of a leaf: memory that is not used yet lies nowhere, so that there may be
-                         more of it than the device or the host has */
+    const char *aliases[3];  /* other names, RMM's among them */
+    const char *summary;     /* one clause, for help and manual */
+    unsigned upstream_count; /* 0: a leaf. 2: the second upstream stands in for the first */
+    const struct rs_mr_descriptor *branch; /* the descriptor of further upstreams, each for requests
+                                              of its own; NULL: no further upstreams */
+    enum rs_memory memory;                 /* the kind of memory, of a leaf */
+    bool overcommits; /* of a leaf: pages exist only once they are used, so allocations may exceed
+                         the memory of device and host */
     enum rs_free_behaviour frees;
-    bool passes_allocations; /* an adaptor that hands allocations through as they are */
-    bool dies_with_context;  /* leaves: a context's end frees the memory; context_ended does it
-                                where this is false */
+    bool passes_allocations; /* an adaptor that passes allocations on unchanged */
+    bool dies_with_context;  /* of a leaf: the context's end frees the memory; where this is false,
+                                context_ended does */
     size_t config_bytes;
-    const struct rs_option *options; /* ended by RS_OPTION_END; never NULL */
-    const char *unit_option; /* of what cuts blocks: the SIZE option whose value's multiples are
-                                every block's address and room; NULL: there is none */
-    bool keeps_blocks;       /* each of its blocks lies in an upstream block of its own */
+    const struct rs_option *options; /* ends with RS_OPTION_END; never NULL */
+    const char *unit_option; /* of a resource that cuts blocks: the SIZE option that every block's
+                                address and room are multiples of; NULL: there is none */
+    bool keeps_blocks;       /* each block lies in an upstream block of its own */
 
-    /* What a leaf with these settings is counted as; NULL: always as `memory`. */
+    /* The kind of memory that a leaf with these settings is counted as; NULL: always `memory`. */
     enum rs_memory (*counted_as)(const void *config);
 
-    /* Checks what rows alone cannot say (maximum below initial): reports source and returns
-     * false.  Sizes are resolved; called once at parse time when no percentage is involved, and
-     * again when the stack is made.  place->total_bytes is 0 where not all beneath is device
-     * memory: only that is bounded by the device.  May be NULL. */
+    /* Checks option values against each other (a maximum below the initial size): reports `source`
+     * and returns false.  Sizes are resolved.  Called once at parse time when no percentage is
+     * involved, and again when the stack is made.  environment->total_bytes is 0 unless all memory
+     * beneath is device memory, the only kind that the device bounds.  May be NULL. */
     bool (*validate)(const void *config, const struct rs_environment *environment,
                      const struct rs_source *source, struct rs_diagnostics *diagnostics);
 
-    /* Allocates the resource with its upstreams (0 for a leaf; where it may have branches there are
-     * RS_MR_UPSTREAMS_MAX, NULL behind the last) and returns it in *out with at least the mandatory
-     * ops set: use rs_mr_init.  0 or -errno.  `config` lives only during the call,
-     * its text too. */
+    /* Makes the resource and returns it in *out with at least the mandatory ops set: use
+     * rs_mr_init. `upstream` is NULL for a leaf; with branches it has RS_MR_UPSTREAMS_MAX entries,
+     * NULL behind the last.  Returns 0 or -errno.  `config` and its text live only during the call.
+     */
     int (*create)(const struct rs_environment *environment, const void *config,
                   struct rs_mr *const *upstream, struct rs_mr **out);
 };
 
-/* rs_mr_descriptor_cuda and so on. */
+/* Declares rs_mr_descriptor_cuda and all others. */
 #define RS_MR_DECLARE(name) extern const struct rs_mr_descriptor rs_mr_descriptor_##name;
 RS_MR_LIST(RS_MR_DECLARE)
 #undef RS_MR_DECLARE
@@ -307,38 +325,38 @@ RS_MR_LIST(RS_MR_DECLARE)
 /* The table of all resources, NULL-terminated, in the order of src/resource/meson.build. */
 extern const struct rs_mr_descriptor *const rs_mr_descriptors[];
 
-/* Where RMM's ending of a class begins: PoolMemoryResource, pool_memory_resource,
- * LimitingResourceAdaptor, managed_memory; `end` where there is none. */
+/* Returns where one of RMM's class endings begins (Pool|MemoryResource, pool|_memory_resource,
+ * Limiting|ResourceAdaptor, managed|_memory), or `end` where the word has none. */
 const char *rs_mr_word_end(const char *begin, const char *end);
 
-/* The descriptor called [begin, end), by its name or one of RMM's; NULL when there is none. */
+/* Returns the descriptor whose name or alias is the text [begin, end), or NULL. */
 const struct rs_mr_descriptor *rs_mr_find(const char *begin, const char *end);
 
-/* Initialises the base of a resource: copies the ops, fills in optional ones, sets the upstreams.
- * `ops` must have allocate, deallocate and destroy. */
+/* Initialises the base of a resource: copies the ops, replaces NULL optional ones by the defaults,
+ * and sets the upstreams.  `ops` must have allocate, deallocate and destroy. */
 void rs_mr_init(struct rs_mr *mr, const struct rs_mr_ops *ops,
                 const struct rs_mr_descriptor *descriptor, struct rs_mr *const *upstream);
 
-/* Destroys a whole stack from its top. */
+/* Destroys a whole stack from its top down.  mr: may be NULL. */
 void rs_mr_destroy(struct rs_mr *mr, bool memory_is_gone);
 
-/* Defaults for adaptors: forward to upstream[0]. */
+/* The allocate and deallocate of an adaptor that changes nothing: forward to upstream[0]. */
 CUresult rs_mr_forward_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                 enum rs_effort effort, struct rs_allocation *out);
 CUresult rs_mr_forward_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                   CUstream stream);
 
-/* excess_bytes of a resource that keeps what is given back to it. */
+/* The excess_bytes op of a resource that keeps the blocks freed to it: returns 0. */
 size_t rs_mr_no_excess_bytes(struct rs_mr *mr);
 
-/* Callers use these, never mr->ops themselves. */
+/* Callers use the functions below, never mr->ops itself. */
 static inline CUresult rs_mr_allocate_with(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                            enum rs_effort effort, struct rs_allocation *out)
 {
     return mr->ops.allocate(mr, size_bytes, stream, effort, out);
 }
 
-/* With the full effort. */
+/* rs_mr_allocate_with RS_EFFORT_FULL. */
 static inline CUresult rs_mr_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                       struct rs_allocation *out)
 {
@@ -356,13 +374,13 @@ static inline CUresult rs_mr_deallocate(struct rs_mr *mr, const struct rs_alloca
     return mr->ops.deallocate(mr, allocation, stream);
 }
 
-/* The same for a free that waits: on return the driver knows nothing of the block any more, where
- * it is given back to the driver.  Only the driver's pools ask for it (leaf/async.c), so it is a
- * state of the thread: one more argument of deallocate would be set on the path of each cudaFree.
+/* rs_mr_deallocate for a free that waits: a block that goes back to the driver is gone from the
+ * driver's accounts on return.  Only the driver's pools ask for this (leaf/async.c), so it is a
+ * state of the thread: one more argument of deallocate would cost an instruction in each cudaFree.
  */
 CUresult rs_mr_deallocate_at_once(struct rs_mr *mr, const struct rs_allocation *allocation);
 
-/* True inside rs_mr_deallocate_at_once: for a resource's deallocate. */
+/* True inside rs_mr_deallocate_at_once.  For the deallocate op of a resource. */
 bool rs_mr_frees_at_once(void);
 
 static inline size_t rs_mr_trim_with(struct rs_mr *mr, const struct rs_trim *trim)
@@ -370,19 +388,19 @@ static inline size_t rs_mr_trim_with(struct rs_mr *mr, const struct rs_trim *tri
     return mr->ops.trim(mr, trim);
 }
 
-/* Because somebody asks for it. */
+/* A trim on request (of the program or of a tool). */
 static inline size_t rs_mr_trim(struct rs_mr *mr, size_t keep_bytes)
 {
     return rs_mr_trim_with(mr, &(struct rs_trim){.keep_bytes = keep_bytes});
 }
 
-/* Because somebody is out of memory. */
+/* A trim because a request is out of memory. */
 static inline size_t rs_mr_trim_all(struct rs_mr *mr, unsigned initial_of)
 {
     return rs_mr_trim_with(mr, &(struct rs_trim){.initial_of = initial_of, .is_reclaim = true});
 }
 
-/* For a resource's trim: what it keeps by its own settings has to go too. */
+/* For a resource's trim op: true when memory that its own settings keep has to go too. */
 static inline bool rs_trim_takes_initial(const struct rs_trim *trim, const struct rs_mr *mr)
 {
     return (trim->initial_of & mr->memories) != 0;
@@ -408,25 +426,25 @@ static inline uint64_t rs_mr_moves(struct rs_mr *mr)
     return mr->ops.moves(mr);
 }
 
-/* Of the whole stack below and including mr. */
+/* These call the op of `mr` and of every resource below it; sizes are summed. */
 void rs_mr_context_ended(struct rs_mr *mr);
 CUresult rs_mr_access_changed(struct rs_mr *mr, CUdevice peer, bool allowed);
 size_t rs_mr_idle_bytes(struct rs_mr *mr);
 
-/* The same without what only stands in for the first of two upstreams. */
+/* rs_mr_idle_bytes without second upstreams that only stand in for the first. */
 size_t rs_mr_idle_bytes_best(struct rs_mr *mr);
 
-/* The same of the resources over any of these memories, bits 1 << rs_memory. */
+/* rs_mr_idle_bytes of the resources over any of these memories, bits 1 << rs_memory. */
 size_t rs_mr_idle_bytes_of(struct rs_mr *mr, unsigned memories);
 
-/* What the first of each two upstreams may still take, at the least; of branches the one that may
- * take most. */
+/* Bytes that the stack may still take through first upstreams alone: the least growable_bytes on
+ * that path, or, through a branch, on the path with the most. */
 size_t rs_mr_growable_bytes_best(struct rs_mr *mr);
 
-/* What each two upstreams may still take together, at the most. */
+/* Bytes that the stack may still take, where the upstreams of a resource add up. */
 size_t rs_mr_growable_bytes(struct rs_mr *mr);
 
-/* How many blocks the idle bytes are in. */
+/* The number of free blocks in the stack. */
 size_t rs_mr_free_blocks(struct rs_mr *mr);
 
 void rs_mr_report(struct rs_mr *mr, struct rs_report *report);

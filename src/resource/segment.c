@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Segments, in one address map for the whole process. */
 #include "resource/segment.h"
 
 #include "base/address_map.h"

@@ -10,18 +10,21 @@
 
 #include <stdbool.h>
 
+/* One driver allocation of a leaf. */
 struct rs_segment {
     CUdeviceptr start;
     size_t size_bytes;
     const struct rs_environment *environment;
 };
 
-/* Enters or removes a driver allocation.  rs_segment_add is false when out of host memory. */
+/* Enters or removes an allocation that a leaf took from the driver.  rs_segment_add returns false
+ * when out of host memory. */
 bool rs_segment_add(const struct rs_environment *environment, CUdeviceptr start, size_t size_bytes);
 void rs_segment_remove(const struct rs_environment *environment, CUdeviceptr start);
 
-/* The segment that holds address. */
+/* Finds the segment that contains the address.  False when none does; *segment is untouched then.
+ */
 bool rs_segment_find(CUdeviceptr address, struct rs_segment *segment);
 
-/* Removes all segments of an environment whose memory is gone. */
+/* Removes all segments of an environment, whose memory is gone. */
 void rs_segment_remove_all(const struct rs_environment *environment);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The list of leaves whose memory the driver did not take back when their context ended. */
 #include "resource/unfinished.h"
 
 #include "base/lock.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tail of a file: that the two files are the whole text whenever the process ends. */
+/* The tail of a file: file and tail together are the whole text whenever the process ends. */
 #include "unit.h"
 
 #include "base/file_tail.h"

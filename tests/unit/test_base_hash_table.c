@@ -8,7 +8,7 @@
 
 enum { KEYS = 5000 };
 
-/* Spread like handles (pointers), and some that meet. */
+/* Hash tables, with keys spread like handles (pointers), and keys that collide. */
 static uint64_t key_of(size_t i)
 {
     return i % 3 ? (uint64_t)(i + 1) << 21 : i + 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order of locks: what the check lets pass, and that it ends a process that breaks the order.
+/* The order of locks: the check passes locks in order, and ends a process that breaks the order.
  *
  * The functions of the check are tested by themselves, so in every build; with slow asserts the
  * locks of base/lock.h call them, and that is tested too. */

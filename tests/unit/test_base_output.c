@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Outputs that one process has for itself. */
+/* Output files, each claimed by one process. */
 #include "unit.h"
 
 #include "base/check.h"

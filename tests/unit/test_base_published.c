@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that others may read. */
+/* Published memory, which other processes may read. */
 #include "unit.h"
 
 #include "base/check.h"

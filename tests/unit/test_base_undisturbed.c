@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What may be a cancellation point does not act: each comes back in a thread with a cancellation
- * pending, which acts at the thread's own next one. */
+/* No wrapped function acts on a cancellation: each returns in a thread with a cancellation pending,
+ * which acts at the thread's own next cancellation point. */
 #include "unit.h"
 
 #include "base/check.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The driver's pools under a leaf: their settings, what of them is charged, and how they serve when
- * the device is full. */
+/* The driver's pools under a leaf: their settings, the bytes charged for them, and how they serve
+ * when the device is full. */
 #include "leaf_site.h"
 
 #include "driver/driver.h"

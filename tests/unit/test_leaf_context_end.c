@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a leaf still has when its context has ended, and how that goes back. */
+/* The memory that a leaf still has when its context has ended, and how it goes back. */
 #include "leaf_site.h"
 
 #include "resource/unfinished.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every leaf: what it takes and gives back, what it charges, and what it does without memory.
+/* Every leaf: the memory it takes and gives back, its charges, and its answers without memory.
  * `virtual` has a driver and tests of its own. */
 #include "leaf_site.h"
 

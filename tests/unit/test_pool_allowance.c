@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pool may hold somewhat more than was live at once.  Past that it gives chunks back, or cuts a
- * larger block, before it grows. */
+/* The pool's allowance: it may hold a little more than the peak of live bytes.  Past that it gives
+ * chunks back, or cuts a larger block, before it grows. */
 #include "pool_stack.h"
 
 TEST(a_small_block_pins_no_chunk_of_large_ones)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The initial size of a pool: who takes it, when it goes and when it comes back. */
+/* The initial size of a pool: which context takes it, when it goes back, and when it is taken
+ * again. */
 #include "pool_stack.h"
 
 #include <errno.h>

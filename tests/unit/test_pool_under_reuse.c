@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pool under reuse, which says that no work uses what is free: what it holds is better than a
- * wait, and a growth may be better than a cut. */
+/* The pool under reuse, where no work uses free blocks: held memory is better than a wait, and a
+ * growth may be better than a cut. */
 #include "pool_stack.h"
 
 TEST(an_early_return_needs_an_upstream_whose_frees_do_not_wait)

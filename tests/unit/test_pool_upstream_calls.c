@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pool during a call of its upstream: it can be used, and threads that need memory together ask
- * once. */
+/* The pool during an upstream call: other threads can use it, and threads that need memory at the
+ * same time ask upstream once. */
 #include "pool_stack.h"
 
 #include <pthread.h>

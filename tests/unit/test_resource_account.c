@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The account of a device, and what allocations really take of it. */
+/* The account of a device, and the device bytes that allocations really take. */
 #include "unit.h"
 
 #include "ledger/account.h"

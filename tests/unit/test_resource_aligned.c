@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* aligned: the alignment, what the upstream is asked for, and that it gets back what it gave. */
+/* aligned: the alignment, the size asked from upstream, and that upstream gets its own allocation
+ * back. */
 #include "stack.h"
 
 #include "resource/report.h"

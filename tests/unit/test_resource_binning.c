@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* binning: which bin serves what. */
+/* binning: which bin serves which size. */
 #include "unit.h"
 
 #include "resource/report.h"

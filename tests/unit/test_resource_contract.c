@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every memory resource over an upstream must do, run over the table of resources. */
+/* The contract that every memory resource over an upstream must keep, run over the table of
+ * resources. */
 #include "unit.h"
 
 #include "fake_leaf.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fallback: where a block comes from, that it goes back there, and how often a full upstream is
- * asked.  Time stands still unless a test moves it. */
+/* fallback: which upstream a block comes from, that it goes back to this one, and how often a full
+ * upstream is asked.  The clock stands still unless a test moves it. */
 #include "unit.h"
 
 #include "driver/driver.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* headroom: where managed memory is advised to lie, and what device memory is refused. */
+/* headroom: where managed memory is advised to lie, and which requests for device memory are
+ * refused. */
 #include "placing_driver.h"
 
 #include "resource/report.h"

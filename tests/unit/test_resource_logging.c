@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* logging: RMM's CSV to the byte, and what becomes of files that cannot be written. */
+/* logging: RMM's CSV to the byte, and files that cannot be written. */
 #include "unit.h"
 
 #include "fake_leaf.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every memory resource of the table over every other one, itself included, over the fake leaf.
  *
- * The fake leaf stands for all leaves, which call the driver; so do a few others, which subjects.h
- * names: both are left to the tests with a device, and so is who looks into a block.  What has two
- * upstreams has two of the other's, each over leaves of its own. */
+ * The fake leaf stands for all leaves, as they call the driver.  So do the few other resources that
+ * subjects.h names.  Both are left to the tests with a device, and so are resources that read
+ * blocks. A resource with two upstreams gets two of the other one, each over leaves of its own. */
 #include "unit.h"
 
 #include "fake_leaf.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* poison: mistakes are named, right programs are not. */
+/* poison: it reports memory errors, and nothing for a correct program. */
 #include "stack.h"
 
 #include "driver/driver.h"

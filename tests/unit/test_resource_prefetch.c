@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prefetch: which calls the driver gets, and that none of them matters to the program. */
+/* prefetch: the driver calls it makes, and that an error of none of them reaches the program. */
 #include "placing_driver.h"
 
 #include "driver/own_stream.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tables of counters: they hold as many as there are, and fold the same into one. */
+/* Tables of counters: they grow as needed, and fold equal counters into one. */
 #include "unit.h"
 
 #include "resource/report.h"

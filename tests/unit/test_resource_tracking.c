@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tracking: what is live, and who allocated it. */
+/* tracking: the live blocks, and the call sites that allocated them. */
 #include "stack.h"
 
 #include "resource/adaptor/tracking.h"

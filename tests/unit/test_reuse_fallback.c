@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reuse over a fallback: freed memory that is clean soon is better than the second, slower memory.
+/* reuse over a fallback: freed memory that is ready soon is better than the second, slower memory.
  */
 #include "base/clock.h"
 #include "reuse_stack.h"

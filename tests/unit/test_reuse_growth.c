@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reuse: an allocation that finds no block of its size waits for an epoch, cuts a larger block or
- * grows; which of them is best depends on what is held and on what was live at once. */
+ * grows; which one is best depends on the held bytes and on the peak of live bytes. */
 #include "base/clock.h"
 #include "reuse_stack.h"
 

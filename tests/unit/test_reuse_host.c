@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reuse of host memory: what was used last lies in the processor's caches, so it comes back first.
+/* reuse of host memory: the block used last lies in the processor's caches, so it comes back first.
  */
 #include "reuse_stack.h"
 

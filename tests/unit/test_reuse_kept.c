@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reuse: clean blocks of small sizes are kept with their holders and come back without upstream. */
+/* reuse: ready blocks of small sizes are kept with their holders and come back without upstream. */
 #include "reuse_stack.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reuse: host memory runs out, or upstream refuses.  Nothing is lost, and what can be had is had.
- */
+/* reuse: host memory runs out, or upstream refuses.  No block is lost, and requests that can be
+ * served are. */
 #include "host_memory.h"
 #include "reuse_stack.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reuse under many threads: whatever they do, none gets a block that work still uses. */
+/* reuse under many threads: none ever gets a block that work still uses. */
 #include "driver/capture.h"
 #include "reuse_stack.h"
 

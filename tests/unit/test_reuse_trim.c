@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reuse: what goes back upstream on a trim, when the program synchronises, and when the context has
- * ended. */
+/* reuse: the blocks that go back upstream on a trim, when the program synchronises, and when the
+ * context has ended. */
 #include "reuse_stack.h"
 
 #include <string.h>

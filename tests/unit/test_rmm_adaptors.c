@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What RMM's tests ask of its adaptors but for statistics and tracking. */
+/* RMM's own tests of its adaptors, except statistics and tracking. */
 #include "rmm_stack.h"
 
 #include "driver/own_stream.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What RMM's tests ask of its pool, arena, binning and fixed-size resources. */
+/* RMM's own tests of its pool, arena, binning and fixed-size resources. */
 #include "rmm_stack.h"
 
 #include "heap/size_class.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What RMM's tests ask of any resource, of stacks of each kind. */
+/* RMM's own tests of any resource, on stacks of each kind. */
 #include "rmm_stack.h"
 
 #include "fake_vmm.h"

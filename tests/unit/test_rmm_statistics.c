@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What RMM's tests ask of statistics and tracking. */
+/* RMM's own tests of statistics and tracking. */
 #include "rmm_stack.h"
 
 #include "resource/adaptor/statistics.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a block goes back whose pool grew past the limit by a unit of the driver's. */
+/* How a block goes back when its pool grew past the limit by one unit of the driver. */
 #include "unit.h"
 
 #include "charge/charge.h"

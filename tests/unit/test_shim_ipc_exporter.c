@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way to another process's table: nothing else is opened, whatever its number stands for. */
+/* The path to another process's table: no other file is opened, whatever its number stands for. */
 #include "unit.h"
 
 #include "base/process.h"

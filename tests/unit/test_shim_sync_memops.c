@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SYNC_MEMOPS of blocks that share an allocation of the driver's, and their numbers. */
+/* SYNC_MEMOPS of blocks that share one driver allocation, and the numbers of such blocks. */
 #include "unit.h"
 
 #include "context/block_counts.h"

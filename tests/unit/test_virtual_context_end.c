@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `virtual` gives back at the end of its context. */
+/* The memory that `virtual` gives back at the end of its context. */
 #include "virtual_stack.h"
 
 #include "resource/unfinished.h"

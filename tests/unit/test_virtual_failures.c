@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whatever fails under `virtual`, nothing is lost. */
+/* Whatever driver call fails under `virtual`, no memory is lost. */
 #include "virtual_stack.h"
 
 #include "host_memory.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who may still use what `virtual` moves: work that is not done, and other devices. */
+/* The users of memory that `virtual` moves: work that is not done, and other devices. */
 #include "virtual_stack.h"
 
 #include "driver/driver.h"

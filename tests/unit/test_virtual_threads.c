@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Live memory of `virtual` never moves, whoever else allocates, and nobody waits without end. */
+/* Live memory of `virtual` never moves while other threads allocate, and no thread waits without
+ * end. */
 #include "virtual_stack.h"
 
 #include "base/request.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* main() of every program of tests: runs what has registered itself. */
+/* main() of every test program: runs the tests that registered themselves. */
 #include "unit.h"
 
 #include <errno.h>

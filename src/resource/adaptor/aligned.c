@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* aligned: blocks of a size and more with a stronger alignment.  RMM's aligned_resource_adaptor.
+/* aligned: gives blocks from a threshold size on a stronger alignment.  RMM's
+ * aligned_resource_adaptor.
  *
- * RMM asks its upstream for align_up(size, alignment) + alignment - 256, as there every block is
- * aligned to 256 already.  Here every block is aligned to 512, so the same rule says - 512, and an
- * alignment of 512 or less asks for nothing more than the size, as 256 does there.  The threshold
- * counts the requested bytes, and below it all passes through unchanged.
+ * RMM asks its upstream for align_up(size, alignment) + alignment - 256, as its blocks are aligned
+ * to 256 bytes already.  Here every block is aligned to 512, so the same rule has - 512, and an
+ * alignment of up to 512 asks for nothing more than the size, as 256 does in RMM.  The threshold is
+ * compared with the requested bytes; smaller requests pass through unchanged.
  *
- * The upstream gets its own address, size and token back: they are in the record that is the token.
- */
+ * The upstream gets its own address, size and token back: the record that is the token has them. */
 #include "base/lock.h"
 #include "heap/record_slab.h"
 #include "resource/report.h"
@@ -26,10 +26,10 @@ struct aligned {
     struct rs_mr base;
     size_t alignment, threshold_bytes;
     _Atomic uint64_t aligned_count;
-    _Atomic size_t extra_bytes; /* asked for beyond what is live */
+    _Atomic size_t extra_bytes; /* bytes asked from upstream beyond the live ones */
 
-    struct rs_mutex lock;          /* protects what follows; no upstream call is made under it */
-    struct rs_record_slab records; /* of struct rs_allocation: what upstream gave */
+    struct rs_mutex lock; /* protects the fields below; no upstream call is made under it */
+    struct rs_record_slab records; /* records of struct rs_allocation: upstream's allocations */
 };
 
 _Static_assert(sizeof(struct rs_allocation) <= RS_RECORD_BYTES, "an allocation is a slab's record");
@@ -44,7 +44,7 @@ static bool passes_through(const struct aligned *aligned, size_t size_bytes)
     return size_bytes < aligned->threshold_bytes || aligned->alignment == RS_BLOCK_ALIGNMENT;
 }
 
-/* False for sizes that no memory has. */
+/* Computes the size to ask upstream for.  False when it overflows. */
 static bool size_with_room(const struct aligned *aligned, size_t size_bytes, size_t *room_bytes)
 {
     return rs_round_up(size_bytes, aligned->alignment, room_bytes) &&
@@ -140,7 +140,7 @@ static void aligned_destroy(struct rs_mr *mr, bool memory_is_gone)
 {
     struct aligned *aligned = aligned_of(mr);
 
-    (void)memory_is_gone; /* nothing is held here */
+    (void)memory_is_gone; /* this adaptor holds no memory */
     rs_record_slab_destroy(&aligned->records);
     rs_mutex_destroy(&aligned->lock);
     rs_published_free(aligned);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fallback: a second upstream serves what the first is out of memory for.  RMM's
- * failure_callback_resource_adaptor without code.
+/* fallback: a second upstream serves requests for which the first is out of memory.  RMM's
+ * failure_callback_resource_adaptor, without a callback.
  *
- * A block goes back to the upstream it came from.  The first is preferred for each allocation, so
- * the program's memory comes home as soon as there is room.  While the first is known to be full
- * the driver is not asked in vain each time: a refusal costs what an allocation does, and a pool
+ * A block goes back to the upstream it came from.  Each allocation prefers the first upstream, so
+ * the program returns to its memory as soon as there is room.  While the first is known to be full,
+ * the driver is not asked in vain each time: a refusal costs as much as an allocation, and a pool
  * asks for several sizes.
  *
- * Whoever says out of memory has given its free chunks back before (pool, binning), so that is not
- * this file's affair.  Blocks in quarantine are: `reuse` above asks for the best first and waits
- * for freed blocks, but never long (RS_EFFORT_BEST).  Spill rather than fail, and wait
- * 20 ms rather than spill.  With an allocator in between, as in pool(fallback(cuda, managed)),
- * there is no such wait, and chunks of both kinds of memory lie in one pool: fallback(pool(cuda),
- * pool(managed)) is better. */
+ * An upstream that is out of memory has already given its free chunks back (pool, binning).  For
+ * blocks in quarantine, `reuse` above asks for the first upstream alone (RS_EFFORT_BEST) and waits
+ * for freed blocks, up to 20 ms, before it lets the second one serve.  So a request rather uses the
+ * second upstream than fails, and rather waits 20 ms than uses it.  With an allocator in between,
+ * as in pool(fallback(cuda, managed)), there is no such wait, and chunks of both kinds of memory
+ * lie in one pool: fallback(pool(cuda), pool(managed)) is better. */
 #include "base/clock.h"
 #include "base/lock.h"
 #include "base/request.h"
@@ -27,11 +27,11 @@
 
 enum { FIRST, SECOND, SIDES };
 
-/* A full first upstream is asked again at least this often: what another process or context frees
- * is not seen here. */
+/* A full first upstream is asked again after this time at the latest, as memory freed by another
+ * process or context is not seen here. */
 enum { ASK_AGAIN_NS = 10 * 1000 * 1000 };
 
-/* A live block; it is the token, so that neither a free nor a look-up searches. */
+/* The record of a live block.  It is the token, so neither a free nor a look-up searches. */
 struct spillable {
     struct rs_allocation upstream;
     unsigned side;
@@ -46,14 +46,14 @@ struct side {
 struct fallback {
     struct rs_mr base;
     struct side sides[SIDES];
-    _Atomic size_t freed_bytes; /* ever, to the first */
+    _Atomic size_t freed_bytes; /* bytes ever freed to the first upstream */
     _Atomic uint64_t fallbacks, refusals, skips;
 
-    struct rs_mutex lock; /* protects what follows; no upstream call is made under it */
+    struct rs_mutex lock; /* protects the fields below; no upstream call is made under it */
     struct rs_record_slab records;
-    size_t refused_bytes; /* the first has refused this much ... */
+    size_t refused_bytes; /* the first upstream refused this size ... */
     uint64_t refused_ns;  /* ... at this time ... */
-    size_t refused_freed; /* ... when so much had been freed */
+    size_t refused_freed; /* ... when freed_bytes was this */
 };
 
 static struct fallback *fallback_of(struct rs_mr *mr)
@@ -115,8 +115,8 @@ static void leave(struct fallback *fallback, const struct spillable *record)
 
 /* ---- the first upstream ---- */
 
-/* Would be refused again: no smaller than what was refused a moment ago, and less than that much
- * has been freed since. */
+/* True when the first upstream would refuse again: the size is no smaller than one refused a moment
+ * ago, and fewer bytes than that were freed since. */
 static bool is_known_full(struct fallback *fallback, size_t size_bytes)
 {
     size_t freed = atomic_load_explicit(&fallback->freed_bytes, memory_order_acquire);
@@ -129,7 +129,8 @@ static bool is_known_full(struct fallback *fallback, size_t size_bytes)
     return full;
 }
 
-/* freed: before the first was asked, so that what is freed meanwhile counts as freed since. */
+/* Notes the first upstream's answer.  freed: freed_bytes before it was asked, so that bytes freed
+ * meanwhile count as freed since. */
 static void learn(struct fallback *fallback, size_t size_bytes, size_t freed, CUresult result)
 {
     rs_mutex_lock(&fallback->lock);
@@ -156,8 +157,8 @@ static CUresult ask_first(struct fallback *fallback, size_t size_bytes, CUstream
     return result;
 }
 
-/* From the first, if it is not known to be full; then only from what it holds.  *asked: whether all
- * has been tried. */
+/* Takes from the first upstream; if it is known to be full, then only from its held memory.
+ * *asked: the full effort was tried. */
 static CUresult take_from_first(struct fallback *fallback, size_t size_bytes, CUstream stream,
                                 enum rs_effort effort, struct rs_allocation *out, bool *asked)
 {
@@ -174,8 +175,8 @@ static CUresult take_from_first(struct fallback *fallback, size_t size_bytes, CU
 
 /* ---- the resource ---- */
 
-/* Held memory of the second upstream does not serve: then a block would not come home while there
- * is room. */
+/* Takes from the first upstream's held memory only.  With held memory of the second one, a program
+ * would never return to the first while there is room. */
 static CUresult take_held(struct fallback *fallback, size_t size_bytes, CUstream stream,
                           enum rs_effort effort, struct rs_allocation *out)
 {
@@ -191,7 +192,7 @@ static CUresult take_best(struct fallback *fallback, size_t size_bytes, CUstream
     return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_NOT_READY : result;
 }
 
-/* *side: whose memory it is. */
+/* Takes from either upstream; *side: which one. */
 static CUresult take_any(struct fallback *fallback, size_t size_bytes, CUstream stream,
                          enum rs_effort effort, struct rs_allocation *out, unsigned *side)
 {
@@ -200,7 +201,7 @@ static CUresult take_any(struct fallback *fallback, size_t size_bytes, CUstream 
 
     if (result != CUDA_ERROR_OUT_OF_MEMORY)
         return result;
-    rs_request_note_hopeless(false); /* that was about the first's memory */
+    rs_request_note_hopeless(false); /* the note was about the first upstream's memory */
     result = rs_mr_allocate_with(fallback->base.upstream[SECOND], size_bytes, stream, effort, out);
     if (result == CUDA_SUCCESS) {
         *side = SECOND;
@@ -208,7 +209,7 @@ static CUresult take_any(struct fallback *fallback, size_t size_bytes, CUstream 
     }
     if (result != CUDA_ERROR_OUT_OF_MEMORY || asked)
         return result;
-    /* Nobody is out of memory for what was refused a moment ago. */
+    /* a request is out of memory only after the first upstream was really asked */
     return ask_first(fallback, size_bytes, stream, effort, out);
 }
 
@@ -287,7 +288,7 @@ static void fallback_destroy(struct rs_mr *mr, bool memory_is_gone)
 {
     struct fallback *fallback = fallback_of(mr);
 
-    (void)memory_is_gone; /* nothing is held here */
+    (void)memory_is_gone; /* this adaptor holds no memory */
     rs_record_slab_destroy(&fallback->records);
     rs_mutex_destroy(&fallback->lock);
     rs_published_free(fallback);
@@ -322,7 +323,7 @@ static const struct rs_option fallback_options[] = {RS_OPTION_END};
 const struct rs_mr_descriptor rs_mr_descriptor_fallback = {
     .name = "fallback",
     .aliases = {"failure_callback"},
-    .summary = "the second upstream serves what the first is out of memory for",
+    .summary = "the second upstream serves requests for which the first is out of memory",
     .upstream_count = 2,
     .frees = RS_FREE_AS_UPSTREAM,
     .options = fallback_options,

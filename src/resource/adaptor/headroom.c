@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* headroom: leaves some of the device's memory free.  RMM's sam_headroom_memory_resource, and the
- * same wish for memory that cannot lie elsewhere.  Which of the two it is, the memory of the leaf
- * beneath says (of the first, where there are two):
+/* headroom: leaves some of the device's memory free.  RMM's sam_headroom_memory_resource for memory
+ * that migrates, and a bound for memory that does not.  The (first) leaf beneath decides:
  *
- * Managed and system memory migrate.  As RMM does, as much of a block as is free now, less the
- * headroom, is advised to lie on the device and the rest on the host.  The advice is taken back
- * when the block is freed, so that a pool's memory carries none.
+ * Managed and system memory migrate.  As in RMM, as many bytes of a block as are free now, less the
+ * headroom, are advised to lie on the device, and the rest on the host.  The advice is taken back
+ * when the block is freed, so that no block of a pool keeps it.
  *
- * Device memory does not.  What the upstream holds already is served; for more, a request that
- * would leave less than the headroom free is out of memory, without asking, so that
- * fallback(headroom(cuda, headroom=1GiB), managed) leaves room for others.  Its place is beneath a
- * pool, where it bounds the pool's growth; over one, a growth may be a step larger than the request
- * that it was checked for.
+ * Device memory does not migrate.  A request that the upstream serves from held memory passes.  Any
+ * other that would leave less than the headroom free gets CUDA_ERROR_OUT_OF_MEMORY without a driver
+ * call, so that fallback(headroom(cuda, headroom=1GiB), managed) leaves room for other processes.
+ * Put headroom beneath a pool, where it bounds the pool's growth; above a pool, a growth may be a
+ * step larger than the request that was checked.
  *
- * Pinned memory takes nothing from the device: the driver refuses the advice, and nothing happens.
+ * Pinned memory takes no device memory: the driver refuses the advice, and headroom has no effect.
  */
 #include "base/lock.h"
 #include "driver/context.h"
@@ -27,7 +26,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-enum { PLACEMENT_UNIT = 256 }; /* RMM's; the driver rounds to pages */
+enum { PLACEMENT_UNIT = 256 }; /* RMM's unit; the driver rounds to pages */
 
 struct headroom_config {
     size_t headroom;
@@ -37,8 +36,9 @@ struct headroom {
     struct rs_mr base;
     const struct rs_environment *environment;
     size_t headroom_bytes;
-    bool is_placing;              /* the memory migrates */
-    _Atomic size_t pending_bytes; /* being asked for: not yet in what the driver says is free */
+    bool is_placing; /* the memory migrates: give advice */
+    /* Bytes being asked for, which the driver still reports as free. */
+    _Atomic size_t pending_bytes;
     _Atomic uint64_t on_device_bytes, on_host_bytes, refusals;
 };
 
@@ -47,7 +47,7 @@ static struct headroom *headroom_of(struct rs_mr *mr)
     return RS_CONTAINER_OF(mr, struct headroom, base);
 }
 
-/* What may still be taken of the device. */
+/* Returns the device bytes that may still be taken. */
 static size_t spare_bytes(const struct headroom *headroom)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
@@ -57,7 +57,7 @@ static size_t spare_bytes(const struct headroom *headroom)
 
     if (result == CUDA_SUCCESS &&
         rs_driver.cuMemGetInfo_v2(&free_bytes, &total_bytes) != CUDA_SUCCESS)
-        free_bytes = 0; /* the context is broken: the next call will say so */
+        free_bytes = 0; /* the context is broken, and the program's next call returns the error */
     rs_driver_context_leave(entered);
     rs_capture_restore(mode);
     return free_bytes > headroom->headroom_bytes ? free_bytes - headroom->headroom_bytes : 0;
@@ -100,9 +100,9 @@ static CUresult allocate_placed(struct headroom *headroom, size_t size_bytes, CU
 
 /* ---- device memory ---- */
 
-/* Announces bytes that will be taken.  False when they would not leave the headroom.  What other
- * threads announced may be counted twice for a moment (taken, and still announced), so a refusal is
- * believed when it does not change with theirs. */
+/* Announces bytes that will be taken.  False when they would not leave the headroom.  Bytes that
+ * other threads announced may count twice for a moment (taken, and still announced), so a refusal
+ * is final only once their announcements stop changing. */
 static bool announce(struct headroom *headroom, size_t bytes)
 {
     enum { ROUNDS_MAX = 64, NAP_NS = 20 * 1000 };
@@ -145,8 +145,8 @@ static CUresult allocate_guarded(struct headroom *headroom, size_t size_bytes, C
 
 /* ---- the resource ---- */
 
-/* Over one kind of memory no upstream is better than another, and no more may be taken of the
- * device than was announced. */
+/* The effort to ask upstream with.  Over one kind of memory no upstream is better than another, so
+ * RS_EFFORT_BEST is dropped; and no more than announced may be taken from the device. */
 static enum rs_effort effort_upstream(const struct headroom *headroom, enum rs_effort effort)
 {
     unsigned memories = headroom->base.memories;
@@ -177,7 +177,7 @@ static CUresult headroom_deallocate(struct rs_mr *mr, const struct rs_allocation
     struct headroom *headroom = headroom_of(mr);
     CUresult result;
 
-    /* First: afterwards the memory may be another's. */
+    /* before the free, after which the memory may be another thread's */
     if (headroom->is_placing)
         advise(headroom, allocation->address, allocation->size_bytes,
                CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, (int)headroom->environment->device);

@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-enum { ACCOUNTING_UNIT = 256 }; /* RMM's, so that its numbers come out the same */
+enum { ACCOUNTING_UNIT = 256 }; /* RMM's unit, so that the numbers are the same */
 
 struct limiting_config {
     size_t limit;
@@ -38,8 +38,8 @@ static void raise_peak(struct limiting *limiting, size_t live_bytes)
         ;
 }
 
-/* Checks and then adds in one step.  Adding first, as RMM does, lets a request that is too large
- * make another thread's fitting one fail. */
+/* Checks the limit and adds in one atomic step.  RMM adds first, so that a request that is too
+ * large can make another thread's fitting one fail. */
 static bool charge(struct limiting *limiting, size_t bytes)
 {
     size_t live_bytes = atomic_load_explicit(&limiting->live_bytes, memory_order_relaxed);
@@ -61,7 +61,8 @@ static void discharge(struct limiting *limiting, size_t bytes)
     (void)before;
 }
 
-/* At the limit, a request for held memory alone is no refusal: one with more effort follows it. */
+/* Returns the error at the limit.  An RS_EFFORT_HELD request does not count as a refusal: one with
+ * more effort follows it. */
 static CUresult refuse(struct limiting *limiting, enum rs_effort effort)
 {
     if (!rs_effort_is_held(effort))
@@ -84,13 +85,13 @@ static CUresult limiting_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
         discharge(limiting, counted_bytes);
         return result;
     }
-    /* Only now: memory that upstream refused was never live. */
+    /* after the allocation, as memory that upstream refused was never live */
     raise_peak(limiting, atomic_load_explicit(&limiting->live_bytes, memory_order_relaxed));
     return CUDA_SUCCESS;
 }
 
-/* Discharged after upstream has the memory back, so that upstream never holds more than the limit.
- */
+/* Subtracts the bytes after upstream has the memory back, so that upstream never holds more than
+ * the limit. */
 static CUresult limiting_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                     CUstream stream)
 {
@@ -98,7 +99,7 @@ static CUresult limiting_deallocate(struct rs_mr *mr, const struct rs_allocation
     bool is_a_size = rs_round_up(allocation->size_bytes, ACCOUNTING_UNIT, &counted_bytes);
     CUresult result = rs_mr_deallocate(mr->upstream[0], allocation, stream);
 
-    RS_ASSERT(is_a_size); /* it was when it was allocated */
+    RS_ASSERT(is_a_size); /* it was a size at allocation */
     (void)is_a_size;
     if (result == CUDA_SUCCESS)
         discharge(limiting_of(mr), counted_bytes);

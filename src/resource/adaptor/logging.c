@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* logging: one CSV row per event.  RMM's logging_resource_adaptor byte for byte, so that its replay
- * benchmark and everybody's scripts read it. */
+/* logging: one CSV row per event.  The same bytes as RMM's logging_resource_adaptor writes, so that
+ * RMM's replay benchmark and existing scripts read the log. */
 #include "resource/adaptor/logging.h"
 
 #include "base/file_tail.h"
@@ -24,24 +24,26 @@ enum { ROW_BYTES_MAX = 160, MARK_BYTES_MAX = 200 };
 static const char marks_header[] = "Thread,Time,Row,Phase\n";
 static const char header[] = "Thread,Time,Action,Pointer,Size,Stream\n";
 
-/* One per file and process, shared by all stacks that name the file.  It stays open to the end: a
- * stack made again after a context's end goes on writing where the first one stopped.
+/* A log file of this process, shared by all stacks that name it.  It stays open to the end: a stack
+ * made again after its context's end continues the log.
  *
- * A child after fork finds it all zero, without an owner: it leaves the log, the tail that it has
- * mapped too, and the lock alone. */
+ * A child after fork finds this memory all zero, without an owner.  So it leaves the log alone, and
+ * the mapped tail and the lock too. */
 struct sink {
     struct sink *next;
-    struct rs_mutex lock; /* protects what follows but the paths */
-    bool on;              /* false: could not be opened or written */
-    pid_t owner;          /* before Linux 4.14 a child has a copy: not its own to write */
-    uint64_t rows;        /* without the header */
-    int marks_fd;         /* -1: not opened */
-    time_t second;        /* that clock_text is for */
+    struct rs_mutex lock; /* protects the fields below, except the paths */
+    bool on;              /* false: the file could not be opened or written */
+    pid_t owner; /* the writing process; before Linux 4.14 a child has a copy of this, and must not
+                    write */
+    uint64_t rows; /* rows written, without the header */
+    int marks_fd;  /* descriptor of the marks' file; -1: not opened */
+    time_t second; /* the second that clock_text was made for */
     char clock_text[16];
-    struct rs_file_tail tail; /* rows that are not in the file yet; without it each is written at
-                               * once */
-    char path[PATH_MAX];      /* that was asked for */
-    struct rs_output output; /* its path may be another, where another process writes to that one */
+    /* Rows not yet in the file; without a tail each row is written at once. */
+    struct rs_file_tail tail;
+    char path[PATH_MAX]; /* the path as the option gives it */
+    /* Its path differs from `path` where another process writes to that one. */
+    struct rs_output output;
 };
 
 struct logging_config {
@@ -55,7 +57,8 @@ struct logging {
     bool auto_flush;
 };
 
-static struct rs_mutex sinks_lock = RS_MUTEX_INIT(RS_RANK_RESOURCE); /* protects the list */
+/* Protects the list of sinks. */
+static struct rs_mutex sinks_lock = RS_MUTEX_INIT(RS_RANK_RESOURCE);
 static struct sink *sinks;
 
 static struct logging *logging_of(struct rs_mr *mr)
@@ -63,7 +66,7 @@ static struct logging *logging_of(struct rs_mr *mr)
     return RS_CONTAINER_OF(mr, struct logging, base);
 }
 
-/* ---- sinks; the functions that take one want its lock held ---- */
+/* ---- sinks; the caller holds a sink's lock ---- */
 
 /* False in a child after fork (from Linux 4.14 on). */
 static bool has_owner(const struct sink *sink)
@@ -71,21 +74,22 @@ static bool has_owner(const struct sink *sink)
     return sink->owner != 0;
 }
 
-/* Logging is off from here on; the program is not disturbed for it. */
+/* Turns this log off with one line; the program is not disturbed. */
 static void sink_turn_off(struct sink *sink, const char *what, int error)
 {
     rs_log("logging: %s: %s: %s; this log is off", sink->output.path, what, strerror(error));
     sink->on = false;
-    rs_file_tail_leave(&sink->tail); /* what it has is nowhere else */
+    rs_file_tail_leave(&sink->tail); /* leaves the tail's rows, which are nowhere else */
 }
 
-/* A program may close what it does not know and get the number for a file of its own. */
+/* False when the program has closed the log's descriptor, and may have got the number for a file of
+ * its own. */
 static bool is_ours(const struct sink *sink)
 {
     return rs_descriptor_is_kept(&sink->output.file);
 }
 
-/* False when the log is off from now on. */
+/* Turns the log off after a failed write; false then. */
 static bool is_written(struct sink *sink, int failed)
 {
     if (failed) {
@@ -101,7 +105,7 @@ static bool is_writable(struct sink *sink)
         return false;
     if (is_ours(sink))
         return true;
-    sink->marks_fd = -1; /* not ours to close */
+    sink->marks_fd = -1; /* the descriptor is not ours to close */
     sink_turn_off(sink, "closed by the program", EBADF);
     return false;
 }
@@ -134,8 +138,8 @@ static void append(struct sink *sink, const char *text, size_t length)
         (void)rs_file_tail_append(&sink->tail, text, length);
 }
 
-/* Local time of day, as RMM prints it.  Converting a second takes as long as all the rest of a row,
- * so it is done once a second. */
+/* Returns the local time of day as RMM prints it.  To convert a second takes as long as all the
+ * rest of a row, so it is done once per second. */
 static const char *clock_text(struct sink *sink, const struct timespec *now)
 {
     struct tm parts;
@@ -181,8 +185,8 @@ static struct sink *sink_find(const char *path)
     return NULL;
 }
 
-/* A tail that is there already belongs to a process that did not end in order, or to one that still
- * writes where locks do not work: its log is left alone, too. */
+/* Tries a name for the log.  An existing tail belongs to a process that did not end in order, or to
+ * one that still writes where file locks do not work: its log is left alone too. */
 static int try_name(struct sink *sink, unsigned name)
 {
     int result = rs_output_try(&sink->output, sink->path, name);
@@ -194,7 +198,7 @@ static int try_name(struct sink *sink, unsigned name)
         rs_output_drop(&sink->output);
         return result;
     }
-    result = rs_output_empty(&sink->output); /* without a tail if there can be none */
+    result = rs_output_empty(&sink->output); /* without a tail where none can be made */
     if (result != 0) {
         rs_file_tail_remove(&sink->tail, sink->output.path);
         rs_output_release(&sink->output);
@@ -220,7 +224,7 @@ static int sink_claim(struct sink *sink)
     return 0;
 }
 
-/* Not from calloc: a child after fork is to find it all zero. */
+/* Not from calloc, as a child after fork is to find the sink all zero. */
 static struct sink *make_sink(void)
 {
     struct sink *sink =
@@ -233,7 +237,7 @@ static struct sink *make_sink(void)
     return sink;
 }
 
-/* An unwritable path gives a sink that is off, so that it is reported once. */
+/* Opens a sink.  For an unwritable path the sink is off, so that the error is reported once. */
 static struct sink *sink_open(const char *path)
 {
     struct sink *sink = make_sink();
@@ -251,7 +255,7 @@ static struct sink *sink_open(const char *path)
     }
     sink->on = true;
     append(sink, header, sizeof(header) - 1);
-    (void)sink_flush(sink); /* a log that is being written can be read */
+    (void)sink_flush(sink); /* the file has the header from now on, for readers */
     return sink;
 }
 
@@ -293,7 +297,7 @@ static int open_marks(struct sink *sink)
     int length, result;
 
     if (!sink->output.is_regular || strncmp(sink->path, "/dev/", 5) == 0)
-        return -ENOTSUP; /* beside a device there is no place for a file */
+        return -ENOTSUP; /* a log to a device file has no place for marks beside it */
     length = snprintf(path, sizeof(path), "%s.marks", sink->output.path);
     if (length >= (int)sizeof(path))
         return -ENAMETOOLONG;
@@ -314,7 +318,7 @@ static int write_mark(struct sink *sink, const char *text)
 
     if (result != 0)
         return result;
-    if (!is_ours(sink)) /* then the marks' own may be somebody else's too */
+    if (!is_ours(sink)) /* then the marks' descriptor may be another file's too */
         return -EBADF;
     clock_gettime(CLOCK_REALTIME, &now);
     length =
@@ -359,7 +363,7 @@ static void log_row(struct rs_mr *mr, const char *action, CUdeviceptr address, s
     rs_mutex_unlock(&logging->sink->lock);
 }
 
-/* CUDA_ERROR_NOT_READY is no failure: a request with more effort follows it. */
+/* CUDA_ERROR_NOT_READY is not logged as a failure: a request with more effort follows it. */
 static CUresult logging_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                  enum rs_effort effort, struct rs_allocation *out)
 {
@@ -372,7 +376,7 @@ static CUresult logging_allocate(struct rs_mr *mr, size_t size_bytes, CUstream s
     return result;
 }
 
-/* Before upstream frees, so that an address's next allocation always comes after it. */
+/* Logs before upstream frees, so that the next allocation of the address comes later in the log. */
 static CUresult logging_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                    CUstream stream)
 {
@@ -409,10 +413,11 @@ static int logging_create(const struct rs_environment *environment, const void *
 
     if (!logging)
         return -ENOMEM;
-    /* RMM's rows have no device. */
+    /* the path names the device, as RMM's rows have no column for it */
     if (!rs_path_expand_for_device(settings->path, environment->device, path, sizeof(path), &at,
                                    &reason)) {
-        rs_log("logging: %s: %s", settings->path, reason); /* validated: cannot happen but late */
+        /* The path was validated: a variable in it has gone since. */
+        rs_log("logging: %s: %s", settings->path, reason);
         free(logging);
         return -EINVAL;
     }

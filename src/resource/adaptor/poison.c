@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* poison: fills and guard zones, for finding a program's memory mistakes.
+/* poison: fills blocks and puts guards around them, to find a program's memory errors.
  *
- * A block stands between two guards of known bytes, which are looked at when it is freed.  What is
- * allocated is filled with a pattern that is no number in any floating-point format; what is freed
- * is filled with another and kept back for a while, and looked at when it is handed out again or
- * goes upstream: a change is a write after the free.  Nobody else has the memory in between, so
- * whatever changed it was such a write.
+ * A block lies between two guards of known bytes, which are checked when it is freed.  A new block
+ * is filled with a pattern that is NaN in every floating-point format.  A freed block is filled
+ * with another pattern and kept for a while; it is checked when it is handed out again or goes
+ * upstream.  As no other code has the memory in between, a changed byte is a write after the free.
  *
- * It sees blocks that no work uses any more (it stands below `reuse`), and its own fills and copies
- * go through the context's own stream, so nothing here waits for the program's work. */
+ * poison stands below `reuse`, so it sees only blocks that no work uses any more.  Its fills and
+ * copies go through the context's own stream, so it never waits for the program's work. */
 #include "base/lock.h"
 #include "base/log.h"
 #include "driver/context.h"
@@ -28,10 +27,11 @@
 
 enum {
     GUARD_BYTE = 0xfb,
-    CHECK_BYTES = 1 << 20, /* compared at a time, in pinned memory: a copy to other memory waits */
-    KEPT_MAX = 1024,       /* blocks kept back at most */
+    /* Bytes compared at a time, in pinned memory, as a copy to pageable memory waits. */
+    CHECK_BYTES = 1 << 20,
+    KEPT_MAX = 1024, /* freed blocks kept at most */
     NAP_NS = 20 * 1000,
-    RETRIES_MAX = 100, /* of an allocation while other threads give kept blocks back */
+    RETRIES_MAX = 100, /* tries of an allocation while other threads give kept blocks back */
 };
 
 struct poison_config {
@@ -40,11 +40,11 @@ struct poison_config {
     bool abort;
 };
 
-/* A live or kept block; the token of a live one. */
+/* The record of a live or kept block; it is the token of a live one. */
 struct record {
-    struct record *before, *after; /* in the ring of live blocks, or of kept ones */
-    struct rs_allocation upstream; /* with its guards */
-    size_t size_bytes;             /* the program's */
+    struct record *before, *after; /* neighbours in the ring of live blocks, or of kept ones */
+    struct rs_allocation upstream; /* upstream's block, with the guards */
+    size_t size_bytes;             /* the size that the program asked for */
     bool is_guarded;               /* its guards were written */
 };
 
@@ -57,12 +57,12 @@ struct poison {
     unsigned fill_allocated, fill_freed;
     bool aborts;
 
-    struct rs_mutex copy_lock; /* of the buffer, around copies to it */
-    unsigned char *buffer;     /* CHECK_BYTES; NULL: not needed yet */
+    struct rs_mutex copy_lock; /* protects the buffer */
+    unsigned char *buffer;     /* of CHECK_BYTES; NULL: not needed yet */
 
-    struct rs_mutex lock; /* protects what follows; no driver call is made under it */
+    struct rs_mutex lock; /* protects the fields below; no driver call is made under it */
     struct rs_record_slab records;
-    struct record live, kept; /* the rings' beginnings; of kept ones, the oldest comes first */
+    struct record live, kept; /* the heads of the rings; `kept` begins with the oldest block */
     size_t kept_bytes, kept_count;
     size_t leaving_count; /* kept blocks on their way upstream */
 
@@ -94,12 +94,13 @@ static void ring_remove(struct record *record)
 
 static const uint64_t fill_ns = 15ull * 1000 * 1000 * 1000;
 
-/* Between these two the context is current, and no capture of the program's is spoilt. */
+/* Between visit_begin and visit_end the context is current, and no capture of the program is
+ * invalidated. */
 struct visit {
     CUstreamCaptureMode mode;
     bool entered;
     CUstream stream;
-    bool is_pending; /* something was begun that is not waited for */
+    bool is_pending; /* work was begun and is not waited for yet */
     CUresult result;
 };
 
@@ -116,7 +117,8 @@ static struct visit visit_begin(const struct poison *poison)
     return visit;
 }
 
-/* The stream may share a channel with work that waits for this thread: not for ever. */
+/* Waits for the own stream for a bounded time, as it may share a channel with work that waits for
+ * this thread. */
 static void visit_wait(struct visit *visit)
 {
     CUresult waited = CUDA_SUCCESS;
@@ -128,7 +130,7 @@ static void visit_wait(struct visit *visit)
         visit->result = waited == CUDA_ERROR_NOT_READY ? CUDA_ERROR_OUT_OF_MEMORY : waited;
 }
 
-/* Waits for what was begun, also after an error.  The first error, if there was any. */
+/* Waits for the work that was begun, also after an error.  Returns the first error, if any. */
 static CUresult visit_end(struct visit *visit)
 {
     visit_wait(visit);
@@ -145,7 +147,7 @@ static void fill_bytes(struct visit *visit, CUdeviceptr address, unsigned char v
     visit->result = rs_driver.cuMemsetD8Async(address, value, bytes, visit->stream);
 }
 
-/* Little-endian, as CUDA's hosts and devices are. */
+/* Returns a byte of a pattern in little-endian order, that of CUDA's hosts and devices. */
 static unsigned char pattern_byte(unsigned pattern, size_t at)
 {
     return (unsigned char)(pattern >> 8 * (at % sizeof(pattern)));
@@ -190,7 +192,7 @@ static CUresult prepare_buffer(struct poison *poison)
     return result;
 }
 
-/* The first byte that is not as it was filled. */
+/* Finds the first byte that differs from its fill. */
 static struct difference find_difference(struct poison *poison, struct visit *visit,
                                          CUdeviceptr address, unsigned pattern, size_t bytes)
 {
@@ -216,7 +218,7 @@ static struct difference find_difference(struct poison *poison, struct visit *vi
     return difference;
 }
 
-/* ---- what is found ---- */
+/* ---- findings ---- */
 
 static CUdeviceptr address_of(const struct poison *poison, const struct record *record)
 {
@@ -236,7 +238,7 @@ static void say(struct poison *poison, const struct record *record, const char *
 
 static void count_unchecked(struct poison *poison, CUresult result)
 {
-    if (result != CUDA_SUCCESS) /* an error of the context's: its next call will say so */
+    if (result != CUDA_SUCCESS) /* an error of the context, which the program's next call returns */
         atomic_fetch_add_explicit(&poison->unchecked_count, 1, memory_order_relaxed);
 }
 
@@ -245,7 +247,7 @@ static unsigned guard_pattern(void)
     return GUARD_BYTE * 0x01010101u;
 }
 
-/* The end of a block's use: its guards are looked at, and it is filled as freed. */
+/* Ends a block's use: checks its guards, and fills it as freed. */
 static void end_use(struct poison *poison, struct record *record)
 {
     size_t guard_bytes = record->is_guarded ? poison->guard_bytes : 0;
@@ -271,7 +273,7 @@ static void end_use(struct poison *poison, struct record *record)
             after.value, &poison->after_count);
 }
 
-/* A kept block, about to be handed out or to go upstream. */
+/* Checks a kept block that is about to be handed out or to go upstream. */
 static void check_freed(struct poison *poison, const struct record *record)
 {
     struct difference difference;
@@ -288,7 +290,7 @@ static void check_freed(struct poison *poison, const struct record *record)
             &poison->freed_count);
 }
 
-/* Guards too: a kept block's may have been written since they were looked at. */
+/* Fills a new block, and its guards too, as a kept block's may have changed since their check. */
 static void fill_allocated(struct poison *poison, struct record *record)
 {
     CUdeviceptr block = address_of(poison, record);
@@ -305,7 +307,7 @@ static void fill_allocated(struct poison *poison, struct record *record)
 
 /* ---- kept blocks ---- */
 
-/* Takes a kept block out of its ring; the lock is held. */
+/* Takes a kept block out of its ring.  The caller holds the lock. */
 static struct record *unkeep_locked(struct poison *poison, struct record *record)
 {
     ring_remove(record);
@@ -321,7 +323,8 @@ static void keep_locked(struct poison *poison, struct record *record)
     poison->kept_count++;
 }
 
-/* The oldest kept block, on its way upstream, when there are more bytes than that or too many. */
+/* Takes the oldest kept block, to go upstream, when more bytes or blocks are kept than these. NULL
+ * otherwise. */
 static struct record *take_oldest(struct poison *poison, size_t keep_bytes, size_t keep_count)
 {
     struct record *record = NULL;
@@ -336,7 +339,8 @@ static struct record *take_oldest(struct poison *poison, size_t keep_bytes, size
     return record;
 }
 
-/* Gives it upstream.  The bytes, or 0 when upstream refuses: then it stays kept. */
+/* Gives a kept block upstream.  Returns its bytes, or 0 when upstream refuses; it stays kept then.
+ */
 static size_t give_upstream(struct poison *poison, struct record *record)
 {
     size_t bytes = record->upstream.size_bytes;
@@ -355,7 +359,8 @@ static size_t give_upstream(struct poison *poison, struct record *record)
     return result == CUDA_SUCCESS ? bytes : 0;
 }
 
-/* Gives the oldest upstream until no more than that is kept.  Returns the bytes given back. */
+/* Gives the oldest kept blocks upstream until no more than these bytes and blocks are kept. Returns
+ * the bytes given back. */
 static size_t keep_only(struct poison *poison, size_t keep_bytes, size_t keep_count)
 {
     struct record *record;
@@ -370,7 +375,7 @@ static size_t keep_only(struct poison *poison, size_t keep_bytes, size_t keep_co
     return total;
 }
 
-/* Upstream has no more.  True when there may be more now. */
+/* Makes room after upstream was out of memory.  True when another try may succeed. */
 static bool make_room(struct poison *poison)
 {
     size_t leaving;
@@ -385,7 +390,7 @@ static bool make_room(struct poison *poison)
     return leaving > 0;
 }
 
-/* The oldest kept block of exactly that size. */
+/* Takes the oldest kept block of exactly this size, or NULL. */
 static struct record *take_kept(struct poison *poison, size_t total_bytes)
 {
     struct record *record;
@@ -409,7 +414,7 @@ static struct record *take_new_record(struct poison *poison)
     return record;
 }
 
-/* Out of host memory a kept block's record does. */
+/* Takes a record; when out of host memory, that of a kept block, which goes upstream. */
 static struct record *take_record(struct poison *poison)
 {
     struct record *record = take_new_record(poison), *oldest;
@@ -492,7 +497,8 @@ static CUresult poison_deallocate(struct rs_mr *mr, const struct rs_allocation *
     ring_remove(record);
     keep_locked(poison, record);
     rs_mutex_unlock(&poison->lock);
-    (void)keep_only(poison, poison->keep_bytes, KEPT_MAX); /* what upstream refuses stays kept */
+    /* A block that upstream refuses stays kept. */
+    (void)keep_only(poison, poison->keep_bytes, KEPT_MAX);
     return CUDA_SUCCESS;
 }
 
@@ -573,7 +579,7 @@ static bool poison_check(struct rs_mr *mr)
     return good;
 }
 
-/* Live blocks are checked a last time; the memory around them is ours to give back. */
+/* Checks live blocks a last time, and gives all blocks back upstream. */
 static void give_all_back(struct poison *poison)
 {
     struct record *record;
@@ -645,7 +651,7 @@ static int poison_create(const struct rs_environment *environment, const void *c
     return 0;
 }
 
-/* Not numbers (quiet ones) as half, bfloat16, float and double. */
+/* The patterns are quiet NaNs as half, bfloat16, float and double. */
 static const struct rs_option poison_options[] = {
     RS_OPTION_SIZE_ROW(struct poison_config, guard, "4KiB",
                        "bytes on each side of a block that must stay as they are",

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prefetch: each new block of managed memory is moved to the device before the program touches it,
- * and may be given advice about where to lie.  RMM's prefetch_resource_adaptor.
+/* prefetch: moves each new block of managed memory to the device before the program touches it, and
+ * may advise where it should lie.  RMM's prefetch_resource_adaptor.
  *
- * A prefetch runs on the context's private stream, beside the program's work and in no order with
- * it: pages that the program touches first move then.  It outlives no memory: the driver's free
- * waits for that stream too, as does the fence of `reuse`.  Whoever cannot be prefetched (device
- * and pinned memory, a device without concurrent managed access) is left alone; an error is
- * nobody's, as the block is good without.
+ * A prefetch runs on the context's own stream, in no order with the program's work: pages that the
+ * program touches first move then.  It ends before its memory does: the driver's free waits for
+ * that stream too, as does the fence of `reuse`.  Memory that cannot be prefetched (device and
+ * pinned memory, a device without concurrent managed access) is left alone.  An error is dropped,
+ * as the block is good without a prefetch.
  *
- * Advice holds for whole pages, so the neighbours of a small block get it too; it is taken back
- * when the block is freed, so that a pool's memory carries none. */
+ * Advice applies to whole pages, so the neighbours of a small block get it too.  It is taken back
+ * when the block is freed, so that no block of a pool keeps it. */
 #include "driver/driver.h"
 
 #include "driver/own_stream.h"
@@ -37,7 +37,7 @@ struct prefetch {
     enum preferred preferred;
     bool accessed_by;
     _Atomic bool
-        is_idle; /* nothing can be prefetched: known from the leaves, or the driver said so */
+        is_idle; /* no memory here can be prefetched: the leaves say so, or the driver did */
     _Atomic uint64_t prefetches, prefetched_bytes, refusals;
 };
 
@@ -46,8 +46,8 @@ static struct prefetch *prefetch_of(struct rs_mr *mr)
     return RS_CONTAINER_OF(mr, struct prefetch, base);
 }
 
-/* True when some leaf's memory may move.  Which host memory does, the driver knows: that a program
- * may touch as it is (system) and not what is locked (pinned). */
+/* True when some leaf's memory may migrate.  For host memory the driver decides: pageable memory
+ * (system) may, page-locked memory (pinned) does not. */
 static bool may_migrate(const struct rs_mr *mr)
 {
     if (!mr->upstream[0])
@@ -126,7 +126,7 @@ static CUresult prefetch_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
     return CUDA_SUCCESS;
 }
 
-/* The advice first: afterwards the memory may be another's. */
+/* Takes the advice back before the free, after which the memory may be another thread's. */
 static CUresult prefetch_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                     CUstream stream)
 {
@@ -157,7 +157,7 @@ static void prefetch_report(struct rs_mr *mr, struct rs_report *report)
 
 static void prefetch_destroy(struct rs_mr *mr, bool memory_is_gone)
 {
-    (void)memory_is_gone; /* the stream is the context's, and driver frees wait for it */
+    (void)memory_is_gone; /* the stream belongs to the context, and driver frees wait for it */
     rs_published_free(prefetch_of(mr));
 }
 

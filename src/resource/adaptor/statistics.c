@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* statistics: live, peak and total of bytes and allocations, in nested levels.  RMM's
+/* statistics: counts live, peak and total bytes and allocations, in nested levels.  RMM's
  * statistics_resource_adaptor. */
 #include "resource/adaptor/statistics.h"
 
@@ -17,9 +17,9 @@ struct level {
 
 struct statistics {
     struct rs_mr base;
-    struct rs_mutex lock; /* protects what follows */
+    struct rs_mutex lock; /* protects the fields below */
     struct level first, *top;
-    struct rs_statistics_level whole; /* all levels as one, as if each had been popped */
+    struct rs_statistics_level whole; /* all levels folded into one, as if each had been popped */
     uint64_t failures;
 };
 
@@ -48,7 +48,7 @@ static void add_to_level(struct rs_statistics_level *level, int64_t bytes, int64
     level->allocations.live += allocations;
 }
 
-/* The level's counters as part of the level below: its peak came on top of what was live there. */
+/* Folds a level's counter into the level below; its peak came on top of the bytes live there. */
 static void fold(struct rs_statistics_counter *below, const struct rs_statistics_counter *counter)
 {
     if (below->live + counter->peak > below->peak)
@@ -63,7 +63,7 @@ static void fold_level(struct rs_statistics_level *below, const struct rs_statis
     fold(&below->allocations, &level->allocations);
 }
 
-/* CUDA_ERROR_NOT_READY is no failure: a request with more effort follows it. */
+/* CUDA_ERROR_NOT_READY does not count as a failure: a request with more effort follows it. */
 static CUresult statistics_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                     enum rs_effort effort, struct rs_allocation *out)
 {
@@ -91,8 +91,8 @@ static void add_live(struct statistics *statistics, int64_t bytes, int64_t alloc
     rs_mutex_unlock(&statistics->lock);
 }
 
-/* Counted before upstream frees: afterwards another thread may have got the same memory, and it
- * would be live twice. */
+/* Counts before upstream frees: afterwards another thread may have the same memory, which would be
+ * live twice. */
 static CUresult statistics_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                       CUstream stream)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tracking: remembers each live block, and where asked who allocated it.  RMM's
- * tracking_resource_adaptor.
+/* tracking: keeps a record of each live block and, where asked for, of the call site that allocated
+ * it.  RMM's tracking_resource_adaptor.
  *
- * A block's record is its token, so a free finds it without a search, needs no memory, and cannot
+ * A block's record is its token.  So a free finds it without a search, needs no memory, and cannot
  * meet the record of the address's next owner. */
 #include "resource/adaptor/tracking.h"
 
@@ -27,7 +27,7 @@ struct record {
     struct record *before, *after; /* in its shard's ring of live blocks */
     struct rs_allocation upstream;
     const struct rs_call_site *site;
-    unsigned home; /* its shard */
+    unsigned home; /* the index of its shard */
 };
 
 _Static_assert(sizeof(struct record) <= RS_RECORD_BYTES, "a block's record is a slab's record");
@@ -36,7 +36,7 @@ _Static_assert(sizeof(struct record) <= RS_RECORD_BYTES, "a block's record is a 
 struct shard {
     _Alignas(2 * RS_CACHE_LINE) struct rs_mutex lock; /* protects the shard */
     struct rs_record_slab records;
-    struct record live;                    /* the ring's beginning, no block */
+    struct record live;                    /* the head of the ring, which is no block */
     _Atomic size_t live_bytes, live_count; /* base/counter.h */
 };
 
@@ -105,7 +105,7 @@ static void leave(struct tracking *tracking, struct record *record)
     rs_mutex_unlock(&shard->lock);
 }
 
-/* Who allocates is asked without a lock, and only when there is a block. */
+/* Finds the call site without a lock, and only once there is a block. */
 static CUresult tracking_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                   enum rs_effort effort, struct rs_allocation *out)
 {
@@ -126,8 +126,8 @@ static CUresult tracking_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
     return CUDA_SUCCESS;
 }
 
-/* Left before upstream frees, as afterwards another thread may have got the same memory.  What is
- * taken off, and what upstream gets, is what was allocated, whatever size the caller says. */
+/* Removes the record before upstream frees, as afterwards another thread may have the same memory.
+ * The record's size counts, whatever size the caller gives. */
 static CUresult tracking_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                     CUstream stream)
 {
@@ -204,7 +204,7 @@ static void tracking_destroy(struct rs_mr *mr, bool memory_is_gone)
 {
     struct tracking *tracking = tracking_of(mr);
 
-    (void)memory_is_gone; /* live blocks are their holders' */
+    (void)memory_is_gone; /* live blocks belong to their holders */
     for (unsigned i = 0; i < SHARDS; i++) {
         rs_record_slab_destroy(&tracking->shards[i].records);
         rs_mutex_destroy(&tracking->shards[i].lock);

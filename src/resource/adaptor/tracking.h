@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a tracking resource remembers of live blocks. */
+/* The live blocks that a tracking resource records. */
 #pragma once
 
 #include "resource/resource.h"
 #include "trace/call_site.h"
 
+/* One live block. */
 struct rs_tracked {
     CUdeviceptr address;
-    size_t size_bytes;               /* as requested */
-    const struct rs_call_site *site; /* NULL: not asked for, or unknown */
+    size_t size_bytes; /* as requested */
+    /* The call site of the allocation; NULL: not asked for, or unknown. */
+    const struct rs_call_site *site;
 };
 
-/* Calls visit for each live block, with locks held that visit must not need. */
+/* Calls `visit` for each live block.  `visit` runs under the resource's locks, so it must not
+ * allocate or free through the resource. */
 void rs_tracking_each(struct rs_mr *mr, void (*visit)(void *data, const struct rs_tracked *tracked),
                       void *data);

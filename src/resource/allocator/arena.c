@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arena: one upstream block of a fixed size, served by first fit, small requests from superblocks
- * of their thread's own.  RMM's arena_memory_resource.
+/* arena: one upstream block of a fixed size, served by first fit; each thread takes small requests
+ * from superblocks of its own.  RMM's arena_memory_resource.
  *
- * Never more than arena_size is held.  A device's first context takes it at once, or as much of it
- * as is free.  Others take theirs at their first allocation, as most contexts make none; where
- * there is less than arena_size by then, the largest part that halving finds, and the rest when a
- * request finds no room.  What was taken at creation stays when the arena is trimmed: it was set
- * aside for the program, and somebody else might take it.  What was taken later goes back once it
- * is wholly free.
+ * The arena never holds more than arena_size.  A device's first context takes it at creation, or as
+ * much of it as is free.  Other contexts take theirs at their first allocation, as most contexts
+ * make none.  Where less than arena_size is free by then, they take the largest part that halving
+ * finds, and the rest when a request finds no room.  Memory taken at creation stays when the arena
+ * is trimmed: it was set aside for the program, and another process might take it.  Memory taken
+ * later goes back once it is wholly free.
  *
- * What is small beside the arena, or beside the largest request so far, lies at its upper end,
- * where RMM has first fit for all: what lives on among large blocks would split what they leave.
+ * Blocks that are small beside the arena, or beside the largest request so far, lie at its upper
+ * end, where RMM uses first fit for all: a small block that lives on among large ones would split
+ * the memory that they leave.
  *
  * Blocks are rounded up to 512 bytes, the driver's unit, where RMM rounds up to 256. */
 #include "base/file.h"
@@ -54,15 +55,15 @@ struct arena {
     struct rs_arena_heap *heap;
     _Atomic uint64_t failures;
 
-    struct rs_mutex lock;   /* protects what follows; never held around an upstream call */
-    pthread_cond_t settled; /* an upstream call ended: look again */
-    bool is_calling;        /* upstream; one at a time */
+    struct rs_mutex lock;   /* protects the fields below; never held around an upstream call */
+    pthread_cond_t settled; /* signalled when an upstream call ended: look again */
+    bool is_calling;        /* an upstream call is under way; one at a time */
     struct chunk *chunks;
     size_t held_bytes, peak_held_bytes;
     uint64_t chunk_returns;
 
     struct rs_mutex dump_lock; /* one dump at a time */
-    char dump_path[];          /* empty: none */
+    char dump_path[];          /* empty: no dump */
 };
 
 static struct arena *arena_of(struct rs_mr *mr)
@@ -72,14 +73,15 @@ static struct arena *arena_of(struct rs_mr *mr)
 
 /* ---- upstream ---- */
 
-/* What less may be had after. */
+/* True for a refusal after which a smaller request may succeed. */
 static bool is_refusal(CUresult result)
 {
     return result == CUDA_ERROR_OUT_OF_MEMORY || result == CUDA_ERROR_NOT_READY;
 }
 
-/* Without the lock.  The first chunk is the largest that halving finds: an arena in pieces serves
- * no request larger than a piece.  Later ones are all that is missing, or what is needed now. */
+/* Asks upstream for a chunk.  The first chunk is the largest that halving finds, as an arena in
+ * pieces serves no request larger than a piece.  Later chunks have all missing bytes, or the bytes
+ * needed now.  Called without the lock. */
 static CUresult ask_upstream(struct arena *arena, enum rs_effort effort, size_t ask_bytes,
                              size_t least_bytes, bool is_first, struct rs_allocation *out)
 {
@@ -87,14 +89,14 @@ static CUresult ask_upstream(struct arena *arena, enum rs_effort effort, size_t 
 
     for (;;) {
         bool is_ahead = ask_bytes > least_bytes;
-        /* On the NULL stream: chunks are for all streams. */
+        /* on the NULL stream, as chunks serve all streams */
         CUresult result = rs_mr_allocate_with(arena->base.upstream[0], ask_bytes, NULL,
                                               is_ahead ? effort | RS_EFFORT_AHEAD : effort, out);
 
         if (!is_refusal(result) || ask_bytes == least_bytes)
             return result;
         if (is_first && free_bytes < ask_bytes && free_bytes > ask_bytes / 2)
-            ask_bytes = free_bytes; /* was free a moment ago */
+            ask_bytes = free_bytes; /* the bytes that were free a moment ago */
         else
             ask_bytes = is_first ? ask_bytes / 2 : 0;
         ask_bytes = rs_max(rs_round_down(ask_bytes, RS_DRIVER_GRANULARITY), least_bytes);
@@ -102,7 +104,7 @@ static CUresult ask_upstream(struct arena *arena, enum rs_effort effort, size_t 
     }
 }
 
-/* The lock is held. */
+/* The caller holds the lock. */
 static void add_chunk(struct arena *arena, struct chunk *chunk)
 {
     RS_ASSERT(chunk->upstream.size_bytes <= arena->arena_bytes - arena->held_bytes);
@@ -149,16 +151,16 @@ static void end_call(struct arena *arena)
     pthread_cond_broadcast(&arena->settled);
 }
 
-/* Waits for another thread's call for as long as it takes: it is for the memory that this thread
- * needs too, whose own call would stand in the driver behind it. */
+/* Waits without a bound for another thread's upstream call: it takes memory that this thread needs
+ * too, and this thread's own call would only wait behind it in the driver. */
 static void wait_until_settled(struct arena *arena)
 {
     while (arena->is_calling)
         rs_condition_wait(&arena->settled, &arena->lock);
 }
 
-/* A new chunk of least_bytes or more.  The lock is held at entry and exit, not in between.  All
- * host memory is taken first, so there is nothing to undo behind upstream. */
+/* Takes a new chunk of least_bytes or more.  Called and left with the lock held, which is released
+ * in between.  All host memory is taken first, so no upstream call has to be undone. */
 static CUresult take_chunk(struct arena *arena, enum rs_effort effort, size_t least_bytes,
                            bool is_initial)
 {
@@ -180,7 +182,8 @@ static CUresult take_chunk(struct arena *arena, enum rs_effort effort, size_t le
     return result;
 }
 
-/* CUDA_SUCCESS when there may be room for the request since `moves`. */
+/* Takes more memory for the request, unless `moves` shows that other threads freed some since.
+ * CUDA_SUCCESS when there may be room for it now. */
 static CUresult grow(struct arena *arena, enum rs_effort effort, size_t request_bytes,
                      uint64_t moves)
 {
@@ -199,7 +202,8 @@ static CUresult grow(struct arena *arena, enum rs_effort effort, size_t request_
     return result;
 }
 
-/* Takes wholly free chunks out, all but keep_bytes of them, as a list.  The lock is held. */
+/* Takes wholly free chunks, except for keep_bytes of them, out of the arena, and returns them as a
+ * list.  The caller holds the lock. */
 static struct chunk *detach_free_chunks(struct arena *arena, size_t keep_bytes)
 {
     struct chunk *detached = NULL, **link = &arena->chunks;
@@ -224,7 +228,8 @@ static struct chunk *detach_free_chunks(struct arena *arena, size_t keep_bytes)
     return detached;
 }
 
-/* Without the lock.  Those that upstream did not take stay in the list. */
+/* Gives a list of chunks upstream; chunks that upstream refuses stay in the list.  Called without
+ * the lock. */
 static size_t give_upstream(struct arena *arena, struct chunk **link)
 {
     size_t returned_bytes = 0;
@@ -257,7 +262,7 @@ static size_t arena_trim(struct rs_mr *mr, const struct rs_trim *trim)
 
     (void)rs_arena_heap_drain(arena->heap);
     rs_mutex_lock(&arena->lock);
-    /* The call may be this very thread's, or of one that trims for it in turn. */
+    /* the call may be this very thread's, or that of a thread that trims on its behalf */
     if (arena->is_calling && trim->is_reclaim) {
         rs_mutex_unlock(&arena->lock);
         return rs_mr_trim_with(mr->upstream[0], trim);
@@ -265,7 +270,8 @@ static size_t arena_trim(struct rs_mr *mr, const struct rs_trim *trim)
     wait_until_settled(arena);
     chunk = detach_free_chunks(arena, trim->keep_bytes);
     if (chunk) {
-        begin_call(arena); /* who finds no room meanwhile waits, and then takes it again */
+        begin_call(arena); /* a thread that finds no room meanwhile waits, and then takes the memory
+                              again */
         returned_bytes = give_upstream(arena, &chunk);
         end_call(arena);
         arena->chunk_returns += returned_bytes > 0;
@@ -304,7 +310,7 @@ static void write_line(void *data, const char *line)
     dump->used_bytes += length;
 }
 
-/* The latest failure's, as RMM has it. */
+/* Dumps the arena at a failure.  The file has the latest dump only, as RMM's has. */
 static void dump_failure(struct arena *arena, size_t size_bytes)
 {
     static bool said;
@@ -331,7 +337,7 @@ static void dump_failure(struct arena *arena, size_t size_bytes)
 
 enum { ROUNDS_MAX = 16 };
 
-/* False for sizes that no arena has. */
+/* False for sizes that exceed every arena. */
 static bool units_for(const struct arena *arena, size_t size_bytes, uint32_t *units)
 {
     size_t rounded_bytes = arena->size_classes ? rs_size_class(size_bytes) : size_bytes;
@@ -343,7 +349,7 @@ static bool units_for(const struct arena *arena, size_t size_bytes, uint32_t *un
     return true;
 }
 
-/* The rounds are bounded as other threads could for ever take what there was room in. */
+/* The rounds are bounded, as other threads could take each room that this one made. */
 static CUresult allocate(struct arena *arena, size_t size_bytes, enum rs_effort effort,
                          struct rs_allocation *out)
 {
@@ -380,9 +386,9 @@ static void note_failure(struct arena *arena, size_t size_bytes, CUresult result
         dump_failure(arena, size_bytes);
 }
 
-/* Blocks in an arena are retired: good for every stream (reuse.c).  RS_EFFORT_LITTLE is no less: an
- * arena takes no more than it was told to, and a part of it would serve no request larger than that
- * for as long as it is in use. */
+/* No work uses an arena's free blocks any more, so they serve every stream (reuse.c).
+ * RS_EFFORT_LITTLE takes no less: an arena never holds more than its size, and a small part of it
+ * would serve no larger request as long as it is in use. */
 static CUresult arena_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                enum rs_effort effort, struct rs_allocation *out)
 {
@@ -493,8 +499,8 @@ static void arena_destroy(struct rs_mr *mr, bool memory_is_gone)
 
 /* ---- creation ---- */
 
-/* Less than asked for is worth a line but no error: the device may be shared, and the rest is asked
- * for when it is needed. */
+/* Takes the arena, or as much of it as there is.  Less than asked for is a log line and no error:
+ * the device may be shared, and the rest is asked for when it is needed. */
 static int take_initial(struct arena *arena)
 {
     char asked[RS_SIZE_TEXT_BYTES], got[RS_SIZE_TEXT_BYTES];
@@ -536,7 +542,8 @@ static bool dump_path(const struct arena_config *settings, const struct rs_envir
                                      &at, reason);
 }
 
-/* Whole units, within the option's bounds: a share of what is free may come out beyond them. */
+/* The arena's size in whole units, within the option's bounds, which a share of the free memory may
+ * exceed. */
 static size_t arena_bytes(const struct arena_config *settings)
 {
     size_t bytes = rs_min(settings->arena_size, rs_span_bytes(RS_SPAN_UNITS_MAX));
@@ -554,7 +561,8 @@ static int arena_create(const struct rs_environment *environment, const void *co
     int failed = 0;
 
     if (!dump_path(settings, environment, path, &reason)) {
-        rs_log("arena: %s: %s", settings->dump_path, reason); /* validated: a variable has gone */
+        /* The path was validated: a variable in it has gone since. */
+        rs_log("arena: %s: %s", settings->dump_path, reason);
         return -EINVAL;
     }
     arena = rs_published_allocate(sizeof(*arena) + strlen(path) + 1, _Alignof(struct arena));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bin: a bin of binning with a resource of its own, its upstream, in place of blocks of one size.
- * RMM's binning_memory_resource::add_bin.  What is too large for it, it refuses. */
+/* bin: a bin of binning that uses a resource of its own, its upstream, in place of fixed_size
+ * blocks.  RMM's binning_memory_resource::add_bin.  It refuses requests that are too large for it.
+ */
 #include "resource/allocator/bin.h"
 
 #include "resource/resource.h"

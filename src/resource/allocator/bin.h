@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What binning asks a bin that has a resource of its own. */
+/* The size of a bin that has a resource of its own, for binning. */
 #pragma once
 
 #include "resource/resource.h"
 
-/* Requests up to this size are for it. */
+/* Returns the size in bytes up to which this bin serves requests. */
 size_t rs_bin_bytes(struct rs_mr *mr);

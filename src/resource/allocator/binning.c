@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* binning: blocks of equal sizes, the bins', for small requests, the upstream for the rest. RMM's
- * binning_memory_resource, its bins fixed_size resources over the same upstream.
+/* binning: small requests are served by bins, each with blocks of one size, and larger ones by the
+ * upstream.  RMM's binning_memory_resource, whose bins are fixed_size resources over the same
+ * upstream.
  *
- * A bin may have a resource of its own instead (`bin`): it is one more upstream.
+ * A bin may use a resource of its own instead (`bin`), which is one more upstream.
  *
- * RMM takes 128 blocks per bin at once, 992 MiB for bins of 256 KiB to 4 MiB.  Here a bin takes 8
+ * RMM takes 128 blocks per bin at once, 992 MiB for bins of 256 KiB to 4 MiB.  Here a bin takes 8,
  * and only when it is first used. */
 #include "resource/allocator/bin.h"
 #include "resource/allocator/fixed_size.h"
@@ -21,7 +22,7 @@ struct binning_config {
     struct rs_sizes bins;
 };
 
-/* Larger bins would be blocks of more memory than any device has. */
+/* A block of a larger bin would exceed any device's memory. */
 enum { BIN_BITS_MAX = 40 };
 #define BIN_BYTES_MAX (1ull << BIN_BITS_MAX)
 
@@ -30,14 +31,16 @@ enum { BITS = 64, BINS_MAX = BIN_BITS_MAX + 1 + RS_SIZES_MAX + RS_MR_UPSTREAMS_M
 struct bin {
     size_t bytes; /* serves requests up to this size */
     struct rs_mr *resource;
-    bool is_upstream; /* not ours alone: whoever walks the stack comes by */
+    bool is_upstream; /* an upstream of this resource too: a walk over the stack reaches it without
+                         our help */
 };
 
 struct binning {
     struct rs_mr base;
     unsigned bin_count;
-    unsigned char first[BITS + 1]; /* by bits_of: the first bin that may be large enough */
-    struct bin bins[BINS_MAX + 1]; /* by size; behind the last, for all sizes, the upstream */
+    unsigned char first[BITS + 1]; /* indexed by bits_of: the first bin that may be large enough */
+    struct bin bins[BINS_MAX + 1]; /* sorted by size; the entry behind the last bin is the upstream,
+                                      for all sizes */
 };
 
 static struct binning *binning_of(struct rs_mr *mr)
@@ -51,7 +54,7 @@ static unsigned bits_of(size_t size_bytes)
     return size_bytes <= 1 ? 0 : 64u - (unsigned)__builtin_clzl(size_bytes - 1);
 }
 
-/* Who serves requests of this size; asked again, with the same size, when they are freed. */
+/* Returns the resource that serves requests of this size; a free asks again with the same size. */
 static struct rs_mr *resource_for(struct binning *binning, size_t size_bytes)
 {
     const struct bin *bin = &binning->bins[binning->first[bits_of(size_bytes)]];
@@ -62,7 +65,7 @@ static struct rs_mr *resource_for(struct binning *binning, size_t size_bytes)
     return bin->resource;
 }
 
-/* Each bin keeps keep_bytes, and asks the upstream in its turn. */
+/* Trims the upstream, and each bin, which keeps keep_bytes. */
 static size_t binning_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
     struct binning *binning = binning_of(mr);
@@ -76,8 +79,9 @@ static size_t binning_trim(struct rs_mr *mr, const struct rs_trim *trim)
     return asked ? returned_bytes : returned_bytes + rs_mr_trim_with(mr->upstream[0], trim);
 }
 
-/* No bin is trimmed so that a better upstream may serve (RS_EFFORT_BEST is answered with
- * CUDA_ERROR_NOT_READY there): a lesser one would give back what it holds too. */
+/* Bins are trimmed on CUDA_ERROR_OUT_OF_MEMORY only.  An RS_EFFORT_BEST request that finds the
+ * first upstream full gets CUDA_ERROR_NOT_READY: a trim for it would also give back memory of the
+ * second one. */
 static CUresult binning_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                  enum rs_effort effort, struct rs_allocation *out)
 {
@@ -88,7 +92,7 @@ static CUresult binning_allocate(struct rs_mr *mr, size_t size_bytes, CUstream s
         effort = rs_effort_without(effort, RS_EFFORT_LITTLE);
         result = rs_mr_allocate_with(resource, size_bytes, stream, effort, out);
     }
-    /* What other bins hold without use is missing here. */
+    /* other bins hold free memory that this request lacks */
     if (result == CUDA_ERROR_OUT_OF_MEMORY && binning_trim(mr, &(struct rs_trim){0}) > 0)
         result = rs_mr_allocate_with(resource, size_bytes, stream, effort, out);
     return result;
@@ -123,7 +127,7 @@ static size_t binning_free_blocks(struct rs_mr *mr)
     return blocks;
 }
 
-/* The counters of bins of blocks come out as one fixed_size's. */
+/* Reports the bins' counters, which fold into those of one fixed_size. */
 static void binning_report(struct rs_mr *mr, struct rs_report *report)
 {
     struct binning *binning = binning_of(mr);
@@ -170,7 +174,7 @@ static const struct rs_mr_ops binning_ops = {
     .check = binning_check,
 };
 
-/* Where a bin of this size stands, or would. */
+/* The index at which a bin of this size stands or is to be inserted. */
 static unsigned place_of(const struct binning *binning, size_t size_bytes)
 {
     unsigned i = 0;
@@ -183,12 +187,12 @@ static unsigned place_of(const struct binning *binning, size_t size_bytes)
 static void insert_bin(struct binning *binning, unsigned at, struct bin bin)
 {
     memmove(&binning->bins[at + 1], &binning->bins[at],
-            (binning->bin_count + 1 - at) * sizeof(bin)); /* the upstream stays behind all */
+            (binning->bin_count + 1 - at) * sizeof(bin)); /* the upstream stays last */
     binning->bins[at] = bin;
     binning->bin_count++;
 }
 
-/* Of blocks of this size, unless there is one. */
+/* Adds a bin of blocks of this size, unless there is one. */
 static int add_bin(struct binning *binning, const struct rs_environment *environment,
                    size_t size_bytes, uint64_t blocks)
 {
@@ -198,7 +202,7 @@ static int add_bin(struct binning *binning, const struct rs_environment *environ
     unsigned at;
     int failed;
 
-    later.first_on_device = false; /* bins take nothing yet */
+    later.first_on_device = false; /* bins take no memory at creation */
     if (!rs_round_up(size_bytes, RS_BLOCK_ALIGNMENT, &bin.bytes))
         return -EINVAL;
     at = place_of(binning, bin.bytes);
@@ -212,7 +216,7 @@ static int add_bin(struct binning *binning, const struct rs_environment *environ
     return failed;
 }
 
-/* Of two with one size the first serves, as in RMM. */
+/* Adds a bin with a resource of its own.  Of two bins of one size the first serves, as in RMM. */
 static void add_branch(struct binning *binning, struct rs_mr *branch)
 {
     struct bin bin = {rs_bin_bytes(branch), branch, true};

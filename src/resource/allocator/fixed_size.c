@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fixed_size: equal blocks, cut from upstream chunks of many.  RMM's fixed_size_memory_resource.
+/* fixed_size: blocks of one size, cut from upstream chunks of many blocks.  RMM's
+ * fixed_size_memory_resource.
  *
- * RMM's list is first in, first out, so that a program walks through all blocks it ever had.  This
- * one hands the block freed last out first: its lines and pages are the ones still in the caches.
- */
+ * RMM's list is first in, first out, so a program walks through all blocks it ever had.  This one
+ * hands out the block freed last, whose lines and pages are still in the caches. */
 #include "resource/allocator/fixed_size.h"
 
 #include "base/counter.h"
@@ -17,14 +17,14 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* A block's record, its allocation's token. */
+/* A block's record; it is the allocation's token. */
 struct slot {
     struct chunk *chunk;
-    struct slot *next; /* of the chunk's free ones */
+    struct slot *next; /* the next free slot of the chunk */
     bool is_live;
 };
 
-/* Chunks with a free slot are in one list, full ones in the other. */
+/* A list of chunks: those with a free slot are in one, full ones in another. */
 struct chunk_list {
     struct chunk *first;
 };
@@ -43,8 +43,8 @@ struct fixed_size {
     struct rs_account *account;
     size_t block_bytes, blocks_per_chunk;
 
-    struct rs_mutex lock;   /* protects what follows; never held around an upstream call */
-    pthread_cond_t settled; /* a growth ended: look again */
+    struct rs_mutex lock;   /* protects the fields below; never held around an upstream call */
+    pthread_cond_t settled; /* signalled when a growth ended: look again */
     struct chunk_list open, full;
     bool is_growing;
     _Atomic size_t held_bytes, live_bytes; /* base/counter.h */
@@ -86,7 +86,8 @@ static CUdeviceptr slot_address(const struct fixed_size *fixed, const struct slo
     return slot->chunk->upstream.address + (size_t)(slot - slot->chunk->slots) * fixed->block_bytes;
 }
 
-/* Slots are linked only once they were used: a new chunk costs no walk. */
+/* A slot joins the free list only at its first free, so a new chunk costs no walk over its slots.
+ */
 static struct slot *take_slot(struct chunk *chunk)
 {
     struct slot *slot = chunk->free_slots;
@@ -157,7 +158,7 @@ static void remove_chunk(struct fixed_size *fixed, struct chunk *chunk)
 
 /* ---- growth ---- */
 
-/* Asks for `blocks` blocks, or where there are not so many for fewer, down to one.  Without the
+/* Asks upstream for a chunk of `blocks` blocks, or of ever fewer, down to one.  Called without the
  * lock. */
 static CUresult ask_upstream(struct fixed_size *fixed, enum rs_effort effort, struct chunk *chunk,
                              size_t blocks)
@@ -165,7 +166,7 @@ static CUresult ask_upstream(struct fixed_size *fixed, enum rs_effort effort, st
     CUresult result;
 
     for (;; blocks /= 2) {
-        /* On the NULL stream: chunks are for all streams. */
+        /* on the NULL stream, as chunks serve all streams */
         result = rs_mr_allocate_with(fixed->base.upstream[0], blocks * fixed->block_bytes, NULL,
                                      effort, &chunk->upstream);
         if ((result != CUDA_ERROR_OUT_OF_MEMORY && result != CUDA_ERROR_NOT_READY) || blocks == 1)
@@ -175,8 +176,8 @@ static CUresult ask_upstream(struct fixed_size *fixed, enum rs_effort effort, st
     return result;
 }
 
-/* The lock is held at entry and exit, not in between.  All host memory is taken first, so there is
- * nothing to undo behind upstream. */
+/* Called and left with the lock held, which is released in between.  All host memory is taken
+ * first, so no upstream call has to be undone. */
 static CUresult grow(struct fixed_size *fixed, enum rs_effort effort)
 {
     size_t slots_bytes = fixed->blocks_per_chunk * sizeof(struct slot);
@@ -200,9 +201,9 @@ static CUresult grow(struct fixed_size *fixed, enum rs_effort effort)
     return CUDA_SUCCESS;
 }
 
-/* Waits a while for another thread's growth: sixteen threads that find nothing at once must not
- * take sixteen chunks.  Not for ever, as upstream may wait for the GPU, and the GPU for this
- * thread. */
+/* Waits for another thread's growth, for a bounded time.  Sixteen threads that find no block at
+ * once must not take sixteen chunks.  Upstream may wait for the GPU, and the GPU for this thread,
+ * so the wait has an end. */
 static void wait_for_growth(struct fixed_size *fixed)
 {
     enum { WAIT_MS = 500 };
@@ -229,15 +230,15 @@ static CUresult allocate_locked(struct fixed_size *fixed, size_t size_bytes, enu
             return CUDA_SUCCESS;
     }
     result = grow(fixed, effort);
-    /* Also after a failure: others may have freed or grown meanwhile. */
+    /* also after a failure, as other threads may have freed or grown meanwhile */
     return take_block(fixed, size_bytes, out) ? CUDA_SUCCESS : result;
 }
 
 /* ---- the resource ---- */
 
-/* Blocks here are retired: good for every stream (reuse.c).  A growth is one chunk, of whose blocks
- * each serves a request: RS_EFFORT_LITTLE is no less.  An unanswered request for held memory is no
- * failure: one with more effort follows it. */
+/* No work uses the free blocks any more, so they serve every stream (reuse.c).  RS_EFFORT_LITTLE
+ * takes no less: a growth is one chunk, each of whose blocks serves a request.  A refused
+ * RS_EFFORT_HELD request is not counted as a failure: one with more effort follows it. */
 static CUresult fixed_size_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                     enum rs_effort effort, struct rs_allocation *out)
 {
@@ -271,9 +272,9 @@ static CUresult fixed_size_deallocate(struct rs_mr *mr, const struct rs_allocati
     return CUDA_SUCCESS;
 }
 
-/* Takes chunks without a live block out of the resource, all but keep_bytes of them, as a list.  In
- * hand they are neither idle here nor the driver's: another thread that is refused meanwhile is
- * told so, or it would take them for live. */
+/* Takes chunks without a live block, except for keep_bytes of them, out of the resource, and
+ * returns them as a list.  They are then neither idle here nor the driver's.  The account notes
+ * them as being returned, or another thread that is refused meanwhile would take them for live. */
 static struct chunk *detach_free_chunks(struct fixed_size *fixed, size_t keep_bytes)
 {
     struct chunk *detached = NULL, *next;
@@ -454,7 +455,7 @@ static void init_locks(struct fixed_size *fixed)
     pthread_condattr_destroy(&monotonic);
 }
 
-/* The first chunk, if the device has room for it; later growth tells when it has not. */
+/* Takes the first chunk, if the device has room for it; a later growth reports when it has not. */
 static int preallocate(struct fixed_size *fixed)
 {
     CUresult result;
@@ -508,7 +509,7 @@ static bool fixed_size_validate(const void *config, const struct rs_environment 
     return false;
 }
 
-enum { BLOCKS_MAX = 1 << 20 }; /* per chunk; their records are host memory */
+enum { BLOCKS_MAX = 1 << 20 }; /* per chunk, as their records are host memory */
 
 static const struct rs_option fixed_size_options[] = {
     RS_OPTION_SIZE_ROW(struct rs_fixed_size_config, block_size, "1MiB",

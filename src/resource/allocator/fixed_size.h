@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fixed_size's configuration, for binning, which makes its bins of it. */
+/* The configuration of fixed_size, from which binning makes its bins. */
 #pragma once
 
 #include <stddef.h>

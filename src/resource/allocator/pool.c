@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool: best fit with immediate coalescing, in chunks of its upstream's.  RMM's
- * pool_memory_resource, with an index in place of its lists and no upstream call under its lock.
+/* pool: best fit with immediate coalescing, in chunks from its upstream.  RMM's
+ * pool_memory_resource, with an index in place of its lists, and no upstream call under its lock.
  *
- * How chunks are cut into blocks and blocks merge is in blocks.h.
+ * How chunks are cut into blocks, and how blocks merge, is in blocks.h.
  *
- * What is held beyond what is live is what pieces cost that no request fits.  To keep them few,
- * chunks taken on demand are for requests of one kind of size each, so that a small block that
- * lives long pins no chunk of large ones; a large request cuts no block much larger than itself,
- * which leaves a rest that the next one does not fit in, unless the largest still fits in that; and
- * before the pool would hold more than its allowance, chunks that are wholly free, too small or too
- * large as they are, go back.  What is for all, an initial size, is cut at both ends: small ones,
- * some of which live long, gather at the upper one, so that what is left is one piece; beside huge
- * blocks they have chunks elsewhere as long as there is room for some.  RMM's rules (growth=rmm) do
- * nothing of it. */
+ * Held bytes beyond the live ones are pieces that no request fits.  Four rules keep them few.  A
+ * chunk taken on demand serves requests of one size group only, so that a small block that lives
+ * long pins no chunk of large ones.  A large request cuts no block much larger than itself, whose
+ * rest the next such request would not fit, unless the largest request still fits that rest.
+ * Before the pool would exceed its allowance, it gives back wholly free chunks that are too small
+ * or too large.  An initial size, which serves all requests, is cut from both ends: small blocks
+ * gather at the upper end, so that the rest stays one piece; beside huge blocks they get chunks of
+ * their own as long as there is room.  growth=rmm uses RMM's rules, which do none of this. */
 #include "resource/allocator/pool_inside.h"
 
 #include "base/log.h"
@@ -30,7 +29,8 @@ struct pool_config {
     int growth;
 };
 
-/* RMM's own rules pack everything. */
+/* Fills in the request.  False for a size that overflows when rounded.  growth=rmm packs all sizes.
+ */
 RS_HOT_INLINE bool request_init(struct rs_block_request *request, const struct rs_pool *pool,
                                 size_t size_bytes)
 {
@@ -50,7 +50,7 @@ RS_HOT_INLINE bool request_init(struct rs_block_request *request, const struct r
 
 enum { ROUNDS_MAX = 16 };
 
-/* Where there is no large block to stay away from, any will do. */
+/* Takes any block where no free block is large enough to be worth sparing. */
 static bool take_all_the_same(struct rs_pool *pool, struct rs_block_request *request,
                               struct rs_allocation *out)
 {
@@ -67,14 +67,15 @@ RS_HOT_INLINE bool take(struct rs_pool *pool, struct rs_block_request *request,
            (request->stays_away && take_all_the_same(pool, request, out));
 }
 
-/* True when the caller is past an allowance of its own, which may be less than ours: what `reuse`
- * keeps until the GPU is done with it is live here, and not there. */
+/* True when the caller is past an allowance of its own, which may be lower than the pool's: a block
+ * that `reuse` keeps until the GPU is done with it is live for the pool, and freed for `reuse`. */
 static bool is_past_callers(const struct rs_pool *pool, enum rs_pool_how_much how_much)
 {
     return pool->growth != RS_POOL_GROWTH_RMM && how_much == RS_POOL_A_LITTLE;
 }
 
-/* After a growth that could be done without: an initial size is not given back for want of it. */
+/* Takes any block after a growth for a request that could do without a chunk of its own: no initial
+ * size is given back for such a request. */
 static bool took_after_growth(struct rs_pool *pool, struct rs_block_request *request,
                               CUresult result, struct rs_allocation *out)
 {
@@ -85,8 +86,8 @@ static bool took_after_growth(struct rs_pool *pool, struct rs_block_request *req
     return rs_blocks_take(&pool->blocks, request, out);
 }
 
-/* Finds a block, growing as needed.  The lock is held at entry and exit.  The rounds are bounded as
- * other threads could for ever take what was made room for. */
+/* Finds a block, growing as needed.  Called and left with the lock held.  The rounds are bounded,
+ * as other threads could take each block that this one made room for. */
 static CUresult allocate_locked(struct rs_pool *pool, struct rs_block_request *request,
                                 enum rs_effort effort, struct rs_allocation *out)
 {
@@ -127,11 +128,13 @@ static CUresult allocate_locked(struct rs_pool *pool, struct rs_block_request *r
             how_much = RS_POOL_EXACTLY;
             continue;
         }
-        request->any_alignment = true; /* better than a refusal, or a second chunk */
+        /* A misaligned block is better than a refusal or a second chunk. */
+        request->any_alignment = true;
         if (rs_blocks_take_any(&pool->blocks, request,
-                               out)) /* also after a failure: others may have freed */
+                               out)) /* also after a failure: another thread may have freed */
             return CUDA_SUCCESS;
-        result = CUDA_ERROR_OUT_OF_MEMORY; /* also when a misaligned chunk was of no use */
+        result = CUDA_ERROR_OUT_OF_MEMORY; /* also when the growth's chunk was too misaligned for
+                                              the request */
         how_much = RS_POOL_EXACTLY;
         if (!rs_pool_made_room(pool, request, returns_before))
             return result;
@@ -171,15 +174,16 @@ __attribute__((noinline)) static CUresult allocate(struct rs_pool *pool, size_t 
     return result;
 }
 
-/* True for a caller that any block is good for: a huge one shall rather grow, if it may. */
+/* True for a caller that may have any block; a huge request should rather grow, if it may. */
 static bool takes_any(const struct rs_block_request *request, enum rs_effort effort)
 {
     return rs_effort_takes_any(effort) &&
            !(request->rounded_bytes >= RS_POOL_HUGE_BYTES && rs_effort_may_grow(effort));
 }
 
-/* No block of the request's own kind serves it.  `reuse` asks for held memory before it waits for
- * some, then for any: that of all groups is better than a wait, but not than a growth. */
+/* Takes a block of any group when none of the request's own group serves it.  `reuse` asks for held
+ * memory before it waits for freed blocks, and then for any: a block of another group is better
+ * than a wait, but not better than a growth. */
 static bool take_any_held(struct rs_pool *pool, struct rs_block_request *request,
                           enum rs_effort effort, struct rs_allocation *out)
 {
@@ -224,8 +228,8 @@ RS_HOT_INLINE CUresult allocate_held(struct rs_pool *pool, size_t size_bytes, en
     return result;
 }
 
-/* Blocks in a pool are retired: good for every stream (reuse.c).  RS_EFFORT_BEST is not passed on:
- * a pool over two kinds of memory has chunks of both. */
+/* No work uses a pool's free blocks any more, so they serve every stream (reuse.c).  RS_EFFORT_BEST
+ * is not passed on: a pool over two kinds of memory has chunks of both. */
 static CUresult pool_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                               enum rs_effort effort, struct rs_allocation *out)
 {
@@ -314,8 +318,8 @@ static void pool_destroy(struct rs_mr *mr, bool memory_is_gone)
 
 /* ---- creation ---- */
 
-/* Takes the initial size, or what there is of it: less than asked for is worth a line but no error,
- * as the device may be shared, and the pool grows on demand. */
+/* Takes the initial size, or as much of it as there is.  Less than asked for is a log line and no
+ * error: the device may be shared, and the pool grows on demand. */
 static int take_initial(struct rs_pool *pool, const struct rs_environment *environment)
 {
     char asked[RS_SIZE_TEXT_BYTES], got[RS_SIZE_TEXT_BYTES];
@@ -328,7 +332,7 @@ static int take_initial(struct rs_pool *pool, const struct rs_environment *envir
 
     rs_mutex_lock(&pool->lock);
     result = rs_pool_add_chunk_from_upstream(pool, &ask);
-    /* What was free is nearer to the wish than its half. */
+    /* the bytes that were free are nearer to the initial size than its half */
     ask.most_bytes = rs_max(ask.most_bytes / 2, free_bytes < ask.most_bytes ? free_bytes : 0);
     ask.most_bytes = rs_round_down(ask.most_bytes, RS_DRIVER_GRANULARITY);
     ask.least_bytes = RS_DRIVER_GRANULARITY;
@@ -388,9 +392,8 @@ static int pool_create(const struct rs_environment *environment, const void *con
     RS_ASSERT(rs_is_power_of_two(pool->alignment));
     RS_ASSERT(pool->initial_bytes <= pool->maximum_bytes);
     rs_pool_set_apart_bytes(pool);
-    /* Where blocks are free at once (RMM_FREE=immediate) an initial size is room enough for all
-     * kinds together.  Where freed blocks wait for the GPU, it is cut for those that come
-     * meanwhile. */
+    /* With frees_are_ready or no initial size, chunks are parted by size group.  Where freed blocks
+     * do not wait (RMM_FREE=immediate), an initial size has room for all groups together. */
     pool->parts_kinds = pool->growth != RS_POOL_GROWTH_RMM &&
                         (pool->initial_bytes == 0 || environment->frees_are_ready);
     if (pool->initial_bytes > 0 && environment->first_on_device)
@@ -446,12 +449,12 @@ static const struct rs_option pool_options[] = {
                        .beyond_whole = true, .aliases = {{"maximum_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_WORD_ROW(
         struct pool_config, growth, growth_words, "geometric",
-        "by little more than what is asked for (a sixteenth of what is held where there "
-        "is an initial size), or as RMM does: doubling, half of what is left to the "
+        "a growth takes little more than the request (a sixteenth of the held bytes where there "
+        "is an initial size), or follows RMM: it doubles, or takes half of the rest up to the "
         "maximum"),
     RS_OPTION_SIZE_ROW(struct pool_config, alignment, "512",
-                       "of every block: its address and the room it takes are multiples of this "
-                       "power of two",
+                       "every block's address and the room it takes are multiples of this power of "
+                       "two",
                        .minimum = RS_BLOCK_ALIGNMENT, .maximum = RS_DRIVER_GRANULARITY),
     RS_OPTION_END,
 };

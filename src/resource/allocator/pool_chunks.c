@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunks: what upstream gave in one piece, and giving it back. */
+/* Chunks: one upstream allocation each, and giving them back. */
 #include "resource/allocator/pool_inside.h"
 
 #include <stdlib.h>
@@ -37,7 +37,7 @@ void rs_pool_add_chunk(struct rs_pool *pool, struct rs_pool_chunk *chunk)
     rs_blocks_insert_free(&pool->blocks, &chunk->first_block);
 }
 
-/* Still charged against the maximum, until upstream has it. */
+/* Takes a chunk out of the pool.  It stays charged against the maximum until upstream has it. */
 static void remove_chunk(struct rs_pool *pool, struct rs_pool_chunk *chunk)
 {
     RS_ASSERT(rs_pool_is_free_chunk(chunk) && pool->chunk_count > 0);

@@ -7,19 +7,16 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* A growth takes a STEP-th of what is held, little, as what is ahead of the requests is a part of
- * what held bytes may exceed live ones by; with an initial size, which is room ahead that was asked
- * for, it takes a LONG_STEP-th, in fewer calls. */
+/* A growth takes 1/STEP of the held bytes: little, as the part ahead of the request counts towards
+ * the bytes that may be held beyond the live ones.  With an initial size the program asked for room
+ * ahead, so a growth takes 1/LONG_STEP, in fewer calls. */
 enum { STEP = 128, LONG_STEP = 16 };
 
-/* With fewer returns left, what was given back is taken again in one piece. */
+/* With fewer returns left than this, the bytes given back are taken again in one chunk. */
 enum { MERGE_RETURNS = 128 };
 
 enum { GROWTH_WAIT_MS = 20, SETTLE_WAIT_MS = 500 };
 
-/* Gives free chunks back although more is about to be taken: where upstream can do that without
- * waiting for the GPU, which may itself wait for this thread.  A return in vain counts, so that a
- * busy context is not looked at again and again.  Returns the bytes given back. */
 size_t rs_pool_return_early(struct rs_pool *pool)
 {
     uint64_t left = rs_pool_returns_left(pool), before = pool->chunk_returns;
@@ -37,7 +34,7 @@ size_t rs_pool_return_early(struct rs_pool *pool)
     return returned_bytes;
 }
 
-/* The least that a chunk for this request alone must have. */
+/* The bytes that a chunk for this request alone must have. */
 static size_t needed_bytes(const struct rs_pool *pool, const struct rs_block_request *request)
 {
     size_t slack_bytes = pool->is_misaligned ? pool->alignment - RS_BLOCK_ALIGNMENT : 0, needed;
@@ -47,7 +44,7 @@ static size_t needed_bytes(const struct rs_pool *pool, const struct rs_block_req
                : needed;
 }
 
-/* What to ask for when nothing stands in the way.  again_bytes: were given back for it. */
+/* The bytes to ask for when nothing stands in the way.  again_bytes: given back for this growth. */
 static size_t growth_step(const struct rs_pool *pool, const struct rs_block_request *request,
                           size_t remaining_bytes, size_t again_bytes)
 {
@@ -68,8 +65,8 @@ static size_t growth_step(const struct rs_pool *pool, const struct rs_block_requ
                   pool->step_limit_bytes);
 }
 
-/* What makes the pool hold its initial size again, which is for all: not with a chunk for small
- * ones that keep away from huge ones. */
+/* The bytes that make the pool hold its initial size again.  0 for a chunk of small requests that
+ * spare the others, as the initial size serves all. */
 static size_t missing_step(const struct rs_pool *pool, const struct rs_block_request *request)
 {
     size_t held_bytes = rs_min(pool->charged_bytes, pool->initial_bytes);
@@ -80,8 +77,8 @@ static size_t missing_step(const struct rs_pool *pool, const struct rs_block_req
                   pool->step_limit_bytes);
 }
 
-/* What to ask for next, after ask_bytes was refused.  Below the driver's own unit there is nothing
- * to gain by trying sizes in between; RMM's rule has them, odd ones too. */
+/* The bytes to ask for after ask_bytes was refused.  Below the driver's 2 MiB unit no size in
+ * between can succeed; RMM's rule tries them, odd ones too. */
 static size_t smaller_step(const struct rs_pool *pool, size_t ask_bytes, size_t least_bytes)
 {
     size_t half_bytes = ask_bytes / 2;
@@ -91,8 +88,8 @@ static size_t smaller_step(const struct rs_pool *pool, size_t ask_bytes, size_t 
     return rs_max(half_bytes, least_bytes);
 }
 
-/* After a refusal the next growth begins where this one succeeded, instead of asking the driver in
- * vain for the same sizes each time, and feels its way up again from there. */
+/* After a refusal the next growth begins with the size that succeeded now, instead of asking the
+ * driver for the refused sizes again, and doubles from there. */
 static void learn_step(struct rs_pool *pool, size_t first_ask_bytes, size_t ask_bytes,
                        CUresult result)
 {
@@ -105,8 +102,8 @@ static void learn_step(struct rs_pool *pool, size_t first_ask_bytes, size_t ask_
         pool->step_limit_bytes = SIZE_MAX;
 }
 
-/* Asks upstream for a chunk, less and less down to ask->least_bytes; *size_bytes: how much in the
- * end.  Without the lock. */
+/* Asks upstream for a chunk of ever fewer bytes, down to ask->least_bytes; *size_bytes: how many in
+ * the end.  Called without the lock. */
 static CUresult ask_upstream(struct rs_pool *pool, const struct rs_pool_ask *ask,
                              size_t *size_bytes, struct rs_allocation *out)
 {
@@ -116,7 +113,7 @@ static CUresult ask_upstream(struct rs_pool *pool, const struct rs_pool_ask *ask
         CUresult result;
 
         rs_request_note_hopeless(false);
-        /* On the NULL stream: chunks are for all streams. */
+        /* on the NULL stream, as chunks serve all streams */
         result = rs_mr_allocate_with(pool->base.upstream[0], *size_bytes, NULL,
                                      is_ahead ? RS_EFFORT_AHEAD : RS_EFFORT_FULL, out);
         if (result != CUDA_ERROR_OUT_OF_MEMORY || *size_bytes == ask->least_bytes)
@@ -125,9 +122,8 @@ static CUresult ask_upstream(struct rs_pool *pool, const struct rs_pool_ask *ask
     }
 }
 
-/* The lock is held at entry and exit, not in between.  All host memory is taken before upstream is
- * called, so there is nothing to undo behind it; the record that the caller's split needs is put in
- * reserve again. */
+/* All host memory is taken before upstream is called, so no upstream call has to be undone.  The
+ * record that the caller's split needs is put in reserve again. */
 CUresult rs_pool_add_chunk_from_upstream(struct rs_pool *pool, const struct rs_pool_ask *ask)
 {
     struct rs_pool_chunk *chunk = calloc(1, sizeof(*chunk));
@@ -166,7 +162,8 @@ CUresult rs_pool_add_chunk_from_upstream(struct rs_pool *pool, const struct rs_p
     return CUDA_SUCCESS;
 }
 
-/* What is common could not be told from what others have. */
+/* A chunk for requests that spare the others gets a group of its own (RS_BLOCKS_END) where groups
+ * are not parted: in the common group nothing would tell it from the other chunks. */
 static enum rs_block_group group_to_grow(const struct rs_block_request *request)
 {
     return request->stays_away && request->group == RS_BLOCKS_COMMON ? RS_BLOCKS_END
@@ -180,9 +177,9 @@ static void set_away(struct rs_pool *pool, struct rs_pool_chunk *chunk)
     pool->away_bytes += chunk->upstream.size_bytes;
 }
 
-/* How much a growth asks for at first; remaining_bytes are below the maximum.  Only one growth at a
- * time asks for more than its request: sixteen threads that find nothing at once must not take
- * sixteen steps. */
+/* The bytes that a growth asks for at first; remaining_bytes are left to the maximum.  Only one
+ * growth at a time asks for more than its request: sixteen threads that find no block at once must
+ * not take sixteen steps. */
 static size_t bytes_to_ask(const struct rs_pool *pool, const struct rs_block_request *request,
                            enum rs_pool_how_much how_much, size_t remaining_bytes,
                            size_t again_bytes)
@@ -200,8 +197,6 @@ static size_t bytes_to_ask(const struct rs_pool *pool, const struct rs_block_req
     return 0;
 }
 
-/* Grows by at least the request; on success a block for it is in the index and the lock was not
- * released since. */
 CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *request,
                       enum rs_pool_how_much how_much, enum rs_effort effort, size_t again_bytes)
 {
@@ -215,7 +210,7 @@ CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *reque
 
     if (least_bytes < request->bytes) {
         rs_pool_note_shortage(pool, request->rounded_bytes);
-        return CUDA_ERROR_OUT_OF_MEMORY; /* past the maximum */
+        return CUDA_ERROR_OUT_OF_MEMORY; /* the request is past the maximum */
     }
     ask.most_bytes =
         rs_max(least_bytes, bytes_to_ask(pool, request, how_much, remaining_bytes, again_bytes));
@@ -242,8 +237,8 @@ CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *reque
     return result;
 }
 
-/* Waits for the end of an upstream call of another thread, at most for a while: that call may wait
- * for the GPU, and the GPU for this thread. */
+/* Waits for the end of another thread's upstream call, for a bounded time: that call may wait for
+ * the GPU, and the GPU for this thread. */
 static void wait_until_settled(struct rs_pool *pool, long milliseconds)
 {
     struct timespec until;
@@ -265,7 +260,7 @@ bool rs_pool_waited_for_growth(struct rs_pool *pool, const struct rs_block_reque
     return true;
 }
 
-/* False when the request is larger than all that is not live, as far as it is known here. */
+/* False when the request is larger than all memory that is not live, as far as is known here. */
 static bool could_fit(const struct rs_pool *pool, const struct rs_block_request *request)
 {
     size_t idle_bytes = rs_counter_idle(&pool->held_bytes, &pool->blocks.live_bytes);
@@ -282,8 +277,6 @@ static bool could_fit(const struct rs_pool *pool, const struct rs_block_request 
            request->rounded_bytes <= most_bytes - rs_min(most_bytes, pool->blocks.live_bytes);
 }
 
-/* After an out-of-memory: true when something changed or may have, so that another try is due.  The
- * initial size goes back only for what may fit then. */
 bool rs_pool_made_room(struct rs_pool *pool, const struct rs_block_request *request,
                        uint64_t returns_before)
 {

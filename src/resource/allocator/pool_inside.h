@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of `pool`, for its own files alone.  pool.c is the resource: how it is made, and the
- * paths of an allocation and of a free.  What they work with:
+ * paths of an allocation and of a free.  The other files:
  *
- *   pool_chunks.c   what upstream gave, and giving it back
- *   pool_policy.c   which block a request may take, and when more is held than should be
+ *   pool_chunks.c   chunks, and giving them back upstream
+ *   pool_policy.c   which block a request may take, and when the pool holds more than it should
  *   pool_growth.c   more memory from upstream, and room for it
- *   pool_report.c   what a report says, and whether all of it is sound */
+ *   pool_report.c   the report, and the check of all invariants */
 #pragma once
 
 #include "base/counter.h"
@@ -18,19 +18,19 @@
 
 enum rs_pool_growth { RS_POOL_GROWTH_GEOMETRIC, RS_POOL_GROWTH_RMM };
 
-/* One upstream allocation.  Its first block lives as long as it does, as merging keeps the lower
- * record, so that block's record is part of the chunk's. */
+/* One upstream allocation.  Its first block lives as long as the chunk, as merging keeps the lower
+ * record; so that block's record is part of the chunk's. */
 struct rs_pool_chunk {
     struct rs_block first_block;
     struct rs_pool_chunk *next, *previous;
     struct rs_allocation upstream;
     enum rs_block_group group;
     bool is_initial; /* stays when the pool is trimmed */
-    bool is_away;    /* taken for small requests that would have pinned another */
+    bool is_away;    /* taken for small requests that would have pinned another chunk */
 };
 
-/* Requests below RS_POOL_SMALL_BYTES and from RS_POOL_LARGE_BYTES on have chunks of their own; from
- * RS_POOL_HUGE_BYTES on each matters for what the device has room for. */
+/* Requests below RS_POOL_SMALL_BYTES, and those from RS_POOL_LARGE_BYTES on, have chunks of their
+ * own.  From RS_POOL_HUGE_BYTES on, each single block matters for how much fits on the device. */
 enum {
     RS_POOL_SMALL_BYTES = 1 << 20,
     RS_POOL_LARGE_BYTES = 32 << 20,
@@ -41,30 +41,32 @@ struct rs_pool {
     struct rs_mr base;
     const struct rs_environment *environment;
     size_t initial_bytes, maximum_bytes;
-    size_t alignment; /* of every block's address and rounded size */
+    size_t alignment; /* every block's address and rounded size are multiples of this */
     enum rs_pool_growth growth;
-    bool parts_kinds; /* chunks are for one kind of size each */
+    bool parts_kinds; /* each chunk serves requests of one size group only */
 
-    struct rs_mutex lock;   /* protects what follows; never held around an upstream call */
-    pthread_cond_t settled; /* an upstream call ended: look again */
+    struct rs_mutex lock;   /* protects the fields below; never held around an upstream call */
+    pthread_cond_t settled; /* signalled when an upstream call ended: look again */
     struct rs_blocks blocks;
     struct rs_pool_chunk *chunks;
     size_t chunk_count;
 
-    size_t charged_bytes;      /* against the maximum: held, being asked for, being given back */
+    size_t charged_bytes;      /* bytes counted against the maximum: held, being asked for, or being
+                                  given back */
     _Atomic size_t held_bytes; /* base/counter.h */
     size_t peak_held_bytes;
-    size_t missing_bytes; /* of the initial size: given back, to be taken again with a growth */
-    size_t away_bytes;    /* of chunks with is_away */
-    size_t largest_bytes; /* of the requests served so far */
+    size_t missing_bytes; /* the part of the initial size that was given back and is to be taken
+                             again with a growth */
+    size_t away_bytes;    /* in chunks with is_away */
+    size_t largest_bytes; /* the largest request served so far, as rounded */
 
-    bool is_misaligned;      /* upstream has given a chunk that is aligned less than the pool */
-    bool is_growing_ahead;   /* a growth larger than its request is under way, ... */
-    size_t ahead_bytes;      /* ... with this much for others who wait for it */
-    unsigned upstream_calls; /* under way */
-    size_t step_limit_bytes; /* growth no larger than this: larger was refused lately */
-    uint64_t early_returns;  /* chunks given back in favour of others */
-    uint64_t short_until;    /* this count of allocations, memory is short */
+    bool is_misaligned;      /* upstream gave a chunk whose alignment is below the pool's */
+    bool is_growing_ahead;   /* a growth larger than its request is under way ... */
+    size_t ahead_bytes;      /* ... which will leave this much to other requests that wait for it */
+    unsigned upstream_calls; /* the number of upstream calls under way */
+    size_t step_limit_bytes; /* the most that a growth asks for: upstream refused more lately */
+    uint64_t early_returns;  /* chunks given back so that others could be taken */
+    uint64_t short_until;    /* memory counts as short until `allocations` reaches this number */
     uint64_t growths, chunk_returns, allocations, failures;
 };
 
@@ -75,10 +77,11 @@ static inline struct rs_pool *rs_pool_of(struct rs_mr *mr)
 
 /* ---- chunks; all under the lock ---- */
 
-/* Bytes at a chunk's beginning that no block may use, where the upstream aligns less than the pool.
- * A chunk that would be left with nothing stays as it is, and no request fits it. */
+/* Bytes at a chunk's beginning that no block may use, as upstream aligns less than the pool.  A
+ * chunk that would have no bytes left skips none, and no request fits it. */
 size_t rs_pool_skipped_bytes(const struct rs_pool *pool, const struct rs_pool_chunk *chunk);
 
+/* Enters a chunk, whose upstream, group and flags are set, as one free block. */
 void rs_pool_add_chunk(struct rs_pool *pool, struct rs_pool_chunk *chunk);
 
 static inline bool rs_pool_is_free_chunk(const struct rs_pool_chunk *chunk)
@@ -86,34 +89,35 @@ static inline bool rs_pool_is_free_chunk(const struct rs_pool_chunk *chunk)
     return chunk->first_block.is_free && rs_block_is_whole(&chunk->first_block);
 }
 
-/* Takes free chunks out of the pool, at most that many and all but keep_bytes of them, as a list.
- */
+/* Takes up to `most` free chunks out of the pool, except for keep_bytes of them and (keep_initial)
+ * the initial size, and returns them as a list. */
 struct rs_pool_chunk *rs_pool_detach_free_chunks(struct rs_pool *pool, uint64_t most,
                                                  size_t keep_bytes, bool keep_initial);
 
-/* Gives detached chunks back upstream.  The lock is held at entry and exit, not in between. Returns
- * the bytes that upstream took: it refuses what would have to wait inside a request. */
+/* Gives detached chunks back upstream.  Called and left with the lock held, but releases it in
+ * between. Returns the bytes that upstream took; it refuses a chunk whose free would have to wait
+ * inside a request. */
 size_t rs_pool_return_chunks(struct rs_pool *pool, struct rs_pool_chunk *chunk);
 
-/* Both in one. */
+/* rs_pool_detach_free_chunks without a bound on the count, then rs_pool_return_chunks. */
 size_t rs_pool_return_free_chunks(struct rs_pool *pool, size_t keep_bytes, bool keep_initial);
 
-/* A call that pool->upstream_calls counts is over. */
+/* Ends a call that pool->upstream_calls counts, and wakes the threads that wait for one. */
 void rs_pool_end_upstream_call(struct rs_pool *pool);
 
 /* ---- policy; all under the lock ---- */
 
-/* Giving chunks back and taking others costs driver calls and converges only when the program's
- * sizes do.  So there are that many returns for a start, and few later. */
+/* The number of chunks that may be given back early at first; later there are few.  To give chunks
+ * back and take others costs driver calls, and converges only if the program's sizes do. */
 enum { RS_POOL_RETURNS = 512 };
 
-/* How many chunks may be given back early now. */
+/* The number of chunks that may be given back early now. */
 uint64_t rs_pool_returns_left(const struct rs_pool *pool);
 
 /* True when the pool would hold more than its allowance after a growth by the request. */
 bool rs_pool_is_past_allowance(const struct rs_pool *pool, const struct rs_block_request *request);
 
-/* False where upstream would be asked in vain. */
+/* False where a growth would be past the maximum, or upstream refused this size lately. */
 static inline bool rs_pool_can_grow(const struct rs_pool *pool,
                                     const struct rs_block_request *request)
 {
@@ -126,14 +130,15 @@ static inline bool rs_pool_is_short(const struct rs_pool *pool)
     return pool->allocations < pool->short_until;
 }
 
-/* Such a size was refused.  What the program never had it may ask for to see whether it is there.
- */
+/* Notes that upstream refused this size.  Memory counts as short only if the program once had a
+ * block of this size: a larger request may just try how much there is. */
 void rs_pool_note_shortage(struct rs_pool *pool, size_t bytes);
 
-/* What is small beside the initial size and the largest request so far. */
+/* Sets blocks.apart_bytes, below which a request is small beside the initial size or the largest
+ * request so far. */
 void rs_pool_set_apart_bytes(struct rs_pool *pool);
 
-/* Rounded up to a multiple of the unit; `otherwise` when no size is that large. */
+/* Rounds up to a multiple of `unit`; returns `otherwise` where the result overflows. */
 static inline size_t rs_pool_round_up_or(size_t bytes, size_t unit, size_t otherwise)
 {
     size_t rounded;
@@ -141,52 +146,58 @@ static inline size_t rs_pool_round_up_or(size_t bytes, size_t unit, size_t other
     return rs_round_up(bytes, unit, &rounded) ? rounded : otherwise;
 }
 
-/* True when another chunk is better for a small request than to pin one that a large one could
- * have. */
+/* True when a small request should have another chunk rather than pin one that a large request
+ * could have.  With an initial size, which is to stay whole, such chunks are at most a share of the
+ * held bytes; without one they stay within the allowance. */
 bool rs_pool_stays_away(const struct rs_pool *pool, const struct rs_block_request *request);
 
-/* Chunks that stay away from an initial size are at most this share of what is held. */
+/* Chunks that spare the initial size are at most 1/16 of the held bytes. */
 enum { RS_POOL_AWAY_DIVISOR = 16 };
 
-/* Sets what a large request may cut. */
+/* Sets the blocks that a large request may cut (request->most_bytes and ample_bytes). */
 void rs_pool_limit_cuts(const struct rs_pool *pool, struct rs_block_request *request);
 
-/* Sets what it may cut where memory is short. */
+/* Sets the blocks that a request may cut while memory is short. */
 void rs_pool_limit_cuts_when_short(const struct rs_pool *pool, struct rs_block_request *request);
 
-/* ---- growth; the lock is held at entry and exit, not in between ---- */
+/* ---- growth; called and left with the lock held, which is released in between ---- */
 
-/* What a growth asks for: a step ahead of the request, the request in the driver's own unit, or the
- * request alone. */
+/* What a growth asks for: a step ahead of the request, the request rounded up to the driver's 2 MiB
+ * unit, or the request alone. */
 enum rs_pool_how_much { RS_POOL_A_STEP, RS_POOL_A_LITTLE, RS_POOL_EXACTLY };
 
-/* What upstream is asked for: a chunk of most_bytes, or of less down to least_bytes. */
+/* The chunk that upstream is asked for: most_bytes, or less down to least_bytes. */
 struct rs_pool_ask {
     size_t most_bytes, least_bytes;
     enum rs_block_group group;
     bool is_initial;
-    bool is_ahead; /* the pool can do without it: what is more than least_bytes it always can */
+    bool is_ahead; /* the pool can do without the whole chunk; it can always do without the bytes
+                      past least_bytes */
 };
 
-/* Charges for a chunk and asks for it. */
+/* Charges a chunk against the maximum and asks upstream for it. */
 CUresult rs_pool_add_chunk_from_upstream(struct rs_pool *pool, const struct rs_pool_ask *ask);
 
-/* Grows by at least the request; on success a block for it is in the index and the lock was not
- * released since.  again_bytes: were given back for it. */
+/* Grows by at least the request.  On success a block for it is in the index, and the lock was not
+ * released since.  again_bytes: bytes that were given back for this growth. */
 CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *request,
                       enum rs_pool_how_much how_much, enum rs_effort effort, size_t again_bytes);
 
-/* Gives free chunks back although more is about to be taken.  Returns the bytes given back. */
+/* Gives free chunks back although a growth is about to follow, and returns their bytes.  Only where
+ * upstream can free without waiting for the GPU, which may itself wait for this thread.  A try
+ * without effect counts as one return, so that a busy context is not tried again and again. */
 size_t rs_pool_return_early(struct rs_pool *pool);
 
-/* True when another thread's growth will leave room for this request and was waited for. */
+/* True when another thread's growth was to leave room for this request, and this thread waited for
+ * it (20 ms at most). */
 bool rs_pool_waited_for_growth(struct rs_pool *pool, const struct rs_block_request *request);
 
-/* After an out-of-memory: true when something changed or may have, so that another try is due. */
+/* After CUDA_ERROR_OUT_OF_MEMORY: true when something changed, or may have, so that another try is
+ * due.  The initial size goes back only when the request may fit then. */
 bool rs_pool_made_room(struct rs_pool *pool, const struct rs_block_request *request,
                        uint64_t returns_before);
 
-/* ---- as in struct rs_mr_ops ---- */
+/* ---- ops of struct rs_mr_ops ---- */
 
 void rs_pool_report(struct rs_mr *mr, struct rs_report *report);
 bool rs_pool_check(struct rs_mr *mr);

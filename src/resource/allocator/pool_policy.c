@@ -2,22 +2,24 @@
 /* Which block of a pool a request may take, and when the pool holds more than it should. */
 #include "resource/allocator/pool_inside.h"
 
-/* Held bytes may exceed live ones by a SLACK-th, and reach the initial size. */
+/* The allowance: held bytes may exceed the peak of live bytes by 1/SLACK, and may always reach the
+ * initial size. */
 enum { SLACK = 32 };
 
-/* A request is small below the larger of two shares, of the initial size and of the largest request
- * so far.  It stays away from an initial size when that request was huge, and a share of it at
- * least. */
+/* A request is small below 1/INITIAL_DIVISOR of the initial size or 1/LARGEST_DIVISOR of the
+ * largest request so far, whichever is larger.  It avoids the chunks of an initial size when that
+ * largest request was huge, and at least 1/HUGE_DIVISOR of the initial size. */
 enum { INITIAL_DIVISOR = 192, LARGEST_DIVISOR = 8, HUGE_DIVISOR = 32 };
 
-/* After RS_POOL_RETURNS chunks one is given back early in that many allocations.  The second half
- * of those is for chunks that are too small. */
+/* After the first RS_POOL_RETURNS, one more chunk may be given back early per this many
+ * allocations. */
 enum { ALLOCATIONS_PER_RETURN = 2048 };
 
-/* So many allocations after a growth was refused memory is short. */
+/* Memory counts as short for this many allocations after a growth was refused. */
 enum { SHORT_ALLOCATIONS = 4096 };
 
-/* What the pool may hold when this request has been served before fragmentation is to blame. */
+/* The bytes that the pool may hold once this request is served; past them fragmentation is to
+ * blame. */
 static size_t allowance(const struct rs_pool *pool, const struct rs_block_request *request)
 {
     size_t live_bytes =
@@ -46,10 +48,11 @@ void rs_pool_note_shortage(struct rs_pool *pool, size_t bytes)
         pool->short_until = pool->allocations + SHORT_ALLOCATIONS;
 }
 
-/* Where memory is short a chunk that a small rest of pins is missed: no block is cut for a request
- * that does not nearly fill it.  Another chunk, of just its size, is taken for it as long as free
- * ones can be given back; when all that was refused any block is cut.  So after a while most have a
- * chunk of their own, as with the driver alone.  An initial size cannot be given back in parts. */
+/* While memory is short, no block is cut for a request that does not nearly fill it: the small rest
+ * would pin a chunk that is missed.  Instead a chunk of just the request's size is taken, as long
+ * as free chunks can be given back for it; when that fails too, any block is cut.  So after a while
+ * most requests have a chunk of their own, as with the driver alone.  An initial size cannot be
+ * given back in parts, so it is cut. */
 void rs_pool_limit_cuts_when_short(const struct rs_pool *pool, struct rs_block_request *request)
 {
     if (request->group <= RS_BLOCKS_SMALL ||
@@ -75,9 +78,6 @@ void rs_pool_set_apart_bytes(struct rs_pool *pool)
                           memory_order_relaxed);
 }
 
-/* True when another chunk is better for a small request than to pin one that a large one could
- * have.  With an initial size such chunks may be a share of what is held beyond it, which is to
- * stay whole; else they are within the allowance. */
 bool rs_pool_stays_away(const struct rs_pool *pool, const struct rs_block_request *request)
 {
     if (!request->is_small || pool->largest_bytes < RS_POOL_HUGE_BYTES ||
@@ -89,18 +89,18 @@ bool rs_pool_stays_away(const struct rs_pool *pool, const struct rs_block_reques
                                    : !rs_pool_is_past_allowance(pool, request);
 }
 
-/* Of kinds that are not parted the huge ones. */
+/* Large requests are limited; where chunks are not parted by size group, only huge ones are. */
 static bool chooses_cuts(const struct rs_pool *pool, const struct rs_block_request *request)
 {
     return request->group == RS_BLOCKS_LARGE ||
            (request->rounded_bytes >= RS_POOL_HUGE_BYTES && pool->growth != RS_POOL_GROWTH_RMM);
 }
 
-/* What a large request may cut.  What is large is passed by for the sake of the largest requests,
- * so the largest so far may cut any block.  Others may cut one half as large again as themselves,
- * and one whose rest is half as large again as the largest: just as large was too little for
- * programs whose lengths grow.  Any, where a growth instead would be asked for in vain, or by
- * returns that are better kept. */
+/* Large blocks are spared for the sake of the largest requests, so the largest request so far may
+ * cut any block.  Smaller ones may cut a block up to half as large again as themselves, or one
+ * whose rest is half as large again as the largest request: an equal rest was too small for
+ * programs with growing sequence lengths.  Any block may be cut where upstream would refuse a
+ * growth, or where the growth would need returns that are better kept. */
 void rs_pool_limit_cuts(const struct rs_pool *pool, struct rs_block_request *request)
 {
     size_t bytes = request->rounded_bytes, largest_bytes = pool->largest_bytes;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a pool says of itself: its report, its state for tests, and whether it is sound. */
+/* A pool's report, its state for tests, and the check of its invariants. */
 #include "resource/allocator/pool.h"
 #include "resource/allocator/pool_inside.h"
 #include "resource/report.h"
@@ -52,7 +52,7 @@ struct pool_sums {
     size_t held_bytes, live_bytes, chunks, free_chunks, free_blocks;
 };
 
-/* One chunk from end to end: no gap, no overlap, no two free blocks side by side. */
+/* Checks one chunk from end to end: no gap, no overlap, no two free neighbours. */
 static bool chunk_check(const struct rs_pool *pool, const struct rs_pool_chunk *chunk,
                         struct pool_sums *sums)
 {
@@ -84,7 +84,7 @@ static bool check_locked(const struct rs_pool *pool)
     for (const struct rs_pool_chunk *chunk = pool->chunks; chunk; chunk = chunk->next)
         if ((chunk->next && chunk->next->previous != chunk) || !chunk_check(pool, chunk, &sums))
             return false;
-    /* The index holds free blocks only and as many as there are: exactly those. */
+    /* The index holds free blocks only, and as many as the chunks have: so it holds all of them. */
     return rs_blocks_index_check(&pool->blocks, &indexed_blocks) &&
            indexed_blocks == sums.free_blocks && indexed_blocks == pool->blocks.free_block_count &&
            sums.held_bytes == pool->held_bytes && sums.live_bytes == pool->blocks.live_bytes &&

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* async: a driver memory pool of our own per stack.  RMM's cuda_async_memory_resource.
  *
- * All of our calls are ordered on the context's private stream, which nothing else uses, so waiting
- * for it never waits for the program's work.  An allocation is handed out when it has completed
- * there: from then on it is usable on every stream.  A free is ordered there too; `reuse` above has
- * made sure that no work uses the block any more.
+ * All of our calls are ordered on the context's own stream, which nothing else uses, so a wait for
+ * it never waits for the program's work.  An allocation is handed out when it has completed there:
+ * from then on it is usable on every stream.  A free is ordered there too; `reuse` above has made
+ * sure that no work uses the block any more.
  *
- * The driver does not say how large the pieces are that its pool has free.  So a request that must
- * not make the pool grow is tried, and undone where the pool has grown.
+ * The driver does not tell the sizes of the free pieces in its pool.  So a request that must not
+ * make the pool grow is tried, and undone if the pool has grown.
  *
- * The pool belongs to the device and survives the context (MEASURED.md), see detached_leaf.h.
- */
+ * The pool belongs to the device and outlives the context (MEASURED.md): see detached_leaf.h. */
 #include "resource/leaf/async.h"
 
 #include "base/log.h"
@@ -22,11 +21,11 @@
 
 #include <errno.h>
 
-/* The largest step by which a driver's pool is known to grow for a request smaller than that. */
+/* The largest step by which a driver pool is known to grow for a smaller request. */
 enum { STEP_BYTES = 32 << 20 };
 
-/* A request's memory is waited for as long as the request has patience; a free that waits anyhow,
- * this long. */
+/* An allocation waits as long as its request has patience; a free that waits anyhow waits this
+ * long. */
 static const uint64_t free_wait_ns = 1000ull * 1000 * 1000;
 
 static struct rs_async *async_of(struct rs_detached_leaf *leaf)
@@ -36,7 +35,8 @@ static struct rs_async *async_of(struct rs_detached_leaf *leaf)
 
 /* ---- the leaf ---- */
 
-/* growth_bytes are charged before.  Where the pool grows and may not, the request is undone. */
+/* Tries a request whose growth_bytes are charged already.  Without may_grow it is undone if the
+ * pool has grown. */
 static CUresult try_to_take(struct rs_async *async, size_t size_bytes, size_t growth_bytes,
                             bool may_grow, CUdeviceptr *address)
 {
@@ -59,14 +59,15 @@ static CUresult try_to_take(struct rs_async *async, size_t size_bytes, size_t gr
         (void)rs_async_settle(async, 0, true, &charged);
     }
     if (result != CUDA_SUCCESS)
-        rs_account_untake(account, 0,
-                          rs_async_memory_of(async)); /* the call; the bytes are settled */
+        rs_account_untake(
+            account, 0,
+            rs_async_memory_of(async)); /* counts the call; rs_async_settle has counted the bytes */
     else if (growth_bytes > 0)
         rs_async_note_given(async, growth_bytes);
     return result;
 }
 
-/* Managed memory may be more than the device has. */
+/* The device's free bytes; unbounded for managed memory, which may exceed the device's. */
 static size_t free_bytes(const struct rs_async *async)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
@@ -80,8 +81,8 @@ static size_t free_bytes(const struct rs_async *async)
     return bytes;
 }
 
-/* What is to be taken for the pool to reserve its initial size again; 0: nothing, or there is no
- * room for that. */
+/* Returns the size of the allocation that makes the pool reserve its initial size again; 0: none is
+ * needed, or there is no room for it. */
 static size_t missing_bytes(struct rs_async *async)
 {
     size_t room = rs_min(free_bytes(async), rs_account_room(async->leaf.environment->account));
@@ -94,7 +95,7 @@ static size_t missing_bytes(struct rs_async *async)
     lacking = async->initial_bytes - rs_min(reserved, async->initial_bytes);
     if (lacking == 0 || lacking > room)
         return 0;
-    /* Of what is idle may be served what is no larger. */
+    /* an allocation no larger than the idle bytes might be served from them, without a growth */
     return lacking > reserved - rs_min(used, reserved)
                ? lacking
                : async->initial_bytes - rs_min(used, async->initial_bytes);
@@ -110,8 +111,8 @@ static bool holds_initial(struct rs_async *async)
     return holds;
 }
 
-/* Reserves the initial size again where a part of it went back: we give it for what needs it, and
- * the driver for whatever does not fit. */
+/* Reserves the initial size again after a part of it went back: we give it back for a request that
+ * needs it, and the driver does for anything that does not fit. */
 static void regain_initial(struct rs_async *async)
 {
     size_t bytes = holds_initial(async) ? 0 : missing_bytes(async), step_bytes;
@@ -120,13 +121,14 @@ static void regain_initial(struct rs_async *async)
     if (bytes == 0 || !rs_round_up(bytes, RS_DRIVER_GRANULARITY, &step_bytes) ||
         try_to_take(async, bytes, step_bytes, true, &address) != CUDA_SUCCESS)
         return;
-    (void)rs_async_free_on_own_stream(async, address); /* nothing has used it */
+    (void)rs_async_free_on_own_stream(async, address); /* no work has used it */
     rs_async_settle_own_stream(async, rs_async_idle_wait_ns);
     rs_account_give(async->leaf.environment->account, 0,
-                    rs_async_memory_of(async)); /* it stays reserved */
+                    rs_async_memory_of(async)); /* the bytes stay reserved */
 }
 
-/* The pool's idle memory may be in pieces that are too small: then the driver's pool grows. */
+/* Takes from idle memory.  If its pieces are too small, the driver's pool grows and the request is
+ * undone. */
 static CUresult take_held(struct rs_async *async, size_t size_bytes, enum rs_effort effort,
                           CUdeviceptr *address)
 {
@@ -158,12 +160,12 @@ static CUresult take(struct rs_async *async, size_t size_bytes, enum rs_effort e
     result =
         try_to_take(async, size_bytes,
                     rs_async_has_idle(async, size_bytes, effort) ? 0 : step_bytes, true, address);
-    /* What is idle in small pieces may stand between the request and the limit.  The initial size
-     * goes back only where that can be enough, which the device's other stacks count too. */
+    /* Idle memory in small pieces may stand between the request and the limit.  The initial size
+     * goes back only where that can be enough, which also depends on the device's other stacks. */
     if (result == CUDA_ERROR_OUT_OF_MEMORY &&
         rs_async_give_back(async, 0, environment->reclaim ? async->initial_bytes : 0) > 0)
         result = try_to_take(async, size_bytes, step_bytes, true, address);
-    /* And so may what other stacks of the device merely keep. */
+    /* idle memory of the device's other stacks may stand there too */
     while (result == CUDA_ERROR_OUT_OF_MEMORY && reclaims &&
            environment->reclaim(environment, &refusal, !environment->frees_are_ready)) {
         refusal.releases = rs_account_releases(environment->account);
@@ -183,7 +185,8 @@ static CUresult async_take(struct rs_detached_leaf *leaf, size_t size_bytes, enu
                                      : take(async_of(leaf), size_bytes, effort, address);
 }
 
-/* After a free that waits the program asks about the address, and is told what the driver says. */
+/* After a free that waits, the program may ask about the address, and gets the driver's answer: so
+ * the driver must have executed the free. */
 static void settle_if_waiting(const struct rs_async *async)
 {
     if (rs_mr_frees_at_once())
@@ -202,12 +205,12 @@ static CUresult async_give(struct rs_detached_leaf *leaf, CUdeviceptr address, s
     settle_if_waiting(async);
     rs_async_note_given(async, size_bytes);
     rs_account_give(leaf->environment->account, 0,
-                    rs_async_memory_of(async)); /* it stays reserved */
+                    rs_async_memory_of(async)); /* the bytes stay reserved */
     return CUDA_SUCCESS;
 }
 
-/* The stream has ended with its context.  cuMemFree takes such memory too, needs no stream and does
- * not wait (MEASURED.md). */
+/* The own stream has ended with its context.  cuMemFree frees memory of a pool too, needs no stream
+ * and does not wait (MEASURED.md). */
 static CUresult async_give_late(struct rs_detached_leaf *leaf, CUdeviceptr address,
                                 size_t size_bytes)
 {
@@ -220,9 +223,10 @@ static CUresult async_give_late(struct rs_detached_leaf *leaf, CUdeviceptr addre
     return result;
 }
 
-/* The driver keeps a destroyed pool until the last of its blocks is freed.  Relaxed as all else
- * that is asked of the pool: beside a capture the driver refuses even its attributes and trims, and
- * spoils that capture (facts_h200.txt: pool_attribute, pool_trim). */
+/* Destroys the pool, which the driver keeps until the last of its blocks is freed.  In relaxed
+ * capture mode, like all calls about the pool: beside a capture the driver otherwise refuses even
+ * its attributes and trims, and invalidates the capture (facts_h200.txt: pool_attribute,
+ * pool_trim). */
 static bool async_end(struct rs_detached_leaf *leaf)
 {
     struct rs_async *async = async_of(leaf);
@@ -230,7 +234,7 @@ static bool async_end(struct rs_detached_leaf *leaf)
     CUresult result = rs_driver.cuMemPoolDestroy(async->pool);
 
     rs_capture_restore(mode);
-    /* Now in any case: the context's account ends with it. */
+    /* in any case, as the account ends with its context */
     rs_mutex_lock(&leaf->lock);
     rs_account_shrink(leaf->environment->account, async->charged_bytes, rs_async_memory_of(async));
     async->charged_bytes = 0;
@@ -262,8 +266,8 @@ static size_t async_excess_bytes(struct rs_mr *mr)
     return reserved > async->threshold_bytes ? reserved - async->threshold_bytes : 0;
 }
 
-/* The driver gives back at the next synchronisation what was freed before it: in the order of our
- * stream, which the program's does not come to. */
+/* The driver releases memory at a synchronisation if its free came before on the same stream. The
+ * program does not synchronise our own stream, so we do. */
 static void async_synchronise(struct rs_mr *mr, enum rs_synchronise when)
 {
     struct rs_async *async = async_of(rs_detached_leaf_of(mr));
@@ -282,7 +286,7 @@ static size_t async_idle_bytes(struct rs_mr *mr)
 
     if (!rs_detached_leaf_enter(&async->leaf))
         return 0;
-    /* The driver may have taken some back: what is held must say so too. */
+    /* the driver may have released some memory: the held bytes must follow */
     (void)rs_async_settle(async, 0, true, &reserved);
     if (!rs_async_pool_attribute(async, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) ||
         !rs_async_pool_attribute(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used))
@@ -291,7 +295,7 @@ static size_t async_idle_bytes(struct rs_mr *mr)
     return reserved > used ? reserved - used : 0;
 }
 
-/* What calls under way have asked for counts, as in the account. */
+/* The held bytes include those that calls under way have asked for, as in the account. */
 static struct rs_detached_held async_held(struct rs_detached_leaf *leaf)
 {
     const struct rs_async *async = async_of(leaf);
@@ -305,8 +309,8 @@ static struct rs_detached_held async_held(struct rs_detached_leaf *leaf)
     return held;
 }
 
-/* A pool's memory is not what cuCtxEnablePeerAccess is about: other devices reach it where the pool
- * says so.  Managed memory is reached by all devices anyhow. */
+/* Gives a peer access to the pool, or takes it.  cuCtxEnablePeerAccess does not cover a pool's
+ * memory, which has access settings of its own.  All devices reach managed memory anyhow. */
 static CUresult set_access(const struct rs_async *async, CUdevice peer, bool allowed)
 {
     const CUmemAccessDesc access = {
@@ -378,7 +382,7 @@ static void take_initial(struct rs_async *async, size_t bytes)
         return;
     }
     async->initial_bytes = bytes;
-    (void)async_give(&async->leaf, address, bytes); /* nothing has used it */
+    (void)async_give(&async->leaf, address, bytes); /* no work has used it */
 }
 
 static bool allow_peers(const struct rs_async *async)
@@ -401,7 +405,7 @@ int rs_async_create(const struct rs_mr_descriptor *descriptor, CUmemAllocationTy
         return -ENOMEM;
     async->vain_bytes = SIZE_MAX;
     async->leaf.environment =
-        environment; /* which make_pool needs; a leaf only where there is a pool */
+        environment; /* make_pool needs it; the leaf is initialised only once there is a pool */
     if (!make_pool(async, type, config->release_threshold)) {
         rs_published_free(async);
         return -EIO;
@@ -479,10 +483,10 @@ const struct rs_option rs_async_options[] = {
         "is room",
         .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
         .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
-    RS_OPTION_SIZE_ROW(struct rs_async_config, release_threshold, "none",
-                       "what the driver keeps reserved above it goes back at the next "
-                       "synchronisation",
-                       .none = true, .beyond_whole = true),
+    RS_OPTION_SIZE_ROW(
+        struct rs_async_config, release_threshold, "none",
+        "reserved bytes above this go back to the driver at the next synchronisation", .none = true,
+        .beyond_whole = true),
     RS_OPTION_END,
 };
 

@@ -5,7 +5,7 @@
 #include "driver/driver.h"
 #include "resource/leaf/async.h"
 
-enum { FIRST_DRIVER = 13000 }; /* with managed pools */
+enum { FIRST_DRIVER = 13000 }; /* the first driver with pools of managed memory */
 
 static bool driver_has_managed_pools(const struct rs_environment *environment)
 {
@@ -41,7 +41,7 @@ static int async_managed_create(const struct rs_environment *environment, const 
 const struct rs_mr_descriptor rs_mr_descriptor_async_managed = {
     .name = "async_managed",
     .aliases = {"cuda_async_managed"},
-    .summary = "the same with managed memory (driver 13.0)",
+    .summary = "a stream-ordered driver pool of our own, of managed memory (driver 13.0)",
     .memory = RS_MEMORY_MANAGED,
     .overcommits = true,
     .frees = RS_FREE_AT_ONCE,

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The driver's pool beneath `async`: its calls, and its bytes in the account.
  *
- * What counts is what the driver's pool has reserved, live or not, and that changes inside the
- * driver: it grows in an allocation, and shrinks in any synchronisation when the release threshold
- * is low, or when the device is full.  So the most that a call may add is charged before it, and
- * what the pool says it has reserved replaces that after it.  Only where a request should have
- * fitted into the pool, did not for want of one piece, and the limit is reached, is the limit
- * passed for a moment: then the request is undone. */
+ * The account counts the bytes that the driver's pool has reserved, live or not, and these change
+ * inside the driver: the pool grows in an allocation, and shrinks in any synchronisation when the
+ * release threshold is low, or when the device is full.  So the most that a call may add is charged
+ * before it, and after it the charge is replaced by the bytes that the pool reports.  The limit is
+ * exceeded for a moment in one case only: a request at the limit should have fitted into the pool,
+ * but no single piece was large enough; then the request is undone. */
 #include "resource/leaf/async_pool.h"
 
 #include "base/clock.h"
@@ -36,9 +36,10 @@ size_t rs_async_reserved_bytes(const struct rs_async *async)
                : async->leaf.live_bytes;
 }
 
-/* True when no piece is known to be large enough.  A piece grows by what is given back beside it,
- * so a caller that has no other way looks again after any free; for others the attempt, which costs
- * a growth and its undoing, waits until enough was given back.  Under the lock. */
+/* True when idle memory is known to be in pieces smaller than the request.  A piece grows when the
+ * memory beside it is given back.  So a caller that has no other way tries again after any free;
+ * for others the attempt, which costs a growth and its undoing, waits until enough was given back.
+ * The caller holds the lock. */
 static bool is_known_scattered(const struct rs_async *async, size_t size_bytes,
                                enum rs_effort effort)
 {
@@ -102,7 +103,8 @@ bool rs_async_settle(struct rs_async *async, size_t growth_bytes, bool may_grow,
     async->peak_reserved_bytes = rs_max(async->peak_reserved_bytes, reserved);
     async->pending_bytes -= growth_bytes;
     *charged = async->charged_bytes;
-    /* What others may still add is charged already, and a part of it may be there by now. */
+    /* bytes that other calls may still add are charged already, and a part of them may be reserved
+     * by now */
     wanted = rs_max(reserved, rs_min(*charged, reserved + async->pending_bytes));
     if (wanted > *charged)
         good = may_grow && rs_account_grow(account, wanted - *charged, rs_async_memory_of(async));
@@ -130,8 +132,8 @@ CUresult rs_async_free_on_own_stream(struct rs_async *async, CUdeviceptr address
     return result;
 }
 
-/* CUDA_ERROR_NOT_READY when that takes too long.  Asked only: a wait would also be for what other
- * threads give to the stream after this one has looked. */
+/* Polls the own stream for up to bound_ns; CUDA_ERROR_NOT_READY when it takes longer.  A real wait
+ * would also cover work that other threads give to the stream later. */
 static CUresult wait_for_own_stream(CUstream stream, uint64_t bound_ns)
 {
     uint64_t begin_ns = rs_clock_ns();
@@ -162,7 +164,7 @@ CUresult rs_async_allocate_on_own_stream(struct rs_async *async, size_t size_byt
         return result;
     result = wait_for_own_stream(stream, bound_ns);
     if (result != CUDA_SUCCESS)
-        (void)rs_async_free_on_own_stream(async, *address); /* behind the allocation */
+        (void)rs_async_free_on_own_stream(async, *address); /* ordered behind the allocation */
     return result;
 }
 

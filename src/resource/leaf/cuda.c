@@ -15,7 +15,7 @@ static CUresult cuda_give(CUdeviceptr address)
     return rs_driver.cuMemFree_v2(address);
 }
 
-/* The driver takes such memory in the order of a stream too. */
+/* cuMemFreeAsync also takes memory of cuMemAlloc. */
 static CUresult cuda_give_in_order(CUdeviceptr address, CUstream stream)
 {
     return rs_driver.cuMemFreeAsync(address, stream);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Leaves whose memory outlives the context, and the list of their blocks. */
 #include "resource/leaf/detached_leaf.h"
 
 #include "base/log.h"
@@ -9,7 +10,7 @@
 
 #include <stdlib.h>
 
-/* One allocation; it is the token, so that a free searches for nothing and needs no memory. */
+/* The record of one allocation.  It is the token, so a free needs no search and no memory. */
 struct rs_detached_record {
     struct rs_detached_record *next, *previous;
     CUdeviceptr address;
@@ -62,15 +63,15 @@ static void unlink_record(struct rs_detached_leaf *leaf, struct rs_detached_reco
     rs_counter_subtract(&leaf->live_bytes, record->size_bytes);
 }
 
-/* ---- the end: who is inside then finishes first ---- */
+/* ---- the end: calls under way finish first ---- */
 
-/* Gives a block back that is in no list.  Where that fails it is in the list again. */
+/* Gives back a block that is in no list.  After a failure it is in the list again. */
 static CUresult give_record_back(struct rs_detached_leaf *leaf, struct rs_detached_record *record,
                                  rs_detached_give *give)
 {
     CUresult result;
 
-    /* Removed first, and put back where that failed: see leaf.c. */
+    /* Removed before the free, and entered again after a failure: see leaf.c. */
     rs_segment_remove(leaf->environment, record->address);
     result = give(leaf, record->address, record->size_bytes);
     rs_mutex_lock(&leaf->lock);
@@ -86,7 +87,7 @@ static CUresult give_record_back(struct rs_detached_leaf *leaf, struct rs_detach
     return result;
 }
 
-/* Gives back all that can be, when nobody is inside any more.  True when nothing is left. */
+/* Gives back all blocks that can be, once no call is under way.  True when none is left. */
 static bool give_all(struct rs_detached_leaf *leaf, rs_detached_give *give)
 {
     struct rs_detached_record *record = leaf->first, *next;
@@ -100,7 +101,7 @@ static bool give_all(struct rs_detached_leaf *leaf, rs_detached_give *give)
     return !leaf->first;
 }
 
-/* Gives back what there is, the leaf's own in the end.  True when nothing is left. */
+/* Gives back all blocks, then ends the leaf's own objects.  True when nothing is left. */
 static bool try_to_finish(struct rs_detached_leaf *leaf, rs_detached_give *give)
 {
     bool all = give_all(leaf, give);
@@ -174,7 +175,7 @@ static CUresult take(struct rs_detached_leaf *leaf, size_t size_bytes, enum rs_e
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = leaf->calls->take(leaf, size_bytes, effort, &address);
     if (result == CUDA_SUCCESS && !rs_segment_add(leaf->environment, address, size_bytes)) {
-        (void)leaf->calls->give(leaf, address, size_bytes); /* nobody has seen the block */
+        (void)leaf->calls->give(leaf, address, size_bytes); /* the program has not seen the block */
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result != CUDA_SUCCESS) {
@@ -202,14 +203,14 @@ static CUresult allocate(struct rs_detached_leaf *leaf, size_t size_bytes, enum 
     if (result == CUDA_SUCCESS)
         atomic_fetch_add_explicit(&leaf->allocations, 1, memory_order_relaxed);
     if (!rs_detached_leaf_leave(leaf) && result == CUDA_SUCCESS)
-        result = CUDA_ERROR_CONTEXT_IS_DESTROYED; /* it has gone back already */
+        result = CUDA_ERROR_CONTEXT_IS_DESTROYED; /* the block has gone back already */
     if (result == CUDA_SUCCESS)
         *out = taken;
     return result;
 }
 
-/* What is taken is usable on all streams.  An unanswered request for held memory is no failure:
- * what is in quarantine above may serve it yet. */
+/* The memory is usable on all streams.  A refused RS_EFFORT_HELD request is not counted as a
+ * failure: blocks in quarantine above may still serve it. */
 static CUresult detached_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                                   enum rs_effort effort, struct rs_allocation *out)
 {
@@ -226,7 +227,7 @@ static CUresult give_one(struct rs_detached_leaf *leaf, struct rs_detached_recor
 {
     CUresult result = CUDA_SUCCESS;
 
-    /* These frees take memory away from under earlier work, which nobody above has waited for. */
+    /* these frees do not wait for earlier work, and without `reuse` nothing above has waited */
     if (!leaf->environment->frees_are_ready)
         result = rs_sentinel_wait(leaf->environment->sentinel, leaf->environment->context);
     if (result != CUDA_SUCCESS)
@@ -245,7 +246,7 @@ static CUresult detached_deallocate(struct rs_mr *mr, const struct rs_allocation
 
     (void)stream;
     if (!rs_detached_leaf_enter(leaf))
-        return CUDA_SUCCESS; /* it went back with all the rest */
+        return CUDA_SUCCESS; /* it went back when the context ended */
     result = give_one(leaf, allocation->token);
     (void)rs_detached_leaf_leave(leaf);
     return result;
@@ -260,7 +261,8 @@ static void detached_context_ended(struct rs_mr *mr)
     end(leaf, leaf->calls->give_late);
 }
 
-/* What is left now is lost: the environment, by which segments are known, goes with the leaf. */
+/* Memory that is left now is lost: the environment, which identifies its segments, goes with the
+ * leaf. */
 static void detached_destroy(struct rs_mr *mr, bool memory_is_gone)
 {
     struct rs_detached_leaf *leaf = rs_detached_leaf_of(mr);
@@ -282,7 +284,7 @@ static void detached_destroy(struct rs_mr *mr, bool memory_is_gone)
 
 /* ---- the rest ---- */
 
-/* Bytes handed out, as requested. */
+/* Reports the bytes handed out, as requested. */
 static void detached_report(struct rs_mr *mr, struct rs_report *report)
 {
     struct rs_detached_leaf *leaf = rs_detached_leaf_of(mr);

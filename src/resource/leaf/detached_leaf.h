@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A leaf whose memory outlives the context (a driver's pool, the process's own memory): it keeps a
- * list of what it handed out, so that it can free it when the context ends, as the driver does with
- * a context's own allocations. */
+/* A leaf whose memory outlives the context (a driver's pool, the process's own memory).  It keeps a
+ * list of the blocks it handed out and frees them when the context ends, as the driver does with a
+ * context's own allocations. */
 #pragma once
 
 #include "base/counter.h"
@@ -18,63 +18,65 @@ typedef CUresult rs_detached_take(struct rs_detached_leaf *leaf, size_t size_byt
 typedef CUresult rs_detached_give(struct rs_detached_leaf *leaf, CUdeviceptr address,
                                   size_t size_bytes);
 
-/* Taken from the driver. */
+/* The bytes taken from the driver. */
 struct rs_detached_held {
     size_t bytes, peak_bytes;
 };
 
-/* What the kinds of leaf do.  Called under no lock of the leaf's; relaxed capture mode is theirs to
- * set. */
+/* The calls of a kind of detached leaf.  They are called without the leaf's lock, and set relaxed
+ * capture mode themselves. */
 struct rs_detached_calls {
-    /* Takes memory, usable on every stream at once, and charges it to the environment's account. */
+    /* Takes memory that is usable on every stream at once, and charges it to the account. */
     rs_detached_take *take;
 
-    rs_detached_give *give; /* no work uses it any more */
+    rs_detached_give *give; /* gives back a block that no work uses any more */
 
-    /* The same when the context that was the environment's is no more.  What fails here is tried
-     * again (unfinished.h): when the next such leaf is made a context is current. */
+    /* As `give`, after the environment's context has ended.  A block that fails here is tried again
+     * (unfinished.h), when the next detached leaf is made and a context is current. */
     rs_detached_give *give_late;
 
-    /* After all was given back that could be: ends what the leaf itself has.  False when it is to
-     * be called again, as the driver refused.  May be NULL. */
+    /* Ends the leaf's own objects, after all blocks were given back that could be.  False when the
+     * driver refused: it is called again then.  May be NULL. */
     bool (*end)(struct rs_detached_leaf *leaf);
 
-    size_t (*trim)(struct rs_mr *mr, const struct rs_trim *trim); /* as in struct rs_mr_ops; may be
-                                                                     NULL */
-    size_t (*excess_bytes)(struct rs_mr *mr);                     /* these two too */
+    /* These five are ops of struct rs_mr_ops; each may be NULL. */
+    size_t (*trim)(struct rs_mr *mr, const struct rs_trim *trim);
+    size_t (*excess_bytes)(struct rs_mr *mr);
     void (*synchronise)(struct rs_mr *mr, enum rs_synchronise when);
     size_t (*idle_bytes)(struct rs_mr *mr);
-    CUresult (*access_changed)(struct rs_mr *mr, CUdevice peer, bool allowed); /* may be NULL */
-    /* For the report: makes no driver call.  NULL: what is live, and its peak. */
+    CUresult (*access_changed)(struct rs_mr *mr, CUdevice peer, bool allowed);
+    /* The held bytes for the report; makes no driver call.  NULL: the live bytes and their peak. */
     struct rs_detached_held (*held)(struct rs_detached_leaf *leaf);
 };
 
-/* First member of such a leaf, which is published memory and freed here. */
+/* The first member of a detached leaf, which lies in published memory and is freed by
+ * detached_leaf.c. */
 struct rs_detached_leaf {
     struct rs_mr base;
     const struct rs_environment *environment;
     const struct rs_detached_calls *calls;
     _Atomic uint64_t allocations, deallocations, failures;
 
-    struct rs_mutex lock; /* protects what follows */
+    struct rs_mutex lock; /* protects the fields below, down to the live bytes */
     bool has_ended;
-    unsigned inside; /* calls under way, which the end waits for: the last one out ends it all */
+    unsigned inside; /* the number of calls under way: after the context's end the last of them ends
+                        the leaf */
     struct rs_record_slab records;
     struct rs_detached_record *first;
     _Atomic size_t live_bytes, peak_live_bytes; /* base/counter.h */
 
-    /* Of who ends it alone. */
+    /* Used only by the thread that ends the leaf. */
     struct rs_unfinished unfinished;
     bool is_closed; /* `end` has succeeded */
 };
 
-/* The leaf must be all zero.  First gives back what earlier leaves could not. */
+/* Initialises a leaf that is all zero.  First gives back memory that earlier leaves could not. */
 void rs_detached_leaf_init(struct rs_detached_leaf *leaf, const struct rs_mr_descriptor *descriptor,
                            const struct rs_environment *environment,
                            const struct rs_detached_calls *calls);
 
-/* Around driver calls about what the leaf has.  False when the context has ended: before, so that
- * nothing of it is there any more; or meanwhile. */
+/* Called around driver calls that use the leaf's own objects.  Enter returns false when the context
+ * has ended, so that the objects are gone; leave returns false when it has ended meanwhile. */
 bool rs_detached_leaf_enter(struct rs_detached_leaf *leaf);
 bool rs_detached_leaf_leave(struct rs_detached_leaf *leaf);
 

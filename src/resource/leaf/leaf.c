@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Leaves over a pair of driver calls. */
 #include "resource/leaf/leaf.h"
 
 #include "base/request.h"
@@ -23,9 +24,10 @@ static struct rs_leaf *leaf_of(struct rs_mr *mr)
 /* ---- the way back ---- */
 
 enum {
-    IDLE_NS = 500 * 1000,           /* how long a request looks whether the context is idle, */
-    SETTLE_NS = 500 * 1000,         /* and for the own stream, before it asks for more, */
-    SETTLE_SHORT_NS = 50 * 1000000, /* and when that was refused */
+    IDLE_NS = 500 * 1000, /* the longest that a request waits for the context to be idle */
+    /* The longest that it waits for the own stream before it takes more memory. */
+    SETTLE_NS = 500 * 1000,
+    SETTLE_SHORT_NS = 50 * 1000000, /* the same wait after the driver refused */
 };
 
 static CUresult give(struct rs_leaf *leaf, CUdeviceptr address)
@@ -62,27 +64,28 @@ static CUresult give_in_order(struct rs_leaf *leaf, CUdeviceptr address, CUstrea
     return result;
 }
 
-/* Inside a request: what no longer waits once the context was seen idle, after the last of the
- * memory's own users. */
+/* Inside a request: true when a driver free would not wait, as the context was seen idle after the
+ * last work that used the memory. */
 static bool may_give_now(const struct rs_leaf *leaf)
 {
     if (rs_request_is_busy())
         return false;
     if (rs_context_idle(leaf->environment->context, IDLE_NS) == RS_FENCE_DONE)
         return true;
-    rs_request_note_busy(); /* once is enough: each look may take IDLE_NS */
+    rs_request_note_busy(); /* one look is enough, as each may take IDLE_NS */
     return false;
 }
 
-/* Gives back an allocation; `stream`: in the order of the program's, NULL: of none.  *settled: its
- * bytes are counted no longer.  CUDA_ERROR_NOT_READY where that would wait inside a request. */
+/* Gives an allocation back.  stream: in the order of this stream of the program; NULL: in no order.
+ * *settled: its bytes are no longer counted.  CUDA_ERROR_NOT_READY where the free would wait inside
+ * a request. */
 static CUresult give_back(struct rs_leaf *leaf, CUdeviceptr address, CUstream stream, bool *settled)
 {
     bool in_request = rs_request_is_under_way(), ready = leaf->environment->frees_are_ready;
     bool in_order = has_order(leaf) && (ready || in_request);
 
-    /* Under a limit what is given back must be there for the next request, and nobody here may wait
-     * for the program's stream later. */
+    /* Under a limit, the bytes must be free for the next request, and no thread here may wait for
+     * the program's stream later. */
     *settled = !in_order;
     if (stream && !in_order && has_order(leaf) && !rs_account_has_limit(leaf->environment->account))
         return give_in_order(leaf, address, stream);
@@ -118,8 +121,9 @@ static size_t unsettled_bytes(struct rs_leaf *leaf)
     return bytes;
 }
 
-/* Lets the driver have what was given back in order, unless the stream is long in coming to it: it
- * may share a channel with work that waits for this thread.  Returns the bytes. */
+/* Settles the blocks given back in order once the own stream has executed their frees, waiting up
+ * to bound_ns: the stream may share a channel with work that waits for this thread.  Returns the
+ * bytes settled. */
 static size_t settle(struct rs_leaf *leaf, uint64_t bound_ns)
 {
     struct rs_account *account = leaf->environment->account;
@@ -148,13 +152,14 @@ static size_t settle(struct rs_leaf *leaf, uint64_t bound_ns)
 
 /* ---- allocation ---- */
 
-/* Out of host memory; nobody has seen the block. */
+/* Gives back a block that the program has not seen, as host memory ran out. */
 static CUresult give_unseen(struct rs_leaf *leaf, CUdeviceptr address)
 {
     return has_order(leaf) ? give_in_order(leaf, address, own_stream(leaf)) : give(leaf, address);
 }
 
-/* Counted first, then taken, then entered; undone where it fails. */
+/* Charges the account, takes the memory, and enters its segment; undoes the steps when one fails.
+ */
 static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
 {
     struct rs_account *account = leaf->environment->account;
@@ -189,9 +194,9 @@ static bool may_reclaim(const struct rs_leaf *leaf, enum rs_effort effort)
            leaf->memory != RS_MEMORY_HOST;
 }
 
-/* Before it is out of memory, the device's other stacks and contexts give back what they merely
- * keep.  Where `reuse` is above, it waits for quarantined blocks itself: those of its own stack may
- * do without going back to the driver. */
+/* Takes memory.  Before a request is out of memory, the device's other stacks and contexts give
+ * idle memory back.  Where `reuse` is above, it waits for blocks in quarantine itself: those of its
+ * own stack may serve without going back to the driver. */
 static CUresult take(struct rs_leaf *leaf, size_t size_bytes, enum rs_effort effort,
                      CUdeviceptr *address)
 {
@@ -225,7 +230,7 @@ static void count_taken(struct rs_leaf *leaf, size_t size_bytes)
     atomic_fetch_add_explicit(&leaf->allocations, 1, memory_order_relaxed);
 }
 
-/* A leaf holds nothing: each allocation is the driver's. */
+/* Each allocation is a driver allocation: a leaf holds no memory for an RS_EFFORT_HELD request. */
 static CUresult leaf_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                               enum rs_effort effort, struct rs_allocation *out)
 {
@@ -233,7 +238,8 @@ static CUresult leaf_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stre
     CUdeviceptr address = 0;
     CUresult result;
 
-    (void)stream; /* these driver calls are synchronous: usable on every stream at once */
+    (void)stream; /* these driver calls are synchronous, so the memory is usable on every stream at
+                     once */
     if (rs_effort_is_held(effort))
         return CUDA_ERROR_NOT_READY;
     rs_request_begin();
@@ -255,12 +261,13 @@ static CUresult deallocate(struct rs_leaf *leaf, const struct rs_allocation *all
     CUresult result;
     bool settled;
 
-    /* Removed first: the moment the driver has it back it may give the address to another thread,
-     * whose entry must not be the one removed. */
+    /* Removed before the free: from then on the driver may give the address to another thread,
+     * whose entry must not be removed. */
     rs_segment_remove(leaf->environment, allocation->address);
     result = give_back(leaf, allocation->address, stream, &settled);
     if (result != CUDA_SUCCESS) {
-        /* Still the driver's allocation (a sticky error, say).  Room for it was there before. */
+        /* The allocation is still the driver's (after a sticky error, say).  The insert has room,
+         * as the entry was there before. */
         (void)rs_segment_add(leaf->environment, allocation->address, size_bytes);
         return result;
     }
@@ -280,7 +287,8 @@ static CUresult leaf_deallocate(struct rs_mr *mr, const struct rs_allocation *al
     struct rs_uncancelled uncancelled;
     CUresult result;
 
-    rs_uncancelled_begin(&uncancelled); /* in the driver: who calls us has the memory in hand */
+    /* While in the driver, as the caller has the memory in hand. */
+    rs_uncancelled_begin(&uncancelled);
     result = deallocate(leaf_of(mr), allocation, stream);
     rs_uncancelled_end(&uncancelled);
     return result;
@@ -290,7 +298,7 @@ static void leaf_destroy(struct rs_mr *mr, bool memory_is_gone)
 {
     struct rs_leaf *leaf = leaf_of(mr);
 
-    /* With the context the account of what it held is gone too (rs_account_lose). */
+    /* When the context is gone, the account lost its bytes too (rs_account_lose). */
     if (!memory_is_gone && unsettled_bytes(leaf) > 0) {
         (void)rs_own_stream_wait(own_stream(leaf));
         (void)settle(leaf, UINT64_MAX);
@@ -303,7 +311,7 @@ static bool leaf_deallocates_in_order(struct rs_mr *mr)
     return has_order(leaf_of(mr));
 }
 
-/* Whoever gave the memory back has counted it. */
+/* Returns 0 bytes, as each free was counted by its caller. */
 static size_t leaf_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
     (void)trim;

@@ -42,8 +42,8 @@ static int managed_create(const struct rs_environment *environment, const void *
 
 static const struct rs_option managed_options[] = {
     RS_OPTION_BOOLEAN_ROW(struct managed_config, charged, "1",
-                          "counts as the device's memory against a limit; 0: as the host's, for "
-                          "what is spilled from a device that is full"),
+                          "1: counts as device memory against a limit; 0: as host memory, for a "
+                          "program's spill from a full device"),
     RS_OPTION_END,
 };
 

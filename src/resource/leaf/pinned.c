@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pinned: page-locked host memory, with the flags of its stack.  RMM's pinned_host_memory_resource.
  *
- * It costs 0.5 ms for 4 KiB and 160 ms for 512 MiB (MEASURED.md), so it is what gains most
- * from a pool.
+ * An allocation costs 0.5 ms for 4 KiB and 160 ms for 512 MiB (MEASURED.md), so pinned memory gains
+ * the most from a pool.
  *
- * Where the memory lies is the kernel's choice for the calling thread, whose memory policy is set
- * for the time of the driver's call and then put back.  The choice is a preference: a full node
+ * The kernel chooses the NUMA node of the memory by the calling thread's memory policy, which is
+ * set for the time of the driver's call and then put back.  The policy is a preference: a full node
  * does not fail the allocation. */
 #include "base/file.h"
 #include "base/log.h"
@@ -33,7 +33,7 @@ struct pinned_config {
     const char *numa;
 };
 
-/* A leaf and the node that its memory should lie on. */
+/* A leaf, and the NUMA node on which its memory should lie. */
 struct pinned {
     struct rs_mr base;
     struct rs_mr *leaf;
@@ -61,7 +61,7 @@ static CUresult pinned_give(CUdeviceptr address)
     return rs_driver.cuMemFreeHost((void *)(uintptr_t)address);
 }
 
-/* ---- the thread's memory policy; libnuma would be a library more ---- */
+/* ---- the thread's memory policy, by system calls, to need no libnuma ---- */
 
 struct policy {
     int mode;
@@ -79,7 +79,8 @@ static bool set_policy(const struct policy *policy)
     return syscall(SYS_set_mempolicy, policy->mode, policy->nodes, (long)NODES_MAX + 1) == 0;
 }
 
-/* False where the kernel or a sandbox refuses: then memory comes from where it always does. */
+/* Sets a preference for the node.  False where the kernel or a sandbox refuses: memory then comes
+ * from the default node. */
 static bool prefer_node(int node, struct policy *before)
 {
     static bool said;
@@ -96,7 +97,7 @@ static bool prefer_node(int node, struct policy *before)
 
 /* ---- the node nearest to the device ---- */
 
-/* As the kernel knows it for the device's PCI address; -1 where it has no nodes. */
+/* The node of the device's PCI address, from the kernel; -1 where the device has none. */
 static int node_of_bus(CUdevice device)
 {
     char id[32] = "", path[80], text[16] = "";
@@ -140,7 +141,7 @@ static CUresult pinned_allocate(struct rs_mr *mr, size_t size_bytes, CUstream st
     CUresult result = rs_mr_allocate_with(pinned->leaf, size_bytes, stream, effort, out);
 
     if (preferred)
-        (void)set_policy(&before); /* it was the thread's a moment ago: it is good */
+        (void)set_policy(&before); /* cannot fail: this policy was the thread's before */
     return result;
 }
 
@@ -189,7 +190,7 @@ static int create_on_node(struct rs_mr *leaf, int node, struct rs_mr **out)
     return 0;
 }
 
-/* False when it is none of the words and no node's number. */
+/* Parses a word or a node's number.  False when the text is neither. */
 static bool parse_node(const char *text, CUdevice device, int *node)
 {
     char *end;
@@ -216,7 +217,8 @@ static int pinned_create(const struct rs_environment *environment, const void *c
     int node = NODE_NONE, failed;
 
     (void)upstream;
-    (void)parse_node(settings->numa, environment->device, &node); /* validated */
+    /* Cannot fail: the text was validated. */
+    (void)parse_node(settings->numa, environment->device, &node);
     failed = rs_leaf_create(&rs_mr_descriptor_pinned, environment, pinned_take, pinned_give, out);
     return failed || node == NODE_NONE ? failed : create_on_node(*out, node, out);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* simulated: addresses without memory behind them, so that a trace can be replayed through a stack
- * on a machine without a GPU.  Never touches the driver, and never serves a program
+ * on a machine without a GPU.  It makes no driver call, and never serves a program
  * (config/stack_check.c).
  *
- * The address space grows at its end; what is freed lies in one list by address, merged with free
- * neighbours, and the first that fits serves. */
+ * The address space grows at its end.  Freed parts are in one list by address, merged with free
+ * neighbours; the first part that fits serves a request. */
 #include "base/lock.h"
 #include "heap/record_slab.h"
 #include "resource/report.h"
@@ -13,14 +13,15 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static const CUdeviceptr FIRST_ADDRESS = (CUdeviceptr)1 << 46; /* where a device's memory lies */
+/* In the range where device memory lies. */
+static const CUdeviceptr FIRST_ADDRESS = (CUdeviceptr)1 << 46;
 static const size_t SPACE_BYTES = (size_t)1 << 45;
 
 struct simulated_config {
     size_t size;
 };
 
-/* A part of the address space, in its order. */
+/* A part of the address space; the list is in order of addresses. */
 struct part {
     struct part *before, *after;
     CUdeviceptr address;
@@ -35,10 +36,10 @@ struct simulated {
     const struct rs_environment *environment;
     size_t capacity_bytes;
 
-    struct rs_mutex lock; /* protects what follows */
+    struct rs_mutex lock; /* protects the fields below */
     struct rs_record_slab records;
     struct part *first, *last;
-    CUdeviceptr end; /* of the address space so far */
+    CUdeviceptr end; /* the present end of the address space */
     size_t live_bytes, peak_bytes;
     uint64_t allocations, deallocations, failures;
 };
@@ -48,7 +49,7 @@ static struct simulated *simulated_of(struct rs_mr *mr)
     return RS_CONTAINER_OF(mr, struct simulated, base);
 }
 
-/* A new part after `before` (NULL: the first).  NULL when out of host memory. */
+/* Adds a part after `before` (NULL: at the beginning).  NULL when out of host memory. */
 static struct part *add_part(struct simulated *simulated, struct part *before, CUdeviceptr address,
                              size_t size_bytes)
 {
@@ -86,7 +87,7 @@ static void remove_part(struct simulated *simulated, struct part *part)
     rs_record_slab_give(&simulated->records, part);
 }
 
-/* The first free part that is large enough, cut to size. */
+/* Takes the first free part that is large enough, cut to size. */
 static struct part *reuse_part(struct simulated *simulated, size_t size_bytes)
 {
     struct part *part = simulated->first;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* system: the process's own memory, used by the device directly where it can (HMM, ATS).  RMM's
+/* system: the process's own memory, which the device uses directly where it can (HMM, ATS).  RMM's
  * system_memory_resource.
  *
- * free() waits for nothing, unlike cudaFree, so whoever frees here must know that no work uses the
- * block: a kernel would write into what the program's own malloc handed out. */
+ * free() waits for nothing, unlike cudaFree.  So the caller of a free here must know that no work
+ * uses the block: a kernel would write into memory that the program's own malloc handed out since.
+ */
 #include "driver/driver.h"
 
 #include "resource/leaf/detached_leaf.h"
@@ -13,7 +14,9 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-enum { LARGE_BYTES = 2 << 20 }; /* mapped by themselves, from the beginning of a large page on */
+enum {
+    LARGE_BYTES = 2 << 20
+}; /* a block from this size on has a mapping of its own, which begins at a large page */
 
 static void *map_large(size_t size_bytes)
 {
@@ -27,13 +30,15 @@ static void *map_large(size_t size_bytes)
         return NULL;
     before_bytes = -(uintptr_t)memory % LARGE_BYTES;
     if (before_bytes > 0)
-        (void)munmap(memory, before_bytes); /* what stays mapped here was never touched */
+        /* Pages that stay mapped after a failure were never touched. */
+        (void)munmap(memory, before_bytes);
     if (before_bytes < LARGE_BYTES)
         (void)munmap(memory + before_bytes + size_bytes, LARGE_BYTES - before_bytes);
     return memory + before_bytes;
 }
 
-/* The size that a block takes: of a large one whole large pages, so that ends are on pages. */
+/* Computes the bytes that a block takes: whole large pages for a large block, so that it ends on a
+ * page. */
 static bool round_size(size_t size_bytes, size_t *rounded_bytes)
 {
     return rs_round_up(size_bytes, size_bytes >= LARGE_BYTES ? LARGE_BYTES : RS_BLOCK_ALIGNMENT,
@@ -48,7 +53,7 @@ static CUresult system_take(struct rs_detached_leaf *leaf, size_t size_bytes, en
     void *memory;
 
     if (rs_effort_is_held(effort))
-        return CUDA_ERROR_NOT_READY; /* nothing is held */
+        return CUDA_ERROR_NOT_READY; /* this leaf holds no memory */
     if (!round_size(size_bytes, &rounded_bytes) ||
         !rs_account_take(account, size_bytes, RS_MEMORY_HOST))
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -71,7 +76,7 @@ static CUresult system_give(struct rs_detached_leaf *leaf, CUdeviceptr address, 
     if (size_bytes < LARGE_BYTES)
         free(memory);
     else if (!round_size(size_bytes, &rounded_bytes) || munmap(memory, rounded_bytes) != 0)
-        return CUDA_ERROR_UNKNOWN; /* the process may have no more mappings than this */
+        return CUDA_ERROR_UNKNOWN; /* the process has reached its limit of mappings */
     rs_account_give(leaf->environment->account, size_bytes, RS_MEMORY_HOST);
     return CUDA_SUCCESS;
 }

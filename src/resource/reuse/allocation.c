@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way of an allocation through `reuse`: a block of the thread's shard, one freed in the order
- * of the same stream, or one from upstream. */
+/* The path of an allocation through `reuse`: a block that the thread's shard keeps, a block freed
+ * in the order of the same stream, or a block from upstream. */
 #include "resource/reuse/reuse.h"
 
 #include "base/request.h"
 #include "driver/stream_order.h"
 
 enum {
-    HUGE_BYTES = 256 << 20, /* what becomes of such a block takes longer than a fence */
-    SORT_TURNS = 8, /* an allocation looks so far into what is not sorted: there may be thousands */
+    HUGE_BYTES = 256 << 20, /* a program's work on a block of this size takes longer than a fence */
+    /* Batches that one allocation sorts at most: thousands of blocks may be unsorted. */
+    SORT_TURNS = 8,
 };
 
-/* A ready block of that size, which is counted as live from now on, or NULL; *more: there may be
- * one among those that are not sorted yet. */
+/* Takes a kept block of this size and counts it as live, or returns NULL.  *more: the shard has
+ * unsorted blocks, and one of them may do. */
 RS_HOT_INLINE struct rs_freed *take_kept(struct rs_reuse *reuse, size_t size_bytes, bool *more)
 {
     struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
@@ -33,8 +34,8 @@ RS_HOT_INLINE struct rs_freed *take_kept(struct rs_reuse *reuse, size_t size_byt
     return kept;
 }
 
-/* In the order of a stream: what was freed in that order needs no fence.  Sizes are rounded, so
- * that more of them are alike. */
+/* An allocation in the order of a stream: a block freed in the same order needs no fence.  Sizes
+ * are rounded up, so that more blocks have equal sizes. */
 static bool allocate_in_order(struct rs_reuse *reuse, size_t *size_bytes, CUstream stream,
                               unsigned long long *key, struct rs_allocation *out)
 {
@@ -55,8 +56,9 @@ static bool allocate_in_order(struct rs_reuse *reuse, size_t *size_bytes, CUstre
     return true;
 }
 
-/* What a huge block leaves free around it must be in one piece: so upstream shall see all that is
- * done with, first.  Freed blocks of its own size would leave a hole for the next one. */
+/* Makes all blocks ready that can be, before a huge block is cut: the memory left free around it
+ * should be one piece, and blocks freed late would leave it in several.  Where all freed blocks
+ * have this very size, the request can have one of them. */
 static void ready_for_huge(struct rs_reuse *reuse, size_t size_bytes)
 {
     struct rs_reuse_quantity freed = rs_reuse_quarantined(reuse);
@@ -70,8 +72,8 @@ static void ready_for_huge(struct rs_reuse *reuse, size_t size_bytes)
     rs_request_end();
 }
 
-/* What comes from upstream is for all streams, as it will be handed to others in its time.  Where
- * frees wait no gap is late, so any block will do (slow_path.c). */
+/* A block from upstream must be usable on all streams, as it will be handed to others later.  In
+ * mode `wait` no freed block is late to merge, so any block may be cut (slow_path.c). */
 static CUresult allocate_from_upstream(struct rs_reuse *reuse, size_t size_bytes,
                                        enum rs_effort effort, struct rs_allocation *out)
 {
@@ -101,7 +103,8 @@ allocate_new(struct rs_reuse *reuse, size_t size_bytes, size_t upstream_bytes,
         return result;
     record = rs_reuse_take_record(reuse, upstream_bytes);
     if (RS_UNLIKELY(!record)) {
-        (void)rs_mr_deallocate(reuse->base.upstream[0], &upstream, NULL); /* nobody has seen it */
+        /* The program has not seen the block. */
+        (void)rs_mr_deallocate(reuse->base.upstream[0], &upstream, NULL);
         return rs_effort_result(effort, CUDA_ERROR_OUT_OF_MEMORY);
     }
     record->upstream.address = upstream.address;
@@ -112,7 +115,7 @@ allocate_new(struct rs_reuse *reuse, size_t size_bytes, size_t upstream_bytes,
     return CUDA_SUCCESS;
 }
 
-/* A block of that size from among those that are not sorted yet, or NULL. */
+/* Sorts ready blocks until one of this size is found, and takes it; NULL when there is none. */
 __attribute__((noinline)) static struct rs_freed *sort_and_take(struct rs_reuse *reuse,
                                                                 size_t size_bytes)
 {
@@ -127,7 +130,7 @@ __attribute__((noinline)) static struct rs_freed *sort_and_take(struct rs_reuse 
     return kept;
 }
 
-/* A block of the shard's, or one from upstream; for an allocation on the stream of that key. */
+/* Takes a kept block or one from upstream, for an allocation on the stream with this key. */
 RS_HOT_INLINE CUresult allocate_any(struct rs_reuse *reuse, size_t size_bytes,
                                     size_t upstream_bytes, unsigned long long key,
                                     enum rs_effort effort, struct rs_allocation *out)
@@ -159,8 +162,8 @@ static bool is_something_kept(struct rs_reuse *reuse, size_t size_bytes)
     return kept;
 }
 
-/* Of memory that an allocation looks at fences for: so much that no processor's cache has it may be
- * any block, and is asked for only when there is none. */
+/* True when an allocation queries the fences before it takes a block.  A block so large that no
+ * processor cache holds it may be any block: the fences are queried only where no other is free. */
 static bool asks_first(struct rs_reuse *reuse, size_t size_bytes)
 {
     return size_bytes >= rs_reuse_eager_bytes(reuse) &&
@@ -169,8 +172,8 @@ static bool asks_first(struct rs_reuse *reuse, size_t size_bytes)
              !is_something_kept(reuse, size_bytes)));
 }
 
-/* In the order of a stream, of a block that an allocation looks at fences for, or with another
- * effort than the full one.  Held memory is for all streams. */
+/* An allocation in the order of a stream, of a size that queries fences first, or with an effort
+ * other than the full one.  A block from held memory is for all streams. */
 __attribute__((noinline)) static CUresult allocate_unusual(struct rs_reuse *reuse,
                                                            size_t size_bytes, CUstream stream,
                                                            enum rs_effort effort,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way of a free through `reuse`: into an open list, and when it is time that list is sealed. */
+/* The path of a free through `reuse`: the block enters an open list, and some frees seal that list.
+ */
 #include "resource/reuse/reuse.h"
 
 #include "base/clock.h"
@@ -8,14 +9,16 @@
 #include "driver/stream_order.h"
 
 enum {
-    SEAL_COUNT = 128, /* in one shard */
-    LOOK_EVERY = 16,  /* the first free after a seal looks whether it is time to, each sixteenth, */
-    LOOK_BYTES = RS_REUSE_SEAL_BYTES / 8, /* and one when so much has opened in a shard since */
-    UNFENCED_BYTES = 64 << 20, /* so much may wait for the end of a capture, or what the program
-                                  held before where that is more */
+    SEAL_COUNT = 128, /* open blocks in one shard: a free seals from this many on */
+    LOOK_EVERY = 16,  /* the first free after a seal looks whether it is time to seal, then each
+                         sixteenth, ... */
+    /* ... and one after this many new open bytes in a shard. */
+    LOOK_BYTES = RS_REUSE_SEAL_BYTES / 8,
+    UNFENCED_BYTES = 64 << 20, /* freed bytes that may wait for the end of a capture; the program's
+                                  spare bytes before it, where these are more */
 };
 
-/* Upstream had nothing fitting lately (slow_path.c). */
+/* True while upstream counts as short: it had no fitting block lately (slow_path.c). */
 static bool is_short(const struct rs_reuse *reuse)
 {
     return rs_reuse_eager_bytes(reuse) == RS_REUSE_SHORT_BYTES;
@@ -26,9 +29,9 @@ static bool is_starved(const struct rs_reuse *reuse)
     return reuse->has_fences && rs_reuse_eager_bytes(reuse) == RS_REUSE_STARVED;
 }
 
-/* True when the next allocation will probably need what is being freed now.  Then the fence must
- * not wait for that allocation: work that is launched in between would be behind it too, and that
- * work may end only when this thread goes on. */
+/* True when the next allocation will probably need the block being freed now.  Then the fence is
+ * recorded now and not by that allocation: later it would also cover work launched in between, and
+ * that work may end only when this thread goes on. */
 static bool is_scarce(struct rs_reuse *reuse)
 {
     return rs_mr_idle_bytes_best(reuse->base.upstream[0]) <
@@ -53,16 +56,18 @@ __attribute__((noinline)) static bool is_time_to_seal(struct rs_reuse *reuse, si
 
 _Static_assert(SEAL_COUNT % LOOK_EVERY == 0, "is_time_to_look looks at one remainder");
 
-/* Of one shard; the new bytes are those since it last published.  Not at each free from
- * RS_REUSE_SEAL_BYTES on: with two threads looking made a pair of 1 MiB half as long again. */
+/* True when a free looks whether it is time to seal.  opened: blocks open in the shard; new_bytes:
+ * bytes since it last published.  Not every free looks once RS_REUSE_SEAL_BYTES are open: with two
+ * threads that made a pair of 1 MiB half as long again. */
 RS_HOT_INLINE bool is_time_to_look(size_t opened, size_t new_bytes)
 {
     return RS_UNLIKELY((opened % LOOK_EVERY <= 1) | opened / SEAL_COUNT | new_bytes / LOOK_BYTES);
 }
 
-/* What is open in all shards, of the others what they have published: threads that free side by
- * side would else each have as much open as one may.  Little is not published, as the sum is in a
- * cache line that all of them write.  Under the shard's lock. */
+/* Returns the open bytes of all shards: this one's, and what the others have published.  Without
+ * the sum, each of several freeing threads would have as much open as one may.  Small amounts are
+ * not published, as the sum lies in a cache line that all threads write.  The caller holds the
+ * shard's lock. */
 static size_t open_in_all(struct rs_reuse *reuse, struct rs_reuse_shard *shard, size_t open_bytes)
 {
     size_t new_bytes = open_bytes - shard->published_bytes;
@@ -74,7 +79,7 @@ static size_t open_in_all(struct rs_reuse *reuse, struct rs_reuse_shard *shard, 
            new_bytes;
 }
 
-/* Under the shard's lock, so that no locked instruction is needed. */
+/* The caller holds the shard's lock, so plain stores do instead of locked instructions. */
 RS_HOT_INLINE void count_entered(struct rs_reuse_shard *shard, size_t size_bytes)
 {
     atomic_store_explicit(&shard->entered_bytes, shard->entered_bytes + size_bytes,
@@ -82,14 +87,14 @@ RS_HOT_INLINE void count_entered(struct rs_reuse_shard *shard, size_t size_bytes
     atomic_store_explicit(&shard->entered_count, shard->entered_count + 1, memory_order_relaxed);
 }
 
-/* Besides those for which it is time. */
+/* True for a free that seals whatever is_time_to_seal says: its block is large. */
 RS_HOT_INLINE bool seals_at_once(const struct rs_reuse *reuse, size_t size_bytes)
 {
     return RS_UNLIKELY(size_bytes >= rs_reuse_eager_bytes(reuse)) &&
            !(is_short(reuse) && rs_reuse_is_crowded(reuse));
 }
 
-/* Enters a freed block into the open list of the thread's shard.  True when it is time to seal. */
+/* Enters a freed block into an open list of the thread's shard.  True when it is time to seal. */
 RS_HOT_INLINE bool open_push(struct rs_reuse *reuse, struct rs_freed *record)
 {
     struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
@@ -112,7 +117,7 @@ RS_HOT_INLINE bool open_push(struct rs_reuse *reuse, struct rs_freed *record)
     return looks && is_time_to_seal(reuse, open_bytes, opened);
 }
 
-/* The same for a block freed in the order of a stream. */
+/* As open_push, for a block freed in the order of a stream. */
 static bool ordered_push(struct rs_reuse *reuse, struct rs_freed *record, unsigned long long stream)
 {
     size_t opened, open_bytes;
@@ -124,7 +129,8 @@ static bool ordered_push(struct rs_reuse *reuse, struct rs_freed *record, unsign
     return is_time_to_look(opened, open_bytes) && is_time_to_seal(reuse, open_bytes, opened);
 }
 
-/* A block that another size or stream may be handed is new to its holder then. */
+/* Keeps the holder's record with a freed block, unless the next allocation may have another size or
+ * stream: such an allocation is new to the holder. */
 RS_HOT_INLINE void keep_holder(struct rs_reuse *reuse, struct rs_freed *record,
                                const struct rs_allocation *allocation, bool in_order)
 {
@@ -135,9 +141,9 @@ RS_HOT_INLINE void keep_holder(struct rs_reuse *reuse, struct rs_freed *record,
         reuse->environment->forget_holder(reuse->environment, allocation->holder);
 }
 
-/* As cudaFree: nothing of it is touched any more when this returns.  (Frees in the order of a
- * stream do not wait, in no mode: cuMemFreeAsync does not; nor does what is freed late, inside a
- * request, when the process that it was exported to has closed it.) */
+/* Frees as cudaFree does: on return no work uses the block.  (Frees in the order of a stream wait
+ * in no mode, as cuMemFreeAsync does not.  Nor does a free inside a request: a block that was
+ * exported is freed late, when the other process has closed it.) */
 __attribute__((noinline)) static CUresult deallocate_waiting(struct rs_reuse *reuse,
                                                              const struct rs_allocation *allocation)
 {
@@ -161,8 +167,8 @@ __attribute__((noinline)) static CUresult deallocate_waiting(struct rs_reuse *re
     return result;
 }
 
-/* False when another thread has sealed since what this one freed: many find at once that it is
- * time. */
+/* False when another thread has sealed this thread's blocks since: many threads find at once that
+ * it is time. */
 static bool has_own_open(struct rs_reuse *reuse)
 {
     struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
@@ -174,8 +180,9 @@ static bool has_own_open(struct rs_reuse *reuse)
     return found || rs_ordered_has_open(&reuse->ordered);
 }
 
-/* Threads that count side by side end a shortage a little early or late.  Where no fence can be had
- * to seal is to wait. */
+/* Counts a seal, and ends the shortage after the last one.  Threads that count at the same time may
+ * end it a little early or late.  Where no fence can be had, a seal would be a wait: the shortage
+ * ends at once. */
 static void count_seal(struct rs_reuse *reuse, enum rs_fence_refusal refusal)
 {
     if (is_short(reuse) &&
@@ -196,16 +203,18 @@ static size_t live_bytes(struct rs_reuse *reuse)
     return live > 0 ? (size_t)live : 0;
 }
 
-/* True when more must come from what is ready: an arena has all it will ever have. */
+/* True when upstream can hardly grow (an arena has all its memory from the start), so that
+ * allocations must be served from ready blocks. */
 static bool is_capped(const struct rs_reuse *reuse)
 {
     return rs_min(rs_mr_growable_bytes_best(reuse->base.upstream[0]),
                   rs_account_room(reuse->environment->account)) < UNFENCED_BYTES;
 }
 
-/* A capture may last.  What waits for its end is as much as the program would need again anyway:
- * what it or the initial size held before, and is not live now.  Where upstream cannot grow it is
- * less, and no more than what is ready, as allocations find only that and do not wait. */
+/* True when too many freed bytes wait for the end of a capture, which may last.  The bound is what
+ * the program would need again anyway: its peak or the initial size, less the live bytes.  Where
+ * upstream cannot grow, the bound is upstream's idle bytes, if these are less: allocations find
+ * only those, and do not wait. */
 static bool is_much_unfenced(struct rs_reuse *reuse)
 {
     size_t held_bytes = rs_max(atomic_load_explicit(&reuse->peak_live_bytes, memory_order_relaxed),
@@ -219,8 +228,8 @@ static bool is_much_unfenced(struct rs_reuse *reuse)
                : bytes >= rs_max(UNFENCED_BYTES, spare_bytes);
 }
 
-/* What was to be sealed stays open.  Host memory is to be sealed at each free, which must not wait
- * each time. */
+/* True when a free waits because its seal was refused.  Host memory seals at each free, and must
+ * not wait each time. */
 static bool is_time_to_wait(struct rs_reuse *reuse, enum rs_fence_refusal refusal)
 {
     if (refusal == RS_FENCE_REFUSED)
@@ -228,9 +237,9 @@ static bool is_time_to_wait(struct rs_reuse *reuse, enum rs_fence_refusal refusa
     return refusal == RS_FENCE_CAPTURES && (is_starved(reuse) || is_much_unfenced(reuse));
 }
 
-/* Without a fence, a free may wait, as cudaFree does, and an allocation may not.  An error of the
- * wait is the context's, and the next call will say it.  A free in the order of a stream waits only
- * on old drivers. */
+/* Seals the open blocks.  Where no fence can be had, a free may wait, as cudaFree does, which an
+ * allocation may not.  An error of the wait is the context's, and the program's next call returns
+ * it.  A free in the order of a stream waits only on drivers without fences. */
 __attribute__((noinline)) static CUresult seal_after_free(struct rs_reuse *reuse, size_t size_bytes,
                                                           CUstream stream)
 {
@@ -258,7 +267,9 @@ __attribute__((noinline)) static CUresult
 deallocate_in_order(struct rs_reuse *reuse, const struct rs_allocation *allocation, CUstream stream)
 {
     struct rs_freed *record = allocation->token;
-    size_t size_bytes = record->upstream.size_bytes; /* the record is another's after the push */
+    size_t size_bytes =
+        record->upstream
+            .size_bytes; /* read now: after the push the record may be another thread's */
     unsigned long long key;
     bool in_order =
         rs_stream_key_to_free(stream, reuse->environment->context, record->stream, &key);
@@ -276,7 +287,9 @@ RS_HOT CUresult rs_reuse_deallocate(struct rs_mr *mr, const struct rs_allocation
 {
     struct rs_reuse *reuse = rs_reuse_of(mr);
     struct rs_freed *record = allocation->token;
-    size_t size_bytes = record->upstream.size_bytes; /* the record is another's after the push */
+    size_t size_bytes =
+        record->upstream
+            .size_bytes; /* read now: after the push the record may be another thread's */
 
     if (RS_UNLIKELY((uintptr_t)stream | RS_DIFFER(reuse->mode, RS_REUSE_DEFERRED)))
         return stream ? deallocate_in_order(reuse, allocation, stream)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Epochs: what was open at one time, which no free can join any more, fenced by one context event
- * (driver/fence.h).  When the event is done the epoch's blocks are ready.
+/* Epochs: the blocks that were open at one time, sealed behind one event of the context
+ * (driver/fence.h).  No later free joins an epoch.  When the event is done, the blocks are ready.
  *
- * A GPU that is stuck behind one long operation retires nothing, and a program may free millions of
- * blocks meanwhile.  So there are at most RS_REUSE_EPOCHS epochs: each seal beyond merges two
- * neighbours, whose blocks then wait for the younger of their two fences.  Which two goes round, so
- * that an epoch is the larger the older it is, and a block waits at most a small share longer than
- * it would alone.  The oldest is left as it is: threads wait for it.  No step of a seal or of a
- * merge depends on how many blocks there are. */
+ * A GPU that is stuck behind one long operation retires no epoch, and a program may free millions
+ * of blocks meanwhile.  So there are at most RS_REUSE_EPOCHS epochs: each further seal merges two
+ * neighbours, whose blocks then wait for the younger of the two fences.  The pair to merge goes
+ * round, so that an epoch is the larger the older it is, and a block waits at most a small share
+ * longer than it would alone.  The oldest epoch is never merged, as threads wait for it.  No step
+ * of a seal or of a merge depends on the number of blocks. */
 #include "base/clock.h"
 #include "base/lock.h"
 #include "driver/fence.h"
@@ -18,41 +18,44 @@
 #include <time.h>
 
 enum {
-    SPIN_NS = 50 * 1000, /* then in naps: */
+    SPIN_NS = 50 * 1000, /* a wait polls for 50 us, then sleeps */
     NAP_NS = 20 * 1000,
 
-    /* A free asks where so many epochs are sealed, or this share of what is held is; one of a large
-     * block, of which each is an epoch of its own, where so many are: */
+    /* When a free queries fences: at this many sealed epochs, or at 1/ASK_DIVISOR of the held bytes
+     * in them.  Large blocks, each an epoch of its own, have their own number of epochs. */
     ASK_EPOCHS = 2,
     ASK_DIVISOR = 64,
     ASK_LARGE_EPOCHS = 4,
 
-    CROWD = 16, /* epochs behind a GPU that is stuck: frees seal in larger portions from here on */
+    CROWD = 16, /* epochs behind a stuck GPU from which on frees seal larger portions */
 
-    EXACT_DIVISOR = 8, /* of so many epochs each is asked for, of more every so many-th share */
+    /* Below 8 epochs each fence is queried; with more, a query skips 1/8 of the rest. */
+    EXACT_DIVISOR = 8,
 
-    /* A block takes 0.2 to 0.9 us on its way upstream.  Of those that no shard gets back, so many
-     * go there with their epoch; ... */
+    /* How many blocks, among those that no shard gets back, one call gives upstream: each takes 0.2
+     * to 0.9 us.  AT_ONCE: of an epoch that a free retires.  IN_PASSING: of the backlog, by a free
+     * that looks, which keeps up with frees.  IN_NEED: by one step of the slow path. */
     AT_ONCE = 128,
-    IN_PASSING = 8, /* ... of more so many with a free that looks, which keeps up with frees, ... */
-    IN_NEED = 512,  /* ... or in a bounded step of need */
+    IN_PASSING = 8,
+    IN_NEED = 512,
 };
 
-/* Ordered blocks that were sealed together.  Each block knows its list, so lists are not joined. */
+/* Ordered blocks that were sealed together.  Each block points to its list, so lots are chained,
+ * and their lists never joined. */
 struct rs_reuse_lot {
     struct rs_reuse_lot *next;
-    struct rs_freed_list blocks; /* under the ordered blocks' lock */
-    size_t sealed;               /* blocks; some may have been taken back */
+    struct rs_freed_list blocks; /* protected by the ordered blocks' lock */
+    size_t sealed; /* the number of blocks when sealed; allocations may have taken some back */
 };
 
 struct rs_reuse_epoch {
-    struct rs_reuse_epoch *next; /* of the spare ones */
+    struct rs_reuse_epoch *next; /* in the list of spare epochs */
     struct rs_reuse_batch blocks;
     struct rs_reuse_lot *ordered, *last_ordered; /* oldest first */
-    size_t bytes;                                /* of these blocks, without the ordered */
-    unsigned seals;                              /* that were merged here */
+    size_t bytes;                                /* in `blocks`, without the ordered ones */
+    unsigned seals; /* the number of seals that were merged into this epoch */
     CUevent event;
-    bool timed_out; /* was waited for in vain, and is not waited for again */
+    bool timed_out; /* a wait for it timed out; it is not waited for again */
 };
 
 static struct rs_reuse_epoch *take_epoch(struct rs_reuse *reuse)
@@ -134,7 +137,8 @@ static void remove_sealed(struct rs_reuse *reuse, unsigned at, unsigned count)
             (reuse->sealed_count - at) * sizeof(reuse->sealed[0]));
 }
 
-/* Two neighbours become one behind the younger's fence, which covers what the older's does. */
+/* Merges an epoch with its younger neighbour.  The younger fence covers the work of the older one.
+ */
 static void merge_with_next(struct rs_reuse *reuse, unsigned at)
 {
     struct rs_reuse_epoch *older = reuse->sealed[at], *younger = reuse->sealed[at + 1];
@@ -174,8 +178,9 @@ static void note_crowd(struct rs_reuse *reuse)
         atomic_store_explicit(&reuse->is_crowded, crowded, memory_order_relaxed);
 }
 
-/* Seals what is open and fences it.  In this order: a free that joins later must not lie behind the
- * fence.  False when nothing was open or no fence can be had now (a capture, host memory). */
+/* Gathers the open blocks, then records the fence: in the other order a block freed in between
+ * would join an epoch whose fence does not cover its work.  False when no block was open or no
+ * fence can be had now (a capture, no host memory). */
 static bool seal_locked(struct rs_reuse *reuse)
 {
     struct rs_reuse_epoch *epoch = reuse->has_fences ? take_epoch(reuse) : NULL;
@@ -186,7 +191,8 @@ static bool seal_locked(struct rs_reuse *reuse)
         rs_reuse_gather(reuse, &epoch->blocks);
         epoch->bytes = rs_reuse_batch_size(reuse, &epoch->blocks).bytes;
         any = seal_ordered(reuse, epoch) || epoch->bytes > 0;
-        refusal = (enum rs_fence_refusal)reuse->refusal; /* unless something was to be sealed */
+        /* Stays as it was when no block was open. */
+        refusal = (enum rs_fence_refusal)reuse->refusal;
         fenced = any && rs_fence_record(reuse->environment->context, epoch->event, &refusal);
         if (fenced) {
             make_room(reuse);
@@ -227,7 +233,8 @@ static void drain_one_lot(struct rs_reuse *reuse, struct rs_freed_list *to)
     spare_lot(reuse, lot);
 }
 
-/* Ordered blocks that are ready can be had in their order still, until they leave. */
+/* Moves an epoch's lots to the backlog.  Allocations in their order may still take these ready
+ * blocks. */
 static void add_backlog_lots(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch)
 {
     if (!epoch->ordered)
@@ -246,7 +253,7 @@ static void note_backlog(struct rs_reuse *reuse)
         atomic_store_explicit(&reuse->has_backlog, has, memory_order_relaxed);
 }
 
-/* Has the processor fetch what the way upstream writes: it was freed long ago. */
+/* Prefetches the lines that the way upstream writes: the block was freed long ago. */
 static void take_one(struct rs_reuse *reuse, struct rs_freed_list *list)
 {
     struct rs_freed *freed = rs_freed_pop(&reuse->backlog);
@@ -256,7 +263,7 @@ static void take_one(struct rs_reuse *reuse, struct rs_freed_list *list)
     rs_freed_push(list, freed);
 }
 
-/* Up to so many of the backlog. */
+/* Takes blocks of the backlog until the list has `count`. */
 static void take_backlog(struct rs_reuse *reuse, size_t count, struct rs_freed_list *list)
 {
     while (list->count < count && (reuse->backlog.first || reuse->backlog_lots)) {
@@ -270,8 +277,9 @@ static void take_backlog(struct rs_reuse *reuse, size_t count, struct rs_freed_l
     note_backlog(reuse);
 }
 
-/* Of what is ready now, leaves behind what would take too long.  What comes back to its shard in
- * one piece does not; in need it does not come back. */
+/* Moves ready blocks that would take too long to give upstream (more than `most`) to the backlog.
+ * Blocks that come back to their shard in one piece take no time.  While a thread is on the slow
+ * path, none come back. */
 static void leave_backlog(struct rs_reuse *reuse, struct rs_reuse_batch *ready, size_t most)
 {
     if (atomic_load(&reuse->on_slow_path) > 0)
@@ -304,8 +312,8 @@ void rs_reuse_give_backlog(struct rs_reuse *reuse)
         rs_reuse_give_upstream(reuse, &list);
 }
 
-/* Takes the blocks of the oldest so many epochs, of which the youngest's fence is done.  It was
- * recorded after theirs, and so covers all that theirs do. */
+/* Takes the blocks of the `count` oldest epochs.  The youngest fence among them is done; it was
+ * recorded after the others, and so covers their work. */
 static void take_through(struct rs_reuse *reuse, unsigned count, struct rs_reuse_batch *ready)
 {
     RS_ASSERT(count <= reuse->sealed_count);
@@ -323,11 +331,11 @@ static void take_through(struct rs_reuse *reuse, unsigned count, struct rs_reuse
     reuse->merge_at -= rs_min(reuse->merge_at, count);
 }
 
-/* Asks for the fence of the count-th oldest epoch, and takes what it covers.
+/* Queries the fence of the count-th oldest epoch, and takes the blocks it covers if it is done.
  *
- * On an H200 the driver takes 1.3 us to say that an event is done, however often it has said so
- * before, and 0.17 us to say that it is not (tests/bench, group fence).  So the young are asked for
- * first: only the last answer is that it is done, and it is good for all before it. */
+ * On an H200 the driver takes 1.3 us to answer that an event is done, however often it has said so
+ * before, and 0.17 us to answer that it is not (tests/bench, group fence).  So young epochs are
+ * queried first: only the last answer is the expensive one, and it holds for all older epochs. */
 static enum rs_fence_state ask_locked(struct rs_reuse *reuse, unsigned count,
                                       struct rs_reuse_batch *ready)
 {
@@ -341,19 +349,18 @@ static enum rs_fence_state ask_locked(struct rs_reuse *reuse, unsigned count,
     return state;
 }
 
-/* What is known without a look at the young: where the oldest was pending it is asked for first, as
- * all are pending if it still is. */
+/* Queries the oldest epoch first if it was pending last time: while it is pending, all are. */
 static enum rs_fence_state ask_if_stuck(struct rs_reuse *reuse, struct rs_reuse_batch *ready)
 {
     return reuse->is_stuck ? ask_locked(reuse, 1, ready) : RS_FENCE_DONE;
 }
 
-/* Takes the blocks of all epochs whose fences are done.  Returns the state of the fence that is the
- * oldest then: RS_FENCE_DONE when there is none left. */
+/* Takes the blocks of all epochs whose fences are done.  Returns the state of the oldest fence
+ * left: RS_FENCE_DONE when there is none. */
 static enum rs_fence_state retire_locked(struct rs_reuse *reuse, struct rs_reuse_batch *ready)
 {
     enum rs_fence_state state = ask_if_stuck(reuse, ready);
-    unsigned unknown = reuse->sealed_count, count; /* the oldest so many may be done */
+    unsigned unknown = reuse->sealed_count, count; /* this many of the oldest may be done */
 
     while (unknown > 0 && state == RS_FENCE_DONE) {
         for (count = unknown; count > 0; count -= 1 + count / EXACT_DIVISOR) {
@@ -372,7 +379,7 @@ static enum rs_fence_state retire_locked(struct rs_reuse *reuse, struct rs_reuse
     return state;
 }
 
-/* True when there was something to retire.  most: of the blocks that no shard gets back. */
+/* True when blocks were retired.  most: how many that no shard gets back go upstream. */
 static bool retire_and_look(struct rs_reuse *reuse, size_t most, enum rs_fence_state *oldest)
 {
     struct rs_reuse_batch ready = rs_reuse_no_batch;
@@ -391,8 +398,8 @@ static bool retire_and_look(struct rs_reuse *reuse, size_t most, enum rs_fence_s
     return any;
 }
 
-/* As much as a free shall ask: for ever fewer of the epochs until they are done, or not even the
- * oldest is.  An allocation that needs more asks for itself. */
+/* The queries that a free makes: half as many epochs each time, until one is done or the oldest is
+ * pending.  An allocation that needs more makes its own queries. */
 static void retire_in_passing(struct rs_reuse *reuse, bool is_large, struct rs_reuse_batch *ready)
 {
     unsigned count = reuse->sealed_count;
@@ -407,8 +414,8 @@ static void retire_in_passing(struct rs_reuse *reuse, bool is_large, struct rs_r
         count /= 2;
 }
 
-/* Somebody else who is about it may be this very thread, when a tool's callback from a driver call
- * of ours frees. */
+/* try_lock, as the holder may be this very thread, when a tool's callback from one of our driver
+ * calls frees memory. */
 enum rs_fence_refusal rs_reuse_seal_and_retire_in_passing(struct rs_reuse *reuse, bool is_large)
 {
     struct rs_reuse_batch ready = rs_reuse_no_batch;
@@ -416,7 +423,8 @@ enum rs_fence_refusal rs_reuse_seal_and_retire_in_passing(struct rs_reuse *reuse
 
     if (!rs_mutex_try_lock(&reuse->lock))
         return refusal;
-    retire_in_passing(reuse, is_large, &ready); /* first: a fence is not done as it is recorded */
+    /* Before the seal, whose fence cannot be done yet. */
+    retire_in_passing(reuse, is_large, &ready);
     leave_backlog(reuse, &ready, AT_ONCE);
     if (!seal_locked(reuse))
         refusal = (enum rs_fence_refusal)reuse->refusal;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `reuse` knows of each block that it handed out, and lists of those that were freed. */
+/* The record that `reuse` keeps of each block it handed out, and lists of freed blocks. */
 #pragma once
 
 #include "base/check.h"
@@ -12,10 +12,10 @@
 
 struct rs_freed_list;
 
-/* A live or freed block of the program's; taken at allocation, so that a free needs no memory.  It
- * is the token. */
+/* The record of a live or freed block; it is the allocation's token.  It is taken at allocation, so
+ * that a free needs no memory. */
 struct rs_freed {
-    struct rs_freed *next, *before; /* before: in a list of ordered blocks only, as is the next */
+    struct rs_freed *next, *before; /* `before` and `in` are set in a list of ordered blocks only */
     struct rs_freed_list *in;
     struct {
         CUdeviceptr address;
@@ -23,22 +23,24 @@ struct rs_freed {
         void *token;
     } upstream;
     union {
-        unsigned long long stream; /* of a live block: that it was allocated on, as in
-                                      rs_stream_key; 0: not known */
-        void *holder;              /* of a freed one: its holder's record, NULL: none is kept */
+        unsigned long long stream; /* of a live block: the stream it was allocated on, as from
+                                      rs_stream_key; 0: unknown */
+        void *holder;              /* of a freed block: its holder's record; NULL: none is kept */
     };
-    uint32_t slot; /* of an ordered block: where it can be found, plus one; 0: nowhere */
+    uint32_t slot; /* of an ordered block: the index of its slot plus one; 0: it has no slot */
     uint16_t home; /* the shard whose slab it belongs to */
 };
 
 _Static_assert(sizeof(struct rs_freed) <= RS_RECORD_BYTES,
                "a freed block's record is a slab's record");
 
+/* A list of freed blocks, with the sum of their sizes and their number. */
 struct rs_freed_list {
     struct rs_freed *first, *last;
     size_t bytes, count;
 };
 
+/* Adds a block at the end. */
 RS_HOT_INLINE void rs_freed_push(struct rs_freed_list *list, struct rs_freed *freed)
 {
     RS_ASSERT_SLOW(freed->upstream.size_bytes > 0);
@@ -53,7 +55,7 @@ RS_HOT_INLINE void rs_freed_push(struct rs_freed_list *list, struct rs_freed *fr
     list->count++;
 }
 
-/* The first; there must be one. */
+/* Takes the first block of a list that is not empty. */
 RS_HOT_INLINE struct rs_freed *rs_freed_pop(struct rs_freed_list *list)
 {
     struct rs_freed *freed = list->first;
@@ -67,6 +69,7 @@ RS_HOT_INLINE struct rs_freed *rs_freed_pop(struct rs_freed_list *list)
     return freed;
 }
 
+/* Moves all blocks of `tail` to the end of `list`, in constant time. */
 RS_HOT_INLINE void rs_freed_append(struct rs_freed_list *list, struct rs_freed_list *tail)
 {
     if (!tail->first)

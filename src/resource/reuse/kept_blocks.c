@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Ready blocks that a shard keeps, in bins by size. */
 #include "resource/reuse/kept_blocks.h"
 
 static void empty_bin(struct rs_freed **bin, struct rs_freed_list *list)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Blocks freed in the order of a stream, in sets of slots by stream and size class. */
 #include "resource/reuse/ordered_blocks.h"
 
 #include "resource/resource.h"
 
-enum { WASTE = 8 /* a found block is at most an eighth larger than what is asked for */ };
+enum { WASTE = 8 /* a block found is at most 1/8 larger than the request */ };
 
 static void link_block(struct rs_freed_list *list, struct rs_freed *freed)
 {
@@ -32,7 +33,7 @@ static void unlink_block(struct rs_freed *freed)
     freed->in = NULL;
 }
 
-/* From now on the block is not found by its stream. */
+/* Takes the block out of its slot: allocations in its stream's order no longer find it. */
 static void hide(struct rs_ordered_blocks *ordered, struct rs_freed *freed)
 {
     unsigned slot = freed->slot - 1;
@@ -52,7 +53,8 @@ static unsigned size_class(size_t size_bytes)
 
     if (units < WASTE)
         return (unsigned)units;
-    shift = 60 - (unsigned)__builtin_clzl(units); /* leaves four bits, the highest set */
+    /* Leaves four bits, of which the highest is set. */
+    shift = 60 - (unsigned)__builtin_clzl(units);
     return shift * WASTE + (unsigned)(units >> shift);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Quarantine: freed blocks gather in open lists, one per group of threads, from which an epoch or a
- * full wait takes all of them as one batch.  What is counted as in quarantine also covers blocks
- * that are in no list, on their way upstream. */
+/* Quarantine: freed blocks gather in open lists, one per shard, which an epoch or a full wait takes
+ * as one batch.  The counts of the quarantine also cover blocks in no list, on their way upstream.
+ */
 #include "resource/reuse/reuse.h"
 
 /* ---- how much there is ---- */

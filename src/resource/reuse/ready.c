@@ -1,28 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clean blocks, which no work uses any more.
+/* Ready blocks, which no work uses any more.
  *
- * Those that are not large stay with the group of threads that allocated them, by size, up to a
- * share of what is held: the next request for just that size costs neither upstream's search nor a
- * record, not even its holder's.  They go upstream before anything more is taken from there.
- * Whoever finds an epoch done gives each group its blocks in one piece; the group's allocations
- * sort them, each a block, and one that finds nothing by size some more. */
+ * Small ones stay with the shard whose threads allocated them, by size, up to a share of the held
+ * bytes: the next request of exactly this size needs no search upstream, no new record, and not
+ * even a new one of its holder.  They go upstream before more memory is taken from there.  The
+ * thread that finds an epoch done gives each shard its blocks in one piece.  The shard's
+ * allocations sort them: one block each, and a batch when no block of the size is found. */
 #include "base/request.h"
 #include "resource/reuse/reuse.h"
 
 enum {
-    KEPT_DIVISOR = 64,      /* this share of what is held, ... */
-    KEPT_BYTES = 1 << 20,   /* ... or so much; */
-    KEPT_LARGE_DIVISOR = 4, /* no block larger than this share of that, ... */
-    KEPT_LARGE = 1 << 20,   /* ... nor than this: it would stand in the way of larger ones. */
-    PLENTY_DIVISOR = 16,    /* Where upstream has plenty: this share of what is held, ... */
-    PLENTY_IDLE_DIVISOR =
-        4, /* ... if that is no more than this share of upstream's idle bytes, ... */
-    PLENTY_LARGE_DIVISOR = 32, /* ... and blocks of this share of those, ... */
-    PLENTY_LARGE = 16 << 20,   /* ... or so much */
-    SORT_COUNT = 16,           /* by an allocation that finds nothing by size */
-    READY_COUNT = 4096,        /* of a shard, not sorted; need gives all of them upstream at once */
-    SORT_AT_ONCE = 512,        /* so many are sorted by whoever brings them */
-    LARGE_COUNT = 4,           /* large blocks of host memory: as many as come back at once */
+    KEPT_DIVISOR = 64,      /* a shard keeps 1/64 of the held bytes, ... */
+    KEPT_BYTES = 1 << 20,   /* ... but at least 1 MiB */
+    KEPT_LARGE_DIVISOR = 4, /* a small block is up to 1/4 of what its shard may keep, ... */
+    /* ... and up to 1 MiB: a larger one would stand in the way of larger blocks. */
+    KEPT_LARGE = 1 << 20,
+    PLENTY_DIVISOR = 16, /* where upstream has plenty, a shard keeps 1/16 of the held bytes, ... */
+    PLENTY_IDLE_DIVISOR = 4,   /* ... but at most 1/4 of upstream's idle bytes, ... */
+    PLENTY_LARGE_DIVISOR = 32, /* ... with blocks of up to 1/32 of those idle bytes, ... */
+    PLENTY_LARGE = 16 << 20,   /* ... and at most 16 MiB */
+    SORT_COUNT = 16,           /* blocks that an allocation sorts when none of its size is kept */
+    READY_COUNT = 4096, /* unsorted blocks of a shard at most, as the slow path gives all of them
+                           upstream at once */
+    /* Up to this many, the thread that brings them sorts those that do not fit. */
+    SORT_AT_ONCE = 512,
+    LARGE_COUNT =
+        4, /* large blocks of host memory that a shard keeps: as many as come back at once */
 };
 
 void rs_reuse_init_ready(struct rs_reuse *reuse)
@@ -47,7 +50,7 @@ static CUresult deallocate_upstream(struct rs_reuse *reuse, const struct rs_free
     return rs_mr_deallocate(reuse->base.upstream[0], &allocation, NULL);
 }
 
-/* Returns how many upstream took. */
+/* Returns the number of blocks that upstream took. */
 static size_t give_list_upstream(struct rs_reuse *reuse, const struct rs_freed_list *list)
 {
     struct rs_freed_list refused = {NULL, NULL, 0, 0};
@@ -72,8 +75,9 @@ static size_t give_list_upstream(struct rs_reuse *reuse, const struct rs_freed_l
     return count;
 }
 
-/* Ready blocks in hand are in no list and in no quarantine: another thread must not take them for
- * live ones.  Begun under the lock of the list that they leave. */
+/* Counts ready blocks that a thread is about to carry upstream.  They are in no list and not in
+ * quarantine, and another thread must not take them for live ones.  The caller holds the lock of
+ * the list that they leave. */
 static void begin_giving(struct rs_reuse *reuse, size_t size_bytes)
 {
     atomic_fetch_add(&reuse->giving_bytes, size_bytes);
@@ -104,7 +108,7 @@ bool rs_reuse_return_refused(struct rs_reuse *reuse)
 
 /* ---- what a shard keeps ---- */
 
-/* How much it may keep now. */
+/* The limits of what a shard may keep now. */
 static struct rs_reuse_room kept_room(struct rs_reuse *reuse)
 {
     size_t held = rs_reuse_held_bytes(reuse), idle = rs_mr_idle_bytes_best(reuse->base.upstream[0]);
@@ -116,17 +120,17 @@ static struct rs_reuse_room kept_room(struct rs_reuse *reuse)
     return room;
 }
 
-/* Of large blocks some of one size, and then nothing else: what is kept splits what is free
- * upstream.
- */
+/* True when the shard has room for a large block: it keeps only a few of one size, beside no other,
+ * as each kept block splits upstream's free memory. */
 static bool has_room_for_large(const struct rs_reuse_shard *shard, size_t size_bytes)
 {
     return shard->kept.count < LARGE_COUNT && shard->kept.bytes == shard->kept.count * size_bytes;
 }
 
-/* Keeps a ready block in its shard, or adds it to those that go upstream; with it, when the shard
- * has no more room, all that is there: sizes that are no longer asked for would stay for ever.  Of
- * large blocks only host memory's last ones are kept.  Under the shard's lock. */
+/* Keeps a ready block in its shard, or adds it to the list `rest`, which goes upstream.  A shard
+ * without room first moves all its kept blocks there: blocks of sizes that are no longer asked for
+ * would stay for ever.  Large blocks are kept of host memory only.  The caller holds the shard's
+ * lock. */
 static void keep_or_not(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
                         struct rs_freed *freed, const struct rs_reuse_room *room,
                         struct rs_freed_list *rest)
@@ -145,8 +149,8 @@ static void keep_or_not(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
     rs_kept_put(&shard->kept, freed);
 }
 
-/* Sorts up to so many of what has come back to a shard; what goes upstream is added to the rest.
- * Under its lock. */
+/* Sorts up to `count` ready blocks of a shard; blocks that go upstream are added to `rest`.  The
+ * caller holds the shard's lock. */
 RS_HOT static void sort_locked(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
                                const struct rs_reuse_room *room, size_t count,
                                struct rs_freed_list *rest)
@@ -162,9 +166,9 @@ RS_HOT static void sort_locked(struct rs_reuse *reuse, struct rs_reuse_shard *sh
     }
 }
 
-/* Brings a shard's own ready blocks back to it, for its threads to sort; in need, and where it
- * would be too much for a shard that may never allocate again, all are sorted here.  Of too many,
- * as after a long operation, the new ones stay in the list. */
+/* Brings a shard's own ready blocks back to it, for its threads to sort.  On the slow path, and
+ * where they are too much for a shard that may never allocate again, all are sorted here.  When
+ * there are too many for that, as after a long operation, the new ones stay in `list`. */
 static void bring_back(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
                        struct rs_freed_list *list, const struct rs_reuse_room *room,
                        struct rs_freed_list *rest)
@@ -185,7 +189,7 @@ static void bring_back(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
     rs_spinlock_unlock(&shard->lock);
 }
 
-/* Of a list of ready blocks, adds those that go upstream to the rest. */
+/* Sorts a list of ready blocks, and adds those that go upstream to `rest`. */
 static void keep_some(struct rs_reuse *reuse, const struct rs_freed_list *list,
                       const struct rs_reuse_room *room, struct rs_freed_list *rest)
 {
@@ -228,7 +232,7 @@ size_t rs_reuse_kept_bytes(struct rs_reuse *reuse, size_t *count)
     return bytes;
 }
 
-/* Every free reads it: it is not written without need. */
+/* Written only when it changes, as every free reads it. */
 static void note_own_bytes(struct rs_reuse *reuse, const struct rs_reuse_room *room)
 {
     size_t own_bytes = rs_min(room->small_bytes, reuse->own_bytes_max);
@@ -257,8 +261,8 @@ void rs_reuse_give_ready(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
     }
     keep_some(reuse, &batch->rest, &room, &rest);
     (void)give_list_upstream(reuse, &rest);
-    /* Now, not before: whoever finds nothing in quarantine and nothing upstream is out of memory.
-     */
+    /* Counted now, not before: a thread that finds no block in quarantine and none upstream is out
+     * of memory. */
     rs_reuse_count_left(reuse, size.bytes, size.blocks);
     *batch = rs_reuse_no_batch;
 }
@@ -292,7 +296,7 @@ RS_HOT void rs_reuse_sort_ready(struct rs_reuse *reuse)
 
 /* ---- need ---- */
 
-/* Gives all that is kept upstream.  False when that is nothing. */
+/* Gives all kept and unsorted blocks upstream.  True when upstream took some. */
 static bool give_kept_upstream(struct rs_reuse *reuse)
 {
     struct rs_freed_list all = {NULL, NULL, 0, 0};
@@ -308,8 +312,8 @@ static bool give_kept_upstream(struct rs_reuse *reuse)
     return give_in_hand(reuse, &all);
 }
 
-/* Who keeps a block looks for need under the shard's lock, which is taken here afterwards: so none
- * slips through. */
+/* A thread that keeps a block reads on_slow_path under the shard's lock, and give_kept_upstream
+ * takes that lock after the increment: so no kept block is missed. */
 bool rs_reuse_begin_slow_path(struct rs_reuse *reuse)
 {
     bool returned;

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reuse: lets a freed block be handed out again only when all work that its context had been given
- * before the free is done, which is what cudaFree guarantees by stopping the world.
+/* reuse: hands a freed block out again only when all work that its context was given before the
+ * free is done.  cudaFree guarantees the same by waiting for the whole device.
  *
- * Freed blocks gather in open lists, one per group of threads.  By need (bytes, count, an
- * allocation that finds nothing ready) the lists are sealed into an epoch behind one fence
- * (epochs.c).  When that is done the epoch's blocks are ready: they stay with their threads
- * for the next request of their size (ready.c), or go upstream.  Nobody waits in a free, and
- * an allocation waits only when it would otherwise grow past what the program ever used at once
- * (slow_path.c).
+ * Freed blocks gather in open lists, one per group of threads.  When it is time (bytes, count, an
+ * allocation that finds no ready block) the lists are sealed into an epoch behind one fence
+ * (epochs.c).  When the fence is done, the epoch's blocks are ready: they stay with their threads
+ * for the next request of their size (ready.c), or go upstream.  No free waits where fences can be
+ * had, and an allocation waits only when it would otherwise grow past the most that the program
+ * ever used at once (slow_path.c).
  *
- * Host memory is sealed at each free that is not small.  The next such allocation asks for the
- * fence, so that a loop over one buffer stays in the processor's caches; one so large that no cache
- * would have the buffer asks only where there is no other.  The last large blocks of one size are
- * kept too, which spares a pair the way upstream and back (some 800 instructions).
+ * Host memory is sealed at each free that is not small.  The next such allocation queries the
+ * fence, so that a loop over one buffer stays in the processor's caches.  An allocation too large
+ * for any cache queries it only where no other block is free.  The last large blocks of one size
+ * are kept too, which saves an allocation and its free the way upstream and back (some 800
+ * instructions).
  *
  * A block that was freed in the order of a stream may be handed out at once to an allocation in the
  * order of the same stream.  Until then it waits with the others, in a list of its own, and leaves
- * the quarantine by whichever way opens first. */
+ * the quarantine in whichever way comes first. */
 #include "resource/reuse/reuse.h"
 
 #include "base/clock.h"
@@ -34,9 +35,10 @@ struct reuse_config {
 };
 
 enum {
-    EAGER_BYTES = 64 << 10,     /* of host memory; of other memory, none is enough */
-    TRIM_LOOKS = 24,            /* in vain, at fences that a trim waits for, */
-    TRIM_NS = 20 * 1000 * 1000, /* and its time in all */
+    EAGER_BYTES = 64 << 10, /* of host memory: the size from which a free seals at once; of other
+                               memory, no size does */
+    TRIM_LOOKS = 24, /* queries without progress after which a trim stops waiting for fences, ... */
+    TRIM_NS = 20 * 1000 * 1000, /* ... and the longest time that it waits */
 };
 
 static enum rs_readiness reuse_make_ready(struct rs_mr *mr, uint64_t wait_ns)
@@ -49,9 +51,9 @@ static uint64_t reuse_moves(struct rs_mr *mr)
     return rs_reuse_moves(rs_reuse_of(mr));
 }
 
-/* The fence of an idle context is done some microseconds after it was recorded, and may be one of
- * several: a trim that was asked for sees all of them done.  Looks are counted, not time alone, as
- * other threads may be what the processors are busy with. */
+/* The fence of an idle context is done some microseconds after its record, and there may be
+ * several: a trim on request waits to see them done.  Looks are counted, not time alone, as other
+ * threads may keep the processors busy. */
 static void retire_at_once(struct rs_reuse *reuse)
 {
     uint64_t begin_ns = rs_clock_ns();
@@ -82,8 +84,8 @@ static bool reuse_check(struct rs_mr *mr)
     rs_mutex_lock(&reuse->ordered.lock);
     good = rs_ordered_check(&reuse->ordered, &reuse->ordered.open, &bytes, &blocks) && good;
     good = rs_reuse_check_epochs(reuse, &bytes, &blocks) && good;
-    /* Blocks on their way upstream are in no list and still counted.  An ordered block that is
-     * taken after these locks is counted in both. */
+    /* Blocks on their way upstream are in no list, but still counted.  An ordered block that is
+     * taken after these locks are released is in both sums. */
     good = good && bytes <= rs_reuse_quarantined(reuse).bytes &&
            blocks <= rs_reuse_quarantined(reuse).blocks;
     rs_mutex_unlock(&reuse->ordered.lock);
@@ -99,7 +101,7 @@ static size_t reuse_trim(struct rs_mr *mr, const struct rs_trim *trim)
     if (!rs_reuse_retire(reuse) || rs_reuse_has_open(reuse))
         (void)rs_reuse_seal(reuse);
     retire_at_once(reuse);
-    /* What cannot be fenced is waited for, but not inside a request. */
+    /* Without fences the open blocks are waited for, but not inside a request. */
     if (!reuse->has_fences && rs_reuse_has_open(reuse) && !rs_request_is_under_way())
         (void)rs_reuse_wait_for_all(reuse);
     rs_reuse_end_slow_path(reuse);
@@ -112,7 +114,7 @@ static size_t reuse_excess_bytes(struct rs_mr *mr)
     return rs_mr_excess_bytes(mr->upstream[0]);
 }
 
-/* What is idle here and would come back to the driver: whole units of it, or nothing. */
+/* True when idle memory here would go back to the driver: at least one whole unit of it. */
 static bool holds_excess(struct rs_reuse *reuse)
 {
     size_t excess_bytes = rs_mr_excess_bytes(reuse->base.upstream[0]), count;
@@ -122,8 +124,8 @@ static bool holds_excess(struct rs_reuse *reuse)
                RS_DRIVER_GRANULARITY;
 }
 
-/* As far as it is ready.  All work of the context: what was sealed is done, or will be in some
- * microseconds. */
+/* Gives ready blocks upstream.  all: the program waited for all work of the context, so each sealed
+ * fence is done now or in some microseconds. */
 static void give_excess(struct rs_reuse *reuse, bool all)
 {
     (void)rs_reuse_begin_slow_path(reuse);
@@ -134,7 +136,8 @@ static void give_excess(struct rs_reuse *reuse, bool all)
     rs_reuse_end_slow_path(reuse);
 }
 
-/* Sealed before the program waits, an epoch is done when it has, unless other streams are busy. */
+/* Seals before the program waits: after the wait the epoch is done, unless other streams are busy.
+ */
 static void reuse_synchronise(struct rs_mr *mr, enum rs_synchronise when)
 {
     struct rs_reuse *reuse = rs_reuse_of(mr);
@@ -170,7 +173,7 @@ static void reuse_report(struct rs_mr *mr, struct rs_report *report)
 {
     struct rs_reuse *reuse = rs_reuse_of(mr);
     const struct rs_reuse_shard *first = &reuse->shards[0];
-    /* As rs_reuse_quarantined has it. */
+    /* The terms of rs_reuse_quarantined. */
     struct rs_term bytes[] = {
         {RS_REPORT_PLACE(first->entered_bytes), RS_REUSE_SHARDS, sizeof(*first), 1},
         RS_TERM(reuse->ordered_bytes, 1),
@@ -236,8 +239,8 @@ static const struct rs_mr_ops reuse_ops = {
     .check = reuse_check,
 };
 
-/* True when memory may come from a lesser upstream: a block of that must not be handed out again
- * while the better one has room. */
+/* True when a second upstream may stand in for a first one: a block of the second must not be
+ * handed out again while the first has room. */
 static bool chooses(const struct rs_mr *mr)
 {
     for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of `reuse`, for its own files alone.  reuse.c is the resource: how it is made,
- * trimmed and reported.  What it works with:
+/* The inside of `reuse`, for its own files alone.  reuse.c is the resource: how it is made, trimmed
+ * and reported.  The other files:
  *
- *   allocation.c    the way of an allocation
- *   deallocation.c  the way of a free
+ *   allocation.c    the path of an allocation
+ *   deallocation.c  the path of a free
  *   shards.c        groups of threads, and the records of their blocks
- *   quarantine.c    freed blocks that work may still use: open lists, batches, how much it is
- *   epochs.c        what is sealed behind one fence, until that is done or was waited for
+ *   quarantine.c    freed blocks that work may still use: open lists, batches, counts
+ *   epochs.c        freed blocks sealed behind one fence, until it is done or was waited for
  *   ready.c         blocks that no work uses any more: kept by a shard, or given upstream
- *   slow_path.c     an allocation that upstream has nothing fitting for
+ *   slow_path.c     an allocation for which upstream holds no fitting block
  *
- * The resource's lock is taken first, then either that of the ordered blocks or one shard's. */
+ * Words: a freed block is *open* until a fence covers it, then *sealed* in an epoch, then *ready*
+ * once the fence is done.  A ready block is *kept* in a shard, or goes upstream.  A block is in
+ * *quarantine* from its free until it is kept, comes back to an allocation, or is upstream.
+ *
+ * Lock order: the resource's lock first, then either the ordered blocks' lock or one shard's. */
 #pragma once
 
 #include "base/lock.h"
@@ -31,36 +35,40 @@ enum { RS_REUSE_SHARDS = 16, RS_REUSE_EPOCHS = 64 };
 struct rs_reuse_epoch;
 struct rs_reuse_lot;
 
-/* How much a shard may keep, and how large the largest block that is not large. */
+/* How many bytes a shard may keep, and the size up to which a block counts as small. */
 struct rs_reuse_room {
     size_t limit_bytes, small_bytes;
 };
 
-/* Threads are spread over shards, so that their frees do not meet. */
+/* Threads are spread over shards, so that their frees do not contend for one lock. */
 struct rs_reuse_shard {
-    /* A free's cache line, ... */
-    _Alignas(2 * RS_CACHE_LINE) struct rs_freed_list open; /* as in struct rs_reuse_batch */
+    /* The first cache line is written by frees, ... */
+    /* These two as own and rest in struct rs_reuse_batch. */
+    _Alignas(2 * RS_CACHE_LINE) struct rs_freed_list open;
     struct rs_freed_list open_rest;
 
-    /* ... one of both, and then an allocation has another and its bin. */
-    struct rs_spinlock lock; /* protects the shard */
-    size_t published_bytes;  /* of what is open here, in the sum of all shards */
-    ptrdiff_t live_bytes;    /* allocated minus freed through this shard; may be negative */
-    /* That ever entered the quarantine through this shard; read without the lock. */
+    /* ... the next by frees and allocations, and the rest by allocations, with the block's bin. */
+    struct rs_spinlock lock; /* protects the shard's other fields */
+    /* The part of this shard's open bytes that the sum over all shards has. */
+    size_t published_bytes;
+    ptrdiff_t live_bytes; /* allocated minus freed through this shard; may be negative */
+    /* Bytes and blocks that ever entered the quarantine through this shard; read without the lock.
+     */
     _Atomic size_t entered_bytes, entered_count;
-    struct rs_freed_list ready; /* has come back, and is not sorted yet: kept, or upstream */
-    struct rs_reuse_room room;  /* when it came back */
+    struct rs_freed_list ready; /* ready blocks that came back to the shard and are not yet sorted
+                                   into kept ones and ones for upstream */
+    struct rs_reuse_room room;  /* the limits when the ready blocks came back */
     struct rs_kept_blocks kept;
 
     struct rs_record_slab records;
 };
 
-/* Freed blocks of all shards.  A shard's own that are not large come back to it in one piece when
- * they are ready, untouched by the thread that brings them, so that their records stay in the cache
- * of the threads that use them. */
+/* Freed blocks of all shards.  A shard's own small blocks come back to it in one piece when they
+ * are ready.  The thread that brings them does not touch their records, so the records stay in the
+ * caches of the threads that use them. */
 struct rs_reuse_batch {
     struct rs_freed_list own[RS_REUSE_SHARDS];
-    struct rs_freed_list rest; /* large ones, and those that another shard's threads freed */
+    struct rs_freed_list rest; /* large blocks, and blocks that a thread of another shard freed */
 };
 
 struct rs_reuse {
@@ -68,46 +76,55 @@ struct rs_reuse {
     const struct rs_environment *environment;
     enum rs_reuse_mode mode;
     bool has_fences, keeps_blocks;
-    bool is_eager; /* host memory: the block used last is still in the processor's caches */
-    _Atomic size_t
-        eager_bytes; /* a free of so much seals at once, and an allocation looks at fences */
+    bool is_eager; /* host memory: reuse soon, as the block used last is still in the processor's
+                      caches */
+    _Atomic size_t eager_bytes; /* a free of this size or more seals at once, and an allocation of
+                                   it queries the fences first */
     size_t own_bytes_max;
-    _Atomic unsigned shards_used; /* the first so many have been, by any thread, ever */
-    _Atomic size_t own_bytes;     /* what is not larger comes back to its shard when it is ready */
-    size_t initial_bytes;         /* held upstream when this was made */
-    _Atomic size_t device_free_bytes; /* when upstream was last asked for more, without fences */
+    /* The number of shards, counted from the first, that any thread ever used. */
+    _Atomic unsigned shards_used;
+    _Atomic size_t own_bytes; /* a block up to this size comes back to its shard when it is ready */
+    size_t initial_bytes;     /* held upstream when this resource was made */
+    _Atomic size_t device_free_bytes; /* without fences: the device's free bytes when upstream was
+                                         last asked for more */
 
-    /* Protects what follows; no driver call that waits is made under it.  Written at each seal, and
-     * so apart from what every allocation and free reads. */
+    /* Protects the fields below, down to `backlog_lots`.  No driver call that waits is made under
+     * it. It is written at each seal, so it stands apart from the fields that every allocation and
+     * free reads. */
     _Alignas(2 * RS_CACHE_LINE) struct rs_mutex lock;
     struct rs_reuse_epoch *sealed[RS_REUSE_EPOCHS]; /* oldest first */
-    unsigned sealed_count, merge_at;                /* merge_at: next to take in the one after it */
-    bool is_stuck;                  /* the oldest was pending when it was asked for last */
-    size_t epochs_bytes;            /* in them, without ordered blocks */
-    struct rs_reuse_epoch *spare;   /* with their events */
-    struct rs_reuse_lot *spare_lot; /* of ordered blocks */
-    _Atomic int refusal;            /* of the last seal; read without the lock */
-    /* Clean blocks that go upstream a few at a time, still counted as in quarantine. */
+    unsigned sealed_count, merge_at; /* merge_at: the index of the epoch that the next merge joins
+                                        with its younger neighbour */
+    bool is_stuck;                   /* the oldest epoch's fence was pending at its last query */
+    size_t epochs_bytes;             /* in the sealed epochs, without ordered blocks */
+    struct rs_reuse_epoch *spare;    /* epochs to use again, with their events */
+    struct rs_reuse_lot *spare_lot;  /* lots of ordered blocks to use again */
+    _Atomic int refusal; /* enum rs_fence_refusal of the last seal; read without the lock */
+    /* Ready blocks that go upstream a few at a time; they still count as in quarantine. */
     struct rs_freed_list backlog;
     struct rs_reuse_lot *backlog_lots;
-    _Atomic bool has_backlog;       /* read without the lock */
-    _Atomic bool is_crowded;        /* stuck behind many epochs; read without the lock */
-    _Atomic size_t peak_live_bytes; /* as it was noted last; read without the lock */
+    _Atomic bool has_backlog; /* read without the lock */
+    _Atomic bool is_crowded;  /* the GPU is stuck and many epochs wait; read without the lock */
+    _Atomic size_t peak_live_bytes; /* the most live bytes noted so far; read without the lock */
 
-    /* That ever entered the quarantine in the order of a stream, and that ever left it. */
+    /* Bytes and blocks that ever entered the quarantine in the order of a stream, and that ever
+     * left it by any way. */
     _Atomic size_t ordered_bytes, ordered_count, left_bytes, left_count;
-    _Atomic int short_seals; /* by frees, until upstream is short no longer */
+    _Atomic int short_seals; /* the number of seals by frees after which upstream no longer counts
+                                as short */
     _Atomic unsigned
-        on_slow_path; /* threads that upstream has nothing for: nothing is kept meanwhile */
-    _Atomic size_t giving_bytes; /* ready blocks in hand, on their way upstream */
-    _Atomic size_t given;        /* how many came there */
+        on_slow_path; /* threads on the slow path; while there is one, no block is kept */
+    /* Of ready blocks that a thread carries upstream, which are in no list. */
+    _Atomic size_t giving_bytes;
+    _Atomic size_t given; /* the number of those that came upstream */
     _Atomic uint64_t retired_epochs, sealed_epochs, waits, wait_ns, full_waits, timeouts;
 
     struct rs_reuse_shard shards[RS_REUSE_SHARDS];
     struct rs_ordered_blocks ordered;
-    struct rs_spinlock refused_lock; /* protects what follows */
-    struct rs_freed_list refused;    /* ready, but upstream would not take it */
-    /* Open in all shards: each adds what has opened now and then, and gathering takes it away. */
+    struct rs_spinlock refused_lock; /* protects `refused` */
+    struct rs_freed_list refused;    /* ready blocks that upstream refused to take */
+    /* The open bytes of all shards: each shard adds its new ones now and then, and rs_reuse_gather
+     * subtracts them. */
     _Alignas(2 * RS_CACHE_LINE) _Atomic size_t open_bytes;
 };
 
@@ -116,7 +133,7 @@ static inline struct rs_reuse *rs_reuse_of(struct rs_mr *mr)
     return RS_CONTAINER_OF(mr, struct rs_reuse, base);
 }
 
-/* False on an old driver, and where the driver refused the last one for good. */
+/* False on a driver without fences, and after the driver refused the last fence for good. */
 static inline bool rs_reuse_may_have_fence(const struct rs_reuse *reuse)
 {
     return reuse->has_fences &&
@@ -130,18 +147,19 @@ static inline void rs_reuse_count(_Atomic uint64_t *counter, uint64_t by)
 
 /* ---- shards and records ---- */
 
-/* Shards from here on were never used. */
+/* The number of shards that threads have used; all later ones are empty. */
 static inline unsigned rs_reuse_shards_used(const struct rs_reuse *reuse)
 {
     return atomic_load_explicit(&reuse->shards_used, memory_order_acquire);
 }
 
-/* The thread's, which no thread used before, or whose thread has no index yet. */
+/* Returns the index of the calling thread's shard, and marks it used.  Gives the thread its index
+ * first, where it has none. */
 RS_COLD unsigned rs_reuse_use_shard(struct rs_reuse *reuse);
 
 RS_HOT_INLINE struct rs_reuse_shard *rs_reuse_shard_of_thread(struct rs_reuse *reuse)
 {
-    /* Of a thread without an index, until it has one: any will do that is used. */
+    /* A thread without an index yet wraps around to some index; any used shard will do for it. */
     unsigned index = (rs_thread.index_plus_one - 1) % RS_REUSE_SHARDS;
 
     if (RS_UNLIKELY(atomic_load_explicit(&reuse->shards_used, memory_order_relaxed) <= index))
@@ -149,8 +167,8 @@ RS_HOT_INLINE struct rs_reuse_shard *rs_reuse_shard_of_thread(struct rs_reuse *r
     return &reuse->shards[index];
 }
 
-/* A record for a block of that size that upstream has given, which is counted as live from now on;
- * NULL when out of host memory. */
+/* Takes a record for a block of size_bytes from upstream, and counts the block as live.  NULL when
+ * out of host memory. */
 RS_HOT_INLINE struct rs_freed *rs_reuse_take_record(struct rs_reuse *reuse, size_t size_bytes)
 {
     struct rs_reuse_shard *shard = rs_reuse_shard_of_thread(reuse);
@@ -168,6 +186,7 @@ RS_HOT_INLINE struct rs_freed *rs_reuse_take_record(struct rs_reuse *reuse, size
     return record;
 }
 
+/* Gives a record back to the slab that it came from. */
 RS_HOT_INLINE void rs_reuse_give_record(struct rs_reuse *reuse, struct rs_freed *record)
 {
     struct rs_reuse_shard *home = &reuse->shards[record->home];
@@ -178,7 +197,7 @@ RS_HOT_INLINE void rs_reuse_give_record(struct rs_reuse *reuse, struct rs_freed 
     rs_spinlock_unlock(&home->lock);
 }
 
-/* For a block that does not go through the quarantine: undoes rs_reuse_take_record. */
+/* Undoes rs_reuse_take_record, for a block that does not go through the quarantine. */
 void rs_reuse_untake_record(struct rs_reuse *reuse, struct rs_freed *record, size_t size_bytes);
 
 /* ---- quarantine ---- */
@@ -187,15 +206,18 @@ struct rs_reuse_quantity {
     size_t bytes, blocks;
 };
 
-/* Changes with each block that enters or leaves, and with ready ones that come upstream. */
+/* A number that changes with each block that enters or leaves the quarantine, and with each ready
+ * block that comes upstream. */
 uint64_t rs_reuse_moves(const struct rs_reuse *reuse);
 
-/* Never too little: what left is read first, and a block leaves in the end, when it is upstream. */
+/* Errs only towards true: the count of blocks that left is read first, and a block counts as left
+ * only once it is upstream or kept. */
 bool rs_reuse_has_quarantine(const struct rs_reuse *reuse);
 
-/* Never too much, so that no more memory is said to be idle than there is. */
+/* Errs only towards too little, so that no report shows more idle memory than there is. */
 struct rs_reuse_quantity rs_reuse_quarantined(const struct rs_reuse *reuse);
 
+/* Counts blocks that left the quarantine. */
 static inline void rs_reuse_count_left(struct rs_reuse *reuse, size_t size_bytes, size_t blocks)
 {
     atomic_fetch_add_explicit(&reuse->left_bytes, size_bytes, memory_order_release);
@@ -204,6 +226,7 @@ static inline void rs_reuse_count_left(struct rs_reuse *reuse, size_t size_bytes
 
 extern const struct rs_reuse_batch rs_reuse_no_batch;
 
+/* Returns the bytes and blocks of a batch. */
 static inline struct rs_reuse_quantity rs_reuse_batch_size(const struct rs_reuse *reuse,
                                                            const struct rs_reuse_batch *batch)
 {
@@ -222,34 +245,38 @@ static inline bool rs_reuse_batch_is_empty(const struct rs_reuse *reuse,
     return rs_reuse_batch_size(reuse, batch).blocks == 0;
 }
 
+/* Moves all blocks of `tail` to the end of `batch`. */
 void rs_reuse_batch_append(const struct rs_reuse *reuse, struct rs_reuse_batch *batch,
                            struct rs_reuse_batch *tail);
 
-/* Moves all open lists but the ordered one to a batch, unless that is NULL, and notes how much is
- * live, which it returns.  Under reuse->lock. */
+/* Moves all open lists, except the ordered one, to a batch (none where it is NULL).  Notes the peak
+ * of the live bytes, and returns the live bytes.  The caller holds reuse->lock. */
 size_t rs_reuse_gather(struct rs_reuse *reuse, struct rs_reuse_batch *batch);
 
-/* Opens them again. */
+/* Moves a batch's blocks back to the open lists. */
 void rs_reuse_put_back(struct rs_reuse *reuse, struct rs_reuse_batch *batch);
 
+/* True when any block is open. */
 bool rs_reuse_has_open(struct rs_reuse *reuse);
 
 /* ---- epochs ---- */
 
-/* Seals what is open and fences it.  False when nothing was open or no fence can be had now (a
- * capture, host memory). */
+/* Seals all open blocks into an epoch and records its fence.  False when no block was open or no
+ * fence can be had now (a capture, no host memory). */
 bool rs_reuse_seal(struct rs_reuse *reuse);
 
-/* Makes ready the epochs whose fences are done.  True when there was something to retire. */
+/* Makes all blocks ready whose epochs' fences are done.  True when there were any. */
 bool rs_reuse_retire(struct rs_reuse *reuse);
 
-/* The same in a bounded time, so that more may be left: again, until there was nothing. */
+/* As rs_reuse_retire, but in bounded time: repeat it until it returns false. */
 bool rs_reuse_retire_some(struct rs_reuse *reuse);
 
-/* Clean blocks that their shard has no room for: they go upstream a few at a time. */
+/* Adds ready blocks, for which their shard has no room, to those that go upstream a few at a time.
+ */
 void rs_reuse_add_backlog(struct rs_reuse *reuse, struct rs_freed_list *list);
 
-/* Gives a few of those upstream, unless somebody is about it.  Frees do it in passing. */
+/* Gives a few blocks of the backlog upstream, unless another thread holds the lock.  Frees call it.
+ */
 void rs_reuse_give_backlog(struct rs_reuse *reuse);
 
 static inline bool rs_reuse_has_backlog(const struct rs_reuse *reuse)
@@ -257,39 +284,41 @@ static inline bool rs_reuse_has_backlog(const struct rs_reuse *reuse)
     return RS_UNLIKELY(atomic_load_explicit(&reuse->has_backlog, memory_order_relaxed));
 }
 
-/* True while the GPU was stuck when it was asked last, and many epochs wait: one more for each free
- * would come no sooner than its neighbours, and costs 2.5 us on an H200. */
+/* True while the GPU was stuck at the last query and many epochs wait.  A further epoch for each
+ * free would be done no sooner than its neighbours, and costs 2.5 us on an H200. */
 static inline bool rs_reuse_is_crowded(const struct rs_reuse *reuse)
 {
     return atomic_load_explicit(&reuse->is_crowded, memory_order_relaxed);
 }
 
-/* What a free does when it is time: seals and retires, unless somebody is about it.  Why something
- * stays open. */
+/* Called by a free that finds it is time: retires and seals, unless another thread holds the lock.
+ * Returns why the last seal was refused, so that blocks stay open; RS_FENCE_GRANTED otherwise. */
 enum rs_fence_refusal rs_reuse_seal_and_retire_in_passing(struct rs_reuse *reuse, bool is_large);
 
-/* not_timed_out: and the oldest epoch was not waited for in vain. */
+/* True when an epoch is sealed.  not_timed_out: and no wait for the oldest one has timed out. */
 bool rs_reuse_has_sealed(struct rs_reuse *reuse, bool not_timed_out);
 
-/* Between two looks at what another thread or the GPU is about to change. */
+/* Sleeps for a moment between two looks at a change by another thread or by the GPU. */
 void rs_reuse_nap(void);
 
-/* Waits until the oldest epoch is retired, by this thread or by another, at most that long.  Not
- * under any lock.  False when that was in vain, at once when the fence is broken. */
+/* Waits up to limit_ns until an epoch is retired, by this thread or another.  The caller holds no
+ * lock.  True also when no epoch is sealed.  False after the limit, or at once when the query of a
+ * fence fails. */
 bool rs_reuse_wait_for_first(struct rs_reuse *reuse, uint64_t limit_ns);
 
-/* Seals, and waits for the oldest epoch, unless that was in vain once.  False when there is none
- * such. */
+/* Seals, and waits up to limit_ns for the oldest epoch.  An epoch for which a wait timed out is not
+ * waited for again.  False when there is none to wait for. */
 bool rs_reuse_wait_once(struct rs_reuse *reuse, uint64_t limit_ns);
 
-/* The driver's own wait, after which all that was freed before is ready: sealed or not, fenced or
- * not. */
+/* Waits for all work of the context, as cudaFree does, and makes every block ready that was freed
+ * before, open or sealed.  Returns the wait's error. */
 CUresult rs_reuse_wait_for_all(struct rs_reuse *reuse);
 
-/* Adds what is in the epochs.  False when it contradicts itself.  Under reuse->lock and that of the
- * ordered blocks. */
+/* Adds the bytes and blocks in the epochs.  False when an invariant is broken.  The caller holds
+ * reuse->lock and the ordered blocks' lock. */
 bool rs_reuse_check_epochs(const struct rs_reuse *reuse, size_t *bytes, size_t *blocks);
 
+/* Frees all epochs and lots; without memory_is_gone their blocks go upstream first. */
 void rs_reuse_destroy_epochs(struct rs_reuse *reuse, bool memory_is_gone);
 
 /* ---- ready blocks ---- */
@@ -298,7 +327,8 @@ enum { RS_REUSE_KEPT_COUNT = 512 };
 
 void rs_reuse_init_ready(struct rs_reuse *reuse);
 
-/* True for a block that is not large where there is room for it.  Under the shard's lock. */
+/* True when the shard has room to keep a small block of this size.  The caller holds the shard's
+ * lock. */
 RS_HOT_INLINE bool rs_reuse_has_room(const struct rs_reuse_shard *shard, size_t size_bytes,
                                      const struct rs_reuse_room *room)
 {
@@ -306,10 +336,10 @@ RS_HOT_INLINE bool rs_reuse_has_room(const struct rs_reuse_shard *shard, size_t 
            shard->kept.count < RS_REUSE_KEPT_COUNT;
 }
 
-/* Sorts one block of what has come back, if it is to be kept, and has the processor fetch what the
- * next will need.  Each allocation does: sorting all at once waits for each record in turn where
- * the program's own data have pushed them out of the caches.  Under the shard's lock; while all is
- * to go upstream nothing is here. */
+/* Sorts one of the shard's ready blocks, if the shard is to keep it, and prefetches the next one's
+ * record.  Each allocation sorts one: to sort all at once would wait for each record in turn, where
+ * the program's own data have pushed them out of the caches.  The caller holds the shard's lock.
+ * While a thread is on the slow path, the list of ready blocks is empty. */
 RS_HOT_INLINE void rs_reuse_sort_one(struct rs_reuse_shard *shard)
 {
     struct rs_freed *freed = shard->ready.first;
@@ -323,52 +353,56 @@ RS_HOT_INLINE void rs_reuse_sort_one(struct rs_reuse_shard *shard)
     rs_kept_put(&shard->kept, freed);
 }
 
-/* By the context, of the memories of this stack: what its stacks of other kinds hold is no measure
- * of what this one may. */
+/* The bytes that the context holds of this stack's kinds of memory.  Stacks of other kinds do not
+ * count: their memory says nothing about how much this stack may hold. */
 static inline size_t rs_reuse_held_bytes(const struct rs_reuse *reuse)
 {
     return rs_account_held_bytes_of(reuse->environment->account, reuse->base.upstream[0]->memories);
 }
 
+/* Tells the holder of a freed block that its record is no longer kept. */
 void rs_reuse_forget_holder(const struct rs_reuse *reuse, struct rs_freed *freed);
 
+/* Returns the allocation as upstream knows it. */
 static inline struct rs_allocation rs_freed_upstream(const struct rs_freed *freed)
 {
     return (struct rs_allocation){freed->upstream.address, freed->upstream.size_bytes,
                                   freed->upstream.token, NULL};
 }
 
-/* Blocks that upstream would not take, as a driver call beneath failed or would have waited: tries
- * again.  True when it took some. */
+/* Gives refused blocks upstream again (a driver call beneath had failed, or would have waited).
+ * True when upstream took some. */
 bool rs_reuse_return_refused(struct rs_reuse *reuse);
 
-/* Blocks that no work uses any more leave the quarantine. */
+/* Moves a batch of blocks that no work uses any more out of the quarantine, to shards or upstream.
+ */
 void rs_reuse_give_ready(struct rs_reuse *reuse, struct rs_reuse_batch *batch);
 
-/* The same for blocks that no shard is to keep. */
+/* As rs_reuse_give_ready, for blocks that no shard is to keep. */
 void rs_reuse_give_upstream(struct rs_reuse *reuse, const struct rs_freed_list *list);
 
-/* Sorts some of what has come back to the thread's shard. */
+/* Sorts some of the ready blocks of the calling thread's shard. */
 void rs_reuse_sort_ready(struct rs_reuse *reuse);
 
-/* From here to the end of the slow path whatever is ready goes upstream.  True when something went
- * there. */
+/* Between these two calls every ready block goes upstream and none is kept.  Begin returns true
+ * when blocks went upstream at once. */
 bool rs_reuse_begin_slow_path(struct rs_reuse *reuse);
 void rs_reuse_end_slow_path(struct rs_reuse *reuse);
 
-/* What the shards keep, and what upstream would not take. */
+/* The bytes of all kept, unsorted and refused blocks; *count: their number. */
 size_t rs_reuse_kept_bytes(struct rs_reuse *reuse, size_t *count);
 
 /* ---- need ---- */
 
-/* Upstream is short from a need on until so many seals of frees later.  Meanwhile each free of so
- * many bytes seals, and each such allocation looks at fences (eager_bytes): freed memory comes back
- * before other blocks are cut in its stead, and a need that waits finds an epoch whose end is near,
- * behind which the GPU still has work. */
+/* Upstream counts as short from an allocation on the slow path until frees have sealed
+ * RS_REUSE_SHORT_SEALS times.  Meanwhile eager_bytes is RS_REUSE_SHORT_BYTES: each free of this
+ * size or more seals, and each such allocation queries fences.  So freed memory comes back before
+ * other blocks are cut instead, and an allocation that waits finds an epoch that ends soon, while
+ * the GPU has work behind it. */
 enum { RS_REUSE_SHORT_SEALS = 1024, RS_REUSE_SHORT_BYTES = 256 << 10 };
 
-/* In eager_bytes: an allocation was refused for what no fence could cover, in a capture.  Programs
- * answer that by freeing something and asking again, so the next free does the full wait. */
+/* A value of eager_bytes: an allocation was refused while freed blocks had no fence, in a capture.
+ * Programs then free something and ask again, so the next free does the full wait. */
 enum { RS_REUSE_STARVED = 0 };
 
 RS_HOT_INLINE size_t rs_reuse_eager_bytes(const struct rs_reuse *reuse)
@@ -378,39 +412,42 @@ RS_HOT_INLINE size_t rs_reuse_eager_bytes(const struct rs_reuse *reuse)
 
 enum { RS_REUSE_SEAL_BYTES = 32 << 20, RS_REUSE_SEAL_DIVISOR = 16 };
 
-/* Less than this share of what is held is ready: frees seal at once. */
+/* Frees seal at once while upstream's idle bytes are less than 1/32 of the held bytes. */
 enum { RS_REUSE_SCARCE_DIVISOR = 32 };
 
-/* Open in all shards, so much is sealed: a share of what is held where that is more. */
+/* The open bytes in all shards at which a free seals: 32 MiB, or 1/16 of the held bytes where this
+ * is more. */
 static inline size_t rs_reuse_seal_bytes(const struct rs_reuse *reuse)
 {
     return rs_max(RS_REUSE_SEAL_BYTES, rs_reuse_held_bytes(reuse) / RS_REUSE_SEAL_DIVISOR);
 }
 
-/* What may be open, and as much again. */
+/* Twice the bytes that may be open. */
 static inline size_t rs_reuse_scarce_bytes(const struct rs_reuse *reuse)
 {
     return 2 * rs_reuse_seal_bytes(reuse);
 }
 
-/* Without fences no allocation can wait for what is open: it would be refused what the driver alone
- * would have served.  So where there is little more to take than what may be open, each free waits,
- * as cudaFree does.  The second asks the driver what is free. */
+/* Without fences no allocation can wait for open blocks: it would be refused memory that the driver
+ * alone would have served.  So where little more memory can be taken than may be open, each free
+ * waits, as cudaFree does.  rs_reuse_note_room decides this from the figure at hand;
+ * rs_reuse_ask_room asks the driver for its free bytes first. */
 void rs_reuse_note_room(struct rs_reuse *reuse);
 void rs_reuse_ask_room(struct rs_reuse *reuse);
 
-/* As rs_mr_make_ready. */
+/* The make_ready op. */
 enum rs_readiness rs_reuse_make_ready(struct rs_reuse *reuse, uint64_t wait_ns);
 
-/* An allocation that upstream's held memory does not serve: with what can be made ready, after a
- * wait for it, or by growth; for held memory alone with what can be made ready at once. */
+/* Serves an allocation that upstream's held memory does not serve: from blocks that can be made
+ * ready, after a wait for them, or by growth.  With an RS_EFFORT_HELD effort only from blocks that
+ * can be made ready at once. */
 CUresult rs_reuse_allocate_slowly(struct rs_reuse *reuse, size_t size_bytes, enum rs_effort effort,
                                   struct rs_allocation *out);
 
 /* ---- as in struct rs_mr_ops ---- */
 
-/* RS_EFFORT_LITTLE and RS_EFFORT_BEST are as RS_EFFORT_FULL: how much upstream is asked for, and
- * when a lesser one stands in, is chosen here. */
+/* The ops of `reuse`.  RS_EFFORT_LITTLE and RS_EFFORT_BEST count as RS_EFFORT_FULL: `reuse` itself
+ * chooses how much upstream is asked for, and when a second upstream stands in. */
 CUresult rs_reuse_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                            enum rs_effort effort, struct rs_allocation *out);
 CUresult rs_reuse_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,

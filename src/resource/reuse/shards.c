@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shards: threads are spread over them, each with the records of the blocks that its threads
- * allocated. */
+/* Shards: each serves some of the threads, and has the records of the blocks that they allocated.
+ */
 #include "resource/reuse/reuse.h"
 
 unsigned rs_reuse_use_shard(struct rs_reuse *reuse)

@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Need: an allocation that upstream has nothing fitting for.  It grows up to what the program ever
- * used at once rather than cut what is better left to others.  It waits only when it would
- * otherwise grow past that, and then for a bounded time: the work it waits for may itself wait for
- * this thread. */
+/* The slow path: an allocation for which upstream holds no fitting block.  It grows, up to the most
+ * that the program ever used at once, rather than cut a block that is better left to others.  It
+ * waits only when it would otherwise grow past that, and then for a bounded time, as the work it
+ * waits for may itself wait for this thread. */
 #include "base/clock.h"
 #include "base/request.h"
 #include "driver/driver.h"
 #include "resource/reuse/reuse.h"
 
 enum {
-    WAIT_NS = 20 * 1000 * 1000,  /* for one epoch, once; no wait begins so late after the first */
-    SLACK = 32,                  /* the allowance's, as pool's own is */
-    SMALL_DIVISOR = 64,          /* below this share of the initial size, ... */
-    SMALL_SLACK = 16,            /* ... pool keeps what is small apart, in so much more */
-    SLICE_NS = 10 * 1000 * 1000, /* between two looks at what other threads have done */
+    /* The longest wait for one epoch, and the time after which no further wait begins. */
+    WAIT_NS = 20 * 1000 * 1000,
+    SLACK = 32,         /* held bytes may exceed the peak by 1/32, as in pool */
+    SMALL_DIVISOR = 64, /* a request up to 1/64 of the initial size ... */
+    SMALL_SLACK = 16,   /* ... may grow past it by 1/16: pool keeps small blocks apart, in chunks of
+                           their own */
+    SLICE_NS = 10 * 1000 * 1000, /* the longest wait between two looks at other threads' progress */
 };
 
-/* What would be the peak with this request.  Noted only when upstream has served it: a program that
- * asks for more than there is has not used that. */
+/* Returns the peak of live bytes including this request.  It is noted only once upstream has served
+ * the request: a program that asks for more than there is has not used it. */
 static size_t peak_with(struct rs_reuse *reuse, size_t size_bytes, bool is_served)
 {
     size_t peak_bytes;
@@ -32,9 +34,9 @@ static size_t peak_with(struct rs_reuse *reuse, size_t size_bytes, bool is_serve
     return peak_bytes;
 }
 
-/* Growth is free up to the initial size, and up to what the program used at once and a little, with
- * this request: it would have needed that much of the driver too.  Both together were too much: a
- * pool of 20 GiB held 35 GiB for 16 GiB live. */
+/* True when the request may grow without a wait: up to the initial size, or up to the peak with
+ * this request and a little more, as the driver alone would have needed that much too.  The sum of
+ * both was too much: a pool of 20 GiB held 35 GiB for 16 GiB live. */
 static bool may_grow(struct rs_reuse *reuse, size_t size_bytes)
 {
     size_t peak_bytes = peak_with(reuse, size_bytes, false), initial_bytes = reuse->initial_bytes;
@@ -45,17 +47,17 @@ static bool may_grow(struct rs_reuse *reuse, size_t size_bytes)
            rs_max(initial_bytes, peak_bytes + peak_bytes / SLACK);
 }
 
-/* Upstream is short: for a while frees seal early (deallocation.c). */
+/* Notes that upstream is short: frees seal early for a while (deallocation.c). */
 static void note_shortage(struct rs_reuse *reuse)
 {
     if (!rs_reuse_may_have_fence(reuse) || reuse->is_eager)
-        return; /* to seal is to wait, or each free does anyhow */
+        return; /* without fences a seal is a wait; host memory seals at each free anyhow */
     atomic_store_explicit(&reuse->short_seals, RS_REUSE_SHORT_SEALS, memory_order_relaxed);
     atomic_store_explicit(&reuse->eager_bytes, RS_REUSE_SHORT_BYTES, memory_order_relaxed);
 }
 
-/* How many blocks have entered the quarantine; when as many have left it, what is there now is
- * ready. */
+/* The number of blocks that have entered the quarantine.  When as many have left it, each block
+ * that was in it now is ready. */
 static size_t count_entered(const struct rs_reuse *reuse)
 {
     size_t left = atomic_load_explicit(&reuse->left_count, memory_order_relaxed);
@@ -101,7 +103,8 @@ void rs_reuse_ask_room(struct rs_reuse *reuse)
 
 /* ---- out of memory, perhaps ---- */
 
-/* No fence can be had for it now.  What else is open another thread has freed since the seal. */
+/* True when open blocks can get no fence now.  With a granted fence, blocks that are open were
+ * freed by another thread since the seal. */
 static bool is_open_for_good(struct rs_reuse *reuse)
 {
     bool granted = reuse->has_fences &&
@@ -119,7 +122,8 @@ enum rs_readiness rs_reuse_make_ready(struct rs_reuse *reuse, uint64_t wait_ns)
     some = rs_reuse_retire(reuse) || some;
     if (!some && wait_ns > 0 && rs_reuse_has_sealed(reuse, false)) {
         some = rs_reuse_wait_for_first(reuse, wait_ns);
-        in_vain = !some && rs_clock_ns() - begin_ns < wait_ns; /* the context is broken */
+        /* A wait that ended early: the context is broken. */
+        in_vain = !some && rs_clock_ns() - begin_ns < wait_ns;
     }
     rs_reuse_end_slow_path(reuse);
     if (some)
@@ -130,11 +134,11 @@ enum rs_readiness rs_reuse_make_ready(struct rs_reuse *reuse, uint64_t wait_ns)
         (!rs_reuse_has_quarantine(reuse) && atomic_load(&reuse->giving_bytes) == 0))
         return rs_mr_make_ready(reuse->base.upstream[0], wait_ns);
     if (wait_ns > 0)
-        rs_reuse_nap(); /* another thread is about to give it upstream */
+        rs_reuse_nap(); /* another thread is about to give the blocks upstream */
     return RS_READY_PENDING;
 }
 
-/* False when a request is larger than all that is not live, and what upstream may still take. */
+/* False when a request is larger than all idle memory and upstream's growth together. */
 static bool can_be_served(struct rs_reuse *reuse, size_t size_bytes)
 {
     size_t growable_bytes = rs_mr_growable_bytes_best(reuse->base.upstream[0]);
@@ -143,7 +147,7 @@ static bool can_be_served(struct rs_reuse *reuse, size_t size_bytes)
            size_bytes - growable_bytes <= rs_mr_idle_bytes_best(&reuse->base);
 }
 
-/* Of this stack alone: where its own maximum stands in the way. */
+/* Waits for blocks of this stack alone, whose own maximum is in the way. */
 static bool wait_for_own(struct rs_reuse *reuse, size_t size_bytes)
 {
     enum rs_readiness readiness;
@@ -156,8 +160,8 @@ static bool wait_for_own(struct rs_reuse *reuse, size_t size_bytes)
     return readiness == RS_READY_SOME;
 }
 
-/* True when another try may succeed.  A block may have gone from thread to thread meanwhile, in and
- * out of quarantine, unseen by each look at one place: then the refusal does not count. */
+/* True when another try may succeed.  A block may have moved in and out of quarantine meanwhile,
+ * unseen by each look at one place: then the refusal does not count. */
 static bool make_room(struct rs_reuse *reuse, const struct rs_refusal *refusal, uint64_t moves)
 {
     const struct rs_environment *environment = reuse->environment;
@@ -169,8 +173,8 @@ static bool make_room(struct rs_reuse *reuse, const struct rs_refusal *refusal, 
            (moves != rs_reuse_moves(reuse) && rs_request_may_repeat());
 }
 
-/* What is freed may do, after a wait that is bounded: the program would have waited in cudaFree for
- * the same work. */
+/* Serves the request from freed blocks after a bounded wait: with the driver alone the program
+ * would have waited in cudaFree for the same work. */
 static CUresult allocate_at_last(struct rs_reuse *reuse, struct rs_refusal *refusal, uint64_t moves,
                                  struct rs_allocation *out)
 {
@@ -186,11 +190,10 @@ static CUresult allocate_at_last(struct rs_reuse *reuse, struct rs_refusal *refu
 
 /* ---- an allocation ---- */
 
-/* The best upstream is full and another would stand in, whose memory is slow.  That is worse than a
- * short wait and better than a long one, so epochs that end within the bound are waited for, as
- * long as what is freed can be enough.  An old driver has no epochs: there the next frees make it
- * ready.
- */
+/* Allocates from the first upstream, or from a second that stands in for it (slower memory).  Slow
+ * memory is worse than a short wait and better than a long one: so this waits for epochs that end
+ * within WAIT_NS, as long as the freed bytes can be enough.  A driver without fences has no epochs:
+ * there the next frees make blocks ready. */
 static CUresult allocate_or_fall_back(struct rs_reuse *reuse, size_t size_bytes,
                                       enum rs_effort effort, struct rs_allocation *out)
 {
@@ -207,7 +210,8 @@ static CUresult allocate_or_fall_back(struct rs_reuse *reuse, size_t size_bytes,
     return result;
 }
 
-/* Of what had piled up; what other threads free meanwhile would never end. */
+/* True when blocks of the backlog went upstream.  It does not retire what other threads free
+ * meanwhile, which might never end. */
 static bool has_more(struct rs_reuse *reuse)
 {
     return rs_reuse_has_backlog(reuse) && rs_reuse_retire_some(reuse);
@@ -218,10 +222,12 @@ static enum rs_memory memory_of(const struct rs_reuse *reuse)
     return reuse->base.memories == 1u << RS_MEMORY_MANAGED ? RS_MEMORY_MANAGED : RS_MEMORY_DEVICE;
 }
 
-/* RS_EFFORT_FULL or RS_EFFORT_AHEAD.  Freed blocks that wait for the GPU leave their gaps late:
- * what is cut meanwhile in their stead pins a larger block, and the next large request finds none.
- * So nothing is cut but what fits, until all that was freed before is ready; then upstream's own
- * rules are best.  Where that cannot be waited for, any block is cut. */
+/* effort: RS_EFFORT_FULL or RS_EFFORT_AHEAD.
+ *
+ * Freed blocks that wait for the GPU return late.  A block cut meanwhile in their stead pins a
+ * larger one, and the next large request finds none.  So only fitting blocks are cut until all
+ * blocks freed before are ready; from then on upstream's own rules are best.  Where a wait for them
+ * is not possible, any block is cut. */
 static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
                                       enum rs_effort effort, struct rs_allocation *out)
 {
@@ -235,7 +241,7 @@ static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
 
     RS_ASSERT(!rs_effort_is_held(effort) && atomic_load(&reuse->on_slow_path) > 0);
     note_shortage(reuse);
-    /* In steps: after a long operation millions of blocks may be ready at once. */
+    /* in steps: after a long operation millions of blocks may be ready at once */
     retired = rs_reuse_retire_some(reuse) || (rs_reuse_seal(reuse) && rs_reuse_retire_some(reuse));
     for (; retired || more; retired = has_more(reuse), more = false) {
         result = rs_mr_allocate_with(upstream, size_bytes, NULL, held, out);
@@ -249,7 +255,8 @@ static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
         if (result != CUDA_ERROR_NOT_READY)
             return result;
     }
-    moves = rs_reuse_moves(reuse); /* before, so that a block cannot slip past in between */
+    /* Read before the allocation, so that no block's move is missed. */
+    moves = rs_reuse_moves(reuse);
     refusal.releases = rs_account_releases(reuse->environment->account);
     result = allowed
                  ? allocate_or_fall_back(reuse, size_bytes, effort, out)
@@ -264,7 +271,7 @@ static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
     return result;
 }
 
-/* Held memory alone: with all that is ready, or can be made ready at once. */
+/* Serves from held memory alone, with all blocks that are ready or can be made ready at once. */
 static CUresult allocate_held(struct rs_reuse *reuse, size_t size_bytes, struct rs_allocation *out)
 {
     struct rs_mr *upstream = reuse->base.upstream[0];
@@ -283,7 +290,7 @@ CUresult rs_reuse_allocate_slowly(struct rs_reuse *reuse, size_t size_bytes, enu
     CUresult result;
 
     RS_ASSERT(size_bytes > 0);
-    if (size_bytes > PTRDIFF_MAX) /* no device has so much, and sums of live bytes are signed */
+    if (size_bytes > PTRDIFF_MAX) /* no device has this much, and sums of live bytes are signed */
         return rs_effort_result(effort, CUDA_ERROR_OUT_OF_MEMORY);
     rs_request_begin();
     result = rs_effort_is_held(effort)

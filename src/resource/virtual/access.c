@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which other devices reach the memory is a property of each mapping, which cuCtxEnablePeerAccess
- * does not change: so it is told again for every mapping when a peer comes or goes. */
+/* Peer access to the memory of `virtual`.  It is a property of each mapping, which
+ * cuCtxEnablePeerAccess does not change.  So it is set again for every mapping when a peer comes or
+ * goes. */
 #include "driver/driver.h"
 #include "resource/virtual/virtual.h"
 

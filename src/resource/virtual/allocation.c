@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way of an allocation through `virtual`: attempts to find a block, or to grow by one, beside
- * those of other threads. */
+/* The path of an allocation through `virtual`: attempts to find a block, or to grow by one, while
+ * other threads do the same. */
 #include "resource/virtual/virtual.h"
 
 #include "base/request.h"
@@ -9,14 +9,14 @@
 
 enum { GROWTH_WAIT_MS = 20, SETTLE_WAIT_MS = 500, ROUNDS_MAX = 64 };
 
-/* A request on its way. */
+/* The state of one request. */
 struct asking {
     struct rs_block_request request;
-    bool is_alone;  /* vm->is_reserved is this one's */
-    bool disturbed; /* its last attempt to grow: see rs_virtual_grow */
+    bool is_alone;  /* this request set vm->is_reserved */
+    bool disturbed; /* its last attempt to grow was disturbed (rs_virtual_grow) */
 };
 
-/* Waits for the end of another thread's driver calls, at most for a while: they may wait for the
+/* Waits for the end of another thread's driver calls, for a bounded time: they may wait for the
  * GPU, and the GPU for this thread. */
 static void wait_until_settled(struct rs_virtual *vm, long milliseconds)
 {
@@ -29,7 +29,8 @@ static void wait_until_settled(struct rs_virtual *vm, long milliseconds)
     (void)rs_condition_wait_until(&vm->settled, &vm->lock, &until);
 }
 
-/* True when another thread's growth will leave room for this request and was waited for. */
+/* True when another thread's growth was to leave room for this request, and this thread waited for
+ * it. */
 static bool waited_for_growth(struct rs_virtual *vm, const struct rs_block_request *request)
 {
     if (vm->ahead_bytes < request->rounded_bytes)
@@ -39,8 +40,8 @@ static bool waited_for_growth(struct rs_virtual *vm, const struct rs_block_reque
     return true;
 }
 
-/* Waits for other threads' driver calls, or for work.  False when the request has waited long
- * enough. */
+/* Waits for other threads' driver calls, or for work of the GPU.  False when the request's patience
+ * is over. */
 static bool wait_patiently(struct rs_virtual *vm, long milliseconds)
 {
     if (rs_request_patience_ns() == 0)
@@ -49,7 +50,7 @@ static bool wait_patiently(struct rs_virtual *vm, long milliseconds)
     return true;
 }
 
-/* Not placed or aligned as it should be is better than not at all. */
+/* Takes any block that fits: one in a bad place or misaligned is better than a refusal. */
 static bool take_at_last(struct rs_virtual *vm, struct rs_block_request *request,
                          struct rs_allocation *out)
 {
@@ -61,7 +62,8 @@ static bool take_at_last(struct rs_virtual *vm, struct rs_block_request *request
     return rs_blocks_take(&vm->blocks, request, out);
 }
 
-/* True when no access is being changed and no other thread has reserved what there is. */
+/* Waits until no access is being changed and no other thread has reserved all memory.  False when
+ * this takes too long. */
 static bool wait_until_free_to_grow(struct rs_virtual *vm, struct asking *asking)
 {
     while (vm->is_still || (vm->is_reserved && !asking->is_alone))
@@ -70,9 +72,10 @@ static bool wait_until_free_to_grow(struct rs_virtual *vm, struct asking *asking
     return true;
 }
 
-/* What is free may be used by work yet where no `reuse` is above: then memory that is new serves,
- * and where there is none, what is free when that work is done.  That ends too when it cannot be
- * known: an old driver has no fences, and a capture may be this very thread's. */
+/* Grows.  Without `reuse` above, work may still use free memory: then new memory serves the
+ * request, and where there is none, free memory once that work is done.  This wait ends also when
+ * the end of the work cannot be known: an old driver has no fences, and a capture may be this very
+ * thread's. */
 static CUresult grow(struct rs_virtual *vm, struct asking *asking)
 {
     CUresult result, moved;
@@ -89,7 +92,7 @@ static CUresult grow(struct rs_virtual *vm, struct asking *asking)
     return result;
 }
 
-/* One attempt.  The lock is held at entry and exit. */
+/* Makes one attempt to serve the request.  Called and left with the lock held. */
 static CUresult attempt(struct rs_virtual *vm, struct asking *asking, struct rs_allocation *out)
 {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -111,12 +114,13 @@ static CUresult attempt(struct rs_virtual *vm, struct asking *asking, struct rs_
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
         return result;
-    /* After a failure too: others may have freed. */
+    /* after a failure too, as other threads may have freed */
     return take_at_last(vm, &asking->request, out) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Has all others end their calls and begin none: each of two that move memory may have in hand what
- * the other one lacks, and then neither would get it.  False when that takes too long. */
+/* Waits until all other threads have ended their calls, and lets none begin one: of two threads
+ * that move memory, each may hold granules that the other lacks, and then both would fail.  False
+ * when this takes too long. */
 static bool be_alone(struct rs_virtual *vm, struct asking *asking)
 {
     if (!wait_until_free_to_grow(vm, asking))
@@ -129,9 +133,9 @@ static bool be_alone(struct rs_virtual *vm, struct asking *asking)
     return true;
 }
 
-/* Finds a block, growing as needed.  A refusal is one only where no other thread's call had memory
- * in hand.  The rounds are bounded since trims are calls too, and begin at any time.  The lock is
- * held at entry and exit. */
+/* Finds a block, growing as needed.  A refusal counts only when no other thread's call had memory
+ * in hand.  The rounds are bounded, as trims are calls too, and begin at any time.  Called and left
+ * with the lock held. */
 static CUresult allocate_locked(struct rs_virtual *vm, struct asking *asking,
                                 struct rs_allocation *out)
 {
@@ -154,8 +158,8 @@ static CUresult allocate_locked(struct rs_virtual *vm, struct asking *asking,
     return result;
 }
 
-/* The same, and once more when the device's other stacks gave back what they merely kept.  The lock
- * is held at entry and exit. */
+/* As allocate_locked, and again after the device's other stacks gave back idle memory.  Called and
+ * left with the lock held. */
 static CUresult allocate_or_reclaim(struct rs_virtual *vm, struct asking *asking,
                                     enum rs_effort effort, struct rs_allocation *out)
 {
@@ -171,7 +175,8 @@ static CUresult allocate_or_reclaim(struct rs_virtual *vm, struct asking *asking
         result = allocate_locked(vm, asking, out);
         if (result != CUDA_ERROR_OUT_OF_MEMORY || !environment->reclaim ||
             rs_effort_is_ahead(effort) || granules > vm->maximum_granules - vm->charged_granules)
-            return result; /* past its own maximum, which nobody else stands in the way of */
+            return result; /* past this resource's own maximum, which no other stack can help with
+                            */
         rs_request_note_short();
         rs_mutex_unlock(&vm->lock);
         again = environment->reclaim(environment, &refusal, !environment->frees_are_ready);
@@ -201,7 +206,7 @@ static CUresult allocate(struct rs_virtual *vm, size_t size_bytes, enum rs_effor
     return result;
 }
 
-/* The lock is held at entry and exit. */
+/* Serves the request from held memory.  Called and left with the lock held. */
 static bool take_held(struct rs_virtual *vm, const struct rs_block_request *request,
                       struct rs_allocation *out)
 {
@@ -231,7 +236,7 @@ static CUresult allocate_held(struct rs_virtual *vm, size_t size_bytes, struct r
     return taken ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-/* Blocks are retired: good for every stream (reuse.c). */
+/* No work uses free blocks any more, so they serve every stream (reuse.c). */
 CUresult rs_virtual_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
                              enum rs_effort effort, struct rs_allocation *out)
 {

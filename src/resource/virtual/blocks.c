@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The range is cut into blocks without gaps: with memory, handed out or free (blocks.h), or void,
- * which is addresses without memory. */
+/* The blocks of `virtual`.  The range is cut into blocks without gaps: blocks with memory, live or
+ * free (blocks.h), and void blocks, which are addresses without memory. */
 #include "base/counter.h"
 #include "heap/alignment.h"
 #include "resource/virtual/virtual.h"
@@ -51,7 +51,7 @@ struct rs_virtual_region *rs_virtual_region_of(const struct rs_virtual *vm, CUde
     struct rs_virtual_region *region = atomic_load_explicit(&vm->regions, memory_order_acquire);
 
     while (address - region->base >= region->size_bytes) {
-        RS_ASSERT(region->next); /* every address here is of some region */
+        RS_ASSERT(region->next); /* every address of a block lies in some region */
         region = region->next;
     }
     return region;
@@ -59,12 +59,12 @@ struct rs_virtual_region *rs_virtual_region_of(const struct rs_virtual *vm, CUde
 
 /* ---- where a request begins ----
  *
- * A granule is pinned by any block that touches it.  A block that begins where it happens to fit
- * may touch one granule more than its size fills, and where nearly all memory is live those are
- * missing.  So with granules of the driver's own size a block begins where it touches no more than
- * that: then what live blocks pin is at most what they would take of the driver each by itself.
- * Room for that is skipped; it is free, and serves smaller blocks.  With larger granules that would
- * cost more than it saves. */
+ * Any block that touches a granule pins it.  A block that begins just where it fits may touch one
+ * granule more than its size needs, and where nearly all memory is live that granule is missing. So
+ * with granules of the driver's own size, a block begins where it touches no extra granule: then
+ * live blocks pin at most the bytes that each would take from the driver by itself.  The bytes
+ * skipped before it are free, and serve smaller blocks.  With larger granules this would cost more
+ * than it saves. */
 
 size_t rs_virtual_lead_bytes(const struct rs_virtual *vm, CUdeviceptr address,
                              const struct rs_block_request *request)
@@ -98,8 +98,8 @@ static void hand_out(struct rs_virtual *vm, struct rs_block *block, size_t lead_
     *out = (struct rs_allocation){block->address, request->bytes, block, NULL};
 }
 
-/* The smallest free block of so many bytes, when the request can begin in it as it should.
- * *next_bytes: what a larger one has at least; 0: there is none. */
+/* Takes the smallest free block of least_bytes or more, if the request can begin in it at its right
+ * place.  *next_bytes: a size that every larger free block has at least; 0: there is none. */
 static bool take_from(struct rs_virtual *vm, const struct rs_block_request *request,
                       size_t least_bytes, size_t *next_bytes, struct rs_allocation *out)
 {
@@ -121,7 +121,7 @@ static bool take_from(struct rs_virtual *vm, const struct rs_block_request *requ
 bool rs_virtual_take(struct rs_virtual *vm, const struct rs_block_request *request,
                      struct rs_allocation *out)
 {
-    enum { PROBES_MAX = 8 }; /* before any that is large enough wherever it begins */
+    enum { PROBES_MAX = 8 }; /* then a block that is large enough wherever the request begins */
     size_t least_bytes = request->bytes, ample_bytes;
 
     if (vm->granule_bytes > RS_DRIVER_GRANULARITY)
@@ -135,7 +135,7 @@ bool rs_virtual_take(struct rs_virtual *vm, const struct rs_block_request *reque
            take_from(vm, request, ample_bytes, &least_bytes, out);
 }
 
-/* As rs_counter_idle: live is read first. */
+/* Reads the live bytes first, as rs_counter_idle does. */
 size_t rs_virtual_idle_bytes(const struct rs_virtual *vm)
 {
     size_t live_bytes = rs_counter_get(&vm->blocks.live_bytes);

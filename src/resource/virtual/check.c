@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The invariants of `virtual`. */
+/* The check of the invariants of `virtual`. */
 #include "resource/virtual/virtual.h"
 
 struct sums {
     size_t live_bytes, busy_bytes, free_blocks, void_blocks, granules;
 };
 
-/* True when all granules of a block are mapped, or none; those that begin in it are counted. */
+/* True when either all granules of a block are mapped or none.  Counts those that begin in it. */
 static bool block_memory_check(const struct rs_virtual *vm, struct rs_virtual_region *region,
                                const struct rs_block *block, struct sums *sums)
 {
@@ -24,8 +24,8 @@ static bool block_memory_check(const struct rs_virtual *vm, struct rs_virtual_re
     return true;
 }
 
-/* One reservation from end to end: no gap, no overlap, no two blocks side by side that should be
- * one. */
+/* Checks one region from end to end: no gap, no overlap, no two neighbours that should have merged.
+ */
 static bool region_check(const struct rs_virtual *vm, struct rs_virtual_region *region,
                          struct sums *sums)
 {

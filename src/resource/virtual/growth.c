@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Growth: a request that no free block serves gets a hole, void addresses with what is free on
- * either side.  Its memory is taken from wherever whole granules are free, and only what is missing
- * then from the driver. */
+/* Growth: a request that no free block serves gets a hole, which is void addresses with the free
+ * memory on either side.  The memory for the hole is taken from wherever whole granules are free,
+ * and only the missing rest from the driver. */
 #include "driver/driver.h"
 #include "resource/segment.h"
 #include "resource/virtual/virtual.h"
@@ -12,13 +12,15 @@
 
 struct hole {
     struct rs_block *block; /* void */
-    size_t gap_bytes;       /* of it that need memory */
-    size_t high_bytes;      /* of the free block above, in whole granules, that are needed too */
+    size_t gap_bytes;       /* bytes of `block` that need memory */
+    size_t high_bytes; /* bytes of the free block above, in whole granules, that the request needs
+                          too */
     bool uses_low;
 };
 
-/* What the request would take if it began in the free block below `block`, or there, and ended
- * there or in the free block above; kept when that is less than `best` takes. */
+/* Computes the hole that the request needs if it begins in the free block below `block`, or in
+ * `block`, and ends in `block` or in the free block above; keeps it in *best if it needs less
+ * memory. */
 static void try_hole(const struct rs_virtual *vm, const struct rs_block_request *request,
                      struct rs_block *block, struct hole *best)
 {
@@ -47,8 +49,8 @@ static void try_hole(const struct rs_virtual *vm, const struct rs_block_request 
         *best = hole;
 }
 
-/* Not the best of all holes, but of those that are found without a search: beside the largest free
- * block, the smallest that fits by itself, and the largest. */
+/* Finds the best of the holes that need no search: beside the largest free block, the smallest void
+ * block that fits the request by itself, and the largest one. */
 static struct hole find_hole(const struct rs_virtual *vm, const struct rs_block_request *request)
 {
     const struct rs_block *largest =
@@ -64,7 +66,7 @@ static struct hole find_hole(const struct rs_virtual *vm, const struct rs_block_
     return best;
 }
 
-/* Makes the hole's blocks the move's.  A record must be in reserve. */
+/* Makes the hole's blocks busy, as the move's destination.  A record must be in reserve. */
 static void take_hole(struct rs_virtual *vm, const struct hole *hole, struct rs_virtual_move *move)
 {
     RS_ASSERT(hole->gap_bytes > 0 && hole->gap_bytes <= hole->block->size_bytes);
@@ -83,14 +85,15 @@ static void take_hole(struct rs_virtual *vm, const struct hole *hole, struct rs_
         move->high = move->gap->after;
         RS_ASSERT(move->high->is_free);
         rs_virtual_take_free(vm, move->high);
-        if (move->high->size_bytes > hole->high_bytes) /* the rest may be a source */
+        if (move->high->size_bytes > hole->high_bytes) /* the rest of the block may be a source */
             rs_virtual_put_free(vm, rs_blocks_cut(&vm->blocks, move->high, hole->high_bytes));
     }
 }
 
 /* ---- memory for a hole; all under the lock ---- */
 
-/* Room among the spares for every granule there is and `more`. */
+/* Makes room among the spares for every charged granule and `more`.  False when out of host memory.
+ */
 static bool reserve_spares(struct rs_virtual *vm, size_t more)
 {
     size_t room = vm->charged_granules + more;
@@ -107,7 +110,7 @@ static bool reserve_spares(struct rs_virtual *vm, size_t more)
     return true;
 }
 
-/* Finds the memory for a gap of that many granules: spares, what is free, and new. */
+/* Finds the memory for a gap of `granules`: spares first, then free granules, then new ones. */
 static CUresult gather(struct rs_virtual *vm, struct rs_virtual_move *move, size_t granules,
                        enum rs_virtual_means means)
 {
@@ -134,8 +137,8 @@ static CUresult gather(struct rs_virtual *vm, struct rs_virtual_move *move, size
 
 /* ---- growth ---- */
 
-/* For the first time when the resource is made; again only when live blocks are so scattered that
- * no hole is left for a request. */
+/* Called once when the resource is made, and again only when live blocks are so scattered that no
+ * hole is left for a request. */
 CUresult rs_virtual_add_region(struct rs_virtual *vm, size_t least_bytes)
 {
     size_t size_bytes = rs_max(least_bytes, vm->reserve_bytes);

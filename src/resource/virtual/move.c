@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Moves: physical memory leaves free blocks for other addresses, or for the driver.
+/* Moves: physical memory leaves free blocks for other addresses, or goes back to the driver.
  *
- * Moving a granule unmaps addresses.  That is done to free blocks alone, which no work uses: where
- * no `reuse` stands above to see to that, only when all work of the context is done.  It is asked
- * for and not waited for, since an allocation moves too, and work may wait for its thread.
- */
+ * A move unmaps addresses, so it takes free blocks only, which no work uses.  Where no `reuse`
+ * stands above to guarantee this, a move is possible only when all work of the context is done.
+ * This is queried and not waited for, as an allocation moves memory too, and the work may wait for
+ * its thread. */
 #include "driver/driver.h"
 #include "driver/idle.h"
 #include "ledger/account.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where the handle of the granule at that address is kept. */
+/* Returns the place of the handle of the granule at `address`. */
 static CUmemGenericAllocationHandle *
 handles_of(const struct rs_virtual *vm, struct rs_virtual_region *region, CUdeviceptr address)
 {
@@ -22,9 +22,9 @@ handles_of(const struct rs_virtual *vm, struct rs_virtual_region *region, CUdevi
 
 /* ---- driver calls; without the lock ---- */
 
-enum { PEERS_MAX = 64 /* as many as place->peers has bits */ };
+enum { PEERS_MAX = 64 /* as many as environment->peers has bits */ };
 
-/* Who may use new memory: the device itself, and those that were allowed to before. */
+/* Lets the device itself, and the peers allowed so far, use new memory. */
 static CUresult set_access(const struct rs_virtual *vm, CUdeviceptr address, size_t size_bytes)
 {
     CUmemAccessDesc access[1 + PEERS_MAX] = {
@@ -39,7 +39,8 @@ static CUresult set_access(const struct rs_virtual *vm, CUdeviceptr address, siz
     return rs_driver.cuMemSetAccess(address, size_bytes, access, count);
 }
 
-/* Asked for until all of a move's are there: those that came may have to go back. */
+/* Creates one granule.  Its bytes stay charged as asked for (rs_account_take) until the move has
+ * all of its granules, as they may have to go back. */
 static CUresult create_granule(const struct rs_virtual *vm, CUmemGenericAllocationHandle *handle)
 {
     struct rs_account *account = vm->environment->account;
@@ -92,7 +93,8 @@ void rs_virtual_collect_sources(struct rs_virtual *vm, struct rs_virtual_move *m
 
         rs_virtual_take_free(vm, block);
         if (block->size_bytes - lead_bytes < granule_bytes) {
-            block->left = without; /* it covers no whole granule; a smaller one may */
+            /* This block covers no whole granule; a smaller one may, by its place. */
+            block->left = without;
             without = block;
             continue;
         }
@@ -118,7 +120,7 @@ void rs_virtual_collect_sources(struct rs_virtual *vm, struct rs_virtual_move *m
     }
 }
 
-/* Puts the sources back: as void where they were unmapped.  Under the lock. */
+/* Puts the sources back: free, or void where they were unmapped.  The caller holds the lock. */
 static void put_sources(struct rs_virtual *vm, struct rs_virtual_move *move)
 {
     while (move->sources) {
@@ -136,7 +138,7 @@ static void put_sources(struct rs_virtual *vm, struct rs_virtual_move *move)
 
 /* ---- the way of the memory; without the lock ---- */
 
-/* CUDA_SUCCESS when all work that the context was given so far is done, or within a moment. */
+/* CUDA_SUCCESS when all work given to the context so far is done, or will be within 0.5 ms. */
 static CUresult ask_whether_idle(CUcontext context)
 {
     enum { IDLE_NS = 500 * 1000 };
@@ -147,7 +149,7 @@ static CUresult ask_whether_idle(CUcontext context)
                                        : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* The sources are busy by now, so that nobody uses them behind the fence. */
+/* The sources are busy by now, so no thread gives them to new work behind the fence. */
 CUresult rs_virtual_unmap_sources(struct rs_virtual *vm, struct rs_virtual_move *move)
 {
     const struct rs_environment *environment = vm->environment;
@@ -171,7 +173,7 @@ CUresult rs_virtual_unmap_sources(struct rs_virtual *vm, struct rs_virtual_move 
     return result;
 }
 
-/* Maps the move's granules into its gap.  Without the lock. */
+/* Maps the move's granules into its gap.  Called without the lock. */
 static CUresult map_gap(struct rs_virtual *vm, struct rs_virtual_move *move)
 {
     CUdeviceptr address = move->gap->address;
@@ -201,7 +203,8 @@ static CUresult map_gap(struct rs_virtual *vm, struct rs_virtual_move *move)
     return result;
 }
 
-/* Creates what the move lacks; gives it back when not all of it can be had.  Without the lock. */
+/* Creates the granules that the move lacks, and gives them back when not all can be had.  Called
+ * without the lock. */
 static CUresult create_granules(struct rs_virtual *vm, struct rs_virtual_move *move)
 {
     CUmemGenericAllocationHandle *handles = move->handles + move->handle_count;
@@ -221,7 +224,7 @@ static CUresult create_granules(struct rs_virtual *vm, struct rs_virtual_move *m
     return result;
 }
 
-/* So ordered that what fails often fails before anything was moved. */
+/* The steps that fail most come first, before any memory was moved. */
 CUresult rs_virtual_move_memory(struct rs_virtual *vm, struct rs_virtual_move *move)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
@@ -235,9 +238,9 @@ CUresult rs_virtual_move_memory(struct rs_virtual *vm, struct rs_virtual_move *m
     return result;
 }
 
-/* ---- what is stuck ---- */
+/* ---- stuck blocks ---- */
 
-/* Bytes at the beginning of a stuck block that are mapped. */
+/* Returns the bytes at the beginning of a stuck block that are mapped. */
 static size_t stuck_mapped_bytes(const struct rs_virtual *vm, const struct rs_block *block,
                                  const CUmemGenericAllocationHandle *handles)
 {
@@ -248,7 +251,7 @@ static size_t stuck_mapped_bytes(const struct rs_virtual *vm, const struct rs_bl
     return bytes;
 }
 
-/* Under the lock. */
+/* Adds a block to the stuck ones.  The caller holds the lock. */
 static void put_stuck(struct rs_virtual *vm, struct rs_block *block)
 {
     RS_ASSERT(block->is_busy);
@@ -257,7 +260,7 @@ static void put_stuck(struct rs_virtual *vm, struct rs_block *block)
     vm->stuck_bytes += block->size_bytes;
 }
 
-/* The memory of a block that is unmapped becomes spares.  Under the lock. */
+/* Makes the granules of a block that is unmapped spares.  The caller holds the lock. */
 static void put_loosened(struct rs_virtual *vm, struct rs_block *block,
                          CUmemGenericAllocationHandle *handles, size_t count)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes back to the driver: free memory at a trim, and everything when the context has ended.
- * None of these calls needs a current context, and what `virtual` made outlives it
- * (MEASURED.md), so it is given back when the context has ended. */
+/* Memory that goes back to the driver: free memory at a trim, and all of it when the context has
+ * ended.  None of these calls needs a current context.  The reservations and granules of `virtual`
+ * outlive the context (MEASURED.md), so they are given back when it has ended. */
 #include "driver/driver.h"
 #include "ledger/account.h"
 #include "resource/segment.h"
@@ -12,8 +12,8 @@
 
 /* ---- a trim ---- */
 
-/* Leaves the move no more than that many granules; the others are free again.  False when it takes
- * a record that there is not. */
+/* Leaves the move at most `granules`; the others are free again.  False when this needs a record
+ * and none is in reserve. */
 static bool limit_sources(struct rs_virtual *vm, struct rs_virtual_move *move, size_t granules)
 {
     while (move->source_granules > granules) {
@@ -37,8 +37,8 @@ static bool limit_sources(struct rs_virtual *vm, struct rs_virtual_move *move, s
     return true;
 }
 
-/* Picks what a trim gives back: all that is free but keep_bytes and the initial size.  False when
- * that is nothing. */
+/* Picks the granules that a trim gives back: all free ones, except for keep_bytes and the initial
+ * size.  False when there are none. */
 static bool gather_surplus(struct rs_virtual *vm, struct rs_virtual_move *move, size_t keep_bytes)
 {
     size_t keep = keep_bytes / vm->granule_bytes + (keep_bytes % vm->granule_bytes != 0);
@@ -90,8 +90,9 @@ size_t rs_virtual_trim(struct rs_virtual *vm, size_t keep_bytes)
 
 /* ---- the end of the context ---- */
 
-/* Gives a run of mapped granules back.  Those that are unmapped and not taken are spares from then
- * on, so that nothing is unmapped twice.  False when it is still mapped. */
+/* Unmaps a run of mapped granules and gives them back.  Granules that are unmapped, but that the
+ * driver does not take, become spares, so that none is unmapped twice.  False when the run is still
+ * mapped. */
 static bool release_run(struct rs_virtual *vm, struct rs_account *account, CUdeviceptr address,
                         CUmemGenericAllocationHandle *handles, size_t count)
 {
@@ -106,7 +107,7 @@ static bool release_run(struct rs_virtual *vm, struct rs_account *account, CUdev
     return true;
 }
 
-/* Unmaps and releases all memory of a region and gives its addresses back.  False when the driver
+/* Unmaps and releases all memory of a region, and gives its addresses back.  False when the driver
  * did not take all. */
 static bool release_region(struct rs_virtual *vm, struct rs_account *account,
                            struct rs_virtual_region *region)
@@ -131,7 +132,7 @@ static bool release_region(struct rs_virtual *vm, struct rs_account *account,
     return region->is_returned;
 }
 
-/* True when nothing is left. */
+/* Releases all regions and spares.  True when none is left. */
 static bool release_all(struct rs_virtual *vm, struct rs_account *account)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
@@ -145,7 +146,8 @@ static bool release_all(struct rs_virtual *vm, struct rs_account *account)
     return all && vm->spare_count == 0;
 }
 
-/* What the account held of it has ended with the context (rs_account_lose). */
+/* Tries again after the context's end.  The account lost these bytes with the context
+ * (rs_account_lose), so none is credited. */
 static bool release_late(struct rs_unfinished *unfinished)
 {
     return release_all(RS_CONTAINER_OF(unfinished, struct rs_virtual, unfinished), NULL);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* virtual: one reserved range of addresses with physical memory mapped behind parts of it.
  *
- * The range is cut into blocks without gaps, as pool's chunks are (blocks.h): handed out, free, or
- * void, which is addresses without memory.  Physical memory comes in granules of one size, each
- * mapped at a multiple of that size.  A request that no free block serves gets a hole: void
- * addresses with what is free on either side.  Its memory is taken from wherever whole granules are
- * free, and only what is missing then from the driver.  So free memory is never too scattered for a
- * request, and what is held is not more than what was ever live at once and the ends of granules.
- */
+ * The range is cut into blocks without gaps, as pool's chunks are (blocks.h): live, free, or void,
+ * which is addresses without memory.  Physical memory comes in granules of one size, each mapped at
+ * a multiple of this size.  A request that no free block serves gets a hole, which is void
+ * addresses with the free memory on either side.  The memory for the hole is taken from wherever
+ * whole granules are free, and only the missing rest from the driver.  So free memory is never too
+ * scattered for a request, and the held bytes are at most the peak of the live bytes plus the
+ * unused ends of granules. */
 #include "resource/virtual/virtual.h"
 
 #include "base/log.h"
@@ -63,8 +63,8 @@ static size_t virtual_trim(struct rs_mr *mr, const struct rs_trim *trim)
     return released_bytes;
 }
 
-/* Calls that are under way end first, and none begins meanwhile, so that no mapping is missed: one
- * made later follows place->peers. */
+/* Waits for the calls under way and lets none begin, so that no mapping is missed: one made later
+ * follows environment->peers. */
 static CUresult virtual_access_changed(struct rs_mr *mr, CUdevice peer, bool allowed)
 {
     struct rs_virtual *vm = rs_virtual_of(mr);
@@ -77,7 +77,7 @@ static CUresult virtual_access_changed(struct rs_mr *mr, CUdevice peer, bool all
     while (vm->calls > 0)
         rs_condition_wait(&vm->settled, &vm->lock);
     if (!vm->ended) {
-        rs_virtual_begin_call(vm); /* the end of the context waits */
+        rs_virtual_begin_call(vm); /* the context's end waits for this call */
         rs_mutex_unlock(&vm->lock);
         result = rs_virtual_set_peer(vm, peer, allowed);
         rs_mutex_lock(&vm->lock);
@@ -105,7 +105,7 @@ static size_t virtual_growable_bytes(struct rs_mr *mr)
     return granules * vm->granule_bytes;
 }
 
-/* Addresses without memory behind them are not counted unless others are in the same block. */
+/* Counts free blocks, all of which have memory; void blocks are not among them. */
 static size_t virtual_free_blocks(struct rs_mr *mr)
 {
     struct rs_virtual *vm = rs_virtual_of(mr);
@@ -194,8 +194,8 @@ static void virtual_destroy(struct rs_mr *mr, bool memory_is_gone)
 
 /* ---- creation ---- */
 
-/* Takes the initial size, or what there is of it: less than asked for is worth a line but no error,
- * as the device may be shared, and memory is added on demand. */
+/* Takes the initial size, or as much of it as there is.  Less than asked for is a log line and no
+ * error: the device may be shared, and memory is added on demand. */
 static CUresult take_initial(struct rs_virtual *vm, size_t initial_bytes)
 {
     char asked[RS_SIZE_TEXT_BYTES], got[RS_SIZE_TEXT_BYTES];
@@ -208,7 +208,7 @@ static CUresult take_initial(struct rs_virtual *vm, size_t initial_bytes)
         struct rs_block_request request;
         (void)rs_block_request_init(&request, ask_bytes, RS_BLOCK_ALIGNMENT, false);
         result = rs_virtual_grow(vm, &request, RS_VIRTUAL_HELD_AND_NEW, &disturbed);
-        /* What was free is nearer to the wish than its half. */
+        /* the bytes that were free are nearer to the initial size than its half */
         ask_bytes = rs_max(rs_round_down(ask_bytes / 2, vm->granule_bytes),
                            free_bytes < ask_bytes ? free_bytes : 0);
     }
@@ -229,7 +229,7 @@ static CUmemAllocationProp properties_of(const struct rs_environment *environmen
     };
     int capable = 0;
 
-    /* As cudaMalloc's memory is. */
+    /* usable for GPUDirect RDMA, as cudaMalloc's memory is */
     if (rs_driver.cuDeviceGetAttribute(&capable,
                                        CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
                                        environment->device) == CUDA_SUCCESS &&
@@ -274,9 +274,10 @@ static const struct rs_mr_ops virtual_ops = {
     .check = virtual_check,
 };
 
-/* Live blocks pin the granules that they lie in the ends of, so there must be many granules to a
- * device: with random blocks of 16 to 128 MiB a device in 1024 granules refused 5 % of what 95 % of
- * it would have held, one in 2048 nothing.  Past 32 MiB larger ones are hardly faster to map. */
+/* Live blocks pin the granules in which they begin and end, so a device must have many granules.
+ * With random blocks of 16 to 128 MiB, a device of 1024 granules refused 5 % of the requests that
+ * 95 % of its memory would have held, and one of 2048 granules none.  Past 32 MiB a larger granule
+ * is hardly faster to map. */
 enum { GRANULES = 2048, GRANULE_MAX = 32 << 20 };
 
 static size_t granule_for(const struct virtual_config *settings,
@@ -362,7 +363,7 @@ static bool is_supported(CUdevice device)
            supported;
 }
 
-/* What only the device knows. */
+/* Checks the values that depend on the device. */
 static bool validate_at(const struct virtual_config *settings,
                         const struct rs_environment *environment, const struct rs_source *source,
                         struct rs_diagnostics *diagnostics)
@@ -432,9 +433,9 @@ static bool virtual_validate(const void *config, const struct rs_environment *en
     return !environment || validate_at(settings, environment, source, diagnostics);
 }
 
-/* The driver's calls cost about the same for 2 MiB as for 64 MiB (some 60 us for creating, mapping
- * and access, 30 for the way back: tests/conformance/MEASURED.md), so that small granules make
- * growth and moves slow, and large ones only leave more unused behind the last block. */
+/* The driver's calls cost about the same for 2 MiB as for 64 MiB: some 60 us to create, map and
+ * give access, 30 us for the way back (tests/conformance/MEASURED.md).  So small granules make
+ * growth and moves slow; large ones only leave more memory unused behind the last block. */
 static const struct rs_option virtual_options[] = {
     RS_OPTION_SIZE_ROW(struct virtual_config, granularity, "none",
                        "physical memory comes and moves in pieces of this size, a power of two; "
