@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/path.h"
+#include "config/only.h"
 #include "config/sanitizer.h"
 #include "shared/published.h"
 #include "shim/wiring.h"
@@ -127,6 +128,11 @@ static void read_settings(void)
     enum rs_mode mode = RS_MODE_FORWARD;
 
     if (getauxval(AT_SECURE) || is_mps_daemon()) {
+        atomic_store_explicit(&rs_mode_current, RS_MODE_FORWARD, memory_order_release);
+        return;
+    }
+    /* First of all: a bad setting is none of a process's that is not served. */
+    if (!rs_only_serves_this_process(getenv(rs_variables[RS_VARIABLE_ONLY].option.name))) {
         atomic_store_explicit(&rs_mode_current, RS_MODE_FORWARD, memory_order_release);
         return;
     }
