@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/path.h"
+#include "config/compat.h"
 #include "config/only.h"
 #include "config/sanitizer.h"
 #include "shared/published.h"
@@ -151,6 +152,8 @@ static void read_settings(void)
             pthread_atfork(NULL, NULL, after_fork_in_child);
         handlers = true;
         rs_log_serving();
+        if (rs_config.verbose)
+            rs_config_say_compat(rs_config.values, environ);
         rs_sanitizer_advise(&rs_config);
         mode = RS_MODE_SERVE;
     }
