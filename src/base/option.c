@@ -2,6 +2,7 @@
 #include "base/option.h"
 
 #include "base/check.h"
+#include "base/path.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -9,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+enum { EXPANDED_BYTES = 256 }; /* of a size with %q{VAR} */
 
 static const char *const boolean_words[] = {"0",  "1",     "no",   "yes", "off",
                                             "on", "false", "true", NULL};
@@ -181,9 +184,9 @@ static bool check_share(const struct rs_option *row, const struct rs_source *sou
     return false;
 }
 
-static bool parse_size(const struct rs_option *row, const struct rs_source *source,
-                       const char *begin, const char *end, struct rs_diagnostics *diagnostics,
-                       struct rs_size *size)
+static bool parse_plain_size(const struct rs_option *row, const struct rs_source *source,
+                             const char *begin, const char *end, struct rs_diagnostics *diagnostics,
+                             struct rs_size *size)
 {
     const char *at, *reason;
     char bound[RS_SIZE_TEXT_BYTES];
@@ -213,6 +216,24 @@ static bool parse_size(const struct rs_option *row, const struct rs_source *sour
         return false;
     }
     return true;
+}
+
+/* A size may hold %q{VAR}.  What is wrong with its value is shown in the value. */
+static bool parse_size(const struct rs_option *row, const struct rs_source *source,
+                       const char *begin, const char *end, struct rs_diagnostics *diagnostics,
+                       struct rs_size *size)
+{
+    const char *at, *reason;
+    char text[EXPANDED_BYTES];
+    struct rs_source expanded = {source->name, text};
+
+    if (!memmem(begin, (size_t)(end - begin), "%q", 2))
+        return parse_plain_size(row, source, begin, end, diagnostics, size);
+    if (!rs_path_expand_variables(begin, end, text, sizeof(text), &at, &reason)) {
+        rs_diagnose(diagnostics, source, at, "%s", reason);
+        return false;
+    }
+    return parse_plain_size(row, &expanded, text, text + strlen(text), diagnostics, size);
 }
 
 static bool parse_range(const struct rs_option *row, const struct rs_source *source,

@@ -110,6 +110,30 @@ static const char *placeholder(const char **cursor, char text[TEXT_BYTES], const
     }
 }
 
+bool rs_path_expand_variables(const char *begin, const char *end, char *text, size_t text_bytes,
+                              const char **at, const char **reason)
+{
+    struct output output = {text, 0, text_bytes};
+
+    RS_ASSERT(text_bytes > 0);
+    while (begin < end) {
+        bool expands = end - begin > 1 && begin[0] == '%' && begin[1] == 'q';
+        char name[TEXT_BYTES];
+        const char *value = begin;
+
+        *at = begin;
+        begin += expands ? 2 : 1;
+        if (expands && !(value = variable(&begin, name, reason)))
+            return false;
+        if (!put(&output, value, expands ? strlen(value) : 1)) {
+            *reason = "the text is too long";
+            return false;
+        }
+    }
+    text[output.length] = '\0';
+    return true;
+}
+
 bool rs_path_expand(const char *pattern, char *path, size_t path_bytes, const char **at,
                     const char **reason)
 {

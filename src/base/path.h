@@ -17,6 +17,10 @@ void rs_path_keep_directory(void);
 bool rs_path_expand(const char *pattern, char *path, size_t path_bytes, const char **at,
                     const char **reason);
 
+/* Expands each %q{VAR} of [begin, end), and nothing else, into `text`.  False as rs_path_expand. */
+bool rs_path_expand_variables(const char *begin, const char *end, char *text, size_t text_bytes,
+                              const char **at, const char **reason);
+
 /* Expands a pattern as rs_path_expand does, for a file of its own per device: device 1 gets
  * "log.dev1.csv" for "log.csv", the name that RMM's Python layer gives it.  Device 0 and paths
  * below /dev/ keep their name. */

@@ -2,6 +2,7 @@
 /* The environment is read, and each setting takes its form: reports, hooks, stacks. */
 #include "config/config.h"
 
+#include "config/compat.h"
 #include "config/stacks.h"
 #include "config/values.h"
 #include "config/variable_name.h"
@@ -73,6 +74,7 @@ unsigned rs_config_parse(char *const *environment, struct rs_diagnostics *diagno
     if (!config->values)
         return 0; /* a process without our variables costs one walk over its environment */
 
+    rs_config_read_compat(config->values, environment, diagnostics);
     config->hook_groups = RS_HOOK_GROUPS_DEFAULT;
     fill_fields(config, diagnostics);
     build_stacks(config, -1, diagnostics);

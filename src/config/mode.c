@@ -3,6 +3,8 @@
 
 #include "base/log.h"
 #include "base/path.h"
+#include "config/compat.h"
+#include "config/only.h"
 #include "config/sanitizer.h"
 #include "shared/published.h"
 #include "shim/wiring.h"
@@ -130,6 +132,11 @@ static void read_settings(void)
         atomic_store_explicit(&rs_mode_current, RS_MODE_FORWARD, memory_order_release);
         return;
     }
+    /* First of all: a bad setting is none of a process's that is not served. */
+    if (!rs_only_serves_this_process(getenv(rs_variables[RS_VARIABLE_ONLY].option.name))) {
+        atomic_store_explicit(&rs_mode_current, RS_MODE_FORWARD, memory_order_release);
+        return;
+    }
     rs_path_keep_directory();
     if (rs_config_parse(environ, &rs_mode_diagnostics, &rs_config) > 0 || is_limit_void()) {
         (void)rs_mode_bad_settings();
@@ -145,6 +152,8 @@ static void read_settings(void)
             pthread_atfork(NULL, NULL, after_fork_in_child);
         handlers = true;
         rs_log_serving();
+        if (rs_config.verbose)
+            rs_config_say_compat(rs_config.values, environ);
         rs_sanitizer_advise(&rs_config);
         mode = RS_MODE_SERVE;
     }

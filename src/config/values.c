@@ -40,6 +40,28 @@ static struct rs_config_scope *scope_for(struct rs_config_values *values, int de
     return values->device[device];
 }
 
+/* Where the value of this variable goes, with a copy of the source.  NULL when it has a value, as
+ * the first of two equal names counts, as for getenv; or without memory. */
+static struct rs_config_scope *claim(struct rs_config_values *values, int device, int index,
+                                     const struct rs_source *source)
+{
+    struct rs_config_scope *scope = scope_for(values, device);
+
+    if (!scope || scope->source[index].text)
+        return NULL;
+    scope->source[index] = (struct rs_source){strdup(source->name), strdup(source->text)};
+    return scope->source[index].name && scope->source[index].text ? scope : NULL;
+}
+
+void rs_config_enter(struct rs_config_values *values, int device, int index,
+                     const struct rs_source *source, const struct rs_option_value *value)
+{
+    struct rs_config_scope *scope = claim(values, device, index, source);
+
+    if (scope)
+        scope->value[index] = *value;
+}
+
 void rs_config_read_entry(struct rs_config_values *values, const char *entry,
                           struct rs_diagnostics *diagnostics)
 {
@@ -63,11 +85,8 @@ void rs_config_read_entry(struct rs_config_values *values, const char *entry,
         return;
     index = read.index;
     variable = &rs_variables[index];
-    scope = scope_for(values, read.device);
-    if (!scope || scope->source[index].text)
-        return; /* the first of two equal names counts, as for getenv */
-    scope->source[index] = (struct rs_source){strdup(name), strdup(equals + 1)};
-    if (!scope->source[index].name || !scope->source[index].text)
+    scope = claim(values, read.device, index, &source);
+    if (!scope)
         return;
     (void)rs_option_parse(&variable->option, variable->option.type, &scope->source[index],
                           scope->source[index].text,

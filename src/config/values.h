@@ -28,6 +28,10 @@ void rs_config_values_free(struct rs_config_values *values);
 void rs_config_read_entry(struct rs_config_values *values, const char *entry,
                           struct rs_diagnostics *diagnostics);
 
+/* Enters a value that another variable, `source`, gives for one of ours, unless there is one. */
+void rs_config_enter(struct rs_config_values *values, int device, int index,
+                     const struct rs_source *source, const struct rs_option_value *value);
+
 /* Returns the value that a variable has for the device (-1: for all devices): that of the
  * device's own variable, else that for all devices; NULL when neither is set.  *source, unless
  * `source` is NULL, is the variable that gave it. */

@@ -17,6 +17,7 @@ const char *const rs_kind_texts[RS_KINDS] = {"", ", pinned memory", ", managed m
 #define ANY_TYPE -1
 #define READ_BY(function, field)                                                                   \
     (sizeof(char[offsetof(struct rs_config, field) + 1]) ? ANY_TYPE : 0)
+#define EARLY      ANY_TYPE
 #define PER_DEVICE ANY_TYPE
 #define PART       ANY_TYPE
 #define VARIABLE(name, value_type, where, ...)                                                     \
@@ -25,11 +26,13 @@ const char *const rs_kind_texts[RS_KINDS] = {"", ", pinned memory", ", managed m
 #include "config/variables.def"
 #undef FIELD
 #undef READ_BY
+#undef EARLY
 #undef PER_DEVICE
 #undef PART
 
 #define FIELD(field)             .fills_a_field = true, .option.offset = offsetof(struct rs_config, field)
 #define READ_BY(function, field) .read = (function)
+#define EARLY                    .fills_a_field = false
 #define PER_DEVICE               .per_device = true
 #define PART                     PER_DEVICE, .builds_a_part = true
 #define WORDS(...)                                                                                 \

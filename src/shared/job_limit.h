@@ -7,6 +7,7 @@
  * bytes before its taken ones.  Both of two requests that do not fit together cannot pass: the
  * later announcement sees the earlier one, as pending or, since these become taken before they are
  * pending no longer, as taken bytes.  No lock is needed, so a process that dies holds none.
+ * tests/model goes through every order of these steps.
  *
  * What a dead process had taken stays counted for RS_JOB_LIMIT_SETTLE_MS after its death was first
  * seen: the kernel closes the GPU after it has ended the process's threads. */
