@@ -271,7 +271,7 @@ uint64_t unserved_look(bool (*is_held)(int number))
 void unserved_forget(int number)
 {
     for (size_t i = 0; i < seen_count; i++)
-        if (seen[i].number == number) {
+        if (seen[i].number == number && seen[i].reason == UNSERVED_NO_CALL) {
             seen[i] = seen[--seen_count];
             return;
         }

@@ -26,7 +26,7 @@ struct unserved {
  * processes whose page is held.  One thread at a time, as all functions here. */
 uint64_t unserved_look(bool (*is_held)(int number));
 
-/* The process has a page after all. */
+/* The process has a page now: that no allocation came to the library is true no longer. */
 void unserved_forget(int number);
 
 /* The processes seen; valid until the next look. */
