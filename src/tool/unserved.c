@@ -139,6 +139,9 @@ struct mapped {
     bool can_read, has_libcuda, has_library, has_linker;
 };
 
+/* The text ends early when the process ends or becomes another program meanwhile, and libraries
+ * stand below those that were loaded before them: it counts with the stack, which is the highest.
+ */
 static struct mapped read_maps(int number)
 {
     struct mapped mapped = {.can_read = false};
@@ -149,7 +152,7 @@ static struct mapped read_maps(int number)
     snprintf(path, sizeof(path), "/proc/%d/maps", number);
     file = fopen(path, "re");
     while (file && getline(&line, &room, file) > 0) {
-        mapped.can_read = true;
+        mapped.can_read |= strstr(line, "[stack]") != NULL;
         mapped.has_libcuda |= strstr(line, "/libcuda.so") != NULL;
         mapped.has_library |= strstr(line, "/librmmshim.so") != NULL;
         mapped.has_linker |=
