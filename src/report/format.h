@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes a report of statistics as text, JSON or Prometheus text, for this process
- * (report/report.c) or for one that has ended (tool/gone.c). */
+ * (report/report.c) or for one that has ended (tool/run/gone.c). */
 #pragma once
 
 #include "config/config.h"

@@ -143,12 +143,14 @@ struct rs_job_member *rs_job_limit_join(struct rs_job_limit *job)
     return NULL;
 }
 
-/* The state is the third field of stat, behind the name's parenthesis. */
+/* A process whose first thread has ended before the others is a zombie to the kernel, too: the
+ * state is the third field of stat, behind the name's parenthesis, and the threads the 20th. */
 static bool is_zombie(pid_t process)
 {
-    char path[64], stat[512];
+    char path[64], stat[1024], state = 'R';
     const char *field;
     ssize_t length = -1;
+    long threads = 0;
     int fd;
 
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)process);
@@ -161,7 +163,11 @@ static bool is_zombie(pid_t process)
         return false;
     stat[length] = '\0';
     field = strrchr(stat, ')');
-    return field && field[1] == ' ' && (field[2] == 'Z' || field[2] == 'X');
+    return field &&
+           sscanf(field + 1,
+                  " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld", &state,
+                  &threads) == 2 &&
+           (state == 'Z' || state == 'X') && threads <= 1;
 }
 
 static bool is_gone(uint64_t owner)

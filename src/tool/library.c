@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 /* Relative to the directory of this command: installed, installed without a prefix, and in the
@@ -325,4 +326,20 @@ int library_check_program(const char *library, const char *program)
         return failed == ENOENT ? TOOL_RUN_NOT_FOUND : TOOL_RUN_NOT_EXECUTABLE;
     }
     return check_loads(library, path);
+}
+
+const char *library_why_ignored(const char *program)
+{
+    char path[PATH_MAX];
+    struct elf elf;
+    struct stat status;
+
+    if (find_program(program, path) != 0 || stat(path, &status) != 0)
+        return NULL;
+    if (((status.st_mode & S_ISGID) && status.st_gid != getgid()) ||
+        getxattr(path, "security.capability", NULL, 0) > 0)
+        return "the program has more rights than its user: the dynamic linker ignores LD_PRELOAD";
+    if (read_elf(path, &elf) && elf.is_elf && !elf.has_interpreter)
+        return "the program is linked statically: no library can be loaded into it";
+    return NULL;
 }

@@ -22,3 +22,7 @@ bool library_preload(const char *path);
  * without the library (setuid, static, another architecture); or it, or the interpreter of a
  * script, is linked with another libc and would end at the library. */
 int library_check_program(const char *library, const char *program);
+
+/* Why the dynamic linker starts a program without the library although library_check_program let it
+ * pass: a static text, or NULL where nothing is known. */
+const char *library_why_ignored(const char *program);

@@ -21,7 +21,7 @@ def check_settings(words):
     for setting in re.split(r" (?=RMM_)", words):
         name, _, value = setting.partition("=")
         environment[name] = value
-    result = subprocess.run([os.environ["TOOL"], "run", "true"], env=environment, stdin=subprocess.DEVNULL,
+    result = subprocess.run([os.environ["TOOL"], "run", "--quiet", "true"], env=environment, stdin=subprocess.DEVNULL,
                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
     return None if result.returncode == 0 and not result.stderr else "%s: status %d, %s" % (
         words, result.returncode, result.stderr.decode(errors="replace").strip())

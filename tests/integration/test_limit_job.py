@@ -88,7 +88,7 @@ class LimitJob(support.Test):
     def test_run_holds_the_job(self):
         # Each process allocates, and has the next one run while it holds that.
         chain = [STEPS, "device", "100", "info"]
-        result = run([TOOL, "run", "--limit-job", "256MiB", "sh", "-c",
+        result = run([TOOL, "run", "--quiet", "--limit-job", "256MiB", "sh", "-c",
                       '"$0" device 100 info & wait $!; "$0" device 100 info', STEPS], preload=[])
         self.assertEqual((result.status, result.stderr), (0, ""), result)
         self.assertEqual(result.stdout.splitlines()[0], "info 156 256")
@@ -96,7 +96,8 @@ class LimitJob(support.Test):
                          ["device 100: 2", "info 64 64"])
 
     def test_a_run_below_stays_in_the_job(self):
-        result = run([TOOL, "run", "--limit-job", "64MiB", TOOL, "run", STEPS, "device", "100"], preload=[])
+        result = run([TOOL, "run", "--quiet", "--limit-job", "64MiB", TOOL, "run", "--quiet", STEPS, "device", "100"],
+                     preload=[])
         self.assertEqual((result.status, result.stdout, result.stderr), (0, "device 100: 2\n", ""), result)
 
     def test_what_makes_no_job(self):

@@ -27,11 +27,11 @@ COMPUTED = {("pool", "largest_free"), ("virtual", "reserved"), ("virtual", "free
 
 class Run(support.Test):
     def under(self, command, settings=None, **how):
-        """Runs the command under `run`, which preloads the library itself."""
-        return run([TOOL, "run"] + list(command), settings, preload=[], **how)
+        """Runs the command under `run`, which preloads the library itself and says nothing at the end."""
+        return run([TOOL, "run", "--quiet"] + list(command), settings, preload=[], **how)
 
     def start(self, command, settings=None, **how):
-        process = subprocess.Popen([TOOL, "run"] + list(command), env=support.environment(settings, preload=[]),
+        process = subprocess.Popen([TOOL, "run", "--quiet"] + list(command), env=support.environment(settings, preload=[]),
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    **how)
         self.addCleanup(process.communicate)

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -215,6 +216,44 @@ TEST(a_place_that_comes_back_is_settled_anew)
     kill_and_wait(process);
     assert_true(rs_job_limit_reap(job)); /* not at once, though the place noted an earlier end */
     assert_int_equal(rs_job_share_others(&own), 20);
+}
+
+static void *wait_for_ever(void *data)
+{
+    (void)!write(*(int *)data, "y", 1);
+    for (;;)
+        pause();
+    return NULL;
+}
+
+TEST(a_process_whose_first_thread_has_ended_lives)
+{
+    struct rs_job_limit *job = new_job();
+    int ready[2];
+    char byte, path[64], stat[256] = "";
+    pid_t process;
+
+    assert_int_equal(pipe(ready), 0);
+    process = fork();
+    if (process == 0) {
+        pthread_t thread;
+        (void)!rs_job_share_take(&(struct rs_job_share){job, rs_job_limit_join(job), 0, LIMIT},
+                                 300);
+        (void)pthread_create(&thread, NULL, wait_for_ever, &ready[1]);
+        pthread_exit(NULL);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)process);
+    while (!strstr(stat, ") Z ")) { /* its first thread is about to end */
+        int fd = open(path, O_RDONLY);
+        memset(stat, 0, sizeof(stat));
+        assert_true(fd >= 0 && read(fd, stat, sizeof(stat) - 1) > 0);
+        close(fd);
+    }
+    assert_false(rs_job_limit_reap(job));
+    assert_int_equal(job->members[0].taken_bytes[0], 300);
+    kill_and_wait(process);
+    assert_true(rs_job_limit_reap(job));
 }
 
 TEST(another_process_of_that_number_is_another)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/limit_job.h"
+#include "tool/run/limit_job.h"
 
 #include "shared/job_limit.h"
 #include "tool/tool.h"

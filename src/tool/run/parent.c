@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/parent.h"
+#include "tool/run/parent.h"
 
-#include "tool/job.h"
+#include "tool/run/job.h"
 #include "tool/tool.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* What the program finds as if `run` were not there. */
@@ -39,24 +38,43 @@ static void signals_to_pass(sigset_t *signals)
         sigdelset(signals, own[i]);
 }
 
+/* Once: a further program inherits what the first one did. */
 static void begin_to_catch(struct inherited *inherited)
 {
+    static bool catches;
     struct sigaction usual = {.sa_handler = SIG_DFL};
     sigset_t signals;
 
+    if (catches)
+        return;
+    catches = true;
     signals_to_pass(&signals);
     sigprocmask(SIG_BLOCK, &signals, &inherited->mask);
     sigaction(SIGCHLD, &usual, &inherited->child_action);
 }
 
+static void redirect(enum parent_streams streams)
+{
+    int last = streams == PARENT_STREAMS_MUTE ? STDERR_FILENO : STDIN_FILENO;
+    int fd = streams == PARENT_STREAMS_OWN ? -1 : open("/dev/null", O_RDWR | O_CLOEXEC);
+
+    for (int stream = STDIN_FILENO; fd >= 0 && stream <= last; stream++)
+        if (fd == stream)
+            (void)fcntl(fd, F_SETFD, 0);
+        else
+            (void)dup2(fd, stream);
+}
+
 /* A kill -9 of `run` is meant for the program. */
-static int be_program(char **program, const struct inherited *inherited, pid_t parent)
+static int be_program(char **program, const struct inherited *inherited, pid_t parent,
+                      enum parent_streams streams)
 {
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         raise(SIGKILL);
     sigaction(SIGCHLD, &inherited->child_action, NULL);
     sigprocmask(SIG_SETMASK, &inherited->mask, NULL);
+    redirect(streams);
     return parent_become(program);
 }
 
@@ -93,20 +111,24 @@ static bool has_ended(pid_t program, int *status)
     return changed < 0 && errno == ECHILD;
 }
 
-static int wait_for(pid_t program)
+static bool ends_a_job(int number)
+{
+    return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
+}
+
+static void wait_for(struct parent_result *result)
 {
     sigset_t signals;
     siginfo_t info;
-    int status = 0;
 
     signals_to_pass(&signals);
-    while (!has_ended(program, &status)) {
+    while (!has_ended(result->program, &result->status)) {
         if (sigwaitinfo(&signals, &info) < 0)
             continue; /* stopped and continued */
+        result->is_interrupted |= ends_a_job(info.si_signo);
         if (info.si_signo != SIGCHLD)
-            pass_on(program, &info);
+            pass_on(result->program, &info);
     }
-    return status;
 }
 
 /* ---- the end ---- */
@@ -127,26 +149,34 @@ static void end_by(int number)
     raise(number);
 }
 
-int parent_run(char **program)
+void parent_end_as(const struct parent_result *result)
 {
-    struct inherited inherited;
-    pid_t parent = getpid(), child;
-    int status;
+    if (WIFSIGNALED(result->status))
+        end_by(WTERMSIG(result->status));
+}
 
-    if (!job_begin())
-        return parent_become(program);
+int parent_exit_code(const struct parent_result *result)
+{
+    return WIFSIGNALED(result->status) ? 128 + WTERMSIG(result->status)
+                                       : WEXITSTATUS(result->status);
+}
+
+bool parent_run(char **program, enum parent_streams streams, struct parent_result *result)
+{
+    static struct inherited inherited;
+    pid_t parent = getpid();
+
+    *result = (struct parent_result){.program = -1};
     begin_to_catch(&inherited);
-    child = fork();
-    if (child == 0)
-        _exit(be_program(program, &inherited, parent));
-    if (child < 0) {
+    result->program = fork();
+    if (result->program == 0)
+        _exit(be_program(program, &inherited, parent, streams));
+    if (result->program < 0) {
         tool_say("%s: %s", program[0], strerror(errno));
-        return TOOL_RUN_FAILED;
+        return false;
     }
     job_watch();
-    status = wait_for(child);
+    wait_for(result);
     job_end();
-    if (WIFSIGNALED(status))
-        end_by(WTERMSIG(status));
-    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    return true;
 }

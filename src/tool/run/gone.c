@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/gone.h"
+#include "tool/run/gone.h"
 
 #include "context/block_counts.h"
 #include "report/format.h"

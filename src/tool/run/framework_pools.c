@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/framework_pools.h"
+#include "tool/run/framework_pools.h"
 
 #include "base/check.h"
 #include "tool/library.h"

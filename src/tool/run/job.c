@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/job.h"
+#include "tool/run/job.h"
 
+#include "base/arithmetic.h"
 #include "base/file.h"
 #include "shared/job.h"
 #include "shared/published.h"
-#include "tool/gone.h"
-#include "tool/limit_job.h"
 #include "tool/process.h"
 #include "tool/publication.h"
+#include "tool/run/gone.h"
+#include "tool/run/limit_job.h"
+#include "tool/run/unserved.h"
 #include "tool/tool.h"
 
 #include <errno.h>
@@ -25,6 +27,7 @@ enum { LOOK_NS = 1000 * 1000 * 1000 }; /* how often it is looked who is gone, at
 /* A process whose file is held. */
 struct held {
     struct held *next;
+    int process;
     int directory; /* of the process in /proc: never that of another one of its number */
     void *file;
 };
@@ -33,6 +36,7 @@ static struct rs_job *job;
 static struct held *all_held; /* of the thread, and when it has ended of job_end */
 static pthread_t thread;
 static bool is_watching;
+static struct summary summary; /* as all_held */
 static _Atomic bool is_over;
 
 /* ---- processes ---- */
@@ -91,6 +95,7 @@ static struct held *hold(int process, const struct rs_job_slot *slot)
 
     if (!held)
         return NULL;
+    held->process = process;
     held->directory = open_process(process);
     if (held->directory >= 0)
         held->file = map_offered(held->directory, slot);
@@ -110,6 +115,7 @@ static void take_offer(struct rs_job_slot *slot, uint32_t state)
     if (atomic_compare_exchange_strong(&slot->state, &state, answer) && held) {
         held->next = all_held;
         all_held = held;
+        unserved_forget(process);
     } else if (held) {
         let_go(held);
     }
@@ -151,20 +157,33 @@ static void report_gone(void)
         }
         *at = held->next;
         gone_report(held->file);
+        summary_add(&summary, held->process, true, held->file);
         let_go(held);
     }
 }
 
+static bool is_held(int process)
+{
+    const struct held *held = all_held;
+
+    while (held && held->process != process)
+        held = held->next;
+    return held;
+}
+
 static void *watch(void *data)
 {
+    uint64_t wait_ns;
+
     (void)data;
     while (!atomic_load(&is_over)) {
         uint32_t seen = atomic_load(&job->offers);
         look_at_slots();
         report_gone();
         limit_job_look();
+        wait_ns = rs_min(unserved_look(is_held), (size_t)LOOK_NS);
         if (!atomic_load(&is_over))
-            rs_job_wait(&job->offers, seen, LOOK_NS);
+            rs_job_wait(&job->offers, seen, wait_ns);
     }
     return NULL;
 }
@@ -202,7 +221,10 @@ bool job_begin(void)
 
 void job_watch(void)
 {
+    summary_clear(&summary);
+    atomic_store(&is_over, false);
     is_watching = job && pthread_create(&thread, NULL, watch, NULL) == 0;
+    summary.is_short = !is_watching;
 }
 
 void job_end(void)
@@ -213,5 +235,14 @@ void job_end(void)
     atomic_fetch_add(&job->offers, 1);
     rs_job_wake(&job->offers);
     pthread_join(thread, NULL);
+    look_at_slots();
     report_gone();
+    for (const struct held *held = all_held; held; held = held->next)
+        summary_add(&summary, held->process, false, held->file);
+}
+
+void job_take_summary(struct summary *taken)
+{
+    *taken = summary;
+    summary = (struct summary){.count = 0};
 }

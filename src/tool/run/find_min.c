@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tool/run/find_min.h"
+
+#include "base/arithmetic.h"
+#include "tool/run/end.h"
+#include "tool/run/job.h"
+#include "tool/tool.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The driver's granularity of large blocks; a device has less than the limit that stands for none,
+ * which is set as without any setting nothing is counted. */
+enum { STEP_BYTES = 2 << 20, PERCENT = 100, RAISES_MAX = 8 };
+#define NO_LIMIT_BYTES ((size_t)1 << 46)
+
+struct search {
+    char **program;
+    const struct run_options *options;
+    struct parent_result result; /* of the latest run */
+    unsigned runs;
+    size_t fails_bytes, succeeds_bytes; /* the limits known to be too small and enough */
+};
+
+/* False when the program could not be started, or the user wants an end. */
+static bool run_with(struct search *search, size_t limit_bytes)
+{
+    enum parent_streams streams = search->runs ? PARENT_STREAMS_MUTE : PARENT_STREAMS_NO_INPUT;
+    char text[RS_SIZE_TEXT_BYTES];
+
+    if (setenv("RMM_LIMIT", rs_size_format(limit_bytes, text), 1) != 0) {
+        tool_say("RMM_LIMIT: %s", strerror(errno));
+        return false;
+    }
+    search->runs++;
+    return parent_run(search->program, streams, &search->result) && !search->result.is_interrupted;
+}
+
+static bool has_succeeded(const struct search *search)
+{
+    return parent_exit_code(&search->result) == 0;
+}
+
+static void say_step(const struct search *search, size_t limit_bytes)
+{
+    char text[RS_SIZE_TEXT_BYTES];
+    int status = search->result.status;
+
+    if (search->options->is_quiet)
+        return;
+    rs_size_format_short(limit_bytes, text);
+    if (has_succeeded(search))
+        tool_say("limit %s: succeeds", text);
+    else if (WIFSIGNALED(status))
+        tool_say("limit %s: ends by signal %d", text, WTERMSIG(status));
+    else
+        tool_say("limit %s: fails with status %d", text, WEXITSTATUS(status));
+}
+
+static bool try_limit(struct search *search, size_t limit_bytes)
+{
+    if (!run_with(search, limit_bytes))
+        return false;
+    say_step(search, limit_bytes);
+    if (has_succeeded(search))
+        search->succeeds_bytes = limit_bytes;
+    else
+        search->fails_bytes = limit_bytes;
+    return true;
+}
+
+static size_t highest_peak(const struct summary *summary)
+{
+    uint64_t peak = 0;
+
+    for (size_t i = 0; i < summary->count; i++)
+        peak = rs_max(peak, summary_peak(&summary->processes[i]));
+    return peak;
+}
+
+/* Finds a limit that suffices: the peak of the first run, or more where runs differ. */
+static bool find_upper(struct search *search, size_t peak_bytes)
+{
+    size_t limit_bytes;
+
+    if (!rs_round_up(peak_bytes, STEP_BYTES, &limit_bytes))
+        return false;
+    for (int i = 0; i < RAISES_MAX && !search->succeeds_bytes; i++) {
+        if (!try_limit(search, limit_bytes))
+            return false;
+        limit_bytes = rs_round_down(limit_bytes + limit_bytes / 4, STEP_BYTES) + STEP_BYTES;
+    }
+    return true;
+}
+
+static bool bisect(struct search *search)
+{
+    for (;;) {
+        size_t between = search->succeeds_bytes - search->fails_bytes;
+        size_t step = rs_round_down(between / 2, STEP_BYTES);
+        if (between <= rs_max(STEP_BYTES, search->succeeds_bytes / PERCENT) || !step)
+            return true;
+        if (!try_limit(search, search->fails_bytes + step))
+            return false;
+    }
+}
+
+/* The exit code of a search that came to nothing. */
+static int give_up(const struct search *search)
+{
+    if (search->result.program < 0)
+        return TOOL_RUN_FAILED;
+    parent_end_as(&search->result);
+    return search->result.is_interrupted && has_succeeded(search)
+               ? TOOL_FINDING
+               : parent_exit_code(&search->result);
+}
+
+static int say_found(const struct search *search, struct run_outcome *first)
+{
+    char text[RS_SIZE_TEXT_BYTES];
+
+    if (!search->succeeds_bytes) {
+        tool_say("--find-min: it fails with every limit, also with %s",
+                 rs_size_format_short(search->fails_bytes, text));
+        return TOOL_FINDING;
+    }
+    tool_say("the smallest limit with which it succeeds is %s (%u runs)",
+             rs_size_format_short(search->succeeds_bytes, text), search->runs);
+    first->smallest_limit_bytes = search->succeeds_bytes;
+    first->runs = search->runs;
+    return run_end(search->options, search->program, first);
+}
+
+/* After the first run, which succeeded. */
+static int search_from(struct search *search, struct run_outcome *first)
+{
+    size_t peak_bytes = highest_peak(&first->summary);
+    char text[RS_SIZE_TEXT_BYTES];
+
+    if (!peak_bytes) {
+        tool_say("--find-min: no process took memory of a device through rmmshim");
+        return TOOL_FINDING;
+    }
+    if (!search->options->is_quiet)
+        tool_say("no limit: succeeds with a peak of %s", rs_size_format_short(peak_bytes, text));
+    if (!find_upper(search, peak_bytes) || (search->succeeds_bytes && !bisect(search)))
+        return give_up(search);
+    return say_found(search, first);
+}
+
+int find_min(char **program, const struct run_options *options)
+{
+    struct search search = {.program = program, .options = options};
+    struct run_outcome first = {.runs = 0};
+    int code;
+
+    if (!run_with(&search, NO_LIMIT_BYTES))
+        return give_up(&search);
+    if (!has_succeeded(&search)) {
+        tool_say("--find-min: it fails without a limit");
+        return give_up(&search);
+    }
+    first.result = search.result;
+    job_take_summary(&first.summary);
+    code = search_from(&search, &first);
+    summary_clear(&first.summary);
+    return code;
+}

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tool/run/options.h"
+
+#include "config/config.h"
+#include "tool/describe.h"
+#include "tool/run/framework_pools.h"
+#include "tool/table.h"
+#include "tool/tool.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { DEVICE_TEXT_BYTES = 16 };
+
+/* ---- options of its own ---- */
+
+static bool set_exec(struct run_options *options, const char *value)
+{
+    (void)value;
+    return options->becomes = true;
+}
+
+static bool set_quiet(struct run_options *options, const char *value)
+{
+    (void)value;
+    return options->is_quiet = true;
+}
+
+static bool set_json(struct run_options *options, const char *value)
+{
+    options->json = value;
+    return true;
+}
+
+static bool set_fail_over(struct run_options *options, const char *value)
+{
+    const char *at, *reason;
+
+    options->over_text = value;
+    options->has_fail_over =
+        rs_size_parse(value, value + strlen(value), &options->over, &at, &reason);
+    if (!options->has_fail_over)
+        tool_say("--fail-over=%s: %s", value, reason);
+    else if (options->over.kind == RS_SIZE_OF_FREE)
+        tool_say("--fail-over=%s: expected bytes or a percentage of the device's memory", value);
+    return options->has_fail_over && options->over.kind != RS_SIZE_OF_FREE;
+}
+
+static bool set_fail_on_leak(struct run_options *options, const char *value)
+{
+    (void)value;
+    return options->fails_on_leak = true;
+}
+
+static bool set_find_min(struct run_options *options, const char *value)
+{
+    (void)value;
+    return options->finds_min = true;
+}
+
+static const struct own_option {
+    const char *name, *value, *help;
+    bool (*set)(struct run_options *options, const char *value);
+} own_options[] = {
+    {"--quiet", NULL, "say nothing at the end", set_quiet},
+    {"--json", "PATH", "write what happened to PATH as JSON (-: stderr)", set_json},
+    {"--fail-over", "SIZE", "exit 1 when a process took more of a device", set_fail_over},
+    {"--fail-on-leak", NULL, "exit 1 when a process ended with blocks that it had not freed",
+     set_fail_on_leak},
+    {"--find-min", NULL, "run it repeatedly to find the smallest RMM_LIMIT with which it succeeds",
+     set_find_min},
+    {"--exec", NULL, "become the program instead of staying as its parent", set_exec},
+};
+
+/* NULL where the word is none of these. */
+static const struct own_option *find_own(const char *word)
+{
+    size_t length = strcspn(word, "=");
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(own_options); i++)
+        if (strlen(own_options[i].name) == length &&
+            strncmp(own_options[i].name, word, length) == 0)
+            return &own_options[i];
+    return NULL;
+}
+
+static bool take_own(const struct own_option *option, char ***arguments,
+                     struct run_options *options)
+{
+    const char *value = strchr(**arguments, '=');
+
+    if (!option->value && value) {
+        tool_say("%s has no value", option->name);
+        return false;
+    }
+    value = value ? value + 1 : NULL;
+    if (option->value && !value)
+        value = *++*arguments;
+    if (option->value && (!value || !*value)) {
+        *arguments -= !value;
+        tool_say("%s needs a value", option->name);
+        return false;
+    }
+    return option->set(options, value);
+}
+
+/* ---- options that set variables ---- */
+
+/* "--pool-size-1=4GiB" taken apart. */
+struct given_option {
+    const struct rs_variable *variable;
+    char device[DEVICE_TEXT_BYTES]; /* "_1" or "" */
+    const char *value;              /* after '=', or NULL */
+};
+
+/* The variable whose option is written `length` bytes long as `text`. */
+static const struct rs_variable *find_variable(const char *text, size_t length)
+{
+    char option[DESCRIBE_BYTES];
+
+    for (size_t i = 0; rs_variables[i].option.name; i++) {
+        describe_run_option(&rs_variables[i], option);
+        if (strlen(option) == length && strncmp(option, text, length) == 0)
+            return &rs_variables[i];
+    }
+    return NULL;
+}
+
+static bool parse_option(const char *text, struct given_option *option)
+{
+    size_t length = strcspn(text, "=");
+    size_t digits = 0;
+
+    *option = (struct given_option){.value = text[length] ? text + length + 1 : NULL};
+    option->variable = find_variable(text, length);
+    if (option->variable)
+        return true;
+    while (digits < length && text[length - 1 - digits] >= '0' && text[length - 1 - digits] <= '9')
+        digits++;
+    if (digits == 0 || digits + 2 > DEVICE_TEXT_BYTES || text[length - 1 - digits] != '-')
+        return false;
+    snprintf(option->device, sizeof(option->device), "_%.*s", (int)digits, text + length - digits);
+    option->variable = find_variable(text, length - digits - 1);
+    return option->variable != NULL;
+}
+
+/* Our option for one that is named as a parameter of RMM's.  False where `given` is none. */
+static bool say_guide_word(const char *given)
+{
+    char text[DESCRIBE_BYTES];
+
+    for (size_t i = 0; rs_variables[i].option.name; i++)
+        for (size_t j = 0; j < RS_GUIDE_WORDS_MAX && rs_variables[i].guide_words[j].name; j++) {
+            const struct rs_guide_word *word = &rs_variables[i].guide_words[j];
+            if (strcmp(describe_option_name(word->name, text), given) != 0)
+                continue;
+            tool_say("unknown option '%s'; did you mean '%s%s'?", given,
+                     describe_run_option(&rs_variables[i], text), word->lists_devices ? "-0" : "");
+            return true;
+        }
+    return false;
+}
+
+static void say_unknown_option(const char *text)
+{
+    char options[RS_VARIABLE_COUNT][DESCRIBE_BYTES];
+    const char *words[RS_VARIABLE_COUNT + RS_ARRAY_LENGTH(own_options) + 3] = {NULL};
+    char given[DESCRIBE_BYTES];
+    size_t count = 0;
+
+    for (; rs_variables[count].option.name; count++)
+        words[count] = describe_run_option(&rs_variables[count], options[count]);
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(own_options); i++)
+        words[count++] = own_options[i].name;
+    words[count++] = "--framework-pools";
+    words[count] = "--help";
+    snprintf(given, sizeof(given), "%.*s", (int)strcspn(text, "="), text);
+    if (!say_guide_word(given))
+        tool_say_unknown("option", given, words);
+}
+
+static void say_nothing(void *data, const char *line)
+{
+    (void)data;
+    (void)line;
+}
+
+/* True where the word behind a switch is its value: 0 or 1, or, where more follows, another word
+ * for them, as programs called true, false and yes are everywhere. */
+static bool is_switch_value(const struct rs_variable *variable, char *const *word)
+{
+    struct rs_diagnostics nobody = {.write = say_nothing};
+    struct rs_source source = {variable->option.name, *word};
+    struct rs_option_value value = {.given = false};
+
+    if (!*word || !rs_option_parse(&variable->option, variable->option.type, &source, *word,
+                                   *word + strlen(*word), &nobody, &value))
+        return false;
+    return strcmp(*word, "0") == 0 || strcmp(*word, "1") == 0 || word[1];
+}
+
+bool run_options_take(char ***arguments, struct run_options *options)
+{
+    struct given_option option;
+    char name[DESCRIBE_BYTES];
+
+    if (find_own(**arguments))
+        return take_own(find_own(**arguments), arguments, options);
+    if (framework_pools_is_option(**arguments))
+        return framework_pools_take(arguments);
+    if (!parse_option(**arguments, &option)) {
+        say_unknown_option(**arguments);
+        return false;
+    }
+    if (!option.value && describe_is_switch(option.variable)) {
+        option.value = is_switch_value(option.variable, *arguments + 1) ? *++*arguments : "1";
+    } else if (!option.value) {
+        option.value = (*arguments)[1];
+        if (!option.value) {
+            tool_say("%s needs a value", **arguments);
+            return false;
+        }
+        ++*arguments;
+    }
+    snprintf(name, sizeof(name), "%s%s", option.variable->option.name, option.device);
+    if (setenv(name, option.value, 1) != 0) {
+        tool_say("%s: %s", name, strerror(errno));
+        return false;
+    }
+    return true;
+}
+
+/* ---- together ---- */
+
+/* "RMM_LIMIT=...", also of one device. */
+static bool is_limit(const char *entry)
+{
+    size_t length = strlen("RMM_LIMIT");
+
+    if (strncmp(entry, "RMM_LIMIT", length) != 0)
+        return false;
+    return entry[length] == '=' ||
+           (entry[length] == '_' && entry[length + 1] >= '0' && entry[length + 1] <= '9');
+}
+
+bool run_options_agree(const struct run_options *options)
+{
+    const char *left = options->json            ? "--json"
+                       : options->has_fail_over ? "--fail-over"
+                       : options->fails_on_leak ? "--fail-on-leak"
+                       : options->finds_min     ? "--find-min"
+                                                : NULL;
+
+    if (options->becomes && left) {
+        tool_say("%s: with --exec nobody is left to do it", left);
+        return false;
+    }
+    if (options->finds_min && (options->has_fail_over || options->fails_on_leak)) {
+        tool_say("--find-min: a run cannot be checked at the same time");
+        return false;
+    }
+    for (char **entry = environ; options->finds_min && *entry; entry++)
+        if (is_limit(*entry)) {
+            tool_say("--find-min sets RMM_LIMIT: %s cannot be given", *entry);
+            return false;
+        }
+    return true;
+}
+
+/* ---- the help ---- */
+
+static void print_own(void)
+{
+    struct table table;
+    char line[DESCRIBE_BYTES];
+
+    table_begin(&table, "OPTION", "MEANING", NULL);
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(own_options); i++) {
+        const struct own_option *option = &own_options[i];
+        snprintf(line, sizeof(line), "%s%s%s", option->name, option->value ? " " : "",
+                 option->value ? option->value : "");
+        table_row(&table, line, option->help);
+    }
+    table_print(&table);
+    putchar('\n');
+}
+
+void run_options_print_help(void)
+{
+    struct table table;
+    char option[DESCRIBE_BYTES], type[DESCRIBE_BYTES], line[2 * DESCRIBE_BYTES];
+
+    puts("Everything after the program's name is the program's.\n");
+    print_own();
+    puts("Each further option sets a variable that may be set in the environment instead:\n");
+    table_begin(&table, "OPTION", "VARIABLE", "MEANING", NULL);
+    for (size_t i = 0; rs_variables[i].option.name; i++) {
+        const struct rs_variable *variable = &rs_variables[i];
+        bool is_switch = describe_is_switch(variable);
+        snprintf(line, sizeof(line), "%s%s%s%s", describe_run_option(variable, option),
+                 is_switch ? "[=" : " ", rs_option_type_text(&variable->option, type, sizeof(type)),
+                 is_switch ? "]" : "");
+        table_row(&table, line, variable->option.name, variable->option.help);
+    }
+    table_print(&table);
+    puts("\nA switch (0|1) may stand alone, which means 1, or be followed by its value, as in "
+         "--managed 0.\n"
+         "A program that is called 1 stands behind `--`.\n\n"
+         "While the program runs, this command stays as its parent: it passes signals on, ends as "
+         "the\n"
+         "program ends, and writes the report of --statistics for each process that could not, as "
+         "after\n"
+         "a signal or _exit.  At the end it says on stderr what each process took, and which "
+         "ones\n"
+         "were seen to use CUDA without the library; short-lived ones can be missed.\n\n"
+         "A setting for one device has its number behind it: --pool-size-1 4GiB, "
+         "RMM_POOL_SIZE_1.");
+    framework_pools_print_help();
+    puts("\n"
+         "exit codes: the program's own; 1 when --fail-over, --fail-on-leak or --find-min says "
+         "so; 125 when a setting is wrong or the library cannot be "
+         "loaded,\n"
+         "126 when the program cannot be executed, 127 when it is not found\n\n"
+         "example: rmmshim run --pool-size 4GiB --statistics 1 python3 train.py --epochs 3");
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The options of `rmmshim run`: those that set the library's variables, and those that are its own.
+ */
+#pragma once
+
+#include "base/size.h"
+
+#include <stdbool.h>
+
+/* Its own options. */
+struct run_options {
+    bool becomes;          /* --exec */
+    bool is_quiet;         /* --quiet */
+    bool fails_on_leak;    /* --fail-on-leak */
+    bool finds_min;        /* --find-min */
+    bool has_fail_over;    /* --fail-over was given */
+    struct rs_size over;   /* --fail-over, when given */
+    const char *over_text; /* as the user wrote it */
+    const char *json;      /* --json: a path, "-" for stderr; NULL: none */
+};
+
+/* Takes the option at *arguments, which moves to the last word that belongs to it: sets *options,
+ * or the option's variable in the environment.  False after saying what is wrong. */
+bool run_options_take(char ***arguments, struct run_options *options);
+
+/* Checks options and variables that are good alone and not together.  False after saying what is
+ * wrong. */
+bool run_options_agree(const struct run_options *options);
+
+/* Prints the help about all options. */
+void run_options_print_help(void);

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tool/run/summary.h"
+
+#include "base/arithmetic.h"
+#include "context/block_counts.h"
+#include "tool/publication.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST_CAPACITY = 16 };
+
+/* ---- a device ---- */
+
+static uint64_t value(const struct rs_reported_stack *stack, const char *resource, const char *name)
+{
+    return rs_report_value(&stack->report, resource, name, 0);
+}
+
+static struct summary_device *device_of(struct summary_process *process, int number)
+{
+    size_t at = 0;
+
+    while (at < process->device_count && process->devices[at].device < number)
+        at++;
+    if (at < process->device_count && process->devices[at].device == number)
+        return &process->devices[at];
+    memmove(&process->devices[at + 1], &process->devices[at],
+            (process->device_count - at) * sizeof(*process->devices));
+    process->device_count++;
+    process->devices[at] = (struct summary_device){.device = number};
+    return &process->devices[at];
+}
+
+/* The account is the device's and stands at one of its stacks. */
+static void add_stack(struct summary_device *device, const struct rs_reported_stack *stack,
+                      const struct rs_published_stack *from)
+{
+    uint64_t requested =
+        rs_max(value(stack, RS_PROGRAM, "peak"), value(stack, RS_PROGRAM, "past_peak"));
+
+    device->peak_bytes = rs_max(device->peak_bytes, value(stack, "account", "charged_peak"));
+    device->limit_bytes = rs_max(device->limit_bytes, value(stack, "account", "limit"));
+    device->refusals += value(stack, "account", "refusals");
+    device->allocations += value(stack, RS_PROGRAM, "allocations");
+    device->live_bytes += value(stack, RS_PROGRAM, "live");
+    device->live_blocks += value(stack, RS_PROGRAM, "live_allocations");
+    device->waited_ns += value(stack, "reuse", "waited");
+    if (stack->kind != RS_KIND_PINNED)
+        device->requested_peak_bytes += requested;
+    if (from)
+        device->total_bytes = rs_max(device->total_bytes, from->device_total_bytes);
+}
+
+/* ---- a process ---- */
+
+static bool make_room(struct summary *summary)
+{
+    size_t capacity = summary->capacity ? 2 * summary->capacity : FIRST_CAPACITY;
+    struct summary_process *more;
+
+    if (summary->count < summary->capacity)
+        return true;
+    more = realloc(summary->processes, capacity * sizeof(*more));
+    if (!more)
+        return false;
+    summary->processes = more;
+    summary->capacity = capacity;
+    return true;
+}
+
+/* A page without counters is of a process that allocated nothing. */
+static bool add_stacks(struct summary_process *process, struct publication *page, const void *file)
+{
+    bool has_counters = publication_read(page, file);
+
+    memcpy(process->program, page->program, sizeof(process->program));
+    memcpy(process->rank, page->rank, sizeof(process->rank));
+    if (!has_counters)
+        return true;
+    process->devices = calloc(page->count, sizeof(*process->devices));
+    for (size_t i = 0; process->devices && i < page->count; i++)
+        add_stack(device_of(process, page->stacks[i].device), &page->stacks[i],
+                  publication_stack(page, &page->stacks[i]));
+    return process->devices;
+}
+
+void summary_add(struct summary *summary, int number, bool has_ended, const void *file)
+{
+    struct summary_process process = {.number = number, .has_ended = has_ended};
+    struct publication *page = calloc(1, sizeof(*page));
+
+    if (page && make_room(summary) && add_stacks(&process, page, file))
+        summary->processes[summary->count++] = process;
+    else
+        summary->is_short = true;
+    if (page)
+        publication_release(page);
+    free(page);
+}
+
+void summary_clear(struct summary *summary)
+{
+    for (size_t i = 0; i < summary->count; i++)
+        free(summary->processes[i].devices);
+    free(summary->processes);
+    *summary = (struct summary){.count = 0};
+}
+
+uint64_t summary_peak(const struct summary_process *process)
+{
+    uint64_t peak = 0;
+
+    for (size_t i = 0; i < process->device_count; i++)
+        peak = rs_max(peak, process->devices[i].peak_bytes);
+    return peak;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the processes of a `run` did, gathered from their pages when they are gone. */
+#pragma once
+
+#include "report/publish.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What one process did on one device.  Counts are of all kinds of memory. */
+struct summary_device {
+    int device;
+    uint64_t peak_bytes;           /* most that it had taken from the driver */
+    uint64_t requested_peak_bytes; /* most that the program had allocated, pinned memory left out */
+    uint64_t limit_bytes;          /* 0: none */
+    uint64_t total_bytes;          /* of the device; 0: not known */
+    uint64_t refusals, allocations;
+    uint64_t waited_ns;
+    uint64_t live_bytes, live_blocks; /* allocated and not freed */
+};
+
+struct summary_process {
+    int number;
+    bool has_ended;
+    char program[RS_PUBLISHED_PROGRAM_BYTES];
+    char rank[RS_PUBLISHED_RANK_BYTES]; /* empty: none is known */
+    struct summary_device *devices;     /* in ascending order of `device` */
+    size_t device_count;
+};
+
+struct summary {
+    struct summary_process *processes; /* in the order in which they ended */
+    size_t count, capacity;
+    bool is_short; /* there was no memory for all */
+};
+
+/* Adds a process by its mapped page. */
+void summary_add(struct summary *summary, int number, bool has_ended, const void *page);
+
+/* Empties it and frees its memory. */
+void summary_clear(struct summary *summary);
+
+/* The highest peak of a process on any device. */
+uint64_t summary_peak(const struct summary_process *process);

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tool/run/unserved.h"
+
+#include "base/arithmetic.h"
+#include "base/clock.h"
+#include "shared/job.h"
+#include "tool/process.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    FIRST_NS = 50 * 1000 * 1000,     /* between looks at first; doubles */
+    LONGEST_NS = 1000 * 1000 * 1000, /* ... up to 1 s */
+    COST_DIVISOR = 20,               /* looking may take a twentieth of the time */
+    SURE_TIMES = 2,                  /* between opening the device and the first allocation */
+    LIST_MAX = 256,                  /* beyond these processes are not remembered */
+    ENVIRONMENT_BYTES = 256 << 10,
+};
+
+/* A process of the machine. */
+struct row {
+    int number, parent;
+    unsigned long long started; /* in ticks since boot */
+    char program[UNSERVED_PROGRAM_BYTES];
+};
+
+static struct unserved seen[LIST_MAX], sure[LIST_MAX];
+static size_t seen_count;
+
+/* ---- all processes ---- */
+
+/* "4711 (name) S parent ...": the name may hold anything; the start is the 22nd field. */
+static bool read_row(int number, struct row *row)
+{
+    char path[64], text[1024];
+    const char *begin, *end;
+    ssize_t length;
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", number);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    length = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    text[length > 0 ? length : 0] = '\0';
+    begin = strchr(text, '(');
+    end = strrchr(text, ')');
+    if (!begin || !end || end < begin)
+        return false;
+    row->number = number;
+    snprintf(row->program, sizeof(row->program), "%.*s", (int)(end - begin - 1), begin + 1);
+    return sscanf(end + 1,
+                  " %*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
+                  "%llu",
+                  &row->parent, &row->started) == 2;
+}
+
+static struct row *read_rows(size_t *count)
+{
+    size_t all;
+    int *numbers = process_list(&all);
+    struct row *rows = numbers ? calloc(all + 1, sizeof(*rows)) : NULL;
+
+    *count = 0;
+    for (size_t i = 0; rows && i < all; i++)
+        *count += read_row(numbers[i], &rows[*count]);
+    free(numbers);
+    return rows;
+}
+
+static int by_number(const void *one, const void *other)
+{
+    const struct row *a = one, *b = other;
+
+    return (a->number > b->number) - (a->number < b->number);
+}
+
+static const struct row *find_row(const struct row *rows, size_t count, int number)
+{
+    struct row wanted = {.number = number};
+
+    return bsearch(&wanted, rows, count, sizeof(*rows), by_number);
+}
+
+/* ---- which are of this job ---- */
+
+static bool is_below(const struct row *rows, size_t count, const struct row *row)
+{
+    for (size_t i = 0; row && i < count; i++) {
+        if (row->parent == getpid())
+            return true;
+        row = find_row(rows, count, row->parent);
+    }
+    return false;
+}
+
+/* One whose parents are gone still has the job's variable. */
+static bool has_variable(int number, const char *job)
+{
+    static char text[ENVIRONMENT_BYTES];
+    char path[64];
+    size_t length = 0;
+    ssize_t got;
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/%d/environ", number);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    while (length < sizeof(text) && (got = read(fd, text + length, sizeof(text) - length)) > 0)
+        length += (size_t)got;
+    close(fd);
+    return memmem(text, length, job, strlen(job) + 1) != NULL;
+}
+
+static bool is_of_job(const struct row *rows, size_t count, const struct row *row)
+{
+    const struct row *own = find_row(rows, count, getpid());
+    const char *job = getenv(RS_JOB_VARIABLE);
+    char entry[128];
+
+    if (is_below(rows, count, row))
+        return true;
+    if (!own || !job || row->started < own->started || row->number == getpid())
+        return false;
+    snprintf(entry, sizeof(entry), RS_JOB_VARIABLE "=%s", job);
+    return has_variable(row->number, entry);
+}
+
+/* ---- what a process uses ---- */
+
+struct mapped {
+    bool can_read, has_libcuda, has_library, has_linker;
+};
+
+/* The text ends early when the process ends or becomes another program meanwhile, and libraries
+ * stand below those that were loaded before them: it counts with the stack, which is the highest.
+ */
+static struct mapped read_maps(int number)
+{
+    struct mapped mapped = {.can_read = false};
+    char path[64], *line = NULL;
+    size_t room = 0;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/maps", number);
+    file = fopen(path, "re");
+    while (file && getline(&line, &room, file) > 0) {
+        mapped.can_read |= strstr(line, "[stack]") != NULL;
+        mapped.has_libcuda |= strstr(line, "/libcuda.so") != NULL;
+        mapped.has_library |= strstr(line, "/librmmshim.so") != NULL;
+        mapped.has_linker |=
+            strstr(line, "/ld-") || strstr(line, "/ld.so") || strstr(line, "/ld64");
+    }
+    if (file)
+        fclose(file);
+    free(line);
+    return mapped;
+}
+
+/* CUDA opens the device of managed memory; NVML and graphics do not. */
+static bool has_device_open(int number)
+{
+    char path[64], link[64];
+    const struct dirent *entry;
+    bool found = false;
+    DIR *listing;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd", number);
+    listing = opendir(path);
+    while (listing && !found && (entry = readdir(listing))) {
+        ssize_t length = readlinkat(dirfd(listing), entry->d_name, link, sizeof(link) - 1);
+        link[length > 0 ? length : 0] = '\0';
+        found = strcmp(link, "/dev/nvidia-uvm") == 0;
+    }
+    if (listing)
+        closedir(listing);
+    return found;
+}
+
+static bool accept_any(int fd, void *data)
+{
+    (void)fd;
+    (void)data;
+    return true;
+}
+
+/* Of its own, or inherited by fork: CUDA does not work in that child. */
+static bool has_page(int number)
+{
+    struct process process = {.number = number};
+    enum process_answer answer;
+    char path[64];
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/%d", number);
+    process.directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (process.directory < 0)
+        return false;
+    fd = process_open_file(&process, "rmmshim", O_RDONLY, accept_any, NULL, &answer);
+    if (fd >= 0)
+        close(fd);
+    close(process.directory);
+    return fd >= 0;
+}
+
+/* A program that is linked with libcuda need not call it: with the library in it the device must be
+ * open, too. */
+static bool is_unserved(int number, enum unserved_reason *reason)
+{
+    struct mapped mapped = read_maps(number);
+    bool has_device;
+
+    if (!mapped.can_read || (mapped.has_library && !mapped.has_libcuda))
+        return false;
+    has_device = has_device_open(number);
+    if (!has_device && (mapped.has_library || !mapped.has_libcuda))
+        return false;
+    *reason = mapped.has_library  ? UNSERVED_NO_CALL
+              : mapped.has_linker ? UNSERVED_NO_PRELOAD
+                                  : UNSERVED_STATIC;
+    return !has_page(number);
+}
+
+/* ---- the list ---- */
+
+static void note(const struct row *row, enum unserved_reason reason)
+{
+    for (size_t i = 0; i < seen_count; i++)
+        if (seen[i].number == row->number) {
+            seen[i].times++;
+            return;
+        }
+    if (seen_count == LIST_MAX)
+        return;
+    seen[seen_count] = (struct unserved){.number = row->number, .reason = reason, .times = 1};
+    memcpy(seen[seen_count].program, row->program, sizeof(row->program));
+    seen_count++;
+}
+
+static void look(bool (*is_held)(int number))
+{
+    enum unserved_reason reason;
+    size_t count;
+    struct row *rows = read_rows(&count);
+
+    for (size_t i = 0; rows && i < count; i++)
+        if (!is_held(rows[i].number) && is_of_job(rows, count, &rows[i]) &&
+            is_unserved(rows[i].number, &reason))
+            note(&rows[i], reason);
+    free(rows);
+}
+
+uint64_t unserved_look(bool (*is_held)(int number))
+{
+    static uint64_t due, pause = FIRST_NS;
+    uint64_t now = rs_clock_ns(), took;
+
+    if (now < due)
+        return due - now;
+    look(is_held);
+    took = rs_clock_ns() - now;
+    due = now + rs_max(pause, took * COST_DIVISOR);
+    pause = rs_min(2 * pause, (uint64_t)LONGEST_NS);
+    return due - now;
+}
+
+void unserved_forget(int number)
+{
+    for (size_t i = 0; i < seen_count; i++)
+        if (seen[i].number == number && seen[i].reason == UNSERVED_NO_CALL) {
+            seen[i] = seen[--seen_count];
+            return;
+        }
+}
+
+const struct unserved *unserved_list(size_t *count)
+{
+    *count = 0;
+    for (size_t i = 0; i < seen_count; i++)
+        if (seen[i].reason != UNSERVED_NO_CALL || seen[i].times >= SURE_TIMES)
+            sure[(*count)++] = seen[i];
+    return sure;
+}
+
+const char *unserved_reason_text(enum unserved_reason reason)
+{
+    switch (reason) {
+    case UNSERVED_STATIC:
+        return "it is linked statically";
+    case UNSERVED_NO_PRELOAD:
+        return "it was started without LD_PRELOAD";
+    case UNSERVED_NO_CALL:
+        return "no allocation of its came to rmmshim";
+    }
+    return "";
+}

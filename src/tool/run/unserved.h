@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Looks through /proc for processes of a `run` that use CUDA and have no page.  It looks at most
+ * once a second after the first seconds, so one that lives shortly is not seen. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { UNSERVED_PROGRAM_BYTES = 32 };
+
+enum unserved_reason {
+    UNSERVED_STATIC,     /* no dynamic linker is mapped */
+    UNSERVED_NO_PRELOAD, /* the library is not mapped */
+    UNSERVED_NO_CALL,    /* the library is mapped, and no allocation has come to it */
+};
+
+struct unserved {
+    int number;
+    enum unserved_reason reason;
+    unsigned times; /* that it was seen */
+    char program[UNSERVED_PROGRAM_BYTES];
+};
+
+/* Looks when it is time, and returns the nanoseconds until the next time.  `is_held` is true for
+ * processes whose page is held.  One thread at a time, as all functions here. */
+uint64_t unserved_look(bool (*is_held)(int number));
+
+/* The process has a page now: that no allocation came to the library is true no longer. */
+void unserved_forget(int number);
+
+/* The processes seen; valid until the next look. */
+const struct unserved *unserved_list(size_t *count);
+
+const char *unserved_reason_text(enum unserved_reason reason);

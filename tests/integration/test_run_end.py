@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `rmmshim run` says when its program has ended, and the checks that decide its exit status.  TOOL is the
+command."""
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import json_schema
+import support
+from support import run
+
+TOOL = os.environ["TOOL"]
+STEPS = support.program("memory_steps")
+MIB = 1 << 20
+NONE = "; seen without it: none"
+
+
+class Run(support.Test):
+    def under(self, *words, settings=None, **how):
+        return run([TOOL, "run"] + [str(word) for word in words], settings, preload=[], **how)
+
+    def said(self, result):
+        """The command's lines, numbers of processes left out."""
+        return [re.sub(r"\[\d+\]", "[PID]", line[len("rmmshim: "):]) for line in result.stderr.splitlines()
+                if line.startswith("rmmshim: ")]
+
+    def report(self, *words, **how):
+        path = self.path("end.json")
+        result = self.under("--json", path, *words, **how)
+        return result, json_schema.read(path, "run.json")
+
+
+class Lines(Run):
+    def test_what_a_process_took(self):
+        result = self.under("--limit", "200MiB", STEPS, "device", 100, "free", "device", 300, "device", 50)
+        self.assertEqual(self.said(result), [
+            "memory_steps [PID] device 0: peak 100 of 200 MiB limit (50 %), 1 refused, 2 allocations, waited 0 ms for "
+            "the GPU",
+            "1 process used CUDA through rmmshim" + NONE])
+
+    def test_without_a_limit(self):
+        result = self.under("--pool-size", "64MiB", STEPS, "device", 1)
+        self.assertIn("device 0: peak 64.0 MiB, 0 refused, 1 allocation, waited", self.said(result)[0])
+
+    def test_however_it_ends(self):
+        for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM):
+            with self.subTest(number):
+                result = self.under("--limit", "1GiB", "sh", "-c", '"$0" device 100; kill -%d $$' % number, STEPS)
+                self.assertEqual(result.status, -number, result)
+                self.assertIn("peak 100 MiB of 1.00 GiB limit (10 %)", self.said(result)[0])
+
+    def test_the_eight_highest_peaks(self):
+        result = self.under("--limit", "1GiB", "sh", "-c",
+                            'for i in 6 14 2 18 4 16 20 8 10 12; do "$0" device $i; done', STEPS)
+        lines = self.said(result)
+        self.assertEqual([re.search(r"peak (\d+)", line).group(1) for line in lines[:8]],
+                         [str(mib) for mib in range(20, 4, -2)])
+        self.assertEqual(lines[8:], ["and 2 more", "10 processes used CUDA through rmmshim" + NONE])
+
+    def test_quiet(self):
+        result = self.under("--quiet", "--limit", "1GiB", STEPS, "device", 100)
+        self.assertEqual((result.status, result.stderr), (0, ""))
+
+    def test_why_none_used_it(self):
+        self.assertEqual(self.said(self.under("--limit", "1GiB", "true")),
+                         ["no process used CUDA through rmmshim" + NONE])
+        self.assertEqual(self.said(self.under(STEPS, "device", 1)),
+                         ["no process used CUDA through rmmshim (no setting gives a stack or a limit)" + NONE])
+        self.assertEqual(self.said(self.under("--limit", "1GiB", "true",
+                                              settings={"LD_LIBRARY_PATH": self.folder}))[0],
+                         "no process used CUDA through rmmshim (libcuda.so.1 cannot be loaded)" + NONE)
+
+    def test_a_static_pie(self):
+        source, program = self.path("static.c"), self.path("static")
+        with open(source, "w", encoding="utf-8") as file:
+            file.write("int main(void) { return 0; }\n")
+        if subprocess.run(["cc", "-static-pie", "-o", program, source], capture_output=True, check=False).returncode:
+            self.skipTest("no static-pie here")
+        self.assertIn("(the program is linked statically: no library can be loaded into it)",
+                      self.said(self.under("--limit", "1GiB", program))[0])
+
+    def wait_for_looks(self, process):
+        """Until the thread that looks has done so after now: it waits between two looks, and seldom within one."""
+        def waits():
+            for thread in os.listdir("/proc/%d/task" % process):
+                with open("/proc/%d/task/%s/status" % (process, thread), encoding="ascii") as file:
+                    if int(thread) != process:
+                        return int(re.search(r"\nvoluntary_ctxt_switches:\s*(\d+)", file.read()).group(1))
+            return 0
+        begin, end = waits(), time.monotonic() + 30
+        while waits() < begin + 5:
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+
+    def test_seen_without_it(self):
+        """A child whose environment is empty, and one that has lost its parent."""
+        os.mkfifo(self.path("fifo"))
+        for script in ('env -i LD_LIBRARY_PATH="$LD_LIBRARY_PATH" "$0"; true',
+                       'exec 3<&0; (env -u LD_PRELOAD "$0" <&3 &); read x < "$1"'):
+            with self.subTest(script):
+                process = subprocess.Popen([TOOL, "run", "--limit", "1GiB", "--json", self.path("json"), "sh", "-c",
+                                            script, STEPS, self.path("fifo")], env=support.environment(preload=[]),
+                                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                process.stdin.write(b"device 1\n")
+                process.stdin.flush()
+                self.assertEqual(process.stdout.readline(), b"done\n")
+                self.wait_for_looks(process.pid)
+                if "read" in script:
+                    with open(self.path("fifo"), "wb") as file:
+                        file.write(b"\n")
+                stdout, stderr = process.communicate(timeout=60)
+                self.assertEqual(self.said(support.Result(process.returncode, stdout, stderr)), [
+                    "no process used CUDA through rmmshim; seen without it: memory_steps [PID] (it was started without "
+                    "LD_PRELOAD)"])
+                row, = json_schema.read(self.path("json"), "run.json")["unserved"]
+                self.assertEqual((row["program"], row["reason"]), ("memory_steps", "it was started without LD_PRELOAD"))
+
+    def test_hostile_names(self):
+        name = self.path("a\x1b[2J\"b")
+        os.symlink(STEPS, name)
+        result, report = self.report("--limit", "1GiB", name, "device", 1)
+        self.assertTrue(self.said(result)[0].startswith('a?[2J"b [PID] device 0'), result)
+        self.assertEqual(report["processes"][0]["program"], 'a?[2J"b')
+
+    def test_nobody_reads_it(self):
+        read, write = os.pipe()
+        os.close(read)
+        process = subprocess.run([TOOL, "run", "--limit", "1GiB", "sh", "-c", "exit 7"], stderr=write, check=False,
+                                 env=support.environment(preload=[]))
+        os.close(write)
+        self.assertEqual(process.returncode, 7)
+
+
+class Json(Run):
+    def test_what_happened(self):
+        result, report = self.report("--limit", "200MiB", "sh", "-c",
+                                     '"$0" device 100 free device 300 device 50; exit 3', STEPS)
+        self.assertEqual((result.status, report["exit_status"], report["signal"], report["program"]), (3, 3, 0, "sh"))
+        process, = report["processes"]
+        self.assertEqual((process["program"], process["ended"]), ("memory_steps", True))
+        device, = process["devices"]
+        self.assertEqual({name: value for name, value in device.items() if name != "waited_nanoseconds"},
+                         {"device": 0, "peak_bytes": 100 * MIB, "requested_peak_bytes": 100 * MIB,
+                          "limit_bytes": 200 * MIB, "refusals": 1, "allocations": 2, "live_bytes": 50 * MIB,
+                          "live_blocks": 1})
+
+    def test_a_signal(self):
+        result, report = self.report("sh", "-c", "kill -9 $$")
+        self.assertEqual((result.status, report["exit_status"], report["signal"]), (-9, 137, 9))
+
+    def test_on_stderr(self):
+        result = self.under("--quiet", "--json", "-", "true")
+        self.assertTrue(result.stderr.startswith('{"schema":1,'), result)
+
+    def test_a_path_that_cannot_be_written(self):
+        """The program does not start."""
+        result = self.under("--json", self.path("no/such"), "touch", self.path("marker"))
+        self.assertEqual((result.status, os.listdir(self.folder)), (125, []), result)
+        self.assertIn("No such file or directory", result.stderr)
+
+    def test_a_process_that_goes_on(self):
+        """Its numbers are those of the end of `run`.  It ends with its input, which this process holds open."""
+        os.mkfifo(self.path("in"))
+        os.mkfifo(self.path("out"))
+        with open(self.path("in"), "r+b", buffering=0) as steps:
+            steps.write(b"device 8\n")
+            script = 'setsid "$0" < "$1/in" > "$1/out" 2>&- & read answer < "$1/out"'
+            result, report = self.report("--limit", "1GiB", "--fail-on-leak", "sh", "-c", script, STEPS, self.folder)
+        process, = report["processes"]
+        self.assertEqual((process["ended"], process["devices"][0]["peak_bytes"]), (False, 8 * MIB), result)
+        self.assertEqual(result.status, 0, result)
+
+
+class Checks(Run):
+    def test_fail_over(self):
+        for size, status in (("99MiB", 1), ("100MiB", 0), ("1%", 1), ("100%", 0)):
+            with self.subTest(size):
+                result = self.under("--quiet", "--limit", "1GiB", "--fail-over", size, STEPS, "device", 100)
+                self.assertEqual(result.status, status, result)
+                self.assertEqual(self.said(result), ["--fail-over %s: memory_steps [PID] took 100 MiB of device 0" %
+                                                     size] * status)
+
+    def test_fail_on_leak(self):
+        leak = "--fail-on-leak: memory_steps [PID] ended with 2 blocks not freed on device 0, 102 MiB"
+        for steps, said in ((["device", 100, "free"], []), (["device", 100, "reset"], []),
+                            (["device", 100, "device", 2], [leak])):
+            with self.subTest(steps):
+                result = self.under("--quiet", "--limit", "1GiB", "--fail-on-leak", STEPS, *steps)
+                self.assertEqual((result.status, self.said(result)), (len(said), said), result)
+
+    def test_the_programs_own_status_wins(self):
+        result = self.under("--limit", "1GiB", "--fail-on-leak", "--fail-over", "1MiB", "sh", "-c",
+                            '"$0" device 100; exit 5', STEPS)
+        self.assertEqual(result.status, 5)
+
+    def test_wrong_words(self):
+        for words, said in ((["--fail-over", "10Q"], "unknown unit"), (["--fail-over"], "needs a value"),
+                            (["--fail-over", "5%free"], "expected bytes"), (["--json"], "needs a value"),
+                            (["--quiet=1"], "has no value"), (["--fail-on-leek"], "did you mean '--fail-on-leak'"),
+                            (["--exec", "--find-min"], "with --exec nobody"),
+                            (["--exec", "--json", "x"], "with --exec"),
+                            (["--fail-on-leak", "--find-min"], "a run cannot be checked at the same time"),
+                            (["--limit", "1GiB", "--find-min"], "RMM_LIMIT=1GiB cannot be given"),
+                            (["--limit-1", "1GiB", "--find-min"], "RMM_LIMIT_1=1GiB cannot be given")):
+            with self.subTest(words):
+                result = self.under(*words, *([] if said == "needs a value" else ["true"]))
+                self.assertEqual((result.status, len(self.said(result))), (125, 1), result)
+                self.assertIn(said, result.stderr)
+
+
+class FindMin(Run):
+    SUCCEEDS = 'test -z "$("$0" device 100 device 30)"'
+
+    def test_the_smallest_limit(self):
+        result, report = self.report("--find-min", "sh", "-c", self.SUCCEEDS, STEPS)
+        lines = self.said(result)
+        self.assertEqual(result.status, 0, result)
+        self.assertEqual(lines[:3], ["no limit: succeeds with a peak of 130 MiB", "limit 130 MiB: succeeds",
+                                     "limit 64.0 MiB: fails with status 1"])
+        self.assertEqual(lines[-1], "the smallest limit with which it succeeds is 130 MiB (%d runs)" %
+                         (len(lines) - 1))
+        self.assertEqual((report["smallest_limit_bytes"], report["runs"]), (130 * MIB, len(lines) - 1))
+        process, = report["processes"]
+        self.assertEqual((process["devices"][0]["peak_bytes"], report["exit_status"]), (130 * MIB, 0))
+
+    def test_less_than_the_peak(self):
+        """A program that makes do with less."""
+        result = self.under("--quiet", "--find-min", "sh", "-c", '! "$0" device 400 device 100 | grep -q "device 100"',
+                            STEPS)
+        self.assertRegex(self.said(result)[-1], r"is 10[0-2] MiB \(\d+ runs\)$")
+
+    def test_only_the_first_run_is_heard(self):
+        result = self.under("--find-min", "sh", "-c", "echo out; echo err >&2; cat; " + self.SUCCEEDS, STEPS)
+        self.assertEqual((result.stdout, result.stderr.count("err\n")), ("out\n", 1), result)
+
+    def test_what_cannot_be_found(self):
+        for script, status, said in (("exit 4", 4, "it fails without a limit"),
+                                     ("true", 1, "no process took memory of a device through rmmshim"),
+                                     ('"$0" device 5; test "$RMM_LIMIT" = 64TiB', 1, "it fails with every limit")):
+            with self.subTest(script):
+                result = self.under("--find-min", "sh", "-c", script, STEPS)
+                self.assertEqual(result.status, status, result)
+                self.assertIn(said, self.said(result)[-1])
+
+    def test_a_signal_ends_it(self):
+        os.mkfifo(self.path("never"))
+        result = self.under("--find-min", "sh", "-c", '"$0" device 50; test "$RMM_LIMIT" = 64TiB && exit; '
+                            'kill -TERM $PPID; read x < "$1"', STEPS, self.path("never"), timeout=30)
+        self.assertEqual(result.status, -signal.SIGTERM, result)
+
+
+class Signals(Run):
+    """Beside those of test_run.py: each signal that a program can catch, and the terminal's."""
+
+    # Those that would tell of a mistake of `run` itself, or cannot be caught.
+    OWN = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS, signal.SIGABRT,
+           signal.SIGPIPE, signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}
+    # Python calls a handler once for signals that come together, and writes a byte for each.
+    WAIT = ("import os, signal, sys\n"
+            "read, write = os.pipe()\n"
+            "os.set_blocking(write, False)\n"
+            "signal.set_wakeup_fd(write)\n"
+            "for number in %r + [signal.SIGRTMIN]: signal.signal(number, lambda number, frame: None)\n"
+            "os.write(1, b'ready\\n')\n"
+            "while (number := os.read(read, 1)[0]) != signal.SIGRTMIN: os.write(1, b'got %%d\\n' %% number)\n"
+            "sys.exit(7)")
+
+    def test_each_one_once(self):
+        numbers = [number for number in range(1, 32) if number not in self.OWN]
+        with subprocess.Popen([TOOL, "run", sys.executable, "-c", self.WAIT % numbers], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                              env=support.environment(preload=[])) as process:
+            self.assertEqual(process.stdout.readline(), "ready\n")
+            for number in numbers:
+                process.send_signal(number)
+                self.assertEqual(process.stdout.readline(), "got %d\n" % number)
+            process.send_signal(signal.SIGRTMIN)
+            self.assertEqual((process.stdout.read(), process.wait()), ("", 7))
+
+    def read_until(self, terminal, text):
+        seen = ""
+        while text not in seen:
+            self.assertTrue(select.select([terminal], [], [], 30)[0], seen)
+            try:
+                seen += os.read(terminal, 1000).decode()
+            except OSError:
+                self.fail(seen)
+        return seen
+
+    def test_the_terminals_interrupt_comes_once(self):
+        """SIGRTMIN, which is sent to `run` after it, is delivered after all of it."""
+        process, terminal = pty.fork()
+        if process == 0:
+            os.execve(TOOL, [TOOL, "run", "--quiet", sys.executable, "-c", self.WAIT % [int(signal.SIGINT)]],
+                      support.environment(preload=[]))
+        self.addCleanup(os.close, terminal)
+        self.read_until(terminal, "ready")
+        seen = ""
+        for _ in range(20):
+            os.write(terminal, b"\x03")
+            seen += self.read_until(terminal, "got 2")
+        os.kill(process, signal.SIGRTMIN)
+        try:
+            while select.select([terminal], [], [], 30)[0]:
+                seen += os.read(terminal, 1000).decode()
+        except OSError:
+            pass
+        self.assertEqual((seen.count("got 2"), os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])), (20, 7))
+
+
+if __name__ == "__main__":
+    support.main()
