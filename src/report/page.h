@@ -31,12 +31,16 @@ struct rs_page {
     size_t length;
     int fd;
     bool is_open, is_off; /* off: it cannot be written, and that has been said */
+    bool is_kept;         /* rs_page_begin_text: it is never written */
     char text[RS_PAGE_BYTES];
 };
 
 /* It goes to the file of the pattern, or to stderr with path NULL.  An empty page leaves no file.
  */
 void rs_page_begin(struct rs_page *page, struct rs_page_file *file, const char *path);
+
+/* The page is no more than its text, which ends before the first piece that does not fit. */
+void rs_page_begin_text(struct rs_page *page);
 
 /* A piece of more than RS_PAGE_BYTES - 1 is cut off. */
 void rs_page_put(struct rs_page *page, const char *format, ...) RS_PRINTF(2, 3);
@@ -45,5 +49,8 @@ void rs_page_vput(struct rs_page *page, const char *format, va_list arguments) R
 /* For JSON strings and Prometheus labels, which share these escapes; other control bytes, and bytes
  * that are not UTF-8, become '?'. */
 void rs_page_put_escaped(struct rs_page *page, const char *text, size_t length);
+
+/* Writes what has been put; more may follow. */
+void rs_page_flush(struct rs_page *page);
 
 void rs_page_end(struct rs_page *page);

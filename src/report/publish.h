@@ -16,7 +16,7 @@
 #include <stdint.h>
 #include <time.h>
 
-#define RS_PUBLICATION_LAYOUT "rmmshim " RMMSHIM_VERSION " 2"
+#define RS_PUBLICATION_LAYOUT "rmmshim " RMMSHIM_VERSION " 3"
 
 enum {
     RS_PUBLISHED_PROGRAM_BYTES = 256,
@@ -24,9 +24,17 @@ enum {
     RS_PUBLISHED_NAME_BYTES = 40,
     RS_PUBLISHED_RANK_BYTES = 16,
     RS_PUBLISHED_UUID_BYTES = 16,
+    RS_PUBLISHED_REFUSAL_BYTES = 8 << 10,
 };
 
 enum rs_report_step { RS_REPORT_NOT_BEGUN, RS_REPORT_BEGUN, RS_REPORT_DONE };
+
+/* The report of the latest request that was refused for want of memory.  `sequence` is odd while
+ * the text is written: a reader's copy counts when it was even before, and is the same after. */
+struct rs_published_refusal {
+    _Atomic uint32_t sequence; /* 0: none was refused */
+    char text[RS_PUBLISHED_REFUSAL_BYTES];
+};
 
 /* At the beginning of the file. */
 struct rs_publication {
@@ -41,6 +49,7 @@ struct rs_publication {
     char rank[RS_PUBLISHED_RANK_BYTES]; /* of a job's processes; empty: none is known */
     int64_t began_seconds;              /* since 1970 */
     _Atomic uint64_t directory; /* its offset in the file; 0: none yet.  A new one replaces it */
+    struct rs_published_refusal refusal;
 };
 
 struct rs_published_term {
@@ -81,5 +90,12 @@ void rs_publish_stacks(void);
 
 /* The report goes there, or to stderr with NULL. */
 void rs_publish_report_file(enum rs_statistics_format format, const struct rs_output *output);
+
+/* True when a `run` holds the page, and will outlive the process. */
+bool rs_publish_is_held(void);
+
+/* Keeps the text of a refused request's report in the page, in place of the one before; cut off
+ * where it is longer than the room.  Not thread safe. */
+void rs_publish_refusal(const char *text);
 
 void rs_publish_report_step(enum rs_report_step step);
