@@ -8,6 +8,7 @@
 #include "tool/limit_job.h"
 #include "tool/process.h"
 #include "tool/publication.h"
+#include "tool/refusals.h"
 #include "tool/tool.h"
 
 #include <errno.h>
@@ -151,6 +152,7 @@ static void report_gone(void)
         }
         *at = held->next;
         gone_report(held->file);
+        refusals_keep(held->file);
         let_go(held);
     }
 }

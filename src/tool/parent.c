@@ -2,6 +2,7 @@
 #include "tool/parent.h"
 
 #include "tool/job.h"
+#include "tool/refusals.h"
 #include "tool/tool.h"
 
 #include <errno.h>
@@ -146,6 +147,8 @@ int parent_run(char **program)
     job_watch();
     status = wait_for(child);
     job_end();
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        refusals_print();
     if (WIFSIGNALED(status))
         end_by(WTERMSIG(status));
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
