@@ -9,7 +9,8 @@
 /* The program is about to be told that it is out of memory.  With RMM_ON_OOM the report of the
  * first such request of a device is written; that of pinned memory counts by itself.  Where
  * RMM_ON_OOM is not set and a `run` holds the page, the first request is one line, and the report
- * of the latest one is kept in the page.  Otherwise it does nothing.
+ * of the latest one is kept in the page, as long as that takes little time.  Otherwise it does
+ * nothing.
  *
  * The caller holds no lock.  Makes no driver call that waits, and keeps errno.  Thread safe; while
  * one thread reports, a refusal of another one is left out. */
