@@ -57,7 +57,7 @@ struct refused {
     bool has_largest_free;          /* some stack tells it */
     size_t free_bytes, total_bytes; /* 0 in all: not known */
     size_t ways_bytes[WAYS];
-    bool is_tracked; /* at least one stack has a tracking resource: holders are call sites */
+    bool is_tracked; /* at least one stack remembers call sites: these are the holders */
     size_t class_count;
 };
 
@@ -167,6 +167,15 @@ static void look_at_memory(void)
         refused.free_bytes = refused.total_bytes = 0;
 }
 
+/* False where what tracks does not remember call sites: sizes tell more. */
+static bool has_sites(void)
+{
+    for (size_t i = 0; i < RS_HOLDERS_MAX; i++)
+        if (holders.places[i].site)
+            return true;
+    return false;
+}
+
 /* `asks_who`: the call site is wanted even where no stack tracks. */
 static void gather(int device, enum rs_kind kind, size_t size_bytes, bool asks_who)
 {
@@ -179,6 +188,7 @@ static void gather(int device, enum rs_kind kind, size_t size_bytes, bool asks_w
     look_at_counters();
     look_at_memory();
     rs_capture_restore(mode);
+    refused.is_tracked = refused.is_tracked && has_sites();
     if (!refused.is_tracked) {
         rs_block_each(add_block, NULL);
         refused.class_count = sort_classes();

@@ -126,6 +126,11 @@ class Text(OutOfMemory):
             r"  20\.0 MiB in 2 blocks, allocated at\n    <string>:\d+ in ask_for\n    <string>:\d+ in small\n", re.S))
         self.assertNotIn(" of 10.0 MiB", report)
 
+    def test_tracking_without_call_sites(self):
+        result = self.steps("text", "device", "10", "device", "200", refused=[200], RMM_TRACKING="0",
+                            RMM_RESOURCE="tracking(pool(cuda))")
+        self.assertIn("  10.0 MiB in 1 block of 10.0 MiB\n", result.stderr)
+
     def test_many_holders(self):
         """Eight are named."""
         result = self.python("begin(0)\nfor i in range(12):\n    block = ctypes.c_uint64()\n"
