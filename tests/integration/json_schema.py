@@ -53,8 +53,14 @@ def refuse_twice(pairs):
     return dict(pairs)
 
 
+def read(path, schema_name):
+    """The document at path; ValueError says what is wrong with it."""
+    with open(path, encoding="utf-8", errors="strict") as file:
+        return check(file.read(), schema_name)
+
+
 def check(text, schema_name):
-    """The document that the text is; ValueError says what is wrong with it."""
+    """The document that the text is; the same."""
     with open(os.path.join(FOLDER, schema_name), encoding="utf-8") as file:
         schema = json.load(file)
     document = json.loads(text, object_pairs_hook=refuse_twice)
@@ -62,9 +68,3 @@ def check(text, schema_name):
     if found:
         raise ValueError("; ".join(found[:5]))
     return document
-
-
-def read(path, schema_name):
-    """The document at path."""
-    with open(path, encoding="utf-8", errors="strict") as file:
-        return check(file.read(), schema_name)
