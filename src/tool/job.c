@@ -8,7 +8,6 @@
 #include "tool/limit_job.h"
 #include "tool/process.h"
 #include "tool/publication.h"
-#include "tool/refusals.h"
 #include "tool/tool.h"
 
 #include <errno.h>
@@ -152,7 +151,7 @@ static void report_gone(void)
         }
         *at = held->next;
         gone_report(held->file);
-        refusals_keep(held->file);
+        gone_keep_refusal(held->file);
         let_go(held);
     }
 }

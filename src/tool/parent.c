@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/parent.h"
 
+#include "tool/gone.h"
 #include "tool/job.h"
-#include "tool/refusals.h"
 #include "tool/tool.h"
 
 #include <errno.h>
@@ -148,7 +148,7 @@ int parent_run(char **program)
     status = wait_for(child);
     job_end();
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        refusals_print();
+        gone_print_refusals();
     if (WIFSIGNALED(status))
         end_by(WTERMSIG(status));
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
