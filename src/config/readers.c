@@ -29,35 +29,57 @@ static bool check_path(const struct rs_source *source, const char *path,
     return false;
 }
 
-enum rs_statistics_format rs_config_report(const struct rs_source *source, bool prometheus,
-                                           const char **path, struct rs_diagnostics *diagnostics)
+static const char *const format_words[] = {"0",  "no",   "off",  "false", "1",    "yes",
+                                           "on", "true", "text", "json",  "prom", NULL};
+
+/* False when the text begins with none of the words. */
+static bool read_format(const struct rs_source *source, bool prometheus,
+                        enum rs_statistics_format *format, const char **path,
+                        struct rs_diagnostics *diagnostics)
 {
-    static const char *const words[] = {"0",  "no",   "off",  "false", "1",    "yes",
-                                        "on", "true", "text", "json",  "prom", NULL};
-    static const char *const kinds[] = {"text", "json", NULL};
     static const enum rs_statistics_format formats[] = {
         RS_STATISTICS_NONE, RS_STATISTICS_NONE, RS_STATISTICS_NONE,      RS_STATISTICS_NONE,
         RS_STATISTICS_TEXT, RS_STATISTICS_TEXT, RS_STATISTICS_TEXT,      RS_STATISTICS_TEXT,
         RS_STATISTICS_TEXT, RS_STATISTICS_JSON, RS_STATISTICS_PROMETHEUS};
-    const char *text = source->text, *nearest;
+    const char *text = source->text;
     size_t length = strcspn(text, ":");
     const char *colon = text[length] ? text + length : NULL;
 
-    for (size_t i = 0; words[i]; i++) {
-        if (strlen(words[i]) != length || strncasecmp(words[i], text, length) != 0 ||
+    for (size_t i = 0; format_words[i]; i++) {
+        if (strlen(format_words[i]) != length || strncasecmp(format_words[i], text, length) != 0 ||
             (formats[i] == RS_STATISTICS_PROMETHEUS && !prometheus))
             continue;
         if (colon && check_path(source, colon + 1, diagnostics))
             *path = colon + 1;
-        return formats[i];
+        *format = formats[i];
+        return true;
     }
-    nearest = rs_nearest_word(text, text + length, prometheus ? words + 8 : kinds);
+    return false;
+}
+
+static void say_unknown_format(const struct rs_source *source, const char *const *words,
+                               const char *expected, struct rs_diagnostics *diagnostics)
+{
+    const char *text = source->text;
+    const char *nearest = rs_nearest_word(text, text + strcspn(text, ":"), words);
+
     rs_diagnose(diagnostics, source, text,
-                nearest      ? "unknown word; did you mean '%s'?"
-                : prometheus ? "expected 1, text, text:PATH, json:PATH or prom:PATH%s"
-                             : "expected 1, text, text:PATH or json:PATH%s",
-                nearest ? nearest : "");
-    return RS_STATISTICS_NONE;
+                nearest ? "unknown word; did you mean '%s'?" : "expected %s",
+                nearest ? nearest : expected);
+}
+
+enum rs_statistics_format rs_config_report(const struct rs_source *source, bool prometheus,
+                                           const char **path, struct rs_diagnostics *diagnostics)
+{
+    static const char *const kinds[] = {"text", "json", NULL};
+    enum rs_statistics_format format = RS_STATISTICS_NONE;
+
+    if (!read_format(source, prometheus, &format, path, diagnostics))
+        say_unknown_format(source, prometheus ? format_words + 8 : kinds,
+                           prometheus ? "1, text, text:PATH, json:PATH or prom:PATH"
+                                      : "1, text, text:PATH or json:PATH",
+                           diagnostics);
+    return format;
 }
 
 void rs_config_read_statistics(const struct rs_option_value *value, const struct rs_source *source,
@@ -72,6 +94,18 @@ void rs_config_read_tracking(const struct rs_option_value *value, const struct r
 {
     (void)value;
     config->tracking = rs_config_report(source, false, &config->tracking_path, diagnostics);
+}
+
+void rs_config_read_on_oom(const struct rs_option_value *value, const struct rs_source *source,
+                           struct rs_diagnostics *diagnostics, struct rs_config *config)
+{
+    static const char *const words[] = {"text", "json", "none", NULL};
+
+    (void)value;
+    config->on_oom_given = true;
+    if (strcasecmp(source->text, "none") != 0 &&
+        !read_format(source, false, &config->on_oom, &config->on_oom_path, diagnostics))
+        say_unknown_format(source, words, "text, text:PATH, json:PATH or none", diagnostics);
 }
 
 void rs_config_read_hooks(const struct rs_option_value *value, const struct rs_source *source,

@@ -44,7 +44,7 @@ enum rs_control {
 /* RMM_FALLBACK: the memory that serves when the device has none left. */
 enum rs_fallback { RS_FALLBACK_MANAGED, RS_FALLBACK_PINNED };
 
-/* RMM_STATISTICS, RMM_TRACKING: the format of a report at exit. */
+/* RMM_STATISTICS, RMM_TRACKING, RMM_ON_OOM: the format of a report. */
 enum rs_statistics_format {
     RS_STATISTICS_NONE, /* no report */
     RS_STATISTICS_TEXT,
@@ -81,6 +81,9 @@ struct rs_config {
     const char *statistics_path;        /* NULL: stderr */
     enum rs_statistics_format tracking; /* the leak report; never for Prometheus */
     const char *tracking_path;
+    enum rs_statistics_format on_oom; /* the report at out-of-memory; never for Prometheus */
+    const char *on_oom_path;
+    bool on_oom_given; /* false: RMM_ON_OOM is not set, which is not the same as none */
     enum rs_memory_type_word memory_type;
 
     /* The stacks, by kind and device; NULL: the driver's own allocations.  The last element is

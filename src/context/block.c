@@ -135,6 +135,13 @@ bool rs_block_has_other_streams(CUdeviceptr address)
     return block && atomic_load_explicit(&block->has_other_streams, memory_order_relaxed);
 }
 
+/* A block is also gone with its context. */
+static bool is_live(struct rs_block_record *block)
+{
+    return atomic_load_explicit(&block->state, memory_order_acquire) == RS_BLOCK_LIVE &&
+           rs_block_is_alive(block);
+}
+
 /* Returns the live block that holds address, or NULL. */
 static struct rs_block_record *find(CUdeviceptr address, struct rs_range *range)
 {
@@ -144,10 +151,7 @@ static struct rs_block_record *find(CUdeviceptr address, struct rs_range *range)
     if (!map || !rs_address_map_find_inside(map, address, range))
         return NULL;
     block = range->owner;
-    if (atomic_load_explicit(&block->state, memory_order_acquire) != RS_BLOCK_LIVE ||
-        !rs_block_is_alive(block))
-        return NULL;
-    return block;
+    return is_live(block) ? block : NULL;
 }
 
 void rs_block_note_advice(CUdeviceptr address, const struct rs_advice *advice)
@@ -255,6 +259,15 @@ bool rs_block_is_near(CUdeviceptr address, size_t size_bytes)
     return false;
 }
 
+static struct rs_block_view view_of(struct rs_block_record *block, const struct rs_range *range)
+{
+    return (struct rs_block_view){.address = range->start,
+                                  .size_bytes = range->size_bytes,
+                                  .context = rs_block_stack(block)->context->handle,
+                                  .device = rs_block_stack(block)->environment.device,
+                                  .kind = rs_block_stack(block)->kind};
+}
+
 bool rs_block_find(CUdeviceptr address, struct rs_block_view *view)
 {
     struct rs_segment segment;
@@ -263,14 +276,36 @@ bool rs_block_find(CUdeviceptr address, struct rs_block_view *view)
 
     if (!block)
         return false;
-    *view = (struct rs_block_view){.address = range.start,
-                                   .size_bytes = range.size_bytes,
-                                   .context = rs_block_stack(block)->context->handle,
-                                   .device = rs_block_stack(block)->environment.device,
-                                   .kind = rs_block_stack(block)->kind};
+    *view = view_of(block, &range);
     view->whole = rs_segment_find(address, &segment) && segment.start == range.start &&
                   segment.size_bytes - range.size_bytes < RS_BLOCK_ALIGNMENT;
     return true;
+}
+
+struct each {
+    void (*visit)(void *data, const struct rs_block_view *view);
+    void *data;
+};
+
+static bool visit_live(void *data, const struct rs_range *range)
+{
+    const struct each *each = data;
+    struct rs_block_record *block = range->owner;
+    struct rs_block_view view;
+
+    if (is_live(block)) {
+        view = view_of(block, range);
+        each->visit(each->data, &view);
+    }
+    return true;
+}
+
+void rs_block_each(void (*visit)(void *data, const struct rs_block_view *view), void *data)
+{
+    struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
+
+    if (map)
+        rs_address_map_each(map, visit_live, &(struct each){visit, data});
 }
 
 bool rs_block_is_our_memory(CUdeviceptr address)

@@ -88,6 +88,10 @@ void rs_block_forget_sync_memops(CUdeviceptr address);
 bool rs_block_syncs_memops(CUdeviceptr address);
 bool rs_block_segment_syncs_memops(CUdeviceptr address);
 
+/* Calls visit for each live block of the process, without a lock; `whole` is not filled in.  Blocks
+ * that come or go meanwhile may be missed. */
+void rs_block_each(void (*visit)(void *data, const struct rs_block_view *view), void *data);
+
 /* Returns an id for the live block that holds address, unique among all allocations of the process,
  * past and future (the answer to CU_POINTER_ATTRIBUTE_BUFFER_ID); 0 when there is no live block.
  * The id is made at the first call. */

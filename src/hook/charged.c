@@ -5,6 +5,7 @@
 #include "context/context.h"
 #include "driver/context.h"
 #include "driver/driver.h"
+#include "report/out_of_memory.h"
 
 /* False when the settings deny every allocation.  *is_counted: the account is charged. */
 static bool is_allowed(size_t size_bytes, bool *is_counted)
@@ -65,4 +66,13 @@ bool rs_charged_owner_stream(CUstream stream, size_t size_bytes, struct rs_charg
     owner->device = is_counted ? device_of(stream) : RS_NO_DEVICE;
     owner->context = NULL; /* the pool outlives contexts */
     return allowed;
+}
+
+RS_COLD CUresult rs_charged_refused(const struct rs_charge_owner *owner, enum rs_path path,
+                                    size_t size_bytes)
+{
+    if (owner->device != RS_NO_DEVICE)
+        rs_oom_refused(owner->device, path == RS_PATH_MANAGED ? RS_KIND_MANAGED : RS_KIND_DEVICE,
+                       size_bytes);
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }

@@ -62,6 +62,11 @@ RS_HOT_INLINE CUresult rs_charged_by(const struct rs_charge_owner *owner,
     return rs_charge_end(&charge, result, key);
 }
 
+/* The program is about to be told that it is out of memory: the report (report/out_of_memory.h).
+ * Returns the result.  Outside of the request. */
+RS_COLD CUresult rs_charged_refused(const struct rs_charge_owner *owner, enum rs_path path,
+                                    size_t size_bytes);
+
 /* rs_charged_by for the current context, or for a device.  Finding the owner is part of the
  * request: the driver calls for it must not wait. */
 RS_HOT_INLINE CUresult rs_charged(const struct rs_charged_request *request)
@@ -73,6 +78,8 @@ RS_HOT_INLINE CUresult rs_charged(const struct rs_charged_request *request)
     if (rs_charged_owner_current(request->size_bytes, &owner))
         result = rs_charged_by(&owner, request);
     rs_request_end();
+    if (RS_UNLIKELY(result == CUDA_ERROR_OUT_OF_MEMORY))
+        return rs_charged_refused(&owner, request->path, request->size_bytes);
     return result;
 }
 
@@ -85,6 +92,8 @@ RS_HOT_INLINE CUresult rs_charged_on_device(int device, const struct rs_charged_
     if (rs_charged_owner_device(device, request->size_bytes, &owner))
         result = rs_charged_by(&owner, request);
     rs_request_end();
+    if (RS_UNLIKELY(result == CUDA_ERROR_OUT_OF_MEMORY))
+        return rs_charged_refused(&owner, request->path, request->size_bytes);
     return result;
 }
 
@@ -145,5 +154,7 @@ RS_HOT_INLINE CUresult rs_charged_async(const struct rs_charged_async *with,
         }
     }
     rs_request_end();
+    if (RS_UNLIKELY(result == CUDA_ERROR_OUT_OF_MEMORY))
+        return rs_charged_refused(&owner, RS_PATH_STREAM_ORDERED, with->size_bytes);
     return result;
 }

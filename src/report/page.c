@@ -43,6 +43,15 @@ void rs_page_begin(struct rs_page *page, struct rs_page_file *file, const char *
     page->fd = STDERR_FILENO;
     page->is_open = !path;
     page->is_off = false;
+    page->is_kept = false;
+}
+
+void rs_page_begin_text(struct rs_page *page)
+{
+    page->length = 0;
+    page->text[0] = '\0';
+    page->is_off = false;
+    page->is_kept = true;
 }
 
 static void say_failed(struct rs_page *page, int failed)
@@ -107,6 +116,8 @@ static bool try_put(struct rs_page *page, const char *format, va_list arguments)
 
 void rs_page_vput(struct rs_page *page, const char *format, va_list arguments)
 {
+    if (page->is_kept && page->is_off)
+        return;
     for (;;) {
         va_list again;
         bool fits;
@@ -115,6 +126,11 @@ void rs_page_vput(struct rs_page *page, const char *format, va_list arguments)
         va_end(again);
         if (fits)
             return;
+        if (page->is_kept) {
+            page->text[page->length] = '\0';
+            page->is_off = true;
+            return;
+        }
         if (page->length == 0)
             break;
         make_room(page);
@@ -147,10 +163,15 @@ void rs_page_put_escaped(struct rs_page *page, const char *text, size_t length)
     }
 }
 
-void rs_page_end(struct rs_page *page)
+void rs_page_flush(struct rs_page *page)
 {
     if (page->length > 0)
         write_out(page, page->length);
+}
+
+void rs_page_end(struct rs_page *page)
+{
+    rs_page_flush(page);
     if (page->file->state == RS_PAGE_FILE_CLAIMED)
         rs_output_drop(&page->file->output);
     page->file->state = RS_PAGE_FILE_NONE;

@@ -34,12 +34,17 @@ struct rs_page {
     size_t length;
     int fd;
     bool is_open, is_off; /* off: the page cannot be written, and the error was logged */
+    bool is_kept;         /* rs_page_begin_text: the page is never written */
     char text[RS_PAGE_BYTES];
 };
 
 /* Begins a page that goes to the file of the pattern, or to stderr where path is NULL.  An empty
  * page makes no file. */
 void rs_page_begin(struct rs_page *page, struct rs_page_file *file, const char *path);
+
+/* Begins a page that is no more than its text, which ends before the first piece that does not fit.
+ */
+void rs_page_begin_text(struct rs_page *page);
 
 /* Adds formatted text.  A piece of more than RS_PAGE_BYTES - 1 bytes is cut off. */
 void rs_page_put(struct rs_page *page, const char *format, ...) RS_PRINTF(2, 3);
@@ -48,6 +53,9 @@ void rs_page_vput(struct rs_page *page, const char *format, va_list arguments) R
 /* Adds text for a JSON string or a Prometheus label, with the escapes that both share.  Other
  * control bytes, and bytes that are not UTF-8, become '?'. */
 void rs_page_put_escaped(struct rs_page *page, const char *text, size_t length);
+
+/* Writes what has been put so far; more may follow. */
+void rs_page_flush(struct rs_page *page);
 
 /* Writes the rest of the page, and closes its file. */
 void rs_page_end(struct rs_page *page);

@@ -17,6 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static bool is_held; /* by a `run` */
+
 static struct rs_publication *publication(void)
 {
     return rs_published_head();
@@ -34,7 +36,7 @@ void rs_publish_begin(void)
     snprintf(head->rank, sizeof(head->rank), "%s", rs_process_rank());
     head->began_seconds = rs_process_start_seconds();
     snprintf(head->layout, sizeof(head->layout), "%s", RS_PUBLICATION_LAYOUT);
-    (void)rs_job_offer(rs_published_file());
+    is_held = rs_job_offer(rs_published_file());
 }
 
 /* ---- the directory ---- */
@@ -195,4 +197,23 @@ void rs_publish_report_step(enum rs_report_step step)
 {
     if (publication())
         atomic_store(&publication()->report, (uint32_t)step);
+}
+
+/* ---- what was refused ---- */
+
+bool rs_publish_is_held(void)
+{
+    return is_held && publication();
+}
+
+void rs_publish_refusal(const char *text)
+{
+    struct rs_published_refusal *refusal = &publication()->refusal;
+    uint32_t sequence = atomic_load_explicit(&refusal->sequence, memory_order_relaxed);
+
+    RS_ASSERT(sequence % 2 == 0); /* one writer */
+    atomic_store_explicit(&refusal->sequence, sequence + 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+    snprintf(refusal->text, sizeof(refusal->text), "%s", text);
+    atomic_store_explicit(&refusal->sequence, sequence + 2, memory_order_release);
 }

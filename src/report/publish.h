@@ -16,7 +16,7 @@
 #include <stdint.h>
 #include <time.h>
 
-#define RS_PUBLICATION_LAYOUT "rmmshim " RMMSHIM_VERSION " 2"
+#define RS_PUBLICATION_LAYOUT "rmmshim " RMMSHIM_VERSION " 3"
 
 enum {
     RS_PUBLISHED_PROGRAM_BYTES = 256,
@@ -24,10 +24,18 @@ enum {
     RS_PUBLISHED_NAME_BYTES = 40,
     RS_PUBLISHED_RANK_BYTES = 16,
     RS_PUBLISHED_UUID_BYTES = 16,
+    RS_PUBLISHED_REFUSAL_BYTES = 8 << 10,
 };
 
 /* How far the process is with its report at exit. */
 enum rs_report_step { RS_REPORT_NOT_BEGUN, RS_REPORT_BEGUN, RS_REPORT_DONE };
+
+/* The report of the latest request that was refused for want of memory.  `sequence` is odd while
+ * the text is written: a reader's copy counts when it was even before, and is the same after. */
+struct rs_published_refusal {
+    _Atomic uint32_t sequence; /* 0: none was refused */
+    char text[RS_PUBLISHED_REFUSAL_BYTES];
+};
 
 /* The beginning of the file. */
 struct rs_publication {
@@ -43,6 +51,7 @@ struct rs_publication {
     int64_t began_seconds;              /* the process's start, in seconds since 1970 */
     _Atomic uint64_t directory; /* the directory's offset in the file; 0: none yet. A new directory
                                    replaces it */
+    struct rs_published_refusal refusal;
 };
 
 /* A struct rs_term whose fields lie at an offset in the file. */
@@ -87,6 +96,13 @@ void rs_publish_stacks(void);
 
 /* Publishes the report's format and file; a NULL output is stderr. */
 void rs_publish_report_file(enum rs_statistics_format format, const struct rs_output *output);
+
+/* True when a `run` holds the page, and will outlive the process. */
+bool rs_publish_is_held(void);
+
+/* Keeps the text of a refused request's report in the page, in place of the one before; cut off
+ * where it is longer than the room.  Not thread safe. */
+void rs_publish_refusal(const char *text);
 
 /* Publishes how far the process is with its report. */
 void rs_publish_report_step(enum rs_report_step step);

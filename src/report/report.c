@@ -9,6 +9,7 @@
 #include "report/format.h"
 #include "report/gather.h"
 #include "report/leaks.h"
+#include "report/out_of_memory.h"
 #include "report/publish.h"
 #include "resource/adaptor/logging.h"
 
@@ -53,6 +54,7 @@ void rs_report_claim(void)
 {
     rs_page_claim(&file, rs_config.statistics_path);
     rs_leaks_claim();
+    rs_oom_claim();
     if (file.state != RS_PAGE_FILE_NONE) /* an error of it was logged already */
         rs_publish_report_file(rs_config.statistics,
                                file.state == RS_PAGE_FILE_CLAIMED ? &file.output : NULL);
@@ -126,6 +128,7 @@ __attribute__((destructor)) static void at_exit(void)
         write_at_exit();
     if (rs_config.tracking != RS_STATISTICS_NONE)
         rs_leaks_write();
+    rs_oom_end();
     say_left_out();
     rs_publish_report_step(RS_REPORT_DONE);
     rs_lock_bound_end();

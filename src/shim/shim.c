@@ -12,9 +12,17 @@
 #include "introspect/managed.h"
 #include "introspect/sync_memops.h"
 #include "ipc/export.h"
+#include "report/out_of_memory.h"
 #include "shim/commands.h"
 
 enum { PITCH_BYTES = 512 }; /* the driver rounds a row up to it (MEASURED.md) */
+
+/* Refused for good: by the driver, or by a limit, after all that nobody uses was given back. */
+RS_COLD static void note_failure(const struct rs_stack *stack, size_t size_bytes, CUresult result)
+{
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        rs_oom_refused(stack->environment.device, stack->kind, size_bytes);
+}
 
 /* Inline: the common case of an allocation, and of a free, makes no call before the call of the
  * stack's topmost resource. */
@@ -27,8 +35,10 @@ RS_HOT_INLINE CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, 
 
     rs_shim_attend_in_request();
     result = rs_mr_allocate(mr, size_bytes, stream, &allocation);
-    if (RS_UNLIKELY(result != CUDA_SUCCESS))
+    if (RS_UNLIKELY(result != CUDA_SUCCESS)) {
+        note_failure(stack, size_bytes, result);
         return result;
+    }
     if (RS_UNLIKELY(!rs_block_enter(stack, &allocation))) {
         allocation.holder = NULL;
         (void)rs_mr_deallocate(mr, &allocation, NULL);

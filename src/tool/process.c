@@ -165,8 +165,6 @@ enum process_answer process_open(int number, struct process *process)
     if (process->directory < 0)
         return errno == EACCES || errno == EPERM ? PROCESS_DENIED : PROCESS_GONE;
     answer = process_directory_has_ended(process->directory) ? PROCESS_GONE : find_page(process);
-    if (answer == PROCESS_UNSERVED && process_directory_is_ending(process->directory))
-        answer = PROCESS_GONE;
     if (answer != PROCESS_SERVED)
         close(process->directory);
     return answer;

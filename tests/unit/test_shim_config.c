@@ -393,7 +393,8 @@ TEST(bad_settings_are_one_line_each)
          "RMM_PINNED_POOL_SIZE?"},
         {{"RMM_MANAGED_POOL=1GiB"},
          "RMM_MANAGED_POOL=1GiB: unknown variable; did you mean RMM_MANAGED_POOL_SIZE?"},
-        {{"RMM_ON=deny"}, "RMM_ON=deny: unknown variable; did you mean RMM_ON_ERROR?"},
+        {{"RMM_ON=deny"},
+         "RMM_ON=deny: unknown variable; did you mean RMM_ON_OOM or RMM_ON_ERROR?"},
         /* parameters of RMM's own functions */
         {{"RMM_MANAGED_MEMORY=1"},
          "RMM_MANAGED_MEMORY=1: unknown variable; did you mean RMM_MANAGED?"},
@@ -680,6 +681,36 @@ TEST(what_tracks_is_reported)
         assert_int_equal(config.tracking_path != NULL, cases[i].path != NULL);
         if (cases[i].path)
             assert_string_equal(config.tracking_path, cases[i].path);
+        rs_config_free(&config);
+    }
+}
+
+TEST(the_report_at_out_of_memory_is_a_format_or_none)
+{
+    static const struct {
+        const char *setting;
+        enum rs_statistics_format format;
+        const char *path;
+        bool is_served; /* by a stack of its own */
+    } cases[] = {
+        {"RMM_ON_OOM=text", RS_STATISTICS_TEXT, NULL, true},
+        {"RMM_ON_OOM=text:/tmp/x", RS_STATISTICS_TEXT, "/tmp/x", true},
+        {"RMM_ON_OOM=json:/tmp/x", RS_STATISTICS_JSON, "/tmp/x", true},
+        {"RMM_ON_OOM=none", RS_STATISTICS_NONE, NULL, false},
+        {"RMM_ON_OOM=0", RS_STATISTICS_NONE, NULL, false},
+    };
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(cases); i++) {
+        const char *const settings[SETTINGS_MAX] = {cases[i].setting};
+        struct rs_config config;
+        struct lines lines;
+        assert_int_equal(parse(settings, &lines, &config), 0);
+        assert_true(config.on_oom_given);
+        assert_int_equal(config.on_oom, cases[i].format);
+        assert_int_equal(config.on_oom_path != NULL, cases[i].path != NULL);
+        if (cases[i].path)
+            assert_string_equal(config.on_oom_path, cases[i].path);
+        assert_int_equal(config.anything_set, cases[i].is_served);
         rs_config_free(&config);
     }
 }

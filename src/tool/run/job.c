@@ -158,6 +158,7 @@ static void report_gone(void)
         *at = held->next;
         gone_report(held->file);
         summary_add(&summary, held->process, true, held->file);
+        gone_keep_refusal(held->file);
         let_go(held);
     }
 }

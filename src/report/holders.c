@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "report/holders.h"
+
+#include "resource/adaptor/tracking.h"
+#include "trace/symbol.h"
+
+#include <string.h>
+
+enum { TEXT_FRAMES_MAX = 12 };
+
+/* ---- gathering ---- */
+
+static bool is_same(const struct rs_holder *a, const struct rs_holder *b)
+{
+    return a->site == b->site && a->device == b->device && a->kind == b->kind &&
+           a->context_ended == b->context_ended;
+}
+
+static size_t place_of(const struct rs_holder *holder)
+{
+    uint64_t hash = (uintptr_t)holder->site / 16 + (uint64_t)holder->device * 7 +
+                    (uint64_t)holder->kind * 3 + holder->context_ended;
+
+    return (size_t)((hash * 11400714819323198485u) >> 40) % RS_HOLDERS_MAX;
+}
+
+static void add(struct rs_holders *holders, const struct rs_holder *holder)
+{
+    struct rs_holder *place = &holders->others;
+    size_t at = place_of(holder);
+
+    while (holders->places[at].blocks && !is_same(&holders->places[at], holder))
+        at = (at + 1) % RS_HOLDERS_MAX;
+    if (holders->places[at].blocks) {
+        place = &holders->places[at];
+    } else if (holders->used < RS_HOLDERS_USED_MAX) {
+        place = &holders->places[at];
+        holders->used++;
+        *place = *holder;
+        return;
+    }
+    place->bytes += holder->bytes;
+    place->blocks += holder->blocks;
+}
+
+struct gathering {
+    struct rs_holders *holders;
+    const struct rs_stack *stack;
+    bool context_ended;
+};
+
+static void add_tracked(void *data, const struct rs_tracked *tracked)
+{
+    const struct gathering *gathering = data;
+    const struct rs_stack *stack = gathering->stack;
+
+    add(gathering->holders,
+        &(struct rs_holder){tracked->site, stack->environment.device, stack->kind,
+                            gathering->context_ended, tracked->size_bytes, 1, 0});
+}
+
+bool rs_holders_add(struct rs_holders *holders, const struct rs_stack *stack, struct rs_mr *mr,
+                    bool context_ended)
+{
+    struct gathering gathering = {holders, stack, context_ended};
+
+    while (mr && mr->descriptor != &rs_mr_descriptor_tracking)
+        mr = mr->upstream[0];
+    if (mr)
+        rs_tracking_each(mr, add_tracked, &gathering);
+    return mr != NULL;
+}
+
+/* ---- what is said of them ---- */
+
+static bool is_of_runtime(const void *frame)
+{
+    struct rs_symbol symbol;
+
+    rs_symbol_describe(frame, &symbol);
+    return strncmp(symbol.object, "libcudart", 9) == 0;
+}
+
+unsigned rs_site_frames_outside(const struct rs_call_site *site)
+{
+    unsigned outside = 0;
+
+    while (outside < site->frame_count && is_of_runtime(site->frames[outside]))
+        outside++;
+    return outside < site->frame_count ? outside : 0;
+}
+
+static bool says_the_same(const struct rs_holder *a, const struct rs_holder *b)
+{
+    size_t frames;
+
+    if (a->device != b->device || a->kind != b->kind || a->context_ended != b->context_ended ||
+        !a->site || !b->site)
+        return is_same(a, b);
+    frames = a->site->frame_count - a->outside;
+    return frames == b->site->frame_count - b->outside &&
+           memcmp(a->site->frames + a->outside, b->site->frames + b->outside,
+                  frames * sizeof(void *)) == 0 &&
+           strcmp(rs_call_site_python(a->site), rs_call_site_python(b->site)) == 0;
+}
+
+/* Packs the used places to the front, one for each that reads differently: a runtime reaches us by
+ * two ways, of which only one has its own frames. */
+static size_t pack(struct rs_holders *holders)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < RS_HOLDERS_MAX; i++) {
+        struct rs_holder holder = holders->places[i];
+        size_t j = 0;
+        if (!holder.blocks)
+            continue;
+        holder.outside = holder.site ? rs_site_frames_outside(holder.site) : 0;
+        while (j < count && !says_the_same(&holders->places[j], &holder))
+            j++;
+        if (j < count) {
+            holders->places[j].bytes += holder.bytes;
+            holders->places[j].blocks += holder.blocks;
+        } else {
+            holders->places[count++] = holder;
+        }
+    }
+    return count;
+}
+
+/* By device and kind, then the most bytes first. */
+static int compare(const struct rs_holder *a, const struct rs_holder *b)
+{
+    if (a->device != b->device)
+        return a->device < b->device ? -1 : 1;
+    if (a->kind != b->kind)
+        return a->kind < b->kind ? -1 : 1;
+    if (a->bytes != b->bytes)
+        return a->bytes > b->bytes ? -1 : 1;
+    return a->blocks > b->blocks ? -1 : a->blocks < b->blocks;
+}
+
+/* Shell's: qsort may need malloc, whose lock the thread may hold that exits in a signal's handler.
+ */
+static void sort(struct rs_holder *holders, size_t count)
+{
+    for (size_t gap = count / 2; gap > 0; gap /= 2) {
+        for (size_t i = gap; i < count; i++) {
+            struct rs_holder holder = holders[i];
+            size_t at = i;
+            for (; at >= gap && compare(&holders[at - gap], &holder) > 0; at -= gap)
+                holders[at] = holders[at - gap];
+            holders[at] = holder;
+        }
+    }
+}
+
+size_t rs_holders_sort(struct rs_holders *holders)
+{
+    size_t count = pack(holders);
+
+    sort(holders->places, count);
+    return count;
+}
+
+/* ---- a call site in a report ---- */
+
+#define PUT(...) rs_page_put(page, __VA_ARGS__)
+
+void rs_site_put_text(struct rs_page *page, const struct rs_call_site *site, unsigned outside)
+{
+    const char *line = rs_call_site_python(site);
+    struct rs_symbol symbol;
+
+    for (; *line; line = strchr(line, '\n') + 1)
+        PUT("    %.*s\n", (int)strcspn(line, "\n"), line);
+    for (unsigned i = outside; i < site->frame_count; i++) {
+        if (i - outside == TEXT_FRAMES_MAX) {
+            PUT("    ...\n");
+            return;
+        }
+        rs_symbol_describe(site->frames[i], &symbol);
+        if (symbol.function[0])
+            PUT("    %s+%#zx (%s+%#zx)\n", symbol.function, (size_t)symbol.function_offset,
+                symbol.object, (size_t)symbol.object_offset);
+        else
+            PUT("    %s+%#zx\n", symbol.object, (size_t)symbol.object_offset);
+    }
+}
+
+static void put_json_python(struct rs_page *page, const char *line)
+{
+    const char *between = "";
+
+    PUT("],\"python\":[");
+    for (; *line; line = strchr(line, '\n') + 1) {
+        PUT("%s\"", between);
+        rs_page_put_escaped(page, line, strcspn(line, "\n"));
+        PUT("\"");
+        between = ",";
+    }
+    PUT("]");
+}
+
+void rs_site_put_json(struct rs_page *page, const struct rs_call_site *site, unsigned outside)
+{
+    struct rs_symbol symbol;
+
+    PUT("\"frames\":[");
+    for (unsigned i = outside; site && i < site->frame_count; i++) {
+        rs_symbol_describe(site->frames[i], &symbol);
+        PUT("%s{\"function\":\"", i > outside ? "," : "");
+        rs_page_put_escaped(page, symbol.function, strlen(symbol.function));
+        PUT("\",\"function_offset\":%zu,\"object\":\"", (size_t)symbol.function_offset);
+        rs_page_put_escaped(page, symbol.object, strlen(symbol.object));
+        PUT("\",\"object_offset\":%zu}", (size_t)symbol.object_offset);
+    }
+    put_json_python(page, site ? rs_call_site_python(site) : "");
+}

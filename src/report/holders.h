@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who holds memory: live blocks by the call site that allocated them, as `tracking` remembers them.
+ * For the leak report and the report at out-of-memory. */
+#pragma once
+
+#include "context/stack.h"
+#include "report/page.h"
+#include "trace/call_site.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum {
+    RS_HOLDERS_MAX = 2048, /* call sites; a power of two.  What comes when they are used up is
+                              counted together */
+    RS_HOLDERS_USED_MAX = RS_HOLDERS_MAX * 3 / 4,
+};
+
+/* Live blocks of one call site, device and kind. */
+struct rs_holder {
+    const struct rs_call_site *site; /* NULL: not known */
+    int device;
+    enum rs_kind kind;
+    bool context_ended;
+    size_t bytes, blocks; /* no blocks: an empty place in the table */
+    unsigned outside;     /* frames left out at the top: the CUDA runtime's */
+};
+
+/* All zero is empty. */
+struct rs_holders {
+    struct rs_holder places[RS_HOLDERS_MAX]; /* hashed, the next place where one is taken; packed
+                                                and in order after rs_holders_sort */
+    size_t used;
+    struct rs_holder others; /* what found no place, of whatever device */
+};
+
+/* Adds the live blocks of a stack whose topmost resource is mr, as the uppermost tracking resource
+ * knows them: others below see what is held.  False where there is none.  Under the contexts'
+ * lock; without malloc. */
+bool rs_holders_add(struct rs_holders *holders, const struct rs_stack *stack, struct rs_mr *mr,
+                    bool context_ended);
+
+/* Packs the used places to the front, by device, then by kind, the most bytes first.  Returns their
+ * number.  Nothing can be added afterwards. */
+size_t rs_holders_sort(struct rs_holders *holders);
+
+/* How many frames at the top of a site are the CUDA runtime's: a program is told where it calls the
+ * runtime, not where that calls the driver. */
+unsigned rs_site_frames_outside(const struct rs_call_site *site);
+
+/* Put a site, without its first `outside` frames: as lines, Python's first; as the members "frames"
+ * and "python" of an object in JSON, empty where the site is NULL. */
+void rs_site_put_text(struct rs_page *page, const struct rs_call_site *site, unsigned outside);
+void rs_site_put_json(struct rs_page *page, const struct rs_call_site *site, unsigned outside);

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was refused under `rmmshim run` where RMM_ON_OOM is not set: one line at once, and the report of the latest
+request when the program fails.  TOOL is the command."""
+import os
+
+import support
+from support import run
+
+TOOL = os.environ["TOOL"]
+SETTINGS = {"RMM_RESOURCE": "pool(cuda)", "RMM_LIMIT": "64MiB"}
+
+
+class Refused(support.Test):
+    def under(self, command, status, **settings):
+        result = run([TOOL, "run", "--quiet", *command], dict(SETTINGS, **settings), preload=[],
+                     more={"HOSTCUDA_MEMORY": "128MiB"})
+        self.assertEqual(result.status, status, str(result))
+        return result
+
+    def probe(self, end, status, **settings):
+        """A program that asks for too much, recovers, asks for too much again, and ends so."""
+        steps = support.program("memory_steps") + " device 30 device 200 device 10 device 100"
+        return self.under(["sh", "-c", steps + "; " + end], status, **settings)
+
+    def test_one_line_at_once(self):
+        result = self.probe("exit 0", 0)
+        line, = result.stderr.splitlines()
+        self.assertRegex(line, r"^rmmshim\[\d+\]: out of memory on device 0: asked 200 MiB; limit 64\.0 MiB, "
+                         r"live 30\.0 MiB, cached 0 B, waiting for the GPU 0 B")
+
+    def test_the_latest_report_when_the_program_fails(self):
+        for end, status in (("exit 3", 3), ("kill -KILL $$", -9)):
+            with self.subTest(end):
+                lines = self.probe(end, status).stderr.splitlines()
+                self.assertIn("asked 200 MiB", lines[0])
+                self.assertRegex(lines[1], r"^rmmshim\[\d+\]: out of memory on device 0: asked 100 MiB; .*, live 40\.0 MiB")
+                self.assertEqual(lines[2:], ["  30.0 MiB in 1 block of 30.0 MiB", "  10.0 MiB in 1 block of 10.0 MiB"])
+
+    def test_call_sites_where_they_are_tracked(self):
+        result = self.probe("exit 3", 3, RMM_TRACKING="text:" + self.path("leaks"))
+        self.assertIn("  asked at\n    allocate+", result.stderr)
+        self.assertIn("  40.0 MiB in 2 blocks, allocated at\n    allocate+", result.stderr)
+
+    def test_eight_processes_are_printed(self):
+        steps = support.program("memory_steps") + " device 200"
+        lines = self.under(["sh", "-c", "for i in 1 2 3 4 5 6 7 8 9 10; do %s; done; exit 3" % steps],
+                           3).stderr.splitlines()
+        self.assertEqual(len(lines), 10 + 8 + 1)
+        self.assertEqual(lines[-1], "rmmshim: 2 more processes were out of memory")
+
+    def test_none(self):
+        self.assertEqual(self.probe("exit 3", 3, RMM_ON_OOM="none").stderr, "")
+
+    def test_what_was_written_at_once_is_not_repeated(self):
+        for end, status in (("exit 0", 0), ("exit 3", 3)):
+            result = self.probe(end, status, RMM_ON_OOM="text")
+            self.assertEqual(result.stderr.count("out of memory"), 1, str(result))
+            self.assertIn("asked 200 MiB", result.stderr)
+
+
+if __name__ == "__main__":
+    support.main()
