@@ -116,15 +116,16 @@ bool library_preload(const char *path)
 
 int library_check_program(const char *library, const char *program)
 {
-    char path[PATH_MAX], why[PROGRAM_WHY_BYTES];
+    struct program_refusal refusal;
+    char path[PATH_MAX];
     int failed = program_find(program, path);
 
     if (failed) {
         tool_say("%s: %s", program, failed == ENOENT ? "not found" : strerror(failed));
         return failed == ENOENT ? TOOL_RUN_NOT_FOUND : TOOL_RUN_NOT_EXECUTABLE;
     }
-    if (program_loads(library, path, why))
+    if (program_loads(library, path, &refusal))
         return 0;
-    tool_say("%s", why);
+    tool_say("%s", refusal.why);
     return TOOL_RUN_FAILED;
 }

@@ -127,24 +127,26 @@ bool program_find_runner(const char *path, char runner[PATH_MAX])
 struct question {
     const struct elf_file *library;
     const char *started;
-    char *why;
+    struct program_refusal *refusal;
 };
 
-static bool refuse(const struct question *of, const char *path, const char *format, ...)
-    RS_PRINTF(3, 4);
+static bool refuse(const struct question *of, const char *path, const char *step,
+                   const char *format, ...) RS_PRINTF(4, 5);
 
-static bool refuse(const struct question *of, const char *path, const char *format, ...)
+static bool refuse(const struct question *of, const char *path, const char *step,
+                   const char *format, ...)
 {
+    char *why = of->refusal->why;
+    size_t bytes = sizeof(of->refusal->why);
     va_list arguments;
-    int length;
 
+    of->refusal->step = step;
     if (strcmp(of->started, path) == 0)
-        length = snprintf(of->why, PROGRAM_WHY_BYTES, "%s ", path);
+        snprintf(why, bytes, "%s ", path);
     else
-        length = snprintf(of->why, PROGRAM_WHY_BYTES, "%s is run by %s, which ", of->started, path);
+        snprintf(why, bytes, "%s is run by %s, which ", of->started, path);
     va_start(arguments, format);
-    if (length >= 0 && length < PROGRAM_WHY_BYTES)
-        vsnprintf(of->why + length, (size_t)(PROGRAM_WHY_BYTES - length), format, arguments);
+    vsnprintf(why + strlen(why), bytes - strlen(why), format, arguments);
     va_end(arguments);
     return false;
 }
@@ -152,16 +154,21 @@ static bool refuse(const struct question *of, const char *path, const char *form
 /* Programs that the kernel starts with more rights than who starts them (AT_SECURE). */
 static bool check_rights(const struct question *of, const char *path)
 {
+    static const char rights_step[] = "start a copy that has no setuid or setgid bit and no "
+                                      "capabilities";
     struct stat status;
 
     if (stat(path, &status) != 0)
         return true;
     if ((status.st_mode & S_ISUID) && status.st_uid != getuid())
-        return refuse(of, path, "runs as another user: the dynamic linker ignores LD_PRELOAD");
+        return refuse(of, path, rights_step,
+                      "runs as another user: the dynamic linker ignores LD_PRELOAD");
     if ((status.st_mode & S_ISGID) && (status.st_mode & S_IXGRP) && status.st_gid != getgid())
-        return refuse(of, path, "runs as another group: the dynamic linker ignores LD_PRELOAD");
+        return refuse(of, path, rights_step,
+                      "runs as another group: the dynamic linker ignores LD_PRELOAD");
     if (getuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0)
-        return refuse(of, path, "has file capabilities: the dynamic linker ignores LD_PRELOAD");
+        return refuse(of, path, rights_step,
+                      "has file capabilities: the dynamic linker ignores LD_PRELOAD");
     return true;
 }
 
@@ -182,8 +189,8 @@ static bool check_libc(const struct question *of, const char *path, const struct
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(other_linkers); i++)
         if (strncmp(linker, other_linkers[i].begins, strlen(other_linkers[i].begins)) == 0)
-            return refuse(of, path, "is linked with %s: the library needs glibc",
-                          other_linkers[i].libc);
+            return refuse(of, path, "use a build of it for glibc",
+                          "is linked with %s: the library needs glibc", other_linkers[i].libc);
     return true;
 }
 
@@ -192,13 +199,16 @@ static bool check_elf(const struct question *of, const char *path, const struct 
     const struct elf_file *library = of->library;
 
     if (program->class != library->class)
-        return refuse(of, path, "is a %d-bit program: the %d-bit library cannot be loaded into it",
+        return refuse(of, path, "use a build of it for this machine",
+                      "is a %d-bit program: the %d-bit library cannot be loaded into it",
                       program->class == ELFCLASS32 ? 32 : 64,
                       library->class == ELFCLASS32 ? 32 : 64);
     if (program->machine != library->machine)
-        return refuse(of, path, "is for another processor than the library");
+        return refuse(of, path, "use a build of it for this machine",
+                      "is for another processor than the library");
     if (elf_is_static(program))
-        return refuse(of, path, "is linked statically: no library can be loaded into it");
+        return refuse(of, path, "link it dynamically (without -static)",
+                      "is linked statically: no library can be loaded into it");
     return check_libc(of, path, program);
 }
 
@@ -220,19 +230,22 @@ static bool check(const struct question *of, const char *path, int scripts)
     return check(of, interpreter, scripts + 1) && (!*of_env || check(of, of_env, scripts + 1));
 }
 
-bool program_loads(const char *library, const char *path, char why[PROGRAM_WHY_BYTES])
+static bool refuse_library(const char *library, const char *reason, struct program_refusal *refusal)
+{
+    refusal->step = "set RMMSHIM_LIBRARY to the path of librmmshim.so";
+    snprintf(refusal->why, sizeof(refusal->why), "%s%s", library, reason);
+    return false;
+}
+
+bool program_loads(const char *library, const char *path, struct program_refusal *refusal)
 {
     struct elf_file shim;
-    bool loads = false;
+    bool loads;
 
-    if (!elf_open(library, &shim)) {
-        snprintf(why, PROGRAM_WHY_BYTES, "%s: %s", library, strerror(errno));
-        return false;
-    }
-    if (shim.is_elf)
-        loads = check(&(struct question){&shim, path, why}, path, 0);
-    else
-        snprintf(why, PROGRAM_WHY_BYTES, "%s is not a library", library);
+    if (!elf_open(library, &shim))
+        return refuse_library(library, " cannot be read", refusal);
+    loads = shim.is_elf ? check(&(struct question){&shim, path, refusal}, path, 0)
+                        : refuse_library(library, " is not a library", refusal);
     elf_close(&shim);
     return loads;
 }

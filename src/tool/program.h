@@ -6,7 +6,11 @@
 #include <limits.h>
 #include <stdbool.h>
 
-enum { PROGRAM_WHY_BYTES = 2 * PATH_MAX + 256 };
+/* Why the library is not loaded into a program, and what would change it (static text). */
+struct program_refusal {
+    char why[2 * PATH_MAX + 256];
+    const char *step;
+};
 
 /* Searches as execvp does.  Returns 0 and the path; ENOENT; or EACCES when a file was found but
  * none is executable. */
@@ -16,7 +20,7 @@ int program_find(const char *program, char path[PATH_MAX]);
  * False, with the reason, when the dynamic linker would ignore it (setuid, static, another
  * architecture), or when the program, or the interpreter of a script, is linked with another libc
  * and would end at the library.  Files that cannot be found or read are left to execvp. */
-bool program_loads(const char *library, const char *path, char why[PROGRAM_WHY_BYTES]);
+bool program_loads(const char *library, const char *path, struct program_refusal *refusal);
 
 /* Finds the program that runs a script, behind `env` too.  False when the path is no script, or
  * what runs it is not found. */
