@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim doctor: says whether memory is served, and if not why. */
-#include "tool/doctor.h"
+#include "tool/doctor/doctor.h"
 #include "tool/process.h"
 #include "tool/tool.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/doctor_maps.h"
+#include "tool/doctor/maps.h"
 
 #include "tool/program.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/doctor_driver.h"
+#include "tool/doctor/driver.h"
 
 #include <dlfcn.h>
 #include <gnu/libc-version.h>

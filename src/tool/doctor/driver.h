@@ -3,7 +3,7 @@
  * crashes or hangs is a finding. */
 #pragma once
 
-#include "tool/doctor.h"
+#include "tool/doctor/doctor.h"
 
 /* Loads librmmshim.so from the path. */
 void doctor_try_library(struct doctor *doctor, const char *path);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/doctor.h"
+#include "tool/doctor/doctor.h"
 
 #include "tool/tool.h"
 

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `rmmshim doctor PID`: what a running process has loaded, and what its page counts. */
+#include "tool/process.h"
 #include "base/size.h"
 #include "shared/published.h"
-#include "tool/doctor.h"
-#include "tool/doctor_maps.h"
+#include "tool/doctor/doctor.h"
+#include "tool/doctor/patient.h"
 #include "tool/library.h"
-#include "tool/process.h"
 #include "tool/program.h"
 #include "tool/publication.h"
 
-#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,124 +18,6 @@
 #include <unistd.h>
 
 static const char start_step[] = "start it with `rmmshim run` and an option such as --pool-size";
-
-/* ---- files of /proc/PID ---- */
-
-/* A whole file, ended by two zeros.  NULL: it cannot be read.  free() is due. */
-static char *read_whole(int directory, const char *name, size_t *bytes)
-{
-    int fd = openat(directory, name, O_RDONLY | O_CLOEXEC);
-    size_t room = 1 << 16;
-    char *text = fd < 0 ? NULL : malloc(room), *more;
-    ssize_t got = 0;
-
-    *bytes = 0;
-    while (text && (got = read(fd, text + *bytes, room - *bytes - 2)) > 0) {
-        *bytes += (size_t)got;
-        if (room - *bytes > 2)
-            continue;
-        more = realloc(text, room *= 2);
-        if (!more)
-            break; /* what has been read until then */
-        text = more;
-    }
-    if (fd >= 0)
-        close(fd);
-    if (text)
-        text[*bytes] = text[*bytes + 1] = '\0';
-    if (got < 0 && *bytes == 0) {
-        free(text);
-        text = NULL;
-    }
-    return text;
-}
-
-/* The variables in the text, as an array like environ.  free() is due. */
-static char **split_environment(char *text, size_t bytes)
-{
-    size_t count = 0;
-    char **array;
-
-    for (size_t i = 0; i < bytes; i++)
-        count += text[i] == '\0';
-    array = calloc(count + 2, sizeof(*array));
-    count = 0;
-    for (size_t at = 0; array && at < bytes; at += strlen(text + at) + 1)
-        array[count++] = text + at;
-    return array;
-}
-
-static const char *variable(char *const *environment, const char *name)
-{
-    size_t length = strlen(name);
-
-    for (; environment && *environment; environment++)
-        if (strncmp(*environment, name, length) == 0 && (*environment)[length] == '=')
-            return *environment + length + 1;
-    return NULL;
-}
-
-/* What is looked at.  `environment` is what the process was started with. */
-struct patient {
-    struct doctor *doctor;
-    int number, directory;
-    char *environment_text, **environment;
-    struct doctor_maps maps;
-};
-
-/* The kernel started it with more rights than who started it. */
-static bool is_secure(const struct patient *patient)
-{
-    Elf64_auxv_t entry;
-    size_t bytes;
-    char *text = read_whole(patient->directory, "auxv", &bytes);
-    bool secure = false;
-
-    for (size_t at = 0; text && at + sizeof(entry) <= bytes; at += sizeof(entry)) {
-        memcpy(&entry, text + at, sizeof(entry));
-        secure = secure || (entry.a_type == AT_SECURE && entry.a_un.a_val);
-    }
-    free(text);
-    return secure;
-}
-
-/* The number behind "Name:" in /proc/PID/status; 0: none. */
-static int status_number(const struct patient *patient, const char *name)
-{
-    size_t bytes;
-    char *text = read_whole(patient->directory, "status", &bytes), *line = NULL;
-    int number = 0;
-
-    if (text)
-        line = strstr(text, name);
-    if (line)
-        number = atoi(line + strlen(name));
-    free(text);
-    return number;
-}
-
-/* The soft limit on the size of files; the page's size where it is not known or not set. */
-static unsigned long long file_size_limit(const struct patient *patient)
-{
-    static const char row[] = "Max file size";
-    unsigned long long limit = RS_PUBLISHED_BYTES;
-    size_t bytes;
-    char *text = read_whole(patient->directory, "limits", &bytes);
-    const char *line = text ? strstr(text, row) : NULL;
-
-    if (line)
-        sscanf(line + strlen(row), "%llu", &limit);
-    free(text);
-    return limit;
-}
-
-static bool executable_of(int directory, char path[PATH_MAX])
-{
-    ssize_t length = readlinkat(directory, "exe", path, PATH_MAX - 1);
-
-    path[length > 0 ? length : 0] = '\0';
-    return length > 0;
-}
 
 /* ---- preloaded libraries ---- */
 
@@ -158,7 +39,7 @@ static bool is_sanitizer(const char *name)
 /* Names what stands before the library in LD_PRELOAD, and copies the library's own entry. */
 static bool find_in_preload(const struct patient *patient, char ours[PATH_MAX])
 {
-    const char *list = variable(patient->environment, "LD_PRELOAD");
+    const char *list = patient_variable(patient, "LD_PRELOAD");
     char word[PATH_MAX];
 
     *ours = '\0';
@@ -194,10 +75,10 @@ static void explain_not_loaded(const struct patient *patient)
     struct program_refusal refusal;
     bool is_named = find_in_preload(patient, ours);
 
-    if (is_secure(patient))
+    if (patient_is_secure(patient))
         doctor_problem(doctor, "loader", "start it as its own user, without setuid or capabilities",
                        "it runs with raised rights: the dynamic linker ignores LD_PRELOAD");
-    if (library_look(library, why) && executable_of(patient->directory, path) &&
+    if (library_look(library, why) && patient_executable(patient->directory, path) &&
         !program_loads(library, path, &refusal))
         doctor_problem(doctor, "loader", refusal.step, "%s", refusal.why);
     if (!is_named && !patient->environment)
@@ -225,7 +106,7 @@ static bool is_served(int number, const char *executable)
 
     if (number <= 0 || process_open(number, &process) != PROCESS_SERVED)
         return false;
-    is_same = executable_of(process.directory, path) && strcmp(path, executable) == 0;
+    is_same = patient_executable(process.directory, path) && strcmp(path, executable) == 0;
     process_close(&process);
     return is_same;
 }
@@ -244,7 +125,7 @@ static void explain_unseen(struct doctor *doctor)
 static void explain_not_served(const struct patient *patient)
 {
     struct doctor *doctor = patient->doctor;
-    int parent = status_number(patient, "\nPPid:");
+    int parent = patient_status_number(patient, "\nPPid:");
     char path[PATH_MAX];
     bool asks = false;
 
@@ -258,12 +139,12 @@ static void explain_not_served(const struct patient *patient)
         doctor_problem(doctor, "settings", start_step,
                        "the library is loaded, but no RMM_ variable asks for anything: each call "
                        "goes to the driver");
-    else if (is_secure(patient))
+    else if (patient_is_secure(patient))
         doctor_problem(doctor, "loader", "start it as its own user, without setuid or capabilities",
                        "it runs with raised rights, in which the library ignores its variables");
-    else if (file_size_limit(patient) < RS_PUBLISHED_BYTES && patient->maps.has_driver)
+    else if (patient_file_size_limit(patient) < RS_PUBLISHED_BYTES && patient->maps.has_driver)
         explain_unseen(doctor);
-    else if (executable_of(patient->directory, path) && is_served(parent, path))
+    else if (patient_executable(patient->directory, path) && is_served(parent, path))
         doctor_problem(doctor, "process",
                        "let it use CUDA in processes that are started anew (Python: start method "
                        "spawn)",
@@ -362,7 +243,7 @@ static void add_uncounted(const struct patient *patient)
 
 static void add_framework_pools(const struct patient *patient)
 {
-    const char *uncached = variable(patient->environment, "PYTORCH_NO_CUDA_MEMORY_CACHING");
+    const char *uncached = patient_variable(patient, "PYTORCH_NO_CUDA_MEMORY_CACHING");
 
     if (patient->maps.has_torch && patient->environment && !(uncached && *uncached))
         doctor_note(
@@ -372,24 +253,12 @@ static void add_framework_pools(const struct patient *patient)
 
 /* ---- the process ---- */
 
-static void begin(struct patient *patient)
-{
-    size_t bytes;
-    char *maps = read_whole(patient->directory, "maps", &bytes);
-
-    patient->environment_text = read_whole(patient->directory, "environ", &bytes);
-    if (patient->environment_text)
-        patient->environment = split_environment(patient->environment_text, bytes);
-    doctor_maps_read(&patient->maps, maps, patient->doctor);
-    free(maps);
-}
-
 static void examine(struct patient *patient, enum process_answer answer,
                     const struct process *process)
 {
     char ours[PATH_MAX];
 
-    begin(patient);
+    patient_begin(patient);
     if (answer == PROCESS_SERVED) {
         patient->doctor->is_served = true;
         (void)find_in_preload(patient, ours);
@@ -402,8 +271,7 @@ static void examine(struct patient *patient, enum process_answer answer,
         explain_not_loaded(patient);
     }
     add_framework_pools(patient);
-    free(patient->environment);
-    free(patient->environment_text);
+    patient_end(patient);
 }
 
 static void explain_denied(struct doctor *doctor, int number)

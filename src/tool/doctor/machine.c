@@ -2,8 +2,8 @@
 /* `rmmshim doctor`: this machine, as a program that is started now would find it. */
 #include "base/size.h"
 #include "shared/published.h"
-#include "tool/doctor.h"
-#include "tool/doctor_driver.h"
+#include "tool/doctor/doctor.h"
+#include "tool/doctor/driver.h"
 #include "tool/library.h"
 #include "tool/process.h"
 

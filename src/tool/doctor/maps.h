@@ -2,7 +2,7 @@
 /* The libraries in /proc/PID/maps that matter to GPU memory. */
 #pragma once
 
-#include "tool/doctor.h"
+#include "tool/doctor/doctor.h"
 
 struct doctor_maps {
     bool has_library, has_driver, has_torch;
