@@ -2,7 +2,7 @@
 #include "tool/library.h"
 
 #include "base/check.h"
-#include "tool/program.h"
+#include "tool/program/program.h"
 #include "tool/tool.h"
 
 #include <errno.h>

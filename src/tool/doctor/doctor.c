@@ -43,6 +43,9 @@ static void make_printable(char *text)
 }
 
 static void add(struct doctor *doctor, bool is_problem, const char *topic, const char *step,
+                const char *format, va_list arguments) RS_PRINTF(5, 0);
+
+static void add(struct doctor *doctor, bool is_problem, const char *topic, const char *step,
                 const char *format, va_list arguments)
 {
     struct doctor_finding *finding = &doctor->findings[doctor->count];

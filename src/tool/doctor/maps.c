@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/doctor/maps.h"
 
-#include "tool/program.h"
+#include "tool/program/program.h"
 
 #include <stdio.h>
 #include <string.h>

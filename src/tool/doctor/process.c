@@ -6,7 +6,7 @@
 #include "tool/doctor/doctor.h"
 #include "tool/doctor/patient.h"
 #include "tool/library.h"
-#include "tool/program.h"
+#include "tool/program/program.h"
 #include "tool/publication.h"
 
 #include <errno.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `rmmshim doctor PROGRAM`: what the file says before it is run. */
-#include "tool/program.h"
+#include "tool/program/program.h"
 #include "tool/doctor/doctor.h"
-#include "tool/elf_file.h"
 #include "tool/library.h"
+#include "tool/program/elf_file.h"
 
 #include <errno.h>
 #include <stdio.h>

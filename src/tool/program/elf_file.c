@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/elf_file.h"
+#include "tool/program/elf_file.h"
 
 #include <elf.h>
 #include <fcntl.h>

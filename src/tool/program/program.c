@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/program.h"
+#include "tool/program/program.h"
 
 #include "base/check.h"
-#include "tool/elf_file.h"
+#include "tool/program/elf_file.h"
 
 #include <elf.h>
 #include <errno.h>
