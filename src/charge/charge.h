@@ -123,11 +123,11 @@ bool rs_charge_async_end(struct rs_pool_charge *charge, CUresult result, CUdevic
 bool rs_charge_async_undo(struct rs_pool_charge *charge, CUdeviceptr address, CUstream stream);
 
 /* The program made a pool, or asked for one.  A pool of host memory is not counted. */
-void rs_charge_pool_made(CUmemoryPool pool, int device, bool is_host);
+void rs_charge_pool_made(CUmemoryPool handle, int device, bool is_host);
 
 /* Around cuMemPoolDestroy.  Begin waits for calls of the library that use the pool; NULL: the pool
  * is not known. */
-struct rs_pool_record *rs_charge_pool_destroy_begin(CUmemoryPool pool);
+struct rs_pool_record *rs_charge_pool_destroy_begin(CUmemoryPool handle);
 void rs_charge_pool_destroy_end(struct rs_pool_record *pool, CUresult result);
 
 /* A graph's memory node of size_bytes is about to be made.  False: answer

@@ -162,7 +162,7 @@ enum rs_mode rs_mode_slow(void)
         if (mode == RS_MODE_FORWARD || mode == RS_MODE_DENY)
             return (enum rs_mode)mode;
         if (mode == READING && atomic_load(&reader) != getpid())
-            atomic_compare_exchange_strong(&rs_mode_current, &mode, RS_MODE_UNBORN);
+            after_fork_in_child(); /* forked while the parent was reading, maybe without handlers */
         else if (mode == RS_MODE_UNBORN) {
             atomic_store(&reader, getpid());
             if (atomic_compare_exchange_strong(&rs_mode_current, &unborn, READING))

@@ -14,10 +14,11 @@ const char *const rs_kind_texts[RS_KINDS] = {"", ", pinned memory", ", managed m
              : RS_OPTION_WORD, uint64_t                                                            \
              : RS_OPTION_COUNT, const char *                                                       \
              : RS_OPTION_TEXT)
-#define ANY_TYPE                 -1
-#define READ_BY(function, field) (sizeof(((struct rs_config *)0)->field) ? ANY_TYPE : 0)
-#define PER_DEVICE               ANY_TYPE
-#define PART                     ANY_TYPE
+#define ANY_TYPE -1
+#define READ_BY(function, field)                                                                   \
+    (sizeof(char[offsetof(struct rs_config, field) + 1]) ? ANY_TYPE : 0)
+#define PER_DEVICE ANY_TYPE
+#define PART       ANY_TYPE
 #define VARIABLE(name, value_type, where, ...)                                                     \
     _Static_assert((int)(where) == ANY_TYPE || (int)(where) == RS_OPTION_##value_type,             \
                    "the field of RMM_" #name " has another type than its values");

@@ -230,7 +230,7 @@ void rs_block_counts_report(enum rs_kind kind, int device, struct rs_report *rep
     struct rs_block_counter *counter = atomic_load(&counters[kind][device]);
     struct rs_block_share *shares;
 
-    if (!counter || !get(&counter->used))
+    if (!counter)
         return;
     shares = counter->shares;
 #define EACH(field, times)                                                                         \

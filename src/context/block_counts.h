@@ -73,7 +73,8 @@ void rs_block_counts_begin(void);
 #define RS_PROGRAM "program"
 
 /* Adds the counters of one kind of memory on one device to the report, for readers of published
- * memory; nothing where the program has allocated none. */
+ * memory, who learn of them before the program's first allocation; nothing where none has been
+ * made. */
 void rs_block_counts_report(enum rs_kind kind, int device, struct rs_report *report);
 
 /* Returns a count that rises at least with each block that the calling thread frees (more where it

@@ -157,24 +157,45 @@ static void put_json(void)
 
 /* ---- Prometheus: all samples of a metric stand together ---- */
 
+/* Whether it is the same metric: a process that lies may have another unit. */
+static bool is_same_metric(const struct rs_counter *one, const struct rs_counter *other)
+{
+    return strcmp(one->resource, other->resource) == 0 && strcmp(one->name, other->name) == 0 &&
+           one->unit == other->unit &&
+           (one->kind == RS_COUNTER_TOTAL) == (other->kind == RS_COUNTER_TOTAL);
+}
+
 static const struct rs_counter *find_counter(const struct rs_reported_stack *stack,
                                              const struct rs_counter *like)
 {
-    for (size_t i = 0; i < stack->report.count; i++) {
-        const struct rs_counter *counter = &stack->report.counters[i];
-        if (strcmp(counter->resource, like->resource) == 0 &&
-            strcmp(counter->name, like->name) == 0)
-            return counter;
-    }
+    for (size_t i = 0; i < stack->report.count; i++)
+        if (is_same_metric(&stack->report.counters[i], like))
+            return &stack->report.counters[i];
     return NULL;
 }
 
-static bool is_said_before(size_t end, const struct rs_counter *counter)
+/* All subjects of which the metrics are. */
+static const struct rs_report_subject *subjects;
+static size_t subject_count;
+
+static const struct rs_counter *find_in_stacks(const struct rs_report_subject *of,
+                                               size_t stack_count, const struct rs_counter *like)
 {
-    for (size_t i = 0; i < end; i++)
-        if (find_counter(&subject->stacks[i], counter))
+    const struct rs_counter *counter = NULL;
+
+    for (size_t i = 0; i < stack_count && !counter; i++)
+        counter = find_counter(&of->stacks[i], like);
+    return counter;
+}
+
+/* Of subjects before this one, or of its stacks before `stack_count`. */
+static bool is_said_before(const struct rs_report_subject *of, size_t stack_count,
+                           const struct rs_counter *counter)
+{
+    for (const struct rs_report_subject *before = subjects; before < of; before++)
+        if (find_in_stacks(before, before->stack_count, counter))
             return true;
-    return false;
+    return find_in_stacks(of, stack_count, counter) != NULL;
 }
 
 /* "rmmshim_pool_held_bytes", "rmmshim_pool_growths_total": in base units. */
@@ -203,35 +224,60 @@ static void put_metric_head(const struct rs_counter *counter)
     put(" %s\n", counter->kind == RS_COUNTER_TOTAL ? "counter" : "gauge");
 }
 
-static void put_sample(const struct rs_reported_stack *stack, const struct rs_counter *counter)
+static void put_more_labels(const struct rs_report_subject *of, const struct rs_counter *counter)
+{
+    if (of->more_labels)
+        put("%s,resource=\"%s\"", of->more_labels, counter->resource);
+}
+
+static void put_sample(const struct rs_report_subject *of, const struct rs_reported_stack *stack,
+                       const struct rs_counter *counter)
 {
     unsigned long long value = counter->value;
 
     put_metric_name(counter);
     put("{device=\"%d\",kind=\"%s\",program=\"", stack->device, rs_kind_names[stack->kind]);
-    put_escaped(subject->program);
+    put_escaped(of->program);
+    put("\"");
+    put_more_labels(of, counter);
     if (counter->unit == RS_UNIT_NANOSECONDS)
-        put("\"} %llu.%09llu\n", value / 1000000000, value % 1000000000);
+        put("} %llu.%09llu\n", value / 1000000000, value % 1000000000);
     else
-        put("\"} %llu\n", value);
+        put("} %llu\n", value);
+}
+
+static void put_samples(const struct rs_report_subject *of, const struct rs_counter *like)
+{
+    for (size_t i = 0; i < of->stack_count; i++) {
+        const struct rs_counter *counter = find_counter(&of->stacks[i], like);
+        if (counter)
+            put_sample(of, &of->stacks[i], counter);
+    }
 }
 
 static void put_metric(const struct rs_counter *like)
 {
     put_metric_head(like);
-    for (size_t i = 0; i < subject->stack_count; i++) {
-        const struct rs_counter *counter = find_counter(&subject->stacks[i], like);
-        if (counter)
-            put_sample(&subject->stacks[i], counter);
-    }
+    for (size_t i = 0; i < subject_count; i++)
+        put_samples(&subjects[i], like);
 }
 
-static void put_prometheus(void)
+/* Those that no subject before this one has. */
+static void put_new_metrics(const struct rs_report_subject *of)
 {
-    for (size_t i = 0; i < subject->stack_count; i++)
-        for (size_t j = 0; j < subject->stacks[i].report.count; j++)
-            if (!is_said_before(i, &subject->stacks[i].report.counters[j]))
-                put_metric(&subject->stacks[i].report.counters[j]);
+    for (size_t i = 0; i < of->stack_count; i++)
+        for (size_t j = 0; j < of->stacks[i].report.count; j++)
+            if (!is_said_before(of, i, &of->stacks[i].report.counters[j]))
+                put_metric(&of->stacks[i].report.counters[j]);
+}
+
+void rs_report_put_prometheus(struct rs_page *to, const struct rs_report_subject *of, size_t count)
+{
+    page = to;
+    subjects = of;
+    subject_count = count;
+    for (size_t i = 0; i < count; i++)
+        put_new_metrics(&of[i]);
 }
 
 /* ---- the whole ---- */
@@ -246,7 +292,7 @@ void rs_report_put(struct rs_page *to, enum rs_statistics_format format,
         put_json();
         break;
     case RS_STATISTICS_PROMETHEUS:
-        put_prometheus();
+        rs_report_put_prometheus(to, of, 1);
         break;
     case RS_STATISTICS_TEXT:
     case RS_STATISTICS_NONE:

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/path.h"
+#include "report/utf8.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -129,29 +130,10 @@ void rs_page_put(struct rs_page *page, const char *format, ...)
     va_end(arguments);
 }
 
-/* Bytes of the UTF-8 character that begins there; 0 when none does. */
-static size_t character_bytes(const char *text, size_t length)
-{
-    const unsigned char *bytes = (const unsigned char *)text;
-    size_t count = bytes[0] < 0x80 ? 1 : bytes[0] < 0xe0 ? 2 : bytes[0] < 0xf0 ? 3 : 4;
-    unsigned second = length > 1 ? bytes[1] : 0;
-
-    if (count > length || (bytes[0] >= 0x80 && bytes[0] < 0xc2) || bytes[0] > 0xf4)
-        return 0;
-    /* longer than needed, half of a pair, or above the last character there is */
-    if ((bytes[0] == 0xe0 && second < 0xa0) || (bytes[0] == 0xed && second > 0x9f) ||
-        (bytes[0] == 0xf0 && second < 0x90) || (bytes[0] == 0xf4 && second > 0x8f))
-        return 0;
-    for (size_t i = 1; i < count; i++)
-        if ((bytes[i] & 0xc0) != 0x80)
-            return 0;
-    return count;
-}
-
 void rs_page_put_escaped(struct rs_page *page, const char *text, size_t length)
 {
     for (size_t i = 0, count; i < length; i += count) {
-        count = character_bytes(text + i, length - i);
+        count = rs_utf8_bytes(text + i, length - i);
         if (text[i] == '"' || text[i] == '\\')
             rs_page_put(page, "\\%c", text[i]);
         else if (count == 0 || (unsigned char)text[i] < ' ' || text[i] == 0x7f)

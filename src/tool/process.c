@@ -14,7 +14,11 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+/* How long a process may take from closing its files to being gone. */
+enum { ENDING_NAP_NS = 5 * 1000 * 1000, ENDING_TURNS = 40 };
 
 /* ---- one process ---- */
 
@@ -45,6 +49,22 @@ bool process_directory_has_ended(int directory)
         sscanf(field + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld",
                &state, &threads);
     return (state == 'Z' || state == 'X') && threads <= 1;
+}
+
+bool process_directory_is_ending(int directory)
+{
+    const struct timespec turn = {0, ENDING_NAP_NS};
+    struct stat status;
+    bool has_ended;
+
+    for (int i = 0; !(has_ended = process_directory_has_ended(directory)) && i < ENDING_TURNS;
+         i++) {
+        /* A process without a program file is about to be a zombie, or is a kernel thread. */
+        if (fstatat(directory, "exe", &status, 0) == 0)
+            break;
+        nanosleep(&turn, NULL);
+    }
+    return has_ended;
 }
 
 int process_own_number(const struct process *process)
@@ -145,6 +165,8 @@ enum process_answer process_open(int number, struct process *process)
     if (process->directory < 0)
         return errno == EACCES || errno == EPERM ? PROCESS_DENIED : PROCESS_GONE;
     answer = process_directory_has_ended(process->directory) ? PROCESS_GONE : find_page(process);
+    if (answer == PROCESS_UNSERVED && process_directory_is_ending(process->directory))
+        answer = PROCESS_GONE;
     if (answer != PROCESS_SERVED)
         close(process->directory);
     return answer;
@@ -159,6 +181,25 @@ void process_close(struct process *process)
 bool process_has_ended(const struct process *process)
 {
     return process_directory_has_ended(process->directory);
+}
+
+static bool is_that_page(int fd, void *data)
+{
+    const struct process *process = data;
+    struct stat status;
+
+    return fstat(fd, &status) == 0 && (uint64_t)status.st_ino == process->inode;
+}
+
+bool process_has_its_page(const struct process *process)
+{
+    struct process copy = *process;
+    enum process_answer answer;
+    int fd = process_open_file(process, "rmmshim", O_RDONLY, is_that_page, &copy, &answer);
+
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
 }
 
 const char *process_answer_text(enum process_answer answer)

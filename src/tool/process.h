@@ -37,6 +37,10 @@ int process_own_number(const struct process *process);
 /* True when the process has ended, a zombie included. */
 bool process_has_ended(const struct process *process);
 
+/* False when the process has another page than the one that is mapped, or none: it went on as
+ * another program. */
+bool process_has_its_page(const struct process *process);
+
 /* What to say of an answer, after "process 4711 ": "has ended". */
 const char *process_answer_text(enum process_answer answer);
 
@@ -45,6 +49,9 @@ int *process_list(size_t *count);
 
 /* Parses a process number.  0 when the text is none. */
 int process_parse(const char *text);
+
+/* True when the process has ended, or does so in some milliseconds: it has closed its files. */
+bool process_directory_is_ending(int directory);
 
 /* The process behind that descriptor of /proc/PID has ended, or is a zombie without threads. */
 bool process_directory_has_ended(int directory);

@@ -3,18 +3,33 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
+#include "context/block_counts.h"
 #include "shared/published.h"
+#include "tool/plain.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { TRIES = 16 }; /* a process whose directory changes as often while it is read is left out */
+enum {
+    TRIES = 16, /* a process whose directory changes as often while it is read is left out */
+
+    /* Of a page that makes sense none comes near: who reads one that does not is done soon. */
+    STACK_COUNTERS_MAX = 1024,
+    FIELDS_MAX = 4 << 20,
+};
 
 bool publication_can_read(const void *file)
 {
     const struct rs_publication *head = file;
 
     return strncmp(head->layout, RS_PUBLICATION_LAYOUT, sizeof(head->layout)) == 0;
+}
+
+bool publication_has_directory(const void *file)
+{
+    const struct rs_publication *head = file;
+
+    return atomic_load(&head->directory) != 0;
 }
 
 static bool lies_inside(uint64_t offset, uint64_t bytes)
@@ -50,6 +65,8 @@ static struct rs_published_directory *copy_directory(const char *file, uint64_t 
  * a copy counts when the directory is still the same after it. */
 static bool take_directory(struct publication *page, const struct rs_publication *head)
 {
+    struct rs_published_stack *stacks;
+
     for (int i = 0; i < TRIES; i++) {
         uint64_t at = atomic_load(&head->directory);
         page->directory = copy_directory(page->file, at);
@@ -60,14 +77,24 @@ static bool take_directory(struct publication *page, const struct rs_publication
     }
     if (!page->directory)
         return false;
-    page->from = (const void *)(page->directory + 1);
+    stacks = (void *)(page->directory + 1);
+    for (uint32_t i = 0; i < page->directory->stack_count; i++) {
+        stacks[i].expression[sizeof(stacks[i].expression) - 1] = '\0';
+        plain_make(stacks[i].expression);
+    }
+    page->from = stacks;
     page->counters = (const void *)(page->from + page->directory->stack_count);
     return true;
 }
 
-static bool is_text(const char *text, size_t room)
+/* Names are part of metrics' names: words of lower case and digits, with one '_' in between. */
+static bool is_name(const char *text, size_t room)
 {
-    return memchr(text, '\0', room) != NULL;
+    size_t length = strnlen(text, room);
+
+    return length > 0 && length < room && text[0] >= 'a' && text[0] <= 'z' &&
+           strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_") == length && !strstr(text, "__") &&
+           text[length - 1] != '_';
 }
 
 static bool is_sound(const struct rs_published_term *term)
@@ -80,8 +107,8 @@ static bool is_sound(const struct rs_published_term *term)
 
 static bool is_sound_counter(const struct rs_published_counter *counter)
 {
-    bool is_good = is_text(counter->resource, sizeof(counter->resource)) &&
-                   is_text(counter->name, sizeof(counter->name)) &&
+    bool is_good = is_name(counter->resource, sizeof(counter->resource)) &&
+                   is_name(counter->name, sizeof(counter->name)) &&
                    counter->kind <= RS_COUNTER_LARGEST && counter->unit <= RS_UNIT_NANOSECONDS &&
                    counter->term_count <= RS_TERMS_MAX;
 
@@ -91,6 +118,17 @@ static bool is_sound_counter(const struct rs_published_counter *counter)
 }
 
 /* ---- its counters ---- */
+
+/* Counts the fields that are to be read.  False where they have become too many. */
+static bool take_fields(struct publication *page, const struct rs_published_counter *counter)
+{
+    for (uint32_t i = 0; i < counter->term_count; i++) {
+        if (counter->terms[i].count > FIELDS_MAX - page->fields_read)
+            return false;
+        page->fields_read += counter->terms[i].count;
+    }
+    return true;
+}
 
 static void add_counter(struct publication *page, struct rs_report *report,
                         const struct rs_published_counter *counter)
@@ -108,19 +146,38 @@ static void add_counter(struct publication *page, struct rs_report *report,
                   (enum rs_counter_unit)counter->unit, value);
 }
 
-/* An account that counted nothing is none. */
-static bool is_unused(const struct rs_report *report, const struct rs_counter *counter)
+static bool is_of(const struct rs_counter *counter, const char *resource)
 {
-    return strcmp(counter->resource, "account") == 0 &&
-           rs_report_value(report, "account", "limit", 0) == 0 &&
-           rs_report_value(report, "account", "charged_peak", 0) == 0;
+    return strcmp(counter->resource, resource) == 0;
+}
+
+/* An account that counted nothing is none.  The program's counters are there for kinds of memory,
+ * too, that have no stack. */
+static bool is_unused(const struct rs_report *report, const struct rs_counter *counter,
+                      bool has_stack)
+{
+    if (is_of(counter, "account"))
+        return rs_report_value(report, "account", "limit", 0) == 0 &&
+               rs_report_value(report, "account", "charged_peak", 0) == 0;
+    return is_of(counter, RS_PROGRAM) && !has_stack &&
+           rs_report_value(report, RS_PROGRAM, "allocations", 0) == 0;
+}
+
+static bool has_resources(const struct rs_report *report)
+{
+    for (size_t i = 0; i < report->count; i++)
+        if (!is_of(&report->counters[i], "account") && !is_of(&report->counters[i], RS_PROGRAM))
+            return true;
+    return false;
 }
 
 static void copy_used(struct rs_report *to, const struct rs_report *from)
 {
+    bool has_stack = has_resources(from);
+
     for (size_t i = 0; i < from->count; i++) {
         const struct rs_counter *counter = &from->counters[i];
-        if (!is_unused(from, counter))
+        if (!is_unused(from, counter, has_stack))
             rs_report_add(to, counter->resource, counter->name, counter->kind, counter->unit,
                           counter->value);
     }
@@ -129,7 +186,15 @@ static void copy_used(struct rs_report *to, const struct rs_report *from)
 static bool is_sound_stack(const struct rs_published_stack *stack)
 {
     return stack->device >= 0 && stack->device < RS_DEVICES_MAX && stack->kind >= 0 &&
-           stack->kind < RS_KINDS && is_text(stack->expression, sizeof(stack->expression));
+           stack->kind < RS_KINDS;
+}
+
+static bool is_there(const struct publication *page, const struct rs_published_stack *stack)
+{
+    for (size_t i = 0; i < page->count; i++)
+        if (page->stacks[i].device == stack->device && (int32_t)page->stacks[i].kind == stack->kind)
+            return true;
+    return false;
 }
 
 static void gather_stack(struct publication *page, uint32_t index)
@@ -137,11 +202,14 @@ static void gather_stack(struct publication *page, uint32_t index)
     struct rs_reported_stack *stack = &page->stacks[page->count];
     struct rs_report all = {.count = 0};
 
-    if (!is_sound_stack(&page->from[index]))
+    if (!is_sound_stack(&page->from[index]) || is_there(page, &page->from[index]))
         return;
-    for (uint32_t i = 0; i < page->directory->counter_count; i++)
-        if (page->counters[i].stack == index && is_sound_counter(&page->counters[i]))
-            add_counter(page, &all, &page->counters[i]);
+    for (uint32_t i = 0; i < page->directory->counter_count; i++) {
+        const struct rs_published_counter *counter = &page->counters[i];
+        if (counter->stack == index && all.count < STACK_COUNTERS_MAX &&
+            is_sound_counter(counter) && take_fields(page, counter))
+            add_counter(page, &all, counter);
+    }
     stack->device = page->from[index].device;
     stack->kind = (enum rs_kind)page->from[index].kind;
     copy_used(&stack->report, &all);
@@ -153,6 +221,8 @@ static void copy_head(struct publication *page, const struct rs_publication *hea
 {
     memcpy(page->program, head->program, sizeof(page->program) - 1);
     memcpy(page->rank, head->rank, sizeof(page->rank) - 1);
+    plain_make(page->program);
+    plain_make(page->rank);
     page->began_seconds = head->began_seconds;
     page->process = (int)head->process;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the page of a process (report/publish.h) as it is mapped: of one that runs, or that is
- * gone.  The process may have been anything: each offset and text is checked before it is used. */
+ * gone.  The process may have been anything: each offset is checked before it is used,
+ * and texts are plain (tool/plain.h). */
 #pragma once
 
 #include "report/format.h"
@@ -21,6 +22,7 @@ struct publication {
     int64_t began_seconds;              /* since 1970 */
     struct rs_reported_stack stacks[PUBLICATION_STACKS];
     size_t count; /* of stacks that have counters */
+    uint32_t fields_read;
 
     struct rs_published_directory *directory; /* a copy, and what lies in it */
     const struct rs_published_stack *from;
@@ -29,6 +31,9 @@ struct publication {
 
 /* True when the mapped file is the page of a library whose layout this command can read. */
 bool publication_can_read(const void *file);
+
+/* True when the process has stacks, or had any: it has taken its first memory. */
+bool publication_has_directory(const void *file);
 
 /* Reads the mapped file of RS_PUBLISHED_BYTES.  False where it has no counters yet, or they make no
  * sense; publication_release is due in any case. */

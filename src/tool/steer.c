@@ -132,7 +132,9 @@ enum steer_answer steer(const struct process *process, struct rs_commands *comma
                                (void *)(uintptr_t)process, &found);
 
     if (fd < 0)
-        return found == PROCESS_GONE ? STEER_GONE : STEER_REFUSED;
+        return found == PROCESS_GONE || process_directory_is_ending(process->directory)
+                   ? STEER_GONE
+                   : STEER_REFUSED;
     if (!lock_in_time(fd, until_ns))
         answer = STEER_BUSY;
     else

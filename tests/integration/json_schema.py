@@ -55,10 +55,15 @@ def refuse_twice(pairs):
 
 def read(path, schema_name):
     """The document at path; ValueError says what is wrong with it."""
+    with open(path, encoding="utf-8", errors="strict") as file:
+        return check(file.read(), schema_name)
+
+
+def check(text, schema_name):
+    """The document that the text is; the same."""
     with open(os.path.join(FOLDER, schema_name), encoding="utf-8") as file:
         schema = json.load(file)
-    with open(path, encoding="utf-8", errors="strict") as file:
-        document = json.load(file, object_pairs_hook=refuse_twice)
+    document = json.loads(text, object_pairs_hook=refuse_twice)
     found = errors(document, schema)
     if found:
         raise ValueError("; ".join(found[:5]))

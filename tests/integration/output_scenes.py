@@ -2,6 +2,10 @@
 """A program of steps, for tests of what processes write: output_scenes.py STEP...
 
     use:N         allocates and frees N times, CUDA started when need be
+    hold:SIZE     allocates once and keeps it, with a size in bytes; a refusal is no failure
+    pin:SIZE      allocates page-locked memory of the host, and keeps it
+    array:SIDE    makes a square array of floats, which no stack serves, and keeps it
+    drop          frees what was kept last
     reset         ends the device's primary context, with all memory; the next use makes another
     say           writes "ready"
     wait          reads a line
@@ -19,6 +23,7 @@ import signal
 import sys
 
 device = []
+held = []
 
 
 def driver():
@@ -37,6 +42,29 @@ def use(count):
     for i in range(int(count)):
         assert cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(1000 + i)) == 0
         assert cuda.cuMemFree_v2(block) == 0
+
+
+def hold(size):
+    block = ctypes.c_uint64()
+    if driver().cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(int(size))) == 0:
+        held.append(block)
+
+
+def pin(size):
+    assert driver().cuMemAllocHost_v2(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(int(size))) == 0
+
+
+def array(side):
+    class Descriptor(ctypes.Structure):
+        _fields_ = [("width", ctypes.c_size_t), ("height", ctypes.c_size_t), ("format", ctypes.c_uint),
+                    ("channels", ctypes.c_uint)]
+
+    descriptor = Descriptor(int(side), int(side), 0x20, 1)
+    assert driver().cuArrayCreate_v2(ctypes.byref(ctypes.c_void_p()), ctypes.byref(descriptor)) == 0
+
+
+def drop():
+    assert driver().cuMemFree_v2(held.pop()) == 0
 
 
 def reset():
@@ -99,7 +127,7 @@ def end(how):
         os.kill(os.getpid(), getattr(signal, how))
 
 
-KINDS = {"use": use, "reset": reset, "say": say, "wait": wait, "chdir": os.chdir, "worker": worker, "stayer": stayer,
+KINDS = {"use": use, "hold": hold, "pin": pin, "array": array, "drop": drop, "reset": reset, "say": say, "wait": wait, "chdir": os.chdir, "worker": worker, "stayer": stayer,
          "again": again, "end": end}
 
 

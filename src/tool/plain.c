@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tool/plain.h"
+
+#include "base/check.h"
+#include "report/utf8.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <wchar.h>
+
+/* First and last of them. */
+static const uint32_t not_plain[][2] = {
+    {0x0000, 0x001f}, {0x007f, 0x009f}, {0x00ad, 0x00ad}, {0x061c, 0x061c}, {0x200b, 0x200f},
+    {0x2028, 0x202e}, {0x2060, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe0fff},
+};
+
+static bool is_plain(const char *text, size_t bytes)
+{
+    uint32_t character = bytes ? rs_utf8_character(text, bytes) : 0;
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(not_plain); i++)
+        if (character >= not_plain[i][0] && character <= not_plain[i][1])
+            return false;
+    return true;
+}
+
+void plain_make(char *text)
+{
+    size_t length = strlen(text), to = 0;
+
+    for (size_t at = 0, count; at < length; at += count) {
+        count = rs_utf8_bytes(text + at, length - at);
+        if (is_plain(text + at, count)) {
+            memmove(text + to, text + at, count);
+            to += count;
+        } else {
+            text[to++] = '?';
+            count += count == 0;
+        }
+    }
+    text[to] = '\0';
+}
+
+/* Columns of the character that begins there, and its bytes; 0 bytes where the locale has none. */
+static int width_of(const char *text, size_t *bytes)
+{
+    mbstate_t state;
+    wchar_t wide;
+    size_t count;
+
+    memset(&state, 0, sizeof(state));
+    count = mbrtowc(&wide, text, strlen(text), &state);
+    *bytes = 0;
+    if (count == 0 || count > MB_LEN_MAX || wcwidth(wide) < 0)
+        return 1;
+    *bytes = count;
+    return wcwidth(wide);
+}
+
+int plain_fit(char *to, size_t room, const char *text, int columns)
+{
+    char *end = to + room - 1, *last = to; /* where the character in the last column began */
+    int used = 0, used_before = 0;
+
+    while (*text) {
+        size_t bytes;
+        int width = width_of(text, &bytes);
+        if (used + width > columns || to + (bytes ? bytes : 1) > end)
+            break;
+        if (width > 0) {
+            last = to;
+            used_before = used;
+        }
+        if (bytes)
+            memcpy(to, text, bytes);
+        else
+            *to = '?';
+        to += bytes ? bytes : 1;
+        text += bytes ? bytes : 1;
+        used += width;
+    }
+    if (*text && used > 0) {
+        to = last;
+        *to++ = '~';
+        used = used_before + 1;
+    }
+    *to = '\0';
+    return used;
+}

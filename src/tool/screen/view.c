@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tool/screen/view.h"
+
+#include "base/arithmetic.h"
+#include "base/check.h"
+#include "base/size.h"
+#include "tool/column.h"
+#include "tool/screen/chart.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    LINE_BYTES = 1024,
+    BYTES_WIDTH = 8,    /* "1023 MiB": columns of bytes do not change their width */
+    PROGRAM_WIDTH = 24, /* at most */
+    CHART_WIDTH = 8,    /* at least */
+    METERS_MAX = 4,
+    METER_WIDTH = 60, /* at most */
+    METER_LINES = 12, /* the screen has at least as many where meters are shown, */
+    KEY_LINES = 8,    /* and where the keys are */
+};
+
+const char *const view_sort_names[VIEW_SORTS + 1] = {"held", "live", "peak", "rate", "pid", NULL};
+
+/* ---- order ---- */
+
+static const struct view *sorted_for;
+
+static double weight(const struct row *row)
+{
+    switch (sorted_for->sort) {
+    case VIEW_HELD:
+        return (double)row->usage.held;
+    case VIEW_LIVE:
+        return (double)row->usage.live;
+    case VIEW_PEAK:
+        return (double)row->usage.peak;
+    case VIEW_RATE:
+        return row->allocations_per_second;
+    case VIEW_PID:
+    case VIEW_SORTS:
+        break;
+    }
+    return 0;
+}
+
+static int by_choice(const void *one, const void *other)
+{
+    const struct row *a = &(*(const struct watched *const *)one)->row;
+    const struct row *b = &(*(const struct watched *const *)other)->row;
+    int order = (weight(a) < weight(b)) - (weight(a) > weight(b));
+
+    order = order ? order : row_compare(a, b);
+    return sorted_for->is_reversed ? -order : order;
+}
+
+const struct watched **view_rows(const struct view *view, const struct watch *watch, size_t *count)
+{
+    const struct watched **rows = watch_rows(watch, view->is_by_device, count);
+
+    sorted_for = view;
+    if (*count > 0)
+        qsort(rows, *count, sizeof(struct watched *), by_choice);
+    return rows;
+}
+
+/* ---- columns ---- */
+
+/* In the order in which they are shown; the last one is the chart. */
+struct place {
+    const struct column *column;
+    int need; /* those with the lowest are shown first where there is little room */
+    int least;
+    int width; /* 0: not shown */
+};
+
+enum { PLACES = 15, CHART_NEED = 8 };
+
+static void places_of(const struct view *view, struct place places[PLACES])
+{
+    const struct place of_processes[PLACES] = {
+        {&column_process, 1, 3, 0},
+        {&column_program, 3, 4, 0},
+        {&column_device, 4, 0, 0},
+        {&column_rank, 12, 0, 0},
+        {&column_held, 2, BYTES_WIDTH, 0},
+        {&column_live, 5, BYTES_WIDTH, 0},
+        {&column_cached, 14, BYTES_WIDTH, 0},
+        {&column_waiting, 13, BYTES_WIDTH, 0},
+        {&column_peak, 7, BYTES_WIDTH, 0},
+        {&column_limit, 6, BYTES_WIDTH, 0},
+        {&column_refused, 10, 0, 0},
+        {&column_allocation_rate, 9, 7, 0},
+        {&column_byte_rate, 11, BYTES_WIDTH, 0},
+    };
+    const struct place of_devices[PLACES] = {
+        {&column_device_uuid, 1, 0, 0},
+        {&column_process_count, 8, 0, 0},
+        {&column_held, 2, BYTES_WIDTH, 0},
+        {&column_device_bytes, 3, BYTES_WIDTH, 0},
+        {&column_live, 4, BYTES_WIDTH, 0},
+        {&column_cached, 10, BYTES_WIDTH, 0},
+        {&column_waiting, 11, BYTES_WIDTH, 0},
+        {&column_limit, 7, BYTES_WIDTH, 0},
+        {&column_refused, 9, 0, 0},
+        {&column_allocation_rate, 5, 7, 0},
+        {&column_byte_rate, 6, BYTES_WIDTH, 0},
+    };
+
+    memcpy(places, view->is_by_device ? of_devices : of_processes, sizeof(of_processes));
+}
+
+static int wanted_width(const struct place *place, const struct watched *const *rows, size_t count)
+{
+    size_t width = 0;
+
+    for (size_t i = 0; i < count; i++)
+        width = rs_max(width, (size_t)column_cell_width(place->column, &rows[i]->row));
+    if (width == 0)
+        return 0; /* all cells are empty */
+    if (place->column == &column_program)
+        width = rs_min(width, PROGRAM_WIDTH);
+    return (int)rs_max(width, rs_max(strlen(place->column->title), (size_t)place->least));
+}
+
+static struct place *next_by_need(struct place places[PLACES], int after)
+{
+    struct place *next = NULL;
+
+    for (size_t i = 0; i < PLACES; i++)
+        if (places[i].column && places[i].need > after && (!next || places[i].need < next->need))
+            next = &places[i];
+    return next;
+}
+
+/* Gives widths, and returns the chart's; 0: there is none. */
+static int share_room(struct place places[PLACES], const struct watched *const *rows, size_t count,
+                      int room, bool has_chart)
+{
+    struct place *place;
+    bool is_kept_free = false;
+
+    for (int need = 0; (place = next_by_need(places, need)); need = place->need) {
+        int wanted = wanted_width(place, rows, count), between = room > 0 && need > 0;
+        if (has_chart && !is_kept_free && place->need > CHART_NEED && room > CHART_WIDTH) {
+            is_kept_free = true;
+            room -= CHART_WIDTH + 1;
+        }
+        if (wanted + between > room && place->column == &column_program && room > place->least)
+            wanted = room - between;
+        if (wanted == 0 || (wanted + between > room && need > 0))
+            continue;
+        place->width = wanted;
+        room -= wanted + between;
+    }
+    if (has_chart && !is_kept_free && room > CHART_WIDTH)
+        return room - 1;
+    return is_kept_free ? CHART_WIDTH + (room > 0 ? room : 0) : 0;
+}
+
+/* ---- lines ---- */
+
+static enum frame_style style_of(const struct place *place, const struct row *row)
+{
+    const struct usage *usage = &row->usage;
+
+    if (place->column == &column_refused && usage->refusals > 0)
+        return FRAME_ALARM;
+    if (place->column != &column_held || usage->limit == 0)
+        return FRAME_PLAIN;
+    return usage->held >= usage->limit - usage->limit / 10  ? FRAME_ALARM
+           : usage->held >= usage->limit - usage->limit / 4 ? FRAME_WARN
+                                                            : FRAME_PLAIN;
+}
+
+static void put_titles(struct frame *frame, const struct place places[PLACES], int chart)
+{
+    char line[LINE_BYTES] = "", *to = line, *end = line + sizeof(line);
+    const char *between = "";
+
+    for (size_t i = 0; i < PLACES; i++) {
+        if (places[i].width == 0)
+            continue;
+        to += snprintf(to, (size_t)(end - to), "%s", between);
+        to = column_align(to, (size_t)(end - to), places[i].column->title, places[i].width,
+                          places[i].column->is_left);
+        between = " ";
+    }
+    if (chart)
+        to += snprintf(to, (size_t)(end - to), " %-*s", chart, "HISTORY");
+    for (int used = (int)(to - line); frame->is_screen && used < frame->columns && to + 1 < end;
+         used++)
+        *to++ = ' ';
+    *to = '\0';
+    frame_put(frame, FRAME_TITLE, line);
+    frame_end_line(frame);
+}
+
+static void put_chart(struct frame *frame, const struct watched *watched, int columns,
+                      bool has_blocks)
+{
+    size_t count = rs_min(watched->samples, WATCH_SAMPLES);
+    uint64_t values[WATCH_SAMPLES];
+    char text[LINE_BYTES];
+
+    for (size_t i = 0; i < count; i++)
+        values[i] = watched->held[(watched->samples - count + i) % WATCH_SAMPLES];
+    chart_put(text, sizeof(text), values, count, columns, has_blocks);
+    frame_put(frame, FRAME_PLAIN, " ");
+    frame_put(frame, FRAME_CHART, text);
+}
+
+static void put_row(struct frame *frame, const struct view *view, const struct place places[PLACES],
+                    int chart, const struct watched *watched)
+{
+    char text[COLUMN_BYTES], aligned[COLUMN_BYTES];
+    const char *between = "";
+
+    for (size_t i = 0; i < PLACES; i++) {
+        if (places[i].width == 0)
+            continue;
+        places[i].column->put(&watched->row, text);
+        column_align(aligned, sizeof(aligned), text, places[i].width, places[i].column->is_left);
+        frame_put(frame, FRAME_PLAIN, between);
+        frame_put(frame, style_of(&places[i], &watched->row), aligned);
+        between = " ";
+    }
+    if (chart)
+        put_chart(frame, watched, chart, view->has_blocks);
+    frame_end_line(frame);
+}
+
+static void put_time(struct frame *frame, const struct view *view)
+{
+    char line[LINE_BYTES], clock[16] = "";
+    time_t now = time(NULL);
+    struct tm local;
+
+    if (localtime_r(&now, &local))
+        (void)strftime(clock, sizeof(clock), "%H:%M:%S", &local);
+    snprintf(line, sizeof(line), "rmmshim top %s", clock);
+    frame_put(frame, FRAME_PLAIN, line);
+    if (view->is_paused)
+        frame_put(frame, FRAME_WARN, "  paused");
+}
+
+static void put_summary(struct frame *frame, const struct view *view, const struct watch *watch)
+{
+    char held[RS_SIZE_TEXT_BYTES], live[RS_SIZE_TEXT_BYTES], line[LINE_BYTES];
+    size_t processes = watch_process_count(watch), unreadable = watch_unreadable(watch);
+    struct usage sum = {0};
+
+    for (size_t i = 0; i < watch->device_count; i++)
+        usage_add(&sum, &watch->devices[i].row.usage);
+    put_time(frame, view);
+    snprintf(line, sizeof(line), "  %zu process%s", processes, processes == 1 ? "" : "es");
+    frame_put(frame, FRAME_PLAIN, line);
+    if (unreadable) {
+        snprintf(line, sizeof(line), " + %zu unreadable", unreadable);
+        frame_put(frame, FRAME_WARN, line);
+    }
+    snprintf(line, sizeof(line), "  held %s  live %s  by %s%s",
+             rs_size_format_short(sum.held, held), rs_size_format_short(sum.live, live),
+             view_sort_names[view->sort], view->is_reversed ? ", reversed" : "");
+    frame_put(frame, FRAME_PLAIN, line);
+    frame_end_line(frame);
+}
+
+/* How full a device is, by what processes hold through rmmshim. */
+static void put_meter(struct frame *frame, const struct row *row)
+{
+    char held[RS_SIZE_TEXT_BYTES], total[RS_SIZE_TEXT_BYTES], line[LINE_BYTES], bar[LINE_BYTES];
+    char numbers[2 * RS_SIZE_TEXT_BYTES];
+    int width;
+
+    snprintf(line, sizeof(line), "device %d %.8s [", row->device, row->uuid);
+    snprintf(numbers, sizeof(numbers), "] %s of %s", rs_size_format_short(row->usage.held, held),
+             rs_size_format_short(row->device_bytes, total));
+    frame_put(frame, FRAME_PLAIN, line);
+    width = frame_columns_left(frame) - (int)strlen(numbers);
+    width = width < 0 ? 0 : width > METER_WIDTH ? METER_WIDTH : width;
+    chart_put_part(bar, sizeof(bar), row->usage.held, row->device_bytes, width);
+    frame_put(frame, FRAME_CHART, bar);
+    frame_put(frame, FRAME_PLAIN, numbers);
+    frame_end_line(frame);
+}
+
+static void put_meters(struct frame *frame, const struct watch *watch)
+{
+    int count = 0;
+
+    for (size_t i = 0; i < watch->device_count && count < METERS_MAX; i++) {
+        const struct row *row = &watch->devices[i].row;
+        if (row->kind != RS_KIND_DEVICE || row->device_bytes == 0)
+            continue;
+        put_meter(frame, row);
+        count++;
+    }
+}
+
+static void put_keys(struct frame *frame)
+{
+    frame_put(frame, FRAME_FAINT,
+              "q quit  p pause  s sort  r reverse  d devices or processes  arrows scroll");
+    frame_end_line(frame);
+}
+
+/* ---- the whole ---- */
+
+/* Titles and as many rows as fit; the chart needs more than one sample. */
+static void put_table(struct view *view, struct frame *frame, const struct watched *const *rows,
+                      size_t count, size_t room)
+{
+    struct place places[PLACES];
+    size_t shown;
+    int chart;
+
+    view->visible = rs_min(count, room);
+    view->first = rs_min(view->first, count - view->visible);
+    rows += view->first;
+    shown = view->visible;
+    places_of(view, places);
+    if (!view->is_by_device) {
+        struct rows some = {.count = 0};
+        for (size_t i = 0; i < shown; i++)
+            rows_add(&some, &rows[i]->row);
+        for (size_t i = 0; rows_need_uuids(&some) && i < PLACES; i++)
+            if (places[i].column == &column_device)
+                places[i].column = &column_device_uuid;
+        rows_release(&some);
+    }
+    chart = share_room(places, rows, shown, frame->columns, frame->is_screen);
+    put_titles(frame, places, chart);
+    for (size_t i = 0; i < shown; i++)
+        put_row(frame, view, places, chart, rows[i]);
+}
+
+void view_draw(struct view *view, const struct watch *watch, struct frame *frame)
+{
+    size_t count, room;
+    const struct watched **rows = view_rows(view, watch, &count);
+    bool has_keys = frame->is_screen && frame->lines >= KEY_LINES;
+    int left;
+
+    put_summary(frame, view, watch);
+    if (frame->lines == 0 || frame->lines >= METER_LINES)
+        put_meters(frame, watch);
+    left = frame_lines_left(frame) - 1 - has_keys;
+    room = left > 0 ? (size_t)left : 0;
+    if (count == 0) {
+        frame_put(frame, FRAME_PLAIN, "no process of this user has memory through rmmshim");
+        frame_end_line(frame);
+    } else if (frame_lines_left(frame) > 0) {
+        put_table(view, frame, rows, count, room);
+    }
+    while (has_keys && frame_lines_left(frame) > 1)
+        frame_end_line(frame);
+    if (has_keys)
+        put_keys(frame);
+    free(rows);
+}

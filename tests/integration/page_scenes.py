@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process whose page is a changed copy of another's: page_scenes.py PID CHANGE.  It has no CUDA and no library.
+
+    same          nothing is changed but whose it is
+    version       it is of a library of another version
+    directory:N   its directory is at N
+    truncated     it is shorter
+    unsealed      it may shrink
+    mine          it says that it is PID's
+    random:N      numbers in its directory are others; N is the seed
+    empty         nothing is in it but its head"""
+import ctypes
+import fcntl
+import os
+import random
+import sys
+
+BYTES = 32 << 20
+F_ADD_SEALS, F_SEAL_SHRINK = 1033, 2
+
+
+class Head(ctypes.Structure):
+    """struct rs_publication of src/report/publish.h."""
+    _fields_ = [("layout", ctypes.c_char * 32), ("process", ctypes.c_int32), ("format", ctypes.c_int32),
+                ("report", ctypes.c_uint32), ("has_report", ctypes.c_uint32), ("path", ctypes.c_char * 4096),
+                ("changed", ctypes.c_int64 * 2), ("program", ctypes.c_char * 256), ("rank", ctypes.c_char * 16),
+                ("began_seconds", ctypes.c_int64), ("directory", ctypes.c_uint64)]
+
+
+def page_of(process):
+    folder = "/proc/%s/fd" % process
+    for name in os.listdir(folder):
+        if os.readlink(os.path.join(folder, name)) == "/memfd:rmmshim (deleted)":
+            with open(os.path.join(folder, name), "rb") as file:
+                return bytearray(file.read())
+    raise AssertionError("%s has no page" % process)
+
+
+def spoil(page, begin, seed):
+    """Some numbers from `begin` on."""
+    chance = random.Random(seed)
+    for _ in range(chance.randrange(1, 40)):
+        number = chance.choice([0, 1, 8, 2 ** 31, 2 ** 32 - 1, 2 ** 63, 2 ** 64 - 1, chance.getrandbits(chance.randrange(1, 65))])
+        at = begin + 8 * chance.randrange((64 << 10) // 8)
+        page[at:at + 8] = number.to_bytes(8, "little")
+
+
+def main(process, change):
+    name, _, value = change.partition(":")
+    page = page_of(process)
+    head = Head.from_buffer(page)
+    assert head.layout.startswith(b"rmmshim ") and head.process == int(process) and head.directory < BYTES
+    if name != "mine":
+        head.process = os.getpid()
+    if name == "version":
+        head.layout = b"rmmshim 999.0.0 1"
+    elif name == "directory":
+        head.directory = int(value)
+    elif name == "random":
+        spoil(page, head.directory, int(value))
+    elif name == "empty":
+        page[ctypes.sizeof(Head):] = bytes(len(page) - ctypes.sizeof(Head))
+    fd = os.memfd_create("rmmshim", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.truncate(fd, BYTES // 2 if name == "truncated" else BYTES)
+    os.pwrite(fd, page[:1 << 20], 0)
+    if name != "unsealed":
+        fcntl.fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK)
+    os.write(1, b"ready\n")
+    while os.read(0, 1):
+        pass
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rmmshim ls` and `rmmshim stats`: what processes hold while they run.
+
+Other processes may be served on the machine meanwhile, so these look for their own.  meson sets TOOL."""
+import os
+import shutil
+import subprocess
+import unittest
+
+import json_schema
+import prometheus_text
+import served
+import support
+from served import page, scene, tool
+
+MIB = 1 << 20
+HOSTILE = "\x1b]0;evil\x07\x1b[2J \u202egpj\"\\\n{}=\u00e9 " + 60 * "x"
+PLAIN = "?]0;evil??[2J ?gpj\"\\?{}=\u00e9 " + 60 * "x"
+
+
+def is_hostile(text):
+    return any(character in text for character in "\x1b\x07\x9b\u202e\r")
+
+
+class Test(support.Test):
+    def expect(self, result, status, *lines):
+        """The exit status, and the lines on stderr."""
+        self.assertEqual((result.status, result.stderr), (status, "".join("rmmshim: %s\n" % line for line in lines)))
+        return result
+
+    def rows(self, *processes, command=("ls",)):
+        """The rows of those processes, as they come."""
+        rows = json_schema.check(tool(*command, "--json").stdout, "processes.json")
+        pids = [process.pid for process in processes]
+        return [row for row in rows if row["pid"] in pids]
+
+    def table(self, *processes):
+        """Title and lines of those processes."""
+        result = tool("ls")
+        self.assertEqual(result.status, 0)
+        title, *lines = result.stdout.splitlines()
+        pids = [str(process.pid) for process in processes]
+        return title, [line for line in lines if line.split()[0] in pids]
+
+
+class Ls(Test):
+    def test_numbers(self):
+        process = scene(self, "hold:%d" % (3 * MIB), "hold:%d" % MIB, "drop", RMM_POOL_SIZE="64MiB", RMM_LIMIT="1GiB",
+                        RANK="3", LOCAL_RANK="3")
+        row, = self.rows(process)
+        self.assertEqual({name: row[name] for name in ("program", "device", "kind", "live", "held", "cached", "waiting",
+                                                       "peak", "limit", "refusals", "allocations", "spilled", "rank",
+                                                       "expression")},
+                         {"program": "python3", "device": 0, "kind": "device", "live": 3 * MIB, "held": 64 * MIB,
+                          "cached": 60 * MIB, "waiting": MIB, "peak": 4 * MIB, "limit": 1 << 30, "refusals": 0,
+                          "allocations": 2, "spilled": 0, "rank": "3",
+                          "expression": "reuse(pool(cuda, initial_size=64MiB))"})
+        title, lines = self.table(process)
+        self.assertEqual(title.split()[:8], ["PID", "PROGRAM", "DEVICE", "LIVE", "HELD", "PEAK", "LIMIT", "REFUSED"])
+        self.assertEqual(lines[0].split(None, 2)[2].split(), ["0", "3.00", "MiB", "64.0", "MiB", "4.00", "MiB", "1.00", "GiB",
+                                                    "0", "3", "reuse(pool(cuda,", "initial_size=64MiB))"])
+
+    def test_kinds_of_memory(self):
+        """A row for each; no account counts that of the host, so it is what the stack took from the driver."""
+        process = scene(self, "hold:%d" % MIB, "pin:%d" % (2 * MIB), RMM_POOL_SIZE="64MiB", RMM_PINNED_POOL_SIZE="16MiB")
+        rows = {row["kind"]: row for row in self.rows(process)}
+        self.assertEqual({kind: (row["live"], row["held"]) for kind, row in rows.items()},
+                         {"device": (MIB, 64 * MIB), "pinned": (2 * MIB, 16 * MIB)})
+        self.assertEqual([line.split()[2:4] for line in self.table(process)[1]], [["0", "1.00"], ["0", "pinned"]])
+
+    def test_what_no_stack_serves_is_held(self):
+        process = scene(self, "hold:%d" % MIB, "array:1024", RMM_POOL_SIZE="64MiB", RMM_LIMIT="1GiB")
+        row, = self.rows(process)
+        self.assertEqual((row["live"], row["held"]), (MIB, 68 * MIB))
+
+    def test_without_a_limit(self):
+        process = scene(self, "hold:%d" % (3 * MIB), RMM_RESOURCE="pool(cuda, initial_size=32MiB)")
+        row, = self.rows(process)
+        self.assertEqual((row["held"], row["live"], row["limit"]), (32 * MIB, 3 * MIB, 0))
+        self.assertIn(" - ", self.table(process)[1][0])
+
+    def test_refusals_and_spilling(self):
+        refused = scene(self, "hold:%d" % (80 * MIB), "use:1", RMM_POOL_SIZE="0", RMM_LIMIT="64MiB")
+        spilled = scene(self, *["hold:%d" % (30 * MIB)] * 3, RMM_RESOURCE="fallback(limiting(cuda, limit=64MiB), managed)")
+        self.assertGreater(self.rows(refused)[0]["refusals"], 0)
+        self.assertEqual(self.rows(spilled)[0]["spilled"], 30 * MIB)
+
+    def test_most_held_first(self):
+        small, large = (scene(self, "use:1", RMM_POOL_SIZE=size) for size in ("16MiB", "256MiB"))
+        self.assertEqual([row["pid"] for row in self.rows(small, large)], [large.pid, small.pid])
+        self.assertEqual([int(line.split()[0]) for line in self.table(small, large)[1]], [large.pid, small.pid])
+
+    def test_it_is_as_it_is_now(self):
+        process = scene(self, "hold:%d" % MIB, "say", "wait", "drop", "use:5")
+        self.assertEqual([(row["live"], row["allocations"]) for row in self.rows(process)], [(MIB, 1)])
+        process.step()
+        self.assertEqual([(row["live"], row["allocations"]) for row in self.rows(process)], [(0, 6)])
+        process.end()
+        self.assertEqual(self.rows(process), [])
+
+    def test_children_are_processes_of_their_own(self):
+        """A forked child has no page, though it may have its parent's open."""
+        process = scene(self, "use:3", "stayer")
+        self.assertEqual(len(self.rows(process)), 1)
+        children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False).stdout
+        for child in children.split():
+            self.expect(tool("stats", child), 1, "process %s is not served by rmmshim" % child)
+
+    def test_without_memory_yet(self):
+        process = scene(self)
+        self.assertEqual(self.rows(process), [])
+        self.assertIn(tool("stats", process.pid).stderr, [
+            "rmmshim: process %d %s\n" % (process.pid, text)
+            for text in ("is not served by rmmshim", "is served and has no memory yet")])
+
+    def test_hostile_names(self):
+        process = scene(self, "use:1", name=HOSTILE)
+        row, = self.rows(process)
+        self.assertEqual(row["program"], PLAIN)
+        for arguments in (["ls"], ["ls", "--json"], ["stats", process.pid], ["stats", process.pid, "--json"],
+                          ["stats", "all", "--prom"]):
+            for locale in ("C.UTF-8", "C"):
+                with self.subTest(arguments, locale=locale):
+                    result = tool(*arguments, env=dict(os.environ, LC_ALL=locale))
+                    self.assertFalse(is_hostile(result.stdout), result)
+                    self.assertIn("evil", result.stdout)
+        self.assertEqual(len(self.table(process)[1][0].split("evil")[0].split()), 2)
+
+    def test_nobody_is_served(self):
+        """As seen by a user of whom there is none."""
+        if os.geteuid() != 0 or subprocess.run(["true"], user=65534, check=False).returncode != 0:
+            self.skipTest("another user is needed")
+        process = scene(self, "use:1")
+        command = self.command_for_all()
+        for arguments, text in ((["ls"], ""), (["ls", "--json"], "[]\n"), (["stats", "all"], ""),
+                                (["stats", "all", "--json"], "[]\n"), (["stats", "all", "--prom"], "")):
+            with self.subTest(arguments):
+                result = subprocess.run([command, *arguments], user=65534, capture_output=True, text=True, check=False)
+                self.assertEqual((result.returncode, result.stdout, result.stderr),
+                                 (0, text, "rmmshim: no process of this user has memory through rmmshim\n"))
+        result = subprocess.run([command, "stats", str(process.pid)], user=65534, capture_output=True, text=True, check=False)
+        self.assertEqual((result.returncode, result.stdout, result.stderr),
+                         (1, "", "rmmshim: process %d belongs to another user\n" % process.pid))
+
+    def command_for_all(self):
+        """The command where another user may execute it."""
+        os.chmod(self.folder, 0o755)
+        return shutil.copy(served.TOOL, self.path("rmmshim"))
+
+
+class Stats(Test):
+    def test_as_the_report_at_exit(self):
+        process = scene(self, "hold:1000", "use:9", RMM_RESOURCE="statistics(pool(cuda, initial_size=64MiB))")
+        text = self.expect(tool("stats", process.pid), 0).stdout
+        self.assertTrue(text.startswith("rmmshim[%d]: python3, device 0: statistics(" % process.pid), text)
+        self.assertIn("\n  program     live 1000 B, live_allocations 1, allocations 10,", text)
+        document = json_schema.check(self.expect(tool("stats", process.pid, "--json"), 0).stdout, "statistics.json")
+        self.assertEqual(document["pid"], process.pid)
+        counters = {(counter["resource"], counter["name"]): counter["value"]
+                    for counter in document["devices"][0]["counters"]}
+        self.assertEqual((counters["program", "allocations"], counters["statistics", "allocations"]), (10, 10))
+
+    def test_all(self):
+        processes = [scene(self, "use:%d" % count) for count in (3, 4)]
+        text = tool("stats", "all", "--json").stdout
+        documents = {document["pid"]: document for document in json_schema.check(text, "statistics_of_all.json")}
+        for process, count in zip(processes, (3, 4)):
+            self.assertIn({"resource": "program", "name": "allocations", "unit": "count", "value": count},
+                          documents[process.pid]["devices"][0]["counters"])
+        text = tool("stats", "all").stdout
+        for process in processes:
+            self.assertIn("rmmshim[%d]: " % process.pid, text)
+
+    def test_prometheus(self):
+        """One head for each metric, whatever processes have it."""
+        processes = [scene(self, "use:3", RMM_POOL_SIZE="64MiB", RMM_LIMIT="1GiB"),
+                     scene(self, "use:4", RMM_ARENA_SIZE="64MiB"),
+                     scene(self, "use:5", name="a\"b\\c\nd")]
+        text = tool("stats", "all", "--prom").stdout
+        metrics = prometheus_text.read(text)
+        allocations = metrics["rmmshim_program_allocations_total"]
+        for process, count, program in zip(processes, (3, 4, 5), ("python3", "python3", "a\\\"b\\\\c?d")):
+            labels = {"device": "0", "kind": "device", "program": program, "pid": str(process.pid), "resource": "program"}
+            self.assertEqual(allocations.samples[tuple(sorted(labels.items()))], count)
+        self.assertIn("rmmshim_account_limit_bytes", metrics)
+        promtool = shutil.which("promtool")
+        if promtool:
+            result = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+            self.assertEqual((result.returncode, result.stdout + result.stderr), (0, ""))
+
+    def test_it_fails_when_it_cannot_write(self):
+        process = scene(self, "use:3")
+        for arguments in (["ls"], ["stats", process.pid], ["stats", "all", "--prom"]):
+            with self.subTest(arguments), open("/dev/full", "w", encoding="utf-8") as full:
+                result = subprocess.run([served.TOOL, *map(str, arguments)], stdout=full, stderr=subprocess.PIPE, check=False)
+                self.assertEqual(result.returncode, 1, result)
+                self.assertIn(b"standard output", result.stderr)
+
+
+class BadInput(Test):
+    def test_wrong_usage(self):
+        for arguments, line in (
+            (["ls", "--jsn"], "unknown option '--jsn'; did you mean '--json'?"),
+            (["ls", "4711"], "unknown option '4711'"),
+            (["stats"], "no process number; `rmmshim stats --help` says how"),
+            (["stats", "--json"], "no process number; `rmmshim stats --help` says how"),
+            (["stats", "x"], "'x' is neither a process number nor `all`"),
+            (["stats", "0"], "'0' is neither a process number nor `all`"),
+            (["stats", "-1"], "unknown option '-1'"),
+            (["stats", "1x"], "'1x' is neither a process number nor `all`"),
+            (["stats", "99999999999"], "'99999999999' is neither a process number nor `all`"),
+            (["stats", "1", "2"], "one process number, or `all`"),
+            (["stats", "1", "--json", "--prom"], "one of --json and --prom"),
+            (["stats", "1", "--prm"], "unknown option '--prm'; did you mean '--prom'?"),
+        ):
+            with self.subTest(arguments):
+                result = self.expect(tool(*arguments), 2, line)
+                self.assertEqual(result.stdout, "")
+
+    def test_processes_that_have_no_page(self):
+        gone = subprocess.Popen(["true"])
+        zombie = subprocess.Popen(["true"], stdout=subprocess.PIPE)
+        gone.wait()
+        zombie.stdout.read()
+        os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+        for pid, text in ((os.getpid(), "is not served by rmmshim"), (gone.pid, "does not exist"),
+                          (zombie.pid, "does not exist"), (2 ** 31 - 1, "does not exist")):
+            with self.subTest(text):
+                self.expect(tool("stats", pid), 1, "process %d %s" % (pid, text))
+        zombie.wait()
+
+    def test_pages_that_lie(self):
+        real = scene(self, "use:3")
+        for change, text in (("version", "is served by another version of rmmshim"),
+                             ("directory:8", "has a page that makes no sense"),
+                             ("directory:33554400", "has a page that makes no sense"),
+                             ("directory:18446744073709551600", "has a page that makes no sense"),
+                             ("empty", "has a page that makes no sense"),
+                             ("directory:0", "is served and has no memory yet"),
+                             ("truncated", "is not served by rmmshim"),
+                             ("unsealed", "is not served by rmmshim"),
+                             ("mine", "is not served by rmmshim")):
+            with self.subTest(change):
+                process = page(self, real.pid, change)
+                self.expect(tool("stats", process.pid), 1, "process %d %s" % (process.pid, text))
+                self.assertEqual((self.rows(process), len(self.rows(real))), ([], 1))
+                if "version" in text or "sense" in text:
+                    for arguments in (["ls"], ["ls", "--json"], ["stats", "all"]):
+                        self.assertIn(" left out\n", tool(*arguments).stderr)
+                process.end()
+        process = page(self, real.pid, "same")
+        self.assertEqual(self.rows(process)[0]["expression"], self.rows(real)[0]["expression"])
+
+    def test_pages_spoilt_at_random(self):
+        """What is printed is sound, whatever the numbers are."""
+        real = scene(self, "hold:1000", "use:3", RMM_RESOURCE="statistics(pool(cuda))", RMM_LIMIT="1GiB")
+        processes = [page(self, real.pid, "random:%d" % seed) for seed in range(30)]
+        self.assertGreater(len(self.rows(*processes)), 5)
+        json_schema.check(tool("top", "--json", "--interval", "0.1").stdout, "processes.json")
+        json_schema.check(tool("stats", "all", "--json").stdout, "statistics_of_all.json")
+        prometheus_text.read(tool("stats", "all", "--prom").stdout)
+        for arguments in (["ls"], ["top"], ["top", "--by", "device"], ["stats", "all"]):
+            self.assertEqual(tool(*arguments).status, 0)
+        for process in processes:
+            self.assertIn(tool("stats", process.pid).status, (0, 1))
+
+    def test_a_name_that_is_no_utf8(self):
+        process = scene(self, "use:1", name=b"a\xffb\xc3")
+        self.assertEqual(self.rows(process)[0]["program"], "a?b?")
+
+
+if __name__ == "__main__":
+    support.main()

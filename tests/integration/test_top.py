@@ -1,0 +1,416 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rmmshim top` in a terminal, and elsewhere.
+
+Other processes may be served on the machine meanwhile, so these look for their own.  meson sets TOOL."""
+import fcntl
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import termios
+import time
+import unittest
+
+import json_schema
+import served
+import support
+from served import page, scene, tool
+from test_ls import HOSTILE, is_hostile
+
+MIB = 1 << 20
+GIVEN_BACK = b"\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
+BEGIN, END = "\x1b[?2026h\x1b[H", "\x1b[?2026l"
+SEQUENCE = re.compile(r"\x1b\[[?0-9;]*[a-zA-Z]")
+ENOUGH_SECONDS = 60
+
+
+class Top:
+    """`top` in a pseudo terminal."""
+
+    def __init__(self, test, *arguments, lines=24, columns=80, **environment):
+        self.master, slave = pty.openpty()
+        self.resize(lines, columns)
+        self.before = termios.tcgetattr(slave)
+        env = {"TERM": "xterm", "LC_ALL": "C.UTF-8", "PATH": os.environ["PATH"], **environment}
+        self.process = subprocess.Popen([served.TOOL, "top", *arguments], stdin=slave, stdout=slave, stderr=slave, env=env,
+                                        start_new_session=True,
+                                        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        self.slave = slave
+        self.output = b""
+        test.addCleanup(self.end)
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.master)
+        os.close(self.slave)
+
+    def resize(self, lines, columns):
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def press(self, keys):
+        os.write(self.master, keys.encode())
+
+    def read(self, seconds):
+        if select.select([self.master], [], [], seconds)[0]:
+            self.output += os.read(self.master, 65536)
+
+    @property
+    def frame(self):
+        """The lines of the last whole picture."""
+        pictures = [picture.partition(END) for picture in self.output.decode(errors="replace").split(BEGIN)[1:]]
+        whole = [picture for picture, end, _ in pictures if end]
+        lines = re.split("\r+\n", whole[-1]) if whole else []  # the terminal adds a \r of its own
+        return [SEQUENCE.sub("", line) for line in lines]
+
+    def until(self, condition, what):
+        """Waits for a picture that is so."""
+        limit = time.monotonic() + ENOUGH_SECONDS
+        while not (self.frame and condition(self.frame)):
+            if time.monotonic() > limit:
+                raise AssertionError("never %s:\n%s" % (what, "\n".join(self.frame)))
+            self.read(0.2)
+        return self.frame
+
+    def until_line(self, text):
+        return self.until(lambda frame: any(text in line for line in frame), text)
+
+    def order(self, *processes):
+        """Those processes in the order in which their rows stand."""
+        pids = [str(process.pid) for process in processes]
+        return [line.split()[0] for line in self.frame if line.split() and line.split()[0] in pids]
+
+    def until_order(self, *processes):
+        pids = [str(process.pid) for process in processes]
+        self.until(lambda frame: self.order(*processes) == pids, "in order %s" % pids)
+
+    def status(self):
+        """How it has ended; the rest of its output is read."""
+        limit = time.monotonic() + ENOUGH_SECONDS
+        while self.process.poll() is None and time.monotonic() < limit:
+            self.read(0.1)
+        self.read(0.1)
+        return self.process.poll()
+
+    def is_as_before(self):
+        return self.output.endswith(GIVEN_BACK) and termios.tcgetattr(self.slave) == self.before
+
+
+class Test(support.Test):
+    def top(self, *arguments, **how):
+        return Top(self, "--interval", "0.1", *arguments, **how)
+
+    def three(self):
+        """By live, held and number in three different orders."""
+        return [scene(self, "hold:%d" % (live * MIB), RMM_POOL_SIZE="%dMiB" % held)
+                for live, held in ((2, 128), (1, 256), (3, 64))]
+
+
+class Terminal(Test):
+    def test_keys(self):
+        one, two, three = self.three()
+        top = self.top(lines=200)
+        top.until_order(two, one, three)
+        for key, text, order in (("s", "by live", (three, one, two)), ("s", "by peak", (three, one, two)),
+                                 ("s", "by rate", ()), ("s", "by pid", (one, two, three)),
+                                 ("r", "by pid, reversed", (three, two, one)), ("r", "by pid", (one, two, three)),
+                                 ("s", "by held", (two, one, three))):
+            with self.subTest(key, text=text):
+                top.press(key)
+                top.until_line(text)
+                if order:
+                    top.until_order(*order)
+        top.press("d")
+        top.until(lambda frame: any(line.startswith("DEVICE ") for line in frame), "by device")
+        self.assertEqual(top.order(one, two, three), [])
+        top.press("d")
+        top.until_order(two, one, three)
+        top.press("\x1b")
+        top.press("q")
+        self.assertEqual(top.status(), 0)
+        self.assertTrue(top.is_as_before(), top.output[-200:])
+
+    def test_pause(self):
+        process = scene(self, "hold:%d" % MIB, "say", "wait", "hold:%d" % (2 * MIB), "say", "wait", "drop")
+        top = self.top(lines=200)
+        row = lambda: next((line for line in top.frame if line.split()[:1] == [str(process.pid)]), "")
+        top.until(lambda frame: "1.00 MiB" in row(), "1 MiB")
+        top.press(" ")
+        top.until_line("paused")
+        process.step()
+        for _ in range(3):  # drawn anew from what was read before
+            count = top.output.count(END.encode())
+            top.press("x")
+            while top.output.count(END.encode()) == count:
+                top.read(0.2)
+            self.assertIn("1.00 MiB", row())
+        top.press("p")
+        top.until(lambda frame: "3.00 MiB" in row(), "3 MiB")
+
+    def test_scrolling(self):
+        """One row is shown, by number: other processes may come and go before and behind it."""
+        first, _, last = (process.pid for process in self.three())
+        top = self.top("--sort", "pid", lines=4)
+        top.until(lambda frame: len(frame) == 4, "four lines")
+        shown = lambda: int(top.frame[2].split()[0])
+        home, end = lambda _: shown() <= first, lambda _: int(top.frame[-1].split()[0]) >= last
+        down, up = lambda before: shown() > before, lambda before: shown() < before
+        for key, is_done in (("\x1b[H", home), ("\x1b[B", down), ("\x1b[A", up), ("\x1bOB", down), ("\x1b[H", home),
+                             ("\x1b[6~", down), ("\x1b[5~", up), ("\x1b[F", end), ("\x1b[1~", home), ("\x1b[4~", end)):
+            with self.subTest(repr(key)):
+                before = shown()
+                for byte in key:  # as over a slow line
+                    top.press(byte)
+                top.until(lambda frame, is_done=is_done, before=before: is_done(before), "scrolled")
+
+    def test_sizes(self):
+        scene(self, "use:1", name="a name of some length")
+        top = self.top()
+        for lines, columns in ((24, 80), (3, 10), (1, 1), (2, 200), (50, 200), (4, 40), (24, 79), (24, 12)):
+            with self.subTest("%d x %d" % (columns, lines)):
+                top.resize(lines, columns)
+                drawn = len(top.output)
+                top.until(lambda frame, drawn=drawn: top.output.count(END.encode(), drawn) > 2, "drawn")
+                self.assertLessEqual(len(top.frame), lines)
+                self.assertLessEqual(max(map(len, top.frame)), columns)
+                if lines > 2:
+                    self.assertRegex(top.frame[0], "^rmmshim to?")
+        top.press("q")
+        self.assertEqual(top.status(), 0)
+
+    def test_everything_fits_into_80_columns(self):
+        process = scene(self, "hold:%d" % MIB, RMM_POOL_SIZE="64MiB", RMM_LIMIT="1GiB")
+        top = self.top(lines=100)
+        frame = top.until_line(str(process.pid))
+        title = next(line for line in frame if "PROGRAM" in line)
+        for word in ("PID", "PROGRAM", "DEVICE", "HELD", "LIVE", "PEAK", "LIMIT", "ALLOC/S", "HISTORY"):
+            self.assertIn(word, title)
+
+    def test_rates(self):
+        process = scene(self, "use:1", "say", "wait", *["use:1000", "say", "wait"] * 20)
+        top = self.top("--by", "process", lines=200, columns=150)
+        top.until_line(str(process.pid))
+
+        def is_counted(frame):
+            line = next((line for line in frame if line.split()[:1] == [str(process.pid)]), "")
+            rate = re.search(r" 0 +([0-9]+) +[0-9.]+ [KMG]iB ", line)
+            return rate is not None and int(rate.group(1)) > 100
+
+        for _ in range(20):
+            process.step()
+            count = top.output.count(b"\x1b[H")
+            while top.output.count(b"\x1b[H") < count + 3 and not is_counted(top.frame):
+                top.read(0.2)
+            if is_counted(top.frame):
+                return
+        self.fail("\n".join(top.frame))
+
+    def test_processes_come_and_go(self):
+        first = scene(self, "use:1")
+        top = self.top(lines=200)
+        top.until_order(first)
+        second = scene(self, "use:1")
+        top.until(lambda frame: len(top.order(first, second)) == 2, "two processes")
+        first.end()
+        top.until(lambda frame: top.order(first, second) == [str(second.pid)], "one process")
+
+    def test_a_process_that_goes_on_as_another_program(self):
+        process = scene(self, "hold:%d" % MIB, "say", "wait", "again:hold:%d,say,wait" % (7 * MIB))
+        top = self.top(lines=200)
+        top.until(lambda frame: any("1.00 MiB" in line and str(process.pid) in line for line in frame), "1 MiB")
+        process.step()
+        top.until(lambda frame: any("7.00 MiB" in line and str(process.pid) in line for line in frame), "7 MiB")
+
+    def test_hostile_names(self):
+        process = scene(self, "use:1", name=HOSTILE)
+        top = self.top(lines=200)
+        top.until_line(str(process.pid))
+        self.assertFalse(is_hostile("\n".join(top.frame)))
+        self.assertNotIn(b"evil\x07", top.output)
+
+    def test_pages_that_lie(self):
+        real = scene(self, "use:1")
+        top = self.top(lines=200)
+        processes = [page(self, real.pid, change) for change in ("version", "directory:33554400", "empty", "same")]
+        top.until_line(str(processes[-1].pid))
+        self.assertEqual(top.order(*processes[:-1]), [])
+        top.until(lambda frame: re.search(r"\+ \d+ unreadable", frame[0]), "unreadable")
+
+
+class Signals(Test):
+    def started(self, *arguments):
+        top = self.top(*arguments)
+        top.until_line("rmmshim top")
+        return top
+
+    def test_the_terminal_is_given_back(self):
+        for number, status in ((signal.SIGINT, 0), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGHUP, -signal.SIGHUP),
+                               (signal.SIGQUIT, -signal.SIGQUIT)):
+            with self.subTest(number):
+                top = self.started()
+                self.assertNotEqual(termios.tcgetattr(top.slave), top.before)
+                top.process.send_signal(number)
+                self.assertEqual(top.status(), status)
+                self.assertTrue(top.is_as_before(), top.output[-200:])
+
+    def test_keys_that_are_signals(self):
+        for key, status in (("\x03", 0), ("\x1c", -signal.SIGQUIT)):
+            with self.subTest(repr(key)):
+                top = self.started()
+                top.press(key)
+                self.assertEqual(top.status(), status)
+                self.assertTrue(top.is_as_before())
+
+    def test_stop_and_go(self):
+        for stop in (lambda top: top.process.send_signal(signal.SIGTSTP), lambda top: top.press("\x1a")):
+            top = self.started()
+            for _ in range(2):
+                stop(top)
+                self.assertTrue(os.WIFSTOPPED(os.waitpid(top.process.pid, os.WUNTRACED)[1]))
+                top.read(0.2)
+                self.assertTrue(top.is_as_before(), top.output[-200:])
+                drawn = len(top.output)
+                top.process.send_signal(signal.SIGCONT)
+                top.until(lambda frame, drawn=drawn: top.output.count(b"\x1b[H", drawn) > 2, "drawn again")
+                self.assertIn(b"\x1b[?1049h", top.output[drawn:])
+            top.press("q")
+            self.assertEqual(top.status(), 0)
+
+    def test_the_terminal_goes_away(self):
+        master, slave = pty.openpty()
+        process = subprocess.Popen([served.TOOL, "top"], stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+                                   env={"TERM": "xterm"})
+        os.close(slave)
+        os.read(master, 100)
+        os.close(master)
+        self.assertEqual(process.wait(timeout=ENOUGH_SECONDS), 0)
+
+
+class Looks(Test):
+    def drawn(self, **environment):
+        process = scene(self, "hold:%d" % (60 * MIB), RMM_POOL_SIZE="0", RMM_LIMIT="64MiB")
+        top = self.top(lines=100, **environment)
+        top.until(lambda frame: any(line.startswith("%d " % process.pid) and line.rstrip()[-1:] in "@\u2588" for line in
+                                    (line.strip() for line in frame)), "a chart")
+        return top
+
+    def test_colours(self):
+        for environment, has_colors in (({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True),
+                                        ({"TERM": "vt100"}, False), ({"TERM": "screen-256color"}, True),
+                                        ({"TERM": "linux-m"}, False)):
+            with self.subTest(str(environment)):
+                top = self.drawn(**environment)
+                self.assertEqual(b"\x1b[1;31m" in top.output, has_colors)
+                self.assertEqual(b"\x1b[36m" in top.output, has_colors)
+
+    def test_other_locales(self):
+        top = self.drawn(LC_ALL="C")
+        self.assertTrue(top.output.isascii())
+        self.assertIn("@", "\n".join(top.frame))
+
+    def test_a_terminal_that_can_nothing(self):
+        for environment in ({"TERM": "dumb"}, {"TERM": ""}):
+            top = Top(self, **environment)
+            self.assertEqual(top.status(), 0)
+            self.assertNotIn(b"\x1b", top.output)
+            self.assertTrue(top.output.startswith(b"rmmshim top "), top.output)
+
+
+class Once(Test):
+    def test_in_a_pipe(self):
+        """One picture for which no terminal is needed, with --once or without."""
+        processes = self.three()
+        for arguments in (["top"], ["top", "--once"], ["top", "--by", "device"], ["top", "--once", "--interval=0.1"]):
+            with self.subTest(arguments):
+                result = tool(*arguments)
+                self.assertEqual(result.status, 0, result)
+                self.assertNotIn("\x1b", result.stdout)
+                self.assertLessEqual(max(map(len, result.stdout.splitlines())), 80)
+                if "device" not in arguments:
+                    pids = [line.split()[0] for line in result.stdout.splitlines()]
+                    for process in processes:
+                        self.assertIn(str(process.pid), pids)
+
+    def test_json(self):
+        one, two, three = self.three()
+        for sort, order in (("held", (two, one, three)), ("live", (three, one, two)), ("pid", (one, two, three))):
+            with self.subTest(sort):
+                rows = json_schema.check(tool("top", "--once", "--json", "--sort", sort).stdout, "processes.json")
+                pids = [process.pid for process in order]
+                self.assertEqual([row["pid"] for row in rows if row["pid"] in pids], pids)
+                self.assertNotIn("bytes_per_second", rows[0])
+        rows = json_schema.check(tool("top", "--json", "--interval", "0.1").stdout, "processes.json")
+        self.assertEqual([row["allocations_per_second"] for row in rows if row["pid"] == one.pid], [0])
+
+    def test_wrong_usage(self):
+        for arguments, line in (
+            (["--onec"], "unknown option '--onec'; did you mean '--once'?"),
+            (["4711"], "unknown option '4711'"),
+            (["--by", "thread"], "unknown --by 'thread'"),
+            (["--by"], "unknown --by ''"),
+            (["--sort", "lives"], "unknown --sort 'lives'; did you mean 'live'?"),
+            (["--sort="], "unknown --sort ''"),
+            (["--interval", "0"], "--interval '0': a number of seconds from 0.1 to 3600"),
+            (["--interval", "nan"], "--interval 'nan': a number of seconds from 0.1 to 3600"),
+            (["--interval", "1s"], "--interval '1s': a number of seconds from 0.1 to 3600"),
+            (["--interval"], "--interval '': a number of seconds from 0.1 to 3600"),
+            (["--json", "--by", "device"], "--json has a row for each process; not with --by device"),
+        ):
+            with self.subTest(arguments):
+                result = tool("top", *arguments)
+                self.assertEqual((result.status, result.stdout, result.stderr), (2, "", "rmmshim: %s\n" % line))
+
+    def test_it_fails_when_it_cannot_write(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            result = subprocess.run([served.TOOL, "top"], stdout=full, stderr=subprocess.PIPE, check=False)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(b"rmmshim: standard output: No space left on device\n", result.stderr)
+
+
+@unittest.skipUnless(shutil.which("tmux"), "tmux is not installed")
+class Tmux(Test):
+    """A whole terminal shows what we think it does."""
+
+    def tmux(self, *arguments):
+        return subprocess.run(["tmux", "-f", "/dev/null", "-S", self.path("tmux"), *arguments], capture_output=True, text=True,
+                              check=False, env=dict(os.environ, TERM="xterm", LC_ALL="C.UTF-8")).stdout
+
+    def until(self, condition):
+        limit = time.monotonic() + ENOUGH_SECONDS
+        while not condition(self.tmux("capture-pane", "-p")):
+            self.assertLess(time.monotonic(), limit, self.tmux("capture-pane", "-p"))
+        return self.tmux("capture-pane", "-p").splitlines()
+
+    def test_a_session(self):
+        process = scene(self, "hold:%d" % MIB)
+        pid = str(process.pid)
+        self.tmux("new-session", "-d", "-x", "80", "-y", "24", "env PS1=prompt: sh")
+        self.addCleanup(self.tmux, "kill-server")
+        self.until(lambda text: text.startswith("prompt:"))
+        self.tmux("send-keys", served.TOOL + " top --sort pid", "Enter")
+        lines = self.until(lambda text: pid in text and text.rstrip().endswith("scroll") and "\u2588" in text)
+        self.assertEqual(len(lines), 24)
+        self.assertTrue(lines[0].startswith("rmmshim top "))
+        self.tmux("resize-window", "-x", "10", "-y", "3")
+        lines = self.until(lambda text: text.count("\n") == 3 and " PID" in text)
+        self.assertTrue(lines[0].startswith("rmmshim t"), lines)
+        self.tmux("resize-window", "-x", "100", "-y", "30")
+        self.until(lambda text: text.rstrip().endswith("scroll") and text.count("\n") == 30)
+        self.tmux("send-keys", "d")
+        self.until(lambda text: "PROCESSES" in text)
+        self.tmux("send-keys", "C-z")
+        self.until(lambda text: "prompt:" in text and "PROCESSES" not in text)
+        self.tmux("send-keys", "fg", "Enter")
+        self.until(lambda text: "PROCESSES" in text)
+        self.tmux("send-keys", "q")
+        self.until(lambda text: "prompt:" in text and "PROCESSES" not in text)
+        self.assertEqual(self.tmux("display", "-p", "#{cursor_flag} #{alternate_on} #{wrap_flag}"), "1 0 1\n")
+
+
+if __name__ == "__main__":
+    support.main()
