@@ -11,8 +11,12 @@
  * False when none does. */
 bool library_find_beside(const char *const *places, size_t count, char path[PATH_MAX]);
 
-/* Finds librmmshim.so: RMMSHIM_LIBRARY, else relative to this command. */
+enum { LIBRARY_WHY_BYTES = PATH_MAX + 128 };
+
+/* Finds librmmshim.so: RMMSHIM_LIBRARY, else relative to this command.  library_look prints
+ * nothing: where it fails, `why` has the reason. */
 bool library_find(char path[PATH_MAX]);
+bool library_look(char path[PATH_MAX], char why[LIBRARY_WHY_BYTES]);
 
 /* Puts the library in front of LD_PRELOAD. */
 bool library_preload(const char *path);
@@ -22,7 +26,3 @@ bool library_preload(const char *path);
  * without the library (setuid, static, another architecture); or it, or the interpreter of a
  * script, is linked with another libc and would end at the library. */
 int library_check_program(const char *library, const char *program);
-
-/* Why the dynamic linker starts a program without the library although library_check_program let it
- * pass: a static text, or NULL where nothing is known. */
-const char *library_why_ignored(const char *program);

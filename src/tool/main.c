@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/manual.h"
+#include "tool/man/manual.h"
 #include "tool/tool.h"
 
 #include <stdarg.h>

@@ -81,8 +81,9 @@ class Lines(Run):
             file.write("int main(void) { return 0; }\n")
         if subprocess.run(["cc", "-static-pie", "-o", program, source], capture_output=True, check=False).returncode:
             self.skipTest("no static-pie here")
-        self.assertIn("(the program is linked statically: no library can be loaded into it)",
-                      self.said(self.under("--limit", "1GiB", program))[0])
+        result = self.under("--limit", "1GiB", program)
+        self.assertEqual(result.status, 125, result)
+        self.assertIn("is linked statically: no library can be loaded into it", result.stderr)
 
     def wait_for_looks(self, process):
         """Until the thread that looks has done so after now: it waits between two looks, and seldom within one."""

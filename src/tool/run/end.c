@@ -2,7 +2,6 @@
 #include "tool/run/end.h"
 
 #include "report/page.h"
-#include "tool/library.h"
 #include "tool/run/summary.h"
 #include "tool/run/unserved.h"
 #include "tool/tool.h"
@@ -107,16 +106,15 @@ static void say_processes(const struct summary *summary)
 
 /* ---- what escaped ---- */
 
-/* As the program would find it. */
-static const char *why_none(const char *program)
+/* Programs into which no library can be loaded were refused before they started
+ * (tool/program/program.h). */
+static const char *why_none(void)
 {
     static char text[512];
     void *driver;
 
     if (nothing_set)
         return "no setting gives a stack or a limit";
-    if (library_why_ignored(program))
-        return library_why_ignored(program);
     driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
     if (!driver) {
         snprintf(text, sizeof(text), "libcuda.so.1 cannot be loaded");
@@ -138,10 +136,10 @@ static void add_text(char *text, size_t room, const char *format, ...)
     va_end(arguments);
 }
 
-static void say_escaped(const struct summary *summary, const char *program)
+static void say_escaped(const struct summary *summary)
 {
     char line[SAID_MAX * (NAME_BYTES + 80) + 512] = "", name[NAME_BYTES];
-    const char *why = summary->count ? NULL : why_none(program);
+    const char *why = summary->count ? NULL : why_none();
     size_t count;
     const struct unserved *all = unserved_list(&count);
 
@@ -303,7 +301,7 @@ int run_end(const struct run_options *options, char *const *words,
     signal(SIGPIPE, SIG_IGN); /* who reads the lines may be gone; the exit status counts */
     if (!options->is_quiet && !outcome->runs) {
         say_processes(&outcome->summary);
-        say_escaped(&outcome->summary, words[0]);
+        say_escaped(&outcome->summary);
     }
     if (options->json)
         write_json(options->json, words[0], outcome);

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rmmshim doctor: says whether memory is served, and if not why. */
+#include "tool/doctor/doctor.h"
+#include "tool/process.h"
+#include "tool/tool.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int examine(const char *subject, bool as_json)
+{
+    struct doctor *doctor = calloc(1, sizeof(*doctor));
+    int code;
+
+    if (!doctor) {
+        tool_say("out of memory");
+        return TOOL_FINDING;
+    }
+    doctor->subject = subject ? subject : "";
+    if (!subject) {
+        doctor->kind = "machine";
+        doctor_machine(doctor);
+    } else if (process_parse(subject)) {
+        doctor->kind = "process";
+        doctor_process(doctor, process_parse(subject));
+    } else {
+        doctor->kind = "program";
+        doctor_program(doctor, subject);
+    }
+    code = doctor_print(doctor, as_json);
+    doctor_release(doctor);
+    free(doctor);
+    return code;
+}
+
+static int run(char **arguments)
+{
+    static const char *const options[] = {"--json", "--help", NULL};
+    const char *subject = NULL;
+    bool as_json = false, is_over = false;
+
+    for (; *arguments; arguments++) {
+        if (!is_over && strcmp(*arguments, "--") == 0) {
+            is_over = true;
+        } else if (!is_over && tool_is_help(*arguments)) {
+            tool_print_help(&tool_doctor);
+            return TOOL_OK;
+        } else if (!is_over && strcmp(*arguments, "--json") == 0) {
+            as_json = true;
+        } else if (!is_over && **arguments == '-') {
+            tool_say_unknown("option", *arguments, options);
+            return TOOL_USAGE;
+        } else if (subject) {
+            tool_say("'%s' is one word too many", *arguments);
+            return TOOL_USAGE;
+        } else {
+            subject = *arguments;
+        }
+    }
+    if (subject && !*subject) {
+        tool_say("the program's name is empty");
+        return TOOL_USAGE;
+    }
+    return examine(subject, as_json);
+}
+
+static void help(void)
+{
+    puts(
+        "Says in its first line whether GPU memory is served, and why not; then what it found, one "
+        "line\n"
+        "each, '!' before what keeps memory from being served, and after '->' the setting or step "
+        "that\n"
+        "would change it.\n\n"
+        "  PID      a process that runs: what it has loaded, and which memory no stack serves\n"
+        "  PROGRAM  a program before it is run: whether the library can be loaded into it\n"
+        "  nothing  this machine: library, driver, devices, MIG, MPS, limits, RMM_ variables\n"
+        "  --json   the same as JSON\n\n"
+        "A program whose name is a number is given with a slash: ./4711.\n\n"
+        "exit codes: 0 served, or would be; 1 not, or not wholly; 2 wrong usage\n\n"
+        "example: rmmshim doctor python3");
+}
+
+const struct tool_command tool_doctor = {
+    .name = "doctor",
+    .arguments = "[PID|PROGRAM] [--json]",
+    .summary = "Says whether a process, a program or this machine is served, and why not",
+    .run = run,
+    .help = help,
+};

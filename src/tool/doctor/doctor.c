@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tool/doctor/doctor.h"
+
+#include "tool/tool.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- findings ---- */
+
+/* The bytes of the UTF-8 character at `text`; 0: none that may be printed.  Control characters, of
+ * C1 too, could steer the terminal. */
+static size_t printable_bytes(const unsigned char *text)
+{
+    size_t bytes = text[0] < 0x80 ? 1 : text[0] < 0xe0 ? 2 : text[0] < 0xf0 ? 3 : 4;
+
+    if (text[0] < ' ' || text[0] == 0x7f || (text[0] >= 0x80 && text[0] < 0xc2) || text[0] > 0xf4)
+        return 0;
+    for (size_t i = 1; i < bytes; i++)
+        if (text[i] < 0x80 || text[i] > 0xbf)
+            return 0;
+    if ((text[0] == 0xc2 && text[1] < 0xa0) || (text[0] == 0xe0 && text[1] < 0xa0) ||
+        (text[0] == 0xed && text[1] > 0x9f) || (text[0] == 0xf0 && text[1] < 0x90) ||
+        (text[0] == 0xf4 && text[1] > 0x8f))
+        return 0;
+    return bytes;
+}
+
+/* Names of programs and files are others' text. */
+static void make_printable(char *text)
+{
+    size_t bytes;
+
+    for (; *text; text += bytes) {
+        bytes = printable_bytes((const unsigned char *)text);
+        if (bytes)
+            continue;
+        *text = '?';
+        bytes = 1;
+    }
+}
+
+static void add(struct doctor *doctor, bool is_problem, const char *topic, const char *step,
+                const char *format, va_list arguments) RS_PRINTF(5, 0);
+
+static void add(struct doctor *doctor, bool is_problem, const char *topic, const char *step,
+                const char *format, va_list arguments)
+{
+    struct doctor_finding *finding = &doctor->findings[doctor->count];
+    char text[DOCTOR_TEXT_BYTES];
+
+    if (doctor->count == DOCTOR_FINDINGS_MAX)
+        return;
+    vsnprintf(text, sizeof(text), format, arguments);
+    make_printable(text);
+    *finding = (struct doctor_finding){topic, step, strdup(text), is_problem};
+    doctor->count += finding->text != NULL;
+}
+
+void doctor_note(struct doctor *doctor, const char *topic, const char *step, const char *format,
+                 ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    add(doctor, false, topic, step, format, arguments);
+    va_end(arguments);
+}
+
+void doctor_problem(struct doctor *doctor, const char *topic, const char *step, const char *format,
+                    ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    add(doctor, true, topic, step, format, arguments);
+    va_end(arguments);
+}
+
+void doctor_release(struct doctor *doctor)
+{
+    for (size_t i = 0; i < doctor->count; i++)
+        free(doctor->findings[i].text);
+    doctor->count = 0;
+}
+
+/* ---- settings ---- */
+
+static void add_bad_setting(void *data, const char *line)
+{
+    doctor_problem(data, "settings", "mend the variable; `rmmshim check` shows what variables mean",
+                   "%s", line);
+}
+
+bool doctor_settings(struct doctor *doctor, char *const *environment, bool *asks)
+{
+    struct rs_diagnostics diagnostics = {.write = add_bad_setting, .data = doctor};
+    struct rs_config config;
+    unsigned bad = rs_config_parse(environment, &diagnostics, &config);
+
+    *asks = config.anything_set;
+    rs_config_free(&config);
+    return bad == 0;
+}
+
+/* ---- output ---- */
+
+static const struct doctor_finding *first_problem(const struct doctor *doctor)
+{
+    for (size_t i = 0; i < doctor->count; i++)
+        if (doctor->findings[i].is_problem)
+            return &doctor->findings[i];
+    return NULL;
+}
+
+static const char *bad_verdict(const struct doctor *doctor)
+{
+    if (doctor->is_unseen)
+        return "not known";
+    return doctor->is_served ? "served, but not wholly" : "not served";
+}
+
+static void put_text(const struct doctor *doctor, const struct doctor_finding *problem)
+{
+    if (problem)
+        printf("%s: %s\n", bad_verdict(doctor), problem->text);
+    else
+        puts(doctor->good);
+    for (size_t i = 0; i < doctor->count; i++) {
+        const struct doctor_finding *finding = &doctor->findings[i];
+        printf("  %s %s: %s%s%s\n", finding->is_problem ? "!" : "-", finding->topic, finding->text,
+               finding->step ? " -> " : "", finding->step ? finding->step : "");
+    }
+}
+
+static void put_json_text(const char *text)
+{
+    putchar('"');
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            putchar('\\');
+        putchar(*text);
+    }
+    putchar('"');
+}
+
+static void put_json_member(const char *name, const char *text)
+{
+    printf("\"%s\": ", name);
+    put_json_text(text);
+}
+
+static void put_json_finding(const struct doctor_finding *finding)
+{
+    putchar('{');
+    put_json_member("topic", finding->topic);
+    printf(", \"problem\": %s, ", finding->is_problem ? "true" : "false");
+    put_json_member("text", finding->text);
+    fputs(", ", stdout);
+    put_json_member("step", finding->step ? finding->step : "");
+    putchar('}');
+}
+
+static void put_json(const struct doctor *doctor, const struct doctor_finding *problem)
+{
+    char subject[PATH_MAX];
+
+    snprintf(subject, sizeof(subject), "%s", doctor->subject);
+    make_printable(subject);
+    fputs("{\"schema\": 1, ", stdout);
+    put_json_member("kind", doctor->kind);
+    fputs(", ", stdout);
+    put_json_member("subject", subject);
+    fputs(", ", stdout);
+    put_json_member("verdict", !problem            ? "served"
+                               : doctor->is_unseen ? "unknown"
+                               : doctor->is_served ? "partly"
+                                                   : "not");
+    fputs(", ", stdout);
+    put_json_member("reason", problem ? problem->text : "");
+    fputs(", \"findings\": [", stdout);
+    for (size_t i = 0; i < doctor->count; i++) {
+        fputs(i ? ",\n  " : "\n  ", stdout);
+        put_json_finding(&doctor->findings[i]);
+    }
+    puts("\n]}");
+}
+
+int doctor_print(const struct doctor *doctor, bool as_json)
+{
+    const struct doctor_finding *problem = first_problem(doctor);
+
+    if (as_json)
+        put_json(doctor, problem);
+    else
+        put_text(doctor, problem);
+    return problem ? TOOL_FINDING : TOOL_OK;
+}

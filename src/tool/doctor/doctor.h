@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What `rmmshim doctor` found about a machine, a program or a process: findings, of which the first
+ * problem is the verdict's reason. */
+#pragma once
+
+#include "base/check.h"
+#include "base/diagnostic.h"
+#include "config/config.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { DOCTOR_FINDINGS_MAX = 128, DOCTOR_TEXT_BYTES = 2 * PATH_MAX + 512 };
+
+struct doctor_finding {
+    const char *topic; /* static text, one word */
+    const char *step;  /* static text: the setting or step that would change it; NULL: none */
+    char *text;
+    bool is_problem; /* it keeps memory from being served */
+};
+
+struct doctor {
+    const char *kind;    /* static text: "machine", "program" or "process" */
+    const char *subject; /* path or number; "" for the machine */
+    const char *good;    /* static text: the verdict without a problem */
+    bool is_served;      /* problems then say "not wholly" */
+    bool is_unseen;      /* a problem keeps from seeing whether it is served */
+    struct doctor_finding findings[DOCTOR_FINDINGS_MAX];
+    size_t count;
+};
+
+/* Add a finding; topic and step are static text, step may be NULL. */
+void doctor_note(struct doctor *doctor, const char *topic, const char *step, const char *format,
+                 ...) RS_PRINTF(4, 5);
+void doctor_problem(struct doctor *doctor, const char *topic, const char *step, const char *format,
+                    ...) RS_PRINTF(4, 5);
+
+/* Print the verdict and the findings.  Returns the exit code. */
+int doctor_print(const struct doctor *doctor, bool as_json);
+void doctor_release(struct doctor *doctor);
+
+/* Judges the RMM_ variables of an environment by the library's own parser; each bad one is a
+ * problem.  Returns false when one is bad.  *asks is whether they ask for anything. */
+bool doctor_settings(struct doctor *doctor, char *const *environment, bool *asks);
+
+/* Look at the machine, at a program (a path, or a name in PATH), at a process. */
+void doctor_machine(struct doctor *doctor);
+void doctor_program(struct doctor *doctor, const char *name);
+void doctor_process(struct doctor *doctor, int number);

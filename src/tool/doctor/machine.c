@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `rmmshim doctor`: this machine, as a program that is started now would find it. */
+#include "base/size.h"
+#include "shared/published.h"
+#include "tool/doctor/doctor.h"
+#include "tool/doctor/driver.h"
+#include "tool/library.h"
+#include "tool/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010 /* Linux 5.1 */
+#endif
+
+static bool read_line(const char *path, char *line, size_t bytes)
+{
+    FILE *file = fopen(path, "re");
+    bool is_read = file && fgets(line, (int)bytes, file);
+
+    if (file)
+        (void)fclose(file);
+    if (is_read)
+        line[strcspn(line, "\n")] = '\0';
+    return is_read;
+}
+
+static void add_library(struct doctor *doctor)
+{
+    char path[PATH_MAX], why[LIBRARY_WHY_BYTES];
+
+    if (library_look(path, why))
+        doctor_try_library(doctor, path);
+    else
+        doctor_problem(doctor, "library", "install the library, or set RMMSHIM_LIBRARY", "%s", why);
+}
+
+/* ---- the GPU ---- */
+
+static void add_devices(struct doctor *doctor)
+{
+    glob_t found;
+    char line[256];
+
+    if (read_line("/proc/driver/nvidia/version", line, sizeof(line)))
+        doctor_note(doctor, "driver", NULL, "kernel module: %s", line);
+    if (glob("/dev/nvidia[0-9]*", 0, NULL, &found) != 0) {
+        doctor_note(doctor, "device", "in a container: start it with the GPU (--gpus all)",
+                    "no /dev/nvidia0: no GPU, or one that is reached in another way, as in WSL");
+        return;
+    }
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        if (access(found.gl_pathv[i], R_OK | W_OK) == 0)
+            doctor_note(doctor, "device", NULL, "%s", found.gl_pathv[i]);
+        else
+            doctor_problem(doctor, "device", "the user must be allowed to read and write it",
+                           "%s: %s", found.gl_pathv[i], strerror(errno));
+    }
+    globfree(&found);
+}
+
+/* An instance has its capability there; without one the folder is empty. */
+static void add_mig(struct doctor *doctor)
+{
+    glob_t found;
+
+    if (glob("/proc/driver/nvidia/capabilities/gpu*/mig/gi*", 0, NULL, &found) != 0)
+        return;
+    doctor_note(doctor, "mig", NULL,
+                "%zu MIG instances: each is a device of its own, and limits are of its memory",
+                found.gl_pathc);
+    globfree(&found);
+}
+
+/* The number of the first process whose name begins so; 0: none. */
+static int find_process(const char *name)
+{
+    size_t count;
+    int *numbers = process_list(&count), found = 0;
+    char path[64], comm[64];
+
+    for (size_t i = 0; numbers && i < count && !found; i++) {
+        snprintf(path, sizeof(path), "/proc/%d/comm", numbers[i]);
+        if (read_line(path, comm, sizeof(comm)) && strncmp(comm, name, strlen(name)) == 0)
+            found = numbers[i];
+    }
+    free(numbers);
+    return found;
+}
+
+static void add_mps(struct doctor *doctor)
+{
+    const char *directory = getenv("CUDA_MPS_PIPE_DIRECTORY");
+    int daemon = find_process("nvidia-cuda-mps"); /* the kernel keeps 15 letters of a name */
+
+    if (daemon)
+        doctor_note(doctor, "mps", "limits of MPS: CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+                    "MPS runs (process %d): its own limits hold besides RMM_LIMIT", daemon);
+    else if (directory && *directory)
+        doctor_note(doctor, "mps", "nvidia-cuda-mps-control -d, or unset the variable",
+                    "CUDA_MPS_PIPE_DIRECTORY=%s, but no MPS daemon is seen here", directory);
+}
+
+/* ---- limits of the kernel ---- */
+
+/* Lines are "REGION BYTES|max". */
+static void add_dmem_of(struct doctor *doctor, const char *directory)
+{
+    char path[PATH_MAX + 64], region[256], limit[32], text[RS_SIZE_TEXT_BYTES];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/dmem.max", directory);
+    file = fopen(path, "re");
+    while (file && fscanf(file, "%255s %31s", region, limit) == 2)
+        if (strcmp(limit, "max") != 0)
+            doctor_note(doctor, "cgroup",
+                        "RMM_LIMIT below it: the library reclaims before the kernel refuses",
+                        "%s limits %s to %s", path, region,
+                        rs_size_format_short(strtoull(limit, NULL, 10), text));
+    if (file)
+        (void)fclose(file);
+}
+
+/* The limits of the cgroup and of those that it is in. */
+static void add_dmem(struct doctor *doctor)
+{
+    static const char root[] = "/sys/fs/cgroup";
+    char line[PATH_MAX], directory[PATH_MAX + sizeof(root)], *slash;
+
+    if (!read_line("/proc/self/cgroup", line, sizeof(line)) || strncmp(line, "0::/", 4) != 0)
+        return;
+    snprintf(directory, sizeof(directory), "%s%s", root, line + strlen("0::"));
+    while (strlen(directory) >= strlen(root)) {
+        add_dmem_of(doctor, directory);
+        slash = strrchr(directory, '/');
+        if (!slash)
+            break;
+        *slash = '\0';
+    }
+}
+
+static bool can_seal(void)
+{
+    int fd = memfd_create("rmmshim-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    bool can = fd >= 0 && ftruncate(fd, 1) == 0 &&
+               fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE) == 0;
+
+    if (fd >= 0)
+        close(fd);
+    return can;
+}
+
+enum { FILES_NEEDED = 64 };
+
+static void add_page(struct doctor *doctor)
+{
+    struct rlimit files;
+
+    if (!can_seal())
+        doctor_note(doctor, "page", "Linux 5.1 or later",
+                    "memory files cannot be sealed against writing: another process of this user "
+                    "can change a process's page");
+    if (getrlimit(RLIMIT_FSIZE, &files) == 0 && files.rlim_cur < RS_PUBLISHED_BYTES)
+        doctor_problem(doctor, "page", "ulimit -f unlimited",
+                       "the limit on the size of files is below the %d MiB of a process's page: "
+                       "commands cannot see or steer it",
+                       RS_PUBLISHED_BYTES >> 20);
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < FILES_NEEDED)
+        doctor_problem(doctor, "page", "ulimit -n 1024",
+                       "the limit on open files is %llu: driver and library keep files open",
+                       (unsigned long long)files.rlim_cur);
+}
+
+/* ---- all of it ---- */
+
+static void add_environment(struct doctor *doctor)
+{
+    const char *preload = getenv("LD_PRELOAD");
+    bool asks = false;
+
+    if (preload && *preload)
+        doctor_note(doctor, "preload", NULL, "LD_PRELOAD=%s", preload);
+    if (doctor_settings(doctor, environ, &asks))
+        doctor_note(doctor, "settings", asks ? NULL : "rmmshim run --pool-size 4GiB PROGRAM",
+                    asks ? "the RMM_ variables of the environment are good"
+                         : "no RMM_ variable asks for anything");
+}
+
+void doctor_machine(struct doctor *doctor)
+{
+    doctor->good = "this machine can serve: start programs with `rmmshim run`";
+    add_library(doctor);
+    doctor_try_driver(doctor);
+    add_devices(doctor);
+    add_mig(doctor);
+    add_mps(doctor);
+    add_dmem(doctor);
+    add_page(doctor);
+    add_environment(doctor);
+}

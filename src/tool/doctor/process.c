@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `rmmshim doctor PID`: what a running process has loaded, and what its page counts. */
+#include "tool/process.h"
+#include "base/size.h"
+#include "shared/published.h"
+#include "tool/doctor/doctor.h"
+#include "tool/doctor/patient.h"
+#include "tool/library.h"
+#include "tool/program/program.h"
+#include "tool/publication.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char start_step[] = "start it with `rmmshim run` and an option such as --pool-size";
+
+/* ---- preloaded libraries ---- */
+
+static bool is_ours(const char *name)
+{
+    return strncmp(name, "librmmshim", strlen("librmmshim")) == 0;
+}
+
+static bool is_sanitizer(const char *name)
+{
+    static const char *const names[] = {"libasan", "libtsan", "liblsan", "libubsan", "libmsan"};
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(names); i++)
+        if (strncmp(name, names[i], strlen(names[i])) == 0)
+            return true;
+    return false;
+}
+
+/* Names what stands before the library in LD_PRELOAD, and copies the library's own entry. */
+static bool find_in_preload(const struct patient *patient, char ours[PATH_MAX])
+{
+    const char *list = patient_variable(patient, "LD_PRELOAD");
+    char word[PATH_MAX];
+
+    *ours = '\0';
+    for (; list && *list; list += strcspn(list, ": ")) {
+        const char *name;
+        list += strspn(list, ": ");
+        if (!*list)
+            break;
+        snprintf(word, sizeof(word), "%.*s", (int)strcspn(list, ": "), list);
+        name = program_base_name(word);
+        if (is_ours(name)) {
+            snprintf(ours, PATH_MAX, "%s", word);
+            return true;
+        }
+        if (is_sanitizer(name))
+            doctor_note(patient->doctor, "preload", NULL,
+                        "%s, a sanitizer's runtime, comes before the library, as it must", name);
+        else
+            doctor_note(patient->doctor, "preload",
+                        "put librmmshim.so first in LD_PRELOAD if calls are missed",
+                        "%s comes before the library, and its functions before the library's",
+                        word);
+    }
+    return false;
+}
+
+/* ---- why the library is not loaded ---- */
+
+static void explain_not_loaded(const struct patient *patient)
+{
+    struct doctor *doctor = patient->doctor;
+    char library[PATH_MAX], path[PATH_MAX], why[LIBRARY_WHY_BYTES], ours[PATH_MAX];
+    struct program_refusal refusal;
+    bool is_named = find_in_preload(patient, ours);
+
+    if (patient_is_secure(patient))
+        doctor_problem(doctor, "loader", "start it as its own user, without setuid or capabilities",
+                       "it runs with raised rights: the dynamic linker ignores LD_PRELOAD");
+    if (library_look(library, why) && patient_executable(patient->directory, path) &&
+        !program_loads(library, path, &refusal))
+        doctor_problem(doctor, "loader", refusal.step, "%s", refusal.why);
+    if (!is_named && !patient->environment)
+        doctor_problem(doctor, "preload", start_step,
+                       "the library is not loaded; its environment cannot be read");
+    else if (!is_named)
+        doctor_problem(doctor, "preload", start_step,
+                       "it was started without the library: its LD_PRELOAD does not name it");
+    else if (access(ours, R_OK) != 0 && *ours == '/')
+        doctor_problem(doctor, "preload", start_step, "LD_PRELOAD names %s: %s", ours,
+                       strerror(errno));
+    else
+        doctor_problem(doctor, "preload",
+                       "LD_DEBUG=libs before the command shows what the dynamic linker does",
+                       "LD_PRELOAD names %s, but the library is not loaded", ours);
+}
+
+/* ---- why a loaded library does not serve ---- */
+
+static bool is_served(int number, const char *executable)
+{
+    struct process process;
+    char path[PATH_MAX];
+    bool is_same;
+
+    if (number <= 0 || process_open(number, &process) != PROCESS_SERVED)
+        return false;
+    is_same = patient_executable(process.directory, path) && strcmp(path, executable) == 0;
+    process_close(&process);
+    return is_same;
+}
+
+/* Without a page the library serves too. */
+static void explain_unseen(struct doctor *doctor)
+{
+    doctor->is_unseen = true;
+    doctor_problem(
+        doctor, "page", "ulimit -f unlimited, before it is started",
+        "its limit on the size of files is below the %d MiB of a page, so it has none to "
+        "look at",
+        RS_PUBLISHED_BYTES >> 20);
+}
+
+static void explain_not_served(const struct patient *patient)
+{
+    struct doctor *doctor = patient->doctor;
+    int parent = patient_status_number(patient, "\nPPid:");
+    char path[PATH_MAX];
+    bool asks = false;
+
+    if (!patient->environment) {
+        doctor_problem(doctor, "settings", NULL, "its environment cannot be read");
+        return;
+    }
+    if (!doctor_settings(doctor, patient->environment, &asks))
+        return;
+    if (!asks)
+        doctor_problem(doctor, "settings", start_step,
+                       "the library is loaded, but no RMM_ variable asks for anything: each call "
+                       "goes to the driver");
+    else if (patient_is_secure(patient))
+        doctor_problem(doctor, "loader", "start it as its own user, without setuid or capabilities",
+                       "it runs with raised rights, in which the library ignores its variables");
+    else if (patient_file_size_limit(patient) < RS_PUBLISHED_BYTES && patient->maps.has_driver)
+        explain_unseen(doctor);
+    else if (patient_executable(patient->directory, path) && is_served(parent, path))
+        doctor_problem(doctor, "process",
+                       "let it use CUDA in processes that are started anew (Python: start method "
+                       "spawn)",
+                       "it was forked by process %d, which is served: CUDA does not work in a "
+                       "forked child, and each call goes to the driver",
+                       parent);
+    else if (!patient->maps.has_driver)
+        doctor_problem(doctor, "driver", "look again when it uses the GPU",
+                       "the library waits in it, but libcuda is not loaded: it has made no CUDA "
+                       "call yet");
+    else
+        doctor_problem(doctor, "driver",
+                       "look again when it has allocated; memory from a library that was loaded "
+                       "with RTLD_DEEPBIND or dlmopen is not seen",
+                       "libcuda is loaded, but no allocation has come to the library yet");
+}
+
+/* ---- what its page counts ---- */
+
+/* Memory that is charged besides the stacks (context/limit.c), and what would change it. */
+static const struct {
+    const char *counter, *what, *step;
+} paths[] = {
+    {"driver", "by cuMemAlloc from the driver itself",
+     "a stack for the device (RMM_POOL_SIZE, RMM_RESOURCE), and RMM_HOOKS not set or with device"},
+    {"managed", "by cuMemAllocManaged from the driver itself",
+     "RMM_MANAGED_POOL_SIZE or RMM_MANAGED_RESOURCE"},
+    {"arrays", "in CUDA arrays, which only the driver can make", NULL},
+    {"vmm", "mapped by the program (cuMemCreate)",
+     "PyTorch: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False"},
+    {"stream_ordered", "in stream-ordered pools of the driver (cudaMallocAsync)",
+     "RMM_HOOKS=all serves cudaMallocAsync from the stack"},
+    {"graphs", "in memory nodes of CUDA graphs, which only the driver can make", NULL},
+};
+
+static void add_stack(struct doctor *doctor, const struct publication *page,
+                      const struct rs_reported_stack *stack)
+{
+    const struct rs_report *report = &stack->report;
+    char text[RS_SIZE_TEXT_BYTES], limit[RS_SIZE_TEXT_BYTES];
+    uint64_t limit_bytes = rs_report_value(report, "account", "limit", 0);
+
+    doctor_note(doctor, "stack", NULL, "device %d, %s memory: %.*s", stack->device,
+                rs_kind_names[stack->kind], RS_EXPRESSION_TEXT_BYTES,
+                publication_stack(page, stack)->expression);
+    if (rs_report_value(report, "account", "charged_peak", 0) || limit_bytes)
+        doctor_note(doctor, "memory", NULL, "device %d: %s in stacks, limit %s", stack->device,
+                    rs_size_format_short(rs_report_value(report, "account", "served", 0), text),
+                    limit_bytes ? rs_size_format_short(limit_bytes, limit) : "none");
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(paths); i++) {
+        uint64_t bytes = rs_report_value(report, "account", paths[i].counter, 0);
+        if (bytes)
+            doctor_problem(doctor, "memory", paths[i].step, "device %d: %s not from a stack: %s",
+                           stack->device, rs_size_format_short(bytes, text), paths[i].what);
+    }
+}
+
+static void add_page(struct doctor *doctor, const struct process *process)
+{
+    struct publication *page = calloc(1, sizeof(*page));
+
+    if (!page)
+        return;
+    if (!publication_read(page, process->file))
+        doctor_note(doctor, "memory", NULL, "no stack has been made yet");
+    for (size_t i = 0; i < page->count; i++)
+        add_stack(doctor, page, &page->stacks[i]);
+    publication_release(page);
+    free(page);
+}
+
+static void say_nothing(void *data, const char *line)
+{
+    (void)data;
+    (void)line;
+}
+
+/* The library reads the driver's pools only when something depends on them (rs_limit_follows). */
+static void add_uncounted(const struct patient *patient)
+{
+    struct rs_diagnostics nobody = {.write = say_nothing};
+    struct rs_config config;
+
+    if (!patient->environment)
+        return;
+    if (rs_config_parse(patient->environment, &nobody, &config) == 0 &&
+        config.statistics == RS_STATISTICS_NONE && !config.any_limit && !config.limit_job &&
+        config.control == RS_CONTROL_UNASKED)
+        doctor_note(patient->doctor, "memory", "RMM_STATISTICS, RMM_LIMIT or RMM_CONTROL",
+                    "stream-ordered pools of the driver (cudaMallocAsync) are not counted with "
+                    "these settings");
+    rs_config_free(&config);
+}
+
+/* ---- the frameworks ---- */
+
+static void add_framework_pools(const struct patient *patient)
+{
+    const char *uncached = patient_variable(patient, "PYTORCH_NO_CUDA_MEMORY_CACHING");
+
+    if (patient->maps.has_torch && patient->environment && !(uncached && *uncached))
+        doctor_note(
+            patient->doctor, "framework", "rmmshim run --framework-pools off",
+            "PyTorch keeps freed memory in a pool of its own: what it holds counts as live");
+}
+
+/* ---- the process ---- */
+
+static void examine(struct patient *patient, enum process_answer answer,
+                    const struct process *process)
+{
+    char ours[PATH_MAX];
+
+    patient_begin(patient);
+    if (answer == PROCESS_SERVED) {
+        patient->doctor->is_served = true;
+        (void)find_in_preload(patient, ours);
+        add_page(patient->doctor, process);
+        add_uncounted(patient);
+    } else if (patient->maps.has_library) {
+        (void)find_in_preload(patient, ours);
+        explain_not_served(patient);
+    } else {
+        explain_not_loaded(patient);
+    }
+    add_framework_pools(patient);
+    patient_end(patient);
+}
+
+static void explain_denied(struct doctor *doctor, int number)
+{
+    struct stat status;
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/%d", number);
+    if (stat(path, &status) == 0 && status.st_uid == geteuid())
+        doctor_problem(doctor, "process", "as root",
+                       "process %d does not let itself be looked at (raised rights, or "
+                       "PR_SET_DUMPABLE)",
+                       number);
+    else
+        doctor_problem(doctor, "process", "run this command as that user, or as root",
+                       "process %d %s", number, process_answer_text(PROCESS_DENIED));
+}
+
+void doctor_process(struct doctor *doctor, int number)
+{
+    struct patient patient = {.doctor = doctor, .number = number};
+    struct process process;
+    enum process_answer answer = process_open(number, &process);
+    char path[64];
+
+    doctor->good = "served";
+    snprintf(path, sizeof(path), "/proc/%d", number);
+    patient.directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (answer == PROCESS_SERVED || (answer == PROCESS_UNSERVED && patient.directory >= 0))
+        examine(&patient, answer, &process);
+    else if (answer == PROCESS_DENIED)
+        explain_denied(doctor, number);
+    else
+        doctor_problem(
+            doctor, "process",
+            answer == PROCESS_UNREADABLE ? "use the command of the version that serves it" : NULL,
+            "process %d %s", number, process_answer_text(answer));
+    if (answer == PROCESS_SERVED)
+        process_close(&process);
+    if (patient.directory >= 0)
+        close(patient.directory);
+}

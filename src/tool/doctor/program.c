@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `rmmshim doctor PROGRAM`: what the file says before it is run. */
+#include "tool/program/program.h"
+#include "tool/doctor/doctor.h"
+#include "tool/library.h"
+#include "tool/program/elf_file.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool begins(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* How the program comes to CUDA, as far as its file tells. */
+struct way {
+    char driver[ELF_NAME_BYTES], runtime[ELF_NAME_BYTES]; /* libraries that it needs; "": none */
+    bool has_runtime;                                     /* a static one */
+    bool names_driver;                                    /* for dlopen */
+};
+
+static void read_way(const char *path, struct way *way)
+{
+    struct elf_file elf;
+    char name[ELF_NAME_BYTES];
+
+    *way = (struct way){.has_runtime = false};
+    if (!elf_open(path, &elf))
+        return;
+    for (size_t at = 0; elf.is_elf && elf_next_needed(&elf, &at, name);) {
+        if (begins(name, "libcuda.so"))
+            memcpy(way->driver, name, sizeof(name));
+        if (begins(name, "libcudart"))
+            memcpy(way->runtime, name, sizeof(name));
+    }
+    /* Names of the runtime's errors stay in a stripped program. */
+    way->has_runtime = elf.is_elf && elf_contains(&elf, "cudaErrorMemoryAllocation") &&
+                       elf_contains(&elf, "libcuda.so");
+    way->names_driver = elf.is_elf && elf_contains(&elf, "libcuda.so");
+    elf_close(&elf);
+}
+
+static void add_way(struct doctor *doctor, const char *path)
+{
+    struct way way;
+
+    read_way(path, &way);
+    if (*way.driver)
+        doctor_note(doctor, "driver", NULL, "%s needs %s", path, way.driver);
+    if (*way.runtime)
+        doctor_note(doctor, "runtime", NULL, "%s needs %s", path, way.runtime);
+    else if (way.has_runtime)
+        doctor_note(doctor, "runtime", NULL, "%s contains a CUDA runtime (libcudart_static)", path);
+    else if (!*way.driver && way.names_driver)
+        doctor_note(doctor, "driver", NULL, "%s names libcuda.so and may load it by dlopen", path);
+    else if (!*way.driver)
+        doctor_note(doctor, "driver", "`rmmshim doctor PID` while it runs shows what it has loaded",
+                    "%s names neither libcuda nor a CUDA runtime; a library that it loads may, as "
+                    "in Python",
+                    path);
+}
+
+/* False where the library cannot be loaded into the program. */
+static bool look_at_file(struct doctor *doctor, const char *path)
+{
+    char library[PATH_MAX], why[LIBRARY_WHY_BYTES], runner[PATH_MAX];
+    struct program_refusal refusal;
+
+    if (!library_look(library, why)) {
+        doctor_problem(doctor, "library", "install the library, or set RMMSHIM_LIBRARY", "%s", why);
+        return false;
+    }
+    if (!program_loads(library, path, &refusal)) {
+        doctor_problem(doctor, "program", refusal.step, "%s", refusal.why);
+        return false;
+    }
+    if (program_find_runner(path, runner)) {
+        doctor_note(doctor, "program", NULL, "%s is run by %s", path, runner);
+        path = runner;
+    }
+    if (access(path, R_OK) != 0)
+        doctor_note(doctor, "program", NULL, "%s may be executed but not read", path);
+    else
+        add_way(doctor, path);
+    return true;
+}
+
+void doctor_program(struct doctor *doctor, const char *name)
+{
+    char path[PATH_MAX];
+    int failed = program_find(name, path);
+    bool asks = false;
+
+    doctor->good = "would be served under `rmmshim run`";
+    if (failed)
+        doctor_problem(doctor, "program", NULL, "%s: %s", name,
+                       failed == ENOENT ? "not found" : strerror(failed));
+    else if (look_at_file(doctor, path) && doctor_settings(doctor, environ, &asks) && !asks)
+        doctor_note(doctor, "settings", "rmmshim run --pool-size 4GiB PROGRAM",
+                    "no RMM_ variable of the environment asks for anything, so `rmmshim run` needs "
+                    "an option that does");
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tool/program/program.h"
+
+#include "base/check.h"
+#include "tool/program/elf_file.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+const char *program_base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+int program_find(const char *program, char path[PATH_MAX])
+{
+    const char *directories = getenv("PATH");
+    int result = ENOENT;
+    struct stat status;
+
+    if (!*program)
+        return ENOENT;
+    if (strchr(program, '/'))
+        directories = NULL;
+    else if (!directories)
+        directories = "/bin:/usr/bin";
+    for (;;) {
+        size_t length = directories ? strcspn(directories, ":") : 0;
+        snprintf(path, PATH_MAX, "%.*s%s%s", (int)length, directories ? directories : "",
+                 length ? "/" : "", program);
+        if (stat(path, &status) == 0) {
+            if (S_ISREG(status.st_mode) && access(path, X_OK) == 0)
+                return 0;
+            result = EACCES;
+        } else if (errno != ENOENT && errno != ENOTDIR) {
+            result = errno;
+        }
+        if (!directories || !directories[length])
+            return result;
+        directories += length + 1;
+    }
+}
+
+/* ---- scripts ---- */
+
+/* As Linux: bytes read of a script, and scripts that run one another. */
+enum { LINE_BYTES = 256, SCRIPTS_MAX = 5 };
+
+/* Reads the first line of a script behind its "#!".  False when the file is no script. */
+static bool read_script_line(const char *path, char line[LINE_BYTES])
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t got;
+
+    if (fd < 0)
+        return false;
+    got = pread(fd, line, LINE_BYTES - 1, 0);
+    close(fd);
+    if (got < 2 || line[0] != '#' || line[1] != '!')
+        return false;
+    line[got] = '\0';
+    line[strcspn(line, "\n")] = '\0';
+    memmove(line, line + 2, strlen(line + 2) + 1);
+    return true;
+}
+
+/* Returns the program that `env` starts: its first word that is no option and no variable; NULL:
+ * none. */
+static const char *program_of_env(char **rest)
+{
+    for (char *word; (word = strtok_r(NULL, " \t", rest));)
+        if (word[0] != '-' && !strchr(word, '='))
+            return word;
+    return NULL;
+}
+
+/* The interpreter that a script names, and where that is `env` the program that `env` starts.
+ * False when the file names no interpreter; empty paths: none, or not found. */
+static bool read_runners(const char *path, char interpreter[PATH_MAX], char of_env[PATH_MAX])
+{
+    char line[LINE_BYTES], *rest;
+    const char *word, *program;
+
+    *interpreter = *of_env = '\0';
+    if (!read_script_line(path, line))
+        return false;
+    word = strtok_r(line, " \t", &rest);
+    if (!word)
+        return false;
+    snprintf(interpreter, PATH_MAX, "%s", word);
+    if (strcmp(program_base_name(interpreter), "env") != 0)
+        return true;
+    program = program_of_env(&rest);
+    if (!program || program_find(program, of_env) != 0)
+        *of_env = '\0';
+    return true;
+}
+
+bool program_find_runner(const char *path, char runner[PATH_MAX])
+{
+    char script[PATH_MAX], interpreter[PATH_MAX], of_env[PATH_MAX];
+    int scripts = 0;
+
+    snprintf(script, sizeof(script), "%s", path);
+    while (scripts < SCRIPTS_MAX && read_runners(script, interpreter, of_env)) {
+        snprintf(script, sizeof(script), "%s", *of_env ? of_env : interpreter);
+        scripts++;
+    }
+    snprintf(runner, PATH_MAX, "%s", script);
+    return scripts > 0 && access(runner, X_OK) == 0;
+}
+
+/* ---- whether it loads the library ---- */
+
+/* The question while it is answered: `started` is what the user asked for, and `path` that, or what
+ * runs it. */
+struct question {
+    const struct elf_file *library;
+    const char *started;
+    struct program_refusal *refusal;
+};
+
+static bool refuse(const struct question *of, const char *path, const char *step,
+                   const char *format, ...) RS_PRINTF(4, 5);
+
+static bool refuse(const struct question *of, const char *path, const char *step,
+                   const char *format, ...)
+{
+    char *why = of->refusal->why;
+    size_t bytes = sizeof(of->refusal->why);
+    va_list arguments;
+
+    of->refusal->step = step;
+    if (strcmp(of->started, path) == 0)
+        snprintf(why, bytes, "%s ", path);
+    else
+        snprintf(why, bytes, "%s is run by %s, which ", of->started, path);
+    va_start(arguments, format);
+    vsnprintf(why + strlen(why), bytes - strlen(why), format, arguments);
+    va_end(arguments);
+    return false;
+}
+
+/* Programs that the kernel starts with more rights than who starts them (AT_SECURE). */
+static bool check_rights(const struct question *of, const char *path)
+{
+    static const char rights_step[] = "start a copy that has no setuid or setgid bit and no "
+                                      "capabilities";
+    struct stat status;
+
+    if (stat(path, &status) != 0)
+        return true;
+    if ((status.st_mode & S_ISUID) && status.st_uid != getuid())
+        return refuse(of, path, rights_step,
+                      "runs as another user: the dynamic linker ignores LD_PRELOAD");
+    if ((status.st_mode & S_ISGID) && (status.st_mode & S_IXGRP) && status.st_gid != getgid())
+        return refuse(of, path, rights_step,
+                      "runs as another group: the dynamic linker ignores LD_PRELOAD");
+    if (getuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0)
+        return refuse(of, path, rights_step,
+                      "has file capabilities: the dynamic linker ignores LD_PRELOAD");
+    return true;
+}
+
+/* Dynamic linkers of other libcs.  They read LD_PRELOAD and end the program because the library
+ * needs glibc. */
+static const struct {
+    const char *begins, *libc;
+} other_linkers[] = {
+    {"ld-musl-", "musl"},
+    {"ld-uClibc", "uClibc"},
+    {"ld64-uClibc", "uClibc"},
+    {"linker64", "Bionic"},
+};
+
+static bool check_libc(const struct question *of, const char *path, const struct elf_file *program)
+{
+    const char *linker = program_base_name(program->interpreter);
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(other_linkers); i++)
+        if (strncmp(linker, other_linkers[i].begins, strlen(other_linkers[i].begins)) == 0)
+            return refuse(of, path, "use a build of it for glibc",
+                          "is linked with %s: the library needs glibc", other_linkers[i].libc);
+    return true;
+}
+
+static bool check_elf(const struct question *of, const char *path, const struct elf_file *program)
+{
+    const struct elf_file *library = of->library;
+
+    if (program->class != library->class)
+        return refuse(of, path, "use a build of it for this machine",
+                      "is a %d-bit program: the %d-bit library cannot be loaded into it",
+                      program->class == ELFCLASS32 ? 32 : 64,
+                      library->class == ELFCLASS32 ? 32 : 64);
+    if (program->machine != library->machine)
+        return refuse(of, path, "use a build of it for this machine",
+                      "is for another processor than the library");
+    if (elf_is_static(program))
+        return refuse(of, path, "link it dynamically (without -static)",
+                      "is linked statically: no library can be loaded into it");
+    return check_libc(of, path, program);
+}
+
+static bool check(const struct question *of, const char *path, int scripts)
+{
+    char interpreter[PATH_MAX], of_env[PATH_MAX];
+    struct elf_file program;
+    bool loads = true;
+
+    if (!check_rights(of, path))
+        return false;
+    if (!elf_open(path, &program))
+        return true;
+    if (program.is_elf)
+        loads = check_elf(of, path, &program);
+    elf_close(&program);
+    if (program.is_elf || scripts == SCRIPTS_MAX || !read_runners(path, interpreter, of_env))
+        return loads;
+    return check(of, interpreter, scripts + 1) && (!*of_env || check(of, of_env, scripts + 1));
+}
+
+static bool refuse_library(const char *library, const char *reason, struct program_refusal *refusal)
+{
+    refusal->step = "set RMMSHIM_LIBRARY to the path of librmmshim.so";
+    snprintf(refusal->why, sizeof(refusal->why), "%s%s", library, reason);
+    return false;
+}
+
+bool program_loads(const char *library, const char *path, struct program_refusal *refusal)
+{
+    struct elf_file shim;
+    bool loads;
+
+    if (!elf_open(library, &shim))
+        return refuse_library(library, " cannot be read", refusal);
+    loads = shim.is_elf ? check(&(struct question){&shim, path, refusal}, path, 0)
+                        : refuse_library(library, " is not a library", refusal);
+    elf_close(&shim);
+    return loads;
+}

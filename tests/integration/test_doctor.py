@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rmmshim doctor`: whether a machine, a program or a process is served, and why not.  TOOL is the command."""
+import json
+import os
+import resource
+import shutil
+import signal
+import stat
+import struct
+import subprocess
+import sys
+import unittest
+
+import json_schema
+import support
+from test_steer import Steered
+
+TOOL = os.environ["TOOL"]
+STEPS = support.program("memory_steps")
+ONE_ASKED = "RMM_POOL_SIZE"
+
+
+def doctor(*words, settings=None, driver=False, **how):
+    """Without the library in LD_PRELOAD, as a user starts it."""
+    env = support.environment(settings, preload=[], driver=driver)
+    env["RMMSHIM_LIBRARY"] = support.SHIM
+    env.update({name: value for name, value in (settings or {}).items() if value is not None})
+    done = subprocess.run([TOOL, "doctor"] + [str(word) for word in words], env=env, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=60, check=False, **how)
+    return support.Result(done.returncode, done.stdout, done.stderr)
+
+
+class Doctor(support.Test):
+    def expect(self, answer, status, verdict, *lines):
+        """The exit code, the whole of the first line, and what each of the others has somewhere."""
+        self.assertEqual(answer.status, status, answer)
+        self.assertRegex(answer.stdout.splitlines()[0], "^%s$" % verdict, answer)
+        for line in lines:
+            self.assertRegex(answer.stdout, "(?m)^  %s" % line, answer)
+
+    def file(self, name, content, mode=0o755):
+        with open(self.path(name), "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode())
+        os.chmod(self.path(name), mode)
+        return self.path(name)
+
+
+class Program(Doctor):
+    def elf(self, name, bits=64, machine=None, kind=2, interpreter=None, flags=None, tail=b""):
+        """The beginning of a program: enough to see for whom it is.  `flags` is DT_FLAGS_1."""
+        with open(sys.executable, "rb") as own:
+            header = bytearray(own.read(64))
+        header[4] = {32: 1, 64: 2}[bits]
+        struct.pack_into("<H", header, 16, kind)
+        if machine:
+            struct.pack_into("<H", header, 18, machine)
+        segments, data = b"", b""
+        count = (interpreter is not None) + (flags is not None)
+        at = 64 + 56 * count
+        if interpreter is not None:
+            data = interpreter.encode() + b"\0"
+            segments += struct.pack("<IIQQQQQQ", 3, 4, at, 0, 0, len(data), len(data), 1)  # PT_INTERP
+        if flags is not None:
+            dynamic = struct.pack("<QQQQ", 0x6ffffffb, flags, 0, 0)
+            segments += struct.pack("<IIQQQQQQ", 2, 4, at + len(data), 0, 0, len(dynamic), len(dynamic), 8)
+            data += dynamic
+        struct.pack_into("<Q", header, 32, 64)
+        struct.pack_into("<HH", header, 54, 56, count)
+        return self.file(name, bytes(header) + segments + data + tail)
+
+    def test_what_cannot_load_the_library(self):
+        static, pie = self.elf("static"), self.elf("pie", kind=3, flags=0x08000000)
+        for program, why, step in (
+                (static, "is linked statically: no library can be loaded into it", "link it dynamically"),
+                (pie, "is linked statically: no library can be loaded into it", "link it dynamically"),
+                (self.elf("small", bits=32), "is a 32-bit program: the 64-bit library cannot be loaded into it",
+                 "use a build of it for this machine"),
+                (self.elf("foreign", machine=0x1234), "is for another processor than the library",
+                 "use a build of it for this machine"),
+                (self.elf("musl", interpreter="/lib/ld-musl-x86_64.so.1"),
+                 "is linked with musl: the library needs glibc", "use a build of it for glibc"),
+                (self.file("script", "#!%s\n" % static),
+                 "is run by %s, which is linked statically: no library can be loaded into it" % static,
+                 "link it dynamically")):
+            with self.subTest(program):
+                self.expect(doctor(program), 1, "not served: %s %s" % (program, why), "! program: .* -> " + step)
+                refused = support.run([TOOL, "run", program], preload=[], driver=False)
+                self.assertEqual((refused.status, refused.stderr), (125, "rmmshim: %s %s\n" % (program, why)))
+
+    def test_a_program_of_a_static_libc(self):
+        source = self.file("empty.c", "int main(void) { return 0; }")
+        for kind in ("-static", "-static-pie"):
+            with self.subTest(kind):
+                program = self.path("linked" + kind)
+                built = subprocess.run(["cc", kind, "-o", program, source], stderr=subprocess.PIPE, check=False)
+                if built.returncode != 0:
+                    self.skipTest("no static libc")
+                self.expect(doctor(program), 1, "not served: %s is linked statically: .*" % program)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root makes files of other users")
+    def test_raised_rights(self):
+        program = shutil.copy(STEPS, self.path("raised"))
+        for owner, bit, whose in (((12345, 0), stat.S_ISUID, "user"), ((0, 12345), stat.S_ISGID, "group")):
+            os.chown(program, *owner)
+            os.chmod(program, 0o755 | bit)
+            with self.subTest(whose):
+                self.expect(doctor(program), 1, "not served: %s runs as another %s: the dynamic linker ignores "
+                                                "LD_PRELOAD" % (program, whose), "! program: .* -> start a copy")
+
+    def test_its_way_to_cuda(self):
+        for program, line in ((STEPS, r"- driver: .* needs libcuda\.so\.1$"),
+                              (support.program("door_program_shared"), r"- runtime: .* needs libcudart\.so\.\d+$"),
+                              (support.program("door_program_static"), "- runtime: .* contains a CUDA runtime"),
+                              (self.elf("later", interpreter="/lib64/ld-linux-x86-64.so.2", tail=b"libcuda.so.1\0"),
+                               r"- driver: .* names libcuda\.so and may load it by dlopen$"),
+                              (sys.executable, "- driver: .* names neither libcuda nor a CUDA runtime; .* -> ")):
+            with self.subTest(program):
+                self.expect(doctor(program), 0, "would be served under `rmmshim run`", line,
+                            "- settings: .* -> rmmshim run --pool-size 4GiB PROGRAM")
+        stripped = self.path("stripped")
+        subprocess.run(["strip", "-o", stripped, support.program("door_program_static")], check=True)
+        self.expect(doctor(stripped), 0, "would.*", "- runtime: .* contains a CUDA runtime")
+
+    def test_scripts_and_names(self):
+        script = self.file("script", "#!/usr/bin/env memory_steps\n")
+        path = {"PATH": os.path.dirname(STEPS) + ":/usr/bin:/bin"}
+        self.expect(doctor(script, settings=path), 0, "would.*", "- program: %s is run by %s$" % (script, STEPS),
+                    "- driver: %s needs libcuda" % STEPS)
+        self.expect(doctor("memory_steps", settings=path), 0, "would.*", "- driver: %s needs libcuda" % STEPS)
+        self.expect(doctor("no-such-program"), 1, "not served: no-such-program: not found")
+        self.expect(doctor(self.folder), 1, "not served: .*: Permission denied")
+
+    def test_settings(self):
+        self.assertNotIn("settings", doctor(STEPS, settings={ONE_ASKED: "1GiB"}).stdout)
+        self.expect(doctor(STEPS, settings={ONE_ASKED: "1Gib?"}), 1, r"not served: RMM_POOL_SIZE=1\^Gib\?: .*",
+                    "! settings: .* -> mend the variable")
+
+    def test_broken_files(self):
+        """Headers that point nowhere are read, and nothing crashes."""
+        with open(STEPS, "rb") as file:
+            whole = file.read(4096)
+        for i in range(0, 1024, 4):
+            with self.subTest(i):
+                answer = doctor(self.file("broken", whole[:i] + b"\xff\xff\xff\x7f" + whole[i + 4:]))
+                self.assertIn(answer.status, (0, 1), answer)
+        self.assertEqual(doctor(self.file("short", whole[:100])).status, 0)
+
+    def test_json(self):
+        hostile = self.elf("\x1b[31m\"\\\xa0\u20ac\n")
+        for words, settings, verdict, status in (
+                ([STEPS], {}, "served", 0), ([hostile], {}, "not", 1), ([], {}, None, None),
+                ([os.getpid()], {}, "not", 1), ([STEPS], {ONE_ASKED: "x"}, "not", 1)):
+            with self.subTest(words):
+                answer = doctor("--json", *words, settings=settings)
+                self.file("answer", answer.stdout)
+                document = json_schema.read(self.path("answer"), "doctor.json")
+                self.assertIn(verdict, (None, document["verdict"]))
+                self.assertIn(status, (None, answer.status))
+                self.assertEqual(document["verdict"] == "served", answer.status == 0)
+                self.assertEqual(bool(document["reason"]), answer.status != 0)
+                self.assertNotIn("\x1b", answer.stdout)
+        self.assertIn("?[31m\"\\\xa0\u20ac?", json.loads(doctor("--json", hostile).stdout)["reason"])
+        self.assertEqual(len(doctor(hostile).stdout.splitlines()), 2)
+
+    def test_usage(self):
+        for words, said in ((["--jsn"], "unknown option '--jsn'; did you mean '--json'?"), (["a", "b"], "'b' is one word"),
+                            (["-1"], "unknown option '-1'"), ([""], "the program's name is empty")):
+            with self.subTest(words):
+                answer = doctor(*words)
+                self.assertEqual((answer.status, answer.stdout), (2, ""), answer)
+                self.assertIn(said, answer.stderr)
+        self.expect(doctor("--", "--json"), 1, "not served: --json: not found")
+
+
+class Process(Doctor):
+    def test_served(self):
+        steered = Steered(self, {"RMM_POOL_SIZE": "16MiB", "RMM_LIMIT": "1GiB"})
+        steered.step("device", 64)
+        self.expect(doctor(steered.pid), 0, "served", "- library: .*/librmmshim.so is loaded",
+                    r"- driver: .*/libcuda\.so\S* is loaded", r"- stack: device 0, device memory: .*pool\(",
+                    r"- memory: device 0: [1-9][0-9.]* MiB in stacks, limit 1\.00 GiB$")
+
+    def test_memory_that_no_stack_serves(self):
+        counts = {"RMM_POOL_SIZE": "16MiB", "RMM_CONTROL": "calls"}
+        steered = Steered(self, counts)
+        steered.step("device", 1)
+        steered.step("ordered", 64)
+        self.expect(doctor(steered.pid), 1,
+                    r"served, but not wholly: device 0: [1-9][0-9.]* MiB not from a stack: in stream-ordered pools .*",
+                    "! memory: .* -> RMM_HOOKS=all")
+        steered = Steered(self, dict(counts, RMM_HOOKS="all"))
+        steered.step("ordered", 64)
+        self.expect(doctor(steered.pid), 0, "served")
+        steered = Steered(self, counts)
+        steered.step("managed", 64)
+        self.expect(doctor(steered.pid), 1, "served, but not wholly: device 0: 64.0 MiB .*: by cuMemAllocManaged .*",
+                    "! memory: .* -> RMM_MANAGED_POOL_SIZE or RMM_MANAGED_RESOURCE")
+        steered = Steered(self, {"RMM_LIMIT": "1GiB", "RMM_HOOKS": "pinned"})
+        steered.step("device", 64)
+        self.expect(doctor(steered.pid), 1, "served, but not wholly: device 0: .*: by cuMemAlloc from the driver itself",
+                    "! memory: .* -> a stack for the device")
+
+    def test_pools_that_are_not_counted(self):
+        steered = Steered(self, {"RMM_POOL_SIZE": "16MiB"})
+        steered.step("ordered", 64)
+        self.expect(doctor(steered.pid), 0, "served", "- memory: stream-ordered pools .* are not counted .* -> RMM_STAT")
+
+    def test_no_library(self):
+        sleeper = self.start([sys.executable, "-c", WAITS], preload=[])
+        self.expect(doctor(sleeper), 1, "not served: it was started without the library: its LD_PRELOAD does not "
+                                        "name it", "! preload: .* -> start it with `rmmshim run`")
+        missing = self.path("librmmshim.so")
+        sleeper = self.start([sys.executable, "-c", WAITS], preload=[missing])
+        self.expect(doctor(sleeper), 1, "not served: LD_PRELOAD names %s: No such file or directory" % missing)
+
+    def start(self, command, settings=None, **how):
+        """A process that has printed a line, and waits."""
+        process = subprocess.Popen(command, env=support.environment(settings, **how), stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stdout.readline(), b"ready\n")
+        return process.pid
+
+    def test_loaded_and_not_serving(self):
+        for settings, verdict, line in (
+                ({}, "not served: the library is loaded, but no RMM_ variable asks for anything: .*",
+                 "! settings: .* -> start it with `rmmshim run`"),
+                ({ONE_ASKED: "1GiB"}, "not served: the library waits in it, but libcuda is not loaded: .*",
+                 "! driver: .* -> look again"),
+                ({ONE_ASKED: "1Gib?"}, r"not served: RMM_POOL_SIZE=1\^Gib\?: .*", "! settings: ")):
+            with self.subTest(settings):
+                self.expect(doctor(self.start([sys.executable, "-c", WAITS], settings)), 1, verdict, line)
+        pid = self.start([sys.executable, "-c", "import ctypes; ctypes.CDLL('libcuda.so.1')\n" + WAITS],
+                         {ONE_ASKED: "1GiB"})
+        self.expect(doctor(pid), 1, "not served: libcuda is loaded, but no allocation has come to the library yet",
+                    "! driver: .*RTLD_DEEPBIND")
+
+    def test_a_forked_child(self):
+        process = subprocess.Popen([sys.executable, "-c", FORKS], env=support.environment({ONE_ASKED: "16MiB"}),
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(process.communicate)
+        child = int(process.stdout.readline())
+        self.expect(doctor(process.pid), 0, "served")
+        self.expect(doctor(child), 1, "not served: it was forked by process %d, which is served: .*" % process.pid,
+                    "! process: .* -> .*spawn")
+
+    def test_no_room_for_the_page(self):
+        steered = Steered(self, {ONE_ASKED: "16MiB"})
+        steered.step("used")
+        resource.prlimit(steered.pid, resource.RLIMIT_FSIZE, (31 << 20, 31 << 20))
+        steered.step("device", 1)
+        self.expect(doctor(steered.pid), 1, "not known: its limit on the size of files is below the 32 MiB of a page, "
+                                            "so .*", "! page: .* -> ulimit -f unlimited")
+        self.assertEqual(json.loads(doctor("--json", steered.pid).stdout)["verdict"], "unknown")
+
+    def test_the_order_of_preloaded_libraries(self):
+        other = support.program("libbeside_malloc.so")
+        pid = self.start([sys.executable, "-c", WAITS], {ONE_ASKED: "1GiB"}, preload=[other, support.SHIM])
+        self.expect(doctor(pid), 1, "not served: .*", "- preload: %s comes before the library" % other)
+        pid = self.start([sys.executable, "-c", WAITS], {ONE_ASKED: "1GiB"}, preload=[support.SHIM, other])
+        self.assertNotIn("preload:", doctor(pid).stdout)
+
+    def test_processes_that_are_not_there(self):
+        gone = 2 ** 22 + 1
+        self.expect(doctor(gone), 1, "not served: process %d does not exist" % gone)
+        steered = Steered(self, {ONE_ASKED: "16MiB"})
+        steered.step("device", 1)
+        steered.process.send_signal(signal.SIGKILL)
+        os.waitid(os.P_PID, steered.pid, os.WEXITED | os.WNOWAIT)
+        self.expect(doctor(steered.pid), 1, "not served: process %d does not exist" % steered.pid)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root becomes another user")
+    def test_another_user(self):
+        steered = Steered(self, {ONE_ASKED: "16MiB"})
+        steered.step("device", 1)
+        if subprocess.run([TOOL, "--version"], user=65534, stdout=subprocess.DEVNULL, check=False).returncode != 0:
+            self.skipTest("the command is not for others")
+        self.expect(doctor(steered.pid, user=65534, group=65534, extra_groups=[]), 1,
+                    "not served: process %d belongs to another user" % steered.pid,
+                    "! process: .* -> run this command as that user, or as root")
+
+
+WAITS = "print('ready', flush=True); input()"
+FORKS = """
+import ctypes, os
+cuda, context, block = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
+for result in (cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), cuda.cuCtxSetCurrent(context),
+               cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(1 << 20))):
+    assert result == 0, result
+if os.fork() == 0:
+    print(os.getpid(), flush=True)
+try:
+    input()
+except EOFError:
+    os._exit(0)
+"""
+
+
+class Machine(Doctor):
+    def test_what_is_there(self):
+        self.expect(doctor(driver=True, settings={ONE_ASKED: "1GiB"}), 0, "this machine can serve: .*",
+                    "- library: %s, loadable with this machine's glibc [0-9.]+$" % support.SHIM,
+                    r"- driver: \S*/libcuda\.so\S*, for CUDA [0-9]+\.[0-9]+$",
+                    "- settings: the RMM_ variables of the environment are good$")
+
+    def test_no_driver(self):
+        self.file("libcuda.so.1", "no library")
+        self.expect(doctor(settings={"LD_LIBRARY_PATH": self.folder}), 1, r"not served: libcuda\.so\.1 cannot be used: .*",
+                    "! driver: .* -> install NVIDIA's driver")
+
+    def test_a_driver_that_crashes(self):
+        source = self.file("crash.c", "#include <signal.h>\n"
+                                      "__attribute__((constructor)) static void crash(void) { raise(SIGSEGV); }\n")
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", self.path("libcuda.so.1"), source], check=True)
+        self.expect(doctor(settings={"LD_LIBRARY_PATH": self.folder}), 1,
+                    r"not served: libcuda\.so\.1 cannot be used: libcuda\.so\.1 ends the process that loads it: "
+                    "Segmentation fault")
+
+    def test_no_library(self):
+        gone = self.path("gone.so")
+        self.expect(doctor(settings={"RMMSHIM_LIBRARY": gone}, driver=True), 1,
+                    "not served: RMMSHIM_LIBRARY=%s: No such file or directory" % gone)
+        text = self.file("text.so", "text")
+        self.expect(doctor(settings={"RMMSHIM_LIBRARY": text}, driver=True), 1, "not served: %s: .*" % text,
+                    "! library: .* -> build the library on this machine")
+
+    def test_limits(self):
+        def files():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+        def descriptors():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
+        for limit, line in ((files, "! page: the limit on the size of files .* -> ulimit -f unlimited"),
+                            (descriptors, "! page: the limit on open files is 32: .* -> ulimit -n 1024")):
+            with self.subTest(limit.__name__):
+                self.expect(doctor(driver=True, preexec_fn=limit), 1, "not served: the limit on .*", line)
+
+    def test_settings(self):
+        self.expect(doctor(driver=True, settings={"RMM_POOL_SISE": "1GiB"}), 1, "not served: RMM_POOL_SISE.*",
+                    "! settings: ")
+
+    def test_mps(self):
+        self.expect(doctor(driver=True, settings={"CUDA_MPS_PIPE_DIRECTORY": self.folder}), 0, "this.*",
+                    "- mps: CUDA_MPS_PIPE_DIRECTORY=%s, but no MPS daemon is seen here" % self.folder)
+        daemon = shutil.copy(shutil.which("sleep"), self.path("nvidia-cuda-mps-control"))
+        process = subprocess.Popen([daemon, "60"])
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.expect(doctor(driver=True), 0, "this.*", r"- mps: MPS runs \(process %d\)" % process.pid)
+
+
+if __name__ == "__main__":
+    support.main()
