@@ -47,7 +47,7 @@ static bool add_subject(struct subjects *subjects, const struct process *process
     }
     subject->page.process = process->number;
     snprintf(subject->labels, sizeof(subject->labels), ",pid=\"%d\"", process->number);
-    subjects->all = need(realloc(subjects->all, (subjects->count + 1) * sizeof(*subjects->all)));
+    subjects->all = need(realloc(subjects->all, (subjects->count + 1) * sizeof(struct subject *)));
     subjects->all[subjects->count++] = subject;
     return true;
 }

@@ -55,12 +55,12 @@ static const char *peak_text(const struct summary_device *device, char text[4 * 
     unit = strchr(peak, ' ');
     limit_unit = strchr(limit, ' ');
     if (!device->limit_bytes) {
-        snprintf(text, 4 * RS_SIZE_TEXT_BYTES, "%s", peak);
+        snprintf(text, 4ul * RS_SIZE_TEXT_BYTES, "%s", peak);
         return text;
     }
     if (unit && limit_unit && strcmp(unit, limit_unit) == 0)
         peak[unit - peak] = '\0';
-    snprintf(text, 4 * RS_SIZE_TEXT_BYTES, "%s of %s limit (%.0f %%)", peak, limit,
+    snprintf(text, 4ul * RS_SIZE_TEXT_BYTES, "%s of %s limit (%.0f %%)", peak, limit,
              100 * (double)device->peak_bytes / (double)device->limit_bytes);
     return text;
 }
@@ -89,13 +89,14 @@ static int by_peak(const void *one, const void *other)
 /* Those with the highest peaks. */
 static void say_processes(const struct summary *summary)
 {
-    const struct summary_process **order = calloc(summary->count + 1, sizeof(*order));
+    const struct summary_process **order =
+        calloc(summary->count + 1, sizeof(struct summary_process *));
     size_t said = summary->count < SAID_MAX ? summary->count : SAID_MAX;
 
     for (size_t i = 0; order && i < summary->count; i++)
         order[i] = &summary->processes[i];
     if (order)
-        qsort(order, summary->count, sizeof(*order), by_peak);
+        qsort(order, summary->count, sizeof(struct summary_process *), by_peak);
     for (size_t i = 0; order && i < said; i++)
         for (size_t j = 0; j < order[i]->device_count; j++)
             say_device(order[i], &order[i]->devices[j]);

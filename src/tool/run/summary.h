@@ -36,7 +36,7 @@ struct summary {
 };
 
 /* Adds a process by its mapped page. */
-void summary_add(struct summary *summary, int number, bool has_ended, const void *page);
+void summary_add(struct summary *summary, int number, bool has_ended, const void *file);
 
 /* Empties it and frees its memory. */
 void summary_clear(struct summary *summary);
