@@ -73,19 +73,21 @@ bool rs_holders_add(struct rs_holders *holders, const struct rs_stack *stack, st
 
 /* ---- what is said of them ---- */
 
-static bool is_of_runtime(const void *frame)
+/* The CUDA runtime, and this library, whose functions the runtime's callers go through. */
+static bool is_between(const void *frame)
 {
     struct rs_symbol symbol;
 
     rs_symbol_describe(frame, &symbol);
-    return strncmp(symbol.object, "libcudart", 9) == 0;
+    return strncmp(symbol.object, "libcudart", 9) == 0 ||
+           strncmp(symbol.object, "librmmshim", 10) == 0;
 }
 
 unsigned rs_site_frames_outside(const struct rs_call_site *site)
 {
     unsigned outside = 0;
 
-    while (outside < site->frame_count && is_of_runtime(site->frames[outside]))
+    while (outside < site->frame_count && is_between(site->frames[outside]))
         outside++;
     return outside < site->frame_count ? outside : 0;
 }

@@ -130,6 +130,12 @@ class Leaks(Programs):
             leaks = json.load(file)["leaks"]
         self.assertEqual([(leak["kind"], leak["blocks"]) for leak in leaks], [("device", 16)])
 
+    def test_the_first_allocation_has_no_frames_of_ours(self):
+        """A shared runtime asks the driver for it, through our function: it is the same call site."""
+        result = run([support.program("life_runtime_shared"), "leave"], dict(POOL, RMM_TRACKING="1"))
+        self.assertIn("in 16 blocks from 1 call site\n", result.stderr, result)
+        self.assertNotIn("librmmshim", result.stderr, result)
+
     def test_forked_children_and__exit_report_nothing(self):
         result = run([support.program("life_runtime_shared"), "leave", "_exit"], dict(POOL, RMM_TRACKING="1"))
         self.assertEqual((result.status, result.stderr), (5, ""), result)
