@@ -111,16 +111,16 @@ void rs_report_add(struct rs_report *report, const char *resource, const char *n
 
 uint64_t rs_terms_value(const struct rs_term *terms, unsigned term_count)
 {
-    int64_t sum = 0;
+    uint64_t sum = 0; /* a page that was spoilt may have any numbers, so sums wrap around */
 
     for (unsigned i = 0; i < term_count; i++) {
         const volatile char *at = terms[i].first;
-        int64_t fields = 0;
+        uint64_t fields = 0;
         for (uint32_t left = terms[i].count; left > 0; left--, at += terms[i].stride_bytes)
-            fields += __atomic_load_n((const volatile int64_t *)at, __ATOMIC_ACQUIRE);
-        sum += fields * terms[i].scale;
+            fields += __atomic_load_n((const volatile uint64_t *)at, __ATOMIC_ACQUIRE);
+        sum += fields * (uint64_t)terms[i].scale;
     }
-    return sum > 0 ? (uint64_t)sum : 0;
+    return (int64_t)sum > 0 ? sum : 0;
 }
 
 void rs_report_add_sum(struct rs_report *report, const char *resource, const char *name,

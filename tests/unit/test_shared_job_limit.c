@@ -2,6 +2,7 @@
 /* The limit over a job: processes that take, give back and die never have more than the limit. */
 #include "unit.h"
 
+#include "base/process.h"
 #include "folder.h"
 #include "shared/job_limit.h"
 
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -154,6 +156,35 @@ TEST(never_more_than_the_limit)
 
 /* ---- processes that die ---- */
 
+/* qemu-user makes up what /proc says of the calling process, so that others do not know it again.
+ */
+static bool knows_itself(void)
+{
+    static pid_t own;
+    long long ticks = rs_process_start_ticks(0);
+    int status;
+    pid_t child;
+
+    own = getpid();
+    child = fork();
+    if (child == 0)
+        _exit(rs_process_start_ticks(own) == ticks ? 0 : 1);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (status != 0)
+        print_message("left out: /proc does not know this process\n");
+    return status == 0;
+}
+
+/* No process outlives its test. */
+static pid_t fork_bound(void)
+{
+    pid_t process = fork();
+
+    if (process == 0)
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return process;
+}
+
 /* A process that takes bytes and is killed while it holds them. */
 static pid_t take_and_wait(struct rs_job_limit *job, uint64_t bytes)
 {
@@ -162,7 +193,7 @@ static pid_t take_and_wait(struct rs_job_limit *job, uint64_t bytes)
     pid_t process;
 
     assert_int_equal(pipe(ready), 0);
-    process = fork();
+    process = fork_bound();
     if (process == 0) {
         struct rs_job_share share = share_of(job, first_uuid, LIMIT);
         bool taken = rs_job_share_take(&share, (size_t)bytes);
@@ -189,7 +220,11 @@ TEST(the_dead_are_counted_until_the_device_has_closed)
 {
     struct rs_job_limit *job = new_job();
     struct rs_job_share own = share_of(job, first_uuid, LIMIT);
-    pid_t process = take_and_wait(job, 700);
+    pid_t process;
+
+    if (!knows_itself())
+        return;
+    process = take_and_wait(job, 700);
 
     assert_false(rs_job_limit_reap(job)); /* nobody is gone */
     assert_int_equal(rs_job_share_others(&own), 700);
@@ -207,7 +242,11 @@ TEST(a_place_that_comes_back_is_settled_anew)
 {
     struct rs_job_limit *job = new_job();
     struct rs_job_share own = share_of(job, first_uuid, LIMIT);
-    pid_t process = take_and_wait(job, 10);
+    pid_t process;
+
+    if (!knows_itself())
+        return;
+    process = take_and_wait(job, 10);
 
     kill_and_wait(process);
     while (rs_job_limit_reap(job))
@@ -233,8 +272,10 @@ TEST(a_process_whose_first_thread_has_ended_lives)
     char byte, path[64], stat[256] = "";
     pid_t process;
 
+    if (!knows_itself())
+        return;
     assert_int_equal(pipe(ready), 0);
-    process = fork();
+    process = fork_bound();
     if (process == 0) {
         pthread_t thread;
         (void)!rs_job_share_take(&(struct rs_job_share){job, rs_job_limit_join(job), 0, LIMIT},
