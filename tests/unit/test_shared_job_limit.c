@@ -268,7 +268,7 @@ static void *wait_for_ever(void *data)
 TEST(a_process_whose_first_thread_has_ended_lives)
 {
     struct rs_job_limit *job = new_job();
-    int ready[2];
+    static int ready[2]; /* the first thread's stack ends before the other thread */
     char byte, path[64], stat[256] = "";
     pid_t process;
 
