@@ -161,7 +161,10 @@ class LimitJob(support.Test):
             life.join()
         self.assertGreater(len(served), 32)
         self.assertEqual(keeper.step("device", 94), [])  # what they had is the keeper's to have
-        self.assertEqual(Job(self.path("job")).sums(), (96 * MIB, 1))
+        # Who joins frees the places of those that are gone.
+        newcomer = Steered(self, self.settings("96MiB"))
+        newcomer.step("info")
+        self.assertEqual(Job(self.path("job")).sums(), (96 * MIB, 2))
 
 
 if __name__ == "__main__":
