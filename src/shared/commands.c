@@ -2,6 +2,7 @@
 #include "shared/commands.h"
 
 #include "base/descriptor.h"
+#include "base/file.h"
 #include "base/undisturbed.h"
 #include "shared/job.h"
 
@@ -30,7 +31,11 @@ static bool make_file(void)
     if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < RS_COMMANDS_BYTES)
         return false;
     fd = memfd_create(RS_COMMANDS_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    return fd >= 0 && ftruncate(fd, RS_COMMANDS_BYTES) == 0 && rs_descriptor_keep(&file, fd);
+    if (fd >= 0 && ftruncate(fd, RS_COMMANDS_BYTES) == 0)
+        return rs_descriptor_keep(&file, fd);
+    if (fd >= 0)
+        rs_file_close(fd);
+    return false;
 }
 
 void rs_commands_begin(bool has_thread)

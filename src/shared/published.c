@@ -3,6 +3,7 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
+#include "base/file.h"
 #include "base/lock.h"
 #include "base/undisturbed.h"
 
@@ -49,7 +50,12 @@ static int make_file(void)
     fd = memfd_create("rmmshim", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return -errno;
-    if (ftruncate(fd, RS_PUBLISHED_BYTES) != 0 || !rs_descriptor_keep(&published.file, fd))
+    if (ftruncate(fd, RS_PUBLISHED_BYTES) != 0) {
+        int failed = -errno;
+        rs_file_close(fd);
+        return failed;
+    }
+    if (!rs_descriptor_keep(&published.file, fd))
         return -EMFILE;
     return 0;
 }
