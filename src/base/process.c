@@ -36,6 +36,20 @@ long long rs_process_start_ticks(pid_t process)
     return field ? strtoll(field, NULL, 10) : -1;
 }
 
+bool rs_process_stat_has_ended(const char *stat)
+{
+    const char *field = strrchr(stat, ')'); /* the end of the second field, which may hold blanks */
+    char state = 'R';
+    long threads = 0;
+
+    /* The third field is the state, the 20th the number of threads. */
+    return field &&
+           sscanf(field + 1,
+                  " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld", &state,
+                  &threads) == 2 &&
+           (state == 'Z' || state == 'X') && threads <= 1;
+}
+
 uint64_t rs_process_namespace(void)
 {
     struct stat status;

@@ -3,6 +3,7 @@
  * namespace has its own. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -20,3 +21,8 @@ long long rs_process_start_seconds(void);
 /* Returns the rank that the launcher gave the calling process, from RANK, OMPI_COMM_WORLD_RANK,
  * PMI_RANK or SLURM_PROCID; "" when none is set. */
 const char *rs_process_rank(void);
+
+/* True when the text of /proc/PID/stat is that of a process that has ended: of a zombie without
+ * other threads.  A process whose first thread has ended before the others is a zombie to the
+ * kernel, too. */
+bool rs_process_stat_has_ended(const char *stat);

@@ -143,14 +143,10 @@ struct rs_job_member *rs_job_limit_join(struct rs_job_limit *job)
     return NULL;
 }
 
-/* A process whose first thread has ended before the others is a zombie to the kernel, too: the
- * state is the third field of stat, behind the name's parenthesis, and the threads the 20th. */
-static bool is_zombie(pid_t process)
+static bool has_ended(pid_t process)
 {
-    char path[64], stat[1024], state = 'R';
-    const char *field;
+    char path[64], stat[1024];
     ssize_t length = -1;
-    long threads = 0;
     int fd;
 
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)process);
@@ -162,12 +158,7 @@ static bool is_zombie(pid_t process)
     if (length <= 0)
         return false;
     stat[length] = '\0';
-    field = strrchr(stat, ')');
-    return field &&
-           sscanf(field + 1,
-                  " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld", &state,
-                  &threads) == 2 &&
-           (state == 'Z' || state == 'X') && threads <= 1;
+    return rs_process_stat_has_ended(stat);
 }
 
 static bool is_gone(uint64_t owner)
@@ -175,7 +166,7 @@ static bool is_gone(uint64_t owner)
     pid_t process = (pid_t)(owner >> 32);
     long long ticks = rs_process_start_ticks(process);
 
-    return ticks < 0 || (uint32_t)ticks != (uint32_t)owner || is_zombie(process);
+    return ticks < 0 || (uint32_t)ticks != (uint32_t)owner || has_ended(process);
 }
 
 static bool has_bytes(const struct rs_job_member *member)

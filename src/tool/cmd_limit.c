@@ -45,20 +45,14 @@ static int set_limit(const struct steer_target *target, int index, const struct 
                      uint64_t wait_ns)
 {
     struct rs_commands command = {.kind = RS_COMMAND_LIMIT, .device = target->devices[index]};
-    enum steer_answer answer;
+    int code;
 
     if (size && !resolve(target, index, size, &command.bytes))
         return TOOL_FINDING;
-    answer = steer(&target->process, &command, wait_ns);
-    if (answer != STEER_DONE)
-        return steer_say(&target->process, answer, &command);
-    if (command.result != 0) {
-        tool_say("process %d, device %d: %s", target->process.number, (int)command.device,
-                 command.text);
-        return TOOL_FINDING;
-    }
-    print_answer(target, &command);
-    return TOOL_OK;
+    code = steer(target, &command, wait_ns);
+    if (code == TOOL_OK)
+        print_answer(target, &command);
+    return code;
 }
 
 static int run(char **arguments)

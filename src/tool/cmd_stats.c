@@ -81,21 +81,15 @@ static bool read_one(struct subjects *subjects, int number)
     return is_read;
 }
 
+static bool take_subject(void *data, const struct process *process)
+{
+    return add_subject(data, process) || !publication_has_directory(process->file);
+}
+
 static void read_all(struct subjects *subjects)
 {
-    size_t count, unreadable = 0;
-    int *numbers = process_list(&count);
+    size_t unreadable = process_each(take_subject, subjects);
 
-    for (size_t i = 0; numbers && i < count; i++) {
-        struct process process;
-        enum process_answer answer = process_open(numbers[i], &process);
-        unreadable += answer == PROCESS_UNREADABLE;
-        if (answer != PROCESS_SERVED)
-            continue;
-        unreadable += !add_subject(subjects, &process) && publication_has_directory(process.file);
-        process_close(&process);
-    }
-    free(numbers);
     if (subjects->count == 0)
         rows_say_none();
     rows_say_unreadable(unreadable);

@@ -19,16 +19,11 @@ static int trim(const struct steer_target *target, int device, uint64_t keep_byt
                 uint64_t wait_ns)
 {
     struct rs_commands command = {.kind = RS_COMMAND_TRIM, .device = device, .bytes = keep_bytes};
-    enum steer_answer answer = steer(&target->process, &command, wait_ns);
+    int code = steer(target, &command, wait_ns);
 
-    if (answer != STEER_DONE)
-        return steer_say(&target->process, answer, &command);
-    if (command.result != 0) {
-        tool_say("process %d, device %d: %s", target->process.number, device, command.text);
-        return TOOL_FINDING;
-    }
-    print_answer(target, &command);
-    return TOOL_OK;
+    if (code == TOOL_OK)
+        print_answer(target, &command);
+    return code;
 }
 
 static int run(char **arguments)

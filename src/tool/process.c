@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/process.h"
 
+#include "base/process.h"
 #include "report/publish.h"
 #include "shared/published.h"
 #include "tool/publication.h"
@@ -35,20 +36,11 @@ static ssize_t read_file(int directory, const char *name, char *text, size_t roo
     return length;
 }
 
-/* A process whose first thread has ended before the others is a zombie to the kernel, too. */
 bool process_directory_has_ended(int directory)
 {
-    char stat[1024], state = 'Z';
-    const char *field;
-    long threads = 0;
+    char stat[1024];
 
-    if (read_file(directory, "stat", stat, sizeof(stat)) <= 0)
-        return true;
-    field = strrchr(stat, ')'); /* the second field; the third is the state, the 20th threads */
-    if (field)
-        sscanf(field + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld",
-               &state, &threads);
-    return (state == 'Z' || state == 'X') && threads <= 1;
+    return read_file(directory, "stat", stat, sizeof(stat)) <= 0 || rs_process_stat_has_ended(stat);
 }
 
 bool process_directory_is_ending(int directory)
@@ -264,4 +256,22 @@ int *process_list(size_t *count)
     if (numbers)
         qsort(numbers, *count, sizeof(*numbers), by_number);
     return numbers;
+}
+
+size_t process_each(bool (*visit)(void *data, const struct process *process), void *data)
+{
+    size_t count, unreadable = 0;
+    int *numbers = process_list(&count);
+
+    for (size_t i = 0; numbers && i < count; i++) {
+        struct process process;
+        enum process_answer answer = process_open(numbers[i], &process);
+        unreadable += answer == PROCESS_UNREADABLE;
+        if (answer != PROCESS_SERVED)
+            continue;
+        unreadable += !visit(data, &process);
+        process_close(&process);
+    }
+    free(numbers);
+    return unreadable;
 }

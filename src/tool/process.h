@@ -47,6 +47,10 @@ const char *process_answer_text(enum process_answer answer);
 /* The numbers of all processes, ascending, or NULL without memory or /proc.  free() is due. */
 int *process_list(size_t *count);
 
+/* Opens each served process of this user in turn; `visit` returns false when its page makes no
+ * sense. The number of processes whose pages cannot be read. */
+size_t process_each(bool (*visit)(void *data, const struct process *process), void *data);
+
 /* Parses a process number.  0 when the text is none. */
 int process_parse(const char *text);
 

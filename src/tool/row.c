@@ -77,22 +77,14 @@ static void take_row(void *data, const struct row *row)
     rows_add(data, row);
 }
 
+static bool take_rows(void *data, const struct process *process)
+{
+    return row_each(process, take_row, data) != ROW_NONSENSE;
+}
+
 size_t rows_of_all(struct rows *rows)
 {
-    size_t count, unreadable = 0;
-    int *numbers = process_list(&count);
-
-    for (size_t i = 0; numbers && i < count; i++) {
-        struct process process;
-        enum process_answer answer = process_open(numbers[i], &process);
-        unreadable += answer == PROCESS_UNREADABLE;
-        if (answer != PROCESS_SERVED)
-            continue;
-        unreadable += row_each(&process, take_row, rows) == ROW_NONSENSE;
-        process_close(&process);
-    }
-    free(numbers);
-    return unreadable;
+    return process_each(take_rows, rows);
 }
 
 void rows_say_none(void)

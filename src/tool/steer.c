@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "config/variables.h"
 #include "shared/job.h"
+#include "tool/plain.h"
 #include "tool/publication.h"
 #include "tool/tool.h"
 
@@ -24,6 +25,15 @@
 enum {
     TURN_NS = 20 * 1000 * 1000,  /* between two looks whether another's command is over */
     LOOK_NS = 200 * 1000 * 1000, /* between two looks whether the process is there */
+};
+
+enum steer_answer {
+    STEER_DONE,    /* the process has answered */
+    STEER_LATE,    /* the process made no call in time; the command is withdrawn */
+    STEER_STUCK,   /* the process took the command and has not ended it: it may yet */
+    STEER_BUSY,    /* somebody else's command is under way */
+    STEER_GONE,    /* the process ended meanwhile */
+    STEER_REFUSED, /* it has no file for commands, or not one that this user may write */
 };
 
 /* ---- the file ---- */
@@ -121,8 +131,8 @@ static enum steer_answer ask_and_wait(const struct process *process, struct rs_c
     return answer;
 }
 
-enum steer_answer steer(const struct process *process, struct rs_commands *command,
-                        uint64_t wait_ns)
+static enum steer_answer hand_over(const struct process *process, struct rs_commands *command,
+                                   uint64_t wait_ns)
 {
     uint64_t until_ns = rs_clock_ns() + wait_ns;
     enum steer_answer answer = STEER_REFUSED;
@@ -147,8 +157,9 @@ enum steer_answer steer(const struct process *process, struct rs_commands *comma
     return answer;
 }
 
-int steer_say(const struct process *process, enum steer_answer answer,
-              const struct rs_commands *command)
+/* Says why the answer is not STEER_DONE.  The exit code. */
+static int say(const struct process *process, enum steer_answer answer,
+               const struct rs_commands *command)
 {
     int number = process->number;
 
@@ -175,6 +186,20 @@ int steer_say(const struct process *process, enum steer_answer answer,
                  number);
         return TOOL_FINDING;
     }
+    return TOOL_FINDING;
+}
+
+int steer(const struct steer_target *target, struct rs_commands *command, uint64_t wait_ns)
+{
+    enum steer_answer answer = hand_over(&target->process, command, wait_ns);
+
+    if (answer != STEER_DONE)
+        return say(&target->process, answer, command);
+    if (command->result == 0)
+        return TOOL_OK;
+    plain_make(command->text);
+    tool_say("process %d, device %d: %s", target->process.number, (int)command->device,
+             command->text);
     return TOOL_FINDING;
 }
 

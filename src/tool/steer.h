@@ -6,25 +6,8 @@
 #include "shared/commands.h"
 #include "tool/process.h"
 
+#include <stdbool.h>
 #include <stdint.h>
-
-enum steer_answer {
-    STEER_DONE,    /* command->result and what follows are the process's */
-    STEER_LATE,    /* the process made no call in time; the command is withdrawn */
-    STEER_STUCK,   /* the process took the command and has not ended it: it may yet */
-    STEER_BUSY,    /* somebody else's command is under way */
-    STEER_GONE,    /* the process ended meanwhile */
-    STEER_REFUSED, /* it has no file for commands, or not one that this user may write */
-};
-
-/* command: kind, device and bytes are read; the result fields are filled in with STEER_DONE.  Waits
- * wait_ns at most for the process to take the command. */
-enum steer_answer steer(const struct process *process, struct rs_commands *command,
-                        uint64_t wait_ns);
-
-/* Says why the answer is not STEER_DONE.  The exit code. */
-int steer_say(const struct process *process, enum steer_answer answer,
-              const struct rs_commands *command);
 
 /* What `limit` and `trim` have in common: a process, and then each of the devices that it uses, or
  * the one that --device names. */
@@ -51,6 +34,11 @@ bool steer_parse(char **arguments, const char *value_option, struct steer_words 
 /* Parses a size as RMM_LIMIT has it; `name` is what it is called in the error line.  False after
  * saying what is wrong. */
 bool steer_parse_size(const char *name, const char *text, struct rs_size *size);
+
+/* Hands a command (kind, device and bytes) to the process, and waits wait_ns at most for it to take
+ * the command.  The exit code: TOOL_OK when the process has carried it out, with the command's
+ * result fields filled in; another one after saying why not. */
+int steer(const struct steer_target *target, struct rs_commands *command, uint64_t wait_ns);
 
 /* Opens the process of that number and lists its devices; `device` -1: all that it uses.  False
  * after saying why not, with *code the exit code.  process_close is due after true. */

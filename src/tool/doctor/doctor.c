@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/doctor/doctor.h"
 
+#include "tool/json.h"
+#include "tool/plain.h"
 #include "tool/tool.h"
 
 #include <stdarg.h>
@@ -9,38 +11,6 @@
 #include <string.h>
 
 /* ---- findings ---- */
-
-/* The bytes of the UTF-8 character at `text`; 0: none that may be printed.  Control characters, of
- * C1 too, could steer the terminal. */
-static size_t printable_bytes(const unsigned char *text)
-{
-    size_t bytes = text[0] < 0x80 ? 1 : text[0] < 0xe0 ? 2 : text[0] < 0xf0 ? 3 : 4;
-
-    if (text[0] < ' ' || text[0] == 0x7f || (text[0] >= 0x80 && text[0] < 0xc2) || text[0] > 0xf4)
-        return 0;
-    for (size_t i = 1; i < bytes; i++)
-        if (text[i] < 0x80 || text[i] > 0xbf)
-            return 0;
-    if ((text[0] == 0xc2 && text[1] < 0xa0) || (text[0] == 0xe0 && text[1] < 0xa0) ||
-        (text[0] == 0xed && text[1] > 0x9f) || (text[0] == 0xf0 && text[1] < 0x90) ||
-        (text[0] == 0xf4 && text[1] > 0x8f))
-        return 0;
-    return bytes;
-}
-
-/* Names of programs and files are others' text. */
-static void make_printable(char *text)
-{
-    size_t bytes;
-
-    for (; *text; text += bytes) {
-        bytes = printable_bytes((const unsigned char *)text);
-        if (bytes)
-            continue;
-        *text = '?';
-        bytes = 1;
-    }
-}
 
 static void add(struct doctor *doctor, bool is_problem, const char *topic, const char *step,
                 const char *format, va_list arguments) RS_PRINTF(5, 0);
@@ -54,7 +24,7 @@ static void add(struct doctor *doctor, bool is_problem, const char *topic, const
     if (doctor->count == DOCTOR_FINDINGS_MAX)
         return;
     vsnprintf(text, sizeof(text), format, arguments);
-    make_printable(text);
+    plain_make(text); /* names of programs and files are others' text */
     *finding = (struct doctor_finding){topic, step, strdup(text), is_problem};
     doctor->count += finding->text != NULL;
 }
@@ -135,21 +105,10 @@ static void put_text(const struct doctor *doctor, const struct doctor_finding *p
     }
 }
 
-static void put_json_text(const char *text)
-{
-    putchar('"');
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\')
-            putchar('\\');
-        putchar(*text);
-    }
-    putchar('"');
-}
-
 static void put_json_member(const char *name, const char *text)
 {
     printf("\"%s\": ", name);
-    put_json_text(text);
+    json_put_text(text);
 }
 
 static void put_json_finding(const struct doctor_finding *finding)
@@ -168,7 +127,7 @@ static void put_json(const struct doctor *doctor, const struct doctor_finding *p
     char subject[PATH_MAX];
 
     snprintf(subject, sizeof(subject), "%s", doctor->subject);
-    make_printable(subject);
+    plain_make(subject);
     fputs("{\"schema\": 1, ", stdout);
     put_json_member("kind", doctor->kind);
     fputs(", ", stdout);

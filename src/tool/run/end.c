@@ -2,6 +2,7 @@
 #include "tool/run/end.h"
 
 #include "report/page.h"
+#include "tool/plain.h"
 #include "tool/run/summary.h"
 #include "tool/run/unserved.h"
 #include "tool/tool.h"
@@ -36,11 +37,8 @@ void run_end_note_settings(bool anything_set)
 /* A program chooses its name: a terminal is not to obey it. */
 static const char *printable(const char *name, char text[NAME_BYTES])
 {
-    size_t at = 0;
-
-    for (; name[at] && at + 1 < NAME_BYTES; at++)
-        text[at] = (char)(name[at] >= ' ' && name[at] != 0x7f ? name[at] : '?');
-    text[at] = '\0';
+    snprintf(text, NAME_BYTES, "%.*s", NAME_BYTES - 1, name);
+    plain_make(text);
     return text;
 }
 

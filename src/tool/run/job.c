@@ -9,6 +9,7 @@
 #include "tool/publication.h"
 #include "tool/run/gone.h"
 #include "tool/run/limit_job.h"
+#include "tool/run/shared_file.h"
 #include "tool/run/unserved.h"
 #include "tool/tool.h"
 
@@ -191,33 +192,12 @@ static void *watch(void *data)
 
 /* ---- the job ---- */
 
-static bool put_into_environment(int fd)
-{
-    struct stat status;
-    char where[64];
-
-    if (fstat(fd, &status) != 0)
-        return false;
-    snprintf(where, sizeof(where), "%d:%d:%llu", (int)getpid(), fd,
-             (unsigned long long)status.st_ino);
-    return setenv(RS_JOB_VARIABLE, where, 1) == 0;
-}
-
 bool job_begin(void)
 {
-    int fd = memfd_create("rmmshim-job", MFD_CLOEXEC);
-    void *memory = MAP_FAILED;
-
-    if (fd >= 0 && ftruncate(fd, sizeof(*job)) == 0)
-        memory = mmap(NULL, sizeof(*job), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (memory != MAP_FAILED && put_into_environment(fd)) {
-        job = memory;
-        return true;
-    }
-    tool_say("reports are lost of processes that do not end by exit(): %s", strerror(errno));
-    if (fd >= 0)
-        close(fd);
-    return false;
+    job = shared_file_make("rmmshim-job", sizeof(*job), RS_JOB_VARIABLE);
+    if (!job)
+        tool_say("reports are lost of processes that do not end by exit(): %s", strerror(errno));
+    return job != NULL;
 }
 
 void job_watch(void)

@@ -2,6 +2,7 @@
 #include "tool/run/limit_job.h"
 
 #include "shared/job_limit.h"
+#include "tool/run/shared_file.h"
 #include "tool/tool.h"
 
 #include <errno.h>
@@ -33,33 +34,14 @@ static bool is_in_a_job(void)
     return true;
 }
 
-static bool put_into_environment(int fd)
-{
-    struct stat status;
-    char where[64];
-
-    if (fstat(fd, &status) != 0)
-        return false;
-    snprintf(where, sizeof(where), "%d:%d:%llu", (int)getpid(), fd,
-             (unsigned long long)status.st_ino);
-    return setenv(RS_JOB_LIMIT_VARIABLE, where, 1) == 0;
-}
-
-/* The descriptor stays open until this process ends. */
 static bool make(void)
 {
-    int fd = memfd_create(RS_JOB_LIMIT_NAME, MFD_CLOEXEC);
-    void *memory = MAP_FAILED;
-
-    if (fd >= 0 && ftruncate(fd, sizeof(*job)) == 0)
-        memory = mmap(NULL, sizeof(*job), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED || !put_into_environment(fd)) {
+    job = shared_file_make(RS_JOB_LIMIT_NAME, sizeof(*job), RS_JOB_LIMIT_VARIABLE);
+    if (job)
+        rs_job_limit_init(job);
+    else
         tool_say("RMM_LIMIT_JOB: %s", strerror(errno));
-        return false;
-    }
-    job = memory;
-    rs_job_limit_init(job);
-    return true;
+    return job != NULL;
 }
 
 bool limit_job_begin(bool becomes)
