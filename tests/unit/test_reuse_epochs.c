@@ -120,6 +120,41 @@ TEST(a_large_free_is_sealed_at_once)
     end(&stack);
 }
 
+/* An allocation on the slow path makes upstream short; 138 MiB are held then. */
+TEST(while_upstream_is_short_a_free_of_a_128th_of_what_is_held_seals)
+{
+    struct stack stack = start(PLENTY, "initial_size=128MiB");
+    struct rs_allocation all = take(&stack, 128 * MIB), a = take(&stack, 512 << 10);
+    struct rs_allocation b = take(&stack, 512 << 10), c = take(&stack, 2 * MIB);
+    unsigned records = device.records;
+
+    (void)give_busy(&stack, &a);
+    (void)give_busy(&stack, &b);
+    assert_int_equal(device.records, records);
+    (void)give_busy(&stack, &c);
+    assert_int_equal(device.records, records + 1);
+    complete_all();
+    give(&stack, &all);
+    end(&stack);
+}
+
+TEST(while_upstream_is_short_and_little_is_held_256_KiB_seal)
+{
+    struct stack stack = start(PLENTY, "initial_size=8MiB");
+    struct rs_allocation all = take(&stack, 8 * MIB), a = take(&stack, 255 << 10);
+    struct rs_allocation b = take(&stack, 255 << 10), c = take(&stack, 256 << 10);
+    unsigned records = device.records;
+
+    (void)give_busy(&stack, &a);
+    (void)give_busy(&stack, &b);
+    assert_int_equal(device.records, records);
+    (void)give_busy(&stack, &c);
+    assert_int_equal(device.records, records + 1);
+    complete_all();
+    give(&stack, &all);
+    end(&stack);
+}
+
 /* Frees a hundred of them in one epoch. */
 static uint64_t give_epoch(struct stack *stack, const struct rs_allocation *blocks)
 {

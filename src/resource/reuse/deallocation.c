@@ -21,7 +21,9 @@ enum {
 /* True while upstream counts as short: it had no fitting block lately (slow_path.c). */
 static bool is_short(const struct rs_reuse *reuse)
 {
-    return rs_reuse_eager_bytes(reuse) == RS_REUSE_SHORT_BYTES;
+    size_t eager_bytes = rs_reuse_eager_bytes(reuse);
+
+    return !reuse->is_eager && eager_bytes != SIZE_MAX && eager_bytes != RS_REUSE_STARVED;
 }
 
 static bool is_starved(const struct rs_reuse *reuse)
@@ -48,7 +50,7 @@ __attribute__((noinline)) static bool is_time_to_seal(struct rs_reuse *reuse, si
     if (opened >= SEAL_COUNT ||
         (open_bytes >= RS_REUSE_SEAL_BYTES && open_bytes >= rs_reuse_seal_bytes(reuse)))
         return true;
-    if (opened >= LOOK_EVERY && is_short(reuse))
+    if (is_short(reuse) && (opened >= LOOK_EVERY || open_bytes >= rs_reuse_eager_bytes(reuse)))
         return true;
     return rs_reuse_may_have_fence(reuse) && opened % LOOK_EVERY == 1 &&
            !(opened == 1 && rs_reuse_is_crowded(reuse)) && is_scarce(reuse);
