@@ -297,10 +297,12 @@ static uint64_t ended_word(uint64_t owner, uint64_t now_ns)
            (uint32_t)((owner >> 32) * 2654435761u ^ owner);
 }
 
-/* When the owner was first seen to be gone: notes it if nobody has. */
-static uint32_t gone_for_ms(struct rs_job_member *member, uint64_t owner, uint64_t now_ns)
+/* When the owner was first seen to be gone: notes it if nobody has.  The clock is read after the
+ * note: what another process noted later than this one's time would seem to be long ago, and with
+ * 32 processes on two processors that did happen. */
+static uint32_t gone_for_ms(struct rs_job_member *member, uint64_t owner)
 {
-    uint64_t noted = atomic_load(&member->ended), word = ended_word(owner, now_ns);
+    uint64_t noted = atomic_load(&member->ended), word = ended_word(owner, rs_clock_ns());
 
     if ((uint32_t)noted == (uint32_t)word)
         return (uint32_t)(word >> 32) - (uint32_t)(noted >> 32);
@@ -329,7 +331,6 @@ static void free_place(struct rs_job_member *member, uint64_t owner)
 bool rs_job_limit_reap(struct rs_job_limit *job)
 {
     uint32_t count = atomic_load(&job->members_used);
-    uint64_t now_ns = rs_clock_ns();
     bool waits = false;
 
     if (atomic_load(&job->home) != rs_process_namespace())
@@ -339,7 +340,7 @@ bool rs_job_limit_reap(struct rs_job_limit *job)
         uint64_t owner = atomic_load(&member->owner);
         if (owner == 0 || !is_gone(owner))
             continue;
-        if (gone_for_ms(member, owner, now_ns) >= RS_JOB_LIMIT_SETTLE_MS || !has_bytes(member))
+        if (gone_for_ms(member, owner) >= RS_JOB_LIMIT_SETTLE_MS || !has_bytes(member))
             free_place(member, owner);
         else
             waits = true;

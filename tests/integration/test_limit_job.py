@@ -252,6 +252,15 @@ class LimitJob(support.Test):
                          (125, "rmmshim: RMM_LIMIT_JOB: with --exec nobody holds the job; name a file for it with "
                                "--job\n"))
 
+    def test_32_that_are_killed_at_random(self):
+        """They never have more than the limit, and nothing is left of them."""
+        result = run([support.program("job_deaths"), "384"], self.settings("384MiB"))
+        self.assertEqual(result.status, 0, result)
+        self.assertRegex(result.stdout, r"^above: 0 of \d+\n$", result)
+        newcomer = Steered(self, self.settings("384MiB"))
+        self.assertEqual(newcomer.step("device", 384), [])  # it waits for what they had
+        self.assertEqual(Job(self.path("job")).sums(), (384 * MIB, 1))
+
     def test_many_that_die_at_random(self):
         """Nothing is left of them, whatever they were doing."""
         keeper = Steered(self, self.settings("96MiB"))
