@@ -102,6 +102,10 @@ void rs_job_look(void)
 
 static _Atomic unsigned in_vain; /* the latest waits that nothing came of */
 
+/* The deadline of the request in which this thread last waited in vain: a request that is repeated
+ * does so once. */
+static __thread uint64_t in_vain_until_ns;
+
 /* False where the others' idle bytes cannot serve the request: these have too few, or something
  * else refuses. */
 static bool may_help(const struct rs_account *account, const struct rs_job_share *share,
@@ -133,6 +137,17 @@ static bool ask_until(struct rs_job_share *share, size_t bytes, uint64_t until_n
     return false;
 }
 
+static void note_wait(bool gained)
+{
+    if (gained) {
+        atomic_store(&in_vain, 0);
+        return;
+    }
+    in_vain_until_ns = rs_request_deadline_ns();
+    if (atomic_load(&in_vain) < IN_VAIN_MOST)
+        atomic_fetch_add(&in_vain, 1);
+}
+
 /* What this process itself had idle it has given back by now, so that two processes that ask each
  * other do not wait for each other. */
 bool rs_job_ask(int device, const struct rs_refusal *refusal)
@@ -140,19 +155,18 @@ bool rs_job_ask(int device, const struct rs_refusal *refusal)
     struct rs_job_share *share = share_of(device);
     size_t bytes = rs_footprint_most(refusal->size_bytes), before;
     uint64_t wait_ns = rs_min(WAIT_NS >> atomic_load(&in_vain), rs_request_patience_ns());
-    bool fits;
+    bool gained;
 
     if (!share || bytes == 0 || refusal->asked_bytes > 0 || wait_ns == 0 ||
+        in_vain_until_ns == rs_request_deadline_ns() ||
         !may_help(rs_limit_account(device), share, bytes))
         return false;
     rs_job_share_set_idle(share, 0);
     before = rs_job_share_others(share);
     rs_job_share_want(share, bytes);
-    fits = ask_until(share, bytes, rs_clock_ns() + wait_ns);
+    gained = ask_until(share, bytes, rs_clock_ns() + wait_ns);
     rs_job_share_want(share, 0 - bytes);
-    if (fits || rs_job_share_others(share) < before)
-        atomic_store(&in_vain, 0);
-    else if (atomic_load(&in_vain) < IN_VAIN_MOST)
-        atomic_fetch_add(&in_vain, 1);
-    return fits || rs_job_share_others(share) < before;
+    gained = gained || rs_job_share_others(share) < before;
+    note_wait(gained);
+    return gained;
 }
