@@ -152,7 +152,7 @@ int main(int argc, char **argv)
     }
     while (count < PROCESSES + DEATHS) {
         size_t which = (size_t)sequence_below(&random, PROCESSES);
-        struct timespec pause = {0, (long)sequence_below(&random, 2 * KILL_EVERY_MS) * 1000000};
+        struct timespec pause = {0, (long)sequence_below(&random, 2ull * KILL_EVERY_MS) * 1000000};
         nanosleep(&pause, NULL);
         kill_and_wait(processes[which]);
         died_ms[numbers[which]] = now_ms();
