@@ -57,6 +57,18 @@ uint64_t rs_process_namespace(void)
     return stat("/proc/self/ns/pid", &status) == 0 ? (uint64_t)status.st_ino : 0;
 }
 
+void rs_process_boot(char text[RS_BOOT_BYTES])
+{
+    int fd = rs_file_open("/proc/sys/kernel/random/boot_id");
+
+    memset(text, 0, RS_BOOT_BYTES);
+    if (fd < 0)
+        return;
+    if (rs_file_read(fd, text, RS_BOOT_BYTES - 1, 0) < 0)
+        memset(text, 0, RS_BOOT_BYTES);
+    rs_file_close(fd);
+}
+
 long long rs_process_start_seconds(void)
 {
     static atomic_llong known; /* computed once, so that all files of a process get the same time */

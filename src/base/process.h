@@ -14,6 +14,12 @@ long long rs_process_start_ticks(pid_t process);
 /* Returns the inode number of the calling process's PID namespace; 0 when /proc does not tell. */
 uint64_t rs_process_namespace(void);
 
+enum { RS_BOOT_BYTES = 40 };
+
+/* Writes the kernel's name of this boot into `text`, the rest of it zero; all zero when /proc does
+ * not tell. */
+void rs_process_boot(char text[RS_BOOT_BYTES]);
+
 /* Returns the start time of the calling process in seconds since 1970; computed once, so that all
  * files of a process get the same time.  Thread safe. */
 long long rs_process_start_seconds(void);

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/request.h"
 #include "charge/charge.h"
+#include "charge/job.h"
 #include "context/limit.h"
 #include "context/visit.h"
 #include "driver/driver.h"
@@ -150,7 +151,10 @@ static bool wait_for_job(const struct rs_account *account, bool may_wait)
     return job && rs_job_share_others(job) < before;
 }
 
-/* Idle, quarantined and returning memory is counted in one place after the other, while other
+/* Idle memory of other processes of the job is asked for only when the request cannot be served
+ * from this one's own, or that did not come.
+ *
+ * Idle, quarantined and returning memory is counted in one place after the other, while other
  * threads move it: no sum counts while they do.  Initial sizes were set aside for the program: they
  * go last, and only when they can be enough. */
 static bool reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
@@ -165,12 +169,15 @@ static bool reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
     if (wait_for_job(account, may_wait))
         return true;
     served = can_be_served(device, refusal);
+    if (!served && may_wait && rs_job_ask(device, refusal))
+        return true;
     rs_request_note_hopeless(!served || !has_room(device, refusal));
     if (!served)
         return false;
     if (!rs_request_is_hopeless() && give_back(device, initial_for(device, refusal)))
         return true;
-    return (may_wait && (wait_for_quarantine(device) || wait_for_leaving(device))) ||
+    return (may_wait && (wait_for_quarantine(device) || wait_for_leaving(device) ||
+                         rs_job_ask(device, refusal))) ||
            (refusal->size_bytes > 0 && rs_request_may_look_again()) ||
            (is_stale(account, refusal, moves) && rs_request_may_repeat()); /* since then */
 }

@@ -41,12 +41,15 @@ enum joining { JOINING_NOT, JOINING_NOW, JOINING_DONE };
 static struct rs_job_limit *job;
 static struct rs_job_member *member;
 
+bool rs_limit_has_job;
+
 void rs_limit_begin(void)
 {
     struct device_limit *published = NULL;
 
     job = NULL;
     member = NULL;
+    rs_limit_has_job = false;
 
     if (rs_published_head())
         published = rs_published_allocate(sizeof(unpublished), _Alignof(struct device_limit));
@@ -82,6 +85,16 @@ static const char *why_not(int error)
         return "the job's file is of another version of rmmshim";
     case EACCES:
         return "others may write to the job's file, so it limits nothing";
+    case EXDEV:
+        return "the job's processes are in another PID namespace, where nobody sees from here "
+               "which "
+               "of them live: name another file, or remove this one when they have ended";
+    case ESRCH:
+        return "/proc does not tell who this process is, so the job cannot know when it ends";
+    case EBUSY:
+        return "another process is joining the job and does not get on";
+    case EUSERS:
+        return "the job has too many processes";
     default:
         return strerror(-error);
     }
@@ -104,16 +117,18 @@ bool rs_limit_join_job(struct rs_diagnostics *diagnostics)
         rs_diagnose(diagnostics, &(struct rs_source){"RMM_JOB", path}, at, "%s", reason);
         return false;
     }
-    result = rs_job_limit_open(path ? NULL : where, expanded, &job);
-    if (result == 0) {
-        (void)rs_job_limit_reap(job);
-        member = rs_job_limit_join(job);
-    }
-    if (member)
+    result = rs_job_limit_open(path ? NULL : where, expanded, &job, &member);
+    rs_limit_has_job = result == 0;
+    if (result == 0)
         return true;
-    rs_diagnose(diagnostics, rs_config.limit_job, NULL, "%s",
-                result ? why_not(result) : "the job has too many processes");
+    rs_diagnose(diagnostics, rs_config.limit_job, NULL, "%s", why_not(result));
     return false;
+}
+
+void rs_limit_can_be_asked(void)
+{
+    if (member)
+        rs_job_limit_can_be_asked(member);
 }
 
 /* True when the driver tells of the device.  A driver without UUIDs has its devices by number. */

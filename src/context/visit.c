@@ -123,6 +123,7 @@ struct device_visit {
     bool at_once;   /* while a context ends: stops instead of waiting up to 1 s */
     void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr);
     void *data;
+    bool stopped; /* by a context's end, before all stacks were visited */
     size_t skip, count;
     struct rs_stack *stacks[VISITED_AT_ONCE];
 };
@@ -171,7 +172,9 @@ static void visit_device(struct device_visit *visit)
     do {
         visit->skip = done;
         visit->count = 0;
-        if (!(visit->at_once ? rs_context_ends_hold_at_once() : rs_context_ends_hold()))
+        visit->stopped =
+            !(visit->at_once ? rs_context_ends_hold_at_once() : rs_context_ends_hold());
+        if (visit->stopped)
             break;
         collect_all(visit);
         for (size_t i = 0; i < visit->count; i++)
@@ -221,6 +224,36 @@ size_t rs_context_trim_all(int device, unsigned initial_of)
     struct trim trim = {.initial_of = initial_of};
 
     return trim_stacks(device, &trim);
+}
+
+struct some {
+    size_t rest_bytes, returned_bytes;
+};
+
+static void trim_some(void *data, struct rs_stack *stack, struct rs_mr *mr)
+{
+    struct some *some = data;
+    size_t idle_bytes = rs_mr_idle_bytes(mr), returned_bytes;
+    struct rs_trim trim = {.keep_bytes = idle_bytes - rs_min(idle_bytes, some->rest_bytes),
+                           .is_reclaim = true};
+
+    (void)stack;
+    if (some->rest_bytes == 0)
+        return;
+    returned_bytes = rs_mr_trim_with(mr, &trim);
+    some->returned_bytes += returned_bytes;
+    some->rest_bytes -= rs_min(some->rest_bytes, returned_bytes);
+}
+
+size_t rs_context_trim_some(int device, size_t bytes)
+{
+    struct some some = {.rest_bytes = bytes};
+    struct device_visit visit = {.device = device, .visit = trim_some, .data = &some};
+
+    rs_wiring.before_trim();
+    rs_unfinished_retry();
+    visit_device(&visit);
+    return some.returned_bytes;
 }
 
 struct readiness {
@@ -312,4 +345,16 @@ size_t rs_context_idle_bytes_of(int device, unsigned memories)
 size_t rs_context_idle_bytes(int device)
 {
     return rs_context_idle_bytes_of(device, ~0u);
+}
+
+bool rs_context_idle_bytes_at_once(int device, size_t *bytes)
+{
+    struct idle_bytes idle = {.memories = ~0u};
+    struct device_visit visit = {
+        .device = device, .at_once = true, .visit = add_idle_bytes, .data = &idle};
+
+    visit_device(&visit);
+    if (!visit.stopped)
+        *bytes = idle.bytes;
+    return !visit.stopped;
 }

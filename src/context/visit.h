@@ -25,6 +25,9 @@ size_t rs_context_trim(int device, size_t *keep_bytes);
  * Skips pinned memory.  Waits up to 1 s for a context's end. */
 size_t rs_context_trim_all(int device, unsigned initial_of);
 
+/* As rs_context_trim_all, of about `bytes` alone: each stack keeps the rest. */
+size_t rs_context_trim_some(int device, size_t bytes);
+
 /* Calls rs_mr_make_ready, with wait_ns in ns, for the stacks of the device until one returns
  * RS_READY_SOME; returns the best answer.  Skips pinned memory.  Waits up to 1 s for a context's
  * end.
@@ -34,6 +37,9 @@ enum rs_readiness rs_context_make_ready(int device, uint64_t wait_ns);
 /* Returns the idle bytes of the device's stacks, quarantine included.  Skips pinned memory.  Waits
  * up to 1 s for a context's end. */
 size_t rs_context_idle_bytes(int device);
+
+/* As rs_context_idle_bytes, without a wait.  False, with *bytes unchanged, while a context ends. */
+bool rs_context_idle_bytes_at_once(int device, size_t *bytes);
 
 /* As rs_context_idle_bytes, of the resources over any of these memories (bits 1 << rs_memory)
  * alone. */

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hooks of the program's waits for its work.  After a wait the driver's pools give back the free
- * memory that they hold above their release thresholds, and so do resources that have a threshold.
+ * memory that they hold above their release thresholds, and so do resources that have a threshold;
+ * other processes of a job learn what is idle now.
  */
 #include "charge/charge.h"
+#include "charge/job.h"
+#include "context/limit.h"
 #include "context/visit.h"
 #include "driver/driver.h"
 #include "shim/commands.h"
@@ -21,6 +24,8 @@ static CUresult end_wait(enum rs_synchronise end, CUresult result)
     if (result == CUDA_SUCCESS) {
         rs_context_synchronise(end);
         rs_charge_synchronised();
+        if (RS_UNLIKELY(rs_limit_has_job))
+            rs_job_look();
     }
     return result;
 }

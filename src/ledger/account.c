@@ -35,14 +35,20 @@ static struct rs_job_share *job_of(const struct rs_account *device)
     return atomic_load_explicit(&device->job, memory_order_acquire);
 }
 
+/* Releases by this thread, of all devices.  rs_account_releases leaves them out: a refused
+ * request releases its own charge, and that must not make the refusal look stale. */
+static __thread uint64_t own_releases;
+
 /* Bytes are charged, or, as a negative number, charged no longer, whatever the limit says. */
 static void change_charged(struct rs_account *account, size_t bytes)
 {
     struct rs_job_share *job = job_of(account);
 
     atomic_fetch_add_explicit(&account->charged_bytes, bytes, memory_order_relaxed);
-    if (RS_UNLIKELY(job))
-        rs_job_share_add(job, bytes);
+    if (RS_LIKELY(!job))
+        return;
+    rs_job_share_add(job, bytes);
+    own_releases += bytes > SIZE_MAX / 2; /* the job's number of releases has grown, too */
 }
 
 static bool refuse(struct rs_account *account)
@@ -86,10 +92,6 @@ static void raise_peaks(struct rs_account *account)
     raise_peak(&account->peak_charged_bytes, charged > asked ? charged - asked : 0);
     raise_peak(&account->peak_bytes, held > asked ? held - asked : 0);
 }
-
-/* Releases by this thread, of all devices.  rs_account_releases leaves them out: a refused
- * request releases its own charge, and that must not make the refusal look stale. */
-static __thread uint64_t own_releases;
 
 static void note_release(struct rs_account *account)
 {
@@ -246,9 +248,22 @@ void rs_account_end_return(struct rs_account *account, size_t bytes)
 uint64_t rs_account_releases(const struct rs_account *account)
 {
     const struct rs_account *device = account && account->device ? account->device : account;
+    const struct rs_job_share *job;
 
-    return device ? atomic_load_explicit(&device->releases, memory_order_acquire) - own_releases
-                  : 0;
+    if (!device)
+        return 0;
+    job = job_of(device);
+    return atomic_load_explicit(&device->releases, memory_order_acquire) +
+           (job ? rs_job_share_releases(job) : 0) - own_releases;
+}
+
+void rs_account_freed(const struct rs_account *account, size_t bytes)
+{
+    const struct rs_account *device = account && account->device ? account->device : account;
+    struct rs_job_share *job = device ? job_of(device) : NULL;
+
+    if (RS_UNLIKELY(job))
+        rs_job_share_freed(job, bytes);
 }
 
 size_t rs_account_limit(const struct rs_account *account)

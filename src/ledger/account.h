@@ -100,9 +100,14 @@ void rs_account_follow(struct rs_account *account, size_t from_held_bytes, size_
 void rs_account_begin_return(struct rs_account *account, size_t bytes);
 void rs_account_end_return(struct rs_account *account, size_t bytes);
 
-/* Returns a number that changes whenever another thread releases charged bytes of the device.  A
- * refusal counts only if the number is what it was before the request.  0 for a NULL account. */
+/* Returns a number that changes whenever another thread, or another process of the job, releases
+ * charged bytes of the device.  A refusal counts only if the number is what it was before the
+ * request.  0 for a NULL account. */
 uint64_t rs_account_releases(const struct rs_account *account);
+
+/* The program has freed `bytes`: other processes of the job may ask for them.  A NULL account is
+ * allowed. */
+void rs_account_freed(const struct rs_account *account, size_t bytes);
 
 /* Returns the bytes that the device's limit leaves room for now; SIZE_MAX without a limit. */
 size_t rs_account_room(const struct rs_account *account);

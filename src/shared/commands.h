@@ -49,11 +49,13 @@ struct rs_commands {
     char text[RS_COMMAND_TEXT_BYTES];   /* the reason of a failure */
 
     /* Not 0: a hook looks for further work after its call.  Bit RS_ATTENTION_ASKED: there is a
-     * command.  The bits below it count the exported blocks that are held (ipc/export.h). */
+     * command.  The bits below it count the exported blocks that are held (ipc/export.h).  Bit
+     * RS_ATTENTION_JOB: the process looks at its job (charge/job.h). */
     _Alignas(RS_CACHE_LINE) _Atomic uint64_t attention;
 };
 
 #define RS_ATTENTION_ASKED ((uint64_t)1 << 32)
+#define RS_ATTENTION_JOB   ((uint64_t)1 << 33)
 
 /* The attention word of this process: in the file, or a static one when there is no file.  Reading
  * it takes two loads, of this pointer and of the word. */
@@ -73,5 +75,12 @@ bool rs_commands_take(struct rs_commands *command);
 /* Copies the result fields of *command to the file and wakes the writer. */
 void rs_commands_answer(const struct rs_commands *command);
 
-/* Waits at most 1 s for a command; called by the thread for commands. */
+/* Waits at most 1 s for a command or for RS_ATTENTION_JOB; called by the thread for commands. */
 void rs_commands_wait(void);
+
+/* Where another process of the same user finds this one's file.  False where there is none. */
+bool rs_commands_where(int *fd, uint64_t *inode);
+
+/* Raises RS_ATTENTION_JOB in the file that another process has under that descriptor, and wakes its
+ * thread for commands.  Does nothing when the descriptor stands for another file by now. */
+void rs_commands_raise(int process, int fd, uint64_t inode);

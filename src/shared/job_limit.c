@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shared/job_limit.h"
 
+#include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/lock.h"
 #include "base/path.h"
-#include "base/process.h"
+#include "shared/commands.h"
+#include "shared/job.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -26,9 +30,16 @@ enum {
 
 /* ---- the file ---- */
 
-void rs_job_limit_init(struct rs_job_limit *job)
+static void set_layout(struct rs_job_limit *job)
 {
     snprintf(job->layout, sizeof(job->layout), "%s", RS_JOB_LIMIT_LAYOUT);
+}
+
+void rs_job_limit_init(struct rs_job_limit *job)
+{
+    set_layout(job);
+    rs_process_boot(job->boot);
+    atomic_store(&job->home, rs_process_namespace());
 }
 
 static int open_named(const char *where)
@@ -81,33 +92,120 @@ static int check(struct rs_job_limit *job, bool may_be_new)
     static const char none[sizeof(job->layout)];
 
     if (may_be_new && memcmp(job->layout, none, sizeof(none)) == 0)
-        rs_job_limit_init(job);
+        set_layout(job);
     return strncmp(job->layout, RS_JOB_LIMIT_LAYOUT, sizeof(job->layout)) == 0 ? 0 : -EPROTO;
 }
 
-int rs_job_limit_open(const char *where, const char *path, struct rs_job_limit **job)
+static bool has_members(const struct rs_job_limit *job)
 {
-    int fd = where ? open_named(where) : open_path(path), result = 0;
-    void *memory = MAP_FAILED;
+    uint32_t count = atomic_load(&job->members_used);
+
+    for (uint32_t i = 0; i < count && i < RS_JOB_MEMBERS; i++)
+        if (atomic_load(&job->members[i].owner) != 0)
+            return true;
+    return false;
+}
+
+/* The home is written last: a process that dies before leaves a file that is nobody's. */
+static void begin_anew(struct rs_job_limit *job, uint64_t home, const char boot[RS_BOOT_BYTES])
+{
+    atomic_store(&job->home, 0);
+    memset(job->members, 0,
+           rs_min(atomic_load(&job->members_used), RS_JOB_MEMBERS) * sizeof(job->members[0]));
+    atomic_store(&job->members_used, 0);
+    memcpy(job->boot, boot, RS_BOOT_BYTES);
+    atomic_store(&job->home, home);
+}
+
+/* Makes this process's PID namespace the file's home where nobody lives there.  Members of another
+ * one may be dead: that cannot be seen from here.  Those of an earlier boot are.  The home of a
+ * `run` is `run`'s.  Under the file's lock. */
+static int settle_home(struct rs_job_limit *job, bool is_of_run)
+{
+    uint64_t home = rs_process_namespace(), before = atomic_load(&job->home);
+    char boot[RS_BOOT_BYTES];
+    bool same_boot;
+
+    if (home == 0 || rs_process_start_ticks(0) < 0)
+        return -ESRCH;
+    rs_process_boot(boot);
+    same_boot = memcmp(boot, job->boot, sizeof(boot)) == 0;
+    if (before == home && same_boot)
+        return 0;
+    if (is_of_run)
+        return -ESTALE;
+    if (before != 0 && same_boot && has_members(job))
+        return -EXDEV;
+    begin_anew(job, home, boot);
+    return 0;
+}
+
+/* For so long only, as the holder may be stopped. */
+static int lock_file(int fd)
+{
+    uint64_t begin_ns = rs_clock_ns();
+
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return -errno;
+        if (rs_clock_ns() - begin_ns > RS_JOB_LIMIT_SETTLE_MS * 1000000ull)
+            return -EBUSY;
+        rs_nap(NAP_NS);
+    }
+    return 0;
+}
+
+static int enter(struct rs_job_limit *job, bool is_of_run, struct rs_job_member **member)
+{
+    int result = settle_home(job, is_of_run);
+
+    if (result != 0)
+        return result;
+    (void)rs_job_limit_reap(job);
+    *member = rs_job_limit_join(job);
+    return *member ? 0 : -EUSERS;
+}
+
+static int map_file(int fd, struct rs_job_limit **job)
+{
     struct stat status;
+    void *memory;
+
+    if (fstat(fd, &status) != 0 || status.st_size != (off_t)sizeof(**job))
+        return -EPROTO;
+    memory = mmap(NULL, sizeof(**job), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED)
+        return -ENOMEM;
+    *job = memory;
+    return 0;
+}
+
+/* The lock ends by name too: a process that another thread forks meanwhile has the descriptor. */
+int rs_job_limit_open(const char *where, const char *path, struct rs_job_limit **job,
+                      struct rs_job_member **member)
+{
+    int fd = where ? open_named(where) : open_path(path), result;
+    struct rs_job_limit *mapped = NULL;
 
     if (fd < 0)
         return fd;
-    if (fstat(fd, &status) != 0 || status.st_size != (off_t)sizeof(**job))
-        result = -EPROTO;
-    else
-        memory = mmap(NULL, sizeof(**job), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    result = lock_file(fd);
+    if (result == 0)
+        result = map_file(fd, &mapped);
+    if (result == 0)
+        result = check(mapped, !where);
+    if (result == 0 && member)
+        result = enter(mapped, where != NULL, member);
+    (void)flock(fd, LOCK_UN);
     rs_file_close(fd);
-    if (memory == MAP_FAILED)
-        return result ? result : -ENOMEM;
-    result = check(memory, !where);
     if (result != 0) {
-        munmap(memory, sizeof(**job));
+        if (mapped)
+            munmap(mapped, sizeof(*mapped));
         return result;
     }
     /* A forked child only forwards, until it begins anew and opens the file itself. */
-    (void)madvise(memory, sizeof(**job), MADV_DONTFORK);
-    *job = memory;
+    (void)madvise(mapped, sizeof(*mapped), MADV_DONTFORK);
+    *job = mapped;
     return 0;
 }
 
@@ -124,6 +222,17 @@ static void note_used(struct rs_job_limit *job, uint32_t count)
 
     while (seen < count && !atomic_compare_exchange_weak(&job->members_used, &seen, count))
         ;
+}
+
+void rs_job_limit_can_be_asked(struct rs_job_member *member)
+{
+    uint64_t inode;
+    int fd;
+
+    if (!rs_commands_where(&fd, &inode))
+        return;
+    atomic_store(&member->commands_inode, inode);
+    atomic_store(&member->commands_fd, (uint64_t)fd + 1);
 }
 
 struct rs_job_member *rs_job_limit_join(struct rs_job_limit *job)
@@ -161,12 +270,15 @@ static bool has_ended(pid_t process)
     return rs_process_stat_has_ended(stat);
 }
 
+/* That /proc does not tell of a process has other causes too: no descriptor is left to read it. */
 static bool is_gone(uint64_t owner)
 {
     pid_t process = (pid_t)(owner >> 32);
     long long ticks = rs_process_start_ticks(process);
 
-    return ticks < 0 || (uint32_t)ticks != (uint32_t)owner || has_ended(process);
+    if (ticks < 0)
+        return kill(process, 0) != 0 && errno == ESRCH;
+    return (uint32_t)ticks != (uint32_t)owner || has_ended(process);
 }
 
 static bool has_bytes(const struct rs_job_member *member)
@@ -185,10 +297,12 @@ static uint64_t ended_word(uint64_t owner, uint64_t now_ns)
            (uint32_t)((owner >> 32) * 2654435761u ^ owner);
 }
 
-/* When the owner was first seen to be gone: notes it if nobody has. */
-static uint32_t gone_for_ms(struct rs_job_member *member, uint64_t owner, uint64_t now_ns)
+/* When the owner was first seen to be gone: notes it if nobody has.  The clock is read after the
+ * note: what another process noted later than this one's time would seem to be long ago, and with
+ * 32 processes on two processors that did happen. */
+static uint32_t gone_for_ms(struct rs_job_member *member, uint64_t owner)
 {
-    uint64_t noted = atomic_load(&member->ended), word = ended_word(owner, now_ns);
+    uint64_t noted = atomic_load(&member->ended), word = ended_word(owner, rs_clock_ns());
 
     if ((uint32_t)noted == (uint32_t)word)
         return (uint32_t)(word >> 32) - (uint32_t)(noted >> 32);
@@ -207,22 +321,26 @@ static void free_place(struct rs_job_member *member, uint64_t owner)
     for (int i = 0; i < RS_JOB_DEVICES; i++) {
         atomic_store(&member->pending_bytes[i], 0);
         atomic_store(&member->taken_bytes[i], 0);
+        atomic_store(&member->idle_bytes[i], 0);
+        atomic_store(&member->wanted_bytes[i], 0);
     }
+    atomic_store(&member->commands_fd, 0);
     atomic_store(&member->owner, 0);
 }
 
 bool rs_job_limit_reap(struct rs_job_limit *job)
 {
     uint32_t count = atomic_load(&job->members_used);
-    uint64_t now_ns = rs_clock_ns();
     bool waits = false;
 
+    if (atomic_load(&job->home) != rs_process_namespace())
+        return false;
     for (uint32_t i = 0; i < count && i < RS_JOB_MEMBERS; i++) {
         struct rs_job_member *member = &job->members[i];
         uint64_t owner = atomic_load(&member->owner);
         if (owner == 0 || !is_gone(owner))
             continue;
-        if (gone_for_ms(member, owner, now_ns) >= RS_JOB_LIMIT_SETTLE_MS || !has_bytes(member))
+        if (gone_for_ms(member, owner) >= RS_JOB_LIMIT_SETTLE_MS || !has_bytes(member))
             free_place(member, owner);
         else
             waits = true;
@@ -299,12 +417,21 @@ bool rs_job_share_take(struct rs_job_share *share, size_t bytes)
         return false;
     while (!try_to_take(share, bytes, &taken) && rs_clock_ns() - begin_ns < TRIES_NS)
         rs_nap(NAP_NS + (uint64_t)((unsigned)getpid() + tries++) % 8 * (NAP_NS / 4));
+    if (taken) /* its idle bytes are others now: it says so at its next call */
+        atomic_fetch_or(rs_attention, RS_ATTENTION_JOB);
     return taken;
+}
+
+static struct rs_job_device *device_of(const struct rs_job_share *share)
+{
+    return &share->job->devices[share->device];
 }
 
 void rs_job_share_add(struct rs_job_share *share, size_t bytes)
 {
     atomic_fetch_add(&share->member->taken_bytes[share->device], bytes);
+    if (bytes > SIZE_MAX / 2)
+        atomic_fetch_add(&device_of(share)->releases, 1);
 }
 
 size_t rs_job_share_others(const struct rs_job_share *share)
@@ -312,4 +439,102 @@ size_t rs_job_share_others(const struct rs_job_share *share)
     struct sums sums = add_up(share, share->member);
 
     return (size_t)(sums.pending_bytes + sums.taken_bytes);
+}
+
+/* ---- idle bytes ---- */
+
+void rs_job_share_set_idle(struct rs_job_share *share, size_t bytes)
+{
+    atomic_store(&share->member->idle_bytes[share->device], bytes);
+}
+
+void rs_job_share_freed(struct rs_job_share *share, size_t bytes)
+{
+    atomic_fetch_add(&share->member->idle_bytes[share->device], bytes);
+    if (atomic_load(&device_of(share)->asked) != atomic_load(&share->seen_asked))
+        atomic_fetch_or(rs_attention, RS_ATTENTION_JOB);
+}
+
+static uint64_t idle_of(const struct rs_job_member *member, unsigned device)
+{
+    return rs_min(atomic_load(&member->idle_bytes[device]),
+                  atomic_load(&member->taken_bytes[device]));
+}
+
+size_t rs_job_share_others_idle(const struct rs_job_share *share)
+{
+    uint32_t count = atomic_load(&share->job->members_used);
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < count && i < RS_JOB_MEMBERS; i++)
+        if (&share->job->members[i] != share->member)
+            bytes += idle_of(&share->job->members[i], share->device);
+    return (size_t)bytes;
+}
+
+size_t rs_job_share_missing(const struct rs_job_share *share, size_t bytes)
+{
+    struct sums sums = add_up(share, NULL);
+    uint64_t all = sums.pending_bytes + sums.taken_bytes + bytes;
+
+    return all > share->limit_bytes ? (size_t)(all - share->limit_bytes) : 0;
+}
+
+size_t rs_job_share_wanted(const struct rs_job_share *share)
+{
+    uint32_t count = atomic_load(&share->job->members_used);
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < count && i < RS_JOB_MEMBERS; i++)
+        bytes += atomic_load(&share->job->members[i].wanted_bytes[share->device]);
+    return bytes ? rs_job_share_missing(share, (size_t)bytes) : 0;
+}
+
+void rs_job_share_want(struct rs_job_share *share, size_t bytes)
+{
+    atomic_fetch_add(&share->member->wanted_bytes[share->device], bytes);
+}
+
+/* A member whose file of commands cannot be opened sees `asked` when it frees next. */
+static void raise_in(const struct rs_job_member *member)
+{
+    uint64_t fd = atomic_load(&member->commands_fd), owner = atomic_load(&member->owner);
+
+    if (fd != 0 && owner != 0)
+        rs_commands_raise((int)(owner >> 32), (int)(fd - 1), atomic_load(&member->commands_inode));
+}
+
+void rs_job_share_ask(struct rs_job_share *share)
+{
+    uint32_t count = atomic_load(&share->job->members_used);
+
+    atomic_fetch_add(&device_of(share)->asked, 1);
+    for (uint32_t i = 0; i < count && i < RS_JOB_MEMBERS; i++) {
+        const struct rs_job_member *member = &share->job->members[i];
+        if (member != share->member && idle_of(member, share->device) > 0)
+            raise_in(member);
+    }
+}
+
+bool rs_job_share_is_asked(struct rs_job_share *share)
+{
+    uint32_t asked = atomic_load(&device_of(share)->asked);
+
+    return atomic_exchange(&share->seen_asked, asked) != asked;
+}
+
+void rs_job_share_answer(struct rs_job_share *share)
+{
+    atomic_fetch_add(&device_of(share)->releases, 1);
+    rs_job_wake(&device_of(share)->releases);
+}
+
+uint32_t rs_job_share_releases(const struct rs_job_share *share)
+{
+    return atomic_load(&device_of(share)->releases);
+}
+
+void rs_job_share_wait(struct rs_job_share *share, uint32_t seen, uint64_t wait_ns)
+{
+    rs_job_wait(&device_of(share)->releases, seen, wait_ns);
 }

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/request.h"
 #include "base/size.h"
+#include "charge/job.h"
 #include "config/mode.h"
 #include "context/context.h"
 #include "context/limit.h"
@@ -81,7 +82,9 @@ void rs_shim_attend_now(void)
 
     if (attention & (RS_ATTENTION_ASKED - 1))
         rs_export_collect(false);
-    if (attention >= RS_ATTENTION_ASKED)
+    if (attention & RS_ATTENTION_JOB)
+        rs_job_look();
+    if (attention & RS_ATTENTION_ASKED)
         take_command();
 }
 
@@ -99,6 +102,8 @@ static void *wait_for_commands(void *data)
     (void)data;
     for (;;) {
         rs_commands_wait();
+        if (atomic_load(rs_attention) & RS_ATTENTION_JOB)
+            rs_job_look();
         take_command();
     }
     return NULL;

@@ -30,6 +30,7 @@ static bool serving(struct rs_diagnostics *diagnostics)
     if (!rs_limit_join_job(diagnostics))
         return false;
     rs_commands_begin(rs_config.control == RS_CONTROL_THREAD);
+    rs_limit_can_be_asked();
     if (rs_config.control == RS_CONTROL_THREAD)
         rs_shim_commands_thread();
     rs_report_arm();

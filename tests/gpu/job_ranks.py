@@ -18,8 +18,8 @@ import torch.distributed as dist
 
 MIB = 1 << 20
 DEVICES = 32  # src/shared/job_limit.h
-MEMBERS_AT = (36 + DEVICES * 20 + 7) // 8 * 8
-MEMBER_BYTES = 8 * (2 + 2 * DEVICES)
+MEMBERS_AT = (36 + DEVICES * 28 + 7) // 8 * 8 + 48
+MEMBER_BYTES = 8 * (4 + 4 * DEVICES)
 
 
 def job_bytes():
@@ -27,7 +27,7 @@ def job_bytes():
     with open("/proc/%s/fd/%s" % (process, number), "rb") as file:
         job = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     used = struct.unpack_from("I", job, 32)[0]
-    return sum(struct.unpack_from("Q", job, MEMBERS_AT + member * MEMBER_BYTES + 16 + 8 * DEVICES)[0]
+    return sum(struct.unpack_from("Q", job, MEMBERS_AT + member * MEMBER_BYTES + 32 + 8 * DEVICES)[0]
                for member in range(used))
 
 

@@ -3,6 +3,7 @@
 import mmap
 import os
 import random
+import select
 import struct
 import subprocess
 import threading
@@ -15,8 +16,9 @@ from test_steer import STEPS, TOOL, Steered
 MIB = 1 << 20
 # The layout of shared/job_limit.h.
 DEVICES, MEMBERS = 32, 4096
-MEMBERS_AT = (36 + DEVICES * 20 + 7) // 8 * 8
-MEMBER_BYTES = 8 * (2 + 2 * DEVICES)
+DEVICE_BYTES = 28  # state, UUID, asked, releases
+MEMBERS_AT = (36 + DEVICES * DEVICE_BYTES + 7) // 8 * 8 + 48
+MEMBER_BYTES = 8 * (4 + 4 * DEVICES)
 
 
 class Job:
@@ -33,8 +35,30 @@ class Job:
         for member in range(used):
             at = MEMBERS_AT + member * MEMBER_BYTES
             owners += struct.unpack_from("Q", self.memory, at)[0] != 0
-            taken += struct.unpack_from("Q", self.memory, at + 16 + 8 * DEVICES)[0]
+            taken += struct.unpack_from("Q", self.memory, at + 32 + 8 * DEVICES)[0]
         return taken, owners
+
+    def wanted(self):
+        """Of the first device, by all members."""
+        used = struct.unpack_from("I", self.memory, 32)[0]
+        return sum(struct.unpack_from("Q", self.memory, MEMBERS_AT + member * MEMBER_BYTES + 32 + 24 * DEVICES)[0]
+                   for member in range(used))
+
+    def asked(self):
+        """How often members have asked for idle memory of the first device."""
+        return struct.unpack_from("I", self.memory, 36 + 20)[0]
+
+
+def beside(steered, words, *others):
+    """What a step prints while other processes make calls all the time."""
+    lines = []
+    step = threading.Thread(target=lambda: lines.extend(steered.step(*words)))
+    step.start()
+    while step.is_alive():
+        for other in others:
+            other.step("info")
+    step.join()
+    return lines
 
 
 class LimitJob(support.Test):
@@ -61,6 +85,103 @@ class LimitJob(support.Test):
         first.process.wait()
         self.assertEqual(second.step("device", 200), [])
         self.assertEqual(Job(self.path("job")).sums(), (232 * MIB, 1))
+
+    def test_idle_memory_of_another_is_asked_back(self):
+        for number, settings in enumerate(({"RMM_POOL_SIZE": "16MiB"}, {"RMM_POOL_SIZE": "200MiB"}, {},
+                                           {"RMM_FREE": "immediate", "RMM_POOL_SIZE": "16MiB"})):
+            with self.subTest(settings):
+                settings = dict(self.settings(**settings), RMM_JOB=self.path("job%d" % number))
+                first, second = Steered(self, settings), Steered(self, dict(settings, RMM_POOL_SIZE="1MiB"))
+                self.assertEqual(first.step("device", 80), [])
+                self.assertEqual(first.step("device", 80), [])
+                first.step("free")
+                first.step("free")
+                first.step("wait")
+                first.step("info")
+                self.assertEqual(beside(second, ("device", 180), first), [])
+                job = Job(self.path("job%d" % number))
+                self.assertLessEqual(job.sums()[0], 256 * MIB)
+                self.assertEqual(job.wanted(), 0)
+                self.assertEqual(first.step("device", 16), [])  # the rest is its own
+
+    def test_no_more_than_is_wanted(self):
+        first, second = (Steered(self, self.settings(RMM_RESOURCE="fixed_size(cuda, block_size=8MiB, "
+                                                                  "blocks_to_preallocate=1)")) for _ in "12")
+        for _ in range(24):
+            self.assertEqual(first.step("device", 8), [])
+        for _ in range(24):
+            first.step("free")
+        first.step("wait")
+        first.step("info")
+        for _ in range(10):
+            self.assertEqual(beside(second, ("device", 8), first), [])
+        self.assertGreaterEqual(Job(self.path("job")).sums()[0], 240 * MIB)
+
+    def test_nobody_is_asked_who_has_nothing_idle(self):
+        first, second = (Steered(self, self.settings(RMM_POOL_SIZE="1MiB")) for _ in "12")
+        self.assertEqual(first.step("device", 200), [])
+        first.step("info")
+        self.assertEqual(second.step("device", 128), ["device 128: 2"])
+        self.assertEqual(Job(self.path("job")).asked(), 0)
+
+    def test_a_process_that_makes_no_call_gives_nothing(self):
+        """And is waited for a bounded time only."""
+        first, second = (Steered(self, self.settings(RMM_POOL_SIZE="1MiB")) for _ in "12")
+        self.assertEqual(first.step("device", 200), [])
+        first.step("free")
+        first.step("wait")
+        self.assertEqual(second.step("device", 128), ["device 128: 2"])
+        job = Job(self.path("job"))
+        self.assertGreater(job.asked(), 2)  # anew while it waits
+        self.assertEqual(job.wanted(), 0)
+        first.step("info")
+        self.assertEqual(beside(second, ("device", 128), first), [])
+
+    def test_a_thread_for_commands_gives_between_calls(self):
+        first = Steered(self, self.settings(RMM_POOL_SIZE="1MiB", RMM_CONTROL="thread"))
+        second = Steered(self, self.settings(RMM_POOL_SIZE="1MiB"))
+        self.assertEqual(first.step("device", 200), [])
+        first.step("free")
+        first.step("wait")
+        first.step("info")
+        self.assertEqual(second.step("device", 128), [])
+
+    def test_who_dies_while_it_asks_leaves_nothing(self):
+        first, second = (Steered(self, self.settings(RMM_RESOURCE=resource)) for resource in ("pool(cuda())", "cuda()"))
+        self.assertEqual(first.step("device", 200), [])
+        first.step("free")
+        first.step("wait")
+        job = Job(self.path("job"))
+        second.process.stdin.write("device 128\n")
+        second.process.stdin.flush()
+        while not job.wanted() and not select.select([second.process.stdout], [], [], 0)[0]:
+            pass
+        self.assertEqual(job.wanted(), 128 * MIB)
+        second.process.kill()
+        second.process.wait()
+        Steered(self, self.settings()).step("info")  # who joins frees the place, which had no bytes taken
+        self.assertEqual(job.wanted(), 0)
+
+    def test_another_pid_namespace_is_refused(self):
+        """Nobody sees there which of the members live."""
+        unshare = ["unshare", "-Urpf"]
+        if subprocess.run(unshare + ["true"], stderr=subprocess.DEVNULL, check=False).returncode:
+            self.skipTest("user namespaces are not permitted")
+        first = Steered(self, self.settings())
+        self.assertEqual(first.step("device", 200), [])
+        for mount in ([], ["--mount-proc"]):
+            with self.subTest(mount):
+                result = run(unshare + mount + [STEPS, "device", "200"], self.settings())
+                self.assertEqual((result.status, result.stdout), (78, ""), result)
+                self.assertEqual([line for line in result.said if "PID" in line],
+                                 ["RMM_LIMIT_JOB=256MiB: the job's processes are in another PID namespace, where nobody "
+                                  "sees from here which of them live: name another file, or remove this one when they "
+                                  "have ended"], result)
+        self.assertEqual(Job(self.path("job")).sums(), (200 * MIB, 1))
+        # Nor is a process of another one a member of a `run`'s job.
+        result = run([TOOL, "run", "--quiet", "--limit-job", "256MiB"] + unshare + [STEPS, "device", "1"], preload=[])
+        self.assertEqual(result.status, 78, result)
+        self.assertIn("is gone, or in another PID namespace", result.stderr)
 
     def test_a_limit_of_its_own_holds_too(self):
         process = Steered(self, self.settings(RMM_LIMIT="64MiB"))
@@ -131,8 +252,17 @@ class LimitJob(support.Test):
                          (125, "rmmshim: RMM_LIMIT_JOB: with --exec nobody holds the job; name a file for it with "
                                "--job\n"))
 
+    def test_32_that_are_killed_at_random(self):
+        """They never have more than the limit, and nothing is left of them."""
+        result = run([support.program("job_deaths"), "384"], self.settings("384MiB"))
+        self.assertEqual(result.status, 0, result)
+        self.assertRegex(result.stdout, r"^above: 0 of \d+\n$", result)
+        newcomer = Steered(self, self.settings("384MiB"))
+        self.assertEqual(newcomer.step("device", 384), [])  # it waits for what they had
+        self.assertEqual(Job(self.path("job")).sums(), (384 * MIB, 1))
+
     def test_many_that_die_at_random(self):
-        """Nothing is left of them.  (That their sum is never above the limit, shared_job_limit shows.)"""
+        """Nothing is left of them, whatever they were doing."""
         keeper = Steered(self, self.settings("96MiB"))
         keeper.step("device", 2)
         served, lock = [], threading.Lock()

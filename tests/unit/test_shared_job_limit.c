@@ -2,7 +2,9 @@
 /* The limit over a job: processes that take, give back and die never have more than the limit. */
 #include "unit.h"
 
+#include "base/process.h"
 #include "folder.h"
+#include "shared/commands.h"
 #include "shared/job_limit.h"
 
 #include <errno.h>
@@ -11,8 +13,10 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -277,9 +281,10 @@ TEST(a_process_whose_first_thread_has_ended_lives)
     assert_int_equal(pipe(ready), 0);
     process = fork_bound();
     if (process == 0) {
+        struct rs_job_share share = {
+            .job = job, .member = rs_job_limit_join(job), .limit_bytes = LIMIT};
         pthread_t thread;
-        (void)!rs_job_share_take(&(struct rs_job_share){job, rs_job_limit_join(job), 0, LIMIT},
-                                 300);
+        (void)!rs_job_share_take(&share, 300);
         (void)pthread_create(&thread, NULL, wait_for_ever, &ready[1]);
         pthread_exit(NULL);
     }
@@ -310,6 +315,200 @@ TEST(another_process_of_that_number_is_another)
     assert_true(rs_job_limit_reap(job));
 }
 
+/* As when a process has no descriptor left to read /proc by. */
+TEST(a_process_that_proc_does_not_tell_of_is_not_gone)
+{
+    struct rs_job_limit *job = new_job();
+    struct rs_job_share own = share_of(job, first_uuid, LIMIT);
+    struct rlimit limit;
+    rlim_t before;
+    pid_t process;
+
+    if (!knows_itself())
+        return;
+    process = take_and_wait(job, 700);
+
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    before = limit.rlim_cur;
+    limit.rlim_cur = 3;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_false(rs_job_limit_reap(job));
+    limit.rlim_cur = before;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(rs_job_share_others(&own), 700);
+    kill_and_wait(process);
+    assert_true(rs_job_limit_reap(job));
+}
+
+/* ---- idle bytes ---- */
+
+TEST(idle_bytes_are_no_more_than_taken_ones)
+{
+    struct rs_job_limit *job = new_job();
+    struct rs_job_share one = share_of(job, first_uuid, LIMIT);
+    struct rs_job_share two = share_of(job, first_uuid, LIMIT);
+
+    assert_int_equal(rs_job_share_others_idle(&two), 0);
+    assert_true(rs_job_share_take(&one, 600));
+    rs_job_share_set_idle(&one, 100);
+    rs_job_share_freed(&one, 50);
+    assert_int_equal(rs_job_share_others_idle(&two), 150);
+    assert_int_equal(rs_job_share_others_idle(&one), 0); /* its own are not others' */
+    rs_job_share_freed(&one, 5000);
+    assert_int_equal(rs_job_share_others_idle(&two), 600);
+}
+
+TEST(what_is_lacking_is_what_all_want_together)
+{
+    struct rs_job_limit *job = new_job();
+    struct rs_job_share one = share_of(job, first_uuid, LIMIT);
+    struct rs_job_share two = share_of(job, first_uuid, LIMIT);
+    struct rs_job_share three = share_of(job, first_uuid, LIMIT);
+
+    assert_true(rs_job_share_take(&one, 900));
+    assert_int_equal(rs_job_share_missing(&two, 100), 0);
+    assert_int_equal(rs_job_share_missing(&two, 300), 200);
+    assert_int_equal(rs_job_share_wanted(&one), 0);
+    rs_job_share_want(&two, 300);
+    rs_job_share_want(&three, 150);
+    assert_int_equal(rs_job_share_wanted(&one), 350);
+    rs_job_share_add(&one, (size_t)-350);
+    assert_int_equal(rs_job_share_wanted(&one), 0);
+    rs_job_share_want(&two, (size_t)-300);
+    rs_job_share_want(&three, (size_t)-150);
+    assert_int_equal(job->members[1].wanted_bytes[0], 0);
+}
+
+TEST(a_question_is_answered_once)
+{
+    struct rs_job_limit *job = new_job();
+    struct rs_job_share one = share_of(job, first_uuid, LIMIT);
+    struct rs_job_share two = share_of(job, first_uuid, LIMIT);
+    uint32_t releases;
+
+    assert_false(rs_job_share_is_asked(&one));
+    rs_job_share_ask(&two);
+    rs_job_share_ask(&two);
+    atomic_store(rs_attention, 0);
+    rs_job_share_freed(&one, 1); /* by which it sees the question */
+    assert_true(atomic_load(rs_attention) & RS_ATTENTION_JOB);
+    assert_true(rs_job_share_is_asked(&one));
+    assert_false(rs_job_share_is_asked(&one));
+    atomic_store(rs_attention, 0);
+    rs_job_share_freed(&one, 1);
+    assert_int_equal(atomic_load(rs_attention), 0);
+    releases = rs_job_share_releases(&two);
+    rs_job_share_answer(&one);
+    assert_int_equal(rs_job_share_releases(&two), releases + 1);
+    rs_job_share_wait(&two, releases, UINT64_MAX / 2); /* no wait: it has changed */
+}
+
+/* Raises the word of the process whose file it is. */
+TEST(a_member_with_idle_bytes_is_called)
+{
+    struct rs_job_limit *job = new_job();
+    struct rs_job_share own = share_of(job, first_uuid, LIMIT);
+    int status;
+
+    if (!knows_itself())
+        return;
+    rs_commands_begin(false);
+    rs_job_limit_can_be_asked(own.member);
+    assert_true(rs_job_share_take(&own, 600));
+    atomic_store(rs_attention, 0);
+    for (int idle = 0; idle < 2; idle++) {
+        rs_job_share_set_idle(&own, idle ? 200 : 0);
+        if (fork() == 0) {
+            struct rs_job_share other = share_of(job, first_uuid, LIMIT);
+            rs_job_share_ask(&other);
+            _exit(0);
+        }
+        assert_true(wait(&status) > 0 && status == 0);
+        assert_int_equal(atomic_load(rs_attention), idle ? RS_ATTENTION_JOB : 0);
+    }
+    own.member->commands_inode++; /* as when the descriptor is another file's by now */
+    atomic_store(rs_attention, 0);
+    if (fork() == 0) {
+        struct rs_job_share other = share_of(job, first_uuid, LIMIT);
+        rs_job_share_ask(&other);
+        _exit(0);
+    }
+    assert_true(wait(&status) > 0 && status == 0);
+    assert_int_equal(atomic_load(rs_attention), 0);
+    rs_commands_forget();
+}
+
+/* ---- where members live ---- */
+
+TEST(a_file_of_another_namespace_is_refused_while_it_has_members)
+{
+    struct rs_job_limit *job, *again;
+    struct rs_job_member *member, *other;
+    uint64_t home = rs_process_namespace();
+
+    assert_int_equal(rs_job_limit_open(NULL, "homes", &job, &member), 0);
+    assert_int_equal(job->home, home);
+    job->home = home + 1;
+    assert_int_equal(rs_job_limit_open(NULL, "homes", &again, &other), -EXDEV);
+    assert_int_equal(job->home, home + 1);
+    member->taken_bytes[0] = 300;
+    member->owner = (uint64_t)INT32_MAX << 32 | 1; /* who is not here, and may be there */
+    assert_false(rs_job_limit_reap(job));
+    assert_int_equal(member->taken_bytes[0], 300);
+    member->owner = 0;
+    assert_int_equal(rs_job_limit_open(NULL, "homes", &again, &other), 0);
+    assert_int_equal(again->home, home);
+    assert_int_equal(again->members[0].taken_bytes[0], 0);
+}
+
+TEST(members_of_an_earlier_boot_are_forgotten)
+{
+    struct rs_job_limit *job, *again;
+    struct rs_job_member *member, *other;
+
+    assert_int_equal(rs_job_limit_open(NULL, "boots", &job, &member), 0);
+    member->taken_bytes[0] = 300;
+    job->boot[0] ^= 1;
+    assert_int_equal(rs_job_limit_open(NULL, "boots", &again, &other), 0);
+    assert_int_equal(other->taken_bytes[0], 0);
+    assert_int_equal(again->members_used, 1);
+}
+
+TEST(the_job_of_a_run_is_of_the_namespace_of_the_run)
+{
+    struct rs_job_limit *job, *again;
+    struct rs_job_member *member;
+    struct stat status;
+    char where[64];
+    int fd;
+
+    assert_int_equal(rs_job_limit_open(NULL, "run", &job, NULL), 0);
+    rs_job_limit_init(job);
+    fd = open("run", O_RDWR);
+    assert_int_equal(fstat(fd, &status), 0);
+    snprintf(where, sizeof(where), "%d:%d:%llu", (int)getpid(), fd,
+             (unsigned long long)status.st_ino);
+    job->home++;
+    assert_int_equal(rs_job_limit_open(where, NULL, &again, &member), -ESTALE);
+    job->home--;
+    assert_int_equal(rs_job_limit_open(where, NULL, &again, &member), 0);
+    close(fd);
+}
+
+/* Who joins has the file alone, and is waited for only so long. */
+TEST(a_process_that_never_ends_to_join_is_not_waited_for)
+{
+    struct rs_job_limit *job;
+    int fd;
+
+    assert_int_equal(rs_job_limit_open(NULL, "locked", &job, NULL), 0);
+    fd = open("locked", O_RDWR);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    assert_int_equal(rs_job_limit_open(NULL, "locked", &job, NULL), -EBUSY);
+    close(fd);
+    assert_int_equal(rs_job_limit_open(NULL, "locked", &job, NULL), 0);
+}
+
 /* ---- the file ---- */
 
 TEST(files_that_are_no_jobs_are_refused)
@@ -320,29 +519,29 @@ TEST(files_that_are_no_jobs_are_refused)
     struct stat status;
     int fd;
 
-    assert_int_equal(rs_job_limit_open(NULL, path, &job), 0);
+    assert_int_equal(rs_job_limit_open(NULL, path, &job, NULL), 0);
     assert_int_equal(stat(path, &status), 0);
     assert_int_equal(status.st_mode & 0777, 0600);
-    assert_int_equal(rs_job_limit_open(NULL, path, &again), 0);
+    assert_int_equal(rs_job_limit_open(NULL, path, &again, NULL), 0);
     job->members[3].taken_bytes[1] = 7;
     assert_int_equal(again->members[3].taken_bytes[1], 7);
 
     fd = open(path, O_RDWR);
     snprintf(where, sizeof(where), "%d:%d:%llu", (int)getpid(), fd,
              (unsigned long long)status.st_ino);
-    assert_int_equal(rs_job_limit_open(where, NULL, &again), 0);
+    assert_int_equal(rs_job_limit_open(where, NULL, &again, NULL), 0);
     snprintf(where, sizeof(where), "%d:%d:%llu", (int)getpid(), fd,
              (unsigned long long)status.st_ino + 1);
-    assert_int_equal(rs_job_limit_open(where, NULL, &again), -ESTALE);
-    assert_int_equal(rs_job_limit_open("nonsense", NULL, &again), -EINVAL);
+    assert_int_equal(rs_job_limit_open(where, NULL, &again, NULL), -ESTALE);
+    assert_int_equal(rs_job_limit_open("nonsense", NULL, &again, NULL), -EINVAL);
     close(fd);
 
     job->layout[0] = 'R';
-    assert_int_equal(rs_job_limit_open(NULL, path, &again), -EPROTO);
+    assert_int_equal(rs_job_limit_open(NULL, path, &again, NULL), -EPROTO);
     job->layout[0] = 'r';
     assert_int_equal(chmod(path, 0660), 0);
-    assert_int_equal(rs_job_limit_open(NULL, path, &again), -EACCES);
+    assert_int_equal(rs_job_limit_open(NULL, path, &again, NULL), -EACCES);
     assert_int_equal(chmod(path, 0600), 0);
     assert_int_equal(truncate(path, 5), 0);
-    assert_int_equal(rs_job_limit_open(NULL, path, &again), -EPROTO);
+    assert_int_equal(rs_job_limit_open(NULL, path, &again, NULL), -EPROTO);
 }

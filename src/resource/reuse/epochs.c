@@ -45,7 +45,8 @@ enum {
 struct rs_reuse_lot {
     struct rs_reuse_lot *next;
     struct rs_freed_list blocks; /* protected by the ordered blocks' lock */
-    size_t sealed; /* the number of blocks when sealed; allocations may have taken some back */
+    /* The blocks' number and bytes when they were sealed; allocations may have taken some back. */
+    size_t sealed, sealed_bytes;
 };
 
 struct rs_reuse_epoch {
@@ -114,6 +115,7 @@ static bool seal_ordered(struct rs_reuse *reuse, struct rs_reuse_epoch *epoch)
     }
     rs_mutex_lock(&reuse->ordered.lock);
     lot->sealed = lot->blocks.count;
+    lot->sealed_bytes = lot->blocks.bytes;
     rs_mutex_unlock(&reuse->ordered.lock);
     epoch->ordered = epoch->last_ordered = lot;
     return true;
@@ -202,6 +204,8 @@ static bool seal_locked(struct rs_reuse *reuse)
             epoch->seals = 1;
             reuse->sealed[reuse->sealed_count++] = epoch;
             rs_reuse_count(&reuse->sealed_epochs, 1);
+            rs_account_freed(reuse->environment->account,
+                             epoch->bytes + (epoch->ordered ? epoch->ordered->sealed_bytes : 0));
         } else {
             rs_reuse_put_back(reuse, &epoch->blocks);
             open_ordered(reuse, epoch);

@@ -28,7 +28,7 @@ static bool is_in_a_job(void)
     struct rs_job_limit *other;
 
     if (!is_set(RS_JOB_LIMIT_VARIABLE) ||
-        rs_job_limit_open(getenv(RS_JOB_LIMIT_VARIABLE), NULL, &other) != 0)
+        rs_job_limit_open(getenv(RS_JOB_LIMIT_VARIABLE), NULL, &other, NULL) != 0)
         return false;
     munmap(other, sizeof(*other));
     return true;
