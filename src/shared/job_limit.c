@@ -155,12 +155,32 @@ static int lock_file(int fd)
     return 0;
 }
 
+static uint64_t owner_of(pid_t process, long long ticks)
+{
+    return (uint64_t)(uint32_t)process << 32 | (uint32_t)ticks;
+}
+
+/* exec() keeps a process's number and start time, and ends its memory: the places of the program
+ * that this process was before become those of a process that began at another time and is gone, as
+ * the kernel may close the device a little later here too. */
+static void leave_earlier_places(struct rs_job_limit *job)
+{
+    uint64_t own = owner_of(getpid(), rs_process_start_ticks(0)), never = own ^ 0x80000000;
+    uint32_t count = atomic_load(&job->members_used);
+
+    for (uint32_t i = 0; i < count && i < RS_JOB_MEMBERS; i++) {
+        uint64_t owner = own;
+        (void)atomic_compare_exchange_strong(&job->members[i].owner, &owner, never);
+    }
+}
+
 static int enter(struct rs_job_limit *job, bool is_of_run, struct rs_job_member **member)
 {
     int result = settle_home(job, is_of_run);
 
     if (result != 0)
         return result;
+    leave_earlier_places(job);
     (void)rs_job_limit_reap(job);
     *member = rs_job_limit_join(job);
     return *member ? 0 : -EUSERS;
@@ -211,11 +231,6 @@ int rs_job_limit_open(const char *where, const char *path, struct rs_job_limit *
 
 /* ---- members ---- */
 
-static uint64_t owner_of(pid_t process, long long ticks)
-{
-    return (uint64_t)(uint32_t)process << 32 | (uint32_t)ticks;
-}
-
 static void note_used(struct rs_job_limit *job, uint32_t count)
 {
     uint32_t seen = atomic_load(&job->members_used);
@@ -235,6 +250,20 @@ void rs_job_limit_can_be_asked(struct rs_job_member *member)
     atomic_store(&member->commands_fd, (uint64_t)fd + 1);
 }
 
+/* By the owner alone. */
+static void empty_place(struct rs_job_member *member)
+{
+    for (int i = 0; i < RS_JOB_DEVICES; i++) {
+        atomic_store(&member->pending_bytes[i], 0);
+        atomic_store(&member->taken_bytes[i], 0);
+        atomic_store(&member->idle_bytes[i], 0);
+        atomic_store(&member->wanted_bytes[i], 0);
+    }
+    atomic_store(&member->commands_fd, 0);
+}
+
+/* A place that is free is empty, as far as its last owner was really gone.  The note of an end may
+ * be that of this process's own, from before an exec(). */
 struct rs_job_member *rs_job_limit_join(struct rs_job_limit *job)
 {
     uint64_t own = owner_of(getpid(), rs_process_start_ticks(0));
@@ -246,8 +275,11 @@ struct rs_job_member *rs_job_limit_join(struct rs_job_limit *job)
         if (atomic_load(&job->members[i].owner) != 0)
             continue;
         note_used(job, i + 1);
-        if (atomic_compare_exchange_strong(&job->members[i].owner, &nobody, own))
-            return &job->members[i];
+        if (!atomic_compare_exchange_strong(&job->members[i].owner, &nobody, own))
+            continue;
+        empty_place(&job->members[i]);
+        atomic_store(&job->members[i].ended, 0);
+        return &job->members[i];
     }
     return NULL;
 }
@@ -318,13 +350,7 @@ static void free_place(struct rs_job_member *member, uint64_t owner)
 
     if (!atomic_compare_exchange_strong(&member->owner, &owner, own))
         return;
-    for (int i = 0; i < RS_JOB_DEVICES; i++) {
-        atomic_store(&member->pending_bytes[i], 0);
-        atomic_store(&member->taken_bytes[i], 0);
-        atomic_store(&member->idle_bytes[i], 0);
-        atomic_store(&member->wanted_bytes[i], 0);
-    }
-    atomic_store(&member->commands_fd, 0);
+    empty_place(member);
     atomic_store(&member->owner, 0);
 }
 

@@ -5,10 +5,11 @@
  *   free                                the latest block
  *   push EXPRESSION, pop                the resource of the thread
  *   used                                prints what the device has in use, in MiB, contexts aside
- *   info                                prints free and total memory as the driver tells them, in
- * MiB wait                                waits for the context's work reset, retain the primary
- * context, which is there at the start create, destroy                     a context of the
- * program's own
+ *   info                                prints free and total memory by the driver, in MiB
+ *   wait                                waits for the context's work
+ *   reset, retain                       the primary context, which is there at the start
+ *   create, destroy                     a context of the program's own
+ *   exec                                becomes this program anew, which reads steps
  *
  * Without arguments the steps are lines of stdin, each answered by its output and "done". */
 #include "../samples/sample.h"
@@ -17,6 +18,7 @@
 #include <cuda.h>
 #include <dlfcn.h>
 #include <string.h>
+#include <unistd.h>
 
 /* As programs have it that were built for any CUDA. */
 #undef cuCtxCreate_v2
@@ -130,6 +132,8 @@ static void step(const char *name)
         info();
     else if (strcmp(name, "wait") == 0)
         MUST(cuCtxSynchronize());
+    else if (strcmp(name, "exec") == 0)
+        execl("/proc/self/exe", "memory_steps", (char *)NULL);
     else if (strcmp(name, "retain") == 0 || strcmp(name, "create") == 0)
         begin(name[0] == 'r');
     else if (strcmp(name, "reset") == 0 || strcmp(name, "destroy") == 0)
@@ -142,6 +146,7 @@ static int read_steps(void)
 {
     char line[256], *value;
 
+    (void)setvbuf(stdin, NULL, _IONBF, 0); /* what follows `exec` is for who comes then */
     while (fgets(line, sizeof(line), stdin)) {
         line[strcspn(line, "\n")] = '\0';
         value = strchr(line, ' ');

@@ -86,6 +86,16 @@ class LimitJob(support.Test):
         self.assertEqual(second.step("device", 200), [])
         self.assertEqual(Job(self.path("job")).sums(), (232 * MIB, 1))
 
+    def test_what_a_program_had_comes_back_when_it_becomes_another(self):
+        """By exec(), which keeps the process's number and start time."""
+        process, other = Steered(self, self.settings()), Steered(self, self.settings())
+        process.step("device", 200)
+        self.assertEqual(other.step("device", 32), [])
+        process.process.stdin.write("exec\n")
+        self.assertEqual(process.step("device", 200), [])
+        self.assertEqual(other.step("device", 64), ["device 64: 2"])
+        self.assertEqual(Job(self.path("job")).sums(), (232 * MIB, 2))
+
     def test_idle_memory_of_another_is_asked_back(self):
         for number, settings in enumerate(({"RMM_POOL_SIZE": "16MiB"}, {"RMM_POOL_SIZE": "200MiB"}, {},
                                            {"RMM_FREE": "immediate", "RMM_POOL_SIZE": "16MiB"})):

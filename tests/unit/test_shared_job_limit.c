@@ -315,6 +315,48 @@ TEST(another_process_of_that_number_is_another)
     assert_true(rs_job_limit_reap(job));
 }
 
+/* Whoever had the place before, and however it lost it. */
+TEST(a_place_is_empty_for_who_takes_it)
+{
+    struct rs_job_limit *job = new_job();
+    struct rs_job_member *member = &job->members[0];
+
+    member->pending_bytes[1] = 1;
+    member->taken_bytes[2] = 2;
+    member->idle_bytes[3] = 3;
+    member->wanted_bytes[4] = 4;
+    member->commands_fd = 5;
+    job->members_used = 1;
+    assert_ptr_equal(rs_job_limit_join(job), member);
+    assert_int_equal(member->pending_bytes[1], 0);
+    assert_int_equal(member->taken_bytes[2], 0);
+    assert_int_equal(member->idle_bytes[3], 0);
+    assert_int_equal(member->wanted_bytes[4], 0);
+    assert_int_equal(member->commands_fd, 0);
+}
+
+/* A program keeps its number and its start time when it becomes another one, but not its memory. */
+TEST(what_a_program_had_before_it_became_another_is_the_dead_s)
+{
+    struct rs_job_limit *job, *again;
+    struct rs_job_member *before;
+    struct rs_job_share own = {.limit_bytes = LIMIT};
+
+    if (!knows_itself())
+        return;
+    assert_int_equal(rs_job_limit_open(NULL, "became", &job, &before), 0);
+    before->taken_bytes[0] = 700;
+    assert_int_equal(rs_job_limit_open(NULL, "became", &again, &own.member), 0);
+    own.job = again;
+    assert_int_equal(rs_job_share_others(&own), 700); /* the device may not have closed yet */
+    assert_true(rs_job_limit_reap(job));
+    while (rs_job_limit_reap(job)) /* for RS_JOB_LIMIT_SETTLE_MS */
+        ;
+    assert_int_equal(rs_job_share_others(&own), 0);
+    assert_int_equal(before->owner, 0);
+    assert_true(own.member->owner != 0);
+}
+
 /* As when a process has no descriptor left to read /proc by. */
 TEST(a_process_that_proc_does_not_tell_of_is_not_gone)
 {
