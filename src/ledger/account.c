@@ -3,7 +3,6 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
-#include "shared/job_limit.h"
 
 /* A context's account is part of its device's, and a device's of none. */
 __attribute__((unused)) static bool has_sound_device(const struct rs_account *account)
@@ -57,27 +56,38 @@ static bool refuse(struct rs_account *account)
     return false;
 }
 
-/* Adds the bytes unless that exceeds the limit.  The sum never exceeds the limit even for a
- * moment: another thread's request could be refused for bytes that nobody got. */
-static bool charge(struct rs_account *account, size_t bytes)
+/* Adds the bytes unless that exceeds the process's own limit, even for a moment. */
+static bool charge_own(struct rs_account *account, size_t bytes)
 {
     size_t charged = atomic_load_explicit(&account->charged_bytes, memory_order_relaxed), limit;
-    struct rs_job_share *job;
 
     do {
         limit = atomic_load_explicit(&account->limit_bytes, memory_order_relaxed);
-        if (limit && (charged > limit || bytes > limit - charged)) {
-            return refuse(account);
-        }
-        RS_ASSERT(!limit || charged + bytes <= limit);
+        if (limit && (charged > limit || bytes > limit - charged))
+            return false;
     } while (!atomic_compare_exchange_weak_explicit(&account->charged_bytes, &charged,
                                                     charged + bytes, memory_order_relaxed,
                                                     memory_order_relaxed));
-    job = job_of(account);
-    if (RS_LIKELY(!job) || rs_job_share_take(job, bytes))
-        return true;
-    atomic_fetch_sub_explicit(&account->charged_bytes, bytes, memory_order_relaxed);
-    return refuse(account);
+    return true;
+}
+
+/* The bytes are announced to the job while the process's own limit is asked.  So neither counts
+ * bytes that the other refuses: nobody is refused for what nobody got. */
+static bool charge(struct rs_account *account, size_t bytes, struct rs_account_wait *wait)
+{
+    struct rs_job_share *job = job_of(account);
+    enum rs_job_answer answer;
+    bool charged;
+
+    if (RS_LIKELY(!job))
+        return charge_own(account, bytes) || refuse(account);
+    answer = rs_job_share_announce(job, bytes);
+    wait->is_contested = answer == RS_JOB_CONTESTED;
+    if (answer != RS_JOB_FITS)
+        return !wait->is_contested && refuse(account);
+    charged = charge_own(account, bytes);
+    rs_job_share_settle(job, bytes, charged);
+    return charged || refuse(account);
 }
 
 /* Raises the peaks to the granted bytes.  Bytes that calls under way have asked for are left
@@ -113,7 +123,7 @@ static void subtract(struct rs_account *account, size_t bytes, size_t charge_byt
 }
 
 static bool grow_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
-                    enum rs_memory memory)
+                    enum rs_memory memory, struct rs_account_wait *wait)
 {
     struct rs_account *device = account && account->device ? account->device : account;
 
@@ -121,7 +131,7 @@ static bool grow_as(struct rs_account *account, size_t bytes, size_t charge_byte
     if (!account)
         return true;
     if (memory != RS_MEMORY_HOST) {
-        if (!charge(device, charge_bytes))
+        if (!charge(device, charge_bytes, wait))
             return false;
         if (account != device)
             atomic_fetch_add_explicit(&account->charged_bytes, charge_bytes, memory_order_relaxed);
@@ -131,9 +141,10 @@ static bool grow_as(struct rs_account *account, size_t bytes, size_t charge_byte
     return true;
 }
 
-bool rs_account_grow(struct rs_account *account, size_t bytes, enum rs_memory memory)
+bool rs_account_try_grow(struct rs_account *account, size_t bytes, enum rs_memory memory,
+                         struct rs_account_wait *wait)
 {
-    if (!grow_as(account, bytes, bytes, memory))
+    if (!grow_as(account, bytes, bytes, memory, wait))
         return false;
     for (; account; account = account->device)
         raise_peaks(account);
@@ -154,10 +165,10 @@ void rs_account_taken(struct rs_account *account, size_t charge_bytes, enum rs_m
     }
 }
 
-bool rs_account_take_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
-                        enum rs_memory memory)
+bool rs_account_try_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
+                       enum rs_memory memory, struct rs_account_wait *wait)
 {
-    if (!grow_as(account, bytes, charge_bytes, memory))
+    if (!grow_as(account, bytes, charge_bytes, memory, wait))
         return false;
     for (; account; account = account->device) {
         atomic_fetch_add_explicit(&account->driver_allocations, 1, memory_order_relaxed);
@@ -165,6 +176,26 @@ bool rs_account_take_as(struct rs_account *account, size_t bytes, size_t charge_
             atomic_fetch_add_explicit(&account->asked_bytes, charge_bytes, memory_order_relaxed);
     }
     return true;
+}
+
+bool rs_account_wait(struct rs_account *account, struct rs_account_wait *wait)
+{
+    if (!wait->is_contested)
+        return false; /* counted by the try */
+    return rs_job_contest_wait(&wait->contest) ||
+           refuse(account->device ? account->device : account);
+}
+
+bool rs_account_take_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
+                        enum rs_memory memory)
+{
+    struct rs_account_wait wait = {.is_contested = false};
+
+    do
+        if (rs_account_try_as(account, bytes, charge_bytes, memory, &wait))
+            return true;
+    while (rs_account_wait(account, &wait));
+    return false;
 }
 
 bool rs_account_take(struct rs_account *account, size_t bytes, enum rs_memory memory)

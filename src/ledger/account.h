@@ -4,6 +4,8 @@
  * once whatever the stack looks like, and a limit is checked before the driver is asked. */
 #pragma once
 
+#include "shared/job_limit.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,8 +18,6 @@ enum rs_memory {
     RS_MEMORY_HOST,    /* counted, but never charged against the limit */
     RS_MEMORIES
 };
-
-struct rs_job_share;
 
 /* The account of a device (`device` is NULL), or of a context.  Fields marked [device] are used in
  * a device's account only. */
@@ -48,17 +48,34 @@ struct rs_refusal {
     enum rs_memory memory; /* the kind that is asked for */
 };
 
+/* How one request that may have to wait for other processes of the job was answered; zero at first.
+ */
+struct rs_account_wait {
+    struct rs_job_contest contest;
+    bool is_contested; /* the latest try */
+};
+
 /* Charges bytes that the driver is about to be asked for.  Returns false, with nothing counted,
- * when they would exceed the device's limit; the driver must not be asked then.  Otherwise
- * rs_account_taken or rs_account_untake must follow with the driver's answer; until then no peak
- * rises, as the driver may refuse.  A NULL account counts nothing and returns true.  Thread
- * safe, like all functions here. */
+ * when they would exceed the device's limit, or its job's; the driver must not be asked then.
+ * Otherwise rs_account_taken or rs_account_untake must follow with the driver's answer; until then
+ * no peak rises, as the driver may refuse.  While the answer depends on requests of other processes
+ * of the job it waits, 20 ms at most, with nothing counted: no lock may be held.  A NULL account
+ * counts nothing and returns true.  Thread safe, like all functions here. */
 bool rs_account_take(struct rs_account *account, size_t bytes, enum rs_memory memory);
 
 /* Charges as rs_account_take does, where the driver takes charge_bytes of the device for a
  * request of `bytes`. */
 bool rs_account_take_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
                         enum rs_memory memory);
+
+/* Charges as rs_account_take_as does, but never waits: for callers that hold a lock.  These leave
+ * it and try again while rs_account_wait says so. */
+bool rs_account_try_as(struct rs_account *account, size_t bytes, size_t charge_bytes,
+                       enum rs_memory memory, struct rs_account_wait *wait);
+
+/* True after a nap, when the latest try was refused because of requests of other processes that may
+ * be refused themselves.  False when the request is refused. */
+bool rs_account_wait(struct rs_account *account, struct rs_account_wait *wait);
 
 /* The driver granted a request that was charged as charge_bytes: peaks rise. */
 void rs_account_taken(struct rs_account *account, size_t charge_bytes, enum rs_memory memory);
@@ -75,9 +92,10 @@ void rs_account_give_many(struct rs_account *account, size_t bytes, size_t charg
                           uint64_t count, enum rs_memory memory);
 
 /* Charge and release memory that grows and shrinks inside the driver's own calls: no driver call
- * is counted, and no answer follows, so peaks rise at once.  rs_account_grow returns false, with
- * nothing counted, when the limit would be exceeded. */
-bool rs_account_grow(struct rs_account *account, size_t bytes, enum rs_memory memory);
+ * is counted, and no answer follows, so peaks rise at once.  rs_account_try_grow returns false,
+ * with nothing counted, as rs_account_try_as does. */
+bool rs_account_try_grow(struct rs_account *account, size_t bytes, enum rs_memory memory,
+                         struct rs_account_wait *wait);
 void rs_account_shrink(struct rs_account *account, size_t bytes, enum rs_memory memory);
 
 /* The driver refused a request that rs_account_take, or rs_account_take_as, charged. */

@@ -238,8 +238,8 @@ static bool is_packed(struct rs_account *account, size_t size_bytes)
     return is_small(size_bytes) && account->packed;
 }
 
-bool rs_footprint_pack(struct rs_account *account, size_t size_bytes,
-                       struct rs_footprint_share *share)
+static bool try_to_pack(struct rs_account *account, size_t size_bytes,
+                        struct rs_footprint_share *share, struct rs_account_wait *wait)
 {
     struct rs_footprint_packed after;
     bool taken;
@@ -252,11 +252,23 @@ bool rs_footprint_pack(struct rs_account *account, size_t size_bytes,
         pack(&after, size_bytes);
         share->charged_bytes = packed_bytes(&after) - packed_bytes(account->packed);
     }
-    taken = rs_account_take_as(account, size_bytes, share->charged_bytes, RS_MEMORY_DEVICE);
+    taken = rs_account_try_as(account, size_bytes, share->charged_bytes, RS_MEMORY_DEVICE, wait);
     if (taken && share->is_packed)
         *account->packed = after;
     rs_mutex_unlock(&lock);
     return taken;
+}
+
+bool rs_footprint_pack(struct rs_account *account, size_t size_bytes,
+                       struct rs_footprint_share *share)
+{
+    struct rs_account_wait wait = {.is_contested = false};
+
+    do
+        if (try_to_pack(account, size_bytes, share, &wait))
+            return true;
+    while (rs_account_wait(account, &wait));
+    return false;
 }
 
 /* Takes the allocation out.  Returns the bytes no longer charged, which may differ from the

@@ -417,35 +417,44 @@ static struct sums add_up(const struct rs_job_share *share, const struct rs_job_
     return sums;
 }
 
-/* True when the request is answered; *taken is the answer. */
-static bool try_to_take(struct rs_job_share *share, size_t bytes, bool *taken)
+/* Taken bytes alone refuse for good; pending ones may be refused yet. */
+enum rs_job_answer rs_job_share_announce(struct rs_job_share *share, size_t bytes)
 {
-    _Atomic uint64_t *pending = &share->member->pending_bytes[share->device];
+    _Atomic uint64_t *pending;
     struct sums sums;
-
-    atomic_fetch_add(pending, bytes);
-    sums = add_up(share, NULL);
-    *taken = sums.pending_bytes + sums.taken_bytes <= share->limit_bytes;
-    if (*taken)
-        atomic_fetch_add(&share->member->taken_bytes[share->device], bytes);
-    atomic_fetch_sub(pending, bytes);
-    return *taken || sums.taken_bytes + bytes > share->limit_bytes;
-}
-
-bool rs_job_share_take(struct rs_job_share *share, size_t bytes)
-{
-    uint64_t begin_ns = rs_clock_ns();
-    unsigned tries = 0;
-    bool taken = false;
 
     RS_ASSERT(share->device < RS_JOB_DEVICES && share->member);
     if (bytes > share->limit_bytes)
-        return false;
-    while (!try_to_take(share, bytes, &taken) && rs_clock_ns() - begin_ns < TRIES_NS)
-        rs_nap(NAP_NS + (uint64_t)((unsigned)getpid() + tries++) % 8 * (NAP_NS / 4));
+        return RS_JOB_FULL;
+    pending = &share->member->pending_bytes[share->device];
+    atomic_fetch_add(pending, bytes);
+    sums = add_up(share, NULL);
+    if (sums.pending_bytes + sums.taken_bytes <= share->limit_bytes)
+        return RS_JOB_FITS;
+    atomic_fetch_sub(pending, bytes);
+    return sums.taken_bytes + bytes > share->limit_bytes ? RS_JOB_FULL : RS_JOB_CONTESTED;
+}
+
+void rs_job_share_settle(struct rs_job_share *share, size_t bytes, bool taken)
+{
+    if (taken)
+        atomic_fetch_add(&share->member->taken_bytes[share->device], bytes);
+    atomic_fetch_sub(&share->member->pending_bytes[share->device], bytes);
     if (taken) /* its idle bytes are others now: it says so at its next call */
         atomic_fetch_or(rs_attention, RS_ATTENTION_JOB);
-    return taken;
+}
+
+/* Naps of different lengths, so that two requests do not stay in step. */
+bool rs_job_contest_wait(struct rs_job_contest *contest)
+{
+    uint64_t now_ns = rs_clock_ns();
+
+    if (contest->naps == 0)
+        contest->begin_ns = now_ns;
+    if (now_ns - contest->begin_ns >= TRIES_NS)
+        return false;
+    rs_nap(NAP_NS + (uint64_t)((unsigned)getpid() + contest->naps++) % 8 * (NAP_NS / 4));
+    return true;
 }
 
 static struct rs_job_device *device_of(const struct rs_job_share *share)

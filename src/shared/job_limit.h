@@ -101,10 +101,27 @@ struct rs_job_share {
     _Atomic uint32_t seen_asked; /* the device's `asked` that this process has answered */
 };
 
-/* Counts bytes about to be taken.  False, with nothing counted, when all members together would
- * exceed the limit; waits a few milliseconds while that depends on requests under way.  Thread
- * safe. */
-bool rs_job_share_take(struct rs_job_share *share, size_t bytes);
+enum rs_job_answer {
+    RS_JOB_FITS,      /* the bytes are announced until rs_job_share_settle */
+    RS_JOB_FULL,      /* all members together would exceed the limit */
+    RS_JOB_CONTESTED, /* that depends on requests under way: ask again after a nap */
+};
+
+/* Announces bytes that are about to be taken, where they fit; otherwise nothing stays counted. Does
+ * not wait.  rs_job_share_settle follows at once where they fit: it counts them as taken, or drops
+ * them.  Thread safe. */
+enum rs_job_answer rs_job_share_announce(struct rs_job_share *share, size_t bytes);
+void rs_job_share_settle(struct rs_job_share *share, size_t bytes, bool taken);
+
+/* The naps of one request that is contested; zero at first. */
+struct rs_job_contest {
+    uint64_t begin_ns;
+    unsigned naps;
+};
+
+/* Waits for requests of other members: a nap below 0.3 ms.  False, at once, when the request's naps
+ * have taken 20 ms.  No lock may be held: the others may be stopped. */
+bool rs_job_contest_wait(struct rs_job_contest *contest);
 
 /* Counts bytes that are taken already, or, as a negative number, given back. */
 void rs_job_share_add(struct rs_job_share *share, size_t bytes);

@@ -105,7 +105,7 @@ inline join()
     od
 }
 
-/* ---- rs_job_share_take ---- */
+/* ---- rs_job_share_announce and rs_job_share_settle ---- */
 
 #ifdef TAKEN_READ_FIRST
 #define FIRST taken

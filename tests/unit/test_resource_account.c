@@ -4,9 +4,12 @@
 
 #include "ledger/account.h"
 #include "ledger/footprint.h"
+#include "shared/job_limit.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define MIB ((size_t)1 << 20)
 
@@ -249,4 +252,108 @@ TEST(a_refused_array_leaves_others_their_block)
     assert_int_equal(account.charged_bytes, 0);
     assert_int_equal(account.asked_bytes, 0);
     assert_true(rs_footprint_pack(&account, 2 * MIB, &one));
+}
+
+/* ---- an account in a job ---- */
+
+static struct rs_job_limit job;
+static struct rs_job_share share;
+static struct rs_job_member *other;
+static unsigned naps;
+static void (*on_nap)(void);
+
+int __real_nanosleep(const struct timespec *time, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
+
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
+{
+    naps++;
+    if (on_nap)
+        on_nap();
+    return __real_nanosleep(time, left);
+}
+
+/* The other member has announced a request, and is stopped before it knows the answer. */
+static int setup_job(void **state)
+{
+    (void)setup(state);
+    memset(&job, 0, sizeof(job));
+    rs_job_limit_init(&job);
+    share = (struct rs_job_share){
+        .job = &job, .member = rs_job_limit_join(&job), .limit_bytes = 16 * MIB};
+    other = rs_job_limit_join(&job);
+    other->pending_bytes[0] = 12 * MIB;
+    device.job = &share;
+    naps = 0;
+    return 0;
+}
+
+static int end_job(void **state)
+{
+    (void)state;
+    on_nap = NULL;
+    return 0;
+}
+
+static void assert_nothing_is_counted(void)
+{
+    assert_charged(0, 0, 0);
+    assert_int_equal(share.member->pending_bytes[0], 0);
+    assert_int_equal(share.member->taken_bytes[0], 0);
+}
+
+/* Neither here nor in the job: another request could be refused for bytes that nobody got. */
+TEST_WITH(setup_job, end_job, a_request_that_others_contest_waits_with_nothing_counted)
+{
+    on_nap = assert_nothing_is_counted;
+    assert_false(rs_account_take(&first, 8 * MIB, RS_MEMORY_DEVICE));
+    assert_true(naps > 0);
+    assert_int_equal(device.refusals, 1);
+    assert_int_equal(device.peak_charged_bytes, 0);
+    assert_nothing_is_counted();
+    naps = 0;
+    assert_false(rs_account_take(&first, 17 * MIB, RS_MEMORY_DEVICE)); /* whatever the others do */
+    assert_true(rs_account_take(&first, 4 * MIB, RS_MEMORY_DEVICE));
+    assert_int_equal(naps, 0);
+    assert_int_equal(device.refusals, 2);
+    assert_int_equal(share.member->pending_bytes[0], 0);
+    assert_int_equal(share.member->taken_bytes[0], 4 * MIB);
+}
+
+TEST_WITH(setup_job, end_job, what_the_own_limit_refuses_was_never_the_job_s)
+{
+    uint64_t releases = rs_job_share_releases(&share);
+
+    device.limit_bytes = 2 * MIB;
+    assert_false(rs_account_take(&first, 4 * MIB, RS_MEMORY_DEVICE));
+    assert_nothing_is_counted();
+    assert_int_equal(rs_job_share_releases(&share), releases);
+    assert_int_equal(device.refusals, 1);
+    assert_int_equal(naps, 0);
+}
+
+/* Takes the lock that a request must not hold in a nap; then the other member's request is refused.
+ */
+static void pack_elsewhere(void)
+{
+    struct rs_account elsewhere = {.device = NULL};
+    struct rs_footprint_share small;
+
+    assert_true(rs_footprint_pack(&elsewhere, 1, &small));
+    (void)rs_footprint_unpack(&elsewhere, 1, &small);
+    free(elsewhere.packed);
+    if (naps == 3)
+        other->pending_bytes[0] = 0;
+}
+
+TEST_WITH(setup_job, end_job, a_contested_request_for_an_array_stops_no_other)
+{
+    struct rs_footprint_share large;
+
+    on_nap = pack_elsewhere;
+    assert_true(rs_footprint_pack(&device, 8 * MIB, &large));
+    assert_int_equal(naps, 3);
+    assert_int_equal(device.refusals, 0);
+    (void)rs_footprint_unpack(&device, 8 * MIB, &large);
+    assert_nothing_is_counted();
 }

@@ -57,6 +57,20 @@ static struct rs_job_share share_of(struct rs_job_limit *job, const unsigned cha
     return share;
 }
 
+/* As an account does (ledger/account.c). */
+static bool take(struct rs_job_share *share, size_t bytes)
+{
+    struct rs_job_contest contest = {0};
+    enum rs_job_answer answer;
+
+    do
+        answer = rs_job_share_announce(share, bytes);
+    while (answer == RS_JOB_CONTESTED && rs_job_contest_wait(&contest));
+    if (answer == RS_JOB_FITS)
+        rs_job_share_settle(share, bytes, true);
+    return answer == RS_JOB_FITS;
+}
+
 TEST(members_share_the_limit_of_a_device)
 {
     struct rs_job_limit *job = new_job();
@@ -64,15 +78,33 @@ TEST(members_share_the_limit_of_a_device)
     struct rs_job_share two = share_of(job, first_uuid, LIMIT);
     struct rs_job_share far = share_of(job, other_uuid, LIMIT);
 
-    assert_true(rs_job_share_take(&one, 600));
-    assert_false(rs_job_share_take(&two, 401));
-    assert_true(rs_job_share_take(&two, 400));
-    assert_false(rs_job_share_take(&one, 1));
+    assert_true(take(&one, 600));
+    assert_false(take(&two, 401));
+    assert_true(take(&two, 400));
+    assert_false(take(&one, 1));
     assert_int_equal(rs_job_share_others(&one), 400);
-    assert_true(rs_job_share_take(&far, LIMIT)); /* of another device */
+    assert_true(take(&far, LIMIT)); /* of another device */
     rs_job_share_add(&two, (size_t)-150);
-    assert_true(rs_job_share_take(&one, 150));
-    assert_false(rs_job_share_take(&one, LIMIT + 1));
+    assert_true(take(&one, 150));
+    assert_false(take(&one, LIMIT + 1));
+}
+
+/* What is announced may be refused yet: nobody is refused for it. */
+TEST(announced_bytes_refuse_nobody_for_good)
+{
+    struct rs_job_limit *job = new_job();
+    struct rs_job_share one = share_of(job, first_uuid, LIMIT);
+    struct rs_job_share two = share_of(job, first_uuid, LIMIT);
+
+    assert_int_equal(rs_job_share_announce(&one, 600), RS_JOB_FITS);
+    assert_int_equal(rs_job_share_announce(&two, 600), RS_JOB_CONTESTED);
+    assert_int_equal(two.member->pending_bytes[0], 0);
+    rs_job_share_settle(&one, 600, false);
+    assert_int_equal(rs_job_share_announce(&two, 600), RS_JOB_FITS);
+    rs_job_share_settle(&two, 600, true);
+    assert_int_equal(rs_job_share_announce(&one, 600), RS_JOB_FULL);
+    assert_int_equal(one.member->pending_bytes[0], 0);
+    assert_int_equal(rs_job_share_others(&one), 600);
 }
 
 TEST(a_device_has_one_number)
@@ -124,7 +156,7 @@ static void live(struct rs_job_limit *job, struct reality *reality, uint32_t see
             bytes = held[--count];
             atomic_fetch_sub(&reality->had, bytes);
             rs_job_share_add(&share, (size_t)-bytes);
-        } else if (rs_job_share_take(&share, (size_t)bytes)) {
+        } else if (take(&share, (size_t)bytes)) {
             held[count++] = bytes;
             atomic_fetch_add(&reality->served, 1);
             raise_most(reality, atomic_fetch_add(&reality->had, bytes) + bytes);
@@ -200,7 +232,7 @@ static pid_t take_and_wait(struct rs_job_limit *job, uint64_t bytes)
     process = fork_bound();
     if (process == 0) {
         struct rs_job_share share = share_of(job, first_uuid, LIMIT);
-        bool taken = rs_job_share_take(&share, (size_t)bytes);
+        bool taken = take(&share, (size_t)bytes);
         (void)!write(ready[1], taken ? "y" : "n", 1);
         for (;;)
             pause();
@@ -235,11 +267,11 @@ TEST(the_dead_are_counted_until_the_device_has_closed)
     kill_and_wait(process);
     assert_true(rs_job_limit_reap(job));
     assert_int_equal(rs_job_share_others(&own), 700);
-    assert_false(rs_job_share_take(&own, 400));
+    assert_false(take(&own, 400));
     while (rs_job_limit_reap(job)) /* for RS_JOB_LIMIT_SETTLE_MS */
         ;
     assert_int_equal(rs_job_share_others(&own), 0);
-    assert_true(rs_job_share_take(&own, LIMIT));
+    assert_true(take(&own, LIMIT));
 }
 
 TEST(a_place_that_comes_back_is_settled_anew)
@@ -284,7 +316,7 @@ TEST(a_process_whose_first_thread_has_ended_lives)
         struct rs_job_share share = {
             .job = job, .member = rs_job_limit_join(job), .limit_bytes = LIMIT};
         pthread_t thread;
-        (void)!rs_job_share_take(&share, 300);
+        (void)!take(&share, 300);
         (void)pthread_create(&thread, NULL, wait_for_ever, &ready[1]);
         pthread_exit(NULL);
     }
@@ -391,7 +423,7 @@ TEST(idle_bytes_are_no_more_than_taken_ones)
     struct rs_job_share two = share_of(job, first_uuid, LIMIT);
 
     assert_int_equal(rs_job_share_others_idle(&two), 0);
-    assert_true(rs_job_share_take(&one, 600));
+    assert_true(take(&one, 600));
     rs_job_share_set_idle(&one, 100);
     rs_job_share_freed(&one, 50);
     assert_int_equal(rs_job_share_others_idle(&two), 150);
@@ -407,7 +439,7 @@ TEST(what_is_lacking_is_what_all_want_together)
     struct rs_job_share two = share_of(job, first_uuid, LIMIT);
     struct rs_job_share three = share_of(job, first_uuid, LIMIT);
 
-    assert_true(rs_job_share_take(&one, 900));
+    assert_true(take(&one, 900));
     assert_int_equal(rs_job_share_missing(&two, 100), 0);
     assert_int_equal(rs_job_share_missing(&two, 300), 200);
     assert_int_equal(rs_job_share_wanted(&one), 0);
@@ -456,7 +488,7 @@ TEST(a_member_with_idle_bytes_is_called)
         return;
     rs_commands_begin(false);
     rs_job_limit_can_be_asked(own.member);
-    assert_true(rs_job_share_take(&own, 600));
+    assert_true(take(&own, 600));
     atomic_store(rs_attention, 0);
     for (int idle = 0; idle < 2; idle++) {
         rs_job_share_set_idle(&own, idle ? 200 : 0);

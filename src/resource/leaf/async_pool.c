@@ -77,13 +77,13 @@ bool rs_async_has_idle(struct rs_async *async, size_t size_bytes, enum rs_effort
     return reserved > taken_bytes && reserved - taken_bytes >= size_bytes && !scattered;
 }
 
-bool rs_async_charge(struct rs_async *async, size_t growth_bytes)
+static bool try_to_charge(struct rs_async *async, size_t growth_bytes, struct rs_account_wait *wait)
 {
     bool charged;
 
     rs_mutex_lock(&async->leaf.lock);
-    charged =
-        rs_account_take(async->leaf.environment->account, growth_bytes, rs_async_memory_of(async));
+    charged = rs_account_try_as(async->leaf.environment->account, growth_bytes, growth_bytes,
+                                rs_async_memory_of(async), wait);
     if (charged) {
         async->charged_bytes += growth_bytes;
         async->pending_bytes += growth_bytes;
@@ -92,26 +92,55 @@ bool rs_async_charge(struct rs_async *async, size_t growth_bytes)
     return charged;
 }
 
-bool rs_async_settle(struct rs_async *async, size_t growth_bytes, bool may_grow, size_t *charged)
+bool rs_async_charge(struct rs_async *async, size_t growth_bytes)
+{
+    struct rs_account_wait wait = {.is_contested = false};
+
+    do
+        if (try_to_charge(async, growth_bytes, &wait))
+            return true;
+    while (rs_account_wait(async->leaf.environment->account, &wait));
+    return false;
+}
+
+/* Replaces the charge by what the pool reports; growth_bytes of it are pending no longer.  Bytes
+ * that other calls may still add are charged already, and a part of them may be reserved by now.
+ * The caller holds the lock. */
+static bool try_to_settle(struct rs_async *async, size_t growth_bytes, bool may_grow,
+                          size_t *charged, struct rs_account_wait *wait)
 {
     struct rs_account *account = async->leaf.environment->account;
-    size_t reserved, wanted;
+    size_t reserved = rs_async_reserved_bytes(async), wanted;
     bool good = true;
 
-    rs_mutex_lock(&async->leaf.lock);
-    reserved = rs_async_reserved_bytes(async);
+    RS_ASSERT_HELD(&async->leaf.lock);
     async->peak_reserved_bytes = rs_max(async->peak_reserved_bytes, reserved);
-    async->pending_bytes -= growth_bytes;
     *charged = async->charged_bytes;
-    /* bytes that other calls may still add are charged already, and a part of them may be reserved
-     * by now */
-    wanted = rs_max(reserved, rs_min(*charged, reserved + async->pending_bytes));
+    wanted = rs_max(reserved, rs_min(*charged, reserved + async->pending_bytes - growth_bytes));
     if (wanted > *charged)
-        good = may_grow && rs_account_grow(account, wanted - *charged, rs_async_memory_of(async));
+        good = may_grow &&
+               rs_account_try_grow(account, wanted - *charged, rs_async_memory_of(async), wait);
     else
         rs_account_shrink(account, *charged - wanted, rs_async_memory_of(async));
     if (good)
         *charged = async->charged_bytes = wanted;
+    return good;
+}
+
+bool rs_async_settle(struct rs_async *async, size_t growth_bytes, bool may_grow, size_t *charged)
+{
+    struct rs_account *account = async->leaf.environment->account;
+    struct rs_account_wait wait = {.is_contested = false};
+    bool good, again = true;
+
+    rs_mutex_lock(&async->leaf.lock);
+    while (!(good = try_to_settle(async, growth_bytes, may_grow, charged, &wait)) && again &&
+           wait.is_contested) {
+        rs_mutex_unlock(&async->leaf.lock);
+        again = rs_account_wait(account, &wait);
+        rs_mutex_lock(&async->leaf.lock);
+    }
+    async->pending_bytes -= growth_bytes;
     rs_account_taken(account, growth_bytes, rs_async_memory_of(async));
     rs_mutex_unlock(&async->leaf.lock);
     return good;
