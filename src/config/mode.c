@@ -102,9 +102,11 @@ static char unknown_name[64];
  * limit is worse than none. */
 static bool is_limit_void(void)
 {
-    if (!rs_config.any_limit || !atomic_load(&unknown))
+    const struct rs_source *limit = rs_config.any_limit ? rs_config.any_limit : rs_config.limit_job;
+
+    if (!limit || !atomic_load(&unknown))
         return false;
-    rs_diagnose(&rs_mode_diagnostics, rs_config.any_limit, NULL,
+    rs_diagnose(&rs_mode_diagnostics, limit, NULL,
                 "%s is answered by the driver with a function that rmmshim does not know: what it "
                 "takes cannot be limited",
                 unknown_name);

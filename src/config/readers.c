@@ -154,7 +154,12 @@ void rs_config_read_control(const struct rs_option_value *value, const struct rs
 void rs_config_read_limit_job(const struct rs_option_value *value, const struct rs_source *source,
                               struct rs_diagnostics *diagnostics, struct rs_config *config)
 {
-    (void)diagnostics;
+    if (value->size.kind == RS_SIZE_OF_FREE) {
+        rs_diagnose(diagnostics, source, strchr(source->text, '%') + 1,
+                    "the job's limit is a share of the device's total memory, as in 80%%: each "
+                    "process would find another number free");
+        return;
+    }
     config->limit_job = source;
     config->limit_job_size = value->size;
 }

@@ -141,12 +141,15 @@ class Limit(support.Test):
                     "                          ctypes.c_size_t(10), 4)\n"
                     "print('allocated', flush=True)\n")
         start = "import ctypes\ndriver = ctypes.CDLL('libcuda.so.1')\nfound = ctypes.c_void_p()\n"
-        said = ["RMM_LIMIT=64MiB: cuMemAlloc is answered by the driver with a function that rmmshim does not know: "
+        said = ["%s=64MiB: cuMemAlloc is answered by the driver with a function that rmmshim does not know: "
                 "what it takes cannot be limited"]
         withhold = {"HOSTCUDA_WITHHOLD": "cuMemAlloc_v2"}
-        for code, stdout in ((look_up + allocate, "looked up\n"), (allocate + look_up, "allocated\n")):
-            result = run(["python3", "-c", start + code], {"RMM_LIMIT": "64MiB"}, more=withhold)
-            self.assertEqual((result.status, result.said, result.stdout), (78, said, stdout), str(result))
+        for name in "RMM_LIMIT", "RMM_LIMIT_JOB":
+            settings = {name: "64MiB", "RMM_JOB": self.path("job")}
+            for code, stdout in ((look_up + allocate, "looked up\n"), (allocate + look_up, "allocated\n")):
+                result = run(["python3", "-c", start + code], settings, more=withhold)
+                self.assertEqual((result.status, result.said, result.stdout),
+                                 (78, [line % name for line in said], stdout), str(result))
         result = run(["python3", "-c", start + look_up], {"RMM_LIMIT": "64MiB"}, more=withhold)
         self.assertEqual((result.status, result.said), (0, []), str(result))
 

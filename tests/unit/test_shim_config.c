@@ -334,6 +334,7 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_ARENA_SIZE=101%"}, "RMM_ARENA_SIZE=^101%: more than 100%"},
         {{"RMM_PINNED_POOL_SIZE=101%"}, "RMM_PINNED_POOL_SIZE=^101%: more than 100%"},
         {{"RMM_LIMIT=10001%"}, "RMM_LIMIT=^10001%: more than 10000%"},
+        {{"RMM_LIMIT_JOB=80%free"}, "RMM_LIMIT_JOB=80%^free: "},
         {{"RMM_RESOURCE=statistics(pool(cuda, initial_size=101%))"},
          "RMM_RESOURCE=statistics(^pool(cuda, initial_size=101%)): initial_size of pool: more "
          "than"},
