@@ -310,6 +310,15 @@ size_t rs_account_limit(const struct rs_account *account)
     return limit ? rs_min(limit, others) : others;
 }
 
+size_t rs_account_most(const struct rs_account *account)
+{
+    const struct rs_account *device = account && account->device ? account->device : account;
+    const struct rs_job_share *job = device ? job_of(device) : NULL;
+    size_t limit = device ? atomic_load_explicit(&device->limit_bytes, memory_order_relaxed) : 0;
+
+    return rs_min(limit ? limit : SIZE_MAX, job ? job->limit_bytes : SIZE_MAX);
+}
+
 /* Returns the device's limit and its charged bytes; SIZE_MAX and 0 without a limit. */
 static size_t limit_of(const struct rs_account *account, size_t *charged)
 {

@@ -137,6 +137,10 @@ bool rs_account_has_room(const struct rs_account *account, size_t bytes);
  * other processes of its job have left it (shared/job_limit.h).  0 without either. */
 size_t rs_account_limit(const struct rs_account *account);
 
+/* The most that this process may have charged of the device at any time: the smaller of its own
+ * limit and its job's.  SIZE_MAX without either, and for a NULL account. */
+size_t rs_account_most(const struct rs_account *account);
+
 /* True when the device has a limit. */
 bool rs_account_has_limit(const struct rs_account *account);
 

@@ -123,6 +123,8 @@ TEST(the_maximum_and_the_limit_are_kept)
     end(mr);
 }
 
+static struct rs_job_share *job_share;
+
 static size_t granularity_at(size_t total_bytes, size_t limit_bytes, size_t device_bytes,
                              const char *maximum)
 {
@@ -133,7 +135,7 @@ static size_t granularity_at(size_t total_bytes, size_t limit_bytes, size_t devi
 
     fake_vmm_install(GIB);
     fake_vmm.granularity_bytes = device_bytes;
-    account = (struct rs_account){.device = NULL};
+    account = (struct rs_account){.job = job_share};
     atomic_store(&account.limit_bytes, limit_bytes);
     environment = (struct rs_environment){
         .total_bytes = total_bytes, .frees_are_ready = true, .account = &account};
@@ -156,6 +158,21 @@ TEST(the_granularity_follows_the_size)
     assert_int_equal(granularity_at(80 * GIB, 34 * MIB, 2 * MIB, NULL), 2 * MIB);
     assert_int_equal(granularity_at(80 * GIB, 0, 2 * MIB, "maximum_size=8GiB"), 4 * MIB);
     assert_int_equal(granularity_at(80 * GIB, 0, 64 * MIB, NULL), 64 * MIB);
+}
+
+/* It is chosen once: what other processes have taken at that moment does not count. */
+TEST(the_granularity_follows_the_limit_of_the_job)
+{
+    static struct rs_job_limit job;
+    struct rs_job_share share = {.job = &job, .limit_bytes = 16 * GIB};
+
+    rs_job_limit_init(&job);
+    share.member = rs_job_limit_join(&job);
+    rs_job_limit_join(&job)->taken_bytes[0] = 12 * GIB;
+    job_share = &share;
+    assert_int_equal(granularity_at(80 * GIB, 0, 2 * MIB, NULL), 8 * MIB);
+    assert_int_equal(granularity_at(80 * GIB, 8 * GIB, 2 * MIB, NULL), 4 * MIB);
+    job_share = NULL;
 }
 
 TEST(no_size_wraps)

@@ -283,16 +283,12 @@ enum { GRANULES = 2048, GRANULE_MAX = 32 << 20 };
 static size_t granule_for(const struct virtual_config *settings,
                           const struct rs_environment *environment)
 {
-    const struct rs_account *account = environment->account;
-    size_t bytes = rs_min(settings->maximum_size, environment->total_bytes), limit_bytes;
+    size_t bytes = rs_min(settings->maximum_size, environment->total_bytes);
     size_t granule_bytes = GRANULE_MAX;
 
     if (settings->granularity != SIZE_MAX)
         return settings->granularity;
-    account = account && account->device ? account->device : account;
-    limit_bytes = account ? rs_account_limit(account) : 0;
-    if (limit_bytes > 0)
-        bytes = rs_min(bytes, limit_bytes);
+    bytes = rs_min(bytes, rs_account_most(environment->account));
     while (granule_bytes > RS_DRIVER_GRANULARITY && granule_bytes > bytes / GRANULES)
         granule_bytes /= 2;
     return rs_max(granule_bytes, granularity_of_device(environment));
