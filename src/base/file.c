@@ -44,6 +44,30 @@ ssize_t rs_file_read(int fd, void *bytes, size_t length_bytes, off_t offset_byte
     return got;
 }
 
+int rs_file_lengthen(int fd, size_t size_bytes)
+{
+    struct rs_unsignalled unsignalled;
+    int failed;
+
+    rs_unsignalled_begin(&unsignalled);
+    failed = ftruncate(fd, (off_t)size_bytes) == 0 ? 0 : errno;
+    rs_unsignalled_end(&unsignalled, failed);
+    return -failed;
+}
+
+int rs_file_allocate(int fd, size_t size_bytes)
+{
+    struct rs_unsignalled unsignalled;
+    int failed;
+
+    rs_unsignalled_begin(&unsignalled);
+    do
+        failed = posix_fallocate(fd, 0, (off_t)size_bytes);
+    while (failed == EINTR);
+    rs_unsignalled_end(&unsignalled, failed);
+    return -failed;
+}
+
 void rs_file_close(int fd)
 {
     struct rs_uncancelled uncancelled;

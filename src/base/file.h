@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading of files.  No function here is a cancellation point (base/undisturbed.h). */
+/* Reading of files, and their length.  No function here is a cancellation point
+ * (base/undisturbed.h). */
 #pragma once
 
 #include <stddef.h>
@@ -19,6 +20,12 @@ int rs_file_hold(const char *path);
 /* Reads up to length_bytes at offset_bytes (pread).  Returns the number of bytes read, or -1
  * with errno. */
 ssize_t rs_file_read(int fd, void *bytes, size_t length_bytes, off_t offset_bytes);
+
+/* Gives a file its length; rs_file_allocate also memory, or space on the disk, for all of it,
+ * without which a store into a mapping may raise SIGBUS.  0 or -errno: -EFBIG beyond the process's
+ * limit on file sizes, which holds for memory files too, and without its signal (SIGXFSZ). */
+int rs_file_lengthen(int fd, size_t size_bytes);
+int rs_file_allocate(int fd, size_t size_bytes);
 
 /* Closes fd and leaves errno unchanged. */
 void rs_file_close(int fd);

@@ -2,6 +2,7 @@
 #include "base/file_tail.h"
 
 #include "base/check.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/undisturbed.h"
 
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -40,21 +40,10 @@ static bool is_copied_on_write(int fd)
     return false;
 }
 
-/* Allocates the blocks of FILE.part in advance.  The size limit is checked first, since
- * exceeding it raises SIGXFSZ. */
+/* Allocates the blocks of FILE.part in advance. */
 static int allocate(int fd)
 {
-    struct rlimit limit;
-    int failed;
-
-    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < RS_FILE_TAIL_BYTES)
-        return -EFBIG;
-    if (is_copied_on_write(fd))
-        return -EOPNOTSUPP;
-    do
-        failed = posix_fallocate(fd, 0, RS_FILE_TAIL_BYTES);
-    while (failed == EINTR);
-    return -failed;
+    return is_copied_on_write(fd) ? -EOPNOTSUPP : rs_file_allocate(fd, RS_FILE_TAIL_BYTES);
 }
 
 static void put_mark(struct rs_file_tail *tail)

@@ -93,6 +93,8 @@ static const char *why_not(int error)
         return "/proc does not tell who this process is, so the job cannot know when it ends";
     case EBUSY:
         return "another process is joining the job and does not get on";
+    case EFBIG:
+        return "the limit on file sizes (ulimit -f) leaves no room for the job's file";
     case EUSERS:
         return "the job has too many processes";
     default:

@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/request.h"
-#include "base/undisturbed.h"
 #include "context/context_record.h"
 #include "context/exclusion.h"
 #include "driver/driver.h"
@@ -67,19 +66,6 @@ _Atomic size_t rs_export_held;
 
 /* ---- the table ---- */
 
-/* Sets the file's size; 0 or errno.  A limit on file sizes (ulimit -f) counts for memory files too
- * and would raise SIGXFSZ. */
-static int resize(int fd)
-{
-    struct rs_unsignalled unsignalled;
-    int failed;
-
-    rs_unsignalled_begin(&unsignalled);
-    failed = ftruncate(fd, RS_IPC_FILE_BYTES) == 0 ? 0 : errno;
-    rs_unsignalled_end(&unsignalled, failed);
-    return failed;
-}
-
 /* Creates the file that other processes find through /proc; -1 on failure. */
 static int create_file(void)
 {
@@ -87,7 +73,7 @@ static int create_file(void)
 
     if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
         fd = memfd_create(RS_IPC_FILE_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd >= 0 && (fchmod(fd, 0600) != 0 || resize(fd) != 0)) {
+    if (fd >= 0 && (fchmod(fd, 0600) != 0 || rs_file_lengthen(fd, RS_IPC_FILE_BYTES) != 0)) {
         rs_file_close(fd);
         return -1;
     }

@@ -3,14 +3,12 @@
 
 #include "base/descriptor.h"
 #include "base/file.h"
-#include "base/undisturbed.h"
 #include "shared/job.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,14 +23,9 @@ static struct rs_kept_descriptor file;
 
 static bool make_file(void)
 {
-    struct rlimit limit;
-    int fd;
+    int fd = memfd_create(RS_COMMANDS_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
-    /* Exceeding the file size limit would raise SIGXFSZ. */
-    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < RS_COMMANDS_BYTES)
-        return false;
-    fd = memfd_create(RS_COMMANDS_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd >= 0 && ftruncate(fd, RS_COMMANDS_BYTES) == 0)
+    if (fd >= 0 && rs_file_lengthen(fd, RS_COMMANDS_BYTES) == 0)
         return rs_descriptor_keep(&file, fd);
     if (fd >= 0)
         rs_file_close(fd);

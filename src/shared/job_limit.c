@@ -78,8 +78,8 @@ static int open_path(const char *path)
         result = -EINVAL;
     else if (status.st_uid != geteuid() || (status.st_mode & 077))
         result = -EACCES;
-    else if (status.st_size == 0 && ftruncate(fd, sizeof(struct rs_job_limit)) != 0)
-        result = -errno;
+    else if (status.st_size == 0)
+        result = rs_file_allocate(fd, sizeof(struct rs_job_limit));
     if (result == 0)
         return fd;
     rs_file_close(fd);

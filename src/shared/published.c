@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #ifndef F_SEAL_FUTURE_WRITE
@@ -38,20 +37,15 @@ static struct {
     struct rs_kept_descriptor file;
 } published = {.lock = RS_MUTEX_INIT(RS_RANK_TABLE)};
 
-/* Makes the file.  Exceeding the file size limit would raise SIGXFSZ, so the limit is checked
- * first; missing memory would raise SIGBUS, so `back` allocates it before it is used. */
+/* Makes the file.  Missing memory would raise SIGBUS, so `back` allocates it before it is used. */
 static int make_file(void)
 {
-    struct rlimit limit;
-    int fd;
+    int fd = memfd_create("rmmshim", MFD_CLOEXEC | MFD_ALLOW_SEALING), failed;
 
-    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < RS_PUBLISHED_BYTES)
-        return -EFBIG;
-    fd = memfd_create("rmmshim", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return -errno;
-    if (ftruncate(fd, RS_PUBLISHED_BYTES) != 0) {
-        int failed = -errno;
+    failed = rs_file_lengthen(fd, RS_PUBLISHED_BYTES);
+    if (failed != 0) {
         rs_file_close(fd);
         return failed;
     }

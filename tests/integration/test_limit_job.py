@@ -226,6 +226,28 @@ class LimitJob(support.Test):
         self.assertEqual(run([TOOL, "run", "--limit-job", "64MiB"] + chain, preload=[]).stdout.splitlines(),
                          ["device 100: 2", "info 64 64"])
 
+    def test_nobody_can_take_the_memory_of_run_s_files(self):
+        """Its members would end by SIGBUS at their next store."""
+        code = ("import os\n"
+                "for name in 'RMMSHIM_JOB', 'RMMSHIM_LIMIT_JOB':\n"
+                "    process, number, _ = os.environ[name].split(':')\n"
+                "    file = os.open('/proc/%s/fd/%s' % (process, number), os.O_RDWR)\n"
+                "    for size in 0, os.fstat(file).st_size + 1:\n"
+                "        try:\n"
+                "            os.ftruncate(file, size)\n"
+                "            print(name, 'has another size')\n"
+                "        except PermissionError:\n"
+                "            pass\n")
+        result = run([TOOL, "run", "--quiet", "--limit-job", "64MiB", "python3", "-c", code], preload=[])
+        self.assertEqual((result.status, result.stdout), (0, ""), result)
+
+    def test_run_says_that_its_files_have_no_room(self):
+        """It is not ended by SIGXFSZ."""
+        result = run(["sh", "-c", 'ulimit -f 1; exec "$@"', "sh", TOOL, "run", "--quiet", "--limit-job", "64MiB",
+                      STEPS], preload=[])
+        self.assertEqual(result.status, 125, result)
+        self.assertIn("File too large", result.stderr)
+
     def test_a_run_below_stays_in_the_job(self):
         result = run([TOOL, "run", "--quiet", "--limit-job", "64MiB", TOOL, "run", "--quiet", STEPS, "device", "100"],
                      preload=[])

@@ -23,6 +23,24 @@
 
 GROUP_FIXTURE(enter_test_folder, leave_test_folder);
 
+/* Either name, as the program's offsets are. */
+static int fallocate_error;
+
+int __real_posix_fallocate(int fd, off_t offset, off_t length);
+int __wrap_posix_fallocate(int fd, off_t offset, off_t length);
+int __real_posix_fallocate64(int fd, off_t offset, off_t length);
+int __wrap_posix_fallocate64(int fd, off_t offset, off_t length);
+
+int __wrap_posix_fallocate(int fd, off_t offset, off_t length)
+{
+    return fallocate_error ? fallocate_error : __real_posix_fallocate(fd, offset, length);
+}
+
+int __wrap_posix_fallocate64(int fd, off_t offset, off_t length)
+{
+    return fallocate_error ? fallocate_error : __real_posix_fallocate64(fd, offset, length);
+}
+
 enum { LIMIT = 1000, PROCESSES = 12, ROUNDS = 3000 };
 
 static const unsigned char first_uuid[RS_JOB_UUID_BYTES] = "first device";
@@ -584,6 +602,27 @@ TEST(a_process_that_never_ends_to_join_is_not_waited_for)
 }
 
 /* ---- the file ---- */
+
+/* Neither kills the process, by SIGXFSZ or, at the first store, by SIGBUS; and the file can be a
+ * job when there is room. */
+TEST(a_file_without_room_is_refused)
+{
+    struct rlimit limit, small;
+    struct rs_job_limit *job;
+    struct stat status;
+
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    small = (struct rlimit){.rlim_cur = 1 << 20, .rlim_max = limit.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    assert_int_equal(rs_job_limit_open(NULL, "roomless", &job, NULL), -EFBIG);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    fallocate_error = ENOSPC;
+    assert_int_equal(rs_job_limit_open(NULL, "roomless", &job, NULL), -ENOSPC);
+    fallocate_error = 0;
+    assert_int_equal(rs_job_limit_open(NULL, "roomless", &job, NULL), 0);
+    assert_int_equal(stat("roomless", &status), 0);
+    assert_true((size_t)status.st_blocks * 512 >= sizeof(*job));
+}
 
 TEST(files_that_are_no_jobs_are_refused)
 {

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/run/shared_file.h"
 
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,12 +24,19 @@ static bool put_into_environment(int fd, const char *variable)
     return setenv(variable, where, 1) == 0;
 }
 
+/* The seals keep whoever maps the file from a signal (SIGBUS), when somebody else changes its
+ * length.
+ */
 void *shared_file_make(const char *name, size_t bytes, const char *variable)
 {
-    int fd = memfd_create(name, MFD_CLOEXEC);
+    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING), failed = 0;
     void *memory = MAP_FAILED;
 
-    if (fd >= 0 && ftruncate(fd, (off_t)bytes) == 0)
+    if (fd >= 0)
+        failed = rs_file_lengthen(fd, bytes);
+    if (failed != 0)
+        errno = -failed;
+    else if (fd >= 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
         memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (memory != MAP_FAILED && put_into_environment(fd, variable))
         return memory;
