@@ -180,10 +180,12 @@ bool rs_account_try_as(struct rs_account *account, size_t bytes, size_t charge_b
 
 bool rs_account_wait(struct rs_account *account, struct rs_account_wait *wait)
 {
+    struct rs_account *device = account && account->device ? account->device : account;
+
     if (!wait->is_contested)
-        return false; /* counted by the try */
-    return rs_job_contest_wait(&wait->contest) ||
-           refuse(account->device ? account->device : account);
+        return false;                    /* counted by the try */
+    RS_ASSERT(device && job_of(device)); /* nobody else contests */
+    return rs_job_contest_wait(&wait->contest) || refuse(device);
 }
 
 bool rs_account_take_as(struct rs_account *account, size_t bytes, size_t charge_bytes,

@@ -250,6 +250,7 @@ static bool try_to_pack(struct rs_account *account, size_t size_bytes,
     if (share->is_packed) {
         after = *account->packed;
         pack(&after, size_bytes);
+        RS_ASSERT(packed_bytes(&after) >= packed_bytes(account->packed));
         share->charged_bytes = packed_bytes(&after) - packed_bytes(account->packed);
     }
     taken = rs_account_try_as(account, size_bytes, share->charged_bytes, RS_MEMORY_DEVICE, wait);

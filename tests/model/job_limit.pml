@@ -128,6 +128,7 @@ inline take()
 #endif
     if
     :: fits -> taken[place] = taken[place] + BYTES
+    :: fits -> fits = false /* the process's own limit refuses */
     :: else
     fi;
 #ifndef PENDING_ENDS_FIRST
