@@ -42,17 +42,18 @@ static CUresult hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t s
                             call_allocate_ptsz);
 }
 
-/* Enters the pool that a successful call gave.  Managed memory counts wherever it prefers to lie;
- * other memory by its location, whose id is a device's number for a device alone (facts_h200.txt:
- * pools.host_7). */
+/* Enters the pool that a successful call gave; the pointers of a call that failed may be NULL.
+ * Managed memory counts wherever it prefers to lie; other memory by its location, whose id is a
+ * device's number for a device alone (facts_h200.txt: pools.host_7). */
 static CUresult note_pool(CUresult result, const CUmemoryPool *pool, const CUmemLocation *location,
                           CUmemAllocationType type)
 {
-    bool names_device = location->type == CU_MEM_LOCATION_TYPE_DEVICE;
     CUdevice device = 0;
+    bool names_device;
 
     if (result != CUDA_SUCCESS || rs_mode_now() != RS_MODE_SERVE)
         return result;
+    names_device = location->type == CU_MEM_LOCATION_TYPE_DEVICE;
     if (names_device)
         device = location->id;
     else if (!rs_driver.cuCtxGetDevice || rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
