@@ -100,12 +100,16 @@ static CUresult hook_cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph,
 {
     bool is_device = params && params->poolProps.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
     int device = is_device ? params->poolProps.location.id : RS_AGAIN_CURRENT;
+    bool is_counted = is_device && rs_mode_now() == RS_MODE_SERVE;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
-    if (is_device && rs_mode_now() == RS_MODE_SERVE &&
-        !rs_charge_graph_node(device, params->bytesize))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    return RS_AGAIN(device,
-                    RS_FORWARD(cuGraphAddMemAllocNode, (node, graph, dependencies, count, params)));
+    if (!is_counted || rs_charge_graph_node(device, params->bytesize))
+        result = RS_AGAIN(
+            device, RS_FORWARD(cuGraphAddMemAllocNode, (node, graph, dependencies, count, params)));
+    if (RS_UNLIKELY(result == CUDA_ERROR_OUT_OF_MEMORY) && is_counted)
+        return rs_charged_refused(&(struct rs_charge_owner){.device = device},
+                                  RS_PATH_STREAM_ORDERED, params->bytesize);
+    return result;
 }
 
 /* ---- virtual memory ---- */

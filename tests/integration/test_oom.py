@@ -106,6 +106,14 @@ class Text(OutOfMemory):
         result = self.steps("text", "device", "10", "ordered", "60", refused=[60], RMM_LIMIT="64MiB")
         self.assertIn("asked 60.0 MiB; limit 64.0 MiB, live 10.0 MiB", result.said[0])
 
+    def test_a_graph_s_node(self):
+        """Refused by the limit, and by the device."""
+        for refused, settings in ((60, {"RMM_LIMIT": "64MiB"}), (200, {"RMM_POOL_SIZE": "0"})):
+            with self.subTest(settings):
+                result = self.steps("text", "device", "10", "node", str(refused), refused=[refused], **settings)
+                self.assertIn("out of memory on device 0: asked %d" % refused, result.stderr)
+                self.assertIn("live 10.0 MiB", result.said[0])
+
     def test_freed_memory_that_the_gpu_still_uses(self):
         result = self.python("begin(0)\nblock = ask_for(30)\n"
                              "cuda.cuMemsetD8Async(block, 0, ctypes.c_size_t(1 << 20), None)\n"
