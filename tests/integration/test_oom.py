@@ -132,7 +132,8 @@ class Text(OutOfMemory):
             with self.subTest(line_bytes):
                 result = self.python("begin(0)\nblock, size = ctypes.c_uint64(), ctypes.c_size_t(1 << 20)\n"
                                      "cuda = ctypes.PyDLL('libcuda.so.1')\n"
-                                     "exec(compile('cuda.cuMemAlloc_v2(ctypes.byref(block), size)', 'f' * %d, 'exec'))\n"
+                                     "line = 'cuda.cuMemAlloc_v2(ctypes.byref(block), size)'\n"
+                                     "exec(compile(line, 'f' * %d, 'exec'))\n"
                                      "ask_for(200)\n" % (line_bytes - len(":1 in <module>\n")), RMM_TRACKING="1")
                 self.assertEqual("1 block, allocated at\n    ffff" in result.stderr, line_bytes <= 1024, str(result))
 
