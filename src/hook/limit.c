@@ -107,8 +107,8 @@ static CUresult hook_cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph,
         result = RS_AGAIN(
             device, RS_FORWARD(cuGraphAddMemAllocNode, (node, graph, dependencies, count, params)));
     if (RS_UNLIKELY(result == CUDA_ERROR_OUT_OF_MEMORY) && is_counted)
-        return rs_charged_refused(&(struct rs_charge_owner){.device = device},
-                                  RS_PATH_STREAM_ORDERED, params->bytesize);
+        return rs_charged_refused(&(struct rs_charge_owner){.device = device}, RS_PATH_GRAPH,
+                                  params->bytesize);
     return result;
 }
 
