@@ -79,8 +79,11 @@ TEST(refusals_come_back_and_are_not_charged)
         for (size_t j = 0; j < RS_ARRAY_LENGTH(huge); j++)
             refuse(&site, huge[j], CUDA_ERROR_OUT_OF_MEMORY);
         device.allocate_answer = CUDA_ERROR_ILLEGAL_ADDRESS;
-        if (leaves[i] != &rs_mr_descriptor_system && leaves[i] != &rs_mr_descriptor_simulated)
+        if (leaves[i] != &rs_mr_descriptor_system && leaves[i] != &rs_mr_descriptor_simulated) {
             refuse(&site, 100, CUDA_ERROR_ILLEGAL_ADDRESS);
+            device.allocate_answer = CUDA_ERROR_NOT_READY; /* of a leaf: ask with more effort */
+            refuse(&site, 100, CUDA_ERROR_OUT_OF_MEMORY);
+        }
         device.allocate_answer = CUDA_SUCCESS;
         (void)rs_mr_trim(site.mr, 0);
         assert_true(held(&site) <= before);

@@ -171,7 +171,7 @@ static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *
     if (!rs_footprint_take(account, size_bytes, memory))
         return CUDA_ERROR_OUT_OF_MEMORY;
     mode = rs_capture_relax();
-    result = leaf->take(leaf->environment, size_bytes, address);
+    result = rs_effort_result_of_driver(leaf->take(leaf->environment, size_bytes, address));
     rs_capture_restore(mode);
     if (result == CUDA_SUCCESS && !rs_segment_add(leaf->environment, *address, size_bytes)) {
         (void)give_unseen(leaf, *address);
