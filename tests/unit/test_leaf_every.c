@@ -92,6 +92,26 @@ TEST(refusals_come_back_and_are_not_charged)
     }
 }
 
+/* Resources count on addresses that are multiples of 512, and CUDA promises 256. */
+TEST(an_address_between_two_blocks_is_refused)
+{
+    EACH_LEAF(i)
+    {
+        struct site site;
+        if (leaves[i] == &rs_mr_descriptor_system || leaves[i] == &rs_mr_descriptor_simulated)
+            continue;
+        make(&site, leaves[i], NULL);
+        device.next_address += RS_BLOCK_ALIGNMENT / 2;
+        refuse(&site, 5000, CUDA_ERROR_NOT_SUPPORTED);
+        assert_int_equal(device.block_count, 0);
+        device.next_address += RS_BLOCK_ALIGNMENT / 2;
+        give(&site, (struct rs_allocation[]){take(&site, 5000)});
+        (void)rs_mr_trim(site.mr, 0);
+        assert_int_equal(held(&site), 0);
+        end(&site);
+    }
+}
+
 TEST(a_free_that_fails_leaves_the_block)
 {
     EACH_LEAF(i)
