@@ -6,14 +6,13 @@
 
 #include <fnmatch.h>
 #include <limits.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum {
-    WORDS_BYTES = 4096,  /* that are looked at; a script's name is among the first words */
-    PATTERN_BYTES = 256, /* a file's name has no more */
-};
+enum { WORDS_BYTES = 4096 }; /* that are looked at; a script's name is among the first words */
+
+static const char blanks[] = " \t";
 
 /* How an interpreter's options tell its script.  A letter may stand in a group (-Im); what belongs
  * to it is the rest of its word or, where that is empty, the next word. */
@@ -117,16 +116,28 @@ static const char *script_of(const char *executable, const char *words, const ch
     return NULL;
 }
 
+/* On the heap: a pattern may be longer than any name ([...]). */
+static bool matches_one(const char *begin, size_t length, const char *name)
+{
+    char *pattern = length ? strndup(begin, length) : NULL;
+    bool found = pattern && fnmatch(pattern, name, 0) == 0;
+
+    free(pattern);
+    return found;
+}
+
+/* Blanks around a pattern are none of it: in "train*, worker" nobody means one. */
 static bool matches(const char *patterns, const char *name)
 {
-    char pattern[PATTERN_BYTES];
-
     for (; name && *patterns; patterns += *patterns == ',') {
-        size_t length = strcspn(patterns, ",");
-        snprintf(pattern, sizeof(pattern), "%.*s", (int)length, patterns);
-        if (length < sizeof(pattern) && fnmatch(pattern, name, 0) == 0)
+        size_t length;
+        patterns += strspn(patterns, blanks);
+        length = strcspn(patterns, ",");
+        for (const char *end = patterns + length; length && strchr(blanks, end[-1]); end--)
+            length--;
+        if (matches_one(patterns, length, name))
             return true;
-        patterns += length;
+        patterns += strcspn(patterns, ",");
     }
     return false;
 }

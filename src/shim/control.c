@@ -19,8 +19,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-/* Of 200 bytes, since it lies in the static block of thread-local storage, which is small. */
-static __thread char last_error[200];
+static __thread char last_error[RS_CONTROL_ERROR_BYTES];
 
 const char *rs_control_last_error(void)
 {

@@ -20,6 +20,9 @@ struct rs_control_statistics {
     uint64_t refusals, driver_allocations, driver_frees;
 };
 
+/* Of 200 bytes, since it lies in the static block of thread-local storage, which is small. */
+enum { RS_CONTROL_ERROR_BYTES = 200 };
+
 /* The calling thread's last error as a line of text. */
 const char *rs_control_last_error(void);
 

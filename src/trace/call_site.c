@@ -121,7 +121,7 @@ static const struct rs_call_site *enter(bucket *head, const struct capture *capt
     const struct rs_call_site *known;
     struct rs_call_site *site;
 
-    RS_ASSERT(capture->python_bytes < RS_CALL_SITE_PYTHON_BYTES);
+    RS_ASSERT(capture->python_bytes <= RS_CALL_SITE_PYTHON_BYTES);
     rs_mutex_lock(&table_lock);
     known = find(head, capture); /* another thread may have entered it first */
     site = known

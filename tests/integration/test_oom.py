@@ -106,6 +106,14 @@ class Text(OutOfMemory):
         result = self.steps("text", "device", "10", "ordered", "60", refused=[60], RMM_LIMIT="64MiB")
         self.assertIn("asked 60.0 MiB; limit 64.0 MiB, live 10.0 MiB", result.said[0])
 
+    def test_a_graph_s_node(self):
+        """Refused by the limit, and by the device."""
+        for refused, settings in ((60, {"RMM_LIMIT": "64MiB"}), (200, {"RMM_POOL_SIZE": "0"})):
+            with self.subTest(settings):
+                result = self.steps("text", "device", "10", "node", str(refused), refused=[refused], **settings)
+                self.assertIn("out of memory on device 0: asked %d" % refused, result.stderr)
+                self.assertIn("live 10.0 MiB", result.said[0])
+
     def test_freed_memory_that_the_gpu_still_uses(self):
         result = self.python("begin(0)\nblock = ask_for(30)\n"
                              "cuda.cuMemsetD8Async(block, 0, ctypes.c_size_t(1 << 20), None)\n"
@@ -116,6 +124,18 @@ class Text(OutOfMemory):
     def test_python_s_line(self):
         result = self.python("begin(0)\ndef train():\n    return ask_for(200)\ntrain()\n")
         self.assertRegex(result.stderr, r"  asked at\n    <string>:\d+ in ask_for\n    <string>:\d+ in train\n")
+
+    def test_python_text_that_fills_its_buffer(self):
+        """A site has room for 1024 bytes: the line of a file's name and the place.  PyDLL keeps Python's lock, so that
+        the name is not shortened as faulthandler does it."""
+        for line_bytes in (1023, 1024, 1025):
+            with self.subTest(line_bytes):
+                result = self.python("begin(0)\nblock, size = ctypes.c_uint64(), ctypes.c_size_t(1 << 20)\n"
+                                     "cuda = ctypes.PyDLL('libcuda.so.1')\n"
+                                     "line = 'cuda.cuMemAlloc_v2(ctypes.byref(block), size)'\n"
+                                     "exec(compile(line, 'f' * %d, 'exec'))\n"
+                                     "ask_for(200)\n" % (line_bytes - len(":1 in <module>\n")), RMM_TRACKING="1")
+                self.assertEqual("1 block, allocated at\n    ffff" in result.stderr, line_bytes <= 1024, str(result))
 
     def test_holders_by_call_site(self):
         result = self.python("begin(0)\ndef small():\n    ask_for(10)\ndef large():\n    ask_for(40)\n"

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import unittest
 
 import support
@@ -10,6 +11,21 @@ from support import run
 
 TOOL = os.environ["TOOL"]
 STEPS = support.program("memory_steps")
+
+# Prints the error of its own call, and what is left of it when a command has set a limit.
+LAST_ERROR = """
+import ctypes
+cuda, here = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(None)
+here.rmmshim_last_error.restype = ctypes.c_char_p
+context, block, free, total = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_size_t(), ctypes.c_size_t()
+assert not cuda.cuInit(0) and not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+assert not cuda.cuCtxSetCurrent(context) and not cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(1000))
+assert here.rmmshim_set_limit(99, ctypes.c_size_t(1 << 30)) != 0
+print(here.rmmshim_last_error().decode(), flush=True)
+while total.value != 1 << 30:
+    assert not cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
+print(here.rmmshim_last_error().decode())
+"""
 
 
 class Steered:
@@ -123,6 +139,27 @@ class Steer(support.Test):
         self.assertEqual(answer.status, 0, answer)
         self.assertEqual(steered.step("device", 64), ["device 64: 2"])
         self.assertEqual(tool("trim", steered.pid, "--wait", "20").status, 0)
+
+    def test_a_thread_answers_where_nothing_is_served(self):
+        """A setting that is bad on the device: the process goes on without the library."""
+        steered = Steered(self, {"RMM_CONTROL": "thread", "RMM_ON_ERROR": "passthrough", "RMM_POOL_SIZE": "64GiB"})
+        self.assertEqual(steered.step("device", 64), [])
+        for words in (["trim", "--device", "0"], ["limit", "--device", "0", "1GiB"]):
+            answer = tool(words[0], steered.pid, *words[1:], "--wait", "20")
+            self.assertEqual((answer.status, answer.stderr),
+                             (1, "rmmshim: process %d, device 0: rmmshim serves nothing in this process any more\n"
+                              % steered.pid))
+
+    def test_a_command_keeps_the_program_s_last_error(self):
+        process = subprocess.Popen([sys.executable, "-c", LAST_ERROR], text=True, stdout=subprocess.PIPE,
+                                   env=support.environment({"RMM_POOL_SIZE": "16MiB"}))
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        error = process.stdout.readline()
+        self.assertEqual(error, "no device of that number\n")
+        self.assertEqual(tool("limit", process.pid, "1GiB", "--wait", "20").status, 0)
+        self.assertEqual(process.stdout.read(), error)
 
     def test_control_alone_counts_what_came_before(self):
         steered = Steered(self, {"RMM_CONTROL": "calls"})

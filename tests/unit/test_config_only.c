@@ -4,6 +4,7 @@
 
 #include "config/only.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Served, with words that are separated by spaces here. */
@@ -38,6 +39,30 @@ TEST(a_pattern_matches_the_whole_base_name)
     assert_false(serves(",", "/opt/bin/train", "train"));
     assert_false(serves("train.py", "/bin/cat", "cat train.py"));
     assert_false(rs_only_serves("a", "", "", 0));
+}
+
+TEST(blanks_around_a_pattern_are_none_of_it)
+{
+    static const char *const patterns[] = {"a, train", " train ,a", "\ttrain\t", " , train",
+                                           "a , tr?in"};
+
+    for (size_t i = 0; i < sizeof(patterns) / sizeof(*patterns); i++)
+        if (!serves(patterns[i], "/opt/bin/train", "train"))
+            fail_msg("'%s'", patterns[i]);
+    assert_true(rs_only_serves("a, my tool", "/opt/my tool", "", 0));
+    assert_false(serves("a, my tool", "/opt/mytool", "mytool"));
+    assert_false(serves(" ", "/opt/bin/train", "train"));
+    assert_false(rs_only_serves(" , ", "", "", 0));
+}
+
+TEST(a_pattern_may_be_longer_than_a_name)
+{
+    char pattern[400];
+
+    snprintf(pattern, sizeof(pattern), "other,[%0300d]rain", 0);
+    assert_false(serves(pattern, "/opt/bin/train", "train"));
+    snprintf(pattern, sizeof(pattern), "other,[%0300dt]rain", 0);
+    assert_true(serves(pattern, "/opt/bin/train", "train"));
 }
 
 TEST(an_interpreter_has_the_name_of_its_script)
