@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trace/python_frames.h"
 
+#include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/undisturbed.h"
 #include "driver/loader.h"
@@ -246,19 +247,48 @@ static size_t read_without_lock(void *state, char *text, size_t text_bytes)
     return dump_bytes > 0 ? put_dumped(dump, (size_t)dump_bytes, text, text_bytes) : 0;
 }
 
-size_t rs_python_frames(char *text, size_t text_bytes)
+/* ---- the interpreter's own functions ---- */
+
+enum { TEXT_BYTES = 2048 };
+
+static unsigned split(const char *text, size_t text_bytes, const struct rs_line **lines)
 {
-    int kept_errno = errno;
+    unsigned count = 0;
+
+    for (const char *at = text, *end; count < RS_PYTHON_FRAMES_MAX && at < text + text_bytes;
+         at = end + 1) {
+        end = memchr(at, '\n', text_bytes - (size_t)(at - text));
+        lines[count] = rs_line_of(at, rs_min((size_t)(end - at), RS_LINE_BYTES_MAX));
+        if (!lines[count])
+            return count;
+        count++;
+    }
+    return count;
+}
+
+static unsigned ask_interpreter(void *state, const struct rs_line **lines)
+{
+    char text[TEXT_BYTES];
     size_t used_bytes = 0;
+
+    if (holds_the_lock(state))
+        used_bytes = ask(text, sizeof(text));
+    else if (python.dump)
+        used_bytes = read_without_lock(state, text, sizeof(text));
+    return split(text, used_bytes, lines);
+}
+
+unsigned rs_python_lines(const struct rs_line *lines[RS_PYTHON_FRAMES_MAX])
+{
+    int kept_errno;
+    unsigned count;
     void *state;
 
-    if (!is_present() || !python.Py_IsInitialized())
+    if (!is_present())
         return 0;
-    state = python.PyGILState_GetThisThreadState();
-    if (state && holds_the_lock(state))
-        used_bytes = ask(text, text_bytes);
-    else if (state && python.dump)
-        used_bytes = read_without_lock(state, text, text_bytes);
+    kept_errno = errno;
+    state = python.Py_IsInitialized() ? python.PyGILState_GetThisThreadState() : NULL;
+    count = state ? ask_interpreter(state, lines) : 0;
     errno = kept_errno;
-    return used_bytes;
+    return count;
 }
