@@ -8,6 +8,6 @@ enum { RS_PYTHON_FRAMES_MAX = 8 }; /* the innermost ones */
 
 /* Writes a line "FILE:LINE in FUNCTION" for each frame, innermost first.  Returns how many: 0 when
  * there is no Python 3.9 or newer, it is not initialised, or this thread has no frames; with
- * version 3.13 and newer also when the thread does not hold Python's lock.  Never waits for the
+ * versions newer than 3.13 also when the thread does not hold Python's lock.  Never waits for the
  * lock, runs no Python code, and keeps errno and a pending exception. */
 unsigned rs_python_lines(const struct rs_line *lines[RS_PYTHON_FRAMES_MAX]);
