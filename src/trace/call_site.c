@@ -57,16 +57,19 @@ struct capture {
     uint64_t hash;
 };
 
-/* By words: a stack of 32 frames and 8 lines takes 40 steps. */
+static uint64_t hash_words(uint64_t hash, const void *words, unsigned count)
+{
+    const uintptr_t *at = words;
+
+    for (; count >= 2; at += 2, count -= 2)
+        hash = rs_line_mix(hash, at[0], at[1]);
+    return count ? rs_line_mix(hash, at[0], 0) : hash;
+}
+
 static uint64_t hash_of(const struct capture *capture)
 {
-    uint64_t hash = capture->frame_count;
-
-    for (unsigned i = 0; i < capture->frame_count; i++)
-        hash = rs_line_mix(hash, (uintptr_t)capture->frames[i]);
-    for (unsigned i = 0; i < capture->line_count; i++)
-        hash = rs_line_mix(hash, (uintptr_t)capture->lines[i]);
-    return hash;
+    return hash_words(hash_words(capture->frame_count, capture->frames, capture->frame_count),
+                      capture->lines, capture->line_count);
 }
 
 static bool is_same(const struct rs_call_site *site, const struct capture *capture)

@@ -60,11 +60,11 @@ static uint64_t hash_text(const char *text, size_t length_bytes)
 
     for (; length_bytes >= sizeof(word); text += sizeof(word), length_bytes -= sizeof(word)) {
         memcpy(&word, text, sizeof(word));
-        hash = rs_line_mix(hash, word);
+        hash = rs_line_mix(hash, word, 1);
     }
     word = 0;
     memcpy(&word, text, length_bytes);
-    return rs_line_mix(hash, word);
+    return rs_line_mix(hash, word, 2);
 }
 
 static const struct rs_line *find(const bucket *head, uint64_t hash, const char *text,

@@ -27,9 +27,10 @@ const struct rs_line *rs_line_of(const char *text, size_t length_bytes);
  * no lock. */
 void *rs_line_memory(size_t bytes);
 
-/* Mixes a number into a hash. */
-static inline uint64_t rs_line_mix(uint64_t hash, uint64_t number)
+/* Mixes two numbers into a hash. */
+static inline uint64_t rs_line_mix(uint64_t hash, uint64_t one, uint64_t other)
 {
-    hash = (hash ^ number) * 11400714819323198485u;
-    return hash ^ hash >> 29;
+    unsigned __int128 product = (unsigned __int128)(one ^ hash) * (other ^ 11400714819323198485u);
+
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
 }

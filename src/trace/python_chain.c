@@ -3,7 +3,6 @@
 
 #include "base/check.h"
 
-#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,6 +23,8 @@ enum {
     OBJECT_TYPE = 8,
     TEXT_LENGTH = 16, /* of a string: how many characters */
     TEXT_STATE = 32,  /* its form, in bits */
+    IS_ASCII = 1 << 6,
+    IS_ONE_PIECE = 1 << 5,
     BYTES_LENGTH = 16,
     OWNED_BY_C_STACK = 3, /* an entry that stands for a call from C: no frame of a function */
     FRAMES_SEEN_MAX = 200,
@@ -53,7 +54,7 @@ static RS_COLD void read_carefully(struct reader *reader, uintptr_t from, void *
         memset(into, 0, bytes);
 }
 
-static inline void read_bytes(struct reader *reader, uintptr_t from, void *into, size_t bytes)
+RS_HOT_INLINE void read_bytes(struct reader *reader, uintptr_t from, void *into, size_t bytes)
 {
     if (RS_UNLIKELY(reader->is_careful))
         read_carefully(reader, from, into, bytes);
@@ -61,7 +62,7 @@ static inline void read_bytes(struct reader *reader, uintptr_t from, void *into,
         memcpy(into, (const void *)from, bytes);
 }
 
-static inline uintptr_t read_word(struct reader *reader, uintptr_t from)
+RS_HOT_INLINE uintptr_t read_word(struct reader *reader, uintptr_t from)
 {
     uintptr_t word = 0;
 
@@ -69,7 +70,7 @@ static inline uintptr_t read_word(struct reader *reader, uintptr_t from)
     return word;
 }
 
-static inline unsigned read_number(struct reader *reader, uintptr_t from)
+RS_HOT_INLINE unsigned read_number(struct reader *reader, uintptr_t from)
 {
     unsigned number = 0;
 
@@ -77,7 +78,7 @@ static inline unsigned read_number(struct reader *reader, uintptr_t from)
     return number;
 }
 
-static bool is_code(struct reader *reader, uintptr_t object)
+RS_HOT_INLINE bool is_code(struct reader *reader, uintptr_t object)
 {
     return object && read_word(reader, object + OBJECT_TYPE) == (uintptr_t)reader->chain->code_type;
 }
@@ -94,7 +95,7 @@ static struct text text_of(struct reader *reader, uintptr_t object)
 {
     const struct rs_python_layout *layout = reader->chain->layout;
     unsigned state = read_number(reader, object + TEXT_STATE);
-    bool is_ascii = state >> 6 & 1;
+    bool is_ascii = state & IS_ASCII;
     struct text text = {
         .characters = object + (is_ascii ? layout->ascii_text : layout->wide_text),
         .length = read_word(reader, object + TEXT_LENGTH),
@@ -103,7 +104,7 @@ static struct text text_of(struct reader *reader, uintptr_t object)
 
     if (text.width_bytes != 1 && text.width_bytes != 2 && text.width_bytes != 4)
         reader->is_bad = true;
-    if (!(state >> 5 & 1) || text.length > RS_LINE_BYTES_MAX) /* not one piece; or too long */
+    if (!(state & IS_ONE_PIECE) || text.length > RS_LINE_BYTES_MAX) /* not one piece; or too long */
         reader->is_bad = true;
     return reader->is_bad ? (struct text){0, 0, 1} : text;
 }
@@ -170,12 +171,12 @@ enum { SETS = 512, WAYS = 4 };
 
 static _Alignas(RS_CACHE_LINE) struct kept kept[SETS][WAYS];
 
-static struct kept *set_of(uint64_t hash)
+RS_HOT_INLINE struct kept *set_of(uint64_t hash)
 {
     return kept[(hash ^ hash >> 32) % SETS];
 }
 
-static const struct rs_line *find(uint64_t hash)
+RS_HOT_INLINE const struct rs_line *find(uint64_t hash)
 {
     const struct kept *set = set_of(hash);
 
@@ -205,50 +206,46 @@ struct frame {
     uintptr_t code, instruction; /* an address in the code, or a number */
 };
 
-static uint64_t mix_word(struct reader *reader, uint64_t hash, uintptr_t from)
+/* The last 16 bytes of a text tell texts of one length apart more often than the first: "cell 12",
+ * "cell 13".  Of a shorter one they begin in the object before its characters. */
+RS_HOT_INLINE uint64_t mix_text(struct reader *reader, uint64_t hash, uintptr_t object)
 {
-    return rs_line_mix(hash, read_word(reader, from));
-}
+    uintptr_t bytes = read_word(reader, object + TEXT_LENGTH), end;
+    unsigned state = read_number(reader, object + TEXT_STATE);
 
-/* The end tells texts of one length apart more often than the beginning: "cell 12", "cell 13". */
-static uint64_t mix_text(struct reader *reader, uint64_t hash, uintptr_t object)
-{
-    struct text text = text_of(reader, object);
-    size_t bytes = text.length * text.width_bytes;
-    uintptr_t end = text.characters + bytes;
-    uint64_t word = 0;
-
-    hash = rs_line_mix(hash, bytes);
-    if (bytes >= sizeof(word))
-        return mix_word(reader, mix_word(reader, hash, end - 8),
-                        bytes >= 16 ? end - 16 : end - bytes);
-    read_bytes(reader, text.characters, &word, bytes);
-    return rs_line_mix(hash, word);
+    if (RS_LIKELY(state & IS_ASCII)) {
+        end = object + reader->chain->layout->ascii_text + bytes;
+    } else {
+        struct text text = text_of(reader, object);
+        end = text.characters + text.length * text.width_bytes;
+    }
+    return rs_line_mix(rs_line_mix(hash, bytes, state), read_word(reader, end - 8),
+                       read_word(reader, end - 16));
 }
 
 /* Names a code object and a place in it.  A code object may be freed, and another one made at the
  * same address with parts at the same addresses, so that the contents count too: of names their
  * last characters, of the table of lines its length and its end. */
-static uint64_t hash_of(struct reader *reader, const struct frame *frame)
+RS_HOT_INLINE uint64_t hash_of(struct reader *reader, const struct frame *frame)
 {
     const struct rs_python_layout *layout = reader->chain->layout;
     uintptr_t filename = read_word(reader, frame->code + layout->filename);
     uintptr_t name = read_word(reader, frame->code + layout->name);
     uintptr_t linetable = read_word(reader, frame->code + layout->linetable), table_bytes;
-    uint64_t hash = rs_line_mix(rs_line_mix(1, frame->code), frame->instruction);
+    unsigned firstlineno = read_number(reader, frame->code + layout->firstlineno);
+    uint64_t hash = rs_line_mix(1, frame->code, frame->instruction);
 
-    if (!filename || !name || !linetable) {
+    if (RS_UNLIKELY(!filename || !name || !linetable)) {
         reader->is_bad = true;
         return 0;
     }
-    hash = rs_line_mix(rs_line_mix(rs_line_mix(hash, filename), name), linetable);
-    hash = rs_line_mix(hash, read_number(reader, frame->code + layout->firstlineno));
+    hash = rs_line_mix(rs_line_mix(hash, filename, name), linetable, firstlineno);
     hash = mix_text(reader, mix_text(reader, hash, filename), name);
     table_bytes = read_word(reader, linetable + BYTES_LENGTH);
-    /* The length stands before the contents, which begin 16 bytes behind it: the last 8 bytes of a
-     * table of any length are within the object. */
-    return mix_word(reader, rs_line_mix(hash, table_bytes),
-                    linetable + BYTES_LENGTH + 8 + (table_bytes & INT_MAX));
+    /* Of an object of bytes the contents begin 16 bytes behind their length: their last 8 bytes end
+     * where that and the length do. */
+    return rs_line_mix(hash, table_bytes,
+                       read_word(reader, linetable + BYTES_LENGTH + 16 - 8 + table_bytes));
 }
 
 static int offset_of(const struct rs_python_layout *layout, const struct frame *frame)
@@ -278,7 +275,7 @@ static RS_COLD const struct rs_line *make_line(struct reader *reader, const stru
     return rs_line_of(page.text, page.used_bytes);
 }
 
-static const struct rs_line *line_of(struct reader *reader, const struct frame *frame)
+RS_HOT_INLINE const struct rs_line *line_of(struct reader *reader, const struct frame *frame)
 {
     uint64_t hash = hash_of(reader, frame);
     const struct rs_line *line = reader->is_bad ? NULL : find(hash);
@@ -291,7 +288,7 @@ static const struct rs_line *line_of(struct reader *reader, const struct frame *
     return line;
 }
 
-static uintptr_t innermost(struct reader *reader, const void *state)
+RS_HOT_INLINE uintptr_t innermost(struct reader *reader, const void *state)
 {
     const struct rs_python_layout *layout = reader->chain->layout;
     uintptr_t found = read_word(reader, (uintptr_t)state + layout->state_frame);
@@ -301,7 +298,7 @@ static uintptr_t innermost(struct reader *reader, const void *state)
     return found;
 }
 
-static bool is_of_c(struct reader *reader, uintptr_t frame)
+RS_HOT_INLINE bool is_of_c(struct reader *reader, uintptr_t frame)
 {
     const struct rs_python_layout *layout = reader->chain->layout;
     unsigned char owner = 0;
@@ -311,7 +308,7 @@ static bool is_of_c(struct reader *reader, uintptr_t frame)
     return owner == OWNED_BY_C_STACK;
 }
 
-static struct frame frame_at(struct reader *reader, uintptr_t at)
+RS_HOT_INLINE struct frame frame_at(struct reader *reader, uintptr_t at)
 {
     const struct rs_python_layout *layout = reader->chain->layout;
     struct frame frame = {.code = read_word(reader, at + layout->code)};
@@ -324,10 +321,9 @@ static struct frame frame_at(struct reader *reader, uintptr_t at)
     return frame;
 }
 
-int rs_python_chain_read(const struct rs_python_chain *chain, const void *state, bool is_careful,
-                         const struct rs_line **lines, unsigned max)
+RS_HOT_INLINE int read_chain(struct reader reader, const void *state, const struct rs_line **lines,
+                             unsigned max)
 {
-    struct reader reader = {chain, is_careful, false};
     uintptr_t at = innermost(&reader, state);
     unsigned count = 0;
 
@@ -339,8 +335,17 @@ int rs_python_chain_read(const struct rs_python_chain *chain, const void *state,
                 return -1;
             count++;
         }
-        at = read_word(&reader, at + chain->layout->previous);
+        at = read_word(&reader, at + reader.chain->layout->previous);
         reader.is_bad |= seen == FRAMES_SEEN_MAX;
     }
     return reader.is_bad ? -1 : (int)count;
+}
+
+int rs_python_chain_read(const struct rs_python_chain *chain, const void *state, bool is_careful,
+                         const struct rs_line **lines, unsigned max)
+{
+    /* Two functions in one: the second asks nowhere how to read. */
+    if (RS_UNLIKELY(is_careful))
+        return read_chain((struct reader){chain, true, false}, state, lines, max);
+    return read_chain((struct reader){chain, false, false}, state, lines, max);
 }

@@ -182,35 +182,43 @@ static uintptr_t stripped(uintptr_t return_address)
 #endif
 }
 
-/* A stack grows downwards, and no frame is larger than this: else the frame pointer was none. */
-static const uintptr_t frame_bytes_max = (uintptr_t)1 << 30;
+/* No frame is larger: else the frame pointer was none. */
+static const uintptr_t frame_words_max = (uintptr_t)1 << 27;
+
+/* True when the stack pointer of the caller lies above that of the frame, as stacks grow downwards,
+ * and not by a part of a word, whose bits come to the top. */
+static inline bool is_above(uintptr_t cfa, uintptr_t sp)
+{
+    uintptr_t distance = cfa - sp - sizeof(uintptr_t);
+
+    return (distance >> 3 | distance << (8 * sizeof(distance) - 3)) < frame_words_max;
+}
+
+_Static_assert(sizeof(uintptr_t) == 1 << 3, "is_above turns by the bits of a part of a word");
+
+static inline uintptr_t word_from(uintptr_t address, int words)
+{
+    return word_at(address + (uintptr_t)(intptr_t)words * sizeof(uintptr_t));
+}
 
 static inline enum step step(struct walk *walk)
 {
     struct rs_unwind_rule rule = rule_of(walk->return_address, walk->unloaded);
-    uintptr_t cfa, fp_at;
+    uintptr_t cfa =
+        (rule.kind == RS_UNWIND_BY_SP ? walk->sp : walk->fp) + (uintptr_t)(intptr_t)rule.cfa_bytes;
 
-    if (rule.kind == RS_UNWIND_END)
-        return ENDED;
-    if (RS_UNLIKELY(rule.kind == RS_UNWIND_UNKNOWN))
-        return FAILED;
-    cfa =
-        (rule.kind == RS_UNWIND_BY_SP ? walk->sp : walk->fp) + (uintptr_t)(int64_t)rule.cfa_offset;
-    if (cfa % sizeof(cfa) != 0 || cfa - walk->sp > frame_bytes_max + (uintptr_t)(1 << 23))
-        return FAILED;
-    if (rule.kind == RS_UNWIND_BY_SAVED)
+    if (RS_UNLIKELY(rule.kind >= RS_UNWIND_BY_SAVED)) {
+        if (rule.kind != RS_UNWIND_BY_SAVED || !is_above(cfa, walk->sp - sizeof(uintptr_t)))
+            return rule.kind == RS_UNWIND_END ? ENDED : FAILED;
         cfa = word_at(cfa);
-    if (cfa % sizeof(cfa) != 0 || cfa - walk->sp > frame_bytes_max || cfa == walk->sp)
-        return FAILED;
-    if (rule.fp != RS_UNWIND_FP_SAME) {
-        fp_at = (rule.fp == RS_UNWIND_FP_AT_CFA ? cfa : walk->fp) +
-                (uintptr_t)((int64_t)rule.fp_words * (int64_t)sizeof(uintptr_t));
-        walk->fp = word_at(fp_at);
     }
-    walk->return_address =
-        stripped(word_at(cfa + (uintptr_t)((int64_t)rule.return_words * (int64_t)sizeof(cfa))));
+    if (RS_UNLIKELY(!is_above(cfa, walk->sp)))
+        return FAILED;
+    if (rule.fp != RS_UNWIND_FP_SAME)
+        walk->fp = word_from(rule.fp == RS_UNWIND_FP_AT_CFA ? cfa : walk->fp, rule.fp_words);
+    walk->return_address = stripped(word_from(cfa, rule.return_words));
     walk->sp = cfa;
-    return walk->return_address ? STEPPED : ENDED;
+    return RS_LIKELY(walk->return_address) ? STEPPED : ENDED;
 }
 
 unsigned rs_unwind(struct rs_unwind_start start, bool (*is_skipped)(const void *address),

@@ -453,7 +453,8 @@ static bool fits_words(int64_t offset)
 static bool fits(const struct row *row)
 {
     return row->cfa_offset > -(1 << 23) && row->cfa_offset < 1 << 23 &&
-           fits_words(row->returns.offset) && fits_words(row->fp.offset);
+           row->cfa_offset % WORD == 0 && fits_words(row->returns.offset) &&
+           fits_words(row->fp.offset);
 }
 
 static struct rs_unwind_rule rule_of_row(const struct row *row)
@@ -468,11 +469,11 @@ static struct rs_unwind_rule rule_of_row(const struct row *row)
         !fits(row))
         return unknown;
     return (struct rs_unwind_rule){
-        .cfa_offset = row->cfa_offset,
-        .return_words = row->returns.offset / WORD,
-        .fp_words = row->fp.offset / WORD,
+        .cfa_bytes = (int32_t)row->cfa_offset,
         .kind = row->kind,
         .fp = fp,
+        .return_words = (int16_t)(row->returns.offset / WORD),
+        .fp_words = (int16_t)(row->fp.offset / WORD),
     };
 }
 

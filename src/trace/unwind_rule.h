@@ -8,12 +8,12 @@
 #include <stdint.h>
 
 enum rs_unwind_kind {
-    RS_UNWIND_UNKNOWN, /* the frame needs the system's unwinder: a signal's, or a rare expression */
+    RS_UNWIND_BY_SP, /* the caller's stack pointer is the frame's, plus the offset */
+    RS_UNWIND_BY_FP, /* it is the frame pointer plus the offset */
+    /* It lies in memory at the frame pointer plus the offset: a function that aligns its frame. */
+    RS_UNWIND_BY_SAVED,
     RS_UNWIND_END,     /* the outermost frame, or code without tables */
-    RS_UNWIND_BY_SP,   /* the caller's stack pointer is the frame's, plus the offset */
-    RS_UNWIND_BY_FP,   /* it is the frame pointer plus the offset */
-    RS_UNWIND_BY_SAVED, /* it lies in memory at the frame pointer plus the offset: a function that
-                           aligns its frame */
+    RS_UNWIND_UNKNOWN, /* the frame needs the system's unwinder: a signal's, or a rare expression */
 };
 
 enum rs_unwind_fp {
@@ -24,11 +24,11 @@ enum rs_unwind_fp {
 
 /* The caller's stack pointer is what DWARF calls the canonical frame address, CFA. */
 struct rs_unwind_rule {
-    int64_t cfa_offset : 24;
-    int64_t return_words : 16; /* the return address lies at CFA plus so many words */
-    int64_t fp_words : 16;
-    uint64_t kind : 4;
-    uint64_t fp : 4;
+    int32_t cfa_bytes : 24;
+    uint32_t kind : 4;
+    uint32_t fp : 4;
+    int16_t return_words; /* the return address lies at CFA plus so many words */
+    int16_t fp_words;
 };
 
 _Static_assert(sizeof(struct rs_unwind_rule) == sizeof(uint64_t), "a rule is stored by one store");
