@@ -215,8 +215,8 @@ static inline enum step step(struct walk *walk)
     if (RS_UNLIKELY(!is_above(cfa, walk->sp)))
         return FAILED;
     if (rule.fp != RS_UNWIND_FP_SAME)
-        walk->fp = word_from(rule.fp == RS_UNWIND_FP_AT_CFA ? cfa : walk->fp, rule.fp_words);
-    walk->return_address = stripped(word_from(cfa, rule.return_words));
+        walk->fp = word_from(rule.fp == RS_UNWIND_FP_AT_CFA ? cfa : walk->fp, rule.words);
+    walk->return_address = stripped(word_from(cfa, rs_unwind_return_words(rule)));
     walk->sp = cfa;
     return RS_LIKELY(walk->return_address) ? STEPPED : ENDED;
 }

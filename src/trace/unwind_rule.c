@@ -445,36 +445,36 @@ static void carry_out(struct machine *machine, struct reader reader, uintptr_t u
 static const struct rs_unwind_rule unknown = {.kind = RS_UNWIND_UNKNOWN},
                                    end = {.kind = RS_UNWIND_END};
 
-static bool fits_words(int64_t offset)
+static bool fits(int64_t offset, int64_t words_max)
 {
-    return offset % WORD == 0 && offset / WORD >= INT16_MIN && offset / WORD <= INT16_MAX;
+    return offset % WORD == 0 && offset / WORD >= -words_max && offset / WORD <= words_max;
 }
 
-static bool fits(const struct row *row)
+static enum rs_unwind_fp fp_of_row(const struct row *row)
 {
-    return row->cfa_offset > -(1 << 23) && row->cfa_offset < 1 << 23 &&
-           row->cfa_offset % WORD == 0 && fits_words(row->returns.offset) &&
-           fits_words(row->fp.offset);
+    if (row->fp.how == AT_CFA)
+        return RS_UNWIND_FP_AT_CFA;
+    return row->fp.how == AT_FP ? RS_UNWIND_FP_AT_FP : RS_UNWIND_FP_SAME;
 }
 
 static struct rs_unwind_rule rule_of_row(const struct row *row)
 {
-    enum rs_unwind_fp fp = row->fp.how == AT_CFA  ? RS_UNWIND_FP_AT_CFA
-                           : row->fp.how == AT_FP ? RS_UNWIND_FP_AT_FP
-                                                  : RS_UNWIND_FP_SAME;
+    enum rs_unwind_fp fp = fp_of_row(row);
+    int64_t distance = fp == RS_UNWIND_FP_SAME ? row->returns.offset : row->fp.offset;
+    struct rs_unwind_rule rule = {
+        .cfa_bytes = (int32_t)row->cfa_offset,
+        .words = (int16_t)(distance / WORD),
+        .kind = (uint8_t)row->kind,
+        .fp = (uint8_t)fp,
+    };
 
     if (row->returns.how == UNDEFINED)
         return end;
     if (row->kind == RS_UNWIND_UNKNOWN || row->returns.how != AT_CFA || row->fp.how == STRANGE ||
-        !fits(row))
+        !fits(row->cfa_offset, INT32_MAX / WORD) || !fits(distance, INT16_MAX) ||
+        row->returns.offset != (int64_t)rs_unwind_return_words(rule) * WORD)
         return unknown;
-    return (struct rs_unwind_rule){
-        .cfa_bytes = (int32_t)row->cfa_offset,
-        .kind = row->kind,
-        .fp = fp,
-        .return_words = (int16_t)(row->returns.offset / WORD),
-        .fp_words = (int16_t)(row->fp.offset / WORD),
-    };
+    return rule;
 }
 
 struct rs_unwind_rule rs_unwind_rule_of(uintptr_t return_address, rs_unwind_find *find)

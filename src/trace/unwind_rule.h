@@ -22,16 +22,27 @@ enum rs_unwind_fp {
     RS_UNWIND_FP_AT_FP,  /* or from the frame pointer */
 };
 
-/* The caller's stack pointer is what DWARF calls the canonical frame address, CFA. */
+/* The caller's stack pointer is what DWARF calls the canonical frame address, CFA.  Eight bytes,
+ * which are stored and loaded as one. */
 struct rs_unwind_rule {
-    int32_t cfa_bytes : 24;
-    uint32_t kind : 4;
-    uint32_t fp : 4;
-    int16_t return_words; /* the return address lies at CFA plus so many words */
-    int16_t fp_words;
+    int32_t cfa_bytes; /* the offset */
+    int16_t words;     /* the distance of what rs_unwind_return_words does not tell */
+    uint8_t kind, fp;
 };
 
 _Static_assert(sizeof(struct rs_unwind_rule) == sizeof(uint64_t), "a rule is stored by one store");
+
+/* How many words from CFA the return address lies.  A call of x86-64 puts it there; functions of
+ * aarch64 save it behind the frame pointer, or without that. */
+static inline int rs_unwind_return_words(struct rs_unwind_rule rule)
+{
+#ifdef __x86_64__
+    (void)rule;
+    return -1;
+#else
+    return rule.words + (rule.fp != RS_UNWIND_FP_SAME);
+#endif
+}
 
 /* Finds the description of the function that an address lies in, as the system's unwinder does:
  * _Unwind_Find_FDE. */
