@@ -205,7 +205,7 @@ static inline enum step step(struct walk *walk)
 {
     struct rs_unwind_rule rule = rule_of(walk->return_address, walk->unloaded);
     uintptr_t cfa =
-        (rule.kind == RS_UNWIND_BY_SP ? walk->sp : walk->fp) + (uintptr_t)(intptr_t)rule.cfa_bytes;
+        (rule.kind == RS_UNWIND_BY_SP ? walk->sp : walk->fp) + (uintptr_t)rs_unwind_cfa_bytes(rule);
 
     if (RS_UNLIKELY(rule.kind >= RS_UNWIND_BY_SAVED)) {
         if (rule.kind != RS_UNWIND_BY_SAVED || !is_above(cfa, walk->sp - sizeof(uintptr_t)))
@@ -215,7 +215,7 @@ static inline enum step step(struct walk *walk)
     if (RS_UNLIKELY(!is_above(cfa, walk->sp)))
         return FAILED;
     if (rule.fp != RS_UNWIND_FP_SAME)
-        walk->fp = word_from(rule.fp == RS_UNWIND_FP_AT_CFA ? cfa : walk->fp, rule.words);
+        walk->fp = word_from(rule.fp == RS_UNWIND_FP_AT_CFA ? cfa : walk->fp, rule.fp_words);
     walk->return_address = stripped(word_from(cfa, rs_unwind_return_words(rule)));
     walk->sp = cfa;
     return RS_LIKELY(walk->return_address) ? STEPPED : ENDED;

@@ -4,6 +4,7 @@
  * pointer. What it does not know makes the rule RS_UNWIND_UNKNOWN. */
 #include "trace/unwind_rule.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #if defined(__x86_64__)
@@ -445,9 +446,22 @@ static void carry_out(struct machine *machine, struct reader reader, uintptr_t u
 static const struct rs_unwind_rule unknown = {.kind = RS_UNWIND_UNKNOWN},
                                    end = {.kind = RS_UNWIND_END};
 
-static bool fits(int64_t offset, int64_t words_max)
+#ifdef __x86_64__
+enum { SAVED_WORDS_MAX = INT16_MAX };
+#else
+enum { SAVED_WORDS_MAX = (1 << 17) - 1 };
+#endif
+
+static bool is_words(int64_t offset, int64_t words_max)
 {
-    return offset % WORD == 0 && offset / WORD >= -words_max && offset / WORD <= words_max;
+    return offset % WORD == 0 && llabs(offset) <= words_max * WORD;
+}
+
+/* A frame of 8 MiB is as large as most stacks. */
+static bool fits(const struct row *row)
+{
+    return is_words(row->cfa_offset, 1 << 20) && is_words(row->fp.offset, SAVED_WORDS_MAX) &&
+           is_words(row->returns.offset, SAVED_WORDS_MAX);
 }
 
 static enum rs_unwind_fp fp_of_row(const struct row *row)
@@ -459,22 +473,39 @@ static enum rs_unwind_fp fp_of_row(const struct row *row)
 
 static struct rs_unwind_rule rule_of_row(const struct row *row)
 {
-    enum rs_unwind_fp fp = fp_of_row(row);
-    int64_t distance = fp == RS_UNWIND_FP_SAME ? row->returns.offset : row->fp.offset;
     struct rs_unwind_rule rule = {
+#ifdef __x86_64__
         .cfa_bytes = (int32_t)row->cfa_offset,
-        .words = (int16_t)(distance / WORD),
+        .fp_words = (int16_t)(row->fp.offset / WORD),
         .kind = (uint8_t)row->kind,
-        .fp = (uint8_t)fp,
+        .fp = (uint8_t)fp_of_row(row),
+#else
+        .cfa_words = row->cfa_offset / WORD,
+        .fp_words = row->fp.offset / WORD,
+        .return_words = row->returns.offset / WORD,
+        .kind = row->kind,
+        .fp = fp_of_row(row),
+#endif
     };
 
     if (row->returns.how == UNDEFINED)
         return end;
     if (row->kind == RS_UNWIND_UNKNOWN || row->returns.how != AT_CFA || row->fp.how == STRANGE ||
-        !fits(row->cfa_offset, INT32_MAX / WORD) || !fits(distance, INT16_MAX) ||
-        row->returns.offset != (int64_t)rs_unwind_return_words(rule) * WORD)
+        !fits(row) || row->returns.offset != (int64_t)rs_unwind_return_words(rule) * WORD)
         return unknown;
     return rule;
+}
+
+/* True for code that returns from a signal's handler: with or without tables, the registers lie in
+ * what the kernel pushed. */
+static bool is_signal_return(uintptr_t address)
+{
+#ifdef __x86_64__
+    static const unsigned char code[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
+#else
+    static const unsigned char code[] = {0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4};
+#endif
+    return memcmp((const void *)address, code, sizeof(code)) == 0;
 }
 
 struct rs_unwind_rule rs_unwind_rule_of(uintptr_t return_address, rs_unwind_find *find)
@@ -487,7 +518,7 @@ struct rs_unwind_rule rs_unwind_rule_of(uintptr_t return_address, rs_unwind_find
     struct common common;
 
     if (!entry)
-        return end;
+        return is_signal_return(return_address) ? unknown : end;
     if (!read_function(entry, &common, &instructions) || common.is_signal ||
         common.return_column != RETURN)
         return unknown;

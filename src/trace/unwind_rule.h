@@ -25,22 +25,37 @@ enum rs_unwind_fp {
 /* The caller's stack pointer is what DWARF calls the canonical frame address, CFA.  Eight bytes,
  * which are stored and loaded as one. */
 struct rs_unwind_rule {
+#ifdef __x86_64__      /* a call puts the return address one word below CFA */
     int32_t cfa_bytes; /* the offset */
-    int16_t words;     /* the distance of what rs_unwind_return_words does not tell */
+    int16_t fp_words;  /* how far from CFA, or the frame pointer, that of the caller was saved */
     uint8_t kind, fp;
+#else
+    int64_t cfa_words : 22;
+    int64_t fp_words : 18;
+    int64_t return_words : 18; /* how far from CFA the return address was saved */
+    uint64_t kind : 4;
+    uint64_t fp : 2;
+#endif
 };
 
 _Static_assert(sizeof(struct rs_unwind_rule) == sizeof(uint64_t), "a rule is stored by one store");
 
-/* How many words from CFA the return address lies.  A call of x86-64 puts it there; functions of
- * aarch64 save it behind the frame pointer, or without that. */
+static inline intptr_t rs_unwind_cfa_bytes(struct rs_unwind_rule rule)
+{
+#ifdef __x86_64__
+    return rule.cfa_bytes;
+#else
+    return rule.cfa_words * (intptr_t)sizeof(uintptr_t);
+#endif
+}
+
 static inline int rs_unwind_return_words(struct rs_unwind_rule rule)
 {
 #ifdef __x86_64__
     (void)rule;
     return -1;
 #else
-    return rule.words + (rule.fp != RS_UNWIND_FP_SAME);
+    return rule.return_words;
 #endif
 }
 

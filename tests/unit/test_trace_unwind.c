@@ -4,6 +4,7 @@
 
 #include "trace/call_site.h"
 #include "trace/unwind.h"
+#include "trace/unwind_rule.h"
 #include "unwind_shapes.h"
 
 #include <dlfcn.h>
@@ -235,6 +236,27 @@ static void handle(int number)
     (void)number;
     look_in_handler();
     __asm__ volatile("" : : : "memory");
+}
+
+static const void *find_nothing(void *address, struct rs_unwind_bases *bases)
+{
+    (void)address;
+    (void)bases;
+    return NULL;
+}
+
+/* That of x86-64 has tables in the C library, but not in every program; that of aarch64 has none.
+ */
+TEST(a_return_from_a_handler_is_known_without_tables)
+{
+#ifdef __x86_64__
+    unsigned char code[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
+#else
+    unsigned char code[] = {0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4};
+#endif
+    assert_int_equal(rs_unwind_rule_of((uintptr_t)code, find_nothing).kind, RS_UNWIND_UNKNOWN);
+    code[0]++;
+    assert_int_equal(rs_unwind_rule_of((uintptr_t)code, find_nothing).kind, RS_UNWIND_END);
 }
 
 TEST(a_stack_with_a_signal_in_it_is_the_unwinders)
