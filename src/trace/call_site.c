@@ -103,6 +103,9 @@ static const struct rs_call_site *make_site(const struct rs_call_site *next,
     struct rs_call_site *site = rs_line_memory(sizeof(*site) + frame_bytes + line_bytes);
     char *frames = (char *)(site + 1);
 
+    RS_ASSERT_HELD(&table_lock);
+    RS_ASSERT(capture->frame_count <= RS_CALL_SITE_FRAMES_MAX &&
+              capture->line_count <= RS_PYTHON_FRAMES_MAX);
     if (!site)
         return NULL;
     memcpy(frames, capture->frames, frame_bytes);
@@ -122,6 +125,7 @@ static const struct rs_call_site *enter(bucket *head, const struct capture *capt
 {
     const struct rs_call_site *known;
 
+    RS_ASSERT_SLOW(capture->hash == hash_of(capture));
     rs_mutex_lock(&table_lock);
     known = find(head, capture); /* another thread may have entered it first */
     if (!known) {
@@ -152,6 +156,17 @@ static void unwind(struct capture *capture, const void *caller)
         (unsigned)rs_min(count > own ? (size_t)(count - own) : 0, RS_CALL_SITE_FRAMES_MAX);
 }
 
+#ifdef RS_SLOW_ASSERTS
+static bool is_as_unwound(const struct rs_call_site *site, const void *caller)
+{
+    struct capture capture;
+
+    unwind(&capture, caller);
+    return capture.frame_count == site->frame_count &&
+           memcmp(capture.frames, site->frames, site->frame_count * sizeof(void *)) == 0;
+}
+#endif
+
 /* A site enters the table only with the frames that the system's unwinder finds, so that a site
  * which is found by kept rules is one that the unwinder found too. */
 __attribute__((noinline)) const struct rs_call_site *rs_call_site_here(void)
@@ -167,8 +182,10 @@ __attribute__((noinline)) const struct rs_call_site *rs_call_site_here(void)
     capture.hash = hash_of(&capture);
     if (capture.frame_count > 0)
         site = find(head_of(&capture), &capture);
-    if (RS_LIKELY(site))
+    if (RS_LIKELY(site)) {
+        RS_ASSERT_SLOW(is_as_unwound(site, (const void *)start.return_address));
         return site;
+    }
     unwind(&capture, (const void *)start.return_address);
     if (capture.frame_count == 0 && capture.line_count == 0)
         return NULL;

@@ -193,6 +193,7 @@ static void keep(uint64_t hash, const struct rs_line *line)
 {
     struct kept *set = set_of(hash), *place = &set[(hash >> 16) % WAYS];
 
+    RS_ASSERT(line); /* without one a place is empty */
     for (unsigned i = 0; i < WAYS; i++)
         if (atomic_load_explicit(&set[i].line, memory_order_relaxed) == 0)
             place = &set[i];
@@ -272,6 +273,7 @@ static RS_COLD const struct rs_line *make_line(struct reader *reader, const stru
     put_text(&page, reader, read_word(reader, frame->code + layout->name));
     if (reader->is_bad || page.used_bytes > RS_LINE_BYTES_MAX)
         return NULL;
+    RS_ASSERT(page.used_bytes > 0);
     return rs_line_of(page.text, page.used_bytes);
 }
 
@@ -338,6 +340,7 @@ RS_HOT_INLINE int read_chain(struct reader reader, const void *state, const stru
         at = read_word(&reader, at + reader.chain->layout->previous);
         reader.is_bad |= seen == FRAMES_SEEN_MAX;
     }
+    RS_ASSERT(count <= max);
     return reader.is_bad ? -1 : (int)count;
 }
 

@@ -264,6 +264,7 @@ static unsigned split(const char *text, size_t text_bytes, const struct rs_line 
     for (const char *at = text, *end; count < RS_PYTHON_FRAMES_MAX && at < text + text_bytes;
          at = end + 1) {
         end = memchr(at, '\n', text_bytes - (size_t)(at - text));
+        RS_ASSERT(end); /* lines are written whole */
         lines[count] = rs_line_of(at, rs_min((size_t)(end - at), RS_LINE_BYTES_MAX));
         if (!lines[count])
             return count;
@@ -331,6 +332,7 @@ static unsigned lines_of_both(void *state, const struct rs_line **lines)
         atomic_load_explicit(&disagreements, memory_order_relaxed) >= DISAGREEMENTS_MAX)
         return asked_count > 0 ? (unsigned)asked_count : 0;
     count = rs_python_chain_read(&chain, state, true, read, RS_PYTHON_FRAMES_MAX);
+    RS_ASSERT(asked_count <= RS_PYTHON_FRAMES_MAX);
     judge(count, asked_count,
           asked_count > 0 && memcmp(read, lines, (size_t)asked_count * sizeof(*lines)) == 0);
     if (asked_count >= 0)

@@ -118,6 +118,7 @@ static void keep(uint64_t key, struct rs_unwind_rule rule)
     struct kept *set = set_of(key), *place = &set[key / 16 % WAYS];
     uint64_t word;
 
+    RS_ASSERT(rule.kind <= RS_UNWIND_UNKNOWN && rule.fp <= RS_UNWIND_FP_AT_FP);
     memcpy(&word, &rule, sizeof(word));
     for (unsigned i = 0; i < WAYS; i++)
         if (atomic_load_explicit(&set[i].key_xor_rule, memory_order_relaxed) == 0)
@@ -235,5 +236,6 @@ unsigned rs_unwind(struct rs_unwind_start start, bool (*is_skipped)(const void *
         if (count < max)
             last = step(&walk);
     }
+    RS_ASSERT(count <= max);
     return last == FAILED ? 0 : count;
 }

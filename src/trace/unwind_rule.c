@@ -4,6 +4,8 @@
  * pointer. What it does not know makes the rule RS_UNWIND_UNKNOWN. */
 #include "trace/unwind_rule.h"
 
+#include "base/check.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -438,6 +440,7 @@ static void carry_out(struct machine *machine, struct reader reader, uintptr_t u
                 do_other(machine, code, &reader);
         }
     }
+    RS_ASSERT(reader.at <= reader.end && machine->remembered_count <= REMEMBERED_MAX);
     machine->is_strange |= reader.is_bad;
 }
 
@@ -493,6 +496,8 @@ static struct rs_unwind_rule rule_of_row(const struct row *row)
     if (row->kind == RS_UNWIND_UNKNOWN || row->returns.how != AT_CFA || row->fp.how == STRANGE ||
         !fits(row) || row->returns.offset != (int64_t)rs_unwind_return_words(rule) * WORD)
         return unknown;
+    RS_ASSERT(rs_unwind_cfa_bytes(rule) == row->cfa_offset);
+    RS_ASSERT(rule.fp_words * WORD == row->fp.offset);
     return rule;
 }
 
