@@ -150,7 +150,7 @@ class Others(support.Test):
     def refuse(self, kind="device", on_oom="text", more=None):
         """What is said of a refused request, at a time at which the machine lets it look at all processes."""
         for _ in range(50):
-            result = run([support.program("memory_steps"), kind, "1000"],
+            result = run([support.program("memory_steps"), "device", "2", kind, "1000"],
                          dict(SETTINGS, RMM_ON_OOM=on_oom, RMM_PINNED_RESOURCE="limiting(pool(pinned), limit=10MiB)"),
                          more=dict(DEVICE, **(more or {})))
             if support.NO_TIME not in result.stderr:
