@@ -3,7 +3,7 @@
  * the arguments:
  *
  *   hold LIBRARY HOW KIB     the library asks, as HOW says; "generated" for LIBRARY: code that this
- *                            program makes calls the driver
+ *                            program makes asks
  *   free LIBRARY             the library frees the latest block
  *   unload LIBRARY
  *   ask MIB                  the program itself asks the driver; prints the result
@@ -52,9 +52,22 @@ static const unsigned char code[] = {0xfd, 0x7b, 0xbf, 0xa9, 0xfd, 0x03, 0x00, 0
                                      0x3f, 0xd6, 0xfd, 0x7b, 0xc1, 0xa8, 0xc0, 0x03, 0x5f, 0xd6};
 #endif
 
-static void *hold_by_generated_code(size_t bytes)
+typedef CUresult allocate(CUdeviceptr *address, size_t bytes);
+
+/* The driver's function, or the runtime's ("malloc"), which has the same type to the machine. */
+static allocate *function_of(const char *how)
 {
-    CUresult (*call)(CUdeviceptr *, size_t, CUresult(*)(CUdeviceptr *, size_t));
+    allocate *found = cuMemAlloc;
+
+    if (strcmp(how, "malloc") == 0)
+        *(void **)&found = dlsym(RTLD_DEFAULT, "cudaMalloc");
+    CHECK(found);
+    return found;
+}
+
+static void *hold_by_generated_code(const char *how, size_t bytes)
+{
+    CUresult (*call)(CUdeviceptr *, size_t, allocate *);
     CUdeviceptr address = 0;
     void *at = mmap(NULL, CODE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -63,7 +76,7 @@ static void *hold_by_generated_code(size_t bytes)
     CHECK(mprotect(at, CODE_BYTES, PROT_READ | PROT_EXEC) == 0);
     __builtin___clear_cache(at, (char *)at + CODE_BYTES);
     memcpy(&call, &at, sizeof(call));
-    MUST(call(&address, bytes, cuMemAlloc));
+    CHECK(call(&address, bytes, function_of(how)) == CUDA_SUCCESS);
     return (void *)(uintptr_t)address;
 }
 
@@ -73,7 +86,7 @@ static void hold(const char *library, const char *how, size_t bytes)
 
     CHECK(block_count < BLOCKS_MAX);
     if (strcmp(library, "generated") == 0) {
-        blocks[block_count] = hold_by_generated_code(bytes);
+        blocks[block_count] = hold_by_generated_code(how, bytes);
     } else {
         *(void **)&ask = find(library, "hold");
         blocks[block_count] = ask(how, bytes);

@@ -62,11 +62,13 @@ class Holders(support.Test):
                                  r"libholder_static\.so$")
 
     def test_memory_that_another_library_freed(self):
-        """A block that is kept for the next request of its size keeps its record, and changes its holder."""
+        """A block that is kept for the next request of its size keeps its record, and changes its holder.  After so
+        many pairs some are kept."""
         for first, second in ((SHARED, STATIC), (STATIC, SHARED)):
             for how in ("malloc", "driver"):
-                lines = self.holders("hold", first, how, "1024", "free", first, "hold", second, how, "1024")
-                self.assertEqual(lines, ["1.00 MiB in 1 block of 1.00 MiB, allocated by " + os.path.basename(second)])
+                lines = self.holders(*["hold", first, how, "64", "free", first] * 60,
+                                     *["hold", second, how, "64"] * 60)
+                self.assertEqual(lines, ["3.75 MiB in 60 blocks of 64.0 KiB, allocated by " + os.path.basename(second)])
 
     def test_a_runtime_that_sees_every_call(self):
         """The runtime asks the driver: for the library."""
@@ -81,6 +83,15 @@ class Holders(support.Test):
                     self.assertEqual(lines, [
                         "2.00 MiB in 2 blocks of 1.00 MiB, allocated by " + os.path.basename(name),
                         "64.0 KiB in 1 block of 64.0 KiB, allocated by libholder_shared.so"])
+
+    def test_a_runtime_that_asks_for_nobody_known(self):
+        """Its next request is the library's again."""
+        counting = library("holder_counting")
+        lines = self.holders("hold", "generated", "malloc", "64", "hold", counting, "malloc", "1024",
+                             "hold", "generated", "malloc", "64", preload=[support.SHIM, library("door_runtime")],
+                             more={"DOOR_VERSION": "11080"})
+        self.assertEqual(lines, ["1.00 MiB in 1 block of 1.00 MiB, allocated by libholder_counting.so",
+                                 "128 KiB in 2 blocks of 64.0 KiB, allocated by libdoor_runtime.so"])
 
     def test_many_libraries_and_sizes(self):
         """Eight libraries, and four sizes of each."""
