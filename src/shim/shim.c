@@ -123,12 +123,13 @@ RS_COLD static bool allocate_slowly(bool serving, size_t size_bytes, unsigned ob
 RS_HOT bool rs_shim_allocate(size_t size_bytes, unsigned object, CUdeviceptr *address,
                              CUresult *result)
 {
-    struct rs_stack *stack = NULL;
+    struct rs_stack *stack;
 
     if (RS_UNLIKELY(!rs_mode_serving()))
         return allocate_slowly(false, size_bytes, object, address, result);
-    if (RS_LIKELY(rs_config.hook_groups & RS_HOOK_GROUP_DEVICE))
-        stack = rs_context_stack_before(RS_STACK_DEVICE);
+    if (RS_UNLIKELY(~rs_config.hook_groups & RS_HOOK_GROUP_DEVICE))
+        return allocate_slowly(true, size_bytes, object, address, result);
+    stack = rs_context_stack_before(RS_STACK_DEVICE);
     if (RS_UNLIKELY(!stack || !address || size_bytes == 0 || rs_thread.refused))
         return allocate_slowly(true, size_bytes, object, address, result);
     *result = allocate_from(stack, size_bytes, NULL, object, address);
