@@ -17,7 +17,8 @@ MIB = 1 << 20
 PUBLISHED_BYTES = 32 << 20
 F_DUPFD_CLOEXEC = 1030
 SETTINGS = {"RMM_RESOURCE": "pool(cuda)"}
-DEVICE = {"HOSTCUDA_MEMORY": "256MiB"}
+DEVICE_UUID = os.getpid() % 10**7 * 10  # devices of its own: what other tests hold at the time is on others
+DEVICE = {"HOSTCUDA_MEMORY": "256MiB", "HOSTCUDA_UUID": str(DEVICE_UUID)}
 
 
 def library(name):
@@ -147,7 +148,7 @@ class Holders(support.Test):
 
 class Others(support.Test):
     @contextlib.contextmanager
-    def holding(self, mib, name=None, uuid=support.DEVICE_UUID, more=None, **settings):
+    def holding(self, mib, name=None, uuid=DEVICE_UUID, more=None, **settings):
         """A process that has taken so much, until the end."""
         env = support.environment(dict(SETTINGS, **settings), more=dict(DEVICE, HOSTCUDA_UUID=str(uuid), **(more or {})))
         with subprocess.Popen([name or "holder"], executable=support.program("memory_steps"), env=env,
@@ -189,9 +190,9 @@ class Others(support.Test):
 
     def test_the_device_is_the_same_and_not_its_number(self):
         """Device 0 of the one is device 1 of the other."""
-        with self.holding(8, uuid=support.DEVICE_UUID + 1) as second:
+        with self.holding(8, uuid=DEVICE_UUID + 1) as second:
             self.assertEqual(self.others(), [])
-            more = {"HOSTCUDA_UUID": str(support.DEVICE_UUID + 1)}
+            more = {"HOSTCUDA_UUID": str(DEVICE_UUID + 1)}
             self.assertEqual(self.others(more=more), [("8.00 MiB", "process %d, holder" % second)])
 
     def test_pinned_memory_has_no_device(self):
