@@ -128,7 +128,7 @@ class Holders(support.Test):
         self.assertNotIn("allocated by", text)
 
     def test_a_library_that_is_gone(self):
-        lines = self.holders("hold", SHARED, "driver", "1024", "unload", SHARED, "hold", STATIC, "driver", "64")
+        lines = self.holders("hold", SHARED, "driver", "1024", "hold", STATIC, "driver", "64", "unload", SHARED)
         self.assertEqual(lines[0], "1.00 MiB in 1 block of 1.00 MiB, allocated by libholder_shared.so")
 
     def test_a_library_in_the_place_of_another(self):
