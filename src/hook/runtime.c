@@ -196,7 +196,9 @@ static void *enter_runtime(const void *caller, enum function which, struct befor
     if (!target)
         return NULL;
     before->target = rs_thread.forwarding_to;
-    before->object = rs_caller_forward_begin(rs_mode_serving() ? rs_object_of(caller) : 0);
+    before->object = rs_thread.forwarding_for;
+    if (which != FREE && rs_mode_serving())
+        (void)rs_caller_forward_begin(rs_object_of(caller));
     rs_thread.forwarding_to = target;
     return target;
 }
