@@ -2,6 +2,7 @@
 /* The public functions (include/rmmshim/rmmshim.h). */
 #include "rmmshim/rmmshim.h"
 
+#include "hook/caller.h"
 #include "shim/control.h"
 
 #include <assert.h>
@@ -172,7 +173,9 @@ int rmmshim_mark(const char *phase)
 
 void *rmmshim_torch_alloc(ssize_t size, int device, void *stream)
 {
-    return size > 0 ? rs_ordered_allocate((size_t)size, device, stream) : NULL;
+    return size > 0 ? rs_ordered_allocate((size_t)size, device, stream,
+                                          rs_caller_object(__builtin_return_address(0)))
+                    : NULL;
 }
 
 void rmmshim_torch_free(void *ptr, ssize_t size, int device, void *stream)

@@ -49,8 +49,9 @@ int rs_control_report(const char *where);
 int rs_control_mark(const char *phase);
 
 /* Device memory of a device's primary context in the order of a stream, a CUstream (NULL: the
- * legacy default stream).  NULL when out of memory, after a line in the log. */
-void *rs_ordered_allocate(size_t size_bytes, int device, void *stream);
+ * legacy default stream).  `object` asks (trace/object.h).  NULL when out of memory, after a line
+ * in the log. */
+void *rs_ordered_allocate(size_t size_bytes, int device, void *stream, unsigned object);
 void rs_ordered_free(void *address, int device, void *stream);
 
 /* Work of other streams uses the block: its free waits for all work of the context. */

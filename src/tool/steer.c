@@ -3,8 +3,8 @@
 
 #include "base/clock.h"
 #include "config/variables.h"
+#include "report/plain.h"
 #include "shared/job.h"
-#include "tool/plain.h"
 #include "tool/publication.h"
 #include "tool/tool.h"
 
@@ -197,7 +197,7 @@ int steer(const struct steer_target *target, struct rs_commands *command, uint64
         return say(&target->process, answer, command);
     if (command->result == 0)
         return TOOL_OK;
-    plain_make(command->text);
+    rs_plain_make(command->text);
     tool_say("process %d, device %d: %s", target->process.number, (int)command->device,
              command->text);
     return TOOL_FINDING;

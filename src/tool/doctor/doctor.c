@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/doctor/doctor.h"
 
+#include "report/plain.h"
 #include "tool/json.h"
-#include "tool/plain.h"
 #include "tool/tool.h"
 
 #include <stdarg.h>
@@ -24,7 +24,7 @@ static void add(struct doctor *doctor, bool is_problem, const char *topic, const
     if (doctor->count == DOCTOR_FINDINGS_MAX)
         return;
     vsnprintf(text, sizeof(text), format, arguments);
-    plain_make(text); /* names of programs and files are others' text */
+    rs_plain_make(text); /* names of programs and files are others' text */
     *finding = (struct doctor_finding){topic, step, strdup(text), is_problem};
     doctor->count += finding->text != NULL;
 }
@@ -127,7 +127,7 @@ static void put_json(const struct doctor *doctor, const struct doctor_finding *p
     char subject[PATH_MAX];
 
     snprintf(subject, sizeof(subject), "%s", doctor->subject);
-    plain_make(subject);
+    rs_plain_make(subject);
     fputs("{\"schema\": 1, ", stdout);
     put_json_member("kind", doctor->kind);
     fputs(", ", stdout);

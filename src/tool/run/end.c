@@ -2,7 +2,7 @@
 #include "tool/run/end.h"
 
 #include "report/page.h"
-#include "tool/plain.h"
+#include "report/plain.h"
 #include "tool/run/summary.h"
 #include "tool/run/unserved.h"
 #include "tool/tool.h"
@@ -38,7 +38,7 @@ void run_end_note_settings(bool anything_set)
 static const char *printable(const char *name, char text[NAME_BYTES])
 {
     snprintf(text, NAME_BYTES, "%.*s", NAME_BYTES - 1, name);
-    plain_make(text);
+    rs_plain_make(text);
     return text;
 }
 

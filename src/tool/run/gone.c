@@ -84,7 +84,7 @@ static size_t copy_stacks(struct rs_reported_stack *to, const struct publication
 static void put_report(struct rs_page *page, const struct publication *of,
                        enum rs_statistics_format format)
 {
-    static struct rs_reported_stack stacks[PUBLICATION_STACKS];
+    static struct rs_reported_stack stacks[RS_PUBLISHED_STACKS_MAX];
     size_t count = copy_stacks(stacks, of);
 
     being_written = of;
