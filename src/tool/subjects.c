@@ -11,7 +11,7 @@
 
 static bool make_room(struct subjects *subjects)
 {
-    struct subject **all = realloc(subjects->all, (subjects->count + 1) * sizeof(*all));
+    struct subject **all = realloc(subjects->all, (subjects->count + 1) * sizeof(struct subject *));
 
     if (all)
         subjects->all = all;
