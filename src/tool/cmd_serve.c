@@ -18,7 +18,9 @@ static void block_ends(sigset_t *ends)
     sigaddset(ends, SIGINT);
     sigaddset(ends, SIGTERM);
     sigprocmask(SIG_BLOCK, ends, NULL);
-    signal(SIGPIPE, SIG_IGN); /* clients may leave in the middle of an answer */
+    /* Clients may leave in the middle of an answer, and libmicrohttpd blocks the signal in its
+     * thread only where it can. */
+    signal(SIGPIPE, SIG_IGN);
 }
 
 static void say_where(const union address *address)
