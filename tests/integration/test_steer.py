@@ -31,9 +31,9 @@ print(here.rmmshim_last_error().decode())
 class Steered:
     """A program that runs step after step, as the test says."""
 
-    def __init__(self, test, settings, command=(STEPS,)):
+    def __init__(self, test, settings, command=(STEPS,), **how):
         self.process = subprocess.Popen(list(command), env=support.environment(settings), text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how)
         self.pid = self.process.pid
         test.addCleanup(self.process.communicate)
         test.addCleanup(self.process.kill)

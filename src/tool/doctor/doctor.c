@@ -75,6 +75,39 @@ bool doctor_settings(struct doctor *doctor, char *const *environment, bool *asks
     return bad == 0;
 }
 
+static void put_names(const struct rs_only_process *process, char *text, size_t room)
+{
+    const char *names[RS_ONLY_NAMES];
+    size_t count = rs_only_names(process, names), length = 0;
+
+    *text = '\0';
+    for (size_t i = 0; i < count && length < room; i++)
+        length += (size_t)snprintf(text + length, room - length, "%s%s", i ? ", " : "", names[i]);
+}
+
+bool doctor_only(struct doctor *doctor, const char *patterns, const struct rs_only_process *process,
+                 bool is_running)
+{
+    char names[PATH_MAX];
+
+    if (rs_only_serves(patterns, process))
+        return true;
+    put_names(process, names, sizeof(names));
+    if (!is_running && rs_only_lacks_script(process)) {
+        doctor->is_unseen = true;
+        doctor_problem(doctor, "only", "`rmmshim doctor SCRIPT`, if that is executable",
+                       "RMM_ONLY=%s leaves %s out, unless the name of the script or module that it "
+                       "runs matches",
+                       patterns, names);
+    } else {
+        doctor_problem(
+            doctor, "only", "add its name to RMM_ONLY (`rmmshim run --only`), or unset that",
+            "RMM_ONLY=%s leaves it out: its names are %s, and the library is inert in it", patterns,
+            names);
+    }
+    return false;
+}
+
 /* ---- output ---- */
 
 static const struct doctor_finding *first_problem(const struct doctor *doctor)
