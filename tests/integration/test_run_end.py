@@ -186,6 +186,15 @@ class Checks(Run):
                 self.assertEqual(self.said(result), ["--fail-over %s: memory_steps [PID] took 100 MiB of device 0" %
                                                      size] * status)
 
+    def test_a_share_of_what_is_not_known(self):
+        """The driver does not tell how much memory the device has: that fails the check, and is said."""
+        for size, status, said in (("50%", 1, ["--fail-over 50%: the memory of device 0 is not known, so a share of it "
+                                               "is not either"]), ("1GiB", 0, [])):
+            with self.subTest(size):
+                result = self.under("--quiet", "--limit", "1GiB", "--fail-over", size, STEPS, "device", 100,
+                                    settings={"HOSTCUDA_FAULT": "cuDeviceTotalMem:code=999"})
+                self.assertEqual((result.status, self.said(result)), (status, said), result)
+
     def test_fail_on_leak(self):
         leak = "--fail-on-leak: memory_steps [PID] ended with 2 blocks not freed on device 0, 102 MiB"
         for steps, said in ((["device", 100, "free"], []), (["device", 100, "reset"], []),

@@ -93,6 +93,14 @@ class Steer(support.Test):
         answer, _ = self.command_beside(steered, ("info",), "limit", steered.pid, "50%")
         self.assertIn("limit 512 MiB", answer.stdout, answer)
 
+    def test_a_share_that_rounds_to_nothing(self):
+        """A limit of 0 would be none: it is the smallest one, as RMM_LIMIT has it."""
+        steered = Steered(self, {"RMM_POOL_SIZE": "16MiB", "HOSTCUDA_MEMORY": "1GiB"})
+        steered.step("device", 1)
+        answer, _ = self.command_beside(steered, ("info",), "limit", steered.pid, "0.02%")
+        self.assertIn("limit 1 B,", answer.stdout, answer)
+        self.assertEqual(steered.step("device", 64), ["device 64: 2"])
+
     def test_trim_gives_back(self):
         steered = Steered(self, {"RMM_POOL_SIZE": "16MiB"})
         for _ in range(4):

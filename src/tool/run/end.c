@@ -253,7 +253,15 @@ static bool took_more(const struct run_options *options, const struct summary_pr
     size_t most = rs_size_resolve(options->over, device->total_bytes, device->total_bytes);
     char name[NAME_BYTES], took[RS_SIZE_TEXT_BYTES];
 
-    if (!options->has_fail_over || device->peak_bytes <= most)
+    if (!options->has_fail_over)
+        return false;
+    if (options->over.kind != RS_SIZE_BYTES && !device->total_bytes) {
+        tool_say("--fail-over %s: the memory of device %d is not known, so a share of it is not "
+                 "either",
+                 options->over_text, device->device);
+        return true;
+    }
+    if (device->peak_bytes <= most)
         return false;
     tool_say("--fail-over %s: %s [%d] took %s of device %d", options->over_text,
              printable(process->program, name), process->number,
