@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/process.h"
 
+#include "base/file.h"
 #include "base/process.h"
 #include "report/publish.h"
 #include "shared/published.h"
@@ -109,8 +110,7 @@ int process_open_file(const struct process *process, const char *name, int flags
     return fd;
 }
 
-/* A forked child may have its parent's page open; and a file that can shrink would be a signal for
- * its reader. */
+/* A forked child may have its parent's page open. */
 static bool is_page_of(int fd, void *data)
 {
     struct process *process = data;
@@ -119,8 +119,8 @@ static bool is_page_of(int fd, void *data)
     int own = process_own_number(process);
 
     if (fstat(fd, &status) != 0 || status.st_size != RS_PUBLISHED_BYTES ||
-        !(fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK) ||
-        pread(fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head) || (own && head.process != own))
+        !rs_file_cannot_shrink(fd) || pread(fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head) ||
+        (own && head.process != own))
         return false;
     process->inode = (uint64_t)status.st_ino;
     return true;

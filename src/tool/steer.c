@@ -2,6 +2,7 @@
 #include "tool/steer.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "config/variables.h"
 #include "shared/job.h"
 #include "tool/plain.h"
@@ -48,7 +49,7 @@ static bool is_commands_of(int fd, void *data)
     int own = process_own_number(process);
 
     return fstat(fd, &status) == 0 && status.st_size == RS_COMMANDS_BYTES &&
-           (fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK) &&
+           rs_file_cannot_shrink(fd) &&
            pread(fd, &head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
            strncmp(head.layout, RS_COMMANDS_LAYOUT, sizeof(head.layout)) == 0 &&
            (!own || head.process == own);

@@ -6,6 +6,7 @@
     directory:N   its directory is at N
     truncated     it is shorter
     unsealed      it may shrink
+    ordinary      it is no memory file but one of that name, which may shrink, too
     mine          it says that it is PID's
     random:N      numbers in its directory are others; N is the seed
     empty         nothing is in it but its head"""
@@ -14,6 +15,7 @@ import fcntl
 import os
 import random
 import sys
+import tempfile
 
 BYTES = 32 << 20
 F_ADD_SEALS, F_SEAL_SHRINK = 1033, 2
@@ -45,6 +47,19 @@ def spoil(page, begin, seed):
         page[at:at + 8] = number.to_bytes(8, "little")
 
 
+def file_of(change):
+    """Ordinary files have no seals at all.  One that was at the root has the name of a memory file when it is gone."""
+    if change != "ordinary":
+        return os.memfd_create("rmmshim", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    fd, path = tempfile.mkstemp(dir="/")
+    os.rename(path, "/memfd:rmmshim")
+    try:
+        os.unlink("/memfd:rmmshim")
+    except FileNotFoundError:
+        pass  # another test has done so
+    return fd
+
+
 def main(process, change):
     name, _, value = change.partition(":")
     page = page_of(process)
@@ -60,10 +75,10 @@ def main(process, change):
         spoil(page, head.directory, int(value))
     elif name == "empty":
         page[ctypes.sizeof(Head):] = bytes(len(page) - ctypes.sizeof(Head))
-    fd = os.memfd_create("rmmshim", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    fd = file_of(name)
     os.truncate(fd, BYTES // 2 if name == "truncated" else BYTES)
     os.pwrite(fd, page[:1 << 20], 0)
-    if name != "unsealed":
+    if name not in ("unsealed", "ordinary"):
         fcntl.fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK)
     os.write(1, b"ready\n")
     while os.read(0, 1):

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 
+import served
 import support
 import test_output_files
 from support import run
 
 TOOL = os.environ["TOOL"]
 SCENES = test_output_files.SCENES
+OFFER = os.path.join(served.FOLDER, "offer_scene.py")
 PYTHON = [sys.executable]
 
 # What cannot be told of a process that is gone: it takes a walk of its memory, or of the driver's.
@@ -28,7 +30,7 @@ COMPUTED = {("pool", "largest_free"), ("virtual", "reserved"), ("virtual", "free
 class Run(support.Test):
     def under(self, command, settings=None, **how):
         """Runs the command under `run`, which preloads the library itself and says nothing at the end."""
-        return run([TOOL, "run", "--quiet"] + list(command), settings, preload=[], **how)
+        return run([TOOL, "run", "--quiet"] + [str(word) for word in command], settings, preload=[], **how)
 
     def start(self, command, settings=None, **how):
         process = subprocess.Popen([TOOL, "run", "--quiet"] + list(command), env=support.environment(settings, preload=[]),
@@ -135,6 +137,13 @@ class Reports(Run):
         """No file and no line of a process that used no CUDA."""
         result = self.under(["--pool-size", "64MiB", "--statistics", "1", "sh", "-c", "kill -KILL $$"])
         self.assertEqual((result.status, result.stderr), (-signal.SIGKILL, ""))
+
+    def test_only_a_page_that_cannot_shrink_is_held(self):
+        """`run` reads it when it likes: one that shrinks would end `run` by SIGBUS."""
+        real = served.scene(self, "use:1")
+        for kind, answer in (("sealed", "held"), ("unsealed", "refused"), ("ordinary", "refused")):
+            with self.subTest(kind):
+                self.assertEqual(self.under(PYTHON + [OFFER, real.pid, kind]).stdout, answer + "\n")
 
     def test_the_job_is_gone(self):
         """A process that outlives its `run`, or is in another PID namespace, is served as without one."""

@@ -52,13 +52,12 @@ static int open_process(int process)
 
 /* ---- holding ---- */
 
-/* A file that shrinks would be a signal for who reads it. */
 static bool is_ours(int fd, uint64_t inode)
 {
     struct stat status;
 
     return fstat(fd, &status) == 0 && (uint64_t)status.st_ino == inode &&
-           status.st_size == RS_PUBLISHED_BYTES && (fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK);
+           status.st_size == RS_PUBLISHED_BYTES && rs_file_cannot_shrink(fd);
 }
 
 static void *map_offered(int directory, const struct rs_job_slot *slot)
