@@ -18,6 +18,7 @@ TOOL = os.environ["TOOL"]
 STEPS = support.program("memory_steps")
 MIB = 1 << 20
 NONE = "; seen without it: none"
+LOOKS_SECONDS = 300  # a look may take a twentieth of the time, and on a busy machine one takes long
 
 
 class Run(support.Test):
@@ -33,6 +34,19 @@ class Run(support.Test):
         path = self.path("end.json")
         result = self.under("--json", path, *words, **how)
         return result, json_schema.read(path, "run.json")
+
+    def wait_for_looks(self, process):
+        """Until the thread that looks has done so after now: it waits between two looks, and seldom within one."""
+        def waits():
+            for thread in os.listdir("/proc/%d/task" % process):
+                with open("/proc/%d/task/%s/status" % (process, thread), encoding="ascii") as file:
+                    if int(thread) != process:
+                        return int(re.search(r"\nvoluntary_ctxt_switches:\s*(\d+)", file.read()).group(1))
+            return 0
+        begin, end = waits(), time.monotonic() + LOOKS_SECONDS
+        while waits() < begin + 5:
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
 
 
 class Lines(Run):
@@ -85,19 +99,6 @@ class Lines(Run):
         self.assertEqual(result.status, 125, result)
         self.assertIn("is linked statically: no library can be loaded into it", result.stderr)
 
-    def wait_for_looks(self, process):
-        """Until the thread that looks has done so after now: it waits between two looks, and seldom within one."""
-        def waits():
-            for thread in os.listdir("/proc/%d/task" % process):
-                with open("/proc/%d/task/%s/status" % (process, thread), encoding="ascii") as file:
-                    if int(thread) != process:
-                        return int(re.search(r"\nvoluntary_ctxt_switches:\s*(\d+)", file.read()).group(1))
-            return 0
-        begin, end = waits(), time.monotonic() + 30
-        while waits() < begin + 5:
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.01)
-
     def test_seen_without_it(self):
         """A child whose environment is empty, and one that has lost its parent."""
         os.mkfifo(self.path("fifo"))
@@ -120,6 +121,21 @@ class Lines(Run):
                     "LD_PRELOAD)"])
                 row, = json_schema.read(self.path("json"), "run.json")["unserved"]
                 self.assertEqual((row["program"], row["reason"]), ("memory_steps", "it was started without LD_PRELOAD"))
+
+    def test_who_is_left_out_is_not_missed(self):
+        """Under --only, of those that are named alone."""
+        for only, said in (("sh", "none"), ("sh,memory_st*", "memory_steps [PID] (it was started without LD_PRELOAD)")):
+            with self.subTest(only):
+                process = subprocess.Popen([TOOL, "run", "--limit", "1GiB", "--only", only, "sh", "-c",
+                                            'env -u LD_PRELOAD "$0"; true', STEPS], env=support.environment(preload=[]),
+                                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                process.stdin.write(b"device 1\n")
+                process.stdin.flush()
+                self.assertEqual(process.stdout.readline(), b"done\n")
+                self.wait_for_looks(process.pid)
+                stdout, stderr = process.communicate(timeout=60)
+                self.assertEqual(self.said(support.Result(process.returncode, stdout, stderr)),
+                                 ["no process used CUDA through rmmshim; seen without it: " + said])
 
     def test_hostile_names(self):
         name = self.path("a\x1b[2J\"b")
@@ -243,6 +259,26 @@ class FindMin(Run):
         result = self.under("--quiet", "--find-min", "sh", "-c", '! "$0" device 400 device 100 | grep -q "device 100"',
                             STEPS)
         self.assertRegex(self.said(result)[-1], r"is 10[0-2] MiB \(\d+ runs\)$")
+
+    def test_no_refusal_is_reported(self):
+        """Runs that fail for want of memory are the search itself; also those whose refusals the program bore."""
+        result = self.under("--find-min", "sh", "-c", self.SUCCEEDS, STEPS)
+        self.assertEqual((result.status, result.stderr.count("out of memory")), (0, 0), result)
+
+    def test_who_escaped_the_first_run_is_in_the_report(self):
+        os.mkfifo(self.path("fifo"))
+        script = '"$0" device 4; if test "$RMM_LIMIT" = 64TiB; then env -u LD_PRELOAD "$0" < "$1" & wait; fi'
+        process = subprocess.Popen([TOOL, "run", "--find-min", "--json", self.path("json"), "sh", "-c", script, STEPS,
+                                    self.path("fifo")], env=support.environment(preload=[]), stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        with open(self.path("fifo"), "wb", buffering=0) as steps:
+            steps.write(b"device 1\n")
+            self.assertEqual(process.stdout.readline(), b"done\n")
+            self.wait_for_looks(process.pid)
+        stdout, stderr = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, support.Result(0, stdout, stderr))
+        row, = json_schema.read(self.path("json"), "run.json")["unserved"]
+        self.assertEqual(row["program"], "memory_steps")
 
     def test_only_the_first_run_is_heard(self):
         result = self.under("--find-min", "sh", "-c", "echo out; echo err >&2; cat; " + self.SUCCEEDS, STEPS)

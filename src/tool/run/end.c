@@ -3,8 +3,8 @@
 
 #include "report/page.h"
 #include "tool/plain.h"
+#include "tool/run/gone.h"
 #include "tool/run/summary.h"
-#include "tool/run/unserved.h"
 #include "tool/tool.h"
 
 #include <dlfcn.h>
@@ -139,8 +139,8 @@ static void say_escaped(const struct summary *summary)
 {
     char line[SAID_MAX * (NAME_BYTES + 80) + 512] = "", name[NAME_BYTES];
     const char *why = summary->count ? NULL : why_none();
-    size_t count;
-    const struct unserved *all = unserved_list(&count);
+    const struct unserved *all = summary->unserved;
+    size_t count = summary->unserved_count;
 
     if (summary->count == 1)
         add_text(line, sizeof(line), "1 process used CUDA through rmmshim");
@@ -202,13 +202,12 @@ static void put_process(struct rs_page *page, const struct summary_process *proc
     rs_page_put(page, "]}");
 }
 
-static void put_unserved(struct rs_page *page)
+static void put_unserved(struct rs_page *page, const struct summary *summary)
 {
-    size_t count;
-    const struct unserved *all = unserved_list(&count);
+    const struct unserved *all = summary->unserved;
 
     rs_page_put(page, "],\"unserved\":[");
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < summary->unserved_count; i++) {
         rs_page_put(page, "%s\n{\"pid\":%d,", i ? "," : "", all[i].number);
         put_text(page, "program", all[i].program);
         rs_page_put(page, ",");
@@ -240,7 +239,7 @@ static void write_json(const char *path, const char *program, const struct run_o
         rs_page_put(&page, "%s\n", i ? "," : "");
         put_process(&page, &summary->processes[i]);
     }
-    put_unserved(&page);
+    put_unserved(&page, summary);
     rs_page_put(&page, "}\n");
     rs_page_end(&page);
 }
@@ -306,6 +305,8 @@ int run_end(const struct run_options *options, char *const *words,
     int code = parent_exit_code(&outcome->result);
 
     signal(SIGPIPE, SIG_IGN); /* who reads the lines may be gone; the exit status counts */
+    if (code != 0)
+        gone_print_refusals();
     if (!options->is_quiet && !outcome->runs) {
         say_processes(&outcome->summary);
         say_escaped(&outcome->summary);

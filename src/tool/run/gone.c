@@ -188,11 +188,15 @@ void gone_keep_refusal(const void *file)
 
 void gone_print_refusals(void)
 {
-    for (unsigned i = 0; i < kept_count; i++) {
+    for (unsigned i = 0; i < kept_count; i++)
         fputs(kept[i], stderr);
-        free(kept[i]);
-    }
     if (left_out)
         tool_say("%u more processes were out of memory", left_out);
+}
+
+void gone_forget_refusals(void)
+{
+    for (unsigned i = 0; i < kept_count; i++)
+        free(kept[i]);
     kept_count = left_out = 0;
 }

@@ -202,6 +202,8 @@ bool job_begin(void)
 void job_watch(void)
 {
     summary_clear(&summary);
+    gone_forget_refusals();
+    unserved_begin();
     atomic_store(&is_over, false);
     is_watching = job && pthread_create(&thread, NULL, watch, NULL) == 0;
     summary.is_short = !is_watching;
@@ -224,5 +226,7 @@ void job_end(void)
 void job_take_summary(struct summary *taken)
 {
     *taken = summary;
+    taken->unserved = unserved_take(&taken->unserved_count);
+    taken->is_short |= !taken->unserved;
     summary = (struct summary){.count = 0};
 }

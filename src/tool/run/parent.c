@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/run/parent.h"
 
-#include "tool/run/gone.h"
 #include "tool/run/job.h"
 #include "tool/tool.h"
 
@@ -179,7 +178,5 @@ bool parent_run(char **program, enum parent_streams streams, struct parent_resul
     job_watch();
     wait_for(result);
     job_end();
-    if (!WIFEXITED(result->status) || WEXITSTATUS(result->status) != 0)
-        gone_print_refusals();
     return true;
 }

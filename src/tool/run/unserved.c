@@ -3,11 +3,14 @@
 
 #include "base/arithmetic.h"
 #include "base/clock.h"
+#include "config/only.h"
+#include "config/variables.h"
 #include "shared/job.h"
 #include "tool/process.h"
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +23,7 @@ enum {
     SURE_TIMES = 2,                  /* between opening the device and the first allocation */
     LIST_MAX = 256,                  /* beyond these processes are not remembered */
     ENVIRONMENT_BYTES = 256 << 10,
+    WORDS_BYTES = 4096, /* of a command line; a script's name is among the first words */
 };
 
 /* A process of the machine. */
@@ -29,7 +33,7 @@ struct row {
     char program[UNSERVED_PROGRAM_BYTES];
 };
 
-static struct unserved seen[LIST_MAX], sure[LIST_MAX];
+static struct unserved seen[LIST_MAX];
 static size_t seen_count;
 
 /* ---- all processes ---- */
@@ -210,6 +214,31 @@ static bool has_page(int number)
     return fd >= 0;
 }
 
+/* True where RMM_ONLY has the library serve a process of that name; this process gave it to all. */
+static bool is_chosen(int number)
+{
+    const char *patterns = getenv(rs_variables[RS_VARIABLE_ONLY].option.name);
+    char path[64], executable[PATH_MAX], words[WORDS_BYTES];
+    ssize_t length, bytes;
+    int fd;
+
+    if (!patterns || !*patterns)
+        return true;
+    snprintf(path, sizeof(path), "/proc/%d/exe", number);
+    length = readlink(path, executable, sizeof(executable) - 1);
+    executable[length > 0 ? length : 0] = '\0';
+    snprintf(path, sizeof(path), "/proc/%d/cmdline", number);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    bytes = fd < 0 ? 0 : read(fd, words, sizeof(words) - 1);
+    if (fd >= 0)
+        close(fd);
+    bytes = bytes > 0 ? bytes : 0;
+    words[bytes] = '\0';
+    if (bytes && words[bytes - 1]) /* the last word is cut off, or a title without an end */
+        bytes++;
+    return rs_only_serves(patterns, executable, words, (size_t)bytes);
+}
+
 /* A program that is linked with libcuda need not call it: with the library in it the device must be
  * open, too. */
 static bool is_unserved(int number, enum unserved_reason *reason)
@@ -225,7 +254,7 @@ static bool is_unserved(int number, enum unserved_reason *reason)
     *reason = mapped.has_library  ? UNSERVED_NO_CALL
               : mapped.has_linker ? UNSERVED_NO_PRELOAD
                                   : UNSERVED_STATIC;
-    return !has_page(number);
+    return is_chosen(number) && !has_page(number);
 }
 
 /* ---- the list ---- */
@@ -280,10 +309,17 @@ void unserved_forget(int number)
         }
 }
 
-const struct unserved *unserved_list(size_t *count)
+void unserved_begin(void)
 {
+    seen_count = 0;
+}
+
+struct unserved *unserved_take(size_t *count)
+{
+    struct unserved *sure = calloc(seen_count + 1, sizeof(*sure));
+
     *count = 0;
-    for (size_t i = 0; i < seen_count; i++)
+    for (size_t i = 0; sure && i < seen_count; i++)
         if (seen[i].reason != UNSERVED_NO_CALL || seen[i].times >= SURE_TIMES)
             sure[(*count)++] = seen[i];
     return sure;
