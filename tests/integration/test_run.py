@@ -3,9 +3,13 @@
 written however it ends.  TOOL is the command."""
 import json
 import os
+import pty
+import re
+import select
 import signal
 import subprocess
 import sys
+import time
 
 import served
 import support
@@ -186,12 +190,54 @@ class Parent(Run):
         process.kill()
         process.communicate(timeout=60)  # which ends when nobody has its stdout any more
 
-    def test_a_stop_stops_both(self):
-        process = self.waiting("signal.signal(signal.SIGUSR1, lambda n, f: sys.exit(5))")
-        os.kill(self.child_of(process), signal.SIGSTOP)
-        self.assertTrue(os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1]))
-        process.send_signal(signal.SIGCONT)
-        process.send_signal(signal.SIGUSR1)
+    # A shell with job control, as far as this needs one: says when its job has stopped, continues it, and ends as
+    # it does.
+    SHELL = ("import os, signal, sys\n"
+             "signal.signal(signal.SIGTTOU, signal.SIG_IGN)\n"
+             "job = os.fork()\n"
+             "if not job:\n"
+             "    os.setpgid(0, 0)\n"
+             "    os.tcsetpgrp(0, os.getpid())\n"
+             "    signal.signal(signal.SIGTTOU, signal.SIG_DFL)\n"
+             "    os.execv(sys.argv[1], sys.argv[1:])\n"
+             "stopped = os.WIFSTOPPED(os.waitpid(job, os.WUNTRACED)[1])\n"
+             "os.write(1, b'stopped\\n' if stopped else b'ended\\n')\n"
+             "os.killpg(job, signal.SIGCONT)\n"
+             "sys.exit(os.waitstatus_to_exitcode(os.waitpid(job, 0)[1]))\n")
+
+    def test_a_stop_by_the_terminal_stops_both(self):
+        """The shell sees its job stop, and the program goes on when the shell lets it."""
+        program = "import signal, sys; signal.signal(signal.SIGCONT, lambda n, f: sys.exit(5)); " + \
+            "print('ready', flush=True); signal.pause()"
+        shell, terminal = pty.fork()
+        if shell == 0:
+            os.execve(sys.executable, PYTHON + ["-c", self.SHELL, TOOL, "run", "--quiet"] + PYTHON + ["-c", program],
+                      support.environment(preload=[]))
+        self.addCleanup(os.close, terminal)
+        self.addCleanup(os.kill, shell, signal.SIGKILL)
+        seen = ""
+        for text, key in (("ready", b"\x1a"), ("stopped", b"")):
+            while text not in seen:
+                self.assertTrue(select.select([terminal], [], [], 60)[0], seen)
+                seen += os.read(terminal, 1000).decode()
+            os.write(terminal, key)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitid(os.P_PID, shell, os.WEXITED | os.WNOWAIT).si_status << 8), 5)
+
+    def pending(self, process):
+        with open("/proc/%d/status" % process, encoding="ascii") as file:
+            return int(re.search(r"\nShdPnd:\s*([0-9a-f]+)", file.read()).group(1), 16)
+
+    def test_a_stop_of_the_program_alone(self):
+        """Where no shell waits, `run` goes on: who stops the program alone continues it alone.  SIGRTMIN comes to `run`
+        after its child's stop and goes on to the program, which has it when it is continued."""
+        process = self.waiting("signal.signal(signal.SIGRTMIN, lambda n, f: sys.exit(5))")
+        child = self.child_of(process)
+        os.kill(child, signal.SIGSTOP)
+        process.send_signal(signal.SIGRTMIN)
+        end = time.monotonic() + 60
+        while not self.pending(child):
+            self.assertLess(time.monotonic(), end)
+        os.kill(child, signal.SIGCONT)
         process.communicate(timeout=60)
         self.assertEqual(process.returncode, 5)
 

@@ -89,6 +89,21 @@ class Lines(Run):
                                               settings={"LD_LIBRARY_PATH": self.folder}))[0],
                          "no process used CUDA through rmmshim (libcuda.so.1 cannot be loaded)" + NONE)
 
+    def test_a_driver_that_ends_who_loads_it(self):
+        """`run` does not load it into itself; and an alarm ends one that hangs, though `run` blocks signals."""
+        for number in (signal.SIGSEGV, signal.SIGALRM):
+            with self.subTest(number):
+                source = self.path("driver.c")
+                with open(source, "w", encoding="utf-8") as file:
+                    file.write("#include <signal.h>\n"
+                               "__attribute__((constructor)) static void begin(void) { raise(%d); }\n" % number)
+                if subprocess.run(["cc", "-shared", "-fPIC", "-o", self.path("libcuda.so.1"), source],
+                                  capture_output=True, check=False).returncode:
+                    self.skipTest("no compiler here")
+                result = self.under("--limit", "1GiB", "true", settings={"LD_LIBRARY_PATH": self.folder})
+                self.assertEqual((result.status, self.said(result)),
+                                 (0, ["no process used CUDA through rmmshim (libcuda.so.1 cannot be loaded)" + NONE]))
+
     def test_a_static_pie(self):
         source, program = self.path("static.c"), self.path("static")
         with open(source, "w", encoding="utf-8") as file:
@@ -293,11 +308,38 @@ class FindMin(Run):
                 self.assertEqual(result.status, status, result)
                 self.assertIn(said, self.said(result)[-1])
 
+    def search_in_second_run(self, **how):
+        """A search whose program waits in its second run, until something is written to `go`."""
+        os.mkfifo(self.path("ready"))
+        os.mkfifo(self.path("go"))
+        script = ('"$0" device 50; test "$RMM_LIMIT" = 64TiB || test -e "$1/mark" || '
+                  '{ : > "$1/mark"; echo > "$1/ready"; read x < "$1/go"; }')
+        process = subprocess.Popen([TOOL, "run", "--find-min", "sh", "-c", script, STEPS, self.folder], **how,
+                                   env=support.environment(preload=[]), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        with open(self.path("ready"), "rb") as ready:
+            ready.read()
+        return process
+
     def test_a_signal_ends_it(self):
-        os.mkfifo(self.path("never"))
-        result = self.under("--find-min", "sh", "-c", '"$0" device 50; test "$RMM_LIMIT" = 64TiB && exit; '
-                            'kill -TERM $PPID; read x < "$1"', STEPS, self.path("never"), timeout=30)
-        self.assertEqual(result.status, -signal.SIGTERM, result)
+        process = self.search_in_second_run()
+        process.send_signal(signal.SIGTERM)
+        stdout, stderr = process.communicate(timeout=60)
+        result = support.Result(process.returncode, stdout, stderr)
+        self.assertEqual((result.status, self.said(result)[-1]), (-signal.SIGTERM, "--find-min: interrupted in run 2"),
+                         result)
+
+    def test_a_signal_that_is_ignored_does_not_end_it(self):
+        """As under nohup: the terminal goes away, and the search goes on."""
+        process = self.search_in_second_run(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        process.send_signal(signal.SIGHUP)
+        with open(self.path("go"), "wb") as file:
+            file.write(b"\n")
+        stdout, stderr = process.communicate(timeout=60)
+        result = support.Result(process.returncode, stdout, stderr)
+        self.assertEqual(result.status, 0, result)
+        self.assertIn("the smallest limit", self.said(result)[-1])
 
 
 class Signals(Run):
@@ -314,6 +356,8 @@ class Signals(Run):
             "for number in %r + [signal.SIGRTMIN]: signal.signal(number, lambda number, frame: None)\n"
             "os.write(1, b'ready\\n')\n"
             "while (number := os.read(read, 1)[0]) != signal.SIGRTMIN: os.write(1, b'got %%d\\n' %% number)\n"
+            "os.write(write, b'end')\n"  # of two that come together the handler of the later one runs first
+            "for number in os.read(read, 1000)[:-3]: os.write(1, b'got %%d\\n' %% number)\n"
             "sys.exit(7)")
 
     def test_each_one_once(self):
@@ -357,6 +401,21 @@ class Signals(Run):
         except OSError:
             pass
         self.assertEqual((seen.count("got 2"), os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])), (20, 7))
+
+    def test_a_signal_of_the_program_to_its_group_comes_once(self):
+        """`run` is of that group, too.  It is stopped until the program has the signal: two that are on their way at the
+        same time are one."""
+        send = ("os.kill(os.getppid(), signal.SIGSTOP)\n"
+                "os.killpg(0, signal.SIGUSR1)\n"
+                "os.read(read, 1)\n"
+                "os.kill(os.getppid(), signal.SIGCONT)\n"
+                "os.write(1, b'ready\\n')")
+        program = (self.WAIT % [int(signal.SIGUSR1)]).replace("os.write(1, b'ready\\n')", send)
+        with subprocess.Popen([TOOL, "run", "--quiet", sys.executable, "-c", program], stdout=subprocess.PIPE,
+                              start_new_session=True, text=True, env=support.environment(preload=[])) as process:
+            self.assertEqual(process.stdout.readline(), "ready\n")
+            process.send_signal(signal.SIGRTMIN)
+            self.assertEqual((process.stdout.read(), process.wait()), ("", 7))
 
 
 if __name__ == "__main__":

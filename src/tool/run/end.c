@@ -2,12 +2,12 @@
 #include "tool/run/end.h"
 
 #include "report/page.h"
+#include "tool/doctor/driver.h"
 #include "tool/plain.h"
 #include "tool/run/gone.h"
 #include "tool/run/summary.h"
 #include "tool/tool.h"
 
-#include <dlfcn.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -105,22 +105,11 @@ static void say_processes(const struct summary *summary)
 
 /* ---- what escaped ---- */
 
-/* Programs into which no library can be loaded were refused before they started
- * (tool/program/program.h). */
 static const char *why_none(void)
 {
-    static char text[512];
-    void *driver;
-
     if (nothing_set)
         return "no setting gives a stack or a limit";
-    driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-    if (!driver) {
-        snprintf(text, sizeof(text), "libcuda.so.1 cannot be loaded");
-        return text;
-    }
-    dlclose(driver);
-    return NULL;
+    return driver_can_be_loaded() ? NULL : "libcuda.so.1 cannot be loaded";
 }
 
 static void add_text(char *text, size_t room, const char *format, ...) RS_PRINTF(3, 4);
