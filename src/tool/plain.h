@@ -9,6 +9,9 @@
  * seen, and bytes that are not UTF-8. */
 void plain_make(char *text);
 
+/* The same of a text of several lines: the ends of lines stay. */
+void plain_make_lines(char *text);
+
 /* Copies as much as fits into `room` bytes and `columns` columns of a terminal, in the locale's
  * characters: '?' for others.  The last column is '~' where something is cut off.  Returns the
  * columns used. */

@@ -153,11 +153,11 @@ class Lines(Run):
                                  ["no process used CUDA through rmmshim; seen without it: " + said])
 
     def test_hostile_names(self):
-        name = self.path("a\x1b[2J\"b")
+        name = self.path("a\x1b[2J\"b\u202e\u009b")
         os.symlink(STEPS, name)
         result, report = self.report("--limit", "1GiB", name, "device", 1)
-        self.assertTrue(self.said(result)[0].startswith('a?[2J"b [PID] device 0'), result)
-        self.assertEqual(report["processes"][0]["program"], 'a?[2J"b')
+        self.assertTrue(self.said(result)[0].startswith('a?[2J"b?? [PID] device 0'), result)
+        self.assertEqual(report["processes"][0]["program"], 'a?[2J"b??')
 
     def test_nobody_reads_it(self):
         read, write = os.pipe()
