@@ -66,10 +66,6 @@ static int run(char **arguments)
     bool has_limit;
     int code = TOOL_OK;
 
-    if (*arguments && tool_is_help(*arguments)) {
-        tool_print_help(&tool_limit);
-        return TOOL_OK;
-    }
     if (!steer_parse(arguments, NULL, &words))
         return TOOL_USAGE;
     if (!words.value) {

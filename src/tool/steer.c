@@ -372,7 +372,7 @@ static const char *option_value(char ***arguments, const char *name, bool *faile
 
 static bool take_option(char ***arguments, const char *value_option, struct steer_words *words)
 {
-    const char *known[] = {"--device", "--wait", "--help", value_option, NULL}, *value;
+    const char *known[] = {"--device", "--wait", value_option, NULL}, *value;
     bool failed = false;
 
     if ((value = option_value(arguments, "--device", &failed)))
