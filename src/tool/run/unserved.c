@@ -264,6 +264,7 @@ static void note(const struct row *row, enum unserved_reason reason)
     for (size_t i = 0; i < seen_count; i++)
         if (seen[i].number == row->number) {
             seen[i].times++;
+            memcpy(seen[i].program, row->program, sizeof(row->program));
             return;
         }
     if (seen_count == LIST_MAX)
@@ -271,6 +272,14 @@ static void note(const struct row *row, enum unserved_reason reason)
     seen[seen_count] = (struct unserved){.number = row->number, .reason = reason, .times = 1};
     memcpy(seen[seen_count].program, row->program, sizeof(row->program));
     seen_count++;
+}
+
+/* The name was read before the maps, and the process may have become another program between. */
+static void note_by_name(const struct row *row, enum unserved_reason reason)
+{
+    struct row now;
+
+    note(read_row(row->number, &now) && now.started == row->started ? &now : row, reason);
 }
 
 static void look(bool (*is_held)(int number))
@@ -282,7 +291,7 @@ static void look(bool (*is_held)(int number))
     for (size_t i = 0; rows && i < count; i++)
         if (!is_held(rows[i].number) && is_of_job(rows, count, &rows[i]) &&
             is_unserved(rows[i].number, &reason))
-            note(&rows[i], reason);
+            note_by_name(&rows[i], reason);
     free(rows);
 }
 
