@@ -44,6 +44,13 @@ ssize_t rs_file_read(int fd, void *bytes, size_t length_bytes, off_t offset_byte
     return got;
 }
 
+bool rs_file_cannot_shrink(int fd)
+{
+    int seals = fcntl(fd, F_GET_SEALS); /* -1 for a file that can have none */
+
+    return seals >= 0 && (seals & F_SEAL_SHRINK);
+}
+
 void rs_file_close(int fd)
 {
     struct rs_uncancelled uncancelled;

@@ -2,6 +2,7 @@
 /* Reading of files.  No function here is a cancellation point (base/undisturbed.h). */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -19,6 +20,10 @@ int rs_file_hold(const char *path);
 /* Reads up to length_bytes at offset_bytes (pread).  Returns the number of bytes read, or -1
  * with errno. */
 ssize_t rs_file_read(int fd, void *bytes, size_t length_bytes, off_t offset_bytes);
+
+/* True for a memory file that is sealed against shrinking: reading a mapping past the end of its
+ * file raises SIGBUS. */
+bool rs_file_cannot_shrink(int fd);
 
 /* Closes fd and leaves errno unchanged. */
 void rs_file_close(int fd);

@@ -6,3 +6,6 @@
 /* Replaces by '?', in place: control characters, those that change the direction of text or are not
  * seen, and bytes that are not UTF-8. */
 void rs_plain_make(char *text);
+
+/* The same of a text of several lines: the ends of lines stay. */
+void rs_plain_make_lines(char *text);

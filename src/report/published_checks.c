@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "report/published_checks.h"
 
+#include "base/file.h"
 #include "shared/published.h"
 
-#include <fcntl.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,7 +13,7 @@ bool rs_published_check_file(int fd)
     struct stat status;
 
     return fstat(fd, &status) == 0 && status.st_size == RS_PUBLISHED_BYTES &&
-           fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK;
+           rs_file_cannot_shrink(fd);
 }
 
 bool rs_published_check_layout(const struct rs_publication *head)

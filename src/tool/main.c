@@ -114,6 +114,16 @@ static int print_help_of(const char *name)
     return TOOL_OK;
 }
 
+/* Also behind other words, except where these are a program's. */
+static bool asks_help(const struct tool_command *command, char **arguments)
+{
+    if (command == &tool_run)
+        return tool_is_help(*arguments);
+    while (*arguments && strcmp(*arguments, "--") != 0 && !tool_is_help(*arguments))
+        arguments++;
+    return tool_is_help(*arguments);
+}
+
 static int dispatch(char **arguments)
 {
     const struct tool_command *command;
@@ -131,7 +141,7 @@ static int dispatch(char **arguments)
     command = find_command(arguments[0]);
     if (!command)
         return unknown_command(arguments[0]);
-    if (tool_is_help(arguments[1])) {
+    if (asks_help(command, arguments + 1)) {
         tool_print_help(command);
         return TOOL_OK;
     }

@@ -69,6 +69,18 @@ int process_own_number(const struct process *process)
                : 0;
 }
 
+int process_parent(int number)
+{
+    char path[64], stat[1024], *behind_name;
+    int parent = 0;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", number);
+    if (read_file(AT_FDCWD, path, stat, sizeof(stat)) <= 0)
+        return 0;
+    behind_name = strrchr(stat, ')');
+    return behind_name && sscanf(behind_name + 1, " %*c %d", &parent) == 1 ? parent : 0;
+}
+
 int process_open_file(const struct process *process, const char *name, int flags,
                       bool (*accepts)(int fd, void *data), void *data, enum process_answer *answer)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps in the order of the arguments, for scenes about what a stack holds when:
  *
- *   device|managed|pinned|ordered MIB   allocates; prints the result where it is a refusal
- *   node MIB                            adds a node that allocates to a graph; prints a refusal
- *   free                                the latest block
- *   push EXPRESSION, pop                the resource of the thread
- *   used                                prints what the device has in use, in MiB, contexts aside
- *   info                                prints free and total memory as the driver tells them, in
- * MiB wait                                waits for the context's work reset, retain the primary
- * context, which is there at the start create, destroy                     a context of the
- * program's own
+ * - device|managed|pinned|ordered MIB: allocates; prints the result where it is a refusal
+ * - node MIB: adds a node that allocates to a graph; prints a refusal
+ * - free: the latest block
+ * - push EXPRESSION, pop: the resource of the thread
+ * - used: prints what the device has in use, in MiB, contexts aside
+ * - info: prints free and total memory as the driver tells them, in MiB
+ * - wait: waits for the context's work
+ * - reset, retain: the primary context, which is there at the start
+ * - create, destroy: a context of the program's own
  *
  * Without arguments the steps are lines of stdin, each answered by its output and "done". */
 #include "../samples/sample.h"

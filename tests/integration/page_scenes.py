@@ -6,6 +6,7 @@
     directory:N   its directory is at N
     truncated     it is shorter
     unsealed      it may shrink
+    ordinary      it is no memory file but one of that name, which may shrink, too
     mine          it says that it is PID's
     random:N      numbers in its directory are others; N is the seed
     empty         nothing is in it but its head
@@ -15,6 +16,7 @@ import fcntl
 import os
 import random
 import sys
+import tempfile
 
 BYTES = 32 << 20
 F_ADD_SEALS, F_SEAL_SHRINK = 1033, 2
@@ -46,6 +48,19 @@ def spoil(page, begin, seed):
         page[at:at + 8] = number.to_bytes(8, "little")
 
 
+def file_of(change):
+    """Ordinary files have no seals at all.  One that was at the root has the name of a memory file when it is gone."""
+    if change != "ordinary":
+        return os.memfd_create("rmmshim", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    fd, path = tempfile.mkstemp(dir="/")
+    os.rename(path, "/memfd:rmmshim")
+    try:
+        os.unlink("/memfd:rmmshim")
+    except FileNotFoundError:
+        pass  # another test has done so
+    return fd
+
+
 def change(page, name, value):
     head = Head.from_buffer(page)
     if name == "version":
@@ -61,10 +76,10 @@ def change(page, name, value):
 
 
 def publish(page, name):
-    fd = os.memfd_create("rmmshim", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    fd = file_of(name)
     os.truncate(fd, BYTES // 2 if name == "truncated" else BYTES)
     os.pwrite(fd, page[:1 << 20], 0)
-    if name != "unsealed":
+    if name not in ("unsealed", "ordinary"):
         fcntl.fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK)
 
 

@@ -57,10 +57,10 @@ TEST(blanks_around_a_pattern_are_none_of_it)
     for (size_t i = 0; i < sizeof(patterns) / sizeof(*patterns); i++)
         if (!serves(patterns[i], "/opt/bin/train", "train"))
             fail_msg("'%s'", patterns[i]);
-    assert_true(rs_only_serves("a, my tool", "/opt/my tool", "", 0));
+    assert_true(serves("a, my tool", "/opt/my tool", ""));
     assert_false(serves("a, my tool", "/opt/mytool", "mytool"));
     assert_false(serves(" ", "/opt/bin/train", "train"));
-    assert_false(rs_only_serves(" , ", "", "", 0));
+    assert_false(serves(" , ", "", ""));
 }
 
 TEST(a_pattern_may_be_longer_than_a_name)

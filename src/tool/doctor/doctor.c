@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- findings ---- */
 
@@ -64,11 +65,23 @@ static void add_bad_setting(void *data, const char *line)
                    "%s", line);
 }
 
+unsigned doctor_parse(char *const *environment, struct rs_diagnostics *diagnostics,
+                      struct rs_config *config)
+{
+    char **own = environ;
+    unsigned bad;
+
+    environ = (char **)(uintptr_t)environment; /* getenv looks there */
+    bad = rs_config_parse(environment, diagnostics, config);
+    environ = own;
+    return bad;
+}
+
 bool doctor_settings(struct doctor *doctor, char *const *environment, bool *asks)
 {
     struct rs_diagnostics diagnostics = {.write = add_bad_setting, .data = doctor};
     struct rs_config config;
-    unsigned bad = rs_config_parse(environment, &diagnostics, &config);
+    unsigned bad = doctor_parse(environment, &diagnostics, &config);
 
     *asks = config.anything_set;
     rs_config_free(&config);

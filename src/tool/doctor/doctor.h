@@ -41,6 +41,11 @@ void doctor_problem(struct doctor *doctor, const char *topic, const char *step, 
 int doctor_print(const struct doctor *doctor, bool as_json);
 void doctor_release(struct doctor *doctor);
 
+/* Parses the RMM_ variables of an environment; what they refer to (%q{NAME}) is its own, too.  The
+ * number of bad ones.  rs_config_free is due. */
+unsigned doctor_parse(char *const *environment, struct rs_diagnostics *diagnostics,
+                      struct rs_config *config);
+
 /* Judges the RMM_ variables of an environment by the library's own parser; each bad one is a
  * problem.  Returns false when one is bad.  *asks is whether they ask for anything. */
 bool doctor_settings(struct doctor *doctor, char *const *environment, bool *asks);

@@ -245,7 +245,7 @@ static void add_uncounted(const struct patient *patient)
 
     if (!patient->environment)
         return;
-    if (rs_config_parse(patient->environment, &nobody, &config) == 0 &&
+    if (doctor_parse(patient->environment, &nobody, &config) == 0 &&
         config.statistics == RS_STATISTICS_NONE && !config.any_limit && !config.limit_job &&
         config.control == RS_CONTROL_UNASKED)
         doctor_note(patient->doctor, "memory", "RMM_STATISTICS, RMM_LIMIT or RMM_CONTROL",
