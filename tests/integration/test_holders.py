@@ -159,19 +159,22 @@ class Others(support.Test):
             yield process.pid
             process.stdin.close()
 
-    def refuse(self, kind="device", on_oom="text", more=None):
-        """What is said of a refused request, at a time at which the machine lets it look at all processes."""
+    def refuse(self, kind="device", json=False, more=None):
+        """The report of a refused request, at a time at which the machine lets it look at all processes."""
+        path = self.path("oom")
         for _ in range(50):
-            result = run([support.program("memory_steps"), "device", "2", kind, "1000"],
-                         dict(SETTINGS, RMM_ON_OOM=on_oom, RMM_PINNED_RESOURCE="limiting(pool(pinned), limit=10MiB)"),
-                         more=dict(DEVICE, **(more or {})))
-            if support.NO_TIME not in result.stderr:
-                return result
+            run([support.program("memory_steps"), "device", "2", kind, "1000"],
+                dict(SETTINGS, RMM_ON_OOM=("json:" if json else "text:") + path,
+                     RMM_PINNED_RESOURCE="limiting(pool(pinned), limit=10MiB)"), more=dict(DEVICE, **(more or {})))
+            with open(path, encoding="utf-8") as file:
+                report = file.read()
+            if support.NO_TIME not in report and '"complete":false' not in report:
+                return report
         self.skipTest("the machine is too busy")
         return None
 
     def others(self, **how):
-        return re.findall(r"^  (\S+ \S+) held by (.*)$", self.refuse(**how).stderr, re.M)
+        return re.findall(r"^  (\S+ \S+) held by (.*)$", self.refuse(**how), re.M)
 
     def test_nobody(self):
         self.assertEqual(self.others(), [])
@@ -180,13 +183,11 @@ class Others(support.Test):
         with self.holding(8) as small, self.holding(20, "large one") as large:
             self.assertEqual(self.others(), [("20.0 MiB", "process %d, large one" % large),
                                              ("8.00 MiB", "process %d, holder" % small)])
-            path = self.path("oom.json")
-            self.refuse(on_oom="json:" + path)
-            others = json_schema.read(path, "oom.json")["others"]
+            others = json_schema.check(self.refuse(json=True), "oom.json")["others"]
             self.assertEqual(others["processes"], [{"pid": large, "program": "large one", "held": 20 * MIB},
                                                    {"pid": small, "program": "holder", "held": 8 * MIB}])
             self.assertEqual(others["more"], {"held": 0, "processes": 0})
-            self.assertIsInstance(others["complete"], bool)
+            self.assertIs(others["complete"], True)
 
     def test_the_device_is_the_same_and_not_its_number(self):
         """Device 0 of the one is device 1 of the other."""
