@@ -6,7 +6,6 @@
 #include "report/page.h"
 #include "report/plain.h"
 
-
 #include <stdio.h>
 #include <string.h>
 
