@@ -168,7 +168,7 @@ class Metrics(support.Test):
         self.assertEqual(sorted(set(listed) & set(pids)), sorted(listed))
 
     def test_pages_that_lie(self):
-        """What is told is sound, and a line says how many are left out when that has changed."""
+        """A line says how many are left out when that has changed.  (What is told of numbers at random, test_ls asks.)"""
         real = scene(self, "use:3")
         server = Server(self, "--listen", "0")
         for change in ("version", "directory:8", "directory:18446744073709551600", "empty", "truncated", "mine"):
@@ -178,9 +178,7 @@ class Metrics(support.Test):
                 for text in texts:
                     self.assertEqual(allocations(text, real, process), {real.pid: 3})
                 process.end()
-        processes = [page(self, real.pid, "random:%d" % seed) for seed in range(30)]
-        prometheus_text.read(server.get())
-        self.assertEqual((server.end(), len(processes)), ((0, []), 30))
+        self.assertEqual(server.end(), (0, []))
         for line in server.left_out:
             self.assertRegex(line, r"^rmmshim: \d+ process(es)? served by another version .*: left out$")
         self.assertIn(len(server.left_out), range(1, 20))
