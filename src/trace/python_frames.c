@@ -334,7 +334,7 @@ static unsigned lines_of_both(void *state, const struct rs_line **lines)
     count = rs_python_chain_read(&chain, state, true, read, RS_PYTHON_FRAMES_MAX);
     RS_ASSERT(asked_count <= RS_PYTHON_FRAMES_MAX);
     judge(count, asked_count,
-          asked_count > 0 && memcmp(read, lines, (size_t)asked_count * sizeof(*lines)) == 0);
+          asked_count > 0 && memcmp(read, lines, (size_t)asked_count * sizeof(void *)) == 0);
     if (asked_count >= 0)
         return (unsigned)asked_count;
     memcpy(lines, read, sizeof(read));

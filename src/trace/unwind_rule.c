@@ -497,7 +497,7 @@ static struct rs_unwind_rule rule_of_row(const struct row *row)
         !fits(row) || row->returns.offset != (int64_t)rs_unwind_return_words(rule) * WORD)
         return unknown;
     RS_ASSERT(rs_unwind_cfa_bytes(rule) == row->cfa_offset);
-    RS_ASSERT(rule.fp_words * WORD == row->fp.offset);
+    RS_ASSERT(rule.fp_words == row->fp.offset / WORD);
     return rule;
 }
 
