@@ -5,8 +5,8 @@
  */
 #include "charge/charge.h"
 #include "charge/job.h"
-#include "context/limit.h"
 #include "config/mode.h"
+#include "context/limit.h"
 #include "context/visit.h"
 #include "driver/driver.h"
 #include "shim/commands.h"
