@@ -245,6 +245,22 @@ int rs_control_pop_phase(void)
     return 0;
 }
 
+void rs_control_push_range(const char *name, const void *owner)
+{
+    const char *entered;
+
+    if (rs_mode_serving() && rs_phase_push(name, owner, &entered) == 0)
+        mark_phase("begin", entered);
+}
+
+void rs_control_pop_range(const void *owner)
+{
+    const char *name;
+
+    if (rs_mode_serving() && rs_phase_pop(owner, &name) == 0)
+        mark_phase("end", name);
+}
+
 /* Phases can be asked for before CUDA has been started. */
 static int check_phases(int device, int kind)
 {
