@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Python module (src/python), in programs with and without the library."""
 import importlib.util
+import json
 import os
 import sys
 import unittest
@@ -51,6 +52,48 @@ def test_limit():
 '''
 
 
+NOTEBOOK = """
+import json, sys, nbformat
+from nbclient import NotebookClient
+
+cells = [nbformat.v4.new_code_cell(source) for source in json.loads(sys.argv[1])]
+notebook = nbformat.v4.new_notebook(cells=cells)
+NotebookClient(notebook, timeout=120, kernel_name="python3", allow_errors=True).execute()
+for cell in notebook.cells:
+    for output in cell.outputs:
+        if output.output_type == "stream" and output.name == "stdout":
+            print(output.text, end="")
+        elif output.output_type == "display_data":
+            print(*output.data)
+        elif output.output_type == "error":
+            print(output.ename, output.evalue)
+"""
+CELLS = [
+    "%load_ext rmmshim.notebook\nimport python_scenes\nfrom python_scenes import MIB, allocate, free",
+    "%%rmmshim\npython_scenes.start()\nfree(allocate(3 * MIB))\nkept = allocate(MIB)",
+    "%rmmshim free(allocate(2 * MIB))",
+    "print(_rmmshim['peak_used_bytes'], _rmmshim['before_bytes'])",
+    "%%rmmshim --plot\nfree(kept)\nfree(allocate(1500))",
+    "%rmmshim",
+    "%%rmmshim --kind pinned\nraise KeyError('its own')",
+    "%rmmshim --devise 1 x",
+]
+SAID = """rmmshim: device 0: peak 3 MiB above 0 B, allocated 4 MiB in 2 blocks, 1 MiB left
+rmmshim: device 0: peak 2 MiB above 1 MiB, allocated 2 MiB in 1 blocks, 0 B left
+2097152 1048576
+rmmshim: device 0: peak 0 B above 1 MiB, allocated 1.46 KiB in 1 blocks, -1 MiB left
+image/png text/plain
+rmmshim: device 0, device memory: used 0 B, peak 3 MiB, held 64 MiB
+KeyError 'its own'
+rmmshim: device 0, pinned memory: peak 0 B above 0 B, allocated 0 B in 0 blocks, 0 B left
+ValueError --devise: usage: %rmmshim [--device N] [--kind KIND] [--plot] STATEMENT
+"""
+
+
+def has_modules(*names):
+    return all(importlib.util.find_spec(name) for name in names)
+
+
 class Module(support.Test):
     def scene(self, name, settings, **how):
         result = run([sys.executable, SCENES, name], settings, more=dict(MORE, HOSTCUDA_DEVICES="2"), **how)
@@ -81,7 +124,14 @@ class Module(support.Test):
     def test_resources(self):
         self.active("resources")
 
-    @unittest.skipUnless(importlib.util.find_spec("pytest"), "pytest is not installed")
+    @unittest.skipUnless(has_modules("ipykernel", "nbclient", "matplotlib"), "there is no Jupyter")
+    def test_notebook(self):
+        """In a real kernel, which is started by its own Python and inherits the library."""
+        more = dict(MORE, PYTHONPATH=MORE["PYTHONPATH"] + ":" + HERE, HOME=self.folder, IPYTHONDIR=self.folder)
+        result = run([sys.executable, "-c", NOTEBOOK, json.dumps(CELLS)], POOL, more=more)
+        self.assertEqual(result.outcome, (0, SAID), result)
+
+    @unittest.skipUnless(has_modules("pytest"), "pytest is not installed")
     def test_pytest(self):
         path = self.path("test_memory.py")
         with open(path, "w", encoding="utf-8") as file:
