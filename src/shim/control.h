@@ -6,6 +6,7 @@
 
 #include "context/block_counts.h"
 #include "context/count_levels.h"
+#include "context/phase.h"
 #include "driver/cuda.h"
 
 #include <stddef.h>
@@ -36,6 +37,15 @@ int rs_control_get_counters(int device, int kind, struct rs_count_level *level);
 int rs_control_push_counters(int device, int kind);
 int rs_control_pop_counters(int device, int kind, struct rs_count_level *level);
 int rs_control_reset_peaks(int device, int kind);
+
+int rs_control_push_phase(const char *name);
+int rs_control_pop_phase(void);
+/* A range of another interface, in a process in which it may be forwarded: nothing is answered. */
+void rs_control_push_range(const char *name, const void *owner);
+void rs_control_pop_range(const void *owner);
+int rs_control_get_phase(int device, int kind, unsigned index, struct rs_phase *phase,
+                         struct rs_phase_memory *memory);
+int rs_control_reset_phase_peaks(int device, int kind);
 
 size_t rs_control_trim(int device, size_t keep_bytes);
 int rs_control_set_limit(int device, size_t bytes);

@@ -15,6 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
+static bool has_nvtx_phases;
+
 static bool settings_are_good(void)
 {
     struct rs_diagnostics diagnostics = tool_diagnostics();
@@ -22,6 +24,7 @@ static bool settings_are_good(void)
     unsigned bad = rs_config_parse(environ, &diagnostics, &config);
 
     run_end_note_settings(config.anything_set);
+    has_nvtx_phases = config.nvtx_phases;
     rs_config_free(&config);
     return bad == 0;
 }
@@ -57,7 +60,7 @@ static int start(char **program, const struct run_options *options)
     failed = library_check_program(library, program[0]);
     if (failed)
         return failed;
-    if (!library_preload(library))
+    if (!library_preload(library) || (has_nvtx_phases && !library_inject_nvtx(library)))
         return TOOL_RUN_FAILED;
     return options->becomes ? parent_become(program) : stay(program, options);
 }
