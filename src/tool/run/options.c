@@ -3,6 +3,7 @@
 
 #include "config/config.h"
 #include "tool/describe.h"
+#include "tool/profile/profile.h"
 #include "tool/run/framework_pools.h"
 #include "tool/table.h"
 #include "tool/tool.h"
@@ -61,10 +62,21 @@ static bool set_find_min(struct run_options *options, const char *value)
     return options->finds_min = true;
 }
 
+static bool set_profile(struct run_options *options, const char *value)
+{
+    if (options->profile)
+        tool_say("--profile: one of %s and %s", options->profile, value);
+    else
+        options->profile = value;
+    return options->profile == value;
+}
+
 static const struct own_option {
     const char *name, *value, *help;
     bool (*set)(struct run_options *options, const char *value);
 } own_options[] = {
+    {"--profile", "NAME|FILE",
+     "take settings from a profile, or a file; what is set otherwise wins", set_profile},
     {"--quiet", NULL, "say nothing at the end", set_quiet},
     {"--json", "PATH", "write what happened to PATH as JSON (-: stderr)", set_json},
     {"--fail-over", "SIZE", "exit 1 when a process took more of a device", set_fail_over},
@@ -319,6 +331,7 @@ void run_options_print_help(void)
          "A setting for one device has its number behind it: --pool-size-1 4GiB, "
          "RMM_POOL_SIZE_1.");
     framework_pools_print_help();
+    profile_print_help();
     puts("\n"
          "exit codes: the program's own; 1 when --fail-over, --fail-on-leak or --find-min says "
          "so; 125 when a setting is wrong or the library cannot be "

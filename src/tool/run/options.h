@@ -16,6 +16,7 @@ struct run_options {
     bool has_fail_over;    /* --fail-over was given */
     struct rs_size over;   /* --fail-over, when given */
     const char *over_text; /* as the user wrote it */
+    const char *profile;   /* --profile: a name or a file; NULL: none */
     const char *json;      /* --json: a path, "-" for stderr; NULL: none */
 };
 
