@@ -3,11 +3,11 @@
 
 #include "config/config.h"
 #include "config/variable_name.h"
+#include "report/plain.h"
 #include "tool/complete/candidates.h"
 #include "tool/complete/usage_line.h"
 #include "tool/describe.h"
 #include "tool/man/manual.h"
-#include "report/plain.h"
 #include "tool/profile/profile.h"
 #include "tool/row.h"
 #include "tool/run/options.h"
