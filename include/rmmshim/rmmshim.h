@@ -130,8 +130,63 @@ RMMSHIM_API int rmmshim_push_counters(int device, int kind);
 RMMSHIM_API int rmmshim_pop_counters(int device, int kind, struct rmmshim_counters *counters);
 
 /** Restarts peak_used_bytes and peak_used_blocks of rmmshim_get_statistics_of at what is used now.
- * Levels and reports keep their own peaks.  -EINVAL: there is no such kind. */
+ * Levels, phases and reports keep their own peaks.  -EINVAL: there is no such kind. */
 RMMSHIM_API int rmmshim_reset_peaks(int device, int kind);
+
+/** What the phases of one name took of one kind of memory on one device. An entry is one push and
+ * its pop; entries that are open now are included. Nested entries count in the ones around them
+ * too, also where these have the same name. */
+struct rmmshim_phase {
+    /** Set by the caller to sizeof(struct rmmshim_phase); on return, how many bytes of the struct
+     * are valid.  The struct grows at its end only. */
+    uint64_t size;
+
+    const char *name; /**< lives as long as the process */
+    uint64_t entries; /**< entries, on all devices and whatever they allocated */
+    uint64_t open;    /**< entries that have not ended */
+    uint64_t unended; /**< entries that were never popped, and ended with their thread */
+
+    /* All threads of the process, while the entry was open.  Entries of several threads at one time
+     * count the same blocks. */
+    uint64_t peak_bytes;      /**< the most bytes of live blocks of any entry, above those that were
+                                 live when it began */
+    uint64_t peak_used_bytes; /**< the most bytes of live blocks of any entry, with those */
+    uint64_t allocated_bytes; /**< bytes handed out, summed over all entries */
+    uint64_t allocations;     /**< blocks handed out, summed over all entries */
+
+    /* The entry's own thread.  Threads beyond the 63rd of those that use phases or allocate share
+     * one account. */
+    uint64_t thread_peak_bytes; /**< as peak_bytes, of what the thread allocated less what it freed
+                                 */
+    uint64_t thread_allocated_bytes, thread_allocations;
+
+    /** The most charged_bytes of any entry, all kinds of memory together; for device memory only,
+     * else 0.  Counts what no stack serves too. */
+    uint64_t peak_charged_bytes;
+};
+
+/** Begins a phase of the calling thread, inside its other ones.  Its name is cut to 127 bytes, and
+ * control characters in it become blanks.  Each open event log has the row "begin NAME", as
+ * rmmshim_mark writes rows.  There is room for 255 names; phases with other names are counted as
+ * "(others)".  A phase inside 64 others only counts as an entry.  CUDA need not have been started.
+ *
+ * Allocations and frees do no work for phases; a push and a pop each take about 1 us.  -EINVAL:
+ * name is NULL or empty. */
+RMMSHIM_API int rmmshim_push_phase(const char *name);
+
+/** Ends the phase that the calling thread has pushed last, and writes "end NAME" to event logs.
+ * -ERANGE: it has none. */
+RMMSHIM_API int rmmshim_pop_phase(void);
+
+/** Fills in *phase with the name number `index`: 0 is the first that was ever pushed.  A name keeps
+ * its number.  Peaks are as exact as those of rmmshim_get_counters.  -ERANGE: there are no more
+ * names.  -EINVAL: phase is NULL, phase->size is less than 16 bytes, or there is no such kind. */
+RMMSHIM_API int rmmshim_get_phase(int device, int kind, unsigned index,
+                                  struct rmmshim_phase *phase);
+
+/** Restarts the peaks of all phases: those of ended entries at 0, those of open ones at what is
+ * used now.  Other peaks keep their values.  -EINVAL: there is no such kind. */
+RMMSHIM_API int rmmshim_reset_phase_peaks(int device, int kind);
 
 /** Gives memory without blocks back to the driver: the wholly free driver allocations of every
  * stack of the device, those of pinned and managed memory too.  Freed blocks whose work is done

@@ -9,13 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HIGH_DESCRIPTOR = 500 };
-
 /* A high number: a program that has closed its stderr, and opens a file of its own, must not get
  * our file there. */
 int rs_descriptor_duplicate(int fd)
 {
-    int copy = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR);
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, RS_DESCRIPTOR_HIGH);
 
     if (copy < 0)
         copy = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); /* RLIMIT_NOFILE is 500 or less */

@@ -7,8 +7,10 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* Duplicates fd to a number of 500 or more, or to any above stderr's where RLIMIT_NOFILE is
- * lower; close-on-exec.  Returns the copy, or -errno. */
+enum { RS_DESCRIPTOR_HIGH = 500 };
+
+/* Duplicates fd to a number of RS_DESCRIPTOR_HIGH or more, or to any above stderr's where
+ * RLIMIT_NOFILE is lower; close-on-exec.  Returns the copy, or -errno. */
 int rs_descriptor_duplicate(int fd);
 
 /* A descriptor and the file that it stood for when it was kept. */

@@ -68,6 +68,13 @@ int rs_file_allocate(int fd, size_t size_bytes)
     return -failed;
 }
 
+bool rs_file_cannot_shrink(int fd)
+{
+    int seals = fcntl(fd, F_GET_SEALS); /* -1 for a file that can have none */
+
+    return seals >= 0 && (seals & F_SEAL_SHRINK);
+}
+
 void rs_file_close(int fd)
 {
     struct rs_uncancelled uncancelled;

@@ -3,6 +3,7 @@
  * (base/undisturbed.h). */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -26,6 +27,10 @@ ssize_t rs_file_read(int fd, void *bytes, size_t length_bytes, off_t offset_byte
  * limit on file sizes, which holds for memory files too, and without its signal (SIGXFSZ). */
 int rs_file_lengthen(int fd, size_t size_bytes);
 int rs_file_allocate(int fd, size_t size_bytes);
+
+/* True for a memory file that is sealed against shrinking: reading a mapping past the end of its
+ * file raises SIGBUS. */
+bool rs_file_cannot_shrink(int fd);
 
 /* Closes fd and leaves errno unchanged. */
 void rs_file_close(int fd);

@@ -115,7 +115,7 @@ static void commit(char *at, char value)
 }
 
 /* The first byte is stored last: until then a zero byte precedes the new text, which thus does
- * not count. */
+ * not count.  Nothing is asserted of the bytes in the file, which its user may write. */
 bool rs_file_tail_append(struct rs_file_tail *tail, const char *text, size_t length_bytes)
 {
     char *at = tail->text + tail->used_bytes;
@@ -126,7 +126,6 @@ bool rs_file_tail_append(struct rs_file_tail *tail, const char *text, size_t len
     if (length_bytes == 0)
         return true;
     RS_ASSERT(text[0] != '\0'); /* the text ends at the first zero byte */
-    RS_ASSERT(tail->used_bytes == TEXT_BYTES || *at == '\0');
     memcpy(at + 1, text + 1, length_bytes - 1);
     commit(at, text[0]);
     tail->used_bytes += length_bytes;
@@ -139,7 +138,6 @@ int rs_file_tail_write(struct rs_file_tail *tail, int fd)
 
     if (result != 0 || tail->used_bytes == 0)
         return result;
-    RS_ASSERT(tail->text[0] != '\0');
     commit(tail->text, '\0'); /* now the tail has no text */
     memset(tail->text + 1, 0, tail->used_bytes - 1);
     tail->written_bytes += tail->used_bytes;

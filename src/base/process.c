@@ -50,6 +50,19 @@ bool rs_process_stat_has_ended(const char *stat)
            (state == 'Z' || state == 'X') && threads <= 1;
 }
 
+int rs_process_own_number(const char *status)
+{
+    const char *line = strstr(status, "\nNSpid:"), *last;
+
+    if (!line)
+        return 0;
+    line++;
+    last = line + strcspn(line, "\n");
+    while (last > line && last[-1] >= '0' && last[-1] <= '9')
+        last--;
+    return atoi(last);
+}
+
 uint64_t rs_process_namespace(void)
 {
     struct stat status;

@@ -28,6 +28,10 @@ long long rs_process_start_seconds(void);
  * PMI_RANK or SLURM_PROCID; "" when none is set. */
 const char *rs_process_rank(void);
 
+/* Returns the number that a process has in its own PID namespace, from the text of
+ * /proc/PID/status; 0 where the kernel does not say. */
+int rs_process_own_number(const char *status);
+
 /* True when the text of /proc/PID/stat is that of a process that has ended: of a zombie without
  * other threads.  A process whose first thread has ended before the others is a zombie to the
  * kernel, too. */

@@ -18,7 +18,7 @@ enum {
     REPEATS_AT_ONCE = 8,
     NAP_NS = 20 * 1000,
     NAP_MOST_NS = 500 * 1000,
-    DEPTH_MOST = 64 /* deeper than any stack: somebody ends no request */
+    DEPTH_MOST = 64 /* deeper than any stack of resources */
 };
 
 static const uint64_t patience_ns = 15ull * 1000 * 1000 * 1000, repeat_ns = 100ull * 1000 * 1000;
@@ -32,10 +32,11 @@ static __thread struct {
     unsigned in_vain; /* consecutive refused requests that napped; kept between requests */
 } request;
 
+/* A signal handler of the program may leave a request by siglongjmp(), and then nobody ends it: the
+ * depth stops where only such requests can have brought it. */
 void rs_request_begin(void)
 {
-    RS_ASSERT(request.depth < DEPTH_MOST);
-    if (request.depth++ > 0)
+    if (request.depth == DEPTH_MOST || request.depth++ > 0)
         return;
     rs_uncancelled_begin(&request.uncancelled);
     request.repeats = 0;

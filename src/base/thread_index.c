@@ -17,10 +17,20 @@ static bool has_key;
 
 _Static_assert(RS_THREAD_INDEXES == 64, "a word has a bit for each index");
 
+static _Atomic(void (*)(void)) at_end;
+
+void rs_thread_index_at_end(void (*ending)(void))
+{
+    atomic_store(&at_end, ending);
+}
+
 static void end_of_thread(void *data)
 {
     unsigned index = (unsigned)(uintptr_t)data;
+    void (*ending)(void) = atomic_load(&at_end);
 
+    if (ending)
+        ending();
     RS_ASSERT(index != RS_THREAD_INDEX_SHARED && index + 1 == rs_thread.index_plus_one);
     RS_ASSERT(atomic_load_explicit(&taken, memory_order_relaxed) >> index & 1);
     /* Later destructors of the thread may still free memory: they use the shared index. */

@@ -16,6 +16,10 @@ RS_COLD unsigned rs_thread_index_take(void);
 
 _Static_assert(RS_THREAD_INDEX_SHARED == 0, "rs_thread_index_if_own may answer it as 0");
 
+/* Has `ending` called on each thread that ends, while its index is still its own.  Threads without
+ * an index of their own are left out.  There is one such function in the process. */
+void rs_thread_index_at_end(void (*ending)(void));
+
 /* Returns the calling thread's index if it has taken one, else RS_THREAD_INDEX_SHARED. */
 static inline unsigned rs_thread_index_if_own(void)
 {

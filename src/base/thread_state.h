@@ -7,10 +7,18 @@
 
 #include "base/check.h"
 
+#include <stdint.h>
+
 struct CUctx_st;
 struct rs_context;
 struct rs_pushed;
 struct rs_stack;
+
+/* A return address of calls that allocate, and the object that it lies in (trace/object.h). */
+struct rs_recent_caller {
+    const void *address;
+    uint16_t object;
+};
 
 /* The context that the thread found last.  Green contexts are never entered: their handles come
  * and go without a hook that tells. */
@@ -32,10 +40,16 @@ struct rs_thread {
     void *forwarding_to; /* hook/runtime.c: the runtime's function that is being called */
     const struct rs_stack *refused; /* shim/shim.c: the stack that refused the runtime layer's
                                        latest request, or NULL */
+    unsigned forwarding_for; /* hook/caller.c: the object whose request a runtime is passing on to
+                                the driver; 0: none */
 
     /* hook/runtime.c: return addresses of callers that stacks have served on the fast path; such
      * a caller is always served. */
-    _Alignas(RS_CACHE_LINE) const void *served_callers[RS_RUNTIME_FUNCTIONS][RS_RECENT_CALLERS];
+    _Alignas(RS_CACHE_LINE) struct rs_recent_caller
+        served_callers[RS_RUNTIME_FUNCTIONS][RS_RECENT_CALLERS];
+
+    struct rs_recent_caller callers[RS_RECENT_CALLERS]; /* hook/caller.c: of the driver's functions,
+                                                           and of a runtime's that was looked up */
 };
 
 extern __thread struct rs_thread rs_thread;

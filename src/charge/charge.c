@@ -90,7 +90,7 @@ static void settle(struct rs_charged *record, unsigned long long key)
     }
 }
 
-/* The driver refused the allocation. */
+/* The driver made no allocation that a free could name. */
 static void untake(struct rs_charged *record)
 {
     struct rs_account *account = rs_limit_account(record->device);
@@ -239,7 +239,7 @@ CUresult rs_charge_end(struct rs_charge *charge, CUresult result, unsigned long 
     rs_request_end();
     if (!record)
         return result;
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS && key != 0) { /* without a key no free could name it */
         record->handles = 1;
         settle(record, key);
         rs_charged_enter(record, key);
@@ -362,7 +362,7 @@ void rs_charge_retained(CUmemGenericAllocationHandle handle, CUdeviceptr address
     memory = rs_hash_get(&tables[RS_KEYS_HANDLES], handle);
     if (!memory && address)
         memory = mapped_at(address);
-    if (memory) {
+    if (memory && handle) {
         memory->key = handle;
         enter_handle(memory);
     }

@@ -82,10 +82,10 @@ void rs_job_look(void)
 {
     static __thread bool looking;
 
-    if (looking)
+    if (looking || !rs_mode_serving()) /* a raw clone()'s child has no copy of the word's memory */
         return;
     atomic_fetch_and(rs_attention, ~RS_ATTENTION_JOB);
-    if (!rs_mode_serving() || !rs_driver_ready(false))
+    if (!rs_driver_ready(false))
         return;
     looking = true;
     rs_request_begin();

@@ -278,7 +278,7 @@ bool rs_charge_async_end(struct rs_pool_charge *charge, CUresult result, CUdevic
     excess = result == CUDA_SUCCESS && after > before && is_excess(charge, after - before, flying);
     atomic_fetch_sub(&growth[charge->device].flying, charge->charged);
     rs_account_taken(rs_limit_account(charge->device), charge->charged, RS_MEMORY_DEVICE);
-    if (result == CUDA_SUCCESS && !excess)
+    if (result == CUDA_SUCCESS && !excess && address) /* without one no free could name it */
         enter_record(charge, address);
     else
         rs_charged_drop(charge->record);

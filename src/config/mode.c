@@ -146,13 +146,14 @@ static void read_settings(void)
     }
     if (rs_config.anything_set) {
         make_page();
+        /* First: another thread may fork as soon as there is memory that a child has no copy of. */
+        if (!handlers)
+            pthread_atfork(NULL, NULL, after_fork_in_child);
+        handlers = true;
         if (!rs_wiring.serving(&rs_mode_diagnostics)) {
             (void)rs_mode_bad_settings();
             return;
         }
-        if (!handlers)
-            pthread_atfork(NULL, NULL, after_fork_in_child);
-        handlers = true;
         rs_log_serving();
         if (rs_config.verbose)
             rs_config_say_compat(rs_config.values, environ);

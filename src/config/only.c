@@ -5,15 +5,12 @@
 #include "base/file.h"
 
 #include <fnmatch.h>
-#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum {
-    WORDS_BYTES = 4096,  /* that are looked at; a script's name is among the first words */
-    PATTERN_BYTES = 256, /* a file's name has no more */
-};
+static const char blanks[] = " \t";
 
 /* How an interpreter's options tell its script.  A letter may stand in a group (-Im); what belongs
  * to it is the rest of its word or, where that is empty, the next word. */
@@ -91,16 +88,23 @@ static const char *pass_option(const struct interpreter *interpreter, const char
     return NULL;
 }
 
-/* The name of the script or module that an interpreter runs, or NULL. */
-static const char *script_of(const char *executable, const char *words, const char *end)
+static const struct interpreter *interpreter_of(const struct rs_only_process *process)
 {
-    const struct interpreter *interpreter = NULL;
-    const char *word = words;
+    const char *executable = base_of(process->executable);
 
-    for (size_t i = 0; !interpreter && i < RS_ARRAY_LENGTH(interpreters); i++)
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(interpreters); i++)
         if (fnmatch(interpreters[i].executable, executable, 0) == 0)
-            interpreter = &interpreters[i];
-    if (!interpreter || words == end)
+            return &interpreters[i];
+    return NULL;
+}
+
+/* The name of the script or module that an interpreter runs, or NULL. */
+static const char *script_of(const struct rs_only_process *process)
+{
+    const struct interpreter *interpreter = interpreter_of(process);
+    const char *word = process->words, *end = word + process->bytes;
+
+    if (!interpreter || word == end)
         return NULL;
     while ((word = next_word(word, end)) != NULL) {
         const char *name;
@@ -117,47 +121,98 @@ static const char *script_of(const char *executable, const char *words, const ch
     return NULL;
 }
 
+/* On the heap: a pattern may be longer than any name ([...]). */
+static bool matches_one(const char *begin, size_t length, const char *name)
+{
+    char *pattern = length ? strndup(begin, length) : NULL;
+    bool found = pattern && fnmatch(pattern, name, 0) == 0;
+
+    free(pattern);
+    return found;
+}
+
+/* Blanks around a pattern are none of it: in "train*, worker" nobody means one. */
 static bool matches(const char *patterns, const char *name)
 {
-    char pattern[PATTERN_BYTES];
-
-    for (; name && *patterns; patterns += *patterns == ',') {
-        size_t length = strcspn(patterns, ",");
-        snprintf(pattern, sizeof(pattern), "%.*s", (int)length, patterns);
-        if (length < sizeof(pattern) && fnmatch(pattern, name, 0) == 0)
+    for (; *patterns; patterns += *patterns == ',') {
+        size_t length;
+        patterns += strspn(patterns, blanks);
+        length = strcspn(patterns, ",");
+        for (const char *end = patterns + length; length && strchr(blanks, end[-1]); end--)
+            length--;
+        if (matches_one(patterns, length, name))
             return true;
-        patterns += length;
+        patterns += strcspn(patterns, ",");
     }
     return false;
 }
 
-bool rs_only_serves(const char *patterns, const char *executable, const char *words, size_t bytes)
+size_t rs_only_names(const struct rs_only_process *process, const char *names[RS_ONLY_NAMES])
 {
-    const char *end = words + bytes, *name = base_of(executable);
+    const char *all[RS_ONLY_NAMES] = {
+        base_of(process->executable),
+        process->bytes ? base_of(process->words) : NULL,
+        script_of(process),
+    };
+    size_t count = 0;
+
+    for (size_t i = 0; i < RS_ONLY_NAMES; i++) {
+        bool is_new = all[i] != NULL;
+        for (size_t j = 0; is_new && j < count; j++)
+            is_new = strcmp(names[j], all[i]) != 0;
+        if (is_new)
+            names[count++] = all[i];
+    }
+    return count;
+}
+
+bool rs_only_serves(const char *patterns, const struct rs_only_process *process)
+{
+    const char *names[RS_ONLY_NAMES];
+    size_t count;
 
     if (!patterns || !*patterns)
         return true;
-    return matches(patterns, name) || (bytes && matches(patterns, base_of(words))) ||
-           matches(patterns, script_of(name, words, end));
+    count = rs_only_names(process, names);
+    for (size_t i = 0; i < count; i++)
+        if (matches(patterns, names[i]))
+            return true;
+    return false;
+}
+
+bool rs_only_lacks_script(const struct rs_only_process *process)
+{
+    return interpreter_of(process) && process->bytes == strlen(process->words) + 1;
+}
+
+void rs_only_read(struct rs_only_process *process, const char *directory)
+{
+    char path[PATH_MAX];
+    ssize_t length, bytes = 0;
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/exe", directory);
+    length = readlink(path, process->executable, sizeof(process->executable) - 1);
+    process->executable[length > 0 ? length : 0] = '\0';
+    snprintf(path, sizeof(path), "%s/cmdline", directory);
+    fd = rs_file_open(path);
+    if (fd >= 0) {
+        bytes = rs_file_read(fd, process->words, sizeof(process->words) - 1, 0);
+        rs_file_close(fd);
+    }
+    bytes = bytes > 0 ? bytes : 0;
+    if (bytes &&
+        process->words[bytes - 1]) /* the last word is cut off, or a title without an end */
+        process->words[bytes++] = '\0';
+    process->bytes = (size_t)bytes;
 }
 
 bool rs_only_serves_this_process(const char *patterns)
 {
-    char executable[PATH_MAX], words[WORDS_BYTES];
-    ssize_t length, bytes = 0;
-    int fd;
+    struct rs_only_process process;
 
     if (!patterns || !*patterns)
         return true;
-    length = readlink("/proc/self/exe", executable, sizeof(executable) - 1);
-    executable[length > 0 ? length : 0] = '\0';
-    fd = rs_file_open("/proc/self/cmdline");
-    if (fd >= 0) {
-        bytes = rs_file_read(fd, words, sizeof(words) - 1, 0);
-        rs_file_close(fd);
-    }
-    bytes = bytes > 0 ? bytes : 0;
-    if (bytes && words[bytes - 1]) /* the last word is cut off, or a title without an end */
-        words[bytes++] = '\0';
-    return rs_only_serves(patterns, executable, words, (size_t)bytes);
+    rs_only_read(&process, "/proc/self");
+    return rs_only_serves(patterns, &process);
 }

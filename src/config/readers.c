@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Variables with a reader of their own: reports, groups of hooks, control, the limit of
+/* Variables with a reader of their own: reports, groups of hooks, control, phases, the limit of
  * a job. */
 #include "config/readers.h"
 
@@ -149,6 +149,15 @@ void rs_config_read_control(const struct rs_option_value *value, const struct rs
     (void)source;
     (void)diagnostics;
     config->control = (enum rs_control)(RS_CONTROL_CALLS + value->count);
+}
+
+void rs_config_read_phases(const struct rs_option_value *value, const struct rs_source *source,
+                           struct rs_diagnostics *diagnostics, struct rs_config *config)
+{
+    (void)value;
+    (void)source;
+    (void)diagnostics;
+    config->nvtx_phases = true; /* the only word there is */
 }
 
 void rs_config_read_limit_job(const struct rs_option_value *value, const struct rs_source *source,

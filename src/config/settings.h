@@ -76,6 +76,7 @@ struct rs_config {
     enum rs_on_error on_error;
     bool verbose;
     enum rs_control control;
+    bool nvtx_phases; /* RMM_PHASES=nvtx */
     unsigned hook_groups;
     enum rs_statistics_format statistics;
     const char *statistics_path;        /* NULL: stderr */

@@ -409,7 +409,7 @@ void rs_config_build_stack(struct rs_config *config, enum rs_kind kind, int devi
         rs_config_value(config->values, device, RS_VARIABLE_LIMIT, &limit_source);
     bool observed = config->statistics != RS_STATISTICS_NONE || limit ||
                     config->control != RS_CONTROL_UNASKED || config->limit_job ||
-                    config->tracking != RS_STATISTICS_NONE ||
+                    config->nvtx_phases || config->tracking != RS_STATISTICS_NONE ||
                     config->on_oom != RS_STATISTICS_NONE ||
                     rs_config_value(config->values, device, RS_VARIABLE_LOG, NULL);
     bool bad;

@@ -65,7 +65,8 @@ static void give_record(struct rs_block_record *block)
     rs_spinlock_unlock(&shard->lock);
 }
 
-bool rs_block_enter_new(struct rs_stack *stack, const struct rs_allocation *allocation)
+bool rs_block_enter_new(struct rs_stack *stack, const struct rs_allocation *allocation,
+                        unsigned object)
 {
     struct rs_address_map *map = block_map();
     struct rs_block_record *block = map ? take_record() : NULL;
@@ -79,12 +80,20 @@ bool rs_block_enter_new(struct rs_stack *stack, const struct rs_allocation *allo
     atomic_store_explicit(&block->stack, stack, memory_order_relaxed);
     atomic_store_explicit(&block->state, RS_BLOCK_TAKEN, memory_order_release);
     if (rs_address_map_insert(map, allocation->address, allocation->size_bytes, block)) {
-        rs_block_show(block, stack, allocation);
+        rs_block_show(block, stack, allocation, object);
         return true;
     }
     atomic_store_explicit(&block->state, RS_BLOCK_FREE, memory_order_relaxed);
     give_record(block);
     return false;
+}
+
+bool rs_block_enter_again(struct rs_stack *stack, const struct rs_allocation *allocation)
+{
+    struct rs_block_record *block = allocation->holder;
+
+    return rs_block_enter(stack, allocation,
+                          block ? atomic_load_explicit(&block->object, memory_order_relaxed) : 0);
 }
 
 void rs_block_forget(struct rs_block_record *block, CUdeviceptr address)
@@ -265,7 +274,9 @@ static struct rs_block_view view_of(struct rs_block_record *block, const struct 
                                   .size_bytes = range->size_bytes,
                                   .context = rs_block_stack(block)->context->handle,
                                   .device = rs_block_stack(block)->environment.device,
-                                  .kind = rs_block_stack(block)->kind};
+                                  .kind = rs_block_stack(block)->kind,
+                                  .object =
+                                      atomic_load_explicit(&block->object, memory_order_relaxed)};
 }
 
 bool rs_block_find(CUdeviceptr address, struct rs_block_view *view)

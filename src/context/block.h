@@ -23,6 +23,7 @@ struct rs_block_view {
     bool whole; /* the block fills a driver allocation of its own, up to less than
                    RS_BLOCK_ALIGNMENT bytes */
     enum rs_kind kind;
+    unsigned object; /* that allocated it (trace/object.h); 0: not known */
 };
 
 /* What the program told the driver about a block, to be undone before the block is handed out

@@ -11,12 +11,17 @@
  */
 static _Atomic(struct rs_block_counter *) counters[RS_KINDS][RS_DEVICES_MAX];
 static struct rs_block_counter unpublished[RS_KINDS][RS_DEVICES_MAX];
+static _Atomic uint64_t devices_of[RS_KINDS]; /* bit 1 << device: there is a counter */
+
+_Static_assert(RS_DEVICES_MAX <= 64, "a word has a bit for each device");
 
 void rs_block_counts_begin(void)
 {
-    for (int kind = 0; kind < RS_KINDS; kind++)
+    for (int kind = 0; kind < RS_KINDS; kind++) {
+        atomic_store(&devices_of[kind], 0);
         for (int device = 0; device < RS_DEVICES_MAX; device++)
             atomic_store(&counters[kind][device], NULL);
+    }
 }
 
 static struct rs_block_counter *make_counter(enum rs_kind kind, int device)
@@ -26,8 +31,10 @@ static struct rs_block_counter *make_counter(enum rs_kind kind, int device)
     if (rs_published_head())
         published = RS_PUBLISHED_NEW(struct rs_block_counter);
     if (atomic_compare_exchange_strong(&counters[kind][device], &other,
-                                       published ? published : &unpublished[kind][device]))
+                                       published ? published : &unpublished[kind][device])) {
+        atomic_fetch_or(&devices_of[kind], (uint64_t)1 << device);
         return counters[kind][device];
+    }
     rs_published_free(published);
     return other;
 }
@@ -52,6 +59,21 @@ static void raise_peak(_Atomic size_t *peak, int64_t value)
     while (value > 0 && (size_t)value > seen &&
            !atomic_compare_exchange_weak_explicit(peak, &seen, (size_t)value, memory_order_relaxed,
                                                   memory_order_relaxed))
+        ;
+}
+
+static int64_t live_bytes_of(const struct rs_block_share *share)
+{
+    return (int64_t)(get(&share->entered_bytes) - get(&share->left_bytes));
+}
+
+static void raise_own_peak(struct rs_block_share *share, int64_t value)
+{
+    int64_t seen = atomic_load_explicit(&share->peak_live_bytes, memory_order_relaxed);
+
+    while (value > seen &&
+           !atomic_compare_exchange_weak_explicit(&share->peak_live_bytes, &seen, value,
+                                                  memory_order_relaxed, memory_order_relaxed))
         ;
 }
 
@@ -96,7 +118,7 @@ static int64_t lower(_Atomic int64_t *looked, int64_t value)
  * lowest point since it last looked for a peak. */
 static bool has_grown(struct rs_block_share *share, size_t size_bytes)
 {
-    int64_t bytes = (int64_t)(get(&share->entered_bytes) - get(&share->left_bytes));
+    int64_t bytes = live_bytes_of(share);
     int64_t blocks = (int64_t)(get(&share->entered) - get(&share->left));
 
     if (bytes - lower(&share->looked_bytes, bytes - (int64_t)size_bytes) < RS_PEAK_SLACK_BYTES &&
@@ -140,9 +162,9 @@ void rs_block_count_entered_slowly(struct rs_block_counter *counter, size_t size
 
     add(&share->entered_bytes, size_bytes, index == RS_THREAD_INDEX_SHARED);
     add(&share->entered, 1, index == RS_THREAD_INDEX_SHARED);
+    raise_own_peak(share, live_bytes_of(share));
     if (RS_LIKELY(used == (uint64_t)1 << index)) {
-        raise_peak(&counter->peak_live_bytes,
-                   (int64_t)(get(&share->entered_bytes) - get(&share->left_bytes)));
+        raise_peak(&counter->peak_live_bytes, live_bytes_of(share));
         raise_peak(&counter->peak_live_blocks, (int64_t)(get(&share->entered) - get(&share->left)));
     } else if (!has_more_than_two(used) || has_grown(share, size_bytes)) {
         look(counter, used);
@@ -223,6 +245,59 @@ struct rs_block_peaks rs_block_counts_forget_peaks(enum rs_kind kind, int device
     atomic_store(&counter->past_peak_live_bytes, 0);
     atomic_store(&counter->past_peak_live_blocks, 0);
     return peaks;
+}
+
+struct rs_block_peaks rs_block_counts_recent(enum rs_kind kind, int device)
+{
+    struct rs_block_counter *counter = rs_block_counter(kind, device);
+
+    look(counter, get(&counter->used));
+    return (struct rs_block_peaks){atomic_load(&counter->peak_live_bytes),
+                                   atomic_load(&counter->peak_live_blocks)};
+}
+
+uint64_t rs_block_counts_devices(enum rs_kind kind)
+{
+    RS_ASSERT(kind < RS_KINDS);
+    return get(&devices_of[kind]);
+}
+
+/* Where the share is the only one in use, its allocations below the process's peak raise no peak of
+ * their own, so that peak is taken: it lies within the thread's. */
+static struct rs_block_thread_counts thread_counts(struct rs_block_counter *counter, unsigned index)
+{
+    struct rs_block_share *share = &counter->shares[index];
+    struct rs_block_thread_counts counts = {
+        .entered = get(&share->entered),
+        .entered_bytes = get(&share->entered_bytes),
+        .live_bytes = live_bytes_of(share),
+    };
+
+    raise_own_peak(share, counts.live_bytes);
+    if (get(&counter->used) == (uint64_t)1 << index)
+        raise_own_peak(share, (int64_t)atomic_load(&counter->peak_live_bytes));
+    counts.peak_live_bytes = atomic_load(&share->peak_live_bytes);
+    return counts;
+}
+
+struct rs_block_thread_counts rs_block_counts_thread(enum rs_kind kind, int device, unsigned index)
+{
+    RS_ASSERT(index < RS_THREAD_INDEXES);
+    return thread_counts(rs_block_counter(kind, device), index);
+}
+
+struct rs_block_thread_counts rs_block_counts_restart_thread(enum rs_kind kind, int device,
+                                                             unsigned index)
+{
+    struct rs_block_counter *counter = rs_block_counter(kind, device);
+    struct rs_block_thread_counts counts;
+
+    RS_ASSERT(index < RS_THREAD_INDEXES);
+    counts = thread_counts(counter, index);
+    counts.peak_live_bytes =
+        atomic_exchange(&counter->shares[index].peak_live_bytes, counts.live_bytes);
+    raise_own_peak(&counter->shares[index], live_bytes_of(&counter->shares[index]));
+    return counts;
 }
 
 void rs_block_counts_report(enum rs_kind kind, int device, struct rs_report *report)

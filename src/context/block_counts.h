@@ -43,6 +43,27 @@ struct rs_block_peaks rs_block_counts_restart(enum rs_kind kind, int device);
 /* As rs_block_counts_restart, and restarts the peaks of rs_block_counts too. */
 struct rs_block_peaks rs_block_counts_forget_peaks(enum rs_kind kind, int device);
 
+/* Counts of one share: of the thread that has this index (base/thread_index.h) and of those that
+ * had it before.  Live bytes are negative where the thread frees what others have allocated. */
+struct rs_block_thread_counts {
+    int64_t live_bytes, peak_live_bytes; /* the peak since the last restart */
+    uint64_t entered_bytes, entered;
+};
+
+/* Returns the counts of a share.  The peak is exact if the process's peak was restarted
+ * (rs_block_counts_restart) after the thread's. */
+struct rs_block_thread_counts rs_block_counts_thread(enum rs_kind kind, int device, unsigned index);
+
+/* As rs_block_counts_thread, and restarts the peak of the share from its live bytes. */
+struct rs_block_thread_counts rs_block_counts_restart_thread(enum rs_kind kind, int device,
+                                                             unsigned index);
+
+/* Returns the peaks since the last restart, this moment included. */
+struct rs_block_peaks rs_block_counts_recent(enum rs_kind kind, int device);
+
+/* Returns the devices that have a counter of that kind: bit 1 << device. */
+uint64_t rs_block_counts_devices(enum rs_kind kind);
+
 /* One thread's share of the counts.  Only its owner writes it, except for share 0, which threads
  * without an index of their own write with fetch-add. */
 struct rs_block_share {
@@ -52,7 +73,13 @@ struct rs_block_share {
     /* Lower bound of the live bytes and blocks of this share since its owner last summed all shares
      * for a peak. */
     _Atomic int64_t looked_bytes, looked_blocks;
+    /* The most that entered_bytes was above left_bytes since rs_block_counts_restart_thread.  Only
+     * the slow path raises it: an allocation on the fast one is below the process's peak, which is
+     * this share's while it is the only one in use. */
+    _Atomic int64_t peak_live_bytes;
 };
+
+_Static_assert(sizeof(struct rs_block_share) == RS_CACHE_LINE, "a thread writes one line");
 
 struct rs_block_counter {
     _Alignas(RS_CACHE_LINE) _Atomic uint64_t used;    /* bit i: share i is in use; rarely written */

@@ -17,11 +17,17 @@ enum rs_block_state { RS_BLOCK_FREE, RS_BLOCK_LIVE, RS_BLOCK_TAKEN };
 /* Records are recycled and never unmapped.  A late reader may find the record in use for another
  * block; it compares the address to tell. */
 struct rs_block_record {
-    void *slab_link; /* used by the slab alone */
-    _Atomic int state;
-    _Atomic bool has_other_streams;
-    _Atomic unsigned char advised; /* RS_ADVISED_... */
-    _Atomic uint16_t exported;     /* RS_EXPORTED_... */
+    void *slab_link;             /* used by the slab alone */
+    _Atomic unsigned char state; /* enum rs_block_state */
+    _Atomic uint16_t object;     /* that allocated it (trace/object.h); 0: not known */
+    union {
+        struct {
+            _Atomic bool has_other_streams;
+            _Atomic unsigned char advised; /* RS_ADVISED_... */
+            _Atomic uint16_t exported;     /* RS_EXPORTED_... */
+        };
+        _Atomic uint32_t history; /* all three, set to 0 by one store: a new block has none */
+    };
     _Atomic uint64_t device_accesses;
     _Atomic uint64_t id; /* 0: rs_block_id has not been called */
     _Atomic CUdeviceptr address;
@@ -33,7 +39,8 @@ struct rs_block_record {
 /* Maps addresses to block records; NULL before the first block. */
 extern RS_HOT_DATA _Atomic(struct rs_address_map *) rs_blocks;
 
-bool rs_block_enter_new(struct rs_stack *stack, const struct rs_allocation *allocation);
+bool rs_block_enter_new(struct rs_stack *stack, const struct rs_allocation *allocation,
+                        unsigned object);
 
 /* Removes a block in state RS_BLOCK_TAKEN from the map and recycles its record, unless the end of
  * its context has done so. */
@@ -51,36 +58,40 @@ RS_HOT_INLINE bool rs_block_is_alive(struct rs_block_record *block)
 
 /* Resets the record, counts the block and makes it live: from here on look-ups find it. */
 RS_HOT_INLINE void rs_block_show(struct rs_block_record *block, struct rs_stack *stack,
-                                 const struct rs_allocation *allocation)
+                                 const struct rs_allocation *allocation, unsigned object)
 {
     rs_block_count_entered(stack->counter, allocation->size_bytes);
     atomic_store_explicit(&block->token, allocation->token, memory_order_relaxed);
-    atomic_store_explicit(&block->has_other_streams, false, memory_order_relaxed);
-    atomic_store_explicit(&block->advised, 0, memory_order_relaxed);
-    atomic_store_explicit(&block->exported, RS_EXPORTED_NOT, memory_order_relaxed);
+    atomic_store_explicit(&block->object, (uint16_t)object, memory_order_relaxed);
+    atomic_store_explicit(&block->history, 0, memory_order_relaxed); /* RS_EXPORTED_NOT is 0 */
     atomic_store_explicit(&block->device_accesses, 0, memory_order_relaxed);
     atomic_store_explicit(&block->id, 0, memory_order_relaxed);
     atomic_store_explicit(&block->state, RS_BLOCK_LIVE, memory_order_release);
 }
 
-/* Enters a block that was just allocated, or whose deallocation failed.  A block that comes with
+/* Enters a block that `object` has just allocated.  A block that comes with
  * its record (allocation->holder) takes no new one.  False when out of host memory, or when the
  * context of that record has ended and the record is no longer this block's. */
-RS_HOT_INLINE bool rs_block_enter(struct rs_stack *stack, const struct rs_allocation *allocation)
+RS_HOT_INLINE bool rs_block_enter(struct rs_stack *stack, const struct rs_allocation *allocation,
+                                  unsigned object)
 {
     struct rs_block_record *block = allocation->holder;
 
     if (RS_UNLIKELY(!block))
-        return rs_block_enter_new(stack, allocation);
+        return rs_block_enter_new(stack, allocation, object);
     if (RS_UNLIKELY(
             RS_DIFFER(rs_block_stack(block), stack) |
             RS_DIFFER(atomic_load_explicit(&block->state, memory_order_relaxed), RS_BLOCK_TAKEN)))
         return false;
-    rs_block_show(block, stack, allocation);
+    rs_block_show(block, stack, allocation, object);
     rs_address_map_prefetch(atomic_load_explicit(&rs_blocks, memory_order_relaxed),
                             allocation->address); /* the free of this block reads this line */
     return true;
 }
+
+/* Enters a block whose deallocation failed.  Who allocated it is known only where it comes with its
+ * record. */
+bool rs_block_enter_again(struct rs_stack *stack, const struct rs_allocation *allocation);
 
 /* Returns the record of the block that begins at address, or that lately began there; NULL when
  * there is none.  The caller must check its state. */
@@ -93,13 +104,13 @@ RS_HOT_INLINE struct rs_block_record *rs_block_see(CUdeviceptr address)
 
 /* Makes the live block that begins at address invisible to look-ups, so that it can be freed, if
  * bit 1 << kind of its kind is in `kinds`; fills in *taken.  At most one thread succeeds.  False
- * when there is no such block.  If the deallocation then fails, rs_block_enter makes the block live
- * again.  Where the stack keeps holders, the record stays in the map and goes with the allocation
- * (taken->allocation.holder). */
+ * when there is no such block.  If the deallocation then fails, rs_block_enter_again makes the
+ * block live again.  Where the stack keeps holders, the record stays in the map and goes with the
+ * allocation (taken->allocation.holder). */
 RS_HOT_INLINE bool rs_block_take_seen(struct rs_block_record *block, CUdeviceptr address,
                                       unsigned kinds, struct rs_taken_block *taken)
 {
-    int live = RS_BLOCK_LIVE;
+    unsigned char live = RS_BLOCK_LIVE;
 
     if (RS_UNLIKELY(!block) ||
         RS_UNLIKELY(!(rs_block_is_alive(block) & kinds >> rs_block_stack(block)->kind)) ||

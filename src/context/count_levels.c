@@ -3,30 +3,41 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
-#include "base/lock.h"
 #include "context/block_counts.h"
+#include "context/peak_watch.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct level {
+    struct rs_peak_watch watch;
+    enum rs_kind kind;
+    int device;
     struct rs_block_counts begin; /* counts when the level was pushed */
     struct rs_block_peaks peaks; /* peaks up to the last restart, with the bytes that were live when
                                     the level began */
     struct level *around;
 };
 
-static struct rs_mutex lock =
-    RS_MUTEX_INIT(RS_RANK_ALONE); /* Protects the levels, and is held while peaks restart. */
-static struct level *innermost[RS_KINDS][RS_DEVICES_MAX];
+static struct level *innermost[RS_KINDS][RS_DEVICES_MAX]; /* under rs_peak_lock */
 
-static void raise_peaks(struct level *level, struct rs_block_peaks peaks)
+static void raise_peaks(struct rs_peak_watch *watch, enum rs_kind kind, int device,
+                        struct rs_block_peaks peaks)
 {
-    RS_ASSERT_HELD(&lock);
-    if (!level)
+    struct level *level = RS_CONTAINER_OF(watch, struct level, watch);
+
+    if (level->kind != kind || level->device != device)
         return;
     level->peaks.live_bytes = rs_max(level->peaks.live_bytes, peaks.live_bytes);
     level->peaks.live_blocks = rs_max(level->peaks.live_blocks, peaks.live_blocks);
+}
+
+/* The counter is made before the lock is taken. */
+static void lock_levels(enum rs_kind kind, int device)
+{
+    (void)rs_block_counter(kind, device);
+    rs_mutex_lock(&rs_peak_lock);
 }
 
 /* Returns the peak above the amount that was live when the level began: at least 0, as in RMM. More
@@ -62,13 +73,13 @@ void rs_count_levels_get(enum rs_kind kind, int device, struct rs_count_level *l
 {
     struct level *top;
 
-    rs_mutex_lock(&lock);
+    lock_levels(kind, device);
     top = innermost[kind][device];
     if (top)
-        raise_peaks(top, rs_block_counts_restart(kind, device));
+        rs_peaks_restart(kind, device);
     *level =
         top ? count(top, rs_block_counts(kind, device)) : count_all(rs_block_counts(kind, device));
-    rs_mutex_unlock(&lock);
+    rs_mutex_unlock(&rs_peak_lock);
 }
 
 int rs_count_levels_push(enum rs_kind kind, int device)
@@ -77,12 +88,16 @@ int rs_count_levels_push(enum rs_kind kind, int device)
 
     if (!pushed)
         return -ENOMEM;
-    rs_mutex_lock(&lock);
-    raise_peaks(innermost[kind][device], rs_block_counts_restart(kind, device));
+    pushed->watch.raise = raise_peaks;
+    pushed->kind = kind;
+    pushed->device = device;
+    lock_levels(kind, device);
+    rs_peaks_restart(kind, device);
     pushed->begin = rs_block_counts(kind, device);
     pushed->around = innermost[kind][device];
     innermost[kind][device] = pushed;
-    rs_mutex_unlock(&lock);
+    rs_peak_watch_begin(&pushed->watch);
+    rs_mutex_unlock(&rs_peak_lock);
     return 0;
 }
 
@@ -90,22 +105,27 @@ int rs_count_levels_pop(enum rs_kind kind, int device, struct rs_count_level *le
 {
     struct level *popped;
 
-    rs_mutex_lock(&lock);
+    lock_levels(kind, device);
     popped = innermost[kind][device];
     if (popped) {
-        raise_peaks(popped, rs_block_counts_restart(kind, device));
+        rs_peaks_restart(kind, device);
         *level = count(popped, rs_block_counts(kind, device));
-        raise_peaks(popped->around, popped->peaks);
+        rs_peak_watch_end(&popped->watch);
         innermost[kind][device] = popped->around;
     }
-    rs_mutex_unlock(&lock);
+    rs_mutex_unlock(&rs_peak_lock);
     free(popped);
     return popped ? 0 : -ERANGE;
 }
 
 void rs_count_levels_reset_peaks(enum rs_kind kind, int device)
 {
-    rs_mutex_lock(&lock);
-    raise_peaks(innermost[kind][device], rs_block_counts_forget_peaks(kind, device));
-    rs_mutex_unlock(&lock);
+    lock_levels(kind, device);
+    rs_peaks_forget(kind, device);
+    rs_mutex_unlock(&rs_peak_lock);
+}
+
+void rs_count_levels_forget(void)
+{
+    memset(innermost, 0, sizeof(innermost));
 }

@@ -30,3 +30,6 @@ int rs_count_levels_pop(enum rs_kind kind, int device, struct rs_count_level *le
 
 /* Restarts the peaks of rs_block_counts at the live bytes and blocks; levels keep their peaks. */
 void rs_count_levels_reset_peaks(enum rs_kind kind, int device);
+
+/* Must be called in a child after fork(), whose counters begin anew. */
+void rs_count_levels_forget(void);

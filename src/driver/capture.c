@@ -189,7 +189,7 @@ void rs_capture_end_finish(struct rs_capture_end end, bool ended)
     for (size_t i = origin_count; i-- > 0;) {
         if (origins[i].begin > end.last_begin || !ends_with(&origins[i].stream, &end.what))
             continue;
-        RS_ASSERT(origins[i].ending > 0 || origins[i].begin > end.last_begin);
+        RS_ASSERT(origins[i].ending > 0); /* counted by rs_capture_end_begin */
         origins[i].ending--;
         if (ended)
             take_out(&origins[i]);

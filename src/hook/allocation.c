@@ -5,6 +5,7 @@
 #include "charge/again.h"
 #include "config/mode.h"
 #include "driver/driver.h"
+#include "hook/caller.h"
 #include "hook/charged.h"
 #include "shim/shim.h"
 
@@ -12,6 +13,9 @@
 #define HOOK_managed RS_HOOK_DECLARE
 #define HOOK_pinned  RS_HOOK_DECLARE
 #include "hook/groups.h"
+
+/* Who asked is the object that the hook's call returns to. */
+#define CALLER_OBJECT() rs_caller_object(__builtin_return_address(0))
 
 /* ---- device memory ---- */
 
@@ -42,7 +46,7 @@ RS_HOT static CUresult hook_cuMemAlloc_v2(CUdeviceptr *address, size_t size_byte
 {
     CUresult result;
 
-    return RS_LIKELY(rs_shim_allocate(size_bytes, address, &result))
+    return RS_LIKELY(rs_shim_allocate(size_bytes, CALLER_OBJECT(), address, &result))
                ? result
                : forward_allocate(address, size_bytes);
 }
@@ -69,7 +73,8 @@ static CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch_byte
     size_t row_bytes, size_bytes;
     CUresult result;
 
-    if (rs_shim_allocate_pitch(width_bytes, height, element_bytes, address, pitch_bytes, &result))
+    if (rs_shim_allocate_pitch(width_bytes, height, element_bytes, CALLER_OBJECT(), address,
+                               pitch_bytes, &result))
         return result;
     if (!rs_round_up(width_bytes, PITCH_BYTES, &row_bytes) ||
         __builtin_mul_overflow(row_bytes, height, &size_bytes))
@@ -108,7 +113,7 @@ static CUresult hook_cuMemAllocManaged(CUdeviceptr *address, size_t size_bytes, 
     const struct linear arguments = {address, size_bytes, flags};
     CUresult result;
 
-    if (rs_shim_allocate_managed(size_bytes, flags, address, &result))
+    if (rs_shim_allocate_managed(size_bytes, flags, CALLER_OBJECT(), address, &result))
         return result;
     return rs_charged(&(struct rs_charged_request){RS_PATH_MANAGED, size_bytes, address,
                                                    call_allocate_managed, &arguments});
@@ -120,7 +125,7 @@ static CUresult hook_cuMemHostAlloc(void **address, size_t size_bytes, unsigned 
 {
     CUresult result;
 
-    if (rs_shim_allocate_host(size_bytes, flags, address, &result))
+    if (rs_shim_allocate_host(size_bytes, flags, CALLER_OBJECT(), address, &result))
         return result;
     return RS_AGAIN(RS_AGAIN_CURRENT_AT_ONCE,
                     RS_FORWARD(cuMemHostAlloc, (address, size_bytes, flags)));
@@ -130,7 +135,7 @@ static CUresult hook_cuMemAllocHost_v2(void **address, size_t size_bytes)
 {
     CUresult result;
 
-    if (rs_shim_allocate_host(size_bytes, 0, address, &result))
+    if (rs_shim_allocate_host(size_bytes, 0, CALLER_OBJECT(), address, &result))
         return result;
     return RS_AGAIN(RS_AGAIN_CURRENT_AT_ONCE, RS_FORWARD(cuMemAllocHost_v2, (address, size_bytes)));
 }

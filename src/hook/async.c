@@ -2,6 +2,7 @@
 /* Hooks of stream-ordered memory from the device's current pool, and of its frees. */
 #include "config/mode.h"
 #include "driver/driver.h"
+#include "hook/caller.h"
 #include "hook/charged.h"
 #include "shim/shim.h"
 
@@ -28,7 +29,8 @@ static CUresult hook_cuMemAllocAsync(CUdeviceptr *address, size_t size_bytes, CU
     const struct rs_charged_async arguments = {address, size_bytes, NULL, stream, false};
     CUresult served;
 
-    if (rs_shim_allocate_async(size_bytes, named(stream, CU_STREAM_LEGACY), address, &served))
+    if (rs_shim_allocate_async(size_bytes, named(stream, CU_STREAM_LEGACY),
+                               rs_caller_object(__builtin_return_address(0)), address, &served))
         return served;
     return rs_charged_async(&arguments, call_allocate);
 }
@@ -38,7 +40,8 @@ static CUresult hook_cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t size_byte
     const struct rs_charged_async arguments = {address, size_bytes, NULL, stream, true};
     CUresult served;
 
-    if (rs_shim_allocate_async(size_bytes, named(stream, CU_STREAM_PER_THREAD), address, &served))
+    if (rs_shim_allocate_async(size_bytes, named(stream, CU_STREAM_PER_THREAD),
+                               rs_caller_object(__builtin_return_address(0)), address, &served))
         return served;
     return rs_charged_async(&arguments, call_allocate_ptsz);
 }

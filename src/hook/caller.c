@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "hook/caller.h"
 
+#include "config/mode.h"
 #include "driver/loader.h"
+#include "trace/object.h"
 
 #include <dlfcn.h>
 #include <link.h>
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -85,37 +86,30 @@ bool rs_caller_comes_before_us(const void *caller)
     return object && comes_before_us(object);
 }
 
-/* By the file name: the loader may give a new object the addresses and even the record of an
- * unloaded one. */
-static unsigned long long identity_of(const struct link_map *object)
-{
-    unsigned long long hash = 14695981039346656037u; /* FNV-1a */
+/* ---- who asks for memory ---- */
 
-    for (const char *name = object ? object->l_name : ""; *name; name++)
-        hash = (hash ^ (unsigned char)*name) * 1099511628211u;
-    return object ? hash | 1 : 0;
+/* A forked child takes no lock, as another thread may have held it. */
+RS_COLD unsigned rs_caller_object_slowly(const void *caller)
+{
+    struct rs_recent_caller *recent = &rs_thread.callers[rs_caller_slot(caller)];
+
+    if (rs_thread.forwarding_for || rs_mode_now() != RS_MODE_SERVE)
+        return rs_thread.forwarding_for;
+    *recent = (struct rs_recent_caller){caller, (uint16_t)rs_object_of(caller)};
+    return recent->object;
 }
 
-#if __GLIBC_PREREQ(2, 35)
-unsigned long long rs_caller_identity(const void *caller)
+/* The driver's callers are forgotten, so that their calls ask for whom they are. */
+unsigned rs_caller_forward_begin(unsigned object)
 {
-    static _Atomic(void *) found; /* looked up, not linked: glibc 2.34 does not have it */
-    void *symbol = atomic_load_explicit(&found, memory_order_relaxed);
-    struct dl_find_object result;
-    __typeof__(_dl_find_object) *find;
+    unsigned before = rs_thread.forwarding_for;
 
-    if (!symbol) {
-        symbol = rs_real_dlsym()(RTLD_DEFAULT, "_dl_find_object");
-        atomic_store_explicit(&found, symbol, memory_order_relaxed);
-    }
-    if (!symbol)
-        return identity_of(object_of(caller));
-    memcpy(&find, &symbol, sizeof(find));
-    return find((void *)(uintptr_t)caller, &result) == 0 ? identity_of(result.dlfo_link_map) : 0;
+    memset(rs_thread.callers, 0, sizeof(rs_thread.callers));
+    rs_thread.forwarding_for = object;
+    return before;
 }
-#else
-unsigned long long rs_caller_identity(const void *caller)
+
+void rs_caller_forward_end(unsigned before)
 {
-    return identity_of(object_of(caller));
+    rs_thread.forwarding_for = before;
 }
-#endif

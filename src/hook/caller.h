@@ -2,7 +2,12 @@
 /* The definition of a symbol that a caller would have bound to without the library. */
 #pragma once
 
+#include "base/check.h"
+#include "base/thread_state.h"
+
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 /* The definition of `symbol` that the object of the code address `caller` finds in itself and in
  * its dependencies, or else rs_caller_next.  For an object that precedes the library in the global
@@ -15,13 +20,31 @@ void *rs_caller_find(const void *caller, const char *symbol);
  * look the symbol up again each time. */
 void *rs_caller_find_to_keep(const void *caller, const char *symbol, bool *keep);
 
-/* A number of the object that holds the caller, which another object at the same place does not
- * have; 0 when no object holds the address.  Takes no lock of the loader where glibc is 2.35 or
- * newer. */
-unsigned long long rs_caller_identity(const void *caller);
-
 /* The next definition after the library's own in the global scope. */
 void *rs_caller_next(const char *symbol);
+
+RS_COLD unsigned rs_caller_object_slowly(const void *caller);
+
+static inline size_t rs_caller_slot(const void *caller)
+{
+    return (uintptr_t)caller / 16 % RS_RECENT_CALLERS;
+}
+
+/* The object (trace/object.h) that asks for memory by a call which returns to `caller`; where a
+ * runtime passes on the request of another object, that one.  0: not known, and where stacks do not
+ * serve. */
+RS_HOT_INLINE unsigned rs_caller_object(const void *caller)
+{
+    size_t slot = rs_caller_slot(caller);
+
+    return RS_LIKELY(rs_thread.callers[slot].address == caller) ? rs_thread.callers[slot].object
+                                                                : rs_caller_object_slowly(caller);
+}
+
+/* Around a call of a runtime's function for that object: what the driver is asked for meanwhile is
+ * the object's request.  The first returns what the second takes. */
+unsigned rs_caller_forward_begin(unsigned object);
+void rs_caller_forward_end(unsigned before);
 
 /* True when the caller's object precedes the library in the global scope. */
 bool rs_caller_comes_before_us(const void *caller);

@@ -2,6 +2,7 @@
 /* Hooks of questions about memory: each forwards the question and corrects the driver's answer, so
  * that a block looks like an allocation of the driver's own. */
 #include "introspect/introspect.h"
+#include "config/mode.h"
 #include "driver/driver.h"
 #include "shim/commands.h"
 
@@ -21,7 +22,8 @@ static CUresult hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
     size_t free_seen, total_seen;
     CUresult result;
 
-    rs_shim_attend(); /* a limit that was changed shows in the answer */
+    if (rs_mode_serving())
+        rs_shim_attend(); /* a limit that was changed shows in the answer */
     result = RS_FORWARD(cuMemGetInfo_v2, (&free_seen, &total_seen));
     if (result != CUDA_SUCCESS)
         return result;

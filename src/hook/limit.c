@@ -42,17 +42,18 @@ static CUresult hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t s
                             call_allocate_ptsz);
 }
 
-/* Enters the pool that a successful call gave.  Managed memory counts wherever it prefers to lie;
- * other memory by its location, whose id is a device's number for a device alone (facts_h200.txt:
- * pools.host_7). */
+/* Enters the pool that a successful call gave; the pointers of a call that failed may be NULL.
+ * Managed memory counts wherever it prefers to lie; other memory by its location, whose id is a
+ * device's number for a device alone (facts_h200.txt: pools.host_7). */
 static CUresult note_pool(CUresult result, const CUmemoryPool *pool, const CUmemLocation *location,
                           CUmemAllocationType type)
 {
-    bool names_device = location->type == CU_MEM_LOCATION_TYPE_DEVICE;
     CUdevice device = 0;
+    bool names_device;
 
     if (result != CUDA_SUCCESS || rs_mode_now() != RS_MODE_SERVE)
         return result;
+    names_device = location->type == CU_MEM_LOCATION_TYPE_DEVICE;
     if (names_device)
         device = location->id;
     else if (!rs_driver.cuCtxGetDevice || rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
@@ -99,12 +100,16 @@ static CUresult hook_cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph,
 {
     bool is_device = params && params->poolProps.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
     int device = is_device ? params->poolProps.location.id : RS_AGAIN_CURRENT;
+    bool is_counted = is_device && rs_mode_now() == RS_MODE_SERVE;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
-    if (is_device && rs_mode_now() == RS_MODE_SERVE &&
-        !rs_charge_graph_node(device, params->bytesize))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    return RS_AGAIN(device,
-                    RS_FORWARD(cuGraphAddMemAllocNode, (node, graph, dependencies, count, params)));
+    if (!is_counted || rs_charge_graph_node(device, params->bytesize))
+        result = RS_AGAIN(
+            device, RS_FORWARD(cuGraphAddMemAllocNode, (node, graph, dependencies, count, params)));
+    if (RS_UNLIKELY(result == CUDA_ERROR_OUT_OF_MEMORY) && is_counted)
+        return rs_charged_refused(&(struct rs_charge_owner){.device = device}, RS_PATH_GRAPH,
+                                  params->bytesize);
+    return result;
 }
 
 /* ---- virtual memory ---- */

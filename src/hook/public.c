@@ -2,6 +2,7 @@
 /* The public functions (include/rmmshim/rmmshim.h). */
 #include "rmmshim/rmmshim.h"
 
+#include "hook/caller.h"
 #include "shim/control.h"
 
 #include <assert.h>
@@ -120,6 +121,59 @@ int rmmshim_reset_peaks(int device, int kind)
     return rs_control_reset_peaks(device, kind);
 }
 
+int rmmshim_push_phase(const char *name)
+{
+    return rs_control_push_phase(name);
+}
+
+int rmmshim_pop_phase(void)
+{
+    return rs_control_pop_phase();
+}
+
+static void fill_phase(struct rmmshim_phase *filled, const struct rs_phase *phase,
+                       const struct rs_phase_memory *memory)
+{
+    *filled = (struct rmmshim_phase){
+        .size = filled->size,
+        .name = phase->name,
+        .entries = phase->entries,
+        .open = phase->open,
+        .unended = phase->unended,
+        .peak_bytes = memory->peak_bytes,
+        .peak_used_bytes = memory->peak_live_bytes,
+        .allocated_bytes = memory->entered_bytes,
+        .allocations = memory->entered_blocks,
+        .thread_peak_bytes = memory->thread_peak_bytes,
+        .thread_allocated_bytes = memory->thread_entered_bytes,
+        .thread_allocations = memory->thread_entered_blocks,
+        .peak_charged_bytes = memory->peak_charged_bytes,
+    };
+}
+
+int rmmshim_get_phase(int device, int kind, unsigned index, struct rmmshim_phase *phase)
+{
+    struct rmmshim_phase filled;
+    struct rs_phase_memory memory;
+    struct rs_phase found;
+    int result;
+
+    if (!phase || phase->size < 2 * sizeof(phase->size))
+        return rs_control_error(0, "phase->size is not set");
+    result = rs_control_get_phase(device, kind, index, &found, &memory);
+    if (result != 0)
+        return result;
+    filled.size = phase->size < sizeof(filled) ? phase->size : sizeof(filled);
+    fill_phase(&filled, &found, &memory);
+    memcpy(phase, &filled, (size_t)filled.size);
+    return 0;
+}
+
+int rmmshim_reset_phase_peaks(int device, int kind)
+{
+    return rs_control_reset_phase_peaks(device, kind);
+}
+
 size_t rmmshim_trim(int device, size_t keep_bytes)
 {
     return rs_control_trim(device, keep_bytes);
@@ -172,7 +226,9 @@ int rmmshim_mark(const char *phase)
 
 void *rmmshim_torch_alloc(ssize_t size, int device, void *stream)
 {
-    return size > 0 ? rs_ordered_allocate((size_t)size, device, stream) : NULL;
+    return size > 0 ? rs_ordered_allocate((size_t)size, device, stream,
+                                          rs_caller_object(__builtin_return_address(0)))
+                    : NULL;
 }
 
 void rmmshim_torch_free(void *ptr, ssize_t size, int device, void *stream)

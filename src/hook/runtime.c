@@ -12,6 +12,7 @@
 #include "context/context.h"
 #include "hook/caller.h"
 #include "shim/shim.h"
+#include "trace/object.h"
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -30,7 +31,7 @@ static const char *const names[FUNCTIONS] = {"cudaMalloc", "cudaFree", "cudaMall
 /* A return address of calls to the library, and the runtime that the caller belongs to. */
 struct site {
     const void *caller;
-    unsigned long long identity; /* rs_caller_identity */
+    unsigned long long identity; /* rs_object_identity */
     _Atomic int served;          /* SERVED_... */
     void *function[FUNCTIONS];   /* NULL: look again each time */
 };
@@ -41,7 +42,7 @@ enum {
     SERVED_AT_ONCE,
 };
 
-enum { SITES = 1024 };
+enum { SITES = 1024, NOT_AT_ONCE = -1 };
 
 _Static_assert((int)FUNCTIONS == (int)RS_RUNTIME_FUNCTIONS, "each function has its callers");
 
@@ -61,7 +62,7 @@ static void resolve(struct site *site, const void *caller)
     bool keep;
 
     site->caller = caller;
-    site->identity = rs_caller_identity(caller);
+    site->identity = rs_object_identity(caller);
     atomic_store_explicit(&site->served, SERVED_UNKNOWN, memory_order_relaxed);
     for (int i = 0; i < FUNCTIONS; i++) {
         site->function[i] = rs_caller_find_to_keep(caller, names[i], &keep);
@@ -134,26 +135,37 @@ static bool decide(struct site *site)
     return served == SERVED_AT_ONCE;
 }
 
-static const void **served_caller(const void *caller, enum function which)
+RS_HOT_INLINE struct rs_recent_caller *served_caller(const void *caller, enum function which)
 {
     return &rs_thread.served_callers[which][site_slot(caller) % RS_RECENT_CALLERS];
 }
 
-__attribute__((noinline)) static bool serves_at_once_slowly(const void *caller, enum function which)
+/* The caller's object, or NOT_AT_ONCE. */
+__attribute__((noinline)) static int serves_at_once_slowly(const void *caller, enum function which)
 {
+    struct rs_recent_caller *recent = served_caller(caller, which);
+
     if (rs_mode_now() != RS_MODE_SERVE || rs_thread.forwarding_to || !decide(find_site(caller)))
-        return false;
-    *served_caller(caller, which) = caller;
-    return true;
+        return NOT_AT_ONCE;
+    *recent = (struct rs_recent_caller){caller, (uint16_t)rs_object_of(caller)};
+    return recent->object;
 }
 
-/* True when a call from `caller` may be served without its runtime. */
-RS_HOT_INLINE bool serves_at_once(const void *caller, enum function which)
+/* True when a call from `caller` may be served without its runtime; *object is the caller's. */
+RS_HOT_INLINE bool serves_at_once(const void *caller, enum function which, unsigned *object)
 {
+    const struct rs_recent_caller *recent = served_caller(caller, which);
     uintptr_t unusual = rs_mode_unserving() | (uintptr_t)rs_thread.forwarding_to |
-                        RS_DIFFER(*served_caller(caller, which), caller);
+                        RS_DIFFER(recent->address, caller);
+    int found;
 
-    return RS_LIKELY(unusual == 0) || serves_at_once_slowly(caller, which);
+    if (RS_LIKELY(unusual == 0)) {
+        *object = recent->object;
+        return true;
+    }
+    found = serves_at_once_slowly(caller, which);
+    *object = (unsigned)found;
+    return found != NOT_AT_ONCE;
 }
 
 static void *forward_target(const void *caller, enum function which)
@@ -161,28 +173,40 @@ static void *forward_target(const void *caller, enum function which)
     const struct site *site = find_site(caller);
     void *target = site->function[which];
 
-    if (!target || site->identity != rs_caller_identity(caller))
+    if (!target || site->identity != rs_object_identity(caller))
         target = rs_caller_find(caller, names[which]);
     /* The function that this thread forwards to calls the library again: it is another interposer,
      * between the program and its runtime. */
     return target == rs_thread.forwarding_to ? rs_caller_next(names[which]) : target;
 }
 
+/* What a thread was forwarding before it called a runtime. */
+struct before {
+    void *target;
+    unsigned object;
+};
+
 /* Returns the function of the caller's own runtime, NULL without one.  Until leave_runtime the
- * thread is noted as forwarding to it; *before is the note that it replaces. */
-static void *enter_runtime(const void *caller, enum function which, void **before)
+ * thread is noted as forwarding to it, for the caller's object; *before is the note that it
+ * replaces. */
+static void *enter_runtime(const void *caller, enum function which, struct before *before)
 {
     void *target = forward_target(caller, which);
 
-    *before = rs_thread.forwarding_to;
-    if (target)
-        rs_thread.forwarding_to = target;
+    if (!target)
+        return NULL;
+    before->target = rs_thread.forwarding_to;
+    before->object = rs_thread.forwarding_for;
+    if (which != FREE && rs_mode_serving())
+        (void)rs_caller_forward_begin(rs_object_of(caller));
+    rs_thread.forwarding_to = target;
     return target;
 }
 
-static rs_cuda_error leave_runtime(void *before, rs_cuda_error result)
+static rs_cuda_error leave_runtime(const struct before *before, rs_cuda_error result)
 {
-    rs_thread.forwarding_to = before;
+    rs_thread.forwarding_to = before->target;
+    rs_caller_forward_end(before->object);
     rs_shim_forget_refusal();
     return result;
 }
@@ -190,30 +214,33 @@ static rs_cuda_error leave_runtime(void *before, rs_cuda_error result)
 /* Not inline, so that calls that are served at once save no registers for these. */
 RS_COLD static rs_cuda_error forward_malloc(const void *caller, void **address, size_t size_bytes)
 {
-    void *before, *target = enter_runtime(caller, MALLOC, &before);
+    struct before before;
+    void *target = enter_runtime(caller, MALLOC, &before);
 
     if (!target)
         return NO_RUNTIME;
-    return leave_runtime(before, RS_RUNTIME_CALL(cudaMalloc, target)(address, size_bytes));
+    return leave_runtime(&before, RS_RUNTIME_CALL(cudaMalloc, target)(address, size_bytes));
 }
 
 RS_COLD static rs_cuda_error forward_free(const void *caller, void *address)
 {
-    void *before, *target = enter_runtime(caller, FREE, &before);
+    struct before before;
+    void *target = enter_runtime(caller, FREE, &before);
 
     if (!target)
         return NO_RUNTIME;
-    return leave_runtime(before, RS_RUNTIME_CALL(cudaFree, target)(address));
+    return leave_runtime(&before, RS_RUNTIME_CALL(cudaFree, target)(address));
 }
 
 __attribute__((noinline)) static rs_cuda_error
 forward_malloc_managed(const void *caller, void **address, size_t size_bytes, unsigned flags)
 {
-    void *before, *target = enter_runtime(caller, MALLOC_MANAGED, &before);
+    struct before before;
+    void *target = enter_runtime(caller, MALLOC_MANAGED, &before);
 
     if (!target)
         return NO_RUNTIME;
-    return leave_runtime(before,
+    return leave_runtime(&before,
                          RS_RUNTIME_CALL(cudaMallocManaged, target)(address, size_bytes, flags));
 }
 
@@ -221,9 +248,10 @@ RS_HOT rs_cuda_error cudaMalloc(void **address, size_t size_bytes)
 {
     const void *caller = __builtin_return_address(0);
     CUdeviceptr allocated;
+    unsigned object;
 
-    if (RS_LIKELY(address) && RS_LIKELY(serves_at_once(caller, MALLOC)) &&
-        RS_LIKELY(rs_shim_allocate_at_once(RS_STACK_DEVICE, size_bytes, &allocated))) {
+    if (RS_LIKELY(address) && RS_LIKELY(serves_at_once(caller, MALLOC, &object)) &&
+        RS_LIKELY(rs_shim_allocate_at_once(RS_STACK_DEVICE, size_bytes, object, &allocated))) {
         *address = (void *)(uintptr_t)allocated;
         return 0;
     }
@@ -233,8 +261,9 @@ RS_HOT rs_cuda_error cudaMalloc(void **address, size_t size_bytes)
 RS_HOT rs_cuda_error cudaFree(void *address)
 {
     const void *caller = __builtin_return_address(0);
+    unsigned object;
 
-    if (RS_LIKELY(address) && RS_LIKELY(serves_at_once(caller, FREE)) &&
+    if (RS_LIKELY(address) && RS_LIKELY(serves_at_once(caller, FREE, &object)) &&
         RS_LIKELY(rs_shim_free_at_once((CUdeviceptr)(uintptr_t)address)))
         return 0;
     return forward_free(caller, address);
@@ -244,9 +273,11 @@ rs_cuda_error cudaMallocManaged(void **address, size_t size_bytes, unsigned flag
 {
     const void *caller = __builtin_return_address(0);
     CUdeviceptr allocated;
+    unsigned object;
 
-    if (!address || flags != RS_RUNTIME_ATTACH_GLOBAL || !serves_at_once(caller, MALLOC_MANAGED) ||
-        !rs_shim_allocate_at_once(RS_STACK_MANAGED, size_bytes, &allocated))
+    if (!address || flags != RS_RUNTIME_ATTACH_GLOBAL ||
+        !serves_at_once(caller, MALLOC_MANAGED, &object) ||
+        !rs_shim_allocate_at_once(RS_STACK_MANAGED, size_bytes, object, &allocated))
         return forward_malloc_managed(caller, address, size_bytes, flags);
     *address = (void *)(uintptr_t)allocated;
     return 0;

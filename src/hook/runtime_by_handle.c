@@ -6,6 +6,7 @@
 #include "config/mode.h"
 #include "context/context.h"
 #include "driver/loader.h"
+#include "hook/caller.h"
 #include "hook/runtime.h"
 #include "shim/shim.h"
 
@@ -55,16 +56,26 @@ static inline rs_cuda_error forwarded(rs_cuda_error result)
     return result;
 }
 
-static inline rs_cuda_error allocate(struct runtime *runtime, void **address, size_t size_bytes)
+static inline rs_cuda_error forwarded_for(unsigned before, rs_cuda_error result)
 {
+    rs_caller_forward_end(before);
+    return forwarded(result);
+}
+
+static inline rs_cuda_error allocate(struct runtime *runtime, const void *caller, void **address,
+                                     size_t size_bytes)
+{
+    unsigned object = rs_caller_object(caller), before;
     CUdeviceptr allocated;
 
     if (address && serves_at_once(runtime) &&
-        rs_shim_allocate_at_once(RS_STACK_DEVICE, size_bytes, &allocated)) {
+        rs_shim_allocate_at_once(RS_STACK_DEVICE, size_bytes, object, &allocated)) {
         *address = (void *)(uintptr_t)allocated;
         return 0;
     }
-    return forwarded(RS_RUNTIME_CALL(cudaMalloc, real_of(&runtime->allocate))(address, size_bytes));
+    before = rs_caller_forward_begin(object);
+    return forwarded_for(
+        before, RS_RUNTIME_CALL(cudaMalloc, real_of(&runtime->allocate))(address, size_bytes));
 }
 
 static inline rs_cuda_error deallocate(struct runtime *runtime, void *address)
@@ -74,18 +85,21 @@ static inline rs_cuda_error deallocate(struct runtime *runtime, void *address)
     return forwarded(RS_RUNTIME_CALL(cudaFree, real_of(&runtime->deallocate))(address));
 }
 
-static inline rs_cuda_error allocate_managed(struct runtime *runtime, void **address,
-                                             size_t size_bytes, unsigned flags)
+static inline rs_cuda_error allocate_managed(struct runtime *runtime, const void *caller,
+                                             void **address, size_t size_bytes, unsigned flags)
 {
+    unsigned object = rs_caller_object(caller), before;
     CUdeviceptr allocated;
 
     if (address && flags == RS_RUNTIME_ATTACH_GLOBAL && serves_at_once(runtime) &&
-        rs_shim_allocate_at_once(RS_STACK_MANAGED, size_bytes, &allocated)) {
+        rs_shim_allocate_at_once(RS_STACK_MANAGED, size_bytes, object, &allocated)) {
         *address = (void *)(uintptr_t)allocated;
         return 0;
     }
-    return forwarded(RS_RUNTIME_CALL(cudaMallocManaged, real_of(&runtime->allocate_managed))(
-        address, size_bytes, flags));
+    before = rs_caller_forward_begin(object);
+    return forwarded_for(before,
+                         RS_RUNTIME_CALL(cudaMallocManaged, real_of(&runtime->allocate_managed))(
+                             address, size_bytes, flags));
 }
 
 /* ---- the functions that are handed out ---- */
@@ -93,7 +107,7 @@ static inline rs_cuda_error allocate_managed(struct runtime *runtime, void **add
 #define FUNCTIONS(n)                                                                               \
     static rs_cuda_error allocate_##n(void **address, size_t size_bytes)                           \
     {                                                                                              \
-        return allocate(&runtimes[n], address, size_bytes);                                        \
+        return allocate(&runtimes[n], __builtin_return_address(0), address, size_bytes);           \
     }                                                                                              \
     static rs_cuda_error deallocate_##n(void *address)                                             \
     {                                                                                              \
@@ -101,7 +115,8 @@ static inline rs_cuda_error allocate_managed(struct runtime *runtime, void **add
     }                                                                                              \
     static rs_cuda_error allocate_managed_##n(void **address, size_t size_bytes, unsigned flags)   \
     {                                                                                              \
-        return allocate_managed(&runtimes[n], address, size_bytes, flags);                         \
+        return allocate_managed(&runtimes[n], __builtin_return_address(0), address, size_bytes,    \
+                                flags);                                                            \
     }
 
 FUNCTIONS(0)

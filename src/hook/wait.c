@@ -5,6 +5,7 @@
  */
 #include "charge/charge.h"
 #include "charge/job.h"
+#include "config/mode.h"
 #include "context/limit.h"
 #include "context/visit.h"
 #include "driver/driver.h"
@@ -15,7 +16,8 @@
 
 static void begin_wait(void)
 {
-    rs_shim_attend();
+    if (rs_mode_serving())
+        rs_shim_attend();
     rs_context_synchronise(RS_SYNCHRONISE_BEGIN);
 }
 

@@ -98,9 +98,30 @@ static void raise_peaks(struct rs_account *account)
     size_t charged = atomic_load_explicit(&account->charged_bytes, memory_order_relaxed);
     size_t held =
         atomic_load_explicit(&account->held_bytes[RS_MEMORY_DEVICE], memory_order_relaxed);
+    size_t granted = charged > asked ? charged - asked : 0;
 
-    raise_peak(&account->peak_charged_bytes, charged > asked ? charged - asked : 0);
+    raise_peak(&account->peak_charged_bytes, granted);
+    if (!account->device)
+        raise_peak(&account->recent_peak_bytes, granted);
     raise_peak(&account->peak_bytes, held > asked ? held - asked : 0);
+}
+
+size_t rs_account_recent_peak(struct rs_account *device)
+{
+    RS_ASSERT(!device->device);
+    raise_peaks(device);
+    return atomic_load_explicit(&device->recent_peak_bytes, memory_order_relaxed);
+}
+
+/* A request that is granted meanwhile raises the peak again, to what is charged then. */
+size_t rs_account_restart_peak(struct rs_account *device)
+{
+    size_t was;
+
+    RS_ASSERT(!device->device);
+    was = atomic_exchange(&device->recent_peak_bytes, 0);
+    raise_peaks(device);
+    return was;
 }
 
 static void note_release(struct rs_account *account)

@@ -28,6 +28,7 @@ struct rs_account {
                                                where they are known: the limit applies to it */
     _Atomic size_t asked_bytes;             /* part of charged_bytes: the driver has not answered */
     _Atomic size_t peak_charged_bytes;      /* largest charged_bytes that the driver has granted */
+    _Atomic size_t recent_peak_bytes;       /* [device] the same since rs_account_restart_peak */
     _Atomic size_t limit_bytes;             /* [device] 0: no limit */
     _Atomic size_t peak_bytes;              /* largest held_bytes of device memory */
     /* Calls that the driver granted or is about to; calls that gave back; requests over the limit,
@@ -140,6 +141,13 @@ size_t rs_account_limit(const struct rs_account *account);
 /* The most that this process may have charged of the device at any time: the smaller of its own
  * limit and its job's.  SIZE_MAX without either, and for a NULL account. */
 size_t rs_account_most(const struct rs_account *account);
+
+/* Returns the largest charged_bytes that the driver has granted of the device since the last call,
+ * now included, and restarts that peak at what is charged now; peak_charged_bytes stays. */
+size_t rs_account_restart_peak(struct rs_account *device);
+
+/* The same without a restart. */
+size_t rs_account_recent_peak(struct rs_account *device);
 
 /* True when the device has a limit. */
 bool rs_account_has_limit(const struct rs_account *account);

@@ -51,11 +51,13 @@ static struct shared_block *find(uint64_t number, const struct rs_account *accou
 }
 
 /* Counts one more allocation in the block.  Returns the bytes newly charged, or SIZE_MAX when
- * out of host memory. */
+ * out of host memory, or for block 0, which is no key of the table: no driver has memory there. */
 static size_t enter(uint64_t number, struct rs_account *account)
 {
     struct shared_block *block = find(number, account);
 
+    if (number == 0)
+        return SIZE_MAX;
     if (block) {
         block->allocations++;
         return 0;

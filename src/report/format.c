@@ -2,6 +2,8 @@
 /* A report of statistics as text, JSON and Prometheus text. */
 #include "report/format.h"
 
+#include "context/phase.h"
+
 #include <stdarg.h>
 #include <string.h>
 
@@ -32,7 +34,69 @@ static const char *unit_name(enum rs_counter_unit unit)
     return names[unit];
 }
 
+/* ---- phases ---- */
+
+/* Calls `put_it` for each kind of memory of each device that phase number `index` took any of, and
+ * returns how often. */
+static unsigned put_phase_memory(unsigned index,
+                                 void (*put_it)(const struct rs_phase *phase, enum rs_kind kind,
+                                                int device, const struct rs_phase_memory *memory,
+                                                bool is_first))
+{
+    struct rs_phase_memory memory;
+    struct rs_phase phase;
+    unsigned count = 0;
+
+    for (int device = 0; device < RS_DEVICES_MAX; device++)
+        for (enum rs_kind kind = 0; kind < RS_KINDS; kind++)
+            if (rs_phase_get(index, kind, device, &phase, &memory) &&
+                (memory.peak_live_bytes || memory.entered_blocks || memory.peak_charged_bytes))
+                put_it(&phase, kind, device, &memory, count++ == 0);
+    return count;
+}
+
 /* ---- as text ---- */
+
+static void put_size(const char *what, uint64_t bytes)
+{
+    char text[RS_SIZE_TEXT_BYTES];
+
+    put(", %s %s", what, rs_size_format_short(bytes, text));
+}
+
+static void put_phase_head(const struct rs_phase *phase)
+{
+    put("rmmshim[%d]: %s, phase %s: ", subject->process, subject->program, phase->name);
+}
+
+static void put_text_memory(const struct rs_phase *phase, enum rs_kind kind, int device,
+                            const struct rs_phase_memory *memory, bool is_first)
+{
+    (void)is_first;
+    put_phase_head(phase);
+    put("device %d%s, entries %llu", device, rs_kind_texts[kind],
+        (unsigned long long)phase->entries);
+    put_size("peak", memory->peak_bytes);
+    put_size("most live", memory->peak_live_bytes);
+    put_size("allocated", memory->entered_bytes);
+    put(" in %llu blocks", (unsigned long long)memory->entered_blocks);
+    put_size("by its own thread", memory->thread_entered_bytes);
+    if (memory->peak_charged_bytes)
+        put_size("most charged", memory->peak_charged_bytes);
+    put("\n");
+}
+
+static void put_text_phases(void)
+{
+    struct rs_phase phase;
+
+    for (unsigned i = 0; rs_phase_get(i, RS_KIND_DEVICE, 0, &phase, NULL); i++) {
+        if (put_phase_memory(i, put_text_memory) > 0)
+            continue;
+        put_phase_head(&phase);
+        put("entries %llu, no memory\n", (unsigned long long)phase.entries);
+    }
+}
 
 static void put_value(const struct rs_counter *counter)
 {
@@ -133,6 +197,43 @@ static void put_json_stacks(const struct rs_reported_stack *stack)
     put("]}");
 }
 
+#define NUMBER(name, value) put(",\"" name "\":%llu", (unsigned long long)(value))
+
+static void put_json_memory(const struct rs_phase *phase, enum rs_kind kind, int device,
+                            const struct rs_phase_memory *memory, bool is_first)
+{
+    (void)phase;
+    put("%s\n{\"device\":%d,\"kind\":\"%s\"", is_first ? "" : ",", device, rs_kind_names[kind]);
+    NUMBER("peak_bytes", memory->peak_bytes);
+    NUMBER("peak_live_bytes", memory->peak_live_bytes);
+    NUMBER("allocated_bytes", memory->entered_bytes);
+    NUMBER("allocations", memory->entered_blocks);
+    NUMBER("thread_peak_bytes", memory->thread_peak_bytes);
+    NUMBER("thread_allocated_bytes", memory->thread_entered_bytes);
+    NUMBER("thread_allocations", memory->thread_entered_blocks);
+    NUMBER("peak_charged_bytes", memory->peak_charged_bytes);
+    put("}");
+}
+
+static void put_json_phases(void)
+{
+    struct rs_phase phase;
+
+    for (unsigned i = 0; rs_phase_get(i, RS_KIND_DEVICE, 0, &phase, NULL); i++) {
+        put("%s\n{\"name\":\"", i ? "," : "],\"phases\":[");
+        put_escaped(phase.name);
+        put("\"");
+        NUMBER("entries", phase.entries);
+        NUMBER("open", phase.open);
+        NUMBER("unended", phase.unended);
+        put(",\"memory\":[");
+        (void)put_phase_memory(i, put_json_memory);
+        put("]}");
+    }
+}
+
+#undef NUMBER
+
 static void put_json_left_out(void)
 {
     put("],\"left_out\":[");
@@ -153,6 +254,8 @@ static void put_json(void)
         put("%s\n", i ? "," : "");
         put_json_stacks(&subject->stacks[i]);
     }
+    if (subject->is_this_process)
+        put_json_phases();
     put_json_left_out();
 }
 
@@ -299,6 +402,8 @@ void rs_report_put(struct rs_page *to, enum rs_statistics_format format,
     case RS_STATISTICS_NONE:
         for (size_t i = 0; i < of->stack_count; i++)
             put_text(&of->stacks[i]);
+        if (of->is_this_process)
+            put_text_phases();
         break;
     }
 }

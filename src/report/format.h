@@ -7,6 +7,7 @@
 #include "report/page.h"
 #include "resource/report.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* The folded counters of all stacks of one kind on one device. */
@@ -26,6 +27,8 @@ struct rs_report_subject {
     /* Names of resources left out, as a thread held their lock at exit. */
     const char *const *left_out;
     size_t left_out_count;
+    bool is_this_process;    /* the report has its phases (context/phase.h), which no other process
+                                can read */
     const char *more_labels; /* of each sample for Prometheus, escaped: ",pid=\"4711\""; or NULL */
 };
 

@@ -103,7 +103,8 @@ static bool says_the_same(const struct rs_holder *a, const struct rs_holder *b)
     return frames == b->site->frame_count - b->outside &&
            memcmp(a->site->frames + a->outside, b->site->frames + b->outside,
                   frames * sizeof(void *)) == 0 &&
-           strcmp(rs_call_site_python(a->site), rs_call_site_python(b->site)) == 0;
+           a->site->line_count == b->site->line_count &&
+           memcmp(a->site->lines, b->site->lines, a->site->line_count * sizeof(void *)) == 0;
 }
 
 /* Packs the used places to the front, one for each that reads differently: a runtime reaches us by
@@ -171,11 +172,10 @@ size_t rs_holders_sort(struct rs_holders *holders)
 
 void rs_site_put_text(struct rs_page *page, const struct rs_call_site *site, unsigned outside)
 {
-    const char *line = rs_call_site_python(site);
     struct rs_symbol symbol;
 
-    for (; *line; line = strchr(line, '\n') + 1)
-        PUT("    %.*s\n", (int)strcspn(line, "\n"), line);
+    for (unsigned i = 0; i < site->line_count; i++)
+        PUT("    %s\n", site->lines[i]->text);
     for (unsigned i = outside; i < site->frame_count; i++) {
         if (i - outside == TEXT_FRAMES_MAX) {
             PUT("    ...\n");
@@ -190,16 +190,13 @@ void rs_site_put_text(struct rs_page *page, const struct rs_call_site *site, uns
     }
 }
 
-static void put_json_python(struct rs_page *page, const char *line)
+static void put_json_python(struct rs_page *page, const struct rs_call_site *site)
 {
-    const char *between = "";
-
     PUT("],\"python\":[");
-    for (; *line; line = strchr(line, '\n') + 1) {
-        PUT("%s\"", between);
-        rs_page_put_escaped(page, line, strcspn(line, "\n"));
+    for (unsigned i = 0; site && i < site->line_count; i++) {
+        PUT("%s\"", i > 0 ? "," : "");
+        rs_page_put_escaped(page, site->lines[i]->text, site->lines[i]->length_bytes);
         PUT("\"");
-        between = ",";
     }
     PUT("]");
 }
@@ -217,5 +214,5 @@ void rs_site_put_json(struct rs_page *page, const struct rs_call_site *site, uns
         rs_page_put_escaped(page, symbol.object, strlen(symbol.object));
         PUT("\",\"object_offset\":%zu}", (size_t)symbol.object_offset);
     }
-    put_json_python(page, site ? rs_call_site_python(site) : "");
+    put_json_python(page, site);
 }

@@ -15,15 +15,19 @@
 #include "driver/driver.h"
 #include "report/gather.h"
 #include "report/holders.h"
+#include "report/libraries.h"
+#include "report/neighbours.h"
 #include "report/publish.h"
+#include "trace/object.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
 enum {
-    SIZE_CLASSES = 64, /* powers of two */
     TEXT_HOLDERS_MAX = 8,
+    TEXT_SIZES_MAX = 4, /* of one library */
     JSON_HOLDERS_MAX = 256,
     KEEP_NS = 1000 * 1000 * 1000,
     KEEP_DIVISOR = 20,
@@ -34,12 +38,6 @@ static const char *const ways[] = {"driver", "managed",        "arrays",
                                    "vmm",    "stream_ordered", "graphs"};
 
 enum { WAYS = RS_ARRAY_LENGTH(ways) };
-
-/* Live blocks of one kind whose sizes have the same highest bit. */
-struct size_class {
-    enum rs_kind kind;
-    size_t bytes, blocks, smallest_bytes, largest_bytes;
-};
 
 /* What is known of the refused request.  Bytes are of the device, all contexts, or of pinned
  * memory. */
@@ -58,7 +56,6 @@ struct refused {
     size_t free_bytes, total_bytes; /* 0 in all: not known */
     size_t ways_bytes[WAYS];
     bool is_tracked; /* at least one stack remembers call sites: these are the holders */
-    size_t class_count;
 };
 
 /* Protects all that follows.  It is only tried: a thread that was refused never waits for another
@@ -67,7 +64,8 @@ static struct rs_mutex reporting = RS_MUTEX_INIT(RS_RANK_REPORT);
 static struct refused refused;
 static struct rs_gathered all;
 static struct rs_holders holders;
-static struct size_class classes[RS_KINDS * SIZE_CLASSES];
+static struct rs_libraries libraries;
+static struct rs_neighbours neighbours;
 static bool is_written[RS_DEVICES_MAX][2]; /* by device; pinned memory's is the second */
 static struct rs_page_file file = {.variable = "RMM_ON_OOM"};
 static struct rs_page page;
@@ -95,37 +93,9 @@ static void look_at_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
 
 static void add_block(void *data, const struct rs_block_view *view)
 {
-    struct size_class *class = &classes[(unsigned)view->kind * SIZE_CLASSES + 63 -
-                                        (unsigned)__builtin_clzll(view->size_bytes | 1)];
-
     (void)data;
-    if (view->device != refused.device || !is_same_memory(view->kind))
-        return;
-    if (!class->blocks || view->size_bytes < class->smallest_bytes)
-        class->smallest_bytes = view->size_bytes;
-    if (view->size_bytes > class->largest_bytes)
-        class->largest_bytes = view->size_bytes;
-    class->kind = view->kind;
-    class->bytes += view->size_bytes;
-    class->blocks++;
-}
-
-/* Packs the used classes to the front, the most bytes first. */
-static size_t sort_classes(void)
-{
-    size_t count = 0;
-
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(classes); i++) {
-        struct size_class class = classes[i];
-        size_t at = count;
-        if (!class.blocks)
-            continue;
-        for (; at > 0 && classes[at - 1].bytes < class.bytes; at--)
-            classes[at] = classes[at - 1];
-        classes[at] = class;
-        count++;
-    }
-    return count;
+    if (view->device == refused.device && is_same_memory(view->kind))
+        rs_libraries_add(&libraries, view);
 }
 
 static void add_counters(const struct rs_report *report)
@@ -167,7 +137,17 @@ static void look_at_memory(void)
         refused.free_bytes = refused.total_bytes = 0;
 }
 
-/* False where what tracks does not remember call sites: sizes tell more. */
+/* Memory of the host has no device. */
+static void look_for_neighbours(void)
+{
+    CUuuid uuid;
+
+    if (refused.kind != RS_KIND_PINNED && rs_driver.cuDeviceGetUuid_v2 &&
+        rs_driver.cuDeviceGetUuid_v2(&uuid, refused.device) == CUDA_SUCCESS)
+        rs_neighbours_find(&neighbours, (const unsigned char *)uuid.bytes);
+}
+
+/* False where what tracks does not remember call sites: libraries and sizes tell more. */
 static bool has_sites(void)
 {
     for (size_t i = 0; i < RS_HOLDERS_MAX; i++)
@@ -182,7 +162,8 @@ static void gather(int device, enum rs_kind kind, size_t size_bytes, bool asks_w
     CUstreamCaptureMode mode = rs_capture_relax();
 
     memset(&holders, 0, sizeof(holders));
-    memset(classes, 0, sizeof(classes));
+    memset(&libraries, 0, sizeof(libraries));
+    memset(&neighbours, 0, sizeof(neighbours));
     refused = (struct refused){.device = device, .kind = kind, .asked_bytes = size_bytes};
     rs_context_each_stack(look_at_stack, NULL);
     look_at_counters();
@@ -190,9 +171,11 @@ static void gather(int device, enum rs_kind kind, size_t size_bytes, bool asks_w
     rs_capture_restore(mode);
     refused.is_tracked = refused.is_tracked && has_sites();
     if (!refused.is_tracked) {
+        rs_object_review();
         rs_block_each(add_block, NULL);
-        refused.class_count = sort_classes();
+        rs_libraries_sort(&libraries);
     }
+    look_for_neighbours();
     if (asks_who || refused.is_tracked)
         refused.site = rs_call_site_here();
 }
@@ -266,22 +249,62 @@ static void put_text_rest(size_t bytes, size_t blocks)
     PUT(" more\n");
 }
 
-static void put_text_classes(void)
+static void put_text_sizes(const struct rs_size_class *class)
+{
+    put_size(" of ", class->smallest_bytes);
+    if (class->largest_bytes != class->smallest_bytes)
+        put_size(" to ", class->largest_bytes);
+}
+
+static void put_text_library_classes(const struct rs_library *library)
 {
     size_t bytes = 0, blocks = 0;
 
-    for (size_t i = 0; i < refused.class_count; i++) {
-        const struct size_class *class = &classes[i];
-        if (i >= TEXT_HOLDERS_MAX) {
+    for (size_t i = 0; i < library->class_count; i++) {
+        const struct rs_size_class *class = &library->classes[i];
+        if (i >= TEXT_SIZES_MAX) {
             bytes += class->bytes;
             blocks += class->blocks;
             continue;
         }
+        PUT("  ");
         put_amount(class->bytes, class->blocks);
-        put_size(" of ", class->smallest_bytes);
-        if (class->largest_bytes != class->smallest_bytes)
-            put_size(" to ", class->largest_bytes);
-        PUT("%s\n", class->kind == refused.kind ? "" : rs_kind_texts[class->kind]);
+        put_text_sizes(class);
+        PUT("\n");
+    }
+    if (blocks) {
+        PUT("  ");
+        put_text_rest(bytes, blocks);
+    }
+}
+
+/* A library whose blocks are of one size class is one line. */
+static void put_text_library(const struct rs_library *library)
+{
+    put_amount(library->bytes, library->blocks);
+    if (library->class_count == 1)
+        put_text_sizes(library->classes);
+    PUT("%s", library->kind == refused.kind ? "" : rs_kind_texts[library->kind]);
+    if (library->name)
+        PUT(", allocated by %s\n", library->name);
+    else
+        PUT(", it is not known by which library\n");
+    if (library->class_count > 1)
+        put_text_library_classes(library);
+}
+
+static void put_text_libraries(void)
+{
+    size_t bytes = libraries.others_bytes, blocks = libraries.others_blocks;
+
+    for (size_t i = 0; i < libraries.count; i++) {
+        const struct rs_library *library = &libraries.libraries[i];
+        if (i < TEXT_HOLDERS_MAX) {
+            put_text_library(library);
+        } else {
+            bytes += library->bytes;
+            blocks += library->blocks;
+        }
     }
     put_text_rest(bytes, blocks);
 }
@@ -315,6 +338,22 @@ static void put_text_ways(void)
         }
 }
 
+static void put_text_neighbours(void)
+{
+    for (size_t i = 0; i < neighbours.count; i++) {
+        const struct rs_neighbour *neighbour = &neighbours.most[i];
+        put_size("  ", neighbour->held_bytes);
+        PUT(" held by process %d, %s\n", neighbour->process, neighbour->program);
+    }
+    if (neighbours.more_processes) {
+        put_size("  ", neighbours.more_bytes);
+        PUT(" held by %" PRIu64 " more process%s\n", neighbours.more_processes,
+            neighbours.more_processes == 1 ? "" : "es");
+    }
+    if (neighbours.is_cut)
+        PUT("  there was no time to look at all processes\n");
+}
+
 static void put_text(void)
 {
     put_text_head();
@@ -325,11 +364,25 @@ static void put_text(void)
     if (refused.is_tracked)
         put_text_sites(rs_holders_sort(&holders));
     else
-        put_text_classes();
+        put_text_libraries();
     put_text_ways();
+    put_text_neighbours();
 }
 
 /* ---- as JSON ---- */
+
+static void put_json_neighbours(void)
+{
+    PUT("\"others\":{\"processes\":[");
+    for (size_t i = 0; i < neighbours.count; i++) {
+        const struct rs_neighbour *neighbour = &neighbours.most[i];
+        PUT("%s{\"pid\":%d,\"program\":\"", i ? "," : "", neighbour->process);
+        rs_page_put_escaped(&page, neighbour->program, strlen(neighbour->program));
+        PUT("\",\"held\":%" PRIu64 "}", neighbour->held_bytes);
+    }
+    PUT("],\"more\":{\"held\":%" PRIu64 ",\"processes\":%" PRIu64 "},\"complete\":%s},",
+        neighbours.more_bytes, neighbours.more_processes, neighbours.is_cut ? "false" : "true");
+}
 
 static void put_json_head(void)
 {
@@ -350,7 +403,9 @@ static void put_json_head(void)
     PUT("},\"outside\":{");
     for (size_t i = 0; i < WAYS; i++)
         PUT("%s\"%s\":%zu", i ? "," : "", ways[i], refused.ways_bytes[i]);
-    PUT("},\"by\":\"%s\",\"holders\":[", refused.is_tracked ? "call_site" : "size");
+    PUT("},");
+    put_json_neighbours();
+    PUT("\"by\":\"%s\",\"holders\":[", refused.is_tracked ? "call_site" : "library");
 }
 
 static void put_json_amount(size_t i, enum rs_kind kind, size_t bytes, size_t blocks)
@@ -364,16 +419,37 @@ static void put_json_rest(size_t bytes, size_t blocks)
     PUT("],\"more\":{\"bytes\":%zu,\"blocks\":%zu}}\n", bytes, blocks);
 }
 
-/* There are fewer than JSON_HOLDERS_MAX classes. */
-static void put_json_classes(void)
+static void put_json_library(size_t i, const struct rs_library *library)
 {
-    RS_ASSERT(refused.class_count <= JSON_HOLDERS_MAX);
-    for (size_t i = 0; i < refused.class_count; i++) {
-        put_json_amount(i, classes[i].kind, classes[i].bytes, classes[i].blocks);
-        PUT("\"smallest\":%zu,\"largest\":%zu}", classes[i].smallest_bytes,
-            classes[i].largest_bytes);
+    put_json_amount(i, library->kind, library->bytes, library->blocks);
+    if (library->name) {
+        PUT("\"library\":\"");
+        rs_page_put_escaped(&page, library->name, strlen(library->name));
+        PUT("\",");
     }
-    put_json_rest(0, 0);
+    PUT("\"sizes\":[");
+    for (size_t j = 0; j < library->class_count; j++) {
+        const struct rs_size_class *class = &library->classes[j];
+        PUT("%s{\"bytes\":%zu,\"blocks\":%zu,\"smallest\":%zu,\"largest\":%zu}", j ? "," : "",
+            class->bytes, class->blocks, class->smallest_bytes, class->largest_bytes);
+    }
+    PUT("]}");
+}
+
+static void put_json_libraries(void)
+{
+    size_t bytes = libraries.others_bytes, blocks = libraries.others_blocks;
+
+    for (size_t i = 0; i < libraries.count; i++) {
+        const struct rs_library *library = &libraries.libraries[i];
+        if (i < JSON_HOLDERS_MAX) {
+            put_json_library(i, library);
+        } else {
+            bytes += library->bytes;
+            blocks += library->blocks;
+        }
+    }
+    put_json_rest(bytes, blocks);
 }
 
 static void put_json_sites(size_t count)
@@ -401,7 +477,7 @@ static void put_json(void)
     if (refused.is_tracked)
         put_json_sites(rs_holders_sort(&holders));
     else
-        put_json_classes();
+        put_json_libraries();
 }
 
 /* ---- the whole ---- */

@@ -155,7 +155,7 @@ void rs_page_put_escaped(struct rs_page *page, const char *text, size_t length)
         count = rs_utf8_bytes(text + i, length - i);
         if (text[i] == '"' || text[i] == '\\')
             rs_page_put(page, "\\%c", text[i]);
-        else if (count == 0 || (unsigned char)text[i] < ' ' || text[i] == 0x7f)
+        else if (!rs_utf8_is_plain(text + i, count))
             rs_page_put(page, "?");
         else
             rs_page_put(page, "%.*s", (int)count, text + i);

@@ -209,9 +209,11 @@ bool rs_publish_is_held(void)
 void rs_publish_refusal(const char *text)
 {
     struct rs_published_refusal *refusal = &publication()->refusal;
-    uint32_t sequence = atomic_load_explicit(&refusal->sequence, memory_order_relaxed);
+    uint32_t sequence;
 
-    RS_ASSERT(sequence % 2 == 0); /* one writer */
+    RS_ASSERT(publication()); /* who has no page keeps no text */
+    sequence = atomic_load_explicit(&refusal->sequence, memory_order_relaxed);
+    sequence -= sequence % 2; /* before Linux 5.1 any program of the user can write it */
     atomic_store_explicit(&refusal->sequence, sequence + 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
     snprintf(refusal->text, sizeof(refusal->text), "%s", text);

@@ -45,6 +45,7 @@ static void put_report(enum rs_statistics_format format)
                       .expression = expression_of,
                       .left_out = missed->names,
                       .left_out_count = missed->name_count,
+                      .is_this_process = true,
                   });
 }
 

@@ -2,6 +2,9 @@
 /* Text of UTF-8, as far as outputs need it. */
 #pragma once
 
+#include "base/check.h"
+
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,4 +36,20 @@ static inline uint32_t rs_utf8_character(const char *text, size_t bytes)
     for (size_t i = 1; i < bytes; i++)
         character = character << 6 | ((unsigned char)text[i] & 0x3f);
     return character;
+}
+
+/* True for a character that a terminal only shows: no control character, none that changes the
+ * direction of text or is not seen.  False for 0 bytes, which are no character. */
+static inline bool rs_utf8_is_plain(const char *text, size_t bytes)
+{
+    static const uint32_t others[][2] = {
+        {0x0000, 0x001f}, {0x007f, 0x009f}, {0x00ad, 0x00ad}, {0x061c, 0x061c}, {0x200b, 0x200f},
+        {0x2028, 0x202e}, {0x2060, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe0fff},
+    }; /* first and last of them */
+    uint32_t character = bytes ? rs_utf8_character(text, bytes) : 0;
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(others); i++)
+        if (character >= others[i][0] && character <= others[i][1])
+            return false;
+    return true;
 }

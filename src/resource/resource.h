@@ -104,6 +104,13 @@ static inline CUresult rs_effort_result(enum rs_effort effort, CUresult result)
                                                                            : result;
 }
 
+/* The driver's result of a call that took memory, as a resource may return it: here
+ * CUDA_ERROR_NOT_READY would tell the caller to repeat with more effort. */
+static inline CUresult rs_effort_result_of_driver(CUresult result)
+{
+    return result == CUDA_ERROR_NOT_READY ? CUDA_ERROR_OUT_OF_MEMORY : result;
+}
+
 /* How much a trim gives back. */
 struct rs_trim {
     size_t keep_bytes;   /* each resource keeps up to this much in wholly free upstream blocks */

@@ -118,7 +118,7 @@ static int open_of(int process, int fd, uint64_t inode)
         return -1;
     opened = rs_file_open_to_change(path);
     if (opened >= 0 && (fstat(opened, &status) != 0 || status.st_ino != (ino_t)inode ||
-                        !(fcntl(opened, F_GET_SEALS) & F_SEAL_SHRINK))) {
+                        !rs_file_cannot_shrink(opened))) {
         rs_file_close(opened);
         opened = -1;
     }

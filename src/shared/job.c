@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shared/job.h"
 
-#include "base/check.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/undisturbed.h"
@@ -69,6 +68,16 @@ static struct rs_job_slot *take_slot(struct rs_job *job)
     return NULL;
 }
 
+/* Frees the slot, and returns whether the offer in it was accepted.  A slot whose offer was refused
+ * may be another process's by now, and stays. */
+static bool gives_back_held(struct rs_job_slot *slot, uint32_t offered)
+{
+    uint32_t held = rs_job_state(getpid(), RS_JOB_HELD);
+
+    return !atomic_compare_exchange_strong(&slot->state, &offered, 0) &&
+           atomic_compare_exchange_strong(&slot->state, &held, 0);
+}
+
 static bool is_held_in_time(struct rs_job_slot *slot)
 {
     uint32_t offered = rs_job_state(getpid(), RS_JOB_OFFERED);
@@ -76,19 +85,21 @@ static bool is_held_in_time(struct rs_job_slot *slot)
 
     while (atomic_load(&slot->state) == offered && (now = rs_clock_ns()) < until)
         rs_job_wait(&slot->state, offered, until - now);
-    return atomic_exchange(&slot->state, 0) == rs_job_state(getpid(), RS_JOB_HELD);
+    return gives_back_held(slot, offered);
 }
 
 static bool offer(struct rs_job *job, const struct rs_kept_descriptor *file)
 {
     struct rs_job_slot *slot = take_slot(job);
+    uint32_t taken = rs_job_state(getpid(), RS_JOB_TAKEN);
 
     if (!slot)
         return false;
-    RS_ASSERT(atomic_load(&slot->state) == rs_job_state(getpid(), RS_JOB_TAKEN));
     slot->fd = file->fd;
     slot->inode = file->inode;
-    atomic_store(&slot->state, rs_job_state(getpid(), RS_JOB_OFFERED));
+    if (!atomic_compare_exchange_strong(&slot->state, &taken,
+                                        rs_job_state(getpid(), RS_JOB_OFFERED)))
+        return false; /* every process of the job may write here */
     atomic_fetch_add(&job->offers, 1);
     rs_job_wake(&job->offers);
     return is_held_in_time(slot);

@@ -68,21 +68,22 @@ static void note_served(CUdevice device)
 }
 
 /* Allocates on a stream of the current context. */
-static bool allocate_here(size_t size_bytes, CUstream stream, CUdeviceptr *address,
+static bool allocate_here(size_t size_bytes, CUstream stream, unsigned object, CUdeviceptr *address,
                           CUresult *result)
 {
     CUdevice device;
 
     if (!may_replace_pool(&device) ||
-        !rs_shim_allocate_in_order(RS_MODE_SERVE, RS_HOOK_GROUP_ASYNC, size_bytes, stream, address,
-                                   result))
+        !rs_shim_allocate_in_order(RS_MODE_SERVE, RS_HOOK_GROUP_ASYNC, size_bytes, stream, object,
+                                   address, result))
         return false;
     if (*result == CUDA_SUCCESS)
         note_served(device);
     return true;
 }
 
-static bool allocate_on(CUstream stream, size_t size_bytes, CUdeviceptr *address, CUresult *result)
+static bool allocate_on(CUstream stream, size_t size_bytes, unsigned object, CUdeviceptr *address,
+                        CUresult *result)
 {
     CUcontext context, current = NULL;
     bool is_capturing, entered, served;
@@ -95,13 +96,13 @@ static bool allocate_on(CUstream stream, size_t size_bytes, CUdeviceptr *address
     if (!context)
         return false;
     entered = rs_driver_context_enter(context, &entering);
-    served = entering == CUDA_SUCCESS && allocate_here(size_bytes, stream, address, result);
+    served = entering == CUDA_SUCCESS && allocate_here(size_bytes, stream, object, address, result);
     rs_driver_context_leave(entered);
     return served;
 }
 
-bool rs_shim_allocate_async(size_t size_bytes, CUstream stream, CUdeviceptr *address,
-                            CUresult *result)
+bool rs_shim_allocate_async(size_t size_bytes, CUstream stream, unsigned object,
+                            CUdeviceptr *address, CUresult *result)
 {
     CUstreamCaptureMode mode;
     bool served;
@@ -110,7 +111,7 @@ bool rs_shim_allocate_async(size_t size_bytes, CUstream stream, CUdeviceptr *add
         !(rs_config.hook_groups & RS_HOOK_GROUP_ASYNC) || !rs_driver_ready(true))
         return false;
     mode = rs_capture_relax();
-    served = allocate_on(stream, size_bytes, address, result);
+    served = allocate_on(stream, size_bytes, object, address, result);
     rs_capture_restore(mode);
     return served;
 }

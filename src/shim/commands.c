@@ -46,7 +46,10 @@ static void carry_out(struct rs_commands *command)
 
     (void)rs_control_error(-EINVAL, "");
     command->result = -EINVAL;
-    if (command->device < 0 || !account)
+    if (!rs_mode_serving())
+        command->result =
+            rs_control_error(-ENOTSUP, "rmmshim serves nothing in this process any more");
+    else if (command->device < 0 || !account)
         (void)rs_control_error(-EINVAL, "no device of that number");
     else if (command->kind == RS_COMMAND_LIMIT)
         set_limit(command);
@@ -62,17 +65,21 @@ static void carry_out(struct rs_commands *command)
 }
 
 /* A command makes no hooked call of its own, but a signal handler of the program may make one on
- * this thread meanwhile: `inside` keeps that call from taking another command. */
+ * this thread meanwhile: `inside` keeps that call from taking another command.  The thread's last
+ * error is the program's own again afterwards. */
 static void take_command(void)
 {
     static __thread bool inside;
+    char own_error[RS_CONTROL_ERROR_BYTES];
     struct rs_commands command;
 
-    if (inside || !rs_mode_serving() || !rs_commands_take(&command))
+    if (inside || !rs_commands_take(&command))
         return;
     inside = true;
+    snprintf(own_error, sizeof(own_error), "%s", rs_control_last_error());
     carry_out(&command);
     rs_commands_answer(&command);
+    (void)rs_control_error(0, own_error);
     inside = false;
 }
 
@@ -97,6 +104,8 @@ void rs_shim_attend_in_request_now(void)
 
 /* ---- a thread for it ---- */
 
+/* Takes each command that is asked, also when a setting was found bad meanwhile and nothing is
+ * served any more: rs_commands_wait does not wait while one is asked. */
 static void *wait_for_commands(void *data)
 {
     (void)data;

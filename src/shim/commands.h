@@ -13,6 +13,8 @@ RS_COLD void rs_shim_attend_now(void);
 /* Does it inside an allocation, where no driver call may wait without bound (base/request.h). */
 RS_COLD void rs_shim_attend_in_request_now(void);
 
+/* The functions below are for a process that stacks serve (config/mode.h): a child that was forked
+ * without its handlers has no copy of the memory that the word lies in. */
 RS_HOT_INLINE bool rs_shim_has_attention(void)
 {
     return RS_UNLIKELY(atomic_load_explicit(rs_attention, memory_order_relaxed) != 0);

@@ -19,8 +19,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-/* Of 200 bytes, since it lies in the static block of thread-local storage, which is small. */
-static __thread char last_error[200];
+static __thread char last_error[RS_CONTROL_ERROR_BYTES];
 
 const char *rs_control_last_error(void)
 {
@@ -63,14 +62,19 @@ static int check_started(int device)
     return result;
 }
 
+static int check_kind_alone(int kind)
+{
+    if (kind >= 0 && kind < RS_KINDS)
+        return 0;
+    return rs_control_error(0, "no kind of memory of that number");
+}
+
 /* The same for calls about one kind of memory, which need CUDA started. */
 static int check_kind(int device, int kind)
 {
     int result = check_started(device);
 
-    if (result == 0 && (kind < 0 || kind >= RS_KINDS))
-        result = rs_control_error(0, "no kind of memory of that number");
-    return result;
+    return result == 0 ? check_kind_alone(kind) : result;
 }
 
 /* ---- statistics ---- */
@@ -196,6 +200,92 @@ int rs_control_reset_peaks(int device, int kind)
 
     if (result == 0)
         rs_count_levels_reset_peaks((enum rs_kind)kind, device);
+    return result;
+}
+
+/* ---- phases ---- */
+
+/* Tells phases that the C API begins from others. */
+static const char of_program[1];
+
+/* Where no log is open there is nothing to mark, and one that cannot be written has said so. */
+static void mark_phase(const char *what, const char *name)
+{
+    char text[sizeof("begin ") + RS_PHASE_NAME_BYTES];
+
+    if (!name)
+        return;
+    snprintf(text, sizeof(text), "%s %s", what, name);
+    (void)rs_logging_mark(text);
+}
+
+int rs_control_push_phase(const char *name)
+{
+    const char *entered;
+
+    if (rs_mode_now() != RS_MODE_SERVE)
+        return not_served();
+    if (!name || !*name)
+        return rs_control_error(0, "a phase has no name");
+    if (rs_phase_push(name, of_program, &entered) != 0)
+        return rs_control_error(-ENOMEM, "out of host memory");
+    mark_phase("begin", entered);
+    return 0;
+}
+
+int rs_control_pop_phase(void)
+{
+    const char *name;
+
+    if (rs_mode_now() != RS_MODE_SERVE)
+        return not_served();
+    if (rs_phase_pop(of_program, &name) != 0)
+        return rs_control_error(-ERANGE, "this thread has pushed no phase");
+    mark_phase("end", name);
+    return 0;
+}
+
+void rs_control_push_range(const char *name, const void *owner)
+{
+    const char *entered;
+
+    if (rs_mode_serving() && rs_phase_push(name, owner, &entered) == 0)
+        mark_phase("begin", entered);
+}
+
+void rs_control_pop_range(const void *owner)
+{
+    const char *name;
+
+    if (rs_mode_serving() && rs_phase_pop(owner, &name) == 0)
+        mark_phase("end", name);
+}
+
+/* Phases can be asked for before CUDA has been started. */
+static int check_phases(int device, int kind)
+{
+    bool started;
+    int result = check_device(device, &started);
+
+    return result == 0 ? check_kind_alone(kind) : result;
+}
+
+int rs_control_get_phase(int device, int kind, unsigned index, struct rs_phase *phase,
+                         struct rs_phase_memory *memory)
+{
+    int result = check_phases(device, kind);
+
+    if (result == 0 && !rs_phase_get(index, (enum rs_kind)kind, device, phase, memory))
+        result = rs_control_error(-ERANGE, "no phase of that number");
+    return result;
+}
+
+int rs_control_reset_phase_peaks(int device, int kind)
+{
+    int result = check_phases(device, kind);
+
+    if (result == 0)
+        rs_phase_reset_peaks((enum rs_kind)kind, device);
     return result;
 }
 

@@ -6,6 +6,7 @@
 
 #include "context/block_counts.h"
 #include "context/count_levels.h"
+#include "context/phase.h"
 #include "driver/cuda.h"
 
 #include <stddef.h>
@@ -19,6 +20,9 @@ struct rs_control_statistics {
     size_t charged_bytes, limit_bytes;
     uint64_t refusals, driver_allocations, driver_frees;
 };
+
+/* Of 200 bytes, since it lies in the static block of thread-local storage, which is small. */
+enum { RS_CONTROL_ERROR_BYTES = 200 };
 
 /* The calling thread's last error as a line of text. */
 const char *rs_control_last_error(void);
@@ -34,6 +38,15 @@ int rs_control_push_counters(int device, int kind);
 int rs_control_pop_counters(int device, int kind, struct rs_count_level *level);
 int rs_control_reset_peaks(int device, int kind);
 
+int rs_control_push_phase(const char *name);
+int rs_control_pop_phase(void);
+/* A range of another interface, in a process in which it may be forwarded: nothing is answered. */
+void rs_control_push_range(const char *name, const void *owner);
+void rs_control_pop_range(const void *owner);
+int rs_control_get_phase(int device, int kind, unsigned index, struct rs_phase *phase,
+                         struct rs_phase_memory *memory);
+int rs_control_reset_phase_peaks(int device, int kind);
+
 size_t rs_control_trim(int device, size_t keep_bytes);
 int rs_control_set_limit(int device, size_t bytes);
 int rs_control_set_limit_fraction(int device, double fraction);
@@ -46,8 +59,9 @@ int rs_control_report(const char *where);
 int rs_control_mark(const char *phase);
 
 /* Device memory of a device's primary context in the order of a stream, a CUstream (NULL: the
- * legacy default stream).  NULL when out of memory, after a line in the log. */
-void *rs_ordered_allocate(size_t size_bytes, int device, void *stream);
+ * legacy default stream).  `object` asks (trace/object.h).  NULL when out of memory, after a line
+ * in the log. */
+void *rs_ordered_allocate(size_t size_bytes, int device, void *stream, unsigned object);
 void rs_ordered_free(void *address, int device, void *stream);
 
 /* Work of other streams uses the block: its free waits for all work of the context. */

@@ -57,7 +57,8 @@ static CUstream stream_of(void *stream)
     return stream ? (CUstream)stream : CU_STREAM_LEGACY;
 }
 
-static CUresult allocate(size_t size_bytes, int device, CUstream stream, CUdeviceptr *address)
+static CUresult allocate(size_t size_bytes, int device, CUstream stream, unsigned object,
+                         CUdeviceptr *address)
 {
     enum rs_mode mode = rs_mode_now();
     CUresult result = CUDA_ERROR_NOT_INITIALIZED;
@@ -65,14 +66,14 @@ static CUresult allocate(size_t size_bytes, int device, CUstream stream, CUdevic
 
     if (!visit_primary(mode, device, stream, &visit))
         return result;
-    if (!rs_shim_allocate_in_order(mode, RS_HOOK_GROUP_DEVICE, size_bytes, visit.stream, address,
-                                   &result))
+    if (!rs_shim_allocate_in_order(mode, RS_HOOK_GROUP_DEVICE, size_bytes, visit.stream, object,
+                                   address, &result))
         result = rs_driver.cuMemAlloc_v2(address, size_bytes);
     leave_primary(device, &visit);
     return result;
 }
 
-void *rs_ordered_allocate(size_t size_bytes, int device, void *stream)
+void *rs_ordered_allocate(size_t size_bytes, int device, void *stream, unsigned object)
 {
     static bool said; /* one line is enough: a program may ask again and again */
     CUresult result = CUDA_ERROR_NOT_INITIALIZED;
@@ -80,7 +81,7 @@ void *rs_ordered_allocate(size_t size_bytes, int device, void *stream)
     char buffer[32];
 
     if (rs_driver_ready(true))
-        result = allocate(size_bytes, device, stream_of(stream), &address);
+        result = allocate(size_bytes, device, stream_of(stream), object, &address);
     if (result == CUDA_SUCCESS)
         return (void *)(uintptr_t)address;
     if (rs_log_once(&said))

@@ -27,7 +27,7 @@ RS_COLD static void note_failure(const struct rs_stack *stack, size_t size_bytes
 /* Inline: the common case of an allocation, and of a free, makes no call before the call of the
  * stack's topmost resource. */
 RS_HOT_INLINE CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, CUstream stream,
-                                     CUdeviceptr *address)
+                                     unsigned object, CUdeviceptr *address)
 {
     struct rs_mr *mr = atomic_load_explicit(&stack->mr, memory_order_relaxed);
     struct rs_allocation allocation;
@@ -39,7 +39,7 @@ RS_HOT_INLINE CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, 
         note_failure(stack, size_bytes, result);
         return result;
     }
-    if (RS_UNLIKELY(!rs_block_enter(stack, &allocation))) {
+    if (RS_UNLIKELY(!rs_block_enter(stack, &allocation, object))) {
         allocation.holder = NULL;
         (void)rs_mr_deallocate(mr, &allocation, NULL);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -103,8 +103,8 @@ static bool is_refused(const struct rs_stack *stack, size_t size_bytes, CUresult
 /* ---- device memory ---- */
 
 /* The first allocation in a context, and every unusual one. */
-RS_COLD static bool allocate_slowly(bool serving, size_t size_bytes, CUdeviceptr *address,
-                                    CUresult *result)
+RS_COLD static bool allocate_slowly(bool serving, size_t size_bytes, unsigned object,
+                                    CUdeviceptr *address, CUresult *result)
 {
     struct rs_stack *stack;
     bool answered;
@@ -116,26 +116,29 @@ RS_COLD static bool allocate_slowly(bool serving, size_t size_bytes, CUdeviceptr
     if (!stack)
         return answered;
     if (!is_refused(stack, size_bytes, result))
-        *result = allocate_from(stack, size_bytes, NULL, address);
+        *result = allocate_from(stack, size_bytes, NULL, object, address);
     return true;
 }
 
-RS_HOT bool rs_shim_allocate(size_t size_bytes, CUdeviceptr *address, CUresult *result)
+RS_HOT bool rs_shim_allocate(size_t size_bytes, unsigned object, CUdeviceptr *address,
+                             CUresult *result)
 {
-    struct rs_stack *stack = NULL;
+    struct rs_stack *stack;
 
     if (RS_UNLIKELY(!rs_mode_serving()))
-        return allocate_slowly(false, size_bytes, address, result);
-    if (RS_LIKELY(rs_config.hook_groups & RS_HOOK_GROUP_DEVICE))
-        stack = rs_context_stack_before(RS_STACK_DEVICE);
+        return allocate_slowly(false, size_bytes, object, address, result);
+    if (RS_UNLIKELY(~rs_config.hook_groups & RS_HOOK_GROUP_DEVICE))
+        return allocate_slowly(true, size_bytes, object, address, result);
+    stack = rs_context_stack_before(RS_STACK_DEVICE);
     if (RS_UNLIKELY(!stack || !address || size_bytes == 0 || rs_thread.refused))
-        return allocate_slowly(true, size_bytes, address, result);
-    *result = allocate_from(stack, size_bytes, NULL, address);
+        return allocate_slowly(true, size_bytes, object, address, result);
+    *result = allocate_from(stack, size_bytes, NULL, object, address);
     return true;
 }
 
 bool rs_shim_allocate_in_order(enum rs_mode mode, unsigned hook_group, size_t size_bytes,
-                               CUstream stream, CUdeviceptr *address, CUresult *result)
+                               CUstream stream, unsigned object, CUdeviceptr *address,
+                               CUresult *result)
 {
     bool answered;
     struct rs_stack *stack = serving_stack(mode, hook_group, RS_KIND_DEVICE, 0, &answered, result);
@@ -144,12 +147,13 @@ bool rs_shim_allocate_in_order(enum rs_mode mode, unsigned hook_group, size_t si
         return answered;
     if (hook_group == RS_HOOK_GROUP_ASYNC && stack->frees_wait)
         return false; /* a free in the order of a stream must not wait */
-    *result = allocate_from(stack, size_bytes, stream, address);
+    *result = allocate_from(stack, size_bytes, stream, object, address);
     return true;
 }
 
 bool rs_shim_allocate_pitch(size_t width_bytes, size_t height, unsigned element_bytes,
-                            CUdeviceptr *address, size_t *pitch_bytes, CUresult *result)
+                            unsigned object, CUdeviceptr *address, size_t *pitch_bytes,
+                            CUresult *result)
 {
     struct rs_stack *stack;
     size_t row_bytes, size_bytes;
@@ -164,7 +168,7 @@ bool rs_shim_allocate_pitch(size_t width_bytes, size_t height, unsigned element_
         serving_stack(rs_mode_now(), RS_HOOK_GROUP_DEVICE, RS_KIND_DEVICE, 0, &answered, result);
     if (!stack)
         return answered;
-    *result = allocate_from(stack, size_bytes, NULL, address);
+    *result = allocate_from(stack, size_bytes, NULL, object, address);
     if (*result == CUDA_SUCCESS)
         *pitch_bytes = row_bytes;
     return true;
@@ -179,7 +183,7 @@ enum {
  * would without the library.  A record for it is there: it was given up a moment ago. */
 RS_COLD static CUresult keep_block(const struct rs_taken_block *taken, CUresult result)
 {
-    if (rs_block_enter(taken->stack, &taken->allocation))
+    if (rs_block_enter_again(taken->stack, &taken->allocation))
         rs_block_note_advice(taken->allocation.address, &taken->advice);
     return result;
 }
@@ -252,7 +256,7 @@ static CUresult free_in_order(struct rs_taken_block *taken, CUstream stream)
     if (result == CUDA_SUCCESS)
         result = free_block(taken, stream);
     else
-        (void)rs_block_enter(stack, &taken->allocation);
+        (void)rs_block_enter_again(stack, &taken->allocation);
     rs_driver_context_leave(entered);
     return result;
 }
@@ -274,8 +278,8 @@ RS_HOT bool rs_shim_free(CUdeviceptr address, CUresult *result)
     return free_kind(address, DEVICE_KINDS, result);
 }
 
-bool rs_shim_allocate_managed(size_t size_bytes, unsigned flags, CUdeviceptr *address,
-                              CUresult *result)
+bool rs_shim_allocate_managed(size_t size_bytes, unsigned flags, unsigned object,
+                              CUdeviceptr *address, CUresult *result)
 {
     struct rs_stack *stack;
     bool answered;
@@ -287,11 +291,12 @@ bool rs_shim_allocate_managed(size_t size_bytes, unsigned flags, CUdeviceptr *ad
     if (!stack)
         return answered;
     if (!is_refused(stack, size_bytes, result))
-        *result = allocate_from(stack, size_bytes, NULL, address);
+        *result = allocate_from(stack, size_bytes, NULL, object, address);
     return true;
 }
 
-bool rs_shim_allocate_host(size_t size_bytes, unsigned flags, void **address, CUresult *result)
+bool rs_shim_allocate_host(size_t size_bytes, unsigned flags, unsigned object, void **address,
+                           CUresult *result)
 {
     struct rs_stack *stack;
     CUdeviceptr allocated;
@@ -303,7 +308,7 @@ bool rs_shim_allocate_host(size_t size_bytes, unsigned flags, void **address, CU
                           result);
     if (!stack)
         return answered;
-    *result = allocate_from(stack, size_bytes, NULL, &allocated);
+    *result = allocate_from(stack, size_bytes, NULL, object, &allocated);
     if (*result == CUDA_SUCCESS)
         *address = (void *)(uintptr_t)allocated;
     return true;
@@ -314,7 +319,8 @@ bool rs_shim_free_host(void *address, CUresult *result)
     return free_kind((CUdeviceptr)(uintptr_t)address, HOST_KINDS, result);
 }
 
-RS_HOT bool rs_shim_allocate_at_once(unsigned which_stack, size_t size_bytes, CUdeviceptr *address)
+RS_HOT bool rs_shim_allocate_at_once(unsigned which_stack, size_t size_bytes, unsigned object,
+                                     CUdeviceptr *address)
 {
     struct rs_stack *stack = rs_context_stack_before(which_stack);
     CUresult result;
@@ -323,7 +329,7 @@ RS_HOT bool rs_shim_allocate_at_once(unsigned which_stack, size_t size_bytes, CU
         stack = rs_context_made_stack(which_stack);
     if (RS_UNLIKELY(!stack || size_bytes == 0))
         return false;
-    result = allocate_from(stack, size_bytes, NULL, address);
+    result = allocate_from(stack, size_bytes, NULL, object, address);
     return RS_LIKELY(result == CUDA_SUCCESS) || note_refusal(stack, size_bytes, result);
 }
 

@@ -7,7 +7,9 @@
 #include "context/block.h"
 #include "context/block_counts.h"
 #include "context/context.h"
+#include "context/count_levels.h"
 #include "context/limit.h"
+#include "context/phase.h"
 #include "introspect/peer.h"
 #include "ipc/export.h"
 #include "report/leaks.h"
@@ -41,6 +43,8 @@ static void forked(void)
 {
     rs_commands_forget();
     begin_counters();
+    rs_count_levels_forget();
+    rs_phase_forked();
 }
 
 static void before_trim(void)

@@ -6,9 +6,11 @@
 #include "config/variable_name.h"
 #include "resource/expression.h"
 #include "tool/describe.h"
+#include "tool/profile/profile.h"
 #include "tool/tool.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void print_tree(const struct rs_expression *node, int depth)
@@ -121,7 +123,62 @@ static int check_variables(char **variables)
     return good ? TOOL_OK : TOOL_FINDING;
 }
 
-static int check(char **arguments)
+/* The profile, and what of it `variables` leave in force. */
+static int check_profile(const char *name, char **variables)
+{
+    struct profile *profile = profile_read(name);
+    char **all = profile ? profile_join(profile, variables) : NULL;
+    int code = all ? check_variables(all) : TOOL_FINDING;
+
+    free((void *)all);
+    profile_free(profile);
+    return code;
+}
+
+/* The value of the --profile at **arguments, which moves to its last word; NULL after saying what
+ * is wrong. */
+static const char *profile_value(char ***arguments)
+{
+    static const char *const options[] = {"--profile", "--help", NULL};
+    size_t length = strlen(options[0]);
+    const char *value = **arguments;
+
+    if (strncmp(value, options[0], length) != 0 || (value[length] && value[length] != '=')) {
+        tool_say_unknown("option", value, options);
+        return NULL;
+    }
+    value = value[length] ? value + length + 1 : (*arguments)[1];
+    if (!value || !*value) {
+        tool_say("--profile needs a value");
+        return NULL;
+    }
+    *arguments += value == (*arguments)[1];
+    return value;
+}
+
+/* Takes the profile, if there is one, out of the arguments.  False after saying what is wrong. */
+static bool take_profile(char **arguments, const char **profile)
+{
+    char **kept = arguments;
+
+    for (; *arguments; arguments++) {
+        if (strncmp(*arguments, "--", 2) != 0) {
+            *kept++ = *arguments;
+            continue;
+        }
+        if (*profile) {
+            tool_say("one --profile is expected");
+            return false;
+        }
+        *profile = profile_value(&arguments);
+        if (!*profile)
+            return false;
+    }
+    *kept = NULL;
+    return true;
+}
+
+static int check_arguments(char **arguments, const char *profile)
 {
     const char *expression = NULL;
     size_t count = 0, variables = 0;
@@ -132,16 +189,27 @@ static int check(char **arguments)
         else
             expression = arguments[count];
     }
+    if (profile && variables == count)
+        return check_profile(profile, arguments);
     if (count > 0 && variables == count)
         return check_variables(arguments);
-    if (count == 1)
+    if (count == 1 && !profile)
         return check_expression(expression);
-    if (variables > 0)
+    if (variables > 0 || profile)
         tool_say("beside variables an expression is a variable too: RMM_RESOURCE='%s'", expression);
     else
         tool_say("one expression is expected, in quotes, or variables: rmmshim check 'pool(cuda)', "
                  "rmmshim check RMM_POOL_SIZE=4GiB");
     return TOOL_USAGE;
+}
+
+static int check(char **arguments)
+{
+    const char *profile = NULL;
+
+    if (!take_profile(arguments, &profile))
+        return TOOL_USAGE;
+    return check_arguments(arguments, profile);
 }
 
 static void help(void)
@@ -150,13 +218,16 @@ static void help(void)
          "it prints the stacks that they mean for each device and kind of memory; variables of\n"
          "the environment are not read.  Exit code 1 when something is wrong, with a line that\n"
          "shows where: all that RMM_RESOURCE refuses is wrong here too.\n\n"
+         "--profile NAME|FILE   also the settings of a profile of `rmmshim run` or of a file, but "
+         "those\n"
+         "                      that are given\n\n"
          "example: rmmshim check 'statistics(pool(cuda, initial_size=1GiB, maximum_size=80%))'\n"
          "         rmmshim check RMM_POOL_SIZE=1GiB RMM_LIMIT=80% RMM_LIMIT_1=8GiB");
 }
 
 const struct tool_command tool_check = {
     .name = "check",
-    .arguments = "EXPRESSION|VARIABLE=VALUE...",
+    .arguments = "[--profile NAME|FILE] EXPRESSION|VARIABLE=VALUE...",
     .summary =
         "Checks an expression for RMM_RESOURCE, or variables, and shows the stacks they mean",
     .run = check,

@@ -43,9 +43,6 @@ static int run(char **arguments)
     for (; *arguments; arguments++) {
         if (!is_over && strcmp(*arguments, "--") == 0) {
             is_over = true;
-        } else if (!is_over && tool_is_help(*arguments)) {
-            tool_print_help(&tool_doctor);
-            return TOOL_OK;
         } else if (!is_over && strcmp(*arguments, "--json") == 0) {
             as_json = true;
         } else if (!is_over && **arguments == '-') {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim limit: changes the limit of a process that runs. */
+#include "base/arithmetic.h"
 #include "tool/steer.h"
 #include "tool/tool.h"
 
@@ -37,7 +38,9 @@ static bool resolve(const struct steer_target *target, int index, const struct r
                  target->devices[index]);
         return false;
     }
-    *bytes = rs_size_resolve(*size, total_bytes, total_bytes);
+    /* A command of 0 bytes takes the limit away: a share that rounds down to 0 is the smallest
+     * limit, as in RMM_LIMIT. */
+    *bytes = rs_max(rs_size_resolve(*size, total_bytes, total_bytes), 1);
     return true;
 }
 
@@ -63,10 +66,6 @@ static int run(char **arguments)
     bool has_limit;
     int code = TOOL_OK;
 
-    if (*arguments && tool_is_help(*arguments)) {
-        tool_print_help(&tool_limit);
-        return TOOL_OK;
-    }
     if (!steer_parse(arguments, NULL, &words))
         return TOOL_USAGE;
     if (!words.value) {

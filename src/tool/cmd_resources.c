@@ -117,7 +117,7 @@ static int resources(char **arguments)
 
 const struct tool_command tool_resources = {
     .name = "resources",
-    .arguments = "[NAME]",
+    .arguments = "[RESOURCE]",
     .summary = "Lists the memory resources, or one with its options",
     .run = resources,
 };

@@ -4,6 +4,7 @@
  * before anything starts. */
 #include "config/config.h"
 #include "tool/library.h"
+#include "tool/profile/profile.h"
 #include "tool/run/end.h"
 #include "tool/run/find_min.h"
 #include "tool/run/job.h"
@@ -15,13 +16,16 @@
 #include <string.h>
 #include <unistd.h>
 
+static bool has_nvtx_phases;
+
 static bool settings_are_good(void)
 {
-    struct rs_diagnostics diagnostics = tool_diagnostics();
+    struct rs_diagnostics diagnostics = profile_diagnostics(NULL);
     struct rs_config config;
     unsigned bad = rs_config_parse(environ, &diagnostics, &config);
 
     run_end_note_settings(config.anything_set);
+    has_nvtx_phases = config.nvtx_phases;
     rs_config_free(&config);
     return bad == 0;
 }
@@ -51,13 +55,13 @@ static int start(char **program, const struct run_options *options)
     char library[PATH_MAX];
     int failed;
 
-    if (!run_options_agree(options) || !settings_are_good() || !limit_job_begin(options->becomes) ||
-        !library_find(library))
+    if ((options->profile && !profile_enter(options->profile)) || !run_options_agree(options) ||
+        !settings_are_good() || !limit_job_begin(options->becomes) || !library_find(library))
         return TOOL_RUN_FAILED;
     failed = library_check_program(library, program[0]);
     if (failed)
         return failed;
-    if (!library_preload(library))
+    if (!library_preload(library) || (has_nvtx_phases && !library_inject_nvtx(library)))
         return TOOL_RUN_FAILED;
     return options->becomes ? parent_become(program) : stay(program, options);
 }

@@ -301,7 +301,8 @@ static void help(void)
 
 const struct tool_command tool_top = {
     .name = "top",
-    .arguments = "[--once] [--json] [--by WORD] [--sort WORD] [--interval S]",
+    .arguments =
+        "[--once] [--json] [--by process|device] [--sort held|live|peak|rate|pid] [--interval S]",
     .summary = "Shows the processes that have memory through rmmshim, as they change",
     .run = top,
     .help = help,

@@ -33,10 +33,6 @@ static int run(char **arguments)
     struct rs_size keep = {.number = 0};
     int code = TOOL_OK;
 
-    if (*arguments && tool_is_help(*arguments)) {
-        tool_print_help(&tool_trim);
-        return TOOL_OK;
-    }
     if (!steer_parse(arguments, "--keep", &words) ||
         (words.value && !steer_parse_size("--keep", words.value, &keep)))
         return TOOL_USAGE;

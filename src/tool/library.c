@@ -80,6 +80,9 @@ bool library_find(char path[PATH_MAX])
     return false;
 }
 
+/* Names the one library that NVTX hands its calls to, in a process of 64 bits. */
+#define NVTX_VARIABLE "NVTX_INJECTION64_PATH"
+
 static bool set_preload(const char *value)
 {
     if (setenv("LD_PRELOAD", value, 1) == 0)
@@ -110,6 +113,21 @@ bool library_preload(const char *path)
     done = set_preload(joined);
     free(joined);
     return done;
+}
+
+bool library_inject_nvtx(const char *path)
+{
+    const char *before = getenv(NVTX_VARIABLE);
+
+    if (before && *before && strcmp(before, path) != 0) {
+        tool_say(NVTX_VARIABLE "=%s: that tool gets the NVTX ranges, and RMM_PHASES=nvtx none",
+                 before);
+        return true;
+    }
+    if (setenv(NVTX_VARIABLE, path, 1) == 0)
+        return true;
+    tool_say(NVTX_VARIABLE ": %s", strerror(errno));
+    return false;
 }
 
 /* ---- the program ---- */

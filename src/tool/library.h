@@ -21,6 +21,9 @@ bool library_look(char path[PATH_MAX], char why[LIBRARY_WHY_BYTES]);
 /* Puts the library in front of LD_PRELOAD. */
 bool library_preload(const char *path);
 
+/* Has NVTX hand its calls to the library, unless another tool has them; a line says that. */
+bool library_inject_nvtx(const char *path);
+
 /* Checks a program, which is searched for as execvp does.  Returns 0, or the exit code after
  * printing what is wrong: it is not found or not executable; the dynamic linker would start it
  * without the library (setuid, static, another architecture); or it, or the interpreter of a

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "tool/complete/complete.h"
 #include "tool/man/manual.h"
 #include "tool/tool.h"
 
@@ -114,6 +115,16 @@ static int print_help_of(const char *name)
     return TOOL_OK;
 }
 
+/* Also behind other words, except where these are a program's. */
+static bool asks_help(const struct tool_command *command, char **arguments)
+{
+    if (command == &tool_run)
+        return tool_is_help(*arguments);
+    while (*arguments && strcmp(*arguments, "--") != 0 && !tool_is_help(*arguments))
+        arguments++;
+    return tool_is_help(*arguments);
+}
+
 static int dispatch(char **arguments)
 {
     const struct tool_command *command;
@@ -126,12 +137,14 @@ static int dispatch(char **arguments)
         puts("rmmshim " RMMSHIM_VERSION);
         return TOOL_OK;
     }
+    if (strcmp(arguments[0], "--complete") == 0)
+        return complete(arguments + 1);
     if (tool_is_help(arguments[0]) || strcmp(arguments[0], "help") == 0)
         return print_help_of(arguments[1]);
     command = find_command(arguments[0]);
     if (!command)
         return unknown_command(arguments[0]);
-    if (tool_is_help(arguments[1])) {
+    if (asks_help(command, arguments + 1)) {
         tool_print_help(command);
         return TOOL_OK;
     }

@@ -3,6 +3,7 @@
 
 #include "base/process.h"
 #include "report/publish.h"
+#include "report/published_checks.h"
 #include "shared/published.h"
 #include "tool/publication.h"
 
@@ -62,18 +63,22 @@ bool process_directory_is_ending(int directory)
 int process_own_number(const struct process *process)
 {
     char status[8192];
-    const char *line, *last;
 
-    if (read_file(process->directory, "status", status, sizeof(status)) <= 0)
+    return read_file(process->directory, "status", status, sizeof(status)) > 0
+               ? rs_process_own_number(status)
+               : 0;
+}
+
+int process_parent(int number)
+{
+    char path[64], stat[1024], *behind_name;
+    int parent = 0;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", number);
+    if (read_file(AT_FDCWD, path, stat, sizeof(stat)) <= 0)
         return 0;
-    line = strstr(status, "\nNSpid:");
-    if (!line)
-        return 0;
-    line++;
-    last = line + strcspn(line, "\n");
-    while (last > line && last[-1] >= '0' && last[-1] <= '9')
-        last--;
-    return atoi(last);
+    behind_name = strrchr(stat, ')');
+    return behind_name && sscanf(behind_name + 1, " %*c %d", &parent) == 1 ? parent : 0;
 }
 
 int process_open_file(const struct process *process, const char *name, int flags,
@@ -109,8 +114,7 @@ int process_open_file(const struct process *process, const char *name, int flags
     return fd;
 }
 
-/* A forked child may have its parent's page open; and a file that can shrink would be a signal for
- * its reader. */
+/* A forked child may have its parent's page open. */
 static bool is_page_of(int fd, void *data)
 {
     struct process *process = data;
@@ -118,8 +122,7 @@ static bool is_page_of(int fd, void *data)
     struct stat status;
     int own = process_own_number(process);
 
-    if (fstat(fd, &status) != 0 || status.st_size != RS_PUBLISHED_BYTES ||
-        !(fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK) ||
+    if (!rs_published_check_file(fd) || fstat(fd, &status) != 0 ||
         pread(fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head) || (own && head.process != own))
         return false;
     process->inode = (uint64_t)status.st_ino;

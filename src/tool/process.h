@@ -34,6 +34,9 @@ void process_close(struct process *process);
 /* The number that the process has in its own PID namespace; 0 where the kernel does not say. */
 int process_own_number(const struct process *process);
 
+/* The parent of the process of that number; 0 where it has none, or /proc does not tell. */
+int process_parent(int number);
+
 /* True when the process has ended, a zombie included. */
 bool process_has_ended(const struct process *process);
 

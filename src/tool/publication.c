@@ -4,8 +4,9 @@
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "context/block_counts.h"
+#include "report/plain.h"
+#include "report/published_checks.h"
 #include "shared/published.h"
-#include "tool/plain.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,9 +21,7 @@ enum {
 
 bool publication_can_read(const void *file)
 {
-    const struct rs_publication *head = file;
-
-    return strncmp(head->layout, RS_PUBLICATION_LAYOUT, sizeof(head->layout)) == 0;
+    return rs_published_check_layout(file);
 }
 
 bool publication_has_directory(const void *file)
@@ -30,11 +29,6 @@ bool publication_has_directory(const void *file)
     const struct rs_publication *head = file;
 
     return atomic_load(&head->directory) != 0;
-}
-
-static bool lies_inside(uint64_t offset, uint64_t bytes)
-{
-    return offset < RS_PUBLISHED_BYTES && bytes <= RS_PUBLISHED_BYTES - offset;
 }
 
 /* ---- the directory ---- */
@@ -46,14 +40,11 @@ static struct rs_published_directory *copy_directory(const char *file, uint64_t 
     struct rs_published_directory counts, *copy = NULL;
     uint64_t bytes;
 
-    if (at == 0 || at % _Alignof(max_align_t) != 0 || !lies_inside(at, sizeof(counts)))
+    if (!rs_published_check_place(at))
         return NULL;
     memcpy(&counts, file + at, sizeof(counts));
-    bytes = sizeof(counts) + counts.stack_count * (uint64_t)sizeof(struct rs_published_stack) +
-            counts.counter_count * (uint64_t)sizeof(struct rs_published_counter);
-    if (counts.stack_count > PUBLICATION_STACKS || !lies_inside(at, bytes))
-        return NULL;
-    copy = malloc(bytes);
+    bytes = rs_published_check_directory(at, &counts);
+    copy = bytes ? malloc(bytes) : NULL;
     if (copy) {
         memcpy(copy, file + at, bytes);
         *copy = counts;
@@ -80,41 +71,11 @@ static bool take_directory(struct publication *page, const struct rs_publication
     stacks = (void *)(page->directory + 1);
     for (uint32_t i = 0; i < page->directory->stack_count; i++) {
         stacks[i].expression[sizeof(stacks[i].expression) - 1] = '\0';
-        plain_make(stacks[i].expression);
+        rs_plain_make(stacks[i].expression);
     }
     page->from = stacks;
     page->counters = (const void *)(page->from + page->directory->stack_count);
     return true;
-}
-
-/* Names are part of metrics' names: words of lower case and digits, with one '_' in between. */
-static bool is_name(const char *text, size_t room)
-{
-    size_t length = strnlen(text, room);
-
-    return length > 0 && length < room && text[0] >= 'a' && text[0] <= 'z' &&
-           strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_") == length && !strstr(text, "__") &&
-           text[length - 1] != '_';
-}
-
-static bool is_sound(const struct rs_published_term *term)
-{
-    uint64_t span = term->count ? (uint64_t)(term->count - 1) * term->stride_bytes + 8 : 8;
-
-    return term->offset % 8 == 0 && term->stride_bytes % 8 == 0 &&
-           lies_inside(term->offset, span) && term->offset != 0;
-}
-
-static bool is_sound_counter(const struct rs_published_counter *counter)
-{
-    bool is_good = is_name(counter->resource, sizeof(counter->resource)) &&
-                   is_name(counter->name, sizeof(counter->name)) &&
-                   counter->kind <= RS_COUNTER_LARGEST && counter->unit <= RS_UNIT_NANOSECONDS &&
-                   counter->term_count <= RS_TERMS_MAX;
-
-    for (uint32_t i = 0; is_good && i < counter->term_count; i++)
-        is_good = is_sound(&counter->terms[i]);
-    return is_good;
 }
 
 /* ---- its counters ---- */
@@ -183,12 +144,6 @@ static void copy_used(struct rs_report *to, const struct rs_report *from)
     }
 }
 
-static bool is_sound_stack(const struct rs_published_stack *stack)
-{
-    return stack->device >= 0 && stack->device < RS_DEVICES_MAX && stack->kind >= 0 &&
-           stack->kind < RS_KINDS;
-}
-
 static bool is_there(const struct publication *page, const struct rs_published_stack *stack)
 {
     for (size_t i = 0; i < page->count; i++)
@@ -202,12 +157,12 @@ static void gather_stack(struct publication *page, uint32_t index)
     struct rs_reported_stack *stack = &page->stacks[page->count];
     struct rs_report all = {.count = 0};
 
-    if (!is_sound_stack(&page->from[index]) || is_there(page, &page->from[index]))
+    if (!rs_published_check_stack(&page->from[index]) || is_there(page, &page->from[index]))
         return;
     for (uint32_t i = 0; i < page->directory->counter_count; i++) {
         const struct rs_published_counter *counter = &page->counters[i];
         if (counter->stack == index && all.count < STACK_COUNTERS_MAX &&
-            is_sound_counter(counter) && take_fields(page, counter))
+            rs_published_check_counter(counter) && take_fields(page, counter))
             add_counter(page, &all, counter);
     }
     stack->device = page->from[index].device;
@@ -221,8 +176,8 @@ static void copy_head(struct publication *page, const struct rs_publication *hea
 {
     memcpy(page->program, head->program, sizeof(page->program) - 1);
     memcpy(page->rank, head->rank, sizeof(page->rank) - 1);
-    plain_make(page->program);
-    plain_make(page->rank);
+    rs_plain_make(page->program);
+    rs_plain_make(page->rank);
     page->began_seconds = head->began_seconds;
     page->process = (int)head->process;
 }

@@ -6,12 +6,11 @@
 
 #include "report/format.h"
 #include "report/publish.h"
+#include "report/published_checks.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum { PUBLICATION_STACKS = RS_DEVICES_MAX * RS_KINDS };
 
 /* What the page said at one moment.  Its texts live until publication_release. */
 struct publication {
@@ -20,7 +19,7 @@ struct publication {
     char rank[RS_PUBLISHED_RANK_BYTES]; /* empty: none */
     int process;                        /* its number in its own PID namespace */
     int64_t began_seconds;              /* since 1970 */
-    struct rs_reported_stack stacks[PUBLICATION_STACKS];
+    struct rs_reported_stack stacks[RS_PUBLISHED_STACKS_MAX];
     size_t count; /* of stacks that have counters */
     uint32_t fields_read;
 

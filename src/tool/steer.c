@@ -2,14 +2,16 @@
 #include "tool/steer.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "config/variables.h"
+#include "report/plain.h"
 #include "shared/job.h"
-#include "tool/plain.h"
 #include "tool/publication.h"
 #include "tool/tool.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,12 +30,13 @@ enum {
 };
 
 enum steer_answer {
-    STEER_DONE,    /* the process has answered */
-    STEER_LATE,    /* the process made no call in time; the command is withdrawn */
-    STEER_STUCK,   /* the process took the command and has not ended it: it may yet */
-    STEER_BUSY,    /* somebody else's command is under way */
-    STEER_GONE,    /* the process ended meanwhile */
-    STEER_REFUSED, /* it has no file for commands, or not one that this user may write */
+    STEER_DONE,        /* the process has answered */
+    STEER_LATE,        /* the process made no call in time; the command is withdrawn */
+    STEER_STUCK,       /* the process took the command and has not ended it: it may yet */
+    STEER_BUSY,        /* somebody else's command is under way */
+    STEER_GONE,        /* the process ended meanwhile */
+    STEER_REFUSED,     /* it has no file for commands, or not one that this user may write */
+    STEER_INTERRUPTED, /* a signal ends this process; the command is withdrawn */
 };
 
 /* ---- the file ---- */
@@ -46,7 +49,7 @@ static bool is_commands_of(int fd, void *data)
     int own = process_own_number(process);
 
     return fstat(fd, &status) == 0 && status.st_size == RS_COMMANDS_BYTES &&
-           (fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK) &&
+           rs_file_cannot_shrink(fd) &&
            pread(fd, &head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
            strncmp(head.layout, RS_COMMANDS_LAYOUT, sizeof(head.layout)) == 0 &&
            (!own || head.process == own);
@@ -65,21 +68,74 @@ static bool lock_in_time(int fd, uint64_t until_ns)
     return true;
 }
 
+/* ---- interruption ---- */
+
+static const int endings[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+
+enum { ENDINGS = RS_ARRAY_LENGTH(endings) };
+
+static volatile sig_atomic_t interrupted; /* the signal that ends this process; 0: none */
+
+static void note_signal(int number)
+{
+    interrupted = number;
+}
+
+/* A signal that would end this process while a command is asked ends it after the command is
+ * withdrawn: the process would carry it out at a later call.  One that is ignored stays so. */
+static void catch_signals(struct sigaction before[ENDINGS])
+{
+    struct sigaction note = {.sa_handler = note_signal};
+
+    for (size_t i = 0; i < ENDINGS; i++) {
+        sigaction(endings[i], NULL, &before[i]);
+        if (before[i].sa_handler != SIG_IGN)
+            sigaction(endings[i], &note, NULL);
+    }
+}
+
+static void release_signals(const struct sigaction before[ENDINGS])
+{
+    for (size_t i = 0; i < ENDINGS; i++)
+        sigaction(endings[i], &before[i], NULL);
+}
+
+static void end_if_interrupted(void)
+{
+    if (!interrupted)
+        return;
+    (void)fflush(stdout);
+    raise(interrupted);
+}
+
 /* ---- a command ---- */
 
-/* Waits while the step is `step`.  False when the time is over, or the process. */
+/* Waits while the step is `step`.  False when the time is over, or the process, or this one. */
 static bool step_ends(const struct process *process, struct rs_commands *file, uint32_t step,
                       uint64_t until_ns)
 {
     while (atomic_load(&file->step) == step) {
         uint64_t now_ns = rs_clock_ns(), wait_ns = LOOK_NS;
-        if (now_ns >= until_ns || process_has_ended(process))
+        if (now_ns >= until_ns || interrupted || process_has_ended(process))
             return false;
         if (until_ns - now_ns < wait_ns)
             wait_ns = until_ns - now_ns;
         rs_job_wait(&file->step, step, wait_ns);
     }
     return true;
+}
+
+/* True when there was a command that the process had not taken yet. */
+static bool withdraw(struct rs_commands *file)
+{
+    uint32_t asked = RS_COMMAND_ASKED;
+
+    return atomic_compare_exchange_strong(&file->step, &asked, RS_COMMAND_NONE);
+}
+
+static enum steer_answer why_not(const struct process *process, enum steer_answer otherwise)
+{
+    return process_has_ended(process) ? STEER_GONE : interrupted ? STEER_INTERRUPTED : otherwise;
 }
 
 static void ask(struct rs_commands *file, const struct rs_commands *command)
@@ -95,11 +151,8 @@ static void ask(struct rs_commands *file, const struct rs_commands *command)
 static enum steer_answer wait_for(const struct process *process, struct rs_commands *file,
                                   uint64_t until_ns)
 {
-    uint32_t asked = RS_COMMAND_ASKED;
-
-    if (!step_ends(process, file, RS_COMMAND_ASKED, until_ns) &&
-        atomic_compare_exchange_strong(&file->step, &asked, RS_COMMAND_NONE))
-        return process_has_ended(process) ? STEER_GONE : STEER_LATE;
+    if (!step_ends(process, file, RS_COMMAND_ASKED, until_ns) && withdraw(file))
+        return why_not(process, STEER_LATE);
     if (step_ends(process, file, RS_COMMAND_TAKEN, rs_clock_ns() + TAKEN_WAIT_NS))
         return STEER_DONE;
     return process_has_ended(process) ? STEER_GONE : STEER_STUCK;
@@ -115,15 +168,18 @@ static void copy_answer(struct rs_commands *command, const struct rs_commands *f
     command->text[sizeof(command->text) - 1] = '\0';
 }
 
-/* The caller has the file's lock.  A command whose writer has died may still be under way. */
+/* The caller has the file's lock, so a command that is there has lost its writer, who was killed.
+ * Where it is not taken it is withdrawn first: else the process could take it while its fields are
+ * overwritten.  Where it is taken it is still under way. */
 static enum steer_answer ask_and_wait(const struct process *process, struct rs_commands *file,
                                       struct rs_commands *command, uint64_t until_ns)
 {
     enum steer_answer answer;
 
     command->has_thread = file->has_thread;
+    (void)withdraw(file);
     if (!step_ends(process, file, RS_COMMAND_TAKEN, until_ns))
-        return process_has_ended(process) ? STEER_GONE : STEER_BUSY;
+        return why_not(process, STEER_BUSY);
     ask(file, command);
     answer = wait_for(process, file, until_ns);
     if (answer == STEER_DONE)
@@ -136,6 +192,7 @@ static enum steer_answer hand_over(const struct process *process, struct rs_comm
 {
     uint64_t until_ns = rs_clock_ns() + wait_ns;
     enum steer_answer answer = STEER_REFUSED;
+    struct sigaction before[ENDINGS];
     enum process_answer found;
     void *file = MAP_FAILED;
     int fd = process_open_file(process, RS_COMMANDS_NAME, O_RDWR, is_commands_of,
@@ -150,7 +207,9 @@ static enum steer_answer hand_over(const struct process *process, struct rs_comm
     else
         file = mmap(NULL, RS_COMMANDS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (file != MAP_FAILED) {
+        catch_signals(before);
         answer = ask_and_wait(process, file, command, until_ns);
+        release_signals(before);
         munmap(file, RS_COMMANDS_BYTES);
     }
     close(fd);
@@ -185,6 +244,9 @@ static int say(const struct process *process, enum steer_answer answer,
         tool_say("process %d takes no commands: its file for them is closed, or another user's",
                  number);
         return TOOL_FINDING;
+    case STEER_INTERRUPTED:
+        tool_say("interrupted; nothing was changed in process %d", number);
+        return TOOL_LATE;
     }
     return TOOL_FINDING;
 }
@@ -192,12 +254,16 @@ static int say(const struct process *process, enum steer_answer answer,
 int steer(const struct steer_target *target, struct rs_commands *command, uint64_t wait_ns)
 {
     enum steer_answer answer = hand_over(&target->process, command, wait_ns);
+    int code;
 
-    if (answer != STEER_DONE)
-        return say(&target->process, answer, command);
+    if (answer != STEER_DONE) {
+        code = say(&target->process, answer, command);
+        end_if_interrupted();
+        return code;
+    }
     if (command->result == 0)
         return TOOL_OK;
-    plain_make(command->text);
+    rs_plain_make(command->text);
     tool_say("process %d, device %d: %s", target->process.number, (int)command->device,
              command->text);
     return TOOL_FINDING;
@@ -306,7 +372,7 @@ static const char *option_value(char ***arguments, const char *name, bool *faile
 
 static bool take_option(char ***arguments, const char *value_option, struct steer_words *words)
 {
-    const char *known[] = {"--device", "--wait", "--help", value_option, NULL}, *value;
+    const char *known[] = {"--device", "--wait", value_option, NULL}, *value;
     bool failed = false;
 
     if ((value = option_value(arguments, "--device", &failed)))

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/lock.h"
 #include "trace/python_frames.h"
+#include "trace/unwind.h"
 
 #include <execinfo.h>
 #include <link.h>
@@ -13,18 +14,14 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/auxv.h>
-#include <sys/mman.h>
 
-enum { BUCKETS = 4096, OWN_FRAMES_MAX = 32, SITE_ALIGNMENT = 16 };
+enum { BUCKETS = 4096, OWN_FRAMES_MAX = 32 };
 
 typedef _Atomic(const struct rs_call_site *) bucket;
 
 /* Sites are entered under the lock, and neither changed nor removed: readers take no lock. */
 static bucket buckets[BUCKETS];
-static struct rs_mutex table_lock = RS_MUTEX_INIT(RS_RANK_TABLE); /* protects the fields below */
-static char *table;
-static size_t table_used_bytes;
-static bool table_failed;
+static struct rs_mutex table_lock = RS_MUTEX_INIT(RS_RANK_TABLE);
 
 /* ---- our own frames, which stand at the top of every stack ---- */
 
@@ -54,34 +51,33 @@ static bool is_our_frame(const void *address)
 
 struct capture {
     void *addresses[OWN_FRAMES_MAX + RS_CALL_SITE_FRAMES_MAX];
-    void **frames;
-    size_t frame_bytes;
-    char python[RS_CALL_SITE_PYTHON_BYTES];
-    size_t python_bytes;
+    void **frames; /* within the addresses */
+    unsigned frame_count, line_count;
+    const struct rs_line *lines[RS_PYTHON_FRAMES_MAX];
     uint64_t hash;
 };
 
-static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t length)
+static uint64_t hash_words(uint64_t hash, const void *words, unsigned count)
 {
-    const unsigned char *at = bytes;
+    const uintptr_t *at = words;
 
-    for (size_t i = 0; i < length; i++)
-        hash = (hash ^ at[i]) * 1099511628211u; /* FNV-1a */
-    return hash;
+    for (; count >= 2; at += 2, count -= 2)
+        hash = rs_line_mix(hash, at[0], at[1]);
+    return count ? rs_line_mix(hash, at[0], 0) : hash;
 }
 
-static const char *text_of(const struct rs_call_site *site)
+static uint64_t hash_of(const struct capture *capture)
 {
-    return (const char *)(site->frames + site->frame_count);
+    return hash_words(hash_words(capture->frame_count, capture->frames, capture->frame_count),
+                      capture->lines, capture->line_count);
 }
 
 static bool is_same(const struct rs_call_site *site, const struct capture *capture)
 {
-    return site->hash == capture->hash &&
-           site->frame_count * sizeof(void *) == capture->frame_bytes &&
-           site->python_bytes == capture->python_bytes &&
-           memcmp(site->frames, capture->frames, capture->frame_bytes) == 0 &&
-           memcmp(text_of(site), capture->python, capture->python_bytes) == 0;
+    return site->hash == capture->hash && site->frame_count == capture->frame_count &&
+           site->line_count == capture->line_count &&
+           memcmp(site->frames, capture->frames, capture->frame_count * sizeof(void *)) == 0 &&
+           memcmp(site->lines, capture->lines, capture->line_count * sizeof(void *)) == 0;
 }
 
 static const struct rs_call_site *find(const bucket *head, const struct capture *capture)
@@ -93,50 +89,49 @@ static const struct rs_call_site *find(const bucket *head, const struct capture 
     return site;
 }
 
-/* Memory directly from the kernel, never given back: a site outlives the resources whose blocks
- * it names. */
-static void *take_from_table(size_t bytes)
+static bucket *head_of(const struct capture *capture)
 {
-    void *taken;
+    return &buckets[(capture->hash ^ capture->hash >> 32) % BUCKETS];
+}
+
+/* A site's memory is never given back: it outlives the resources whose blocks it names. */
+static const struct rs_call_site *make_site(const struct rs_call_site *next,
+                                            const struct capture *capture)
+{
+    size_t frame_bytes = capture->frame_count * sizeof(void *);
+    size_t line_bytes = capture->line_count * sizeof(void *);
+    struct rs_call_site *site = rs_line_memory(sizeof(*site) + frame_bytes + line_bytes);
+    char *frames = (char *)(site + 1);
 
     RS_ASSERT_HELD(&table_lock);
-    RS_ASSERT(table_used_bytes <= RS_CALL_SITE_TABLE_BYTES);
-    if (!table && !table_failed) {
-        table = mmap(NULL, RS_CALL_SITE_TABLE_BYTES, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        table_failed = table == MAP_FAILED;
-        table = table_failed ? NULL : table;
-    }
-    if (!table || !rs_round_up(bytes, SITE_ALIGNMENT, &bytes) ||
-        bytes > RS_CALL_SITE_TABLE_BYTES - table_used_bytes)
+    RS_ASSERT(capture->frame_count <= RS_CALL_SITE_FRAMES_MAX &&
+              capture->line_count <= RS_PYTHON_FRAMES_MAX);
+    if (!site)
         return NULL;
-    RS_ASSERT(table_used_bytes % SITE_ALIGNMENT == 0);
-    taken = table + table_used_bytes;
-    table_used_bytes += bytes;
-    return taken;
+    memcpy(frames, capture->frames, frame_bytes);
+    memcpy(frames + frame_bytes, capture->lines, line_bytes);
+    *site = (struct rs_call_site){
+        .next = next,
+        .hash = capture->hash,
+        .frame_count = capture->frame_count,
+        .line_count = capture->line_count,
+        .frames = (const void *const *)(void *)frames,
+        .lines = (const struct rs_line *const *)(void *)(frames + frame_bytes),
+    };
+    return site;
 }
 
 static const struct rs_call_site *enter(bucket *head, const struct capture *capture)
 {
     const struct rs_call_site *known;
-    struct rs_call_site *site;
 
-    RS_ASSERT(capture->python_bytes < RS_CALL_SITE_PYTHON_BYTES);
+    RS_ASSERT_SLOW(capture->hash == hash_of(capture));
     rs_mutex_lock(&table_lock);
     known = find(head, capture); /* another thread may have entered it first */
-    site = known
-               ? NULL
-               : take_from_table(sizeof(*site) + capture->frame_bytes + capture->python_bytes + 1);
-    if (site) {
-        site->next = atomic_load_explicit(head, memory_order_relaxed);
-        site->hash = capture->hash;
-        site->frame_count = (unsigned)(capture->frame_bytes / sizeof(void *));
-        site->python_bytes = (unsigned)capture->python_bytes;
-        memcpy(site->frames, capture->frames, capture->frame_bytes);
-        memcpy((char *)(site->frames + site->frame_count), capture->python,
-               capture->python_bytes); /* its terminating zero is a byte that the kernel zeroed */
-        atomic_store_explicit(head, site, memory_order_release);
-        known = site;
+    if (!known) {
+        known = make_site(atomic_load_explicit(head, memory_order_relaxed), capture);
+        if (known)
+            atomic_store_explicit(head, known, memory_order_release);
     }
     rs_mutex_unlock(&table_lock);
     return known;
@@ -144,41 +139,57 @@ static const struct rs_call_site *enter(bucket *head, const struct capture *capt
 
 /* ---- capture ---- */
 
-enum { INTERCEPTORS_MAX = 2 };
-
-static void unwind(struct capture *capture)
+/* By the system's unwinder.  Above the caller of rs_call_site_here, where a walk begins, are that
+ * function, this one and, as a sanitizer intercepts backtrace, perhaps a frame of it. */
+static void unwind(struct capture *capture, const void *caller)
 {
+    enum { ABOVE_MAX = 4 };
     int count = backtrace(capture->addresses, (int)RS_ARRAY_LENGTH(capture->addresses));
     int own = 0;
 
-    /* A sanitizer intercepts backtrace, so its frame may come before ours. */
-    while (own < count && own < INTERCEPTORS_MAX && !is_our_frame(capture->addresses[own]))
+    while (own < count && own < ABOVE_MAX && capture->addresses[own] != caller)
         own++;
     while (own < count && is_our_frame(capture->addresses[own]))
         own++;
     capture->frames = capture->addresses + own;
-    capture->frame_bytes =
-        rs_min(count > own ? (size_t)(count - own) : 0, RS_CALL_SITE_FRAMES_MAX) * sizeof(void *);
+    capture->frame_count =
+        (unsigned)rs_min(count > own ? (size_t)(count - own) : 0, RS_CALL_SITE_FRAMES_MAX);
 }
 
-const struct rs_call_site *rs_call_site_here(void)
+#ifdef RS_SLOW_ASSERTS
+static bool is_as_unwound(const struct rs_call_site *site, const void *caller)
 {
     struct capture capture;
-    const struct rs_call_site *site;
-    bucket *head;
 
-    unwind(&capture);
-    capture.python_bytes = rs_python_frames(capture.python, sizeof(capture.python));
-    if (capture.frame_bytes == 0 && capture.python_bytes == 0)
-        return NULL;
-    capture.hash = hash_bytes(14695981039346656037u, capture.frames, capture.frame_bytes);
-    capture.hash = hash_bytes(capture.hash, capture.python, capture.python_bytes);
-    head = &buckets[(capture.hash ^ capture.hash >> 32) % BUCKETS];
-    site = find(head, &capture);
-    return site ? site : enter(head, &capture);
+    unwind(&capture, caller);
+    return capture.frame_count == site->frame_count &&
+           memcmp(capture.frames, site->frames, site->frame_count * sizeof(void *)) == 0;
 }
+#endif
 
-const char *rs_call_site_python(const struct rs_call_site *site)
+/* A site enters the table only with the frames that the system's unwinder finds, so that a site
+ * which is found by kept rules is one that the unwinder found too. */
+__attribute__((noinline)) const struct rs_call_site *rs_call_site_here(void)
 {
-    return text_of(site);
+    struct rs_unwind_start start = RS_UNWIND_START();
+    struct capture capture;
+    const struct rs_call_site *site = NULL;
+
+    capture.line_count = rs_python_lines(capture.lines);
+    capture.frames = capture.addresses;
+    capture.frame_count =
+        rs_unwind(start, is_our_frame, capture.addresses, RS_CALL_SITE_FRAMES_MAX);
+    capture.hash = hash_of(&capture);
+    if (capture.frame_count > 0)
+        site = find(head_of(&capture), &capture);
+    if (RS_LIKELY(site)) {
+        RS_ASSERT_SLOW(is_as_unwound(site, (const void *)start.return_address));
+        return site;
+    }
+    unwind(&capture, (const void *)start.return_address);
+    if (capture.frame_count == 0 && capture.line_count == 0)
+        return NULL;
+    capture.hash = hash_of(&capture);
+    site = find(head_of(&capture), &capture);
+    return site ? site : enter(head_of(&capture), &capture);
 }

@@ -4,20 +4,19 @@
  * long as the process, so memory stays bounded however many blocks there are. */
 #pragma once
 
+#include "trace/line.h"
+
 #include <stdint.h>
 
-enum {
-    RS_CALL_SITE_FRAMES_MAX = 32,        /* the innermost ones */
-    RS_CALL_SITE_PYTHON_BYTES = 1024,    /* of text per site */
-    RS_CALL_SITE_TABLE_BYTES = 16 << 20, /* of all sites; reserved, pages are taken when used */
-};
+enum { RS_CALL_SITE_FRAMES_MAX = 32 }; /* the innermost ones */
 
 struct rs_call_site {
     const struct rs_call_site *next; /* the next site with the same hash */
     uint64_t hash;
-    unsigned frame_count;
-    unsigned python_bytes;
-    void *frames[]; /* return addresses, innermost first, without our own; then the Python text */
+    unsigned frame_count, line_count;
+    const void *const *frames;          /* return addresses, innermost first, without our own */
+    const struct rs_line *const *lines; /* Python frames, innermost first, each as
+                                           "FILE:LINE in FUNCTION"; none without Python */
 };
 
 /* Returns the site of the calling thread.  NULL: there is no unwinder (libgcc_s.so.1 is
@@ -25,7 +24,3 @@ struct rs_call_site {
  * Python, since the first use in a process loads a library.  Thread safe, but not for signal
  * handlers. */
 const struct rs_call_site *rs_call_site_here(void);
-
-/* Returns the site's Python frames, one line "FILE:LINE in FUNCTION" each, innermost first, each
- * ended by '\n'; "" without Python. */
-const char *rs_call_site_python(const struct rs_call_site *site);

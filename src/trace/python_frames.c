@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trace/python_frames.h"
 
+#include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/undisturbed.h"
 #include "driver/loader.h"
+#include "trace/python_chain.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/types.h>
@@ -75,6 +78,8 @@ static bool find_functions(void)
     return true;
 }
 
+static void prepare_chain(void);
+
 /* An interpreter may be loaded late (a program that embeds one), so it is looked for again after
  * a miss: only every 256th time, since each miss walks all loaded objects. */
 static bool is_present(void)
@@ -92,6 +97,8 @@ static bool is_present(void)
         !atomic_compare_exchange_strong(&state, &now, SEARCHING))
         return false;
     now = find_functions() ? PRESENT : UNKNOWN;
+    if (now == PRESENT)
+        prepare_chain();
     atomic_store_explicit(&state, now, memory_order_release);
     return now == PRESENT;
 }
@@ -246,19 +253,114 @@ static size_t read_without_lock(void *state, char *text, size_t text_bytes)
     return dump_bytes > 0 ? put_dumped(dump, (size_t)dump_bytes, text, text_bytes) : 0;
 }
 
-size_t rs_python_frames(char *text, size_t text_bytes)
+/* ---- the interpreter's own functions ---- */
+
+enum { TEXT_BYTES = 2048 };
+
+static unsigned split(const char *text, size_t text_bytes, const struct rs_line **lines)
 {
-    int kept_errno = errno;
-    size_t used_bytes = 0;
+    unsigned count = 0;
+
+    for (const char *at = text, *end; count < RS_PYTHON_FRAMES_MAX && at < text + text_bytes;
+         at = end + 1) {
+        end = memchr(at, '\n', text_bytes - (size_t)(at - text));
+        RS_ASSERT(end); /* lines are written whole */
+        lines[count] = rs_line_of(at, rs_min((size_t)(end - at), RS_LINE_BYTES_MAX));
+        if (!lines[count])
+            return count;
+        count++;
+    }
+    return count;
+}
+
+/* Returns how many lines; negative: the interpreter has no function that may be called. */
+static int ask_interpreter(void *state, const struct rs_line **lines)
+{
+    char text[TEXT_BYTES];
+    size_t used_bytes;
+
+    if (holds_the_lock(state))
+        used_bytes = ask(text, sizeof(text));
+    else if (python.dump)
+        used_bytes = read_without_lock(state, text, sizeof(text));
+    else
+        return -1;
+    return (int)split(text, used_bytes, lines);
+}
+
+/* ---- its structures ---- */
+
+/* They differ by version, and a program may have an interpreter of its own making.  So they are
+ * read with care until they have given the lines that the interpreter's functions give, and no
+ * more when they have given others.  Where there is no such function, types of all objects have to
+ * be right. */
+enum { AGREEMENTS = 4, DISAGREEMENTS_MAX = 8 };
+
+static struct rs_python_chain chain; /* no layout: an unknown version */
+static _Atomic unsigned agreements, disagreements;
+
+static void prepare_chain(void)
+{
+    const char *(*version)(void) = NULL;
+    const struct rs_python_layout *layout;
+
+    if (!look_up("Py_GetVersion", &version) || strncmp(version(), "3.", 2) != 0)
+        return;
+    layout = rs_python_layout_of((unsigned)strtoul(version() + 2, NULL, 10));
+    if (layout && look_up("PyCode_Addr2Line", &chain.line_number) &&
+        look_up("PyCode_Type", &chain.code_type) && look_up("PyUnicode_Type", &chain.text_type))
+        chain.layout = layout;
+}
+
+static void judge(int count, int asked_count, bool are_equal)
+{
+    if (count == 0 && asked_count <= 0)
+        return; /* nothing is no proof */
+    if (count > 0 && (asked_count < 0 || (asked_count == count && are_equal)))
+        atomic_fetch_add_explicit(&agreements, 1, memory_order_relaxed);
+    else
+        atomic_fetch_add_explicit(&disagreements, 1, memory_order_relaxed);
+}
+
+/* Both ways, until the structures are trusted. */
+static unsigned lines_of_both(void *state, const struct rs_line **lines)
+{
+    const struct rs_line *read[RS_PYTHON_FRAMES_MAX] = {NULL};
+    int asked_count = ask_interpreter(state, lines), count;
+
+    if (!chain.layout ||
+        atomic_load_explicit(&disagreements, memory_order_relaxed) >= DISAGREEMENTS_MAX)
+        return asked_count > 0 ? (unsigned)asked_count : 0;
+    count = rs_python_chain_read(&chain, state, true, read, RS_PYTHON_FRAMES_MAX);
+    RS_ASSERT(asked_count <= RS_PYTHON_FRAMES_MAX);
+    judge(count, asked_count,
+          asked_count > 0 && memcmp(read, lines, (size_t)asked_count * sizeof(void *)) == 0);
+    if (asked_count >= 0)
+        return (unsigned)asked_count;
+    memcpy(lines, read, sizeof(read));
+    return count > 0 ? (unsigned)count : 0;
+}
+
+static unsigned lines_of(void *state, const struct rs_line **lines)
+{
+    int count = -1;
+
+    if (RS_LIKELY(atomic_load_explicit(&agreements, memory_order_relaxed) >= AGREEMENTS))
+        count = rs_python_chain_read(&chain, state, false, lines, RS_PYTHON_FRAMES_MAX);
+    return RS_LIKELY(count >= 0) ? (unsigned)count : lines_of_both(state, lines);
+}
+
+unsigned rs_python_lines(const struct rs_line *lines[RS_PYTHON_FRAMES_MAX])
+{
+    int kept_errno;
+    unsigned count;
     void *state;
 
-    if (!is_present() || !python.Py_IsInitialized())
+    if (!is_present())
         return 0;
-    state = python.PyGILState_GetThisThreadState();
-    if (state && holds_the_lock(state))
-        used_bytes = ask(text, text_bytes);
-    else if (state && python.dump)
-        used_bytes = read_without_lock(state, text, text_bytes);
+    kept_errno = errno;
+    state = python.Py_IsInitialized() ? python.PyGILState_GetThisThreadState() : NULL;
+    count = state ? lines_of(state, lines) : 0;
     errno = kept_errno;
-    return used_bytes;
+    return count;
 }

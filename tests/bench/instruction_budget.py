@@ -26,7 +26,11 @@ PATHS = {
     "driver_pair": ("budget_work_static", ["pairs", "4096"]),
     "driver_pair_16MiB": ("budget_work_static", ["pairs", str(16 << 20)]),
     "driver_mixture_1MiB": ("budget_work_static", ["mixture", str(1 << 20)]),
+    "logged_pair": ("budget_work_static", ["pairs", "4096"]),
+    "tracked_pair": ("budget_work_static", ["pairs", "4096"]),
 }
+# More than the pool.
+SETTINGS = {"logged_pair": {"RMM_LOG": "log.csv"}, "tracked_pair": {"RMM_TRACKING": "json:leaks.json"}}
 
 
 def own_cost(path, library):
@@ -56,11 +60,12 @@ def count(path, often):
     library = os.environ["RMMSHIM_LIBRARY"]
     with tempfile.TemporaryDirectory() as directory:
         out = os.path.join(directory, "out")
-        environment = dict(os.environ, LD_PRELOAD=library, RMM_POOL_SIZE="1GiB", HOSTCUDA_MEMORY="2GiB")
+        environment = dict(os.environ, LD_PRELOAD=library, RMM_POOL_SIZE="1GiB", HOSTCUDA_MEMORY="2GiB",
+                           **SETTINGS.get(path, {}))
         done = subprocess.run(["valgrind", "--tool=callgrind", "--callgrind-out-file=" + out,
                                os.path.join(os.environ["PROGRAMS"], program), *arguments, str(often)],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, timeout=120,
-                              check=False, text=True, errors="replace")
+                              check=False, text=True, errors="replace", cwd=directory)
         if done.returncode or "done\n" not in done.stdout:
             sys.exit("%s: status %d\n%s" % (path, done.returncode, done.stdout[-2000:]))
         return own_cost(out, os.path.basename(library))

@@ -14,6 +14,7 @@ pinned    pinned host memory
 tails     pairs while one kernel runs that does not end: the worst calls, by how many pairs there were
 startup   a program's first CUDA calls, and the process as a whole
 preload   a process that uses no CUDA
+observed  pairs below deep stacks of Python and C, by what observes them: statistics, log, tracking
 
 PROGRAMS is the folder of the programs, RMMSHIM_LIBRARY the library, EXPORTS (where the driver is the one of
 tests/hostcuda) the list of its functions.  --quick: fewer turns.  Exit status: 1 when a program failed or saw
@@ -23,6 +24,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -232,6 +234,22 @@ def preload(quick):
     spawn("process/true", 100 if quick else 400, ["/bin/true"], pool_setting(GIB))
 
 
+def observed(quick):
+    command = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "observed.py"),
+               programs("libobserved.so")] + (["--quick"] if quick else [])
+    with tempfile.TemporaryDirectory() as folder:
+        observers = {
+            "pool": {},
+            "statistics": {"RMM_STATISTICS": "json:" + os.path.join(folder, "report.json")},
+            "log": {"RMM_LOG": os.path.join(folder, "log.csv")},
+            "tracking": {"RMM_TRACKING": "json:" + os.path.join(folder, "leaks.json")},
+        }
+        for turn in range(1 if quick else 3):
+            for name, setting in observers.items():
+                for figure in output_of(command, 300, environment(pool_setting(GIB, **setting), None)):
+                    figures.add(name, turn, figure)
+
+
 def spawn(name, count, command, setting):
     shim = os.environ["RMMSHIM_LIBRARY"]
     env = dict(environment(None, None), **setting)
@@ -245,7 +263,7 @@ def spawn(name, count, command, setting):
 
 
 SHORT_GROUPS = ["fence", "pairs", "threads", "busy", "streams"]
-GROUPS = SHORT_GROUPS + ["random", "pinned", "tails", "startup", "preload"]
+GROUPS = SHORT_GROUPS + ["random", "pinned", "tails", "startup", "preload", "observed"]
 
 
 def run_groups(groups, quick):
@@ -254,7 +272,7 @@ def run_groups(groups, quick):
     if "random" in groups:
         random_log(quick)
         random_rmm(quick)
-    for group in (pinned, tails, startup, preload):
+    for group in (pinned, tails, startup, preload, observed):
         if group.__name__ in groups:
             group(quick)
 
@@ -348,7 +366,7 @@ def main():
     run_groups(groups, args.quick)
     check_failures()
     for prefix in ("fence/", "pairs/", "threads/", "threads_own/", "busy/", "streams/", "random_log/", "random_rmm/",
-                   "pinned_pairs/", "startup/", "startup_calls/", "process/"):
+                   "pinned_pairs/", "startup/", "startup_calls/", "process/", "observed/"):
         table(prefix)
     tail_table()
     print()

@@ -27,6 +27,12 @@ class _Counters(ctypes.Structure):
         "used_bytes", "peak_used_bytes", "allocated_bytes", "used_blocks", "peak_used_blocks", "allocations")]
 
 
+class _Phase(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_uint64), ("name", ctypes.c_char_p)] + [(name, ctypes.c_uint64) for name in (
+        "entries", "open", "unended", "peak_bytes", "peak_used_bytes", "allocated_bytes", "allocations",
+        "thread_peak_bytes", "thread_allocated_bytes", "thread_allocations", "peak_charged_bytes")]
+
+
 DEVICE, PINNED, MANAGED = range(3)  # enum rmmshim_kind
 
 
@@ -43,6 +49,9 @@ def _load():
     library.rmmshim_push_counters.argtypes = [ctypes.c_int, ctypes.c_int]
     library.rmmshim_pop_counters.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.POINTER(_Counters)]
     library.rmmshim_reset_peaks.argtypes = [ctypes.c_int, ctypes.c_int]
+    library.rmmshim_push_phase.argtypes = [ctypes.c_char_p]
+    library.rmmshim_get_phase.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_uint, ctypes.POINTER(_Phase)]
+    library.rmmshim_reset_phase_peaks.argtypes = [ctypes.c_int, ctypes.c_int]
     library.rmmshim_trim.argtypes = [ctypes.c_int, ctypes.c_size_t]
     library.rmmshim_trim.restype = ctypes.c_size_t
     library.rmmshim_set_limit.argtypes = [ctypes.c_int, ctypes.c_size_t]
@@ -130,6 +139,37 @@ def counters(device=0, kind=DEVICE):
 
 def reset_peaks(device=0, kind=DEVICE):
     _check(library.rmmshim_reset_peaks(device, kind))
+
+
+def push_phase(name):
+    _check(library.rmmshim_push_phase(name.encode()))
+
+
+def pop_phase():
+    _check(library.rmmshim_pop_phase())
+
+
+@contextlib.contextmanager
+def phase(name):
+    """This thread is in a phase of that name inside the block."""
+    push_phase(name)
+    try:
+        yield
+    finally:
+        pop_phase()
+
+
+def phases(device=0, kind=DEVICE):
+    """A dictionary for each name that was pushed, by name: entries, peak_bytes, allocated_bytes and so on."""
+    filled, found = _Phase(size=ctypes.sizeof(_Phase)), {}
+    while library.rmmshim_get_phase(device, kind, len(found), filled) == 0:
+        of_phase = _dictionary(filled)
+        found[of_phase.pop("name").decode(errors="replace")] = of_phase
+    return found
+
+
+def reset_phase_peaks(device=0, kind=DEVICE):
+    _check(library.rmmshim_reset_phase_peaks(device, kind))
 
 
 def trim(device=0, keep_bytes=0):

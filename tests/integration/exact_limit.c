@@ -10,6 +10,7 @@
  * exact_limit share_elsewhere    a share of what is free on a device that has no context yet
  * exact_limit host_pool WAY      a pool of host memory, created or the default one
  * exact_limit managed_pool WHERE none, host or numa: a managed pool that no device is named for
+ * exact_limit no_location        the driver's own error for a pool without a location
  * exact_limit side_by_side       threads whose pool may grow for each of them
  * exact_limit everything N       8 threads, every way at once, N operations each */
 #include "../hostcuda/hostcuda.h"
@@ -134,16 +135,37 @@ static void share_elsewhere(const char *unused)
 typedef CUresult get_function(CUmemoryPool *out, CUmemLocation *location, CUmemAllocationType type);
 
 /* As a runtime finds it: these headers may not have it. */
+static get_function *pool_getter(const char *name)
+{
+    void *get;
+
+    MUST(cuGetProcAddress(name, &get, 13000, CU_GET_PROC_ADDRESS_DEFAULT, NULL));
+    return (get_function *)(uintptr_t)get;
+}
+
 static CUmemoryPool default_pool(int type, int location, int id)
 {
     CUmemLocation where = {.type = (CUmemLocationType)location, .id = id};
     CUmemoryPool pool;
-    void *get;
 
-    MUST(
-        cuGetProcAddress("cuMemGetDefaultMemPool", &get, 13000, CU_GET_PROC_ADDRESS_DEFAULT, NULL));
-    MUST(((get_function *)(uintptr_t)get)(&pool, &where, (CUmemAllocationType)type));
+    MUST(pool_getter("cuMemGetDefaultMemPool")(&pool, &where, (CUmemAllocationType)type));
     return pool;
+}
+
+static void no_location(const char *unused)
+{
+    static const char *const names[] = {"cuMemGetDefaultMemPool", "cuMemGetMemPool"};
+    CUmemLocation where = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
+    CUmemoryPool pool;
+
+    (void)unused;
+    for (int i = 0; i < 2; i++) {
+        get_function *get = pool_getter(names[i]);
+        EXPECT(get(&pool, NULL, CU_MEM_ALLOCATION_TYPE_PINNED) == CUDA_ERROR_INVALID_VALUE,
+               "%s without a location", names[i]);
+        EXPECT(get(NULL, &where, CU_MEM_ALLOCATION_TYPE_PINNED) == CUDA_ERROR_INVALID_VALUE,
+               "%s without a pool", names[i]);
+    }
 }
 
 static void host_pool(const char *way)
@@ -421,6 +443,7 @@ static const struct scene {
     {"share_elsewhere", share_elsewhere},
     {"host_pool", host_pool},
     {"managed_pool", managed_pool},
+    {"no_location", no_location},
     {"side_by_side", side_by_side},
     {"everything", everything},
 };

@@ -193,11 +193,12 @@ static void other_thread(void)
     MUST(cuCtxDestroy(context));
 }
 
-/* A child that no handler of fork() was told of asks about, and frees, what is its parent's. */
+/* A child that no handler of fork() was told of asks about, frees and waits for what is its
+ * parent's. */
 static void cloned(void)
 {
     CUdeviceptr blocks[BLOCKS], base;
-    size_t bytes;
+    size_t bytes, total;
     int status = 0;
     pid_t child;
 
@@ -208,6 +209,9 @@ static void cloned(void)
         int failed = cuMemFree(blocks[0]) != CUDA_SUCCESS;
         failed += 2 * (cuMemGetAddressRange(&base, &bytes, blocks[1]) != CUDA_SUCCESS);
         failed += 4 * (cuMemAlloc(&base, BYTES) != CUDA_SUCCESS);
+        failed += 8 * (cuMemGetInfo(&bytes, &total) != CUDA_SUCCESS);
+        failed += 16 * (cuCtxSynchronize() != CUDA_SUCCESS);
+        failed += 32 * (cuStreamSynchronize(NULL) != CUDA_SUCCESS);
         _exit(failed);
     }
     waitpid(child, &status, 0);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps in the order of the arguments, for scenes about what a stack holds when:
  *
- *   device|managed|pinned|ordered MIB   allocates; prints the result where it is a refusal
- *   free                                the latest block
- *   push EXPRESSION, pop                the resource of the thread
- *   used                                prints what the device has in use, in MiB, contexts aside
- *   info                                prints free and total memory by the driver, in MiB
- *   wait                                waits for the context's work
- *   reset, retain                       the primary context, which is there at the start
- *   create, destroy                     a context of the program's own
- *   exec                                becomes this program anew, which reads steps
+ * - device|managed|pinned|ordered MIB: allocates; prints the result where it is a refusal
+ * - node MIB: adds a node that allocates to a graph; prints a refusal
+ * - free: the latest block
+ * - push EXPRESSION, pop: the resource of the thread
+ * - used: prints what the device has in use, in MiB, contexts aside
+ * - info: prints free and total memory as the driver tells them, in MiB
+ * - wait: waits for the context's work
+ * - reset, retain: the primary context, which is there at the start
+ * - create, destroy: a context of the program's own
+ * - exec: becomes this program anew, which reads steps
  *
  * Without arguments the steps are lines of stdin, each answered by its output and "done". */
 #include "../samples/sample.h"
@@ -56,12 +57,38 @@ static void end(int is_primary)
     block_count = 0;
 }
 
+static CUresult add_node(size_t bytes)
+{
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {
+        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}},
+        .bytesize = bytes,
+    };
+    CUgraphNode node;
+    CUgraph graph;
+
+    MUST(cuGraphCreate(&graph, 0));
+    return cuGraphAddMemAllocNode(&node, graph, NULL, 0, &params);
+}
+
+static void allocate_node(size_t bytes)
+{
+    CUresult result = add_node(bytes);
+
+    if (result != CUDA_SUCCESS)
+        printf("node %zu: %d\n", bytes / MIB, (int)result);
+}
+
 static void allocate(const char *kind, size_t bytes)
 {
     struct block *block = &blocks[block_count];
     CUdeviceptr address = 0;
     CUresult result;
 
+    if (strcmp(kind, "node") == 0) {
+        allocate_node(bytes);
+        return;
+    }
     CHECK(block_count < BLOCKS_MAX);
     block->kind = DEVICE;
     if (strcmp(kind, "device") == 0) {

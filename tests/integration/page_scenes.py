@@ -6,14 +6,17 @@
     directory:N   its directory is at N
     truncated     it is shorter
     unsealed      it may shrink
+    ordinary      it is no memory file but one of that name, which may shrink, too
     mine          it says that it is PID's
     random:N      numbers in its directory are others; N is the seed
-    empty         nothing is in it but its head"""
+    empty         nothing is in it but its head
+    many:N        N children have each such a page, and the process itself has none"""
 import ctypes
 import fcntl
 import os
 import random
 import sys
+import tempfile
 
 BYTES = 32 << 20
 F_ADD_SEALS, F_SEAL_SHRINK = 1033, 2
@@ -45,13 +48,21 @@ def spoil(page, begin, seed):
         page[at:at + 8] = number.to_bytes(8, "little")
 
 
-def main(process, change):
-    name, _, value = change.partition(":")
-    page = page_of(process)
+def file_of(change):
+    """Ordinary files have no seals at all.  One that was at the root has the name of a memory file when it is gone."""
+    if change != "ordinary":
+        return os.memfd_create("rmmshim", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    fd, path = tempfile.mkstemp(dir="/")
+    os.rename(path, "/memfd:rmmshim")
+    try:
+        os.unlink("/memfd:rmmshim")
+    except FileNotFoundError:
+        pass  # another test has done so
+    return fd
+
+
+def change(page, name, value):
     head = Head.from_buffer(page)
-    assert head.layout.startswith(b"rmmshim ") and head.process == int(process) and head.directory < BYTES
-    if name != "mine":
-        head.process = os.getpid()
     if name == "version":
         head.layout = b"rmmshim 999.0.0 1"
     elif name == "directory":
@@ -60,14 +71,48 @@ def main(process, change):
         spoil(page, head.directory, int(value))
     elif name == "empty":
         page[ctypes.sizeof(Head):] = bytes(len(page) - ctypes.sizeof(Head))
-    fd = os.memfd_create("rmmshim", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    if name != "mine":
+        head.process = os.getpid()
+
+
+def publish(page, name):
+    fd = file_of(name)
     os.truncate(fd, BYTES // 2 if name == "truncated" else BYTES)
     os.pwrite(fd, page[:1 << 20], 0)
-    if name != "unsealed":
+    if name not in ("unsealed", "ordinary"):
         fcntl.fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK)
+
+
+def be_many(page, count):
+    """Returns in each of the children, and in the parent when all have their pages."""
+    begin, end = os.pipe()
+    del page[len(page.rstrip(b"\0")):]
+    for _ in range(count):
+        if os.fork() == 0:
+            change(page, "same", "")
+            publish(page, "same")
+            os.write(end, b".")
+            return
+    for _ in range(count):
+        os.read(begin, 1)
     os.write(1, b"ready\n")
+
+
+def main(process, words):
+    name, _, value = words.partition(":")
+    page = page_of(process)
+    head = Head.from_buffer(page)
+    assert head.layout.startswith(b"rmmshim ") and head.process == int(process) and head.directory < BYTES
+    del head  # it keeps the page's length
+    if name == "many":
+        be_many(page, int(value))
+    else:
+        change(page, name, value)
+        publish(page, name)
+        os.write(1, b"ready\n")
     while os.read(0, 1):
         pass
+    os._exit(0)  # hundreds of them are slow to tidy up
 
 
 if __name__ == "__main__":

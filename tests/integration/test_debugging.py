@@ -47,6 +47,57 @@ assert cuda.cudaFree(blocks.pop()) == 0
 print("done")
 """
 
+# It says itself who called, for each size.  Code is made and dropped again and again, so that its parts lie
+# where those of other code lay.
+PYTHON_CALLERS = """\
+import ctypes, json, sys
+cuda = getattr(ctypes, sys.argv[1])(sys.argv[2])
+callers = {}
+
+def said(frame):
+    lines = []
+    while frame and len(lines) < 8:
+        lines.append("%s:%d in %s" % (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        frame = frame.f_back
+    return lines
+
+def keep(count):
+    callers[count] = said(sys._getframe()); assert cuda.cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(count)) == 0
+
+class Module:
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __call__(self, count):
+        if count % 2:
+            return self.inner(count)
+        return self.inner(
+            count)
+
+def each(counts):
+    for count in counts:
+        keep(count)
+        yield count
+
+deep = keep
+for _ in range(6):
+    deep = Module(deep)
+for i in range(8):
+    keep(100 + i)
+    deep(200 + i)
+    list(each([300 + i, 400 + i]))
+    sorted([500 + i, 600 + i], key=lambda count: keep(count) or count)
+for i in range(60):
+    exec(compile("\\n" * (i % 3) + "def made_%d(count):\\n  pass\\n" % (i % 10) + "\\n" * (i % 7) + "  keep(count)\\nmade_%d(%d)"
+                 % (i % 10, 1000 + i), "<cell %02d>" % (i % 20), "exec"))
+for i in range(30):
+    exec(compile("keep(%d)" % (3000 + i), "<part %02d>" % i, "exec"))
+for i, name in enumerate(("n\xe4m\xe9", "\u540d\u524d", "\U00020000")):
+    exec(compile("def %s(count):\\n  keep(count)\\n%s(%d)" % (name, name, 2000 + i), "/" + name + ".py", "exec"))
+    exec(compile("keep(%d)" % (2100 + i), "/" + name + ".py", "exec"))
+json.dump(callers, sys.stdout)
+"""
+
 
 class Programs(support.Test):
     programs = ("debug_blocks_shared", "debug_blocks_static")
@@ -155,6 +206,8 @@ class Leaks(Programs):
 class Python(support.Test):
     """Bindings keep Python's lock during a call (PyDLL) or let go of it (CDLL, as most do)."""
 
+    BINDINGS = ("PyDLL", "CDLL") if sys.version_info < (3, 14) else ("PyDLL",)
+
     @unittest.skipIf(support.PRELOAD_FIRST, "the interpreter is not built with sanitizers")
     def test_python_frames(self):
         script, path = self.path("train.py"), self.path("leaks.json")
@@ -163,7 +216,7 @@ class Python(support.Test):
         numbers = {text.strip(): number for number, text in enumerate(PYTHON_PROGRAM.splitlines(), 1)}
         called = next(number for text, number in numbers.items() if "cudaMalloc" in text)
         stepped = next(number for text, number in numbers.items() if "1000 + i" in text)
-        for binding in ("PyDLL", "CDLL") if sys.version_info < (3, 13) else ("PyDLL",):
+        for binding in self.BINDINGS:
             command = [sys.executable, script, binding, os.path.join(support.HOSTCUDA, "libcudart.so")]
             plain = support.run_plain(command)
             result = run(command, dict(POOL, RMM_TRACKING="json:" + path))
@@ -183,6 +236,28 @@ class Python(support.Test):
                 if amounts[1] == 3:
                     self.assertTrue(lines[1].startswith("%s:%d in " % (script, stepped)), lines)
             self.assertEqual(sorted(by_python.values()), [[3003, 3], [5000, 1]], by_python)
+
+    @unittest.skipIf(support.PRELOAD_FIRST, "the interpreter is not built with sanitizers")
+    def test_each_block_has_its_callers(self):
+        script, path = self.path("callers.py"), self.path("leaks.json")
+        with open(script, "w", encoding="utf-8") as file:
+            file.write(PYTHON_CALLERS)
+        for binding in self.BINDINGS:
+            result = run([sys.executable, script, binding, os.path.join(support.HOSTCUDA, "libcudart.so")],
+                         dict(POOL, RMM_TRACKING="json:" + path))
+            self.assertEqual((result.status, result.stderr), (0, ""), result)
+            expected, found = {}, {}
+            for count, lines in json.loads(result.stdout).items():
+                entry = expected.setdefault(tuple(lines), [0, 0])
+                entry[0] += int(count)
+                entry[1] += 1
+            with open(path, encoding="utf-8") as file:
+                leak, = json.load(file)["leaks"]
+            for site in leak["call_sites"]:
+                entry = found.setdefault(tuple(site["python"]), [0, 0])
+                entry[0] += site["bytes"]
+                entry[1] += site["blocks"]
+            self.assertEqual(found, expected)
 
 
 class Mistakes(Programs):

@@ -2,6 +2,7 @@
 """`rmmshim doctor`: whether a machine, a program or a process is served, and why not.  TOOL is the command."""
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -37,6 +38,7 @@ class Doctor(support.Test):
         self.assertRegex(answer.stdout.splitlines()[0], "^%s$" % verdict, answer)
         for line in lines:
             self.assertRegex(answer.stdout, "(?m)^  %s" % line, answer)
+        return answer.stdout
 
     def file(self, name, content, mode=0o755):
         with open(self.path(name), "wb") as file:
@@ -135,6 +137,39 @@ class Program(Doctor):
         self.expect(doctor(STEPS, settings={ONE_ASKED: "1Gib?"}), 1, r"not served: RMM_POOL_SIZE=1\^Gib\?: .*",
                     "! settings: .* -> mend the variable")
 
+    def test_programs_that_rmm_only_leaves_out(self):
+        python = os.path.basename(os.path.realpath(sys.executable))
+        train = self.file("train.py", "#!/usr/bin/env -S %s -u\n" % sys.executable)
+        nested, shell = self.file("nested", "#!%s -x \n" % train), self.file("shell", "#! /bin/sh\t-e \n")
+        link = self.path("linked")
+        os.symlink(STEPS, link)
+        for only, program, names in (("worker", STEPS, "memory_steps"), ("memory", STEPS, "memory_steps"),
+                                     ("worker,linked*", link, None), ("memory_steps", link, None),
+                                     ("worker", link, "memory_steps, linked"),
+                                     ("train.py", train, None), ("python*", train, None),
+                                     ("worker", train, ".*%s, .*train.py" % python),
+                                     ("nested", nested, ".*%s, .*train.py" % python), ("train.py", nested, None),
+                                     ("shell", shell, None), ("-e", shell, ".*sh, .*shell"),
+                                     ("lib.sh", self.file("given", "#!/bin/sh lib.sh \t\n"), None), ("", STEPS, None),
+                                     ("module", self.file("by", "#!/usr/bin/env -S python3 -m module\n"), None)):
+            with self.subTest(only=only, program=program):
+                answer = doctor(program, settings={"RMM_ONLY": only, ONE_ASKED: "1GiB"})
+                if names is None:
+                    self.expect(answer, 0, "would be served under `rmmshim run`")
+                    self.assertNotIn(" only: ", answer.stdout)
+                else:
+                    self.expect(answer, 1, "not served: RMM_ONLY=%s leaves it out: its names are %s, and the "
+                                           "library is inert in it" % (re.escape(only), names), "! only: .* -> add its name to RMM_ONLY")
+        bad = {"RMM_ONLY": "worker", ONE_ASKED: "1Gib?"}
+        self.assertNotIn("settings", self.expect(doctor(STEPS, settings=bad), 1, "not served: RMM_ONLY=worker .*"))
+
+    def test_an_interpreter_may_be_given_a_script_that_rmm_only_names(self):
+        only = {"RMM_ONLY": "train.py", ONE_ASKED: "1GiB"}
+        self.expect(doctor(sys.executable, settings=only), 1, "not known: RMM_ONLY=train.py leaves .* out, unless the name "
+                                                              "of the script .* matches", "! only: ")
+        self.assertEqual(json.loads(doctor("--json", sys.executable, settings=only).stdout)["verdict"], "unknown")
+        self.expect(doctor(sys.executable, settings=dict(only, RMM_ONLY="python*")), 0, "would.*")
+
     def test_broken_files(self):
         """Headers that point nowhere are read, and nothing crashes."""
         with open(STEPS, "rb") as file:
@@ -204,6 +239,10 @@ class Process(Doctor):
         steered = Steered(self, {"RMM_POOL_SIZE": "16MiB"})
         steered.step("ordered", 64)
         self.expect(doctor(steered.pid), 0, "served", "- memory: stream-ordered pools .* are not counted .* -> RMM_STAT")
+        with self.subTest("a variable that only the process has"):
+            steered = Steered(self, {ONE_ASKED: "16MiB", "RMM_TRACKING": "text:%q{ONLY_THERE}", "ONLY_THERE": self.path("t")})
+            steered.step("device", 1)
+            self.expect(doctor(steered.pid), 0, "served", "- memory: stream-ordered pools .* are not counted")
 
     def test_no_library(self):
         sleeper = self.start([sys.executable, "-c", WAITS], preload=[])
@@ -213,17 +252,21 @@ class Process(Doctor):
         sleeper = self.start([sys.executable, "-c", WAITS], preload=[missing])
         self.expect(doctor(sleeper), 1, "not served: LD_PRELOAD names %s: No such file or directory" % missing)
 
-    def start(self, command, settings=None, **how):
-        """A process that has printed a line, and waits."""
+    def start(self, command, settings=None, told=b"", **how):
+        """A process that has printed a line, and waits; it was told something on stdin."""
         process = subprocess.Popen(command, env=support.environment(settings, **how), stdin=subprocess.PIPE,
                                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
+        process.stdin.write(told)
+        process.stdin.flush()
         self.assertEqual(process.stdout.readline(), b"ready\n")
         return process.pid
 
     def test_loaded_and_not_serving(self):
+        with_folder = {ONE_ASKED: "1GiB", "RMM_STATISTICS": "json:%q{ONLY_THERE}/%p", "ONLY_THERE": self.folder}
         for settings, verdict, line in (
+                (with_folder, "not served: the library waits in it.*", "! driver: "),
                 ({}, "not served: the library is loaded, but no RMM_ variable asks for anything: .*",
                  "! settings: .* -> start it with `rmmshim run`"),
                 ({ONE_ASKED: "1GiB"}, "not served: the library waits in it, but libcuda is not loaded: .*",
@@ -235,6 +278,25 @@ class Process(Doctor):
                          {ONE_ASKED: "1GiB"})
         self.expect(doctor(pid), 1, "not served: libcuda is loaded, but no allocation has come to the library yet",
                     "! driver: .*RTLD_DEEPBIND")
+
+    def test_what_rmm_only_leaves_out(self):
+        python = os.path.basename(os.path.realpath(sys.executable))
+        train = self.file("train.py", WAITS)
+        settings, bad = {ONE_ASKED: "1GiB", "RMM_ONLY": "worker,train"}, {ONE_ASKED: "1Gib?", "RMM_ONLY": "worker,train"}
+        for command, told, names in (([sys.executable, "-c", WAITS], b"", python + ".*"), ([sys.executable, "-u", train], b"",
+                                                                                     python + ", .*train.py"),
+                                     (["sh"], b"echo ready\nread line\n", ".*sh")):
+            for values in (settings, bad):
+                with self.subTest(names, bad=values is bad):
+                    said = self.expect(doctor(self.start(command, values, told)), 1,
+                                       "not served: RMM_ONLY=worker,train leaves it out: its names are %s, and the "
+                                       "library is inert in it" % names, "! only: .* -> add its name to RMM_ONLY")
+                    self.assertNotIn("settings", said)
+        pid = self.start([sys.executable, train], {ONE_ASKED: "1GiB", "RMM_ONLY": "train*"})
+        self.expect(doctor(pid), 1, "not served: the library waits in it, .*")
+        steered = Steered(self, {ONE_ASKED: "16MiB", "RMM_ONLY": "memory_steps"})
+        steered.step("device", 1)
+        self.expect(doctor(steered.pid), 0, "served")
 
     def test_a_forked_child(self):
         process = subprocess.Popen([sys.executable, "-c", FORKS], env=support.environment({ONE_ASKED: "16MiB"}),
@@ -340,14 +402,38 @@ class Machine(Doctor):
         self.expect(doctor(driver=True, settings={"RMM_POOL_SISE": "1GiB"}), 1, "not served: RMM_POOL_SISE.*",
                     "! settings: ")
 
+    def test_rmm_only(self):
+        self.expect(doctor(driver=True, settings={"RMM_ONLY": "train*", ONE_ASKED: "1GiB"}), 0, "this.*",
+                    r"- only: RMM_ONLY=train\*: .* -> `rmmshim doctor PROGRAM`")
+        self.assertNotIn(" only: ", doctor(driver=True, settings={"RMM_ONLY": ""}).stdout)
+
+    MPS_RUNS = r"- mps: MPS runs \(process {}\)".format
+
+    def mps_daemons(self):
+        """Those of the machine, or of this test in another checkout."""
+        found = set()
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open("/proc/%s/comm" % pid, encoding="utf-8", errors="replace") as file:
+                    if file.read().startswith("nvidia-cuda-mps"):
+                        found.add(int(pid))
+            except OSError:
+                pass  # it has ended meanwhile
+        return found
+
     def test_mps(self):
-        self.expect(doctor(driver=True, settings={"CUDA_MPS_PIPE_DIRECTORY": self.folder}), 0, "this.*",
-                    "- mps: CUDA_MPS_PIPE_DIRECTORY=%s, but no MPS daemon is seen here" % self.folder)
+        others = self.mps_daemons()
+        answer = doctor(driver=True, settings={"CUDA_MPS_PIPE_DIRECTORY": self.folder})
+        others |= self.mps_daemons()
+        none = "- mps: CUDA_MPS_PIPE_DIRECTORY=%s, but no MPS daemon is seen here" % self.folder
+        self.expect(answer, 0, "this.*", "(%s)" % "|".join([none] * (not others) + list(map(self.MPS_RUNS, others))))
         daemon = shutil.copy(shutil.which("sleep"), self.path("nvidia-cuda-mps-control"))
         process = subprocess.Popen([daemon, "60"])
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
-        self.expect(doctor(driver=True), 0, "this.*", r"- mps: MPS runs \(process %d\)" % process.pid)
+        others |= self.mps_daemons() | {process.pid}
+        answer = doctor(driver=True)
+        self.expect(answer, 0, "this.*", "(%s)" % "|".join(map(self.MPS_RUNS, others | self.mps_daemons())))
 
 
 if __name__ == "__main__":

@@ -92,6 +92,9 @@ class Limit(support.Test):
             with self.subTest(where):
                 self.charges("managed_pool", where, RMM_LIMIT="256MiB")
 
+    def test_a_pool_without_a_location(self):
+        self.charges("no_location", RMM_LIMIT="256MiB")
+
     def test_growth_in_flight_is_waited_for(self):
         result = run([support.program("exact_limit"), "side_by_side"], {"RMM_LIMIT": "256MiB"},
                      more={"HOSTCUDA_POOL_STEP": "32MiB"})

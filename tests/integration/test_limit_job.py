@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """RMM_LIMIT_JOB: a limit over all processes of a job.  TOOL is the command."""
+import concurrent.futures
 import mmap
 import os
 import random
@@ -316,11 +317,9 @@ class LimitJob(support.Test):
             process.process.kill()
             process.process.wait()
 
-        lives = [threading.Thread(target=live, args=(number,)) for number in range(32)]
-        for life in lives:
-            life.start()
-        for life in lives:
-            life.join()
+        with concurrent.futures.ThreadPoolExecutor(max_workers=32) as lives:
+            for life in [lives.submit(live, number) for number in range(32)]:
+                life.result()  # what was raised there is raised here
         self.assertGreater(len(served), 32)
         self.assertEqual(keeper.step("device", 94), [])  # what they had is the keeper's to have
         # Who joins frees the places of those that are gone.

@@ -3,6 +3,7 @@
 
 Other processes may be served on the machine meanwhile, so these look for their own.  meson sets TOOL."""
 import os
+import re
 import shutil
 import subprocess
 import unittest
@@ -12,6 +13,7 @@ import prometheus_text
 import served
 import support
 from served import page, scene, tool
+from test_steer import Steered
 
 MIB = 1 << 20
 HOSTILE = "\x1b]0;evil\x07\x1b[2J \u202egpj\"\\\n{}=\u00e9 " + 60 * "x"
@@ -35,10 +37,10 @@ class Test(support.Test):
         return [row for row in rows if row["pid"] in pids]
 
     def table(self, *processes):
-        """Title and lines of those processes."""
+        """Title and lines of those processes, without the UUIDs that others' devices may make necessary."""
         result = tool("ls")
         self.assertEqual(result.status, 0)
-        title, *lines = result.stdout.splitlines()
+        title, *lines = re.sub("(?m)^( *[0-9]+ .* [0-9]+) [0-9a-f]{8} ", r"\1 ", result.stdout).splitlines()
         pids = [str(process.pid) for process in processes]
         return title, [line for line in lines if line.split()[0] in pids]
 
@@ -148,6 +150,89 @@ class Ls(Test):
         return shutil.copy(served.TOOL, self.path("rmmshim"))
 
 
+class TwoUsers(Test):
+    """Two users who each have a process that is served.  No name need be known for their numbers."""
+    USERS = (12345, 12346)
+
+    def setUp(self):
+        super().setUp()
+        if os.geteuid() != 0 or subprocess.run(["true"], user=self.USERS[0], check=False).returncode != 0:
+            self.skipTest("other users are needed")
+        os.chmod(self.folder, 0o755)
+        self.command = self.copy(served.TOOL)
+        files = {"LD_PRELOAD": self.copy(support.SHIM), "LD_LIBRARY_PATH": self.folder}
+        self.copy(os.path.join(support.HOSTCUDA, "libcuda.so.1"))
+        program = self.copy(support.program("memory_steps"))
+        self.processes = [Steered(self, {"RMM_POOL_SIZE": "64MiB", **files}, [program], **self.rights_of(user))
+                          for user in self.USERS]
+        for process in self.processes:
+            self.assertEqual(process.step("device", 1), [])
+        self.processes.append(scene(self, "use:3"))  # and one of root's
+
+    def copy(self, path):
+        """Where every user may read and execute it."""
+        return shutil.copy(path, self.folder)
+
+    @staticmethod
+    def rights_of(user):
+        return {"user": user, "group": user, "extra_groups": []}
+
+    def as_user(self, user, *arguments):
+        result = subprocess.run([self.command, *map(str, arguments)], capture_output=True, check=False, timeout=60,
+                                env=support.environment(preload=[], driver=False), **self.rights_of(user))
+        return support.Result(result.returncode, result.stdout, result.stderr)
+
+    def test_each_sees_their_own(self):
+        """Nothing is said of the others' processes: they are nobody's business."""
+        for user, own in zip(self.USERS, self.processes):
+            for arguments in (["ls", "--json"], ["top", "--json"]):
+                with self.subTest(arguments, user=user):
+                    rows = json_schema.check(self.expect(self.as_user(user, *arguments), 0).stdout, "processes.json")
+                    self.assertEqual([(row["pid"], row["program"], row["live"]) for row in rows],
+                                     [(own.pid, "memory_steps", MIB)])
+            with self.subTest("a table", user=user):
+                lines = self.expect(self.as_user(user, "ls"), 0).stdout.splitlines()
+                self.assertEqual([line.split()[0] for line in lines], ["PID", str(own.pid)])
+            with self.subTest("stats all", user=user):
+                text = self.expect(self.as_user(user, "stats", "all", "--json"), 0).stdout
+                documents = json_schema.check(text, "statistics_of_all.json")
+                self.assertEqual([document["pid"] for document in documents], [own.pid])
+                metrics = prometheus_text.read(self.expect(self.as_user(user, "stats", "all", "--prom"), 0).stdout)
+                self.assertEqual({dict(labels)["pid"] for metric in metrics.values() for labels in metric.samples},
+                                 {str(own.pid)})
+
+    def test_the_others_are_another_user_s(self):
+        for user in self.USERS:
+            for process, owner in zip(self.processes, self.USERS + (0,)):
+                if owner == user:
+                    self.assertEqual(self.as_user(user, "stats", process.pid).status, 0)
+                    continue
+                for arguments in (["stats", process.pid], ["stats", process.pid, "--prom"], ["limit", process.pid, "1GiB"],
+                                  ["trim", process.pid]):
+                    with self.subTest(arguments, user=user, owner=owner):
+                        result = self.expect(self.as_user(user, *arguments), 1,
+                                             "process %d belongs to another user" % process.pid)
+                        self.assertEqual(result.stdout, "")
+
+    def test_the_kernel_keeps_them_apart(self):
+        """The page is open in its process, whose descriptors another user cannot even list."""
+        process = self.processes[0]
+        for user, listed in zip(self.USERS, (0, 2)):
+            result = subprocess.run(["ls", "/proc/%d/fd" % process.pid], capture_output=True, check=False,
+                                    **self.rights_of(user))
+            self.assertEqual(result.returncode, listed, result)
+
+    def test_when_the_other_s_process_has_ended(self):
+        first, second = self.processes[:2]
+        second.process.kill()
+        second.process.wait()
+        self.expect(self.as_user(self.USERS[1], "ls"), 0, "no process of this user has memory through rmmshim")
+        self.expect(self.as_user(self.USERS[0], "stats", second.pid), 1, "process %d does not exist" % second.pid)
+        self.assertEqual(len(self.expect(self.as_user(self.USERS[0], "ls"), 0).stdout.splitlines()), 2)
+        self.assertEqual([row["pid"] for row in self.rows(self.processes[2])], [self.processes[2].pid])
+        self.assertEqual(first.step("device", 1), [])
+
+
 class Stats(Test):
     def test_as_the_report_at_exit(self):
         process = scene(self, "hold:1000", "use:9", RMM_RESOURCE="statistics(pool(cuda, initial_size=64MiB))")
@@ -239,8 +324,11 @@ class BadInput(Test):
                              ("directory:0", "is served and has no memory yet"),
                              ("truncated", "is not served by rmmshim"),
                              ("unsealed", "is not served by rmmshim"),
+                             ("ordinary", "is not served by rmmshim"),
                              ("mine", "is not served by rmmshim")):
             with self.subTest(change):
+                if change == "ordinary" and not os.access("/", os.W_OK):
+                    continue
                 process = page(self, real.pid, change)
                 self.expect(tool("stats", process.pid), 1, "process %d %s" % (process.pid, text))
                 self.assertEqual((self.rows(process), len(self.rows(real))), ([], 1))

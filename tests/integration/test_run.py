@@ -3,16 +3,22 @@
 written however it ends.  TOOL is the command."""
 import json
 import os
+import pty
+import re
+import select
 import signal
 import subprocess
 import sys
+import time
 
+import served
 import support
 import test_output_files
 from support import run
 
 TOOL = os.environ["TOOL"]
 SCENES = test_output_files.SCENES
+OFFER = os.path.join(served.FOLDER, "offer_scene.py")
 PYTHON = [sys.executable]
 
 # What cannot be told of a process that is gone: it takes a walk of its memory, or of the driver's.
@@ -28,7 +34,7 @@ COMPUTED = {("pool", "largest_free"), ("virtual", "reserved"), ("virtual", "free
 class Run(support.Test):
     def under(self, command, settings=None, **how):
         """Runs the command under `run`, which preloads the library itself and says nothing at the end."""
-        return run([TOOL, "run", "--quiet"] + list(command), settings, preload=[], **how)
+        return run([TOOL, "run", "--quiet"] + [str(word) for word in command], settings, preload=[], **how)
 
     def start(self, command, settings=None, **how):
         process = subprocess.Popen([TOOL, "run", "--quiet"] + list(command), env=support.environment(settings, preload=[]),
@@ -136,6 +142,13 @@ class Reports(Run):
         result = self.under(["--pool-size", "64MiB", "--statistics", "1", "sh", "-c", "kill -KILL $$"])
         self.assertEqual((result.status, result.stderr), (-signal.SIGKILL, ""))
 
+    def test_only_a_page_that_cannot_shrink_is_held(self):
+        """`run` reads it when it likes: one that shrinks would end `run` by SIGBUS."""
+        real = served.scene(self, "use:1")
+        for kind, answer in (("sealed", "held"), ("unsealed", "refused"), ("ordinary", "refused")):
+            with self.subTest(kind):
+                self.assertEqual(self.under(PYTHON + [OFFER, real.pid, kind]).stdout, answer + "\n")
+
     def test_the_job_is_gone(self):
         """A process that outlives its `run`, or is in another PID namespace, is served as without one."""
         result = run(PYTHON + [SCENES, "use:5"], {"RMM_POOL_SIZE": "64MiB", "RMM_STATISTICS": "1",
@@ -177,12 +190,54 @@ class Parent(Run):
         process.kill()
         process.communicate(timeout=60)  # which ends when nobody has its stdout any more
 
-    def test_a_stop_stops_both(self):
-        process = self.waiting("signal.signal(signal.SIGUSR1, lambda n, f: sys.exit(5))")
-        os.kill(self.child_of(process), signal.SIGSTOP)
-        self.assertTrue(os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1]))
-        process.send_signal(signal.SIGCONT)
-        process.send_signal(signal.SIGUSR1)
+    # A shell with job control, as far as this needs one: says when its job has stopped, continues it, and ends as
+    # it does.
+    SHELL = ("import os, signal, sys\n"
+             "signal.signal(signal.SIGTTOU, signal.SIG_IGN)\n"
+             "job = os.fork()\n"
+             "if not job:\n"
+             "    os.setpgid(0, 0)\n"
+             "    os.tcsetpgrp(0, os.getpid())\n"
+             "    signal.signal(signal.SIGTTOU, signal.SIG_DFL)\n"
+             "    os.execv(sys.argv[1], sys.argv[1:])\n"
+             "stopped = os.WIFSTOPPED(os.waitpid(job, os.WUNTRACED)[1])\n"
+             "os.write(1, b'stopped\\n' if stopped else b'ended\\n')\n"
+             "os.killpg(job, signal.SIGCONT)\n"
+             "sys.exit(os.waitstatus_to_exitcode(os.waitpid(job, 0)[1]))\n")
+
+    def test_a_stop_by_the_terminal_stops_both(self):
+        """The shell sees its job stop, and the program goes on when the shell lets it."""
+        program = "import signal, sys; signal.signal(signal.SIGCONT, lambda n, f: sys.exit(5)); " + \
+            "print('ready', flush=True); signal.pause()"
+        shell, terminal = pty.fork()
+        if shell == 0:
+            os.execve(sys.executable, PYTHON + ["-c", self.SHELL, TOOL, "run", "--quiet"] + PYTHON + ["-c", program],
+                      support.environment(preload=[]))
+        self.addCleanup(os.close, terminal)
+        self.addCleanup(os.kill, shell, signal.SIGKILL)
+        seen = ""
+        for text, key in (("ready", b"\x1a"), ("stopped", b"")):
+            while text not in seen:
+                self.assertTrue(select.select([terminal], [], [], 60)[0], seen)
+                seen += os.read(terminal, 1000).decode()
+            os.write(terminal, key)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitid(os.P_PID, shell, os.WEXITED | os.WNOWAIT).si_status << 8), 5)
+
+    def pending(self, process):
+        with open("/proc/%d/status" % process, encoding="ascii") as file:
+            return int(re.search(r"\nShdPnd:\s*([0-9a-f]+)", file.read()).group(1), 16)
+
+    def test_a_stop_of_the_program_alone(self):
+        """Where no shell waits, `run` goes on: who stops the program alone continues it alone.  SIGRTMIN comes to `run`
+        after its child's stop and goes on to the program, which has it when it is continued."""
+        process = self.waiting("signal.signal(signal.SIGRTMIN, lambda n, f: sys.exit(5))")
+        child = self.child_of(process)
+        os.kill(child, signal.SIGSTOP)
+        process.send_signal(signal.SIGRTMIN)
+        end = time.monotonic() + 60
+        while not self.pending(child):
+            self.assertLess(time.monotonic(), end)
+        os.kill(child, signal.SIGCONT)
         process.communicate(timeout=60)
         self.assertEqual(process.returncode, 5)
 

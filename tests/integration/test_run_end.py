@@ -18,6 +18,7 @@ TOOL = os.environ["TOOL"]
 STEPS = support.program("memory_steps")
 MIB = 1 << 20
 NONE = "; seen without it: none"
+LOOKS_SECONDS = 300  # a look may take a twentieth of the time, and on a busy machine one takes long
 
 
 class Run(support.Test):
@@ -33,6 +34,19 @@ class Run(support.Test):
         path = self.path("end.json")
         result = self.under("--json", path, *words, **how)
         return result, json_schema.read(path, "run.json")
+
+    def wait_for_looks(self, process):
+        """Until the thread that looks has done so after now: it waits between two looks, and seldom within one."""
+        def waits():
+            for thread in os.listdir("/proc/%d/task" % process):
+                with open("/proc/%d/task/%s/status" % (process, thread), encoding="ascii") as file:
+                    if int(thread) != process:
+                        return int(re.search(r"\nvoluntary_ctxt_switches:\s*(\d+)", file.read()).group(1))
+            return 0
+        begin, end = waits(), time.monotonic() + LOOKS_SECONDS
+        while waits() < begin + 5:
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
 
 
 class Lines(Run):
@@ -75,6 +89,21 @@ class Lines(Run):
                                               settings={"LD_LIBRARY_PATH": self.folder}))[0],
                          "no process used CUDA through rmmshim (libcuda.so.1 cannot be loaded)" + NONE)
 
+    def test_a_driver_that_ends_who_loads_it(self):
+        """`run` does not load it into itself; and an alarm ends one that hangs, though `run` blocks signals."""
+        for number in (signal.SIGSEGV, signal.SIGALRM):
+            with self.subTest(number):
+                source = self.path("driver.c")
+                with open(source, "w", encoding="utf-8") as file:
+                    file.write("#include <signal.h>\n"
+                               "__attribute__((constructor)) static void begin(void) { raise(%d); }\n" % number)
+                if subprocess.run(["cc", "-shared", "-fPIC", "-o", self.path("libcuda.so.1"), source],
+                                  capture_output=True, check=False).returncode:
+                    self.skipTest("no compiler here")
+                result = self.under("--limit", "1GiB", "true", settings={"LD_LIBRARY_PATH": self.folder})
+                self.assertEqual((result.status, self.said(result)),
+                                 (0, ["no process used CUDA through rmmshim (libcuda.so.1 cannot be loaded)" + NONE]))
+
     def test_a_static_pie(self):
         source, program = self.path("static.c"), self.path("static")
         with open(source, "w", encoding="utf-8") as file:
@@ -84,19 +113,6 @@ class Lines(Run):
         result = self.under("--limit", "1GiB", program)
         self.assertEqual(result.status, 125, result)
         self.assertIn("is linked statically: no library can be loaded into it", result.stderr)
-
-    def wait_for_looks(self, process):
-        """Until the thread that looks has done so after now: it waits between two looks, and seldom within one."""
-        def waits():
-            for thread in os.listdir("/proc/%d/task" % process):
-                with open("/proc/%d/task/%s/status" % (process, thread), encoding="ascii") as file:
-                    if int(thread) != process:
-                        return int(re.search(r"\nvoluntary_ctxt_switches:\s*(\d+)", file.read()).group(1))
-            return 0
-        begin, end = waits(), time.monotonic() + 30
-        while waits() < begin + 5:
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.01)
 
     def test_seen_without_it(self):
         """A child whose environment is empty, and one that has lost its parent."""
@@ -121,12 +137,27 @@ class Lines(Run):
                 row, = json_schema.read(self.path("json"), "run.json")["unserved"]
                 self.assertEqual((row["program"], row["reason"]), ("memory_steps", "it was started without LD_PRELOAD"))
 
+    def test_who_is_left_out_is_not_missed(self):
+        """Under --only, of those that are named alone."""
+        for only, said in (("sh", "none"), ("sh,memory_st*", "memory_steps [PID] (it was started without LD_PRELOAD)")):
+            with self.subTest(only):
+                process = subprocess.Popen([TOOL, "run", "--limit", "1GiB", "--only", only, "sh", "-c",
+                                            'env -u LD_PRELOAD "$0"; true', STEPS], env=support.environment(preload=[]),
+                                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                process.stdin.write(b"device 1\n")
+                process.stdin.flush()
+                self.assertEqual(process.stdout.readline(), b"done\n")
+                self.wait_for_looks(process.pid)
+                stdout, stderr = process.communicate(timeout=60)
+                self.assertEqual(self.said(support.Result(process.returncode, stdout, stderr)),
+                                 ["no process used CUDA through rmmshim; seen without it: " + said])
+
     def test_hostile_names(self):
-        name = self.path("a\x1b[2J\"b")
+        name = self.path("a\x1b[2J\"b\u202e\u009b")
         os.symlink(STEPS, name)
         result, report = self.report("--limit", "1GiB", name, "device", 1)
-        self.assertTrue(self.said(result)[0].startswith('a?[2J"b [PID] device 0'), result)
-        self.assertEqual(report["processes"][0]["program"], 'a?[2J"b')
+        self.assertTrue(self.said(result)[0].startswith('a?[2J"b?? [PID] device 0'), result)
+        self.assertEqual(report["processes"][0]["program"], 'a?[2J"b??')
 
     def test_nobody_reads_it(self):
         read, write = os.pipe()
@@ -186,6 +217,15 @@ class Checks(Run):
                 self.assertEqual(self.said(result), ["--fail-over %s: memory_steps [PID] took 100 MiB of device 0" %
                                                      size] * status)
 
+    def test_a_share_of_what_is_not_known(self):
+        """The driver does not tell how much memory the device has: that fails the check, and is said."""
+        for size, status, said in (("50%", 1, ["--fail-over 50%: the memory of device 0 is not known, so a share of it "
+                                               "is not either"]), ("1GiB", 0, [])):
+            with self.subTest(size):
+                result = self.under("--quiet", "--limit", "1GiB", "--fail-over", size, STEPS, "device", 100,
+                                    settings={"HOSTCUDA_FAULT": "cuDeviceTotalMem:code=999"})
+                self.assertEqual((result.status, self.said(result)), (status, said), result)
+
     def test_fail_on_leak(self):
         leak = "--fail-on-leak: memory_steps [PID] ended with 2 blocks not freed on device 0, 102 MiB"
         for steps, said in ((["device", 100, "free"], []), (["device", 100, "reset"], []),
@@ -235,6 +275,26 @@ class FindMin(Run):
                             STEPS)
         self.assertRegex(self.said(result)[-1], r"is 10[0-2] MiB \(\d+ runs\)$")
 
+    def test_no_refusal_is_reported(self):
+        """Runs that fail for want of memory are the search itself; also those whose refusals the program bore."""
+        result = self.under("--find-min", "sh", "-c", self.SUCCEEDS, STEPS)
+        self.assertEqual((result.status, result.stderr.count("out of memory")), (0, 0), result)
+
+    def test_who_escaped_the_first_run_is_in_the_report(self):
+        os.mkfifo(self.path("fifo"))
+        script = '"$0" device 4; if test "$RMM_LIMIT" = 64TiB; then env -u LD_PRELOAD "$0" < "$1" & wait; fi'
+        process = subprocess.Popen([TOOL, "run", "--find-min", "--json", self.path("json"), "sh", "-c", script, STEPS,
+                                    self.path("fifo")], env=support.environment(preload=[]), stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        with open(self.path("fifo"), "wb", buffering=0) as steps:
+            steps.write(b"device 1\n")
+            self.assertEqual(process.stdout.readline(), b"done\n")
+            self.wait_for_looks(process.pid)
+        stdout, stderr = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, support.Result(0, stdout, stderr))
+        row, = json_schema.read(self.path("json"), "run.json")["unserved"]
+        self.assertEqual(row["program"], "memory_steps")
+
     def test_only_the_first_run_is_heard(self):
         result = self.under("--find-min", "sh", "-c", "echo out; echo err >&2; cat; " + self.SUCCEEDS, STEPS)
         self.assertEqual((result.stdout, result.stderr.count("err\n")), ("out\n", 1), result)
@@ -248,11 +308,38 @@ class FindMin(Run):
                 self.assertEqual(result.status, status, result)
                 self.assertIn(said, self.said(result)[-1])
 
+    def search_in_second_run(self, **how):
+        """A search whose program waits in its second run, until something is written to `go`."""
+        os.mkfifo(self.path("ready"))
+        os.mkfifo(self.path("go"))
+        script = ('"$0" device 50; test "$RMM_LIMIT" = 64TiB || test -e "$1/mark" || '
+                  '{ : > "$1/mark"; echo > "$1/ready"; read x < "$1/go"; }')
+        process = subprocess.Popen([TOOL, "run", "--find-min", "sh", "-c", script, STEPS, self.folder], **how,
+                                   env=support.environment(preload=[]), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        with open(self.path("ready"), "rb") as ready:
+            ready.read()
+        return process
+
     def test_a_signal_ends_it(self):
-        os.mkfifo(self.path("never"))
-        result = self.under("--find-min", "sh", "-c", '"$0" device 50; test "$RMM_LIMIT" = 64TiB && exit; '
-                            'kill -TERM $PPID; read x < "$1"', STEPS, self.path("never"), timeout=30)
-        self.assertEqual(result.status, -signal.SIGTERM, result)
+        process = self.search_in_second_run()
+        process.send_signal(signal.SIGTERM)
+        stdout, stderr = process.communicate(timeout=60)
+        result = support.Result(process.returncode, stdout, stderr)
+        self.assertEqual((result.status, self.said(result)[-1]), (-signal.SIGTERM, "--find-min: interrupted in run 2"),
+                         result)
+
+    def test_a_signal_that_is_ignored_does_not_end_it(self):
+        """As under nohup: the terminal goes away, and the search goes on."""
+        process = self.search_in_second_run(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        process.send_signal(signal.SIGHUP)
+        with open(self.path("go"), "wb") as file:
+            file.write(b"\n")
+        stdout, stderr = process.communicate(timeout=60)
+        result = support.Result(process.returncode, stdout, stderr)
+        self.assertEqual(result.status, 0, result)
+        self.assertIn("the smallest limit", self.said(result)[-1])
 
 
 class Signals(Run):
@@ -269,6 +356,8 @@ class Signals(Run):
             "for number in %r + [signal.SIGRTMIN]: signal.signal(number, lambda number, frame: None)\n"
             "os.write(1, b'ready\\n')\n"
             "while (number := os.read(read, 1)[0]) != signal.SIGRTMIN: os.write(1, b'got %%d\\n' %% number)\n"
+            "os.write(write, b'end')\n"  # of two that come together the handler of the later one runs first
+            "for number in os.read(read, 1000)[:-3]: os.write(1, b'got %%d\\n' %% number)\n"
             "sys.exit(7)")
 
     def test_each_one_once(self):
@@ -312,6 +401,21 @@ class Signals(Run):
         except OSError:
             pass
         self.assertEqual((seen.count("got 2"), os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])), (20, 7))
+
+    def test_a_signal_of_the_program_to_its_group_comes_once(self):
+        """`run` is of that group, too.  It is stopped until the program has the signal: two that are on their way at the
+        same time are one."""
+        send = ("os.kill(os.getppid(), signal.SIGSTOP)\n"
+                "os.killpg(0, signal.SIGUSR1)\n"
+                "os.read(read, 1)\n"
+                "os.kill(os.getppid(), signal.SIGCONT)\n"
+                "os.write(1, b'ready\\n')")
+        program = (self.WAIT % [int(signal.SIGUSR1)]).replace("os.write(1, b'ready\\n')", send)
+        with subprocess.Popen([TOOL, "run", "--quiet", sys.executable, "-c", program], stdout=subprocess.PIPE,
+                              start_new_session=True, text=True, env=support.environment(preload=[])) as process:
+            self.assertEqual(process.stdout.readline(), "ready\n")
+            process.send_signal(signal.SIGRTMIN)
+            self.assertEqual((process.stdout.read(), process.wait()), ("", 7))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,10 @@
 """`rmmshim limit` and `rmmshim trim`: commands to a process that runs.  TOOL is the command."""
 import os
 import signal
+import struct
 import subprocess
+import sys
+import time
 import unittest
 
 import support
@@ -10,14 +13,33 @@ from support import run
 
 TOOL = os.environ["TOOL"]
 STEPS = support.program("memory_steps")
+# The layout of shared/commands.h: places of fields, and steps.
+STEP_AT, ATTENTION_AT = 40, 384
+ASKED, ANSWERED = 1, 3
+ATTENTION_ASKED = 1 << 32
+
+# Prints the error of its own call, and what is left of it when a command has set a limit.
+LAST_ERROR = """
+import ctypes
+cuda, here = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(None)
+here.rmmshim_last_error.restype = ctypes.c_char_p
+context, block, free, total = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_size_t(), ctypes.c_size_t()
+assert not cuda.cuInit(0) and not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+assert not cuda.cuCtxSetCurrent(context) and not cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(1000))
+assert here.rmmshim_set_limit(99, ctypes.c_size_t(1 << 30)) != 0
+print(here.rmmshim_last_error().decode(), flush=True)
+while total.value != 1 << 30:
+    assert not cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
+print(here.rmmshim_last_error().decode())
+"""
 
 
 class Steered:
     """A program that runs step after step, as the test says."""
 
-    def __init__(self, test, settings, command=(STEPS,)):
+    def __init__(self, test, settings, command=(STEPS,), **how):
         self.process = subprocess.Popen(list(command), env=support.environment(settings), text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how)
         self.pid = self.process.pid
         test.addCleanup(self.process.communicate)
         test.addCleanup(self.process.kill)
@@ -27,9 +49,21 @@ class Steered:
         self.process.stdin.write(" ".join(map(str, words)) + "\n")
         self.process.stdin.flush()
         lines = []
-        while not lines or lines[-1] not in ("done", ""):
-            lines.append(self.process.stdout.readline().rstrip("\n"))
-        return lines[:-1]
+        while (line := self.process.stdout.readline()) != "done\n":
+            if not line:
+                raise AssertionError("the program ended in step %r after %r" % (words, lines))
+            lines.append(line.rstrip("\n"))
+        return lines
+
+    def commands(self):
+        """The path of the file by which it takes commands."""
+        fds = "/proc/%d/fd/" % self.pid
+        return next(fds + fd for fd in os.listdir(fds) if os.readlink(fds + fd).startswith("/memfd:rmmshim-commands"))
+
+    def command_step(self):
+        """How far the command in that file is."""
+        with open(self.commands(), "rb") as file:
+            return struct.unpack_from("I", file.read(44), STEP_AT)[0]
 
 
 def tool(*words):
@@ -93,6 +127,14 @@ class Steer(support.Test):
         answer, _ = self.command_beside(steered, ("info",), "limit", steered.pid, "50%")
         self.assertIn("limit 512 MiB", answer.stdout, answer)
 
+    def test_a_share_that_rounds_to_nothing(self):
+        """A limit of 0 would be none: it is the smallest one, as RMM_LIMIT has it."""
+        steered = Steered(self, {"RMM_POOL_SIZE": "16MiB", "HOSTCUDA_MEMORY": "1GiB"})
+        steered.step("device", 1)
+        answer, _ = self.command_beside(steered, ("info",), "limit", steered.pid, "0.02%")
+        self.assertIn("limit 1 B,", answer.stdout, answer)
+        self.assertEqual(steered.step("device", 64), ["device 64: 2"])
+
     def test_trim_gives_back(self):
         steered = Steered(self, {"RMM_POOL_SIZE": "16MiB"})
         for _ in range(4):
@@ -123,6 +165,27 @@ class Steer(support.Test):
         self.assertEqual(answer.status, 0, answer)
         self.assertEqual(steered.step("device", 64), ["device 64: 2"])
         self.assertEqual(tool("trim", steered.pid, "--wait", "20").status, 0)
+
+    def test_a_thread_answers_where_nothing_is_served(self):
+        """A setting that is bad on the device: the process goes on without the library."""
+        steered = Steered(self, {"RMM_CONTROL": "thread", "RMM_ON_ERROR": "passthrough", "RMM_POOL_SIZE": "64GiB"})
+        self.assertEqual(steered.step("device", 64), [])
+        for words in (["trim", "--device", "0"], ["limit", "--device", "0", "1GiB"]):
+            answer = tool(words[0], steered.pid, *words[1:], "--wait", "20")
+            self.assertEqual((answer.status, answer.stderr),
+                             (1, "rmmshim: process %d, device 0: rmmshim serves nothing in this process any more\n"
+                              % steered.pid))
+
+    def test_a_command_keeps_the_program_s_last_error(self):
+        process = subprocess.Popen([sys.executable, "-c", LAST_ERROR], text=True, stdout=subprocess.PIPE,
+                                   env=support.environment({"RMM_POOL_SIZE": "16MiB"}))
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        error = process.stdout.readline()
+        self.assertEqual(error, "no device of that number\n")
+        self.assertEqual(tool("limit", process.pid, "1GiB", "--wait", "20").status, 0)
+        self.assertEqual(process.stdout.read(), error)
 
     def test_control_alone_counts_what_came_before(self):
         steered = Steered(self, {"RMM_CONTROL": "calls"})
@@ -187,21 +250,59 @@ class Steer(support.Test):
         self.assertEqual(after, ["%d MiB" % (100 + i) for i in range(8)])
         self.assertEqual(len(set(before) - set(after)), 1, before)
 
+    def asked(self, steered, *words, **how):
+        """The command, once it has written itself into the process's file."""
+        command = subprocess.Popen([TOOL] + [str(word) for word in words], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True,
+                                   env=support.environment(preload=[], driver=False), **how)
+        self.addCleanup(command.communicate)
+        self.addCleanup(command.kill)
+        end = time.monotonic() + 60
+        while steered.command_step() != ASKED:
+            self.assertLess(time.monotonic(), end, command.poll())
+        return command
+
+    def test_an_interrupted_command_is_withdrawn(self):
+        steered = Steered(self, {"RMM_POOL_SIZE": "16MiB"})
+        steered.step("device", 1)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            with self.subTest(number):
+                command = self.asked(steered, "limit", steered.pid, "64MiB", "--wait", "60")
+                command.send_signal(number)
+                stdout, stderr = command.communicate(timeout=60)
+                self.assertEqual((command.returncode, stdout, stderr),
+                                 (-number, "", "rmmshim: interrupted; nothing was changed in process %d\n" %
+                                  steered.pid))
+        self.assertEqual(steered.step("device", 100), [])
+
+    def test_an_ignored_signal_does_not_interrupt(self):
+        steered = Steered(self, {"RMM_POOL_SIZE": "16MiB"})
+        steered.step("device", 1)
+        command = self.asked(steered, "limit", steered.pid, "64MiB", "--wait", "60",
+                             preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        command.send_signal(signal.SIGHUP)
+        steered.step("info")
+        self.assertIn("limit 64.0 MiB", command.communicate(timeout=60)[0])
+        self.assertEqual(command.returncode, 0)
+
     def test_what_any_program_writes_there(self):
         """The file is the user's to write: nonsense is refused, and the process goes on."""
         steered = Steered(self, {"RMM_POOL_SIZE": "16MiB"})
         steered.step("device", 1)
-        fds = "/proc/%d/fd/" % steered.pid
-        path = next(fds + fd for fd in os.listdir(fds) if os.readlink(fds + fd).startswith("/memfd:rmmshim-commands"))
+        path = steered.commands()
         with open(path, "r+b", buffering=0) as file:
             whole = bytearray(file.read(4096))
             for seed in range(64):
-                noise = bytes((i * 2654435761 + seed * 40503 >> 7) & 255 for i in range(4096))
+                noise = bytearray((i * 2654435761 + seed * 40503 >> 7) & 255 for i in range(4096))
+                struct.pack_into("I", noise, STEP_AT, ASKED)
+                attention = struct.unpack_from("Q", noise, ATTENTION_AT)[0]
+                struct.pack_into("Q", noise, ATTENTION_AT, attention | ATTENTION_ASKED)
                 file.seek(0)
                 file.write(noise)
                 for _ in range(3):
                     self.assertEqual(steered.step("device", 1), [])
                     steered.step("free")
+                self.assertEqual(steered.command_step(), ANSWERED)
             file.seek(0)
             file.write(whole)
         with self.assertRaises(OSError):

@@ -81,7 +81,8 @@ class Help(Test):
 
     def test_each_command_has_help(self):
         for command in COMMANDS:
-            for arguments in ([command, "--help"], [command, "-h"], ["help", command]):
+            behind = [[command, "4711", "1GiB", "--help"]] if command != "run" else []  # the program's own there
+            for arguments in ([command, "--help"], [command, "-h"], ["help", command], *behind):
                 result = rmmshim(*arguments)
                 self.expect(result, 0)
                 self.assertTrue(result.stdout.startswith("usage: rmmshim " + command), result.stdout)

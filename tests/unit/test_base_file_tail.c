@@ -141,7 +141,7 @@ static int open_part(const char *path)
     char part[64];
 
     snprintf(part, sizeof(part), "%s.part", path);
-    return open(part, O_RDONLY);
+    return open(part, O_RDWR);
 }
 
 static bool put(struct file *file, const char *text)
@@ -192,6 +192,25 @@ TEST(what_does_not_fit_is_not_taken)
     assert_int_equal(rs_file_tail_write(&file.tail, file.fd), 0);
     assert_true(rs_file_tail_append(&file.tail, text, 1));
     assert_int_equal(strlen(whole_of(file.fd, part)), TEXT_BYTES + 1);
+    close(part);
+    end(&file);
+}
+
+TEST(a_part_that_others_write_into_ends_nobody)
+{
+    struct file file = make("shared");
+    int part = open_part("shared");
+
+    assert_true(put(&file, "one\n"));
+    assert_int_equal(pwrite(part, "x", 1, 4), 1); /* behind the rows */
+    assert_true(put(&file, "two\n"));
+    assert_string_equal(whole_of(file.fd, part), "one\ntwo\n");
+    assert_int_equal(pwrite(part, "", 1, 0), 1); /* the first row's first byte */
+    assert_int_equal(rs_file_tail_write(&file.tail, file.fd), 0);
+    assert_int_equal(lseek(file.fd, 0, SEEK_END), 8);
+    assert_int_equal(pwrite(file.fd, "o", 1, 0), 1);
+    assert_true(put(&file, "three\n"));
+    assert_string_equal(whole_of(file.fd, part), "one\ntwo\nthree\n");
     close(part);
     end(&file);
 }

@@ -114,3 +114,22 @@ TEST(an_ending_thread_has_the_shared_index)
     assert_non_null(good);
     assert_int_equal(atomic_load(&late_index), RS_THREAD_INDEX_SHARED);
 }
+
+static atomic_uint ending_index = 77;
+
+static void note_index(void)
+{
+    atomic_store(&ending_index, rs_thread_index());
+}
+
+/* Else the next owner's counts would be taken for its own. */
+TEST(what_is_called_at_the_end_still_has_the_index)
+{
+    struct crowd crowd;
+
+    rs_thread_index_at_end(note_index);
+    gather(&crowd, 1);
+    assert_int_equal(atomic_load(&ending_index), crowd.indexes[0]);
+    rs_thread_index_at_end(NULL);
+    gather(&crowd, 1);
+}

@@ -4,24 +4,32 @@
 
 #include "config/only.h"
 
+#include <stdio.h>
 #include <string.h>
 
-/* Served, with words that are separated by spaces here. */
+/* A process with words that are separated by spaces here. */
+static struct rs_only_process process_of(const char *executable, const char *line)
+{
+    struct rs_only_process process = {.bytes = *line ? strlen(line) + 1 : 0};
+
+    snprintf(process.executable, sizeof(process.executable), "%s", executable);
+    snprintf(process.words, sizeof(process.words), "%s", line);
+    for (size_t i = 0; i < process.bytes; i++)
+        process.words[i] = process.words[i] == ' ' ? '\0' : process.words[i];
+    return process;
+}
+
 static bool serves(const char *patterns, const char *executable, const char *line)
 {
-    char words[256];
-    size_t bytes = strlen(line) + 1;
+    struct rs_only_process process = process_of(executable, line);
 
-    memcpy(words, line, bytes);
-    for (size_t i = 0; i < bytes; i++)
-        words[i] = words[i] == ' ' ? '\0' : words[i];
-    return rs_only_serves(patterns, executable, words, bytes);
+    return rs_only_serves(patterns, &process);
 }
 
 TEST(without_a_pattern_all_are_served)
 {
-    assert_true(rs_only_serves(NULL, "/bin/a", "", 0));
-    assert_true(rs_only_serves("", "/bin/a", "", 0));
+    assert_true(serves(NULL, "/bin/a", ""));
+    assert_true(serves("", "/bin/a", ""));
     assert_true(rs_only_serves_this_process(NULL));
     assert_false(rs_only_serves_this_process("no_such_name"));
     assert_true(rs_only_serves_this_process("*only*"));
@@ -37,7 +45,32 @@ TEST(a_pattern_matches_the_whole_base_name)
     assert_false(serves("opt", "/opt/bin/train", "train"));
     assert_false(serves(",", "/opt/bin/train", "train"));
     assert_false(serves("train.py", "/bin/cat", "cat train.py"));
-    assert_false(rs_only_serves("a", "", "", 0));
+    assert_false(serves("a", "", ""));
+    assert_true(serves("*", "", ""));
+}
+
+TEST(blanks_around_a_pattern_are_none_of_it)
+{
+    static const char *const patterns[] = {"a, train", " train ,a", "\ttrain\t", " , train",
+                                           "a , tr?in"};
+
+    for (size_t i = 0; i < sizeof(patterns) / sizeof(*patterns); i++)
+        if (!serves(patterns[i], "/opt/bin/train", "train"))
+            fail_msg("'%s'", patterns[i]);
+    assert_true(serves("a, my tool", "/opt/my tool", ""));
+    assert_false(serves("a, my tool", "/opt/mytool", "mytool"));
+    assert_false(serves(" ", "/opt/bin/train", "train"));
+    assert_false(serves(" , ", "", ""));
+}
+
+TEST(a_pattern_may_be_longer_than_a_name)
+{
+    char pattern[400];
+
+    snprintf(pattern, sizeof(pattern), "other,[%0300d]rain", 0);
+    assert_false(serves(pattern, "/opt/bin/train", "train"));
+    snprintf(pattern, sizeof(pattern), "other,[%0300dt]rain", 0);
+    assert_true(serves(pattern, "/opt/bin/train", "train"));
 }
 
 TEST(an_interpreter_has_the_name_of_its_script)
@@ -73,4 +106,43 @@ TEST(a_program_on_the_command_line_has_no_script)
     assert_false(serves("dev", "/usr/bin/python3", "python3 -X dev train.py"));
     assert_false(serves("b.jar", "/usr/bin/java", "java -cp b.jar -jar a.jar"));
     assert_true(serves("python*", "/usr/bin/python3", "python3 -c x"));
+}
+
+static void expect_names(const char *executable, const char *line, const char *const *expected)
+{
+    struct rs_only_process process = process_of(executable, line);
+    const char *names[RS_ONLY_NAMES];
+    size_t count = rs_only_names(&process, names);
+
+    for (size_t i = 0; i < count; i++) {
+        assert_non_null(expected[i]);
+        assert_string_equal(names[i], expected[i]);
+    }
+    assert_null(expected[count]);
+}
+
+TEST(each_name_is_there_once)
+{
+    expect_names("/usr/bin/python3.11", "python3 -u /a/train.py",
+                 (const char *const[]){"python3.11", "python3", "train.py", NULL});
+    expect_names("/opt/train", "./train --x", (const char *const[]){"train", NULL});
+    expect_names("/bin/busybox", "", (const char *const[]){"busybox", NULL});
+    expect_names("", "", (const char *const[]){"", NULL});
+}
+
+TEST(an_interpreter_alone_lacks_a_script)
+{
+    static const struct {
+        const char *executable, *line;
+        bool lacks;
+    } cases[] = {
+        {"/usr/bin/python3", "python3", true},       {"/usr/bin/python3", "python3 a.py", false},
+        {"/usr/bin/python3", "python3 -c x", false}, {"/usr/bin/java", "java", true},
+        {"/usr/bin/train", "python3", false},        {"/usr/bin/cat", "cat", false},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct rs_only_process process = process_of(cases[i].executable, cases[i].line);
+        assert_int_equal(rs_only_lacks_script(&process), cases[i].lacks);
+    }
 }

@@ -79,12 +79,35 @@ TEST(refusals_come_back_and_are_not_charged)
         for (size_t j = 0; j < RS_ARRAY_LENGTH(huge); j++)
             refuse(&site, huge[j], CUDA_ERROR_OUT_OF_MEMORY);
         device.allocate_answer = CUDA_ERROR_ILLEGAL_ADDRESS;
-        if (leaves[i] != &rs_mr_descriptor_system && leaves[i] != &rs_mr_descriptor_simulated)
+        if (leaves[i] != &rs_mr_descriptor_system && leaves[i] != &rs_mr_descriptor_simulated) {
             refuse(&site, 100, CUDA_ERROR_ILLEGAL_ADDRESS);
+            device.allocate_answer = CUDA_ERROR_NOT_READY; /* of a leaf: ask with more effort */
+            refuse(&site, 100, CUDA_ERROR_OUT_OF_MEMORY);
+        }
         device.allocate_answer = CUDA_SUCCESS;
         (void)rs_mr_trim(site.mr, 0);
         assert_true(held(&site) <= before);
         give(&site, &kept);
+        end(&site);
+    }
+}
+
+/* Resources count on addresses that are multiples of 512, and CUDA promises 256. */
+TEST(an_address_between_two_blocks_is_refused)
+{
+    EACH_LEAF(i)
+    {
+        struct site site;
+        if (leaves[i] == &rs_mr_descriptor_system || leaves[i] == &rs_mr_descriptor_simulated)
+            continue;
+        make(&site, leaves[i], NULL);
+        device.next_address += RS_BLOCK_ALIGNMENT / 2;
+        refuse(&site, 5000, CUDA_ERROR_NOT_SUPPORTED);
+        assert_int_equal(device.block_count, 0);
+        device.next_address += RS_BLOCK_ALIGNMENT / 2;
+        give(&site, (struct rs_allocation[]){take(&site, 5000)});
+        (void)rs_mr_trim(site.mr, 0);
+        assert_int_equal(held(&site), 0);
         end(&site);
     }
 }

@@ -3,6 +3,7 @@
  * same time ask upstream once. */
 #include "pool_stack.h"
 
+#include <limits.h>
 #include <pthread.h>
 
 struct during {
@@ -68,6 +69,62 @@ TEST(only_one_growth_at_a_time_asks_for_more_than_it_needs)
     (void)take(&stack, 1000);
     assert_int_equal(stack.leaf->live[0].size_bytes, 5 * MIB); /* not 6 */
     assert_int_equal(stack.leaf->live[1].size_bytes, 2 * MIB);
+    end_stack(&stack);
+}
+
+static struct rs_allocation take_little(struct stack *stack)
+{
+    struct rs_allocation little;
+
+    assert_int_equal(rs_mr_allocate_with(stack->mr, 3 * MIB, NULL, RS_EFFORT_LITTLE, &little),
+                     CUDA_SUCCESS);
+    return little;
+}
+
+static void take_little_and_5_mib_during_call(void *data)
+{
+    struct during *during = data;
+
+    (void)take_little(during->stack);
+    during->taken = take(during->stack, 5 * MIB);
+}
+
+/* A growth for little rounds its request up to the driver's unit, and is no growth ahead. */
+TEST(a_growth_for_little_ends_no_growth_ahead)
+{
+    struct stack stack = make_pool(PLENTY, NULL);
+    struct during during = {.stack = &stack};
+
+    stack.leaf->on_call = take_little_and_5_mib_during_call;
+    stack.leaf->on_call_data = &during;
+    (void)take(&stack, 1000);
+    assert_chunks(&stack, (size_t[]){4 * MIB, 5 * MIB, 2 * MIB}, 3); /* not 6 */
+    end_stack(&stack);
+}
+
+static void take_little_during_call(void *data)
+{
+    struct during *during = data;
+
+    during->taken = take_little(during->stack);
+}
+
+TEST(a_growth_for_little_is_no_part_of_the_initial_size)
+{
+    struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=64MiB"));
+    struct during during = {.stack = &stack};
+    struct rs_allocation block;
+
+    (void)rs_mr_trim_with(stack.mr, &(struct rs_trim){.initial_of = UINT_MAX});
+    assert_int_equal(stack.leaf->live_bytes, 0);
+    stack.leaf->on_call = take_little_during_call;
+    stack.leaf->on_call_data = &during;
+    block = take(&stack, 1000);
+    assert_chunks(&stack, (size_t[]){4 * MIB, 64 * MIB}, 2);
+    give(&stack, &during.taken);
+    give(&stack, &block);
+    (void)rs_mr_trim(stack.mr, 0);
+    assert_int_equal(stack.leaf->live_bytes, 64 * MIB);
     end_stack(&stack);
 }
 

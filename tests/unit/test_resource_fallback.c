@@ -352,6 +352,69 @@ TEST(the_best_is_asked_for_through_what_cuts_blocks)
     }
 }
 
+/* A caller that can do with less rather has less of the first than more of the second. */
+TEST(what_is_asked_ahead_takes_no_second)
+{
+    struct sides sides = start(100 * MIB, PLENTY);
+    struct rs_allocation block, half;
+
+    assert_int_equal(rs_mr_allocate_with(sides.mr, 128 * MIB, NULL, RS_EFFORT_AHEAD, &block),
+                     CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(sides.second->allocations + sides.second->refusals, 0);
+    half = take(&sides, 64 * MIB);
+    assert_true(is_first(&sides, &half));
+    block = take(&sides, 128 * MIB); /* the refusal of what could be done without says nothing */
+    assert_int_equal(sides.first->refusals, 2);
+    assert_false(is_first(&sides, &block));
+    give(&sides, &block);
+    /* The first is known to be full. */
+    assert_int_equal(rs_mr_allocate_with(sides.mr, 128 * MIB, NULL, RS_EFFORT_AHEAD, &block),
+                     CUDA_SUCCESS);
+    assert_int_equal(sides.first->refusals, 2);
+    assert_false(is_first(&sides, &block));
+    give(&sides, &block);
+    give(&sides, &half);
+    end(&sides);
+}
+
+/* The driver's unit is no step: with less, each small request would have memory of its own. */
+TEST(a_unit_that_is_asked_ahead_may_be_the_seconds)
+{
+    struct sides sides = start(MIB, PLENTY);
+    struct rs_allocation block;
+
+    assert_int_equal(
+        rs_mr_allocate_with(sides.mr, RS_DRIVER_GRANULARITY, NULL, RS_EFFORT_AHEAD, &block),
+        CUDA_SUCCESS);
+    assert_false(is_first(&sides, &block));
+    give(&sides, &block);
+    /* Now the first is known to be full for what is asked ahead, and for nothing else. */
+    assert_int_equal(rs_mr_allocate_with(sides.mr, 64 * MIB, NULL, RS_EFFORT_AHEAD, &block),
+                     CUDA_SUCCESS);
+    assert_int_equal(sides.first->refusals, 1);
+    give(&sides, &block);
+    block = take(&sides, 64 * MIB);
+    assert_int_equal(sides.first->refusals, 2);
+    give(&sides, &block);
+    end(&sides);
+}
+
+TEST(a_pool_s_step_that_does_not_fit_the_first_is_made_smaller)
+{
+    struct sides sides = start(16384 * MIB + 100 * MIB, PLENTY), pool = sides;
+    struct rs_allocation large, block;
+
+    pool.mr = make_resource(&rs_mr_descriptor_pool, sides.mr, NULL);
+    large = take(&pool, 16384 * MIB);
+    block = take(&pool, 32 * MIB); /* a step of 1/128 is 128 MiB */
+    assert_true(is_first(&pool, &block));
+    assert_int_equal(sides.first->live_bytes, (16384 + 64) * MIB);
+    assert_int_equal(sides.second->live_bytes, 0);
+    give(&pool, &block);
+    give(&pool, &large);
+    end(&pool);
+}
+
 /* Where there is no second, the best is what there is: a refusal is final. */
 TEST(without_a_second_a_refusal_is_final)
 {

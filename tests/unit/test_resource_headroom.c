@@ -221,7 +221,8 @@ TEST(a_failing_upstream_gives_its_room_back)
 }
 
 /* Memory that would only stand in is not asked for, nor placed, by a caller that may yet make room;
- * the first is full here. */
+ * the first is full here.  Of memory that does not migrate no more is asked for than was checked.
+ */
 TEST(the_best_is_asked_for)
 {
     static const enum rs_memory firsts[] = {RS_MEMORY_DEVICE, RS_MEMORY_MANAGED};
@@ -247,6 +248,9 @@ TEST(the_best_is_asked_for)
         assert_int_equal(rs_mr_allocate_with(mr, 2 * MIB, NULL, RS_EFFORT_BEST, &block),
                          CUDA_ERROR_NOT_READY);
         assert_int_equal(second->allocations + placing.count, 0);
+        assert_int_equal(first->effort, firsts[i] == RS_MEMORY_DEVICE
+                                            ? RS_EFFORT_BEST | RS_EFFORT_LITTLE
+                                            : RS_EFFORT_BEST);
         assert_int_equal(rs_mr_allocate(mr, 2 * MIB, NULL, &block), CUDA_SUCCESS);
         assert_int_equal(second->live_count, 1);
         assert_int_equal(rs_mr_deallocate(mr, &block, NULL), CUDA_SUCCESS);

@@ -129,6 +129,41 @@ TEST(rows_are_rmms_to_the_byte)
     assert_string_equal(at, "");
 }
 
+static const char *assert_number_row(const char *row, size_t size_bytes, uintptr_t stream)
+{
+    char expected[100];
+
+    snprintf(expected, sizeof(expected), "allocate failure,(nil),%zu,%p", size_bytes,
+             (void *)stream);
+    return assert_row(row, expected);
+}
+
+/* Sizes and streams of every length. */
+TEST(numbers_are_written_as_printf_does)
+{
+    struct log log = open_log("numbers.csv", NULL, 0);
+    struct rs_allocation none;
+    const char *at;
+
+    log.leaf->capacity_bytes = 0;
+    for (size_t size = 1; size <= 1100; size++)
+        (void)rs_mr_allocate(log.mr, size, (CUstream)(uintptr_t)size, &none);
+    for (size_t size = 1; size < SIZE_MAX / 10; size *= 10) {
+        (void)rs_mr_allocate(log.mr, size, (CUstream)(uintptr_t)(size * 9), &none);
+        (void)rs_mr_allocate(log.mr, size * 10 - 1, (CUstream)(uintptr_t)(SIZE_MAX / size), &none);
+    }
+    rs_mr_destroy(log.mr, false);
+
+    at = text_of(log.path) + strlen(HEADER);
+    for (size_t size = 1; size <= 1100; size++)
+        at = assert_number_row(at, size, size);
+    for (size_t size = 1; size < SIZE_MAX / 10; size *= 10) {
+        at = assert_number_row(at, size, size * 9);
+        at = assert_number_row(at, size * 10 - 1, SIZE_MAX / size);
+    }
+    assert_string_equal(at, "");
+}
+
 TEST(microseconds_keep_their_zeros)
 {
     struct log log = open_log("zeros.csv", NULL, 0);

@@ -36,6 +36,7 @@ TEST(variables_build_the_stack)
         {{"RMM_POOL_SIZE="}, "none"},
         {{"RMM_VERBOSE=1"}, "none"},
         {{"RMM_FREE=immediate"}, "none"},
+        {{"RMM_PHASES=nvtx"}, "cuda"},
         {{"RMM_POOL_SIZE=4GiB"}, "reuse(pool(cuda, initial_size=4GiB))"},
         {{"RMM_POOL_SIZE=0"}, "reuse(pool(cuda, initial_size=0B))"},
         {{"RMM_POOL_MAX_SIZE=80%"}, "reuse(pool(cuda, maximum_size=80%))"},
@@ -428,6 +429,7 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_RESOURCE=logging(cuda, path=x)", "RMM_LOG=y"}, "RMM_LOG=y: RMM_RESOURCE has a log"},
         {{"RMM_MANAGED=maybe"}, "RMM_MANAGED=^maybe: unknown word"},
         {{"RMM_FREE=imediate"}, "RMM_FREE=^imediate: unknown word; did you mean 'immediate'?"},
+        {{"RMM_PHASES=nvxt"}, "RMM_PHASES=^nvxt: unknown word; did you mean 'nvtx'?"},
         {{"RMM_ON_ERROR=abrot"}, "RMM_ON_ERROR=^abrot: unknown word; did you mean 'abort'?"},
         {{"RMM_STATISTICS=jsno:x"}, "RMM_STATISTICS=^jsno:x: unknown word; did you mean 'json'?"},
         {{"RMM_TRACKING=prom:x"}, "RMM_TRACKING=^prom:x: expected 1, text, text:PATH or json:PATH"},
@@ -644,12 +646,16 @@ TEST(all_bad_settings_are_told_at_once)
 TEST(process_wide_settings_are_read)
 {
     static const char *const settings[] = {"RMM_STATISTICS=json:/tmp/%p.json",
-                                           "RMM_ON_ERROR=passthrough", "RMM_VERBOSE=on",
-                                           "RMM_HOOKS=device", NULL};
+                                           "RMM_ON_ERROR=passthrough",
+                                           "RMM_VERBOSE=on",
+                                           "RMM_HOOKS=device",
+                                           "RMM_PHASES=nvtx",
+                                           NULL};
     struct rs_config config;
     struct lines lines;
 
     assert_int_equal(parse(settings, &lines, &config), 0);
+    assert_true(config.nvtx_phases);
     assert_int_equal(config.statistics, RS_STATISTICS_JSON);
     assert_string_equal(config.statistics_path, "/tmp/%p.json");
     assert_int_equal(config.on_error, RS_ON_ERROR_PASSTHROUGH);

@@ -66,7 +66,7 @@ static int set_up(void **state)
         for (int i = 0; i < BLOCKS; i++) {
             blocks[s][i] = (struct rs_allocation){.address = segments[s] + (CUdeviceptr)i * 1024,
                                                   .size_bytes = BLOCK_BYTES};
-            assert_true(rs_block_enter(&stack, &blocks[s][i]));
+            assert_true(rs_block_enter(&stack, &blocks[s][i], 0));
         }
     }
     return 0;
@@ -135,7 +135,7 @@ TEST(a_reused_block_starts_without_sync_memops)
     assert_int_equal(set(blocks[0][0].address, true), CUDA_SUCCESS);
     free_block(&blocks[0][0]);
     assert_int_equal(driver_value[0], 0);
-    assert_true(rs_block_enter(&stack, &blocks[0][0]));
+    assert_true(rs_block_enter(&stack, &blocks[0][0], 0));
     assert_false(rs_block_syncs_memops(blocks[0][0].address));
 }
 
@@ -172,7 +172,7 @@ TEST(managed_memory_starts_as_the_driver_says)
     assert_true(get(one, true));
     free_block(&blocks[0][0]);
     assert_int_equal(driver_value[0], 1);
-    assert_true(rs_block_enter(&stack, &blocks[0][0]));
+    assert_true(rs_block_enter(&stack, &blocks[0][0], 0));
     assert_true(get(one, true));
 }
 
@@ -213,7 +213,7 @@ TEST(numbers_are_never_used_again)
     assert_int_equal(rs_block_id(blocks[0][0].address + BLOCK_BYTES), 0);
     free_block(&blocks[0][0]);
     assert_int_equal(rs_block_id(blocks[0][0].address), 0);
-    assert_true(rs_block_enter(&stack, &blocks[0][0]));
+    assert_true(rs_block_enter(&stack, &blocks[0][0], 0));
     assert_true(rs_block_id(blocks[0][0].address) > second);
 }
 

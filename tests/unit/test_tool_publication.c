@@ -359,3 +359,17 @@ TEST(random_pages)
     }
     assert_in_range(read, ROUNDS / 4, ROUNDS); /* not all of them are refused at once */
 }
+
+/* The page is the user's to write, and a reader's copy counts only where `sequence` is even. */
+TEST(a_refusal_ends_even_whatever_others_wrote)
+{
+    struct rs_published_refusal *refusal = &((struct rs_publication *)rs_published_head())->refusal;
+
+    for (uint32_t before = 0; before < 4; before++) {
+        atomic_store(&refusal->sequence, before);
+        rs_publish_refusal("out of memory");
+        assert_int_equal(atomic_load(&refusal->sequence) % 2, 0);
+        assert_int_not_equal(atomic_load(&refusal->sequence), before);
+        assert_string_equal(refusal->text, "out of memory");
+    }
+}

@@ -87,9 +87,17 @@ static void use_everything(CUresult expected)
     rs_mr_destroy(mr, false);
 }
 
+static const struct {
+    CUresult of_driver, expected;
+} errors[] = {
+    {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_OUT_OF_MEMORY},
+    {CUDA_ERROR_UNKNOWN, CUDA_ERROR_UNKNOWN},
+    {CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_LAUNCH_FAILED},
+    {CUDA_ERROR_NOT_READY, CUDA_ERROR_OUT_OF_MEMORY}, /* of a resource: ask with more effort */
+};
+
 TEST(every_failing_call_is_survived)
 {
-    static const CUresult errors[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN};
     uint64_t calls;
 
     rs_mr_destroy(make(GIB, NULL), false);
@@ -102,8 +110,8 @@ TEST(every_failing_call_is_survived)
             fake_vmm_install(GIB);
             account = (struct rs_account){.device = NULL};
             fake_vmm.fail_at = at;
-            fake_vmm.fail_with = errors[i];
-            use_everything(errors[i]);
+            fake_vmm.fail_with = errors[i].of_driver;
+            use_everything(errors[i].expected);
             if (fake_vmm.calls <= 2) /* the reservation: there is nothing to destroy */
                 continue;
             assert_true(fake_vmm_is_clean());
@@ -113,14 +121,15 @@ TEST(every_failing_call_is_survived)
 
 TEST(a_driver_that_fails_for_ever_is_survived)
 {
-    for (uint64_t at = 1; at < 60; at++) {
-        rs_mr_destroy(make(GIB, NULL), false);
-        fake_vmm.fail_at = at;
-        fake_vmm.fails_from_then_on = true;
-        fake_vmm.fail_with = CUDA_ERROR_LAUNCH_FAILED;
-        use_everything(CUDA_ERROR_LAUNCH_FAILED);
-        assert_int_equal(fake_vmm.wrong_calls, 0);
-    }
+    for (size_t i = 1; i < RS_ARRAY_LENGTH(errors); i++)
+        for (uint64_t at = 1; at < 60; at++) {
+            rs_mr_destroy(make(GIB, NULL), false);
+            fake_vmm.fail_at = at;
+            fake_vmm.fails_from_then_on = true;
+            fake_vmm.fail_with = errors[i].of_driver;
+            use_everything(errors[i].expected);
+            assert_int_equal(fake_vmm.wrong_calls, 0);
+        }
 }
 
 static void use_with_little_host_memory(void)

@@ -12,7 +12,11 @@
  * for freed blocks, up to 20 ms, before it lets the second one serve.  So a request rather uses the
  * second upstream than fails, and rather waits 20 ms than uses it.  With an allocator in between,
  * as in pool(fallback(cuda, managed)), there is no such wait, and chunks of both kinds of memory
- * lie in one pool: fallback(pool(cuda), pool(managed)) is better. */
+ * lie in one pool: fallback(pool(cuda), pool(managed)) is better.
+ *
+ * A caller that can do with less (RS_EFFORT_AHEAD: a step of a pool) is refused what the first does
+ * not have, and asks for less, before the second serves: otherwise a whole step would be of the
+ * second while there is room for the request in the first. */
 #include "base/clock.h"
 #include "base/lock.h"
 #include "base/request.h"
@@ -53,7 +57,8 @@ struct fallback {
     struct rs_record_slab records;
     size_t refused_bytes; /* the first upstream refused this size ... */
     uint64_t refused_ns;  /* ... at this time ... */
-    size_t refused_freed; /* ... when freed_bytes was this */
+    size_t refused_freed; /* ... when freed_bytes was this ... */
+    bool refused_ahead;   /* ... to a caller that can do without the memory */
 };
 
 static struct fallback *fallback_of(struct rs_mr *mr)
@@ -117,27 +122,37 @@ static void leave(struct fallback *fallback, const struct spillable *record)
 
 /* True when the first upstream would refuse again: the size is no smaller than one refused a moment
  * ago, and fewer bytes than that were freed since. */
-static bool is_known_full(struct fallback *fallback, size_t size_bytes)
+static bool is_known_full(struct fallback *fallback, size_t size_bytes, enum rs_effort effort)
 {
     size_t freed = atomic_load_explicit(&fallback->freed_bytes, memory_order_acquire);
     bool full;
 
     rs_mutex_lock(&fallback->lock);
     full = size_bytes >= fallback->refused_bytes && freed - fallback->refused_freed < size_bytes &&
+           (!fallback->refused_ahead || rs_effort_is_ahead(effort)) &&
            rs_clock_ns() - fallback->refused_ns < ASK_AGAIN_NS;
     rs_mutex_unlock(&fallback->lock);
     return full;
 }
 
+/* True for memory that the caller can have less of.  With less than the driver's unit each small
+ * request of a pool would have a chunk of its own. */
+static bool is_step(size_t size_bytes, enum rs_effort effort)
+{
+    return rs_effort_is_ahead(effort) && size_bytes > RS_DRIVER_GRANULARITY;
+}
+
 /* Notes the first upstream's answer.  freed: freed_bytes before it was asked, so that bytes freed
  * meanwhile count as freed since. */
-static void learn(struct fallback *fallback, size_t size_bytes, size_t freed, CUresult result)
+static void learn(struct fallback *fallback, size_t size_bytes, enum rs_effort effort, size_t freed,
+                  CUresult result)
 {
     rs_mutex_lock(&fallback->lock);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
         fallback->refused_bytes = size_bytes;
         fallback->refused_freed = freed;
         fallback->refused_ns = rs_clock_ns();
+        fallback->refused_ahead = rs_effort_is_ahead(effort);
     } else if (size_bytes >= fallback->refused_bytes) {
         fallback->refused_bytes = SIZE_MAX;
     }
@@ -153,7 +168,8 @@ static CUresult ask_first(struct fallback *fallback, size_t size_bytes, CUstream
 
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         count(&fallback->refusals);
-    learn(fallback, size_bytes, freed, result);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || !is_step(size_bytes, effort))
+        learn(fallback, size_bytes, effort, freed, result);
     return result;
 }
 
@@ -164,7 +180,7 @@ static CUresult take_from_first(struct fallback *fallback, size_t size_bytes, CU
 {
     CUresult result;
 
-    *asked = !is_known_full(fallback, size_bytes);
+    *asked = !is_known_full(fallback, size_bytes, effort);
     if (*asked)
         return ask_first(fallback, size_bytes, stream, effort, out);
     count(&fallback->skips);
@@ -199,7 +215,7 @@ static CUresult take_any(struct fallback *fallback, size_t size_bytes, CUstream 
     bool asked;
     CUresult result = take_from_first(fallback, size_bytes, stream, effort, out, &asked);
 
-    if (result != CUDA_ERROR_OUT_OF_MEMORY)
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || (asked && is_step(size_bytes, effort)))
         return result;
     rs_request_note_hopeless(false); /* the note was about the first upstream's memory */
     result = rs_mr_allocate_with(fallback->base.upstream[SECOND], size_bytes, stream, effort, out);

@@ -151,9 +151,8 @@ static enum rs_effort effort_upstream(const struct headroom *headroom, enum rs_e
 {
     unsigned memories = headroom->base.memories;
 
-    if ((effort & RS_EFFORT_BEST) && (memories & (memories - 1)))
-        return effort;
-    effort = rs_effort_without(effort, RS_EFFORT_BEST);
+    if (!(memories & (memories - 1)))
+        effort = rs_effort_without(effort, RS_EFFORT_BEST);
     return headroom->is_placing ? effort : effort | RS_EFFORT_LITTLE;
 }
 

@@ -205,7 +205,7 @@ CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *reque
     struct rs_pool_ask ask = {.least_bytes = least_bytes,
                               .group = group_to_grow(request),
                               .is_ahead = request->stays_away || rs_effort_is_ahead(effort)};
-    bool is_step;
+    bool leads;
     CUresult result;
 
     if (least_bytes < request->bytes) {
@@ -215,19 +215,22 @@ CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *reque
     ask.most_bytes =
         rs_max(least_bytes, bytes_to_ask(pool, request, how_much, remaining_bytes, again_bytes));
     RS_ASSERT(ask.most_bytes <= remaining_bytes);
-    is_step = ask.most_bytes > least_bytes;
-    if (is_step && !request->stays_away && ask.most_bytes <= pool->missing_bytes) {
+    /* Beside a growth ahead another one is none, though it may round its request up. */
+    leads = ask.most_bytes > least_bytes && !pool->is_growing_ahead;
+    if (leads && !request->stays_away && ask.most_bytes <= pool->missing_bytes) {
         ask.is_initial = true;
         ask.group = RS_BLOCKS_COMMON;
     }
-    if (is_step) {
+    if (leads) {
         pool->is_growing_ahead = true;
         pool->ahead_bytes = ask.most_bytes - least_bytes;
     }
     result = rs_pool_add_chunk_from_upstream(pool, &ask);
+    RS_ASSERT(!ask.is_initial || pool->missing_bytes >= ask.most_bytes);
     if (result == CUDA_SUCCESS && ask.is_initial)
         pool->missing_bytes -= pool->chunks->upstream.size_bytes;
-    if (is_step) {
+    if (leads) {
+        RS_ASSERT(pool->is_growing_ahead);
         pool->is_growing_ahead = false;
         pool->ahead_bytes = 0;
     }

@@ -175,7 +175,7 @@ static CUresult take(struct rs_async *async, size_t size_bytes, enum rs_effort e
         rs_request_note_short();
     regain_initial(async);
     rs_request_end();
-    return result == CUDA_ERROR_NOT_READY ? CUDA_ERROR_OUT_OF_MEMORY : result;
+    return rs_effort_result_of_driver(result);
 }
 
 static CUresult async_take(struct rs_detached_leaf *leaf, size_t size_bytes, enum rs_effort effort,

@@ -191,7 +191,8 @@ CUresult rs_async_allocate_on_own_stream(struct rs_async *async, size_t size_byt
     rs_capture_restore(mode);
     if (result != CUDA_SUCCESS)
         return result;
-    result = wait_for_own_stream(stream, bound_ns);
+    result = *address % RS_BLOCK_ALIGNMENT ? CUDA_ERROR_NOT_SUPPORTED /* as in leaf.c */
+                                           : wait_for_own_stream(stream, bound_ns);
     if (result != CUDA_SUCCESS)
         (void)rs_async_free_on_own_stream(async, *address); /* ordered behind the allocation */
     return result;

@@ -152,7 +152,7 @@ static size_t settle(struct rs_leaf *leaf, uint64_t bound_ns)
 
 /* ---- allocation ---- */
 
-/* Gives back a block that the program has not seen, as host memory ran out. */
+/* Gives back a block that the program has not seen and cannot have. */
 static CUresult give_unseen(struct rs_leaf *leaf, CUdeviceptr address)
 {
     return has_order(leaf) ? give_in_order(leaf, address, own_stream(leaf)) : give(leaf, address);
@@ -171,8 +171,12 @@ static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *
     if (!rs_footprint_take(account, size_bytes, memory))
         return CUDA_ERROR_OUT_OF_MEMORY;
     mode = rs_capture_relax();
-    result = leaf->take(leaf->environment, size_bytes, address);
+    result = rs_effort_result_of_driver(leaf->take(leaf->environment, size_bytes, address));
     rs_capture_restore(mode);
+    if (result == CUDA_SUCCESS && *address % RS_BLOCK_ALIGNMENT != 0) {
+        (void)give_unseen(leaf, *address);
+        result = CUDA_ERROR_NOT_SUPPORTED; /* no driver is known that does so */
+    }
     if (result == CUDA_SUCCESS && !rs_segment_add(leaf->environment, *address, size_bytes)) {
         (void)give_unseen(leaf, *address);
         result = CUDA_ERROR_OUT_OF_MEMORY;

@@ -196,7 +196,7 @@ static CUresult allocate(struct rs_virtual *vm, size_t size_bytes, enum rs_effor
     rs_request_begin();
     rs_mutex_lock(&vm->lock);
     if (is_a_size && (asking.request.rounded_bytes - 1) / vm->granule_bytes < vm->maximum_granules)
-        result = allocate_or_reclaim(vm, &asking, effort, out);
+        result = rs_effort_result_of_driver(allocate_or_reclaim(vm, &asking, effort, out));
     vm->allocations += result == CUDA_SUCCESS;
     vm->failures += result != CUDA_SUCCESS;
     RS_ASSERT(!asking.is_alone);

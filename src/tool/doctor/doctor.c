@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/doctor/doctor.h"
 
+#include "report/plain.h"
 #include "tool/json.h"
-#include "tool/plain.h"
 #include "tool/tool.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- findings ---- */
 
@@ -24,7 +25,7 @@ static void add(struct doctor *doctor, bool is_problem, const char *topic, const
     if (doctor->count == DOCTOR_FINDINGS_MAX)
         return;
     vsnprintf(text, sizeof(text), format, arguments);
-    plain_make(text); /* names of programs and files are others' text */
+    rs_plain_make(text); /* names of programs and files are others' text */
     *finding = (struct doctor_finding){topic, step, strdup(text), is_problem};
     doctor->count += finding->text != NULL;
 }
@@ -64,15 +65,60 @@ static void add_bad_setting(void *data, const char *line)
                    "%s", line);
 }
 
+unsigned doctor_parse(char *const *environment, struct rs_diagnostics *diagnostics,
+                      struct rs_config *config)
+{
+    char **own = environ;
+    unsigned bad;
+
+    environ = (char **)(uintptr_t)environment; /* getenv looks there */
+    bad = rs_config_parse(environment, diagnostics, config);
+    environ = own;
+    return bad;
+}
+
 bool doctor_settings(struct doctor *doctor, char *const *environment, bool *asks)
 {
     struct rs_diagnostics diagnostics = {.write = add_bad_setting, .data = doctor};
     struct rs_config config;
-    unsigned bad = rs_config_parse(environment, &diagnostics, &config);
+    unsigned bad = doctor_parse(environment, &diagnostics, &config);
 
     *asks = config.anything_set;
     rs_config_free(&config);
     return bad == 0;
+}
+
+static void put_names(const struct rs_only_process *process, char *text, size_t room)
+{
+    const char *names[RS_ONLY_NAMES];
+    size_t count = rs_only_names(process, names), length = 0;
+
+    *text = '\0';
+    for (size_t i = 0; i < count && length < room; i++)
+        length += (size_t)snprintf(text + length, room - length, "%s%s", i ? ", " : "", names[i]);
+}
+
+bool doctor_only(struct doctor *doctor, const char *patterns, const struct rs_only_process *process,
+                 bool is_running)
+{
+    char names[PATH_MAX];
+
+    if (rs_only_serves(patterns, process))
+        return true;
+    put_names(process, names, sizeof(names));
+    if (!is_running && rs_only_lacks_script(process)) {
+        doctor->is_unseen = true;
+        doctor_problem(doctor, "only", "`rmmshim doctor SCRIPT`, if that is executable",
+                       "RMM_ONLY=%s leaves %s out, unless the name of the script or module that it "
+                       "runs matches",
+                       patterns, names);
+    } else {
+        doctor_problem(
+            doctor, "only", "add its name to RMM_ONLY (`rmmshim run --only`), or unset that",
+            "RMM_ONLY=%s leaves it out: its names are %s, and the library is inert in it", patterns,
+            names);
+    }
+    return false;
 }
 
 /* ---- output ---- */
@@ -127,7 +173,7 @@ static void put_json(const struct doctor *doctor, const struct doctor_finding *p
     char subject[PATH_MAX];
 
     snprintf(subject, sizeof(subject), "%s", doctor->subject);
-    plain_make(subject);
+    rs_plain_make(subject);
     fputs("{\"schema\": 1, ", stdout);
     put_json_member("kind", doctor->kind);
     fputs(", ", stdout);

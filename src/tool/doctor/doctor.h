@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/diagnostic.h"
 #include "config/config.h"
+#include "config/only.h"
 
 #include <limits.h>
 #include <stdbool.h>
@@ -40,9 +41,20 @@ void doctor_problem(struct doctor *doctor, const char *topic, const char *step, 
 int doctor_print(const struct doctor *doctor, bool as_json);
 void doctor_release(struct doctor *doctor);
 
+/* Parses the RMM_ variables of an environment; what they refer to (%q{NAME}) is its own, too.  The
+ * number of bad ones.  rs_config_free is due. */
+unsigned doctor_parse(char *const *environment, struct rs_diagnostics *diagnostics,
+                      struct rs_config *config);
+
 /* Judges the RMM_ variables of an environment by the library's own parser; each bad one is a
  * problem.  Returns false when one is bad.  *asks is whether they ask for anything. */
 bool doctor_settings(struct doctor *doctor, char *const *environment, bool *asks);
+
+/* Judges whether RMM_ONLY, with that value or NULL, leaves the process out: then that is a problem.
+ * False then: the library looks at no other variable of such a process.  An interpreter that does
+ * not run yet may still be given a script. */
+bool doctor_only(struct doctor *doctor, const char *patterns, const struct rs_only_process *process,
+                 bool is_running);
 
 /* Look at the machine, at a program (a path, or a name in PATH), at a process. */
 void doctor_machine(struct doctor *doctor);

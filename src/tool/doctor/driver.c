@@ -13,6 +13,8 @@
 
 enum { CHILD_SECONDS = 20 }; /* for loading: a driver that hangs is one that is broken */
 
+static const char driver_name[] = "libcuda.so.1";
+
 /* What a child found out. */
 struct answer {
     bool is_good;
@@ -51,7 +53,13 @@ static void try_driver(const char *name, struct answer *answer)
 static void be_child(int to, void (*task)(const char *, struct answer *), const char *argument)
 {
     struct answer answer = {.is_good = false};
+    sigset_t only;
 
+    /* `run` blocks the signals that it passes on. */
+    sigemptyset(&only);
+    sigaddset(&only, SIGALRM);
+    signal(SIGALRM, SIG_DFL);
+    sigprocmask(SIG_UNBLOCK, &only, NULL);
     alarm(CHILD_SECONDS);
     task(argument, &answer);
     _exit(write(to, &answer, sizeof(answer)) == (ssize_t)sizeof(answer) ? 0 : 1);
@@ -103,11 +111,18 @@ void doctor_try_library(struct doctor *doctor, const char *path)
                        "%s (glibc is %s)", answer.text, gnu_get_libc_version());
 }
 
+bool driver_can_be_loaded(void)
+{
+    struct answer answer;
+
+    return in_child(try_library, driver_name, &answer) && answer.is_good;
+}
+
 void doctor_try_driver(struct doctor *doctor)
 {
     struct answer answer;
 
-    if (in_child(try_driver, "libcuda.so.1", &answer) && answer.is_good)
+    if (in_child(try_driver, driver_name, &answer) && answer.is_good)
         doctor_note(doctor, "driver", NULL, "%s, for CUDA %d.%d", answer.text,
                     answer.version / 1000, answer.version % 1000 / 10);
     else

@@ -184,10 +184,14 @@ static void add_page(struct doctor *doctor)
 static void add_environment(struct doctor *doctor)
 {
     const char *preload = getenv("LD_PRELOAD");
+    const char *only = getenv(rs_variables[RS_VARIABLE_ONLY].option.name);
     bool asks = false;
 
     if (preload && *preload)
         doctor_note(doctor, "preload", NULL, "LD_PRELOAD=%s", preload);
+    if (only && *only)
+        doctor_note(doctor, "only", "`rmmshim doctor PROGRAM` says whether a program is named",
+                    "RMM_ONLY=%s: the library is inert in programs with other names", only);
     if (doctor_settings(doctor, environ, &asks))
         doctor_note(doctor, "settings", asks ? NULL : "rmmshim run --pool-size 4GiB PROGRAM",
                     asks ? "the RMM_ variables of the environment are good"

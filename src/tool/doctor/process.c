@@ -122,6 +122,21 @@ static void explain_unseen(struct doctor *doctor)
         RS_PUBLISHED_BYTES >> 20);
 }
 
+/* The library of a process with raised rights looks at no variable. */
+static bool is_named_by_only(const struct patient *patient)
+{
+    struct rs_only_process process;
+    char directory[64];
+
+    /* By the descriptor it cannot be another process with the same number. */
+    snprintf(directory, sizeof(directory), "/proc/self/fd/%d", patient->directory);
+    rs_only_read(&process, directory);
+    return patient_is_secure(patient) ||
+           doctor_only(patient->doctor,
+                       patient_variable(patient, rs_variables[RS_VARIABLE_ONLY].option.name),
+                       &process, true);
+}
+
 static void explain_not_served(const struct patient *patient)
 {
     struct doctor *doctor = patient->doctor;
@@ -133,7 +148,7 @@ static void explain_not_served(const struct patient *patient)
         doctor_problem(doctor, "settings", NULL, "its environment cannot be read");
         return;
     }
-    if (!doctor_settings(doctor, patient->environment, &asks))
+    if (!is_named_by_only(patient) || !doctor_settings(doctor, patient->environment, &asks))
         return;
     if (!asks)
         doctor_problem(doctor, "settings", start_step,
@@ -230,7 +245,7 @@ static void add_uncounted(const struct patient *patient)
 
     if (!patient->environment)
         return;
-    if (rs_config_parse(patient->environment, &nobody, &config) == 0 &&
+    if (doctor_parse(patient->environment, &nobody, &config) == 0 &&
         config.statistics == RS_STATISTICS_NONE && !config.any_limit && !config.limit_job &&
         config.control == RS_CONTROL_UNASKED)
         doctor_note(patient->doctor, "memory", "RMM_STATISTICS, RMM_LIMIT or RMM_CONTROL",

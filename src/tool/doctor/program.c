@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -88,6 +89,14 @@ static bool look_at_file(struct doctor *doctor, const char *path)
     return true;
 }
 
+static bool look_at_names(struct doctor *doctor, const char *name, const char *path)
+{
+    struct rs_only_process process;
+
+    program_names(name, path, &process);
+    return doctor_only(doctor, getenv(rs_variables[RS_VARIABLE_ONLY].option.name), &process, false);
+}
+
 void doctor_program(struct doctor *doctor, const char *name)
 {
     char path[PATH_MAX];
@@ -98,7 +107,8 @@ void doctor_program(struct doctor *doctor, const char *name)
     if (failed)
         doctor_problem(doctor, "program", NULL, "%s: %s", name,
                        failed == ENOENT ? "not found" : strerror(failed));
-    else if (look_at_file(doctor, path) && doctor_settings(doctor, environ, &asks) && !asks)
+    else if (look_at_file(doctor, path) && look_at_names(doctor, name, path) &&
+             doctor_settings(doctor, environ, &asks) && !asks)
         doctor_note(doctor, "settings", "rmmshim run --pool-size 4GiB PROGRAM",
                     "no RMM_ variable of the environment asks for anything, so `rmmshim run` needs "
                     "an option that does");

@@ -120,6 +120,78 @@ bool program_find_runner(const char *path, char runner[PATH_MAX])
     return scripts > 0 && access(runner, X_OK) == 0;
 }
 
+/* ---- its names ---- */
+
+static void append_word(char *words, size_t *bytes, const char *word)
+{
+    size_t length = strlen(word) + 1;
+
+    if (length > RS_ONLY_WORDS_BYTES - *bytes)
+        return; /* a process is named by its first words */
+    memcpy(words + *bytes, word, length);
+    *bytes += length;
+}
+
+/* Appends what `env` starts for a script, all words of the line behind its own options.  False
+ * where it starts nothing, or something that is not found. */
+static bool append_words_of_env(char *rest, char path[PATH_MAX], char *words, size_t *bytes)
+{
+    const char *word = program_of_env(&rest);
+
+    if (!word || program_find(word, path) != 0)
+        return false;
+    for (; word; word = strtok_r(NULL, " \t", &rest))
+        append_word(words, bytes, word);
+    return true;
+}
+
+/* Linux hands over what stands behind the interpreter as one word. */
+static void append_words_of_line(const char *interpreter, char *rest, char *words, size_t *bytes)
+{
+    size_t length;
+
+    append_word(words, bytes, interpreter);
+    rest += strspn(rest, " \t");
+    for (length = strlen(rest); length > 0 && strchr(" \t", rest[length - 1]); length--)
+        rest[length - 1] = '\0';
+    if (length > 0)
+        append_word(words, bytes, rest);
+}
+
+/* Makes the process that of what runs the script at `path`, and writes the path of that.  The words
+ * end with the script's: no name comes from a later one.  False where that is no script. */
+static bool put_runner(char path[PATH_MAX], struct rs_only_process *process)
+{
+    char line[LINE_BYTES], script[PATH_MAX], *rest;
+    const char *interpreter;
+    size_t bytes = 0;
+
+    if (!read_script_line(path, line) || !(interpreter = strtok_r(line, " \t", &rest)))
+        return false;
+    snprintf(script, sizeof(script), "%s", path);
+    snprintf(path, PATH_MAX, "%s", interpreter);
+    if (strcmp(program_base_name(interpreter), "env") != 0)
+        append_words_of_line(interpreter, rest, process->words, &bytes);
+    else if (!append_words_of_env(rest, path, process->words, &bytes))
+        return false;
+    append_word(process->words, &bytes, script);
+    process->bytes = bytes;
+    return true;
+}
+
+void program_names(const char *name, const char *path, struct rs_only_process *process)
+{
+    char runner[PATH_MAX];
+
+    process->bytes = 0;
+    append_word(process->words, &process->bytes, name);
+    snprintf(runner, sizeof(runner), "%s", path);
+    for (int scripts = 0; scripts < SCRIPTS_MAX && put_runner(runner, process); scripts++)
+        ;
+    if (!realpath(runner, process->executable))
+        snprintf(process->executable, sizeof(process->executable), "%s", runner);
+}
+
 /* ---- whether it loads the library ---- */
 
 /* The question while it is answered: `started` is what the user asked for, and `path` that, or what

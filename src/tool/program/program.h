@@ -3,6 +3,8 @@
  * into it.  `run` refuses by these rules and `doctor` explains by them. */
 #pragma once
 
+#include "config/only.h"
+
 #include <limits.h>
 #include <stdbool.h>
 
@@ -25,6 +27,10 @@ bool program_loads(const char *library, const char *path, struct program_refusal
 /* Finds the program that runs a script, behind `env` too.  False when the path is no script, or
  * what runs it is not found. */
 bool program_find_runner(const char *path, char runner[PATH_MAX]);
+
+/* What a program's process is named by when it is started as `name`, without arguments, and was
+ * found at `path`: a script's is the process of what runs it. */
+void program_names(const char *name, const char *path, struct rs_only_process *process);
 
 /* The part of a path behind its last slash. */
 const char *program_base_name(const char *path);

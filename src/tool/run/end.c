@@ -2,12 +2,12 @@
 #include "tool/run/end.h"
 
 #include "report/page.h"
-#include "tool/plain.h"
+#include "report/plain.h"
+#include "tool/doctor/driver.h"
+#include "tool/run/gone.h"
 #include "tool/run/summary.h"
-#include "tool/run/unserved.h"
 #include "tool/tool.h"
 
-#include <dlfcn.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ void run_end_note_settings(bool anything_set)
 static const char *printable(const char *name, char text[NAME_BYTES])
 {
     snprintf(text, NAME_BYTES, "%.*s", NAME_BYTES - 1, name);
-    plain_make(text);
+    rs_plain_make(text);
     return text;
 }
 
@@ -105,22 +105,11 @@ static void say_processes(const struct summary *summary)
 
 /* ---- what escaped ---- */
 
-/* Programs into which no library can be loaded were refused before they started
- * (tool/program/program.h). */
 static const char *why_none(void)
 {
-    static char text[512];
-    void *driver;
-
     if (nothing_set)
         return "no setting gives a stack or a limit";
-    driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-    if (!driver) {
-        snprintf(text, sizeof(text), "libcuda.so.1 cannot be loaded");
-        return text;
-    }
-    dlclose(driver);
-    return NULL;
+    return driver_can_be_loaded() ? NULL : "libcuda.so.1 cannot be loaded";
 }
 
 static void add_text(char *text, size_t room, const char *format, ...) RS_PRINTF(3, 4);
@@ -139,8 +128,8 @@ static void say_escaped(const struct summary *summary)
 {
     char line[SAID_MAX * (NAME_BYTES + 80) + 512] = "", name[NAME_BYTES];
     const char *why = summary->count ? NULL : why_none();
-    size_t count;
-    const struct unserved *all = unserved_list(&count);
+    const struct unserved *all = summary->unserved;
+    size_t count = summary->unserved_count;
 
     if (summary->count == 1)
         add_text(line, sizeof(line), "1 process used CUDA through rmmshim");
@@ -202,13 +191,12 @@ static void put_process(struct rs_page *page, const struct summary_process *proc
     rs_page_put(page, "]}");
 }
 
-static void put_unserved(struct rs_page *page)
+static void put_unserved(struct rs_page *page, const struct summary *summary)
 {
-    size_t count;
-    const struct unserved *all = unserved_list(&count);
+    const struct unserved *all = summary->unserved;
 
     rs_page_put(page, "],\"unserved\":[");
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < summary->unserved_count; i++) {
         rs_page_put(page, "%s\n{\"pid\":%d,", i ? "," : "", all[i].number);
         put_text(page, "program", all[i].program);
         rs_page_put(page, ",");
@@ -240,7 +228,7 @@ static void write_json(const char *path, const char *program, const struct run_o
         rs_page_put(&page, "%s\n", i ? "," : "");
         put_process(&page, &summary->processes[i]);
     }
-    put_unserved(&page);
+    put_unserved(&page, summary);
     rs_page_put(&page, "}\n");
     rs_page_end(&page);
 }
@@ -253,7 +241,15 @@ static bool took_more(const struct run_options *options, const struct summary_pr
     size_t most = rs_size_resolve(options->over, device->total_bytes, device->total_bytes);
     char name[NAME_BYTES], took[RS_SIZE_TEXT_BYTES];
 
-    if (!options->has_fail_over || device->peak_bytes <= most)
+    if (!options->has_fail_over)
+        return false;
+    if (options->over.kind != RS_SIZE_BYTES && !device->total_bytes) {
+        tool_say("--fail-over %s: the memory of device %d is not known, so a share of it is not "
+                 "either",
+                 options->over_text, device->device);
+        return true;
+    }
+    if (device->peak_bytes <= most)
         return false;
     tool_say("--fail-over %s: %s [%d] took %s of device %d", options->over_text,
              printable(process->program, name), process->number,
@@ -298,6 +294,8 @@ int run_end(const struct run_options *options, char *const *words,
     int code = parent_exit_code(&outcome->result);
 
     signal(SIGPIPE, SIG_IGN); /* who reads the lines may be gone; the exit status counts */
+    if (code != 0)
+        gone_print_refusals();
     if (!options->is_quiet && !outcome->runs) {
         say_processes(&outcome->summary);
         say_escaped(&outcome->summary);

@@ -112,6 +112,8 @@ static int give_up(const struct search *search)
 {
     if (search->result.program < 0)
         return TOOL_RUN_FAILED;
+    if (search->result.is_interrupted)
+        tool_say("--find-min: interrupted in run %u", search->runs);
     parent_end_as(&search->result);
     return search->result.is_interrupted && has_succeeded(search)
                ? TOOL_FINDING

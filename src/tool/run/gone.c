@@ -3,6 +3,7 @@
 
 #include "context/block_counts.h"
 #include "report/format.h"
+#include "report/plain.h"
 #include "tool/publication.h"
 #include "tool/tool.h"
 
@@ -84,7 +85,7 @@ static size_t copy_stacks(struct rs_reported_stack *to, const struct publication
 static void put_report(struct rs_page *page, const struct publication *of,
                        enum rs_statistics_format format)
 {
-    static struct rs_reported_stack stacks[PUBLICATION_STACKS];
+    static struct rs_reported_stack stacks[RS_PUBLISHED_STACKS_MAX];
     size_t count = copy_stacks(stacks, of);
 
     being_written = of;
@@ -162,14 +163,6 @@ static char *copy_text(const struct rs_published_refusal *refusal)
     return NULL;
 }
 
-/* The process may have been anything: its text does not steer the terminal. */
-static void make_harmless(char *text)
-{
-    for (; *text; text++)
-        if (((unsigned char)*text < ' ' && *text != '\n') || *text == 0x7f)
-            *text = '?';
-}
-
 void gone_keep_refusal(const void *file)
 {
     const struct rs_publication *head = file;
@@ -177,7 +170,7 @@ void gone_keep_refusal(const void *file)
 
     if (!text)
         return;
-    make_harmless(text);
+    rs_plain_make_lines(text); /* the process may have been anything */
     if (kept_count < KEPT_MAX) {
         kept[kept_count++] = text;
         return;
@@ -188,11 +181,15 @@ void gone_keep_refusal(const void *file)
 
 void gone_print_refusals(void)
 {
-    for (unsigned i = 0; i < kept_count; i++) {
+    for (unsigned i = 0; i < kept_count; i++)
         fputs(kept[i], stderr);
-        free(kept[i]);
-    }
     if (left_out)
         tool_say("%u more processes were out of memory", left_out);
+}
+
+void gone_forget_refusals(void)
+{
+    for (unsigned i = 0; i < kept_count; i++)
+        free(kept[i]);
     kept_count = left_out = 0;
 }

@@ -8,6 +8,10 @@
 void gone_report(const void *file);
 
 /* Keeps the report of the latest request that was refused to the process for want of memory, where
- * its page has one; of at most 8 processes.  The other prints what was kept, and forgets it. */
+ * its page has one; of at most 8 processes. */
 void gone_keep_refusal(const void *file);
+
 void gone_print_refusals(void);
+
+/* Forgets what was kept, which was of an earlier program. */
+void gone_forget_refusals(void);

@@ -52,13 +52,12 @@ static int open_process(int process)
 
 /* ---- holding ---- */
 
-/* A file that shrinks would be a signal for who reads it. */
 static bool is_ours(int fd, uint64_t inode)
 {
     struct stat status;
 
     return fstat(fd, &status) == 0 && (uint64_t)status.st_ino == inode &&
-           status.st_size == RS_PUBLISHED_BYTES && (fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK);
+           status.st_size == RS_PUBLISHED_BYTES && rs_file_cannot_shrink(fd);
 }
 
 static void *map_offered(int directory, const struct rs_job_slot *slot)
@@ -203,6 +202,8 @@ bool job_begin(void)
 void job_watch(void)
 {
     summary_clear(&summary);
+    gone_forget_refusals();
+    unserved_begin();
     atomic_store(&is_over, false);
     is_watching = job && pthread_create(&thread, NULL, watch, NULL) == 0;
     summary.is_short = !is_watching;
@@ -225,5 +226,7 @@ void job_end(void)
 void job_take_summary(struct summary *taken)
 {
     *taken = summary;
+    taken->unserved = unserved_take(&taken->unserved_count);
+    taken->is_short |= !taken->unserved;
     summary = (struct summary){.count = 0};
 }

@@ -19,6 +19,6 @@ void job_watch(void);
  * their own. */
 void job_end(void);
 
-/* Hands over what its processes did from job_watch to job_end, and what those did that still run.
- * summary_clear is due. */
+/* Hands over what its processes did from job_watch to job_end, and what those did that still run,
+ * and which were seen without the library.  summary_clear is due. */
 void job_take_summary(struct summary *taken);

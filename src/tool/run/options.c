@@ -3,6 +3,7 @@
 
 #include "config/config.h"
 #include "tool/describe.h"
+#include "tool/profile/profile.h"
 #include "tool/run/framework_pools.h"
 #include "tool/table.h"
 #include "tool/tool.h"
@@ -61,10 +62,21 @@ static bool set_find_min(struct run_options *options, const char *value)
     return options->finds_min = true;
 }
 
+static bool set_profile(struct run_options *options, const char *value)
+{
+    if (options->profile)
+        tool_say("--profile: one of %s and %s", options->profile, value);
+    else
+        options->profile = value;
+    return options->profile == value;
+}
+
 static const struct own_option {
     const char *name, *value, *help;
     bool (*set)(struct run_options *options, const char *value);
 } own_options[] = {
+    {"--profile", "NAME|FILE",
+     "take settings from a profile, or a file; what is set otherwise wins", set_profile},
     {"--quiet", NULL, "say nothing at the end", set_quiet},
     {"--json", "PATH", "write what happened to PATH as JSON (-: stderr)", set_json},
     {"--fail-over", "SIZE", "exit 1 when a process took more of a device", set_fail_over},
@@ -233,6 +245,42 @@ bool run_options_take(char ***arguments, struct run_options *options)
     return true;
 }
 
+/* ---- for completion ---- */
+
+bool run_options_find(char *const *words, struct run_option_meaning *meaning)
+{
+    const struct own_option *own = find_own(words[0]);
+    bool has_equals = strchr(words[0], '='), has_value = true;
+    struct given_option option;
+
+    *meaning = (struct run_option_meaning){.variable = NULL};
+    if (own) {
+        meaning->value = own->value;
+        has_value = own->value != NULL;
+    } else if (framework_pools_is_option(words[0])) {
+        meaning->value = "on|off";
+    } else if (parse_option(words[0], &option)) {
+        meaning->variable = option.variable;
+        has_value =
+            !describe_is_switch(option.variable) || is_switch_value(option.variable, words + 1);
+    } else {
+        return false;
+    }
+    meaning->words = has_value && !has_equals ? 2 : 1;
+    return true;
+}
+
+void run_options_each(void (*visit)(void *data, const char *name, const char *help), void *data)
+{
+    char option[DESCRIBE_BYTES];
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(own_options); i++)
+        visit(data, own_options[i].name, own_options[i].help);
+    visit(data, "--framework-pools", "off: switch off the pools that frameworks keep themselves");
+    for (size_t i = 0; rs_variables[i].option.name; i++)
+        visit(data, describe_run_option(&rs_variables[i], option), rs_variables[i].option.help);
+}
+
 /* ---- together ---- */
 
 /* "RMM_LIMIT=...", also of one device. */
@@ -319,6 +367,7 @@ void run_options_print_help(void)
          "A setting for one device has its number behind it: --pool-size-1 4GiB, "
          "RMM_POOL_SIZE_1.");
     framework_pools_print_help();
+    profile_print_help();
     puts("\n"
          "exit codes: the program's own; 1 when --fail-over, --fail-on-leak or --find-min says "
          "so; 125 when a setting is wrong or the library cannot be "

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/run/parent.h"
 
-#include "tool/run/gone.h"
+#include "tool/process.h"
 #include "tool/run/job.h"
 #include "tool/tool.h"
 
@@ -81,20 +81,54 @@ static int be_program(char **program, const struct inherited *inherited, pid_t p
 
 /* ---- signals ---- */
 
+enum { DEPTH_MAX = 64 }; /* of processes between the program and one below it */
+
 /* The terminal sends to all of its foreground processes, and so to the program by itself. */
+static bool is_of_terminal(const siginfo_t *info)
+{
+    return info->si_code == SI_KERNEL;
+}
+
+/* True when the program, or a process below it, sent the signal, and sender and program are of this
+ * process's group: the signal is taken as sent to the group, so the program has it.  A sender that
+ * is gone is not known. */
+static bool is_of_program(pid_t program, const siginfo_t *info)
+{
+    pid_t sender = info->si_code == SI_USER ? info->si_pid : 0, group = getpgrp();
+
+    if (sender <= 0 || getpgid(sender) != group || getpgid(program) != group)
+        return false;
+    for (int depth = 0; sender > 1 && sender != program && depth < DEPTH_MAX; depth++)
+        sender = process_parent(sender);
+    return sender == program;
+}
+
 static void pass_on(pid_t program, const siginfo_t *info)
 {
-    if (info->si_code == SI_KERNEL)
-        return;
     if (info->si_code == SI_QUEUE)
         (void)sigqueue(program, info->si_signo, info->si_value);
     else
         (void)kill(program, info->si_signo);
 }
 
-/* The shell is to see that its job has stopped. */
+/* True where a shell with job control may wait for this process.  Who is the leader of its session
+ * has no shell. */
+static bool is_foreground_job(void)
+{
+    int terminal = getsid(0) == getpid() ? -1 : open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
+    bool is_foreground = terminal >= 0 && tcgetpgrp(terminal) == getpgrp();
+
+    if (terminal >= 0)
+        close(terminal);
+    return is_foreground;
+}
+
+/* The shell is to see that its job has stopped.  Anybody else who stops the program continues it
+ * alone, and this process would stay stopped for good. */
 static void stop_too(pid_t program)
 {
+    if (!is_foreground_job())
+        return;
     (void)kill(getpid(), SIGSTOP);
     (void)kill(program, SIGCONT);
 }
@@ -117,6 +151,14 @@ static bool ends_a_job(int number)
     return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
 }
 
+/* As it was inherited: this process sets none but SIGCHLD's.  Blocked signals come even so. */
+static bool is_ignored(int number)
+{
+    struct sigaction action;
+
+    return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 static void wait_for(struct parent_result *result)
 {
     sigset_t signals;
@@ -126,8 +168,10 @@ static void wait_for(struct parent_result *result)
     while (!has_ended(result->program, &result->status)) {
         if (sigwaitinfo(&signals, &info) < 0)
             continue; /* stopped and continued */
-        result->is_interrupted |= ends_a_job(info.si_signo);
-        if (info.si_signo != SIGCHLD)
+        if (info.si_signo == SIGCHLD || is_of_program(result->program, &info))
+            continue;
+        result->is_interrupted |= ends_a_job(info.si_signo) && !is_ignored(info.si_signo);
+        if (!is_of_terminal(&info))
             pass_on(result->program, &info);
     }
 }
@@ -179,7 +223,5 @@ bool parent_run(char **program, enum parent_streams streams, struct parent_resul
     job_watch();
     wait_for(result);
     job_end();
-    if (!WIFEXITED(result->status) || WEXITSTATUS(result->status) != 0)
-        gone_print_refusals();
     return true;
 }

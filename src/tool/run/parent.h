@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `run` as the program's parent: it is as if the program were this process.  Signals that are sent
- * to this process go on to it, a stop stops both, and its end is this process's. */
+ * to this process go on to it, a stop by the terminal stops both, and its end is this process's. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,9 +10,9 @@
 /* How the program ended. */
 struct parent_result {
     pid_t program;
-    int status; /* as of waitpid */
-    bool
-        is_interrupted; /* a signal that ends a job came meanwhile: of the terminal, or for `run` */
+    int status;          /* as of waitpid */
+    bool is_interrupted; /* a signal that ends a job and is not ignored came meanwhile, from the
+                          * terminal or for `run` */
 };
 
 /* Where the program reads from and writes to. */

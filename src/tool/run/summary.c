@@ -104,6 +104,7 @@ void summary_clear(struct summary *summary)
     for (size_t i = 0; i < summary->count; i++)
         free(summary->processes[i].devices);
     free(summary->processes);
+    free(summary->unserved);
     *summary = (struct summary){.count = 0};
 }
 

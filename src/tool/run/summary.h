@@ -3,6 +3,7 @@
 #pragma once
 
 #include "report/publish.h"
+#include "tool/run/unserved.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,6 +33,8 @@ struct summary_process {
 struct summary {
     struct summary_process *processes; /* in the order in which they ended */
     size_t count, capacity;
+    struct unserved *unserved; /* seen without the library */
+    size_t unserved_count;
     bool is_short; /* there was no memory for all */
 };
 

@@ -3,11 +3,14 @@
 
 #include "base/arithmetic.h"
 #include "base/clock.h"
+#include "config/only.h"
+#include "config/variables.h"
 #include "shared/job.h"
 #include "tool/process.h"
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +32,7 @@ struct row {
     char program[UNSERVED_PROGRAM_BYTES];
 };
 
-static struct unserved seen[LIST_MAX], sure[LIST_MAX];
+static struct unserved seen[LIST_MAX];
 static size_t seen_count;
 
 /* ---- all processes ---- */
@@ -210,6 +213,20 @@ static bool has_page(int number)
     return fd >= 0;
 }
 
+/* True where RMM_ONLY has the library serve a process of that name; this process gave it to all. */
+static bool is_chosen(int number)
+{
+    const char *patterns = getenv(rs_variables[RS_VARIABLE_ONLY].option.name);
+    struct rs_only_process process;
+    char directory[64];
+
+    if (!patterns || !*patterns)
+        return true;
+    snprintf(directory, sizeof(directory), "/proc/%d", number);
+    rs_only_read(&process, directory);
+    return rs_only_serves(patterns, &process);
+}
+
 /* A program that is linked with libcuda need not call it: with the library in it the device must be
  * open, too. */
 static bool is_unserved(int number, enum unserved_reason *reason)
@@ -225,7 +242,7 @@ static bool is_unserved(int number, enum unserved_reason *reason)
     *reason = mapped.has_library  ? UNSERVED_NO_CALL
               : mapped.has_linker ? UNSERVED_NO_PRELOAD
                                   : UNSERVED_STATIC;
-    return !has_page(number);
+    return is_chosen(number) && !has_page(number);
 }
 
 /* ---- the list ---- */
@@ -235,6 +252,7 @@ static void note(const struct row *row, enum unserved_reason reason)
     for (size_t i = 0; i < seen_count; i++)
         if (seen[i].number == row->number) {
             seen[i].times++;
+            memcpy(seen[i].program, row->program, sizeof(row->program));
             return;
         }
     if (seen_count == LIST_MAX)
@@ -242,6 +260,14 @@ static void note(const struct row *row, enum unserved_reason reason)
     seen[seen_count] = (struct unserved){.number = row->number, .reason = reason, .times = 1};
     memcpy(seen[seen_count].program, row->program, sizeof(row->program));
     seen_count++;
+}
+
+/* The name was read before the maps, and the process may have become another program between. */
+static void note_by_name(const struct row *row, enum unserved_reason reason)
+{
+    struct row now;
+
+    note(read_row(row->number, &now) && now.started == row->started ? &now : row, reason);
 }
 
 static void look(bool (*is_held)(int number))
@@ -253,7 +279,7 @@ static void look(bool (*is_held)(int number))
     for (size_t i = 0; rows && i < count; i++)
         if (!is_held(rows[i].number) && is_of_job(rows, count, &rows[i]) &&
             is_unserved(rows[i].number, &reason))
-            note(&rows[i], reason);
+            note_by_name(&rows[i], reason);
     free(rows);
 }
 
@@ -280,10 +306,17 @@ void unserved_forget(int number)
         }
 }
 
-const struct unserved *unserved_list(size_t *count)
+void unserved_begin(void)
 {
+    seen_count = 0;
+}
+
+struct unserved *unserved_take(size_t *count)
+{
+    struct unserved *sure = calloc(seen_count + 1, sizeof(*sure));
+
     *count = 0;
-    for (size_t i = 0; i < seen_count; i++)
+    for (size_t i = 0; sure && i < seen_count; i++)
         if (seen[i].reason != UNSERVED_NO_CALL || seen[i].times >= SURE_TIMES)
             sure[(*count)++] = seen[i];
     return sure;

@@ -22,6 +22,9 @@ struct unserved {
     char program[UNSERVED_PROGRAM_BYTES];
 };
 
+/* Forgets the processes seen, which were of an earlier program. */
+void unserved_begin(void);
+
 /* Looks when it is time, and returns the nanoseconds until the next time.  `is_held` is true for
  * processes whose page is held.  One thread at a time, as all functions here. */
 uint64_t unserved_look(bool (*is_held)(int number));
@@ -29,7 +32,7 @@ uint64_t unserved_look(bool (*is_held)(int number));
 /* The process has a page now: that no allocation came to the library is true no longer. */
 void unserved_forget(int number);
 
-/* The processes seen; valid until the next look. */
-const struct unserved *unserved_list(size_t *count);
+/* The processes seen, or NULL without memory.  free() is due. */
+struct unserved *unserved_take(size_t *count);
 
 const char *unserved_reason_text(enum unserved_reason reason);

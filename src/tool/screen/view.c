@@ -136,7 +136,8 @@ static struct place *next_by_need(struct place places[PLACES], int after)
     return next;
 }
 
-/* Gives widths, and returns the chart's; 0: there is none. */
+/* Gives widths, and returns the chart's; 0: there is none.  It has a column for each sample at
+ * most, so that a line is short, however wide the terminal. */
 static int share_room(struct place places[PLACES], const struct watched *const *rows, size_t count,
                       int room, bool has_chart)
 {
@@ -157,8 +158,9 @@ static int share_room(struct place places[PLACES], const struct watched *const *
         room -= wanted + between;
     }
     if (has_chart && !is_kept_free && room > CHART_WIDTH)
-        return room - 1;
-    return is_kept_free ? CHART_WIDTH + (room > 0 ? room : 0) : 0;
+        return (int)rs_min((size_t)room - 1, WATCH_SAMPLES);
+    return is_kept_free ? (int)rs_min(CHART_WIDTH + (size_t)(room > 0 ? room : 0), WATCH_SAMPLES)
+                        : 0;
 }
 
 /* ---- lines ---- */
@@ -176,26 +178,38 @@ static enum frame_style style_of(const struct place *place, const struct row *ro
                                                             : FRAME_PLAIN;
 }
 
+/* The titles are in reverse video to the end of the line. */
+static void fill_titles(struct frame *frame)
+{
+    char blanks[LINE_BYTES];
+    int left;
+
+    while (frame->is_screen && (left = frame_columns_left(frame)) > 0) {
+        snprintf(blanks, sizeof(blanks), "%*s", (int)rs_min((size_t)left, LINE_BYTES - 1), "");
+        frame_put(frame, FRAME_TITLE, blanks);
+    }
+}
+
 static void put_titles(struct frame *frame, const struct place places[PLACES], int chart)
 {
-    char line[LINE_BYTES] = "", *to = line, *end = line + sizeof(line);
+    char title[COLUMN_BYTES];
     const char *between = "";
 
     for (size_t i = 0; i < PLACES; i++) {
         if (places[i].width == 0)
             continue;
-        to += snprintf(to, (size_t)(end - to), "%s", between);
-        to = column_align(to, (size_t)(end - to), places[i].column->title, places[i].width,
-                          places[i].column->is_left);
+        column_align(title, sizeof(title), places[i].column->title, places[i].width,
+                     places[i].column->is_left);
+        frame_put(frame, FRAME_TITLE, between);
+        frame_put(frame, FRAME_TITLE, title);
         between = " ";
     }
-    if (chart)
-        to += snprintf(to, (size_t)(end - to), " %-*s", chart, "HISTORY");
-    for (int used = (int)(to - line); frame->is_screen && used < frame->columns && to + 1 < end;
-         used++)
-        *to++ = ' ';
-    *to = '\0';
-    frame_put(frame, FRAME_TITLE, line);
+    if (chart) {
+        column_align(title, sizeof(title), "HISTORY", chart, true);
+        frame_put(frame, FRAME_TITLE, between);
+        frame_put(frame, FRAME_TITLE, title);
+    }
+    fill_titles(frame);
     frame_end_line(frame);
 }
 

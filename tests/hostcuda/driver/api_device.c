@@ -41,12 +41,14 @@ HC_API CUresult cuDeviceGetName(char *name, int length, CUdevice device)
 
 static CUresult get_uuid(CUuuid *uuid, CUdevice device)
 {
+    char text[sizeof(uuid->bytes) + 1];
+
     if (!uuid)
         return CUDA_ERROR_INVALID_VALUE;
     if (!hc_device_at(device))
         return CUDA_ERROR_INVALID_DEVICE;
-    memcpy(uuid->bytes, "hostcuda-device0", sizeof(uuid->bytes));
-    uuid->bytes[15] = (char)('0' + device);
+    snprintf(text, sizeof(text), "hostcuda%08d", hc_config.first_uuid + device);
+    memcpy(uuid->bytes, text, sizeof(uuid->bytes));
     return CUDA_SUCCESS;
 }
 

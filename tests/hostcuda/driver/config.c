@@ -108,6 +108,7 @@ void hc_config_read(void)
 {
     read_number("HOSTCUDA_DRIVER_VERSION", 11040, 99000, &hc_config.driver_version);
     read_number("HOSTCUDA_DEVICES", 1, 8, &hc_config.device_count);
+    read_number("HOSTCUDA_UUID", 0, 99999990, &hc_config.first_uuid);
     read_size("HOSTCUDA_MEMORY", &hc_config.memory_bytes);
     read_size("HOSTCUDA_CONTEXT_MEMORY", &hc_config.context_bytes);
     read_size("HOSTCUDA_MODULE_MEMORY", &hc_config.module_bytes);

@@ -12,6 +12,7 @@ enum hc_placement { HC_FIRST_FIT, HC_SAME_AGAIN, HC_NEVER_AGAIN };
 struct hc_config {
     int driver_version;   /* HOSTCUDA_DRIVER_VERSION */
     int device_count;     /* HOSTCUDA_DEVICES */
+    int first_uuid;       /* HOSTCUDA_UUID: the number in the UUID of device 0 */
     size_t memory_bytes;  /* HOSTCUDA_MEMORY, of each device */
     size_t context_bytes; /* HOSTCUDA_CONTEXT_MEMORY, taken by each context */
     /* HOSTCUDA_POOL_STEP, in whole multiples of which a pool holds memory */

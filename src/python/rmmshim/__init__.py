@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""rmmshim from inside a Python program: what the process holds of the GPU, limits, phases, resources.
+
+    import rmmshim
+
+    if rmmshim.is_active():
+        with rmmshim.phase("forward"):
+            run()
+        print(rmmshim.statistics()["used_bytes"], rmmshim.phases())
+
+The module needs no build and no other package: it calls the library that is preloaded into this process
+(`rmmshim run python3 ...`, or LD_PRELOAD=librmmshim.so).  Where there is none, or where it serves nothing,
+is_active() returns False and every other function raises RuntimeError.  rmmshim(3) describes the functions beneath.
+
+Functions that return counts return flat dictionaries of integers and names, and lists of them, so that
+pandas.DataFrame([rmmshim.statistics()]) and pandas.DataFrame(rmmshim.phases()) are tables.  `device` is a CUDA
+ordinal, `kind` is "device", "pinned" or "managed", sizes are in bytes.  A size that is passed in may also be text:
+"500MiB", "2G" (2**31), "1.5GB" (decimal).  All functions are thread safe."""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import re
+from typing import Any, Dict, Iterator, List, Optional, Union
+
+__all__ = ["Error", "is_active", "version", "statistics", "statistics_of_all", "limit", "trim", "phase", "phases",
+           "reset_phase_peaks", "resource", "set_resource", "counters", "reset_peaks", "report", "mark", "size_of"]
+
+Row = Dict[str, Union[int, str]]
+Size = Union[int, str]
+
+_KINDS = ("device", "pinned", "managed")  # by enum rmmshim_kind
+_NOT_LOADED = "rmmshim is not preloaded into this process: start it by `rmmshim run` or with LD_PRELOAD=librmmshim.so"
+
+
+class Error(RuntimeError):
+    """A call that failed; `errno` says how, as include/rmmshim/rmmshim.h lists it (0: there is no library)."""
+
+    def __init__(self, message: str, number: int = 0) -> None:
+        super().__init__(message)
+        self.errno = number
+
+
+def _struct(name: str, members: str, of: Any, *first: Any) -> Any:
+    return type(name, (ctypes.Structure,), {
+        "_fields_": [("size", ctypes.c_uint64), *first, *((member, of) for member in members.split())]})
+
+
+_Statistics = _struct("_Statistics", """used_bytes peak_used_bytes used_blocks peak_used_blocks allocations frees
+    total_bytes peak_total_bytes free_bytes free_blocks charged_bytes limit_bytes refusals driver_allocations
+    driver_frees allocated_bytes freed_bytes""", ctypes.c_uint64)
+_Counters = _struct("_Counters", """used_bytes peak_used_bytes allocated_bytes used_blocks peak_used_blocks
+    allocations""", ctypes.c_int64)
+
+
+_Phase = _struct("_Phase", """entries open unended peak_bytes peak_used_bytes allocated_bytes allocations
+    thread_peak_bytes thread_allocated_bytes thread_allocations peak_charged_bytes""", ctypes.c_uint64,
+                 ("name", ctypes.c_char_p))
+
+
+_SIGNATURES: Dict[str, List[Any]] = {
+    "version": [], "last_error": [],
+    "get_statistics_of": [ctypes.c_int, ctypes.c_int, ctypes.c_void_p],
+    "get_counters": [ctypes.c_int, ctypes.c_int, ctypes.c_void_p],
+    "push_counters": [ctypes.c_int, ctypes.c_int],
+    "pop_counters": [ctypes.c_int, ctypes.c_int, ctypes.c_void_p],
+    "reset_peaks": [ctypes.c_int, ctypes.c_int],
+    "push_phase": [ctypes.c_char_p], "pop_phase": [],
+    "get_phase": [ctypes.c_int, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p],
+    "reset_phase_peaks": [ctypes.c_int, ctypes.c_int],
+    "trim": [ctypes.c_int, ctypes.c_size_t],
+    "get_limit": [ctypes.c_int, ctypes.c_void_p],
+    "set_limit": [ctypes.c_int, ctypes.c_size_t],
+    "set_limit_fraction": [ctypes.c_int, ctypes.c_double],
+    "push_resource": [ctypes.c_char_p], "pop_resource": [],
+    "set_resource": [ctypes.c_int, ctypes.c_char_p],
+    "report": [ctypes.c_char_p], "mark": [ctypes.c_char_p],
+}
+_RESULTS: Dict[str, Any] = {"version": ctypes.c_char_p, "last_error": ctypes.c_char_p, "trim": ctypes.c_size_t}
+
+_process = ctypes.CDLL(None)  # symbols of all that is loaded, what was preloaded included
+
+
+def _function(name: str) -> Any:
+    function = getattr(_process, "rmmshim_" + name, None)
+    if function is None:
+        if getattr(_process, "rmmshim_version", None) is None:
+            raise Error(_NOT_LOADED)
+        raise Error("the preloaded rmmshim %s has no rmmshim_%s: it is older than this module" % (version(), name),
+                    errno.ENOSYS)
+    function.argtypes = _SIGNATURES[name]
+    function.restype = _RESULTS.get(name, ctypes.c_int)
+    return function
+
+
+def _call(name: str, *arguments: Any) -> None:
+    result = _function(name)(*arguments)
+    if result:
+        said = _function("last_error")().decode(errors="replace")
+        raise Error(said or os.strerror(-result), -result)
+
+
+def _need_service() -> None:
+    """Raises where the library serves nothing, for functions whose result would not tell."""
+    try:
+        _call("get_limit", 0, ctypes.byref(ctypes.c_size_t()))
+    except Error as error:
+        if error.errno in (0, errno.ENOTSUP):
+            raise
+
+
+def _kind(kind: str) -> int:
+    if kind not in _KINDS:
+        raise ValueError("kind is 'device', 'pinned' or 'managed', not %r" % (kind,))
+    return _KINDS.index(kind)
+
+
+def _row(filled: ctypes.Structure, first: Row) -> Row:
+    return dict(first, **{field[0]: getattr(filled, field[0]) for field in filled._fields_
+                          if field[0] not in ("size", "name")})
+
+
+def size_of(size: Size) -> int:
+    """A size in bytes: 500, "500MiB", "2G" (2**31), "1.5GB" (decimal)."""
+    if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
+        return size
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])(i?B)?|B)?\s*", size, re.I) if isinstance(size, str) else None
+    if not found or ("." in found.group(1) and not found.group(2)):
+        raise ValueError("a size is a number of bytes or text such as '500MiB', not %r" % (size,))
+    number, letter, tail = found.groups()
+    unit = (1000 if (tail or "").upper() == "B" else 1024) ** ("KMGT".index(letter.upper()) + 1 if letter else 0)
+    return int(number) * unit if number.isdigit() else int(float(number) * unit)
+
+
+def is_active() -> bool:
+    """True where the library is preloaded and serves this process: it has settings, which are valid, and the process is
+    no child after fork() of one that had used CUDA.  Never raises, and starts no CUDA."""
+    try:
+        _need_service()
+    except Error:
+        return False
+    return True
+
+
+def version() -> str:
+    """The version of the preloaded library."""
+    said: bytes = _function("version")()
+    return said.decode()
+
+
+def statistics(device: int = 0, kind: str = "device") -> Row:
+    """Used, total, free and peak bytes, blocks and calls of one kind of memory on a device: the members of struct
+    rmmshim_statistics.  Needs CUDA to have started."""
+    filled = _Statistics(size=ctypes.sizeof(_Statistics))
+    _call("get_statistics_of", device, _kind(kind), ctypes.byref(filled))
+    return _row(filled, {"device": device, "kind": kind})
+
+
+def statistics_of_all() -> List[Row]:
+    """statistics() of every device and kind, a row each."""
+    rows: List[Row] = []
+    while True:
+        try:
+            rows += [statistics(len(rows) // len(_KINDS), kind) for kind in _KINDS]
+        except Error as error:
+            if error.errno == errno.ENODEV and rows:
+                return rows
+            raise
+
+
+def limit(size: Optional[Size] = None, device: int = 0) -> int:
+    """Sets the most bytes that this process may hold of the device from now on (0: no limit; "80%": of the device's
+    memory, once CUDA has started), unless `size` is None.  Returns the limit in force, 0 for none."""
+    if isinstance(size, str) and re.fullmatch(r"\s*\d+(\.\d+)?\s*%\s*", size):
+        _call("set_limit_fraction", device, float(size.strip().rstrip("% ")) / 100)
+    elif size is not None:
+        _call("set_limit", device, size_of(size))
+    now = ctypes.c_size_t()
+    _call("get_limit", device, ctypes.byref(now))
+    return now.value
+
+
+def trim(device: int = 0, keep: Size = 0) -> int:
+    """Gives memory without blocks back to the driver, but keeps so many free bytes.  Returns by how many bytes the
+    process holds less."""
+    _need_service()
+    given_back: int = _function("trim")(device, size_of(keep))
+    return given_back
+
+
+def _kept_name(name: str) -> str:
+    """As the library keeps it: 127 bytes of whole characters, with blanks for control characters."""
+    kept = name.split("\0")[0].encode(errors="replace")[:127].decode(errors="ignore")
+    return re.sub("[\x01-\x1f\x7f]", " ", kept)
+
+
+class phase(contextlib.ContextDecorator):
+    """A named range of the calling thread, as a `with` block or around a function:
+
+        with rmmshim.phase("load") as load:
+            read()
+        print(load.statistics()["peak_bytes"])
+
+        @rmmshim.phase("step")
+        def step(): ...
+
+    Phases nest, and entries of one name are summed up."""
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise ValueError("the name of a phase is text, not %r" % (name,))
+        self.name = name
+        self._pid = 0
+
+    def __enter__(self) -> phase:
+        _call("push_phase", self.name.encode(errors="replace"))
+        self._pid = os.getpid()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        try:
+            _call("pop_phase")
+        except Error:
+            if self._pid == os.getpid():  # a child after fork() has not pushed it
+                raise
+
+    def statistics(self, device: int = 0, kind: str = "device") -> Row:
+        """The row of phases() for this name."""
+        rows = {row["name"]: row for row in phases(device, kind)}
+        row = rows.get(_kept_name(self.name), rows.get("(others)"))
+        if row is not None:
+            return row
+        raise Error("no phase %r has begun" % self.name, errno.ERANGE)
+
+
+def phases(device: int = 0, kind: str = "device") -> List[Row]:
+    """A row for each name, in the order of their first entries: entries, peaks and totals, the members of struct
+    rmmshim_phase."""
+    rows: List[Row] = []
+    filled = _Phase(size=ctypes.sizeof(_Phase))
+    while True:
+        try:
+            _call("get_phase", device, _kind(kind), len(rows), ctypes.byref(filled))
+        except Error as error:
+            if error.errno == errno.ERANGE:
+                return rows
+            raise
+        name = filled.name.decode(errors="replace")
+        rows.append(_row(filled, {"name": name, "device": device, "kind": kind}))
+
+
+def reset_phase_peaks(device: int = 0, kind: str = "device") -> None:
+    """Restarts the peaks of all phases."""
+    _call("reset_phase_peaks", device, _kind(kind))
+
+
+@contextlib.contextmanager
+def resource(expression: str) -> Iterator[None]:
+    """This thread's device memory comes from a stack of that expression (the syntax of RMM_RESOURCE) inside the block."""
+    _call("push_resource", expression.encode())
+    try:
+        yield
+    finally:
+        _call("pop_resource")
+
+
+def set_resource(expression: Optional[str], device: int = 0) -> None:
+    """The device memory of all threads comes from that expression's stack; None: from what the settings give."""
+    _call("set_resource", device, None if expression is None else expression.encode())
+
+
+@contextlib.contextmanager
+def counters(device: int = 0, kind: str = "device") -> Iterator[Row]:
+    """Counts what all threads allocate inside the block.  The dictionary is filled at the block's end: used_bytes (may be
+    negative), peak_used_bytes above what was used before, allocated_bytes, and the same of blocks.  CUDA may start
+    inside the block."""
+    counted: Row = {}
+    filled = _Counters(size=ctypes.sizeof(_Counters))
+    number = _kind(kind)
+    pop = "pop_counters"
+    try:
+        _call("push_counters", device, number)
+    except Error as error:
+        if error.errno != errno.EAGAIN:
+            raise
+        pop = "get_counters"  # nothing is allocated before CUDA has started: the whole process is the block
+    try:
+        yield counted
+    finally:
+        try:
+            _call(pop, device, number, ctypes.byref(filled))
+        except Error as error:
+            if error.errno != errno.EAGAIN:
+                raise
+        counted.update(_row(filled, {"device": device, "kind": kind}))
+
+
+def reset_peaks(device: int = 0, kind: str = "device") -> None:
+    """Restarts the peaks of statistics() at what is used now."""
+    _call("reset_peaks", device, _kind(kind))
+
+
+def report(where: Optional[str] = None) -> None:
+    """Writes the report of RMM_STATISTICS now: "text:PATH", "json:PATH" or "prom:PATH"; None: as text to stderr."""
+    _call("report", None if where is None else where.encode())
+
+
+def mark(text: str) -> None:
+    """Notes a moment of the program beside each open event log, in LOG.marks."""
+    _call("mark", text.encode(errors="replace"))

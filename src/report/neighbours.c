@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "report/neighbours.h"
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/descriptor.h"
+#include "base/file.h"
+#include "base/process.h"
+#include "report/plain.h"
+#include "report/published_checks.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    TIME_NS = 20 * 1000 * 1000,
+    LISTING_BYTES = 8 << 10,
+    STATUS_BYTES = 8 << 10,
+    COUNTERS_AT_ONCE = 16,
+    FIELDS_MAX = 64, /* of one counter; an account's has one */
+    TRIES = 3,       /* a process whose directory changes as often while it is read is left out */
+};
+
+static const char link_name[] = "/memfd:rmmshim (deleted)";
+
+static uint64_t deadline_ns;
+
+static bool is_late(void)
+{
+    return rs_clock_ns() >= deadline_ns;
+}
+
+/* ---- directories of /proc ---- */
+
+struct listing {
+    int fd;
+    ssize_t bytes, at;
+    _Alignas(struct dirent64) char entries[LISTING_BYTES];
+};
+
+static bool listing_open(struct listing *listing, const char *path)
+{
+    listing->bytes = listing->at = 0;
+    listing->fd = rs_file_open(path);
+    return listing->fd >= 0;
+}
+
+/* The next name; NULL at the end. */
+static const char *listing_next(struct listing *listing)
+{
+    const struct dirent64 *entry;
+
+    if (listing->at == listing->bytes) {
+        listing->at = 0;
+        listing->bytes = getdents64(listing->fd, listing->entries, sizeof(listing->entries));
+        if (listing->bytes <= 0)
+            return NULL;
+    }
+    entry = (const void *)(listing->entries + listing->at);
+    listing->at += entry->d_reclen;
+    return entry->d_name;
+}
+
+/* 0: the name is no number. */
+static int number_of(const char *name)
+{
+    size_t digits = strspn(name, "0123456789");
+
+    return digits > 0 && digits < 10 && !name[digits] ? atoi(name) : 0;
+}
+
+/* ---- a page ---- */
+
+/* Reading is safe with any file, where memory that is mapped is not: a hole of the file can be
+ * filled only where there is memory. */
+static bool read_at(int fd, void *bytes, size_t count, uint64_t offset)
+{
+    return rs_file_read(fd, bytes, count, (off_t)offset) == (ssize_t)count;
+}
+
+static bool read_term(int fd, const struct rs_published_term *term, uint64_t *sum)
+{
+    uint64_t field;
+
+    if (term->count > FIELDS_MAX)
+        return false;
+    for (uint32_t i = 0; i < term->count; i++) {
+        if (!read_at(fd, &field, sizeof(field), term->offset + (uint64_t)i * term->stride_bytes))
+            return false;
+        *sum += field * (uint64_t)term->scale; /* a page may have any numbers: wraps around */
+    }
+    return true;
+}
+
+/* As rs_terms_value: 0 for a negative sum, and for one that cannot be read. */
+static uint64_t read_counter(int fd, const struct rs_published_counter *counter)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < counter->term_count; i++)
+        if (!read_term(fd, &counter->terms[i], &sum))
+            return 0;
+    return (int64_t)sum > 0 ? sum : 0;
+}
+
+static bool is_charged(const struct rs_published_counter *counter, uint32_t stack)
+{
+    return counter->stack == stack && rs_published_check_counter(counter) &&
+           strcmp(counter->resource, "account") == 0 && strcmp(counter->name, "charged") == 0;
+}
+
+/* What the account of the stack's device has charged.  The counters begin at that offset. */
+static uint64_t charged(int fd, uint64_t at, uint32_t counter_count, uint32_t stack)
+{
+    static struct rs_published_counter counters[COUNTERS_AT_ONCE];
+
+    while (counter_count > 0 && !is_late()) {
+        uint32_t count = counter_count < COUNTERS_AT_ONCE ? counter_count : COUNTERS_AT_ONCE;
+        if (!read_at(fd, counters, count * sizeof(*counters), at))
+            return 0;
+        for (uint32_t i = 0; i < count; i++)
+            if (is_charged(&counters[i], stack))
+                return read_counter(fd, &counters[i]);
+        counter_count -= count;
+        at += count * sizeof(*counters);
+    }
+    return 0;
+}
+
+/* The stack of device memory with that UUID, in a directory that lies wholly in the file. */
+static bool find_stack(int fd, uint64_t at, uint32_t stack_count,
+                       const unsigned char uuid[RS_PUBLISHED_UUID_BYTES], uint32_t *found)
+{
+    static struct rs_published_stack stack;
+
+    for (*found = 0; *found < stack_count; ++*found, at += sizeof(stack))
+        if (read_at(fd, &stack, sizeof(stack), at) && rs_published_check_stack(&stack) &&
+            stack.kind == RS_KIND_DEVICE &&
+            memcmp(stack.device_uuid, uuid, sizeof(stack.device_uuid)) == 0)
+            return true;
+    return false;
+}
+
+static uint64_t read_directory(int fd, uint64_t at,
+                               const unsigned char uuid[RS_PUBLISHED_UUID_BYTES])
+{
+    struct rs_published_directory directory;
+    uint32_t stack;
+
+    if (!rs_published_check_place(at) || !read_at(fd, &directory, sizeof(directory), at) ||
+        !rs_published_check_directory(at, &directory))
+        return 0;
+    at += sizeof(directory);
+    if (!find_stack(fd, at, directory.stack_count, uuid, &stack))
+        return 0;
+    at += directory.stack_count * sizeof(struct rs_published_stack);
+    return charged(fd, at, directory.counter_count, stack);
+}
+
+/* Bytes that the process holds of the device.  It writes a new directory when stacks come or go,
+ * and the last but one is written over: what was read counts when the directory is still the same.
+ */
+static uint64_t read_held(int fd, const unsigned char uuid[RS_PUBLISHED_UUID_BYTES])
+{
+    const uint64_t place = offsetof(struct rs_publication, directory);
+    uint64_t at, after, held;
+
+    for (int i = 0; i < TRIES; i++) {
+        if (!read_at(fd, &at, sizeof(at), place))
+            break;
+        held = read_directory(fd, at, uuid);
+        if (!read_at(fd, &after, sizeof(after), place) || at == after)
+            return held;
+    }
+    return 0;
+}
+
+/* ---- a process ---- */
+
+static bool is_link_to_page(int process, const char *name)
+{
+    char path[64], target[sizeof(link_name)];
+    ssize_t length;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd/%.20s", process, name);
+    length = readlink(path, target, sizeof(target));
+    return length == (ssize_t)strlen(link_name) && memcmp(target, link_name, (size_t)length) == 0;
+}
+
+/* The number of the process in its own PID namespace, by which its page calls it; 0: not known. */
+static int own_number(int process)
+{
+    static char status[STATUS_BYTES];
+    char path[64];
+    ssize_t length;
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/%d/status", process);
+    fd = rs_file_open(path);
+    length = fd < 0 ? -1 : rs_file_read(fd, status, sizeof(status) - 1, 0);
+    if (fd >= 0)
+        rs_file_close(fd);
+    status[length > 0 ? length : 0] = '\0';
+    return rs_process_own_number(status);
+}
+
+/* A forked child has its parent's page open, and `run` has those of all its processes. */
+static bool is_page_of(int fd, int process)
+{
+    static struct rs_publication head;
+    int own = own_number(process);
+
+    return rs_published_check_file(fd) &&
+           read_at(fd, &head, offsetof(struct rs_publication, path), 0) &&
+           rs_published_check_layout(&head) && (!own || head.process == own);
+}
+
+static int open_page(int process, const char *name)
+{
+    char path[64];
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd/%.20s", process, name);
+    fd = rs_file_open(path);
+    if (fd >= 0 && !is_page_of(fd, process)) {
+        rs_file_close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+/* The page has a high number, so the files that the process has for itself are passed over: with
+ * these, 1000 processes of 30 files took longer than there is time for. */
+static int find_page(int process)
+{
+    static struct listing files;
+    const char *name;
+    char path[64];
+    int fd = -1;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd", process);
+    if (!listing_open(&files, path))
+        return -1; /* another user's, or gone */
+    (void)lseek(files.fd, RS_DESCRIPTOR_HIGH, SEEK_SET);
+    while (fd < 0 && !is_late() && (name = listing_next(&files)))
+        if (is_link_to_page(process, name))
+            fd = open_page(process, name);
+    rs_file_close(files.fd);
+    return fd;
+}
+
+/* ---- all of them ---- */
+
+static uint64_t add_bounded(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+static void add_to_rest(struct rs_neighbours *neighbours, uint64_t held_bytes)
+{
+    neighbours->more_bytes = add_bounded(neighbours->more_bytes, held_bytes);
+    neighbours->more_processes++;
+}
+
+static void add(struct rs_neighbours *neighbours, const struct rs_neighbour *neighbour)
+{
+    size_t at = neighbours->count;
+
+    RS_ASSERT(at <= RS_NEIGHBOURS_MAX);
+    RS_ASSERT(at == RS_NEIGHBOURS_MAX || neighbours->more_processes == 0);
+    if (at == RS_NEIGHBOURS_MAX) {
+        at--;
+        if (neighbours->most[at].held_bytes >= neighbour->held_bytes) {
+            add_to_rest(neighbours, neighbour->held_bytes);
+            return;
+        }
+        add_to_rest(neighbours, neighbours->most[at].held_bytes);
+    } else {
+        neighbours->count++;
+    }
+    for (; at > 0 && neighbours->most[at - 1].held_bytes < neighbour->held_bytes; at--)
+        neighbours->most[at] = neighbours->most[at - 1];
+    neighbours->most[at] = *neighbour;
+}
+
+static void look_at(struct rs_neighbours *neighbours, int process,
+                    const unsigned char uuid[RS_PUBLISHED_UUID_BYTES])
+{
+    static struct rs_neighbour neighbour;
+    int fd = find_page(process);
+
+    if (fd < 0)
+        return;
+    neighbour.process = process;
+    neighbour.held_bytes = read_held(fd, uuid);
+    if (neighbour.held_bytes > 0 && read_at(fd, neighbour.program, sizeof(neighbour.program) - 1,
+                                            offsetof(struct rs_publication, program))) {
+        neighbour.program[sizeof(neighbour.program) - 1] = '\0';
+        rs_plain_make(neighbour.program);
+        add(neighbours, &neighbour);
+    }
+    rs_file_close(fd);
+}
+
+/* The calling process's number in the namespace that /proc shows. */
+static int number_here(void)
+{
+    char target[16] = "";
+
+    return readlink("/proc/self", target, sizeof(target) - 1) > 0 ? number_of(target) : 0;
+}
+
+void rs_neighbours_find(struct rs_neighbours *neighbours,
+                        const unsigned char uuid[RS_PUBLISHED_UUID_BYTES])
+{
+    static struct listing processes;
+    int here = number_here();
+    const char *name;
+
+    *neighbours = (struct rs_neighbours){.count = 0};
+    deadline_ns = rs_clock_ns() + TIME_NS;
+    if (!listing_open(&processes, "/proc"))
+        return;
+    while (!is_late() && (name = listing_next(&processes))) {
+        int process = number_of(name);
+        if (process && process != here)
+            look_at(neighbours, process, uuid);
+    }
+    neighbours->is_cut = is_late();
+    rs_file_close(processes.fd);
+}

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shim/nvtx.h"
+
+#include "base/check.h"
+#include "base/lock.h"
+#include "config/mode.h"
+#include "context/phase.h"
+#include "driver/loader.h"
+#include "shim/control.h"
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <wchar.h>
+
+/* ---- NVTX's own, under its numbers ---- */
+
+enum { TABLE_OF_CALLBACKS = 1, MODULE_CORE = 1, MODULE_CORE2 = 5 };
+
+enum { CORE_PUSH_EX = 8, CORE_PUSH_A = 9, CORE_PUSH_W = 10, CORE_POP = 11 };
+
+enum {
+    CORE2_DOMAIN_PUSH_EX = 4,
+    CORE2_DOMAIN_POP = 5,
+    CORE2_REGISTER_A = 10,
+    CORE2_REGISTER_W = 11,
+    CORE2_CREATE_A = 12,
+    CORE2_CREATE_W = 13,
+};
+
+enum { MESSAGE_ASCII = 1, MESSAGE_UNICODE = 2, MESSAGE_REGISTERED = 3 };
+
+enum { NO_PUSH_POP_TRACKING = -2 }; /* the level that push and pop return where a tool has none */
+
+typedef void nvtx_function(void);
+
+struct callbacks {
+    size_t struct_size;
+    int (*module_table)(uint32_t module, nvtx_function ****table, unsigned *size);
+};
+
+struct attributes {
+    uint16_t version, size;
+    uint32_t category;
+    int32_t color_type;
+    uint32_t color;
+    int32_t payload_type, reserved;
+    uint64_t payload;
+    int32_t message_type;
+    union {
+        const char *ascii;
+        const wchar_t *unicode;
+        const char *registered; /* what keep() returned */
+    } message;
+};
+
+/* ---- text ---- */
+
+/* Encodes the text as UTF-8; what does not fit is left out. */
+static const char *narrow(const wchar_t *wide, char text[RS_PHASE_NAME_BYTES])
+{
+    size_t at = 0;
+
+    for (; wide && *wide && at + 4 < RS_PHASE_NAME_BYTES; wide++) {
+        uint32_t character = (uint32_t)*wide;
+        unsigned more = character < 0x80 ? 0 : character < 0x800 ? 1 : character < 0x10000 ? 2 : 3;
+        static const unsigned char first[] = {0, 0xc0, 0xe0, 0xf0};
+        text[at++] = (char)(first[more] | character >> 6 * more);
+        while (more > 0)
+            text[at++] = (char)(0x80 | (character >> 6 * --more & 0x3f));
+    }
+    text[at] = '\0';
+    return text;
+}
+
+/* Registered strings and names of domains, whose addresses are the handles that the program gets.
+ */
+enum { KEPT_MAX = 1024 };
+
+static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_TABLE);
+static char *kept[KEPT_MAX];
+static size_t kept_count;
+
+/* The caller holds the lock. */
+static const char *find_kept(const char *text)
+{
+    RS_ASSERT_HELD(&lock);
+    for (size_t i = 0; i < kept_count; i++)
+        if (strcmp(kept[i], text) == 0)
+            return kept[i];
+    return NULL;
+}
+
+static const char *keep(const char *text)
+{
+    char *copy = strndup(text ? text : "", RS_PHASE_NAME_BYTES);
+    const char *found;
+
+    if (!copy)
+        return RS_PHASE_OTHERS;
+    rs_mutex_lock(&lock);
+    found = find_kept(copy);
+    if (!found && kept_count < KEPT_MAX) {
+        found = kept[kept_count++] = copy;
+        copy = NULL;
+    }
+    rs_mutex_unlock(&lock);
+    free(copy);
+    return found ? found : RS_PHASE_OTHERS;
+}
+
+static const char *message_of(const struct attributes *attributes, char text[RS_PHASE_NAME_BYTES])
+{
+    if (!attributes || attributes->size < sizeof(*attributes))
+        return "";
+    switch (attributes->message_type) {
+    case MESSAGE_ASCII:
+        return attributes->message.ascii;
+    case MESSAGE_UNICODE:
+        return narrow(attributes->message.unicode, text);
+    case MESSAGE_REGISTERED:
+        return attributes->message.registered;
+    default:
+        return "";
+    }
+}
+
+/* ---- push and pop ---- */
+
+/* Owner of the ranges outside of all domains. */
+static const char no_domain[1];
+
+static int push(const char *domain, const char *message)
+{
+    char text[2 * RS_PHASE_NAME_BYTES];
+
+    message = message && *message ? message : "(no message)";
+    if (domain) {
+        snprintf(text, sizeof(text), "%s/%s", domain, message);
+        message = text;
+    }
+    rs_control_push_range(message, domain ? domain : no_domain);
+    return NO_PUSH_POP_TRACKING;
+}
+
+static int pop(const char *domain)
+{
+    rs_control_pop_range(domain ? domain : no_domain);
+    return NO_PUSH_POP_TRACKING;
+}
+
+static int push_ex(const struct attributes *attributes)
+{
+    char text[RS_PHASE_NAME_BYTES];
+
+    return push(NULL, message_of(attributes, text));
+}
+
+static int push_a(const char *message)
+{
+    return push(NULL, message);
+}
+
+static int push_w(const wchar_t *message)
+{
+    char text[RS_PHASE_NAME_BYTES];
+
+    return push(NULL, narrow(message, text));
+}
+
+static int pop_any(void)
+{
+    return pop(NULL);
+}
+
+static int domain_push_ex(const char *domain, const struct attributes *attributes)
+{
+    char text[RS_PHASE_NAME_BYTES];
+
+    return push(domain, message_of(attributes, text));
+}
+
+static int domain_pop(const char *domain)
+{
+    return pop(domain);
+}
+
+static const char *register_a(const char *domain, const char *text)
+{
+    (void)domain;
+    return keep(text);
+}
+
+static const char *register_w(const char *domain, const wchar_t *wide)
+{
+    char text[RS_PHASE_NAME_BYTES];
+
+    (void)domain;
+    return keep(narrow(wide, text));
+}
+
+static const char *create_a(const char *name)
+{
+    return keep(name);
+}
+
+static const char *create_w(const wchar_t *name)
+{
+    char text[RS_PHASE_NAME_BYTES];
+
+    return keep(narrow(name, text));
+}
+
+/* ---- attaching ---- */
+
+/* Where a child has lost LD_PRELOAD and kept NVTX_INJECTION64_PATH, NVTX loads this library too
+ * late for its hooks.  It is then not among what the program itself was started with. */
+static bool is_preloaded(void)
+{
+    void *program = dlopen(NULL, RTLD_LAZY);
+    bool is_there = program && rs_real_dlsym()(program, "rmmshim_version");
+
+    if (program)
+        dlclose(program);
+    return is_there;
+}
+
+struct entry {
+    uint32_t module;
+    unsigned number;
+    nvtx_function *function;
+};
+
+#define ENTRY(module, number, function)                                                            \
+    {                                                                                              \
+        module, number, (nvtx_function *)(void *)function                                          \
+    }
+
+static const struct entry entries[] = {
+    ENTRY(MODULE_CORE, CORE_PUSH_EX, push_ex),
+    ENTRY(MODULE_CORE, CORE_PUSH_A, push_a),
+    ENTRY(MODULE_CORE, CORE_PUSH_W, push_w),
+    ENTRY(MODULE_CORE, CORE_POP, pop_any),
+    ENTRY(MODULE_CORE2, CORE2_DOMAIN_PUSH_EX, domain_push_ex),
+    ENTRY(MODULE_CORE2, CORE2_DOMAIN_POP, domain_pop),
+    ENTRY(MODULE_CORE2, CORE2_REGISTER_A, register_a),
+    ENTRY(MODULE_CORE2, CORE2_REGISTER_W, register_w),
+    ENTRY(MODULE_CORE2, CORE2_CREATE_A, create_a),
+    ENTRY(MODULE_CORE2, CORE2_CREATE_W, create_w),
+};
+
+static bool attach(const struct callbacks *callbacks, const struct entry *entry)
+{
+    nvtx_function ***table = NULL;
+    unsigned size = 0;
+
+    if (!callbacks->module_table(entry->module, &table, &size) || entry->number >= size ||
+        !table[entry->number])
+        return false;
+    *table[entry->number] = entry->function;
+    return true;
+}
+
+int rs_nvtx_attach(rs_nvtx_get_table *get_table)
+{
+    const struct callbacks *callbacks;
+
+    if (!is_preloaded() || rs_mode_now() != RS_MODE_SERVE || !rs_config.nvtx_phases)
+        return 0;
+    callbacks = get_table ? get_table(TABLE_OF_CALLBACKS) : NULL;
+    if (!callbacks || callbacks->struct_size < sizeof(*callbacks))
+        return 0;
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(entries); i++)
+        if (!attach(callbacks, &entries[i]))
+            return 0; /* NVTX empties its table then */
+    return 1;
+}

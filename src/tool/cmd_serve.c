@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rmmshim serve: counters of all processes for Prometheus, by HTTP. */
+#include "tool/serve/address.h"
+#include "tool/serve/http.h"
+#include "tool/tool.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The signals that end the command.  They are blocked before the server makes its thread, which
+ * inherits that, so that only sigwait takes them. */
+static void block_ends(sigset_t *ends)
+{
+    sigemptyset(ends);
+    sigaddset(ends, SIGINT);
+    sigaddset(ends, SIGTERM);
+    sigprocmask(SIG_BLOCK, ends, NULL);
+    /* Clients may leave in the middle of an answer, and libmicrohttpd blocks the signal in its
+     * thread only where it can. */
+    signal(SIGPIPE, SIG_IGN);
+}
+
+static void say_where(const union address *address)
+{
+    char text[ADDRESS_TEXT_BYTES];
+
+    address_format(address, text);
+    tool_say("metrics at http://%s/metrics", text);
+    if (!address_is_loopback(address))
+        tool_say("%s is no loopback address: everybody who reaches it can read which programs of "
+                 "this user run and what memory they have",
+                 text);
+}
+
+static int serve_at(union address *address, const char *text)
+{
+    sigset_t ends;
+    int socket = address_listen(address), number;
+
+    if (socket < 0) {
+        tool_say("--listen %s: %s", text, strerror(-socket));
+        return TOOL_FINDING;
+    }
+    block_ends(&ends);
+    if (!http_begin(socket)) {
+        tool_say("the HTTP server cannot begin: %s", strerror(errno));
+        close(socket);
+        return TOOL_FINDING;
+    }
+    say_where(address);
+    while (sigwait(&ends, &number) != 0)
+        ;
+    http_end();
+    return TOOL_OK;
+}
+
+/* The value of "--listen ADDRESS" or "--listen=ADDRESS"; NULL after saying what is wrong. */
+static const char *take_listen(char ***arguments)
+{
+    static const char option[] = "--listen";
+    const char *word = **arguments;
+    size_t length = strlen(option);
+
+    if (strncmp(word, option, length) == 0 && word[length] == '=')
+        return word + length + 1;
+    if (strcmp(word, option) == 0)
+        return (*arguments)[1] ? *++*arguments : "";
+    if (*word == '-')
+        tool_say_unknown("option", word, (const char *const[]){option, NULL});
+    else
+        tool_say("'%s' is one word too many", word);
+    return NULL;
+}
+
+static int serve(char **arguments)
+{
+    const char *listen = ADDRESS_DEFAULT;
+    union address address;
+
+    for (; *arguments; arguments++)
+        if (!(listen = take_listen(&arguments)))
+            return TOOL_USAGE;
+    if (!address_parse(listen, &address))
+        return TOOL_USAGE;
+    return http_load() ? serve_at(&address, listen) : TOOL_FINDING;
+}
+
+static void help(void)
+{
+    puts("Answers GET /metrics with what `rmmshim stats all --prom` prints at that moment, until "
+         "SIGINT or\n"
+         "SIGTERM.\n\n"
+         "--listen ADDRESS  " ADDRESS_DEFAULT " by default; [::1]:9835; a port alone is of "
+         "127.0.0.1;\n"
+         "                  port 0 takes a free one, which the line on stderr names\n\n"
+         "All users of the machine can read a loopback address, and everybody who reaches it any "
+         "other one.\n\n"
+         "exit codes: 0 ended by a signal, 1 when it cannot listen or has no HTTP server, 2 wrong "
+         "usage");
+}
+
+const struct tool_command tool_serve = {
+    .name = "serve",
+    .arguments = "[--listen ADDRESS]",
+    .summary = "Serves the counters of all processes to Prometheus",
+    .run = serve,
+    .help = help,
+};

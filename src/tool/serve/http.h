@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The HTTP server of `rmmshim serve`: libmicrohttpd.  Its headers are needed where rmmshim is
+ * built, and the library is loaded by this command alone, since it brings ten more libraries, which
+ * would make every start of the command 2 ms longer and impossible where one is missing. */
+#pragma once
+
+#include <stdbool.h>
+
+/* Loads the library.  False after a line that says why there is no HTTP server. */
+bool http_load(void);
+
+/* Answers requests at the listening socket, in a thread that serves one at a time, until http_end.
+ * Takes the socket over.  False where that fails, with errno. */
+bool http_begin(int socket);
+void http_end(void);

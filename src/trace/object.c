@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trace/object.h"
+
+#include "base/check.h"
+#include "base/lock.h"
+#include "driver/loader.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <link.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NAME_BYTES = 64 };
+
+struct object {
+    unsigned long long identity; /* of its path */
+    uintptr_t base;              /* where it was loaded */
+    char name[NAME_BYTES];
+    _Atomic uintptr_t lowest, highest; /* the addresses in it that were asked about */
+    _Atomic bool is_replaced;
+};
+
+/* Objects are entered under the lock, whole before they are counted, and never removed: readers
+ * take no lock. */
+static struct object objects[RS_OBJECTS_MAX];
+static _Atomic unsigned object_count;
+static struct rs_mutex table_lock = RS_MUTEX_INIT(RS_RANK_TABLE);
+
+/* ---- the loader's records ---- */
+
+/* By the file name: the loader may give a new object the addresses and even the record of an
+ * unloaded one. */
+static unsigned long long identity_of(const char *path)
+{
+    unsigned long long hash = 14695981039346656037u; /* FNV-1a */
+
+    for (; *path; path++)
+        hash = (hash ^ (unsigned char)*path) * 1099511628211u;
+    return hash | 1;
+}
+
+static const struct link_map *map_by_dladdr(const void *address)
+{
+    struct link_map *map = NULL;
+    Dl_info info;
+
+    return dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) ? map : NULL;
+}
+
+#if __GLIBC_PREREQ(2, 35)
+static const struct link_map *map_of(const void *address)
+{
+    static _Atomic(void *) found; /* looked up, not linked: glibc 2.34 does not have it */
+    void *symbol = atomic_load_explicit(&found, memory_order_relaxed);
+    struct dl_find_object result;
+    __typeof__(_dl_find_object) *find;
+
+    if (!symbol) {
+        symbol = rs_real_dlsym()(RTLD_DEFAULT, "_dl_find_object");
+        atomic_store_explicit(&found, symbol, memory_order_relaxed);
+    }
+    if (!symbol)
+        return map_by_dladdr(address);
+    memcpy(&find, &symbol, sizeof(find));
+    return find((void *)(uintptr_t)address, &result) == 0 ? result.dlfo_link_map : NULL;
+}
+#else
+static const struct link_map *map_of(const void *address)
+{
+    return map_by_dladdr(address);
+}
+#endif
+
+unsigned long long rs_object_identity(const void *address)
+{
+    const struct link_map *map = map_of(address);
+
+    return map ? identity_of(map->l_name) : 0;
+}
+
+/* ---- the table ---- */
+
+/* At its place: the same file elsewhere is an object of its own, so that all addresses of an object
+ * lie inside it. */
+static unsigned find(unsigned long long identity, uintptr_t base)
+{
+    unsigned count = atomic_load_explicit(&object_count, memory_order_acquire);
+
+    for (unsigned i = 0; i < count; i++)
+        if (objects[i].identity == identity && objects[i].base == base &&
+            !atomic_load_explicit(&objects[i].is_replaced, memory_order_relaxed))
+            return i + 1;
+    return 0;
+}
+
+static void name(struct object *object, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    if (!*path) /* the program */
+        path = program_invocation_short_name;
+    snprintf(object->name, sizeof(object->name), "%s", slash ? slash + 1 : path);
+}
+
+static unsigned enter(const struct link_map *map, unsigned long long identity, const void *address)
+{
+    unsigned number, count;
+
+    rs_mutex_lock(&table_lock);
+    number = find(identity, map->l_addr); /* another thread may have entered it first */
+    count = atomic_load_explicit(&object_count, memory_order_relaxed);
+    RS_ASSERT(count <= RS_OBJECTS_MAX && number <= count);
+    if (!number && count < RS_OBJECTS_MAX) {
+        struct object *object = &objects[count];
+        object->identity = identity;
+        object->base = map->l_addr;
+        name(object, map->l_name);
+        atomic_store_explicit(&object->lowest, (uintptr_t)address, memory_order_relaxed);
+        atomic_store_explicit(&object->highest, (uintptr_t)address, memory_order_relaxed);
+        number = count + 1;
+        atomic_store_explicit(&object_count, number, memory_order_release);
+    }
+    rs_mutex_unlock(&table_lock);
+    return number;
+}
+
+static void widen(struct object *object, uintptr_t address)
+{
+    uintptr_t lowest = atomic_load_explicit(&object->lowest, memory_order_relaxed);
+    uintptr_t highest = atomic_load_explicit(&object->highest, memory_order_relaxed);
+
+    while (address < lowest && !atomic_compare_exchange_weak(&object->lowest, &lowest, address)) {
+    }
+    while (address > highest &&
+           !atomic_compare_exchange_weak(&object->highest, &highest, address)) {
+    }
+}
+
+unsigned rs_object_of(const void *address)
+{
+    const struct link_map *map = map_of(address);
+    unsigned long long identity;
+    unsigned number;
+
+    if (!map)
+        return 0;
+    identity = identity_of(map->l_name);
+    number = find(identity, map->l_addr);
+    if (number) {
+        widen(&objects[number - 1], (uintptr_t)address);
+        return number;
+    }
+    number = enter(map, identity, address);
+    rs_object_review();
+    return number;
+}
+
+/* ---- replaced objects ---- */
+
+static void find_replaced(unsigned long long identity, uintptr_t base, uintptr_t begin,
+                          uintptr_t end)
+{
+    unsigned count = atomic_load_explicit(&object_count, memory_order_acquire);
+
+    for (unsigned i = 0; i < count; i++) {
+        struct object *object = &objects[i];
+        if (atomic_load_explicit(&object->lowest, memory_order_relaxed) < end &&
+            atomic_load_explicit(&object->highest, memory_order_relaxed) >= begin &&
+            (object->identity != identity || object->base != base))
+            atomic_store_explicit(&object->is_replaced, true, memory_order_relaxed);
+    }
+}
+
+static int look_at_loaded(struct dl_phdr_info *info, size_t size, void *data)
+{
+    uintptr_t begin = UINTPTR_MAX, end = 0;
+
+    (void)size;
+    (void)data;
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+        uintptr_t at = info->dlpi_addr + segment->p_vaddr;
+        if (segment->p_type != PT_LOAD)
+            continue;
+        begin = at < begin ? at : begin;
+        end = at + segment->p_memsz > end ? at + segment->p_memsz : end;
+    }
+    find_replaced(identity_of(info->dlpi_name), info->dlpi_addr, begin, end);
+    return 0;
+}
+
+void rs_object_review(void)
+{
+    (void)dl_iterate_phdr(look_at_loaded, NULL);
+}
+
+const char *rs_object_name(unsigned number)
+{
+    RS_ASSERT(number <= atomic_load_explicit(&object_count, memory_order_acquire));
+    if (number == 0 || atomic_load_explicit(&objects[number - 1].is_replaced, memory_order_relaxed))
+        return NULL;
+    return objects[number - 1].name;
+}

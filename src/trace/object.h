@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Objects (the program and the libraries that are loaded into it) that ask for memory.  Each has a
+ * number small enough for a block's record, which means the same object as long as the process
+ * lives; its name outlives the object. */
+#pragma once
+
+#include <stdbool.h>
+
+enum { RS_OBJECTS_MAX = 512 };
+
+/* Returns the number of the object that holds the code address; 0 when no object holds it, as with
+ * code that the program generated, and when there are more than RS_OBJECTS_MAX objects.  Thread
+ * safe. */
+unsigned rs_object_of(const void *address);
+
+/* A number of the object that holds the address, which another object at the same place does not
+ * have; 0 when no object holds the address.  Takes no lock of the loader where glibc is 2.35 or
+ * newer. */
+unsigned long long rs_object_identity(const void *address);
+
+/* Looks for objects that were loaded where another one had asked for memory.  A caller's number is
+ * kept by its address, so blocks of both may have the old object's number: from now on that number
+ * has no name.  Takes a lock of the loader, which no constructor runs under. */
+void rs_object_review(void);
+
+/* Returns the object's file name without folders, the program's own name for the program; NULL for
+ * 0 and for an object that rs_object_review found replaced. */
+const char *rs_object_name(unsigned number);

@@ -1,0 +1,536 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads call frame information (DWARF 5, section 6.4, with the changes of the Linux Standard Base
+ * for .eh_frame), as far as it says how to find the caller, its stack pointer and its frame
+ * pointer. What it does not know makes the rule RS_UNWIND_UNKNOWN. */
+#include "trace/unwind_rule.h"
+
+#include "base/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+enum { FP = 6, SP = 7, RETURN = 16 };
+#elif defined(__aarch64__)
+enum { FP = 29, SP = 31, RETURN = 30 };
+#else
+#error "the registers' numbers in DWARF"
+#endif
+
+enum { WORD = sizeof(uintptr_t), REMEMBERED_MAX = 8 };
+
+/* ---- reading ---- */
+
+/* A part of a table; reading beyond its end makes it bad, and reads zero. */
+struct reader {
+    const unsigned char *at, *end;
+    bool is_bad;
+};
+
+static void skip(struct reader *reader, uint64_t bytes)
+{
+    if (bytes > (uint64_t)(reader->end - reader->at)) {
+        reader->is_bad = true;
+        reader->at = reader->end;
+    } else {
+        reader->at += bytes;
+    }
+}
+
+static uint64_t read_fixed(struct reader *reader, unsigned bytes)
+{
+    const unsigned char *from = reader->at;
+    uint64_t value = 0;
+
+    skip(reader, bytes);
+    if (!reader->is_bad)
+        memcpy(&value, from, bytes); /* both processors are little-endian */
+    return value;
+}
+
+static uint64_t read_leb128(struct reader *reader, bool is_signed)
+{
+    uint64_t value = 0, byte;
+    unsigned shift = 0;
+
+    do {
+        byte = read_fixed(reader, 1);
+        if (shift < 64)
+            value |= (byte & 0x7f) << shift;
+        shift += 7;
+    } while (byte & 0x80);
+    if (is_signed && shift < 64 && byte & 0x40)
+        value |= ~(uint64_t)0 << shift;
+    return value;
+}
+
+static uint64_t read_unsigned(struct reader *reader)
+{
+    return read_leb128(reader, false);
+}
+
+static int64_t read_signed(struct reader *reader)
+{
+    return (int64_t)read_leb128(reader, true);
+}
+
+/* The part of the next `bytes` bytes, which are read by that. */
+static struct reader read_part(struct reader *reader, uint64_t bytes)
+{
+    struct reader part = {reader->at, reader->at, false};
+
+    skip(reader, bytes);
+    part.is_bad = reader->is_bad;
+    part.end = reader->at;
+    return part;
+}
+
+/* ---- entries ---- */
+
+struct common {
+    uint64_t code_alignment;
+    int64_t data_alignment;
+    uint64_t return_column;
+    unsigned char encoding; /* of addresses in its functions' entries */
+    bool is_augmented, is_signal;
+    struct reader instructions;
+};
+
+/* The contents of the entry that begins with its length.  The long form of a length is none that
+ * the system's unwinder reads. */
+static struct reader entry_at(const unsigned char *entry)
+{
+    uint32_t length;
+
+    memcpy(&length, entry, sizeof(length));
+    return (struct reader){entry + sizeof(length), entry + sizeof(length) + length,
+                           length == UINT32_MAX || length < sizeof(uint32_t)};
+}
+
+/* Bytes of an address in an encoding (DW_EH_PE_...); 0: of none that is known. */
+static unsigned encoded_bytes(unsigned char encoding)
+{
+    static const unsigned char bytes[8] = {WORD, 0, 2, 4, 8, 0, 0, 0};
+
+    return encoding == 0xff ? 0 : bytes[encoding & 7];
+}
+
+static void read_augmentation(const char *letters, struct reader *data, struct common *common)
+{
+    for (; *letters; letters++) {
+        unsigned char encoding;
+        switch (*letters) {
+        case 'R':
+            common->encoding = (unsigned char)read_fixed(data, 1);
+            break;
+        case 'L':
+            (void)read_fixed(data, 1);
+            break;
+        case 'P':
+            encoding = (unsigned char)read_fixed(data, 1);
+            data->is_bad |= encoding == 0x50 || !encoded_bytes(encoding); /* 0x50: aligned */
+            skip(data, encoded_bytes(encoding));
+            break;
+        case 'S':
+            common->is_signal = true;
+            break;
+        case 'B': /* how return addresses are signed: they are stripped anyway */
+        case 'G':
+            break;
+        default:
+            data->is_bad = true;
+            return;
+        }
+    }
+}
+
+static bool read_common(const unsigned char *entry, struct common *common)
+{
+    struct reader reader = entry_at(entry), data;
+    const char *letters;
+    uint64_t version;
+
+    if (reader.is_bad)
+        return false;
+    *common = (struct common){.encoding = 0};
+    skip(&reader, sizeof(uint32_t)); /* the identification, 0 */
+    version = read_fixed(&reader, 1);
+    letters = (const char *)reader.at;
+    skip(&reader, strnlen(letters, (size_t)(reader.end - reader.at)) + 1);
+    if (reader.is_bad || (version != 1 && version != 3) || (letters[0] && letters[0] != 'z'))
+        return false;
+    common->code_alignment = read_unsigned(&reader);
+    common->data_alignment = read_signed(&reader);
+    common->return_column = version == 1 ? read_fixed(&reader, 1) : read_unsigned(&reader);
+    common->is_augmented = letters[0] == 'z';
+    if (common->is_augmented) {
+        data = read_part(&reader, read_unsigned(&reader));
+        read_augmentation(letters + 1, &data, common);
+        reader.is_bad |= data.is_bad;
+    }
+    common->instructions = reader;
+    return !reader.is_bad && encoded_bytes(common->encoding);
+}
+
+/* Reads a function's entry and the common one that it names by its distance. */
+static bool read_function(const unsigned char *entry, struct common *common,
+                          struct reader *instructions)
+{
+    struct reader reader = entry_at(entry);
+    const unsigned char *distance_at = reader.at;
+    uint32_t distance;
+
+    if (reader.is_bad)
+        return false;
+    distance = (uint32_t)read_fixed(&reader, sizeof(distance));
+    if (!read_common(distance_at - distance, common))
+        return false;
+    skip(&reader, (uint64_t)2 * encoded_bytes(common->encoding)); /* beginning and length */
+    if (common->is_augmented)
+        skip(&reader, read_unsigned(&reader));
+    *instructions = reader;
+    return !reader.is_bad;
+}
+
+/* ---- instructions ---- */
+
+enum how { UNSAVED, UNDEFINED, AT_CFA, AT_FP, STRANGE };
+
+struct place {
+    enum how how;
+    int64_t offset;
+};
+
+struct row {
+    enum rs_unwind_kind kind;
+    int64_t cfa_offset;
+    struct place fp, returns;
+};
+
+struct machine {
+    const struct common *common;
+    struct row row, first, remembered[REMEMBERED_MAX]; /* first: after the common instructions */
+    unsigned remembered_count;
+    uintptr_t at; /* the address that the row holds from */
+    bool is_strange;
+};
+
+static void set_place(struct machine *machine, uint64_t column, enum how how, int64_t offset)
+{
+    if (column == FP)
+        machine->row.fp = (struct place){how, offset};
+    else if (column == RETURN)
+        machine->row.returns = (struct place){how, offset};
+}
+
+static void restore(struct machine *machine, uint64_t column)
+{
+    if (column == FP)
+        machine->row.fp = machine->first.fp;
+    else if (column == RETURN)
+        machine->row.returns = machine->first.returns;
+}
+
+static void set_cfa_register(struct machine *machine, uint64_t column)
+{
+    machine->row.kind = column == SP   ? RS_UNWIND_BY_SP
+                        : column == FP ? RS_UNWIND_BY_FP
+                                       : RS_UNWIND_UNKNOWN;
+}
+
+enum { OP_DEREF = 0x06, OP_BREG0 = 0x70 };
+
+/* True for the expression "frame pointer plus offset", of whose value the content is meant when
+ * it is followed by a `deref`. */
+static bool is_fp_and_offset(struct reader expression, bool is_loaded, int64_t *offset)
+{
+    if (read_fixed(&expression, 1) != OP_BREG0 + FP)
+        return false;
+    *offset = read_signed(&expression);
+    return (!is_loaded || read_fixed(&expression, 1) == OP_DEREF) && !expression.is_bad &&
+           expression.at == expression.end;
+}
+
+static void set_by_expression(struct machine *machine, uint64_t column, struct reader expression)
+{
+    int64_t offset = 0;
+
+    if (is_fp_and_offset(expression, false, &offset))
+        set_place(machine, column, AT_FP, offset);
+    else
+        set_place(machine, column, STRANGE, 0);
+}
+
+static void remember(struct machine *machine)
+{
+    if (machine->remembered_count == REMEMBERED_MAX)
+        machine->is_strange = true;
+    else
+        machine->remembered[machine->remembered_count++] = machine->row;
+}
+
+static void recall(struct machine *machine)
+{
+    if (machine->remembered_count == 0)
+        machine->is_strange = true;
+    else
+        machine->row = machine->remembered[--machine->remembered_count];
+}
+
+static void set_cfa_by_expression(struct machine *machine, struct reader expression)
+{
+    machine->row.kind = is_fp_and_offset(expression, true, &machine->row.cfa_offset)
+                            ? RS_UNWIND_BY_SAVED
+                            : RS_UNWIND_UNKNOWN;
+}
+
+/* DW_CFA_..., without those that hold an operand in their lower six bits. */
+enum {
+    CFA_NOP = 0x00,
+    CFA_ADVANCE_LOC1 = 0x02,
+    CFA_ADVANCE_LOC2 = 0x03,
+    CFA_ADVANCE_LOC4 = 0x04,
+    CFA_OFFSET_EXTENDED = 0x05,
+    CFA_RESTORE_EXTENDED = 0x06,
+    CFA_UNDEFINED = 0x07,
+    CFA_SAME_VALUE = 0x08,
+    CFA_REGISTER = 0x09,
+    CFA_REMEMBER_STATE = 0x0a,
+    CFA_RESTORE_STATE = 0x0b,
+    CFA_DEF_CFA = 0x0c,
+    CFA_DEF_CFA_REGISTER = 0x0d,
+    CFA_DEF_CFA_OFFSET = 0x0e,
+    CFA_DEF_CFA_EXPRESSION = 0x0f,
+    CFA_EXPRESSION = 0x10,
+    CFA_OFFSET_EXTENDED_SF = 0x11,
+    CFA_DEF_CFA_SF = 0x12,
+    CFA_DEF_CFA_OFFSET_SF = 0x13,
+    CFA_VAL_OFFSET = 0x14,
+    CFA_VAL_OFFSET_SF = 0x15,
+    CFA_VAL_EXPRESSION = 0x16,
+    CFA_AARCH64_NEGATE_RA_STATE = 0x2d, /* from here on the return address is signed, or not */
+    CFA_GNU_ARGS_SIZE = 0x2e,
+};
+
+/* Instructions that say where the caller's stack pointer is. */
+static bool do_cfa(struct machine *machine, uint64_t code, struct reader *reader)
+{
+    struct row *row = &machine->row;
+
+    switch (code) {
+    case CFA_DEF_CFA:
+        set_cfa_register(machine, read_unsigned(reader));
+        row->cfa_offset = (int64_t)read_unsigned(reader);
+        return true;
+    case CFA_DEF_CFA_SF:
+        set_cfa_register(machine, read_unsigned(reader));
+        row->cfa_offset = read_signed(reader) * machine->common->data_alignment;
+        return true;
+    case CFA_DEF_CFA_REGISTER:
+        set_cfa_register(machine, read_unsigned(reader));
+        return true;
+    case CFA_DEF_CFA_OFFSET:
+        row->cfa_offset = (int64_t)read_unsigned(reader);
+        return true;
+    case CFA_DEF_CFA_OFFSET_SF:
+        row->cfa_offset = read_signed(reader) * machine->common->data_alignment;
+        return true;
+    case CFA_DEF_CFA_EXPRESSION:
+        set_cfa_by_expression(machine, read_part(reader, read_unsigned(reader)));
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Instructions that say where a register of the caller is. */
+static bool do_register(struct machine *machine, uint64_t code, struct reader *reader)
+{
+    int64_t alignment = machine->common->data_alignment;
+    uint64_t column;
+
+    switch (code) {
+    case CFA_OFFSET_EXTENDED:
+        column = read_unsigned(reader);
+        set_place(machine, column, AT_CFA, (int64_t)read_unsigned(reader) * alignment);
+        return true;
+    case CFA_OFFSET_EXTENDED_SF:
+        column = read_unsigned(reader);
+        set_place(machine, column, AT_CFA, read_signed(reader) * alignment);
+        return true;
+    case CFA_RESTORE_EXTENDED:
+        restore(machine, read_unsigned(reader));
+        return true;
+    case CFA_UNDEFINED:
+        set_place(machine, read_unsigned(reader), UNDEFINED, 0);
+        return true;
+    case CFA_SAME_VALUE:
+        set_place(machine, read_unsigned(reader), UNSAVED, 0);
+        return true;
+    case CFA_REGISTER:
+    case CFA_VAL_OFFSET:
+    case CFA_VAL_OFFSET_SF:
+        set_place(machine, read_unsigned(reader), STRANGE, 0);
+        (void)read_unsigned(reader); /* a signed number is as long */
+        return true;
+    case CFA_EXPRESSION:
+        column = read_unsigned(reader);
+        set_by_expression(machine, column, read_part(reader, read_unsigned(reader)));
+        return true;
+    case CFA_VAL_EXPRESSION:
+        set_place(machine, read_unsigned(reader), STRANGE, 0);
+        skip(reader, read_unsigned(reader));
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void do_other(struct machine *machine, uint64_t code, struct reader *reader)
+{
+    uint64_t unit = machine->common->code_alignment;
+
+    switch (code) {
+    case CFA_NOP:
+    case CFA_AARCH64_NEGATE_RA_STATE:
+        break;
+    case CFA_ADVANCE_LOC1:
+        machine->at += read_fixed(reader, 1) * unit;
+        break;
+    case CFA_ADVANCE_LOC2:
+        machine->at += read_fixed(reader, 2) * unit;
+        break;
+    case CFA_ADVANCE_LOC4:
+        machine->at += read_fixed(reader, 4) * unit;
+        break;
+    case CFA_REMEMBER_STATE:
+        remember(machine);
+        break;
+    case CFA_RESTORE_STATE:
+        recall(machine);
+        break;
+    case CFA_GNU_ARGS_SIZE:
+        (void)read_unsigned(reader);
+        break;
+    default:
+        machine->is_strange = true;
+    }
+}
+
+/* Carries out instructions up to the address. */
+static void carry_out(struct machine *machine, struct reader reader, uintptr_t until)
+{
+    while (!reader.is_bad && !machine->is_strange && reader.at < reader.end &&
+           machine->at < until) {
+        uint64_t code = read_fixed(&reader, 1), operand = code & 0x3f;
+
+        switch (code >> 6) {
+        case 1: /* DW_CFA_advance_loc */
+            machine->at += operand * machine->common->code_alignment;
+            break;
+        case 2: /* DW_CFA_offset */
+            set_place(machine, operand, AT_CFA,
+                      (int64_t)read_unsigned(&reader) * machine->common->data_alignment);
+            break;
+        case 3: /* DW_CFA_restore */
+            restore(machine, operand);
+            break;
+        default:
+            if (!do_cfa(machine, code, &reader) && !do_register(machine, code, &reader))
+                do_other(machine, code, &reader);
+        }
+    }
+    RS_ASSERT(reader.at <= reader.end && machine->remembered_count <= REMEMBERED_MAX);
+    machine->is_strange |= reader.is_bad;
+}
+
+/* ---- the rule ---- */
+
+static const struct rs_unwind_rule unknown = {.kind = RS_UNWIND_UNKNOWN},
+                                   end = {.kind = RS_UNWIND_END};
+
+#ifdef __x86_64__
+enum { SAVED_WORDS_MAX = INT16_MAX };
+#else
+enum { SAVED_WORDS_MAX = (1 << 17) - 1 };
+#endif
+
+static bool is_words(int64_t offset, int64_t words_max)
+{
+    return offset % WORD == 0 && llabs(offset) <= words_max * WORD;
+}
+
+/* A frame of 8 MiB is as large as most stacks. */
+static bool fits(const struct row *row)
+{
+    return is_words(row->cfa_offset, 1 << 20) && is_words(row->fp.offset, SAVED_WORDS_MAX) &&
+           is_words(row->returns.offset, SAVED_WORDS_MAX);
+}
+
+static enum rs_unwind_fp fp_of_row(const struct row *row)
+{
+    if (row->fp.how == AT_CFA)
+        return RS_UNWIND_FP_AT_CFA;
+    return row->fp.how == AT_FP ? RS_UNWIND_FP_AT_FP : RS_UNWIND_FP_SAME;
+}
+
+static struct rs_unwind_rule rule_of_row(const struct row *row)
+{
+    struct rs_unwind_rule rule = {
+#ifdef __x86_64__
+        .cfa_bytes = (int32_t)row->cfa_offset,
+        .fp_words = (int16_t)(row->fp.offset / WORD),
+        .kind = (uint8_t)row->kind,
+        .fp = (uint8_t)fp_of_row(row),
+#else
+        .cfa_words = row->cfa_offset / WORD,
+        .fp_words = row->fp.offset / WORD,
+        .return_words = row->returns.offset / WORD,
+        .kind = row->kind,
+        .fp = fp_of_row(row),
+#endif
+    };
+
+    if (row->returns.how == UNDEFINED)
+        return end;
+    if (row->kind == RS_UNWIND_UNKNOWN || row->returns.how != AT_CFA || row->fp.how == STRANGE ||
+        !fits(row) || row->returns.offset != (int64_t)rs_unwind_return_words(rule) * WORD)
+        return unknown;
+    RS_ASSERT(rs_unwind_cfa_bytes(rule) == row->cfa_offset);
+    RS_ASSERT(rule.fp_words == row->fp.offset / WORD);
+    return rule;
+}
+
+/* True for code that returns from a signal's handler: with or without tables, the registers lie in
+ * what the kernel pushed. */
+static bool is_signal_return(uintptr_t address)
+{
+#ifdef __x86_64__
+    static const unsigned char code[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
+#else
+    static const unsigned char code[] = {0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4};
+#endif
+    return memcmp((const void *)address, code, sizeof(code)) == 0;
+}
+
+struct rs_unwind_rule rs_unwind_rule_of(uintptr_t return_address, rs_unwind_find *find)
+{
+    struct rs_unwind_bases bases = {NULL, NULL, NULL};
+    /* The call's address: the return address may be another function's. */
+    const unsigned char *entry = find((void *)(return_address - 1), &bases);
+    struct machine machine = {.remembered_count = 0};
+    struct reader instructions;
+    struct common common;
+
+    if (!entry)
+        return is_signal_return(return_address) ? unknown : end;
+    if (!read_function(entry, &common, &instructions) || common.is_signal ||
+        common.return_column != RETURN)
+        return unknown;
+    machine.common = &common;
+    carry_out(&machine, common.instructions, UINTPTR_MAX);
+    machine.first = machine.row;
+    machine.at = (uintptr_t)bases.function;
+    carry_out(&machine, instructions, return_address);
+    return machine.is_strange ? unknown : rule_of_row(&machine.row);
+}

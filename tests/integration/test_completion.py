@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Completion in a shell, bash, zsh or fish: its name is the argument.  What is expected comes from the tables.
+
+meson sets TOOL, TABLES (rmmshim-tables), COMMANDS (the list of src/tool/meson.build), PROFILES and FILES."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import served
+import support
+from completion_shells import SHELLS
+
+TOOL = os.environ["TOOL"]
+COMMANDS = os.environ["COMMANDS"].split()
+OPTION = re.compile(r"--[a-z][a-z-]*")
+OTHERS = {"help", "--help", "--version"}
+PROGRAM = "rmmshim-test-of-completion"
+SHELL = sys.argv.pop(1)
+
+
+def rows(name):
+    """The cells of a table, without quotes; those with alternatives are lists."""
+    text = subprocess.run([os.environ["TABLES"], name], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return [[cell.strip().strip("`").replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+            for line in text.splitlines()[2:]]
+
+
+def help_of(command):
+    return subprocess.run([TOOL, command, "--help"], stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+RESOURCES = {name: ["leaf", "over one", "over two"].index(kind) for name, kind, *_ in rows("resources")}
+VARIABLES = {name: (option, value) for name, option, value, _ in rows("variables")}
+OPTIONS = [(resource, option) for resource, option, *_ in rows("options")]
+
+
+class Completion(support.Test):
+    def setUp(self):
+        super().setUp()
+        os.mkdir(self.path("bin"))
+        os.symlink(TOOL, self.path("bin/rmmshim"))
+        self.program("bin/" + PROGRAM, "")
+        environment = dict(support.environment(preload=[], driver=False), HOME=self.folder,
+                           PATH=self.path("bin") + ":" + os.environ["PATH"])
+        self.shell = SHELLS[SHELL](environment, self.folder)
+
+    def program(self, name, text):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\n" + text)
+        os.chmod(self.path(name), 0o755)
+
+    def offered(self, *lines):
+        return self.shell.offered(["rmmshim " + line for line in lines])
+
+    def expect(self, expected):
+        """Line -> what is offered there."""
+        for line, offered in zip(expected, self.offered(*expected)):
+            with self.subTest(line):
+                self.assertEqual(offered, set(expected[line]))
+
+    def test_every_command(self):
+        self.expect({"": OTHERS.union(COMMANDS), "nothing ": []})
+
+    def test_every_option_of_every_command(self):
+        expected = {}
+        for command in COMMANDS:
+            text = help_of(command)
+            options = OPTION.findall(text.splitlines()[0])
+            if command == "run":  # [OPTIONS]
+                options = re.findall("(?m)^(%s)" % OPTION.pattern, text)
+                self.assertLessEqual({option for option, _ in VARIABLES.values()}, set(options))
+            expected[command + " --"] = {"--help", *options}
+        self.expect(expected)
+
+    def test_every_value_that_is_a_word(self):
+        expected = {}
+        for name, (option, value) in VARIABLES.items():
+            words = value.split("|") if re.fullmatch(r"[a-z0-9|]+", value) else []
+            if words:
+                expected["check %s=" % name] = ["%s=%s" % (name, word) for word in words]
+                expected["check %s_1=" % name] = ["%s_1=%s" % (name, word) for word in words] * (name + "_1" in PER_DEVICE)
+                expected["run %s=" % option] = ["%s=%s" % (option, word) for word in words]
+                if words != ["0", "1"]:
+                    expected["run --quiet %s " % option] = words
+        self.assertIn("run --free=", expected)
+        self.expect(expected)
+
+    def test_words_of_a_usage_line(self):
+        sorts = re.search(r"--sort ([a-z|]+)", help_of("top")).group(1).split("|")
+        self.expect({"top --sort ": sorts, "top --sort=": ["--sort=" + word for word in sorts],
+                     "limit 1 no": ["none"], "stats al": ["all"], "run --framework-pools ": ["on", "off"]})
+
+    def test_every_variable_and_resource(self):
+        resources = {name + "(" * (upstreams > 0) for name, upstreams in RESOURCES.items()}
+        variables = {name + "=" for name in VARIABLES}
+        self.expect({"check ": resources | variables, "check RMM_LIMIT=1GiB ": resources | variables, "check RMM_": variables,
+                     "run --resource ": resources, "run --quiet --pinned-resource=": {
+                         "--pinned-resource=" + resource for resource in resources},
+                     "check RMM_MANAGED_RESOURCE_1=": {"RMM_MANAGED_RESOURCE_1=" + resource for resource in resources},
+                     "resources ": RESOURCES})
+
+    def test_every_option_of_every_resource(self):
+        lines = {name: "check '%s(%s" % (name, ["", "cuda, ", "cuda, managed, "][upstreams])
+                 for name, upstreams in RESOURCES.items()}
+        for (name, line), offered in zip(lines.items(), self.offered(*lines.values())):
+            with self.subTest(line):
+                self.assertEqual({word for word in offered if word.endswith("=")},
+                                 {line.partition("'")[2] + option + "=" for of, option in OPTIONS if of == name})
+
+    def test_inside_an_expression(self):
+        upstreams = {name + "(" * (count > 0) for name, count in RESOURCES.items()}
+        within = "statistics(pool("
+        self.expect({"check '%s" % within: {within + word for word in upstreams},
+                     "check 'fallback(cuda,": {"fallback(cuda," + word for word in upstreams},
+                     "check 'pool(cuda, gro": {"pool(cuda, growth" + word for word in ("=", "=geometric", "=rmm")},
+                     "check 'pool(cuda, growth=r": {"pool(cuda, growth=rmm" + word for word in ("", ")", ",")},
+                     "check '%scuda)" % within: {within + "cuda)" + word for word in (")", ",")},
+                     "check 'pool(cuda)": [], "check 'nothing(": [], "check 'pool(cuda, nothing=": [], "check 'pool))": []})
+
+    def test_served_processes(self):
+        process = str(served.scene(self, "hold:%d" % (1 << 20)).pid)
+        for offered in self.offered("limit ", "trim ", "trim --wait 1 ", "stats ", "doctor "):
+            self.assertIn(process, offered)
+        for offered in self.offered("limit 1 ", "ls ", "run --pid "):
+            self.assertNotIn(process, offered)
+
+    def test_profiles(self):
+        names = {name[:-4] for name in os.listdir(os.environ["PROFILES"]) if name.endswith(".env")}
+        self.program("mine.env", "")
+        for offered in self.offered("run --profile ", "check --profile "):
+            self.assertLessEqual(names | {"mine.env"}, offered)
+        self.expect({"run --profile=cap": ["--profile=capped"]})
+
+    def test_programs_and_their_words(self):
+        self.program("a-file-of-its-own", "")
+        for offered in self.offered(*(line + PROGRAM[:-2] for line in (
+                "run ", "run --limit 1GiB ", "run --managed ", "run --managed 1 --free=wait ", "run -- ", "doctor "))):
+            self.assertEqual(offered, {PROGRAM})
+        for offered in self.offered("run --quiet %s a-file" % PROGRAM, "run %s --limit a-file" % PROGRAM):
+            self.assertEqual(offered, {"a-file-of-its-own"})
+
+    def test_files(self):
+        self.program("a-file-of-its-own", "")
+        for offered in self.offered("run --json a-file", "run --log a-file"):
+            self.assertEqual(offered, {"a-file-of-its-own"})
+        offered, = self.offered("run --json=a-file")
+        self.assertLessEqual(offered, {"a-file-of-its-own", "--json=a-file-of-its-own"})
+        self.assertNotEqual(offered, set())
+
+    def test_the_shell_s_file_has_no_list(self):
+        """Another command's words are offered, whatever they are."""
+        os.unlink(self.path("bin/rmmshim"))
+        self.program("bin/rmmshim", "printf 'words\\nnew-%s\\tof this test\\n' $#\n")
+        self.expect({"": ["new-2"], "new": ["new-2"], "new-command new": ["new-3"]})
+
+    def test_a_command_without_completion_offers_nothing(self):
+        os.unlink(self.path("bin/rmmshim"))
+        self.program("bin/rmmshim", "printf 'wrong\\nusage\\n' >&2; exit 2\n")
+        self.expect({"": [], "run ": []})
+
+    def test_what_is_written(self):
+        if not self.shell.written:
+            self.skipTest("this shell writes nothing here")
+        lines = {"ru": "run ", "run --free=w": "run --free=wait ", "check 'poo": "check 'pool(",
+                 "check poo": "check pool\\(", "check RMM_FRE": "check RMM_FREE=", 'check "pool(cuda, gro': 'check "pool(cuda, growth=',
+                 "run --resource='pool(cuda, growth=r": "run --resource='pool(cuda, growth=rmm",
+                 "run --profile=cap": "run --profile=capped ", "check RMM_RESOURCE='pool(cuda)": "check RMM_RESOURCE='pool(cuda)"}
+        written = self.shell.written(["rmmshim " + line for line in lines])
+        expected = ["rmmshim " + line for line in lines.values()]
+        if SHELL == "zsh":  # it puts backslashes in place of quotes inside of a word
+            written, expected = ([re.sub(r"[\\'\"]", "", line) for line in both] for both in (written, expected))
+        self.assertEqual(written, expected)
+
+
+PER_DEVICE = {name + "_1" for name in VARIABLES if subprocess.run(
+    [TOOL, "check", name + "_1=0"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+    check=False).stderr.find("not for one device") < 0}
+
+if __name__ == "__main__":
+    if not shutil.which(SHELL):
+        print("%s is not installed" % SHELL)
+        sys.exit(77)
+    support.main()

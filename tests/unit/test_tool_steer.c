@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A writer of commands.  The process that it commands is this one. */
+#include "unit.h"
+
+#include "base/check.h"
+#include "shared/commands.h"
+#include "tool/steer.h"
+#include "tool/tool.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+void tool_say(const char *format, ...)
+{
+    (void)format;
+}
+
+struct rs_diagnostics tool_diagnostics(void)
+{
+    return (struct rs_diagnostics){.write = NULL};
+}
+
+void tool_say_unknown(const char *kind, const char *word, const char *const *words)
+{
+    (void)kind;
+    (void)word;
+    (void)words;
+}
+
+/* ---- the writer's mapping, whose first write is seen ---- */
+
+static bool is_watched;
+static char *mapping;
+static volatile sig_atomic_t first_write; /* its offset in the mapping; -1: none yet */
+
+void *__real_mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset);
+void *__wrap_mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset);
+void *__wrap_mmap64(void *address, size_t bytes, int protection, int flags, int fd, off_t offset);
+
+void *__wrap_mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
+{
+    void *mapped;
+
+    if (!is_watched || bytes != RS_COMMANDS_BYTES)
+        return __real_mmap(address, bytes, protection, flags, fd, offset);
+    mapped = __real_mmap(address, bytes, PROT_READ, flags, fd, offset);
+    mapping = mapped;
+    return mapped;
+}
+
+void *__wrap_mmap64(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
+{
+    return __wrap_mmap(address, bytes, protection, flags, fd, offset);
+}
+
+static void see_write(int number, siginfo_t *info, void *context)
+{
+    const char *at = info->si_addr;
+
+    (void)number;
+    (void)context;
+    if (!mapping || at < mapping || at >= mapping + RS_COMMANDS_BYTES)
+        _exit(1);
+    first_write = (sig_atomic_t)(at - mapping);
+    mprotect(mapping, RS_COMMANDS_BYTES, PROT_READ | PROT_WRITE);
+}
+
+/* ---- the process ---- */
+
+static struct rs_commands *commands;
+static struct steer_target target = {.device_count = 1};
+
+static int begin(void **state)
+{
+    (void)state;
+    rs_commands_begin(false);
+    commands = (void *)((uintptr_t)rs_attention - offsetof(struct rs_commands, attention));
+    target.process.number = getpid();
+    target.process.directory = open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return target.process.directory < 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    rs_commands_forget();
+    return close(target.process.directory);
+}
+
+FIXTURE(begin, end);
+
+/* The process must not take it while it is overwritten. */
+TEST(a_command_that_was_left_is_withdrawn_before_anything_is_written)
+{
+    struct rs_commands command = {.kind = RS_COMMAND_TRIM, .device = 1, .bytes = 2}, taken;
+    struct sigaction see = {.sa_sigaction = see_write, .sa_flags = SA_SIGINFO}, before;
+
+    sigaction(SIGSEGV, &see, &before);
+    commands->kind = RS_COMMAND_LIMIT;
+    commands->bytes = 1;
+    atomic_store(&commands->step, RS_COMMAND_ASKED);
+    first_write = -1;
+    is_watched = true;
+    assert_int_equal(steer(&target, &command, 0), TOOL_LATE);
+    is_watched = false;
+    sigaction(SIGSEGV, &before, NULL);
+    assert_int_equal(first_write, offsetof(struct rs_commands, step));
+    assert_int_equal(commands->bytes, 2);
+    assert_false(rs_commands_take(&taken)); /* its own is withdrawn, too */
+}
+
+TEST(a_command_that_is_being_carried_out_is_waited_for)
+{
+    struct rs_commands command = {.kind = RS_COMMAND_TRIM, .bytes = 2};
+
+    commands->bytes = 1;
+    atomic_store(&commands->step, RS_COMMAND_TAKEN);
+    assert_int_equal(steer(&target, &command, 0), TOOL_LATE);
+    assert_int_equal(atomic_load(&commands->step), RS_COMMAND_TAKEN);
+    assert_int_equal(commands->bytes, 1);
+}

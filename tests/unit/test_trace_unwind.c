@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The walk by kept rules finds what the system's unwinder finds. */
+#include "unit.h"
+
+#include "trace/call_site.h"
+#include "trace/unwind.h"
+#include "trace/unwind_rule.h"
+#include "unwind_shapes.h"
+
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { FRAMES_MAX = 128, SHAPES_MAX = 64, CHAIN_MAX = 12 };
+
+static bool is_never_skipped(const void *address)
+{
+    (void)address;
+    return false;
+}
+
+struct stacks {
+    void *walked[FRAMES_MAX], *unwound[FRAMES_MAX];
+    unsigned walked_count, unwound_count;
+};
+
+/* Both stacks from the caller on. */
+static __attribute__((noinline)) void take_stacks(struct stacks *stacks)
+{
+    struct rs_unwind_start start = RS_UNWIND_START();
+    int count = backtrace(stacks->unwound, FRAMES_MAX), above = 0;
+
+    stacks->walked_count = rs_unwind(start, is_never_skipped, stacks->walked, FRAMES_MAX / 2);
+    while (above < count && stacks->unwound[above] != (void *)start.return_address)
+        above++;
+    assert_in_range(above, 1, 3);
+    memmove(stacks->unwound, stacks->unwound + above,
+            (size_t)(count - above) * sizeof(*stacks->unwound));
+    stacks->unwound_count = (unsigned)(count - above);
+}
+
+static void assert_stacks_are_equal(const struct stacks *stacks)
+{
+    for (unsigned i = 0; i < stacks->walked_count && i < stacks->unwound_count; i++)
+        if (stacks->walked[i] != stacks->unwound[i])
+            fail_msg("frame %u: %p, not %p", i, stacks->walked[i], stacks->unwound[i]);
+    assert_int_equal(stacks->walked_count, stacks->unwound_count);
+}
+
+static void compare_here(void *data)
+{
+    struct stacks stacks;
+
+    take_stacks(&stacks);
+    assert_stacks_are_equal(&stacks);
+    *(unsigned *)data = stacks.walked_count;
+}
+
+/* ---- shapes ---- */
+
+static shape *shapes[SHAPES_MAX], *endings[SHAPES_MAX];
+static size_t shape_count, ending_count;
+
+static shape *const *open_module(const char *path, void **module)
+{
+    shape *const *list = NULL;
+
+    *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (*module)
+        list = dlsym(*module, SHAPES_NAME);
+    if (!list) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(1);
+    }
+    return list;
+}
+
+static void load_shapes(const char *path)
+{
+    void *module;
+
+    for (shape *const *list = open_module(path, &module); *list; list++) {
+        assert_in_range(shape_count, 0, SHAPES_MAX - 1);
+        shapes[shape_count++] = *list;
+    }
+    *(void **)&endings[ending_count++] = dlsym(module, ENDING_NAME);
+}
+
+/* The modules are named in a variable, one after the other. */
+static int load_modules(void **state)
+{
+    char names[4096], *rest = names, *name;
+    const char *modules = getenv("UNWIND_SHAPES");
+
+    (void)state;
+    if (!modules || strlen(modules) >= sizeof(names))
+        return -1;
+    strcpy(names, modules);
+    while ((name = strsep(&rest, ":")))
+        load_shapes(name);
+    return 0;
+}
+
+GROUP_FIXTURE(load_modules, NULL);
+
+struct chain {
+    shape *shapes[CHAIN_MAX];
+    unsigned at, count, frames;
+};
+
+static void go_on(void *data)
+{
+    struct chain *chain = data;
+
+    if (chain->at < chain->count)
+        chain->shapes[chain->at++](go_on, chain);
+    else
+        compare_here(&chain->frames);
+    __asm__ volatile("" : : : "memory"); /* no tail call: this frame stays */
+}
+
+TEST(frames_of_each_shape_are_walked)
+{
+    for (size_t i = 0; i < shape_count; i++) {
+        struct chain chain = {.shapes = {shapes[i]}, .count = 1};
+        go_on(&chain);
+        assert_in_range(chain.frames, 5, FRAMES_MAX);
+    }
+}
+
+struct way_back {
+    jmp_buf to;
+    unsigned frames;
+};
+
+static void compare_and_leave(void *data)
+{
+    struct way_back *way_back = data;
+
+    compare_here(&way_back->frames);
+    longjmp(way_back->to, 1);
+}
+
+/* The address after the call is another function's, or nobody's. */
+TEST(a_call_that_ends_its_function_is_of_that_function)
+{
+    struct way_back way_back = {.frames = 0};
+    static size_t i;
+
+    for (i = 0; i < ending_count; i++) {
+        way_back.frames = 0;
+        if (setjmp(way_back.to) == 0)
+            endings[i](compare_and_leave, &way_back);
+        assert_in_range(way_back.frames, 5, FRAMES_MAX);
+    }
+}
+
+static unsigned next_random(unsigned *seed)
+{
+    *seed = *seed * 1103515245 + 12345;
+    return *seed >> 16;
+}
+
+/* A frame's rule needs registers that frames of other shapes have saved. */
+TEST(frames_of_all_shapes_below_each_other_are_walked)
+{
+    unsigned seed = 1;
+
+    for (unsigned round = 0; round < 2000; round++) {
+        struct chain chain = {.count = 1 + next_random(&seed) % CHAIN_MAX};
+        for (unsigned i = 0; i < chain.count; i++)
+            chain.shapes[i] = shapes[next_random(&seed) % shape_count];
+        go_on(&chain);
+        assert_in_range(chain.frames, chain.count, FRAMES_MAX);
+    }
+}
+
+static void *walk_in_thread(void *data)
+{
+    go_on(data);
+    return NULL;
+}
+
+TEST(a_thread_is_walked_to_its_beginning)
+{
+    struct chain chain = {.count = 2};
+    pthread_t thread;
+
+    chain.shapes[0] = chain.shapes[1] = shapes[0];
+    assert_int_equal(pthread_create(&thread, NULL, walk_in_thread, &chain), 0);
+    pthread_join(thread, NULL);
+    assert_in_range(chain.frames, 6, FRAMES_MAX);
+}
+
+static __attribute__((noinline)) unsigned walk_at_most(unsigned max, void **frames)
+{
+    struct rs_unwind_start start = RS_UNWIND_START();
+
+    return rs_unwind(start, is_never_skipped, frames, max);
+}
+
+TEST(a_walk_writes_no_more_frames_than_asked_for)
+{
+    void *frames[4] = {NULL, NULL, NULL, frames};
+
+    assert_int_equal(walk_at_most(3, frames), 3);
+    assert_ptr_equal(frames[3], frames);
+}
+
+/* ---- what the walk leaves to the system's unwinder ---- */
+
+static volatile sig_atomic_t handled;
+
+static __attribute__((noinline)) void look_in_handler(void)
+{
+    struct stacks stacks;
+    const struct rs_call_site *site = rs_call_site_here();
+
+    take_stacks(&stacks);
+    assert_int_equal(stacks.walked_count, 0);
+    assert_non_null(site);
+    assert_true(site->frame_count > 3);
+    /* The first one is in this function, at another place. */
+    assert_memory_equal(site->frames + 1, stacks.unwound + 1,
+                        (site->frame_count - 1) * sizeof(void *));
+    handled = 1;
+}
+
+static void handle(int number)
+{
+    (void)number;
+    look_in_handler();
+    __asm__ volatile("" : : : "memory");
+}
+
+static const void *find_nothing(void *address, struct rs_unwind_bases *bases)
+{
+    (void)address;
+    (void)bases;
+    return NULL;
+}
+
+/* That of x86-64 has tables in the C library, but not in every program; that of aarch64 has none.
+ */
+TEST(a_return_from_a_handler_is_known_without_tables)
+{
+#ifdef __x86_64__
+    unsigned char code[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
+#else
+    unsigned char code[] = {0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4};
+#endif
+    assert_int_equal(rs_unwind_rule_of((uintptr_t)code, find_nothing).kind, RS_UNWIND_UNKNOWN);
+    code[0]++;
+    assert_int_equal(rs_unwind_rule_of((uintptr_t)code, find_nothing).kind, RS_UNWIND_END);
+}
+
+TEST(a_stack_with_a_signal_in_it_is_the_unwinders)
+{
+    struct sigaction action = {.sa_handler = handle}, before;
+
+    handled = 0;
+    assert_int_equal(sigaction(SIGUSR1, &action, &before), 0);
+    assert_int_equal(raise(SIGUSR1), 0);
+    assert_int_equal(sigaction(SIGUSR1, &before, NULL), 0);
+    assert_int_equal(handled, 1);
+}
+
+/* ---- code that goes and comes ---- */
+
+struct visit {
+    void *base, *returns_to;
+    unsigned frames;
+};
+
+static void note_visit(void *data)
+{
+    struct visit *visit = data;
+    struct stacks stacks;
+
+    take_stacks(&stacks);
+    assert_stacks_are_equal(&stacks);
+    visit->frames = stacks.walked_count;
+    visit->returns_to = stacks.walked[1];
+}
+
+/* Calls the large shape of a module, and unloads it. */
+static struct visit visit_module(const char *variable)
+{
+    void *module;
+    shape *const *list = open_module(getenv(variable), &module);
+    struct visit visit = {NULL, NULL, 0};
+    Dl_info info;
+
+    list[5](note_visit, &visit);
+    assert_true(dladdr((void *)(uintptr_t)list, &info));
+    visit.base = info.dli_fbase;
+    dlclose(module);
+    return visit;
+}
+
+/* Two modules, of the same code but for the sizes of their frames: at one address a return needs
+ * two rules. */
+TEST(a_rule_ends_with_the_object_of_its_code)
+{
+    struct visit one = visit_module("UNWIND_ONE"), other = visit_module("UNWIND_OTHER"), again;
+
+    assert_ptr_equal(other.returns_to, one.returns_to);
+    assert_int_equal(other.frames, one.frames);
+    again = visit_module("UNWIND_ONE");
+    assert_ptr_equal(again.returns_to, one.returns_to);
+}
+
+#ifdef __x86_64__
+/* push %rbp; mov %rsp,%rbp; mov %rdi,%rax; mov %rsi,%rdi; call *%rax; pop %rbp; ret */
+static const unsigned char made_code[] = {0x55, 0x48, 0x89, 0xe5, 0x48, 0x89, 0xf8,
+                                          0x48, 0x89, 0xf7, 0xff, 0xd0, 0x5d, 0xc3};
+
+TEST(code_without_tables_ends_a_stack)
+{
+    void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned frames = 0;
+    shape *made;
+
+    assert_ptr_not_equal(page, MAP_FAILED);
+    memcpy(page, made_code, sizeof(made_code));
+    assert_int_equal(mprotect(page, 4096, PROT_READ | PROT_EXEC), 0);
+    memcpy(&made, &page, sizeof(made));
+    made(compare_here, &frames);
+    assert_int_equal(frames, 2); /* compare_here and the made code */
+    munmap(page, 4096);
+}
+#endif
