@@ -267,7 +267,8 @@ class Steer(support.Test):
         steered.step("device", 1)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             with self.subTest(number):
-                command = self.asked(steered, "limit", steered.pid, "64MiB", "--wait", "60")
+                command = self.asked(steered, "limit", steered.pid, "64MiB", "--wait", "60",  # nohup(1) ignores SIGHUP
+                                     preexec_fn=lambda number=number: signal.signal(number, signal.SIG_DFL))
                 command.send_signal(number)
                 stdout, stderr = command.communicate(timeout=60)
                 self.assertEqual((command.returncode, stdout, stderr),
