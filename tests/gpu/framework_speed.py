@@ -325,6 +325,16 @@ def ratios_of(one, other):
     return [b / a for x, y in zip(one, other) for a, b in zip(x.ms, y.ms)]
 
 
+def calls_text(run):
+    """What a thousand allocations cost beside their own instructions: fences, the driver's calls for memory, waits."""
+    allocations = run.counter("statistics", "allocations")
+    if not allocations:
+        return "-"
+    calls = (run.counter("reuse", "epochs_sealed"),
+             (run.driver_allocations or 0) + (run.counter(None, "driver_frees") or 0), run.counter("reuse", "waits"))
+    return ", ".join("%.1f" % (1000 * (count or 0) / allocations) for count in calls)
+
+
 def judge(workload, by_variant, rows, wrong):
     own, none, shim, counted, floor, both = (by_variant.get(variant, [])
                                              for variant in ("own", "none", "shim", "counted", "floor", "both"))
@@ -358,6 +368,7 @@ def judge(workload, by_variant, rows, wrong):
                      compare.size(peak + POOL_BYTES + growth_step(held)) if peak and held else "-"]
     else:
         rows[-1] += ["-"] * 3
+    rows[-1].append(calls_text(counted[0].counts) if counted and not counted[0].problem else "-")
     first = own[0].result if own else {}
     rows[-1] += [compare.size(first.get("live") or None), compare.size(first.get("reserved") or None)]
 
@@ -387,7 +398,7 @@ def main():
     programs, wrong = [], []
     rows = [["ms/iteration", "own allocator", "without", "without, rmmshim", "without/own", "rmmshim/own (95 %)", "floor/own",
              "own and rmmshim/own",
-             "peak live", "held", "may hold", "own: peak live", "own: reserved"]]
+             "peak live", "held", "may hold", "fences, driver calls, waits of 1000", "own: peak live", "own: reserved"]]
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="framework-speed-") as folder:
         try:
