@@ -177,24 +177,13 @@ def child(workload, own):
 # ---- in the parent ----
 
 
-class Program:
-    def __init__(self, workload, variant, folder, index, group, floor=None):
-        self.workload, self.variant, self.group = workload, variant, group
-        self.folder = os.path.join(folder, str(index))
-        os.mkdir(self.folder)
-        setting = dict(PINNED_SETTING if workload == "pinned" else SETTING) if variant in ("shim", "both", "counted") else None
-        report_path = os.path.join(self.folder, "report.%p.json")
-        # With a setting there is a report, but the timed runs are to do without.
-        env = compare.environment(setting, os.environ.get("RMMSHIM_LIBRARY", ""), report_path)
-        if variant in ("shim", "both"):
-            del env["RMM_STATISTICS"]
-        if variant == "floor":
-            env["LD_PRELOAD"] = ":".join(filter(None, [floor, env.get("LD_PRELOAD")]))
-        if variant not in ("own", "both") and workload in TORCH:
-            env["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
-        command = [sys.executable, os.path.abspath(__file__), "--child", workload] + (
-            ["--own"] if variant in ("own", "both") else [])
-        self.error_file = open(os.path.join(self.folder, "stderr"), "w+b")
+class TurnTaker:
+    """A child process that says ready, warms up at a first line, and takes a turn at each further one."""
+
+    def __init__(self, folder, command, env, setting, group):
+        self.folder, self.group = folder, group
+        os.mkdir(folder)
+        self.error_file = open(os.path.join(folder, "stderr"), "w+b")
         self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.error_file, start_new_session=True, bufsize=0)
         self.counts = compare.Run(setting)
@@ -236,10 +225,14 @@ class Program:
         return answer
 
     def settle_on(self, core):
-        """All its threads; those to come inherit it."""
+        """All its threads and children; those to come inherit it."""
+        processes = [self.process.pid]
         try:
-            for thread in os.listdir("/proc/%d/task" % self.process.pid):
-                os.sched_setaffinity(int(thread), {core})
+            for process in processes:
+                for thread in os.listdir("/proc/%d/task" % process):
+                    os.sched_setaffinity(int(thread), {core})
+                    with open("/proc/%d/task/%s/children" % (process, thread), encoding="ascii") as file:
+                        processes += [int(child) for child in file.read().split()]
         except OSError as error:
             self.problem = self.problem or str(error)
 
@@ -278,6 +271,24 @@ class Program:
         self.error_file.seek(0)
         last = self.error_file.read().decode(errors="replace").strip().splitlines()[-3:]
         return what + "".join("; " + line for line in last)
+
+
+class Program(TurnTaker):
+    def __init__(self, workload, variant, folder, index, group, floor=None):
+        self.workload, self.variant = workload, variant
+        folder = os.path.join(folder, str(index))
+        setting = dict(PINNED_SETTING if workload == "pinned" else SETTING) if variant in ("shim", "both", "counted") else None
+        # With a setting there is a report, but the timed runs are to do without.
+        env = compare.environment(setting, os.environ.get("RMMSHIM_LIBRARY", ""), os.path.join(folder, "report.%p.json"))
+        if variant in ("shim", "both"):
+            del env["RMM_STATISTICS"]
+        if variant == "floor":
+            env["LD_PRELOAD"] = ":".join(filter(None, [floor, env.get("LD_PRELOAD")]))
+        if variant not in ("own", "both") and workload in TORCH:
+            env["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
+        command = [sys.executable, os.path.abspath(__file__), "--child", workload] + (
+            ["--own"] if variant in ("own", "both") else [])
+        super().__init__(folder, command, env, setting, group)
 
 
 def take_turns_between(programs, turns, core):

@@ -5,8 +5,8 @@ PyTorch's cache, catches out-of-memory, and meets the others by gloo.
     PYTORCH_NO_CUDA_MEMORY_CACHING=1 rmmshim run --limit-job 4GiB torchrun --nproc-per-node 4 tests/gpu/job_ranks.py
 
 Rank 0 prints how many requests were served and refused, the largest sum that the job's file showed when all ranks stood
-still, and the device memory in use beyond what the contexts take (NVML's figure, by cudaMemGetInfo of a rank that
-is not limited it would be the same)."""
+still, and the device memory in use beside that sum (NVML's figure).  Without `rmmshim run` the ranks take one tensor
+each, and rank 0 prints the device memory in use."""
 import mmap
 import os
 import random
@@ -44,6 +44,12 @@ def main():
     torch.empty(1, device="cuda").add_(1)  # context and module
     torch.cuda.synchronize()
     dist.barrier()
+    if "RMMSHIM_LIMIT_JOB" not in os.environ:  # for comparison
+        if rank == 0:
+            print("contexts and modules without a limit take %.0f MiB" % (device_bytes() / MIB), flush=True)
+        dist.barrier()
+        dist.destroy_process_group()
+        return
     bare = device_bytes() - job_bytes() if rank == 0 else 0
     held, served, refused, most, beyond = [], 0, 0, 0, 0
     for turn in range(40):
@@ -71,8 +77,8 @@ def main():
     counts = torch.tensor([served, refused])
     dist.all_reduce(counts)
     if rank == 0:
-        print("served %d, refused %d, most %.0f MiB, device beside it changed by at most %.0f MiB" %
-              (counts[0], counts[1], most / MIB, beyond / MIB), flush=True)
+        print("served %d, refused %d, most %.0f MiB; contexts and modules take %.0f MiB beside it, which changed by "
+              "at most %.0f MiB" % (counts[0], counts[1], most / MIB, bare / MIB, beyond / MIB), flush=True)
     dist.destroy_process_group()
 
 

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What observing costs a framework: PyTorch without its cache, with rmmshim alone and with statistics, a log,
+tracking, and below `rmmshim run`, by turns on one core.  Prints one table of ratios to rmmshim alone.
+
+    observed_speed.py [--only WORKLOAD,...] [--turns N] [--json FILE]
+
+RMMSHIM_LIBRARY is the library, RMMSHIM the command.  The ratio is the median of those of neighbouring turns, with
+its 95 % interval.  Exit status: 1 when a program failed, or certainly cost more than the design allows (LIMITS); 77
+where there is no GPU or no framework."""
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+
+sys.dont_write_bytecode = True
+import framework_speed
+import gpu_common
+from gpu_common import compare
+
+TITLES = {"gpt2": "GPT-2 generation, 32 words", "resnet50": "ResNet-50 training, 16 images"}
+SETTING = {"RMM_POOL_SIZE": "512MiB"}
+OBSERVERS = {"alone": {}, "run": {}, "statistics": {"RMM_STATISTICS": "json:%s/statistics.json"},
+             "log": {"RMM_LOG": "%s/log.csv"}, "tracking": {"RMM_TRACKING": "json:%s/tracking.json"}}
+LIMITS = {"run": 1.01, "statistics": 1.01, "log": 1.03, "tracking": 1.15}
+
+
+def gpt2(torch):
+    import transformers
+    config = transformers.GPT2Config(n_layer=12, n_embd=768, n_head=12)
+    model = transformers.GPT2LMHeadModel(config).cuda().eval()
+    words = torch.randint(config.vocab_size - 1, (1, 16), device="cuda")
+
+    def step(_):
+        with torch.no_grad():
+            model.generate(words, attention_mask=torch.ones_like(words), max_new_tokens=32, min_new_tokens=32,
+                           do_sample=False, pad_token_id=0)
+
+    return step, 4, 1
+
+
+def resnet50(torch):
+    import torchvision
+    model = torchvision.models.resnet50(weights=None).cuda().train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    images, labels = torch.randn(16, 3, 224, 224, device="cuda"), torch.randint(1000, (16,), device="cuda")
+
+    def step(_):
+        optimizer.zero_grad(set_to_none=True)
+        torch.nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+
+    return step, 10, 4
+
+
+def child(workload):
+    try:
+        import torch
+        print("ready", flush=True)
+        if not sys.stdin.readline():
+            return 1
+        if not torch.cuda.is_available():
+            raise ImportError("no CUDA device for PyTorch")
+        step, *amounts = {"gpt2": gpt2, "resnet50": resnet50}[workload](torch)
+    except ImportError as error:
+        print(json.dumps({"absent": str(error)}), flush=True)
+        return 77
+    framework_speed.take_turns(step, torch.cuda.synchronize, *amounts)
+    print(json.dumps({}), flush=True)
+    return 0
+
+
+class Program(framework_speed.TurnTaker):
+    def __init__(self, workload, observer, folder):
+        self.workload, self.observer = workload, observer
+        folder = os.path.join(folder, workload + "-" + observer)
+        setting = dict(SETTING, **{name: text % folder for name, text in OBSERVERS[observer].items()})
+        env = compare.environment(setting, os.environ["RMMSHIM_LIBRARY"], "")
+        if "RMM_STATISTICS" not in setting:
+            del env["RMM_STATISTICS"]
+        env["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
+        command = [sys.executable, os.path.abspath(__file__), "--child", workload]
+        if observer == "run":
+            command = [os.environ["RMMSHIM"], "run", "--quiet", "--"] + command
+        super().__init__(folder, command, env, setting, workload)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(TITLES), metavar="WORKLOAD,...")
+    parser.add_argument("--turns", type=int, default=16, metavar="N", help="turns of each process")
+    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        return child(args.child)
+    if not gpu_common.has_gpu():
+        print("no GPU")
+        return 77
+
+    wrong, absent = [], []
+    rows = [["ms/iteration", "alone"] + [name for name in OBSERVERS if name != "alone"]]
+    figures = []
+    core = sorted(os.sched_getaffinity(0))[-1]
+    with tempfile.TemporaryDirectory(prefix="observed-speed-") as folder:
+        for workload in args.only.split(","):
+            programs = [Program(workload, observer, folder) for observer in OBSERVERS]
+            until = time.monotonic() + 120
+            try:
+                for program in programs:
+                    program.wait_ready(until)
+                framework_speed.take_turns_between(programs, args.turns, core)
+            finally:
+                for program in programs:
+                    if program.process.poll() is None:
+                        program.process.kill()
+                        program.process.wait()
+                    program.error_file.close()
+            absent += [program for program in programs if "absent" in program.result]
+            wrong += ["%s, %s: %s" % (TITLES[workload], program.observer, program.problem) for program in programs
+                      if program.problem and "absent" not in program.result]
+            rows.append([TITLES[workload], framework_speed.show_ms(programs[:1])])
+            for program in programs[1:]:
+                ratios = framework_speed.ratios_of(programs[:1], [program])
+                figure = framework_speed.median_and_interval(ratios) if ratios else None
+                rows[-1].append("%.3f (%.3f to %.3f)" % figure if figure else "-")
+                if figure and figure[1] > LIMITS[program.observer]:
+                    wrong.append("%s, %s: %s times, at most %.2f" % (TITLES[workload], program.observer, rows[-1][-1],
+                                                                     LIMITS[program.observer]))
+            figures += [{"workload": workload, "observer": program.observer, "ms": program.ms} for program in programs]
+    print(compare.text_table(rows, right=range(1, len(rows[0]))))
+    for line in wrong:
+        print("FAILED: " + line)
+    print("observed: %s" % ("%d wrong" % len(wrong) if wrong else "%s not there" % len(absent) if absent else "all well"))
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump(figures, file, indent=1)
+    return 1 if wrong else 77 if absent else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
