@@ -12,8 +12,9 @@
  * ahead, so a growth takes 1/LONG_STEP, in fewer calls. */
 enum { STEP = 128, LONG_STEP = 16 };
 
-/* With fewer returns left than this, the bytes given back are taken again in one chunk. */
-enum { MERGE_RETURNS = 128 };
+/* With less than this part of the first returns left, the bytes given back are taken again in one
+ * chunk. */
+enum { MERGE_DIVISOR = 4 };
 
 enum { GROWTH_WAIT_MS = 20, SETTLE_WAIT_MS = 500 };
 
@@ -59,7 +60,7 @@ static size_t growth_step(const struct rs_pool *pool, const struct rs_block_requ
         step_bytes =
             rs_min(pool->away_bytes, pool->held_bytes / RS_POOL_AWAY_DIVISOR - pool->away_bytes);
     step_bytes = rs_max(request->rounded_bytes, step_bytes);
-    if (rs_pool_returns_left(pool) < MERGE_RETURNS)
+    if (rs_pool_returns_left(pool) < rs_pool_first_returns(pool) / MERGE_DIVISOR)
         step_bytes = rs_max(step_bytes, again_bytes);
     return rs_min(rs_pool_round_up_or(step_bytes, RS_DRIVER_GRANULARITY, step_bytes),
                   pool->step_limit_bytes);

@@ -107,9 +107,17 @@ void rs_pool_end_upstream_call(struct rs_pool *pool);
 
 /* ---- policy; all under the lock ---- */
 
-/* The number of chunks that may be given back early at first; later there are few.  To give chunks
- * back and take others costs driver calls, and converges only if the program's sizes do. */
-enum { RS_POOL_RETURNS = 512 };
+/* The number of chunks that may be given back early at first, without and with an initial size;
+ * later there are few.  To give chunks back and take others costs driver calls (some 0.2 ms a
+ * pair), and converges only if the program's sizes do.  A transformer that repeats one training
+ * step under an initial size of 512 MiB gave 9 chunks back and took 9 others in each step until
+ * half of 512 were used up, and held no more with 64: 1.16 to 1.26 times its live bytes. */
+enum { RS_POOL_RETURNS = 512, RS_POOL_INITIAL_RETURNS = 64 };
+
+static inline uint64_t rs_pool_first_returns(const struct rs_pool *pool)
+{
+    return pool->initial_bytes > 0 ? RS_POOL_INITIAL_RETURNS : RS_POOL_RETURNS;
+}
 
 /* The number of chunks that may be given back early now. */
 uint64_t rs_pool_returns_left(const struct rs_pool *pool);

@@ -11,8 +11,7 @@ enum { SLACK = 32 };
  * largest request was huge, and at least 1/HUGE_DIVISOR of the initial size. */
 enum { INITIAL_DIVISOR = 192, LARGEST_DIVISOR = 8, HUGE_DIVISOR = 32 };
 
-/* After the first RS_POOL_RETURNS, one more chunk may be given back early per this many
- * allocations. */
+/* After the first returns, one more chunk may be given back early per this many allocations. */
 enum { ALLOCATIONS_PER_RETURN = 2048 };
 
 /* Memory counts as short for this many allocations after a growth was refused. */
@@ -37,7 +36,7 @@ bool rs_pool_is_past_allowance(const struct rs_pool *pool, const struct rs_block
 
 uint64_t rs_pool_returns_left(const struct rs_pool *pool)
 {
-    uint64_t allowed = RS_POOL_RETURNS + pool->allocations / ALLOCATIONS_PER_RETURN;
+    uint64_t allowed = rs_pool_first_returns(pool) + pool->allocations / ALLOCATIONS_PER_RETURN;
 
     return allowed > pool->early_returns ? allowed - pool->early_returns : 0;
 }
@@ -107,7 +106,8 @@ void rs_pool_limit_cuts(const struct rs_pool *pool, struct rs_block_request *req
 
     request->most_bytes = SIZE_MAX;
     if (!chooses_cuts(pool, request) || bytes >= largest_bytes ||
-        rs_pool_returns_left(pool) < RS_POOL_RETURNS / 2 || bytes >= pool->step_limit_bytes)
+        rs_pool_returns_left(pool) < rs_pool_first_returns(pool) / 2 ||
+        bytes >= pool->step_limit_bytes)
         return;
     request->most_bytes = bytes + bytes / 2;
     request->ample_bytes = bytes + largest_bytes + largest_bytes / 2;

@@ -395,7 +395,8 @@ size_t rs_reuse_kept_bytes(struct rs_reuse *reuse, size_t *count);
 /* ---- need ---- */
 
 /* Upstream counts as short from an allocation on the slow path until frees have sealed
- * RS_REUSE_SHORT_SEALS times.  Meanwhile eager_bytes is 1/128 of the held bytes, at least 256 KiB:
+ * RS_REUSE_SHORT_SEALS times.  Meanwhile eager_bytes is 1/128 of the held bytes (1/64 where the
+ * program asked for an initial size, that is for room ahead), at least 256 KiB:
  * a free seals when this much is open, and each allocation of this size or more queries fences.
  * So freed memory comes back before other blocks are cut instead, and an allocation that waits
  * finds an epoch that ends soon, while the GPU has work behind it.
@@ -404,11 +405,13 @@ size_t rs_reuse_kept_bytes(struct rs_reuse *reuse, size_t *count);
  * without an initial size 1/128 records 1459 fences instead of 2335 and makes 4372 queries instead
  * of 10157, with 1.147 instead of 1.141 held bytes per live one; with 512 MiB initially 1157 and
  * 3800 instead of 1932 and 9840, with 1.515 instead of 1.518 (deferred_replay, 0.1, 1 and 10 ms
- * behind).  With 1/64 the fences are fewer still, and `pool` holds more than RMM's arena. */
+ * behind).  With 1/64 the fences are fewer still, and `pool` holds more than RMM's arena; with 512
+ * MiB initially 1/64 records 0.73 times the fences of 1/128. */
 enum {
     RS_REUSE_SHORT_SEALS = 1024,
     RS_REUSE_SHORT_BYTES = 256 << 10,
-    RS_REUSE_SHORT_DIVISOR = 128
+    RS_REUSE_SHORT_DIVISOR = 128,
+    RS_REUSE_SHORT_INITIAL_DIVISOR = 64
 };
 
 /* A value of eager_bytes: an allocation was refused while freed blocks had no fence, in a capture.

@@ -50,13 +50,15 @@ static bool may_grow(struct rs_reuse *reuse, size_t size_bytes)
 /* Notes that upstream is short: frees seal early for a while (deallocation.c). */
 static void note_shortage(struct rs_reuse *reuse)
 {
+    size_t divisor =
+        reuse->initial_bytes > 0 ? RS_REUSE_SHORT_INITIAL_DIVISOR : RS_REUSE_SHORT_DIVISOR;
+
     if (!rs_reuse_may_have_fence(reuse) || reuse->is_eager)
         return; /* without fences a seal is a wait; host memory seals at each free anyhow */
     atomic_store_explicit(&reuse->short_seals, RS_REUSE_SHORT_SEALS, memory_order_relaxed);
-    atomic_store_explicit(
-        &reuse->eager_bytes,
-        rs_max(RS_REUSE_SHORT_BYTES, rs_reuse_held_bytes(reuse) / RS_REUSE_SHORT_DIVISOR),
-        memory_order_relaxed);
+    atomic_store_explicit(&reuse->eager_bytes,
+                          rs_max(RS_REUSE_SHORT_BYTES, rs_reuse_held_bytes(reuse) / divisor),
+                          memory_order_relaxed);
 }
 
 /* The number of blocks that have entered the quarantine.  When as many have left it, each block

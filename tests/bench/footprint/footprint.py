@@ -16,11 +16,15 @@ and 10 ms late (deferred_replay, whose GPU and clock are numbers): beside each f
 waited, and by how much the run got longer for it.  Traces have no times: each line takes the program
 10 us, and a busy GPU 20 us.
 
-A third has how many of 10,000 allocations are refused that the driver alone would serve, on devices whose
+A third has how many fences and driver calls 1000 allocations take with an initial size, 1 ms late: what
+makes an iteration longer, where the driver's calls take longer than ours.
+
+A fourth has how many of 10,000 allocations are refused that the driver alone would serve, on devices whose
 memory forty random sequences fill to 60 to 80 % (full_device).
 
 Exit status 1: pool is not below a peer, and EXCEPTIONS does not name the trace with the reason; or with late
-fences it is not below RMM's pool and PyTorch by LATE_PEERS; or a run got longer by more than LONGER; or more than REFUSED were refused."""
+fences it is not below RMM's pool and PyTorch by LATE_PEERS; or a run got longer by more than LONGER; or
+1000 allocations took more driver calls than CALLS; or more than REFUSED were refused."""
 import argparse
 import concurrent.futures
 import glob
@@ -58,6 +62,8 @@ LAGS_US = [0, 1000, 10000]
 OPERATION_US = 10
 LATE_PEERS = {"RMM pool": 1.02, "PyTorch": 1.02}  # at most so many times theirs
 LONGER = {0: 0.0001, 1000: 0.05, 10000: 0.05}
+INITIAL = "pool(cuda, initial_size=512MiB)"
+CALLS = 20  # of 1000 allocations; the transformer took 30 while it gave chunks back in each of its steps
 # A full device: stacks (ALL and HALF are the device's size and half of it), its sizes for 96 MiB live at most.
 FULL = {
     "cuda": "cuda",
@@ -109,6 +115,17 @@ class Player:
         if done.returncode != 0 or not figures:
             raise Failed("%s %s: status %d: %s" % (expression, path, done.returncode, done.stderr.decode().strip()[-300:]))
         return float(figures[1]), int(figures[2]), float(figures[3])
+
+    def calls(self, path):
+        """(fences, driver calls) of 1000 allocations"""
+        done = subprocess.run([os.path.join(self.build, "tests", "bench", "footprint", "deferred_replay"), "1000",
+                               str(OPERATION_US), INITIAL, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+        figures = re.search(r"fences (\d+) .*allocations (\d+) frees (\d+)", done.stdout.decode())
+        if done.returncode != 0 or not figures:
+            raise Failed("%s %s: status %d: %s" % (INITIAL, path, done.returncode, done.stderr.decode().strip()[-300:]))
+        with open(path, encoding="utf-8") as file:
+            allocations = sum(line.startswith("a") for line in file)
+        return 1000 * int(figures[1]) / allocations, 1000 * (int(figures[2]) + int(figures[3])) / allocations
 
     def refused(self, expression, device_mib):
         """Of 10,000 allocations, without those that the driver would refuse."""
@@ -242,11 +259,13 @@ def main():
                 jobs[trace, name] = pool.submit(ratio, player, kind, name, path)
         late = {(trace_of(path), name, lag_us): pool.submit(player.deferred, STACKS[name], lag_us, path)
                 for path in paths for name in DEFERRED for lag_us in LAGS_US}
+        calls = {trace_of(path): pool.submit(player.calls, path) for path in paths}
         full = {(name, size): pool.submit(player.refused, FULL[name], size) for name in FULL for size in FULL_MIB}
         try:
             refused = {key: job.result() for key, job in full.items()}
             figures = {key: job.result() for key, job in jobs.items()}
             deferred = {key: job.result() for key, job in late.items()}
+            calls = {key: job.result() for key, job in calls.items()}
         except (Failed, OSError) as error:
             print(error, file=sys.stderr)
             return 1
@@ -260,6 +279,8 @@ def main():
     rows += [[trace] + [show(figures.get((trace, name))) for name in names] for trace in traces]
     print_rows(rows)
     print_deferred(traces, deferred)
+    print_rows([["1000 allocations of " + INITIAL, "fences", "driver calls"]] +
+               [[trace, "%.0f" % calls[trace][0], "%.1f" % calls[trace][1]] for trace in traces])
     print_rows([["refused of 10,000, the device filled to"] + ["%d %%" % (100 * FULL_LIVE_MIB // size) for size in FULL_MIB]] +
                [[name] + ["%.1f" % refused[name, size] for size in FULL_MIB] for name in FULL])
     if args.json:
@@ -274,6 +295,8 @@ def main():
              if peer not in EXCEPTIONS.get(trace, {}) and
              not (figures[trace, "pool"] and figures[trace, "pool"] < figures.get((trace, peer), 0))]
     wrong += ["%s on %d MiB: %.1f refused" % (key + (refused[key],)) for key, most in REFUSED.items() if refused[key] > most]
+    wrong += ["%s: 1000 allocations took %.1f driver calls" % (trace, calls[trace][1]) for trace in traces
+              if calls[trace][1] > CALLS]
     wrong += check_deferred(traces, figures, deferred)
     for trace in traces:
         for peer, reason in EXCEPTIONS.get(trace, {}).items():
