@@ -98,8 +98,9 @@ static struct {
     unsigned freed_count;
     unsigned early, reused, spoilt, failed_first;
     struct sequence sequence;
-    void *staging;     /* pinned */
-    CUdeviceptr spare; /* while something captures: to be freed when memory is missing */
+    void *staging;         /* pinned */
+    CUdeviceptr spare;     /* while something captures: to be freed when memory is missing */
+    bool capturing_itself; /* its own stream captures; ended when memory is missing */
 } now;
 
 /* ---- calls that would spoil a capture, were they not made in relaxed mode ---- */
@@ -152,6 +153,15 @@ static void free_spare(void)
         MUST(cuMemFree(spare));
 }
 
+static void end_capture(CUstream stream);
+
+static void end_own_capture(void)
+{
+    if (now.capturing_itself)
+        end_capture(now.stream);
+    now.capturing_itself = false;
+}
+
 static CUdeviceptr allocate(size_t bytes, unsigned round)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -164,7 +174,10 @@ static CUdeviceptr allocate(size_t bytes, unsigned round)
         result = allocate_once(&block, bytes, round);
         if (result != CUDA_ERROR_OUT_OF_MEMORY)
             break;
-        free_spare(); /* as programs do then; beside a capture a free waits, no allocation does */
+        /* As programs do then.  Beside a capture a free waits, and no allocation does: blocks that
+         * were freed since it began have no fence, and a pool of a fixed size may need them. */
+        free_spare();
+        end_own_capture();
         now.failed_first += tries == 0;
         usleep(1000);
     }
@@ -434,8 +447,10 @@ static void run_round(unsigned round)
     start_work(&work);
     if (captures && !captures_early)
         capture_elsewhere(round, true);
-    if (scene->where == CAPTURES_LATER)
+    if (scene->where == CAPTURES_LATER) {
         begin_capture(now.stream, (CUstreamCaptureMode)(round % 3));
+        now.capturing_itself = true;
+    }
 
     /* Memory may be freed and allocated with another context current: under the primary what a
      * green context works on, and the second context's. */
@@ -458,8 +473,7 @@ static void run_round(unsigned round)
     for (unsigned i = 0; i < slot->block_count; i++)
         fill_block(&slot->blocks[i], slot->value,
                    round % 3 == 1 && !captures && scene->where != CAPTURES_LATER);
-    if (scene->where == CAPTURES_LATER)
-        end_capture(now.stream);
+    end_own_capture();
     if (captures)
         capture_elsewhere(round, false);
     free_spare();

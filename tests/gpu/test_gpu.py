@@ -58,6 +58,13 @@ ALONE = [
     ("memory_mix_static", ["information"], NOT_MANAGED),
     ("memory_mix_shared", ["information"], NOT_MANAGED),
 ]
+# What differs where a pool serves, as rmmshim(7) says under Limits: program and scene -> the line with rmmshim, and
+# without.  The child of a raw clone() cannot free its parent's block; all else that it calls answers as without.
+KNOWN = {
+    ("life_runtime_static", "clone_after"): (b"child exits with 1\n", b"child exits with 0\n"),
+    ("life_runtime_shared", "clone_after"): (b"child exits with 1\n", b"child exits with 0\n"),
+    ("life_driver", "cloned"): (b"of its calls failed: 256\n", b"of its calls failed: 0\n"),
+}
 
 
 def has_gpu():
@@ -82,6 +89,11 @@ def run_case(case):
         base = compare.run(command, None, shim, 90, preload_first=first)
         for setting in settings:
             result = compare.run(command, setting, shim, 90, preload_first=first)
+            if setting and tuple([name] + arguments) in KNOWN:
+                known, plain = KNOWN[tuple([name] + arguments)]
+                if known not in result.stdout:
+                    wrong.append("%s under %s: no longer differs as KNOWN says" % (name, result.name))
+                result.stdout = result.stdout.replace(known, plain)
             if base.status is None or not result.same_as(base):
                 wrong.append("%s under %s:" % (" ".join([name] + arguments), result.name))
                 wrong += compare.differences(base, result)
