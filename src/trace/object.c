@@ -205,3 +205,71 @@ const char *rs_object_name(unsigned number)
         return NULL;
     return objects[number - 1].name;
 }
+
+/* ---- callers ---- */
+
+/* An address below 2^48, where the kernel puts every object, and above it the object's number, in
+ * one word that readers see whole; 0: empty.  A set is one cache line. */
+typedef _Atomic uint64_t caller;
+
+enum { SETS = 128, WAYS = RS_CACHE_LINE / sizeof(caller), ADDRESS_BITS = 48 };
+
+static const uint64_t address_part = ((uint64_t)1 << ADDRESS_BITS) - 1;
+
+_Static_assert(RS_OBJECTS_MAX < 1 << (64 - ADDRESS_BITS), "a number fits above an address");
+
+static _Alignas(RS_CACHE_LINE) caller callers[SETS][WAYS];
+
+static inline bool is_of(uint64_t word, uintptr_t address)
+{
+    return (word & address_part) == address;
+}
+
+static inline uint64_t hash_of(uintptr_t address)
+{
+    return address * 11400714819323198485u;
+}
+
+static inline caller *set_of(uintptr_t address)
+{
+    return callers[hash_of(address) >> 57];
+}
+
+_Static_assert(SETS == 1 << (64 - 57), "set_of takes the upper bits");
+
+/* In its own place, an empty one, or that of a caller which is chosen by the address. */
+static void keep(uintptr_t address, unsigned number)
+{
+    caller *set = set_of(address), *place = &set[(hash_of(address) >> 32) % WAYS];
+
+    for (unsigned i = WAYS; i-- > 0;)
+        if (atomic_load_explicit(&set[i], memory_order_relaxed) == 0)
+            place = &set[i];
+    for (unsigned i = 0; i < WAYS; i++)
+        if (is_of(atomic_load_explicit(&set[i], memory_order_relaxed), address))
+            place = &set[i];
+    atomic_store_explicit(place, address | (uint64_t)number << ADDRESS_BITS, memory_order_release);
+}
+
+/* Not kept are addresses in no object: one may be loaded there, and no number would be replaced. */
+static RS_COLD unsigned look_up(const void *address)
+{
+    unsigned number = rs_object_of(address);
+
+    if (number && (uintptr_t)address <= address_part)
+        keep((uintptr_t)address, number);
+    return number;
+}
+
+unsigned rs_object_of_caller(const void *address)
+{
+    const caller *set = set_of((uintptr_t)address);
+
+    for (unsigned i = 0; i < WAYS; i++) {
+        uint64_t word = atomic_load_explicit(&set[i], memory_order_acquire);
+        unsigned number = (unsigned)(word >> ADDRESS_BITS);
+        if (is_of(word, (uintptr_t)address) && rs_object_name(number))
+            return number;
+    }
+    return look_up(address);
+}
