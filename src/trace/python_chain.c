@@ -218,6 +218,8 @@ RS_HOT_INLINE uint64_t mix_text(struct reader *reader, uint64_t hash, uintptr_t 
         end = object + reader->chain->layout->ascii_text + bytes;
     } else {
         struct text text = text_of(reader, object);
+        if (RS_UNLIKELY(reader->is_bad))
+            return hash; /* it has no end to read */
         end = text.characters + text.length * text.width_bytes;
     }
     return rs_line_mix(rs_line_mix(hash, bytes, state), read_word(reader, end - 8),

@@ -98,6 +98,22 @@ for i, name in enumerate(("n\xe4m\xe9", "\u540d\u524d", "\U00020000")):
 json.dump(callers, sys.stdout)
 """
 
+# The first calls make the library trust the interpreter's structures.
+PYTHON_LENGTHS = """\
+import ctypes, sys
+cuda = getattr(ctypes, sys.argv[1])(sys.argv[2])
+
+def keep(count):
+    assert cuda.cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(count)) == 0
+
+for i in range(20):
+    keep(100)
+for character in "f", "\xe9", "\u540d", "\U00020000":
+    for length in 100, 1024, 1025, 2048, 100000:
+        exec(compile("keep(100)", length * character, "exec"))
+print("done")
+"""
+
 
 class Programs(support.Test):
     programs = ("debug_blocks_shared", "debug_blocks_static")
@@ -236,6 +252,16 @@ class Python(support.Test):
                 if amounts[1] == 3:
                     self.assertTrue(lines[1].startswith("%s:%d in " % (script, stepped)), lines)
             self.assertEqual(sorted(by_python.values()), [[3003, 3], [5000, 1]], by_python)
+
+    @unittest.skipIf(support.PRELOAD_FIRST, "the interpreter is not built with sanitizers")
+    def test_names_of_any_length(self):
+        script = self.path("long.py")
+        with open(script, "w", encoding="utf-8") as file:
+            file.write(PYTHON_LENGTHS)
+        for binding in self.BINDINGS:
+            result = run([sys.executable, script, binding, os.path.join(support.HOSTCUDA, "libcudart.so")],
+                         dict(POOL, RMM_TRACKING="json:" + os.devnull))
+            self.assertEqual((result.status, result.stdout, result.stderr), (0, "done\n", ""), result)
 
     @unittest.skipIf(support.PRELOAD_FIRST, "the interpreter is not built with sanitizers")
     def test_each_block_has_its_callers(self):
