@@ -4,6 +4,7 @@ programs, which stay silent and compute the same."""
 import json
 import os
 import re
+import shutil
 import sys
 import unittest
 
@@ -221,6 +222,13 @@ class Leaks(Programs):
         result = run([support.program("life_runtime_shared"), "leave"], dict(POOL, RMM_TRACKING="1"))
         self.assertIn("in 16 blocks from 1 call site\n", result.stderr, result)
         self.assertNotIn("librmmshim", result.stderr, result)
+
+    def test_the_library_under_another_name(self):
+        copy = self.path("shim.so")
+        shutil.copy(support.SHIM, copy)
+        result = run([support.program("life_runtime_shared"), "leave"], dict(POOL, RMM_TRACKING="1"), preload=[copy])
+        self.assertIn("in 16 blocks from 1 call site\n", result.stderr, result)
+        self.assertNotIn("shim.so", result.stderr, result)
 
     def test_forked_children_and__exit_report_nothing(self):
         result = run([support.program("life_runtime_shared"), "leave", "_exit"], dict(POOL, RMM_TRACKING="1"))
