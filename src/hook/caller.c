@@ -95,7 +95,7 @@ RS_COLD unsigned rs_caller_object_slowly(const void *caller)
 
     if (rs_thread.forwarding_for || rs_mode_now() != RS_MODE_SERVE)
         return rs_thread.forwarding_for;
-    *recent = (struct rs_recent_caller){caller, (uint16_t)rs_object_of(caller)};
+    *recent = (struct rs_recent_caller){caller, (uint16_t)rs_object_of_caller(caller)};
     return recent->object;
 }
 

@@ -140,14 +140,15 @@ RS_HOT_INLINE struct rs_recent_caller *served_caller(const void *caller, enum fu
     return &rs_thread.served_callers[which][site_slot(caller) % RS_RECENT_CALLERS];
 }
 
-/* The caller's object, or NOT_AT_ONCE. */
+/* The caller's object, which is not looked for to free, or NOT_AT_ONCE. */
 __attribute__((noinline)) static int serves_at_once_slowly(const void *caller, enum function which)
 {
     struct rs_recent_caller *recent = served_caller(caller, which);
 
     if (rs_mode_now() != RS_MODE_SERVE || rs_thread.forwarding_to || !decide(find_site(caller)))
         return NOT_AT_ONCE;
-    *recent = (struct rs_recent_caller){caller, (uint16_t)rs_object_of(caller)};
+    *recent = (struct rs_recent_caller){caller,
+                                        which == FREE ? 0 : (uint16_t)rs_object_of_caller(caller)};
     return recent->object;
 }
 

@@ -78,9 +78,10 @@ static bool is_between(const void *frame)
 {
     struct rs_symbol symbol;
 
-    rs_symbol_describe(frame, &symbol);
-    return strncmp(symbol.object, "libcudart", 9) == 0 ||
-           strncmp(symbol.object, "librmmshim", 10) == 0;
+    if (rs_call_site_is_ours(frame))
+        return true;
+    rs_symbol_describe_object(frame, &symbol);
+    return strncmp(symbol.object, "libcudart", 9) == 0;
 }
 
 unsigned rs_site_frames_outside(const struct rs_call_site *site)

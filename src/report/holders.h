@@ -23,7 +23,7 @@ struct rs_holder {
     enum rs_kind kind;
     bool context_ended;
     size_t bytes, blocks; /* no blocks: an empty place in the table */
-    unsigned outside;     /* frames left out at the top: the CUDA runtime's */
+    unsigned outside;     /* frames left out at the top: the CUDA runtime's, and this library's */
 };
 
 /* All zero is empty. */
@@ -44,8 +44,8 @@ bool rs_holders_add(struct rs_holders *holders, const struct rs_stack *stack, st
  * number.  Nothing can be added afterwards. */
 size_t rs_holders_sort(struct rs_holders *holders);
 
-/* How many frames at the top of a site are the CUDA runtime's: a program is told where it calls the
- * runtime, not where that calls the driver. */
+/* How many frames at the top of a site are the CUDA runtime's, and this library's between them: a
+ * program is told where it calls the runtime, not where that calls the driver. */
 unsigned rs_site_frames_outside(const struct rs_call_site *site);
 
 /* Put a site, without its first `outside` frames: as lines, Python's first; as the members "frames"

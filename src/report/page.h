@@ -50,8 +50,9 @@ void rs_page_begin_text(struct rs_page *page);
 void rs_page_put(struct rs_page *page, const char *format, ...) RS_PRINTF(2, 3);
 void rs_page_vput(struct rs_page *page, const char *format, va_list arguments) RS_PRINTF(2, 0);
 
-/* Adds text for a JSON string or a Prometheus label, with the escapes that both share.  Other
- * control bytes, and bytes that are not UTF-8, become '?'. */
+/* Adds text for a JSON string or a Prometheus label, with the escapes that both share.  What
+ * a terminal does not just show (control characters, marks of direction, soft hyphens, characters
+ * without width: rs_utf8_is_plain), and bytes that are not UTF-8, become '?'. */
 void rs_page_put_escaped(struct rs_page *page, const char *text, size_t length);
 
 /* Writes what has been put so far; more may follow. */

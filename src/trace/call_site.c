@@ -33,9 +33,9 @@ static bool is_in_our_object(const void *address)
     return (uintptr_t)address >= (uintptr_t)__ehdr_start && (uintptr_t)address < (uintptr_t)_end;
 }
 
-/* True for an address in the preloaded library.  In unit tests this code is linked into the
- * program, whose frames are wanted, so nothing counts as ours there. */
-static bool is_our_frame(const void *address)
+/* In unit tests this code is linked into the program, whose frames are wanted, so nothing counts as
+ * ours there. */
+bool rs_call_site_is_ours(const void *address)
 {
     static _Atomic int linked_into_program; /* 1: no, 2: yes */
     int answer = atomic_load_explicit(&linked_into_program, memory_order_relaxed);
@@ -149,7 +149,7 @@ static void unwind(struct capture *capture, const void *caller)
 
     while (own < count && own < ABOVE_MAX && capture->addresses[own] != caller)
         own++;
-    while (own < count && is_our_frame(capture->addresses[own]))
+    while (own < count && rs_call_site_is_ours(capture->addresses[own]))
         own++;
     capture->frames = capture->addresses + own;
     capture->frame_count =
@@ -178,7 +178,7 @@ __attribute__((noinline)) const struct rs_call_site *rs_call_site_here(void)
     capture.line_count = rs_python_lines(capture.lines);
     capture.frames = capture.addresses;
     capture.frame_count =
-        rs_unwind(start, is_our_frame, capture.addresses, RS_CALL_SITE_FRAMES_MAX);
+        rs_unwind(start, rs_call_site_is_ours, capture.addresses, RS_CALL_SITE_FRAMES_MAX);
     capture.hash = hash_of(&capture);
     if (capture.frame_count > 0)
         site = find(head_of(&capture), &capture);

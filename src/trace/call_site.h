@@ -6,6 +6,7 @@
 
 #include "trace/line.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { RS_CALL_SITE_FRAMES_MAX = 32 }; /* the innermost ones */
@@ -24,3 +25,6 @@ struct rs_call_site {
  * Python, since the first use in a process loads a library.  Thread safe, but not for signal
  * handlers. */
 const struct rs_call_site *rs_call_site_here(void);
+
+/* True for an address in the preloaded library, whatever name its file has. */
+bool rs_call_site_is_ours(const void *address);

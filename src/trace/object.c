@@ -43,16 +43,44 @@ static unsigned long long identity_of(const char *path)
     return hash | 1;
 }
 
-static const struct link_map *map_by_dladdr(const void *address)
-{
-    struct link_map *map = NULL;
-    Dl_info info;
+/* Where an object was loaded from, and to. */
+struct origin {
+    const char *path; /* the loader's, valid while the object is loaded */
+    uintptr_t base;
+};
 
-    return dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) ? map : NULL;
+struct search {
+    uintptr_t address;
+    struct origin *origin;
+};
+
+static int look_into(struct dl_phdr_info *info, size_t size, void *data)
+{
+    const struct search *search = data;
+
+    (void)size;
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+        uintptr_t begin = info->dlpi_addr + segment->p_vaddr;
+        if (segment->p_type == PT_LOAD && search->address - begin < segment->p_memsz) {
+            *search->origin = (struct origin){info->dlpi_name, info->dlpi_addr};
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* For glibc 2.34.  dladdr1 would take the lock that constructors run under, one of which may wait
+ * for this thread, and search a table of symbols (150 us in a large library). */
+static bool find_by_walk(const void *address, struct origin *origin)
+{
+    struct search search = {(uintptr_t)address, origin};
+
+    return dl_iterate_phdr(look_into, &search) != 0;
 }
 
 #if __GLIBC_PREREQ(2, 35)
-static const struct link_map *map_of(const void *address)
+static bool find_origin(const void *address, struct origin *origin)
 {
     static _Atomic(void *) found; /* looked up, not linked: glibc 2.34 does not have it */
     void *symbol = atomic_load_explicit(&found, memory_order_relaxed);
@@ -64,22 +92,25 @@ static const struct link_map *map_of(const void *address)
         atomic_store_explicit(&found, symbol, memory_order_relaxed);
     }
     if (!symbol)
-        return map_by_dladdr(address);
+        return find_by_walk(address, origin);
     memcpy(&find, &symbol, sizeof(find));
-    return find((void *)(uintptr_t)address, &result) == 0 ? result.dlfo_link_map : NULL;
+    if (find((void *)(uintptr_t)address, &result) != 0)
+        return false;
+    *origin = (struct origin){result.dlfo_link_map->l_name, result.dlfo_link_map->l_addr};
+    return true;
 }
 #else
-static const struct link_map *map_of(const void *address)
+static bool find_origin(const void *address, struct origin *origin)
 {
-    return map_by_dladdr(address);
+    return find_by_walk(address, origin);
 }
 #endif
 
 unsigned long long rs_object_identity(const void *address)
 {
-    const struct link_map *map = map_of(address);
+    struct origin origin;
 
-    return map ? identity_of(map->l_name) : 0;
+    return find_origin(address, &origin) ? identity_of(origin.path) : 0;
 }
 
 /* ---- the table ---- */
@@ -106,19 +137,19 @@ static void name(struct object *object, const char *path)
     snprintf(object->name, sizeof(object->name), "%s", slash ? slash + 1 : path);
 }
 
-static unsigned enter(const struct link_map *map, unsigned long long identity, const void *address)
+static unsigned enter(const struct origin *origin, unsigned long long identity, const void *address)
 {
     unsigned number, count;
 
     rs_mutex_lock(&table_lock);
-    number = find(identity, map->l_addr); /* another thread may have entered it first */
+    number = find(identity, origin->base); /* another thread may have entered it first */
     count = atomic_load_explicit(&object_count, memory_order_relaxed);
     RS_ASSERT(count <= RS_OBJECTS_MAX && number <= count);
     if (!number && count < RS_OBJECTS_MAX) {
         struct object *object = &objects[count];
         object->identity = identity;
-        object->base = map->l_addr;
-        name(object, map->l_name);
+        object->base = origin->base;
+        name(object, origin->path);
         atomic_store_explicit(&object->lowest, (uintptr_t)address, memory_order_relaxed);
         atomic_store_explicit(&object->highest, (uintptr_t)address, memory_order_relaxed);
         number = count + 1;
@@ -142,20 +173,21 @@ static void widen(struct object *object, uintptr_t address)
 
 unsigned rs_object_of(const void *address)
 {
-    const struct link_map *map = map_of(address);
     unsigned long long identity;
+    struct origin origin;
     unsigned number;
 
-    if (!map)
+    if (!find_origin(address, &origin))
         return 0;
-    identity = identity_of(map->l_name);
-    number = find(identity, map->l_addr);
+    identity = identity_of(origin.path);
+    number = find(identity, origin.base);
     if (number) {
         widen(&objects[number - 1], (uintptr_t)address);
         return number;
     }
-    number = enter(map, identity, address);
-    rs_object_review();
+    number = enter(&origin, identity, address);
+    if (number)
+        rs_object_review();
     return number;
 }
 
@@ -204,4 +236,72 @@ const char *rs_object_name(unsigned number)
     if (number == 0 || atomic_load_explicit(&objects[number - 1].is_replaced, memory_order_relaxed))
         return NULL;
     return objects[number - 1].name;
+}
+
+/* ---- callers ---- */
+
+/* An address below 2^48, where the kernel puts every object, and above it the object's number, in
+ * one word that readers see whole; 0: empty.  A set is one cache line. */
+typedef _Atomic uint64_t caller;
+
+enum { SETS = 128, WAYS = RS_CACHE_LINE / sizeof(caller), ADDRESS_BITS = 48 };
+
+static const uint64_t address_part = ((uint64_t)1 << ADDRESS_BITS) - 1;
+
+_Static_assert(RS_OBJECTS_MAX < 1 << (64 - ADDRESS_BITS), "a number fits above an address");
+
+static _Alignas(RS_CACHE_LINE) caller callers[SETS][WAYS];
+
+static inline bool is_of(uint64_t word, uintptr_t address)
+{
+    return (word & address_part) == address;
+}
+
+static inline uint64_t hash_of(uintptr_t address)
+{
+    return address * 11400714819323198485u;
+}
+
+static inline caller *set_of(uintptr_t address)
+{
+    return callers[hash_of(address) >> 57];
+}
+
+_Static_assert(SETS == 1 << (64 - 57), "set_of takes the upper bits");
+
+/* In its own place, an empty one, or that of a caller which is chosen by the address. */
+static void keep(uintptr_t address, unsigned number)
+{
+    caller *set = set_of(address), *place = &set[(hash_of(address) >> 32) % WAYS];
+
+    for (unsigned i = WAYS; i-- > 0;)
+        if (atomic_load_explicit(&set[i], memory_order_relaxed) == 0)
+            place = &set[i];
+    for (unsigned i = 0; i < WAYS; i++)
+        if (is_of(atomic_load_explicit(&set[i], memory_order_relaxed), address))
+            place = &set[i];
+    atomic_store_explicit(place, address | (uint64_t)number << ADDRESS_BITS, memory_order_release);
+}
+
+/* Not kept are addresses in no object: one may be loaded there, and no number would be replaced. */
+static RS_COLD unsigned look_up(const void *address)
+{
+    unsigned number = rs_object_of(address);
+
+    if (number && (uintptr_t)address <= address_part)
+        keep((uintptr_t)address, number);
+    return number;
+}
+
+unsigned rs_object_of_caller(const void *address)
+{
+    const caller *set = set_of((uintptr_t)address);
+
+    for (unsigned i = 0; i < WAYS; i++) {
+        uint64_t word = atomic_load_explicit(&set[i], memory_order_acquire);
+        unsigned number = (unsigned)(word >> ADDRESS_BITS);
+        if (is_of(word, (uintptr_t)address) && rs_object_name(number))
+            return number;
+    }
+    return look_up(address);
 }

@@ -13,9 +13,13 @@ enum { RS_OBJECTS_MAX = 512 };
  * safe. */
 unsigned rs_object_of(const void *address);
 
+/* The same for a return address of calls, without asking the loader again: what it answered for
+ * the address before, by whatever thread, as long as no review has found that object replaced. */
+unsigned rs_object_of_caller(const void *address);
+
 /* A number of the object that holds the address, which another object at the same place does not
  * have; 0 when no object holds the address.  Takes no lock of the loader where glibc is 2.35 or
- * newer. */
+ * newer, and with 2.34 one that no constructor runs under. */
 unsigned long long rs_object_identity(const void *address);
 
 /* Looks for objects that were loaded where another one had asked for memory.  A caller's number is

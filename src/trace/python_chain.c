@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trace/python_chain.h"
 
+#include "base/arithmetic.h"
 #include "base/check.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/types.h>
@@ -28,6 +30,7 @@ enum {
     BYTES_LENGTH = 16,
     OWNED_BY_C_STACK = 3, /* an entry that stands for a call from C: no frame of a function */
     FRAMES_SEEN_MAX = 200,
+    DUMPED_MAX = 500, /* characters of a name in a dump */
 };
 
 const struct rs_python_layout *rs_python_layout_of(unsigned minor)
@@ -42,7 +45,9 @@ const struct rs_python_layout *rs_python_layout_of(unsigned minor)
 
 struct reader {
     const struct rs_python_chain *chain;
-    bool is_careful, is_bad;
+    bool is_careful, is_dumped;
+    bool is_bad;    /* reading has ended */
+    bool is_untold; /* by a line that cannot be told */
 };
 
 static RS_COLD void read_carefully(struct reader *reader, uintptr_t from, void *into, size_t bytes)
@@ -104,7 +109,7 @@ static struct text text_of(struct reader *reader, uintptr_t object)
 
     if (text.width_bytes != 1 && text.width_bytes != 2 && text.width_bytes != 4)
         reader->is_bad = true;
-    if (!(state & IS_ONE_PIECE) || text.length > RS_LINE_BYTES_MAX) /* not one piece; or too long */
+    if (!(state & IS_ONE_PIECE))
         reader->is_bad = true;
     return reader->is_bad ? (struct text){0, 0, 1} : text;
 }
@@ -143,8 +148,38 @@ static void put_character(struct page *page, unsigned character)
     }
 }
 
+static void put_string(struct page *page, const char *string)
+{
+    for (; *string; string++)
+        put_byte(page, (unsigned char)*string);
+}
+
+/* As the interpreter's _Py_DumpASCII. */
+static void put_dumped_character(struct page *page, unsigned character)
+{
+    char escape[16];
+
+    if (character >= ' ' && character < 0x7f) {
+        put_byte(page, character);
+        return;
+    }
+    snprintf(escape, sizeof(escape),
+             character <= 0xff     ? "\\x%02x"
+             : character <= 0xffff ? "\\u%04x"
+                                   : "\\U%08x",
+             character);
+    put_string(page, escape);
+}
+
+static void give_up_line(struct reader *reader)
+{
+    reader->is_untold = reader->is_untold || !reader->is_bad;
+    reader->is_bad = true;
+}
+
 static void put_text(struct page *page, struct reader *reader, uintptr_t object)
 {
+    size_t shown;
     struct text text;
 
     if (!object || read_word(reader, object + OBJECT_TYPE) != (uintptr_t)reader->chain->text_type) {
@@ -152,11 +187,16 @@ static void put_text(struct page *page, struct reader *reader, uintptr_t object)
         return;
     }
     text = text_of(reader, object);
-    for (size_t i = 0; i < text.length && !reader->is_bad; i++) {
+    shown = reader->is_dumped ? rs_min(text.length, DUMPED_MAX) : text.length;
+    if (shown > RS_LINE_BYTES_MAX)
+        give_up_line(reader);
+    for (size_t i = 0; i < shown && !reader->is_bad; i++) {
         unsigned character = 0;
         read_bytes(reader, text.characters + i * text.width_bytes, &character, text.width_bytes);
-        put_character(page, character);
+        (reader->is_dumped ? put_dumped_character : put_character)(page, character);
     }
+    if (shown < text.length)
+        put_string(page, "...");
 }
 
 /* ---- what is kept ---- */
@@ -218,6 +258,8 @@ RS_HOT_INLINE uint64_t mix_text(struct reader *reader, uint64_t hash, uintptr_t 
         end = object + reader->chain->layout->ascii_text + bytes;
     } else {
         struct text text = text_of(reader, object);
+        if (RS_UNLIKELY(reader->is_bad))
+            return hash; /* it has no end to read */
         end = text.characters + text.length * text.width_bytes;
     }
     return rs_line_mix(rs_line_mix(hash, bytes, state), read_word(reader, end - 8),
@@ -256,36 +298,47 @@ static int offset_of(const struct rs_python_layout *layout, const struct frame *
     return (int)frame->instruction * (int)layout->instruction_bytes;
 }
 
+static void put_number(struct page *page, const struct reader *reader, const struct frame *frame)
+{
+    char text[32];
+    int number =
+        reader->chain->line_number((void *)frame->code, offset_of(reader->chain->layout, frame));
+
+    snprintf(text, sizeof(text), ":%d in ", number);
+    put_string(page, reader->is_dumped && number < 0 ? ":??? in " : text);
+}
+
 static RS_COLD const struct rs_line *make_line(struct reader *reader, const struct frame *frame)
 {
-    const struct rs_python_chain *chain = reader->chain;
-    const struct rs_python_layout *layout = chain->layout;
+    const struct rs_python_layout *layout = reader->chain->layout;
     struct page page = {.used_bytes = 0};
-    char number[32];
+    const struct rs_line *line;
 
     put_text(&page, reader, read_word(reader, frame->code + layout->filename));
     if (reader->is_bad)
         return NULL;
-    snprintf(number, sizeof(number), ":%d in ",
-             chain->line_number((void *)frame->code, offset_of(layout, frame)));
-    for (const char *at = number; *at; at++)
-        put_byte(&page, (unsigned char)*at);
+    put_number(&page, reader, frame);
     put_text(&page, reader, read_word(reader, frame->code + layout->name));
-    if (reader->is_bad || page.used_bytes > RS_LINE_BYTES_MAX)
+    if (page.used_bytes > RS_LINE_BYTES_MAX && !reader->is_dumped)
+        give_up_line(reader);
+    if (reader->is_bad)
         return NULL;
     RS_ASSERT(page.used_bytes > 0);
-    return rs_line_of(page.text, page.used_bytes);
+    line = rs_line_of(page.text, rs_min(page.used_bytes, RS_LINE_BYTES_MAX));
+    if (!line)
+        give_up_line(reader);
+    return line;
 }
 
 RS_HOT_INLINE const struct rs_line *line_of(struct reader *reader, const struct frame *frame)
 {
     uint64_t hash = hash_of(reader, frame);
-    const struct rs_line *line = reader->is_bad ? NULL : find(hash);
+    const struct rs_line *line = reader->is_bad || reader->is_dumped ? NULL : find(hash);
 
     if (RS_LIKELY(line) || reader->is_bad)
         return line;
     line = make_line(reader, frame);
-    if (line)
+    if (line && !reader->is_dumped)
         keep(hash, line);
     return line;
 }
@@ -323,6 +376,11 @@ RS_HOT_INLINE struct frame frame_at(struct reader *reader, uintptr_t at)
     return frame;
 }
 
+static int failure(const struct reader *reader)
+{
+    return reader->is_untold ? RS_PYTHON_UNTOLD : RS_PYTHON_STRANGE;
+}
+
 RS_HOT_INLINE int read_chain(struct reader reader, const void *state, const struct rs_line **lines,
                              unsigned max)
 {
@@ -334,21 +392,23 @@ RS_HOT_INLINE int read_chain(struct reader reader, const void *state, const stru
             struct frame frame = frame_at(&reader, at);
             lines[count] = reader.is_bad ? NULL : line_of(&reader, &frame);
             if (!lines[count])
-                return -1;
+                return failure(&reader);
             count++;
         }
         at = read_word(&reader, at + reader.chain->layout->previous);
         reader.is_bad |= seen == FRAMES_SEEN_MAX;
     }
     RS_ASSERT(count <= max);
-    return reader.is_bad ? -1 : (int)count;
+    return reader.is_bad ? failure(&reader) : (int)count;
 }
 
-int rs_python_chain_read(const struct rs_python_chain *chain, const void *state, bool is_careful,
-                         const struct rs_line **lines, unsigned max)
+int rs_python_chain_read(const struct rs_python_chain *chain, const void *state,
+                         enum rs_python_reading reading, const struct rs_line **lines, unsigned max)
 {
+    struct reader reader = {chain, true, reading == RS_PYTHON_DUMPED, false, false};
+
     /* Two functions in one: the second asks nowhere how to read. */
-    if (RS_UNLIKELY(is_careful))
-        return read_chain((struct reader){chain, true, false}, state, lines, max);
-    return read_chain((struct reader){chain, false, false}, state, lines, max);
+    if (RS_UNLIKELY(reading != RS_PYTHON_TRUSTED))
+        return read_chain(reader, state, lines, max);
+    return read_chain((struct reader){chain, false, false, false, false}, state, lines, max);
 }

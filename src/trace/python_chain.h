@@ -8,8 +8,6 @@
 
 #include "trace/line.h"
 
-#include <stdbool.h>
-
 /* Where things lie in the structures of one version: bytes from the beginning of each. */
 struct rs_python_layout {
     unsigned minor;       /* of version 3.MINOR */
@@ -34,8 +32,22 @@ struct rs_python_chain {
 /* Returns the layout of a version, or NULL. */
 const struct rs_python_layout *rs_python_layout_of(unsigned minor);
 
+enum rs_python_reading {
+    RS_PYTHON_TRUSTED, /* as the program's own memory */
+    RS_PYTHON_CAREFUL, /* by a system call, which fails where there is no memory: until the layout
+                          has proved right */
+    RS_PYTHON_DUMPED,  /* the same; and lines are as faulthandler writes them: other characters than
+                          those of ASCII by their numbers, 500 characters of a name, cut off at
+                          RS_LINE_BYTES_MAX */
+};
+
+enum {
+    RS_PYTHON_STRANGE = -1, /* the structures are not as expected */
+    RS_PYTHON_UNTOLD = -2,  /* they may be, but a line is too long, or memory is short */
+};
+
 /* Writes the lines of at most `max` frames of the thread's state, innermost first.  Returns how
- * many; negative when the structures are not as expected, or memory is short.  `is_careful`: reads
- * by a system call, which fails where there is no memory: until the layout has proved right. */
-int rs_python_chain_read(const struct rs_python_chain *chain, const void *state, bool is_careful,
-                         const struct rs_line **lines, unsigned max);
+ * many, or RS_PYTHON_STRANGE or RS_PYTHON_UNTOLD. */
+int rs_python_chain_read(const struct rs_python_chain *chain, const void *state,
+                         enum rs_python_reading reading, const struct rs_line **lines,
+                         unsigned max);

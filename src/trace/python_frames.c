@@ -152,16 +152,17 @@ static bool put_line(object *frame, char *text, size_t text_bytes, size_t *used_
     return whole;
 }
 
-static size_t put_frames(char *text, size_t text_bytes)
+/* *is_whole: no line was left out, but those of frames that are not asked for. */
+static size_t put_frames(char *text, size_t text_bytes, bool *is_whole)
 {
     object *frame = python.PyEval_GetFrame(), *outer;
     size_t used_bytes = 0;
-    unsigned count = 0;
 
     if (frame)
         python.Py_IncRef(frame);
-    while (frame && count++ < RS_PYTHON_FRAMES_MAX &&
-           put_line(frame, text, text_bytes, &used_bytes)) {
+    *is_whole = true;
+    for (unsigned count = 0; frame && *is_whole && count < RS_PYTHON_FRAMES_MAX; count++) {
+        *is_whole = put_line(frame, text, text_bytes, &used_bytes);
         outer = python.PyFrame_GetBack(frame);
         python.Py_DecRef(frame);
         frame = outer;
@@ -171,7 +172,7 @@ static size_t put_frames(char *text, size_t text_bytes)
     return used_bytes;
 }
 
-static size_t ask(char *text, size_t text_bytes)
+static size_t ask(char *text, size_t text_bytes, bool *is_whole)
 {
     object *type, *value, *trace;
     size_t used_bytes;
@@ -183,7 +184,7 @@ static size_t ask(char *text, size_t text_bytes)
     if (python.gc_disable)
         collected = python.gc_disable();
     python.PyErr_Fetch(&type, &value, &trace);
-    used_bytes = put_frames(text, text_bytes);
+    used_bytes = put_frames(text, text_bytes, is_whole);
     python.PyErr_Restore(type, value, trace);
     if (collected)
         (void)python.gc_enable();
@@ -211,22 +212,24 @@ static size_t put_dumped_line(const char *line, size_t length, char *text, size_
     return written > 0 && (size_t)written < text_bytes ? (size_t)written : 0;
 }
 
-static size_t put_dumped(const char *dump, size_t dump_bytes, char *text, size_t text_bytes)
+/* The first line of a dump is a heading. */
+static size_t put_dumped(const char *dump, size_t dump_bytes, char *text, size_t text_bytes,
+                         bool *is_whole)
 {
-    size_t used_bytes = 0;
-    unsigned count = 0;
+    const char *end = dump + dump_bytes, *line = dump, *line_end;
+    size_t used_bytes = 0, added;
 
-    for (const char *line = dump, *end; count < RS_PYTHON_FRAMES_MAX; line = end + 1) {
-        size_t added;
-        end = memchr(line, '\n', dump_bytes - (size_t)(line - dump));
-        if (!end)
+    *is_whole = true;
+    for (unsigned count = 0; count <= RS_PYTHON_FRAMES_MAX && line < end; count++) {
+        line_end = memchr(line, '\n', (size_t)(end - line));
+        added = line_end && count > 0 ? put_dumped_line(line, (size_t)(line_end - line),
+                                                        text + used_bytes, text_bytes - used_bytes)
+                                      : 0;
+        *is_whole = added > 0 || (line_end && count == 0);
+        if (!*is_whole)
             break;
-        added =
-            put_dumped_line(line, (size_t)(end - line), text + used_bytes, text_bytes - used_bytes);
-        if (added == 0 && count > 0)
-            break;
-        count += added > 0; /* the first line is a heading and adds nothing */
         used_bytes += added;
+        line = line_end + 1;
     }
     return used_bytes;
 }
@@ -236,7 +239,7 @@ static size_t put_dumped(const char *dump, size_t dump_bytes, char *text, size_t
  * one.  This thread's frames do not change meanwhile.  The function that faulthandler uses reads
  * them without the lock and touches no object.  It writes to a descriptor; a new one each time,
  * since a program may close descriptors that it does not know. */
-static size_t read_without_lock(void *state, char *text, size_t text_bytes)
+static size_t read_without_lock(void *state, char *text, size_t text_bytes, bool *is_whole)
 {
     struct rs_unsignalled unsignalled;
     char dump[4096];
@@ -250,42 +253,53 @@ static size_t read_without_lock(void *state, char *text, size_t text_bytes)
     dump_bytes = pread(fd, dump, sizeof(dump), 0);
     close(fd);
     rs_unsignalled_end(&unsignalled, EFBIG); /* RLIMIT_FSIZE applies to a memory file too */
-    return dump_bytes > 0 ? put_dumped(dump, (size_t)dump_bytes, text, text_bytes) : 0;
+    return dump_bytes > 0 ? put_dumped(dump, (size_t)dump_bytes, text, text_bytes, is_whole) : 0;
 }
 
 /* ---- the interpreter's own functions ---- */
 
 enum { TEXT_BYTES = 2048 };
 
-static unsigned split(const char *text, size_t text_bytes, const struct rs_line **lines)
-{
-    unsigned count = 0;
+/* What the interpreter's functions say. */
+struct answer {
+    const struct rs_line *lines[RS_PYTHON_FRAMES_MAX];
+    int count;      /* negative: it has no function that may be called */
+    bool is_whole;  /* no line is missing behind these: a line may have been too long, or its text
+                       none of UTF-8 */
+    bool is_dumped; /* the lines are as faulthandler writes them (RS_PYTHON_DUMPED) */
+};
 
-    for (const char *at = text, *end; count < RS_PYTHON_FRAMES_MAX && at < text + text_bytes;
-         at = end + 1) {
+static void split(const char *text, size_t text_bytes, struct answer *answer)
+{
+    const char *at = text, *end;
+
+    for (answer->count = 0; answer->count < RS_PYTHON_FRAMES_MAX && at < text + text_bytes;
+         answer->count++, at = end + 1) {
+        const struct rs_line **line = &answer->lines[answer->count];
         end = memchr(at, '\n', text_bytes - (size_t)(at - text));
         RS_ASSERT(end); /* lines are written whole */
-        lines[count] = rs_line_of(at, rs_min((size_t)(end - at), RS_LINE_BYTES_MAX));
-        if (!lines[count])
-            return count;
-        count++;
+        *line = rs_line_of(at, rs_min((size_t)(end - at), RS_LINE_BYTES_MAX));
+        answer->is_whole = answer->is_whole && *line;
+        if (!*line)
+            return;
     }
-    return count;
 }
 
-/* Returns how many lines; negative: the interpreter has no function that may be called. */
-static int ask_interpreter(void *state, const struct rs_line **lines)
+static void ask_interpreter(void *state, struct answer *answer)
 {
     char text[TEXT_BYTES];
     size_t used_bytes;
 
-    if (holds_the_lock(state))
-        used_bytes = ask(text, sizeof(text));
-    else if (python.dump)
-        used_bytes = read_without_lock(state, text, sizeof(text));
-    else
-        return -1;
-    return (int)split(text, used_bytes, lines);
+    *answer = (struct answer){.count = -1};
+    if (holds_the_lock(state)) {
+        used_bytes = ask(text, sizeof(text), &answer->is_whole);
+    } else if (python.dump) {
+        answer->is_dumped = true;
+        used_bytes = read_without_lock(state, text, sizeof(text), &answer->is_whole);
+    } else {
+        return;
+    }
+    split(text, used_bytes, answer);
 }
 
 /* ---- its structures ---- */
@@ -312,33 +326,63 @@ static void prepare_chain(void)
         chain.layout = layout;
 }
 
-static void judge(int count, int asked_count, bool are_equal)
+enum verdict { SAYS_NOTHING, AGREES, DIFFERS };
+
+/* Compares lines that were read, in the form of the answer, with it.  An answer that ends early
+ * agrees with more lines. */
+static enum verdict compare(const struct answer *answer, const struct rs_line **read, int count)
 {
-    if (count == 0 && asked_count <= 0)
-        return; /* nothing is no proof */
-    if (count > 0 && (asked_count < 0 || (asked_count == count && are_equal)))
-        atomic_fetch_add_explicit(&agreements, 1, memory_order_relaxed);
+    int common = answer->count < count ? answer->count : count;
+
+    if (count == RS_PYTHON_UNTOLD)
+        return SAYS_NOTHING;
+    if (answer->count < 0) /* the types of all objects were right */
+        return count > 0 ? AGREES : count == 0 ? SAYS_NOTHING : DIFFERS;
+    if (count < answer->count || (answer->is_whole && count > answer->count) ||
+        memcmp(read, answer->lines, (size_t)common * sizeof(void *)) != 0)
+        return DIFFERS;
+    return answer->count > 0 ? AGREES : SAYS_NOTHING;
+}
+
+/* In the form of the answer, which for a dump's lines is not the one that a report has. */
+static enum verdict judge(void *state, const struct answer *answer, const struct rs_line **read,
+                          int count)
+{
+    const struct rs_line *dumped[RS_PYTHON_FRAMES_MAX] = {NULL};
+    enum verdict verdict;
+
+    if (count > 0 && answer->is_dumped)
+        verdict = compare(
+            answer, dumped,
+            rs_python_chain_read(&chain, state, RS_PYTHON_DUMPED, dumped, RS_PYTHON_FRAMES_MAX));
     else
+        verdict = compare(answer, read, count);
+    if (verdict == AGREES)
+        atomic_fetch_add_explicit(&agreements, 1, memory_order_relaxed);
+    else if (verdict == DIFFERS)
         atomic_fetch_add_explicit(&disagreements, 1, memory_order_relaxed);
+    return verdict;
 }
 
 /* Both ways, until the structures are trusted. */
 static unsigned lines_of_both(void *state, const struct rs_line **lines)
 {
     const struct rs_line *read[RS_PYTHON_FRAMES_MAX] = {NULL};
-    int asked_count = ask_interpreter(state, lines), count;
+    struct answer answer;
+    int count;
 
+    ask_interpreter(state, &answer);
+    RS_ASSERT(answer.count <= RS_PYTHON_FRAMES_MAX);
+    memcpy(lines, answer.lines, sizeof(answer.lines));
     if (!chain.layout ||
         atomic_load_explicit(&disagreements, memory_order_relaxed) >= DISAGREEMENTS_MAX)
-        return asked_count > 0 ? (unsigned)asked_count : 0;
-    count = rs_python_chain_read(&chain, state, true, read, RS_PYTHON_FRAMES_MAX);
-    RS_ASSERT(asked_count <= RS_PYTHON_FRAMES_MAX);
-    judge(count, asked_count,
-          asked_count > 0 && memcmp(read, lines, (size_t)asked_count * sizeof(void *)) == 0);
-    if (asked_count >= 0)
-        return (unsigned)asked_count;
+        return answer.count > 0 ? (unsigned)answer.count : 0;
+    count = rs_python_chain_read(&chain, state, RS_PYTHON_CAREFUL, read, RS_PYTHON_FRAMES_MAX);
+    if (judge(state, &answer, read, count) != AGREES)
+        return answer.count > 0 ? (unsigned)answer.count : 0;
+    RS_ASSERT(count > 0);
     memcpy(lines, read, sizeof(read));
-    return count > 0 ? (unsigned)count : 0;
+    return (unsigned)count;
 }
 
 static unsigned lines_of(void *state, const struct rs_line **lines)
@@ -346,7 +390,7 @@ static unsigned lines_of(void *state, const struct rs_line **lines)
     int count = -1;
 
     if (RS_LIKELY(atomic_load_explicit(&agreements, memory_order_relaxed) >= AGREEMENTS))
-        count = rs_python_chain_read(&chain, state, false, lines, RS_PYTHON_FRAMES_MAX);
+        count = rs_python_chain_read(&chain, state, RS_PYTHON_TRUSTED, lines, RS_PYTHON_FRAMES_MAX);
     return RS_LIKELY(count >= 0) ? (unsigned)count : lines_of_both(state, lines);
 }
 

@@ -108,23 +108,44 @@ static void search_object(const char *path, uintptr_t offset, struct rs_symbol *
     munmap((void *)(uintptr_t)file.bytes, file.length);
 }
 
-void rs_symbol_describe(const void *return_address, struct rs_symbol *symbol)
+/* The address of the call: the return address may belong to another line or another function. */
+static uintptr_t call_of(const void *return_address)
 {
-    /* The address of the call: the return address may belong to another line or another
-     * function. */
-    uintptr_t address = (uintptr_t)return_address - 1;
+    return (uintptr_t)return_address - 1;
+}
+
+/* Returns where the object's file is; NULL when there is no object. */
+static const char *describe_object(uintptr_t address, struct rs_symbol *symbol, Dl_info *info)
+{
     struct link_map *object = NULL;
     const char *path, *slash;
-    Dl_info info;
 
     *symbol = (struct rs_symbol){.object = "?", .object_offset = address};
-    if (!dladdr1((const void *)address, &info, (void **)&object, RTLD_DL_LINKMAP) || !object)
-        return;
+    if (!dladdr1((const void *)address, info, (void **)&object, RTLD_DL_LINKMAP) || !object)
+        return NULL;
     path = object->l_name && *object->l_name ? object->l_name : "/proc/self/exe";
     symbol->object_offset = address - object->l_addr;
     slash = strrchr(path, '/');
     snprintf(symbol->object, sizeof(symbol->object), "%s",
              path == object->l_name ? (slash ? slash + 1 : path) : program_invocation_short_name);
+    return path;
+}
+
+void rs_symbol_describe_object(const void *return_address, struct rs_symbol *symbol)
+{
+    Dl_info info;
+
+    (void)describe_object(call_of(return_address), symbol, &info);
+}
+
+void rs_symbol_describe(const void *return_address, struct rs_symbol *symbol)
+{
+    uintptr_t address = call_of(return_address);
+    Dl_info info;
+    const char *path = describe_object(address, symbol, &info);
+
+    if (!path)
+        return;
     if (info.dli_sname && info.dli_saddr) {
         snprintf(symbol->function, sizeof(symbol->function), "%s", info.dli_sname);
         symbol->function_offset = address - (uintptr_t)info.dli_saddr;

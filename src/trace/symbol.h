@@ -14,6 +14,9 @@ struct rs_symbol {
     uintptr_t function_offset;           /* from the function's beginning; 0 when unknown */
 };
 
+/* Describes of the call that returns to this address only the object. */
+void rs_symbol_describe_object(const void *return_address, struct rs_symbol *symbol);
+
 /* Describes the call that returns to this address, from the loader's tables and, for functions
  * that are not exported, from the object file's symbol table. */
 void rs_symbol_describe(const void *return_address, struct rs_symbol *symbol);

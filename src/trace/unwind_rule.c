@@ -502,7 +502,8 @@ static struct rs_unwind_rule rule_of_row(const struct row *row)
 }
 
 /* True for code that returns from a signal's handler: with or without tables, the registers lie in
- * what the kernel pushed. */
+ * what the kernel pushed.  Reads one byte after the other, as code that a program made may end with
+ * its mapping a byte after the address. */
 static bool is_signal_return(uintptr_t address)
 {
 #ifdef __x86_64__
@@ -510,7 +511,12 @@ static bool is_signal_return(uintptr_t address)
 #else
     static const unsigned char code[] = {0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4};
 #endif
-    return memcmp((const void *)address, code, sizeof(code)) == 0;
+    const volatile unsigned char *at = (const volatile unsigned char *)address;
+    size_t equal = 0;
+
+    while (equal < sizeof(code) && at[equal] == code[equal])
+        equal++;
+    return equal == sizeof(code);
 }
 
 struct rs_unwind_rule rs_unwind_rule_of(uintptr_t return_address, rs_unwind_find *find)

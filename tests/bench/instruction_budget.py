@@ -26,6 +26,8 @@ PATHS = {
     "driver_pair": ("budget_work_static", ["pairs", "4096"]),
     "driver_pair_16MiB": ("budget_work_static", ["pairs", str(16 << 20)]),
     "driver_mixture_1MiB": ("budget_work_static", ["mixture", str(1 << 20)]),
+    "runtime_sites": ("budget_sites_runtime", ["4096"]),
+    "driver_sites": ("budget_sites_driver", ["4096"]),
     "logged_pair": ("budget_work_static", ["pairs", "4096"]),
     "tracked_pair": ("budget_work_static", ["pairs", "4096"]),
 }

@@ -4,6 +4,7 @@ programs, which stay silent and compute the same."""
 import json
 import os
 import re
+import shutil
 import sys
 import unittest
 
@@ -49,7 +50,7 @@ print("done")
 
 # It says itself who called, for each size.  Code is made and dropped again and again, so that its parts lie
 # where those of other code lay.
-PYTHON_CALLERS = """\
+PYTHON_KEEP = """\
 import ctypes, json, sys
 cuda = getattr(ctypes, sys.argv[1])(sys.argv[2])
 callers = {}
@@ -63,7 +64,8 @@ def said(frame):
 
 def keep(count):
     callers[count] = said(sys._getframe()); assert cuda.cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(count)) == 0
-
+"""
+PYTHON_CALLERS = PYTHON_KEEP + """
 class Module:
     def __init__(self, inner):
         self.inner = inner
@@ -96,6 +98,40 @@ for i, name in enumerate(("n\xe4m\xe9", "\u540d\u524d", "\U00020000")):
     exec(compile("def %s(count):\\n  keep(count)\\n%s(%d)" % (name, name, 2000 + i), "/" + name + ".py", "exec"))
     exec(compile("keep(%d)" % (2100 + i), "/" + name + ".py", "exec"))
 json.dump(callers, sys.stdout)
+"""
+
+# Names that the interpreter's own functions do not say as they are: their text is limited, and faulthandler writes
+# 500 characters of a name, and numbers for those that are not ASCII.  All are among the first calls, which make the
+# library trust the interpreter's structures or not.
+PYTHON_NAMES = PYTHON_KEEP + """
+def call(name, deep, count):
+    made = {"keep": keep}
+    exec(compile("def f0(n): keep(n)\\n" + "".join("def f%d(n): f%d(n)\\n" % (i + 1, i) for i in range(deep)), name, "exec"), made)
+    made["f%d" % deep](count)
+
+for i in range(12):
+    call("/" + "d" * 300 + "/%d.py" % i, 8, 100 + i)
+    call("/" + "d" * 900 + "/%d.py" % i, 1, 200 + i)
+    call("/" + "d" * 700 + "\\xe9" * 100 + "\\u540d/%d.py" % i, 1, 300 + i)
+    call("/" + "\\u540d" * 300 + "/%d.py" % i, 1, 400 + i)
+    call("/\\udcff/\\n%d.py" % i, 1, 500 + i)
+json.dump(callers, sys.stdout)
+"""
+
+# The first calls make the library trust the interpreter's structures.
+PYTHON_LENGTHS = """\
+import ctypes, sys
+cuda = getattr(ctypes, sys.argv[1])(sys.argv[2])
+
+def keep(count):
+    assert cuda.cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(count)) == 0
+
+for i in range(20):
+    keep(100)
+for character in "f", "\xe9", "\u540d", "\U00020000":
+    for length in 100, 1024, 1025, 2048, 100000:
+        exec(compile("keep(100)", length * character, "exec"))
+print("done")
 """
 
 
@@ -187,6 +223,13 @@ class Leaks(Programs):
         self.assertIn("in 16 blocks from 1 call site\n", result.stderr, result)
         self.assertNotIn("librmmshim", result.stderr, result)
 
+    def test_the_library_under_another_name(self):
+        copy = self.path("shim.so")
+        shutil.copy(support.SHIM, copy)
+        result = run([support.program("life_runtime_shared"), "leave"], dict(POOL, RMM_TRACKING="1"), preload=[copy])
+        self.assertIn("in 16 blocks from 1 call site\n", result.stderr, result)
+        self.assertNotIn("shim.so", result.stderr, result)
+
     def test_forked_children_and__exit_report_nothing(self):
         result = run([support.program("life_runtime_shared"), "leave", "_exit"], dict(POOL, RMM_TRACKING="1"))
         self.assertEqual((result.status, result.stderr), (5, ""), result)
@@ -238,26 +281,49 @@ class Python(support.Test):
             self.assertEqual(sorted(by_python.values()), [[3003, 3], [5000, 1]], by_python)
 
     @unittest.skipIf(support.PRELOAD_FIRST, "the interpreter is not built with sanitizers")
-    def test_each_block_has_its_callers(self):
-        script, path = self.path("callers.py"), self.path("leaks.json")
+    def test_names_of_any_length(self):
+        script = self.path("long.py")
         with open(script, "w", encoding="utf-8") as file:
-            file.write(PYTHON_CALLERS)
+            file.write(PYTHON_LENGTHS)
         for binding in self.BINDINGS:
             result = run([sys.executable, script, binding, os.path.join(support.HOSTCUDA, "libcudart.so")],
-                         dict(POOL, RMM_TRACKING="json:" + path))
-            self.assertEqual((result.status, result.stderr), (0, ""), result)
-            expected, found = {}, {}
-            for count, lines in json.loads(result.stdout).items():
-                entry = expected.setdefault(tuple(lines), [0, 0])
-                entry[0] += int(count)
-                entry[1] += 1
-            with open(path, encoding="utf-8") as file:
-                leak, = json.load(file)["leaks"]
-            for site in leak["call_sites"]:
-                entry = found.setdefault(tuple(site["python"]), [0, 0])
-                entry[0] += site["bytes"]
-                entry[1] += site["blocks"]
-            self.assertEqual(found, expected)
+                         dict(POOL, RMM_TRACKING="json:" + os.devnull))
+            self.assertEqual((result.status, result.stdout, result.stderr), (0, "done\n", ""), result)
+
+    @unittest.skipIf(support.PRELOAD_FIRST, "the interpreter is not built with sanitizers")
+    def test_each_block_has_its_callers(self):
+        for folder in ".", "j\xfcrgen \u540d \U00020000":
+            for binding in self.BINDINGS:
+                with self.subTest("%s, %s" % (binding, folder)):
+                    self.assert_callers(PYTHON_CALLERS, binding, folder)
+
+    @unittest.skipIf(support.PRELOAD_FIRST, "the interpreter is not built with sanitizers")
+    def test_names_that_the_interpreter_shortens(self):
+        for binding in self.BINDINGS:
+            with self.subTest(binding):
+                self.assert_callers(PYTHON_NAMES, binding)
+
+    def assert_callers(self, program, binding, folder="."):
+        script, path = self.path(os.path.join(folder, "callers.py")), self.path("leaks.json")
+        os.makedirs(os.path.dirname(script), exist_ok=True)
+        with open(script, "w", encoding="utf-8") as file:
+            file.write(program)
+        result = run([sys.executable, script, binding, os.path.join(support.HOSTCUDA, "libcudart.so")],
+                     dict(POOL, RMM_TRACKING="json:" + path))
+        self.assertEqual((result.status, result.stderr), (0, ""), result)
+        expected, found = {}, {}
+        for count, lines in json.loads(result.stdout).items():
+            entry = expected.setdefault(tuple(re.sub("[\udc00-\udfff]", "???", line).replace("\n", "?")
+                                              for line in lines), [0, 0])
+            entry[0] += int(count)
+            entry[1] += 1
+        with open(path, encoding="utf-8") as file:
+            leak, = json.load(file)["leaks"]
+        for site in leak["call_sites"]:
+            entry = found.setdefault(tuple(site["python"]), [0, 0])
+            entry[0] += site["bytes"]
+            entry[1] += site["blocks"]
+        self.assertEqual(found, expected)
 
 
 class Mistakes(Programs):

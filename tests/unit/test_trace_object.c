@@ -73,6 +73,28 @@ TEST(threads_get_the_same_numbers)
     assert_non_null(rs_object_name(rs_object_of(here())));
 }
 
+/* More callers than are remembered. */
+TEST(a_caller_has_the_number_of_its_object)
+{
+    unsigned libc = rs_object_of(in_libc());
+
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < 4096; i++)
+            assert_int_equal(rs_object_of_caller((const char *)in_libc() + i), libc);
+    assert_int_equal(rs_object_of_caller(here()), rs_object_of(here()));
+    assert_int_equal(rs_object_of_caller(&libc), 0);
+}
+
+/* As memory of a program's own may lie, where it asks the kernel for it. */
+TEST(a_caller_beyond_all_objects_is_none_of_theirs)
+{
+    const char *near = in_libc();
+
+    assert_int_not_equal(rs_object_of_caller(near), 0);
+    for (uintptr_t i = 1; i < 1024; i++) /* some of them in the same place of the table */
+        assert_int_equal(rs_object_of_caller(near + (i << 48)), 0);
+}
+
 /* ---- objects that go ---- */
 
 /* A library that nothing else has loaded, under a name of the test's. */
@@ -189,5 +211,25 @@ TEST_WITH(make_libraries, remove_libraries, a_review_alone_finds_what_was_replac
     assert_string_equal(rs_object_name(number), "libsecond.so");
     rs_object_review();
     assert_null(rs_object_name(number));
+    dlclose(handle);
+}
+
+TEST_WITH(make_libraries, remove_libraries, a_caller_keeps_its_number_until_its_object_is_replaced)
+{
+    void *handle;
+    const void *address = load(first_path, &handle), *again;
+    unsigned number = rs_object_of_caller(address);
+
+    assert_string_equal(rs_object_name(number), "libfirst.so");
+    dlclose(handle);
+    assert_int_equal(rs_object_of(address), 0);
+    assert_int_equal(rs_object_of_caller(address), number); /* the loader is not asked again */
+    again = load(second_path, &handle);
+    if (is_elsewhere(again, address, handle))
+        return;
+    assert_int_equal(rs_object_of_caller(address), number);
+    rs_object_review();
+    assert_string_equal(rs_object_name(rs_object_of_caller(address)), "libsecond.so");
+    assert_string_equal(rs_object_name(rs_object_of_caller(address)), "libsecond.so");
     dlclose(handle);
 }

@@ -328,18 +328,23 @@ TEST(a_rule_ends_with_the_object_of_its_code)
 static const unsigned char made_code[] = {0x55, 0x48, 0x89, 0xe5, 0x48, 0x89, 0xf8,
                                           0x48, 0x89, 0xf7, 0xff, 0xd0, 0x5d, 0xc3};
 
+/* Up to the end of memory that may be read: what comes after a return address may be no code. */
 TEST(code_without_tables_ends_a_stack)
 {
-    void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const size_t page_bytes = 4096;
+    char *pages =
+        mmap(NULL, 2 * page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *code = pages + page_bytes - sizeof(made_code);
     unsigned frames = 0;
     shape *made;
 
-    assert_ptr_not_equal(page, MAP_FAILED);
-    memcpy(page, made_code, sizeof(made_code));
-    assert_int_equal(mprotect(page, 4096, PROT_READ | PROT_EXEC), 0);
-    memcpy(&made, &page, sizeof(made));
+    assert_ptr_not_equal(pages, MAP_FAILED);
+    memcpy(code, made_code, sizeof(made_code));
+    assert_int_equal(mprotect(pages, page_bytes, PROT_READ | PROT_EXEC), 0);
+    assert_int_equal(mprotect(pages + page_bytes, page_bytes, PROT_NONE), 0);
+    memcpy(&made, &code, sizeof(made));
     made(compare_here, &frames);
     assert_int_equal(frames, 2); /* compare_here and the made code */
-    munmap(page, 4096);
+    munmap(pages, 2 * page_bytes);
 }
 #endif
