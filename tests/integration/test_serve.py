@@ -98,7 +98,7 @@ class Metrics(support.Test):
         promtool = shutil.which("promtool")
         if promtool:
             result = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
-            self.assertEqual((result.returncode, result.stdout + result.stderr), (0, []))
+            self.assertEqual((result.returncode, result.stdout + result.stderr), (0, ""))
 
     def test_each_answer_is_of_its_moment(self):
         server = Server(self, "--listen", "0")
