@@ -100,7 +100,7 @@ static void release_signals(const struct sigaction before[ENDINGS])
         sigaction(endings[i], &before[i], NULL);
 }
 
-static void end_if_interrupted(void)
+void steer_end_if_interrupted(void)
 {
     if (!interrupted)
         return;
@@ -220,13 +220,14 @@ static enum steer_answer hand_over(const struct process *process, struct rs_comm
 static int say(const struct process *process, enum steer_answer answer,
                const struct rs_commands *command)
 {
-    int number = process->number;
+    int number = process->number, device = (int)command->device;
 
     switch (answer) {
     case STEER_DONE:
         return TOOL_OK;
     case STEER_LATE:
-        tool_say("process %d made no CUDA call in time, and nothing was changed%s", number,
+        tool_say("process %d made no CUDA call in time, and nothing was changed on device %d%s",
+                 number, device,
                  command->has_thread
                      ? ""
                      : "; with RMM_CONTROL=thread it takes commands between its calls");
@@ -245,7 +246,7 @@ static int say(const struct process *process, enum steer_answer answer,
                  number);
         return TOOL_FINDING;
     case STEER_INTERRUPTED:
-        tool_say("interrupted; nothing was changed in process %d", number);
+        tool_say("interrupted; nothing was changed on device %d of process %d", device, number);
         return TOOL_LATE;
     }
     return TOOL_FINDING;
@@ -258,7 +259,7 @@ int steer(const struct steer_target *target, struct rs_commands *command, uint64
 
     if (answer != STEER_DONE) {
         code = say(&target->process, answer, command);
-        end_if_interrupted();
+        steer_end_if_interrupted();
         return code;
     }
     if (command->result == 0)
