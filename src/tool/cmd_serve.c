@@ -60,16 +60,15 @@ static int serve_at(union address *address, const char *text)
 /* The value of "--listen ADDRESS" or "--listen=ADDRESS"; NULL after saying what is wrong. */
 static const char *take_listen(char ***arguments)
 {
-    static const char option[] = "--listen";
+    static const char *const options[] = {"--listen", NULL};
     const char *word = **arguments;
-    size_t length = strlen(option);
+    bool failed = false;
+    const char *value = tool_option_value(arguments, options[0], &failed);
 
-    if (strncmp(word, option, length) == 0 && word[length] == '=')
-        return word + length + 1;
-    if (strcmp(word, option) == 0)
-        return (*arguments)[1] ? *++*arguments : "";
+    if (value || failed)
+        return value;
     if (*word == '-')
-        tool_say_unknown("option", word, (const char *const[]){option, NULL});
+        tool_say_unknown("option", word, options);
     else
         tool_say("'%s' is one word too many", word);
     return NULL;

@@ -353,34 +353,16 @@ static bool parse_wait(const char *text, uint64_t *wait_ns)
     return true;
 }
 
-/* The value of an option that is written `--name VALUE` or `--name=VALUE`; *arguments moves to the
- * last word of it.  NULL where this is another option, or after saying that there is no value. */
-static const char *option_value(char ***arguments, const char *name, bool *failed)
-{
-    size_t length = strlen(name);
-    const char *word = **arguments;
-
-    if (strncmp(word, name, length) != 0 || (word[length] && word[length] != '='))
-        return NULL;
-    if (word[length] == '=')
-        return word + length + 1;
-    if ((*arguments)[1])
-        return *++*arguments;
-    tool_say("%s needs a value", name);
-    *failed = true;
-    return NULL;
-}
-
 static bool take_option(char ***arguments, const char *value_option, struct steer_words *words)
 {
     const char *known[] = {"--device", "--wait", value_option, NULL}, *value;
     bool failed = false;
 
-    if ((value = option_value(arguments, "--device", &failed)))
+    if ((value = tool_option_value(arguments, "--device", &failed)))
         return parse_device(value, &words->device);
-    if (!failed && (value = option_value(arguments, "--wait", &failed)))
+    if (!failed && (value = tool_option_value(arguments, "--wait", &failed)))
         return parse_wait(value, &words->wait_ns);
-    if (!failed && value_option && (value = option_value(arguments, value_option, &failed))) {
+    if (!failed && value_option && (value = tool_option_value(arguments, value_option, &failed))) {
         words->value = value;
         return true;
     }

@@ -298,8 +298,8 @@ class Addresses(support.Test):
 class Usage(support.Test):
     def test_wrong_usage(self):
         for words, line in (
-                (["--listen"], "--listen=: no address" + FORM),
-                (["--listen="], "--listen=: no address" + FORM),
+                (["--listen"], "--listen needs a value"),
+                (["--listen="], "--listen needs a value"),
                 (["--listen", "localhost:9835"], "--listen=^localhost:9835: no IPv4 address, and names are not looked up" + FORM),
                 (["--listen", ":9835"], "--listen=^:9835: no IPv4 address, and names are not looked up" + FORM),
                 (["--listen", "127.1:1"], "--listen=^127.1:1: no IPv4 address, and names are not looked up" + FORM),

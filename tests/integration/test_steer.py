@@ -237,6 +237,7 @@ class Steer(support.Test):
                 (["limit", here, "1GiB", "--wait", "never"], 2, "--wait never: not a number of seconds"),
                 (["trim", here, "1GiB"], 2, "'1GiB' is one word too many"),
                 (["trim", here, "--keep"], 2, "--keep needs a value"),
+                (["trim", here, "--keep="], 2, "--keep needs a value"),
                 (["trim", here, "--keep", "50%"], 2, "--keep 50%: a size in bytes is needed here")):
             with self.subTest(words):
                 answer = tool(*words)
