@@ -80,6 +80,28 @@ static bool read_bytes(const struct rs_source *source, struct rs_diagnostics *di
     return false;
 }
 
+static void say_nothing(void *data, const char *line)
+{
+    (void)data, (void)line;
+}
+
+bool rs_config_read_compat_limit(const char *entry, struct rs_compat_limit *limit)
+{
+    struct rs_diagnostics diagnostics = {.write = say_nothing};
+    struct rs_source source;
+    struct alias alias;
+    bool is_read;
+
+    if (!read_alias(entry, &alias))
+        return false;
+    source = (struct rs_source){alias.name, alias.text};
+    limit->device = alias.device;
+    is_read = read_bytes(&source, &diagnostics, &limit->bytes);
+    if (!is_read)
+        limit->bytes = 0;
+    return !is_read || limit->bytes > 0;
+}
+
 static bool is_asked(const struct rs_config_values *values)
 {
     return rs_config_value(values, -1, RS_VARIABLE_COMPAT, NULL) != NULL;

@@ -7,6 +7,9 @@
 #include "base/diagnostic.h"
 #include "config/values.h"
 
+#include <stdbool.h>
+#include <stdint.h>
+
 /* Enters the limits of `environment` into the values, which all RMM_ variables are in, if
  * RMM_COMPAT asks for it. */
 void rs_config_read_compat(struct rs_config_values *values, char *const *environment,
@@ -14,3 +17,13 @@ void rs_config_read_compat(struct rs_config_values *values, char *const *environ
 
 /* Logs for each such variable of `environment` what it has become (RMM_VERBOSE). */
 void rs_config_say_compat(const struct rs_config_values *values, char *const *environment);
+
+/* A limit that one of these variables sets. */
+struct rs_compat_limit {
+    int device;     /* -1: all */
+    uint64_t bytes; /* 0: its value is malformed, which is an error where it is taken */
+};
+
+/* Reads an entry of an environment.  False where it is another variable, or one that sets no
+ * limit. */
+bool rs_config_read_compat_limit(const char *entry, struct rs_compat_limit *limit);

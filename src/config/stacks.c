@@ -300,12 +300,9 @@ static struct rs_expression *add_observers(const struct rs_config *config, int d
  * of it), or -1 when none is set. */
 static int scope_gives(const struct rs_config_scope *scope, enum rs_kind kind, bool part)
 {
-    static const int whole[RS_KINDS] = {RS_VARIABLE_RESOURCE, RS_VARIABLE_PINNED_RESOURCE,
-                                        RS_VARIABLE_MANAGED_RESOURCE};
-
     for (int i = 0; scope && rs_variables[i].option.name; i++) {
-        bool wanted =
-            part ? rs_variables[i].builds_a_part && rs_variables[i].kind == kind : i == whole[kind];
+        bool wanted = part ? rs_variables[i].builds_a_part && rs_variables[i].kind == kind
+                           : i == rs_kind_whole[kind];
         if (wanted && scope->value[i].given)
             return i;
     }

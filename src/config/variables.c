@@ -6,6 +6,8 @@
 
 const char *const rs_kind_names[RS_KINDS] = {"device", "pinned", "managed"};
 const char *const rs_kind_texts[RS_KINDS] = {"", ", pinned memory", ", managed memory"};
+const int rs_kind_whole[RS_KINDS] = {RS_VARIABLE_RESOURCE, RS_VARIABLE_PINNED_RESOURCE,
+                                     RS_VARIABLE_MANAGED_RESOURCE};
 
 /* A field that generic code fills has the C type that the values are stored as. */
 #define FIELD(field)                                                                               \

@@ -28,6 +28,9 @@ extern const char *const rs_kind_names[RS_KINDS];
 /* Texts that follow "device 0" in a line: "", ", pinned memory", ", managed memory". */
 extern const char *const rs_kind_texts[RS_KINDS];
 
+/* The variable of each kind that gives all of its stack. */
+extern const int rs_kind_whole[RS_KINDS];
+
 /* A parameter in guides to RMM with the meaning of one of our variables. */
 struct rs_guide_word {
     const char *name;   /* written as a variable: "RMM_INITIAL_POOL_SIZE" */

@@ -140,19 +140,11 @@ static int check_profile(const char *name, char **variables)
 static const char *profile_value(char ***arguments)
 {
     static const char *const options[] = {"--profile", "--help", NULL};
-    size_t length = strlen(options[0]);
-    const char *value = **arguments;
+    bool failed = false;
+    const char *value = tool_option_value(arguments, options[0], &failed);
 
-    if (strncmp(value, options[0], length) != 0 || (value[length] && value[length] != '=')) {
-        tool_say_unknown("option", value, options);
-        return NULL;
-    }
-    value = value[length] ? value + length + 1 : (*arguments)[1];
-    if (!value || !*value) {
-        tool_say("--profile needs a value");
-        return NULL;
-    }
-    *arguments += value == (*arguments)[1];
+    if (!value && !failed)
+        tool_say_unknown("option", **arguments, options);
     return value;
 }
 

@@ -55,6 +55,7 @@ static int set_limit(const struct steer_target *target, int index, const struct 
     code = steer(target, &command, wait_ns);
     if (code == TOOL_OK)
         print_answer(target, &command);
+    steer_end_if_interrupted();
     return code;
 }
 

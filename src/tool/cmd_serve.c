@@ -8,19 +8,38 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
+/* A signal that was ignored when the command began, as SIGINT is in a script's background job, does
+ * not end it. */
+static void add_end(sigset_t *ends, int number)
+{
+    struct sigaction action;
+
+    if (sigaction(number, NULL, &action) == 0 && action.sa_handler != SIG_IGN)
+        sigaddset(ends, number);
+}
+
 /* The signals that end the command.  They are blocked before the server makes its thread, which
- * inherits that, so that only sigwait takes them. */
+ * inherits that, so that only wait_for_end takes them. */
 static void block_ends(sigset_t *ends)
 {
     sigemptyset(ends);
-    sigaddset(ends, SIGINT);
-    sigaddset(ends, SIGTERM);
+    add_end(ends, SIGINT);
+    add_end(ends, SIGTERM);
     sigprocmask(SIG_BLOCK, ends, NULL);
     /* Clients may leave in the middle of an answer, and libmicrohttpd blocks the signal in its
      * thread only where it can. */
     signal(SIGPIPE, SIG_IGN);
+}
+
+static void wait_for_end(const sigset_t *ends)
+{
+    const struct timespec second = {.tv_sec = 1};
+
+    while (sigtimedwait(ends, NULL, &second) < 0)
+        http_close_slow();
 }
 
 static void say_where(const union address *address)
@@ -38,7 +57,7 @@ static void say_where(const union address *address)
 static int serve_at(union address *address, const char *text)
 {
     sigset_t ends;
-    int socket = address_listen(address), number;
+    int socket = address_listen(address);
 
     if (socket < 0) {
         tool_say("--listen %s: %s", text, strerror(-socket));
@@ -51,8 +70,7 @@ static int serve_at(union address *address, const char *text)
         return TOOL_FINDING;
     }
     say_where(address);
-    while (sigwait(&ends, &number) != 0)
-        ;
+    wait_for_end(&ends);
     http_end();
     return TOOL_OK;
 }
@@ -60,16 +78,15 @@ static int serve_at(union address *address, const char *text)
 /* The value of "--listen ADDRESS" or "--listen=ADDRESS"; NULL after saying what is wrong. */
 static const char *take_listen(char ***arguments)
 {
-    static const char option[] = "--listen";
+    static const char *const options[] = {"--listen", NULL};
     const char *word = **arguments;
-    size_t length = strlen(option);
+    bool failed = false;
+    const char *value = tool_option_value(arguments, options[0], &failed);
 
-    if (strncmp(word, option, length) == 0 && word[length] == '=')
-        return word + length + 1;
-    if (strcmp(word, option) == 0)
-        return (*arguments)[1] ? *++*arguments : "";
+    if (value || failed)
+        return value;
     if (*word == '-')
-        tool_say_unknown("option", word, (const char *const[]){option, NULL});
+        tool_say_unknown("option", word, options);
     else
         tool_say("'%s' is one word too many", word);
     return NULL;

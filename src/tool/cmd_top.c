@@ -185,21 +185,6 @@ static int show_live(struct view *view)
 
 /* ---- the command ---- */
 
-/* The value of "--by process" or "--by=process", where *arguments is that option; NULL: it is
- * another one. */
-static const char *value_of(char ***arguments, const char *option)
-{
-    size_t length = strlen(option);
-
-    if (strncmp(**arguments, option, length) != 0)
-        return NULL;
-    if ((**arguments)[length] == '=')
-        return **arguments + length + 1;
-    if ((**arguments)[length] != '\0')
-        return NULL;
-    return (*arguments)[1] ? *++*arguments : "";
-}
-
 /* The place of the word, or -1 after saying that there is none. */
 static int place_of(const char *word, const char *option, const char *const *words)
 {
@@ -229,6 +214,7 @@ static bool take_option(char ***arguments, struct options *options)
 {
     static const char *const groups[] = {"process", "device", NULL};
     static const char *const known[] = {"--once", "--json", "--by", "--sort", "--interval", NULL};
+    bool failed = false;
     const char *value;
     int place;
 
@@ -236,19 +222,20 @@ static bool take_option(char ***arguments, struct options *options)
         return options->is_once = true;
     if (strcmp(**arguments, "--json") == 0)
         return options->is_json = options->is_once = true;
-    if ((value = value_of(arguments, "--interval")))
+    if ((value = tool_option_value(arguments, "--interval", &failed)))
         return take_interval(value, options);
-    if ((value = value_of(arguments, "--by"))) {
+    if ((value = tool_option_value(arguments, "--by", &failed))) {
         place = place_of(value, "--by", groups);
         options->view.is_by_device = place == 1;
         return place >= 0;
     }
-    if ((value = value_of(arguments, "--sort"))) {
+    if ((value = tool_option_value(arguments, "--sort", &failed))) {
         place = place_of(value, "--sort", view_sort_names);
         options->view.sort = place < 0 ? VIEW_HELD : (enum view_sort)place;
         return place >= 0;
     }
-    tool_say_unknown("option", **arguments, known);
+    if (!failed)
+        tool_say_unknown("option", **arguments, known);
     return false;
 }
 

@@ -23,6 +23,7 @@ static int trim(const struct steer_target *target, int device, uint64_t keep_byt
 
     if (code == TOOL_OK)
         print_answer(target, &command);
+    steer_end_if_interrupted();
     return code;
 }
 

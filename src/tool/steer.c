@@ -100,7 +100,7 @@ static void release_signals(const struct sigaction before[ENDINGS])
         sigaction(endings[i], &before[i], NULL);
 }
 
-static void end_if_interrupted(void)
+void steer_end_if_interrupted(void)
 {
     if (!interrupted)
         return;
@@ -220,13 +220,14 @@ static enum steer_answer hand_over(const struct process *process, struct rs_comm
 static int say(const struct process *process, enum steer_answer answer,
                const struct rs_commands *command)
 {
-    int number = process->number;
+    int number = process->number, device = (int)command->device;
 
     switch (answer) {
     case STEER_DONE:
         return TOOL_OK;
     case STEER_LATE:
-        tool_say("process %d made no CUDA call in time, and nothing was changed%s", number,
+        tool_say("process %d made no CUDA call in time, and nothing was changed on device %d%s",
+                 number, device,
                  command->has_thread
                      ? ""
                      : "; with RMM_CONTROL=thread it takes commands between its calls");
@@ -245,7 +246,7 @@ static int say(const struct process *process, enum steer_answer answer,
                  number);
         return TOOL_FINDING;
     case STEER_INTERRUPTED:
-        tool_say("interrupted; nothing was changed in process %d", number);
+        tool_say("interrupted; nothing was changed on device %d of process %d", device, number);
         return TOOL_LATE;
     }
     return TOOL_FINDING;
@@ -258,7 +259,7 @@ int steer(const struct steer_target *target, struct rs_commands *command, uint64
 
     if (answer != STEER_DONE) {
         code = say(&target->process, answer, command);
-        end_if_interrupted();
+        steer_end_if_interrupted();
         return code;
     }
     if (command->result == 0)
@@ -352,34 +353,16 @@ static bool parse_wait(const char *text, uint64_t *wait_ns)
     return true;
 }
 
-/* The value of an option that is written `--name VALUE` or `--name=VALUE`; *arguments moves to the
- * last word of it.  NULL where this is another option, or after saying that there is no value. */
-static const char *option_value(char ***arguments, const char *name, bool *failed)
-{
-    size_t length = strlen(name);
-    const char *word = **arguments;
-
-    if (strncmp(word, name, length) != 0 || (word[length] && word[length] != '='))
-        return NULL;
-    if (word[length] == '=')
-        return word + length + 1;
-    if ((*arguments)[1])
-        return *++*arguments;
-    tool_say("%s needs a value", name);
-    *failed = true;
-    return NULL;
-}
-
 static bool take_option(char ***arguments, const char *value_option, struct steer_words *words)
 {
     const char *known[] = {"--device", "--wait", value_option, NULL}, *value;
     bool failed = false;
 
-    if ((value = option_value(arguments, "--device", &failed)))
+    if ((value = tool_option_value(arguments, "--device", &failed)))
         return parse_device(value, &words->device);
-    if (!failed && (value = option_value(arguments, "--wait", &failed)))
+    if (!failed && (value = tool_option_value(arguments, "--wait", &failed)))
         return parse_wait(value, &words->wait_ns);
-    if (!failed && value_option && (value = option_value(arguments, value_option, &failed))) {
+    if (!failed && value_option && (value = tool_option_value(arguments, value_option, &failed))) {
         words->value = value;
         return true;
     }

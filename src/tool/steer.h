@@ -40,6 +40,10 @@ bool steer_parse_size(const char *name, const char *text, struct rs_size *size);
  * result fields filled in; another one after saying why not. */
 int steer(const struct steer_target *target, struct rs_commands *command, uint64_t wait_ns);
 
+/* Ends this process by the signal that came while a command was asked, if one came.  The caller
+ * prints what the process has answered before it calls this. */
+void steer_end_if_interrupted(void);
+
 /* Opens the process of that number and lists its devices; `device` -1: all that it uses.  False
  * after saying why not, with *code the exit code.  process_close is due after true. */
 bool steer_open(const char *number, int device, struct steer_target *target, int *code);

@@ -41,5 +41,10 @@ struct rs_diagnostics tool_diagnostics(void);
 /* Says "unknown <kind> '<word>'", with the nearest of `words` (NULL-terminated). */
 void tool_say_unknown(const char *kind, const char *word, const char *const *words);
 
+/* The value of an option that is written `--name VALUE` or `--name=VALUE`; *arguments moves to its
+ * last word.  NULL where **arguments is another word, or, with *failed set, after saying that the
+ * option has no value. */
+const char *tool_option_value(char ***arguments, const char *name, bool *failed);
+
 bool tool_is_help(const char *argument);
 void tool_print_help(const struct tool_command *command);

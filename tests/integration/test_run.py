@@ -190,38 +190,53 @@ class Parent(Run):
         process.kill()
         process.communicate(timeout=60)  # which ends when nobody has its stdout any more
 
-    # A shell with job control, as far as this needs one: says when its job has stopped, continues it, and ends as
-    # it does.
+    # A shell with job control, as far as this needs one: starts a job in the foreground or the background, says when it
+    # has stopped, continues it in the foreground, and ends as it does.
     SHELL = ("import os, signal, sys\n"
              "signal.signal(signal.SIGTTOU, signal.SIG_IGN)\n"
              "job = os.fork()\n"
              "if not job:\n"
              "    os.setpgid(0, 0)\n"
-             "    os.tcsetpgrp(0, os.getpid())\n"
+             "    if sys.argv[1] == 'foreground':\n"
+             "        os.tcsetpgrp(0, os.getpid())\n"
              "    signal.signal(signal.SIGTTOU, signal.SIG_DFL)\n"
-             "    os.execv(sys.argv[1], sys.argv[1:])\n"
+             "    os.execv(sys.argv[2], sys.argv[2:])\n"
              "stopped = os.WIFSTOPPED(os.waitpid(job, os.WUNTRACED)[1])\n"
              "os.write(1, b'stopped\\n' if stopped else b'ended\\n')\n"
+             "os.tcsetpgrp(0, job)\n"
              "os.killpg(job, signal.SIGCONT)\n"
              "sys.exit(os.waitstatus_to_exitcode(os.waitpid(job, 0)[1]))\n")
 
-    def test_a_stop_by_the_terminal_stops_both(self):
-        """The shell sees its job stop, and the program goes on when the shell lets it."""
-        program = "import signal, sys; signal.signal(signal.SIGCONT, lambda n, f: sys.exit(5)); " + \
-            "print('ready', flush=True); signal.pause()"
+    def as_job(self, place, program, keys):
+        """Runs the program as a job of the shell; types each key when its text is seen.  The shell must end with 5."""
         shell, terminal = pty.fork()
         if shell == 0:
-            os.execve(sys.executable, PYTHON + ["-c", self.SHELL, TOOL, "run", "--quiet"] + PYTHON + ["-c", program],
+            os.execve(sys.executable, PYTHON + ["-c", self.SHELL, place, TOOL, "run", "--quiet"] + PYTHON + ["-c", program],
                       support.environment(preload=[]))
         self.addCleanup(os.close, terminal)
         self.addCleanup(os.kill, shell, signal.SIGKILL)
         seen = ""
-        for text, key in (("ready", b"\x1a"), ("stopped", b"")):
+        for text, key in keys:
             while text not in seen:
                 self.assertTrue(select.select([terminal], [], [], 60)[0], seen)
                 seen += os.read(terminal, 1000).decode()
             os.write(terminal, key)
         self.assertEqual(os.waitstatus_to_exitcode(os.waitid(os.P_PID, shell, os.WEXITED | os.WNOWAIT).si_status << 8), 5)
+
+    def test_a_stop_by_the_terminal_stops_both(self):
+        """The shell sees its job stop, and the program goes on when the shell lets it."""
+        program = "import signal, sys; signal.signal(signal.SIGCONT, lambda n, f: sys.exit(5)); " + \
+            "print('ready', flush=True); signal.pause()"
+        self.as_job("foreground", program, [("ready", b"\x1a"), ("stopped", b"")])
+
+    def test_a_job_in_the_background_that_reads_the_terminal(self):
+        """The shell sees it stop by SIGTTIN: it sends SIGCONT to no job that it holds for running."""
+        self.as_job("background", "import sys; sys.exit(5 if sys.stdin.readline() == 'typed\\n' else 6)",
+                    [("stopped", b"typed\n")])
+
+    def test_a_job_in_the_background_that_is_told_to_stop(self):
+        """By `kill -TSTP %1`, which goes to `run` and the program."""
+        self.as_job("background", "import os, signal, sys; os.killpg(0, signal.SIGTSTP); sys.exit(5)", [("stopped", b"")])
 
     def pending(self, process):
         with open("/proc/%d/status" % process, encoding="ascii") as file:

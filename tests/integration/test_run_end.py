@@ -88,6 +88,10 @@ class Lines(Run):
         self.assertEqual(self.said(self.under("--limit", "1GiB", "true",
                                               settings={"LD_LIBRARY_PATH": self.folder}))[0],
                          "no process used CUDA through rmmshim (libcuda.so.1 cannot be loaded)" + NONE)
+        for only, shown in (("memory_stpes", "memory_stpes"), ("tr\x1bain", "tr?ain"), ("x" * 100, "x" * 63 + "...")):
+            self.assertEqual(self.said(self.under("--limit", "1GiB", "--only", only, STEPS, "device", 1)),
+                             ["no process used CUDA through rmmshim (RMM_ONLY=%s names no program that used CUDA)" % shown +
+                              NONE])
 
     def test_a_driver_that_ends_who_loads_it(self):
         """`run` does not load it into itself; and an alarm ends one that hangs, though `run` blocks signals."""
@@ -139,7 +143,8 @@ class Lines(Run):
 
     def test_who_is_left_out_is_not_missed(self):
         """Under --only, of those that are named alone."""
-        for only, said in (("sh", "none"), ("sh,memory_st*", "memory_steps [PID] (it was started without LD_PRELOAD)")):
+        for only, said in (("sh", " (RMM_ONLY=sh names no program that used CUDA)" + NONE),
+                           ("sh,memory_st*", "; seen without it: memory_steps [PID] (it was started without LD_PRELOAD)")):
             with self.subTest(only):
                 process = subprocess.Popen([TOOL, "run", "--limit", "1GiB", "--only", only, "sh", "-c",
                                             'env -u LD_PRELOAD "$0"; true', STEPS], env=support.environment(preload=[]),
@@ -150,7 +155,7 @@ class Lines(Run):
                 self.wait_for_looks(process.pid)
                 stdout, stderr = process.communicate(timeout=60)
                 self.assertEqual(self.said(support.Result(process.returncode, stdout, stderr)),
-                                 ["no process used CUDA through rmmshim; seen without it: " + said])
+                                 ["no process used CUDA through rmmshim" + said])
 
     def test_hostile_names(self):
         name = self.path("a\x1b[2J\"b\u202e\u009b")

@@ -14,7 +14,7 @@ from support import run
 TOOL = os.environ["TOOL"]
 STEPS = support.program("memory_steps")
 # The layout of shared/commands.h: places of fields, and steps.
-STEP_AT, ATTENTION_AT = 40, 384
+STEP_AT, DEVICE_AT, ATTENTION_AT = 40, 48, 384
 ASKED, ANSWERED = 1, 3
 ATTENTION_ASKED = 1 << 32
 
@@ -31,6 +31,21 @@ print(here.rmmshim_last_error().decode(), flush=True)
 while total.value != 1 << 30:
     assert not cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
 print(here.rmmshim_last_error().decode())
+"""
+
+# Has memory of two devices, and makes a call at each further line.
+TWO_DEVICES = """
+import ctypes, sys
+cuda, context, block = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_uint64()
+free, total = ctypes.c_size_t(), ctypes.c_size_t()
+assert not cuda.cuInit(0)
+for device in (0, 1):
+    assert not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) and not cuda.cuCtxSetCurrent(context)
+    assert not cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(1000))
+for line in sys.stdin:
+    if line == "call\\n":
+        assert not cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
+    print("done", flush=True)
 """
 
 
@@ -62,8 +77,20 @@ class Steered:
 
     def command_step(self):
         """How far the command in that file is."""
+        return self.command_field(STEP_AT)
+
+    def command_device(self):
+        return self.command_field(DEVICE_AT)
+
+    def command_field(self, at):
         with open(self.commands(), "rb") as file:
-            return struct.unpack_from("I", file.read(44), STEP_AT)[0]
+            return struct.unpack_from("I", file.read(at + 4), at)[0]
+
+
+def state_of(process):
+    """The letter that /proc has for it: T where it is stopped."""
+    with open("/proc/%d/stat" % process, encoding="utf-8") as file:
+        return file.read().rpartition(") ")[2][0]
 
 
 def tool(*words):
@@ -154,7 +181,7 @@ class Steer(support.Test):
         steered.step("device", 1)
         answer = tool("limit", steered.pid, "64MiB", "--wait", "0.05")
         self.assertEqual(answer.status, 3, answer)
-        self.assertIn("made no CUDA call in time, and nothing was changed; with RMM_CONTROL=thread", answer.stderr)
+        self.assertIn("made no CUDA call in time, and nothing was changed on device 0; with RMM_CONTROL=thread", answer.stderr)
         steered.step("info")
         self.assertEqual(steered.step("device", 100), [])
 
@@ -210,6 +237,7 @@ class Steer(support.Test):
                 (["limit", here, "1GiB", "--wait", "never"], 2, "--wait never: not a number of seconds"),
                 (["trim", here, "1GiB"], 2, "'1GiB' is one word too many"),
                 (["trim", here, "--keep"], 2, "--keep needs a value"),
+                (["trim", here, "--keep="], 2, "--keep needs a value"),
                 (["trim", here, "--keep", "50%"], 2, "--keep 50%: a size in bytes is needed here")):
             with self.subTest(words):
                 answer = tool(*words)
@@ -272,9 +300,49 @@ class Steer(support.Test):
                 command.send_signal(number)
                 stdout, stderr = command.communicate(timeout=60)
                 self.assertEqual((command.returncode, stdout, stderr),
-                                 (-number, "", "rmmshim: interrupted; nothing was changed in process %d\n" %
+                                 (-number, "", "rmmshim: interrupted; nothing was changed on device 0 of process %d\n" %
                                   steered.pid))
         self.assertEqual(steered.step("device", 100), [])
+
+    def wait_until(self, condition):
+        end = time.monotonic() + 60
+        while not condition():
+            self.assertLess(time.monotonic(), end)
+
+    def test_of_two_devices_one_has_the_limit(self):
+        """The first device has answered; the line names the one that nothing was changed on."""
+        for how, status, line in (
+                (signal.SIGINT, -signal.SIGINT, "rmmshim: interrupted; nothing was changed on device 1 of process %d\n"),
+                (None, 3, "rmmshim: process %d made no CUDA call in time, and nothing was changed on device 1; with "
+                          "RMM_CONTROL=thread it takes commands between its calls\n")):
+            with self.subTest(how):
+                steered = Steered(self, {"RMM_POOL_SIZE": "16MiB", "HOSTCUDA_DEVICES": "2"},
+                                  (sys.executable, "-c", TWO_DEVICES))
+                steered.step("begin")
+                command = self.asked(steered, "limit", steered.pid, "64MiB", "--wait", "60" if how else "5")
+                self.assertEqual(steered.step("call"), [])
+                self.wait_until(lambda: steered.command_device() == 1 and steered.command_step() == ASKED)
+                if how:
+                    command.send_signal(how)
+                stdout, stderr = command.communicate(timeout=60)
+                self.assertEqual((command.returncode, stderr), (status, line % steered.pid))
+                self.assertRegex(stdout, r"^python3.* \[%d\] device 0: limit 64.0 MiB, before none; .*\n$" % steered.pid)
+
+    def test_a_signal_that_comes_with_the_answer(self):
+        """The answer is printed, the next device is left alone, and the command ends by the signal."""
+        steered = Steered(self, {"RMM_POOL_SIZE": "16MiB", "HOSTCUDA_DEVICES": "2"},
+                          (sys.executable, "-c", TWO_DEVICES))
+        steered.step("begin")
+        for words in (("limit", steered.pid, "64MiB"), ("trim", steered.pid)):
+            command = self.asked(steered, *words, "--wait", "60")
+            command.send_signal(signal.SIGSTOP)
+            self.wait_until(lambda: state_of(command.pid) == "T")
+            steered.step("call")
+            command.send_signal(signal.SIGINT)
+            command.send_signal(signal.SIGCONT)
+            stdout, stderr = command.communicate(timeout=60)
+            self.assertEqual((command.returncode, stderr), (-signal.SIGINT, ""))
+            self.assertRegex(stdout, r"^python3.* \[%d\] device 0: .*\n$" % steered.pid)
 
     def test_an_ignored_signal_does_not_interrupt(self):
         steered = Steered(self, {"RMM_POOL_SIZE": "16MiB"})

@@ -364,13 +364,13 @@ class Once(Test):
             (["--onec"], "unknown option '--onec'; did you mean '--once'?"),
             (["4711"], "unknown option '4711'"),
             (["--by", "thread"], "unknown --by 'thread'"),
-            (["--by"], "unknown --by ''"),
+            (["--by"], "--by needs a value"),
             (["--sort", "lives"], "unknown --sort 'lives'; did you mean 'live'?"),
-            (["--sort="], "unknown --sort ''"),
+            (["--sort="], "--sort needs a value"),
             (["--interval", "0"], "--interval '0': a number of seconds from 0.1 to 3600"),
             (["--interval", "nan"], "--interval 'nan': a number of seconds from 0.1 to 3600"),
             (["--interval", "1s"], "--interval '1s': a number of seconds from 0.1 to 3600"),
-            (["--interval"], "--interval '': a number of seconds from 0.1 to 3600"),
+            (["--interval"], "--interval needs a value"),
             (["--json", "--by", "device"], "--json has a row for each process; not with --by device"),
         ):
             with self.subTest(arguments):

@@ -93,6 +93,102 @@ TEST(an_interpreter_has_the_name_of_its_script)
     assert_true(serves("Main", "/usr/bin/java", "java -cp b.jar Main"));
 }
 
+static void expect_script(const char *script, const char *executable, const char *line)
+{
+    if (!serves(script, executable, line))
+        fail_msg("%s: %s is not its script", line, script);
+}
+
+static void expect_no_script(const char *word, const char *executable, const char *line)
+{
+    if (serves(word, executable, line))
+        fail_msg("%s: %s is no script", line, word);
+}
+
+TEST(options_of_java_that_take_the_next_word)
+{
+    static const char *const options[] = {"--add-opens java.base/java.nio=ALL-UNNAMED",
+                                          "--add-opens=java.base/java.nio=ALL-UNNAMED",
+                                          "--add-exports java.base/sun.nio=ALL-UNNAMED",
+                                          "--add-reads a=b",
+                                          "--source 17",
+                                          "--patch-module a=b.jar",
+                                          "--limit-modules a",
+                                          "--upgrade-module-path lib",
+                                          "--enable-native-access a",
+                                          "--class-path=lib",
+                                          "-XX:+UseG1GC",
+                                          "-Dmodule=e"};
+    char line[256];
+
+    for (size_t i = 0; i < sizeof(options) / sizeof(*options); i++) {
+        snprintf(line, sizeof(line), "java %s -jar lib/train.jar", options[i]);
+        expect_script("train.jar", "/usr/bin/java", line);
+        expect_no_script("java.nio=ALL-UNNAMED", "/usr/bin/java", line);
+        snprintf(line, sizeof(line), "java %s Main", options[i]);
+        expect_script("Main", "/usr/bin/java", line);
+    }
+    expect_script("Main", "/usr/bin/java", "java -p lib --module=train/Main");
+}
+
+TEST(options_of_node_that_take_the_next_word)
+{
+    static const char *const lines[] = {
+        "node --loader ./x.mjs app.js",       "node -C dev app.js",
+        "node --conditions dev app.js",       "node --experimental-loader ./x.mjs app.js",
+        "node --env-file .env app.js",        "node --env-file=.env app.js",
+        "node --import=x --title dev app.js", "node --max-old-space-size=4096 app.js"};
+
+    for (size_t i = 0; i < sizeof(lines) / sizeof(*lines); i++)
+        expect_script("app.js", "/usr/bin/node", lines[i]);
+    expect_no_script("app.js", "/usr/bin/node", "node --eval x app.js");
+    expect_no_script("app.js", "/usr/bin/node", "node --print=x app.js");
+    expect_no_script("app.js", "/usr/bin/node", "node -pe x app.js");
+}
+
+TEST(letters_whose_value_is_the_rest_of_their_word)
+{
+    static const char *const perl[] = {
+        "perl -MData::Dumper train.pl", "perl -mPOSIX=ceil train.pl", "perl -i.pure train.pl",
+        "perl -d:NYTProf train.pl",     "perl -F/e/ train.pl",        "perl -CSDE train.pl",
+        "perl -wMstrict train.pl",      "perl -l012 -I e train.pl",   "perl -x/home/e train.pl"};
+    static const char *const ruby[] = {"ruby -W:no-deprecated app.rb",
+                                       "ruby -W2 app.rb",
+                                       "ruby -Ke app.rb",
+                                       "ruby -E utf-8 app.rb",
+                                       "ruby -Eutf-8 app.rb",
+                                       "ruby -i.re app.rb",
+                                       "ruby -Fe app.rb",
+                                       "ruby --encoding utf-8 app.rb",
+                                       "ruby --disable gems app.rb"};
+
+    for (size_t i = 0; i < sizeof(perl) / sizeof(*perl); i++)
+        expect_script("train.pl", "/usr/bin/perl", perl[i]);
+    for (size_t i = 0; i < sizeof(ruby) / sizeof(*ruby); i++)
+        expect_script("app.rb", "/usr/bin/ruby3.1", ruby[i]);
+    expect_no_script("train.pl", "/usr/bin/perl", "perl -de 0 train.pl");
+    expect_no_script("train.pl", "/usr/bin/perl", "perl -0777ne x train.pl");
+    expect_no_script("app.rb", "/usr/bin/ruby", "ruby -W0e x app.rb");
+}
+
+TEST(other_shells_and_julia)
+{
+    expect_script("train.sh", "/usr/bin/zsh", "zsh train.sh");
+    expect_script("train.sh", "/bin/zsh-5.9", "zsh --emulate sh -eo pipefail train.sh");
+    expect_script("train.sh", "/bin/ksh93", "ksh -o pipefail train.sh");
+    expect_script("train.sh", "/bin/mksh", "ksh train.sh");
+    expect_no_script("train.sh", "/usr/bin/zsh", "zsh -fc x train.sh");
+    expect_no_script("train.sh", "/usr/bin/ksh93", "ksh -c x train.sh");
+    expect_no_script("train.sh", "/bin/bash", "bash -s train.sh");
+    expect_script("train.py", "/opt/pypy/bin/pypy3", "pypy3 --jit off train.py");
+    expect_script("train.jl", "/usr/bin/julia", "julia train.jl");
+    expect_script("train.jl", "/usr/bin/julia",
+                  "julia -t 4 -O3 --project=e --threads=2 -L setup.jl --color yes train.jl");
+    expect_script("Train", "/usr/bin/julia", "julia -m Train x.jl");
+    expect_no_script("train.jl", "/usr/bin/julia", "julia -e x train.jl");
+    expect_no_script("train.jl", "/usr/bin/julia", "julia --eval=x train.jl");
+}
+
 TEST(a_program_on_the_command_line_has_no_script)
 {
     static const char *const lines[] = {

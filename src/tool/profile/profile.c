@@ -5,6 +5,7 @@
 #include "config/config.h"
 #include "config/variable_name.h"
 #include "tool/library.h"
+#include "tool/profile/join.h"
 #include "tool/profile/profile_line.h"
 #include "tool/tool.h"
 
@@ -28,18 +29,10 @@ static const char *const folders[] = {
     "profiles",
 };
 
-/* An assignment of the file. */
-struct line {
-    char *entry;     /* "RMM_LIMIT=80%", in the profile's text */
-    unsigned number; /* counted from 1 */
-    int index;       /* of its row in rs_variables */
-    int device;      /* -1: all */
-};
-
 struct profile {
     char path[PATH_MAX];
     char text[FILE_BYTES_MAX + 1]; /* the file; ends of lines have become ends of texts */
-    struct line lines[LINES_MAX];
+    struct profile_line lines[LINES_MAX];
     size_t count;
 };
 
@@ -163,7 +156,7 @@ static bool read_text(struct profile *profile)
 }
 
 /* The line of the same variable, or NULL. */
-static const struct line *find_line(const struct profile *profile, int index, int device)
+static const struct profile_line *find_line(const struct profile *profile, int index, int device)
 {
     for (size_t i = 0; i < profile->count; i++)
         if (profile->lines[i].index == index && profile->lines[i].device == device)
@@ -176,7 +169,7 @@ static bool add_line(struct profile *profile, char *text, unsigned number)
 {
     char reason[PROFILE_REASON_BYTES];
     struct profile_line parsed;
-    const struct line *other;
+    const struct profile_line *other;
 
     if (!profile_line_parse(text, &parsed, reason)) {
         tool_say("%s:%u: %s", profile->path, number, reason);
@@ -192,8 +185,8 @@ static bool add_line(struct profile *profile, char *text, unsigned number)
             tool_say("%s:%u: more than %d assignments", profile->path, number, LINES_MAX);
         return false;
     }
-    profile->lines[profile->count++] =
-        (struct line){parsed.entry, number, parsed.index, parsed.device};
+    parsed.number = number;
+    profile->lines[profile->count++] = parsed;
     return true;
 }
 
@@ -217,14 +210,13 @@ static bool check(struct profile *profile)
 {
     struct rs_diagnostics diagnostics = profile_diagnostics(profile);
     struct rs_config config;
-    char **alone = profile_join(profile, (char *const[]){NULL});
+    char *alone[LINES_MAX + 1] = {NULL};
     unsigned bad;
 
-    if (!alone)
-        return false;
+    for (size_t i = 0; i < profile->count; i++)
+        alone[i] = profile->lines[i].entry;
     bad = rs_config_parse(alone, &diagnostics, &config);
     rs_config_free(&config);
-    free((void *)alone);
     return bad == 0;
 }
 
@@ -249,71 +241,9 @@ void profile_free(struct profile *profile)
 
 /* ---- what wins ---- */
 
-static bool is_whole(int index)
-{
-    return index == RS_VARIABLE_RESOURCE || index == RS_VARIABLE_PINNED_RESOURCE ||
-           index == RS_VARIABLE_MANAGED_RESOURCE;
-}
-
-static bool is_pool(int index)
-{
-    return index == RS_VARIABLE_POOL_SIZE || index == RS_VARIABLE_POOL_MAX_SIZE;
-}
-
-/* What the library refuses together: a part of a stack and an expression of the same kind, an
- * arena and a pool. */
-static bool contradict(int one, int other)
-{
-    if (rs_variables[one].kind != rs_variables[other].kind)
-        return false;
-    return (is_whole(one) && rs_variables[other].builds_a_part) ||
-           (is_whole(other) && rs_variables[one].builds_a_part) ||
-           (one == RS_VARIABLE_ARENA_SIZE && is_pool(other)) ||
-           (other == RS_VARIABLE_ARENA_SIZE && is_pool(one));
-}
-
-static bool overrules(const char *entry, const struct line *line)
-{
-    char name[RS_NAME_BYTES_MAX];
-    size_t length = strcspn(entry, "=");
-    struct rs_name read;
-
-    if (!rs_name_begins_as_ours(entry) || length >= sizeof(name) || !entry[length])
-        return false;
-    snprintf(name, sizeof(name), "%.*s", (int)length, entry);
-    rs_name_read(name, &read);
-    if (read.kind != RS_NAME_OURS || (read.device >= 0 && read.device != line->device))
-        return false;
-    /* A name without a value is not set, so it contradicts nothing; but the user wrote it. */
-    return read.index == line->index || (entry[length + 1] && contradict(read.index, line->index));
-}
-
-static bool holds(const struct line *line, char *const *given)
-{
-    for (; given && *given; given++)
-        if (overrules(*given, line))
-            return false;
-    return true;
-}
-
 char **profile_join(const struct profile *profile, char *const *given)
 {
-    size_t count = 0;
-    char **joined;
-
-    while (given && given[count])
-        count++;
-    joined = calloc(count + profile->count + 1, sizeof(*joined));
-    if (!joined) {
-        tool_say("out of memory");
-        return NULL;
-    }
-    for (size_t i = 0; i < count; i++)
-        joined[i] = given[i];
-    for (size_t i = 0; i < profile->count; i++)
-        if (holds(&profile->lines[i], given))
-            joined[count++] = profile->lines[i].entry;
-    return joined;
+    return profile_join_lines(profile->path, profile->lines, profile->count, given);
 }
 
 bool profile_enter(const char *name)
@@ -330,7 +260,7 @@ bool profile_enter(const char *name)
 /* ---- diagnostics ---- */
 
 /* True where the line begins with this assignment's variable, and its value is the profile's. */
-static bool is_about(const char *line, const struct line *assignment, bool is_entered)
+static bool is_about(const char *line, const struct profile_line *assignment, bool is_entered)
 {
     char name[RS_NAME_BYTES_MAX];
     size_t length = strcspn(assignment->entry, "=");

@@ -17,7 +17,8 @@ void profile_free(struct profile *profile);
 
 /* Returns `given`, an array like environ, and behind it those lines of the profile that nothing in
  * it overrules: the same variable, also where `given` has it for all devices and the profile for
- * one, and one that the library refuses beside it (a part of a stack and the whole of it).  NULL
+ * one; a limit that RMM_COMPAT takes; and what the library refuses beside it (a part of a stack and
+ * the whole of it).  A line is printed for each one that is left out for another variable.  NULL
  * when out of memory; free() is due for the array alone, whose texts are the profile's. */
 char **profile_join(const struct profile *profile, char *const *given);
 

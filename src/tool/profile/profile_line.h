@@ -7,9 +7,10 @@
 enum { PROFILE_REASON_BYTES = 384 };
 
 struct profile_line {
-    char *entry; /* the assignment, in the line's text; NULL: a comment, or nothing */
-    int index;   /* the variable's row in rs_variables */
-    int device;  /* -1: all */
+    char *entry;     /* the assignment, in the line's text; NULL: a comment, or nothing */
+    int index;       /* the variable's row in rs_variables */
+    int device;      /* -1: all */
+    unsigned number; /* in its file, counted from 1, as the caller enters it */
 };
 
 /* False with the reason why the line, which has no end of line, cannot stand in a profile. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/run/end.h"
 
+#include "config/variables.h"
 #include "report/page.h"
 #include "report/plain.h"
 #include "tool/doctor/driver.h"
@@ -105,13 +106,6 @@ static void say_processes(const struct summary *summary)
 
 /* ---- what escaped ---- */
 
-static const char *why_none(void)
-{
-    if (nothing_set)
-        return "no setting gives a stack or a limit";
-    return driver_can_be_loaded() ? NULL : "libcuda.so.1 cannot be loaded";
-}
-
 static void add_text(char *text, size_t room, const char *format, ...) RS_PRINTF(3, 4);
 
 static void add_text(char *text, size_t room, const char *format, ...)
@@ -124,10 +118,25 @@ static void add_text(char *text, size_t room, const char *format, ...)
     va_end(arguments);
 }
 
+/* Why no process used CUDA through the library, if that is known.  RMM_ONLY may hold any name, so
+ * that a misspelt one shows here alone. */
+static void add_why_none(const struct summary *summary, char *text, size_t room)
+{
+    const char *only = rs_variables[RS_VARIABLE_ONLY].option.name, *patterns = getenv(only);
+    char shown[NAME_BYTES];
+
+    if (nothing_set)
+        add_text(text, room, " (no setting gives a stack or a limit)");
+    else if (!driver_can_be_loaded())
+        add_text(text, room, " (libcuda.so.1 cannot be loaded)");
+    else if (patterns && *patterns && !summary->unserved_count)
+        add_text(text, room, " (%s=%s%s names no program that used CUDA)", only,
+                 printable(patterns, shown), strlen(patterns) < NAME_BYTES ? "" : "...");
+}
+
 static void say_escaped(const struct summary *summary)
 {
     char line[SAID_MAX * (NAME_BYTES + 80) + 512] = "", name[NAME_BYTES];
-    const char *why = summary->count ? NULL : why_none();
     const struct unserved *all = summary->unserved;
     size_t count = summary->unserved_count;
 
@@ -137,8 +146,8 @@ static void say_escaped(const struct summary *summary)
         add_text(line, sizeof(line), "%zu processes used CUDA through rmmshim", summary->count);
     else
         add_text(line, sizeof(line), "no process used CUDA through rmmshim");
-    if (why)
-        add_text(line, sizeof(line), " (%s)", why);
+    if (!summary->count)
+        add_why_none(summary, line, sizeof(line));
     add_text(line, sizeof(line), "; seen without it:%s", count ? "" : " none");
     for (size_t i = 0; i < count && i < SAID_MAX; i++)
         add_text(line, sizeof(line), "%s %s [%d] (%s)", i ? "," : "",

@@ -102,21 +102,15 @@ static const struct own_option *find_own(const char *word)
 static bool take_own(const struct own_option *option, char ***arguments,
                      struct run_options *options)
 {
-    const char *value = strchr(**arguments, '=');
+    bool failed = false;
+    const char *value;
 
-    if (!option->value && value) {
+    if (!option->value && strchr(**arguments, '=')) {
         tool_say("%s has no value", option->name);
         return false;
     }
-    value = value ? value + 1 : NULL;
-    if (option->value && !value)
-        value = *++*arguments;
-    if (option->value && (!value || !*value)) {
-        *arguments -= !value;
-        tool_say("%s needs a value", option->name);
-        return false;
-    }
-    return option->set(options, value);
+    value = option->value ? tool_option_value(arguments, option->name, &failed) : NULL;
+    return !failed && option->set(options, value);
 }
 
 /* ---- options that set variables ---- */

@@ -111,23 +111,31 @@ static void pass_on(pid_t program, const siginfo_t *info)
         (void)kill(program, info->si_signo);
 }
 
-/* True where a shell with job control may wait for this process.  Who is the leader of its session
- * has no shell. */
-static bool is_foreground_job(void)
+/* The stops that job control sends.  Anything else is a SIGSTOP. */
+static bool is_of_job_control(int stop)
+{
+    return stop == SIGTSTP || stop == SIGTTIN || stop == SIGTTOU;
+}
+
+/* True where a shell with job control may wait for this process, and expects it to stop: in the
+ * background only by a stop of job control, since a SIGSTOP may be for the program alone.  Who is
+ * the leader of its session has no shell. */
+static bool stops_with(int stop)
 {
     int terminal = getsid(0) == getpid() ? -1 : open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
-    bool is_foreground = terminal >= 0 && tcgetpgrp(terminal) == getpgrp();
+    bool stops = terminal >= 0 && (is_of_job_control(stop) || tcgetpgrp(terminal) == getpgrp());
 
     if (terminal >= 0)
         close(terminal);
-    return is_foreground;
+    return stops;
 }
 
-/* The shell is to see that its job has stopped.  Anybody else who stops the program continues it
- * alone, and this process would stay stopped for good. */
-static void stop_too(pid_t program)
+/* The shell is to see that its job has stopped: it continues only jobs of which it has seen that.
+ * Anybody else who stops the program continues it alone, and this process would stay stopped for
+ * good. */
+static void stop_too(pid_t program, int stop)
 {
-    if (!is_foreground_job())
+    if (!stops_with(stop))
         return;
     (void)kill(getpid(), SIGSTOP);
     (void)kill(program, SIGCONT);
@@ -141,7 +149,7 @@ static bool has_ended(pid_t program, int *status)
     while ((changed = waitpid(program, status, WNOHANG | WUNTRACED)) == program) {
         if (!WIFSTOPPED(*status))
             return true;
-        stop_too(program);
+        stop_too(program, WSTOPSIG(*status));
     }
     return changed < 0 && errno == ECHILD;
 }

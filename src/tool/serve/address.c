@@ -74,8 +74,6 @@ bool address_parse(const char *text, union address *address)
         return parse_ipv6(text, address);
     address->ipv4 = (struct sockaddr_in){.sin_family = AF_INET};
     address->ipv4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (!*text)
-        return refuse(text, NULL, "no address");
     if (!colon && !text[strspn(text, "0123456789")])
         return take_port(text, text, &address->ipv4.sin_port);
     if (colon && strchr(colon + 1, ':'))

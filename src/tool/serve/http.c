@@ -20,22 +20,32 @@ bool http_begin(int socket)
     return false;
 }
 
+void http_close_slow(void)
+{
+}
+
 void http_end(void)
 {
 }
 
 #else
 
+#include "base/clock.h"
+#include "base/lock.h"
+
 #include <dlfcn.h>
 #include <microhttpd.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum {
     CONNECTIONS_MAX = 16, /* further ones wait until one of these ends */
     IDLE_SECONDS = 10,    /* after which a connection is closed that sends or takes nothing */
+    LONGEST_SECONDS = 20, /* after which a connection is closed: Prometheus asks for 10 s at most,
+                             unless it is told otherwise */
     REQUEST_BYTES = 16 << 10,
 };
 
@@ -49,6 +59,7 @@ static const char library_name[] = "libmicrohttpd.so.12";
     X(create_response_from_fd64)                                                                   \
     X(add_response_header)                                                                         \
     X(queue_response)                                                                              \
+    X(get_connection_info)                                                                         \
     X(destroy_response)
 
 /* The library's functions. */
@@ -172,15 +183,74 @@ static enum MHD_Result answer(void *data, struct MHD_Connection *connection, con
     return send_metrics(connection);
 }
 
+/* ---- connections that last too long ---- */
+
+/* A connection, from its beginning until before its descriptor is closed. */
+struct place {
+    bool is_taken;
+    int fd;
+    uint64_t begin_ns;
+};
+
+static struct place places[CONNECTIONS_MAX];
+static struct rs_mutex places_lock = RS_MUTEX_INIT(RS_RANK_ALONE);
+
+static struct place *take_place(int fd)
+{
+    struct place *found = NULL;
+
+    rs_mutex_lock(&places_lock);
+    for (size_t i = 0; i < CONNECTIONS_MAX && !found; i++)
+        if (!places[i].is_taken)
+            found = &places[i];
+    if (found)
+        *found = (struct place){true, fd, rs_clock_ns()};
+    rs_mutex_unlock(&places_lock);
+    return found;
+}
+
+static void leave_place(struct place *place)
+{
+    rs_mutex_lock(&places_lock);
+    place->is_taken = false;
+    rs_mutex_unlock(&places_lock);
+}
+
+static void note_connection(void *data, struct MHD_Connection *connection, void **context,
+                            enum MHD_ConnectionNotificationCode what)
+{
+    const union MHD_ConnectionInfo *info =
+        mhd.get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+
+    (void)data;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED)
+        *context = info ? take_place(info->connect_fd) : NULL;
+    else if (*context)
+        leave_place(*context);
+}
+
+/* The idle time begins anew with each byte, so that who sends one now and then would keep a place
+ * without end.  A connection that is shut down is closed by the server's thread. */
+void http_close_slow(void)
+{
+    uint64_t now_ns = rs_clock_ns();
+
+    rs_mutex_lock(&places_lock);
+    for (size_t i = 0; i < CONNECTIONS_MAX; i++)
+        if (places[i].is_taken && now_ns - places[i].begin_ns > LONGEST_SECONDS * 1000000000ull)
+            (void)shutdown(places[i].fd, SHUT_RDWR);
+    rs_mutex_unlock(&places_lock);
+}
+
 /* ---- the server ---- */
 
 bool http_begin(int socket)
 {
-    server = mhd.start_daemon(MHD_USE_AUTO_INTERNAL_THREAD, 0, NULL, NULL, answer, NULL,
-                              MHD_OPTION_LISTEN_SOCKET, socket, MHD_OPTION_CONNECTION_LIMIT,
-                              (unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
-                              (unsigned)IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-                              (size_t)REQUEST_BYTES, MHD_OPTION_END);
+    server = mhd.start_daemon(
+        MHD_USE_AUTO_INTERNAL_THREAD, 0, NULL, NULL, answer, NULL, MHD_OPTION_LISTEN_SOCKET, socket,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)REQUEST_BYTES,
+        MHD_OPTION_NOTIFY_CONNECTION, note_connection, NULL, MHD_OPTION_END);
     return server != NULL;
 }
 
