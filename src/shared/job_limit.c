@@ -106,6 +106,47 @@ static bool has_members(const struct rs_job_limit *job)
     return false;
 }
 
+static bool has_ended(pid_t process)
+{
+    char path[64], stat[1024];
+    ssize_t length = -1;
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)process);
+    fd = rs_file_open(path);
+    if (fd >= 0) {
+        length = rs_file_read(fd, stat, sizeof(stat) - 1, 0);
+        rs_file_close(fd);
+    }
+    if (length <= 0)
+        return false;
+    stat[length] = '\0';
+    return rs_process_stat_has_ended(stat);
+}
+
+/* That /proc does not tell of a process has other causes too: no descriptor is left to read it. */
+static bool is_gone(uint64_t owner)
+{
+    pid_t process = (pid_t)(owner >> 32);
+    long long ticks = rs_process_start_ticks(process);
+
+    if (ticks < 0)
+        return kill(process, 0) != 0 && errno == ESRCH;
+    return (uint32_t)ticks != (uint32_t)owner || has_ended(process);
+}
+
+static bool has_living_members(const struct rs_job_limit *job)
+{
+    uint32_t count = atomic_load(&job->members_used);
+
+    for (uint32_t i = 0; i < count && i < RS_JOB_MEMBERS; i++) {
+        uint64_t owner = atomic_load(&job->members[i].owner);
+        if (owner != 0 && !is_gone(owner))
+            return true;
+    }
+    return false;
+}
+
 /* The home is written last: a process that dies before leaves a file that is nobody's. */
 static void begin_anew(struct rs_job_limit *job, uint64_t home, const char boot[RS_BOOT_BYTES])
 {
@@ -118,24 +159,23 @@ static void begin_anew(struct rs_job_limit *job, uint64_t home, const char boot[
 }
 
 /* Makes this process's PID namespace the file's home where nobody lives there.  Members of another
- * one may be dead: that cannot be seen from here.  Those of an earlier boot are.  The home of a
- * `run` is `run`'s.  Under the file's lock. */
+ * one may be dead: that cannot be seen from here, and containers of one kernel may each have a name
+ * of the boot.  In this namespace it can, so the name of the boot forgets no living member.  A
+ * `run`'s file and its home are `run`'s.  Under the file's lock. */
 static int settle_home(struct rs_job_limit *job, bool is_of_run)
 {
     uint64_t home = rs_process_namespace(), before = atomic_load(&job->home);
     char boot[RS_BOOT_BYTES];
-    bool same_boot;
 
     if (home == 0 || rs_process_start_ticks(0) < 0)
         return -ESRCH;
-    rs_process_boot(boot);
-    same_boot = memcmp(boot, job->boot, sizeof(boot)) == 0;
-    if (before == home && same_boot)
-        return 0;
     if (is_of_run)
-        return -ESTALE;
-    if (before != 0 && same_boot && has_members(job))
+        return before == home ? 0 : -ESTALE;
+    if (before != 0 && before != home && has_members(job))
         return -EXDEV;
+    rs_process_boot(boot);
+    if (before == home && (memcmp(boot, job->boot, sizeof(boot)) == 0 || has_living_members(job)))
+        return 0;
     begin_anew(job, home, boot);
     return 0;
 }
@@ -282,35 +322,6 @@ struct rs_job_member *rs_job_limit_join(struct rs_job_limit *job)
         return &job->members[i];
     }
     return NULL;
-}
-
-static bool has_ended(pid_t process)
-{
-    char path[64], stat[1024];
-    ssize_t length = -1;
-    int fd;
-
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)process);
-    fd = rs_file_open(path);
-    if (fd >= 0) {
-        length = rs_file_read(fd, stat, sizeof(stat) - 1, 0);
-        rs_file_close(fd);
-    }
-    if (length <= 0)
-        return false;
-    stat[length] = '\0';
-    return rs_process_stat_has_ended(stat);
-}
-
-/* That /proc does not tell of a process has other causes too: no descriptor is left to read it. */
-static bool is_gone(uint64_t owner)
-{
-    pid_t process = (pid_t)(owner >> 32);
-    long long ticks = rs_process_start_ticks(process);
-
-    if (ticks < 0)
-        return kill(process, 0) != 0 && errno == ESRCH;
-    return (uint32_t)ticks != (uint32_t)owner || has_ended(process);
 }
 
 static bool has_bytes(const struct rs_job_member *member)

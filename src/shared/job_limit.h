@@ -13,9 +13,9 @@
  * seen: the kernel closes the GPU after it has ended the process's threads.
  *
  * A member is found alive or dead by its process number, which means nothing in another PID
- * namespace.  So all members are of the namespace of the first one (the file's home), and of this
- * boot: others are refused, and a file of an earlier boot begins anew.  Joining is under a file
- * lock, which the kernel takes back from a process that dies.
+ * namespace.  So all members are of the namespace of the first one (the file's home): others are
+ * refused while it has members.  A file of an earlier boot begins anew where nobody of it lives.
+ * Joining is under a file lock, which the kernel takes back from a process that dies.
  *
  * Each member says how much of a device it has idle.  A member that finds the job full announces
  * what it lacks (`wanted_bytes`), adds to the device's `asked`, and raises RS_ATTENTION_JOB in

@@ -553,6 +553,25 @@ TEST(a_file_of_another_namespace_is_refused_while_it_has_members)
     assert_int_equal(again->members[0].taken_bytes[0], 0);
 }
 
+/* Containers of one kernel may each have a name of the boot (systemd-nspawn, LXC). */
+TEST(another_name_of_the_boot_takes_nothing_from_members_of_another_namespace)
+{
+    struct rs_job_limit *job, *again;
+    struct rs_job_member *member, *other;
+    uint64_t home = rs_process_namespace();
+
+    assert_int_equal(rs_job_limit_open(NULL, "kernels", &job, &member), 0);
+    member->taken_bytes[0] = 300;
+    job->home = home + 1;
+    job->boot[0] ^= 1;
+    assert_int_equal(rs_job_limit_open(NULL, "kernels", &again, &other), -EXDEV);
+    assert_int_equal(job->home, home + 1);
+    assert_int_equal(member->taken_bytes[0], 300);
+    member->owner = 0;
+    assert_int_equal(rs_job_limit_open(NULL, "kernels", &again, &other), 0);
+    assert_int_equal(again->home, home);
+}
+
 TEST(members_of_an_earlier_boot_are_forgotten)
 {
     struct rs_job_limit *job, *again;
@@ -561,9 +580,25 @@ TEST(members_of_an_earlier_boot_are_forgotten)
     assert_int_equal(rs_job_limit_open(NULL, "boots", &job, &member), 0);
     member->taken_bytes[0] = 300;
     job->boot[0] ^= 1;
+    member->owner = (uint64_t)INT32_MAX << 32 | 1; /* no process has this number */
     assert_int_equal(rs_job_limit_open(NULL, "boots", &again, &other), 0);
     assert_int_equal(other->taken_bytes[0], 0);
     assert_int_equal(again->members_used, 1);
+}
+
+TEST(members_that_live_are_of_this_boot)
+{
+    struct rs_job_limit *job, *again;
+    struct rs_job_member *member, *other;
+
+    if (!knows_itself())
+        return;
+    assert_int_equal(rs_job_limit_open(NULL, "living", &job, &member), 0);
+    member->taken_bytes[0] = 300;
+    job->boot[0] ^= 1;
+    assert_int_equal(rs_job_limit_open(NULL, "living", &again, &other), 0);
+    assert_int_equal(again->members[0].taken_bytes[0], 300);
+    assert_ptr_equal(other, &again->members[1]);
 }
 
 TEST(the_job_of_a_run_is_of_the_namespace_of_the_run)
