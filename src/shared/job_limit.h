@@ -63,6 +63,7 @@ struct rs_job_limit {
     char layout[32];
     _Atomic uint32_t members_used; /* none beyond this one was ever taken */
     struct rs_job_device devices[RS_JOB_DEVICES];
+    _Atomic uint32_t turns;   /* how often the file's lock was had */
     _Atomic uint64_t home;    /* the PID namespace of all members; 0: there was none yet */
     char boot[RS_BOOT_BYTES]; /* in which they run */
     struct rs_job_member members[RS_JOB_MEMBERS];
@@ -77,8 +78,8 @@ void rs_job_limit_init(struct rs_job_limit *job);
  * for the calling process.  0 and *job, or -errno: -ESTALE when `where` names something else by now
  * or is of another PID namespace, -EPROTO for another version's file, -EACCES for one that others
  * may write, -EXDEV when members of another PID namespace may live, -ESRCH when /proc does not tell
- * who this process is, -EBUSY when another process joins for RS_JOB_LIMIT_SETTLE_MS, -EUSERS when
- * all places are taken. */
+ * who this process is, -EBUSY when one process has the file's lock for RS_JOB_LIMIT_SETTLE_MS,
+ * -EUSERS when all places are taken. */
 int rs_job_limit_open(const char *where, const char *path, struct rs_job_limit **job,
                       struct rs_job_member **member);
 
