@@ -125,6 +125,15 @@ def limits():
         7, 7, 7, 2048, 1024, 1500000000, 2 << 40]
 
 
+def limits_of_all():
+    """They are set before CUDA says how many devices there are."""
+    for device in range(64):
+        assert rmmshim.limit("96MiB", device) == 96 * MIB
+    start()
+    allocate(MIB)
+    rmmshim.report()
+
+
 def phases():
     with rmmshim.phase("load") as load:
         start()

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import sys
 import unittest
 
@@ -128,6 +129,11 @@ class Module(support.Test):
 
     def test_limits(self):
         self.active("limits", {"RMM_POOL_SIZE": "0"})
+
+    def test_a_report_has_only_devices_that_there_are(self):
+        result = run([sys.executable, SCENES, "limits_of_all"], POOL, more=dict(MORE, HOSTCUDA_DEVICES="2"))
+        self.assertEqual((result.status, result.stdout), (0, "done\n"), result)
+        self.assertEqual(sorted(set(re.findall(r"device (\d+)", "\n".join(result.said)))), ["0", "1"], result)
 
     def test_phases(self):
         self.active("phases")
