@@ -9,6 +9,7 @@
 #include "base/path.h"
 #include "shared/commands.h"
 #include "shared/job.h"
+#include "shared/other_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -45,25 +46,6 @@ void rs_job_limit_init(struct rs_job_limit *job)
     set_layout(job);
     rs_process_boot(job->boot);
     atomic_store(&job->home, rs_process_namespace());
-}
-
-static int open_named(const char *where)
-{
-    unsigned long long inode;
-    struct stat status;
-    char path[64];
-    int process, number, fd;
-
-    if (sscanf(where, "%d:%d:%llu", &process, &number, &inode) != 3)
-        return -EINVAL;
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", process, number);
-    fd = rs_file_open_to_change(path);
-    if (fd < 0)
-        return -ESTALE;
-    if (fstat(fd, &status) == 0 && (unsigned long long)status.st_ino == inode)
-        return fd;
-    rs_file_close(fd);
-    return -ESTALE;
 }
 
 /* Whoever can write to the file can take the limit away. */
@@ -392,7 +374,7 @@ static void reap_some(struct rs_job_limit *job)
 int rs_job_limit_open(const char *where, const char *path, struct rs_job_limit **job,
                       struct rs_job_member **member)
 {
-    int fd = where ? open_named(where) : open_path(path), result;
+    int fd = where ? rs_other_file_open_named(where) : open_path(path), result;
     struct rs_job_limit *mapped = NULL;
 
     if (fd < 0)
