@@ -170,8 +170,10 @@ struct rmmshim_phase {
  * rmmshim_mark writes rows.  There is room for 255 names; phases with other names are counted as
  * "(others)".  A phase inside 64 others only counts as an entry.  CUDA need not have been started.
  *
- * Allocations and frees do no work for phases; a push and a pop each take about 1 us.  -EINVAL:
- * name is NULL or empty. */
+ * Allocations and frees do no work for phases.  A push and a pop each take about 1 us where one
+ * device is in use and few phases are open.  Each looks at all devices in use (5 to 7 us with 8)
+ * and, under one lock, at the open phases of all threads (71 us with 32 threads that have 20 open
+ * each).  -EINVAL: name is NULL or empty. */
 RMMSHIM_API int rmmshim_push_phase(const char *name);
 
 /** Ends the phase that the calling thread has pushed last, and writes "end NAME" to event logs.

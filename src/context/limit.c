@@ -32,6 +32,8 @@ static struct device_limit unpublished[RS_DEVICES_MAX], *devices = unpublished;
 
 static _Atomic bool any_limit;
 
+static _Atomic int device_count; /* as the driver says; 0: it has not been asked, or not started */
+
 enum { JOINING_NAP_NS = 20 * 1000 };
 
 /* A device joins the job once; other threads wait for it. */
@@ -206,6 +208,23 @@ bool rs_limit_ask_free(CUdevice device, size_t *free_bytes)
     return told;
 }
 
+static void note_device_count(void)
+{
+    int count;
+
+    if (atomic_load(&device_count) == 0 && rs_driver.cuDeviceGetCount &&
+        rs_driver.cuDeviceGetCount(&count) == CUDA_SUCCESS)
+        atomic_store(&device_count, count);
+}
+
+/* A limit can be set before CUDA starts, and then for any number. */
+static bool is_there(int device)
+{
+    int count = atomic_load(&device_count);
+
+    return is_known(device) && (count == 0 || device < count);
+}
+
 void rs_limit_resolve(CUdevice device)
 {
     const struct rs_size *size;
@@ -214,6 +233,7 @@ void rs_limit_resolve(CUdevice device)
 
     if (!is_known(device))
         return;
+    note_device_count();
     join_device(device);
     if (atomic_load(&devices[device].resolved))
         return;
@@ -286,15 +306,16 @@ bool rs_limit_is_used(int device)
 {
     const struct device_limit *of = &devices[device];
 
-    return atomic_load(&of->resolved) || atomic_load(&of->account.limit_bytes) ||
-           atomic_load(&of->account.peak_charged_bytes);
+    return is_there(device) &&
+           (atomic_load(&of->resolved) || atomic_load(&of->account.limit_bytes) ||
+            atomic_load(&of->account.peak_charged_bytes));
 }
 
 void rs_limit_report(int device, struct rs_report *report, bool also_unused)
 {
     static const char *const names[RS_PATHS] = {"driver", "managed",        "arrays",
                                                 "vmm",    "stream_ordered", "graphs"};
-    struct device_limit *of = is_known(device) ? &devices[device] : NULL;
+    struct device_limit *of = is_there(device) ? &devices[device] : NULL;
     struct rs_account *account = of ? &of->account : NULL;
     struct rs_term served[] = {
         {RS_REPORT_PLACE(account->charged_bytes), 1, 0, 1},

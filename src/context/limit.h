@@ -77,7 +77,8 @@ void rs_limit_note_path(int device, enum rs_path path, size_t from_bytes, size_t
 /* Notes a stream-ordered allocation that the driver served, or its free; bytes as requested. */
 void rs_limit_note_stream_ordered(int device, size_t bytes, bool freed);
 
-/* True when the device was used, or its limit asked for. */
+/* True when the device was used, or its limit asked for, and, as far as the driver was asked, there
+ * is such a device. */
 bool rs_limit_is_used(int device);
 
 /* Adds the account's counters to the report when the device has a limit or was charged; with

@@ -18,7 +18,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-enum { BUCKETS = 256 };
+enum { BUCKETS = 256, OWNERS = 8 /* with phases too deep, of one thread */ };
 
 /* Mapped, not allocated: only the pages of devices in use take memory. */
 struct name {
@@ -57,7 +57,11 @@ static struct open_phase *open_phases;
 static __thread struct {
     struct open_phase *innermost;
     unsigned depth;
-    unsigned too_deep; /* begun inside RS_PHASE_DEPTH others, so not measured */
+    struct too_deep {
+        const void *owner;
+        unsigned
+            count; /* begun inside RS_PHASE_DEPTH others, so not measured; 0: the place is free */
+    } too_deep[OWNERS];
 } mine;
 
 /* ---- what is counted; the caller holds the lock from here on ---- */
@@ -227,18 +231,25 @@ static struct name *find_name(const char *text)
     return name;
 }
 
-static struct name *make_name(const char *text)
+static void add_name(struct name *name)
 {
-    struct name *name = rs_map_zeroed(sizeof(*name));
-    unsigned bucket = bucket_of(text);
+    unsigned bucket = bucket_of(name->text);
 
-    RS_ASSERT(name_count < RS_PHASE_NAMES && strlen(text) < sizeof(name->text));
-    if (!name)
-        return NULL;
-    memcpy(name->text, text, strlen(text) + 1);
+    RS_ASSERT(name_count < RS_PHASE_NAMES);
     name->next_in_bucket = buckets[bucket];
     buckets[bucket] = name;
     names[name_count++] = name;
+}
+
+static struct name *make_name(const char *text)
+{
+    struct name *name = rs_map_zeroed(sizeof(*name));
+
+    RS_ASSERT(strlen(text) < sizeof(name->text));
+    if (!name)
+        return NULL;
+    memcpy(name->text, text, strlen(text) + 1);
+    add_name(name);
     return name;
 }
 
@@ -327,7 +338,7 @@ static void end_of_thread(void)
 {
     while (mine.innermost && getpid() == process)
         end_phase(&mine.innermost, true);
-    mine.too_deep = 0;
+    memset(mine.too_deep, 0, sizeof(mine.too_deep));
 }
 
 static void end_by_key(void *data)
@@ -364,14 +375,38 @@ static struct name *enter_name(const char *text)
     return name;
 }
 
-static int push_too_deep(const char *text)
+/* NULL: the owner has none that are too deep. */
+static struct too_deep *too_deep_of(const void *owner)
 {
+    for (int i = 0; i < OWNERS; i++)
+        if (mine.too_deep[i].count > 0 && mine.too_deep[i].owner == owner)
+            return &mine.too_deep[i];
+    return NULL;
+}
+
+static struct too_deep *make_too_deep(const void *owner)
+{
+    for (int i = 0; i < OWNERS; i++)
+        if (mine.too_deep[i].count == 0) {
+            mine.too_deep[i].owner = owner;
+            return &mine.too_deep[i];
+        }
+    return NULL;
+}
+
+static int push_too_deep(const char *text, const void *owner)
+{
+    struct too_deep *too_deep = too_deep_of(owner);
     struct name *name;
 
+    if (!too_deep)
+        too_deep = make_too_deep(owner);
+    if (!too_deep)
+        return -ENOMEM;
     rs_mutex_lock(&rs_peak_lock);
     name = enter_name(text);
     rs_mutex_unlock(&rs_peak_lock);
-    mine.too_deep += name != NULL;
+    too_deep->count += name != NULL;
     return name ? 0 : -ENOMEM;
 }
 
@@ -394,8 +429,9 @@ int rs_phase_push(const char *name, const void *owner, const char **entered)
 
     *entered = NULL;
     copy_name(text, name);
-    if (mine.depth == RS_PHASE_DEPTH)
-        return push_too_deep(text);
+    /* Inside one that is too deep, as a pop ends the latest one. */
+    if (mine.depth == RS_PHASE_DEPTH || too_deep_of(owner))
+        return push_too_deep(text, owner);
     phase = is_end_noticed() ? calloc(1, sizeof(*phase)) : NULL;
     if (!phase)
         return -ENOMEM;
@@ -415,10 +451,11 @@ int rs_phase_push(const char *name, const void *owner, const char **entered)
 int rs_phase_pop(const void *owner, const char **name)
 {
     struct open_phase **place = &mine.innermost;
+    struct too_deep *too_deep = too_deep_of(owner);
 
     *name = NULL;
-    if (mine.too_deep > 0) {
-        mine.too_deep--;
+    if (too_deep) {
+        too_deep->count--;
         return 0;
     }
     while (*place && (*place)->owner != owner)
@@ -497,20 +534,42 @@ void rs_phase_reset_peaks(enum rs_kind kind, int device)
     rs_mutex_unlock(&rs_peak_lock);
 }
 
-/* The other threads are not in the child, and the lock and the links may be as one of them had left
- * them.  The counters begin anew, so the phases do. */
+static void begin_name_anew(struct name *name)
+{
+    if (!find_name(name->text)) {
+        name->entries = name->open = name->unended = 0;
+        memset(name->ended, 0, sizeof(name->ended));
+        add_name(name);
+    }
+    name->entries++;
+}
+
+static void begin_phase_anew(struct open_phase *phase)
+{
+    memset(phase->measures, 0, sizeof(phase->measures));
+    memset(phase->peak_charged_bytes, 0, sizeof(phase->peak_charged_bytes));
+    begin_name_anew(phase->name);
+    link_phase(phase);
+}
+
+/* The other threads are not in the child, and the lock, the links and the table of names may be as
+ * one of them had left them.  The counters begin anew, so the phases and their names do.  Names
+ * that nobody enters any more stay mapped: somebody may have been told of them. */
 void rs_phase_forked(void)
 {
+    struct open_phase *own[RS_PHASE_DEPTH];
+    unsigned count = 0;
+
     rs_peak_watches_forget();
     process = getpid();
     open_phases = NULL;
-    for (unsigned i = 0; i < name_count; i++)
-        names[i]->open = 0;
+    name_count = 0;
+    memset(buckets, 0, sizeof(buckets));
+    for (struct open_phase *phase = mine.innermost; phase; phase = phase->around)
+        own[count++] = phase;
+    RS_ASSERT(count == mine.depth);
     rs_mutex_lock(&rs_peak_lock);
-    for (struct open_phase *phase = mine.innermost; phase; phase = phase->around) {
-        memset(phase->measures, 0, sizeof(phase->measures));
-        memset(phase->peak_charged_bytes, 0, sizeof(phase->peak_charged_bytes));
-        link_phase(phase);
-    }
+    while (count > 0) /* the outermost first, as they were entered */
+        begin_phase_anew(own[--count]);
     rs_mutex_unlock(&rs_peak_lock);
 }

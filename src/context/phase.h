@@ -43,7 +43,8 @@ struct rs_phase {
 /* Begins a phase of the calling thread.  `owner` tells apart who begins phases: a pop ends the
  * latest phase of its own.  The name is cut to RS_PHASE_NAME_BYTES - 1 bytes, and control
  * characters in it become blanks.  *entered is the name as it is kept, or NULL where the phase is
- * too deep to be measured.  Returns 0 or -ENOMEM.  This and all functions below are thread safe. */
+ * too deep to be measured.  Returns 0 or -ENOMEM (also: a thread has
+ * too deep phases of 8 owners).  This and all functions below are thread safe. */
 int rs_phase_push(const char *name, const void *owner, const char **entered);
 
 /* Ends the calling thread's latest phase of the owner, and fills in its name (NULL: it was too
@@ -60,5 +61,6 @@ bool rs_phase_get(unsigned index, enum rs_kind kind, int device, struct rs_phase
  * is live now, those of ended ones at 0. */
 void rs_phase_reset_peaks(enum rs_kind kind, int device);
 
-/* Must be called in a child after fork(): keeps only the phases of the calling thread. */
+/* Must be called in a child after fork(): keeps only the phases that the calling thread has open,
+ * and their names, each entered as often as it is open. */
 void rs_phase_forked(void);

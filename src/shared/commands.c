@@ -4,6 +4,7 @@
 #include "base/descriptor.h"
 #include "base/file.h"
 #include "shared/job.h"
+#include "shared/other_file.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -104,20 +105,13 @@ bool rs_commands_where(int *fd, uint64_t *inode)
     return commands != NULL;
 }
 
-/* Looked at before it is opened: to open a device that has the number by now may do something.  The
- * seal keeps the mapping from losing its memory. */
+/* The seal keeps the mapping from losing its memory. */
 static int open_of(int process, int fd, uint64_t inode)
 {
+    int opened = rs_other_file_open(process, fd, inode);
     struct stat status;
-    char path[64];
-    int opened;
 
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", process, fd);
-    if (stat(path, &status) != 0 || !S_ISREG(status.st_mode) || status.st_ino != (ino_t)inode ||
-        status.st_size != RS_COMMANDS_BYTES)
-        return -1;
-    opened = rs_file_open_to_change(path);
-    if (opened >= 0 && (fstat(opened, &status) != 0 || status.st_ino != (ino_t)inode ||
+    if (opened >= 0 && (fstat(opened, &status) != 0 || status.st_size != RS_COMMANDS_BYTES ||
                         !rs_file_cannot_shrink(opened))) {
         rs_file_close(opened);
         opened = -1;

@@ -4,9 +4,9 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/undisturbed.h"
+#include "shared/other_file.h"
 
 #include <linux/futex.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -25,35 +25,17 @@ void rs_job_wake(_Atomic uint32_t *word)
     (void)syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* Opens the job's file.  Returns -1 when the descriptor stands for another file by now. */
-static int open_job(const char *where)
-{
-    unsigned long long inode;
-    struct stat status;
-    char path[64];
-    int process, number, fd;
-
-    if (sscanf(where, "%d:%d:%llu", &process, &number, &inode) != 3)
-        return -1;
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", process, number);
-    fd = rs_file_open_to_change(path);
-    if (fd >= 0 && (fstat(fd, &status) != 0 || (unsigned long long)status.st_ino != inode ||
-                    status.st_size < (off_t)sizeof(struct rs_job))) {
-        rs_file_close(fd);
-        fd = -1;
-    }
-    return fd;
-}
-
 static struct rs_job *map_job(const char *where)
 {
-    int fd = open_job(where);
+    int fd = rs_other_file_open_named(where);
+    struct stat status;
     void *job = MAP_FAILED;
 
-    if (fd >= 0) {
+    if (fd < 0)
+        return NULL;
+    if (fstat(fd, &status) == 0 && status.st_size >= (off_t)sizeof(struct rs_job))
         job = mmap(NULL, sizeof(struct rs_job), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        rs_file_close(fd);
-    }
+    rs_file_close(fd);
     return job == MAP_FAILED ? NULL : job;
 }
 

@@ -9,6 +9,7 @@
 #include "base/path.h"
 #include "shared/commands.h"
 #include "shared/job.h"
+#include "shared/other_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,6 +24,11 @@
 enum {
     NAP_NS = 100 * 1000,         /* between two tries of requests that are in each other's way */
     TRIES_NS = 20 * 1000 * 1000, /* for all of them */
+    /* Between two tries to lock the file: twice as long each time, so that 1000 processes that wait
+     * leave the processor to the one that has the lock. */
+    LOCK_NAP_NS = 100 * 1000,
+    LOCK_NAP_MOST_NS = 50 * 1000 * 1000,
+    REAP_AT_JOIN = 64, /* places that a process looks at when it has joined */
     DEVICE_FREE = 0,
     DEVICE_WRITTEN = 1,
     DEVICE_VALID = 2,
@@ -40,25 +46,6 @@ void rs_job_limit_init(struct rs_job_limit *job)
     set_layout(job);
     rs_process_boot(job->boot);
     atomic_store(&job->home, rs_process_namespace());
-}
-
-static int open_named(const char *where)
-{
-    unsigned long long inode;
-    struct stat status;
-    char path[64];
-    int process, number, fd;
-
-    if (sscanf(where, "%d:%d:%llu", &process, &number, &inode) != 3)
-        return -EINVAL;
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", process, number);
-    fd = rs_file_open_to_change(path);
-    if (fd < 0)
-        return -ESTALE;
-    if (fstat(fd, &status) == 0 && (unsigned long long)status.st_ino == inode)
-        return fd;
-    rs_file_close(fd);
-    return -ESTALE;
 }
 
 /* Whoever can write to the file can take the limit away. */
@@ -96,94 +83,25 @@ static int check(struct rs_job_limit *job, bool may_be_new)
     return strncmp(job->layout, RS_JOB_LIMIT_LAYOUT, sizeof(job->layout)) == 0 ? 0 : -EPROTO;
 }
 
-static bool has_members(const struct rs_job_limit *job)
+/* Waits as long as others have their turns, and for one holder only so long: it may be stopped. */
+static int lock_file(int fd, const struct rs_job_limit *job)
 {
-    uint32_t count = atomic_load(&job->members_used);
-
-    for (uint32_t i = 0; i < count && i < RS_JOB_MEMBERS; i++)
-        if (atomic_load(&job->members[i].owner) != 0)
-            return true;
-    return false;
-}
-
-/* The home is written last: a process that dies before leaves a file that is nobody's. */
-static void begin_anew(struct rs_job_limit *job, uint64_t home, const char boot[RS_BOOT_BYTES])
-{
-    atomic_store(&job->home, 0);
-    memset(job->members, 0,
-           rs_min(atomic_load(&job->members_used), RS_JOB_MEMBERS) * sizeof(job->members[0]));
-    atomic_store(&job->members_used, 0);
-    memcpy(job->boot, boot, RS_BOOT_BYTES);
-    atomic_store(&job->home, home);
-}
-
-/* Makes this process's PID namespace the file's home where nobody lives there.  Members of another
- * one may be dead: that cannot be seen from here.  Those of an earlier boot are.  The home of a
- * `run` is `run`'s.  Under the file's lock. */
-static int settle_home(struct rs_job_limit *job, bool is_of_run)
-{
-    uint64_t home = rs_process_namespace(), before = atomic_load(&job->home);
-    char boot[RS_BOOT_BYTES];
-    bool same_boot;
-
-    if (home == 0 || rs_process_start_ticks(0) < 0)
-        return -ESRCH;
-    rs_process_boot(boot);
-    same_boot = memcmp(boot, job->boot, sizeof(boot)) == 0;
-    if (before == home && same_boot)
-        return 0;
-    if (is_of_run)
-        return -ESTALE;
-    if (before != 0 && same_boot && has_members(job))
-        return -EXDEV;
-    begin_anew(job, home, boot);
-    return 0;
-}
-
-/* For so long only, as the holder may be stopped. */
-static int lock_file(int fd)
-{
-    uint64_t begin_ns = rs_clock_ns();
+    uint64_t begin_ns = rs_clock_ns(), nap_ns = LOCK_NAP_NS;
+    uint32_t seen = atomic_load(&job->turns), turns;
 
     while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK && errno != EINTR)
             return -errno;
-        if (rs_clock_ns() - begin_ns > RS_JOB_LIMIT_SETTLE_MS * 1000000ull)
+        turns = atomic_load(&job->turns);
+        if (turns != seen)
+            begin_ns = rs_clock_ns();
+        else if (rs_clock_ns() - begin_ns > RS_JOB_LIMIT_SETTLE_MS * 1000000ull)
             return -EBUSY;
-        rs_nap(NAP_NS);
+        seen = turns;
+        rs_nap(nap_ns);
+        nap_ns = rs_min(2 * nap_ns, LOCK_NAP_MOST_NS);
     }
     return 0;
-}
-
-static uint64_t owner_of(pid_t process, long long ticks)
-{
-    return (uint64_t)(uint32_t)process << 32 | (uint32_t)ticks;
-}
-
-/* exec() keeps a process's number and start time, and ends its memory: the places of the program
- * that this process was before become those of a process that began at another time and is gone, as
- * the kernel may close the device a little later here too. */
-static void leave_earlier_places(struct rs_job_limit *job)
-{
-    uint64_t own = owner_of(getpid(), rs_process_start_ticks(0)), never = own ^ 0x80000000;
-    uint32_t count = atomic_load(&job->members_used);
-
-    for (uint32_t i = 0; i < count && i < RS_JOB_MEMBERS; i++) {
-        uint64_t owner = own;
-        (void)atomic_compare_exchange_strong(&job->members[i].owner, &owner, never);
-    }
-}
-
-static int enter(struct rs_job_limit *job, bool is_of_run, struct rs_job_member **member)
-{
-    int result = settle_home(job, is_of_run);
-
-    if (result != 0)
-        return result;
-    leave_earlier_places(job);
-    (void)rs_job_limit_reap(job);
-    *member = rs_job_limit_join(job);
-    return *member ? 0 : -EUSERS;
 }
 
 static int map_file(int fd, struct rs_job_limit **job)
@@ -200,36 +118,12 @@ static int map_file(int fd, struct rs_job_limit **job)
     return 0;
 }
 
-/* The lock ends by name too: a process that another thread forks meanwhile has the descriptor. */
-int rs_job_limit_open(const char *where, const char *path, struct rs_job_limit **job,
-                      struct rs_job_member **member)
-{
-    int fd = where ? open_named(where) : open_path(path), result;
-    struct rs_job_limit *mapped = NULL;
-
-    if (fd < 0)
-        return fd;
-    result = lock_file(fd);
-    if (result == 0)
-        result = map_file(fd, &mapped);
-    if (result == 0)
-        result = check(mapped, !where);
-    if (result == 0 && member)
-        result = enter(mapped, where != NULL, member);
-    (void)flock(fd, LOCK_UN);
-    rs_file_close(fd);
-    if (result != 0) {
-        if (mapped)
-            munmap(mapped, sizeof(*mapped));
-        return result;
-    }
-    /* A forked child only forwards, until it begins anew and opens the file itself. */
-    (void)madvise(mapped, sizeof(*mapped), MADV_DONTFORK);
-    *job = mapped;
-    return 0;
-}
-
 /* ---- members ---- */
+
+static uint64_t owner_of(pid_t process, long long ticks)
+{
+    return (uint64_t)(uint32_t)process << 32 | (uint32_t)ticks;
+}
 
 static void note_used(struct rs_job_limit *job, uint32_t count)
 {
@@ -354,6 +248,19 @@ static void free_place(struct rs_job_member *member, uint64_t owner)
     atomic_store(&member->owner, 0);
 }
 
+/* True while bytes of an owner that is gone are still counted. */
+static bool reap_place(struct rs_job_member *member)
+{
+    uint64_t owner = atomic_load(&member->owner);
+
+    if (owner == 0 || !is_gone(owner))
+        return false;
+    if (gone_for_ms(member, owner) < RS_JOB_LIMIT_SETTLE_MS && has_bytes(member))
+        return true;
+    free_place(member, owner);
+    return false;
+}
+
 bool rs_job_limit_reap(struct rs_job_limit *job)
 {
     uint32_t count = atomic_load(&job->members_used);
@@ -361,17 +268,139 @@ bool rs_job_limit_reap(struct rs_job_limit *job)
 
     if (atomic_load(&job->home) != rs_process_namespace())
         return false;
-    for (uint32_t i = 0; i < count && i < RS_JOB_MEMBERS; i++) {
-        struct rs_job_member *member = &job->members[i];
-        uint64_t owner = atomic_load(&member->owner);
-        if (owner == 0 || !is_gone(owner))
-            continue;
-        if (gone_for_ms(member, owner) >= RS_JOB_LIMIT_SETTLE_MS || !has_bytes(member))
-            free_place(member, owner);
-        else
-            waits = true;
-    }
+    for (uint32_t i = 0; i < count && i < RS_JOB_MEMBERS; i++)
+        waits = reap_place(&job->members[i]) || waits;
     return waits;
+}
+
+/* ---- how a process joins ---- */
+
+static bool has_members(const struct rs_job_limit *job)
+{
+    uint32_t count = atomic_load(&job->members_used);
+
+    for (uint32_t i = 0; i < count && i < RS_JOB_MEMBERS; i++)
+        if (atomic_load(&job->members[i].owner) != 0)
+            return true;
+    return false;
+}
+
+static bool has_living_members(const struct rs_job_limit *job)
+{
+    uint32_t count = atomic_load(&job->members_used);
+
+    for (uint32_t i = 0; i < count && i < RS_JOB_MEMBERS; i++) {
+        uint64_t owner = atomic_load(&job->members[i].owner);
+        if (owner != 0 && !is_gone(owner))
+            return true;
+    }
+    return false;
+}
+
+/* The home is written last: a process that dies before leaves a file that is nobody's. */
+static void begin_anew(struct rs_job_limit *job, uint64_t home, const char boot[RS_BOOT_BYTES])
+{
+    atomic_store(&job->home, 0);
+    memset(job->members, 0,
+           rs_min(atomic_load(&job->members_used), RS_JOB_MEMBERS) * sizeof(job->members[0]));
+    atomic_store(&job->members_used, 0);
+    memcpy(job->boot, boot, RS_BOOT_BYTES);
+    atomic_store(&job->home, home);
+}
+
+/* Makes this process's PID namespace the file's home where nobody lives there.  Members of another
+ * one may be dead: that cannot be seen from here, and containers of one kernel may each have a name
+ * of the boot.  In this namespace it can, so the name of the boot forgets no living member.  A
+ * `run`'s file and its home are `run`'s.  Under the file's lock. */
+static int settle_home(struct rs_job_limit *job, bool is_of_run)
+{
+    uint64_t home = rs_process_namespace(), before = atomic_load(&job->home);
+    char boot[RS_BOOT_BYTES];
+
+    if (home == 0 || rs_process_start_ticks(0) < 0)
+        return -ESRCH;
+    if (is_of_run)
+        return before == home ? 0 : -ESTALE;
+    if (before != 0 && before != home && has_members(job))
+        return -EXDEV;
+    rs_process_boot(boot);
+    if (before == home && (memcmp(boot, job->boot, sizeof(boot)) == 0 || has_living_members(job)))
+        return 0;
+    begin_anew(job, home, boot);
+    return 0;
+}
+
+/* exec() keeps a process's number and start time, and ends its memory: the places of the program
+ * that this process was before become those of a process that began at another time and is gone, as
+ * the kernel may close the device a little later here too. */
+static void leave_earlier_places(struct rs_job_limit *job)
+{
+    uint64_t own = owner_of(getpid(), rs_process_start_ticks(0)), never = own ^ 0x80000000;
+    uint32_t count = atomic_load(&job->members_used);
+
+    for (uint32_t i = 0; i < count && i < RS_JOB_MEMBERS; i++) {
+        uint64_t owner = own;
+        (void)atomic_compare_exchange_strong(&job->members[i].owner, &owner, never);
+    }
+}
+
+static int enter(struct rs_job_limit *job, bool is_of_run, struct rs_job_member **member)
+{
+    int result = settle_home(job, is_of_run);
+
+    if (result != 0)
+        return result;
+    leave_earlier_places(job);
+    *member = rs_job_limit_join(job);
+    if (!*member) {
+        (void)rs_job_limit_reap(job);
+        *member = rs_job_limit_join(job);
+    }
+    return *member ? 0 : -EUSERS;
+}
+
+/* Not under the lock: to look whether a process lives takes 10 us.  Places that are looked at by
+ * none of many that join are looked at when a request is refused. */
+static void reap_some(struct rs_job_limit *job)
+{
+    uint32_t count = rs_min(atomic_load(&job->members_used), RS_JOB_MEMBERS);
+    uint32_t first = (uint32_t)getpid() % rs_max(count, 1);
+
+    for (uint32_t i = 0; i < count && i < REAP_AT_JOIN; i++)
+        (void)reap_place(&job->members[(first + i) % count]);
+}
+
+/* The lock ends by name too: a process that another thread forks meanwhile has the descriptor. */
+int rs_job_limit_open(const char *where, const char *path, struct rs_job_limit **job,
+                      struct rs_job_member **member)
+{
+    int fd = where ? rs_other_file_open_named(where) : open_path(path), result;
+    struct rs_job_limit *mapped = NULL;
+
+    if (fd < 0)
+        return fd;
+    result = map_file(fd, &mapped);
+    if (result == 0)
+        result = lock_file(fd, mapped);
+    if (result == 0)
+        result = check(mapped, !where);
+    if (result == 0)
+        atomic_fetch_add(&mapped->turns, 1);
+    if (result == 0 && member)
+        result = enter(mapped, where != NULL, member);
+    (void)flock(fd, LOCK_UN);
+    rs_file_close(fd);
+    if (result != 0) {
+        if (mapped)
+            munmap(mapped, sizeof(*mapped));
+        return result;
+    }
+    /* A forked child only forwards, until it begins anew and opens the file itself. */
+    (void)madvise(mapped, sizeof(*mapped), MADV_DONTFORK);
+    if (member)
+        reap_some(mapped);
+    *job = mapped;
+    return 0;
 }
 
 /* ---- devices ---- */

@@ -13,9 +13,9 @@
  * seen: the kernel closes the GPU after it has ended the process's threads.
  *
  * A member is found alive or dead by its process number, which means nothing in another PID
- * namespace.  So all members are of the namespace of the first one (the file's home), and of this
- * boot: others are refused, and a file of an earlier boot begins anew.  Joining is under a file
- * lock, which the kernel takes back from a process that dies.
+ * namespace.  So all members are of the namespace of the first one (the file's home): others are
+ * refused while it has members.  A file of an earlier boot begins anew where nobody of it lives.
+ * Joining is under a file lock, which the kernel takes back from a process that dies.
  *
  * Each member says how much of a device it has idle.  A member that finds the job full announces
  * what it lacks (`wanted_bytes`), adds to the device's `asked`, and raises RS_ATTENTION_JOB in
@@ -63,6 +63,7 @@ struct rs_job_limit {
     char layout[32];
     _Atomic uint32_t members_used; /* none beyond this one was ever taken */
     struct rs_job_device devices[RS_JOB_DEVICES];
+    _Atomic uint32_t turns;   /* how often the file's lock was had */
     _Atomic uint64_t home;    /* the PID namespace of all members; 0: there was none yet */
     char boot[RS_BOOT_BYTES]; /* in which they run */
     struct rs_job_member members[RS_JOB_MEMBERS];
@@ -77,8 +78,8 @@ void rs_job_limit_init(struct rs_job_limit *job);
  * for the calling process.  0 and *job, or -errno: -ESTALE when `where` names something else by now
  * or is of another PID namespace, -EPROTO for another version's file, -EACCES for one that others
  * may write, -EXDEV when members of another PID namespace may live, -ESRCH when /proc does not tell
- * who this process is, -EBUSY when another process joins for RS_JOB_LIMIT_SETTLE_MS, -EUSERS when
- * all places are taken. */
+ * who this process is, -EBUSY when one process has the file's lock for RS_JOB_LIMIT_SETTLE_MS,
+ * -EUSERS when all places are taken. */
 int rs_job_limit_open(const char *where, const char *path, struct rs_job_limit **job,
                       struct rs_job_member **member);
 

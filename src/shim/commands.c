@@ -104,14 +104,14 @@ void rs_shim_attend_in_request_now(void)
 
 /* ---- a thread for it ---- */
 
-/* Takes each command that is asked, also when a setting was found bad meanwhile and nothing is
- * served any more: rs_commands_wait does not wait while one is asked. */
+/* Takes each command that is asked, and clears RS_ATTENTION_JOB, also when a setting was found bad
+ * meanwhile and nothing is served any more: rs_commands_wait waits for neither. */
 static void *wait_for_commands(void *data)
 {
     (void)data;
     for (;;) {
         rs_commands_wait();
-        if (atomic_load(rs_attention) & RS_ATTENTION_JOB)
+        if (atomic_fetch_and(rs_attention, ~RS_ATTENTION_JOB) & RS_ATTENTION_JOB)
             rs_job_look();
         take_command();
     }

@@ -4,6 +4,7 @@
 Each scene checks for itself and prints nothing but what its test asks for."""
 import ctypes
 import errno
+import importlib
 import os
 import sys
 
@@ -59,7 +60,7 @@ def inactive():
     assert rmmshim.is_active() is False
     said = set()
     for function, *arguments in (
-            (rmmshim.statistics,), (rmmshim.statistics_of_all,), (rmmshim.limit,), (rmmshim.limit, MIB),
+            (rmmshim.version,), (rmmshim.statistics,), (rmmshim.statistics_of_all,), (rmmshim.limit,), (rmmshim.limit, MIB),
             (rmmshim.limit, "50%"), (rmmshim.trim,), (enter, rmmshim.phase("x")), (rmmshim.phases,),
             (rmmshim.reset_phase_peaks,), (enter, rmmshim.resource("cuda")), (rmmshim.set_resource, None),
             (enter, rmmshim.counters()), (rmmshim.reset_peaks,), (rmmshim.report,), (rmmshim.mark, "x")):
@@ -104,8 +105,33 @@ def limits():
     assert rmmshim.limit(" 50 %") == total.value // 2
     for size in ("8 apples", -1, True, 1.5, "", "0.5"):
         assert "is a number of bytes" in str(fails(ValueError, rmmshim.limit, size)), size
+    rmmshim.limit("96MiB")
+    for size in (1 << 64, "16777216T", "%d.5T" % (1 << 24), "9" * 400 + ".5K"):
+        assert "less than 2**64" in str(fails(ValueError, rmmshim.limit, size)), size
+        fails(ValueError, rmmshim.trim, 0, size)
+    assert rmmshim.limit() == 96 * MIB and rmmshim.size_of((1 << 64) - 1) == (1 << 64) - 1
+    for device in (1 << 32, 1 << 31, -1, "0", None):
+        for function, *arguments in ((rmmshim.limit, "1MiB"), (rmmshim.limit, "50%"), (rmmshim.limit, None),
+                                     (rmmshim.trim,), (rmmshim.statistics,), (rmmshim.phases,), (rmmshim.reset_peaks,),
+                                     (rmmshim.reset_phase_peaks,), (rmmshim.set_resource, None)):
+            if function in (rmmshim.limit, rmmshim.set_resource):
+                arguments.append(device)
+            else:
+                arguments[:0] = [device]
+            assert "a CUDA ordinal" in str(fails(ValueError, function, *arguments)), (function, device)
+        assert "a CUDA ordinal" in str(fails(ValueError, enter, rmmshim.counters(device))), device
+    assert rmmshim.limit() == 96 * MIB
     assert [rmmshim.size_of(size) for size in (7, "7", "7B", "2k", "1KiB", "1.5GB", "2T")] == [
         7, 7, 7, 2048, 1024, 1500000000, 2 << 40]
+
+
+def limits_of_all():
+    """They are set before CUDA says how many devices there are."""
+    for device in range(64):
+        assert rmmshim.limit("96MiB", device) == 96 * MIB
+    start()
+    allocate(MIB)
+    rmmshim.report()
 
 
 def phases():
@@ -158,6 +184,31 @@ def early_counters():
         start()
         allocate(700)
     assert (counted["allocated_bytes"], counted["used_bytes"]) == (700, 700), counted
+
+
+class Shell:
+    """As much of IPython's as the magic needs."""
+
+    def __init__(self):
+        self.user_ns = {}
+
+    def register_magic_function(self, function, kind, name):
+        assert (kind, name) == ("line_cell", "rmmshim")
+        self.magic = function
+
+    def run_cell(self, code):
+        exec(code, self.user_ns)
+
+
+def notebook():
+    """Before CUDA starts, and after."""
+    shell = Shell()
+    importlib.import_module("rmmshim.notebook").load_ipython_extension(shell)
+    shell.magic("")
+    assert shell.user_ns["_rmmshim"] == []
+    shell.magic("", "import python_scenes\npython_scenes.start()\npython_scenes.allocate(1000)")
+    shell.magic("")
+    print(fails(ValueError, shell.magic, "x", "cell"))
 
 
 def resources():

@@ -5,21 +5,36 @@ import mmap
 import os
 import random
 import select
+import signal
 import struct
 import subprocess
+import sys
 import threading
+import time
 import unittest
 
 import support
 from support import run
-from test_steer import STEPS, TOOL, Steered
+from test_steer import ATTENTION_AT, STEPS, TOOL, Steered, tool
 
 MIB = 1 << 20
+ATTENTION_JOB = 1 << 33  # of shared/commands.h
 # The layout of shared/job_limit.h.
 DEVICES, MEMBERS = 32, 4096
 DEVICE_BYTES = 28  # state, UUID, asked, releases
 MEMBERS_AT = (36 + DEVICES * DEVICE_BYTES + 7) // 8 * 8 + 48
 MEMBER_BYTES = 8 * (4 + 4 * DEVICES)
+
+USE_TWO_DEVICES = """
+import ctypes, sys
+cuda, context, block = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_uint64()
+assert not cuda.cuInit(0)
+for device in 0, 1:
+    assert not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) and not cuda.cuCtxSetCurrent(context)
+    assert not cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(1000))
+print("used", flush=True)
+sys.stdin.read()
+"""
 
 
 class Job:
@@ -157,16 +172,42 @@ class LimitJob(support.Test):
         first.step("info")
         self.assertEqual(second.step("device", 128), [])
 
+    def test_a_thread_for_commands_sleeps_where_nothing_is_served_any_more(self):
+        """It puts the question away that it does not answer, so it does not come back to it at once, and again."""
+        first = Steered(self, self.settings(RMM_CONTROL="thread", RMM_ON_ERROR="passthrough", HOSTCUDA_DEVICES="2",
+                                            RMM_RESOURCE_1="pool(cuda, initial_size=10TiB)"),
+                        command=[sys.executable, "-c", USE_TWO_DEVICES])
+        self.assertEqual(first.process.stdout.readline(), "used\n")
+        answer = tool("trim", first.pid)
+        self.assertIn("serves nothing in this process any more", answer.stderr, answer)
+        with open(first.commands(), "r+b") as file, mmap.mmap(file.fileno(), 4096) as memory:
+            word = struct.unpack_from("Q", memory, ATTENTION_AT)[0]
+            struct.pack_into("Q", memory, ATTENTION_AT, word | ATTENTION_JOB)  # as another member does
+            end = time.monotonic() + 20  # the thread looks each second
+            while struct.unpack_from("Q", memory, ATTENTION_AT)[0] & ATTENTION_JOB:
+                self.assertLess(time.monotonic(), end, "the question stays")
+
+    def stop_while_it_asks(self, job):
+        """A process that wants 128 MiB and is stopped.  It asks for 1 s, which a busy machine may miss."""
+        while True:
+            process = Steered(self, self.settings(RMM_RESOURCE="cuda()"))
+            process.process.stdin.write("device 128\n")
+            process.process.stdin.flush()
+            while not job.wanted() and not select.select([process.process.stdout], [], [], 0)[0]:
+                pass
+            process.process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+            if job.wanted():
+                return process
+            process.process.kill()
+
     def test_who_dies_while_it_asks_leaves_nothing(self):
-        first, second = (Steered(self, self.settings(RMM_RESOURCE=resource)) for resource in ("pool(cuda())", "cuda()"))
+        first = Steered(self, self.settings(RMM_RESOURCE="pool(cuda())"))
         self.assertEqual(first.step("device", 200), [])
         first.step("free")
         first.step("wait")
         job = Job(self.path("job"))
-        second.process.stdin.write("device 128\n")
-        second.process.stdin.flush()
-        while not job.wanted() and not select.select([second.process.stdout], [], [], 0)[0]:
-            pass
+        second = self.stop_while_it_asks(job)
         self.assertEqual(job.wanted(), 128 * MIB)
         second.process.kill()
         second.process.wait()

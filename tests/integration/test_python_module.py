@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import sys
 import unittest
 
@@ -46,6 +47,18 @@ def test_fails_itself():
 
 def test_leaks():
     allocate(5000)
+
+@pytest.mark.gpu_memory("5 potatoes")
+def test_no_size():
+    pass
+
+@pytest.mark.gpu_memory
+def test_no_argument():
+    pass
+
+@pytest.mark.gpu_memory("1MiB", device=7)
+def test_no_device():
+    pass
 
 def test_limit():
     assert python_scenes.try_allocate(100 * MIB)[0] == 2
@@ -117,12 +130,24 @@ class Module(support.Test):
     def test_limits(self):
         self.active("limits", {"RMM_POOL_SIZE": "0"})
 
+    def test_a_report_has_only_devices_that_there_are(self):
+        result = run([sys.executable, SCENES, "limits_of_all"], POOL, more=dict(MORE, HOSTCUDA_DEVICES="2"))
+        self.assertEqual((result.status, result.stdout), (0, "done\n"), result)
+        self.assertEqual(sorted(set(re.findall(r"device (\d+)", "\n".join(result.said)))), ["0", "1"], result)
+
     def test_phases(self):
         self.active("phases")
         self.active("early_counters")
 
     def test_resources(self):
         self.active("resources")
+
+    def test_notebook_without_jupyter(self):
+        said = self.scene("notebook", POOL).splitlines()
+        self.assertEqual(said[0], "rmmshim: nothing is held")
+        self.assertTrue(said[1].startswith("rmmshim: device 0: peak 1000 B above 0 B"), said)
+        self.assertTrue(said[2].startswith("rmmshim: device 0, device memory: used 1000 B"), said)
+        self.assertEqual(said[3], "x: usage: %%rmmshim [--device N] [--kind KIND] [--plot]")
 
     @unittest.skipUnless(has_modules("ipykernel", "nbclient", "matplotlib"), "there is no Jupyter")
     def test_notebook(self):
@@ -145,8 +170,12 @@ class Module(support.Test):
                      "PASSED test_memory.py::test_limit", "FAILED test_memory.py::test_above - Failed: the test took "
                      "1048577 bytes of GPU memory at once, more than gpu_memory('1MiB') allows",
                      "FAILED test_memory.py::test_fails_itself - AssertionError: its own reason",
+                     "FAILED test_memory.py::test_no_size - Failed: the marker gpu_memory: a size is a number",
+                     "FAILED test_memory.py::test_no_argument - Failed: the marker gpu_memory: ",
+                     "FAILED test_memory.py::test_no_device - Failed: the marker gpu_memory: ",
                      "GPU memory that tests left behind", "test_memory.py::test_leaks: 5000 bytes on device 0"):
-            self.assertIn(line, limited.stdout)
+            for part in line.split(" - Failed: "):  # pytest before 7.3 has no reason in its summary
+                self.assertIn(part, limited.stdout)
         self.assertEqual(limited.stdout.count(" bytes on device "), 1, limited)
         self.assertEqual(run(command + ["--rmmshim-limit", "8 apples"], POOL, more=more, cwd=self.folder).status, 4)
         inactive = run(command, preload=[], more=more, cwd=self.folder)

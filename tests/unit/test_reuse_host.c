@@ -3,6 +3,8 @@
  */
 #include "reuse_stack.h"
 
+#include "shared/job_limit.h"
+
 #include <stdatomic.h>
 #include <string.h>
 
@@ -145,4 +147,32 @@ TEST(large_host_blocks_are_asked_for_when_there_is_no_other)
     give(&stack, &d);
     complete_all();
     end(&stack);
+}
+
+static size_t idle_in_job_after_a_free(struct stack *stack, const struct rs_job_member *member)
+{
+    struct rs_allocation block = take(stack, 40 * MIB);
+
+    (void)give_busy(stack, &block);
+    assert_true(counter(stack, "epochs_sealed") > 0);
+    complete_all();
+    end(stack);
+    return member->idle_bytes[0];
+}
+
+/* Other processes would ask for it and wait. */
+TEST(freed_host_memory_is_no_memory_of_the_job_s)
+{
+    static struct rs_job_limit job;
+    struct rs_job_share share = {.job = &job, .limit_bytes = PLENTY};
+    struct stack stack = start_host();
+
+    rs_job_limit_init(&job);
+    share.member = rs_job_limit_join(&job);
+    atomic_store(&account.job, &share);
+    assert_int_equal(idle_in_job_after_a_free(&stack, share.member), 0);
+    stack = start(PLENTY, "initial_size=64MiB");
+    atomic_store(&account.job, &share);
+    assert_int_equal(idle_in_job_after_a_free(&stack, share.member), 40 * MIB);
+    atomic_store(&account.job, NULL);
 }

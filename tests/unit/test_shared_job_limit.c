@@ -41,7 +41,7 @@ int __wrap_posix_fallocate64(int fd, off_t offset, off_t length)
     return fallocate_error ? fallocate_error : __real_posix_fallocate64(fd, offset, length);
 }
 
-enum { LIMIT = 1000, PROCESSES = 12, ROUNDS = 3000 };
+enum { LIMIT = 1000, PROCESSES = 12, ROUNDS = 3000, CROWD = 256 };
 
 static const unsigned char first_uuid[RS_JOB_UUID_BYTES] = "first device";
 static const unsigned char other_uuid[RS_JOB_UUID_BYTES] = "other device";
@@ -553,6 +553,25 @@ TEST(a_file_of_another_namespace_is_refused_while_it_has_members)
     assert_int_equal(again->members[0].taken_bytes[0], 0);
 }
 
+/* Containers of one kernel may each have a name of the boot (systemd-nspawn, LXC). */
+TEST(another_name_of_the_boot_takes_nothing_from_members_of_another_namespace)
+{
+    struct rs_job_limit *job, *again;
+    struct rs_job_member *member, *other;
+    uint64_t home = rs_process_namespace();
+
+    assert_int_equal(rs_job_limit_open(NULL, "kernels", &job, &member), 0);
+    member->taken_bytes[0] = 300;
+    job->home = home + 1;
+    job->boot[0] ^= 1;
+    assert_int_equal(rs_job_limit_open(NULL, "kernels", &again, &other), -EXDEV);
+    assert_int_equal(job->home, home + 1);
+    assert_int_equal(member->taken_bytes[0], 300);
+    member->owner = 0;
+    assert_int_equal(rs_job_limit_open(NULL, "kernels", &again, &other), 0);
+    assert_int_equal(again->home, home);
+}
+
 TEST(members_of_an_earlier_boot_are_forgotten)
 {
     struct rs_job_limit *job, *again;
@@ -561,9 +580,25 @@ TEST(members_of_an_earlier_boot_are_forgotten)
     assert_int_equal(rs_job_limit_open(NULL, "boots", &job, &member), 0);
     member->taken_bytes[0] = 300;
     job->boot[0] ^= 1;
+    member->owner = (uint64_t)INT32_MAX << 32 | 1; /* no process has this number */
     assert_int_equal(rs_job_limit_open(NULL, "boots", &again, &other), 0);
     assert_int_equal(other->taken_bytes[0], 0);
     assert_int_equal(again->members_used, 1);
+}
+
+TEST(members_that_live_are_of_this_boot)
+{
+    struct rs_job_limit *job, *again;
+    struct rs_job_member *member, *other;
+
+    if (!knows_itself())
+        return;
+    assert_int_equal(rs_job_limit_open(NULL, "living", &job, &member), 0);
+    member->taken_bytes[0] = 300;
+    job->boot[0] ^= 1;
+    assert_int_equal(rs_job_limit_open(NULL, "living", &again, &other), 0);
+    assert_int_equal(again->members[0].taken_bytes[0], 300);
+    assert_ptr_equal(other, &again->members[1]);
 }
 
 TEST(the_job_of_a_run_is_of_the_namespace_of_the_run)
@@ -599,6 +634,44 @@ TEST(a_process_that_never_ends_to_join_is_not_waited_for)
     assert_int_equal(rs_job_limit_open(NULL, "locked", &job, NULL), -EBUSY);
     close(fd);
     assert_int_equal(rs_job_limit_open(NULL, "locked", &job, NULL), 0);
+}
+
+/* Each waits while others have their turns. */
+TEST(all_that_join_at_once_have_places)
+{
+    struct rs_job_limit *job;
+    struct rs_job_member *member;
+    int begin[2], joined[2], status, places = 0;
+    bool failed = false;
+    char byte;
+
+    assert_int_equal(rs_job_limit_open(NULL, "crowd", &job, NULL), 0);
+    assert_true(pipe(begin) == 0 && pipe(joined) == 0);
+    for (int i = 0; i < CROWD; i++)
+        if (fork_bound() == 0) {
+            close(begin[1]);
+            (void)!read(begin[0], &byte, 1);
+            byte = (char)rs_job_limit_open(NULL, "crowd", &job, &member);
+            (void)!write(joined[1], &byte, 1);
+            for (;;)
+                pause();
+        }
+    close(begin[1]);
+    for (int i = 0; i < CROWD; i++) {
+        assert_int_equal(read(joined[0], &byte, 1), 1);
+        failed = failed || byte != 0;
+    }
+    assert_false(failed);
+    for (int i = 0; i < CROWD; i++) {
+        places += job->members[i].owner != 0;
+        kill((pid_t)(job->members[i].owner >> 32), SIGKILL);
+    }
+    assert_int_equal(places, CROWD);
+    for (int i = 0; i < CROWD; i++)
+        assert_true(wait(&status) > 0);
+    close(begin[0]);
+    close(joined[0]);
+    close(joined[1]);
 }
 
 /* ---- the file ---- */

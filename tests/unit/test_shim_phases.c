@@ -12,6 +12,8 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* Each test has a device and names of its own: counts and names last as long as the process. */
 
@@ -412,6 +414,72 @@ TEST(phases_too_deep_are_only_entries)
     expect(memory_of("deep", 14), 100, 100, 100 * RS_PHASE_DEPTH, RS_PHASE_DEPTH);
     expect(memory_of("too deep", 14), 0, 0, 0, 0);
     assert_int_equal(phase_of("deep").open, 0);
+}
+
+TEST(phases_too_deep_are_their_owner_s)
+{
+    static const char other[1], third[1];
+    const char *name;
+
+    for (int i = 0; i < RS_PHASE_DEPTH; i++)
+        assert_int_equal(rs_phase_push("wide", i ? NULL : other, &name), 0);
+    assert_null(push("wider"));
+    assert_null(push("wider"));
+    assert_int_equal(rs_phase_pop(third, &name), -ERANGE);
+    assert_int_equal(rs_phase_pop(other, &name), 0);
+    assert_string_equal(name, "wide");
+    assert_null(push("wider")); /* inside one that is too deep, though there is room now */
+    assert_int_equal(rs_phase_pop(other, &name), -ERANGE);
+    assert_int_equal(phase_of("wide").open, RS_PHASE_DEPTH - 1);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(rs_phase_pop(NULL, &name), 0);
+        assert_null(name);
+    }
+    for (int i = 1; i < RS_PHASE_DEPTH; i++)
+        pop();
+    assert_int_equal(rs_phase_pop(NULL, &name), -ERANGE);
+}
+
+static int look_after_fork(void)
+{
+    struct rs_phase_memory memory;
+    struct rs_phase phase;
+
+    rs_phase_forked();
+    if (!rs_phase_get(0, RS_KIND_PINNED, 16, &phase, &memory) || strcmp(phase.name, "kept") != 0)
+        return 1;
+    if (phase.entries != 2 || phase.open != 2 || phase.unended != 0)
+        return 2;
+    if (!rs_phase_get(1, RS_KIND_PINNED, 16, &phase, &memory) || strcmp(phase.name, "inner") != 0)
+        return 3;
+    if (rs_phase_get(2, RS_KIND_PINNED, 16, &phase, &memory))
+        return 4;
+    pop();
+    push("ended");
+    return phase_of("ended").entries == 1 && phase_of("kept").open == 1 ? 0 : 5;
+}
+
+TEST(a_forked_child_has_the_phases_that_are_open)
+{
+    int status;
+
+    push("kept");
+    pop();
+    push("ended");
+    pop();
+    push("kept");
+    push("inner");
+    push("kept");
+    switch (fork()) {
+    case 0:
+        _exit(look_after_fork());
+    default:
+        assert_true(wait(&status) > 0);
+    }
+    assert_int_equal(status, 0);
+    assert_int_equal(phase_of("kept").entries, 3);
+    for (int i = 0; i < 3; i++)
+        pop();
 }
 
 TEST(a_name_is_cut_between_characters)

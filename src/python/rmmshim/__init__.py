@@ -88,8 +88,8 @@ def _function(name: str) -> Any:
     if function is None:
         if getattr(_process, "rmmshim_version", None) is None:
             raise Error(_NOT_LOADED)
-        raise Error("the preloaded rmmshim %s has no rmmshim_%s: it is older than this module" % (version(), name),
-                    errno.ENOSYS)
+        raise Error("the preloaded rmmshim %s has no rmmshim_%s: it is older than this module"
+                    % (_library_version(), name), errno.ENOSYS)
     function.argtypes = _SIGNATURES[name]
     function.restype = _RESULTS.get(name, ctypes.c_int)
     return function
@@ -111,6 +111,18 @@ def _need_service() -> None:
             raise
 
 
+def _library_version() -> str:
+    said: bytes = _function("version")()
+    return said.decode()
+
+
+def _device(device: int) -> int:
+    """ctypes would cut off the bits that a C int has no room for."""
+    if not isinstance(device, int) or not 0 <= device < 1 << 31:
+        raise ValueError("a device is a CUDA ordinal, not %r" % (device,))
+    return device
+
+
 def _kind(kind: str) -> int:
     if kind not in _KINDS:
         raise ValueError("kind is 'device', 'pinned' or 'managed', not %r" % (kind,))
@@ -122,8 +134,7 @@ def _row(filled: ctypes.Structure, first: Row) -> Row:
                           if field[0] not in ("size", "name")})
 
 
-def size_of(size: Size) -> int:
-    """A size in bytes: 500, "500MiB", "2G" (2**31), "1.5GB" (decimal)."""
+def _bytes(size: Size) -> int:
     if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
         return size
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])(i?B)?|B)?\s*", size, re.I) if isinstance(size, str) else None
@@ -131,7 +142,15 @@ def size_of(size: Size) -> int:
         raise ValueError("a size is a number of bytes or text such as '500MiB', not %r" % (size,))
     number, letter, tail = found.groups()
     unit = (1000 if (tail or "").upper() == "B" else 1024) ** ("KMGT".index(letter.upper()) + 1 if letter else 0)
-    return int(number) * unit if number.isdigit() else int(float(number) * unit)
+    return int(number) * unit if number.isdigit() else int(min(float(number) * unit, 2.0 ** 64))
+
+
+def size_of(size: Size) -> int:
+    """A size in bytes: 500, "500MiB", "2G" (2**31), "1.5GB" (decimal); below 2**64."""
+    number = _bytes(size)
+    if number >= 1 << 64:
+        raise ValueError("a size is less than 2**64 bytes, not %r" % (size,))
+    return number
 
 
 def is_active() -> bool:
@@ -146,15 +165,15 @@ def is_active() -> bool:
 
 def version() -> str:
     """The version of the preloaded library."""
-    said: bytes = _function("version")()
-    return said.decode()
+    _need_service()
+    return _library_version()
 
 
 def statistics(device: int = 0, kind: str = "device") -> Row:
     """Used, total, free and peak bytes, blocks and calls of one kind of memory on a device: the members of struct
     rmmshim_statistics.  Needs CUDA to have started."""
     filled = _Statistics(size=ctypes.sizeof(_Statistics))
-    _call("get_statistics_of", device, _kind(kind), ctypes.byref(filled))
+    _call("get_statistics_of", _device(device), _kind(kind), ctypes.byref(filled))
     return _row(filled, {"device": device, "kind": kind})
 
 
@@ -174,11 +193,11 @@ def limit(size: Optional[Size] = None, device: int = 0) -> int:
     """Sets the most bytes that this process may hold of the device from now on (0: no limit; "80%": of the device's
     memory, once CUDA has started), unless `size` is None.  Returns the limit in force, 0 for none."""
     if isinstance(size, str) and re.fullmatch(r"\s*\d+(\.\d+)?\s*%\s*", size):
-        _call("set_limit_fraction", device, float(size.strip().rstrip("% ")) / 100)
+        _call("set_limit_fraction", _device(device), float(size.strip().rstrip("% ")) / 100)
     elif size is not None:
-        _call("set_limit", device, size_of(size))
+        _call("set_limit", _device(device), size_of(size))
     now = ctypes.c_size_t()
-    _call("get_limit", device, ctypes.byref(now))
+    _call("get_limit", _device(device), ctypes.byref(now))
     return now.value
 
 
@@ -186,7 +205,7 @@ def trim(device: int = 0, keep: Size = 0) -> int:
     """Gives memory without blocks back to the driver, but keeps so many free bytes.  Returns by how many bytes the
     process holds less."""
     _need_service()
-    given_back: int = _function("trim")(device, size_of(keep))
+    given_back: int = _function("trim")(_device(device), size_of(keep))
     return given_back
 
 
@@ -242,7 +261,7 @@ def phases(device: int = 0, kind: str = "device") -> List[Row]:
     filled = _Phase(size=ctypes.sizeof(_Phase))
     while True:
         try:
-            _call("get_phase", device, _kind(kind), len(rows), ctypes.byref(filled))
+            _call("get_phase", _device(device), _kind(kind), len(rows), ctypes.byref(filled))
         except Error as error:
             if error.errno == errno.ERANGE:
                 return rows
@@ -253,7 +272,7 @@ def phases(device: int = 0, kind: str = "device") -> List[Row]:
 
 def reset_phase_peaks(device: int = 0, kind: str = "device") -> None:
     """Restarts the peaks of all phases."""
-    _call("reset_phase_peaks", device, _kind(kind))
+    _call("reset_phase_peaks", _device(device), _kind(kind))
 
 
 @contextlib.contextmanager
@@ -268,20 +287,24 @@ def resource(expression: str) -> Iterator[None]:
 
 def set_resource(expression: Optional[str], device: int = 0) -> None:
     """The device memory of all threads comes from that expression's stack; None: from what the settings give."""
-    _call("set_resource", device, None if expression is None else expression.encode())
+    _call("set_resource", _device(device), None if expression is None else expression.encode())
 
 
 @contextlib.contextmanager
 def counters(device: int = 0, kind: str = "device") -> Iterator[Row]:
     """Counts what all threads allocate inside the block.  The dictionary is filled at the block's end: used_bytes (may be
     negative), peak_used_bytes above what was used before, allocated_bytes, and the same of blocks.  CUDA may start
-    inside the block."""
+    inside the block.
+
+    There is one stack of blocks for a device and kind, which all threads share: the blocks of several threads must nest
+    in time, as the first to end takes the counts of the last that began.  Threads that overlap otherwise count by
+    phase()."""
     counted: Row = {}
     filled = _Counters(size=ctypes.sizeof(_Counters))
     number = _kind(kind)
     pop = "pop_counters"
     try:
-        _call("push_counters", device, number)
+        _call("push_counters", _device(device), number)
     except Error as error:
         if error.errno != errno.EAGAIN:
             raise
@@ -299,7 +322,7 @@ def counters(device: int = 0, kind: str = "device") -> Iterator[Row]:
 
 def reset_peaks(device: int = 0, kind: str = "device") -> None:
     """Restarts the peaks of statistics() at what is used now."""
-    _call("reset_peaks", device, _kind(kind))
+    _call("reset_peaks", _device(device), _kind(kind))
 
 
 def report(where: Optional[str] = None) -> None:

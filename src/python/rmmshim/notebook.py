@@ -121,8 +121,18 @@ def _run(shell: Any, code: str, device: int, kind: str, watch: Optional[_Watch])
         _text(counted["allocated_bytes"]), int(counted["allocations"]), _text(counted["used_bytes"])))
 
 
+def _rows() -> List[rmmshim.Row]:
+    """None before CUDA has started."""
+    try:
+        return rmmshim.statistics_of_all()
+    except rmmshim.Error as error:
+        if error.errno != errno.EAGAIN:
+            raise
+        return []
+
+
 def _say_now(shell: Any) -> None:
-    rows = shell.user_ns["_rmmshim"] = [row for row in rmmshim.statistics_of_all() if row["total_bytes"]]
+    rows = shell.user_ns["_rmmshim"] = [row for row in _rows() if row["total_bytes"]]
     for row in rows:
         print("rmmshim: device %s, %s memory: used %s, peak %s, held %s" % (
             row["device"], row["kind"], _text(row["used_bytes"]), _text(row["peak_used_bytes"]),
@@ -137,7 +147,7 @@ def load_ipython_extension(shell: Any) -> None:
     def magic(line: str, cell: Optional[str] = None) -> None:
         device, kind, plots, statement = _options(line)
         if cell is not None and statement:
-            raise ValueError("%s: usage: %%rmmshim [--device N] [--kind KIND] [--plot]" % statement)
+            raise ValueError("%s: usage: %%%%rmmshim [--device N] [--kind KIND] [--plot]" % statement)
         if cell is None and not statement:
             _say_now(shell)
             return

@@ -6,10 +6,12 @@
 `--rmmshim-limit SIZE` limits what the whole session may hold of each device.  A test with the marker
 gpu_memory("500MiB") fails when more than that is live at once while it runs, above what was live when it began;
 `device=` and `kind=` may follow.  Device memory that a test allocates and that is still live after its fixtures have
-ended is listed at the end of the session (less what its fixtures had allocated before and have freed).  Where rmmshim is not active, `--rmmshim-limit` is an error and markers do
-nothing, as the session's header says."""
+ended is listed at the end of the session (less what its fixtures had allocated before and have freed).  Where rmmshim
+is not active, `--rmmshim-limit` is an error and markers do nothing, as the session's header says.  Under pytest-xdist
+each worker is a process with a limit and a list of its own."""
 from __future__ import annotations
 
+import errno
 import gc
 from typing import Any, Dict, Generator, List, Tuple
 
@@ -27,16 +29,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _set_limit(size: str) -> None:
+    device = 0
     try:
-        rmmshim.limit(rmmshim.size_of(size))
-        device = 1
         while True:
             rmmshim.limit(rmmshim.size_of(size), device)
             device += 1
     except ValueError as error:
         raise pytest.UsageError("--rmmshim-limit: %s" % error) from None
     except rmmshim.Error as error:
-        if not rmmshim.is_active():
+        if device == 0 or error.errno not in (errno.EINVAL, errno.ENODEV):  # there is no such device
             raise pytest.UsageError("--rmmshim-limit: %s" % error) from None
 
 
@@ -72,8 +73,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, None]:
     live: Dict[str, List[int]] = {}
     item.stash[_LIVE] = live
     yield
-    if "before call" not in live:
-        return  # its setup failed
+    if "after call" not in live:
+        return  # its setup failed, or rmmshim is not active
     gc.collect()
     call = _grown(live["before call"], live["after call"])
     kept = _grown(live["before call"], _live_bytes())
@@ -83,28 +84,50 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, None]:
             item.config.stash[_LEAKS].append((item.nodeid, device, size))
 
 
-def _fail_above(size: Any, device: int = 0, kind: str = "device") -> Tuple[int, Any]:
+def _measurement(size: Any, device: int = 0, kind: str = "device") -> Tuple[int, Any]:
+    """Of the marker's arguments."""
     return rmmshim.size_of(size), rmmshim.counters(device, kind)
 
 
-@pytest.hookimpl(hookwrapper=True)
+def _fail(outcome: Any, why: str) -> None:
+    failure = pytest.fail.Exception(why, pytrace=False)
+    if outcome is None or not hasattr(outcome, "force_exception"):  # pluggy before 1.1
+        raise failure
+    outcome.force_exception(failure)
+
+
+def _call_measured(marker: pytest.Mark) -> Generator[None, Any, None]:
+    outcome, why = None, ""
+    try:
+        most, counting = _measurement(*marker.args, **marker.kwargs)
+        with counting as counted:
+            outcome = yield
+        if int(counted["peak_used_bytes"]) > most:
+            why = ("the test took %d bytes of GPU memory at once, more than gpu_memory(%r) allows"
+                   % (counted["peak_used_bytes"], marker.args[0] if marker.args else most))
+    except (TypeError, ValueError, rmmshim.Error) as error:
+        why = "the marker gpu_memory: %s" % error
+    if why and (outcome is None or outcome.excinfo is None):
+        _fail(outcome, why)
+
+
+# The outermost: with pluggy before 1.1, where it raises, others behind it would not come to their end.
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
+    if not rmmshim.is_active():
+        yield
+        return
     marker = item.get_closest_marker("gpu_memory")
     live = item.stash[_LIVE]
     live["before call"] = _live_bytes()
-    if marker is None or not rmmshim.is_active():
-        yield
-    else:
-        most, counting = _fail_above(*marker.args, **marker.kwargs)
-        with counting as counted:
-            outcome = yield
-        peak = int(counted["peak_used_bytes"])
-        if peak > most and outcome.excinfo is None:
-            outcome.force_exception(pytest.fail.Exception(
-                "the test took %d bytes of GPU memory at once, more than gpu_memory(%r) allows"
-                % (peak, marker.args[0] if marker.args else most), pytrace=False))
-    gc.collect()
-    live["after call"] = _live_bytes()
+    try:
+        if marker is None:
+            yield
+        else:
+            yield from _call_measured(marker)
+    finally:
+        gc.collect()
+        live["after call"] = _live_bytes()
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -180,6 +180,14 @@ static void note_crowd(struct rs_reuse *reuse)
         atomic_store_explicit(&reuse->is_crowded, crowded, memory_order_relaxed);
 }
 
+/* No limit is charged with host memory, so the job has no use for it. */
+static void note_freed(struct rs_reuse *reuse, const struct rs_reuse_epoch *epoch)
+{
+    if (reuse->base.upstream[0]->memories != 1u << RS_MEMORY_HOST)
+        rs_account_freed(reuse->environment->account,
+                         epoch->bytes + (epoch->ordered ? epoch->ordered->sealed_bytes : 0));
+}
+
 /* Gathers the open blocks, then records the fence: in the other order a block freed in between
  * would join an epoch whose fence does not cover its work.  False when no block was open or no
  * fence can be had now (a capture, no host memory). */
@@ -204,8 +212,7 @@ static bool seal_locked(struct rs_reuse *reuse)
             epoch->seals = 1;
             reuse->sealed[reuse->sealed_count++] = epoch;
             rs_reuse_count(&reuse->sealed_epochs, 1);
-            rs_account_freed(reuse->environment->account,
-                             epoch->bytes + (epoch->ordered ? epoch->ordered->sealed_bytes : 0));
+            note_freed(reuse, epoch);
         } else {
             rs_reuse_put_back(reuse, &epoch->blocks);
             open_ordered(reuse, epoch);
