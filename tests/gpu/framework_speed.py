@@ -292,14 +292,17 @@ class Program(TurnTaker):
 
 
 def take_turns_between(programs, turns, core):
-    """They warm up side by side, and then take turns on the same core, each first every other time."""
+    """They warm up side by side, and then take turns on the same core, in each place equally often: who comes first
+    finds the GPU and the caches as the last one left them."""
     for program in programs:
         program.tell("go")
     for program in programs:
         program.answer()
         program.settle_on(core)
     for i in range(turns):
-        for program in programs if i % 2 == 0 else reversed(programs):
+        first = i // 2 % len(programs)
+        order = programs[first:] + programs[:first]
+        for program in order if i % 2 == 0 else reversed(order):
             program.turn()
     for program in programs:
         program.tell("end")

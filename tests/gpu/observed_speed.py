@@ -89,7 +89,7 @@ class Program(framework_speed.TurnTaker):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(TITLES), metavar="WORKLOAD,...")
-    parser.add_argument("--turns", type=int, default=16, metavar="N", help="turns of each process")
+    parser.add_argument("--turns", type=int, default=20, metavar="N", help="turns of each process")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
