@@ -641,14 +641,17 @@ TEST(all_that_join_at_once_have_places)
 {
     struct rs_job_limit *job;
     struct rs_job_member *member;
-    int begin[2], joined[2], status, places = 0;
+    int begin[2], joined[2], places = 0;
+    pid_t children[CROWD];
     bool failed = false;
     char byte;
 
+    if (!knows_itself()) /* the members would take each other for gone */
+        return;
     assert_int_equal(rs_job_limit_open(NULL, "crowd", &job, NULL), 0);
     assert_true(pipe(begin) == 0 && pipe(joined) == 0);
     for (int i = 0; i < CROWD; i++)
-        if (fork_bound() == 0) {
+        if ((children[i] = fork_bound()) == 0) {
             close(begin[1]);
             (void)!read(begin[0], &byte, 1);
             byte = (char)rs_job_limit_open(NULL, "crowd", &job, &member);
@@ -662,13 +665,13 @@ TEST(all_that_join_at_once_have_places)
         failed = failed || byte != 0;
     }
     assert_false(failed);
-    for (int i = 0; i < CROWD; i++) {
+    for (int i = 0; i < CROWD; i++)
         places += job->members[i].owner != 0;
-        kill((pid_t)(job->members[i].owner >> 32), SIGKILL);
+    for (int i = 0; i < CROWD; i++) {
+        assert_int_equal(kill(children[i], SIGKILL), 0);
+        assert_int_equal(waitpid(children[i], NULL, 0), children[i]);
     }
     assert_int_equal(places, CROWD);
-    for (int i = 0; i < CROWD; i++)
-        assert_true(wait(&status) > 0);
     close(begin[0]);
     close(joined[0]);
     close(joined[1]);

@@ -74,12 +74,17 @@ static void *load(const char *path)
     return module;
 }
 
-static unsigned number_of(void *module)
+static const void *address_in(void *module)
 {
     const void *address = dlsym(module, "constructor_address");
 
     assert_non_null(address);
-    return rs_object_of(address);
+    return address;
+}
+
+static unsigned number_of(void *module)
+{
+    return rs_object_of(address_in(module));
 }
 
 static bool asks_in_constructor;
@@ -149,12 +154,14 @@ static void *load_as(unsigned name)
 TEST_WITH(make_folder, remove_folder, an_object_without_a_number_costs_one_walk)
 {
     unsigned number = 1, last = 0, i;
+    const void *last_address = NULL;
     void *module;
 
     for (i = 0; number && i <= RS_OBJECTS_MAX; i++) {
         module = load_as(i);
         number = number_of(module);
         last = number ? number : last;
+        last_address = number ? address_in(module) : last_address;
         dlclose(module);
     }
     assert_int_equal(number, 0);
@@ -164,7 +171,8 @@ TEST_WITH(make_folder, remove_folder, an_object_without_a_number_costs_one_walk)
     walks = 0;
     assert_int_equal(number_of(module), 0);
     assert_int_equal(walks, 1);
-    rs_object_review(); /* which a report makes */
-    assert_null(rs_object_name(last));
+    rs_object_review();                     /* which a report makes */
+    if (address_in(module) == last_address) /* not so under qemu */
+        assert_null(rs_object_name(last));
     dlclose(module);
 }
