@@ -291,6 +291,15 @@ class Program(TurnTaker):
         super().__init__(folder, command, env, setting, group)
 
 
+def end_all(programs):
+    """Also those that an error left running."""
+    for program in programs:
+        if program.process.poll() is None:
+            program.process.kill()
+            program.process.wait()
+        program.error_file.close()
+
+
 def take_turns_between(programs, turns, core):
     """They warm up side by side, and then take turns on the same core, in each place equally often: who comes first
     finds the GPU and the caches as the last one left them."""
@@ -429,11 +438,7 @@ def main():
                 compared = "own" in waiting[0].group  # else for figures that need no more than a few turns
                 take_turns_between(together, args.chunks if compared else max(3, args.chunks // 4), next(cores))
         finally:
-            for program in programs:
-                if program.process.poll() is None:
-                    program.process.kill()
-                    program.process.wait()
-                program.error_file.close()
+            end_all(programs)
     absent = {program.workload for program in programs if "absent" in program.result}
     for workload in workloads:
         if workload in absent:

@@ -112,11 +112,7 @@ def main():
                     program.wait_ready(until)
                 framework_speed.take_turns_between(programs, args.turns, core)
             finally:
-                for program in programs:
-                    if program.process.poll() is None:
-                        program.process.kill()
-                        program.process.wait()
-                    program.error_file.close()
+                framework_speed.end_all(programs)
             absent += [program for program in programs if "absent" in program.result]
             wrong += ["%s, %s: %s" % (TITLES[workload], program.observer, program.problem) for program in programs
                       if program.problem and "absent" not in program.result]

@@ -3,6 +3,7 @@
 #include "unit.h"
 
 #include "driver/loader.h"
+#include "folder.h"
 #include "trace/object.h"
 
 #include <dlfcn.h>
@@ -124,34 +125,20 @@ TEST(a_thread_that_a_constructor_waits_for_gets_its_answer)
 
 /* ---- more objects than are numbered ---- */
 
-static char folder[] = "/tmp/test_trace_object_walk_XXXXXX";
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    return rmdir(folder);
-}
-
 /* The module under another name, which is another object. */
 static void *load_as(unsigned name)
 {
     char path[PATH_BYTES];
     void *module;
 
-    snprintf(path, sizeof(path), "%s/%u.so", folder, name);
+    snprintf(path, sizeof(path), "%s/%u.so", test_folder, name);
     assert_int_equal(symlink(getenv("CONSTRUCTOR"), path), 0);
     module = load(path);
     unlink(path);
     return module;
 }
 
-TEST_WITH(make_folder, remove_folder, an_object_without_a_number_costs_one_walk)
+TEST_WITH(enter_test_folder, leave_test_folder, an_object_without_a_number_costs_one_walk)
 {
     unsigned number = 1, last = 0, i;
     const void *last_address = NULL;
