@@ -3,6 +3,7 @@
 #include "unit.h"
 
 #include "base/check.h"
+#include "folder.h"
 #include "trace/object.h"
 
 #include <dlfcn.h>
@@ -117,26 +118,16 @@ static void copy_library(const char *to)
     dlclose(handle);
 }
 
-static char folder[] = "/tmp/test_trace_object_XXXXXX";
 static char first_path[PATH_BYTES], second_path[PATH_BYTES];
 
 static int make_libraries(void **state)
 {
-    (void)state;
-    assert_non_null(mkdtemp(strcpy(folder, "/tmp/test_trace_object_XXXXXX")));
-    snprintf(first_path, sizeof(first_path), "%s/libfirst.so", folder);
-    snprintf(second_path, sizeof(second_path), "%s/libsecond.so", folder);
+    assert_int_equal(enter_test_folder(state), 0);
+    snprintf(first_path, sizeof(first_path), "%s/libfirst.so", test_folder);
+    snprintf(second_path, sizeof(second_path), "%s/libsecond.so", test_folder);
     copy_library(first_path);
     copy_library(second_path);
     return 0;
-}
-
-static int remove_libraries(void **state)
-{
-    (void)state;
-    unlink(first_path);
-    unlink(second_path);
-    return rmdir(folder);
 }
 
 /* Its dynamic section, as it has no function. */
@@ -150,7 +141,7 @@ static const void *load(const char *path, void **handle)
     return map->l_ld;
 }
 
-TEST_WITH(make_libraries, remove_libraries, a_name_outlives_its_object)
+TEST_WITH(make_libraries, leave_test_folder, a_name_outlives_its_object)
 {
     void *handle;
     const void *address = load(first_path, &handle);
@@ -174,7 +165,7 @@ static bool is_elsewhere(const void *address, const void *before, void *handle)
 }
 
 /* In the same place: its callers may have the addresses of the first one's. */
-TEST_WITH(make_libraries, remove_libraries, a_replaced_object_has_no_name)
+TEST_WITH(make_libraries, leave_test_folder, a_replaced_object_has_no_name)
 {
     void *handle;
     const void *address = load(first_path, &handle), *again;
@@ -198,7 +189,7 @@ TEST_WITH(make_libraries, remove_libraries, a_replaced_object_has_no_name)
     dlclose(handle);
 }
 
-TEST_WITH(make_libraries, remove_libraries, a_review_alone_finds_what_was_replaced)
+TEST_WITH(make_libraries, leave_test_folder, a_review_alone_finds_what_was_replaced)
 {
     void *handle;
     const void *address = load(second_path, &handle), *again;
@@ -214,7 +205,7 @@ TEST_WITH(make_libraries, remove_libraries, a_review_alone_finds_what_was_replac
     dlclose(handle);
 }
 
-TEST_WITH(make_libraries, remove_libraries, a_caller_keeps_its_number_until_its_object_is_replaced)
+TEST_WITH(make_libraries, leave_test_folder, a_caller_keeps_its_number_until_its_object_is_replaced)
 {
     void *handle;
     const void *address = load(first_path, &handle), *again;
