@@ -300,15 +300,18 @@ def end_all(programs):
         program.error_file.close()
 
 
-def take_turns_between(programs, turns, core):
+def take_turns_between(programs, turns, core, seconds=math.inf):
     """They warm up side by side, and then take turns on the same core, in each place equally often: who comes first
-    finds the GPU and the caches as the last one left them."""
+    finds the GPU and the caches as the last one left them.  No round begins after so many seconds of turns."""
     for program in programs:
         program.tell("go")
     for program in programs:
         program.answer()
         program.settle_on(core)
+    begin = time.monotonic()
     for i in range(turns):
+        if time.monotonic() > begin + seconds:
+            break
         first = i // 2 % len(programs)
         order = programs[first:] + programs[:first]
         for program in order if i % 2 == 0 else reversed(order):
