@@ -98,6 +98,52 @@ TEST(kept_blocks_go_upstream_on_the_slow_path)
     end(&stack);
 }
 
+/* A large request that a freed block serves needs none of the small ones. */
+TEST(small_blocks_stay_kept_while_a_large_request_is_served_by_what_was_freed)
+{
+    struct stack stack = start_kept(PLENTY);
+    struct rs_allocation large = take(&stack, 8 * MIB);
+    size_t kept = counter(&stack, "kept"), sealed = counter(&stack, "epochs_sealed");
+    CUdeviceptr address = large.address;
+
+    give(&stack, &large);
+    complete_all();
+    large = take(&stack, 8 * MIB);
+    assert_true(large.address == address);
+    assert_true(counter(&stack, "epochs_sealed") > sealed); /* by the slow path */
+    assert_int_equal(counter(&stack, "kept"), kept);
+    give(&stack, &large);
+    complete_all();
+    end(&stack);
+}
+
+/* More than a shard may keep of them. */
+TEST(large_blocks_drive_out_no_small_ones)
+{
+    enum { LARGE = 24 };
+    struct stack stack = start(PLENTY, "initial_size=1GiB");
+    struct rs_allocation small[SEAL_COUNT], large[LARGE];
+    size_t large_bytes;
+
+    for (unsigned i = 0; i < SEAL_COUNT; i++)
+        small[i] = take(&stack, KEPT_BLOCK);
+    for (unsigned i = 0; i < SEAL_COUNT; i++)
+        give(&stack, &small[i]);
+    complete_all();
+    for (unsigned round = 0; round < 4; round++) {
+        for (unsigned i = 0; i < LARGE; i++)
+            large[i] = take(&stack, 8 * MIB);
+        for (unsigned i = 0; i < LARGE; i++) {
+            give(&stack, &large[i]);
+            complete_all();
+        }
+    }
+    large_bytes = counter(&stack, "kept") - SEAL_COUNT * KEPT_BLOCK;
+    assert_in_range(large_bytes, 8 * MIB, 2 * 1024 * MIB / 16); /* half of it not sorted yet */
+    assert_int_equal(large_bytes % (8 * MIB), 0);
+    end(&stack);
+}
+
 TEST(kept_blocks_go_upstream_on_trim)
 {
     struct stack stack = start_kept(PLENTY);

@@ -157,7 +157,7 @@ static bool is_something_kept(struct rs_reuse *reuse, size_t size_bytes)
     bool kept;
 
     rs_spinlock_lock(&shard->lock);
-    kept = shard->kept.bytes >= size_bytes;
+    kept = shard->kept.bytes[rs_kept_class(size_bytes)] >= size_bytes;
     rs_spinlock_unlock(&shard->lock);
     return kept;
 }

@@ -11,32 +11,38 @@ static void empty_bin(struct rs_freed **bin, struct rs_freed_list *list)
     *bin = NULL;
 }
 
-void rs_kept_empty(struct rs_kept_blocks *kept, struct rs_freed_list *list)
+void rs_kept_empty(struct rs_kept_blocks *kept, enum rs_kept_class class,
+                   struct rs_freed_list *list)
 {
     size_t bytes = list->bytes, count = list->count;
 
-    for (unsigned i = 0; i < RS_ARRAY_LENGTH(kept->filled); i++) {
-        for (uint64_t rest = kept->filled[i]; rest; rest &= rest - 1)
-            empty_bin(&kept->bins[64 * i + (unsigned)__builtin_ctzll(rest)], list);
-        kept->filled[i] = 0;
-    }
-    RS_ASSERT(list->bytes - bytes == kept->bytes && list->count - count == kept->count);
+    for (uint64_t rest = kept->filled[class]; rest; rest &= rest - 1)
+        empty_bin(&kept->bins[class * RS_KEPT_BINS + (unsigned)__builtin_ctzll(rest)], list);
+    kept->filled[class] = 0;
+    RS_ASSERT(list->bytes - bytes == kept->bytes[class]);
+    RS_ASSERT(list->count - count == kept->count[class]);
     (void)bytes;
     (void)count;
-    kept->bytes = kept->count = 0;
+    kept->bytes[class] = kept->count[class] = 0;
 }
 
-bool rs_kept_check(const struct rs_kept_blocks *kept)
+static bool check_class(const struct rs_kept_blocks *kept, enum rs_kept_class class)
 {
     size_t bytes = 0, count = 0;
 
     for (unsigned i = 0; i < RS_KEPT_BINS; i++) {
-        for (const struct rs_freed *freed = kept->bins[i]; freed; freed = freed->next, count++) {
+        unsigned bin = class * RS_KEPT_BINS + i;
+        for (const struct rs_freed *freed = kept->bins[bin]; freed; freed = freed->next, count++) {
             bytes += freed->upstream.size_bytes;
-            if (rs_kept_bin(freed->upstream.size_bytes) != i || freed->slot ||
-                !(kept->filled[i / 64] & (uint64_t)1 << i % 64))
+            if (rs_kept_bin(freed->upstream.size_bytes, class) != bin || freed->slot ||
+                !(kept->filled[class] & (uint64_t)1 << i))
                 return false;
         }
     }
-    return bytes == kept->bytes && count == kept->count;
+    return bytes == kept->bytes[class] && count == kept->count[class];
+}
+
+bool rs_kept_check(const struct rs_kept_blocks *kept)
+{
+    return check_class(kept, RS_KEPT_SMALL) && check_class(kept, RS_KEPT_LARGE);
 }

@@ -10,9 +10,9 @@
 #include "resource/reuse/reuse.h"
 
 enum {
-    KEPT_DIVISOR = 64,      /* a shard keeps 1/64 of the held bytes, ... */
+    KEPT_DIVISOR = 64,      /* a shard keeps 1/64 of the held bytes in each class, ... */
     KEPT_BYTES = 1 << 20,   /* ... but at least 1 MiB */
-    KEPT_LARGE_DIVISOR = 4, /* a small block is up to 1/4 of what its shard may keep, ... */
+    KEPT_LARGE_DIVISOR = 4, /* the largest block kept is up to 1/4 of that, ... */
     /* ... and up to 1 MiB: a larger one would stand in the way of larger blocks. */
     KEPT_LARGE = 1 << 20,
     PLENTY_DIVISOR = 16, /* where upstream has plenty, a shard keeps 1/16 of the held bytes, ... */
@@ -24,8 +24,8 @@ enum {
                            upstream at once */
     /* Up to this many, the thread that brings them sorts those that do not fit. */
     SORT_AT_ONCE = 512,
-    LARGE_COUNT =
-        4, /* large blocks of host memory that a shard keeps: as many as come back at once */
+    LARGER_COUNT =
+        4, /* larger blocks of host memory that a shard keeps: as many as come back at once */
 };
 
 void rs_reuse_init_ready(struct rs_reuse *reuse)
@@ -113,39 +113,69 @@ static struct rs_reuse_room kept_room(struct rs_reuse *reuse)
 {
     size_t held = rs_reuse_held_bytes(reuse), idle = rs_mr_idle_bytes_best(reuse->base.upstream[0]);
     size_t plenty_bytes = rs_min(held / PLENTY_DIVISOR, idle / PLENTY_IDLE_DIVISOR);
-    size_t large_bytes = rs_max(KEPT_LARGE, rs_min(PLENTY_LARGE, idle / PLENTY_LARGE_DIVISOR));
+    size_t largest_bytes = rs_max(KEPT_LARGE, rs_min(PLENTY_LARGE, idle / PLENTY_LARGE_DIVISOR));
     struct rs_reuse_room room = {rs_max(KEPT_BYTES, rs_max(held / KEPT_DIVISOR, plenty_bytes)), 0};
 
-    room.small_bytes = rs_min(large_bytes, room.limit_bytes / KEPT_LARGE_DIVISOR);
+    room.largest_bytes = rs_min(largest_bytes, room.limit_bytes / KEPT_LARGE_DIVISOR);
     return room;
 }
 
-/* True when the shard has room for a large block: it keeps only a few of one size, beside no other,
- * as each kept block splits upstream's free memory. */
-static bool has_room_for_large(const struct rs_reuse_shard *shard, size_t size_bytes)
+/* Moves the shard's kept blocks from this class on to a list.  The caller holds the shard's lock.
+ */
+static void empty_kept(struct rs_reuse_shard *shard, enum rs_kept_class from,
+                       struct rs_freed_list *list)
 {
-    return shard->kept.count < LARGE_COUNT && shard->kept.bytes == shard->kept.count * size_bytes;
+    if (from == RS_KEPT_SMALL)
+        rs_kept_empty(&shard->kept, RS_KEPT_SMALL, list);
+    rs_kept_empty(&shard->kept, RS_KEPT_LARGE, list);
 }
 
-/* Keeps a ready block in its shard, or adds it to the list `rest`, which goes upstream.  A shard
- * without room first moves all its kept blocks there: blocks of sizes that are no longer asked for
- * would stay for ever.  Large blocks are kept of host memory only.  The caller holds the shard's
- * lock. */
+static size_t kept_bytes(const struct rs_reuse_shard *shard)
+{
+    return shard->kept.bytes[RS_KEPT_SMALL] + shard->kept.bytes[RS_KEPT_LARGE];
+}
+
+static size_t kept_count(const struct rs_reuse_shard *shard)
+{
+    return shard->kept.count[RS_KEPT_SMALL] + shard->kept.count[RS_KEPT_LARGE];
+}
+
+/* True when the shard has room for a block that is larger than the room allows: it keeps only a few
+ * of one size, beside no other, as each kept block splits upstream's free memory. */
+static bool has_room_for_larger(const struct rs_reuse_shard *shard, size_t size_bytes)
+{
+    size_t count = kept_count(shard);
+
+    return count < LARGER_COUNT && kept_bytes(shard) == count * size_bytes;
+}
+
+/* Makes room in the shard for a block that is to be kept; what goes upstream is added to `rest`.
+ * Blocks of sizes that are no longer asked for would stay for ever, so all of a class go. */
+static void make_room(struct rs_reuse_shard *shard, size_t size_bytes,
+                      const struct rs_reuse_room *room, struct rs_freed_list *rest)
+{
+    if (size_bytes > room->largest_bytes) {
+        if (!has_room_for_larger(shard, size_bytes))
+            empty_kept(shard, RS_KEPT_SMALL, rest);
+    } else if (!rs_reuse_has_room(shard, size_bytes, room)) {
+        rs_kept_empty(&shard->kept, rs_kept_class(size_bytes), rest);
+    }
+}
+
+/* Keeps a ready block in its shard, or adds it to the list `rest`, which goes upstream.  Blocks
+ * larger than the room allows are kept of host memory only.  The caller holds the shard's lock. */
 static void keep_or_not(struct rs_reuse *reuse, struct rs_reuse_shard *shard,
                         struct rs_freed *freed, const struct rs_reuse_room *room,
                         struct rs_freed_list *rest)
 {
     size_t size_bytes = freed->upstream.size_bytes;
-    bool small = size_bytes <= room->small_bytes;
 
-    if (!reuse->keeps_blocks || (!small && !reuse->is_eager) ||
+    if (!reuse->keeps_blocks || (size_bytes > room->largest_bytes && !reuse->is_eager) ||
         atomic_load(&reuse->on_slow_path) > 0) {
         rs_freed_push(rest, freed);
         return;
     }
-    if (!(small ? rs_reuse_has_room(shard, size_bytes, room)
-                : has_room_for_large(shard, size_bytes)))
-        rs_kept_empty(&shard->kept, rest);
+    make_room(shard, size_bytes, room, rest);
     rs_kept_put(&shard->kept, freed);
 }
 
@@ -225,8 +255,8 @@ size_t rs_reuse_kept_bytes(struct rs_reuse *reuse, size_t *count)
     for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
         if (!rs_spinlock_lock_bounded(&reuse->shards[i].lock, name))
             continue;
-        bytes += reuse->shards[i].kept.bytes + reuse->shards[i].ready.bytes;
-        *count += reuse->shards[i].kept.count + reuse->shards[i].ready.count;
+        bytes += kept_bytes(&reuse->shards[i]) + reuse->shards[i].ready.bytes;
+        *count += kept_count(&reuse->shards[i]) + reuse->shards[i].ready.count;
         rs_spinlock_unlock(&reuse->shards[i].lock);
     }
     return bytes;
@@ -235,7 +265,7 @@ size_t rs_reuse_kept_bytes(struct rs_reuse *reuse, size_t *count)
 /* Written only when it changes, as every free reads it. */
 static void note_own_bytes(struct rs_reuse *reuse, const struct rs_reuse_room *room)
 {
-    size_t own_bytes = rs_min(room->small_bytes, reuse->own_bytes_max);
+    size_t own_bytes = rs_min(room->largest_bytes, reuse->own_bytes_max);
 
     if (own_bytes != atomic_load_explicit(&reuse->own_bytes, memory_order_relaxed))
         atomic_store_explicit(&reuse->own_bytes, own_bytes, memory_order_relaxed);
@@ -296,31 +326,32 @@ RS_HOT void rs_reuse_sort_ready(struct rs_reuse *reuse)
 
 /* ---- need ---- */
 
-/* Gives all kept and unsorted blocks upstream.  True when upstream took some. */
-static bool give_kept_upstream(struct rs_reuse *reuse)
+bool rs_reuse_give_kept(struct rs_reuse *reuse, enum rs_kept_class from)
 {
     struct rs_freed_list all = {NULL, NULL, 0, 0};
+    size_t before;
 
     for (unsigned i = 0; i < rs_reuse_shards_used(reuse); i++) {
         struct rs_reuse_shard *shard = &reuse->shards[i];
         rs_spinlock_lock(&shard->lock);
-        begin_giving(reuse, shard->kept.bytes + shard->ready.bytes);
-        rs_kept_empty(&shard->kept, &all);
+        before = all.bytes;
+        empty_kept(shard, from, &all);
         rs_freed_append(&all, &shard->ready);
+        begin_giving(reuse, all.bytes - before);
         rs_spinlock_unlock(&shard->lock);
     }
     return give_in_hand(reuse, &all);
 }
 
-/* A thread that keeps a block reads on_slow_path under the shard's lock, and give_kept_upstream
+/* A thread that keeps a block reads on_slow_path under the shard's lock, and rs_reuse_give_kept
  * takes that lock after the increment: so no kept block is missed. */
-bool rs_reuse_begin_slow_path(struct rs_reuse *reuse)
+bool rs_reuse_begin_slow_path(struct rs_reuse *reuse, enum rs_kept_class from)
 {
     bool returned;
 
     atomic_fetch_add(&reuse->on_slow_path, 1);
     returned = rs_reuse_return_refused(reuse);
-    return give_kept_upstream(reuse) || returned;
+    return rs_reuse_give_kept(reuse, from) || returned;
 }
 
 void rs_reuse_end_slow_path(struct rs_reuse *reuse)

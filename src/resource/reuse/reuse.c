@@ -97,7 +97,7 @@ static size_t reuse_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
     struct rs_reuse *reuse = rs_reuse_of(mr);
 
-    (void)rs_reuse_begin_slow_path(reuse);
+    (void)rs_reuse_begin_slow_path(reuse, RS_KEPT_SMALL);
     if (!rs_reuse_retire(reuse) || rs_reuse_has_open(reuse))
         (void)rs_reuse_seal(reuse);
     retire_at_once(reuse);
@@ -128,7 +128,7 @@ static bool holds_excess(struct rs_reuse *reuse)
  * fence is done now or in some microseconds. */
 static void give_excess(struct rs_reuse *reuse, bool all)
 {
-    (void)rs_reuse_begin_slow_path(reuse);
+    (void)rs_reuse_begin_slow_path(reuse, RS_KEPT_SMALL);
     if (all)
         retire_at_once(reuse);
     else
@@ -210,7 +210,7 @@ static void reuse_destroy(struct rs_mr *mr, bool memory_is_gone)
     struct rs_reuse *reuse = rs_reuse_of(mr);
 
     if (!memory_is_gone) {
-        (void)rs_reuse_begin_slow_path(reuse);
+        (void)rs_reuse_begin_slow_path(reuse, RS_KEPT_SMALL);
         (void)rs_reuse_wait_for_all(reuse);
     }
     RS_ASSERT(memory_is_gone || !rs_reuse_has_open(reuse) || rs_reuse_has_quarantine(reuse));

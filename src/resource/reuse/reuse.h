@@ -35,9 +35,9 @@ enum { RS_REUSE_SHARDS = 16, RS_REUSE_EPOCHS = 64 };
 struct rs_reuse_epoch;
 struct rs_reuse_lot;
 
-/* How many bytes a shard may keep, and the size up to which a block counts as small. */
+/* How many bytes of each class a shard may keep, and the largest block that it may keep. */
 struct rs_reuse_room {
-    size_t limit_bytes, small_bytes;
+    size_t limit_bytes, largest_bytes;
 };
 
 /* Threads are spread over shards, so that their frees do not contend for one lock. */
@@ -161,10 +161,13 @@ RS_HOT_INLINE struct rs_reuse_shard *rs_reuse_shard_of_thread(struct rs_reuse *r
 {
     /* A thread without an index yet wraps around to some index; any used shard will do for it. */
     unsigned index = (rs_thread.index_plus_one - 1) % RS_REUSE_SHARDS;
+    struct rs_reuse_shard *shard;
 
     if (RS_UNLIKELY(atomic_load_explicit(&reuse->shards_used, memory_order_relaxed) <= index))
         index = rs_reuse_use_shard(reuse);
-    return &reuse->shards[index];
+    shard = &reuse->shards[index];
+    __asm__("" : "+r"(shard)); /* one register: GCC 12 computes the address for each use anew */
+    return shard;
 }
 
 /* Takes a record for a block of size_bytes from upstream, and counts the block as live.  NULL when
@@ -323,17 +326,19 @@ void rs_reuse_destroy_epochs(struct rs_reuse *reuse, bool memory_is_gone);
 
 /* ---- ready blocks ---- */
 
-enum { RS_REUSE_KEPT_COUNT = 512 };
+enum { RS_REUSE_KEPT_COUNT = 512 }; /* of each class */
 
 void rs_reuse_init_ready(struct rs_reuse *reuse);
 
-/* True when the shard has room to keep a small block of this size.  The caller holds the shard's
- * lock. */
+/* True when the shard has room to keep a block of this size.  The caller holds the shard's lock. */
 RS_HOT_INLINE bool rs_reuse_has_room(const struct rs_reuse_shard *shard, size_t size_bytes,
                                      const struct rs_reuse_room *room)
 {
-    return size_bytes <= room->small_bytes && shard->kept.bytes + size_bytes <= room->limit_bytes &&
-           shard->kept.count < RS_REUSE_KEPT_COUNT;
+    enum rs_kept_class class = rs_kept_class(size_bytes);
+
+    return size_bytes <= room->largest_bytes &&
+           shard->kept.bytes[class] + size_bytes <= room->limit_bytes &&
+           shard->kept.count[class] < RS_REUSE_KEPT_COUNT;
 }
 
 /* Sorts one of the shard's ready blocks, if the shard is to keep it, and prefetches the next one's
@@ -384,10 +389,15 @@ void rs_reuse_give_upstream(struct rs_reuse *reuse, const struct rs_freed_list *
 /* Sorts some of the ready blocks of the calling thread's shard. */
 void rs_reuse_sort_ready(struct rs_reuse *reuse);
 
-/* Between these two calls every ready block goes upstream and none is kept.  Begin returns true
- * when blocks went upstream at once. */
-bool rs_reuse_begin_slow_path(struct rs_reuse *reuse);
+/* Between these two calls every block that becomes ready goes upstream and none is kept.  Begin
+ * gives those upstream that are kept already, from this class on: RS_KEPT_SMALL for all.  It
+ * returns true when blocks went upstream at once. */
+bool rs_reuse_begin_slow_path(struct rs_reuse *reuse, enum rs_kept_class from);
 void rs_reuse_end_slow_path(struct rs_reuse *reuse);
+
+/* Gives all kept and unsorted blocks from this class on upstream, between these two calls.  True
+ * when upstream took some. */
+bool rs_reuse_give_kept(struct rs_reuse *reuse, enum rs_kept_class from);
 
 /* The bytes of all kept, unsorted and refused blocks; *count: their number. */
 size_t rs_reuse_kept_bytes(struct rs_reuse *reuse, size_t *count);

@@ -121,7 +121,7 @@ static bool is_open_for_good(struct rs_reuse *reuse)
 enum rs_readiness rs_reuse_make_ready(struct rs_reuse *reuse, uint64_t wait_ns)
 {
     uint64_t begin_ns = rs_clock_ns();
-    bool some = rs_reuse_begin_slow_path(reuse), in_vain = false;
+    bool some = rs_reuse_begin_slow_path(reuse, RS_KEPT_SMALL), in_vain = false;
 
     (void)rs_reuse_seal(reuse);
     some = rs_reuse_retire(reuse) || some;
@@ -229,6 +229,9 @@ static enum rs_memory memory_of(const struct rs_reuse *reuse)
 
 /* effort: RS_EFFORT_FULL or RS_EFFORT_AHEAD.
  *
+ * A large request first leaves the small kept blocks where they are, as they seldom are what it
+ * lacks; they go upstream before a wait, and before upstream is asked for more than it holds.
+ *
  * Freed blocks that wait for the GPU return late.  A block cut meanwhile in their stead pins a
  * larger one, and the next large request finds none.  So only fitting blocks are cut until all
  * blocks freed before are ready; from then on upstream's own rules are best.  Where a wait for them
@@ -238,7 +241,7 @@ static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
 {
     struct rs_mr *upstream = reuse->base.upstream[0];
     enum rs_effort held = reuse->mode == RS_REUSE_WAIT ? RS_EFFORT_HELD_GOOD : RS_EFFORT_HELD;
-    bool more = rs_reuse_begin_slow_path(reuse), allowed, retired;
+    bool more = rs_reuse_begin_slow_path(reuse, rs_kept_class(size_bytes)), allowed, retired;
     struct rs_refusal refusal = {.size_bytes = size_bytes, .memory = memory_of(reuse)};
     uint64_t begin_ns = rs_clock_ns(), moves;
     size_t entered = count_entered(reuse);
@@ -249,6 +252,11 @@ static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
     /* in steps: after a long operation millions of blocks may be ready at once */
     retired = rs_reuse_retire_some(reuse) || (rs_reuse_seal(reuse) && rs_reuse_retire_some(reuse));
     for (; retired || more; retired = has_more(reuse), more = false) {
+        result = rs_mr_allocate_with(upstream, size_bytes, NULL, held, out);
+        if (result != CUDA_ERROR_NOT_READY)
+            return result;
+    }
+    if (rs_reuse_give_kept(reuse, RS_KEPT_SMALL)) {
         result = rs_mr_allocate_with(upstream, size_bytes, NULL, held, out);
         if (result != CUDA_ERROR_NOT_READY)
             return result;
@@ -282,7 +290,7 @@ static CUresult allocate_held(struct rs_reuse *reuse, size_t size_bytes, struct 
     struct rs_mr *upstream = reuse->base.upstream[0];
     CUresult result = CUDA_ERROR_NOT_READY;
 
-    if (rs_reuse_begin_slow_path(reuse))
+    if (rs_reuse_begin_slow_path(reuse, RS_KEPT_SMALL))
         result = rs_mr_allocate_with(upstream, size_bytes, NULL, RS_EFFORT_HELD_ANY, out);
     if (result == CUDA_ERROR_NOT_READY && rs_reuse_retire(reuse))
         result = rs_mr_allocate_with(upstream, size_bytes, NULL, RS_EFFORT_HELD_ANY, out);
