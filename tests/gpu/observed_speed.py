@@ -7,8 +7,8 @@ tracking, and below `rmmshim run`, by turns on one core.  Prints one table of ra
 
 RMMSHIM_LIBRARY is the library, RMMSHIM the command.  Two processes of the same program differ by up to 3 % for as long
 as they live (where their memory lies, how Python hashes), so each observer has several processes, and a process counts
-as one figure: the median of its turns.  The ratio is that of the means of these figures, with its 95 % interval by
-Student's t; the interval of `again`, once more rmmshim alone, shows what the processes' own differences make.  Exit
+as one figure: by how much its turns differ from the others' of the same round.  The ratio is that of the means of these
+figures, with its 95 % interval by Student's t; the interval of `again`, once more rmmshim alone, shows what the processes' own differences make.  Exit
 status: 1 when a program failed, or certainly cost more than the design allows (LIMITS); 77 where there is no GPU or no
 framework."""
 import argparse
@@ -94,20 +94,26 @@ class Program(framework_speed.TurnTaker):
         super().__init__(folder, command, env, setting, workload)
 
 
-def logarithms(programs):
-    """Of the median turn of each process that went well."""
-    return [math.log(statistics.median(program.ms)) for program in programs if program.ms and not program.problem]
+def figures_of(programs):
+    """By observer, one of each process that went well: the median of what its turns differ by from those of the others
+    in the same round, as logarithms.  The machine may get half as fast from one round to the next."""
+    well = [program for program in programs if program.ms and not program.problem]
+    rounds = range(min((len(program.ms) for program in well), default=0))
+    middles = [statistics.median(math.log(program.ms[i]) for program in well) for i in rounds]
+    figures = {}
+    for program in well:
+        figures.setdefault(program.observer, []).append(
+            statistics.median(math.log(program.ms[i]) - middles[i] for i in rounds))
+    return figures
 
 
-def ratio_and_interval(alone, observed):
+def ratio_and_interval(one, other):
     """Of as many processes each; None with fewer than two."""
-    one, other = logarithms(alone), logarithms(observed)
     count = min(len(one), len(other))
     if count < 2:
         return None
     middle = statistics.mean(other) - statistics.mean(one)
-    error = math.sqrt(statistics.variance(one) / len(one) + statistics.variance(other) / len(other))
-    reach = STUDENT_T[count] * error
+    reach = STUDENT_T[count] * math.sqrt(statistics.variance(one) / len(one) + statistics.variance(other) / len(other))
     return tuple(math.exp(value) for value in (middle, middle - reach, middle + reach))
 
 
@@ -150,10 +156,10 @@ def main():
             absent += [program for program in programs if "absent" in program.result]
             wrong += ["%s, %s: %s" % (TITLES[workload], program.observer, program.problem) for program in programs
                       if program.problem and "absent" not in program.result]
-            by_observer = {name: [program for program in programs if program.observer == name] for name in observers}
-            rows.append([TITLES[workload], framework_speed.show_ms(by_observer["alone"])])
+            by_observer = figures_of(programs)
+            rows.append([TITLES[workload], framework_speed.show_ms(programs[:1])])
             for name in observers[1:]:
-                figure = ratio_and_interval(by_observer["alone"], by_observer[name])
+                figure = ratio_and_interval(by_observer.get("alone", []), by_observer.get(name, []))
                 rows[-1].append("%.3f (%.3f to %.3f)" % figure if figure else "-")
                 if figure and figure[1] > LIMITS[name]:
                     wrong.append("%s, %s: %s times, at most %.2f" % (TITLES[workload], name, rows[-1][-1], LIMITS[name]))
