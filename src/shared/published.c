@@ -144,13 +144,16 @@ static union header *take_freed(size_t bytes)
     while (*at && (*at)->piece.bytes != bytes)
         at = &(*at)->piece.next;
     found = *at;
-    if (found)
-        *at = found->piece.next;
-    return found;
+    if (!found)
+        return NULL;
+    *at = found->piece.next;
+    return memset(found, 0, bytes);
 }
 
-/* Extends the used part.  The program may have closed the descriptor, and its number may be a
- * file of the program's own: the file then does not grow any more. */
+/* Extends the used part, whose bytes are zero: it is not written, as only what is used then needs
+ * pages (a pool is 250 KiB, mostly trees that stay empty).  The program may have closed the
+ * descriptor, and its number may be a file of the program's own: the file then does not grow any
+ * more. */
 static union header *take_new(size_t bytes)
 {
     union header *taken = (union header *)(void *)(published.memory + published.used_bytes);
@@ -176,7 +179,7 @@ static void *take(size_t bytes)
     if (!header)
         return NULL;
     RS_ASSERT((uintptr_t)header % RS_PUBLISHED_ALIGNMENT == 0);
-    memset(header, 0, bytes);
+    RS_ASSERT_SLOW(header->piece.bytes == 0 && !header->piece.next);
     header->piece.bytes = bytes;
     return header + 1;
 }
