@@ -8,6 +8,8 @@ _Static_assert(sizeof(struct rs_span) <= RS_RECORD_BYTES, "a span is one record"
 _Static_assert((int)RS_SPAN_UNIT == (int)RS_BLOCK_ALIGNMENT,
                "every span is a block as the driver has it");
 
+enum { LEVELS = 64 }; /* a million free spans make a tree of some 50 */
+
 /* ---- the tree: a treap, in order of addresses, heap of random ranks ---- */
 
 /* MurmurHash3's mixer.  Addresses come at regular distances; a multiplication alone would give
@@ -88,29 +90,82 @@ static struct rs_span *join(struct rs_span *below, struct rs_span *above)
     return refresh(above);
 }
 
+/* Returns the tree with the span in it.  On the way down each node learns of the new room. */
 static struct rs_span *insert(struct rs_span *tree, struct rs_span *span)
 {
     if (!tree || tree->rank < span->rank) {
         split(tree, span->address, &span->left, &span->right);
         return refresh(span);
     }
+    for (int fit = 0; fit < RS_SPAN_FITS; fit++)
+        tree->largest[fit] = larger(tree->largest[fit], room(span, (enum rs_span_fit)fit));
     if (span->address < tree->address)
         tree->left = insert(tree->left, span);
     else
         tree->right = insert(tree->right, span);
-    return refresh(tree);
+    return tree;
 }
 
-static struct rs_span *without(struct rs_span *tree, struct rs_span *span)
+/* True when the largest rooms in the tree changed. */
+static bool refresh_changes(struct rs_span *tree)
 {
-    RS_ASSERT(tree);
-    if (tree == span)
-        return join(span->left, span->right);
-    if (span->address < tree->address)
-        tree->left = without(tree->left, span);
-    else
-        tree->right = without(tree->right, span);
-    return refresh(tree);
+    uint32_t anywhere = tree->largest[RS_SPAN_ANYWHERE], aligned = tree->largest[RS_SPAN_ALIGNED];
+
+    refresh(tree);
+    return tree->largest[RS_SPAN_ANYWHERE] != anywhere || tree->largest[RS_SPAN_ALIGNED] != aligned;
+}
+
+/* As replace, for the top of a tree. */
+static bool replace_top(struct rs_span **tree, struct rs_span *with)
+{
+    struct rs_span *top = *tree;
+
+    if (with == top)
+        return refresh_changes(top);
+    if (with) {
+        with->left = top->left;
+        with->right = top->right;
+        with->rank = top->rank;
+    }
+    *tree = with ? refresh(with) : join(top->left, top->right);
+    return true;
+}
+
+/* Puts `with` in the place of a span of this tree: another span, whose address lies between those
+ * of the neighbours in the tree; the same span, whose units have changed; or NULL, which takes the
+ * span out.  It takes over the rank, so the order of the tree holds.  True when the largest rooms
+ * in the tree may have changed: most changes end a few nodes above.  It recurses where the tree is
+ * higher than LEVELS. */
+static bool replace(struct rs_span **tree, const struct rs_span *span, struct rs_span *with)
+{
+    struct rs_span **above[LEVELS];
+    unsigned count = 0;
+    bool changed;
+
+    for (; *tree != span && count < LEVELS; count++) {
+        RS_ASSERT(*tree);
+        above[count] = tree;
+        tree = span->address < (*tree)->address ? &(*tree)->left : &(*tree)->right;
+    }
+    changed = *tree == span ? replace_top(tree, with) : replace(tree, span, with);
+    while (changed && count > 0)
+        changed = refresh_changes(*above[--count]);
+    return changed;
+}
+
+/* Enters new units of a free span. */
+static void resize_free(struct rs_span_set *set, struct rs_span *span)
+{
+    RS_ASSERT(rs_span_is_free(span) && span->units > 0);
+    (void)replace(&set->root, span, span);
+}
+
+/* Puts a span that is not in the tree in the place of its free neighbour. */
+static void replace_free(struct rs_span_set *set, struct rs_span *span, struct rs_span *with)
+{
+    RS_ASSERT(rs_span_is_free(span) && !rs_span_is_free(with) && with->units > 0);
+    (void)replace(&set->root, span, with);
+    span->largest[RS_SPAN_ANYWHERE] = span->largest[RS_SPAN_ALIGNED] = 0;
 }
 
 static void insert_free(struct rs_span_set *set, struct rs_span *span)
@@ -125,7 +180,7 @@ static void remove_free(struct rs_span_set *set, struct rs_span *span)
 {
     RS_ASSERT(rs_span_is_free(span));
     RS_ASSERT(set->free_count > 0);
-    set->root = without(set->root, span);
+    (void)replace(&set->root, span, NULL);
     set->free_count--;
     span->largest[RS_SPAN_ANYWHERE] = span->largest[RS_SPAN_ALIGNED] = 0;
 }
@@ -165,7 +220,7 @@ static struct rs_span *last_fit(const struct rs_span_set *set, uint32_t units, e
 
 /* ---- spans ---- */
 
-/* Cuts a span that is not in the tree in two: it keeps keep_units.  Returns the upper span. */
+/* Cuts a span in two: it keeps keep_units.  Returns the upper span.  The tree does not know yet. */
 static struct rs_span *cut(struct rs_span_set *set, struct rs_span *span, uint32_t keep_units)
 {
     struct rs_span *rest = rs_record_slab_take(&set->records);
@@ -185,8 +240,9 @@ static struct rs_span *cut(struct rs_span_set *set, struct rs_span *span, uint32
     return rest;
 }
 
-/* Merges `upper` into `lower`, its neighbour.  Neither is in the tree. */
-static void merge(struct rs_span_set *set, struct rs_span *lower, struct rs_span *upper)
+/* Merges `upper` into `lower`, its neighbour.  The tree does not know yet, and the record of
+ * `upper` is still to be given back. */
+static void merge(struct rs_span *lower, struct rs_span *upper)
 {
     RS_ASSERT(lower->address + rs_span_bytes(lower->units) == upper->address);
     RS_ASSERT(lower->after == upper && lower->owner == upper->owner);
@@ -194,7 +250,6 @@ static void merge(struct rs_span_set *set, struct rs_span *lower, struct rs_span
     lower->after = upper->after;
     if (lower->after)
         lower->after->before = lower;
-    rs_record_slab_give(&set->records, upper);
 }
 
 bool rs_span_reserve(struct rs_span_set *set)
@@ -226,14 +281,17 @@ static struct rs_span *take_behind(struct rs_span_set *set, struct rs_span *span
                                    uint32_t units)
 {
     RS_ASSERT(units > 0 && lead < span->units && units <= span->units - lead);
-    remove_free(set, span);
     if (lead > 0) {
         struct rs_span *before = span;
         span = cut(set, before, lead);
-        insert_free(set, before);
+        resize_free(set, before);
+        if (span->units > units)
+            insert_free(set, cut(set, span, units));
+    } else if (span->units > units) {
+        replace_free(set, span, cut(set, span, units));
+    } else {
+        remove_free(set, span);
     }
-    if (span->units > units)
-        insert_free(set, cut(set, span, units));
     return span;
 }
 
@@ -261,17 +319,26 @@ struct rs_span *rs_span_take_last(struct rs_span_set *set, uint32_t units, enum 
 
 void rs_span_give(struct rs_span_set *set, struct rs_span *span)
 {
+    struct rs_span *before = span->before, *after = span->after;
+    bool below = before && rs_span_is_free(before), above = after && rs_span_is_free(after);
+
     RS_ASSERT(!rs_span_is_free(span));
-    if (span->after && rs_span_is_free(span->after)) {
-        remove_free(set, span->after);
-        merge(set, span, span->after);
+    if (above) {
+        merge(span, after);
+        if (below)
+            remove_free(set, after);
+        else
+            replace_free(set, after, span);
+        rs_record_slab_give(&set->records, after);
     }
-    if (span->before && rs_span_is_free(span->before)) {
-        span = span->before;
-        remove_free(set, span);
-        merge(set, span, span->after);
+    if (below) {
+        merge(before, span);
+        resize_free(set, before);
+        rs_record_slab_give(&set->records, span);
+        span = before;
+    } else if (!above) {
+        insert_free(set, span);
     }
-    insert_free(set, span);
     RS_ASSERT_SLOW(!(span->before && rs_span_is_free(span->before)) &&
                    !(span->after && rs_span_is_free(span->after)));
 }

@@ -37,7 +37,8 @@ struct rs_span {
     uint32_t units;
     uint32_t largest[RS_SPAN_FITS]; /* of a free span: the most units that a span of its subtree has
                                        room for; of a taken span: 0 */
-    uint32_t rank; /* of a free span: its heap priority in the tree, a hash of its address */
+    uint32_t rank; /* of a free span: its heap priority in the tree, a hash of the address of the
+                      span that was entered here first */
 };
 
 /* All zero is an empty set. */
