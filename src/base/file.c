@@ -44,6 +44,33 @@ ssize_t rs_file_read(int fd, void *bytes, size_t length_bytes, off_t offset_byte
     return got;
 }
 
+static int write_all_at(int fd, const char *bytes, size_t length_bytes, off_t offset_bytes)
+{
+    while (length_bytes > 0) {
+        ssize_t written = pwrite(fd, bytes, length_bytes, offset_bytes);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0)
+            return written < 0 ? -errno : -EIO;
+        bytes += written;
+        length_bytes -= (size_t)written;
+        offset_bytes += written;
+    }
+    return 0;
+}
+
+int rs_file_write(int fd, const void *bytes, size_t length_bytes, off_t offset_bytes)
+{
+    struct rs_unsignalled unsignalled;
+    int kept_errno = errno, result;
+
+    rs_unsignalled_begin(&unsignalled);
+    result = write_all_at(fd, bytes, length_bytes, offset_bytes);
+    rs_unsignalled_end(&unsignalled, -result);
+    errno = kept_errno;
+    return result;
+}
+
 int rs_file_lengthen(int fd, size_t size_bytes)
 {
     struct rs_unsignalled unsignalled;

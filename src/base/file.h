@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading of files, and their length.  No function here is a cancellation point
+/* Reading and writing of files, and their length.  No function here is a cancellation point
  * (base/undisturbed.h). */
 #pragma once
 
@@ -21,6 +21,10 @@ int rs_file_hold(const char *path);
 /* Reads up to length_bytes at offset_bytes (pread).  Returns the number of bytes read, or -1
  * with errno. */
 ssize_t rs_file_read(int fd, void *bytes, size_t length_bytes, off_t offset_bytes);
+
+/* Writes all bytes at offset_bytes (pwrite); repeats after EINTR and short writes.  Returns 0 or
+ * -errno.  Keeps errno, and raises no SIGXFSZ. */
+int rs_file_write(int fd, const void *bytes, size_t length_bytes, off_t offset_bytes);
 
 /* Gives a file its length; rs_file_allocate also memory, or space on the disk, for all of it,
  * without which a store into a mapping may raise SIGBUS.  0 or -errno: -EFBIG beyond the process's

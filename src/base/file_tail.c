@@ -19,9 +19,9 @@
 
 enum { TEXT_BYTES = RS_FILE_TAIL_BYTES - RS_FILE_TAIL_MARK_BYTES };
 
-static bool put_path(char part[PATH_MAX], const char *path)
+static bool put_path(char name[PATH_MAX], const char *path)
 {
-    return snprintf(part, PATH_MAX, "%s.part", path) < PATH_MAX;
+    return snprintf(name, PATH_MAX, "%s.part", path) < PATH_MAX;
 }
 
 /* These file systems allocate new blocks on every write: on a full disk a store into the mapping
@@ -41,9 +41,117 @@ static bool is_copied_on_write(int fd)
 }
 
 /* Allocates the blocks of FILE.part in advance. */
-static int allocate(int fd)
+static int allocate(int fd, size_t size_bytes)
 {
-    return is_copied_on_write(fd) ? -EOPNOTSUPP : rs_file_allocate(fd, RS_FILE_TAIL_BYTES);
+    return is_copied_on_write(fd) ? -EOPNOTSUPP : rs_file_allocate(fd, size_bytes);
+}
+
+static int map(struct rs_file_part *part, int fd, size_t size_bytes)
+{
+    struct stat status;
+    int result = fstat(fd, &status) == 0 ? allocate(fd, size_bytes) : -errno;
+    void *bytes;
+
+    if (result != 0)
+        return result;
+    bytes = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (bytes == MAP_FAILED)
+        return -errno;
+    *part = (struct rs_file_part){
+        .bytes = bytes,
+        .size_bytes = size_bytes,
+        .device = status.st_dev,
+        .inode = status.st_ino,
+    };
+    return 0;
+}
+
+static int make(struct rs_file_part *part, const char *name, size_t size_bytes)
+{
+    int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600), result;
+
+    if (fd < 0)
+        return -errno;
+    result = map(part, fd, size_bytes);
+    if (result != 0)
+        (void)unlink(name);
+    close(fd);
+    return result;
+}
+
+int rs_file_part_make(struct rs_file_part *part, const char *path, size_t size_bytes)
+{
+    struct rs_uncancelled uncancelled;
+    char name[PATH_MAX];
+    int result;
+
+    *part = (struct rs_file_part){.bytes = NULL};
+    if (!put_path(name, path))
+        return -ENAMETOOLONG;
+    rs_uncancelled_begin(&uncancelled);
+    result = make(part, name, size_bytes);
+    rs_uncancelled_end(&uncancelled);
+    return result;
+}
+
+/* Tries a name.  An existing PATH.part belongs to a process that did not end in order, or to one
+ * that still writes where file locks do not work: its file is left alone too. */
+static int try_name(struct rs_file_part *part, struct rs_output *output, const char *path,
+                    unsigned name, size_t size_bytes)
+{
+    int result = rs_output_try(output, path, name);
+
+    if (result != 0 || !output->is_regular)
+        return result;
+    result = rs_file_part_make(part, output->path, size_bytes);
+    if (result == -EEXIST) {
+        rs_output_drop(output);
+        return result;
+    }
+    result = rs_output_empty(output); /* without a part where none can be made */
+    if (result != 0) {
+        rs_file_part_remove(part, output->path);
+        rs_output_release(output);
+    }
+    return result;
+}
+
+int rs_file_part_claim(struct rs_file_part *part, struct rs_output *output, const char *path,
+                       size_t size_bytes, const char *who)
+{
+    int first, result;
+
+    *part = (struct rs_file_part){.bytes = NULL};
+    first = result = try_name(part, output, path, 0, size_bytes);
+    for (unsigned name = 1; name < RS_OUTPUT_NAMES && (result == -EBUSY || result == -EEXIST);
+         name++)
+        result = try_name(part, output, path, name, size_bytes);
+    if (result != 0 || first == 0)
+        return result;
+    if (first == -EBUSY)
+        rs_log("%s: %s: another process writes there; this one writes %s", who, path, output->path);
+    else
+        rs_log("%s: %s: it belongs to %s.part, which a process left; this one writes %s", who, path,
+               path, output->path);
+    return 0;
+}
+
+void rs_file_part_leave(struct rs_file_part *part)
+{
+    if (part->bytes)
+        munmap(part->bytes, part->size_bytes);
+    part->bytes = NULL;
+}
+
+void rs_file_part_remove(struct rs_file_part *part, const char *path)
+{
+    char name[PATH_MAX];
+    struct stat status;
+
+    if (part->bytes && put_path(name, path) && lstat(name, &status) == 0 &&
+        status.st_dev == part->device && status.st_ino == part->inode)
+        (void)unlink(name);
+    rs_file_part_leave(part);
 }
 
 static void put_mark(struct rs_file_tail *tail)
@@ -57,51 +165,20 @@ static void put_mark(struct rs_file_tail *tail)
     memcpy(tail->text + TEXT_BYTES, mark, RS_FILE_TAIL_MARK_BYTES);
 }
 
-static int map(struct rs_file_tail *tail, int fd)
+void rs_file_tail_begin(struct rs_file_tail *tail)
 {
-    struct stat status;
-    int result = fstat(fd, &status) == 0 ? allocate(fd) : -errno;
-    void *text;
-
-    if (result != 0)
-        return result;
-    text = mmap(NULL, RS_FILE_TAIL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (text == MAP_FAILED)
-        return -errno;
-    *tail = (struct rs_file_tail){
-        .text = text,
-        .device = status.st_dev,
-        .inode = status.st_ino,
-    };
-    put_mark(tail);
-    return 0;
-}
-
-static int make(struct rs_file_tail *tail, const char *part)
-{
-    int fd = open(part, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600), result;
-
-    if (fd < 0)
-        return -errno;
-    result = map(tail, fd);
-    if (result != 0)
-        (void)unlink(part);
-    close(fd);
-    return result;
+    tail->text = tail->part.bytes;
+    tail->used_bytes = 0;
+    tail->written_bytes = 0;
+    if (tail->text)
+        put_mark(tail);
 }
 
 int rs_file_tail_make(struct rs_file_tail *tail, const char *path)
 {
-    struct rs_uncancelled uncancelled;
-    char part[PATH_MAX];
-    int result;
+    int result = rs_file_part_make(&tail->part, path, RS_FILE_TAIL_BYTES);
 
-    *tail = (struct rs_file_tail){.text = NULL};
-    if (!put_path(part, path))
-        return -ENAMETOOLONG;
-    rs_uncancelled_begin(&uncancelled);
-    result = make(tail, part);
-    rs_uncancelled_end(&uncancelled);
+    rs_file_tail_begin(tail);
     return result;
 }
 
@@ -148,18 +225,12 @@ int rs_file_tail_write(struct rs_file_tail *tail, int fd)
 
 void rs_file_tail_leave(struct rs_file_tail *tail)
 {
-    if (tail->text)
-        munmap(tail->text, RS_FILE_TAIL_BYTES);
+    rs_file_part_leave(&tail->part);
     tail->text = NULL;
 }
 
 void rs_file_tail_remove(struct rs_file_tail *tail, const char *path)
 {
-    char part[PATH_MAX];
-    struct stat status;
-
-    if (tail->text && put_path(part, path) && lstat(part, &status) == 0 &&
-        status.st_dev == tail->device && status.st_ino == tail->inode)
-        (void)unlink(part);
-    rs_file_tail_leave(tail);
+    rs_file_part_remove(&tail->part, path);
+    tail->text = NULL;
 }

@@ -100,6 +100,8 @@ struct rs_pool_charge {
     size_t bytes;                /* that the program asked for */
     size_t charged;              /* bytes by which the pool may grow */
     size_t claimed;              /* bytes of the pool's free memory that this call counts on */
+    CUmemoryPool handle;         /* NULL: the current pool of the device */
+    unsigned refusals;           /* by the driver */
     bool in_graph;               /* the stream captures: the memory is the graph's */
     unsigned turn; /* how often the pool grew past the limit for this allocation; begins as 0 */
 };

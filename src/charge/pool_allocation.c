@@ -174,6 +174,7 @@ static bool begin_async(struct rs_pool_charge *charge, const struct rs_charge_ow
     if (!rs_limit_account(owner->device))
         return true;
     charge->device = owner->device;
+    charge->handle = pool;
     mode = rs_capture_relax();
     rs_limit_resolve(charge->device);
     charge->in_graph = is_capturing(stream);
@@ -197,6 +198,21 @@ bool rs_charge_async_begin(struct rs_pool_charge *charge, const struct rs_charge
     return begun;
 }
 
+/* Gives back what the refused call itself took, so that nobody takes that for memory that came
+ * back: with a high release threshold the pool has kept it (facts_h200.txt: pool.refused_*).  After
+ * the first refusal the pool may hold memory from before the call, which counts. */
+static void give_growth_back(const struct rs_pool_charge *charge)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+    CUmemoryPool pool = charge->handle;
+
+    if (rs_driver.cuMemPoolTrimTo &&
+        (pool || (rs_driver.cuDeviceGetMemPool &&
+                  rs_driver.cuDeviceGetMemPool(&pool, charge->device) == CUDA_SUCCESS)))
+        (void)rs_driver.cuMemPoolTrimTo(pool, 0);
+    rs_capture_restore(mode);
+}
+
 bool rs_charge_async_again(struct rs_pool_charge *charge, CUresult result)
 {
     struct rs_refusal refusal = {charge->bytes, charge->releases, charge->charged,
@@ -204,6 +220,8 @@ bool rs_charge_async_again(struct rs_pool_charge *charge, CUresult result)
 
     if (result != CUDA_ERROR_OUT_OF_MEMORY || charge->device < 0 || charge->in_graph)
         return false;
+    if (charge->refusals++ > 0)
+        give_growth_back(charge);
     charge->releases = rs_account_releases(rs_limit_account(charge->device));
     return rs_wiring.reclaim(charge->device, &refusal, true);
 }

@@ -156,7 +156,11 @@ static bool wait_for_job(const struct rs_account *account, bool may_wait)
  *
  * Idle, quarantined and returning memory is counted in one place after the other, while other
  * threads move it: no sum counts while they do.  Initial sizes were set aside for the program: they
- * go last, and only when they can be enough. */
+ * go last, and only when they can be enough.
+ *
+ * Memory given back is a reason to ask again only where there is room for the request by then: a
+ * pool of the driver keeps what the refused call itself took (facts_h200.txt: pool.refused_*), and
+ * gives the same back after each refusal. */
 static bool reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
 {
     const struct rs_account *account = rs_limit_account(device);
@@ -164,7 +168,9 @@ static bool reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
     bool served;
 
     rs_request_note_hopeless(false);
-    if (give_back(device, 0) || (is_stale(account, refusal, moves) && rs_request_may_repeat()))
+    if (give_back(device, 0) && has_room(device, refusal) && rs_request_patience_ns() > 0)
+        return true;
+    if (is_stale(account, refusal, moves) && rs_request_may_repeat())
         return true;
     if (wait_for_job(account, may_wait))
         return true;
@@ -178,7 +184,7 @@ static bool reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
         return true;
     return (may_wait && (wait_for_quarantine(device) || wait_for_leaving(device) ||
                          rs_job_ask(device, refusal))) ||
-           (refusal->size_bytes > 0 && rs_request_may_look_again()) ||
+           (refusal->size_bytes > 0 && !rs_request_is_hopeless() && rs_request_may_look_again()) ||
            (is_stale(account, refusal, moves) && rs_request_may_repeat()); /* since then */
 }
 

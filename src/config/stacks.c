@@ -260,40 +260,83 @@ static struct rs_expression *add_tracking(const struct rs_config *config,
     return stack;
 }
 
-/* Adds tracking, statistics and the log on top of the stack, where they see a free at once,
- * before reuse delays it. */
-static struct rs_expression *add_observers(const struct rs_config *config, int device,
-                                           struct rs_expression *stack,
-                                           struct rs_diagnostics *diagnostics)
+/* Puts a copy of the text into the node's option.  Returns the node, or NULL with it freed when
+ * out of host memory. */
+static struct rs_expression *with_text(struct rs_expression *node, const char *option,
+                                       const char *text)
+{
+    struct rs_option_value *value = node ? rs_expression_value(node, option) : NULL;
+
+    if (!value)
+        return node;
+    rs_option_value_clear(value);
+    *value = (struct rs_option_value){.given = true, .text = strdup(text)};
+    if (value->text)
+        return node;
+    rs_expression_free(node);
+    return NULL;
+}
+
+/* Adds RMM_LOG. */
+static struct rs_expression *add_log(const struct rs_config *config, int device,
+                                     struct rs_expression *stack,
+                                     struct rs_diagnostics *diagnostics)
 {
     const struct rs_source *source = NULL;
     const struct rs_option_value *log =
         rs_config_value(config->values, device, RS_VARIABLE_LOG, &source);
-    struct rs_option_value *path;
 
+    if (!log || !stack)
+        return stack;
+    if (rs_expression_find(stack, &rs_mr_descriptor_logging)) {
+        rs_diagnose(diagnostics, source, NULL, "RMM_RESOURCE has a log of its own: use one");
+        return stack;
+    }
+    return with_text(stack_on(&rs_mr_descriptor_logging, stack, source), "path", log->text);
+}
+
+/* Adds RMM_RECORD, with its two companions; without it these do nothing. */
+static struct rs_expression *add_recording(const struct rs_config *config, int device,
+                                           struct rs_expression *stack,
+                                           struct rs_diagnostics *diagnostics)
+{
+    const struct rs_source *source = NULL;
+    const struct rs_config_values *values = config->values;
+    const struct rs_option_value *path =
+        rs_config_value(values, device, RS_VARIABLE_RECORD, &source);
+    const struct rs_option_value *size =
+        rs_config_value(values, device, RS_VARIABLE_RECORD_SIZE, NULL);
+    const struct rs_option_value *stacks =
+        rs_config_value(values, device, RS_VARIABLE_RECORD_STACKS, NULL);
+
+    if (!path || !stack)
+        return stack;
+    if (rs_expression_find(stack, &rs_mr_descriptor_recording)) {
+        rs_diagnose(diagnostics, source, NULL, "RMM_RESOURCE has a recording of its own: use one");
+        return stack;
+    }
+    stack = with_text(stack_on(&rs_mr_descriptor_recording, stack, source), "path", path->text);
+    if (stack && size)
+        set_value(stack, "size", size->size);
+    if (stack && stacks)
+        set_value(stack, "stacks", stacks->size);
+    return stack;
+}
+
+/* Adds tracking, statistics, the log and the recording on top of the stack, where they see a free
+ * at once, before reuse delays it. */
+static struct rs_expression *add_observers(const struct rs_config *config, int device,
+                                           struct rs_expression *stack,
+                                           struct rs_diagnostics *diagnostics)
+{
     if (stack && config->tracking != RS_STATISTICS_NONE)
         stack = add_tracking(config, stack);
     if (stack && config->statistics != RS_STATISTICS_NONE &&
         !rs_expression_find(stack, &rs_mr_descriptor_statistics))
         stack = stack_on(&rs_mr_descriptor_statistics, stack,
                          &config->values->general.source[RS_VARIABLE_STATISTICS]);
-    if (!log)
-        return stack;
-    if (rs_expression_find(stack, &rs_mr_descriptor_logging)) {
-        rs_diagnose(diagnostics, source, NULL, "RMM_RESOURCE has a log of its own: use one");
-        return stack;
-    }
-    stack = stack_on(&rs_mr_descriptor_logging, stack, source);
-    path = stack ? rs_expression_value(stack, "path") : NULL;
-    if (path) {
-        rs_option_value_clear(path);
-        *path = (struct rs_option_value){.given = true, .text = strdup(log->text)};
-    }
-    if (path && !path->text) {
-        rs_expression_free(stack);
-        return NULL;
-    }
-    return stack;
+    stack = add_log(config, device, stack, diagnostics);
+    return add_recording(config, device, stack, diagnostics);
 }
 
 /* Returns the index of a variable of the scope that gives all of the kind's stack (part: a part
@@ -408,7 +451,8 @@ void rs_config_build_stack(struct rs_config *config, enum rs_kind kind, int devi
                     config->control != RS_CONTROL_UNASKED || config->limit_job ||
                     config->nvtx_phases || config->tracking != RS_STATISTICS_NONE ||
                     config->on_oom != RS_STATISTICS_NONE ||
-                    rs_config_value(config->values, device, RS_VARIABLE_LOG, NULL);
+                    rs_config_value(config->values, device, RS_VARIABLE_LOG, NULL) ||
+                    rs_config_value(config->values, device, RS_VARIABLE_RECORD, NULL);
     bool bad;
     struct rs_expression *stack = asked_stack(config, kind, device, diagnostics, &bad);
 

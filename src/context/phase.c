@@ -154,12 +154,11 @@ static void begin_measures(struct open_phase *phase)
     }
 }
 
-static void count_thread(const struct open_phase *phase, const struct measure *measure,
-                         struct rs_block_thread_counts now, struct rs_phase_memory *counted)
+static void count_thread(const struct measure *measure, struct rs_block_thread_counts now,
+                         struct rs_phase_memory *counted)
 {
     int64_t peak = measure->thread_peak_live_bytes;
 
-    RS_ASSERT(phase->thread_index < RS_THREAD_INDEXES);
     if (now.peak_live_bytes > peak)
         peak = now.peak_live_bytes;
     if (peak > measure->thread_begin_live_bytes)
@@ -174,6 +173,7 @@ static struct rs_phase_memory measured(struct open_phase *phase, enum rs_kind ki
     struct rs_account *account = kind == RS_KIND_DEVICE ? charged_account(device) : NULL;
     struct rs_phase_memory counted = {.peak_bytes = 0};
 
+    RS_ASSERT(phase->thread_index < RS_THREAD_INDEXES);
     if (is_counted(kind, device)) {
         struct rs_block_counts now = rs_block_counts(kind, device);
         size_t most =
@@ -182,8 +182,7 @@ static struct rs_phase_memory measured(struct open_phase *phase, enum rs_kind ki
         counted.peak_bytes = most - rs_min(measure->begin_live_bytes, most);
         counted.entered_bytes = now.entered_bytes - measure->begin_entered_bytes;
         counted.entered_blocks = now.entered - measure->begin_entered;
-        count_thread(phase, measure, rs_block_counts_thread(kind, device, phase->thread_index),
-                     &counted);
+        count_thread(measure, rs_block_counts_thread(kind, device, phase->thread_index), &counted);
     }
     if (account)
         counted.peak_charged_bytes =

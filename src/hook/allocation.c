@@ -7,6 +7,7 @@
 #include "driver/driver.h"
 #include "hook/caller.h"
 #include "hook/charged.h"
+#include "ipc/import.h"
 #include "shim/shim.h"
 
 #define HOOK_device  RS_HOOK_DECLARE
@@ -85,8 +86,11 @@ static CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch_byte
 
 __attribute__((noinline)) static CUresult forward_free(CUdeviceptr address, bool serving)
 {
-    struct rs_charge charge = rs_charged_free_begin(serving, RS_KEYS_ADDRESSES, address);
+    struct rs_charge charge;
 
+    if (rs_import_has(address))
+        return CUDA_ERROR_INVALID_VALUE;
+    charge = rs_charged_free_begin(serving, RS_KEYS_ADDRESSES, address);
     return rs_charged_free_end(charge, RS_FORWARD(cuMemFree_v2, (address)));
 }
 

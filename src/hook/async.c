@@ -4,6 +4,7 @@
 #include "driver/driver.h"
 #include "hook/caller.h"
 #include "hook/charged.h"
+#include "ipc/import.h"
 #include "shim/shim.h"
 
 #define HOOK_async RS_HOOK_DECLARE
@@ -54,6 +55,8 @@ static CUresult hook_cuMemFreeAsync(CUdeviceptr address, CUstream stream)
 
     if (serving && rs_shim_free_async(address, named(stream, CU_STREAM_LEGACY), &result))
         return result;
+    if (rs_import_has(address))
+        return CUDA_ERROR_INVALID_VALUE;
     charge = rs_charged_free_begin(serving, RS_KEYS_ADDRESSES, address);
     return rs_charged_free_end(charge, RS_FORWARD(cuMemFreeAsync, (address, stream)));
 }
@@ -66,6 +69,8 @@ static CUresult hook_cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
 
     if (serving && rs_shim_free_async(address, named(stream, CU_STREAM_PER_THREAD), &result))
         return result;
+    if (rs_import_has(address))
+        return CUDA_ERROR_INVALID_VALUE;
     charge = rs_charged_free_begin(serving, RS_KEYS_ADDRESSES, address);
     return rs_charged_free_end(charge, RS_FORWARD(cuMemFreeAsync_ptsz, (address, stream)));
 }

@@ -218,6 +218,10 @@ static void correct(const struct rs_introspection *introspection, CUpointer_attr
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS: /* asking for tokens sets SYNC_MEMOPS in the driver */
         rs_sync_memops_note(introspection->address);
         break;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        /* The pieces of mapped memory can be shared (ipc/pieces.h), but hold other blocks too. */
+        *(unsigned long long *)data = 0;
+        break;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         if (rs_introspect_as_requested(introspection))
             *(unsigned *)data = CU_MEMORYTYPE_DEVICE;

@@ -12,10 +12,14 @@
 #include "base/request.h"
 #include "context/context_record.h"
 #include "context/exclusion.h"
+#include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
 #include "introspect/introspect.h"
 #include "ipc/import.h"
+#include "ipc/pieces.h"
+#include "ipc/pool.h"
+#include "ipc/server.h"
 #include "ipc/table.h"
 #include "resource/segment.h"
 #include "shared/commands.h"
@@ -47,6 +51,8 @@ struct exported {
     uint32_t next;       /* slot of the next free or held record, plus one */
     CUdeviceptr address;
     size_t size_bytes;
+    CUcontext context;          /* that owns the block's memory */
+    unsigned sending;           /* the number of answers under way that send the block */
     struct rs_taken_block held; /* so that holding a freed block needs no memory */
 };
 
@@ -211,13 +217,17 @@ static void close_slot(uint32_t number)
     atomic_store(&slots[number - 1].generation, 0);
 }
 
-/* True while another process holds a lock on the slot, and also when that cannot be told. */
+/* True while another process holds a lock on the slot, or is being sent the block, and also when
+ * that cannot be told. */
 static bool is_open_elsewhere(uint32_t number)
 {
     static bool said;
     struct flock wanted = {
         .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = number - 1, .l_len = 1};
 
+    RS_ASSERT_HELD(&lock);
+    if (exports[number - 1].sending > 0)
+        return true;
     if (!rs_descriptor_is_kept(&file)) {
         if (rs_log_once(&said))
             rs_log("the program closed a file that rmmshim had opened: memory that was shared with "
@@ -248,56 +258,127 @@ static CUresult refuse(bool *said, const char *reason)
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* The driver allocation around the block. */
+/* The driver allocation around the block, or the pieces of mapped memory. */
 struct allocation {
     CUipcMemHandle native;
+    uint32_t descriptor_count; /* 0: `native` opens the allocation */
     CUdeviceptr base;
     size_t size_bytes;
+    uint64_t pool; /* not 0: the allocation is of that pool, and `pooled` opens it */
+    CUmemPoolPtrExportData pooled;
 };
+
+static unsigned make_descriptors(const struct rs_ipc_request *request, int *descriptors,
+                                 CUresult *result);
+
+/* Fills in a slot that was just taken.  False when the program has freed the block meanwhile. */
+static bool fill_slot(uint32_t number, const struct rs_introspection *block,
+                      const struct allocation *allocation)
+{
+    struct exported *entry = &exports[number - 1];
+    struct rs_ipc_slot *slot = &slots[number - 1];
+
+    entry->generation += entry->generation == UINT32_MAX ? 2 : 1; /* never 0 */
+    entry->address = block->address;
+    entry->size_bytes = block->size_bytes;
+    entry->context = block->context;
+    slot->offset_bytes = block->address - allocation->base;
+    slot->size_bytes = block->size_bytes;
+    slot->allocation_bytes = allocation->size_bytes;
+    slot->descriptor_count = allocation->descriptor_count;
+    slot->pool = allocation->pool;
+    if (allocation->pool)
+        slot->pooled = allocation->pooled;
+    else
+        slot->native = allocation->native;
+    if (!rs_block_note_exported(block->address, number))
+        return false;
+    atomic_store(&slot->generation, entry->generation);
+    return true;
+}
 
 static CUresult export_in_slot(const struct rs_introspection *block,
                                const struct allocation *allocation, CUipcMemHandle *handle)
 {
-    static bool said;
+    static bool said, said_unsent;
     uint32_t number = slot_of(block);
-    struct exported *entry;
-    struct rs_ipc_slot *slot;
 
     if (!number) {
         number = exports || create_table() ? take_slot() : 0;
         if (!number || !rs_descriptor_is_kept(&file))
             return refuse(&said, "the table of shared blocks is full or cannot be made; "
                                  "RMM_IPC=dedicated needs none");
-        entry = &exports[number - 1];
-        slot = &slots[number - 1];
-        entry->state = EXPORT_LIVE;
-        entry->generation += entry->generation == UINT32_MAX ? 2 : 1; /* never 0 */
-        entry->address = block->address;
-        entry->size_bytes = block->size_bytes;
-        slot->offset_bytes = block->address - allocation->base;
-        slot->size_bytes = block->size_bytes;
-        slot->allocation_bytes = allocation->size_bytes;
-        slot->native = allocation->native;
-        if (!rs_block_note_exported(block->address, number)) {
-            give_slot(number); /* the program has freed the block meanwhile */
+        exports[number - 1].state = EXPORT_LIVE;
+        if (allocation->descriptor_count > 0 && !rs_server_start(self.nonce, make_descriptors)) {
+            give_slot(number);
+            return refuse(&said_unsent, "no thread or no socket can be had to send mapped memory "
+                                        "or a pool by, or the program closed the socket");
+        }
+        if (!fill_slot(number, block, allocation)) {
+            give_slot(number);
             return CUDA_ERROR_INVALID_VALUE;
         }
-        atomic_store(&slot->generation, entry->generation);
     }
     write_handle(number, handle);
     return CUDA_SUCCESS;
 }
 
+/* Describes the mapped memory of `virtual` behind a block; false when it is none, or none that can
+ * be exported. */
+static bool find_mapped(const struct rs_introspection *block, struct allocation *allocation)
+{
+    struct rs_pieces pieces;
+
+    if (!rs_pieces_find(block->address, block->size_bytes, &pieces))
+        return false;
+    *allocation = (struct allocation){.descriptor_count = pieces.count,
+                                      .base = pieces.base,
+                                      .size_bytes = pieces.count * pieces.piece_bytes};
+    return true;
+}
+
+/* Describes the allocation of `async` around a block; false when there is none, or none that can be
+ * exported. */
+static bool find_pooled(const struct rs_introspection *block, struct allocation *allocation)
+{
+    struct rs_pool_allocation found;
+
+    if (!rs_pool_find(block->address, block->context, &found) || block->address < found.base ||
+        found.size_bytes < block->size_bytes ||
+        block->address - found.base > found.size_bytes - block->size_bytes)
+        return false;
+    *allocation = (struct allocation){.descriptor_count = 1,
+                                      .base = found.base,
+                                      .size_bytes = found.size_bytes,
+                                      .pool = found.pool,
+                                      .pooled = found.data};
+    return true;
+}
+
+static CUresult export_sent(const struct rs_introspection *block,
+                            const struct allocation *allocation, CUipcMemHandle *handle)
+{
+    CUresult result;
+
+    rs_mutex_lock(&lock);
+    result = export_in_slot(block, allocation, handle);
+    rs_mutex_unlock(&lock);
+    return result;
+}
+
 static CUresult export_block(const struct rs_introspection *block, CUipcMemHandle *handle)
 {
     static bool said;
-    struct allocation allocation;
+    struct allocation allocation = {.descriptor_count = 0};
     CUresult result = rs_driver.cuIpcGetMemHandle(&allocation.native, block->address);
 
     if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED) {
-        CUresult refused =
-            refuse(&said, "the driver has no handle for the memory that this block "
-                          "lies in (virtual, stream-ordered, managed or host memory)");
+        CUresult refused;
+        if (find_pooled(block, &allocation) || find_mapped(block, &allocation))
+            return export_sent(block, &allocation, handle);
+        refused = refuse(&said, "the driver has no handle for the memory that this block lies in "
+                                "(`async` without ipc=true, other stream-ordered, managed or host "
+                                "memory, or `virtual` with ipc=false)");
         return block->whole ? result : refused;
     }
     if (result == CUDA_SUCCESS)
@@ -341,6 +422,109 @@ bool rs_export(CUdeviceptr address, CUipcMemHandle *handle, CUresult *result)
     else
         return false;
     return true;
+}
+
+/* ---- descriptors for importers, on the server's thread ---- */
+
+/* What a request names, while it is answered. */
+struct sent {
+    uint32_t number; /* of the slot, plus one */
+    uint32_t generation;
+    CUcontext context;
+    CUdeviceptr first; /* address of the first piece that is wanted */
+    size_t piece_bytes;
+    uint32_t count; /* the number of pieces from there on */
+    bool is_pool;   /* the pool that `first` was allocated from is wanted */
+};
+
+/* The caller holds the lock. */
+static bool is_exported(uint32_t number, uint32_t generation)
+{
+    RS_ASSERT_HELD(&lock);
+    return number <= used && generation != 0 && exports[number - 1].state != EXPORT_FREE &&
+           exports[number - 1].generation == generation;
+}
+
+/* Finds the block of a request, and keeps it from being deallocated until end_sending.  The asking
+ * process has it locked, so it is live or held. */
+static bool begin_sending(const struct rs_ipc_request *request, struct sent *sent)
+{
+    const struct rs_ipc_slot *slot = &slots[request->slot];
+    struct exported *entry = &exports[request->slot];
+    uint32_t number = request->slot + 1;
+    bool good;
+
+    rs_mutex_lock(&lock);
+    good = request->slot < RS_IPC_SLOTS && is_exported(number, request->generation) &&
+           request->first < slot->descriptor_count && is_open_elsewhere(number);
+    if (good) {
+        RS_ASSERT(slot->allocation_bytes % slot->descriptor_count == 0);
+        entry->sending++;
+        sent->number = number;
+        sent->generation = request->generation;
+        sent->context = entry->context;
+        sent->piece_bytes = slot->allocation_bytes / slot->descriptor_count;
+        sent->first = entry->address - slot->offset_bytes + request->first * sent->piece_bytes;
+        sent->count = slot->descriptor_count - request->first;
+        sent->is_pool = slot->pool != 0;
+    }
+    rs_mutex_unlock(&lock);
+    return good;
+}
+
+/* False when the block's memory has gone meanwhile, with a context whose end nobody announced: what
+ * was exported may be another block's then. */
+static bool end_sending(const struct sent *sent)
+{
+    bool is_still;
+
+    rs_mutex_lock(&lock);
+    RS_ASSERT(exports[sent->number - 1].sending > 0);
+    exports[sent->number - 1].sending--;
+    is_still = is_exported(sent->number, sent->generation);
+    rs_mutex_unlock(&lock);
+    return is_still;
+}
+
+/* Exports the pool, or as many pieces as fit into an answer; fewer when the process has no more
+ * descriptors. */
+static unsigned export_pieces(const struct sent *sent, int *descriptors, CUresult *result)
+{
+    unsigned count = 0, most = rs_min(sent->count, (uint32_t)RS_IPC_DESCRIPTORS_MAX);
+    bool entered = rs_driver_context_enter(sent->context, result);
+
+    while (count < most && *result == CUDA_SUCCESS) {
+        *result = sent->is_pool ? rs_pool_export(sent->first, &descriptors[count])
+                                : rs_piece_export(sent->first + count * sent->piece_bytes,
+                                                  &descriptors[count]);
+        count += *result == CUDA_SUCCESS;
+    }
+    rs_driver_context_leave(entered);
+    return count;
+}
+
+/* No context ends meanwhile by a call that announces it.  CUDA_ERROR_NOT_READY when such an end
+ * takes long: the importer asks again. */
+static unsigned make_descriptors(const struct rs_ipc_request *request, int *descriptors,
+                                 CUresult *result)
+{
+    struct sent sent;
+    unsigned count = 0;
+
+    *result = CUDA_ERROR_NOT_READY;
+    if (!rs_context_ends_hold())
+        return 0;
+    *result = CUDA_ERROR_INVALID_VALUE;
+    if (begin_sending(request, &sent)) {
+        count = export_pieces(&sent, descriptors, result);
+        if (!end_sending(&sent)) {
+            while (count > 0)
+                rs_file_close(descriptors[--count]);
+            *result = CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    rs_context_ends_release();
+    return count;
 }
 
 /* ---- frees ---- */
@@ -491,4 +675,5 @@ void rs_export_forget_held(const struct rs_context *context)
             hold(number, &block);
     }
     rs_mutex_unlock(&lock);
+    rs_pool_forget(context->handle);
 }

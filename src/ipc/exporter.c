@@ -49,6 +49,17 @@ static const struct {
     [RS_IPC_REFUSED_LOCK] = {CUDA_ERROR_MAP_FAILED, "the table of shared memory cannot be locked"},
     [RS_IPC_REFUSED_FREED] = {CUDA_ERROR_INVALID_VALUE, "the memory has been freed by its process"},
     [RS_IPC_REFUSED_SIZE] = {CUDA_ERROR_MAP_FAILED, "the memory is smaller than its process says"},
+    [RS_IPC_REFUSED_SOCKET] =
+        {CUDA_ERROR_MAP_FAILED,
+         "the process that shared the memory cannot be asked for it (is it in "
+         "another network namespace, or did it close its files?)"},
+    [RS_IPC_REFUSED_SILENT] = {CUDA_ERROR_MAP_FAILED,
+                               "the process that shared the memory does not answer"},
+    [RS_IPC_REFUSED_UNSENT] =
+        {CUDA_ERROR_MAP_FAILED,
+         "the process that shared the memory could not send it (RLIMIT_NOFILE there?)"},
+    [RS_IPC_REFUSED_DESCRIPTORS] = {CUDA_ERROR_OUT_OF_MEMORY,
+                                    "no file descriptor is left (RLIMIT_NOFILE)"},
 };
 
 CUresult rs_ipc_refuse(enum rs_ipc_refusal why)
@@ -104,8 +115,7 @@ static enum rs_ipc_refusal why_not_running(const struct rs_ipc_handle *handle,
                : RS_IPC_REFUSED_ENDED;
 }
 
-/* True when the exporter runs; else false with the CUDA error in *result. */
-static bool is_running(const struct rs_ipc_handle *handle, CUresult *result)
+bool rs_exporter_is_running(const struct rs_ipc_handle *handle, CUresult *result)
 {
     long long start_ticks = -1;
 
@@ -200,7 +210,7 @@ struct rs_exporter *rs_exporter_use(const struct rs_ipc_handle *handle, CUresult
 {
     struct rs_exporter *exporter = find_exporter(handle);
 
-    if (!is_running(handle, result))
+    if (!rs_exporter_is_running(handle, result))
         return NULL; /* the table may still be open here, but its exporter has ended */
     if (!exporter)
         exporter = add_exporter(handle);

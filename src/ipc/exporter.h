@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tables of other processes that are open here (ipc/table.h): finds them, registers in them,
- * and reports why that fails.  The caller of all but rs_ipc_refuse holds a lock of its own around
- * the calls. */
+ * and reports why that fails.  The caller holds a lock of its own around the calls, but for those
+ * that need none. */
 #pragma once
 
 #include "ipc/table.h"
@@ -23,6 +23,10 @@ bool rs_exporter_lock(struct rs_exporter *exporter, const struct rs_ipc_handle *
                       struct rs_ipc_slot *slot, CUresult *result);
 void rs_exporter_unlock(struct rs_exporter *exporter, uint32_t slot);
 
+/* True while the process that made the handle runs; else false with the CUDA error in *result.
+ * Needs no lock. */
+bool rs_exporter_is_running(const struct rs_ipc_handle *handle, CUresult *result);
+
 enum rs_ipc_refusal {
     RS_IPC_REFUSED_HANDLE,
     RS_IPC_REFUSED_NAMESPACE,
@@ -33,7 +37,12 @@ enum rs_ipc_refusal {
     RS_IPC_REFUSED_LOCK,
     RS_IPC_REFUSED_FREED,
     RS_IPC_REFUSED_SIZE,
+    RS_IPC_REFUSED_SOCKET,
+    RS_IPC_REFUSED_SILENT,
+    RS_IPC_REFUSED_UNSENT,
+    RS_IPC_REFUSED_DESCRIPTORS,
 };
 
-/* Writes why an open is refused, once for each reason, and returns its CUDA error. */
+/* Writes why an open is refused, once for each reason, and returns its CUDA error.  Needs no lock.
+ */
 CUresult rs_ipc_refuse(enum rs_ipc_refusal why);

@@ -9,27 +9,24 @@
 #include "driver/driver.h"
 #include "driver/fence.h"
 #include "ipc/exporter.h"
+#include "ipc/fetch.h"
+#include "ipc/proof.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* How to tell whether opened memory still exists: by the id of the driver allocation, which is
- * never used twice, or else by its range.  Where the driver tells neither, the memory counts as
- * existing. */
-struct proof {
-    unsigned long long id; /* 0: the driver tells none */
-    bool has_range;
-};
-
-/* A driver allocation of another process, opened once in a context for all blocks inside. */
+/* A driver allocation of another process, opened once in a context for all blocks inside; or the
+ * memory around one block that was fetched. */
 struct segment {
-    CUipcMemHandle native;
+    bool is_fetched;
+    CUipcMemHandle native; /* of an allocation */
+    struct rs_fetched fetched;
     CUcontext context;
     /* Owns the context's memory; forget_ended runs before this record is recycled. */
     struct rs_context *owner;
-    struct proof proof;
+    struct rs_proof proof; /* of the allocation, or of the context */
     CUdeviceptr base;
     size_t size_bytes;
     unsigned uses;
@@ -52,7 +49,7 @@ struct opened {
  */
 struct native {
     CUdeviceptr address;
-    struct proof proof;
+    struct rs_proof proof;
     unsigned count;
     struct native *next;
 };
@@ -60,8 +57,10 @@ struct native {
 static struct rs_mutex lock =
     RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects the lists; no call under it waits */
 static struct segment *segments;
+static struct segment *dropped; /* pieces that nobody has open any more, still mapped */
 static struct opened *blocks;
 static struct native *natives;
+static struct fetching *fetchings;
 
 /* Copies of the lists for rs_import_find, which takes no lock. */
 static _Atomic(struct rs_address_map *) block_map, segment_map;
@@ -77,6 +76,14 @@ static struct rs_address_map *map_or_create(_Atomic(struct rs_address_map *) *ma
     return made;
 }
 
+/* A slot whose memory a thread fetches, without the lock; the slot's lock in the exporter's file
+ * must stay meanwhile. */
+struct fetching {
+    struct rs_exporter *exporter;
+    uint32_t slot;
+    struct fetching *next;
+};
+
 /* One call of cuIpcOpenMemHandle. */
 struct opening {
     CUresult (*open)(CUdeviceptr *, CUipcMemHandle, unsigned);
@@ -89,34 +96,13 @@ struct opening {
 
 /* ---- segments; the caller holds the lock ---- */
 
-static bool is_base(CUdeviceptr address)
-{
-    CUdeviceptr base;
-    size_t bytes;
-
-    return rs_driver.cuMemGetAddressRange_v2(&base, &bytes, address) == CUDA_SUCCESS &&
-           base == address;
-}
-
-static struct proof proof_of(CUdeviceptr address)
-{
-    return (struct proof){rs_driver_allocation_id(address), is_base(address)};
-}
-
-/* False when the context in which the address was opened has ended, and the memory with it. */
-static bool is_alive(CUdeviceptr address, struct proof proof)
-{
-    return proof.id ? rs_driver_allocation_id(address) == proof.id
-                    : !proof.has_range || is_base(address);
-}
-
 static struct segment *find_segment(const CUipcMemHandle *native, CUcontext context)
 {
     struct segment *segment = segments;
 
     RS_ASSERT_HELD(&lock);
-    while (segment &&
-           (segment->context != context || memcmp(&segment->native, native, sizeof(*native)) != 0))
+    while (segment && (segment->is_fetched || segment->context != context ||
+                       memcmp(&segment->native, native, sizeof(*native)) != 0))
         segment = segment->next;
     return segment;
 }
@@ -172,7 +158,7 @@ static struct segment *open_segment(const struct opening *opening, const struct 
     segment->context = opening->context;
     segment->owner = opening->owner;
     segment->size_bytes = slot->allocation_bytes;
-    segment->proof = proof_of(segment->base);
+    segment->proof = rs_proof_of(segment->base);
     if (enter_segment(segment))
         return segment;
     (void)rs_driver.cuIpcCloseMemHandle(segment->base);
@@ -181,16 +167,72 @@ static struct segment *open_segment(const struct opening *opening, const struct 
     return NULL;
 }
 
+/* Enters memory that was fetched; NULL when there is no memory for the record. */
+static struct segment *enter_fetched(const struct opening *opening,
+                                     const struct rs_fetched *fetched)
+{
+    struct segment *segment = calloc(1, sizeof(*segment));
+
+    RS_ASSERT_HELD(&lock);
+    if (!segment)
+        return NULL;
+    segment->is_fetched = true;
+    segment->proof = rs_proof_of_context(opening->context);
+    segment->fetched = *fetched;
+    segment->context = opening->context;
+    segment->owner = opening->owner;
+    segment->base = fetched->base;
+    segment->size_bytes = fetched->size_bytes;
+    if (enter_segment(segment))
+        return segment;
+    free(segment);
+    return NULL;
+}
+
+/* Releases the lock, and gives back what was dropped under it. */
+static void unlock_and_drop(void)
+{
+    struct segment *segment = dropped, *next;
+
+    dropped = NULL;
+    rs_mutex_unlock(&lock);
+    for (; segment; segment = next) {
+        next = segment->next;
+        (void)rs_fetched_drop(&segment->fetched);
+        free(segment);
+    }
+}
+
+/* Ends a segment of ended contexts, which is in no list any more.  The driver has closed an
+ * allocation with its context; mapped memory and a pool's outlive it.  A pool's goes back at once:
+ * the slot may be unlocked next, and then the exporter may free its own (ipc/pool.h). */
+static void end_segment(struct segment *segment)
+{
+    RS_ASSERT_HELD(&lock);
+    RS_ASSERT(segment->uses == 0);
+    if (!segment->is_fetched || segment->fetched.pooled) {
+        if (segment->is_fetched)
+            (void)rs_fetched_drop(&segment->fetched);
+        free(segment);
+        return;
+    }
+    segment->next = dropped;
+    dropped = segment;
+}
+
 /* ---- blocks; the caller holds the lock ---- */
 
 static bool is_slot_used(const struct rs_exporter *exporter, uint32_t slot)
 {
+    const struct fetching *fetching = fetchings;
     const struct opened *block = blocks;
 
     RS_ASSERT_HELD(&lock);
     while (block && (block->exporter != exporter || block->slot != slot))
         block = block->next;
-    return block;
+    while (fetching && (fetching->exporter != exporter || fetching->slot != slot))
+        fetching = fetching->next;
+    return block || fetching;
 }
 
 /* Unlocks the slot, unless the block is open in another context too. */
@@ -216,23 +258,34 @@ static void unlink_block(struct opened *block)
 /* Forgets a segment that ended with its context, and all blocks in it. */
 static void forget_segment(struct segment *segment)
 {
-    struct opened *block = blocks, *next;
+    struct opened *block = blocks, *next, *forgotten = NULL;
 
     for (; block; block = next) {
         next = block->next;
         if (block->segment != segment)
             continue;
         unlink_block(block);
-        leave_slot(block->exporter, block->slot);
-        rs_exporter_leave(block->exporter);
-        free(block);
+        block->next = forgotten;
+        forgotten = block;
         RS_ASSERT(segment->uses > 0);
         segment->uses--;
     }
-    if (segment->uses > 0)
-        return; /* a thread is closing a block of it */
-    unlink_segment(segment);
-    free(segment);
+    if (segment->uses == 0) { /* else a thread is closing a block of it */
+        unlink_segment(segment);
+        end_segment(segment);
+    }
+    for (; forgotten; forgotten = next) {
+        next = forgotten->next;
+        leave_slot(forgotten->exporter, forgotten->slot);
+        rs_exporter_leave(forgotten->exporter);
+        free(forgotten);
+    }
+}
+
+/* True while the context in which the segment was opened exists. */
+static bool is_segment_alive(const struct segment *segment)
+{
+    return atomic_load(&segment->owner->alive) && rs_proof_holds(&segment->proof);
 }
 
 static void forget_ended(void)
@@ -241,13 +294,12 @@ static void forget_ended(void)
 
     for (; segment; segment = next) {
         next = segment->next;
-        if (segment->uses > 0 &&
-            !(atomic_load(&segment->owner->alive) && is_alive(segment->base, segment->proof)))
+        if (segment->uses > 0 && !is_segment_alive(segment))
             forget_segment(segment);
     }
     for (struct native **link = &natives; *link;) {
         struct native *native = *link;
-        if (is_alive(native->address, native->proof)) {
+        if (rs_proof_holds(&native->proof)) {
             link = &native->next;
             continue;
         }
@@ -331,6 +383,69 @@ static struct opened *open_in_segment(const struct opening *opening, struct rs_e
     return block;
 }
 
+/* ---- fetched memory ---- */
+
+static bool is_described(const struct rs_ipc_slot *slot)
+{
+    return slot->allocation_bytes > 0 && slot->allocation_bytes % slot->descriptor_count == 0 &&
+           slot->offset_bytes <= slot->allocation_bytes &&
+           slot->size_bytes <= slot->allocation_bytes - slot->offset_bytes;
+}
+
+/* Fetches the memory of a slot without the lock, which the caller holds before and after. */
+static CUresult fetch(const struct opening *opening, struct rs_exporter *exporter,
+                      const struct rs_ipc_slot *slot, struct rs_fetched *fetched)
+{
+    struct fetching fetching = {exporter, opening->handle.slot, fetchings}, **link = &fetchings;
+    CUresult result;
+
+    RS_ASSERT_HELD(&lock);
+    fetchings = &fetching;
+    unlock_and_drop();
+    result = rs_fetch(&opening->handle, slot, fetched);
+    rs_mutex_lock(&lock);
+    while (*link != &fetching)
+        link = &(*link)->next;
+    *link = fetching.next;
+    if (result == CUDA_SUCCESS && !atomic_load(&opening->owner->alive)) {
+        (void)rs_fetched_drop(fetched);
+        result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    return result;
+}
+
+/* Opens a block in memory that the exporter sends.  Another thread may have opened it while this
+ * one fetched. */
+static struct opened *open_fetched(const struct opening *opening, struct rs_exporter *exporter,
+                                   const struct rs_ipc_slot *slot, CUresult *result)
+{
+    struct rs_fetched fetched;
+    struct segment *segment = NULL;
+    struct opened *block;
+
+    *result = !opening->owner      ? CUDA_ERROR_OUT_OF_MEMORY
+              : is_described(slot) ? fetch(opening, exporter, slot, &fetched)
+                                   : rs_ipc_refuse(RS_IPC_REFUSED_SIZE);
+    if (*result != CUDA_SUCCESS)
+        return NULL;
+    block = find_opened(opening->given, opening->context);
+    if (!block && (segment = enter_fetched(opening, &fetched)))
+        block = enter_block(opening, exporter, segment, slot);
+    if (!block)
+        *result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (block && segment) {
+        segment->uses++;
+    } else if (segment) {
+        unlink_segment(segment);
+        end_segment(segment);
+    } else {
+        (void)rs_fetched_drop(&fetched); /* no work has used it */
+    }
+    if (block && !segment)
+        rs_exporter_leave(exporter); /* the block has a use of its own */
+    return block;
+}
+
 static struct opened *open_block(const struct opening *opening, CUresult *result)
 {
     struct rs_exporter *exporter = rs_exporter_use(&opening->handle, result);
@@ -340,7 +455,8 @@ static struct opened *open_block(const struct opening *opening, CUresult *result
     if (!exporter)
         return NULL;
     if (rs_exporter_lock(exporter, &opening->handle, &slot, result))
-        block = open_in_segment(opening, exporter, &slot, result);
+        block = slot.descriptor_count > 0 ? open_fetched(opening, exporter, &slot, result)
+                                          : open_in_segment(opening, exporter, &slot, result);
     if (!block) {
         leave_slot(exporter, opening->handle.slot);
         rs_exporter_leave(exporter);
@@ -362,7 +478,7 @@ static CUresult open_ours(const struct opening *opening, CUdeviceptr *address)
         block->count++;
         *address = block->address;
     }
-    rs_mutex_unlock(&lock);
+    unlock_and_drop();
     return result;
 }
 
@@ -414,13 +530,13 @@ void rs_import_note_native(CUdeviceptr address)
     native = find_native(address);
     if (!native && (native = calloc(1, sizeof(*native)))) {
         native->address = address;
-        native->proof = proof_of(address);
+        native->proof = rs_proof_of(address);
         native->next = natives;
         natives = native;
     }
     if (native)
         native->count++;
-    rs_mutex_unlock(&lock);
+    unlock_and_drop();
 }
 
 /* True when the address was opened by a handle of the driver's.  Of two opens at one address that
@@ -455,8 +571,9 @@ static struct opened *find_at(CUdeviceptr address)
     return found;
 }
 
-/* Releases the block's use of its segment; the last use closes the driver's handle.  The caller
- * does not hold the lock, as that driver call waits. */
+/* Releases the block's use of its segment; the last use closes the driver's handle, or gives
+ * fetched memory back.  The caller does not hold the lock, as the first of these driver calls
+ * waits. */
 static CUresult leave_segment(struct segment *segment)
 {
     CUresult result = CUDA_SUCCESS;
@@ -468,7 +585,8 @@ static CUresult leave_segment(struct segment *segment)
         unlink_segment(segment);
     rs_mutex_unlock(&lock);
     if (is_last) {
-        result = rs_driver.cuIpcCloseMemHandle(segment->base);
+        result = segment->is_fetched ? rs_fetched_drop(&segment->fetched)
+                                     : rs_driver.cuIpcCloseMemHandle(segment->base);
         free(segment);
     }
     return result;
@@ -482,11 +600,13 @@ static CUresult close_block(struct opened *block)
     struct segment *segment = block->segment;
     struct rs_context *owner = segment->owner;
     CUresult waited = rs_sentinel_wait(&owner->sentinel, owner->handle);
-    CUresult result = leave_segment(segment);
+    CUresult result = CUDA_SUCCESS;
 
-    rs_mutex_lock(&lock);
     /* Waiting takes 512 bytes of the device.  Where it has none, the slot stays locked until the
-     * process ends. */
+     * process ends; what was fetched stays as well, since no driver call waits before it goes. */
+    if (waited != CUDA_ERROR_OUT_OF_MEMORY || !segment->is_fetched)
+        result = leave_segment(segment);
+    rs_mutex_lock(&lock);
     if (waited != CUDA_ERROR_OUT_OF_MEMORY) {
         leave_slot(block->exporter, block->slot);
         rs_exporter_leave(block->exporter);
@@ -513,7 +633,7 @@ bool rs_import_close(CUdeviceptr address, CUresult *result)
     rs_mutex_lock(&lock);
     forget_ended();
     if (close_native(address) || !atomic_load(&segment_map)) {
-        rs_mutex_unlock(&lock);
+        unlock_and_drop();
         return false;
     }
     block = find_at(address);
@@ -521,7 +641,7 @@ bool rs_import_close(CUdeviceptr address, CUresult *result)
     if (is_last)
         unlink_block(block);
     is_ours = block || is_in_segment(address);
-    rs_mutex_unlock(&lock);
+    unlock_and_drop();
     *result = is_last ? close_block(block) : block ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     return is_ours;
 }
@@ -565,5 +685,5 @@ void rs_import_context_ended(void)
 {
     rs_mutex_lock(&lock);
     forget_ended();
-    rs_mutex_unlock(&lock);
+    unlock_and_drop();
 }

@@ -32,6 +32,16 @@ enum rs_imported {
  * its size in bytes. */
 enum rs_imported rs_import_find(CUdeviceptr address, CUdeviceptr *start, size_t *size_bytes);
 
+/* True for memory that was opened here: only cuIpcCloseMemHandle gives it back, though the driver
+ * would free what was imported from a pool. */
+static inline bool rs_import_has(CUdeviceptr address)
+{
+    CUdeviceptr start;
+    size_t size_bytes;
+
+    return rs_import_find(address, &start, &size_bytes) != RS_IMPORTED_NOT;
+}
+
 /* Copies the handle by which the open block around address was opened; false when there is none. */
 bool rs_import_handle(CUdeviceptr address, CUipcMemHandle *handle);
 

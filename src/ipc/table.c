@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* The last byte is the version of the format. */
-const char rs_ipc_magic[8] = {'r', 'm', 'm', 's', 'h', 'i', 'm', '1'};
+const char rs_ipc_magic[8] = {'r', 'm', 'm', 's', 'h', 'i', 'm', '2'};
 
 bool rs_ipc_is_ours(const CUipcMemHandle *handle)
 {

@@ -11,7 +11,8 @@
  * /proc/PID/fd.  No name can be guessed or planted, nothing is left behind however the exporter
  * dies, other users and other PID namespaces cannot open the file, and its seals keep all processes
  * but the exporter from writing to it or truncating it.  A file in /dev/shm would need a name, an
- * owner check and a search for files of dead processes; a socket would need a thread that answers.
+ * owner check and a search for files of dead processes; a socket would need a thread that answers,
+ * which only blocks of mapped memory and of pools have (ipc/server.h).
  * Opening through /proc needs the right to read the exporter (PTRACE_MODE_READ: the same user, and
  * a process that may be dumped).  Yama's ptrace_scope does not restrict it, as that is about
  * attaching.
@@ -57,11 +58,17 @@ struct rs_ipc_header {
 
 struct rs_ipc_slot {
     _Atomic uint32_t generation; /* generation of the block that is exported here; 0: freed */
-    uint32_t unused;
-    uint64_t offset_bytes; /* offset of the block in the allocation that `native` opens */
+    /* 0: the block lies in an allocation that `native` opens; else the exporter sends this many
+     * descriptors (ipc/server.h): the pieces of mapped memory that it lies in, or its pool. */
+    uint32_t descriptor_count;
+    uint64_t offset_bytes; /* offset of the block in that allocation, or in the pieces */
     uint64_t size_bytes;
-    uint64_t allocation_bytes; /* size of the allocation that `native` opens */
-    CUipcMemHandle native;
+    uint64_t allocation_bytes; /* size of the allocation, or of all pieces together */
+    uint64_t pool; /* not 0: number of the driver's pool of the allocation, which `pooled` opens */
+    union {
+        CUipcMemHandle native;
+        CUmemPoolPtrExportData pooled;
+    };
 };
 
 enum { RS_IPC_FILE_BYTES = RS_IPC_SLOTS_AT + RS_IPC_SLOTS * (int)sizeof(struct rs_ipc_slot) };

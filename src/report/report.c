@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "config/mode.h"
 #include "config/readers.h"
+#include "recording/recorder.h"
 #include "report/format.h"
 #include "report/gather.h"
 #include "report/leaks.h"
@@ -125,6 +126,7 @@ __attribute__((destructor)) static void at_exit(void)
     rs_lock_bound_begin(LOCKS_WAIT_NS);
     rs_publish_report_step(RS_REPORT_BEGUN);
     rs_logging_end();
+    rs_recorder_end();
     if (rs_config.statistics != RS_STATISTICS_NONE)
         write_at_exit();
     if (rs_config.tracking != RS_STATISTICS_NONE)

@@ -13,6 +13,7 @@
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/placement.h"
+#include "recording/recorder.h"
 #include "report/report.h"
 #include "resource/adaptor/logging.h"
 
@@ -208,15 +209,17 @@ int rs_control_reset_peaks(int device, int kind)
 /* Tells phases that the C API begins from others. */
 static const char of_program[1];
 
-/* Where no log is open there is nothing to mark, and one that cannot be written has said so. */
-static void mark_phase(const char *what, const char *name)
+/* Where neither a log nor a recording is open there is nothing to mark, and one that cannot be
+ * written has said so. */
+static void mark_phase(bool begins, const char *name)
 {
     char text[sizeof("begin ") + RS_PHASE_NAME_BYTES];
 
     if (!name)
         return;
-    snprintf(text, sizeof(text), "%s %s", what, name);
+    snprintf(text, sizeof(text), "%s %s", begins ? "begin" : "end", name);
     (void)rs_logging_mark(text);
+    (void)rs_recorder_mark(begins ? RS_RECORDING_PHASE_BEGIN : RS_RECORDING_PHASE_END, name);
 }
 
 int rs_control_push_phase(const char *name)
@@ -229,7 +232,7 @@ int rs_control_push_phase(const char *name)
         return rs_control_error(0, "a phase has no name");
     if (rs_phase_push(name, of_program, &entered) != 0)
         return rs_control_error(-ENOMEM, "out of host memory");
-    mark_phase("begin", entered);
+    mark_phase(true, entered);
     return 0;
 }
 
@@ -241,7 +244,7 @@ int rs_control_pop_phase(void)
         return not_served();
     if (rs_phase_pop(of_program, &name) != 0)
         return rs_control_error(-ERANGE, "this thread has pushed no phase");
-    mark_phase("end", name);
+    mark_phase(false, name);
     return 0;
 }
 
@@ -250,7 +253,7 @@ void rs_control_push_range(const char *name, const void *owner)
     const char *entered;
 
     if (rs_mode_serving() && rs_phase_push(name, owner, &entered) == 0)
-        mark_phase("begin", entered);
+        mark_phase(true, entered);
 }
 
 void rs_control_pop_range(const void *owner)
@@ -258,7 +261,7 @@ void rs_control_pop_range(const void *owner)
     const char *name;
 
     if (rs_mode_serving() && rs_phase_pop(owner, &name) == 0)
-        mark_phase("end", name);
+        mark_phase(false, name);
 }
 
 /* Phases can be asked for before CUDA has been started. */
@@ -495,13 +498,17 @@ int rs_control_report(const char *where)
 
 int rs_control_mark(const char *phase)
 {
+    bool is_recorded;
     int result;
 
     if (rs_mode_now() != RS_MODE_SERVE)
         return not_served();
     if (!phase)
         return rs_control_error(0, "phase is NULL");
+    is_recorded = rs_recorder_mark(RS_RECORDING_MARK, phase);
     result = rs_logging_mark(phase);
+    if (result == -ENOENT && is_recorded)
+        return 0;
     if (result == -ENOENT)
         return rs_control_error(result, "no event log is open");
     return result == 0 ? 0 : rs_control_error(result, "a file of marks cannot be written");

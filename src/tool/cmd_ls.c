@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim ls: who holds memory through rmmshim. */
-#include "tool/column.h"
 #include "tool/json.h"
-#include "tool/plain.h"
 #include "tool/tool.h"
+#include "tool/view/column.h"
+#include "tool/view/plain.h"
 
 #include <limits.h>
 #include <locale.h>

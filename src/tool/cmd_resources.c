@@ -2,8 +2,8 @@
 /* rmmshim resources: lists the memory resources that a stack can be made of. */
 #include "resource/expression.h"
 #include "tool/describe.h"
-#include "tool/table.h"
 #include "tool/tool.h"
+#include "tool/view/table.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rmmshim stats: all counters of processes that run. */
-#include "tool/row.h"
-#include "tool/subjects.h"
 #include "tool/tool.h"
+#include "tool/view/row.h"
+#include "tool/view/subjects.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,9 +2,9 @@
 /* JSON on stdout. */
 #pragma once
 
-#include "tool/row.h"
+#include "tool/view/row.h"
 
-/* A plain text (tool/plain.h) in quotes. */
+/* A plain text (tool/view/plain.h) in quotes. */
 void json_put_text(const char *text);
 
 /* An array of objects as tests/schema/processes.json describes them. */

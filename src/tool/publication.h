@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the page of a process (report/publish.h) as it is mapped: of one that runs, or that is
  * gone.  The process may have been anything: each offset is checked before it is used,
- * and texts are plain (tool/plain.h). */
+ * and texts are plain (tool/view/plain.h). */
 #pragma once
 
 #include "report/format.h"

@@ -7,6 +7,7 @@
 #include "tool/command_list.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum {
     TOOL_OK = 0,
@@ -45,6 +46,11 @@ void tool_say_unknown(const char *kind, const char *word, const char *const *wor
  * last word.  NULL where **arguments is another word, or, with *failed set, after saying that the
  * option has no value. */
 const char *tool_option_value(char ***arguments, const char *name, bool *failed);
+
+/* The value of an option: a time as "10us", "1.5ms" or "2s"; the number of a device.  False after a
+ * line. */
+bool tool_parse_time(const char *option, const char *text, uint64_t *ns);
+bool tool_parse_device(const char *text, int *device);
 
 bool tool_is_help(const char *argument);
 void tool_print_help(const struct tool_command *command);

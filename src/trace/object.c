@@ -70,8 +70,8 @@ static int look_into(struct dl_phdr_info *info, size_t size, void *data)
     return 0;
 }
 
-/* For glibc 2.34.  dladdr1 would take the lock that constructors run under, one of which may wait
- * for this thread, and search a table of symbols (150 us in a large library). */
+/* For glibc before 2.35.  dladdr1 would take the lock that constructors run under, one of which may
+ * wait for this thread, and search a table of symbols (150 us in a large library). */
 static bool find_by_walk(const void *address, struct origin *origin)
 {
     struct search search = {(uintptr_t)address, origin};
@@ -79,13 +79,21 @@ static bool find_by_walk(const void *address, struct origin *origin)
     return dl_iterate_phdr(look_into, &search) != 0;
 }
 
-#if __GLIBC_PREREQ(2, 35)
+/* struct dl_find_object, which glibc declares since 2.35: what is built with an older one (a
+ * wheel) runs with a newer one too. */
+struct dl_object {
+    unsigned long long flags;
+    void *begin, *end;
+    struct link_map *link_map;
+    void *rest[9]; /* exception data: one or two, by architecture; seven are reserved */
+};
+
 static bool find_origin(const void *address, struct origin *origin)
 {
-    static _Atomic(void *) found; /* looked up, not linked: glibc 2.34 does not have it */
+    static _Atomic(void *) found; /* looked up, not linked: older glibc does not have it */
     void *symbol = atomic_load_explicit(&found, memory_order_relaxed);
-    struct dl_find_object result;
-    __typeof__(_dl_find_object) *find;
+    struct dl_object result;
+    int (*find)(void *, struct dl_object *);
 
     if (!symbol) {
         symbol = rs_real_dlsym()(RTLD_DEFAULT, "_dl_find_object");
@@ -96,15 +104,9 @@ static bool find_origin(const void *address, struct origin *origin)
     memcpy(&find, &symbol, sizeof(find));
     if (find((void *)(uintptr_t)address, &result) != 0)
         return false;
-    *origin = (struct origin){result.dlfo_link_map->l_name, result.dlfo_link_map->l_addr};
+    *origin = (struct origin){result.link_map->l_name, result.link_map->l_addr};
     return true;
 }
-#else
-static bool find_origin(const void *address, struct origin *origin)
-{
-    return find_by_walk(address, origin);
-}
-#endif
 
 unsigned long long rs_object_identity(const void *address)
 {

@@ -19,7 +19,7 @@ unsigned rs_object_of_caller(const void *address);
 
 /* A number of the object that holds the address, which another object at the same place does not
  * have; 0 when no object holds the address.  Takes no lock of the loader where glibc is 2.35 or
- * newer, and with 2.34 one that no constructor runs under. */
+ * newer, and with an older one a lock that no constructor runs under. */
 unsigned long long rs_object_identity(const void *address);
 
 /* Looks for objects that were loaded where another one had asked for memory.  A caller's number is

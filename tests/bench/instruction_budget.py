@@ -29,10 +29,12 @@ PATHS = {
     "runtime_sites": ("budget_sites_runtime", ["4096"]),
     "driver_sites": ("budget_sites_driver", ["4096"]),
     "logged_pair": ("budget_work_static", ["pairs", "4096"]),
+    "recorded_pair": ("budget_work_static", ["pairs", "4096"]),
     "tracked_pair": ("budget_work_static", ["pairs", "4096"]),
 }
 # More than the pool.
-SETTINGS = {"logged_pair": {"RMM_LOG": "log.csv"}, "tracked_pair": {"RMM_TRACKING": "json:leaks.json"}}
+SETTINGS = {"logged_pair": {"RMM_LOG": "log.csv"}, "recorded_pair": {"RMM_RECORD": "pairs.rec"},
+            "tracked_pair": {"RMM_TRACKING": "json:leaks.json"}}
 
 
 def own_cost(path, library):

@@ -388,6 +388,35 @@ void facts_ipc(void)
     SAY("handle_of_0", CU(cuIpcGetMemHandle)(&whole, 0));
 }
 
+/* What a pool keeps of a refused request for bytes. */
+static size_t kept_by_refused(CUmemoryPool pool, size_t bytes, cuuint64_t threshold_bytes)
+{
+    cuuint64_t reserved = 99;
+    CUdeviceptr a;
+    NEED(CU(cuMemPoolSetAttribute)(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold_bytes));
+    if (CU(cuMemAllocFromPoolAsync)(&a, bytes, pool, NULL) != CUDA_ERROR_OUT_OF_MEMORY)
+        return 99;
+    NEED(CU(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved));
+    NEED(CU(cuMemPoolTrimTo)(pool, 0));
+    return reserved;
+}
+
+static void refused(CUmemoryPool pool)
+{
+    const CUmemPoolProps small = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+                                  .maxSize = 256 << 20};
+    size_t free_bytes, total_bytes, kept;
+    CUmemoryPool limited;
+    NEED(CU(cuMemGetInfo_v2)(&free_bytes, &total_bytes));
+    kept = kept_by_refused(pool, free_bytes + (1 << 30), UINT64_MAX);
+    SAY_YES("refused_keeps_all_that_was_free", kept <= free_bytes && free_bytes - kept < 64 << 20);
+    SAY("refused_keeps_at_threshold_0", kept_by_refused(pool, free_bytes + (1 << 30), 0));
+    NEED(CU(cuMemPoolCreate)(&limited, &small));
+    SAY("refused_of_256_mib_keeps_mib", kept_by_refused(limited, 512 << 20, UINT64_MAX) >> 20);
+    NEED(CU(cuMemPoolDestroy)(limited));
+}
+
 void facts_pool(void)
 {
     CUcontext primary = facts_begin();
@@ -442,5 +471,6 @@ void facts_pool(void)
     NEED(CU(cuCtxSetCurrent)(primary));
     SAY("free_after_a_reset", CU(cuMemFree_v2)(a));
     SAY("trim", CU(cuMemPoolTrimTo)(pool, 0));
+    refused(pool);
     SAY("destroy_default", CU(cuMemPoolDestroy)(pool));
 }

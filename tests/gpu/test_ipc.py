@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Device memory shared by several processes on a GPU: the scenes of tests/integration/ipc_scenes.py, and
-PyTorch and CuPy with a pool, with RMM_IPC=dedicated and without rmmshim.  Prints one table.
+PyTorch and CuPy with a pool, with RMM_IPC=dedicated and without rmmshim.  With the argument `mapped`: the same
+under `virtual`, and what it costs that its memory can be shared; with `pooled`: under `async(ipc=true)`.  Prints one
+table.
 
 RMMSHIM_LIBRARY is the library, PROGRAMS what tests/samples/build-real made.  Exit status: 1 when
 something went wrong, 77 where there is no GPU.  RMMSHIM_DRY_RUN=1 runs on the device in host memory."""
@@ -22,12 +24,22 @@ PEERS = ["ipc_peer", "ipc_peer_static", "ipc_peer_shared"]
 RUNTIME_SCENES = ["sizes", "counts", "handles", "without_shim", "dedicated"]
 # What the device in host memory answers and hardware may answer otherwise: any refusal will do; and a
 # reset takes its time here.
-ARGUMENTS = {"without_shim": {"refusal": None}, "resets": {"rounds": 4}}
+ARGUMENTS = {"without_shim": {"refusal": None}, "resets": {"rounds": 4}, "mapped_without_shim": {"refusal": None},
+             "pool_without_shim": {"refusal": None}}
+ALL_SCENES = {**ipc_scenes.SCENES, **ipc_scenes.MAPPED_SCENES, **ipc_scenes.POOLED_SCENES}
+SETTINGS = ({}, POOL, DEDICATED, dict(POOL, RMM_FREE="wait"))
+MAPPED_SETTINGS = ({"RMM_RESOURCE": "virtual"}, {"RMM_RESOURCE": "pool(virtual)"},
+                   {"RMM_RESOURCE": "virtual", "RMM_FREE": "wait"})
+POOLED_SETTINGS = ({"RMM_RESOURCE": "async(ipc=true)"}, {"RMM_RESOURCE": "pool(async(ipc=true))"},
+                   {"RMM_RESOURCE": "async(ipc=true)", "RMM_FREE": "wait"})
+# By the argument: the frameworks' settings, own scenes, stacks for others' scenes, and a measurement.
+VARIANTS = {"mapped": (MAPPED_SETTINGS, ipc_scenes.MAPPED_SCENES, ipc_scenes.MAPPED, "mapped_costs"),
+            "pooled": (POOLED_SETTINGS, ipc_scenes.POOLED_SCENES, ipc_scenes.POOLED, "pooled_costs")}
 
 
-def play(name, program):
+def play(name, program, stack=None):
     """What went wrong, or None."""
-    peers = []
+    peers, arguments = [], dict(ARGUMENTS.get(name, {}))
 
     def start(settings, shim=True):
         env = {key: value for key, value in os.environ.items() if not key.startswith("RMM_") and key != "LD_PRELOAD"}
@@ -39,7 +51,9 @@ def play(name, program):
         return peers[-1]
 
     try:
-        ipc_scenes.SCENES[name](start, **ARGUMENTS.get(name, {}))
+        if stack:
+            arguments.update(ipc_scenes.arguments_under(name, stack))
+        ALL_SCENES[name](ipc_scenes.under(start, stack) if stack else start, **arguments)
         return None
     except (AssertionError, OSError, ValueError, ipc_scenes.Failure) as error:
         said = [line for peer in peers for line in peer.lines]
@@ -49,14 +63,14 @@ def play(name, program):
             peer.clean_up()
 
 
-def run_framework(name, script):
+def run_framework(name, script, settings):
     """Rows of the table."""
     command = [sys.executable, os.path.join(gpu_common.HERE, script)]
     base = gpu_common.run(command, None, 150)
     if base.status == 77:
         return [[name, "without rmmshim", "not there", "%.1f" % base.seconds]]
     rows = [[name, "without rmmshim", "ok" if base.status == 0 else "FAILED", "%.1f" % base.seconds]]
-    for setting in ({}, POOL, DEDICATED, dict(POOL, RMM_FREE="wait")):
+    for setting in settings:
         result = gpu_common.run(command, setting, 150)
         same = result.status == 0 and result.stdout == base.stdout
         rows.append([name, result.name, "ok" if same else "FAILED", "%.1f" % result.seconds])
@@ -66,22 +80,46 @@ def run_framework(name, script):
     return rows
 
 
+def own_scenes():
+    """Program, scene, and None."""
+    scenes = [("ipc_peer", name, None) for name in ipc_scenes.SCENES]
+    return scenes + [(program, name, None) for program in PEERS[1:] for name in RUNTIME_SCENES]
+
+
+def scenes_under(own, stacks):
+    """Program, scene, and the stack in place of the scene's pool."""
+    first = next(iter(stacks.values()))
+    scenes = [("ipc_peer", name, None) for name in own]
+    scenes += [("ipc_peer", name, first) for name in ipc_scenes.FOR_ANY_STACK]
+    return scenes + [(program, name, stack) for program in PEERS for name in ("sizes", "counts", "handles")
+                     for stack in stacks.values() if program != PEERS[0] or stack != first]
+
+
+def measure(name):
+    """A row of the table; prints what the script says."""
+    costs = gpu_common.run([sys.executable, os.path.join(gpu_common.HERE, name + ".py")], None, 150)
+    print("\n".join(gpu_common.tail(costs, 20)))
+    return [name, "", "ok" if costs.status == 0 else "FAILED", "%.1f" % costs.seconds]
+
+
 def main():
     if not gpu_common.has_gpu():
         print("no GPU")
         return 77
     rows = [["program", "scene or setting", "result", "seconds"]]
-    scenes = [("ipc_peer", name) for name in ipc_scenes.SCENES]
-    scenes += [(program, name) for program in PEERS[1:] for name in RUNTIME_SCENES]
-    for program, name in scenes:
+    settings, own, stacks, costs = VARIANTS.get(sys.argv[-1], (SETTINGS, None, None, None))
+    for program, name, stack in scenes_under(own, stacks) if own else own_scenes():
         begin = time.monotonic()
-        wrong = play(name, program)
-        rows.append([program, name, "FAILED" if wrong else "ok", "%.1f" % (time.monotonic() - begin)])
+        wrong = play(name, program, stack)
+        label = "%s, %s" % (name, ", ".join(stack.values())) if stack else name
+        rows.append([program, label, "FAILED" if wrong else "ok", "%.1f" % (time.monotonic() - begin)])
         if wrong:
-            print("%s, %s: %s" % (program, name, wrong), flush=True)
+            print("%s, %s: %s" % (program, label, wrong), flush=True)
     if not os.environ.get("RMMSHIM_DRY_RUN"):
         for name, script in FRAMEWORKS.items():
-            rows += run_framework(name, script)
+            rows += run_framework(name, script, settings)
+        if costs:
+            rows.append(measure(costs))
     print(compare.text_table(rows, right=(3,)))
     return 1 if any(row[2] == "FAILED" for row in rows) else 0
 

@@ -8,8 +8,11 @@
  * full_device too_much WAY   2 GiB, while a kernel waits for this thread: refused at once
  * full_device ready WAY      900 MiB, while a kernel waits, and nobody uses what is free: served
  *
- * WAY: plain, async, create, array, context (another context's cuMemAlloc).  The scenes also run on
- * a GPU, with a block that fills it to 1 GiB. */
+ * full_device refused WAY    2 GiB, twice: asked of the driver a few times, and 100 MiB are served
+ *
+ * WAY: plain, async, create, array, context (another context's cuMemAlloc), kept (a pool of the
+ * driver that keeps its memory), small (such a pool of at most 512 MiB).  The scenes also run on a
+ * GPU, with a block that fills it to 1 GiB. */
 #include "device_work.h"
 
 #include <pthread.h>
@@ -72,14 +75,40 @@ static CUresult by_context(size_t bytes)
     return result;
 }
 
+static CUresult by_pool(size_t bytes, size_t maximum_bytes)
+{
+    static CUmemoryPool pool;
+    const CUmemPoolProps properties = {
+        .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+        .maxSize = maximum_bytes,
+    };
+    cuuint64_t threshold = UINT64_MAX;
+    CUdeviceptr block;
+
+    if (!pool) {
+        MUST(cuMemPoolCreate(&pool, &properties));
+        MUST(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+    }
+    return cuMemAllocFromPoolAsync(&block, bytes, pool, stream);
+}
+
+static CUresult by_kept(size_t bytes)
+{
+    return by_pool(bytes, 0);
+}
+
+static CUresult by_small(size_t bytes)
+{
+    return by_pool(bytes, 512 * MIB);
+}
+
 static const struct way {
     const char *name;
     CUresult (*allocate)(size_t bytes);
-} ways[] = {{"plain", by_plain},
-            {"async", by_async},
-            {"create", by_create},
-            {"array", by_array},
-            {"context", by_context}};
+} ways[] = {{"plain", by_plain}, {"async", by_async},     {"create", by_create},
+            {"array", by_array}, {"context", by_context}, {"kept", by_kept},
+            {"small", by_small}};
 
 static CUresult ask(const struct way *way, size_t bytes)
 {
@@ -164,6 +193,29 @@ static void too_much(const struct way *way)
     MUST(cuStreamSynchronize(stream));
 }
 
+static unsigned long long driver_calls(void)
+{
+    return hostcuda_call_count("cuMemAlloc_v2") + hostcuda_call_count("cuMemAllocAsync") +
+           hostcuda_call_count("cuMemAllocFromPoolAsync") + hostcuda_call_count("cuMemCreate") +
+           hostcuda_call_count("cuArrayCreate_v2");
+}
+
+/* What a refused call took for itself, and kept, is no reason to make it again. */
+static void refused(const struct way *way)
+{
+    /* Where the device has room, the refusal is looked into for longer. */
+    unsigned long long before, most = way->allocate == by_small ? 12 : 6;
+
+    MUST(cuMemFree(allocate(300 * MIB)));
+    MUST(cuCtxSynchronize());
+    for (int i = 0; i < 2; i++) {
+        before = driver_calls();
+        CHECK(ask(way, 2048 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
+        CHECK(driver_calls() - before <= most);
+    }
+    MUST(ask(way, 100 * MIB));
+}
+
 static void ready(const struct way *way)
 {
     CUdeviceptr block = allocate(300 * MIB), other = allocate(300 * MIB);
@@ -185,7 +237,11 @@ static void ready(const struct way *way)
 static const struct scene {
     const char *name;
     void (*play)(const struct way *way);
-} scenes[] = {{"pending", pending}, {"ending", ending}, {"too_much", too_much}, {"ready", ready}};
+} scenes[] = {{"pending", pending},
+              {"ending", ending},
+              {"too_much", too_much},
+              {"refused", refused},
+              {"ready", ready}};
 
 static void start(void)
 {

@@ -11,6 +11,8 @@
  *   record_event NAME         query_event NAME          wait_event NAME
  *   trim                      reset                     close_files
  *   push_context              pop_context               fork
+ *   limit_files MOST          take_files LEFT           drop_files
+ *   close_sockets             free_async NAME           early_frees
  *   churn THREADS ROUNDS
  *   calls FUNCTION            known SEED BYTES HANDLE   storm THREADS ROUNDS
  *
@@ -21,9 +23,13 @@
 #define __CUDA_API_VERSION_INTERNAL /* both versions of cuIpcOpenMemHandle */
 #include <cuda.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 #ifdef IPC_RUNTIME
 #include <cuda_runtime_api.h>
@@ -285,6 +291,16 @@ static void do_trim(void)
 }
 
 /* Known on the device in host memory. */
+static void do_early_frees(void)
+{
+    unsigned (*count)(void);
+    void *found = dlsym(RTLD_DEFAULT, "hostcuda_early_frees");
+
+    memcpy(&count, &found, sizeof(count));
+    printf("ok %d\n", found ? (int)count() : -1);
+}
+
+/* Known on the device in host memory. */
 static void do_calls(const char *function)
 {
     unsigned long long (*count)(const char *);
@@ -317,6 +333,57 @@ static void close_files(void)
             close(fd);
     }
     answer(0);
+}
+
+/* The socket by which the library sends mapped memory, likewise. */
+static void close_sockets(void)
+{
+    for (int fd = 3; fd < 1024; fd++) {
+        struct sockaddr_un name = {.sun_family = AF_UNSPEC};
+        socklen_t length = sizeof(name);
+        if (getsockname(fd, (struct sockaddr *)&name, &length) == 0 && name.sun_family == AF_UNIX &&
+            !strncmp(name.sun_path + 1, "rmmshim", 7))
+            close(fd);
+    }
+    answer(0);
+}
+
+/* From now on no more descriptors than that can be open. */
+static void limit_files(unsigned most)
+{
+    struct rlimit limit;
+
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    limit.rlim_cur = most;
+    answer(setrlimit(RLIMIT_NOFILE, &limit));
+}
+
+/* Opens files until only so many descriptors are left, and closes them again. */
+static void take_files(unsigned left, int is_taking)
+{
+    static int taken[2048];
+    static unsigned count;
+
+    if (!is_taking)
+        left = count;
+    while (is_taking && count < sizeof(taken) / sizeof(taken[0]) &&
+           (taken[count] = open("/dev/null", O_RDONLY)) >= 0)
+        count++;
+    for (; left > 0 && count > 0; left--)
+        close(taken[--count]);
+    answer(0);
+}
+
+static void do_files(const char *command, unsigned number)
+{
+    if (!strcmp(command, "close_files"))
+        close_files();
+    else if (!strcmp(command, "close_sockets"))
+        close_sockets();
+    else if (!strcmp(command, "limit_files"))
+        limit_files(number);
+    else
+        take_files(number, !strcmp(command, "take_files"));
 }
 
 static void do_event(const char *command, const char *name, const char *text)
@@ -556,13 +623,17 @@ static void obey(const char *command, char words[5][2 * CU_IPC_HANDLE_SIZE + 1])
         do_known((unsigned)atoi(words[0]), strtoull(words[1], NULL, 0), words[2]);
     else if (!strcmp(command, "storm"))
         do_storm((unsigned)atoi(words[0]), (unsigned)atoi(words[1]));
+    else if (!strcmp(command, "free_async"))
+        answer((int)cuMemFreeAsync(find(words[0])->address, stream));
+    else if (!strcmp(command, "early_frees"))
+        do_early_frees();
     else if (!strcmp(command, "calls"))
         do_calls(words[0]);
     else if (!strcmp(command, "reset"))
         do_reset();
-    else if (!strcmp(command, "close_files")) {
-        close_files();
-    } else
+    else if (strstr(command, "_files") || strstr(command, "_sockets"))
+        do_files(command, (unsigned)atoi(words[0]));
+    else
         do_memory(command, words);
 }
 

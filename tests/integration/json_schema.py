@@ -7,11 +7,11 @@ import re
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "schema")
 KNOWN = {"title", "type", "required", "additionalProperties", "properties", "const", "enum", "minimum", "pattern",
          "items", "minItems"}
-TYPES = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int}
+TYPES = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": (int, float)}
 
 
 def is_of_type(value, name):
-    return isinstance(value, TYPES[name]) and not (name == "integer" and isinstance(value, bool))
+    return isinstance(value, TYPES[name]) and not (name in ("integer", "number") and isinstance(value, bool))
 
 
 def errors(value, schema, at="$"):

@@ -5,6 +5,7 @@ import support
 from support import run
 
 WAYS = ("plain", "async", "create", "array", "context")
+POOLS = ("kept", "small")  # of the driver's, that keep what they took
 # Under a limit the device has room; the account stands in the way.
 SMALL = {"HOSTCUDA_MEMORY": "1GiB"}
 STACKS = [({"RMM_POOL_SIZE": "0"}, SMALL),
@@ -30,6 +31,8 @@ class FullDevice(support.Test):
         for name in ("pending", "too_much", "ready"):
             for way in WAYS:
                 self.scene(name, way, BARE)
+        for way in WAYS + POOLS:
+            self.scene("refused", way, BARE)
 
     def test_what_was_freed_is_waited_for(self):
         for stack in STACKS:
@@ -44,6 +47,13 @@ class FullDevice(support.Test):
         for stack in STACKS:
             for way in WAYS:
                 self.scene("too_much", way, stack)
+
+    def test_a_refused_request_is_asked_for_a_few_times(self):
+        for stack in STACKS:
+            for way in WAYS + POOLS:
+                self.scene("refused", way, stack)
+        for stack in (({"RMM_POOL_SIZE": "0"}, {}), ({"RMM_STATISTICS": "1"}, {})):
+            self.scene("refused", "small", stack)  # though the device has room
 
     def test_what_is_ready_is_given_back_beside_a_kernel_that_waits(self):
         for stack in STACKS[:3]:

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes that share device memory (ipc_scenes.py), on the device in host memory."""
 import functools
+import os
 import subprocess
+import tempfile
 
 import ipc_scenes
 import support
 
+ALL_SCENES = {**ipc_scenes.SCENES, **ipc_scenes.MAPPED_SCENES, **ipc_scenes.POOLED_SCENES}
 PEERS = ("ipc_peer", "ipc_peer_shared", "ipc_peer_static")
 STACKS = [
     {"RMM_POOL_SIZE": "64MiB", "RMM_FREE": "wait"},
@@ -28,7 +31,21 @@ class Ipc(support.Test):
         return peer
 
     def play(self, name, *arguments, **how):
-        ipc_scenes.SCENES[name](functools.partial(self.start, **how), *arguments)
+        ALL_SCENES[name](functools.partial(self.start, **how), *arguments)
+
+    def play_under(self, name, stack):
+        """Under a stack of a pool's memory nothing goes back before others have freed their imports of it, but with
+        its context."""
+        peers = []
+
+        def start(*arguments, **how):
+            peers.append(self.start(*arguments, **how))
+            return peers[-1]
+
+        ipc_scenes.SCENES[name](ipc_scenes.under(start, stack), **ipc_scenes.arguments_under(name, stack))
+        if stack in ipc_scenes.POOLED.values() and name not in ("contexts", "resets"):
+            for peer in peers:
+                self.assertEqual(0 if peer.process.poll() is not None else ipc_scenes.early_frees(peer), 0)
 
     def needs(self, prefix):
         """A command to start another with, where that is permitted."""
@@ -60,7 +77,12 @@ class Ipc(support.Test):
 
     def test_opened_in_two_contexts(self):
         """Which a driver may refuse; this one gives the same address."""
-        a, b = self.start(ipc_scenes.POOL), self.start(ipc_scenes.POOL)
+        for settings in (ipc_scenes.POOL, *ipc_scenes.POOLED.values()):
+            with self.subTest(str(settings)):
+                self.open_in_two_contexts(settings)
+
+    def open_in_two_contexts(self, settings):
+        a, b = self.start(settings), self.start(ipc_scenes.POOL)
         size = 256 << 10
         b.ask("open", "wall", size, a.share("wall", size, 7))
         handle = a.share("x", size, 1)
@@ -106,6 +128,19 @@ class Ipc(support.Test):
             with self.subTest(end):
                 self.play("held", end)
 
+    def test_program_s_own_pools(self):
+        """A program shares a pool of its own as without the library, whatever is served."""
+        program = os.path.join(os.environ["HOSTCUDA_DIRECTORY"], "hostcuda_test_pool_ipc")
+        if not os.path.exists(program):
+            self.skipTest("built without cmocka")
+        for resource in ("async(ipc=true)", "pool(cuda)"):
+            with tempfile.NamedTemporaryFile() as report:
+                settings = {"RMM_RESOURCE": resource, "RMM_HOOKS": "all", "RMM_STATISTICS": "json:" + report.name}
+                result = subprocess.run([program], env=support.environment(settings), stderr=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, check=False, text=True)
+                self.assertEqual(result.returncode, 0, result.stderr + result.stdout)
+                self.assertNotEqual(report.read(), b"")
+
     def test_runtimes(self):
         for program in PEERS[1:]:
             for name in ("sizes", "handles", "counts", "base_and_offset", "without_shim", "dedicated"):
@@ -117,8 +152,15 @@ def add_scene(name):
     setattr(Ipc, "test_" + name, lambda self: self.play(name))
 
 
-for scene in ipc_scenes.SCENES:
+def add_scene_under(name, kind, stack):
+    setattr(Ipc, "test_%s_%s" % (name, kind), lambda self: self.play_under(name, stack))
+
+
+for scene in ALL_SCENES:
     add_scene(scene)
+for kind_of_stack, stack_of_kind in {**ipc_scenes.MAPPED, **ipc_scenes.POOLED}.items():
+    for scene in ipc_scenes.FOR_ANY_STACK:
+        add_scene_under(scene, kind_of_stack, stack_of_kind)
 
 
 if __name__ == "__main__":

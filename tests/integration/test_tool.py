@@ -77,7 +77,7 @@ class Help(Test):
         for arguments in (["--help"], ["-h"], ["help"]):
             result = rmmshim(*arguments)
             self.expect(result, 0)
-            self.assertEqual(COMMANDS, re.findall(r"^  rmmshim (?!help)([a-z]+) ", result.stdout, re.MULTILINE))
+            self.assertEqual(COMMANDS, re.findall(r"^  rmmshim (?!help)([a-z]+)\b", result.stdout, re.MULTILINE))
 
     def test_each_command_has_help(self):
         for command in COMMANDS:
@@ -95,12 +95,27 @@ class Help(Test):
     def test_help_shows_a_page_of_the_manual(self):
         viewer = self.file("man", "#!/bin/sh\nexec cat \"$1\"\n")
         for topic, name in (("commands", "RMMSHIM"), ("variables", "RMM_POOL_SIZE"), ("stacks", "initial_size"),
-                            ("api", "rmmshim_trim"), ("limits", "IPC")):
+                            ("api", "rmmshim_trim"), ("limits", "IPC"), ("recipes", "initContainers")):
             result = rmmshim("help", topic, PATH=os.path.dirname(viewer) + ":" + os.environ["PATH"])
             self.expect(result, 0)
             self.assertIn(name, result.stdout.replace("\\", ""))
             self.expect(rmmshim("help", topic, PATH="/nowhere"), 1, "the page is ")
-        self.assertIn("commands, variables, stacks, api, limits", rmmshim("--help").stdout)
+        self.assertIn("commands, variables, stacks, api, limits, recipes", rmmshim("--help").stdout)
+
+    def test_help_finds_the_pages_of_an_installation(self):
+        viewer = self.file("man", "#!/bin/sh\necho \"$1\"\n")
+        for name in ("limits.7", "limits.7.gz"):
+            with self.subTest(name):
+                root = os.path.realpath(tempfile.mkdtemp(dir=self.directory))
+                page = os.path.join(root, "share/man/man7", name.replace("limits", "rmmshim"))
+                for folder in (os.path.join(root, "bin"), os.path.dirname(page)):
+                    os.makedirs(folder)
+                with open(page, "wb"):
+                    pass
+                result = rmmshim("help", "limits", tool=shutil.copy(TOOL, os.path.join(root, "bin")),
+                                 PATH=os.path.dirname(viewer) + ":" + os.environ["PATH"])
+                self.expect(result, 0)
+                self.assertEqual(page + "\n", result.stdout)
 
     def test_the_manual_describes_every_command(self):
         viewer = self.file("man", "#!/bin/sh\nexec cat \"$1\"\n")
@@ -130,6 +145,7 @@ class Help(Test):
             (["resources", "pol"], 2, "did you mean 'pool'"),
             (["resources", "nothing"], 2, "unknown memory resource 'nothing'"),
             (["resources", "pool", "cuda"], 2, "one name"),
+            (["path", "pool"], 2, "pool: path takes no argument"),
         ):
             with self.subTest(arguments):
                 self.expect(rmmshim(*arguments), code, line)
@@ -648,9 +664,20 @@ class Run(Test):
 
 
 class Library(Test):
+    """The library that `run` preloads, and `path` prints."""
+
+    def expect_found(self, library, **how):
+        library = os.path.realpath(library)
+        for result in (rmmshim("run", "printenv", "LD_PRELOAD", **how), rmmshim("path", **how)):
+            self.expect(result, 0)
+            self.assertEqual(library + "\n", result.stdout)
+
+    def expect_none(self, line, **how):
+        self.expect(rmmshim("run", "true", **how), 125, line)
+        self.expect(rmmshim("path", **how), 1, line)
+
     def test_a_wrong_rmmshim_library_is_said(self):
-        self.expect(rmmshim("run", "true", RMMSHIM_LIBRARY="/no/such/library.so"), 125,
-                    "RMMSHIM_LIBRARY=/no/such/library.so: ")
+        self.expect_none("RMMSHIM_LIBRARY=/no/such/library.so: ", RMMSHIM_LIBRARY="/no/such/library.so")
         text = self.file("text.so", "no library")
         self.expect(rmmshim("run", sys.executable, "-c", "", RMMSHIM_LIBRARY=text), 125, "is not a library")
 
@@ -673,14 +700,16 @@ class Library(Test):
                 for name, source in ((tool, TOOL), (library, LIBRARY)):
                     os.makedirs(os.path.dirname(os.path.join(root, name)), exist_ok=True)
                     shutil.copy(source, os.path.join(root, name))
-                result = rmmshim("run", "printenv", "LD_PRELOAD", tool=os.path.join(root, tool),
-                                 RMMSHIM_LIBRARY=None)
-                self.expect(result, 0)
-                self.assertEqual(os.path.realpath(os.path.join(root, library)) + "\n", result.stdout)
+                self.expect_found(os.path.join(root, library), tool=os.path.join(root, tool),
+                                  RMMSHIM_LIBRARY=None)
+
+    def test_it_is_found_in_the_build_tree(self):
+        if not SANITIZED:
+            self.expect_found(SHIM, RMMSHIM_LIBRARY=None)
 
     def test_without_a_library_nothing_starts(self):
         alone = shutil.copy(TOOL, os.path.join(self.directory, "rmmshim"))
-        self.expect(rmmshim("run", "true", tool=alone, RMMSHIM_LIBRARY=None), 125, "set RMMSHIM_LIBRARY")
+        self.expect_none("set RMMSHIM_LIBRARY", tool=alone, RMMSHIM_LIBRARY=None)
 
 
 if __name__ == "__main__":

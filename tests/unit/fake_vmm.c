@@ -146,6 +146,7 @@ static CUresult fake_create(CUmemGenericAllocationHandle *out, size_t size_bytes
     if (i == PIECES_MAX || fake_vmm.created_bytes + size_bytes > fake_vmm.capacity_bytes)
         return leave(CUDA_ERROR_OUT_OF_MEMORY);
     memories[i] = (struct memory){.size_bytes = size_bytes};
+    fake_vmm.handle_types = properties->requestedHandleTypes;
     fake_vmm.created_bytes += size_bytes;
     if (fake_vmm.peak_bytes < fake_vmm.created_bytes)
         fake_vmm.peak_bytes = fake_vmm.created_bytes;
@@ -291,7 +292,8 @@ static CUresult fake_granularity(size_t *out, const CUmemAllocationProp *propert
 static CUresult fake_attribute(int *out, CUdevice_attribute attribute, CUdevice device)
 {
     (void)device;
-    *out = attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED &&
+    *out = (attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED ||
+            attribute == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) &&
            fake_vmm.is_supported;
     return CUDA_SUCCESS;
 }

@@ -20,10 +20,11 @@ struct fake_vmm {
     CUresult fail_with;      /* answer of the failing calls */
     unsigned wrong_calls;    /* calls that a driver would refuse: double mappings, unknown handles,
                                 unmapping a watched range */
-    bool is_supported;       /* answer of the device attribute for virtual memory management */
-    bool is_slow;            /* lets other threads run inside each call */
-    unsigned waits;          /* frees of a sentinel, which wait for the device */
-    uint64_t unmapped_unwaited;  /* unmappings since the last wait */
+    bool is_supported;       /* answer of the device attributes for virtual memory management */
+    CUmemAllocationHandleType handle_types; /* that the newest memory was created for */
+    bool is_slow;                           /* lets other threads run inside each call */
+    unsigned waits;                         /* frees of a sentinel, which wait for the device */
+    uint64_t unmapped_unwaited;             /* unmappings since the last wait */
     void (*on_call)(void *data); /* called once, inside the next call that creates memory */
     void *on_call_data;
     void (*on_release)(void);      /* called inside each call that releases memory */

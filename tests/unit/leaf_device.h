@@ -46,6 +46,7 @@ struct leaf_device {
     struct rs_mr *ends_in_call; /* in the next allocation of a pool's */
     void (*in_call)(void);
     bool has_pools, is_pageable;
+    int pool_handle_types; /* by which pools can be shared */
     int version;
     /* When not CUDA_SUCCESS; destroy: of pools. */
     CUresult allocate_answer, free_answer, wait_answer, destroy_answer;

@@ -310,6 +310,30 @@ TEST(no_request_waits_without_end)
     end(&site);
 }
 
+TEST(a_pool_is_made_for_sharing_where_that_is_asked)
+{
+    struct rs_environment environment = {.total_bytes = GIB};
+    struct site site;
+    char line[256];
+
+    make(&site, &rs_mr_descriptor_async, NULL);
+    assert_int_equal(pool_of(&site)->properties.handleTypes, CU_MEM_HANDLE_TYPE_NONE);
+    end(&site);
+    make(&site, &rs_mr_descriptor_async, OPTIONS("ipc=true"));
+    assert_int_equal(pool_of(&site)->properties.handleTypes,
+                     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    end(&site);
+    make(&site, &rs_mr_descriptor_async_managed, NULL);
+    assert_int_equal(pool_of(&site)->properties.handleTypes, CU_MEM_HANDLE_TYPE_NONE);
+    end(&site);
+    device.pool_handle_types = CU_MEM_HANDLE_TYPE_WIN32;
+    assert_true(options_are_valid(&rs_mr_descriptor_async, &environment, OPTIONS("ipc=false"), line,
+                                  sizeof(line)));
+    assert_false(options_are_valid(&rs_mr_descriptor_async, &environment, OPTIONS("ipc=true"), line,
+                                   sizeof(line)));
+    assert_non_null(strstr(line, "ipc=true needs"));
+}
+
 TEST(unsupported_is_a_bad_setting)
 {
     struct rs_environment environment = {.total_bytes = GIB};

@@ -230,3 +230,19 @@ TEST(bad_settings_are_one_clear_line)
     rs_driver.cuMemMap = NULL;
     assert_false(are_valid(&environment, NULL, "virtual memory management"));
 }
+
+/* Other processes open the pieces of a block by descriptors (ipc/pieces.h). */
+TEST(memory_can_be_shared_unless_the_setting_says_otherwise)
+{
+    static const char *const options[][2] = {{"granularity=2MiB", NULL}, {"ipc=false", NULL}};
+    static const CUmemAllocationHandleType types[] = {CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                                      CU_MEM_HANDLE_TYPE_NONE};
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(types); i++) {
+        struct rs_mr *mr = make(GIB, options[i]);
+        struct rs_allocation block = take(mr, 32 * MIB);
+        assert_int_equal(fake_vmm.handle_types, types[i]);
+        give(mr, &block);
+        end(mr);
+    }
+}

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/output.h"
 #include "base/path.h"
+#include "base/process.h"
 #include "resource/resource.h"
 
 #include <errno.h>
@@ -223,7 +224,7 @@ static void sink_write_row(struct sink *sink, const char *action, CUdeviceptr ad
     if (!sink->on)
         return;
     if (thread == 0)
-        thread = (int)gettid();
+        thread = (int)rs_process_thread();
     row.end = row.text;
     put_decimal(&row, (uint64_t)thread, 1);
     put_byte(&row, ',');
@@ -255,43 +256,14 @@ static struct sink *sink_find(const char *path)
     return NULL;
 }
 
-/* Tries a name for the log.  An existing tail belongs to a process that did not end in order, or to
- * one that still writes where file locks do not work: its log is left alone too. */
-static int try_name(struct sink *sink, unsigned name)
-{
-    int result = rs_output_try(&sink->output, sink->path, name);
-
-    if (result != 0 || !sink->output.is_regular)
-        return result;
-    result = rs_file_tail_make(&sink->tail, sink->output.path);
-    if (result == -EEXIST) {
-        rs_output_drop(&sink->output);
-        return result;
-    }
-    result = rs_output_empty(&sink->output); /* without a tail where none can be made */
-    if (result != 0) {
-        rs_file_tail_remove(&sink->tail, sink->output.path);
-        rs_output_release(&sink->output);
-    }
-    return result;
-}
-
 static int sink_claim(struct sink *sink)
 {
-    int first = try_name(sink, 0), result = first;
+    int result = rs_file_part_claim(&sink->tail.part, &sink->output, sink->path, RS_FILE_TAIL_BYTES,
+                                    "logging");
 
-    for (unsigned name = 1; name < RS_OUTPUT_NAMES && (result == -EBUSY || result == -EEXIST);
-         name++)
-        result = try_name(sink, name);
-    if (result != 0 || first == 0)
-        return result;
-    if (first == -EBUSY)
-        rs_log("logging: %s: another process writes there; this one writes %s", sink->path,
-               sink->output.path);
-    else
-        rs_log("logging: %s: it belongs to %s.part, which a process left; this one writes %s",
-               sink->path, sink->path, sink->output.path);
-    return 0;
+    if (result == 0)
+        rs_file_tail_begin(&sink->tail);
+    return result;
 }
 
 /* Not from calloc, as a child after fork is to find the sink all zero. */
@@ -391,9 +363,9 @@ static int write_mark(struct sink *sink, const char *text)
     if (!is_ours(sink)) /* then the marks' descriptor may be another file's too */
         return -EBADF;
     clock_gettime(CLOCK_REALTIME, &now);
-    length =
-        snprintf(row, sizeof(row), "%d,%s.%06ld,%llu,%.*s\n", (int)gettid(), clock_text(sink, &now),
-                 now.tv_nsec / 1000, (unsigned long long)sink->rows, MARK_BYTES_MAX, text);
+    length = snprintf(row, sizeof(row), "%d,%s.%06ld,%llu,%.*s\n", (int)rs_process_thread(),
+                      clock_text(sink, &now), now.tv_nsec / 1000, (unsigned long long)sink->rows,
+                      MARK_BYTES_MAX, text);
     for (int i = 0; i < length - 1; i++)
         if ((unsigned char)row[i] < ' ')
             row[i] = ' ';

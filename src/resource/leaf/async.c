@@ -35,27 +35,41 @@ static struct rs_async *async_of(struct rs_detached_leaf *leaf)
 
 /* ---- the leaf ---- */
 
+/* Bytes that the pool had reserved when it was looked at last. */
+static size_t last_reserved_bytes(struct rs_async *async)
+{
+    size_t bytes;
+
+    rs_mutex_lock(&async->leaf.lock);
+    bytes = async->charged_bytes - async->pending_bytes;
+    rs_mutex_unlock(&async->leaf.lock);
+    return bytes;
+}
+
 /* Tries a request whose growth_bytes are charged already.  Without may_grow it is undone if the
- * pool has grown. */
+ * pool has grown.  What a refused request took goes back at once: our pools keep it, up to all of
+ * the device (facts_h200.txt: pool.refused_*). */
 static CUresult try_to_take(struct rs_async *async, size_t size_bytes, size_t growth_bytes,
                             bool may_grow, CUdeviceptr *address)
 {
     struct rs_account *account = async->leaf.environment->account;
+    size_t charged, before = last_reserved_bytes(async);
     uint64_t wait_ns;
     CUresult result;
-    size_t charged;
+    bool is_settled;
 
     if (!rs_async_charge(async, growth_bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     wait_ns =
         may_grow ? rs_max(rs_request_patience_ns(), rs_async_idle_wait_ns) : rs_async_idle_wait_ns;
     result = rs_async_allocate_on_own_stream(async, size_bytes, wait_ns, address);
-    if (!rs_async_settle(async, growth_bytes, may_grow, &charged)) {
-        if (result == CUDA_SUCCESS) {
-            (void)rs_async_free_on_own_stream(async, *address);
-            result = CUDA_ERROR_OUT_OF_MEMORY;
-        }
-        rs_async_trim_pool(async, charged);
+    is_settled = rs_async_settle(async, growth_bytes, may_grow, &charged);
+    if (!is_settled && result == CUDA_SUCCESS) {
+        (void)rs_async_free_on_own_stream(async, *address);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (!is_settled || (result == CUDA_ERROR_OUT_OF_MEMORY && charged > before)) {
+        rs_async_trim_pool(async, is_settled ? before : charged);
         (void)rs_async_settle(async, 0, true, &charged);
     }
     if (result != CUDA_SUCCESS)
@@ -351,14 +365,16 @@ static const struct rs_detached_calls async_calls = {
 
 /* ---- creation ---- */
 
-static bool make_pool(struct rs_async *async, CUmemAllocationType type, size_t release_threshold)
+static bool make_pool(struct rs_async *async, CUmemAllocationType type,
+                      const struct rs_async_config *config)
 {
     CUmemPoolProps properties = {
         .allocType = type,
-        .handleTypes = CU_MEM_HANDLE_TYPE_NONE,
+        .handleTypes =
+            config->ipc ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE,
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = async->leaf.environment->device},
     };
-    cuuint64_t threshold = release_threshold;
+    cuuint64_t threshold = config->release_threshold;
 
     if (!rs_own_stream(async->leaf.environment->own_stream, async->leaf.environment->context) ||
         rs_driver.cuMemPoolCreate(&async->pool, &properties) != CUDA_SUCCESS)
@@ -406,7 +422,7 @@ int rs_async_create(const struct rs_mr_descriptor *descriptor, CUmemAllocationTy
     async->vain_bytes = SIZE_MAX;
     async->leaf.environment =
         environment; /* make_pool needs it; the leaf is initialised only once there is a pool */
-    if (!make_pool(async, type, config->release_threshold)) {
+    if (!make_pool(async, type, config)) {
         rs_published_free(async);
         return -EIO;
     }
@@ -454,14 +470,34 @@ bool rs_async_validate(const struct rs_async_config *config,
     return true;
 }
 
+/* The handle types are known since CUDA 11.3. */
+static bool can_share_pools(CUdevice device)
+{
+    int types = 0;
+
+    return rs_driver.cuDeviceGetAttribute &&
+           rs_driver.cuDeviceGetAttribute(&types,
+                                          CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
+                                          device) == CUDA_SUCCESS &&
+           (types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+}
+
 static bool async_validate(const void *config, const struct rs_environment *environment,
                            const struct rs_source *source, struct rs_diagnostics *diagnostics)
 {
+    const struct rs_async_config *settings = config;
+
     if (environment &&
         (!rs_driver.cuMemPoolCreate ||
          !rs_driver_device_has(environment->device, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED))) {
         rs_diagnose(diagnostics, source, NULL,
                     "async needs memory pools, which this driver or device does not have");
+        return false;
+    }
+    if (environment && settings->ipc && !can_share_pools(environment->device)) {
+        rs_diagnose(diagnostics, source, NULL,
+                    "ipc=true needs memory pools that can be shared by file descriptors, which "
+                    "this driver or device does not have");
         return false;
     }
     return rs_async_validate(config, environment, source, diagnostics);
@@ -475,18 +511,10 @@ static int async_create(const struct rs_environment *environment, const void *co
                            config, out);
 }
 
-const struct rs_option rs_async_options[] = {
-    RS_OPTION_SIZE_ROW(
-        struct rs_async_config, initial_size, "0",
-        "reserved at the first allocation; stays when the pool is trimmed, goes back "
-        "where only that makes room for a request, and is reserved again when there "
-        "is room",
-        .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
-        .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
-    RS_OPTION_SIZE_ROW(
-        struct rs_async_config, release_threshold, "none",
-        "reserved bytes above this go back to the driver at the next synchronisation", .none = true,
-        .beyond_whole = true),
+static const struct rs_option async_options[] = {
+    RS_ASYNC_OPTIONS,
+    RS_OPTION_BOOLEAN_ROW(struct rs_async_config, ipc, "0",
+                          "other processes under rmmshim can open blocks (cudaIpcGetMemHandle)"),
     RS_OPTION_END,
 };
 
@@ -498,7 +526,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_async = {
     .frees = RS_FREE_AT_ONCE,
     .dies_with_context = false,
     .config_bytes = sizeof(struct rs_async_config),
-    .options = rs_async_options,
+    .options = async_options,
     .validate = async_validate,
     .create = async_create,
 };

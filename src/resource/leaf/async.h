@@ -6,10 +6,22 @@
 
 struct rs_async_config {
     size_t initial_size, release_threshold;
+    bool ipc; /* the pool can be shared with other processes (ipc/pool.h) */
 };
 
-/* Ends with RS_OPTION_END. */
-extern const struct rs_option rs_async_options[];
+/* The options of both. */
+#define RS_ASYNC_OPTIONS                                                                           \
+    RS_OPTION_SIZE_ROW(                                                                            \
+        struct rs_async_config, initial_size, "0",                                                 \
+        "reserved at the first allocation; stays when the pool is trimmed, goes back "             \
+        "where only that makes room for a request, and is reserved again when there "              \
+        "is room",                                                                                 \
+        .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,                                      \
+        .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),                                       \
+        RS_OPTION_SIZE_ROW(                                                                        \
+            struct rs_async_config, release_threshold, "none",                                     \
+            "reserved bytes above this go back to the driver at the next synchronisation",         \
+            .none = true, .beyond_whole = true)
 
 /* Checks the settings against each other and against the device's size.  (The descriptors check the
  * abilities of the driver.)  False after reporting the error. */

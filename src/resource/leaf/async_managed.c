@@ -38,6 +38,8 @@ static int async_managed_create(const struct rs_environment *environment, const 
                            environment, config, out);
 }
 
+static const struct rs_option async_managed_options[] = {RS_ASYNC_OPTIONS, RS_OPTION_END};
+
 const struct rs_mr_descriptor rs_mr_descriptor_async_managed = {
     .name = "async_managed",
     .aliases = {"cuda_async_managed"},
@@ -47,7 +49,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_async_managed = {
     .frees = RS_FREE_AT_ONCE,
     .dies_with_context = false,
     .config_bytes = sizeof(struct rs_async_config),
-    .options = rs_async_options,
+    .options = async_managed_options,
     .validate = async_managed_validate,
     .create = async_managed_create,
 };

@@ -414,7 +414,7 @@ size_t rs_reuse_kept_bytes(struct rs_reuse *reuse, size_t *count);
  * With 256 KiB whatever was held, training recorded a fence for two of three frees.  On six traces
  * without an initial size 1/128 records 1459 fences instead of 2335 and makes 4372 queries instead
  * of 10157, with 1.147 instead of 1.141 held bytes per live one; with 512 MiB initially 1157 and
- * 3800 instead of 1932 and 9840, with 1.515 instead of 1.518 (deferred_replay, 0.1, 1 and 10 ms
+ * 3800 instead of 1932 and 9840, with 1.515 instead of 1.518 (a replay, 0.1, 1 and 10 ms
  * behind).  With 1/64 the fences are fewer still, and `pool` holds more than RMM's arena; with 512
  * MiB initially 1/64 records 0.73 times the fences of 1/128. */
 enum {

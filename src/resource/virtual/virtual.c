@@ -22,6 +22,7 @@
 struct virtual_config {
     size_t granularity, initial_size, maximum_size;
     uint64_t reserve;
+    bool ipc;
 };
 
 void rs_virtual_leave(struct rs_virtual *vm)
@@ -221,26 +222,34 @@ static CUresult take_initial(struct rs_virtual *vm, size_t initial_bytes)
     return CUDA_SUCCESS;
 }
 
-static CUmemAllocationProp properties_of(const struct rs_environment *environment)
+static bool has_attribute(const struct rs_environment *environment, CUdevice_attribute attribute)
+{
+    int has = 0;
+
+    return rs_driver.cuDeviceGetAttribute(&has, attribute, environment->device) == CUDA_SUCCESS &&
+           has;
+}
+
+static CUmemAllocationProp properties_of(const struct rs_environment *environment, bool ipc)
 {
     CUmemAllocationProp properties = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = environment->device},
     };
-    int capable = 0;
 
     /* usable for GPUDirect RDMA, as cudaMalloc's memory is */
-    if (rs_driver.cuDeviceGetAttribute(&capable,
-                                       CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
-                                       environment->device) == CUDA_SUCCESS &&
-        capable)
+    if (has_attribute(environment, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED))
         properties.allocFlags.gpuDirectRDMACapable = 1;
+    /* for other processes (ipc/pieces.h), as cudaMalloc's memory is */
+    if (ipc &&
+        has_attribute(environment, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
+        properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     return properties;
 }
 
 static size_t granularity_of_device(const struct rs_environment *environment)
 {
-    CUmemAllocationProp properties = properties_of(environment);
+    CUmemAllocationProp properties = properties_of(environment, false);
     size_t granularity = 0;
 
     return rs_driver.cuMemGetAllocationGranularity(&granularity, &properties,
@@ -330,7 +339,7 @@ static int virtual_create(const struct rs_environment *environment, const void *
     rs_mr_init(&vm->base, &virtual_ops, &rs_mr_descriptor_virtual, upstream);
     init_locks(vm);
     vm->environment = environment;
-    vm->properties = properties_of(environment);
+    vm->properties = properties_of(environment, settings->ipc);
     init_sizes(vm, settings);
     rs_mutex_lock(&vm->lock);
     result = rs_virtual_add_region(vm, vm->granule_bytes);
@@ -450,6 +459,8 @@ static const struct rs_option virtual_options[] = {
     RS_OPTION_COUNT_ROW(struct virtual_config, reserve, "4",
                         "addresses reserved at a time, as a multiple of the device's memory",
                         .minimum = 1, .maximum = 64),
+    RS_OPTION_BOOLEAN_ROW(struct virtual_config, ipc, "1",
+                          "other processes under rmmshim can open blocks (cudaIpcGetMemHandle)"),
     RS_OPTION_END,
 };
 

@@ -9,9 +9,9 @@
 #include "tool/describe.h"
 #include "tool/man/manual.h"
 #include "tool/profile/profile.h"
-#include "tool/row.h"
 #include "tool/run/options.h"
 #include "tool/tool.h"
+#include "tool/view/row.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -160,6 +160,22 @@ static bool is_same(struct usage_words words, const char *text)
     return words.length == strlen(text) && strncmp(words.begin, text, words.length) == 0;
 }
 
+static bool is_capital(char letter)
+{
+    return letter >= 'A' && letter <= 'Z';
+}
+
+/* "limit=SIZE": the user goes on behind the '='. */
+static void open_value(struct completion *to, char *word)
+{
+    char *equals = strchr(word, '=');
+
+    if (!equals || !is_capital(equals[1]))
+        return;
+    equals[1] = '\0';
+    to->is_open = true;
+}
+
 static void add_alternatives(struct completion *to, struct usage_words alternatives)
 {
     char word[DESCRIBE_BYTES];
@@ -169,9 +185,10 @@ static void add_alternatives(struct completion *to, struct usage_words alternati
         for (size_t i = 0; i < RS_ARRAY_LENGTH(kinds); i++)
             if (is_same(one, kinds[i].word))
                 kinds[i].add(to);
-        if (one.length == 0 || (one.begin[0] >= 'A' && one.begin[0] <= 'Z'))
+        if (one.length == 0 || is_capital(one.begin[0]))
             continue;
         snprintf(word, sizeof(word), "%.*s", (int)one.length, one.begin);
+        open_value(to, word);
         candidates_add(&to->candidates, word, "", NULL);
     }
 }
@@ -270,6 +287,12 @@ static void complete_argument(struct completion *to, const struct tool_command *
         add_options(to, command);
 }
 
+/* True for a word with which a program's own command line begins. */
+static bool is_program(const struct tool_command *command, const char *word, bool is_over)
+{
+    return command == &tool_run ? is_over || *word != '-' : command == &tool_tune && is_over;
+}
+
 /* `first` is the command's name, and words end with the one that is being written. */
 static void complete_command(struct completion *to, const struct tool_command *command,
                              char **first)
@@ -285,14 +308,14 @@ static void complete_command(struct completion *to, const struct tool_command *c
             is_over = true;
         } else if (is_over || **word != '-') {
             arguments++;
-            if (command == &tool_run)
+            if (is_program(command, *word, is_over))
                 break;
         } else if (find_option(command, word, &meaning) && meaning.words > 1 && !word[2]) {
             add_value(to, &meaning);
             return;
         }
     }
-    if (command == &tool_run && (is_over || **word != '-'))
+    if (is_program(command, *word, is_over))
         to->program = (int)(word - first);
     else if (!is_over && **word == '-')
         complete_option(to, command, word);

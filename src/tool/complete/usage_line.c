@@ -19,7 +19,7 @@ static struct usage_words next_group(const char **line)
 
 static bool is_option(struct usage_words group)
 {
-    return group.length > 2 && strncmp(group.begin, "--", 2) == 0;
+    return group.length > 2 && strncmp(group.begin, "--", 2) == 0 && group.begin[2] != ' ';
 }
 
 /* Parts of a group of options: "--json|--prom", "--by process|device". */

@@ -10,24 +10,27 @@
 #include <string.h>
 #include <unistd.h>
 
-const char *const manual_topics[] = {"commands", "variables", "stacks", "api", "limits", NULL};
+const char *const manual_topics[] = {"commands", "variables", "stacks", "api",
+                                     "limits",   "recipes",   NULL};
 
 /* The page of each topic, in the same order. */
 static const struct {
     const char *page, *folder;
 } pages[] = {
     {"rmmshim.1", "man1"}, {"rmmshim-variables.7", "man7"}, {"rmmshim-resources.7", "man7"},
-    {"rmmshim.3", "man3"}, {"rmmshim.7", "man7"},
+    {"rmmshim.3", "man3"}, {"rmmshim.7", "man7"},           {"rmmshim-recipes.7", "man7"},
 };
 
 _Static_assert(RS_ARRAY_LENGTH(pages) + 1 == RS_ARRAY_LENGTH(manual_topics), "a page each");
 
 static int show(const char *page, const char *folder)
 {
-    char installed[PATH_MAX], built[PATH_MAX], path[PATH_MAX];
-    const char *const places[] = {installed, built};
+    char installed[PATH_MAX], compressed[PATH_MAX], built[PATH_MAX], path[PATH_MAX];
+    const char *const places[] = {installed, compressed, built};
 
     snprintf(installed, sizeof(installed), "../" RMMSHIM_MANDIR "/%s/%s", folder, page);
+    /* as packages of distributions have them */
+    snprintf(compressed, sizeof(compressed), "../" RMMSHIM_MANDIR "/%s/%s.gz", folder, page);
     snprintf(built, sizeof(built), "man/%s", page);
     if (!library_find_beside(places, RS_ARRAY_LENGTH(places), path)) {
         tool_say("the page %s is not beside this command", page);

@@ -5,8 +5,8 @@
 #include "tool/describe.h"
 #include "tool/profile/profile.h"
 #include "tool/run/framework_pools.h"
-#include "tool/table.h"
 #include "tool/tool.h"
+#include "tool/view/table.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
 #include "tool/screen/frame.h"
 
 #include "base/log.h"
-#include "tool/plain.h"
 #include "tool/tool.h"
+#include "tool/view/plain.h"
 
 #include <limits.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/size.h"
-#include "tool/column.h"
 #include "tool/screen/chart.h"
+#include "tool/view/column.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * again. */
 #pragma once
 
-#include "tool/row.h"
+#include "tool/view/row.h"
 
 #include <stdbool.h>
 #include <stddef.h>

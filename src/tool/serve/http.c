@@ -2,9 +2,9 @@
 #include "tool/serve/http.h"
 
 #include "base/check.h"
-#include "tool/row.h"
-#include "tool/subjects.h"
 #include "tool/tool.h"
+#include "tool/view/row.h"
+#include "tool/view/subjects.h"
 
 #ifndef RS_HTTP
 

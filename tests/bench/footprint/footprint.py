@@ -12,7 +12,7 @@ tests/bench/footprint/build-peers; --record keeps their figures in traces/peers.
 --ours, the recorded ones stand for them.
 
 A second table has the same for fences that are done at once, and for a busy GPU whose fences are done up to 1
-and 10 ms late (deferred_replay, whose GPU and clock are numbers): beside each figure how often an allocation
+and 10 ms late (`rmmshim replay`, whose GPU and clock are numbers): beside each figure how often an allocation
 waited, and by how much the run got longer for it.  Traces have no times: each line takes the program
 10 us, and a busy GPU 20 us.
 
@@ -33,6 +33,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -87,8 +88,9 @@ class Failed(Exception):
 
 
 class Player:
-    def __init__(self, build, peers):
-        self.build, self.peers = build, peers
+    def __init__(self, build, peers, logs):
+        """logs: path of a trace -> that of the same as RMM's log"""
+        self.build, self.peers, self.logs = build, peers, logs
 
     def play(self, command, path, more):
         """(live, reserved); reserved None when out of memory."""
@@ -107,25 +109,28 @@ class Player:
                          {"LD_PRELOAD": os.path.join(self.build, "src", "hook", "librmmshim.so"),
                           "RMM_RESOURCE": expression})
 
+    def replay(self, expression, lag_us, path):
+        """What `rmmshim replay` says of the trace."""
+        done = subprocess.run([os.path.join(self.build, "src", "tool", "rmmshim"), "replay", self.logs[path], "--json",
+                               "--resource", expression, "--lag", "%dus" % lag_us, "--operation", "%dus" % OPERATION_US],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+        if done.returncode != 0:
+            raise Failed("%s %s: status %d: %s" % (expression, path, done.returncode, done.stderr.decode().strip()[-300:]))
+        result, = json.loads(done.stdout)["results"]
+        if result["refusals"]:
+            raise Failed("%s %s: %d refused" % (expression, path, result["refusals"]))
+        return result
+
     def deferred(self, expression, lag_us, path):
         """(ratio, waits, longer by that share)"""
-        done = subprocess.run([os.path.join(self.build, "tests", "bench", "footprint", "deferred_replay"), str(lag_us),
-                               str(OPERATION_US), expression, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
-        figures = re.search(r"ratio (\S+) waits (\d+) longer (\S+)", done.stdout.decode())
-        if done.returncode != 0 or not figures:
-            raise Failed("%s %s: status %d: %s" % (expression, path, done.returncode, done.stderr.decode().strip()[-300:]))
-        return float(figures[1]), int(figures[2]), float(figures[3])
+        result = self.replay(expression, lag_us, path)
+        return result["peak_held"] / result["peak_live"], result["waits"], result["longer_ppm"] / 1e6
 
     def calls(self, path):
         """(fences, driver calls) of 1000 allocations"""
-        done = subprocess.run([os.path.join(self.build, "tests", "bench", "footprint", "deferred_replay"), "1000",
-                               str(OPERATION_US), INITIAL, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
-        figures = re.search(r"fences (\d+) .*allocations (\d+) frees (\d+)", done.stdout.decode())
-        if done.returncode != 0 or not figures:
-            raise Failed("%s %s: status %d: %s" % (INITIAL, path, done.returncode, done.stderr.decode().strip()[-300:]))
-        with open(path, encoding="utf-8") as file:
-            allocations = sum(line.startswith("a") for line in file)
-        return 1000 * int(figures[1]) / allocations, 1000 * (int(figures[2]) + int(figures[3])) / allocations
+        result = self.replay(INITIAL, 1000, path)
+        each = 1000 / result["allocations"]
+        return each * result["fences"], each * (result["upstream_allocations"] + result["upstream_frees"])
 
     def refused(self, expression, device_mib):
         """Of 10,000 allocations, without those that the driver would refuse."""
@@ -142,6 +147,22 @@ class Player:
 
     def driver(self, path):
         return self.play([os.path.join(self.build, "tests", "bench", "footprint", "trace_replay")], path, {})
+
+
+def write_log(trace, path):
+    """A trace as RMM's log, which has addresses and times: any that differ will do."""
+    allocated = []
+    with open(trace, encoding="utf-8") as lines, open(path, "w", encoding="utf-8") as log:
+        log.write("Thread,Time,Action,Pointer,Size,Stream\n")
+        for line in lines:
+            if line[0] not in "af":
+                continue
+            number = int(line[1:].split()[0])
+            if line[0] == "a":
+                allocated.append(number)
+            index = len(allocated) - 1 - (number if line[0] == "f" else 0)
+            log.write("1,00:00:00.000000,%s,%#x,%d,0\n" % ("allocate" if line[0] == "a" else "free", (index + 1) << 9,
+                                                          allocated[index]))
 
 
 def smallest(live, play):
@@ -245,8 +266,16 @@ def main():
     parser.add_argument("--json", metavar="FILE", help="gets {trace: {name in the table: ratio or null}}")
     parser.add_argument("--ours", action="store_true", help="play no trace through the peers")
     args = parser.parse_args()
-    player = Player(os.path.abspath(args.build), os.path.abspath(args.peers or os.path.join(args.build, "peers")))
     paths = args.traces or sorted(glob.glob(os.path.join(TRACES, "*.trace")))
+    with tempfile.TemporaryDirectory() as folder:
+        logs = {path: os.path.join(folder, "%d.csv" % i) for i, path in enumerate(paths)}
+        for path, log in logs.items():
+            write_log(path, log)
+        player = Player(os.path.abspath(args.build), os.path.abspath(args.peers or os.path.join(args.build, "peers")), logs)
+        return measure(parser, args, player, paths)
+
+
+def measure(parser, args, player, paths):
     built = not args.ours and all(os.path.exists(os.path.join(player.peers, peer[0])) for peer in PEERS.values())
     if args.record and not built:
         parser.error("the peers are not in %s: tests/bench/footprint/build-peers builds them" % player.peers)

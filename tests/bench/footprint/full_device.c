@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* full_device CAPACITY_MIB LAG_US EXPRESSION [SEEDS]: a device that is nearly full, and how often a
  * stack refuses what the driver would not.  Two programs' shares of 48 MiB are filled and emptied
- * in turn, blocks of 4 KiB to 16 MiB, each octave as likely, on a fake device (fake_device.h).
+ * in turn, blocks of 4 KiB to 16 MiB, each octave as likely, on a fake device
+ * (tool/replay/device.h).
  *
  * Prints how many allocations there were, how many were refused, and how many of those the driver
  * alone would have refused: it maps pages and never fragments. */
-#include "fake_device.h"
+#include "tool/replay/device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,12 @@ struct share {
 };
 
 static struct share shares[SHARES];
+
+static void say(void *data, const char *line)
+{
+    (void)data;
+    fprintf(stderr, "%s\n", line);
+}
 
 static struct {
     size_t taken_bytes; /* what the driver alone would have taken */
@@ -52,9 +59,9 @@ static void free_one(struct rs_mr *mr, struct share *share, size_t index)
 {
     struct rs_allocation *block = &share->blocks[index];
 
-    fake_device_operate(OPERATION_NS);
+    replay_device_operate(OPERATION_NS);
     share->live_bytes -= block->size_bytes;
-    sums.taken_bytes -= fake_device_taken_bytes(block->size_bytes);
+    sums.taken_bytes -= replay_device_taken_bytes(block->size_bytes);
     if (rs_mr_deallocate(mr, block, NULL) != CUDA_SUCCESS)
         abort();
     *block = share->blocks[--share->count];
@@ -62,14 +69,14 @@ static void free_one(struct rs_mr *mr, struct share *share, size_t index)
 
 static void allocate_one(struct rs_mr *mr, struct share *share, size_t size_bytes)
 {
-    size_t taken_bytes = fake_device_taken_bytes(size_bytes);
+    size_t taken_bytes = replay_device_taken_bytes(size_bytes);
     struct rs_allocation *block = &share->blocks[share->count];
 
-    fake_device_operate(OPERATION_NS);
+    replay_device_operate(OPERATION_NS);
     sums.allocations++;
     if (rs_mr_allocate(mr, size_bytes, NULL, block) != CUDA_SUCCESS) {
         sums.refusals++;
-        sums.refused_by_driver += sums.taken_bytes + taken_bytes > fake_device.capacity_bytes;
+        sums.refused_by_driver += sums.taken_bytes + taken_bytes > replay_device.capacity_bytes;
         return;
     }
     share->count++;
@@ -88,10 +95,11 @@ static void step(struct rs_mr *mr, struct share *share, uint64_t *seed)
 
 static bool play(uint64_t lag_ns, size_t capacity_bytes, const char *expression, uint64_t seed)
 {
+    struct rs_diagnostics diagnostics = {.write = say};
     struct rs_mr *mr;
 
-    fake_device_install(lag_ns, capacity_bytes);
-    mr = fake_device_stack(expression, true);
+    replay_device_install(lag_ns, capacity_bytes);
+    mr = replay_device_stack(expression, true, &diagnostics);
     if (!mr)
         return false;
     memset(&sums.taken_bytes, 0, sizeof(sums.taken_bytes));

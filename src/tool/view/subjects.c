@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tool/view/subjects.h"
+
+#include "report/format.h"
+#include "tool/tool.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- reading ---- */
+
+static bool make_room(struct subjects *subjects)
+{
+    struct subject **all = realloc(subjects->all, (subjects->count + 1) * sizeof(struct subject *));
+
+    if (all)
+        subjects->all = all;
+    return all != NULL;
+}
+
+bool subjects_add(struct subjects *subjects, const struct process *process)
+{
+    struct subject *subject = calloc(1, sizeof(*subject));
+
+    if (!subject || !make_room(subjects)) {
+        subjects->is_short = true;
+        free(subject);
+        return false;
+    }
+    if (!publication_read(&subject->page, process->file)) {
+        publication_release(&subject->page);
+        free(subject);
+        return false;
+    }
+    subject->page.process = process->number;
+    snprintf(subject->labels, sizeof(subject->labels), ",pid=\"%d\"", process->number);
+    subjects->all[subjects->count++] = subject;
+    return true;
+}
+
+static bool take(void *data, const struct process *process)
+{
+    return subjects_add(data, process) || !publication_has_directory(process->file);
+}
+
+void subjects_add_all(struct subjects *subjects)
+{
+    subjects->unreadable = process_each(take, subjects);
+}
+
+void subjects_release(struct subjects *subjects)
+{
+    for (size_t i = 0; i < subjects->count; i++) {
+        publication_release(&subjects->all[i]->page);
+        free(subjects->all[i]);
+    }
+    free(subjects->all);
+    *subjects = (struct subjects){.count = 0};
+}
+
+/* ---- writing ---- */
+
+static const struct publication *being_written;
+
+static const char *expression_of(const struct rs_reported_stack *stack)
+{
+    return publication_stack(being_written, stack)->expression;
+}
+
+static struct rs_report_subject described(const struct subject *subject)
+{
+    return (struct rs_report_subject){
+        .process = subject->page.process,
+        .program = subject->page.program,
+        .stacks = subject->page.stacks,
+        .stack_count = subject->page.count,
+        .expression = expression_of,
+        .more_labels = subject->labels,
+    };
+}
+
+/* False without memory. */
+static bool put_prometheus(struct rs_page *page, const struct subjects *subjects)
+{
+    struct rs_report_subject *all = calloc(subjects->count + 1, sizeof(*all));
+
+    for (size_t i = 0; all && i < subjects->count; i++)
+        all[i] = described(subjects->all[i]);
+    if (all)
+        rs_report_put_prometheus(page, all, subjects->count);
+    free(all);
+    return all != NULL;
+}
+
+/* An array where it is of all. */
+static void put_each(struct rs_page *page, const struct subjects *subjects,
+                     enum rs_statistics_format format, bool is_of_all)
+{
+    bool is_array = format == RS_STATISTICS_JSON && is_of_all;
+
+    if (is_array)
+        rs_page_put(page, "[");
+    for (size_t i = 0; i < subjects->count; i++) {
+        struct rs_report_subject subject = described(subjects->all[i]);
+        being_written = &subjects->all[i]->page;
+        if (is_array && i > 0)
+            rs_page_put(page, ",");
+        rs_report_put(page, format, &subject);
+    }
+    if (is_array)
+        rs_page_put(page, "]\n");
+}
+
+bool subjects_write(const struct subjects *subjects, enum rs_statistics_format format,
+                    bool is_of_all, int fd, const char *name)
+{
+    static struct rs_page page;
+    struct rs_page_file file = {.variable = name, .state = RS_PAGE_FILE_NONE};
+    bool is_written = true;
+
+    rs_page_begin(&page, &file, NULL);
+    page.fd = fd;
+    if (format == RS_STATISTICS_PROMETHEUS)
+        is_written = put_prometheus(&page, subjects);
+    else
+        put_each(&page, subjects, format, is_of_all);
+    rs_page_end(&page);
+    if (!is_written)
+        tool_say("%s: out of memory", name);
+    return is_written && file.error == 0;
+}
