@@ -63,6 +63,6 @@ def page(test, *words, name="python3"):
 def tool(*arguments, **how):
     """Runs the command: status, stdout, stderr."""
     result = subprocess.run([TOOL, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, timeout=60, check=False,
+                            stderr=subprocess.PIPE, timeout=support.ENOUGH_SECONDS, check=False,
                             **{"env": support.environment(preload=[], driver=False), **how})
     return support.Result(result.returncode, result.stdout, result.stderr)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 SHIM = os.environ.get("RMMSHIM_LIBRARY", "")
@@ -18,6 +19,9 @@ PROGRAMS = os.environ.get("PROGRAMS", "")
 SAMPLES = os.environ.get("SAMPLES", "")
 PRELOAD_FIRST = os.environ.get("PRELOAD_FIRST", "")
 TOOLKIT = os.environ.get("TOOLKIT_LIBRARIES", "")
+
+# A wait for an event ends with it, so its limit only catches what never comes, and a busy machine never meets it.
+ENOUGH_SECONDS = 120
 
 # In the report at out-of-memory, where others' pages could not all be read in 20 ms.
 NO_TIME = "  there was no time to look at all processes\n"
@@ -36,6 +40,18 @@ def program(name):
         if os.path.exists(path):
             return path
     raise unittest.SkipTest("%s was not built" % name)
+
+
+def until(ask, what="an event"):
+    """Asks until the answer is true, and returns it; `what` is named when it never comes."""
+    end = time.monotonic() + ENOUGH_SECONDS
+    while True:
+        answer = ask()
+        if answer:
+            return answer
+        if time.monotonic() > end:
+            raise AssertionError("%s did not come in %d s" % (what, ENOUGH_SECONDS))
+        time.sleep(0.002)
 
 
 class Result:
@@ -77,7 +93,7 @@ def environment(settings=None, preload=None, driver=True, more=None):
     return env
 
 
-def run(command, settings=None, timeout=60, cwd=None, **how):
+def run(command, settings=None, timeout=ENOUGH_SECONDS, cwd=None, **how):
     """Runs with the library preloaded, or with preload=[] without it.  A run that takes too long ends
     with status None, its children with it."""
     process = subprocess.Popen(command, env=environment(settings, **how), stdin=subprocess.DEVNULL,
