@@ -18,6 +18,9 @@ sys.path.insert(0, os.path.join(HERE, "..", "gpu"))
 from gpu_common import compare
 
 Figure = collections.namedtuple("Figure", "name value unit fields")
+# A limit on time only catches hangs, and a busy machine never meets it.
+ENOUGH_SECONDS = 300
+
 FIGURE = re.compile(r"^(\S+/\S+) (\S+) (ns|calls)((?: \w+=\S+)*)$")
 
 
@@ -67,7 +70,7 @@ class Contender:
             self.say("memory %s %d" % (self.memory, self.pool_bytes), timeout)
         return not self.problem
 
-    def say(self, line, timeout=60):
+    def say(self, line, timeout=ENOUGH_SECONDS):
         """Has a line done, and returns the figures of it."""
         if self.problem:
             return []
@@ -114,7 +117,7 @@ class Contender:
             return
         try:
             self.end_soon()
-            status = self.process.wait(30 if not self.problem else 0)
+            status = self.process.wait(ENOUGH_SECONDS if not self.problem else 0)
             if status != 0 and not self.problem:
                 self.problem = "; ".join(["status %s at the end" % status] + self.said())
             if status == 0 and not self.foreign and self.said() and not self.problem:
@@ -140,7 +143,7 @@ class Contest:
             for contender in self.contenders:
                 contender.start()
             for contender in self.contenders:
-                contender.ready(120)
+                contender.ready(ENOUGH_SECONDS)
         except BaseException:
             self.__exit__()
             raise
@@ -152,7 +155,7 @@ class Contest:
         for contender in self.contenders:
             contender.end()
 
-    def turns(self, line, count, contenders=None, timeout=60):
+    def turns(self, line, count, contenders=None, timeout=ENOUGH_SECONDS):
         """Each turn on another core (`threads` spreads by itself), and every other one in reversed order."""
         contenders = contenders or self.contenders
         cores = sorted(os.sched_getaffinity(0))

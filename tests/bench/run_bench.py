@@ -29,7 +29,7 @@ import threading
 import time
 
 sys.dont_write_bytecode = True
-from contenders import Contender, Contest, Figures, compare, environment, parse_figure, show_ns
+from contenders import ENOUGH_SECONDS, Contender, Contest, Figures, compare, environment, parse_figure, show_ns
 import gpu_common
 
 GIB = 1 << 30
@@ -162,7 +162,7 @@ def side_by_side(contest, quick, limit_ms):
         contender.say("core %d" % cores[(index + 1) % len(cores)])
         for count in counts:
             for mib in RMM_MIB:
-                for figure in contender.say("random_rmm %d %d %d" % (count, mib, limit), limit / 1e3 + 60):
+                for figure in contender.say("random_rmm %d %d %d" % (count, mib, limit), limit / 1e3 + ENOUGH_SECONDS):
                     with lock:
                         figures.add(contender.name, 0, figure)
 
@@ -196,8 +196,8 @@ def tails(quick):
     with Contest([Contender("static rmmshim", "bench_static", "cuda", pool_setting(GIB))], figures) as contest:
         for size in TAIL_SIZES:
             pairs = 100000 if quick else min(4000000, 32 * GIB // size)
-            contest.turns("tails %d %d" % (size, pairs), 1, timeout=300)
-        contest.turns("tails 0 %d" % (30000 if quick else 1000000), 1, timeout=300)
+            contest.turns("tails %d %d" % (size, pairs), 1, timeout=2 * ENOUGH_SECONDS)
+        contest.turns("tails 0 %d" % (30000 if quick else 1000000), 1, timeout=2 * ENOUGH_SECONDS)
     close(contest)
 
 
@@ -223,7 +223,7 @@ def startup(quick):
         command = [programs("startup_" + flavour)] + ([exports] if exports else [])
         for turn in range(3):
             for name, env in (("driver", environment(None, None)), ("rmmshim", environment(setting, None))):
-                for figure in output_of(command, 120, env):
+                for figure in output_of(command, ENOUGH_SECONDS, env):
                     # Calls are as good as a figure of time, but never of the same name.
                     name_of = figure.name if figure.unit == "ns" else figure.name.replace("startup/", "startup_calls/")
                     figures.add("%s %s" % (flavour, name), turn, figure._replace(name=name_of))
@@ -246,7 +246,7 @@ def observed(quick):
         }
         for turn in range(1 if quick else 3):
             for name, setting in observers.items():
-                for figure in output_of(command, 300, environment(pool_setting(GIB, **setting), None)):
+                for figure in output_of(command, ENOUGH_SECONDS, environment(pool_setting(GIB, **setting), None)):
                     figures.add(name, turn, figure)
 
 
@@ -254,7 +254,7 @@ def spawn(name, count, command, setting):
     shim = os.environ["RMMSHIM_LIBRARY"]
     env = dict(environment(None, None), **setting)
     core = sorted(os.sched_getaffinity(0))[-1]
-    found = output_of([programs("spawn"), "--core", str(core), str(count), "-," + shim] + command, 120, env)
+    found = output_of([programs("spawn"), "--core", str(core), str(count), "-," + shim] + command, ENOUGH_SECONDS, env)
     by_number = {figure.name: figure for figure in found}
     for number, who in (("0", "without"), ("1", "rmmshim")):
         figure = by_number.get("spawn/" + number)

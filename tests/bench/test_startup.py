@@ -11,7 +11,7 @@ POOL_CALLS = 32 # of the first allocation, which makes the context's stack and t
 
 def calls(program, settings):
     done = subprocess.run([os.path.join(os.environ["PROGRAMS"], program), os.environ["EXPORTS"]],
-                          stdout=subprocess.PIPE, env=dict(os.environ, **settings), timeout=60, check=True, text=True)
+                          stdout=subprocess.PIPE, env=dict(os.environ, **settings), timeout=300, check=True, text=True)
     return {step: int(count) for step, count in re.findall(r"^startup/(\w+) (\d+) calls$", done.stdout, re.M)}
 
 

@@ -22,7 +22,7 @@
  *   idle          a block's work is done when it is freed
  *   flags=N       so many kernels wait for the host, which allocates first
  *   captures      streams capture while allocations and frees go on
- *   stall=SECONDS a thread without progress for so long ends the program with status 3 (60) */
+ *   stall=SECONDS a thread without progress for so long ends the program with status 3 (200) */
 #include "hostcuda.h"
 #include "hostcudart.h"
 
@@ -738,7 +738,7 @@ int main(int argc, char **argv)
     flags_left = (int)option(argv + 3, "flags", 0);
     wants_captures = option(argv + 3, "captures", 0);
     context_count = (unsigned)option(argv + 3, "contexts", 1);
-    stall_s = (unsigned)option(argv + 3, "stall", 60);
+    stall_s = (unsigned)option(argv + 3, "stall", 200);
     list = word(argv + 3, "paths");
     read_paths(list ? list : "rd");
     OK(cuInit(0));

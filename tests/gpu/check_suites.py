@@ -2,6 +2,7 @@
 """The part of run_suites.py that needs no GPU: lists and their mistakes, which differences count, and what
 becomes of tests that crash, hang or cannot be collected.  The latter with a stand-in for pytest that
 writes what the plugin would, and with pytest itself where it is installed."""
+import glob
 import importlib.util
 import os
 import shutil
@@ -11,6 +12,7 @@ import tempfile
 import textwrap
 import time
 import unittest
+import unittest.mock
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -49,8 +51,6 @@ for test in tests:
         signal.pause()  # until it is killed
     if kind == "exit":
         os._exit(0)
-    if kind == "slow":
-        time.sleep(1)
     fails = kind == "fail" or kind == "preload" and "RMM_POOL_SIZE" in os.environ
     write(end=test, outcome="failed" if fails else "passed", said="why" if fails else "")
     status |= fails
@@ -168,11 +168,11 @@ class Running(Folder):
         super().setUp()
         self.stand_in = self.write("stand_in.py", STAND_IN)
 
-    def side(self, name="without", setting=None, stall_seconds=60):
+    def side(self, name="without", setting=None, stall_seconds=300):
         return run_suites.Side(name, setting, self.folder, stall_seconds=stall_seconds, command=lambda root, unit: [
             sys.executable, self.stand_in, os.path.join(root, unit.file)])
 
-    def run_words(self, words, side=None, seconds=60, **unit):
+    def run_words(self, words, side=None, seconds=600, **unit):
         self.write("suite.py", words)
         side = side or self.side()
         units = [suite_list.Unit("torch", "suite.py", shard, unit.get("shards", 1))
@@ -188,10 +188,8 @@ class Running(Folder):
         self.assertEqual(side.given_up, [])
 
     def test_a_test_that_hangs_is_ended(self):
-        begin = time.monotonic()
         _, outcomes = self.run_words("pass hang pass_2", self.side(stall_seconds=3))
         self.assertEqual(outcomes, {"pass": "passed", "hang": "stalled", "pass_2": "passed"})
-        self.assertLess(time.monotonic() - begin, 60)
 
     def test_crashes_without_end_are_left(self):
         side, outcomes = self.run_words(" ".join("crash_%d" % i for i in range(20)))
@@ -202,7 +200,17 @@ class Running(Folder):
         self.assertIn("torch:suite.py: left after %d crashes" % run_suites.CRASHES, run_suites.judge(base, side, {})[0])
 
     def test_out_of_time(self):
-        side, outcomes = self.run_words("pass hang pass_2", seconds=4)
+        """The time is over once the test that hangs has begun."""
+        class Clock:
+            def monotonic(clock):
+                has_begun = False
+                for path in glob.glob(os.path.join(self.folder, "*.jsonl")):
+                    with open(path, encoding="utf-8") as file:
+                        has_begun |= any("begin" in line and "hang" in line for line in file)
+                return time.monotonic() + (1e6 if has_begun else 0)
+
+        with unittest.mock.patch.object(run_suites, "time", Clock()):
+            side, outcomes = self.run_words("pass hang pass_2")
         self.assertEqual(outcomes, {"pass": "passed"})
         self.assertTrue(side.out_of_time)
         self.assertEqual(side.unrun, {"torch:suite.py": 2})
@@ -229,7 +237,7 @@ class Running(Folder):
         flaky = "torch:suite.py::pass"
         sides[1].outcomes[flaky] = ("failed", "disturbed")
         self.assertEqual(sides[0].seen[flaky], {"passed"})
-        count = run_suites.run_again(sides, {"torch": self.folder}, 60)
+        count = run_suites.run_again(sides, {"torch": self.folder}, 600)
         self.assertEqual(count, 2)
         self.assertEqual(run_suites.judge(*sides, {})[0], ["torch:suite.py::preload passed -> failed"])
         units = [suite_list.Unit("torch", "suite.py")]
@@ -283,7 +291,7 @@ class WithPytest(Folder):
     def run_file(self, expression="", shards=1):
         side = run_suites.Side("without", None, self.folder)
         units = [suite_list.Unit("cupy", "tests/test_it.py", i, shards, expression) for i in range(shards)]
-        side.run([(self.folder, unit, None) for unit in units], 2, time.monotonic() + 120)
+        side.run([(self.folder, unit, None) for unit in units], 2, time.monotonic() + 600)
         return side, {name.split("test_it.py")[-1]: value[0] for name, value in side.outcomes.items()}
 
     def test_outcomes(self):
@@ -295,7 +303,7 @@ class WithPytest(Folder):
             "::test_tear_down": "error", "::TestUnit::test_part": "failed", "::TestConfigured::test_has": "passed",
             "::test_words[a b]": "passed", "::test_words[c'd]": "passed"})
         self.assertIn("so it is", side.outcomes["cupy:tests/test_it.py::test_fails"][1])
-        again = run_suites.run_again([side, self.changed(side)], {"cupy": self.folder}, 120)
+        again = run_suites.run_again([side, self.changed(side)], {"cupy": self.folder}, 600)
         self.assertEqual(again, 2)
 
     def changed(self, side):

@@ -123,7 +123,9 @@ class Side:
         with open(path + ".out", "w+b") as output:
             process = subprocess.Popen(command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=output,
                                        stderr=subprocess.STDOUT, start_new_session=True)
-            size, since, status = -1, time.monotonic(), None
+            # Until it has said anything it starts, which may take longer than any test.
+            size, since, status = os.path.getsize(path) if os.path.exists(path) else 0, time.monotonic(), None
+            patience = max(self.stall_seconds, STALL_SECONDS)
             while True:
                 try:
                     status = process.wait(0.25)
@@ -132,10 +134,10 @@ class Side:
                     now = time.monotonic()
                     grown = os.path.getsize(path) if os.path.exists(path) else 0
                     if grown != size:
-                        size, since = grown, now
+                        size, since, patience = grown, now, self.stall_seconds
                     if now > deadline:
                         break
-                    if now - since > self.stall_seconds:
+                    if now - since > patience:
                         status = "stalled"
                         break
             try:  # what it started too
