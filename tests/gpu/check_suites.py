@@ -24,7 +24,7 @@ FETCH = os.path.join(HERE, "..", "..", "scripts", "fetch-suites")
 
 # Runs the tests that a file names, a word each: pass, fail, crash, hang, exit.
 STAND_IN = """
-import json, os, signal, sys, time
+import json, os, signal, sys
 path, shard, shards = os.environ["SUITE_OUTCOMES"], *map(int, os.environ["SUITE_SHARE"].split("/"))
 only = open(os.environ["SUITE_ONLY"]).read().split("\\n") if "SUITE_ONLY" in os.environ else None
 file = os.path.basename(sys.argv[1])
