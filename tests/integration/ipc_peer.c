@@ -5,10 +5,11 @@
  *   allocate NAME BYTES       fill NAME SEED            check NAME SEED
  *   free NAME                 export NAME [OFFSET]      range NAME [OFFSET]
  *   open NAME BYTES HANDLE    open_v1 ...               close NAME
- *   view NAME OF OFFSET BYTES                           compare NAME OTHER
+ *   view NAME OF OFFSET BYTES rename NAME OTHER         compare NAME OTHER
  *   later NAME WORD US        words NAME WORD           synchronize
  *   event NAME                export_event NAME         open_event NAME HANDLE
  *   record_event NAME         query_event NAME          wait_event NAME
+ *   stop                      go
  *   trim                      reset                     close_files
  *   push_context              pop_context               fork
  *   churn THREADS ROUNDS
@@ -29,7 +30,7 @@
 #include <cuda_runtime_api.h>
 #endif
 
-enum { NAMES = 4096, NAME_BYTES = 24, LINE_BYTES = 512 };
+enum { NAMES = 16384, NAME_BYTES = 24, LINE_BYTES = 512 };
 
 static struct entry {
     char name[NAME_BYTES];
@@ -40,7 +41,8 @@ static struct entry {
 
 static CUcontext context, pushed;
 static CUstream stream;
-static CUfunction fill, spin;
+static CUfunction fill, spin, spin_until;
+static unsigned *flag; /* that the stream stops at until it is raised */
 
 /* ---- memory and its handles, by either interface ---- */
 
@@ -273,6 +275,22 @@ static void do_later(const struct entry *entry, unsigned word, unsigned long lon
         result = cuLaunchKernel(fill, KERNEL_BLOCKS, 1, 1, KERNEL_THREADS, 1, 1, 0, stream,
                                 fill_arguments, NULL);
     answer(result);
+}
+
+/* The stream stops there until it is told to go on. */
+static void do_stop(void)
+{
+    void *arguments[] = {&flag};
+
+    MUST(cuMemHostAlloc((void **)&flag, sizeof(*flag), CU_MEMHOSTALLOC_PORTABLE));
+    __atomic_store_n(flag, 0, __ATOMIC_SEQ_CST);
+    answer((int)cuLaunchKernel(spin_until, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL));
+}
+
+static void do_go(void)
+{
+    __atomic_store_n(flag, 1, __ATOMIC_SEQ_CST);
+    answer(0);
 }
 
 static void do_trim(void)
@@ -508,6 +526,11 @@ static void do_memory(const char *command, char words[5][2 * CU_IPC_HANDLE_SIZE 
         entry->address = find(words[1])->address + strtoull(words[2], NULL, 0);
         entry->size_bytes = strtoull(words[3], NULL, 0);
         answer(0);
+    } else if (!strcmp(command, "rename")) {
+        entry = find(name);
+        CHECK(strlen(words[1]) < sizeof(entry->name));
+        strcpy(entry->name, words[1]);
+        answer(0);
     } else if (!strcmp(command, "free") || !strcmp(command, "close")) {
         entry = find(name);
         result = *command == 'f' ? give_back(entry->address) : close_handle(entry->address);
@@ -542,6 +565,10 @@ static void obey(const char *command, char words[5][2 * CU_IPC_HANDLE_SIZE + 1])
         do_later(find(words[0]), (unsigned)atoi(words[1]), strtoull(words[2], NULL, 0));
     else if (!strcmp(command, "synchronize"))
         answer((int)cuCtxSynchronize());
+    else if (!strcmp(command, "stop"))
+        do_stop();
+    else if (!strcmp(command, "go"))
+        do_go();
     else if (!strcmp(command, "trim"))
         do_trim();
     else if (!strcmp(command, "push_context"))
@@ -579,6 +606,7 @@ int main(void)
     MUST(cuModuleLoadData(&module, kernels_ptx));
     MUST(cuModuleGetFunction(&fill, module, "fill32"));
     MUST(cuModuleGetFunction(&spin, module, "spin_us"));
+    MUST(cuModuleGetFunction(&spin_until, module, "spin_until"));
     printf("ready\n");
     while (fgets(line, sizeof(line), stdin)) {
         memset(words, 0, sizeof(words));
