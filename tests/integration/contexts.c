@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -200,6 +201,38 @@ static void wait_for_delay(void)
         sched_yield();
 }
 
+/* A delay before a call, so long that only end_delay or finish_delayed ends it. */
+#define UNTIL_TOLD "before_us=600000000"
+
+static void ignore(int signal_number)
+{
+    (void)signal_number;
+}
+
+/* A signal interrupts the delay.  The first may come before that has begun. */
+static void interrupt(pthread_t thread, unsigned look)
+{
+    enum { LOOKS = 1000 };
+
+    signal(SIGUSR1, ignore);
+    if (look % LOOKS == 0)
+        CHECK(pthread_kill(thread, SIGUSR1) == 0);
+    sched_yield();
+}
+
+/* Until the primary context has ended. */
+static void end_delay(pthread_t thread)
+{
+    for (unsigned look = 0; is_active(); look++)
+        interrupt(thread, look);
+}
+
+static void finish_delayed(pthread_t thread)
+{
+    for (unsigned look = 0; pthread_tryjoin_np(thread, NULL) != 0; look++)
+        interrupt(thread, look);
+}
+
 /* Blocks of the context that is current now, also after everything was given back. */
 static void use_now(void)
 {
@@ -255,10 +288,11 @@ static void looked_up_meanwhile(void)
     pthread_t thread;
 
     use(allocate());
-    delay("cuDevicePrimaryCtxRelease:before_us=60000:after_us=60000:count=1");
+    delay("cuDevicePrimaryCtxRelease:" UNTIL_TOLD ":after_us=60000:count=1");
     thread = start(release, NULL);
     wait_for_delay();
     (void)allocate();
+    end_delay(thread);
     use_beside(thread, primary);
 }
 
@@ -309,12 +343,12 @@ static void late_reset(void)
     pthread_t thread;
 
     use(allocate());
-    delay("cuDevicePrimaryCtxReset:before_us=60000:count=1");
+    delay("cuDevicePrimaryCtxReset:" UNTIL_TOLD ":count=1");
     thread = start(reset, NULL);
     wait_for_delay();
     for (int i = 0; i < 3; i++)
         (void)allocate(); /* so that some room is left */
-    finish(thread);
+    finish_delayed(thread);
     CHECK(!is_active());
     CHECK(retain() == primary);
     use_now();
@@ -334,11 +368,11 @@ static void late_destroy(void)
 
     MUST(cuCtxCreate_v2(&context, 0, device));
     use(allocate());
-    delay("cuCtxDestroy:before_us=60000:count=1");
+    delay("cuCtxDestroy:" UNTIL_TOLD ":count=1");
     thread = start(destroy, context);
     wait_for_delay();
     (void)allocate();
-    finish(thread);
+    finish_delayed(thread);
     MUST(cuCtxCreate_v2(&again, 0, device));
     CHECK(again == context);
     use_now();
@@ -364,11 +398,11 @@ static void released_by_the_library(void)
 
     CHECK(function);
     use(allocate());
-    delay("cuDevicePrimaryCtxRelease_v2:before_us=60000:count=1");
+    delay("cuDevicePrimaryCtxRelease_v2:" UNTIL_TOLD ":count=1");
     thread = start(allocate_for_torch, function);
     wait_for_delay();
     MUST(cuDevicePrimaryCtxRelease(device));
-    finish(thread);
+    finish_delayed(thread);
     CHECK(!is_active());
     CHECK(retain() == primary);
     use_now();
@@ -592,7 +626,7 @@ int main(int argc, char **argv)
     MUST(cuDeviceGet(&device, 0));
     for (size_t i = 0; argc > 1 && i < sizeof(scenes) / sizeof(scenes[0]); i++)
         if (!strcmp(argv[1], scenes[i].name)) {
-            watchdog(argv[1], 40);
+            watchdog(argv[1], ENOUGH_S);
             scenes[i].run();
             puts("ok");
             return 0;

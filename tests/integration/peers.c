@@ -312,7 +312,7 @@ int main(int argc, char **argv)
         MUST(cuDevicePrimaryCtxRetain(&contexts[i], i));
     enter(0);
     gpu_work_load();
-    watchdog(scene, 100);
+    watchdog(scene, ENOUGH_S);
     if (!strcmp(scene, "before"))
         before();
     else if (!strcmp(scene, "after"))

@@ -343,7 +343,7 @@ int main(int argc, char **argv)
     MUST(cuDevicePrimaryCtxRetain(&context, device));
     MUST(cuCtxSetCurrent(context));
     gpu_work_load();
-    watchdog(scene, 30);
+    watchdog(scene, ENOUGH_S);
     MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     MUST(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
     if (!strcmp(scene, "answers"))
