@@ -162,16 +162,16 @@ class Others(support.Test):
     def refuse(self, kind="device", json=False, more=None):
         """The report of a refused request, at a time at which the machine lets it look at all processes."""
         path = self.path("oom")
-        for _ in range(50):
+
+        def whole_report():
             run([support.program("memory_steps"), "device", "2", kind, "1000"],
                 dict(SETTINGS, RMM_ON_OOM=("json:" if json else "text:") + path,
                      RMM_PINNED_RESOURCE="limiting(pool(pinned), limit=10MiB)"), more=dict(DEVICE, **(more or {})))
             with open(path, encoding="utf-8") as file:
                 report = file.read()
-            if support.NO_TIME not in report and '"complete":false' not in report:
-                return report
-        self.skipTest("the machine is too busy")
-        return None
+            return report if support.NO_TIME not in report and '"complete":false' not in report else None
+
+        return support.until(whole_report, "a report for which there was time")
 
     def others(self, **how):
         return re.findall(r"^  (\S+ \S+) held by (.*)$", self.refuse(**how), re.M)

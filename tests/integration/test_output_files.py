@@ -37,7 +37,7 @@ class Scene:
 
     def end(self):
         """Its result; what it waits for is given."""
-        stdout, stderr = self.process.communicate(b"\n\n", timeout=60)
+        stdout, stderr = self.process.communicate(b"\n\n", timeout=support.ENOUGH_SECONDS)
         return support.Result(self.process.returncode, stdout, stderr)
 
 

@@ -32,7 +32,7 @@ class NoSignals(support.Test):
                 process = subprocess.Popen(command, env=support.environment(settings), stdout=subprocess.PIPE,
                                            stderr=writer)
                 os.close(writer)
-                stdout = process.communicate(timeout=60)[0].decode()
+                stdout = process.communicate(timeout=support.ENOUGH_SECONDS)[0].decode()
                 self.assertEqual((process.returncode, stdout), plain.outcome)
 
     def test_file_may_not_grow(self):
@@ -67,7 +67,7 @@ class NoCancellation(support.Test):
         command = [support.program("outputs"), "cancelled"]
         for settings in self.SETTINGS:
             with self.subTest(str(settings)):
-                self.assert_same(command, settings, silent=False, cwd=self.folder, timeout=20)
+                self.assert_same(command, settings, silent=False, cwd=self.folder)
 
 
 class ManyCounters(support.Test):
@@ -116,7 +116,7 @@ class ExitInHandler(support.Test):
                                     RMM_STATISTICS="%s:report" % statistics)
                     folder = self.path("%s.%s" % (place, statistics))
                     os.mkdir(folder)
-                    result = run([support.program("outputs"), "left", place], settings, cwd=folder, timeout=20)
+                    result = run([support.program("outputs"), "left", place], settings, cwd=folder)
                     self.assertEqual(result.outcome, (9, "going\n"), result)
                     left = os.path.join(folder, left_out) if "." in left_out else left_out
                     self.assertEqual(result.said, ["at exit a thread was inside, and it was left out: " + left], result)
@@ -125,7 +125,7 @@ class ExitInHandler(support.Test):
     def test_what_is_not_locked_is_there(self):
         """The counters of other resources are reported."""
         run([support.program("outputs"), "left", "pool"],
-            {"RMM_RESOURCE": "statistics(pool(cuda))", "RMM_STATISTICS": "json:" + self.path("report")}, timeout=20)
+            {"RMM_RESOURCE": "statistics(pool(cuda))", "RMM_STATISTICS": "json:" + self.path("report")})
         with open(self.path("report"), encoding="utf-8") as file:
             report = json.load(file)
         self.assertEqual(report["left_out"], ["pool"])
