@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
+#include <time.h>
 
 #pragma weak hostcuda_live_allocations
 #pragma weak hostcuda_call_count
@@ -209,15 +210,17 @@ static void ignore(int signal_number)
     (void)signal_number;
 }
 
-/* A signal interrupts the delay.  The first may come before that has begun. */
+/* A signal interrupts the delay.  The first may come before that has begun; a later one may also
+ * interrupt the delay after the call, and so comes only when it is needed. */
 static void interrupt(pthread_t thread, unsigned look)
 {
-    enum { LOOKS = 1000 };
+    static const struct timespec pause = {0, 1000 * 1000};
+    enum { LOOKS = 8 };
 
     signal(SIGUSR1, ignore);
     if (look % LOOKS == 0)
         CHECK(pthread_kill(thread, SIGUSR1) == 0);
-    sched_yield();
+    (void)nanosleep(&pause, NULL);
 }
 
 /* Until the primary context has ended. */
