@@ -6,7 +6,7 @@
  * four_threads SECONDS [BLOCK-BYTES [THREADS]]   (8 MiB, 4)
  *
  * Prints "allocations N refused R served-when-asked-again S".  Status 1: R is not 0; 3: a thread
- * stands still for a minute. */
+ * stands still for two minutes. */
 #include "sample.h"
 #include "still.h"
 

@@ -10,7 +10,7 @@
  *
  * Prints "allocations N refused R (d D, s S, v V, a A) wrong W".  What is allocated depends on the
  * arguments alone as long as nothing is refused.  Status 1: something is wrong; 3: a thread stands
- * still for a minute. */
+ * still for two minutes. */
 #include "sample.h"
 #include "still.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ends a program with status 3, and a line that says which, when one of its threads stands still
- * for a minute. */
+ * for two minutes. */
 #pragma once
 
 #include "sample.h"
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <unistd.h>
 
-enum { STILL_S = 60, STILL_THREADS_MAX = 32 };
+enum { STILL_S = 120, STILL_THREADS_MAX = 32 };
 
 static struct progress {
     atomic_ulong steps;
