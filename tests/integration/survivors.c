@@ -3,7 +3,7 @@
  * block that lives on: ten of 1 GB, twenty of 512 MB, five of 2 GB.  Prints how many each phase
  * got.
  *
- *   survivors GB|GiB SURVIVOR_BYTES ORDER
+ *   survivors GB|GiB SURVIVOR_BYTES ORDER...      each in a context of its own
  *
  * Order 0 is the plain one: a phase allocates its blocks, frees them, then comes what lives on.  In
  * every other the phases, the frees and the moment at which that is allocated are at random. */
@@ -96,14 +96,18 @@ int main(int argc, char **argv)
     CUcontext context;
     CUdevice device;
 
-    if (argc != 4)
+    if (argc < 4)
         return 2;
     MUST(cuInit(0));
     MUST(cuDeviceGet(&device, 0));
-    MUST(cuDevicePrimaryCtxRetain(&context, device));
-    MUST(cuCtxSetCurrent(context));
-    order.state = strtoull(argv[3], NULL, 10);
-    play_in_order(strcmp(argv[1], "GiB") ? decimal : binary, strtoull(argv[2], NULL, 10),
-                  order.state ? &order : NULL);
+    for (int i = 3; i < argc; i++) {
+        MUST(cuDevicePrimaryCtxRetain(&context, device));
+        MUST(cuCtxSetCurrent(context));
+        order.state = strtoull(argv[i], NULL, 10);
+        printf("order %s\n", argv[i]);
+        play_in_order(strcmp(argv[1], "GiB") ? decimal : binary, strtoull(argv[2], NULL, 10),
+                      order.state ? &order : NULL);
+        MUST(cuDevicePrimaryCtxRelease(device));
+    }
     return 0;
 }
