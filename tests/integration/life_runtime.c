@@ -8,8 +8,10 @@
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -144,14 +146,15 @@ static int fork_after(const char *argument)
     return 0;
 }
 
-static pthread_mutex_t start = PTHREAD_MUTEX_INITIALIZER;
+enum { WORK_LEAST = 2000 }; /* allocations of each thread */
+static atomic_uint working; /* threads that have begun */
+static atomic_bool has_forked;
 
 static void *work_on(void *data)
 {
     (void)data;
-    pthread_mutex_lock(&start);
-    pthread_mutex_unlock(&start);
-    for (int i = 0; i < 20000; i++) {
+    working++;
+    for (int i = 0; i < WORK_LEAST || !has_forked; i++) {
         void *p = NULL;
         cudaMalloc(&p, 1000 + (size_t)i % 5000);
         cudaFree(p);
@@ -166,10 +169,10 @@ static int fork_busy(const char *argument)
 
     (void)argument;
     cudaFree(NULL);
-    pthread_mutex_lock(&start);
     for (int i = 0; i < 4; i++)
         pthread_create(&threads[i], NULL, work_on, NULL);
-    pthread_mutex_unlock(&start);
+    while (working < 4)
+        sched_yield();
     for (int i = 0; i < 20; i++) {
         pid_t child = fork();
         if (child == 0) {
@@ -180,6 +183,7 @@ static int fork_busy(const char *argument)
         }
         end_child(child);
     }
+    has_forked = true;
     for (int i = 0; i < 4; i++)
         pthread_join(threads[i], NULL);
     SAY(cudaGetLastError());
@@ -315,7 +319,9 @@ static int close_all(const char *argument)
     if (last >= 0 && last != fd)
         dup2(fd, last); /* every number that was in use */
     for (int round = 0; round < 200; round++) {
-        make_blocks();
+        for (int i = 0; i < BLOCKS; i++)
+            if (cudaMalloc((void **)&blocks[i], BYTES + i) != cudaSuccess)
+                printf("block %d\n", i);
         free_blocks();
     }
     printf("%zd bytes in a file of its own\n", pread(fd, text, sizeof(text), 0));

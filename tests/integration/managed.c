@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 200, BLOCKS = 16, WORDS = 5000 };
+enum { ROUNDS = 60, BLOCKS = 16, WORDS = 5000 };
 
 #define SAY(call) printf("%s = %d\n", #call, (int)(call))
 

@@ -12,8 +12,8 @@ enum {
     DEVICES_MAX = 3,
     BLOCKS = 8,
     WORDS = 50000,
-    LARGE_WORDS = 12 << 20, /* 48 MiB: more than a granule */
-    ROUNDS = 200,
+    LARGE_WORDS = 9 << 20, /* 36 MiB: more than a granule */
+    ROUNDS = 100,
 };
 
 static int devices;

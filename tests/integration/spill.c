@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { BLOCKS_MAX = 1024, BYTES = 1 << 20, WORDS = BYTES / 4, ROUNDS = 3 };
+enum { BLOCKS_MAX = 1024, BYTES = 1 << 20, WORDS = BYTES / 4, ROUNDS = 1 };
 
 static unsigned *blocks[BLOCKS_MAX], *wrong;
 

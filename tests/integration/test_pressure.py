@@ -53,7 +53,7 @@ class Pressure(support.Test):
 
     def test_a_slow_driver_whose_pools_hold_pieces(self):
         for paths in ("ds", "dv"):
-            command = [support.program("path_mix"), "1", "500", str(64 << 20), "4", paths]
+            command = [support.program("path_mix"), "1", "200", str(64 << 20), "4", paths]
             for settings in SLOW_MIX:
                 with self.subTest(settings, paths=paths):
                     self.assert_same(command, dict(settings, **SLOW))
