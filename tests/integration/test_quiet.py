@@ -29,8 +29,8 @@ SETTINGS = [
 
 class Quiet(support.Test):
     def test_no_output_and_no_file(self):
-        for driver in (True, False):
-            for settings in SETTINGS:
+        for driver, every_settings in ((True, SETTINGS), (False, SETTINGS[1:3])):
+            for settings in every_settings:
                 for command in COMMANDS:
                     with self.subTest("%s under %s, driver %s" % (command, settings, driver)):
                         self.assert_same(command, settings, driver=driver, cwd=self.folder)
@@ -55,7 +55,7 @@ class Quiet(support.Test):
         def least(preload):
             env = support.environment({"RMM_POOL_SIZE": "4GiB"}, preload=preload)
             best = 1.0
-            for _ in range(60):
+            for _ in range(20):
                 begin = time.perf_counter()
                 pid = os.posix_spawn("/bin/true", ["true"], env)
                 os.waitpid(pid, 0)
