@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/lock.h"
 #include "base/undisturbed.h"
 #include "shared/other_file.h"
 
@@ -12,6 +13,14 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+/* A busy machine may not let `run` look at an offer for long. */
+static const uint64_t longest_wait_ns = 10ull * 1000 * 1000 * 1000;
+
+enum {
+    LOOK_NS = 100 * 1000 * 1000, /* between two looks whether `run` is there */
+    NAP_NS = 1000 * 1000,        /* between two looks for a free slot */
+};
 
 void rs_job_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t wait_ns)
 {
@@ -23,6 +32,15 @@ void rs_job_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t wait_ns)
 void rs_job_wake(_Atomic uint32_t *word)
 {
     (void)syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+static bool is_there(const char *where)
+{
+    int fd = rs_other_file_open_named(where);
+
+    if (fd >= 0)
+        rs_file_close(fd);
+    return fd >= 0;
 }
 
 static struct rs_job *map_job(const char *where)
@@ -39,7 +57,7 @@ static struct rs_job *map_job(const char *where)
     return job == MAP_FAILED ? NULL : job;
 }
 
-static struct rs_job_slot *take_slot(struct rs_job *job)
+static struct rs_job_slot *take_free_slot(struct rs_job *job)
 {
     for (int i = 0; i < RS_JOB_SLOTS; i++) {
         uint32_t free_state = 0;
@@ -48,6 +66,16 @@ static struct rs_job_slot *take_slot(struct rs_job *job)
             return &job->slots[i];
     }
     return NULL;
+}
+
+/* More processes may begin at the same time than there are slots. */
+static struct rs_job_slot *take_slot(struct rs_job *job, const char *where, uint64_t until_ns)
+{
+    struct rs_job_slot *slot;
+
+    while (!(slot = take_free_slot(job)) && rs_clock_ns() < until_ns && is_there(where))
+        rs_nap(NAP_NS);
+    return slot;
 }
 
 /* Frees the slot, and returns whether the offer in it was accepted.  A slot whose offer was refused
@@ -60,19 +88,19 @@ static bool gives_back_held(struct rs_job_slot *slot, uint32_t offered)
            atomic_compare_exchange_strong(&slot->state, &held, 0);
 }
 
-static bool is_held_in_time(struct rs_job_slot *slot)
+static bool is_held_in_time(struct rs_job_slot *slot, const char *where, uint64_t until_ns)
 {
     uint32_t offered = rs_job_state(getpid(), RS_JOB_OFFERED);
-    uint64_t until = rs_clock_ns() + RS_JOB_WAIT_NS, now;
 
-    while (atomic_load(&slot->state) == offered && (now = rs_clock_ns()) < until)
-        rs_job_wait(&slot->state, offered, until - now);
+    while (atomic_load(&slot->state) == offered && rs_clock_ns() < until_ns && is_there(where))
+        rs_job_wait(&slot->state, offered, LOOK_NS);
     return gives_back_held(slot, offered);
 }
 
-static bool offer(struct rs_job *job, const struct rs_kept_descriptor *file)
+static bool offer(struct rs_job *job, const char *where, const struct rs_kept_descriptor *file)
 {
-    struct rs_job_slot *slot = take_slot(job);
+    uint64_t until_ns = rs_clock_ns() + longest_wait_ns;
+    struct rs_job_slot *slot = take_slot(job, where, until_ns);
     uint32_t taken = rs_job_state(getpid(), RS_JOB_TAKEN);
 
     if (!slot)
@@ -84,7 +112,7 @@ static bool offer(struct rs_job *job, const struct rs_kept_descriptor *file)
         return false; /* every process of the job may write here */
     atomic_fetch_add(&job->offers, 1);
     rs_job_wake(&job->offers);
-    return is_held_in_time(slot);
+    return is_held_in_time(slot, where, until_ns);
 }
 
 bool rs_job_offer(const struct rs_kept_descriptor *file)
@@ -99,7 +127,7 @@ bool rs_job_offer(const struct rs_kept_descriptor *file)
     rs_uncancelled_begin(&uncancelled);
     job = map_job(where);
     if (job) {
-        is_held = offer(job, file);
+        is_held = offer(job, where, file);
         munmap(job, sizeof(*job));
     }
     rs_uncancelled_end(&uncancelled);

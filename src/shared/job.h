@@ -12,7 +12,7 @@
 
 #define RS_JOB_VARIABLE "RMMSHIM_JOB"
 
-enum { RS_JOB_SLOTS = 64, RS_JOB_WAIT_NS = 100 * 1000 * 1000 };
+enum { RS_JOB_SLOTS = 64 };
 
 /* What a slot's state says. */
 enum rs_job_step {
@@ -48,9 +48,9 @@ static inline enum rs_job_step rs_job_step(uint32_t state)
     return (enum rs_job_step)(state & 3);
 }
 
-/* Offers this process's file in the job's memory file, and waits at most RS_JOB_WAIT_NS (100 ms)
- * until `run` holds it; so a process that ends right away loses nothing.  Returns true when it
- * is held. */
+/* Offers this process's file in the job's memory file, and waits until `run` holds it; so a process
+ * that ends right away loses nothing.  The wait ends when `run` is gone, and after 10 s: it may be
+ * stopped.  Returns true when it is held. */
 bool rs_job_offer(const struct rs_kept_descriptor *file);
 
 /* Futex calls that work across processes.  rs_job_wait returns when the word is not `seen`, after
