@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/steer.h"
 
+#include "base/arithmetic.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "config/variables.h"
@@ -22,7 +23,7 @@
 #include <unistd.h>
 
 #define WAIT_NS       2000000000ull /* for the process to take a command */
-#define TAKEN_WAIT_NS 3000000000ull /* for its answer then: a trim takes time */
+#define TAKEN_WAIT_NS 3000000000ull /* for its answer then, at least: a trim takes time */
 
 enum {
     TURN_NS = 20 * 1000 * 1000,  /* between two looks whether another's command is over */
@@ -149,11 +150,11 @@ static void ask(struct rs_commands *file, const struct rs_commands *command)
 }
 
 static enum steer_answer wait_for(const struct process *process, struct rs_commands *file,
-                                  uint64_t until_ns)
+                                  uint64_t wait_ns, uint64_t until_ns)
 {
     if (!step_ends(process, file, RS_COMMAND_ASKED, until_ns) && withdraw(file))
         return why_not(process, STEER_LATE);
-    if (step_ends(process, file, RS_COMMAND_TAKEN, rs_clock_ns() + TAKEN_WAIT_NS))
+    if (step_ends(process, file, RS_COMMAND_TAKEN, rs_clock_ns() + rs_max(wait_ns, TAKEN_WAIT_NS)))
         return STEER_DONE;
     return process_has_ended(process) ? STEER_GONE : STEER_STUCK;
 }
@@ -172,7 +173,8 @@ static void copy_answer(struct rs_commands *command, const struct rs_commands *f
  * Where it is not taken it is withdrawn first: else the process could take it while its fields are
  * overwritten.  Where it is taken it is still under way. */
 static enum steer_answer ask_and_wait(const struct process *process, struct rs_commands *file,
-                                      struct rs_commands *command, uint64_t until_ns)
+                                      struct rs_commands *command, uint64_t wait_ns,
+                                      uint64_t until_ns)
 {
     enum steer_answer answer;
 
@@ -181,7 +183,7 @@ static enum steer_answer ask_and_wait(const struct process *process, struct rs_c
     if (!step_ends(process, file, RS_COMMAND_TAKEN, until_ns))
         return why_not(process, STEER_BUSY);
     ask(file, command);
-    answer = wait_for(process, file, until_ns);
+    answer = wait_for(process, file, wait_ns, until_ns);
     if (answer == STEER_DONE)
         copy_answer(command, file);
     return answer;
@@ -208,7 +210,7 @@ static enum steer_answer hand_over(const struct process *process, struct rs_comm
         file = mmap(NULL, RS_COMMANDS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (file != MAP_FAILED) {
         catch_signals(before);
-        answer = ask_and_wait(process, file, command, until_ns);
+        answer = ask_and_wait(process, file, command, wait_ns, until_ns);
         release_signals(before);
         munmap(file, RS_COMMANDS_BYTES);
     }
