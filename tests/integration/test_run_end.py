@@ -1,24 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `rmmshim run` says when its program has ended, and the checks that decide its exit status.  TOOL is the
 command."""
+import mmap
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
-import time
 
 import json_schema
 import support
-from support import run
+from support import ENOUGH_SECONDS, run, until
 
 TOOL = os.environ["TOOL"]
 STEPS = support.program("memory_steps")
 MIB = 1 << 20
 NONE = "; seen without it: none"
-LOOKS_SECONDS = 300  # a look may take a twentieth of the time, and on a busy machine one takes long
+LAST_SLOT_AT, ANY_OFFER = 8 + 63 * 16, 1  # of src/shared/job.h
 
 
 class Run(support.Test):
@@ -35,18 +36,27 @@ class Run(support.Test):
         result = self.under("--json", path, *words, **how)
         return result, json_schema.read(path, "run.json")
 
-    def wait_for_looks(self, process):
-        """Until the thread that looks has done so after now: it waits between two looks, and seldom within one."""
-        def waits():
-            for thread in os.listdir("/proc/%d/task" % process):
-                with open("/proc/%d/task/%s/status" % (process, thread), encoding="ascii") as file:
-                    if int(thread) != process:
-                        return int(re.search(r"\nvoluntary_ctxt_switches:\s*(\d+)", file.read()).group(1))
-            return 0
-        begin, end = waits(), time.monotonic() + LOOKS_SECONDS
-        while waits() < begin + 5:
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.01)
+    def wait_for_look(self, process):
+        """Until the thread that looks at all processes has done so after now.  Before each look that is due it answers
+        offers, also one that makes no sense; and nothing else has it read much."""
+        fds = "/proc/%d/fd/" % process
+        job = next(fds + fd for fd in os.listdir(fds) if os.readlink(fds + fd).startswith("/memfd:rmmshim-job "))
+        thread, = (thread for thread in os.listdir("/proc/%d/task" % process) if int(thread) != process)
+        much = len(list(filter(str.isdigit, os.listdir("/proc")))) // 2
+
+        def answer():
+            struct.pack_into("I", memory, LAST_SLOT_AT, os.getpid() << 2 | ANY_OFFER)
+            until(lambda: struct.unpack_from("I", memory, LAST_SLOT_AT) == (0,), "an answer to an offer")
+
+        def reads():
+            with open("/proc/%d/task/%s/io" % (process, thread), encoding="ascii") as file:
+                return int(re.search(r"\nsyscr: (\d+)", file.read()).group(1))
+
+        with open(job, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+            answer()  # a look that goes on has ended
+            begin = reads()
+            until(lambda: answer() or reads() - begin > much, "a look")
+            answer()
 
 
 class Lines(Run):
@@ -130,11 +140,11 @@ class Lines(Run):
                 process.stdin.write(b"device 1\n")
                 process.stdin.flush()
                 self.assertEqual(process.stdout.readline(), b"done\n")
-                self.wait_for_looks(process.pid)
+                self.wait_for_look(process.pid)
                 if "read" in script:
                     with open(self.path("fifo"), "wb") as file:
                         file.write(b"\n")
-                stdout, stderr = process.communicate(timeout=60)
+                stdout, stderr = process.communicate(timeout=ENOUGH_SECONDS)
                 self.assertEqual(self.said(support.Result(process.returncode, stdout, stderr)), [
                     "no process used CUDA through rmmshim; seen without it: memory_steps [PID] (it was started without "
                     "LD_PRELOAD)"])
@@ -152,8 +162,8 @@ class Lines(Run):
                 process.stdin.write(b"device 1\n")
                 process.stdin.flush()
                 self.assertEqual(process.stdout.readline(), b"done\n")
-                self.wait_for_looks(process.pid)
-                stdout, stderr = process.communicate(timeout=60)
+                self.wait_for_look(process.pid)
+                stdout, stderr = process.communicate(timeout=ENOUGH_SECONDS)
                 self.assertEqual(self.said(support.Result(process.returncode, stdout, stderr)),
                                  ["no process used CUDA through rmmshim" + said])
 
@@ -294,8 +304,8 @@ class FindMin(Run):
         with open(self.path("fifo"), "wb", buffering=0) as steps:
             steps.write(b"device 1\n")
             self.assertEqual(process.stdout.readline(), b"done\n")
-            self.wait_for_looks(process.pid)
-        stdout, stderr = process.communicate(timeout=60)
+            self.wait_for_look(process.pid)
+        stdout, stderr = process.communicate(timeout=ENOUGH_SECONDS)
         self.assertEqual(process.returncode, 0, support.Result(0, stdout, stderr))
         row, = json_schema.read(self.path("json"), "run.json")["unserved"]
         self.assertEqual(row["program"], "memory_steps")
@@ -330,7 +340,7 @@ class FindMin(Run):
     def test_a_signal_ends_it(self):
         process = self.search_in_second_run()
         process.send_signal(signal.SIGTERM)
-        stdout, stderr = process.communicate(timeout=60)
+        stdout, stderr = process.communicate(timeout=ENOUGH_SECONDS)
         result = support.Result(process.returncode, stdout, stderr)
         self.assertEqual((result.status, self.said(result)[-1]), (-signal.SIGTERM, "--find-min: interrupted in run 2"),
                          result)
@@ -341,7 +351,7 @@ class FindMin(Run):
         process.send_signal(signal.SIGHUP)
         with open(self.path("go"), "wb") as file:
             file.write(b"\n")
-        stdout, stderr = process.communicate(timeout=60)
+        stdout, stderr = process.communicate(timeout=ENOUGH_SECONDS)
         result = support.Result(process.returncode, stdout, stderr)
         self.assertEqual(result.status, 0, result)
         self.assertIn("the smallest limit", self.said(result)[-1])
@@ -380,7 +390,7 @@ class Signals(Run):
     def read_until(self, terminal, text):
         seen = ""
         while text not in seen:
-            self.assertTrue(select.select([terminal], [], [], 30)[0], seen)
+            self.assertTrue(select.select([terminal], [], [], ENOUGH_SECONDS)[0], seen)
             try:
                 seen += os.read(terminal, 1000).decode()
             except OSError:
@@ -401,7 +411,7 @@ class Signals(Run):
             seen += self.read_until(terminal, "got 2")
         os.kill(process, signal.SIGRTMIN)
         try:
-            while select.select([terminal], [], [], 30)[0]:
+            while select.select([terminal], [], [], ENOUGH_SECONDS)[0]:
                 seen += os.read(terminal, 1000).decode()
         except OSError:
             pass
