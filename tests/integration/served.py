@@ -14,6 +14,12 @@ PAGES = os.path.join(FOLDER, "page_scenes.py")
 TOOL = os.environ["TOOL"]
 
 
+def state_of(process):
+    """The letter that /proc has for it: T where it is stopped."""
+    with open("/proc/%d/stat" % process, encoding="utf-8") as file:
+        return file.read().rpartition(") ")[2][0]
+
+
 class Process:
     """A program that does what it is told by lines, one letter each, and then says `ready`."""
 

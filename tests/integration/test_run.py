@@ -9,17 +9,18 @@ import select
 import signal
 import subprocess
 import sys
-import time
 
 import served
 import support
 import test_output_files
-from support import run
+from served import state_of
+from support import ENOUGH_SECONDS, run, until
 
 TOOL = os.environ["TOOL"]
 SCENES = test_output_files.SCENES
 OFFER = os.path.join(served.FOLDER, "offer_scene.py")
 PYTHON = [sys.executable]
+MANY = 80  # more than RS_JOB_SLOTS
 
 # What cannot be told of a process that is gone: it takes a walk of its memory, or of the driver's.
 COMPUTED = {("pool", "largest_free"), ("virtual", "reserved"), ("virtual", "free"), ("virtual", "largest_free"),
@@ -158,7 +159,14 @@ class Reports(Run):
 
 
 class Parent(Run):
-    WAIT = "import signal, sys\n%s\nprint('ready', flush=True)\nwhile True: signal.pause()"
+    # A signal that comes before the read ends it, too.
+    WAIT = ("import os, signal, sys\n"
+            "read, write = os.pipe()\n"
+            "os.set_blocking(write, False)\n"
+            "signal.set_wakeup_fd(write)\n"
+            "%s\n"
+            "print('ready', flush=True)\n"
+            "while True: os.read(read, 1)")
 
     def waiting(self, handler="", **how):
         process = self.start(PYTHON + ["-c", self.WAIT % handler], **how)
@@ -176,7 +184,7 @@ class Parent(Run):
                 process = self.waiting("signal.signal(%d, lambda n, f: (print('got', n, flush=True), sys.exit(7)))" %
                                        number)
                 process.send_signal(number)
-                self.assertEqual(process.communicate(timeout=60)[0], "got %d\n" % number)
+                self.assertEqual(process.communicate(timeout=ENOUGH_SECONDS)[0], "got %d\n" % number)
                 self.assertEqual(process.returncode, 7)
 
     def test_it_ends_by_the_programs_signal(self):
@@ -188,7 +196,7 @@ class Parent(Run):
     def test_killing_it_kills_the_program(self):
         process = self.waiting()
         process.kill()
-        process.communicate(timeout=60)  # which ends when nobody has its stdout any more
+        process.communicate(timeout=ENOUGH_SECONDS)  # which ends when nobody has its stdout any more
 
     # A shell with job control, as far as this needs one: starts a job in the foreground or the background, says when it
     # has stopped, continues it in the foreground, and ends as it does.
@@ -218,15 +226,15 @@ class Parent(Run):
         seen = ""
         for text, key in keys:
             while text not in seen:
-                self.assertTrue(select.select([terminal], [], [], 60)[0], seen)
+                self.assertTrue(select.select([terminal], [], [], ENOUGH_SECONDS)[0], seen)
                 seen += os.read(terminal, 1000).decode()
             os.write(terminal, key)
         self.assertEqual(os.waitstatus_to_exitcode(os.waitid(os.P_PID, shell, os.WEXITED | os.WNOWAIT).si_status << 8), 5)
 
     def test_a_stop_by_the_terminal_stops_both(self):
         """The shell sees its job stop, and the program goes on when the shell lets it."""
-        program = "import signal, sys; signal.signal(signal.SIGCONT, lambda n, f: sys.exit(5)); " + \
-            "print('ready', flush=True); signal.pause()"
+        program = "import signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCONT]); " + \
+            "print('ready', flush=True); signal.sigwait([signal.SIGCONT]); sys.exit(5)"
         self.as_job("foreground", program, [("ready", b"\x1a"), ("stopped", b"")])
 
     def test_a_job_in_the_background_that_reads_the_terminal(self):
@@ -238,9 +246,10 @@ class Parent(Run):
         """By `kill -TSTP %1`, which goes to `run` and the program."""
         self.as_job("background", "import os, signal, sys; os.killpg(0, signal.SIGTSTP); sys.exit(5)", [("stopped", b"")])
 
-    def pending(self, process):
+    def is_pending(self, number, process):
         with open("/proc/%d/status" % process, encoding="ascii") as file:
-            return int(re.search(r"\nShdPnd:\s*([0-9a-f]+)", file.read()).group(1), 16)
+            pending = int(re.search(r"\nShdPnd:\s*([0-9a-f]+)", file.read()).group(1), 16)
+        return pending >> number - 1 & 1
 
     def test_a_stop_of_the_program_alone(self):
         """Where no shell waits, `run` goes on: who stops the program alone continues it alone.  SIGRTMIN comes to `run`
@@ -248,12 +257,11 @@ class Parent(Run):
         process = self.waiting("signal.signal(signal.SIGRTMIN, lambda n, f: sys.exit(5))")
         child = self.child_of(process)
         os.kill(child, signal.SIGSTOP)
+        until(lambda: state_of(child) == "T", "the stop of the program")
         process.send_signal(signal.SIGRTMIN)
-        end = time.monotonic() + 60
-        while not self.pending(child):
-            self.assertLess(time.monotonic(), end)
+        until(lambda: self.is_pending(signal.SIGRTMIN, child), "the signal to the program")
         os.kill(child, signal.SIGCONT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=ENOUGH_SECONDS)
         self.assertEqual(process.returncode, 5)
 
     def test_the_program_inherits_signals_as_they_were(self):
@@ -274,7 +282,7 @@ class Parent(Run):
 
     def test_with_exec_it_becomes_the_program(self):
         process = self.start(["--exec"] + PYTHON + ["-c", "import os; print(os.getpid(), 'RMMSHIM_JOB' in os.environ)"])
-        self.assertEqual(process.communicate(timeout=60)[0], "%d False\n" % process.pid)
+        self.assertEqual(process.communicate(timeout=ENOUGH_SECONDS)[0], "%d False\n" % process.pid)
 
     def test_a_crash_at_the_first_allocation_is_not_lost(self):
         result = self.under(["--pool-size", "64MiB", "--statistics", "1"] + PYTHON + [SCENES, "use:1", "end:SIGSEGV"])
@@ -282,17 +290,24 @@ class Parent(Run):
 
     def test_a_cancelled_thread(self):
         """Not in what it publishes either."""
-        result = self.under(["--pool-size", "64MiB", support.program("outputs"), "cancelled"], timeout=20)
+        result = self.under(["--pool-size", "64MiB", support.program("outputs"), "cancelled"])
         self.assertEqual(result.outcome, (0, "all calls came back; cancelled\ndone\n"), result)
 
     def test_many_processes_at_once(self):
-        """More than there are slots, and each is held."""
-        steps = ",".join(["use:1"])
-        script = "for i in $(seq 100); do %s %s %s end:_exit & done; wait" % (sys.executable, SCENES, steps)
-        result = self.under(["--pool-size", "4MiB", "--statistics", "json:" + self.path("%p")] + ["sh", "-c", script],
-                            timeout=300)
+        """More than there are slots, and each is held.  They begin when the last of them is there."""
+        script = ("import os, sys; sys.path.insert(0, %r); import output_scenes\n"
+                  "begin, go = os.pipe()\n"
+                  "for _ in range(%d):\n"
+                  "    if os.fork() == 0:\n"
+                  "        os.close(go)\n"
+                  "        os.read(begin, 1)\n"
+                  "        output_scenes.take(['use:1', 'end:_exit'])\n"
+                  "os.close(go)\n"
+                  "for _ in range(%d):\n"
+                  "    assert os.wait()[1] == 0" % (served.FOLDER, MANY, MANY))
+        result = self.under(["--pool-size", "4MiB", "--statistics", "json:" + self.path("%p")] + PYTHON + ["-c", script])
         self.assertEqual((result.status, result.stderr), (0, ""), result)
-        self.assertEqual(len(os.listdir(self.folder)), 100)
+        self.assertEqual(len(os.listdir(self.folder)), MANY)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,10 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 import unittest
 
 import support
-from support import run
+from support import ENOUGH_SECONDS, run, until
 
 TOOL = os.environ["TOOL"]
 STEPS = support.program("memory_steps")
@@ -17,6 +16,7 @@ STEPS = support.program("memory_steps")
 STEP_AT, DEVICE_AT, ATTENTION_AT = 40, 48, 384
 ASKED, ANSWERED = 1, 3
 ATTENTION_ASKED = 1 << 32
+WAIT = ("--wait", ENOUGH_SECONDS)  # for commands that are answered
 
 # Prints the error of its own call, and what is left of it when a command has set a limit.
 LAST_ERROR = """
@@ -87,12 +87,6 @@ class Steered:
             return struct.unpack_from("I", file.read(at + 4), at)[0]
 
 
-def state_of(process):
-    """The letter that /proc has for it: T where it is stopped."""
-    with open("/proc/%d/stat" % process, encoding="utf-8") as file:
-        return file.read().rpartition(") ")[2][0]
-
-
 def tool(*words):
     return run([TOOL] + [str(word) for word in words], preload=[], driver=False)
 
@@ -101,7 +95,7 @@ class Steer(support.Test):
     """The command waits for the process's next call: it runs beside the step that makes one."""
 
     def command_beside(self, steered, step, *words):
-        command = subprocess.Popen([TOOL] + [str(word) for word in words], text=True, stdout=subprocess.PIPE,
+        command = subprocess.Popen([TOOL] + [str(word) for word in words + WAIT], text=True, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, env=support.environment(preload=[], driver=False))
         outputs = []
         while command.poll() is None:
@@ -124,7 +118,7 @@ class Steer(support.Test):
     def test_at_an_allocation_and_at_a_free(self):
         steered = Steered(self, {"RMM_POOL_SIZE": "16MiB"})
         steered.step("device", 1)
-        command = subprocess.Popen([TOOL, "limit", str(steered.pid), "200MiB"], stdout=subprocess.PIPE,
+        command = subprocess.Popen([TOOL, "limit", str(steered.pid), "200MiB", *map(str, WAIT)], stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, env=support.environment(preload=[], driver=False))
         while command.poll() is None:
             steered.step("device", 1)
@@ -188,17 +182,17 @@ class Steer(support.Test):
     def test_a_thread_takes_it_between_calls(self):
         steered = Steered(self, {"RMM_CONTROL": "thread"})
         steered.step("device", 64)
-        answer = tool("limit", steered.pid, "96MiB", "--wait", "20")
+        answer = tool("limit", steered.pid, "96MiB", *WAIT)
         self.assertEqual(answer.status, 0, answer)
         self.assertEqual(steered.step("device", 64), ["device 64: 2"])
-        self.assertEqual(tool("trim", steered.pid, "--wait", "20").status, 0)
+        self.assertEqual(tool("trim", steered.pid, *WAIT).status, 0)
 
     def test_a_thread_answers_where_nothing_is_served(self):
         """A setting that is bad on the device: the process goes on without the library."""
         steered = Steered(self, {"RMM_CONTROL": "thread", "RMM_ON_ERROR": "passthrough", "RMM_POOL_SIZE": "64GiB"})
         self.assertEqual(steered.step("device", 64), [])
         for words in (["trim", "--device", "0"], ["limit", "--device", "0", "1GiB"]):
-            answer = tool(words[0], steered.pid, *words[1:], "--wait", "20")
+            answer = tool(words[0], steered.pid, *words[1:], *WAIT)
             self.assertEqual((answer.status, answer.stderr),
                              (1, "rmmshim: process %d, device 0: rmmshim serves nothing in this process any more\n"
                               % steered.pid))
@@ -211,7 +205,7 @@ class Steer(support.Test):
         self.addCleanup(process.kill)
         error = process.stdout.readline()
         self.assertEqual(error, "no device of that number\n")
-        self.assertEqual(tool("limit", process.pid, "1GiB", "--wait", "20").status, 0)
+        self.assertEqual(tool("limit", process.pid, "1GiB", *WAIT).status, 0)
         self.assertEqual(process.stdout.read(), error)
 
     def test_control_alone_counts_what_came_before(self):
@@ -254,7 +248,7 @@ class Steer(support.Test):
     def test_a_process_that_ends_meanwhile(self):
         steered = Steered(self, {"RMM_POOL_SIZE": "16MiB"})
         steered.step("device", 1)
-        command = subprocess.Popen([TOOL, "limit", str(steered.pid), "1GiB", "--wait", "30"], stdout=subprocess.PIPE,
+        command = subprocess.Popen([TOOL, "limit", str(steered.pid), "1GiB", *map(str, WAIT)], stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True,
                                    env=support.environment(preload=[], driver=False))
         steered.process.send_signal(signal.SIGKILL)
@@ -265,7 +259,7 @@ class Steer(support.Test):
     def test_many_at_once_come_one_after_the_other(self):
         steered = Steered(self, {"RMM_POOL_SIZE": "16MiB"})
         steered.step("device", 1)
-        commands = [subprocess.Popen([TOOL, "limit", str(steered.pid), "%dMiB" % (100 + i), "--wait", "30"],
+        commands = [subprocess.Popen([TOOL, "limit", str(steered.pid), "%dMiB" % (100 + i), *map(str, WAIT)],
                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                      env=support.environment(preload=[], driver=False)) for i in range(8)]
         while any(command.poll() is None for command in commands):
@@ -285,9 +279,7 @@ class Steer(support.Test):
                                    env=support.environment(preload=[], driver=False), **how)
         self.addCleanup(command.communicate)
         self.addCleanup(command.kill)
-        end = time.monotonic() + 60
-        while steered.command_step() != ASKED:
-            self.assertLess(time.monotonic(), end, command.poll())
+        until(lambda: steered.command_step() == ASKED or command.poll() is not None, "the command")
         return command
 
     def test_an_interrupted_command_is_withdrawn(self):
@@ -295,63 +287,73 @@ class Steer(support.Test):
         steered.step("device", 1)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             with self.subTest(number):
-                command = self.asked(steered, "limit", steered.pid, "64MiB", "--wait", "60",  # nohup(1) ignores SIGHUP
+                command = self.asked(steered, "limit", steered.pid, "64MiB", *WAIT,  # nohup(1) ignores SIGHUP
                                      preexec_fn=lambda number=number: signal.signal(number, signal.SIG_DFL))
                 command.send_signal(number)
-                stdout, stderr = command.communicate(timeout=60)
+                stdout, stderr = command.communicate(timeout=ENOUGH_SECONDS)
                 self.assertEqual((command.returncode, stdout, stderr),
                                  (-number, "", "rmmshim: interrupted; nothing was changed on device 0 of process %d\n" %
                                   steered.pid))
         self.assertEqual(steered.step("device", 100), [])
 
-    def wait_until(self, condition):
-        end = time.monotonic() + 60
-        while not condition():
-            self.assertLess(time.monotonic(), end)
+    FIRST_HAS_IT = r"^python3.* \[%d\] device 0: limit 64.0 MiB, before none; .*\n$"
+
+    def two_devices(self):
+        steered = Steered(self, {"RMM_POOL_SIZE": "16MiB", "HOSTCUDA_DEVICES": "2"}, (sys.executable, "-c", TWO_DEVICES))
+        steered.step("begin")
+        return steered
 
     def test_of_two_devices_one_has_the_limit(self):
         """The first device has answered; the line names the one that nothing was changed on."""
-        for how, status, line in (
-                (signal.SIGINT, -signal.SIGINT, "rmmshim: interrupted; nothing was changed on device 1 of process %d\n"),
-                (None, 3, "rmmshim: process %d made no CUDA call in time, and nothing was changed on device 1; with "
-                          "RMM_CONTROL=thread it takes commands between its calls\n")):
-            with self.subTest(how):
-                steered = Steered(self, {"RMM_POOL_SIZE": "16MiB", "HOSTCUDA_DEVICES": "2"},
-                                  (sys.executable, "-c", TWO_DEVICES))
-                steered.step("begin")
-                command = self.asked(steered, "limit", steered.pid, "64MiB", "--wait", "60" if how else "5")
-                self.assertEqual(steered.step("call"), [])
-                self.wait_until(lambda: steered.command_device() == 1 and steered.command_step() == ASKED)
-                if how:
-                    command.send_signal(how)
-                stdout, stderr = command.communicate(timeout=60)
-                self.assertEqual((command.returncode, stderr), (status, line % steered.pid))
-                self.assertRegex(stdout, r"^python3.* \[%d\] device 0: limit 64.0 MiB, before none; .*\n$" % steered.pid)
+        steered = self.two_devices()
+        command = self.asked(steered, "limit", steered.pid, "64MiB", *WAIT)
+        self.assertEqual(steered.step("call"), [])
+        until(lambda: steered.command_device() == 1 and steered.command_step() == ASKED, "the second device's command")
+        command.send_signal(signal.SIGINT)
+        stdout, stderr = command.communicate(timeout=ENOUGH_SECONDS)
+        self.assertEqual((command.returncode, stderr),
+                         (-signal.SIGINT, "rmmshim: interrupted; nothing was changed on device 1 of process %d\n" %
+                          steered.pid))
+        self.assertRegex(stdout, self.FIRST_HAS_IT % steered.pid)
+
+    def test_of_two_devices_one_is_late(self):
+        """Where the first device's call came too late, too, the command is made again with more time."""
+        line = ("rmmshim: process %d made no CUDA call in time, and nothing was changed on device %d; with "
+                "RMM_CONTROL=thread it takes commands between its calls\n")
+        steered, seconds = self.two_devices(), 1
+        while True:
+            command = self.asked(steered, "limit", steered.pid, "64MiB", "--wait", seconds)
+            self.assertEqual(steered.step("call"), [])
+            stdout, stderr = command.communicate(timeout=ENOUGH_SECONDS)
+            self.assertEqual(command.returncode, 3)
+            if stderr != line % (steered.pid, 0) or seconds > ENOUGH_SECONDS / 4:
+                break
+            seconds *= 2
+        self.assertEqual(stderr, line % (steered.pid, 1))
+        self.assertRegex(stdout, self.FIRST_HAS_IT % steered.pid)
 
     def test_a_signal_that_comes_with_the_answer(self):
         """The answer is printed, the next device is left alone, and the command ends by the signal."""
-        steered = Steered(self, {"RMM_POOL_SIZE": "16MiB", "HOSTCUDA_DEVICES": "2"},
-                          (sys.executable, "-c", TWO_DEVICES))
-        steered.step("begin")
+        steered = self.two_devices()
         for words in (("limit", steered.pid, "64MiB"), ("trim", steered.pid)):
-            command = self.asked(steered, *words, "--wait", "60")
+            command = self.asked(steered, *words, *WAIT)
             command.send_signal(signal.SIGSTOP)
-            self.wait_until(lambda: state_of(command.pid) == "T")
+            os.waitid(os.P_PID, command.pid, os.WSTOPPED | os.WNOWAIT)
             steered.step("call")
             command.send_signal(signal.SIGINT)
             command.send_signal(signal.SIGCONT)
-            stdout, stderr = command.communicate(timeout=60)
+            stdout, stderr = command.communicate(timeout=ENOUGH_SECONDS)
             self.assertEqual((command.returncode, stderr), (-signal.SIGINT, ""))
             self.assertRegex(stdout, r"^python3.* \[%d\] device 0: .*\n$" % steered.pid)
 
     def test_an_ignored_signal_does_not_interrupt(self):
         steered = Steered(self, {"RMM_POOL_SIZE": "16MiB"})
         steered.step("device", 1)
-        command = self.asked(steered, "limit", steered.pid, "64MiB", "--wait", "60",
+        command = self.asked(steered, "limit", steered.pid, "64MiB", *WAIT,
                              preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
         command.send_signal(signal.SIGHUP)
         steered.step("info")
-        self.assertIn("limit 64.0 MiB", command.communicate(timeout=60)[0])
+        self.assertIn("limit 64.0 MiB", command.communicate(timeout=ENOUGH_SECONDS)[0])
         self.assertEqual(command.returncode, 0)
 
     def test_what_any_program_writes_there(self):
@@ -405,7 +407,8 @@ class Quiet(support.Test):
         plain, served = Steered(self, {}), Steered(self, {"RMM_POOL_SIZE": "16MiB", "RMM_CONTROL": "calls"})
         for steered in (plain, served):
             steered.step("device", 1)
-        self.assertEqual(len(os.listdir("/proc/%d/task" % plain.pid)), len(os.listdir("/proc/%d/task" % served.pid)))
+        until(lambda: len(os.listdir("/proc/%d/task" % plain.pid)) == len(os.listdir("/proc/%d/task" % served.pid)),
+              "the same number of threads")
 
 
 if __name__ == "__main__":
