@@ -22,6 +22,7 @@ import prometheus_text
 import served
 import support
 from served import page, scene, tool
+from support import ENOUGH_SECONDS, until
 
 HAS_HTTP = os.environ["HAS_HTTP"] == "yes"
 CONNECTIONS_MAX, IDLE_SECONDS = 16, 10  # of src/tool/serve/http.c
@@ -51,16 +52,16 @@ class Server:
         if self.process.stderr.closed:
             return None
         self.process.send_signal(number)
-        lines = self.process.communicate(timeout=60)[1].decode().splitlines()
+        lines = self.process.communicate(timeout=ENOUGH_SECONDS)[1].decode().splitlines()
         self.left_out = [line for line in lines if line.endswith(": left out")]
         return self.process.returncode, [line for line in lines if line not in self.left_out]
 
     def get(self):
-        with DIRECTLY.open(self.url, timeout=60) as answer:
+        with DIRECTLY.open(self.url, timeout=ENOUGH_SECONDS) as answer:
             return answer.read().decode()
 
     def connect(self):
-        return socket.create_connection((self.host, self.port), timeout=60)
+        return socket.create_connection((self.host, self.port), timeout=ENOUGH_SECONDS)
 
     def ask(self, text):
         """The first line of the answer to that text; empty where there is none."""
@@ -91,7 +92,7 @@ class Metrics(support.Test):
         processes = [scene(self, "hold:1000", "use:3", RMM_POOL_SIZE="64MiB", RMM_LIMIT="1GiB"),
                      scene(self, "use:4", RMM_ARENA_SIZE="64MiB", name="a\"b\\c\nd")]
         server = Server(self, "--listen", "0")
-        with DIRECTLY.open(server.url, timeout=60) as answer:
+        with DIRECTLY.open(server.url, timeout=ENOUGH_SECONDS) as answer:
             text = answer.read().decode()
             self.assertEqual((answer.status, answer.headers["Content-Type"]), (200, TYPE))
         told = samples_of(text, *processes)
@@ -122,7 +123,7 @@ class Metrics(support.Test):
                                            ("OPTIONS", "/metrics", 405, "rmmshim: only GET and HEAD are answered\n"),
                                            ("HEAD", "/metrics", 200, "")):
             with self.subTest(method=method, path=path):
-                connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
+                connection = http.client.HTTPConnection(server.host, server.port, timeout=ENOUGH_SECONDS)
                 self.addCleanup(connection.close)
                 connection.request(method, path, body="a=b" if method == "POST" else None)
                 answer = connection.getresponse()
@@ -136,7 +137,7 @@ class Metrics(support.Test):
     def test_head_tells_the_length(self):
         process = scene(self, "use:3")
         server = Server(self, "--listen", "0")
-        connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
+        connection = http.client.HTTPConnection(server.host, server.port, timeout=ENOUGH_SECONDS)
         self.addCleanup(connection.close)
         connection.request("HEAD", "/metrics")
         answer = connection.getresponse()
@@ -196,28 +197,48 @@ class Metrics(support.Test):
 
 @unittest.skipUnless(HAS_HTTP, "this build has no HTTP server")
 class Connections(support.Test):
-    def test_few_at_a_time(self):
-        """Further ones wait for a place."""
+    @staticmethod
+    def unread(server, client):
+        """Bytes that the server has not read from that client; without one, connections that it has not accepted."""
+        there = client.getsockname()[1] if client else 0
+        with open("/proc/net/tcp", encoding="ascii") as file:
+            rows = [line.split() for line in file.read().splitlines()[1:]]
+        row, = (row for row in rows if (row[1][-4:], row[2][-4:]) == ("%04X" % server.port, "%04X" % there) and
+                row[3] in ("01", "0A"))  # established, listening
+        return int(row[4].partition(":")[2], 16)
+
+    def is_few_at_a_time(self):
+        """False where it took so long that a silent one may have lost its place.  When the server has read what came
+        later than the late one's request, it has left the late one waiting."""
         begin = time.monotonic()
         server = Server(self, "--listen", "0")
-        silent = [server.connect() for _ in range(CONNECTIONS_MAX)]
-        for connection in silent[1:]:
-            connection.sendall(b"GET /metr")
-        with server.connect() as late:
+        with contextlib.ExitStack() as connections:
+            silent = [connections.enter_context(server.connect()) for _ in range(CONNECTIONS_MAX)]
+            late = connections.enter_context(server.connect())
             late.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-            answered = select.select([late], [], [], 1)[0]
-            if time.monotonic() - begin < IDLE_SECONDS:  # else one of the silent ones may have lost its place
-                self.assertEqual(answered, [])
+            for text in (b"GET", b" /m", b"etr"):
+                silent[1].sendall(text)
+                try:
+                    until(lambda: self.unread(server, silent[1]) == 0, "a read")
+                except ValueError:  # that one is closed
+                    return False
+            waiting, answered = self.unread(server, None), select.select([late], [], [], 0)[0]
+            if time.monotonic() - begin >= IDLE_SECONDS:
+                return False
+            self.assertEqual((waiting, answered), (1, []))
             silent[0].close()
             self.assertEqual(late.makefile("rb").readline(), b"HTTP/1.1 200 OK\r\n")
-        for connection in silent[1:]:
-            connection.close()
         server.get()
+        return True
+
+    def test_few_at_a_time(self):
+        """Further ones wait for a place."""
+        until(self.is_few_at_a_time, "a machine that lets it be seen")
 
     def test_nobody_keeps_a_place(self):
         """Neither who says nothing, nor who sends a byte now and then."""
         server = Server(self, "--listen", "0")
-        kept, end = {server.connect() for _ in range(CONNECTIONS_MAX)}, time.monotonic() + 120
+        kept, end = {server.connect() for _ in range(CONNECTIONS_MAX)}, time.monotonic() + ENOUGH_SECONDS
         dripping = list(kept)[1:]
         for connection in dripping:
             connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nA: ")
