@@ -8,6 +8,8 @@ import subprocess
 import tempfile
 import threading
 
+import support
+
 FILES = os.environ["FILES"]
 
 
@@ -53,7 +55,7 @@ class Shell:
 
     def output(self, *command):
         return subprocess.run(command, env=self.environment, cwd=self.folder, stdout=subprocess.PIPE, text=True,
-                              stdin=subprocess.DEVNULL, check=True, timeout=120).stdout
+                              stdin=subprocess.DEVNULL, check=True, timeout=support.ENOUGH_SECONDS).stdout
 
     def in_terminal(self, command, file, text, lines):
         with tempfile.TemporaryDirectory() as folder:

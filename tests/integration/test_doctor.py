@@ -27,7 +27,7 @@ def doctor(*words, settings=None, driver=False, **how):
     env["RMMSHIM_LIBRARY"] = support.SHIM
     env.update({name: value for name, value in (settings or {}).items() if value is not None})
     done = subprocess.run([TOOL, "doctor"] + [str(word) for word in words], env=env, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=60, check=False, **how)
+                          stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=support.ENOUGH_SECONDS, check=False, **how)
     return support.Result(done.returncode, done.stdout, done.stderr)
 
 
@@ -422,13 +422,14 @@ class Machine(Doctor):
         return found
 
     def test_mps(self):
-        others = self.mps_daemons()
+        before = self.mps_daemons()
         answer = doctor(driver=True, settings={"CUDA_MPS_PIPE_DIRECTORY": self.folder})
-        others |= self.mps_daemons()
+        after = self.mps_daemons()
+        others = before | after
         none = "- mps: CUDA_MPS_PIPE_DIRECTORY=%s, but no MPS daemon is seen here" % self.folder
-        self.expect(answer, 0, "this.*", "(%s)" % "|".join([none] * (not others) + list(map(self.MPS_RUNS, others))))
+        self.expect(answer, 0, "this.*", "(%s)" % "|".join([none] * (not before & after) + list(map(self.MPS_RUNS, others))))
         daemon = shutil.copy(shutil.which("sleep"), self.path("nvidia-cuda-mps-control"))
-        process = subprocess.Popen([daemon, "60"])
+        process = subprocess.Popen([daemon, "infinity"])
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         others |= self.mps_daemons() | {process.pid}

@@ -151,8 +151,9 @@ class Ls(Test):
 
 
 class TwoUsers(Test):
-    """Two users who each have a process that is served.  No name need be known for their numbers."""
-    USERS = (12345, 12346)
+    """Two users who each have a process that is served.  No name need be known for their numbers, and a run of these
+    tests beside this one has others."""
+    USERS = (20000 + os.getpid() % 20000 * 2, 20001 + os.getpid() % 20000 * 2)
 
     def setUp(self):
         super().setUp()
@@ -178,7 +179,7 @@ class TwoUsers(Test):
         return {"user": user, "group": user, "extra_groups": []}
 
     def as_user(self, user, *arguments):
-        result = subprocess.run([self.command, *map(str, arguments)], capture_output=True, check=False, timeout=60,
+        result = subprocess.run([self.command, *map(str, arguments)], capture_output=True, check=False, timeout=support.ENOUGH_SECONDS,
                                 env=support.environment(preload=[], driver=False), **self.rights_of(user))
         return support.Result(result.returncode, result.stdout, result.stderr)
 

@@ -14,7 +14,7 @@ RUNNING, LOCKED, PAUSED, FAILED = "0", "1", "2", "3"
 class Pause(support.Test):
     def setUp(self):
         super().setUp()
-        process = subprocess.Popen(["sleep", "600"])
+        process = subprocess.Popen(["sleep", "infinity"])
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         self.pid = process.pid

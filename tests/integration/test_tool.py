@@ -44,7 +44,7 @@ def rmmshim(*arguments, tool=TOOL, **settings):
     if arguments[:1] == ("run",):
         arguments = ("run", "--quiet") + arguments[1:]
     return subprocess.run([tool, *arguments], env=environment(**settings), capture_output=True,
-                          text=True, timeout=60, stdin=subprocess.DEVNULL, check=False)
+                          text=True, timeout=120, stdin=subprocess.DEVNULL, check=False)
 
 
 class Test(unittest.TestCase):
