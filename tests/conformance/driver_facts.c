@@ -6,6 +6,9 @@
  * DRIVER_FACTS_LIBRARY: the driver, default libcuda.so.1. */
 #include "facts.h"
 
+#include "../unit/until.h"
+
+#include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -17,7 +20,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define HOLD_MS 100
+enum {
+    HOLD_NS = 100 * 1000 * 1000,
+    POLLS = 1000, /* sleeps of a call that asks again and again */
+    THREADS_MAX = 256,
+    GROUP_SECONDS = 240,
+};
 
 static const char *group_name;
 static unsigned *hold_flag; /* pinned: kernels wait for it */
@@ -134,13 +142,88 @@ void facts_release(void)
     __atomic_store_n(hold_flag, 1, __ATOMIC_SEQ_CST);
 }
 
+/* ---- does a call wait? ---- */
+
+/* The thread that makes the call, which a helper looks at from beside. */
+static struct {
+    pid_t id;
+    clockid_t cpu; /* the time that it ran */
+    atomic_bool is_back;
+} caller;
 static atomic_bool is_released;
+
+/* What the helper has seen. */
+struct looks {
+    uint64_t cpu_ns, asleep_since_ns;
+    unsigned long first_sleeps, sleeps; /* the caller's number of sleeps so far */
+    pid_t others[THREADS_MAX]; /* threads that were asleep at some time during the caller's sleep */
+    unsigned other_count;
+};
+
+static uint64_t clock_of(clockid_t clock)
+{
+    struct timespec now = {0, 0};
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static bool has_slept(const struct looks *looks, pid_t thread)
+{
+    for (unsigned i = 0; i < looks->other_count; i++) {
+        if (looks->others[i] == thread)
+            return true;
+    }
+    return false;
+}
+
+/* Has each other thread been asleep since the caller is, so that none of them is still at what the
+ * caller would wait for a moment only? */
+static bool others_have_slept(struct looks *looks)
+{
+    bool all = true;
+    DIR *tasks = opendir("/proc/self/task");
+    struct dirent *task;
+    while (tasks && (task = readdir(tasks))) {
+        pid_t thread = (pid_t)strtol(task->d_name, NULL, 10);
+        if (thread <= 0 || thread == caller.id || thread == gettid() || has_slept(looks, thread))
+            continue;
+        if (looks->other_count < THREADS_MAX && is_asleep(thread, NULL))
+            looks->others[looks->other_count++] = thread;
+        else
+            all = false;
+    }
+    if (tasks)
+        closedir(tasks);
+    return all;
+}
+
+/* The caller is stuck when it has slept through HOLD_NS, or ran for so long, or woke so often to
+ * ask: on a busy machine that time passes without it, and then says nothing. */
+static bool is_stuck(struct looks *looks)
+{
+    unsigned long sleeps = looks->sleeps;
+    uint64_t now_ns = clock_of(CLOCK_MONOTONIC);
+    if (!is_asleep(caller.id, &sleeps) || sleeps != looks->sleeps) {
+        looks->sleeps = sleeps;
+        looks->asleep_since_ns = now_ns;
+        looks->other_count = 0;
+    }
+    if (clock_of(caller.cpu) - looks->cpu_ns >= HOLD_NS)
+        return true;
+    if (looks->sleeps - looks->first_sleeps >= POLLS)
+        return true;
+    return others_have_slept(looks) && now_ns - looks->asleep_since_ns >= HOLD_NS;
+}
 
 static void *release_late(void *unused)
 {
     (void)unused;
-    struct timespec delay = {0, HOLD_MS * 1000000};
-    nanosleep(&delay, NULL);
+    struct looks looks = {.cpu_ns = clock_of(caller.cpu),
+                          .asleep_since_ns = clock_of(CLOCK_MONOTONIC)};
+    is_asleep(caller.id, &looks.first_sleeps);
+    looks.sleeps = looks.first_sleeps;
+    while (!atomic_load(&caller.is_back) && !is_stuck(&looks))
+        nanosleep(&(struct timespec){0, HOLD_NS / 50}, NULL);
     atomic_store(&is_released, true);
     facts_release();
     return NULL;
@@ -150,11 +233,16 @@ bool facts_waits(CUresult (*call)(void *argument), void *argument, CUresult *res
 {
     pthread_t helper;
     CUresult ignored;
+    caller.id = gettid();
+    if (pthread_getcpuclockid(pthread_self(), &caller.cpu))
+        abort();
+    atomic_store(&caller.is_back, false);
     atomic_store(&is_released, false);
     if (pthread_create(&helper, NULL, release_late, NULL))
         abort();
     *(result ? result : &ignored) = call(argument);
     bool waited = atomic_load(&is_released);
+    atomic_store(&caller.is_back, true);
     pthread_join(helper, NULL);
     return waited;
 }
@@ -207,7 +295,7 @@ int main(int argc, char **argv)
         fflush(stdout);
         pid_t child = fork(); /* the parent never touches the driver */
         if (!child) {
-            alarm(60);
+            alarm(GROUP_SECONDS);
             groups[i].run();
             fflush(stdout);
             _exit(0);

@@ -35,8 +35,8 @@ CUresult facts_fill(CUstream stream, CUdeviceptr words, size_t count, unsigned v
 void facts_hold(CUstream stream);
 void facts_release(void);
 
-/* Does the call return only when a held stream is released? It runs while a helper releases after
- * 100 ms. Everything is released and done afterwards. */
+/* Does the call return only when a held stream is released? A helper releases when it has seen the
+ * calling thread stuck for 100 ms. Everything is released and done afterwards. */
 bool facts_waits(CUresult (*call)(void *argument), void *argument, CUresult *result);
 
 /* The groups, each in a process of its own. */
