@@ -3,8 +3,6 @@
 #include "check.h"
 #include "hostcuda.h"
 
-#include <time.h>
-
 static CUcontext first, second;
 
 static int start(void **state)
@@ -115,26 +113,6 @@ TEST(green_work_is_seen_as_measured)
     OK(cuEventDestroy(event));
     OK(cuMemFreeHost(flag));
     OK(cuGreenCtxDestroy(green));
-}
-
-TEST(whole_context_waits_for_an_event)
-{
-    CUevent event;
-    CUstream stream;
-    unsigned *flag = flag_new();
-    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    OK(spin_until(stream, flag));
-    OK(cuEventRecord(event, stream));
-    OK(cuCtxWaitEvent(first, event));
-    OK(spin_us(NULL, 1));
-    nanosleep(&(struct timespec){0, 5000000}, NULL); /* long done, if nothing held it */
-    assert_int_equal(cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);
-    flag_raise(flag);
-    OK(cuStreamSynchronize(NULL));
-    OK(cuEventDestroy(event));
-    OK(cuStreamDestroy(stream));
-    OK(cuMemFreeHost(flag));
 }
 
 TEST(copies_cross_devices_kernels_need_permission)

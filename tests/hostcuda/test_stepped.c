@@ -3,8 +3,6 @@
 #include "check.h"
 #include "hostcuda.h"
 
-#include <time.h>
-
 static CUstream a, b;
 
 static int start(void **state)
@@ -38,7 +36,6 @@ TEST(nothing_runs_until_it_is_stepped)
     *(unsigned *)word = 0;
     OK(fill32(a, word, 1, 1));
     OK(fill32(b, word, 1, 2));
-    nanosleep(&(struct timespec){0, 5000000}, NULL);
     assert_int_equal(hostcuda_ready_count(), 2);
     assert_int_equal(cuStreamQuery(a), CUDA_ERROR_NOT_READY);
     assert_int_equal(hostcuda_step(b), 1);
@@ -68,6 +65,28 @@ TEST(order_between_streams_is_kept)
     while (hostcuda_step(b))
         ;
     assert_int_equal(word_at(word), 2);
+    OK(cuEventDestroy(event));
+    OK(cuMemFree(word));
+}
+
+TEST(whole_context_waits_for_an_event)
+{
+    CUcontext ctx = *state;
+    CUevent event;
+    CUdeviceptr word;
+    OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    OK(cuMemAlloc(&word, 4));
+    OK(fill32(a, word, 1, 1));
+    OK(cuEventRecord(event, a));
+    OK(cuCtxWaitEvent(ctx, event));
+    OK(fill32(NULL, word, 1, 2));
+    OK(fill32(b, word, 1, 3));
+    assert_int_equal(hostcuda_ready_count(), 1);
+    assert_int_equal(hostcuda_step(b), 0);
+    while (hostcuda_step(NULL))
+        ;
+    OK(cuStreamQuery(NULL));
+    OK(cuStreamQuery(b));
     OK(cuEventDestroy(event));
     OK(cuMemFree(word));
 }
