@@ -34,11 +34,12 @@ void complete_all(void)
     complete_to(atomic_load(&submitted));
 }
 
-/* ---- a clock that stands while complete_in is to come ---- */
+/* ---- a clock that stands while complete_in is to come, or goes by looks at it ---- */
 
-enum { SECOND_NS = 1000000000 };
+enum { SECOND_NS = 1000000000, LOOK_NS = 10 * 1000 };
 
 static _Atomic uint64_t stands_at_ns; /* 0: it goes */
+static _Atomic uint64_t step_ns;      /* what each look adds while it stands */
 
 int __real_clock_gettime(clockid_t clock, struct timespec *now);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
@@ -47,6 +48,8 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
 {
     uint64_t ns = atomic_load(&stands_at_ns);
 
+    if (ns != 0 && atomic_load(&step_ns) != 0)
+        ns = atomic_fetch_add(&stands_at_ns, step_ns);
     if (ns == 0 || clock != CLOCK_MONOTONIC)
         return __real_clock_gettime(clock, now);
     *now = (struct timespec){(time_t)(ns / SECOND_NS), (long)(ns % SECOND_NS)};
@@ -58,6 +61,18 @@ void complete_in(unsigned queries)
     device.complete_at = device.queries + queries;
     atomic_store(&stands_at_ns, 0);
     atomic_store(&stands_at_ns, rs_clock_ns());
+}
+
+void count_time(void)
+{
+    atomic_store(&stands_at_ns, rs_clock_ns());
+    atomic_store(&step_ns, LOOK_NS);
+}
+
+void complete_after_ms(unsigned ms)
+{
+    count_time();
+    device.complete_at = device.queries + ms * (1000000 / LOOK_NS);
 }
 
 /* ---- the device ---- */
@@ -215,7 +230,8 @@ static CUresult fake_query(CUevent event)
     device.wrong_calls += !fake->is_live || !fake->is_recorded || current() != fake->context;
     if (device.queries == device.complete_at) {
         complete_all();
-        atomic_store(&stands_at_ns, 0);
+        if (atomic_load(&step_ns) == 0)
+            atomic_store(&stands_at_ns, 0);
     }
     result = device.query_answer;
     if (result == CUDA_SUCCESS && fake->covers > atomic_load(&completed))
@@ -317,6 +333,7 @@ void start_device(bool has_fences)
     device.live_sentinels = 0;
     device.records = device.queries = device.waits = device.wrong_calls = 0;
     device.complete_at = 0;
+    atomic_store(&step_ns, 0);
     atomic_store(&stands_at_ns, 0);
     device.record_answer = device.query_answer = device.free_answer = CUDA_SUCCESS;
     device.is_full = false;

@@ -86,6 +86,13 @@ void complete_all(void);
  * is, since the clock stands until then. */
 void complete_in(unsigned queries);
 
+/* From now on time is what the library looks at the clock, 10 us each: a bounded wait lasts so many
+ * looks, however slow this machine is. */
+void count_time(void);
+
+/* So it is, and all work is done after so many milliseconds of queries, one at each look. */
+void complete_after_ms(unsigned ms);
+
 /* Another thread is in the middle of the driver's call that begins a capture; which then fails. */
 void begin_elsewhere(void);
 void fail_to_begin_elsewhere(void);

@@ -11,8 +11,6 @@
 #include "resource/report.h"
 #include "reuse_device.h"
 
-#include <time.h>
-
 #define MIB ((size_t)1 << 20)
 
 /* Constants of the resource (reuse.h). */
@@ -163,20 +161,6 @@ static inline uint64_t counter(struct stack *stack, const char *name)
     value = rs_report_value(&report, "reuse", name, UINT64_MAX);
     rs_report_release(&report);
     return value;
-}
-
-static inline void sleep_ms(unsigned ms)
-{
-    struct timespec delay = {ms / 1000, (long)(ms % 1000) * 1000000};
-
-    nanosleep(&delay, NULL);
-}
-
-static inline void *complete_soon(void *ms)
-{
-    sleep_ms(*(unsigned *)ms);
-    complete_all();
-    return NULL;
 }
 
 /* A block that a test frees inside a callback of the device or of the leaf, while the resource is

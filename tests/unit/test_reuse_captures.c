@@ -3,10 +3,12 @@
  * too much is quarantined, and allocations never do. */
 #include "driver/capture.h"
 #include "reuse_stack.h"
+#include "until.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 TEST(nothing_is_sealed_while_a_stream_captures)
 {
@@ -62,11 +64,13 @@ TEST(a_capture_that_is_just_beginning_holds_the_gate)
 
 static struct {
     pthread_t thread;
+    _Atomic pid_t id;
     _Atomic bool began;
 } beginner;
 
 static void *begin_and_leave(void *unused)
 {
+    atomic_store(&beginner.id, gettid());
     rs_capture_begin_enter();
     atomic_store(&beginner.began, true);
     rs_capture_begin_leave(capturing, false);
@@ -76,7 +80,8 @@ static void *begin_and_leave(void *unused)
 static void start_to_begin(void)
 {
     assert_int_equal(pthread_create(&beginner.thread, NULL, begin_and_leave, NULL), 0);
-    sleep_ms(WAIT_MS);
+    assert_true(UNTIL(atomic_load(&beginner.began) ||
+                      (beginner.id && is_asleep(beginner.id, NULL)))); /* it waits */
     assert_false(atomic_load(&beginner.began));
 }
 
@@ -86,6 +91,7 @@ TEST(no_capture_begins_while_a_fence_is_recorded)
     struct rs_allocation a = take(&stack, MIB);
 
     atomic_store(&beginner.began, false);
+    atomic_store(&beginner.id, 0);
     (void)give_busy(&stack, &a);
     device.in_record = start_to_begin;
     (void)rs_mr_trim(stack.mr, 0);

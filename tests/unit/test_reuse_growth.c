@@ -226,6 +226,7 @@ TEST(past_the_peak_an_epoch_is_waited_for_once)
     uint64_t begin_ns, waited_ns;
 
     (void)give_busy(&stack, &a);
+    count_time();
     begin_ns = rs_clock_ns();
     b = take(&stack, 16 * MIB);
     waited_ns = rs_clock_ns() - begin_ns;
@@ -290,14 +291,11 @@ TEST(before_out_of_memory_all_is_waited_for)
 {
     struct stack stack = start(16 * MIB, "initial_size=16MiB");
     struct rs_allocation a = take(&stack, 8 * MIB), b = take(&stack, 8 * MIB), c, d;
-    unsigned ms = 3 * WAIT_MS;
-    pthread_t helper;
 
     (void)give_busy(&stack, &a);
     (void)give_busy(&stack, &b);
-    assert_int_equal(pthread_create(&helper, NULL, complete_soon, &ms), 0);
+    complete_after_ms(3 * WAIT_MS);
     c = take(&stack, 16 * MIB);
-    assert_int_equal(pthread_join(helper, NULL), 0);
     assert_int_equal(counter(&stack, "quarantined"), 0);
     assert_int_equal(try(&stack, 1, &d), CUDA_ERROR_OUT_OF_MEMORY);
     give(&stack, &c);
@@ -323,23 +321,22 @@ TEST(threads_that_wait_for_the_same_work_all_go_on)
 {
     struct stack stack = start(32 * MIB, "initial_size=32MiB");
     struct rs_allocation blocks[8];
-    unsigned ms = 3 * WAIT_MS;
-    uint64_t begin_ns = rs_clock_ns();
-    pthread_t helper, threads[8];
+    uint64_t begin_ns;
+    pthread_t threads[8];
     void *result;
 
     for (unsigned i = 0; i < 8; i++)
         blocks[i] = take(&stack, 4 * MIB);
     for (unsigned i = 0; i < 8; i++)
         (void)give_busy(&stack, &blocks[i]);
-    assert_int_equal(pthread_create(&helper, NULL, complete_soon, &ms), 0);
+    complete_after_ms(3 * WAIT_MS);
+    begin_ns = rs_clock_ns();
     for (unsigned i = 0; i < 8; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, take_and_give, &stack), 0);
     for (unsigned i = 0; i < 8; i++) {
         assert_int_equal(pthread_join(threads[i], &result), 0);
         assert_int_equal((uintptr_t)result, CUDA_SUCCESS);
     }
-    assert_int_equal(pthread_join(helper, NULL), 0);
     assert_true(rs_clock_ns() - begin_ns < 10000000000ull);
     end(&stack);
 }
@@ -348,9 +345,11 @@ TEST(a_fence_that_can_never_be_done_is_not_waited_for)
 {
     struct stack stack = start(16 * MIB, "initial_size=16MiB");
     struct rs_allocation a = take(&stack, 16 * MIB), b;
-    uint64_t begin_ns = rs_clock_ns();
+    uint64_t begin_ns;
 
     (void)give_busy(&stack, &a);
+    count_time();
+    begin_ns = rs_clock_ns();
     device.query_answer = device.free_answer = CUDA_ERROR_ILLEGAL_ADDRESS;
     assert_int_equal(try(&stack, 16 * MIB, &b), CUDA_ERROR_OUT_OF_MEMORY);
     assert_true(rs_clock_ns() - begin_ns < 5000000000ull);

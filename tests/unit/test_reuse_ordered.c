@@ -6,7 +6,6 @@
 #include "driver/stream_order.h"
 #include "reuse_stack.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -316,13 +315,10 @@ TEST(a_full_device_waits_for_ordered_blocks_too)
     struct stack stack = start(8 * MIB, "initial_size=8MiB");
     struct fake_stream one = {.id = 7}, two = {.id = 8};
     struct rs_allocation a = take_on(&stack, 8 * MIB, handle_of(&one)), b;
-    unsigned ms = 30;
-    pthread_t helper;
 
     give_on(&stack, &a, handle_of(&one));
-    assert_int_equal(pthread_create(&helper, NULL, complete_soon, &ms), 0);
+    complete_after_ms(30);
     b = take_on(&stack, 8 * MIB, handle_of(&two));
-    assert_int_equal(pthread_join(helper, NULL), 0);
     assert_int_equal(b.address, a.address);
     give_on(&stack, &b, handle_of(&two));
     end(&stack);
