@@ -5,8 +5,10 @@
 #include <pthread.h>
 #include <time.h>
 
-atomic_bool time_flies;
-_Atomic uint64_t clock_ahead_ns;
+atomic_bool time_flies, clock_stands, waits_have_no_end;
+_Atomic uint64_t clock_ahead_ns, clock_step_ns;
+
+static _Atomic uint64_t stands_at_ns; /* while the clock stands; 0: nobody has read it since */
 
 int __real_clock_gettime(clockid_t clock, struct timespec *now);
 int __real_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
@@ -18,9 +20,14 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mu
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
 {
     int result = __real_clock_gettime(clock, now);
-    uint64_t ns = (uint64_t)now->tv_nsec + atomic_load(&clock_ahead_ns);
+    uint64_t ns = (uint64_t)now->tv_sec * SECOND_NS + (uint64_t)now->tv_nsec, none = 0;
 
-    now->tv_sec += (time_t)(ns / SECOND_NS);
+    if (!atomic_load(&clock_stands))
+        atomic_store(&stands_at_ns, 0);
+    else if (clock == CLOCK_MONOTONIC && !atomic_compare_exchange_strong(&stands_at_ns, &none, ns))
+        ns = none;
+    ns += atomic_fetch_add(&clock_ahead_ns, atomic_load(&clock_step_ns));
+    now->tv_sec = (time_t)(ns / SECOND_NS);
     now->tv_nsec = (long)(ns % SECOND_NS);
     return result;
 }
@@ -31,6 +38,8 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mu
     struct timespec now, real = *until;
     uint64_t ahead_ns = atomic_load(&clock_ahead_ns);
 
+    if (atomic_load(&waits_have_no_end))
+        return pthread_cond_wait(condition, mutex);
     clock_gettime(CLOCK_MONOTONIC, &now);
     if (atomic_load(&time_flies)) {
         atomic_fetch_add(&clock_ahead_ns,

@@ -57,6 +57,7 @@ extern struct leaf_device device;
 
 /* How far the clock is ahead, and what each look at it adds. */
 extern _Atomic uint64_t clock_ahead_ns, clock_step_ns;
+extern _Atomic bool clock_stands; /* while set, it says what it said last */
 
 /* Puts the device in place of the driver's functions, as new; a fixture's set-up. */
 int device_start(void **state);

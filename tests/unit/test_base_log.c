@@ -4,15 +4,18 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "until.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -186,32 +189,54 @@ TEST(once_means_once_for_each_flag)
     assert_int_equal(count_of(text, "second"), 1);
 }
 
+static atomic_uint interruptions;
+static atomic_bool all_is_read;
+
 static void interrupted(int signal_number)
 {
     (void)signal_number;
+    atomic_fetch_add(&interruptions, 1);
 }
 
+/* Signals that come close together are one, so a few are there for a writer that sleeps. */
+static void wait_for_interruptions(unsigned more)
+{
+    unsigned before = atomic_load(&interruptions);
+
+    (void)UNTIL(atomic_load(&interruptions) - before >= more);
+}
+
+static bool is_full(int fd)
+{
+    int bytes = 0;
+
+    return ioctl(fd, FIONREAD, &bytes) == 0 && bytes == PIPE_CAPACITY;
+}
+
+/* The writer is interrupted before each part that is read. */
 static void *drain_slowly(void *data)
 {
     int fd = *(int *)data;
     size_t total = 0;
-    char bytes[4096];
+    char bytes[PIPE_CAPACITY / 8];
     ssize_t got;
 
-    usleep(20000); /* long enough to find the pipe full, and be interrupted there */
+    (void)UNTIL(is_full(fd));
+    wait_for_interruptions(10);
     while ((got = read(fd, bytes, sizeof(bytes))) > 0) {
         total += (size_t)got;
-        usleep(200);
+        wait_for_interruptions(2);
     }
+    atomic_store(&all_is_read, true);
     return (void *)total;
 }
 
 static void *interrupt_often(void *data)
 {
-    for (int i = 0; i < 100; i++) {
+    unsigned naps = 0;
+
+    while (!atomic_load(&all_is_read) && until_nap(&naps))
         pthread_kill(*(pthread_t *)data, SIGUSR1);
-        usleep(300);
-    }
     return NULL;
 }
 

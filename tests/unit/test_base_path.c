@@ -76,6 +76,21 @@ TEST(rank_comes_from_the_first_launcher_that_says)
         unsetenv(rank_names[i]);
 }
 
+/* The linker leads the library's clock here: it is set while the process runs. */
+static time_t set_forward_s;
+
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
+{
+    int result = __real_clock_gettime(clock, now);
+
+    if (clock == CLOCK_REALTIME)
+        now->tv_sec += set_forward_s;
+    return result;
+}
+
 TEST(start_time_is_that_of_this_process_and_stays)
 {
     char first[64], second[64];
@@ -84,10 +99,11 @@ TEST(start_time_is_that_of_this_process_and_stays)
 
     assert_true(rs_path_expand("%t", first, sizeof(first), &at, &reason));
     seconds = strtoll(first, NULL, 10);
-    assert_in_range(seconds, time(NULL) - 60, time(NULL) + 1);
-    usleep(1100000);
+    assert_in_range(seconds, time(NULL) - 3600, time(NULL) + 1); /* this test may have waited */
+    set_forward_s = 100;
     assert_true(rs_path_expand("%t", second, sizeof(second), &at, &reason));
     assert_string_equal(first, second);
+    set_forward_s = 0;
 }
 
 TEST(says_which_placeholder_is_wrong)

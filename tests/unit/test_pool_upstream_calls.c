@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pool during an upstream call: other threads can use it, and threads that need memory at the
  * same time ask upstream once. */
+#include "flying_clock.h"
 #include "pool_stack.h"
 
 #include <limits.h>
@@ -161,7 +162,9 @@ TEST(threads_that_miss_together_grow_once)
 {
     struct stack stack = make_pool(PLENTY, NULL);
 
+    atomic_store(&waits_have_no_end, true); /* as the call is short, on whatever machine */
     many_threads_take_one(&stack, SHORT_US);
+    atomic_store(&waits_have_no_end, false);
     assert_in_range(stack.leaf->peak_bytes, 2 * MIB, 2 * MIB + 2 * 64 * KIB);
     end_stack(&stack);
 }

@@ -3,6 +3,7 @@
 #include "unit.h"
 
 #include "base/process.h"
+#include "flying_clock.h"
 #include "folder.h"
 #include "shared/commands.h"
 #include "shared/job_limit.h"
@@ -262,6 +263,30 @@ static pid_t take_and_wait(struct rs_job_limit *job, uint64_t bytes)
     return process;
 }
 
+/* Time does not pass but by let_settle. */
+static int stop_clock(void **state)
+{
+    (void)state;
+    atomic_store(&clock_stands, true);
+    return 0;
+}
+
+static int start_clock(void **state)
+{
+    (void)state;
+    atomic_store(&clock_stands, false);
+    return 0;
+}
+
+/* The bytes of the dead are counted for RS_JOB_LIMIT_SETTLE_MS, and then no more. */
+static void let_settle(struct rs_job_limit *job)
+{
+    atomic_fetch_add(&clock_ahead_ns, (RS_JOB_LIMIT_SETTLE_MS - 1) * 1000000ull);
+    assert_true(rs_job_limit_reap(job));
+    atomic_fetch_add(&clock_ahead_ns, 1000000);
+    assert_false(rs_job_limit_reap(job));
+}
+
 static void kill_and_wait(pid_t process)
 {
     int status;
@@ -270,7 +295,7 @@ static void kill_and_wait(pid_t process)
     assert_int_equal(waitpid(process, &status, 0), process);
 }
 
-TEST(the_dead_are_counted_until_the_device_has_closed)
+TEST_WITH(stop_clock, start_clock, the_dead_are_counted_until_the_device_has_closed)
 {
     struct rs_job_limit *job = new_job();
     struct rs_job_share own = share_of(job, first_uuid, LIMIT);
@@ -286,13 +311,12 @@ TEST(the_dead_are_counted_until_the_device_has_closed)
     assert_true(rs_job_limit_reap(job));
     assert_int_equal(rs_job_share_others(&own), 700);
     assert_false(take(&own, 400));
-    while (rs_job_limit_reap(job)) /* for RS_JOB_LIMIT_SETTLE_MS */
-        ;
+    let_settle(job);
     assert_int_equal(rs_job_share_others(&own), 0);
     assert_true(take(&own, LIMIT));
 }
 
-TEST(a_place_that_comes_back_is_settled_anew)
+TEST_WITH(stop_clock, start_clock, a_place_that_comes_back_is_settled_anew)
 {
     struct rs_job_limit *job = new_job();
     struct rs_job_share own = share_of(job, first_uuid, LIMIT);
@@ -303,8 +327,8 @@ TEST(a_place_that_comes_back_is_settled_anew)
     process = take_and_wait(job, 10);
 
     kill_and_wait(process);
-    while (rs_job_limit_reap(job))
-        ;
+    assert_true(rs_job_limit_reap(job));
+    let_settle(job);
     process = take_and_wait(job, 20);
     kill_and_wait(process);
     assert_true(rs_job_limit_reap(job)); /* not at once, though the place noted an earlier end */
@@ -386,7 +410,7 @@ TEST(a_place_is_empty_for_who_takes_it)
 }
 
 /* A program keeps its number and its start time when it becomes another one, but not its memory. */
-TEST(what_a_program_had_before_it_became_another_is_the_dead_s)
+TEST_WITH(stop_clock, start_clock, what_a_program_had_before_it_became_another_is_the_dead_s)
 {
     struct rs_job_limit *job, *again;
     struct rs_job_member *before;
@@ -400,8 +424,7 @@ TEST(what_a_program_had_before_it_became_another_is_the_dead_s)
     own.job = again;
     assert_int_equal(rs_job_share_others(&own), 700); /* the device may not have closed yet */
     assert_true(rs_job_limit_reap(job));
-    while (rs_job_limit_reap(job)) /* for RS_JOB_LIMIT_SETTLE_MS */
-        ;
+    let_settle(job);
     assert_int_equal(rs_job_share_others(&own), 0);
     assert_int_equal(before->owner, 0);
     assert_true(own.member->owner != 0);
@@ -631,13 +654,15 @@ TEST(a_process_that_never_ends_to_join_is_not_waited_for)
     assert_int_equal(rs_job_limit_open(NULL, "locked", &job, NULL), 0);
     fd = open("locked", O_RDWR);
     assert_int_equal(flock(fd, LOCK_EX), 0);
+    atomic_store(&clock_step_ns, RS_JOB_LIMIT_SETTLE_MS * 100000ull);
     assert_int_equal(rs_job_limit_open(NULL, "locked", &job, NULL), -EBUSY);
+    atomic_store(&clock_step_ns, 0);
     close(fd);
     assert_int_equal(rs_job_limit_open(NULL, "locked", &job, NULL), 0);
 }
 
-/* Each waits while others have their turns. */
-TEST(all_that_join_at_once_have_places)
+/* Each waits while others have their turns, and no turn lasts long: the clock of each stands. */
+TEST_WITH(stop_clock, start_clock, all_that_join_at_once_have_places)
 {
     struct rs_job_limit *job;
     struct rs_job_member *member;

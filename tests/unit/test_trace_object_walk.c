@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATH_BYTES = 4096, FAILURE_SECONDS = 20 };
+enum { PATH_BYTES = 4096, FAILURE_SECONDS = 60 };
 
 typedef int walk_function(struct dl_phdr_info *info, size_t size, void *data);
 
