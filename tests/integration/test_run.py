@@ -159,13 +159,13 @@ class Reports(Run):
 
 
 class Parent(Run):
-    # A signal that comes before the read ends it, too.
+    # A signal that comes before the read ends it, too.  A signal in print() would find it locked.
     WAIT = ("import os, signal, sys\n"
             "read, write = os.pipe()\n"
             "os.set_blocking(write, False)\n"
             "signal.set_wakeup_fd(write)\n"
             "%s\n"
-            "print('ready', flush=True)\n"
+            "os.write(1, b'ready\\n')\n"
             "while True: os.read(read, 1)")
 
     def waiting(self, handler="", **how):
@@ -181,7 +181,7 @@ class Parent(Run):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
                        signal.SIGRTMIN):
             with self.subTest(number):
-                process = self.waiting("signal.signal(%d, lambda n, f: (print('got', n, flush=True), sys.exit(7)))" %
+                process = self.waiting("signal.signal(%d, lambda n, f: (os.write(1, b'got %%d\\n' %% n), sys.exit(7)))" %
                                        number)
                 process.send_signal(number)
                 self.assertEqual(process.communicate(timeout=ENOUGH_SECONDS)[0], "got %d\n" % number)
