@@ -19,8 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How long a process may take from closing its files to being gone, on a busy machine: 10 s. */
-enum { ENDING_NAP_NS = 5 * 1000 * 1000, ENDING_TURNS = 2000 };
+/* How long a process may take from closing its files to being gone, on a busy machine: 2 s. */
+enum { ENDING_NAP_NS = 5 * 1000 * 1000, ENDING_TURNS = 400 };
 
 /* ---- one process ---- */
 
@@ -53,7 +53,7 @@ bool process_directory_is_ending(int directory)
     for (int i = 0; !(has_ended = process_directory_has_ended(directory)) && i < ENDING_TURNS;
          i++) {
         /* A process without a program file is about to be a zombie, or is a kernel thread. */
-        if (fstatat(directory, "exe", &status, 0) == 0)
+        if (fstatat(directory, "exe", &status, 0) == 0 || errno == EACCES)
             break;
         nanosleep(&turn, NULL);
     }

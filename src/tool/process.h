@@ -57,7 +57,7 @@ size_t process_each(bool (*visit)(void *data, const struct process *process), vo
 /* Parses a process number.  0 when the text is none. */
 int process_parse(const char *text);
 
-/* True when the process has ended, or does so within 10 s: it has closed its files. */
+/* True when the process has ended, or does so within 2 s: it has closed its files. */
 bool process_directory_is_ending(int directory);
 
 /* The process behind that descriptor of /proc/PID has ended, or is a zombie without threads. */
