@@ -9,6 +9,8 @@
 #include <string.h>
 #include <time.h>
 
+#define SECOND_NS 1000000000ull
+
 /* ---- a clock that runs fast while somebody waits, or stands ---- */
 
 _Atomic uint64_t clock_ahead_ns, clock_step_ns;
@@ -19,17 +21,19 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
 {
-    static struct timespec last;
-    int result = 0;
+    static _Atomic uint64_t last_ns; /* several threads look at the clock */
+    int result = __real_clock_gettime(clock, now);
+    uint64_t ns = (uint64_t)now->tv_sec * SECOND_NS + (uint64_t)now->tv_nsec;
 
     if (clock_stands) {
-        *now = last;
-        return 0;
+        ns = last_ns;
+    } else {
+        clock_ahead_ns += clock_step_ns;
+        ns += clock_ahead_ns / SECOND_NS * SECOND_NS;
+        last_ns = ns;
     }
-    result = __real_clock_gettime(clock, now);
-    clock_ahead_ns += clock_step_ns;
-    now->tv_sec += (time_t)(clock_ahead_ns / 1000000000);
-    last = *now;
+    now->tv_sec = (time_t)(ns / SECOND_NS);
+    now->tv_nsec = (long)(ns % SECOND_NS);
     return result;
 }
 
