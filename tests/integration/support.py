@@ -4,8 +4,10 @@
 meson sets RMMSHIM_LIBRARY, HOSTCUDA_DIRECTORY, PROGRAMS (where the test programs are), SAMPLES,
 PRELOAD_FIRST, and TOOLKIT_LIBRARIES (empty without a CUDA Toolkit)."""
 import difflib
+import glob
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -93,17 +95,54 @@ def environment(settings=None, preload=None, driver=True, more=None):
     return env
 
 
+def read_or_empty(path):
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def group(leader):
+    """The processes of a process group."""
+    # After the name in parentheses: state, parent, process group.
+    stats = {int(pid): read_or_empty("/proc/%s/stat" % pid).rpartition(")")[2].split()
+             for pid in os.listdir("/proc") if pid.isdigit()}
+    return [pid for pid, stat in stats.items() if len(stat) > 2 and stat[2] == str(leader)]
+
+
+def stacks(leader):
+    """Where each thread of a process group is: its stack where gdb is installed, else its system call."""
+    lines = []
+    for pid in group(leader):
+        lines.append("process %d: %s" % (pid, read_or_empty("/proc/%d/cmdline" % pid).replace("\0", " ")))
+        for at in sorted(glob.glob("/proc/%d/task/*/" % pid)):
+            thread = at.split("/")[-2]
+            state = read_or_empty(at + "stat").rpartition(")")[2].split()[:1]
+            lines.append("  thread %s: state %s, in %s, system call %s" %
+                         (thread, "".join(state), read_or_empty(at + "wchan"), read_or_empty(at + "syscall")))
+        if shutil.which("gdb"):
+            gdb = subprocess.run(["gdb", "-p", str(pid), "-batch", "-nx", "-ex", "set pagination off",
+                                  "-ex", "thread apply all bt"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=subprocess.STDOUT, timeout=ENOUGH_SECONDS, check=False)
+            lines += ["  " + line for line in gdb.stdout.decode(errors="replace").splitlines()
+                      if line.startswith(("#", "Thread"))]
+    return "\n".join(lines)
+
+
 def run(command, settings=None, timeout=ENOUGH_SECONDS, cwd=None, **how):
     """Runs with the library preloaded, or with preload=[] without it.  A run that takes too long ends
-    with status None, its children with it."""
+    with status None, its children with it, and its stacks stand at the end of stderr."""
     process = subprocess.Popen(command, env=environment(settings, **how), stdin=subprocess.DEVNULL,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd, start_new_session=True)
     try:
         stdout, stderr = process.communicate(timeout=timeout)
         return Result(process.returncode, stdout, stderr)
     except subprocess.TimeoutExpired:
+        where = stacks(process.pid)
         os.killpg(process.pid, signal.SIGKILL)
-        return Result(None, *process.communicate())
+        stdout, stderr = process.communicate()
+        return Result(None, stdout, stderr + ("\nended after %d s:\n%s\n" % (timeout, where)).encode())
 
 
 def difference(plain, served):
@@ -113,7 +152,7 @@ def difference(plain, served):
     if len(lines) > 24:
         lines[24:] = ["... %d lines more" % (len(lines) - 24)]
     return "\n".join(["status %s, without the library %s" % (served.status, plain.status)] + lines
-                     + ["stderr: " + line for line in served.stderr.splitlines()[:10]])
+                     + ["stderr: " + line for line in served.stderr.splitlines()[:10 if served.status is not None else None]])
 
 
 _plain_runs = {}
