@@ -10,6 +10,8 @@
 #include "driver/race.h"
 #include "hostcuda.h"
 
+#include <errno.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,12 +23,19 @@
 static struct hc_op *ready_head, **ready_tail = &ready_head;
 static unsigned ready_count;
 static unsigned idle_count;     /* workers that wait for work */
-static unsigned waking_count;   /* of these, the ones that a signal is on the way to */
+static unsigned waking_count;   /* of these, as many as have a post of work_posts on the way */
 static unsigned starting_count; /* new workers that have not had the lock yet */
 static unsigned waiter_count;   /* threads of the program in hc_schedule_wait */
-static pthread_cond_t work_cond = PTHREAD_COND_INITIALIZER;
+/* No condition variable: glibc before 2.41 can lose the wake of pthread_cond_signal where several threads wait
+ * (bug 25847), and a program then never ended.  pthread_cond_broadcast does not lose one. */
+static sem_t work_posts;
 static pthread_cond_t done_cond = PTHREAD_COND_INITIALIZER;
 static uint64_t random_state;
+
+__attribute__((constructor)) static void prepare(void)
+{
+    sem_init(&work_posts, 0, 0);
+}
 
 static uint64_t next_random(void)
 {
@@ -97,10 +106,12 @@ static void *worker(void *unused)
     for (;;) {
         while (!ready_head) {
             idle_count++;
-            pthread_cond_wait(&work_cond, &hc_mutex);
+            hc_unlock();
+            while (sem_wait(&work_posts) != 0 && errno == EINTR)
+                ;
+            hc_lock();
             idle_count--;
-            if (waking_count)
-                waking_count--;
+            waking_count--;
         }
         run(take(&ready_head), pick_delay_us());
     }
@@ -133,7 +144,7 @@ static void provide_workers(unsigned own)
     while (starting_count + waking_count + own < ready_count) {
         if (idle_count > waking_count) {
             waking_count++;
-            pthread_cond_signal(&work_cond);
+            sem_post(&work_posts);
         } else {
             starting_count++;
             spawn();
