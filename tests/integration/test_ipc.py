@@ -107,10 +107,10 @@ class Ipc(support.Test):
                 self.play("held", end)
 
     def test_runtimes(self):
-        for program in PEERS[1:]:
-            for name in ("sizes", "handles", "counts", "base_and_offset", "without_shim", "dedicated"):
-                with self.subTest("%s, %s" % (name, program)):
-                    self.play(name, program=program)
+        names = ("sizes", "handles", "counts", "base_and_offset", "without_shim", "dedicated")
+        for program, name in support.pairs(PEERS[1:], names):
+            with self.subTest("%s, %s" % (name, program)):
+                self.play(name, program=program)
 
 
 def add_scene(name):

@@ -35,10 +35,9 @@ def with_doors(name, settings):
 
 class Programs(support.Test):
     def test_pools_of_the_driver(self):
-        for name in PROGRAMS:
-            for settings in ASYNC:
-                with self.subTest("%s under %s" % (name, settings)):
-                    self.assert_same([support.program(name)], with_doors(name, settings), more=RACE)
+        for name, settings in support.pairs(PROGRAMS, ASYNC):
+            with self.subTest("%s under %s" % (name, settings)):
+                self.assert_same([support.program(name)], with_doors(name, settings), more=RACE)
 
     def test_memory_of_the_process(self):
         """Those that do not ask the driver about the range of a block, of which it knows nothing."""

@@ -50,10 +50,9 @@ DRIVER_SCENES = ["destroyed_contexts", "two_contexts", "no_context", "primary_co
 class Lives(support.Test):
     def scenes_are_same(self, name, scenes, every_settings=None):
         program = support.program(name)
-        for scene in scenes:
-            for settings in every_settings or SETTINGS:
-                with self.subTest("%s under %s" % (scene, settings)):
-                    self.assert_same([program] + scene, settings)
+        for scene, settings in support.pairs(scenes, every_settings or SETTINGS):
+            with self.subTest("%s under %s" % (scene, settings)):
+                self.assert_same([program] + scene, settings)
 
     def test_shared_runtime(self):
         self.scenes_are_same("life_runtime_shared", RUNTIME_SCENES)

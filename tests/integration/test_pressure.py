@@ -52,11 +52,10 @@ class Pressure(support.Test):
                     self.assert_same(command, settings)
 
     def test_a_slow_driver_whose_pools_hold_pieces(self):
-        for paths in ("ds", "dv"):
+        for paths, settings in support.pairs(("ds", "dv"), SLOW_MIX):
             command = [support.program("path_mix"), "1", "200", str(64 << 20), "4", paths]
-            for settings in SLOW_MIX:
-                with self.subTest(settings, paths=paths):
-                    self.assert_same(command, dict(settings, **SLOW))
+            with self.subTest(settings, paths=paths):
+                self.assert_same(command, dict(settings, **SLOW))
 
 
 if __name__ == "__main__":
