@@ -4,6 +4,7 @@
 meson sets RMMSHIM_LIBRARY, HOSTCUDA_DIRECTORY, PROGRAMS (where the test programs are), SAMPLES,
 PRELOAD_FIRST, and TOOLKIT_LIBRARIES (empty without a CUDA Toolkit)."""
 import difflib
+import functools
 import glob
 import os
 import re
@@ -167,6 +168,12 @@ def pairs(first, second):
 _plain_runs = {}
 
 
+@functools.lru_cache(maxsize=None)
+def has_driver():
+    """Whether this machine has a driver of its own, which a test without one would find."""
+    return run(["python3", "-c", "import ctypes; ctypes.CDLL('libcuda.so.1')"], preload=[], driver=False).status == 0
+
+
 def run_plain(command, **how):
     """A run without the library; each is made once."""
     key = repr((command, sorted(how.items())))
@@ -200,6 +207,10 @@ class Test(unittest.TestCase):
 
     def path(self, name):
         return os.path.join(self.folder, name)
+
+    def only_without_a_driver(self):
+        if has_driver():
+            self.skipTest("this machine has a driver")
 
     def assert_same(self, command, settings=None, silent=True, **how):
         """The program prints and exits as without the library, and the library says nothing."""

@@ -95,9 +95,10 @@ class Lines(Run):
                          ["no process used CUDA through rmmshim" + NONE])
         self.assertEqual(self.said(self.under(STEPS, "device", 1)),
                          ["no process used CUDA through rmmshim (no setting gives a stack or a limit)" + NONE])
-        self.assertEqual(self.said(self.under("--limit", "1GiB", "true",
-                                              settings={"LD_LIBRARY_PATH": self.folder}))[0],
-                         "no process used CUDA through rmmshim (libcuda.so.1 cannot be loaded)" + NONE)
+        if not support.has_driver():
+            self.assertEqual(self.said(self.under("--limit", "1GiB", "true",
+                                                  settings={"LD_LIBRARY_PATH": self.folder}))[0],
+                             "no process used CUDA through rmmshim (libcuda.so.1 cannot be loaded)" + NONE)
         for only, shown in (("memory_stpes", "memory_stpes"), ("tr\x1bain", "tr?ain"), ("x" * 100, "x" * 63 + "...")):
             self.assertEqual(self.said(self.under("--limit", "1GiB", "--only", only, STEPS, "device", 1)),
                              ["no process used CUDA through rmmshim (RMM_ONLY=%s names no program that used CUDA)" % shown +

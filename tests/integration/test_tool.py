@@ -2,6 +2,7 @@
 """The rmmshim command as users meet it: help, listings, errors, exit codes, what `run` starts.
 
 meson sets TOOL, RMMSHIM_LIBRARY, PRELOAD_FIRST, VERSION and COMMANDS (the list of src/tool/meson.build)."""
+import importlib.util
 import os
 import re
 import shutil
@@ -357,6 +358,7 @@ class FrameworkPools(Test):
         self.assertIn("no_such_module", result.stderr)
         self.assertIn("no_such_module", plain.stderr)
 
+    @unittest.skipIf(importlib.util.find_spec("cupy"), "CuPy is installed")
     def test_children_and_programs_without_cupy(self):
         self.file("child.py", "import subprocess, sys\n"
                   "subprocess.run([sys.executable, %r], check=True)\n" % os.path.join(self.directory, "show.py"))
