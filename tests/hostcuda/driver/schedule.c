@@ -26,8 +26,9 @@ static unsigned idle_count;     /* workers that wait for work */
 static unsigned waking_count;   /* of these, as many as have a post of work_posts on the way */
 static unsigned starting_count; /* new workers that have not had the lock yet */
 static unsigned waiter_count;   /* threads of the program in hc_schedule_wait */
-/* No condition variable: glibc before 2.41 can lose the wake of pthread_cond_signal where several threads wait
- * (bug 25847), and a program then never ended.  pthread_cond_broadcast does not lose one. */
+/* No condition variable: glibc before 2.41 can lose the wake of pthread_cond_signal where several
+ * threads wait (bug 25847), and a program then never ended.  pthread_cond_broadcast does not lose
+ * one. */
 static sem_t work_posts;
 static pthread_cond_t done_cond = PTHREAD_COND_INITIALIZER;
 static uint64_t random_state;
