@@ -103,7 +103,7 @@ static void *end_late(void *data)
     return rs_thread_index() != RS_THREAD_INDEX_SHARED ? data : NULL;
 }
 
-TEST(an_ending_thread_has_the_shared_index)
+TEST_IF(unit_has_thread_ends, an_ending_thread_has_the_shared_index)
 {
     pthread_t id;
     void *good;

@@ -180,7 +180,7 @@ static void *fork_and_end(void *data)
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? data : NULL;
 }
 
-TEST(a_forked_child_gives_nothing_back)
+TEST_IF(unit_has_thread_ends, a_forked_child_gives_nothing_back)
 {
     struct owner owner;
     pthread_t thread;

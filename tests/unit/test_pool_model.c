@@ -44,7 +44,7 @@ static size_t random_size(uint64_t *seed)
 
 TEST(index_finds_what_a_plain_search_finds)
 {
-    enum { BLOCKS = 400, STEPS = 20000 };
+    enum { BLOCKS = 400, STEPS = 10000 };
     static struct rs_block_index index;
     static struct rs_block blocks[BLOCKS];
     const struct rs_block *largest;
@@ -185,7 +185,7 @@ static void model_grow(struct model *model, const struct fake_leaf *leaf)
 
 static void follows_the_model(const char *const *options, uint64_t seed)
 {
-    enum { LIVE = 300, STEPS = 4000 };
+    enum { LIVE = 300, STEPS = 2000 };
     static struct model model;
     struct stack stack = make_pool(PLENTY, options);
     struct rs_allocation live[LIVE] = {{0}};
@@ -225,7 +225,7 @@ TEST(every_step_is_the_best_fit_of_a_plain_list)
 static void trace_in_little_memory(size_t most_bytes, size_t capacity_bytes,
                                    const char *const *options, uint64_t seed)
 {
-    enum { LIVE = 120, STEPS = 6000 };
+    enum { LIVE = 120, STEPS = 3000 };
     struct stack stack = make_pool(capacity_bytes, options);
     struct rs_allocation live[LIVE] = {{0}};
     size_t refused = 0;

@@ -258,7 +258,7 @@ TEST(a_merged_epoch_waits_for_its_youngest_fence)
 {
     enum { EPOCHS = 300 };
 
-    for (unsigned done = 0; done <= EPOCHS; done += done < 3 ? 1 : 9) {
+    for (unsigned done = 0; done <= EPOCHS; done += done < 3 ? 1 : 27) {
         struct stack stack = start(PLENTY, "initial_size=64MiB");
         struct rs_allocation blocks[EPOCHS];
         uint64_t work[EPOCHS + 1] = {0};

@@ -95,7 +95,7 @@ TEST(what_one_enters_another_may_free)
 
 TEST(many_threads_lose_nothing)
 {
-    enum { THREADS = RS_THREAD_INDEXES + 16, ROUNDS = 50000 }; /* some have to share */
+    enum { THREADS = RS_THREAD_INDEXES + 16, ROUNDS = 10000 }; /* some have to share */
     struct job jobs[THREADS];
     struct rs_block_counts counts;
 

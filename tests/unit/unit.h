@@ -49,6 +49,17 @@ int unit_prepare(int argc, char **argv);
     UNIT_TEST(test_name, .set_up = before, .tear_down = after)
 /* Is run only where the condition, a function, holds. */
 #define TEST_IF(condition, test_name) UNIT_TEST(test_name, .applies = condition)
+/* The ThreadSanitizer of gcc 13 and later ends a process that goes on where a thread's destructors
+ * run, or in a forked child's thread; that of gcc 12 does not. */
+static inline bool unit_has_thread_ends(void)
+{
+#ifdef __SANITIZE_THREAD__
+    return __GNUC__ < 13;
+#else
+    return true;
+#endif
+}
+
 /* Is run for each case that unit_prepare adds. */
 #define TEST_EACH(test_name) UNIT_TEST(test_name, .is_for_cases = true)
 
