@@ -8,7 +8,12 @@
 atomic_bool time_flies, clock_stands, waits_have_no_end;
 _Atomic uint64_t clock_ahead_ns, clock_step_ns;
 
-static _Atomic uint64_t stands_at_ns; /* while the clock stands; 0: nobody has read it since */
+enum {
+    LOOK_NS = 1000
+}; /* that a look at the clock takes while time flies, so that who only looks comes to an end */
+
+static _Atomic uint64_t
+    stands_at_ns; /* while the clock stands or flies; 0: nobody has read it since */
 
 int __real_clock_gettime(clockid_t clock, struct timespec *now);
 int __real_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
@@ -22,11 +27,12 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
     int result = __real_clock_gettime(clock, now);
     uint64_t ns = (uint64_t)now->tv_sec * SECOND_NS + (uint64_t)now->tv_nsec, none = 0;
 
-    if (!atomic_load(&clock_stands))
+    if (!atomic_load(&clock_stands) && !atomic_load(&time_flies))
         atomic_store(&stands_at_ns, 0);
     else if (clock == CLOCK_MONOTONIC && !atomic_compare_exchange_strong(&stands_at_ns, &none, ns))
         ns = none;
-    ns += atomic_fetch_add(&clock_ahead_ns, atomic_load(&clock_step_ns));
+    ns += atomic_fetch_add(&clock_ahead_ns,
+                           atomic_load(&clock_step_ns) + (atomic_load(&time_flies) ? LOOK_NS : 0));
     now->tv_sec = (time_t)(ns / SECOND_NS);
     now->tv_nsec = (long)(ns % SECOND_NS);
     return result;

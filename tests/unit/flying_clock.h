@@ -9,7 +9,8 @@
 
 #define SECOND_NS ((uint64_t)1000000000)
 
-extern atomic_bool time_flies;          /* while set, each wait ends at once */
+extern atomic_bool
+    time_flies; /* while set, each wait ends at once, and only waits and looks take time */
 extern _Atomic uint64_t clock_ahead_ns; /* by how much the clock is ahead, for it or for a test */
 extern _Atomic uint64_t clock_step_ns;  /* by how much it goes ahead when it is read */
 extern atomic_bool clock_stands;        /* while set, it goes by these two alone */

@@ -27,9 +27,11 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
 
     if (clock_stands) {
         ns = last_ns;
-    } else {
+    } else if (clock_step_ns != 0) { /* by steps alone */
         clock_ahead_ns += clock_step_ns;
-        ns += clock_ahead_ns / SECOND_NS * SECOND_NS;
+        ns = last_ns += clock_step_ns;
+    } else {
+        ns += clock_ahead_ns;
         last_ns = ns;
     }
     now->tv_sec = (time_t)(ns / SECOND_NS);

@@ -104,7 +104,7 @@ TEST(without_reuse_no_request_waits_without_end_for_work)
     atomic_store(&time_flies, true);
     refuse(mr, 192 * MIB);
     atomic_store(&time_flies, false);
-    assert_in_range(atomic_load(&clock_ahead_ns) - begin_ns, 10 * SECOND_NS, 16 * SECOND_NS);
+    assert_in_range(atomic_load(&clock_ahead_ns) - begin_ns, 15 * SECOND_NS, 16 * SECOND_NS);
     assert_int_equal(fake_vmm.unmappings, 0);
     fences.is_busy = false;
     block = take(mr, 192 * MIB);
@@ -125,7 +125,8 @@ TEST(without_reuse_nothing_moves_where_nobody_can_know)
     rs_driver.cuCtxRecordEvent = NULL;
     refuse(mr, 128 * MIB);
     atomic_store(&time_flies, false);
-    assert_int_equal(atomic_load(&clock_ahead_ns), ahead_ns); /* at once */
+    assert_in_range(atomic_load(&clock_ahead_ns) - ahead_ns, 0,
+                    SECOND_NS / 100); /* without a wait */
     assert_int_equal(fake_vmm.unmappings, 0);
     block = take(mr, 64 * MIB);
     give(mr, &block);

@@ -271,7 +271,7 @@ static void ask_meanwhile(void *data)
     atomic_store(&time_flies, true);
     assert_int_equal(rs_mr_allocate(data, 6 * GIB, NULL, &block), CUDA_ERROR_OUT_OF_MEMORY);
     atomic_store(&time_flies, false);
-    assert_in_range(atomic_load(&clock_ahead_ns) - begin_ns, 14 * SECOND_NS, 16 * SECOND_NS);
+    assert_in_range(atomic_load(&clock_ahead_ns) - begin_ns, 15 * SECOND_NS, 16 * SECOND_NS);
 }
 
 /* What a request has waited elsewhere counts. */
@@ -285,7 +285,8 @@ static void ask_late(void *data)
     assert_int_equal(rs_mr_allocate(data, 6 * GIB, NULL, &block), CUDA_ERROR_OUT_OF_MEMORY);
     atomic_store(&time_flies, false);
     rs_request_end();
-    assert_int_equal(atomic_load(&clock_ahead_ns), begin_ns);
+    assert_in_range(atomic_load(&clock_ahead_ns) - begin_ns, 0,
+                    SECOND_NS / 100); /* without a wait */
 }
 
 TEST(no_request_waits_without_end_for_others)
