@@ -8,12 +8,10 @@
 atomic_bool time_flies, clock_stands, waits_have_no_end;
 _Atomic uint64_t clock_ahead_ns, clock_step_ns;
 
-enum {
-    LOOK_NS = 1000
-}; /* that a look at the clock takes while time flies, so that who only looks comes to an end */
+/* What a look at the clock takes while time flies, so that code which only looks gets to an end. */
+enum { LOOK_NS = 100 * 1000 };
 
-static _Atomic uint64_t
-    stands_at_ns; /* while the clock stands or flies; 0: nobody has read it since */
+static _Atomic uint64_t stands_at_ns; /* while it stands or flies; 0: nobody has read it since */
 
 int __real_clock_gettime(clockid_t clock, struct timespec *now);
 int __real_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
