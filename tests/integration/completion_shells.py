@@ -23,7 +23,8 @@ class Terminal:
         if self.process == 0:
             os.chdir(folder)
             os.execvpe(command[0], command, dict(environment, ANSWERS=self.answers, TERM="dumb"))
-        threading.Thread(target=self.drain, daemon=True).start()  # what is shown is of no interest
+        self.drained = threading.Thread(target=self.drain, daemon=True)  # what is shown is of no interest
+        self.drained.start()
         self.answer()
 
     def drain(self):
@@ -44,6 +45,7 @@ class Terminal:
     def close(self):
         os.write(self.terminal, b"\x15exit\n")
         os.waitpid(self.process, 0)
+        self.drained.join()  # before another file has the descriptor's number
         os.close(self.terminal)
 
 
