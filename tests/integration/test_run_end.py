@@ -41,7 +41,8 @@ class Run(support.Test):
         offers, also one that makes no sense; and nothing else has it read much."""
         fds = "/proc/%d/fd/" % process
         job = next(fds + fd for fd in os.listdir(fds) if os.readlink(fds + fd).startswith("/memfd:rmmshim-job "))
-        thread, = (thread for thread in os.listdir("/proc/%d/task" % process) if int(thread) != process)
+        thread, = until(lambda: [thread for thread in os.listdir("/proc/%d/task" % process) if int(thread) != process],
+                        "the thread that looks")
         much = len(list(filter(str.isdigit, os.listdir("/proc")))) // 2
 
         def answer():

@@ -29,7 +29,8 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
         ns = last_ns;
     } else if (clock_step_ns != 0) { /* by steps alone */
         clock_ahead_ns += clock_step_ns;
-        ns = last_ns += clock_step_ns;
+        last_ns += clock_step_ns;
+        ns = last_ns;
     } else {
         ns += clock_ahead_ns;
         last_ns = ns;
