@@ -5,6 +5,7 @@
 #include "driver/driver.h"
 #include "driver/fence.h"
 #include "driver/own_stream.h"
+#include "fake_threads.h"
 #include "ledger/account.h"
 #include "resource/expression.h"
 
@@ -17,7 +18,8 @@ enum {
     LOOK_NS = 500,       /* a look at the clock: each is beside a call of the driver's */
     LATE_NS = 55 * 1000, /* a sleeper wakes so late: Linux's timer slack is 50 us */
     UNIT_BYTES = 2 << 20,
-    SHARING_BYTES = 1 << 20, /* smaller blocks share units */
+    SHARING_BYTES = 1 << 20,    /* smaller blocks share units */
+    ALLOCATION_NS = 100 * 1000, /* what cuMemAlloc takes a thread of several */
 };
 
 #define CONTEXT ((CUcontext)(uintptr_t)0x1000)
@@ -46,7 +48,7 @@ int __wrap_sched_yield(void);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *out)
 {
     (void)clock;
-    fake_device.now_ns += LOOK_NS;
+    fake_device.now_ns += LOOK_NS; /* no turn is handed over: locks are held here */
     out->tv_sec = (time_t)(fake_device.now_ns / 1000000000u);
     out->tv_nsec = (long)(fake_device.now_ns % 1000000000u);
     return 0;
@@ -55,14 +57,13 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *out)
 int __wrap_nanosleep(const struct timespec *delay, struct timespec *left)
 {
     (void)left;
-    fake_device.now_ns +=
-        LATE_NS + (uint64_t)delay->tv_sec * 1000000000u + (uint64_t)delay->tv_nsec;
+    fake_threads_pass(LATE_NS + (uint64_t)delay->tv_sec * 1000000000u + (uint64_t)delay->tv_nsec);
     return 0;
 }
 
 int __wrap_sched_yield(void)
 {
-    fake_device.now_ns += LOOK_NS;
+    fake_threads_pass(LOOK_NS);
     return 0;
 }
 
@@ -70,7 +71,7 @@ void fake_device_operate(uint64_t operation_ns)
 {
     struct fake_device *device = &fake_device;
 
-    device->now_ns += operation_ns;
+    fake_threads_pass(operation_ns);
     if (device->lag_ns == 0)
         return;
     if (device->gpu_ns == 0)
@@ -82,7 +83,7 @@ void fake_device_operate(uint64_t operation_ns)
     device->gpu_ns += 2 * operation_ns;
     device->busy_ns += 2 * operation_ns;
     if (device->gpu_ns > device->now_ns + device->lag_ns)
-        device->now_ns = device->gpu_ns - device->lag_ns;
+        fake_threads_pass(device->gpu_ns - device->lag_ns - device->now_ns);
 }
 
 /* ---- the driver ---- */
@@ -139,6 +140,8 @@ static CUresult fake_allocate(CUdeviceptr *out, size_t size_bytes)
     static CUdeviceptr next = (CUdeviceptr)1 << 40;
     size_t taken_bytes = fake_device_taken_bytes(size_bytes), index;
 
+    if (fake_threads_is_one())
+        fake_threads_pass(ALLOCATION_NS);
     if (size_bytes > fake_device.capacity_bytes ||
         fake_device.held_bytes + taken_bytes > fake_device.capacity_bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -228,6 +231,11 @@ void fake_device_install(uint64_t lag_ns, size_t capacity_bytes)
         .free_bytes = capacity_bytes,
         .first_on_device = true,
     };
+}
+
+void fake_device_limit(size_t limit_bytes)
+{
+    device_account.limit_bytes = limit_bytes;
 }
 
 size_t fake_device_peak_bytes(void)

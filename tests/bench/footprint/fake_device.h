@@ -28,7 +28,10 @@ extern struct fake_device fake_device;
 /* Puts the fake in place of the driver's functions, as new. */
 void fake_device_install(uint64_t lag_ns, size_t capacity_bytes);
 
-/* The program does one thing more. */
+/* RMM_LIMIT, for stacks that are made afterwards. */
+void fake_device_limit(size_t limit_bytes);
+
+/* The program, or one thread of several (fake_threads.h), does one thing more. */
 void fake_device_operate(uint64_t operation_ns);
 
 /* What is taken from the driver at most, mapped memory included. */
