@@ -45,7 +45,9 @@ static size_t needed_bytes(const struct rs_pool *pool, const struct rs_block_req
                : needed;
 }
 
-/* The bytes to ask for when nothing stands in the way.  again_bytes: given back for this growth. */
+/* The bytes to ask for when nothing stands in the way: a multiple of the request, so that a program
+ * that goes on with blocks of this size leaves no rest in each chunk.  again_bytes: given back for
+ * this growth. */
 static size_t growth_step(const struct rs_pool *pool, const struct rs_block_request *request,
                           size_t remaining_bytes, size_t again_bytes)
 {
@@ -62,6 +64,8 @@ static size_t growth_step(const struct rs_pool *pool, const struct rs_block_requ
     step_bytes = rs_max(request->rounded_bytes, step_bytes);
     if (rs_pool_returns_left(pool) < rs_pool_first_returns(pool) / MERGE_DIVISOR)
         step_bytes = rs_max(step_bytes, again_bytes);
+    step_bytes = rs_min(step_bytes, pool->step_limit_bytes);
+    step_bytes -= step_bytes % request->rounded_bytes;
     return rs_min(rs_pool_round_up_or(step_bytes, RS_DRIVER_GRANULARITY, step_bytes),
                   pool->step_limit_bytes);
 }
@@ -78,14 +82,14 @@ static size_t missing_step(const struct rs_pool *pool, const struct rs_block_req
                   pool->step_limit_bytes);
 }
 
-/* The bytes to ask for after ask_bytes was refused.  Below the driver's 2 MiB unit no size in
- * between can succeed; RMM's rule tries them, odd ones too. */
+/* The bytes to ask for after ask_bytes was refused.  RMM's rule takes the half; ours a multiple of
+ * the request again, and of the driver's 2 MiB unit, below which no size in between can succeed. */
 static size_t smaller_step(const struct rs_pool *pool, size_t ask_bytes, size_t least_bytes)
 {
     size_t half_bytes = ask_bytes / 2;
 
     if (pool->growth == RS_POOL_GROWTH_GEOMETRIC)
-        half_bytes = rs_round_down(half_bytes, RS_DRIVER_GRANULARITY);
+        half_bytes = rs_round_down(half_bytes - half_bytes % least_bytes, RS_DRIVER_GRANULARITY);
     return rs_max(half_bytes, least_bytes);
 }
 
@@ -185,8 +189,8 @@ static size_t bytes_to_ask(const struct rs_pool *pool, const struct rs_block_req
                            enum rs_pool_how_much how_much, size_t remaining_bytes,
                            size_t again_bytes)
 {
-    if (how_much == RS_POOL_A_STEP && ((pool->initial_bytes == 0 && rs_pool_is_short(pool)) ||
-                                       (request->stays_away && request->group == RS_BLOCKS_LARGE)))
+    if (how_much == RS_POOL_A_STEP &&
+        (rs_pool_is_short(pool) || (request->stays_away && request->group == RS_BLOCKS_LARGE)))
         how_much = RS_POOL_A_LITTLE;
     if (how_much == RS_POOL_A_LITTLE)
         return rs_min(remaining_bytes,
