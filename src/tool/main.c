@@ -91,6 +91,11 @@ static int unknown_command(const char *name)
                                                                                 "--version"};
     size_t count = OTHERS;
 
+    if (strcmp(name, "pause") == 0 || strcmp(name, "resume") == 0) {
+        tool_say("unknown command '%s'; NVIDIA's `cuda-checkpoint --toggle --pid PID` does it",
+                 name);
+        return TOOL_USAGE;
+    }
     for (size_t i = 0; i < RS_ARRAY_LENGTH(commands); i++)
         words[count++] = commands[i]->name;
     for (size_t i = 0; manual_topics[i] && i < TOPICS_MAX; i++)

@@ -3,8 +3,8 @@
 memory goes to the host and comes back at the same addresses, while freed blocks still wait for the GPU.  A
 process without rmmshim is paused first, for what the driver itself can do on this machine.
 
-RMMSHIM_LIBRARY is the library; RMMSHIM the command, which two of the processes are paused by.  Exit status: 1 when a process does not get its memory back, or cannot go on;
-77 where there is no GPU, the driver has no checkpoint, or even the process without rmmshim cannot be paused."""
+RMMSHIM_LIBRARY is the library.  Exit status: 1 when a process does not get its memory back, or cannot go on; 77 where
+there is no GPU, the driver has no checkpoint, or even the process without rmmshim cannot be paused."""
 import ctypes
 import os
 import subprocess
@@ -123,17 +123,7 @@ class Pauser:
             (paused - before) // MIB, ", ".join("%s %.0f ms" % (name.lower(), 1000 * seconds[name]) for name in seconds))
 
 
-def by_command(process):
-    """The same by `rmmshim pause` and `rmmshim resume`."""
-    for command in ("pause", "resume"):
-        done = subprocess.run([os.environ["RMMSHIM"], command, str(process)], stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, check=False, timeout=60)
-        if done.returncode != 0:
-            return "rmmshim %s: status %d: %s" % (command, done.returncode, done.stdout.decode().strip()), ""
-    return "", "rmmshim pause, rmmshim resume"
-
-
-def play(pause_and_resume, setting):
+def play(pauser, setting):
     """A fault, or "" and what was seen."""
     environment = compare.environment(setting, os.environ["RMMSHIM_LIBRARY"], "", os.environ.get("PRELOAD_FIRST", ""))
     environment.pop("RMM_STATISTICS", None)
@@ -142,7 +132,7 @@ def play(pause_and_resume, setting):
     try:
         if process.stdout.readline() != b"ready\n":
             return "the process did not begin", ""
-        fault, seen = pause_and_resume(process.pid)
+        fault, seen = pauser.pause_and_resume(process.pid)
         if fault:
             return fault, ""
         said, _ = process.communicate(b"go\n", timeout=60)
@@ -165,12 +155,9 @@ def main():
         print("the driver has no cuCheckpointProcessLock")
         return 77
     wrong = 0
-    rows = [(pauser.pause_and_resume, setting) for setting in SETTINGS]
-    if "RMMSHIM" in os.environ:
-        rows += [(by_command, setting) for setting in SETTINGS[:2]]
-    for pause_and_resume, setting in rows:
+    for setting in SETTINGS:
         name = " ".join("%s=%s" % item for item in (setting or {}).items()) or "without rmmshim"
-        fault, seen = play(pause_and_resume, setting)
+        fault, seen = play(pauser, setting)
         print("%-45s %s" % (name, "FAILED: " + fault if fault else seen), flush=True)
         if fault and not setting:
             print("the driver alone cannot pause a process here")

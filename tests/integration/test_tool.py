@@ -121,6 +121,7 @@ class Help(Test):
             (["chekc"], 2, "did you mean 'check'"),
             (["resource"], 2, "did you mean 'resources'"),
             (["something"], 2, "unknown command 'something'"),
+            (["pause", "1"], 2, "unknown command 'pause'; NVIDIA's `cuda-checkpoint --toggle --pid PID` does it"),
             (["--versoin"], 2, "did you mean '--version'"),
             (["help", "limitz"], 2, "did you mean 'limit'"),
             (["help", "rnu"], 2, "unknown command 'rnu'; did you mean 'run'"),
