@@ -85,21 +85,18 @@ static void say_nothing(void *data, const char *line)
     (void)data, (void)line;
 }
 
-bool rs_config_read_compat_limit(const char *entry, struct rs_compat_limit *limit)
+bool rs_config_is_compat_limit(const char *entry, int *device)
 {
     struct rs_diagnostics diagnostics = {.write = say_nothing};
     struct rs_source source;
     struct alias alias;
-    bool is_read;
+    uint64_t bytes;
 
     if (!read_alias(entry, &alias))
         return false;
     source = (struct rs_source){alias.name, alias.text};
-    limit->device = alias.device;
-    is_read = read_bytes(&source, &diagnostics, &limit->bytes);
-    if (!is_read)
-        limit->bytes = 0;
-    return !is_read || limit->bytes > 0;
+    *device = alias.device;
+    return !read_bytes(&source, &diagnostics, &bytes) || bytes > 0;
 }
 
 static bool is_asked(const struct rs_config_values *values)

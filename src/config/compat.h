@@ -8,7 +8,6 @@
 #include "config/values.h"
 
 #include <stdbool.h>
-#include <stdint.h>
 
 /* Enters the limits of `environment` into the values, which all RMM_ variables are in, if
  * RMM_COMPAT asks for it. */
@@ -18,12 +17,6 @@ void rs_config_read_compat(struct rs_config_values *values, char *const *environ
 /* Logs for each such variable of `environment` what it has become (RMM_VERBOSE). */
 void rs_config_say_compat(const struct rs_config_values *values, char *const *environment);
 
-/* A limit that one of these variables sets. */
-struct rs_compat_limit {
-    int device;     /* -1: all */
-    uint64_t bytes; /* 0: its value is malformed, which is an error where it is taken */
-};
-
-/* Reads an entry of an environment.  False where it is another variable, or one that sets no
- * limit. */
-bool rs_config_read_compat_limit(const char *entry, struct rs_compat_limit *limit);
+/* True for an entry of an environment that sets such a limit, of *device (-1: all); also where the
+ * value is malformed, so that the error is found. */
+bool rs_config_is_compat_limit(const char *entry, int *device);

@@ -6,7 +6,7 @@
 #include "config/variable_name.h"
 #include "resource/expression.h"
 #include "tool/describe.h"
-#include "tool/profile/profile.h"
+#include "tool/profile.h"
 #include "tool/tool.h"
 
 #include <stdio.h>
@@ -111,7 +111,7 @@ static bool is_known(const char *variable)
 
 static int check_variables(char **variables)
 {
-    struct rs_diagnostics diagnostics = tool_diagnostics();
+    struct rs_diagnostics diagnostics = profile_diagnostics();
     struct rs_config config;
     bool good = rs_config_parse(variables, &diagnostics, &config) == 0;
 
@@ -123,15 +123,13 @@ static int check_variables(char **variables)
     return good ? TOOL_OK : TOOL_FINDING;
 }
 
-/* The profile, and what of it `variables` leave in force. */
+/* The variables and, behind them, what they do not override of the profile. */
 static int check_profile(const char *name, char **variables)
 {
-    struct profile *profile = profile_read(name);
-    char **all = profile ? profile_join(profile, variables) : NULL;
+    char **all = profile_join(name, variables);
     int code = all ? check_variables(all) : TOOL_FINDING;
 
     free((void *)all);
-    profile_free(profile);
     return code;
 }
 

@@ -4,7 +4,7 @@
  * before anything starts. */
 #include "config/config.h"
 #include "tool/library.h"
-#include "tool/profile/profile.h"
+#include "tool/profile.h"
 #include "tool/run/end.h"
 #include "tool/run/find_min.h"
 #include "tool/run/job.h"
@@ -20,7 +20,7 @@ static bool has_nvtx_phases;
 
 static bool settings_are_good(void)
 {
-    struct rs_diagnostics diagnostics = profile_diagnostics(NULL);
+    struct rs_diagnostics diagnostics = profile_diagnostics();
     struct rs_config config;
     unsigned bad = rs_config_parse(environ, &diagnostics, &config);
 

@@ -8,7 +8,7 @@
 #include "tool/complete/usage_line.h"
 #include "tool/describe.h"
 #include "tool/man/manual.h"
-#include "tool/profile/profile.h"
+#include "tool/profile.h"
 #include "tool/row.h"
 #include "tool/run/options.h"
 #include "tool/tool.h"

@@ -3,7 +3,7 @@
 
 #include "config/config.h"
 #include "tool/describe.h"
-#include "tool/profile/profile.h"
+#include "tool/profile.h"
 #include "tool/run/framework_pools.h"
 #include "tool/table.h"
 #include "tool/tool.h"
