@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RMM_ONLY: which programs of a tree are served.  A process has up to three names: that of its
- * executable, the name by which it was started, and, where the executable is an interpreter, that
- * of the script or module which it runs. */
+/* RMM_ONLY: which programs of a tree are served.  A process's names are the base names of its
+ * executable and of the words of its command line: the name by which it was started, and its
+ * arguments but the options, among which an interpreter's script or module is. */
 #pragma once
 
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 
-enum {
-    RS_ONLY_WORDS_BYTES = 4096, /* that are looked at; a script's name is among the first words */
-    RS_ONLY_NAMES = 3,
-};
+enum { RS_ONLY_WORDS_BYTES = 4096 }; /* of the command line, that are looked at */
 
 /* What a process is named by. */
 struct rs_only_process {
@@ -30,10 +27,6 @@ bool rs_only_serves(const char *patterns, const struct rs_only_process *process)
 /* Reads the process whose directory in /proc that is ("/proc/self"). */
 void rs_only_read(struct rs_only_process *process, const char *directory);
 
-/* Fills in the process's names, each one once, that of the executable first: empty where it is not
- * known.  Returns their number. */
-size_t rs_only_names(const struct rs_only_process *process, const char *names[RS_ONLY_NAMES]);
-
-/* True where the process is an interpreter that was given no script: it has one name more when it
- * is given one. */
-bool rs_only_lacks_script(const struct rs_only_process *process);
+/* Returns the name at *at and moves *at, which is 0 at first, behind it: that of the executable
+ * first, empty where it is not known.  NULL behind the last. */
+const char *rs_only_next_name(const struct rs_only_process *process, size_t *at);

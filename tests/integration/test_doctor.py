@@ -148,7 +148,8 @@ class Program(Doctor):
                                      ("worker", link, "memory_steps, linked"),
                                      ("train.py", train, None), ("python*", train, None),
                                      ("worker", train, ".*%s, .*train.py" % python),
-                                     ("nested", nested, ".*%s, .*train.py" % python), ("train.py", nested, None),
+                                     ("nested", nested, None), ("train.py", nested, None),
+                                     ("worker", nested, ".*%s, .*train.py, nested" % python), ("-x", nested, ".*, nested"),
                                      ("shell", shell, None), ("-e", shell, ".*sh, .*shell"),
                                      ("lib.sh", self.file("given", "#!/bin/sh lib.sh \t\n"), None), ("", STEPS, None),
                                      ("module", self.file("by", "#!/usr/bin/env -S python3 -m module\n"), None)):
@@ -158,15 +159,15 @@ class Program(Doctor):
                     self.expect(answer, 0, "would be served under `rmmshim run`")
                     self.assertNotIn(" only: ", answer.stdout)
                 else:
-                    self.expect(answer, 1, "not served: RMM_ONLY=%s leaves it out: its names are %s, and the "
+                    self.expect(answer, 1, "not known: RMM_ONLY=%s leaves it out unless an argument matches: its names are %s, and the "
                                            "library is inert in it" % (re.escape(only), names), "! only: .* -> add its name to RMM_ONLY")
         bad = {"RMM_ONLY": "worker", ONE_ASKED: "1Gib?"}
-        self.assertNotIn("settings", self.expect(doctor(STEPS, settings=bad), 1, "not served: RMM_ONLY=worker .*"))
+        self.assertNotIn("settings", self.expect(doctor(STEPS, settings=bad), 1, "not known: RMM_ONLY=worker .*"))
 
-    def test_an_interpreter_may_be_given_a_script_that_rmm_only_names(self):
+    def test_a_program_may_be_given_an_argument_that_rmm_only_names(self):
         only = {"RMM_ONLY": "train.py", ONE_ASKED: "1GiB"}
-        self.expect(doctor(sys.executable, settings=only), 1, "not known: RMM_ONLY=train.py leaves .* out, unless the name "
-                                                              "of the script .* matches", "! only: ")
+        self.expect(doctor(sys.executable, settings=only), 1, "not known: RMM_ONLY=train.py leaves it out unless an argument "
+                                                              "matches: .*", "! only: ")
         self.assertEqual(json.loads(doctor("--json", sys.executable, settings=only).stdout)["verdict"], "unknown")
         self.expect(doctor(sys.executable, settings=dict(only, RMM_ONLY="python*")), 0, "would.*")
 

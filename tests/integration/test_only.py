@@ -60,14 +60,20 @@ class Only(support.Test):
         self.assertEqual(run([self.copy("other"), "device", "16"], dict(bad, RMM_ONLY="worker")).status, 0)
         self.assertEqual(run([self.copy("worker"), "device", "16"], dict(bad, RMM_ONLY="worker")).status, 78)
 
-    def test_a_python_program_has_its_script_s_or_module_s_name(self):
+    def test_a_program_has_the_names_of_its_words(self):
         script = self.script("train.py", SCRIPT)
         for only, words, served in (("train.py", [script], True), ("train*", ["-u", "-W", "ignore", script], True),
-                                    ("train", ["-m", "train"], True), ("train", ["-Bm", "train"], True),
-                                    ("train", [script], False), ("train*", ["-c", SCRIPT, "train.py"], False),
-                                    ("python*", ["-c", SCRIPT], True), ("other.py", [script, "other.py"], False)):
+                                    ("train", ["-m", "train"], True), ("-*", ["-u", script], False),
+                                    ("train", [script], False), ("train.py", ["-c", SCRIPT], False),
+                                    ("python*", ["-c", SCRIPT], True), ("other.py", [script, "a/other.py"], True)):
             result = run([sys.executable] + words, dict(LIMIT, RMM_ONLY=only), cwd=self.folder)
             self.assertEqual(result.outcome, (0, "2\n" if served else "0\n"), "%s %s\n%s" % (only, words[:2], result))
+
+    def test_a_shell_script_has_its_name(self):
+        program = self.copy("worker")
+        script = self.script("run.sh", "exec -a other %s device 16\n" % program)
+        for only, printed in (("run.sh", ""), ("other", REFUSED), ("worker", REFUSED)):
+            self.assertEqual(run(["bash", script], dict(LIMIT, RMM_ONLY=only)).outcome, (0, printed), only)
 
     def test_a_forked_child_is_what_its_parent_is(self):
         script = self.script("fork.py", "import os\nif os.fork():\n    os.wait()\n    raise SystemExit\n" + SCRIPT)

@@ -88,36 +88,32 @@ bool doctor_settings(struct doctor *doctor, char *const *environment, bool *asks
     return bad == 0;
 }
 
+enum { NAMES_BYTES = 512 };
+
+/* The word by which a process was started is most often its executable's name, too. */
 static void put_names(const struct rs_only_process *process, char *text, size_t room)
 {
-    const char *names[RS_ONLY_NAMES];
-    size_t count = rs_only_names(process, names), length = 0;
+    size_t at = 0, length;
+    const char *executable = rs_only_next_name(process, &at), *name;
 
-    *text = '\0';
-    for (size_t i = 0; i < count && length < room; i++)
-        length += (size_t)snprintf(text + length, room - length, "%s%s", i ? ", " : "", names[i]);
+    length = (size_t)snprintf(text, room, "%s", executable);
+    while (length < room && (name = rs_only_next_name(process, &at)))
+        if (strcmp(name, executable) != 0)
+            length += (size_t)snprintf(text + length, room - length, ", %s", name);
 }
 
 bool doctor_only(struct doctor *doctor, const char *patterns, const struct rs_only_process *process,
                  bool is_running)
 {
-    char names[PATH_MAX];
+    char names[NAMES_BYTES];
 
     if (rs_only_serves(patterns, process))
         return true;
     put_names(process, names, sizeof(names));
-    if (!is_running && rs_only_lacks_script(process)) {
-        doctor->is_unseen = true;
-        doctor_problem(doctor, "only", "`rmmshim doctor SCRIPT`, if that is executable",
-                       "RMM_ONLY=%s leaves %s out, unless the name of the script or module that it "
-                       "runs matches",
-                       patterns, names);
-    } else {
-        doctor_problem(
-            doctor, "only", "add its name to RMM_ONLY (`rmmshim run --only`), or unset that",
-            "RMM_ONLY=%s leaves it out: its names are %s, and the library is inert in it", patterns,
-            names);
-    }
+    doctor->is_unseen = !is_running;
+    doctor_problem(doctor, "only", "add its name to RMM_ONLY (`rmmshim run --only`), or unset that",
+                   "RMM_ONLY=%s leaves it out%s: its names are %s, and the library is inert in it",
+                   patterns, is_running ? "" : " unless an argument matches", names);
     return false;
 }
 

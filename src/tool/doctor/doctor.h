@@ -51,8 +51,8 @@ unsigned doctor_parse(char *const *environment, struct rs_diagnostics *diagnosti
 bool doctor_settings(struct doctor *doctor, char *const *environment, bool *asks);
 
 /* Judges whether RMM_ONLY, with that value or NULL, leaves the process out: then that is a problem.
- * False then: the library looks at no other variable of such a process.  An interpreter that does
- * not run yet may still be given a script. */
+ * False then: the library looks at no other variable of such a process.  Of a program
+ * that does not run yet that is not known: it may be given an argument that matches. */
 bool doctor_only(struct doctor *doctor, const char *patterns, const struct rs_only_process *process,
                  bool is_running);
 

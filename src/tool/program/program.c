@@ -158,14 +158,15 @@ static void append_words_of_line(const char *interpreter, char *rest, char *word
         append_word(words, bytes, rest);
 }
 
-/* Makes the process that of what runs the script at `path`, and writes the path of that.  The words
- * end with the script's: no name comes from a later one.  False where that is no script. */
+/* Makes the process that of what runs the script at `path`, and writes the path of that: of its
+ * words the script stands in place of the first.  False where that is no script. */
 static bool put_runner(char path[PATH_MAX], struct rs_only_process *process)
 {
-    char line[LINE_BYTES], script[PATH_MAX], *rest;
-    const char *interpreter;
+    char line[LINE_BYTES], script[PATH_MAX], before[RS_ONLY_WORDS_BYTES] = "", *rest;
+    const char *interpreter, *end = before + process->bytes;
     size_t bytes = 0;
 
+    memcpy(before, process->words, process->bytes);
     if (!read_script_line(path, line) || !(interpreter = strtok_r(line, " \t", &rest)))
         return false;
     snprintf(script, sizeof(script), "%s", path);
@@ -175,6 +176,8 @@ static bool put_runner(char path[PATH_MAX], struct rs_only_process *process)
     else if (!append_words_of_env(rest, path, process->words, &bytes))
         return false;
     append_word(process->words, &bytes, script);
+    for (const char *word = before + strlen(before) + 1; word < end; word += strlen(word) + 1)
+        append_word(process->words, &bytes, word);
     process->bytes = bytes;
     return true;
 }
