@@ -21,16 +21,9 @@ enum { TABLE_OF_CALLBACKS = 1, MODULE_CORE = 1, MODULE_CORE2 = 5 };
 
 enum { CORE_PUSH_EX = 8, CORE_PUSH_A = 9, CORE_PUSH_W = 10, CORE_POP = 11 };
 
-enum {
-    CORE2_DOMAIN_PUSH_EX = 4,
-    CORE2_DOMAIN_POP = 5,
-    CORE2_REGISTER_A = 10,
-    CORE2_REGISTER_W = 11,
-    CORE2_CREATE_A = 12,
-    CORE2_CREATE_W = 13,
-};
+enum { CORE2_DOMAIN_PUSH_EX = 4, CORE2_DOMAIN_POP = 5, CORE2_REGISTER_A = 10, CORE2_CREATE_A = 12 };
 
-enum { MESSAGE_ASCII = 1, MESSAGE_UNICODE = 2, MESSAGE_REGISTERED = 3 };
+enum { MESSAGE_ASCII = 1, MESSAGE_REGISTERED = 3 };
 
 enum { NO_PUSH_POP_TRACKING = -2 }; /* the level that push and pop return where a tool has none */
 
@@ -49,34 +42,13 @@ struct attributes {
     int32_t payload_type, reserved;
     uint64_t payload;
     int32_t message_type;
-    union {
-        const char *ascii;
-        const wchar_t *unicode;
-        const char *registered; /* what keep() returned */
-    } message;
+    const char *message; /* the text, or, where it is registered, what keep() returned */
 };
 
 /* ---- text ---- */
 
-/* Encodes the text as UTF-8; what does not fit is left out. */
-static const char *narrow(const wchar_t *wide, char text[RS_PHASE_NAME_BYTES])
-{
-    size_t at = 0;
-
-    for (; wide && *wide && at + 4 < RS_PHASE_NAME_BYTES; wide++) {
-        uint32_t character = (uint32_t)*wide;
-        unsigned more = character < 0x80 ? 0 : character < 0x800 ? 1 : character < 0x10000 ? 2 : 3;
-        static const unsigned char first[] = {0, 0xc0, 0xe0, 0xf0};
-        text[at++] = (char)(first[more] | character >> 6 * more);
-        while (more > 0)
-            text[at++] = (char)(0x80 | (character >> 6 * --more & 0x3f));
-    }
-    text[at] = '\0';
-    return text;
-}
-
 /* Registered strings and names of domains, whose addresses are the handles that the program gets.
- */
+ * A domain named by wide characters gets none, so its ranges are among those of no domain. */
 enum { KEPT_MAX = 1024 };
 
 static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_TABLE);
@@ -111,20 +83,14 @@ static const char *keep(const char *text)
     return found ? found : RS_PHASE_OTHERS;
 }
 
-static const char *message_of(const struct attributes *attributes, char text[RS_PHASE_NAME_BYTES])
+/* NULL also for text of wide characters, which gets no handle where it is registered. */
+static const char *message_of(const struct attributes *attributes)
 {
-    if (!attributes || attributes->size < sizeof(*attributes))
-        return "";
-    switch (attributes->message_type) {
-    case MESSAGE_ASCII:
-        return attributes->message.ascii;
-    case MESSAGE_UNICODE:
-        return narrow(attributes->message.unicode, text);
-    case MESSAGE_REGISTERED:
-        return attributes->message.registered;
-    default:
-        return "";
-    }
+    bool has_text = attributes && attributes->size >= sizeof(*attributes) &&
+                    (attributes->message_type == MESSAGE_ASCII ||
+                     attributes->message_type == MESSAGE_REGISTERED);
+
+    return has_text ? attributes->message : NULL;
 }
 
 /* ---- push and pop ---- */
@@ -151,11 +117,14 @@ static int pop(const char *domain)
     return NO_PUSH_POP_TRACKING;
 }
 
+static int domain_push_ex(const char *domain, const struct attributes *attributes)
+{
+    return push(domain, message_of(attributes));
+}
+
 static int push_ex(const struct attributes *attributes)
 {
-    char text[RS_PHASE_NAME_BYTES];
-
-    return push(NULL, message_of(attributes, text));
+    return push(NULL, message_of(attributes));
 }
 
 static int push_a(const char *message)
@@ -163,28 +132,16 @@ static int push_a(const char *message)
     return push(NULL, message);
 }
 
+/* The program's pop of it must find a range. */
 static int push_w(const wchar_t *message)
 {
-    char text[RS_PHASE_NAME_BYTES];
-
-    return push(NULL, narrow(message, text));
+    (void)message;
+    return push(NULL, NULL);
 }
 
 static int pop_any(void)
 {
     return pop(NULL);
-}
-
-static int domain_push_ex(const char *domain, const struct attributes *attributes)
-{
-    char text[RS_PHASE_NAME_BYTES];
-
-    return push(domain, message_of(attributes, text));
-}
-
-static int domain_pop(const char *domain)
-{
-    return pop(domain);
 }
 
 static const char *register_a(const char *domain, const char *text)
@@ -193,24 +150,9 @@ static const char *register_a(const char *domain, const char *text)
     return keep(text);
 }
 
-static const char *register_w(const char *domain, const wchar_t *wide)
-{
-    char text[RS_PHASE_NAME_BYTES];
-
-    (void)domain;
-    return keep(narrow(wide, text));
-}
-
 static const char *create_a(const char *name)
 {
     return keep(name);
-}
-
-static const char *create_w(const wchar_t *name)
-{
-    char text[RS_PHASE_NAME_BYTES];
-
-    return keep(narrow(name, text));
 }
 
 /* ---- attaching ---- */
@@ -244,11 +186,9 @@ static const struct entry entries[] = {
     ENTRY(MODULE_CORE, CORE_PUSH_W, push_w),
     ENTRY(MODULE_CORE, CORE_POP, pop_any),
     ENTRY(MODULE_CORE2, CORE2_DOMAIN_PUSH_EX, domain_push_ex),
-    ENTRY(MODULE_CORE2, CORE2_DOMAIN_POP, domain_pop),
+    ENTRY(MODULE_CORE2, CORE2_DOMAIN_POP, pop),
     ENTRY(MODULE_CORE2, CORE2_REGISTER_A, register_a),
-    ENTRY(MODULE_CORE2, CORE2_REGISTER_W, register_w),
     ENTRY(MODULE_CORE2, CORE2_CREATE_A, create_a),
-    ENTRY(MODULE_CORE2, CORE2_CREATE_W, create_w),
 };
 
 static bool attach(const struct callbacks *callbacks, const struct entry *entry)

@@ -43,14 +43,14 @@ static void default_domain(void)
 /* Ranges of two domains that do not nest. */
 static void domains(void)
 {
-    nvtxDomainHandle_t one = nvtxDomainCreateA("one"), two = nvtxDomainCreateW(L"two");
+    nvtxDomainHandle_t one = nvtxDomainCreateA("one"), two = nvtxDomainCreateA("two");
     nvtxEventAttributes_t event = attributes();
 
     event.messageType = NVTX_MESSAGE_TYPE_REGISTERED;
     event.message.registered = nvtxDomainRegisterStringA(one, "first");
     nvtxDomainRangePushEx(one, &event);
     use(100);
-    event.message.registered = nvtxDomainRegisterStringW(two, L"second");
+    event.message.registered = nvtxDomainRegisterStringA(two, "second");
     nvtxDomainRangePushEx(two, &event);
     use(20);
     nvtxDomainRangePop(one);
@@ -59,6 +59,25 @@ static void domains(void)
     event.messageType = NVTX_MESSAGE_UNKNOWN;
     nvtxDomainRangePushEx(two, &event);
     nvtxDomainRangePop(two);
+}
+
+/* Their text is not kept, but what is pushed is popped. */
+static void wide_characters(void)
+{
+    nvtxDomainHandle_t domain = nvtxDomainCreateW(L"wide");
+    nvtxEventAttributes_t event = attributes();
+
+    event.messageType = NVTX_MESSAGE_TYPE_REGISTERED;
+    event.message.registered = nvtxDomainRegisterStringW(domain, L"registered");
+    nvtxDomainRangePushEx(domain, &event);
+    use(7);
+    event.messageType = NVTX_MESSAGE_TYPE_UNICODE;
+    event.message.unicode = L"event";
+    nvtxRangePushEx(&event);
+    use(7);
+    nvtxRangePop();
+    nvtxDomainRangePop(domain);
+    use(50);
 }
 
 /* More strings than a tool of bounded memory can keep. */
@@ -88,6 +107,7 @@ int main(int count, char **arguments)
         return 2;
     default_domain();
     domains();
+    wide_characters();
     nvtxRangePop();
     for (int i = 0; i < 3 && strcmp(more, "pops") == 0; i++)
         nvtxRangePop();
