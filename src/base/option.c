@@ -398,6 +398,10 @@ bool rs_option_parse(const struct rs_option *row, enum rs_option_type type,
         if (!parse_word(boolean_words, source, begin, end, diagnostics, &parsed.count))
             return false;
         parsed.count &= 1; /* the words alternate: no, yes */
+        if (parsed.count && row->only_no) {
+            rs_diagnose(diagnostics, source, begin, "%s", row->only_no);
+            return false;
+        }
         break;
     case RS_OPTION_WORD:
         if (!parse_word(row->words, source, begin, end, diagnostics, &parsed.count))
@@ -521,7 +525,7 @@ const char *rs_option_type_text(const struct rs_option *row, char *buffer, size_
     case RS_OPTION_COUNT:
         return "COUNT";
     case RS_OPTION_BOOLEAN:
-        return "0|1";
+        return row->only_no ? "0" : "0|1";
     case RS_OPTION_TEXT:
         return "TEXT";
     case RS_OPTION_WORD:

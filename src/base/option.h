@@ -54,6 +54,7 @@ struct rs_option {
     bool beyond_whole;         /* SIZE: percentages above 100 % are allowed */
     bool of_device; /* SIZE: percentages are of the device's memory, whatever the upstream is */
     const char *const *words; /* WORD: the allowed words, NULL-terminated */
+    const char *only_no; /* BOOLEAN: why yes is refused, and what to use instead; NULL: it is not */
     struct rs_option_alias aliases[RS_OPTION_ALIASES_MAX];
 };
 

@@ -18,7 +18,7 @@ struct config {
     struct rs_size_range bins;
     struct rs_sizes sizes;
     uint64_t count;
-    bool on;
+    bool on, off;
     int mode;
     const char *path, *name;
 };
@@ -49,6 +49,7 @@ static const struct rs_option rows[] = {
     RS_OPTION_TEXT_ROW(struct config, path, NULL, "file"),
     RS_OPTION_TEXT_ROW(struct config, name, "log.csv", "file"),
     RS_OPTION_SIZE_ROW(struct config, memory, "0", "memory", .unit_below = 1 << 20),
+    RS_OPTION_BOOLEAN_ROW(struct config, off, "0", "no switch", .only_no = "cannot be switched on"),
     RS_OPTION_END,
 };
 
@@ -254,6 +255,7 @@ TEST(bad_values_get_one_line_with_the_place)
         {"chunk", "0%", "chunk=^0%: no memory at all"},
         {"chunk", "0.00001%free", "chunk=^0.00001%free: no memory at all"},
         {"limit", "non", "limit=^non: "},
+        {"off", "on", "off=^on: cannot be switched on"},
         {"memory", "8", "memory=^8: 8 bytes need their unit (8B); did you mean 8GiB?"},
         {"memory", "1023",
          "memory=^1023: 1023 bytes need their unit (1023B); did you mean 1023GiB?"},
@@ -391,7 +393,7 @@ TEST(type_texts_say_what_to_write)
     static const char *const expected[] = {
         "SIZE",      "SIZE",          "SIZE",  "SIZE|none", "SIZE",
         "SIZE-SIZE", "SIZE+SIZE+...", "COUNT", "0|1",       "wait|deferred|immediate",
-        "TEXT",      "TEXT",          "SIZE"};
+        "TEXT",      "TEXT",          "SIZE",  "0"};
     char buffer[64], small[8];
 
     for (size_t i = 0; rows[i].name; i++)

@@ -114,7 +114,8 @@ static void add_values(struct candidates *candidates, const struct place *place)
         return;
     if (option->type == RS_OPTION_BOOLEAN) {
         add(candidates, place, "0", "", NULL);
-        add(candidates, place, "1", "", NULL);
+        if (!option->only_no)
+            add(candidates, place, "1", "", NULL);
     } else if (option->type == RS_OPTION_WORD) {
         for (size_t i = 0; option->words[i]; i++)
             add(candidates, place, option->words[i], "", NULL);
