@@ -114,9 +114,9 @@ static void put_value(const struct rs_counter *counter)
 static bool is_event(const struct rs_counter *counter)
 {
     static const char *const names[] = {
-        "failures",       "refusals",         "driver_refusals",    "fallbacks",
-        "waits",          "full_waits",       "waits_in_vain",      "defragmentations",
-        "written_before", "written_past_end", "written_after_free", "unchecked",
+        "failures",   "refusals",      "driver_refusals", "fallbacks",        "waits",
+        "full_waits", "waits_in_vain", "written_before",  "written_past_end", "written_after_free",
+        "unchecked",
     };
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(names); i++)

@@ -137,7 +137,7 @@ class Table(unittest.TestCase):
 
     def test_footprints(self):
         met, missed, unknown = targets.footprint_rows({
-            "a": {"pool": 1.04, "arena": 1.01, "RMM pool": 1.3, "PyTorch": 1.1},
+            "a": {"pool": 1.04, "virtual": 1.01, "RMM pool": 1.3, "PyTorch": 1.1},
             "b": {"pool": 1.2, "RMM pool": 1.3, "RMM arena": None, "PyTorch": 1.1},
             "c": {"pool": None, "RMM pool": 1.3}})
         self.assertEqual((met.verdict, missed.verdict, unknown.verdict), ("met", "missed by 0.100 x", "not measured"))

@@ -71,6 +71,11 @@ class Text(OutOfMemory):
         self.assertIn("\n    73.0 MiB in 2 blocks of 33.0 MiB to 40.0 MiB\n    20.0 MiB in 2 blocks of 10.0 MiB\n",
                       result.stderr)
 
+    def test_an_arena_without_room(self):
+        result = self.steps("text", "device", "40", "device", "25", refused=[25], RMM_ARENA_SIZE="64MiB")
+        self.assertIn("asked 25.0 MiB; live 40.0 MiB, cached 24.0 MiB, waiting for the GPU 0 B, largest free range 24.0 MiB",
+                      result.said[0])
+
     def test_once_for_each_device(self):
         result = self.python("for device in 0, 1, 0:\n    begin(device)\n    ask_for(200)\n    ask_for(500)\n",
                              devices=2)

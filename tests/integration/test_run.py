@@ -24,10 +24,7 @@ MANY = 80  # more than RS_JOB_SLOTS
 
 # What cannot be told of a process that is gone: it takes a walk of its memory, or of the driver's.
 COMPUTED = {("pool", "largest_free"), ("virtual", "reserved"), ("virtual", "free"), ("virtual", "largest_free"),
-            ("arena", "held"), ("arena", "live"), ("arena", "lent"), ("arena", "lent_peak"), ("arena", "free"),
-            ("arena", "largest_free"), ("arena", "superblocks"), ("arena", "thread_arenas"),
-            ("arena", "defragmentations"), ("arena", "allocations"), ("arena", "failures"), ("arena", "held_peak"),
-            ("arena", "chunk_returns"), ("reuse", "kept"), ("reuse", "stream_reuses"), ("binning", "bins"),
+            ("arena", "largest_free"), ("reuse", "kept"), ("reuse", "stream_reuses"), ("binning", "bins"),
             ("async", "held"), ("async", "held_peak"), ("async_managed", "held"),
             ("async_managed", "held_peak")}
 

@@ -56,8 +56,8 @@ TEST(canonical_text_parses_back)
         {"rmm::mr::pool_memory_resource(rmm::mr::cuda_async_memory_resource())", "pool(async)"},
         {"mr.StatisticsResourceAdaptor(mr.LimitingResourceAdaptor(cuda, allocation_limit=1GiB))",
          "statistics(limiting(cuda, limit=1GiB))"},
-        {"ArenaMemoryResource(CudaMemoryResource(), arena_size=1GiB, dump_log_on_failure=True)",
-         "arena(cuda, arena_size=1GiB, dump_log_on_failure=1)"},
+        {"ArenaMemoryResource(CudaMemoryResource(), arena_size=1GiB, dump_log_on_failure=False)",
+         "arena(cuda, arena_size=1GiB, dump_log_on_failure=0)"},
         {"FixedSizeMemoryResource(cuda_memory_resource(), block_size=1024)",
          "fixed_size(cuda, block_size=1KiB)"},
         {"BinningMemoryResource(upstream_mr=pool(cuda), min_size_exponent=18, "

@@ -323,7 +323,6 @@ TEST(the_best_is_asked_for_through_what_cuts_blocks)
         {&rs_mr_descriptor_fixed_size, {"block_size=1MiB", "blocks_to_preallocate=4"}},
         {&rs_mr_descriptor_binning, {"minimum_size=1MiB", "maximum_size=2MiB"}},
         {&rs_mr_descriptor_binning, {NULL}},
-        {&rs_mr_descriptor_arena, {"arena_size=64MiB"}},
     };
 
     for (size_t i = 0; i < RS_ARRAY_LENGTH(over); i++) {

@@ -257,28 +257,6 @@ static void read_and_remove(const char *path, char *text, size_t text_bytes)
     unlink(path);
 }
 
-TEST(line_40_a_failure_writes_the_dump)
-{
-    char path[] = "/tmp/rmmshim-conformance-XXXXXX", option[64], text[2000];
-    int fd = mkstemp(path);
-    struct stack stack;
-
-    assert_true(fd >= 0);
-    close(fd);
-    snprintf(option, sizeof(option), "dump_path=%s", path);
-    stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_arena,
-                       OPTIONS("arena_size=8MiB", "dump_log_on_failure=1", option));
-    (void)take(&stack, 1000);
-    (void)take(&stack, 2 * MIB);
-    refuse(&stack, 6 * MIB);
-    read_and_remove(path, text, sizeof(text));
-    assert_non_null(strstr(text, "no room for 6MiB"));
-    assert_non_null(strstr(text, "global arena: free 5MiB, largest free 5MiB, fragmentation 0 %"));
-    assert_non_null(strstr(text, "2MiB block"));
-    assert_non_null(strstr(text, ": 1 blocks, free "));
-    end(&stack);
-}
-
 /* Takes a row of *text apart and compares all but thread and time. */
 static void assert_row(char **text, const char *expected)
 {

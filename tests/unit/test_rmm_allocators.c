@@ -2,7 +2,6 @@
 /* RMM's own tests of its pool, arena, binning and fixed-size resources. */
 #include "rmm_stack.h"
 
-#include "heap/size_class.h"
 #include "placing_driver.h"
 
 #include <pthread.h>
@@ -116,7 +115,7 @@ TEST(line_27_sizes_as_text_and_almost_the_whole_cap)
     }
 }
 
-/* ---- arena; lines 31 to 33, about its blocks and superblocks, are test_resource_span.c's ---- */
+/* ---- arena: a pool of one size ---- */
 
 static struct stack arena_of(const char *size)
 {
@@ -160,7 +159,7 @@ TEST(line_34_mebibytes_in_address_order_then_none_and_back)
     end(&stack);
 }
 
-TEST(line_35_large_requests_are_first_fit_and_merge_to_the_whole)
+TEST(line_35_large_requests_merge_to_the_whole)
 {
     struct stack stack = arena_of("arena_size=16MiB");
     struct rs_allocation first = take(&stack, 2 * MIB + 100), second = take(&stack, 3 * MIB + 7);
@@ -180,7 +179,7 @@ TEST(line_35_large_requests_are_first_fit_and_merge_to_the_whole)
     end(&stack);
 }
 
-TEST(line_36_and_39_blocks_outlive_a_defragmentation)
+TEST(line_36_and_39_blocks_outlive_a_refusal)
 {
     struct stack stack = arena_of("arena_size=8MiB");
     struct hand_over hand_over = {.mr = stack.mr};
@@ -199,7 +198,7 @@ TEST(line_36_and_39_blocks_outlive_a_defragmentation)
     end(&stack);
 }
 
-TEST(line_37_a_threads_arena_is_first_fit_and_gives_back)
+TEST(line_37_quarters_merge_in_any_order)
 {
     struct stack stack = arena_of("arena_size=2MiB");
     struct rs_allocation blocks[8];
@@ -219,11 +218,10 @@ TEST(line_37_a_threads_arena_is_first_fit_and_gives_back)
     blocks[0] = take(&stack, 100);
     give(&stack, &blocks[0]);
     (void)take(&stack, 2 * MIB);
-    assert_int_equal(counter(stack.mr, "arena", "defragmentations"), 1);
     end(&stack);
 }
 
-/* While the four still live, each with superblocks of its own. */
+/* While the four still live. */
 struct arena_user {
     pthread_t thread;
     struct rs_mr *mr;
@@ -260,7 +258,6 @@ TEST(line_38_all_of_it_after_four_threads)
         assert_int_equal(pthread_create(&users[i].thread, NULL, use_arena, &users[i]), 0);
     }
     pthread_barrier_wait(&is_done);
-    assert_int_equal(counter(stack.mr, "arena", "superblocks"), 4);
     whole = take(&stack, 8 * MIB);
     pthread_barrier_wait(&may_end);
     for (unsigned i = 0; i < 4; i++) {
@@ -271,27 +268,6 @@ TEST(line_38_all_of_it_after_four_threads)
     end(&stack);
     pthread_barrier_destroy(&is_done);
     pthread_barrier_destroy(&may_end);
-}
-
-TEST(line_41_sizes_are_rounded_up_to_classes)
-{
-    struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_arena,
-                                    OPTIONS("arena_size=64MiB", "size_classes=1"));
-    struct rs_allocation first = take(&stack, 17 * KIB), second = take(&stack, 17 * KIB);
-
-    assert_int_equal(rs_size_class(8), 256);
-    assert_int_equal(rs_size_class(264), 512);
-    assert_int_equal(rs_size_class(2048), 2048);
-    assert_int_equal(rs_size_class(2049), 2560);
-    assert_int_equal(rs_size_class(17 * KIB), 20 * KIB);
-    assert_int_equal(rs_size_class(54 * KIB), 56 * KIB);
-    assert_int_equal(rs_size_class(13 * MIB), 14 * MIB);
-    assert_int_equal(rs_size_class(2500 * MIB), 2560 * MIB);
-    assert_int_equal(rs_size_class(256 * GIB), 256 * GIB);
-    assert_int_equal(rs_size_class(PIB), SIZE_MAX);
-    assert_int_equal(second.address, first.address + 20 * KIB);
-    refuse(&stack, PIB);
-    end(&stack);
 }
 
 /* ---- binning, fixed_size ---- */

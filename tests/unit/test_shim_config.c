@@ -534,7 +534,7 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_RESOURCE=arena(cuda)", "RMM_ARENA_SIZE=1GiB"},
          "RMM_ARENA_SIZE=1GiB: builds a part of the stack, and RMM_RESOURCE gives all of it"},
         {{"RMM_ARENA_SIZE=1000KiB"}, "RMM_ARENA_SIZE=^1000KiB: "},
-        {{"RMM_ARENA_SIZE=2TiB"}, "RMM_ARENA_SIZE=^2TiB: "},
+        {{"RMM_ARENA_SIZE=9999TiB"}, "RMM_ARENA_SIZE=^9999TiB: more than 128TiB"},
         {{"RMM_MANAGED_RESOURCE=pool(cuda)"},
          "RMM_MANAGED_RESOURCE=pool(^cuda): a stack for managed memory stands on 'managed', not "},
         {{"RMM_MANAGED_RESOURCE=pool(pinned)"}, "RMM_MANAGED_RESOURCE=pool(^pinned): a stack for "},

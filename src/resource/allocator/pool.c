@@ -16,6 +16,7 @@
 
 #include "base/log.h"
 #include "base/request.h"
+#include "resource/allocator/pool.h"
 #include "shared/published.h"
 
 #include <errno.h>
@@ -23,11 +24,6 @@
 #include <time.h>
 
 static const char *const growth_words[] = {"geometric", "rmm", NULL};
-
-struct pool_config {
-    size_t initial_size, maximum_size, alignment;
-    int growth;
-};
 
 /* Fills in the request.  False for a size that overflows when rounded.  growth=rmm packs all sizes.
  */
@@ -343,8 +339,9 @@ static int take_initial(struct rs_pool *pool, const struct rs_environment *envir
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
         return -EIO;
     if (pool->held_bytes < pool->initial_bytes)
-        rs_log("pool: %s asked for, %s are free: starting with that, growing on demand",
-               rs_size_format(pool->initial_bytes, asked), rs_size_format(pool->held_bytes, got));
+        rs_log("%s: %s asked for, %s are free: starting with that, growing on demand",
+               pool->base.descriptor->name, rs_size_format(pool->initial_bytes, asked),
+               rs_size_format(pool->held_bytes, got));
     return 0;
 }
 
@@ -372,22 +369,22 @@ static const struct rs_mr_ops pool_ops = {
     .check = rs_pool_check,
 };
 
-static int pool_create(const struct rs_environment *environment, const void *config,
-                       struct rs_mr *const *upstream, struct rs_mr **out)
+int rs_pool_create(const struct rs_mr_descriptor *descriptor,
+                   const struct rs_environment *environment, const struct rs_pool_config *config,
+                   struct rs_mr *const *upstream, struct rs_mr **out)
 {
-    const struct pool_config *settings = config;
     struct rs_pool *pool = RS_PUBLISHED_NEW(struct rs_pool);
     int failed = 0;
 
     if (!pool)
         return -ENOMEM;
-    rs_mr_init(&pool->base, &pool_ops, &rs_mr_descriptor_pool, upstream);
+    rs_mr_init(&pool->base, &pool_ops, descriptor, upstream);
     init_locks(pool);
     pool->environment = environment;
-    pool->initial_bytes = settings->initial_size;
-    pool->maximum_bytes = settings->maximum_size;
-    pool->alignment = settings->alignment;
-    pool->growth = (enum rs_pool_growth)settings->growth;
+    pool->initial_bytes = config->initial_size;
+    pool->maximum_bytes = config->maximum_size;
+    pool->alignment = config->alignment;
+    pool->growth = (enum rs_pool_growth)config->growth;
     pool->step_limit_bytes = SIZE_MAX;
     RS_ASSERT(rs_is_power_of_two(pool->alignment));
     RS_ASSERT(pool->initial_bytes <= pool->maximum_bytes);
@@ -406,10 +403,16 @@ static int pool_create(const struct rs_environment *environment, const void *con
     return 0;
 }
 
+static int pool_create(const struct rs_environment *environment, const void *config,
+                       struct rs_mr *const *upstream, struct rs_mr **out)
+{
+    return rs_pool_create(&rs_mr_descriptor_pool, environment, config, upstream, out);
+}
+
 static bool pool_validate(const void *config, const struct rs_environment *environment,
                           const struct rs_source *source, struct rs_diagnostics *diagnostics)
 {
-    const struct pool_config *settings = config;
+    const struct rs_pool_config *settings = config;
     char first[RS_SIZE_TEXT_BYTES], second[RS_SIZE_TEXT_BYTES];
 
     if (settings->maximum_size < settings->initial_size) {
@@ -438,21 +441,22 @@ static bool pool_validate(const void *config, const struct rs_environment *envir
 }
 
 static const struct rs_option pool_options[] = {
-    RS_OPTION_SIZE_ROW(struct pool_config, initial_size, "0",
+    RS_OPTION_SIZE_ROW(struct rs_pool_config, initial_size, "0",
                        "taken at the first allocation; stays when the pool is trimmed, goes back "
                        "where only that makes room for a request, and is taken again with the next "
                        "growth",
                        .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
                        .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
-    RS_OPTION_SIZE_ROW(struct pool_config, maximum_size, "none", "most bytes taken from upstream",
-                       .multiple_of = 256, .maximum = RS_SIZE_ADDRESSABLE, .none = true,
-                       .beyond_whole = true, .aliases = {{"maximum_pool_size", RS_OPTION_SIZE}}),
+    RS_OPTION_SIZE_ROW(struct rs_pool_config, maximum_size, "none",
+                       "most bytes taken from upstream", .multiple_of = 256,
+                       .maximum = RS_SIZE_ADDRESSABLE, .none = true, .beyond_whole = true,
+                       .aliases = {{"maximum_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_WORD_ROW(
-        struct pool_config, growth, growth_words, "geometric",
+        struct rs_pool_config, growth, growth_words, "geometric",
         "a growth takes little more than the request (a sixteenth of the held bytes where there "
         "is an initial size), or follows RMM: it doubles, or takes half of the rest up to the "
         "maximum"),
-    RS_OPTION_SIZE_ROW(struct pool_config, alignment, "512",
+    RS_OPTION_SIZE_ROW(struct rs_pool_config, alignment, "512",
                        "every block's address and the room it takes are multiples of this power of "
                        "two",
                        .minimum = RS_BLOCK_ALIGNMENT, .maximum = RS_DRIVER_GRANULARITY),
@@ -464,7 +468,7 @@ const struct rs_mr_descriptor rs_mr_descriptor_pool = {
     .summary = "best fit with immediate coalescing in large upstream blocks",
     .upstream_count = 1,
     .frees = RS_FREE_AT_ONCE,
-    .config_bytes = sizeof(struct pool_config),
+    .config_bytes = sizeof(struct rs_pool_config),
     .options = pool_options,
     .unit_option = "alignment",
     .validate = pool_validate,

@@ -5,8 +5,8 @@ in host memory, and prints for each how much it took from the driver at most ove
 
     footprint.py BUILD [--peers DIRECTORY] [--record] [--ours] [--json FILE] [TRACE]...
 
-Ours start empty, and freed blocks wait for a fence, as for every user; peers reuse them at once.  Arenas
-have a fixed size: the figure is the smallest that serves the trace, found by halving, which nobody knows
+Ours start empty, and freed blocks wait for a fence, as for every user; peers reuse them at once.  An arena of RMM's
+has a fixed size: the figure is the smallest that serves the trace, found by halving, which nobody knows
 beforehand (RMM's default is half of what is free).  Peers are RMM and PyTorch themselves, built by
 tests/bench/footprint/build-peers; --record keeps their figures in traces/peers.txt, and where they are not built, or with
 --ours, the recorded ones stand for them.
@@ -48,15 +48,14 @@ RECORDED = os.path.join(TRACES, "peers.txt")
 MIB = 1 << 20
 ARENA_MOST = 16  # times what is live
 
-# Ours: name in the table -> expression.  %d is an arena's size.
+# Ours: name in the table -> expression.
 STACKS = {
     "pool": "pool(cuda)",
     "pool, bins": "binning(pool(cuda), minimum_size=256KiB, maximum_size=4MiB)",
-    "arena": "arena(cuda, arena_size=%d)",
     "virtual": "virtual",
     "virtual, 2MiB": "virtual(granularity=2MiB)",
 }
-# Theirs: name -> command and its arguments.
+# Theirs: name -> command and its arguments.  %d is an arena's size.
 PEERS = {
     "RMM pool": ["replay_rmm", "pool"],
     "RMM arena": ["replay_rmm", "arena=%d"],
@@ -77,7 +76,6 @@ FULL = {
     "pool": "pool(cuda)",
     "pool, initial half": "pool(cuda, initial_size=HALF)",
     "pool, initial all": "pool(cuda, initial_size=ALL)",
-    "arena": "arena(cuda, arena_size=ALL)",
     "pool, bins": "binning(pool(cuda), minimum_size=256KiB, maximum_size=4MiB)",
     "virtual, 2MiB": "virtual(granularity=2MiB)",
 }
@@ -210,9 +208,6 @@ def ratio(player, kind, name, path):
     """Peak reserved over peak live, or None when the trace was not served."""
     if kind == "driver":
         live, reserved = player.driver(path)
-    elif kind == "stack" and "%d" in STACKS[name]:
-        live, _ = player.driver(path)
-        reserved = smallest(live, lambda size: player.stack(STACKS[name] % size, path))
     elif kind == "stack":
         live, reserved = player.stack(STACKS[name], path)
     elif "%d" in PEERS[name][-1]:
