@@ -26,8 +26,6 @@ enum rs_lock_rank {
     RS_RANK_REPORT,
     /* The table of contexts; stacks are made and dropped under it. */
     RS_RANK_CONTEXTS,
-    /* The owners of objects per thread; held while an owner takes an object back. */
-    RS_RANK_THREAD_SLOTS,
     /* Records by key: driver's pools, charged calls, peers, exports, imports. */
     RS_RANK_RECORDS,
     /* The list of leaves with memory still to give back. */
@@ -38,10 +36,8 @@ enum rs_lock_rank {
     RS_RANK_REUSE_LISTS,
     /* One resource as a whole; never held around a call of its upstream. */
     RS_RANK_RESOURCE,
-    /* A part of a resource that is also taken under the whole: one log, the arena of a thread. */
+    /* A part of a resource that is also taken under the whole: one log. */
     RS_RANK_RESOURCE_PART,
-    /* What all arenas of an `arena` share. */
-    RS_RANK_ARENA_GLOBAL,
     /* Tables under which no other lock is taken: address map, block records, footprints, call
      * sites, published memory. */
     RS_RANK_TABLE,

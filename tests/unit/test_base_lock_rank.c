@@ -133,7 +133,7 @@ static void take_lower(void)
 TEST(a_lower_rank_aborts_and_names_both_locks)
 {
     ASSERT_ABORTS(take_lower, "assertion failed: lock order:", "rank 2 (RS_RANK_CONTEXTS of ",
-                  "test_base_lock_rank.c", ") is taken under rank 4 (RS_RANK_RECORDS of ");
+                  "test_base_lock_rank.c", ") is taken under rank 3 (RS_RANK_RECORDS of ");
 }
 
 static void take_equal(void)
@@ -143,7 +143,7 @@ static void take_equal(void)
 
 TEST(two_locks_of_one_rank_abort)
 {
-    ASSERT_ABORTS(take_equal, "(RS_RANK_RECORDS of ", "is taken under rank 4 (RS_RANK_RECORDS of ");
+    ASSERT_ABORTS(take_equal, "(RS_RANK_RECORDS of ", "is taken under rank 3 (RS_RANK_RECORDS of ");
 }
 
 static void take_below_the_highest(void)
