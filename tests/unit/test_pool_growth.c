@@ -4,28 +4,40 @@
 
 TEST(geometric_growth_takes_little_ahead)
 {
-    static const size_t sizes[] = {80 * MIB, 2 * MIB, 10 * MIB, 2 * GIB, 18 * MIB};
+    static const size_t sizes[] = {80 * MIB, 2 * MIB, 10 * MIB, 2 * GIB, 16 * MIB};
     struct stack stack = make_pool(PLENTY, NULL);
 
     (void)take(&stack, 80 * MIB);
     (void)take(&stack, 1000);
     (void)take(&stack, 10 * MIB);
     (void)take(&stack, 2 * GIB - 1000);
-    (void)take(&stack, 3 * MIB); /* a 128th of 2140 MiB rounded up to 2 MiB */
+    (void)take(&stack, 3 * MIB); /* a 128th of 2140 MiB: five of these, rounded up to 2 MiB */
     assert_chunks(&stack, sizes, RS_ARRAY_LENGTH(sizes));
     end_stack(&stack);
 }
 
 TEST(geometric_growth_past_an_initial_size_takes_a_sixteenth_of_what_is_held)
 {
-    static const size_t sizes[] = {160 * MIB, 10 * MIB, 12 * MIB, 2 * GIB};
+    static const size_t sizes[] = {160 * MIB, 10 * MIB, 10 * MIB, 2 * GIB};
     struct stack stack = make_pool(PLENTY, OPTIONS("initial_size=160MiB"));
 
     (void)take(&stack, 160 * MIB);
     (void)take(&stack, 1000);
-    (void)take(&stack, 10 * MIB); /* a 16th of 170 MiB rounded up to 2 MiB */
+    (void)take(&stack, 10 * MIB); /* a 16th of 170 MiB: one of these */
     (void)take(&stack, 2 * GIB - 1000);
     assert_chunks(&stack, sizes, RS_ARRAY_LENGTH(sizes));
+    end_stack(&stack);
+}
+
+TEST(geometric_growth_is_by_multiples_of_the_request)
+{
+    struct stack stack = make_pool(PLENTY, OPTIONS("maximum_size=8GiB"));
+    size_t served = 0;
+    struct rs_allocation block;
+
+    while (rs_mr_allocate(stack.mr, 20 * MIB, NULL, &block) == CUDA_SUCCESS)
+        served++;
+    assert_int_equal(served, 8 * GIB / (20 * MIB));
     end_stack(&stack);
 }
 
@@ -92,8 +104,12 @@ TEST(sizes_that_were_refused_are_not_tried_again_each_time)
     stack.leaf->refusals = 0;
     (void)take(&stack, 2 * MIB);
     assert_int_equal(stack.leaf->refusals, 0);
-    stack.leaf->largest_bytes = SIZE_MAX; /* and growth feels its way up again */
-    for (unsigned i = 0; i < 40; i++)
+    stack.leaf->largest_bytes = SIZE_MAX;
+    for (unsigned i = 0; i < 4096; i++) { /* memory counts as short for so long */
+        struct rs_allocation block = take(&stack, 1000);
+        give(&stack, &block);
+    }
+    for (unsigned i = 0; i < 40; i++) /* and growth feels its way up again */
         (void)take(&stack, 2 * MIB);
     assert_true(stack.leaf->live[stack.leaf->live_count - 1].size_bytes > 16 * MIB);
     end_stack(&stack);
