@@ -59,11 +59,8 @@ enum rs_effort {
     /* Serves from held memory only, and cuts no block that is better left whole for another
      * request: the caller will repeat with more effort. */
     RS_EFFORT_HELD = 1 << 3,
-    /* As RS_EFFORT_HELD, but cuts any block, unless the request is huge and a growth would leave a
-     * much larger block whole. */
-    RS_EFFORT_HELD_GOOD = RS_EFFORT_HELD | 1 << 4,
     /* As RS_EFFORT_HELD, but cuts any block: the caller must not grow instead. */
-    RS_EFFORT_HELD_ANY = RS_EFFORT_HELD_GOOD | 1 << 5,
+    RS_EFFORT_HELD_ANY = RS_EFFORT_HELD | 1 << 4,
 };
 
 /* True when only held memory may serve the request. */
@@ -75,13 +72,7 @@ static inline bool rs_effort_is_held(enum rs_effort effort)
 /* True when the request may cut a block that is better left whole for another request. */
 static inline bool rs_effort_takes_any(enum rs_effort effort)
 {
-    return effort & RS_EFFORT_HELD_GOOD & ~RS_EFFORT_HELD;
-}
-
-/* True when the caller may repeat the request with an effort that lets the resource grow. */
-static inline bool rs_effort_may_grow(enum rs_effort effort)
-{
-    return effort != RS_EFFORT_HELD_ANY;
+    return effort & RS_EFFORT_HELD_ANY & ~RS_EFFORT_HELD;
 }
 
 /* True when the caller can do without the memory, or with less of it. */

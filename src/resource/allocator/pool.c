@@ -170,13 +170,6 @@ __attribute__((noinline)) static CUresult allocate(struct rs_pool *pool, size_t 
     return result;
 }
 
-/* True for a caller that may have any block; a huge request should rather grow, if it may. */
-static bool takes_any(const struct rs_block_request *request, enum rs_effort effort)
-{
-    return rs_effort_takes_any(effort) &&
-           !(request->rounded_bytes >= RS_POOL_HUGE_BYTES && rs_effort_may_grow(effort));
-}
-
 /* Takes a block of any group when none of the request's own group serves it.  `reuse` asks for held
  * memory before it waits for freed blocks, and then for any: a block of another group is better
  * than a wait, but not better than a growth. */
@@ -187,7 +180,7 @@ static bool take_any_held(struct rs_pool *pool, struct rs_block_request *request
 
     if (request->stays_away)
         return false;
-    if (ready && !takes_any(request, effort) &&
+    if (ready && !rs_effort_takes_any(effort) &&
         (rs_pool_can_grow(pool, request) || rs_pool_is_short(pool)))
         return false;
     return (ready || rs_pool_is_past_allowance(pool, request)) &&
@@ -197,13 +190,13 @@ static bool take_any_held(struct rs_pool *pool, struct rs_block_request *request
 RS_HOT_INLINE bool take_held(struct rs_pool *pool, struct rs_block_request *request,
                              enum rs_effort effort, struct rs_allocation *out)
 {
-    if (request->group == RS_BLOCKS_LARGE && !takes_any(request, effort) &&
+    if (request->group == RS_BLOCKS_LARGE && !rs_effort_takes_any(effort) &&
         rs_pool_can_grow(pool, request))
         rs_pool_limit_cuts(pool, request);
-    if (RS_UNLIKELY(rs_pool_is_short(pool)) && !takes_any(request, effort))
+    if (RS_UNLIKELY(rs_pool_is_short(pool)) && !rs_effort_takes_any(effort))
         rs_pool_limit_cuts_when_short(pool, request);
     if (RS_UNLIKELY(pool->largest_bytes >= RS_POOL_HUGE_BYTES))
-        request->stays_away = rs_pool_stays_away(pool, request) && rs_effort_may_grow(effort);
+        request->stays_away = rs_pool_stays_away(pool, request) && !rs_effort_takes_any(effort);
     return take(pool, request, out) || take_any_held(pool, request, effort, out);
 }
 

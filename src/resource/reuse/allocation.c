@@ -72,20 +72,15 @@ static void ready_for_huge(struct rs_reuse *reuse, size_t size_bytes)
     rs_request_end();
 }
 
-/* A block from upstream must be usable on all streams, as it will be handed to others later.  In
- * mode `wait` no freed block is late to merge, so any block may be cut (slow_path.c). */
+/* A block from upstream must be usable on all streams, as it will be handed to others later. */
 static CUresult allocate_from_upstream(struct rs_reuse *reuse, size_t size_bytes,
                                        enum rs_effort effort, struct rs_allocation *out)
 {
-    enum rs_effort first = RS_EFFORT_HELD;
+    enum rs_effort first = rs_effort_is_held(effort) ? RS_EFFORT_HELD_ANY : RS_EFFORT_HELD;
     CUresult result;
 
     if (RS_UNLIKELY(size_bytes >= HUGE_BYTES))
         ready_for_huge(reuse, size_bytes);
-    if (RS_UNLIKELY(rs_effort_is_held(effort)))
-        first = RS_EFFORT_HELD_ANY;
-    else if (RS_UNLIKELY(reuse->mode == RS_REUSE_WAIT))
-        first = RS_EFFORT_HELD_GOOD;
     result = rs_mr_allocate_with(reuse->base.upstream[0], size_bytes, NULL, first, out);
     return result == CUDA_ERROR_NOT_READY ? rs_reuse_allocate_slowly(reuse, size_bytes, effort, out)
                                           : result;

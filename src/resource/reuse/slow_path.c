@@ -240,7 +240,6 @@ static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
                                       enum rs_effort effort, struct rs_allocation *out)
 {
     struct rs_mr *upstream = reuse->base.upstream[0];
-    enum rs_effort held = reuse->mode == RS_REUSE_WAIT ? RS_EFFORT_HELD_GOOD : RS_EFFORT_HELD;
     bool more = rs_reuse_begin_slow_path(reuse, rs_kept_class(size_bytes)), allowed, retired;
     struct rs_refusal refusal = {.size_bytes = size_bytes, .memory = memory_of(reuse)};
     uint64_t begin_ns = rs_clock_ns(), moves;
@@ -252,12 +251,12 @@ static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
     /* in steps: after a long operation millions of blocks may be ready at once */
     retired = rs_reuse_retire_some(reuse) || (rs_reuse_seal(reuse) && rs_reuse_retire_some(reuse));
     for (; retired || more; retired = has_more(reuse), more = false) {
-        result = rs_mr_allocate_with(upstream, size_bytes, NULL, held, out);
+        result = rs_mr_allocate_with(upstream, size_bytes, NULL, RS_EFFORT_HELD, out);
         if (result != CUDA_ERROR_NOT_READY)
             return result;
     }
     if (rs_reuse_give_kept(reuse, RS_KEPT_SMALL)) {
-        result = rs_mr_allocate_with(upstream, size_bytes, NULL, held, out);
+        result = rs_mr_allocate_with(upstream, size_bytes, NULL, RS_EFFORT_HELD, out);
         if (result != CUDA_ERROR_NOT_READY)
             return result;
     }
