@@ -3,54 +3,91 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
-#include "base/undisturbed.h"
 #include "driver/loader.h"
-#include "trace/python_chain.h"
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
-/* An object of the interpreter, opaque here. */
-typedef void object;
+/* Frames are read from the interpreter's own structures, as profilers do.  The interpreter's
+ * functions would need Python's lock, which most bindings release around cudaMalloc, and they make
+ * objects, which may run the program's finalizers.  A thread's frames do not change while it is
+ * inside a function that Python called, and they keep their code objects, with names and tables of
+ * lines, alive.
+ *
+ * The structures differ by version, and a program may have an interpreter of its own making.  So
+ * the first chains are read by system calls, which fail where there is no memory, and the type of
+ * each object is compared.  Only after AGREEMENTS whole chains is memory read directly. */
 
-/* Functions of the stable interface and of Python 3.9.  If one is missing, there are no Python
- * frames. */
+/* ---- the interpreter ---- */
+
+/* Where things lie in the structures of one version: bytes from the beginning of each.  The
+ * versions' header files say it; a release never changes it. */
+struct layout {
+    unsigned minor;       /* of version 3.MINOR */
+    unsigned state_frame; /* of a thread's state: its innermost frame */
+    int holder_frame;     /* not negative: of what that points to instead, the frame */
+    unsigned previous;    /* of a frame: the next outer one */
+    unsigned code;        /* its code object; the lowest bits of the pointer may be marks */
+    unsigned instruction; /* where it is in the code */
+    int owner;            /* who made it, one byte; negative: there is none */
+    unsigned filename, name, firstlineno, linetable; /* of a code object */
+    unsigned first_instruction;     /* 0: the place in the code is a number, not an address */
+    unsigned instruction_bytes;     /* of one unit of that number */
+    unsigned ascii_text, wide_text; /* of a string: its characters */
+};
+
+static const struct layout layouts[] = {
+    {8, 24, -1, 24, 32, 104, -1, 104, 112, 40, 120, 0, 1, 48, 72},
+    {9, 24, -1, 24, 32, 104, -1, 104, 112, 40, 120, 0, 1, 48, 72},
+    {10, 24, -1, 24, 32, 96, -1, 104, 112, 40, 120, 0, 2, 48, 72},
+    {11, 56, 8, 48, 32, 56, 69, 112, 120, 72, 136, 184, 1, 48, 72},
+    {12, 56, 0, 8, 0, 56, 70, 112, 120, 68, 136, 192, 1, 40, 56},
+    {13, 72, -1, 8, 0, 56, 70, 112, 120, 68, 136, 200, 1, 40, 56},
+    {14, 72, -1, 8, 0, 56, 74, 112, 120, 68, 136, 208, 1, 40, 56},
+};
+
+/* What all versions have in common. */
+enum {
+    OBJECT_TYPE = 8,
+    TEXT_LENGTH = 16, /* of a string: how many characters */
+    TEXT_STATE = 32,  /* its form, in bits */
+    IS_ASCII = 1 << 6,
+    IS_ONE_PIECE = 1 << 5,
+    BYTES_LENGTH = 16,
+    INSTRUCTIONS = 16,     /* of a code object with its instructions inside: how many */
+    INSTRUCTION_BYTES = 2, /* of each */
+    POINTER_MARKS = 3,
+    OWNED_BY_INTERPRETER = 3, /* this and higher: an entry from C, no frame of a function */
+    FRAMES_SEEN_MAX = 200,
+};
+
+/* All are in every version above.  None needs Python's lock or makes an object. */
 #define PYTHON_FUNCTIONS(X)                                                                        \
+    X(Py_GetVersion, const char *, (void))                                                         \
     X(Py_IsInitialized, int, (void))                                                               \
-    X(PyGILState_Check, int, (void))                                                               \
     X(PyGILState_GetThisThreadState, void *, (void))                                               \
-    X(PyEval_GetFrame, object *, (void)) /* borrowed; the next two are references of our own */    \
-    X(PyFrame_GetBack, object *, (object *))                                                       \
-    X(PyFrame_GetCode, object *, (object *))                                                       \
-    X(PyFrame_GetLineNumber, int, (object *))                                                      \
-    X(PyObject_GetAttrString, object *, (object *, const char *))                                  \
-    X(PyUnicode_AsUTF8AndSize, const char *, (object *, ssize_t *))                                \
-    X(PyErr_Fetch, void, (object **, object **, object **))                                        \
-    X(PyErr_Restore, void, (object *, object *, object *))                                         \
-    X(PyErr_Clear, void, (void))                                                                   \
-    X(Py_IncRef, void, (object *))                                                                 \
-    X(Py_DecRef, void, (object *))
+    X(PyInterpreterState_Head, void *, (void)) /* the newest interpreter */                        \
+    X(PyInterpreterState_Main, void *, (void))                                                     \
+    X(PyCode_Addr2Line, int, (void *code, int offset_bytes))
 
-struct python {
+static struct {
 #define MEMBER(name, result, arguments) result(*name) arguments;
     PYTHON_FUNCTIONS(MEMBER)
 #undef MEMBER
-    void *(*current_state)(void);      /* NULL: this version does not have it */
-    void (*dump)(int fd, void *state); /* NULL: this version does not export it */
-    int (*gc_disable)(void),
-        (*gc_enable)(
-            void); /* 3.10 and newer; older versions start no collection when a frame is made */
-};
-
-static struct python python;
+    void *(*current_state)(void);
+    const void *PyCode_Type, *PyUnicode_Type, *PyBytes_Type;
+    const struct layout *layout;
+} python;
 
 /* ISO C has no cast between object and function pointers; POSIX promises that the bits agree. */
 static bool look_up(const char *name, void *function)
@@ -61,24 +98,31 @@ static bool look_up(const char *name, void *function)
     return symbol;
 }
 
-static bool find_functions(void)
+static const struct layout *layout_of(const char *version)
+{
+    if (strncmp(version, "3.", 2) == 0)
+        for (size_t i = 0; i < RS_ARRAY_LENGTH(layouts); i++)
+            if (strtoul(version + 2, NULL, 10) == layouts[i].minor)
+                return &layouts[i];
+    return NULL;
+}
+
+static bool find_python(void)
 {
     bool found = true;
 
-#define FIND(name, result, arguments) found = found && look_up(#name, &python.name);
+#define FIND(name, ...) found = found && look_up(#name, &python.name);
     PYTHON_FUNCTIONS(FIND)
+    FIND(PyCode_Type)
+    FIND(PyUnicode_Type)
+    FIND(PyBytes_Type)
 #undef FIND
-    if (!found)
-        return false;
-    if (!look_up("PyThreadState_GetUnchecked", &python.current_state))
-        (void)look_up("_PyThreadState_UncheckedGet", &python.current_state);
-    (void)look_up("_Py_DumpTraceback", &python.dump);
-    if (!look_up("PyGC_Disable", &python.gc_disable) || !look_up("PyGC_Enable", &python.gc_enable))
-        python.gc_disable = NULL;
-    return true;
+    found = found && (look_up("PyThreadState_GetUnchecked", &python.current_state) ||
+                      look_up("_PyThreadState_UncheckedGet", &python.current_state));
+    if (found)
+        python.layout = layout_of(python.Py_GetVersion());
+    return found;
 }
-
-static void prepare_chain(void);
 
 /* An interpreter may be loaded late (a program that embeds one), so it is looked for again after
  * a miss: only every 256th time, since each miss walks all loaded objects. */
@@ -96,314 +140,417 @@ static bool is_present(void)
     if (missed % 256 != 0 || now == SEARCHING ||
         !atomic_compare_exchange_strong(&state, &now, SEARCHING))
         return false;
-    now = find_functions() ? PRESENT : UNKNOWN;
-    if (now == PRESENT)
-        prepare_chain();
+    now = find_python() ? PRESENT : UNKNOWN;
     atomic_store_explicit(&state, now, memory_order_release);
     return now == PRESENT;
 }
 
-/* PyGILState_Check alone returns 1 for every thread once there are subinterpreters. */
-static bool holds_the_lock(const void *own_state)
+/* A handler runs with its own signal blocked.  (With SA_NODEFER it does not: such a handler is not
+ * noticed.) */
+static bool may_be_in_signal_handler(void)
 {
-    return python.PyGILState_Check() == 1 &&
-           (!python.current_state || python.current_state() == own_state);
+    struct sigaction action;
+    sigset_t blocked;
+
+    if (pthread_sigmask(SIG_SETMASK, NULL, &blocked) != 0)
+        return true;
+    for (int number = 1; number < NSIG; number++)
+        if (RS_UNLIKELY(sigismember(&blocked, number) == 1) &&
+            sigaction(number, NULL, &action) == 0 && action.sa_handler != SIG_DFL &&
+            action.sa_handler != SIG_IGN)
+            return true;
+    return false;
 }
 
-/* Appends a string attribute of a code object.  Reading it runs no Python code. */
-static bool put_attribute(object *code, const char *attribute, char *text, size_t text_bytes,
-                          size_t *used_bytes)
+/* The state whose frames are those of the calling thread; NULL where that is not sure.
+ *
+ * A thread that has let go of Python's lock is in a function that Python called, and so is one that
+ * holds it, unless a signal has interrupted the interpreter itself: that leaves frames half made.
+ * A thread that has entered another interpreter has two states, and the one that is found here is
+ * the wrong one, perhaps, unless it runs. */
+static const void *state_of_this_thread(void)
 {
-    object *value = python.PyObject_GetAttrString(code, attribute);
-    ssize_t length = 0;
-    const char *utf8 = value ? python.PyUnicode_AsUTF8AndSize(value, &length) : NULL;
-    bool fits = utf8 && (size_t)length < text_bytes - *used_bytes;
+    const void *state = NULL;
+    bool is_sure;
 
-    if (fits) {
-        for (ssize_t i = 0; i < length; i++) /* a file name may contain any character */
-            text[*used_bytes + (size_t)i] = (unsigned char)utf8[i] < ' ' ? '?' : utf8[i];
-        *used_bytes += (size_t)length;
-    }
-    if (!utf8)
-        python.PyErr_Clear();
-    if (value)
-        python.Py_DecRef(value);
-    return fits;
+    if (python.Py_IsInitialized())
+        state = python.PyGILState_GetThisThreadState();
+    if (!state)
+        return NULL;
+    if (python.current_state() == state) /* it holds the lock */
+        is_sure = !may_be_in_signal_handler();
+    else
+        is_sure = python.PyInterpreterState_Head() == python.PyInterpreterState_Main();
+    return is_sure ? state : NULL;
 }
 
-static bool put_line(object *frame, char *text, size_t text_bytes, size_t *used_bytes)
-{
-    object *code = python.PyFrame_GetCode(frame);
-    size_t end = *used_bytes;
-    bool whole = put_attribute(code, "co_filename", text, text_bytes, &end);
+/* ---- reading ---- */
 
-    if (whole) {
-        int added =
-            snprintf(text + end, text_bytes - end, ":%d in ", python.PyFrame_GetLineNumber(frame));
-        whole = added > 0 && (size_t)added < text_bytes - end;
-        end += whole ? (size_t)added : 0;
-    }
-    whole = whole && put_attribute(code, "co_name", text, text_bytes, &end);
-    if (whole) { /* put_attribute left room for one byte */
-        text[end++] = '\n';
-        *used_bytes = end;
-    }
-    python.Py_DecRef(code);
-    return whole;
-}
-
-/* *is_whole: no line was left out, but those of frames that are not asked for. */
-static size_t put_frames(char *text, size_t text_bytes, bool *is_whole)
-{
-    object *frame = python.PyEval_GetFrame(), *outer;
-    size_t used_bytes = 0;
-
-    if (frame)
-        python.Py_IncRef(frame);
-    *is_whole = true;
-    for (unsigned count = 0; frame && *is_whole && count < RS_PYTHON_FRAMES_MAX; count++) {
-        *is_whole = put_line(frame, text, text_bytes, &used_bytes);
-        outer = python.PyFrame_GetBack(frame);
-        python.Py_DecRef(frame);
-        frame = outer;
-    }
-    if (frame)
-        python.Py_DecRef(frame);
-    return used_bytes;
-}
-
-static size_t ask(char *text, size_t text_bytes, bool *is_whole)
-{
-    object *type, *value, *trace;
-    size_t used_bytes;
-    int collected = 0;
-
-    /* From 3.11 on a frame becomes an object when it is asked for, and making objects may start
-     * a garbage collection: its finalizers could run any code in the middle of the program's
-     * allocation. */
-    if (python.gc_disable)
-        collected = python.gc_disable();
-    python.PyErr_Fetch(&type, &value, &trace);
-    used_bytes = put_frames(text, text_bytes, is_whole);
-    python.PyErr_Restore(type, value, trace);
-    if (collected)
-        (void)python.gc_enable();
-    return used_bytes;
-}
-
-/* Rewrites a line "  File "FILE", line LINE in FUNCTION" of a dump.  Returns the bytes written;
- * 0 when the line is different or does not fit. */
-static size_t put_dumped_line(const char *line, size_t length, char *text, size_t text_bytes)
-{
-    static const char begin[] = "  File \"", middle[] = "\", line ";
-    const char *file = line + sizeof(begin) - 1, *number = NULL;
-    int written;
-
-    if (length < sizeof(begin) || memcmp(line, begin, sizeof(begin) - 1) != 0)
-        return 0;
-    for (const char *at = file; at + sizeof(middle) - 1 <= line + length; at++)
-        if (memcmp(at, middle, sizeof(middle) - 1) == 0)
-            number = at; /* the last match: a file name may contain this text too */
-    if (!number)
-        return 0;
-    written =
-        snprintf(text, text_bytes, "%.*s:%.*s\n", (int)(number - file), file,
-                 (int)(line + length - number - (sizeof(middle) - 1)), number + sizeof(middle) - 1);
-    return written > 0 && (size_t)written < text_bytes ? (size_t)written : 0;
-}
-
-/* The first line of a dump is a heading. */
-static size_t put_dumped(const char *dump, size_t dump_bytes, char *text, size_t text_bytes,
-                         bool *is_whole)
-{
-    const char *end = dump + dump_bytes, *line = dump, *line_end;
-    size_t used_bytes = 0, added;
-
-    *is_whole = true;
-    for (unsigned count = 0; count <= RS_PYTHON_FRAMES_MAX && line < end; count++) {
-        line_end = memchr(line, '\n', (size_t)(end - line));
-        added = line_end && count > 0 ? put_dumped_line(line, (size_t)(line_end - line),
-                                                        text + used_bytes, text_bytes - used_bytes)
-                                      : 0;
-        *is_whole = added > 0 || (line_end && count == 0);
-        if (!*is_whole)
-            break;
-        used_bytes += added;
-        line = line_end + 1;
-    }
-    return used_bytes;
-}
-
-/* Reads the frames of a thread that does not hold Python's lock.  Most bindings release it
- * around calls like cudaMalloc; waiting for it here could wait for a thread that waits for this
- * one.  This thread's frames do not change meanwhile.  The function that faulthandler uses reads
- * them without the lock and touches no object.  It writes to a descriptor; a new one each time,
- * since a program may close descriptors that it does not know. */
-static size_t read_without_lock(void *state, char *text, size_t text_bytes, bool *is_whole)
-{
-    struct rs_unsignalled unsignalled;
-    char dump[4096];
-    ssize_t dump_bytes;
-    int fd = memfd_create("rmmshim", MFD_CLOEXEC);
-
-    if (fd < 0)
-        return 0;
-    rs_unsignalled_begin(&unsignalled);
-    python.dump(fd, state);
-    dump_bytes = pread(fd, dump, sizeof(dump), 0);
-    close(fd);
-    rs_unsignalled_end(&unsignalled, EFBIG); /* RLIMIT_FSIZE applies to a memory file too */
-    return dump_bytes > 0 ? put_dumped(dump, (size_t)dump_bytes, text, text_bytes, is_whole) : 0;
-}
-
-/* ---- the interpreter's own functions ---- */
-
-enum { TEXT_BYTES = 2048 };
-
-/* What the interpreter's functions say. */
-struct answer {
-    const struct rs_line *lines[RS_PYTHON_FRAMES_MAX];
-    int count;      /* negative: it has no function that may be called */
-    bool is_whole;  /* no line is missing behind these: a line may have been too long, or its text
-                       none of UTF-8 */
-    bool is_dumped; /* the lines are as faulthandler writes them (RS_PYTHON_DUMPED) */
+struct reader {
+    bool is_careful;
+    bool is_strange;  /* the structures are not as expected, and reading has ended */
+    bool is_unstored; /* a line is too long, or memory for lines is used up */
 };
 
-static void split(const char *text, size_t text_bytes, struct answer *answer)
+static RS_COLD void read_carefully(struct reader *reader, uintptr_t from, void *into, size_t bytes)
 {
-    const char *at = text, *end;
+    struct iovec here = {into, bytes}, there = {(void *)from, bytes};
 
-    for (answer->count = 0; answer->count < RS_PYTHON_FRAMES_MAX && at < text + text_bytes;
-         answer->count++, at = end + 1) {
-        const struct rs_line **line = &answer->lines[answer->count];
-        end = memchr(at, '\n', text_bytes - (size_t)(at - text));
-        RS_ASSERT(end); /* lines are written whole */
-        *line = rs_line_of(at, rs_min((size_t)(end - at), RS_LINE_BYTES_MAX));
-        answer->is_whole = answer->is_whole && *line;
-        if (!*line)
-            return;
-    }
+    reader->is_strange |= process_vm_readv(getpid(), &here, 1, &there, 1, 0) != (ssize_t)bytes;
+    if (reader->is_strange)
+        memset(into, 0, bytes);
 }
 
-static void ask_interpreter(void *state, struct answer *answer)
+RS_HOT_INLINE void read_bytes(struct reader *reader, uintptr_t from, void *into, size_t bytes)
 {
-    char text[TEXT_BYTES];
+    if (RS_UNLIKELY(reader->is_careful))
+        read_carefully(reader, from, into, bytes);
+    else
+        memcpy(into, (const void *)from, bytes);
+}
+
+RS_HOT_INLINE uintptr_t read_word(struct reader *reader, uintptr_t from)
+{
+    uintptr_t word = 0;
+
+    read_bytes(reader, from, &word, sizeof(word));
+    return word;
+}
+
+RS_HOT_INLINE unsigned read_number(struct reader *reader, uintptr_t from)
+{
+    unsigned number = 0;
+
+    read_bytes(reader, from, &number, sizeof(number));
+    return number;
+}
+
+RS_HOT_INLINE bool is_of_type(struct reader *reader, uintptr_t object, const void *type)
+{
+    return object && read_word(reader, object + OBJECT_TYPE) == (uintptr_t)type;
+}
+
+/* ---- strings ---- */
+
+struct text {
+    uintptr_t characters;
+    size_t length;        /* of them */
+    unsigned width_bytes; /* of one */
+};
+
+static struct text text_of(struct reader *reader, uintptr_t object)
+{
+    const struct layout *layout = python.layout;
+    unsigned state = read_number(reader, object + TEXT_STATE);
+    bool is_ascii = state & IS_ASCII;
+    struct text text = {
+        .characters = object + (is_ascii ? layout->ascii_text : layout->wide_text),
+        .length = read_word(reader, object + TEXT_LENGTH),
+        .width_bytes = state >> 2 & 7,
+    };
+
+    if (text.width_bytes != 1 && text.width_bytes != 2 && text.width_bytes != 4)
+        reader->is_strange = true;
+    if (!(state & IS_ONE_PIECE))
+        reader->is_strange = true;
+    return reader->is_strange ? (struct text){0, 0, 1} : text;
+}
+
+/* A part of a line in the making.  What does not fit makes it too long. */
+struct page {
+    char text[RS_LINE_BYTES_MAX + 1];
     size_t used_bytes;
+};
 
-    *answer = (struct answer){.count = -1};
-    if (holds_the_lock(state)) {
-        used_bytes = ask(text, sizeof(text), &answer->is_whole);
-    } else if (python.dump) {
-        answer->is_dumped = true;
-        used_bytes = read_without_lock(state, text, sizeof(text), &answer->is_whole);
-    } else {
-        return;
-    }
-    split(text, used_bytes, answer);
+static void put_byte(struct page *page, unsigned byte)
+{
+    if (page->used_bytes < sizeof(page->text))
+        page->text[page->used_bytes++] = (char)byte;
 }
 
-/* ---- its structures ---- */
+/* As UTF-8; a file name may contain any character, and half of a pair stands for a byte. */
+static void put_character(struct page *page, unsigned character)
+{
+    if (character < ' ') {
+        put_byte(page, '?');
+    } else if (character < 0x80) {
+        put_byte(page, character);
+    } else if (character < 0x800) {
+        put_byte(page, 0xc0 | character >> 6);
+        put_byte(page, 0x80 | (character & 0x3f));
+    } else if (character < 0x10000) {
+        put_byte(page, 0xe0 | character >> 12);
+        put_byte(page, 0x80 | (character >> 6 & 0x3f));
+        put_byte(page, 0x80 | (character & 0x3f));
+    } else {
+        put_byte(page, 0xf0 | (character >> 18 & 7));
+        put_byte(page, 0x80 | (character >> 12 & 0x3f));
+        put_byte(page, 0x80 | (character >> 6 & 0x3f));
+        put_byte(page, 0x80 | (character & 0x3f));
+    }
+}
 
-/* They differ by version, and a program may have an interpreter of its own making.  So they are
- * read with care until they have given the lines that the interpreter's functions give, and no
- * more when they have given others.  Where there is no such function, types of all objects have to
- * be right. */
+static void put_text(struct page *page, struct reader *reader, uintptr_t object)
+{
+    struct text text = text_of(reader, object);
+
+    for (size_t i = 0; i < rs_min(text.length, sizeof(page->text)) && !reader->is_strange; i++) {
+        unsigned character = 0;
+        read_bytes(reader, text.characters + i * text.width_bytes, &character, text.width_bytes);
+        put_character(page, character);
+    }
+}
+
+/* ---- what is kept ---- */
+
+/* The first word is the hash xor the line, so that a reader sees it when two threads have written
+ * one word each. */
+struct kept {
+    _Atomic uint64_t hash_xor_line, line;
+};
+
+enum { SETS = 512, WAYS = 4 };
+
+static _Alignas(RS_CACHE_LINE) struct kept kept[SETS][WAYS];
+
+RS_HOT_INLINE struct kept *set_of(uint64_t hash)
+{
+    return kept[(hash ^ hash >> 32) % SETS];
+}
+
+RS_HOT_INLINE const struct rs_line *find(uint64_t hash)
+{
+    const struct kept *set = set_of(hash);
+
+    for (unsigned i = 0; i < WAYS; i++) {
+        uint64_t mixed = atomic_load_explicit(&set[i].hash_xor_line, memory_order_relaxed);
+        uint64_t line = atomic_load_explicit(&set[i].line, memory_order_acquire);
+        if (line && (mixed ^ line) == hash)
+            return (const struct rs_line *)(uintptr_t)line;
+    }
+    return NULL;
+}
+
+static void keep(uint64_t hash, const struct rs_line *line)
+{
+    struct kept *set = set_of(hash), *place = &set[(hash >> 16) % WAYS];
+
+    RS_ASSERT(line); /* without one a place is empty */
+    for (unsigned i = 0; i < WAYS; i++)
+        if (atomic_load_explicit(&set[i].line, memory_order_relaxed) == 0)
+            place = &set[i];
+    atomic_store_explicit(&place->line, (uintptr_t)line, memory_order_release);
+    atomic_store_explicit(&place->hash_xor_line, hash ^ (uintptr_t)line, memory_order_relaxed);
+}
+
+/* ---- frames ---- */
+
+struct frame {
+    uintptr_t code, instruction; /* an address in the code, or a number */
+};
+
+/* The last 16 bytes of a text tell texts of one length apart more often than the first: "cell 12",
+ * "cell 13".  Of a shorter one they begin in the object before its characters. */
+RS_HOT_INLINE uint64_t mix_text(struct reader *reader, uint64_t hash, uintptr_t object)
+{
+    uintptr_t bytes = read_word(reader, object + TEXT_LENGTH), end;
+    unsigned state = read_number(reader, object + TEXT_STATE);
+
+    if (RS_LIKELY(state & IS_ASCII)) {
+        end = object + python.layout->ascii_text + bytes;
+    } else {
+        struct text text = text_of(reader, object);
+        if (RS_UNLIKELY(reader->is_strange))
+            return hash; /* it has no end to read */
+        end = text.characters + text.length * text.width_bytes;
+    }
+    return rs_line_mix(rs_line_mix(hash, bytes, state), read_word(reader, end - 8),
+                       read_word(reader, end - 16));
+}
+
+/* Names a code object and a place in it.  A code object may be freed, and another one made at the
+ * same address with parts at the same addresses, so that the contents count too: of names their
+ * last characters, of the table of lines its length and its end. */
+RS_HOT_INLINE uint64_t hash_of(struct reader *reader, const struct frame *frame)
+{
+    const struct layout *layout = python.layout;
+    uintptr_t filename = read_word(reader, frame->code + layout->filename);
+    uintptr_t name = read_word(reader, frame->code + layout->name);
+    uintptr_t linetable = read_word(reader, frame->code + layout->linetable), table_bytes;
+    unsigned firstlineno = read_number(reader, frame->code + layout->firstlineno);
+    uint64_t hash = rs_line_mix(1, frame->code, frame->instruction);
+
+    if (RS_UNLIKELY(!filename || !name || !linetable)) {
+        reader->is_strange = true;
+        return 0;
+    }
+    hash = rs_line_mix(rs_line_mix(hash, filename, name), linetable, firstlineno);
+    hash = mix_text(reader, mix_text(reader, hash, filename), name);
+    table_bytes = read_word(reader, linetable + BYTES_LENGTH);
+    /* Of an object of bytes the contents begin 16 bytes behind their length: their last 8 bytes end
+     * where that and the length do. */
+    return rs_line_mix(hash, table_bytes,
+                       read_word(reader, linetable + BYTES_LENGTH + 16 - 8 + table_bytes));
+}
+
+static int offset_of(const struct frame *frame)
+{
+    const struct layout *layout = python.layout;
+
+    if (layout->first_instruction)
+        return (int)(frame->instruction - (frame->code + layout->first_instruction));
+    return (int)frame->instruction * (int)layout->instruction_bytes;
+}
+
+/* An address that is not in the code would give a line all the same. */
+static bool is_in_code(struct reader *reader, const struct frame *frame, int offset)
+{
+    if (!python.layout->first_instruction)
+        return true;
+    return offset >= 0 &&
+           (uint64_t)offset / INSTRUCTION_BYTES < read_word(reader, frame->code + INSTRUCTIONS);
+}
+
+static RS_COLD const struct rs_line *make_line(struct reader *reader, const struct frame *frame)
+{
+    uintptr_t filename = read_word(reader, frame->code + python.layout->filename);
+    uintptr_t name = read_word(reader, frame->code + python.layout->name);
+    int offset = offset_of(frame), length;
+    struct page page = {.used_bytes = 0};
+    const struct rs_line *line = NULL;
+    char number[32];
+
+    if (!is_of_type(reader, filename, python.PyUnicode_Type) ||
+        !is_of_type(reader, name, python.PyUnicode_Type) ||
+        !is_of_type(reader, read_word(reader, frame->code + python.layout->linetable),
+                    python.PyBytes_Type) ||
+        !is_in_code(reader, frame, offset))
+        reader->is_strange = true;
+    if (reader->is_strange)
+        return NULL;
+    put_text(&page, reader, filename);
+    length = snprintf(number, sizeof(number), ":%d in ",
+                      python.PyCode_Addr2Line((void *)frame->code, offset));
+    for (int i = 0; i < length; i++)
+        put_byte(&page, (unsigned char)number[i]);
+    put_text(&page, reader, name);
+    if (reader->is_strange)
+        return NULL;
+    if (page.used_bytes <= RS_LINE_BYTES_MAX)
+        line = rs_line_of(page.text, page.used_bytes);
+    reader->is_unstored = !line;
+    return line;
+}
+
+RS_HOT_INLINE const struct rs_line *line_of(struct reader *reader, const struct frame *frame)
+{
+    uint64_t hash = hash_of(reader, frame);
+    const struct rs_line *line = reader->is_strange ? NULL : find(hash);
+
+    if (RS_LIKELY(line) || reader->is_strange)
+        return line;
+    line = make_line(reader, frame);
+    if (line)
+        keep(hash, line);
+    return line;
+}
+
+RS_HOT_INLINE uintptr_t innermost(struct reader *reader, const void *state)
+{
+    uintptr_t found = read_word(reader, (uintptr_t)state + python.layout->state_frame);
+
+    if (python.layout->holder_frame >= 0 && found)
+        found = read_word(reader, found + (unsigned)python.layout->holder_frame);
+    return found;
+}
+
+RS_HOT_INLINE bool is_of_c(struct reader *reader, uintptr_t frame)
+{
+    unsigned char owner = 0;
+
+    if (python.layout->owner >= 0)
+        read_bytes(reader, frame + (unsigned)python.layout->owner, &owner, 1);
+    return owner >= OWNED_BY_INTERPRETER;
+}
+
+RS_HOT_INLINE struct frame frame_at(struct reader *reader, uintptr_t at)
+{
+    const struct layout *layout = python.layout;
+    struct frame frame = {.code = read_word(reader, at + layout->code) & ~(uintptr_t)POINTER_MARKS};
+
+    if (layout->first_instruction)
+        frame.instruction = read_word(reader, at + layout->instruction);
+    else
+        frame.instruction = read_number(reader, at + layout->instruction);
+    if (!is_of_type(reader, frame.code, python.PyCode_Type))
+        reader->is_strange = true;
+    return frame;
+}
+
+/* Returns how many lines were read: none where a structure is strange.  A line that cannot be
+ * stored ends them. */
+RS_HOT_INLINE unsigned read_chain(struct reader *reader, const void *state,
+                                  const struct rs_line **lines)
+{
+    uintptr_t at = innermost(reader, state);
+    unsigned count = 0;
+
+    for (unsigned seen = 0; at && count < RS_PYTHON_FRAMES_MAX && !reader->is_strange; seen++) {
+        if (!is_of_c(reader, at)) {
+            struct frame frame = frame_at(reader, at);
+            lines[count] = reader->is_strange ? NULL : line_of(reader, &frame);
+            if (!lines[count])
+                break;
+            count++;
+        }
+        at = read_word(reader, at + python.layout->previous);
+        if (seen == FRAMES_SEEN_MAX)
+            reader->is_strange = true;
+    }
+    RS_ASSERT(count <= RS_PYTHON_FRAMES_MAX);
+    RS_ASSERT(!reader->is_unstored || !reader->is_strange);
+    return reader->is_strange ? 0 : count;
+}
+
+/* ---- trust ---- */
+
 enum { AGREEMENTS = 4, DISAGREEMENTS_MAX = 8 };
 
-static struct rs_python_chain chain; /* no layout: an unknown version */
 static _Atomic unsigned agreements, disagreements;
 
-static void prepare_chain(void)
+static RS_COLD unsigned lines_while_untrusted(const void *state, const struct rs_line **lines)
 {
-    const char *(*version)(void) = NULL;
-    const struct rs_python_layout *layout;
+    struct reader reader = {.is_careful = true};
+    unsigned count;
 
-    if (!look_up("Py_GetVersion", &version) || strncmp(version(), "3.", 2) != 0)
-        return;
-    layout = rs_python_layout_of((unsigned)strtoul(version() + 2, NULL, 10));
-    if (layout && look_up("PyCode_Addr2Line", &chain.line_number) &&
-        look_up("PyCode_Type", &chain.code_type) && look_up("PyUnicode_Type", &chain.text_type))
-        chain.layout = layout;
-}
-
-enum verdict { SAYS_NOTHING, AGREES, DIFFERS };
-
-/* Compares lines that were read, in the form of the answer, with it.  An answer that ends early
- * agrees with more lines. */
-static enum verdict compare(const struct answer *answer, const struct rs_line **read, int count)
-{
-    int common = answer->count < count ? answer->count : count;
-
-    if (count == RS_PYTHON_UNTOLD)
-        return SAYS_NOTHING;
-    if (answer->count < 0) /* the types of all objects were right */
-        return count > 0 ? AGREES : count == 0 ? SAYS_NOTHING : DIFFERS;
-    if (count < answer->count || (answer->is_whole && count > answer->count) ||
-        memcmp(read, answer->lines, (size_t)common * sizeof(void *)) != 0)
-        return DIFFERS;
-    return answer->count > 0 ? AGREES : SAYS_NOTHING;
-}
-
-/* In the form of the answer, which for a dump's lines is not the one that a report has. */
-static enum verdict judge(void *state, const struct answer *answer, const struct rs_line **read,
-                          int count)
-{
-    const struct rs_line *dumped[RS_PYTHON_FRAMES_MAX] = {NULL};
-    enum verdict verdict;
-
-    if (count > 0 && answer->is_dumped)
-        verdict = compare(
-            answer, dumped,
-            rs_python_chain_read(&chain, state, RS_PYTHON_DUMPED, dumped, RS_PYTHON_FRAMES_MAX));
-    else
-        verdict = compare(answer, read, count);
-    if (verdict == AGREES)
-        atomic_fetch_add_explicit(&agreements, 1, memory_order_relaxed);
-    else if (verdict == DIFFERS)
+    if (atomic_load_explicit(&disagreements, memory_order_relaxed) >= DISAGREEMENTS_MAX)
+        return 0; /* it is another kind of interpreter */
+    count = read_chain(&reader, state, lines);
+    if (reader.is_strange)
         atomic_fetch_add_explicit(&disagreements, 1, memory_order_relaxed);
-    return verdict;
+    else if (count > 0)
+        atomic_fetch_add_explicit(&agreements, 1, memory_order_relaxed);
+    return count;
 }
 
-/* Both ways, until the structures are trusted. */
-static unsigned lines_of_both(void *state, const struct rs_line **lines)
+/* Two functions in one: the second asks nowhere how to read. */
+static unsigned lines_of(const void *state, const struct rs_line **lines)
 {
-    const struct rs_line *read[RS_PYTHON_FRAMES_MAX] = {NULL};
-    struct answer answer;
-    int count;
+    struct reader reader = {.is_careful = false};
 
-    ask_interpreter(state, &answer);
-    RS_ASSERT(answer.count <= RS_PYTHON_FRAMES_MAX);
-    memcpy(lines, answer.lines, sizeof(answer.lines));
-    if (!chain.layout ||
-        atomic_load_explicit(&disagreements, memory_order_relaxed) >= DISAGREEMENTS_MAX)
-        return answer.count > 0 ? (unsigned)answer.count : 0;
-    count = rs_python_chain_read(&chain, state, RS_PYTHON_CAREFUL, read, RS_PYTHON_FRAMES_MAX);
-    if (judge(state, &answer, read, count) != AGREES)
-        return answer.count > 0 ? (unsigned)answer.count : 0;
-    RS_ASSERT(count > 0);
-    memcpy(lines, read, sizeof(read));
-    return (unsigned)count;
-}
-
-static unsigned lines_of(void *state, const struct rs_line **lines)
-{
-    int count = -1;
-
-    if (RS_LIKELY(atomic_load_explicit(&agreements, memory_order_relaxed) >= AGREEMENTS))
-        count = rs_python_chain_read(&chain, state, RS_PYTHON_TRUSTED, lines, RS_PYTHON_FRAMES_MAX);
-    return RS_LIKELY(count >= 0) ? (unsigned)count : lines_of_both(state, lines);
+    if (RS_UNLIKELY(atomic_load_explicit(&agreements, memory_order_relaxed) < AGREEMENTS))
+        return lines_while_untrusted(state, lines);
+    return read_chain(&reader, state, lines);
 }
 
 unsigned rs_python_lines(const struct rs_line *lines[RS_PYTHON_FRAMES_MAX])
 {
-    int kept_errno;
+    int kept_errno = errno;
+    const void *state = NULL;
     unsigned count;
-    void *state;
 
-    if (!is_present())
-        return 0;
-    kept_errno = errno;
-    state = python.Py_IsInitialized() ? python.PyGILState_GetThisThreadState() : NULL;
+    if (is_present() && python.layout)
+        state = state_of_this_thread();
     count = state ? lines_of(state, lines) : 0;
     errno = kept_errno;
     return count;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The Python frames of the calling thread, read through the interpreter in the process. */
+/* The Python frames of the calling thread. */
 #pragma once
 
 #include "trace/line.h"
 
 enum { RS_PYTHON_FRAMES_MAX = 8 }; /* the innermost ones */
 
-/* Writes a line "FILE:LINE in FUNCTION" for each frame, innermost first.  Returns how many: 0 when
- * there is no Python 3.9 or newer, it is not initialised, or this thread has no frames; with
- * versions newer than 3.13 also when the thread does not hold Python's lock.  Never waits for the
- * lock, runs no Python code, and keeps errno and a pending exception. */
+/* Writes a line "FILE:LINE in FUNCTION" for each frame, innermost first.  Returns how many: 0 where
+ * there is no CPython 3.8 to 3.14 (a free-threaded build is none of these), it is not initialised,
+ * or this thread has no frames; and where it is not sure which ones are its own: in a signal
+ * handler that interrupted Python, and in a thread that entered a subinterpreter.  Never waits for
+ * Python's lock, runs no Python code, makes no object, and keeps errno. */
 unsigned rs_python_lines(const struct rs_line *lines[RS_PYTHON_FRAMES_MAX]);

@@ -3,8 +3,10 @@
 programs, which stay silent and compute the same."""
 import json
 import os
+import platform
 import re
 import shutil
+import subprocess
 import sys
 import unittest
 
@@ -100,9 +102,7 @@ for i, name in enumerate(("n\xe4m\xe9", "\u540d\u524d", "\U00020000")):
 json.dump(callers, sys.stdout)
 """
 
-# Names that the interpreter's own functions do not say as they are: their text is limited, and faulthandler writes
-# 500 characters of a name, and numbers for those that are not ASCII.  All are among the first calls, which make the
-# library trust the interpreter's structures or not.
+# All are among the first calls, which make the library trust the interpreter's structures or not.
 PYTHON_NAMES = PYTHON_KEEP + """
 def call(name, deep, count):
     made = {"keep": keep}
@@ -115,6 +115,73 @@ for i in range(12):
     call("/" + "d" * 700 + "\\xe9" * 100 + "\\u540d/%d.py" % i, 1, 300 + i)
     call("/" + "\\u540d" * 300 + "/%d.py" % i, 1, 400 + i)
     call("/\\udcff/\\n%d.py" % i, 1, 500 + i)
+json.dump(callers, sys.stdout)
+"""
+
+# Makes Py_GetVersion return another version: mov TEXT, %rax; ret.
+PYTHON_PRETENDS = """\
+import ctypes, mmap, struct, sys
+function = ctypes.cast(ctypes.pythonapi.Py_GetVersion, ctypes.c_void_p).value
+text = ctypes.create_string_buffer(sys.argv[3].encode())
+code = b"\\x48\\xb8" + struct.pack("<Q", ctypes.addressof(text)) + b"\\xc3"
+page = function & -mmap.PAGESIZE
+if ctypes.CDLL(None).mprotect(ctypes.c_void_p(page), ctypes.c_size_t(2 * mmap.PAGESIZE), 7) != 0:
+    sys.exit(77)
+ctypes.memmove(function, code, len(code))
+""" + PYTHON_KEEP + """
+for i in range(20):
+    keep(100 + i)
+json.dump(callers, sys.stdout)
+"""
+
+# In the other interpreter, where the same thread runs, the caller may not be known: the thread has two states.
+PYTHON_INTERPRETERS = """\
+import sys
+if sys.version_info >= (3, 13):
+    import _interpreters
+    shared = ["legacy"], {}
+else:
+    import _xxsubinterpreters as _interpreters
+    shared = [], {"isolated": False} if sys.version_info >= (3, 9) else {}
+""" + PYTHON_KEEP + """
+within = '''
+import ctypes
+cuda = getattr(ctypes, %r)(%r)
+for i in range(10):
+    assert cuda.cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(%%d + i)) == 0
+''' % tuple(sys.argv[1:])
+
+def inside(first):
+    other = _interpreters.create(*shared[0], **shared[1])
+    _interpreters.run_string(other, within % first)
+    if sys.argv[1] == "PyDLL":
+        keep(first + 50)
+    _interpreters.destroy(other)
+    for i in range(10):
+        callers[first + i] = []
+
+inside(100)
+for i in range(10):
+    keep(300 + i)
+inside(500)
+keep(700)
+json.dump(callers, sys.stdout)
+"""
+
+# A handler may have interrupted the interpreter, but not where the thread has let go of Python's lock.
+PYTHON_HANDLER = PYTHON_KEEP + """
+import signal
+libc = ctypes.PyDLL(None)
+handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda number: keep(200 + number))
+for i in range(10):
+    keep(100 + i)
+libc.signal(signal.SIGUSR1, handler)
+libc.kill(libc.getpid(), signal.SIGUSR1)
+if sys.argv[1] == "PyDLL":
+    callers[200 + signal.SIGUSR1] = []
+keep(300)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+keep(301)
 json.dump(callers, sys.stdout)
 """
 
@@ -133,6 +200,16 @@ for character in "f", "\xe9", "\u540d", "\U00020000":
         exec(compile("keep(100)", length * character, "exec"))
 print("done")
 """
+
+
+def interpreters():
+    """This one, and each other version that is installed as python3.N."""
+    found = {sys.version_info[:2]: sys.executable}
+    for minor in range(8, 15):
+        path = shutil.which("python3.%d" % minor)
+        if path and subprocess.run([path, "-c", "import ctypes, json"], stderr=subprocess.DEVNULL, check=False).returncode == 0:
+            found.setdefault((3, minor), path)
+    return found
 
 
 class Programs(support.Test):
@@ -246,12 +323,21 @@ class Leaks(Programs):
         self.assertIn("RMM_TRACKING", result.stderr)
 
 
+@unittest.skipIf(support.PRELOAD_FIRST, "the interpreter is not built with sanitizers")
 class Python(support.Test):
     """Bindings keep Python's lock during a call (PyDLL) or let go of it (CDLL, as most do)."""
 
-    BINDINGS = ("PyDLL", "CDLL") if sys.version_info < (3, 14) else ("PyDLL",)
+    INTERPRETERS = interpreters()
 
-    @unittest.skipIf(support.PRELOAD_FIRST, "the interpreter is not built with sanitizers")
+    def each(self, check, *arguments):
+        for version, interpreter in self.INTERPRETERS.items():
+            for binding in "PyDLL", "CDLL":
+                with self.subTest("3.%d, %s" % (version[1], binding)):
+                    check(interpreter, binding, *arguments)
+
+    def command(self, interpreter, script, binding, *more):
+        return [interpreter, script, binding, os.path.join(support.HOSTCUDA, "libcudart.so"), *more]
+
     def test_python_frames(self):
         script, path = self.path("train.py"), self.path("leaks.json")
         with open(script, "w", encoding="utf-8") as file:
@@ -259,8 +345,8 @@ class Python(support.Test):
         numbers = {text.strip(): number for number, text in enumerate(PYTHON_PROGRAM.splitlines(), 1)}
         called = next(number for text, number in numbers.items() if "cudaMalloc" in text)
         stepped = next(number for text, number in numbers.items() if "1000 + i" in text)
-        for binding in self.BINDINGS:
-            command = [sys.executable, script, binding, os.path.join(support.HOSTCUDA, "libcudart.so")]
+        def check(interpreter, binding):
+            command = self.command(interpreter, script, binding)
             plain = support.run_plain(command)
             result = run(command, dict(POOL, RMM_TRACKING="json:" + path))
             self.assertEqual(result.outcome, plain.outcome, result)
@@ -280,36 +366,56 @@ class Python(support.Test):
                     self.assertTrue(lines[1].startswith("%s:%d in " % (script, stepped)), lines)
             self.assertEqual(sorted(by_python.values()), [[3003, 3], [5000, 1]], by_python)
 
-    @unittest.skipIf(support.PRELOAD_FIRST, "the interpreter is not built with sanitizers")
+        self.each(check)
+
     def test_names_of_any_length(self):
         script = self.path("long.py")
         with open(script, "w", encoding="utf-8") as file:
             file.write(PYTHON_LENGTHS)
-        for binding in self.BINDINGS:
-            result = run([sys.executable, script, binding, os.path.join(support.HOSTCUDA, "libcudart.so")],
-                         dict(POOL, RMM_TRACKING="json:" + os.devnull))
+
+        def check(interpreter, binding):
+            result = run(self.command(interpreter, script, binding), dict(POOL, RMM_TRACKING="json:" + os.devnull))
             self.assertEqual((result.status, result.stdout, result.stderr), (0, "done\n", ""), result)
 
-    @unittest.skipIf(support.PRELOAD_FIRST, "the interpreter is not built with sanitizers")
+        self.each(check)
+
     def test_each_block_has_its_callers(self):
         for folder in ".", "j\xfcrgen \u540d \U00020000":
-            for binding in self.BINDINGS:
-                with self.subTest("%s, %s" % (binding, folder)):
-                    self.assert_callers(PYTHON_CALLERS, binding, folder)
+            self.each(self.assert_callers, PYTHON_CALLERS, folder)
 
-    @unittest.skipIf(support.PRELOAD_FIRST, "the interpreter is not built with sanitizers")
-    def test_names_that_the_interpreter_shortens(self):
-        for binding in self.BINDINGS:
-            with self.subTest(binding):
-                self.assert_callers(PYTHON_NAMES, binding)
+    def test_long_names(self):
+        self.each(self.assert_callers, PYTHON_NAMES)
 
-    def assert_callers(self, program, binding, folder="."):
+    def test_beside_another_interpreter(self):
+        self.each(self.assert_callers, PYTHON_INTERPRETERS, ".", ("<string>:5 in <module>",))
+
+    def test_in_a_signal_handler(self):
+        self.each(self.assert_callers, PYTHON_HANDLER)
+
+    @unittest.skipIf(platform.machine() != "x86_64", "it makes a function return something else")
+    def test_an_interpreter_of_another_kind_names_nobody(self):
+        script, path = self.path("pretends.py"), self.path("leaks.json")
+        with open(script, "w", encoding="utf-8") as file:
+            file.write(PYTHON_PRETENDS)
+        for version, interpreter in self.INTERPRETERS.items():
+            for minor in range(7, 16):
+                if minor == version[1] or {minor, version[1]} <= {8, 9, 10}:  # these are alike
+                    continue
+                with self.subTest("3.%d as 3.%d" % (version[1], minor)):
+                    result = run(self.command(interpreter, script, "CDLL", "3.%d.1" % minor),
+                                 dict(POOL, RMM_TRACKING="json:" + path))
+                    self.assertEqual((result.status, result.stderr), (0, ""), result)
+                    with open(path, encoding="utf-8") as file:
+                        leak, = json.load(file)["leaks"]
+                    self.assertEqual([site["python"] for site in leak["call_sites"]], [[]] * len(leak["call_sites"]))
+
+    def assert_callers(self, interpreter, binding, program, folder=".", inside=()):
+        """`inside`: how the other interpreter's blocks may be named, or not at all."""
         script, path = self.path(os.path.join(folder, "callers.py")), self.path("leaks.json")
         os.makedirs(os.path.dirname(script), exist_ok=True)
         with open(script, "w", encoding="utf-8") as file:
             file.write(program)
-        result = run([sys.executable, script, binding, os.path.join(support.HOSTCUDA, "libcudart.so")],
-                     dict(POOL, RMM_TRACKING="json:" + path))
+        result = run(self.command(interpreter, script, binding), dict(POOL, RMM_TRACKING="json:" + path))
         self.assertEqual((result.status, result.stderr), (0, ""), result)
         expected, found = {}, {}
         for count, lines in json.loads(result.stdout).items():
@@ -320,7 +426,8 @@ class Python(support.Test):
         with open(path, encoding="utf-8") as file:
             leak, = json.load(file)["leaks"]
         for site in leak["call_sites"]:
-            entry = found.setdefault(tuple(site["python"]), [0, 0])
+            lines = tuple(site["python"])
+            entry = found.setdefault(() if lines == inside else lines, [0, 0])
             entry[0] += site["bytes"]
             entry[1] += site["blocks"]
         self.assertEqual(found, expected)
