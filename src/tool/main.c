@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/complete/complete.h"
 #include "tool/man/manual.h"
 #include "tool/tool.h"
 
@@ -142,8 +141,6 @@ static int dispatch(char **arguments)
         puts("rmmshim " RMMSHIM_VERSION);
         return TOOL_OK;
     }
-    if (strcmp(arguments[0], "--complete") == 0)
-        return complete(arguments + 1);
     if (tool_is_help(arguments[0]) || strcmp(arguments[0], "help") == 0)
         return print_help_of(arguments[1]);
     command = find_command(arguments[0]);

@@ -76,7 +76,9 @@ static const char *behind_name(const char *summary, const char *name)
                : summary;
 }
 
-void profile_each(void (*visit)(void *data, const char *name, const char *summary), void *data)
+/* Calls `visit` for each profile that lies beside this command, by name, with the first comment of
+ * its file. */
+static void each(void (*visit)(void *data, const char *name, const char *summary), void *data)
 {
     char folder[PATH_MAX], path[2 * PATH_MAX], summary[SUMMARY_BYTES];
     struct dirent **entries = NULL;
@@ -132,7 +134,7 @@ static bool find(const char *name)
         snprintf(profile.path, sizeof(profile.path), "%s", name);
         return true;
     }
-    profile_each(add_name, &names);
+    each(add_name, &names);
     tool_say_unknown("profile", name, names.words);
     return false;
 }
@@ -368,5 +370,5 @@ void profile_print_help(void)
          "systemd (EnvironmentFile=) and docker (--env-file) read it too.  A variable that an "
          "option or the\n"
          "environment sets, also to nothing, wins.  NAME is one of these:");
-    profile_each(print_profile, NULL);
+    each(print_profile, NULL);
 }

@@ -20,9 +20,5 @@ bool profile_enter(const char *name);
 /* As tool_diagnostics; a line about an assignment of the profile begins with its file and line. */
 struct rs_diagnostics profile_diagnostics(void);
 
-/* Calls `visit` for each profile that lies beside this command, by name, with the first comment of
- * its file. */
-void profile_each(void (*visit)(void *data, const char *name, const char *summary), void *data);
-
 /* The part of the help of `run` about profiles. */
 void profile_print_help(void);

@@ -86,7 +86,7 @@ class Bash(Shell):
 
     def offered(self, lines):
         calls = [self.call(line) for line in lines]
-        text = self.output("bash", "--norc", "--noprofile", "-c", "source %s/rmmshim.bash\n%s" % (
+        text = self.output("bash", "--norc", "--noprofile", "-c", "source %s/rmmshim\n%s" % (
             shlex.quote(FILES), "\n".join(call for call, _ in calls)))
         answers = []
         for (_, words), part, line in zip(calls, text.split("\n\n"), lines):
@@ -100,7 +100,7 @@ class Bash(Shell):
     def written(self, lines):
         return [answer[0] for answer in self.in_terminal(["bash", "--noprofile", "--rcfile", "FILE", "-i"], "bashrc", r"""
 PS1= PS2=
-source "%s/rmmshim.bash"
+source "%s/rmmshim"
 bind 'set bell-style none' 'set completion-query-items -1' 'set enable-bracketed-paste off'
 bind '"\C-x\C-t": "\t\C-x\C-u"'
 bind -x '"\C-x\C-u": printf "%%s\n" "$READLINE_LINE" >"$ANSWERS"; READLINE_LINE='
@@ -109,20 +109,23 @@ PROMPT_COMMAND='PROMPT_COMMAND=; echo ready >"$ANSWERS"'
 
 
 class Zsh(Shell):
-    """Each call of compadd is asked, too, which words it would take."""
+    """Each call of compadd is asked, too, which words it would take; behind what stays, as `--free=`."""
 
+    LISTENING = r"""
+typeset -ga offered
+compadd() {
+    local -a taken
+    builtin compadd -O taken "$@"
+    offered+=("${taken[@]/#/$IPREFIX}")
+    builtin compadd "$@"
+}
+"""
     SETUP = r"""
 PS1= LISTMAX=1000000
 unsetopt auto_list auto_menu beep
 fpath=("%s" $fpath)
 autoload -U compinit && compinit -u -D
-typeset -ga offered
-compadd() {
-    local -a taken
-    builtin compadd -O taken "$@"
-    offered+=("${taken[@]}")
-    builtin compadd "$@"
-}
+%s
 ask() {
     offered=()
     zle expand-or-complete
@@ -135,14 +138,14 @@ zle-line-init() { zle -D zle-line-init; print ready >$ANSWERS }
 zle -N zle-line-init
 """
 
-    def ask(self, lines):
-        return self.in_terminal(["zsh", "-i"], ".zshrc", self.SETUP % FILES, lines)
+    def ask(self, lines, more):
+        return self.in_terminal(["zsh", "-i"], ".zshrc", self.SETUP % (FILES, more), lines)
 
     def offered(self, lines):
-        return [set(answer[1:]) for answer in self.ask(lines)]
+        return [set(answer[1:]) for answer in self.ask(lines, self.LISTENING)]
 
-    def written(self, lines):
-        return [answer[0] for answer in self.ask(lines)]
+    def written(self, lines):  # what compadd is asked may change what _describe makes of it
+        return [answer[0] for answer in self.ask(lines, "")]
 
 
 class Fish(Shell):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Completion in a shell, bash, zsh or fish: its name is the argument.  What is expected comes from the tables.
+"""Completion in a shell, bash, zsh or fish: its name is the argument.  What is expected comes from the tables, as the files do.
 
 meson sets TOOL, TABLES (rmmshim-tables), COMMANDS (the list of src/tool/meson.build), PROFILES and FILES."""
 import os
@@ -15,7 +15,6 @@ from completion_shells import SHELLS
 TOOL = os.environ["TOOL"]
 COMMANDS = os.environ["COMMANDS"].split()
 OPTION = re.compile(r"--[a-z][a-z-]*")
-OTHERS = {"help", "--help", "--version"}
 PROGRAM = "rmmshim-test-of-completion"
 SHELL = sys.argv.pop(1)
 
@@ -27,13 +26,17 @@ def rows(name):
             for line in text.splitlines()[2:]]
 
 
+def bare(word):
+    """Without the sign that a value follows, which some shells add only when they write the word."""
+    return re.sub("^(--[a-z-]+|RMM_[A-Z_]+)=$", r"\1", word)
+
+
 def help_of(command):
     return subprocess.run([TOOL, command, "--help"], stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-RESOURCES = {name: ["leaf", "over one", "over two"].index(kind) for name, kind, *_ in rows("resources")}
+RESOURCES = [name for name, *_ in rows("resources")]
 VARIABLES = {name: (option, value) for name, option, value, _ in rows("variables")}
-OPTIONS = [(resource, option) for resource, option, *_ in rows("options")]
 
 
 class Completion(support.Test):
@@ -58,10 +61,10 @@ class Completion(support.Test):
         """Line -> what is offered there."""
         for line, offered in zip(expected, self.offered(*expected)):
             with self.subTest(line):
-                self.assertEqual(offered, set(expected[line]))
+                self.assertEqual(set(map(bare, offered)), set(map(bare, expected[line])))
 
     def test_every_command(self):
-        self.expect({"": OTHERS.union(COMMANDS), "nothing ": []})
+        self.expect({"": {"help", *COMMANDS}, "--": ["--help", "--version"], "nothing ": []})
 
     def test_every_option_of_every_command(self):
         expected = {}
@@ -80,7 +83,6 @@ class Completion(support.Test):
             words = value.split("|") if re.fullmatch(r"[a-z0-9|]+", value) else []
             if words:
                 expected["check %s=" % name] = ["%s=%s" % (name, word) for word in words]
-                expected["check %s_1=" % name] = ["%s_1=%s" % (name, word) for word in words] * (name + "_1" in PER_DEVICE)
                 expected["run %s=" % option] = ["%s=%s" % (option, word) for word in words]
                 if words != ["0", "1"]:
                     expected["run --quiet %s " % option] = words
@@ -93,31 +95,13 @@ class Completion(support.Test):
                      "limit 1 no": ["none"], "stats al": ["all"], "run --framework-pools ": ["on", "off"]})
 
     def test_every_variable_and_resource(self):
-        resources = {name + "(" * (upstreams > 0) for name, upstreams in RESOURCES.items()}
+        resources = set(RESOURCES)
         variables = {name + "=" for name in VARIABLES}
         self.expect({"check ": resources | variables, "check RMM_LIMIT=1GiB ": resources | variables, "check RMM_": variables,
                      "run --resource ": resources, "run --quiet --pinned-resource=": {
                          "--pinned-resource=" + resource for resource in resources},
-                     "check RMM_MANAGED_RESOURCE_1=": {"RMM_MANAGED_RESOURCE_1=" + resource for resource in resources},
+                     "check RMM_MANAGED_RESOURCE=": {"RMM_MANAGED_RESOURCE=" + resource for resource in resources},
                      "resources ": RESOURCES})
-
-    def test_every_option_of_every_resource(self):
-        lines = {name: "check '%s(%s" % (name, ["", "cuda, ", "cuda, managed, "][upstreams])
-                 for name, upstreams in RESOURCES.items()}
-        for (name, line), offered in zip(lines.items(), self.offered(*lines.values())):
-            with self.subTest(line):
-                self.assertEqual({word for word in offered if word.endswith("=")},
-                                 {line.partition("'")[2] + option + "=" for of, option in OPTIONS if of == name})
-
-    def test_inside_an_expression(self):
-        upstreams = {name + "(" * (count > 0) for name, count in RESOURCES.items()}
-        within = "statistics(pool("
-        self.expect({"check '%s" % within: {within + word for word in upstreams},
-                     "check 'fallback(cuda,": {"fallback(cuda," + word for word in upstreams},
-                     "check 'pool(cuda, gro": {"pool(cuda, growth" + word for word in ("=", "=geometric", "=rmm")},
-                     "check 'pool(cuda, growth=r": {"pool(cuda, growth=rmm" + word for word in ("", ")", ",")},
-                     "check '%scuda)" % within: {within + "cuda)" + word for word in (")", ",")},
-                     "check 'pool(cuda)": [], "check 'nothing(": [], "check 'pool(cuda, nothing=": [], "check 'pool))": []})
 
     def test_served_processes(self):
         process = str(served.scene(self, "hold:%d" % (1 << 20)).pid)
@@ -136,7 +120,8 @@ class Completion(support.Test):
     def test_programs_and_their_words(self):
         self.program("a-file-of-its-own", "")
         for offered in self.offered(*(line + PROGRAM[:-2] for line in (
-                "run ", "run --limit 1GiB ", "run --managed ", "run --managed 1 --free=wait ", "run -- ", "doctor "))):
+                "run ", "run --limit 1GiB ", "run --managed ", "run --managed=1 --free=wait ", "run -- ", "doctor ",
+                *["run --managed 1 --free=wait "] * (SHELL != "zsh")))):  # which takes the 1 for the program
             self.assertEqual(offered, {PROGRAM})
         for offered in self.offered("run --quiet %s a-file" % PROGRAM, "run %s --limit a-file" % PROGRAM):
             self.assertEqual(offered, {"a-file-of-its-own"})
@@ -149,34 +134,16 @@ class Completion(support.Test):
         self.assertLessEqual(offered, {"a-file-of-its-own", "--json=a-file-of-its-own"})
         self.assertNotEqual(offered, set())
 
-    def test_the_shell_s_file_has_no_list(self):
-        """Another command's words are offered, whatever they are."""
-        os.unlink(self.path("bin/rmmshim"))
-        self.program("bin/rmmshim", "printf 'words\\nnew-%s\\tof this test\\n' $#\n")
-        self.expect({"": ["new-2"], "new": ["new-2"], "new-command new": ["new-3"]})
-
-    def test_a_command_without_completion_offers_nothing(self):
-        os.unlink(self.path("bin/rmmshim"))
-        self.program("bin/rmmshim", "printf 'wrong\\nusage\\n' >&2; exit 2\n")
-        self.expect({"": [], "run ": []})
-
     def test_what_is_written(self):
         if not self.shell.written:
             self.skipTest("this shell writes nothing here")
-        lines = {"ru": "run ", "run --free=w": "run --free=wait ", "check 'poo": "check 'pool(",
-                 "check poo": "check pool\\(", "check RMM_FRE": "check RMM_FREE=", 'check "pool(cuda, gro': 'check "pool(cuda, growth=',
-                 "run --resource='pool(cuda, growth=r": "run --resource='pool(cuda, growth=rmm",
-                 "run --profile=cap": "run --profile=capped ", "check RMM_RESOURCE='pool(cuda)": "check RMM_RESOURCE='pool(cuda)"}
+        lines = {"ru": "run ", "run --free=w": "run --free=wait ", "run --free w": "run --free wait ",
+                 "check poo": "check pool ", "check RMM_FRE": "check RMM_FREE=", "check RMM_FREE=w": "check RMM_FREE=wait ",
+                 "top --sort pe": "top --sort peak ", "run --profile=cap": "run --profile=capped "}
         written = self.shell.written(["rmmshim " + line for line in lines])
         expected = ["rmmshim " + line for line in lines.values()]
-        if SHELL == "zsh":  # it puts backslashes in place of quotes inside of a word
-            written, expected = ([re.sub(r"[\\'\"]", "", line) for line in both] for both in (written, expected))
         self.assertEqual(written, expected)
 
-
-PER_DEVICE = {name + "_1" for name in VARIABLES if subprocess.run(
-    [TOOL, "check", name + "_1=0"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
-    check=False).stderr.find("not for one device") < 0}
 
 if __name__ == "__main__":
     if not shutil.which(SHELL):

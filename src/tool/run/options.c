@@ -239,42 +239,6 @@ bool run_options_take(char ***arguments, struct run_options *options)
     return true;
 }
 
-/* ---- for completion ---- */
-
-bool run_options_find(char *const *words, struct run_option_meaning *meaning)
-{
-    const struct own_option *own = find_own(words[0]);
-    bool has_equals = strchr(words[0], '='), has_value = true;
-    struct given_option option;
-
-    *meaning = (struct run_option_meaning){.variable = NULL};
-    if (own) {
-        meaning->value = own->value;
-        has_value = own->value != NULL;
-    } else if (framework_pools_is_option(words[0])) {
-        meaning->value = "on|off";
-    } else if (parse_option(words[0], &option)) {
-        meaning->variable = option.variable;
-        has_value =
-            !describe_is_switch(option.variable) || is_switch_value(option.variable, words + 1);
-    } else {
-        return false;
-    }
-    meaning->words = has_value && !has_equals ? 2 : 1;
-    return true;
-}
-
-void run_options_each(void (*visit)(void *data, const char *name, const char *help), void *data)
-{
-    char option[DESCRIBE_BYTES];
-
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(own_options); i++)
-        visit(data, own_options[i].name, own_options[i].help);
-    visit(data, "--framework-pools", "off: switch off the pools that frameworks keep themselves");
-    for (size_t i = 0; rs_variables[i].option.name; i++)
-        visit(data, describe_run_option(&rs_variables[i], option), rs_variables[i].option.help);
-}
-
 /* ---- together ---- */
 
 /* "RMM_LIMIT=...", also of one device. */

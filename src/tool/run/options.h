@@ -4,7 +4,6 @@
 #pragma once
 
 #include "base/size.h"
-#include "config/variables.h"
 
 #include <stdbool.h>
 
@@ -31,16 +30,3 @@ bool run_options_agree(const struct run_options *options);
 
 /* Prints the help about all options. */
 void run_options_print_help(void);
-
-/* What an option takes. */
-struct run_option_meaning {
-    const struct rs_variable *variable; /* that it sets; NULL: none */
-    const char *value; /* of one without a variable, as in help: "PATH", "on|off"; NULL: none */
-    int words;         /* of the command line, itself included */
-};
-
-/* Finds the option that `words` begin with, and changes nothing.  False where there is none. */
-bool run_options_find(char *const *words, struct run_option_meaning *meaning);
-
-/* Calls `visit` for each option. */
-void run_options_each(void (*visit)(void *data, const char *name, const char *help), void *data);
