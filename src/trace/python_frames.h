@@ -9,6 +9,7 @@ enum { RS_PYTHON_FRAMES_MAX = 8 }; /* the innermost ones */
 /* Writes a line "FILE:LINE in FUNCTION" for each frame, innermost first.  Returns how many: 0 where
  * there is no CPython 3.8 to 3.14 (a free-threaded build is none of these), it is not initialised,
  * or this thread has no frames; and where it is not sure which ones are its own: in a signal
- * handler that interrupted Python, and in a thread that entered a subinterpreter.  Never waits for
- * Python's lock, runs no Python code, makes no object, and keeps errno. */
+ * handler that may have interrupted Python, and beside subinterpreters in a thread whose one state
+ * does not hold Python's lock.  Never waits for that lock, runs no Python code, makes no object,
+ * and keeps errno. */
 unsigned rs_python_lines(const struct rs_line *lines[RS_PYTHON_FRAMES_MAX]);
