@@ -2,6 +2,8 @@
 #include "check.h"
 #include "hostcuda.h"
 
+#include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 static int start(void **state)
@@ -103,4 +105,24 @@ TEST(what_is_not_implemented_may_fail_too)
     assert_int_equal(cuFuncLoad(NULL), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(cuFuncLoad(NULL), CUDA_ERROR_NOT_SUPPORTED);
     assert_int_equal(hostcuda_call_count("cuFuncLoad") - calls, 2);
+}
+
+TEST(the_list_of_all_calls_adds_up_to_their_number)
+{
+    char line[128], name[100];
+    unsigned long long count, sum = 0, of_this = 0, before = hostcuda_all_calls(NULL);
+    FILE *list = tmpfile();
+
+    assert_non_null(list);
+    (void)cuFuncLoad(NULL);
+    assert_int_equal(hostcuda_all_calls(list), before + 1);
+    rewind(list);
+    while (fgets(line, sizeof(line), list)) {
+        assert_int_equal(sscanf(line, "%99s %llu", name, &count), 2);
+        sum += count;
+        of_this += strcmp(name, "cuFuncLoad") ? 0 : count;
+    }
+    fclose(list);
+    assert_int_equal(sum, before + 1);
+    assert_int_equal(of_this, hostcuda_call_count("cuFuncLoad"));
 }

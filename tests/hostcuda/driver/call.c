@@ -152,6 +152,19 @@ HC_API unsigned long long hostcuda_call_count(const char *symbol)
     return 0;
 }
 
+HC_API unsigned long long hostcuda_all_calls(FILE *list)
+{
+    unsigned long long all = 0;
+
+    for (int i = 0; i < HC_FN_COUNT; i++) {
+        unsigned long long count = counts[i];
+        all += count;
+        if (list && count)
+            fprintf(list, "%s %llu\n", hc_fn_names[i], count);
+    }
+    return all;
+}
+
 HC_API unsigned long long hostcuda_unsupported_count(void)
 {
     return unsupported_count;
