@@ -38,6 +38,7 @@
 
 #define PROGRAM "pressure"
 #include "failure.h"
+#include "note.h"
 #include "requests.h"
 
 unsigned long long seed;
@@ -264,6 +265,7 @@ static CUresult take(struct worker *worker, struct block *block)
     CUresult answer = take_once(worker, block);
 
     took_ms = now_ms() - begin_ms;
+    ORACLE_NOTE("allocate %c %zu: %d", letters[block->path], block->bytes, (int)answer);
     if (took_ms > worker->longest_ms)
         worker->longest_ms = took_ms;
     if (worker->is_waiting && took_ms > LONG_MS)
@@ -414,6 +416,7 @@ static void give(struct worker *worker, const struct block *block)
         drain(worker, &worker->lanes[block->lane]);
     if (block->path == STREAM) {
         free_in_order(worker, block);
+        ORACLE_NOTE("free s");
         return;
     }
     if (block->path == MAPPED) /* an unmap does not wait */
@@ -428,6 +431,7 @@ static void give(struct worker *worker, const struct block *block)
         map_end(block);
     else
         OK(cuArrayDestroy(block->array));
+    ORACLE_NOTE("free %c", letters[block->path]);
     count_gone(worker, block->taken_bytes);
 }
 

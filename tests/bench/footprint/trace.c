@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trace.h"
 
+#include "../../oracle/note.h"
 #include "rmmshim/rmmshim.h"
 #include "trace_file.h"
 
@@ -88,10 +89,12 @@ static bool play(const struct trace *trace, const struct trace_player *player,
 
         if (event->bytes == 0) {
             player->deallocate(blocks[event->block], trace->block_bytes[event->block], stream);
+            ORACLE_NOTE("free");
             continue;
         }
         trace->block_bytes[event->block] = event->bytes;
         blocks[event->block] = player->allocate(event->bytes, stream);
+        ORACLE_NOTE("allocate %zu: %d", event->bytes, blocks[event->block] == NULL);
         if (!blocks[event->block])
             return false;
         meter_note();

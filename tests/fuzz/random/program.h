@@ -13,6 +13,7 @@
 
 #define PROGRAM "random_program"
 #include "failure.h"
+#include "note.h"
 #include "requests.h"
 
 enum {
