@@ -33,12 +33,13 @@ def parse_figure(line):
     return Figure(match.group(1), float(match.group(2)), match.group(3), {key: float(value) for key, value in fields.items()})
 
 
-def environment(setting, preload):
-    """setting: of rmmshim, which is preloaded then; or None.  preload: another library instead, or None."""
+def environment(setting, preload, shim=None):
+    """setting: of rmmshim, which is preloaded then; or None.  preload: another library instead, or None.  shim: the
+    rmmshim to take, where it is another one than RMMSHIM_LIBRARY."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("RMM_") and name != "LD_PRELOAD"}
     libraries = [os.environ.get("LD_PRELOAD")]
     if setting is not None:
-        libraries.append(os.environ["RMMSHIM_LIBRARY"])
+        libraries.append(shim or os.environ["RMMSHIM_LIBRARY"])
         env.update(setting)
     libraries = [library for library in libraries + [preload] if library]
     if libraries:
@@ -49,11 +50,11 @@ def environment(setting, preload):
 class Contender:
     """A kind of memory, measured in a process of its own."""
 
-    def __init__(self, name, program, memory, setting=None, preload=None, pool_bytes=0, foreign=False):
+    def __init__(self, name, program, memory, setting=None, preload=None, pool_bytes=0, foreign=False, shim=None):
         self.name, self.memory, self.pool_bytes = name, memory, pool_bytes
         self.foreign = foreign  # it may say what it likes to standard error
         self.command = [os.path.join(os.environ["PROGRAMS"], program), "--turns"]
-        self.environment = environment(setting, preload)
+        self.environment = environment(setting, preload, shim)
         self.process = self.errors = None
         self.problem = None
 

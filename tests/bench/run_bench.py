@@ -3,6 +3,7 @@
 where its packages are, RMM, by turns on the same core.  Prints a table for each group of workloads.
 
     run_bench.py [--only GROUP,...] [--quick] [--json FILE]
+    run_bench.py --before LIBRARY [--quick]
 
 fence     what a fence costs here: what our larger figures are made of
 pairs     allocate and free one block, by size; `shared` is the runtime door, `static` the driver's
@@ -17,7 +18,9 @@ preload   a process that uses no CUDA
 observed  pairs below deep stacks of Python and C, by what observes them: statistics, log, tracking
 
 PROGRAMS is the folder of the programs, RMMSHIM_LIBRARY the library, EXPORTS (where the driver is the one of
-tests/hostcuda) the list of its functions.  --quick: fewer turns.  Exit status: 1 when a program failed or saw
+tests/hostcuda) the list of its functions.  --quick: fewer turns.  --before: pairs, threads, random sizes, frees
+beside a kernel and streams, by an earlier librmmshim.so and this one, two processes each, and the ratio of
+their times (that of two like processes tells how far to trust it).  Exit status: 1 when a program failed or saw
 an error, never for a figure; 77 without a device."""
 import argparse
 import json
@@ -266,6 +269,32 @@ SHORT_GROUPS = ["fence", "pairs", "threads", "busy", "streams"]
 GROUPS = SHORT_GROUPS + ["random", "pinned", "tails", "startup", "preload", "observed"]
 
 
+def compare_with(before, quick):
+    """Two processes of each, as like ones differ by up to 4 % for as long as they live."""
+    turns, ms = (2, 1) if quick else (9, 3)
+    everyone = [Contender("%s %s" % (flavour, name), "bench_" + flavour, "cuda", pool_setting(4 * GIB), shim=shim)
+                for flavour in FLAVOURS for name, shim in (("before", before), ("now", None), ("now 2", None), ("before 2", before))]
+    with Contest(everyone, figures) as contest:
+        for size in PAIR_SIZES:
+            contest.turns("pairs %d %d" % (size, ms), turns)
+        for count in THREADS[:1] + [THREADS[-1], 64]:
+            for size in THREAD_SIZES:
+                contest.turns("threads %d %d %d" % (count, size, 2 * ms), turns)
+        for size in LOG_SIZES:
+            contest.turns("random_log %d %d %d" % (size, 2 * GIB, 2 * ms), turns)
+        contest.turns("busy %d 3" % BUSY_BYTES, min(turns, 3))
+        contest.turns("streams %d 4" % STREAMS[-1], min(turns, 3))
+    close(contest)
+    rows = [["now / before (two like ones)"] + FLAVOURS]
+    for name in figures.turns:
+        pairs = [[figures.ratio(name, "%s %s" % (flavour, a), "%s %s" % (flavour, b))
+                  for a, b in (("now", "before"), ("now 2", "before 2"), ("before 2", "before"), ("now 2", "now"))]
+                 for flavour in FLAVOURS]
+        rows.append([name] + ["-" if None in ratios else "%s: %.3f %.3f (%.3f %.3f)" % ((show_ns(figures.median(name, flavour + " now")),) + tuple(ratios))
+                              for flavour, ratios in zip(FLAVOURS, pairs)])
+    print(compare.text_table(rows, right=range(1, len(rows[0]))))
+
+
 def run_groups(groups, quick):
     if set(SHORT_GROUPS) & set(groups):
         short_groups(groups, quick)
@@ -352,6 +381,7 @@ def main():
     parser.add_argument("--only", default=",".join(GROUPS), metavar="GROUP,...")
     parser.add_argument("--quick", action="store_true", help="fewer turns, for a device that is not to be judged")
     parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--before", metavar="LIBRARY")
     args = parser.parse_args()
     groups = args.only.split(",")
     for group in groups:
@@ -361,6 +391,11 @@ def main():
         print("no device")
         return 77
     begin = time.monotonic()
+    if args.before:
+        compare_with(os.path.abspath(args.before), args.quick)
+        for line in wrong:
+            print("FAILED: " + line)
+        return 1 if wrong else 0
     if not has_rmm():
         print("RMM is left out: there is no bench_rmm (tests/bench/build-rmm makes it of RMM's packages)")
     run_groups(groups, args.quick)
