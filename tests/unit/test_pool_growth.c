@@ -29,18 +29,6 @@ TEST(geometric_growth_past_an_initial_size_takes_a_sixteenth_of_what_is_held)
     end_stack(&stack);
 }
 
-TEST(geometric_growth_is_by_multiples_of_the_request)
-{
-    struct stack stack = make_pool(PLENTY, OPTIONS("maximum_size=8GiB"));
-    size_t served = 0;
-    struct rs_allocation block;
-
-    while (rs_mr_allocate(stack.mr, 20 * MIB, NULL, &block) == CUDA_SUCCESS)
-        served++;
-    assert_int_equal(served, 8 * GIB / (20 * MIB));
-    end_stack(&stack);
-}
-
 TEST(rmm_growth_doubles)
 {
     static const size_t sizes[] = {MIB, MIB, 2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB, 32 * MIB};
