@@ -89,7 +89,7 @@ static CUresult allocate_locked(struct rs_pool *pool, struct rs_block_request *r
 {
     enum rs_pool_how_much how_much = effort & RS_EFFORT_LITTLE ? RS_POOL_A_LITTLE : RS_POOL_A_STEP;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    size_t again_bytes = 0;
+    bool returned = false;
 
     for (unsigned round = 0; round < ROUNDS_MAX; round++) {
         uint64_t returns_before = pool->chunk_returns;
@@ -109,12 +109,12 @@ static CUresult allocate_locked(struct rs_pool *pool, struct rs_block_request *r
             return CUDA_SUCCESS;
         if (!request->stays_away &&
             (rs_pool_is_past_allowance(pool, request) || is_past_callers(pool, how_much))) {
-            if (again_bytes == 0 && (again_bytes = rs_pool_return_early(pool)) > 0)
+            if (!returned && (returned = rs_pool_returned_early(pool)))
                 continue;
             if (!rs_pool_is_short(pool) && rs_blocks_take_any(&pool->blocks, request, out))
                 return CUDA_SUCCESS;
         }
-        result = rs_pool_grow(pool, request, how_much, effort, again_bytes);
+        result = rs_pool_grow(pool, request, how_much, effort);
         if (request->stays_away && took_after_growth(pool, request, result, out))
             return CUDA_SUCCESS;
         if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)

@@ -12,13 +12,9 @@
  * ahead, so a growth takes 1/LONG_STEP, in fewer calls. */
 enum { STEP = 128, LONG_STEP = 16 };
 
-/* With less than this part of the first returns left, the bytes given back are taken again in one
- * chunk. */
-enum { MERGE_DIVISOR = 4 };
-
 enum { GROWTH_WAIT_MS = 20, SETTLE_WAIT_MS = 500 };
 
-size_t rs_pool_return_early(struct rs_pool *pool)
+bool rs_pool_returned_early(struct rs_pool *pool)
 {
     uint64_t left = rs_pool_returns_left(pool), before = pool->chunk_returns;
     struct rs_pool_chunk *chunks;
@@ -26,13 +22,13 @@ size_t rs_pool_return_early(struct rs_pool *pool)
 
     if (left == 0 || pool->blocks.free_range_count == 0 ||
         !rs_mr_deallocates_in_order(pool->base.upstream[0]))
-        return 0;
+        return false;
     chunks = rs_pool_detach_free_chunks(pool, left, 0, true);
     if (!chunks)
-        return 0;
+        return false;
     returned_bytes = rs_pool_return_chunks(pool, chunks);
     pool->early_returns += rs_max(pool->chunk_returns - before, 1);
-    return returned_bytes;
+    return returned_bytes > 0;
 }
 
 /* The bytes that a chunk for this request alone must have. */
@@ -46,10 +42,9 @@ static size_t needed_bytes(const struct rs_pool *pool, const struct rs_block_req
 }
 
 /* The bytes to ask for when nothing stands in the way: a multiple of the request, so that a program
- * that goes on with blocks of this size leaves no rest in each chunk.  again_bytes: given back for
- * this growth. */
+ * that goes on with blocks of this size leaves no rest in each chunk. */
 static size_t growth_step(const struct rs_pool *pool, const struct rs_block_request *request,
-                          size_t remaining_bytes, size_t again_bytes)
+                          size_t remaining_bytes)
 {
     bool is_long = pool->initial_bytes > 0 || rs_pool_returns_left(pool) == 0;
     size_t step_bytes;
@@ -62,8 +57,6 @@ static size_t growth_step(const struct rs_pool *pool, const struct rs_block_requ
         step_bytes =
             rs_min(pool->away_bytes, pool->held_bytes / RS_POOL_AWAY_DIVISOR - pool->away_bytes);
     step_bytes = rs_max(request->rounded_bytes, step_bytes);
-    if (rs_pool_returns_left(pool) < rs_pool_first_returns(pool) / MERGE_DIVISOR)
-        step_bytes = rs_max(step_bytes, again_bytes);
     step_bytes = rs_min(step_bytes, pool->step_limit_bytes);
     step_bytes -= step_bytes % request->rounded_bytes;
     return rs_min(rs_pool_round_up_or(step_bytes, RS_DRIVER_GRANULARITY, step_bytes),
@@ -186,8 +179,7 @@ static void set_away(struct rs_pool *pool, struct rs_pool_chunk *chunk)
  * growth at a time asks for more than its request: sixteen threads that find no block at once must
  * not take sixteen steps. */
 static size_t bytes_to_ask(const struct rs_pool *pool, const struct rs_block_request *request,
-                           enum rs_pool_how_much how_much, size_t remaining_bytes,
-                           size_t again_bytes)
+                           enum rs_pool_how_much how_much, size_t remaining_bytes)
 {
     if (how_much == RS_POOL_A_STEP &&
         (rs_pool_is_short(pool) || (request->stays_away && request->group == RS_BLOCKS_LARGE)))
@@ -196,14 +188,13 @@ static size_t bytes_to_ask(const struct rs_pool *pool, const struct rs_block_req
         return rs_min(remaining_bytes,
                       rs_pool_round_up_or(request->rounded_bytes, RS_DRIVER_GRANULARITY, 0));
     if (how_much == RS_POOL_A_STEP && !pool->is_growing_ahead)
-        return rs_min(remaining_bytes,
-                      rs_max(growth_step(pool, request, remaining_bytes, again_bytes),
-                             missing_step(pool, request)));
+        return rs_min(remaining_bytes, rs_max(growth_step(pool, request, remaining_bytes),
+                                              missing_step(pool, request)));
     return 0;
 }
 
 CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *request,
-                      enum rs_pool_how_much how_much, enum rs_effort effort, size_t again_bytes)
+                      enum rs_pool_how_much how_much, enum rs_effort effort)
 {
     size_t remaining_bytes = pool->maximum_bytes - pool->charged_bytes;
     size_t least_bytes = rs_min(needed_bytes(pool, request), remaining_bytes);
@@ -217,8 +208,7 @@ CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *reque
         rs_pool_note_shortage(pool, request->rounded_bytes);
         return CUDA_ERROR_OUT_OF_MEMORY; /* the request is past the maximum */
     }
-    ask.most_bytes =
-        rs_max(least_bytes, bytes_to_ask(pool, request, how_much, remaining_bytes, again_bytes));
+    ask.most_bytes = rs_max(least_bytes, bytes_to_ask(pool, request, how_much, remaining_bytes));
     RS_ASSERT(ask.most_bytes <= remaining_bytes);
     /* Beside a growth ahead another one is none, though it may round its request up. */
     leads = ask.most_bytes > least_bytes && !pool->is_growing_ahead;

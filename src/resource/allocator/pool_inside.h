@@ -187,14 +187,14 @@ struct rs_pool_ask {
 CUresult rs_pool_add_chunk_from_upstream(struct rs_pool *pool, const struct rs_pool_ask *ask);
 
 /* Grows by at least the request.  On success a block for it is in the index, and the lock was not
- * released since.  again_bytes: bytes that were given back for this growth. */
+ * released since. */
 CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *request,
-                      enum rs_pool_how_much how_much, enum rs_effort effort, size_t again_bytes);
+                      enum rs_pool_how_much how_much, enum rs_effort effort);
 
-/* Gives free chunks back although a growth is about to follow, and returns their bytes.  Only where
+/* Gives free chunks back although a growth is about to follow; true when some went.  Only where
  * upstream can free without waiting for the GPU, which may itself wait for this thread.  A try
  * without effect counts as one return, so that a busy context is not tried again and again. */
-size_t rs_pool_return_early(struct rs_pool *pool);
+bool rs_pool_returned_early(struct rs_pool *pool);
 
 /* True when another thread's growth was to leave room for this request, and this thread waited for
  * it (20 ms at most). */
