@@ -25,6 +25,7 @@ TOOLKIT = os.environ.get("TOOLKIT_LIBRARIES", "")
 
 # A wait for an event ends with it, so its limit only catches what never comes, and a busy machine never meets it.
 ENOUGH_SECONDS = 120
+GDB_SECONDS = 60  # the program is ended after it, whatever gdb does
 
 # Under a sanitizer a process takes up to ten times as long: of what is repeated, it does one in so many.
 FEWER = 4 if PRELOAD_FIRST else 1
@@ -125,12 +126,16 @@ def stacks(leader):
             state = read_or_empty(at + "stat").rpartition(")")[2].split()[:1]
             lines.append("  thread %s: state %s, in %s, system call %s" %
                          (thread, "".join(state), read_or_empty(at + "wchan"), read_or_empty(at + "syscall")))
-        if shutil.which("gdb"):
+        if not shutil.which("gdb"):
+            continue
+        try:
             gdb = subprocess.run(["gdb", "-p", str(pid), "-batch", "-nx", "-ex", "set pagination off",
                                   "-ex", "thread apply all bt"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                 stderr=subprocess.STDOUT, timeout=ENOUGH_SECONDS, check=False)
+                                 stderr=subprocess.STDOUT, timeout=GDB_SECONDS, check=False)
             lines += ["  " + line for line in gdb.stdout.decode(errors="replace").splitlines()
                       if line.startswith(("#", "Thread"))]
+        except subprocess.TimeoutExpired:
+            lines.append("  gdb took more than %d s" % GDB_SECONDS)
     return "\n".join(lines)
 
 
