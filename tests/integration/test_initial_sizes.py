@@ -78,12 +78,17 @@ class InitialSizes(support.Test):
                     self.assertEqual(counters[kind, "pool", "held"], 16 * MIB)
 
     def test_more_than_the_device_has(self):
-        for settings, resource in (({"RMM_RESOURCE": "async_managed(initial_size=128MiB)"}, "async_managed"),
-                                   ({"RMM_MANAGED": "1", "RMM_POOL_SIZE": "128MiB"}, "pool")):
-            for steps in ("device 1 free device 99999999 device 1", "device 1 free ordered 60 device 1"):
-                with self.subTest("%s %s" % (settings, steps)):
-                    _, counters = self.steps(settings, steps)
-                    self.assertEqual(counters["device", resource, "held"], 128 * MIB)
+        settings = {"RMM_MANAGED": "1", "RMM_POOL_SIZE": "128MiB"}
+        for steps in ("device 1 free device 99999999 device 1", "device 1 free ordered 60 device 1"):
+            with self.subTest("%s %s" % (settings, steps)):
+                _, counters = self.steps(settings, steps)
+                self.assertEqual(counters["device", "pool", "held"], 128 * MIB)
+
+    def test_the_driver_takes_what_its_pool_has_idle(self):
+        """For whatever does not fit, as from any pool of its own; the next requests are served as before."""
+        for steps, line in (("device 100 device 1 used", "device 100: 2"), ("ordered 100 device 1 used", "ordered 100: 2")):
+            self.prints(ASYNC, "device 1 free " + steps, line, "used 2", HOSTCUDA_POOL_STEP="2MiB")
+        self.prints(dict(ASYNC, RMM_LIMIT="40MiB"), "device 1 free device 41 used", "device 41: 2", "used 16")
 
     def test_a_stack_that_could_not_be_made_has_not_taken_it(self):
         with self.subTest("async"):
@@ -93,10 +98,10 @@ class InitialSizes(support.Test):
             self.assertEqual(len(result.said), 1, result)
 
     def test_what_cannot_be_served_takes_nothing(self):
-        for settings in POOLS + [ASYNC, VIRTUAL, ARENA]:
+        for settings in POOLS + [VIRTUAL, ARENA]:
             refused = "device 100: 2", "used 16"
             self.prints(settings, "device 1 free used device 100 used device 100 used", "used 16", *refused * 2)
-        for settings in POOLS + [ASYNC, VIRTUAL]:
+        for settings in POOLS + [VIRTUAL]:
             # Neither with 30 MiB in use by others, ...
             self.prints(settings, "device 1 free ordered 30 used device 40 used", "used 46", "device 40: 2", "used 46",
                         HOSTCUDA_POOL_STEP="2MiB")
@@ -126,7 +131,8 @@ class InitialSizes(support.Test):
                 self.assertEqual(counters["device", "pool", "held"], 128 * MIB)
 
     def test_what_fits_takes_it_and_it_comes_back(self):
-        for settings in POOLS + [ASYNC]:
+        self.prints(ASYNC, "device 1 free used device 60 used", "used 16", "used 60")
+        for settings in POOLS:
             # Of the pool's own ...
             self.prints(settings, "device 1 free used device 60 used", "used 16", "used 60")
             # ... and of the driver's: it is taken again with the next growth.

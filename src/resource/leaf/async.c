@@ -67,66 +67,6 @@ static CUresult try_to_take(struct rs_async *async, size_t size_bytes, size_t gr
     return result;
 }
 
-/* The device's free bytes; unbounded for managed memory, which may exceed the device's. */
-static size_t free_bytes(const struct rs_async *async)
-{
-    CUstreamCaptureMode mode = rs_capture_relax();
-    size_t bytes = 0, total_bytes;
-
-    if (rs_async_memory_of(async) != RS_MEMORY_DEVICE)
-        bytes = SIZE_MAX;
-    else if (rs_driver.cuMemGetInfo_v2(&bytes, &total_bytes) != CUDA_SUCCESS)
-        bytes = 0;
-    rs_capture_restore(mode);
-    return bytes;
-}
-
-/* Returns the size of the allocation that makes the pool reserve its initial size again; 0: none is
- * needed, or there is no room for it. */
-static size_t missing_bytes(struct rs_async *async)
-{
-    size_t room = rs_min(free_bytes(async), rs_account_room(async->leaf.environment->account));
-    size_t lacking, reserved, used = 0;
-
-    rs_mutex_lock(&async->leaf.lock);
-    reserved = rs_async_reserved_bytes(async);
-    (void)rs_async_pool_attribute(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
-    rs_mutex_unlock(&async->leaf.lock);
-    lacking = async->initial_bytes - rs_min(reserved, async->initial_bytes);
-    if (lacking == 0 || lacking > room)
-        return 0;
-    /* an allocation no larger than the idle bytes might be served from them, without a growth */
-    return lacking > reserved - rs_min(used, reserved)
-               ? lacking
-               : async->initial_bytes - rs_min(used, async->initial_bytes);
-}
-
-static bool holds_initial(struct rs_async *async)
-{
-    bool holds;
-
-    rs_mutex_lock(&async->leaf.lock);
-    holds = async->charged_bytes - async->pending_bytes >= async->initial_bytes;
-    rs_mutex_unlock(&async->leaf.lock);
-    return holds;
-}
-
-/* Reserves the initial size again after a part of it went back: we give it back for a request that
- * needs it, and the driver does for anything that does not fit. */
-static void regain_initial(struct rs_async *async)
-{
-    size_t bytes = holds_initial(async) ? 0 : missing_bytes(async), step_bytes;
-    CUdeviceptr address;
-
-    if (bytes == 0 || !rs_round_up(bytes, RS_DRIVER_GRANULARITY, &step_bytes) ||
-        try_to_take(async, bytes, step_bytes, true, &address) != CUDA_SUCCESS)
-        return;
-    (void)rs_async_free_on_own_stream(async, address); /* no work has used it */
-    rs_async_settle_own_stream(async, rs_async_idle_wait_ns);
-    rs_account_give(async->leaf.environment->account, 0,
-                    rs_async_memory_of(async)); /* the bytes stay reserved */
-}
-
 /* Takes from idle memory.  If its pieces are too small, the driver's pool grows and the request is
  * undone. */
 static CUresult take_held(struct rs_async *async, size_t size_bytes, enum rs_effort effort,
@@ -139,7 +79,6 @@ static CUresult take_held(struct rs_async *async, size_t size_bytes, enum rs_eff
     result = try_to_take(async, size_bytes, 0, false, address);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         rs_async_note_in_vain(async, size_bytes);
-    regain_initial(async);
     return rs_effort_result(effort, result);
 }
 
@@ -173,7 +112,6 @@ static CUresult take(struct rs_async *async, size_t size_bytes, enum rs_effort e
     }
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         rs_request_note_short();
-    regain_initial(async);
     rs_request_end();
     return rs_effort_result_of_driver(result);
 }
@@ -478,9 +416,8 @@ static int async_create(const struct rs_environment *environment, const void *co
 const struct rs_option rs_async_options[] = {
     RS_OPTION_SIZE_ROW(
         struct rs_async_config, initial_size, "0",
-        "reserved at the first allocation; stays when the pool is trimmed, goes back "
-        "where only that makes room for a request, and is reserved again when there "
-        "is room",
+        "reserved at the first allocation; stays when the pool is trimmed, and goes back "
+        "where only that makes room for a request",
         .maximum = RS_SIZE_ADDRESSABLE, .beyond_whole = true,
         .aliases = {{"initial_pool_size", RS_OPTION_SIZE}}),
     RS_OPTION_SIZE_ROW(
