@@ -12,14 +12,17 @@
  * The pool belongs to the device and outlives the context (MEASURED.md): see detached_leaf.h. */
 #include "resource/leaf/async.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/request.h"
+#include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/own_stream.h"
-#include "resource/leaf/async_pool.h"
+#include "resource/leaf/detached_leaf.h"
 #include "shared/published.h"
 
 #include <errno.h>
+#include <sched.h>
 
 /* The largest step by which a driver pool is known to grow for a smaller request. */
 enum { STEP_BYTES = 32 << 20 };
@@ -28,16 +31,283 @@ enum { STEP_BYTES = 32 << 20 };
  * long. */
 static const uint64_t free_wait_ns = 1000ull * 1000 * 1000;
 
-static struct rs_async *async_of(struct rs_detached_leaf *leaf)
+/* The longest wait for the own stream where there is another way.  Where streams share a channel,
+ * the own stream may be behind the program's work, and that work may wait for this thread, so no
+ * wait is unbounded.  A free of 4 GiB takes 1 to 2 ms on the stream. */
+static const uint64_t idle_wait_ns = 20ull * 1000 * 1000;
+
+struct async {
+    struct rs_detached_leaf leaf; /* its lock also protects the sizes below; the only driver calls
+                                     under it read the pool's attributes, and wait for no work */
+    CUmemoryPool pool;
+    size_t initial_bytes;   /* bytes that stay when the pool is trimmed */
+    size_t threshold_bytes; /* bytes that stay when the program synchronises; SIZE_MAX: all */
+    size_t charged_bytes; /* our bytes in the account: those that the pool has reserved, and pending
+                             ones */
+    size_t pending_bytes; /* the most by which calls under way may make the pool grow */
+    size_t peak_reserved_bytes;
+
+    /* A request of vain_bytes was not served from idle memory ... */
+    size_t vain_bytes; /* SIZE_MAX: no such request is known */
+    /* ... and given_bytes were given back since then. */
+    size_t given_bytes;
+};
+
+static struct async *async_of(struct rs_detached_leaf *leaf)
 {
-    return RS_CONTAINER_OF(leaf, struct rs_async, leaf);
+    return RS_CONTAINER_OF(leaf, struct async, leaf);
+}
+
+static enum rs_memory memory_of(const struct async *async)
+{
+    return async->leaf.base.descriptor->memory;
+}
+
+/* ---- the pool's bytes in the account ---- */
+
+/* The account counts the bytes that the driver's pool has reserved, live or not, and these change
+ * inside the driver: the pool grows in an allocation, and shrinks in any synchronisation when the
+ * release threshold is low, or when the device is full.  So the most that a call may add is charged
+ * before it, and after it the charge is replaced by the bytes that the pool reports.  The limit is
+ * exceeded for a moment in one case only: a request at the limit should have fitted into the pool,
+ * but no single piece was large enough; then the request is undone. */
+
+/* Reads an attribute of the driver's pool into *bytes.  False when the driver refuses. */
+static bool pool_attribute(const struct async *async, CUmemPool_attribute attribute, size_t *bytes)
+{
+    CUstreamCaptureMode mode = rs_capture_relax();
+    cuuint64_t value = 0;
+    bool good = rs_driver.cuMemPoolGetAttribute(async->pool, attribute, &value) == CUDA_SUCCESS;
+
+    rs_capture_restore(mode);
+    *bytes = value;
+    return good;
+}
+
+/* Returns the bytes that the driver has reserved in the pool.  The caller holds the lock. */
+static size_t reserved_bytes(const struct async *async)
+{
+    size_t bytes;
+
+    return pool_attribute(async, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes)
+               ? bytes
+               : async->leaf.live_bytes;
+}
+
+/* True when idle memory is known to be in pieces smaller than the request.  A piece grows when the
+ * memory beside it is given back.  So a caller that has no other way tries again after any free;
+ * for others the attempt, which costs a growth and its undoing, waits until enough was given back.
+ * The caller holds the lock. */
+static bool is_known_scattered(const struct async *async, size_t size_bytes, enum rs_effort effort)
+{
+    return size_bytes >= async->vain_bytes &&
+           async->given_bytes < (rs_effort_takes_any(effort) ? 1 : size_bytes);
+}
+
+/* Idle memory did not serve a request of size_bytes, so it is not tried for such a size until
+ * enough was given back. */
+static void note_in_vain(struct async *async, size_t size_bytes)
+{
+    rs_mutex_lock(&async->leaf.lock);
+    if (async->given_bytes > 0 || size_bytes < async->vain_bytes)
+        async->vain_bytes = size_bytes;
+    async->given_bytes = 0;
+    rs_mutex_unlock(&async->leaf.lock);
+}
+
+static void note_given(struct async *async, size_t size_bytes)
+{
+    rs_mutex_lock(&async->leaf.lock);
+    if (__builtin_add_overflow(async->given_bytes, size_bytes, &async->given_bytes))
+        async->given_bytes = SIZE_MAX;
+    rs_mutex_unlock(&async->leaf.lock);
+}
+
+/* True when size_bytes are idle in the pool, and not known to be in smaller pieces. */
+static bool has_idle(struct async *async, size_t size_bytes, enum rs_effort effort)
+{
+    size_t taken_bytes, reserved;
+    bool scattered;
+
+    rs_mutex_lock(&async->leaf.lock);
+    taken_bytes = async->leaf.live_bytes;
+    reserved = async->charged_bytes - async->pending_bytes;
+    scattered = is_known_scattered(async, size_bytes, effort);
+    rs_mutex_unlock(&async->leaf.lock);
+    return reserved > taken_bytes && reserved - taken_bytes >= size_bytes && !scattered;
+}
+
+static bool try_to_charge(struct async *async, size_t growth_bytes, struct rs_account_wait *wait)
+{
+    bool charged;
+
+    rs_mutex_lock(&async->leaf.lock);
+    charged = rs_account_try_as(async->leaf.environment->account, growth_bytes, growth_bytes,
+                                memory_of(async), wait);
+    if (charged) {
+        async->charged_bytes += growth_bytes;
+        async->pending_bytes += growth_bytes;
+    }
+    rs_mutex_unlock(&async->leaf.lock);
+    return charged;
+}
+
+/* Charges the most bytes by which a call may make the pool grow.  False at the limit. */
+static bool charge(struct async *async, size_t growth_bytes)
+{
+    struct rs_account_wait wait = {.is_contested = false};
+
+    do
+        if (try_to_charge(async, growth_bytes, &wait))
+            return true;
+    while (rs_account_wait(async->leaf.environment->account, &wait));
+    return false;
+}
+
+/* Replaces the charge by what the pool reports; growth_bytes of it are pending no longer.  Bytes
+ * that other calls may still add are charged already, and a part of them may be reserved by now.
+ * The caller holds the lock. */
+static bool try_to_settle(struct async *async, size_t growth_bytes, bool may_grow, size_t *charged,
+                          struct rs_account_wait *wait)
+{
+    struct rs_account *account = async->leaf.environment->account;
+    size_t reserved = reserved_bytes(async), wanted;
+    bool good = true;
+
+    RS_ASSERT_HELD(&async->leaf.lock);
+    async->peak_reserved_bytes = rs_max(async->peak_reserved_bytes, reserved);
+    *charged = async->charged_bytes;
+    wanted = rs_max(reserved, rs_min(*charged, reserved + async->pending_bytes - growth_bytes));
+    if (wanted > *charged)
+        good = may_grow && rs_account_try_grow(account, wanted - *charged, memory_of(async), wait);
+    else
+        rs_account_shrink(account, *charged - wanted, memory_of(async));
+    if (good)
+        *charged = async->charged_bytes = wanted;
+    return good;
+}
+
+/* Ends a call that was charged growth_bytes, or follows a change of the pool: charges the bytes
+ * that the pool has reserved, and returns them in *charged.  False when these are more than before
+ * without may_grow, or more than the limit allows; the old charge stays then. */
+static bool settle(struct async *async, size_t growth_bytes, bool may_grow, size_t *charged)
+{
+    struct rs_account *account = async->leaf.environment->account;
+    struct rs_account_wait wait = {.is_contested = false};
+    bool good, again = true;
+
+    rs_mutex_lock(&async->leaf.lock);
+    while (!(good = try_to_settle(async, growth_bytes, may_grow, charged, &wait)) && again &&
+           wait.is_contested) {
+        rs_mutex_unlock(&async->leaf.lock);
+        again = rs_account_wait(account, &wait);
+        rs_mutex_lock(&async->leaf.lock);
+    }
+    async->pending_bytes -= growth_bytes;
+    rs_account_taken(account, growth_bytes, memory_of(async));
+    rs_mutex_unlock(&async->leaf.lock);
+    return good;
+}
+
+/* ---- the driver's calls ---- */
+
+/* Frees a block in the order of the own stream, without a wait. */
+static CUresult free_on_own_stream(struct async *async, CUdeviceptr address)
+{
+    const struct rs_environment *environment = async->leaf.environment;
+    CUstreamCaptureMode mode = rs_capture_relax();
+    CUresult result;
+    bool entered = rs_driver_context_enter(environment->context, &result);
+
+    if (result == CUDA_SUCCESS)
+        result = rs_driver.cuMemFreeAsync(
+            address, rs_own_stream(environment->own_stream, environment->context));
+    rs_driver_context_leave(entered);
+    rs_capture_restore(mode);
+    return result;
+}
+
+/* Polls the own stream for up to bound_ns; CUDA_ERROR_NOT_READY when it takes longer.  A real wait
+ * would also cover work that other threads give to the stream later. */
+static CUresult wait_for_own_stream(CUstream stream, uint64_t bound_ns)
+{
+    uint64_t begin_ns = rs_clock_ns();
+    CUstreamCaptureMode mode = rs_capture_relax();
+    CUresult result;
+
+    while ((result = rs_driver.cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY &&
+           rs_clock_ns() - begin_ns < bound_ns)
+        sched_yield();
+    rs_capture_restore(mode);
+    return result;
+}
+
+/* Allocates a block that is usable on every stream on return, after a wait of at most bound_ns.
+ * CUDA_ERROR_NOT_READY when this takes longer; the block goes back then. */
+static CUresult allocate_on_own_stream(struct async *async, size_t size_bytes, uint64_t bound_ns,
+                                       CUdeviceptr *address)
+{
+    const struct rs_environment *environment = async->leaf.environment;
+    CUstream stream = rs_own_stream(environment->own_stream, environment->context);
+    CUstreamCaptureMode mode = rs_capture_relax();
+    CUresult result;
+    bool entered = rs_driver_context_enter(environment->context, &result);
+
+    if (result == CUDA_SUCCESS)
+        result = rs_driver.cuMemAllocFromPoolAsync(address, size_bytes, async->pool, stream);
+    rs_driver_context_leave(entered);
+    rs_capture_restore(mode);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = *address % RS_BLOCK_ALIGNMENT ? CUDA_ERROR_NOT_SUPPORTED /* as in leaf.c */
+                                           : wait_for_own_stream(stream, bound_ns);
+    if (result != CUDA_SUCCESS)
+        (void)free_on_own_stream(async, *address); /* ordered behind the allocation */
+    return result;
+}
+
+/* Waits up to bound_ns until the driver has executed the frees, whose bytes count as used before.
+ */
+static void settle_own_stream(const struct async *async, uint64_t bound_ns)
+{
+    const struct rs_environment *environment = async->leaf.environment;
+
+    (void)rs_own_stream_settle(rs_own_stream(environment->own_stream, environment->context),
+                               bound_ns);
+}
+
+/* Has the driver release the pool's idle memory, down to keep_bytes reserved. */
+static void trim_pool(struct async *async, size_t keep_bytes)
+{
+    CUstreamCaptureMode mode;
+
+    settle_own_stream(async, idle_wait_ns);
+    mode = rs_capture_relax();
+    (void)rs_driver.cuMemPoolTrimTo(async->pool, keep_bytes);
+    rs_capture_restore(mode);
+}
+
+/* Gives idle memory above keep_bytes back to the driver, down to at_least_bytes reserved.  Returns
+ * the bytes by which the charge fell. */
+static size_t give_back(struct async *async, size_t keep_bytes, size_t at_least_bytes)
+{
+    size_t used_bytes, kept_bytes, before_bytes, after_bytes;
+
+    settle_own_stream(async, idle_wait_ns);
+    (void)settle(async, 0, true, &before_bytes);
+    if (!pool_attribute(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used_bytes) ||
+        __builtin_add_overflow(used_bytes, keep_bytes, &kept_bytes))
+        return 0;
+    trim_pool(async, rs_max(kept_bytes, at_least_bytes));
+    (void)settle(async, 0, true, &after_bytes);
+    return before_bytes > after_bytes ? before_bytes - after_bytes : 0;
 }
 
 /* ---- the leaf ---- */
 
 /* Tries a request whose growth_bytes are charged already.  Without may_grow it is undone if the
  * pool has grown. */
-static CUresult try_to_take(struct rs_async *async, size_t size_bytes, size_t growth_bytes,
+static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growth_bytes,
                             bool may_grow, CUdeviceptr *address)
 {
     struct rs_account *account = async->leaf.environment->account;
@@ -45,50 +315,48 @@ static CUresult try_to_take(struct rs_async *async, size_t size_bytes, size_t gr
     CUresult result;
     size_t charged;
 
-    if (!rs_async_charge(async, growth_bytes))
+    if (!charge(async, growth_bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    wait_ns =
-        may_grow ? rs_max(rs_request_patience_ns(), rs_async_idle_wait_ns) : rs_async_idle_wait_ns;
-    result = rs_async_allocate_on_own_stream(async, size_bytes, wait_ns, address);
-    if (!rs_async_settle(async, growth_bytes, may_grow, &charged)) {
+    wait_ns = may_grow ? rs_max(rs_request_patience_ns(), idle_wait_ns) : idle_wait_ns;
+    result = allocate_on_own_stream(async, size_bytes, wait_ns, address);
+    if (!settle(async, growth_bytes, may_grow, &charged)) {
         if (result == CUDA_SUCCESS) {
-            (void)rs_async_free_on_own_stream(async, *address);
+            (void)free_on_own_stream(async, *address);
             result = CUDA_ERROR_OUT_OF_MEMORY;
         }
-        rs_async_trim_pool(async, charged);
-        (void)rs_async_settle(async, 0, true, &charged);
+        trim_pool(async, charged);
+        (void)settle(async, 0, true, &charged);
     }
     if (result != CUDA_SUCCESS)
-        rs_account_untake(
-            account, 0,
-            rs_async_memory_of(async)); /* counts the call; rs_async_settle has counted the bytes */
+        rs_account_untake(account, 0,
+                          memory_of(async)); /* counts the call; settle has counted the bytes */
     else if (growth_bytes > 0)
-        rs_async_note_given(async, growth_bytes);
+        note_given(async, growth_bytes);
     return result;
 }
 
 /* Takes from idle memory.  If its pieces are too small, the driver's pool grows and the request is
  * undone. */
-static CUresult take_held(struct rs_async *async, size_t size_bytes, enum rs_effort effort,
+static CUresult take_held(struct async *async, size_t size_bytes, enum rs_effort effort,
                           CUdeviceptr *address)
 {
     CUresult result;
 
-    if (!rs_async_has_idle(async, size_bytes, effort))
+    if (!has_idle(async, size_bytes, effort))
         return CUDA_ERROR_NOT_READY;
     result = try_to_take(async, size_bytes, 0, false, address);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
-        rs_async_note_in_vain(async, size_bytes);
+        note_in_vain(async, size_bytes);
     return rs_effort_result(effort, result);
 }
 
-static CUresult take(struct rs_async *async, size_t size_bytes, enum rs_effort effort,
+static CUresult take(struct async *async, size_t size_bytes, enum rs_effort effort,
                      CUdeviceptr *address)
 {
     const struct rs_environment *environment = async->leaf.environment;
     struct rs_refusal refusal = {.size_bytes = size_bytes,
                                  .releases = rs_account_releases(environment->account),
-                                 .memory = rs_async_memory_of(async)};
+                                 .memory = memory_of(async)};
     bool reclaims = environment->reclaim && !rs_effort_is_ahead(effort);
     size_t step_bytes;
     CUresult result;
@@ -96,13 +364,12 @@ static CUresult take(struct rs_async *async, size_t size_bytes, enum rs_effort e
     if (!rs_round_up(size_bytes, STEP_BYTES, &step_bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     rs_request_begin();
-    result =
-        try_to_take(async, size_bytes,
-                    rs_async_has_idle(async, size_bytes, effort) ? 0 : step_bytes, true, address);
+    result = try_to_take(async, size_bytes, has_idle(async, size_bytes, effort) ? 0 : step_bytes,
+                         true, address);
     /* Idle memory in small pieces may stand between the request and the limit.  The initial size
      * goes back only where that can be enough, which also depends on the device's other stacks. */
     if (result == CUDA_ERROR_OUT_OF_MEMORY &&
-        rs_async_give_back(async, 0, environment->reclaim ? async->initial_bytes : 0) > 0)
+        give_back(async, 0, environment->reclaim ? async->initial_bytes : 0) > 0)
         result = try_to_take(async, size_bytes, step_bytes, true, address);
     /* idle memory of the device's other stacks may stand there too */
     while (result == CUDA_ERROR_OUT_OF_MEMORY && reclaims &&
@@ -125,25 +392,24 @@ static CUresult async_take(struct rs_detached_leaf *leaf, size_t size_bytes, enu
 
 /* After a free that waits, the program may ask about the address, and gets the driver's answer: so
  * the driver must have executed the free. */
-static void settle_if_waiting(const struct rs_async *async)
+static void settle_if_waiting(const struct async *async)
 {
     if (rs_mr_frees_at_once())
-        rs_async_settle_own_stream(async, free_wait_ns);
+        settle_own_stream(async, free_wait_ns);
     else if (!async->leaf.environment->frees_are_ready)
-        rs_async_settle_own_stream(async, rs_async_idle_wait_ns);
+        settle_own_stream(async, idle_wait_ns);
 }
 
 static CUresult async_give(struct rs_detached_leaf *leaf, CUdeviceptr address, size_t size_bytes)
 {
-    struct rs_async *async = async_of(leaf);
-    CUresult result = rs_async_free_on_own_stream(async, address);
+    struct async *async = async_of(leaf);
+    CUresult result = free_on_own_stream(async, address);
 
     if (result != CUDA_SUCCESS)
         return result;
     settle_if_waiting(async);
-    rs_async_note_given(async, size_bytes);
-    rs_account_give(leaf->environment->account, 0,
-                    rs_async_memory_of(async)); /* the bytes stay reserved */
+    note_given(async, size_bytes);
+    rs_account_give(leaf->environment->account, 0, memory_of(async)); /* the bytes stay reserved */
     return CUDA_SUCCESS;
 }
 
@@ -167,14 +433,14 @@ static CUresult async_give_late(struct rs_detached_leaf *leaf, CUdeviceptr addre
  * pool_trim). */
 static bool async_end(struct rs_detached_leaf *leaf)
 {
-    struct rs_async *async = async_of(leaf);
+    struct async *async = async_of(leaf);
     CUstreamCaptureMode mode = rs_capture_relax();
     CUresult result = rs_driver.cuMemPoolDestroy(async->pool);
 
     rs_capture_restore(mode);
     /* in any case, as the account ends with its context */
     rs_mutex_lock(&leaf->lock);
-    rs_account_shrink(leaf->environment->account, async->charged_bytes, rs_async_memory_of(async));
+    rs_account_shrink(leaf->environment->account, async->charged_bytes, memory_of(async));
     async->charged_bytes = 0;
     rs_mutex_unlock(&leaf->lock);
     return result == CUDA_SUCCESS;
@@ -182,20 +448,20 @@ static bool async_end(struct rs_detached_leaf *leaf)
 
 static size_t async_trim(struct rs_mr *mr, const struct rs_trim *trim)
 {
-    struct rs_async *async = async_of(rs_detached_leaf_of(mr));
+    struct async *async = async_of(rs_detached_leaf_of(mr));
     size_t bytes;
 
     if (!rs_detached_leaf_enter(&async->leaf))
         return 0;
-    bytes = rs_async_give_back(async, trim->keep_bytes,
-                               rs_trim_takes_initial(trim, mr) ? 0 : async->initial_bytes);
+    bytes = give_back(async, trim->keep_bytes,
+                      rs_trim_takes_initial(trim, mr) ? 0 : async->initial_bytes);
     (void)rs_detached_leaf_leave(&async->leaf);
     return bytes;
 }
 
 static size_t async_excess_bytes(struct rs_mr *mr)
 {
-    struct rs_async *async = async_of(rs_detached_leaf_of(mr));
+    struct async *async = async_of(rs_detached_leaf_of(mr));
     size_t reserved;
 
     rs_mutex_lock(&async->leaf.lock);
@@ -208,26 +474,26 @@ static size_t async_excess_bytes(struct rs_mr *mr)
  * program does not synchronise our own stream, so we do. */
 static void async_synchronise(struct rs_mr *mr, enum rs_synchronise when)
 {
-    struct rs_async *async = async_of(rs_detached_leaf_of(mr));
+    struct async *async = async_of(rs_detached_leaf_of(mr));
 
     if (when == RS_SYNCHRONISE_BEGIN || async_excess_bytes(mr) == 0 ||
         !rs_detached_leaf_enter(&async->leaf))
         return;
-    (void)rs_async_give_back(async, 0, async->threshold_bytes);
+    (void)give_back(async, 0, async->threshold_bytes);
     (void)rs_detached_leaf_leave(&async->leaf);
 }
 
 static size_t async_idle_bytes(struct rs_mr *mr)
 {
-    struct rs_async *async = async_of(rs_detached_leaf_of(mr));
+    struct async *async = async_of(rs_detached_leaf_of(mr));
     size_t reserved, used = 0;
 
     if (!rs_detached_leaf_enter(&async->leaf))
         return 0;
     /* the driver may have released some memory: the held bytes must follow */
-    (void)rs_async_settle(async, 0, true, &reserved);
-    if (!rs_async_pool_attribute(async, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) ||
-        !rs_async_pool_attribute(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used))
+    (void)settle(async, 0, true, &reserved);
+    if (!pool_attribute(async, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) ||
+        !pool_attribute(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used))
         reserved = 0;
     (void)rs_detached_leaf_leave(&async->leaf);
     return reserved > used ? reserved - used : 0;
@@ -236,7 +502,7 @@ static size_t async_idle_bytes(struct rs_mr *mr)
 /* The held bytes include those that calls under way have asked for, as in the account. */
 static struct rs_detached_held async_held(struct rs_detached_leaf *leaf)
 {
-    const struct rs_async *async = async_of(leaf);
+    const struct async *async = async_of(leaf);
     struct rs_detached_held held = {0, 0};
 
     if (!rs_mutex_lock_bounded(&leaf->lock, leaf->base.descriptor->name))
@@ -249,14 +515,14 @@ static struct rs_detached_held async_held(struct rs_detached_leaf *leaf)
 
 /* Gives a peer access to the pool, or takes it.  cuCtxEnablePeerAccess does not cover a pool's
  * memory, which has access settings of its own.  All devices reach managed memory anyhow. */
-static CUresult set_access(const struct rs_async *async, CUdevice peer, bool allowed)
+static CUresult set_access(const struct async *async, CUdevice peer, bool allowed)
 {
     const CUmemAccessDesc access = {
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = peer},
         .flags = allowed ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE,
     };
 
-    if (rs_async_memory_of(async) == RS_MEMORY_MANAGED)
+    if (memory_of(async) == RS_MEMORY_MANAGED)
         return CUDA_SUCCESS;
     return rs_driver.cuMemPoolSetAccess ? rs_driver.cuMemPoolSetAccess(async->pool, &access, 1)
                                         : CUDA_ERROR_NOT_SUPPORTED;
@@ -264,7 +530,7 @@ static CUresult set_access(const struct rs_async *async, CUdevice peer, bool all
 
 static CUresult async_access_changed(struct rs_mr *mr, CUdevice peer, bool allowed)
 {
-    struct rs_async *async = async_of(rs_detached_leaf_of(mr));
+    struct async *async = async_of(rs_detached_leaf_of(mr));
     CUresult result;
 
     if (!rs_detached_leaf_enter(&async->leaf))
@@ -289,7 +555,7 @@ static const struct rs_detached_calls async_calls = {
 
 /* ---- creation ---- */
 
-static bool make_pool(struct rs_async *async, CUmemAllocationType type, size_t release_threshold)
+static bool make_pool(struct async *async, CUmemAllocationType type, size_t release_threshold)
 {
     CUmemPoolProps properties = {
         .allocType = type,
@@ -309,7 +575,7 @@ static bool make_pool(struct rs_async *async, CUmemAllocationType type, size_t r
 }
 
 /* Makes the pool reserve its initial size: one allocation and its free, as RMM does. */
-static void take_initial(struct rs_async *async, size_t bytes)
+static void take_initial(struct async *async, size_t bytes)
 {
     char text[RS_SIZE_TEXT_BYTES];
     CUdeviceptr address;
@@ -323,7 +589,7 @@ static void take_initial(struct rs_async *async, size_t bytes)
     (void)async_give(&async->leaf, address, bytes); /* no work has used it */
 }
 
-static bool allow_peers(const struct rs_async *async)
+static bool allow_peers(const struct async *async)
 {
     CUresult result = CUDA_SUCCESS;
 
@@ -337,7 +603,7 @@ int rs_async_create(const struct rs_mr_descriptor *descriptor, CUmemAllocationTy
                     const struct rs_environment *environment, const struct rs_async_config *config,
                     struct rs_mr **out)
 {
-    struct rs_async *async = RS_PUBLISHED_NEW(struct rs_async);
+    struct async *async = RS_PUBLISHED_NEW(struct async);
 
     if (!async)
         return -ENOMEM;
