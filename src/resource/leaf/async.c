@@ -137,75 +137,55 @@ static bool has_idle(struct async *async, size_t size_bytes, enum rs_effort effo
     return reserved > taken_bytes && reserved - taken_bytes >= size_bytes && !scattered;
 }
 
-static bool try_to_charge(struct async *async, size_t growth_bytes, struct rs_account_wait *wait)
-{
-    bool charged;
-
-    rs_mutex_lock(&async->leaf.lock);
-    charged = rs_account_try_as(async->leaf.environment->account, growth_bytes, growth_bytes,
-                                memory_of(async), wait);
-    if (charged) {
-        async->charged_bytes += growth_bytes;
-        async->pending_bytes += growth_bytes;
-    }
-    rs_mutex_unlock(&async->leaf.lock);
-    return charged;
-}
-
-/* Charges the most bytes by which a call may make the pool grow.  False at the limit. */
+/* Charges the most bytes by which a call may make the pool grow.  False at the limit.  It may wait
+ * for other processes of the job, so the caller does not hold the lock. */
 static bool charge(struct async *async, size_t growth_bytes)
 {
-    struct rs_account_wait wait = {.is_contested = false};
-
-    do
-        if (try_to_charge(async, growth_bytes, &wait))
-            return true;
-    while (rs_account_wait(async->leaf.environment->account, &wait));
-    return false;
+    if (!rs_account_take(async->leaf.environment->account, growth_bytes, memory_of(async)))
+        return false;
+    rs_mutex_lock(&async->leaf.lock);
+    async->charged_bytes += growth_bytes;
+    async->pending_bytes += growth_bytes;
+    rs_mutex_unlock(&async->leaf.lock);
+    return true;
 }
 
-/* Replaces the charge by what the pool reports; growth_bytes of it are pending no longer.  Bytes
- * that other calls may still add are charged already, and a part of them may be reserved by now.
- * The caller holds the lock. */
+/* Does what settle does, once. */
 static bool try_to_settle(struct async *async, size_t growth_bytes, bool may_grow, size_t *charged,
                           struct rs_account_wait *wait)
 {
     struct rs_account *account = async->leaf.environment->account;
-    size_t reserved = reserved_bytes(async), wanted;
+    size_t reserved, wanted;
     bool good = true;
 
-    RS_ASSERT_HELD(&async->leaf.lock);
-    async->peak_reserved_bytes = rs_max(async->peak_reserved_bytes, reserved);
+    rs_mutex_lock(&async->leaf.lock);
+    reserved = reserved_bytes(async);
     *charged = async->charged_bytes;
-    wanted = rs_max(reserved, rs_min(*charged, reserved + async->pending_bytes - growth_bytes));
+    async->peak_reserved_bytes = rs_max(async->peak_reserved_bytes, reserved);
+    async->pending_bytes -= growth_bytes;
+    wanted = rs_max(reserved, rs_min(*charged, reserved + async->pending_bytes));
     if (wanted > *charged)
         good = may_grow && rs_account_try_grow(account, wanted - *charged, memory_of(async), wait);
     else
         rs_account_shrink(account, *charged - wanted, memory_of(async));
     if (good)
         *charged = async->charged_bytes = wanted;
+    rs_account_taken(account, growth_bytes, memory_of(async));
+    rs_mutex_unlock(&async->leaf.lock);
     return good;
 }
 
 /* Ends a call that was charged growth_bytes, or follows a change of the pool: charges the bytes
- * that the pool has reserved, and returns them in *charged.  False when these are more than before
- * without may_grow, or more than the limit allows; the old charge stays then. */
+ * that the pool has reserved, and returns them in *charged.  Bytes that other calls may still add
+ * are charged already, and a part of them may be reserved by now.  False when the pool has grown by
+ * more than was charged without may_grow, or past the limit; the old charge stays then. */
 static bool settle(struct async *async, size_t growth_bytes, bool may_grow, size_t *charged)
 {
-    struct rs_account *account = async->leaf.environment->account;
     struct rs_account_wait wait = {.is_contested = false};
-    bool good, again = true;
+    bool good = try_to_settle(async, growth_bytes, may_grow, charged, &wait);
 
-    rs_mutex_lock(&async->leaf.lock);
-    while (!(good = try_to_settle(async, growth_bytes, may_grow, charged, &wait)) && again &&
-           wait.is_contested) {
-        rs_mutex_unlock(&async->leaf.lock);
-        again = rs_account_wait(account, &wait);
-        rs_mutex_lock(&async->leaf.lock);
-    }
-    async->pending_bytes -= growth_bytes;
-    rs_account_taken(account, growth_bytes, memory_of(async));
-    rs_mutex_unlock(&async->leaf.lock);
+    while (!good && rs_account_wait(async->leaf.environment->account, &wait))
+        good = try_to_settle(async, 0, may_grow, charged, &wait);
     return good;
 }
 
