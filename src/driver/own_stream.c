@@ -38,9 +38,7 @@ CUresult rs_own_stream_wait(CUstream stream)
     return result;
 }
 
-/* Queries before it synchronises: where streams share a channel, the stream could be behind the
- * program's work, and that work may wait for this thread. */
-bool rs_own_stream_settle(CUstream stream, uint64_t bound_ns)
+CUresult rs_own_stream_poll(CUstream stream, uint64_t bound_ns)
 {
     uint64_t begin_ns = rs_clock_ns();
     CUstreamCaptureMode mode = rs_capture_relax();
@@ -49,8 +47,14 @@ bool rs_own_stream_settle(CUstream stream, uint64_t bound_ns)
     while ((result = rs_driver.cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY &&
            rs_clock_ns() - begin_ns < bound_ns)
         sched_yield();
-    if (result == CUDA_SUCCESS)
-        result = rs_driver.cuStreamSynchronize(stream);
     rs_capture_restore(mode);
-    return result == CUDA_SUCCESS;
+    return result;
+}
+
+/* Queries before it synchronises: where streams share a channel, the stream could be behind the
+ * program's work, and that work may wait for this thread. */
+bool rs_own_stream_settle(CUstream stream, uint64_t bound_ns)
+{
+    return rs_own_stream_poll(stream, bound_ns) == CUDA_SUCCESS &&
+           rs_own_stream_wait(stream) == CUDA_SUCCESS;
 }

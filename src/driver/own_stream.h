@@ -21,6 +21,10 @@ CUstream rs_own_stream(struct rs_own_stream *own, CUcontext context);
 /* Waits without bound until all work of the stream is done.  Harms no capture. */
 CUresult rs_own_stream_wait(CUstream stream);
 
+/* Queries the stream for up to bound_ns; CUDA_ERROR_NOT_READY when its work takes longer.  Does not
+ * wait for work that other threads give to the stream later. */
+CUresult rs_own_stream_poll(CUstream stream, uint64_t bound_ns);
+
 /* Waits at most bound_ns for all work of the stream.  Returns false when it is not done by then,
  * or the driver reports an error.  Memory of cuMemAlloc that was passed to cuMemFreeAsync stays
  * taken, for all processes, until somebody synchronises with the stream, even long after the

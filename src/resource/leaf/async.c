@@ -12,7 +12,6 @@
  * The pool belongs to the device and outlives the context (MEASURED.md): see detached_leaf.h. */
 #include "resource/leaf/async.h"
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/request.h"
 #include "driver/context.h"
@@ -22,13 +21,12 @@
 #include "shared/published.h"
 
 #include <errno.h>
-#include <sched.h>
 
 /* The largest step by which a driver pool is known to grow for a smaller request. */
 enum { STEP_BYTES = 32 << 20 };
 
-/* An allocation waits as long as its request has patience; a free that waits anyhow waits this
- * long. */
+/* An allocation waits as long as its request has patience; a free that waits anyhow waits this long
+ * for the own stream. */
 static const uint64_t free_wait_ns = 1000ull * 1000 * 1000;
 
 /* The longest wait for the own stream where there is another way.  Where streams share a channel,
@@ -72,45 +70,42 @@ static enum rs_memory memory_of(const struct async *async)
  * exceeded for a moment in one case only: a request at the limit should have fitted into the pool,
  * but no single piece was large enough; then the request is undone. */
 
-/* Reads an attribute of the driver's pool into *bytes.  False when the driver refuses. */
-static bool pool_attribute(const struct async *async, CUmemPool_attribute attribute, size_t *bytes)
+/* Returns the bytes that an attribute of the driver's pool says; where the driver refuses, the live
+ * bytes, which are the least that they can be. */
+static size_t pool_bytes(const struct async *async, CUmemPool_attribute attribute)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
-    cuuint64_t value = 0;
-    bool good = rs_driver.cuMemPoolGetAttribute(async->pool, attribute, &value) == CUDA_SUCCESS;
+    cuuint64_t bytes = 0;
 
+    if (rs_driver.cuMemPoolGetAttribute(async->pool, attribute, &bytes) != CUDA_SUCCESS)
+        bytes = async->leaf.live_bytes;
     rs_capture_restore(mode);
-    *bytes = value;
-    return good;
+    return bytes;
 }
 
-/* Returns the bytes that the driver has reserved in the pool.  The caller holds the lock. */
-static size_t reserved_bytes(const struct async *async)
+/* True when size_bytes are idle in the pool, and not known to be in smaller pieces.  A piece grows
+ * when the memory beside it is given back.  So a caller that has no other way tries again after any
+ * free; for others the attempt, which costs a growth and its undoing, waits until enough was given
+ * back. */
+static bool has_idle(struct async *async, size_t size_bytes, enum rs_effort effort)
 {
-    size_t bytes;
+    size_t live_bytes, reserved;
+    bool is_scattered;
 
-    return pool_attribute(async, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes)
-               ? bytes
-               : async->leaf.live_bytes;
+    rs_mutex_lock(&async->leaf.lock);
+    live_bytes = async->leaf.live_bytes;
+    reserved = async->charged_bytes - async->pending_bytes;
+    is_scattered = size_bytes >= async->vain_bytes &&
+                   async->given_bytes < (rs_effort_takes_any(effort) ? 1 : size_bytes);
+    rs_mutex_unlock(&async->leaf.lock);
+    return reserved > live_bytes && reserved - live_bytes >= size_bytes && !is_scattered;
 }
 
-/* True when idle memory is known to be in pieces smaller than the request.  A piece grows when the
- * memory beside it is given back.  So a caller that has no other way tries again after any free;
- * for others the attempt, which costs a growth and its undoing, waits until enough was given back.
- * The caller holds the lock. */
-static bool is_known_scattered(const struct async *async, size_t size_bytes, enum rs_effort effort)
-{
-    return size_bytes >= async->vain_bytes &&
-           async->given_bytes < (rs_effort_takes_any(effort) ? 1 : size_bytes);
-}
-
-/* Idle memory did not serve a request of size_bytes, so it is not tried for such a size until
- * enough was given back. */
+/* Idle memory did not serve a request of size_bytes. */
 static void note_in_vain(struct async *async, size_t size_bytes)
 {
     rs_mutex_lock(&async->leaf.lock);
-    if (async->given_bytes > 0 || size_bytes < async->vain_bytes)
-        async->vain_bytes = size_bytes;
+    async->vain_bytes = size_bytes;
     async->given_bytes = 0;
     rs_mutex_unlock(&async->leaf.lock);
 }
@@ -118,23 +113,8 @@ static void note_in_vain(struct async *async, size_t size_bytes)
 static void note_given(struct async *async, size_t size_bytes)
 {
     rs_mutex_lock(&async->leaf.lock);
-    if (__builtin_add_overflow(async->given_bytes, size_bytes, &async->given_bytes))
-        async->given_bytes = SIZE_MAX;
+    async->given_bytes += size_bytes;
     rs_mutex_unlock(&async->leaf.lock);
-}
-
-/* True when size_bytes are idle in the pool, and not known to be in smaller pieces. */
-static bool has_idle(struct async *async, size_t size_bytes, enum rs_effort effort)
-{
-    size_t taken_bytes, reserved;
-    bool scattered;
-
-    rs_mutex_lock(&async->leaf.lock);
-    taken_bytes = async->leaf.live_bytes;
-    reserved = async->charged_bytes - async->pending_bytes;
-    scattered = is_known_scattered(async, size_bytes, effort);
-    rs_mutex_unlock(&async->leaf.lock);
-    return reserved > taken_bytes && reserved - taken_bytes >= size_bytes && !scattered;
 }
 
 /* Charges the most bytes by which a call may make the pool grow.  False at the limit.  It may wait
@@ -159,7 +139,7 @@ static bool try_to_settle(struct async *async, size_t growth_bytes, bool may_gro
     bool good = true;
 
     rs_mutex_lock(&async->leaf.lock);
-    reserved = reserved_bytes(async);
+    reserved = pool_bytes(async, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
     *charged = async->charged_bytes;
     async->peak_reserved_bytes = rs_max(async->peak_reserved_bytes, reserved);
     async->pending_bytes -= growth_bytes;
@@ -207,21 +187,6 @@ static CUresult free_on_own_stream(struct async *async, CUdeviceptr address)
     return result;
 }
 
-/* Polls the own stream for up to bound_ns; CUDA_ERROR_NOT_READY when it takes longer.  A real wait
- * would also cover work that other threads give to the stream later. */
-static CUresult wait_for_own_stream(CUstream stream, uint64_t bound_ns)
-{
-    uint64_t begin_ns = rs_clock_ns();
-    CUstreamCaptureMode mode = rs_capture_relax();
-    CUresult result;
-
-    while ((result = rs_driver.cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY &&
-           rs_clock_ns() - begin_ns < bound_ns)
-        sched_yield();
-    rs_capture_restore(mode);
-    return result;
-}
-
 /* Allocates a block that is usable on every stream on return, after a wait of at most bound_ns.
  * CUDA_ERROR_NOT_READY when this takes longer; the block goes back then. */
 static CUresult allocate_on_own_stream(struct async *async, size_t size_bytes, uint64_t bound_ns,
@@ -240,7 +205,7 @@ static CUresult allocate_on_own_stream(struct async *async, size_t size_bytes, u
     if (result != CUDA_SUCCESS)
         return result;
     result = *address % RS_BLOCK_ALIGNMENT ? CUDA_ERROR_NOT_SUPPORTED /* as in leaf.c */
-                                           : wait_for_own_stream(stream, bound_ns);
+                                           : rs_own_stream_poll(stream, bound_ns);
     if (result != CUDA_SUCCESS)
         (void)free_on_own_stream(async, *address); /* ordered behind the allocation */
     return result;
@@ -257,12 +222,10 @@ static void settle_own_stream(const struct async *async, uint64_t bound_ns)
 }
 
 /* Has the driver release the pool's idle memory, down to keep_bytes reserved. */
-static void trim_pool(struct async *async, size_t keep_bytes)
+static void trim_pool(const struct async *async, size_t keep_bytes)
 {
-    CUstreamCaptureMode mode;
+    CUstreamCaptureMode mode = rs_capture_relax();
 
-    settle_own_stream(async, idle_wait_ns);
-    mode = rs_capture_relax();
     (void)rs_driver.cuMemPoolTrimTo(async->pool, keep_bytes);
     rs_capture_restore(mode);
 }
@@ -271,12 +234,12 @@ static void trim_pool(struct async *async, size_t keep_bytes)
  * the bytes by which the charge fell. */
 static size_t give_back(struct async *async, size_t keep_bytes, size_t at_least_bytes)
 {
-    size_t used_bytes, kept_bytes, before_bytes, after_bytes;
+    size_t kept_bytes, before_bytes, after_bytes;
 
     settle_own_stream(async, idle_wait_ns);
     (void)settle(async, 0, true, &before_bytes);
-    if (!pool_attribute(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used_bytes) ||
-        __builtin_add_overflow(used_bytes, keep_bytes, &kept_bytes))
+    if (__builtin_add_overflow(pool_bytes(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), keep_bytes,
+                               &kept_bytes))
         return 0;
     trim_pool(async, rs_max(kept_bytes, at_least_bytes));
     (void)settle(async, 0, true, &after_bytes);
@@ -304,6 +267,7 @@ static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growt
             (void)free_on_own_stream(async, *address);
             result = CUDA_ERROR_OUT_OF_MEMORY;
         }
+        settle_own_stream(async, idle_wait_ns);
         trim_pool(async, charged);
         (void)settle(async, 0, true, &charged);
     }
@@ -370,16 +334,6 @@ static CUresult async_take(struct rs_detached_leaf *leaf, size_t size_bytes, enu
                                      : take(async_of(leaf), size_bytes, effort, address);
 }
 
-/* After a free that waits, the program may ask about the address, and gets the driver's answer: so
- * the driver must have executed the free. */
-static void settle_if_waiting(const struct async *async)
-{
-    if (rs_mr_frees_at_once())
-        settle_own_stream(async, free_wait_ns);
-    else if (!async->leaf.environment->frees_are_ready)
-        settle_own_stream(async, idle_wait_ns);
-}
-
 static CUresult async_give(struct rs_detached_leaf *leaf, CUdeviceptr address, size_t size_bytes)
 {
     struct async *async = async_of(leaf);
@@ -387,7 +341,10 @@ static CUresult async_give(struct rs_detached_leaf *leaf, CUdeviceptr address, s
 
     if (result != CUDA_SUCCESS)
         return result;
-    settle_if_waiting(async);
+    /* After a free that waits, the program may ask about the address, and gets the driver's answer:
+     * so the driver must have executed the free. */
+    if (rs_mr_frees_at_once() || !leaf->environment->frees_are_ready)
+        settle_own_stream(async, free_wait_ns);
     note_given(async, size_bytes);
     rs_account_give(leaf->environment->account, 0, memory_of(async)); /* the bytes stay reserved */
     return CUDA_SUCCESS;
@@ -466,15 +423,14 @@ static void async_synchronise(struct rs_mr *mr, enum rs_synchronise when)
 static size_t async_idle_bytes(struct rs_mr *mr)
 {
     struct async *async = async_of(rs_detached_leaf_of(mr));
-    size_t reserved, used = 0;
+    size_t reserved, used;
 
     if (!rs_detached_leaf_enter(&async->leaf))
         return 0;
     /* the driver may have released some memory: the held bytes must follow */
     (void)settle(async, 0, true, &reserved);
-    if (!pool_attribute(async, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) ||
-        !pool_attribute(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used))
-        reserved = 0;
+    reserved = pool_bytes(async, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    used = pool_bytes(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
     (void)rs_detached_leaf_leave(&async->leaf);
     return reserved > used ? reserved - used : 0;
 }
