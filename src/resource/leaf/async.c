@@ -40,10 +40,9 @@ struct async {
     CUmemoryPool pool;
     size_t initial_bytes;   /* bytes that stay when the pool is trimmed */
     size_t threshold_bytes; /* bytes that stay when the program synchronises; SIZE_MAX: all */
-    size_t charged_bytes; /* our bytes in the account: those that the pool has reserved, and pending
-                             ones */
-    size_t pending_bytes; /* the most by which calls under way may make the pool grow */
-    size_t peak_reserved_bytes;
+    /* The most by which calls under way may make the pool grow.  They are charged to the account
+     * beside the leaf's held bytes, which are those that the pool has reserved. */
+    size_t pending_bytes;
 
     /* A request of vain_bytes was not served from idle memory ... */
     size_t vain_bytes; /* SIZE_MAX: no such request is known */
@@ -89,16 +88,15 @@ static size_t pool_bytes(const struct async *async, CUmemPool_attribute attribut
  * back. */
 static bool has_idle(struct async *async, size_t size_bytes, enum rs_effort effort)
 {
-    size_t live_bytes, reserved;
+    size_t idle_bytes;
     bool is_scattered;
 
     rs_mutex_lock(&async->leaf.lock);
-    live_bytes = async->leaf.live_bytes;
-    reserved = async->charged_bytes - async->pending_bytes;
+    idle_bytes = rs_counter_idle(&async->leaf.held_bytes, &async->leaf.live_bytes);
     is_scattered = size_bytes >= async->vain_bytes &&
                    async->given_bytes < (rs_effort_takes_any(effort) ? 1 : size_bytes);
     rs_mutex_unlock(&async->leaf.lock);
-    return reserved > live_bytes && reserved - live_bytes >= size_bytes && !is_scattered;
+    return idle_bytes >= size_bytes && !is_scattered;
 }
 
 /* Idle memory did not serve a request of size_bytes. */
@@ -124,48 +122,45 @@ static bool charge(struct async *async, size_t growth_bytes)
     if (!rs_account_take(async->leaf.environment->account, growth_bytes, memory_of(async)))
         return false;
     rs_mutex_lock(&async->leaf.lock);
-    async->charged_bytes += growth_bytes;
     async->pending_bytes += growth_bytes;
     rs_mutex_unlock(&async->leaf.lock);
     return true;
 }
 
 /* Does what settle does, once. */
-static bool try_to_settle(struct async *async, size_t growth_bytes, bool may_grow, size_t *charged,
+static bool try_to_settle(struct async *async, size_t growth_bytes, bool may_grow,
                           struct rs_account_wait *wait)
 {
     struct rs_account *account = async->leaf.environment->account;
-    size_t reserved, wanted;
+    size_t reserved, charged, wanted;
     bool good = true;
 
     rs_mutex_lock(&async->leaf.lock);
     reserved = pool_bytes(async, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
-    *charged = async->charged_bytes;
-    async->peak_reserved_bytes = rs_max(async->peak_reserved_bytes, reserved);
+    charged = async->leaf.held_bytes + async->pending_bytes;
     async->pending_bytes -= growth_bytes;
-    wanted = rs_max(reserved, rs_min(*charged, reserved + async->pending_bytes));
-    if (wanted > *charged)
-        good = may_grow && rs_account_try_grow(account, wanted - *charged, memory_of(async), wait);
+    /* Bytes that other calls may still add are charged, and a part may be reserved by now. */
+    wanted = rs_max(reserved, rs_min(charged, reserved + async->pending_bytes));
+    if (wanted > charged)
+        good = may_grow && rs_account_try_grow(account, wanted - charged, memory_of(async), wait);
     else
-        rs_account_shrink(account, *charged - wanted, memory_of(async));
-    if (good)
-        *charged = async->charged_bytes = wanted;
+        rs_account_shrink(account, charged - wanted, memory_of(async));
     rs_account_taken(account, growth_bytes, memory_of(async));
+    rs_detached_leaf_hold(&async->leaf, (good ? wanted : charged) - async->pending_bytes);
     rs_mutex_unlock(&async->leaf.lock);
     return good;
 }
 
 /* Ends a call that was charged growth_bytes, or follows a change of the pool: charges the bytes
- * that the pool has reserved, and returns them in *charged.  Bytes that other calls may still add
- * are charged already, and a part of them may be reserved by now.  False when the pool has grown by
- * more than was charged without may_grow, or past the limit; the old charge stays then. */
-static bool settle(struct async *async, size_t growth_bytes, bool may_grow, size_t *charged)
+ * that the pool has reserved.  False when it has grown by more than was charged without may_grow,
+ * or past the limit; the old charge stays then. */
+static bool settle(struct async *async, size_t growth_bytes, bool may_grow)
 {
     struct rs_account_wait wait = {.is_contested = false};
-    bool good = try_to_settle(async, growth_bytes, may_grow, charged, &wait);
+    bool good = try_to_settle(async, growth_bytes, may_grow, &wait);
 
     while (!good && rs_account_wait(async->leaf.environment->account, &wait))
-        good = try_to_settle(async, 0, may_grow, charged, &wait);
+        good = try_to_settle(async, 0, may_grow, &wait);
     return good;
 }
 
@@ -231,18 +226,20 @@ static void trim_pool(const struct async *async, size_t keep_bytes)
 }
 
 /* Gives idle memory above keep_bytes back to the driver, down to at_least_bytes reserved.  Returns
- * the bytes by which the charge fell. */
+ * the bytes by which the held bytes fell. */
 static size_t give_back(struct async *async, size_t keep_bytes, size_t at_least_bytes)
 {
     size_t kept_bytes, before_bytes, after_bytes;
 
     settle_own_stream(async, idle_wait_ns);
-    (void)settle(async, 0, true, &before_bytes);
+    (void)settle(async, 0, true);
+    before_bytes = rs_counter_get(&async->leaf.held_bytes);
     if (__builtin_add_overflow(pool_bytes(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), keep_bytes,
                                &kept_bytes))
         return 0;
     trim_pool(async, rs_max(kept_bytes, at_least_bytes));
-    (void)settle(async, 0, true, &after_bytes);
+    (void)settle(async, 0, true);
+    after_bytes = rs_counter_get(&async->leaf.held_bytes);
     return before_bytes > after_bytes ? before_bytes - after_bytes : 0;
 }
 
@@ -256,20 +253,19 @@ static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growt
     struct rs_account *account = async->leaf.environment->account;
     uint64_t wait_ns;
     CUresult result;
-    size_t charged;
 
     if (!charge(async, growth_bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     wait_ns = may_grow ? rs_max(rs_request_patience_ns(), idle_wait_ns) : idle_wait_ns;
     result = allocate_on_own_stream(async, size_bytes, wait_ns, address);
-    if (!settle(async, growth_bytes, may_grow, &charged)) {
+    if (!settle(async, growth_bytes, may_grow)) {
         if (result == CUDA_SUCCESS) {
             (void)free_on_own_stream(async, *address);
             result = CUDA_ERROR_OUT_OF_MEMORY;
         }
         settle_own_stream(async, idle_wait_ns);
-        trim_pool(async, charged);
-        (void)settle(async, 0, true, &charged);
+        trim_pool(async, rs_counter_get(&async->leaf.held_bytes));
+        (void)settle(async, 0, true);
     }
     if (result != CUDA_SUCCESS)
         rs_account_untake(account, 0,
@@ -377,8 +373,8 @@ static bool async_end(struct rs_detached_leaf *leaf)
     rs_capture_restore(mode);
     /* in any case, as the account ends with its context */
     rs_mutex_lock(&leaf->lock);
-    rs_account_shrink(leaf->environment->account, async->charged_bytes, memory_of(async));
-    async->charged_bytes = 0;
+    rs_account_shrink(leaf->environment->account, leaf->held_bytes, memory_of(async));
+    rs_detached_leaf_hold(leaf, 0);
     rs_mutex_unlock(&leaf->lock);
     return result == CUDA_SUCCESS;
 }
@@ -398,13 +394,10 @@ static size_t async_trim(struct rs_mr *mr, const struct rs_trim *trim)
 
 static size_t async_excess_bytes(struct rs_mr *mr)
 {
-    struct async *async = async_of(rs_detached_leaf_of(mr));
-    size_t reserved;
+    const struct async *async = async_of(rs_detached_leaf_of(mr));
+    size_t held_bytes = rs_counter_get(&async->leaf.held_bytes);
 
-    rs_mutex_lock(&async->leaf.lock);
-    reserved = async->charged_bytes - async->pending_bytes;
-    rs_mutex_unlock(&async->leaf.lock);
-    return reserved > async->threshold_bytes ? reserved - async->threshold_bytes : 0;
+    return held_bytes > async->threshold_bytes ? held_bytes - async->threshold_bytes : 0;
 }
 
 /* The driver releases memory at a synchronisation if its free came before on the same stream. The
@@ -423,30 +416,16 @@ static void async_synchronise(struct rs_mr *mr, enum rs_synchronise when)
 static size_t async_idle_bytes(struct rs_mr *mr)
 {
     struct async *async = async_of(rs_detached_leaf_of(mr));
-    size_t reserved, used;
+    size_t held_bytes, used_bytes;
 
     if (!rs_detached_leaf_enter(&async->leaf))
         return 0;
     /* the driver may have released some memory: the held bytes must follow */
-    (void)settle(async, 0, true, &reserved);
-    reserved = pool_bytes(async, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
-    used = pool_bytes(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+    (void)settle(async, 0, true);
+    held_bytes = rs_counter_get(&async->leaf.held_bytes);
+    used_bytes = pool_bytes(async, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
     (void)rs_detached_leaf_leave(&async->leaf);
-    return reserved > used ? reserved - used : 0;
-}
-
-/* The held bytes include those that calls under way have asked for, as in the account. */
-static struct rs_detached_held async_held(struct rs_detached_leaf *leaf)
-{
-    const struct async *async = async_of(leaf);
-    struct rs_detached_held held = {0, 0};
-
-    if (!rs_mutex_lock_bounded(&leaf->lock, leaf->base.descriptor->name))
-        return held;
-    held.bytes = async->charged_bytes;
-    held.peak_bytes = rs_max(async->peak_reserved_bytes, held.bytes);
-    rs_mutex_unlock(&leaf->lock);
-    return held;
+    return held_bytes > used_bytes ? held_bytes - used_bytes : 0;
 }
 
 /* Gives a peer access to the pool, or takes it.  cuCtxEnablePeerAccess does not cover a pool's
@@ -486,7 +465,7 @@ static const struct rs_detached_calls async_calls = {
     .synchronise = async_synchronise,
     .idle_bytes = async_idle_bytes,
     .access_changed = async_access_changed,
-    .held = async_held,
+    .holds_more = true,
 };
 
 /* ---- creation ---- */

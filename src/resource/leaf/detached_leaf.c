@@ -40,6 +40,21 @@ static void give_record(struct rs_detached_leaf *leaf, struct rs_detached_record
 
 /* ---- the list; under the lock ---- */
 
+void rs_detached_leaf_hold(struct rs_detached_leaf *leaf, size_t held_bytes)
+{
+    RS_ASSERT_HELD(&leaf->lock);
+    atomic_store_explicit(&leaf->held_bytes, held_bytes, memory_order_release);
+    if (held_bytes > leaf->peak_held_bytes)
+        atomic_store_explicit(&leaf->peak_held_bytes, held_bytes, memory_order_release);
+}
+
+static void change_live(struct rs_detached_leaf *leaf, size_t by)
+{
+    rs_counter_add(&leaf->live_bytes, by);
+    if (!leaf->calls->holds_more)
+        rs_detached_leaf_hold(leaf, leaf->live_bytes);
+}
+
 static void link_record(struct rs_detached_leaf *leaf, struct rs_detached_record *record)
 {
     record->previous = NULL;
@@ -47,9 +62,7 @@ static void link_record(struct rs_detached_leaf *leaf, struct rs_detached_record
     if (leaf->first)
         leaf->first->previous = record;
     leaf->first = record;
-    rs_counter_add(&leaf->live_bytes, record->size_bytes);
-    if (leaf->live_bytes > leaf->peak_live_bytes)
-        atomic_store(&leaf->peak_live_bytes, leaf->live_bytes);
+    change_live(leaf, record->size_bytes);
 }
 
 static void unlink_record(struct rs_detached_leaf *leaf, struct rs_detached_record *record)
@@ -60,7 +73,7 @@ static void unlink_record(struct rs_detached_leaf *leaf, struct rs_detached_reco
         leaf->first = record->next;
     if (record->next)
         record->next->previous = record->previous;
-    rs_counter_subtract(&leaf->live_bytes, record->size_bytes);
+    change_live(leaf, (size_t)0 - record->size_bytes);
 }
 
 /* ---- the end: calls under way finish first ---- */
@@ -284,21 +297,14 @@ static void detached_destroy(struct rs_mr *mr, bool memory_is_gone)
 
 /* ---- the rest ---- */
 
-/* Reports the bytes handed out, as requested. */
 static void detached_report(struct rs_mr *mr, struct rs_report *report)
 {
     struct rs_detached_leaf *leaf = rs_detached_leaf_of(mr);
     const char *name = mr->descriptor->name;
 
-    if (leaf->calls->held) {
-        struct rs_detached_held held = leaf->calls->held(leaf);
-        rs_report_add(report, name, "held", RS_COUNTER_LIVE, RS_UNIT_BYTES, held.bytes);
-        rs_report_add(report, name, "held_peak", RS_COUNTER_PEAK, RS_UNIT_BYTES, held.peak_bytes);
-    } else {
-        rs_report_add_field(report, name, "held", RS_COUNTER_LIVE, RS_UNIT_BYTES, leaf->live_bytes);
-        rs_report_add_field(report, name, "held_peak", RS_COUNTER_PEAK, RS_UNIT_BYTES,
-                            leaf->peak_live_bytes);
-    }
+    rs_report_add_field(report, name, "held", RS_COUNTER_LIVE, RS_UNIT_BYTES, leaf->held_bytes);
+    rs_report_add_field(report, name, "held_peak", RS_COUNTER_PEAK, RS_UNIT_BYTES,
+                        leaf->peak_held_bytes);
     rs_report_add_field(report, name, "live", RS_COUNTER_LIVE, RS_UNIT_BYTES, leaf->live_bytes);
     rs_report_add_field(report, name, "driver_allocations", RS_COUNTER_TOTAL, RS_UNIT_COUNT,
                         leaf->allocations);

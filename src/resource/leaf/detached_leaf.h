@@ -18,11 +18,6 @@ typedef CUresult rs_detached_take(struct rs_detached_leaf *leaf, size_t size_byt
 typedef CUresult rs_detached_give(struct rs_detached_leaf *leaf, CUdeviceptr address,
                                   size_t size_bytes);
 
-/* The bytes taken from the driver. */
-struct rs_detached_held {
-    size_t bytes, peak_bytes;
-};
-
 /* The calls of a kind of detached leaf.  They are called without the leaf's lock, and set relaxed
  * capture mode themselves. */
 struct rs_detached_calls {
@@ -45,8 +40,8 @@ struct rs_detached_calls {
     void (*synchronise)(struct rs_mr *mr, enum rs_synchronise when);
     size_t (*idle_bytes)(struct rs_mr *mr);
     CUresult (*access_changed)(struct rs_mr *mr, CUdevice peer, bool allowed);
-    /* The held bytes for the report; makes no driver call.  NULL: the live bytes and their peak. */
-    struct rs_detached_held (*held)(struct rs_detached_leaf *leaf);
+
+    bool holds_more; /* than the live blocks: it calls rs_detached_leaf_hold itself */
 };
 
 /* The first member of a detached leaf, which lies in published memory and is freed by
@@ -57,13 +52,13 @@ struct rs_detached_leaf {
     const struct rs_detached_calls *calls;
     _Atomic uint64_t allocations, deallocations, failures;
 
-    struct rs_mutex lock; /* protects the fields below, down to the live bytes */
+    struct rs_mutex lock; /* protects the fields below, down to the held bytes */
     bool has_ended;
     unsigned inside; /* the number of calls under way: after the context's end the last of them ends
                         the leaf */
     struct rs_record_slab records;
     struct rs_detached_record *first;
-    _Atomic size_t live_bytes, peak_live_bytes; /* base/counter.h */
+    _Atomic size_t live_bytes, held_bytes, peak_held_bytes; /* base/counter.h */
 
     /* Used only by the thread that ends the leaf. */
     struct rs_unfinished unfinished;
@@ -74,6 +69,9 @@ struct rs_detached_leaf {
 void rs_detached_leaf_init(struct rs_detached_leaf *leaf, const struct rs_mr_descriptor *descriptor,
                            const struct rs_environment *environment,
                            const struct rs_detached_calls *calls);
+
+/* Says how many bytes are taken from the driver now.  The caller holds the lock. */
+void rs_detached_leaf_hold(struct rs_detached_leaf *leaf, size_t held_bytes);
 
 /* Called around driver calls that use the leaf's own objects.  Enter returns false when the context
  * has ended, so that the objects are gone; leave returns false when it has ended meanwhile. */
