@@ -19,25 +19,6 @@ struct rs_detached_record {
 
 _Static_assert(sizeof(struct rs_detached_record) <= RS_RECORD_BYTES, "a record is a slab's record");
 
-/* ---- records ---- */
-
-static struct rs_detached_record *take_record(struct rs_detached_leaf *leaf)
-{
-    struct rs_detached_record *record;
-
-    rs_mutex_lock(&leaf->lock);
-    record = rs_record_slab_take(&leaf->records);
-    rs_mutex_unlock(&leaf->lock);
-    return record;
-}
-
-static void give_record(struct rs_detached_leaf *leaf, struct rs_detached_record *record)
-{
-    rs_mutex_lock(&leaf->lock);
-    rs_record_slab_give(&leaf->records, record);
-    rs_mutex_unlock(&leaf->lock);
-}
-
 /* ---- the list; under the lock ---- */
 
 void rs_detached_leaf_hold(struct rs_detached_leaf *leaf, size_t held_bytes)
@@ -79,63 +60,54 @@ static void unlink_record(struct rs_detached_leaf *leaf, struct rs_detached_reco
 /* ---- the end: calls under way finish first ---- */
 
 /* Gives back a block that is in no list.  After a failure it is in the list again. */
-static CUresult give_record_back(struct rs_detached_leaf *leaf, struct rs_detached_record *record,
-                                 rs_detached_give *give)
+static CUresult give_back(struct rs_detached_leaf *leaf, struct rs_detached_record *record,
+                          rs_detached_give *give)
 {
     CUresult result;
 
     /* Removed before the free, and entered again after a failure: see leaf.c. */
     rs_segment_remove(leaf->environment, record->address);
     result = give(leaf, record->address, record->size_bytes);
-    rs_mutex_lock(&leaf->lock);
-    if (result == CUDA_SUCCESS)
-        rs_record_slab_give(&leaf->records, record);
-    else
-        link_record(leaf, record);
-    rs_mutex_unlock(&leaf->lock);
-    if (result == CUDA_SUCCESS)
-        atomic_fetch_add_explicit(&leaf->deallocations, 1, memory_order_relaxed);
-    else
+    if (result != CUDA_SUCCESS)
         (void)rs_segment_add(leaf->environment, record->address, record->size_bytes);
+    rs_mutex_lock(&leaf->lock);
+    if (result != CUDA_SUCCESS) {
+        link_record(leaf, record);
+    } else {
+        rs_record_slab_give(&leaf->records, record);
+        rs_counter_add(&leaf->deallocations, 1);
+    }
+    rs_mutex_unlock(&leaf->lock);
     return result;
 }
 
-/* Gives back all blocks that can be, once no call is under way.  True when none is left. */
-static bool give_all(struct rs_detached_leaf *leaf, rs_detached_give *give)
-{
-    struct rs_detached_record *record = leaf->first, *next;
-
-    leaf->first = NULL;
-    leaf->live_bytes = 0;
-    for (; record; record = next) {
-        next = record->next;
-        (void)give_record_back(leaf, record, give);
-    }
-    return !leaf->first;
-}
-
-/* Gives back all blocks, then ends the leaf's own objects.  True when nothing is left. */
-static bool try_to_finish(struct rs_detached_leaf *leaf, rs_detached_give *give)
-{
-    bool all = give_all(leaf, give);
-
-    if (!leaf->is_closed)
-        leaf->is_closed = !leaf->calls->end || leaf->calls->end(leaf);
-    return all && leaf->is_closed;
-}
-
-static bool finish_late(struct rs_unfinished *unfinished)
+/* Gives back all blocks that can be, once no call is under way, then ends the leaf's own objects.
+ * True when nothing is left. */
+static bool finish(struct rs_unfinished *unfinished)
 {
     struct rs_detached_leaf *leaf =
         RS_CONTAINER_OF(unfinished, struct rs_detached_leaf, unfinished);
+    struct rs_detached_record *record, *next;
 
-    return try_to_finish(leaf, leaf->calls->give_late);
+    rs_mutex_lock(&leaf->lock);
+    record = leaf->first;
+    leaf->first = NULL;
+    change_live(leaf, (size_t)0 - leaf->live_bytes);
+    rs_mutex_unlock(&leaf->lock);
+    for (; record; record = next) {
+        next = record->next;
+        (void)give_back(leaf, record, leaf->calls->give_late);
+    }
+    if (!leaf->is_closed)
+        leaf->is_closed = !leaf->calls->end || leaf->calls->end(leaf);
+    return !leaf->first && leaf->is_closed;
 }
 
-static void finish(struct rs_detached_leaf *leaf, rs_detached_give *give)
+/* Ends the leaf when it is to end and no call is under way. */
+static void end_if_last(struct rs_detached_leaf *leaf, bool is_last)
 {
-    if (!try_to_finish(leaf, give))
-        rs_unfinished_add(&leaf->unfinished, finish_late);
+    if (is_last && !finish(&leaf->unfinished))
+        rs_unfinished_add(&leaf->unfinished, finish);
 }
 
 bool rs_detached_leaf_enter(struct rs_detached_leaf *leaf)
@@ -158,68 +130,61 @@ bool rs_detached_leaf_leave(struct rs_detached_leaf *leaf)
     has_ended = leaf->has_ended;
     is_last = has_ended && leaf->inside == 0;
     rs_mutex_unlock(&leaf->lock);
-    if (is_last)
-        finish(leaf, leaf->calls->give_late);
+    end_if_last(leaf, is_last);
     return !has_ended;
 }
 
-static void end(struct rs_detached_leaf *leaf, rs_detached_give *give)
+static void detached_context_ended(struct rs_mr *mr)
 {
-    bool is_mine;
+    struct rs_detached_leaf *leaf = rs_detached_leaf_of(mr);
+    bool is_last;
 
     rs_mutex_lock(&leaf->lock);
-    is_mine = !leaf->has_ended && leaf->inside == 0;
+    is_last = !leaf->has_ended && leaf->inside == 0;
     leaf->has_ended = true;
     rs_mutex_unlock(&leaf->lock);
-    if (is_mine)
-        finish(leaf, give);
+    end_if_last(leaf, is_last);
 }
 
 /* ---- allocation ---- */
 
+/* Enters a block.  NULL when out of host memory. */
+static struct rs_detached_record *enter_block(struct rs_detached_leaf *leaf, CUdeviceptr address,
+                                              size_t size_bytes)
+{
+    struct rs_detached_record *record;
+
+    rs_mutex_lock(&leaf->lock);
+    record = rs_record_slab_take(&leaf->records);
+    if (record && rs_segment_add(leaf->environment, address, size_bytes)) {
+        record->address = address;
+        record->size_bytes = size_bytes;
+        link_record(leaf, record);
+        rs_counter_add(&leaf->allocations, 1);
+    } else if (record) {
+        rs_record_slab_give(&leaf->records, record);
+        record = NULL;
+    }
+    rs_mutex_unlock(&leaf->lock);
+    return record;
+}
+
 static CUresult take(struct rs_detached_leaf *leaf, size_t size_bytes, enum rs_effort effort,
                      struct rs_allocation *out)
 {
-    struct rs_detached_record *record = take_record(leaf);
+    struct rs_detached_record *record;
     CUdeviceptr address = 0;
-    CUresult result;
+    CUresult result = leaf->calls->take(leaf, size_bytes, effort, &address);
 
-    if (!record)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    result = leaf->calls->take(leaf, size_bytes, effort, &address);
-    if (result == CUDA_SUCCESS && !rs_segment_add(leaf->environment, address, size_bytes)) {
-        (void)leaf->calls->give(leaf, address, size_bytes); /* the program has not seen the block */
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    if (result != CUDA_SUCCESS) {
-        give_record(leaf, record);
+    if (result != CUDA_SUCCESS)
         return result;
+    record = enter_block(leaf, address, size_bytes);
+    if (!record) {
+        (void)leaf->calls->give(leaf, address, size_bytes); /* the program has not seen the block */
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    record->address = address;
-    record->size_bytes = size_bytes;
-    rs_mutex_lock(&leaf->lock);
-    link_record(leaf, record);
-    rs_mutex_unlock(&leaf->lock);
     *out = (struct rs_allocation){address, size_bytes, record, NULL};
     return CUDA_SUCCESS;
-}
-
-static CUresult allocate(struct rs_detached_leaf *leaf, size_t size_bytes, enum rs_effort effort,
-                         struct rs_allocation *out)
-{
-    struct rs_allocation taken;
-    CUresult result;
-
-    if (!rs_detached_leaf_enter(leaf))
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    result = take(leaf, size_bytes, effort, &taken);
-    if (result == CUDA_SUCCESS)
-        atomic_fetch_add_explicit(&leaf->allocations, 1, memory_order_relaxed);
-    if (!rs_detached_leaf_leave(leaf) && result == CUDA_SUCCESS)
-        result = CUDA_ERROR_CONTEXT_IS_DESTROYED; /* the block has gone back already */
-    if (result == CUDA_SUCCESS)
-        *out = taken;
-    return result;
 }
 
 /* The memory is usable on all streams.  A refused RS_EFFORT_HELD request is not counted as a
@@ -228,12 +193,20 @@ static CUresult detached_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
                                   enum rs_effort effort, struct rs_allocation *out)
 {
     struct rs_detached_leaf *leaf = rs_detached_leaf_of(mr);
-    CUresult result = rs_effort_result(effort, allocate(leaf, size_bytes, effort, out));
+    CUresult result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    struct rs_allocation taken;
 
     (void)stream;
-    if (result != CUDA_SUCCESS && !rs_effort_is_held(effort))
+    if (rs_detached_leaf_enter(leaf)) {
+        result = take(leaf, size_bytes, effort, &taken);
+        if (!rs_detached_leaf_leave(leaf) && result == CUDA_SUCCESS)
+            result = CUDA_ERROR_CONTEXT_IS_DESTROYED; /* the block has gone back already */
+    }
+    if (result == CUDA_SUCCESS)
+        *out = taken;
+    else if (!rs_effort_is_held(effort))
         atomic_fetch_add_explicit(&leaf->failures, 1, memory_order_relaxed);
-    return result;
+    return rs_effort_result(effort, result);
 }
 
 static CUresult give_one(struct rs_detached_leaf *leaf, struct rs_detached_record *record)
@@ -248,7 +221,7 @@ static CUresult give_one(struct rs_detached_leaf *leaf, struct rs_detached_recor
     rs_mutex_lock(&leaf->lock);
     unlink_record(leaf, record);
     rs_mutex_unlock(&leaf->lock);
-    return give_record_back(leaf, record, leaf->calls->give);
+    return give_back(leaf, record, leaf->calls->give);
 }
 
 static CUresult detached_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
@@ -265,22 +238,14 @@ static CUresult detached_deallocate(struct rs_mr *mr, const struct rs_allocation
     return result;
 }
 
-/* ---- the end of the context ---- */
-
-static void detached_context_ended(struct rs_mr *mr)
-{
-    struct rs_detached_leaf *leaf = rs_detached_leaf_of(mr);
-
-    end(leaf, leaf->calls->give_late);
-}
-
 /* Memory that is left now is lost: the environment, which identifies its segments, goes with the
  * leaf. */
 static void detached_destroy(struct rs_mr *mr, bool memory_is_gone)
 {
     struct rs_detached_leaf *leaf = rs_detached_leaf_of(mr);
 
-    end(leaf, memory_is_gone ? leaf->calls->give_late : leaf->calls->give);
+    (void)memory_is_gone;
+    detached_context_ended(mr); /* unless it has, and this is its end too */
     rs_unfinished_remove(&leaf->unfinished);
     for (struct rs_detached_record *record = leaf->first; record; record = record->next)
         rs_segment_remove(leaf->environment, record->address);
@@ -332,13 +297,6 @@ static bool detached_check(struct rs_mr *mr)
     return good;
 }
 
-static size_t nothing_to_trim(struct rs_mr *mr, const struct rs_trim *trim)
-{
-    (void)mr;
-    (void)trim;
-    return 0;
-}
-
 void rs_detached_leaf_init(struct rs_detached_leaf *leaf, const struct rs_mr_descriptor *descriptor,
                            const struct rs_environment *environment,
                            const struct rs_detached_calls *calls)
@@ -347,7 +305,7 @@ void rs_detached_leaf_init(struct rs_detached_leaf *leaf, const struct rs_mr_des
         .allocate = detached_allocate,
         .deallocate = detached_deallocate,
         .destroy = detached_destroy,
-        .trim = calls->trim ? calls->trim : nothing_to_trim,
+        .trim = calls->trim,
         .excess_bytes = calls->excess_bytes,
         .synchronise = calls->synchronise,
         .idle_bytes = calls->idle_bytes,

@@ -26,8 +26,8 @@ struct rs_detached_calls {
 
     rs_detached_give *give; /* gives back a block that no work uses any more */
 
-    /* As `give`, after the environment's context has ended.  A block that fails here is tried again
-     * (unfinished.h), when the next detached leaf is made and a context is current. */
+    /* As `give`, when the leaf ends, mostly after its context.  A block that fails here is tried
+     * again (unfinished.h), when the next detached leaf is made and a context is current. */
     rs_detached_give *give_late;
 
     /* Ends the leaf's own objects, after all blocks were given back that could be.  False when the
@@ -50,7 +50,7 @@ struct rs_detached_leaf {
     struct rs_mr base;
     const struct rs_environment *environment;
     const struct rs_detached_calls *calls;
-    _Atomic uint64_t allocations, deallocations, failures;
+    _Atomic uint64_t failures;
 
     struct rs_mutex lock; /* protects the fields below, down to the held bytes */
     bool has_ended;
@@ -58,7 +58,8 @@ struct rs_detached_leaf {
                         the leaf */
     struct rs_record_slab records;
     struct rs_detached_record *first;
-    _Atomic size_t live_bytes, held_bytes, peak_held_bytes; /* base/counter.h */
+    _Atomic size_t allocations, deallocations; /* base/counter.h */
+    _Atomic size_t live_bytes, held_bytes, peak_held_bytes;
 
     /* Used only by the thread that ends the leaf. */
     struct rs_unfinished unfinished;
