@@ -4,12 +4,10 @@
 
 #include "base/lock.h"
 
-#include <stdatomic.h>
 #include <stddef.h>
 
 static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_UNFINISHED); /* protects the list */
 static struct rs_unfinished *first;
-static atomic_bool is_any; /* read without the lock */
 
 void rs_unfinished_add(struct rs_unfinished *unfinished,
                        bool (*finish)(struct rs_unfinished *unfinished))
@@ -18,7 +16,6 @@ void rs_unfinished_add(struct rs_unfinished *unfinished,
     unfinished->finish = finish;
     unfinished->next = first;
     first = unfinished;
-    atomic_store(&is_any, true);
     rs_mutex_unlock(&lock);
 }
 
@@ -31,7 +28,6 @@ void rs_unfinished_remove(struct rs_unfinished *unfinished)
             break;
         }
     }
-    atomic_store(&is_any, first != NULL);
     rs_mutex_unlock(&lock);
 }
 
@@ -39,8 +35,6 @@ void rs_unfinished_retry(void)
 {
     struct rs_unfinished **at = &first;
 
-    if (!atomic_load(&is_any))
-        return;
     rs_mutex_lock(&lock);
     while (*at) {
         struct rs_unfinished *unfinished = *at;
@@ -49,6 +43,5 @@ void rs_unfinished_retry(void)
         else
             at = &unfinished->next;
     }
-    atomic_store(&is_any, first != NULL);
     rs_mutex_unlock(&lock);
 }

@@ -22,6 +22,5 @@ void rs_unfinished_add(struct rs_unfinished *unfinished,
 /* Removes an entry; does nothing for one that was never added or is finished. */
 void rs_unfinished_remove(struct rs_unfinished *unfinished);
 
-/* Calls `finish` of every entry and drops those that succeed.  Costs one load where there is no
- * entry. */
+/* Calls `finish` of every entry and drops those that succeed. */
 void rs_unfinished_retry(void);

@@ -287,47 +287,37 @@ static CUresult take_held(struct async *async, size_t size_bytes, enum rs_effort
     result = try_to_take(async, size_bytes, 0, false, address);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         note_in_vain(async, size_bytes);
-    return rs_effort_result(effort, result);
-}
-
-static CUresult take(struct async *async, size_t size_bytes, enum rs_effort effort,
-                     CUdeviceptr *address)
-{
-    const struct rs_environment *environment = async->leaf.environment;
-    struct rs_refusal refusal = {.size_bytes = size_bytes,
-                                 .releases = rs_account_releases(environment->account),
-                                 .memory = memory_of(async)};
-    bool reclaims = environment->reclaim && !rs_effort_is_ahead(effort);
-    size_t step_bytes;
-    CUresult result;
-
-    if (!rs_round_up(size_bytes, STEP_BYTES, &step_bytes))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    rs_request_begin();
-    result = try_to_take(async, size_bytes, has_idle(async, size_bytes, effort) ? 0 : step_bytes,
-                         true, address);
-    /* Idle memory in small pieces may stand between the request and the limit.  The initial size
-     * goes back only where that can be enough, which also depends on the device's other stacks. */
-    if (result == CUDA_ERROR_OUT_OF_MEMORY &&
-        give_back(async, 0, environment->reclaim ? async->initial_bytes : 0) > 0)
-        result = try_to_take(async, size_bytes, step_bytes, true, address);
-    /* idle memory of the device's other stacks may stand there too */
-    while (result == CUDA_ERROR_OUT_OF_MEMORY && reclaims &&
-           environment->reclaim(environment, &refusal, !environment->frees_are_ready)) {
-        refusal.releases = rs_account_releases(environment->account);
-        result = try_to_take(async, size_bytes, step_bytes, true, address);
-    }
-    if (result == CUDA_ERROR_OUT_OF_MEMORY)
-        rs_request_note_short();
-    rs_request_end();
-    return rs_effort_result_of_driver(result);
+    return result;
 }
 
 static CUresult async_take(struct rs_detached_leaf *leaf, size_t size_bytes, enum rs_effort effort,
                            CUdeviceptr *address)
 {
-    return rs_effort_is_held(effort) ? take_held(async_of(leaf), size_bytes, effort, address)
-                                     : take(async_of(leaf), size_bytes, effort, address);
+    struct async *async = async_of(leaf);
+    const struct rs_environment *environment = async->leaf.environment;
+    struct rs_refusal refusal = {.size_bytes = size_bytes, .memory = memory_of(async)};
+    bool reclaims = environment->reclaim && !rs_effort_is_ahead(effort);
+    size_t step_bytes, growth_bytes;
+    CUresult result;
+
+    if (rs_effort_is_held(effort))
+        return take_held(async, size_bytes, effort, address);
+    if (!rs_round_up(size_bytes, STEP_BYTES, &step_bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    rs_request_begin();
+    growth_bytes = has_idle(async, size_bytes, effort) ? 0 : step_bytes;
+    /* Idle memory of the device's stacks, this one's in small pieces too, may stand between the
+     * request and the limit. */
+    do {
+        refusal.releases = rs_account_releases(environment->account);
+        result = try_to_take(async, size_bytes, growth_bytes, true, address);
+        growth_bytes = step_bytes;
+    } while (result == CUDA_ERROR_OUT_OF_MEMORY && reclaims &&
+             environment->reclaim(environment, &refusal, !environment->frees_are_ready));
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        rs_request_note_short();
+    rs_request_end();
+    return rs_effort_result_of_driver(result);
 }
 
 static CUresult async_give(struct rs_detached_leaf *leaf, CUdeviceptr address, size_t size_bytes)
@@ -368,7 +358,7 @@ static bool async_end(struct rs_detached_leaf *leaf)
 {
     struct async *async = async_of(leaf);
     CUstreamCaptureMode mode = rs_capture_relax();
-    CUresult result = rs_driver.cuMemPoolDestroy(async->pool);
+    CUresult result = async->pool ? rs_driver.cuMemPoolDestroy(async->pool) : CUDA_SUCCESS;
 
     rs_capture_restore(mode);
     /* in any case, as the account ends with its context */
@@ -460,11 +450,11 @@ static const struct rs_detached_calls async_calls = {
     .give = async_give,
     .give_late = async_give_late,
     .end = async_end,
-    .trim = async_trim,
-    .excess_bytes = async_excess_bytes,
-    .synchronise = async_synchronise,
-    .idle_bytes = async_idle_bytes,
-    .access_changed = async_access_changed,
+    .ops = {.trim = async_trim,
+            .excess_bytes = async_excess_bytes,
+            .synchronise = async_synchronise,
+            .idle_bytes = async_idle_bytes,
+            .access_changed = async_access_changed},
     .holds_more = true,
 };
 
@@ -479,14 +469,10 @@ static bool make_pool(struct async *async, CUmemAllocationType type, size_t rele
     };
     cuuint64_t threshold = release_threshold;
 
-    if (!rs_own_stream(async->leaf.environment->own_stream, async->leaf.environment->context) ||
-        rs_driver.cuMemPoolCreate(&async->pool, &properties) != CUDA_SUCCESS)
-        return false;
-    if (rs_driver.cuMemPoolSetAttribute(async->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
-                                        &threshold) == CUDA_SUCCESS)
-        return true;
-    (void)rs_driver.cuMemPoolDestroy(async->pool);
-    return false;
+    return rs_own_stream(async->leaf.environment->own_stream, async->leaf.environment->context) &&
+           rs_driver.cuMemPoolCreate(&async->pool, &properties) == CUDA_SUCCESS &&
+           rs_driver.cuMemPoolSetAttribute(async->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                                           &threshold) == CUDA_SUCCESS;
 }
 
 /* Makes the pool reserve its initial size: one allocation and its free, as RMM does. */
@@ -495,7 +481,7 @@ static void take_initial(struct async *async, size_t bytes)
     char text[RS_SIZE_TEXT_BYTES];
     CUdeviceptr address;
 
-    if (take(async, bytes, RS_EFFORT_FULL, &address) != CUDA_SUCCESS) {
+    if (async_take(&async->leaf, bytes, RS_EFFORT_FULL, &address) != CUDA_SUCCESS) {
         rs_log("%s: %s at the start are not to be had: growing on demand",
                async->leaf.base.descriptor->name, rs_size_format(bytes, text));
         return;
@@ -523,16 +509,10 @@ int rs_async_create(const struct rs_mr_descriptor *descriptor, CUmemAllocationTy
     if (!async)
         return -ENOMEM;
     async->vain_bytes = SIZE_MAX;
-    async->leaf.environment =
-        environment; /* make_pool needs it; the leaf is initialised only once there is a pool */
-    if (!make_pool(async, type, config->release_threshold)) {
-        rs_published_free(async);
-        return -EIO;
-    }
     rs_detached_leaf_init(&async->leaf, descriptor, environment, &async_calls);
     async->threshold_bytes = config->release_threshold;
     async->leaf.base.has_threshold = config->release_threshold < SIZE_MAX;
-    if (!allow_peers(async)) {
+    if (!make_pool(async, type, config->release_threshold) || !allow_peers(async)) {
         rs_mr_destroy(&async->leaf.base, false);
         return -EIO;
     }

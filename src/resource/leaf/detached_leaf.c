@@ -301,20 +301,14 @@ void rs_detached_leaf_init(struct rs_detached_leaf *leaf, const struct rs_mr_des
                            const struct rs_environment *environment,
                            const struct rs_detached_calls *calls)
 {
-    const struct rs_mr_ops ops = {
-        .allocate = detached_allocate,
-        .deallocate = detached_deallocate,
-        .destroy = detached_destroy,
-        .trim = calls->trim,
-        .excess_bytes = calls->excess_bytes,
-        .synchronise = calls->synchronise,
-        .idle_bytes = calls->idle_bytes,
-        .access_changed = calls->access_changed,
-        .context_ended = detached_context_ended,
-        .report = detached_report,
-        .check = detached_check,
-    };
+    struct rs_mr_ops ops = calls->ops;
 
+    ops.allocate = detached_allocate;
+    ops.deallocate = detached_deallocate;
+    ops.destroy = detached_destroy;
+    ops.context_ended = detached_context_ended;
+    ops.report = detached_report;
+    ops.check = detached_check;
     rs_unfinished_retry();
     rs_mr_init(&leaf->base, &ops, descriptor, NULL);
     leaf->environment = environment;

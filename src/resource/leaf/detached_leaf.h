@@ -34,14 +34,8 @@ struct rs_detached_calls {
      * driver refused: it is called again then.  May be NULL. */
     bool (*end)(struct rs_detached_leaf *leaf);
 
-    /* These five are ops of struct rs_mr_ops; each may be NULL. */
-    size_t (*trim)(struct rs_mr *mr, const struct rs_trim *trim);
-    size_t (*excess_bytes)(struct rs_mr *mr);
-    void (*synchronise)(struct rs_mr *mr, enum rs_synchronise when);
-    size_t (*idle_bytes)(struct rs_mr *mr);
-    CUresult (*access_changed)(struct rs_mr *mr, CUdevice peer, bool allowed);
-
-    bool holds_more; /* than the live blocks: it calls rs_detached_leaf_hold itself */
+    bool holds_more;      /* than the live blocks: it calls rs_detached_leaf_hold itself */
+    struct rs_mr_ops ops; /* the kind's own operations; the leaf fills in the others */
 };
 
 /* The first member of a detached leaf, which lies in published memory and is freed by
