@@ -166,17 +166,24 @@ static bool settle(struct async *async, size_t growth_bytes, bool may_grow)
 
 /* ---- the driver's calls ---- */
 
-/* Frees a block in the order of the own stream, without a wait. */
-static CUresult free_on_own_stream(struct async *async, CUdeviceptr address)
+static CUstream own_stream(const struct async *async)
 {
-    const struct rs_environment *environment = async->leaf.environment;
+    return rs_own_stream(async->leaf.environment->own_stream, async->leaf.environment->context);
+}
+
+/* Allocates a block in the order of the own stream (size_bytes > 0), or frees one; does not wait.
+ */
+static CUresult allocate_or_free(const struct async *async, size_t size_bytes, CUdeviceptr *address)
+{
+    CUstream stream = own_stream(async);
     CUstreamCaptureMode mode = rs_capture_relax();
     CUresult result;
-    bool entered = rs_driver_context_enter(environment->context, &result);
+    bool entered = rs_driver_context_enter(async->leaf.environment->context, &result);
 
     if (result == CUDA_SUCCESS)
-        result = rs_driver.cuMemFreeAsync(
-            address, rs_own_stream(environment->own_stream, environment->context));
+        result = size_bytes > 0
+                     ? rs_driver.cuMemAllocFromPoolAsync(address, size_bytes, async->pool, stream)
+                     : rs_driver.cuMemFreeAsync(*address, stream);
     rs_driver_context_leave(entered);
     rs_capture_restore(mode);
     return result;
@@ -184,25 +191,17 @@ static CUresult free_on_own_stream(struct async *async, CUdeviceptr address)
 
 /* Allocates a block that is usable on every stream on return, after a wait of at most bound_ns.
  * CUDA_ERROR_NOT_READY when this takes longer; the block goes back then. */
-static CUresult allocate_on_own_stream(struct async *async, size_t size_bytes, uint64_t bound_ns,
-                                       CUdeviceptr *address)
+static CUresult allocate(const struct async *async, size_t size_bytes, uint64_t bound_ns,
+                         CUdeviceptr *address)
 {
-    const struct rs_environment *environment = async->leaf.environment;
-    CUstream stream = rs_own_stream(environment->own_stream, environment->context);
-    CUstreamCaptureMode mode = rs_capture_relax();
-    CUresult result;
-    bool entered = rs_driver_context_enter(environment->context, &result);
+    CUresult result = allocate_or_free(async, size_bytes, address);
 
-    if (result == CUDA_SUCCESS)
-        result = rs_driver.cuMemAllocFromPoolAsync(address, size_bytes, async->pool, stream);
-    rs_driver_context_leave(entered);
-    rs_capture_restore(mode);
     if (result != CUDA_SUCCESS)
         return result;
     result = *address % RS_BLOCK_ALIGNMENT ? CUDA_ERROR_NOT_SUPPORTED /* as in leaf.c */
-                                           : rs_own_stream_poll(stream, bound_ns);
+                                           : rs_own_stream_poll(own_stream(async), bound_ns);
     if (result != CUDA_SUCCESS)
-        (void)free_on_own_stream(async, *address); /* ordered behind the allocation */
+        (void)allocate_or_free(async, 0, address); /* ordered behind the allocation */
     return result;
 }
 
@@ -210,10 +209,7 @@ static CUresult allocate_on_own_stream(struct async *async, size_t size_bytes, u
  */
 static void settle_own_stream(const struct async *async, uint64_t bound_ns)
 {
-    const struct rs_environment *environment = async->leaf.environment;
-
-    (void)rs_own_stream_settle(rs_own_stream(environment->own_stream, environment->context),
-                               bound_ns);
+    (void)rs_own_stream_settle(own_stream(async), bound_ns);
 }
 
 /* Has the driver release the pool's idle memory, down to keep_bytes reserved. */
@@ -257,10 +253,10 @@ static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growt
     if (!charge(async, growth_bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     wait_ns = may_grow ? rs_max(rs_request_patience_ns(), idle_wait_ns) : idle_wait_ns;
-    result = allocate_on_own_stream(async, size_bytes, wait_ns, address);
+    result = allocate(async, size_bytes, wait_ns, address);
     if (!settle(async, growth_bytes, may_grow)) {
         if (result == CUDA_SUCCESS) {
-            (void)free_on_own_stream(async, *address);
+            (void)allocate_or_free(async, 0, address);
             result = CUDA_ERROR_OUT_OF_MEMORY;
         }
         settle_own_stream(async, idle_wait_ns);
@@ -323,7 +319,7 @@ static CUresult async_take(struct rs_detached_leaf *leaf, size_t size_bytes, enu
 static CUresult async_give(struct rs_detached_leaf *leaf, CUdeviceptr address, size_t size_bytes)
 {
     struct async *async = async_of(leaf);
-    CUresult result = free_on_own_stream(async, address);
+    CUresult result = allocate_or_free(async, 0, &address);
 
     if (result != CUDA_SUCCESS)
         return result;
@@ -469,7 +465,7 @@ static bool make_pool(struct async *async, CUmemAllocationType type, size_t rele
     };
     cuuint64_t threshold = release_threshold;
 
-    return rs_own_stream(async->leaf.environment->own_stream, async->leaf.environment->context) &&
+    return own_stream(async) &&
            rs_driver.cuMemPoolCreate(&async->pool, &properties) == CUDA_SUCCESS &&
            rs_driver.cuMemPoolSetAttribute(async->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
                                            &threshold) == CUDA_SUCCESS;

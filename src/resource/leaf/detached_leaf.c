@@ -103,13 +103,6 @@ static bool finish(struct rs_unfinished *unfinished)
     return !leaf->first && leaf->is_closed;
 }
 
-/* Ends the leaf when it is to end and no call is under way. */
-static void end_if_last(struct rs_detached_leaf *leaf, bool is_last)
-{
-    if (is_last && !finish(&leaf->unfinished))
-        rs_unfinished_add(&leaf->unfinished, finish);
-}
-
 bool rs_detached_leaf_enter(struct rs_detached_leaf *leaf)
 {
     bool entered;
@@ -121,6 +114,7 @@ bool rs_detached_leaf_enter(struct rs_detached_leaf *leaf)
     return entered;
 }
 
+/* A call is no longer under way, and the last one after the context's end ends the leaf. */
 bool rs_detached_leaf_leave(struct rs_detached_leaf *leaf)
 {
     bool has_ended, is_last;
@@ -130,20 +124,21 @@ bool rs_detached_leaf_leave(struct rs_detached_leaf *leaf)
     has_ended = leaf->has_ended;
     is_last = has_ended && leaf->inside == 0;
     rs_mutex_unlock(&leaf->lock);
-    end_if_last(leaf, is_last);
+    if (is_last && !finish(&leaf->unfinished))
+        rs_unfinished_add(&leaf->unfinished, finish);
     return !has_ended;
 }
 
 static void detached_context_ended(struct rs_mr *mr)
 {
     struct rs_detached_leaf *leaf = rs_detached_leaf_of(mr);
-    bool is_last;
 
+    if (!rs_detached_leaf_enter(leaf))
+        return;
     rs_mutex_lock(&leaf->lock);
-    is_last = !leaf->has_ended && leaf->inside == 0;
     leaf->has_ended = true;
     rs_mutex_unlock(&leaf->lock);
-    end_if_last(leaf, is_last);
+    (void)rs_detached_leaf_leave(leaf);
 }
 
 /* ---- allocation ---- */
@@ -209,31 +204,24 @@ static CUresult detached_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
     return rs_effort_result(effort, result);
 }
 
-static CUresult give_one(struct rs_detached_leaf *leaf, struct rs_detached_record *record)
-{
-    CUresult result = CUDA_SUCCESS;
-
-    /* these frees do not wait for earlier work, and without `reuse` nothing above has waited */
-    if (!leaf->environment->frees_are_ready)
-        result = rs_sentinel_wait(leaf->environment->sentinel, leaf->environment->context);
-    if (result != CUDA_SUCCESS)
-        return result;
-    rs_mutex_lock(&leaf->lock);
-    unlink_record(leaf, record);
-    rs_mutex_unlock(&leaf->lock);
-    return give_back(leaf, record, leaf->calls->give);
-}
-
 static CUresult detached_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                     CUstream stream)
 {
     struct rs_detached_leaf *leaf = rs_detached_leaf_of(mr);
-    CUresult result;
+    CUresult result = CUDA_SUCCESS;
 
     (void)stream;
     if (!rs_detached_leaf_enter(leaf))
         return CUDA_SUCCESS; /* it went back when the context ended */
-    result = give_one(leaf, allocation->token);
+    /* these frees do not wait for earlier work, and without `reuse` nothing above has waited */
+    if (!leaf->environment->frees_are_ready)
+        result = rs_sentinel_wait(leaf->environment->sentinel, leaf->environment->context);
+    if (result == CUDA_SUCCESS) {
+        rs_mutex_lock(&leaf->lock);
+        unlink_record(leaf, allocation->token);
+        rs_mutex_unlock(&leaf->lock);
+        result = give_back(leaf, allocation->token, leaf->calls->give);
+    }
     (void)rs_detached_leaf_leave(leaf);
     return result;
 }
