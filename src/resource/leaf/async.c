@@ -241,8 +241,8 @@ static size_t give_back(struct async *async, size_t keep_bytes, size_t at_least_
 
 /* ---- the leaf ---- */
 
-/* Tries a request whose growth_bytes are charged already.  Without may_grow it is undone if the
- * pool has grown. */
+/* Tries a request by which the pool may grow by growth_bytes, which are charged before.  Without
+ * may_grow it is undone if the pool has grown. */
 static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growth_bytes,
                             bool may_grow, CUdeviceptr *address)
 {
