@@ -31,7 +31,7 @@ struct rs_stack {
     _Atomic(struct rs_mr *) mr; /* NULL: not made yet, or no stack is wanted */
     struct rs_block_counter *counter;
     enum rs_kind kind;
-    bool frees_wait;  /* a free waits for the GPU; without fences it may */
+    bool frees_wait;  /* a free waits for the GPU, or may, as without fences */
     bool settled;     /* making was tried: mr is final; under the contexts' lock */
     bool has_initial; /* this stack has taken the initial sizes of its kind and device; under the
                          contexts' lock */

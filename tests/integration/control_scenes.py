@@ -110,8 +110,7 @@ def statistics():
     given_back = rmmshim.trim()
     s = now()
     assert s["total_bytes"] == before - given_back, (s, given_back)
-    if "old" not in sys.argv:
-        until_trimmed(lambda: now()["total_bytes"] == now()["free_bytes"])
+    until_trimmed(lambda: now()["total_bytes"] == now()["free_bytes"])
 
 
 def spilled():

@@ -56,7 +56,7 @@ class Control(support.Test):
     def test_statistics_of_every_stack(self):
         for settings in STACKS:
             with self.subTest(settings):
-                self.quiet("statistics", settings, *(["old"] if "HOSTCUDA_DRIVER_VERSION" in settings else []))
+                self.quiet("statistics", settings)
         self.quiet("statistics", {"RMM_RESOURCE": "pool(managed)"})
 
     def test_statistics_of_a_fallback(self):

@@ -278,13 +278,6 @@ static CUresult fake_free(CUdeviceptr address)
     return result;
 }
 
-static CUresult fake_memory_info(size_t *free_bytes, size_t *total_bytes)
-{
-    *free_bytes = device.free_bytes;
-    *total_bytes = PLENTY;
-    return CUDA_SUCCESS;
-}
-
 CUstream handle_of(struct fake_stream *stream)
 {
     return (CUstream)(void *)stream;
@@ -337,7 +330,6 @@ void start_device(bool has_fences)
     atomic_store(&stands_at_ns, 0);
     device.record_answer = device.query_answer = device.free_answer = CUDA_SUCCESS;
     device.is_full = false;
-    device.free_bytes = PLENTY;
     device.in_record = NULL;
     device.in_free = NULL;
     atomic_store(&submitted, 0);
@@ -354,7 +346,6 @@ void start_device(bool has_fences)
         .cuCtxRecordEvent = has_fences ? fake_record : NULL,
         .cuMemAlloc_v2 = fake_allocate,
         .cuMemFree_v2 = fake_free,
-        .cuMemGetInfo_v2 = fake_memory_info,
         .cuStreamGetId = fake_stream_id,
         .cuStreamIsCapturing = fake_is_capturing,
     };

@@ -37,7 +37,6 @@ struct fake_device {
     /* Answers of these calls, when not CUDA_SUCCESS. */
     CUresult record_answer, query_answer, free_answer;
     bool is_full;            /* allocations of a sentinel fail */
-    size_t free_bytes;       /* free bytes that cuMemGetInfo answers */
     void (*in_record)(void); /* called once, when an event gets its count */
     void (*in_free)(void);   /* called once, in a free, when all work is done */
 };

@@ -65,19 +65,12 @@ static inline struct stack start(size_t capacity_bytes, const char *initial_size
                       "free=deferred");
 }
 
-/* `reuse` over a pool, on a driver without fences; cuMemGetInfo answers free_bytes. */
-static inline struct stack start_old_with(size_t capacity_bytes, const char *initial_size,
-                                          size_t free_bytes)
-{
-    start_device(false);
-    device.free_bytes = free_bytes;
-    return stack_over(&rs_mr_descriptor_pool, capacity_bytes, OPTIONS(initial_size),
-                      "free=deferred");
-}
-
+/* `reuse` over a pool, on a driver without fences. */
 static inline struct stack start_old(size_t capacity_bytes, const char *initial_size)
 {
-    return start_old_with(capacity_bytes, initial_size, PLENTY);
+    start_device(false);
+    return stack_over(&rs_mr_descriptor_pool, capacity_bytes, OPTIONS(initial_size),
+                      "free=deferred");
 }
 
 /* Destroys the stack and asserts that nothing is left.  All fences of freed blocks must be done. */

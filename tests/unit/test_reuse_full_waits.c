@@ -7,53 +7,38 @@
 #include <stdatomic.h>
 #include <string.h>
 
-TEST(on_an_old_driver_frees_wait_at_the_threshold)
+TEST(on_an_old_driver_each_free_waits)
 {
     struct stack stack = start_old(PLENTY, "initial_size=8MiB");
-    struct rs_allocation blocks[SEAL_COUNT], again;
+    struct rs_allocation a, first = {.address = 0};
 
-    for (unsigned i = 0; i < SEAL_COUNT; i++)
-        blocks[i] = take(&stack, 1000);
-    for (unsigned i = 0; i < SEAL_COUNT - 1; i++)
-        (void)give_busy(&stack, &blocks[i]);
-    assert_int_equal(device.waits, 0);
-    again = take(&stack, 8 * MIB); /* grows */
-    assert_int_equal(device.waits, 0);
-    assert_int_equal(counter(&stack, "quarantined_blocks"), SEAL_COUNT - 1);
-    (void)give_busy(&stack, &blocks[SEAL_COUNT - 1]);
-    assert_int_equal(device.waits, 1);
-    assert_int_equal(atomic_load(&completed), atomic_load(&submitted));
-    assert_int_equal(counter(&stack, "quarantined_blocks"), 0);
-    assert_int_equal(counter(&stack, "full_waits"), 1);
+    for (unsigned i = 0; i < 3; i++) {
+        a = take(&stack, 1000);
+        first = i == 0 ? a : first;
+        assert_int_equal(a.address, first.address);
+        (void)give_busy(&stack, &a);
+        assert_int_equal(device.waits, i + 1);
+        assert_int_equal(atomic_load(&completed), atomic_load(&submitted));
+        assert_int_equal(counter(&stack, "quarantined_blocks"), 0);
+        assert_int_equal(counter(&stack, "kept"), 0);
+    }
+    assert_int_equal(counter(&stack, "full_waits"), 3);
     assert_int_equal(device.event_count, 0);
-    give(&stack, &again);
     end(&stack);
 }
 
-/* No allocation could wait for it. */
-TEST(on_an_old_driver_frees_wait_where_there_is_no_more)
+/* A block that was exported is freed late, in a request, which must not wait. */
+TEST(on_an_old_driver_a_late_free_waits_for_the_next_one)
 {
-    struct stack stack = start_old_with(16 * MIB, "initial_size=16MiB", 2 * SEAL_MIB * MIB - 1);
-    struct rs_allocation a = take(&stack, 16 * MIB), b;
+    struct stack stack = start_old(PLENTY, "initial_size=8MiB");
+    struct rs_allocation late_one = take(&stack, MIB), next = take(&stack, MIB);
 
-    (void)give_busy(&stack, &a);
-    b = take(&stack, 16 * MIB);
-    assert_int_equal(b.address, a.address);
-    assert_int_equal(device.waits, 1);
-    give(&stack, &b);
-    end(&stack);
-}
-
-TEST(on_an_old_driver_a_limit_is_no_more)
-{
-    struct stack stack = start_old(PLENTY, "initial_size=0");
-    struct rs_allocation a = take(&stack, MIB), b;
-
-    (void)give_busy(&stack, &a);
+    rs_request_begin();
+    (void)give_busy(&stack, &late_one);
+    rs_request_end();
     assert_int_equal(device.waits, 0);
-    atomic_store(&account.limit_bytes, 10 * MIB);
-    b = take(&stack, 2 * MIB); /* grows, and sees the limit */
-    (void)give_busy(&stack, &b);
+    assert_int_equal(counter(&stack, "quarantined"), MIB);
+    (void)give_busy(&stack, &next);
     assert_int_equal(device.waits, 1);
     assert_int_equal(counter(&stack, "quarantined"), 0);
     end(&stack);
@@ -62,10 +47,11 @@ TEST(on_an_old_driver_a_limit_is_no_more)
 /* The driver has waited, and returns to us only after another thread's free. */
 TEST(a_free_during_the_full_wait_is_not_covered)
 {
-    struct stack stack = start_old(64 * MIB, "initial_size=64MiB");
+    struct stack stack = start(64 * MIB, "initial_size=64MiB");
     struct rs_allocation a = take(&stack, 32 * MIB), b = take(&stack, 8 * MIB),
                          c = take(&stack, 16 * MIB), d;
 
+    device.record_answer = CUDA_ERROR_NOT_SUPPORTED;
     late.stack = &stack;
     late.allocation = b;
     device.in_free = free_late;
@@ -82,7 +68,7 @@ TEST(a_free_during_the_full_wait_is_not_covered)
 /* Without memory for a new sentinel the one that is held back serves. */
 TEST(the_sentinel_works_on_a_full_device)
 {
-    struct stack stack = start_old_with(16 * MIB, "initial_size=16MiB", 0);
+    struct stack stack = start_old(16 * MIB, "initial_size=16MiB");
     struct rs_allocation a = take(&stack, 16 * MIB), b;
 
     rs_sentinel_prepare(&sentinel, CTX);
@@ -95,8 +81,8 @@ TEST(the_sentinel_works_on_a_full_device)
         assert_int_equal(device.waits, i + 1);
         a = b;
     }
-    (void)give_busy(&stack, &a);
-    assert_int_equal(try(&stack, 16 * MIB, &b), CUDA_ERROR_OUT_OF_MEMORY); /* cannot wait */
+    (void)give_busy(&stack, &a); /* cannot wait, and has no error: the block stays open */
+    assert_int_equal(try(&stack, 16 * MIB, &b), CUDA_ERROR_OUT_OF_MEMORY);
     device.is_full = false;
     assert_int_equal(rs_mr_trim(stack.mr, SIZE_MAX), 0); /* may wait */
     b = take(&stack, 16 * MIB);
@@ -158,7 +144,7 @@ TEST(free_wait_waits_in_each_free)
     end(&stack);
 }
 
-/* As on an old driver: full waits, when it is time, and none for what is scarce. */
+/* Full waits, when it is time, and none for what is scarce. */
 TEST(frees_wait_where_the_driver_refuses_fences)
 {
     struct stack stack = start(PLENTY, "initial_size=0");
@@ -182,5 +168,29 @@ TEST(frees_wait_where_the_driver_refuses_fences)
         (void)give_busy(&stack, &a);
     }
     assert_true(counter(&stack, "epochs_sealed") > 0);
+    end(&stack);
+}
+
+/* Where little more can be had, an allocation would be refused what waits. */
+TEST(each_free_waits_where_fences_are_refused_and_little_is_left)
+{
+    struct stack stack = start(PLENTY, "initial_size=0");
+    struct rs_allocation blocks[3], again;
+    unsigned waits;
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(blocks); i++)
+        blocks[i] = take(&stack, i < 2 ? MIB : LOOK_MIB * MIB);
+    device.record_answer = CUDA_ERROR_NOT_SUPPORTED;
+    (void)give_busy(&stack, &blocks[0]); /* finds out that no fence can be had */
+    waits = device.waits;
+    (void)give_busy(&stack, &blocks[1]);
+    assert_int_equal(device.waits, waits);
+    atomic_store(&account.limit_bytes, 10 * MIB);
+    (void)give_busy(&stack, &blocks[2]);
+    assert_int_equal(device.waits, waits + 1);
+    assert_int_equal(counter(&stack, "quarantined"), 0);
+    again = take(&stack, LOOK_MIB * MIB);
+    give(&stack, &again);
+    device.record_answer = CUDA_SUCCESS;
     end(&stack);
 }

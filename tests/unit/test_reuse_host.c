@@ -8,21 +8,26 @@
 #include <stdatomic.h>
 #include <string.h>
 
-static struct stack start_host(void)
+static struct stack start_host_with(bool has_fences, const char *maximum_size)
 {
     struct stack stack = {.leaf = fake_leaf_create(PLENTY)};
     struct rs_mr *below;
     int error;
 
-    start_device(true);
+    start_device(has_fences);
     stack.leaf->base.memories = 1u << RS_MEMORY_HOST;
     below = make_resource_at(&environment, &rs_mr_descriptor_pool, &stack.leaf->base,
-                             OPTIONS("initial_size=64MiB"), &error);
+                             OPTIONS("initial_size=64MiB", maximum_size), &error);
     assert_int_equal(error, 0);
     stack.mr = make_resource_at(&environment, &rs_mr_descriptor_reuse, below,
                                 OPTIONS("free=deferred"), &error);
     assert_int_equal(error, 0);
     return stack;
+}
+
+static struct stack start_host(void)
+{
+    return start_host_with(true, "maximum_size=none");
 }
 
 /* Host memory that was used last is still in the processor's caches: as soon as it is clean it
@@ -56,12 +61,10 @@ TEST(host_memory_comes_back_at_once)
 }
 
 /* Each free of host memory is to be sealed, and must not wait each time. */
-TEST(host_memory_is_waited_for_by_the_size_of_it)
+static void expect_few_waits(struct stack stack)
 {
-    struct stack stack = start_host();
     struct rs_allocation a;
 
-    device.record_answer = CUDA_ERROR_NOT_SUPPORTED;
     for (unsigned i = 0; i < 40; i++) {
         a = take(&stack, 4 * MIB);
         (void)give_busy(&stack, &a);
@@ -69,6 +72,53 @@ TEST(host_memory_is_waited_for_by_the_size_of_it)
     assert_in_range(device.waits, 1, 5);
     device.record_answer = CUDA_SUCCESS;
     end(&stack);
+}
+
+TEST(host_memory_is_waited_for_by_the_size_of_it)
+{
+    struct stack stack = start_host();
+
+    device.record_answer = CUDA_ERROR_NOT_SUPPORTED;
+    expect_few_waits(stack);
+}
+
+TEST(on_an_old_driver_host_memory_is_waited_for_by_the_size_of_it)
+{
+    expect_few_waits(start_host_with(false, "maximum_size=none"));
+}
+
+/* The limit is of the device's memory. */
+TEST(on_an_old_driver_the_devices_limit_makes_no_free_of_host_memory_wait)
+{
+    struct stack stack = start_host_with(false, "maximum_size=none");
+    struct rs_allocation a = take(&stack, 64 * MIB), b = take(&stack, 4 * MIB);
+
+    atomic_store(&account.limit_bytes, MIB);
+    (void)give_busy(&stack, &b);
+    assert_int_equal(device.waits, 0);
+    atomic_store(&account.limit_bytes, 0);
+    give(&stack, &a);
+    end(&stack);
+}
+
+/* No allocation could wait for it. */
+TEST(on_an_old_driver_host_memory_is_waited_for_where_there_is_no_more)
+{
+    static const size_t sizes[] = {64 * MIB, 4096};
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(sizes); i++) {
+        struct stack stack = start_host_with(false, "maximum_size=64MiB");
+        struct rs_allocation a = take(&stack, sizes[i]), b = {.address = 0};
+        if (sizes[i] < 64 * MIB)
+            b = take(&stack, 64 * MIB - sizes[i]);
+        (void)give_busy(&stack, &a);
+        assert_int_equal(device.waits, 1);
+        a = take(&stack, sizes[i]);
+        if (b.address)
+            give(&stack, &b);
+        give(&stack, &a);
+        end(&stack);
+    }
 }
 
 /* Of large host memory the blocks used last, which are not searched for again, and none of another

@@ -383,6 +383,87 @@ TEST(free_wait_waits_for_no_free_on_a_stream)
     end(&stack);
 }
 
+/* The same stream has its block back meanwhile, and a free that names no stream waits for all. */
+TEST(on_an_old_driver_frees_on_a_stream_wait_now_and_then)
+{
+    struct stack stack = start_old(PLENTY, "initial_size=8MiB");
+    struct fake_stream stream = {.id = 7};
+    CUstream s = handle_of(&stream);
+    struct rs_allocation blocks[SEAL_COUNT], a;
+
+    for (unsigned i = 0; i < SEAL_COUNT; i++)
+        blocks[i] = take_on(&stack, 1024, s);
+    for (unsigned i = 0; i < SEAL_COUNT - 1; i++)
+        give_on(&stack, &blocks[i], s);
+    assert_int_equal(device.waits, 0);
+    assert_int_equal(counter(&stack, "quarantined_blocks"), SEAL_COUNT - 1);
+    a = take_on(&stack, 1024, s);
+    assert_int_equal(counter(&stack, "stream_reuses"), 1);
+    give_on(&stack, &a, s);
+    give_on(&stack, &blocks[SEAL_COUNT - 1], s);
+    assert_int_equal(device.waits, 1);
+    assert_int_equal(counter(&stack, "quarantined_blocks"), 0);
+    a = take_on(&stack, 1024, s);
+    give_on(&stack, &a, s);
+    a = take(&stack, 1024);
+    assert_int_equal(counter(&stack, "quarantined_blocks"), 1);
+    (void)give_busy(&stack, &a);
+    assert_int_equal(device.waits, 2);
+    assert_int_equal(counter(&stack, "quarantined_blocks"), 0);
+    end(&stack);
+}
+
+/* No allocation could wait for it: where the limit, or the device's memory, leaves little room. */
+TEST(on_an_old_driver_a_free_on_a_stream_waits_where_there_is_no_more)
+{
+    struct fake_stream stream = {.id = 7};
+
+    for (unsigned is_device = 0; is_device < 2; is_device++) {
+        struct stack stack = start_old(PLENTY, "initial_size=0");
+        size_t size_bytes = is_device ? environment.total_bytes - MIB : MIB;
+        struct rs_allocation a = take_on(&stack, MIB, handle_of(&stream)), rest;
+        atomic_store(&account.limit_bytes, is_device ? 0 : 10 * MIB);
+        rest = take(&stack, size_bytes);
+        give_on(&stack, &a, handle_of(&stream));
+        assert_int_equal(device.waits, 1);
+        assert_int_equal(counter(&stack, "quarantined"), 0);
+        give(&stack, &rest);
+        end(&stack);
+    }
+}
+
+/* Others' memory is not looked at before. */
+TEST(on_an_old_driver_a_free_on_a_stream_waits_after_a_refusal)
+{
+    struct stack stack = start_old(16 * MIB, "initial_size=16MiB");
+    struct fake_stream stream = {.id = 7};
+    CUstream s = handle_of(&stream);
+    struct rs_allocation a = take_on(&stack, 8 * MIB, s), b = take_on(&stack, 8 * MIB, s), c;
+
+    give_on(&stack, &a, s);
+    assert_int_equal(device.waits, 0);
+    assert_int_equal(try(&stack, 8 * MIB, &c), CUDA_ERROR_OUT_OF_MEMORY);
+    give_on(&stack, &b, s);
+    assert_int_equal(device.waits, 1);
+    c = take(&stack, 16 * MIB);
+    give(&stack, &c);
+    end(&stack);
+}
+
+TEST(where_fences_are_refused_frees_on_a_stream_wait_now_and_then)
+{
+    struct stack stack = start(PLENTY, "initial_size=64MiB");
+    struct fake_stream stream = {.id = 7};
+    struct rs_allocation a = take_on(&stack, SEAL_MIB * MIB, handle_of(&stream));
+
+    device.record_answer = CUDA_ERROR_NOT_SUPPORTED;
+    give_on(&stack, &a, handle_of(&stream));
+    assert_int_equal(device.waits, 1);
+    assert_int_equal(counter(&stack, "quarantined"), 0);
+    device.record_answer = CUDA_SUCCESS;
+    end(&stack);
+}
+
 TEST(a_failed_seal_leaves_ordered_blocks_open)
 {
     struct stack stack = start(PLENTY, "initial_size=64MiB");

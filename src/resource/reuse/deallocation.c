@@ -28,7 +28,7 @@ static bool is_short(const struct rs_reuse *reuse)
 
 static bool is_starved(const struct rs_reuse *reuse)
 {
-    return reuse->has_fences && rs_reuse_eager_bytes(reuse) == RS_REUSE_STARVED;
+    return rs_reuse_eager_bytes(reuse) == RS_REUSE_STARVED;
 }
 
 /* True when the next allocation will probably need the block being freed now.  Then the fence is
@@ -40,20 +40,40 @@ static bool is_scarce(struct rs_reuse *reuse)
            rs_reuse_held_bytes(reuse) / RS_REUSE_SCARCE_DIVISOR;
 }
 
+/* True when upstream can give little more than the bytes that may be open.  Where no fence can be
+ * had, no allocation can wait for open blocks, and it would be refused memory that the driver alone
+ * would have served; so each free that looks waits then.  Of the device's memory no more can be
+ * had than it has in all; other processes' share of it is not asked for. */
+static bool has_little_left(struct rs_reuse *reuse)
+{
+    const struct rs_environment *environment = reuse->environment;
+    struct rs_mr *upstream = reuse->base.upstream[0];
+    size_t few_bytes = 2 * rs_reuse_seal_bytes(reuse), held_bytes = rs_reuse_held_bytes(reuse);
+    size_t growable_bytes = rs_mr_growable_bytes_best(upstream);
+
+    if (!reuse->is_eager)
+        growable_bytes = rs_min(growable_bytes, rs_account_room(environment->account));
+    if (upstream->memories & 1u << RS_MEMORY_DEVICE)
+        growable_bytes = rs_min(growable_bytes, environment->total_bytes -
+                                                    rs_min(held_bytes, environment->total_bytes));
+    return growable_bytes < few_bytes &&
+           rs_mr_idle_bytes_best(upstream) < few_bytes - growable_bytes;
+}
+
 __attribute__((noinline)) static bool is_time_to_seal(struct rs_reuse *reuse, size_t open_bytes,
                                                       size_t opened)
 {
     if (rs_reuse_has_backlog(reuse))
         rs_reuse_give_backlog(reuse);
-    if (!reuse->has_fences)
-        rs_reuse_note_room(reuse);
     if (opened >= SEAL_COUNT ||
         (open_bytes >= RS_REUSE_SEAL_BYTES && open_bytes >= rs_reuse_seal_bytes(reuse)))
         return true;
     if (is_short(reuse) && (opened >= LOOK_EVERY || open_bytes >= rs_reuse_eager_bytes(reuse)))
         return true;
-    return rs_reuse_may_have_fence(reuse) && opened % LOOK_EVERY == 1 &&
-           !(opened == 1 && rs_reuse_is_crowded(reuse)) && is_scarce(reuse);
+    if (!rs_reuse_may_have_fence(reuse))
+        return has_little_left(reuse);
+    return opened % LOOK_EVERY == 1 && !(opened == 1 && rs_reuse_is_crowded(reuse)) &&
+           is_scarce(reuse);
 }
 
 _Static_assert(SEAL_COUNT % LOOK_EVERY == 0, "is_time_to_look looks at one remainder");
@@ -143,24 +163,42 @@ RS_HOT_INLINE void keep_holder(struct rs_reuse *reuse, struct rs_freed *record,
         reuse->environment->forget_holder(reuse->environment, allocation->holder);
 }
 
+/* The free after a refusal has been asked to wait; the next one need not. */
+static void end_starvation(struct rs_reuse *reuse)
+{
+    if (is_starved(reuse))
+        atomic_store_explicit(&reuse->eager_bytes, SIZE_MAX, memory_order_relaxed);
+}
+
+/* The full wait of one free.  Without fences it makes the open blocks ready too, as nothing else
+ * does. */
+static CUresult wait_fully(struct rs_reuse *reuse)
+{
+    if (!rs_fence_supported()) {
+        end_starvation(reuse);
+        return rs_reuse_wait_for_all(reuse);
+    }
+    rs_reuse_count(&reuse->full_waits, 1);
+    return rs_sentinel_wait(reuse->environment->sentinel, reuse->environment->context);
+}
+
 /* Frees as cudaFree does: on return no work uses the block.  (Frees in the order of a stream wait
  * in no mode, as cuMemFreeAsync does not.  Nor does a free inside a request: a block that was
- * exported is freed late, when the other process has closed it.) */
+ * exported is freed late, when the other process has closed it.  Nor can a free wait while the
+ * device has no memory for a sentinel.  These blocks stay open.) */
 __attribute__((noinline)) static CUresult deallocate_waiting(struct rs_reuse *reuse,
                                                              const struct rs_allocation *allocation)
 {
     struct rs_freed *record = allocation->token;
     const struct rs_allocation upstream = rs_freed_upstream(record);
     uint64_t begin_ns = rs_clock_ns();
-    CUresult result;
+    CUresult result = rs_request_is_under_way() ? CUDA_ERROR_OUT_OF_MEMORY : wait_fully(reuse);
 
-    if (rs_request_is_under_way()) {
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
         keep_holder(reuse, record, allocation, false);
         (void)open_push(reuse, record);
         return CUDA_SUCCESS;
     }
-    result = rs_sentinel_wait(reuse->environment->sentinel, reuse->environment->context);
-    rs_reuse_count(&reuse->full_waits, 1);
     rs_reuse_count(&reuse->wait_ns, rs_clock_ns() - begin_ns);
     if (result == CUDA_SUCCESS)
         result = rs_mr_deallocate_at_once(reuse->base.upstream[0], &upstream);
@@ -235,33 +273,30 @@ static bool is_much_unfenced(struct rs_reuse *reuse)
 static bool is_time_to_wait(struct rs_reuse *reuse, enum rs_fence_refusal refusal)
 {
     if (refusal == RS_FENCE_REFUSED)
-        return !reuse->is_eager || rs_reuse_quarantined(reuse).bytes >= rs_reuse_seal_bytes(reuse);
+        return !reuse->is_eager || has_little_left(reuse) ||
+               rs_reuse_quarantined(reuse).bytes >= rs_reuse_seal_bytes(reuse);
     return refusal == RS_FENCE_CAPTURES && (is_starved(reuse) || is_much_unfenced(reuse));
 }
 
 /* Seals the open blocks.  Where no fence can be had, a free may wait, as cudaFree does, which an
  * allocation may not.  An error of the wait is the context's, and the program's next call returns
- * it.  A free in the order of a stream waits only on drivers without fences. */
+ * it.  A free in the order of a stream waits only where fences are refused for good, as its blocks
+ * would pile up there. */
 __attribute__((noinline)) static CUresult seal_after_free(struct rs_reuse *reuse, size_t size_bytes,
                                                           CUstream stream)
 {
     enum rs_fence_refusal refusal;
     bool may_wait = !rs_request_is_under_way();
 
-    if (!reuse->has_fences) {
-        if (may_wait)
-            (void)rs_reuse_wait_for_all(reuse);
-        return CUDA_SUCCESS;
-    }
     if (!has_own_open(reuse))
         return CUDA_SUCCESS;
     refusal = rs_reuse_seal_and_retire_in_passing(
         reuse, reuse->is_eager || size_bytes >= rs_reuse_seal_bytes(reuse));
     count_seal(reuse, refusal);
-    if (!stream && may_wait && is_time_to_wait(reuse, refusal))
+    if (may_wait && (!stream || refusal == RS_FENCE_REFUSED) && is_time_to_wait(reuse, refusal))
         (void)rs_reuse_wait_for_all(reuse);
-    if (is_starved(reuse) && may_wait)
-        atomic_store_explicit(&reuse->eager_bytes, SIZE_MAX, memory_order_relaxed);
+    if (may_wait)
+        end_starvation(reuse);
     return CUDA_SUCCESS;
 }
 
@@ -293,7 +328,7 @@ RS_HOT CUresult rs_reuse_deallocate(struct rs_mr *mr, const struct rs_allocation
         record->upstream
             .size_bytes; /* read now: after the push the record may be another thread's */
 
-    if (RS_UNLIKELY((uintptr_t)stream | RS_DIFFER(reuse->mode, RS_REUSE_DEFERRED)))
+    if (RS_UNLIKELY((uintptr_t)stream | reuse->frees_wait))
         return stream ? deallocate_in_order(reuse, allocation, stream)
                       : deallocate_waiting(reuse, allocation);
     keep_holder(reuse, record, allocation, false);

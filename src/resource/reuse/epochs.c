@@ -193,8 +193,8 @@ static void note_freed(struct rs_reuse *reuse, const struct rs_reuse_epoch *epoc
  * fence can be had now (a capture, no host memory). */
 static bool seal_locked(struct rs_reuse *reuse)
 {
-    struct rs_reuse_epoch *epoch = reuse->has_fences ? take_epoch(reuse) : NULL;
-    enum rs_fence_refusal refusal = reuse->has_fences ? RS_FENCE_REFUSED : RS_FENCE_GRANTED;
+    struct rs_reuse_epoch *epoch = rs_fence_supported() ? take_epoch(reuse) : NULL;
+    enum rs_fence_refusal refusal = RS_FENCE_REFUSED;
     bool fenced = false, any;
 
     if (epoch) {
@@ -426,14 +426,14 @@ static void retire_in_passing(struct rs_reuse *reuse, bool is_large, struct rs_r
 }
 
 /* try_lock, as the holder may be this very thread, when a tool's callback from one of our driver
- * calls frees memory. */
+ * calls frees memory.  Without fences no driver call is made under the lock. */
 enum rs_fence_refusal rs_reuse_seal_and_retire_in_passing(struct rs_reuse *reuse, bool is_large)
 {
     struct rs_reuse_batch ready = rs_reuse_no_batch;
     enum rs_fence_refusal refusal = RS_FENCE_GRANTED;
 
     if (!rs_mutex_try_lock(&reuse->lock))
-        return refusal;
+        return rs_fence_supported() ? refusal : RS_FENCE_REFUSED;
     /* Before the seal, whose fence cannot be done yet. */
     retire_in_passing(reuse, is_large, &ready);
     leave_backlog(reuse, &ready, AT_ONCE);

@@ -9,6 +9,10 @@
  * had, and an allocation waits only when it would otherwise grow past the most that the program
  * ever used at once (slow_path.c).
  *
+ * A driver before 12.5 has no fences.  There a free waits for the context, as cudaFree does, and
+ * its block goes upstream at once.  Host memory and blocks freed in the order of a stream gather in
+ * the open lists there too, and a free now and then waits for all of them (deallocation.c).
+ *
  * Host memory is sealed at each free that is not small.  The next such allocation queries the
  * fence, so that a loop over one buffer stays in the processor's caches.  An allocation too large
  * for any cache queries it only where no other block is free.  The last large blocks of one size
@@ -102,7 +106,7 @@ static size_t reuse_trim(struct rs_mr *mr, const struct rs_trim *trim)
         (void)rs_reuse_seal(reuse);
     retire_at_once(reuse);
     /* Without fences the open blocks are waited for, but not inside a request. */
-    if (!reuse->has_fences && rs_reuse_has_open(reuse) && !rs_request_is_under_way())
+    if (!rs_fence_supported() && rs_reuse_has_open(reuse) && !rs_request_is_under_way())
         (void)rs_reuse_wait_for_all(reuse);
     rs_reuse_end_slow_path(reuse);
     RS_ASSERT_SLOW(reuse_check(mr));
@@ -253,6 +257,7 @@ static int reuse_create(const struct rs_environment *environment, const void *co
                         struct rs_mr *const *upstream, struct rs_mr **out)
 {
     const struct reuse_config *settings = config;
+    bool has_fences = rs_fence_supported(), is_host = upstream[0]->memories == 1u << RS_MEMORY_HOST;
     struct rs_reuse *reuse = RS_PUBLISHED_NEW(struct rs_reuse);
 
     if (!reuse)
@@ -260,14 +265,14 @@ static int reuse_create(const struct rs_environment *environment, const void *co
     *reuse =
         (struct rs_reuse){.environment = environment, .mode = (enum rs_reuse_mode)settings->free};
     rs_mr_init(&reuse->base, &reuse_ops, &rs_mr_descriptor_reuse, upstream);
-    reuse->keeps_blocks = reuse->mode == RS_REUSE_DEFERRED && !chooses(upstream[0]);
+    reuse->frees_wait = reuse->mode == RS_REUSE_WAIT || !(has_fences || is_host);
+    reuse->keeps_blocks = !reuse->frees_wait && !chooses(upstream[0]);
     reuse->base.keeps_holders = reuse->keeps_blocks && environment->forget_holder;
-    reuse->has_fences = rs_fence_supported();
-    reuse->is_eager = reuse->has_fences && upstream[0]->memories == 1u << RS_MEMORY_HOST;
+    reuse->is_eager = is_host;
     rs_reuse_init_ready(reuse);
+    atomic_init(&reuse->refusal, has_fences ? RS_FENCE_GRANTED : RS_FENCE_REFUSED);
     atomic_init(&reuse->eager_bytes, reuse->is_eager ? EAGER_BYTES : SIZE_MAX);
     reuse->initial_bytes = rs_reuse_held_bytes(reuse);
-    rs_reuse_ask_room(reuse);
     rs_mutex_init(&reuse->lock, RS_RANK_REUSE);
     for (unsigned i = 0; i < RS_REUSE_SHARDS; i++)
         rs_spinlock_init(&reuse->shards[i].lock, RS_RANK_REUSE_LISTS);
@@ -280,8 +285,9 @@ static int reuse_create(const struct rs_environment *environment, const void *co
 static const struct rs_option reuse_options[] = {
     RS_OPTION_WORD_ROW(
         struct reuse_config, free, mode_words, "deferred",
-        "a free returns at once and its block waits in quarantine, or the free itself "
-        "waits for all earlier work of the context, as cudaFree does"),
+        "a free returns at once and its block waits in quarantine (with a driver before 12.5 only "
+        "a block of host memory), or the free itself waits for all earlier work of the context, as "
+        "cudaFree does"),
     RS_OPTION_END,
 };
 

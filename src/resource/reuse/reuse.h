@@ -75,7 +75,9 @@ struct rs_reuse {
     struct rs_mr base;
     const struct rs_environment *environment;
     enum rs_reuse_mode mode;
-    bool has_fences, keeps_blocks;
+    bool frees_wait;   /* a free that names no stream waits: in RS_REUSE_WAIT, and where a driver
+                          without fences serves other memory than the host's */
+    bool keeps_blocks; /* ready blocks stay with their shards */
     bool is_eager; /* host memory: reuse soon, as the block used last is still in the processor's
                       caches */
     _Atomic size_t eager_bytes; /* a free of this size or more seals at once, and an allocation of
@@ -85,8 +87,6 @@ struct rs_reuse {
     _Atomic unsigned shards_used;
     _Atomic size_t own_bytes; /* a block up to this size comes back to its shard when it is ready */
     size_t initial_bytes;     /* held upstream when this resource was made */
-    _Atomic size_t device_free_bytes; /* without fences: the device's free bytes when upstream was
-                                         last asked for more */
 
     /* Protects the fields below, down to `backlog_lots`.  No driver call that waits is made under
      * it. It is written at each seal, so it stands apart from the fields that every allocation and
@@ -99,7 +99,8 @@ struct rs_reuse {
     size_t epochs_bytes;             /* in the sealed epochs, without ordered blocks */
     struct rs_reuse_epoch *spare;    /* epochs to use again, with their events */
     struct rs_reuse_lot *spare_lot;  /* lots of ordered blocks to use again */
-    _Atomic int refusal; /* enum rs_fence_refusal of the last seal; read without the lock */
+    _Atomic int refusal; /* enum rs_fence_refusal of the last seal, from the start RS_FENCE_REFUSED
+                            on a driver without fences; read without the lock */
     /* Ready blocks that go upstream a few at a time; they still count as in quarantine. */
     struct rs_freed_list backlog;
     struct rs_reuse_lot *backlog_lots;
@@ -136,8 +137,7 @@ static inline struct rs_reuse *rs_reuse_of(struct rs_mr *mr)
 /* False on a driver without fences, and after the driver refused the last fence for good. */
 static inline bool rs_reuse_may_have_fence(const struct rs_reuse *reuse)
 {
-    return reuse->has_fences &&
-           atomic_load_explicit(&reuse->refusal, memory_order_relaxed) != RS_FENCE_REFUSED;
+    return atomic_load_explicit(&reuse->refusal, memory_order_relaxed) != RS_FENCE_REFUSED;
 }
 
 static inline void rs_reuse_count(_Atomic uint64_t *counter, uint64_t by)
@@ -424,8 +424,8 @@ enum {
     RS_REUSE_SHORT_INITIAL_DIVISOR = 64
 };
 
-/* A value of eager_bytes: an allocation was refused while freed blocks had no fence, in a capture.
- * Programs then free something and ask again, so the next free does the full wait. */
+/* A value of eager_bytes: an allocation was refused while freed blocks had no fence.  Programs then
+ * free something and ask again, so the next free does the full wait. */
 enum { RS_REUSE_STARVED = 0 };
 
 RS_HOT_INLINE size_t rs_reuse_eager_bytes(const struct rs_reuse *reuse)
@@ -444,19 +444,6 @@ static inline size_t rs_reuse_seal_bytes(const struct rs_reuse *reuse)
 {
     return rs_max(RS_REUSE_SEAL_BYTES, rs_reuse_held_bytes(reuse) / RS_REUSE_SEAL_DIVISOR);
 }
-
-/* Twice the bytes that may be open. */
-static inline size_t rs_reuse_scarce_bytes(const struct rs_reuse *reuse)
-{
-    return 2 * rs_reuse_seal_bytes(reuse);
-}
-
-/* Without fences no allocation can wait for open blocks: it would be refused memory that the driver
- * alone would have served.  So where little more memory can be taken than may be open, each free
- * waits, as cudaFree does.  rs_reuse_note_room decides this from the figure at hand;
- * rs_reuse_ask_room asks the driver for its free bytes first. */
-void rs_reuse_note_room(struct rs_reuse *reuse);
-void rs_reuse_ask_room(struct rs_reuse *reuse);
 
 /* The make_ready op. */
 enum rs_readiness rs_reuse_make_ready(struct rs_reuse *reuse, uint64_t wait_ns);

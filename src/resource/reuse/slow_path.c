@@ -5,7 +5,6 @@
  * waits for may itself wait for this thread. */
 #include "base/clock.h"
 #include "base/request.h"
-#include "driver/driver.h"
 #include "resource/reuse/reuse.h"
 
 enum {
@@ -75,47 +74,14 @@ static bool have_left(const struct rs_reuse *reuse, size_t count)
     return (ptrdiff_t)(atomic_load_explicit(&reuse->left_count, memory_order_acquire) - count) >= 0;
 }
 
-void rs_reuse_note_room(struct rs_reuse *reuse)
-{
-    struct rs_mr *upstream = reuse->base.upstream[0];
-    size_t growable_bytes, idle_bytes;
-
-    if (reuse->has_fences)
-        return;
-    growable_bytes = rs_min(rs_account_room(reuse->environment->account),
-                            atomic_load_explicit(&reuse->device_free_bytes, memory_order_relaxed));
-    growable_bytes = rs_min(growable_bytes, rs_mr_growable_bytes_best(upstream));
-    idle_bytes = rs_mr_idle_bytes_best(upstream);
-    atomic_store_explicit(&reuse->eager_bytes,
-                          growable_bytes < rs_reuse_scarce_bytes(reuse) &&
-                                  idle_bytes < rs_reuse_scarce_bytes(reuse) - growable_bytes
-                              ? 0
-                              : SIZE_MAX,
-                          memory_order_relaxed);
-}
-
-void rs_reuse_ask_room(struct rs_reuse *reuse)
-{
-    size_t free_bytes = SIZE_MAX, total_bytes;
-
-    if (reuse->has_fences)
-        return;
-    if (rs_driver.cuMemGetInfo_v2 && reuse->base.memories & 1u << RS_MEMORY_DEVICE)
-        (void)rs_driver.cuMemGetInfo_v2(&free_bytes, &total_bytes);
-    atomic_store_explicit(&reuse->device_free_bytes, free_bytes, memory_order_relaxed);
-    rs_reuse_note_room(reuse);
-}
-
 /* ---- out of memory, perhaps ---- */
 
 /* True when open blocks can get no fence now.  With a granted fence, blocks that are open were
  * freed by another thread since the seal. */
 static bool is_open_for_good(struct rs_reuse *reuse)
 {
-    bool granted = reuse->has_fences &&
-                   atomic_load_explicit(&reuse->refusal, memory_order_relaxed) == RS_FENCE_GRANTED;
-
-    return !granted && rs_reuse_has_open(reuse);
+    return atomic_load_explicit(&reuse->refusal, memory_order_relaxed) != RS_FENCE_GRANTED &&
+           rs_reuse_has_open(reuse);
 }
 
 enum rs_readiness rs_reuse_make_ready(struct rs_reuse *reuse, uint64_t wait_ns)
@@ -197,8 +163,7 @@ static CUresult allocate_at_last(struct rs_reuse *reuse, struct rs_refusal *refu
 
 /* Allocates from the first upstream, or from a second that stands in for it (slower memory).  Slow
  * memory is worse than a short wait and better than a long one: so this waits for epochs that end
- * within WAIT_NS, as long as the freed bytes can be enough.  A driver without fences has no epochs:
- * there the next frees make blocks ready. */
+ * within WAIT_NS, as long as the freed bytes can be enough. */
 static CUresult allocate_or_fall_back(struct rs_reuse *reuse, size_t size_bytes,
                                       enum rs_effort effort, struct rs_allocation *out)
 {
@@ -273,12 +238,11 @@ static CUresult allocate_on_slow_path(struct rs_reuse *reuse, size_t size_bytes,
     result = allowed
                  ? allocate_or_fall_back(reuse, size_bytes, effort, out)
                  : rs_mr_allocate_with(upstream, size_bytes, NULL, effort | RS_EFFORT_LITTLE, out);
-    rs_reuse_ask_room(reuse);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && !rs_effort_is_ahead(effort))
         result = allocate_at_last(reuse, &refusal, moves, out);
     if (result == CUDA_SUCCESS)
         (void)peak_with(reuse, size_bytes, true);
-    else if (rs_reuse_may_have_fence(reuse) && !reuse->is_eager && rs_reuse_has_open(reuse))
+    else if (!reuse->is_eager && rs_reuse_has_open(reuse))
         atomic_store_explicit(&reuse->eager_bytes, RS_REUSE_STARVED, memory_order_relaxed);
     return result;
 }
