@@ -21,13 +21,26 @@ static bool initial_taken[RS_KINDS][RS_DEVICES_MAX]; /* under the lock */
 
 _Atomic bool rs_context_has_threshold;
 
+/* The expression does not say it: where there are no fences, `reuse` of other memory than the
+ * host's waits whatever its mode. */
+static bool waits_for_want_of_fences(const struct rs_expression *expression)
+{
+    return !rs_fence_supported() && rs_expression_frees_are_ready(expression) &&
+           rs_expression_memories(expression) != 1u << RS_MEMORY_HOST;
+}
+
 static void say_stack(const struct rs_stack *stack, const struct rs_expression *expression)
 {
     char text[RS_EXPRESSION_TEXT_BYTES];
 
     if (rs_config.verbose)
-        rs_log_asked("device %d%s: %s", (int)stack->environment.device, rs_kind_texts[stack->kind],
-                     rs_expression_format(expression, &stack->environment, text));
+        rs_log_asked("device %d%s: %s%s", (int)stack->environment.device,
+                     rs_kind_texts[stack->kind],
+                     rs_expression_format(expression, &stack->environment, text),
+                     waits_for_want_of_fences(expression)
+                         ? "; frees wait as cudaFree does, since the driver is older than 12.5 "
+                           "(R555)"
+                         : "");
 }
 
 bool rs_stack_make(struct rs_stack *stack, const struct rs_expression *expression,

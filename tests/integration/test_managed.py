@@ -65,6 +65,13 @@ class Managed(support.Test):
         self.assertIn("rmmshim", result.stderr)
         self.assertIn(", device 0, managed memory: statistics(reuse(", result.stderr)
 
+    def test_verbose_line_on_a_driver_whose_frees_wait(self):
+        for version, more in (("12040", "; frees wait as cudaFree does, since the driver is older than 12.5 (R555)"), ("12050", "")):
+            result = run([support.program("managed_shared"), "calls"], {"RMM_MANAGED_POOL_SIZE": "64MiB", "RMM_VERBOSE": "1"},
+                         more={"HOSTCUDA_DRIVER_VERSION": version})
+            self.assertEqual(result.said, ["device 0, managed memory: "
+                                           "reuse(pool(managed, initial_size=64MiB, alignment=64KiB))" + more])
+
     def test_what_is_switched_off_or_attached_elsewhere_is_the_drivers(self):
         for hooks in ("device", "pinned,runtime"):
             _, report = self.report([support.program("managed_shared"), "use"],
