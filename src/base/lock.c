@@ -9,6 +9,16 @@
 #include <string.h>
 #include <time.h>
 
+void rs_condition_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t monotonic;
+
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
 void rs_condition_wait(pthread_cond_t *condition, struct rs_mutex *mutex)
 {
     struct rs_uncancelled uncancelled;
@@ -34,6 +44,13 @@ int rs_condition_wait_until(pthread_cond_t *condition, struct rs_mutex *mutex,
     RS_ASSERT(result == 0 || result == ETIMEDOUT); /* EINVAL: a time with too many nanoseconds */
     rs_uncancelled_end(&uncancelled);
     return result;
+}
+
+int rs_condition_wait_until_ns(pthread_cond_t *condition, struct rs_mutex *mutex, uint64_t until_ns)
+{
+    struct timespec until = {(time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000)};
+
+    return rs_condition_wait_until(condition, mutex, &until);
 }
 
 void rs_nap(uint64_t ns)

@@ -176,12 +176,17 @@ static inline void rs_mutex_unlock(struct rs_mutex *mutex)
     (void)failed;
 }
 
+/* Initialises a condition variable whose times are those of CLOCK_MONOTONIC (base/clock.h). */
+void rs_condition_init(pthread_cond_t *condition);
+
 /* Wait on a condition variable without being a cancellation point (base/undisturbed.h).
- * rs_condition_wait_until returns 0 or ETIMEDOUT; `until` is an absolute time of the condition's
- * clock. */
+ * rs_condition_wait_until and rs_condition_wait_until_ns return 0 or ETIMEDOUT; `until` is an
+ * absolute time of the condition's clock, and until_ns one of rs_clock_ns. */
 void rs_condition_wait(pthread_cond_t *condition, struct rs_mutex *mutex);
 int rs_condition_wait_until(pthread_cond_t *condition, struct rs_mutex *mutex,
                             const struct timespec *until);
+int rs_condition_wait_until_ns(pthread_cond_t *condition, struct rs_mutex *mutex,
+                               uint64_t until_ns);
 
 /* Sleeps for ns nanoseconds, or less when a signal arrives.  No cancellation point. */
 void rs_nap(uint64_t ns);

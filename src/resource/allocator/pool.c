@@ -21,7 +21,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 
 static const char *const growth_words[] = {"geometric", "rmm", NULL};
 
@@ -338,17 +337,6 @@ static int take_initial(struct rs_pool *pool, const struct rs_environment *envir
     return 0;
 }
 
-static void init_locks(struct rs_pool *pool)
-{
-    pthread_condattr_t monotonic;
-
-    rs_mutex_init(&pool->lock, RS_RANK_RESOURCE);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&pool->settled, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-}
-
 static const struct rs_mr_ops pool_ops = {
     .allocate = pool_allocate,
     .deallocate = pool_deallocate,
@@ -372,7 +360,8 @@ int rs_pool_create(const struct rs_mr_descriptor *descriptor,
     if (!pool)
         return -ENOMEM;
     rs_mr_init(&pool->base, &pool_ops, descriptor, upstream);
-    init_locks(pool);
+    rs_mutex_init(&pool->lock, RS_RANK_RESOURCE);
+    rs_condition_init(&pool->settled);
     pool->environment = environment;
     pool->initial_bytes = config->initial_size;
     pool->maximum_bytes = config->maximum_size;

@@ -2,10 +2,10 @@
 /* Growth: more memory for a pool from its upstream, and room for it. */
 #include "resource/allocator/pool_inside.h"
 
+#include "base/clock.h"
 #include "base/request.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 /* A growth takes 1/STEP of the held bytes: little, as the part ahead of the request counts towards
  * the bytes that may be held beyond the live ones.  With an initial size the program asked for room
@@ -239,13 +239,9 @@ CUresult rs_pool_grow(struct rs_pool *pool, const struct rs_block_request *reque
  * the GPU, and the GPU for this thread. */
 static void wait_until_settled(struct rs_pool *pool, long milliseconds)
 {
-    struct timespec until;
+    uint64_t until_ns = rs_clock_ns() + (uint64_t)milliseconds * 1000000;
 
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += milliseconds * 1000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    (void)rs_condition_wait_until(&pool->settled, &pool->lock, &until);
+    (void)rs_condition_wait_until_ns(&pool->settled, &pool->lock, until_ns);
 }
 
 bool rs_pool_waited_for_growth(struct rs_pool *pool, const struct rs_block_request *request)

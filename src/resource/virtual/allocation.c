@@ -3,9 +3,8 @@
  * other threads do the same. */
 #include "resource/virtual/virtual.h"
 
+#include "base/clock.h"
 #include "base/request.h"
-
-#include <time.h>
 
 enum { GROWTH_WAIT_MS = 20, SETTLE_WAIT_MS = 500, ROUNDS_MAX = 64 };
 
@@ -20,13 +19,9 @@ struct asking {
  * GPU, and the GPU for this thread. */
 static void wait_until_settled(struct rs_virtual *vm, long milliseconds)
 {
-    struct timespec until;
+    uint64_t until_ns = rs_clock_ns() + (uint64_t)milliseconds * 1000000;
 
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += milliseconds * 1000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    (void)rs_condition_wait_until(&vm->settled, &vm->lock, &until);
+    (void)rs_condition_wait_until_ns(&vm->settled, &vm->lock, until_ns);
 }
 
 /* True when another thread's growth was to leave room for this request, and this thread waited for

@@ -17,7 +17,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 
 struct virtual_config {
     size_t granularity, initial_size, maximum_size;
@@ -249,17 +248,6 @@ static size_t granularity_of_device(const struct rs_environment *environment)
                : 0;
 }
 
-static void init_locks(struct rs_virtual *vm)
-{
-    pthread_condattr_t monotonic;
-
-    rs_mutex_init(&vm->lock, RS_RANK_RESOURCE);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&vm->settled, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-}
-
 static const struct rs_mr_ops virtual_ops = {
     .allocate = rs_virtual_allocate,
     .deallocate = virtual_deallocate,
@@ -328,7 +316,8 @@ static int virtual_create(const struct rs_environment *environment, const void *
         return -ENOMEM;
     rs_unfinished_retry();
     rs_mr_init(&vm->base, &virtual_ops, &rs_mr_descriptor_virtual, upstream);
-    init_locks(vm);
+    rs_mutex_init(&vm->lock, RS_RANK_RESOURCE);
+    rs_condition_init(&vm->settled);
     vm->environment = environment;
     vm->properties = properties_of(environment);
     init_sizes(vm, settings);
