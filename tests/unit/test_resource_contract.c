@@ -42,7 +42,8 @@ static struct rs_mr *make_subject(const struct rs_mr_descriptor *descriptor,
 {
     const struct subject *subject = subject_of(descriptor);
 
-    return make_resource_of_two(environment, descriptor, &leaf->base, &full_leaf->base,
+    return make_resource_of_two(environment, descriptor, &leaf->base,
+                                descriptor->upstream_count == 2 ? &full_leaf->base : NULL,
                                 subject ? subject->options : NULL, error);
 }
 
