@@ -1,0 +1,700 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bins: each serves requests up to a size, from blocks of that size, or by a resource of its own.
+ *
+ *   fixed_size  one bin of blocks: RMM's fixed_size_memory_resource
+ *   binning     many, before an upstream for what is larger: RMM's binning_memory_resource
+ *   bin         one with a resource, as a further upstream of binning: RMM's add_bin
+ *
+ * RMM hands out the block that was freed first, so a program walks through all blocks it ever had.
+ * Here it is the one freed last, whose lines and pages are still in the caches.  RMM takes 128
+ * blocks for each bin of binning at once, 992 MiB for 256 KiB to 4 MiB.  Here a bin takes 8, and
+ * only when it is first used. */
+#include "base/clock.h"
+#include "base/counter.h"
+#include "base/lock.h"
+#include "ledger/account.h"
+#include "resource/report.h"
+#include "resource/resource.h"
+#include "shared/published.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BIN_BYTES_MAX (1ull << 40) /* a larger block would exceed any device's memory */
+enum {
+    BINS_MAX = 41 + RS_SIZES_MAX + RS_MR_UPSTREAMS_MAX, /* 41 powers of two */
+    BLOCKS_MAX = 1 << 20, /* per chunk, as their records are host memory */
+    GROWTH_WAIT_NS = 500000000,
+};
+
+/* A block's record; it is the allocation's token. */
+struct slot {
+    struct chunk *chunk;
+    struct slot *next; /* the next free slot of the chunk */
+    bool is_live;
+};
+
+/* An upstream block that is cut into the blocks of one bin. */
+struct chunk {
+    struct chunk *next, *next_open;
+    struct rs_allocation upstream;
+    size_t slot_count, live_count; /* no slots: it is being given back */
+    struct slot *free_slots;
+    struct slot slots[];
+};
+
+struct bin {
+    size_t bytes;           /* serves requests up to this size; the size of its blocks */
+    struct rs_mr *resource; /* serves its requests; NULL: blocks do */
+
+    struct rs_mutex lock;   /* protects the fields below; never held around an upstream call */
+    pthread_cond_t settled; /* signalled when a growth ended: look again */
+    bool is_growing;
+    struct chunk *chunks, *open;           /* all of them, and those with a free slot */
+    _Atomic size_t held_bytes, live_bytes; /* base/counter.h */
+    size_t peak_held_bytes, chunk_count;
+    uint64_t growths, chunk_returns, allocations, failures;
+};
+
+struct bins {
+    struct rs_mr base;
+    struct rs_account *account;
+    size_t blocks_per_chunk;
+    unsigned count;
+    size_t bytes[BINS_MAX]; /* of each bin, ascending: a search touches no line that has a lock */
+    struct bin bins[];
+};
+
+static struct bins *bins_of(struct rs_mr *mr)
+{
+    return RS_CONTAINER_OF(mr, struct bins, base);
+}
+
+/* Returns the bin for requests of this size, or the last one, which refuses what is too large.  A
+ * free asks again with the same size. */
+static struct bin *bin_for(struct bins *bins, size_t size_bytes)
+{
+    unsigned i = 0;
+
+    while (bins->bytes[i] < size_bytes && i + 1 < bins->count)
+        i++;
+    return &bins->bins[i];
+}
+
+/* ---- chunks and slots of a bin; all under its lock ---- */
+
+static CUdeviceptr slot_address(const struct bin *bin, const struct slot *slot)
+{
+    return slot->chunk->upstream.address + (size_t)(slot - slot->chunk->slots) * bin->bytes;
+}
+
+/* Cuts from one chunk until it is full, so that others get free as a whole. */
+static bool take_block(struct bin *bin, size_t size_bytes, struct rs_allocation *out)
+{
+    struct chunk *chunk = bin->open;
+    struct slot *slot = chunk ? chunk->free_slots : NULL;
+
+    if (!slot)
+        return false;
+    RS_ASSERT(!slot->is_live && chunk->live_count < chunk->slot_count);
+    chunk->free_slots = slot->next;
+    if (!chunk->free_slots)
+        bin->open = chunk->next_open;
+    slot->is_live = true;
+    chunk->live_count++;
+    rs_counter_add(&bin->live_bytes, bin->bytes);
+    *out = (struct rs_allocation){slot_address(bin, slot), size_bytes, slot, NULL};
+    return true;
+}
+
+static void give_block(struct bin *bin, struct slot *slot)
+{
+    struct chunk *chunk = slot->chunk;
+
+    RS_ASSERT(slot->is_live && chunk->live_count > 0 && bin->live_bytes >= bin->bytes);
+    if (!chunk->free_slots) {
+        chunk->next_open = bin->open;
+        bin->open = chunk;
+    }
+    slot->is_live = false;
+    slot->next = chunk->free_slots;
+    chunk->free_slots = slot;
+    chunk->live_count--;
+    rs_counter_subtract(&bin->live_bytes, bin->bytes);
+}
+
+/* Adds a chunk, new or back from a trim, with all of its slots free. */
+static void add_chunk(struct bin *bin, struct chunk *chunk)
+{
+    RS_ASSERT(chunk->live_count == 0 && chunk->slot_count == 0);
+    RS_ASSERT(chunk->upstream.size_bytes % bin->bytes == 0);
+    chunk->slot_count = chunk->upstream.size_bytes / bin->bytes;
+    chunk->free_slots = NULL;
+    for (struct slot *slot = &chunk->slots[chunk->slot_count]; slot-- > chunk->slots;) {
+        *slot = (struct slot){chunk, chunk->free_slots, false};
+        chunk->free_slots = slot;
+    }
+    chunk->next = bin->chunks;
+    chunk->next_open = bin->open;
+    bin->chunks = bin->open = chunk;
+    bin->chunk_count++;
+    rs_counter_add(&bin->held_bytes, chunk->upstream.size_bytes);
+    bin->peak_held_bytes = rs_max(bin->peak_held_bytes, rs_counter_get(&bin->held_bytes));
+}
+
+/* Takes chunks without a live block, except for keep_bytes of them, out of the bin, and returns
+ * them as a list by next_open.  They are then neither idle here nor the driver's.  The account
+ * notes them as being returned, or another thread that is refused meanwhile would take them for
+ * live. */
+static struct chunk *detach_free_chunks(struct bins *bins, struct bin *bin, size_t keep_bytes)
+{
+    struct chunk *chunk, *detached = NULL;
+
+    for (struct chunk **at = &bin->open; (chunk = *at);) {
+        size_t free_bytes = chunk->live_count > 0 ? 0 : chunk->upstream.size_bytes;
+
+        if (free_bytes <= keep_bytes) {
+            keep_bytes -= free_bytes;
+            at = &chunk->next_open;
+            continue;
+        }
+        rs_account_begin_return(bins->account, free_bytes);
+        rs_counter_subtract(&bin->held_bytes, free_bytes);
+        bin->chunk_count--;
+        *at = chunk->next_open;
+        chunk->next_open = detached;
+        detached = chunk;
+        chunk->slot_count = 0;
+    }
+    for (struct chunk **at = &bin->chunks; detached && *at;)
+        if ((*at)->slot_count == 0)
+            *at = (*at)->next;
+        else
+            at = &(*at)->next;
+    return detached;
+}
+
+/* ---- growth ---- */
+
+/* Takes a chunk of blocks_per_chunk blocks from upstream, or of ever fewer, down to one; on the
+ * NULL stream, as chunks serve all streams.  Called and left with the lock held, which is released
+ * in between.  All host memory is taken first, so no upstream call has to be undone. */
+static CUresult grow(struct bins *bins, struct bin *bin, enum rs_effort effort)
+{
+    size_t blocks = bins->blocks_per_chunk;
+    struct chunk *chunk = calloc(1, sizeof(*chunk) + blocks * sizeof(struct slot));
+    CUresult result;
+
+    if (!chunk)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    bin->is_growing = true;
+    rs_mutex_unlock(&bin->lock);
+    do {
+        result = rs_mr_allocate_with(bins->base.upstream[0], blocks * bin->bytes, NULL, effort,
+                                     &chunk->upstream);
+        blocks /= 2;
+    } while ((result == CUDA_ERROR_OUT_OF_MEMORY || result == CUDA_ERROR_NOT_READY) && blocks > 0);
+    rs_mutex_lock(&bin->lock);
+    bin->is_growing = false;
+    pthread_cond_broadcast(&bin->settled);
+    if (result != CUDA_SUCCESS) {
+        free(chunk);
+        return result;
+    }
+    add_chunk(bin, chunk);
+    bin->growths++;
+    return CUDA_SUCCESS;
+}
+
+/* A thread waits for another's growth, as sixteen threads that find no block at once must not take
+ * sixteen chunks; but for a bounded time, as upstream may wait for the GPU, and the GPU for this
+ * thread. */
+static CUresult allocate_locked(struct bins *bins, struct bin *bin, size_t size_bytes,
+                                enum rs_effort effort, struct rs_allocation *out)
+{
+    uint64_t until_ns;
+    CUresult result;
+
+    if (size_bytes > bin->bytes)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (take_block(bin, size_bytes, out))
+        return CUDA_SUCCESS;
+    until_ns = rs_clock_ns() + GROWTH_WAIT_NS;
+    while (bin->is_growing && rs_condition_wait_until_ns(&bin->settled, &bin->lock, until_ns) == 0)
+        ;
+    if (take_block(bin, size_bytes, out))
+        return CUDA_SUCCESS;
+    result = grow(bins, bin, effort);
+    /* also after a failure, as other threads may have freed or grown meanwhile */
+    return take_block(bin, size_bytes, out) ? CUDA_SUCCESS : result;
+}
+
+/* ---- the operations ---- */
+
+/* No work uses the free blocks any more, so they serve every stream (reuse.c).  RS_EFFORT_LITTLE
+ * takes no less: a growth is one chunk, each of whose blocks serves a request.  A refused
+ * RS_EFFORT_HELD request is not counted as a failure: one with more effort follows it. */
+static CUresult bins_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                              enum rs_effort effort, struct rs_allocation *out)
+{
+    struct bin *bin = bin_for(bins_of(mr), size_bytes);
+    CUresult result;
+
+    if (bin->resource && size_bytes <= bin->bytes)
+        return rs_mr_allocate_with(bin->resource, size_bytes, stream, effort, out);
+    rs_mutex_lock(&bin->lock);
+    result = allocate_locked(bins_of(mr), bin, size_bytes,
+                             rs_effort_without(effort, RS_EFFORT_LITTLE), out);
+    result = rs_effort_result(effort, result);
+    bin->allocations += result == CUDA_SUCCESS;
+    bin->failures += result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
+    rs_mutex_unlock(&bin->lock);
+    return result;
+}
+
+static CUresult bins_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
+                                CUstream stream)
+{
+    struct bin *bin = bin_for(bins_of(mr), allocation->size_bytes);
+
+    if (bin->resource)
+        return rs_mr_deallocate(bin->resource, allocation, stream);
+    rs_mutex_lock(&bin->lock);
+    RS_ASSERT(slot_address(bin, allocation->token) == allocation->address);
+    give_block(bin, allocation->token);
+    rs_mutex_unlock(&bin->lock);
+    return CUDA_SUCCESS;
+}
+
+static size_t give_chunks_back(struct bins *bins, struct bin *bin, size_t keep_bytes)
+{
+    size_t returned_bytes = 0;
+
+    rs_mutex_lock(&bin->lock);
+    for (struct chunk *chunk = detach_free_chunks(bins, bin, keep_bytes), *next; chunk;
+         chunk = next) {
+        size_t size_bytes = chunk->upstream.size_bytes;
+        CUresult result;
+
+        next = chunk->next_open;
+        rs_mutex_unlock(&bin->lock);
+        result = rs_mr_deallocate(bins->base.upstream[0], &chunk->upstream, NULL);
+        rs_mutex_lock(&bin->lock);
+        if (result == CUDA_SUCCESS) {
+            returned_bytes += size_bytes;
+            bin->chunk_returns++;
+            free(chunk);
+        } else {
+            add_chunk(bin, chunk); /* still ours */
+        }
+        rs_account_end_return(bins->account, size_bytes);
+    }
+    rs_mutex_unlock(&bin->lock);
+    return returned_bytes;
+}
+
+static bool bin_check(struct bin *bin)
+{
+    size_t held_bytes = 0, live = 0, chunks = 0, open = 0;
+    bool good = true;
+
+    rs_mutex_lock(&bin->lock);
+    for (const struct chunk *chunk = bin->chunks; chunk; chunk = chunk->next, chunks++) {
+        size_t slots = chunk->live_count;
+
+        for (const struct slot *slot = chunk->free_slots; slot && good; slot = slot->next)
+            good = !slot->is_live && slot->chunk == chunk && ++slots <= chunk->slot_count;
+        good = good && slots == chunk->slot_count;
+        held_bytes += chunk->upstream.size_bytes;
+        live += chunk->live_count;
+        open += chunk->free_slots != NULL;
+    }
+    for (const struct chunk *chunk = bin->open; chunk && good; chunk = chunk->next_open)
+        good = chunk->free_slots && open-- > 0;
+    good = good && open == 0 && chunks == bin->chunk_count && held_bytes == bin->held_bytes &&
+           live * bin->bytes == bin->live_bytes;
+    rs_mutex_unlock(&bin->lock);
+    return good;
+}
+
+static bool bins_check(struct rs_mr *mr)
+{
+    struct bins *bins = bins_of(mr);
+    bool good = true;
+
+    for (unsigned i = 0; i < bins->count; i++)
+        good = (i == 0 || bins->bytes[i - 1] < bins->bytes[i]) && bin_check(&bins->bins[i]) && good;
+    return good;
+}
+
+static size_t bins_trim(struct rs_mr *mr, const struct rs_trim *trim)
+{
+    struct bins *bins = bins_of(mr);
+    size_t returned_bytes = 0;
+
+    for (unsigned i = 0; i < bins->count; i++)
+        returned_bytes += give_chunks_back(bins, &bins->bins[i], trim->keep_bytes);
+    RS_ASSERT_SLOW(bins_check(mr));
+    for (size_t i = 0; i < RS_MR_UPSTREAMS_MAX && mr->upstream[i]; i++)
+        returned_bytes += rs_mr_trim_with(mr->upstream[i], trim);
+    return returned_bytes;
+}
+
+static size_t bins_idle_bytes(struct rs_mr *mr)
+{
+    const struct bins *bins = bins_of(mr);
+    size_t idle_bytes = 0;
+
+    for (const struct bin *bin = bins->bins; bin < bins->bins + bins->count; bin++)
+        idle_bytes += rs_counter_idle(&bin->held_bytes, &bin->live_bytes);
+    return idle_bytes;
+}
+
+static size_t bins_free_blocks(struct rs_mr *mr)
+{
+    const struct bins *bins = bins_of(mr);
+    size_t blocks = 0;
+
+    for (const struct bin *bin = bins->bins; bin < bins->bins + bins->count; bin++)
+        blocks += rs_counter_idle(&bin->held_bytes, &bin->live_bytes) / bin->bytes;
+    return blocks;
+}
+
+/* Bins of blocks have the counters of fixed_size, which fold into those of one. */
+static void bins_report(struct rs_mr *mr, struct rs_report *report)
+{
+    const char *name = rs_mr_descriptor_fixed_size.name;
+    struct bins *bins = bins_of(mr);
+
+#define ADD(counter, kind, unit, value)                                                            \
+    rs_report_add_field(report, name, counter, RS_COUNTER_##kind, RS_UNIT_##unit, value)
+    if (mr->descriptor == &rs_mr_descriptor_binning) /* whose last bin is the upstream */
+        rs_report_add(report, "binning", "bins", RS_COUNTER_LIVE, RS_UNIT_COUNT, bins->count - 1);
+    for (struct bin *bin = bins->bins; bin < bins->bins + bins->count; bin++) {
+        if (bin->resource || !rs_mutex_lock_bounded(&bin->lock, name))
+            continue;
+        ADD("held", LIVE, BYTES, bin->held_bytes);
+        ADD("held_peak", PEAK, BYTES, bin->peak_held_bytes);
+        ADD("live", LIVE, BYTES, bin->live_bytes);
+        ADD("chunks", LIVE, COUNT, bin->chunk_count);
+        ADD("growths", TOTAL, COUNT, bin->growths);
+        ADD("chunk_returns", TOTAL, COUNT, bin->chunk_returns);
+        ADD("allocations", TOTAL, COUNT, bin->allocations);
+        ADD("failures", TOTAL, COUNT, bin->failures);
+        rs_mutex_unlock(&bin->lock);
+    }
+#undef ADD
+}
+
+static void bins_destroy(struct rs_mr *mr, bool memory_is_gone)
+{
+    struct bins *bins = bins_of(mr);
+
+    for (struct bin *bin = bins->bins; bin < bins->bins + bins->count; bin++) {
+        for (struct chunk *chunk; (chunk = bin->chunks);) {
+            bin->chunks = chunk->next;
+            if (!memory_is_gone)
+                (void)rs_mr_deallocate(mr->upstream[0], &chunk->upstream, NULL);
+            free(chunk);
+        }
+        pthread_cond_destroy(&bin->settled);
+        rs_mutex_destroy(&bin->lock);
+    }
+    rs_published_free(bins);
+}
+
+static const struct rs_mr_ops bins_ops = {
+    .allocate = bins_allocate,
+    .deallocate = bins_deallocate,
+    .destroy = bins_destroy,
+    .trim = bins_trim,
+    .idle_bytes = bins_idle_bytes,
+    .free_blocks = bins_free_blocks,
+    .report = bins_report,
+    .check = bins_check,
+};
+
+/* ---- creation ---- */
+
+/* The bins to be made, ascending. */
+struct plan {
+    unsigned count;
+    struct {
+        size_t bytes;
+        struct rs_mr *resource;
+    } bins[BINS_MAX];
+};
+
+/* Adds a bin for sizes up to size_bytes, rounded up as blocks are, with a resource or with blocks
+ * (NULL).  Of two bins of one size the first serves, as in RMM. */
+static void plan_bin(struct plan *plan, size_t size_bytes, struct rs_mr *resource)
+{
+    unsigned i = plan->count;
+
+    if (!rs_round_up(size_bytes, RS_BLOCK_ALIGNMENT, &size_bytes))
+        size_bytes = SIZE_MAX;
+    for (; i > 0 && plan->bins[i - 1].bytes >= size_bytes; i--)
+        if (plan->bins[i - 1].bytes == size_bytes)
+            return;
+    memmove(&plan->bins[i + 1], &plan->bins[i], (plan->count++ - i) * sizeof(plan->bins[0]));
+    plan->bins[i].bytes = size_bytes;
+    plan->bins[i].resource = resource;
+}
+
+/* Makes the bins, which take nothing yet.  Returns NULL when out of host memory. */
+static struct bins *make_bins(const struct rs_mr_descriptor *descriptor,
+                              const struct rs_environment *environment,
+                              struct rs_mr *const *upstream, const struct plan *plan,
+                              uint64_t blocks_per_chunk)
+{
+    struct bins *bins = rs_published_allocate(sizeof(*bins) + plan->count * sizeof(struct bin),
+                                              _Alignof(struct bins));
+
+    if (!bins)
+        return NULL;
+    rs_mr_init(&bins->base, &bins_ops, descriptor, upstream);
+    bins->account = environment->account;
+    bins->blocks_per_chunk = (size_t)blocks_per_chunk;
+    for (struct bin *bin = bins->bins; bins->count < plan->count; bin++, bins->count++) {
+        bins->bytes[bins->count] = bin->bytes = plan->bins[bins->count].bytes;
+        bin->resource = plan->bins[bins->count].resource;
+        rs_mutex_init(&bin->lock, RS_RANK_RESOURCE);
+        rs_condition_init(&bin->settled);
+    }
+    return bins;
+}
+
+/* ---- fixed_size ---- */
+
+struct fixed_size_config {
+    size_t block_size;
+    uint64_t blocks_to_preallocate;
+};
+
+/* Takes the first chunk, if the device has room for it; a later growth reports when it has not. */
+static int fixed_size_create(const struct rs_environment *environment, const void *config,
+                             struct rs_mr *const *upstream, struct rs_mr **out)
+{
+    const struct fixed_size_config *settings = config;
+    CUresult result = CUDA_SUCCESS;
+    struct plan plan = {.count = 0};
+    struct bins *bins;
+
+    plan_bin(&plan, settings->block_size, NULL);
+    bins = make_bins(&rs_mr_descriptor_fixed_size, environment, upstream, &plan,
+                     settings->blocks_to_preallocate);
+    if (!bins)
+        return -ENOMEM;
+    bins->base.ops.excess_bytes = rs_mr_no_excess_bytes;
+    rs_mutex_lock(&bins->bins[0].lock);
+    if (environment->first_on_device)
+        result = grow(bins, &bins->bins[0], RS_EFFORT_FULL);
+    rs_mutex_unlock(&bins->bins[0].lock);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY) {
+        bins_destroy(&bins->base, false);
+        return -EIO;
+    }
+    *out = &bins->base;
+    return 0;
+}
+
+static bool fixed_size_validate(const void *config, const struct rs_environment *environment,
+                                const struct rs_source *source, struct rs_diagnostics *diagnostics)
+{
+    const struct fixed_size_config *settings = config;
+    char block[RS_SIZE_TEXT_BYTES];
+    size_t chunk_bytes;
+
+    (void)environment;
+    if (settings->block_size > 0 &&
+        rs_round_up(settings->block_size, RS_BLOCK_ALIGNMENT, &chunk_bytes) &&
+        !__builtin_mul_overflow(chunk_bytes, (size_t)settings->blocks_to_preallocate, &chunk_bytes))
+        return true;
+    rs_diagnose(diagnostics, source, NULL, "fixed_size cannot have %llu blocks of %s",
+                (unsigned long long)settings->blocks_to_preallocate,
+                rs_size_format(settings->block_size, block));
+    return false;
+}
+
+static const struct rs_option fixed_size_options[] = {
+    RS_OPTION_SIZE_ROW(struct fixed_size_config, block_size, "1MiB",
+                       "size of every block, rounded up to 512 bytes; larger requests are refused",
+                       .minimum = 1),
+    RS_OPTION_COUNT_ROW(struct fixed_size_config, blocks_to_preallocate, "128",
+                        "blocks taken from upstream at a time", .minimum = 1,
+                        .maximum = BLOCKS_MAX),
+    RS_OPTION_END,
+};
+
+const struct rs_mr_descriptor rs_mr_descriptor_fixed_size = {
+    .name = "fixed_size",
+    .summary = "blocks of one size, cut from larger upstream blocks",
+    .upstream_count = 1,
+    .frees = RS_FREE_AT_ONCE,
+    .config_bytes = sizeof(struct fixed_size_config),
+    .options = fixed_size_options,
+    .unit_option = "block_size",
+    .validate = fixed_size_validate,
+    .create = fixed_size_create,
+};
+
+/* ---- bin ---- */
+
+struct bin_config {
+    size_t size;
+};
+
+static bool bin_deallocates_in_order(struct rs_mr *mr)
+{
+    return rs_mr_deallocates_in_order(mr->upstream[0]);
+}
+
+static int bin_create(const struct rs_environment *environment, const void *config,
+                      struct rs_mr *const *upstream, struct rs_mr **out)
+{
+    const struct bin_config *settings = config;
+    struct plan plan = {.count = 0};
+    struct bins *bins;
+
+    plan_bin(&plan, settings->size, upstream[0]);
+    bins = make_bins(&rs_mr_descriptor_bin, environment, upstream, &plan, 1);
+    if (!bins)
+        return -ENOMEM;
+    bins->base.ops.deallocates_in_order = bin_deallocates_in_order;
+    *out = &bins->base;
+    return 0;
+}
+
+static bool bin_validate(const void *config, const struct rs_environment *environment,
+                         const struct rs_source *source, struct rs_diagnostics *diagnostics)
+{
+    const struct bin_config *settings = config;
+
+    (void)environment;
+    if (settings->size != SIZE_MAX)
+        return true;
+    rs_diagnose(diagnostics, source, NULL, "bin needs a size, as in size=1MiB");
+    return false;
+}
+
+static const struct rs_option bin_options[] = {
+    RS_OPTION_SIZE_ROW(struct bin_config, size, "none",
+                       "largest request that it serves, rounded up to 512 bytes; must be given",
+                       .none = true, .minimum = 1, .maximum = RS_SIZE_ADDRESSABLE,
+                       .aliases = {{"allocation_size", RS_OPTION_SIZE}}),
+    RS_OPTION_END,
+};
+
+const struct rs_mr_descriptor rs_mr_descriptor_bin = {
+    .name = "bin",
+    .aliases = {"add_bin"},
+    .summary = "a bin of `binning` with a resource of its own; alone it refuses larger requests",
+    .upstream_count = 1,
+    .frees = RS_FREE_AS_UPSTREAM,
+    .passes_allocations = true,
+    .config_bytes = sizeof(struct bin_config),
+    .options = bin_options,
+    .validate = bin_validate,
+    .create = bin_create,
+};
+
+/* ---- binning ---- */
+
+struct binning_config {
+    size_t minimum_size, maximum_size;
+    uint64_t blocks_to_preallocate;
+    struct rs_sizes bins;
+};
+
+/* Bins are trimmed on CUDA_ERROR_OUT_OF_MEMORY only: others hold free memory that the request
+ * lacks.  An RS_EFFORT_BEST request that finds the first upstream full gets CUDA_ERROR_NOT_READY: a
+ * trim for it would also give back memory of the second one. */
+static CUresult binning_allocate(struct rs_mr *mr, size_t size_bytes, CUstream stream,
+                                 enum rs_effort effort, struct rs_allocation *out)
+{
+    CUresult result = bins_allocate(mr, size_bytes, stream, effort, out);
+
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && bins_trim(mr, &(struct rs_trim){0}) > 0)
+        result = bins_allocate(mr, size_bytes, stream, effort, out);
+    return result;
+}
+
+static int binning_create(const struct rs_environment *environment, const void *config,
+                          struct rs_mr *const *upstream, struct rs_mr **out)
+{
+    const struct binning_config *settings = config;
+    struct plan plan = {.count = 0};
+    struct bins *bins;
+
+    for (size_t i = 1; i < RS_MR_UPSTREAMS_MAX && upstream[i]; i++)
+        plan_bin(&plan, bins_of(upstream[i])->bytes[0], upstream[i]);
+    for (size_t i = 0; i < settings->bins.count; i++)
+        plan_bin(&plan, settings->bins.bytes[i], NULL);
+    if (settings->maximum_size != SIZE_MAX)
+        for (size_t bytes = rs_max(settings->minimum_size, RS_BLOCK_ALIGNMENT);
+             bytes <= settings->maximum_size; bytes *= 2)
+            plan_bin(&plan, bytes, NULL);
+    plan_bin(&plan, SIZE_MAX, upstream[0]);
+    bins = make_bins(&rs_mr_descriptor_binning, environment, upstream, &plan,
+                     settings->blocks_to_preallocate);
+    if (!bins)
+        return -ENOMEM;
+    bins->base.ops.allocate = binning_allocate;
+    *out = &bins->base;
+    return 0;
+}
+
+static bool binning_validate(const void *config, const struct rs_environment *environment,
+                             const struct rs_source *source, struct rs_diagnostics *diagnostics)
+{
+    const struct binning_config *settings = config;
+    const char *wrong = NULL;
+
+    (void)environment;
+    if (settings->minimum_size == SIZE_MAX && settings->maximum_size == SIZE_MAX)
+        return true; /* none of them, as in RMM */
+    if (settings->minimum_size == SIZE_MAX || settings->maximum_size == SIZE_MAX)
+        wrong = "binning needs both minimum_size and maximum_size, or none";
+    else if (!rs_is_power_of_two(settings->minimum_size) ||
+             !rs_is_power_of_two(settings->maximum_size))
+        wrong = "bin sizes are powers of two, as in 256KiB and 4MiB";
+    else if (settings->maximum_size < settings->minimum_size)
+        wrong = "binning's maximum_size is below its minimum_size";
+    if (wrong)
+        rs_diagnose(diagnostics, source, NULL, "%s", wrong);
+    return !wrong;
+}
+
+static const struct rs_option binning_options[] = {
+    RS_OPTION_SIZE_ROW(struct binning_config, minimum_size, "none",
+                       "block size of the smallest bin, a power of two", .none = true, .minimum = 1,
+                       .maximum = BIN_BYTES_MAX,
+                       .aliases = {{"min_size_exponent", RS_OPTION_EXPONENT}}),
+    RS_OPTION_SIZE_ROW(struct binning_config, maximum_size, "none",
+                       "block size of the largest bin; larger requests go to the upstream",
+                       .none = true, .minimum = 1, .maximum = BIN_BYTES_MAX,
+                       .aliases = {{"max_size_exponent", RS_OPTION_EXPONENT}}),
+    RS_OPTION_SIZES_ROW(struct binning_config, bins, "",
+                        "further bins, by their block sizes, as in 256KiB+300000+1MiB; each is "
+                        "rounded up to 512 bytes; one with a resource of its own stands behind the "
+                        "upstream instead, as in bin(arena(cuda), size=1MiB)",
+                        .minimum = 1, .maximum = BIN_BYTES_MAX),
+    RS_OPTION_COUNT_ROW(struct binning_config, blocks_to_preallocate, "8",
+                        "blocks that a bin takes from upstream at a time, first when it is used",
+                        .minimum = 1, .maximum = BLOCKS_MAX),
+    RS_OPTION_END,
+};
+
+const struct rs_mr_descriptor rs_mr_descriptor_binning = {
+    .name = "binning",
+    .summary = "small requests from bins of equal blocks, others from upstream",
+    .upstream_count = 1,
+    .branch = &rs_mr_descriptor_bin,
+    .frees = RS_FREE_AT_ONCE,
+    .config_bytes = sizeof(struct binning_config),
+    .options = binning_options,
+    .unit_option = "minimum_size",
+    .validate = binning_validate,
+    .create = binning_create,
+};
