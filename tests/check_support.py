@@ -3,8 +3,11 @@
 """tests/integration/support.py: a program that does not end in its time is ended, and where it was is told, whatever
 gdb does."""
 import os
+import signal
+import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.dont_write_bytecode = True
@@ -16,33 +19,47 @@ import support
 PROGRAM = ["sh", "-c", "sleep 1000 & wait"]
 
 
-class Stacks(unittest.TestCase):
-    def run_with_gdb(self, script):
-        """The result of a program that never ends, with this gdb found first."""
-        with tempfile.TemporaryDirectory() as folder:
-            gdb = os.path.join(folder, "gdb")
-            with open(gdb, "w", encoding="utf-8") as file:
-                file.write("#!/bin/sh\n" + script)
-            os.chmod(gdb, 0o755)
-            path = os.environ["PATH"]
-            os.environ["PATH"] = folder + ":" + path
-            try:
-                return support.run(PROGRAM, preload=[], timeout=1)
-            finally:
-                os.environ["PATH"] = path
+class FirstOnPath:
+    """A script that is found as `gdb`, before any other."""
 
+    def __init__(self, script):
+        self.script = script
+
+    def __enter__(self):
+        self.folder, self.before = tempfile.TemporaryDirectory(), os.environ["PATH"]
+        gdb = os.path.join(self.folder.name, "gdb")
+        with open(gdb, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\n" + self.script)
+        os.chmod(gdb, 0o755)
+        os.environ["PATH"] = self.folder.name + ":" + self.before
+
+    def __exit__(self, *_):
+        os.environ["PATH"] = self.before
+        self.folder.cleanup()
+
+
+class Stacks(unittest.TestCase):
     def test_each_process_is_told_with_its_stack(self):
-        result = self.run_with_gdb("echo 'Thread 1'\necho '#0  somewhere'\necho noise\n")
-        self.assertIsNone(result.status)
-        self.assertEqual(result.stderr.count("  #0  somewhere"), 2, result.stderr)
-        self.assertNotIn("noise", result.stderr)
-        self.assertIn("sleep 1000", result.stderr)
-        self.assertIn("state S", result.stderr)
+        process = subprocess.Popen(PROGRAM, start_new_session=True)
+        try:
+            deadline = time.monotonic() + support.ENOUGH_SECONDS
+            while not any(support.read_or_empty("/proc/%d/cmdline" % pid).startswith("sleep") for pid in support.group(process.pid)):
+                self.assertLess(time.monotonic(), deadline, "the program has no child")
+            with FirstOnPath("echo 'Thread 1'\necho '#0  somewhere'\necho noise\n"):
+                text = support.stacks(process.pid)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        self.assertEqual(text.count("  #0  somewhere"), 2, text)
+        self.assertNotIn("noise", text)
+        self.assertIn("sleep 1000", text)
+        self.assertRegex(text, r"state [A-Z]")
 
     def test_a_gdb_that_hangs_does_not_keep_the_program(self):
         support.GDB_SECONDS, before = 1, support.GDB_SECONDS
         try:
-            result = self.run_with_gdb("exec sleep 1000\n")
+            with FirstOnPath("exec sleep 1000\n"):
+                result = support.run(PROGRAM, preload=[], timeout=1)
         finally:
             support.GDB_SECONDS = before
         self.assertIsNone(result.status)
