@@ -25,8 +25,9 @@ static const uint64_t patience_ns = 15ull * 1000 * 1000 * 1000, repeat_ns = 100u
 
 static __thread struct {
     unsigned depth, repeats, looks;
-    uint64_t deadline_ns; /* rs_clock_ns time; 0: the request has not waited yet */
-    uint64_t repeated_ns; /* when the request first took a nap */
+    uint64_t deadline_ns;    /* rs_clock_ns time; 0: the request has not waited yet */
+    uint64_t repeated_ns;    /* when the request first took a nap */
+    size_t pool_bytes_least; /* SIZE_MAX: not noted yet */
     bool is_short, is_busy, is_refused, is_hopeless;
     struct rs_uncancelled uncancelled;
     unsigned in_vain; /* consecutive refused requests that napped; kept between requests */
@@ -42,6 +43,7 @@ void rs_request_begin(void)
     request.repeats = 0;
     request.looks = 0;
     request.deadline_ns = 0;
+    request.pool_bytes_least = SIZE_MAX;
     request.is_short = false;
     request.is_busy = false;
     request.is_refused = false;
@@ -112,6 +114,14 @@ void rs_request_note_hopeless(bool hopeless)
 bool rs_request_is_hopeless(void)
 {
     return request.is_hopeless;
+}
+
+bool rs_request_note_pools(size_t held_bytes)
+{
+    bool is_less = held_bytes < request.pool_bytes_least;
+
+    request.pool_bytes_least = rs_min(request.pool_bytes_least, held_bytes);
+    return is_less;
 }
 
 void rs_request_note_refused(bool refused)

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Requests nest; only the outermost pair of the thread counts.  No cancellation acts between the
@@ -38,6 +39,11 @@ bool rs_request_is_short(void);
  * even if everything was given back.  In that case nothing that was set aside is given back. */
 void rs_request_note_hopeless(bool hopeless);
 bool rs_request_is_hopeless(void);
+
+/* Notes what the driver's pools hold after they gave back all that they could.  Returns false when
+ * they held no more than that at an earlier note of the request: nothing came back since, but what
+ * the driver had gathered for the attempt that it refused. */
+bool rs_request_note_pools(size_t held_bytes);
 
 /* Notes that a context was found busy: for the rest of the request nothing is given back by
  * frees that wait. */

@@ -165,9 +165,9 @@ size_t rs_charge_leaving_bytes(int device);
 /* A wait for the leaving bytes was in vain: they count as leaving again only when they change. */
 void rs_charge_leaving_in_vain(int device);
 
-/* Has the device's pools give back all free memory beyond keep_bytes.  Returns the bytes given
- * back. */
-size_t rs_charge_trim_pools(int device, size_t keep_bytes);
+/* Has the device's pools give back all free memory beyond keep_bytes, and writes what they hold
+ * then to held_bytes (may be NULL).  Returns the bytes given back. */
+size_t rs_charge_trim_pools(int device, size_t keep_bytes, size_t *held_bytes);
 
 /* An allocation of a pool was freed (charge.c tells pool.c). */
 void rs_charge_pool_freed(struct rs_pool_record *pool, size_t size_bytes, size_t charged_bytes);

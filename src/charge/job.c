@@ -44,10 +44,10 @@ static void give(int device, const struct rs_job_share *share)
     size_t lacking = rs_job_share_wanted(share), spare = rs_charge_spare_bytes(device), idle = 0;
 
     if (lacking > 0 && rs_context_trim_some(device, lacking) < lacking)
-        (void)rs_charge_trim_pools(device, spare - rs_min(spare, lacking));
+        (void)rs_charge_trim_pools(device, spare - rs_min(spare, lacking), NULL);
     if (rs_job_share_wanted(share) > 0) {
         (void)rs_context_trim_all(device, 0);
-        (void)rs_charge_trim_pools(device, 0);
+        (void)rs_charge_trim_pools(device, 0, NULL);
     }
     lacking = rs_job_share_wanted(share);
     if (lacking > 0 && rs_context_idle_bytes_at_once(device, &idle) && idle >= lacking)

@@ -164,11 +164,11 @@ void rs_charge_pool_let_go(struct rs_pool_record *pool)
     rs_mutex_unlock(&rs_charge_pools_lock);
 }
 
-typedef size_t visit_function(struct rs_pool_record *pool, const void *data);
+typedef size_t visit_function(struct rs_pool_record *pool, void *data);
 
 /* Returns the sum of visit() over every pool of the device.  A pool that is made meanwhile may be
  * left out. */
-static size_t visit_pools(int device, visit_function *visit, const void *data)
+static size_t visit_pools(int device, visit_function *visit, void *data)
 {
     uint64_t number = UINT64_MAX;
     struct rs_pool_record *pool;
@@ -182,7 +182,7 @@ static size_t visit_pools(int device, visit_function *visit, const void *data)
     return bytes;
 }
 
-static size_t follow_one(struct rs_pool_record *pool, const void *data)
+static size_t follow_one(struct rs_pool_record *pool, void *data)
 {
     (void)data;
     (void)rs_charge_pool_follow(pool, 0);
@@ -194,7 +194,11 @@ void rs_charge_follow_pools(int device)
     (void)visit_pools(device, follow_one, NULL);
 }
 
-static size_t trim(struct rs_pool_record *pool, size_t keep_bytes)
+struct trim {
+    size_t keep_bytes, held_bytes;
+};
+
+static size_t trim(struct rs_pool_record *pool, struct trim *trim)
 {
     CUstreamCaptureMode mode;
     size_t before = 0, after = 0;
@@ -202,11 +206,12 @@ static size_t trim(struct rs_pool_record *pool, size_t keep_bytes)
     (void)rs_charge_pool_read(pool, false, &before);
     mode = rs_capture_relax();
     if (pool->handle && rs_driver.cuMemPoolTrimTo)
-        (void)rs_driver.cuMemPoolTrimTo(pool->handle, keep_bytes);
+        (void)rs_driver.cuMemPoolTrimTo(pool->handle, trim->keep_bytes);
     else if (!pool->handle && rs_driver.cuDeviceGraphMemTrim)
         (void)rs_driver.cuDeviceGraphMemTrim(pool->device);
     rs_capture_restore(mode);
     (void)rs_charge_pool_read(pool, false, &after);
+    trim->held_bytes += after;
     return before - rs_min(after, before);
 }
 
@@ -253,7 +258,7 @@ static size_t leaving_bytes(const struct rs_pool_record *pool)
 
 /* Memory that was taken before the library counted, or by another process, never leaves: after one
  * wait in vain it is left out. */
-static size_t leaving_of_one(struct rs_pool_record *pool, const void *in_vain)
+static size_t leaving_of_one(struct rs_pool_record *pool, void *in_vain)
 {
     size_t leaving = leaving_bytes(pool);
 
@@ -274,19 +279,25 @@ void rs_charge_leaving_in_vain(int device)
     (void)visit_pools(device, leaving_of_one, &(bool){true});
 }
 
-static size_t trim_one(struct rs_pool_record *pool, const void *keep_bytes)
+static size_t trim_one(struct rs_pool_record *pool, void *data)
 {
-    size_t returned_bytes = trim(pool, *(const size_t *)keep_bytes);
+    size_t returned_bytes = trim(pool, data);
 
     if (rs_limit_follows())
         (void)rs_charge_pool_follow(pool, 0);
     return returned_bytes;
 }
 
-size_t rs_charge_trim_pools(int device, size_t keep_bytes)
+size_t rs_charge_trim_pools(int device, size_t keep_bytes, size_t *held_bytes)
 {
+    struct trim trim = {keep_bytes, 0};
+    size_t returned_bytes;
+
     add_usual_pools(device);
-    return visit_pools(device, trim_one, &keep_bytes);
+    returned_bytes = visit_pools(device, trim_one, &trim);
+    if (held_bytes)
+        *held_bytes = trim.held_bytes;
+    return returned_bytes;
 }
 
 void rs_charge_begin_to_follow(int device)

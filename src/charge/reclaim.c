@@ -61,13 +61,14 @@ static bool can_be_served(int device, const struct rs_refusal *refusal)
     return refusal->size_bytes <= total - rs_min(total, held - rs_min(others, held));
 }
 
-/* False when the request is larger than the device's free memory and all memory that may come back
- * to it.  The driver is asked last, so that memory on its way back is counted in one place at
- * least. */
+/* False when the request is larger than the device's free memory and all memory of this process
+ * that may come back to it: then nobody need wait.  What other processes hold does not count.
+ * Places are read in the order in which memory moves on its way back, the driver last, so that it
+ * is counted in one of them at least. */
 static bool has_room(int device, const struct rs_refusal *refusal)
 {
     const struct rs_account *account = rs_limit_account(device);
-    size_t total = 0, host_total = 0, room;
+    size_t total = 0, host_total = 0, room, asked;
 
     if (refusal->memory != RS_MEMORY_DEVICE) {
         rs_host_memory(&host_total, &room);
@@ -75,9 +76,11 @@ static bool has_room(int device, const struct rs_refusal *refusal)
                rs_driver.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS ||
                refusal->size_bytes <= total + host_total;
     }
-    total = atomic_load(&account->returning_bytes) +
+    asked = atomic_load(&account->asked_bytes);
+    total = asked - rs_min(asked, refusal->asked_bytes) +
             rs_context_idle_bytes_of(device, 1u << RS_MEMORY_DEVICE) +
-            rs_charge_spare_bytes(device);
+            rs_charge_spare_bytes(device) + rs_charge_leaving_bytes(device) +
+            atomic_load(&account->returning_bytes);
     return !rs_limit_ask_free(device, &room) || refusal->size_bytes <= total + room;
 }
 
@@ -92,15 +95,20 @@ static unsigned initial_for(int device, const struct rs_refusal *refusal)
 }
 
 /* Has all unused memory given back; initial sizes only of the memories in initial_of.  True when
- * some was.  A pool of the driver may also have given memory back by itself, which is seen here. */
+ * some was.  A pool of the driver may also have given memory back by itself, which is seen here.
+ *
+ * An allocation that is refused leaves what the driver could gather for it in its pool, up to the
+ * release threshold (on an H100, of 23.8 GiB free, 23,776 MiB).  Such memory comes back at each try
+ * and would have the request repeated for ever. */
 static bool give_back(int device, unsigned initial_of)
 {
     const struct rs_account *account = rs_limit_account(device);
-    size_t charged = atomic_load(&account->charged_bytes);
-    bool returned = rs_context_trim_all(device, initial_of) > 0;
+    size_t charged = atomic_load(&account->charged_bytes), held;
+    bool returned = rs_context_trim_all(device, initial_of) > 0, of_pools;
 
-    return rs_charge_trim_pools(device, 0) > 0 || returned ||
-           atomic_load(&account->charged_bytes) < charged;
+    of_pools = rs_charge_trim_pools(device, 0, &held) > 0 ||
+               atomic_load(&account->charged_bytes) < charged;
+    return returned || (rs_request_note_pools(held) && of_pools);
 }
 
 /* Waits for the oldest epochs of the device's stacks.  True when a block became ready. */
@@ -164,7 +172,9 @@ static bool reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
     bool served;
 
     rs_request_note_hopeless(false);
-    if (give_back(device, 0) || (is_stale(account, refusal, moves) && rs_request_may_repeat()))
+    if (give_back(device, 0))
+        return rs_request_patience_ns() > 0 || rs_request_may_look_again();
+    if (is_stale(account, refusal, moves) && rs_request_may_repeat())
         return true;
     if (wait_for_job(account, may_wait))
         return true;
@@ -174,7 +184,10 @@ static bool reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
     rs_request_note_hopeless(!served || !has_room(device, refusal));
     if (!served)
         return false;
-    if (!rs_request_is_hopeless() && give_back(device, initial_for(device, refusal)))
+    if (rs_request_is_hopeless())
+        return (may_wait && rs_job_ask(device, refusal)) ||
+               (is_stale(account, refusal, moves) && rs_request_may_repeat());
+    if (give_back(device, initial_for(device, refusal)))
         return true;
     return (may_wait && (wait_for_quarantine(device) || wait_for_leaving(device) ||
                          rs_job_ask(device, refusal))) ||

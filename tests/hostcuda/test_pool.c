@@ -80,6 +80,23 @@ TEST(a_full_device_takes_what_pools_hold)
     OK(cuMemFree(all));
 }
 
+TEST(a_refused_allocation_leaves_what_it_mapped)
+{
+    CUdeviceptr block;
+    cuuint64_t threshold = UINT64_MAX;
+    size_t before = free_bytes();
+    assert_int_equal(cuMemAllocFromPoolAsync(&block, before + (2 << 20), pool, stream),
+                     CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(free_bytes(), before);
+    OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+    assert_int_equal(cuMemAllocFromPoolAsync(&block, before + (2 << 20), pool, stream),
+                     CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT),
+                     before / (2 << 20) * (2 << 20));
+    OK(cuMemPoolTrimTo(pool, 0));
+    assert_int_equal(free_bytes(), before);
+}
+
 TEST(memory_is_gone_only_when_the_stream_comes_there)
 {
     CUdeviceptr block;

@@ -333,6 +333,52 @@ static void elsewhere(void)
     CHECK(hostcuda_race_count() == 0);
 }
 
+/* ---- refusals ---- */
+
+/* A pool that keeps memory is refused an allocation, and keeps what the driver could gather for it.
+ * That this can be given back is no reason to ask again and again. */
+static void refused(void)
+{
+    cuuint64_t threshold = UINT64_MAX;
+    CUdeviceptr live, block;
+    size_t free_bytes, bytes;
+    unsigned long long calls;
+
+    MUST(cuMemPoolSetAttribute(default_pool(), CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+    MUST(cuMemGetInfo(&free_bytes, &bytes));
+    MUST(cuMemAlloc(&live, free_bytes / 2));
+    for (int round = 0; round < 3; round++) {
+        calls = hostcuda_call_count("cuMemAllocAsync");
+        CHECK(cuMemAllocAsync(&block, free_bytes, stream) == CUDA_ERROR_OUT_OF_MEMORY);
+        CHECK(hostcuda_call_count("cuMemAllocAsync") - calls <= 2);
+        CHECK(cuMemAlloc(&block, free_bytes) == CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    block = allocate_on(stream, free_bytes / 4);
+    MUST(cuMemFreeAsync(block, stream));
+    MUST(cuStreamSynchronize(stream));
+    MUST(cuMemFree(live));
+    MUST(cuMemAlloc(&live, free_bytes / 4 * 3)); /* in spite of what the pool keeps */
+    MUST(cuMemFree(live));
+}
+
+/* All that this process could give back is too little, so nobody waits for the GPU. */
+static void hopeless(void)
+{
+    unsigned *flag = flag_new();
+    size_t free_bytes, bytes;
+    CUdeviceptr freed, block;
+
+    MUST(cuMemGetInfo(&free_bytes, &bytes));
+    freed = allocate_on(stream, free_bytes / 4);
+    MUST(cuStreamSynchronize(stream));
+    stop_at(stream, flag);
+    MUST(cuMemFreeAsync(freed, stream));
+    CHECK(cuMemAlloc(&block, free_bytes + (64 << 20)) == CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK(cuMemAllocAsync(&block, free_bytes + (64 << 20), other) == CUDA_ERROR_OUT_OF_MEMORY);
+    flag_raise(flag);
+    MUST(cuStreamSynchronize(stream));
+}
+
 int main(int argc, char **argv)
 {
     const char *scene = argc > 1 ? argv[1] : "";
@@ -366,6 +412,10 @@ int main(int argc, char **argv)
         shared_too_late();
     else if (!strcmp(scene, "elsewhere"))
         elsewhere();
+    else if (!strcmp(scene, "refused"))
+        refused();
+    else if (!strcmp(scene, "hopeless"))
+        hopeless();
     else
         return 2;
     puts("ok");

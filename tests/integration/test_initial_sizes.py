@@ -85,9 +85,11 @@ class InitialSizes(support.Test):
                 self.assertEqual(counters["device", "pool", "held"], 128 * MIB)
 
     def test_the_driver_takes_what_its_pool_has_idle(self):
-        """For whatever does not fit, as from any pool of its own; the next requests are served as before."""
-        for steps, line in (("device 100 device 1 used", "device 100: 2"), ("ordered 100 device 1 used", "ordered 100: 2")):
-            self.prints(ASYNC, "device 1 free " + steps, line, "used 2", HOSTCUDA_POOL_STEP="2MiB")
+        """For whatever does not fit, as from any pool of its own; the next requests are served as before.  For what its
+        own pool is asked it gathers all that fits, of which the initial size stays."""
+        for steps, line, used in (("device 100 device 1 used", "device 100: 2", "used 16"),
+                                  ("ordered 100 device 1 used", "ordered 100: 2", "used 2")):
+            self.prints(ASYNC, "device 1 free " + steps, line, used, HOSTCUDA_POOL_STEP="2MiB")
         self.prints(dict(ASYNC, RMM_LIMIT="40MiB"), "device 1 free device 41 used", "device 41: 2", "used 16")
 
     def test_a_stack_that_could_not_be_made_has_not_taken_it(self):

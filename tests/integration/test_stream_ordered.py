@@ -76,6 +76,17 @@ class StreamOrdered(support.Test):
         for hooks in ("all", "device"):
             self.scene("elsewhere", {"RMM_POOL_MAX_SIZE": "2MiB", "RMM_HOOKS": hooks}, dict(RACE, **TWO))
 
+    def test_a_refusal_ends(self):
+        """Memory that the driver gathers for an attempt and refuses comes back each time."""
+        for settings in SERVED[:2] + SERVED[3:-2] + FORWARDED + [dict(POOL, RMM_LIMIT="8GiB")]:  # an arena has a maximum
+            self.scene("refused", settings)
+
+    def test_a_request_beyond_all_memory_does_not_wait(self):
+        """The line that says of a wait comes after a second of it; others have the rest of the device."""
+        for settings in SERVED[:-2] + FORWARDED:
+            result = self.scene("hopeless", settings, {"HOSTCUDA_MEMORY": "4GiB", "HOSTCUDA_CONTEXT_MEMORY": "2500MiB"})
+            self.assertEqual(result.said, [], settings)
+
     def test_statistics(self):
         served = self.counters("no_wait_async", SERVED[0])
         self.assertEqual(served["statistics", "allocations"], 80)

@@ -41,3 +41,16 @@ TEST(requests_that_are_never_ended_end_no_process)
     pthread_join(thread, NULL);
     assert_false(rs_request_is_under_way());
 }
+
+TEST(memory_that_comes_back_at_each_try_is_no_progress)
+{
+    rs_request_begin();
+    assert_true(rs_request_note_pools(64));
+    assert_false(rs_request_note_pools(64));
+    assert_false(rs_request_note_pools(128));
+    assert_true(rs_request_note_pools(32));
+    rs_request_end();
+    rs_request_begin();
+    assert_true(rs_request_note_pools(64));
+    rs_request_end();
+}

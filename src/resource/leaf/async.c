@@ -254,6 +254,10 @@ static CUresult try_to_take(struct async *async, size_t size_bytes, size_t growt
         return CUDA_ERROR_OUT_OF_MEMORY;
     wait_ns = may_grow ? rs_max(rs_request_patience_ns(), idle_wait_ns) : idle_wait_ns;
     result = allocate(async, size_bytes, wait_ns, address);
+    /* A refused call leaves what the driver could gather in the pool.  If that was counted as held,
+     * it would come back at each trim, and the request would be repeated for ever. */
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        trim_pool(async, rs_counter_get(&async->leaf.held_bytes));
     if (!settle(async, growth_bytes, may_grow)) {
         if (result == CUDA_SUCCESS) {
             (void)allocate_or_free(async, 0, address);
