@@ -353,8 +353,9 @@ static void note_size(struct rs_address_map *map, uint64_t size_bytes)
             return;
 }
 
+/* Sets *replaced to the owner of the range that started there; it stays as it is when none did. */
 static bool insert_locked(struct shard *shard, struct rs_start_region *region,
-                          const struct rs_range *range)
+                          const struct rs_range *range, void **replaced)
 {
     struct view view = view_locked(shard);
     size_t i = slot_locked(&view, range->start);
@@ -377,6 +378,8 @@ static bool insert_locked(struct shard *shard, struct rs_start_region *region,
         if ((old = outgrown_slot(shard, range->start)))
             slot = old;
     }
+    if (RS_UNLIKELY(!is_new))
+        *replaced = atomic_load_explicit(&slot->owner, memory_order_relaxed);
     slot_write(slot, range);
     write_end(shard);
     if (is_new)
@@ -387,11 +390,20 @@ static bool insert_locked(struct shard *shard, struct rs_start_region *region,
 bool rs_address_map_insert(struct rs_address_map *map, uint64_t start, uint64_t size_bytes,
                            void *owner)
 {
+    void *replaced;
+
+    return rs_address_map_replace(map, start, size_bytes, owner, &replaced);
+}
+
+bool rs_address_map_replace(struct rs_address_map *map, uint64_t start, uint64_t size_bytes,
+                            void *owner, void **replaced)
+{
     struct rs_range range = {start, size_bytes, owner};
     struct shard *shard = shard_of(map, start);
     struct rs_start_region *region;
     bool done;
 
+    *replaced = NULL;
     RS_ASSERT(start % (1u << RS_START_UNIT_BITS) == 0 && size_bytes > 0);
     if (RS_UNLIKELY(start >> RS_START_ADDRESS_BITS))
         return false; /* no device has such an address */
@@ -400,7 +412,7 @@ bool rs_address_map_insert(struct rs_address_map *map, uint64_t start, uint64_t 
         return false;
     note_size(map, size_bytes);
     rs_spinlock_lock(&shard->lock);
-    done = insert_locked(shard, region, &range);
+    done = insert_locked(shard, region, &range, replaced);
     rs_spinlock_unlock(&shard->lock);
     return done;
 }
@@ -506,8 +518,22 @@ RS_HOT void *rs_address_map_owner(struct rs_address_map *map, uint64_t start)
     return rs_address_map_find(map, start, &range) ? range.owner : NULL;
 }
 
+static bool counts_always(const struct rs_range *range, bool is_inside)
+{
+    (void)range;
+    (void)is_inside;
+    return true;
+}
+
 bool rs_address_map_find_inside(struct rs_address_map *map, uint64_t address,
                                 struct rs_range *range)
+{
+    return rs_address_map_find_inside_if(map, address, counts_always, range);
+}
+
+bool rs_address_map_find_inside_if(struct rs_address_map *map, uint64_t address,
+                                   bool (*counts)(const struct rs_range *range, bool is_inside),
+                                   struct rs_range *range)
 {
     uint64_t unit_mask = ~(((uint64_t)1 << RS_START_UNIT_BITS) - 1);
     uint64_t largest = atomic_load_explicit(&map->largest_bytes, memory_order_relaxed);
@@ -520,12 +546,14 @@ bool rs_address_map_find_inside(struct rs_address_map *map, uint64_t address,
     while (largest != 0 && rs_start_bitmap_last(&map->starts, from, &start)) {
         RS_ASSERT_SLOW(start >= from && start <= address);
         if (rs_address_map_find(map, start, &seen)) {
-            if (address - seen.start >= seen.size_bytes)
-                return false;
-            *range = seen;
-            return true;
+            bool is_inside = address - seen.start < seen.size_bytes;
+            if (counts(&seen, is_inside)) {
+                if (is_inside)
+                    *range = seen;
+                return is_inside;
+            }
         }
-        if (start == from) /* another thread has just removed it */
+        if (start == from) /* it has just been removed, or does not count */
             return false;
         start -= (uint64_t)1 << RS_START_UNIT_BITS;
     }

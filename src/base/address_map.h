@@ -3,7 +3,8 @@
  *
  * Look-ups take no lock and write no shared memory.  Insertion may need host memory and can
  * fail; removal needs none and cannot.  Ranges do not overlap, and their starts are multiples of
- * 512 bytes. */
+ * 512 bytes.  An exception are ranges that have lost their memory and wait for their removal: the
+ * driver may have given any part of it out again (rs_address_map_find_inside_if). */
 #pragma once
 
 #include <stdbool.h>
@@ -29,6 +30,10 @@ void rs_address_map_destroy(struct rs_address_map *map);
 bool rs_address_map_insert(struct rs_address_map *map, uint64_t start, uint64_t size_bytes,
                            void *owner);
 
+/* As rs_address_map_insert, and tells whose range was replaced: NULL when none was. */
+bool rs_address_map_replace(struct rs_address_map *map, uint64_t start, uint64_t size_bytes,
+                            void *owner, void **replaced);
+
 /* Removes the range that starts at `start` if `owner` owns it (NULL: whoever owns it).  Returns
  * false when there is no such range.  Thread safe. */
 bool rs_address_map_remove(struct rs_address_map *map, uint64_t start, void *owner);
@@ -48,6 +53,14 @@ void rs_address_map_prefetch(struct rs_address_map *map, uint64_t start);
  * *range unchanged, when there is none. */
 bool rs_address_map_find_inside(struct rs_address_map *map, uint64_t address,
                                 struct rs_range *range);
+
+/* As rs_address_map_find_inside, in a map with ranges that may have lost their memory: it steps
+ * over each one of which `counts` says false.  `is_inside` tells whether the range contains the
+ * address. Of one that does not, false is always right, and true ends the search: nothing else in
+ * service overlaps it. */
+bool rs_address_map_find_inside_if(struct rs_address_map *map, uint64_t address,
+                                   bool (*counts)(const struct rs_range *range, bool is_inside),
+                                   struct rs_range *range);
 
 /* Calls visit for every range, in the order of addresses, with no lock held: visit may remove
  * the range that it is given.  A range that is entered or removed meanwhile may be missed.

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/lock.h"
 #include "context/block_record.h"
+#include "context/end.h"
 #include "heap/record_slab.h"
 #include "resource/segment.h"
 #include "shim/wiring.h"
@@ -65,11 +66,23 @@ static void give_record(struct rs_block_record *block)
     rs_spinlock_unlock(&shard->lock);
 }
 
+/* Ends a block that has lost its entry in the map, and its memory, with its context. */
+static void lose(struct rs_block_record *block, size_t size_bytes)
+{
+    if (atomic_exchange_explicit(&block->state, RS_BLOCK_FREE, memory_order_relaxed) ==
+        RS_BLOCK_LIVE) {
+        rs_block_count_left(rs_block_stack(block)->counter, size_bytes);
+        rs_wiring.export_gone(atomic_load_explicit(&block->exported, memory_order_relaxed));
+    }
+    give_record(block);
+}
+
 bool rs_block_enter_new(struct rs_stack *stack, const struct rs_allocation *allocation,
                         unsigned object)
 {
     struct rs_address_map *map = block_map();
     struct rs_block_record *block = map ? take_record() : NULL;
+    void *replaced;
 
     RS_ASSERT_SLOW(allocation->size_bytes > 0 && allocation->address % RS_BLOCK_ALIGNMENT == 0);
     RS_ASSERT_SLOW(!allocation->holder); /* that one is in the map already */
@@ -79,7 +92,11 @@ bool rs_block_enter_new(struct rs_stack *stack, const struct rs_allocation *allo
     atomic_store_explicit(&block->size_bytes, allocation->size_bytes, memory_order_relaxed);
     atomic_store_explicit(&block->stack, stack, memory_order_relaxed);
     atomic_store_explicit(&block->state, RS_BLOCK_TAKEN, memory_order_release);
-    if (rs_address_map_insert(map, allocation->address, allocation->size_bytes, block)) {
+    if (rs_address_map_replace(map, allocation->address, allocation->size_bytes, block,
+                               &replaced)) {
+        if (RS_UNLIKELY(replaced)) /* of a context that has ended, or is ending */
+            lose(replaced, atomic_load_explicit(&((struct rs_block_record *)replaced)->size_bytes,
+                                                memory_order_relaxed));
         rs_block_show(block, stack, allocation, object);
         return true;
     }
@@ -144,11 +161,23 @@ bool rs_block_has_other_streams(CUdeviceptr address)
     return block && atomic_load_explicit(&block->has_other_streams, memory_order_relaxed);
 }
 
-/* A block is also gone with its context. */
-static bool is_live(struct rs_block_record *block)
+static const struct rs_context *context_of(struct rs_block_record *block)
 {
-    return atomic_load_explicit(&block->state, memory_order_acquire) == RS_BLOCK_LIVE &&
-           rs_block_is_alive(block);
+    return rs_block_stack(block)->context;
+}
+
+bool rs_block_still_counts(struct rs_block_record *block, unsigned kinds)
+{
+    return kinds >> rs_block_stack(block)->kind & 1 &&
+           atomic_load_explicit(&block->state, memory_order_relaxed) == RS_BLOCK_LIVE &&
+           rs_context_serves(context_of(block));
+}
+
+/* False for a block of a context that ends or has ended. */
+static bool counts(const struct rs_range *range, bool is_inside)
+{
+    return rs_block_is_alive(range->owner) ||
+           (is_inside && rs_context_serves(context_of(range->owner)));
 }
 
 /* Returns the live block that holds address, or NULL. */
@@ -157,10 +186,11 @@ static struct rs_block_record *find(CUdeviceptr address, struct rs_range *range)
     struct rs_address_map *map = atomic_load_explicit(&rs_blocks, memory_order_acquire);
     struct rs_block_record *block;
 
-    if (!map || !rs_address_map_find_inside(map, address, range))
+    if (!map || !rs_address_map_find_inside_if(map, address, counts, range))
         return NULL;
     block = range->owner;
-    return is_live(block) ? block : NULL;
+    return atomic_load_explicit(&block->state, memory_order_acquire) == RS_BLOCK_LIVE ? block
+                                                                                      : NULL;
 }
 
 void rs_block_note_advice(CUdeviceptr address, const struct rs_advice *advice)
@@ -304,7 +334,9 @@ static bool visit_live(void *data, const struct rs_range *range)
     struct rs_block_record *block = range->owner;
     struct rs_block_view view;
 
-    if (is_live(block)) {
+    /* Without the driver's word where a reference to the context is given up just now. */
+    if (atomic_load_explicit(&block->state, memory_order_acquire) == RS_BLOCK_LIVE &&
+        atomic_load(&context_of(block)->ending) <= RS_ENDING_MAYBE) {
         view = view_of(block, range);
         each->visit(each->data, &view);
     }
@@ -331,14 +363,8 @@ static bool forget_if_owned(void *context, const struct rs_range *range)
     struct rs_block_record *block = range->owner;
 
     if (rs_block_stack(block)->context == context &&
-        rs_address_map_remove(atomic_load(&rs_blocks), range->start, block)) {
-        if (atomic_exchange_explicit(&block->state, RS_BLOCK_FREE, memory_order_relaxed) ==
-            RS_BLOCK_LIVE) {
-            rs_block_count_left(rs_block_stack(block)->counter, range->size_bytes);
-            rs_wiring.export_gone(atomic_load_explicit(&block->exported, memory_order_relaxed));
-        }
-        give_record(block);
-    }
+        rs_address_map_remove(atomic_load(&rs_blocks), range->start, block))
+        lose(block, range->size_bytes);
     return true;
 }
 

@@ -51,6 +51,8 @@ RS_HOT_INLINE struct rs_stack *rs_block_stack(struct rs_block_record *block)
     return atomic_load_explicit(&block->stack, memory_order_relaxed);
 }
 
+/* False for a context out of service (context/end.h): then a block counts if rs_block_still_counts.
+ */
 RS_HOT_INLINE bool rs_block_is_alive(struct rs_block_record *block)
 {
     return atomic_load_explicit(&rs_block_stack(block)->context->alive, memory_order_relaxed);
@@ -102,6 +104,9 @@ RS_HOT_INLINE struct rs_block_record *rs_block_see(CUdeviceptr address)
     return RS_LIKELY(map) ? rs_address_map_owner(map, address) : NULL;
 }
 
+/* True when the block's kind is in `kinds` and its context serves, though a call may end it. */
+RS_COLD bool rs_block_still_counts(struct rs_block_record *block, unsigned kinds);
+
 /* Makes the live block that begins at address invisible to look-ups, so that it can be freed, if
  * bit 1 << kind of its kind is in `kinds`; fills in *taken.  At most one thread succeeds.  False
  * when there is no such block.  If the deallocation then fails, rs_block_enter_again makes the
@@ -113,7 +118,8 @@ RS_HOT_INLINE bool rs_block_take_seen(struct rs_block_record *block, CUdeviceptr
     unsigned char live = RS_BLOCK_LIVE;
 
     if (RS_UNLIKELY(!block) ||
-        RS_UNLIKELY(!(rs_block_is_alive(block) & kinds >> rs_block_stack(block)->kind)) ||
+        (RS_UNLIKELY(!(rs_block_is_alive(block) & kinds >> rs_block_stack(block)->kind)) &&
+         !rs_block_still_counts(block, kinds)) ||
         RS_UNLIKELY(!atomic_compare_exchange_strong_explicit(
             &block->state, &live, RS_BLOCK_TAKEN, memory_order_acquire, memory_order_relaxed)))
         return false;

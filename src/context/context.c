@@ -20,6 +20,7 @@
 #include "shim/wiring.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 /* ---- contexts; the caller holds the lock ---- */
@@ -53,6 +54,15 @@ static bool reclaim(const struct rs_environment *environment, const struct rs_re
     return rs_wiring.reclaim(environment->device, refusal, may_wait);
 }
 
+static bool has_memory(const struct rs_environment *environment, CUdeviceptr address)
+{
+    const struct rs_stack *stack =
+        (const struct rs_stack *)((const char *)environment -
+                                  offsetof(struct rs_stack, environment));
+
+    return rs_context_has_memory(stack->context, address);
+}
+
 static struct rs_context *describe(CUcontext handle, CUdevice device)
 {
     struct rs_context *context = rs_context_take_record();
@@ -67,7 +77,7 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
     context->account.device = rs_limit_account(device);
     atomic_store(&context->peers,
                  rs_wiring.peer_devices(handle) & ~(1ull << (unsigned)device % RS_DEVICES_MAX));
-    atomic_store(&context->alive, true);
+    rs_context_begins(context);
     for (unsigned i = 0; i < RS_STACKS; i++) {
         struct rs_stack *stack = &context->stack[i];
         stack->context = context;
@@ -83,6 +93,7 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
             .peers = &context->peers,
             .reclaim = reclaim,
             .forget_holder = rs_wiring.forget_holder,
+            .has_memory = has_memory,
             .host_flags = i < RS_STACK_PINNED ? CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP
                                               : i - RS_STACK_PINNED,
         };

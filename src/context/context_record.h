@@ -55,6 +55,14 @@ struct rs_witness {
     unsigned long long id;
 };
 
+/* How near its end a context is. */
+enum rs_context_ending {
+    RS_ENDING_NOT,
+    RS_ENDING_MAYBE,  /* a reference is given up, which may be the last one */
+    RS_ENDING_SURELY, /* it is destroyed, unless the driver refuses */
+    RS_ENDING_OVER,
+};
+
 struct rs_context {
     CUcontext handle;
     unsigned long long id; /* of cuCtxGetId, which tells a reused handle; 0 on drivers without it */
@@ -68,8 +76,12 @@ struct rs_context {
     _Atomic uint64_t peers;       /* bit i: device i may access this context's memory */
     _Atomic(struct rs_pushed_stack *) pushed; /* list of stacks; entries are only added */
     bool owns_memory; /* this context is known to own its memory: it is no green context */
-    /* False while the context is being destroyed and ever after.  Every free reads this flag and
-     * the first fields of stack[RS_STACK_DEVICE], which share its cache line. */
+    /* Calls under way that end the context, or may (its last reference); under the contexts' lock.
+     */
+    unsigned ends, releases;
+    _Atomic unsigned char ending; /* enum rs_context_ending */
+    /* False while a call may end the context and ever after: `ending` says more.  Every free reads
+     * this flag and the first fields of stack[RS_STACK_DEVICE], which share its cache line. */
     _Alignas(RS_CACHE_LINE) _Atomic bool alive;
     struct rs_stack stack[RS_STACKS]; /* indexed by RS_STACK_... */
     struct rs_context *next_dropped;

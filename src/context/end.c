@@ -108,10 +108,35 @@ static void drop_stack(struct rs_stack *stack)
     rs_wiring.stack_gone(stack, mr);
 }
 
+/* Every change of what the flags are made of ends here. */
+static void set_ending(struct rs_context *context, enum rs_context_ending ending)
+{
+    RS_ASSERT_HELD(&rs_contexts_lock);
+    if (ending != RS_ENDING_NOT) /* who reads `alive` first sees more then */
+        atomic_store(&context->alive, false);
+    atomic_store(&context->ending, (unsigned char)ending);
+    if (ending == RS_ENDING_NOT)
+        atomic_store(&context->alive, true);
+}
+
+void rs_context_begins(struct rs_context *context)
+{
+    set_ending(context, RS_ENDING_NOT);
+}
+
+/* A call that may end the context begins or has ended. */
+static void update_ending(struct rs_context *context)
+{
+    if (atomic_load(&context->ending) != RS_ENDING_OVER)
+        set_ending(context, context->ends       ? RS_ENDING_SURELY
+                            : context->releases ? RS_ENDING_MAYBE
+                                                : RS_ENDING_NOT);
+}
+
 void rs_context_drop(struct rs_context *context)
 {
     RS_ASSERT_HELD(&rs_contexts_lock);
-    atomic_store(&context->alive, false);
+    set_ending(context, RS_ENDING_OVER);
     rs_contexts_remove(context);
     rs_wiring.context_gone(context);
     for (int i = 0; i < RS_STACKS; i++)
@@ -134,7 +159,7 @@ struct rs_context *rs_context_find(CUcontext handle)
     if (!entry)
         return NULL;
     if (entry->id == rs_context_id_of(handle) && !rs_context_is_gone(context->witness))
-        return atomic_load(&context->alive) ? context : NULL;
+        return atomic_load(&context->ending) <= RS_ENDING_MAYBE ? context : NULL;
     if (context->handle == handle)
         rs_context_drop(context);
     else /* a green context: only its handle is stale */
@@ -191,20 +216,47 @@ bool rs_context_has_ended(void)
 struct rs_context *rs_context_take_out(struct rs_context *context)
 {
     RS_ASSERT_HELD(&rs_contexts_lock);
-    if (context)
-        atomic_store(&context->alive, false);
+    if (context) {
+        context->ends++;
+        update_ending(context);
+    }
     return context;
+}
+
+struct rs_context *rs_context_doubt(struct rs_context *context)
+{
+    RS_ASSERT_HELD(&rs_contexts_lock);
+    if (context) {
+        context->releases++;
+        update_ending(context);
+    }
+    return context;
+}
+
+/* The context with that handle itself, not one whose memory a green context of that handle uses. */
+static struct rs_context *with_handle(CUcontext handle)
+{
+    const struct rs_context_entry *entry = rs_contexts_entry(handle);
+
+    return entry && entry->context->handle == handle ? entry->context : NULL;
 }
 
 struct rs_context *rs_context_end_begin(CUcontext handle)
 {
-    const struct rs_context_entry *entry;
-    struct rs_context *context = NULL;
+    struct rs_context *context;
 
     rs_mutex_lock(&rs_contexts_lock);
-    entry = rs_contexts_entry(handle);
-    if (entry && entry->context->handle == handle)
-        context = rs_context_take_out(entry->context);
+    context = rs_context_take_out(with_handle(handle));
+    rs_mutex_unlock(&rs_contexts_lock);
+    return context;
+}
+
+struct rs_context *rs_context_detach_begin(CUcontext handle)
+{
+    struct rs_context *context;
+
+    rs_mutex_lock(&rs_contexts_lock);
+    context = rs_context_doubt(with_handle(handle));
     rs_mutex_unlock(&rs_contexts_lock);
     return context;
 }
@@ -214,16 +266,58 @@ void rs_context_end_finish(struct rs_context *context, bool destroyed)
     if (!context)
         return;
     rs_mutex_lock(&rs_contexts_lock);
-    if (!rs_contexts_have(context)) {
-        /* a look-up has found that the handle is another context, and dropped this one */
-    } else if (destroyed) {
+    RS_ASSERT(context->ends > 0);
+    context->ends--;
+    /* It is dropped already where a look-up has found that the handle is another context. */
+    if (destroyed && rs_contexts_have(context))
         rs_context_drop(context);
-    } else {
-        atomic_store(&context->alive, true);
-    }
+    update_ending(context);
     rs_mutex_unlock(&rs_contexts_lock);
     if (destroyed)
         rs_context_give_back_ended();
+}
+
+void rs_context_doubt_end(struct rs_context *context, bool has_ended)
+{
+    if (!context)
+        return;
+    rs_mutex_lock(&rs_contexts_lock);
+    RS_ASSERT(context->releases > 0);
+    context->releases--;
+    if (has_ended && rs_contexts_have(context))
+        rs_context_drop(context);
+    update_ending(context);
+    rs_mutex_unlock(&rs_contexts_lock);
+    if (has_ended)
+        rs_context_give_back_ended();
+}
+
+/* ---- look-ups meanwhile ---- */
+
+bool rs_context_serves(const struct rs_context *context)
+{
+    if (RS_LIKELY(atomic_load(&context->alive)))
+        return true;
+    switch ((enum rs_context_ending)atomic_load(&context->ending)) {
+    case RS_ENDING_NOT:
+        return true;
+    case RS_ENDING_MAYBE:
+        return rs_context_is_there(context);
+    case RS_ENDING_SURELY:
+    case RS_ENDING_OVER:
+        break;
+    }
+    return false;
+}
+
+bool rs_context_has_memory(const struct rs_context *context, CUdeviceptr address)
+{
+    if (RS_LIKELY(atomic_load(&context->alive)))
+        return true;
+    if (!address)
+        return false;
+    return atomic_load(&context->ending) == RS_ENDING_SURELY ? rs_context_is_at(context, address)
+                                                             : rs_context_serves(context);
 }
 
 const struct rs_report *rs_context_folded_report(enum rs_kind kind, int device)

@@ -40,6 +40,31 @@ bool rs_context_is_gone_there(struct rs_witness witness, CUcontext handle)
     return gone;
 }
 
+bool rs_context_is_there(const struct rs_context *context)
+{
+    unsigned long long id;
+    unsigned flags;
+    int active = 1;
+
+    if (context->primary && rs_driver.cuDevicePrimaryCtxGetState &&
+        rs_driver.cuDevicePrimaryCtxGetState(context->device, &flags, &active) == CUDA_SUCCESS &&
+        !active)
+        return false;
+    if (!context->id)
+        return !rs_context_is_gone(context->witness);
+    id = rs_context_id_of(context->handle);
+    return id == context->id || (id == 0 && context->primary);
+}
+
+bool rs_context_is_at(const struct rs_context *context, CUdeviceptr address)
+{
+    CUcontext owner = NULL;
+
+    return rs_driver.cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, address) ==
+               CUDA_SUCCESS &&
+           owner == context->handle && rs_context_id_of(owner) == context->id;
+}
+
 CUcontext rs_context_memory_owner(CUcontext handle, CUdeviceptr *block)
 {
     CUcontext owner = handle;

@@ -18,6 +18,13 @@ bool rs_context_is_gone(struct rs_witness witness);
  * the question. */
 bool rs_context_is_gone_there(struct rs_witness witness, CUcontext handle);
 
+/* Two ways to ask, while a call may be ending the context, whether it is still there.  Any context
+ * may be current, or none.  The first is for a handle that stays valid; the second asks about
+ * memory at an address that was the context's, and is for a handle that the driver may be freeing.
+ */
+bool rs_context_is_there(const struct rs_context *context);
+bool rs_context_is_at(const struct rs_context *context, CUdeviceptr address);
+
 /* Returns the context that owns memory allocated while `handle` is current: `handle` itself, or the
  * primary context of a green one.  *block is the 512-byte allocation that was asked about (0:
  * none), for rs_context_keep_probe; freeing it here would wait for the device. */

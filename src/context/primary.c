@@ -32,6 +32,16 @@ struct rs_context *rs_context_end_begin_primary(CUdevice device)
     return context;
 }
 
+struct rs_context *rs_context_release_begin(CUdevice device)
+{
+    struct rs_context *context;
+
+    rs_mutex_lock(&rs_contexts_lock);
+    context = rs_context_doubt(rs_contexts_primary(device));
+    rs_mutex_unlock(&rs_contexts_lock);
+    return context;
+}
+
 /* False once the context has ended, even where a new one has its handle. */
 static bool is_primary_alive(const struct rs_context *context, struct rs_witness witness)
 {
@@ -50,12 +60,11 @@ static bool is_primary_alive(const struct rs_context *context, struct rs_witness
 
 /* The driver is asked without the lock.  Its answer is about the context found before: ids are
  * never used twice, and no record is recycled while a context ends. */
-void rs_context_released_primary(CUdevice device)
+static void drop_if_ended(CUdevice device)
 {
     struct rs_witness witness = {0, 0};
     struct rs_context *context;
 
-    forget_learnt(device);
     rs_mutex_lock(&rs_contexts_lock);
     context = rs_contexts_primary(device);
     if (context)
@@ -70,11 +79,23 @@ void rs_context_released_primary(CUdevice device)
     rs_context_give_back_ended();
 }
 
+void rs_context_release_finish(CUdevice device, struct rs_context *doubted, bool released)
+{
+    if (released) {
+        forget_learnt(device);
+        drop_if_ended(device);
+    }
+    rs_context_doubt_end(doubted, false);
+}
+
 void rs_context_release_primary(CUdevice device)
 {
+    struct rs_context *doubted;
+
     rs_context_ending_enter();
+    doubted = rs_context_release_begin(device);
     (void)rs_driver.cuDevicePrimaryCtxRelease_v2(device);
-    rs_context_released_primary(device);
+    rs_context_release_finish(device, doubted, true);
     rs_context_ending_leave();
 }
 
@@ -82,11 +103,14 @@ void rs_context_release_primary(CUdevice device)
  * so the end is checked for. */
 static void learn_primary(CUdevice device)
 {
+    struct rs_context *doubted;
+
     if (!rs_driver_is_primary_active(device))
         return;
     rs_context_ending_enter();
+    doubted = rs_context_release_begin(device);
     (void)rs_driver_learn_primary(device);
-    rs_context_released_primary(device);
+    rs_context_release_finish(device, doubted, true);
     atomic_fetch_or(&primaries_learnt, 1ull << (unsigned)device % RS_DEVICES_MAX);
     rs_context_ending_leave();
 }

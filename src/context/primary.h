@@ -4,10 +4,14 @@
 
 #include "context/context_record.h"
 
-/* Must follow each release of a reference to the device's primary context, between
- * rs_context_ending_enter and rs_context_ending_leave (context/exclusion.h).  Drops the context
- * when that was the last reference, even where a new primary context exists already. */
-void rs_context_released_primary(CUdevice device);
+#include <stdbool.h>
+
+/* Must stand around each release of a reference to the device's primary context, between
+ * rs_context_ending_enter and rs_context_ending_leave (context/exclusion.h); the first returns what
+ * the second needs.  Drops the context when that was the last reference, even where a new primary
+ * context exists already. */
+struct rs_context *rs_context_release_begin(CUdevice device);
+void rs_context_release_finish(CUdevice device, struct rs_context *doubted, bool released);
 
 /* Releases a reference to the device's primary context that the library took for a moment. */
 void rs_context_release_primary(CUdevice device);

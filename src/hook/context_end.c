@@ -16,7 +16,8 @@
 /* A driver call that may end a context. */
 struct ending {
     bool serving;                   /* stacks serve in this process */
-    struct rs_context *context;     /* out of service; NULL: it has no stack, or may live on */
+    struct rs_context *context;     /* out of service, or in doubt where it may live on; NULL: it
+                                       is not known */
     struct rs_capture_end captures; /* of the context's streams */
 };
 
@@ -24,6 +25,7 @@ static struct ending begin(void)
 {
     struct ending ending = {.serving = rs_mode_serving()};
 
+    rs_import_context_ending();
     if (ending.serving)
         rs_context_ending_enter();
     return ending;
@@ -110,6 +112,8 @@ static struct ending begin_release(CUdevice device)
 {
     struct ending ending = begin();
 
+    if (ending.serving)
+        ending.context = rs_context_release_begin(device);
     ending.captures = captures_of_primary(device);
     return ending;
 }
@@ -129,8 +133,8 @@ static void finish_captures(struct rs_capture_end captures, CUdevice device, CUr
 static CUresult finish_release(const struct ending *ending, CUdevice device, CUresult result)
 {
     finish_captures(ending->captures, device, result);
-    if (result == CUDA_SUCCESS && ending->serving)
-        rs_context_released_primary(device);
+    if (ending->serving)
+        rs_context_release_finish(device, ending->context, result == CUDA_SUCCESS);
     return finish(ending, result);
 }
 
@@ -157,13 +161,14 @@ static CUresult hook_cuCtxDetach(CUcontext handle)
     CUresult result;
     bool ended;
 
+    if (ending.serving)
+        ending.context = rs_context_detach_begin(handle);
     ending.captures = captures_of(handle);
     result = RS_FORWARD(cuCtxDetach, (handle));
     ended = result == CUDA_SUCCESS && rs_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
             current != handle;
     rs_capture_end_finish(ending.captures, ended);
-    if (ended && ending.serving)
-        rs_context_end_finish(rs_context_end_begin(handle), true);
+    rs_context_doubt_end(ending.context, ended);
     return finish(&ending, result);
 }
 
@@ -194,10 +199,12 @@ static CUresult hook_cuGreenCtxDestroy(CUgreenCtx green)
     bool found = ending.serving && green_device(green, &device);
     CUresult result;
 
+    if (found)
+        ending.context = rs_context_release_begin(device);
     ending.captures = rs_capture_end_begin((struct rs_capture_stream){.green = green});
     result = RS_FORWARD(cuGreenCtxDestroy, (green));
     rs_capture_end_finish(ending.captures, result == CUDA_SUCCESS);
-    if (result == CUDA_SUCCESS && found)
-        rs_context_released_primary(device);
+    if (found)
+        rs_context_release_finish(device, ending.context, result == CUDA_SUCCESS);
     return finish(&ending, result);
 }

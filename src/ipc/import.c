@@ -63,6 +63,9 @@ static struct segment *segments;
 static struct opened *blocks;
 static struct native *natives;
 
+/* Calls under way that may end a context: meanwhile what the maps say must be proved. */
+static _Atomic unsigned endings;
+
 /* Copies of the lists for rs_import_find, which takes no lock. */
 static _Atomic(struct rs_address_map *) block_map, segment_map;
 
@@ -241,8 +244,8 @@ static void forget_ended(void)
 
     for (; segment; segment = next) {
         next = segment->next;
-        if (segment->uses > 0 &&
-            !(atomic_load(&segment->owner->alive) && is_alive(segment->base, segment->proof)))
+        if (segment->uses > 0 && (atomic_load(&segment->owner->ending) == RS_ENDING_OVER ||
+                                  !is_alive(segment->base, segment->proof)))
             forget_segment(segment);
     }
     for (struct native **link = &natives; *link;) {
@@ -528,7 +531,7 @@ bool rs_import_close(CUdeviceptr address, CUresult *result)
 
 /* ---- the rest ---- */
 
-enum rs_imported rs_import_find(CUdeviceptr address, CUdeviceptr *start, size_t *size_bytes)
+static enum rs_imported find_in_maps(CUdeviceptr address, CUdeviceptr *start, size_t *size_bytes)
 {
     struct rs_address_map *map = atomic_load_explicit(&block_map, memory_order_acquire);
     struct rs_range range;
@@ -543,6 +546,19 @@ enum rs_imported rs_import_find(CUdeviceptr address, CUdeviceptr *start, size_t 
     map = atomic_load_explicit(&segment_map, memory_order_acquire);
     return map && rs_address_map_find_inside(map, address, &range) ? RS_IMPORTED_OUTSIDE
                                                                    : RS_IMPORTED_NOT;
+}
+
+enum rs_imported rs_import_find(CUdeviceptr address, CUdeviceptr *start, size_t *size_bytes)
+{
+    enum rs_imported found = find_in_maps(address, start, size_bytes);
+
+    if (RS_LIKELY(found == RS_IMPORTED_NOT) || atomic_load(&endings) == 0)
+        return found;
+    /* The driver may have given the address out again since. */
+    rs_mutex_lock(&lock);
+    forget_ended();
+    rs_mutex_unlock(&lock);
+    return find_in_maps(address, start, size_bytes);
 }
 
 bool rs_import_handle(CUdeviceptr address, CUipcMemHandle *handle)
@@ -561,9 +577,16 @@ bool rs_import_handle(CUdeviceptr address, CUipcMemHandle *handle)
     return found;
 }
 
+void rs_import_context_ending(void)
+{
+    atomic_fetch_add(&endings, 1);
+}
+
 void rs_import_context_ended(void)
 {
     rs_mutex_lock(&lock);
     forget_ended();
     rs_mutex_unlock(&lock);
+    RS_ASSERT(atomic_load(&endings) > 0);
+    atomic_fetch_sub(&endings, 1);
 }

@@ -236,6 +236,9 @@ struct rs_environment {
     /* Tells a holder that its record of a block is no longer kept, as the block goes upstream or to
      * another holder.  NULL where no holder keeps records. */
     void (*forget_holder)(const struct rs_environment *environment, void *holder);
+    /* False where the memory at `address`, which ends with the context, is the driver's again.  For
+     * address 0: false where that may be so.  NULL: it never is. */
+    bool (*has_memory)(const struct rs_environment *environment, CUdeviceptr address);
     bool frees_are_ready; /* `reuse` is above every leaf: no work uses a block that a leaf gets back
                            */
 };

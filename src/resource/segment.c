@@ -23,19 +23,52 @@ static struct rs_address_map *map_or_create(void)
     return created;
 }
 
-bool rs_segment_add(const struct rs_environment *environment, CUdeviceptr start, size_t size_bytes)
+/* The owner in the map is the environment, with this bit set where the memory outlives it. */
+enum { LASTING = 1 };
+
+static void *owner_of(const struct rs_environment *environment, uintptr_t lasting)
+{
+    return (void *)((uintptr_t)environment | lasting);
+}
+
+static const struct rs_environment *environment_of(const void *owner)
+{
+    return (const struct rs_environment *)((uintptr_t)owner & ~(uintptr_t)LASTING);
+}
+
+static bool add(void *owner, CUdeviceptr start, size_t size_bytes)
 {
     struct rs_address_map *map = map_or_create();
 
-    return map && rs_address_map_insert(map, start, size_bytes, (void *)(uintptr_t)environment);
+    return map && rs_address_map_insert(map, start, size_bytes, owner);
+}
+
+bool rs_segment_add(const struct rs_environment *environment, CUdeviceptr start, size_t size_bytes)
+{
+    return add(owner_of(environment, 0), start, size_bytes);
+}
+
+bool rs_segment_add_lasting(const struct rs_environment *environment, CUdeviceptr start,
+                            size_t size_bytes)
+{
+    return add(owner_of(environment, LASTING), start, size_bytes);
 }
 
 void rs_segment_remove(const struct rs_environment *environment, CUdeviceptr start)
 {
     struct rs_address_map *map = atomic_load_explicit(&segments, memory_order_acquire);
 
-    if (map)
-        (void)rs_address_map_remove(map, start, (void *)(uintptr_t)environment);
+    if (map && !rs_address_map_remove(map, start, owner_of(environment, 0)))
+        (void)rs_address_map_remove(map, start, owner_of(environment, LASTING));
+}
+
+/* False for a segment of a context that has ended, which is about to be removed. */
+static bool counts(const struct rs_range *range, bool is_inside)
+{
+    const struct rs_environment *environment = environment_of(range->owner);
+
+    return (uintptr_t)range->owner & LASTING || !environment->has_memory ||
+           environment->has_memory(environment, is_inside ? range->start : 0);
 }
 
 bool rs_segment_find(CUdeviceptr address, struct rs_segment *segment)
@@ -43,16 +76,16 @@ bool rs_segment_find(CUdeviceptr address, struct rs_segment *segment)
     struct rs_address_map *map = atomic_load_explicit(&segments, memory_order_acquire);
     struct rs_range range;
 
-    if (!map || !rs_address_map_find_inside(map, address, &range))
+    if (!map || !rs_address_map_find_inside_if(map, address, counts, &range))
         return false;
-    *segment = (struct rs_segment){range.start, range.size_bytes, range.owner};
+    *segment = (struct rs_segment){range.start, range.size_bytes, environment_of(range.owner)};
     return true;
 }
 
 static bool remove_if_owned(void *environment, const struct rs_range *range)
 {
-    if (range->owner == environment)
-        (void)rs_address_map_remove(atomic_load(&segments), range->start, environment);
+    if (environment_of(range->owner) == environment)
+        (void)rs_address_map_remove(atomic_load(&segments), range->start, range->owner);
     return true;
 }
 

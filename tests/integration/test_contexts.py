@@ -18,7 +18,8 @@ class Contexts(support.Test):
 
     def test_plain(self):
         """The scenes themselves, on the driver alone."""
-        for name in ("green_beside_a_kernel", "late_release", "late_reset", "late_destroy"):
+        for name in ("green_beside_a_kernel", "late_release", "late_reset", "late_destroy", "addresses_reused",
+                     "addresses_reused_by_driver", "reference_left"):
             result = run([support.program("contexts"), name], preload=[])
             self.assertEqual((result.status, result.stdout), (0, "ok\n"), result)
 
@@ -34,6 +35,17 @@ class Contexts(support.Test):
             for settings in (POOL, {"RMM_RESOURCE": "virtual"}):
                 self.scene(name, settings)
         for name in ("late_release", "retained_meanwhile"):  # without cuCtxGetId
+            self.scene(name, POOL, HOSTCUDA_DRIVER_VERSION="11080")
+
+    def test_addresses_of_a_context_that_ends(self):
+        """The driver has them back before its call returns, and gives them to others."""
+        for settings in ({"RMM_POOL_SIZE": "0"}, {"RMM_RESOURCE": "cuda"}, {"RMM_RESOURCE": "virtual"},
+                         {"RMM_ASYNC": "1"}):
+            for name in ("addresses_reused", "addresses_reused_by_driver", "end_that_fails", "reference_left"):
+                with self.subTest("%s under %s" % (name, settings)):
+                    result = run([support.program("contexts"), name], settings)
+                    self.assertEqual((result.status, result.stdout), (0, "ok\n"), result)
+        for name in ("addresses_reused", "end_that_fails", "reference_left"):  # without cuCtxGetId
             self.scene(name, POOL, HOSTCUDA_DRIVER_VERSION="11080")
 
     def test_a_context_that_comes_and_goes_in_two_threads(self):

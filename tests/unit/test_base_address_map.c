@@ -122,6 +122,38 @@ TEST(a_range_at_the_same_start_is_replaced)
     rs_address_map_destroy(map);
 }
 
+static bool is_of_another(const struct rs_range *range, bool is_inside)
+{
+    (void)is_inside;
+    return range->owner != &owners[0];
+}
+
+/* Ranges of owners[0] have lost their memory, which the driver gave out again otherwise. */
+TEST(ranges_that_do_not_count_are_stepped_over)
+{
+    struct rs_address_map *map = rs_address_map_create();
+    struct rs_range range;
+    void *replaced = &range;
+
+    for (uint64_t start = 0x10000; start < 0x20000; start += 0x1000)
+        assert_true(rs_address_map_insert(map, start, 0x1000, &owners[0]));
+    assert_true(rs_address_map_replace(map, 0x14000, 0x8000, &owners[1], &replaced));
+    assert_ptr_equal(replaced, &owners[0]);
+    assert_true(rs_address_map_replace(map, 0x1d200, 0x200, &owners[2], &replaced));
+    assert_null(replaced);
+    assert_true(rs_address_map_find_inside_if(map, 0x1bfff, is_of_another, &range));
+    assert_ptr_equal(range.owner, &owners[1]);
+    assert_int_equal(range.start, 0x14000);
+    assert_true(rs_address_map_find_inside_if(map, 0x1d3ff, is_of_another, &range));
+    assert_ptr_equal(range.owner, &owners[2]);
+    assert_false(rs_address_map_find_inside_if(map, 0x1d400, is_of_another, &range));
+    assert_false(rs_address_map_find_inside_if(map, 0x1c000, is_of_another, &range));
+    assert_false(rs_address_map_find_inside_if(map, 0x13fff, is_of_another, &range));
+    assert_false(rs_address_map_find_inside_if(map, 0x10000, is_of_another, &range));
+    assert_true(rs_address_map_find_inside(map, 0x13fff, &range));
+    rs_address_map_destroy(map);
+}
+
 TEST(only_the_owner_or_nobody_in_particular_removes)
 {
     struct rs_address_map *map = rs_address_map_create();

@@ -155,7 +155,8 @@ CUresult rs_virtual_add_region(struct rs_virtual *vm, size_t least_bytes)
     rs_mutex_unlock(&vm->lock);
     mode = rs_capture_relax();
     result = rs_driver.cuMemAddressReserve(&region->base, size_bytes, 0, 0, 0);
-    if (result == CUDA_SUCCESS && !rs_segment_add(vm->environment, region->base, size_bytes)) {
+    if (result == CUDA_SUCCESS &&
+        !rs_segment_add_lasting(vm->environment, region->base, size_bytes)) {
         (void)rs_driver.cuMemAddressFree(region->base, size_bytes);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
