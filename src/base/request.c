@@ -28,7 +28,8 @@ static __thread struct {
     uint64_t deadline_ns;    /* rs_clock_ns time; 0: the request has not waited yet */
     uint64_t repeated_ns;    /* when the request first took a nap */
     size_t pool_bytes_least; /* SIZE_MAX: not noted yet */
-    bool is_short, is_busy, is_refused, is_hopeless;
+    bool is_short, may_end, is_refused, is_hopeless;
+    const void *busy; /* the context that was found busy; may_end: one with work that may end */
     struct rs_uncancelled uncancelled;
     unsigned in_vain; /* consecutive refused requests that napped; kept between requests */
 } request;
@@ -45,7 +46,8 @@ void rs_request_begin(void)
     request.deadline_ns = 0;
     request.pool_bytes_least = SIZE_MAX;
     request.is_short = false;
-    request.is_busy = false;
+    request.busy = NULL;
+    request.may_end = false;
     request.is_refused = false;
     request.is_hopeless = false;
 }
@@ -129,14 +131,24 @@ void rs_request_note_refused(bool refused)
     request.is_refused = refused;
 }
 
-void rs_request_note_busy(void)
+void rs_request_note_busy(const void *context, bool may_end)
 {
-    request.is_busy = true;
+    request.busy = context;
+    request.may_end = request.may_end || may_end;
 }
 
-bool rs_request_is_busy(void)
+bool rs_request_is_busy(const void *context)
 {
-    return request.is_busy;
+    return context && request.busy == context;
+}
+
+bool rs_request_forget_busy(void)
+{
+    bool may_end = request.may_end;
+
+    request.busy = NULL;
+    request.may_end = false;
+    return may_end;
 }
 
 bool rs_request_may_look_again(void)

@@ -45,10 +45,15 @@ bool rs_request_is_hopeless(void);
  * the driver had gathered for the attempt that it refused. */
 bool rs_request_note_pools(size_t held_bytes);
 
-/* Notes that a context was found busy: for the rest of the request nothing is given back by
- * frees that wait. */
-void rs_request_note_busy(void);
-bool rs_request_is_busy(void);
+/* Notes that a context (a CUcontext) was found busy: until rs_request_forget_busy nothing of it is
+ * given back by frees that wait.  may_end: with work of the program; else nobody can tell.  The
+ * latest busy context alone is known. */
+void rs_request_note_busy(const void *context, bool may_end);
+bool rs_request_is_busy(const void *context);
+
+/* Some time has passed, and contexts may be looked at again.  True when one was busy with work that
+ * may have ended since. */
+bool rs_request_forget_busy(void);
 
 /* Decides whether a refused request is tried again: the refusal may be stale, since other
  * threads take and give back memory meanwhile.  Returns true 8 times at once, then after naps

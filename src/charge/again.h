@@ -8,17 +8,15 @@
 #include "driver/cuda.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* How often one call is made.  Other threads may take the memory that was given back; after 16
  * tries they have won. */
 enum { RS_AGAIN_TRIES = 16 };
 
-/* In place of a device's number. */
-enum {
-    RS_AGAIN_CURRENT = -1,         /* the current context's device */
-    RS_AGAIN_CURRENT_AT_ONCE = -2, /* the same without a wait: host memory may have run out */
-};
+/* In place of a device's number: the current context's device. */
+enum { RS_AGAIN_CURRENT = -1 };
 
 /* True when the driver's call that answered `result` is to be made again: it was out of memory, and
  * memory of the device was given back since, perhaps after a wait.  *deadline_ns, 0 before the
@@ -26,9 +24,15 @@ enum {
  * Thread safe; no lock may be held. */
 RS_COLD bool rs_again(CUresult result, int device, uint64_t *deadline_ns);
 
+/* As rs_again, for a call that takes size_bytes of the host's memory. */
+RS_COLD bool rs_again_host(CUresult result, size_t size_bytes, uint64_t *deadline_ns);
+
 /* The result of a driver call that is made again while rs_again says so.  An expression; `device`
  * is evaluated only after an out-of-memory error. */
-#define RS_AGAIN(device, call)                                                                     \
+#define RS_AGAIN(device, call)          RS_AGAIN_WHILE(rs_again, device, call)
+#define RS_AGAIN_HOST(size_bytes, call) RS_AGAIN_WHILE(rs_again_host, size_bytes, call)
+
+#define RS_AGAIN_WHILE(again, about, call)                                                         \
     ({                                                                                             \
         int tries_left_ = RS_AGAIN_TRIES;                                                          \
         uint64_t deadline_ns_ = 0;                                                                 \
@@ -36,6 +40,6 @@ RS_COLD bool rs_again(CUresult result, int device, uint64_t *deadline_ns);
         do                                                                                         \
             result_ = (call);                                                                      \
         while (RS_UNLIKELY(result_ == CUDA_ERROR_OUT_OF_MEMORY) && --tries_left_ > 0 &&            \
-               rs_again(result_, device, &deadline_ns_));                                          \
+               again(result_, about, &deadline_ns_));                                              \
         result_;                                                                                   \
     })

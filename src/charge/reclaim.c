@@ -17,10 +17,16 @@
 #include <stdatomic.h>
 
 enum {
+    DEVICE_MEMORIES = 1u << RS_MEMORY_DEVICE | 1u << RS_MEMORY_MANAGED,
+    HOST_MEMORIES = 1u << RS_MEMORY_HOST,
+};
+
+enum {
     SLICE_NS = 5 * 1000 * 1000, /* part of a wait that is spent on one stack */
     SAY_NS = 1000 * 1000 * 1000,
     LEAVING_NS = 50 * 1000 * 1000, /* longest wait for frees in the order of streams */
     NAP_NS = 50 * 1000,
+    IDLE_NAP_NS = 1000 * 1000,        /* between two looks at whether a context is idle */
     SETTLE_NAP_NS = 10 * 1000 * 1000, /* between two looks at processes of the job that are gone */
 };
 
@@ -36,8 +42,10 @@ size_t rs_trim(int device, size_t keep_bytes)
 static bool is_stale(const struct rs_account *account, const struct rs_refusal *refusal,
                      uint64_t moves)
 {
-    return rs_account_releases(account) != refusal->releases || rs_context_moves() != moves ||
-           atomic_load(&account->returning_bytes) > 0 ||
+    unsigned memories = refusal->memory == RS_MEMORY_HOST ? HOST_MEMORIES : DEVICE_MEMORIES;
+
+    return rs_account_releases(account) != refusal->releases ||
+           rs_context_moves(memories) != moves || atomic_load(&account->returning_bytes) > 0 ||
            atomic_load(&account->asked_bytes) > refusal->asked_bytes;
 }
 
@@ -84,12 +92,21 @@ static bool has_room(int device, const struct rs_refusal *refusal)
     return !rs_limit_ask_free(device, &room) || refusal->size_bytes <= total + room;
 }
 
+/* True when host memory may be what lacks: of managed memory, and of what the driver takes for
+ * itself (no size).  False for a request that a limit is in the way of. */
+static bool may_be_of_host(int device, const struct rs_refusal *refusal)
+{
+    return (refusal->memory == RS_MEMORY_MANAGED || refusal->size_bytes == 0) &&
+           (refusal->asked_bytes > 0 ||
+            rs_account_has_room(rs_limit_account(device), refusal->size_bytes));
+}
+
 /* The kinds of memory whose initial sizes may make room for the request, a bit each. */
 static unsigned initial_for(int device, const struct rs_refusal *refusal)
 {
     bool is_device = refusal->memory == RS_MEMORY_DEVICE;
 
-    return 1u << RS_MEMORY_DEVICE |
+    return 1u << RS_MEMORY_DEVICE | HOST_MEMORIES |
            (is_device && !rs_account_has_limit(rs_limit_account(device)) ? 0
                                                                          : 1u << RS_MEMORY_MANAGED);
 }
@@ -111,7 +128,24 @@ static bool give_back(int device, unsigned initial_of)
     return returned || (rs_request_note_pools(held) && of_pools);
 }
 
-/* Waits for the oldest epochs of the device's stacks.  True when a block became ready. */
+/* give_back, and what lies in host memory where that may lack. */
+static bool give_back_for(int device, const struct rs_refusal *refusal, unsigned initial_of)
+{
+    return give_back(device, initial_of & DEVICE_MEMORIES) ||
+           (may_be_of_host(device, refusal) &&
+            rs_context_trim_all(RS_VISIT_HOST, initial_of & HOST_MEMORIES) > 0);
+}
+
+static void say_full(int device)
+{
+    if (device == RS_VISIT_HOST)
+        rs_log("host memory is full: waiting for work that uses freed memory");
+    else
+        rs_log("device %d is full: waiting for work that uses freed memory", device);
+}
+
+/* Waits for the oldest epochs of the device's stacks, or of those of host memory (RS_VISIT_HOST).
+ * True when a block became ready. */
 static bool wait_for_quarantine(int device)
 {
     static bool said;
@@ -122,9 +156,21 @@ static bool wait_for_quarantine(int device)
         readiness = rs_context_make_ready(device, rs_min(SLICE_NS, patience_ns));
         patience_ns = rs_request_patience_ns();
         if (rs_clock_ns() - begin_ns > SAY_NS && rs_log_once(&said))
-            rs_log("device %d is full: waiting for work that uses freed memory", device);
+            say_full(device);
     } while (readiness == RS_READY_PENDING && patience_ns > 0);
     return readiness == RS_READY_SOME;
+}
+
+/* Memory that only a waiting call of the driver gives back (pinned, managed) stays while its
+ * context works: waits until some has gone back.  `device` may be RS_VISIT_HOST. */
+static bool wait_for_idle(int device)
+{
+    while (rs_request_forget_busy() && rs_request_patience_ns() > 0) {
+        rs_nap(IDLE_NAP_NS);
+        if (rs_context_trim_all(device, 0) > 0)
+            return true;
+    }
+    return false;
 }
 
 /* Waits at most 50 ms for frees in the order of streams, of memory in pools of the driver.  True
@@ -168,11 +214,11 @@ static bool wait_for_job(const struct rs_account *account, bool may_wait)
 static bool reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
 {
     const struct rs_account *account = rs_limit_account(device);
-    uint64_t moves = rs_context_moves();
+    uint64_t moves = rs_context_moves(DEVICE_MEMORIES);
     bool served;
 
     rs_request_note_hopeless(false);
-    if (give_back(device, 0))
+    if (give_back_for(device, refusal, 0))
         return rs_request_patience_ns() > 0 || rs_request_may_look_again();
     if (is_stale(account, refusal, moves) && rs_request_may_repeat())
         return true;
@@ -187,11 +233,43 @@ static bool reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
     if (rs_request_is_hopeless())
         return (may_wait && rs_job_ask(device, refusal)) ||
                (is_stale(account, refusal, moves) && rs_request_may_repeat());
-    if (give_back(device, initial_for(device, refusal)))
+    if (give_back_for(device, refusal, initial_for(device, refusal)))
         return true;
-    return (may_wait && (wait_for_quarantine(device) || wait_for_leaving(device) ||
-                         rs_job_ask(device, refusal))) ||
+    return (may_wait && (wait_for_quarantine(device) || wait_for_idle(device) ||
+                         wait_for_leaving(device) || rs_job_ask(device, refusal))) ||
            (refusal->size_bytes > 0 && rs_request_may_look_again()) ||
+           (is_stale(account, refusal, moves) && rs_request_may_repeat()); /* since then */
+}
+
+/* False when the request is larger than the host's free memory and all that may come back to it. */
+static bool host_can_serve(const struct rs_refusal *refusal)
+{
+    size_t idle_bytes = rs_context_idle_bytes_of(RS_VISIT_HOST, HOST_MEMORIES), total, free_bytes;
+
+    rs_host_memory(&total, &free_bytes);
+    return refusal->size_bytes <= rs_min(total, free_bytes + idle_bytes);
+}
+
+/* As reclaim, for host memory, which is of no device, and which no limit counts: the stacks of all
+ * devices give it back.  Device memory goes back too, as the tables of mapped pages lie there, but
+ * is not waited for. */
+static bool reclaim_host(int device, const struct rs_refusal *refusal, bool may_wait)
+{
+    const struct rs_account *account = rs_limit_account(device);
+    uint64_t moves = rs_context_moves(HOST_MEMORIES);
+    bool served;
+
+    rs_request_note_hopeless(false);
+    if (rs_context_trim_all(RS_VISIT_HOST, 0) > 0 || give_back(device, 0) ||
+        (is_stale(account, refusal, moves) && rs_request_may_repeat()))
+        return true;
+    served = host_can_serve(refusal);
+    rs_request_note_hopeless(!served);
+    if (!served)
+        return false;
+    return rs_context_trim_all(RS_VISIT_HOST, HOST_MEMORIES) > 0 ||
+           give_back(device, 1u << RS_MEMORY_DEVICE) ||
+           (may_wait && (wait_for_quarantine(RS_VISIT_HOST) || wait_for_idle(RS_VISIT_HOST))) ||
            (is_stale(account, refusal, moves) && rs_request_may_repeat()); /* since then */
 }
 
@@ -205,7 +283,8 @@ bool rs_reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
         return false;
     reclaiming = true;
     rs_request_begin();
-    again = reclaim(device, refusal, may_wait);
+    again = refusal->memory == RS_MEMORY_HOST ? reclaim_host(device, refusal, may_wait)
+                                              : reclaim(device, refusal, may_wait);
     rs_request_note_refused(!again);
     rs_request_end();
     reclaiming = false;

@@ -113,12 +113,12 @@ CUresult rs_context_apply_peers(CUcontext handle)
 
 /* ---- giving back ---- */
 
-enum { VISITED_AT_ONCE = 64, ALL_DEVICES = -1 };
+enum { VISITED_AT_ONCE = 64, ALL_DEVICES = -1 /* and RS_VISIT_HOST */ };
 
 /* A visit of each stack of a device, without the lock, while no context ends.  At most
  * VISITED_AT_ONCE stacks are collected at a time. */
 struct device_visit {
-    int device;     /* or ALL_DEVICES */
+    int device;     /* or ALL_DEVICES, or RS_VISIT_HOST */
     bool all_kinds; /* visits pinned memory's stacks too */
     bool at_once;   /* while a context ends: stops instead of waiting up to 1 s */
     void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr);
@@ -128,14 +128,21 @@ struct device_visit {
     struct rs_stack *stacks[VISITED_AT_ONCE];
 };
 
+static bool is_visited(const struct device_visit *visit, const struct rs_stack *stack,
+                       const struct rs_mr *mr)
+{
+    if (visit->device == RS_VISIT_HOST)
+        return mr->memories & 1u << RS_MEMORY_HOST;
+    return (stack->environment.device == visit->device || visit->device == ALL_DEVICES) &&
+           (visit->all_kinds || stack->kind != RS_KIND_PINNED);
+}
+
 static void collect(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
     struct device_visit *visit = data;
 
-    (void)mr;
     RS_ASSERT_HELD(&rs_contexts_lock);
-    if ((stack->environment.device != visit->device && visit->device != ALL_DEVICES) ||
-        (!visit->all_kinds && stack->kind == RS_KIND_PINNED))
+    if (!is_visited(visit, stack, mr))
         return;
     if (visit->skip > 0)
         visit->skip--;
@@ -304,20 +311,26 @@ void rs_context_synchronise_slowly(enum rs_synchronise when)
     rs_capture_restore(mode);
 }
 
+struct moves {
+    unsigned memories;
+    uint64_t number;
+};
+
 static void add_moves(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
-    uint64_t *moves = data;
+    struct moves *moves = data;
 
-    if (stack->kind != RS_KIND_PINNED)
-        *moves += rs_mr_moves(mr);
+    (void)stack;
+    if (mr->memories & moves->memories)
+        moves->number += rs_mr_moves(mr);
 }
 
-uint64_t rs_context_moves(void)
+uint64_t rs_context_moves(unsigned memories)
 {
-    uint64_t moves = 0;
+    struct moves moves = {.memories = memories};
 
     rs_context_each_stack(add_moves, &moves);
-    return moves;
+    return moves.number;
 }
 
 struct idle_bytes {

@@ -14,6 +14,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* In place of a device's number, where a function says so: the stacks that hold host memory, of all
+ * devices and of every kind. */
+enum { RS_VISIT_HOST = -2 };
+
 /* Has every stack of the device's contexts, pinned memory's too, give back its wholly free memory
  * to the driver.  *keep_bytes, in: free bytes that may stay; out: the unused part.  Returns the
  * bytes given back.  The caller holds no lock; outside a request (base/request.h) the driver calls
@@ -22,16 +26,15 @@ size_t rs_context_trim(int device, size_t *keep_bytes);
 
 /* As rs_context_trim for a request that is out of memory: nothing is kept but initial sizes, and of
  * these only those over memories that are not in initial_of (bits 1 << rs_memory; rs_mr_trim_all).
- * Skips pinned memory.  Waits up to 1 s for a context's end. */
+ * Skips pinned memory, unless `device` is RS_VISIT_HOST.  Waits up to 1 s for a context's end. */
 size_t rs_context_trim_all(int device, unsigned initial_of);
 
 /* As rs_context_trim_all, of about `bytes` alone: each stack keeps the rest. */
 size_t rs_context_trim_some(int device, size_t bytes);
 
 /* Calls rs_mr_make_ready, with wait_ns in ns, for the stacks of the device until one returns
- * RS_READY_SOME; returns the best answer.  Skips pinned memory.  Waits up to 1 s for a context's
- * end.
- */
+ * RS_READY_SOME; returns the best answer.  Skips pinned memory, unless `device` is RS_VISIT_HOST.
+ * Waits up to 1 s for a context's end. */
 enum rs_readiness rs_context_make_ready(int device, uint64_t wait_ns);
 
 /* Returns the idle bytes of the device's stacks, quarantine included.  Skips pinned memory.  Waits
@@ -42,7 +45,7 @@ size_t rs_context_idle_bytes(int device);
 bool rs_context_idle_bytes_at_once(int device, size_t *bytes);
 
 /* As rs_context_idle_bytes, of the resources over any of these memories (bits 1 << rs_memory)
- * alone. */
+ * alone; `device` may be RS_VISIT_HOST. */
 size_t rs_context_idle_bytes_of(int device, unsigned memories);
 
 /* Called around the program's waits for its work: calls rs_mr_synchronise for all stacks that have
@@ -56,9 +59,9 @@ static inline void rs_context_synchronise(enum rs_synchronise when)
         rs_context_synchronise_slowly(when);
 }
 
-/* Returns a number that changes with each block that enters or leaves the quarantine of a stack, on
- * any device.  Skips pinned memory. */
-uint64_t rs_context_moves(void);
+/* Returns a number that changes with each block that enters or leaves the quarantine of a stack
+ * over any of these memories (bits 1 << rs_memory), on any device. */
+uint64_t rs_context_moves(unsigned memories);
 
 /* Calls visit for each stack of each context in service, under the contexts' lock, which visit must
  * not need. */

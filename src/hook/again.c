@@ -300,12 +300,13 @@ static CUresult hook_cuCtxSetLimit(CUlimit limit, size_t value)
 
 static CUresult hook_cuMemHostRegister(void *address, size_t size_bytes, unsigned flags)
 {
-    return AGAIN(RS_AGAIN_CURRENT_AT_ONCE, cuMemHostRegister, (address, size_bytes, flags));
+    return RS_AGAIN_HOST(size_bytes, RS_FORWARD(cuMemHostRegister, (address, size_bytes, flags)));
 }
 
 static CUresult hook_cuMemHostRegister_v2(void *address, size_t size_bytes, unsigned flags)
 {
-    return AGAIN(RS_AGAIN_CURRENT_AT_ONCE, cuMemHostRegister_v2, (address, size_bytes, flags));
+    return RS_AGAIN_HOST(size_bytes,
+                         RS_FORWARD(cuMemHostRegister_v2, (address, size_bytes, flags)));
 }
 
 /* Access that was set before the call failed is set again, to the same. */

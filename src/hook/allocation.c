@@ -127,8 +127,7 @@ static CUresult hook_cuMemHostAlloc(void **address, size_t size_bytes, unsigned 
 
     if (rs_shim_allocate_host(size_bytes, flags, CALLER_OBJECT(), address, &result))
         return result;
-    return RS_AGAIN(RS_AGAIN_CURRENT_AT_ONCE,
-                    RS_FORWARD(cuMemHostAlloc, (address, size_bytes, flags)));
+    return RS_AGAIN_HOST(size_bytes, RS_FORWARD(cuMemHostAlloc, (address, size_bytes, flags)));
 }
 
 static CUresult hook_cuMemAllocHost_v2(void **address, size_t size_bytes)
@@ -137,7 +136,7 @@ static CUresult hook_cuMemAllocHost_v2(void **address, size_t size_bytes)
 
     if (rs_shim_allocate_host(size_bytes, 0, CALLER_OBJECT(), address, &result))
         return result;
-    return RS_AGAIN(RS_AGAIN_CURRENT_AT_ONCE, RS_FORWARD(cuMemAllocHost_v2, (address, size_bytes)));
+    return RS_AGAIN_HOST(size_bytes, RS_FORWARD(cuMemAllocHost_v2, (address, size_bytes)));
 }
 
 static CUresult hook_cuMemFreeHost(void *address)

@@ -134,8 +134,8 @@ static CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t si
     const struct creation arguments = {handle, size_bytes, prop, flags};
 
     if (!handle || !prop || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        prop->location.id < 0)
-        return call_create(&arguments); /* memory of the host, or the driver's own error */
+        prop->location.id < 0) /* memory of the host, or the driver's own error */
+        return RS_AGAIN_HOST(size_bytes, call_create(&arguments));
     return rs_charged_on_device(
         prop->location.id,
         &(struct rs_charged_request){RS_PATH_VMM, size_bytes, handle, call_create, &arguments});

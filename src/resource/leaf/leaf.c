@@ -68,12 +68,15 @@ static CUresult give_in_order(struct rs_leaf *leaf, CUdeviceptr address, CUstrea
  * last work that used the memory. */
 static bool may_give_now(const struct rs_leaf *leaf)
 {
-    if (rs_request_is_busy())
+    CUcontext context = leaf->environment->context;
+    enum rs_fence_state state;
+
+    if (rs_request_is_busy(context))
         return false;
-    if (rs_context_idle(leaf->environment->context, IDLE_NS) == RS_FENCE_DONE)
-        return true;
-    rs_request_note_busy(); /* one look is enough, as each may take IDLE_NS */
-    return false;
+    state = rs_context_idle(context, IDLE_NS);
+    if (state != RS_FENCE_DONE) /* one look is enough, as each may take IDLE_NS */
+        rs_request_note_busy(context, state == RS_FENCE_PENDING);
+    return state == RS_FENCE_DONE;
 }
 
 /* Gives an allocation back.  stream: in the order of this stream of the program; NULL: in no order.
@@ -194,13 +197,13 @@ static CUresult take_once(struct rs_leaf *leaf, size_t size_bytes, CUdeviceptr *
 
 static bool may_reclaim(const struct rs_leaf *leaf, enum rs_effort effort)
 {
-    return !rs_effort_is_ahead(effort) && leaf->environment->reclaim &&
-           leaf->memory != RS_MEMORY_HOST;
+    return !rs_effort_is_ahead(effort) && leaf->environment->reclaim;
 }
 
 /* Takes memory.  Before a request is out of memory, the device's other stacks and contexts give
- * idle memory back.  Where `reuse` is above, it waits for blocks in quarantine itself: those of its
- * own stack may serve without going back to the driver. */
+ * idle memory back; for host memory, those of all devices.  Where `reuse` is above, it waits for
+ * blocks in quarantine itself: those of its own stack may serve without going back to the driver.
+ */
 static CUresult take(struct rs_leaf *leaf, size_t size_bytes, enum rs_effort effort,
                      CUdeviceptr *address)
 {

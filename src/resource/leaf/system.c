@@ -7,6 +7,7 @@
  */
 #include "driver/driver.h"
 
+#include "base/request.h"
 #include "resource/leaf/detached_leaf.h"
 #include "shared/published.h"
 
@@ -45,15 +46,12 @@ static bool round_size(size_t size_bytes, size_t *rounded_bytes)
                        rounded_bytes);
 }
 
-static CUresult system_take(struct rs_detached_leaf *leaf, size_t size_bytes, enum rs_effort effort,
-                            CUdeviceptr *address)
+static CUresult take_once(struct rs_detached_leaf *leaf, size_t size_bytes, CUdeviceptr *address)
 {
     struct rs_account *account = leaf->environment->account;
     size_t rounded_bytes;
     void *memory;
 
-    if (rs_effort_is_held(effort))
-        return CUDA_ERROR_NOT_READY; /* this leaf holds no memory */
     if (!round_size(size_bytes, &rounded_bytes) ||
         !rs_account_take(account, size_bytes, RS_MEMORY_HOST))
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -66,6 +64,29 @@ static CUresult system_take(struct rs_detached_leaf *leaf, size_t size_bytes, en
     rs_account_taken(account, size_bytes, RS_MEMORY_HOST);
     *address = (CUdeviceptr)(uintptr_t)memory;
     return CUDA_SUCCESS;
+}
+
+/* Before a request is out of memory, all stacks that hold host memory give idle memory back. */
+static CUresult system_take(struct rs_detached_leaf *leaf, size_t size_bytes, enum rs_effort effort,
+                            CUdeviceptr *address)
+{
+    const struct rs_environment *environment = leaf->environment;
+    struct rs_refusal refusal = {.size_bytes = size_bytes, .memory = RS_MEMORY_HOST};
+    bool reclaims = environment->reclaim && !rs_effort_is_ahead(effort);
+    CUresult result;
+
+    if (rs_effort_is_held(effort))
+        return CUDA_ERROR_NOT_READY; /* this leaf holds no memory */
+    rs_request_begin();
+    do {
+        refusal.releases = rs_account_releases(environment->account);
+        result = take_once(leaf, size_bytes, address);
+    } while (result == CUDA_ERROR_OUT_OF_MEMORY && reclaims &&
+             environment->reclaim(environment, &refusal, !environment->frees_are_ready));
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        rs_request_note_short();
+    rs_request_end();
+    return result;
 }
 
 static CUresult system_give(struct rs_detached_leaf *leaf, CUdeviceptr address, size_t size_bytes)

@@ -131,14 +131,24 @@ static bool wait_for_own(struct rs_reuse *reuse, size_t size_bytes)
     return readiness == RS_READY_SOME;
 }
 
+/* A stack that spills to host memory may be served from there, when the device has no more. */
+static bool reclaim(const struct rs_reuse *reuse, const struct rs_refusal *refusal)
+{
+    const struct rs_environment *environment = reuse->environment;
+    struct rs_refusal host = *refusal;
+
+    host.memory = RS_MEMORY_HOST;
+    return environment->reclaim(environment, refusal, true) ||
+           (refusal->memory != RS_MEMORY_HOST && reuse->base.memories & 1u << RS_MEMORY_HOST &&
+            environment->reclaim(environment, &host, true));
+}
+
 /* True when another try may succeed.  A block may have moved in and out of quarantine meanwhile,
  * unseen by each look at one place: then the refusal does not count. */
 static bool make_room(struct rs_reuse *reuse, const struct rs_refusal *refusal, uint64_t moves)
 {
-    const struct rs_environment *environment = reuse->environment;
-
-    if (rs_request_is_short() && environment->reclaim)
-        return environment->reclaim(environment, refusal, true) ||
+    if (rs_request_is_short() && reuse->environment->reclaim)
+        return reclaim(reuse, refusal) ||
                (moves != rs_reuse_moves(reuse) && rs_request_may_repeat());
     return wait_for_own(reuse, refusal->size_bytes) ||
            (moves != rs_reuse_moves(reuse) && rs_request_may_repeat());
@@ -189,7 +199,9 @@ static bool has_more(struct rs_reuse *reuse)
 
 static enum rs_memory memory_of(const struct rs_reuse *reuse)
 {
-    return reuse->base.memories == 1u << RS_MEMORY_MANAGED ? RS_MEMORY_MANAGED : RS_MEMORY_DEVICE;
+    return reuse->base.memories == 1u << RS_MEMORY_MANAGED ? RS_MEMORY_MANAGED
+           : reuse->base.memories == 1u << RS_MEMORY_HOST  ? RS_MEMORY_HOST
+                                                           : RS_MEMORY_DEVICE;
 }
 
 /* effort: RS_EFFORT_FULL or RS_EFFORT_AHEAD.
