@@ -166,11 +166,13 @@ static const struct rs_context *context_of(struct rs_block_record *block)
     return rs_block_stack(block)->context;
 }
 
-bool rs_block_still_counts(struct rs_block_record *block, unsigned kinds)
+bool rs_block_take_doubted(CUdeviceptr address, unsigned kinds, struct rs_taken_block *taken)
 {
-    return kinds >> rs_block_stack(block)->kind & 1 &&
+    struct rs_block_record *block = rs_block_see(address);
+
+    return block && kinds >> rs_block_stack(block)->kind & 1 &&
            atomic_load_explicit(&block->state, memory_order_relaxed) == RS_BLOCK_LIVE &&
-           rs_context_serves(context_of(block));
+           rs_context_serves(context_of(block)) && rs_block_take_checked(block, address, taken);
 }
 
 /* False for a block of a context that ends or has ended. */

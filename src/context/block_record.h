@@ -51,8 +51,7 @@ RS_HOT_INLINE struct rs_stack *rs_block_stack(struct rs_block_record *block)
     return atomic_load_explicit(&block->stack, memory_order_relaxed);
 }
 
-/* False for a context out of service (context/end.h): then a block counts if rs_block_still_counts.
- */
+/* False also for a context that a call may be ending, whose blocks still count perhaps. */
 RS_HOT_INLINE bool rs_block_is_alive(struct rs_block_record *block)
 {
     return atomic_load_explicit(&rs_block_stack(block)->context->alive, memory_order_relaxed);
@@ -104,23 +103,13 @@ RS_HOT_INLINE struct rs_block_record *rs_block_see(CUdeviceptr address)
     return RS_LIKELY(map) ? rs_address_map_owner(map, address) : NULL;
 }
 
-/* True when the block's kind is in `kinds` and its context serves, though a call may end it. */
-RS_COLD bool rs_block_still_counts(struct rs_block_record *block, unsigned kinds);
-
-/* Makes the live block that begins at address invisible to look-ups, so that it can be freed, if
- * bit 1 << kind of its kind is in `kinds`; fills in *taken.  At most one thread succeeds.  False
- * when there is no such block.  If the deallocation then fails, rs_block_enter_again makes the
- * block live again.  Where the stack keeps holders, the record stays in the map and goes with the
- * allocation (taken->allocation.holder). */
-RS_HOT_INLINE bool rs_block_take_seen(struct rs_block_record *block, CUdeviceptr address,
-                                      unsigned kinds, struct rs_taken_block *taken)
+/* The part of rs_block_take_seen after the checks that need no write. */
+RS_HOT_INLINE bool rs_block_take_checked(struct rs_block_record *block, CUdeviceptr address,
+                                         struct rs_taken_block *taken)
 {
     unsigned char live = RS_BLOCK_LIVE;
 
-    if (RS_UNLIKELY(!block) ||
-        (RS_UNLIKELY(!(rs_block_is_alive(block) & kinds >> rs_block_stack(block)->kind)) &&
-         !rs_block_still_counts(block, kinds)) ||
-        RS_UNLIKELY(!atomic_compare_exchange_strong_explicit(
+    if (RS_UNLIKELY(!atomic_compare_exchange_strong_explicit(
             &block->state, &live, RS_BLOCK_TAKEN, memory_order_acquire, memory_order_relaxed)))
         return false;
     if (RS_UNLIKELY(atomic_load_explicit(&block->address, memory_order_relaxed) != address)) {
@@ -148,6 +137,24 @@ RS_HOT_INLINE bool rs_block_take_seen(struct rs_block_record *block, CUdeviceptr
     }
     return true;
 }
+
+/* Makes the live block that begins at address invisible to look-ups, so that it can be freed, if
+ * bit 1 << kind of its kind is in `kinds`; fills in *taken.  At most one thread succeeds.  False
+ * when there is no such block.  If the deallocation then fails, rs_block_enter_again makes the
+ * block live again.  Where the stack keeps holders, the record stays in the map and goes with the
+ * allocation (taken->allocation.holder). */
+RS_HOT_INLINE bool rs_block_take_seen(struct rs_block_record *block, CUdeviceptr address,
+                                      unsigned kinds, struct rs_taken_block *taken)
+{
+    return RS_LIKELY(block) &&
+           RS_LIKELY(rs_block_is_alive(block) & kinds >> rs_block_stack(block)->kind) &&
+           rs_block_take_checked(block, address, taken);
+}
+
+/* As rs_block_take, also where a call may be ending the block's context: then the driver is asked.
+ */
+RS_COLD bool rs_block_take_doubted(CUdeviceptr address, unsigned kinds,
+                                   struct rs_taken_block *taken);
 
 RS_HOT_INLINE bool rs_block_take(CUdeviceptr address, unsigned kinds, struct rs_taken_block *taken)
 {

@@ -221,10 +221,16 @@ RS_HOT_INLINE CUresult free_block(struct rs_taken_block *taken, CUstream stream)
     return RS_LIKELY(result == CUDA_SUCCESS) ? CUDA_SUCCESS : keep_block(taken, result);
 }
 
-/* The driver answers for an address at which no block begins, unless it lies in memory of the
- * library. */
-RS_COLD static bool free_nothing(CUdeviceptr address, CUresult *result)
+/* A call may be ending the block's context.  The driver answers for an address at which no block
+ * begins, unless it lies in memory of the library. */
+RS_COLD static bool free_otherwise(CUdeviceptr address, unsigned kinds, CUresult *result)
 {
+    struct rs_taken_block taken;
+
+    if (rs_block_take_doubted(address, kinds, &taken)) {
+        *result = free_block(&taken, NULL);
+        return true;
+    }
     if (!rs_block_is_our_memory(address))
         return false;
     *result = CUDA_ERROR_INVALID_VALUE;
@@ -238,7 +244,7 @@ RS_HOT_INLINE bool free_kind(CUdeviceptr address, unsigned kinds, CUresult *resu
     if (RS_UNLIKELY(address == 0))
         return false;
     if (RS_UNLIKELY(!rs_block_take(address, kinds, &taken)))
-        return free_nothing(address, result);
+        return free_otherwise(address, kinds, result);
     *result = free_block(&taken, NULL);
     return true;
 }
