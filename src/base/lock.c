@@ -88,6 +88,37 @@ void rs_spinlock_lock_slow(struct rs_spinlock *lock)
     while (atomic_exchange_explicit(&lock->taken, 1, memory_order_acquire));
 }
 
+/* ---- forks ---- */
+
+void rs_lock_reset_mutex(void *mutex)
+{
+    pthread_mutex_init(&((struct rs_mutex *)mutex)->native, NULL);
+}
+
+void rs_lock_reset_shared(void *lock)
+{
+    pthread_rwlock_init(&((struct rs_shared_lock *)lock)->native, NULL);
+}
+
+/* Conditions of the whole process wait by the clock of PTHREAD_COND_INITIALIZER. */
+void rs_lock_reset_condition(void *condition)
+{
+    pthread_cond_init(condition, NULL);
+}
+
+/* The section's ends, by the linker.  Weak: a program of some files may have no such lock. */
+extern struct rs_lock_to_reset __start_rs_locks_to_reset[]
+    __attribute__((weak, visibility("hidden")));
+extern struct rs_lock_to_reset __stop_rs_locks_to_reset[]
+    __attribute__((weak, visibility("hidden")));
+
+void rs_locks_reset_in_child(void)
+{
+    for (struct rs_lock_to_reset *one = __start_rs_locks_to_reset; one < __stop_rs_locks_to_reset;
+         one++)
+        one->reset(one->lock);
+}
+
 /* ---- at exit ---- */
 
 static __thread struct {

@@ -191,6 +191,33 @@ int rs_condition_wait_until_ns(pthread_cond_t *condition, struct rs_mutex *mutex
 /* Sleeps for ns nanoseconds, or less when a signal arrives.  No cancellation point. */
 void rs_nap(uint64_t ns);
 
+/* ---- forks ---- */
+
+/* A thread that holds a lock while another one forks is not in the child, which would wait for it
+ * for ever.  So each lock and condition of the whole process is reset there:
+ * RS_RESET_IN_CHILD(lock) stands behind its definition (scripts/check-locks), and
+ * rs_locks_reset_in_child is for the child's only thread.  What such a lock protects may then be as
+ * its holder left it: a child may find it so, or forgets it (rs_wiring.forked). */
+struct rs_lock_to_reset {
+    void (*reset)(void *lock);
+    void *lock;
+};
+
+void rs_lock_reset_mutex(void *mutex);
+void rs_lock_reset_shared(void *lock);
+void rs_lock_reset_condition(void *condition);
+
+#define RS_RESET_IN_CHILD(lock)                                                                    \
+    __attribute__((section("rs_locks_to_reset"),                                                   \
+                   used)) static struct rs_lock_to_reset reset_in_child_##lock = {                 \
+        _Generic(&(lock), struct rs_mutex *                                                        \
+                 : rs_lock_reset_mutex, struct rs_shared_lock *                                    \
+                 : rs_lock_reset_shared, pthread_cond_t *                                          \
+                 : rs_lock_reset_condition),                                                       \
+        &(lock)}
+
+void rs_locks_reset_in_child(void);
+
 /* Back-off of a spin loop, for its turn number `turn` (from 0): a pause instruction below turn
  * 128, sched_yield below 1024, then a sleep of 50 us. */
 __attribute__((cold)) void rs_pause(unsigned turn);

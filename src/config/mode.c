@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/mode.h"
 
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/path.h"
 #include "config/compat.h"
@@ -59,8 +60,15 @@ static bool is_mps_daemon(void)
     return strncmp(program_invocation_short_name, "nvidia-cuda-mps", 15) == 0;
 }
 
-/* Runs in the child of fork(), which has only this thread: it needs no lock, and must not take
- * one. */
+/* Runs in the child of fork() first, also where nothing is served: hooks that only look on take
+ * locks too. */
+static void reset_in_child(void)
+{
+    rs_locks_reset_in_child();
+    rs_wiring.locks_reset();
+}
+
+/* Runs in the child of fork(), which has only this thread. */
 static void after_fork_in_child(void)
 {
     int mode = RS_MODE_FORWARD;
@@ -127,9 +135,12 @@ void rs_mode_note_unknown(const char *name)
 
 static void read_settings(void)
 {
-    static bool handlers;
+    static bool handlers, resets;
     enum rs_mode mode = RS_MODE_FORWARD;
 
+    if (!resets)
+        pthread_atfork(NULL, NULL, reset_in_child);
+    resets = true;
     if (getauxval(AT_SECURE) || is_mps_daemon()) {
         atomic_store_explicit(&rs_mode_current, RS_MODE_FORWARD, memory_order_release);
         return;

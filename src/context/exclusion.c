@@ -18,6 +18,8 @@ enum { ENDS_WAIT_MS = 1000 };
 /* Both under way; no trim begins while a context ends; under the contexts' lock. */
 static unsigned endings, trims;
 static pthread_cond_t trims_done = PTHREAD_COND_INITIALIZER, ends_done = PTHREAD_COND_INITIALIZER;
+RS_RESET_IN_CHILD(trims_done);
+RS_RESET_IN_CHILD(ends_done);
 
 static __thread bool creating; /* a driver call of ours may come back through another tool's hook */
 static __thread bool is_ending; /* this thread is inside a context's end */
@@ -80,6 +82,12 @@ bool rs_context_ends_under_way(void)
 {
     RS_ASSERT_HELD(&rs_contexts_lock);
     return endings > 0;
+}
+
+void rs_context_exclusion_forked(void)
+{
+    endings = 0;
+    trims = 0;
 }
 
 bool rs_contexts_lock_bounded(void)

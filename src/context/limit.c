@@ -55,6 +55,8 @@ void rs_limit_begin(void)
 
     if (rs_published_head())
         published = rs_published_allocate(sizeof(unpublished), _Alignof(struct device_limit));
+    if (!published) /* a forked child: another thread may have been joining the job */
+        memset(unpublished, 0, sizeof(unpublished));
     devices = published ? published : unpublished;
 }
 

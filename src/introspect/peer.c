@@ -23,6 +23,7 @@ struct owner {
 };
 
 static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects `owners` */
+RS_RESET_IN_CHILD(lock);
 static struct owner *owners;
 
 static struct owner *find(CUcontext handle)

@@ -52,8 +52,9 @@ struct exported {
 
 static struct rs_mutex lock =
     RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects all below; no call under it waits */
-static struct exported *exports;    /* NULL: the table has not been made */
-static struct rs_ipc_slot *slots;   /* in the memory file, which other processes read */
+RS_RESET_IN_CHILD(lock);
+static struct exported *exports;  /* NULL: the table has not been made */
+static struct rs_ipc_slot *slots; /* in the memory file, which other processes read */
 static struct rs_kept_descriptor file;
 static struct rs_ipc_handle self;      /* the fields that all handles of this process share */
 static uint32_t used, first_free;      /* slots ever used; first free slot plus one */

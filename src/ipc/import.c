@@ -59,6 +59,7 @@ struct native {
 
 static struct rs_mutex lock =
     RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects the lists; no call under it waits */
+RS_RESET_IN_CHILD(lock);
 static struct segment *segments;
 static struct opened *blocks;
 static struct native *natives;
@@ -575,6 +576,16 @@ bool rs_import_handle(CUdeviceptr address, CUipcMemHandle *handle)
         *handle = block->handle;
     rs_mutex_unlock(&lock);
     return found;
+}
+
+void rs_import_forked(void)
+{
+    atomic_store(&block_map, NULL);
+    atomic_store(&segment_map, NULL);
+    segments = NULL;
+    blocks = NULL;
+    natives = NULL;
+    atomic_store(&endings, 0);
 }
 
 void rs_import_context_ending(void)

@@ -35,6 +35,9 @@ enum rs_imported rs_import_find(CUdeviceptr address, CUdeviceptr *start, size_t 
 /* Copies the handle by which the open block around address was opened; false when there is none. */
 bool rs_import_handle(CUdeviceptr address, CUipcMemHandle *handle);
 
+/* Called in a forked child, for which nothing of its parent is open. */
+void rs_import_forked(void);
+
 /* Must stand around a call that may end a context: the second forgets all memory that was opened in
  * it.  Between the two rs_import_find asks the driver about what it finds. */
 void rs_import_context_ending(void);

@@ -153,9 +153,11 @@ static bool is_due(const struct rs_gathered *before)
     return true;
 }
 
+static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_REPORT); /* held while a directory is made */
+RS_RESET_IN_CHILD(lock);
+
 void rs_publish_stacks(void)
 {
-    static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_REPORT);
     static struct rs_gathered gathered; /* protected by the lock */
     struct rs_published_directory *directory;
 

@@ -8,10 +8,12 @@
 #include "context/block_counts.h"
 #include "context/context.h"
 #include "context/count_levels.h"
+#include "context/exclusion.h"
 #include "context/limit.h"
 #include "context/phase.h"
 #include "introspect/peer.h"
 #include "ipc/export.h"
+#include "ipc/import.h"
 #include "report/leaks.h"
 #include "report/publish.h"
 #include "report/report.h"
@@ -47,6 +49,12 @@ static void forked(void)
     rs_phase_forked();
 }
 
+static void locks_reset(void)
+{
+    rs_import_forked();
+    rs_context_exclusion_forked();
+}
+
 static void before_trim(void)
 {
     rs_export_collect(true);
@@ -70,6 +78,7 @@ static void context_gone(struct rs_context *context)
 const struct rs_wiring rs_wiring = {
     .serving = serving,
     .forked = forked,
+    .locks_reset = locks_reset,
     .first_context = rs_report_claim,
     .stacks_changed = rs_publish_stacks,
     .before_trim = before_trim,

@@ -8,6 +8,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { SHORT_NS = 1000 * 1000 };
 
@@ -16,6 +18,14 @@ static const uint64_t long_ns = 60ull * 1000 * 1000 * 1000;
 static struct rs_mutex mutex = RS_MUTEX_INIT(RS_RANK_RESOURCE);
 static struct rs_spinlock spinlock = RS_SPINLOCK_INIT(RS_RANK_TABLE);
 static _Atomic bool held, waiting;
+
+/* Of the whole process, as those of src are. */
+static struct rs_mutex own = RS_MUTEX_INIT(RS_RANK_RESOURCE);
+RS_RESET_IN_CHILD(own);
+static struct rs_shared_lock shared = RS_SHARED_LOCK_INIT(RS_RANK_ALONE);
+RS_RESET_IN_CHILD(shared);
+static pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
+RS_RESET_IN_CHILD(condition);
 
 TEST(a_bounded_lock_takes_what_is_free)
 {
@@ -53,6 +63,86 @@ TEST(those_of_this_very_thread_are_left_out_and_named_once)
     assert_string_equal(missed->names[1], "spinlock");
     rs_mutex_unlock(&mutex);
     rs_spinlock_unlock(&spinlock);
+}
+
+static void *hold_until_told(void *data)
+{
+    rs_shared_lock_take_alone(&shared);
+    atomic_store(&held, true);
+    while (!atomic_load(&waiting))
+        rs_nap(SHORT_NS);
+    rs_shared_lock_unlock(&shared);
+    return data;
+}
+
+static void *wait_for_condition(void *data)
+{
+    rs_mutex_lock(&own);
+    atomic_store(&held, true);
+    while (!atomic_load(&waiting))
+        rs_condition_wait(&condition, &own);
+    rs_mutex_unlock(&own);
+    return data;
+}
+
+static void *signal_condition(void *data)
+{
+    rs_mutex_lock(&own);
+    atomic_store(&waiting, true);
+    pthread_cond_signal(&condition);
+    rs_mutex_unlock(&own);
+    return data;
+}
+
+static pthread_t start_and_wait(void *(*run)(void *data))
+{
+    pthread_t thread;
+
+    atomic_store(&held, false);
+    atomic_store(&waiting, false);
+    assert_int_equal(pthread_create(&thread, NULL, run, NULL), 0);
+    while (!atomic_load(&held))
+        rs_nap(SHORT_NS);
+    return thread;
+}
+
+/* The child's part: what its parent's threads hold and wait for is not there. */
+static void use_in_child(void)
+{
+    pthread_t thread;
+
+    alarm(60);
+    rs_locks_reset_in_child();
+    rs_shared_lock_take_alone(&shared);
+    rs_shared_lock_unlock(&shared);
+    rs_mutex_lock(&own);
+    if (pthread_create(&thread, NULL, signal_condition, NULL) != 0)
+        _exit(1);
+    while (!atomic_load(&waiting))
+        rs_condition_wait(&condition, &own);
+    rs_mutex_unlock(&own);
+    pthread_join(thread, NULL);
+    _exit(0);
+}
+
+TEST(a_forked_child_has_the_locks_of_the_process)
+{
+    pthread_t waiter = start_and_wait(wait_for_condition), holder;
+    pid_t child;
+    int status;
+
+    rs_mutex_lock(&own); /* the thread waits now, and no longer holds it */
+    rs_mutex_unlock(&own);
+    holder = start_and_wait(hold_until_told);
+    child = fork();
+    if (child == 0)
+        use_in_child();
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    (void)signal_condition(NULL);
+    assert_int_equal(pthread_join(waiter, NULL), 0);
+    assert_int_equal(pthread_join(holder, NULL), 0);
 }
 
 TEST(more_names_than_there_is_room_for_do_no_harm)
