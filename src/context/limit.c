@@ -25,7 +25,7 @@ struct device_limit {
     _Atomic size_t ordered_live_bytes, ordered_live_blocks;
     struct rs_job_share share; /* the account's, once it is joined */
     _Atomic unsigned joining;  /* enum joining */
-    _Atomic bool resolved;     /* RMM_LIMIT has been resolved, or rs_limit_set was called first */
+    _Atomic unsigned resolved; /* enum resolved: RMM_LIMIT, unless rs_limit_set came first */
 };
 
 static struct device_limit unpublished[RS_DEVICES_MAX], *devices = unpublished;
@@ -35,6 +35,9 @@ static _Atomic bool any_limit;
 static _Atomic int device_count; /* as the driver says; 0: it has not been asked, or not started */
 
 enum { JOINING_NAP_NS = 20 * 1000 };
+
+/* Who finds RESOLVED finds the limit too.  RESOLVING lasts a few instructions. */
+enum resolved { RESOLVED_NOT, RESOLVING, RESOLVED };
 
 /* A device joins the job once; other threads wait for it. */
 enum joining { JOINING_NOT, JOINING_NOW, JOINING_DONE };
@@ -70,12 +73,39 @@ struct rs_account *rs_limit_account(int device)
     return is_known(device) ? &devices[device].account : NULL;
 }
 
+static bool is_resolved(int device)
+{
+    return atomic_load(&devices[device].resolved) == RESOLVED;
+}
+
 static void set(int device, size_t bytes)
 {
     RS_ASSERT(is_known(device));
     atomic_store(&devices[device].account.limit_bytes, bytes);
     if (bytes)
         atomic_store(&any_limit, true);
+}
+
+/* The one thread that may set the limit, until set_end; false when it is resolved and only_first is
+ * set. */
+static bool set_begin(int device, bool only_first)
+{
+    _Atomic unsigned *resolved = &devices[device].resolved;
+    unsigned seen = atomic_load(resolved);
+
+    for (unsigned turn = 0;; rs_pause(turn++)) {
+        if (seen == RESOLVED && only_first)
+            return false;
+        if (seen != RESOLVING && atomic_compare_exchange_strong(resolved, &seen, RESOLVING))
+            return true;
+        seen = atomic_load(resolved);
+    }
+}
+
+static void set_end(int device, bool for_good)
+{
+    RS_ASSERT(atomic_load(&devices[device].resolved) == RESOLVING);
+    atomic_store(&devices[device].resolved, for_good ? RESOLVED : RESOLVED_NOT);
 }
 
 /* ---- the job ---- */
@@ -231,13 +261,13 @@ void rs_limit_resolve(CUdevice device)
 {
     const struct rs_size *size;
     size_t total = 0, free_bytes = 0, bytes;
-    bool expected = false;
+    bool is_final = true;
 
     if (!is_known(device))
         return;
     note_device_count();
     join_device(device);
-    if (atomic_load(&devices[device].resolved))
+    if (is_resolved(device))
         return;
     size = rs_config_limit(&rs_config, device);
     if (size && size->kind != RS_SIZE_BYTES &&
@@ -246,12 +276,16 @@ void rs_limit_resolve(CUdevice device)
         return; /* no such device, or the driver is not ready: a later call resolves it */
     if (size && size->kind == RS_SIZE_OF_FREE && !rs_limit_ask_free(device, &free_bytes)) {
         /* Until a context of the device is current. */
-        set(device, rs_max(rs_size_resolve(*size, total, total), 1));
-        return;
+        bytes = rs_max(rs_size_resolve(*size, total, total), 1);
+        is_final = false;
+    } else {
+        bytes = size ? rs_max(rs_size_resolve(*size, total, free_bytes), 1) : 0;
     }
-    bytes = size ? rs_max(rs_size_resolve(*size, total, free_bytes), 1) : 0;
-    if (atomic_compare_exchange_strong(&devices[device].resolved, &expected, true) && bytes)
+    if (!set_begin(device, true))
+        return;
+    if (bytes)
         set(device, bytes);
+    set_end(device, is_final);
 }
 
 size_t rs_limit_get(int device)
@@ -264,15 +298,16 @@ size_t rs_limit_get(int device)
 
 bool rs_limit_is_known(int device)
 {
-    return rs_limit_get(device) > 0 || (is_known(device) && atomic_load(&devices[device].resolved));
+    return rs_limit_get(device) > 0 || (is_known(device) && is_resolved(device));
 }
 
 bool rs_limit_set(int device, size_t bytes)
 {
     if (!is_known(device) || rs_mode_now() != RS_MODE_SERVE)
         return false;
-    atomic_store(&devices[device].resolved, true);
+    (void)set_begin(device, false);
     set(device, bytes);
+    set_end(device, true);
     return true;
 }
 
@@ -308,9 +343,8 @@ bool rs_limit_is_used(int device)
 {
     const struct device_limit *of = &devices[device];
 
-    return is_there(device) &&
-           (atomic_load(&of->resolved) || atomic_load(&of->account.limit_bytes) ||
-            atomic_load(&of->account.peak_charged_bytes));
+    return is_there(device) && (is_resolved(device) || atomic_load(&of->account.limit_bytes) ||
+                                atomic_load(&of->account.peak_charged_bytes));
 }
 
 void rs_limit_report(int device, struct rs_report *report, bool also_unused)
@@ -325,7 +359,7 @@ void rs_limit_report(int device, struct rs_report *report, bool also_unused)
     };
 
     if (!of || (!atomic_load(&account->limit_bytes) && !atomic_load(&account->peak_charged_bytes) &&
-                !(also_unused && atomic_load(&of->resolved))))
+                !(also_unused && is_resolved(device))))
         return;
 #define ADD(name, kind, unit, field)                                                               \
     rs_report_add_field(report, "account", name, RS_COUNTER_##kind, RS_UNIT_##unit, field)
