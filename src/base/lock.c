@@ -48,9 +48,13 @@ int rs_condition_wait_until(pthread_cond_t *condition, struct rs_mutex *mutex,
 
 int rs_condition_wait_until_ns(pthread_cond_t *condition, struct rs_mutex *mutex, uint64_t until_ns)
 {
-    struct timespec until = {(time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000)};
+    uint64_t begin_ns = rs_clock_ns(), own_ns = rs_clock_own_ns(until_ns);
+    struct timespec until = {(time_t)(own_ns / 1000000000), (long)(own_ns % 1000000000)};
+    int result = rs_condition_wait_until(condition, mutex, &until);
 
-    return rs_condition_wait_until(condition, mutex, &until);
+    if (result == ETIMEDOUT && until_ns > begin_ns)
+        rs_clock_note_slept(until_ns - begin_ns);
+    return result;
 }
 
 void rs_nap(uint64_t ns)
@@ -58,7 +62,7 @@ void rs_nap(uint64_t ns)
     struct rs_uncancelled uncancelled;
 
     rs_uncancelled_begin(&uncancelled);
-    nanosleep(&(struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)}, NULL);
+    rs_clock_sleep(ns);
     rs_uncancelled_end(&uncancelled);
 }
 

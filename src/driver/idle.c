@@ -3,8 +3,6 @@
 
 #include "base/clock.h"
 
-#include <sched.h>
-
 enum rs_fence_state rs_context_idle(CUcontext context, uint64_t bound_ns)
 {
     CUevent event = rs_fence_supported() ? rs_fence_create(context) : NULL;
@@ -16,7 +14,7 @@ enum rs_fence_state rs_context_idle(CUcontext context, uint64_t bound_ns)
     if (rs_fence_record(context, event, NULL))
         while ((state = rs_fence_query(context, event)) == RS_FENCE_PENDING &&
                rs_clock_ns() - begin_ns < bound_ns)
-            sched_yield();
+            rs_clock_yield();
     rs_fence_destroy(event);
     return state;
 }

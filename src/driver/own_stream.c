@@ -46,7 +46,7 @@ CUresult rs_own_stream_poll(CUstream stream, uint64_t bound_ns)
 
     while ((result = rs_driver.cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY &&
            rs_clock_ns() - begin_ns < bound_ns)
-        sched_yield();
+        rs_clock_yield();
     rs_capture_restore(mode);
     return result;
 }

@@ -7,6 +7,7 @@
 #include "base/undisturbed.h"
 #include "shared/other_file.h"
 
+#include <errno.h>
 #include <linux/futex.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -26,7 +27,8 @@ void rs_job_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t wait_ns)
 {
     struct timespec wait = {(time_t)(wait_ns / 1000000000), (long)(wait_ns % 1000000000)};
 
-    (void)syscall(SYS_futex, word, FUTEX_WAIT, seen, &wait, NULL, 0);
+    if (syscall(SYS_futex, word, FUTEX_WAIT, seen, &wait, NULL, 0) != 0 && errno == ETIMEDOUT)
+        rs_clock_note_slept(wait_ns);
 }
 
 void rs_job_wake(_Atomic uint32_t *word)

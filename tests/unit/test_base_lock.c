@@ -116,6 +116,8 @@ static void use_in_child(void)
     rs_shared_lock_take_alone(&shared);
     rs_shared_lock_unlock(&shared);
     rs_mutex_lock(&own);
+    if (!unit_has_thread_ends())
+        _exit(0);
     if (pthread_create(&thread, NULL, signal_condition, NULL) != 0)
         _exit(1);
     while (!atomic_load(&waiting))

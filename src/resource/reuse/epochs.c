@@ -20,6 +20,7 @@
 enum {
     SPIN_NS = 50 * 1000, /* a wait polls for 50 us, then sleeps */
     NAP_NS = 20 * 1000,
+    LOOK_NS = 20, /* less than a look takes */
 
     /* When a free queries fences: at this many sealed epochs, or at 1/ASK_DIVISOR of the held bytes
      * in them.  Large blocks, each an epoch of its own, have their own number of epochs. */
@@ -495,6 +496,8 @@ bool rs_reuse_wait_for_first(struct rs_reuse *reuse, uint64_t limit_ns)
     while (!retired && oldest == RS_FENCE_PENDING && waited_ns < limit_ns) {
         if (waited_ns > SPIN_NS)
             rs_reuse_nap();
+        else
+            rs_clock_note_slept(LOOK_NS);
         retired = retire_and_look(reuse, SIZE_MAX, &oldest) ||
                   atomic_load_explicit(&reuse->retired_epochs, memory_order_relaxed) != before;
         waited_ns = rs_clock_ns() - begin_ns;
