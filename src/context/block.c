@@ -178,7 +178,7 @@ bool rs_block_take_doubted(CUdeviceptr address, unsigned kinds, struct rs_taken_
 /* False for a block of a context that ends or has ended. */
 static bool counts(const struct rs_range *range, bool is_inside)
 {
-    return rs_block_is_alive(range->owner) ||
+    return rs_block_alive(range->owner) != RS_CONTEXT_ENDS ||
            (is_inside && rs_context_serves(context_of(range->owner)));
 }
 

@@ -51,8 +51,9 @@ RS_HOT_INLINE struct rs_stack *rs_block_stack(struct rs_block_record *block)
     return atomic_load_explicit(&block->stack, memory_order_relaxed);
 }
 
-/* False also for a context that a call may be ending, whose blocks still count perhaps. */
-RS_HOT_INLINE bool rs_block_is_alive(struct rs_block_record *block)
+/* RS_CONTEXT_... of the block's context.  Its blocks may still count where a call may be ending
+ * it. */
+RS_HOT_INLINE unsigned rs_block_alive(struct rs_block_record *block)
 {
     return atomic_load_explicit(&rs_block_stack(block)->context->alive, memory_order_relaxed);
 }
@@ -140,14 +141,14 @@ RS_HOT_INLINE bool rs_block_take_checked(struct rs_block_record *block, CUdevice
 
 /* Makes the live block that begins at address invisible to look-ups, so that it can be freed, if
  * bit 1 << kind of its kind is in `kinds`; fills in *taken.  At most one thread succeeds.  False
- * when there is no such block.  If the deallocation then fails, rs_block_enter_again makes the
- * block live again.  Where the stack keeps holders, the record stays in the map and goes with the
- * allocation (taken->allocation.holder). */
+ * when there is no such block, or its context is faulty (context/fault.h).  If the deallocation
+ * then fails, rs_block_enter_again makes the block live again.  Where the stack keeps holders, the
+ * record stays in the map and goes with the allocation (taken->allocation.holder). */
 RS_HOT_INLINE bool rs_block_take_seen(struct rs_block_record *block, CUdeviceptr address,
                                       unsigned kinds, struct rs_taken_block *taken)
 {
     return RS_LIKELY(block) &&
-           RS_LIKELY(rs_block_is_alive(block) & kinds >> rs_block_stack(block)->kind) &&
+           RS_LIKELY(rs_block_alive(block) & kinds >> rs_block_stack(block)->kind) &&
            rs_block_take_checked(block, address, taken);
 }
 

@@ -8,6 +8,7 @@
 #include "context/block_counts.h"
 #include "context/end.h"
 #include "context/exclusion.h"
+#include "context/fault.h"
 #include "context/identity.h"
 #include "context/limit.h"
 #include "context/primary.h"
@@ -92,6 +93,7 @@ static struct rs_context *describe(CUcontext handle, CUdevice device)
             .account = &context->account,
             .peers = &context->peers,
             .reclaim = reclaim,
+            .note_fault = rs_context_note_fault_of,
             .forget_holder = rs_wiring.forget_holder,
             .has_memory = has_memory,
             .host_flags = i < RS_STACK_PINNED ? CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP
@@ -144,7 +146,7 @@ static void note_found(CUcontext handle, struct rs_context *context, unsigned ge
     const struct rs_pushed *resource = rs_pushed_of(context->device);
 
     RS_ASSERT_HELD(&rs_contexts_lock);
-    if (context->handle == handle && !rs_context_ends_under_way())
+    if (context->handle == handle && !rs_context_ends_under_way() && !rs_context_is_faulty(context))
         rs_thread.found = (struct rs_context_found){handle, generation, context};
     else if (rs_thread.pushed != resource)
         rs_context_forget_found(); /* the cached context is of another device, with that resource */
@@ -213,7 +215,7 @@ struct rs_stack *rs_context_stack(enum rs_kind kind, unsigned host_flags, bool *
     struct rs_stack *stack;
 
     *denied = false;
-    if (!context)
+    if (!context || rs_context_is_faulty(context))
         return NULL;
     if (RS_UNLIKELY(rs_thread.pushed) && kind == RS_KIND_DEVICE)
         return rs_pushed_stack_get(context, denied);
@@ -231,6 +233,8 @@ struct rs_stack *rs_context_made_stack(unsigned which)
     bool denied;
 
     RS_ASSERT(which < RS_STACKS);
+    if (RS_UNLIKELY(context && rs_context_is_faulty(context)))
+        return NULL;
     if (RS_UNLIKELY(rs_thread.pushed) && which == RS_STACK_DEVICE)
         return context ? rs_pushed_stack_made(context, &denied) : NULL;
     return stack && atomic_load_explicit(&stack->mr, memory_order_acquire) ? stack : NULL;
@@ -249,4 +253,24 @@ struct rs_context *rs_context_current(void)
 struct rs_account *rs_context_device_account(int device)
 {
     return rs_limit_account(device);
+}
+
+RS_COLD CUresult rs_context_fault_or(CUresult result)
+{
+    CUstreamCaptureMode mode;
+    size_t free_bytes, total_bytes;
+    struct rs_context *context;
+    CUresult fault;
+
+    if (!rs_driver.cuMemGetInfo_v2)
+        return result;
+    mode = rs_capture_relax();
+    fault = rs_driver.cuMemGetInfo_v2(&free_bytes, &total_bytes);
+    rs_capture_restore(mode);
+    if (!rs_is_fault(fault))
+        return result;
+    context = rs_context_current();
+    if (context)
+        rs_context_note_fault(context);
+    return fault;
 }

@@ -72,3 +72,7 @@ struct rs_account *rs_context_device_account(int device);
 
 /* As rs_context_owner, but NULL when the context is not in the table yet. */
 struct rs_context *rs_context_current(void);
+
+/* The current context's error where its work has failed, else `result`.  Asks the driver, without a
+ * wait. */
+RS_COLD CUresult rs_context_fault_or(CUresult result);

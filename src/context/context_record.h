@@ -26,6 +26,16 @@ enum {
     RS_STACKS = RS_STACK_PINNED + RS_HOST_FLAG_SETS,
 };
 
+/* Whether a context is in service. */
+enum {
+    RS_CONTEXT_ENDS = 0,
+    RS_CONTEXT_SERVES = 1,
+    /* In service, but the driver has said that its work has failed: the driver answers allocations
+     * and frees (context/fault.h).  No bit of the mask that a free compares with RS_CONTEXT_SERVES.
+     */
+    RS_CONTEXT_FAULTY = 0x80,
+};
+
 struct rs_stack {
     struct rs_context *context;
     _Atomic(struct rs_mr *) mr; /* NULL: not made yet, or no stack is wanted */
@@ -80,9 +90,11 @@ struct rs_context {
      */
     unsigned ends, releases;
     _Atomic unsigned char ending; /* enum rs_context_ending */
-    /* False while a call may end the context and ever after: `ending` says more.  Every free reads
-     * this flag and the first fields of stack[RS_STACK_DEVICE], which share its cache line. */
-    _Alignas(RS_CACHE_LINE) _Atomic bool alive;
+    unsigned char alive_before;   /* what `alive` is again when no call ended the context */
+    /* RS_CONTEXT_..., RS_CONTEXT_ENDS while a call may end the context and ever after: `ending`
+     * says more.  Every free reads this flag and the first fields of stack[RS_STACK_DEVICE], which
+     * share its cache line. */
+    _Alignas(RS_CACHE_LINE) _Atomic unsigned char alive;
     struct rs_stack stack[RS_STACKS]; /* indexed by RS_STACK_... */
     struct rs_context *next_dropped;
 };

@@ -5,6 +5,7 @@
 
 #include "base/lock.h"
 #include "context/exclusion.h"
+#include "context/fault.h"
 #include "context/identity.h"
 #include "context/pushed_stack.h"
 #include "context/stack.h"
@@ -111,16 +112,22 @@ static void drop_stack(struct rs_stack *stack)
 /* Every change of what the flags are made of ends here. */
 static void set_ending(struct rs_context *context, enum rs_context_ending ending)
 {
+    unsigned char over = RS_CONTEXT_ENDS;
+
     RS_ASSERT_HELD(&rs_contexts_lock);
-    if (ending != RS_ENDING_NOT) /* who reads `alive` first sees more then */
-        atomic_store(&context->alive, false);
+    if (ending != RS_ENDING_NOT) { /* who reads `alive` first sees more then */
+        unsigned char before = atomic_exchange(&context->alive, RS_CONTEXT_ENDS);
+        if (before != RS_CONTEXT_ENDS)
+            context->alive_before = before;
+    }
     atomic_store(&context->ending, (unsigned char)ending);
     if (ending == RS_ENDING_NOT)
-        atomic_store(&context->alive, true);
+        (void)atomic_compare_exchange_strong(&context->alive, &over, context->alive_before);
 }
 
 void rs_context_begins(struct rs_context *context)
 {
+    context->alive_before = RS_CONTEXT_SERVES;
     set_ending(context, RS_ENDING_NOT);
 }
 
@@ -154,11 +161,15 @@ struct rs_context *rs_context_find(CUcontext handle)
 {
     struct rs_context_entry *entry = rs_contexts_entry(handle);
     struct rs_context *context = entry ? entry->context : NULL;
+    unsigned long long id;
 
     RS_ASSERT_HELD(&rs_contexts_lock);
     if (!entry)
         return NULL;
-    if (entry->id == rs_context_id_of(handle) && !rs_context_is_gone(context->witness))
+    id = rs_context_id_of(handle);
+    /* A driver that answers the error of a fault (context/fault.h) to this call too tells no id. */
+    if ((id == entry->id || (id == 0 && rs_context_is_faulty(context))) &&
+        !rs_context_is_gone(context->witness))
         return atomic_load(&context->ending) <= RS_ENDING_MAYBE ? context : NULL;
     if (context->handle == handle)
         rs_context_drop(context);

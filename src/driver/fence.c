@@ -8,6 +8,30 @@
 
 #include <stdatomic.h>
 
+bool rs_is_fault(CUresult result)
+{
+    enum { TENSOR_MEMORY_LEAK = 721, CONTAINED = 226 }; /* of CUDA 12.8 */
+
+    switch ((int)result) {
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CONTAINED:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case TENSOR_MEMORY_LEAK:
+        return true;
+    default:
+        return false;
+    }
+}
+
 bool rs_fence_supported(void)
 {
     return rs_driver.cuCtxRecordEvent && rs_driver.cuEventCreate && rs_driver.cuEventQuery &&
@@ -42,6 +66,8 @@ static enum rs_fence_refusal refusal_of(CUresult result)
 {
     if (result == CUDA_SUCCESS)
         return RS_FENCE_GRANTED;
+    if (rs_is_fault(result))
+        return RS_FENCE_FAULTY;
     return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CUDA_ERROR_CAPTURED_EVENT
                ? RS_FENCE_CAPTURES
                : RS_FENCE_REFUSED;
@@ -94,6 +120,7 @@ enum rs_fence_state rs_fence_query(CUcontext context, CUevent event)
     rs_capture_restore(mode);
     return result == CUDA_SUCCESS           ? RS_FENCE_DONE
            : result == CUDA_ERROR_NOT_READY ? RS_FENCE_PENDING
+           : rs_is_fault(result)            ? RS_FENCE_FAULT
                                             : RS_FENCE_BROKEN;
 }
 

@@ -15,8 +15,13 @@
 enum rs_fence_state {
     RS_FENCE_PENDING, /* some work is not done */
     RS_FENCE_DONE,    /* all work before the fence is done */
-    RS_FENCE_BROKEN,  /* the context has an error; the fence will never be done */
+    RS_FENCE_BROKEN,  /* nobody can tell, now or ever */
+    RS_FENCE_FAULT,   /* work of the context has failed (rs_is_fault); it will never be done */
 };
+
+/* True for the errors of a device's work (an illegal address, say): every call about the context
+ * then returns it, until the context ends. */
+bool rs_is_fault(CUresult result);
 
 /* True when the driver has context events (12.5 or newer). */
 bool rs_fence_supported(void);
@@ -32,6 +37,7 @@ enum rs_fence_refusal {
     RS_FENCE_GRANTED,  /* it was recorded */
     RS_FENCE_CAPTURES, /* for the moment: a stream of the context captures */
     RS_FENCE_REFUSED,  /* by the driver, or by distrust (driver/capture.h); full waits remain */
+    RS_FENCE_FAULTY,   /* by the driver, as work of the context has failed (rs_is_fault) */
 };
 
 /* Records the fence.  Returns whether it was recorded; *refusal tells why not, unless `refusal`

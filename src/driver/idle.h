@@ -7,6 +7,6 @@
 #include <stdint.h>
 
 /* Waits at most bound_ns for all work that the context was given so far.  Returns RS_FENCE_DONE
- * when it is done; RS_FENCE_PENDING when it is not; RS_FENCE_BROKEN when nobody can tell: a
- * driver without context events, a stream that captures, an error of the context. */
+ * when it is done; RS_FENCE_PENDING when it is not; RS_FENCE_FAULT; RS_FENCE_BROKEN when nobody can
+ * tell: a driver without context events, a stream that captures, an error of the context. */
 enum rs_fence_state rs_context_idle(CUcontext context, uint64_t bound_ns);

@@ -51,6 +51,11 @@ RS_HOT static CUresult hook_cuMemAlloc_v2(CUdeviceptr *address, size_t size_byte
                : forward_allocate(address, size_bytes);
 }
 
+static CUresult undo_allocate(unsigned long long address)
+{
+    return RS_FORWARD(cuMemFree_v2, (address));
+}
+
 struct pitched {
     CUdeviceptr *address;
     size_t *pitch_bytes;
@@ -70,17 +75,20 @@ static CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch_byte
                                         size_t width_bytes, size_t height, unsigned element_bytes)
 {
     const struct pitched arguments = {address, pitch_bytes, width_bytes, height, element_bytes};
-    size_t row_bytes, size_bytes;
+    struct rs_charged_request request = {RS_PATH_DRIVER, 0, address, call_allocate_pitch,
+                                         &arguments};
+    size_t row_bytes;
     CUresult result;
 
     if (rs_shim_allocate_pitch(width_bytes, height, element_bytes, CALLER_OBJECT(), address,
                                pitch_bytes, &result))
         return result;
     if (!rs_round_up(width_bytes, PITCH_BYTES, &row_bytes) ||
-        __builtin_mul_overflow(row_bytes, height, &size_bytes))
-        size_bytes = 0; /* the driver's own error */
-    return rs_charged(&(struct rs_charged_request){RS_PATH_DRIVER, size_bytes, address,
-                                                   call_allocate_pitch, &arguments});
+        __builtin_mul_overflow(row_bytes, height, &request.size_bytes))
+        request.size_bytes = 0; /* the driver's own error */
+    if (!pitch_bytes || (element_bytes != 4 && element_bytes != 8 && element_bytes != 16))
+        return rs_charged_later(&request, undo_allocate);
+    return rs_charged(&request);
 }
 
 __attribute__((noinline)) static CUresult forward_free(CUdeviceptr address, bool serving)
@@ -111,12 +119,15 @@ static CUresult call_allocate_managed(const void *arguments)
 static CUresult hook_cuMemAllocManaged(CUdeviceptr *address, size_t size_bytes, unsigned flags)
 {
     const struct linear arguments = {address, size_bytes, flags};
+    const struct rs_charged_request request = {RS_PATH_MANAGED, size_bytes, address,
+                                               call_allocate_managed, &arguments};
     CUresult result;
 
     if (rs_shim_allocate_managed(size_bytes, flags, CALLER_OBJECT(), address, &result))
         return result;
-    return rs_charged(&(struct rs_charged_request){RS_PATH_MANAGED, size_bytes, address,
-                                                   call_allocate_managed, &arguments});
+    return flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST
+               ? rs_charged(&request)
+               : rs_charged_later(&request, undo_allocate);
 }
 
 /* ---- pinned host memory ---- */

@@ -39,20 +39,22 @@ bool rs_charged_owner_device(int device, size_t size_bytes, struct rs_charge_own
     return allowed;
 }
 
-/* The device of the stream's context, or of the current context for a default stream. */
+/* The device of the stream's context, or of the current context for a default stream.  RS_NO_DEVICE
+ * for what is no stream: the driver's own error. */
 static int device_of(CUstream stream)
 {
     CUstreamCaptureMode mode = rs_capture_relax();
     CUcontext context = NULL;
     CUdevice device = RS_NO_DEVICE;
-    CUresult result;
+    CUresult result, asked = CUDA_SUCCESS;
     bool entered = false;
 
     if (stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD &&
-        rs_driver.cuStreamGetCtx && rs_driver.cuStreamGetCtx(stream, &context) == CUDA_SUCCESS &&
-        context)
+        rs_driver.cuStreamGetCtx)
+        asked = rs_driver.cuStreamGetCtx(stream, &context);
+    if (asked == CUDA_SUCCESS && context)
         entered = rs_driver_context_enter(context, &result);
-    if (rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+    if (asked == CUDA_ERROR_INVALID_HANDLE || rs_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
         device = RS_NO_DEVICE;
     rs_driver_context_leave(entered);
     rs_capture_restore(mode);
@@ -68,11 +70,51 @@ bool rs_charged_owner_stream(CUstream stream, size_t size_bytes, struct rs_charg
     return allowed;
 }
 
+static CUresult call_made(const void *arguments)
+{
+    (void)arguments;
+    return CUDA_SUCCESS;
+}
+
+RS_COLD static CUresult charge_later(int device, const struct rs_charged_request *request,
+                                     CUresult (*undo)(unsigned long long key))
+{
+    struct rs_charged_request made = *request;
+    CUresult result = rs_mode_now() == RS_MODE_DENY ? CUDA_ERROR_OUT_OF_MEMORY
+                                                    : request->call(request->arguments);
+    unsigned long long key;
+
+    if (result != CUDA_SUCCESS || !request->key)
+        return result;
+    made.call = call_made;
+    memcpy(&key, request->key, sizeof(key));
+    result = device == RS_NO_DEVICE ? rs_charged(&made) : rs_charged_on_device(device, &made);
+    if (result != CUDA_SUCCESS)
+        (void)undo(key);
+    return result;
+}
+
+RS_COLD CUresult rs_charged_later(const struct rs_charged_request *request,
+                                  CUresult (*undo)(unsigned long long key))
+{
+    return charge_later(RS_NO_DEVICE, request, undo);
+}
+
+RS_COLD CUresult rs_charged_later_on_device(int device, const struct rs_charged_request *request,
+                                            CUresult (*undo)(unsigned long long key))
+{
+    return charge_later(device, request, undo);
+}
+
 RS_COLD CUresult rs_charged_refused(const struct rs_charge_owner *owner, enum rs_path path,
                                     size_t size_bytes)
 {
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
     if (owner->device != RS_NO_DEVICE)
+        result = rs_context_fault_or(result);
+    if (owner->device != RS_NO_DEVICE && result == CUDA_ERROR_OUT_OF_MEMORY)
         rs_oom_refused(owner->device, path == RS_PATH_MANAGED ? RS_KIND_MANAGED : RS_KIND_DEVICE,
                        size_bytes);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return result;
 }

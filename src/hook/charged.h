@@ -74,6 +74,8 @@ RS_HOT_INLINE CUresult rs_charged(const struct rs_charged_request *request)
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     struct rs_charge_owner owner;
 
+    if (RS_UNLIKELY(!request->key))
+        return request->call(request->arguments); /* the driver's own error */
     rs_request_begin();
     if (rs_charged_owner_current(request->size_bytes, &owner))
         result = rs_charged_by(&owner, request);
@@ -96,6 +98,15 @@ RS_HOT_INLINE CUresult rs_charged_on_device(int device, const struct rs_charged_
         return rs_charged_refused(&owner, request->path, request->size_bytes);
     return result;
 }
+
+/* rs_charged, or on a device rs_charged_on_device, for a call that the driver will probably refuse
+ * as invalid: under a limit, too, the program gets that error and not out-of-memory.  The driver is
+ * asked before the account is charged; `undo` frees what it made all the same, where the limit
+ * leaves no room for it. */
+RS_COLD CUresult rs_charged_later(const struct rs_charged_request *request,
+                                  CUresult (*undo)(unsigned long long key));
+RS_COLD CUresult rs_charged_later_on_device(int device, const struct rs_charged_request *request,
+                                            CUresult (*undo)(unsigned long long key));
 
 /* Around a driver call that frees: takes the allocation out of its table before the driver may give
  * the same key to another thread.  The end settles the charge and returns the driver's result.

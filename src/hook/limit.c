@@ -28,18 +28,21 @@ static CUresult call_allocate_ptsz(const struct rs_charged_async *with)
                       (with->address, with->size_bytes, with->pool, with->stream));
 }
 
+/* Without a pool: the driver's own error. */
 static CUresult hook_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t size_bytes,
                                              CUmemoryPool pool, CUstream stream)
 {
-    return rs_charged_async(&(struct rs_charged_async){address, size_bytes, pool, stream, false},
-                            call_allocate);
+    const struct rs_charged_async with = {address, size_bytes, pool, stream, false};
+
+    return pool ? rs_charged_async(&with, call_allocate) : call_allocate(&with);
 }
 
 static CUresult hook_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t size_bytes,
                                                   CUmemoryPool pool, CUstream stream)
 {
-    return rs_charged_async(&(struct rs_charged_async){address, size_bytes, pool, stream, true},
-                            call_allocate_ptsz);
+    const struct rs_charged_async with = {address, size_bytes, pool, stream, true};
+
+    return pool ? rs_charged_async(&with, call_allocate_ptsz) : call_allocate_ptsz(&with);
 }
 
 /* Enters the pool that a successful call gave; the pointers of a call that failed may be NULL.
@@ -100,7 +103,8 @@ static CUresult hook_cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph,
 {
     bool is_device = params && params->poolProps.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
     int device = is_device ? params->poolProps.location.id : RS_AGAIN_CURRENT;
-    bool is_counted = is_device && rs_mode_now() == RS_MODE_SERVE;
+    /* Without a place for the node, or a graph: the driver's own error. */
+    bool is_counted = is_device && node && graph && rs_mode_now() == RS_MODE_SERVE;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
     if (!is_counted || rs_charge_graph_node(device, params->bytesize))
@@ -128,17 +132,49 @@ static CUresult call_create(const void *arguments)
     return RS_FORWARD(cuMemCreate, (with->handle, with->size_bytes, with->prop, with->flags));
 }
 
+static CUresult undo_create(unsigned long long handle)
+{
+    return RS_FORWARD(cuMemRelease, (handle));
+}
+
+/* True for what no driver is known to grant. */
+static bool is_odd_creation(const struct creation *with)
+{
+    size_t unit_bytes = 0;
+    int devices = 0;
+
+    if (with->flags != 0 || with->prop->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
+        !rs_driver.cuDeviceGetCount || rs_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS ||
+        with->prop->location.id >= devices || !rs_driver.cuMemGetAllocationGranularity)
+        return true;
+    return rs_driver.cuMemGetAllocationGranularity(
+               &unit_bytes, with->prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS ||
+           unit_bytes == 0 || with->size_bytes % unit_bytes != 0;
+}
+
+static bool has_limit(int device)
+{
+    const struct rs_account *account = rs_limit_account(device);
+
+    if (!account || rs_mode_now() != RS_MODE_SERVE || !rs_driver_ready(true))
+        return false;
+    rs_limit_resolve(device);
+    return rs_account_has_limit(account);
+}
+
 static CUresult hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size_bytes,
                                  const CUmemAllocationProp *prop, unsigned long long flags)
 {
     const struct creation arguments = {handle, size_bytes, prop, flags};
+    const struct rs_charged_request request = {RS_PATH_VMM, size_bytes, handle, call_create,
+                                               &arguments};
 
     if (!handle || !prop || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
         prop->location.id < 0) /* memory of the host, or the driver's own error */
         return RS_AGAIN_HOST(size_bytes, call_create(&arguments));
-    return rs_charged_on_device(
-        prop->location.id,
-        &(struct rs_charged_request){RS_PATH_VMM, size_bytes, handle, call_create, &arguments});
+    if (has_limit(prop->location.id) && is_odd_creation(&arguments))
+        return rs_charged_later_on_device(prop->location.id, &request, undo_create);
+    return rs_charged_on_device(prop->location.id, &request);
 }
 
 static CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle)
@@ -205,6 +241,34 @@ static CUresult hook_cuMemUnmap(CUdeviceptr address, size_t size_bytes)
 
 /* ---- arrays ---- */
 
+/* True for a description that the driver probably refuses: more elements in one direction than any
+ * device has, or a number of channels that is only for the planes of a video. */
+static bool is_odd_array(const CUDA_ARRAY3D_DESCRIPTOR *with)
+{
+    enum { WIDTH_MOST = 131072, HEIGHT_MOST = 131072, DEPTH_MOST = 16384 };
+
+    return with->Width > WIDTH_MOST || with->Height > HEIGHT_MOST || with->Depth > DEPTH_MOST ||
+           (with->NumChannels != 1 && with->NumChannels != 2 && with->NumChannels != 4);
+}
+
+static CUresult undo_array(unsigned long long array)
+{
+    return RS_FORWARD(cuArrayDestroy, ((CUarray)(uintptr_t)array));
+}
+
+static CUresult undo_mipmapped(unsigned long long array)
+{
+    return RS_FORWARD(cuMipmappedArrayDestroy, ((CUmipmappedArray)(uintptr_t)array));
+}
+
+static CUresult create_array(const struct rs_charged_request *request,
+                             const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
+                             CUresult (*undo)(unsigned long long array))
+{
+    return descriptor && !is_odd_array(descriptor) ? rs_charged(request)
+                                                   : rs_charged_later(request, undo);
+}
+
 struct array {
     CUarray *array;
     const CUDA_ARRAY_DESCRIPTOR *descriptor;
@@ -227,8 +291,9 @@ static CUresult hook_cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTO
                                          .Height = descriptor->Height,
                                          .Format = descriptor->Format,
                                          .NumChannels = descriptor->NumChannels};
-    return rs_charged(&(struct rs_charged_request){RS_PATH_ARRAY, rs_array_bytes(&full, 1), array,
-                                                   call_create_array, &arguments});
+    return create_array(&(struct rs_charged_request){RS_PATH_ARRAY, rs_array_bytes(&full, 1), array,
+                                                     call_create_array, &arguments},
+                        &full, undo_array);
 }
 
 struct array_3d {
@@ -248,8 +313,9 @@ static CUresult hook_cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCR
     const struct array_3d arguments = {array, descriptor};
     size_t size_bytes = descriptor ? rs_array_bytes(descriptor, 1) : 0;
 
-    return rs_charged(&(struct rs_charged_request){RS_PATH_ARRAY, size_bytes, array,
-                                                   call_create_array_3d, &arguments});
+    return create_array(&(struct rs_charged_request){RS_PATH_ARRAY, size_bytes, array,
+                                                     call_create_array_3d, &arguments},
+                        descriptor, undo_array);
 }
 
 struct mipmapped_array {
@@ -272,8 +338,9 @@ static CUresult hook_cuMipmappedArrayCreate(CUmipmappedArray *array,
     const struct mipmapped_array arguments = {array, descriptor, levels};
     size_t size_bytes = descriptor ? rs_array_bytes(descriptor, levels) : 0;
 
-    return rs_charged(&(struct rs_charged_request){RS_PATH_ARRAY, size_bytes, array,
-                                                   call_create_mipmapped, &arguments});
+    return create_array(&(struct rs_charged_request){RS_PATH_ARRAY, size_bytes, array,
+                                                     call_create_mipmapped, &arguments},
+                        descriptor, undo_mipmapped);
 }
 
 static CUresult hook_cuArrayDestroy(CUarray array)

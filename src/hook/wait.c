@@ -6,9 +6,11 @@
 #include "charge/charge.h"
 #include "charge/job.h"
 #include "config/mode.h"
+#include "context/context.h"
 #include "context/limit.h"
 #include "context/visit.h"
 #include "driver/driver.h"
+#include "driver/fence.h"
 #include "shim/commands.h"
 
 #define HOOK_wait RS_HOOK_DECLARE
@@ -28,6 +30,8 @@ static CUresult end_wait(enum rs_synchronise end, CUresult result)
         rs_charge_synchronised();
         if (RS_UNLIKELY(rs_limit_has_job))
             rs_job_look();
+    } else if (rs_is_fault(result) && rs_mode_serving()) {
+        (void)rs_context_fault_or(result); /* of another context, perhaps */
     }
     return result;
 }

@@ -233,14 +233,17 @@ struct rs_environment {
     unsigned host_flags; /* CU_MEMHOSTALLOC_... for pinned memory: device-mapped where pinned memory
                             stands in for device memory */
     bool first_on_device; /* the one context of the device that takes an initial pool at creation */
+    bool frees_are_ready; /* `reuse` is above every leaf: no work uses a block that a leaf gets back
+                           */
     /* Tells a holder that its record of a block is no longer kept, as the block goes upstream or to
      * another holder.  NULL where no holder keeps records. */
     void (*forget_holder)(const struct rs_environment *environment, void *holder);
     /* False where the memory at `address`, which ends with the context, is the driver's again.  For
      * address 0: false where that may be so.  NULL: it never is. */
     bool (*has_memory)(const struct rs_environment *environment, CUdeviceptr address);
-    bool frees_are_ready; /* `reuse` is above every leaf: no work uses a block that a leaf gets back
-                           */
+    /* The driver said in passing that work of the context has failed (rs_is_fault).  NULL where
+     * nobody wants to know.  Any lock may be held. */
+    void (*note_fault)(const struct rs_environment *environment);
 };
 
 /* Returns one bit per other device that may reach the context's memory now. */

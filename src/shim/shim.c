@@ -6,6 +6,7 @@
 #include "config/mode.h"
 #include "context/block_record.h"
 #include "context/context.h"
+#include "context/fault.h"
 #include "driver/context.h"
 #include "driver/driver.h"
 #include "driver/stream_order.h"
@@ -18,10 +19,14 @@
 enum { PITCH_BYTES = 512 }; /* the driver rounds a row up to it (MEASURED.md) */
 
 /* Refused for good: by the driver, or by a limit, after all that nobody uses was given back. */
-RS_COLD static void note_failure(const struct rs_stack *stack, size_t size_bytes, CUresult result)
+RS_COLD static CUresult note_failure(const struct rs_stack *stack, size_t size_bytes,
+                                     CUresult result)
 {
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        result = rs_context_fault_or(result);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
         rs_oom_refused(stack->environment.device, stack->kind, size_bytes);
+    return result;
 }
 
 /* Inline: the common case of an allocation, and of a free, makes no call before the call of the
@@ -36,8 +41,7 @@ RS_HOT_INLINE CUresult allocate_from(struct rs_stack *stack, size_t size_bytes, 
     rs_shim_attend_in_request();
     result = rs_mr_allocate(mr, size_bytes, stream, &allocation);
     if (RS_UNLIKELY(result != CUDA_SUCCESS)) {
-        note_failure(stack, size_bytes, result);
-        return result;
+        return note_failure(stack, size_bytes, result);
     }
     if (RS_UNLIKELY(!rs_block_enter(stack, &allocation, object))) {
         allocation.holder = NULL;
@@ -237,6 +241,25 @@ RS_COLD static bool free_otherwise(CUdeviceptr address, unsigned kinds, CUresult
     return true;
 }
 
+/* No block could be taken.  Where the context of a block that begins at the address, or lately
+ * began there, is faulty, the free fails as the driver's own does, and the block stays allocated.
+ * When the driver has forgotten the error, the block is freed. */
+RS_COLD static bool free_unusual(CUdeviceptr address, unsigned kinds, CUresult *result)
+{
+    struct rs_block_record *block = rs_block_see(address);
+    struct rs_taken_block taken;
+
+    if (!block || rs_block_alive(block) != RS_CONTEXT_FAULTY)
+        return free_otherwise(address, kinds, result);
+    *result = rs_context_ask_fault(rs_block_stack(block)->context);
+    if (*result != CUDA_SUCCESS)
+        return true;
+    if (!rs_block_take(address, kinds, &taken))
+        return free_otherwise(address, kinds, result);
+    *result = free_block(&taken, NULL);
+    return true;
+}
+
 RS_HOT_INLINE bool free_kind(CUdeviceptr address, unsigned kinds, CUresult *result)
 {
     struct rs_taken_block taken;
@@ -244,7 +267,7 @@ RS_HOT_INLINE bool free_kind(CUdeviceptr address, unsigned kinds, CUresult *resu
     if (RS_UNLIKELY(address == 0))
         return false;
     if (RS_UNLIKELY(!rs_block_take(address, kinds, &taken)))
-        return free_otherwise(address, kinds, result);
+        return free_unusual(address, kinds, result);
     *result = free_block(&taken, NULL);
     return true;
 }
@@ -305,7 +328,7 @@ bool rs_shim_allocate_host(size_t size_bytes, unsigned flags, unsigned object, v
                            CUresult *result)
 {
     struct rs_stack *stack;
-    CUdeviceptr allocated;
+    CUdeviceptr allocated = 0;
     bool answered;
 
     if (!address || size_bytes == 0 || flags >= RS_HOST_FLAG_SETS)

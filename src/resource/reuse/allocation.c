@@ -44,6 +44,8 @@ static bool allocate_in_order(struct rs_reuse *reuse, size_t *size_bytes, CUstre
 
     if (!rs_round_up(asked_bytes, RS_BLOCK_ALIGNMENT, &rounded_bytes))
         return false;
+    if (rounded_bytes != asked_bytes)
+        atomic_store_explicit(&reuse->rounds, true, memory_order_relaxed);
     *size_bytes = rounded_bytes;
     if (reuse->mode == RS_REUSE_WAIT || !rs_stream_key(stream, reuse->environment->context, key))
         return false;

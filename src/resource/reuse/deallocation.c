@@ -278,12 +278,21 @@ static bool is_time_to_wait(struct rs_reuse *reuse, enum rs_fence_refusal refusa
     return refusal == RS_FENCE_CAPTURES && (is_starved(reuse) || is_much_unfenced(reuse));
 }
 
+/* The driver has said to the seal of this free that work of the context has failed: so the free
+ * fails, as the driver's own would, and its block is live again. */
+static CUresult fail_free(struct rs_reuse *reuse, struct rs_freed *record)
+{
+    CUresult result = rs_sentinel_wait(reuse->environment->sentinel, reuse->environment->context);
+
+    return rs_is_fault(result) && rs_reuse_take_back(reuse, record) ? result : CUDA_SUCCESS;
+}
+
 /* Seals the open blocks.  Where no fence can be had, a free may wait, as cudaFree does, which an
  * allocation may not.  An error of the wait is the context's, and the program's next call returns
  * it.  A free in the order of a stream waits only where fences are refused for good, as its blocks
  * would pile up there. */
-__attribute__((noinline)) static CUresult seal_after_free(struct rs_reuse *reuse, size_t size_bytes,
-                                                          CUstream stream)
+__attribute__((noinline)) static CUresult
+seal_after_free(struct rs_reuse *reuse, struct rs_freed *record, size_t size_bytes, CUstream stream)
 {
     enum rs_fence_refusal refusal;
     bool may_wait = !rs_request_is_under_way();
@@ -293,6 +302,8 @@ __attribute__((noinline)) static CUresult seal_after_free(struct rs_reuse *reuse
     refusal = rs_reuse_seal_and_retire_in_passing(
         reuse, reuse->is_eager || size_bytes >= rs_reuse_seal_bytes(reuse));
     count_seal(reuse, refusal);
+    if (refusal == RS_FENCE_FAULTY && may_wait && !stream)
+        return fail_free(reuse, record);
     if (may_wait && (!stream || refusal == RS_FENCE_REFUSED) && is_time_to_wait(reuse, refusal))
         (void)rs_reuse_wait_for_all(reuse);
     if (may_wait)
@@ -315,7 +326,7 @@ deallocate_in_order(struct rs_reuse *reuse, const struct rs_allocation *allocati
     keep_holder(reuse, record, allocation, in_order);
     time_to_seal = in_order ? ordered_push(reuse, record, key) : open_push(reuse, record);
     return time_to_seal || seals_at_once(reuse, size_bytes)
-               ? seal_after_free(reuse, size_bytes, stream)
+               ? seal_after_free(reuse, record, size_bytes, stream)
                : CUDA_SUCCESS;
 }
 
@@ -333,6 +344,6 @@ RS_HOT CUresult rs_reuse_deallocate(struct rs_mr *mr, const struct rs_allocation
                       : deallocate_waiting(reuse, allocation);
     keep_holder(reuse, record, allocation, false);
     return RS_UNLIKELY(open_push(reuse, record) || seals_at_once(reuse, size_bytes))
-               ? seal_after_free(reuse, size_bytes, NULL)
+               ? seal_after_free(reuse, record, size_bytes, NULL)
                : CUDA_SUCCESS;
 }

@@ -189,6 +189,12 @@ static void note_freed(struct rs_reuse *reuse, const struct rs_reuse_epoch *epoc
                          epoch->bytes + (epoch->ordered ? epoch->ordered->sealed_bytes : 0));
 }
 
+static void note_fault(const struct rs_reuse *reuse)
+{
+    if (reuse->environment->note_fault)
+        reuse->environment->note_fault(reuse->environment);
+}
+
 /* Gathers the open blocks, then records the fence: in the other order a block freed in between
  * would join an epoch whose fence does not cover its work.  False when no block was open or no
  * fence can be had now (a capture, no host memory). */
@@ -221,6 +227,8 @@ static bool seal_locked(struct rs_reuse *reuse)
         }
     }
     note_crowd(reuse);
+    if (refusal == RS_FENCE_FAULTY)
+        note_fault(reuse);
     atomic_store_explicit(&reuse->refusal, refusal, memory_order_relaxed);
     return fenced;
 }
@@ -356,6 +364,8 @@ static enum rs_fence_state ask_locked(struct rs_reuse *reuse, unsigned count,
 
     if (state == RS_FENCE_DONE)
         take_through(reuse, count, ready);
+    else if (state == RS_FENCE_FAULT)
+        note_fault(reuse);
     reuse->is_stuck = count == 1 && state == RS_FENCE_PENDING;
     note_crowd(reuse);
     return state;
@@ -528,6 +538,8 @@ CUresult rs_reuse_wait_for_all(struct rs_reuse *reuse)
     rs_mutex_unlock(&reuse->lock);
     rs_reuse_count(&reuse->full_waits, 1);
     result = rs_sentinel_wait(reuse->environment->sentinel, reuse->environment->context);
+    if (rs_is_fault(result))
+        note_fault(reuse);
     if (result == CUDA_SUCCESS)
         rs_reuse_give_ready(reuse, &ready);
     else

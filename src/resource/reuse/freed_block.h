@@ -69,6 +69,25 @@ RS_HOT_INLINE struct rs_freed *rs_freed_pop(struct rs_freed_list *list)
     return freed;
 }
 
+/* Takes this block out.  False when the list does not have it.  Walks the list. */
+static inline bool rs_freed_remove(struct rs_freed_list *list, struct rs_freed *freed)
+{
+    struct rs_freed **link = &list->first, *before = NULL;
+
+    while (*link && *link != freed) {
+        before = *link;
+        link = &before->next;
+    }
+    if (!*link)
+        return false;
+    *link = freed->next;
+    if (list->last == freed)
+        list->last = before;
+    list->bytes -= freed->upstream.size_bytes;
+    list->count--;
+    return true;
+}
+
 /* Moves all blocks of `tail` to the end of `list`, in constant time. */
 RS_HOT_INLINE void rs_freed_append(struct rs_freed_list *list, struct rs_freed_list *tail)
 {

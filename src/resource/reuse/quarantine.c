@@ -101,6 +101,49 @@ void rs_reuse_put_back(struct rs_reuse *reuse, struct rs_reuse_batch *batch)
     }
 }
 
+/* The open bytes of the shard that all threads see are no more than it has.  Under its lock. */
+static void publish_less(struct rs_reuse *reuse, struct rs_reuse_shard *shard)
+{
+    size_t open_bytes = shard->open.bytes + shard->open_rest.bytes;
+    size_t less_bytes = shard->published_bytes - rs_min(shard->published_bytes, open_bytes);
+
+    shard->published_bytes -= less_bytes;
+    atomic_fetch_sub_explicit(&reuse->open_bytes, less_bytes, memory_order_relaxed);
+}
+
+/* A block without its holder's record had none, unless it was freed with another size. */
+static bool take_back_from(const struct rs_reuse *reuse, struct rs_freed_list *list,
+                           struct rs_freed *record)
+{
+    if (!rs_freed_remove(list, record))
+        return false;
+    if (record->holder || !atomic_load_explicit(&reuse->rounds, memory_order_relaxed))
+        return true;
+    rs_freed_push(list, record);
+    return false;
+}
+
+bool rs_reuse_take_back(struct rs_reuse *reuse, struct rs_freed *record)
+{
+    size_t size_bytes = 0;
+
+    for (unsigned i = 0; i < rs_reuse_shards_used(reuse) && size_bytes == 0; i++) {
+        struct rs_reuse_shard *shard = &reuse->shards[i];
+        rs_spinlock_lock(&shard->lock);
+        if (take_back_from(reuse, &shard->open, record) ||
+            take_back_from(reuse, &shard->open_rest, record)) {
+            size_bytes = record->upstream.size_bytes;
+            shard->live_bytes += (ptrdiff_t)size_bytes;
+            record->stream = 0;
+            publish_less(reuse, shard);
+        }
+        rs_spinlock_unlock(&shard->lock);
+    }
+    if (size_bytes > 0)
+        rs_reuse_count_left(reuse, size_bytes, 1);
+    return size_bytes > 0;
+}
+
 bool rs_reuse_has_open(struct rs_reuse *reuse)
 {
     bool found = rs_ordered_has_open(&reuse->ordered);

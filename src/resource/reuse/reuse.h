@@ -99,6 +99,7 @@ struct rs_reuse {
     size_t epochs_bytes;             /* in the sealed epochs, without ordered blocks */
     struct rs_reuse_epoch *spare;    /* epochs to use again, with their events */
     struct rs_reuse_lot *spare_lot;  /* lots of ordered blocks to use again */
+    _Atomic bool rounds; /* a block was handed out that is larger than what was asked for */
     _Atomic int refusal; /* enum rs_fence_refusal of the last seal, from the start RS_FENCE_REFUSED
                             on a driver without fences; read without the lock */
     /* Ready blocks that go upstream a few at a time; they still count as in quarantine. */
@@ -296,6 +297,10 @@ static inline bool rs_reuse_is_crowded(const struct rs_reuse *reuse)
 
 /* Called by a free that finds it is time: retires and seals, unless another thread holds the lock.
  * Returns why the last seal was refused, so that blocks stay open; RS_FENCE_GRANTED otherwise. */
+/* Takes an open block, which is in no order, back from the quarantine: it is live again.  False
+ * when it is open no longer, or when its holder's record may be gone. */
+bool rs_reuse_take_back(struct rs_reuse *reuse, struct rs_freed *record);
+
 enum rs_fence_refusal rs_reuse_seal_and_retire_in_passing(struct rs_reuse *reuse, bool is_large);
 
 /* True when an epoch is sealed.  not_timed_out: and no wait for the oldest one has timed out. */
