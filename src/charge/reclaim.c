@@ -163,11 +163,11 @@ static bool wait_for_quarantine(int device)
 
 /* Memory that only a waiting call of the driver gives back (pinned, managed) stays while its
  * context works: waits until some has gone back.  `device` may be RS_VISIT_HOST. */
-static bool wait_for_idle(int device)
+static bool wait_for_idle(int device, unsigned initial_of)
 {
     while (rs_request_forget_busy() && rs_request_patience_ns() > 0) {
         rs_nap(IDLE_NAP_NS);
-        if (rs_context_trim_all(device, 0) > 0)
+        if (rs_context_trim_all(device, initial_of) > 0)
             return true;
     }
     return false;
@@ -235,7 +235,9 @@ static bool reclaim(int device, const struct rs_refusal *refusal, bool may_wait)
                (is_stale(account, refusal, moves) && rs_request_may_repeat());
     if (give_back_for(device, refusal, initial_for(device, refusal)))
         return true;
-    return (may_wait && (wait_for_quarantine(device) || wait_for_idle(device) ||
+    return (may_wait && (wait_for_quarantine(device) ||
+                         (!rs_request_is_hopeless() &&
+                          wait_for_idle(device, initial_for(device, refusal) & DEVICE_MEMORIES)) ||
                          wait_for_leaving(device) || rs_job_ask(device, refusal))) ||
            (refusal->size_bytes > 0 && rs_request_may_look_again()) ||
            (is_stale(account, refusal, moves) && rs_request_may_repeat()); /* since then */
@@ -269,7 +271,8 @@ static bool reclaim_host(int device, const struct rs_refusal *refusal, bool may_
         return false;
     return rs_context_trim_all(RS_VISIT_HOST, HOST_MEMORIES) > 0 ||
            give_back(device, 1u << RS_MEMORY_DEVICE) ||
-           (may_wait && (wait_for_quarantine(RS_VISIT_HOST) || wait_for_idle(RS_VISIT_HOST))) ||
+           (may_wait &&
+            (wait_for_quarantine(RS_VISIT_HOST) || wait_for_idle(RS_VISIT_HOST, HOST_MEMORIES))) ||
            (is_stale(account, refusal, moves) && rs_request_may_repeat()); /* since then */
 }
 

@@ -5,6 +5,7 @@
  *
  * full_device pending WAY    600 MiB while 100 ms of work use 700 MiB that were freed
  * full_device ending WAY     the same while another context is about to end, which takes 200 ms
+ * full_device busy WAY       600 MiB while work follows the free of 700 MiB of managed memory
  * full_device too_much WAY   2 GiB, while a kernel waits for this thread: refused at once
  * full_device ready WAY      900 MiB, while a kernel waits, and nobody uses what is free: served
  *
@@ -117,6 +118,17 @@ static void pending(const struct way *way)
     MUST(ask(way, 600 * MIB));
 }
 
+static void busy(const struct way *way)
+{
+    CUdeviceptr used = allocate(MIB), block;
+
+    MUST(cuMemAllocManaged(&block, 700 * MIB, CU_MEM_ATTACH_GLOBAL));
+    MUST(cuMemFree(block));
+    MUST(cuCtxSynchronize());
+    hold(stream, used, 1024, 7, 100000);
+    MUST(ask(way, 600 * MIB));
+}
+
 static void *end_third(void *data)
 {
     CUcontext third = data;
@@ -185,7 +197,11 @@ static void ready(const struct way *way)
 static const struct scene {
     const char *name;
     void (*play)(const struct way *way);
-} scenes[] = {{"pending", pending}, {"ending", ending}, {"too_much", too_much}, {"ready", ready}};
+} scenes[] = {{"pending", pending},
+              {"busy", busy},
+              {"ending", ending},
+              {"too_much", too_much},
+              {"ready", ready}};
 
 static void start(void)
 {

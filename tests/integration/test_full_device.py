@@ -36,6 +36,9 @@ class FullDevice(support.Test):
             for way in WAYS:
                 self.scene("pending", way, stack)
 
+    def test_managed_memory_goes_back_when_its_context_is_idle(self):
+        self.scene("busy", "plain", ({"RMM_POOL_SIZE": "0", "RMM_MANAGED_POOL_SIZE": "0", "RMM_LIMIT": "900MiB"}, {}))
+
     def test_a_contexts_end_is_waited_for(self):
         for way in WAYS:
             self.scene("ending", way, STACKS[0])

@@ -34,7 +34,7 @@ class FullHost(support.Test):
                 self.scene("beside", way, settings)
 
     def test_what_work_uses_is_waited_for(self):
-        for settings in SETTINGS[:2]:
+        for settings in SETTINGS[:3]:
             for name in ("pending", "busy"):
                 for way in PINNED:
                     self.scene(name, way, settings)
