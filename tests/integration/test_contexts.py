@@ -11,16 +11,18 @@ RACE = {"HOSTCUDA_RACE": "1"}
 
 
 class Contexts(support.Test):
-    def scene(self, name, settings, **more):
+    def scene(self, name, settings, program="contexts", **more):
         with self.subTest("%s under %s, %s" % (name, settings, more)):
-            result = run([support.program("contexts"), name], settings, more=more)
+            result = run([support.program(program), *name.split()], settings, more=more)
             self.assertEqual((result.status, result.stdout, result.stderr), (0, "ok\n", ""), result)
 
     def test_plain(self):
         """The scenes themselves, on the driver alone."""
-        for name in ("green_beside_a_kernel", "late_release", "late_reset", "late_destroy", "addresses_reused",
-                     "addresses_reused_by_driver", "reference_left"):
-            result = run([support.program("contexts"), name], preload=[])
+        for program, name in [("contexts", "green_beside_a_kernel"), ("contexts", "late_release"),
+                              ("contexts", "late_reset"), ("contexts", "late_destroy"),
+                              ("context_ends", "addresses_reused"), ("context_ends", "addresses_reused_by_driver"),
+                              ("context_ends", "reference_left"), ("context_ends", "random_ends")]:
+            result = run([support.program(program), name], preload=[])
             self.assertEqual((result.status, result.stdout), (0, "ok\n"), result)
 
     def test_a_kernel_does_not_stop_green_contexts(self):
@@ -43,10 +45,20 @@ class Contexts(support.Test):
                          {"RMM_ASYNC": "1"}):
             for name in ("addresses_reused", "addresses_reused_by_driver", "end_that_fails", "reference_left"):
                 with self.subTest("%s under %s" % (name, settings)):
-                    result = run([support.program("contexts"), name], settings)
+                    result = run([support.program("context_ends"), name], settings)
                     self.assertEqual((result.status, result.stdout), (0, "ok\n"), result)
         for name in ("addresses_reused", "end_that_fails", "reference_left"):  # without cuCtxGetId
-            self.scene(name, POOL, HOSTCUDA_DRIVER_VERSION="11080")
+            self.scene(name, POOL, program="context_ends", HOSTCUDA_DRIVER_VERSION="11080")
+
+    def test_contexts_that_come_and_go_at_random(self):
+        late = "cuCtxDestroy,cuDevicePrimaryCtxRelease,cuDevicePrimaryCtxReset:after_us=300:percent=60:seed=%d"
+        for seed in range(1, 4):
+            for settings, driver in (({"RMM_POOL_SIZE": "0", "RMM_PINNED_POOL_SIZE": "0"}, "13000"),
+                                     ({"RMM_RESOURCE": "cuda"}, "13000"), ({"RMM_RESOURCE": "virtual"}, "13000"),
+                                     ({"RMM_ASYNC": "1"}, "12040"),
+                                     ({"RMM_POOL_SIZE": "0", "RMM_LIMIT": "2GiB"}, "11080")):
+                self.scene("random_ends %d" % seed, settings, program="context_ends", HOSTCUDA_FAULT=late % seed,
+                           HOSTCUDA_DRIVER_VERSION=driver)
 
     def test_a_context_that_comes_and_goes_in_two_threads(self):
         for seed in (1, 2):
