@@ -5,6 +5,7 @@
 #include "base/lock.h"
 #include "config/config.h"
 #include "config/mode.h"
+#include "context/identity.h"
 #include "context/primary.h"
 #include "context/visit.h"
 #include "driver/context.h"
@@ -15,6 +16,8 @@
 /* A context whose memory other contexts may access, or once could. */
 struct owner {
     CUcontext handle;
+    unsigned long long id; /* a handle may come back while its old context is still ending; 0 on
+                              drivers without ids */
     unsigned accessors[RS_DEVICES_MAX];  /* per device: its contexts that enabled access.  A context
                                             that ends stays counted, as the driver keeps the device's
                                             access then */
@@ -26,25 +29,37 @@ static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects `owner
 RS_RESET_IN_CHILD(lock);
 static struct owner *owners;
 
-static struct owner *find(CUcontext handle)
+/* A primary context keeps its handle, and what is noted of it, when it comes back with another id.
+ */
+static bool is_primary(CUcontext handle)
+{
+    for (CUdevice device = 0; device < RS_DEVICES_MAX; device++)
+        if (rs_driver_known_primary(device) == handle)
+            return true;
+    return false;
+}
+
+static struct owner *find(CUcontext handle, unsigned long long id)
 {
     struct owner *owner = owners;
 
     RS_ASSERT_HELD(&lock);
-    while (owner && owner->handle != handle)
+    while (owner && (owner->handle != handle || (owner->id != id && !is_primary(handle))))
         owner = owner->next;
     return owner;
 }
 
 static bool note(CUcontext handle, CUdevice device, bool allowed)
 {
+    unsigned long long id = rs_context_id_of(handle);
     struct owner *owner;
 
     RS_ASSERT(device >= 0 && device < RS_DEVICES_MAX);
     rs_mutex_lock(&lock);
-    owner = find(handle);
+    owner = find(handle, id);
     if (!owner && allowed && (owner = calloc(1, sizeof(*owner)))) {
         owner->handle = handle;
+        owner->id = id;
         owner->next = owners;
         owners = owner;
     }
@@ -79,11 +94,12 @@ CUresult rs_peer_changed(CUcontext owner, bool allowed)
 
 static void note_loan(CUcontext handle, CUdevice device, CUcontext borrower)
 {
+    unsigned long long id = rs_context_id_of(handle);
     struct owner *owner;
 
     RS_ASSERT(device >= 0 && device < RS_DEVICES_MAX && borrower);
     rs_mutex_lock(&lock);
-    owner = find(handle);
+    owner = find(handle, id);
     if (owner)
         owner->borrowers[device] = borrower;
     rs_mutex_unlock(&lock);
@@ -121,7 +137,7 @@ bool rs_peer_lend(CUcontext owner, CUdevice device)
 /* Returns the entry of the current context among the borrowers; NULL when it is none. */
 static CUcontext *loan_of_current(CUcontext handle)
 {
-    struct owner *owner = find(handle);
+    struct owner *owner = find(handle, rs_context_id_of(handle));
     CUcontext current = NULL;
     CUdevice device;
 
@@ -157,23 +173,24 @@ bool rs_peer_end_loan(CUcontext owner)
 
 uint64_t rs_peer_devices(CUcontext handle)
 {
+    unsigned long long id = rs_context_id_of(handle);
     const struct owner *owner;
     uint64_t devices = 0;
 
     rs_mutex_lock(&lock);
-    owner = find(handle);
+    owner = find(handle, id);
     for (int device = 0; owner && device < RS_DEVICES_MAX; device++)
         devices |= (uint64_t)(owner->accessors[device] > 0) << device;
     rs_mutex_unlock(&lock);
     return devices;
 }
 
-void rs_peer_forget(CUcontext handle)
+void rs_peer_forget(CUcontext handle, unsigned long long id)
 {
     struct owner **link = &owners, *owner;
 
     rs_mutex_lock(&lock);
-    while (*link && (*link)->handle != handle)
+    while (*link && ((*link)->handle != handle || (*link)->id != id))
         link = &(*link)->next;
     owner = *link;
     if (owner)

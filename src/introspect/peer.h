@@ -30,5 +30,5 @@ bool rs_peer_end_loan(CUcontext owner);
 /* Returns the devices with a context that may access the memory of `owner`; bit i: device i. */
 uint64_t rs_peer_devices(CUcontext handle);
 
-/* Forgets a context that has ended; its handle may come back for another one. */
-void rs_peer_forget(CUcontext handle);
+/* Forgets a context that has ended, by the id that it had; its handle may be another one's now. */
+void rs_peer_forget(CUcontext handle, unsigned long long id);

@@ -72,7 +72,7 @@ static void context_gone(struct rs_context *context)
     rs_export_forget_held(context);
     rs_charge_forget(context);
     if (!context->primary) /* whose handle stays its own */
-        rs_peer_forget(context->handle);
+        rs_peer_forget(context->handle, context->id);
 }
 
 const struct rs_wiring rs_wiring = {

@@ -206,6 +206,38 @@ static void addresses_reused_by_driver(void)
         reused_by_driver(&ways[i]);
 }
 
+/* A new context has the handle before the old one is forgotten, and what it was given stays. */
+static void handle_reused(void)
+{
+    CUcontext far, old, again;
+    CUdeviceptr block;
+    pthread_t thread;
+    size_t before;
+
+    MUST(cuDevicePrimaryCtxRetain(&far, 1));
+    MUST(cuCtxSetCurrent(far));
+    gpu_work_load();
+    old = create();
+    (void)allocate();
+    before = hostcuda_used_bytes(device);
+    delay("cuCtxDestroy:after_us=600000000:count=1");
+    thread = start(destroy, old);
+    while (hostcuda_used_bytes(device) >= before)
+        sched_yield();
+    again = create();
+    CHECK(again == old);
+    MUST(cuCtxSetCurrent(far));
+    MUST(cuCtxEnablePeerAccess(again, 0));
+    finish_delayed(thread);
+    MUST(cuCtxSetCurrent(again));
+    block = allocate();
+    MUST(cuMemsetD32(block, 1, WORDS));
+    MUST(cuCtxSynchronize());
+    MUST(cuCtxSetCurrent(far));
+    add_one(NULL, block, WORDS);
+    MUST(cuCtxSynchronize());
+}
+
 /* The driver refuses the end, or another reference is left: all is as before, and a call in between
  * does no harm. */
 static void *end_refused(void *data)
@@ -440,11 +472,11 @@ int main(int argc, char **argv)
         {"addresses_reused", addresses_reused},
         {"addresses_reused_by_driver", addresses_reused_by_driver},
         {"end_that_fails", end_that_fails},
+        {"handle_reused", handle_reused},
         {"reference_left", reference_left},
         {"random_ends", random_ends},
     };
 
-    (void)gpu_work_load; /* the scenes need no kernels */
     setvbuf(stdout, NULL, _IONBF, 0);
     MUST(cuInit(0));
     MUST(cuDeviceGet(&device, 0));

@@ -47,6 +47,8 @@ class Contexts(support.Test):
                 with self.subTest("%s under %s" % (name, settings)):
                     result = run([support.program("context_ends"), name], settings)
                     self.assertEqual((result.status, result.stdout), (0, "ok\n"), result)
+        for settings in ({"RMM_POOL_SIZE": "0"}, {"RMM_RESOURCE": "virtual"}, {"RMM_ASYNC": "1"}):
+            self.scene("handle_reused", settings, program="context_ends", HOSTCUDA_DEVICES="2")
         for name in ("addresses_reused", "end_that_fails", "reference_left"):  # without cuCtxGetId
             self.scene(name, POOL, program="context_ends", HOSTCUDA_DRIVER_VERSION="11080")
 
