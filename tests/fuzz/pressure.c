@@ -17,22 +17,31 @@
  *   powers        requests are powers of two
  *   pages         a small request counts as a page of the driver's, 2 MiB, too
  *   paths=LIST    letters: r cudaMalloc, d cuMemAlloc, m cuMemAllocManaged, s cuMemAllocAsync,
- *                 v cuMemCreate, a cuArrayCreate (rd)
+ *                 v cuMemCreate, a cuArrayCreate, h cuMemHostAlloc (rd)
+ *   host=BYTES    of host memory that can be pinned, of which h takes percent (64 MiB)
  *   contexts=N    1 the primary, 2 and one of its own, 3 and a green one
  *   idle          a block's work is done when it is freed
  *   flags=N       so many kernels wait for the host, which allocates first
  *   captures      streams capture while allocations and frees go on
+ *   ends=N        so many threads make contexts (c), allocate in them and destroy them, again and
+ * again trims         a thread calls rmmshim_trim() again and again, where the library is there
+ *   commands=TOOL a thread has TOOL, the command rmmshim, trim this process again and again
+ *   limit=BYTES   and set the same limit again
  *   stall=SECONDS a thread without progress for so long ends the program with status 3 (200) */
 #include "hostcuda.h"
 #include "hostcudart.h"
 
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
+#include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <spawn.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -55,8 +64,9 @@ enum {
 #define PAGE_BYTES  ((size_t)2 << 20)
 #define SMALL_BYTES ((size_t)1 << 20) /* above, a request takes pages of its own */
 
-enum path { RUNTIME, DRIVER, MANAGED, STREAM, MAPPED, ARRAY, PATHS };
-static const char letters[PATHS + 1] = "rdmsva";
+/* CONTEXT is a context's own memory, and no path of a block. */
+enum path { RUNTIME, DRIVER, MANAGED, STREAM, MAPPED, ARRAY, HOST, CONTEXT, PATHS };
+static const char letters[PATHS + 1] = "rdmsvahc";
 
 struct block {
     enum path path;
@@ -82,9 +92,11 @@ struct worker {
     struct block blocks[BLOCKS_MAX];
     unsigned block_count;
     size_t share_bytes, live_bytes, small_bytes;
+    size_t host_share_bytes, host_live_bytes;
     unsigned flag; /* index in flags; its kernel waits if is_waiting */
     bool is_waiting;
     unsigned capture_steps;
+    bool ends_contexts;
     unsigned long long allocations[PATHS], refusals[PATHS], served_again, longest_ms;
     unsigned long long first_refusal;
     const char *volatile doing;
@@ -93,7 +105,7 @@ struct worker {
 };
 
 static struct worker workers[THREADS_MAX];
-static unsigned thread_count;
+static unsigned thread_count, ending_count; /* of the threads, the last ones end contexts */
 static CUcontext contexts[CONTEXTS_MAX];
 static CUgreenCtx green;
 static unsigned context_count;
@@ -129,7 +141,7 @@ static size_t round_up(size_t bytes, size_t step)
 static bool is_small(enum path path, size_t bytes)
 {
     return bytes <= SMALL_BYTES && !counts_pages && path != MAPPED && path != ARRAY &&
-           path != MANAGED;
+           path != MANAGED && path != HOST;
 }
 
 static size_t taken_by(enum path path, size_t bytes)
@@ -142,6 +154,8 @@ static bool fits(const struct worker *worker, enum path path, size_t bytes)
 {
     size_t taken_bytes = taken_by(path, bytes);
 
+    if (path == HOST)
+        return taken_bytes <= worker->host_share_bytes - worker->host_live_bytes;
     if (taken_bytes > worker->share_bytes - worker->live_bytes)
         return false;
     return !is_small(path, bytes) || equal_bytes ||
@@ -150,16 +164,24 @@ static bool fits(const struct worker *worker, enum path path, size_t bytes)
 
 static void count_live(struct worker *worker, const struct block *block)
 {
+    if (block->path == HOST) {
+        worker->host_live_bytes += block->taken_bytes;
+        return;
+    }
     worker->live_bytes += block->taken_bytes;
     if (block->taken_bytes < PAGE_BYTES)
         worker->small_bytes += block->taken_bytes;
 }
 
-static void count_gone(struct worker *worker, size_t taken_bytes)
+static void count_gone(struct worker *worker, const struct block *block)
 {
-    worker->live_bytes -= taken_bytes;
-    if (taken_bytes < PAGE_BYTES)
-        worker->small_bytes -= taken_bytes;
+    if (block->path == HOST) {
+        worker->host_live_bytes -= block->taken_bytes;
+        return;
+    }
+    worker->live_bytes -= block->taken_bytes;
+    if (block->taken_bytes < PAGE_BYTES)
+        worker->small_bytes -= block->taken_bytes;
 }
 
 /* ---- allocations ---- */
@@ -245,6 +267,11 @@ static CUresult take_once(struct worker *worker, struct block *block)
         return map_new(block);
     case ARRAY:
         return array_new(block);
+    case HOST:
+        answer = cuMemHostAlloc((void **)&block->at, block->bytes,
+                                chance(worker, 10) ? CU_MEMHOSTALLOC_WRITECOMBINED : 0);
+        break;
+    case CONTEXT:
     case PATHS:
         break;
     }
@@ -321,6 +348,8 @@ static void allocate(struct worker *worker)
     CUresult answer;
 
     block.lane = (unsigned)draw(worker, LANES);
+    if (worker->ends_contexts)
+        block.path = DRIVER; /* which ends with its context */
     if (worker->block_count == BLOCKS_MAX)
         return;
     if (worker->lanes[block.lane].captures && block.path == STREAM)
@@ -429,10 +458,12 @@ static void give(struct worker *worker, const struct block *block)
         OK(cuMemFree_v2(block->at));
     else if (block->path == MAPPED)
         map_end(block);
+    else if (block->path == HOST)
+        OK(cuMemFreeHost(at));
     else
         OK(cuArrayDestroy(block->array));
     ORACLE_NOTE("free %c", letters[block->path]);
-    count_gone(worker, block->taken_bytes);
+    count_gone(worker, block);
 }
 
 static bool may_free(const struct worker *worker, const struct block *block)
@@ -511,6 +542,120 @@ static void begin_capture(struct worker *worker)
     OK(cuStreamBeginCapture_v2(lane->stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     lane->captures = true;
     worker->capture_steps = 1 + (unsigned)draw(worker, 40);
+}
+
+/* ---- contexts that come and go ---- */
+
+static void open_lanes(struct worker *worker);
+
+static CUresult make_context(struct worker *worker)
+{
+    CUresult answer;
+
+    worker->doing = "cuCtxCreate";
+    worker->allocations[CONTEXT]++;
+    answer = cuCtxCreate_v2(&worker->context, 0, 0);
+    if (answer != CUDA_ERROR_OUT_OF_MEMORY)
+        return answer;
+    note_refusal(worker, &(struct block){.path = CONTEXT});
+    answer = cuCtxCreate_v2(&worker->context, 0, 0);
+    worker->served_again += !answer;
+    return answer;
+}
+
+/* The context's end frees its blocks, also those that kernels still use, which it waits for. */
+static void end_context(struct worker *worker)
+{
+    for (unsigned i = 0; i < worker->block_count; i++) {
+        hostcuda_note_free((void *)worker->blocks[i].at);
+        count_gone(worker, &worker->blocks[i]);
+    }
+    worker->block_count = 0;
+    worker->doing = "cuCtxDestroy";
+    OK(cuCtxDestroy_v2(worker->context));
+    OK(cuCtxSetCurrent(contexts[0]));
+}
+
+static void step_context(struct worker *worker)
+{
+    CUresult answer = make_context(worker);
+
+    if (answer == CUDA_ERROR_OUT_OF_MEMORY)
+        return;
+    OK(answer);
+    open_lanes(worker);
+    for (uint64_t i = 1 + draw(worker, 12); i > 0; i--) {
+        if (chance(worker, 70))
+            allocate(worker);
+        else
+            free_some(worker);
+    }
+    end_context(worker);
+}
+
+static void *end_contexts(void *argument)
+{
+    struct worker *worker = argument;
+
+    OK(cuCtxSetCurrent(contexts[0]));
+    for (unsigned long long i = 0; i < worker->operations; i += 16) {
+        step_context(worker);
+        worker->progress++;
+    }
+    worker->is_over = true;
+    return NULL;
+}
+
+/* ---- trims and commands ---- */
+
+static bool are_all_over(void)
+{
+    for (unsigned i = 0; i < thread_count; i++)
+        if (!workers[i].is_over)
+            return false;
+    return true;
+}
+
+static void *trim(void *unused)
+{
+    size_t (*give_back)(int device, size_t keep_bytes) = dlsym(RTLD_DEFAULT, "rmmshim_trim");
+
+    while (give_back && !are_all_over()) {
+        (void)give_back(0, 0);
+        usleep(1000);
+    }
+    return unused;
+}
+
+/* The process may be over before it answers, so no status of the command is wrong. */
+static void command(char *tool, char *verb, char *size)
+{
+    static char wait_word[] = "--wait=1";
+    char pid[16], *words[] = {tool, verb, wait_word, pid, size, NULL};
+    posix_spawn_file_actions_t quiet;
+    pid_t child;
+
+    snprintf(pid, sizeof(pid), "%d", (int)getpid());
+    OK(posix_spawn_file_actions_init(&quiet));
+    OK(posix_spawn_file_actions_addopen(&quiet, STDOUT_FILENO, "/dev/null", O_WRONLY, 0));
+    OK(posix_spawn_file_actions_adddup2(&quiet, STDOUT_FILENO, STDERR_FILENO));
+    OK(posix_spawn(&child, tool, &quiet, NULL, words, (char *[]){NULL}));
+    OK(waitpid(child, NULL, 0) != child);
+    OK(posix_spawn_file_actions_destroy(&quiet));
+}
+
+static char *limit_text;
+
+static void *give_commands(void *tool)
+{
+    static char trim_word[] = "trim", limit_word[] = "limit";
+
+    while (!are_all_over()) {
+        command(tool, trim_word, NULL);
+        if (limit_text)
+            command(tool, limit_word, limit_text);
+    }
+    return NULL;
 }
 
 /* ---- threads ---- */
@@ -648,19 +793,39 @@ static size_t device_room(void)
     return free_bytes - (context_count + 1) * PAGE_BYTES;
 }
 
-static void divide(size_t room, unsigned percent)
+/* A context's own memory and two pages, for each thread that makes and ends contexts. */
+static size_t ending_room(void)
+{
+    size_t before, after, total_bytes;
+    CUcontext context;
+
+    if (!ending_count)
+        return 0;
+    OK(cuMemGetInfo_v2(&before, &total_bytes));
+    OK(cuCtxCreate_v2(&context, 0, 0));
+    OK(cuMemGetInfo_v2(&after, &total_bytes));
+    OK(cuCtxDestroy_v2(context));
+    OK(cuCtxSetCurrent(contexts[0]));
+    return ending_count * (before - after + 2 * PAGE_BYTES);
+}
+
+static void divide(size_t room, size_t host_room, unsigned percent)
 {
     size_t step = equal_bytes ? round_up(equal_bytes, PAGE_BYTES) : PAGE_BYTES;
     size_t steps = room * percent / 100 / step;
 
     for (unsigned i = 0; i < thread_count; i++)
         workers[i].share_bytes = step * (steps / thread_count + (i < steps % thread_count));
+    for (unsigned i = 0; i < thread_count; i++)
+        workers[i].host_share_bytes =
+            step * (host_room * percent / 100 / step / (thread_count - ending_count));
     if (!largest_bytes)
         largest_bytes = workers[thread_count - 1].share_bytes;
 }
 
-static const char *word(char **arguments, const char *name)
+static char *word(char **arguments, const char *name)
 {
+    static char yes[] = "1";
     size_t length = strlen(name);
 
     for (; *arguments; arguments++) {
@@ -669,7 +834,7 @@ static const char *word(char **arguments, const char *name)
         if ((*arguments)[length] == '=')
             return *arguments + length + 1;
         if (!(*arguments)[length])
-            return "1";
+            return yes;
     }
     return NULL;
 }
@@ -722,7 +887,8 @@ int main(int argc, char **argv)
     struct worker dice;
     unsigned long long operations;
     const char *list;
-    pthread_t watcher;
+    char *tool;
+    pthread_t watcher, trimmer, commander;
 
     if (argc < 3) {
         fprintf(stderr, "usage: pressure SEED OPERATIONS [option...]\n");
@@ -742,27 +908,44 @@ int main(int argc, char **argv)
     flags_left = (int)option(argv + 3, "flags", 0);
     wants_captures = option(argv + 3, "captures", 0);
     context_count = (unsigned)option(argv + 3, "contexts", 1);
+    ending_count = (unsigned)option(argv + 3, "ends", 0);
+    limit_text = word(argv + 3, "limit");
+    thread_count += ending_count;
+    if (thread_count > THREADS_MAX)
+        FAIL("ends");
     stall_s = (unsigned)option(argv + 3, "stall", 200);
     list = word(argv + 3, "paths");
+    tool = word(argv + 3, "commands");
     read_paths(list ? list : "rd");
     OK(cuInit(0));
     open_contexts();
     OK(cudaHostAlloc((void **)&wrong_words, 4, cudaHostAllocPortable));
     OK(cudaHostAlloc((void **)&flags, FLAG_WORDS * 4, cudaHostAllocPortable));
     *wrong_words = 0;
-    divide(option(argv + 3, "room", 0) ? option(argv + 3, "room", 0) : device_room(),
-           (unsigned)option(argv + 3, "percent", 80));
+    divide(option(argv + 3, "room", 0) ? option(argv + 3, "room", 0)
+                                       : device_room() - ending_room(),
+           option(argv + 3, "host", 64 << 20), (unsigned)option(argv + 3, "percent", 80));
     for (unsigned i = 0; i < thread_count; i++) {
         workers[i].random = draw(&dice, UINT64_MAX) | 1;
         workers[i].operations = operations / thread_count;
         workers[i].context = contexts[draw(&dice, context_count)];
         workers[i].flag = i;
+        workers[i].ends_contexts = i >= thread_count - ending_count;
     }
     OK(pthread_create(&watcher, NULL, watch, NULL));
     for (unsigned i = 0; i < thread_count; i++)
-        OK(pthread_create(&workers[i].thread, NULL, work, &workers[i]));
+        OK(pthread_create(&workers[i].thread, NULL, workers[i].ends_contexts ? end_contexts : work,
+                          &workers[i]));
+    if (option(argv + 3, "trims", 0))
+        OK(pthread_create(&trimmer, NULL, trim, NULL));
+    if (tool)
+        OK(pthread_create(&commander, NULL, give_commands, tool));
     for (unsigned i = 0; i < thread_count; i++)
         OK(pthread_join(workers[i].thread, NULL));
+    if (option(argv + 3, "trims", 0))
+        OK(pthread_join(trimmer, NULL));
+    if (tool)
+        OK(pthread_join(commander, NULL));
     if (*wrong_words)
         FAIL("%u words were overwritten", *wrong_words);
     report();

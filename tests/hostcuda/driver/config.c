@@ -14,6 +14,7 @@ struct hc_config hc_config = {
     .device_count = 1,
     .memory_bytes = (size_t)8 << 30,
     .context_bytes = (size_t)32 << 20,
+    .host_bytes = SIZE_MAX,
     .guard = true,
     .concurrent_managed = true,
 };
@@ -113,6 +114,7 @@ void hc_config_read(void)
     read_size("HOSTCUDA_CONTEXT_MEMORY", &hc_config.context_bytes);
     read_size("HOSTCUDA_MODULE_MEMORY", &hc_config.module_bytes);
     read_size("HOSTCUDA_POOL_STEP", &hc_config.pool_step_bytes);
+    read_size("HOSTCUDA_HOST_MEMORY", &hc_config.host_bytes);
     hc_config.withhold = text_of("HOSTCUDA_WITHHOLD");
     read_schedule();
     read_placement();

@@ -17,8 +17,10 @@ struct hc_config {
     size_t context_bytes; /* HOSTCUDA_CONTEXT_MEMORY, taken by each context */
     /* HOSTCUDA_POOL_STEP, in whole multiples of which a pool holds memory */
     size_t pool_step_bytes;
-    size_t module_bytes;       /* HOSTCUDA_MODULE_MEMORY, taken by each loaded module */
-    const char *withhold;      /* HOSTCUDA_WITHHOLD, names separated by commas */
+    size_t host_bytes;    /* most host memory that can be pinned; SIZE_MAX: what there are addresses
+                             for */
+    size_t module_bytes;  /* HOSTCUDA_MODULE_MEMORY, taken by each loaded module */
+    const char *withhold; /* HOSTCUDA_WITHHOLD, names separated by commas */
     enum hc_schedule schedule; /* HOSTCUDA_SCHEDULE: real, random[:SEED], stepped */
     uint64_t seed;
     enum hc_placement placement; /* HOSTCUDA_PLACEMENT: first, same, never */

@@ -27,7 +27,7 @@ bool hc_devices_open(void)
             return false;
     }
     return hc_region_open(&managed, shared_bytes, SIZE_MAX, false) &&
-           hc_region_open(&pinned, shared_bytes, SIZE_MAX, false);
+           hc_region_open(&pinned, shared_bytes, hc_config.host_bytes, false);
 }
 
 struct hc_device *hc_device_at(int ordinal)
