@@ -96,6 +96,8 @@ struct rs_context {
      * share its cache line. */
     _Alignas(RS_CACHE_LINE) _Atomic unsigned char alive;
     struct rs_stack stack[RS_STACKS]; /* indexed by RS_STACK_... */
+    unsigned endings, holds; /* calls that may end it, and deallocations that keep it from ending
+                                (context/exclusion.h), under way; under the contexts' lock */
     struct rs_context *next_dropped;
 };
 

@@ -39,7 +39,7 @@ struct rs_context *rs_context_take_record(void)
 
     RS_ASSERT_HELD(&rs_contexts_lock);
     /* The thread that ends a context still uses its record, so no record is reused meanwhile. */
-    if (dropped_count <= LIMBO_MAX || rs_context_ends_under_way())
+    if (dropped_count <= LIMBO_MAX || rs_context_ends_under_way() || dropped->holds > 0)
         return new_record();
     context = dropped;
     RS_ASSERT(!atomic_load(&context->alive) && context->next_dropped);

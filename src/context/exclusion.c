@@ -1,28 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ends of contexts and the library's own deallocations exclude each other.  A thread is not
- * cancelled inside either, and driver calls that come back through another tool's hook are
+/* The end of a context and the library's own deallocations in it exclude each other.  A thread is
+ * not cancelled inside either, and driver calls that come back through another tool's hook are
  * recognised. */
 #include "context/exclusion.h"
 
+#include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/lock.h"
 #include "base/undisturbed.h"
 #include "context/table.h"
 #include "shim/wiring.h"
 
-#include <errno.h>
-#include <time.h>
+enum { NAP_NS = 500 * 1000 }; /* between two looks whether an end is over */
 
-enum { ENDS_WAIT_MS = 1000 };
-
-/* Both under way; no trim begins while a context ends; under the contexts' lock. */
-static unsigned endings, trims;
-static pthread_cond_t trims_done = PTHREAD_COND_INITIALIZER, ends_done = PTHREAD_COND_INITIALIZER;
-RS_RESET_IN_CHILD(trims_done);
-RS_RESET_IN_CHILD(ends_done);
+/* Under the contexts' lock: calls under way that may end a context, and the number of those that
+ * are over. */
+static unsigned endings;
+static uint64_t ends_over;
+static pthread_cond_t holds_done = PTHREAD_COND_INITIALIZER;
+RS_RESET_IN_CHILD(holds_done);
 
 static __thread bool creating; /* a driver call of ours may come back through another tool's hook */
-static __thread bool is_ending; /* this thread is inside a context's end */
+static __thread unsigned own_endings; /* this thread is inside a context's end */
 
 /* Cancellation is off while this thread holds what other threads wait for, during its driver calls
  * too. */
@@ -87,7 +86,6 @@ bool rs_context_ends_under_way(void)
 void rs_context_exclusion_forked(void)
 {
     endings = 0;
-    trims = 0;
 }
 
 bool rs_contexts_lock_bounded(void)
@@ -96,76 +94,122 @@ bool rs_contexts_lock_bounded(void)
            rs_mutex_lock_bounded(&rs_contexts_lock, "contexts");
 }
 
-static bool wait_for_ends(void)
-{
-    struct timespec until;
+/* ---- deallocations ---- */
 
+bool rs_context_hold_locked(struct rs_context *context)
+{
     RS_ASSERT_HELD(&rs_contexts_lock);
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += ENDS_WAIT_MS / 1000;
-    while (endings > 0)
-        if (rs_condition_wait_until(&ends_done, &rs_contexts_lock, &until) == ETIMEDOUT)
-            break;
-    return endings == 0;
+    if (context->endings > 0 || !atomic_load(&context->alive))
+        return false;
+    context->holds++;
+    busy_begin();
+    return true;
 }
 
-static bool hold_ends(bool may_wait)
+bool rs_context_hold(struct rs_context *context)
 {
-    bool may;
+    bool held;
 
-    if (creating || is_ending)
-        return false; /* this thread may hold the lock, or would wait for itself */
     rs_mutex_lock(&rs_contexts_lock);
-    may = may_wait ? wait_for_ends() : endings == 0;
-    trims += may;
+    held = rs_context_hold_locked(context);
     rs_mutex_unlock(&rs_contexts_lock);
-    if (may)
-        busy_begin();
-    return may;
+    return held;
 }
 
-/* The wait is bounded: a context's end may wait for work that waits for this thread. */
-bool rs_context_ends_hold(void)
-{
-    return hold_ends(true);
-}
-
-bool rs_context_ends_hold_at_once(void)
-{
-    return hold_ends(false);
-}
-
-void rs_context_ends_release(void)
+void rs_context_release(struct rs_context *context)
 {
     rs_mutex_lock(&rs_contexts_lock);
-    RS_ASSERT(trims > 0);
-    trims--;
-    pthread_cond_broadcast(&trims_done);
+    RS_ASSERT(context->holds > 0);
+    if (--context->holds == 0)
+        pthread_cond_broadcast(&holds_done);
     rs_mutex_unlock(&rs_contexts_lock);
     busy_end();
 }
 
-void rs_context_ending_enter(void)
+/* ---- ends ---- */
+
+uint64_t rs_context_ends_over(void)
 {
-    busy_begin();
-    is_ending = true;
-    rs_mutex_lock(&rs_contexts_lock);
-    endings++;
-    atomic_fetch_add_explicit(&rs_context_generation, 1, memory_order_release);
-    while (trims > 0)
-        rs_condition_wait(&trims_done, &rs_contexts_lock);
-    RS_ASSERT(trims == 0 && endings > 0);
-    rs_mutex_unlock(&rs_contexts_lock);
+    RS_ASSERT_HELD(&rs_contexts_lock);
+    return ends_over;
 }
 
-void rs_context_ending_leave(void)
+bool rs_context_may_wait_for_ends(void)
+{
+    return !creating && own_endings == 0; /* it may hold the lock, or would wait for itself */
+}
+
+/* The wait is bounded, as a context's end may wait for work that waits for this thread.  It is
+ * counted in naps, so that a clock that stands still does not make it longer. */
+bool rs_context_ends_wait(uint64_t over, uint64_t bound_ns)
+{
+    uint64_t napped_ns = 0, nap_ns;
+    bool is_over, may_wait = rs_context_may_wait_for_ends();
+
+    if (!may_wait)
+        return false;
+    for (;; napped_ns += nap_ns) {
+        rs_mutex_lock(&rs_contexts_lock);
+        is_over = ends_over != over;
+        may_wait = endings > 0 && napped_ns < bound_ns;
+        rs_mutex_unlock(&rs_contexts_lock);
+        if (is_over || !may_wait)
+            return is_over;
+        nap_ns = rs_min(NAP_NS, bound_ns - napped_ns);
+        rs_nap(nap_ns);
+    }
+}
+
+/* The caller holds the lock.  Nothing new begins in the context from now on, and its record stays,
+ * even when it is dropped, as none is recycled meanwhile. */
+static struct rs_context *enter(struct rs_context *context)
+{
+    RS_ASSERT_HELD(&rs_contexts_lock);
+    endings++;
+    atomic_fetch_add_explicit(&rs_context_generation, 1, memory_order_release);
+    if (context) {
+        context->endings++;
+        while (context->holds > 0)
+            rs_condition_wait(&holds_done, &rs_contexts_lock);
+    }
+    return context;
+}
+
+struct rs_context *rs_context_ending_enter(CUcontext handle)
+{
+    const struct rs_context_entry *entry;
+    struct rs_context *context;
+
+    busy_begin();
+    own_endings++;
+    rs_mutex_lock(&rs_contexts_lock);
+    entry = rs_contexts_entry(handle);
+    context = enter(entry ? entry->context : NULL);
+    rs_mutex_unlock(&rs_contexts_lock);
+    return context;
+}
+
+struct rs_context *rs_context_ending_enter_primary(CUdevice device)
+{
+    struct rs_context *context;
+
+    busy_begin();
+    own_endings++;
+    rs_mutex_lock(&rs_contexts_lock);
+    context = enter(rs_contexts_primary(device));
+    rs_mutex_unlock(&rs_contexts_lock);
+    return context;
+}
+
+void rs_context_ending_leave(struct rs_context *context)
 {
     rs_mutex_lock(&rs_contexts_lock);
-    RS_ASSERT(endings > 0);
-    RS_ASSERT_SLOW(is_ending); /* no context ends within another one's end */
+    RS_ASSERT(endings > 0 && own_endings > 0 && (!context || context->endings > 0));
     endings--;
-    pthread_cond_broadcast(&ends_done);
+    ends_over++;
+    if (context)
+        context->endings--;
     rs_mutex_unlock(&rs_contexts_lock);
-    is_ending = false;
+    own_endings--;
     busy_end();
 }

@@ -90,29 +90,28 @@ void rs_context_release_finish(CUdevice device, struct rs_context *doubted, bool
 
 void rs_context_release_primary(CUdevice device)
 {
-    struct rs_context *doubted;
+    struct rs_context *excluded = rs_context_ending_enter_primary(device);
+    struct rs_context *doubted = rs_context_release_begin(device);
 
-    rs_context_ending_enter();
-    doubted = rs_context_release_begin(device);
     (void)rs_driver.cuDevicePrimaryCtxRelease_v2(device);
     rs_context_release_finish(device, doubted, true);
-    rs_context_ending_leave();
+    rs_context_ending_leave(excluded);
 }
 
 /* Retains and releases the primary context; the program may release its last reference in between,
  * so the end is checked for. */
 static void learn_primary(CUdevice device)
 {
-    struct rs_context *doubted;
+    struct rs_context *excluded, *doubted;
 
     if (!rs_driver_is_primary_active(device))
         return;
-    rs_context_ending_enter();
+    excluded = rs_context_ending_enter_primary(device);
     doubted = rs_context_release_begin(device);
     (void)rs_driver_learn_primary(device);
     rs_context_release_finish(device, doubted, true);
     atomic_fetch_or(&primaries_learnt, 1ull << (unsigned)device % RS_DEVICES_MAX);
-    rs_context_ending_leave();
+    rs_context_ending_leave(excluded);
 }
 
 CUcontext rs_context_primary(CUdevice device)

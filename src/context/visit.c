@@ -115,17 +115,22 @@ CUresult rs_context_apply_peers(CUcontext handle)
 
 enum { VISITED_AT_ONCE = 64, ALL_DEVICES = -1 /* and RS_VISIT_HOST */ };
 
-/* A visit of each stack of a device, without the lock, while no context ends.  At most
+/* A visit of each stack of a device, without the lock, but not while its context ends.  At most
  * VISITED_AT_ONCE stacks are collected at a time. */
 struct device_visit {
     int device;     /* or ALL_DEVICES, or RS_VISIT_HOST */
     bool all_kinds; /* visits pinned memory's stacks too */
-    bool at_once;   /* while a context ends: stops instead of waiting up to 1 s */
     void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr);
+    /* Called in place of visit for a stack whose context may be ending; NULL: these are left out.
+     * It is called under the contexts' lock, where the stack cannot be dropped, and makes no driver
+     * call that needs the context. */
+    void (*ending)(void *data, struct rs_stack *stack, struct rs_mr *mr);
     void *data;
-    bool stopped; /* by a context's end, before all stacks were visited */
+    bool is_partial; /* some stack was left out, or none could be visited: what is there is unknown
+                      */
+    uint64_t ends_over; /* of rs_context_ends_over before the first stack was left out */
     size_t skip, count;
-    struct rs_stack *stacks[VISITED_AT_ONCE];
+    struct rs_stack *stacks[VISITED_AT_ONCE]; /* NULL for one that is left out */
 };
 
 static bool is_visited(const struct device_visit *visit, const struct rs_stack *stack,
@@ -140,19 +145,27 @@ static bool is_visited(const struct device_visit *visit, const struct rs_stack *
 static void collect(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
     struct device_visit *visit = data;
+    bool held;
 
     RS_ASSERT_HELD(&rs_contexts_lock);
     if (!is_visited(visit, stack, mr))
         return;
-    if (visit->skip > 0)
+    if (visit->skip > 0) {
         visit->skip--;
-    else if (visit->count < VISITED_AT_ONCE)
-        visit->stacks[visit->count++] = stack;
+    } else if (visit->count < VISITED_AT_ONCE) {
+        held = rs_context_hold_locked(stack->context);
+        visit->stacks[visit->count++] = held ? stack : NULL;
+        if (!held && visit->ending)
+            visit->ending(visit->data, stack, mr);
+        visit->is_partial = visit->is_partial || !held;
+    }
 }
 
 static void collect_all(struct device_visit *visit)
 {
     rs_mutex_lock(&rs_contexts_lock);
+    if (!visit->is_partial)
+        visit->ends_over = rs_context_ends_over();
     rs_contexts_visit_stacks(collect, visit);
     rs_mutex_unlock(&rs_contexts_lock);
 }
@@ -176,19 +189,33 @@ static void visit_device(struct device_visit *visit)
 {
     size_t done = 0;
 
+    visit->is_partial = rs_context_is_creating(); /* this thread may hold the lock */
+    if (visit->is_partial)
+        return;
     do {
         visit->skip = done;
         visit->count = 0;
-        visit->stopped =
-            !(visit->at_once ? rs_context_ends_hold_at_once() : rs_context_ends_hold());
-        if (visit->stopped)
-            break;
         collect_all(visit);
-        for (size_t i = 0; i < visit->count; i++)
+        for (size_t i = 0; i < visit->count; i++) {
+            if (!visit->stacks[i])
+                continue;
             visit_one(visit, visit->stacks[i]);
-        rs_context_ends_release();
+            rs_context_release(visit->stacks[i]->context);
+        }
         done += visit->count;
     } while (visit->count == VISITED_AT_ONCE);
+}
+
+/* Waits up to bound_ns for the context's end that kept a visit from a stack: that memory is the
+ * driver's again afterwards, or the stack can be visited.  Returns RS_READY_SOME when an end is
+ * over, RS_READY_PENDING when not, and RS_READY_NOTHING when all stacks were visited or the thread
+ * must not wait. */
+static enum rs_readiness wait_for_left_out(const struct device_visit *visit, uint64_t bound_ns)
+{
+    if (!visit->is_partial || !rs_context_may_wait_for_ends())
+        return RS_READY_NOTHING;
+    return bound_ns > 0 && rs_context_ends_wait(visit->ends_over, bound_ns) ? RS_READY_SOME
+                                                                            : RS_READY_PENDING;
 }
 
 struct trim {
@@ -284,9 +311,13 @@ enum rs_readiness rs_context_make_ready(int device, uint64_t wait_ns)
 {
     struct readiness readiness = {RS_READY_NOTHING, wait_ns};
     struct device_visit visit = {.device = device, .visit = make_ready, .data = &readiness};
+    enum rs_readiness left_out;
 
     visit_device(&visit);
-    return readiness.best;
+    if (readiness.best == RS_READY_SOME)
+        return RS_READY_SOME;
+    left_out = wait_for_left_out(&visit, wait_ns);
+    return left_out > readiness.best ? left_out : readiness.best;
 }
 
 static void synchronise(void *data, struct rs_stack *stack, struct rs_mr *mr)
@@ -296,12 +327,9 @@ static void synchronise(void *data, struct rs_stack *stack, struct rs_mr *mr)
         rs_mr_synchronise(mr, *(const enum rs_synchronise *)data);
 }
 
-/* Never waits for a context's end: the program's wait for another context must not become longer.
- */
 void rs_context_synchronise_slowly(enum rs_synchronise when)
 {
-    struct device_visit visit = {
-        .device = ALL_DEVICES, .at_once = true, .visit = synchronise, .data = &when};
+    struct device_visit visit = {.device = ALL_DEVICES, .visit = synchronise, .data = &when};
     CUstreamCaptureMode mode;
 
     if (!rs_mode_serving())
@@ -346,10 +374,12 @@ static void add_idle_bytes(void *data, struct rs_stack *stack, struct rs_mr *mr)
     idle->bytes += rs_mr_idle_bytes_of(mr, idle->memories);
 }
 
+/* Idle memory of a context that ends counts too: it comes back with the context. */
 size_t rs_context_idle_bytes_of(int device, unsigned memories)
 {
     struct idle_bytes idle = {.memories = memories};
-    struct device_visit visit = {.device = device, .visit = add_idle_bytes, .data = &idle};
+    struct device_visit visit = {
+        .device = device, .visit = add_idle_bytes, .ending = add_idle_bytes, .data = &idle};
 
     visit_device(&visit);
     return idle.bytes;
@@ -362,12 +392,8 @@ size_t rs_context_idle_bytes(int device)
 
 bool rs_context_idle_bytes_at_once(int device, size_t *bytes)
 {
-    struct idle_bytes idle = {.memories = ~0u};
-    struct device_visit visit = {
-        .device = device, .at_once = true, .visit = add_idle_bytes, .data = &idle};
-
-    visit_device(&visit);
-    if (!visit.stopped)
-        *bytes = idle.bytes;
-    return !visit.stopped;
+    if (rs_context_is_creating())
+        return false;
+    *bytes = rs_context_idle_bytes(device);
+    return true;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations over the stacks of all contexts.
  *
- * A function that says so skips pinned memory's stacks.  One that says so waits up to 1 s for a
- * context that is about to end, and leaves out the stacks when the end takes longer. */
+ * A function that says so skips pinned memory's stacks.  Those of a context that may be ending
+ * (context/exclusion.h) are left out, and nobody waits for them unless the comment says so: the end
+ * may take as long as the context's kernels. */
 #pragma once
 
 #include "base/check.h"
@@ -21,27 +22,32 @@ enum { RS_VISIT_HOST = -2 };
 /* Has every stack of the device's contexts, pinned memory's too, give back its wholly free memory
  * to the driver.  *keep_bytes, in: free bytes that may stay; out: the unused part.  Returns the
  * bytes given back.  The caller holds no lock; outside a request (base/request.h) the driver calls
- * wait.  Waits up to 1 s for a context's end. */
+ * wait. */
 size_t rs_context_trim(int device, size_t *keep_bytes);
 
 /* As rs_context_trim for a request that is out of memory: nothing is kept but initial sizes, and of
  * these only those over memories that are not in initial_of (bits 1 << rs_memory; rs_mr_trim_all).
- * Skips pinned memory, unless `device` is RS_VISIT_HOST.  Waits up to 1 s for a context's end. */
+ * Skips pinned memory, unless `device` is RS_VISIT_HOST. */
 size_t rs_context_trim_all(int device, unsigned initial_of);
 
 /* As rs_context_trim_all, of about `bytes` alone: each stack keeps the rest. */
 size_t rs_context_trim_some(int device, size_t bytes);
 
 /* Calls rs_mr_make_ready, with wait_ns in ns, for the stacks of the device until one returns
- * RS_READY_SOME; returns the best answer.  Skips pinned memory, unless `device` is RS_VISIT_HOST.
- * Waits up to 1 s for a context's end. */
+ * RS_READY_SOME; returns the best answer.  Skips pinned memory, unless `device` is
+ * RS_VISIT_HOST.
+ *
+ * A stack that is left out is not "nothing": when no other has a block ready, this waits up to
+ * wait_ns for the context's end, after which its memory is the driver's again, and returns
+ * RS_READY_SOME, or RS_READY_PENDING while the end takes longer. */
 enum rs_readiness rs_context_make_ready(int device, uint64_t wait_ns);
 
-/* Returns the idle bytes of the device's stacks, quarantine included.  Skips pinned memory.  Waits
- * up to 1 s for a context's end. */
+/* Returns the idle bytes of the device's stacks, quarantine included, those of ending contexts too.
+ * Skips pinned memory. */
 size_t rs_context_idle_bytes(int device);
 
-/* As rs_context_idle_bytes, without a wait.  False, with *bytes unchanged, while a context ends. */
+/* As rs_context_idle_bytes.  False, with *bytes unchanged, where no stack can be visited: inside
+ * rs_context_creating_begin. */
 bool rs_context_idle_bytes_at_once(int device, size_t *bytes);
 
 /* As rs_context_idle_bytes, of the resources over any of these memories (bits 1 << rs_memory)
@@ -49,8 +55,8 @@ bool rs_context_idle_bytes_at_once(int device, size_t *bytes);
 size_t rs_context_idle_bytes_of(int device, unsigned memories);
 
 /* Called around the program's waits for its work: calls rs_mr_synchronise for all stacks that have
- * a release threshold.  Skips pinned memory, and does nothing while a context ends.  Without a
- * threshold in the process it costs one load. */
+ * a release threshold.  Skips pinned memory.  Without a threshold in the process it costs one load.
+ */
 void rs_context_synchronise_slowly(enum rs_synchronise when);
 
 static inline void rs_context_synchronise(enum rs_synchronise when)

@@ -16,25 +16,36 @@
 /* A driver call that may end a context. */
 struct ending {
     bool serving;                   /* stacks serve in this process */
+    struct rs_context *excluded;    /* no deallocation of the library's is under way in it */
     struct rs_context *context;     /* out of service, or in doubt where it may live on; NULL: it
                                        is not known */
     struct rs_capture_end captures; /* of the context's streams */
 };
 
-static struct ending begin(void)
+static struct ending begin(CUcontext handle)
 {
     struct ending ending = {.serving = rs_mode_serving()};
 
     rs_import_context_ending();
     if (ending.serving)
-        rs_context_ending_enter();
+        ending.excluded = rs_context_ending_enter(handle);
+    return ending;
+}
+
+static struct ending begin_primary(CUdevice device)
+{
+    struct ending ending = {.serving = rs_mode_serving()};
+
+    rs_import_context_ending();
+    if (ending.serving)
+        ending.excluded = rs_context_ending_enter_primary(device);
     return ending;
 }
 
 static CUresult finish(const struct ending *ending, CUresult result)
 {
     if (ending->serving)
-        rs_context_ending_leave();
+        rs_context_ending_leave(ending->excluded);
     rs_import_context_ended();
     return result;
 }
@@ -53,7 +64,7 @@ static struct rs_capture_end captures_of_primary(CUdevice device)
 
 static struct ending begin_destroy(CUcontext handle)
 {
-    struct ending ending = begin();
+    struct ending ending = begin(handle);
 
     if (ending.serving)
         ending.context = rs_context_end_begin(handle);
@@ -63,7 +74,7 @@ static struct ending begin_destroy(CUcontext handle)
 
 static struct ending begin_reset(CUdevice device)
 {
-    struct ending ending = begin();
+    struct ending ending = begin_primary(device);
 
     if (ending.serving)
         ending.context = rs_context_end_begin_primary(device);
@@ -110,7 +121,7 @@ static CUresult hook_cuDevicePrimaryCtxReset(CUdevice device)
 
 static struct ending begin_release(CUdevice device)
 {
-    struct ending ending = begin();
+    struct ending ending = begin_primary(device);
 
     if (ending.serving)
         ending.context = rs_context_release_begin(device);
@@ -156,7 +167,7 @@ static CUresult hook_cuDevicePrimaryCtxRelease(CUdevice device)
  * the context: then it is no longer current. */
 static CUresult hook_cuCtxDetach(CUcontext handle)
 {
-    struct ending ending = begin();
+    struct ending ending = begin(handle);
     CUcontext current = handle;
     CUresult result;
     bool ended;
@@ -191,12 +202,13 @@ static bool green_device(CUgreenCtx green, CUdevice *device)
     return result == CUDA_SUCCESS;
 }
 
-/* A green context holds a reference to its primary context, which may end with it. */
+/* A green context holds a reference to its primary context, which may end with it.  Where the
+ * driver knows no such green context, it ends none. */
 static CUresult hook_cuGreenCtxDestroy(CUgreenCtx green)
 {
-    struct ending ending = begin();
     CUdevice device;
-    bool found = ending.serving && green_device(green, &device);
+    bool found = rs_mode_serving() && green_device(green, &device);
+    struct ending ending = found ? begin_primary(device) : begin(NULL);
     CUresult result;
 
     if (found)

@@ -14,6 +14,7 @@
 #include "context/exclusion.h"
 #include "driver/driver.h"
 #include "driver/fence.h"
+#include "driver/idle.h"
 #include "introspect/introspect.h"
 #include "ipc/import.h"
 #include "ipc/table.h"
@@ -422,16 +423,34 @@ void rs_export_freed(const struct rs_taken_block *taken)
     rs_mutex_unlock(&lock);
 }
 
-/* True when the block may be deallocated now: a stack without `reuse` waits in a free, which must
- * not happen inside a request. */
-static bool may_free_now(const struct rs_taken_block *block)
+/* ---- blocks that another process has closed ---- */
+
+enum { IDLE_NS = 500 * 1000 }; /* the longest that a collection waits for a context to be idle */
+
+/* True when a free would not wait for the context's work: a stack without `reuse` waits in it.
+ * Drivers without fences do not tell; there only a free of the program's may wait. */
+static bool may_free_now(const struct rs_stack *stack)
 {
-    return block->stack->environment.frees_are_ready || !rs_request_is_under_way();
+    if (stack->environment.frees_are_ready)
+        return true;
+    return rs_fence_supported() ? rs_context_idle(stack->context->handle, IDLE_NS) == RS_FENCE_DONE
+                                : !rs_request_is_under_way();
 }
 
-/* Takes the oldest held block if no process has it open any more; else moves it to the end of the
- * list. */
-static bool take_released(struct rs_taken_block *block)
+/* The stack of the oldest held block; NULL when none is held. */
+static struct rs_stack *oldest_stack(void)
+{
+    struct rs_stack *stack;
+
+    rs_mutex_lock(&lock);
+    stack = first_held ? exports[first_held - 1].held.stack : NULL;
+    rs_mutex_unlock(&lock);
+    return stack;
+}
+
+/* Takes the oldest held block if it is of this stack and no process has it open any more; else
+ * moves it to the end of the list.  stack: NULL for none. */
+static bool take_released(const struct rs_stack *stack, struct rs_taken_block *block)
 {
     uint32_t number;
     bool is_released = false;
@@ -440,7 +459,7 @@ static bool take_released(struct rs_taken_block *block)
     number = take_held();
     if (number) {
         *block = exports[number - 1].held;
-        is_released = may_free_now(block) && !is_open_elsewhere(number);
+        is_released = block->stack == stack && !is_open_elsewhere(number);
         if (is_released)
             give_slot(number);
         else
@@ -450,20 +469,42 @@ static bool take_released(struct rs_taken_block *block)
     return is_released;
 }
 
+/* The block's context is kept from ending, so no wait for its work may follow: where `reuse` stands
+ * above, a request has it take the block without one. */
+static void deallocate(const struct rs_taken_block *block)
+{
+    struct rs_stack *stack = block->stack;
+    bool is_ready = stack->environment.frees_are_ready;
+
+    if (is_ready)
+        rs_request_begin();
+    /* Fails only when a driver call fails, so when the context is broken. */
+    (void)rs_mr_deallocate(atomic_load(&stack->mr), &block->allocation, NULL);
+    if (is_ready)
+        rs_request_end();
+}
+
+/* Frees the oldest held block if it can be freed now. */
+static void collect_one(struct rs_stack *stack)
+{
+    struct rs_taken_block block;
+    bool is_held = rs_context_hold(stack->context);
+
+    if (take_released(is_held && may_free_now(stack) ? stack : NULL, &block))
+        deallocate(&block);
+    if (is_held)
+        rs_context_release(stack->context);
+}
+
 void rs_export_collect(bool all)
 {
-    size_t looks = atomic_load(&rs_export_held);
-    struct rs_taken_block block;
+    struct rs_stack *stack;
 
-    if (looks == 0 || !rs_context_ends_hold())
-        return;
-    for (looks = all ? looks : 1; looks > 0; looks--) {
-        if (!take_released(&block) || !atomic_load(&block.stack->context->alive))
-            continue;
-        /* Fails only when a driver call fails, so when the context is broken. */
-        (void)rs_mr_deallocate(atomic_load(&block.stack->mr), &block.allocation, NULL);
-    }
-    rs_context_ends_release();
+    if (rs_context_is_creating())
+        return; /* this thread may hold the lock */
+    for (size_t looks = all ? atomic_load(&rs_export_held) : 1;
+         looks > 0 && (stack = oldest_stack()); looks--)
+        collect_one(stack);
 }
 
 /* ---- ends of contexts ---- */

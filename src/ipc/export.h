@@ -28,8 +28,9 @@ bool rs_export_end(struct rs_taken_block *taken);
 void rs_export_freed(const struct rs_taken_block *taken);
 
 /* Deallocates held blocks that no process has open any more: looks at the oldest one, or at all of
- * them.  The caller holds no lock.  Waits up to 1 s for a context's end, and does nothing when that
- * takes longer. */
+ * them.  Those of a context that may be ending, and those whose free would wait for work, stay
+ * held; but outside a request (base/request.h) such a free waits where the driver has no fences.
+ * The caller holds no lock. */
 RS_COLD void rs_export_collect(bool all);
 
 /* Number of held blocks.  rs_attention (shared/commands.h) counts as many, so that calls notice
