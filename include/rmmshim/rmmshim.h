@@ -192,8 +192,10 @@ RMMSHIM_API int rmmshim_reset_phase_peaks(int device, int kind);
 
 /** Gives memory without blocks back to the driver: the wholly free driver allocations of every
  * stack of the device, those of pinned and managed memory too.  Freed blocks whose work is done
- * count as free.  A pool keeps its initial size.  keep_bytes: how many free bytes may stay.  Where
- * there is something to give back, the call waits as cudaFree does.  Returns by how many bytes the
+ * count as free.  A pool keeps its initial size.  keep_bytes: how many free bytes may stay.
+ * Pinned and managed memory, and with RMM_FREE=immediate all, goes back only where no work of its
+ * context is under way: the call waits up to 1 s for that (with a driver before 12.5, as long as
+ * cudaFree would).  Returns by how many bytes the
  * process holds less afterwards; 0 where nothing is served or there is no such device. */
 RMMSHIM_API size_t rmmshim_trim(int device, size_t keep_bytes);
 

@@ -142,6 +142,11 @@ bool rs_request_is_busy(const void *context)
     return context && request.busy == context;
 }
 
+bool rs_request_found_busy(void)
+{
+    return request.busy != NULL;
+}
+
 bool rs_request_forget_busy(void)
 {
     bool may_end = request.may_end;

@@ -51,6 +51,9 @@ bool rs_request_note_pools(size_t held_bytes);
 void rs_request_note_busy(const void *context, bool may_end);
 bool rs_request_is_busy(const void *context);
 
+/* True when a context was found busy since rs_request_forget_busy. */
+bool rs_request_found_busy(void);
+
 /* Some time has passed, and contexts may be looked at again.  True when one was busy with work that
  * may have ended since. */
 bool rs_request_forget_busy(void);

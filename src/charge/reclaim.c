@@ -22,7 +22,9 @@ enum {
 };
 
 enum {
-    SLICE_NS = 5 * 1000 * 1000, /* part of a wait that is spent on one stack */
+    TRIM_NS = 1000 * 1000 * 1000,     /* longest wait of a trim that the program asks for */
+    TRIM_SHORT_NS = 50 * 1000 * 1000, /* of one inside another call of the program */
+    SLICE_NS = 5 * 1000 * 1000,       /* part of a wait that is spent on one stack */
     SAY_NS = 1000 * 1000 * 1000,
     LEAVING_NS = 50 * 1000 * 1000, /* longest wait for frees in the order of streams */
     NAP_NS = 50 * 1000,
@@ -30,11 +32,13 @@ enum {
     SETTLE_NAP_NS = 10 * 1000 * 1000, /* between two looks at processes of the job that are gone */
 };
 
-size_t rs_trim(int device, size_t keep_bytes)
+size_t rs_trim(int device, size_t keep_bytes, bool *is_left)
 {
+    *is_left = false;
     if (!rs_limit_account(device) || !rs_driver_ready(false))
         return 0;
-    return rs_context_trim(device, &keep_bytes);
+    return rs_context_trim(device, keep_bytes, rs_request_is_under_way() ? TRIM_SHORT_NS : TRIM_NS,
+                           is_left);
 }
 
 /* True when another thread's memory may have caused the refusal: the thread has given memory back

@@ -9,10 +9,13 @@
 #include <stddef.h>
 
 /* Every stack of the device's contexts, pinned memory's too, gives its wholly free memory back to
- * the driver, except keep_bytes in all.  Returns the bytes given back.  Only where stacks serve.
- * Calls the driver, which may wait for work of any context of the device: no lock may be held.
- * Thread safe. */
-size_t rs_trim(int device, size_t keep_bytes);
+ * the driver, except keep_bytes in all.  Returns the bytes given back.  Only where stacks serve. No
+ * lock may be held.  Thread safe.
+ *
+ * Memory that only a waiting call of the driver gives back (context/visit.h) stays while its
+ * context works; this waits for that up to 1 s, and inside a request (base/request.h) 50 ms.
+ * *is_left: some stayed. */
+size_t rs_trim(int device, size_t keep_bytes, bool *is_left);
 
 /* Before a request for device memory is refused: every stack for device memory, and then the
  * program's stream-ordered pools and graphs, give their unused memory back, initial sizes at last.

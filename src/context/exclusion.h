@@ -61,5 +61,5 @@ void rs_context_stacks_changed(void);
 /* Publishes the stacks if they have changed.  The caller must not hold the contexts' lock. */
 void rs_context_publish_stacks(void);
 
-/* Called in a forked child, in which no context ends and nothing is trimmed. */
+/* Called in a forked child, in which no context ends. */
 void rs_context_exclusion_forked(void);

@@ -5,13 +5,16 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/lock.h"
+#include "base/request.h"
 #include "config/mode.h"
 #include "context/end.h"
 #include "context/exclusion.h"
 #include "context/table.h"
 #include "driver/context.h"
 #include "driver/driver.h"
+#include "driver/fence.h"
 #include "resource/unfinished.h"
 #include "shim/wiring.h"
 
@@ -115,11 +118,15 @@ CUresult rs_context_apply_peers(CUcontext handle)
 
 enum { VISITED_AT_ONCE = 64, ALL_DEVICES = -1 /* and RS_VISIT_HOST */ };
 
+/* Between two tries of a trim. */
+enum { NAP_NS = 500 * 1000, NAP_DIVISOR = 16 /* the longest nap is that part of the bound */ };
+
 /* A visit of each stack of a device, without the lock, but not while its context ends.  At most
  * VISITED_AT_ONCE stacks are collected at a time. */
 struct device_visit {
     int device;     /* or ALL_DEVICES, or RS_VISIT_HOST */
     bool all_kinds; /* visits pinned memory's stacks too */
+    bool is_single; /* holds one context at a time, as the visit may wait for its work */
     void (*visit)(void *data, struct rs_stack *stack, struct rs_mr *mr);
     /* Called in place of visit for a stack whose context may be ending; NULL: these are left out.
      * It is called under the contexts' lock, where the stack cannot be dropped, and makes no driver
@@ -142,6 +149,11 @@ static bool is_visited(const struct device_visit *visit, const struct rs_stack *
            (visit->all_kinds || stack->kind != RS_KIND_PINNED);
 }
 
+static bool is_full(const struct device_visit *visit)
+{
+    return visit->count == (visit->is_single ? 1 : VISITED_AT_ONCE);
+}
+
 static void collect(void *data, struct rs_stack *stack, struct rs_mr *mr)
 {
     struct device_visit *visit = data;
@@ -152,7 +164,7 @@ static void collect(void *data, struct rs_stack *stack, struct rs_mr *mr)
         return;
     if (visit->skip > 0) {
         visit->skip--;
-    } else if (visit->count < VISITED_AT_ONCE) {
+    } else if (!is_full(visit)) {
         held = rs_context_hold_locked(stack->context);
         visit->stacks[visit->count++] = held ? stack : NULL;
         if (!held && visit->ending)
@@ -203,7 +215,7 @@ static void visit_device(struct device_visit *visit)
             rs_context_release(visit->stacks[i]->context);
         }
         done += visit->count;
-    } while (visit->count == VISITED_AT_ONCE);
+    } while (is_full(visit));
 }
 
 /* Waits up to bound_ns for the context's end that kept a visit from a stack: that memory is the
@@ -219,9 +231,11 @@ static enum rs_readiness wait_for_left_out(const struct device_visit *visit, uin
 }
 
 struct trim {
-    size_t *keep_bytes; /* NULL: a request is out of memory */
+    bool is_asked; /* for the program or a tool; else a request is out of memory */
+    size_t keep_bytes;
     unsigned initial_of;
     size_t returned_bytes;
+    bool is_left; /* a context's work keeps memory from going back */
 };
 
 static void trim_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
@@ -229,35 +243,67 @@ static void trim_stack(void *data, struct rs_stack *stack, struct rs_mr *mr)
     struct trim *trim = data;
 
     (void)stack;
-    trim->returned_bytes +=
-        trim->keep_bytes ? rs_mr_trim(mr, *trim->keep_bytes) : rs_mr_trim_all(mr, trim->initial_of);
-    if (trim->keep_bytes)
-        *trim->keep_bytes -= rs_min(*trim->keep_bytes, rs_mr_idle_bytes(mr));
+    if (!trim->is_asked) {
+        trim->returned_bytes += rs_mr_trim_all(mr, trim->initial_of);
+        return;
+    }
+    trim->returned_bytes += rs_mr_trim(mr, trim->keep_bytes);
+    trim->keep_bytes -= rs_min(trim->keep_bytes, rs_mr_idle_bytes(mr));
+    trim->is_left = rs_request_found_busy() || trim->is_left;
+    (void)rs_request_forget_busy();
 }
 
-static size_t trim_stacks(int device, struct trim *trim)
+static void begin_trim(void)
 {
-    struct device_visit visit = {
-        .device = device, .all_kinds = trim->keep_bytes != NULL, .visit = trim_stack, .data = trim};
-
     rs_wiring.before_trim();
     rs_unfinished_retry();
-    visit_device(&visit);
-    return trim->returned_bytes;
-}
-
-size_t rs_context_trim(int device, size_t *keep_bytes)
-{
-    struct trim trim = {.keep_bytes = keep_bytes};
-
-    return trim_stacks(device, &trim);
 }
 
 size_t rs_context_trim_all(int device, unsigned initial_of)
 {
     struct trim trim = {.initial_of = initial_of};
+    struct device_visit visit = {.device = device, .visit = trim_stack, .data = &trim};
 
-    return trim_stacks(device, &trim);
+    begin_trim();
+    visit_device(&visit);
+    return trim.returned_bytes;
+}
+
+/* Without fences nobody can tell whether a driver call would wait.  Outside a request it may: only
+ * the one context is kept from ending meanwhile. */
+static size_t trim_once(int device, size_t keep_bytes, uint64_t end_wait_ns, bool *is_left)
+{
+    struct trim trim = {.is_asked = true, .keep_bytes = keep_bytes};
+    bool waits = !rs_fence_supported() && !rs_request_is_under_way();
+    struct device_visit visit = {.device = device,
+                                 .all_kinds = true,
+                                 .is_single = waits,
+                                 .visit = trim_stack,
+                                 .data = &trim};
+
+    if (!waits)
+        rs_request_begin();
+    begin_trim();
+    visit_device(&visit);
+    *is_left = wait_for_left_out(&visit, end_wait_ns) != RS_READY_NOTHING || trim.is_left;
+    if (!waits)
+        rs_request_end();
+    return trim.returned_bytes;
+}
+
+size_t rs_context_trim(int device, size_t keep_bytes, uint64_t bound_ns, bool *is_left)
+{
+    uint64_t begin_ns = rs_clock_ns(), nap_ns = NAP_NS, napped_ns = 0;
+    size_t bytes = trim_once(device, keep_bytes, bound_ns, is_left);
+
+    /* Naps count too, so that a clock that stands still ends this. */
+    while (*is_left && rs_max(rs_clock_ns() - begin_ns, napped_ns) < bound_ns) {
+        rs_nap(nap_ns);
+        napped_ns += nap_ns;
+        nap_ns = rs_min(2 * nap_ns, rs_max(bound_ns / NAP_DIVISOR, NAP_NS));
+        bytes += trim_once(device, keep_bytes, 0, is_left);
+    }
+    return bytes;
 }
 
 struct some {
@@ -284,8 +330,7 @@ size_t rs_context_trim_some(int device, size_t bytes)
     struct some some = {.rest_bytes = bytes};
     struct device_visit visit = {.device = device, .visit = trim_some, .data = &some};
 
-    rs_wiring.before_trim();
-    rs_unfinished_retry();
+    begin_trim();
     visit_device(&visit);
     return some.returned_bytes;
 }

@@ -20,10 +20,15 @@
 enum { RS_VISIT_HOST = -2 };
 
 /* Has every stack of the device's contexts, pinned memory's too, give back its wholly free memory
- * to the driver.  *keep_bytes, in: free bytes that may stay; out: the unused part.  Returns the
- * bytes given back.  The caller holds no lock; outside a request (base/request.h) the driver calls
- * wait. */
-size_t rs_context_trim(int device, size_t *keep_bytes);
+ * to the driver, except for keep_bytes in all.  Returns the bytes given back.  The caller holds no
+ * lock.
+ *
+ * Memory that goes back only by a driver call that waits (pinned and managed memory, and with
+ * RMM_FREE=immediate all) stays while its context works; this tries again for up to bound_ns.
+ * *is_left: some of it stayed, or a context's end took longer.  Drivers without fences do not tell
+ * whether a context works: there these calls wait outside a request (base/request.h), and the
+ * memory stays inside one. */
+size_t rs_context_trim(int device, size_t keep_bytes, uint64_t bound_ns, bool *is_left);
 
 /* As rs_context_trim for a request that is out of memory: nothing is kept but initial sizes, and of
  * these only those over memories that are not in initial_of (bits 1 << rs_memory; rs_mr_trim_all).

@@ -2,6 +2,9 @@
 #include "driver/idle.h"
 
 #include "base/clock.h"
+#include "base/request.h"
+
+enum { IDLE_NS = 500 * 1000 }; /* the longest that a request waits for a context to be idle */
 
 enum rs_fence_state rs_context_idle(CUcontext context, uint64_t bound_ns)
 {
@@ -17,4 +20,16 @@ enum rs_fence_state rs_context_idle(CUcontext context, uint64_t bound_ns)
             rs_clock_yield();
     rs_fence_destroy(event);
     return state;
+}
+
+bool rs_request_sees_idle(CUcontext context)
+{
+    enum rs_fence_state state;
+
+    if (rs_request_is_busy(context))
+        return false;
+    state = rs_context_idle(context, IDLE_NS);
+    if (state != RS_FENCE_DONE) /* one look is enough, as each may take IDLE_NS */
+        rs_request_note_busy(context, state == RS_FENCE_PENDING);
+    return state == RS_FENCE_DONE;
 }

@@ -176,12 +176,16 @@ int rmmshim_reset_phase_peaks(int device, int kind)
 
 size_t rmmshim_trim(int device, size_t keep_bytes)
 {
-    return rs_control_trim(device, keep_bytes);
+    bool is_left;
+
+    return rs_control_trim(device, keep_bytes, &is_left);
 }
 
 int rmmshim_set_limit(int device, size_t bytes)
 {
-    return rs_control_set_limit(device, bytes);
+    bool is_left;
+
+    return rs_control_set_limit(device, bytes, &is_left);
 }
 
 int rmmshim_set_limit_fraction(int device, double fraction)

@@ -19,13 +19,15 @@
 static void begin_wait(void)
 {
     if (rs_mode_serving())
-        rs_shim_attend();
+        rs_shim_attend_in_request();
     rs_context_synchronise(RS_SYNCHRONISE_BEGIN);
 }
 
 static CUresult end_wait(enum rs_synchronise end, CUresult result)
 {
     if (result == CUDA_SUCCESS) {
+        if (end == RS_SYNCHRONISE_END_ALL)
+            rs_shim_waited_for_all();
         rs_context_synchronise(end);
         rs_charge_synchronised();
         if (RS_UNLIKELY(rs_limit_has_job))

@@ -107,8 +107,8 @@ struct rs_trim {
     size_t keep_bytes;   /* each resource keeps up to this much in wholly free upstream blocks */
     unsigned initial_of; /* bits 1 << rs_memory: resources over these memories also give back what
                             their own settings keep (a pool's initial size) */
-    bool is_reclaim; /* the trim serves a request that is out of memory. It does not wait for a call
-                        under way, which may be this very thread's */
+    bool is_reclaim; /* the trim serves a request that is out of memory, and does not wait at all;
+                        else it may wait for some milliseconds */
 };
 
 /* The operations of a resource. */

@@ -46,7 +46,7 @@ struct rs_commands {
     uint64_t bytes;
     uint64_t before_bytes, after_bytes; /* LIMIT: the limits; TRIM: the held bytes */
     uint64_t held_bytes;                /* charged against the limit after the command */
-    char text[RS_COMMAND_TEXT_BYTES];   /* the reason of a failure */
+    char text[RS_COMMAND_TEXT_BYTES];   /* the reason of a failure; else a remark, or empty */
 
     /* Not 0: a hook looks for further work after its call.  Bit RS_ATTENTION_ASKED: there is a
      * command.  The bits below it count the exported blocks that are held (ipc/export.h).  Bit

@@ -5,9 +5,11 @@
 #include "base/request.h"
 #include "base/size.h"
 #include "charge/job.h"
+#include "charge/reclaim.h"
 #include "config/mode.h"
 #include "context/context.h"
 #include "context/limit.h"
+#include "driver/fence.h"
 #include "ipc/export.h"
 #include "ledger/account.h"
 #include "shim/control.h"
@@ -19,13 +21,53 @@
 
 /* ---- a command ---- */
 
+/* Memory that only a waiting driver call gives back stays while its context works: a command comes
+ * inside any call of the program, which may be the one that lets the GPU go on.  What stays is
+ * given back once the program itself has waited for all work of a context. */
+static _Atomic size_t keep_of[RS_DEVICES_MAX];
+_Atomic uint64_t rs_shim_left;
+
+_Static_assert(RS_DEVICES_MAX <= 64, "a device has a bit of rs_shim_left");
+
+static void note_left(struct rs_commands *command, size_t keep_bytes, bool is_left)
+{
+    if (!is_left)
+        return;
+    if (!rs_fence_supported()) {
+        (void)rs_control_error(0,
+                               "some unused memory stays, as this driver, older than 12.5, gives "
+                               "it back only by a call that waits for the GPU");
+        return;
+    }
+    atomic_store(&keep_of[command->device], keep_bytes);
+    atomic_fetch_or(&rs_shim_left, 1ull << command->device);
+    (void)rs_control_error(0,
+                           "some unused memory stays while the GPU works, and goes back when the "
+                           "program has waited for all its work");
+}
+
+void rs_shim_give_back_left(void)
+{
+    uint64_t left = atomic_exchange(&rs_shim_left, 0);
+    bool is_left;
+
+    rs_request_begin();
+    for (; left && rs_mode_serving(); left &= left - 1) {
+        int device = __builtin_ctzll(left);
+        (void)rs_trim(device, atomic_load(&keep_of[device]), &is_left);
+    }
+    rs_request_end();
+}
+
 static void set_limit(struct rs_commands *command)
 {
     char text[RS_SIZE_TEXT_BYTES];
+    bool is_left;
 
     command->before_bytes = rs_limit_get(command->device);
-    command->result = rs_control_set_limit(command->device, command->bytes);
+    command->result = rs_control_set_limit(command->device, command->bytes, &is_left);
     command->after_bytes = rs_limit_get(command->device);
+    note_left(command, 0, is_left);
     if (command->result == 0)
         rs_log("the limit of device %d is now %s, by `rmmshim limit`", (int)command->device,
                command->after_bytes ? rs_size_format_short(command->after_bytes, text) : "none");
@@ -34,10 +76,12 @@ static void set_limit(struct rs_commands *command)
 static void trim(struct rs_commands *command)
 {
     const struct rs_account *account = rs_context_device_account(command->device);
+    bool is_left;
 
     command->before_bytes = account ? rs_account_held_bytes(account) : 0;
-    (void)rs_control_trim(command->device, command->bytes);
+    (void)rs_control_trim(command->device, command->bytes, &is_left);
     command->after_bytes = account ? rs_account_held_bytes(account) : 0;
+    note_left(command, command->bytes, is_left);
 }
 
 static void carry_out(struct rs_commands *command)
@@ -77,7 +121,9 @@ static void take_command(void)
         return;
     inside = true;
     snprintf(own_error, sizeof(own_error), "%s", rs_control_last_error());
+    rs_request_begin(); /* the program's call may not wait by itself */
     carry_out(&command);
+    rs_request_end();
     rs_commands_answer(&command);
     (void)rs_control_error(0, own_error);
     inside = false;

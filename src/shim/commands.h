@@ -6,11 +6,12 @@
 
 #include "shared/commands.h"
 
-/* Does that work: in a free, or before the program waits for the device, where a driver call may
- * wait.  No lock may be held. */
+/* Does that work in a free.  A command makes no driver call that waits for work, wherever it is
+ * carried out.  No lock may be held. */
 RS_COLD void rs_shim_attend_now(void);
 
-/* Does it inside an allocation, where no driver call may wait without bound (base/request.h). */
+/* Does it inside an allocation, a question or a wait for one stream or event, where no driver call
+ * may wait without bound (base/request.h). */
 RS_COLD void rs_shim_attend_in_request_now(void);
 
 /* The functions below are for a process that stacks serve (config/mode.h): a child that was forked
@@ -30,6 +31,18 @@ RS_HOT_INLINE void rs_shim_attend_in_request(void)
 {
     if (rs_shim_has_attention())
         rs_shim_attend_in_request_now();
+}
+
+/* A bit for each device on which a command has left memory to the next wait for all work. */
+extern _Atomic uint64_t rs_shim_left;
+
+RS_COLD void rs_shim_give_back_left(void);
+
+/* Called when the program has waited for all work of a context. */
+static inline void rs_shim_waited_for_all(void)
+{
+    if (RS_UNLIKELY(atomic_load_explicit(&rs_shim_left, memory_order_relaxed) != 0))
+        rs_shim_give_back_left();
 }
 
 /* Starts the thread that takes commands while the program makes no call (RMM_CONTROL=thread). */

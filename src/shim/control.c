@@ -291,27 +291,29 @@ int rs_control_reset_phase_peaks(int device, int kind)
 
 /* ---- trim, limit ---- */
 
-size_t rs_control_trim(int device, size_t keep_bytes)
+size_t rs_control_trim(int device, size_t keep_bytes, bool *is_left)
 {
     const struct rs_account *account = rs_context_device_account(device);
     size_t before, after;
 
+    *is_left = false;
     if (check_started(device) != 0)
         return 0;
     /* By the account: memory that one resource gives to another has not gone back to the driver. */
     follow_pools(device);
     before = rs_account_held_bytes(account);
-    (void)rs_trim(device, keep_bytes);
+    (void)rs_trim(device, keep_bytes, is_left);
     after = rs_account_held_bytes(account);
     return before - rs_min(before, after);
 }
 
-int rs_control_set_limit(int device, size_t bytes)
+int rs_control_set_limit(int device, size_t bytes, bool *is_left)
 {
     struct rs_account *account = rs_context_device_account(device);
     bool started;
     int result = check_device(device, &started);
 
+    *is_left = false;
     if (result != 0)
         return result;
     if (!rs_limit_set(device, bytes))
@@ -319,7 +321,7 @@ int rs_control_set_limit(int device, size_t bytes)
     if (bytes && rs_driver_ready(false))
         rs_charge_begin_to_follow(device); /* the driver's pools were not read before */
     if (!rs_account_has_room(account, 0))
-        (void)rs_control_trim(device, 0);
+        (void)rs_control_trim(device, 0, is_left);
     return 0;
 }
 
@@ -327,6 +329,7 @@ int rs_control_set_limit_fraction(int device, double fraction)
 {
     size_t total_bytes = 0;
     int result = check_started(device);
+    bool is_left;
 
     if (result != 0)
         return result;
@@ -335,8 +338,9 @@ int rs_control_set_limit_fraction(int device, double fraction)
     if (rs_driver.cuDeviceTotalMem_v2(&total_bytes, device) != CUDA_SUCCESS)
         return rs_control_error(-ENODEV, "the driver does not tell the device's memory");
     if (fraction > 0) /* at least one byte: 0 means no limit */
-        return rs_control_set_limit(device, rs_max((size_t)((double)total_bytes * fraction), 1));
-    return rs_control_set_limit(device, 0);
+        return rs_control_set_limit(device, rs_max((size_t)((double)total_bytes * fraction), 1),
+                                    &is_left);
+    return rs_control_set_limit(device, 0, &is_left);
 }
 
 int rs_control_get_limit(int device, size_t *bytes)

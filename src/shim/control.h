@@ -47,8 +47,9 @@ int rs_control_get_phase(int device, int kind, unsigned index, struct rs_phase *
                          struct rs_phase_memory *memory);
 int rs_control_reset_phase_peaks(int device, int kind);
 
-size_t rs_control_trim(int device, size_t keep_bytes);
-int rs_control_set_limit(int device, size_t bytes);
+/* *is_left: as rs_trim (charge/reclaim.h) sets it; false where nothing was trimmed. */
+size_t rs_control_trim(int device, size_t keep_bytes, bool *is_left);
+int rs_control_set_limit(int device, size_t bytes, bool *is_left);
 int rs_control_set_limit_fraction(int device, double fraction);
 int rs_control_get_limit(int device, size_t *bytes);
 int rs_control_push(const char *expression);

@@ -25,7 +25,7 @@ static void print_answer(const struct steer_target *target, const struct rs_comm
     if (command->after_bytes && command->held_bytes > command->after_bytes)
         printf(", %s above it: what is live stays, further requests are refused",
                rs_size_format_short(command->held_bytes - command->after_bytes, above));
-    putchar('\n');
+    printf("%s%s\n", command->text[0] ? "; " : "", command->text);
 }
 
 static bool resolve(const struct steer_target *target, int index, const struct rs_size *size,

@@ -10,9 +10,10 @@ static void print_answer(const struct steer_target *target, const struct rs_comm
     char gave[RS_SIZE_TEXT_BYTES], holds[RS_SIZE_TEXT_BYTES];
     uint64_t before = command->before_bytes, after = command->after_bytes;
 
-    printf("%s [%d] device %d: gave back %s, holds %s\n", target->program, target->process.number,
-           (int)command->device, rs_size_format_short(before > after ? before - after : 0, gave),
-           rs_size_format_short(after, holds));
+    printf("%s [%d] device %d: gave back %s, holds %s%s%s\n", target->program,
+           target->process.number, (int)command->device,
+           rs_size_format_short(before > after ? before - after : 0, gave),
+           rs_size_format_short(after, holds), command->text[0] ? "; " : "", command->text);
 }
 
 static int trim(const struct steer_target *target, int device, uint64_t keep_bytes,

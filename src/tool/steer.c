@@ -264,9 +264,9 @@ int steer(const struct steer_target *target, struct rs_commands *command, uint64
         steer_end_if_interrupted();
         return code;
     }
+    rs_plain_make(command->text);
     if (command->result == 0)
         return TOOL_OK;
-    rs_plain_make(command->text);
     tool_say("process %d, device %d: %s", target->process.number, (int)command->device,
              command->text);
     return TOOL_FINDING;

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads beside a context's end that takes long.  They get what the driver alone would give them.
+/* Threads beside something that takes long: a context's end, or a kernel that waits for the host.
+ * They get what the driver alone would give them.
  *
  *   held_out SCENE     prints "ok", or what is wrong */
 #include "device_work.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <string.h>
 #include <time.h>
+
+#pragma weak hostcuda_request_begin
+#pragma weak hostcuda_request_end
 
 enum {
     MIB = 1 << 20,
@@ -175,6 +180,109 @@ static void idle_in_what_ends(void)
     MUST(cuMemFree(block));
 }
 
+/* ---- beside a trim ---- */
+
+static size_t trim(void)
+{
+    static size_t (*function)(int device, size_t keep_bytes);
+    void *found = dlsym(RTLD_DEFAULT, "rmmshim_trim");
+    size_t bytes;
+
+    CHECK(found);
+    memcpy(&function, &found, sizeof(function));
+    hostcuda_request_begin(); /* it must not wait for work that it has not seen done */
+    bytes = function(device, 0);
+    hostcuda_request_end();
+    return bytes;
+}
+
+static void *trim_once(void *bytes)
+{
+    *(size_t *)bytes = trim();
+    return NULL;
+}
+
+/* Calls that a trim of a working context makes: looks whether it works, or frees. */
+static unsigned long long trim_calls(void)
+{
+    return hostcuda_call_count("cuCtxRecordEvent") + hostcuda_call_count("cuMemFree_v2") +
+           hostcuda_call_count("cuMemFreeHost");
+}
+
+/* While one thread trims a context with a kernel that waits for the host, this one ends other
+ * contexts, begins new ones, allocates in them and there, and gives up a reference.  Then the
+ * kernel ends, and what it kept from going back goes back. */
+static void trim_beside_a_kernel(void)
+{
+    CUcontext working, destroyed, primary = retain(), created;
+    unsigned long long before;
+    CUdeviceptr block, taken[3];
+    size_t bytes = 0;
+    pthread_t thread;
+    void *host;
+
+    gpu_work_load();
+    MUST(cuCtxCreate_v2(&destroyed, 0, device));
+    MUST(cuMemFree(allocate(SMALL_BYTES)));
+    MUST(cuCtxCreate_v2(&working, 0, device));
+    block = allocate((size_t)KEPT_MIB * MIB);
+    MUST(cuMemFree(block));
+    MUST(cuMemHostAlloc(&host, (size_t)KEPT_MIB * MIB, 0));
+    MUST(cuMemFreeHost(host));
+    MUST(cuCtxSynchronize());
+    work();
+    before = trim_calls();
+    thread = start(trim_once, &bytes);
+    while (trim_calls() == before)
+        sched_yield();
+    (void)retain();
+    taken[0] = allocate(SMALL_BYTES); /* the first here: the primary context is looked up */
+    MUST(cuDevicePrimaryCtxRelease(device));
+    MUST(cuCtxDestroy(destroyed));
+    MUST(cuCtxCreate_v2(&created, 0, device));
+    taken[1] = allocate(SMALL_BYTES);
+    MUST(cuCtxSetCurrent(working));
+    taken[2] = allocate(SMALL_BYTES);
+    flag_raise(flag);
+    finish(thread);
+    MUST(cuCtxSynchronize());
+    for (int i = 0; i < 3; i++)
+        MUST(cuMemFree(taken[i]));
+    while (bytes < (size_t)KEPT_MIB * MIB / 2) /* what was taken meanwhile is taken off */
+        bytes += trim();
+    MUST(cuCtxDestroy(created));
+    MUST(cuCtxSetCurrent(primary));
+}
+
+/* A trim while the context of the trimmed memory works leaves what only a waiting call gives back,
+ * and returns; and the extra reference to that very context can be given up meanwhile. */
+static void trim_and_release(void)
+{
+    CUcontext primary = retain();
+    unsigned long long before;
+    size_t bytes = 0;
+    pthread_t thread;
+    void *host;
+
+    CHECK(primary == retain());
+    gpu_work_load();
+    MUST(cuMemHostAlloc(&host, (size_t)KEPT_MIB * MIB, 0));
+    MUST(cuMemFreeHost(host));
+    MUST(cuCtxSynchronize());
+    work();
+    before = trim_calls();
+    thread = start(trim_once, &bytes);
+    while (trim_calls() == before)
+        sched_yield();
+    MUST(cuDevicePrimaryCtxRelease(device));
+    finish(thread);
+    CHECK(bytes == 0);
+    flag_raise(flag);
+    MUST(cuCtxSynchronize());
+    while (bytes < (size_t)KEPT_MIB * MIB)
+        bytes += trim();
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -183,6 +291,8 @@ int main(int argc, char **argv)
     } scenes[] = {
         {"idle_beside_an_end", idle_beside_an_end},
         {"idle_in_what_ends", idle_in_what_ends},
+        {"trim_beside_a_kernel", trim_beside_a_kernel},
+        {"trim_and_release", trim_and_release},
     };
     CUcontext context;
 

@@ -8,16 +8,18 @@
  * - used: prints what the device has in use, in MiB, contexts aside
  * - info: prints free and total memory as the driver tells them, in MiB
  * - wait: waits for the context's work
+ * - work, go: gives the context work that ends with the latter
+ * - stream, event: waits for a stream that is idle, for an event of it
  * - reset, retain: the primary context, which is there at the start
  * - create, destroy: a context of the program's own
  * - exec: becomes this program anew, which reads steps
  *
  * Without arguments the steps are lines of stdin, each answered by its output and "done". */
-#include "../samples/sample.h"
-#include "hostcuda.h"
+#include "device_work.h"
 
 #include <cuda.h>
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -146,9 +148,56 @@ static void info(void)
     printf("info %zu %zu\n", free_bytes / MIB, total_bytes / MIB);
 }
 
+static unsigned *flag;
+
+static void work(void)
+{
+    CUstream stream;
+
+    watchdog("work", ENOUGH_S);
+    gpu_work_load();
+    flag = flag ? flag : flag_new();
+    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    stop_at(stream, flag);
+}
+
+static void wait_for_little(bool is_event)
+{
+    CUstream stream;
+    CUevent event;
+
+    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    MUST(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    MUST(cuEventRecord(event, stream));
+    if (is_event)
+        MUST(cuEventSynchronize(event));
+    else
+        MUST(cuStreamSynchronize(stream));
+    MUST(cuEventDestroy(event));
+    MUST(cuStreamDestroy(stream));
+}
+
+/* Steps without an argument about the device's work; false for any other. */
+static bool step_of_work(const char *name)
+{
+    if (strcmp(name, "wait") == 0)
+        MUST(cuCtxSynchronize());
+    else if (strcmp(name, "work") == 0)
+        work();
+    else if (strcmp(name, "go") == 0)
+        flag_raise(flag);
+    else if (strcmp(name, "stream") == 0 || strcmp(name, "event") == 0)
+        wait_for_little(name[0] == 'e');
+    else
+        return false;
+    return true;
+}
+
 /* Steps without an argument. */
 static void step(const char *name)
 {
+    if (step_of_work(name))
+        return;
     if (strcmp(name, "free") == 0)
         release();
     else if (strcmp(name, "pop") == 0)
@@ -157,8 +206,6 @@ static void step(const char *name)
         printf("used %zu\n", (hostcuda_used_bytes(0) - context_bytes) / MIB);
     else if (strcmp(name, "info") == 0)
         info();
-    else if (strcmp(name, "wait") == 0)
-        MUST(cuCtxSynchronize());
     else if (strcmp(name, "exec") == 0)
         execl("/proc/self/exe", "memory_steps", (char *)NULL);
     else if (strcmp(name, "retain") == 0 || strcmp(name, "create") == 0)

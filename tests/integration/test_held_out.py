@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No thread is held out, nor refused, because a context's end takes long."""
+"""No thread is held out, nor refused, because a context's end or a kernel takes long."""
 import support
 from support import run
 
 DEVICE = {"HOSTCUDA_MEMORY": "1GiB"}
+# What can go back only by a driver call that waits for the context's work.
+WAITING = [{"RMM_PINNED_POOL_SIZE": "0"}, {"RMM_MANAGED": "1", "RMM_POOL_SIZE": "0"},
+           {"RMM_POOL_SIZE": "0", "RMM_FREE": "immediate"},
+           {"RMM_POOL_SIZE": "0", "RMM_ASYNC": "1", "RMM_FREE": "immediate"}]
 
 
 class HeldOut(support.Test):
@@ -27,6 +31,11 @@ class HeldOut(support.Test):
     def test_idle_memory_of_what_ends(self):
         self.scene("idle_in_what_ends", {"RMM_POOL_SIZE": "0"},
                    said="device 0 is full: waiting for work that uses freed memory", **DEVICE)
+
+    def test_a_trim_beside_a_kernel(self):
+        for settings in WAITING:
+            self.scene("trim_beside_a_kernel", settings)
+        self.scene("trim_and_release", WAITING[0])
 
 
 if __name__ == "__main__":

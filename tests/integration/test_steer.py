@@ -169,6 +169,39 @@ class Steer(support.Test):
         used = int(steered.step("used")[0].split()[1])
         self.assertLessEqual(used, 32)
 
+    def leave_to_the_wait(self, steered, step, *words):
+        """A command while the GPU works, which may wait for the thread that carries the command out: what that keeps
+        from going back goes when the program has waited.  True when it has by then."""
+        for words_of_step in (("device", 64), ("free",), ("wait",), ("work",)):
+            steered.step(*words_of_step)
+        answer, _ = self.command_beside(steered, step, *words)
+        self.assertEqual(answer.status, 0, answer)
+        self.assertRegex(answer.stdout, "; some unused memory stays while the GPU works, and goes back when the program "
+                                        "has waited for all its work\n$")
+        steered.step("go")
+        steered.step("wait")
+        answer, _ = self.command_beside(steered, ("info",), "trim", steered.pid)
+        return "gave back 0 B" in answer.stdout
+
+    def test_no_command_waits_for_the_gpu(self):
+        """Once asked for, the memory goes back in a bounded time, which a busy machine may exceed, but not each time."""
+        for step in (("info",), ("stream",), ("event",)):
+            with self.subTest(step):
+                steered = Steered(self, {"RMM_MANAGED": "1", "RMM_POOL_SIZE": "0"})
+                until(lambda: self.leave_to_the_wait(steered, step, "trim", steered.pid), "memory left to a wait")
+        steered = Steered(self, {"RMM_MANAGED": "1", "RMM_POOL_SIZE": "0", "RMM_CONTROL": "thread"})
+        until(lambda: self.leave_to_the_wait(steered, ("used",), "trim", steered.pid), "memory left to a wait")
+        steered = Steered(self, {"RMM_MANAGED": "1", "RMM_POOL_SIZE": "0"})
+        self.leave_to_the_wait(steered, ("info",), "limit", steered.pid, "1MiB")
+
+    def test_a_driver_that_does_not_tell_whether_it_works(self):
+        steered = Steered(self, {"RMM_MANAGED": "1", "RMM_POOL_SIZE": "0", "HOSTCUDA_DRIVER_VERSION": "12040"})
+        steered.step("device", 64)
+        steered.step("free")
+        answer, _ = self.command_beside(steered, ("info",), "trim", steered.pid)
+        self.assertRegex(answer.stdout, "gave back 0 B, holds .*; some unused memory stays, as this driver, older than "
+                                        "12.5, gives it back only by a call that waits for the GPU\n$")
+
     def test_nobody_calls(self):
         """Nothing is changed, and that is said."""
         steered = Steered(self, {"RMM_POOL_SIZE": "16MiB"})

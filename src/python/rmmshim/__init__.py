@@ -203,7 +203,7 @@ def limit(size: Optional[Size] = None, device: int = 0) -> int:
 
 def trim(device: int = 0, keep: Size = 0) -> int:
     """Gives memory without blocks back to the driver, but keeps so many free bytes.  Returns by how many bytes the
-    process holds less."""
+    process holds less.  Memory that its context's work keeps from going back is waited for up to 1 s."""
     _need_service()
     given_back: int = _function("trim")(_device(device), size_of(keep))
     return given_back

@@ -3,7 +3,9 @@
 #include "resource/leaf/detached_leaf.h"
 
 #include "base/log.h"
+#include "base/request.h"
 #include "driver/fence.h"
+#include "driver/idle.h"
 #include "resource/report.h"
 #include "resource/segment.h"
 #include "shared/published.h"
@@ -204,6 +206,16 @@ static CUresult detached_allocate(struct rs_mr *mr, size_t size_bytes, CUstream 
     return rs_effort_result(effort, result);
 }
 
+/* Inside a request, CUDA_ERROR_NOT_READY when the context is not seen idle. */
+static CUresult wait_for_work(const struct rs_detached_leaf *leaf)
+{
+    const struct rs_environment *environment = leaf->environment;
+
+    if (!rs_request_is_under_way())
+        return rs_sentinel_wait(environment->sentinel, environment->context);
+    return rs_request_sees_idle(environment->context) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
 static CUresult detached_deallocate(struct rs_mr *mr, const struct rs_allocation *allocation,
                                     CUstream stream)
 {
@@ -215,7 +227,7 @@ static CUresult detached_deallocate(struct rs_mr *mr, const struct rs_allocation
         return CUDA_SUCCESS; /* it went back when the context ended */
     /* these frees do not wait for earlier work, and without `reuse` nothing above has waited */
     if (!leaf->environment->frees_are_ready)
-        result = rs_sentinel_wait(leaf->environment->sentinel, leaf->environment->context);
+        result = wait_for_work(leaf);
     if (result == CUDA_SUCCESS) {
         rs_mutex_lock(&leaf->lock);
         unlink_record(leaf, allocation->token);

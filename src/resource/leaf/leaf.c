@@ -24,7 +24,6 @@ static struct rs_leaf *leaf_of(struct rs_mr *mr)
 /* ---- the way back ---- */
 
 enum {
-    IDLE_NS = 500 * 1000, /* the longest that a request waits for the context to be idle */
     /* The longest that it waits for the own stream before it takes more memory. */
     SETTLE_NS = 500 * 1000,
     SETTLE_SHORT_NS = 50 * 1000000, /* the same wait after the driver refused */
@@ -64,21 +63,6 @@ static CUresult give_in_order(struct rs_leaf *leaf, CUdeviceptr address, CUstrea
     return result;
 }
 
-/* Inside a request: true when a driver free would not wait, as the context was seen idle after the
- * last work that used the memory. */
-static bool may_give_now(const struct rs_leaf *leaf)
-{
-    CUcontext context = leaf->environment->context;
-    enum rs_fence_state state;
-
-    if (rs_request_is_busy(context))
-        return false;
-    state = rs_context_idle(context, IDLE_NS);
-    if (state != RS_FENCE_DONE) /* one look is enough, as each may take IDLE_NS */
-        rs_request_note_busy(context, state == RS_FENCE_PENDING);
-    return state == RS_FENCE_DONE;
-}
-
 /* Gives an allocation back.  stream: in the order of this stream of the program; NULL: in no order.
  * *settled: its bytes are no longer counted.  CUDA_ERROR_NOT_READY where the free would wait inside
  * a request. */
@@ -92,7 +76,7 @@ static CUresult give_back(struct rs_leaf *leaf, CUdeviceptr address, CUstream st
     *settled = !in_order;
     if (stream && !in_order && has_order(leaf) && !rs_account_has_limit(leaf->environment->account))
         return give_in_order(leaf, address, stream);
-    if (in_request && !(ready && in_order) && !may_give_now(leaf))
+    if (in_request && !(ready && in_order) && !rs_request_sees_idle(leaf->environment->context))
         return CUDA_ERROR_NOT_READY;
     return in_order ? give_in_order(leaf, address, own_stream(leaf)) : give(leaf, address);
 }

@@ -56,15 +56,15 @@ static uint64_t reuse_moves(struct rs_mr *mr)
 }
 
 /* The fence of an idle context is done some microseconds after its record, and there may be
- * several: a trim on request waits to see them done.  Looks are counted, not time alone, as other
- * threads may keep the processors busy. */
-static void retire_at_once(struct rs_reuse *reuse)
+ * several: a trim that is asked for waits to see them done.  Looks are counted, not time alone, as
+ * other threads may keep the processors busy. */
+static void retire_at_once(struct rs_reuse *reuse, bool may_wait)
 {
     uint64_t begin_ns = rs_clock_ns();
     unsigned looks = 0;
 
     (void)rs_reuse_retire(reuse);
-    while (rs_reuse_has_sealed(reuse, false) && !rs_request_is_under_way() && looks < TRIM_LOOKS &&
+    while (may_wait && rs_reuse_has_sealed(reuse, false) && looks < TRIM_LOOKS &&
            rs_clock_ns() - begin_ns < TRIM_NS) {
         rs_reuse_nap();
         looks = rs_reuse_retire(reuse) ? 0 : looks + 1;
@@ -104,7 +104,7 @@ static size_t reuse_trim(struct rs_mr *mr, const struct rs_trim *trim)
     (void)rs_reuse_begin_slow_path(reuse, RS_KEPT_SMALL);
     if (!rs_reuse_retire(reuse) || rs_reuse_has_open(reuse))
         (void)rs_reuse_seal(reuse);
-    retire_at_once(reuse);
+    retire_at_once(reuse, !trim->is_reclaim);
     /* Without fences the open blocks are waited for, but not inside a request. */
     if (!rs_fence_supported() && rs_reuse_has_open(reuse) && !rs_request_is_under_way())
         (void)rs_reuse_wait_for_all(reuse);
@@ -134,7 +134,7 @@ static void give_excess(struct rs_reuse *reuse, bool all)
 {
     (void)rs_reuse_begin_slow_path(reuse, RS_KEPT_SMALL);
     if (all)
-        retire_at_once(reuse);
+        retire_at_once(reuse, !rs_request_is_under_way());
     else
         (void)rs_reuse_retire(reuse);
     rs_reuse_end_slow_path(reuse);
