@@ -18,8 +18,8 @@ void rs_clock_note_slept(uint64_t ns);
 /* A time of rs_clock_ns as the clock itself has it, for the kernel. */
 uint64_t rs_clock_own_ns(uint64_t time_ns);
 
-/* nanosleep, and notes it: on a clock that stands, what it took by the kernel's own clock, but no
- * more than four times what was asked for. */
+/* nanosleep, for rs_nap (base/lock.h), and notes it: on a clock that stands, what it took by the
+ * kernel's own clock, but no more than four times what was asked for. */
 void rs_clock_sleep(uint64_t ns);
 
 /* Yields the processor, in a loop that asks the driver or the kernel and is bounded by time. */

@@ -110,19 +110,6 @@ void rs_lock_reset_condition(void *condition)
     pthread_cond_init(condition, NULL);
 }
 
-/* The section's ends, by the linker.  Weak: a program of some files may have no such lock. */
-extern struct rs_lock_to_reset __start_rs_locks_to_reset[]
-    __attribute__((weak, visibility("hidden")));
-extern struct rs_lock_to_reset __stop_rs_locks_to_reset[]
-    __attribute__((weak, visibility("hidden")));
-
-void rs_locks_reset_in_child(void)
-{
-    for (struct rs_lock_to_reset *one = __start_rs_locks_to_reset; one < __stop_rs_locks_to_reset;
-         one++)
-        one->reset(one->lock);
-}
-
 /* ---- at exit ---- */
 
 static __thread struct {

@@ -194,10 +194,11 @@ void rs_nap(uint64_t ns);
 /* ---- forks ---- */
 
 /* A thread that holds a lock while another one forks is not in the child, which would wait for it
- * for ever.  So each lock and condition of the whole process is reset there:
- * RS_RESET_IN_CHILD(lock) stands behind its definition (scripts/check-locks), and
- * rs_locks_reset_in_child is for the child's only thread.  What such a lock protects may then be as
- * its holder left it: a child may find it so, or forgets it (rs_wiring.forked). */
+ * for ever.  So each lock and condition of the whole process is reset there: behind its definition
+ * stands RS_RESET_IN_CHILD(name, lock), and the name stands in the table of shim/wiring.c
+ * (scripts/check-locks).  rs_lock_reset is for the child's only thread.  What such a lock protects
+ * may then be as its holder left it: a child may find it so, or forgets it (rs_wiring.reset_locks).
+ */
 struct rs_lock_to_reset {
     void (*reset)(void *lock);
     void *lock;
@@ -207,16 +208,19 @@ void rs_lock_reset_mutex(void *mutex);
 void rs_lock_reset_shared(void *lock);
 void rs_lock_reset_condition(void *condition);
 
-#define RS_RESET_IN_CHILD(lock)                                                                    \
-    __attribute__((section("rs_locks_to_reset"),                                                   \
-                   used)) static struct rs_lock_to_reset reset_in_child_##lock = {                 \
-        _Generic(&(lock), struct rs_mutex *                                                        \
+#define RS_RESET_IN_CHILD(name, lock_)                                                             \
+    extern const struct rs_lock_to_reset rs_reset_##name;                                          \
+    const struct rs_lock_to_reset rs_reset_##name = {                                              \
+        _Generic(&(lock_), struct rs_mutex *                                                       \
                  : rs_lock_reset_mutex, struct rs_shared_lock *                                    \
                  : rs_lock_reset_shared, pthread_cond_t *                                          \
                  : rs_lock_reset_condition),                                                       \
-        &(lock)}
+        &(lock_)}
 
-void rs_locks_reset_in_child(void);
+static inline void rs_lock_reset(const struct rs_lock_to_reset *one)
+{
+    one->reset(one->lock);
+}
 
 /* Back-off of a spin loop, for its turn number `turn` (from 0): a pause instruction below turn
  * 128, sched_yield below 1024, then a sleep of 50 us. */

@@ -14,7 +14,7 @@
 
 static struct rs_mutex lock =
     RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects the four variables below */
-RS_RESET_IN_CHILD(lock);
+RS_RESET_IN_CHILD(charge_charge, lock);
 static struct rs_hash_table tables[RS_KEYS];
 static size_t pending[RS_KEYS]; /* places that calls under way have reserved in each table */
 static struct rs_mapping *mappings;

@@ -12,12 +12,12 @@
 #include <stdlib.h>
 
 struct rs_mutex rs_charge_pools_lock = RS_MUTEX_INIT(RS_RANK_RECORDS);
-RS_RESET_IN_CHILD(rs_charge_pools_lock);
+RS_RESET_IN_CHILD(charge_pool, rs_charge_pools_lock);
 
 static struct rs_pool_record *pools; /* this and the next two: under the lock */
 static uint64_t pools_made;
 static pthread_cond_t calls_done = PTHREAD_COND_INITIALIZER;
-RS_RESET_IN_CHILD(calls_done);
+RS_RESET_IN_CHILD(calls_done, calls_done);
 
 _Atomic uint64_t rs_charge_unseen;
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/mode.h"
 
-#include "base/lock.h"
 #include "base/log.h"
 #include "base/path.h"
 #include "config/compat.h"
@@ -64,8 +63,7 @@ static bool is_mps_daemon(void)
  * locks too. */
 static void reset_in_child(void)
 {
-    rs_locks_reset_in_child();
-    rs_wiring.locks_reset();
+    rs_wiring.reset_locks();
 }
 
 /* Runs in the child of fork(), which has only this thread. */

@@ -18,7 +18,7 @@ enum { NAP_NS = 500 * 1000 }; /* between two looks whether an end is over */
 static unsigned endings;
 static uint64_t ends_over;
 static pthread_cond_t holds_done = PTHREAD_COND_INITIALIZER;
-RS_RESET_IN_CHILD(holds_done);
+RS_RESET_IN_CHILD(holds_done, holds_done);
 
 static __thread bool creating; /* a driver call of ours may come back through another tool's hook */
 static __thread unsigned own_endings; /* this thread is inside a context's end */

@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 struct rs_mutex rs_peak_lock = RS_MUTEX_INIT(RS_RANK_TABLE);
-RS_RESET_IN_CHILD(rs_peak_lock);
+RS_RESET_IN_CHILD(context_peak_watch, rs_peak_lock);
 static struct rs_peak_watch *watches;
 
 void rs_peak_watch_begin(struct rs_peak_watch *watch)

@@ -10,7 +10,7 @@
 enum { ENTRIES_FIRST = 64 };
 
 struct rs_mutex rs_contexts_lock = RS_MUTEX_INIT(RS_RANK_CONTEXTS);
-RS_RESET_IN_CHILD(rs_contexts_lock);
+RS_RESET_IN_CHILD(context_table, rs_contexts_lock);
 
 static struct rs_context_entry *entries; /* these three under the lock */
 static size_t entry_count, entry_room;

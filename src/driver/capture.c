@@ -21,7 +21,7 @@ struct origin {
 
 /* Begins hold it exclusively, recorders shared.  It protects the list of origins. */
 static struct rs_shared_lock gate = RS_SHARED_LOCK_INIT(RS_RANK_ALONE);
-RS_RESET_IN_CHILD(gate);
+RS_RESET_IN_CHILD(driver_capture, gate);
 static struct origin *origins;
 static _Atomic size_t origin_count; /* written while the gate is held exclusively */
 static size_t origin_room;

@@ -25,7 +25,7 @@ struct place {
 };
 
 static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_TABLE); /* protects the places */
-RS_RESET_IN_CHILD(lock);
+RS_RESET_IN_CHILD(driver_stream_order, lock);
 static struct place places[1 << PLACE_BITS];
 static _Atomic bool any_destroyed;
 

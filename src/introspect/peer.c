@@ -26,7 +26,7 @@ struct owner {
 };
 
 static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects `owners` */
-RS_RESET_IN_CHILD(lock);
+RS_RESET_IN_CHILD(introspect_peer, lock);
 static struct owner *owners;
 
 /* A primary context keeps its handle, and what is noted of it, when it comes back with another id.

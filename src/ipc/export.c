@@ -53,7 +53,7 @@ struct exported {
 
 static struct rs_mutex lock =
     RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects all below; no call under it waits */
-RS_RESET_IN_CHILD(lock);
+RS_RESET_IN_CHILD(ipc_export, lock);
 static struct exported *exports;  /* NULL: the table has not been made */
 static struct rs_ipc_slot *slots; /* in the memory file, which other processes read */
 static struct rs_kept_descriptor file;

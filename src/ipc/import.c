@@ -59,7 +59,7 @@ struct native {
 
 static struct rs_mutex lock =
     RS_MUTEX_INIT(RS_RANK_RECORDS); /* protects the lists; no call under it waits */
-RS_RESET_IN_CHILD(lock);
+RS_RESET_IN_CHILD(ipc_import, lock);
 static struct segment *segments;
 static struct opened *blocks;
 static struct native *natives;

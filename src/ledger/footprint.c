@@ -21,7 +21,7 @@ struct shared_block {
 };
 
 static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_TABLE);
-RS_RESET_IN_CHILD(lock);
+RS_RESET_IN_CHILD(ledger_footprint, lock);
 static struct rs_hash_table blocks; /* by address / 2 MiB; protected by the lock */
 
 static bool is_small(size_t size_bytes)

@@ -61,7 +61,7 @@ struct refused {
 /* Protects all that follows.  It is only tried: a thread that was refused never waits for another
  * one's report, which may be written to a pipe that this thread reads. */
 static struct rs_mutex reporting = RS_MUTEX_INIT(RS_RANK_REPORT);
-RS_RESET_IN_CHILD(reporting);
+RS_RESET_IN_CHILD(report_out_of_memory, reporting);
 static struct refused refused;
 static struct rs_gathered all;
 static struct rs_holders holders;

@@ -154,7 +154,7 @@ static bool is_due(const struct rs_gathered *before)
 }
 
 static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_REPORT); /* held while a directory is made */
-RS_RESET_IN_CHILD(lock);
+RS_RESET_IN_CHILD(report_publish, lock);
 
 void rs_publish_stacks(void)
 {

@@ -22,7 +22,7 @@ enum { LOCKS_WAIT_NS = 500 * 1000 * 1000 }; /* the longest wait for all locks to
 
 static struct rs_mutex writing =
     RS_MUTEX_INIT(RS_RANK_REPORT); /* protects the page and the gathered counters */
-RS_RESET_IN_CHILD(writing);
+RS_RESET_IN_CHILD(report_report, writing);
 static struct rs_page page;
 static struct rs_gathered all;
 

@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_UNFINISHED); /* protects the list */
-RS_RESET_IN_CHILD(lock);
+RS_RESET_IN_CHILD(resource_unfinished, lock);
 static struct rs_unfinished *first;
 
 void rs_unfinished_add(struct rs_unfinished *unfinished,

@@ -52,7 +52,7 @@ struct attributes {
 enum { KEPT_MAX = 1024 };
 
 static struct rs_mutex lock = RS_MUTEX_INIT(RS_RANK_TABLE);
-RS_RESET_IN_CHILD(lock);
+RS_RESET_IN_CHILD(shim_nvtx, lock);
 static char *kept[KEPT_MAX];
 static size_t kept_count;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shim/wiring.h"
 
+#include "base/lock.h"
 #include "charge/charge.h"
 #include "charge/reclaim.h"
 #include "config/mode.h"
@@ -49,8 +50,37 @@ static void forked(void)
     rs_phase_forked();
 }
 
-static void locks_reset(void)
+/* The locks of the whole process (RS_RESET_IN_CHILD). */
+#define LOCKS(X)                                                                                   \
+    X(charge_charge)                                                                               \
+    X(charge_pool)                                                                                 \
+    X(calls_done)                                                                                  \
+    X(holds_done)                                                                                  \
+    X(context_peak_watch)                                                                          \
+    X(context_pushed)                                                                              \
+    X(context_table)                                                                               \
+    X(driver_capture)                                                                              \
+    X(driver_stream_order)                                                                         \
+    X(introspect_peer)                                                                             \
+    X(ipc_export)                                                                                  \
+    X(ipc_import)                                                                                  \
+    X(ledger_footprint)                                                                            \
+    X(report_out_of_memory)                                                                        \
+    X(report_publish)                                                                              \
+    X(report_report)                                                                               \
+    X(logging)                                                                                     \
+    X(resource_unfinished)                                                                         \
+    X(shim_nvtx)                                                                                   \
+    X(trace_call_site)                                                                             \
+    X(trace_line)                                                                                  \
+    X(trace_object)
+#define DECLARE(name) extern const struct rs_lock_to_reset rs_reset_##name;
+#define RESET(name)   rs_lock_reset(&rs_reset_##name);
+LOCKS(DECLARE)
+
+static void reset_locks(void)
 {
+    LOCKS(RESET)
     rs_import_forked();
     rs_context_exclusion_forked();
 }
@@ -78,7 +108,7 @@ static void context_gone(struct rs_context *context)
 const struct rs_wiring rs_wiring = {
     .serving = serving,
     .forked = forked,
-    .locks_reset = locks_reset,
+    .reset_locks = reset_locks,
     .first_context = rs_report_claim,
     .stacks_changed = rs_publish_stacks,
     .before_trim = before_trim,

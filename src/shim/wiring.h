@@ -25,9 +25,10 @@ struct rs_wiring {
     /* The same process is a forked child now, which has this one thread. */
     void (*forked)(void);
 
-    /* As `forked`, and before it, in each child: what another thread may have left half done is
-     * forgotten.  Nothing of it is the child's: the driver serves nothing of its parent's. */
-    void (*locks_reset)(void);
+    /* As `forked`, and before it, in each child: resets the locks of the whole process
+     * (base/lock.h). What another thread may have left half done is forgotten, as nothing of it is
+     * the child's. */
+    void (*reset_locks)(void);
 
     /* The first context is known: a child that is forked from now on only forwards. */
     void (*first_context)(void);

@@ -22,7 +22,7 @@ typedef _Atomic(const struct rs_call_site *) bucket;
 /* Sites are entered under the lock, and neither changed nor removed: readers take no lock. */
 static bucket buckets[BUCKETS];
 static struct rs_mutex table_lock = RS_MUTEX_INIT(RS_RANK_TABLE);
-RS_RESET_IN_CHILD(table_lock);
+RS_RESET_IN_CHILD(trace_call_site, table_lock);
 
 /* ---- our own frames, which stand at the top of every stack ---- */
 

@@ -16,7 +16,7 @@ typedef _Atomic(const struct rs_line *) bucket;
 /* Lines are entered under the lock, and neither changed nor removed: readers take no lock. */
 static bucket buckets[BUCKETS];
 static struct rs_mutex lines_lock = RS_MUTEX_INIT(RS_RANK_TABLE);
-RS_RESET_IN_CHILD(lines_lock);
+RS_RESET_IN_CHILD(trace_line, lines_lock);
 
 /* ---- memory ---- */
 

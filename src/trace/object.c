@@ -29,7 +29,7 @@ struct object {
 static struct object objects[RS_OBJECTS_MAX];
 static _Atomic unsigned object_count;
 static struct rs_mutex table_lock = RS_MUTEX_INIT(RS_RANK_TABLE);
-RS_RESET_IN_CHILD(table_lock);
+RS_RESET_IN_CHILD(trace_object, table_lock);
 
 /* ---- the loader's records ---- */
 

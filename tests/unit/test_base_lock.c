@@ -21,11 +21,11 @@ static _Atomic bool held, waiting;
 
 /* Of the whole process, as those of src are. */
 static struct rs_mutex own = RS_MUTEX_INIT(RS_RANK_RESOURCE);
-RS_RESET_IN_CHILD(own);
+RS_RESET_IN_CHILD(own, own);
 static struct rs_shared_lock shared = RS_SHARED_LOCK_INIT(RS_RANK_ALONE);
-RS_RESET_IN_CHILD(shared);
+RS_RESET_IN_CHILD(shared, shared);
 static pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
-RS_RESET_IN_CHILD(condition);
+RS_RESET_IN_CHILD(condition, condition);
 
 TEST(a_bounded_lock_takes_what_is_free)
 {
@@ -112,7 +112,9 @@ static void use_in_child(void)
     pthread_t thread;
 
     alarm(60);
-    rs_locks_reset_in_child();
+    rs_lock_reset(&rs_reset_own);
+    rs_lock_reset(&rs_reset_shared);
+    rs_lock_reset(&rs_reset_condition);
     rs_shared_lock_take_alone(&shared);
     rs_shared_lock_unlock(&shared);
     rs_mutex_lock(&own);

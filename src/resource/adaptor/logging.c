@@ -59,7 +59,7 @@ struct logging {
 
 /* Protects the list of sinks. */
 static struct rs_mutex sinks_lock = RS_MUTEX_INIT(RS_RANK_RESOURCE);
-RS_RESET_IN_CHILD(sinks_lock);
+RS_RESET_IN_CHILD(logging, sinks_lock);
 static struct sink *sinks;
 
 static struct logging *logging_of(struct rs_mr *mr)
