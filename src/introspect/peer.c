@@ -173,12 +173,12 @@ bool rs_peer_end_loan(CUcontext owner)
 
 uint64_t rs_peer_devices(CUcontext handle)
 {
-    unsigned long long id = rs_context_id_of(handle);
     const struct owner *owner;
     uint64_t devices = 0;
 
     rs_mutex_lock(&lock);
-    owner = find(handle, id);
+    owner =
+        owners ? find(handle, rs_context_id_of(handle)) : NULL; /* a call only where it matters */
     for (int device = 0; owner && device < RS_DEVICES_MAX; device++)
         devices |= (uint64_t)(owner->accessors[device] > 0) << device;
     rs_mutex_unlock(&lock);
