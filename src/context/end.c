@@ -162,14 +162,15 @@ struct rs_context *rs_context_find(CUcontext handle)
     struct rs_context_entry *entry = rs_contexts_entry(handle);
     struct rs_context *context = entry ? entry->context : NULL;
     unsigned long long id;
+    bool is_faulty;
 
     RS_ASSERT_HELD(&rs_contexts_lock);
     if (!entry)
         return NULL;
-    id = rs_context_id_of(handle);
-    /* A driver that answers the error of a fault (context/fault.h) to this call too tells no id. */
-    if ((id == entry->id || (id == 0 && rs_context_is_faulty(context))) &&
-        !rs_context_is_gone(context->witness))
+    id = rs_context_ask_id(handle, &is_faulty);
+    if (is_faulty)
+        rs_context_note_fault(context);
+    if ((is_faulty || id == entry->id) && !rs_context_is_gone(context->witness))
         return atomic_load(&context->ending) <= RS_ENDING_MAYBE ? context : NULL;
     if (context->handle == handle)
         rs_context_drop(context);

@@ -16,6 +16,9 @@ static inline bool rs_context_is_faulty(const struct rs_context *context)
     return atomic_load_explicit(&context->alive, memory_order_relaxed) == RS_CONTEXT_FAULTY;
 }
 
+/* True once a context of the process was faulty. */
+bool rs_context_any_fault(void);
+
 /* The driver answered with an error for which rs_is_fault is true.  Takes no lock, makes no driver
  * call. */
 RS_COLD void rs_context_note_fault(struct rs_context *context);

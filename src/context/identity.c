@@ -6,14 +6,23 @@
 #include "base/check.h"
 #include "driver/context.h"
 #include "driver/driver.h"
+#include "driver/fence.h"
 
 unsigned long long rs_context_id_of(CUcontext handle)
 {
-    unsigned long long id = 0;
+    bool is_faulty;
 
-    if (!rs_driver.cuCtxGetId || rs_driver.cuCtxGetId(handle, &id) != CUDA_SUCCESS)
-        return 0;
-    return id;
+    return rs_context_ask_id(handle, &is_faulty);
+}
+
+unsigned long long rs_context_ask_id(CUcontext handle, bool *is_faulty)
+{
+    unsigned long long id = 0;
+    CUresult result =
+        rs_driver.cuCtxGetId ? rs_driver.cuCtxGetId(handle, &id) : CUDA_ERROR_NOT_SUPPORTED;
+
+    *is_faulty = rs_is_fault(result);
+    return result == CUDA_SUCCESS ? id : 0;
 }
 
 bool rs_context_is_gone(struct rs_witness witness)
@@ -45,6 +54,7 @@ bool rs_context_is_there(const struct rs_context *context)
     unsigned long long id;
     unsigned flags;
     int active = 1;
+    bool is_faulty;
 
     if (context->primary && rs_driver.cuDevicePrimaryCtxGetState &&
         rs_driver.cuDevicePrimaryCtxGetState(context->device, &flags, &active) == CUDA_SUCCESS &&
@@ -52,8 +62,8 @@ bool rs_context_is_there(const struct rs_context *context)
         return false;
     if (!context->id)
         return !rs_context_is_gone(context->witness);
-    id = rs_context_id_of(context->handle);
-    return id == context->id || (id == 0 && context->primary);
+    id = rs_context_ask_id(context->handle, &is_faulty);
+    return is_faulty || id == context->id || (id == 0 && context->primary);
 }
 
 bool rs_context_is_at(const struct rs_context *context, CUdeviceptr address)

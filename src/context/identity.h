@@ -10,6 +10,10 @@
 /* Returns the id of cuCtxGetId, or 0 on drivers without it.  Any context may be current. */
 unsigned long long rs_context_id_of(CUcontext handle);
 
+/* The same.  *is_faulty: the driver answered with the error of work that has failed (rs_is_fault)
+ * instead, so the context has not ended. */
+unsigned long long rs_context_ask_id(CUcontext handle, bool *is_faulty);
+
 /* True when the witness shows that its context has ended.  False without a witness, and when the
  * driver gives another error than INVALID_VALUE. Any context may be current. */
 bool rs_context_is_gone(struct rs_witness witness);

@@ -249,11 +249,14 @@ RS_COLD static bool free_unusual(CUdeviceptr address, unsigned kinds, CUresult *
     struct rs_block_record *block = rs_block_see(address);
     struct rs_taken_block taken;
 
-    if (!block || rs_block_alive(block) != RS_CONTEXT_FAULTY)
+    if (!rs_context_any_fault())
         return free_otherwise(address, kinds, result);
-    *result = rs_context_ask_fault(rs_block_stack(block)->context);
-    if (*result != CUDA_SUCCESS)
-        return true;
+    if (block && rs_block_alive(block) == RS_CONTEXT_FAULTY) {
+        *result = rs_context_ask_fault(rs_block_stack(block)->context);
+        if (*result != CUDA_SUCCESS)
+            return true;
+    }
+    /* Another thread may have been told meanwhile that the driver has forgotten the error. */
     if (!rs_block_take(address, kinds, &taken))
         return free_otherwise(address, kinds, result);
     *result = free_block(&taken, NULL);

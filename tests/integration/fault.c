@@ -8,6 +8,7 @@
  * fault large    one free of 64 MiB
  * fault fence    blocks are freed before the fault; the next allocation is told of it
  * fault wait     a wait of the program is told of it
+ * fault thread   a thread that has not used the context before allocates in it
  * fault limit    a request that a limit refuses
  * fault ended    the context is reset, and served again
  * fault denied   the driver says it once and takes it back: nothing fails
@@ -15,6 +16,7 @@
  * Prints what is wrong; "ok" and status 0 when nothing is. */
 #include "device_work.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -144,6 +146,29 @@ static void wait(void)
     another_is_served();
 }
 
+static void *allocate_there(void *data)
+{
+    CUdeviceptr block;
+
+    MUST(cuCtxSetCurrent(first));
+    CHECK(cuMemAlloc(&block, MIB) == FAULT);
+    return data;
+}
+
+static void thread(void)
+{
+    pthread_t other;
+
+    allocate_all(MIB);
+    start_fault();
+    await_fault();
+    CHECK(pthread_create(&other, NULL, allocate_there, NULL) == 0);
+    CHECK(pthread_join(other, NULL) == 0);
+    for (int i = 0; i < BLOCKS; i++)
+        CHECK(cuMemFree(blocks[i]) == FAULT);
+    all_fails();
+}
+
 /* Under RMM_LIMIT=256MiB. */
 static void limit(void)
 {
@@ -197,8 +222,8 @@ static void denied(void)
 static const struct scene {
     const char *name;
     void (*play)(void);
-} scenes[] = {{"frees", frees}, {"large", large}, {"fence", fence},  {"wait", wait},
-              {"limit", limit}, {"ended", ended}, {"denied", denied}};
+} scenes[] = {{"frees", frees},   {"large", large}, {"fence", fence}, {"wait", wait},
+              {"thread", thread}, {"limit", limit}, {"ended", ended}, {"denied", denied}};
 
 int main(int argc, char **argv)
 {

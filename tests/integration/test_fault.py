@@ -24,19 +24,19 @@ class Fault(support.Test):
             self.assertEqual((result.status, result.stdout), (0, "ok\n"), result)
 
     def test_plain(self):
-        for name in ("frees", "large", "fence", "wait", "limit", "ended"):
+        for name in ("frees", "large", "fence", "wait", "thread", "limit", "ended"):
             self.scene(name, {})
 
     def test_what_the_driver_says_in_passing(self):
         for settings in POOLS:
-            for name in ("frees", "large", "wait", "ended"):
+            for name in ("frees", "large", "wait", "thread", "ended"):
                 self.scene(name, settings)
             if settings.get("RMM_RESOURCE") != "cuda":  # whose frees wait
                 self.scene("fence", settings)
 
     def test_without_fences(self):
         for settings in UNFENCED:
-            for name in ("wait", "ended"):
+            for name in ("wait", "thread", "ended"):
                 self.scene(name, settings)
 
     def test_a_limit_does_not_hide_it(self):

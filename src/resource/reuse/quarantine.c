@@ -123,10 +123,13 @@ static bool take_back_from(const struct rs_reuse *reuse, struct rs_freed_list *l
     return false;
 }
 
+/* The lock is only tried, as in each free (rs_reuse_seal_and_retire_in_passing). */
 bool rs_reuse_take_back(struct rs_reuse *reuse, struct rs_freed *record)
 {
     size_t size_bytes = 0;
 
+    if (!rs_mutex_try_lock(&reuse->lock))
+        return false;
     for (unsigned i = 0; i < rs_reuse_shards_used(reuse) && size_bytes == 0; i++) {
         struct rs_reuse_shard *shard = &reuse->shards[i];
         rs_spinlock_lock(&shard->lock);
@@ -141,6 +144,7 @@ bool rs_reuse_take_back(struct rs_reuse *reuse, struct rs_freed *record)
     }
     if (size_bytes > 0)
         rs_reuse_count_left(reuse, size_bytes, 1);
+    rs_mutex_unlock(&reuse->lock);
     return size_bytes > 0;
 }
 
