@@ -122,7 +122,7 @@ static void large(void)
 static void fence(void)
 {
     unsigned *flag = flag_new();
-    bool served = getenv("LD_PRELOAD");
+    bool served = getenv("SERVED");
     CUdeviceptr block;
 
     allocate_all(8 * MIB);

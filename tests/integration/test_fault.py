@@ -18,7 +18,9 @@ class Fault(support.Test):
             how = {"more": {"HOSTCUDA_MEMORY": "4GiB"}}
             if settings in POOLS and settings.get("RMM_RESOURCE") != "cuda":
                 how["more"]["POOLED"] = "1"
-            if not settings:
+            if settings:
+                how["more"]["SERVED"] = "1"
+            else:
                 how["preload"] = []
             result = run([support.program("fault"), name], settings, **how)
             self.assertEqual((result.status, result.stdout), (0, "ok\n"), result)

@@ -14,7 +14,9 @@ class FullHost(support.Test):
         with self.subTest("%s %s under %s" % (name, way, settings)):
             # Addresses for eight times as much pinned memory.
             how = {"more": {"HOSTCUDA_MEMORY": "128MiB", "HOSTCUDA_DEVICES": "2", "HOSTCUDA_RACE": "1"}}
-            if not settings:
+            if settings:
+                how["more"]["SERVED"] = "1"
+            else:
                 how["preload"] = []
             result = run([support.program("full_host"), name, way], settings, **how)
             self.assertEqual((result.status, result.stdout), (0, "ok\n"), result)
