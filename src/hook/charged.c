@@ -76,6 +76,11 @@ static CUresult call_made(const void *arguments)
     return CUDA_SUCCESS;
 }
 
+static CUresult charge_now(int device, const struct rs_charged_request *request)
+{
+    return device == RS_NO_DEVICE ? rs_charged(request) : rs_charged_on_device(device, request);
+}
+
 RS_COLD static CUresult charge_later(int device, const struct rs_charged_request *request,
                                      CUresult (*undo)(unsigned long long key))
 {
@@ -84,11 +89,13 @@ RS_COLD static CUresult charge_later(int device, const struct rs_charged_request
                                                     : request->call(request->arguments);
     unsigned long long key;
 
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) /* so it is a call like any other */
+        return charge_now(device, request);
     if (result != CUDA_SUCCESS || !request->key)
         return result;
     made.call = call_made;
     memcpy(&key, request->key, sizeof(key));
-    result = device == RS_NO_DEVICE ? rs_charged(&made) : rs_charged_on_device(device, &made);
+    result = charge_now(device, &made);
     if (result != CUDA_SUCCESS)
         (void)undo(key);
     return result;
