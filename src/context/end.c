@@ -23,6 +23,7 @@ static struct rs_context *ended;
 static struct rs_context *dropped, **dropped_end = &dropped; /* oldest first */
 static size_t dropped_count;
 static struct rs_report folded[RS_KINDS][RS_DEVICES_MAX];
+static _Atomic uint64_t folded_of[RS_KINDS]; /* bit i: device i has some; read without the lock */
 
 static struct rs_context *new_record(void)
 {
@@ -61,6 +62,7 @@ static void fold_report(const struct rs_stack *stack, struct rs_mr *mr)
     rs_report_clear(&gone);
     rs_mr_report(mr, &gone);
     rs_report_fold_gone(&folded[stack->kind][stack->environment.device], &gone);
+    atomic_fetch_or(&folded_of[stack->kind], 1ull << stack->environment.device);
 }
 
 /* Sums the peaks of all stacks of one kind on one device. */
@@ -330,6 +332,11 @@ bool rs_context_has_memory(const struct rs_context *context, CUdeviceptr address
         return false;
     return atomic_load(&context->ending) == RS_ENDING_SURELY ? rs_context_is_at(context, address)
                                                              : rs_context_serves(context);
+}
+
+bool rs_context_has_folded(enum rs_kind kind, int device)
+{
+    return atomic_load(&folded_of[kind]) >> device & 1;
 }
 
 const struct rs_report *rs_context_folded_report(enum rs_kind kind, int device)

@@ -64,3 +64,6 @@ struct rs_context *rs_context_take_record(void);
 
 /* Returns the folded counters of the dropped stacks of this kind and device. */
 const struct rs_report *rs_context_folded_report(enum rs_kind kind, int device);
+
+/* True when a context with a stack of this kind on the device has ended.  Takes no lock. */
+bool rs_context_has_folded(enum rs_kind kind, int device);

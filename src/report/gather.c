@@ -63,7 +63,7 @@ static void note_used(void *data, struct rs_stack *stack, struct rs_mr *mr)
 static bool may_have_counters(const struct used *used, int kind, int device)
 {
     return used->devices[kind] & (uint64_t)1 << device ||
-           rs_context_folded_report((enum rs_kind)kind, device)->count > 0 ||
+           rs_context_has_folded((enum rs_kind)kind, device) ||
            (kind == RS_KIND_DEVICE && rs_limit_is_used(device));
 }
 
