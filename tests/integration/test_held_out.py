@@ -11,10 +11,12 @@ WAITING = [{"RMM_PINNED_POOL_SIZE": "0"}, {"RMM_MANAGED": "1", "RMM_POOL_SIZE": 
 
 
 class HeldOut(support.Test):
-    def scene(self, name, settings, said="", **more):
+    def scene(self, name, settings, **more):
         with self.subTest("%s under %s, %s" % (name, settings, more)):
             result = run([support.program("held_out"), name], settings, more=more)
-            self.assertEqual((result.status, result.stdout, "\n".join(result.said)), (0, "ok\n", said), result)
+            self.assertEqual((result.status, result.stdout), (0, "ok\n"), result)
+            # A wait says so after a second, and a busy machine makes long ones short and short ones long.
+            self.assertLessEqual(set(result.said), {"device 0 is full: waiting for work that uses freed memory"}, result)
 
     def test_plain(self):
         """The scenes that need nothing of the library, on the driver alone."""
@@ -29,8 +31,7 @@ class HeldOut(support.Test):
         self.scene("idle_beside_an_end", {"RMM_POOL_SIZE": "0"}, HOSTCUDA_DRIVER_VERSION="12040", **DEVICE)
 
     def test_idle_memory_of_what_ends(self):
-        self.scene("idle_in_what_ends", {"RMM_POOL_SIZE": "0"},
-                   said="device 0 is full: waiting for work that uses freed memory", **DEVICE)
+        self.scene("idle_in_what_ends", {"RMM_POOL_SIZE": "0"}, **DEVICE)
 
     def test_a_trim_beside_a_kernel(self):
         for settings in WAITING:
