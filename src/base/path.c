@@ -11,7 +11,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -46,7 +45,7 @@ static const char *variable(const char **cursor, char text[TEXT_BYTES], const ch
     }
     memcpy(text, name, (size_t)(close - name));
     text[close - name] = '\0';
-    value = getenv(text);
+    value = rs_environment_get(text);
     if (!value)
         *reason = "this variable is not set";
     *cursor = close + 1;

@@ -3,11 +3,13 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "base/map_zeroed.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -101,12 +103,143 @@ long long rs_process_start_seconds(void)
     return seconds;
 }
 
+/* ---- the environment ---- */
+
+static const char *const rank_names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID",
+                                         NULL};
+
+/* What the library reads beside ranks and names that begin with RMM: limits of HAMi, tools that
+ * watch CUDA.  Longer names are kept too. */
+static const char *const other_names[] = {"CUDA_DEVICE_MEMORY_LIMIT", "CUDA_INJECTION64_PATH",
+                                          "NV_SANITIZER_INJECTION_PORT_", NULL};
+
+static char *nothing[] = {NULL};
+static _Atomic(char **) kept; /* NULL: not yet */
+
+/* A name without '=' stands for a variable that %q{} names and that is not set. */
+struct copy {
+    char **entries, *text; /* NULL: they are only counted */
+    size_t count, bytes, count_max, bytes_max;
+};
+
+static void add(struct copy *copy, const char *entry, size_t length)
+{
+    if (copy->count < copy->count_max && copy->bytes_max - copy->bytes > length) {
+        copy->entries[copy->count] = memcpy(copy->text + copy->bytes, entry, length);
+        copy->text[copy->bytes + length] = '\0';
+    }
+    copy->count++;
+    copy->bytes += length + 1;
+}
+
+static char *find(char *const *environment, const char *name, size_t length)
+{
+    for (; environment && *environment; environment++)
+        if (strncmp(*environment, name, length) == 0 &&
+            ((*environment)[length] == '=' || (*environment)[length] == '\0'))
+            return *environment;
+    return NULL;
+}
+
+/* Adds the variables that a setting names by %q{VAR}. */
+static void add_named(struct copy *copy, const char *setting)
+{
+    while ((setting = strstr(setting, "%q{"))) {
+        size_t length;
+        const char *entry;
+        setting += strlen("%q{");
+        length = strcspn(setting, "}=");
+        entry = setting[length] == '}' ? find(environ, setting, length) : NULL;
+        add(copy, entry ? entry : setting, entry ? strlen(entry) : length);
+    }
+}
+
+static bool is_setting(const char *entry)
+{
+    return (*entry | 0x20) == 'r' && strncasecmp(entry, "RMM_", 4) == 0;
+}
+
+static bool begins_as_one(const char *const *names, const char *text)
+{
+    for (; *names; names++)
+        if (strncmp(text, *names, strlen(*names)) == 0)
+            return true;
+    return false;
+}
+
+/* Of a name, or of an entry that begins with one. */
+static bool is_read(const char *name)
+{
+    return strncasecmp(name, "RMM", 3) == 0 || begins_as_one(rank_names, name) ||
+           begins_as_one(other_names, name);
+}
+
+static void collect(struct copy *copy)
+{
+    for (char **entry = environ; entry && *entry; entry++) { /* NULL after clearenv() */
+        if (!is_read(*entry))
+            continue;
+        add(copy, *entry, strlen(*entry));
+        if (is_setting(*entry))
+            add_named(copy, *entry);
+    }
+}
+
+static bool has_settings(void)
+{
+    char **entry = environ;
+
+    while (entry && *entry && !is_setting(*entry))
+        entry++;
+    return entry && *entry;
+}
+
+/* NULL without memory: then the environment is read when it is needed. */
+static char **copy_settings(void)
+{
+    struct copy counted = {.count = 0}, copy = {.count = 0};
+    size_t list_bytes;
+
+    collect(&counted);
+    list_bytes = (counted.count + 1) * sizeof(*copy.entries); /* the last is NULL */
+    copy.entries = rs_map_zeroed(list_bytes + counted.bytes);
+    if (!copy.entries)
+        return NULL;
+    copy.text = (char *)copy.entries + list_bytes;
+    copy.count_max = counted.count;
+    copy.bytes_max = counted.bytes;
+    collect(&copy);
+    return copy.entries;
+}
+
+void rs_environment_keep(void)
+{
+    if (!atomic_load(&kept))
+        atomic_store(&kept, has_settings() ? copy_settings() : nothing);
+}
+
+char *const *rs_environment(void)
+{
+    char **own = atomic_load(&kept);
+
+    return own ? own : environ;
+}
+
+const char *rs_environment_get(const char *name)
+{
+    char **own = atomic_load(&kept);
+    size_t length = strlen(name);
+    const char *entry = find(own, name, length);
+
+    if (entry)
+        return entry[length] ? entry + length + 1 : NULL;
+    return own && is_read(name) ? NULL : getenv(name);
+}
+
 const char *rs_process_rank(void)
 {
-    static const char *const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
-
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(names); i++) {
-        const char *value = getenv(names[i]);
+    for (size_t i = 0; rank_names[i]; i++) {
+        const char *value = rs_environment_get(rank_names[i]);
         if (value && *value)
             return value;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Identity of processes.  A process id does not suffice: the kernel reuses it, and each PID
- * namespace has its own. */
+/* Identity of processes, for which a process id does not suffice: the kernel reuses it, and each
+ * PID namespace has its own.  And the environment with which this one was started. */
 #pragma once
 
 #include <stdbool.h>
@@ -36,3 +36,22 @@ int rs_process_own_number(const char *status);
  * other threads.  A process whose first thread has ended before the others is a zombie to the
  * kernel, too. */
 bool rs_process_stat_has_ended(const char *stat);
+
+/* ---- the environment ----
+ *
+ * Any thread of the program may change the environment at any time, and libc moves it then.  So
+ * what the library reads of it is copied once, before the program runs, and nothing of the library
+ * looks at environ later. */
+
+/* Keeps what the library reads, if there is a variable that begins with RMM_.  Only the first call
+ * does; no other thread may change the environment meanwhile.  Asks nothing but the kernel, for
+ * memory. */
+void rs_environment_keep(void);
+
+/* What has been kept, as an array like environ.  Where nothing has been, as in the tool: environ.
+ */
+char *const *rs_environment(void);
+
+/* As getenv, of rs_environment().  %q{VAR} of the program's own calls may name another variable
+ * than was kept: that one is read now. */
+const char *rs_environment_get(const char *name);

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/path.h"
+#include "base/process.h"
 #include "config/compat.h"
 #include "config/only.h"
 #include "config/sanitizer.h"
@@ -143,13 +144,16 @@ static void read_settings(void)
         atomic_store_explicit(&rs_mode_current, RS_MODE_FORWARD, memory_order_release);
         return;
     }
+    rs_environment_keep(); /* a constructor of another library may have called */
     /* First of all: a bad setting is none of a process's that is not served. */
-    if (!rs_only_serves_this_process(getenv(rs_variables[RS_VARIABLE_ONLY].option.name))) {
+    if (!rs_only_serves_this_process(
+            rs_environment_get(rs_variables[RS_VARIABLE_ONLY].option.name))) {
         atomic_store_explicit(&rs_mode_current, RS_MODE_FORWARD, memory_order_release);
         return;
     }
     rs_path_keep_directory();
-    if (rs_config_parse(environ, &rs_mode_diagnostics, &rs_config) > 0 || is_limit_void()) {
+    if (rs_config_parse(rs_environment(), &rs_mode_diagnostics, &rs_config) > 0 ||
+        is_limit_void()) {
         (void)rs_mode_bad_settings();
         return;
     }
@@ -165,7 +169,7 @@ static void read_settings(void)
         }
         rs_log_serving();
         if (rs_config.verbose)
-            rs_config_say_compat(rs_config.values, environ);
+            rs_config_say_compat(rs_config.values, rs_environment());
         rs_sanitizer_advise(&rs_config);
         mode = RS_MODE_SERVE;
     }

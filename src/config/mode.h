@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What this library does in this process.  Nothing happens before the first hooked call that
- * allocates, frees or asks about memory; this call reads the settings once, and they decide what
- * hooks do from then on.  A child after fork() only forwards, since CUDA does not work in it; a
- * child that was forked before any context existed begins anew. */
+ * allocates, frees or asks about memory; this call reads the settings once, from the environment as
+ * it was at load, and they decide what hooks do from then on.  A child after fork() only forwards,
+ * since CUDA does not work in it; a child that was forked before any context existed begins anew.
+ */
 #pragma once
 
 #include "base/check.h"

@@ -2,14 +2,13 @@
 #include "config/sanitizer.h"
 
 #include "base/log.h"
-
-#include <stdlib.h>
+#include "base/process.h"
 
 /* Variables that compute-sanitizer sets for the processes that it runs: since 2025, and before. */
 static bool is_there(void)
 {
-    return getenv("NV_SANITIZER_INJECTION_PORT_BASE") ||
-           getenv("NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN");
+    return rs_environment_get("NV_SANITIZER_INJECTION_PORT_BASE") ||
+           rs_environment_get("NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN");
 }
 
 static bool shares_allocations(struct rs_expression *stack)

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/lock.h"
 #include "base/path.h"
+#include "base/process.h"
 #include "config/mode.h"
 #include "driver/driver.h"
 #include "shared/job_limit.h"
@@ -138,13 +139,14 @@ static const char *why_not(int error)
 
 bool rs_limit_join_job(struct rs_diagnostics *diagnostics)
 {
-    const char *where = getenv(RS_JOB_LIMIT_VARIABLE), *at, *reason, *path = rs_config.job_path;
+    const char *where = rs_environment_get(RS_JOB_LIMIT_VARIABLE), *path = rs_config.job_path;
+    const char *at, *reason;
     char expanded[PATH_MAX];
     int result;
 
     if (!rs_config.limit_job)
         return true;
-    if (!path && !where) {
+    if (!path && (!where || !*where)) {
         rs_diagnose(diagnostics, rs_config.limit_job, NULL,
                     "no job: `rmmshim run --limit-job` makes one, or RMM_JOB names its file");
         return false;

@@ -7,6 +7,7 @@
 #include "hook/runtime.h"
 
 #include "base/check.h"
+#include "base/process.h"
 #include "base/thread_state.h"
 #include "config/mode.h"
 #include "context/context.h"
@@ -114,7 +115,7 @@ bool rs_runtime_layer_is_open(void)
     int known = atomic_load_explicit(&open, memory_order_relaxed);
 
     if (RS_UNLIKELY(!known)) {
-        const char *path = getenv("CUDA_INJECTION64_PATH");
+        const char *path = rs_environment_get("CUDA_INJECTION64_PATH");
         known = (path && *path) || !(rs_config.hook_groups & RS_HOOK_GROUP_RUNTIME) ? 1 : 2;
         atomic_store_explicit(&open, known, memory_order_relaxed);
     }

@@ -4,12 +4,12 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/lock.h"
+#include "base/process.h"
 #include "base/undisturbed.h"
 #include "shared/other_file.h"
 
 #include <errno.h>
 #include <linux/futex.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -119,7 +119,7 @@ static bool offer(struct rs_job *job, const char *where, const struct rs_kept_de
 
 bool rs_job_offer(const struct rs_kept_descriptor *file)
 {
-    const char *where = getenv(RS_JOB_VARIABLE);
+    const char *where = rs_environment_get(RS_JOB_VARIABLE);
     struct rs_uncancelled uncancelled;
     struct rs_job *job;
     bool is_held = false;

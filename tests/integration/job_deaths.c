@@ -13,6 +13,7 @@
 #include <cuda.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -29,6 +30,7 @@ enum {
     BLOCKS_MAX = 16,
     BLOCK_MIB_MAX = 8,
     MIB = 1 << 20,
+    SHARED_FD = 200,
 };
 
 /* What all processes see. */
@@ -75,7 +77,6 @@ static void lower(int number, uint64_t bytes)
     atomic_fetch_add(&shared->lowered, 1); /* before others can have the bytes */
 }
 
-/* Every other process keeps what it has freed, for itself and for those that ask. */
 static void live(int number)
 {
     struct sequence random = {(uint64_t)number};
@@ -86,7 +87,6 @@ static void live(int number)
     unsigned count = 0;
     CUcontext context;
 
-    setenv("RMM_RESOURCE", number % 2 ? "cuda" : "pool(cuda)", 1);
     MUST(cuInit(0));
     MUST(cuDevicePrimaryCtxRetain(&context, 0));
     MUST(cuCtxSetCurrent(context));
@@ -111,16 +111,31 @@ static void live(int number)
 
 /* ---- their parent, which makes no call of CUDA ---- */
 
-static pid_t start(int number)
+/* This program anew, as settings are those that a process is started with: every other process
+ * keeps what it has freed, for itself and for those that ask. */
+static pid_t start(char *limit, int number)
 {
     pid_t process = fork();
+    char name[] = "job_deaths", text[16];
 
     CHECK(process >= 0);
     if (process > 0)
         return process;
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    live(number);
+    setenv("RMM_RESOURCE", number % 2 ? "cuda" : "pool(cuda)", 1);
+    snprintf(text, sizeof(text), "%d", number);
+    execv("/proc/self/exe", (char *[]){name, limit, text, NULL});
+    CHECK(!"executed");
     return 0;
+}
+
+/* Behind a descriptor that all inherit. */
+static void map_shared(bool is_first)
+{
+    CHECK(!is_first || dup2(memfd_create("job_deaths", 0), SHARED_FD) == SHARED_FD);
+    CHECK(!is_first || ftruncate(SHARED_FD, sizeof(*shared)) == 0);
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, SHARED_FD, 0);
+    CHECK(shared != MAP_FAILED);
 }
 
 static void kill_and_wait(pid_t process, int number)
@@ -151,20 +166,21 @@ int main(int argc, char **argv)
     int numbers[PROCESSES], count = 0;
     pid_t processes[PROCESSES];
 
-    CHECK(argc == 2);
+    CHECK(argc >= 2);
     limit_bytes = strtoull(argv[1], NULL, 10) * MIB;
-    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK(shared != MAP_FAILED);
+    map_shared(argc == 2);
+    if (argc > 2)
+        live(atoi(argv[2]));
     for (; count < PROCESSES; count++) {
         numbers[count] = count;
-        processes[count] = start(count);
+        processes[count] = start(argv[1], count);
     }
     while (count < PROCESSES + DEATHS) {
         size_t which = (size_t)sequence_below(&random, PROCESSES);
         nap_ms(sequence_below(&random, 2ull * KILL_EVERY_MS));
         kill_and_wait(processes[which], numbers[which]);
         numbers[which] = count;
-        processes[which] = start(count++);
+        processes[which] = start(argv[1], count++);
     }
     while (!have_filled_it())
         nap_ms(1);
