@@ -45,7 +45,8 @@ void rs_diagnose(struct rs_diagnostics *diagnostics, const struct rs_source *sou
     vsnprintf(body, sizeof(body), format, arguments);
     va_end(arguments);
 
-    append(line, &length, "%s=%s", source->name, from > source->text ? "..." : "");
+    append_printable(line, &length, source->name, source->name + strlen(source->name));
+    append(line, &length, "=%s", from > source->text ? "..." : "");
     append_printable(line, &length, from, mark);
     if (at)
         append(line, &length, "^");

@@ -12,7 +12,9 @@
 struct rs_diagnostics {
     void (*write)(void *data, const char *line);
     void *data;
-    unsigned count; /* lines written so far */
+    unsigned count;         /* errors written so far */
+    bool doubts_are_errors; /* names that may be others' (config/variable_name.h): who asks wants to
+                               know */
 };
 
 /* Where a text came from: the name of the variable or argument, and its whole text. */

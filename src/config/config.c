@@ -6,8 +6,10 @@
 #include "config/stacks.h"
 #include "config/values.h"
 #include "config/variable_name.h"
+#include "shared/job.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 void rs_config_free(struct rs_config *config)
 {
@@ -55,13 +57,22 @@ static void report_what_is_tracked(struct rs_config *config)
                 config->tracking = RS_STATISTICS_TEXT;
 }
 
+/* Who started the process by `rmmshim run` has asked for something. */
+static bool is_of_a_run(const char *entry)
+{
+    return strncmp(entry, RS_JOB_VARIABLE "=", sizeof(RS_JOB_VARIABLE)) == 0 &&
+           entry[sizeof(RS_JOB_VARIABLE)];
+}
+
 unsigned rs_config_parse(char *const *environment, struct rs_diagnostics *diagnostics,
                          struct rs_config *config)
 {
     unsigned before = diagnostics->count;
+    bool is_ours = diagnostics->doubts_are_errors;
 
     *config = (struct rs_config){.on_error = RS_ON_ERROR_ABORT};
     for (char *const *entry = environment; entry && *entry; entry++) { /* NULL after clearenv() */
+        is_ours = is_ours || is_of_a_run(*entry);
         if (!rs_name_begins_as_ours(*entry))
             continue;
         if (!config->values) {
@@ -69,11 +80,14 @@ unsigned rs_config_parse(char *const *environment, struct rs_diagnostics *diagno
             if (!config->values)
                 return ++diagnostics->count - before;
         }
-        rs_config_read_entry(config->values, *entry, diagnostics);
+        is_ours = rs_config_read_entry(config->values, *entry, diagnostics) || is_ours;
     }
     if (!config->values)
         return 0; /* a process without our variables costs one walk over its environment */
 
+    for (char *const *entry = environment; *entry; entry++)
+        if (rs_name_begins_as_ours(*entry))
+            rs_config_doubt(*entry, is_ours, diagnostics);
     rs_config_read_compat(config->values, environment, diagnostics);
     config->hook_groups = RS_HOOK_GROUPS_DEFAULT;
     fill_fields(config, diagnostics);

@@ -7,6 +7,7 @@
 #include "config/compat.h"
 #include "config/only.h"
 #include "config/sanitizer.h"
+#include "config/values.h"
 #include "shared/published.h"
 #include "shim/wiring.h"
 
@@ -157,6 +158,8 @@ static void read_settings(void)
         (void)rs_mode_bad_settings();
         return;
     }
+    if (rs_config.verbose)
+        rs_config_say_ignored(rs_environment());
     if (rs_config.anything_set) {
         make_page();
         /* First: another thread may fork as soon as there is memory that a child has no copy of. */

@@ -3,6 +3,7 @@
 #include "config/values.h"
 
 #include "base/diagnostic.h"
+#include "base/log.h"
 #include "config/variable_name.h"
 
 #include <stdlib.h>
@@ -62,36 +63,79 @@ void rs_config_enter(struct rs_config_values *values, int device, int index,
         scope->value[index] = *value;
 }
 
-void rs_config_read_entry(struct rs_config_values *values, const char *entry,
+/* An entry of the environment, whose name begins as ours. */
+struct entry {
+    char name[RS_NAME_BYTES_MAX];
+    struct rs_source source;
+    struct rs_name read;
+};
+
+/* False where it sets nothing. */
+static bool take_apart(const char *text, struct entry *entry)
+{
+    size_t length = strcspn(text, "=");
+
+    if (length >= sizeof(entry->name) || !text[length] ||
+        !text[length + 1]) /* NAME= sets nothing */
+        return false;
+    memcpy(entry->name, text, length);
+    entry->name[length] = '\0';
+    entry->source = (struct rs_source){entry->name, text + length + 1};
+    rs_name_read(entry->name, &entry->read);
+    return true;
+}
+
+bool rs_config_read_entry(struct rs_config_values *values, const char *text,
                           struct rs_diagnostics *diagnostics)
 {
-    const char *equals = strchr(entry, '=');
-    size_t length = equals ? (size_t)(equals - entry) : 0;
-    char name[RS_NAME_BYTES_MAX];
-    struct rs_source source = {name, equals ? equals + 1 : ""};
     const struct rs_variable *variable;
     struct rs_config_scope *scope;
-    struct rs_name read;
+    struct entry entry;
     int index;
 
-    if (length == 0 || length >= sizeof(name) || !equals[1]) /* NAME= means not set */
-        return;
-    memcpy(name, entry, length);
-    name[length] = '\0';
-    rs_name_read(name, &read);
-    if (read.kind == RS_NAME_WRONG)
-        rs_diagnose(diagnostics, &source, NULL, "%s", read.reason);
-    if (read.kind != RS_NAME_OURS)
-        return;
-    index = read.index;
+    if (!take_apart(text, &entry))
+        return false;
+    if (entry.read.kind == RS_NAME_WRONG)
+        rs_diagnose(diagnostics, &entry.source, NULL, "%s", entry.read.reason);
+    if (entry.read.kind != RS_NAME_OURS)
+        return false;
+    index = entry.read.index;
     variable = &rs_variables[index];
-    scope = claim(values, read.device, index, &source);
-    if (!scope)
+    scope = claim(values, entry.read.device, index, &entry.source);
+    if (scope)
+        (void)rs_option_parse(&variable->option, variable->option.type, &scope->source[index],
+                              scope->source[index].text,
+                              scope->source[index].text + strlen(scope->source[index].text),
+                              diagnostics, &scope->value[index]);
+    return true;
+}
+
+void rs_config_doubt(const char *text, bool is_error, struct rs_diagnostics *diagnostics)
+{
+    struct entry entry;
+
+    if (!take_apart(text, &entry) || entry.read.kind != RS_NAME_DOUBTFUL)
         return;
-    (void)rs_option_parse(&variable->option, variable->option.type, &scope->source[index],
-                          scope->source[index].text,
-                          scope->source[index].text + strlen(scope->source[index].text),
-                          diagnostics, &scope->value[index]);
+    rs_diagnose(diagnostics, &entry.source, NULL, "%s%s",
+                is_error ? "" : "ignored, as nothing of rmmshim's is set: ", entry.read.reason);
+    diagnostics->count -= !is_error;
+}
+
+static void log_asked(void *data, const char *line)
+{
+    (void)data;
+    rs_log_asked("%s", line);
+}
+
+void rs_config_say_ignored(char *const *environment)
+{
+    struct rs_diagnostics asked = {.write = log_asked};
+    struct entry entry;
+
+    for (; *environment; environment++)
+        if (rs_name_begins_as_ours(*environment) && take_apart(*environment, &entry) &&
+            entry.read.kind == RS_NAME_FOREIGN)
+            rs_diagnose(&asked, &entry.source, NULL, "no variable of rmmshim's: ignored");
 }
 
 const struct rs_option_value *rs_config_value(const struct rs_config_values *values, int device,

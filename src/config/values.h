@@ -24,9 +24,17 @@ struct rs_config_values {
 void rs_config_values_free(struct rs_config_values *values);
 
 /* Reads one entry of the environment ("NAME=TEXT") if its name is one of ours, and writes a
- * diagnostic if the name or the value is wrong.  The first of two equal names counts. */
-void rs_config_read_entry(struct rs_config_values *values, const char *entry,
+ * diagnostic if the name or the value is wrong.  The first of two equal names counts.  True when a
+ * name of ours is set. */
+bool rs_config_read_entry(struct rs_config_values *values, const char *entry,
                           struct rs_diagnostics *diagnostics);
+
+/* Writes a diagnostic if the name of the entry may be meant as one of ours; unless `is_error`, it
+ * is a line that does not count. */
+void rs_config_doubt(const char *entry, bool is_error, struct rs_diagnostics *diagnostics);
+
+/* Logs each entry that begins with RMM_ and is none of ours (RMM_VERBOSE). */
+void rs_config_say_ignored(char *const *environment);
 
 /* Enters a value that another variable, `source`, gives for one of ours, unless there is one. */
 void rs_config_enter(struct rs_config_values *values, int device, int index,

@@ -16,10 +16,14 @@ static const char prefix[] = "RMM_"; /* a misspelling must not be in it */
 
 enum { PREFIX = sizeof(prefix) - 1, DEVICE_TEXT_BYTES = 16 };
 
-/* Names that begin with RMM_ and are not ours: RAPIDS RMM's own variables, words of its build,
- * and those that Kubernetes sets in each container for services named rmm, rmm-pool and so on. */
-static const char *const foreign[] = {"RMM_LOG_FILE", "RMM_DEBUG_LOG_FILE", "RMM_LOGGING_*",
-                                      "*_SERVICE_*", "*_PORT*"};
+/* RAPIDS RMM's own variables, words of its build, those of programs that use it and of others by
+ * this name, and what Kubernetes sets in each container for services named rmm, rmm-pool and so on.
+ */
+const char *const rs_names_elsewhere[] = {
+    "RMM_LOG_FILE",       "RMM_LOG_LEVEL",      "RMM_LOG_DIR",     "RMM_LOGGING*",
+    "RMM_DEBUG_LOG_FILE", "RMM_MANAGED_MEMORY", "RMM_ASYNC_ALLOC", "RMM_ALLOCATOR",
+    "RMM_DEVICES",        "RMM_JOBS",           "RMM_TREE",        "RMM_*_SERVICE_*",
+    "RMM_SERVICE_*",      "RMM_*_PORT*",        "RMM_PORT*",       NULL};
 
 bool rs_name_begins_as_ours(const char *name)
 {
@@ -28,8 +32,8 @@ bool rs_name_begins_as_ours(const char *name)
 
 static bool is_foreign(const char *name)
 {
-    for (size_t i = 0; i < RS_ARRAY_LENGTH(foreign); i++)
-        if (fnmatch(foreign[i], name, 0) == 0)
+    for (size_t i = 0; rs_names_elsewhere[i]; i++)
+        if (fnmatch(rs_names_elsewhere[i], name, 0) == 0)
             return true;
     return false;
 }
@@ -145,9 +149,9 @@ static void add_variable(struct rs_name *read, int index, int device)
         add(read, "_%d", device);
 }
 
-static void suggest(struct rs_name *read, int index, int device)
+static void suggest(struct rs_name *read, enum rs_name_kind kind, int index, int device)
 {
-    read->kind = RS_NAME_WRONG;
+    read->kind = kind;
     add(read, "unknown variable; did you mean ");
     add_variable(read, index, device);
     add(read, "?");
@@ -164,10 +168,10 @@ static bool suggest_for_guide_word(struct rs_name *read, const char *name, size_
     if (index < 0)
         return false;
     if (!word->lists_devices) {
-        suggest(read, index, device);
+        suggest(read, RS_NAME_DOUBTFUL, index, device);
         return true;
     }
-    read->kind = RS_NAME_WRONG;
+    read->kind = RS_NAME_DOUBTFUL;
     add(read, "unknown variable; a setting for one device ends with its number, as in ");
     add_variable(read, index, 0);
     return true;
@@ -181,16 +185,25 @@ static bool suggest_longer(struct rs_name *read, const char *name, size_t length
         const char *known = rs_variables[i].option.name;
         if (length <= PREFIX || strncmp(known, name, length) != 0 || known[length] != '_')
             continue;
-        if (read->kind == RS_NAME_WRONG)
-            add(read, " or ");
-        else
-            add(read, "unknown variable; did you mean ");
-        read->kind = RS_NAME_WRONG;
+        add(read, read->kind == RS_NAME_DOUBTFUL ? " or " : "unknown variable; did you mean ");
+        read->kind = RS_NAME_DOUBTFUL;
         add_variable(read, i, device);
     }
-    if (read->kind == RS_NAME_WRONG)
+    if (read->kind == RS_NAME_DOUBTFUL)
         add(read, "?");
-    return read->kind == RS_NAME_WRONG;
+    return read->kind == RS_NAME_DOUBTFUL;
+}
+
+/* True for what somebody may write who means a device: GPU0, 100, 007, A, ALL, or nothing.  Another
+ * word makes another variable of the name, as RMM_JOB_ID or RMM_LOG_COLOR are. */
+static bool is_meant_as_device(const char *suffix)
+{
+    static const char *const words[] = {"GPU", "DEV", "CUDA", "ALL"};
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(words); i++)
+        if (strncasecmp(suffix, words[i], strlen(words[i])) == 0)
+            return true;
+    return strlen(suffix) <= 1 || (*suffix >= '0' && *suffix <= '9');
 }
 
 /* Reports a wrong suffix: the name is a row's name, '_' and `suffix`. */
@@ -200,7 +213,7 @@ static void refuse_suffix(struct rs_name *read, int index, const char *suffix)
     long number = digits && digits < 10 ? strtol(suffix + length - digits, NULL, 10) : -1;
     int device = number < RS_DEVICES_MAX ? (int)number : -1;
 
-    read->kind = RS_NAME_WRONG;
+    read->kind = is_meant_as_device(suffix) ? RS_NAME_WRONG : RS_NAME_DOUBTFUL;
     if (!rs_variables[index].per_device) {
         add(read, "%s is for the whole process, not for one device",
             rs_variables[index].option.name);
@@ -236,7 +249,7 @@ static void judge(struct rs_name *read, const char *name, const char *upper)
     int same = find_variable(upper, length);
 
     if (same >= 0 && strcmp(name, upper) != 0) {
-        suggest(read, same, device);
+        suggest(read, RS_NAME_WRONG, same, device);
         return;
     }
     /* A lower-case name that does not match one of ours exactly (rmm_pool) is another program's. */
@@ -246,7 +259,7 @@ static void judge(struct rs_name *read, const char *name, const char *upper)
     beginning = find_beginning(upper);
     misspelt = find_misspelt(upper, length);
     if (misspelt >= 0 && misspelt != beginning)
-        suggest(read, misspelt, device);
+        suggest(read, RS_NAME_DOUBTFUL, misspelt, device);
     else if (beginning >= 0)
         refuse_suffix(read, beginning, name + strlen(rs_variables[beginning].option.name) + 1);
 }

@@ -180,7 +180,7 @@ static bool read_name(const char *name, struct assignment *assignment)
     rs_name_read(name, &read);
     assignment->index = read.index;
     assignment->device = read.device;
-    if (read.kind == RS_NAME_WRONG)
+    if (read.kind == RS_NAME_WRONG || read.kind == RS_NAME_DOUBTFUL)
         tool_say("%s:%u: %s: %s", profile.path, assignment->number, name, read.reason);
     else if (read.kind != RS_NAME_OURS)
         tool_say("%s:%u: %s is no variable of rmmshim's, and a profile sets nothing else%s%s%s",
@@ -351,7 +351,7 @@ static void print_line(void *data, const char *line)
 
 struct rs_diagnostics profile_diagnostics(void)
 {
-    return (struct rs_diagnostics){.write = print_line};
+    return (struct rs_diagnostics){.write = print_line, .doubts_are_errors = true};
 }
 
 /* ---- the help ---- */

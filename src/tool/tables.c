@@ -2,6 +2,7 @@
 /* rmmshim-tables: prints the manual's tables in Markdown, from the tables in the code.  Not
  * installed; scripts/manual-tables calls it. */
 #include "config/config.h"
+#include "config/variable_name.h"
 #include "resource/resource.h"
 #include "tool/describe.h"
 #include "tool/table.h"
@@ -68,6 +69,53 @@ static void print_variables(void)
     table_print_markdown(&table);
 }
 
+static const char *verdict(enum rs_name_kind kind, bool beside)
+{
+    switch (kind) {
+    case RS_NAME_OURS:
+        return "a setting";
+    case RS_NAME_WRONG:
+        return "an invalid setting";
+    case RS_NAME_DOUBTFUL:
+        return beside ? "an invalid setting" : "one line, and ignored";
+    case RS_NAME_FOREIGN:
+        break;
+    }
+    return "ignored";
+}
+
+static void add_name(struct table *table, const char *what, const char *example, const char *names)
+{
+    char quoted[DESCRIBE_BYTES];
+    struct rs_name read;
+
+    rs_name_read(example, &read);
+    table_row(table, what, names ? names : code(example, quoted), verdict(read.kind, false),
+              verdict(read.kind, true));
+}
+
+static void print_names(void)
+{
+    char names[DESCRIBE_BYTES] = "", quoted[DESCRIBE_BYTES];
+    struct table table;
+
+    for (size_t i = 0, length = 0; rs_names_elsewhere[i] && length < sizeof(names); i++)
+        length += (size_t)snprintf(names + length, sizeof(names) - length, "%s%s", i ? ", " : "",
+                                   code(rs_names_elsewhere[i], quoted));
+    table_begin(&table, "Name", "Example", "Alone",
+                "Beside a setting of ours, or under `rmmshim run`", NULL);
+    add_name(&table, "a variable, also of one device", "RMM_LIMIT_0", NULL);
+    add_name(&table, "a variable in another case", "RMM_Limit", NULL);
+    add_name(&table, "a variable and what is no device's number", "RMM_LIMIT_GPU0", NULL);
+    add_name(&table, "a variable and another word", "RMM_LOG_COLOR", NULL);
+    add_name(&table, "one or two letters from a variable", "RMM_POOLSIZE", NULL);
+    add_name(&table, "the beginning of a variable", "RMM_POOL", NULL);
+    add_name(&table, "a parameter of RMM's", "RMM_INITIAL_POOL_SIZE", NULL);
+    add_name(&table, "in use elsewhere", rs_names_elsewhere[0], names);
+    add_name(&table, "any other", "RMM_FOO", NULL);
+    table_print_markdown(&table);
+}
+
 static void print_entry_points(void)
 {
     static const struct {
@@ -92,9 +140,8 @@ int main(int argc, char **argv)
         const char *name;
         void (*print)(void);
     } tables[] = {
-        {"resources", print_resources},
-        {"options", print_options},
-        {"variables", print_variables},
+        {"resources", print_resources},       {"options", print_options},
+        {"variables", print_variables},       {"names", print_names},
         {"entry-points", print_entry_points},
     };
 

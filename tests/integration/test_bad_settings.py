@@ -23,8 +23,6 @@ CASES = [
     ({"RMM_RESOURCE": "pool()"}, ["RMM_RESOURCE"]),
     ({"RMM_RESOURCE": "pool(cuda, initial=1GiB)"}, ["RMM_RESOURCE", "initial_size"]),
     ({"RMM_RESOURCE": "pool(" * 10000 + "cuda" + ")" * 10000}, ["RMM_RESOURCE"]),
-    ({"RMM_POOLSIZE": "1GiB"}, ["RMM_POOLSIZE", "RMM_POOL_SIZE"]),
-    ({"RMM_MANAGE": "1"}, ["RMM_MANAGE", "RMM_MANAGED"]),
     ({"RMM_RESOURCE": "cuda", "RMM_POOL_SIZE": "1GiB"}, ["RMM_POOL_SIZE", "RMM_RESOURCE"]),
     ({"RMM_MANAGED": "maybe"}, ["RMM_MANAGED", "maybe"]),
     ({"RMM_BINNING": "4MiB-256KiB", "RMM_POOL_SIZE": "1GiB"}, ["RMM_BINNING"]),
@@ -43,14 +41,19 @@ CASES = [
     ({"RMM_LIMIT": "0%"}, ["RMM_LIMIT", "0%"]),
     ({"RMM_LIMIT": "1.0"}, ["RMM_LIMIT", "did you mean 100%"]),
     ({"RMM_POOL_SIZE": "0.5"}, ["RMM_POOL_SIZE", "did you mean 50%?"]),
+]
+
+# Names that may be ours: an error beside a setting of ours, else a line.
+DOUBTFUL_CASES = [
+    ({"RMM_POOLSIZE": "1GiB"}, ["RMM_POOLSIZE", "RMM_POOL_SIZE"]),
+    ({"RMM_MANAGE": "1"}, ["RMM_MANAGE", "RMM_MANAGED"]),
     ({"RMM_POOL": "1GiB"}, ["RMM_POOL", "RMM_POOL_SIZE"]),
-    ({"RMM_MANAGED_MEMORY": "1"}, ["RMM_MANAGED_MEMORY", "did you mean RMM_MANAGED?"]),
+    ({"RMM_LOG_COLOR": "1"}, ["RMM_LOG_COLOR", "did you mean RMM_LOG?"]),
     ({"RMM_INITIAL_POOL_SIZE": "1GiB"}, ["RMM_INITIAL_POOL_SIZE", "did you mean RMM_POOL_SIZE?"]),
     ({"RMM_MAXIMUM_POOL_SIZE": "1GiB"}, ["RMM_MAXIMUM_POOL_SIZE", "did you mean RMM_POOL_MAX_SIZE?"]),
     ({"RMM_POOL_ALLOCATOR": "1"}, ["RMM_POOL_ALLOCATOR", "did you mean RMM_POOL_SIZE?"]),
-    ({"RMM_DEVICES": "1"}, ["RMM_DEVICES", "as in RMM_POOL_SIZE_0"]),
-    ({"RMM_LOGGING": "1"}, ["RMM_LOGGING", "did you mean RMM_LOG?"]),
 ]
+SETTINGS_OF_OURS = [{"RMM_LIMIT": "4GiB"}, {"RMM_VERBOSE": "0"}, {"RMMSHIM_JOB": "1:2:3"}]
 
 # These can only be seen on the device, which has 8 GiB.
 DEVICE_CASES = [
@@ -120,6 +123,22 @@ class BadSettings(support.Test):
                 self.assertIn("cudaFree(p) = 0\n", result.stdout, context)
                 self.assert_one_line(result, words, context)
 
+    def test_a_doubtful_name_ends_the_process_beside_a_setting(self):
+        for settings, words in DOUBTFUL_CASES:
+            for ours in SETTINGS_OF_OURS:
+                with self.subTest("%s beside %s" % (settings, ours)):
+                    result = run(scene("first_call", "malloc"), dict(settings, **ours))
+                    self.assertEqual((result.status, result.stdout), (78, "before\n"), result)
+                    self.assert_one_line(result, words, str(settings))
+
+    def test_a_doubtful_name_alone_is_one_line(self):
+        plain = run(scene("plain"), preload=[])
+        for settings, words in DOUBTFUL_CASES:
+            with self.subTest(str(settings)):
+                result = run(scene("plain"), dict(settings, RMM_LIMIT="", RMM_LOG_LEVEL="x", RMM_FOO="1"))
+                self.assertEqual(result.outcome, plain.outcome, result)
+                self.assert_one_line(result, words + ["ignored"], str(settings))
+
     def test_first_call_that_frees_or_asks(self):
         for call in ("free", "info"):
             result = run(scene("first_call", call), {"RMM_POOL_SIZE": "10Q"})
@@ -160,11 +179,22 @@ class Tolerated(support.Test):
                          {"RMM_FOO": "1"}, {"RMM_": "1"}, {"RMM_TAG": "x"}, {"RMM_POOL_SIZE": ""},
                          {"RMM_LIMIT_SERVICE_HOST": "10.0.0.1", "RMM_LIMIT_PORT": "tcp://10.0.0.1:80"},
                          {"RMM_LOG_FILE": "x", "RMM_DEBUG_LOG_FILE": "x", "RMM_LOGGING_LEVEL": "debug"},
+                         {"RMM_LOG_LEVEL": "debug", "RMM_LOG_DIR": "x", "RMM_LOGGING": "1", "RMM_ALLOCATOR": "x"},
+                         {"RMM_MANAGED_MEMORY": "1", "RMM_ASYNC_ALLOC": "1", "RMM_DEVICES": "0"},
+                         {"RMM_JOBS": "8", "RMM_TREE": "/x"},
                          {"RMMSHIM_LIBRARY": "x"}):
             for more in ({}, {"RMM_POOL_SIZE": "1GiB"}):
                 with self.subTest(str(settings)):
                     self.assert_same(scene("plain"), dict(more, **settings))
         self.assertEqual(os.listdir(self.folder), [])
+
+    def test_ignored_names_are_named_when_asked(self):
+        settings = {"RMM_LOG_LEVEL": "debug", "RMM_FOO": "1", "RMM_JOBS": "", "RMM_VERBOSE": "1"}
+        for more in ({}, {"RMM_POOL_SIZE": "1GiB"}):
+            result = run(scene("plain"), dict(settings, **more))
+            self.assertEqual(sorted(line for line in result.said if line.endswith("ignored")),
+                             ["RMM_FOO=1: no variable of rmmshim's: ignored",
+                              "RMM_LOG_LEVEL=debug: no variable of rmmshim's: ignored"], result)
 
     def test_unwritable_outputs_are_one_line(self):
         folder = self.path("missing/")

@@ -18,6 +18,14 @@ static unsigned parse(const char *const *settings, struct lines *lines, struct r
     return rs_config_parse((char *const *)(uintptr_t)settings, lines_begin(lines), config);
 }
 
+/* As the tool does: what is doubtful is an error. */
+static unsigned parse_strictly(const char *const *settings, struct lines *lines,
+                               struct rs_config *config)
+{
+    lines_begin(lines)->doubts_are_errors = true;
+    return rs_config_parse((char *const *)(uintptr_t)settings, &lines->diagnostics, config);
+}
+
 static const char *stack_text(const struct rs_config *config, int device,
                               char text[RS_EXPRESSION_TEXT_BYTES])
 {
@@ -398,8 +406,6 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_ON=deny"},
          "RMM_ON=deny: unknown variable; did you mean RMM_ON_OOM or RMM_ON_ERROR?"},
         /* parameters of RMM's own functions */
-        {{"RMM_MANAGED_MEMORY=1"},
-         "RMM_MANAGED_MEMORY=1: unknown variable; did you mean RMM_MANAGED?"},
         {{"RMM_INITIAL_POOL_SIZE=1GiB"},
          "RMM_INITIAL_POOL_SIZE=1GiB: unknown variable; did you mean RMM_POOL_SIZE?"},
         {{"RMM_INITIAL_POOL_SIZE_3=1GiB"},
@@ -408,10 +414,9 @@ TEST(bad_settings_are_one_line_each)
          "RMM_MAXIMUM_POOL_SIZE=1GiB: unknown variable; did you mean RMM_POOL_MAX_SIZE?"},
         {{"RMM_POOL_ALLOCATOR=True"},
          "RMM_POOL_ALLOCATOR=True: unknown variable; did you mean RMM_POOL_SIZE?"},
-        {{"RMM_DEVICES=1"},
-         "RMM_DEVICES=1: unknown variable; a setting for one device ends with its "
+        {{"RMM_DEVICES_1=1"},
+         "RMM_DEVICES_1=1: unknown variable; a setting for one device ends with its "
          "number, as in RMM_POOL_SIZE_0"},
-        {{"RMM_LOGGING=1"}, "RMM_LOGGING=1: unknown variable; did you mean RMM_LOG?"},
         {{"RMM_LOG_FILE_NAME=x"}, "RMM_LOG_FILE_NAME=x: unknown variable; did you mean RMM_LOG?"},
         {{"RMM_LOG_DIRECTORY=x"}, "RMM_LOG_DIRECTORY=x: unknown variable; did you mean RMM_LOG?"},
         {{"RMM_TRACK_ALLOCATIONS=1"},
@@ -561,12 +566,104 @@ TEST(bad_settings_are_one_line_each)
         struct rs_config config;
         struct lines lines;
 
-        if (parse(cases[i].settings, &lines, &config) != 1 || lines.count != 1)
+        if (parse_strictly(cases[i].settings, &lines, &config) != 1 || lines.count != 1)
             fail_msg("case %zu: %u lines: %s", i, lines.count, lines.count ? lines.text[0] : "");
         if (strncmp(lines.text[0], cases[i].line, strlen(cases[i].line)) != 0)
             fail_msg("case %zu: %s", i, lines.text[0]);
         rs_config_free(&config);
     }
+}
+
+/* What a setting of this name is, as counts of errors and of lines. */
+static void expect_of_name(const char *name, const char *beside, unsigned errors, unsigned count)
+{
+    char setting[80];
+    const char *const settings[] = {setting, beside, NULL};
+    const char *const behind[] = {beside ? beside : setting, setting, NULL};
+    struct rs_config config;
+    struct lines lines;
+
+    snprintf(setting, sizeof(setting), "%s=1GiB", name);
+    for (int turn = 0; turn < 2; turn++) {
+        if (parse(turn ? behind : settings, &lines, &config) != errors || lines.count != count)
+            fail_msg("%s beside %s: %u lines: %s", name, beside ? beside : "nothing", lines.count,
+                     lines.count ? lines.text[0] : "");
+        if (count)
+            assert_int_equal(strstr(lines.text[0], ": ignored, as nothing of") == NULL, errors);
+        rs_config_free(&config);
+        if (!beside)
+            return;
+    }
+}
+
+static const char *const settings_of_ours[] = {"RMM_LIMIT_3=4GiB", "RMM_VERBOSE=0",
+                                               "RMM_POOL_SIZE=0", "RMMSHIM_JOB=1:2:3"};
+static const char *const nothing_of_ours[] = {NULL,        "RMM_LIMIT=",   "RMM_LOG_LEVEL=1",
+                                              "RMM_FOO=1", "RMMSHIM_JOB=", "RMMSHIM_LIBRARY=x",
+                                              "rmm_pool=1"};
+
+TEST(a_name_like_ours_is_an_error_only_beside_a_setting_of_ours)
+{
+    static const char *const names[] = {"RMM_POOL",           "RMM_POOL_1",
+                                        "RMM_POOLSIZE",       "RMM_LIMITS",
+                                        "RMM_LMTI",           "RMM_LOGS",
+                                        "RMM_MANAGE",         "RMM_ON",
+                                        "RMM_PINNED",         "RMM_POOL_SIZE_MAX",
+                                        "RMM_LOG_COLOR",      "RMM_JOB_ID",
+                                        "RMM_FREE_LIST",      "RMM_VERBOSE_LOGGING",
+                                        "RMM_LOG_LEVEL_FILE", "RMM_INITIAL_POOL_SIZE",
+                                        "RMM_LOG_DIRECTORY",  "RMM_Pool",
+                                        "RMM_POOL_ALLOCATOR", "RMM_ALLOCATION_LIMIT_1"};
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(names); i++) {
+        for (size_t j = 0; j < RS_ARRAY_LENGTH(nothing_of_ours); j++)
+            expect_of_name(names[i], nothing_of_ours[j], 0, 1);
+        for (size_t j = 0; j < RS_ARRAY_LENGTH(settings_of_ours); j++)
+            expect_of_name(names[i], settings_of_ours[j], 1, 1);
+    }
+}
+
+TEST(a_name_of_ours_written_otherwise_is_an_error)
+{
+    static const char *const names[] = {"RMM_Limit",        "rmm_limit",       "Rmm_Pool_Size_1",
+                                        "RMM_LIMIT_GPU0",   "RMM_LIMIT_GPU",   "RMM_LIMIT_100",
+                                        "RMM_LIMIT_007",    "RMM_LIMIT_gpu_1", "RMM_LIMIT_ALL",
+                                        "RMM_LIMIT_",       "RMM_LIMIT_A",     "RMM_LIMIT_CUDA0",
+                                        "RMM_LIMIT_device", "RMM_VERBOSE_1",   "RMM_VERBOSE_GPU1"};
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(names); i++) {
+        for (size_t j = 0; j < RS_ARRAY_LENGTH(nothing_of_ours); j++)
+            expect_of_name(names[i], nothing_of_ours[j], 1, 1);
+        expect_of_name(names[i], settings_of_ours[0], 1, 1);
+    }
+}
+
+TEST(a_name_in_use_elsewhere_is_ignored)
+{
+    static const char *const names[] = {"RMM_LOG_LEVEL",      "RMM_LOG_DIR", "RMM_LOG_FILE",
+                                        "RMM_DEBUG_LOG_FILE", "RMM_DEVICES", "RMM_ALLOCATOR",
+                                        "RMM_ASYNC_ALLOC",    "RMM_JOBS",    "RMM_MANAGED_MEMORY",
+                                        "RMM_TREE",           "RMM_LOGGING", "RMM_LOGGING_LEVEL",
+                                        "RMM_LOGGINGS",       "RMM_FOO",     "RMM_TAG"};
+
+    for (size_t i = 0; i < RS_ARRAY_LENGTH(names); i++) {
+        for (size_t j = 0; j < RS_ARRAY_LENGTH(nothing_of_ours); j++)
+            expect_of_name(names[i], nothing_of_ours[j], 0, 0);
+        for (size_t j = 0; j < RS_ARRAY_LENGTH(settings_of_ours); j++)
+            expect_of_name(names[i], settings_of_ours[j], 0, 0);
+    }
+}
+
+TEST(a_name_writes_no_escapes_to_the_terminal)
+{
+    static const char *const settings[] = {"RMM_POOL_SIZ\033=1GiB", NULL};
+    struct rs_config config;
+    struct lines lines;
+
+    assert_int_equal(parse(settings, &lines, &config), 0);
+    assert_int_equal(lines.count, 1);
+    assert_null(strchr(lines.text[0], '\033'));
+    rs_config_free(&config);
 }
 
 /* One setting is bad, and its one line asks that. */

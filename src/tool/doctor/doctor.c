@@ -79,7 +79,8 @@ unsigned doctor_parse(char *const *environment, struct rs_diagnostics *diagnosti
 
 bool doctor_settings(struct doctor *doctor, char *const *environment, bool *asks)
 {
-    struct rs_diagnostics diagnostics = {.write = add_bad_setting, .data = doctor};
+    struct rs_diagnostics diagnostics = {
+        .write = add_bad_setting, .data = doctor, .doubts_are_errors = true};
     struct rs_config config;
     unsigned bad = doctor_parse(environment, &diagnostics, &config);
 
