@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/option.h"
 
+#include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/path.h"
 
@@ -189,6 +190,7 @@ static bool parse_plain_size(const struct rs_option *row, const struct rs_source
                              struct rs_size *size)
 {
     const char *at, *reason;
+    uint64_t least = row->minimum;
     char bound[RS_SIZE_TEXT_BYTES];
 
     if (!rs_size_parse(begin, end, size, &at, &reason)) {
@@ -199,9 +201,11 @@ static bool parse_plain_size(const struct rs_option *row, const struct rs_source
         return check_share(row, source, begin, size->number, diagnostics);
     if (!check_unit(row, source, begin, end, size->number, diagnostics))
         return false;
-    if (size->number < row->minimum) {
+    if (row->multiple_of && size->number > 0)
+        least = rs_max(least, row->multiple_of);
+    if (size->number < least) {
         rs_diagnose(diagnostics, source, begin, "less than %s",
-                    rs_size_format((size_t)row->minimum, bound));
+                    rs_size_format((size_t)least, bound));
         return false;
     }
     if (row->maximum && size->number > row->maximum) {
@@ -209,12 +213,8 @@ static bool parse_plain_size(const struct rs_option *row, const struct rs_source
                     rs_size_format((size_t)row->maximum, bound));
         return false;
     }
-    if (row->multiple_of && size->number % row->multiple_of) {
-        rs_diagnose(diagnostics, source, begin,
-                    "not a multiple of %zu (the nearest is %" PRIu64 ")", row->multiple_of,
-                    (size->number + row->multiple_of / 2) / row->multiple_of * row->multiple_of);
-        return false;
-    }
+    if (row->multiple_of)
+        size->number -= size->number % row->multiple_of;
     return true;
 }
 

@@ -49,7 +49,7 @@ struct rs_option {
     const char *help;          /* one clause that names the unit */
     uint64_t minimum, maximum; /* bounds of COUNT, and of every size in bytes; maximum 0: none */
     uint64_t unit_below;       /* a size below this many bytes must have a unit; 0: no such rule */
-    size_t multiple_of;        /* a size in bytes must be a multiple of it; 0: any */
+    size_t multiple_of;        /* a size in bytes is rounded down to one, but not to 0; 0: any */
     bool none;                 /* SIZE: the word "none" is allowed */
     bool beyond_whole;         /* SIZE: percentages above 100 % are allowed */
     bool of_device; /* SIZE: percentages are of the device's memory, whatever the upstream is */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes as people write them: 1GiB and 1G (both 2^30 bytes), 1GB (10^9 bytes), 1.5GiB, 4096,
+/* Sizes as people write them: 1GiB, 1Gi and 1G (all 2^30 bytes), 1GB (10^9 bytes), 1.5GiB, 4096,
  * 2**30 (as in RMM's guides), 80% (of the total memory of a device or of the host), 80%free (of
  * the memory that is free when the size is resolved). */
 #pragma once

@@ -121,8 +121,8 @@ def limits():
             assert "a CUDA ordinal" in str(fails(ValueError, function, *arguments)), (function, device)
         assert "a CUDA ordinal" in str(fails(ValueError, enter, rmmshim.counters(device))), device
     assert rmmshim.limit() == 96 * MIB
-    assert [rmmshim.size_of(size) for size in (7, "7", "7B", "2k", "1KiB", "1.5GB", "2T")] == [
-        7, 7, 7, 2048, 1024, 1500000000, 2 << 40]
+    assert [rmmshim.size_of(size) for size in (7, "7", "7B", "2k", "1KiB", "4Gi", "1.5GB", "2T")] == [
+        7, 7, 7, 2048, 1024, 4 << 30, 1500000000, 2 << 40]
 
 
 def limits_of_all():

@@ -114,8 +114,8 @@ TEST(each_mistake_is_one_line_with_its_place)
         {"pool(cuda, initial_size=1GiB, initial_size=2GiB)",
          "RMM_RESOURCE=pool(cuda, initial_size=1GiB, ^initial_size=2GiB): 'initial_size' is given "
          "twice"},
-        {"pool(cuda, initial_size=1000)", "RMM_RESOURCE=pool(cuda, initial_size=^1000): not a "
-                                          "multiple of 256 (the nearest is 1024)"},
+        {"pool(cuda, initial_size=255)",
+         "RMM_RESOURCE=pool(cuda, initial_size=^255): less than 256B"},
         {"cuda(pool)", "RMM_RESOURCE=cuda(^pool): 'cuda' is a leaf: it takes no upstream"},
         {"binning(cuda, pool(cuda))",
          "RMM_RESOURCE=binning(cuda, ^pool(cuda)): 'binning' has its upstream already; behind it "

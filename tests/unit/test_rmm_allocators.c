@@ -24,8 +24,15 @@ TEST(line_16_a_maximum_below_the_initial_size_is_refused)
 
 TEST(line_17_sizes_are_multiples_of_256)
 {
-    assert_false(pool_options_are_valid("initial_pool_size=1000031", "maximum_pool_size=1000192"));
-    assert_false(pool_options_are_valid("initial_pool_size=1000192", "maximum_pool_size=1000200"));
+    struct stack stack = stack_over(DEVICE_BYTES, &rs_mr_descriptor_pool,
+                                    OPTIONS("initial_size=1000031", "maximum_size=1000200"));
+    struct rs_allocation allocation =
+        take(&stack, 999936); /* RMM refuses, here they are rounded down */
+
+    refuse(&stack, 257);
+    give(&stack, &allocation);
+    end(&stack);
+    assert_false(pool_options_are_valid("initial_pool_size=255", "maximum_pool_size=1000192"));
     assert_true(pool_options_are_valid("initial_pool_size=1000192", "maximum_pool_size=1000448"));
 }
 

@@ -150,6 +150,11 @@ TEST(variables_build_the_stack)
         {{"RMM_LIMIT=1048576"}, "cuda"},
         {{"RMM_LIMIT=128TiB"}, "cuda"},
         {{"RMM_POOL_SIZE=512B"}, "reuse(pool(cuda, initial_size=512B))"},
+        {{"RMM_POOL_SIZE=4Gi", "RMM_LIMIT=512Gi"}, "reuse(pool(cuda, initial_size=4GiB))"},
+        {{"RMM_POOL_SIZE=1000000001"}, "reuse(pool(cuda, initial_size=1000000000B))"},
+        {{"RMM_POOL_SIZE=0.1GiB", "RMM_POOL_MAX_SIZE=0.3GB"},
+         "reuse(pool(cuda, initial_size=107374080B, maximum_size=300000000B))"},
+        {{"RMM_RESOURCE=virtual(initial_size=1.1MiB)"}, "reuse(virtual(initial_size=1153280B))"},
         {{"RMM_BINNING=512-4096"},
          "reuse(binning(cuda, minimum_size=512B, maximum_size=4KiB))"}, /* blocks, which are small
                                                                          */
@@ -461,6 +466,10 @@ TEST(bad_settings_are_one_line_each)
         {{"RMM_LIMIT=0.0%free"}, "RMM_LIMIT=^0.0%free: no memory at all"},
         {{"RMM_ARENA_SIZE=0%"}, "RMM_ARENA_SIZE=^0%: no memory at all"},
         {{"RMM_POOL_MAX_SIZE=0"}, "RMM_POOL_MAX_SIZE=^0: "},
+        {{"RMM_POOL_SIZE=255B"}, "RMM_POOL_SIZE=^255B: less than 256B"},
+        {{"RMM_POOL_SIZE=1B"}, "RMM_POOL_SIZE=^1B: less than 256B"},
+        {{"RMM_PINNED_POOL_SIZE=255B"}, "RMM_PINNED_POOL_SIZE=^255B: less than 256B"},
+        {{"RMM_POOL_SIZE=0.0000001GiB"}, "RMM_POOL_SIZE=^0.0000001GiB: less than 256B"},
         {{"RMM_POOL_MAX_SIZE=0%"}, "RMM_POOL_MAX_SIZE=^0%: no memory at all"},
         {{"RMM_LIMIT=8"}, "RMM_LIMIT=^8: 8 bytes need their unit (8B); did you mean 8GiB?"},
         {{"RMM_LIMIT_0=8192"},

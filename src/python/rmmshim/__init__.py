@@ -137,7 +137,7 @@ def _row(filled: ctypes.Structure, first: Row) -> Row:
 def _bytes(size: Size) -> int:
     if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
         return size
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])(i?B)?|B)?\s*", size, re.I) if isinstance(size, str) else None
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])(iB?|B)?|B)?\s*", size, re.I) if isinstance(size, str) else None
     if not found or ("." in found.group(1) and not found.group(2)):
         raise ValueError("a size is a number of bytes or text such as '500MiB', not %r" % (size,))
     number, letter, tail = found.groups()
