@@ -369,6 +369,6 @@ void profile_print_help(void)
          "#, as\n"
          "systemd (EnvironmentFile=) and docker (--env-file) read it too.  A variable that an "
          "option or the\n"
-         "environment sets, also to nothing, wins.  NAME is one of these:");
+         "environment sets, there also to nothing, wins.  NAME is one of these:");
     each(print_profile, NULL);
 }

@@ -89,8 +89,6 @@ class Precedence(Test):
                 self.assertEqual((result.status, result.stdout, result.stderr.count("\n")), (125, "", 1), result)
                 self.assertTrue(result.stderr.startswith("rmmshim: %s:%s" % (path, line)), result)
                 variable = line.split(":")[1].strip().split("=")[0]
-                option = "--%s=" % variable[len("RMM_"):].lower().replace("_", "-")
-                self.assertEqual(tool("run", "--quiet", "--profile", path, *options, option, "true").outcome, (0, ""))
                 self.assertEqual(tool("run", "--quiet", "--profile", path, *options, "true", more={variable: ""}).outcome, (0, ""))
 
     def test_the_profile_s_limit_holds_for_what_is_set(self):

@@ -256,6 +256,8 @@ class Steer(support.Test):
                 (["limit", "python3", "1GiB"], 2, "'python3' is no process number"),
                 (["limit", "-1", "1GiB"], 2, "unknown option '-1'"),
                 (["limit", here], 2, "no limit; a size as in 6GiB or 50%, or none"),
+                (["limit", here, ""], 2, "limit=^: a size is missing"),
+                (["trim", here, "--keep", ""], 2, "--keep needs a value"),
                 (["limit"], 2, "no process; its number (PID) is what `rmmshim ls` shows"),
                 (["limit", here, "1Gib?"], 2, "limit=1^Gib?: unknown unit; known are"),
                 (["limit", here, "50%free"], 2, "limit=50%free: a share of what is free has no meaning here"),

@@ -545,6 +545,11 @@ class Run(Test):
             ([], "no program"),
             (["--"], "no program"),
             (["--pool-size"], "--pool-size needs a value"),
+            *(([*option, "true"], name + " needs a value")
+              for name in ["--pool-size", "--limit", "--limit-1", "--limit-job", "--resource", "--only", "--log", "--statistics",
+                           "--on-error", "--free", "--managed", "--verbose", "--fail-over", "--json", "--profile"]
+              for option in ([name, ""], [name + "="])),
+            (["--framework-pools", "", "true"], "expected on or off"),
             (["--pol-size", "1GiB", "true"], "unknown option '--pol-size'; did you mean '--pool-size'"),
             (["--something", "true"], "unknown option '--something'"),
             (["--managed-memory", "true"], "unknown option '--managed-memory'; did you mean '--managed'?"),

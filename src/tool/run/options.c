@@ -202,8 +202,12 @@ static bool is_switch_value(const struct rs_variable *variable, char *const *wor
     struct rs_source source = {variable->option.name, *word};
     struct rs_option_value value = {.given = false};
 
-    if (!*word || !rs_option_parse(&variable->option, variable->option.type, &source, *word,
-                                   *word + strlen(*word), &nobody, &value))
+    if (!*word)
+        return false;
+    if (!**word) /* "$UNSET", and no program's name */
+        return true;
+    if (!rs_option_parse(&variable->option, variable->option.type, &source, *word,
+                         *word + strlen(*word), &nobody, &value))
         return false;
     return strcmp(*word, "0") == 0 || strcmp(*word, "1") == 0 || word[1];
 }
@@ -212,6 +216,7 @@ bool run_options_take(char ***arguments, struct run_options *options)
 {
     struct given_option option;
     char name[DESCRIBE_BYTES];
+    const char *given;
 
     if (find_own(**arguments))
         return take_own(find_own(**arguments), arguments, options);
@@ -221,15 +226,15 @@ bool run_options_take(char ***arguments, struct run_options *options)
         say_unknown_option(**arguments);
         return false;
     }
-    if (!option.value && describe_is_switch(option.variable)) {
+    given = **arguments;
+    if (!option.value && describe_is_switch(option.variable))
         option.value = is_switch_value(option.variable, *arguments + 1) ? *++*arguments : "1";
-    } else if (!option.value) {
-        option.value = (*arguments)[1];
-        if (!option.value) {
-            tool_say("%s needs a value", **arguments);
-            return false;
-        }
-        ++*arguments;
+    else if (!option.value && (*arguments)[1])
+        option.value = *++*arguments;
+    /* `--limit "$UNSET"` must not run without a limit; only an empty variable is not set. */
+    if (!option.value || !*option.value) {
+        tool_say("%.*s needs a value", (int)strcspn(given, "="), given);
+        return false;
     }
     snprintf(name, sizeof(name), "%s%s", option.variable->option.name, option.device);
     if (setenv(name, option.value, 1) != 0) {
