@@ -48,6 +48,7 @@ class Environment(support.Test):
                          {"RMM_COMPAT": "hami", "CUDA_DEVICE_MEMORY_LIMIT": "4g", "RMM_VERBOSE": "1"},
                          {"RMM_STATISTICS": statistics, "RMM_TRACKING": "text:" + self.path("leaks.%q{PART}")},
                          {"RMM_ON_OOM": "json:" + self.path("oom.%q{PART}"), "RMM_CONTROL": "thread"},
+                         {"RMM_LOG": self.path("log.%q{PART}.%p"), "RMM_POOL_SIZE": "0"},
                          {"RMM_LIMIT_JOB": "4GiB", "RMM_JOB": self.path("job.%q{PART}")},
                          {"RMM_POOL_SIZE": "1GiB", "NV_SANITIZER_INJECTION_PORT_BASE": "1"}):
             for ways in ([], ["refused"], ["forked"], ["overwritten", "refused"]):
