@@ -214,7 +214,7 @@ TEST(bad_settings_are_one_clear_line)
                            "below the granularity"));
     assert_false(
         are_valid(NULL, OPTIONS("maximum_size=64MiB", "initial_size=65MiB"), "initial size"));
-    assert_false(are_valid(NULL, OPTIONS("initial_size=1000"), "256"));
+    assert_false(are_valid(NULL, OPTIONS("initial_size=255"), "256"));
     assert_false(are_valid(&environment, OPTIONS("initial_size=81GiB"), "larger than the device"));
     environment.total_bytes = 16 * MIB;
     assert_true(are_valid(&environment, NULL, NULL));
